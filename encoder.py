@@ -1,0 +1,194 @@
+"""GPT-2's byte-level byte-pair encoding: text <-> ids.
+
+    word       a piece of text that merges never cross: GPT-2's split pattern finds them
+    symbol     one or more bytes, each byte written as one printable character
+    vocab      {symbol: id}, encoder.json
+    ranks      {(left, right): rank}, vocab.bpe: the merges, most important first
+    id         a symbol's number
+
+Text becomes words, words become bytes, and the bytes of a word are merged, always the pair of
+neighbours with the lowest rank first, until no pair is in the list. Any text has an encoding, for
+all 256 bytes are symbols. Sennrich et al. (2016); Radford et al. (2019) Sec. 2.2.
+"""
+
+import functools
+import heapq
+import json
+from pathlib import Path
+
+import regex
+
+END_OF_TEXT = "<|endoftext|>"
+
+# GPT-2's split: contractions, letters, numbers, other signs (each with the space before it), spaces.
+WORDS = regex.compile(
+    r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
+)
+
+
+def byte_characters():
+    """The printable character that stands for each byte in encoder.json and vocab.bpe.
+
+    Printable Latin-1 bytes stand for themselves; the others, in order, for characters from 256 on.
+
+    >>> len(set(byte_characters().values())), byte_characters()[ord(" ")]
+    (256, 'Ġ')
+    """
+    printable = {*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1),
+                 *range(ord("®"), ord("ÿ") + 1)}
+    others = [byte for byte in range(256) if byte not in printable]
+    return {byte: chr(byte) for byte in printable} | {b: chr(256 + i) for i, b in enumerate(others)}
+
+
+def merge(symbols, ranks):
+    """Merge neighbours, lowest rank first, as long as a pair is in `ranks`.
+
+    Subtle: a heap of (rank, place) over a linked list, so that n symbols take O(n log n) steps; the
+    obvious loop over all pairs takes O(n^2) and hangs on a long word. The order is the same: of
+    equal ranks the leftmost first, and a merge can only bring pairs of a higher rank.
+    """
+    n = len(symbols)
+    symbols, before, after = list(symbols), [*range(-1, n - 1)], [*range(1, n + 1)]
+    heap = []
+
+    def offer(i, j):
+        rank = ranks.get((symbols[i], symbols[j])) if 0 <= i and j < n else None
+        if rank is not None:
+            heapq.heappush(heap, (rank, i, symbols[i], symbols[j]))
+
+    for i in range(n - 1):
+        offer(i, i + 1)
+    while heap:
+        _, i, left, right = heapq.heappop(heap)
+        j = after[i]
+        if j == n or symbols[i] != left or symbols[j] != right:
+            continue  # one of the two has been merged since
+        symbols[i], symbols[j], after[i] = left + right, None, after[j]
+        if after[j] < n:
+            before[after[j]] = i
+        offer(before[i], i)
+        offer(i, after[i])
+    return [symbol for symbol in symbols if symbol is not None]
+
+
+class Encoder:
+    """Text to ids and back.
+
+    Parameters
+    ----------
+    vocab : dict of str to int
+        Every symbol's id, as in encoder.json.
+    merges : list of (str, str)
+        Pairs that may be merged, most important first, as in vocab.bpe.
+
+    Raises
+    ------
+    ValueError
+        If the ids are not 0 .. n - 1, a byte has no symbol, or a merge makes an unknown symbol.
+
+    Notes
+    -----
+    `<|endoftext|>` in a text is encoded as the letters that it is; the id of the sign itself is
+    `end_of_text` (None in a vocabulary without it).
+
+    Examples
+    --------
+    >>> vocab = {char: id for id, char in enumerate(byte_characters().values())} | {"ab": 256}
+    >>> encoder = Encoder(vocab, [("a", "b")])
+    >>> encoder.decode(encoder.encode("abc déjà vu")), len(encoder.encode("ab"))
+    ('abc déjà vu', 1)
+    """
+
+    def __init__(self, vocab, merges):
+        check_vocabulary(vocab, merges)
+        self.vocab, self.symbols = vocab, {id: symbol for symbol, id in vocab.items()}
+        self.ranks = {pair: rank for rank, pair in enumerate(merges)}
+        self.characters = byte_characters()
+        self.bytes = {character: byte for byte, character in self.characters.items()}
+        self.end_of_text = vocab.get(END_OF_TEXT)
+        self.n_vocab = len(vocab)
+        self.encode_word = functools.lru_cache(maxsize=2**15)(self._encode_word)
+
+    def _encode_word(self, word):
+        """The ids of one word (cached: a text repeats its words)."""
+        symbols = [self.characters[byte] for byte in word.encode("utf-8")]
+        return [self.vocab[symbol] for symbol in merge(symbols, self.ranks)]
+
+    def encode(self, text):
+        """The ids of any text. Raises ValueError for a lone surrogate, which no UTF-8 can hold."""
+        return [id for word in WORDS.findall(text) for id in self.encode_word(word)]
+
+    def decode_bytes(self, ids):
+        """The bytes that the ids stand for; they may end within a character."""
+        symbols = [self.symbols.get(int(id)) for id in ids]
+        if None in symbols:
+            raise ValueError(f"need ids in 0 .. {self.n_vocab - 1}, got {ids[symbols.index(None)]}")
+        return b"".join(END_OF_TEXT.encode() if symbol == END_OF_TEXT
+                        else bytes(self.bytes[character] for character in symbol)
+                        for symbol in symbols)
+
+    def decode(self, ids):
+        """The text of the ids; bytes that are no UTF-8 become U+FFFD."""
+        return self.decode_bytes(ids).decode("utf-8", errors="replace")
+
+
+def check_vocabulary(vocab, merges):
+    """Raise the ValueError that `Encoder` promises."""
+    if sorted(vocab.values()) != list(range(len(vocab))):
+        raise ValueError(f"need ids 0 .. {len(vocab) - 1} for {len(vocab)} symbols in encoder.json")
+    known = set(byte_characters().values())
+    for symbol in known:
+        if symbol not in vocab:
+            raise ValueError(f"need a symbol for every byte in encoder.json, got none for {symbol!r}")
+    for symbol in vocab:
+        if symbol != END_OF_TEXT and not known.issuperset(symbol):
+            raise ValueError(f"need symbols of byte characters in encoder.json, got {symbol!r}")
+    for left, right in merges:
+        if left + right not in vocab:
+            raise ValueError(f"need merges of vocab.bpe in encoder.json, got no {left + right!r}")
+
+
+def read_json(path):
+    """The JSON object in a file, or a ValueError that names the file."""
+    try:
+        value = json.loads(Path(path).read_bytes())
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"need a JSON object in {path}, got: {error}") from None
+    if not isinstance(value, dict):
+        raise ValueError(f"need a JSON object in {path}, got {type(value).__name__}")
+    return value
+
+
+def read_merges(path):
+    """The pairs of vocab.bpe: a line each, after a first line with the format's version."""
+    try:
+        lines = Path(path).read_bytes().decode("utf-8").split("\n")[1:]
+    except UnicodeDecodeError as error:
+        raise ValueError(f"need UTF-8 text in {path}, got: {error}") from None
+    pairs = [tuple(line.split(" ")) for line in lines if line]
+    for pair in pairs:
+        if len(pair) != 2:
+            raise ValueError(f"need two symbols a line in {path}, got {' '.join(pair)[:80]!r}")
+    return pairs
+
+
+def get_encoder(model_name, models_dir):
+    """The Encoder of a model folder, from its encoder.json and vocab.bpe.
+
+    Parameters
+    ----------
+    model_name : str
+        The folder's name, "124M" for instance.
+    models_dir : path
+
+    Returns
+    -------
+    Encoder
+
+    Raises
+    ------
+    ValueError
+        If a file is not what it should be. OSError if one is missing.
+    """
+    folder = Path(models_dir) / model_name
+    return Encoder(read_json(folder / "encoder.json"), read_merges(folder / "vocab.bpe"))
