@@ -27,11 +27,7 @@ from gpt2 import GPT2
 from sampling import check_knobs, warped
 from speculative import autoregressive_step, generate, speculative_step
 from theory import walltime_improvement
-from utils import load_encoder_hparams_and_params
-
-MODELS_DIR = Path(__file__).parent / "models"
-
-
+from utils import MODELS_DIR, load_encoder_hparams_and_params
 # ---- the command line
 
 class Parser(argparse.ArgumentParser):

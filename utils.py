@@ -23,6 +23,7 @@ from tqdm import tqdm
 
 from encoder import get_encoder, read_json
 
+MODELS_DIR = Path(__file__).parent / "models"
 SIZES = ("124M", "355M", "774M", "1558M")  # released by OpenAI
 BASE_URL = "https://openaipublic.blob.core.windows.net/gpt-2/models"
 CHECKPOINT = ("checkpoint", "model.ckpt.data-00000-of-00001", "model.ckpt.index", "model.ckpt.meta")

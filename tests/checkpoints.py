@@ -1,0 +1,64 @@
+"""Write model folders as OpenAI ships them, TensorFlow checkpoint included."""
+
+import json
+import os
+
+import numpy as np
+
+from encoder import byte_characters
+
+HPARAMS = dict(n_vocab=257, n_ctx=16, n_embd=12, n_head=3, n_layer=2)
+
+
+def random_weights(hparams, rng):
+    """{OpenAI's variable name: array}; the projections with their leading axis of 1."""
+    n, weights = hparams["n_embd"], {}
+
+    def add(name, *shape):
+        weights[f"model/{name}"] = rng.standard_normal(shape, dtype=np.float32)
+
+    add("wte", hparams["n_vocab"], n)
+    add("wpe", hparams["n_ctx"], n)
+    for norm in ["ln_f"] + [f"h{i}/ln_{j}" for i in range(hparams["n_layer"]) for j in (1, 2)]:
+        add(f"{norm}/g", n)
+        add(f"{norm}/b", n)
+    for i in range(hparams["n_layer"]):
+        for name, n_in, n_out in [("attn/c_attn", n, 3 * n), ("attn/c_proj", n, n),
+                                  ("mlp/c_fc", n, 4 * n), ("mlp/c_proj", 4 * n, n)]:
+            add(f"h{i}/{name}/w", 1, n_in, n_out)
+            add(f"h{i}/{name}/b", n_out)
+    return weights
+
+
+def write_checkpoint(folder, weights):
+    """checkpoint and model.ckpt.*, by TensorFlow's own Saver, as OpenAI made theirs."""
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    import tensorflow as tf
+
+    folder.mkdir(parents=True, exist_ok=True)
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        variables = []
+        for name, value in weights.items():
+            place = tf.compat.v1.placeholder(tf.float32, value.shape)
+            variable = tf.compat.v1.Variable(place, name=name, use_resource=False)
+            session.run(variable.initializer, {place: value})
+            variables.append(variable)
+        tf.compat.v1.train.Saver(variables).save(session, str(folder / "model.ckpt"))
+
+
+def write_texts(folder, hparams):
+    """hparams.json, and a vocabulary of single bytes and <|endoftext|> (filled up with numbers)."""
+    folder.mkdir(parents=True, exist_ok=True)
+    symbols = [*byte_characters().values(), "<|endoftext|>"]
+    symbols[256:256] = [f"<{i}>" for i in range(hparams["n_vocab"] - 257)]
+    (folder / "hparams.json").write_text(json.dumps(hparams))
+    (folder / "encoder.json").write_text(json.dumps({s: i for i, s in enumerate(symbols)}))
+    (folder / "vocab.bpe").write_text("#version: 0.2\n", encoding="utf-8")
+
+
+def write_model(folder, hparams=HPARAMS, seed=0):
+    """A whole model folder; returns the weights in it."""
+    weights = random_weights(hparams, np.random.default_rng(seed))
+    write_texts(folder, hparams)
+    write_checkpoint(folder, weights)
+    return weights

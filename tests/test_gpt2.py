@@ -1,0 +1,245 @@
+"""The forward pass against loops, against itself without a cache, and against transformers."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import gpt2
+from gpt2 import GPT2, attention, causal_mask, ffn, forward, gelu, layer_norm, matmul
+from utils import random_params
+
+HPARAMS = dict(n_vocab=13, n_ctx=12, n_embd=8, n_head=2, n_layer=3)
+
+
+def lively_params(dtype=np.float64, hparams=HPARAMS):
+    """Random weights large enough for attention and GELU to matter."""
+    params = random_params(hparams, np.random.default_rng(0), np.float64)
+    scale = lambda tree: ({k: scale(v) for k, v in tree.items()} if isinstance(tree, dict) else
+                          [scale(v) for v in tree] if isinstance(tree, list) else
+                          np.asfortranarray(tree * 15).astype(dtype))
+    return scale(params)
+
+
+@pytest.fixture(scope="module")
+def params():
+    return lively_params()
+
+
+# ---- a twin in plain loops over Python numbers: nothing shared with gpt2.py
+
+def twin_norm(row, g, b):
+    mean = sum(row) / len(row)
+    variance = sum((v - mean) ** 2 for v in row) / len(row)
+    return [(v - mean) / math.sqrt(variance + 1e-5) * g[i] + b[i] for i, v in enumerate(row)]
+
+
+def twin_linear(row, w, b):
+    return [sum(row[i] * w[i][j] for i in range(len(row))) + b[j] for j in range(len(b))]
+
+
+def twin_gelu(v):
+    return 0.5 * v * (1 + math.tanh(math.sqrt(2 / math.pi) * (v + 0.044715 * v**3)))
+
+
+def twin_attention(qkv, n_head, n):
+    """Every head, row and column by hand; row i sees columns 0 .. i."""
+    d, out = n // n_head, []
+    for i, row in enumerate(qkv):
+        merged = []
+        for h in range(n_head):
+            query = row[h * d : (h + 1) * d]
+            keys = [r[n + h * d : n + (h + 1) * d] for r in qkv[: i + 1]]
+            values = [r[2 * n + h * d : 2 * n + (h + 1) * d] for r in qkv[: i + 1]]
+            scores = [math.exp(sum(a * b for a, b in zip(query, key)) / math.sqrt(d)) for key in keys]
+            merged += [sum(s * v[c] for s, v in zip(scores, values)) / sum(scores) for c in range(d)]
+        out.append(merged)
+    return out
+
+
+def twin_logits(ids, params, n_head):
+    p = lambda tree: ({k: p(v) for k, v in tree.items()} if isinstance(tree, dict) else
+                      [p(v) for v in tree] if isinstance(tree, list) else tree.tolist())
+    params = p(params)
+    n = len(params["wte"][0])
+    x = [[a + b for a, b in zip(params["wte"][t], params["wpe"][i])] for i, t in enumerate(ids)]
+    for block in params["blocks"]:
+        qkv = [twin_linear(twin_norm(r, **block["ln_1"]), **block["attn"]["c_attn"]) for r in x]
+        mixed = [twin_linear(r, **block["attn"]["c_proj"]) for r in twin_attention(qkv, n_head, n)]
+        x = [[a + b for a, b in zip(r, s)] for r, s in zip(x, mixed)]
+        inner = [twin_linear(twin_norm(r, **block["ln_2"]), **block["mlp"]["c_fc"]) for r in x]
+        wide = [twin_linear([twin_gelu(v) for v in r], **block["mlp"]["c_proj"]) for r in inner]
+        x = [[a + b for a, b in zip(r, s)] for r, s in zip(x, wide)]
+    x = [twin_norm(r, **params["ln_f"]) for r in x]
+    return np.array([[sum(a * b for a, b in zip(r, e)) for e in params["wte"]] for r in x])
+
+
+def test_logits_equal_those_of_plain_loops(params):
+    ids = [3, 1, 4, 1, 5, 9, 2, 6]
+    twin = twin_logits(ids, params, 2)
+    assert np.abs(twin).max() > 1
+    np.testing.assert_allclose(GPT2(params, 2)(ids, n_last=8), twin, rtol=0, atol=1e-10)
+
+
+# ---- the cache is a memo
+
+sequences = st.lists(st.integers(0, 12), min_size=1, max_size=12)
+
+
+@given(st.lists(st.tuples(st.integers(0, 12), sequences, st.integers(1, 12)), min_size=1, max_size=8))
+@settings(deadline=None, max_examples=60)
+def test_no_answer_depends_on_earlier_calls(steps):
+    """Any walk of rewinds and extensions gives what a model gives that has read nothing before."""
+    params = lively_params()
+    used, ids = GPT2(params, 2), []
+    for n_kept, new, n_last in steps:
+        ids = (ids[:n_kept] + new)[:12]
+        n_last = min(n_last, len(ids))
+        got = used(ids, n_last)
+        np.testing.assert_allclose(got, GPT2(params, 2)(ids, n_last), rtol=0, atol=1e-11)
+        assert got.shape == (n_last, 13)
+
+
+def test_row_minus_1_minus_i_follows_the_sequence_without_its_last_i_ids(params):
+    ids = [3, 1, 4, 1, 5]
+    rows = GPT2(params, 2)(ids, n_last=5)
+    for i in range(5):
+        np.testing.assert_allclose(rows[-1 - i], GPT2(params, 2)(ids[: 5 - i])[-1], atol=1e-11)
+
+
+def count_rows(monkeypatch):
+    """The number of new rows of every forward pass from here on."""
+    rows = []
+
+    def counting(ids, *args):
+        rows.append(len(ids))
+        return forward(ids, *args)
+
+    monkeypatch.setattr(gpt2, "forward", counting)
+    return rows
+
+
+def test_only_what_was_not_read_is_computed(params, monkeypatch):
+    rows, model = count_rows(monkeypatch), GPT2(params, 2)
+    for ids, n_last in [([1, 2, 3], 1), ([1, 2, 3, 4], 1), ([1, 2, 3, 5, 6], 2), ([1, 2], 1),
+                        ([1, 2, 3, 4, 5], 3)]:
+        model(ids, n_last)
+    assert rows == [3, 1, 2, 1, 3]
+
+
+def test_an_interrupt_within_a_pass_leaves_the_model_true(params, monkeypatch):
+    model = GPT2(params, 2)
+    model([1, 2, 3, 4])
+    blocks = []
+
+    def interrupted(x, **kwargs):
+        blocks.append(1)
+        if len(blocks) == 2:
+            raise KeyboardInterrupt
+        return gpt2_block(x, **kwargs)
+
+    gpt2_block = gpt2.transformer_block
+    monkeypatch.setattr(gpt2, "transformer_block", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        model([1, 2, 9, 9, 9])
+    monkeypatch.undo()
+    for ids in ([1, 2, 3, 4], [1, 2, 9, 9, 9]):
+        np.testing.assert_allclose(model(ids), GPT2(params, 2)(ids), atol=1e-11)
+
+
+# ---- the parts
+
+def test_layer_norm_gives_mean_0_and_variance_1():
+    x = np.random.default_rng(0).normal(5, 3, (4, 50))
+    y = layer_norm(x, np.ones(50), np.zeros(50))
+    np.testing.assert_allclose(y.mean(-1), 0, atol=1e-12)
+    np.testing.assert_allclose(y.var(-1), 1, atol=1e-5)
+
+
+def test_gelu_is_x_times_the_normal_distribution_function_to_3_digits():
+    x = np.linspace(-4, 4, 81)
+    exact = [v * (1 + math.erf(v / math.sqrt(2))) / 2 for v in x]
+    np.testing.assert_allclose(gelu(x), exact, atol=1e-3)
+
+
+def test_attention_with_equal_keys_is_the_mean_of_the_values_that_it_may_see():
+    q, k = np.ones((1, 3, 4)), np.ones((1, 3, 4))
+    v = np.random.default_rng(0).normal(size=(1, 3, 4))
+    got = attention(q, k, v, causal_mask(3, np, np.float64))
+    np.testing.assert_allclose(got[0], [v[0, : i + 1].mean(0) for i in range(3)])
+
+
+@given(st.integers(1, 20), st.sampled_from([(8, 24), (64, 192), (768, 3072), (1024, 1032)]))
+@settings(deadline=None, max_examples=25)
+def test_matmul_is_the_matrix_product_for_any_number_of_rows(n_rows, shape):
+    rng = np.random.default_rng(n_rows)
+    x, w = rng.normal(size=(n_rows, shape[0])), rng.normal(size=shape[::-1]).T
+    np.testing.assert_allclose(matmul(x, w), np.einsum("ri,io->ro", x, w), rtol=0, atol=1e-9)
+    np.testing.assert_allclose(matmul(x, np.ascontiguousarray(w)), matmul(x, w), rtol=0, atol=1e-9)
+
+
+def test_float32_is_float64_to_its_precision(params):
+    ids = [3, 1, 4, 1, 5, 9, 2, 6]
+    small = GPT2(lively_params(np.float32), 2)(ids, 8)
+    assert small.dtype == np.float32
+    np.testing.assert_allclose(small, GPT2(params, 2)(ids, 8), rtol=0, atol=1e-3)
+
+
+@pytest.mark.parametrize("ids, n_last", [([], 1), ([1] * 13, 1), ([1, 2], 3), ([1, 2], 0),
+                                         ([13], 1), ([-1], 1), ([1, 2, 99], 1)])
+def test_a_sequence_that_does_not_fit_is_named(params, ids, n_last):
+    model = GPT2(params, 2)
+    model([1, 2])
+    with pytest.raises(ValueError, match="need .* got"):
+        model(ids, n_last)
+    np.testing.assert_allclose(model([1, 2, 3]), GPT2(params, 2)([1, 2, 3]), atol=1e-11)
+
+
+def test_exactly_n_ctx_ids_fit(params):
+    assert GPT2(params, 2)([1] * 12, 12).shape == (12, 13)
+
+
+# ---- other people's arrays and models
+
+def test_the_forward_pass_keeps_to_the_array_api_standard(params):
+    xp = pytest.importorskip("array_api_strict")
+    convert = lambda tree: ({k: convert(v) for k, v in tree.items()} if isinstance(tree, dict) else
+                            [convert(v) for v in tree] if isinstance(tree, list) else xp.asarray(tree))
+    strict = GPT2(convert(params), 2)
+    for ids in ([3, 1, 4], [3, 1, 4, 1, 5], [3, 1, 6]):
+        np.testing.assert_allclose(strict(ids, 2), GPT2(params, 2)(ids, 2), rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("dtype, tolerance", [(np.float32, 1e-4), (np.float64, 1e-10)])
+def test_logits_agree_with_transformers(dtype, tolerance):
+    torch = pytest.importorskip("torch")
+    transformers = pytest.importorskip("transformers")
+    hparams = dict(n_vocab=101, n_ctx=32, n_embd=48, n_head=4, n_layer=4)
+    params = lively_params(dtype, hparams) if dtype == np.float64 else random_params(
+        hparams, np.random.default_rng(1), dtype)
+    config = transformers.GPT2Config(vocab_size=101, n_positions=32, n_embd=48, n_head=4, n_layer=4)
+    peer = transformers.GPT2LMHeadModel(config).eval().to(torch.from_numpy(np.zeros(1, dtype)).dtype)
+    peer.load_state_dict(torch_names(params, torch), strict=False)
+    ids = np.random.default_rng(2).integers(0, 101, 30).tolist()
+    with torch.no_grad():
+        theirs = peer(torch.tensor([ids])).logits[0].numpy()
+    np.testing.assert_allclose(GPT2(params, 4)(ids, 30), theirs, rtol=0, atol=tolerance)
+
+
+def torch_names(params, torch):
+    """Our tree of weights under transformers' names (GPT-2's Conv1D keeps [n_in, n_out])."""
+    tensor = lambda array: torch.from_numpy(np.array(array, order="C"))
+    state = {"transformer.wte.weight": tensor(params["wte"]), "lm_head.weight": tensor(params["wte"]),
+             "transformer.wpe.weight": tensor(params["wpe"])}
+    norm = lambda name, p: {f"{name}.weight": tensor(p["g"]), f"{name}.bias": tensor(p["b"])}
+    linear = lambda name, p: {f"{name}.weight": tensor(p["w"]), f"{name}.bias": tensor(p["b"])}
+    state |= norm("transformer.ln_f", params["ln_f"])
+    for i, block in enumerate(params["blocks"]):
+        h = f"transformer.h.{i}"
+        state |= norm(f"{h}.ln_1", block["ln_1"]) | norm(f"{h}.ln_2", block["ln_2"])
+        for part in ("attn", "mlp"):
+            for name, weights in block[part].items():
+                state |= linear(f"{h}.{part}.{name}", weights)
+    return state

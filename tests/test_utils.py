@@ -1,0 +1,243 @@
+"""Checkpoints: real ones written by TensorFlow, a real HTTP server, and everything that can be wrong."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import threading
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import utils
+from gpt2 import GPT2
+from tests.checkpoints import HPARAMS, random_weights, write_checkpoint, write_model
+from utils import convert, get_backend, load_encoder_hparams_and_params, random_params
+
+pytest.importorskip("tensorflow")
+
+
+@pytest.fixture(scope="module")
+def original(tmp_path_factory):
+    """models/tiny as OpenAI would ship it, and its weights."""
+    folder = tmp_path_factory.mktemp("original") / "tiny"
+    return folder, write_model(folder)
+
+
+@pytest.fixture
+def models(original, tmp_path):
+    """A fresh copy of it."""
+    shutil.copytree(original[0], tmp_path / "tiny")
+    return tmp_path
+
+
+def by_name(params):
+    """The tree of weights under OpenAI's names."""
+    flat = {"model/wte": params["wte"], "model/wpe": params["wpe"]}
+    for part in "gb":
+        flat[f"model/ln_f/{part}"] = params["ln_f"][part]
+    for i, block in enumerate(params["blocks"]):
+        for name in ("ln_1", "ln_2"):
+            flat |= {f"model/h{i}/{name}/{part}": block[name][part] for part in "gb"}
+        for name in ("attn", "mlp"):
+            for layer, weights in block[name].items():
+                flat |= {f"model/h{i}/{name}/{layer}/{part}": weights[part] for part in "wb"}
+    return flat
+
+
+def test_loading_through_tensorflow_gives_bit_equal_parameters(models, original):
+    _, hparams, params = load_encoder_hparams_and_params("tiny", models)
+    loaded, weights = by_name(params), original[1]
+    assert hparams == HPARAMS and loaded.keys() == weights.keys()
+    for name, weight in weights.items():
+        assert loaded[name].dtype == np.float32
+        assert (loaded[name] == weight.reshape(loaded[name].shape)).all(), name
+
+
+def test_projections_lie_transposed_in_memory(models):
+    _, _, params = load_encoder_hparams_and_params("tiny", models)
+    assert params["blocks"][0]["mlp"]["c_fc"]["w"].T.flags.c_contiguous
+
+
+def test_the_second_load_needs_no_tensorflow_and_no_checkpoint(models):
+    first = load_encoder_hparams_and_params("tiny", models)[2]
+    for name in utils.CHECKPOINT:
+        (models / "tiny" / name).unlink()
+    code = ("import sys, utils; utils.load_encoder_hparams_and_params('tiny', sys.argv[1]); "
+            "sys.exit('tensorflow' in sys.modules)")
+    subprocess.run([sys.executable, "-c", code, str(models)], check=True, cwd=Path(utils.__file__).parent)
+    second = load_encoder_hparams_and_params("tiny", models)[2]
+    assert all((a == b).all() for a, b in zip(by_name(first).values(), by_name(second).values()))
+
+
+@pytest.mark.parametrize("disk, memory", [(np.float16, np.float32), (np.float32, np.float64)])
+def test_numbers_on_disk_may_have_another_precision_than_in_memory(models, original, disk, memory):
+    convert(models / "tiny", disk)
+    params = load_encoder_hparams_and_params("tiny", models, memory)[2]
+    wte = original[1]["model/wte"].astype(disk)
+    assert params["wte"].dtype == memory and (params["wte"] == wte.astype(memory)).all()
+
+
+def test_a_loaded_model_runs(models):
+    encoder, hparams, params = load_encoder_hparams_and_params("tiny", models)
+    assert GPT2(params, hparams["n_head"])(encoder.encode("hello"), 5).shape == (5, 257)
+
+
+# ---- downloads, from a real server on this machine
+
+class Handler(SimpleHTTPRequestHandler):
+    """Serves a folder; the dict `faults` of the server says what to do wrong for which file."""
+
+    def log_message(self, *args):
+        pass
+
+    def do_GET(self):
+        self.server.requests.append(self.path)
+        fault = self.server.faults.get(self.path.split("/")[-1])
+        if fault == "cut":
+            data = Path(self.translate_path(self.path)).read_bytes()
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(data)))
+            self.end_headers()
+            self.wfile.write(data[: len(data) // 2])
+        elif fault:
+            self.send_error(fault)
+        else:
+            super().do_GET()
+
+
+@pytest.fixture
+def server(original, monkeypatch):
+    """Serves the original folder as the released size 124M."""
+    root = original[0].parent
+    if not (root / "124M").exists():
+        shutil.copytree(original[0], root / "124M")
+    handler = lambda *args: Handler(*args, directory=str(root))
+    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    server.faults, server.requests = {}, []
+    threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+    monkeypatch.setenv("GPT2_BASE_URL", f"http://127.0.0.1:{server.server_port}")
+    yield server
+    server.shutdown()
+    server.server_close()
+
+
+def test_a_released_size_is_downloaded_converted_and_loaded(server, original, tmp_path):
+    _, _, params = load_encoder_hparams_and_params("124M", tmp_path)
+    assert (params["wpe"] == original[1]["model/wpe"]).all()
+    assert sorted(server.requests) == sorted(f"/124M/{n}" for n in utils.CHECKPOINT + utils.TEXTS)
+    load_encoder_hparams_and_params("124M", tmp_path)
+    assert len(server.requests) == 7  # nothing twice
+
+
+@pytest.mark.parametrize("name", ["model.ckpt.data-00000-of-00001", "encoder.json"])
+@pytest.mark.parametrize("fault", ["cut", 404, 500])
+def test_a_failed_download_leaves_nothing_half_written_and_can_be_repeated(server, tmp_path, name, fault):
+    server.faults[name] = fault
+    with pytest.raises(OSError):
+        load_encoder_hparams_and_params("124M", tmp_path)
+    left = list(tmp_path.rglob("*"))
+    assert not [path for path in left if path.name == name or path.suffix == ".part"]
+    server.faults.clear()
+    assert load_encoder_hparams_and_params("124M", tmp_path)[1] == HPARAMS
+
+
+def test_without_a_network_nothing_is_left_behind(tmp_path, monkeypatch):
+    monkeypatch.setenv("GPT2_BASE_URL", "http://127.0.0.1:9")  # the discard port: nobody listens
+    with pytest.raises(OSError):
+        load_encoder_hparams_and_params("124M", tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+# ---- what can be wrong with a folder
+
+def edit_hparams(**changes):
+    def edit(folder):
+        hparams = json.loads((folder / "hparams.json").read_text()) | changes
+        (folder / "hparams.json").write_text(json.dumps(hparams))
+    return edit
+
+
+def truncate(name):
+    def edit(folder):
+        data = (folder / name).read_bytes()
+        (folder / name).write_bytes(data[: len(data) // 2])
+    return edit
+
+
+def rewrite(**changes):
+    def edit(folder):
+        weights = random_weights(HPARAMS, np.random.default_rng(0))
+        for name, value in changes.items():
+            weights[f"model/{name}"] = value
+        write_checkpoint(folder, weights)
+    return edit
+
+
+def save_params(array):
+    return lambda folder: np.save(folder / "params.npy", array)
+
+
+N_PARAMS = utils.n_params(HPARAMS)
+FAULTS = {
+    "a size is missing": (edit_hparams(n_layer=None), "n_layer"),
+    "a size is text": (edit_hparams(n_ctx="16"), "n_ctx"),
+    "a size is zero": (edit_hparams(n_head=0), "n_head"),
+    "a size is absurd": (edit_hparams(n_ctx=10**12), "bytes of weights"),
+    "heads do not divide": (edit_hparams(n_head=5), "n_head to divide"),
+    "another vocabulary": (edit_hparams(n_vocab=258), "as many symbols"),
+    "more layers than weights": (edit_hparams(n_layer=3), "need"),
+    "another context length": (edit_hparams(n_ctx=15), "shape"),
+    "index cut": (truncate("model.ckpt.index"), "whole TensorFlow checkpoint"),
+    "data cut": (truncate("model.ckpt.data-00000-of-00001"), "bytes of weights"),
+    "a weight of another shape": (rewrite(wpe=np.zeros((16, 13), np.float32)), "shape"),
+    "a weight not finite": (rewrite(wpe=np.full((16, 12), np.nan, np.float32)), "finite"),
+    "array file cut": (lambda folder: (save_params(np.zeros(N_PARAMS, np.float32))(folder),
+                                       truncate("params.npy")(folder)), "whole array file"),
+    "array file empty": (lambda folder: (folder / "params.npy").write_bytes(b""), "whole array file"),
+    "array too long": (save_params(np.zeros(N_PARAMS + 1, np.float32)), "floating-point numbers"),
+    "array of integers": (save_params(np.zeros(N_PARAMS, np.int32)), "floating-point numbers"),
+    "pickled objects": (save_params(np.array([{}], dtype=object)), "whole array file"),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_broken_folder_is_one_clear_error_and_leaves_no_params(models, fault):
+    edit, message = FAULTS[fault]
+    edit(models / "tiny")
+    before = set((models / "tiny").iterdir())
+    with pytest.raises(ValueError, match=message):
+        load_encoder_hparams_and_params("tiny", models)
+    assert set((models / "tiny").iterdir()) == before
+
+
+@pytest.mark.parametrize("name", ["../tiny", "/etc", "", "a/b", "..", "nowhere", "125M"])
+def test_a_name_that_is_no_model_is_refused(models, name):
+    with pytest.raises(ValueError, match="need"):
+        load_encoder_hparams_and_params(name, models / "elsewhere")
+    assert not (models / "elsewhere").exists()
+
+
+def test_without_tensorflow_the_error_says_what_to_install(models, monkeypatch):
+    monkeypatch.setitem(sys.modules, "tensorflow", None)
+    with pytest.raises(ValueError, match="pip install tensorflow"):
+        load_encoder_hparams_and_params("tiny", models)
+
+
+def test_the_cupy_backend_without_cupy_or_gpu_says_what_is_needed(monkeypatch):
+    monkeypatch.setitem(sys.modules, "cupy", None)
+    with pytest.raises(ValueError, match="need CuPy"):
+        get_backend("cupy")
+    with pytest.raises(ValueError, match="numpy or cupy"):
+        get_backend("jax")
+
+
+def test_random_params_have_the_true_shapes():
+    weights = random_weights(HPARAMS, np.random.default_rng(0))
+    params = by_name(random_params(HPARAMS, np.random.default_rng(0)))
+    assert {name: array.size for name, array in params.items()} == {
+        name: array.size for name, array in weights.items()}
+    assert abs(params["model/ln_f/g"].mean() - 1) < 0.1 > abs(params["model/wte"].mean())
