@@ -1,0 +1,182 @@
+"""The command line, end to end, in processes of its own."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import main
+from gpt2 import GPT2
+from sampling import warped
+from speculative import autoregressive_sampling, speculative_sampling
+from tests.checkpoints import write_texts
+from utils import MODELS_DIR, load_encoder_hparams_and_params
+
+ROOT = Path(main.__file__).parent
+OPENINGS = ["Once upon a time", "The king said", "\"Oh dear!\" cried the little girl", "In the forest",
+            "One day the fox met", "She opened the door and", "There were three brothers", "At night"]
+
+
+def command(*flags, stdin=None, env={}):
+    """`python main.py` with these flags, in a process of its own, output in pipes."""
+    return subprocess.run([sys.executable, "main.py", *map(str, flags)], cwd=ROOT, input=stdin,
+                          capture_output=True, timeout=120, env={**os.environ, **env})
+
+
+def figures(*flags, **kwargs):
+    """The JSON object of a run."""
+    done = command("--json", *flags, **kwargs)
+    assert done.returncode == 0 and done.stderr == b"", done.stderr
+    return json.loads(done.stdout)
+
+
+# ---- the promise: greedy texts are the same
+
+@pytest.fixture(scope="module")
+def pair():
+    """Encoder, draft and target of the bundled pair, greedy, in float64."""
+    encoder, *draft = load_encoder_hparams_and_params("tales-small", MODELS_DIR, np.float64)
+    _, *target = load_encoder_hparams_and_params("tales-large", MODELS_DIR, np.float64)
+    return encoder, *(warped(GPT2(params, hparams["n_head"]), temperature=0)
+                      for hparams, params in (draft, target))
+
+
+@pytest.mark.parametrize("K", range(1, 9))
+@pytest.mark.parametrize("opening", OPENINGS)
+def test_greedy_speculation_writes_the_targets_own_text(pair, opening, K):
+    encoder, draft, target = pair
+    x, N, rng = encoder.encode(opening), 24, np.random.default_rng(0)
+    assert (speculative_sampling(x, draft, target, N, K, rng)
+            == autoregressive_sampling(x, target, N, rng))
+
+
+def test_the_main_job_prints_two_identical_texts_and_its_figures():
+    done = command("--K", 4, "--temperature", 0, "--n_tokens_to_generate", 40)
+    out = done.stdout.decode()
+    assert done.returncode == 0 and done.stderr == b""
+    texts = [line for line in out.split("\n") if line.startswith("Text = ")]
+    assert len(texts) == 2 and texts[0] == texts[1]
+    for words in ("Autoregressive decode", "Speculative decode", "Tokens per target pass", "Acceptance",
+                  "measured", "predicted", "Texts identical         yes"):
+        assert words in out
+
+
+def test_json_is_one_object_and_its_counts_agree():
+    got = figures("--K", 3, "--n_tokens_to_generate", 50, "--temperature", 0.8, "--top_k", 40)
+    fast = got["speculative"]
+    assert fast["tokens"] == len(fast["ids"]) <= 50
+    assert 0 <= got["accepted"] <= got["examined"]
+    assert got["acceptance"] == got["accepted"] / got["examined"]
+    assert fast["tokens"] / got["tokens_per_target_pass"] == pytest.approx(round(
+        fast["tokens"] / got["tokens_per_target_pass"]))  # whole passes
+    assert got["speedup_measured"] == pytest.approx(
+        got["autoregressive"]["time_s"] / fast["time_s"])
+    assert got["settings"]["seed"] == 123 and "numpy" in got["versions"]
+
+
+def test_the_same_seed_gives_the_same_text_in_another_process():
+    flags = ("--temperature", 1, "--seed", 7, "--n_tokens_to_generate", 20)
+    assert figures(*flags)["speculative"]["ids"] == figures(*flags)["speculative"]["ids"]
+    assert figures(*flags)["speculative"]["ids"] != figures(*flags, "--seed", 8)["speculative"]["ids"]
+
+
+def test_a_draft_equal_to_the_target_is_always_accepted():
+    got = figures("--draft_model_size", "tales-large", "--temperature", 1, "--dtype", "float64",
+                  "--n_tokens_to_generate", 30, "--stop", "!")
+    assert got["acceptance"] == 1
+
+
+def test_a_prompt_from_a_file_from_standard_input_and_from_the_flag_is_the_same(tmp_path):
+    prompt = "The old wïzard – \"ho!\" said"
+    (tmp_path / "prompt.txt").write_text(prompt, encoding="utf-8")
+    few = ("--n_tokens_to_generate", 5)
+    got = [figures("--prompt_file", tmp_path / "prompt.txt", *few),
+           figures("--prompt", "-", *few, stdin=prompt.encode()), figures("--prompt", prompt, *few)]
+    assert got[0]["prompt"] == prompt
+    assert got[0]["autoregressive"]["ids"] == got[1]["autoregressive"]["ids"] == got[2]["autoregressive"]["ids"]
+
+
+def test_a_stop_token_ends_both_texts():
+    got = figures("--stop", ".", "--n_tokens_to_generate", 100)
+    for run in (got["autoregressive"], got["speculative"]):
+        assert run["text"].endswith(".") and run["tokens"] < 100 and run["text"].count(".") == 1
+
+
+def test_no_tokens_wanted_is_no_error():
+    got = figures("--n_tokens_to_generate", 0)
+    assert got["speculative"]["ids"] == [] and got["acceptance"] is None
+
+
+def test_other_folders_and_backends_are_reached(tmp_path):
+    assert command("--backend", "cupy").returncode in (0, 2)  # 0 where there is a GPU
+
+
+# ---- what bad input gets: one line, status 2, nothing left behind
+
+BAD = {
+    "K 0": (["--K", 0], "--K >= 1"),
+    "negative temperature": (["--temperature", -1], "temperature"),
+    "temperature nan": (["--temperature", "nan"], "temperature"),
+    "top_p 0": (["--top_p", 0], "top_p"),
+    "top_p above 1": (["--top_p", 1.1], "top_p"),
+    "negative top_k": (["--top_k", -1], "top_k"),
+    "penalty 0": (["--repetition_penalty", 0], "repetition_penalty"),
+    "negative N": (["--n_tokens_to_generate", -1], "n_tokens_to_generate"),
+    "negative seed": (["--seed", -1], "--seed"),
+    "unknown size": (["--target_model_size", "125M"], "125M"),
+    "a path as size": (["--draft_model_size", "../models/tales-small"], "not a path"),
+    "empty prompt": (["--prompt", ""], "at least one token"),
+    "long prompt": (["--prompt", "word " * 600], "n_ctx"),
+    "N that does not fit": (["--n_tokens_to_generate", 100_000], "n_ctx"),
+    "missing file": (["--prompt_file", "no-such-file"], "no-such-file"),
+    "stop of two tokens": (["--stop", "zebra crossing"], "one token"),
+    "not a number": (["--K", "four"], "invalid"),
+    "unknown flag": (["--gamma", 4], "--gamma"),
+    "unknown decoder": (["--decoder", "psychic"], "psychic"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_bad_input_gets_one_line_and_status_2(case, capsys):
+    flags, words = BAD[case]
+    try:
+        status = main.main([str(flag) for flag in flags])
+    except SystemExit as exit:  # argparse
+        status = exit.code
+    out, err = capsys.readouterr()
+    assert status == 2 and out == "" and err.count("\n") == 1 and words in err
+
+
+def test_bad_input_has_no_traceback_in_a_process_of_its_own():
+    done = command("--K", 0)
+    assert (done.returncode, done.stdout) == (2, b"") and done.stderr.count(b"\n") == 1
+
+
+def test_bytes_that_are_no_utf8_are_reported_with_their_place():
+    done = command("--prompt", "-", stdin=b"once \xff upon")
+    assert done.returncode == 2 and b"byte 0xff at position 5" in done.stderr
+
+
+def test_models_of_different_vocabularies_are_refused(tmp_path, capsys):
+    hparams = dict(n_vocab=257, n_ctx=128, n_embd=12, n_head=3, n_layer=2)
+    write_texts(tmp_path / "other", hparams)
+    (tmp_path / "tales-large").symlink_to(MODELS_DIR / "tales-large")
+    np.save(tmp_path / "other" / "params.npy", np.zeros(main_n_params(hparams), np.float32))
+    assert main.main(["--models_dir", str(tmp_path), "--draft_model_size", "other"]) == 2
+    assert "one vocabulary" in capsys.readouterr().err
+
+
+def main_n_params(hparams):
+    from utils import n_params
+    return n_params(hparams)
+
+
+def test_no_network_is_one_line_and_leaves_nothing(tmp_path):
+    done = command("--target_model_size", "124M", "--models_dir", tmp_path / "new",
+                   env={"GPT2_BASE_URL": "http://127.0.0.1:9"})
+    assert done.returncode == 2 and done.stderr.count(b"\n") == 1
+    assert not (tmp_path / "new").exists()
