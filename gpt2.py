@@ -38,13 +38,31 @@ def softmax(x):  # [..., n] -> [..., n]
 def layer_norm(x, g, b, eps=1e-5):  # [n_new, n_embd] -> [n_new, n_embd]
     """Each row to mean 0 and variance 1, then gain and bias. Ba et al. (2016)."""
     xp = x.__array_namespace__()
-    x = x - xp.mean(x, axis=-1, keepdims=True)
-    variance = xp.mean(x * x, axis=-1, keepdims=True)
+    x = x - xp.sum(x, axis=-1, keepdims=True) / x.shape[-1]
+    variance = xp.sum(x * x, axis=-1, keepdims=True) / x.shape[-1]
     return x / xp.sqrt(variance + eps) * g + b
 
 
-def matmul(x, w):
-    return x @ w
+def matmul(x, w):  # [n_rows, n_in], [n_in, n_out] -> [n_rows, n_out]
+    """x @ w, and the one place where speed depends on how many rows there are.
+
+    One row costs one reading of w. For more, BLAS first repacks w, so 2 .. 7 rows cost it two to
+    four times as much, although that is just what a target scores in one pass. In NumPy, with w
+    transposed in memory (utils.cut_params), two ways are cheaper: for a w that fits the cache, one
+    matrix-vector product for each row and block of outputs (np.matvec, no packing: 5 rows cost 1.6
+    to 2.3 times one); for a large w, zero rows up to the 8 that BLAS's inner loop is wide.
+    """
+    n_rows, (n_in, n_out) = x.shape[0], w.shape
+    if not 1 < n_rows < 8 or not isinstance(w, np.ndarray) or not w.T.flags.c_contiguous:
+        return x @ w
+    if n_rows <= 5 and w.size < 2**20:
+        most = max(1, 8192 // n_in)  # small enough for BLAS not to wake its threads
+        block = next(n for n in range(min(most, 32), 0, -1) if n_out % n == 0)
+        y = np.matvec(w.T.reshape(-1, 1, block, n_in), x)  # [n_out / block, n_rows, block]
+        return y.transpose(1, 0, 2).reshape(n_rows, n_out)
+    padded = np.zeros((8, n_in), x.dtype)
+    padded[:n_rows] = x
+    return (padded @ w)[:n_rows]
 
 
 def linear(x, w, b):  # [n_new, n_in], [n_in, n_out], [n_out] -> [n_new, n_out]
@@ -153,6 +171,7 @@ class GPT2:
         self.cache = self.xp.zeros(shape, dtype=wte.dtype)
         self.mask = causal_mask(n_ctx, self.xp, wte.dtype)
         self.ids = []  # what the cache holds
+        self.nodes = [], ()  # the tree behind it: tokens, and the path of each node
 
     def __call__(self, ids, n_last=1):
         """Logits after the last n_last ids of the sequence.
@@ -183,6 +202,7 @@ class GPT2:
         if not 1 <= n_last <= n_seq <= self.n_ctx:
             raise ValueError(f"need 1 <= n_last <= len(ids) <= n_ctx = {self.n_ctx}, "
                              f"got n_last = {n_last}, len(ids) = {n_seq}")
+        self.keep_path(ids)
         n_past = min(common_prefix(self.ids, ids), n_seq - n_last)  # reuse, rollback, repetition
         new = self.xp.asarray(check_ids(ids[n_past:], self.n_vocab))
         positions = self.xp.arange(n_past, n_seq)
@@ -191,6 +211,55 @@ class GPT2:
                     self.n_head)
         self.ids = ids
         return x[-n_last:, ...]
+
+    def tree(self, ids, tokens, sees):  # -> [1 + n_nodes, n_vocab]
+        """Logits after `ids` and after every node of a token tree, from one pass: as `tree_hidden`."""
+        return to_host(unembed(self.tree_hidden(ids, tokens, sees), self.params))
+
+    def tree_hidden(self, ids, tokens, sees):  # -> [1 + n_nodes, n_embd]
+        """The last hidden states after `ids` and after every node of a token tree, from one pass.
+
+        Node i holds tokens[i]. It sees `ids` and the nodes j where sees[i][j]: those on its path from
+        the root, itself included, each before its children. Its position is that of its depth, not of
+        its column. Miao et al. (2023) Sec. 4.2, tree attention.
+        """
+        ids, tokens, n, n_nodes = list(ids), list(tokens), len(ids), len(tokens)
+        sees = np.reshape(np.asarray(sees, dtype=bool), (n_nodes, n_nodes))
+        depths = sees.sum(axis=1)  # 1 for a child of the root
+        if not 1 <= n <= n + max(depths, default=0) <= self.n_ctx:
+            raise ValueError(f"need 1 <= len(ids) and len(ids) + depth <= n_ctx = {self.n_ctx}, "
+                             f"got {n} and {max(depths, default=0)}")
+        self.keep_path(ids)
+        n_past = min(common_prefix(self.ids, ids), n - 1)
+        xp, new = self.xp, check_ids(ids[n_past:] + tokens, self.n_vocab)
+        visible = np.block([[np.tri(n - n_past, n, n_past) > 0, np.zeros((n - n_past, n_nodes), bool)],
+                            [np.ones((n_nodes, n), bool), sees]])  # [n_new, n + n_nodes]
+        mask = xp.asarray(np.where(visible, 0, -np.inf), dtype=self.mask.dtype)
+        positions = xp.asarray(np.concatenate([np.arange(n_past, n), n - 1 + depths]))
+        self.make_room(n + n_nodes)
+        self.ids = ids[:n_past]
+        x = forward(xp.asarray(new), positions, mask, self.cache, self.params, self.n_head)
+        self.ids, self.nodes = ids, (tokens, [np.flatnonzero(row) for row in sees])
+        return x[-1 - n_nodes :, ...]
+
+    def keep_path(self, ids):
+        """If `ids` goes on along a path of the last tree, put that path's columns in order and keep them."""
+        (tokens, paths), n, self.nodes = self.nodes, len(self.ids), ([], ())
+        if not tokens or ids[:n] != self.ids:
+            return
+        fits = (path for path in paths if [tokens[j] for j in path] == ids[n : n + len(path)])
+        path = max(fits, key=len, default=())
+        if len(path):
+            kept = self.xp.take(self.cache, self.xp.asarray(n + path), axis=3)
+            self.cache[..., n : n + len(path), :] = kept
+            self.ids = ids[: n + len(path)]
+
+    def make_room(self, n_seq):
+        """More columns, if a tree near the end of the context has more nodes than positions are left."""
+        *shape, n_columns, d_head = self.cache.shape
+        if n_columns < n_seq:
+            more = self.xp.zeros((*shape, n_seq - n_columns, d_head), dtype=self.cache.dtype)
+            self.cache = self.xp.concat([self.cache, more], axis=3)
 
 
 def check_ids(ids, n_vocab):

@@ -5,14 +5,9 @@
 Everything that is not the algorithm lives here: flags, progress, clocks, counts, the report.
 """
 
-import os
-
-# Subtle: before NumPy loads. BLAS threads wait by spinning, and with anything else on the machine
-# they make small products up to 70 times slower; gpt2.matmul splits the large ones itself.
-os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-
 import argparse
 import json
+import os
 import platform
 import sys
 import time
@@ -27,7 +22,7 @@ from gpt2 import GPT2
 from sampling import check_knobs, warped
 from speculative import autoregressive_step, generate, speculative_step
 from theory import walltime_improvement
-from utils import MODELS_DIR, load_encoder_hparams_and_params
+from utils import MODELS_DIR, limit_blas_threads, load_encoder_hparams_and_params
 # ---- the command line
 
 class Parser(argparse.ArgumentParser):
@@ -108,6 +103,7 @@ def load(args):
     prompt = read_prompt(args)
     draft_encoder, draft_hparams, draft_params = load_model(args, args.draft_model_size)
     encoder, hparams, params = load_model(args, args.target_model_size)
+    limit_blas_threads(params)
     if draft_encoder.vocab != encoder.vocab:
         raise ValueError(f"need draft and target with one vocabulary, got "
                          f"{args.draft_model_size} ({draft_encoder.n_vocab} tokens) and "
