@@ -18,7 +18,6 @@ import re
 from pathlib import Path
 
 import numpy as np
-import requests
 from threadpoolctl import threadpool_limits
 from tqdm import tqdm
 
@@ -182,6 +181,8 @@ def atomic(path):
 
 def download(url, path, quiet=False):
     """Fetch `url` to `path`, with a progress bar; raise OSError if it fails or comes short."""
+    import requests  # here: a tenth of a second at every start, needed for a download only
+
     with requests.get(url, stream=True, timeout=30) as response, atomic(path) as file:
         response.raise_for_status()
         length = int(response.headers.get("Content-Length", 0))
@@ -253,15 +254,28 @@ def convert(folder, dtype=np.float32):
         np.save(file, flat)
 
 
+@contextlib.contextmanager
+def silent_stderr():
+    """Nothing reaches file descriptor 2: TensorFlow's C++ writes notes there, whatever it is told."""
+    saved, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 2)
+    try:
+        yield
+    finally:
+        os.dup2(saved, 2)
+        os.close(saved)
+        os.close(nowhere)
+
+
 def open_checkpoint(folder, n_bytes):
     """A function `name -> array` over a TensorFlow checkpoint of at least n_bytes of weights."""
     data = folder / "model.ckpt.data-00000-of-00001"
     if data.stat().st_size < n_bytes:
         raise ValueError(f"need {n_bytes} bytes of weights for the sizes in hparams.json, got "
                          f"{data.stat().st_size} in {data}")
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     try:
-        import tensorflow as tf  # here: seconds and 600 MB, needed once for each checkpoint
+        with silent_stderr():
+            import tensorflow as tf  # here: seconds and 600 MB, needed once for each checkpoint
     except ImportError as error:
         raise ValueError("need TensorFlow to read OpenAI's checkpoint format, once for each model "
                          f"(pip install tensorflow), got: {error}") from None

@@ -13,8 +13,8 @@ import main
 from gpt2 import GPT2
 from sampling import warped
 from speculative import autoregressive_sampling, speculative_sampling
-from tests.checkpoints import write_texts
-from utils import MODELS_DIR, load_encoder_hparams_and_params
+from tests.checkpoints import write_model, write_texts
+from utils import MODELS_DIR, load_encoder_hparams_and_params, n_params
 
 ROOT = Path(main.__file__).parent
 OPENINGS = ["Once upon a time", "The king said", "\"Oh dear!\" cried the little girl", "In the forest",
@@ -165,14 +165,22 @@ def test_models_of_different_vocabularies_are_refused(tmp_path, capsys):
     hparams = dict(n_vocab=257, n_ctx=128, n_embd=12, n_head=3, n_layer=2)
     write_texts(tmp_path / "other", hparams)
     (tmp_path / "tales-large").symlink_to(MODELS_DIR / "tales-large")
-    np.save(tmp_path / "other" / "params.npy", np.zeros(main_n_params(hparams), np.float32))
+    np.save(tmp_path / "other" / "params.npy", np.zeros(n_params(hparams), np.float32))
     assert main.main(["--models_dir", str(tmp_path), "--draft_model_size", "other"]) == 2
     assert "one vocabulary" in capsys.readouterr().err
 
 
-def main_n_params(hparams):
-    from utils import n_params
-    return n_params(hparams)
+def test_a_released_size_runs_and_a_broken_one_is_one_line(tmp_path):
+    """Through TensorFlow's checkpoint, which logs to stderr by itself: none of it is seen."""
+    pytest.importorskip("tensorflow")
+    write_model(tmp_path / "124M")
+    flags = ("--models_dir", tmp_path, "--draft_model_size", "124M", "--target_model_size", "124M",
+             "--prompt", "hello", "--n_tokens_to_generate", 5)
+    assert figures(*flags)["identical"]
+    (tmp_path / "124M" / "params.npy").unlink()
+    (tmp_path / "124M" / "model.ckpt.index").write_bytes(b"")
+    done = command(*flags)
+    assert done.returncode == 2 and done.stderr.count(b"\n") == 1 and b"checkpoint" in done.stderr
 
 
 def test_no_network_is_one_line_and_leaves_nothing(tmp_path):
