@@ -1,0 +1,31 @@
+"""The README quotes the project as it is."""
+
+import re
+
+import pytest
+
+from tools.readme import BLOCK, ROOT, fill, lines, run, source
+
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def test_quoted_code_and_line_counts_are_the_sources():
+    assert fill(README, {"code": source, "lines": lines}) == README
+
+
+@pytest.mark.parametrize("command, quoted", [
+    (match[3], match[4]) for match in BLOCK.finditer(README) if match[2] == "run" and "main.py" in match[3]])
+def test_quoted_output_is_what_the_command_prints(command, quoted):
+    """Apart from clocks: every text, count and label is the same."""
+    untimed = lambda text: re.sub(r"[\d.]+(?=s \(| tokens a second| ms| measured| predicted)", "#", text)
+    assert untimed(run(command)) == untimed(quoted)
+
+
+def test_every_file_that_the_readme_names_exists():
+    for name in re.findall(r"`([\w/]+\.(?:py|md|txt))`", README):
+        assert (ROOT / name).exists(), name
+
+
+def test_every_core_file_is_in_the_reading_order():
+    core = {path.name for path in ROOT.glob("*.py")} - {"conftest.py"}
+    assert all(name in lines() for name in core)
