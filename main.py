@@ -192,24 +192,12 @@ def warm_up(setup, args):
 
 # ---- the report
 
-def kept(round):
-    """How many of the round's guesses became text."""
-    pairs = zip(round.ids, round.guesses)
-    return next((t for t, (token, guess) in enumerate(pairs) if token != guess),
-                min(len(round.ids), len(round.guesses)))
-
-
-def examined(round):
-    """How many guesses were put to the test: the kept ones and the first that failed."""
-    return min(kept(round) + 1, len(round.guesses), len(round.ids))
-
-
 def report(setup, args):
     """Run both decoders and return all figures as one dict."""
     warm_up(setup, args)
     plain, fast = decode(setup, args, "autoregressive"), decode(setup, args, args.decoder)
-    n_kept = sum(kept(round) for round in fast.rounds)
-    n_examined = sum(examined(round) for round in fast.rounds)
+    n_kept = sum(round.n_kept for round in fast.rounds)
+    n_examined = sum(round.n_examined for round in fast.rounds)
     acceptance = n_kept / n_examined if n_examined else None
     figures = {
         "prompt": setup.encoder.decode(setup.x),

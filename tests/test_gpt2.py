@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import gpt2
+from benchmarks.peers import state_dict
 from gpt2 import GPT2, attention, causal_mask, ffn, forward, gelu, layer_norm, matmul
 from utils import random_params
 
@@ -221,25 +222,8 @@ def test_logits_agree_with_transformers(dtype, tolerance):
         hparams, np.random.default_rng(1), dtype)
     config = transformers.GPT2Config(vocab_size=101, n_positions=32, n_embd=48, n_head=4, n_layer=4)
     peer = transformers.GPT2LMHeadModel(config).eval().to(torch.from_numpy(np.zeros(1, dtype)).dtype)
-    peer.load_state_dict(torch_names(params, torch), strict=False)
+    peer.load_state_dict(state_dict(params), strict=False)
     ids = np.random.default_rng(2).integers(0, 101, 30).tolist()
     with torch.no_grad():
         theirs = peer(torch.tensor([ids])).logits[0].numpy()
     np.testing.assert_allclose(GPT2(params, 4)(ids, 30), theirs, rtol=0, atol=tolerance)
-
-
-def torch_names(params, torch):
-    """Our tree of weights under transformers' names (GPT-2's Conv1D keeps [n_in, n_out])."""
-    tensor = lambda array: torch.from_numpy(np.array(array, order="C"))
-    state = {"transformer.wte.weight": tensor(params["wte"]), "lm_head.weight": tensor(params["wte"]),
-             "transformer.wpe.weight": tensor(params["wpe"])}
-    norm = lambda name, p: {f"{name}.weight": tensor(p["g"]), f"{name}.bias": tensor(p["b"])}
-    linear = lambda name, p: {f"{name}.weight": tensor(p["w"]), f"{name}.bias": tensor(p["b"])}
-    state |= norm("transformer.ln_f", params["ln_f"])
-    for i, block in enumerate(params["blocks"]):
-        h = f"transformer.h.{i}"
-        state |= norm(f"{h}.ln_1", block["ln_1"]) | norm(f"{h}.ln_2", block["ln_2"])
-        for part in ("attn", "mlp"):
-            for name, weights in block[part].items():
-                state |= linear(f"{h}.{part}.{name}", weights)
-    return state

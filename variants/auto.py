@@ -1,0 +1,93 @@
+"""K chosen from what was measured: Leviathan et al. (2023) Sec. 3.5, with a clock. Lossless.
+
+What it adds to speculative.py: nobody has to know K. The papers' formula for the best K wants two
+numbers, the chance alpha that a guess is kept and the costs of draft and target. The costs are
+measured once, before the first token; alpha is estimated as the text grows.
+
+    c           time of one draft step / time of one target row
+    pass_cost   pass_cost[K]: time of K + 1 target rows in one pass / time of one row
+    alpha       kept / examined guesses, older rounds counting less
+
+Lossless, for K depends on the past alone: on finished rounds and on a clock.
+"""
+
+import time
+from typing import NamedTuple
+
+from speculative import autoregressive_step, speculative_step
+from theory import best_K
+
+K_MAX = 8  # rows beyond one width of BLAS's inner loop
+FORGET = 0.95  # what a round's weight is multiplied by with every further round
+PRIOR = (1.5, 2.0)  # kept, examined before the first round: alpha 0.75, soon forgotten
+PROBE = 64  # rounds after which a decoder that drafts nothing tries one guess
+
+
+class Costs(NamedTuple):
+    """What was measured, in units of one target row."""
+
+    c: float
+    pass_cost: list  # [K_MAX + 1]
+    seconds: float  # that the measuring took
+
+
+def measure(draft, target, x, repeats=5, clock=time.perf_counter):
+    """The costs of both models after the text x, each the least of some repeats.
+
+    draft and target are `(ids, n_last) -> rows`; x must leave room for K_MAX more ids. The repeats
+    are interleaved, so that a slow moment of the machine falls on all alike.
+    """
+    start = clock()
+
+    def seconds(model, n):
+        model(x, 1)  # whatever was guessed before, the model goes back to x
+        began = clock()
+        model(x + x[:1] * n, max(n, 1))
+        return clock() - began
+
+    rounds = [(seconds(draft, 1), [seconds(target, K + 1) for K in range(K_MAX + 1)])
+              for _ in range(repeats)]
+    row = [min(column) for column in zip(*(costs for _, costs in rounds))]
+    return Costs(min(step for step, _ in rounds) / row[0], [cost / row[0] for cost in row],
+                 clock() - start)
+
+
+def auto(draft, target, costs, on_choice=None):
+    """Build the step of one text, which chooses its K anew for every round.
+
+    Parameters
+    ----------
+    draft, target : callables `(ids, n_last) -> [n_last, n_vocab]` of probabilities
+    costs : Costs
+        From `measure`.
+    on_choice : callable `(K, alpha) -> None`, optional
+        Told every choice.
+
+    Returns
+    -------
+    callable `(x, room, rng) -> Round`
+        Where no K pays it decodes plainly, and tries one guess every 64 rounds.
+
+    References
+    ----------
+    Leviathan et al. (2023) Sec. 3.5 (best K); Sec. 3.2 (alpha is a mean over the text).
+    """
+    kept, examined = PRIOR
+    idle = 0  # rounds since the last guess
+
+    def step(x, room, rng):
+        nonlocal kept, examined, idle
+        K = best_K(kept / examined, costs.c, costs.pass_cost)
+        if K == 0 and idle >= PROBE:
+            K = 1
+        if on_choice:
+            on_choice(K, kept / examined)
+        if K == 0:
+            idle += 1
+            return autoregressive_step(x, room, rng, target)
+        round, idle = speculative_step(x, room, rng, draft, target, K), 0
+        kept = FORGET * kept + round.n_kept
+        examined = FORGET * examined + round.n_examined
+        return round
+
+    return step
