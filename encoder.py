@@ -20,7 +20,7 @@ import regex
 
 END_OF_TEXT = "<|endoftext|>"
 
-# GPT-2's split: contractions, letters, numbers, other signs (each with the space before it), spaces.
+# GPT-2's split: contractions, letters, numbers, other signs (with the space before them), spaces.
 WORDS = regex.compile(
     r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 )
@@ -139,7 +139,7 @@ def check_vocabulary(vocab, merges):
     known = set(byte_characters().values())
     for symbol in known:
         if symbol not in vocab:
-            raise ValueError(f"need a symbol for every byte in encoder.json, got none for {symbol!r}")
+            raise ValueError(f"need a symbol for every byte in encoder.json, got no {symbol!r}")
     for symbol in vocab:
         if symbol != END_OF_TEXT and not known.issuperset(symbol):
             raise ValueError(f"need symbols of byte characters in encoder.json, got {symbol!r}")

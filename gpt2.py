@@ -23,7 +23,7 @@ from utils import to_host
 
 
 def gelu(x):  # [n_new, n] -> [n_new, n]
-    """x times the normal law's distribution function, by its tanh form. Hendrycks and Gimpel (2016)."""
+    """x times the normal distribution function, its tanh form. Hendrycks and Gimpel (2016)."""
     xp = x.__array_namespace__()
     return 0.5 * x * (1 + xp.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x * x * x)))
 
@@ -196,7 +196,7 @@ class GPT2:
         return to_host(unembed(self.hidden(ids, n_last), self.params))
 
     def hidden(self, ids, n_last=1):  # -> [n_last, n_embd]
-        """The last hidden states, after ln_f, of the last n_last ids (as `__call__`, not unembedded)."""
+        """The hidden states after ln_f of the last n_last ids, which `__call__` unembeds."""
         ids = list(ids)
         n_seq = len(ids)
         if not 1 <= n_last <= n_seq <= self.n_ctx:
@@ -213,15 +213,15 @@ class GPT2:
         return x[-n_last:, ...]
 
     def tree(self, ids, tokens, sees):  # -> [1 + n_nodes, n_vocab]
-        """Logits after `ids` and after every node of a token tree, from one pass: as `tree_hidden`."""
+        """Logits after `ids` and after every node of a token tree: `tree_hidden`, unembedded."""
         return to_host(unembed(self.tree_hidden(ids, tokens, sees), self.params))
 
     def tree_hidden(self, ids, tokens, sees):  # -> [1 + n_nodes, n_embd]
         """The last hidden states after `ids` and after every node of a token tree, from one pass.
 
-        Node i holds tokens[i]. It sees `ids` and the nodes j where sees[i][j]: those on its path from
-        the root, itself included, each before its children. Its position is that of its depth, not of
-        its column. Miao et al. (2023) Sec. 4.2, tree attention.
+        Node i holds tokens[i]. It sees `ids` and the nodes j where sees[i][j]: those on its path
+        from the root, itself included, each before its children. Its position is that of its depth,
+        not of its column. Miao et al. (2023), tree attention.
         """
         ids, tokens, n, n_nodes = list(ids), list(tokens), len(ids), len(tokens)
         sees = np.reshape(np.asarray(sees, dtype=bool), (n_nodes, n_nodes))
@@ -232,7 +232,8 @@ class GPT2:
         self.keep_path(ids)
         n_past = min(common_prefix(self.ids, ids), n - 1)
         xp, new = self.xp, check_ids(ids[n_past:] + tokens, self.n_vocab)
-        visible = np.block([[np.tri(n - n_past, n, n_past) > 0, np.zeros((n - n_past, n_nodes), bool)],
+        n_unread = n - n_past
+        visible = np.block([[np.tri(n_unread, n, n_past) > 0, np.zeros((n_unread, n_nodes), bool)],
                             [np.ones((n_nodes, n), bool), sees]])  # [n_new, n + n_nodes]
         mask = xp.asarray(np.where(visible, 0, -np.inf), dtype=self.mask.dtype)
         positions = xp.asarray(np.concatenate([np.arange(n_past, n), n - 1 + depths]))
@@ -243,7 +244,7 @@ class GPT2:
         return x[-1 - n_nodes :, ...]
 
     def keep_path(self, ids):
-        """If `ids` goes on along a path of the last tree, put that path's columns in order and keep them."""
+        """If `ids` goes on along a path of the last tree, keep that path's columns, in order."""
         (tokens, paths), n, self.nodes = self.nodes, len(self.ids), ([], ())
         if not tokens or ids[:n] != self.ids:
             return
@@ -255,7 +256,7 @@ class GPT2:
             self.ids = ids[: n + len(path)]
 
     def make_room(self, n_seq):
-        """More columns, if a tree near the end of the context has more nodes than positions are left."""
+        """More columns, if a tree near the end of the context has more nodes than places left."""
         *shape, n_columns, d_head = self.cache.shape
         if n_columns < n_seq:
             more = self.xp.zeros((*shape, n_seq - n_columns, d_head), dtype=self.cache.dtype)

@@ -72,7 +72,8 @@ def warp(logits, temperature=1.0, top_k=0, top_p=1.0, repetition_penalty=1.0, id
     Raises
     ------
     ValueError
-        If a knob is out of its range, or a row of `logits` holds a NaN or an infinity.
+        If a knob is out of its range, a row of `logits` holds a NaN or an infinity, or there is a
+        repetition penalty and fewer ids than rows.
 
     References
     ----------
@@ -135,6 +136,9 @@ def check_finite(rows):  # [n_last, n_vocab]
 
 def penalize(rows, ids, penalty):  # [n_last, n_vocab] -> [n_last, n_vocab]
     """Make tokens less likely that stand in a row's own prefix. Keskar et al. (2019) Sec. 4.1."""
+    if len(ids) < len(rows):
+        raise ValueError(f"need the whole sequence for a repetition penalty, got {len(ids)} ids "
+                         f"for {len(rows)} rows of logits")
     rows = rows.copy()
     for i, row in enumerate(rows):
         seen = sorted(set(ids[: len(ids) - len(rows) + 1 + i]))
@@ -228,7 +232,8 @@ def accept(prob, rng):
     """
     if not prob >= 0:
         raise ValueError(f"need a probability >= 0, got {prob}")
-    return bool(rng.random() < prob)
+    # Subtle: against a float32, NumPy rounds u to float32, and 1 - 2**-53 to 1.
+    return bool(rng.random() < np.asarray(prob, dtype=np.result_type(np.asarray(prob), np.float64)))
 
 
 def residual(p_target, p_draft):

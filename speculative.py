@@ -60,6 +60,17 @@ class Round(NamedTuple):
     p_draft: np.ndarray  # [k, n_vocab], row t the law that guess t was drawn from
     p_target: np.ndarray  # [k + 1, n_vocab], row t the target's law at that place
 
+    @property
+    def n_kept(self):
+        """How many guesses became text: the common start of `ids` and `guesses`."""
+        pairs = list(zip(self.ids, self.guesses))
+        return next((t for t, (token, guess) in enumerate(pairs) if token != guess), len(pairs))
+
+    @property
+    def n_examined(self):
+        """How many guesses were put to the test: those kept and the first that failed."""
+        return min(self.n_kept + 1, len(self.guesses), len(self.ids))
+
 
 def guess(x, draft, k, rng):
     """k ids from the draft, one after the other, and the laws they were drawn from."""
@@ -115,7 +126,8 @@ def verify(guesses, p_draft, p_target, rng):
     """
     check_rows(guesses, p_draft, p_target)
     for t, token in enumerate(guesses):
-        if not accept(min(1, p_target[t][token] / p_draft[t][token]), rng):  # [3]
+        # Subtle: min(1, nan) is 1, min(nan, 1) is nan, and accept refuses a nan.
+        if not accept(min(p_target[t][token] / p_draft[t][token], 1), rng):  # [3]
             return guesses[:t] + [sample(residual(p_target[t], p_draft[t]), rng)]  # [4]
     return guesses + [sample(p_target[-1], rng)]  # [5]
 

@@ -152,7 +152,7 @@ def n_params(hparams):
 
 
 def random_params(hparams, rng, dtype=np.float32):
-    """Weights of a true shape but of no meaning, for tests and benchmarks: std 0.02, gains near 1."""
+    """Weights of a true shape and of no meaning, for tests and timing: std 0.02, gains near 1."""
 
     def fill(name, *shape):
         noise = 0.02 * rng.standard_normal(shape[::-1], dtype=np.float32).T
@@ -165,7 +165,7 @@ def random_params(hparams, rng, dtype=np.float32):
 
 @contextlib.contextmanager
 def atomic(path):
-    """A binary file that takes the place of `path` when the block ends, and vanishes if it fails."""
+    """A binary file that takes the place of `path` when the block ends; it vanishes on errors."""
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(f"{path.name}.{os.getpid()}.part")
     try:
@@ -245,7 +245,7 @@ def convert(folder, dtype=np.float32):
         if weight.shape not in (shape, (1, *shape)):  # projections carry a leading axis of 1
             raise ValueError(f"need shape {shape} for model/{name} in {folder}, got {weight.shape}")
         if not np.isfinite(weight).all():
-            raise ValueError(f"need finite weights in {folder}, got NaN or infinity in model/{name}")
+            raise ValueError(f"need finite weights in {folder}, got NaN or inf in model/{name}")
         return weight.reshape(shape)
 
     flat = np.empty(n_params(hparams), dtype)
@@ -256,7 +256,7 @@ def convert(folder, dtype=np.float32):
 
 @contextlib.contextmanager
 def silent_stderr():
-    """Nothing reaches file descriptor 2: TensorFlow's C++ writes notes there, whatever it is told."""
+    """Nothing reaches file descriptor 2: TensorFlow's C++ writes notes there, come what may."""
     saved, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, 2)
     try:

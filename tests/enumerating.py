@@ -6,19 +6,28 @@ it at c, and the run goes on with one of the pieces; the other pieces get runs o
 code under test is the production code, unchanged.
 
 Because a uniform remembers the piece it is in, using one twice gives dependent decisions, as it
-would in truth, and so a wrong law. What the rng does not have (`choice`, `integers`, ...) fails; so
-do NumPy's global generators while a law is computed, runs that do not end, and functions that
-decide differently when run again.
+would in truth, and so a wrong law. What else could be chance fails loudly: methods that the rng does
+not have (`choice`, `integers`, ...), NumPy's and Python's own generators while a law is computed,
+runs that do not end, and functions that do not repeat themselves when their decisions repeat.
 
 Probabilities are exact Fractions if the rows are, else floats (errors near 1e-16).
 """
 
+import contextlib
+import hashlib
 import math
+import os
+import random
 from collections import defaultdict
 from fractions import Fraction
 from unittest import mock
 
 import numpy as np
+
+GENERATORS = {np.random: "default_rng Generator PCG64 RandomState random rand randn randint choice "
+                         "uniform random_sample permutation shuffle",
+              random: "Random SystemRandom random randint randrange uniform choice choices sample",
+              os: "urandom"}
 
 
 class Fork:
@@ -32,6 +41,7 @@ class Uniform:
     """A number in [0, 1) of which only an interval is known; scaled by `factor`."""
 
     __array_ufunc__ = None  # arrays leave comparisons to this class
+    __eq__ = __bool__ = None  # `u == c` and `if u` raise TypeError, as any use not written here
 
     def __init__(self, rng, interval, factor=1):
         self.rng, self.interval, self.factor = rng, interval, factor
@@ -43,15 +53,15 @@ class Uniform:
 
     def __lt__(self, bounds):
         """`u < bounds` for a number or an array: cuts the interval at every bound inside it."""
-        bounds = np.asarray(bounds)
+        cuts = np.asarray(np.asarray(bounds) / self.factor)
         low, high = self.interval
-        cuts = [bound / self.factor for bound in bounds.ravel()]
-        edges = [low, *sorted({cut for cut in cuts if low < cut < high}), high]
+        inside = cuts[(low < cuts) & (cuts < high)]
+        edges = [low, *sorted(set(inside.tolist())), high]
         width = high - low
         pieces = [b - a for a, b in zip(edges, edges[1:])]
         branch = self.rng.fork(pieces if width == 1 else [piece / width for piece in pieces])
         self.interval[:] = edges[branch : branch + 2]
-        return np.array([self.interval[1] <= cut for cut in cuts]).reshape(bounds.shape)[()]
+        return (cuts >= self.interval[1])[()]
 
     def __gt__(self, bounds):  # for mutants and other people's functions: u >= or u > a bound
         return ~np.asarray(self < bounds)[()]
@@ -86,35 +96,56 @@ class Forking:
         return math.prod(fork.weights[fork.branch] for fork in self.forks)
 
 
+class Scripted:
+    """A generator that returns these uniforms, in this order."""
+
+    def __init__(self, uniforms):
+        self.uniforms = iter(uniforms)
+
+    def random(self):
+        return next(self.uniforms)
+
+
 def forbidden(*args, **kwargs):
     raise AssertionError("chance must come from rng alone: a hidden generator was used")
 
 
-def branches(function, max_draws=10_000):
+@contextlib.contextmanager
+def no_other_chance():
+    """Every other source of chance raises within this block."""
+    with contextlib.ExitStack() as stack:
+        for module, names in GENERATORS.items():
+            for name in names.split():
+                stack.enter_context(mock.patch.object(module, name, forbidden))
+        yield
+
+
+def run_once(function, forks, max_draws):
+    """Outcome and probability of the run that takes the branches in `forks`."""
+    rng = Forking(forks, max_draws)
+    outcome = function(rng)
+    if rng.depth != len(forks):
+        raise AssertionError("the same decisions led elsewhere when run again: hidden state")
+    return outcome, rng.probability()
+
+
+def branches(function, max_draws=1000):
     """Yield (outcome, probability) for every way the decisions of `function(rng)` can fall."""
     forks = []
-    hidden = [mock.patch.object(np.random, name, forbidden)
-              for name in ("default_rng", "random", "rand", "choice", "uniform", "random_sample")]
-    while True:
-        rng = Forking(forks, max_draws)
-        for patch in hidden:
-            patch.start()
-        try:
-            outcome = function(rng)
-        finally:
-            for patch in hidden:
-                patch.stop()
-        if rng.depth != len(forks):
-            raise AssertionError("the same decisions led elsewhere when run again: hidden state")
-        yield outcome, rng.probability()
-        while forks and forks[-1].branch == len(forks[-1].weights) - 1:
-            forks.pop()
-        if not forks:
-            return
-        forks[-1].branch += 1
+    with no_other_chance():
+        first = repr(run_once(function, forks, max_draws))
+        if any(repr(run_once(function, forks, max_draws)) != first for _ in range(8)):
+            raise AssertionError("the same decisions gave another outcome: hidden state or chance")
+        while True:
+            yield run_once(function, forks, max_draws)
+            while forks and forks[-1].branch == len(forks[-1].weights) - 1:
+                forks.pop()
+            if not forks:
+                return
+            forks[-1].branch += 1
 
 
-def law(function, max_draws=10_000):
+def law(function, max_draws=1000):
     """The law of `function(rng)`: {outcome: probability}. Lists become tuples."""
     total = defaultdict(int)
     for outcome, probability in branches(function, max_draws):
@@ -140,6 +171,35 @@ def text_law(x, model, N, stop=()):
     return {**done, **laws}
 
 
+def round_law(x, draft, target, k):
+    """The law of one round's ids as docs/theorem1.md writes it: no sampling code, no division.
+
+    Each kept guess counts min(p_draft, p_target), the token in place of a rejected one
+    max(0, p_target - p_draft), the bonus p_target.
+    """
+    p_target = target(x, 1)[-1]
+    if k == 0:
+        return {(token,): chance for token, chance in enumerate(p_target) if chance > 0}
+    p_draft = draft(x, 1)[-1]
+    kept, surplus = np.minimum(p_draft, p_target), np.maximum(p_target - p_draft, 0)
+    total = {(token,): chance for token, chance in enumerate(surplus) if chance > 0}
+    for token in np.flatnonzero(kept > 0).tolist():
+        for ids, chance in round_law([*x, token], draft, target, k - 1).items():
+            total[(token, *ids)] = kept[token] * chance
+    return total
+
+
+def rounds_law(x, draft, target, N, K):
+    """The joint law of N new ids and of the number of rounds, {(x + new ids, rounds): probability}."""
+    if N == 0:
+        return {(tuple(x), 0): 1}
+    total = defaultdict(int)
+    for ids, chance in round_law(x, draft, target, min(K, N - 1)).items():
+        for (text, rounds), rest in rounds_law([*x, *ids], draft, target, N - len(ids), K).items():
+            total[(text, rounds + 1)] += chance * rest
+    return dict(total)
+
+
 def distance(law_a, law_b):
     """Largest difference of the probabilities that two laws give to one outcome."""
     return max(abs(law_a.get(key, 0) - law_b.get(key, 0)) for key in law_a.keys() | law_b.keys())
@@ -150,10 +210,21 @@ def total_variation(law_a, law_b):
     return sum(abs(law_a.get(k, 0) - law_b.get(k, 0)) for k in law_a.keys() | law_b.keys()) / 2
 
 
+def assert_same_law(got, expected, tolerance=1e-12):
+    """Refuse another law than the expected one, and show the outcomes where they differ most."""
+    if not distance(got, expected) <= tolerance:
+        worst = sorted(got.keys() | expected.keys(),
+                       key=lambda key: -abs(got.get(key, 0) - expected.get(key, 0)))[:8]
+        rows = [f"    {key}: {float(got.get(key, 0)):.6f}, not {float(expected.get(key, 0)):.6f}"
+                for key in worst]
+        raise AssertionError("\n".join([f"another law came out, total variation "
+                             f"{float(total_variation(got, expected)):.6f} away:", *rows]))
+
+
 # ---- toys
 
 def toy(n_vocab, seed, zeros=0.3, exact=False):
-    """A model whose row depends on the whole prefix: random weights, some of them zero.
+    """A model whose row depends on the whole prefix: weights 1 .. 9 by a hash, some of them zero.
 
     `exact` gives rows of Fractions. Rows are float64 otherwise, normalised.
     """
@@ -161,12 +232,12 @@ def toy(n_vocab, seed, zeros=0.3, exact=False):
 
     def row(ids):
         if ids not in rows:
-            rng = np.random.Generator(np.random.PCG64([seed, len(ids), *ids]))
-            weights = rng.integers(1, 10, n_vocab) * (rng.random(n_vocab) >= zeros)
-            weights[rng.integers(n_vocab)] += 1  # at least one
-            total = int(weights.sum())
-            rows[ids] = (np.array([Fraction(int(w), total) for w in weights], dtype=object)
-                         if exact else weights / total)
+            digest = hashlib.shake_128(repr((seed, ids)).encode()).digest(2 * n_vocab + 1)
+            weights = [1 + size % 9 if chance >= 256 * zeros else 0
+                       for size, chance in zip(digest[:n_vocab], digest[n_vocab:])]
+            weights[digest[-1] % n_vocab] += 1  # at least one is not zero
+            rows[ids] = (np.array([Fraction(w, sum(weights)) for w in weights], dtype=object)
+                         if exact else np.array(weights) / sum(weights))
         return rows[ids]
 
     def model(ids, n_last=1):
@@ -201,3 +272,37 @@ def counted(model):
 
     wrapper.calls = []
     return wrapper
+
+
+def remembered(model):
+    """The model with a table of its answers, for models that are slow."""
+    answers = {}
+
+    def wrapper(ids, n_last=1):
+        key = (*ids, n_last)
+        if key not in answers:
+            answers[key] = model(list(ids), n_last)
+        return answers[key]
+
+    return wrapper
+
+
+def disjoint(n_vocab):
+    """A draft and a target that never agree: even ids here, odd ids there."""
+    even = np.arange(n_vocab) % 2 == 0
+    keep = lambda mask: lambda row: (row + 1e-3) * mask / ((row + 1e-3) * mask).sum()
+    return mapped(toy(n_vocab, 1), keep(even)), mapped(toy(n_vocab, 2), keep(~even))
+
+
+PAIRS = {  # (draft, target)
+    "dense": (toy(3, 1, zeros=0), toy(3, 2, zeros=0)),
+    "sparse": (toy(3, 3, zeros=0.5), toy(3, 4, zeros=0.5)),
+    "four tokens": (toy(4, 5), toy(4, 6)),
+    "five tokens": (toy(5, 5, zeros=0.5), toy(5, 6, zeros=0.5)),
+    "disjoint": disjoint(4),
+    "equal": (toy(3, 7), toy(3, 7)),
+    "one ulp away": (toy(3, 8, zeros=0), mapped(toy(3, 8, zeros=0), ulp_away)),
+    "greedy draft": (mapped(toy(3, 9), one_hot), toy(3, 10)),
+    "greedy target": (toy(3, 11), mapped(toy(3, 12), one_hot)),
+    "both greedy": (mapped(toy(3, 13), one_hot), mapped(toy(3, 14), one_hot)),
+}

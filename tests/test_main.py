@@ -15,6 +15,7 @@ from sampling import warped
 from speculative import autoregressive_sampling, speculative_sampling
 from tests.checkpoints import write_model, write_texts
 from utils import MODELS_DIR, load_encoder_hparams_and_params, n_params
+from variants import DECODERS
 
 ROOT = Path(main.__file__).parent
 OPENINGS = ["Once upon a time", "The king said", "\"Oh dear!\" cried the little girl", "In the forest",
@@ -84,6 +85,19 @@ def test_the_same_seed_gives_the_same_text_in_another_process():
     assert figures(*flags)["speculative"]["ids"] != figures(*flags, "--seed", 8)["speculative"]["ids"]
 
 
+@pytest.mark.parametrize("decoder", [name for name in DECODERS if "draft" in DECODERS[name].needs
+                                     or not DECODERS[name].needs])
+def test_every_decoder_runs_and_the_exact_ones_write_the_targets_text(decoder):
+    got = figures("--decoder", decoder, "--dtype", "float64", "--n_tokens_to_generate", 20)
+    assert got[decoder]["tokens"] == 20 and got["rows_per_target_pass"] >= 1
+    assert got["identical"] or not got["exact"]
+
+
+def test_K_auto_writes_the_targets_text_and_says_what_it_chose():
+    got = figures("--K", "auto", "--dtype", "float64", "--n_tokens_to_generate", 40)
+    assert got["identical"] and 0 <= got["mean_K"] <= 8
+
+
 def test_a_draft_equal_to_the_target_is_always_accepted():
     got = figures("--draft_model_size", "tales-large", "--temperature", 1, "--dtype", "float64",
                   "--n_tokens_to_generate", 30, "--stop", "!")
@@ -136,6 +150,10 @@ BAD = {
     "stop of two tokens": (["--stop", "zebra crossing"], "one token"),
     "not a number": (["--K", "four"], "invalid"),
     "unknown flag": (["--gamma", 4], "--gamma"),
+    "flag of another decoder": (["--decoder", "lookup", "--lenience", 0.5], "--lenience"),
+    "K auto elsewhere": (["--decoder", "block", "--K", "auto"], "--K"),
+    "no heads for this target": (["--decoder", "medusa", "--target_model_size", "tales-small"], "heads"),
+    "a greedy method at temperature 1": (["--decoder", "bild", "--temperature", 1], "--temperature 0"),
     "unknown decoder": (["--decoder", "psychic"], "psychic"),
 }
 

@@ -1,6 +1,6 @@
 """Theorem 1 by enumeration: the joint law of speculative sampling is the target's, to 1e-12."""
 
-from fractions import Fraction
+import random
 
 import numpy as np
 import pytest
@@ -10,52 +10,43 @@ from hypothesis import strategies as st
 from sampling import warp
 from speculative import (autoregressive_sampling, generate, guess, run, speculative_sampling,
                          speculative_step, verify)
-from tests.enumerating import (branches, counted, distance, expectation, law, mapped, one_hot,
-                               text_law, toy, ulp_away)
+from tests.enumerating import (PAIRS, Scripted, assert_same_law, branches, counted, expectation,
+                               law, round_law, rounds_law, text_law, toy)
 
-EXACT = 1e-12
-
-
-def disjoint(n_vocab):
-    """A draft and a target that never agree: even ids here, odd ids there."""
-    even = np.arange(n_vocab) % 2 == 0
-    keep = lambda mask: lambda row: (row + 1e-3) * mask / ((row + 1e-3) * mask).sum()
-    return mapped(toy(n_vocab, 1), keep(even)), mapped(toy(n_vocab, 2), keep(~even))
+LARGE = {"dense", "disjoint", "one ulp away", "four tokens", "five tokens"}  # K = 3, N = 5: 10^4 .. 10^6 branches
+CASES = [(pair, K, K + 2) for pair in PAIRS for K in (1, 2, 3) if K < 3 or pair not in LARGE]
 
 
-PAIRS = {
-    "dense": (toy(3, 1, zeros=0), toy(3, 2, zeros=0)),
-    "sparse": (toy(3, 3, zeros=0.5), toy(3, 4, zeros=0.5)),
-    "four tokens": (toy(4, 5), toy(4, 6)),
-    "disjoint": disjoint(4),
-    "equal": (toy(3, 7), toy(3, 7)),
-    "one ulp away": (toy(3, 8, zeros=0), mapped(toy(3, 8, zeros=0), ulp_away)),
-    "greedy draft": (mapped(toy(3, 9), one_hot), toy(3, 10)),
-    "greedy target": (toy(3, 11), mapped(toy(3, 12), one_hot)),
-    "both greedy": (mapped(toy(3, 13), one_hot), mapped(toy(3, 14), one_hot)),
-}
-
-
-@pytest.mark.parametrize("pair, K", [(pair, K) for pair in PAIRS for K in (1, 2, 3)
-                                     if (pair, K) != ("four tokens", 3)])  # 10^6 branches
-def test_speculative_sampling_has_the_targets_joint_law(pair, K):
+@pytest.mark.parametrize("pair, K, N", [*CASES, ("dense", 3, 4), ("disjoint", 3, 4),
+                                        ("one ulp away", 3, 4)])
+def test_speculative_sampling_has_the_targets_joint_law(pair, K, N):
     draft, target = PAIRS[pair]
-    got = law(lambda rng: speculative_sampling([0], draft, target, K + 2, K, rng))
-    assert distance(got, text_law([0], target, K + 2)) < EXACT
+    got = law(lambda rng: speculative_sampling([0], draft, target, N, K, rng))
+    assert_same_law(got, text_law([0], target, N))
 
 
 @pytest.mark.parametrize("pair", PAIRS)
 def test_autoregressive_sampling_has_the_models_joint_law(pair):
     _, target = PAIRS[pair]
     got = law(lambda rng: autoregressive_sampling([0, 1], target, 4, rng))
-    assert distance(got, text_law([0, 1], target, 4)) < EXACT
+    assert_same_law(got, text_law([0, 1], target, 4))
 
 
 @pytest.mark.parametrize("K", [1, 2, 3])
 def test_the_law_is_exact_to_the_last_bit_on_fractions(K):
     draft, target = toy(3, 21, exact=True), toy(3, 22, exact=True)
     got = law(lambda rng: speculative_sampling([0], draft, target, K + 1, K, rng))
-    assert got == text_law([0], target, K + 1)
+    assert_same_law(got, text_law([0], target, K + 1), tolerance=0)
+
+
+@pytest.mark.parametrize("pair", PAIRS)
+def test_the_joint_law_of_text_and_target_passes_is_the_proofs(pair):
+    def text_and_passes(rng):
+        target = counted(PAIRS[pair][1])
+        text = speculative_sampling([0], PAIRS[pair][0], target, 4, 2, rng)
+        return tuple(text), len(target.calls)
+
+    assert_same_law(law(text_and_passes), rounds_law([0], *PAIRS[pair], 4, 2))
 
 
 @pytest.mark.parametrize("stop", [{0}, {2}, {0, 2}, {0, 1, 2}])
@@ -63,7 +54,7 @@ def test_the_law_is_exact_to_the_last_bit_on_fractions(K):
 def test_a_stop_id_anywhere_in_a_round_keeps_the_law(K, stop):
     draft, target = PAIRS["dense"]
     got = law(lambda rng: speculative_sampling([0], draft, target, 4, K, rng, stop=stop))
-    assert distance(got, text_law([0], target, 4, stop)) < EXACT
+    assert_same_law(got, text_law([0], target, 4, stop))
 
 
 @pytest.mark.parametrize("N", [0, 1, 2, 3])
@@ -71,7 +62,7 @@ def test_a_stop_id_anywhere_in_a_round_keeps_the_law(K, stop):
 def test_a_round_cut_by_N_keeps_the_law(N, K):
     draft, target = PAIRS["sparse"]
     got = law(lambda rng: speculative_sampling([1], draft, target, N, K, rng))
-    assert distance(got, text_law([1], target, N)) < EXACT
+    assert_same_law(got, text_law([1], target, N))
 
 
 KNOBS = [dict(temperature=0.5), dict(top_k=2), dict(top_p=0.7), dict(repetition_penalty=1.8),
@@ -90,7 +81,7 @@ def test_sampling_knobs_on_either_side_keep_the_warped_targets_law(knobs, sides)
     draft = (plain if sides == "target" else with_knobs)(toy(4, 31))
     target = (plain if sides == "draft" else with_knobs)(toy(4, 32))
     got = law(lambda rng: speculative_sampling([0], draft, target, 3, 2, rng))
-    assert distance(got, text_law([0], target, 3)) < EXACT
+    assert_same_law(got, text_law([0], target, 3))
 
 
 def test_a_K_that_depends_on_the_past_keeps_the_law():
@@ -100,7 +91,7 @@ def test_a_K_that_depends_on_the_past_keeps_the_law():
         return speculative_step(x, room, rng, draft, target, K=1 + (sum(x) + len(x)) % 3)
 
     got = law(lambda rng: run([0], step, 4, rng))
-    assert distance(got, text_law([0], target, 4)) < EXACT
+    assert_same_law(got, text_law([0], target, 4))
 
 
 @pytest.mark.parametrize("pair", PAIRS)
@@ -114,54 +105,14 @@ def test_verify_is_lossless(pair):
         ids = verify(guesses, p_draft, target(x + guesses, 3), rng)
         return autoregressive_sampling(x + ids, target, 3 - len(ids), rng)
 
-    assert distance(law(two_guesses_then_target), text_law([0], target, 3)) < EXACT
+    assert_same_law(law(two_guesses_then_target), text_law([0], target, 3))
 
 
-weights = st.lists(st.integers(0, 20), min_size=3, max_size=5).filter(any)
-
-
-@st.composite
-def pair_of_rows(draw):
-    """Two laws over one vocabulary of 3 to 5 tokens, as Fractions, zeros included."""
-    first = draw(weights)
-    second = draw(st.lists(st.integers(0, 20), min_size=len(first), max_size=len(first)).filter(any))
-    return [np.array([Fraction(w, sum(row)) for w in row], dtype=object) for row in (first, second)]
-
-
-@given(pair_of_rows())
-@settings(deadline=None)
-def test_one_guess_verified_has_the_targets_law_on_any_pair_of_rows(rows):
-    p_draft, p_target = rows
-
-    def one_round(rng):
-        guesses, laws = guess([0], lambda ids, n_last: [p_draft], 1, rng)
-        return verify(guesses, laws, [p_target, p_target], rng)[0]
-
-    assert law(one_round) == {token: p for token, p in enumerate(p_target) if p > 0}
-
-
-@given(pair_of_rows())
-@settings(deadline=None)
-def test_a_guess_is_accepted_with_the_mass_that_the_two_laws_share(rows):
-    p_draft, p_target = rows
-
-    def accepted(rng):
-        guesses, laws = guess([0], lambda ids, n_last: [p_draft], 1, rng)
-        return len(verify(guesses, laws, [p_target, p_target], rng)) - 1
-
-    shared = sum(np.minimum(p_draft, p_target))
-    assert law(accepted).get(1, 0) == shared
-    assert shared == 1 - sum(abs(p_draft - p_target)) / 2
-
-
-@given(pair_of_rows(), st.integers(0, 2**32 - 1))
-@settings(deadline=None)
-def test_no_token_comes_out_that_the_target_gives_no_chance(rows, seed):
-    p_draft, p_target = (row.astype(float) for row in rows)
-    rng = np.random.default_rng(seed)
-    guesses, laws = guess([0], lambda ids, n_last: [p_draft], 3, rng)
-    for t, token in enumerate(verify(guesses, laws, [p_target] * 4, rng)):
-        assert p_target[token] > 0
+@pytest.mark.parametrize("k", [0, 1, 2, 3])
+def test_the_law_of_one_round_is_the_proofs_product(k):
+    models = toy(4, 23, exact=True), toy(4, 24, exact=True)
+    got = law(lambda rng: speculative_step([1], k + 1, rng, *models, K=9).ids)
+    assert_same_law(got, round_law([1], *models, k), tolerance=0)
 
 
 @given(st.integers(0, 20), st.integers(1, 8), st.integers(0, 99))
@@ -178,6 +129,31 @@ def test_an_equal_draft_needs_the_fewest_target_passes(N, K, seed):
     target = counted(PAIRS["dense"][1])
     speculative_sampling([0], PAIRS["dense"][1], target, N, K, np.random.default_rng(seed))
     assert len(target.calls) == -(-N // (K + 1))
+
+
+@pytest.mark.parametrize("N", range(1, 9))
+@pytest.mark.parametrize("K", [1, 3, 8])
+def test_no_model_is_asked_beyond_the_last_token_wanted(N, K):
+    """So a prompt and N new ids fit wherever len(x) + N <= n_ctx."""
+    def bounded(model):
+        def wrapper(ids, n_last):
+            assert len(ids) < 2 + N
+            return model(ids, n_last)
+        return wrapper
+
+    for pair in ("dense", "equal"):
+        speculative_sampling([0, 1], *map(bounded, PAIRS[pair]), N, K, np.random.default_rng(N))
+
+
+@given(st.integers(0, 6), st.integers(1, 4), st.integers(0, 99))
+@settings(deadline=None)
+def test_the_rounds_one_after_the_other_are_the_text_up_to_its_first_stop_id(N, K, seed):
+    rounds = []
+    text = speculative_sampling([2], *PAIRS["dense"], N, K, np.random.default_rng(seed), stop={2},
+                                on_round=lambda round: rounds.extend(round.ids))
+    assert text == [2] + rounds
+    assert len(text) == 1 + N or text[-1] == 2
+    assert 2 not in text[1:-1]
 
 
 def test_one_target_pass_a_round_and_one_draft_call_a_guess():
@@ -208,8 +184,62 @@ def test_tokens_per_round_are_what_the_acceptance_says():
     target = lambda ids, n_last: np.array([p_target] * n_last)
     alpha, K = np.minimum(p_draft, p_target).sum(), 3
     mean = expectation(lambda rng: speculative_step([0], 9, rng, draft, target, K), lambda r: len(r.ids))
-    assert mean == pytest.approx((1 - alpha ** (K + 1)) / (1 - alpha), abs=EXACT)
+    assert mean == pytest.approx((1 - alpha ** (K + 1)) / (1 - alpha), abs=1e-12)
 
+
+# ---- numbers at the edge
+
+LOWEST, HIGHEST = 0.0, 1 - 2**-53  # the uniforms that random() can return lie between these
+EDGE_ROWS = [([0, 1, 0], [1, 0, 0]), ([0, 0, 1], [0, 1, 0]), ([0, 1, 0], [0, 1, 0]),
+             ([0, 0.5, 0.5], [0, 0.25, 0.75]), ([0.5, 0.5, 0], [0.1, 0.9, 0]),
+             ([0, 0.7, 0.3], [0, 0.3, 0.7])]
+
+
+@pytest.mark.parametrize("uniforms", [(u, v) for u in (LOWEST, HIGHEST) for v in (LOWEST, HIGHEST)])
+@pytest.mark.parametrize("rows", EDGE_ROWS, ids=str)
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_the_outermost_uniforms_give_only_tokens_that_the_target_gives_chance(dtype, rows, uniforms):
+    p_draft, p_target = np.array(rows, dtype)
+    for token in np.flatnonzero(p_draft).tolist():
+        ids = verify([token], [p_draft], [p_target] * 2, Scripted(uniforms))
+        assert all(p_target[token] > 0 for token in ids)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_a_guess_that_the_target_likes_as_much_is_kept_at_any_uniform(dtype):
+    row = np.array([0.3, 0.7], dtype)
+    assert verify([0], [row], [row] * 2, Scripted([HIGHEST, LOWEST])) == [0, 0]
+
+
+def test_float32_rows_that_do_not_sum_to_1_keep_the_law_to_their_precision():
+    p_draft, p_target = (row.astype(np.float32) * np.float32(scale) for row, scale in
+                         zip((model([0])[0] for model in PAIRS["dense"]), (0.9999, 1.0001)))
+    draft, target = lambda ids, n_last: [p_draft] * n_last, lambda ids, n_last: [p_target] * n_last
+    got = law(lambda rng: speculative_sampling([0], draft, target, 2, 2, rng))
+    assert_same_law(got, text_law([0], target, 2), tolerance=1e-3)
+
+
+@pytest.mark.parametrize("row", [0, 1])
+@pytest.mark.parametrize("side", ["draft", "target"])
+def test_a_row_of_nan_is_never_a_token(side, row):
+    """At row 1 of the draft only if its guess is looked at; a NaN is not a rejection."""
+    p_draft, p_target = np.full((2, 3), 1 / 3), np.full((3, 3), 1 / 3)
+    (p_draft if side == "draft" else p_target)[row] = np.nan
+    with pytest.raises(ValueError, match="nan"):
+        verify([0, 1], p_draft, p_target, Scripted([LOWEST] * 3))
+
+
+@pytest.mark.parametrize("n_vocab", [1, 50257])
+def test_a_vocabulary_of_one_and_of_GPT2(n_vocab):
+    rows = np.random.default_rng(0).random((2, n_vocab)) ** 9
+    draft, target = (lambda ids, n_last, row=row: warp([row] * n_last) for row in rows)
+    ids = speculative_sampling([0], draft, target, 9, 3, np.random.default_rng(1))
+    assert len(ids) == 10 and all(0 <= token < n_vocab for token in ids)
+    again = law(lambda rng: verify([0], draft([0], 1), target([0], 2), Scripted([LOWEST, HIGHEST])))
+    assert again == {(0, n_vocab - 1): 1}
+
+
+# ---- the enumeration itself
 
 def test_the_enumeration_sees_a_uniform_used_twice():
     def twice(rng):
@@ -219,21 +249,44 @@ def test_the_enumeration_sees_a_uniform_used_twice():
     assert law(twice) == {(True, True): 0.25, (True, False): 0.25, (False, False): 0.5}
 
 
-def test_the_enumeration_refuses_hidden_state_hidden_generators_and_endless_runs():
-    calls = []
+def counts_its_calls(rng, calls=[]):
+    calls.append(rng)
+    return bool(rng.random() < 1 / (1 + len(calls)))
 
-    def remembers(rng):
-        calls.append(rng)
-        return bool(rng.random() < 1 / (1 + len(calls)))
 
-    def never_ends(rng):
-        while True:
-            bool(rng.random() < 0.5)
+def answers_by_a_hidden_generator(rng, hidden=np.random.default_rng(0)):
+    return bool(rng.random() < 0.5), bool(hidden.random() < 0.5)
 
-    for function in (remembers, never_ends, lambda rng: np.random.default_rng().random()):
-        with pytest.raises(AssertionError):
-            list(branches(function))
 
+def never_ends(rng):
+    while True:
+        bool(rng.random() < 0.5)
+
+
+def ends_with_probability_1(rng):
+    while rng.random() < 0.5:
+        pass
+
+
+@pytest.mark.parametrize("function, error", [
+    (counts_its_calls, AssertionError),
+    (answers_by_a_hidden_generator, AssertionError),
+    (never_ends, AssertionError),
+    (ends_with_probability_1, AssertionError),
+    (lambda rng: np.random.default_rng().random(), AssertionError),
+    (lambda rng: np.random.rand(), AssertionError),
+    (lambda rng: random.random(), AssertionError),
+    (lambda rng: rng.integers(2), AttributeError),
+    (lambda rng: rng.random() == 0.5, TypeError),
+    (lambda rng: bool(rng.random()), TypeError),
+    (lambda rng: np.searchsorted([0.5, 1.0], rng.random()), TypeError),
+])
+def test_the_enumeration_refuses_what_it_could_not_follow(function, error):
+    with pytest.raises(error):
+        list(branches(function))
+
+
+# ---- bad input
 
 @pytest.mark.parametrize("call, message", [
     (lambda rng: speculative_sampling([], *PAIRS["dense"], 3, 2, rng), "at least one id"),

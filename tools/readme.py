@@ -26,6 +26,7 @@ READING_ORDER = {
     "encoder.py": "text to ids and back",
     "utils.py": "checkpoints: download, convert, load",
     "main.py": "the command line",
+    "report.py": "two decoders by the clock, and what is said of them",
     "theory.py": "the papers' closed forms, and why decoding waits for memory",
 }
 

@@ -1,0 +1,236 @@
+"""From logits to chance: each knob against its definition, each draw over all its outcomes."""
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sampling import accept, keep_top_k, keep_top_p, residual, sample, softmax, warp, warped
+from tests.enumerating import Scripted, distance, law, toy
+
+EXACT = 1e-12
+LOWEST, HIGHEST = 0.0, 1 - 2**-53  # the uniforms that random() can return lie between these
+
+logits = st.lists(st.floats(-110, -35), min_size=1, max_size=8).map(np.array)
+weights = st.lists(st.integers(0, 6), min_size=1, max_size=8).filter(any).map(np.array)  # many ties
+
+
+# ---- softmax
+
+@given(logits, st.sampled_from([-1000.0, 35.0, 110.0, 1000.0]))
+def test_a_constant_added_to_all_logits_changes_no_law(row, constant):
+    np.testing.assert_allclose(softmax(row + constant), softmax(row), rtol=1e-10)
+
+
+@given(logits)
+def test_two_probabilities_have_the_ratio_that_their_logits_say(row):
+    probs = softmax(row)
+    np.testing.assert_allclose(np.log(probs) - np.log(probs[0]), row - row[0], atol=1e-10)
+    assert probs.dtype == np.float64 and probs.sum() == pytest.approx(1, abs=EXACT)
+
+
+def test_logits_of_any_size_give_a_law():
+    np.testing.assert_array_equal(softmax([1e300, -1e300, 1e300]), [0.5, 0, 0.5])
+    assert warp(np.array([-35, -110], np.float32)).dtype == np.float64
+
+
+# ---- warp against plain definitions, in loops
+
+def naive_keep(row, n):
+    """The n most probable tokens, the lowest ids first among equals."""
+    kept = sorted(range(len(row)), key=lambda token: (-row[token], token))[:n]
+    mass = sum(row[token] for token in kept)
+    return [row[token] / mass if token in kept else 0 for token in range(len(row))]
+
+
+def naive_top_p(row, top_p):
+    n = 1
+    while n < len(row) and sum(sorted(row, reverse=True)[:n]) < top_p:
+        n += 1
+    return naive_keep(row, n)
+
+
+def naive_penalty(row, prefix, penalty):
+    return [(value / penalty if value > 0 else value * penalty) if token in prefix else value
+            for token, value in enumerate(row)]
+
+
+@given(weights, st.integers(1, 10))
+def test_top_k_keeps_the_k_most_probable_and_the_lowest_ids_of_equals(weights, top_k):
+    row = weights / weights.sum()
+    np.testing.assert_allclose(keep_top_k(row, top_k), naive_keep(row, top_k), atol=EXACT)
+
+
+@given(weights, st.integers(0, 47))
+def test_top_p_keeps_the_smallest_set_that_has_the_mass(weights, steps):
+    row = weights / weights.sum()
+    top_p = (steps % weights.sum() + 0.5) / weights.sum()  # never the mass of a set: no rounding here
+    np.testing.assert_allclose(keep_top_p(row, top_p), naive_top_p(row, top_p), atol=EXACT)
+
+
+@pytest.mark.parametrize("top_p, kept", [(0.25, [2]), (0.5, [2]), (0.51, [0, 2]), (0.75, [0, 2]),
+                                         (0.76, [0, 1, 2]), (1.0, [0, 1, 2, 3])])
+def test_a_mass_of_exactly_top_p_is_enough(top_p, kept):
+    row = np.log([0.25, 0.125, 0.5, 0.125])
+    assert np.flatnonzero(warp(row, top_p=top_p)).tolist() == kept
+
+
+@given(st.integers(0, 99), st.floats(0.3, 3), st.integers(0, 6), st.floats(0.1, 1), st.floats(0.5, 2),
+       st.integers(1, 4))
+@settings(deadline=None)
+def test_the_knobs_turn_in_the_order_penalty_temperature_top_k_top_p(seed, temperature, top_k, top_p,
+                                                                     penalty, n_last):
+    rng = np.random.default_rng(seed)
+    rows, ids = rng.normal(0, 3, (n_last, 6)), rng.integers(0, 6, 4).tolist()
+    got = warp(rows, temperature, top_k, top_p, penalty, ids)
+    for i, row in enumerate(rows):
+        row = naive_penalty(row, ids[: len(ids) - n_last + 1 + i], penalty)
+        row = softmax(np.array(row) / temperature).tolist()
+        row = naive_top_p(naive_keep(row, top_k or len(row)), top_p)
+        np.testing.assert_allclose(got[i], row, atol=EXACT)
+
+
+def test_a_penalty_sees_each_rows_own_prefix_and_counts_a_token_once():
+    rows = np.array([[2.0, -2.0, 1.0]] * 3)
+    got = warp(rows, repetition_penalty=2.0, ids=[0, 0, 1, 2])
+    expected = [[1.0, -2.0, 1.0], [1.0, -4.0, 1.0], [1.0, -4.0, 0.5]]
+    np.testing.assert_allclose(got, softmax(np.array(expected)), atol=EXACT)
+    assert rows.tolist() == [[2.0, -2.0, 1.0]] * 3
+
+
+def test_one_row_alone_is_the_last_of_many():
+    model = warped(lambda ids, n_last: 5 * toy(4, 1)(ids, n_last), top_p=0.8, repetition_penalty=1.5)
+    ids = [0, 3, 1, 3]
+    for i, row in enumerate(model(ids, 4)):
+        np.testing.assert_array_equal(row, model(ids[: i + 1])[-1])
+    np.testing.assert_array_equal(warp([1.0, 2.0]), warp([[1.0, 2.0]])[0])
+
+
+# ---- limits
+
+@given(logits)
+def test_temperature_0_is_the_limit_of_small_temperatures(row):
+    order = np.sort(row)
+    if len(row) > 1 and order[-1] - order[-2] > 1e-3:
+        np.testing.assert_allclose(warp(row, temperature=1e-6), warp(row, temperature=0), atol=EXACT)
+    assert warp(row, temperature=0).tolist() == [float(i == row.argmax()) for i in range(len(row))]
+
+
+def test_temperature_0_takes_the_lowest_id_of_equals():
+    assert warp([[1.0, 3.0, 3.0], [2.0, 2.0, 2.0]], temperature=0).tolist() == [[0, 1, 0], [1, 0, 0]]
+
+
+@given(logits)
+def test_a_high_temperature_makes_all_tokens_alike(row):
+    np.testing.assert_allclose(warp(row, temperature=1e15), 1 / len(row), atol=EXACT)
+
+
+@given(logits)
+def test_knobs_at_rest_leave_the_softmax(row):
+    plain = softmax(row)
+    for knobs in (dict(), dict(top_k=0), dict(top_k=99), dict(top_p=1.0), dict(repetition_penalty=1.0)):
+        np.testing.assert_allclose(warp(row, ids=[0], **knobs), plain, rtol=EXACT)
+    assert np.count_nonzero(warp(row, top_k=1)) == np.count_nonzero(warp(row, top_p=1e-9)) == 1
+
+
+# ---- sample, accept, residual over all outcomes
+
+@given(st.lists(st.integers(0, 9), min_size=1, max_size=8).filter(any))
+@settings(deadline=None)
+def test_sample_draws_each_id_with_its_share_of_the_weights(weights):
+    row = np.array([Fraction(weight) for weight in weights])
+    expected = {token: weight / sum(row) for token, weight in enumerate(row) if weight > 0}
+    assert law(lambda rng: sample(row, rng)) == expected
+    as_floats = law(lambda rng: sample(np.array(weights, np.float32), rng))
+    assert distance(as_floats, expected) < EXACT
+
+
+@given(st.integers(0, 7), st.integers(1, 7))
+def test_accept_is_true_with_its_probability(a, b):
+    assert law(lambda rng: accept(Fraction(a, b), rng)).get(True, 0) == min(Fraction(a, b), 1)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_probabilities_0_and_1_are_never_and_always(dtype):
+    for u in (LOWEST, 0.5, HIGHEST):
+        assert not accept(dtype(0), Scripted([u]))
+        assert accept(dtype(1), Scripted([u]))
+        assert sample(np.array([0, 0, 1, 0], dtype), Scripted([u])) == 2
+
+
+@pytest.mark.parametrize("scale", [1e-300, 0.9999, 1, 1.0001, 1e300])
+def test_the_outermost_uniforms_draw_the_outermost_ids_that_have_weight(scale):
+    row = scale * np.array([0, 0.1, 0.2, 0.7, 0])
+    assert sample(row, Scripted([LOWEST])) == 1
+    assert sample(row, Scripted([HIGHEST])) == 3
+
+
+def test_float32_rows_of_GPT2s_length_are_drawn_as_their_weights_say():
+    """A float32 cumulative sum of these drifts by 1e-6 and more."""
+    row = np.random.default_rng(0).random(50257).astype(np.float32)
+    ends = np.cumsum(row, dtype=np.float64)
+    middles = (ends - row / 2) / ends[-1]
+    assert [sample(row, Scripted([u])) for u in middles[::100]] == list(range(0, 50257, 100))
+    assert sample(row, Scripted([HIGHEST])) == 50256
+
+
+def test_a_vocabulary_of_one_has_one_law():
+    assert warp([7.0], temperature=0.3, top_k=5, top_p=0.1, repetition_penalty=2, ids=[0]).tolist() == [1]
+    assert sample([1.0], Scripted([HIGHEST])) == 0
+    assert residual(np.array([1.0]), np.array([1.0])).tolist() == [1]
+
+
+@given(weights)
+def test_a_residual_without_mass_is_the_targets_law(weights):
+    row = weights / weights.sum()
+    np.testing.assert_array_equal(residual(row, row), row)
+    np.testing.assert_array_equal(residual(row, 2 * row), row)
+
+
+def test_a_residual_of_one_unit_in_the_last_place_is_one_token():
+    p_target = np.array([0.25, 0.5, 0.25])
+    assert residual(p_target, np.nextafter(p_target, [1, 0, 1])).tolist() == [0, 1, 0]
+
+
+def test_a_uniform_is_asked_for_once():
+    assert sample([0.5, 0.5], Scripted([0.4])) == 0
+    assert accept(0.5, Scripted([0.4])) is True
+
+
+# ---- errors
+
+@pytest.mark.parametrize("row", range(3))
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("temperature", [0, 1])
+def test_a_logit_that_is_no_number_names_its_row(row, value, temperature):
+    rows = np.zeros((3, 5))
+    rows[row, 4] = value
+    with pytest.raises(ValueError, match=f"got {value} in row {row} of 3, token id 4"):
+        warp(rows, temperature=temperature)
+
+
+@pytest.mark.parametrize("knobs, message", [
+    (dict(temperature=-1), "temperature"), (dict(temperature=np.nan), "temperature"),
+    (dict(temperature=np.inf), "temperature"), (dict(top_k=-1), "top_k"), (dict(top_k=1.5), "top_k"),
+    (dict(top_p=0), "top_p"), (dict(top_p=1.1), "top_p"), (dict(top_p=np.nan), "top_p"),
+    (dict(repetition_penalty=0), "repetition_penalty"),
+    (dict(repetition_penalty=np.inf), "repetition_penalty"),
+    (dict(repetition_penalty=2.0), "whole sequence"),
+])
+def test_a_knob_out_of_range_is_named(knobs, message):
+    with pytest.raises(ValueError, match=f"need .*{message}.* got"):
+        warp([1.0, 2.0], **knobs)
+
+
+@pytest.mark.parametrize("weights", [[0.0, 0.0], [0.5, np.nan], [np.nan, 1.0], [1.5, -0.5], [np.inf, 1.0]])
+def test_weights_that_are_no_law_are_refused(weights):
+    with pytest.raises(ValueError, match="need probabilities >= 0"):
+        sample(np.array(weights), Scripted([0.3]))
+
+
+@pytest.mark.parametrize("prob", [-0.1, np.nan, np.float32(np.nan)])
+def test_a_chance_that_is_no_number_is_not_a_rejection(prob):
+    with pytest.raises(ValueError, match="need a probability >= 0"):
+        accept(prob, Scripted([0.3]))
