@@ -97,7 +97,8 @@ def warp(logits, temperature=1.0, top_k=0, top_p=1.0, repetition_penalty=1.0, id
         rows = penalize(rows, ids, repetition_penalty)
     if temperature == 0:
         return greedy(rows).reshape(logits.shape)
-    probs = softmax(rows / temperature)
+    # Subtle: one row's temporaries stay in the cache; those of five rows are new pages every time.
+    probs = np.array([softmax(row / temperature) for row in rows])
     if top_k:
         probs = np.array([keep_top_k(row, top_k) for row in probs])
     if top_p < 1.0:
@@ -127,9 +128,9 @@ def check_knobs(temperature, top_k, top_p, repetition_penalty):
 
 def check_finite(rows):  # [n_last, n_vocab]
     """Raise if a logit is NaN or infinite: a broken model must not become a silent token."""
-    bad = np.argwhere(~np.isfinite(rows))
-    if len(bad):
-        row, token = bad[0]
+    finite = np.isfinite(rows)
+    if not finite.all():
+        row, token = np.argwhere(~finite)[0]
         raise ValueError(f"need finite logits, got {rows[row, token]} in row {row} of {len(rows)}, "
                          f"token id {token}")
 
