@@ -55,9 +55,8 @@ def matmul(x, w):  # [n_rows, n_in], [n_in, n_out] -> [n_rows, n_out]
     n_rows, (n_in, n_out) = x.shape[0], w.shape
     if not 1 < n_rows < 8 or not isinstance(w, np.ndarray) or not w.T.flags.c_contiguous:
         return x @ w
-    if n_rows <= 5 and w.size < 2**20:
-        most = max(1, 8192 // n_in)  # small enough for BLAS not to wake its threads
-        block = next(n for n in range(min(most, 32), 0, -1) if n_out % n == 0)
+    if n_rows <= 5 and w.size < 2**19:
+        block = next(n for n in range(32, 0, -1) if n_out % n == 0)
         y = np.matvec(w.T.reshape(-1, 1, block, n_in), x)  # [n_out / block, n_rows, block]
         return y.transpose(1, 0, 2).reshape(n_rows, n_out)
     padded = np.zeros((8, n_in), x.dtype)

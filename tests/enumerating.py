@@ -6,9 +6,9 @@ it at c, and the run goes on with one of the pieces; the other pieces get runs o
 code under test is the production code, unchanged.
 
 Because a uniform remembers the piece it is in, using one twice gives dependent decisions, as it
-would in truth, and so a wrong law. What else could be chance fails loudly: methods that the rng does
-not have (`choice`, `integers`, ...), NumPy's and Python's own generators while a law is computed,
-runs that do not end, and functions that do not repeat themselves when their decisions repeat.
+would in truth, and so a wrong law. What else could be chance fails loudly: methods that the rng
+does not have (`choice`, `integers`, ...), NumPy's and Python's own generators while a law is
+computed, runs that do not end, and functions that do not repeat themselves when their decisions do.
 
 Probabilities are exact Fractions if the rows are, else floats (errors near 1e-16).
 """
@@ -190,7 +190,7 @@ def round_law(x, draft, target, k):
 
 
 def rounds_law(x, draft, target, N, K):
-    """The joint law of N new ids and of the number of rounds, {(x + new ids, rounds): probability}."""
+    """The joint law of N new ids and of the number of rounds: {(x + new ids, rounds): p}."""
     if N == 0:
         return {(tuple(x), 0): 1}
     total = defaultdict(int)

@@ -31,6 +31,11 @@ def test_two_probabilities_have_the_ratio_that_their_logits_say(row):
     assert probs.dtype == np.float64 and probs.sum() == pytest.approx(1, abs=EXACT)
 
 
+def test_every_row_has_its_own_softmax():
+    rows = np.array([[1.0, 2.0], [-2000.0, -2001.0]])
+    np.testing.assert_allclose(softmax(rows), [softmax(rows[0]), softmax(rows[1])], atol=EXACT)
+
+
 def test_logits_of_any_size_give_a_law():
     np.testing.assert_array_equal(softmax([1e300, -1e300, 1e300]), [0.5, 0, 0.5])
     assert warp(np.array([-35, -110], np.float32)).dtype == np.float64
@@ -66,7 +71,7 @@ def test_top_k_keeps_the_k_most_probable_and_the_lowest_ids_of_equals(weights, t
 @given(weights, st.integers(0, 47))
 def test_top_p_keeps_the_smallest_set_that_has_the_mass(weights, steps):
     row = weights / weights.sum()
-    top_p = (steps % weights.sum() + 0.5) / weights.sum()  # never the mass of a set: no rounding here
+    top_p = (steps % weights.sum() + 0.5) / weights.sum()  # between the masses of two sets
     np.testing.assert_allclose(keep_top_p(row, top_p), naive_top_p(row, top_p), atol=EXACT)
 
 
@@ -77,11 +82,11 @@ def test_a_mass_of_exactly_top_p_is_enough(top_p, kept):
     assert np.flatnonzero(warp(row, top_p=top_p)).tolist() == kept
 
 
-@given(st.integers(0, 99), st.floats(0.3, 3), st.integers(0, 6), st.floats(0.1, 1), st.floats(0.5, 2),
-       st.integers(1, 4))
+@given(st.integers(0, 99), st.integers(1, 4), st.floats(0.3, 3), st.integers(0, 6),
+       st.floats(0.1, 1), st.floats(0.5, 2))
 @settings(deadline=None)
-def test_the_knobs_turn_in_the_order_penalty_temperature_top_k_top_p(seed, temperature, top_k, top_p,
-                                                                     penalty, n_last):
+def test_the_knobs_turn_in_the_order_penalty_temperature_top_k_top_p(
+        seed, n_last, temperature, top_k, top_p, penalty):
     rng = np.random.default_rng(seed)
     rows, ids = rng.normal(0, 3, (n_last, 6)), rng.integers(0, 6, 4).tolist()
     got = warp(rows, temperature, top_k, top_p, penalty, ids)
@@ -100,8 +105,17 @@ def test_a_penalty_sees_each_rows_own_prefix_and_counts_a_token_once():
     assert rows.tolist() == [[2.0, -2.0, 1.0]] * 3
 
 
+def test_a_warped_model_is_the_model_then_warp():
+    model, ids = lambda ids, n_last: 5 * toy(4, 1)(ids, n_last), [0, 3, 1, 3]
+    knobs = dict(temperature=0.7, top_k=3, top_p=0.8, repetition_penalty=1.5)
+    got = warped(model, **knobs)(ids, 3)
+    np.testing.assert_array_equal(got, warp(model(ids, 3), ids=ids, **knobs))
+    assert np.abs(got - softmax(model(ids, 3))).max() > 0.1
+
+
 def test_one_row_alone_is_the_last_of_many():
-    model = warped(lambda ids, n_last: 5 * toy(4, 1)(ids, n_last), top_p=0.8, repetition_penalty=1.5)
+    logits = lambda ids, n_last: 5 * toy(4, 1)(ids, n_last)
+    model = warped(logits, top_p=0.8, repetition_penalty=1.5)
     ids = [0, 3, 1, 3]
     for i, row in enumerate(model(ids, 4)):
         np.testing.assert_array_equal(row, model(ids[: i + 1])[-1])
@@ -114,12 +128,13 @@ def test_one_row_alone_is_the_last_of_many():
 def test_temperature_0_is_the_limit_of_small_temperatures(row):
     order = np.sort(row)
     if len(row) > 1 and order[-1] - order[-2] > 1e-3:
-        np.testing.assert_allclose(warp(row, temperature=1e-6), warp(row, temperature=0), atol=EXACT)
-    assert warp(row, temperature=0).tolist() == [float(i == row.argmax()) for i in range(len(row))]
+        np.testing.assert_allclose(warp(row, temperature=1e-6), warp(row, temperature=0))
+    assert warp(row, temperature=0).tolist() == [i == row.argmax() for i in range(len(row))]
 
 
 def test_temperature_0_takes_the_lowest_id_of_equals():
-    assert warp([[1.0, 3.0, 3.0], [2.0, 2.0, 2.0]], temperature=0).tolist() == [[0, 1, 0], [1, 0, 0]]
+    rows = [[1.0, 3.0, 3.0], [2.0, 2.0, 2.0]]
+    assert warp(rows, temperature=0).tolist() == [[0, 1, 0], [1, 0, 0]]
 
 
 @given(logits)
@@ -130,7 +145,7 @@ def test_a_high_temperature_makes_all_tokens_alike(row):
 @given(logits)
 def test_knobs_at_rest_leave_the_softmax(row):
     plain = softmax(row)
-    for knobs in (dict(), dict(top_k=0), dict(top_k=99), dict(top_p=1.0), dict(repetition_penalty=1.0)):
+    for knobs in ({}, {"top_k": 0}, {"top_k": 99}, {"top_p": 1.0}, {"repetition_penalty": 1.0}):
         np.testing.assert_allclose(warp(row, ids=[0], **knobs), plain, rtol=EXACT)
     assert np.count_nonzero(warp(row, top_k=1)) == np.count_nonzero(warp(row, top_p=1e-9)) == 1
 
@@ -177,7 +192,7 @@ def test_float32_rows_of_GPT2s_length_are_drawn_as_their_weights_say():
 
 
 def test_a_vocabulary_of_one_has_one_law():
-    assert warp([7.0], temperature=0.3, top_k=5, top_p=0.1, repetition_penalty=2, ids=[0]).tolist() == [1]
+    assert warp([7.0], 0.3, top_k=5, top_p=0.1, repetition_penalty=2, ids=[0]).tolist() == [1]
     assert sample([1.0], Scripted([HIGHEST])) == 0
     assert residual(np.array([1.0]), np.array([1.0])).tolist() == [1]
 
@@ -213,7 +228,8 @@ def test_a_logit_that_is_no_number_names_its_row(row, value, temperature):
 
 @pytest.mark.parametrize("knobs, message", [
     (dict(temperature=-1), "temperature"), (dict(temperature=np.nan), "temperature"),
-    (dict(temperature=np.inf), "temperature"), (dict(top_k=-1), "top_k"), (dict(top_k=1.5), "top_k"),
+    (dict(temperature=np.inf), "temperature"),
+    (dict(top_k=-1), "top_k"), (dict(top_k=1.5), "top_k"),
     (dict(top_p=0), "top_p"), (dict(top_p=1.1), "top_p"), (dict(top_p=np.nan), "top_p"),
     (dict(repetition_penalty=0), "repetition_penalty"),
     (dict(repetition_penalty=np.inf), "repetition_penalty"),
@@ -224,7 +240,8 @@ def test_a_knob_out_of_range_is_named(knobs, message):
         warp([1.0, 2.0], **knobs)
 
 
-@pytest.mark.parametrize("weights", [[0.0, 0.0], [0.5, np.nan], [np.nan, 1.0], [1.5, -0.5], [np.inf, 1.0]])
+@pytest.mark.parametrize("weights", [[0.0, 0.0], [0.5, np.nan], [np.nan, 1.0], [1.5, -0.5],
+                                     [np.inf, 1.0]])
 def test_weights_that_are_no_law_are_refused(weights):
     with pytest.raises(ValueError, match="need probabilities >= 0"):
         sample(np.array(weights), Scripted([0.3]))

@@ -88,9 +88,11 @@ def test_heads_that_know_need_the_fewest_passes_and_each_round_is_one():
 
 def test_a_step_used_for_another_text_forgets_the_first():
     model = mapped(toy(5, 3, zeros=0), one_hot)
-    step = medusa(prefix_states(model), knowing(model, 3), cartesian((2, 1, 1)))
-    for x in ([0, 1], [3, 3, 3], [0, 1, 2], [4]):
-        assert run(x, step, 9, np.random.default_rng(0)) == greedy(model, 9, x)
+    new_step = lambda: medusa(prefix_states(model), knowing(model, 3), cartesian((2, 1, 1)))
+    used = new_step()
+    for x in (greedy(model, 1), greedy(model, 1, [3, 3]), [0, 1, 2], [4]):
+        texts = [[round.ids for round in generate(x, step, 9, np.random.default_rng(0))] for step in (used, new_step())]
+        assert texts[0] == texts[1] and x + sum(texts[0], []) == greedy(model, 9, x)
 
 
 # ---- the tree

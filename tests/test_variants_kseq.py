@@ -51,7 +51,7 @@ def test_no_smaller_rho_would_do(p_draft, p_target, m):
     rho = find_rho(p_draft, p_target, m)
     if rho > 1 + 1e-6:
         beta = shared(p_draft, p_target, rho - 1e-6).sum()
-        assert 1 - (1 - beta) ** m > (rho - 1e-6) * beta
+        assert 1 - (1 - beta) ** m > (rho - 1e-6) * beta - EXACT
 
 
 def test_one_chain_is_speculative_sampling():
@@ -70,6 +70,11 @@ def test_more_chains_keep_more_and_so_does_kseq_beside_multi_step(seed):
     multi_step = expectation(lambda rng: tree_step([0], 9, rng, [path_by_path(draft)], path_by_path(target),
                                                    (3,), "independent"), lambda round: len(round.ids))
     assert kept == sorted(kept) and kept[2] >= multi_step - EXACT
+
+
+def test_equal_laws_need_no_rho():
+    for row in ([0, 1 / 6, 4 / 6, 1 / 6], [0.1, 0.2, 0.7], [1 / 3] * 3):
+        assert find_rho(np.array(row), np.array(row), 4) == 1
 
 
 def test_an_equal_draft_needs_the_fewest_target_passes():

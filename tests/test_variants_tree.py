@@ -188,6 +188,13 @@ def test_a_model_that_read_trees_answers_as_a_fresh_one(calls):
             assert close(used(x, 1), GPT2(PARAMS, 3)(x, 1))
 
 
+def test_a_tree_is_forgotten_by_the_next_call():
+    model, x = GPT2(PARAMS, 3), [1, 2, 3]
+    model.tree(x, [5, 6], ancestors([-1, 0]))
+    model([1, 2, 3, 9])
+    assert close(model([1, 2, 3, 9, 5, 6, 7]), GPT2(PARAMS, 3)([1, 2, 3, 9, 5, 6, 7]))
+
+
 @pytest.mark.parametrize("n_kept", range(4))
 @pytest.mark.parametrize("then", ["plain", "tree"])
 def test_the_accepted_path_is_not_computed_again(n_kept, then):

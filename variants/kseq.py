@@ -28,7 +28,7 @@ def find_rho(p_draft, p_target, m):
     """The smallest rho in [1, m] with passed <= rho beta, by bisection; m itself always has it."""
     def large_enough(rho):
         beta = shared(p_draft, p_target, rho).sum()
-        return 1 - (1 - beta) ** m <= rho * beta
+        return 1 - (1 - beta) ** m <= rho * beta + 1e-15  # equal laws: beta is 1 but for rounding
 
     low, high = 1.0, float(m)
     if large_enough(low):
