@@ -14,11 +14,13 @@ all 256 bytes are symbols. Sennrich et al. (2016); Radford et al. (2019) Sec. 2.
 import functools
 import heapq
 import json
+import stat
 from pathlib import Path
 
 import regex
 
 END_OF_TEXT = "<|endoftext|>"
+MAX_BYTES = 2**26  # of a text file of a model; GPT-2's largest has 2**20
 
 # GPT-2's split: contractions, letters, numbers, other signs (with the space before them), spaces.
 WORDS = regex.compile(
@@ -134,7 +136,8 @@ class Encoder:
 
 def check_vocabulary(vocab, merges):
     """Raise the ValueError that `Encoder` promises."""
-    if sorted(vocab.values()) != list(range(len(vocab))):
+    ids = vocab.values()
+    if any(type(id) is not int for id in ids) or sorted(ids) != [*range(len(vocab))]:
         raise ValueError(f"need ids 0 .. {len(vocab) - 1} for {len(vocab)} symbols in encoder.json")
     known = set(byte_characters().values())
     for symbol in known:
@@ -148,10 +151,24 @@ def check_vocabulary(vocab, merges):
             raise ValueError(f"need merges of vocab.bpe in encoder.json, got no {left + right!r}")
 
 
+def read_file(path):
+    """The bytes of a model's text file, or a ValueError if it is no plain file or too large."""
+    status = Path(path).stat()
+    if not stat.S_ISREG(status.st_mode) or status.st_size > MAX_BYTES:
+        raise ValueError(f"need a plain file of at most {MAX_BYTES} bytes in {path}, got "
+                         f"{stat.filemode(status.st_mode)}, {status.st_size} bytes")
+    return Path(path).read_bytes()
+
+
 def read_json(path):
     """The JSON object in a file, or a ValueError that names the file."""
+    return parse_json(read_file(path), path)
+
+
+def parse_json(data, path):
+    """The JSON object in bytes that came from `path`; each name may stand in it once."""
     try:
-        value = json.loads(Path(path).read_bytes())
+        value = json.loads(data, object_pairs_hook=distinct)
     except (ValueError, RecursionError) as error:
         raise ValueError(f"need a JSON object in {path}, got: {error}") from None
     if not isinstance(value, dict):
@@ -159,12 +176,21 @@ def read_json(path):
     return value
 
 
+def distinct(pairs):
+    """A dict of the pairs; ValueError if a key comes twice."""
+    if len(value := dict(pairs)) < len(pairs):
+        raise ValueError("a name that stands twice in one object")
+    return value
+
+
 def read_merges(path):
-    """The pairs of vocab.bpe: a line each, after a first line with the format's version."""
+    """The pairs of vocab.bpe: a line each; a first line may give the format's version."""
     try:
-        lines = Path(path).read_bytes().decode("utf-8").split("\n")[1:]
+        lines = read_file(path).decode("utf-8").split("\n")
     except UnicodeDecodeError as error:
         raise ValueError(f"need UTF-8 text in {path}, got: {error}") from None
+    lines = [line.removesuffix("\r") for line in lines]  # a checkout on Windows may add them
+    lines = lines[1:] if lines[0].startswith("#version") else lines
     pairs = [tuple(line.split(" ")) for line in lines if line]
     for pair in pairs:
         if len(pair) != 2:

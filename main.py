@@ -20,6 +20,9 @@ from report import Task, describe, figures
 from sampling import check_knobs
 from utils import MODELS_DIR, limit_blas_threads, load_encoder_hparams_and_params
 from variants import DECODERS, FLAGS, settings
+from watch import check_path, line, save, trace, wants_colour
+
+MAX_PROMPT = 2**22  # bytes; far more than any context holds
 
 # ---- the command line
 
@@ -38,6 +41,8 @@ def parse_args(argv):
     add("--prompt", default="Once upon a time there was a",
         help="the text to go on from; - reads standard input")
     add("--prompt_file", metavar="FILE", help="read the prompt from a file instead")
+    add("--errors", choices=["strict", "replace"], default="strict",
+        help="bytes of the prompt that are no UTF-8: refuse them, or put U+FFFD in their place")
     add("--n_tokens_to_generate", type=int, default=100, metavar="N", help="new tokens")
     add("--draft_model_size", default="tales-small", metavar="SIZE",
         help="124M, 355M, 774M, 1558M or a folder in models_dir")
@@ -56,6 +61,9 @@ def parse_args(argv):
         help="the method that runs beside plain decoding (docs/variants.md)")
     add("--backend", choices=["numpy", "cupy"], default="numpy")
     add("--dtype", choices=["float32", "float64"], default="float32")
+    add("--show", action="store_true",
+        help="print every round: kept guesses, [-rejected-]{+replacement+} or {+bonus+}")
+    add("--trace", metavar="FILE", help="keep every round: FILE.html is a page, FILE.json its data")
     add("--json", action="store_true", help="print one JSON object and nothing else")
     add_decoder_flags(parser.add_argument_group("flags of single decoders"))
     args = parser.parse_args(argv)
@@ -65,6 +73,8 @@ def parse_args(argv):
     if args.seed < 0:
         raise ValueError(f"need --seed >= 0, got {args.seed}")
     check_knobs(**knobs(args))
+    if args.trace:
+        check_path(args.trace)
     return args
 
 
@@ -84,15 +94,18 @@ def knobs(args):
 
 
 def read_prompt(args):
-    """The prompt from the flag, a file or standard input; it must be UTF-8."""
+    """The prompt from the flag, a file or standard input; it must be UTF-8, or is made so."""
     if args.prompt_file:
-        data, source = Path(args.prompt_file).read_bytes(), args.prompt_file
+        with open(args.prompt_file, "rb") as file:
+            data, source = file.read(MAX_PROMPT + 1), args.prompt_file
     elif args.prompt == "-":
-        data, source = sys.stdin.buffer.read(), "standard input"
+        data, source = sys.stdin.buffer.read(MAX_PROMPT + 1), "standard input"
     else:
         data, source = os.fsencode(args.prompt), "--prompt"
+    if len(data) > MAX_PROMPT:
+        raise ValueError(f"need a prompt of at most {MAX_PROMPT} bytes from {source}, got more")
     try:
-        return data.decode("utf-8")
+        return data.decode("utf-8", args.errors)
     except UnicodeDecodeError as error:
         raise ValueError(f"need UTF-8 text from {source}, got byte 0x{data[error.start]:02x} at "
                          f"position {error.start}") from None
@@ -143,24 +156,56 @@ def stop_ids(args, encoder):
     return stop
 
 
+def used(args):
+    """The flags that decide what comes out, those of the decoder among them."""
+    shown = ("settings", "prompt", "prompt_file", "json", "show", "trace")
+    return {name: value for name, value in vars(args).items() if name not in shown} | args.settings
+
+
+def watched(args):
+    """What --show and --trace do with a round as data (None: nobody watches), and those rounds."""
+    stream, seen = sys.stderr if args.json else sys.stdout, []
+    colour = wants_colour(stream)
+
+    def look(round):
+        seen.append(round)
+        if args.show:
+            show(line(round, colour), stream)
+
+    return look if args.show or args.trace else None, seen
+
+
+def show(text, stream):
+    """Print. After an error there (a full disk, a closed pipe) Python's exit must not try again."""
+    try:
+        print(text, file=stream, flush=True)
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+        raise
+
+
 def main(argv=None):
     """Parse, load, run, report. Returns the exit status."""
     try:
         args = parse_args(argv)
-        numbers = figures(load(args))
-    except (ValueError, OSError) as error:
+        look, seen = watched(args)
+        numbers = figures(load(args), look, n_top=5 if args.trace else 0)
+        numbers["settings"] = used(args)
+        if args.trace:
+            seconds = numbers[args.decoder]["time_s"]
+            save(args.trace, trace(numbers["prompt"], seen, numbers["settings"], seconds))
+        show(json.dumps(numbers) if args.json else describe(numbers, args.decoder), sys.stdout)
+    except BrokenPipeError:  # as in `| head -1`: the reader has seen enough
+        return 0
+    except (ValueError, OSError, MemoryError) as error:
         print(f"main.py: {' '.join(str(error).split())}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         print("main.py: interrupted", file=sys.stderr)
         return 130
-    if args.json:
-        numbers["settings"] = {**vars(args), **args.settings}
-        print(json.dumps(numbers, default=str))
-    else:
-        print(describe(numbers, args.decoder))
     return 0
 
 
 if __name__ == "__main__":
+    sys.stdout.reconfigure(errors="backslashreplace")  # what a terminal's encoding lacks
     sys.exit(main())

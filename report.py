@@ -18,6 +18,7 @@ from sampling import warped
 from speculative import autoregressive_step, generate
 from variants import DECODERS, Models, build
 from variants.auto import K_MAX, auto, measure
+from watch import Recorded, watcher
 
 
 class Task(NamedTuple):
@@ -87,24 +88,40 @@ def choose_step(task, draft, target):
     return auto(warp(draft), warp(target), costs, lambda K, alpha: chosen.append(K)), chosen
 
 
-def decode(task, decoder):
-    """Run `autoregressive` or the task's decoder from a cold start, with a bar on a terminal."""
+def decode(task, decoder, on_seen=None, n_top=0):
+    """Run `autoregressive` or the task's decoder from a cold start, with a bar on a terminal.
+
+    `on_seen` gets every round as data (watch.py) and takes the bar's place.
+    """
     draft = task.new_draft and Timed(task.new_draft())
     target = Timed(task.new_target())
     if decoder == "autoregressive":
         step, chosen = partial(autoregressive_step, model=warped(target, **task.knobs)), []
     else:
         step, chosen = choose_step(task, draft, target)
-    rounds, rows = [], []
-    start = time.perf_counter()
-    with tqdm(total=task.N, desc=decoder, unit="token", leave=False, disable=None) as bar:
-        for round in generate(task.x, step, task.N, np.random.default_rng(task.seed), task.stop):
+    rounds, rows, rng = [], [], np.random.default_rng(task.seed)
+    if on_seen:
+        rng = Recorded(rng)
+        see = watcher_of(task, rng, draft, target, n_top)
+    start, disable = time.perf_counter(), True if on_seen else None  # None: only on a terminal
+    with tqdm(total=task.N, desc=decoder, unit="token", leave=False, disable=disable) as bar:
+        for round in generate(task.x, step, task.N, rng, task.stop):
+            if on_seen:
+                on_seen(see(round))
             rounds.append(round._replace(p_draft=None, p_target=None))
             rows.append(len(round.p_target))
             bar.update(len(round.ids))
     seconds = time.perf_counter() - start
     ids = [token for round in rounds for token in round.ids]
     return Run(ids, rounds, rows, seconds, draft, target, chosen)
+
+
+def watcher_of(task, rng, draft, target, n_top):
+    """watch.py's eye on the task's decoder; where guesses are a tree, it knows no more of them."""
+    models = {"draft": draft, "target": target}
+    clocks = {name: model.seconds for name, model in models.items() if model}
+    decoder = "tree" if DECODERS[task.decoder].tree(task.settings) else task.decoder
+    return watcher(task.encoder, rng, decoder, clocks, n_top)
 
 
 def warm_up(task):
@@ -114,7 +131,7 @@ def warm_up(task):
             new_model()(task.x[:1])
 
 
-def figures(task):
+def figures(task, on_seen=None, n_top=0):
     """Plain decoding and the task's decoder, and all that can be said of both.
 
     Returns
@@ -124,7 +141,7 @@ def figures(task):
         there to measure.
     """
     warm_up(task)
-    plain, fast = decode(task, "autoregressive"), decode(task, task.decoder)
+    plain, fast = decode(task, "autoregressive"), decode(task, task.decoder, on_seen, n_top)
     numbers = {
         "prompt": task.encoder.decode(task.x),
         "versions": {"python": platform.python_version(), "numpy": np.__version__},

@@ -147,8 +147,8 @@ def check_rows(guesses, p_draft, p_target):
                              f"probability {p_draft[t][token]} for guess {t} (id {token})")
 
 
-def speculative_step(x, room, rng, draft, target, K):
-    """One round of both papers. Lossless: the ids have the target's law."""
+def speculative_step(x, room, rng, draft, target, K, verify=verify):
+    """One round of both papers. Lossless: the ids have the target's law (if `verify` keeps it)."""
     k = min(K, room - 1)  # one place is the target's own
     guesses, p_draft = guess(x, draft, k, rng)  # [1]
     p_target = target(x + guesses, k + 1)  # [2]

@@ -8,10 +8,10 @@
             params.npy            ours: the same weights as one flat array, made from the checkpoint
 
 params.npy holds the weights in the order in which `build_params` asks for them, so the sizes in
-hparams.json say where each one lies. It needs no TensorFlow, no parsing and no copy to load.
+hparams.json say where each one lies, and behind them their checksum. It needs no TensorFlow, no
+parsing and no copy to load. Hugging Face's folders (huggingface.py) are read as they are.
 """
 
-import contextlib
 import math
 import os
 import re
@@ -19,16 +19,21 @@ from pathlib import Path
 
 import numpy as np
 from threadpoolctl import threadpool_limits
-from tqdm import tqdm
 
-from encoder import get_encoder, read_json
+import huggingface
+import tf_checkpoint
+from download import alone, atomic, download
+from encoder import Encoder, read_json, read_merges
 
 MODELS_DIR = Path(__file__).parent / "models"
 SIZES = ("124M", "355M", "774M", "1558M")  # released by OpenAI
 BASE_URL = "https://openaipublic.blob.core.windows.net/gpt-2/models"
 CHECKPOINT = ("checkpoint", "model.ckpt.data-00000-of-00001", "model.ckpt.index", "model.ckpt.meta")
 TEXTS = ("encoder.json", "hparams.json", "vocab.bpe")
-HPARAMS = ("n_vocab", "n_ctx", "n_embd", "n_head", "n_layer")
+# Sizes that are believed, and the bytes that weights, cache and mask of them may take in float32.
+HPARAMS = dict(n_vocab=2**20, n_ctx=2**14, n_embd=2**15, n_head=2**10, n_layer=2**10)
+MAX_BYTES = 2**36
+CHECKSUM = b"checksum"  # opens the 16 bytes behind the numbers of params.npy
 
 
 # ---- the array backend
@@ -151,6 +156,18 @@ def n_params(hparams):
     return sum(sizes)
 
 
+def flatten(params, prefix=""):
+    """(OpenAI's variable name, weight) for every weight in the tree."""
+    for key, part in params.items():
+        if key == "blocks":
+            for i, block in enumerate(part):
+                yield from flatten(block, f"h{i}/")
+        elif isinstance(part, dict):
+            yield from flatten(part, f"{prefix}{key}/")
+        else:
+            yield prefix + key, part
+
+
 def random_params(hparams, rng, dtype=np.float32):
     """Weights of a true shape and of no meaning, for tests and timing: std 0.02, gains near 1."""
 
@@ -161,63 +178,78 @@ def random_params(hparams, rng, dtype=np.float32):
     return cut_params(np.empty(n_params(hparams), dtype), hparams, fill)
 
 
-# ---- files
-
-@contextlib.contextmanager
-def atomic(path):
-    """A binary file that takes the place of `path` when the block ends; it vanishes on errors."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(f"{path.name}.{os.getpid()}.part")
-    try:
-        with open(part, "wb") as file:
-            yield file
-        os.replace(part, path)
-    except BaseException:  # Ctrl-C too
-        part.unlink(missing_ok=True)
-        with contextlib.suppress(OSError):
-            path.parent.rmdir()  # only if nothing else is in it
-        raise
-
-
-def download(url, path, quiet=False):
-    """Fetch `url` to `path`, with a progress bar; raise OSError if it fails or comes short."""
-    import requests  # here: a tenth of a second at every start, needed for a download only
-
-    with requests.get(url, stream=True, timeout=30) as response, atomic(path) as file:
-        response.raise_for_status()
-        length = int(response.headers.get("Content-Length", 0))
-        with tqdm(total=length or None, unit="B", unit_scale=True, desc=path.name,
-                  disable=True if quiet else None) as bar:  # None: shown on a terminal only
-            for chunk in response.iter_content(2**20):
-                file.write(chunk)
-                bar.update(len(chunk))
-        if length and file.tell() != length:
-            raise OSError(f"need {length} bytes from {url}, got {file.tell()}")
-
+# ---- what a folder holds
 
 def fetch_missing(model_size, folder):
     """Download the files of a released size that the folder lacks."""
-    wanted = TEXTS if (folder / "params.npy").exists() else TEXTS + CHECKPOINT
-    missing = [name for name in wanted if not (folder / name).exists()]
-    if missing and model_size not in SIZES:
+    def missing():
+        wanted = TEXTS if (folder / "params.npy").exists() else TEXTS + CHECKPOINT
+        return [name for name in wanted if not (folder / name).exists()]
+
+    if not missing():
+        return
+    if model_size not in SIZES:
         raise ValueError(f"need one of the released sizes {', '.join(SIZES)} or a folder in "
-                         f"{folder.parent}, got {model_size} (missing there: {', '.join(missing)})")
+                         f"{folder.parent}, got {model_size} "
+                         f"(missing there: {', '.join(missing())})")
     base = os.environ.get("GPT2_BASE_URL", BASE_URL).rstrip("/")
-    for name in missing:
-        download(f"{base}/{model_size}/{name}", folder / name)
+    with alone(folder):
+        for name in missing():  # again: another process may have been here first
+            download(f"{base}/{model_size}/{name}", folder / name)
+
+
+def check_hparams(hparams, path):
+    """The sizes of a model, or a ValueError before anything of an absurd size is allocated."""
+    for name, most in HPARAMS.items():
+        if type(hparams.get(name)) is not int or not 1 <= hparams[name] <= most:
+            raise ValueError(f"need {name} to be a whole number in 1 .. {most} in {path}, "
+                             f"got {str(hparams.get(name))[:80]}")
+    n_ctx, n_embd, n_head = hparams["n_ctx"], hparams["n_embd"], hparams["n_head"]
+    if n_embd % n_head:
+        raise ValueError(f"need n_head to divide n_embd in {path}, got {n_head} and {n_embd}")
+    n_cache = 2 * hparams["n_layer"] * n_ctx * n_embd + n_ctx**2  # and the mask
+    if 4 * (n_params(hparams) + n_cache) > MAX_BYTES:
+        raise ValueError(f"need at most {MAX_BYTES} bytes for weights and cache of the sizes in "
+                         f"{path}, got {4 * n_params(hparams)} + {4 * n_cache}")
+    return hparams
 
 
 def read_hparams(folder):
     """The sizes in hparams.json, or a ValueError that says what is wrong with them."""
-    hparams = read_json(folder / "hparams.json")
-    for name in HPARAMS:
-        if type(hparams.get(name)) is not int or hparams[name] < 1:
-            raise ValueError(f"need {name} to be a whole number >= 1 in {folder / 'hparams.json'}, "
-                             f"got {hparams.get(name)!r}")
-    if hparams["n_embd"] % hparams["n_head"]:
-        raise ValueError(f"need n_head to divide n_embd in {folder / 'hparams.json'}, "
-                         f"got {hparams['n_head']} and {hparams['n_embd']}")
-    return hparams
+    return check_hparams(read_json(folder / "hparams.json"), folder / "hparams.json")
+
+
+def read_params(hparams, get_tensor, folder, dtype):
+    """All weights as one flat array; ValueError for one of another shape, or not finite."""
+    def fill(name, *shape):
+        weight = get_tensor(name)
+        if weight.shape not in (shape, (1, *shape)):  # OpenAI's projections: a leading axis of 1
+            raise ValueError(f"need shape {shape} for {name} in {folder}, got {weight.shape}")
+        if weight.dtype.kind != "f":
+            raise ValueError(f"need floating-point numbers for {name} in {folder}, "
+                             f"got {weight.dtype}")
+        with np.errstate(over="ignore"):
+            weight = weight.astype(dtype)
+        if not is_finite(weight):
+            raise ValueError(f"need finite weights in {folder}, got NaN or inf in {name}")
+        return weight.reshape(shape)
+
+    flat = np.empty(n_params(hparams), dtype)
+    cut_params(flat, hparams, fill)
+    return flat
+
+
+def is_finite(array):
+    """Whether no number is NaN or inf: extremes pass both on, and need no memory."""
+    return bool(np.isfinite(array.min()) and np.isfinite(array.max()))
+
+
+def checksum(flat):
+    """The sum of an array's bytes, taken as 64-bit words, modulo 2**64: as fast as memory is."""
+    data = flat.view(np.uint8)
+    n_whole = len(data) // 8 * 8
+    total = int(np.add.reduce(data[:n_whole].view("<u8"), dtype=np.uint64))
+    return (total + int.from_bytes(data[n_whole:].tobytes(), "little")) % 2**64
 
 
 def convert(folder, dtype=np.float32):
@@ -238,73 +270,56 @@ def convert(folder, dtype=np.float32):
     """
     folder = Path(folder)
     hparams = read_hparams(folder)
-    get_tensor = open_checkpoint(folder, 4 * n_params(hparams))
-
-    def fill(name, *shape):
-        weight = get_tensor(f"model/{name}")
-        if weight.shape not in (shape, (1, *shape)):  # projections carry a leading axis of 1
-            raise ValueError(f"need shape {shape} for model/{name} in {folder}, got {weight.shape}")
-        if not np.isfinite(weight).all():
-            raise ValueError(f"need finite weights in {folder}, got NaN or inf in model/{name}")
-        return weight.reshape(shape)
-
-    flat = np.empty(n_params(hparams), dtype)
-    cut_params(flat, hparams, fill)
+    get_tensor = tf_checkpoint.open_weights(folder, 4 * n_params(hparams))
+    flat = read_params(hparams, get_tensor, folder, dtype)
     with atomic(folder / "params.npy") as file:
         np.save(file, flat)
-
-
-@contextlib.contextmanager
-def silent_stderr():
-    """Nothing reaches file descriptor 2: TensorFlow's C++ writes notes there, come what may."""
-    saved, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, 2)
-    try:
-        yield
-    finally:
-        os.dup2(saved, 2)
-        os.close(saved)
-        os.close(nowhere)
-
-
-def open_checkpoint(folder, n_bytes):
-    """A function `name -> array` over a TensorFlow checkpoint of at least n_bytes of weights."""
-    data = folder / "model.ckpt.data-00000-of-00001"
-    if data.stat().st_size < n_bytes:
-        raise ValueError(f"need {n_bytes} bytes of weights for the sizes in hparams.json, got "
-                         f"{data.stat().st_size} in {data}")
-    try:
-        with silent_stderr():
-            import tensorflow as tf  # here: seconds and 600 MB, needed once for each checkpoint
-    except ImportError as error:
-        raise ValueError("need TensorFlow to read OpenAI's checkpoint format, once for each model "
-                         f"(pip install tensorflow), got: {error}") from None
-
-    def read(action, what):
-        try:
-            return action()
-        except (tf.errors.OpError, ValueError, RuntimeError) as error:
-            reason = str(error).strip().split("\n")[0][:200]
-            raise ValueError(f"need a whole TensorFlow checkpoint in {folder}, got for {what}: "
-                             f"{reason}") from None
-
-    reader = read(lambda: tf.train.load_checkpoint(str(folder / "model.ckpt")), "model.ckpt.index")
-    return lambda name: read(lambda: reader.get_tensor(name), name)
+        file.write(CHECKSUM + checksum(flat).to_bytes(8, "little"))
 
 
 def load_params(folder, hparams, dtype=np.float32, backend="numpy"):
     """The tree of weights from params.npy: one read, no copy where the file has that dtype."""
-    path = folder / "params.npy"
-    try:
-        flat = np.load(path, mmap_mode="r", allow_pickle=False)  # first a look, then the numbers
-    except (ValueError, EOFError) as error:
-        raise ValueError(f"need a whole array file in {path}, got: {error}") from None
-    if flat.shape != (n_params(hparams),) or flat.dtype not in (np.float16, np.float32, np.float64):
-        raise ValueError(f"need {n_params(hparams)} floating-point numbers in {path} for the sizes "
-                         f"in hparams.json, got shape {flat.shape}, {flat.dtype}")
-    # Subtle: numbers read into memory of our own lie in huge pages, those of a mapped file do not.
-    flat = np.load(path) if flat.dtype == dtype else flat.astype(dtype)
+    flat = read_flat(folder / "params.npy", n_params(hparams)).astype(dtype, copy=False)
+    if not is_finite(flat):
+        raise ValueError(f"need finite weights in {folder / 'params.npy'}, got NaN or inf")
     return cut_params(get_backend(backend).asarray(flat), hparams)
+
+
+def read_flat(path, n):
+    """The n numbers of params.npy; ValueError if it is no such file, or its checksum differs.
+
+    Nothing is allocated before header and length are what they must be. The numbers are read, not
+    mapped. Subtle: in memory of our own they lie in huge pages, those of a mapped file do not.
+    """
+    if not path.is_file():
+        raise ValueError(f"need a plain file in {path}")
+    with open(path, "rb") as file:
+        try:
+            if np.lib.format.read_magic(file) != (1, 0):
+                raise ValueError("another version of the format")
+            shape, is_fortran, dtype = np.lib.format.read_array_header_1_0(file)
+        except (ValueError, EOFError, TypeError, SyntaxError, RecursionError, MemoryError) as error:
+            raise ValueError(f"need a whole array file in {path}, got: {error!s:.200}") from None
+        if shape != (n,) or is_fortran or dtype not in (np.float16, np.float32, np.float64):
+            raise ValueError(f"need {n} floating-point numbers in {path} for the sizes in "
+                             f"hparams.json, got shape {str(shape)[:80]}, {dtype}")
+        n_more = path.stat().st_size - file.tell() - n * dtype.itemsize
+        if n_more not in (0, 16):  # without or with a checksum
+            raise ValueError(f"need a whole array file in {path}, got {n_more:+} bytes")
+        flat = np.fromfile(file, dtype, n)
+        if n_more and file.read() != CHECKSUM + checksum(flat).to_bytes(8, "little"):
+            raise ValueError(f"need the numbers that were written to {path}, got another checksum")
+    return flat
+
+
+def find_folder(model_size, models_dir):
+    """Where a model is: by its name in models_dir, or, for Hugging Face's kind, by any path."""
+    if re.fullmatch(r"\w[\w.-]*", model_size):
+        return Path(models_dir) / model_size
+    if not huggingface.is_model(Path(model_size)):
+        raise ValueError("need a model's name, not a path, or that of a folder with config.json "
+                         f"and model.safetensors, got {model_size!r}")
+    return Path(model_size)
 
 
 def load_encoder_hparams_and_params(model_size, models_dir, dtype=np.float32, backend="numpy"):
@@ -313,7 +328,8 @@ def load_encoder_hparams_and_params(model_size, models_dir, dtype=np.float32, ba
     Parameters
     ----------
     model_size : str
-        A released size (124M, 355M, 774M, 1558M) or the name of any folder in `models_dir`.
+        A released size (124M, 355M, 774M, 1558M), the name of any folder in `models_dir`, or the
+        path of a folder as Hugging Face keeps them, with config.json and model.safetensors.
     models_dir : path
     dtype : float32 or float64
     backend : "numpy" or "cupy"
@@ -337,15 +353,29 @@ def load_encoder_hparams_and_params(model_size, models_dir, dtype=np.float32, ba
     -----
     The base URL of the downloads can be changed with the environment variable GPT2_BASE_URL.
     """
-    if not re.fullmatch(r"[\w][\w.-]*", model_size):
-        raise ValueError(f"need a model's name, not a path, got {model_size!r}")
-    folder = Path(models_dir) / model_size
+    folder = find_folder(model_size, models_dir)
+    if huggingface.is_model(folder):
+        hparams = check_hparams(huggingface.read_config(folder), folder / "config.json")
+        encoder = read_encoder(folder, hparams, "vocab.json", "merges.txt")
+        names = []
+        build_params(hparams, lambda name, *shape: names.append(name))
+        get_tensor = huggingface.open_weights(folder, names, 2 * n_params(hparams))
+        flat = read_params(hparams, get_tensor, folder, dtype)
+        return encoder, hparams, cut_params(get_backend(backend).asarray(flat), hparams)
     fetch_missing(model_size, folder)
     hparams = read_hparams(folder)
-    encoder = get_encoder(model_size, models_dir)
-    if encoder.n_vocab != hparams["n_vocab"]:
-        raise ValueError(f"need as many symbols in encoder.json as hparams.json says in {folder}, "
-                         f"got {encoder.n_vocab} and {hparams['n_vocab']}")
+    encoder = read_encoder(folder, hparams, "encoder.json", "vocab.bpe")
     if not (folder / "params.npy").exists():
-        convert(folder)
+        with alone(folder):
+            if not (folder / "params.npy").exists():  # as in fetch_missing
+                convert(folder)
     return encoder, hparams, load_params(folder, hparams, dtype, backend)
+
+
+def read_encoder(folder, hparams, vocab, merges):
+    """The Encoder from two files of a folder; ValueError if it has not n_vocab symbols."""
+    encoder = Encoder(read_json(folder / vocab), read_merges(folder / merges))
+    if encoder.n_vocab != hparams["n_vocab"]:
+        raise ValueError(f"need as many symbols in {vocab} as n_vocab says in {folder}, got "
+                         f"{encoder.n_vocab} and {hparams['n_vocab']}")
+    return encoder

@@ -9,8 +9,10 @@ from functools import partial
 
 import numpy as np
 
+from huggingface import their_name
 from sampling import warped
 from speculative import autoregressive_sampling, speculative_sampling
+from utils import flatten
 
 
 def to_transformers(model, hparams):
@@ -32,21 +34,8 @@ def state_dict(params):
     import torch
 
     tensor = lambda array: torch.from_numpy(np.array(array, order="C"))
-    state = {"transformer.wte.weight": tensor(params["wte"]), "lm_head.weight": tensor(params["wte"]),
-             "transformer.wpe.weight": tensor(params["wpe"])}
-
-    def add(name, weights):
-        state[f"{name}.weight"] = tensor(weights["w"] if "w" in weights else weights["g"])
-        state[f"{name}.bias"] = tensor(weights["b"])
-
-    add("transformer.ln_f", params["ln_f"])
-    for i, block in enumerate(params["blocks"]):
-        for norm in ("ln_1", "ln_2"):
-            add(f"transformer.h.{i}.{norm}", block[norm])
-        for part in ("attn", "mlp"):
-            for layer, weights in block[part].items():
-                add(f"transformer.h.{i}.{part}.{layer}", weights)
-    return state
+    state = {f"transformer.{their_name(name)}": tensor(weight) for name, weight in flatten(params)}
+    return state | {"lm_head.weight": state["transformer.wte.weight"]}
 
 
 def forgetful(model):

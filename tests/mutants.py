@@ -1,6 +1,6 @@
 """One-line faults of the algorithm, each of which a test must see.
 
-    python -m tests.mutants                  all of them, a few minutes
+    python -m tests.mutants                  all of them, some minutes on all cores
     python -m tests.mutants residual cut     those with one of these words in their line
 
 Every mutant is a file, a piece of it, what stands there instead, and what fault that is. It is put
@@ -19,10 +19,12 @@ import subprocess
 import sys
 import tempfile
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from queue import SimpleQueue
 from typing import NamedTuple
 
-from tests.variant_mutants import MUTANTS as VARIANTS
+import tests.variant_mutants as variants
 
 ROOT = Path(__file__).parent.parent
 SECONDS = 120  # a mutant may loop for ever
@@ -43,7 +45,7 @@ class Mutant(NamedTuple):
     old: str
     new: str
     fault: str
-    tests: str = ""  # where to look; those of TESTS if empty
+    tests: list
 
 
 GUESS = "guesses.append(sample(p_draft[-1], rng))"
@@ -193,9 +195,12 @@ CACHE = [  # of gpt2.py
     ("if a[:n] == b[:n]:", "if a[-n:] == b[-n:]:", "a common suffix taken for a prefix"),
 ]
 
-MUTANTS = [Mutant(file, *mutant) for file, mutants in [
-    ("speculative.py", SPECULATIVE), ("sampling.py", SAMPLING), ("gpt2.py", CACHE)]
-    for mutant in mutants] + [Mutant(*mutant) for mutant in VARIANTS]
+MUTANTS = [
+    *(Mutant("speculative.py", *mutant, TESTS["speculative.py"]) for mutant in SPECULATIVE),
+    *(Mutant("sampling.py", *mutant, TESTS["sampling.py"]) for mutant in SAMPLING),
+    *(Mutant("gpt2.py", *mutant, TESTS["gpt2.py"]) for mutant in CACHE),
+    *(Mutant(*mutant, variants.TESTS[mutant[0]]) for mutant in variants.MUTANTS),
+]
 
 QUICK = ["ratio swapped", "resampled from p_target", "residual reversed", "temperature ignored",
          "a uniform of 0 accepts what has no chance", "the cache is not rewound"]
@@ -205,7 +210,7 @@ class Copy:
     """A copy of the project in a folder of its own, for one fault after the other."""
 
     def __init__(self, folder):
-        self.folder = Path(folder) / "copy"
+        self.folder = Path(folder)
         left_out = shutil.ignore_patterns(".*", "models", "__pycache__")
         shutil.copytree(ROOT, self.folder, ignore=left_out)
         os.symlink(ROOT / "models", self.folder / "models")
@@ -232,7 +237,7 @@ class Copy:
         text = path.read_text(encoding="utf-8")
         path.write_text(mutated(text, mutant), encoding="utf-8")
         try:
-            return self.first_failure(mutant.tests.split() or TESTS[mutant.file])
+            return self.first_failure(mutant.tests)
         finally:
             path.write_text(text, encoding="utf-8")
 
@@ -246,19 +251,26 @@ def mutated(text, mutant):
     return text.replace(mutant.old, mutant.new)
 
 
-def run(mutants):
+def run(mutants, jobs=1):
     """Print who kills each of the mutants; True if all are dead and their killers sound."""
-    killers = []
-    with tempfile.TemporaryDirectory() as folder:
-        copy = Copy(folder)
-        for mutant in mutants:
-            start = time.perf_counter()
-            killer = copy.killer(mutant)
+    copies, killers = SimpleQueue(), []
+
+    def kill(mutant):
+        start, copy = time.perf_counter(), copies.get()
+        try:
+            return copy.killer(mutant), time.perf_counter() - start
+        finally:
+            copies.put(copy)
+
+    with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(jobs) as pool:
+        for job in range(jobs):
+            copies.put(Copy(f"{folder}/{job}"))
+        for mutant, (killer, seconds) in zip(mutants, pool.map(kill, mutants)):
             killers.append(killer)
-            print(f"{mutant.file:22} {mutant.fault:64} {killer or 'SURVIVES'}  "
-                  f"{time.perf_counter() - start:.1f} s", flush=True)
+            print(f"{mutant.file:22} {mutant.fault:66} {killer or 'SURVIVES'}  {seconds:.1f} s",
+                  flush=True)
         tests = sorted({killer for killer in killers if killer and "::" in killer})
-        unsound = copy.first_failure(tests) if tests else None
+        unsound = copies.get().first_failure(tests) if tests else None
     n_alive = killers.count(None)
     print(f"{len(killers) - n_alive} of {len(killers)} mutants killed by {len(tests)} tests")
     if unsound:
@@ -270,4 +282,4 @@ if __name__ == "__main__":
     words = sys.argv[1:]
     chosen = [mutant for mutant in MUTANTS
               if not words or any(word in f"{mutant.file} {mutant.fault}" for word in words)]
-    sys.exit(0 if chosen and run(chosen) else 1)
+    sys.exit(0 if chosen and run(chosen, os.cpu_count()) else 1)

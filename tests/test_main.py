@@ -98,6 +98,21 @@ def test_K_auto_writes_the_targets_text_and_says_what_it_chose():
     assert got["identical"] and 0 <= got["mean_K"] <= 8
 
 
+def test_show_prints_every_round_and_no_colour_into_a_pipe():
+    done = command("--show", "--n_tokens_to_generate", 12)
+    out = done.stdout.decode()
+    assert done.returncode == 0 and "{+" in out and "\x1b" not in out
+    assert out.index("{+") < out.index("Autoregressive decode")
+
+
+@pytest.mark.parametrize("decoder", ["speculative", "tree", "lookup"])
+def test_trace_keeps_the_run_that_was_reported(tmp_path, decoder):
+    got = figures("--trace", tmp_path / "run.json", "--decoder", decoder, "--temperature", 0.5)
+    seen = json.loads((tmp_path / "run.json").read_text(encoding="utf-8"))
+    ids = [token["id"] for round in seen["rounds"] for token in round["ids"]]
+    assert ids == got[decoder]["ids"]
+
+
 def test_a_draft_equal_to_the_target_is_always_accepted():
     got = figures("--draft_model_size", "tales-large", "--temperature", 1, "--dtype", "float64",
                   "--n_tokens_to_generate", 30, "--stop", "!")

@@ -4,13 +4,13 @@ import re
 
 import pytest
 
-from tools.readme import BLOCK, ROOT, fill, lines, run, source
+from tools.readme import BLOCK, ROOT, STATIC, fill, lines, run
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 
 def test_quoted_code_and_line_counts_are_the_sources():
-    assert fill(README, {"code": source, "lines": lines}) == README
+    assert fill(README, STATIC) == README
 
 
 @pytest.mark.parametrize("command, quoted", [

@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import download
 import utils
 from gpt2 import GPT2
 from tests.checkpoints import HPARAMS, random_weights, write_checkpoint, write_model
@@ -135,12 +136,15 @@ def test_a_released_size_is_downloaded_converted_and_loaded(server, original, tm
 
 @pytest.mark.parametrize("name", ["model.ckpt.data-00000-of-00001", "encoder.json"])
 @pytest.mark.parametrize("fault", ["cut", 404, 500])
-def test_a_failed_download_leaves_nothing_half_written_and_can_be_repeated(server, tmp_path, name, fault):
+def test_a_failed_download_leaves_nothing_half_written_and_can_be_repeated(server, tmp_path, name, fault,
+                                                                           monkeypatch):
+    monkeypatch.setattr(download, "WAITS", (0.01,))
     server.faults[name] = fault
     with pytest.raises(OSError):
         load_encoder_hparams_and_params("124M", tmp_path)
-    left = list(tmp_path.rglob("*"))
-    assert not [path for path in left if path.name == name or path.suffix == ".part"]
+    left = [path.name for path in tmp_path.rglob("*")]
+    assert name not in left and ".lock" not in left
+    assert name + ".part" not in left or fault == "cut"  # kept only where data came
     server.faults.clear()
     assert load_encoder_hparams_and_params("124M", tmp_path)[1] == HPARAMS
 
@@ -186,7 +190,14 @@ FAULTS = {
     "a size is missing": (edit_hparams(n_layer=None), "n_layer"),
     "a size is text": (edit_hparams(n_ctx="16"), "n_ctx"),
     "a size is zero": (edit_hparams(n_head=0), "n_head"),
-    "a size is absurd": (edit_hparams(n_ctx=10**12), "bytes of weights"),
+    "a size is absurd": (edit_hparams(n_ctx=10**12), "1 .. 16384"),
+    "a size beyond 64 bits": (edit_hparams(n_embd=10**400), "n_embd"),
+    "a size is infinite": (edit_hparams(n_layer=float("inf")), "n_layer"),
+    "a size is no whole number": (edit_hparams(n_layer=2.0), "n_layer"),
+    "a size is true": (edit_hparams(n_layer=True), "n_layer"),
+    "sizes absurd together": (edit_hparams(n_ctx=2**14, n_layer=2**10, n_embd=12 * 2**10),
+                              "bytes for weights and cache"),
+    "sizes larger than the files": (edit_hparams(n_ctx=2**14), "bytes of weights"),
     "heads do not divide": (edit_hparams(n_head=5), "n_head to divide"),
     "another vocabulary": (edit_hparams(n_vocab=258), "as many symbols"),
     "more layers than weights": (edit_hparams(n_layer=3), "need"),
@@ -200,7 +211,7 @@ FAULTS = {
     "array file empty": (lambda folder: (folder / "params.npy").write_bytes(b""), "whole array file"),
     "array too long": (save_params(np.zeros(N_PARAMS + 1, np.float32)), "floating-point numbers"),
     "array of integers": (save_params(np.zeros(N_PARAMS, np.int32)), "floating-point numbers"),
-    "pickled objects": (save_params(np.array([{}], dtype=object)), "whole array file"),
+    "pickled objects": (save_params(np.array([{}], dtype=object)), "floating-point numbers"),
 }
 
 

@@ -6,16 +6,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import benchmarks.variants as benchmark
 from gpt2 import GPT2
 from sampling import warped
 from speculative import autoregressive_sampling, generate
 from utils import load_encoder_hparams_and_params, random_params
-from variants import DECODERS, FLAGS, Models, build, numbers, settings
+from variants import DECODERS, FLAGS, Models, build, choices, numbers, settings
 
 MODELS = Path(__file__).parents[1] / "models"
 LOSSLESS = [name for name in DECODERS if DECODERS[name].exact(settings(name, {}))]
 PROMPTS = ["Once upon a time there was a", "The fox looked up at the raven and said"]
-EXTRA = [("staged", {"width": 2}), ("tree", {"widths": (3, 3, 2, 1)}), ("tree", {"siblings": "top"}),
+EXTRA = [("medusa", {"sparse": [(0,), (1,), (0, 0), (0, 0, 0)]}), ("tree", {"widths": (3, 3, 2, 1)}), ("tree", {"siblings": "top"}),
          ("assisted", {"schedule": "heuristic", "K": 5, "confidence": 0.0}), ("lenient", {"lenience": 1.0}),
          ("bild", {"fallback": 1.5}), ("lookup", {"K": 3, "max_ngram": 1})]
 CASES = [(name, {}) for name in LOSSLESS] + EXTRA
@@ -99,7 +100,7 @@ def test_every_flag_has_a_user_and_every_default_can_be_typed():
     assert used == set(FLAGS)
     for decoder in DECODERS.values():
         for flag, value in decoder.flags.items():
-            typed = ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
+            typed = ",".join(map(str, value)) if isinstance(value, (tuple, list)) else str(value)
             assert FLAGS[flag].type(typed) == value
             assert not FLAGS[flag].choices or value in FLAGS[flag].choices
 
@@ -118,7 +119,7 @@ def test_a_flag_that_a_decoder_does_not_use_is_an_error(name, given, message):
 
 @pytest.mark.parametrize("name, flags, temperature, message", [
     ("bild", {}, 1.0, "temperature 0"), ("blockwise", {}, 0.5, "temperature 0"),
-    ("tree", {"siblings": "distinct"}, 0.0, "siblings top"), ("medusa", {}, 0.0, "heads"),
+    ("tree", {"siblings": "distinct"}, 0.0, "siblings top"), ("medusa", {}, 0.0, "heads"), ("staged", {"width": 2}, 0.0, "width 1"),
     ("lenient", {"lenience": 2.0}, 1.0, "lenience")])
 def test_what_does_not_go_together_is_named(name, flags, temperature, message):
     with pytest.raises(ValueError, match=message):
@@ -126,11 +127,35 @@ def test_what_does_not_go_together_is_named(name, flags, temperature, message):
         step([1, 2], 5, np.random.default_rng(0))
 
 
+def test_sparse_trees_are_read_and_must_be_closed_under_prefix():
+    assert choices("0 1 0.0 0.1") == [(0,), (1,), (0, 0), (0, 1)] and choices("") == []
+    for text in ("0 1.0", "0.0", "-1", "a"):
+        with pytest.raises(ValueError):
+            choices(text)
+
+
 def test_numbers_are_read_and_checked():
     assert numbers("3,2,1") == (3, 2, 1)
     for text in ("0,1", "", "a"):
         with pytest.raises(ValueError):
             numbers(text)
+
+
+def test_the_benchmark_has_a_line_for_every_decoder_that_can_run(monkeypatch, capsys):
+    monkeypatch.setattr("sys.argv", ["variants", "--N", "2", "--repeats", "1"])
+    benchmark.main()
+    first, second = capsys.readouterr().out.split("Temperature 1")
+    for name, decoder in DECODERS.items():
+        if "heads" not in decoder.needs:
+            assert f"\n| {name} |" in first
+            assert (f"\n| {name} |" in second) == (not decoder.greedy)
+
+
+def test_every_variant_has_its_paragraph_and_says_whether_it_is_lossless():
+    text = (MODELS.parent / "docs" / "variants.md").read_text(encoding="utf-8")
+    for path in (MODELS.parent / "variants").glob("[!_]*.py"):
+        assert f"| {path.name} |" in text
+        assert "ossless" in path.read_text(encoding="utf-8").split("\n")[0], path.name
 
 
 def test_a_fallback_of_0_is_not_the_default(toy_heads):

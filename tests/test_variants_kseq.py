@@ -30,6 +30,11 @@ def test_kseq_has_the_targets_joint_law(pair, K, chains, N):
     assert distance(got, text_law([0], pair[1], N)) < EXACT
 
 
+def test_a_stop_id_keeps_the_law():
+    got = law(lambda rng: run([0], stepper(*SPARSE, 2, 2), 3, rng, {1}))
+    assert distance(got, text_law([0], SPARSE[1], 3, {1})) < EXACT
+
+
 rows = st.lists(st.integers(0, 20), min_size=4, max_size=4).filter(any).map(lambda w: np.array(w) / sum(w))
 
 

@@ -14,7 +14,7 @@ from sampling import warp, warped
 from speculative import autoregressive_sampling, generate, guess, run, speculative_step, verify
 from tests.enumerating import distance, expectation, law, mapped, one_hot, text_law, toy
 from utils import random_params
-from variants.tree import (Tree, ancestors, draw_siblings, expand, node_of, path_by_path, paths,
+from variants.tree import (Tree, ancestors, best_ids, draw_siblings, expand, node_of, path_by_path, paths,
                            propose, tree_step, tree_warped, verify_tree)
 
 EXACT = 1e-12
@@ -104,6 +104,11 @@ def test_multi_step_sampling_keeps_more_than_sample_and_match():
             assert kept >= matched - EXACT
 
 
+@given(st.lists(st.integers(0, 3), min_size=1, max_size=9), st.integers(1, 12))
+def test_the_best_ids_are_those_of_a_stable_sort(row, n):
+    assert best_ids(np.array(row), n) == np.argsort(-np.array(row), kind="stable")[:n].tolist()
+
+
 def test_siblings_come_from_the_laws_that_go_with_them():
     row = np.array([0.5, 0.3, 0.2, 0.0])
     assert [token for token, _ in draw_siblings(row, 9, "top", None)] == [0, 1, 2]
@@ -174,20 +179,6 @@ def test_logits_of_every_node_are_those_of_its_own_path_run_alone(x, tree):
     assert close(got, alone)
 
 
-@given(st.lists(st.tuples(prompts, trees, st.integers(-1, 6), st.booleans()), max_size=5))
-@settings(deadline=None, max_examples=50)
-def test_a_model_that_read_trees_answers_as_a_fresh_one(calls):
-    """Trees, going on along one of their paths or elsewhere, and plain calls, in any order."""
-    used, x = GPT2(PARAMS, 3), [1]
-    for prompt, (parents, tokens), node, goes_on in calls:
-        x = x if goes_on and len(x) < 9 else prompt
-        assert close(used.tree(x, tokens, ancestors(parents)),
-                     GPT2(PARAMS, 3).tree(x, tokens, ancestors(parents)))
-        x = (x + [[], *paths(tokens, parents)][1 + min(node, len(tokens) - 1)] + [7])[:16]
-        if not goes_on:
-            assert close(used(x, 1), GPT2(PARAMS, 3)(x, 1))
-
-
 def test_a_tree_is_forgotten_by_the_next_call():
     model, x = GPT2(PARAMS, 3), [1, 2, 3]
     model.tree(x, [5, 6], ancestors([-1, 0]))
@@ -206,6 +197,20 @@ def test_the_accepted_path_is_not_computed_again(n_kept, then):
         got = model(x) if then == "plain" else model.tree(x, [4], [[True]])[:1]
     assert len(forward.call_args.args[0]) == (1 if then == "plain" else 2)  # 11, and the new node
     assert close(got, GPT2(PARAMS, 3)(x))
+
+
+@given(st.lists(st.tuples(prompts, trees, st.integers(-1, 6), st.booleans()), max_size=5))
+@settings(deadline=None, max_examples=50)
+def test_a_model_that_read_trees_answers_as_a_fresh_one(calls):
+    """Trees, going on along one of their paths or elsewhere, and plain calls, in any order."""
+    used, x = GPT2(PARAMS, 3), [1]
+    for prompt, (parents, tokens), node, goes_on in calls:
+        x = x if goes_on and len(x) < 9 else prompt
+        assert close(used.tree(x, tokens, ancestors(parents)),
+                     GPT2(PARAMS, 3).tree(x, tokens, ancestors(parents)))
+        x = (x + [[], *paths(tokens, parents)][1 + min(node, len(tokens) - 1)] + [7])[:16]
+        if not goes_on:
+            assert close(used(x, 1), GPT2(PARAMS, 3)(x, 1))
 
 
 def test_a_whole_decoding_reads_every_id_once_and_every_node_once():

@@ -8,6 +8,7 @@ A block is a comment that says what belongs there, and the fence behind it:
     <!-- run: COMMAND -->      the output of that command line
     <!-- code: FILE NAME -->   the source of that function
     <!-- lines -->             the reading order: a file a line, with its number of lines
+    <!-- decoders -->          the decoders of variants/, as their registry describes them
 """
 
 import argparse
@@ -17,16 +18,23 @@ import subprocess
 import sys
 from pathlib import Path
 
+from variants import DECODERS, settings
+
 ROOT = Path(__file__).parent.parent
-BLOCK = re.compile(r"(<!-- (run|code|lines):? ?(.*?) -->\n```\w*\n)(.*?)(\n```)", re.DOTALL)
+BLOCK = re.compile(r"(<!-- (run|code|lines|decoders)(?:: ([^\n]*))? -->\n```\w*\n)(.*?)(\n```)",
+                   re.DOTALL)
 READING_ORDER = {
     "speculative.py": "the algorithm: guess, verify, step, generate",
     "sampling.py": "from logits to chance: temperature, top-k, top-p, sample, accept, residual",
     "gpt2.py": "GPT-2's forward pass as formulas, and its memory",
     "encoder.py": "text to ids and back",
-    "utils.py": "checkpoints: download, convert, load",
+    "utils.py": "checkpoints: find, check, convert, load",
+    "download.py": "files that arrive whole or not at all",
+    "tf_checkpoint.py": "OpenAI's checkpoints, through TensorFlow",
+    "huggingface.py": "the same weights as Hugging Face keeps them",
     "main.py": "the command line",
     "report.py": "two decoders by the clock, and what is said of them",
+    "watch.py": "a run that can be watched: every round as data, as a line, as a page",
     "theory.py": "the papers' closed forms, and why decoding waits for memory",
 }
 
@@ -49,10 +57,19 @@ def lines(argument=""):
                      for i, (file, what) in enumerate(READING_ORDER.items(), 1))
 
 
+def decoders(argument=""):
+    """The decoders: name, whether its defaults keep the target's law, source."""
+    def kept(name):
+        return "exact" if DECODERS[name].exact(settings(name, {})) else "NOT exact"
+
+    return "\n".join(f"--decoder {name:<12} {kept(name):<10} {entry.source}"
+                     for name, entry in DECODERS.items())
+
+
 def run(command):
     """What a command prints; `python` is the interpreter that runs this."""
-    done = subprocess.run([sys.executable if word == "python" else word for word in command.split()],
-                          cwd=ROOT, capture_output=True, text=True, check=True)
+    words = [sys.executable if word == "python" else word for word in command.split()]
+    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=True)
     return done.stdout.rstrip("\n")
 
 
@@ -65,12 +82,15 @@ def fill(text, kinds):
     return BLOCK.sub(block, text)
 
 
+STATIC = {"code": source, "lines": lines, "decoders": decoders}  # kinds that need no run
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--code", action="store_true", help="only code and line counts, no runs")
     parser.add_argument("files", nargs="*", default=["README.md"])
     args = parser.parse_args()
-    kinds = {"code": source, "lines": lines} | ({} if args.code else {"run": run})
+    kinds = STATIC | ({} if args.code else {"run": run})
     for name in args.files:
         path = ROOT / name
         path.write_text(fill(path.read_text(encoding="utf-8"), kinds), encoding="utf-8")

@@ -1,10 +1,11 @@
-"""One paper a file, each a step for the loop in speculative.py; here, which there are and their flags.
+"""One paper a file, each a step for the loop in speculative.py; here, all of them and their flags.
 
-Reading order: lookup, assisted, block, lenient, big_little, tree, kseq, staged, medusa, blockwise.
+Reading order: auto, lookup, assisted, block, lenient, big_little, tree, kseq, staged, medusa,
+blockwise. docs/variants.md has a paragraph on each.
 
     Models      what a decoder is built from: the bare models and the sampling knobs
     FLAGS       every decoder flag: type, help, choices
-    DECODERS    name -> build, the flags it uses with their defaults, what it needs, when it is exact
+    DECODERS    name -> its builder, its flags with their defaults, what it needs, when it is exact
     settings    the flags of one decoder: those given, the defaults of the others
     build       the step of one text
 """
@@ -38,7 +39,8 @@ class Models(NamedTuple):
 
 def laws(models):
     """Draft and target as callables that give probabilities."""
-    return dict(draft=warped(models.draft, **models.knobs), target=warped(models.target, **models.knobs))
+    return dict(draft=warped(models.draft, **models.knobs),
+                target=warped(models.target, **models.knobs))
 
 
 def hot(models):
@@ -47,10 +49,12 @@ def hot(models):
 
 
 def is_greedy(models):
+    """At temperature 0?"""
     return models.knobs["temperature"] == 0
 
 
 def need_greedy(models, name):
+    """Raise the ValueError of a decoder that draws nothing."""
     if not is_greedy(models):
         raise ValueError(f"need --temperature 0 for the decoder {name}, a greedy method, "
                          f"got {models.knobs['temperature']}")
@@ -66,28 +70,34 @@ def heads_of(models):
 # ---- one builder a decoder
 
 def build_autoregressive(models):
+    """Plain decoding, for comparison."""
     return partial(autoregressive_step, model=laws(models)["target"])
 
 
 def build_speculative(models, K):
+    """The papers' own."""
     return partial(speculative_step, **laws(models), K=K)
 
 
 def build_lookup(models, K, max_ngram):
+    """No draft model at all."""
     return partial(lookup_step, target=laws(models)["target"], K=K, max_ngram=max_ngram)
 
 
 def build_assisted(models, K, schedule, confidence):
+    """Confidence is read at temperature 1 if the guesses are greedy."""
     greedy = is_greedy(models)
     draft = warped(models.draft, **(hot(models) if greedy else models.knobs))
     return assisted(draft, laws(models)["target"], K, schedule, confidence, greedy)
 
 
 def build_block(models, K):
+    """Another test."""
     return partial(block_step, **laws(models), K=K)
 
 
 def build_lenient(models, K, lenience):
+    """At temperature 0 the test compares the target's probabilities at temperature 1."""
     greedy = is_greedy(models)
     target = warped(models.target, **(hot(models) if greedy else models.knobs))
     return partial(lenient_step, draft=laws(models)["draft"], target=target, K=K, lenience=lenience,
@@ -95,6 +105,7 @@ def build_lenient(models, K, lenience):
 
 
 def build_bild(models, run, fallback, rollback):
+    """Both thresholds look at laws at temperature 1."""
     need_greedy(models, "bild")
     small, large = (warped(model, **hot(models)) for model in (models.draft, models.target))
     return partial(big_little_step, small=small, large=large, run=run, fallback=fallback,
@@ -102,7 +113,7 @@ def build_bild(models, run, fallback, rollback):
 
 
 def build_tree(models, widths, siblings):
-    """At temperature 0 a draft's one-hot row has one id only: its best ids at temperature 1 then."""
+    """At temperature 0 a draft's row has one id only, so it gives its best ids at temperature 1."""
     if siblings == "auto":
         siblings = "top" if is_greedy(models) else "distinct"
     if is_greedy(models) and siblings != "top":
@@ -113,16 +124,20 @@ def build_tree(models, widths, siblings):
 
 
 def build_kseq(models, K, chains):
+    """Chains are drawn one by one and scored as a tree."""
     return partial(kseq_step, draft=laws(models)["draft"], K=K, chains=chains,
                    target=tree_warped(models.target, **models.knobs))
 
 
 def build_staged(models, K, inner_K, order, width):
     """An n-gram model under the draft under the target."""
+    if is_greedy(models) and width > 1:
+        raise ValueError(f"need --width 1 at --temperature 0, where one id has all the mass, "
+                         f"got {width}")
     small = ngram(models.target.n_vocab, order)
     if is_greedy(models):
-        guess = small
-        small = lambda ids, n_last=1: one_hot_rows(guess(ids, n_last).argmax(axis=-1), models.target.n_vocab)
+        counts, n_vocab = small, models.target.n_vocab
+        small = lambda ids, n_last=1: one_hot_rows(counts(ids, n_last).argmax(axis=-1), n_vocab)
     inner = partial(speculative_step, draft=small, target=laws(models)["draft"], K=inner_K)
     if width == 1:
         return partial(staged_step, inner=inner, target=laws(models)["target"], K=K)
@@ -130,14 +145,19 @@ def build_staged(models, K, inner_K, order, width):
                    target=tree_warped(models.target, **models.knobs))
 
 
-def build_medusa(models, widths, acceptance, epsilon, delta):
-    verify = verify_tree if acceptance == "exact" else partial(verify_typical, epsilon=epsilon, delta=delta)
-    return medusa(with_states(models.target, **models.knobs), heads_of(models), cartesian(widths), verify)
+def build_medusa(models, widths, sparse, acceptance, epsilon, delta):
+    """The paper's heads with either test, over either kind of tree."""
+    verify = {"exact": verify_tree,
+              "typical": partial(verify_typical, epsilon=epsilon, delta=delta)}[acceptance]
+    return medusa(with_states(models.target, **models.knobs), heads_of(models),
+                  sparse or cartesian(widths), verify)
 
 
 def build_blockwise(models, block, selection, minimum):
+    """The selection looks at the target's order, so at its law at temperature 1."""
     need_greedy(models, "blockwise")
-    return blockwise(with_states(models.target, **hot(models)), heads_of(models), block, selection, minimum)
+    return blockwise(with_states(models.target, **hot(models)), heads_of(models), block, selection,
+                     minimum)
 
 
 # ---- the registry
@@ -175,6 +195,15 @@ def numbers(text):
     return widths
 
 
+def choices(text):
+    """"0 1 0.0" as the sparse tree (0,), (1,), (0, 0): medusa.py."""
+    tuples = [tuple(int(part) for part in word.split(".")) for word in text.split()]
+    for choice in tuples:
+        if min(choice) < 0 or choice[:-1] and choice[:-1] not in tuples:
+            raise ValueError(f"need the start of each path to be a path, got {choice} in {text}")
+    return tuples
+
+
 FLAGS = {
     "K": Flag(whole_or_auto, "guesses a round; auto (speculative only) chooses by measuring"),
     "max_ngram": Flag(int, "longest run of ids looked up"),
@@ -191,6 +220,8 @@ FLAGS = {
     "inner_K": Flag(int, "guesses a round of the inner stage"),
     "order": Flag(int, "of the n-gram model: 3 looks at two ids"),
     "width": Flag(int, "guesses for each place; above 1 the chain becomes a tree"),
+    "sparse": Flag(choices, "a sparse tree in place of widths, each node by its path's ranks: "
+                            "'0 1 0.0 0.1 0.0.0'"),
     "acceptance": Flag(str, "the test", ("exact", "typical")),
     "epsilon": Flag(float, "of the typical test"),
     "delta": Flag(float, "of the typical test"),
@@ -200,8 +231,10 @@ FLAGS = {
 }
 
 DECODERS = {
-    "speculative": Decoder(build_speculative, "Chen et al. (2023); Leviathan et al. (2023)", {"K": 4}),
-    "assisted": Decoder(build_assisted, "Gante (2023)", {"K": 20, "schedule": "constant", "confidence": 0.4}),
+    "speculative": Decoder(build_speculative, "Chen et al. (2023); Leviathan et al. (2023)",
+                           {"K": 4}),
+    "assisted": Decoder(build_assisted, "Gante (2023)",
+                        {"K": 20, "schedule": "constant", "confidence": 0.4}),
     "lookup": Decoder(build_lookup, "Saxena (2023)", {"K": 10, "max_ngram": 3}, needs=()),
     "block": Decoder(build_block, "Sun et al. (2024)", {"K": 4}),
     "lenient": Decoder(build_lenient, "Leviathan et al. (2023) App. A.5", {"K": 4, "lenience": 0.3},
@@ -212,13 +245,16 @@ DECODERS = {
                     tree=lambda settings: True),
     "kseq": Decoder(build_kseq, "Sun et al. (2023)", {"K": 4, "chains": 3},
                     tree=lambda settings: True),
-    "staged": Decoder(build_staged, "Spector and Re (2023)", {"K": 4, "inner_K": 2, "order": 3, "width": 1},
+    "staged": Decoder(build_staged, "Spector and Re (2023)",
+                      {"K": 4, "inner_K": 2, "order": 3, "width": 1},
                       tree=lambda settings: settings["width"] > 1),
-    "medusa": Decoder(build_medusa, "Cai et al. (2024)", {"widths": (3, 2, 1), "acceptance": "exact",
-                                                           "epsilon": 0.09, "delta": 0.3},
+    "medusa": Decoder(build_medusa, "Cai et al. (2024)",
+                      {"widths": (3, 2, 1), "sparse": [], "acceptance": "exact",
+                       "epsilon": 0.09, "delta": 0.3},
                       exact=lambda settings: settings["acceptance"] == "exact", needs=("heads",),
                       tree=lambda settings: True),
-    "blockwise": Decoder(build_blockwise, "Stern et al. (2018)", {"block": 4, "selection": 1, "minimum": 1},
+    "blockwise": Decoder(build_blockwise, "Stern et al. (2018)",
+                         {"block": 4, "selection": 1, "minimum": 1},
                          exact=lambda settings: settings["selection"] == settings["minimum"] == 1,
                          needs=("heads",), greedy=True),
 }
@@ -237,7 +273,8 @@ def settings(name, given):
     for flag, value in given.items():
         if flag not in flags:
             users = ", ".join(other for other in DECODERS if flag in DECODERS[other].flags)
-            raise ValueError(f"need no --{flag} with the decoder {name} (it belongs to {users}), got {value}")
+            raise ValueError(f"need no --{flag} with the decoder {name} (it belongs to {users}), "
+                             f"got {value}")
         if (flag, value) == ("K", "auto") and name != "speculative":
             raise ValueError(f"need a number for --K with the decoder {name}, got auto")
         if isinstance(value, int) and value < 1:
@@ -246,5 +283,5 @@ def settings(name, given):
 
 
 def build(name, models, given=()):
-    """The step of one text: a decoder with the flags that were given and the defaults of the others."""
+    """The step of one text: a decoder with the flags given, and the defaults of the others."""
     return DECODERS[name].build(models, **settings(name, dict(given)))

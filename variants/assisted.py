@@ -1,7 +1,7 @@
 """Gante (2023), "Assisted Generation", as in Hugging Face transformers. Lossless.
 
-What it adds to speculative.py: the number of guesses is no constant. It follows the past (schedule),
-and the draft stops early when it is not sure of itself (threshold).
+What it adds to speculative.py: the number of guesses is no constant. It follows the past
+(schedule), and the draft stops early when it is not sure of itself (threshold).
 
     K           the most guesses in the next round
     schedule    constant: K stays; heuristic: K + 2 if every guess was kept, else K - 1, at least 1

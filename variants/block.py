@@ -1,8 +1,8 @@
 """Sun et al. (2024), "Block Verification Accelerates Speculative Decoding", Alg. 2. Lossless.
 
-What it adds to speculative.py: the guesses are tested as one block, not one after the other. A guess
-that the target likes better than the draft pays for one that it likes less. On average no fewer
-guesses are kept than one after the other, and the rows are the same.
+What it adds to speculative.py: the guesses are tested as one block, not one after the other. A
+guess that the target likes better than the draft pays for one that it likes less. On average no
+fewer guesses are kept than one after the other, and the rows are the same.
 
     here       Sun et al. (2024)
     share[t]   p_t       min(1, share[t - 1] * p_target / p_draft of guess t - 1); share[0] = 1
@@ -14,10 +14,12 @@ Two traps. The number kept is the largest t that passes, not the first t that fa
 after it comes from the residual with the share in it, not from `residual(p_target, p_draft)`.
 """
 
+from functools import partial
+
 import numpy as np
 
 from sampling import accept, residual, sample
-from speculative import Round, check_rows, guess
+from speculative import check_rows, speculative_step
 
 
 def shares(guesses, p_draft, p_target):
@@ -63,8 +65,5 @@ def block_verify(guesses, p_draft, p_target, rng):
     return guesses[:n] + [sample(residual(share[n] * p_target[n], p_draft[n]), rng)]
 
 
-def block_step(x, room, rng, draft, target, K):
-    """One round: guess and score as in speculative.py, then the block test."""
-    guesses, p_draft = guess(x, draft, min(K, room - 1), rng)
-    p_target = target(x + guesses, len(guesses) + 1)
-    return Round(block_verify(guesses, p_draft, p_target, rng), guesses, p_draft, p_target)
+# One round: guess and score as in speculative.py, then the block test.
+block_step = partial(speculative_step, verify=block_verify)

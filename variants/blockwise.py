@@ -1,4 +1,4 @@
-"""Stern et al. (2018), "Blockwise Parallel Decoding". Exact criterion: lossless. Others: not lossless.
+"""Stern et al. (2018), "Blockwise Parallel Decoding". Lossless with the exact criterion only.
 
 The ancestor of all the others, and of Medusa in particular: heads, but one chain of their best
 guesses instead of a tree, and greedy decoding only. What it adds to medusa.py is its test.
@@ -8,7 +8,7 @@ guesses instead of a tree, and greedy decoding only. What it adds to medusa.py i
     guess t            the best id of p_(t + 2): head t
     kept + 1           k-hat, how far the block is right; the + 1 is p_1's own next id
     top_k              the top-k selection criterion of Sec. 5.1 (1: exact)
-    minimum            the minimum block size, l in Sec. 5.3 (1: exact): so many ids a round at least
+    minimum            the minimum block size, l in Sec. 5.3 (1: exact): ids a round at least
 
 Proposing and scoring are one pass (Sec. 4), for the state that the heads look at comes with it. The
 distance criterion of Sec. 5.2 is for ids that are numbers, such as pixels; text has none.
@@ -26,7 +26,7 @@ def in_top(row, token, top_k):
 
 
 def blockwise_verify(tree, p_target, rng, top_k=1, minimum=1):
-    """Keep the guesses before the first that fails, at least minimum - 1, then the target's best id."""
+    """Keep the guesses before the first to fail, minimum - 1 at least; add the target's best id."""
     guesses = tree.tokens
     fails = (t for t, token in enumerate(guesses)
              if t >= minimum - 1 and not in_top(p_target[t], token, top_k))

@@ -7,9 +7,9 @@ has the same, smaller chance p_target / (rho p_draft), and together they are kep
     m         guesses for this place (k in the paper), all from p_draft
     rho       in [1, m]: by how much the ratio is divided
     beta      the chance that one guess passes: sum of min(p_draft, p_target / rho)
-    passed    the chance that one of the m does: 1 - (1 - beta)^m; at most rho beta, or the law of the
-              token that comes if none does would be negative somewhere
-    chains    drafts of K ids each, drawn independently; as a tree they share what they have in common
+    passed    the chance that one of the m does: 1 - (1 - beta)^m; at most rho beta, or the law of
+              the token that comes if none does would be negative somewhere
+    chains    drafts of K ids each, drawn independently; in a tree their common beginnings are one
 """
 
 import numpy as np

@@ -11,10 +11,12 @@ token becomes more than 1 / l times as probable as the target would have it; but
 improbable as the draft has it, which can be not at all.
 """
 
+from functools import partial
+
 import numpy as np
 
 from sampling import accept, residual, sample
-from speculative import Round, check_rows, guess
+from speculative import check_rows, speculative_step
 
 
 def lenient_verify(guesses, p_draft, p_target, rng, lenience):
@@ -76,7 +78,5 @@ def lenient_step(x, room, rng, draft, target, K, lenience, greedy=False):
     """
     if not 0 < lenience <= 1:
         raise ValueError(f"need 0 < lenience <= 1, got {lenience}")
-    guesses, p_draft = guess(x, draft, min(K, room - 1), rng)
-    p_target = target(x + guesses, len(guesses) + 1)
     test = lenient_greedy_verify if greedy else lenient_verify
-    return Round(test(guesses, p_draft, p_target, rng, lenience), guesses, p_draft, p_target)
+    return speculative_step(x, room, rng, draft, target, K, partial(test, lenience=lenience))

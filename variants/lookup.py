@@ -1,4 +1,4 @@
-"""Saxena (2023), "Prompt Lookup Decoding"; Yang et al. (2023), "Inference with Reference". Lossless.
+"""Saxena (2023), "Prompt Lookup Decoding". Lossless.
 
 What it adds to speculative.py: a draft that is no model. Text repeats itself, so the guesses are
 copied from where the last few ids stood before.

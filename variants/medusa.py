@@ -1,4 +1,4 @@
-"""Cai et al. (2024), "Medusa: ... Multiple Decoding Heads". Exact test: lossless. Typical: not lossless.
+"""Cai et al. (2024), "Medusa". Lossless with the exact test, not lossless with the typical one.
 
 What it adds to tree.py: no draft model. A few small heads on the target's own last hidden state
 guess the next ids, each head one place further on, and their best guesses are combined into a tree.
@@ -23,7 +23,8 @@ from gpt2 import unembed
 from sampling import sample
 from utils import to_host
 from variants.lookup import one_hot_rows
-from variants.tree import Tree, ancestors, node_of, paths, tree_round, verify_tree, warp_nodes
+from variants.tree import (Tree, ancestors, best_ids, node_of, paths, tree_round, verify_tree,
+                           warp_nodes)
 
 
 def load_heads(path, params):
@@ -40,15 +41,16 @@ def load_heads(path, params):
     ValueError
         If the file was made for a model of another width.
     """
-    xp, dtype, n_embd = params["wte"].__array_namespace__(), params["wte"].dtype, params["wte"].shape[1]
+    wte, n_embd = params["wte"], params["wte"].shape[1]
+    xp = wte.__array_namespace__()
     with np.load(path) as file:
-        w, b = (xp.asarray(file[name], dtype=dtype) for name in ("w", "b"))
+        w, b = (xp.asarray(file[name], dtype=wte.dtype) for name in ("w", "b"))
     if w.shape[1:] != (n_embd, n_embd) or b.shape != w.shape[:2]:
         raise ValueError(f"need heads of width {n_embd} in {path}, got w {w.shape} and b {b.shape}")
 
     def heads(h):
         z = h @ w + b  # [n_heads, n_embd]
-        return to_host(unembed(h + z / (1 + xp.exp(-z)), params))
+        return to_host(unembed(h + z * (1 + xp.tanh(z / 2)) / 2, params))  # SiLU, without overflow
 
     return heads
 
@@ -72,10 +74,10 @@ def cartesian(widths):
 
 
 def plant(scores, choices, depth):
-    """The tree of the choices of at most `depth` heads; no chance made it, so its laws are one-hot."""
+    """The tree of the choices for `depth` places; no chance made it, so its laws are one-hot."""
     choices = sorted((c for c in choices if len(c) <= min(depth, len(scores))), key=len)
-    order = np.argsort(-scores, axis=-1, kind="stable")
-    tokens = [int(order[len(c) - 1][c[-1]]) for c in choices]
+    order = [best_ids(row, 1 + max(c[-1] for c in choices)) for row in scores] if choices else []
+    tokens = [order[len(c) - 1][c[-1]] for c in choices]
     parents = [choices.index(c[:-1]) if c[:-1] else -1 for c in choices]
     return Tree(tokens, parents, list(enumerate(one_hot_rows(tokens, scores.shape[-1]))))
 
@@ -89,7 +91,7 @@ def typical(row, epsilon, delta):  # [n_vocab] -> [n_vocab] of bool
 
 
 def verify_typical(tree, p_target, rng, epsilon=0.09, delta=0.3):
-    """Keep the longest path of typical ids, the most probable of equally long ones; then draw one."""
+    """Keep the longest path of typical ids, of equally long ones the likeliest; draw one more."""
     chance, length = {-1: 1.0}, {-1: 0}
     for i, (token, parent) in enumerate(zip(tree.tokens, tree.parents)):
         if parent in chance and typical(p_target[1 + parent], epsilon, delta)[token]:

@@ -9,8 +9,7 @@ what it wrote on the way serves to widen the chain of guesses into a tree.
     ngram     a draft that only counts: no weights, never a row without mass
 
 Subtle: a guess has the middle model's law, for the inner step is lossless. So the middle model's
-rows stand in the outer test; with the rows of the inner draft, from which nothing was finally drawn,
-the text would have a wrong law.
+rows stand in the outer test; with the inner draft's rows the text would have a wrong law.
 """
 
 import numpy as np
@@ -91,4 +90,5 @@ def ngram(n_vocab, order=3, corpus=(), weight=1.0):
             row = (counts + weight * row) / (counts.sum() + weight)
         return row
 
-    return lambda ids, n_last=1: np.array([law(ids[: len(ids) - i]) for i in reversed(range(n_last))])
+    return lambda ids, n_last=1: np.array([law(ids[: len(ids) - i])
+                                           for i in reversed(range(n_last))])

@@ -35,7 +35,7 @@ class Tree(NamedTuple):
 
 
 def ancestors(parents):  # -> [n_nodes, n_nodes]
-    """`sees`: the mask of tree attention. A node's depth is its row's sum, its path the row's Trues."""
+    """`sees`, the mask of tree attention: a row's sum is a node's depth, its Trues are the path."""
     sees = np.eye(len(parents), dtype=bool)
     for i, parent in enumerate(parents):
         sees[i] |= sees[parent] & (parent >= 0)
@@ -56,8 +56,8 @@ def node_of(tree, ids):
     """The node at the end of a path of ids, -1 for the root; None if there is none."""
     node = -1
     for token in ids:
-        node = next((i for i, (t, p) in enumerate(zip(tree.tokens, tree.parents))
-                     if (t, p) == (token, node)), None)
+        entries = zip(tree.tokens, tree.parents)
+        node = next((i for i, entry in enumerate(entries) if entry == (token, node)), None)
     return node
 
 
@@ -76,7 +76,7 @@ def warp_nodes(logits, ids, tokens, parents, **knobs):  # [1 + n_nodes, n_vocab]
 
 
 def path_by_path(model):
-    """The same from any model of sequences, each path alone: slow, and what tree attention equals."""
+    """The same from any model, each path alone: slow, and what tree attention must equal."""
     return lambda ids, tokens, parents: np.array([model(ids + path, 1)[-1]
                                                   for path in [[], *paths(tokens, parents)]])
 
@@ -85,19 +85,26 @@ def path_by_path(model):
 
 def propose(tree, parent, token, law):
     """Enter one guess; returns its node, which is new unless the same path stood there before."""
-    same = (i for i, (t, p) in enumerate(zip(tree.tokens, tree.parents)) if (t, p) == (token, parent))
-    node = next(same, len(tree.tokens))
-    if node == len(tree.tokens):
+    entries, new = zip(tree.tokens, tree.parents), len(tree.tokens)
+    node = next((i for i, entry in enumerate(entries) if entry == (token, parent)), new)
+    if node == new:
         tree.tokens.append(token)
         tree.parents.append(parent)
     tree.proposals.append((node, law))
     return node
 
 
+def best_ids(row, n):
+    """The n best ids of a row, the best first, of equal ones the lowest first."""
+    n = min(n, len(row))
+    near = np.flatnonzero(row >= np.partition(row, -n)[-n])  # sorting all is ten times slower
+    return near[np.argsort(-row[near], kind="stable")][:n].tolist()
+
+
 def draw_siblings(row, width, siblings, rng):
     """Up to `width` guesses for one place, each with the very law that it was drawn from."""
     if siblings == "top":
-        best = [int(token) for token in np.argsort(-row, kind="stable")[:width] if row[token] > 0]
+        best = [token for token in best_ids(row, width) if row[token] > 0]
         return list(zip(best, one_hot_rows(best, len(row))))
     drawn = []
     while len(drawn) < width and row.sum() > 0:
@@ -157,4 +164,5 @@ def tree_round(tree, x, target, verify, rng):
     """Score a tree, test it, and say what was done."""
     p_target = target(x, tree.tokens, tree.parents)
     laws = dict(reversed(tree.proposals))  # a node's first one
-    return Round(verify(tree, p_target, rng), tree.tokens, [laws[i] for i in sorted(laws)], p_target)
+    p_draft = [laws[i] for i in sorted(laws)]
+    return Round(verify(tree, p_target, rng), tree.tokens, p_draft, p_target)

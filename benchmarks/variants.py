@@ -1,0 +1,144 @@
+"""Every decoder on the bundled pair, beside plain decoding: tokens a pass, rows a pass, time.
+
+    python -m benchmarks.variants
+    python -m benchmarks.variants --N 100 --repeats 5 --json variants.json
+
+All decoders run in one process, one after the other on each prompt, and the whole is repeated, so
+that a slow minute of the machine falls on all alike; a time is the median of the repeats, summed
+over the prompts. Loading is not counted, reading the prompt is.
+
+    tokens/pass    new ids / rounds: a round is one pass of the target
+    rows/pass      rows of the target's law that a pass computed, on average
+    ms/token       seconds / new ids
+    speed-up       plain decoding's ms/token / this decoder's
+    same           at temperature 0: on how many prompts the text is plain decoding's
+"""
+
+import argparse
+import json
+import sys
+import time
+from functools import partial
+
+import numpy as np
+
+from gpt2 import GPT2
+from sampling import warped
+from speculative import autoregressive_step, generate
+from utils import MODELS_DIR, limit_blas_threads, load_encoder_hparams_and_params
+from variants import DECODERS, Models, build, settings
+
+OPENINGS = [  # written for this table; in no training text
+    "The miller's youngest daughter could count to nine and no further, and so",
+    "There stood at the edge of the marsh a house with a single window, and in it lived",
+    "\"If you carry me over the river,\" said the hedgehog to the goose, \"I will",
+    "When the old clockmaker had been dead a year and a day, his three apprentices",
+    "Far to the north, where the snow lies until midsummer, a bear once",
+    "The queen lost her thimble in the well on a Monday, and by Tuesday",
+]
+EXTRA = [  # decoders once more, with other flags than their defaults
+    ("assisted", {"schedule": "heuristic", "K": 4, "confidence": 0.0}),
+    ("bild", {"fallback": 0.2}), ("tree", {"widths": (1, 1, 1, 1)}),
+    ("tree", {"widths": (4, 2, 1, 1)}), ("staged", {"width": 2}), ("medusa", {"widths": (1, 1, 1)}),
+    ("medusa", {"acceptance": "typical"}), ("blockwise", {"selection": 3}),
+]
+
+
+def rows_of(temperature, heads):
+    """The table's rows, (decoder, flags): plain decoding first, and nothing that cannot run."""
+    possible = [(name, {}) for name in DECODERS] + EXTRA
+    order = [None, *DECODERS]
+    return [(None, {})] + sorted(
+        ((name, flags) for name, flags in possible
+         if not (DECODERS[name].greedy and temperature > 0)
+         and not ("heads" in DECODERS[name].needs and not heads.exists())
+         and not (flags.get("acceptance") == "typical" and temperature == 0)
+         and not (flags.get("width", 1) > 1 and temperature == 0)),
+        key=lambda row: order.index(row[0]))
+
+
+def run(new_models, name, flags, x, N):
+    """One text from models that have read nothing: (ids, rounds, rows scored, seconds)."""
+    models, start = new_models(), time.perf_counter()
+    step = (build(name, models, flags) if name else
+            partial(autoregressive_step, model=warped(models.target, **models.knobs)))
+    ids, sizes = [], []
+    for round in generate(x, step, N, np.random.default_rng(123)):
+        ids += round.ids
+        sizes.append(len(round.p_target))
+    return ids, len(sizes), sum(sizes), time.perf_counter() - start
+
+
+def table(new_models, encoder, temperature, heads, N, repeats):
+    """One dict a decoder."""
+    rows = rows_of(temperature, heads)
+    runs = {i: [[] for _ in OPENINGS] for i in range(len(rows))}
+    for repeat in range(repeats + 1):  # the first is a warm-up
+        for j, opening in enumerate(OPENINGS if repeat else OPENINGS[:1]):
+            for i, (name, flags) in enumerate(rows):
+                result = run(new_models, name, flags, encoder.encode(opening), N)
+                if repeat:
+                    runs[i][j].append(result)
+    out = [figures(*row, runs[i], runs[0], temperature) for i, row in enumerate(rows)]
+    for row in out:
+        row["speedup"] = out[0]["ms_per_token"] / row["ms_per_token"]
+    return out
+
+
+def figures(name, flags, runs, plain, temperature):
+    """The dict of one decoder, from its runs: a list of repeats for each opening."""
+    ids = [repeats[0][0] for repeats in runs]
+    n_ids, n_rounds = sum(map(len, ids)), sum(repeats[0][1] for repeats in runs)
+    seconds = sum(np.median([run[3] for run in repeats]) for repeats in runs)
+    same = sum(text == repeats[0][0] for text, repeats in zip(ids, plain))
+    return {"decoder": name or "plain", "flags": flags,
+            "exact": not name or bool(DECODERS[name].exact(settings(name, flags))),
+            "tokens_per_pass": n_ids / n_rounds,
+            "rows_per_pass": sum(repeats[0][2] for repeats in runs) / n_rounds,
+            "ms_per_token": 1e3 * seconds / n_ids,
+            "same": same if temperature == 0 else None}
+
+
+def show(rows, temperature):
+    """The table as Markdown."""
+    print(f"\nTemperature {temperature:g}\n\n"
+          "| decoder | exact | tokens/pass | rows/pass | ms/token | speed-up | same |\n"
+          "|---|---|---|---|---|---|---|")
+    typed = lambda value: ",".join(map(str, value)) if isinstance(value, tuple) else value
+    for row in rows:
+        flags = "".join(f" --{name} {typed(value)}" for name, value in row["flags"].items())
+        same = "-" if row["same"] is None else f"{row['same']} of {len(OPENINGS)}"
+        print(f"| {row['decoder']}{flags} | {'yes' if row['exact'] else 'no'} "
+              f"| {row['tokens_per_pass']:.2f} | {row['rows_per_pass']:.1f} "
+              f"| {row['ms_per_token']:.2f} | {row['speedup']:.2f} | {same} |")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    add = parser.add_argument
+    add("--N", type=int, default=60, help="new tokens a prompt")
+    add("--repeats", type=int, default=3)
+    add("--temperature", type=float, action="append", help="may be repeated (default: 0 and 1)")
+    add("--json", metavar="FILE", help="write the figures there as well")
+    args = parser.parse_args()
+    encoder, hparams, params = load_encoder_hparams_and_params("tales-large", MODELS_DIR)
+    _, draft_hparams, draft_params = load_encoder_hparams_and_params("tales-small", MODELS_DIR)
+    limit_blas_threads(params)
+    heads = MODELS_DIR / "tales-large" / "medusa.npz"
+    if not heads.exists():
+        print(f"no {heads}: the decoders with heads are left out", file=sys.stderr)
+    tables = {}
+    for temperature in args.temperature or (0.0, 1.0):
+        def new_models():
+            return Models(GPT2(draft_params, draft_hparams["n_head"]),
+                          GPT2(params, hparams["n_head"]), dict(temperature=temperature), heads)
+
+        tables[temperature] = table(new_models, encoder, temperature, heads, args.N, args.repeats)
+        show(tables[temperature], temperature)
+    if args.json:
+        with open(args.json, "w", encoding="utf-8") as file:
+            json.dump(tables, file, indent=1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,111 @@
+"""tools/train_pair.py on a generated text and tiny shapes: it learns, it resumes, what it exports is what it trained."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+pytest.importorskip("torch", exc_type=ImportError)
+pytest.importorskip("tokenizers", exc_type=ImportError)
+pytest.importorskip("tensorflow", exc_type=ImportError)
+
+from gpt2 import GPT2
+from utils import load_encoder_hparams_and_params
+
+ROOT = Path(__file__).parent.parent
+SMALL = dict(T=16, T_last=32, batch=512, tokens=40 * 512, minutes=10, lr=1e-2, compile=False,
+             log_seconds=0, save_seconds=60)
+CONFIG = {
+    "shapes": {
+        "half": dict(n_vocab=275, n_ctx=32, n_embd=32, n_head=2, n_layer=1),
+        "target": dict(n_vocab=275, n_ctx=32, n_embd=32, n_head=2, n_layer=2),
+        "draft": dict(n_vocab=275, n_ctx=32, n_embd=16, n_head=1, n_layer=1),
+    },
+    "plans": {"half": dict(SMALL, tokens=100 * 512, save_seconds=0), "target": SMALL, "draft": SMALL,
+              "control": SMALL, "heads": SMALL},
+    "report": dict(n_prompts=2, n_ids=8, N=8),
+}
+
+
+def write_corpus(folder):
+    """Tales of five words in random order."""
+    rng, words = np.random.default_rng(0), ["king", "queen", "frog", "said", "golden"]
+    for split, n_tales in (("train", 300), ("valid", 30)):
+        tales = [" ".join(rng.choice(words, 20)).capitalize() + "." for _ in range(n_tales)]
+        (folder / f"{split}.txt").write_text("\n\n\n".join(tales))
+
+
+def command(folder, *more):
+    return [sys.executable, "-m", "tools.train_pair", "--corpus", folder, "--work", folder / "work",
+            "--out", folder / "models", "--config", folder / "config.json", *more]
+
+
+def log_of(folder, stage):
+    return [json.loads(line) for line in (folder / "work" / f"{stage}.pt.log").read_text().splitlines()]
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """A whole run that was killed in its first training stage and started again."""
+    folder = tmp_path_factory.mktemp("train_pair")
+    write_corpus(folder)
+    (folder / "config.json").write_text(json.dumps(CONFIG))
+    first = subprocess.Popen(command(folder, "--processes", "2"), cwd=ROOT, stdout=subprocess.DEVNULL)
+    deadline = time.time() + 60
+    while not (folder / "work" / "half.pt").exists() and first.poll() is None and time.time() < deadline:
+        time.sleep(0.01)
+    first.kill()
+    first.wait()
+    done = subprocess.run(command(folder, "--processes", "1"), cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+def test_a_killed_run_goes_on_where_it_stood(trained):
+    resumed = [entry["resumed_at_step"] for entry in log_of(trained, "half") if "resumed_at_step" in entry]
+    assert len(resumed) == 1 and resumed[0] >= 1
+    assert [entry["step"] for entry in log_of(trained, "half") if "valid_loss" in entry] == [100]
+
+
+@pytest.mark.parametrize("stage", ["half", "target", "draft", "control"])
+def test_the_loss_falls_and_ends_below_uniform(trained, stage):
+    log = log_of(trained, stage)
+    losses = [entry["train_loss"] for entry in log if "step" in entry and "train_loss" in entry]
+    assert log[-1]["valid_loss"] < 0.7 * np.log(275)
+    assert losses[-1] < losses[0]
+
+
+@pytest.mark.parametrize("stage, name", [("target", "tales-large"), ("draft", "tales-small")])
+def test_the_exported_model_gives_the_trained_models_logits(trained, stage, name):
+    script = ("import sys, numpy as np, torch; from tools.tasks import load_trained; import json;"
+              "shapes = json.load(open(sys.argv[1]))['shapes'];"
+              "gpt2 = load_trained(sys.argv[2], sys.argv[3], shapes);"
+              "np.save(sys.argv[4], gpt2(torch.arange(0, 270, 11)[None])[0].detach().numpy())")
+    subprocess.run([sys.executable, "-c", script, trained / "config.json", trained / "work", stage,
+                    trained / "logits.npy"], cwd=ROOT, check=True)
+    encoder, hparams, params = load_encoder_hparams_and_params(name, trained / "models")
+    ids = list(range(0, 270, 11))
+    logits = GPT2(params, hparams["n_head"])(ids, len(ids))
+    np.testing.assert_allclose(logits, np.load(trained / "logits.npy"), atol=2e-2)  # float16 weights
+    assert encoder.end_of_text == hparams["n_vocab"] - 1
+    assert encoder.decode(encoder.encode("The king said: déjà vu\n")) == "The king said: déjà vu\n"
+
+
+def test_the_medusa_heads_are_beside_the_target(trained):
+    with np.load(trained / "models" / "tales-large" / "medusa.npz") as heads:
+        assert heads["w"].shape == (3, 32, 32) and heads["b"].shape == (3, 32)
+        assert heads["w"].dtype == np.float16 and np.abs(heads["w"]).max() > 0
+
+
+def test_the_report_has_every_figure(trained):
+    report = json.loads((trained / "work" / "report.json").read_text())
+    assert report["baselines"]["trigram"] < np.log(275)
+    for draft in ("tales-small", "tales-small-undistilled"):
+        for rows in report["acceptance"][draft].values():
+            assert [K for K, _, _ in rows] == list(range(1, 9))
+            assert all(0 <= a <= 1 and 1 <= tokens <= K + 1 for K, a, tokens in rows)

@@ -1,0 +1,59 @@
+"""What the converted pair does: acceptance on held-out text, and samples, with the project's own NumPy code.
+
+    accepted   guesses that were kept
+    examined   guesses that were put to the test: the kept ones and the first that failed
+"""
+import numpy as np
+
+from gpt2 import GPT2
+from sampling import warped
+from speculative import speculative_sampling
+from utils import load_encoder_hparams_and_params
+
+
+def load(name, models_dir):
+    """One model folder as encoder and GPT2."""
+    encoder, hparams, params = load_encoder_hparams_and_params(name, models_dir)
+    return encoder, GPT2(params, hparams["n_head"])
+
+
+def held_out_prompts(ids, n_prompts, n_ids):
+    """Pieces of n_ids ids, evenly spaced over a text."""
+    starts = np.linspace(0, len(ids) - n_ids, n_prompts).astype(int)
+    return [[int(i) for i in ids[s : s + n_ids]] for s in starts]
+
+
+def acceptance(prompts, draft, target, K, temperature, N, seed=0):
+    """Accepted / examined guesses, and tokens per pass of the target, over all prompts."""
+    draft, target = warped(draft, temperature=temperature), warped(target, temperature=temperature)
+    rounds, rng = [], np.random.default_rng(seed)
+    count = lambda round: rounds.append((len(round.ids), len(round.guesses)))
+    for x in prompts:
+        speculative_sampling(x, draft, target, N, K, rng, on_round=count)
+    accepted = sum(n - 1 for n, _ in rounds)
+    examined = sum(min(n, k) for n, k in rounds)
+    return accepted / examined, sum(n for n, _ in rounds) / len(rounds)
+
+
+def acceptance_table(models_dir, drafts, target, ids, n_prompts=32, n_ids=64, N=64):
+    """{draft: {temperature: [(K, acceptance, tokens per pass), ..]}} for K = 1 .. 8."""
+    prompts, table = held_out_prompts(ids, n_prompts, n_ids), {}
+    target_model = load(target, models_dir)[1]
+    for draft in drafts:
+        draft_model = load(draft, models_dir)[1]
+        table[draft] = {t: [(K, *acceptance(prompts, draft_model, target_model, K, t, N)) for K in range(1, 9)]
+                        for t in (0.0, 1.0)}
+    return table
+
+
+def samples(models_dir, draft, target, prompt="Once upon a time there was a", N=120):
+    """Texts at temperature 0, 0.7 and 1: the first draw of seed 0, as it came."""
+    (encoder, target_model), draft_model = load(target, models_dir), load(draft, models_dir)[1]
+    x, texts = encoder.encode(prompt), {}
+    N = min(N, target_model.n_ctx - len(x))
+    for t in (0.0, 0.7, 1.0):
+        models = [warped(m, temperature=t) for m in (draft_model, target_model)]
+        ids = speculative_sampling(x, *models, N, 4, np.random.default_rng(0),
+                                   stop={encoder.end_of_text})
+        texts[t] = encoder.decode(ids)
+    return texts

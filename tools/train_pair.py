@@ -1,0 +1,199 @@
+"""Train the bundled pair: python -m tools.train_pair --corpus FOLDER --out models --work DIR
+
+Stages, each skipped when its result stands in --work, and gone on with when it was interrupted:
+    bpe        byte-level BPE of 4,096 entries in GPT-2's format, and the corpus as ids
+    half       the target's training, first part: half its depth, windows of 256 ids
+    deep       second part: begun as the half one stacked twice
+    target     third part: windows of 512 ids, so that far places learn to look back
+    draft      a one-layer GPT-2, distilled from the target
+    control    the same draft without distillation, to see what distillation gives
+    heads      three Medusa heads on the frozen target
+    export     OpenAI's TensorFlow layout, then the project's own conversion, into --out
+    baselines  unigram, bigram and trigram losses on the same held-out ids
+    report     acceptance of the converted pair on held-out prompts, samples
+"""
+import argparse
+import copy
+import json
+import os
+import time
+
+import numpy as np
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
+
+from tools import baselines, bpe, tasks, trainer
+
+SHAPES = {
+    "half": dict(n_vocab=4096, n_ctx=512, n_embd=192, n_head=3, n_layer=8),
+    "deep": dict(n_vocab=4096, n_ctx=512, n_embd=192, n_head=3, n_layer=16),
+    "target": dict(n_vocab=4096, n_ctx=512, n_embd=192, n_head=3, n_layer=16),
+    "draft": dict(n_vocab=4096, n_ctx=512, n_embd=128, n_head=4, n_layer=1),
+}
+PLAN = dict(T=256, T_last=512, long_part=0.1, decay_from=0.2, batch=8192, lr=3e-3, muon_lr=0.02,
+            seed=1, log_seconds=30, save_seconds=180, compile=True)
+PLANS = {
+    "half": dict(PLAN, tokens=12e6, minutes=22, long_part=0.0, decay_from=1.0),
+    "deep": dict(PLAN, tokens=24e6, minutes=42),
+    "target": dict(PLAN, tokens=4e6, minutes=12, T=512, lr=1.2e-3, muon_lr=8e-3, decay_from=0.0),
+    "draft": dict(PLAN, tokens=12e6, minutes=7, T=512),
+    "control": dict(PLAN, tokens=12e6, minutes=3, T=512),
+    "heads": dict(PLAN, tokens=6e6, minutes=3, lr=1e-3, T=512),
+}
+# glibc gives large arrays back to the system at every free, and then half of the time goes into fresh pages.
+MALLOC = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(10**11), "MALLOC_TOP_PAD_": str(2**28),
+          "THP_MEM_ALLOC_ENABLE": "1"}
+NAMES = {"target": "tales-large", "draft": "tales-small", "control": "tales-small-undistilled"}
+STAGES = ("bpe", *PLANS, "export", "baselines", "report")
+
+
+def load_ids(work):
+    return {s: np.load(os.path.join(work, s + ".npy"), mmap_mode="r") for s in ("train", "valid")}
+
+
+def train_worker(rank, world, stage, config):
+    """One of `world` processes that train a stage together."""
+    work, plan, device = config["work"], config["plans"][stage], config["device"]
+    if world > 1:
+        torch.set_num_threads(1)
+        dist.init_process_group("gloo", init_method="file://" + os.path.abspath(os.path.join(work, "rendezvous")),
+                                rank=rank, world_size=world)
+    ids = load_ids(work)
+    task = tasks.make_task(stage, work, config["shapes"], plan["seed"], device)
+    trainer.train(task, ids["train"], ids["valid"], plan, os.path.join(work, stage + ".pt"), rank, world, device)
+    if world > 1:
+        dist.destroy_process_group()
+
+
+def train_stage(stage, config):
+    """Train a stage unless it is done; on a CPU in several processes, whose ids stand in the file `pid`."""
+    work, world = config["work"], config["processes"]
+    path = os.path.join(work, stage + ".pt")
+    if os.path.exists(path) and torch.load(path, map_location="cpu").get("done"):
+        return
+    print(f"--- {stage} {time.strftime('%H:%M:%S')}", flush=True)
+    if world == 1:
+        return train_worker(0, 1, stage, config)
+    if os.path.exists(os.path.join(work, "rendezvous")):
+        os.remove(os.path.join(work, "rendezvous"))
+    os.environ.update(MALLOC)  # read when a process starts
+    workers = mp.start_processes(train_worker, (world, stage, config), nprocs=world, join=False, start_method="spawn")
+    with open(os.path.join(work, "pid"), "w") as f:
+        f.write(" ".join(str(pid) for pid in (os.getpid(), *workers.pids())))
+    while not workers.join():
+        pass
+
+
+def export_stage(config):
+    """Model folders under --work/models, all of them, and the pair in --out."""
+    from tools import export_pair  # imports utils, which a training run does not need
+
+    work, shapes = config["work"], config["shapes"]
+    made = {stage: os.path.join(work, "models", name) for stage, name in NAMES.items()}
+    for stage, folder in made.items():
+        if os.path.exists(os.path.join(work, stage + ".pt")):
+            export_pair.export(tasks.load_trained(work, stage, shapes), work, folder)
+    heads = tasks.load_heads(work, tasks.load_trained(work, "target", shapes))
+    export_pair.export_heads(heads, made["target"])
+    for stage in ("target", "draft"):
+        export_pair.install(made[stage], os.path.join(config["out"], NAMES[stage]))
+
+
+def baselines_stage(config):
+    """Losses of n-gram models on the held-out ids."""
+    ids = load_ids(config["work"])
+    losses = baselines.ngram_losses(ids["train"], ids["valid"], config["shapes"]["target"]["n_vocab"])
+    return dict(zip(("unigram", "bigram", "trigram"), losses))
+
+
+def losses_stage(config):
+    """Losses, accuracies and agreement of the trained models, in PyTorch and float32."""
+    work, shapes, ids = config["work"], config["shapes"], load_ids(config["work"])
+    T, found = shapes["target"]["n_ctx"], {}
+    for stage in config["plans"]:
+        state = torch.load(os.path.join(work, stage + ".pt"), map_location="cpu")
+        found[stage] = {k: state[k] for k in ("valid_loss", "train_loss", "tokens", "step", "elapsed")}
+    target = tasks.load_trained(work, "target", shapes)
+    for stage in ("draft", "control"):
+        draft = tasks.load_trained(work, stage, shapes)
+        found[stage]["agreement"], found[stage]["overlap"] = tasks.agreement(draft, target, ids["valid"], T)
+    found["heads"]["accuracy"] = tasks.head_accuracy(tasks.load_heads(work, target), ids["valid"], T)
+    return found
+
+
+def report_stage(config):
+    """All figures of the model card, as one dict."""
+    from tools import acceptance  # NumPy only: the project's own models and loop
+
+    folder, names = os.path.join(config["work"], "models"), NAMES
+    found = {"training": losses_stage(config), "acceptance": acceptance.acceptance_table(
+        folder, [names["draft"], names["control"]], names["target"], load_ids(config["work"])["valid"],
+        **config["report"])}
+    found["samples"] = acceptance.samples(folder, names["draft"], names["target"])
+    return found
+
+
+def save_figures(config, figures):
+    """Add figures to report.json in --work and print them."""
+    path, known = os.path.join(config["work"], "report.json"), {}
+    if os.path.exists(path):
+        with open(path) as f:
+            known = json.load(f)
+    with open(path, "w") as f:
+        json.dump({**known, **figures}, f, indent=1)
+    print(json.dumps(figures, indent=1), flush=True)
+
+
+def parse_args(argv):
+    parser = argparse.ArgumentParser(description="Train the bundled pair of models.",
+                                     formatter_class=argparse.ArgumentDefaultsHelpFormatter)
+    parser.add_argument("--corpus", required=True, help="folder with train.txt and valid.txt")
+    parser.add_argument("--out", default="models", help="where the two model folders go")
+    parser.add_argument("--work", default="train-work", help="folder for checkpoints and logs")
+    parser.add_argument("--stages", nargs="+", choices=STAGES, default=STAGES, metavar="STAGE")
+    parser.add_argument("--minutes", type=float, default=sum(p["minutes"] for p in PLANS.values()),
+                        help="of training in all; each stage's share is fixed")
+    parser.add_argument("--processes", type=int, default=0, help="0: one a core (4 at most), one on a GPU")
+    parser.add_argument("--config", help="JSON file with shapes, plans or report to use instead of the built-in ones")
+    return parser.parse_args(argv)
+
+
+def make_config(args):
+    """Shapes, plans and places of one run."""
+    shapes, plans, report = copy.deepcopy(SHAPES), copy.deepcopy(PLANS), {}
+    scale = args.minutes / sum(p["minutes"] for p in PLANS.values())
+    for plan in plans.values():
+        plan.update(minutes=plan["minutes"] * scale, tokens=plan["tokens"] * max(1, scale))
+    if args.config:
+        with open(args.config) as f:
+            given = json.load(f)
+        for stage in plans:
+            plans[stage].update(given.get("plans", {}).get(stage, {}))
+        shapes.update(given.get("shapes", {}))
+        report.update(given.get("report", {}))
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    processes = args.processes or (1 if device == "cuda" else min(4, os.cpu_count()))
+    return dict(work=args.work, out=args.out, device=device, processes=processes,
+                shapes=shapes, plans=plans, report=report)
+
+
+def main(argv=None):
+    args = parse_args(argv)
+    config = make_config(args)
+    os.makedirs(args.work, exist_ok=True)
+    if "bpe" in args.stages:
+        bpe.prepare(args.corpus, args.work, config["shapes"]["target"]["n_vocab"])
+    for stage in PLANS:
+        if stage in args.stages:
+            train_stage(stage, config)
+    if "export" in args.stages:
+        export_stage(config)
+    if "baselines" in args.stages:
+        save_figures(config, {"baselines": baselines_stage(config)})
+    if "report" in args.stages:
+        save_figures(config, report_stage(config))
+
+
+if __name__ == "__main__":
+    main()
