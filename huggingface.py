@@ -49,13 +49,15 @@ def read_config(folder):
     path = folder / "config.json"
     config = read_json(path)
     if config.get("model_type") != "gpt2":
-        raise ValueError(f"need model_type gpt2 in {path}, got {config.get('model_type')!r}")
+        raise ValueError(f"need model_type gpt2 in {path}, got {config.get('model_type')!r:.80}")
     for name, values in FIXED.items():
         if config.get(name, values[0]) not in values:
-            raise ValueError(f"need {name} = {values[0]} in {path}, got {config[name]!r}")
-    if config.get("n_inner") not in (None, 4 * config.get("n_embd", 0)):
-        raise ValueError(f"need n_inner = 4 n_embd in {path}, got {config['n_inner']!r}")
-    return {ours: config.get(theirs) for ours, theirs in SIZES.items()}
+            raise ValueError(f"need {name} = {values[0]} in {path}, got {config[name]!r:.80}")
+    sizes = {ours: config.get(theirs) for ours, theirs in SIZES.items()}
+    width = config.get("n_inner")
+    if width is not None and (type(sizes["n_embd"]) is not int or width != 4 * sizes["n_embd"]):
+        raise ValueError(f"need n_inner = 4 n_embd in {path}, got {width!r:.80}")
+    return sizes
 
 
 def config(hparams, end_of_text):

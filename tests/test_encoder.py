@@ -106,6 +106,30 @@ def test_a_worst_case_word_takes_near_linear_time(gpt2_encoder):
     assert gpt2_encoder.decode(ids) == "a" * 100_000
 
 
+def test_merges_of_a_checkout_with_carriage_returns_are_the_same(tales, tmp_path):
+    for file in ("encoder.json", "vocab.bpe"):
+        data = (MODELS_DIR / "tales-large" / file).read_bytes()
+        (tmp_path / file).write_bytes(data.replace(b"\n", b"\r\n"))
+    assert get_encoder(tmp_path.name, tmp_path.parent).ranks == tales.ranks
+
+
+@pytest.mark.parametrize("text", ["\0", "\0" * 1000, "e\u0301" * 200 + "\u0300" * 500, "👩‍👩‍👧‍👦" * 50, "\u202e\u2028\ufeff",
+                                  "\U0010ffff\ue000", " " * 10_000, "\r\n\t\x0b\x0c\x1c\x85\xa0" * 9])
+def test_odd_text_survives_the_round_trip(tales, text):
+    assert tales.decode(tales.encode(text)) == text
+
+
+def test_a_megabyte_of_one_letter_takes_seconds(tales):
+    start = time.perf_counter()
+    assert tales.decode(tales.encode("a" * 10**6)) == "a" * 10**6
+    assert time.perf_counter() - start < 20
+
+
+def test_half_a_character_is_refused(tales):
+    with pytest.raises(ValueError, match="surrogates"):
+        tales.encode("a\ud800")
+
+
 def test_end_of_text_in_a_prompt_is_plain_letters(tales):
     ids = tales.encode(END_OF_TEXT)
     assert tales.end_of_text not in ids and tales.decode(ids) == END_OF_TEXT
@@ -129,6 +153,14 @@ BYTES = {char: id for id, char in enumerate(byte_characters().values())}
     ({char: id for char, id in BYTES.items() if char != "a"}, [], "ids|symbol for every byte"),
     (BYTES, [("a", "b")], "got no 'ab'"),
     ({**BYTES, "a\n": 256}, [], "byte characters"),
+    ({**BYTES, "ab": 256.0}, [], "ids 0 .. 256"),
+    ({**BYTES, "ab": "256"}, [], "ids 0 .. 256"),
+    ({**BYTES, "ab": None}, [], "ids 0 .. 256"),
+    ({**BYTES, "ab": [256]}, [], "ids 0 .. 256"),
+    ({**BYTES, "ab": 5}, [], "ids 0 .. 256"),
+    ({**BYTES, "ab": -1}, [], "ids 0 .. 256"),
+    ({**BYTES, "\ud800": 256}, [], "byte characters"),
+    ({}, [], "symbol for every byte"),
 ])
 def test_a_broken_vocabulary_is_named(vocab, merges, message):
     with pytest.raises(ValueError, match=message):
@@ -139,6 +171,10 @@ def test_a_broken_vocabulary_is_named(vocab, merges, message):
     ("encoder.json", b"{"), ("encoder.json", b"[1]"), ("encoder.json", b"\xff"),
     ("encoder.json", b"[" * 100_000), ("encoder.json", json.dumps({"a": "x"}).encode()),
     ("vocab.bpe", b"#version: 0.2\na b c\n"), ("vocab.bpe", b"#\n\xff\xfe\n"),
+    ("encoder.json", b'{"a": 0, "a": 1}'), ("encoder.json", b"1" * 10_000), ("encoder.json", b""),
+    ("encoder.json", b"\xef\xbb\xbf{}"), ("encoder.json", b"{} {}"), ("encoder.json", b"NaN"),
+    ("vocab.bpe", b"#version: 0.2\na\n"), ("vocab.bpe", b"#version: 0.2\nzz qq\n"),
+    ("vocab.bpe", b"\0" * 100), ("vocab.bpe", b"#version: 0.2\n" + b"a " * 10**5),
 ])
 def test_a_broken_file_is_named(tmp_path, name, content):
     for file in ("encoder.json", "vocab.bpe"):

@@ -4,6 +4,7 @@ import re
 
 import pytest
 
+from speculative import verify
 from tools.readme import BLOCK, ROOT, STATIC, fill, lines, run
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -29,3 +30,13 @@ def test_every_file_that_the_readme_names_exists():
 def test_every_core_file_is_in_the_reading_order():
     core = {path.name for path in ROOT.glob("*.py")} - {"conftest.py"}
     assert all(name in lines() for name in core)
+
+
+def test_the_quoted_experiment_tells_a_right_test_from_a_wrong_one():
+    code = next(block for block in re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+                if "total_variation" in block)
+    *setup, question = code.strip().split("\n")
+    for yours, right in [(verify, True), (lambda guesses, *rows_and_rng: guesses + [0], False)]:
+        names = {"yours": yours}
+        exec("\n".join(setup), names)
+        assert (eval(question, names) < 1e-12) == right

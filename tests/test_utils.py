@@ -225,7 +225,157 @@ def test_a_broken_folder_is_one_clear_error_and_leaves_no_params(models, fault):
     assert set((models / "tiny").iterdir()) == before
 
 
-@pytest.mark.parametrize("name", ["../tiny", "/etc", "", "a/b", "..", "nowhere", "125M"])
+def tail(change):
+    """A good params.npy with its bytes changed."""
+    def edit(folder):
+        convert(folder)
+        path = folder / "params.npy"
+        path.write_bytes(change(path.read_bytes()))
+    return edit
+
+
+def npy(header, version=b"\x01\x00"):
+    """params.npy with a header of one's own and no numbers."""
+    data = b"\x93NUMPY" + version + len(header).to_bytes(2, "little") + header
+    return lambda folder: (folder / "params.npy").write_bytes(data)
+
+
+def flip(data, place, bit=0):
+    place %= len(data)
+    return data[:place] + bytes([data[place] ^ 1 << bit]) + data[place + 1 :]
+
+
+def replaced(make):
+    """params.npy, made by `make(path)` into something that is no file."""
+    return lambda folder: make(folder / "params.npy")
+
+
+ARRAY_FAULTS = {
+    "no array": (tail(lambda data: data + bytes(1)), "whole array file"),
+    "checksum cut": (tail(lambda data: data[:-1]), "whole array file"),
+    "checksum of nothing": (tail(lambda data: data[:-16] + bytes(16)), "another checksum"),
+    "first bit of the numbers": (tail(lambda data: flip(data, 128)), "another checksum"),
+    "a bit in the middle": (tail(lambda data: flip(data, 14_000, 7)), "another checksum"),
+    "last bit of the numbers": (tail(lambda data: flip(data, -17)), "another checksum"),
+    "a bit of the checksum": (tail(lambda data: flip(data, -1)), "another checksum"),
+    "a bit of the header": (tail(lambda data: flip(data, 70)), "need"),
+    "a block of zeros": (tail(lambda data: data[:4096] + bytes(4096) + data[8192:]), "checksum"),
+    "fortran order": (npy(b"{'descr': '<f4', 'fortran_order': True, 'shape': (7068,)}\n"), "numbers"),
+    "two axes": (save_params(np.zeros((2, 3534), np.float32)), "floating-point numbers"),
+    "no axis": (save_params(np.float32(0)), "floating-point numbers"),
+    "an absurd shape": (npy(b"{'descr': '<f4', 'fortran_order': False, 'shape': (10**18,)}\n"), "need"),
+    "a negative shape": (npy(b"{'descr': '<f4', 'fortran_order': False, 'shape': (-1,)}\n"), "need"),
+    "a promised length": (npy(b"{'descr': '<f4', 'fortran_order': False, 'shape': (7068,)}\n"), "whole"),
+    "a header of code": (npy(b"__import__('os').system('touch /tmp/owned')\n"), "numbers"),
+    "a header of brackets": (npy(b"(" * 9000 + b"\n"), "numbers"),
+    "a huge header": (npy(b"{'descr': '<f4', 'shape': (1,)}" + b" " * 60_000 + b"\n"), "numbers"),
+    "a header of a later version": (npy(b"{}", b"\x03\x00"), "whole array file"),
+    "big-endian": (save_params(np.zeros(N_PARAMS, ">f4")), "floating-point numbers"),
+    "complex": (save_params(np.zeros(N_PARAMS, np.complex64)), "floating-point numbers"),
+    "bytes": (save_params(np.zeros(N_PARAMS, "S4")), "floating-point numbers"),
+    "a zip archive": (lambda folder: (np.savez(folder / "a.npz", a=1), os.replace(
+        folder / "a.npz", folder / "params.npy")), "whole array file"),
+    "NaN among the numbers": (save_params(np.full(N_PARAMS, np.nan, np.float32)), "finite"),
+    "inf among the numbers": (save_params(np.append(np.zeros(N_PARAMS - 1), np.inf)), "finite"),
+    "-inf among the numbers": (save_params(np.append(np.zeros(N_PARAMS - 1), -np.inf)), "finite"),
+    "too large for float32": (save_params(np.full(N_PARAMS, 1e300)), "finite"),
+    "a folder": (replaced(Path.mkdir), "plain file"),
+    "a pipe": (replaced(os.mkfifo), "plain file"),
+    "a device": (replaced(lambda path: path.symlink_to("/dev/zero")), "plain file"),
+}
+TEXT_FAULTS = {
+    "a pipe": lambda path: (path.unlink(), os.mkfifo(path)),
+    "a device": lambda path: (path.unlink(), path.symlink_to("/dev/zero")),
+    "a folder": lambda path: (path.unlink(), path.mkdir()),
+    "larger than memory": lambda path: os.truncate(path, 2**40),
+    "empty": lambda path: path.write_bytes(b""),
+    "zeros": lambda path: path.write_bytes(bytes(1000)),
+    "cut": lambda path: path.write_bytes(path.read_bytes()[:9]),
+}
+
+
+@pytest.mark.parametrize("fault", ARRAY_FAULTS)
+def test_a_broken_array_file_is_one_clear_error(models, fault):
+    edit, message = ARRAY_FAULTS[fault]
+    edit(models / "tiny")
+    with pytest.raises(ValueError, match=message):
+        load_encoder_hparams_and_params("tiny", models)
+    assert not Path("/tmp/owned").exists()
+
+
+@pytest.mark.parametrize("name", utils.TEXTS)
+@pytest.mark.parametrize("fault", TEXT_FAULTS)
+def test_a_broken_text_file_is_one_clear_error(models, name, fault):
+    if name == "vocab.bpe" and fault in ("empty", "cut"):
+        pytest.skip("no merges are a vocabulary too")
+    TEXT_FAULTS[fault](models / "tiny" / name)
+    with pytest.raises(ValueError, match="need"):
+        load_encoder_hparams_and_params("tiny", models)
+
+
+def test_every_flipped_bit_is_noticed_or_does_no_harm(models):
+    """Any bit of params.npy: an error, or the very same weights (spaces of the header)."""
+    convert(models / "tiny")
+    path, hparams = models / "tiny" / "params.npy", utils.read_hparams(models / "tiny")
+    data = path.read_bytes()
+    weights = utils.load_params(models / "tiny", hparams)["wte"].copy()
+    for place in [*range(128), *range(128, len(data), 977), *range(len(data) - 20, len(data))]:
+        path.write_bytes(flip(data, place, place % 8))
+        try:
+            same = utils.load_params(models / "tiny", hparams)["wte"]
+        except ValueError:
+            continue
+        assert place < 128 and (same == weights).all()
+
+
+def test_an_array_file_without_checksum_is_read(models, original):
+    """As NumPy alone writes it."""
+    convert(models / "tiny")
+    flat = np.load(models / "tiny" / "params.npy")
+    np.save(models / "tiny" / "params.npy", flat)
+    params = load_encoder_hparams_and_params("tiny", models)[2]
+    assert (params["wpe"] == original[1]["model/wpe"]).all()
+
+
+def test_the_list_beside_a_checkpoint_leads_nowhere_else(models, original):
+    """TensorFlow's own file `checkpoint` may name any path; it is not asked."""
+    (models / "tiny" / "checkpoint").write_text('model_checkpoint_path: "/etc/passwd"\n')
+    assert (load_encoder_hparams_and_params("tiny", models)[2]["wpe"] == original[1]["model/wpe"]).all()
+
+
+@pytest.mark.parametrize("name", ["params.npy", ".lock"])
+def test_a_conversion_writes_through_no_link(models, name):
+    victim = models / "victim"
+    victim.write_bytes(b"precious")
+    (models / "tiny" / name).symlink_to(victim)
+    with pytest.raises((ValueError, OSError)):
+        load_encoder_hparams_and_params("tiny", models)
+    assert victim.read_bytes() == b"precious"
+    convert(models / "tiny")
+    assert victim.read_bytes() == b"precious"
+
+
+def start_conversion(models):
+    code = ("import sys, utils; convert = utils.convert; "
+            "utils.convert = lambda folder: (print('converts', flush=True), convert(folder)); "
+            "utils.load_encoder_hparams_and_params('tiny', sys.argv[1]); print('loaded')")
+    return subprocess.Popen([sys.executable, "-c", code, str(models)], stdout=subprocess.PIPE, text=True,
+                            stderr=subprocess.PIPE, cwd=Path(utils.__file__).parent)
+
+
+def test_two_conversions_at_once_and_one_that_is_killed_end_with_one_good_file(models):
+    killed = start_conversion(models)
+    killed.stdout.readline()
+    others = [start_conversion(models) for _ in range(2)]
+    killed.kill()
+    killed.communicate()
+    said = [process.communicate(timeout=120) for process in others]
+    assert sorted(out for out, _ in said) == ["converts\nloaded\n", "loaded\n"], said
+    assert not [path for path in (models / "tiny").iterdir() if path.name == ".lock"]
+
+
+@pytest.mark.parametrize("name", ["../tiny", "/etc", "", "a/b", "..", "nowhere", "125M", "tiny\0", "a" * 300,
+                                  "tiny/", "./tiny", "C:\\tiny", "~", "-", ".lock", "tiny\n", "\udcff"])
 def test_a_name_that_is_no_model_is_refused(models, name):
     with pytest.raises(ValueError, match="need"):
         load_encoder_hparams_and_params(name, models / "elsewhere")

@@ -9,6 +9,7 @@ A block is a comment that says what belongs there, and the fence behind it:
     <!-- code: FILE NAME -->   the source of that function
     <!-- lines -->             the reading order: a file a line, with its number of lines
     <!-- decoders -->          the decoders of variants/, as their registry describes them
+    <!-- table: COMMAND -->    no fence: the Markdown that the command prints, up to <!-- end -->
 """
 
 import argparse
@@ -23,6 +24,7 @@ from variants import DECODERS, settings
 ROOT = Path(__file__).parent.parent
 BLOCK = re.compile(r"(<!-- (run|code|lines|decoders)(?:: ([^\n]*))? -->\n```\w*\n)(.*?)(\n```)",
                    re.DOTALL)
+TABLE = re.compile(r"(<!-- table: ([^\n]*) -->\n)(.*?)(\n<!-- end -->)", re.DOTALL)
 READING_ORDER = {
     "speculative.py": "the algorithm: guess, verify, step, generate",
     "sampling.py": "from logits to chance: temperature, top-k, top-p, sample, accept, residual",
@@ -79,7 +81,10 @@ def fill(text, kinds):
         head, kind, argument, old, tail = match.groups()
         return head + (kinds[kind](argument) if kind in kinds else old) + tail
 
-    return BLOCK.sub(block, text)
+    text = BLOCK.sub(block, text)
+    if "table" in kinds:
+        text = TABLE.sub(lambda match: match[1] + kinds["table"](match[2]) + match[4], text)
+    return text
 
 
 STATIC = {"code": source, "lines": lines, "decoders": decoders}  # kinds that need no run
@@ -90,7 +95,7 @@ def main():
     parser.add_argument("--code", action="store_true", help="only code and line counts, no runs")
     parser.add_argument("files", nargs="*", default=["README.md"])
     args = parser.parse_args()
-    kinds = STATIC | ({} if args.code else {"run": run})
+    kinds = STATIC | ({} if args.code else {"run": run, "table": run})
     for name in args.files:
         path = ROOT / name
         path.write_text(fill(path.read_text(encoding="utf-8"), kinds), encoding="utf-8")
