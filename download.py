@@ -31,13 +31,19 @@ def alone(folder):
     """No other process is in here for this folder. The system lets in the next if one is killed.
 
     Subtle: who leaves removes the lock and, if they are empty, the folders that it made. Whoever
-    waited then holds a file that is not there any more, and starts again.
+    waited then holds a file that is not there any more, and starts again. (Of several that leave
+    without a file, one may find its folder not yet empty, and then an empty folder stays.)
     """
-    made, path, file = [], folder / ".lock", None
-    while file is None:
+    made, path = [], folder / ".lock"
+    for n_left in range(999, -1, -1):
         made += [parent for parent in (folder, *folder.parents) if not parent.exists()]
-        folder.mkdir(parents=True, exist_ok=True)
-        file = locked(path)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            file = locked(path)
+            break
+        except (FileExistsError, FileNotFoundError):  # removed by another between two steps
+            if not n_left:
+                raise
     try:
         yield
     finally:
@@ -51,15 +57,13 @@ def alone(folder):
 
 
 def locked(path):
-    """The file at `path`, open and locked, or None if it was removed while this process waited."""
-    try:
-        file = open(path, "ab", opener=no_follow)
-    except FileNotFoundError:
-        return None
+    """The file at `path`, open and locked; FileNotFoundError if it goes while this one waits."""
+    file = open(path, "ab", opener=no_follow)
     if fcntl:
         fcntl.flock(file, fcntl.LOCK_EX)
         if os.fstat(file.fileno()).st_nlink == 0:
-            return file.close()
+            file.close()
+            raise FileNotFoundError(path)
     return file
 
 

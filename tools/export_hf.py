@@ -20,7 +20,7 @@ from utils import MODELS_DIR, flatten, load_encoder_hparams_and_params
 
 
 def export(folder, encoder, hparams, params, dtype=None):
-    """Write a model, loaded as utils loads it, to a folder; dtype None keeps that of the weights."""
+    """Write a model, loaded as utils loads it, to a folder; None: in their own dtype."""
     def write(name, text):
         with atomic(folder / name) as file:
             file.write(text.encode())

@@ -37,9 +37,9 @@ PLANS = {
     "half": dict(PLAN, tokens=12e6, minutes=22, long_part=0.0, decay_from=1.0),
     "deep": dict(PLAN, tokens=24e6, minutes=42),
     "target": dict(PLAN, tokens=4e6, minutes=12, T=512, lr=1.2e-3, muon_lr=8e-3, decay_from=0.0),
-    "draft": dict(PLAN, tokens=12e6, minutes=7, T=512),
-    "control": dict(PLAN, tokens=12e6, minutes=3, T=512),
-    "heads": dict(PLAN, tokens=6e6, minutes=3, lr=1e-3, T=512),
+    "draft": dict(PLAN, tokens=12e6, minutes=9, T=512),
+    "control": dict(PLAN, tokens=12e6, minutes=2.5, T=512),
+    "heads": dict(PLAN, tokens=6e6, minutes=2.5, lr=1e-2, T=512),
 }
 # glibc gives large arrays back to the system at every free, and then half of the time goes into fresh pages.
 MALLOC = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(10**11), "MALLOC_TOP_PAD_": str(2**28),

@@ -43,8 +43,13 @@ def load_heads(path, params):
     """
     wte, n_embd = params["wte"], params["wte"].shape[1]
     xp = wte.__array_namespace__()
-    with np.load(path) as file:
-        w, b = (xp.asarray(file[name], dtype=wte.dtype) for name in ("w", "b"))
+    try:
+        with open(path, "rb") as file, np.load(file) as arrays:
+            w, b = (xp.asarray(arrays[name], dtype=wte.dtype) for name in ("w", "b"))
+    except OSError:
+        raise
+    except Exception as error:  # the readers of archive, header and numbers have many
+        raise ValueError(f"need a whole file of heads in {path}, got: {error}") from None
     if w.shape[1:] != (n_embd, n_embd) or b.shape != w.shape[:2]:
         raise ValueError(f"need heads of width {n_embd} in {path}, got w {w.shape} and b {b.shape}")
 
