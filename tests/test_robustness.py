@@ -19,9 +19,10 @@ import main
 from gpt2 import GPT2
 from sampling import warped
 from speculative import speculative_sampling
-from utils import MODELS_DIR, load_encoder_hparams_and_params, random_params
+from utils import MODELS_DIR, load_encoder_hparams_and_params, random_params, read_hparams
 
 ROOT = Path(main.__file__).parent
+N_CTX = read_hparams(MODELS_DIR / "tales-large")["n_ctx"]
 FEW = ("--n_tokens_to_generate", 5)
 BLAS = {"OPENBLAS_NUM_THREADS": "1"}
 
@@ -48,9 +49,9 @@ BYTES = {
     "an encoded surrogate": (b"\xed\xa0\x80", "byte 0xed at position 0"),
     "an overlong form": (b"\xc0\xaf", "byte 0xc0 at position 0"),
     "UTF-16": ("once".encode("utf-16"), "byte 0xff at position 0"),
-    "a megabyte of one letter": (b"a" * 10**6, "n_ctx = 256"),
-    "a megabyte of zeros": (bytes(10**6), "n_ctx = 256"),
-    "a megabyte of words": (b"once upon a time " * 60_000, "n_ctx = 256"),
+    "a megabyte of one letter": (b"a" * 10**6, f"n_ctx = {N_CTX}"),
+    "a megabyte of zeros": (bytes(10**6), f"n_ctx = {N_CTX}"),
+    "a megabyte of words": (b"once upon a time " * 60_000, f"n_ctx = {N_CTX}"),
     "five megabytes": (b"a" * 5 * 2**20, "at most 4194304 bytes"),
     "nothing": (b"", "at least one token"),
 }
@@ -103,17 +104,18 @@ def status(capsys, *flags):
     return code, json.loads(out) if out else None, err
 
 
-@pytest.mark.parametrize("n_prompt", [1, 128, 248, 255, 256])
+@pytest.mark.parametrize("n_prompt", [1, N_CTX // 2, N_CTX - 8, N_CTX - 1, N_CTX])
 def test_prompt_and_new_tokens_fill_the_context_to_the_last_place(encoder, capsys, n_prompt):
     prompt = encoder.decode(encoder.encode(" the" * n_prompt))
     assert len(encoder.encode(prompt)) == n_prompt
     flags = ("--prompt", prompt, "--stop", "\0", "--n_tokens_to_generate")
-    for N, fits in [(256 - n_prompt - 1, True), (256 - n_prompt, True), (256 - n_prompt + 1, False)]:
+    for N, fits in [(N_CTX - n_prompt - 1, True), (N_CTX - n_prompt, True),
+                    (N_CTX - n_prompt + 1, False)]:
         if N < 0:
             continue
         code, got, err = status(capsys, *flags, N)
         assert code == (0 if fits else 2)
-        assert got["speculative"]["tokens"] == N if fits else f"n_ctx = 256, got {n_prompt} + {N}" in err
+        assert got["speculative"]["tokens"] == N if fits else f"n_ctx = {N_CTX}, got {n_prompt} + {N}" in err
 
 
 # ---- where the output goes

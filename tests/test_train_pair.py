@@ -23,11 +23,12 @@ SMALL = dict(T=16, T_last=32, batch=512, tokens=40 * 512, minutes=10, lr=1e-2, c
 CONFIG = {
     "shapes": {
         "half": dict(n_vocab=275, n_ctx=32, n_embd=32, n_head=2, n_layer=1),
+        "deep": dict(n_vocab=275, n_ctx=32, n_embd=32, n_head=2, n_layer=2),
         "target": dict(n_vocab=275, n_ctx=32, n_embd=32, n_head=2, n_layer=2),
         "draft": dict(n_vocab=275, n_ctx=32, n_embd=16, n_head=1, n_layer=1),
     },
-    "plans": {"half": dict(SMALL, tokens=100 * 512, save_seconds=0), "target": SMALL, "draft": SMALL,
-              "control": SMALL, "heads": SMALL},
+    "plans": {"half": dict(SMALL, tokens=100 * 512, save_seconds=0), "deep": SMALL, "target": SMALL,
+              "draft": SMALL, "control": SMALL, "heads": SMALL},
     "report": dict(n_prompts=2, n_ids=8, N=8),
 }
 
@@ -72,7 +73,7 @@ def test_a_killed_run_goes_on_where_it_stood(trained):
     assert [entry["step"] for entry in log_of(trained, "half") if "valid_loss" in entry] == [100]
 
 
-@pytest.mark.parametrize("stage", ["half", "target", "draft", "control"])
+@pytest.mark.parametrize("stage", ["half", "deep", "target", "draft", "control"])
 def test_the_loss_falls_and_ends_below_uniform(trained, stage):
     log = log_of(trained, stage)
     losses = [entry["train_loss"] for entry in log if "step" in entry and "train_loss" in entry]
