@@ -1,7 +1,6 @@
-"""tools/train_pair.py on a generated text and tiny shapes: it learns, it resumes, what it exports is what it trained."""
+"""tools/train_pair.py, tiny, on a generated text: it learns, resumes, exports what it trained."""
 
 import json
-import os
 import subprocess
 import sys
 import time
@@ -47,7 +46,8 @@ def command(folder, *more):
 
 
 def log_of(folder, stage):
-    return [json.loads(line) for line in (folder / "work" / f"{stage}.pt.log").read_text().splitlines()]
+    lines = (folder / "work" / f"{stage}.pt.log").read_text().splitlines()
+    return [json.loads(line) for line in lines]
 
 
 @pytest.fixture(scope="module")
@@ -56,45 +56,54 @@ def trained(tmp_path_factory):
     folder = tmp_path_factory.mktemp("train_pair")
     write_corpus(folder)
     (folder / "config.json").write_text(json.dumps(CONFIG))
-    first = subprocess.Popen(command(folder, "--processes", "2"), cwd=ROOT, stdout=subprocess.DEVNULL)
-    deadline = time.time() + 60
-    while not (folder / "work" / "half.pt").exists() and first.poll() is None and time.time() < deadline:
+    quiet = dict(cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    first = subprocess.Popen(command(folder, "--processes", "2"), **quiet)
+    saved, deadline = folder / "work" / "half.pt", time.time() + 60
+    while not saved.exists() and first.poll() is None and time.time() < deadline:
         time.sleep(0.01)
     first.kill()
     first.wait()
-    done = subprocess.run(command(folder, "--processes", "1"), cwd=ROOT, capture_output=True, text=True)
+    done = subprocess.run(command(folder, "--processes", "1"), cwd=ROOT, capture_output=True,
+                          text=True)
     assert done.returncode == 0, done.stderr
     return folder
 
 
 def test_a_killed_run_goes_on_where_it_stood(trained):
-    resumed = [entry["resumed_at_step"] for entry in log_of(trained, "half") if "resumed_at_step" in entry]
-    assert len(resumed) == 1 and resumed[0] >= 1
-    assert [entry["step"] for entry in log_of(trained, "half") if "valid_loss" in entry] == [100]
+    log = log_of(trained, "half")
+    resumed = [entry["resumed_at_step"] for entry in log if "resumed_at_step" in entry]
+    assert len(resumed) == 1 and 1 <= resumed[0] < 100
+    assert [entry["step"] for entry in log if "valid_loss" in entry] == [100]
 
 
 @pytest.mark.parametrize("stage", ["half", "deep", "target", "draft", "control"])
 def test_the_loss_falls_and_ends_below_uniform(trained, stage):
     log = log_of(trained, stage)
-    losses = [entry["train_loss"] for entry in log if "step" in entry and "train_loss" in entry]
+    losses = [entry["train_loss"] for entry in log if "progress" in entry]
     assert log[-1]["valid_loss"] < 0.7 * np.log(275)
     assert losses[-1] < losses[0]
 
 
+LOGITS = """
+import json, sys, numpy as np, torch
+from tools.tasks import load_trained
+config, work, stage, out = sys.argv[1:]
+gpt2 = load_trained(work, stage, json.load(open(config))["shapes"]).half().float()  # as on disk
+np.save(out, gpt2(torch.arange(0, 270, 11)[None])[0].detach().numpy())
+"""
+
+
 @pytest.mark.parametrize("stage, name", [("target", "tales-large"), ("draft", "tales-small")])
 def test_the_exported_model_gives_the_trained_models_logits(trained, stage, name):
-    script = ("import sys, numpy as np, torch; from tools.tasks import load_trained; import json;"
-              "shapes = json.load(open(sys.argv[1]))['shapes'];"
-              "gpt2 = load_trained(sys.argv[2], sys.argv[3], shapes);"
-              "np.save(sys.argv[4], gpt2(torch.arange(0, 270, 11)[None])[0].detach().numpy())")
-    subprocess.run([sys.executable, "-c", script, trained / "config.json", trained / "work", stage,
-                    trained / "logits.npy"], cwd=ROOT, check=True)
+    made = trained / "logits.npy"
+    subprocess.run([sys.executable, "-c", LOGITS, trained / "config.json", trained / "work", stage,
+                    made], cwd=ROOT, check=True)
     encoder, hparams, params = load_encoder_hparams_and_params(name, trained / "models")
-    ids = list(range(0, 270, 11))
+    ids, text = list(range(0, 270, 11)), "The king said: déjà vu\n"
     logits = GPT2(params, hparams["n_head"])(ids, len(ids))
-    np.testing.assert_allclose(logits, np.load(trained / "logits.npy"), atol=2e-2)  # float16 weights
+    np.testing.assert_allclose(logits, np.load(made), atol=1e-4)
     assert encoder.end_of_text == hparams["n_vocab"] - 1
-    assert encoder.decode(encoder.encode("The king said: déjà vu\n")) == "The king said: déjà vu\n"
+    assert encoder.decode(encoder.encode(text)) == text
 
 
 def test_the_medusa_heads_are_beside_the_target(trained):

@@ -1,4 +1,4 @@
-"""What the converted pair does: acceptance on held-out text, and samples, with the project's own NumPy code.
+"""What the converted pair does, by the project's own NumPy code: acceptance, and samples.
 
     accepted   guesses that were kept
     examined   guesses that were put to the test: the kept ones and the first that failed
@@ -40,8 +40,8 @@ def acceptance_table(models_dir, drafts, target, ids, n_prompts=32, n_ids=64, N=
     prompts, table = held_out_prompts(ids, n_prompts, n_ids), {}
     target_model = load(target, models_dir)[1]
     for draft in drafts:
-        draft_model = load(draft, models_dir)[1]
-        table[draft] = {t: [(K, *acceptance(prompts, draft_model, target_model, K, t, N)) for K in range(1, 9)]
+        pair = load(draft, models_dir)[1], target_model
+        table[draft] = {t: [(K, *acceptance(prompts, *pair, K, t, N)) for K in range(1, 9)]
                         for t in (0.0, 1.0)}
     return table
 

@@ -1,7 +1,11 @@
 """Unigram, bigram and trigram losses of a text: what a model must beat.
 
-Interpolated absolute discounting: p(w | u v) = max(c(u v w) - D, 0) / c(u v) + D n(u v) / c(u v) p(w | v),
-n(u v) the number of different followers, D = n_1 / (n_1 + 2 n_2) from how many n-grams occur once and twice.
+Interpolated absolute discounting:
+
+    p(w | u v) = max(c(u v w) - D, 0) / c(u v) + D n(u v) / c(u v) p(w | v)
+
+c counts, n(u v) is the number of different followers, D = n_1 / (n_1 + 2 n_2) from how many n-grams
+occur once and twice; under the unigrams lies the uniform law.
 Reference: Ney, Essen and Kneser (1994); Chen and Goodman (1999) section 2.4.
 """
 import numpy as np

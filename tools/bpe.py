@@ -1,6 +1,7 @@
 """Byte-level BPE of GPT-2's kind trained on a text, and the text as ids.
 
-Reference: Radford et al. (2019) section 2.2; the files are those of github.com/openai/gpt-2 (encoder.json, vocab.bpe).
+Reference: Radford et al. (2019) section 2.2; the files encoder.json and vocab.bpe are those of
+github.com/openai/gpt-2.
 """
 import json
 import os
@@ -14,13 +15,14 @@ END = "<|endoftext|>"
 
 def new_tokenizer(**tables):
     tokenizer = Tokenizer(models.BPE(**tables))
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)  # GPT-2's split pattern
+    # ByteLevel is GPT-2's split pattern
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
     return tokenizer
 
 
 def train_bpe(text, n_vocab):
-    """256 bytes, n_vocab - 257 merges and END as the last id; returns encoder (dict) and merges (list of pairs)."""
+    """256 bytes, n_vocab - 257 merges, END as the last id; returns encoder dict and merges."""
     tokenizer = new_tokenizer()
     trainer = trainers.BpeTrainer(vocab_size=n_vocab - 1, show_progress=False,
                                   initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()))
@@ -67,4 +69,5 @@ def prepare(corpus, work, n_vocab):
     for split in ("train", "valid"):
         ids = encode_tales(texts[split], encoder, merges)
         np.save(os.path.join(work, split + ".npy"), ids)
-        print(f"{split}: {len(ids)} ids, {len(texts[split]) / len(ids):.3f} characters an id", flush=True)
+        per_id = len(texts[split]) / len(ids)
+        print(f"{split}: {len(ids)} ids, {per_id:.3f} characters an id", flush=True)

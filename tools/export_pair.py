@@ -1,7 +1,7 @@
-"""From trained PyTorch models to model folders: OpenAI's layout first, then the project's own conversion.
+"""From trained PyTorch models to model folders: OpenAI's layout first, then our own conversion.
 
-The TensorFlow checkpoint is written for the sake of the path: the bundled pair is converted by the same
-code that reads OpenAI's own files (utils.convert). Layout: github.com/openai/gpt-2, src/model.py.
+The TensorFlow checkpoint is written for the sake of the path: the bundled pair is converted by the
+same code that reads OpenAI's files (utils.convert). Layout: github.com/openai/gpt-2, src/model.py.
 """
 import json
 import os
@@ -15,7 +15,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 
 def variables(gpt2):
-    """OpenAI's variable names and arrays; projections are [1, n_in, n_out], PyTorch's [n_out, n_in]."""
+    """OpenAI's names and arrays; its projections are [1, n_in, n_out], PyTorch's [n_out, n_in]."""
     named = {"model/wte": gpt2.wte.weight, "model/wpe": gpt2.wpe.weight}
 
     def norm(name, layer):
@@ -42,12 +42,13 @@ def write_checkpoint(named, folder):
     with tf.Graph().as_default(), tf.compat.v1.Session() as session:
         for name, array in named.items():
             variable = tf.compat.v1.get_variable(name, array.shape, use_resource=False)
-            variable.load(array, session)
+            value = tf.compat.v1.placeholder(tf.float32, array.shape)
+            session.run(tf.compat.v1.assign(variable, value), {value: array})
         tf.compat.v1.train.Saver().save(session, os.path.join(folder, "model.ckpt"))
 
 
 def export(gpt2, bpe_folder, folder):
-    """Write one model folder: OpenAI's files, then params.npy from them; the checkpoint itself goes."""
+    """Write one model folder: OpenAI's files, then params.npy from them; the checkpoint goes."""
     shutil.rmtree(folder, ignore_errors=True)
     os.makedirs(folder)
     for name in ("encoder.json", "vocab.bpe"):
@@ -63,8 +64,8 @@ def export(gpt2, bpe_folder, folder):
 
 def export_heads(heads, folder):
     """medusa.npz: w [n_heads, n_embd, n_embd], applied as h @ w[k], and b [n_heads, n_embd]."""
-    arrays = {name: getattr(heads, name).detach().cpu().numpy().astype(np.float16) for name in ("w", "b")}
-    np.savez(os.path.join(folder, "medusa.npz"), **arrays)
+    w, b = (array.detach().cpu().numpy().astype(np.float16) for array in (heads.w, heads.b))
+    np.savez(os.path.join(folder, "medusa.npz"), w=w, b=b)
 
 
 def install(made, folder):

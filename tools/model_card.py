@@ -1,4 +1,4 @@
-"""The measured part of models/README.md, as Markdown: python -m tools.model_card WORK/report.json"""
+"""The measured part of models/README.md: python -m tools.model_card WORK/report.json"""
 import json
 import sys
 
@@ -26,17 +26,20 @@ def losses(report):
 def agreement(report):
     """What draft and target have in common on the held-out text as it stands."""
     training = report["training"]
-    rows = [[NAMES[stage], f"{training[stage]['agreement']:.3f}", f"{training[stage]['overlap']:.3f}"]
+    rows = [[NAMES[stage], f"{training[stage]['tokens'] / 1e6:.2f} M",
+             f"{training[stage]['agreement']:.3f}", f"{training[stage]['overlap']:.3f}"]
             for stage in ("draft", "control")]
-    return table(["", "same most probable token", "mean sum of min(p_draft, p_target)"], rows)
+    return table(["draft", "tokens", "same most probable token",
+                  "mean sum of min(p_draft, p_target)"], rows)
 
 
 def acceptance(report):
     """Acceptance and tokens per target pass for every K."""
-    parts = [rows for draft in report["acceptance"].values() for rows in draft.values()]
-    head = ["K"] + [f"{draft}, T = {float(t):.0f}" for draft, by_t in report["acceptance"].items() for t in by_t]
-    rows = [[K] + [f"{part[K - 1][1]:.3f} / {part[K - 1][2]:.2f}" for part in parts] for K in range(1, 9)]
-    return table(head, rows)
+    parts = {f"{draft}, temperature {float(t):g}": rows
+             for draft, by_t in report["acceptance"].items() for t, rows in by_t.items()}
+    rows = [[K] + [f"{part[K - 1][1]:.3f} / {part[K - 1][2]:.2f}" for part in parts.values()]
+            for K in range(1, 9)]
+    return table(["K", *parts], rows)
 
 
 def heads(report):
@@ -52,7 +55,8 @@ def main():
     for part in (losses, agreement, acceptance, heads):
         print(part.__doc__ + "\n\n" + part(report))
     for temperature, text in report["samples"].items():
-        print(f"Temperature {float(temperature):g}:\n\n" + "\n".join("> " + line for line in text.split("\n")) + "\n")
+        quoted = "\n".join(f"> {line}".rstrip() for line in text.split("\n"))
+        print(f"Temperature {float(temperature):g}:\n\n{quoted}\n")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What is learned: language models, a draft that listens to its target, Medusa heads; each with its loss.
+"""What is learned: language models, a draft that listens to its target, Medusa heads.
 
 Letters: x, y [B, T] ids, y one token later; `first` the position of column 0.
 """
@@ -32,7 +32,8 @@ class Distilled(LanguageModel):
 
     def __init__(self, hparams, target, weight):
         super().__init__(hparams)
-        self.target, self.weight = [target.requires_grad_(False)], weight  # a list hides it from state_dict
+        self.target = [target.requires_grad_(False)]  # in a list: no part of state_dict
+        self.weight = weight
 
     def loss(self, x, y, first):
         if self.weight == 0 or not torch.is_grad_enabled():  # validation: the text only
@@ -62,7 +63,8 @@ class Heads(nn.Module):
     def logits(self, x, first=0):  # [B, T] -> a list of [B, T, n_vocab], one a head
         with torch.no_grad():
             h = self.target[0].hidden(x, first)
-        return [F.linear(h + F.silu(h @ w + b), self.target[0].wte.weight) for w, b in zip(self.w, self.b)]
+        wte = self.target[0].wte.weight
+        return [F.linear(h + F.silu(h @ w + b), wte) for w, b in zip(self.w, self.b)]
 
     def loss(self, x, y, first):
         losses = [F.cross_entropy(logits[:, :-k].float().flatten(0, 1), y[:, k:].flatten())
@@ -79,7 +81,7 @@ def stack(deep, shallow):
 
 
 def start_from_target(draft, target):
-    """Begin the draft's tables as the best rank-n_embd picture of the target's (singular value decomposition)."""
+    """Begin the draft's tables as the best rank-n_embd picture of the target's (by its SVD)."""
     n_embd = draft.hparams["n_embd"]
     _, _, V = torch.linalg.svd(target.wte.weight.detach().cpu(), full_matrices=False)
     for name in ("wte", "wpe"):
@@ -118,9 +120,9 @@ def make_task(stage, work, shapes, seed, device="cpu"):
 
 @torch.no_grad()
 def agreement(draft, target, ids, T, n_windows=64):
-    """On a text as it stands: how often both argmaxes agree, and the mean of sum min(p_draft, p_target).
+    """On a text as it stands: how often the argmaxes agree, mean sum of min(p_draft, p_target).
 
-    These are the acceptances at temperature 0 and 1 if the text were the one to be continued.
+    They are the chances that one guess is accepted at temperature 0 and 1, at places of that text.
     """
     same, overlap = [], []
     for i in np.linspace(0, len(ids) - T, n_windows).astype(int):
@@ -133,7 +135,7 @@ def agreement(draft, target, ids, T, n_windows=64):
 
 @torch.no_grad()
 def head_accuracy(heads, ids, T, n_windows=64):
-    """How often the target (first number) and each head name the true token as the most probable."""
+    """How often the target (first number) and each head find the true token most probable."""
     hits = []
     for i in np.linspace(0, len(ids) - T, n_windows).astype(int):
         x = torch.from_numpy(ids[i : i + T].astype(np.int64))[None]

@@ -1,6 +1,6 @@
-"""GPT-2 in PyTorch, for training only: the same formulas as gpt2.py, which runs what comes out of here.
+"""GPT-2 in PyTorch, for training only: the formulas of gpt2.py, which runs what comes out of here.
 
-Letters: B sequences of T tokens; every other size keeps GPT-2's name (n_vocab, n_ctx, n_embd, n_head, n_layer).
+Letters: B sequences of T tokens; n_vocab, n_ctx, n_embd, n_head, n_layer are GPT-2's.
 Reference: Radford et al. (2019); layout of the variables: github.com/openai/gpt-2, src/model.py.
 """
 import math
@@ -22,14 +22,15 @@ class Block(nn.Module):
         for linear in (self.c_attn, self.c_fc, self.attn_proj, self.mlp_proj):
             nn.init.normal_(linear.weight, std=0.02)
             nn.init.zeros_(linear.bias)
-        for linear in (self.attn_proj, self.mlp_proj):  # the residual stream sums 2 n_layer of these
+        for linear in (self.attn_proj, self.mlp_proj):  # the residual sums 2 n_layer of these
             nn.init.normal_(linear.weight, std=0.02 / math.sqrt(2 * n_layer))
 
     def attention(self, x):  # [B, T, n_embd] -> [B, T, n_embd]
         B, T, n_embd = x.shape
         qkv = self.c_attn(x).view(B, T, 3, self.n_head, n_embd // self.n_head)
         q, k, v = qkv.permute(2, 0, 3, 1, 4)  # three times [B, n_head, T, d_head]
-        mask = torch.full((T, T), -1e9, dtype=q.dtype, device=q.device).triu(1)  # row i sees column j <= i
+        # Spelled out: on a CPU the backward pass of F.scaled_dot_product_attention was far slower.
+        mask = torch.full((T, T), -1e9, dtype=q.dtype, device=q.device).triu(1)  # row i sees j <= i
         scores = q @ k.transpose(-1, -2) / math.sqrt(q.shape[-1]) + mask
         out = scores.softmax(-1).to(v.dtype) @ v  # [B, n_head, T, d_head]
         return self.attn_proj(out.transpose(1, 2).reshape(B, T, n_embd))
@@ -44,7 +45,8 @@ class TorchGPT2(nn.Module):
 
     def __init__(self, n_vocab, n_ctx, n_embd, n_head, n_layer):
         super().__init__()
-        self.hparams = dict(n_vocab=n_vocab, n_ctx=n_ctx, n_embd=n_embd, n_head=n_head, n_layer=n_layer)
+        self.hparams = dict(n_vocab=n_vocab, n_ctx=n_ctx, n_embd=n_embd, n_head=n_head,
+                            n_layer=n_layer)
         self.wte, self.wpe = nn.Embedding(n_vocab, n_embd), nn.Embedding(n_ctx, n_embd)
         self.blocks = nn.ModuleList(Block(n_embd, n_head, n_layer) for _ in range(n_layer))
         self.ln_f = nn.LayerNorm(n_embd)

@@ -12,10 +12,13 @@ Stages, each skipped when its result stands in --work, and gone on with when it 
     baselines  unigram, bigram and trigram losses on the same held-out ids
     report     acceptance of the converted pair on held-out prompts, samples
 """
+import os
+
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # before NumPy loads, as in main.py
+
 import argparse
 import copy
 import json
-import os
 import time
 
 import numpy as np
@@ -35,15 +38,15 @@ PLAN = dict(T=256, T_last=512, long_part=0.1, decay_from=0.2, batch=8192, lr=3e-
             seed=1, log_seconds=30, save_seconds=180, compile=True)
 PLANS = {
     "half": dict(PLAN, tokens=12e6, minutes=22, long_part=0.0, decay_from=1.0),
-    "deep": dict(PLAN, tokens=24e6, minutes=42),
+    "deep": dict(PLAN, tokens=24e6, minutes=42, long_part=0.0),
     "target": dict(PLAN, tokens=4e6, minutes=12, T=512, lr=1.2e-3, muon_lr=8e-3, decay_from=0.0),
     "draft": dict(PLAN, tokens=12e6, minutes=9, T=512),
-    "control": dict(PLAN, tokens=12e6, minutes=2.5, T=512),
+    "control": dict(PLAN, tokens=4.15e6, minutes=9, T=512),
     "heads": dict(PLAN, tokens=6e6, minutes=2.5, lr=1e-2, T=512),
 }
-# glibc gives large arrays back to the system at every free, and then half of the time goes into fresh pages.
-MALLOC = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(10**11), "MALLOC_TOP_PAD_": str(2**28),
-          "THP_MEM_ALLOC_ENABLE": "1"}
+# glibc gives large arrays back to the system at every free, and the next one costs fresh pages.
+MALLOC = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(10**11),
+          "MALLOC_TOP_PAD_": str(2**28), "THP_MEM_ALLOC_ENABLE": "1"}
 NAMES = {"target": "tales-large", "draft": "tales-small", "control": "tales-small-undistilled"}
 STAGES = ("bpe", *PLANS, "export", "baselines", "report")
 
@@ -57,17 +60,18 @@ def train_worker(rank, world, stage, config):
     work, plan, device = config["work"], config["plans"][stage], config["device"]
     if world > 1:
         torch.set_num_threads(1)
-        dist.init_process_group("gloo", init_method="file://" + os.path.abspath(os.path.join(work, "rendezvous")),
-                                rank=rank, world_size=world)
+        meeting = "file://" + os.path.abspath(os.path.join(work, "rendezvous"))
+        dist.init_process_group("gloo", init_method=meeting, rank=rank, world_size=world)
     ids = load_ids(work)
     task = tasks.make_task(stage, work, config["shapes"], plan["seed"], device)
-    trainer.train(task, ids["train"], ids["valid"], plan, os.path.join(work, stage + ".pt"), rank, world, device)
+    run = trainer.Run(task, plan, os.path.join(work, stage + ".pt"), rank, world, device)
+    trainer.train(run, ids["train"], ids["valid"])
     if world > 1:
         dist.destroy_process_group()
 
 
 def train_stage(stage, config):
-    """Train a stage unless it is done; on a CPU in several processes, whose ids stand in the file `pid`."""
+    """Train a stage unless it is done; on a CPU in several processes (their ids: the file pid)."""
     work, world = config["work"], config["processes"]
     path = os.path.join(work, stage + ".pt")
     if os.path.exists(path) and torch.load(path, map_location="cpu").get("done"):
@@ -78,7 +82,7 @@ def train_stage(stage, config):
     if os.path.exists(os.path.join(work, "rendezvous")):
         os.remove(os.path.join(work, "rendezvous"))
     os.environ.update(MALLOC)  # read when a process starts
-    workers = mp.start_processes(train_worker, (world, stage, config), nprocs=world, join=False, start_method="spawn")
+    workers = mp.spawn(train_worker, (world, stage, config), nprocs=world, join=False)
     with open(os.path.join(work, "pid"), "w") as f:
         f.write(" ".join(str(pid) for pid in (os.getpid(), *workers.pids())))
     while not workers.join():
@@ -103,22 +107,25 @@ def export_stage(config):
 def baselines_stage(config):
     """Losses of n-gram models on the held-out ids."""
     ids = load_ids(config["work"])
-    losses = baselines.ngram_losses(ids["train"], ids["valid"], config["shapes"]["target"]["n_vocab"])
+    n_vocab = config["shapes"]["target"]["n_vocab"]
+    losses = baselines.ngram_losses(ids["train"], ids["valid"], n_vocab)
     return dict(zip(("unigram", "bigram", "trigram"), losses))
 
 
 def losses_stage(config):
     """Losses, accuracies and agreement of the trained models, in PyTorch and float32."""
-    work, shapes, ids = config["work"], config["shapes"], load_ids(config["work"])
+    work, shapes, valid = config["work"], config["shapes"], load_ids(config["work"])["valid"]
     T, found = shapes["target"]["n_ctx"], {}
+    kept = ("valid_loss", "train_loss", "tokens", "step", "elapsed")
     for stage in config["plans"]:
         state = torch.load(os.path.join(work, stage + ".pt"), map_location="cpu")
-        found[stage] = {k: state[k] for k in ("valid_loss", "train_loss", "tokens", "step", "elapsed")}
+        found[stage] = {name: state[name] for name in kept}
     target = tasks.load_trained(work, "target", shapes)
     for stage in ("draft", "control"):
         draft = tasks.load_trained(work, stage, shapes)
-        found[stage]["agreement"], found[stage]["overlap"] = tasks.agreement(draft, target, ids["valid"], T)
-    found["heads"]["accuracy"] = tasks.head_accuracy(tasks.load_heads(work, target), ids["valid"], T)
+        same, overlap = tasks.agreement(draft, target, valid, T)
+        found[stage].update(agreement=same, overlap=overlap)
+    found["heads"]["accuracy"] = tasks.head_accuracy(tasks.load_heads(work, target), valid, T)
     return found
 
 
@@ -126,12 +133,11 @@ def report_stage(config):
     """All figures of the model card, as one dict."""
     from tools import acceptance  # NumPy only: the project's own models and loop
 
-    folder, names = os.path.join(config["work"], "models"), NAMES
-    found = {"training": losses_stage(config), "acceptance": acceptance.acceptance_table(
-        folder, [names["draft"], names["control"]], names["target"], load_ids(config["work"])["valid"],
-        **config["report"])}
-    found["samples"] = acceptance.samples(folder, names["draft"], names["target"])
-    return found
+    folder, valid = os.path.join(config["work"], "models"), load_ids(config["work"])["valid"]
+    target, draft, control = NAMES.values()
+    table = acceptance.acceptance_table(folder, (draft, control), target, valid, **config["report"])
+    return {"training": losses_stage(config), "acceptance": table,
+            "samples": acceptance.samples(folder, draft, target)}
 
 
 def save_figures(config, figures):
@@ -148,14 +154,14 @@ def save_figures(config, figures):
 def parse_args(argv):
     parser = argparse.ArgumentParser(description="Train the bundled pair of models.",
                                      formatter_class=argparse.ArgumentDefaultsHelpFormatter)
-    parser.add_argument("--corpus", required=True, help="folder with train.txt and valid.txt")
-    parser.add_argument("--out", default="models", help="where the two model folders go")
-    parser.add_argument("--work", default="train-work", help="folder for checkpoints and logs")
-    parser.add_argument("--stages", nargs="+", choices=STAGES, default=STAGES, metavar="STAGE")
-    parser.add_argument("--minutes", type=float, default=sum(p["minutes"] for p in PLANS.values()),
-                        help="of training in all; each stage's share is fixed")
-    parser.add_argument("--processes", type=int, default=0, help="0: one a core (4 at most), one on a GPU")
-    parser.add_argument("--config", help="JSON file with shapes, plans or report to use instead of the built-in ones")
+    add, minutes = parser.add_argument, sum(plan["minutes"] for plan in PLANS.values())
+    add("--corpus", required=True, help="folder with train.txt and valid.txt")
+    add("--out", default="models", help="where the two model folders go")
+    add("--work", default="train-work", help="folder for checkpoints and logs")
+    add("--stages", nargs="+", choices=STAGES, default=STAGES, metavar="STAGE", help="only these")
+    add("--minutes", type=float, default=minutes, help="of training; each stage's share is fixed")
+    add("--processes", type=int, default=0, help="0: one a core (4 at most), one on a GPU")
+    add("--config", help="JSON file: shapes, plans or report instead of the built-in ones")
     return parser.parse_args(argv)
 
 

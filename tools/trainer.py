@@ -1,9 +1,16 @@
 """One training loop for the target, the draft and the heads: resumable, seeded, and done in time.
 
-On a CPU it runs as several processes of one thread each that average their gradients once a step: other work on the machine
-then costs its share of time only, while threads that meet in every matrix product wait for the slowest of them each time.
+On a CPU it runs as several processes of one thread each that average their gradients once a step:
+other work on the machine then costs its share of time only, while threads that meet in every matrix
+product wait for the slowest of them each time.
 
-Letters: a `task` is an nn.Module with `loss(x, y, first)`, x and y [B, T] (y is x one token later), `first` the position of column 0.
+    task      an nn.Module with `loss(x, y, first)`
+    x, y      [B, T] ids, y one token later; `first` is the position of column 0
+    plan      tokens and minutes (the first to be used up ends the run), T, T_last and long_part
+              (windows of T ids, in the last long_part of the run of T_last), batch (tokens a step),
+              lr, muon_lr, decay_from, seed, log_seconds, save_seconds, compile
+    progress  0 .. 1, the larger of the fractions of tokens and of minutes
+    world     how many processes there are, `rank` which one this is
 """
 import functools
 import json
@@ -13,26 +20,35 @@ import time
 import numpy as np
 import torch
 import torch.distributed as dist
+from tqdm import tqdm
 
+
+# ---- text
 
 @functools.lru_cache(maxsize=2)
 def epoch_order(n_windows, epoch, seed):
-    """A shuffled order of the windows of one pass over the text, and where its first window begins."""
+    """A shuffled order of the windows of one pass over the text, and where its first one begins."""
     rng = np.random.default_rng([seed, epoch])
     return rng.permutation(n_windows), rng.random()
 
 
+def to_batch(rows):  # -> x, y [B, T]
+    """Windows of T + 1 ids as inputs and targets."""
+    rows = torch.from_numpy(np.stack(rows).astype(np.int64))
+    return rows[:, :-1], rows[:, 1:]
+
+
 def batch(ids, T, first_window, B, seed):  # -> x, y [B, T]
-    """Windows number first_window .. first_window + B - 1 of an endless shuffled reading of ids."""
-    n_windows = (len(ids) - 1) // T - 1
-    rows = []
+    """Windows first_window .. first_window + B - 1 of an endless, shuffled reading of ids."""
+    n_windows, rows = (len(ids) - 1) // T - 1, []
     for i in range(first_window, first_window + B):
         order, shift = epoch_order(n_windows, i // n_windows, seed)
         start = int((order[i % n_windows] + shift) * T)
         rows.append(ids[start : start + T + 1])
-    rows = torch.from_numpy(np.stack(rows).astype(np.int64))
-    return rows[:, :-1], rows[:, 1:]
+    return to_batch(rows)
 
+
+# ---- learning
 
 def learning_rate(progress, decay_from, warmup=0.02):
     """Fraction of the peak rate: a short warm-up, a plateau, then a line to zero at progress 1."""
@@ -40,14 +56,15 @@ def learning_rate(progress, decay_from, warmup=0.02):
     return max(0.0, min(1.0, (progress + 1e-4) / warmup, decay))
 
 
-def make_optimizers(task, lr, muon_lr):
+def make_optimizers(task, plan):
     """Muon (Jordan et al. 2024) for the blocks' matrices, AdamW for everything else."""
     named = [(n, p) for n, p in task.named_parameters() if p.requires_grad]
-    hidden = [p for n, p in named if "blocks." in n and p.ndim == 2]
+    matrices = [p for n, p in named if "blocks." in n and p.ndim == 2]
     other = [p for n, p in named if not ("blocks." in n and p.ndim == 2)]
-    optimizers = [torch.optim.AdamW(other, lr=lr, betas=(0.9, 0.95), weight_decay=0.0, fused=True)]
-    if hidden:
-        optimizers.append(torch.optim.Muon(hidden, lr=muon_lr, weight_decay=0.05))
+    optimizers = [torch.optim.AdamW(other, lr=plan["lr"], betas=(0.9, 0.95), weight_decay=0.0,
+                                    fused=True)]
+    if matrices:
+        optimizers.append(torch.optim.Muon(matrices, lr=plan["muon_lr"], weight_decay=0.05))
     for optimizer in optimizers:
         for group in optimizer.param_groups:
             group["peak"] = group["lr"]
@@ -55,33 +72,17 @@ def make_optimizers(task, lr, muon_lr):
 
 
 def average(world, tensors, *numbers):
-    """Average the tensors (in place) and the numbers over all processes; returns the numbers."""
-    flat = torch.cat([t.reshape(-1) for t in tensors] + [torch.tensor(numbers, device=tensors[0].device)])
+    """Average tensors (in place) and numbers over all processes; returns the numbers."""
+    sizes = [t.numel() for t in tensors] + [len(numbers)]
+    numbers = torch.tensor(numbers, device=tensors[0].device)
+    flat = torch.cat([t.reshape(-1) for t in tensors] + [numbers])
     if world > 1:
         dist.all_reduce(flat)
         flat /= world
-    for t, part in zip(tensors, flat.split([t.numel() for t in tensors] + [len(numbers)])):
+    *parts, numbers = flat.split(sizes)
+    for t, part in zip(tensors, parts):
         t.copy_(part.view_as(t))
-    return flat[len(flat) - len(numbers) :].tolist()
-
-
-def autocast(device):
-    return torch.autocast(device, torch.bfloat16)
-
-
-@torch.no_grad()
-def validate(task, ids, T, device, rank=0, world=1, n_windows=None, B=4):
-    """Mean loss over consecutive windows of ids, each process taking its share of them."""
-    n_windows = min(n_windows or len(ids), (len(ids) - 1) // T)
-    total, count = 0.0, 0
-    for i in range(rank * B, n_windows, world * B):
-        rows = [ids[j * T : j * T + T + 1] for j in range(i, min(i + B, n_windows))]
-        rows = torch.from_numpy(np.stack(rows).astype(np.int64)).to(device)
-        with autocast(device):
-            loss = task.loss(rows[:, :-1], rows[:, 1:], 0)
-        total, count = total + loss.item() * len(rows), count + len(rows)
-    total, count = average(world, [torch.zeros(1, device=device)], total, float(count))
-    return total / count
+    return numbers.tolist()
 
 
 def save(path, state):
@@ -89,82 +90,117 @@ def save(path, state):
     os.replace(path + ".tmp", path)  # a kill while writing leaves the former file whole
 
 
-class Log:
-    """Lines of JSON beside the checkpoint; process 0 writes them, and prints them too."""
-
-    def __init__(self, path, rank):
-        self.path, self.rank = path, rank
-
-    def __call__(self, **entry):
-        if self.rank == 0:
-            with open(self.path, "a") as f:
-                f.write(json.dumps(entry) + "\n")
-            print(" ".join(f"{k} {v:.4g}" if isinstance(v, float) else f"{k} {v}" for k, v in entry.items()),
-                  flush=True)
-
-
-def train(task, train_ids, valid_ids, plan, path, rank=0, world=1, device="cpu"):
-    """Train `task` until its planned tokens or minutes are used up, whichever comes first.
+class Run:
+    """A training run: a task, its optimizers, and how far it has come.
 
     Parameters
     ----------
-    task : nn.Module with loss(x, y, first)
-    train_ids, valid_ids : arrays of token ids
-    plan : dict with tokens, minutes, T (window), T_last (window of the last part), batch (tokens a step),
-        lr, muon_lr, seed, log_seconds, save_seconds
-    path : checkpoint file; training goes on from it when it is there
-    rank, world : this process and how many there are
+    task, plan : as above
+    path : str
+        Checkpoint; the run goes on from it when it is there. Beside it, path + ".log", JSON lines.
+    rank, world : int
+    device : "cpu" or "cuda"
     """
-    n_ctx, log = plan["T_last"], Log(path + ".log", rank)
-    optimizers = make_optimizers(task, plan["lr"], plan["muon_lr"])
-    params = [p for o in optimizers for g in o.param_groups for p in g["params"]]
-    step, tokens, elapsed = 0, 0, 0.0
-    if os.path.exists(path):
-        state = torch.load(path, map_location=device)
-        step, tokens, elapsed = state["step"], state["tokens"], state["elapsed"]
-        task.load_state_dict(state["task"])
-        for optimizer, saved in zip(optimizers, state["optimizers"]):
+
+    def __init__(self, task, plan, path, rank=0, world=1, device="cpu"):
+        self.task, self.plan, self.path = task, plan, path
+        self.rank, self.world, self.device = rank, world, device
+        self.optimizers = make_optimizers(task, plan)
+        self.params = [p for o in self.optimizers for g in o.param_groups for p in g["params"]]
+        self.loss = torch.compile(task.loss, dynamic=False) if plan["compile"] else task.loss
+        self.step, self.tokens, self.elapsed, self.T = 0, 0, 0.0, None
+        if os.path.exists(path):
+            self.resume(torch.load(path, map_location=device))
+        self.clock = time.time() - self.elapsed
+
+    def resume(self, state):
+        self.step, self.tokens, self.elapsed = state["step"], state["tokens"], state["elapsed"]
+        self.task.load_state_dict(state["task"])
+        for optimizer, saved in zip(self.optimizers, state["optimizers"]):
             optimizer.load_state_dict(saved)
-        log(resumed_at_step=step)
-    loss_fn = torch.compile(task.loss, dynamic=False) if plan["compile"] else task.loss
-    clock, logged, saved, losses, compiled_for = time.time() - elapsed, elapsed, elapsed, [], None
-    while (progress := max(tokens / plan["tokens"], elapsed / 60 / plan["minutes"])) < 1:
+        self.log(resumed_at_step=self.step)
+
+    def save(self, **more):
+        if self.rank == 0:
+            optimizers = [o.state_dict() for o in self.optimizers]
+            save(self.path, dict(task=self.task.state_dict(), optimizers=optimizers, step=self.step,
+                                 tokens=self.tokens, elapsed=self.elapsed, **more))
+
+    def log(self, **entry):
+        """A line of JSON in the log, and the same for people."""
+        if self.rank == 0:
+            entry = dict(step=self.step, tokens=self.tokens, seconds=self.elapsed, **entry)
+            with open(self.path + ".log", "a") as f:
+                f.write(json.dumps(entry) + "\n")
+            tqdm.write(" ".join(f"{name} {value:.5g}" for name, value in entry.items()))
+
+    def progress(self):
+        plan = self.plan
+        return max(self.tokens / plan["tokens"], self.elapsed / 60 / plan["minutes"])
+
+    def learn(self, ids):
+        """One step on the next windows of ids; returns the loss."""
+        plan, progress, began = self.plan, self.progress(), time.time()
         T = plan["T"] if progress < 1 - plan["long_part"] else plan["T_last"]
-        B = max(1, plan["batch"] // T // world)
+        B = max(1, plan["batch"] // T // self.world)
         # Short windows are cheap; a random place for them trains every row of wpe.
-        first = T * int(np.random.default_rng([plan["seed"], step]).integers(n_ctx // T))
-        x, y = batch(train_ids, T, tokens // T + rank * B, B, plan["seed"])
-        began = time.time()
-        with autocast(device):
-            loss = loss_fn(x.to(device), y.to(device), torch.tensor(first, device=device))
+        places = np.random.default_rng([plan["seed"], self.step])
+        first = torch.tensor(T * int(places.integers(plan["T_last"] // T)), device=self.device)
+        x, y = batch(ids, T, self.tokens // T + self.rank * B, B, plan["seed"])
+        with torch.autocast(self.device, torch.bfloat16):
+            loss = self.loss(x.to(self.device), y.to(self.device), first)
         loss.backward()
-        if T != compiled_for:  # the planned minutes are for training, not for torch.compile
-            clock, compiled_for = clock + time.time() - began, T
-        loss, elapsed = average(world, [p.grad for p in params], loss.item(), time.time() - clock)
-        torch.nn.utils.clip_grad_norm_(params, 1.0)
-        for optimizer in optimizers:
+        if T != self.T:  # the planned minutes are for training, not for torch.compile
+            self.clock, self.T = self.clock + time.time() - began, T
+        loss, self.elapsed = average(self.world, [p.grad for p in self.params], loss.item(),
+                                     time.time() - self.clock)
+        self.update(learning_rate(progress, plan["decay_from"]))
+        self.step, self.tokens = self.step + 1, self.tokens + B * T * self.world
+        return loss
+
+    def update(self, fraction):
+        """Let every optimizer step at this fraction of its peak rate."""
+        torch.nn.utils.clip_grad_norm_(self.params, 1.0)
+        for optimizer in self.optimizers:
             for group in optimizer.param_groups:
-                group["lr"] = group["peak"] * learning_rate(progress, plan["decay_from"])
+                group["lr"] = group["peak"] * fraction
             optimizer.step()
             optimizer.zero_grad()
-        step, tokens, losses = step + 1, tokens + B * T * world, losses + [loss]
-        if elapsed - logged >= plan["log_seconds"] or step == 1:
-            log(step=step, tokens=tokens, seconds=elapsed, progress=progress, T=T, train_loss=float(np.mean(losses)))
-            logged, losses = elapsed, []
-        if elapsed - saved >= plan["save_seconds"]:
-            valid = validate(task, valid_ids, T, device, rank, world, n_windows=16384 // T)
-            log(step=step, tokens=tokens, seconds=elapsed, valid_slice=valid)
-            if rank == 0:
-                save(path, checkpoint(task, optimizers, step, tokens, elapsed))
-            saved = elapsed
-    found = {}
+
+    @torch.no_grad()
+    def validate(self, ids, T, n_windows=None, B=4):
+        """Mean loss over consecutive windows of ids, each process taking its share of them."""
+        n_windows = min(n_windows or len(ids), (len(ids) - 1) // T)
+        total, count = 0.0, 0
+        for i in range(self.rank * B, n_windows, self.world * B):
+            rows = [ids[j * T : j * T + T + 1] for j in range(i, min(i + B, n_windows))]
+            x, y = to_batch(rows)
+            with torch.autocast(self.device, torch.bfloat16):
+                loss = self.task.loss(x.to(self.device), y.to(self.device), 0)
+            total, count = total + loss.item() * len(rows), count + len(rows)
+        nothing = [torch.zeros(1, device=self.device)]
+        total, count = average(self.world, nothing, total, float(count))
+        return total / count
+
+
+def train(run, train_ids, valid_ids):
+    """Train until the planned tokens or minutes are used up, whichever comes first."""
+    plan, losses, logged, saved = run.plan, [], run.elapsed, run.elapsed
+    off = None if run.rank == 0 else True  # None: shown on a terminal only
+    with tqdm(total=100, unit="%", disable=off, bar_format="{l_bar}{bar}| {postfix}") as bar:
+        while run.progress() < 1:
+            losses.append(run.learn(train_ids))
+            bar.update(min(100 * run.progress(), 100) - bar.n)
+            bar.set_postfix(loss=losses[-1], refresh=False)
+            if run.elapsed - logged >= plan["log_seconds"] or run.step == 1:
+                run.log(progress=run.progress(), T=run.T, train_loss=float(np.mean(losses)))
+                logged, losses = run.elapsed, []
+            if run.elapsed - saved >= plan["save_seconds"]:
+                run.log(valid_slice=run.validate(valid_ids, run.T, n_windows=16384 // run.T))
+                run.save()
+                saved = run.elapsed
+    T, found = plan["T_last"], {}
     for split, ids in (("valid", valid_ids), ("train", train_ids[: len(valid_ids)])):
-        found[split + "_loss"] = validate(task, ids, n_ctx, device, rank, world)
-    log(step=step, tokens=tokens, seconds=elapsed, **found)
-    if rank == 0:
-        save(path, checkpoint(task, optimizers, step, tokens, elapsed, done=True, **found))
-
-
-def checkpoint(task, optimizers, step, tokens, elapsed, **more):
-    return dict(task=task.state_dict(), optimizers=[o.state_dict() for o in optimizers],
-                step=step, tokens=tokens, elapsed=elapsed, **more)
+        found[split + "_loss"] = run.validate(ids, T)
+    run.log(**found)
+    run.save(done=True, **found)
