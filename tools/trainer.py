@@ -132,7 +132,8 @@ class Run:
             entry = dict(step=self.step, tokens=self.tokens, seconds=self.elapsed, **entry)
             with open(self.path + ".log", "a") as f:
                 f.write(json.dumps(entry) + "\n")
-            tqdm.write(" ".join(f"{name} {value:.5g}" for name, value in entry.items()))
+            shown = {k: f"{v:.4g}" if isinstance(v, float) else v for k, v in entry.items()}
+            tqdm.write(" ".join(f"{name} {value}" for name, value in shown.items()))
 
     def progress(self):
         plan = self.plan

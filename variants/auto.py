@@ -18,9 +18,9 @@ from speculative import autoregressive_step, speculative_step
 from theory import best_K
 
 K_MAX = 8  # rows beyond one width of BLAS's inner loop
-FORGET = 0.95  # what a round's weight is multiplied by with every further round
-PRIOR = (1.5, 2.0)  # kept, examined before the first round: alpha 0.75, soon forgotten
-PROBE = 64  # rounds after which a decoder that drafts nothing tries one guess
+FORGET = 0.98  # what a round's weight is multiplied by with every further round
+PRIOR = (6.0, 8.0)  # kept, examined at the start: alpha 0.75, and a few bad rounds are no proof
+PROBE = 32  # rounds after which a decoder that drafts nothing tries one guess
 
 
 class Costs(NamedTuple):
@@ -66,7 +66,7 @@ def auto(draft, target, costs, on_choice=None):
     Returns
     -------
     callable `(x, room, rng) -> Round`
-        Where no K pays it decodes plainly, and tries one guess every 64 rounds.
+        Where no K pays it decodes plainly, and tries one guess every 32 rounds.
 
     References
     ----------
@@ -82,12 +82,12 @@ def auto(draft, target, costs, on_choice=None):
             K = 1
         if on_choice:
             on_choice(K, kept / examined)
+        kept, examined = FORGET * kept, FORGET * examined
         if K == 0:
             idle += 1
             return autoregressive_step(x, room, rng, target)
         round, idle = speculative_step(x, room, rng, draft, target, K), 0
-        kept = FORGET * kept + round.n_kept
-        examined = FORGET * examined + round.n_examined
+        kept, examined = kept + round.n_kept, examined + round.n_examined
         return round
 
     return step
