@@ -15,8 +15,8 @@ import numpy as np
 from tqdm import tqdm
 
 from sampling import warped
-from speculative import autoregressive_step, generate
-from variants import DECODERS, Models, build
+from speculative import generate
+from variants import DECODERS, Models, build, build_autoregressive
 from variants.auto import K_MAX, auto, measure
 from watch import Recorded, watcher
 
@@ -96,7 +96,7 @@ def decode(task, decoder, on_seen=None, n_top=0):
     draft = task.new_draft and Timed(task.new_draft())
     target = Timed(task.new_target())
     if decoder == "autoregressive":
-        step, chosen = partial(autoregressive_step, model=warped(target, **task.knobs)), []
+        step, chosen = build_autoregressive(Models(draft, target, task.knobs)), []
     else:
         step, chosen = choose_step(task, draft, target)
     rounds, rows, rng = [], [], np.random.default_rng(task.seed)
