@@ -12,13 +12,14 @@ hparams.json say where each one lies, and behind them their checksum. It needs n
 parsing and no copy to load. Hugging Face's folders (huggingface.py) are read as they are.
 """
 
+import functools
 import math
 import os
 import re
 from pathlib import Path
 
 import numpy as np
-from threadpoolctl import threadpool_limits
+from threadpoolctl import threadpool_info, threadpool_limits
 
 import huggingface
 import tf_checkpoint
@@ -70,6 +71,16 @@ def limit_blas_threads(params):
     """
     if params["wte"].size + params["wpe"].size < 2**23:
         threadpool_limits(limits=1, user_api="blas")
+
+
+@functools.cache
+def has_small_kernels():
+    """Does NumPy's BLAS multiply small matrices without packing them? OpenBLAS on AVX-512 does.
+
+    OpenBLAS calls its AVX-512 kernels by the first processor that had them.
+    """
+    return any(library.get("architecture") in ("SkylakeX", "Cooperlake", "SapphireRapids")
+               for library in threadpool_info() if library["internal_api"] == "openblas")
 
 
 def to_host(array):

@@ -1,6 +1,7 @@
 """The forward pass against loops, against itself without a cache, and against transformers."""
 
 import math
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -172,13 +173,17 @@ def test_attention_with_equal_keys_is_the_mean_of_the_values_that_it_may_see():
     np.testing.assert_allclose(got[0], [v[0, : i + 1].mean(0) for i in range(3)])
 
 
-@given(st.integers(1, 20), st.sampled_from([(8, 24), (64, 192), (768, 3072), (1024, 1032)]))
-@settings(deadline=None, max_examples=25)
-def test_matmul_is_the_matrix_product_for_any_number_of_rows(n_rows, shape):
+SHAPES = [(8, 24), (64, 192), (192, 4099), (768, 3072), (1024, 1033)]  # some leave a rest of a block
+
+
+@given(st.integers(1, 20), st.sampled_from(SHAPES), st.booleans())
+@settings(deadline=None, max_examples=50)
+def test_matmul_is_the_matrix_product_for_any_number_of_rows(n_rows, shape, small):
     rng = np.random.default_rng(n_rows)
     x, w = rng.normal(size=(n_rows, shape[0])), rng.normal(size=shape[::-1]).T
-    np.testing.assert_allclose(matmul(x, w), np.einsum("ri,io->ro", x, w), rtol=0, atol=1e-9)
-    np.testing.assert_allclose(matmul(x, np.ascontiguousarray(w)), matmul(x, w), rtol=0, atol=1e-9)
+    with mock.patch("gpt2.has_small_kernels", lambda: small):  # as on either kind of machine
+        got = matmul(x, w)
+    np.testing.assert_allclose(got, x @ np.ascontiguousarray(w), rtol=0, atol=1e-9)
 
 
 def test_float32_is_float64_to_its_precision(params):
