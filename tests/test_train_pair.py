@@ -27,7 +27,9 @@ CONFIG = {
         "draft": dict(n_vocab=275, n_ctx=32, n_embd=16, n_head=1, n_layer=1),
     },
     "plans": {"half": dict(SMALL, tokens=100 * 512, save_seconds=0), "deep": SMALL, "target": SMALL,
-              "draft": SMALL, "control": SMALL, "heads": SMALL},
+              "early": SMALL, "draft": dict(SMALL, text="written"), "control": SMALL,
+              "heads": dict(SMALL, text="written")},
+    "write": dict(n_rows=64, n_given=8, n_new=24, B=32),
     "report": dict(n_prompts=2, n_ids=8, N=8),
 }
 
@@ -76,13 +78,13 @@ def test_a_killed_run_goes_on_where_it_stood(trained):
     assert [entry["step"] for entry in log if "valid_loss" in entry] == [100]
 
 
-@pytest.mark.parametrize("stage", ["half", "draft", "control"])
+@pytest.mark.parametrize("stage", ["half", "early"])
 def test_the_loss_falls(trained, stage):
     losses = [entry["train_loss"] for entry in log_of(trained, stage) if "progress" in entry]
     assert losses[-1] < 0.7 * losses[0]
 
 
-@pytest.mark.parametrize("stage", ["half", "deep", "target", "draft", "control"])
+@pytest.mark.parametrize("stage", ["half", "deep", "target", "early", "draft", "control"])
 def test_a_stage_ends_far_below_the_uniform_loss(trained, stage):
     assert log_of(trained, stage)[-1]["valid_loss"] < 0.7 * np.log(275)
 
@@ -111,7 +113,7 @@ def test_the_exported_model_gives_the_trained_models_logits(trained, stage, name
 
 def test_the_medusa_heads_are_beside_the_target(trained):
     with np.load(trained / "models" / "tales-large" / "medusa.npz") as heads:
-        assert heads["w"].shape == (3, 32, 32) and heads["b"].shape == (3, 32)
+        assert heads["w"].shape == heads["a"].shape == (3, 32, 32) and heads["b"].shape == (3, 32)
         assert heads["w"].dtype == np.float16 and np.abs(heads["w"]).max() > 0
 
 

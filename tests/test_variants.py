@@ -34,7 +34,8 @@ def heads(tmp_path_factory):
     """Random heads as wide as the bundled target: bad guesses, which is what losslessness is for."""
     n_embd, rng = pair()[1][0]["wte"].shape[1], np.random.default_rng(0)
     path = tmp_path_factory.mktemp("heads") / "medusa.npz"
-    np.savez(path, w=rng.normal(size=(3, n_embd, n_embd)) / n_embd, b=rng.normal(size=(3, n_embd)))
+    w, a = rng.normal(size=(2, 3, n_embd, n_embd)) / n_embd
+    np.savez(path, w=w, a=a, b=rng.normal(size=(3, n_embd)))
     return path
 
 
@@ -64,7 +65,8 @@ TOYS = [random_params(dict(n_vocab=13, n_ctx=24, n_embd=12, n_head=3, n_layer=n_
 @pytest.fixture
 def toy_heads(tmp_path):
     rng = np.random.default_rng(1)
-    np.savez(tmp_path / "medusa.npz", w=rng.normal(size=(3, 12, 12)), b=rng.normal(size=(3, 12)))
+    w, a = rng.normal(size=(2, 3, 12, 12))
+    np.savez(tmp_path / "medusa.npz", w=w, a=a, b=rng.normal(size=(3, 12)))
     return tmp_path / "medusa.npz"
 
 

@@ -216,8 +216,8 @@ def test_bad_criteria_are_named(bad):
 @pytest.fixture
 def heads(tmp_path):
     rng = np.random.default_rng(1)
-    np.savez(tmp_path / "medusa.npz", w=rng.normal(size=(3, 12, 12)).astype(np.float16),
-             b=rng.normal(size=(3, 12)).astype(np.float16))
+    w, a = rng.normal(size=(2, 3, 12, 12)).astype(np.float16)
+    np.savez(tmp_path / "medusa.npz", w=w, a=a, b=rng.normal(size=(3, 12)).astype(np.float16))
     return tmp_path / "medusa.npz"
 
 
@@ -225,18 +225,21 @@ def test_loaded_heads_are_the_formula(heads):
     h, file = 100 * GPT2(PARAMS, 3).hidden([1, 2])[0], np.load(heads)  # far into both tails of SiLU
     for k, row in enumerate(load_heads(heads, PARAMS)(h)):
         z = h @ file["w"][k].astype(float) + file["b"][k]
-        assert np.allclose(row, PARAMS["wte"] @ (h + z / (1 + np.exp(-z))))
+        x = (h + z / (1 + np.exp(-z))) @ file["a"][k].astype(float)
+        assert np.allclose(row, PARAMS["wte"] @ x)
 
 
 def test_heads_of_zeros_are_the_targets_own_head(tmp_path):
-    np.savez(tmp_path / "medusa.npz", w=np.zeros((2, 12, 12)), b=np.zeros((2, 12)))
+    np.savez(tmp_path / "medusa.npz", w=np.zeros((2, 12, 12)), b=np.zeros((2, 12)),
+             a=[np.eye(12)] * 2)
     h = GPT2(PARAMS, 3).hidden([1, 2])
     for row in load_heads(tmp_path / "medusa.npz", PARAMS)(h[0]):
         assert np.allclose(row, unembed(h, PARAMS)[0])
 
 
 def test_heads_of_another_width_are_named(tmp_path):
-    np.savez(tmp_path / "medusa.npz", w=np.zeros((2, 8, 8)), b=np.zeros((2, 8)))
+    np.savez(tmp_path / "medusa.npz", w=np.zeros((2, 8, 8)), b=np.zeros((2, 8)),
+             a=np.zeros((2, 8, 8)))
     with pytest.raises(ValueError, match="width 12"):
         load_heads(tmp_path / "medusa.npz", PARAMS)
 

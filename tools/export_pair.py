@@ -63,9 +63,10 @@ def export(gpt2, bpe_folder, folder):
 
 
 def export_heads(heads, folder):
-    """medusa.npz: w [n_heads, n_embd, n_embd], applied as h @ w[k], and b [n_heads, n_embd]."""
-    w, b = (array.detach().cpu().numpy().astype(np.float16) for array in (heads.w, heads.b))
-    np.savez(os.path.join(folder, "medusa.npz"), w=w, b=b)
+    """medusa.npz: w, a [n_heads, n_embd, n_embd], applied as h @ w[k], and b [n_heads, n_embd]."""
+    arrays = {name: getattr(heads, name).detach().cpu().numpy() for name in "wba"}
+    np.savez(os.path.join(folder, "medusa.npz"),
+             **{name: array.astype(np.float16) for name, array in arrays.items()})
 
 
 def install(made, folder):

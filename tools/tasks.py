@@ -27,7 +27,7 @@ class Distilled(LanguageModel):
     """A draft that learns the target's distribution at every position, and a little from the text.
 
     loss = weight * KL(target, draft) + (1 - weight) * cross-entropy. Hinton et al. (2015); for
-    speculation Zhou et al. (2023). With weight 0 it is a plain language model.
+    speculation Zhou et al. (2023), who let it learn on what the target writes, as we do.
     """
 
     def __init__(self, hparams, target, weight):
@@ -36,7 +36,7 @@ class Distilled(LanguageModel):
         self.weight = weight
 
     def loss(self, x, y, first):
-        if self.weight == 0 or not torch.is_grad_enabled():  # validation: the text only
+        if not torch.is_grad_enabled():  # validation: the text only
             return super().loss(x, y, first)
         log_p_draft = F.log_softmax(self.gpt2(x, first).float(), -1)
         with torch.no_grad():
@@ -47,10 +47,11 @@ class Distilled(LanguageModel):
 
 
 class Heads(nn.Module):
-    """Medusa heads on a frozen target: logits_k = wte . (h + SiLU(h w_k + b_k)), k = 1, 2, ...
+    """Medusa heads on a frozen target: logits_k = wte . ((h + SiLU(h w_k + b_k)) a_k), k = 1, 2, ..
 
     The target itself predicts y, one token ahead; head k the token k further. Cai et al. (2024)
-    section 3.1.1, with their second matrix shared with wte and frozen.
+    section 3.1.1, with their unembedding W_2 = wte a_k: n_embd x n_embd to learn in place of
+    n_vocab x n_embd, and a_k begins as the identity, so W_2 as the target's own, as theirs does.
     """
 
     def __init__(self, target, n_heads=3):
@@ -58,13 +59,15 @@ class Heads(nn.Module):
         n_embd = target.hparams["n_embd"]
         self.w = nn.Parameter(torch.zeros(n_heads, n_embd, n_embd))
         self.b = nn.Parameter(torch.zeros(n_heads, n_embd))
+        self.a = nn.Parameter(torch.eye(n_embd).repeat(n_heads, 1, 1))
         self.target = [target.requires_grad_(False)]
 
     def logits(self, x, first=0):  # [B, T] -> a list of [B, T, n_vocab], one a head
         with torch.no_grad():
             h = self.target[0].hidden(x, first)
         wte = self.target[0].wte.weight
-        return [F.linear(h + F.silu(h @ w + b), wte) for w, b in zip(self.w, self.b)]
+        return [F.linear((h + F.silu(h @ w + b)) @ a, wte)
+                for w, b, a in zip(self.w, self.b, self.a)]
 
     def loss(self, x, y, first):
         losses = [F.cross_entropy(logits[:, :-k].float().flatten(0, 1), y[:, k:].flatten())
@@ -81,17 +84,21 @@ def stack(deep, shallow):
 
 
 def start_from_target(draft, target):
-    """Begin the draft's tables as the best rank-n_embd picture of the target's (by its SVD)."""
+    """Begin the draft's tables as the best rank-n_embd picture of the target's (by its SVD).
+
+    They are scaled to the spread of fresh ones: at the target's own, the first logits are wild.
+    """
     n_embd = draft.hparams["n_embd"]
     _, _, V = torch.linalg.svd(target.wte.weight.detach().cpu(), full_matrices=False)
+    scale = (draft.wte.weight.std() / target.wte.weight.std()).item()
     for name in ("wte", "wpe"):
         table = getattr(target, name).weight.detach().cpu() @ V[:n_embd].T
-        getattr(draft, name).weight.data.copy_(table)
+        getattr(draft, name).weight.data.copy_(scale * table)
 
 
 def load_trained(work, stage, shapes):
     """The GPT-2 that a stage has trained, in evaluation mode on the CPU."""
-    task = LanguageModel(shapes["draft" if stage == "control" else stage])
+    task = LanguageModel(shapes["draft" if stage in ("early", "control") else stage])
     task.load_state_dict(torch.load(os.path.join(work, stage + ".pt"), map_location="cpu")["task"])
     return task.gpt2.eval()
 
@@ -105,17 +112,36 @@ def load_heads(work, target):
 def make_task(stage, work, shapes, seed, device="cpu"):
     """The untrained task of a stage."""
     torch.manual_seed(seed)
-    if stage in ("half", "deep", "target"):
-        task, before = LanguageModel(shapes[stage]), {"deep": "half", "target": "deep"}.get(stage)
-        if before:
-            stack(task.gpt2, load_trained(work, before, shapes))
-        return task.to(device)
-    target = load_trained(work, "target", shapes).to(device)
+    before = {"deep": "half", "target": "deep", "draft": "early", "control": "early"}.get(stage)
+    trained = load_trained(work, before or "target", shapes) if stage != "half" else None
     if stage == "heads":
-        return Heads(target).to(device)
-    task = Distilled(shapes["draft"], target, weight=0.9 if stage == "draft" else 0.0)
-    start_from_target(task.gpt2, target)
+        return Heads(trained.to(device)).to(device)
+    if stage == "draft":
+        target = load_trained(work, "target", shapes).to(device)
+        task = Distilled(shapes["draft"], target, weight=0.9)
+    else:
+        task = LanguageModel(shapes["draft" if stage in ("early", "control") else stage])
+    if before:
+        stack(task.gpt2, trained)
+    if stage == "early":
+        start_from_target(task.gpt2, trained)
     return task.to(device)
+
+
+def write(target, ids, rank, world, n_rows, n_given, n_new, B, seed):
+    """This process's share of n_rows pieces of a text, each gone on with by the target.
+
+    Returns [n_rows / world, n_given + n_new]: n_given ids of the text, then n_new of the target's,
+    every second row greedy and the others at temperature 1.
+    """
+    rng, rows = np.random.default_rng([seed, rank]), []
+    generator = torch.Generator().manual_seed(1000 * seed + rank)
+    for _ in range(max(1, n_rows // world // B)):
+        starts = rng.integers(len(ids) - n_given, size=B)
+        given = np.stack([ids[i : i + n_given] for i in starts]).astype(np.int64)
+        temperature = (torch.arange(B) % 2).float()
+        rows.append(target.write(torch.from_numpy(given), n_new, temperature, generator))
+    return torch.cat(rows)
 
 
 @torch.no_grad()

@@ -10,6 +10,19 @@ import torch.nn.functional as F
 from torch import nn
 
 
+class Cache:
+    """Keys and values of what one block has read, for writing id by id."""
+
+    def __init__(self, B, n_head, n_ctx, d_head):
+        self.kv, self.n_past = torch.empty(2, B, n_head, n_ctx, d_head), 0
+
+    def append(self, k, v):  # [B, n_head, T, d_head] each -> [B, n_head, n_seq, d_head] each
+        n_seq = self.n_past + k.shape[2]
+        self.kv[:, :, :, self.n_past : n_seq] = torch.stack([k, v])
+        self.n_past = n_seq
+        return self.kv[:, :, :, :n_seq]
+
+
 class Block(nn.Module):
     """Pre-layer-norm transformer block: x + attention(ln_1(x)), then x + mlp(ln_2(x))."""
 
@@ -25,18 +38,21 @@ class Block(nn.Module):
         for linear in (self.attn_proj, self.mlp_proj):  # the residual sums 2 n_layer of these
             nn.init.normal_(linear.weight, std=0.02 / math.sqrt(2 * n_layer))
 
-    def attention(self, x):  # [B, T, n_embd] -> [B, T, n_embd]
+    def attention(self, x, cache=None):  # [B, T, n_embd] -> [B, T, n_embd]
         B, T, n_embd = x.shape
         qkv = self.c_attn(x).view(B, T, 3, self.n_head, n_embd // self.n_head)
         q, k, v = qkv.permute(2, 0, 3, 1, 4)  # three times [B, n_head, T, d_head]
+        if cache:
+            k, v = cache.append(k, v)
+        n_seq = k.shape[2]
         # Spelled out: on a CPU the backward pass of F.scaled_dot_product_attention was far slower.
-        mask = torch.full((T, T), -1e9, dtype=q.dtype, device=q.device).triu(1)  # row i sees j <= i
+        mask = torch.full((T, n_seq), -1e9, dtype=q.dtype, device=q.device).triu(1 + n_seq - T)
         scores = q @ k.transpose(-1, -2) / math.sqrt(q.shape[-1]) + mask
         out = scores.softmax(-1).to(v.dtype) @ v  # [B, n_head, T, d_head]
         return self.attn_proj(out.transpose(1, 2).reshape(B, T, n_embd))
 
-    def forward(self, x):  # [B, T, n_embd] -> [B, T, n_embd]
-        x = x + self.attention(self.ln_1(x))
+    def forward(self, x, cache=None):  # [B, T, n_embd] -> [B, T, n_embd]
+        x = x + self.attention(self.ln_1(x), cache)
         return x + self.mlp_proj(F.gelu(self.c_fc(self.ln_2(x)), approximate="tanh"))
 
 
@@ -53,11 +69,26 @@ class TorchGPT2(nn.Module):
         nn.init.normal_(self.wte.weight, std=0.02)
         nn.init.normal_(self.wpe.weight, std=0.01)
 
-    def hidden(self, ids, first=0):  # [B, T] at positions first, first + 1, ... -> [B, T, n_embd]
+    def hidden(self, ids, first=0, caches=None):  # [B, T] at positions first .. -> [B, T, n_embd]
         x = self.wte(ids) + self.wpe(torch.arange(ids.shape[1], device=ids.device) + first)
-        for block in self.blocks:
-            x = block(x)
+        for block, cache in zip(self.blocks, caches or [None] * len(self.blocks)):
+            x = block(x, cache)
         return self.ln_f(x)
 
     def forward(self, ids, first=0):  # [B, T] -> [B, T, n_vocab]
         return F.linear(self.hidden(ids, first), self.wte.weight)
+
+    @torch.no_grad()
+    def write(self, ids, N, temperature, generator):  # [B, T] -> [B, T + N]
+        """Go on with every sequence by N ids, each drawn at its own temperature [B]; 0 is greedy."""
+        B, T = ids.shape
+        n_head, n_embd = self.hparams["n_head"], self.hparams["n_embd"]
+        caches = [Cache(B, n_head, T + N, n_embd // n_head) for _ in self.blocks]
+        for n_past in [0, *range(T, T + N - 1)]:
+            h = self.hidden(ids[:, n_past:], n_past, caches)[:, -1]
+            logits = F.linear(h, self.wte.weight)
+            uniform = torch.rand(logits.shape, generator=generator)
+            gumbel = -torch.log(-torch.log(uniform))  # argmax of logits + gumbel is a draw
+            best = (logits + temperature[:, None] * gumbel).argmax(-1, keepdim=True)
+            ids = torch.cat([ids, best], dim=1)
+        return ids

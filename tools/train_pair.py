@@ -5,9 +5,11 @@ Stages, each skipped when its result stands in --work, and gone on with when it 
     half       the target's training, first part: half its depth, windows of 256 ids
     deep       second part: begun as the half one stacked twice
     target     third part: windows of 512 ids, so that far places learn to look back
-    draft      a one-layer GPT-2, distilled from the target
-    control    the same draft without distillation, to see what distillation gives
-    heads      three Medusa heads on the frozen target
+    early      a one-layer GPT-2 on the text alone, which is quick
+    write      the target goes on with pieces of the corpus, greedily and at temperature 1
+    draft      the early one, distilled from the target on what the target wrote
+    control    the early one on as many tokens more of the text alone, to see what that gives
+    heads      three Medusa heads on the frozen target, trained on what it wrote
     export     OpenAI's TensorFlow layout, then the project's own conversion, into --out
     baselines  unigram, bigram and trigram losses on the same held-out ids
     report     acceptance of the converted pair on held-out prompts, samples
@@ -35,54 +37,86 @@ SHAPES = {
     "draft": dict(n_vocab=4096, n_ctx=512, n_embd=128, n_head=4, n_layer=1),
 }
 PLAN = dict(T=256, T_last=512, long_part=0.1, decay_from=0.2, batch=8192, lr=3e-3, muon_lr=0.02,
-            seed=1, log_seconds=30, save_seconds=180, compile=True)
+            text="train", seed=1, log_seconds=30, save_seconds=180, compile=True)
 PLANS = {
     "half": dict(PLAN, tokens=12e6, minutes=22, long_part=0.0, decay_from=1.0),
     "deep": dict(PLAN, tokens=24e6, minutes=42, long_part=0.0),
     "target": dict(PLAN, tokens=4e6, minutes=12, T=512, lr=1.2e-3, muon_lr=8e-3, decay_from=0.0),
-    "draft": dict(PLAN, tokens=12e6, minutes=9, T=512),
-    "control": dict(PLAN, tokens=4.15e6, minutes=9, T=512),
-    "heads": dict(PLAN, tokens=6e6, minutes=2.5, lr=1e-2, T=512),
+    "early": dict(PLAN, tokens=40e6, minutes=11, T=512),
+    "draft": dict(PLAN, tokens=12e6, minutes=30, T=512, lr=1.5e-3, muon_lr=0.01, text="written"),
+    "control": dict(PLAN, tokens=12e6, minutes=30, T=512, lr=1.5e-3, muon_lr=0.01),
+    "heads": dict(PLAN, tokens=5e6, minutes=12, T=512, text="written"),
 }
+WRITE = dict(n_rows=8192, n_given=32, n_new=96, B=128, seed=1)  # half of the rows greedy
 # glibc gives large arrays back to the system at every free, and the next one costs fresh pages.
 MALLOC = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(10**11),
           "MALLOC_TOP_PAD_": str(2**28), "THP_MEM_ALLOC_ENABLE": "1"}
 NAMES = {"target": "tales-large", "draft": "tales-small", "control": "tales-small-undistilled"}
-STAGES = ("bpe", *PLANS, "export", "baselines", "report")
+STAGES = ("bpe", "half", "deep", "target", "early", "write", "draft", "control", "heads", "export",
+          "baselines", "report")
 
 
-def load_ids(work):
-    return {s: np.load(os.path.join(work, s + ".npy"), mmap_mode="r") for s in ("train", "valid")}
+def load_ids(work, split):
+    return np.load(os.path.join(work, split + ".npy"), mmap_mode="r")
+
+
+def join(rank, world, work):
+    """Meet the other processes of a stage."""
+    if world > 1:
+        torch.set_num_threads(1)
+        meeting = "file://" + os.path.abspath(os.path.join(work, "rendezvous"))
+        dist.init_process_group("gloo", init_method=meeting, rank=rank, world_size=world)
 
 
 def train_worker(rank, world, stage, config):
     """One of `world` processes that train a stage together."""
     work, plan, device = config["work"], config["plans"][stage], config["device"]
-    if world > 1:
-        torch.set_num_threads(1)
-        meeting = "file://" + os.path.abspath(os.path.join(work, "rendezvous"))
-        dist.init_process_group("gloo", init_method=meeting, rank=rank, world_size=world)
-    ids = load_ids(work)
+    join(rank, world, work)
     task = tasks.make_task(stage, work, config["shapes"], plan["seed"], device)
     run = trainer.Run(task, plan, os.path.join(work, stage + ".pt"), rank, world, device)
-    trainer.train(run, ids["train"], ids["valid"])
+    trainer.train(run, load_ids(work, plan["text"]), load_ids(work, "valid"))
     if world > 1:
         dist.destroy_process_group()
 
 
-def train_stage(stage, config):
-    """Train a stage unless it is done; on a CPU in several processes (their ids: the file pid)."""
-    work, world = config["work"], config["processes"]
+def write_worker(rank, world, stage, config):
+    """One of `world` processes that let the target write: rows of given and new ids, one stream."""
+    join(rank, world, config["work"])
+    how, device = config["write"], config["device"]
+    target = tasks.load_trained(config["work"], "target", config["shapes"]).to(device)
+    with torch.autocast(device, torch.bfloat16):
+        rows = tasks.write(target, load_ids(config["work"], "train"), rank, world, **how)
+    if world > 1:
+        parts = [torch.empty_like(rows) for _ in range(world)]
+        dist.all_gather(parts, rows)
+        rows = torch.cat(parts)
+        dist.destroy_process_group()
+    if rank == 0:
+        path = os.path.join(config["work"], "written.npy")
+        np.save(path + ".part.npy", rows.numpy().astype(np.uint16).reshape(-1))
+        os.replace(path + ".part.npy", path)
+
+
+def is_done(stage, work):
+    """Does the stage's result stand in --work?"""
+    if stage == "write":
+        return os.path.exists(os.path.join(work, "written.npy"))
     path = os.path.join(work, stage + ".pt")
-    if os.path.exists(path) and torch.load(path, map_location="cpu").get("done"):
+    return os.path.exists(path) and torch.load(path, map_location="cpu").get("done", False)
+
+
+def run_stage(worker, stage, config):
+    """Run a stage unless it is done; on a CPU in several processes (their ids: the file pid)."""
+    work, world = config["work"], config["processes"]
+    if is_done(stage, work):
         return
     print(f"--- {stage} {time.strftime('%H:%M:%S')}", flush=True)
     if world == 1:
-        return train_worker(0, 1, stage, config)
+        return worker(0, 1, stage, config)
     if os.path.exists(os.path.join(work, "rendezvous")):
         os.remove(os.path.join(work, "rendezvous"))
     os.environ.update(MALLOC)  # read when a process starts
-    workers = mp.spawn(train_worker, (world, stage, config), nprocs=world, join=False)
+    workers = mp.spawn(worker, (world, stage, config), nprocs=world, join=False)
     with open(os.path.join(work, "pid"), "w") as f:
         f.write(" ".join(str(pid) for pid in (os.getpid(), *workers.pids())))
     while not workers.join():
@@ -106,15 +140,15 @@ def export_stage(config):
 
 def baselines_stage(config):
     """Losses of n-gram models on the held-out ids."""
-    ids = load_ids(config["work"])
+    train, valid = (load_ids(config["work"], split) for split in ("train", "valid"))
     n_vocab = config["shapes"]["target"]["n_vocab"]
-    losses = baselines.ngram_losses(ids["train"], ids["valid"], n_vocab)
+    losses = baselines.ngram_losses(train, valid, n_vocab)
     return dict(zip(("unigram", "bigram", "trigram"), losses))
 
 
 def losses_stage(config):
     """Losses, accuracies and agreement of the trained models, in PyTorch and float32."""
-    work, shapes, valid = config["work"], config["shapes"], load_ids(config["work"])["valid"]
+    work, shapes, valid = config["work"], config["shapes"], load_ids(config["work"], "valid")
     T, found = shapes["target"]["n_ctx"], {}
     kept = ("valid_loss", "train_loss", "tokens", "step", "elapsed")
     for stage in config["plans"]:
@@ -133,7 +167,7 @@ def report_stage(config):
     """All figures of the model card, as one dict."""
     from tools import acceptance  # NumPy only: the project's own models and loop
 
-    folder, valid = os.path.join(config["work"], "models"), load_ids(config["work"])["valid"]
+    folder, valid = os.path.join(config["work"], "models"), load_ids(config["work"], "valid")
     target, draft, control = NAMES.values()
     table = acceptance.acceptance_table(folder, (draft, control), target, valid, **config["report"])
     return {"training": losses_stage(config), "acceptance": table,
@@ -161,13 +195,13 @@ def parse_args(argv):
     add("--stages", nargs="+", choices=STAGES, default=STAGES, metavar="STAGE", help="only these")
     add("--minutes", type=float, default=minutes, help="of training; each stage's share is fixed")
     add("--processes", type=int, default=0, help="0: one a core (4 at most), one on a GPU")
-    add("--config", help="JSON file: shapes, plans or report instead of the built-in ones")
+    add("--config", help="JSON file: shapes, plans, write or report instead of the built-in ones")
     return parser.parse_args(argv)
 
 
 def make_config(args):
     """Shapes, plans and places of one run."""
-    shapes, plans, report = copy.deepcopy(SHAPES), copy.deepcopy(PLANS), {}
+    shapes, plans, write, report = copy.deepcopy(SHAPES), copy.deepcopy(PLANS), dict(WRITE), {}
     scale = args.minutes / sum(p["minutes"] for p in PLANS.values())
     for plan in plans.values():
         plan.update(minutes=plan["minutes"] * scale, tokens=plan["tokens"] * max(1, scale))
@@ -177,11 +211,12 @@ def make_config(args):
         for stage in plans:
             plans[stage].update(given.get("plans", {}).get(stage, {}))
         shapes.update(given.get("shapes", {}))
+        write.update(given.get("write", {}))
         report.update(given.get("report", {}))
     device = "cuda" if torch.cuda.is_available() else "cpu"
     processes = args.processes or (1 if device == "cuda" else min(4, os.cpu_count()))
     return dict(work=args.work, out=args.out, device=device, processes=processes,
-                shapes=shapes, plans=plans, report=report)
+                shapes=shapes, plans=plans, write=write, report=report)
 
 
 def main(argv=None):
@@ -190,9 +225,9 @@ def main(argv=None):
     os.makedirs(args.work, exist_ok=True)
     if "bpe" in args.stages:
         bpe.prepare(args.corpus, args.work, config["shapes"]["target"]["n_vocab"])
-    for stage in PLANS:
+    for stage in STAGES[1:9]:
         if stage in args.stages:
-            train_stage(stage, config)
+            run_stage(write_worker if stage == "write" else train_worker, stage, config)
     if "export" in args.stages:
         export_stage(config)
     if "baselines" in args.stages:

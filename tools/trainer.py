@@ -6,7 +6,8 @@ product wait for the slowest of them each time.
 
     task      an nn.Module with `loss(x, y, first)`
     x, y      [B, T] ids, y one token later; `first` is the position of column 0
-    plan      tokens and minutes (the first to be used up ends the run), T, T_last and long_part
+    plan      tokens and minutes (the first to be used up ends the run; minutes of work, so that a
+              pause or other work on the machine costs none), T, T_last and long_part
               (windows of T ids, in the last long_part of the run of T_last), batch (tokens a step),
               lr, muon_lr, decay_from, seed, log_seconds, save_seconds, compile
     progress  0 .. 1, the larger of the fractions of tokens and of minutes
@@ -111,7 +112,7 @@ class Run:
         self.step, self.tokens, self.elapsed, self.T = 0, 0, 0.0, None
         if os.path.exists(path):
             self.resume(torch.load(path, map_location=device))
-        self.clock = time.time() - self.elapsed
+        self.clock = time.process_time() - self.elapsed
 
     def resume(self, state):
         self.step, self.tokens, self.elapsed = state["step"], state["tokens"], state["elapsed"]
@@ -141,7 +142,7 @@ class Run:
 
     def learn(self, ids):
         """One step on the next windows of ids; returns the loss."""
-        plan, progress, began = self.plan, self.progress(), time.time()
+        plan, progress, began = self.plan, self.progress(), time.process_time()
         T = plan["T"] if progress < 1 - plan["long_part"] else plan["T_last"]
         B = max(1, plan["batch"] // T // self.world)
         # Short windows are cheap; a random place for them trains every row of wpe.
@@ -152,9 +153,9 @@ class Run:
             loss = self.loss(x.to(self.device), y.to(self.device), first)
         loss.backward()
         if T != self.T:  # the planned minutes are for training, not for torch.compile
-            self.clock, self.T = self.clock + time.time() - began, T
+            self.clock, self.T = self.clock + time.process_time() - began, T
         loss, self.elapsed = average(self.world, [p.grad for p in self.params], loss.item(),
-                                     time.time() - self.clock)
+                                     time.process_time() - self.clock)
         self.update(learning_rate(progress, plan["decay_from"]))
         self.step, self.tokens = self.step + 1, self.tokens + B * T * self.world
         return loss

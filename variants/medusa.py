@@ -28,9 +28,10 @@ from variants.tree import (Tree, ancestors, best_ids, node_of, paths, tree_round
 
 
 def load_heads(path, params):
-    """The heads in a file of w [n_heads, n_embd, n_embd] and b [n_heads, n_embd].
+    """The heads in a file of w, a [n_heads, n_embd, n_embd] and b [n_heads, n_embd].
 
-    Head k is unembed(h + SiLU(h @ w[k] + b[k])); the unembedding is the target's own.
+    Head k is unembed((h + SiLU(h @ w[k] + b[k])) @ a[k]): Sec. 3.1.1 with W_2 = wte a[k], so that
+    a head needs no unembedding of its own.
 
     Returns
     -------
@@ -45,17 +46,19 @@ def load_heads(path, params):
     xp = wte.__array_namespace__()
     try:
         with open(path, "rb") as file, np.load(file) as arrays:
-            w, b = (xp.asarray(arrays[name], dtype=wte.dtype) for name in ("w", "b"))
+            w, b, a = (xp.asarray(arrays[name], dtype=wte.dtype) for name in "wba")
     except OSError:
         raise
     except Exception as error:  # the readers of archive, header and numbers have many
         raise ValueError(f"need a whole file of heads in {path}, got: {error}") from None
-    if w.shape[1:] != (n_embd, n_embd) or b.shape != w.shape[:2]:
-        raise ValueError(f"need heads of width {n_embd} in {path}, got w {w.shape} and b {b.shape}")
+    if w.shape[1:] != (n_embd, n_embd) or b.shape != w.shape[:2] or a.shape != w.shape:
+        raise ValueError(f"need heads of width {n_embd} in {path}, got w {w.shape}, a {a.shape} "
+                         f"and b {b.shape}")
 
     def heads(h):
         z = h @ w + b  # [n_heads, n_embd]
-        return to_host(unembed(h + z * (1 + xp.tanh(z / 2)) / 2, params))  # SiLU, without overflow
+        x = h + z * (1 + xp.tanh(z / 2)) / 2  # SiLU, without overflow
+        return to_host(unembed((x[:, None, :] @ a)[:, 0, :], params))
 
     return heads
 
