@@ -30,13 +30,13 @@ PAGE = (b"<!doctype html", b"<html")
 def alone(folder):
     """No other process is in here for this folder. The system lets in the next if one is killed.
 
-    Subtle: who leaves removes the lock and, if they are empty, the folders that it made. Whoever
-    waited then holds a file that is not there any more, and starts again. (Of several that leave
-    without a file, one may find its folder not yet empty, and then an empty folder stays.)
+    Subtle: who leaves removes the lock and, if it is empty, the folder, with those above it that it
+    made. Whoever waited then holds a file that is not there any more, and starts again. An empty
+    folder goes although another made it: that one may have left while this one was coming.
     """
-    made, path = [], folder / ".lock"
+    made, path = [folder], folder / ".lock"
     for n_left in range(999, -1, -1):
-        made += [parent for parent in (folder, *folder.parents) if not parent.exists()]
+        made += [parent for parent in folder.parents if not parent.exists()]
         try:
             folder.mkdir(parents=True, exist_ok=True)
             file = locked(path)
@@ -212,6 +212,7 @@ def receive(response, part, n_past, quiet):
                  desc=part.name.removesuffix(".part"), disable=True if quiet else None) as bar:
         for chunk in response.iter_content(2**14):
             if file.tell() == 0 and chunk.lstrip().lower().startswith(PAGE):
+                file.close()  # as in alone
                 remove(part)
                 raise web_page(response)
             file.write(chunk)

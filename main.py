@@ -10,7 +10,6 @@ import json
 import os
 import sys
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 
@@ -18,11 +17,13 @@ from encoder import END_OF_TEXT
 from gpt2 import GPT2
 from report import Task, describe, figures
 from sampling import check_knobs
-from utils import MODELS_DIR, limit_blas_threads, load_encoder_hparams_and_params
+from utils import (MODELS_DIR, find_folder, limit_blas_threads,
+                   load_encoder_hparams_and_params)
 from variants import DECODERS, FLAGS, settings
 from watch import check_path, line, save, trace, wants_colour
 
 MAX_PROMPT = 2**22  # bytes; far more than any context holds
+MAX_NEW = 2**31  # tokens; far more than anyone waits for
 
 # ---- the command line
 
@@ -31,6 +32,14 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message):
         self.exit(2, f"{self.prog}: {' '.join(message.split())}\n")
+
+    def parse_args(self, argv):
+        """As argparse does. Subtle: before Python 3.13 it makes an empty list of `--flag=--`."""
+        args = super().parse_args(argv)
+        for name, value in vars(args).items():
+            if isinstance(value, list) and [] in (value, *value):
+                self.error(f"argument --{name}: expected one argument")
+        return args
 
 
 def parse_args(argv):
@@ -44,6 +53,9 @@ def parse_args(argv):
     add("--errors", choices=["strict", "replace"], default="strict",
         help="bytes of the prompt that are no UTF-8: refuse them, or put U+FFFD in their place")
     add("--n_tokens_to_generate", type=int, default=100, metavar="N", help="new tokens")
+    add("--window", action="store_true",
+        help="go on where the context is full, with the last half of it, as often as needed; "
+             "exactness is then for the target that sees this window")
     add("--draft_model_size", default="tales-small", metavar="SIZE",
         help="124M, 355M, 774M, 1558M or a folder in models_dir")
     add("--target_model_size", default="tales-large", metavar="SIZE", help="likewise")
@@ -68,8 +80,9 @@ def parse_args(argv):
     add_decoder_flags(parser.add_argument_group("flags of single decoders"))
     args = parser.parse_args(argv)
     args.settings = settings(args.decoder, {name: vars(args).pop(name) for name in FLAGS})
-    if args.n_tokens_to_generate < 0:
-        raise ValueError(f"need --n_tokens_to_generate >= 0, got {args.n_tokens_to_generate}")
+    if not 0 <= args.n_tokens_to_generate < MAX_NEW:
+        raise ValueError(f"need 0 <= --n_tokens_to_generate < {MAX_NEW}, "
+                         f"got {args.n_tokens_to_generate}")
     if args.seed < 0:
         raise ValueError(f"need --seed >= 0, got {args.seed}")
     check_knobs(**knobs(args))
@@ -130,11 +143,12 @@ def load(args):
     x, N = encoder.encode(prompt), args.n_tokens_to_generate
     if not x:
         raise ValueError("need a prompt of at least one token, got an empty one")
-    if len(x) + N > n_ctx:
-        raise ValueError(f"need prompt + new tokens <= n_ctx = {n_ctx}, got {len(x)} + {N}")
-    heads = Path(args.models_dir) / args.target_model_size / "medusa.npz"
+    if len(x) + min(N, 1) > n_ctx and not args.window:
+        raise ValueError(f"need a prompt that leaves room for a new token in n_ctx = {n_ctx}, or "
+                         f"--window, got {len(x)} tokens")
+    heads = find_folder(args.target_model_size, args.models_dir) / "medusa.npz"
     return Task(encoder, x, stop_ids(args, encoder), new_draft, new_target, heads, knobs(args),
-                args.decoder, args.settings, N, args.seed)
+                args.decoder, args.settings, N, args.seed, n_ctx, args.window)
 
 
 def load_model(args, size):

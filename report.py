@@ -19,6 +19,7 @@ from speculative import generate
 from variants import DECODERS, Models, build, build_autoregressive
 from variants.auto import K_MAX, auto, measure
 from watch import Recorded, watcher
+from window import window, windowed
 
 
 class Task(NamedTuple):
@@ -35,6 +36,13 @@ class Task(NamedTuple):
     settings: dict  # the decoder's own flags
     N: int
     seed: int
+    n_ctx: int  # of the models in use, the smallest
+    window: bool  # go on beyond n_ctx, with a window of the text (window.py)
+
+    @property
+    def room(self):
+        """New tokens wanted, or as many of them as the context has places for."""
+        return self.N if self.window else min(self.N, self.n_ctx - len(self.x))
 
 
 class Timed:
@@ -83,7 +91,9 @@ def choose_step(task, draft, target):
     if task.settings.get("K") != "auto":
         models = Models(draft, target, task.knobs, task.heads)
         return build(task.decoder, models, task.settings), chosen
-    x = task.x[: target.n_ctx - K_MAX - 1]
+    if task.n_ctx < K_MAX + 2:
+        raise ValueError(f"need n_ctx >= {K_MAX + 2} for --K auto, got {task.n_ctx}")
+    x = task.x[: task.n_ctx - K_MAX - 1]
     costs = measure(warp(task.new_draft()), warp(task.new_target()), x)
     return auto(warp(draft), warp(target), costs, lambda K, alpha: chosen.append(K)), chosen
 
@@ -99,13 +109,15 @@ def decode(task, decoder, on_seen=None, n_top=0):
         step, chosen = build_autoregressive(Models(draft, target, task.knobs)), []
     else:
         step, chosen = choose_step(task, draft, target)
+    if task.window:
+        step = windowed(step, len(task.x), task.n_ctx)
     rounds, rows, rng = [], [], np.random.default_rng(task.seed)
     if on_seen:
         rng = Recorded(rng)
         see = watcher_of(task, rng, draft, target, n_top)
     start, disable = time.perf_counter(), True if on_seen else None  # None: only on a terminal
-    with tqdm(total=task.N, desc=decoder, unit="token", leave=False, disable=disable) as bar:
-        for round in generate(task.x, step, task.N, rng, task.stop):
+    with tqdm(total=task.room, desc=decoder, unit="token", leave=False, disable=disable) as bar:
+        for round in generate(task.x, step, task.room, rng, task.stop):
             if on_seen:
                 on_seen(see(round))
             rounds.append(round._replace(p_draft=None, p_target=None))
@@ -146,6 +158,8 @@ def figures(task, on_seen=None, n_top=0):
         "prompt": task.encoder.decode(task.x),
         "versions": {"python": platform.python_version(), "numpy": np.__version__},
         "exact": bool(DECODERS[task.decoder].exact(task.settings)),
+        "n_ctx": task.n_ctx,
+        "window_moved": len(task.x) + max(len(plain.ids), len(fast.ids)) > task.n_ctx,
         "autoregressive": text_figures(task, plain),
         task.decoder: text_figures(task, fast),
         "tokens_per_target_pass": ratio(len(fast.ids), len(fast.rounds)),
@@ -167,9 +181,11 @@ def figures(task, on_seen=None, n_top=0):
 
 
 def text_figures(task, run):
-    """Time and text of one run."""
+    """Time and text of one run, and what ended it: N, a stop id or n_ctx."""
+    stopped = run.ids and run.ids[-1] in task.stop
     return {"time_s": run.seconds, "tokens": len(run.ids),
             "tokens_per_second": ratio(len(run.ids), run.seconds),
+            "ended_by": "stop" if stopped else "N" if len(run.ids) == task.N else "n_ctx",
             "text": task.encoder.decode(task.x + run.ids), "ids": run.ids}
 
 
@@ -204,8 +220,21 @@ def first_difference(task, a, b):
     """Where two greedy texts part, and how close the two best logits were there."""
     pairs = enumerate(zip(a, b))
     place = next((i for i, (one, other) in pairs if one != other), min(len(a), len(b)))
-    logits = np.sort(task.new_target()(task.x + a[:place])[-1])
+    x = window(task.x + a[:place], len(task.x), task.n_ctx)  # without --window: all of it
+    logits = np.sort(task.new_target()(x)[-1])
     return {"token": place, "gap_of_the_two_best_logits": float(logits[-1] - logits[-2])}
+
+
+def context_lines(numbers, decoder):
+    """What is to be said of the context: nothing, if the text did not come to its end."""
+    n_ctx = numbers["n_ctx"]
+    if numbers["window_moved"]:
+        return [f"Window                  the models see the last {n_ctx // 2} to {n_ctx - 1} ids, "
+                f"and the target's law is meant so"]
+    full = [run["tokens"] for run in (numbers["autoregressive"], numbers[decoder])
+            if run["ended_by"] == "n_ctx"]
+    return [f"Context full            n_ctx = {n_ctx} reached after {full[0]} new tokens; --window "
+            f"goes on"] if full else []
 
 
 def describe(numbers, decoder):
@@ -233,6 +262,7 @@ def describe(numbers, decoder):
               f"{shown('target_pass_ms')} ms over a round's",
               f"Speed-up                {shown('speedup_measured')} measured, "
               f"{shown('speedup_predicted')} predicted from these figures"]
+    lines += context_lines(numbers, decoder)
     if not numbers["exact"]:
         lines.append("Law                     not the target's: this method trades it for speed")
     if "identical" in numbers:

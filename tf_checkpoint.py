@@ -39,11 +39,12 @@ def open_weights(folder, n_bytes):
 
     def read(action, what):
         try:
-            return action()
+            with contextlib.chdir(folder):  # TensorFlow takes \ [ * ? in a path for patterns
+                return action()
         except (tf.errors.OpError, ValueError, RuntimeError) as error:
             reason = str(error).strip().split("\n")[0][:200]
             raise ValueError(f"need a whole TensorFlow checkpoint in {folder}, got for {what}: "
                              f"{reason}") from None
 
-    reader = read(lambda: tf.train.load_checkpoint(str(folder / "model.ckpt")), "model.ckpt.index")
+    reader = read(lambda: tf.train.load_checkpoint("model.ckpt"), "model.ckpt.index")
     return lambda name: read(lambda: reader.get_tensor(f"model/{name}"), f"model/{name}")

@@ -32,6 +32,7 @@ TESTS = {  # in the order in which they are tried
     "speculative.py": ["tests/test_speculative.py", "tests/test_theorem1.py"],
     "sampling.py": ["tests/test_sampling.py", "tests/test_theorem1.py"],
     "gpt2.py": ["tests/test_gpt2.py", "tests/test_theorem1.py"],
+    "window.py": ["tests/test_window.py"],
 }
 PROFILE = """
 from hypothesis import Phase, settings
@@ -193,12 +194,22 @@ CACHE = [  # of gpt2.py
     ("return next(i for i in range(n)", "return 1 + next(i for i in range(n)",
      "the first id that differs counts as shared"),
     ("if a[:n] == b[:n]:", "if a[-n:] == b[-n:]:", "a common suffix taken for a prefix"),
+    ("[y, product(w[end:])]", "[y, product(w[-1:])]", "what is left over of a block is one row"),
+    (".transpose(1, 0, 2)\n    y", "\n    y", "blocks taken for rows"),
+]
+
+WINDOW = [
+    ("room, n_ctx - len(seen)", "room, n_ctx", "a round that goes beyond its window"),
+    ("len(x) - half - (", "len(x) - (", "half the window forgotten"),
+    ("max(n_prompt, n_ctx)", "n_ctx", "a long prompt sees other windows than its text"),
+    ("(n_ctx - half)", "n_ctx", "a window that moves too late"),
 ]
 
 MUTANTS = [
     *(Mutant("speculative.py", *mutant, TESTS["speculative.py"]) for mutant in SPECULATIVE),
     *(Mutant("sampling.py", *mutant, TESTS["sampling.py"]) for mutant in SAMPLING),
     *(Mutant("gpt2.py", *mutant, TESTS["gpt2.py"]) for mutant in CACHE),
+    *(Mutant("window.py", *mutant, TESTS["window.py"]) for mutant in WINDOW),
     *(Mutant(*mutant, variants.TESTS[mutant[0]]) for mutant in variants.MUTANTS),
 ]
 

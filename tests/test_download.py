@@ -1,5 +1,6 @@
 """Downloads against a real server that misbehaves on purpose, and real processes that are killed."""
 
+import contextlib
 import errno
 import os
 import random
@@ -392,9 +393,26 @@ def test_folders_that_were_made_for_nothing_are_removed(tmp_path):
         raise KeyboardInterrupt
     assert list(tmp_path.iterdir()) == []
     (tmp_path / "old").mkdir()
+    (tmp_path / "old" / "file").touch()
     with alone(tmp_path / "old"):
         pass
-    assert list(tmp_path.rglob("*")) == [tmp_path / "old"]
+    assert sorted(tmp_path.rglob("*")) == [tmp_path / "old", tmp_path / "old" / "file"]
+
+
+def test_no_empty_folder_stays_if_another_comes_while_its_maker_leaves(tmp_path, monkeypatch):
+    """Between the removal of the lock and that of the folder, which then is not empty."""
+    unlink, another = Path.unlink, contextlib.ExitStack()
+
+    def unlink_and_come(path):
+        monkeypatch.undo()
+        unlink(path)
+        another.enter_context(alone(tmp_path / "a"))
+
+    with alone(tmp_path / "a"):
+        monkeypatch.setattr(Path, "unlink", unlink_and_come)
+    assert list(tmp_path.rglob("*")) == [tmp_path / "a", tmp_path / "a" / ".lock"]
+    another.close()
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("make", [lambda path: path.symlink_to("nowhere"), Path.touch])
@@ -425,3 +443,80 @@ def test_only_one_process_is_inside_although_lock_and_folder_come_and_go(tmp_pat
     assert [process.returncode for process in processes] == [0, 0, 0], said
     assert (tmp_path / "log").read_text() == "in out " * 300
     assert [file.name for file in tmp_path.rglob("*") if file.is_file()] == ["log"]
+
+
+# ---- Windows, where there are no locks, and an open file stays where it is
+
+@pytest.fixture
+def windows(monkeypatch):
+    """download.py as it is where there are neither locks nor O_NOFOLLOW."""
+    monkeypatch.setattr(module, "fcntl", None)
+    monkeypatch.delattr(os, "O_NOFOLLOW", raising=False)
+
+
+@pytest.mark.parametrize("fault", OVERCOME)
+def test_downloads_overcome_the_same_faults_without_locks(windows, server, path, fault, monkeypatch):
+    server.faults = list(OVERCOME[fault])
+    shorten(monkeypatch, server.faults)
+    with alone(path.parent), alone(path.parent):  # nobody waits
+        download(server.url, path)
+    assert path.read_bytes() == OLD and left(path) == ["data"]
+
+
+def test_without_locks_a_part_belongs_to_one_process(windows, server, path):
+    path.with_name("data.part").write_bytes(b"of another process")
+    path.with_name("data.part.tag").write_text('"v1"', encoding="latin-1")
+    download(server.url, path)
+    assert path.read_bytes() == OLD and path.with_name("data.part").read_bytes() == b"of another process"
+
+
+@pytest.fixture
+def open_files_stay(monkeypatch):
+    """No file can be removed or replaced while this process has it open, as on Windows."""
+    def check(path):
+        held = {os.path.realpath(f"/proc/self/fd/{fd}") for fd in os.listdir("/proc/self/fd")}
+        if os.path.realpath(path) in held:
+            raise PermissionError(errno.EACCES, "The process cannot access the file", str(path))
+
+    def guarded(function):
+        def call(path, *args, **kwargs):
+            for name in (path, *args[:1]):
+                check(name)
+            return function(path, *args, **kwargs)
+        return call
+
+    if not Path("/proc/self/fd").exists():
+        pytest.skip("needs /proc")
+    for name in ("unlink", "remove", "replace", "rename"):
+        monkeypatch.setattr(os, name, guarded(getattr(os, name)))
+
+
+@pytest.mark.parametrize("fault", ["no fault", "cut once", "cut, then knows no ranges", "nothing at first"])
+def test_no_file_is_removed_or_replaced_while_it_is_open(windows, open_files_stay, server, path, fault):
+    server.faults = list(OVERCOME[fault])
+    with alone(path.parent):
+        download(server.url, path)
+    with atomic(path) as file:
+        file.write(b"new")
+    assert path.read_bytes() == b"new" and left(path) == ["data"]
+    with pytest.raises(KeyboardInterrupt), atomic(path) as file:
+        raise KeyboardInterrupt
+    assert left(path) == ["data"]
+
+
+def test_a_page_is_refused_and_its_part_removed_although_it_was_open(windows, open_files_stay, server, path):
+    server.faults = ["page as data"]
+    with pytest.raises(OSError, match="web page"):
+        download(server.url, path)
+    assert left(path) == []
+
+
+def test_a_file_that_another_process_holds_stays_and_nothing_else(tmp_path, monkeypatch):
+    def replace(source, target):
+        raise PermissionError(errno.EACCES, "The process cannot access the file", str(target))
+
+    (tmp_path / "x").write_bytes(b"old")
+    monkeypatch.setattr(os, "replace", replace)
+    with pytest.raises(PermissionError), atomic(tmp_path / "x") as file:
+        file.write(b"new")
+    assert [(file.name, file.read_bytes()) for file in tmp_path.iterdir()] == [("x", b"old")]

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -14,6 +15,7 @@ from gpt2 import GPT2
 from sampling import warped
 from speculative import autoregressive_sampling, speculative_sampling
 from tests.checkpoints import write_model, write_texts
+from tools.export_hf import export
 from utils import MODELS_DIR, load_encoder_hparams_and_params, n_params
 from variants import DECODERS
 
@@ -135,9 +137,31 @@ def test_a_stop_token_ends_both_texts():
         assert run["text"].endswith(".") and run["tokens"] < 100 and run["text"].count(".") == 1
 
 
+def test_the_help_says_what_a_window_does(capsys):
+    with pytest.raises(SystemExit) as exit:
+        main.main(["--help"])
+    said = " ".join(capsys.readouterr().out.split())
+    assert exit.value.code == 0 and "--window go on where the context is full" in said
+    assert "exactness is then for the target that sees this window" in said
+
+
+def test_greedy_texts_in_windows_are_the_same():
+    got = figures("--window", "--n_tokens_to_generate", 600, "--dtype", "float64", "--K", 6)
+    assert got["identical"] and got["speculative"]["tokens"] == 600 and got["window_moved"]
+
+
 def test_no_tokens_wanted_is_no_error():
     got = figures("--n_tokens_to_generate", 0)
     assert got["speculative"]["ids"] == [] and got["acceptance"] is None
+
+
+def test_the_heads_of_a_target_named_by_its_path_are_in_its_folder(tmp_path, monkeypatch):
+    export(tmp_path / "exported" / "x", *load_encoder_hparams_and_params("tales-large", MODELS_DIR))
+    shutil.copy(MODELS_DIR / "tales-large" / "medusa.npz", tmp_path / "exported" / "x")
+    monkeypatch.chdir(tmp_path)
+    for path in ("exported/x", tmp_path / "exported" / "x"):
+        assert main.main(["--decoder", "medusa", "--target_model_size", str(path),
+                          "--n_tokens_to_generate", "5"]) == 0
 
 
 def test_other_folders_and_backends_are_reached(tmp_path):
@@ -160,7 +184,7 @@ BAD = {
     "a path as size": (["--draft_model_size", "../models/tales-small"], "not a path"),
     "empty prompt": (["--prompt", ""], "at least one token"),
     "long prompt": (["--prompt", "word " * 600], "n_ctx"),
-    "N that does not fit": (["--n_tokens_to_generate", 100_000], "n_ctx"),
+    "N beyond belief": (["--n_tokens_to_generate", 2**31], "--n_tokens_to_generate"),
     "missing file": (["--prompt_file", "no-such-file"], "no-such-file"),
     "stop of two tokens": (["--stop", "zebra crossing"], "one token"),
     "not a number": (["--K", "four"], "invalid"),

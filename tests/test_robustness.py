@@ -3,7 +3,6 @@
 import json
 import os
 import re
-import resource  # POSIX
 import shutil
 import signal
 import subprocess
@@ -104,18 +103,40 @@ def status(capsys, *flags):
     return code, json.loads(out) if out else None, err
 
 
-@pytest.mark.parametrize("n_prompt", [1, N_CTX // 2, N_CTX - 8, N_CTX - 1, N_CTX])
+@pytest.mark.parametrize("n_prompt", [1, N_CTX // 2, N_CTX - 8, N_CTX - 1])
 def test_prompt_and_new_tokens_fill_the_context_to_the_last_place(encoder, capsys, n_prompt):
-    prompt = encoder.decode(encoder.encode(" the" * n_prompt))
+    prompt, room = " the" * n_prompt, N_CTX - n_prompt
     assert len(encoder.encode(prompt)) == n_prompt
-    flags = ("--prompt", prompt, "--stop", "\0", "--n_tokens_to_generate")
-    for N, fits in [(N_CTX - n_prompt - 1, True), (N_CTX - n_prompt, True),
-                    (N_CTX - n_prompt + 1, False)]:
-        if N < 0:
-            continue
-        code, got, err = status(capsys, *flags, N)
-        assert code == (0 if fits else 2)
-        assert got["speculative"]["tokens"] == N if fits else f"n_ctx = {N_CTX}, got {n_prompt} + {N}" in err
+    for N in (room - 1, room, room + 1):
+        code, got, err = status(capsys, "--prompt", prompt, "--stop", "\0", "--n_tokens_to_generate", N)
+        assert (code, err) == (0, "")
+        for run in (got["autoregressive"], got["speculative"]):
+            assert (run["tokens"], run["ended_by"]) == (min(N, room), "N" if N <= room else "n_ctx")
+
+
+@pytest.mark.parametrize("n_prompt", [N_CTX - 1, N_CTX, N_CTX + 1, 3 * N_CTX])
+def test_a_prompt_that_leaves_no_room_is_refused_or_seen_through_the_window(encoder, capsys, n_prompt):
+    flags = ("--prompt", " the" * n_prompt, "--stop", "\0", "--n_tokens_to_generate")
+    assert status(capsys, *flags, 0)[0] == (0 if n_prompt <= N_CTX else 2)
+    code, got, err = status(capsys, *flags, 1)
+    assert code == 0 if n_prompt < N_CTX else f"n_ctx = {N_CTX}, or --window, got {n_prompt}" in err
+    code, got, err = status(capsys, *flags, 3, "--window")
+    assert (code, err) == (0, "") and got["speculative"]["tokens"] == 3 and got["window_moved"]
+
+
+def test_a_full_context_is_said_to_people_and_a_moved_window_too():
+    long = ("--prompt", " the" * (N_CTX - 2), "--stop", "~", "--n_tokens_to_generate", 5)
+    assert f"n_ctx = {N_CTX} reached after 2 new tokens; --window goes on" in command(*long).stdout.decode()
+    shown = command(*long, "--window", "--show").stdout.decode()
+    assert f"the last {N_CTX // 2} to {N_CTX - 1} ids" in shown and "Context full" not in shown
+
+
+def test_the_trace_of_a_windowed_run_is_that_run(tmp_path, capsys):
+    code, got, _ = status(capsys, "--window", "--trace", tmp_path / "run.json", "--temperature", 1,
+                          "--prompt", " the" * (N_CTX - 9), "--stop", "\0", "--n_tokens_to_generate", 40)
+    seen = json.loads((tmp_path / "run.json").read_text(encoding="utf-8"))
+    assert [token["id"] for round in seen["rounds"] for token in round["ids"]] == got["speculative"]["ids"]
+    assert code == 0 and seen["settings"]["window"] and got["window_moved"]
 
 
 # ---- where the output goes
@@ -192,10 +213,10 @@ def test_memory_that_is_not_there_is_one_line(monkeypatch, capsys):
 HEADS = {
     "nothing": b"", "no zip archive": b"garbage", "a zip archive cut": b"PK\x03\x04garbage",
     "an array": b"\x93NUMPY\x01\x00v\x00{'descr': '<f4', 'fortran_order': False, 'shape': (0,), }" + b" " * 56 + b"\n",
-    "other arrays": dict(a=np.zeros(1)), "objects": dict(w=np.array([{}]), b=np.array([{}])),
+    "other arrays": dict(a=np.zeros(1)), "objects": dict(w=np.array([{}]), b=np.array([{}]), a=np.array([{}])),
     "a header of brackets": b"\x93NUMPY\x01\x00\x10\x00" + b"(" * 15 + b"\n",
-    "another width": dict(w=np.zeros((2, 3, 3)), b=np.zeros((2, 3))),
-    "text": dict(w=np.array("w"), b=np.array("b")),
+    "another width": dict(w=np.zeros((2, 3, 3)), b=np.zeros((2, 3)), a=np.zeros((2, 3, 3))),
+    "text": dict(w=np.array("w"), b=np.array("b"), a=np.array("a")),
 }
 
 
@@ -213,6 +234,7 @@ def test_broken_heads_are_one_line(tmp_path, capsys, case):
 # ---- long runs
 
 def test_a_thousand_generations_need_no_more_memory_than_the_first_hundred():
+    resource = pytest.importorskip("resource")  # POSIX
     hparams = dict(n_vocab=300, n_ctx=64, n_embd=32, n_head=2, n_layer=2)
     draft, target = (warped(GPT2(random_params(hparams, np.random.default_rng(seed)), 2))
                      for seed in (0, 1))
@@ -235,6 +257,7 @@ ARGUMENTS = [
     ["--models_dir", ""], ["--models_dir", "\0"], ["--target_model_size", "\0"], ["--prompt_file", "\0"],
     ["--target_model_size", "a" * 5000], ["--models_dir", "/dev/null"], ["--prompt", "\udcff"],
     ["two\nlines"], ["--K", "4\n5\r6"], ["@file"], ["--"], ["--", "--K"], ["--prompt"], ["--=x"], ["--errors", "ignore"],
+    ["--stop=--"], ["--prompt=--"], ["--seed=--"], ["--decoder=--"], ["--trace=--"], ["--K=--"], ["--models_dir=--"],
 ]
 
 

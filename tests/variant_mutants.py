@@ -106,7 +106,7 @@ MUTANTS = [
     ("variants/medusa.py", "min(epsilon, delta * np.exp(-entropy))", "max(epsilon, delta * np.exp(-entropy))", "the larger threshold"),
     ("variants/medusa.py", "np.exp(-entropy)", "2 ** (-entropy)", "the entropy in bits"),
     ("variants/medusa.py", "(length[node], chance[node])", "(chance[node], length[node])", "the most probable path, not the longest"),
-    ("variants/medusa.py", "unembed(h + z *", "unembed(z *", "no residual connection in the heads"),
+    ("variants/medusa.py", "x = h + z *", "x = z *", "no residual connection in the heads"),
     # blockwise
     ("variants/blockwise.py", "if t >= minimum - 1 and", "if t >= minimum and", "the minimum counts guesses, not ids"),
     ("variants/blockwise.py", "+ np.count_nonzero(row[:token] == row[token])", "", "ties all count as best"),

@@ -3,8 +3,8 @@ import json
 import sys
 
 NAMES = {"half": "target, first part (8 layers)", "deep": "target, second part",
-         "target": "target, third part: the model", "draft": "draft, distilled",
-         "control": "draft, not distilled"}
+         "target": "target, third part: the model", "early": "draft, first part: the text",
+         "draft": "draft, second part: distilled", "control": "or its control: the text again"}
 
 
 def table(head, rows):
@@ -17,7 +17,7 @@ def losses(report):
     """Losses of the models and of the n-gram baselines, nats per token."""
     training = report["training"]
     rows = [[name, training[stage]["step"], f"{training[stage]['tokens'] / 1e6:.2f} M",
-             f"{training[stage]['elapsed'] / 60:.0f}", f"{training[stage]['train_loss']:.3f}",
+             f"{training[stage]['elapsed'] / 60:.1f}", f"{training[stage]['train_loss']:.3f}",
              f"{training[stage]['valid_loss']:.3f}"] for stage, name in NAMES.items()]
     rows += [[name, "", "", "", "", f"{loss:.3f}"] for name, loss in report["baselines"].items()]
     return table(["model", "steps", "tokens", "minutes", "training loss", "validation loss"], rows)

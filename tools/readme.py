@@ -34,6 +34,7 @@ READING_ORDER = {
     "download.py": "files that arrive whole or not at all",
     "tf_checkpoint.py": "OpenAI's checkpoints, through TensorFlow",
     "huggingface.py": "the same weights as Hugging Face keeps them",
+    "window.py": "texts longer than the models' context",
     "main.py": "the command line",
     "report.py": "two decoders by the clock, and what is said of them",
     "watch.py": "a run that can be watched: every round as data, as a line, as a page",
