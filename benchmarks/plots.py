@@ -13,14 +13,14 @@
     alpha   the chance that a guess is accepted        c   time of a draft step / of a target row
     roof    the FLOP/s that arithmetic and memory allow: min(peak, bandwidth * intensity)
 
-NAME.json holds the data, NAME.svg the picture, 800 pixels wide.
+NAME.json holds the data, NAME.svg the picture, 800 pixels wide. `benchmarks.speed --plot` draws its
+own figures with `draw_speed` here.
 """
 
 import argparse
 import itertools
 import json
 import os
-import platform
 import time
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -29,7 +29,9 @@ from pathlib import Path
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from benchmarks.speed import OPENINGS, bandwidth, load, medians, own_table, rows_table
+from benchmarks.clock import bandwidth, machine, medians
+from benchmarks.passes import load, rows_table
+from benchmarks.race import KS, OPENINGS, own_table
 from gpt2 import matmul
 from sampling import warped
 from speculative import generate, speculative_step
@@ -44,12 +46,6 @@ MARKERS = ["o", "s", "^", "D", "v", "P"]
 def all_cores():
     """BLAS on all cores within the block: loading a small model holds it to one (utils.py)."""
     return threadpool_limits(os.cpu_count(), user_api="blas")
-
-
-def machine():
-    """What the figures depend on."""
-    return {"cores": os.cpu_count(), "numpy": np.__version__, "python": platform.python_version(),
-            "machine": platform.machine()}
 
 
 # ---- expected_tokens
@@ -83,17 +79,15 @@ def speedup_data(args):
 
 def pair_data(args):
     """The bundled pair at temperatures 0 and 1, its costs, and what the formula makes of them."""
-    encoder, draft, target, _ = load("pair")
-    rows, t_draft = rows_table(target, args.repeats), rows_table(draft, args.repeats)[1]
-    Ks, c = range(1, 9), t_draft / rows[1]
-    cost = lambda K: float(np.interp(K + 1, list(rows), list(rows.values()))) / rows[1]
-    own = {T: own_table(draft, target, Ks, encoder, args.tokens, args.runs, T) for T in (0, 1)}
-    return machine() | {"K": list(Ks), "c": c, "cost": [cost(K) for K in Ks], "runs": {T: {
-        "measured": [table[K]["speedup"] for K in Ks],
-        "acceptance": [table[K]["acceptance"] for K in Ks],
-        "papers": [walltime_improvement(table[K]["acceptance"], K, c) for K in Ks],
-        "predicted": [walltime_improvement(table[K]["acceptance"], K, c, cost(K)) for K in Ks],
-    } for T, table in own.items()}}
+    encoder, draft, target = load("pair")
+    own = {T: own_table(draft, target, encoder, args.tokens, args.runs, T) for T in (0, 1)}
+    runs = {T: {"measured": [table[K]["speedup"] for K in KS],
+                "acceptance": [table[K]["acceptance"] for K in KS],
+                "papers": [walltime_improvement(table[K]["acceptance"], K, table[K]["c"])
+                           for K in KS],
+                "predicted": [table[K]["predicted"] for K in KS]} for T, table in own.items()}
+    return machine() | {"K": list(KS), "c": float(np.median([own[0][K]["c"] for K in KS])),
+                        "cost": [own[0][K]["pass_cost"] for K in KS], "runs": runs}
 
 
 def draw_speedup(figure, data):
@@ -127,7 +121,7 @@ def draw_pair(axes, pair):
 
 def acceptance_data(args):
     """alpha of the bundled pair: the shared mass of the two laws at every place examined."""
-    encoder, draft, target, _ = load("pair")
+    encoder, draft, target = load("pair")
     points = []
     for temperature in [i / 10 for i in range(0, 16)]:
         models = [warped(model, temperature=temperature) for model in (draft, target)]
@@ -268,6 +262,37 @@ def draw_row_cost(figure, data):
     axes.legend()
 
 
+# ---- the figures of benchmarks.speed
+
+def draw_speed(figure, data):
+    """What M rows cost; speed-up against K, measured and predicted: simulated, and own."""
+    left, *panels = figure.subplots(1, 3 if "own" in data else 2)
+    rows = {int(n): ms["median"] for n, ms in data["passes"]["rows_ms"].items()}
+    left.plot(list(rows), np.array(list(rows.values())) / rows[1], color=COLOURS[0], marker="o")
+    left.set(xlabel="rows in one pass", ylabel="time / time of one row", ylim=(0, None),
+             title=f"{data['size']}, {data['cores']} cores", xticks=list(rows))
+    named = [("simulated", "acceptance set", "alpha = {}"), ("own", "own text", "temperature {}")]
+    for axes, (part, title, name) in zip(panels, named):
+        for i, (key, race) in enumerate(data[part].items()):
+            draw_race(axes, race, name.format(key), COLOURS[i], MARKERS[i])
+        axes.axhline(1, color="black", linewidth=0.8)
+        axes.set(xlabel="K", title=f"{title} (lines: predicted)", xticks=range(1, 9))
+        axes.legend(fontsize=8)
+    panels[0].set_ylabel("times faster than plain decoding")
+
+
+def draw_race(axes, race, name, colour, marker):
+    Ks = [K for K, row in race.items() if "predicted" in row]
+    axes.plot(list(map(int, Ks)), [race[K]["speedup"] for K in Ks], marker, color=colour,
+              label=name)
+    axes.plot(list(map(int, Ks)), [race[K]["predicted"] for K in Ks], color=colour)
+
+
+def draw_speed_of(figures):
+    """speed-SIZE.svg of the figures that benchmarks.speed measured or read."""
+    save(draw_speed, 3.8, figures, FOLDER / f"speed-{figures['size']}.svg")
+
+
 # ---- all of them
 
 PLOTS = {"expected_tokens": (expected_tokens_data, draw_expected_tokens, 4.2),
@@ -277,17 +302,17 @@ PLOTS = {"expected_tokens": (expected_tokens_data, draw_expected_tokens, 4.2),
          "row_cost": (row_cost_data, draw_row_cost, 4.2)}
 
 
-def draw(name, data, folder):
-    """NAME.svg from the data; the same data give the same bytes."""
+def save(draw, height, data, path):
+    """The picture of the data in an SVG file; the same data give the same bytes."""
     import matplotlib  # optional: requirements-plots.txt
     from matplotlib.figure import Figure
 
     style = {"svg.hashsalt": "", "font.size": 10, "axes.grid": True, "grid.alpha": 0.3,
              "axes.spines.top": False, "axes.spines.right": False, "axes.titlesize": 10}
     with matplotlib.rc_context(style):
-        figure = Figure(figsize=(600 / 72, PLOTS[name][2]), layout="constrained")
-        PLOTS[name][1](figure, data)
-        figure.savefig(folder / f"{name}.svg", metadata={"Date": None})
+        figure = Figure(figsize=(600 / 72, height), layout="constrained")
+        draw(figure, data)
+        figure.savefig(path, metadata={"Date": None})
 
 
 def make(name, args):
@@ -296,7 +321,8 @@ def make(name, args):
     if not args.redraw:
         args.folder.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(PLOTS[name][0](args), indent=1) + "\n", encoding="utf-8")
-    draw(name, json.loads(path.read_text(encoding="utf-8")), args.folder)
+    _, draw, height = PLOTS[name]
+    save(draw, height, json.loads(path.read_text(encoding="utf-8")), path.with_suffix(".svg"))
 
 
 def main(argv=None):

@@ -52,7 +52,9 @@ def test_a_useless_draft_is_hardly_called():
     draft, target = map(counted, fixed_acceptance(0.0))
     costs = Costs(c=0.2, pass_cost=[1 + 0.3 * K for K in range(K_MAX + 1)], seconds=0.0)
     chosen, rounds = choices(draft, target, costs, N=1000)
-    assert len(draft.calls) < 8 + 1000 / PROBE * 2
+    assert len(draft.calls) < 8 + 1000 / PROBE
+    tried = np.flatnonzero(chosen)[-5:]
+    assert np.diff(tried).tolist() == [PROBE * 2**i + 1 for i in range(4)]  # 33, 65, 129, 257
 
 
 def test_a_draft_that_becomes_good_is_noticed():

@@ -43,9 +43,9 @@ PLANS = {
     "deep": dict(PLAN, tokens=24e6, minutes=42, long_part=0.0),
     "target": dict(PLAN, tokens=4e6, minutes=12, T=512, lr=1.2e-3, muon_lr=8e-3, decay_from=0.0),
     "early": dict(PLAN, tokens=40e6, minutes=11, T=512),
-    "draft": dict(PLAN, tokens=14e6, minutes=30, T=512, lr=1.5e-3, muon_lr=0.01, text="written"),
-    "control": dict(PLAN, tokens=14e6, minutes=30, T=512, lr=1.5e-3, muon_lr=0.01),
-    "heads": dict(PLAN, tokens=3e6, minutes=12, T=512, text="written"),
+    "draft": dict(PLAN, tokens=7e6, minutes=15, T=512, lr=1.5e-3, muon_lr=0.01, text="written"),
+    "control": dict(PLAN, tokens=7e6, minutes=15, T=512, lr=1.5e-3, muon_lr=0.01),
+    "heads": dict(PLAN, tokens=3e6, minutes=8, T=512, text="written"),
 }
 WRITE = dict(n_rows=8192, n_given=32, n_new=96, B=128, seed=1)  # half of the rows greedy
 # glibc gives large arrays back to the system at every free, and the next one costs fresh pages.

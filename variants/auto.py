@@ -20,7 +20,7 @@ from theory import best_K
 K_MAX = 8  # rows beyond one width of BLAS's inner loop
 FORGET = 0.98  # what a round's weight is multiplied by with every further round
 PRIOR = (6.0, 8.0)  # kept, examined at the start: alpha 0.75, and a few bad rounds are no proof
-PROBE = 32  # rounds after which a decoder that drafts nothing tries one guess
+PROBE = 32  # rounds after which a decoder that drafts nothing tries a guess; doubled if it fails
 
 
 class Costs(NamedTuple):
@@ -31,22 +31,24 @@ class Costs(NamedTuple):
     seconds: float  # that the measuring took
 
 
-def measure(draft, target, x, repeats=5, clock=time.perf_counter):
+def measure(draft, target, x, repeats=3, clock=time.perf_counter):
     """The costs of both models after the text x, each the least of some repeats.
 
-    draft and target are `(ids, n_last) -> rows`; x must leave room for K_MAX more ids. The repeats
-    are interleaved, so that a slow moment of the machine falls on all alike.
+    draft and target are `(ids, n_last) -> rows`; x must leave room for K_MAX + 1 more ids. The
+    repeats are interleaved, so that a slow moment of the machine falls on all alike.
     """
     start = clock()
 
-    def seconds(model, n):
-        model(x, 1)  # whatever was guessed before, the model goes back to x
+    def seconds(model, lengths, n_last):  # n_last rows wanted, so that many are computed
         began = clock()
-        model(x + x[:1] * n, max(n, 1))
+        for n in lengths:
+            model(x + x[:1] * n, n_last)
         return clock() - began
 
-    rounds = [(seconds(draft, 1), [seconds(target, K + 1) for K in range(K_MAX + 1)])
-              for _ in range(repeats)]
+    for model in (draft, target):
+        model(x, 1)
+    rounds = [(seconds(draft, range(1, K_MAX + 1), 1) / K_MAX,  # one after the other, as in a round
+               [seconds(target, [K + 1], K + 1) for K in range(K_MAX + 1)]) for _ in range(repeats)]
     row = [min(column) for column in zip(*(costs for _, costs in rounds))]
     return Costs(min(step for step, _ in rounds) / row[0], [cost / row[0] for cost in row],
                  clock() - start)
@@ -66,20 +68,22 @@ def auto(draft, target, costs, on_choice=None):
     Returns
     -------
     callable `(x, room, rng) -> Round`
-        Where no K pays it decodes plainly, and tries one guess every 32 rounds.
+        Where no K pays it decodes plainly, and tries one guess after 32 rounds, after 64 more, ...
 
     References
     ----------
     Leviathan et al. (2023) Sec. 3.5 (best K); Sec. 3.2 (alpha is a mean over the text).
     """
     kept, examined = PRIOR
-    idle = 0  # rounds since the last guess
+    idle, wait = 0, PROBE  # rounds since the last guess, and until the next if no K pays
 
     def step(x, room, rng):
-        nonlocal kept, examined, idle
+        nonlocal kept, examined, idle, wait
         K = best_K(kept / examined, costs.c, costs.pass_cost)
-        if K == 0 and idle >= PROBE:
-            K = 1
+        if K > 0:
+            wait = PROBE
+        elif idle >= wait:
+            K, wait = 1, 2 * wait
         if on_choice:
             on_choice(K, kept / examined)
         kept, examined = FORGET * kept, FORGET * examined

@@ -1,0 +1,169 @@
+"""Decoders against each other on the same texts, and what the papers' formula says of them.
+
+    text       (ids of the prompt, seed)
+    clocks     draft and target with a clock: the seconds of every pass (report.Timed)
+    simulated  real passes of both models, with their rows replaced by two fixed laws that share
+               the mass alpha, so that every guess is accepted with chance alpha
+    predicted  Leviathan et al. (2023) Theorem 3.8 with what was measured in the race: acceptance,
+               and the medians of a draft step, of a round's target pass, of one row
+    counted    the passes of plain decoding / those of this decoder, all their seconds: the speed-up
+               if nothing but passes took time
+"""
+
+import time
+from functools import partial
+from typing import NamedTuple
+
+import numpy as np
+
+from benchmarks.clock import spread
+from gpt2 import GPT2
+from report import Timed
+from sampling import warped
+from speculative import autoregressive_step, generate, speculative_step
+from theory import walltime_improvement
+from utils import random_params
+from variants.auto import auto, measure
+
+KS = range(1, 9)
+ALPHAS = (0.6, 0.7, 0.8, 0.9)
+OPENINGS = ["Once upon a time there was a", "The king had three daughters, and",
+            "In the deep forest", "One morning the fox said to the",
+            "There was once an old woman who", "\"Dear me!\" said the"]
+
+
+# ---- running
+
+class Result(NamedTuple):
+    """What one decoder did in a race."""
+
+    seconds: list  # of every repeat, all texts together
+    rounds: list  # of the first repeat
+    draft: list  # seconds of its passes
+    target: list
+
+
+def write(new_step, text, N):
+    """The rounds of one text, without their rows of probabilities, which are large."""
+    ids, seed = text
+    rounds = generate(ids, new_step(), N, np.random.default_rng(seed))
+    return [round._replace(p_draft=None, p_target=None) for round in rounds]
+
+
+def race(new_steps, clocks, texts, N, repeats):
+    """{name: Result} of some decoders; `new_steps` is {name: () -> step}.
+
+    They take turns on every text, each with a new step, for some keep a state.
+    """
+    results = {name: Result([0.0] * repeats, [], [], []) for name in new_steps}
+    for repeat in range(repeats):
+        for text in texts:
+            for name, result in results.items():
+                for clock in clocks:
+                    clock.seconds.clear()
+                start = time.perf_counter()
+                rounds = write(new_steps[name], text, N)
+                result.seconds[repeat] += time.perf_counter() - start
+                result.rounds.extend(rounds if repeat == 0 else [])
+                for seen, clock in zip((result.draft, result.target), clocks):
+                    seen.extend(clock.seconds)
+    return results
+
+
+def chains(draft, target, Ks):
+    """Plain decoding, under 0, and a round of K guesses for every K."""
+    steps = {0: partial(autoregressive_step, model=target)} | {
+        K: partial(speculative_step, draft=draft, target=target, K=K) for K in Ks}
+    return {K: lambda step=step: step for K, step in steps.items()}
+
+
+# ---- what comes out
+
+def figures(results):
+    """{name: dict} of a race: speed, its spread, acceptance, and the predictions."""
+    return {name: speed(result, results[0])
+            | (predictions(name, result, results[0]) if name in KS else {})
+            for name, result in results.items()}
+
+
+def speed(result, plain):
+    """Tokens a second, and the speed-up over plain decoding: the median of all turns' own."""
+    n_ids = sum(len(round.ids) for round in result.rounds)
+    return {"tokens_per_s": spread([n_ids / seconds for seconds in result.seconds]),
+            "speedup": float(np.median(np.divide(plain.seconds, result.seconds))),
+            "acceptance": acceptance(result.rounds),
+            "tokens_per_pass": n_ids / len(result.rounds)}
+
+
+def acceptance(rounds):
+    """Kept / examined guesses; None if there were none."""
+    examined = sum(round.n_examined for round in rounds)
+    return sum(round.n_kept for round in rounds) / examined if examined else None
+
+
+def predictions(K, result, plain):
+    """The speed-up by formula and by count, and the costs that the formula was given."""
+    row = np.median(plain.target)
+    c, pass_cost = float(np.median(result.draft) / row), float(np.median(result.target) / row)
+    return {"c": c, "pass_cost": pass_cost,
+            "predicted": walltime_improvement(acceptance(result.rounds), K, c, pass_cost),
+            "counted": sum(plain.target) / sum(result.draft + result.target)}
+
+
+# ---- the races
+
+def simulated(model, row):
+    """The model's passes, but every row of its answer is `row`."""
+    return lambda ids, n_last=1: (model(ids, n_last), np.broadcast_to(row, (n_last, len(row))))[1]
+
+
+def two_laws(n_vocab, alpha):
+    """Rows of draft and target that share the mass alpha."""
+    p_draft, p_target = np.zeros(n_vocab), np.zeros(n_vocab)
+    p_target[0], p_draft[:2] = 1.0, [alpha, 1 - alpha]
+    return p_draft, p_target
+
+
+def simulated_table(draft, target, N, repeats):
+    """{alpha: {K: figures}}."""
+    clocks, texts, table = [Timed(draft), Timed(target)], [([1] * 32, i) for i in range(3)], {}
+    for alpha in ALPHAS:
+        steps = chains(*map(simulated, clocks, two_laws(target.n_vocab, alpha)), KS)
+        table[alpha] = figures(race(steps, clocks, texts, N, repeats))
+    return table
+
+
+def prompts(encoder, n_seeds):
+    """The openings as texts, each with some seeds."""
+    return [(encoder.encode(opening), seed) for opening in OPENINGS for seed in range(n_seeds)]
+
+
+def own_table(draft, target, encoder, N, repeats, temperature):
+    """{K: figures} of a trained pair on its own text; K = "auto" is variants/auto.py.
+
+    Above temperature 0 every K writes texts of its own, lucky or not: four seeds each.
+    """
+    clocks, texts = [Timed(draft), Timed(target)], prompts(encoder, n_seeds=4 if temperature else 1)
+    laws = [warped(clock, temperature=temperature) for clock in clocks]
+    costs = measure(*laws, texts[0][0])
+    steps = chains(*laws, KS) | {"auto": lambda: auto(*laws, costs)}
+    table = figures(race(steps, clocks, texts, N, repeats))
+    table["auto"]["measuring_s"] = costs.seconds
+    return table
+
+
+def useless_table(draft, target, repeats, N=400):
+    """{0, "auto": figures} with a draft of random weights: what K auto loses in finding out."""
+    noise = GPT2(random_params(sizes(draft), np.random.default_rng(2)), draft.n_head)
+    clocks, x = [Timed(noise), Timed(target)], [1] * 8
+    laws = [warped(clock, temperature=0) for clock in clocks]
+    costs = measure(*laws, x)
+    steps = chains(*laws, Ks=[]) | {"auto": lambda: auto(*laws, costs)}
+    return figures(race(steps, clocks, [(x, 0)], min(N, target.n_ctx - len(x)), repeats))
+
+
+def sizes(model):
+    """A model's hparams."""
+    n_ctx, n_embd = model.params["wpe"].shape
+    return dict(n_vocab=model.n_vocab, n_ctx=n_ctx, n_embd=n_embd, n_head=model.n_head,
+                n_layer=len(model.params["blocks"]))
