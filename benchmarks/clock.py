@@ -9,7 +9,7 @@ import platform
 import time
 
 import numpy as np
-from threadpoolctl import ThreadpoolController
+from threadpoolctl import ThreadpoolController, threadpool_info
 
 
 def interleaved(actions, repeats, warm=True):
@@ -37,8 +37,10 @@ def spread(values):
 
 def machine():
     """What figures depend on."""
+    kernels = {library.get("architecture", "unknown") for library in threadpool_info()
+               if library["user_api"] == "blas"}
     return {"cores": os.cpu_count(), "numpy": np.__version__, "python": platform.python_version(),
-            "machine": platform.machine()}
+            "machine": platform.machine(), "blas_kernels": " ".join(sorted(kernels))}
 
 
 def reader(n_bytes=2**29):

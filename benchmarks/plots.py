@@ -5,7 +5,7 @@
     python -m benchmarks.plots all --redraw         # from the data in docs/plots/, no measuring
 
     expected_tokens   ids a round against alpha: Leviathan et al. (2023) Eq. 1, Fig. 2
-    speedup           speed-up against K by Theorem 3.8, and the bundled pair by the clock
+    speedup           speed-up against K by Theorem 3.8, and the pair as benchmarks.speed found it
     acceptance        the chance that a guess is kept, against temperature
     roofline          arithmetic intensity of each step of a layer, and the speed it reaches here
     row_cost          what M rows in one pass cost, in units of one row
@@ -31,7 +31,7 @@ from threadpoolctl import threadpool_limits
 
 from benchmarks.clock import bandwidth, machine, medians
 from benchmarks.passes import load, rows_table
-from benchmarks.race import KS, OPENINGS, own_table
+from benchmarks.race import KS, OPENINGS
 from gpt2 import matmul
 from sampling import warped
 from speculative import generate, speculative_step
@@ -74,20 +74,20 @@ def speedup_data(args):
     Ks = list(range(1, 13))
     curves = {c: {alpha: [float(walltime_improvement(alpha, K, c)) for K in Ks]
                   for alpha in (0.6, 0.7, 0.8, 0.9)} for c in (0.02, 0.2)}
-    return {"K": Ks, "curves": curves} | ({} if args.theory_only else {"pair": pair_data(args)})
+    return {"K": Ks, "curves": curves} | ({} if args.theory_only else {"pair": pair_data()})
 
 
-def pair_data(args):
-    """The bundled pair at temperatures 0 and 1, its costs, and what the formula makes of them."""
-    encoder, draft, target = load("pair")
-    own = {T: own_table(draft, target, encoder, args.tokens, args.runs, T) for T in (0, 1)}
-    runs = {T: {"measured": [table[K]["speedup"] for K in KS],
-                "acceptance": [table[K]["acceptance"] for K in KS],
-                "papers": [walltime_improvement(table[K]["acceptance"], K, table[K]["c"])
-                           for K in KS],
-                "predicted": [table[K]["predicted"] for K in KS]} for T, table in own.items()}
-    return machine() | {"K": list(KS), "c": float(np.median([own[0][K]["c"] for K in KS])),
-                        "cost": [own[0][K]["pass_cost"] for K in KS], "runs": runs}
+def pair_data():
+    """The bundled pair at temperatures 0 and 1, as benchmarks.speed has measured it."""
+    figures = json.loads((FOLDER.parent / "speed-pair.json").read_text(encoding="utf-8"))
+    own = {T: [table[str(K)] for K in KS] for T, table in figures["own"].items()}
+    runs = {T: {"measured": [run["speedup"] for run in row],
+                "acceptance": [run["acceptance"] for run in row],
+                "papers": [walltime_improvement(run["acceptance"], K, run["c"])
+                           for K, run in zip(KS, row)],
+                "predicted": [run["predicted"] for run in row]} for T, row in own.items()}
+    return {"K": list(KS), "c": float(np.median([run["c"] for run in own["0"]])),
+            "cost": [run["pass_cost"] for run in own["0"]], "runs": runs}
 
 
 def draw_speedup(figure, data):

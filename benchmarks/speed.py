@@ -109,7 +109,7 @@ def parse_args(argv):
     add = parser.add_argument
     add("--size", choices=["pair", *GPT2_SIZES], default="pair")
     add("--models_dir", type=Path, default=MODELS_DIR, help="where released weights are, if any")
-    add("--only", nargs="+", choices=PARTS, help="parts to measure (default: all but peers)")
+    add("--only", nargs="+", choices=PARTS, help="only these parts (default: all but peers)")
     add("--peers", action="store_true", help="transformers too (requirements-peers.txt)")
     add("--tokens", type=int, default=64, help="new tokens a text")
     add("--runs", type=int, default=3, help="runs of every text and start")
@@ -118,7 +118,8 @@ def parse_args(argv):
         help="write the figures there; with --only, beside those it has")
     add("--plot", action="store_true",
         help="draw docs/plots/speed-SIZE.svg (requirements-plots.txt)")
-    add("--show", type=Path, metavar="FILE", help="tell the figures of a file, measure nothing")
+    add("--show", type=Path, metavar="FILE",
+        help="tell the figures of a file (with --only: of those parts), measure nothing")
     return parser.parse_args(argv)
 
 
@@ -126,7 +127,9 @@ def main(argv=None):
     args = parse_args(argv)
     known = args.show or args.only and args.json
     figures = json.loads(known.read_text()) if known and known.exists() else {}
-    if not args.show:
+    if args.show:
+        figures = {k: v for k, v in figures.items() if k not in PARTS or k in (args.only or PARTS)}
+    else:
         figures = measure(args, figures)
     if args.json:
         args.json.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")

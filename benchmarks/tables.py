@@ -100,7 +100,8 @@ PARTS = {"startup": tell_startup, "passes": tell_passes, "simulated": tell_simul
 
 def tell(figures):
     """The paragraphs of all parts that there are."""
-    yield f"{figures['size']}: {figures['cores']} cores, NumPy {figures['numpy']}\n"
+    yield (f"{figures['size']}: {figures['cores']} cores, NumPy {figures['numpy']}, BLAS kernels "
+           f"for {figures['blas_kernels']}\n")
     for name, tell_part in PARTS.items():
         if name in figures:
             yield from tell_part(figures[name])

@@ -53,8 +53,9 @@ def test_a_useless_draft_is_hardly_called():
     costs = Costs(c=0.2, pass_cost=[1 + 0.3 * K for K in range(K_MAX + 1)], seconds=0.0)
     chosen, rounds = choices(draft, target, costs, N=1000)
     assert len(draft.calls) < 8 + 1000 / PROBE
-    tried = np.flatnonzero(chosen)[-5:]
-    assert np.diff(tried).tolist() == [PROBE * 2**i + 1 for i in range(4)]  # 33, 65, 129, 257
+    pauses = [gap for gap in np.diff(np.flatnonzero(chosen)).tolist() if gap > 1]
+    assert len(pauses) >= 4
+    assert pauses == [PROBE * 2**i + 1 for i in range(len(pauses))]  # 33, 65, 129, 257, ...
 
 
 def test_a_draft_that_becomes_good_is_noticed():

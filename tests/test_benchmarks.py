@@ -165,7 +165,7 @@ def figures_file(tmp_path_factory):
 
 def test_the_file_holds_every_part_and_its_figures(figures_file):
     figures = json.loads(figures_file.read_text())
-    assert {*figures} == {"size", "hparams", "cores", "numpy", "python", "machine", "startup",
+    assert {*figures} == {"size", "hparams", "cores", "numpy", "python", "machine", "blas_kernels", "startup",
                           "passes", "simulated", "useless"}
     assert [*figures["passes"]["rows_ms"]] == [str(n) for n in ROWS]
     assert set(figures["passes"]["rows_ms"]["1"]) == {"median", "low", "high"}

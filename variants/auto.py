@@ -19,7 +19,7 @@ from theory import best_K
 
 K_MAX = 8  # rows beyond one width of BLAS's inner loop
 FORGET = 0.98  # what a round's weight is multiplied by with every further round
-PRIOR = (6.0, 8.0)  # kept, examined at the start: alpha 0.75, and a few bad rounds are no proof
+PRIOR = (3.0, 4.0)  # kept, examined at the start: alpha 0.75, soon outweighed by what is seen
 PROBE = 32  # rounds after which a decoder that drafts nothing tries a guess; doubled if it fails
 
 
@@ -76,10 +76,11 @@ def auto(draft, target, costs, on_choice=None):
     """
     kept, examined = PRIOR
     idle, wait = 0, PROBE  # rounds since the last guess, and until the next if no K pays
+    best = best_K(kept / examined, costs.c, costs.pass_cost)
 
     def step(x, room, rng):
-        nonlocal kept, examined, idle, wait
-        K = best_K(kept / examined, costs.c, costs.pass_cost)
+        nonlocal kept, examined, idle, wait, best
+        K = best
         if K > 0:
             wait = PROBE
         elif idle >= wait:
@@ -92,6 +93,7 @@ def auto(draft, target, costs, on_choice=None):
             return autoregressive_step(x, room, rng, target)
         round, idle = speculative_step(x, room, rng, draft, target, K), 0
         kept, examined = kept + round.n_kept, examined + round.n_examined
+        best = best_K(kept / examined, costs.c, costs.pass_cost)
         return round
 
     return step
