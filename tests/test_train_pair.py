@@ -89,6 +89,33 @@ def test_a_stage_ends_far_below_the_uniform_loss(trained, stage):
     assert log_of(trained, stage)[-1]["valid_loss"] < 0.7 * np.log(275)
 
 
+WRITE = """
+import torch
+from tools.torch_gpt2 import TorchGPT2
+torch.manual_seed(0)
+gpt2 = TorchGPT2(n_vocab=50, n_ctx=32, n_embd=16, n_head=2, n_layer=2)
+for p in gpt2.parameters():
+    p.data += torch.randn_like(p) / 5  # so that every prefix has another best id
+ids = given = torch.randint(0, 50, (4, 5))
+for _ in range(20):  # every second row greedy, without a cache
+    ids = torch.cat([ids, gpt2(ids)[:, -1].argmax(-1, keepdim=True)], dim=1)
+wrote = gpt2.write(given, 20, torch.tensor([0.0, 1, 0, 1]), torch.Generator().manual_seed(0))
+assert (wrote[::2] == ids[::2]).all() and (wrote[:, :5] == given).all()
+assert not (wrote[1::2] == ids[1::2]).all() and len(set(wrote[0].tolist())) > 5
+"""
+
+
+def test_writing_id_by_id_with_a_cache_is_greedy_where_it_should_be():
+    subprocess.run([sys.executable, "-c", WRITE], cwd=ROOT, check=True)
+
+
+def test_the_target_writes_from_pieces_of_the_corpus(trained):
+    rows = np.load(trained / "work" / "written.npy").reshape(-1, 8 + 24)
+    text = np.load(trained / "work" / "train.npy")
+    pieces = np.lib.stride_tricks.sliding_window_view(text, 8)
+    assert len(rows) == 64 and all((pieces == row[:8]).all(axis=1).any() for row in rows)
+
+
 LOGITS = """
 import json, sys, numpy as np, torch
 from tools.tasks import load_trained

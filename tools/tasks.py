@@ -134,14 +134,14 @@ def write(target, ids, rank, world, n_rows, n_given, n_new, B, seed):
     Returns [n_rows / world, n_given + n_new]: n_given ids of the text, then n_new of the target's,
     every second row greedy and the others at temperature 1.
     """
-    rng, rows = np.random.default_rng([seed, rank]), []
-    generator = torch.Generator().manual_seed(1000 * seed + rank)
+    rng, rows, device = np.random.default_rng([seed, rank]), [], target.wte.weight.device
+    generator = torch.Generator(device).manual_seed(1000 * seed + rank)
     for _ in range(max(1, n_rows // world // B)):
         starts = rng.integers(len(ids) - n_given, size=B)
         given = np.stack([ids[i : i + n_given] for i in starts]).astype(np.int64)
-        temperature = (torch.arange(B) % 2).float()
-        rows.append(target.write(torch.from_numpy(given), n_new, temperature, generator))
-    return torch.cat(rows)
+        given, temperature = torch.from_numpy(given).to(device), torch.arange(B, device=device) % 2
+        rows.append(target.write(given, n_new, temperature.float(), generator))
+    return torch.cat(rows).cpu()
 
 
 @torch.no_grad()

@@ -13,8 +13,8 @@ from torch import nn
 class Cache:
     """Keys and values of what one block has read, for writing id by id."""
 
-    def __init__(self, B, n_head, n_ctx, d_head):
-        self.kv, self.n_past = torch.empty(2, B, n_head, n_ctx, d_head), 0
+    def __init__(self, B, n_head, n_ctx, d_head, device):
+        self.kv, self.n_past = torch.empty(2, B, n_head, n_ctx, d_head, device=device), 0
 
     def append(self, k, v):  # [B, n_head, T, d_head] each -> [B, n_head, n_seq, d_head] each
         n_seq = self.n_past + k.shape[2]
@@ -83,11 +83,11 @@ class TorchGPT2(nn.Module):
         """Go on with every sequence by N ids, each drawn at its own temperature [B]; 0 is greedy."""
         B, T = ids.shape
         n_head, n_embd = self.hparams["n_head"], self.hparams["n_embd"]
-        caches = [Cache(B, n_head, T + N, n_embd // n_head) for _ in self.blocks]
+        caches = [Cache(B, n_head, T + N, n_embd // n_head, ids.device) for _ in self.blocks]
         for n_past in [0, *range(T, T + N - 1)]:
             h = self.hidden(ids[:, n_past:], n_past, caches)[:, -1]
             logits = F.linear(h, self.wte.weight)
-            uniform = torch.rand(logits.shape, generator=generator)
+            uniform = torch.rand(logits.shape, generator=generator, device=ids.device)
             gumbel = -torch.log(-torch.log(uniform))  # argmax of logits + gumbel is a draw
             best = (logits + temperature[:, None] * gumbel).argmax(-1, keepdim=True)
             ids = torch.cat([ids, best], dim=1)

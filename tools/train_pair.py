@@ -223,17 +223,21 @@ def main(argv=None):
     args = parse_args(argv)
     config = make_config(args)
     os.makedirs(args.work, exist_ok=True)
-    if "bpe" in args.stages:
-        bpe.prepare(args.corpus, args.work, config["shapes"]["target"]["n_vocab"])
-    for stage in STAGES[1:9]:
-        if stage in args.stages:
-            run_stage(write_worker if stage == "write" else train_worker, stage, config)
-    if "export" in args.stages:
-        export_stage(config)
-    if "baselines" in args.stages:
-        save_figures(config, {"baselines": baselines_stage(config)})
-    if "report" in args.stages:
-        save_figures(config, report_stage(config))
+    for stage in STAGES:
+        if stage not in args.stages:
+            continue
+        if stage in PLANS:
+            run_stage(train_worker, stage, config)
+        elif stage == "write":
+            run_stage(write_worker, stage, config)
+        elif stage == "bpe":
+            bpe.prepare(args.corpus, args.work, config["shapes"]["target"]["n_vocab"])
+        elif stage == "export":
+            export_stage(config)
+        elif stage == "baselines":
+            save_figures(config, {"baselines": baselines_stage(config)})
+        elif stage == "report":
+            save_figures(config, report_stage(config))
 
 
 if __name__ == "__main__":
