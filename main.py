@@ -61,11 +61,7 @@ def parse_args(argv):
     add("--target_model_size", default="tales-large", metavar="SIZE", help="likewise")
     add("--models_dir", default=str(MODELS_DIR), metavar="DIR",
         help="where the model folders are, or are downloaded to")
-    add("--temperature", type=float, default=0.0, help="0 is greedy")
-    add("--top_k", type=int, default=0, help="keep the k most probable tokens; 0 keeps all")
-    add("--top_p", type=float, default=1.0, help="keep the most probable tokens of this mass")
-    add("--repetition_penalty", type=float, default=1.0,
-        help="above 1: tokens seen before become less probable")
+    add_sampling_flags(add)
     add("--stop", action="append", metavar="TOKEN",
         help=f"end at this token; may be repeated (default: {END_OF_TEXT})")
     add("--seed", type=int, default=123, help="of both runs")
@@ -80,6 +76,12 @@ def parse_args(argv):
     add_decoder_flags(parser.add_argument_group("flags of single decoders"))
     args = parser.parse_args(argv)
     args.settings = settings(args.decoder, {name: vars(args).pop(name) for name in FLAGS})
+    check_args(args)
+    return args
+
+
+def check_args(args):
+    """Raise ValueError if a number or the path of the trace is out of its range."""
     if not 0 <= args.n_tokens_to_generate < MAX_NEW:
         raise ValueError(f"need 0 <= --n_tokens_to_generate < {MAX_NEW}, "
                          f"got {args.n_tokens_to_generate}")
@@ -88,7 +90,15 @@ def parse_args(argv):
     check_knobs(**knobs(args))
     if args.trace:
         check_path(args.trace)
-    return args
+
+
+def add_sampling_flags(add):
+    """The flags that `sampling.warp` takes."""
+    add("--temperature", type=float, default=0.0, help="0 is greedy")
+    add("--top_k", type=int, default=0, help="keep the k most probable tokens; 0 keeps all")
+    add("--top_p", type=float, default=1.0, help="keep the most probable tokens of this mass")
+    add("--repetition_penalty", type=float, default=1.0,
+        help="above 1: tokens seen before become less probable")
 
 
 def add_decoder_flags(group):

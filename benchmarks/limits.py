@@ -7,22 +7,18 @@
                share of a block is short
 """
 
-import time
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
+from benchmarks.clock import medians
+
 N_IN, N_OUT, N_BLOCKS = 768, 704, 128  # 277 MB: a block has left the caches when its turn comes
 
 
-def microseconds(action, repeats=512):
+def microseconds(action):
     """The median of some calls."""
-    times = []
-    for _ in range(repeats):
-        start = time.perf_counter()
-        action()
-        times.append(time.perf_counter() - start)
-    return 1e6 * float(np.median(times))
+    return 1e6 * medians({"calls": action}, 512)["calls"]
 
 
 def main():
@@ -37,7 +33,8 @@ def main():
                         "hand-over to a thread": hand_over}.items():
         print(f"| {name} | {value:.1f} |")
     for n in (5, 8):
-        print(f"\nBy matrix-vector products {n} rows cost {1 + (n - 1) * further / first:.2f} times one row.")
+        times = 1 + (n - 1) * further / first
+        print(f"\nBy matrix-vector products {n} rows cost {times:.2f} times one row.")
 
 
 if __name__ == "__main__":

@@ -334,7 +334,6 @@ def main(argv=None):
     add("--size", choices=GPT2_SIZES, default="124M", help="of roofline and row_cost")
     add("--n_seq", type=int, default=512, help="ids before the pass in roofline")
     add("--tokens", type=int, default=64, help="new ids a text")
-    add("--runs", type=int, default=5, help="runs of a text, of which the median counts")
     add("--repeats", type=int, default=21, help="passes or products of which the median counts")
     add("--folder", type=Path, default=FOLDER, help="where data and pictures are")
     args = parser.parse_args(argv)

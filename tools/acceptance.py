@@ -26,13 +26,12 @@ def held_out_prompts(ids, n_prompts, n_ids):
 def acceptance(prompts, draft, target, K, temperature, N, seed=0):
     """Accepted / examined guesses, and tokens per pass of the target, over all prompts."""
     draft, target = warped(draft, temperature=temperature), warped(target, temperature=temperature)
-    rounds, rng = [], np.random.default_rng(seed)
-    count = lambda round: rounds.append((len(round.ids), len(round.guesses)))
+    counts, rng = [], np.random.default_rng(seed)
+    count = lambda round: counts.append((round.n_kept, round.n_examined, len(round.ids)))
     for x in prompts:
         speculative_sampling(x, draft, target, N, K, rng, on_round=count)
-    accepted = sum(n - 1 for n, _ in rounds)
-    examined = sum(min(n, k) for n, k in rounds)
-    return accepted / examined, sum(n for n, _ in rounds) / len(rounds)
+    accepted, examined, n_ids = map(sum, zip(*counts))
+    return accepted / examined, n_ids / len(counts)
 
 
 def acceptance_table(models_dir, drafts, target, ids, n_prompts=32, n_ids=64, N=64):

@@ -96,9 +96,14 @@ def start_from_target(draft, target):
         getattr(draft, name).weight.data.copy_(scale * table)
 
 
+def shape(stage, shapes):
+    """The sizes of the model that a stage trains: the draft is trained in three of them."""
+    return shapes["draft" if stage in ("early", "control") else stage]
+
+
 def load_trained(work, stage, shapes):
     """The GPT-2 that a stage has trained, in evaluation mode on the CPU."""
-    task = LanguageModel(shapes["draft" if stage in ("early", "control") else stage])
+    task = LanguageModel(shape(stage, shapes))
     task.load_state_dict(torch.load(os.path.join(work, stage + ".pt"), map_location="cpu")["task"])
     return task.gpt2.eval()
 
@@ -118,9 +123,9 @@ def make_task(stage, work, shapes, seed, device="cpu"):
         return Heads(trained.to(device)).to(device)
     if stage == "draft":
         target = load_trained(work, "target", shapes).to(device)
-        task = Distilled(shapes["draft"], target, weight=0.9)
+        task = Distilled(shape(stage, shapes), target, weight=0.9)
     else:
-        task = LanguageModel(shapes["draft" if stage in ("early", "control") else stage])
+        task = LanguageModel(shape(stage, shapes))
     if before:
         stack(task.gpt2, trained)
     if stage == "early":
