@@ -13,14 +13,10 @@ all 256 bytes are symbols. Sennrich et al. (2016); Radford et al. (2019) Sec. 2.
 
 import functools
 import heapq
-import json
-import stat
-from pathlib import Path
 
 import regex
 
 END_OF_TEXT = "<|endoftext|>"
-MAX_BYTES = 2**26  # of a text file of a model; GPT-2's largest has 2**20
 
 # GPT-2's split: contractions, letters, numbers, other signs (with the space before them), spaces.
 WORDS = regex.compile(
@@ -45,8 +41,8 @@ def byte_characters():
 def merge(symbols, ranks):
     """Merge neighbours, lowest rank first, as long as a pair is in `ranks`.
 
-    Subtle: a heap of (rank, place) over a linked list, so that n symbols take O(n log n) steps; the
-    obvious loop over all pairs takes O(n^2) and hangs on a long word. The order is the same: of
+    Subtle: a heap of (rank, position) over a linked list, so that n symbols take O(n log n) steps;
+    the obvious loop over all pairs takes O(n^2) and hangs on a long word. The order is the same: of
     equal ranks the leftmost first, and a merge can only bring pairs of a higher rank.
     """
     n = len(symbols)
@@ -149,72 +145,3 @@ def check_vocabulary(vocab, merges):
     for left, right in merges:
         if left + right not in vocab:
             raise ValueError(f"need merges of vocab.bpe in encoder.json, got no {left + right!r}")
-
-
-def read_file(path):
-    """The bytes of a model's text file, or a ValueError if it is no plain file or too large."""
-    status = Path(path).stat()
-    if not stat.S_ISREG(status.st_mode) or status.st_size > MAX_BYTES:
-        raise ValueError(f"need a plain file of at most {MAX_BYTES} bytes in {path}, got "
-                         f"{stat.filemode(status.st_mode)}, {status.st_size} bytes")
-    return Path(path).read_bytes()
-
-
-def read_json(path):
-    """The JSON object in a file, or a ValueError that names the file."""
-    return parse_json(read_file(path), path)
-
-
-def parse_json(data, path):
-    """The JSON object in bytes that came from `path`; each name may stand in it once."""
-    try:
-        value = json.loads(data, object_pairs_hook=distinct)
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"need a JSON object in {path}, got: {error}") from None
-    if not isinstance(value, dict):
-        raise ValueError(f"need a JSON object in {path}, got {type(value).__name__}")
-    return value
-
-
-def distinct(pairs):
-    """A dict of the pairs; ValueError if a key comes twice."""
-    if len(value := dict(pairs)) < len(pairs):
-        raise ValueError("a name that stands twice in one object")
-    return value
-
-
-def read_merges(path):
-    """The pairs of vocab.bpe: a line each; a first line may give the format's version."""
-    try:
-        lines = read_file(path).decode("utf-8").split("\n")
-    except UnicodeDecodeError as error:
-        raise ValueError(f"need UTF-8 text in {path}, got: {error}") from None
-    lines = [line.removesuffix("\r") for line in lines]  # a checkout on Windows may add them
-    lines = lines[1:] if lines[0].startswith("#version") else lines
-    pairs = [tuple(line.split(" ")) for line in lines if line]
-    for pair in pairs:
-        if len(pair) != 2:
-            raise ValueError(f"need two symbols a line in {path}, got {' '.join(pair)[:80]!r}")
-    return pairs
-
-
-def get_encoder(model_name, models_dir):
-    """The Encoder of a model folder, from its encoder.json and vocab.bpe.
-
-    Parameters
-    ----------
-    model_name : str
-        The folder's name, "124M" for instance.
-    models_dir : path
-
-    Returns
-    -------
-    Encoder
-
-    Raises
-    ------
-    ValueError
-        If a file is not what it should be. OSError if one is missing.
-    """
-    folder = Path(models_dir) / model_name
-    return Encoder(read_json(folder / "encoder.json"), read_merges(folder / "vocab.bpe"))

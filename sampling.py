@@ -1,7 +1,7 @@
 """From logits to chance: what every decoder here, speculative or not, draws its tokens with.
 
     logits     what the model returns for one position, [n_vocab]
-    probs      the law of the next token, [n_vocab], float64, sums to 1
+    probs      the distribution of the next token, [n_vocab], float64, sums to 1
     warp       logits -> probs: repetition penalty, temperature, top-k, top-p, softmax
     rng        a np.random.Generator: the only source of chance
 
@@ -10,27 +10,17 @@ uniform number in [0, 1) and compares it once, so a test can replace the generat
 through every outcome with its exact probability (tests/enumerating.py).
 """
 
+from collections.abc import Sequence
+
 import numpy as np
+from numpy.typing import ArrayLike
 
 
-def softmax(logits):
-    """The softmax over the last axis, in float64.
+def softmax(logits: ArrayLike) -> np.ndarray:  # [..., n_vocab] -> [..., n_vocab]
+    """exp(l) / sum(exp(l)) over the last axis, in float64 (gpt2.py's own keeps the weights' dtype).
 
-    Parameters
-    ----------
-    logits : array_like, [..., n_vocab]
+    The largest logit is subtracted first: nothing overflows, and the distribution is the same.
 
-    Returns
-    -------
-    ndarray of float64, [..., n_vocab]
-
-    Notes
-    -----
-    `exp(l) / sum(exp(l))`, with the largest logit subtracted first: the law does not change (the
-    doctest), and no exponential overflows.
-
-    Examples
-    --------
     >>> logits = np.array([-110.0, -35.0, -36.0])      # GPT-2's logits look like this
     >>> np.allclose(softmax(logits), softmax(logits + 110.0))
     True
@@ -40,82 +30,67 @@ def softmax(logits):
     return exps / exps.sum(axis=-1, keepdims=True)
 
 
-def warp(logits, temperature=1.0, top_k=0, top_p=1.0, repetition_penalty=1.0, ids=()):
-    """The law that the next token is drawn from: logits after all sampling knobs.
+def warp(logits: ArrayLike, temperature: float = 1.0, top_k: int = 0, top_p: float = 1.0,
+         repetition_penalty: float = 1.0, ids: Sequence[int] = ()) -> np.ndarray:
+    """The distribution that the next token is drawn from: logits after all sampling settings.
 
-    The target's law in every theorem here is the law *after* this function: a lossless decoder
-    preserves exactly what `warp` returns for the target. In order: repetition penalty, temperature,
-    top-k, top-p.
+    The target's distribution in every theorem here is the one *after* this function: a lossless
+    decoder preserves exactly what `warp` returns for the target. In the order of application:
 
     Parameters
     ----------
-    logits : array_like, [n_last, n_vocab] or [n_vocab]
+    logits : array_like, [n_last, n_vocab], or [n_vocab] for one row
+    repetition_penalty : float, > 0
+        The logit of a token that occurs before its row is divided by the penalty if positive and
+        multiplied by it if not. Keskar et al. (2019) Sec. 4.1.
     temperature : float, >= 0
         Logits are divided by it. 0 is greedy: a one-hot row at the largest logit (the lowest id of
         equal ones), so that greedy decoding runs through the same code as sampling.
     top_k : int, >= 0
         Keep the `top_k` most probable tokens; 0 keeps all.
     top_p : float, in (0, 1]
-        Keep the smallest set of most probable tokens whose mass is at least `top_p`. Here and in
-        top-k, of equally probable tokens at the border the lowest ids are kept.
-    repetition_penalty : float, > 0
-        The logit of a token that occurs before its row is divided by the penalty if positive and
-        multiplied by it if not.
+        Keep the smallest set of most probable tokens whose mass is at least `top_p`; of equally
+        probable ones at the border the lowest ids (in top-k too). Holtzman et al. (2020) Sec. 3.1.
     ids : sequence of int
         The whole sequence, needed by the repetition penalty: the last row of `logits` follows
         `ids`, the row before it `ids[:-1]`, and so on. Every row is penalised for its own prefix.
 
-    Returns
-    -------
-    ndarray of float64, the shape of `logits`
+    Returns float64 of the same shape. ValueError if a setting is out of its range, a logit is NaN
+    or infinite, or there is a repetition penalty and fewer ids than rows.
 
-    Raises
-    ------
-    ValueError
-        If a knob is out of its range, a row of `logits` holds a NaN or an infinity, or there is a
-        repetition penalty and fewer ids than rows.
-
-    References
-    ----------
-    Top-p: Holtzman et al. (2020) Sec. 3.1. Repetition penalty: Keskar et al. (2019) Sec. 4.1.
-
-    Examples
-    --------
-    >>> warp([[2.0, 1.0, 2.0]], temperature=0)
-    array([[1., 0., 0.]])
-    >>> law = warp([0.0, 0.0, np.log(2.0)])
-    >>> np.allclose(law, [0.25, 0.25, 0.5])
+    >>> np.allclose(warp([0.0, 0.0, np.log(2.0)]), [0.25, 0.25, 0.5])
     True
-    >>> warp([0.0, 0.0, np.log(2.0)], top_p=0.5)
-    array([0., 0., 1.])
+    >>> warp([0.0, 0.0, np.log(2.0)], top_p=0.5), warp([2.0, 1.0, 2.0], temperature=0)
+    (array([0., 0., 1.]), array([1., 0., 0.]))
     """
-    check_knobs(temperature, top_k, top_p, repetition_penalty)
-    logits = np.asarray(logits, dtype=np.float64)
-    rows = logits.reshape(-1, logits.shape[-1])  # [n_last, n_vocab]
+    check_sampling(temperature, top_k, top_p, repetition_penalty)
+    shape, rows = np.shape(logits), np.atleast_2d(np.asarray(logits, dtype=np.float64))
     check_finite(rows)
     if repetition_penalty != 1.0:
         rows = penalize(rows, ids, repetition_penalty)
     if temperature == 0:
-        return greedy(rows).reshape(logits.shape)
-    # Subtle: one row's temporaries stay in the cache; those of five rows are new pages every time.
-    probs = np.array([softmax(row / temperature) for row in rows])
+        return one_hot_rows(rows.argmax(axis=-1), rows.shape[-1]).reshape(shape)
+    probs = np.array([softmax(row / temperature) for row in rows])  # one row stays in the cache
     if top_k:
-        probs = np.array([keep_top_k(row, top_k) for row in probs])
+        probs = np.array([keep_largest(row, int(top_k)) for row in probs])
     if top_p < 1.0:
         probs = np.array([keep_top_p(row, top_p) for row in probs])
-    return probs.reshape(logits.shape)
+    return probs.reshape(shape)
 
 
-def warped(model, **knobs):
+def with_sampling(model, **settings):
     """The callable `(ids, n_last) -> probs` that speculative.py wants, from one that gives logits.
 
-    `knobs` are `warp`'s. Draft and target may have different ones: the target's decide the law.
+    `settings` are `warp`'s. Draft and target may have different ones: the target's decide.
     """
-    return lambda ids, n_last=1: warp(model(ids, n_last), ids=ids, **knobs)
+    def probabilities(ids, n_last=1):
+        return warp(model(ids, n_last), ids=ids, **settings)
+
+    return probabilities
 
 
-def check_knobs(temperature, top_k, top_p, repetition_penalty):
-    """Raise the ValueError that `warp` promises for a knob out of its range."""
+def check_sampling(temperature=1.0, top_k=0, top_p=1.0, repetition_penalty=1.0):
+    """Raise the ValueError that `warp` promises for a setting out of its range."""
     if not 0 <= temperature < np.inf:
         raise ValueError(f"need 0 <= temperature < inf, got {temperature}")
     if top_k != int(top_k) or top_k < 0:
@@ -132,11 +107,11 @@ def check_finite(rows):  # [n_last, n_vocab]
     if not finite.all():
         row, token = np.argwhere(~finite)[0]
         raise ValueError(f"need finite logits, got {rows[row, token]} in row {row} of {len(rows)}, "
-                         f"token id {token}")
+                         f"token {token}")
 
 
 def penalize(rows, ids, penalty):  # [n_last, n_vocab] -> [n_last, n_vocab]
-    """Make tokens less likely that stand in a row's own prefix. Keskar et al. (2019) Sec. 4.1."""
+    """Make tokens less likely that occur in a row's own prefix. Keskar et al. (2019) Sec. 4.1."""
     if len(ids) < len(rows):
         raise ValueError(f"need the whole sequence for a repetition penalty, got {len(ids)} ids "
                          f"for {len(rows)} rows of logits")
@@ -147,15 +122,16 @@ def penalize(rows, ids, penalty):  # [n_last, n_vocab] -> [n_last, n_vocab]
     return rows
 
 
-def greedy(rows):  # [n_last, n_vocab] -> [n_last, n_vocab]
-    """Temperature 0: all mass on each row's largest entry, the lowest id of equal ones."""
-    probs = np.zeros(rows.shape)
-    probs[np.arange(len(rows)), rows.argmax(axis=-1)] = 1.0
-    return probs
+def one_hot_rows(ids, n_vocab):  # -> [len(ids), n_vocab]
+    """Distributions with all mass on one token each: of a greedy choice, or of a copied guess."""
+    rows = np.zeros((len(ids), n_vocab))
+    rows[np.arange(len(ids)), ids] = 1.0
+    return rows
 
 
 def keep_largest(row, n):  # [n_vocab] -> [n_vocab]
     """Zero all but the n largest entries (lowest ids first among equals) and renormalise."""
+    n = min(n, len(row))
     border = np.partition(row, -n)[-n]
     ties = np.flatnonzero(row == border)
     kept = np.where(row > border, row, 0.0)
@@ -163,100 +139,55 @@ def keep_largest(row, n):  # [n_vocab] -> [n_vocab]
     return kept / kept.sum()
 
 
-def keep_top_k(row, top_k):  # [n_vocab] -> [n_vocab]
-    """The row cut to its `top_k` most probable tokens."""
-    return keep_largest(row, min(int(top_k), len(row)))
-
-
 def keep_top_p(row, top_p):  # [n_vocab] -> [n_vocab]
     """The row cut to its smallest set of tokens with mass >= `top_p`. Holtzman et al. (2020)."""
-    mass = np.cumsum(np.sort(row)[::-1])  # mass of the n + 1 most probable tokens
-    n = 1 + np.count_nonzero(mass < top_p)
-    return keep_largest(row, min(n, len(row)))  # rounding can leave even the whole row below top_p
+    mass = np.cumsum(np.sort(row)[::-1])  # of the n + 1 most probable tokens
+    return keep_largest(row, 1 + np.count_nonzero(mass < top_p))  # rounding can make it n_vocab + 1
 
 
-def sample(probs, rng):
-    """Draw one token id from `probs`, by inversion of the cumulative sum.
+def at_least_float64(numbers):
+    """float64, for NumPy would round u to a float32 that it is compared with. Fractions stay."""
+    numbers = np.asarray(numbers)
+    return numbers.astype(np.result_type(numbers, np.float64), copy=False)
 
-    Parameters
-    ----------
-    probs : array_like, [n_vocab]
-        Weights >= 0; they are used relative to their sum, so a float32 row that sums to 0.9999 is
-        no danger.
-    rng : np.random.Generator
-        Asked for one uniform.
 
-    Returns
-    -------
-    int
-        The first id whose cumulative sum exceeds `u * total`. An id of weight 0 is never drawn.
+def sample(probs: ArrayLike, rng: np.random.Generator) -> int:
+    """Draw one token from weights [n_vocab], by inversion of their cumulative sum.
 
-    Raises
-    ------
-    ValueError
-        If a weight is negative or NaN, or their sum is zero or infinite.
+    The first token whose cumulative sum exceeds `u * total`, with one uniform u. A token of weight
+    0 is never drawn. ValueError if a weight is negative or NaN, or their sum is 0 or infinite.
 
-    Examples
-    --------
     >>> sample([0.0, 1.0, 0.0], np.random.default_rng(0))
     1
     """
-    probs = np.asarray(probs)
-    # Subtle: a float32 sum over 50,257 tokens drifts by 1e-6. (Fractions stay Fractions here.)
-    cdf = np.cumsum(probs, dtype=np.result_type(probs, np.float64))
+    probs = at_least_float64(probs)
+    cdf = np.cumsum(probs)
     if not 0 < cdf[-1] < np.inf or (probs < 0).any():
         raise ValueError(f"need probabilities >= 0 with a finite sum > 0, got sum {cdf[-1]}, "
                          f"smallest {probs.min()}")
-    threshold = rng.random() * cdf[-1]
-    return int(np.argmax(threshold < cdf))
+    return int(np.argmax(rng.random() * cdf[-1] < cdf))
 
 
-def accept(prob, rng):
-    """True with probability `prob` (at least 1: always; 0: never).
+def accept(prob: float, rng: np.random.Generator) -> bool:
+    """True with probability `prob`: u < prob, with one uniform u. ValueError if negative or NaN.
 
-    Parameters
-    ----------
-    prob : float, >= 0
-    rng : np.random.Generator
-        Asked for one uniform u in [0, 1). The test is `u < prob`, strictly: with `<=` a u of 0
-        would accept a token that the target gives no chance at all.
+    Strictly: with `<=` a u of 0 would accept a token that the target gives no chance at all.
 
-    Raises
-    ------
-    ValueError
-        If `prob` is negative or NaN: a NaN is not a rejection.
-
-    Examples
-    --------
     >>> accept(1.0, np.random.default_rng(0)), accept(0.0, np.random.default_rng(0))
     (True, False)
     """
     if not prob >= 0:
         raise ValueError(f"need a probability >= 0, got {prob}")
-    # Subtle: against a float32, NumPy rounds u to float32, and 1 - 2**-53 to 1.
-    return bool(rng.random() < np.asarray(prob, dtype=np.result_type(np.asarray(prob), np.float64)))
+    return bool(rng.random() < at_least_float64(prob))
 
 
-def residual(p_target, p_draft):
-    """The law of the token that replaces a rejected guess: what the draft left uncovered.
+def residual(p_target: np.ndarray, p_draft: np.ndarray) -> np.ndarray:
+    """norm(max(0, p_target - p_draft)): what a token is drawn from where a guess was rejected.
 
-    Parameters
-    ----------
-    p_target, p_draft : ndarray, [n_vocab]
+    Where that has no mass, both are the same distribution (a rejection is then possible by rounding
+    alone): `p_target` itself. Chen et al. (2023) Eq. 2; Leviathan et al. (2023) Sec. 2.3.
 
-    Returns
-    -------
-    ndarray, [n_vocab]
-        `max(0, p_target - p_draft)`, normalised. Where that has no mass, target and draft are the
-        same law (a rejection is then possible by rounding alone): `p_target` itself.
-
-    References
-    ----------
-    Chen et al. (2023) Eq. 2, written (.)_+; Leviathan et al. (2023) Sec. 2.3, norm(max(0, .)).
-
-    Examples
-    --------
-    Accepted plus resampled mass is the target's law: Theorem 1 for one token.
+    Accepted plus resampled mass is the target's distribution: Theorem 1 for one token.
 
     >>> p_target, p_draft = np.array([0.5, 0.25, 0.25]), np.array([0.25, 0.75, 0.0])
     >>> accepted = np.minimum(p_target, p_draft)

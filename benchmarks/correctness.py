@@ -1,4 +1,4 @@
-"""How far the law of each lossless decoder is from the target's: every outcome, no sampling.
+"""How far each lossless decoder's distribution is from the target's: every outcome, no sampling.
 
     python -m benchmarks.correctness                 the table, as Markdown; half a minute
     python -m benchmarks.correctness verify block    rows with one of these words only
@@ -18,26 +18,27 @@ from functools import partial
 
 import numpy as np
 
+from checkpoints.weights import random_params
 from gpt2 import GPT2
-from sampling import warp, warped
-from speculative import (autoregressive_sampling, guess, run, speculative_sampling,
-                         speculative_step, verify)
-from tests.enumerating import (PAIRS, branches, counted, distance, remembered, rounds_law,
-                               text_law, toy)
-from utils import MODELS_DIR, load_encoder_hparams_and_params, random_params
+from sampling import warp, with_sampling
+from speculative import (autoregressive_sampling, complete, draft_and_verify, guess,
+                         speculative_sampling, speculative_step, verify)
+from tests.enumerating import branches, distance, rounds_law, text_law
+from tests.toys import PAIRS, counted, path_by_path, remembered, toy
+from utils import MODELS_DIR, load_encoder_hparams_and_params
 from variants.assisted import assisted
-from variants.block import block_step
-from variants.kseq import kseq_step
-from variants.lookup import lookup_step
-from variants.medusa import cartesian, medusa
-from variants.staged import staged_step, staged_tree_step
-from variants.tree import SIBLINGS, path_by_path, paths, tree_step
+from variants.block import block_verify
+from variants.kseq import guess_chains, verify_kseq
+from variants.lookup import lookup_guess
+from variants.medusa import cartesian, guess_by_heads
+from variants.staged import staged_guess, staged_tree
+from variants.tree import SIBLINGS, guess_tree, verify_tree
 
 SMALL = [PAIRS[name] for name in ("dense", "sparse", "equal", "one ulp away", "greedy draft",
                                   "greedy target", "both greedy")]
-KNOBS = [dict(temperature=0.5), dict(temperature=0), dict(top_k=2), dict(top_p=0.7),
-         dict(repetition_penalty=1.8),
-         dict(temperature=2.0, top_k=3, top_p=0.8, repetition_penalty=1.3)]
+SETTINGS = [dict(temperature=0.5), dict(temperature=0), dict(top_k=2), dict(top_p=0.7),
+            dict(repetition_penalty=1.8),
+            dict(temperature=2.0, top_k=3, top_p=0.8, repetition_penalty=1.3)]
 PROMPTS = ["Once upon a time there was a", "The king said", "\"I am", "It was dark. The girl"]
 
 
@@ -45,12 +46,8 @@ PROMPTS = ["Once upon a time there was a", "The king said", "\"I am", "It was da
 
 def text(new_step, draft, target, N, stop=(), x=(0,)):
     """A decoder's text against the target's; a new step for every run, as some keep a state."""
-    return (lambda rng: tuple(run(x, new_step(draft, target), N, rng, stop)),
+    return (lambda rng: tuple(complete(x, new_step(draft, target), N, rng, stop)),
             text_law(x, target, N, stop))
-
-
-def chain(draft, target, K):
-    return partial(speculative_step, draft=draft, target=target, K=K)
 
 
 def each_pair(new_step, N, pairs=SMALL, x=(0,)):
@@ -65,7 +62,7 @@ def plain():
 
 def verify_then_target():
     def outcomes(rng, draft, target):
-        guesses, p_draft = guess([0], draft, 2, rng)
+        guesses, p_draft = guess([0], 2, rng, draft)
         ids = verify(guesses, p_draft, target([0] + guesses, 3), rng)
         return tuple(autoregressive_sampling([0] + ids, target, 3 - len(ids), rng))
 
@@ -75,7 +72,7 @@ def verify_then_target():
 
 def fractions():
     draft, target = toy(3, 21, exact=True), toy(3, 22, exact=True)
-    return [text(partial(chain, K=K), draft, target, K + 1) for K in (1, 2, 3)]
+    return [text(partial(draft_and_verify, K=K), draft, target, K + 1) for K in (1, 2, 3)]
 
 
 def passes():
@@ -89,45 +86,48 @@ def passes():
 
 
 def stops():
-    return [text(partial(chain, K=K), *PAIRS["dense"], 4, stop)
+    return [text(partial(draft_and_verify, K=K), *PAIRS["dense"], 4, stop)
             for K in (1, 2, 3) for stop in ({0}, {2}, {0, 2}, {0, 1, 2})]
 
 
 def cuts():
-    return [text(partial(chain, K=K), *PAIRS["sparse"], N) for N in range(4) for K in (1, 2, 5)]
+    return [text(partial(draft_and_verify, K=K), *PAIRS["sparse"], N) for N in range(4) for K in (1, 2, 5)]
 
 
-def knobs():
-    def with_knobs(model, chosen):  # the toy's rows, shifted, serve as logits
+def sampling():
+    def shifted(model, chosen):  # the toy's rows, shifted, serve as logits
         return lambda ids, n_last=1: warp(4 * model(ids, n_last) - 40, ids=ids, **chosen)
 
-    sides = [(a, b) for some in KNOBS for a, b in ((some, some), (some, {}), ({}, some))]
-    pairs = [(with_knobs(toy(4, 31), a), with_knobs(toy(4, 32), b)) for a, b in sides]
-    return each_pair(partial(chain, K=2), 3, pairs)
+    sides = [(a, b) for some in SETTINGS for a, b in ((some, some), (some, {}), ({}, some))]
+    pairs = [(shifted(toy(4, 31), a), shifted(toy(4, 32), b)) for a, b in sides]
+    return each_pair(partial(draft_and_verify, K=2), 3, pairs)
 
 
 def past():
     def new_step(draft, target):
-        return lambda x, room, rng: chain(draft, target, 1 + (sum(x) + len(x)) % 3)(x, room, rng)
+        return lambda x, room, rng: draft_and_verify(draft, target, 1 + (sum(x) + len(x)) % 3)(x, room, rng)
 
     return [text(new_step, *PAIRS["dense"], 4)]
 
 
 def lookup(draft, target):
-    return partial(lookup_step, target=target, K=2, max_ngram=2)
+    guess = partial(lookup_guess, n_vocab=len(target([0])[0]), max_ngram=2)
+    return partial(speculative_step, target=target, K=2, guess=guess)
 
 
 def block(draft, target):
-    return partial(block_step, draft=draft, target=target, K=2)
+    return draft_and_verify(draft, target, 2, block_verify)
 
 
 def kseq(draft, target):
-    return partial(kseq_step, draft=draft, target=path_by_path(target), K=1, chains=2)
+    return partial(speculative_step, target=path_by_path(target), K=1, verify=verify_kseq,
+                   guess=partial(guess_chains, draft=draft, chains=2))
 
 
 def tree(draft, target, widths, siblings):
-    return partial(tree_step, drafts=[path_by_path(draft)], target=path_by_path(target),
-                   widths=widths, siblings=siblings)
+    guess = partial(guess_tree, drafts=[path_by_path(draft)], widths=widths, siblings=siblings)
+    return partial(speculative_step, target=path_by_path(target), K=len(widths), guess=guess,
+                   verify=verify_tree)
 
 
 def trees():
@@ -138,32 +138,31 @@ def trees():
 
 
 def staged(draft, target):
-    inner = chain(toy(3, 77, zeros=0), draft, 2)
-    return partial(staged_step, inner=inner, target=target, K=2)
+    inner = draft_and_verify(toy(3, 77, zeros=0), draft, 2)
+    return partial(speculative_step, target=target, K=2, guess=partial(staged_guess, inner=inner))
 
 
 def staged_tree(draft, target):
-    inner = chain(toy(3, 77, zeros=0), draft, 2)
-    return partial(staged_tree_step, inner=inner, target=path_by_path(target), K=1, width=2)
+    inner = draft_and_verify(toy(3, 77, zeros=0), draft, 2)
+    return partial(speculative_step, target=path_by_path(target), K=1, verify=verify_tree,
+                   guess=partial(staged_tree, inner=inner, width=2))
 
 
 def with_heads(draft, target):
     """Medusa's exact test; states are the prefixes themselves, heads are toys of them."""
-    def states(ids, tokens, parents):
-        return (path_by_path(target)(ids, tokens, parents),
-                [(*ids, *path) for path in [[], *paths(tokens, parents)]])
-
     heads = lambda state: np.array([toy(3, seed, zeros=0)(state)[0] for seed in (70, 71)])
-    return medusa(states, heads, cartesian((2, 2)))
+    guess = partial(guess_by_heads, state_after=tuple, heads=heads, choices=cartesian((2, 2)))
+    return partial(speculative_step, target=path_by_path(target), K=2, guess=guess,
+                   verify=verify_tree)
 
 
 def cached():
     """A GPT-2 with its cache, called in an order full of rewinds, against one that forgets."""
     hparams = dict(n_vocab=3, n_ctx=8, n_embd=4, n_head=2, n_layer=2)
     params = [random_params(hparams, np.random.default_rng(seed), np.float64) for seed in (1, 2)]
-    draft, target = (warped(remembered(GPT2(p, 2)), temperature=0.01) for p in params)
-    fresh = warped(lambda ids, n_last: GPT2(params[1], 2)(ids, n_last), temperature=0.01)
-    outcomes, _ = text(partial(chain, K=2), draft, target, 4)
+    draft, target = (with_sampling(remembered(GPT2(p, 2)), temperature=0.01) for p in params)
+    fresh = with_sampling(lambda ids, n_last: GPT2(params[1], 2)(ids, n_last), temperature=0.01)
+    outcomes, _ = text(partial(draft_and_verify, K=2), draft, target, 4)
     return [(outcomes, text_law([0], fresh, 4))]
 
 
@@ -172,38 +171,38 @@ def bundled():
     models = []
     for size in ("tales-small", "tales-large"):
         encoder, hparams, params = load_encoder_hparams_and_params(size, MODELS_DIR, np.float64)
-        models.append(remembered(warped(GPT2(params, hparams["n_head"]), top_k=3)))
-    return [text(partial(chain, K=2), *models, 3, x=encoder.encode(prompt)) for prompt in PROMPTS]
+        models.append(remembered(with_sampling(GPT2(params, hparams["n_head"]), top_k=3)))
+    return [text(partial(draft_and_verify, K=2), *models, 3, x=encoder.encode(prompt)) for prompt in PROMPTS]
 
 
 TOYS, MORE = "toys, 3 tokens", "10 pairs of toys, 3-5 tokens"
 EVERY = PAIRS.values()
 ROWS = [  # decoder, joint law of, models, () -> cases
-    ("`autoregressive_sampling`", "4 ids", "10 toys, 3-5 tokens", plain),
-    ("`verify`, K = 2", "3 ids: one round, then the target", MORE, verify_then_target),
-    ("`speculative_sampling`, K = 1", "3 ids", MORE,
-     lambda: each_pair(partial(chain, K=1), 3, EVERY)),
-    ("K = 2", "4 ids", MORE, lambda: each_pair(partial(chain, K=2), 4, EVERY)),
-    ("K = 3", "5 ids", "7 pairs of toys, 3 tokens", lambda: each_pair(partial(chain, K=3), 5)),
-    ("K = 1, 2, 3, on Fractions", "K + 1 ids, bit by bit", TOYS, fractions),
-    ("K = 2", "4 ids and the number of target passes", MORE, passes),
-    ("K = 1, 2, 3, with stop ids", "up to 4 ids", TOYS, stops),
-    ("K = 1, 2, 5, N = 0 .. 3", "N ids", TOYS, cuts),
-    ("K by the text so far", "4 ids", TOYS, past),
-    ("temperature, top-k, top-p, penalty on either side", "3 ids", "18 pairs of toys, 4 tokens",
-     knobs),
-    ("lookup", "4 ids", TOYS, lambda: each_pair(lookup, 4, x=(0, 1, 0))),
-    ("assisted, stops when unsure", "4 ids", TOYS,
+    ("`autoregressive_sampling`", "4 tokens", "10 toys, 3-5 tokens", plain),
+    ("`verify`, K = 2", "3 tokens: one round, then the target", MORE, verify_then_target),
+    ("`speculative_sampling`, K = 1", "3 tokens", MORE,
+     lambda: each_pair(partial(draft_and_verify, K=1), 3, EVERY)),
+    ("K = 2", "4 tokens", MORE, lambda: each_pair(partial(draft_and_verify, K=2), 4, EVERY)),
+    ("K = 3", "5 tokens", "7 pairs of toys, 3 tokens", lambda: each_pair(partial(draft_and_verify, K=3), 5)),
+    ("K = 1, 2, 3, on Fractions", "K + 1 tokens, bit by bit", TOYS, fractions),
+    ("K = 2", "4 tokens and the number of target passes", MORE, passes),
+    ("K = 1, 2, 3, with stop ids", "up to 4 tokens", TOYS, stops),
+    ("K = 1, 2, 5, N = 0 .. 3", "N tokens", TOYS, cuts),
+    ("K by the text so far", "4 tokens", TOYS, past),
+    ("temperature, top-k, top-p, penalty on either side", "3 tokens", "18 pairs of toys, 4 tokens",
+     sampling),
+    ("lookup", "4 tokens", TOYS, lambda: each_pair(lookup, 4, x=(0, 1, 0))),
+    ("assisted, stops when unsure", "4 tokens", TOYS,
      lambda: each_pair(partial(assisted, K=2, schedule="constant", threshold=0.4), 4)),
-    ("block verification", "4 ids", TOYS, lambda: each_pair(block, 4)),
-    ("token trees, all kinds of siblings", "3-4 ids", "toys, 3-4 tokens", trees),
-    ("K-SEQ, 2 chains", "3 ids", TOYS, lambda: each_pair(kseq, 3)),
-    ("staged", "3 ids", TOYS, lambda: each_pair(staged, 3)),
-    ("staged, with a tree", "3 ids", TOYS, lambda: each_pair(staged_tree, 3)),
-    ("Medusa's heads, exact test", "4 ids", TOYS, lambda: each_pair(with_heads, 4)),
-    ("GPT-2 with its cache, K = 2", "4 ids, against a GPT-2 that forgets", "random GPT-2, 3 tokens",
+    ("block verification", "4 tokens", TOYS, lambda: each_pair(block, 4)),
+    ("token trees, all kinds of siblings", "3-4 tokens", "toys, 3-4 tokens", trees),
+    ("K-SEQ, 2 chains", "3 tokens", TOYS, lambda: each_pair(kseq, 3)),
+    ("staged", "3 tokens", TOYS, lambda: each_pair(staged, 3)),
+    ("staged, with a tree", "3 tokens", TOYS, lambda: each_pair(staged_tree, 3)),
+    ("Medusa's heads, exact test", "4 tokens", TOYS, lambda: each_pair(with_heads, 4)),
+    ("GPT-2 with its cache, K = 2", "4 tokens, against a GPT-2 that forgets", "random GPT-2, 3 tokens",
      cached),
-    ("the bundled pair, K = 2, top-k 3", "3 ids", "tales-small, tales-large, 4 prompts", bundled),
+    ("the bundled pair, K = 2, top-k 3", "3 tokens", "tales-small, tales-large, 4 prompts", bundled),
 ]
 
 

@@ -8,10 +8,12 @@ from functools import partial
 
 import numpy as np
 
+from backend.arrays import limit_blas_threads
 from benchmarks.clock import interleaved, medians, reader
+from checkpoints.weights import random_params
 from gpt2 import GPT2
-from theory import GPT2_SIZES
-from utils import MODELS_DIR, limit_blas_threads, load_encoder_hparams_and_params, random_params
+from theory.hardware import GPT2_SIZES
+from utils import MODELS_DIR, load_encoder_hparams_and_params
 
 ROWS = (1, 2, 3, 4, 5, 6, 7, 8, 9, 16)
 CONTEXTS = (64, 512, 1000)

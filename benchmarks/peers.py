@@ -4,7 +4,7 @@
     agreeing   a target whose later layers add nothing, and a draft that is its first ones: every
                guess is kept, by us and by them, and every pass costs what it always does
 
-torch and transformers are needed here only (requirements-peers.txt), so they are imported inside
+torch and transformers are needed here only (requirements/peers.txt), so they are imported inside
 the functions that use them.
 """
 
@@ -14,11 +14,11 @@ import numpy as np
 from threadpoolctl import threadpool_info
 
 from benchmarks.clock import interleaved, spread
+from checkpoints.huggingface import their_name
+from checkpoints.weights import flatten
 from gpt2 import GPT2
-from huggingface import their_name
-from sampling import warped
+from sampling import with_sampling
 from speculative import autoregressive_sampling, speculative_sampling
-from utils import flatten
 
 PROMPT = list(range(1, 33))
 
@@ -73,7 +73,7 @@ def speculation(draft, target, hparams, K):
     import torch
     from transformers import GenerationConfig
 
-    ours = [warped(model, temperature=0) for model in (draft, target)]
+    ours = [with_sampling(model, temperature=0) for model in (draft, target)]
     peer_draft, peer = (to_transformers(model, hparams | {"n_embd": model.params["wpe"].shape[1],
                                                           "n_head": model.n_head})
                         for model in (draft, target))
@@ -109,7 +109,7 @@ def measure(draft, target, hparams, N, runs, K=4):
     The loop without a cache runs once, for it takes minutes.
     """
     named = decoders(draft, target, hparams, K)
-    forgets = warped(forgetful(target), temperature=0)
+    forgets = with_sampling(forgetful(target), temperature=0)
     uncached = lambda N: autoregressive_sampling(PROMPT, forgets, N, np.random.default_rng(0))
     for decode in [*named.values(), uncached]:
         decode(2)

@@ -1,8 +1,8 @@
 """Decoders against each other on the same texts, and what the papers' formula says of them.
 
     text       (ids of the prompt, seed)
-    clocks     draft and target with a clock: the seconds of every pass (report.Timed)
-    simulated  real passes of both models, with their rows replaced by two fixed laws that share
+    clocks     draft and target with a clock: the seconds of every pass (compare.Timed)
+    simulated  real passes of both models, with their rows replaced by two fixed ones that share
                the mass alpha, so that every guess is accepted with chance alpha
     predicted  Leviathan et al. (2023) Theorem 3.8 with what was measured in the race: acceptance,
                and the medians of a draft step, of a round's target pass, of one row
@@ -17,12 +17,12 @@ from typing import NamedTuple
 import numpy as np
 
 from benchmarks.clock import spread
+from checkpoints.weights import random_params
+from demo.compare import Timed
 from gpt2 import GPT2
-from report import Timed
-from sampling import warped
-from speculative import autoregressive_step, generate, speculative_step
-from theory import walltime_improvement
-from utils import random_params
+from sampling import with_sampling
+from speculative import autoregressive_step, draft_and_verify, generate
+from theory.speedup import walltime_improvement
 from variants.auto import auto, measure
 
 KS = range(1, 9)
@@ -73,7 +73,7 @@ def race(new_steps, clocks, texts, N, repeats):
 def chains(draft, target, Ks):
     """Plain decoding, under 0, and a round of K guesses for every K."""
     steps = {0: partial(autoregressive_step, model=target)} | {
-        K: partial(speculative_step, draft=draft, target=target, K=K) for K in Ks}
+        K: draft_and_verify(draft, target, K) for K in Ks}
     return {K: lambda step=step: step for K, step in steps.items()}
 
 
@@ -117,7 +117,7 @@ def simulated(model, row):
     return lambda ids, n_last=1: (model(ids, n_last), np.broadcast_to(row, (n_last, len(row))))[1]
 
 
-def two_laws(n_vocab, alpha):
+def two_rows(n_vocab, alpha):
     """Rows of draft and target that share the mass alpha."""
     p_draft, p_target = np.zeros(n_vocab), np.zeros(n_vocab)
     p_target[0], p_draft[:2] = 1.0, [alpha, 1 - alpha]
@@ -128,7 +128,7 @@ def simulated_table(draft, target, N, repeats):
     """{alpha: {K: figures}}."""
     clocks, texts, table = [Timed(draft), Timed(target)], [([1] * 32, i) for i in range(3)], {}
     for alpha in ALPHAS:
-        steps = chains(*map(simulated, clocks, two_laws(target.n_vocab, alpha)), KS)
+        steps = chains(*map(simulated, clocks, two_rows(target.n_vocab, alpha)), KS)
         table[alpha] = figures(race(steps, clocks, texts, N, repeats))
     return table
 
@@ -144,9 +144,9 @@ def own_table(draft, target, encoder, N, repeats, temperature):
     Above temperature 0 every K writes texts of its own, lucky or not: four seeds each.
     """
     clocks, texts = [Timed(draft), Timed(target)], prompts(encoder, n_seeds=4 if temperature else 1)
-    laws = [warped(clock, temperature=temperature) for clock in clocks]
-    costs = measure(*laws, texts[0][0])
-    steps = chains(*laws, KS) | {"auto": lambda: auto(*laws, costs)}
+    models = [with_sampling(clock, temperature=temperature) for clock in clocks]
+    costs = measure(*models, texts[0][0])
+    steps = chains(*models, KS) | {"auto": lambda: auto(*models, costs)}
     table = figures(race(steps, clocks, texts, N, repeats))
     table["auto"]["measuring_s"] = costs.seconds
     return table
@@ -156,9 +156,9 @@ def useless_table(draft, target, repeats, N=400):
     """{0, "auto": figures} with a draft of random weights: what K auto loses in finding out."""
     noise = GPT2(random_params(sizes(draft), np.random.default_rng(2)), draft.n_head)
     clocks, x = [Timed(noise), Timed(target)], [1] * 8
-    laws = [warped(clock, temperature=0) for clock in clocks]
-    costs = measure(*laws, x)
-    steps = chains(*laws, Ks=[]) | {"auto": lambda: auto(*laws, costs)}
+    models = [with_sampling(clock, temperature=0) for clock in clocks]
+    costs = measure(*models, x)
+    steps = chains(*models, Ks=[]) | {"auto": lambda: auto(*models, costs)}
     return figures(race(steps, clocks, [(x, 0)], min(N, target.n_ctx - len(x)), repeats))
 
 

@@ -1,9 +1,9 @@
 """What a pass costs on this machine, and when speculation pays.
 
-    python -m benchmarks.speed --size pair --json docs/speed-pair.json --plot
-    python -m benchmarks.speed --size 124M --json docs/speed-124M.json
-    python -m benchmarks.speed --size 124M --json docs/speed-124M.json --only peers --tokens 200
-    python -m benchmarks.speed --show docs/speed-124M.json        # the tables, no measuring
+    python -m benchmarks.speed --size pair --json benchmarks/results/speed-pair.json --plot
+    python -m benchmarks.speed --size 124M --json benchmarks/results/speed-124M.json
+    python -m benchmarks.speed --size 124M --json benchmarks/results/speed-124M.json --only peers --tokens 200
+    python -m benchmarks.speed --show benchmarks/results/speed-124M.json        # the tables, no measuring
 
 Sizes are the bundled pair or GPT-2's released ones; the latter get random weights of the true shape
 where models_dir has none, for time does not depend on what a weight is.
@@ -31,8 +31,9 @@ from benchmarks.plots import draw_speed_of
 from benchmarks.race import own_table, simulated_table, useless_table
 from benchmarks.startup import startup_table
 from benchmarks.tables import tell
-from theory import GPT2_SIZES, pass_bytes
-from utils import MODELS_DIR, read_hparams
+from checkpoints.openai import read_hparams
+from theory.hardware import GPT2_SIZES, pass_bytes
+from utils import MODELS_DIR
 
 
 # ---- one function a part: of the flags, what `load` gave, and the target's sizes
@@ -117,7 +118,7 @@ def parse_args(argv):
     add("--json", type=Path, metavar="FILE",
         help="write the figures there; with --only, beside those it has")
     add("--plot", action="store_true",
-        help="draw docs/plots/speed-SIZE.svg (requirements-plots.txt)")
+        help="draw docs/img/speed-SIZE.svg (requirements/plots.txt)")
     add("--show", type=Path, metavar="FILE",
         help="tell the figures of a file (with --only: of those parts), measure nothing")
     return parser.parse_args(argv)

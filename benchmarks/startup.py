@@ -20,9 +20,11 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.clock import spread
-from main import load, parse_args
+from checkpoints.converted import CHECKSUM, checksum
+from checkpoints.weights import n_params, random_params
+from demo.task import load_task
+from main import parse_args
 from speculative import generate
-from utils import CHECKSUM, checksum, n_params, random_params
 from variants import Models, build_autoregressive
 
 ROOT = Path(__file__).parent.parent
@@ -32,9 +34,9 @@ ROOT = Path(__file__).parent.parent
 
 def start(models_dir, size, N):
     """Load a model as main.py does and write N tokens; a line at the first, then the peak."""
-    task = load(parse_args(["--models_dir", models_dir, "--target_model_size", size,
+    task = load_task(parse_args(["--models_dir", models_dir, "--target_model_size", size,
                             "--n_tokens_to_generate", N, "--decoder", "lookup"]))  # no draft
-    step = build_autoregressive(Models(None, task.new_target(), task.knobs))
+    step = build_autoregressive(Models(None, task.new_target(), task.sampling))
     for i, _ in enumerate(generate(task.x, step, task.N, np.random.default_rng(0))):
         if i == 0:
             print("first token", flush=True)

@@ -22,11 +22,12 @@ from functools import partial
 
 import numpy as np
 
-from gpt2 import GPT2
-from sampling import warped
+from backend.arrays import limit_blas_threads
+from sampling import with_sampling
 from speculative import autoregressive_step, generate
-from utils import MODELS_DIR, limit_blas_threads, load_encoder_hparams_and_params
+from utils import MODELS_DIR, load_encoder_hparams_and_params
 from variants import DECODERS, Models, build, settings
+from variants.tree_gpt2 import TreeGPT2
 
 OPENINGS = [  # written for this table; in no training text
     "The miller's youngest daughter could count to nine and no further, and so",
@@ -38,7 +39,7 @@ OPENINGS = [  # written for this table; in no training text
 ]
 EXTRA = [  # decoders once more, with other flags than their defaults
     ("assisted", {"schedule": "heuristic", "K": 4, "confidence": 0.0}),
-    ("bild", {"fallback": 0.2}), ("tree", {"widths": (1, 1, 1, 1)}),
+    ("big_little", {"fallback": 0.2}), ("tree", {"widths": (1, 1, 1, 1)}),
     ("tree", {"widths": (4, 2, 1, 1)}), ("staged", {"width": 2}), ("medusa", {"widths": (1, 1, 1)}),
     ("medusa", {"acceptance": "typical"}), ("blockwise", {"selection": 3}),
 ]
@@ -61,7 +62,7 @@ def run(new_models, name, flags, x, N):
     """One text from models that have read nothing: (ids, rounds, rows scored, seconds)."""
     models, start = new_models(), time.perf_counter()
     step = (build(name, models, flags) if name else
-            partial(autoregressive_step, model=warped(models.target, **models.knobs)))
+            partial(autoregressive_step, model=with_sampling(models.target, **models.sampling)))
     ids, sizes = [], []
     for round in generate(x, step, N, np.random.default_rng(123)):
         ids += round.ids
@@ -130,8 +131,8 @@ def main():
     tables = {}
     for temperature in args.temperature or (0.0, 1.0):
         def new_models():
-            return Models(GPT2(draft_params, draft_hparams["n_head"]),
-                          GPT2(params, hparams["n_head"]), dict(temperature=temperature), heads)
+            return Models(TreeGPT2(draft_params, draft_hparams["n_head"]),
+                          TreeGPT2(params, hparams["n_head"]), dict(temperature=temperature), heads)
 
         tables[temperature] = table(new_models, encoder, temperature, heads, args.N, args.repeats)
         show(tables[temperature], temperature)

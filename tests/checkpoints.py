@@ -1,10 +1,12 @@
-"""Write model folders as OpenAI ships them, TensorFlow checkpoint included."""
+"""Write model folders: as OpenAI ships them, TensorFlow checkpoint included, or as converted."""
 
 import json
 import os
 
 import numpy as np
 
+from checkpoints.converted import write_flat
+from checkpoints.weights import flatten, random_params
 from encoder import byte_characters
 
 HPARAMS = dict(n_vocab=257, n_ctx=16, n_embd=12, n_head=3, n_layer=2)
@@ -39,9 +41,9 @@ def write_checkpoint(folder, weights):
     with tf.Graph().as_default(), tf.compat.v1.Session() as session:
         variables = []
         for name, value in weights.items():
-            place = tf.compat.v1.placeholder(tf.float32, value.shape)
-            variable = tf.compat.v1.Variable(place, name=name, use_resource=False)
-            session.run(variable.initializer, {place: value})
+            given = tf.compat.v1.placeholder(tf.float32, value.shape)
+            variable = tf.compat.v1.Variable(given, name=name, use_resource=False)
+            session.run(variable.initializer, {given: value})
             variables.append(variable)
         tf.compat.v1.train.Saver(variables).save(session, str(folder / "model.ckpt"))
 
@@ -62,3 +64,11 @@ def write_model(folder, hparams=HPARAMS, seed=0):
     write_texts(folder, hparams)
     write_checkpoint(folder, weights)
     return weights
+
+
+def write_converted(folder, hparams=HPARAMS, seed=0):
+    """A model folder after its conversion, which needs no TensorFlow."""
+    write_texts(folder, hparams)
+    params = random_params(hparams, np.random.default_rng(seed))
+    write_flat(folder / "params.npy",
+               np.concatenate([weight.ravel(order="K") for _, weight in flatten(params)]))

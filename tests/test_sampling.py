@@ -7,8 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sampling import accept, keep_top_k, keep_top_p, residual, sample, softmax, warp, warped
-from tests.enumerating import Scripted, distance, law, toy
+from sampling import (accept, keep_largest, keep_top_p, residual, sample, softmax, warp,
+                      with_sampling)
+from tests.enumerating import Scripted, distance, law
+from tests.toys import toy
 
 EXACT = 1e-12
 LOWEST, HIGHEST = 0.0, 1 - 2**-53  # the uniforms that random() can return lie between these
@@ -65,7 +67,7 @@ def naive_penalty(row, prefix, penalty):
 @given(weights, st.integers(1, 10))
 def test_top_k_keeps_the_k_most_probable_and_the_lowest_ids_of_equals(weights, top_k):
     row = weights / weights.sum()
-    np.testing.assert_allclose(keep_top_k(row, top_k), naive_keep(row, top_k), atol=EXACT)
+    np.testing.assert_allclose(keep_largest(row, top_k), naive_keep(row, top_k), atol=EXACT)
 
 
 @given(weights, st.integers(0, 47))
@@ -108,14 +110,14 @@ def test_a_penalty_sees_each_rows_own_prefix_and_counts_a_token_once():
 def test_a_warped_model_is_the_model_then_warp():
     model, ids = lambda ids, n_last: 5 * toy(4, 1)(ids, n_last), [0, 3, 1, 3]
     knobs = dict(temperature=0.7, top_k=3, top_p=0.8, repetition_penalty=1.5)
-    got = warped(model, **knobs)(ids, 3)
+    got = with_sampling(model, **knobs)(ids, 3)
     np.testing.assert_array_equal(got, warp(model(ids, 3), ids=ids, **knobs))
     assert np.abs(got - softmax(model(ids, 3))).max() > 0.1
 
 
 def test_one_row_alone_is_the_last_of_many():
     logits = lambda ids, n_last: 5 * toy(4, 1)(ids, n_last)
-    model = warped(logits, top_p=0.8, repetition_penalty=1.5)
+    model = with_sampling(logits, top_p=0.8, repetition_penalty=1.5)
     ids = [0, 3, 1, 3]
     for i, row in enumerate(model(ids, 4)):
         np.testing.assert_array_equal(row, model(ids[: i + 1])[-1])
@@ -222,7 +224,7 @@ def test_a_uniform_is_asked_for_once():
 def test_a_logit_that_is_no_number_names_its_row(row, value, temperature):
     rows = np.zeros((3, 5))
     rows[row, 4] = value
-    with pytest.raises(ValueError, match=f"got {value} in row {row} of 3, token id 4"):
+    with pytest.raises(ValueError, match=f"got {value} in row {row} of 3, token 4"):
         warp(rows, temperature=temperature)
 
 

@@ -9,10 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sampling import warp
-from speculative import (autoregressive_sampling, generate, guess, run, speculative_sampling,
-                         speculative_step, verify)
-from tests.enumerating import (PAIRS, Scripted, assert_same_law, branches, counted, expectation,
-                               law, round_law, rounds_law, text_law, toy)
+from speculative import (autoregressive_sampling, complete, draft_and_verify, generate, guess,
+                         speculative_sampling, verify)
+from tests.enumerating import (Scripted, assert_same_law, branches, expectation, law, round_law,
+                               rounds_law, text_law)
+from tests.toys import PAIRS, counted, toy
 
 LARGE = {"dense", "disjoint", "one ulp away", "four tokens", "five tokens"}  # 10^6 branches, K = 3
 CASES = [(pair, K, K + 2) for pair in PAIRS for K in (1, 2, 3) if K < 3 or pair not in LARGE]
@@ -89,9 +90,9 @@ def test_a_K_that_depends_on_the_past_keeps_the_law():
     draft, target = PAIRS["dense"]
 
     def step(x, room, rng):
-        return speculative_step(x, room, rng, draft, target, K=1 + (sum(x) + len(x)) % 3)
+        return draft_and_verify(draft, target, 1 + (sum(x) + len(x)) % 3)(x, room, rng)
 
-    got = law(lambda rng: run([0], step, 4, rng))
+    got = law(lambda rng: complete([0], step, 4, rng))
     assert_same_law(got, text_law([0], target, 4))
 
 
@@ -102,7 +103,7 @@ def test_verify_is_lossless(pair):
 
     def two_guesses_then_target(rng):
         x = [0]
-        guesses, p_draft = guess(x, draft, 2, rng)
+        guesses, p_draft = guess(x, 2, rng, draft)
         ids = verify(guesses, p_draft, target(x + guesses, 3), rng)
         return autoregressive_sampling(x + ids, target, 3 - len(ids), rng)
 
@@ -112,7 +113,7 @@ def test_verify_is_lossless(pair):
 @pytest.mark.parametrize("k", [0, 1, 2, 3])
 def test_the_law_of_one_round_is_the_proofs_product(k):
     models = toy(4, 23, exact=True), toy(4, 24, exact=True)
-    got = law(lambda rng: speculative_step([1], k + 1, rng, *models, K=9).ids)
+    got = law(lambda rng: draft_and_verify(*models, 9)([1], k + 1, rng).ids)
     assert_same_law(got, round_law([1], *models, k), tolerance=0)
 
 
@@ -148,18 +149,18 @@ def test_no_model_is_asked_beyond_the_last_token_wanted(N, K):
 
 @given(st.integers(0, 6), st.integers(1, 4), st.integers(0, 99))
 @settings(deadline=None)
-def test_the_rounds_one_after_the_other_are_the_text_up_to_its_first_stop_id(N, K, seed):
-    rounds = []
-    text = speculative_sampling([2], *PAIRS["dense"], N, K, np.random.default_rng(seed), stop={2},
-                                on_round=lambda round: rounds.extend(round.ids))
-    assert text == [2] + rounds
+def test_the_rounds_one_after_another_are_the_text_up_to_its_first_stop_id(N, K, seed):
+    rng, same = np.random.default_rng(seed), np.random.default_rng(seed)
+    text = speculative_sampling([2], *PAIRS["dense"], N, K, rng, stop={2})
+    rounds = generate([2], draft_and_verify(*PAIRS["dense"], K), N, same, stop={2})
+    assert text == [2] + [token for round in rounds for token in round.ids]
     assert len(text) == 1 + N or text[-1] == 2
     assert 2 not in text[1:-1]
 
 
 def test_one_target_pass_a_round_and_one_draft_call_a_guess():
     draft, target = map(counted, PAIRS["dense"])
-    step = partial(speculative_step, draft=draft, target=target, K=3)
+    step = draft_and_verify(draft, target, 3)
     rounds = list(generate([0], step, 20, np.random.default_rng(0)))
     assert len(target.calls) == len(rounds)
     assert target.calls == [len(round.guesses) + 1 for round in rounds]
@@ -168,7 +169,7 @@ def test_one_target_pass_a_round_and_one_draft_call_a_guess():
 
 def test_rows_of_a_round_are_fresh_calls_on_their_prefixes():
     draft, target = PAIRS["dense"]
-    x, step = [0], partial(speculative_step, draft=draft, target=target, K=3)
+    x, step = [0], draft_and_verify(draft, target, 3)
     for round in generate(x, step, 12, np.random.default_rng(0)):
         for t, row in enumerate(round.p_draft):
             assert (row == draft(x + round.guesses[:t], 1)[-1]).all()
@@ -183,7 +184,7 @@ def test_tokens_per_round_are_what_the_acceptance_says():
     draft = lambda ids, n_last: np.array([p_draft] * n_last)
     target = lambda ids, n_last: np.array([p_target] * n_last)
     alpha, K = np.minimum(p_draft, p_target).sum(), 3
-    mean = expectation(lambda rng: speculative_step([0], 9, rng, draft, target, K).ids, len)
+    mean = expectation(lambda rng: draft_and_verify(draft, target, K)([0], 9, rng).ids, len)
     assert mean == pytest.approx((1 - alpha ** (K + 1)) / (1 - alpha), abs=1e-12)
 
 
@@ -289,14 +290,14 @@ def test_the_enumeration_refuses_what_it_could_not_follow(function, error):
 # ---- bad input
 
 @pytest.mark.parametrize("call, message", [
-    (lambda rng: speculative_sampling([], *PAIRS["dense"], 3, 2, rng), "at least one id"),
+    (lambda rng: speculative_sampling([], *PAIRS["dense"], 3, 2, rng), "at least one token"),
     (lambda rng: speculative_sampling([0], *PAIRS["dense"], 3, 0, rng), "K >= 1"),
     (lambda rng: speculative_sampling([0], *PAIRS["dense"], -1, 2, rng), "N >= 0"),
     (lambda rng: speculative_sampling([0], toy(3, 0), toy(4, 0), 3, 2, rng), "one vocabulary"),
     (lambda rng: speculative_sampling([0], *PAIRS["dense"], 3, 2, None), "Generator"),
     (lambda rng: verify([0], [], [[1.0]], rng), "k rows"),
     (lambda rng: verify([1], [[1.0, 0.0]], [[0.5, 0.5]] * 2, rng), "was drawn from"),
-    (lambda rng: autoregressive_sampling([], toy(3, 0), 3, rng), "at least one id"),
+    (lambda rng: autoregressive_sampling([], toy(3, 0), 3, rng), "at least one token"),
 ])
 def test_bad_input_is_named(call, message):
     with pytest.raises(ValueError, match=message):

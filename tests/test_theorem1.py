@@ -32,13 +32,15 @@ from hypothesis import strategies as st
 
 import benchmarks.correctness as correctness
 import speculative
+from checkpoints.weights import random_params
 from gpt2 import GPT2
-from sampling import residual, warped
-from speculative import (autoregressive_sampling, guess, speculative_sampling, speculative_step,
+from sampling import residual, with_sampling
+from speculative import (autoregressive_sampling, draft_and_verify, guess, speculative_sampling,
                          verify)
-from tests.enumerating import PAIRS, assert_same_law, law, remembered, rounds_law, text_law, toy
-from theory import acceptance_rate
-from utils import MODELS_DIR, load_encoder_hparams_and_params, random_params
+from tests import bundled
+from tests.enumerating import assert_same_law, law, rounds_law, text_law
+from tests.toys import PAIRS, remembered, toy
+from theory.speedup import acceptance_rate
 
 FALSE_ALARM, MAX_CHECKS = 1e-12, 900
 CHECKS = itertools.count(1)
@@ -68,7 +70,7 @@ def for_any_pair_of_rows(test):
 def one_guess(p_draft, p_target):
     """A function of rng: draw one guess, verify it. Returns (guesses kept: 0 or 1, first id)."""
     def round(rng):
-        guesses, laws = guess([0], lambda ids, n_last: [p_draft], 1, rng)
+        guesses, laws = guess([0], 1, rng, lambda ids, n_last: [p_draft])
         ids = verify(guesses, laws, [p_target, p_target], rng)
         return len(ids) - 1, ids[0]
 
@@ -120,7 +122,7 @@ def test_the_rounds_products_sum_to_the_targets_joint_law(seed, n_vocab, K, N):
     """No code of the algorithm here: the induction over guesses and rounds is algebra."""
     draft, target = toy(n_vocab, seed, exact=True), toy(n_vocab, seed + 1, exact=True)
     total = Counter()
-    for (text, rounds), chance in rounds_law([0], draft, target, N, K).items():
+    for (text, _), chance in rounds_law([0], draft, target, N, K).items():
         total[text] += chance
     assert total == text_law([0], target, N)
 
@@ -141,10 +143,12 @@ def test_in_floats_the_law_of_one_token_is_the_targets_too(weights):
 def test_every_test_that_the_proof_names_exists():
     root = Path(__file__).parent.parent
     proof = (root / "docs" / "theorem1.md").read_text(encoding="utf-8")
-    named = re.findall(r"(tests/\w+\.py)::(\w+)", proof)
-    assert len(named) >= 10
-    for path, name in named:
-        assert f"def {name}(" in (root / path).read_text(encoding="utf-8"), f"{path} has no {name}"
+    files = dict(re.findall(r"^\[(\w+)\]: \.\./(tests/\w+\.py)$", proof, re.MULTILINE))
+    named = re.findall(r"\[`(test_\w+)`\]\[(\w+)\]", proof)
+    assert len(named) == proof.count("`test_") >= 20
+    for name, label in named:
+        source = (root / files[label]).read_text(encoding="utf-8")
+        assert f"def {name}(" in source, f"{files[label]} has no {name}"
 
 
 def test_the_table_of_correctness_is_made_of_such_comparisons(capsys):
@@ -266,8 +270,8 @@ def test_the_law_is_the_same_through_a_cache_as_through_models_that_remember_not
     """The enumeration calls the models in an order full of rewinds."""
     hparams = dict(n_vocab=3, n_ctx=8, n_embd=4, n_head=2, n_layer=2)
     params = [random_params(hparams, np.random.default_rng(seed), np.float64) for seed in (1, 2)]
-    draft, target = (warped(remembered(GPT2(p, 2)), temperature=0.01) for p in params)
-    fresh = warped(lambda ids, n_last: GPT2(params[1], 2)(ids, n_last), temperature=0.01)
+    draft, target = (with_sampling(remembered(GPT2(p, 2)), temperature=0.01) for p in params)
+    fresh = with_sampling(lambda ids, n_last: GPT2(params[1], 2)(ids, n_last), temperature=0.01)
     got = law(lambda rng: speculative_sampling([0], draft, target, 4, 2, rng))
     assert_same_law(got, text_law([0], fresh, 4))
 
@@ -285,35 +289,32 @@ PROMPTS = ["Once upon a time there was a", "The king said", "\"I am", "It was da
 
 
 @pytest.fixture(scope="module")
-def bundled():
+def pair():
     """The encoder, and draft and target as functions that give logits, in float64."""
-    models = []
-    for size in ("tales-small", "tales-large"):
-        encoder, hparams, params = load_encoder_hparams_and_params(size, MODELS_DIR, np.float64)
-        models.append(remembered(GPT2(params, hparams["n_head"])))
-    return encoder, *models
+    return bundled.encoder(), *(remembered(GPT2(*bundled.weights(size)))
+                                for size in ("tales-small", "tales-large"))
 
 
 @pytest.mark.parametrize("knobs", [dict(top_k=3), dict(top_k=4, top_p=0.8, temperature=0.7,
                                                        repetition_penalty=1.3)], ids=str)
 @pytest.mark.parametrize("prompt", PROMPTS)
-def test_the_bundled_pairs_next_three_tokens_have_the_targets_joint_law(bundled, prompt, knobs):
-    encoder, draft, target = bundled
+def test_the_bundled_pairs_next_three_tokens_have_the_targets_joint_law(pair, prompt, knobs):
+    encoder, draft, target = pair
     x = encoder.encode(prompt)
-    draft, target = (remembered(warped(model, **knobs)) for model in (draft, target))
+    draft, target = (remembered(with_sampling(model, **knobs)) for model in (draft, target))
     got = law(lambda rng: speculative_sampling(x, draft, target, 3, 2, rng))
     assert_same_law(got, text_law(x, target, 3))
 
 
 @pytest.mark.parametrize("prompt", PROMPTS[:2])
-def test_real_draws_of_the_bundled_pairs_next_token_have_the_targets_law(bundled, prompt):
+def test_real_draws_of_the_bundled_pairs_next_token_have_the_targets_law(pair, prompt):
     """Without top-k: 4,096 tokens, kept guesses and others told apart."""
-    encoder, draft, target = bundled
-    x, draft, target = encoder.encode(prompt), remembered(warped(draft)), remembered(warped(target))
+    encoder, *models = pair
+    x, draft, target = encoder.encode(prompt), *map(remembered, map(with_sampling, models))
     kept, surplus = np.minimum(draft(x)[0], target(x)[0]), np.maximum(target(x)[0] - draft(x)[0], 0)
 
     def next_token(rng):
-        ids = speculative_step(x, 2, rng, draft, target, K=1).ids
+        ids = draft_and_verify(draft, target, 1)(x, 2, rng).ids
         return len(ids) - 1, ids[0]
 
     outcomes = drawn(next_token, 1000, 1)
@@ -322,10 +323,10 @@ def test_real_draws_of_the_bundled_pairs_next_token_have_the_targets_law(bundled
 
 
 @pytest.mark.parametrize("K", [1, 4])
-def test_at_temperature_0_the_bundled_pair_writes_the_targets_text(bundled, K):
-    encoder, draft, target = bundled
+def test_at_temperature_0_the_bundled_pair_writes_the_targets_text(pair, K):
+    encoder, draft, target = pair
     x = encoder.encode(PROMPTS[0])
-    draft, target = (warped(model, temperature=0) for model in (draft, target))
+    draft, target = (with_sampling(model, temperature=0) for model in (draft, target))
     rng = np.random.default_rng(0)
     assert (speculative_sampling(x, draft, target, 40, K, rng)
             == autoregressive_sampling(x, target, 40, rng))

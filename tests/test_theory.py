@@ -9,12 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from speculative import speculative_step
+from speculative import draft_and_verify
 from tests.enumerating import expectation
-from theory import (GPT2_SIZES, acceptance_rate, best_K, cache_bytes, chen_speedup,
-                    crossover_batch, expected_tokens, intensity_table, linear_cost, main,
-                    n_params, operations_factor, pass_bytes, pass_flops, pass_latency,
-                    walltime_improvement)
+from theory.__main__ import main
+from theory.hardware import (GPT2_SIZES, cache_bytes, crossover_batch, intensity_table, linear_cost,
+                             n_params, pass_bytes, pass_flops, pass_latency)
+from theory.speedup import (acceptance_rate, best_K, chen_speedup, expected_tokens,
+                            operations_factor, walltime_improvement)
 from utils import load_encoder_hparams_and_params
 
 MODELS_DIR = Path(__file__).parent.parent / "models"
@@ -95,7 +96,7 @@ def test_expected_tokens_is_the_mean_of_the_capped_geometric_law(alpha, K):
 def test_expected_tokens_is_what_the_loop_yields_when_rows_do_not_depend_on_the_past(K):
     p_target, p_draft = np.array([0.5, 0.25, 0.25]), np.array([0.25, 0.625, 0.125])
     draft, target = (lambda x, n, row=row: np.array([row] * n) for row in (p_draft, p_target))
-    mean = expectation(lambda rng: speculative_step([0], 9, rng, draft, target, K),
+    mean = expectation(lambda rng: draft_and_verify(draft, target, K)([0], 9, rng),
                        lambda round: len(round.ids))
     assert mean == pytest.approx(expected_tokens(acceptance_rate(p_target, p_draft), K), abs=EXACT)
 

@@ -6,8 +6,8 @@
 import numpy as np
 
 from gpt2 import GPT2
-from sampling import warped
-from speculative import speculative_sampling
+from sampling import with_sampling
+from speculative import complete, draft_and_verify, generate
 from utils import load_encoder_hparams_and_params
 
 
@@ -25,13 +25,13 @@ def held_out_prompts(ids, n_prompts, n_ids):
 
 def acceptance(prompts, draft, target, K, temperature, N, seed=0):
     """Accepted / examined guesses, and tokens per pass of the target, over all prompts."""
-    draft, target = warped(draft, temperature=temperature), warped(target, temperature=temperature)
-    counts, rng = [], np.random.default_rng(seed)
-    count = lambda round: counts.append((round.n_kept, round.n_examined, len(round.ids)))
-    for x in prompts:
-        speculative_sampling(x, draft, target, N, K, rng, on_round=count)
-    accepted, examined, n_ids = map(sum, zip(*counts))
-    return accepted / examined, n_ids / len(counts)
+    models = [with_sampling(model, temperature=temperature) for model in (draft, target)]
+    step, rng = draft_and_verify(*models, K), np.random.default_rng(seed)
+    rounds = [round._replace(p_draft=None, p_target=None)  # the rows are large
+              for x in prompts for round in generate(x, step, N, rng)]
+    accepted, examined = (sum(getattr(round, name) for round in rounds)
+                          for name in ("n_kept", "n_examined"))
+    return accepted / examined, sum(len(round.ids) for round in rounds) / len(rounds)
 
 
 def acceptance_table(models_dir, drafts, target, ids, n_prompts=32, n_ids=64, N=64):
@@ -51,8 +51,8 @@ def samples(models_dir, draft, target, prompt="Once upon a time there was a", N=
     x, texts = encoder.encode(prompt), {}
     N = min(N, target_model.n_ctx - len(x))
     for t in (0.0, 0.7, 1.0):
-        models = [warped(m, temperature=t) for m in (draft_model, target_model)]
-        ids = speculative_sampling(x, *models, N, 4, np.random.default_rng(0),
-                                   stop={encoder.end_of_text})
+        models = [with_sampling(m, temperature=t) for m in (draft_model, target_model)]
+        ids = complete(x, draft_and_verify(*models, 4), N, np.random.default_rng(0),
+                       stop={encoder.end_of_text})
         texts[t] = encoder.decode(ids)
     return texts

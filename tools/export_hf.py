@@ -13,10 +13,11 @@ from pathlib import Path
 
 import numpy as np
 
-import huggingface
-from download import atomic
+from checkpoints import huggingface
+from checkpoints.download import atomic
+from checkpoints.weights import flatten
 from encoder import END_OF_TEXT
-from utils import MODELS_DIR, flatten, load_encoder_hparams_and_params
+from utils import MODELS_DIR, load_encoder_hparams_and_params
 
 
 def export(folder, encoder, hparams, params, dtype=None):

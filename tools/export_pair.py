@@ -1,7 +1,7 @@
 """From trained PyTorch models to model folders: OpenAI's layout first, then our own conversion.
 
 The TensorFlow checkpoint is written for the sake of the path: the bundled pair is converted by the
-same code that reads OpenAI's files (utils.convert). Layout: github.com/openai/gpt-2, src/model.py.
+same code that reads OpenAI's files (checkpoints.openai.convert). Layout: github.com/openai/gpt-2, src/model.py.
 """
 import json
 import os
@@ -9,7 +9,7 @@ import shutil
 
 import numpy as np
 
-import utils
+from checkpoints.openai import CHECKPOINT, convert
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
@@ -57,8 +57,8 @@ def export(gpt2, bpe_folder, folder):
         json.dump(gpt2.hparams, f)
         f.write("\n")
     write_checkpoint(variables(gpt2), folder)
-    utils.convert(folder, np.float16)
-    for name in utils.CHECKPOINT:
+    convert(folder, np.float16)
+    for name in CHECKPOINT:
         os.remove(os.path.join(folder, name))
 
 

@@ -1,15 +1,16 @@
-"""Fill the README's quoted code, line counts and outputs from the project itself.
+"""Fill the README's quoted code, tables and outputs from the project itself.
 
-    python -m tools.readme            # all blocks; the outputs are those of real runs
-    python -m tools.readme --code     # only what needs no run
+    python -m tools.readme                       # all blocks; the outputs are those of real runs
+    python -m tools.readme --code                # only what needs no run
+    python -m tools.readme README.md docs/*.md   # other files
 
-A block is a comment that says what belongs there, and the fence behind it:
+A block is a comment that says what belongs there, and what stands behind it:
 
-    <!-- run: COMMAND -->      the output of that command line
-    <!-- code: FILE NAME -->   the source of that function
-    <!-- lines -->             the reading order: a file a line, with its number of lines
-    <!-- decoders -->          the decoders of variants/, as their registry describes them
-    <!-- table: COMMAND -->    no fence: the Markdown that the command prints, up to <!-- end -->
+    <!-- run: COMMAND -->          a fence with the output of that command line
+    <!-- code: FILE NAME .. -->    a fence with the source of these functions
+    <!-- decoders -->              the table of variants/, as its registry describes it, ...
+    <!-- table: COMMAND -->        ... and the Markdown that a command prints; both up to
+    <!-- end -->
 """
 
 import argparse
@@ -22,51 +23,55 @@ from pathlib import Path
 from variants import DECODERS, settings
 
 ROOT = Path(__file__).parent.parent
-BLOCK = re.compile(r"(<!-- (run|code|lines|decoders)(?:: ([^\n]*))? -->\n```\w*\n)(.*?)(\n```)",
-                   re.DOTALL)
-TABLE = re.compile(r"(<!-- table: ([^\n]*) -->\n)(.*?)(\n<!-- end -->)", re.DOTALL)
-READING_ORDER = {
-    "speculative.py": "the algorithm: guess, verify, step, generate",
-    "sampling.py": "from logits to chance: temperature, top-k, top-p, sample, accept, residual",
-    "gpt2.py": "GPT-2's forward pass as formulas, and its memory",
-    "encoder.py": "text to ids and back",
-    "utils.py": "checkpoints: find, check, convert, load",
-    "download.py": "files that arrive whole or not at all",
-    "tf_checkpoint.py": "OpenAI's checkpoints, through TensorFlow",
-    "huggingface.py": "the same weights as Hugging Face keeps them",
-    "window.py": "texts longer than the models' context",
-    "main.py": "the command line",
-    "report.py": "two decoders by the clock, and what is said of them",
-    "watch.py": "a run that can be watched: every round as data, as a line, as a page",
-    "theory.py": "the papers' closed forms, and why decoding waits for memory",
-}
+BLOCK = re.compile(r"(<!-- (run|code)(?:: ([^\n]*))? -->\n```\w*\n)(.*?)\n?^```",
+                   re.DOTALL | re.MULTILINE)
+TABLE = re.compile(r"(<!-- (table|decoders)(?:: ([^\n]*))? -->\n)(.*?)\n<!-- end -->", re.DOTALL)
+IDEA = re.compile(r"What it adds to \S+(?:: | is )(.*?)\.\s", re.DOTALL)
 
 
 def source(argument):
-    """The source of a top-level function, without its docstring: it stands in the file."""
-    file, name = argument.split()
+    """The source of some functions of one file, without their docstrings: these stand there."""
+    file, *names = argument.split()
     text = (ROOT / file).read_text(encoding="utf-8")
-    node = next(node for node in ast.parse(text).body if getattr(node, "name", None) == name)
-    lines = text.split("\n")
+    nodes = {getattr(node, "name", None): node for node in ast.parse(text).body}
+    return "\n\n".join(without_docstring(text.split("\n"), nodes[name]) for name in names)
+
+
+def without_docstring(lines, node):
+    """The lines of one function."""
     body = node.body[1:] if ast.get_docstring(node) else node.body
     head = lines[node.lineno - 1 : node.body[0].lineno - 1]
     return "\n".join(head + lines[body[0].lineno - 1 : node.end_lineno])
 
 
-def lines(argument=""):
-    """The files in reading order, with their numbers of lines."""
-    count = lambda file: len((ROOT / file).read_text(encoding="utf-8").splitlines())
-    return "\n".join(f"{i}. {file:<15} {count(file):>4} lines   {what}"
-                     for i, (file, what) in enumerate(READING_ORDER.items(), 1))
+def decoders(argument=None):
+    """The decoders as Markdown: file, paper, whether it is exact, and its first idea."""
+    rows = [f"| [{name}](variants/{name}.py) | {paper(entry)} | {exactness(name)} | {idea(entry)} |"
+            for name, entry in DECODERS.items()]
+    return "\n".join(["| `--decoder` | paper | exact | what it adds |", "|---|---|---|---|", *rows])
 
 
-def decoders(argument=""):
-    """The decoders: name, whether its defaults keep the target's law, source."""
-    def kept(name):
-        return "exact" if DECODERS[name].exact(settings(name, {})) else "NOT exact"
+def paper(entry):
+    """Its source, linked."""
+    return f"[{entry.source}]({entry.url})" if entry.url else entry.source
 
-    return "\n".join(f"--decoder {name:<12} {kept(name):<10} {entry.source}"
-                     for name, entry in DECODERS.items())
+
+def exactness(name):
+    """`exact` by its defaults, `with FLAG` if another value of one flag makes it so, or `no`."""
+    entry = DECODERS[name]
+    if entry.exact(settings(name, {})):
+        return "exact"
+    for flag, spec in entry.flags.items():
+        for value in spec.choices or (1, 1.1):
+            if entry.exact(settings(name, {flag: value})):
+                return f"with `--{flag} {value}`"
+    return "no"
+
+
+def idea(entry):
+    """The first thing that its file says it adds, or nothing."""
+    found = IDEA.search(sys.modules[entry.build.__module__].__doc__)
+    return " ".join(found[1].split()) if found else ""
 
 
 def run(command):
@@ -78,22 +83,20 @@ def run(command):
 
 def fill(text, kinds):
     """The text with its blocks of these kinds (name: function) made anew."""
-    def block(match):
-        head, kind, argument, old, tail = match.groups()
-        return head + (kinds[kind](argument) if kind in kinds else old) + tail
+    def block(match, end):
+        head, kind, argument = match.group(1, 2, 3)
+        return f"{head}{kinds[kind](argument)}\n{end}" if kind in kinds else match[0]
 
-    text = BLOCK.sub(block, text)
-    if "table" in kinds:
-        text = TABLE.sub(lambda match: match[1] + kinds["table"](match[2]) + match[4], text)
-    return text
+    text = BLOCK.sub(lambda match: block(match, "```"), text)
+    return TABLE.sub(lambda match: block(match, "<!-- end -->"), text)
 
 
-STATIC = {"code": source, "lines": lines, "decoders": decoders}  # kinds that need no run
+STATIC = {"code": source, "decoders": decoders}  # kinds that need no run
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--code", action="store_true", help="only code and line counts, no runs")
+    parser.add_argument("--code", action="store_true", help="only code and decoders, no runs")
     parser.add_argument("files", nargs="*", default=["README.md"])
     args = parser.parse_args()
     kinds = STATIC | ({} if args.code else {"run": run, "table": run})

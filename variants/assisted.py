@@ -8,20 +8,22 @@ What it adds to speculative.py: the number of guesses is no constant. It follows
     threshold   after a guess that the draft gave less than this, it stops guessing
 
 Subtle: the unsure guess is kept and put to the test. To throw a guess away because of its own
-probability would leave the others with a law that is not in `p_draft`, and bias the text.
+probability would leave the others distributed by a row that is not in `p_draft`, and bias the text.
 """
 
-from sampling import sample
-from speculative import Round, verify
-from variants.lookup import one_hot_rows
+from functools import partial
+
+from sampling import one_hot_rows, sample
+from speculative import speculative_step
+from variants.registry import Decoder, Flag, Rounds, guesses_per_round
 
 SCHEDULES = ("constant", "heuristic")
 
 
-def guess_while_sure(x, draft, k, threshold, rng, greedy=False):
-    """Up to k ids from the draft, the last of which may be an unsure one, and their laws.
+def guess_while_sure(x, k, rng, draft, threshold, greedy=False):
+    """Up to k tokens from the draft, the last of which may be an unsure one, and their rows.
 
-    With `greedy` the draft's row says how sure it is, and the guess is the row's best id: at
+    With `greedy` the draft's row says how sure it is, and the guess is the row's best token: at
     temperature 0 a one-hot row would always be sure.
     """
     guesses, p_draft = [], []
@@ -42,41 +44,38 @@ def next_K(K, n_kept, n_guesses, schedule):
 
 
 def assisted(draft, target, K=20, schedule="constant", threshold=0.4, greedy=False):
-    """Build the step of one text.
+    """Build the step of one text; it keeps K between its rounds.
 
-    Parameters
-    ----------
-    draft, target : callables `(ids, n_last) -> [n_last, n_vocab]` of probabilities
-    K : int, >= 1
-        The most guesses in the first round.
-    schedule : "constant" or "heuristic"
-    threshold : float
-        0 never stops early, above 1 always stops after one guess.
-    greedy : bool
-        The draft gives its law at temperature 1, but guesses its best id.
-
-    Returns
-    -------
-    callable `(x, room, rng) -> Round`
-        It keeps K between its rounds. (transformers' heuristic_transient is a new step for every
-        text, its heuristic the same step for all.)
-
-    Raises
-    ------
-    ValueError
-        If K < 1 or there is no such schedule.
+    `greedy`: the draft gives its distribution at temperature 1, but guesses its best token.
+    (transformers' heuristic_transient is a new step for every text, its heuristic one for all.)
+    ValueError if K < 1 or there is no such schedule.
     """
     if K < 1:
-        raise ValueError(f"need K >= 1 guesses a round, got {K}")
+        raise ValueError(f"need K >= 1 guesses per round, got {K}")
     if schedule not in SCHEDULES:
         raise ValueError(f"need a schedule of {', '.join(SCHEDULES)}, got {schedule!r}")
+    guess = partial(guess_while_sure, draft=draft, threshold=threshold, greedy=greedy)
 
     def step(x, room, rng):
         nonlocal K
-        guesses, p_draft = guess_while_sure(x, draft, min(K, room - 1), threshold, rng, greedy)
-        p_target = target(x + guesses, len(guesses) + 1)
-        ids = verify(guesses, p_draft, p_target, rng)
-        K = next_K(K, len(ids) - 1, len(guesses), schedule)
-        return Round(ids, guesses, p_draft, p_target)
+        round = speculative_step(x, room, rng, target, K, guess)
+        K = next_K(K, len(round.ids) - 1, len(round.guesses), schedule)
+        return round
 
     return step
+
+
+def build(models, K, schedule, confidence):
+    """Confidence is read at temperature 1 if the guesses are greedy."""
+    draft = models.probabilities("draft", temperature_1=models.is_greedy)
+    return assisted(draft, models.probabilities("target"), K, schedule, confidence,
+                    models.is_greedy)
+
+
+DECODER = Decoder(
+    "assisted", build, source="Gante (2023)",
+    url="https://huggingface.co/blog/assisted-generation",
+    rounds=Rounds(chain=True, verified=True, draws=1),
+    flags={"K": guesses_per_round(20),
+           "schedule": Flag("constant", str, "how K follows the past", SCHEDULES),
+           "confidence": Flag(0.4, float, "stop guessing after a guess with less than this")})

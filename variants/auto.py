@@ -14,8 +14,8 @@ Lossless, for K depends on the past alone: on finished rounds and on a clock.
 import time
 from typing import NamedTuple
 
-from speculative import autoregressive_step, speculative_step
-from theory import best_K
+from speculative import autoregressive_step, draft_and_verify
+from theory.speedup import best_K
 
 K_MAX = 8  # rows beyond one width of BLAS's inner loop
 FORGET = 0.98  # what a round's weight is multiplied by with every further round
@@ -91,7 +91,7 @@ def auto(draft, target, costs, on_choice=None):
         if K == 0:
             idle += 1
             return autoregressive_step(x, room, rng, target)
-        round, idle = speculative_step(x, room, rng, draft, target, K), 0
+        round, idle = draft_and_verify(draft, target, K)(x, room, rng), 0
         kept, examined = kept + round.n_kept, examined + round.n_examined
         best = best_K(kept / examined, costs.c, costs.pass_cost)
         return round

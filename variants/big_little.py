@@ -7,20 +7,23 @@ tolerates. A greedy method: nothing is drawn.
     fallback        alpha_FB: the small model hands over where its best id has less than this
     rollback        alpha_RB: the large model takes back from the first id whose distance exceeds it
     distance        - log p_large of the small model's id (cross-entropy to a hard label)
-    run             the most ids that the small model writes in a row
+    run             the most tokens that the small model writes in a row
 
 Decided where the authors' code differs or leaves it open: an id of the small model's is final only
 when the large one has seen it, a stop id included; every id is compared, none is skipped because
 the large model would have written the same; a fallback threshold of 0 is 0, not the default.
 """
 
+from functools import partial
+
 import numpy as np
 
-from speculative import Round
+from speculative import speculative_step
+from variants.registry import Decoder, Flag, need_greedy
 
 
-def write_while_sure(x, small, k, fallback):
-    """Up to k best ids of the small model; the one that it is not sure of is not written."""
+def write_while_sure(x, k, rng, small, fallback):
+    """Up to k best tokens of the small model; the one that it is not sure of is not written."""
     guesses, rows = [], []
     while len(guesses) < k:
         row = small(x + guesses, 1)[-1]
@@ -31,48 +34,41 @@ def write_while_sure(x, small, k, fallback):
     return guesses, rows
 
 
-def distances(guesses, p_large):
-    """How far the large model is from each guess, in nats; infinite for one it excludes."""
+def distance(token, row):
+    """How far the large model is from a token, in nats; infinite for one that it excludes."""
     with np.errstate(divide="ignore"):
-        return [-np.log(p_large[t][token]) for t, token in enumerate(guesses)]
+        return -np.log(row[token])
 
 
-def big_little_verify(guesses, p_large, rollback):
-    """Keep the ids before the first that is too far off, then add the large model's best id."""
-    far = (t for t, distance in enumerate(distances(guesses, p_large)) if distance > rollback)
-    n = next(far, len(guesses))
+def big_little_verify(guesses, p_small, p_large, rng, rollback):
+    """Keep the tokens before the first that is too far off, then add the large model's best.
+
+    `rng` is not used. A rollback of 0 keeps what the large model is certain of, infinity all. Here
+    the large model gives the guesses 1 / 4 each: they are 1.39 nats away.
+
+    >>> rows = np.array([[0.25, 0.75]] * 3)
+    >>> [big_little_verify([0, 0], None, rows, None, rollback) for rollback in (1.3, 1.4)]
+    [[1], [0, 0, 1]]
+    """
+    n = 0
+    while n < len(guesses) and distance(guesses[n], p_large[n]) <= rollback:
+        n += 1
     return guesses[:n] + [int(p_large[n].argmax())]
 
 
-def big_little_step(x, room, rng, small, large, run=10, fallback=0.6, rollback=5.0):
-    """One hand-over: the small model's run, and the large model's look at it. `rng` is not used.
+def build(models, run, fallback, rollback):
+    """Both thresholds look at rows at temperature 1."""
+    need_greedy(models, "big_little")
+    small, large = (models.probabilities(name, temperature_1=True) for name in ("draft", "target"))
+    return partial(speculative_step, target=large, K=run,
+                   guess=partial(write_while_sure, small=small, fallback=fallback),
+                   verify=partial(big_little_verify, rollback=rollback))
 
-    Parameters
-    ----------
-    x, room, rng
-        As for every step: speculative.py.
-    small, large : callables `(ids, n_last) -> [n_last, n_vocab]` of probabilities
-    run : int
-    fallback : float
-        Above 1 the large model writes everything; 0 never falls back within a run.
-    rollback : float
-        0 keeps what the large model is certain of; infinity keeps everything.
 
-    Returns
-    -------
-    Round
-
-    Examples
-    --------
-    The small model is sure, the large one gives its id 1 / 4: 1.39 nats away.
-
-    >>> small, large = (lambda ids, n, row=row: np.array([row] * n)
-    ...                 for row in ([0.9, 0.1], [0.25, 0.75]))
-    >>> for rollback in (1.3, 1.4):
-    ...     big_little_step([1], 9, None, small, large, run=2, rollback=rollback).ids
-    [1]
-    [0, 0, 1]
-    """
-    guesses, rows = write_while_sure(x, small, min(run, room - 1), fallback)
-    p_large = large(x + guesses, len(guesses) + 1)
-    return Round(big_little_verify(guesses, p_large, rollback), guesses, rows, p_large)
+DECODER = Decoder(
+    "big_little", build, source="Kim et al. (2023)", url="https://arxiv.org/abs/2302.07863",
+    greedy=True,
+    flags={"run": Flag(10, int, "tokens that the small model writes in a row"),
+           "fallback": Flag(0.6, float, "the small model hands over below this"),
+           "rollback": Flag(5.0, float, "the large model takes back beyond this, in nats")},
+    exact=lambda settings: settings["fallback"] > 1)

@@ -6,7 +6,7 @@ fewer guesses are kept than one after the other, and the rows are the same.
 
     here       Sun et al. (2024)
     share[t]   p_t       min(1, share[t - 1] * p_target / p_draft of guess t - 1); share[0] = 1
-    surplus    sum of (p_t M_b - M_s)_+    what the target still needs behind t guesses
+    surplus    sum of (p_t M_b - M_s)_+    what the target still needs after t guesses
     chance     h_t^block the probability to keep t guesses, if not more are kept
     n          tau       how many guesses are kept: the largest t whose test succeeds
 
@@ -14,12 +14,11 @@ Two traps. The number kept is the largest t that passes, not the first t that fa
 after it comes from the residual with the share in it, not from `residual(p_target, p_draft)`.
 """
 
-from functools import partial
-
 import numpy as np
 
 from sampling import accept, residual, sample
-from speculative import check_rows, speculative_step
+from speculative import check_rows, draft_and_verify
+from variants.registry import Decoder, guesses_per_round
 
 
 def shares(guesses, p_draft, p_target):
@@ -42,14 +41,6 @@ def chance(t, share, p_draft, p_target):
 def block_verify(guesses, p_draft, p_target, rng):
     """Keep as many guesses as the block test allows, and add one token: as `verify`, but better.
 
-    Parameters, return value and errors are those of `speculative.verify`.
-
-    References
-    ----------
-    Sun et al. (2024) Alg. 2.
-
-    Examples
-    --------
     One guess: both tests are the same. Here the draft's guess is certain to be wrong.
 
     >>> p_draft, p_target = np.array([[1.0, 0.0]]), np.array([[0.0, 1.0], [1.0, 0.0]])
@@ -58,12 +49,20 @@ def block_verify(guesses, p_draft, p_target, rng):
     """
     check_rows(guesses, p_draft, p_target)
     share, k = shares(guesses, p_draft, p_target), len(guesses)
-    n = next((t for t in range(k, 0, -1)  # from the top: the first to succeed is the largest
-              if accept(chance(t, share[t], p_draft, p_target), rng)), 0)
+    n = k  # from the top: the first to succeed is the largest
+    while n > 0 and not accept(chance(n, share[n], p_draft, p_target), rng):
+        n -= 1
     if n == k:
         return guesses + [sample(p_target[k], rng)]
     return guesses[:n] + [sample(residual(share[n] * p_target[n], p_draft[n]), rng)]
 
 
-# One round: guess and score as in speculative.py, then the block test.
-block_step = partial(speculative_step, verify=block_verify)
+def build(models, K):
+    """Guess and score as in speculative.py, then the block test."""
+    draft, target = models.probabilities("draft"), models.probabilities("target")
+    return draft_and_verify(draft, target, K, block_verify)
+
+
+DECODER = Decoder(
+    "block", build, source="Sun et al. (2024)", url="https://arxiv.org/abs/2403.10444",
+    flags={"K": guesses_per_round(4)})

@@ -8,52 +8,55 @@ guesses instead of a tree, and greedy decoding only. What it adds to medusa.py i
     guess t            the best id of p_(t + 2): head t
     kept + 1           k-hat, how far the block is right; the + 1 is p_1's own next id
     top_k              the top-k selection criterion of Sec. 5.1 (1: exact)
-    minimum            the minimum block size, l in Sec. 5.3 (1: exact): ids a round at least
+    minimum            the minimum block size, l in Sec. 5.3 (1: exact): tokens per round, at least
 
 Proposing and scoring are one pass (Sec. 4), for the state that the heads look at comes with it. The
 distance criterion of Sec. 5.2 is for ids that are numbers, such as pixels; text has none.
 """
 
+from functools import partial
+
 import numpy as np
 
-from variants.medusa import medusa
+from variants.medusa import WithStates, load_heads_of, medusa_step
+from variants.registry import Decoder, Flag, Rounds, need_greedy
 
 
 def in_top(row, token, top_k):
-    """Is the id one of the row's top_k best (the lowest ids first among equals)?"""
+    """Is the token one of the row's top_k best (the lowest ids first among equals)?"""
     rank = np.count_nonzero(row > row[token]) + np.count_nonzero(row[:token] == row[token])
     return rank < top_k
 
 
-def blockwise_verify(tree, p_target, rng, top_k=1, minimum=1):
-    """Keep the guesses before the first to fail, minimum - 1 at least; add the target's best id."""
-    guesses = tree.tokens
-    fails = (t for t, token in enumerate(guesses)
-             if t >= minimum - 1 and not in_top(p_target[t], token, top_k))
-    n = next(fails, len(guesses))
+def blockwise_verify(tree, p_draft, p_target, rng, top_k=1, minimum=1):
+    """Keep the guesses before the first to fail, minimum - 1 at least; add the target's best."""
+    guesses, n = tree.tokens, 0
+    while n < len(guesses) and (n < minimum - 1 or in_top(p_target[n], guesses[n], top_k)):
+        n += 1
     return guesses[:n] + [int(p_target[n].argmax())]
 
 
-def blockwise(target, heads, block=4, top_k=1, minimum=1):
-    """Build the step of one text: medusa.py's, with a chain for a tree.
-
-    Parameters
-    ----------
-    target : callable `(ids, tokens, parents) -> (probabilities at temperature 1, states)`
-    heads : callable state -> [n_heads, n_vocab]
-    block : int, >= 1
-        Ids a round at most: one from each head (fewer if there are fewer), and the target's own.
-    top_k, minimum : int, >= 1
-        Both 1: the text of the target's greedy decoding.
-
-    Raises
-    ------
-    ValueError
-        If one of them is below 1, or the minimum above the size of the block.
-    """
+def check_block(block, top_k, minimum):
+    """Raise ValueError unless top_k >= 1 and 1 <= minimum <= block."""
     if top_k < 1 or not 1 <= minimum <= block:
         raise ValueError(f"need top_k >= 1 and 1 <= minimum <= block, got top_k = {top_k}, "
                          f"minimum = {minimum}, block = {block}")
+
+
+def build(models, block, selection, minimum):
+    """The selection looks at the target's order, so at its row at temperature 1."""
+    need_greedy(models, "blockwise")
+    check_block(block, selection, minimum)
     chain = [(0,) * n for n in range(1, block)]
-    return medusa(target, heads, chain, lambda tree, p_target, rng: blockwise_verify(
-        tree, p_target, rng, top_k, minimum))
+    verify = partial(blockwise_verify, top_k=selection, minimum=minimum)
+    return medusa_step(WithStates(models.target), load_heads_of(models), chain, verify,
+                       **models.at_temperature_1)
+
+
+DECODER = Decoder(
+    "blockwise", build, source="Stern et al. (2018)", url="https://arxiv.org/abs/1811.03115",
+    flags={"block": Flag(4, int, "tokens per round, at most"),
+           "selection": Flag(1, int, "keep a guess among the target's best so many; 1 is exact"),
+           "minimum": Flag(1, int, "tokens per round, at least; 1 is exact")},
+    exact=lambda settings: settings["selection"] == settings["minimum"] == 1,
+    needs=("heads",), greedy=True, rounds=Rounds())

@@ -1,22 +1,25 @@
 """Sun et al. (2023), "SpecTr: Fast Speculative Decoding via Optimal Transport", K-SEQ. Lossless.
 
-What it adds to tree.py: another test for several guesses of one place, all drawn independently from
-one law. Multi-step sampling spends the target's law greedily on the first guess; here every guess
+What it adds to tree.py: another test for several guesses of one position, drawn independently from
+one row. Multi-step sampling spends the target's mass greedily on the first guess; here every guess
 has the same, smaller chance p_target / (rho p_draft), and together they are kept more often.
 
-    m         guesses for this place (k in the paper), all from p_draft
+    m         guesses for this position (k in the paper), all from p_draft
     rho       in [1, m]: by how much the ratio is divided
     beta      the chance that one guess passes: sum of min(p_draft, p_target / rho)
-    passed    the chance that one of the m does: 1 - (1 - beta)^m; at most rho beta, or the law of
+    passed    the chance that one of the m does: 1 - (1 - beta)^m; at most rho beta, or the mass of
               the token that comes if none does would be negative somewhere
-    chains    drafts of K ids each, drawn independently; in a tree their common beginnings are one
+    chains    drafts of K tokens each, drawn independently; a tree has their common starts once
 """
+
+from functools import partial
 
 import numpy as np
 
 from sampling import accept, sample
-from speculative import guess
-from variants.tree import Tree, children, propose, tree_round
+from speculative import guess, speculative_step
+from variants.registry import Decoder, Flag, Rounds, guesses_per_round
+from variants.tree import Tree, with_tree_sampling
 
 
 def shared(p_draft, p_target, rho):  # -> [n_vocab]
@@ -28,7 +31,7 @@ def find_rho(p_draft, p_target, m):
     """The smallest rho in [1, m] with passed <= rho beta, by bisection; m itself always has it."""
     def large_enough(rho):
         beta = shared(p_draft, p_target, rho).sum()
-        return 1 - (1 - beta) ** m <= rho * beta + 1e-15  # equal laws: beta is 1 but for rounding
+        return 1 - (1 - beta) ** m <= rho * beta + 1e-15  # equal rows: beta is 1, rounded
 
     low, high = 1.0, float(m)
     if large_enough(low):
@@ -40,7 +43,7 @@ def find_rho(p_draft, p_target, m):
 
 
 def left_over(p_draft, p_target, rho, m):  # -> [n_vocab]
-    """The law of the token that comes if none of the m guesses passes (its sum is not 1)."""
+    """What the token is drawn from if none of the m guesses passes (its sum is not 1)."""
     once = shared(p_draft, p_target, rho)
     beta = once.sum()
     if not beta > 0:
@@ -49,32 +52,42 @@ def left_over(p_draft, p_target, rho, m):  # -> [n_vocab]
     return rest if rest.sum() > 0 else p_target  # by rounding alone
 
 
-def verify_kseq(tree, p_target, rng):
+def guess_chains(x, k, rng, draft, chains):
+    """A tree of several chains of k guesses, each drawn by itself from one draft."""
+    tree = Tree()
+    for _ in range(chains):
+        node = -1
+        for token, row in zip(*guess(x, k, rng, draft)):
+            node = tree.add(node, token, row)
+    return tree, tree.rows()
+
+
+def verify_kseq(tree, p_draft, p_target, rng):
     """Walk down as `verify_tree` does, with the K-SEQ test at every node."""
     ids, node = [], -1
     while True:
-        guesses, law = children(tree, node), p_target[1 + node]
+        guesses, p = tree.guesses_at(node), p_target[1 + node]
         if not guesses:
-            return ids + [sample(law, rng)]
-        p_draft, m = guesses[0][1], len(guesses)
-        rho = find_rho(p_draft, law, m)
+            return ids + [sample(p, rng)]
+        row, m = guesses[0][1], len(guesses)
+        rho = find_rho(row, p, m)
         for child, _ in guesses:
             token = tree.tokens[child]
-            if accept(min(law[token] / (rho * p_draft[token]), 1), rng):
+            if accept(min(1, p[token] / (rho * row[token])), rng):
                 ids, node = ids + [token], child
                 break
         else:
-            return ids + [sample(left_over(p_draft, law, rho, m), rng)]
+            return ids + [sample(left_over(row, p, rho, m), rng)]
 
 
-def kseq_step(x, room, rng, draft, target, K, chains):
-    """One round with several chains of K guesses from one draft.
+def build(models, K, chains):
+    """Chains are drawn one by one and scored as a tree."""
+    return partial(speculative_step, target=with_tree_sampling(models.target, **models.sampling),
+                   K=K, verify=verify_kseq,
+                   guess=partial(guess_chains, draft=models.probabilities("draft"), chains=chains))
 
-    `draft` is a callable `(ids, n_last) -> probabilities`, `target` one for trees (tree.py).
-    """
-    tree = Tree([], [], [])
-    for _ in range(chains):
-        node = -1
-        for token, law in zip(*guess(x, draft, min(K, room - 1), rng)):
-            node = propose(tree, node, token, law)
-    return tree_round(tree, x, target, verify_kseq, rng)
+
+DECODER = Decoder(
+    "kseq", build, source="Sun et al. (2023)", url="https://arxiv.org/abs/2310.15141",
+    flags={"K": guesses_per_round(4), "chains": Flag(3, int, "independent drafts")},
+    is_tree=lambda settings: True, rounds=Rounds())

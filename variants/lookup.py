@@ -1,24 +1,26 @@
 """Saxena (2023), "Prompt Lookup Decoding". Lossless.
 
 What it adds to speculative.py: a draft that is no model. Text repeats itself, so the guesses are
-copied from where the last few ids stood before.
+copied from what followed the last few tokens before.
 
-    x           the ids so far
-    suffix      the last n ids of x, n <= max_ngram: what is looked up
-    source      the place behind an earlier occurrence of the suffix: copying starts there
+    x           the tokens so far
+    suffix      the last n tokens of x, n <= max_ngram: what is looked up
+    source      the position after an earlier occurrence of the suffix: copying starts there
     max_ngram   the longest suffix that is tried first
 
-A copied guess is no draw, so the law that it comes from is one-hot: all mass on itself. `verify`
+A copied guess is no draw, so its row is one-hot: all mass on itself. `verify`
 then keeps it with the target's own probability of it, and resamples from the target without it.
 """
 
-import numpy as np
+from functools import partial
 
-from speculative import Round, verify
+from sampling import one_hot_rows
+from speculative import speculative_step
+from variants.registry import Decoder, Flag, Rounds, guesses_per_round
 
 
 def find_source(x, max_ngram):
-    """The place in x to copy from: behind the latest earlier occurrence of the longest suffix.
+    """The position in x to copy from: after the latest earlier occurrence of the longest suffix.
 
     None if not even the last id occurred before. Saxena (2023) takes the earliest occurrence; in
     running text the latest is the better guide.
@@ -31,46 +33,35 @@ def find_source(x, max_ngram):
 
 
 def copy(x, source, k):
-    """k ids copied from `source` on; past the end of x it copies its own copies, as LZ77 does."""
+    """k tokens copied from `source` on; past the end of x its own copies, as LZ77 does."""
     text = list(x)
     for i in range(k):
         text.append(text[source + i])
     return text[len(x) :]
 
 
-def one_hot_rows(ids, n_vocab):  # -> [len(ids), n_vocab]
-    """The laws of ids that no chance was used for."""
-    rows = np.zeros((len(ids), n_vocab))
-    rows[np.arange(len(ids)), ids] = 1.0
-    return rows
+def lookup_guess(x, k, rng, n_vocab, max_ngram=3):
+    """k copied guesses, or none if there is nothing to copy, and one-hot rows.
 
-
-def lookup_step(x, room, rng, target, K, max_ngram=3):
-    """One round with copied guesses.
-
-    Parameters
-    ----------
-    x, room, rng
-        As for every step: speculative.py.
-    target : callable `(ids, n_last) -> [n_last, n_vocab]` of probabilities
-    K : int
-        Guesses a round; none, and so a plain step of the target, if there is nothing to copy.
-    max_ngram : int, >= 1
-
-    Returns
-    -------
-    Round
-
-    Examples
-    --------
     A target that counts 0 1 2 0 1 2 .. is guessed right once it has begun to repeat itself.
 
-    >>> target = lambda ids, n_last: np.eye(3)[(np.array(ids[-n_last:]) + 1) % 3]
-    >>> lookup_step([0, 1, 2, 0], 9, np.random.default_rng(0), target, K=4).ids
-    [1, 2, 0, 1, 2]
+    >>> lookup_guess([0, 1, 2, 0], 4, None, n_vocab=3)[0]
+    [1, 2, 0, 1]
     """
     source = find_source(x, max_ngram)
-    guesses = [] if source is None else copy(x, source, min(K, room - 1))
-    p_target = target(x + guesses, len(guesses) + 1)
-    p_draft = one_hot_rows(guesses, p_target.shape[-1])
-    return Round(verify(guesses, p_draft, p_target, rng), guesses, p_draft, p_target)
+    guesses = [] if source is None else copy(x, source, k)
+    return guesses, one_hot_rows(guesses, n_vocab)
+
+
+def build(models, K, max_ngram):
+    """No draft model at all."""
+    return partial(speculative_step, target=models.probabilities("target"), K=K,
+                   guess=partial(lookup_guess, n_vocab=models.target.n_vocab, max_ngram=max_ngram))
+
+
+DECODER = Decoder(
+    "lookup", build, source="Saxena (2023)",
+    url="https://github.com/apoorvumang/prompt-lookup-decoding",
+    flags={"K": guesses_per_round(10),
+           "max_ngram": Flag(3, int, "longest run of tokens looked up")},
+    needs=(), rounds=Rounds(chain=True, verified=True, draws=0))  # no chance in a copy

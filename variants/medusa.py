@@ -1,30 +1,30 @@
 """Cai et al. (2024), "Medusa". Lossless with the exact test, not lossless with the typical one.
 
 What it adds to tree.py: no draft model. A few small heads on the target's own last hidden state
-guess the next ids, each head one place further on, and their best guesses are combined into a tree.
+guess the next tokens, each head one position further on, and their best guesses become a tree.
 
-    state      the hidden state, after ln_f, that the law of the last id of x came from
-    heads      callable state -> [n_heads, n_vocab] of scores: row k for the place k behind x
-    choices    the tree: (0,) is head 0's best guess, (0, 2) head 1's third best behind it; a
+    state      the hidden state, after ln_f, that the row for the last token of x came from
+    heads      callable state -> [n_heads, n_vocab] of scores: row k is for position k after x
+    choices    the tree: (0,) is head 0's best guess, (0, 2) head 1's third best after it; a
                prefix of a choice is a choice
     epsilon, delta    of the typical test: keep a guess if p_target > min(epsilon, delta exp(-H))
     H          the entropy of p_target, in nats
 
-The state of the next round is a by-product of this round's pass, so `target` is here a callable
-`(ids, tokens, parents) -> ([1 + n_nodes, n_vocab] probabilities, [1 + n_nodes, ..] states)`.
-The paper's round ends with the root of the next tree; ours counts it as the round's last id.
+The state of the next round is a by-product of this round's pass: WithStates keeps it. The paper's
+round ends with the root of the next tree; ours counts it as the round's last token.
 """
 
 import itertools
+from functools import partial
+from pathlib import Path
 
 import numpy as np
 
-from gpt2 import unembed
-from sampling import sample
-from utils import to_host
-from variants.lookup import one_hot_rows
-from variants.tree import (Tree, ancestors, best_ids, node_of, paths, tree_round, verify_tree,
-                           warp_nodes)
+from gpt2 import to_host, unembed
+from sampling import one_hot_rows, sample
+from speculative import speculative_step
+from variants.registry import Decoder, Flag, Rounds, numbers
+from variants.tree import Tree, best_ids, verify_tree, with_tree_sampling
 
 
 def load_heads(path, params):
@@ -33,20 +33,13 @@ def load_heads(path, params):
     Head k is unembed((h + SiLU(h @ w[k] + b[k])) @ a[k]): Sec. 3.1.1 with W_2 = wte a[k], so that
     a head needs no unembedding of its own.
 
-    Returns
-    -------
-    callable [n_embd] -> [n_heads, n_vocab]
-
-    Raises
-    ------
-    ValueError
-        If the file was made for a model of another width.
+    Returns a callable [n_embd] -> [n_heads, n_vocab]. ValueError if the file was made for a model
+    of another width.
     """
     wte, n_embd = params["wte"], params["wte"].shape[1]
-    xp = wte.__array_namespace__()
     try:
         with open(path, "rb") as file, np.load(file) as arrays:
-            w, b, a = (xp.asarray(arrays[name], dtype=wte.dtype) for name in "wba")
+            w, b, a = (np.asarray(arrays[name], wte.dtype, like=wte) for name in "wba")
     except OSError:
         raise
     except Exception as error:  # the readers of archive, header and numbers have many
@@ -57,20 +50,32 @@ def load_heads(path, params):
 
     def heads(h):
         z = h @ w + b  # [n_heads, n_embd]
-        x = h + z * (1 + xp.tanh(z / 2)) / 2  # SiLU, without overflow
+        x = h + z * (1 + np.tanh(z / 2)) / 2  # SiLU, without overflow
         return to_host(unembed((x[:, None, :] @ a)[:, 0, :], params))
 
     return heads
 
 
-def with_states(model, **knobs):
-    """Probabilities and hidden states from a GPT2's tree attention."""
-    def target(ids, tokens, parents):
-        states = model.tree_hidden(ids, tokens, ancestors(parents))
-        logits = to_host(unembed(states, model.params))
-        return warp_nodes(logits, ids, tokens, parents, **knobs), states
+class WithStates:
+    """A model that remembers the hidden states of its last pass over a tree."""
 
-    return target
+    def __init__(self, model):
+        self.model, self.last, self.states = model, None, None
+
+    def __call__(self, ids, n_last):  # Branches -> [1 + n_nodes, n_vocab]
+        """Logits, as the model's own."""
+        self.last, self.states = ids, self.model.hidden(ids, n_last)
+        return to_host(unembed(self.states, self.model.params))
+
+    def state_after(self, ids):
+        """The hidden state after `ids`: from the last pass if it read them, else from one more."""
+        if self.last:
+            x, tree = self.last
+            node = tree.find(ids[len(x) :]) if ids[: len(x)] == x else None
+            if node is not None:
+                return self.states[1 + node]
+        self(ids + Tree(), 1)
+        return self.states[0]
 
 
 # ---- the tree
@@ -82,57 +87,81 @@ def cartesian(widths):
 
 
 def plant(scores, choices, depth):
-    """The tree of the choices for `depth` places; no chance made it, so its laws are one-hot."""
+    """The tree of the choices for `depth` positions; no chance made it, so its rows are one-hot."""
     choices = sorted((c for c in choices if len(c) <= min(depth, len(scores))), key=len)
-    order = [best_ids(row, 1 + max(c[-1] for c in choices)) for row in scores] if choices else []
-    tokens = [order[len(c) - 1][c[-1]] for c in choices]
-    parents = [choices.index(c[:-1]) if c[:-1] else -1 for c in choices]
-    return Tree(tokens, parents, list(enumerate(one_hot_rows(tokens, scores.shape[-1]))))
+    best = [best_ids(row, 1 + max(c[-1] for c in choices)) for row in scores] if choices else []
+    tree, nodes = Tree(), {(): -1}
+    for choice in choices:
+        token = best[len(choice) - 1][choice[-1]]
+        (row,) = one_hot_rows([token], scores.shape[-1])
+        nodes[choice] = tree.add(nodes[choice[:-1]], token, row)
+    return tree
+
+
+def guess_by_heads(x, k, rng, state_after, heads, choices):
+    """The heads' tree for the next k positions; none after a single token, which has no state."""
+    tree = plant(heads(state_after(x[:-1])), choices, k) if len(x) > 1 else Tree()
+    return tree, tree.rows()
 
 
 # ---- the test
 
 def typical(row, epsilon, delta):  # [n_vocab] -> [n_vocab] of bool
-    """The ids that the target finds typical enough."""
+    """The tokens that the target finds typical enough."""
     entropy = -(row * np.log(np.where(row > 0, row, 1))).sum()
     return row > min(epsilon, delta * np.exp(-entropy))
 
 
-def verify_typical(tree, p_target, rng, epsilon=0.09, delta=0.3):
-    """Keep the longest path of typical ids, of equally long ones the likeliest; draw one more."""
+def verify_typical(tree, p_draft, p_target, rng, epsilon=0.09, delta=0.3):
+    """Keep the longest path of typical tokens, the likeliest of equal length; draw one more."""
     chance, length = {-1: 1.0}, {-1: 0}
     for i, (token, parent) in enumerate(zip(tree.tokens, tree.parents)):
         if parent in chance and typical(p_target[1 + parent], epsilon, delta)[token]:
             chance[i], length[i] = chance[parent] * p_target[1 + parent][token], length[parent] + 1
     end = max(chance, key=lambda node: (length[node], chance[node]))
-    path = paths(tree.tokens, tree.parents)[end] if end >= 0 else []
-    return path + [sample(p_target[1 + end], rng)]
+    return [*tree.paths(), []][end] + [sample(p_target[1 + end], rng)]
 
 
-# ---- the round
+# ---- the entry
 
-def medusa(target, heads, choices, verify=verify_tree):
-    """Build the step of one text; it remembers the state that the last round ended in.
+def load_heads_of(models):
+    """The target's heads, or a ValueError that says where they were looked for."""
+    if models.heads is None or not Path(models.heads).exists():
+        raise ValueError(f"need heads trained for this target, got no file {models.heads}")
+    return load_heads(models.heads, models.target.params)
 
-    `verify` is `verify_tree` (lossless at any temperature: the guesses are no draws, so each is
-    kept with the target's probability of it), `verify_typical`, or blockwise.py's.
-    """
-    seen, state = None, None
 
-    def step(x, room, rng):
-        nonlocal seen, state
-        if len(x) > 1 and x[:-1] != seen:  # a first round: the prompt, without its last id
-            seen, state = x[:-1], target(x[:-1], [], [])[1][0]
-        tree = plant(heads(state), choices, room - 1) if len(x) > 1 else Tree([], [], [])
-        states = []
+def medusa_step(model, heads, choices, verify, **settings):
+    """The step of one text, for any test of a tree: blockwise.py has another."""
+    guess = partial(guess_by_heads, state_after=model.state_after, heads=heads, choices=choices)
+    return partial(speculative_step, target=with_tree_sampling(model, **settings),
+                   K=max(map(len, choices), default=0), guess=guess, verify=verify)
 
-        def score(ids, tokens, parents):
-            p_target, found = target(ids, tokens, parents)
-            states.extend(found)
-            return p_target
 
-        round = tree_round(tree, x, score, verify, rng)
-        seen, state = x + round.ids[:-1], states[1 + node_of(tree, round.ids[:-1])]
-        return round
+def build(models, widths, sparse, acceptance, epsilon, delta):
+    """The paper's heads with either test, over either kind of tree."""
+    verify = {"exact": verify_tree,
+              "typical": partial(verify_typical, epsilon=epsilon, delta=delta)}[acceptance]
+    return medusa_step(WithStates(models.target), load_heads_of(models),
+                       sparse or cartesian(widths), verify, **models.sampling)
 
-    return step
+
+def choices(text):
+    """"0 1 0.0" as the sparse tree (0,), (1,), (0, 0)."""
+    tuples = [tuple(int(part) for part in word.split(".")) for word in text.split()]
+    for choice in tuples:
+        if min(choice) < 0 or choice[:-1] and choice[:-1] not in tuples:
+            raise ValueError(f"need the start of each path to be a path, got {choice} in {text}")
+    return tuples
+
+
+DECODER = Decoder(
+    "medusa", build, source="Cai et al. (2024)", url="https://arxiv.org/abs/2401.10774",
+    flags={"widths": Flag((3, 2, 1), numbers, "children for each node, level by level: 3,2,1"),
+           "sparse": Flag([], choices, "a sparse tree in place of widths, each node by its path's "
+                          "ranks: '0 1 0.0 0.1 0.0.0'"),
+           "acceptance": Flag("exact", str, "the test", ("exact", "typical")),
+           "epsilon": Flag(0.09, float, "of the typical test"),
+           "delta": Flag(0.3, float, "of the typical test")},
+    exact=lambda settings: settings["acceptance"] == "exact", needs=("heads",),
+    is_tree=lambda settings: True, rounds=Rounds())

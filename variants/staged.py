@@ -5,66 +5,59 @@ what it wrote on the way serves to widen the chain of guesses into a tree.
 
     target    the large model
     inner     a lossless step for the middle model: a draft under it, or an n-gram model, or again
-              a staged step; whatever it is, its `Round.p_target` holds the middle model's laws
+              a staged step; whatever it is, its `Round.p_target` holds the middle model's rows
     ngram     a draft that only counts: no weights, never a row without mass
 
-Subtle: a guess has the middle model's law, for the inner step is lossless. So the middle model's
-rows stand in the outer test; with the inner draft's rows the text would have a wrong law.
+Subtle: a guess is distributed as the middle model's own tokens, for the inner step is lossless. So
+the outer test takes the middle model's rows; with the inner draft's the text would be biased.
 """
+
+from functools import partial
 
 import numpy as np
 
-from speculative import Round, generate, verify
-from variants.tree import Tree, draw_siblings, propose, tree_round, verify_tree
+from sampling import one_hot_rows
+from speculative import draft_and_verify, generate, speculative_step
+from variants.registry import Decoder, Flag, Rounds, guesses_per_round
+from variants.tree import Tree, draw_siblings, verify_tree, with_tree_sampling
 
 
-def staged_guess(x, inner, k, rng):
-    """k ids decoded by the inner step, and the laws that they have: those of its own target."""
+def staged_guess(x, k, rng, inner):
+    """k tokens decoded by the inner step, and the rows that they are distributed by: its target's.
+
+    A model that counts up, guessed two tokens at a time by one that does too:
+
+    >>> count_up = lambda ids, n_last: np.eye(10)[np.array(ids[-n_last:]) + 1]
+    >>> inner = draft_and_verify(count_up, count_up, K=1)
+    >>> staged_guess([0], 4, np.random.default_rng(0), inner)[0]
+    [1, 2, 3, 4]
+    """
     guesses, p_draft = [], []
-    for round in generate(x, inner, k, rng) if k else ():
+    for round in generate(x, inner, k, rng):
         guesses += round.ids
         p_draft += list(round.p_target[: len(round.ids)])
     return guesses, p_draft
 
 
-def staged_step(x, room, rng, inner, target, K):
-    """One round of the outer stage. As it is a lossless step, it can be an inner one itself.
+def staged_tree(x, k, rng, inner, width):
+    """The same as a tree: beside every guess, width - 1 others from the row it was drawn from.
 
-    Examples
-    --------
-    Three stages of models that all count up: 2 * 2 guesses in the middle, then 1 more at the top.
-
-    >>> from functools import partial
-    >>> from speculative import speculative_step
-    >>> count_up = lambda ids, n_last: np.eye(10)[np.array(ids[-n_last:]) + 1]
-    >>> inner = partial(speculative_step, draft=count_up, target=count_up, K=1)
-    >>> staged_step([0], 9, np.random.default_rng(0), inner, count_up, K=4).ids
-    [1, 2, 3, 4, 5]
+    The rows are there already, so the other guesses cost nothing but their rows in the target's
+    pass.
     """
-    guesses, p_draft = staged_guess(x, inner, min(K, room - 1), rng)
-    p_target = target(x + guesses, len(guesses) + 1)
-    return Round(verify(guesses, p_draft, p_target, rng), guesses, p_draft, p_target)
-
-
-def staged_tree_step(x, room, rng, inner, target, K, width):
-    """One round with a tree: beside every guess, width - 1 others from the row it was drawn from.
-
-    The rows are there already, so the other guesses cost nothing but their places in the target's
-    pass. `target` is a callable for trees (tree.py).
-    """
-    tree, node = Tree([], [], []), -1
-    for token, law in zip(*staged_guess(x, inner, min(K, room - 1), rng)):
-        rest = law * (np.arange(len(law)) != token)
+    tree, node = Tree(), -1
+    for token, row in zip(*staged_guess(x, k, rng, inner)):
+        rest = row * (np.arange(len(row)) != token)
         others = draw_siblings(rest, width - 1, "distinct", rng)
-        trunk = propose(tree, node, token, law)
-        for other, p_draft in others:
-            propose(tree, node, other, p_draft)
+        trunk = tree.add(node, token, row)
+        for other, its_row in others:
+            tree.add(node, other, its_row)
         node = trunk
-    return tree_round(tree, x, target, verify_tree, rng)
+    return tree, tree.rows()
 
 
 def ngram(n_vocab, order=3, corpus=(), weight=1.0):
-    """A draft that counts what followed the last ids earlier in the text, with back-off.
+    """A draft that counts what followed the last tokens earlier in the text, with back-off.
 
     Parameters
     ----------
@@ -74,21 +67,47 @@ def ngram(n_vocab, order=3, corpus=(), weight=1.0):
     corpus : sequence of int
         More text to count in, put before the sequence.
     weight : float, > 0
-        How many occurrences the shorter context's law counts for. MacKay and Peto (1995).
+        How many occurrences the shorter context's row counts for. MacKay and Peto (1995).
 
     Returns
     -------
     callable `(ids, n_last) -> [n_last, n_vocab]` of probabilities, all of them above 0
     """
-    def law(ids):
+    def row_after(ids):
         text, row = np.array([*corpus, *ids]), np.full(n_vocab, 1 / n_vocab)
         for n in range(min(order, len(text))):
-            ends = np.ones(len(text) - n, dtype=bool)  # is text[i : i + n] the last n ids?
+            ends = np.ones(len(text) - n, dtype=bool)  # is text[i : i + n] the last n tokens?
             for j in range(n):
                 ends &= text[j : len(text) - n + j] == text[len(text) - n + j]
             counts = np.bincount(text[n:][ends], minlength=n_vocab)
             row = (counts + weight * row) / (counts.sum() + weight)
         return row
 
-    return lambda ids, n_last=1: np.array([law(ids[: len(ids) - i])
+    return lambda ids, n_last=1: np.array([row_after(ids[: len(ids) - i])
                                            for i in reversed(range(n_last))])
+
+
+def build(models, K, inner_K, order, width):
+    """An n-gram model under the draft under the target."""
+    if models.is_greedy and width > 1:
+        raise ValueError(f"need --width 1 at --temperature 0, where one token has all the mass, "
+                         f"got {width}")
+    n_vocab = models.target.n_vocab
+    small = counts = ngram(n_vocab, order)
+    if models.is_greedy:
+        small = lambda ids, n_last=1: one_hot_rows(counts(ids, n_last).argmax(axis=-1), n_vocab)
+    inner = draft_and_verify(small, models.probabilities("draft"), inner_K)
+    if width == 1:
+        return partial(speculative_step, target=models.probabilities("target"), K=K,
+                       guess=partial(staged_guess, inner=inner))
+    return partial(speculative_step, target=with_tree_sampling(models.target, **models.sampling),
+                   K=K, guess=partial(staged_tree, inner=inner, width=width), verify=verify_tree)
+
+
+DECODER = Decoder(
+    "staged", build, source="Spector and Re (2023)", url="https://arxiv.org/abs/2308.04623",
+    flags={"K": guesses_per_round(4),
+           "inner_K": Flag(2, int, "guesses per round of the inner stage"),
+           "order": Flag(3, int, "of the n-gram model: 3 looks at two tokens"),
+           "width": Flag(1, int, "guesses for each position; above 1 the chain becomes a tree")},
+    is_tree=lambda settings: settings["width"] > 1, rounds=Rounds(chain=True, verified=True))

@@ -1,108 +1,128 @@
 """Miao et al. (2023), "SpecInfer: ... Tree-based Speculative Inference and Verification". Lossless.
 
-What it adds to speculative.py: several guesses for one place. All of them, and what follows each,
-form a tree that the target scores in one pass; the first guess that passes the test leads on.
+What it adds to speculative.py: several guesses for one position. All, and what follows each, form a
+tree that the target scores in one pass; the first guess that passes the test leads on.
 
-    tokens      tokens[i] is the id at node i
-    parents     parents[i] is the node before node i, -1 for a child of the root (the end of x)
-    sees        [n_nodes, n_nodes], True where j is on the way from the root to i, i included
-    proposals   (node, law) in the order drawn: a guess may be made twice, its node stands once
+    tree        the guesses of a round: a Tree in place of a list
+    node        a token in it, at the end of one path; -1 is the root, the end of x
+    x + tree    the text x continued along every path: Branches, which a tree model reads
     widths      <k_1, .., k_m>, the expansion configuration: children for each node of each level
     siblings    how children of one node are drawn: "distinct" (without replacement), "independent"
                 (with replacement) or "top" (the most probable ones, no chance involved)
 
-`draft` and `target` are here callables `(ids, tokens, parents) -> [1 + n_nodes, n_vocab]` of
-probabilities: row 0 follows `ids`, row 1 + i follows `ids` and the path to node i.
+A tree model is `model(x + tree, 1 + len(tree)) -> [1 + n_nodes, n_vocab]` of probabilities: row 0
+follows x, row 1 + i follows x and the path to node i. So the step is speculative.py's own, with
+another guess and another test; K is the depth of the tree.
 """
 
+from dataclasses import dataclass, field
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 
-from sampling import accept, residual, sample, warp
-from speculative import Round
-from variants.lookup import one_hot_rows
+from sampling import accept, one_hot_rows, residual, sample, warp
+from speculative import speculative_step
+from variants.registry import Decoder, Flag, Rounds, numbers
 
 SIBLINGS = ("distinct", "independent", "top")
 
 
-class Tree(NamedTuple):
-    """Distinct token paths, parents before children, and the laws that they were drawn from."""
+@dataclass
+class Tree:
+    """Distinct paths of guesses, parents first, and the rows that they were drawn from."""
 
-    tokens: list
-    parents: list
-    proposals: list
+    tokens: list = field(default_factory=list)  # tokens[i] is the token at node i
+    parents: list = field(default_factory=list)  # the node before node i, -1: a child of the root
+    proposals: list = field(default_factory=list)  # (node, row) as drawn: a guess may come twice
+
+    def __len__(self):
+        return len(self.tokens)
+
+    def __iter__(self):
+        return iter(self.tokens)
+
+    def __radd__(self, x):
+        return Branches(list(x), self)  # a copy, for the text will grow
+
+    def add(self, parent, token, row):
+        """Enter one guess; returns its node, which is new unless the same path was there before."""
+        node = self.child(parent, token)
+        if node is None:
+            node = len(self)
+            self.tokens.append(token)
+            self.parents.append(parent)
+        self.proposals.append((node, row))
+        return node
+
+    def child(self, parent, token):
+        """The node of a token below a node, or None."""
+        for node, entry in enumerate(zip(self.tokens, self.parents)):
+            if entry == (token, parent):
+                return node
+        return None
+
+    def find(self, ids):
+        """The node at the end of a path of tokens, -1 for an empty one; None if there is none."""
+        node = -1
+        for token in ids:
+            node = self.child(node, token)
+        return node
+
+    def guesses_at(self, node):
+        """The proposals below a node, in the order drawn."""
+        return [(child, row) for child, row in self.proposals if self.parents[child] == node]
+
+    def rows(self):
+        """The row that each node was first drawn from."""
+        first = dict(reversed(self.proposals))
+        return [first[node] for node in range(len(self))]
+
+    def ancestors(self):  # -> [n_nodes, n_nodes]
+        """True where j is on the path to i, i included: a row's sum is the depth of its node."""
+        sees = np.eye(len(self), dtype=bool)
+        for i, parent in enumerate(self.parents):
+            if parent >= 0:
+                sees[i] |= sees[parent]
+        return sees
+
+    def paths(self):
+        """The tokens from the root to each node."""
+        return [[self.tokens[j] for j in np.flatnonzero(row)] for row in self.ancestors()]
 
 
-def ancestors(parents):  # -> [n_nodes, n_nodes]
-    """`sees`, the mask of tree attention: a row's sum is a node's depth, its Trues are the path."""
-    sees = np.eye(len(parents), dtype=bool)
-    for i, parent in enumerate(parents):
-        sees[i] |= sees[parent] & (parent >= 0)
-    return sees
+class Branches(NamedTuple):
+    """A text that continues along every path of a tree."""
+
+    x: list
+    tree: Tree
+
+    def texts(self):
+        """x, and x with the path to each node."""
+        return [self.x, *(self.x + path for path in self.tree.paths())]
 
 
-def paths(tokens, parents):
-    """The ids from the root to each node."""
-    return [[tokens[j] for j in np.flatnonzero(row)] for row in ancestors(parents)]
+def with_tree_sampling(model, **settings):
+    """`sampling.with_sampling` for a tree model: every node is penalised for its own path."""
+    def probabilities(ids, n_last):
+        logits, texts = model(ids, n_last), ids.texts()
+        return np.concatenate([warp(logits[i : i + 1], ids=texts[i], **settings)
+                               for i in range(n_last)])
 
-
-def children(tree, node):
-    """The proposals at a node, in the order drawn."""
-    return [(child, law) for child, law in tree.proposals if tree.parents[child] == node]
-
-
-def node_of(tree, ids):
-    """The node at the end of a path of ids, -1 for the root; None if there is none."""
-    node = -1
-    for token in ids:
-        entries = zip(tree.tokens, tree.parents)
-        node = next((i for i, entry in enumerate(entries) if entry == (token, node)), None)
-    return node
-
-
-# ---- the two kinds of model that a tree can be put to
-
-def tree_warped(model, **knobs):
-    """Probabilities from a GPT2's tree attention; every node warped with its own path."""
-    return lambda ids, tokens, parents: warp_nodes(model.tree(ids, tokens, ancestors(parents)),
-                                                   ids, tokens, parents, **knobs)
-
-
-def warp_nodes(logits, ids, tokens, parents, **knobs):  # [1 + n_nodes, n_vocab] -> the same
-    """`sampling.warp` for rows that follow paths of a tree: row i is penalised for its own path."""
-    return np.array([warp(row, ids=ids + path, **knobs)
-                     for row, path in zip(logits, [[], *paths(tokens, parents)])])
-
-
-def path_by_path(model):
-    """The same from any model, each path alone: slow, and what tree attention must equal."""
-    return lambda ids, tokens, parents: np.array([model(ids + path, 1)[-1]
-                                                  for path in [[], *paths(tokens, parents)]])
+    return probabilities
 
 
 # ---- guess
 
-def propose(tree, parent, token, law):
-    """Enter one guess; returns its node, which is new unless the same path stood there before."""
-    entries, new = zip(tree.tokens, tree.parents), len(tree.tokens)
-    node = next((i for i, entry in enumerate(entries) if entry == (token, parent)), new)
-    if node == new:
-        tree.tokens.append(token)
-        tree.parents.append(parent)
-    tree.proposals.append((node, law))
-    return node
-
-
 def best_ids(row, n):
-    """The n best ids of a row, the best first, of equal ones the lowest first."""
+    """The n best tokens of a row, the best first, of equal ones the lowest first."""
     n = min(n, len(row))
     near = np.flatnonzero(row >= np.partition(row, -n)[-n])  # sorting all is ten times slower
     return near[np.argsort(-row[near], kind="stable")][:n].tolist()
 
 
 def draw_siblings(row, width, siblings, rng):
-    """Up to `width` guesses for one place, each with the very law that it was drawn from."""
+    """Up to `width` guesses for one position, each with the very row that it was drawn from."""
     if siblings == "top":
         best = [token for token in best_ids(row, width) if row[token] > 0]
         return list(zip(best, one_hot_rows(best, len(row))))
@@ -115,54 +135,66 @@ def draw_siblings(row, width, siblings, rng):
 
 
 def expand(tree, x, draft, widths, rng, siblings="distinct"):
-    """Let a draft add its guesses level by level, one pass a level. Several may add to one tree."""
+    """Let a draft add its guesses level by level, one pass per level."""
     level = [-1]
     for width in widths:
-        rows = draft(x, tree.tokens, tree.parents)
-        level = [propose(tree, node, token, law) for node in level
-                 for token, law in draw_siblings(rows[1 + node], width, siblings, rng)]
-        level = sorted(set(level))
+        rows = draft(x + tree, 1 + len(tree))
+        nodes = [tree.add(node, token, row) for node in level
+                 for token, row in draw_siblings(rows[1 + node], width, siblings, rng)]
+        level = sorted(set(nodes))
+
+
+def guess_tree(x, k, rng, drafts, widths, siblings="distinct"):
+    """A tree of at most k levels, to which each draft adds, and the row of each node."""
+    if siblings not in SIBLINGS:
+        raise ValueError(f"need siblings {', '.join(SIBLINGS)}, got {siblings!r}")
+    tree = Tree()
+    for draft in drafts:
+        expand(tree, x, draft, widths[:k], rng, siblings)
+    return tree, tree.rows()
 
 
 # ---- verify
 
-def verify_tree(tree, p_target, rng):
+def verify_tree(tree, p_draft, p_target, rng):
     """Multi-step speculative sampling: walk down while a child passes, then one token more.
 
-    At each node the proposals are tested in the order drawn against what the earlier ones, all
-    rejected, have left of the target's law. With one-hot rows this is SpecInfer's greedy
-    verification. Miao et al. (2023), VerifyStochastic and VerifyGreedy.
+    At each node the proposals are tested in the order drawn, each with its own row (not p_draft's),
+    against what the earlier ones, all rejected, have left of the target's distribution. With
+    one-hot rows this is SpecInfer's greedy verification. Miao et al. (2023), VerifyStochastic.
     """
     ids, node = [], -1
     while True:
-        law = p_target[1 + node]
-        for child, p_draft in children(tree, node):
+        left = p_target[1 + node]
+        for child, row in tree.guesses_at(node):
             token = tree.tokens[child]
-            if accept(min(law[token] / p_draft[token], 1), rng):
+            if accept(min(1, left[token] / row[token]), rng):
                 ids, node = ids + [token], child
                 break
-            law = residual(law, p_draft)
+            left = residual(left, row)
         else:
-            return ids + [sample(law, rng)]
+            return ids + [sample(left, rng)]
 
 
-def tree_step(x, room, rng, drafts, target, widths, siblings="distinct"):
-    """One round: every draft grows the tree, one pass of the target scores it.
+# ---- the entry
 
-    `Round.guesses` are the ids of the nodes and `p_draft` the law each was first drawn from;
-    `p_target` has a row for the root, then one a node.
-    """
-    if siblings not in SIBLINGS:
-        raise ValueError(f"need siblings {', '.join(SIBLINGS)}, got {siblings!r}")
-    tree = Tree([], [], [])
-    for draft in drafts:
-        expand(tree, x, draft, widths[: room - 1], rng, siblings)
-    return tree_round(tree, x, target, verify_tree, rng)
+def build(models, widths, siblings):
+    """At temperature 0 a draft's row has one token only, so it gives its best at temperature 1."""
+    greedy = models.is_greedy
+    if siblings == "auto":
+        siblings = "top" if greedy else "distinct"
+    if greedy and siblings != "top":
+        raise ValueError(f"need --siblings top at --temperature 0, got {siblings}")
+    draft = with_tree_sampling(models.draft,
+                               **(models.at_temperature_1 if greedy else models.sampling))
+    guess = partial(guess_tree, drafts=[draft], widths=widths, siblings=siblings)
+    target = with_tree_sampling(models.target, **models.sampling)
+    return partial(speculative_step, target=target, K=len(widths), guess=guess, verify=verify_tree)
 
 
-def tree_round(tree, x, target, verify, rng):
-    """Score a tree, test it, and say what was done."""
-    p_target = target(x, tree.tokens, tree.parents)
-    laws = dict(reversed(tree.proposals))  # a node's first one
-    p_draft = [laws[i] for i in sorted(laws)]
-    return Round(verify(tree, p_target, rng), tree.tokens, p_draft, p_target)
+DECODER = Decoder(
+    "tree", build, source="Miao et al. (2023)", url="https://arxiv.org/abs/2305.09781",
+    flags={"widths": Flag((2, 2, 1), numbers, "children for each node, level by level: 3,2,1"),
+           "siblings": Flag("auto", str, "how children of one node are drawn; auto: top at "
+                            "temperature 0, else distinct", ("auto", *SIBLINGS))},
+    is_tree=lambda settings: True, rounds=Rounds())

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import atheris
 
-with atheris.instrument_imports(include=["encoder", "utils", "huggingface", "main", "download", "sampling",
-                                         "variants", "json", "argparse"]):
+with atheris.instrument_imports(include=["encoder", "utils", "checkpoints", "main", "demo",
+                                         "sampling", "variants", "json", "argparse"]):
     from tests.fuzz.targets import TARGETS, corpus
 
 target, *flags = sys.argv[1:]

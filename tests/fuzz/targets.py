@@ -14,10 +14,12 @@ from unittest import mock
 import numpy as np
 
 import main
-from encoder import Encoder, byte_characters, get_encoder
-from report import figures
+from checkpoints.textfiles import read_json, read_merges
+from checkpoints.weights import check_hparams, flatten, n_params, random_params
+from demo.compare import compare
+from encoder import Encoder, byte_characters
 from tools.export_hf import export
-from utils import check_hparams, flatten, load_encoder_hparams_and_params, n_params, random_params
+from utils import load_encoder_hparams_and_params
 
 HPARAMS = dict(n_vocab=258, n_ctx=8, n_embd=4, n_head=2, n_layer=1)
 SYMBOLS = [*byte_characters().values(), "ab", "<|endoftext|>"]
@@ -56,12 +58,13 @@ def encoder(data):
         for name, part in zip(("encoder.json", "vocab.bpe"), parts):
             (ROOM / "ours" / name).write_bytes(part or GOOD["ours", name])
         try:
-            made = get_encoder("ours", ROOM)
+            made = Encoder(read_json(ROOM / "ours" / "encoder.json"),
+                           read_merges(ROOM / "ours" / "vocab.bpe"))
         except ValueError:
             return
     else:
         symbols, merges = list(byte_characters().values()), []
-        for left, right in zip(parts[0][::2], parts[0][1::2]):  # each byte names a symbol made so far
+        for left, right in zip(parts[0][::2], parts[0][1::2]):  # a byte names a symbol made so far
             pair = symbols[left % len(symbols)], symbols[-1 - right % len(symbols)]
             if sum(map(len, pair)) < 100 and "".join(pair) not in symbols:
                 merges.append(pair)
@@ -80,9 +83,9 @@ def folder(data):
     if len(data) < 4:
         return
     where, name = files[data[0] % len(files)]
-    path, was, place = ROOM / where / name, GOOD[where, name], int.from_bytes(data[2:4], "little")
-    place %= len(was)
-    path.write_bytes(data[4:] if data[1] % 2 else was[:place] + data[4:] + was[place + len(data) - 4 :])
+    path, was, new = ROOM / where / name, GOOD[where, name], data[4:]
+    begin = int.from_bytes(data[2:4], "little") % len(was)
+    path.write_bytes(new if data[1] % 2 else was[:begin] + new + was[begin + len(new) :])
     try:
         made, hparams, params = load_encoder_hparams_and_params(where, ROOM)
     except (ValueError, OSError):
@@ -97,8 +100,8 @@ def arguments(data):
     """A command line, its words cut at NUL; the models are tiny and the network is not there."""
     good()
     words = [os.fsdecode(word) for word in data.split(b"\0")]
-    models = ["--models_dir", str(ROOM), "--target_model_size", "ours", "--draft_model_size", "theirs",
-              "--prompt", "a", "--n_tokens_to_generate", "2"]
+    models = ["--models_dir", str(ROOM), "--target_model_size", "ours",
+              "--draft_model_size", "theirs", "--prompt", "a", "--n_tokens_to_generate", "2"]
     os.environ["GPT2_BASE_URL"] = "http://127.0.0.1:9"
     out, err, stdin = io.StringIO(), io.StringIO(), sys.stdin
     sys.stdin = io.TextIOWrapper(io.BytesIO(b"ab"))
@@ -114,14 +117,15 @@ def arguments(data):
 
 def short():
     """Within this, main.py writes 64 new tokens at most (--window knows no end) and no trace."""
-    few = lambda task, *args, **flags: figures(task._replace(N=min(task.N, 64)), *args, **flags)
-    return mock.patch.multiple(main, figures=few, save=lambda *args: None)
+    few = lambda task, *args, **flags: compare(task._replace(N=min(task.N, 64)), *args, **flags)
+    return mock.patch.multiple(main, compare=few, save=lambda *args: None)
 
 
 def corpus(target):
     """{name: bytes} of the cases kept: a line each, bytes in hexadecimal."""
     text = (Path(__file__).parent / "corpus" / f"{target}.txt").read_text(encoding="ascii")
-    return {name: bytes.fromhex(data) for name, data in (line.split(" ") for line in text.splitlines())}
+    cases = (line.split(" ") for line in text.splitlines())
+    return {name: bytes.fromhex(data) for name, data in cases}
 
 
 TARGETS = {"encoder": encoder, "folder": folder, "arguments": arguments}

@@ -1,0 +1,151 @@
+"""How the plots are drawn: every `draw_*(figure, data)` takes the data of a file in results/.
+
+`save` writes each in two files, for light and for dark pages, with a transparent background; the
+same data give the same bytes. Letters stay letters, so that a page shows them in a font it has.
+"""
+
+import numpy as np
+
+THEMES = {  # suffix: (ink, colours of the series)
+    "": ("#1f2328", ["#0a55a8", "#a85a00", "#176b30", "#76349c", "#b3261e", "#575d66"]),
+    "-dark": ("#f0f6fc", ["#6cb6ff", "#e8a33d", "#4cc15d", "#c297ff", "#ff7b72", "#9ea7b3"]),
+}
+MARKERS = ["o", "s", "^", "D", "v", "P"]
+WIDTH = 630 / 72  # inches of 96 pixels: 840
+SMALL = {"fontsize": 9, "frameon": False}
+
+
+def save(draw, height, data, path):
+    """NAME.svg and NAME-dark.svg of the data; the heights are inches."""
+    import matplotlib  # optional: requirements/plots.txt
+    from matplotlib.figure import Figure
+
+    for suffix, (ink, colours) in THEMES.items():
+        style = {"svg.hashsalt": "", "svg.fonttype": "none", "font.size": 10, "axes.grid": True,
+                 "grid.alpha": 0.15, "axes.spines.top": False, "axes.spines.right": False,
+                 "axes.titlesize": 10, "savefig.transparent": True, "lines.linewidth": 1.5,
+                 "axes.prop_cycle": matplotlib.cycler(color=colours, marker=MARKERS)}
+        style |= dict.fromkeys(["text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color",
+                                "ytick.color", "grid.color"], ink)
+        with matplotlib.rc_context(style):
+            figure = Figure(figsize=(WIDTH, height), layout="constrained")
+            figure.get_layout_engine().set(w_pad=0.1, h_pad=0.07)
+            draw(figure, data)
+            file = path.with_name(f"{path.stem}{suffix}.svg")
+            figure.savefig(file, metadata={"Date": None})
+
+
+def colour(i):
+    """The theme's colour of series i, as matplotlib calls it."""
+    return f"C{i}"
+
+
+def ink():
+    """The theme's colour of text and lines that belong to no series."""
+    import matplotlib
+
+    return matplotlib.rcParams["text.color"]
+
+
+def below(axes, handles=None, ncols=1):
+    """A legend under the axes, where it covers no data."""
+    axes.legend(handles=handles, loc="upper center", bbox_to_anchor=(0.5, -0.2), ncols=ncols,
+                **SMALL)
+
+
+# ---- formulas
+
+def draw_expected_tokens(figure, data):
+    axes = figure.subplots()
+    for i, (K, tokens) in enumerate(data["tokens"].items()):
+        axes.plot(data["alpha"], tokens, markevery=10, clip_on=False)
+        axes.annotate(f"K = {K}", (1, tokens[-1]), (9, -5), textcoords="offset points",
+                      color=colour(i))
+    axes.set(xlabel="alpha, the chance that a guess is accepted", xlim=(0, 1), ylim=(0, 11.5),
+             ylabel="tokens per round", title="Tokens for one pass of the target, "
+             "(1 - alpha^(K+1)) / (1 - alpha)", xticks=np.linspace(0, 1, 6))
+
+
+def draw_speedup(figure, data):
+    """By formula, with a cheap and with a dear draft; and the pair, on the same scale."""
+    panels = figure.subplots(1, 3 if "pair" in data else 2, sharey=True)
+    for axes, (c, curves) in zip(panels, data["curves"].items()):
+        for alpha, gains in curves.items():
+            axes.plot(data["K"], gains, markersize=4, label=f"alpha = {alpha}")
+        axes.set(xlabel="K", title=f"Theorem 3.8, c = {c},\nK + 1 rows cost as much as one",
+                 xticks=range(1, max(data["K"]) + 1, 2))
+        below(axes, ncols=2)
+    panels[0].set_ylabel("times faster than plain decoding")
+    if "pair" in data:
+        draw_pair(panels[2], data["pair"])
+    for axes in panels:
+        axes.axhline(1, color=ink(), linewidth=0.8)
+    panels[0].set_ylim(0, None)
+
+
+def draw_pair(axes, pair):
+    from matplotlib.lines import Line2D
+
+    for i, run in enumerate(pair["runs"].values()):
+        axes.plot(pair["K"], run["measured"], color=colour(i), marker=MARKERS[i], linestyle="")
+        axes.plot(pair["K"], run["predicted"], color=colour(i), marker="")
+        axes.plot(pair["K"], run["papers"], ":", color=colour(i), marker="")
+    handles = [Line2D([], [], color=colour(i), marker=MARKERS[i], linestyle="",
+                      label=f"temperature {T}") for i, T in enumerate(pair["runs"])]
+    handles += [Line2D([], [], color=ink(), label="Theorem 3.8, K + 1 rows as timed"),
+                Line2D([], [], color=ink(), linestyle=":",
+                       label="Theorem 3.8, K + 1 rows cost as one")]
+    axes.set(xlabel="K", title=f"the bundled pair as timed,\nc = {pair['c']:.2f}",
+             xticks=pair["K"])
+    below(axes, handles)
+
+
+# ---- measured
+
+def draw_acceptance(figure, data):
+    axes = figure.subplots()
+    T, alpha, error = ([point[key] for point in data["points"]]
+                       for key in ("temperature", "alpha", "standard_error"))
+    axes.errorbar(T, alpha, 2 * np.array(error), marker="o", capsize=3)
+    tested = [point["places"] for point in data["points"]]
+    axes.set(xlabel=f"temperature of draft and target (bars: two standard errors of the mean over "
+             f"the {min(tested)} to {max(tested)} guesses tested)", ylabel="alpha", ylim=(0, 1),
+             title="The bundled pair: the chance that a guess is accepted")
+
+
+def draw_row_cost(figure, data):
+    axes = figure.subplots()
+    for name, seconds in data["seconds"].items():
+        axes.plot(data["rows"], np.array(seconds) / seconds[0], label=name)
+    axes.axhline(1, color=ink(), linewidth=1, linestyle=":", label="as the papers assume")
+    axes.set(xlabel="rows in one pass", ylabel="time / time of one row", ylim=(0, None),
+             title=f"What M rows cost, {data['cores']} cores", xticks=data["rows"])
+    figure.legend(loc="outside lower center", ncols=3, **SMALL)
+
+
+def draw_speed(figure, data):
+    """What M rows cost; speed-up against K, measured and predicted: simulated, and own."""
+    left, *panels = figure.subplots(1, 3 if "own" in data else 2)
+    rows = {int(n): ms["median"] for n, ms in data["passes"]["rows_ms"].items()}
+    left.plot(list(rows), np.array(list(rows.values())) / rows[1])
+    left.set(xlabel="rows in one pass", ylabel="time / time of one row", ylim=(0, None),
+             title=f"{data['size']}, {data['cores']} cores", xticks=[1, 4, 8, 16])
+    named = [("simulated", "acceptance set", "alpha = {}"), ("own", "own text", "temperature {}")]
+    for axes, (part, title, name) in zip(panels, named):
+        for i, (key, race) in enumerate(data[part].items()):
+            draw_race(axes, race, name.format(key), i)
+        axes.axhline(1, color=ink(), linewidth=0.8)
+        axes.set(xlabel="K", title=f"{title} (lines: predicted)", xticks=range(1, 9))
+        below(axes, ncols=2)
+    panels[0].set_ylabel("times faster than plain decoding")
+    top = max(axes.get_ylim()[1] for axes in panels)
+    for axes in panels:
+        axes.set_ylim(0, top)
+
+
+def draw_race(axes, race, name, i):
+    """The points and the line of one race."""
+    Ks = [K for K, row in race.items() if "predicted" in row]
+    axes.plot(list(map(int, Ks)), [race[K]["speedup"] for K in Ks], color=colour(i),
+              marker=MARKERS[i], linestyle="", label=name)
+    axes.plot(list(map(int, Ks)), [race[K]["predicted"] for K in Ks], color=colour(i), marker="")

@@ -1,0 +1,207 @@
+"""Run two decoders timed, and count what they did: the figures behind main.py.
+
+    Run         one decoding of it: tokens, rounds, seconds
+    compare     both runs as one dict; every number in it was measured in this process
+"""
+
+import platform
+import time
+from functools import partial
+from typing import NamedTuple
+
+import numpy as np
+from tqdm import tqdm
+
+from demo.trace import Recorded, watcher
+from sampling import with_sampling
+from speculative import generate
+from theory.speedup import walltime_improvement
+from variants import DECODERS, Models, build, build_autoregressive
+from variants.auto import K_MAX, auto, measure
+from variants.long_context import window, windowed
+from variants.registry import Rounds
+
+
+class Timed:
+    """A model and the seconds of each of its passes; everything else is the model's own."""
+
+    def __init__(self, model):
+        self.model, self.seconds = model, []
+
+    def __getattr__(self, name):
+        return getattr(self.model, name)
+
+    def __call__(self, ids, n_last=1):
+        return self.timed(self.model, ids, n_last)
+
+    def hidden(self, ids, n_last=1):
+        """As the model's: what decoders with heads call."""
+        return self.timed(self.model.hidden, ids, n_last)
+
+    def timed(self, method, *args):
+        start = time.perf_counter()
+        result = method(*args)
+        self.seconds.append(time.perf_counter() - start)
+        return result
+
+    def ms(self):
+        """The median milliseconds of a pass, or None if there was none."""
+        return 1e3 * float(np.median(self.seconds)) if self.seconds else None
+
+
+class Run(NamedTuple):
+    """One decoding and what was seen of it."""
+
+    ids: list  # the new ones
+    rounds: list  # without their rows of probabilities, which are large
+    rows: list  # how many rows the target scored in each round
+    seconds: float
+    draft: Timed
+    target: Timed
+    chosen: list  # the K of each round, for --K auto
+
+
+# ---- one run
+
+def choose_step(task, draft, target):
+    """The decoder's step, and the list in which --K auto enters its choices."""
+    chosen, probabilities = [], partial(with_sampling, **task.sampling)
+    if task.settings.get("K") != "auto":
+        models = Models(draft, target, task.sampling, task.heads)
+        return build(task.decoder, models, task.settings), chosen
+    if task.n_ctx < K_MAX + 2:
+        raise ValueError(f"need n_ctx >= {K_MAX + 2} for --K auto, got {task.n_ctx}")
+    x = task.x[: task.n_ctx - K_MAX - 1]
+    costs = measure(probabilities(task.new_draft()), probabilities(task.new_target()), x)
+    step = auto(probabilities(draft), probabilities(target), costs,
+                lambda K, alpha: chosen.append(K))
+    return step, chosen
+
+
+def decode(task, decoder, on_seen=None, n_top=0):
+    """Run `autoregressive` or the task's decoder from a cold start, with a bar on a terminal.
+
+    `on_seen` gets every round as data (demo/trace.py) and takes the bar's place.
+    """
+    draft = task.new_draft and Timed(task.new_draft())
+    target = Timed(task.new_target())
+    if decoder == "autoregressive":
+        step, chosen = build_autoregressive(Models(draft, target, task.sampling)), []
+    else:
+        step, chosen = choose_step(task, draft, target)
+    if task.window:
+        step = windowed(step, len(task.x), task.n_ctx)
+    rounds, rows, rng = [], [], np.random.default_rng(task.seed)
+    if on_seen:
+        rng = Recorded(rng)
+        see = watcher_of(task, rng, draft, target, n_top)
+    start, disable = time.perf_counter(), True if on_seen else None  # None: only on a terminal
+    with tqdm(total=task.room, desc=decoder, unit="token", leave=False, disable=disable) as bar:
+        for round in generate(task.x, step, task.room, rng, task.stop):
+            if on_seen:
+                on_seen(see(round))
+            rounds.append(round._replace(p_draft=None, p_target=None))
+            rows.append(len(round.p_target))
+            bar.update(len(round.ids))
+    seconds = time.perf_counter() - start
+    ids = [token for round in rounds for token in round.ids]
+    return Run(ids, rounds, rows, seconds, draft, target, chosen)
+
+
+def watcher_of(task, rng, draft, target, n_top):
+    """The `see` of demo/trace.py for this task's decoder."""
+    models = {"draft": draft, "target": target}
+    clocks = {name: model.seconds for name, model in models.items() if model}
+    known = Rounds() if task.is_tree else DECODERS[task.decoder].rounds
+    return watcher(task.encoder, rng, known, clocks, n_top)
+
+
+def warm_up(task):
+    """One short pass of each model, so that the first run does not pay for pages and threads."""
+    for new_model in (task.new_draft, task.new_target):
+        if new_model:
+            new_model()(task.x[:1])
+
+
+# ---- both runs
+
+def compare(task, on_seen=None, n_top=0):
+    """Plain decoding and the task's decoder, and all that can be said of both.
+
+    Returns
+    -------
+    dict
+        JSON-able. Times are seconds or milliseconds as their names say; None where nothing was
+        there to measure.
+    """
+    warm_up(task)
+    plain, fast = decode(task, "autoregressive"), decode(task, task.decoder, on_seen, n_top)
+    numbers = {
+        "prompt": task.encoder.decode(task.x),
+        "versions": {"python": platform.python_version(), "numpy": np.__version__},
+        "exact": bool(DECODERS[task.decoder].exact(task.settings)),
+        "n_ctx": task.n_ctx,
+        "window_moved": len(task.x) + max(len(plain.ids), len(fast.ids)) > task.n_ctx,
+        "autoregressive": text_figures(task, plain),
+        task.decoder: text_figures(task, fast),
+        "target_passes": len(fast.rounds),
+        "tokens_per_target_pass": ratio(len(fast.ids), len(fast.rounds)),
+        "rows_per_target_pass": float(np.mean(fast.rows)) if fast.rows else None,
+        **acceptance_figures(task, fast),
+        "draft_ms": fast.draft.ms() if fast.draft else None,
+        "target_ms": plain.target.ms(),
+        "target_pass_ms": fast.target.ms(),
+        "speedup_measured": ratio(plain.seconds, fast.seconds),
+    }
+    numbers["speedup_predicted"] = predict(task, plain, fast, numbers["acceptance"])
+    if fast.chosen:
+        numbers["mean_K"] = float(np.mean(fast.chosen))
+    if task.sampling["temperature"] == 0:
+        numbers["identical"] = plain.ids == fast.ids
+        if plain.ids != fast.ids:
+            numbers["first_difference"] = first_difference(task, plain.ids, fast.ids)
+    return numbers
+
+
+def text_figures(task, run):
+    """Time and text of one run, and what ended it: N, a stop token or n_ctx."""
+    stopped = run.ids and run.ids[-1] in task.stop
+    return {"time_s": run.seconds, "tokens": len(run.ids),
+            "tokens_per_second": ratio(len(run.ids), run.seconds),
+            "ended_by": "stop" if stopped else "N" if len(run.ids) == task.N else "n_ctx",
+            "text": task.encoder.decode(task.x + run.ids), "ids": run.ids}
+
+
+def acceptance_figures(task, run):
+    """Accepted and tested guesses; None where the guesses are a tree, whose nodes are rivals."""
+    if task.is_tree:
+        return {"accepted": None, "examined": None, "acceptance": None}
+    accepted = sum(round.n_kept for round in run.rounds)
+    examined = sum(round.n_examined for round in run.rounds)
+    return {"accepted": accepted, "examined": examined, "acceptance": ratio(accepted, examined)}
+
+
+def ratio(a, b):
+    """a / b, or None if b is 0."""
+    return a / b if b else None
+
+
+def predict(task, plain, fast, alpha):
+    """Leviathan et al. (2023) Theorem 3.8 with the acceptance and the costs of this very run.
+
+    None where it does not speak of the decoder: rounds of another number of guesses, or a tree.
+    """
+    K, guesses = task.settings.get("K"), sum(len(round.guesses) for round in fast.rounds)
+    full = {len(round.guesses) for round in fast.rounds[:-1]}
+    if alpha is None or not fast.draft or full != {K}:
+        return None
+    row, per_guess = plain.target.ms(), fast.draft.ms() * len(fast.draft.seconds) / guesses
+    return walltime_improvement(alpha, K, c=per_guess / row, pass_cost=fast.target.ms() / row)
+
+
+def first_difference(task, a, b):
+    """Where two greedy texts part, and how close the two best logits were there."""
+    n = next((i for i, (one, other) in enumerate(zip(a, b)) if one != other), min(len(a), len(b)))
+    x = window(task.x + a[:n], len(task.x), task.n_ctx)  # without --window: all of it
+    logits = np.sort(task.new_target()(x)[-1])
+    return {"token": n, "gap_of_the_two_best_logits": float(logits[-1] - logits[-2])}

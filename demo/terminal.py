@@ -1,0 +1,37 @@
+"""What a command line needs beyond argparse: errors in one line, grouped help, a safe print."""
+
+import argparse
+import os
+
+
+class Parser(argparse.ArgumentParser):
+    """argparse whose errors are one line."""
+
+    def error(self, message):
+        self.exit(2, f"{self.prog}: {' '.join(message.split())}\n")
+
+    def parse_args(self, argv):
+        """As argparse does. Subtle: before Python 3.13 it makes an empty list of `--flag=--`."""
+        args = super().parse_args(argv)
+        for name, value in vars(args).items():
+            if isinstance(value, list) and [] in (value, *value):
+                self.error(f"argument --{name}: expected one argument")
+        return args
+
+
+class Help(argparse.RawDescriptionHelpFormatter):
+    """Defaults where there is one, and the examples at the end as they are written."""
+
+    def _get_help_string(self, action):
+        hidden = (None, False, argparse.SUPPRESS)
+        known = action.default in hidden or "default" in action.help or not action.option_strings
+        return action.help if known else f"{action.help} (default: %(default)s)"
+
+
+def print_safely(text, stream):
+    """Print. After an error there (a full disk, a closed pipe) Python's exit must not try again."""
+    try:
+        print(text, file=stream, flush=True)
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+        raise

@@ -1,0 +1,338 @@
+"""Odd input, odd surroundings, long runs; and the table that names all such tests."""
+
+import io
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import main
+from checkpoints.openai import read_hparams
+from checkpoints.weights import random_params
+from gpt2 import GPT2
+from sampling import with_sampling
+from speculative import speculative_sampling
+from tests.checkpoints import HPARAMS, write_converted
+from utils import MODELS_DIR
+
+ROOT = Path(main.__file__).parent
+N_CTX = read_hparams(MODELS_DIR / "tales-large")["n_ctx"]
+FEW = ("--n_tokens_to_generate", 5)
+BLAS = {"OPENBLAS_NUM_THREADS": "1"}
+
+
+def command(*flags, stdin=None, env=BLAS, **kwargs):
+    """`python main.py` with these flags, output in pipes, in a process of its own."""
+    kwargs = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE} | kwargs
+    return subprocess.run([sys.executable, "-W", "error", "main.py", *map(str, flags)], cwd=ROOT,
+                          input=stdin, timeout=120, env={**os.environ, **BLAS, **env}, **kwargs)
+
+
+@pytest.fixture
+def here(monkeypatch, capsys):
+    """The same in this process, which saves the start of another."""
+    def run(*flags, stdin=b""):
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin)))
+        args = [*map(str, flags)]
+        status = main.main(args)
+        out, err = capsys.readouterr()
+        return subprocess.CompletedProcess(args, status, out.encode(), err.encode())
+
+    return run
+
+
+def refused(done, words):
+    """Status 2, nothing on standard output, one line that says so."""
+    assert done.returncode == 2 and not done.stdout, done
+    assert done.stderr.count(b"\n") == 1 and words.encode() in done.stderr, done.stderr
+    assert b"Traceback" not in done.stderr
+
+
+# ---- prompts
+
+BYTES = {
+    "no UTF-8": (b"once \xff upon", "byte 0xff at position 5"),
+    "half a character at the end": (b"once \xe8\xaa", "byte 0xe8 at position 5"),
+    "an encoded surrogate": (b"\xed\xa0\x80", "byte 0xed at position 0"),
+    "an overlong form": (b"\xc0\xaf", "byte 0xc0 at position 0"),
+    "UTF-16": ("once".encode("utf-16"), "byte 0xff at position 0"),
+    "a megabyte of one letter": (b"a" * 10**6, f"n_ctx = {N_CTX}"),
+    "a megabyte of zeros": (bytes(10**6), f"n_ctx = {N_CTX}"),
+    "a megabyte of words": (b"once upon a time " * 60_000, f"n_ctx = {N_CTX}"),
+    "five megabytes": (b"a" * 5 * 2**20, "at most 4194304 bytes"),
+    "nothing": (b"", "at least one token"),
+}
+
+
+@pytest.mark.parametrize("case", BYTES)
+def test_a_prompt_that_cannot_be_read_is_refused_in_one_line(here, case):
+    data, words = BYTES[case]
+    start = time.perf_counter()
+    refused(here("--prompt", "-", stdin=data), words)
+    assert time.perf_counter() - start < 30  # seconds of work, on a busy machine too
+
+
+@pytest.mark.parametrize("case", ["no UTF-8", "five megabytes"])
+def test_a_prompt_from_a_pipe_that_cannot_be_read_is_refused_in_one_line(case):
+    data, words = BYTES[case]
+    refused(command("--prompt", "-", stdin=data), words)
+
+
+@pytest.mark.parametrize("case", ["no UTF-8", "half a character at the end",
+                                  "an encoded surrogate", "an overlong form"])
+def test_bytes_that_are_no_utf8_are_replaced_on_request(here, case):
+    done = here("--prompt", "-", "--errors", "replace", "--json", *FEW, stdin=BYTES[case][0])
+    assert done.returncode == 0 and "\ufffd" in json.loads(done.stdout)["prompt"]
+
+
+@pytest.mark.parametrize("prompt", [
+    "a\0b", "\0", "e\u0301" * 30, "👩‍👩‍👧‍👦", "\u202eabc\u2028", "\ufeffonce", "\r\n\r\n",
+    "\x1b[31m", " ", "<|endoftext|>", "\U0010ffff"], ids=ascii)
+def test_any_text_is_a_prompt(here, prompt):
+    done = here("--prompt", "-", "--json", *FEW, stdin=prompt.encode())
+    assert done.returncode == 0 and done.stderr == b""
+    got = json.loads(done.stdout)
+    assert got["prompt"] == prompt and got["speculative"]["text"].startswith(prompt)
+
+
+def test_a_flag_of_bytes_that_are_no_utf8_is_refused():
+    flag = b"\xff".decode("utf-8", "surrogateescape")
+    refused(command("--prompt", flag), "byte 0xff at position 0")
+
+
+@pytest.mark.parametrize("source", ["/dev/zero", "/dev/null", "/", "no\nsuch\nfile"])
+def test_a_prompt_file_that_is_none_is_one_line(here, source):
+    refused(here("--prompt_file", source), "main.py: ")
+
+
+# ---- the end of the context
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory):
+    """Flags for a pair of tiny models whose tokens are single bytes, and their n_ctx."""
+    folder, n_ctx = tmp_path_factory.mktemp("models"), 32
+    for seed, name in enumerate(("large", "small")):
+        write_converted(folder / name, HPARAMS | {"n_ctx": n_ctx}, seed)
+    return ("--models_dir", folder, "--target_model_size", "large", "--draft_model_size", "small",
+            "--stop", "\0"), n_ctx
+
+
+def prompt_and_more(n_prompt, N):
+    return "--prompt", "a" * n_prompt, "--n_tokens_to_generate", N
+
+
+@pytest.mark.parametrize("n_free", [31, 16, 8, 1])
+def test_prompt_and_new_tokens_fill_the_context_to_the_last_position(tiny, here, n_free):
+    flags, n_ctx = tiny
+    for N in (n_free - 1, n_free, n_free + 1):
+        done = here(*flags, *prompt_and_more(n_ctx - n_free, N), "--json")
+        assert (done.returncode, done.stderr) == (0, b"")
+        got = json.loads(done.stdout)
+        for run in (got["autoregressive"], got["speculative"]):
+            assert run["tokens"] == min(N, n_free)
+            assert run["ended_by"] == ("N" if N <= n_free else "n_ctx")
+
+
+@pytest.mark.parametrize("n_free", [1, 0, -1, -64])
+def test_a_prompt_that_leaves_no_room_is_refused_or_seen_through_the_window(tiny, here, n_free):
+    flags, n_ctx = tiny
+    n_prompt = n_ctx - n_free
+    assert here(*flags, *prompt_and_more(n_prompt, 0)).returncode == (0 if n_free >= 0 else 2)
+    done = here(*flags, *prompt_and_more(n_prompt, 1))
+    if n_free > 0:
+        assert done.returncode == 0
+    else:
+        refused(done, f"n_ctx = {n_ctx}, or --window, got {n_prompt}")
+    done = here(*flags, *prompt_and_more(n_prompt, 3), "--window", "--json")
+    got = json.loads(done.stdout)
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert got["speculative"]["tokens"] == 3 and got["window_moved"]
+
+
+def test_a_full_context_is_said_to_people_and_a_moved_window_too(tiny, here):
+    flags, n_ctx = tiny
+    long = *flags, *prompt_and_more(n_ctx - 2, 5)
+    said = f"n_ctx = {n_ctx} reached after 2 new tokens; --window continues"
+    assert said in here(*long).stdout.decode()
+    shown = here(*long, "--window", "--show").stdout.decode()
+    assert f"the last {n_ctx // 2} to {n_ctx - 1} tokens" in shown and "Context full" not in shown
+
+
+def test_the_trace_of_a_windowed_run_is_that_run(tiny, here, tmp_path):
+    flags, n_ctx = tiny
+    done = here(*flags, *prompt_and_more(n_ctx - 9, 40), "--window", "--temperature", 1, "--json",
+                "--trace", tmp_path / "run.json")
+    got = json.loads(done.stdout)
+    seen = json.loads((tmp_path / "run.json").read_text(encoding="utf-8"))
+    ids = [token["id"] for round in seen["rounds"] for token in round["ids"]]
+    assert done.returncode == 0 and ids == got["speculative"]["ids"]
+    assert seen["settings"]["window"] and got["window_moved"]
+
+
+# ---- where the output goes
+
+def test_a_pipe_that_is_closed_ends_quietly():
+    """As `python main.py | head -1` does, at any moment: the reader is gone before a word came."""
+    for flags in ((), ("--show",), ("--json",)):
+        read, write = os.pipe()
+        os.close(read)
+        done = command(*FEW, *flags, stdout=write)
+        os.close(write)
+        assert (done.returncode, done.stderr) == (0, b""), flags
+
+
+def test_a_pipe_that_is_closed_after_one_line_ends_quietly():
+    process = subprocess.Popen([sys.executable, "main.py", "--show"], cwd=ROOT,
+                               stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                               env={**os.environ, **BLAS})
+    assert process.stdout.readline()
+    process.stdout.close()
+    assert process.stderr.read() == b"" and process.wait(60) == 0
+    process.stderr.close()
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+@pytest.mark.parametrize("flags", [(), ("--show",), ("--json",)])
+def test_output_to_a_full_disk_is_one_line(flags):
+    with open("/dev/full", "wb") as full:
+        done = command(*FEW, *flags, stdout=full)
+    assert done.returncode == 2 and done.stderr.count(b"\n") == 1
+    assert b"No space left" in done.stderr
+
+
+@pytest.mark.parametrize("env", [
+    {"PYTHONIOENCODING": "ascii"}, {"LC_ALL": "C"}, {"LC_ALL": "POSIX"},
+    {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"},
+    {"PYTHONIOENCODING": "latin-1"}, {"TERM": "dumb", "COLUMNS": "1"},
+    {"LC_ALL": "tr_TR.UTF-8"}, {"COLUMNS": "x", "LINES": "-1"}])
+def test_neither_locale_nor_terminal_matters(env):
+    done = command("--prompt", "-", *FEW, stdin="Das Märchen 語".encode(), env=env)
+    assert done.returncode == 0 and done.stderr == b""
+    encoding = env.get("PYTHONIOENCODING") or ("ascii" if "PYTHONUTF8" in env else "utf-8")
+    shown = "Das Märchen 語".encode(encoding, "backslashreplace").decode(encoding)
+    assert f"Text = {shown}" in done.stdout.decode(encoding)
+
+
+@pytest.mark.parametrize("env", [{}, {"FORCE_COLOR": "1", "CLICOLOR_FORCE": "1"}])
+def test_no_colour_and_no_bar_gets_into_a_file(env, tmp_path):
+    with open(tmp_path / "out", "wb") as out, open(tmp_path / "err", "wb") as err:
+        done = command(*FEW, stdout=out, stderr=err, env=env)
+    assert done.returncode == 0 and (tmp_path / "err").read_bytes() == b""
+    assert not {b"\x1b", b"\r"} & {bytes([byte]) for byte in (tmp_path / "out").read_bytes()}
+
+
+def test_a_closed_standard_input_is_no_error_where_nobody_reads_it():
+    assert command(*FEW, stdin=None, preexec_fn=partial(os.close, 0)).returncode == 0
+
+
+def test_ctrl_c_is_one_line():
+    flags = ["--show", "--n_tokens_to_generate", "240", "--stop", "the"]
+    process = subprocess.Popen([sys.executable, "main.py", *flags], cwd=ROOT,
+                               stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                               env={**os.environ, **BLAS})
+    process.stdout.readline()
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    if process.returncode != 0:  # it had not finished before
+        assert process.returncode == 130 and err == b"main.py: interrupted\n"
+
+
+def test_memory_that_is_not_there_is_one_line(monkeypatch, capsys):
+    monkeypatch.setattr(main, "load_task", lambda args: np.empty(2**56))
+    assert main.main([]) == 2
+    out, err = capsys.readouterr()
+    assert out == "" and err.count("\n") == 1 and "Unable to allocate" in err
+
+
+HEADS = {
+    "nothing": b"", "no zip archive": b"garbage", "a zip archive cut": b"PK\x03\x04garbage",
+    "an array": b"\x93NUMPY\x01\x00v\x00{'descr': '<f4', 'fortran_order': False, 'shape': (0,), }"
+                + b" " * 56 + b"\n",
+    "a header of brackets": b"\x93NUMPY\x01\x00\x10\x00" + b"(" * 15 + b"\n",
+    "other arrays": dict(a=np.zeros(1)), "objects": {name: np.array([{}]) for name in "wba"},
+    "another width": dict(w=np.zeros((2, 3, 3)), b=np.zeros((2, 3)), a=np.zeros((2, 3, 3))),
+    "text": {name: np.array(name) for name in "wba"},
+}
+
+
+@pytest.mark.parametrize("case", HEADS)
+def test_broken_heads_are_one_line(tmp_path, capsys, case):
+    (tmp_path / "x").mkdir()
+    for file in (MODELS_DIR / "tales-large").iterdir():
+        (tmp_path / "x" / file.name).symlink_to(file)
+    path, content = tmp_path / "x" / "medusa.npz", HEADS[case]
+    path.unlink()
+    path.write_bytes(content) if isinstance(content, bytes) else np.savez(path, **content)
+    assert main.main(["--models_dir", str(tmp_path), "--target_model_size", "x", *map(str, FEW),
+                      "--decoder", "medusa"]) == 2
+    out, err = capsys.readouterr()
+    assert out == "" and err.count("\n") == 1 and "heads" in err
+
+
+# ---- long runs
+
+def test_a_thousand_generations_need_no_more_memory_than_the_first_hundred():
+    resource = pytest.importorskip("resource")  # POSIX
+    hparams = dict(n_vocab=50, n_ctx=64, n_embd=16, n_head=2, n_layer=1)
+    draft, target = (with_sampling(GPT2(random_params(hparams, np.random.default_rng(seed)), 2))
+                     for seed in (0, 1))
+    used = []
+    for i in range(1000):
+        x = np.random.default_rng(i).integers(0, 50, 5).tolist()
+        assert len(speculative_sampling(x, draft, target, 8, 4, np.random.default_rng(i))) == 13
+        if i in (100, 999):
+            used.append(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+    assert used[1] - used[0] < 4096  # KiB
+
+
+# ---- the command line's arguments, and those that fuzzing found
+
+ARGUMENTS = [
+    ["--K", "9" * 400], ["--K", "1e3"], ["--K", ""], ["--K", "\u0664x"], ["--seed", "-0x1"],
+    ["--temperature", "inf"], ["--temperature", "-nan"], ["--top_p", "nan"], ["--top_p", "inf"],
+    ["--repetition_penalty", "inf"], ["--repetition_penalty", "nan"], ["--top_k", "1.5"],
+    ["--n_tokens_to_generate", "9" * 30], ["--stop", ""], ["--stop", "\udcff"],
+    ["--dtype", "float8"],
+    ["--models_dir", ""], ["--models_dir", "\0"], ["--target_model_size", "\0"],
+    ["--prompt_file", "\0"], ["--target_model_size", "a" * 5000], ["--models_dir", "/dev/null"],
+    ["--prompt", "\udcff"], ["two\nlines"], ["--K", "4\n5\r6"], ["@file"], ["--"], ["--", "--K"],
+    ["--prompt"], ["--=x"], ["--errors", "ignore"], ["--stop=--"], ["--prompt=--"], ["--seed=--"],
+    ["--decoder=--"], ["--trace=--"], ["--K=--"], ["--models_dir=--"],
+]
+
+
+@pytest.mark.parametrize("arguments", ARGUMENTS, ids=lambda arguments: ascii(arguments)[:30])
+def test_any_argument_gets_a_text_or_one_line(arguments, capsys):
+    try:
+        status = main.main([*arguments, *map(str, FEW)] if "--n" not in arguments[0] else arguments)
+    except SystemExit as exit:  # argparse
+        status = exit.code
+    out, err = capsys.readouterr()
+    assert status == 0 or (status == 2 and out == "" and err.count("\n") == 1)
+
+
+# ---- the table
+
+TABLE = (ROOT / "docs" / "robustness.md").read_text(encoding="utf-8")
+ROWS = [line.split("|")[1:-1] for line in TABLE.split("\n") if re.match(r"\| (?!fault|---)", line)]
+
+
+def test_the_table_has_as_many_rows_as_it_says_and_none_twice():
+    assert re.search(r"^(\d+) faults", TABLE, re.MULTILINE)[1] == str(len(ROWS))
+    assert all(len(row) == 4 for row in ROWS) and len({row[0] for row in ROWS}) == len(ROWS)
+
+
+def test_every_test_that_the_table_names_exists():
+    for *_, where in ROWS:
+        file, test, case = re.fullmatch(r" `([\w/]+\.py)` `(test_\w+)`(?:, (.+))? ", where).groups()
+        source = (ROOT / "tests" / file).read_text(encoding="utf-8")
+        assert f"def {test}(" in source, where
+        assert case is None or case in source, where

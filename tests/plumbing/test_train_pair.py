@@ -1,0 +1,140 @@
+"""tools/train_pair.py, tiny, on a generated text: it learns, resumes, exports what it trained."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch", exc_type=ImportError)
+pytest.importorskip("tokenizers", exc_type=ImportError)
+pytest.importorskip("tensorflow", exc_type=ImportError)
+
+from gpt2 import GPT2  # noqa: E402  after what may skip
+from tools.tasks import load_trained  # noqa: E402
+from tools.torch_gpt2 import TorchGPT2  # noqa: E402
+from utils import load_encoder_hparams_and_params  # noqa: E402
+
+torch.set_num_threads(1)
+ROOT = Path(__file__).parents[2]
+ENV = {**os.environ, "OMP_NUM_THREADS": "1"}  # threads that wait for each other spin
+SMALL = dict(T=16, T_last=32, batch=512, tokens=40 * 512, minutes=10, lr=1e-2, compile=False,
+             log_seconds=0, save_seconds=60)
+CONFIG = {
+    "shapes": {
+        "half": dict(n_vocab=275, n_ctx=32, n_embd=32, n_head=2, n_layer=1),
+        "deep": dict(n_vocab=275, n_ctx=32, n_embd=32, n_head=2, n_layer=2),
+        "target": dict(n_vocab=275, n_ctx=32, n_embd=32, n_head=2, n_layer=2),
+        "draft": dict(n_vocab=275, n_ctx=32, n_embd=16, n_head=1, n_layer=1),
+    },
+    "plans": {"half": dict(SMALL, tokens=100 * 512, save_seconds=0), "deep": SMALL, "target": SMALL,
+              "early": SMALL, "draft": dict(SMALL, text="written"), "control": SMALL,
+              "heads": dict(SMALL, text="written")},
+    "write": dict(n_rows=64, n_given=8, n_new=24, B=32),
+    "report": dict(n_prompts=2, n_ids=8, N=8),
+}
+
+
+def write_corpus(folder):
+    """Tales of five words in random order."""
+    rng, words = np.random.default_rng(0), ["king", "queen", "frog", "said", "golden"]
+    for split, n_tales in (("train", 300), ("valid", 30)):
+        tales = [" ".join(rng.choice(words, 20)).capitalize() + "." for _ in range(n_tales)]
+        (folder / f"{split}.txt").write_text("\n\n\n".join(tales))
+
+
+def command(folder, *more):
+    return [sys.executable, "-m", "tools.train_pair", "--corpus", folder, "--work", folder / "work",
+            "--out", folder / "models", "--config", folder / "config.json", *more]
+
+
+def log_of(folder, stage):
+    lines = (folder / "work" / f"{stage}.pt.log").read_text().splitlines()
+    return [json.loads(line) for line in lines]
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """A whole run that was killed in its first training stage and started again."""
+    folder = tmp_path_factory.mktemp("train_pair")
+    write_corpus(folder)
+    (folder / "config.json").write_text(json.dumps(CONFIG))
+    quiet = dict(cwd=ROOT, env=ENV, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    first = subprocess.Popen(command(folder, "--processes", "2"), **quiet)
+    saved, deadline = folder / "work" / "half.pt", time.time() + 60
+    while not saved.exists() and first.poll() is None and time.time() < deadline:
+        time.sleep(0.01)
+    first.kill()
+    first.wait()
+    done = subprocess.run(command(folder, "--processes", "1"), cwd=ROOT, env=ENV,
+                          capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+def test_a_killed_run_goes_on_where_it_stood(trained):
+    log = log_of(trained, "half")
+    resumed = [entry["resumed_at_step"] for entry in log if "resumed_at_step" in entry]
+    assert len(resumed) == 1 and 1 <= resumed[0] < 100
+    assert [entry["step"] for entry in log if "valid_loss" in entry] == [100]
+
+
+@pytest.mark.parametrize("stage", ["half", "early"])
+def test_the_loss_falls(trained, stage):
+    losses = [entry["train_loss"] for entry in log_of(trained, stage) if "progress" in entry]
+    assert losses[-1] < 0.7 * losses[0]
+
+
+@pytest.mark.parametrize("stage", ["half", "deep", "target", "early", "draft", "control"])
+def test_a_stage_ends_far_below_the_uniform_loss(trained, stage):
+    assert log_of(trained, stage)[-1]["valid_loss"] < 0.7 * np.log(275)
+
+
+def test_writing_id_by_id_with_a_cache_is_greedy_where_it_should_be():
+    torch.manual_seed(0)
+    gpt2 = TorchGPT2(n_vocab=50, n_ctx=32, n_embd=16, n_head=2, n_layer=2)
+    for weight in gpt2.parameters():
+        weight.data += torch.randn_like(weight) / 5  # so that every prefix has another best id
+    ids = given = torch.randint(0, 50, (4, 5))
+    for _ in range(20):  # every second row greedy, without a cache
+        ids = torch.cat([ids, gpt2(ids)[:, -1].argmax(-1, keepdim=True)], dim=1)
+    wrote = gpt2.write(given, 20, torch.tensor([0.0, 1, 0, 1]), torch.Generator().manual_seed(0))
+    assert (wrote[::2] == ids[::2]).all() and (wrote[:, :5] == given).all()
+    assert not (wrote[1::2] == ids[1::2]).all() and len(set(wrote[0].tolist())) > 5
+
+
+def test_the_target_writes_from_pieces_of_the_corpus(trained):
+    rows = np.load(trained / "work" / "written.npy").reshape(-1, 8 + 24)
+    text = np.load(trained / "work" / "train.npy")
+    pieces = np.lib.stride_tricks.sliding_window_view(text, 8)
+    assert len(rows) == 64 and all((pieces == row[:8]).all(axis=1).any() for row in rows)
+
+
+@pytest.mark.parametrize("stage, name", [("target", "tales-large"), ("draft", "tales-small")])
+def test_the_exported_model_gives_the_trained_models_logits(trained, stage, name):
+    theirs = load_trained(trained / "work", stage, CONFIG["shapes"]).half().float()  # as on disk
+    encoder, hparams, params = load_encoder_hparams_and_params(name, trained / "models")
+    ids, text = list(range(0, 270, 11)), "The king said: déjà vu\n"
+    logits = GPT2(params, hparams["n_head"])(ids, len(ids))
+    np.testing.assert_allclose(logits, theirs(torch.tensor([ids]))[0].detach(), atol=1e-4)
+    assert encoder.end_of_text == hparams["n_vocab"] - 1
+    assert encoder.decode(encoder.encode(text)) == text
+
+
+def test_the_medusa_heads_are_beside_the_target(trained):
+    with np.load(trained / "models" / "tales-large" / "medusa.npz") as heads:
+        assert heads["w"].shape == heads["a"].shape == (3, 32, 32) and heads["b"].shape == (3, 32)
+        assert heads["w"].dtype == np.float16 and np.abs(heads["w"]).max() > 0
+
+
+def test_the_report_has_every_figure(trained):
+    report = json.loads((trained / "work" / "report.json").read_text())
+    assert report["baselines"]["trigram"] < np.log(275)
+    for draft in ("tales-small", "tales-small-undistilled"):
+        for rows in report["acceptance"][draft].values():
+            assert [K for K, _, _ in rows] == list(range(1, 9))
+            assert all(0 <= a <= 1 and 1 <= tokens <= K + 1 for K, a, tokens in rows)

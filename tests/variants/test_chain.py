@@ -1,0 +1,385 @@
+"""Variants with a chain of guesses: lookup, assisted, block, lenient, big_little, staged."""
+
+from functools import partial
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sampling import residual
+from speculative import (autoregressive_sampling, complete, draft_and_verify, generate, guess,
+                         speculative_step, verify)
+from tests.enumerating import distance, expectation, law, text_law, total_variation
+from tests.toys import counted, mapped, one_hot, path_by_path, toy
+from variants.assisted import assisted, guess_while_sure, next_K
+from variants.big_little import big_little_verify, write_while_sure
+from variants.big_little import distance as nats
+from variants.block import block_verify
+from variants.lenient import check_lenience, lenient_greedy_verify, lenient_law, lenient_verify
+from variants.lookup import copy, find_source, lookup_guess
+from variants.staged import ngram, staged_guess, staged_tree
+from variants.tree import verify_tree
+
+EXACT = 1e-12
+PAIRS = {
+    "dense": (toy(3, 1, zeros=0), toy(3, 2, zeros=0)),
+    "sparse": (toy(3, 3, zeros=0.5), toy(3, 4, zeros=0.5)),
+    "four": (toy(4, 5), toy(4, 6)),
+    "equal": (toy(3, 7), toy(3, 7)),
+    "greedy draft": (mapped(toy(3, 9), one_hot), toy(3, 10)),
+    "greedy target": (toy(3, 11), mapped(toy(3, 12), one_hot)),
+}
+
+
+def inner(draft, target, K=2):
+    """Staged: a third toy under the draft."""
+    return draft_and_verify(toy(len(draft([0])[0]), 77, zeros=0), draft, K)
+
+
+def looking_up(target, K, max_ngram=3):
+    guess = partial(lookup_guess, n_vocab=len(target([0])[0]), max_ngram=max_ngram)
+    return partial(speculative_step, target=target, K=K, guess=guess)
+
+
+def lenient(draft, target, K, lenience, test=lenient_verify):
+    return draft_and_verify(draft, target, K, partial(test, lenience=lenience))
+
+
+def staged(inner, target, K):
+    return partial(speculative_step, target=target, K=K, guess=partial(staged_guess, inner=inner))
+
+
+LOSSLESS = {  # name: (draft, target, K) -> a new step
+    "lookup": lambda draft, target, K: looking_up(target, K, max_ngram=2),
+    "constant": lambda draft, target, K: assisted(draft, target, K, "constant", 0.4),
+    "heuristic": lambda draft, target, K: assisted(draft, target, K, "heuristic", 0.0),
+    "heuristic, sure": lambda draft, target, K: assisted(draft, target, K, "heuristic", 0.5),
+    "assisted, greedy": lambda draft, target, K: assisted(draft, target, K, "constant", 0.4, True),
+    "block": lambda draft, target, K: draft_and_verify(draft, target, K, block_verify),
+    "lenience 1": lambda draft, target, K: lenient(draft, target, K, 1),
+    "staged": lambda draft, target, K: staged(inner(draft, target), target, K),
+}
+CASES = [(name, pair, K) for name in LOSSLESS for pair in PAIRS for K in (1, 2)
+         if not (pair == "four" and K == 2 and name == "staged")]
+CASES += [(name, "sparse", 3) for name in LOSSLESS if name != "staged"]
+
+
+@pytest.mark.parametrize("name, pair, K", CASES)
+def test_lossless_variants_have_the_targets_joint_law(name, pair, K):
+    draft, target = PAIRS[pair]
+    N = K + (1 if name == "staged" and pair == "dense" else 2)
+    got = law(lambda rng: complete([0, 1, 0], LOSSLESS[name](draft, target, K), N, rng))
+    assert distance(got, text_law([0, 1, 0], target, N)) < EXACT
+
+
+@pytest.mark.parametrize("name", LOSSLESS)
+def test_a_stop_id_keeps_the_law(name):
+    draft, target = PAIRS["sparse"]
+    got = law(lambda rng: complete([0, 1, 0], LOSSLESS[name](draft, target, 2), 4, rng, {1}))
+    assert distance(got, text_law([0, 1, 0], target, 4, {1})) < EXACT
+
+
+@pytest.mark.parametrize("name", LOSSLESS)
+@pytest.mark.parametrize("N", [0, 1, 2, 7])
+def test_exactly_N_ids_come(name, N):
+    step = LOSSLESS[name](*PAIRS["four"], 5)
+    assert len(complete([0, 1], step, N, np.random.default_rng(N))) == 2 + N
+
+
+@pytest.mark.parametrize("name", [name for name in LOSSLESS if name != "lookup"])
+def test_an_equal_draft_needs_the_fewest_target_passes(name):
+    model, target = PAIRS["equal"][1], counted(PAIRS["equal"][1])
+    if "assisted" in name:  # a one-hot guess is kept by chance alone
+        model, target = mapped(model, one_hot), counted(mapped(model, one_hot))
+    step = (assisted(model, target, 4, "constant", 0.0) if name in ("constant", "heuristic, sure")
+            else LOSSLESS[name](model, target, 4))
+    complete([0], step, 20, np.random.default_rng(0))
+    assert len(target.calls) == (3 if name == "heuristic" else 4)  # 5 + 7 + 8 of 9; 4 times 5
+
+
+# ---- lookup
+
+ids_lists = st.lists(st.integers(0, 2), min_size=1, max_size=12)
+
+
+@given(ids_lists, st.integers(1, 4))
+def test_the_source_is_the_latest_of_the_longest(x, max_ngram):
+    places = [(n, end) for n in range(1, max_ngram + 1) for end in range(n, len(x))
+              if x[end - n : end] == x[len(x) - n :]]
+    assert find_source(x, max_ngram) == (max(places)[1] if places else None)
+
+
+@given(ids_lists, st.integers(0, 20))
+def test_copies_go_on_as_the_text_did(x, k):
+    source = find_source(x, 3)
+    if source is not None:
+        text = x + copy(x, source, k)
+        assert all(text[len(x) + i] == text[source + i] for i in range(k)) and len(text) == len(x) + k
+
+
+def test_nothing_to_copy_is_a_plain_step():
+    round = looking_up(PAIRS["four"][1], 4)([0, 1, 2], 9, np.random.default_rng(0))
+    assert round.guesses == [] and len(round.ids) == 1 and len(round.p_target) == 1
+
+
+def test_a_copied_guess_is_kept_with_the_targets_probability_of_it():
+    target = PAIRS["four"][1]
+    kept = law(lambda rng: len(looking_up(target, 1)([1, 2, 1], 2, rng).ids) - 1)
+    assert kept.get(1, 0) == pytest.approx(target([1, 2, 1])[0][2], abs=EXACT)
+
+
+# ---- assisted
+
+def test_the_heuristic_adds_two_or_takes_one():
+    right, wrong = mapped(PAIRS["equal"][0], one_hot), mapped(PAIRS["equal"][0], lambda row: one_hot(-row))
+    for target, sizes in ((right, [3, 5, 7, 9]), (wrong, [3, 2, 1, 1])):
+        step, x = assisted(right, target, 3, "heuristic", 0.0), [0]
+        for size in sizes:
+            round = step(x, 99, np.random.default_rng(0))
+            assert len(round.guesses) == size
+            x += round.ids
+
+
+def test_the_heuristic_wants_every_guess():
+    assert [next_K(3, n_kept, 3, "heuristic") for n_kept in range(4)] == [2, 2, 2, 5]
+    assert next_K(1, 0, 1, "heuristic") == 1 and next_K(3, 0, 3, "constant") == 3
+
+
+def test_an_unsure_guess_is_the_last_and_is_kept_in_the_round():
+    draft = PAIRS["four"][0]
+    for seed in range(50):
+        guesses, p_draft = guess_while_sure([0], 6, np.random.default_rng(seed), draft, 0.4)
+        sure = [row[token] >= 0.4 for token, row in zip(guesses, p_draft)]
+        assert all(sure[:-1]) and (len(guesses) == 6 or not sure[-1])
+
+
+def test_greedy_confidence_is_read_before_the_row_becomes_one_hot():
+    draft = lambda ids, n_last: np.array([[0.5, 0.3, 0.2]])
+    for threshold, n in ((0.4, 3), (0.6, 1)):
+        guesses, p_draft = guess_while_sure([0], 3, np.random.default_rng(0), draft, threshold, True)
+        assert guesses == [0] * n and (np.array(p_draft) == [1, 0, 0]).all()
+
+
+@pytest.mark.parametrize("bad", [dict(K=0), dict(schedule="random")])
+def test_bad_schedules_are_named(bad):
+    with pytest.raises(ValueError, match=next(iter(bad))):
+        assisted(*PAIRS["four"], **bad)
+
+
+# ---- block
+
+def flat(*rows):
+    """Context-free models with these rows."""
+    return [lambda ids, n_last=1, row=np.array(row): np.array([row] * n_last) for row in rows]
+
+
+def kept_on_average(test, draft, target, K):
+    step = draft_and_verify(draft, target, K, test)
+    return expectation(lambda rng: step([0], K + 1, rng), lambda round: len(round.ids) - 1)
+
+
+def test_the_papers_example():
+    """Sun et al. (2024) Sec. 2: 10/9 guesses kept one by one, 11/9 as a block."""
+    draft, target = flat([2 / 3, 1 / 3], [1 / 3, 2 / 3])
+    assert kept_on_average(verify, draft, target, 2) == pytest.approx(10 / 9, abs=EXACT)
+    assert kept_on_average(block_verify, draft, target, 2) == pytest.approx(11 / 9, abs=EXACT)
+
+
+@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("K", [1, 2, 3])
+def test_a_block_keeps_never_fewer_than_one_by_one(K, seed):
+    draft, target = toy(3, seed), toy(3, 100 + seed)
+    single, block = (kept_on_average(test, draft, target, K) for test in (verify, block_verify))
+    assert block == pytest.approx(single, abs=EXACT) if K == 1 else block >= single - EXACT
+
+
+def test_a_block_of_one_is_the_plain_test():
+    draft, target = PAIRS["four"]
+
+    def one(test):
+        def function(rng):
+            guesses, p_draft = guess([0], 1, rng, draft)
+            return guesses + test(guesses, p_draft, target([0] + guesses, 2), rng)
+        return law(function)
+
+    assert distance(one(verify), one(block_verify)) < EXACT
+
+
+def test_a_block_is_exact_where_one_by_one_with_two_tokens_would_not_notice():
+    """A block whose later guess pays for an earlier one: the residual needs the share in it."""
+    draft, target = flat([0.6, 0.3, 0.1], [0.2, 0.3, 0.5])
+    got = law(lambda rng: complete([0], draft_and_verify(draft, target, 3, block_verify), 5, rng))
+    assert distance(got, text_law([0], target, 5)) < EXACT
+
+
+# ---- lenient
+
+weights = st.lists(st.integers(0, 20), min_size=4, max_size=4).filter(any).map(lambda w: np.array(w) / sum(w))
+
+
+@given(weights, weights, st.floats(0.05, 1))
+@settings(deadline=None, max_examples=40)
+def test_lenience_has_its_law_and_keeps_its_bound(p_draft, p_target, lenience):
+    draft, target = flat(p_draft, p_target)
+    got = law(lambda rng: lenient(draft, target, 1, lenience)([0], 2, rng).ids[0])
+    row = np.array([got.get(token, 0) for token in range(4)])
+    assert np.allclose(row, lenient_law(p_draft, p_target, lenience), atol=EXACT)
+    assert (row <= p_target / lenience + EXACT).all()
+    beta = np.minimum(p_draft, p_target / lenience).sum()
+    assert np.allclose(row, np.minimum(p_draft, p_target / lenience)
+                       + (1 - beta) * residual(p_target, p_draft), atol=EXACT)
+
+
+def test_less_lenience_keeps_less_and_one_is_the_plain_decoder():
+    draft, target = PAIRS["four"]
+    kept = [expectation(lambda rng: lenient(draft, target, 3, lenience)([0], 4, rng),
+                        lambda round: len(round.ids)) for lenience in (0.1, 0.3, 0.6, 1)]
+    assert kept == sorted(kept, reverse=True) and kept[0] > kept[-1]
+    for seed in range(20):
+        texts = [complete([0], step, 9, np.random.default_rng(seed))
+                 for step in (lenient(draft, target, 3, 1), draft_and_verify(draft, target, 3))]
+        assert texts[0] == texts[1]
+
+
+def test_lenience_is_not_lossless():
+    draft, target = flat([0.5, 0.5, 0], [0.25, 0.25, 0.5])
+    got = law(lambda rng: complete([0], lenient(draft, target, 1, 0.5), 2, rng))
+    assert total_variation(got, text_law([0], target, 2)) > 0.4
+
+
+@pytest.mark.parametrize("lenience, kept", [(1.0, 0), (0.51, 0), (0.5, 2), (0.1, 2)])
+def test_greedy_lenience_compares_with_the_best(lenience, kept):
+    draft, target = flat([1.0, 0, 0], [0.3, 0.6, 0.1])
+    round = lenient(draft, target, 2, lenience, lenient_greedy_verify)([0], 3, np.random.default_rng(0))
+    assert round.ids == [0] * kept + [1]
+
+
+@pytest.mark.parametrize("lenience", [0, 1.1, -1, float("nan")])
+def test_bad_lenience_is_named(lenience):
+    with pytest.raises(ValueError, match="lenience"):
+        check_lenience(lenience)
+
+
+# ---- big little decoder
+
+def big_little(small, large, run=10, fallback=0.6, rollback=5.0):
+    return partial(speculative_step, target=large, K=run,
+                   guess=partial(write_while_sure, small=small, fallback=fallback),
+                   verify=partial(big_little_verify, rollback=rollback))
+
+
+def bild(small, large, N, **thresholds):
+    return list(generate([0], big_little(small, large, **thresholds), N, np.random.default_rng(0)))
+
+
+def greedy(model, N, x=(0,)):
+    return autoregressive_sampling(list(x), mapped(model, one_hot), N, np.random.default_rng(0))
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_limits_of_the_thresholds(seed):
+    small, large = toy(5, seed, zeros=0), toy(5, seed + 50, zeros=0)
+    text = lambda rounds: sum((round.ids for round in rounds), [0])
+    assert text(bild(small, large, 12, fallback=1.1)) == greedy(large, 12)
+    x = [0]
+    for round in bild(small, large, 12, run=3, fallback=0, rollback=np.inf):
+        n = len(round.ids) - 1
+        assert x + round.ids[:n] == greedy(small, n, x) and n == min(3, 12 - len(x))
+        assert x + round.ids == greedy(large, 1, x + round.ids[:n])
+        x += round.ids
+    assert text(bild(small, large, 12, fallback=0, rollback=0)) == greedy(large, 12)  # no row is certain
+
+
+@given(st.integers(0, 99), st.floats(0, 1), st.floats(0, 4))
+@settings(deadline=None, max_examples=40)
+def test_what_survives_is_near_enough_and_was_sure_enough(seed, fallback, rollback):
+    small, large = toy(5, seed), toy(5, seed + 500)
+    x = [0]
+    for round in bild(small, large, 10, run=4, fallback=fallback, rollback=rollback):
+        for t, token in enumerate(round.ids[:-1]):
+            assert -np.log(large(x)[0][token]) <= rollback
+            assert small(x)[0].max() == small(x)[0][token] >= fallback
+            x += [token]
+        assert round.ids[-1] == large(x)[0].argmax()
+        x += [round.ids[-1]]
+
+
+def test_an_unsure_small_id_is_not_written_and_an_impossible_one_is_taken_back():
+    small, large = flat([0.5, 0.3, 0.2], [0, 0.4, 0.6])
+    assert [round.ids for round in bild(small, large, 2, fallback=0.51)] == [[2], [2]]
+    assert [round.ids for round in bild(small, large, 2, fallback=0.5, rollback=1e9)] == [[2], [2]]
+    assert nats(0, large([0], 2)[0]) == np.inf
+
+
+def test_later_ids_too_far_off_are_not_skipped():
+    """The first id too far off happens to be the large model's best: what follows goes all the same."""
+    rows = {1: [0.1, 0.4, 0.5], 2: [0.9, 0.05, 0.05], 3: [0.1, 0.1, 0.8]}  # by length: the large model's
+    large = lambda ids, n_last: np.array([rows[len(ids) - i] for i in reversed(range(n_last))])
+    small = lambda ids, n_last: np.array([[0.1, 0.1, 0.8]])
+    round = big_little(small, large, run=5, rollback=0.6)([0], 3, None)
+    assert round.guesses == [2, 2] and round.ids == [2]
+
+
+# ---- staged
+
+@pytest.mark.parametrize("K", [1, 2])
+def test_staged_guesses_have_the_middle_models_law_and_its_rows(K):
+    draft, target = PAIRS["four"]
+
+    def guesses(rng):
+        ids, rows = staged_guess([0], K + 1, rng, inner(draft, target))
+        for t, row in enumerate(rows):
+            assert (row == draft([0] + ids[:t])[0]).all()
+        return ids
+
+    reference = {ids[1:]: p for ids, p in text_law([0], draft, K + 1).items()}
+    assert distance(law(guesses), reference) < EXACT
+
+
+def test_three_stages_keep_the_law():
+    draft, target = PAIRS["sparse"]
+    middle = staged(inner(toy(3, 41), None, 1), draft, 1)
+    got = law(lambda rng: complete([0], staged(middle, target, 2), 4, rng))
+    assert distance(got, text_law([0], target, 4)) < EXACT
+
+
+@pytest.mark.parametrize("pair, K, width, N", [("sparse", 2, 2, 4), ("dense", 1, 3, 2), ("greedy draft", 2, 2, 4)])
+def test_staged_trees_keep_the_law(pair, K, width, N):
+    draft, target = PAIRS[pair]
+    step = partial(speculative_step, target=path_by_path(target), K=K, verify=verify_tree,
+                   guess=partial(staged_tree, inner=inner(draft, target, 1), width=width))
+    got = law(lambda rng: complete([0], step, N, rng))
+    assert distance(got, text_law([0], target, N)) < EXACT
+
+
+def test_a_middle_model_equal_to_the_target_needs_the_fewest_target_passes():
+    target = counted(PAIRS["dense"][1])
+    complete([0], staged(inner(PAIRS["dense"][1], None), target, 4), 20,
+             np.random.default_rng(0))
+    assert target.calls == [5, 5, 5, 5]
+
+
+@given(ids_lists, st.integers(1, 4), st.lists(st.integers(0, 2), max_size=5))
+def test_ngram_rows_are_laws_that_agree_with_counting(x, order, corpus):
+    model, text = ngram(3, order, corpus), corpus + x
+    row = np.full(3, 1 / 3)
+    for n in range(min(order, len(text))):
+        counts = np.zeros(3)
+        for i in range(n, len(text)):
+            counts[text[i]] += text[i - n : i] == text[len(text) - n :]
+        row = (counts + row) / (counts.sum() + 1)
+    assert np.allclose(model(x)[0], row) and (row > 0).all() and row.sum() == pytest.approx(1)
+
+
+def test_ngram_rows_follow_their_own_prefixes():
+    x, model = [0, 1, 0, 1, 2], ngram(3)
+    assert np.array_equal(model(x, 3), [model(x[:n])[0] for n in (3, 4, 5)])
+    assert model([0, 1, 0, 1, 0])[0].argmax() == 1
+
+
+def test_an_ngram_model_as_the_inner_draft_keeps_the_law():
+    draft, target = PAIRS["sparse"]
+    stage = draft_and_verify(ngram(3), draft, 1)
+    got = law(lambda rng: complete([0], staged(stage, target, 2), 4, rng))
+    assert distance(got, text_law([0], target, 4)) < EXACT

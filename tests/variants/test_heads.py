@@ -1,0 +1,284 @@
+"""Variants with heads: medusa and blockwise, on toys whose states are their prefixes, and on a GPT2."""
+
+from functools import partial
+from unittest import mock
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import gpt2
+from checkpoints.weights import random_params
+from gpt2 import GPT2, unembed
+from sampling import with_sampling
+from speculative import autoregressive_sampling, complete, generate, speculative_step
+from tests.enumerating import distance, law, text_law
+from tests.toys import mapped, one_hot, path_by_path, toy
+from variants import tree_gpt2
+from variants.blockwise import blockwise_verify, check_block, in_top
+from variants.medusa import (WithStates, cartesian, guess_by_heads, load_heads, medusa_step, plant,
+                             typical, verify_typical)
+from variants.tree import Tree, verify_tree
+from variants.tree_gpt2 import TreeGPT2
+
+EXACT = 1e-12
+SPARSE_TREE = [(0,), (1,), (2,), (0, 0), (0, 1), (1, 0), (0, 0, 0)]
+PARAMS = random_params(dict(n_vocab=13, n_ctx=32, n_embd=12, n_head=3, n_layer=2),
+                       np.random.default_rng(0), np.float64)
+
+
+def medusa(model, heads, choices, verify=verify_tree, calls=None):
+    """The step of a target whose hidden states are the prefixes themselves."""
+    def target(ids, n_last):
+        if calls is not None:
+            calls.append(n_last - 1)
+        return path_by_path(model)(ids, n_last)
+
+    guess = partial(guess_by_heads, state_after=tuple, heads=heads, choices=choices)
+    return partial(speculative_step, target=target, K=max(map(len, choices)), guess=guess,
+                   verify=verify)
+
+
+def blockwise(model, heads, block=4, top_k=1, minimum=1, calls=None):
+    chain = [(0,) * n for n in range(1, block)]
+    return medusa(model, heads, chain,
+                  partial(blockwise_verify, top_k=top_k, minimum=minimum), calls)
+
+
+def head_toy(n_heads, n_vocab, seed):
+    """Heads whose scores are toys of the prefix."""
+    return lambda state: np.array([toy(n_vocab, seed + k, zeros=0)(list(state))[0] for k in range(n_heads)])
+
+
+def knowing(model, n_heads):
+    """Heads that know what a greedy model will write: head k the id k + 2 places on."""
+    def heads(state):
+        text = autoregressive_sampling(list(state), model, n_heads + 1, np.random.default_rng(0))
+        return np.eye(len(model([0])[0]))[text[len(state) + 1 :]]
+    return heads
+
+
+def greedy(model, N, x=(0,)):
+    return autoregressive_sampling(list(x), mapped(model, one_hot), N, np.random.default_rng(0))
+
+
+# ---- the exact test
+
+@pytest.mark.parametrize("x", [[0], [0, 1]])
+@pytest.mark.parametrize("choices", [cartesian((2, 2)), cartesian((3, 1, 1)), SPARSE_TREE], ids=str)
+@pytest.mark.parametrize("model", [toy(3, 2, zeros=0), toy(4, 6)])
+def test_the_exact_test_has_the_targets_joint_law_at_any_temperature(model, choices, x):
+    n_vocab = len(model([0])[0])
+    got = law(lambda rng: complete(x, medusa(model, head_toy(3, n_vocab, 70), choices), 4, rng))
+    assert distance(got, text_law(x, model, 4)) < EXACT
+
+
+def test_a_stop_id_on_a_path_keeps_the_law():
+    model = toy(4, 6)
+    got = law(lambda rng: complete([0, 1], medusa(model, head_toy(3, 4, 70), SPARSE_TREE), 4, rng, {1, 3}))
+    assert distance(got, text_law([0, 1], model, 4, {1, 3})) < EXACT
+
+
+@pytest.mark.parametrize("choices", [cartesian((2, 2, 1)), SPARSE_TREE], ids=str)
+@pytest.mark.parametrize("seed", range(4))
+def test_greedy_text_is_the_targets(seed, choices):
+    model = mapped(toy(5, seed, zeros=0), one_hot)
+    step = medusa(model, head_toy(3, 5, seed), choices)
+    assert complete([0], step, 20, np.random.default_rng(0)) == greedy(model, 20)
+
+
+def test_a_target_that_always_says_0_is_decoded_as_any_other():
+    """Padding ragged trees with id 0 would have a pad accepted here."""
+    model = lambda ids, n_last=1: np.eye(4)[[0] * n_last]
+    for heads in (lambda state: np.eye(4)[[1, 1, 1]], lambda state: np.eye(4)[[0, 1, 0]]):
+        assert complete([2, 3], medusa(model, heads, SPARSE_TREE), 9, np.random.default_rng(0)) == [2, 3] + [0] * 9
+
+
+def test_heads_that_know_need_the_fewest_passes_and_each_round_is_one():
+    model, calls = mapped(toy(5, 3, zeros=0), one_hot), []
+    step = medusa(model, knowing(model, 3), cartesian((2, 1, 1)), calls=calls)
+    rounds = list(generate(greedy(model, 1), step, 16, np.random.default_rng(0)))
+    assert [len(round.ids) for round in rounds] == [4] * 4
+    assert calls == [len(round.guesses) for round in rounds]  # one pass per round
+
+
+def test_a_step_used_for_another_text_forgets_the_first():
+    model = mapped(toy(5, 3, zeros=0), one_hot)
+    new_step = lambda: medusa(model, knowing(model, 3), cartesian((2, 1, 1)))
+    used = new_step()
+    for x in (greedy(model, 1), greedy(model, 1, [3, 3]), [0, 1, 2], [4]):
+        texts = [[round.ids for round in generate(x, step, 9, np.random.default_rng(0))] for step in (used, new_step())]
+        assert texts[0] == texts[1] and x + sum(texts[0], []) == greedy(model, 9, x)
+
+
+# ---- the tree
+
+@given(st.lists(st.integers(1, 3), min_size=1, max_size=3))
+def test_cartesian_trees_have_their_size_and_are_closed_under_prefix(widths):
+    choices = cartesian(widths)
+    assert len(choices) == sum(np.prod(widths[: n + 1]) for n in range(len(widths)))
+    assert all(c[:-1] in choices or len(c) == 1 for c in choices) and len(set(choices)) == len(choices)
+
+
+def test_choices_become_paths_of_the_heads_best_ids():
+    scores = np.array([[1, 9, 8, 0], [5, 6, 0, 7], [0, 0, 0, 1.0]])
+    tree = plant(scores, [(1, 2), (0,), (1,), (0, 0), (0, 0, 0)], 3)
+    assert sorted(map(tuple, tree.paths())) == [(1,), (1, 3), (1, 3, 3), (2,), (2, 0)]
+    assert [len(path) for path in plant(scores, [(0,), (0, 0)], 1).paths()] == [1]
+
+
+# ---- the typical test: not lossless
+
+def typical_step(model, choices, epsilon, delta):
+    return medusa(model, head_toy(3, 4, 70), choices, partial(verify_typical, epsilon=epsilon, delta=delta))
+
+
+def test_typical_is_the_papers_inequality():
+    row = np.array([0.5, 0.25, 0.125, 0.125])  # H = 1.75 bits
+    threshold = np.exp(-1.75 * np.log(2))
+    assert typical(row, 1, 1).tolist() == (row > threshold).tolist() == [True, False, False, False]
+    assert typical(row, 0.2, 1).tolist() == [True, True, False, False]
+    assert typical(row, 1, 0.2 / threshold).tolist() == [True, True, False, False]
+    assert typical(np.array([1.0, 0, 0]), 0.09, 0.3).tolist() == [True, False, False]
+
+
+def test_nothing_typical_is_plain_sampling():
+    model = toy(4, 6)
+    got = law(lambda rng: complete([0, 1], typical_step(model, cartesian((2, 2)), 1, np.inf), 3, rng))
+    assert distance(got, text_law([0, 1], model, 3)) < EXACT
+
+
+def test_everything_typical_keeps_the_full_depth():
+    model = toy(4, 6, zeros=0)
+    for round in generate([0, 1], typical_step(model, cartesian((2, 2, 1)), 0, 1), 12, np.random.default_rng(0)):
+        assert len(round.ids) == 4
+
+
+@given(st.integers(0, 99), st.floats(0.01, 1), st.floats(0.1, 2))
+@settings(deadline=None, max_examples=40)
+def test_every_kept_id_is_typical_and_no_path_is_longer_or_as_long_and_more_probable(seed, epsilon, delta):
+    model, x = toy(4, seed), [0, 1]
+    for round in generate([0, 1], typical_step(model, SPARSE_TREE, epsilon, delta), 8, np.random.default_rng(seed)):
+        scores = head_toy(3, 4, 70)(tuple(x[:-1]))
+        tree, best = plant(scores, SPARSE_TREE, 8 - (len(x) - 2) - 1), (0, 1.0)
+        for path in tree.paths():
+            rows = [model(x + path[:t])[0] for t in range(len(path))]
+            if all(typical(row, epsilon, delta)[token] for row, token in zip(rows, path)):
+                best = max(best, (len(path), np.prod([row[token] for row, token in zip(rows, path)])))
+        kept = round.ids[:-1]
+        chance = np.prod([model(x + kept[:t])[0][token] for t, token in enumerate(kept)])
+        assert len(kept) == best[0] and chance == pytest.approx(best[1])
+        x += round.ids
+
+
+def test_typical_at_temperature_0_is_greedy():
+    model = mapped(toy(4, 6, zeros=0), one_hot)
+    assert complete([0], typical_step(model, SPARSE_TREE, 0.09, 0.3), 12, np.random.default_rng(0)) == greedy(model, 12)
+
+
+# ---- blockwise
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_exact_criterion_is_greedy_decoding(seed):
+    model = toy(5, seed)
+    step = blockwise(model, head_toy(3, 5, seed), block=4)
+    assert complete([0], step, 20, np.random.default_rng(0)) == greedy(model, 20)
+
+
+def test_heads_that_know_fill_every_block():
+    model, calls = toy(5, 3, zeros=0), []
+    step = blockwise(model, knowing(mapped(model, one_hot), 3), calls=calls)
+    rounds = list(generate(greedy(model, 1), step, 16, np.random.default_rng(0)))
+    assert [len(round.ids) for round in rounds] == [4] * 4 and calls == [3, 3, 3, 3]
+
+
+@given(st.integers(0, 99), st.integers(1, 3), st.integers(1, 4))
+@settings(deadline=None, max_examples=40)
+def test_relaxed_blocks_keep_their_predicate_and_their_size(seed, top_k, minimum):
+    model, x = toy(5, seed), [0, 1]
+    step = blockwise(model, head_toy(3, 5, seed), 4, top_k, minimum)
+    for round in generate([0, 1], step, 15, np.random.default_rng(0)):
+        guesses, room = list(round.guesses), 15 - (len(x) - 2)
+        assert len(round.ids) >= min(minimum, room)
+        kept = len(round.ids) - 1
+        for t, token in enumerate(guesses[: kept + 1]):
+            row = model(x + guesses[:t])[0]
+            good = token in np.argsort(-row, kind="stable")[:top_k]
+            assert good == (t < kept) or t < minimum - 1
+        x += round.ids[:-1]
+        assert round.ids[-1] == model(x)[0].argmax()
+        x += round.ids[-1:]
+
+
+def test_of_equally_good_ids_the_lowest_count_first():
+    row = np.array([0.25, 0.25, 0.5, 0.0])
+    assert [in_top(row, token, 2) for token in range(4)] == [True, False, True, False]
+
+
+@pytest.mark.parametrize("bad", [dict(top_k=0), dict(minimum=0), dict(minimum=5)])
+def test_bad_criteria_are_named(bad):
+    with pytest.raises(ValueError, match="top_k"):
+        check_block(**{"block": 4, "top_k": 1, "minimum": 1, **bad})
+
+
+# ---- on a GPT2
+
+@pytest.fixture
+def heads(tmp_path):
+    rng = np.random.default_rng(1)
+    w, a = rng.normal(size=(2, 3, 12, 12)).astype(np.float16)
+    np.savez(tmp_path / "medusa.npz", w=w, a=a, b=rng.normal(size=(3, 12)).astype(np.float16))
+    return tmp_path / "medusa.npz"
+
+
+def test_loaded_heads_are_the_formula(heads):
+    h, file = 100 * GPT2(PARAMS, 3).hidden([1, 2])[0], np.load(heads)  # far into both tails of SiLU
+    for k, row in enumerate(load_heads(heads, PARAMS)(h)):
+        z = h @ file["w"][k].astype(float) + file["b"][k]
+        x = (h + z / (1 + np.exp(-z))) @ file["a"][k].astype(float)
+        assert np.allclose(row, PARAMS["wte"] @ x)
+
+
+def test_heads_of_zeros_are_the_targets_own_head(tmp_path):
+    np.savez(tmp_path / "medusa.npz", w=np.zeros((2, 12, 12)), b=np.zeros((2, 12)),
+             a=[np.eye(12)] * 2)
+    h = GPT2(PARAMS, 3).hidden([1, 2])
+    for row in load_heads(tmp_path / "medusa.npz", PARAMS)(h[0]):
+        assert np.allclose(row, unembed(h, PARAMS)[0])
+
+
+def test_heads_of_another_width_are_named(tmp_path):
+    np.savez(tmp_path / "medusa.npz", w=np.zeros((2, 8, 8)), b=np.zeros((2, 8)),
+             a=np.zeros((2, 8, 8)))
+    with pytest.raises(ValueError, match="width 12"):
+        load_heads(tmp_path / "medusa.npz", PARAMS)
+
+
+@pytest.mark.parametrize("chosen", [dict(temperature=0),
+                                    dict(temperature=0, repetition_penalty=1.5)], ids=str)
+def test_a_GPT2_with_heads_writes_its_greedy_text_and_reads_every_token_once(heads, chosen):
+    model = WithStates(TreeGPT2(PARAMS, 3))
+    step = medusa_step(model, load_heads(heads, PARAMS), cartesian((3, 2, 1)), verify_tree, **chosen)
+    with mock.patch.object(tree_gpt2, "forward", side_effect=gpt2.forward) as forward:
+        rounds = list(generate([1, 2, 3], step, 20, np.random.default_rng(0)))
+    text = [1, 2, 3] + sum((round.ids for round in rounds), [])
+    plain = with_sampling(GPT2(PARAMS, 3), **chosen)
+    assert text == autoregressive_sampling([1, 2, 3], plain, 20, np.random.default_rng(0))
+    read = [len(call.args[0]) for call in forward.call_args_list]
+    assert read == [2] + [1 + len(round.guesses) for round in rounds]
+
+
+@given(st.lists(st.tuples(st.lists(st.integers(0, 12), min_size=1, max_size=6),
+                          st.integers(-1, 3)), max_size=6))
+@settings(deadline=None, max_examples=30)
+def test_a_state_is_that_of_its_text_whatever_was_read_before(calls):
+    """After the path of a tree, after another text, twice the same."""
+    model, x = WithStates(TreeGPT2(PARAMS, 3)), [1, 2]
+    for other, node in calls:
+        tree = Tree()
+        for token, parent in ((5, -1), (6, -1), (7, 0), (8, 2)):
+            tree.add(parent, token, None)
+        model(x + tree, 5)
+        x = ((x + tree).texts()[1 + node] if len(x) < 9 else other)
+        assert np.allclose(model.state_after(x), GPT2(PARAMS, 3).hidden(x)[-1], atol=1e-10)

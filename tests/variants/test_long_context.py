@@ -1,0 +1,250 @@
+"""A text that outgrows the context: where the window stands, and that nothing else changes."""
+
+from functools import partial
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from checkpoints.weights import flatten, random_params
+from demo.compare import compare, decode, first_difference
+from demo.describe import describe
+from demo.task import Task
+from encoder import Encoder, byte_characters
+from speculative import autoregressive_step, complete, draft_and_verify, speculative_step
+from tests.enumerating import assert_same_law, distance, law, text_law
+from tests.toys import PAIRS, toy
+from tests.variants.test_chain import LOSSLESS
+from variants import DECODERS, Models, build
+from variants.long_context import window, windowed
+from variants.registry import settings_of
+from variants.tree_gpt2 import TreeGPT2
+
+HPARAMS = dict(n_vocab=40, n_ctx=12, n_embd=12, n_head=3, n_layer=2)
+GREEDY = dict(temperature=0)
+EXACT = {"big_little": {"fallback": 1.1}, "lenient": {"lenience": 1.0}}  # flags that make a decoder exact
+
+
+def starts(n_prompt, n_ctx, n):
+    """Where the window starts at each length from n_prompt to n, step by step."""
+    start = 0 if n_prompt < n_ctx else n_prompt - n_ctx // 2
+    for length in range(n_prompt, n + 1):
+        if length - start == n_ctx:
+            start = length - n_ctx // 2
+        yield length, start
+
+
+def seen_through(model, n_prompt, n_ctx):
+    """The model that sees the window, at every length."""
+    def row(ids):
+        start = dict(starts(n_prompt, n_ctx, len(ids)))[len(ids)]
+        return model(ids[start:], 1)[-1]
+
+    return lambda ids, n_last=1: np.array([row(ids[: len(ids) - i])
+                                           for i in reversed(range(n_last))])
+
+
+def bounded(model, n_ctx):
+    """The model, which refuses more than n_ctx ids, as GPT-2 does."""
+    def wrapper(ids, n_last=1):
+        assert n_last <= len(ids) <= n_ctx
+        return model(ids, n_last)
+
+    return wrapper
+
+
+# ---- where it stands
+
+@given(st.integers(1, 40), st.integers(2, 13), st.integers(0, 60))
+def test_the_window_jumps_by_halves(n_prompt, n_ctx, n):
+    for length, start in starts(n_prompt, n_ctx, n_prompt + n):
+        assert window(list(range(length)), n_prompt, n_ctx) == list(range(start, length))
+
+
+@given(st.integers(1, 40), st.integers(2, 13), st.integers(0, 60), st.integers(1, 5))
+def test_no_step_sees_or_fills_more_than_the_context_and_N_ids_come(n_prompt, n_ctx, N, most):
+    def step(x, room, rng):
+        assert 1 <= len(x) and 1 <= room <= n_ctx - len(x)
+        return draft_and_verify(*[toy(2, 0)] * 2, most)(x, min(room, most), rng)
+
+    x = complete([0] * n_prompt, windowed(step, n_prompt, n_ctx), N, np.random.default_rng(0))
+    assert len(x) == n_prompt + N
+
+
+@pytest.mark.parametrize("n_ctx", [1, 0])
+def test_a_context_of_one_has_no_half(n_ctx):
+    with pytest.raises(ValueError, match="n_ctx >= 2"):
+        windowed(None, 1, n_ctx)
+
+
+# ---- the law
+
+CASES = [(x, n_ctx, K) for x, n_ctx in (([0], 2), ([0], 3), ([0, 1], 4), ([1] * 7, 4), ([2] * 4, 4))
+         for K in (1, 2, 3)]
+
+
+@pytest.mark.parametrize("pair", ["dense", "sparse", "four tokens", "greedy draft", "both greedy"])
+@pytest.mark.parametrize("x, n_ctx, K", CASES)
+def test_windowed_speculation_has_the_law_of_the_target_that_sees_the_window(pair, x, n_ctx, K):
+    draft, target = (bounded(model, n_ctx) for model in PAIRS[pair])
+    N = 4 if pair == "four tokens" else 5
+    step = windowed(draft_and_verify(draft, target, K), len(x), n_ctx)
+    plain = windowed(partial(autoregressive_step, model=target), len(x), n_ctx)
+    expected = text_law(x, seen_through(target, len(x), n_ctx), N)
+    assert_same_law(law(lambda rng: complete(x, step, N, rng)), expected)
+    assert_same_law(law(lambda rng: complete(x, plain, N, rng)), expected)
+
+
+def test_the_window_has_another_law_than_the_whole_text():
+    _, target = PAIRS["dense"]
+    assert distance(text_law([0], seen_through(target, 1, 3), 4), text_law([0], target, 4)) > 0.01
+
+
+@pytest.mark.parametrize("stop", [{0}, {1, 2}])
+@pytest.mark.parametrize("K", [1, 3])
+def test_a_stop_id_in_any_window_keeps_the_law(K, stop):
+    draft, target = PAIRS["dense"]
+    step = windowed(draft_and_verify(draft, target, K), 1, 3)
+    got = law(lambda rng: complete([0], step, 5, rng, stop))
+    assert_same_law(got, text_law([0], seen_through(target, 1, 3), 5, stop))
+
+
+@pytest.mark.parametrize("name", LOSSLESS)
+def test_every_lossless_chain_keeps_its_law_in_windows(name):
+    draft, target = (bounded(model, 4) for model in PAIRS["sparse"])
+    step = windowed(LOSSLESS[name](draft, target, 2), 2, 4)
+    got = law(lambda rng: complete([0, 1], step, 5, rng))
+    assert_same_law(got, text_law([0, 1], seen_through(target, 2, 4), 5))
+
+
+# ---- GPT-2, and all decoders
+
+def weights(seed, **sizes):
+    """A random GPT-2 in float64 whose greedy texts are no mere repetition."""
+    hparams = HPARAMS | sizes
+    params = random_params(hparams, np.random.default_rng(seed), np.float64)
+    for name, weight in flatten(params):
+        weight *= 1 if name.endswith(("/g", "/b")) else 25
+    return params
+
+
+def model(seed, **sizes):
+    return TreeGPT2(weights(seed, **sizes), HPARAMS["n_head"])
+
+
+@pytest.fixture(scope="module")
+def heads(tmp_path_factory):
+    path, rng = tmp_path_factory.mktemp("heads") / "medusa.npz", np.random.default_rng(0)
+    w, a = rng.normal(size=(2, 3, 12, 12))
+    np.savez(path, w=w, a=a, b=rng.normal(size=(3, 12)))
+    return path
+
+
+def greedy_in_windows(target, x, n_ctx, N):
+    """Greedy ids by their definition: a fresh model reads each window, for each id."""
+    x = list(x)
+    for length, start in starts(len(x), n_ctx, len(x) + N - 1):
+        x.append(int(target(x[start:])[-1].argmax()))
+    return x
+
+
+@pytest.mark.parametrize("decoder", DECODERS)
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("n_prompt", [1, 5, 12, 30])
+def test_every_exact_decoder_writes_the_greedy_text_of_the_window(decoder, seed, n_prompt, heads):
+    x = np.random.default_rng(seed).integers(0, 40, n_prompt).tolist()
+    models = Models(model(seed + 10, n_ctx=10), model(seed), GREEDY, heads)
+    step = windowed(build(decoder, models, EXACT.get(decoder, ())), n_prompt, 10)
+    got = complete(x, step, 40, np.random.default_rng(0))
+    assert got == greedy_in_windows(model(seed), x, 10, 40)
+    assert len(set(got)) > 4
+
+
+# ---- main.py
+
+ENCODER = Encoder({symbol: id for id, symbol in enumerate(byte_characters().values())}, [])
+
+
+def task(N, x=(1, 2, 3), stop=(), decoder="speculative", flags={"K": 3}, n_ctx=12, moves=True,
+         sampling=GREEDY):
+    return Task(encoder=ENCODER, x=list(x), stop=set(stop), new_draft=partial(model, 10, n_ctx=n_ctx),
+                new_target=partial(model, 0), heads=None, sampling=sampling, decoder=decoder,
+                settings=dict(flags), N=N, seed=5, n_ctx=n_ctx, window=moves)
+
+
+def test_figures_of_a_text_that_fits_do_not_know_of_the_window():
+    a, b = (compare(task(9, moves=moves)) for moves in (False, True))
+    assert a["speculative"]["ids"] == b["speculative"]["ids"] and a["identical"]
+    assert not a["window_moved"] and not b["window_moved"]
+    assert a["speculative"]["ended_by"] == b["speculative"]["ended_by"] == "N"
+
+
+@pytest.mark.parametrize("N, ended_by", [(8, "N"), (9, "N"), (10, "n_ctx"), (10**9, "n_ctx")])
+def test_one_below_at_and_above_the_context_without_a_window(N, ended_by):
+    got = compare(task(N, moves=False))
+    said = describe(got, "speculative")
+    assert got["identical"] and got["speculative"]["tokens"] == min(N, 9) and not got["window_moved"]
+    assert got["autoregressive"]["ended_by"] == got["speculative"]["ended_by"] == ended_by
+    assert ("n_ctx = 12 reached after 9 new tokens; --window continues" in said) == (ended_by == "n_ctx")
+
+
+@pytest.mark.parametrize("N, moved", [(8, False), (9, False), (10, True), (100, True)])
+def test_one_below_at_and_above_the_context_with_a_window(N, moved):
+    got = compare(task(N))
+    assert got["identical"] and got["speculative"]["tokens"] == N
+    assert got["speculative"]["ended_by"] == "N" and got["window_moved"] == moved
+    assert got["speculative"]["ids"] == greedy_in_windows(model(0), [1, 2, 3], 12, N)[3:]
+    assert ("the last 6 to 11 tokens" in describe(got, "speculative")) == moved
+
+
+@pytest.mark.parametrize("n_ctx", [2, 3, 7])
+def test_the_smaller_context_of_the_two_models_counts(n_ctx):
+    got = compare(task(50, n_ctx=n_ctx))
+    assert got["identical"] and got["n_ctx"] == n_ctx
+    assert got["speculative"]["ids"] == greedy_in_windows(model(0), [1, 2, 3], n_ctx, 50)[3:]
+
+
+@pytest.mark.parametrize("moves", [False, True])
+def test_a_stop_id_ends_before_and_behind_the_context(moves):
+    ids = greedy_in_windows(model(0), [1, 2, 3], 12, 40)[3:]
+    for stop in set(ids):
+        got = compare(task(40, stop={stop}, moves=moves))
+        end = min(ids.index(stop) + 1, 40 if moves else 9)
+        assert got["speculative"]["ids"] == got["autoregressive"]["ids"] == ids[:end]
+        assert got["speculative"]["ended_by"] == ("stop" if ids[end - 1] == stop else "n_ctx")
+
+
+def test_no_new_tokens_and_a_prompt_of_any_length():
+    for n in (1, 11, 12, 13, 100):
+        assert compare(task(0, x=[1] * n))["speculative"]["ids"] == []
+
+
+def test_K_auto_measures_within_the_context():
+    job = task(60, x=[1] * 100, flags={"K": "auto"})._replace(new_target=partial(model, 0, n_ctx=40))
+    got = compare(job)  # the draft sees 12
+    assert got["identical"] and got["speculative"]["tokens"] == 60
+    with pytest.raises(ValueError, match="n_ctx >= 10 for --K auto"):
+        compare(task(5, flags={"K": "auto"}, n_ctx=9))
+
+
+@pytest.mark.parametrize("place", [3, 8, 9, 30])
+def test_the_first_difference_is_judged_by_what_the_window_showed(place):
+    job = task(40)
+    ids = decode(job, "autoregressive").ids
+    other = ids[:place] + [(ids[place] + 1) % 40] + ids[place + 1 :]
+    got = first_difference(job, ids, other)
+    start = dict(starts(3, 12, 3 + place))[3 + place]
+    logits = np.sort(model(0)(([1, 2, 3] + ids[:place])[start:])[-1])
+    assert got == {"token": place, "gap_of_the_two_best_logits": pytest.approx(logits[-1] - logits[-2])}
+
+
+@pytest.mark.parametrize("decoder", ["speculative", "lookup", "tree"])
+def test_what_is_seen_of_the_rounds_is_the_text(decoder):
+    flags, seen = settings_of(DECODERS, decoder, {}), []
+    got = compare(task(60, decoder=decoder, flags=flags, sampling=dict(temperature=1.0)),
+                         seen.append, n_top=5)
+    assert [token["id"] for round in seen for token in round["ids"]] == got[decoder]["ids"]
+    assert got[decoder] | {"time_s": 0, "tokens_per_second": 0} == compare(
+        task(60, decoder=decoder, flags=flags, sampling=dict(temperature=1.0))
+    )[decoder] | {"time_s": 0, "tokens_per_second": 0}

@@ -1,0 +1,299 @@
+"""Token trees: tree attention equals each path alone, the law is exact, the accepted path stays read."""
+
+from functools import partial
+from unittest import mock
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import gpt2
+from checkpoints.weights import random_params
+from gpt2 import GPT2
+from sampling import warp, with_sampling
+from speculative import (autoregressive_sampling, complete, draft_and_verify, generate,
+                         speculative_step)
+from tests.enumerating import distance, expectation, law, text_law
+from tests.toys import mapped, one_hot, path_by_path, toy
+from variants import tree_gpt2
+from variants.tree import Tree, best_ids, draw_siblings, guess_tree, verify_tree, with_tree_sampling
+from variants.tree_gpt2 import TreeGPT2
+
+EXACT = 1e-12
+DENSE = toy(3, 1, zeros=0), toy(3, 2, zeros=0)
+SPARSE = toy(3, 3, zeros=0.5), toy(3, 4, zeros=0.5)
+FOUR = toy(4, 5), toy(4, 6)
+SIBLINGS = ("distinct", "independent", "top")
+PARAMS = random_params(dict(n_vocab=13, n_ctx=16, n_embd=12, n_head=3, n_layer=3),
+                       np.random.default_rng(0), np.float64)
+
+
+def tree_step(drafts, target, widths, siblings="distinct"):
+    guess = partial(guess_tree, drafts=drafts, widths=widths, siblings=siblings)
+    return partial(speculative_step, target=target, K=len(widths), guess=guess, verify=verify_tree)
+
+
+def stepper(draft, target, widths, siblings="distinct"):
+    return tree_step([path_by_path(draft)], path_by_path(target), widths, siblings)
+
+
+def planted(tokens, parents):
+    """A tree of these nodes; what they were drawn from does not matter."""
+    tree = Tree()
+    for token, parent in zip(tokens, parents):
+        tree.add(parent, token, None)
+    return tree
+
+
+# ---- the law
+
+@pytest.mark.parametrize("siblings", SIBLINGS)
+@pytest.mark.parametrize("pair, widths, N", [
+    (DENSE, (2,), 3), (DENSE, (2, 1), 3), (SPARSE, (2, 2), 4), (SPARSE, (3, 1), 4),
+    (SPARSE, (1, 2), 4), (SPARSE, (1, 1, 1), 5), (FOUR, (2, 1), 3)], ids=str)
+def test_trees_have_the_targets_joint_law(pair, widths, N, siblings):
+    draft, target = pair
+    got = law(lambda rng: complete([0], stepper(draft, target, widths, siblings), N, rng))
+    assert distance(got, text_law([0], target, N)) < EXACT
+
+
+@pytest.mark.parametrize("siblings", SIBLINGS)
+@pytest.mark.parametrize("greedy", ["draft", "target", "both"])
+def test_trees_keep_the_law_where_a_side_is_greedy(greedy, siblings):
+    draft, target = (mapped(model, one_hot) if greedy in (name, "both") else model
+                     for name, model in zip(("draft", "target"), SPARSE))
+    got = law(lambda rng: complete([0], stepper(draft, target, (2, 2), siblings), 4, rng))
+    assert distance(got, text_law([0], target, 4)) < EXACT
+
+
+def test_a_guess_made_twice_keeps_the_law():
+    """Independent siblings of a draft that has two ids only: most pairs are the same id twice."""
+    narrow = lambda row: np.array([0.75, 0.25, 0.0])
+    draft, target = mapped(DENSE[0], narrow), DENSE[1]
+    got = law(lambda rng: complete([0], stepper(draft, target, (3,), "independent"), 3, rng))
+    assert distance(got, text_law([0], target, 3)) < EXACT
+
+
+@pytest.mark.parametrize("siblings, N", [("distinct", 3), ("independent", 4)])
+def test_several_drafts_merged_keep_the_law(siblings, N):
+    drafts, target = [path_by_path(toy(3, seed, zeros=0.4)) for seed in (5, 6)], SPARSE[1]
+    step = tree_step(drafts, path_by_path(target), (1, 1), siblings)
+    got = law(lambda rng: complete([0], step, N, rng))
+    assert distance(got, text_law([0], target, N)) < EXACT
+
+
+@pytest.mark.parametrize("stop", [{0}, {1, 2}])
+def test_a_stop_id_on_a_path_keeps_the_law(stop):
+    got = law(lambda rng: complete([0], stepper(*SPARSE, (2, 1)), 3, rng, stop))
+    assert distance(got, text_law([0], SPARSE[1], 3, stop)) < EXACT
+
+
+def test_a_tree_of_one_path_is_speculative_sampling():
+    draft, target = DENSE
+    for seed in range(20):
+        chain, tree = ([round.ids for round in generate([0], step, 9, np.random.default_rng(seed))]
+                       for step in (draft_and_verify(draft, target, 3),
+                                    stepper(draft, target, (1, 1, 1), "independent")))
+        assert chain == tree
+
+
+def test_more_siblings_keep_more():
+    draft, target = toy(4, 5, zeros=0), toy(4, 6, zeros=0)
+    means = [expectation(lambda rng: stepper(draft, target, (width,))([0], 9, rng), lambda r: len(r.ids))
+             for width in (1, 2, 3)]
+    assert means == sorted(means) and means[0] < means[2]
+
+
+def test_multi_step_sampling_keeps_more_than_sample_and_match():
+    """Miao et al. (2023): against drawing from the target and looking whether it is a child."""
+    for seed in range(10):
+        draft, target = toy(4, seed, zeros=0), toy(4, seed + 50, zeros=0)
+        p_target = target([0])[0]
+        for siblings in ("independent", "distinct"):
+            kept = expectation(lambda rng: stepper(draft, target, (2,), siblings)([0], 9, rng),
+                               lambda round: len(round.ids) - 1)
+            matched = expectation(lambda rng: draw_siblings(draft([0])[0], 2, siblings, rng),
+                                  lambda drawn: p_target[sorted({token for token, _ in drawn})].sum())
+            assert kept >= matched - EXACT
+
+
+@given(st.lists(st.integers(0, 3), min_size=1, max_size=9), st.integers(1, 12))
+def test_the_best_ids_are_those_of_a_stable_sort(row, n):
+    assert best_ids(np.array(row), n) == np.argsort(-np.array(row), kind="stable")[:n].tolist()
+
+
+def test_siblings_come_from_the_laws_that_go_with_them():
+    row = np.array([0.5, 0.3, 0.2, 0.0])
+    assert [token for token, _ in draw_siblings(row, 9, "top", None)] == [0, 1, 2]
+    for siblings, most in (("distinct", 3), ("independent", 5)):
+        drawn = draw_siblings(row, 5, siblings, np.random.default_rng(0))
+        assert len(drawn) == most
+        seen = []
+        for token, p_draft in drawn:
+            left = row * ~np.isin(np.arange(4), seen)
+            assert np.allclose(p_draft, left / left.sum())
+            seen += [token] if siblings == "distinct" else []
+
+
+def test_greedy_trees_take_the_best_child():
+    draft, target = toy(4, 5, zeros=0), mapped(FOUR[1], one_hot)
+    rounds = list(generate([0], stepper(draft, target, (4, 4), "top"), 9, np.random.default_rng(0)))
+    assert [len(round.ids) for round in rounds] == [3, 3, 3]  # every child was in the tree
+    assert sum((round.ids for round in rounds), [0]) == autoregressive_sampling([0], target, 9, np.random.default_rng(0))
+
+
+@pytest.mark.parametrize("N", range(5))
+def test_exactly_N_ids_come(N):
+    assert len(complete([0, 1], stepper(*DENSE, (2, 2, 2)), N, np.random.default_rng(0))) == 2 + N
+
+
+# ---- trees as lists of parents
+
+parents_lists = st.lists(st.integers(0, 9), max_size=7).map(
+    lambda numbers: [number % (i + 1) - 1 for i, number in enumerate(numbers)])
+
+
+@given(parents_lists)
+def test_mask_depth_and_paths_agree_with_a_walk_up(parents):
+    tree = planted(range(10, 10 + len(parents)), parents)
+    sees = tree.ancestors()
+    for i, path in enumerate(tree.paths()):
+        node, walked = i, []
+        while node >= 0:
+            assert sees[i, node]
+            walked.insert(0, tree.tokens[node])
+            node = parents[node]
+        assert path == walked and sees[i].sum() == len(walked)
+        assert tree.find(path) == i
+
+
+def test_a_path_drawn_twice_is_one_node_and_two_proposals():
+    tree, row = Tree(), np.array([0.5, 0.5])
+    assert [tree.add(-1, 1, row), tree.add(0, 1, row), tree.add(-1, 1, row)] == [0, 1, 0]
+    assert tree.tokens == [1, 1] and tree.parents == [-1, 0] and len(tree.proposals) == 3
+    assert [tree.find(ids) for ids in ([], [1], [1, 1], [0])] == [-1, 0, 1, None]
+    assert len(tree) == 2 and list(tree) == [1, 1] and len(tree.rows()) == 2
+
+
+def test_a_text_and_a_tree_are_its_branches():
+    assert ([7, 8] + planted([1, 2, 3], [-1, 0, -1])).texts() == [[7, 8], [7, 8, 1], [7, 8, 1, 2],
+                                                                 [7, 8, 3]]
+
+
+# ---- tree attention
+
+trees = parents_lists.flatmap(lambda parents: st.tuples(st.lists(
+    st.integers(0, 12), min_size=len(parents), max_size=len(parents)), st.just(parents)))
+trees = trees.map(lambda nodes: planted(*nodes))
+prompts = st.lists(st.integers(0, 12), min_size=1, max_size=9)
+
+
+def close(a, b):
+    return np.allclose(a, b, rtol=0, atol=1e-10)
+
+
+def read(model, x, tree):
+    """The rows after x and after every node."""
+    return model(x + tree, 1 + len(tree))
+
+
+def fresh(ids):
+    return GPT2(PARAMS, 3)(ids)
+
+
+@given(prompts, trees)
+@settings(deadline=None, max_examples=50)
+def test_logits_of_every_node_are_those_of_its_own_path_run_alone(x, tree):
+    alone = [fresh(text)[-1] for text in (x + tree).texts()]
+    assert close(read(TreeGPT2(PARAMS, 3), x, tree), alone)
+
+
+def test_a_tree_is_forgotten_by_the_next_call():
+    model, x = TreeGPT2(PARAMS, 3), [1, 2, 3]
+    read(model, x, planted([5, 6], [-1, 0]))
+    model([1, 2, 3, 9])
+    assert close(model([1, 2, 3, 9, 5, 6, 7]), fresh([1, 2, 3, 9, 5, 6, 7]))
+
+
+@pytest.mark.parametrize("n_kept", range(4))
+@pytest.mark.parametrize("then", ["plain", "tree"])
+def test_the_accepted_path_is_not_computed_again(n_kept, then):
+    tree = planted([5, 5, 6, 7, 6, 8, 9], [-1, 0, 0, 2, -1, 3, 2])  # a path 5 6 7 8, not in front
+    model, x = TreeGPT2(PARAMS, 3), [1, 2, 3]
+    read(model, x, tree)
+    x = x + [5, 6, 7, 8][:n_kept] + [11]
+    module = gpt2 if then == "plain" else tree_gpt2
+    with mock.patch.object(module, "forward", side_effect=gpt2.forward) as forward:
+        got = model(x) if then == "plain" else read(model, x, planted([4], [-1]))[:1]
+    assert len(forward.call_args.args[0]) == (1 if then == "plain" else 2)  # 11, and the new node
+    assert close(got, fresh(x))
+
+
+@given(st.lists(st.tuples(prompts, trees, st.integers(-1, 6), st.booleans()), max_size=5))
+@settings(deadline=None, max_examples=50)
+def test_a_model_that_read_trees_answers_as_a_fresh_one(calls):
+    """Trees, continuing along one of their paths or elsewhere, and plain calls, in any order."""
+    used, x = TreeGPT2(PARAMS, 3), [1]
+    for prompt, tree, node, continues in calls:
+        x = x if continues and len(x) < 9 else prompt
+        assert close(read(used, x, tree), read(TreeGPT2(PARAMS, 3), x, tree))
+        x = ((x + tree).texts()[1 + min(node, len(tree) - 1)] + [7])[:16]
+        if not continues:
+            assert close(used(x, 1), fresh(x))
+
+
+def test_a_whole_decoding_reads_every_token_once_and_every_node_once():
+    model = TreeGPT2(PARAMS, 3)
+    draft = path_by_path(with_sampling(GPT2(PARAMS, 3), temperature=2.0))
+    step = tree_step([draft], with_tree_sampling(model), (2, 1, 1))
+    with mock.patch.object(tree_gpt2, "forward", side_effect=gpt2.forward) as forward:
+        rounds = list(generate([1, 2, 3], step, 10, np.random.default_rng(3)))
+    n_read = [len(call.args[0]) for call in forward.call_args_list]
+    assert n_read == [(3 if i == 0 else 1) + len(r.guesses) for i, r in enumerate(rounds)]
+
+
+def test_a_tree_may_have_more_nodes_than_the_context_has_positions_left():
+    x, tokens = list(range(13)), [1, 2, 3, 4, 5, 6]
+    got = read(TreeGPT2(PARAMS, 3), x, planted(tokens, [-1] * 6))
+    assert close(got[1:], [fresh(x + [token])[-1] for token in tokens])
+
+
+def test_an_interrupted_tree_pass_leaves_a_true_cache():
+    model, x = TreeGPT2(PARAMS, 3), [1, 2, 3]
+    read(model, x, planted([4, 5], [-1, 0]))
+    with mock.patch.object(tree_gpt2, "forward", side_effect=KeyboardInterrupt), \
+            pytest.raises(KeyboardInterrupt):
+        read(model, x + [4, 5], planted([6], [-1]))
+    assert close(model(x + [4, 9]), fresh(x + [4, 9]))
+
+
+@pytest.mark.parametrize("x, tokens, parents, message", [
+    ([], [1], [-1], "len"), ([1] * 16, [1], [-1], "n_ctx"), ([1] * 15, [1, 2], [-1, 0], "n_ctx"),
+    ([1], [13], [-1], "n_vocab")])
+def test_a_tree_that_does_not_fit_is_named(x, tokens, parents, message):
+    with pytest.raises(ValueError, match=message):
+        read(TreeGPT2(PARAMS, 3), x, planted(tokens, parents))
+
+
+def test_every_node_is_penalised_for_its_own_path():
+    model, chosen = TreeGPT2(PARAMS, 3), dict(repetition_penalty=1.7, temperature=0.8, top_k=5)
+    x, tree = [1, 2], planted([3, 4, 3, 5], [-1, -1, 1, 2])
+    got = read(with_tree_sampling(model, **chosen), x, tree)
+    for row, text in zip(got, (x + tree).texts()):
+        assert np.allclose(row, with_sampling(GPT2(PARAMS, 3), **chosen)(text, 1)[-1], atol=1e-10)
+
+
+def test_the_repetition_penalty_in_a_tree_keeps_the_warped_distribution():
+    def penalised(model):
+        return lambda ids, n_last=1: warp(4 * model(ids, n_last) - 40, ids=ids,
+                                          repetition_penalty=1.8)
+
+    draft, target = map(penalised, (toy(3, 31), toy(3, 32)))
+    got = law(lambda rng: complete([0], stepper(draft, target, (2, 1)), 3, rng))
+    assert distance(got, text_law([0], target, 3)) < EXACT
+
+
+def test_unknown_siblings_are_named():
+    with pytest.raises(ValueError, match="siblings"):
+        stepper(*DENSE, (2,), "twins")([0], 3, np.random.default_rng(0))

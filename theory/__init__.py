@@ -1,0 +1,1 @@
+"""The papers' formulas: speedup (closed forms), hardware (why decoding waits for memory)."""

@@ -1,0 +1,190 @@
+"""Why decoding waits for memory: the arithmetic and the bytes of a pass.
+
+    n_new n_past   tokens that a pass reads, and finds in the cache: n_seq = n_past + n_new
+    n_last     tokens whose logits a pass returns
+    n_bytes    BYTES per element: 4 for float32, 2 for float16, 0.5 for four bits
+    FLOP       one addition or one multiplication: a multiply-add is two
+
+Every function raises ValueError if an argument is outside the range its docstring gives. Where it
+differs from a printed source, docs/errata.md says how.
+"""
+
+from typing import NamedTuple
+
+from theory.checks import need, need_positive, whole
+
+# OpenAI's hparams.json, four times. Erratum: Radford et al. (2019) Table 2 has other counts; the
+# names of the sizes are right (`n_params`).
+GPT2_SIZES = {
+    size: dict(n_vocab=50257, n_ctx=1024, n_embd=n_embd, n_head=n_head, n_layer=n_layer)
+    for size, n_layer, n_embd, n_head in [("124M", 12, 768, 12), ("355M", 24, 1024, 16),
+                                          ("774M", 36, 1280, 20), ("1558M", 48, 1600, 25)]
+}
+
+
+def pass_latency(n_params, n_bytes, bandwidth, flop_rate, batch=1):
+    """Seconds for the memory and for the arithmetic of one pass; the larger sets the pace.
+
+    `batch` counts the rows of the pass, of several texts or the K + 1 of one; `bandwidth` is in
+    bytes per second, `flop_rate` in FLOP per second. Each parameter is read once, and takes part in
+    one multiply-add per row. Timbers (2023), "How is LLaMa.cpp possible?".
+
+    >>> memory, compute = pass_latency(70e9, 2, bandwidth=1935e9, flop_rate=312e12)
+    >>> f"{1e3 * memory:.1f} ms, {1e3 * compute:.2f} ms"
+    '72.4 ms, 0.45 ms'
+    """
+    need_positive(n_params=n_params, n_bytes=n_bytes, bandwidth=bandwidth, flop_rate=flop_rate,
+                  batch=batch)
+    return n_params * n_bytes / bandwidth, 2 * n_params * batch / flop_rate
+
+
+def crossover_batch(n_bytes, bandwidth, flop_rate):
+    """The batch at which arithmetic overtakes memory, and rows cease to be free.
+
+    It is n_bytes * flop_rate / (2 * bandwidth): the published 161 (Timbers 2023) is that of an A100
+    of 80 GB in float16. (Erratum: its memory term has a second factor 2.)
+
+    >>> int(crossover_batch(n_bytes=2, bandwidth=1935e9, flop_rate=312e12))
+    161
+    """
+    memory, compute = pass_latency(1, n_bytes, bandwidth, flop_rate)
+    return memory / compute
+
+
+def linear_cost(n_rows, n_in, n_out, weight_bytes=2, row_bytes=2):
+    """Bytes moved and FLOP done by one weight matrix: [n_rows, n_in] @ [n_in, n_out].
+
+    Each element of the matrix (`weight_bytes`) and of what goes in and comes out (`row_bytes`) is
+    moved once. The example is a published one, on an RTX 4090 of 1 TB/s and 330 TFLOP/s: one row
+    moves nearly as much as 1024. (Erratum: it counts a multiply-add as one FLOP; the 330 count it
+    as two.)
+
+    >>> for n_rows in (1024, 1):
+    ...     moved, flops = linear_cost(n_rows, 6656, 17920)
+    ...     f"{moved / 1e6:.1f} MB, {flops / 1e9:.2f} GFLOP, {1e3 * moved / 1e12:.2f} ms to move"
+    '288.9 MB, 244.28 GFLOP, 0.29 ms to move'
+    '238.6 MB, 0.24 GFLOP, 0.24 ms to move'
+    """
+    need_positive(n_rows=n_rows, n_in=n_in, n_out=n_out, weight_bytes=weight_bytes,
+                  row_bytes=row_bytes)
+    moved = weight_bytes * n_in * n_out + row_bytes * n_rows * (n_in + n_out)
+    return moved, 2 * n_rows * n_in * n_out
+
+
+# ---- arithmetic intensity, step by step
+
+class Row(NamedTuple):
+    """One step of a transformer layer, all heads together."""
+
+    step: str
+    flops: int
+    elements: int  # factors read and product written, each once
+    intensity: float | None  # FLOP per byte; None where the slides count nothing
+
+
+def product(step, m, k, n, n_bytes, count=1):
+    """The Row of `count` products [m, k] @ [k, n]."""
+    flops, elements = 2 * count * m * k * n, count * (m * k + k * n + m * n)
+    return Row(step, flops, elements, flops / (n_bytes * elements))
+
+
+def intensity_table(n_new, n_past, n_embd, n_head, n_bytes=2):
+    """One layer step by step: how much arithmetic for each byte moved, as a list of Row.
+
+    Prefill of L tokens: (L, 0). Decoding after L tokens: (1, L). Verifying K guesses: (K + 1, L).
+    A dense step has intensity L D / (2 L + D), D = n_embd: about L as long as L is far below D, so
+    that the K + 1 rows of a verification move hardly more than one. Residual sums, normalisation
+    and the causal mask are left out, as in the source, the slides of Yuan's COMP4901Y, lecture 17
+    (their H is d_head; GPT-2's gelu stands for their relu). Their multiply-adds per element are
+    FLOP per byte in float16. (Erratum: scores are divided by sqrt(H), not sqrt(D).)
+
+    >>> L, D = 1023, 1600
+    >>> intensity_table(L, 0, D, 25)[0].intensity == L * D / (2 * L + D)
+    True
+    >>> intensity_table(1, L, D, 25)[0].intensity == D / (2 + D)
+    True
+    """
+    need(whole(n_new, 1) and whole(n_past, 0), "whole numbers n_new >= 1, n_past >= 0",
+         f"{n_new}, {n_past}")
+    need_positive(n_embd=n_embd, n_head=n_head, n_bytes=n_bytes)
+    need(n_embd % n_head == 0, "n_head to divide n_embd", f"{n_head}, {n_embd}")
+    n_seq, d_head = n_past + n_new, n_embd // n_head
+    dense = lambda step, n_in, n_out: [product(step, n_new, n_in, n_out, n_bytes)]
+    uncounted = lambda *steps: [Row(step, 0, 0, None) for step in steps]
+    after_cache = lambda step: uncounted(step) if n_past else []
+    return [
+        *dense("Q = x W_Q", n_embd, n_embd),
+        *dense("K = x W_K", n_embd, n_embd), *after_cache("K after its cache"),
+        *dense("V = x W_V", n_embd, n_embd), *after_cache("V after its cache"),
+        *uncounted("Q into heads", "K into heads", "V into heads"),
+        product("Score = softmax(Q K^T / sqrt(H))", n_new, d_head, n_seq, n_bytes, n_head),
+        product("Z = Score V", n_new, n_seq, d_head, n_bytes, n_head),
+        *uncounted("Z from heads"),
+        *dense("Out = Z W_O", n_embd, n_embd),
+        *dense("A = Out W_1", n_embd, 4 * n_embd), *uncounted("A' = gelu(A)"),
+        *dense("x' = A' W_2", 4 * n_embd, n_embd),
+    ]
+
+
+# ---- GPT-2's sizes
+
+def n_params(hparams):
+    """How many parameters a GPT-2 has. `hparams` is the dict in hparams.json, here and below.
+
+    wte and wpe, n_layer blocks of 12 n_embd**2 + 13 n_embd, ln_f. The unembedding is wte again.
+
+    >>> [n_params(hparams) for hparams in GPT2_SIZES.values()]
+    [124439808, 354823168, 774030080, 1557611200]
+    """
+    d = hparams["n_embd"]
+    block = 12 * d**2 + 13 * d  # c_attn 3, c_proj 1, c_fc 4, c_proj 4; their biases, ln_1, ln_2
+    return (hparams["n_vocab"] + hparams["n_ctx"]) * d + hparams["n_layer"] * block + 2 * d
+
+
+def pass_flops(hparams, n_new=1, n_past=0, n_last=1):
+    """The FLOP of one pass's matrix products: about 2 n_params per token. 1 <= n_last <= n_new.
+
+    n_layer times the sum of `intensity_table`, and 2 n_last n_vocab n_embd for the logits.
+
+    >>> round(pass_flops(GPT2_SIZES["124M"]) / (2 * n_params(GPT2_SIZES["124M"])), 2)
+    0.99
+    """
+    check_room(hparams, n_new, n_past)
+    need(1 <= n_last <= n_new, f"1 <= n_last <= n_new = {n_new}", n_last)
+    layer = intensity_table(n_new, n_past, hparams["n_embd"], hparams["n_head"])
+    logits = 2 * n_last * hparams["n_vocab"] * hparams["n_embd"]
+    return hparams["n_layer"] * sum(row.flops for row in layer) + logits
+
+
+def pass_bytes(hparams, n_new=1, n_past=0, n_bytes=4):
+    """The bytes that one pass must move at least, if its activations stay in the processor.
+
+    Each parameter once (of wpe the rows of the new tokens only); the cache, n_past tokens read and
+    n_new written. Five rows for the price of one is what speculative decoding lives on:
+
+    >>> hparams = GPT2_SIZES["1558M"]
+    >>> round(pass_bytes(hparams, n_new=5, n_past=100) / pass_bytes(hparams, 1, 100), 4)
+    1.0004
+    """
+    check_room(hparams, n_new, n_past)
+    unread = (hparams["n_ctx"] - n_new) * hparams["n_embd"]
+    return n_bytes * (n_params(hparams) - unread) + cache_bytes(hparams, n_past + n_new, n_bytes)
+
+
+def cache_bytes(hparams, n_seq=None, n_bytes=4):
+    """The bytes of the cache: 2 (keys, values) n_layer n_seq n_embd n_bytes. n_seq: default n_ctx.
+
+    >>> [cache_bytes(hparams) // 2**20 for hparams in GPT2_SIZES.values()]  # MiB
+    [72, 192, 360, 600]
+    """
+    n_seq = hparams["n_ctx"] if n_seq is None else n_seq
+    need(0 <= n_seq <= hparams["n_ctx"], f"0 <= n_seq <= n_ctx = {hparams['n_ctx']}", n_seq)
+    need_positive(n_bytes=n_bytes)
+    return 2 * hparams["n_layer"] * n_seq * hparams["n_embd"] * n_bytes
+
+
+def check_room(hparams, n_new, n_past):
+    """Raise unless a pass has a token to read and its tokens fit into n_ctx."""
+    need(whole(n_new, 1) and whole(n_past, 0) and n_new + n_past <= hparams["n_ctx"],
+         f"n_new >= 1, n_past >= 0, n_new + n_past <= n_ctx = {hparams['n_ctx']}",
+         f"{n_new}, {n_past}")

@@ -1,0 +1,121 @@
+"""The papers' closed forms: how many tokens a round gives, and how much faster that is.
+
+    alpha      the chance that a guess is accepted, averaged over texts        Leviathan: alpha
+    K          guesses per round                             Chen: K           Leviathan: gamma
+    c          time of one draft step / time of one target row                 Leviathan: c
+    c_hat      the same ratio in arithmetic operations                         Leviathan: c^
+    pass_cost  time of K + 1 target rows in one pass / time of one row         (the papers: 1)
+    r          tokens per round / (K + 1)                    Chen: acceptance rate
+
+The formulas in alpha assume that guesses are accepted independently, each with chance alpha. Real
+text has easy and hard stretches: they predict, they do not bound.
+
+Every function raises ValueError if an argument is outside the range its docstring gives. Figures in
+the papers that are not what their formulas give are listed in docs/errata.md.
+"""
+
+import numpy as np
+
+from theory.checks import need, need_positive, whole
+
+
+def acceptance_rate(p_target, p_draft):  # 2 x [..., n_vocab] -> [...]
+    """The chance that a guess drawn from `p_draft` is accepted: sum(min(p_target, p_draft)).
+
+    It is 1 - TV, the total variation distance, which is Leviathan's D_LK. Its mean over the
+    positions of a text is alpha, with less variance than a count of accepted guesses. Rows are
+    >= 0 with sum 1 (to 1e-6). Leviathan et al. (2023) Theorem 3.5, Corollary 3.6.
+
+    >>> p_target, p_draft = np.array([0.5, 0.25, 0.25]), np.array([0.25, 0.75, 0.0])
+    >>> float(acceptance_rate(p_target, p_draft))
+    0.5
+    >>> float(1 - abs(p_target - (p_target + p_draft) / 2).sum())  # 1 - D_LK
+    0.5
+    """
+    p_target, p_draft = np.asarray(p_target, np.float64), np.asarray(p_draft, np.float64)
+    need(p_target.shape == p_draft.shape and p_target.size, "two rows over the same tokens",
+         f"shapes {p_target.shape} and {p_draft.shape}")
+    for row in (p_target, p_draft):
+        need((row >= 0).all() and (abs(row.sum(axis=-1) - 1) <= 1e-6).all(),
+             "probabilities >= 0 with sum 1", f"smallest {row.min()}, sum {row.sum(axis=-1)}")
+    return np.minimum(1.0, np.minimum(p_target, p_draft).sum(axis=-1))  # rounding: 1 + 2e-16
+
+
+def expected_tokens(alpha, K):
+    """Tokens per round on average, the resampled or bonus token included: 1 + .. + alpha**K.
+
+    The printed form, (1 - alpha**(K + 1)) / (1 - alpha), has a special case at alpha = 1; the sum
+    has none. 0 <= alpha <= 1, K a whole number >= 0. Leviathan et al. (2023) Eq. 1.
+
+    >>> [round(expected_tokens(0.7, K), 4) for K in (1, 3, 5)]
+    [1.7, 2.533, 2.9412]
+    """
+    need(0 <= alpha <= 1, "0 <= alpha <= 1", alpha)
+    need(whole(K, 0), "K a whole number >= 0", K)
+    return sum(alpha**t for t in range(int(K) + 1))
+
+
+def walltime_improvement(alpha, K, c, pass_cost=1):
+    """How many times faster than one target pass per token. c >= 0, pass_cost > 0.
+
+    The papers' pass_cost is 1, which holds where memory alone sets the pace; docs/speed.md has what
+    it is here. With 1, some K improves if and only if alpha > c, and then K = 1 does, by
+    (1 + alpha) / (1 + c). Leviathan et al. (2023) Theorem 3.8, Corollary 3.9. (Errata: three values
+    of Table 4, and those of Appendix A.5 at temperature 1, are not what this formula gives.)
+
+    >>> round(walltime_improvement(alpha=0.75, K=7, c=0.02), 1)  # Table 4, row 1
+    3.2
+    >>> round(walltime_improvement(alpha=0.75, K=7, c=0.02, pass_cost=2.1), 1)
+    1.6
+    """
+    need(0 <= c < np.inf, "0 <= c < inf", c)
+    need_positive(pass_cost=pass_cost)
+    return expected_tokens(alpha, K) / (K * c + pass_cost)
+
+
+def operations_factor(alpha, K, c_hat):
+    """How many times more arithmetic than one target row per token: the price of rejected guesses.
+
+    Leviathan et al. (2023) Theorem 3.11, Table 1. c_hat >= 0.
+
+    >>> round(operations_factor(alpha=0.8, K=5, c_hat=0), 2)  # Table 1, row 4
+    1.63
+    """
+    need(0 <= c_hat < np.inf, "0 <= c_hat < inf", c_hat)
+    return (K * c_hat + K + 1) / expected_tokens(alpha, K)
+
+
+def best_K(alpha, c, pass_cost=None, K_max=100):
+    """The K of the largest `walltime_improvement`, the smallest of equals; 0: draft nothing.
+
+    `pass_cost[K]` is the measured cost of K + 1 rows in units of one row (so `pass_cost[0]` is 1),
+    and no K beyond its end is considered; by default it is 1 throughout, as in the papers. Every K
+    is tried: with equal costs one could stop at the first decrease, but with measured ones 8 rows
+    can be cheaper than 5. Leviathan et al. (2023) Sec. 3.5.
+
+    >>> best_K(0.8, 0.05), best_K(0.9, 0.2), best_K(0.2, 0.3)
+    (8, 7, 0)
+    >>> best_K(0.8, 0.05, pass_cost=[1, 2.6, 2.5, 2.7, 3.3, 4, 4, 2.1])
+    7
+    """
+    need(whole(K_max, 0), "K_max a whole number >= 0", K_max)
+    costs = [1] * (int(K_max) + 1) if pass_cost is None else list(pass_cost)[: int(K_max) + 1]
+    need(costs, "pass_cost of one row at least", "an empty sequence")
+    gains = [walltime_improvement(alpha, K, c, cost) for K, cost in enumerate(costs)]
+    return max(range(len(gains)), key=gains.__getitem__)
+
+
+def chen_speedup(r, K, t_draft, t_target):
+    """`walltime_improvement` from what Chen et al. (2023) report: r = tokens per round / (K + 1).
+
+    t_draft is one step of the draft and t_target one pass of the target, over one row or K + 1, in
+    one unit of time. Table 1, Fig. 1. (Erratum: the paper says tokens "accepted" for "decoded".)
+
+    >>> [round(chen_speedup(r, K=4, t_draft=1.8, t_target=14.1), 2) for r in (0.8, 0.62)]
+    [2.65, 2.05]
+    """
+    need(0 < r <= 1, "0 < r <= 1", r)
+    need(whole(K, 0), "K a whole number >= 0", K)
+    need(0 <= t_draft < np.inf, "0 <= t_draft < inf", t_draft)
+    need_positive(t_target=t_target)
+    return r * (K + 1) * t_target / (K * t_draft + t_target)

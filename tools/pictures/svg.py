@@ -1,0 +1,91 @@
+"""SVG as text: elements, the two themes, and where the letters of a text stand.
+
+A picture is a function `draw(data, colour)` of recorded data and one theme, so that the light and
+the dark file differ in colours only. There is no script and no font in a file: a page that shows
+it as an image needs nothing else.
+"""
+
+import re
+from xml.sax.saxutils import escape, quoteattr
+
+THEMES = {  # text of any colour has a contrast of at least 4.5 on the panel
+    "": {"ink": "#1f2328", "muted": "#59636e", "line": "#d1d9e0", "panel": "#f6f8fa",
+         "green": "#1a7f37", "blue": "#0757ba", "red": "#c21c26", "grey": "#6a737d",
+         "green_bar": "#4ac26b", "blue_bar": "#54aeff", "red_bar": "#ff8182", "track": "#e3e7eb",
+         "block": "#818b98"},
+    "-dark": {"ink": "#f0f6fc", "muted": "#9ea7b3", "line": "#3d444d", "panel": "#151b23",
+              "green": "#4cc15d", "blue": "#6cb6ff", "red": "#ff7b72", "grey": "#8d96a0",
+              "green_bar": "#238636", "blue_bar": "#1f6feb", "red_bar": "#b62324",
+              "track": "#2b323b", "block": "#7d8590"},
+}
+SANS = "-apple-system,BlinkMacSystemFont,'Segoe UI','Noto Sans',Helvetica,Arial,sans-serif"
+MONO = "ui-monospace,SFMono-Regular,'SF Mono',Menlo,Consolas,'Liberation Mono',monospace"
+ADVANCE = 0.6  # width of a letter of the monospace font / its size; `mono` makes it so
+
+
+def element(name, content="", **attributes):
+    """<name ...>content</name>; `class_` is class, font_size is font-size, floats are rounded."""
+    shown = {key.rstrip("_").replace("_", "-"): number(value)
+             for key, value in attributes.items() if value is not None}
+    head = " ".join([name, *(f"{key}={quoteattr(value)}" for key, value in shown.items())])
+    return f"<{head}>{content}</{name}>" if content else f"<{head}/>"
+
+
+def number(value):
+    """A float with at most two decimals; all else as it is."""
+    return f"{value:.2f}".rstrip("0").rstrip(".") if isinstance(value, float) else str(value)
+
+
+def text(x, y, string, class_=None, **attributes):
+    """A line of text in the sans-serif font; x is its start unless `text_anchor` says other."""
+    return element("text", escape(string), x=x, y=y, class_=class_, **attributes)
+
+
+def mono(x, y, string, size=14, class_="", **attributes):
+    """A piece of monospace text that is as wide as ADVANCE says, whatever font there is."""
+    width = len(string) * size * ADVANCE
+    return element("text", escape(string), x=x, y=y, class_=f"mono {class_}".strip(),
+                   font_size=size, textLength=width, **attributes)
+
+
+def rect(x, y, width, height, class_=None, **attributes):
+    return element("rect", x=x, y=y, width=width, height=height, class_=class_, **attributes)
+
+
+def line(x1, y1, x2, y2, class_="rule", **attributes):
+    return element("line", x1=x1, y1=y1, x2=x2, y2=y2, class_=class_, **attributes)
+
+
+def picture(width, height, title, parts, colour, style=""):
+    """The file. `title` says in words what is to be seen, for those who do not see it."""
+    inks = "".join(f".{name}{{fill:{colour[name]}}}" for name in colour)
+    base = (f"text{{font-family:{SANS};fill:{colour['ink']};white-space:pre}}"
+            f".mono{{font-family:{MONO}}}.small{{font-size:12.5px}}.bold{{font-weight:600}}"
+            f"{inks}.panel{{stroke:{colour['line']}}}"
+            f".rule{{stroke:{colour['line']}}}.mark{{stroke:{colour['ink']};stroke-width:2}}"
+            f".strike{{stroke:{colour['red']};stroke-width:1.5}}")
+    body = "\n".join([element("title", escape(title)), element("style", f"\n{base}\n{style}\n"),
+                      *parts])
+    return element("svg", f"\n{body}\n", xmlns="http://www.w3.org/2000/svg", width=width,
+                   height=height, viewBox=f"0 0 {width} {height}", role="img", font_size=14) + "\n"
+
+
+def places(string, columns):
+    """[(column, line)] of every letter of a text that is broken between words.
+
+    Two ends of a line in a row, a new paragraph, make one and a half.
+
+    >>> places("ab cde", 5)
+    [(0, 0), (1, 0), (2, 0), (0, 1), (1, 1), (2, 1)]
+    """
+    found, column, row = [], 0, 0
+    for piece in re.findall(r"\n+|[^\S\n]+|\S+", string):
+        if piece[0] == "\n":
+            column, row = 0, row + (1 if len(piece) == 1 else 1.5)
+            found += [(column, row)] * len(piece)
+            continue
+        if not piece.isspace() and column and column + len(piece) > columns:
+            column, row = 0, row + 1
+        found += [(column + i, row) for i in range(len(piece))]
+        column += len(piece)
+    return found

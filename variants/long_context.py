@@ -1,0 +1,40 @@
+"""Texts longer than the models' context: any decoder, within a window. Lossless if the decoder is.
+
+    x         the tokens so far, n_prompt of them the prompt's
+    n_ctx     how many tokens a model can see
+    step      one round of any decoder (speculative.py)
+"""
+
+
+def window(x, n_prompt, n_ctx):
+    """What of the text x is seen by models of context n_ctx: all of it, until it fills that.
+
+    Then its last n_ctx // 2 tokens and those that come, until these fill the context again, and so
+    on. A prompt of n_prompt >= n_ctx tokens starts with its last n_ctx // 2.
+
+    Subtle: a window that moves token by token costs a full pass for each. GPT-2 learned a vector
+    for each position, so where the window moves, every id in it has to be read anew.
+
+    >>> [window([0, 1, 2, 3, 4, 5, 6, 7][:n], 1, 4) for n in (3, 4, 5, 6)]
+    [[0, 1, 2], [2, 3], [2, 3, 4], [4, 5]]
+    """
+    half, full = n_ctx // 2, max(n_prompt, n_ctx)  # full: the length at which it first moves
+    if len(x) < full:
+        return x
+    return x[len(x) - half - (len(x) - full) % (n_ctx - half) :]
+
+
+def windowed(step, n_prompt, n_ctx):
+    """The step of a text that may outgrow its models' context: `step`, which sees a window of it.
+
+    Lossless if `step` is, for the target that sees the window (as does a repetition penalty): no
+    round goes beyond one window, so all rows of a round see the same.
+    """
+    if n_ctx < 2:
+        raise ValueError(f"need n_ctx >= 2 for a window that moves, got {n_ctx}")
+
+    def windowed_step(x, room, rng):
+        seen = window(x, n_prompt, n_ctx)
+        return step(seen, min(room, n_ctx - len(seen)), rng)
+
+    return windowed_step
