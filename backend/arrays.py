@@ -1,23 +1,21 @@
-"""Which arrays the weights are, and how many threads multiply them."""
+"""Which arrays the weights are, and how many threads BLAS has."""
 
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-BACKENDS = ("numpy", "cupy")
-
 
 def get_backend(name):
-    """The array module of that name, `numpy` or `cupy`.
+    """The array module of a backend: NumPy, for `numba` too, or CuPy.
 
     Raises
     ------
     ValueError
         If the name is another, or CuPy or a GPU for it is missing.
     """
-    if name == "numpy":
+    if name in ("numba", "numpy"):
         return np
     if name != "cupy":
-        raise ValueError(f"need backend {' or '.join(BACKENDS)}, got {name}")
+        raise ValueError(f"need backend numba, numpy or cupy, got {name}")
     try:
         import cupy  # here, for only this backend needs it
 
@@ -28,11 +26,6 @@ def get_backend(name):
     return cupy
 
 
-def limit_blas_threads(params):
-    """One BLAS thread for weights that fit in a cache, all of them for larger ones.
-
-    BLAS threads wait for each other by spinning. That pays where memory sets the pace; small
-    products gain nothing from it, and beside another busy process become up to 70 times slower.
-    """
-    if params["wte"].size + params["wpe"].size < 2**23:
-        threadpool_limits(limits=1, user_api="blas")
+def limit_blas_threads():
+    """One thread for BLAS: its own wait for each other by spinning, ours (products.py) do not."""
+    threadpool_limits(limits=1, user_api="blas")

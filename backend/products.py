@@ -1,63 +1,152 @@
-"""The product of few rows: the one place where speed depends on how many rows there are."""
+"""The product of a few rows for about the price of one: what makes a pass over K + 1 tokens cheap.
+
+BLAS packs a matrix anew for every product of more than one row, so five rows cost it two to four
+times one row, although the weights have to be read only once. The compiled product (compiled.py)
+reads each weight once, in the order in which it lies in memory, and multiplies it by every row.
+
+    x        [n_rows, n_in]
+    w        [n_in, n_out], transposed in memory: each output's weights side by side
+    work     a function of a range of outputs, which computes them for all rows
+
+Large products are shared by a few threads of ours; BLAS itself gets one. Threads of BLAS wait for
+each other by spinning: beside another busy process, which takes their cores, up to a hundred times
+slower. Ours take the next part when they are free, so a late one holds up nobody.
+"""
 
 import functools
-import math
+import os
+import threading
+from queue import SimpleQueue
 
 import numpy as np
-from threadpoolctl import threadpool_info
 
+from backend.arrays import limit_blas_threads
 
-@functools.cache
-def has_small_kernels():
-    """Does NumPy's BLAS multiply small matrices without packing them? OpenBLAS on AVX-512 does.
-
-    OpenBLAS calls its AVX-512 kernels by the first processor that had them.
-    """
-    return any(library.get("architecture") in ("SkylakeX", "Cooperlake", "SapphireRapids")
-               for library in threadpool_info() if library["internal_api"] == "openblas")
+BACKENDS = ("numba", "numpy", "cupy")
+CHOSEN = {"compiled": True}  # False: --backend numpy
+MAX_ROWS = 16  # with more, BLAS's packing pays
+GROUP = 8  # rows multiplied at a time, at most: the sums of more do not fit the registers
+SHARED = 2**20  # weights from which waking another thread pays
+PART = 2**18  # weights that a thread takes at a time: some 40 microseconds
+N_THREADS = min(8, os.cpu_count() or 1)  # a few use up what the memory can give
+JOBS = SimpleQueue()
 
 
 def matmul(x, w):  # [n_rows, n_in], [n_in, n_out] -> [n_rows, n_out]
-    """x @ w, and the one place where speed depends on how many rows there are.
-
-    One row costs one reading of w. For more, BLAS first repacks w, so that the few rows of a target
-    pass cost two to four times as much. With w transposed in memory (checkpoints/weights.py) there are
-    three ways around that. What 5 rows cost, in units of one row, on two cores:
-
-    * A w that fits the cache, where BLAS has kernels for small products that pack nothing: cut into
-      blocks small enough for them. The bundled target 1.5, with plain products 3.5.
-    * A matrix-vector product for each row and block of w, the block read from memory once and then
-      from the caches: half a core's own, or, for a large w, 2**19 numbers, for OpenBLAS gives fewer
-      to one thread only. The bundled target 1.8; products of 124M's size 2.0, plain ones 3.4.
-    * Zero rows up to the 8 that BLAS's inner loop is wide. Products of 124M's size 2.3.
-    """
-    n_rows, (n_in, n_out) = x.shape[0], w.shape
-    if n_rows == 1 or not isinstance(w, np.ndarray) or not w.T.flags.c_contiguous:
+    """x @ w, fast for few rows."""
+    if not isinstance(w, np.ndarray):  # on a GPU
         return x @ w
-    fits, small = w.size < 2**20, has_small_kernels()
-    if n_rows <= 16 and fits and small:
-        n_most = min(1200 // n_rows, 10**6 // (n_rows * n_in))  # outputs, by OpenBLAS's own limits
-        return in_blocks(lambda block: x @ block.mT, w.T, math.ceil(n_out / max(1, n_most)))
-    if n_rows <= (8 if small else 5):
-        n_blocks = max(1, w.size // (2**17 if fits else 2**19))
-        return in_blocks(lambda block: np.matvec(block[..., None, :, :], x), w.T, n_blocks)
-    if n_rows >= 8:
+    if 1 <= len(x) <= MAX_ROWS and fits(x, w) and compiler():
+        return few_rows(x, w.T)
+    return many_rows(x, w)
+
+
+def fits(x, w):
+    """Is this what the compiled product can multiply: whole vectors, one after another?"""
+    return w.flags.f_contiguous and x.dtype == w.dtype and x.shape[1] * x.itemsize % 32 == 0
+
+
+def few_rows(x, w):  # [n_rows, n_in], [n_out, n_in] -> [n_rows, n_out]
+    """By the compiled product: a part of the weights times all rows, in groups of about a size."""
+    x, y = np.ascontiguousarray(x), np.empty((len(x), len(w)), w.dtype)
+    n_groups = -(-len(x) // GROUP)
+    bounds = [len(x) * i // n_groups for i in range(n_groups + 1)]
+    groups = [(compiler()(b - a), x[a:b], y[a:b]) for a, b in zip(bounds, bounds[1:])]
+
+    def work(first, last):
+        for product, rows, out in groups:
+            product(rows, w, out, first, last)
+
+    share(work, w)
+    return y
+
+
+def many_rows(x, w):  # [n_rows, n_in], [n_in, n_out] -> [n_rows, n_out]
+    """By BLAS: for a prompt, and for everything where Numba is missing."""
+    if w.size < SHARED:
         return x @ w
-    padded = np.zeros((8, n_in), x.dtype)
-    padded[:n_rows] = x
-    return (padded @ w)[:n_rows]
+    y = np.empty((len(x), w.shape[1]), w.dtype)
+    share(lambda first, last: np.matmul(x, w[:, first:last], out=y[:, first:last]), w.T)
+    return y
 
 
-def in_blocks(product, w, n_blocks):  # w [n_out, n_in] -> [n_rows, n_out]
-    """A product with w, taken n_out // n_blocks of its rows at a time; what is left over, last.
+# ---- Numba
 
-    `product` maps a block [.., n_block, n_in] to its outputs [.., n_rows, n_block].
-    """
-    if n_blocks == 1:
-        return product(w)
-    n_out, n_in = w.shape
-    n_block = n_out // n_blocks
-    end = n_blocks * n_block
-    y = product(w[:end].reshape(n_blocks, n_block, n_in)).transpose(1, 0, 2)
-    y = y.reshape(len(y), end)
-    return y if end == n_out else np.concatenate([y, product(w[end:])], axis=1)
+@functools.cache
+def compiler():
+    """n_rows -> the compiled product; None where there is no Numba, or one that does not work."""
+    if not CHOSEN["compiled"]:
+        return None
+    try:
+        from backend.compiled import product
+
+        product(1)(*np.zeros((3, 1, 8), np.float32), 0, 1)  # a broken one may fail only here
+    except Exception:  # absent, broken, unknown to this Python: each in a way of its own
+        return None
+    return product
+
+
+def choose(backend):
+    """Say that `numpy` or another backend is wanted, before the first product."""
+    CHOSEN["compiled"] = backend != "numpy"
+    compiler.cache_clear()
+
+
+def name():
+    """What multiplies few rows here."""
+    if compiler() is None:
+        return f"NumPy {np.__version__}"
+    import numba  # here, for it may be absent
+
+    return f"Numba {numba.__version__}"
+
+
+def warm_up(n_rows, dtype):
+    """Compile all products of up to so many rows, so that no run waits for it."""
+    for n in range(1, 1 + min(n_rows, GROUP)):
+        matmul(np.zeros((n, 8), dtype), np.zeros((1, 8), dtype).T)
+
+
+# ---- threads
+
+def share(work, w):  # w [n_out, n_in]
+    """work(first, last) for all outputs: at once, or, of large weights, in parts by all threads."""
+    n_out = len(w)
+    if w.size < SHARED or N_THREADS == 1:
+        return work(0, n_out)
+    bounds = range(0, n_out, max(1, n_out * PART // w.size))
+    parts = list(zip(bounds, [*bounds[1:], n_out]))
+    left, done = iter(parts), SimpleQueue()
+    for _ in range(start_threads()):
+        JOBS.put((work, left, done))
+    take(work, left, done)
+    errors = [done.get() for _ in parts]
+    for error in filter(None, errors):
+        raise error
+
+
+def take(work, left, done):
+    """Do one part after another until none is left; report each."""
+    for part in left:
+        try:
+            work(*part)
+            done.put(None)
+        except Exception as error:
+            done.put(error)
+
+
+@functools.cache
+def start_threads():
+    """Start the threads beside this one, which wait for JOBS; how many they are."""
+    def serve():
+        while True:
+            take(*JOBS.get())
+
+    limit_blas_threads()
+    for _ in range(N_THREADS - 1):
+        threading.Thread(target=serve, daemon=True).start()
+    return N_THREADS - 1
+
+
+if hasattr(os, "register_at_fork"):  # a child process has none of its parent's threads
+    os.register_at_fork(after_in_child=start_threads.cache_clear)

@@ -15,7 +15,7 @@ from threadpoolctl import ThreadpoolController, threadpool_info
 def interleaved(actions, repeats, warm=True):
     """{name: seconds of every repeat} of some functions, by turns, after one call of each."""
     times = {name: [] for name in actions}
-    for turn in range(repeats + warm):
+    for _ in range(repeats + warm):
         for name, action in actions.items():
             start = time.perf_counter()
             action()

@@ -91,7 +91,8 @@ def stops():
 
 
 def cuts():
-    return [text(partial(draft_and_verify, K=K), *PAIRS["sparse"], N) for N in range(4) for K in (1, 2, 5)]
+    return [text(partial(draft_and_verify, K=K), *PAIRS["sparse"], N)
+            for N in range(4) for K in (1, 2, 5)]
 
 
 def sampling():
@@ -104,8 +105,11 @@ def sampling():
 
 
 def past():
+    def step(x, room, rng, draft, target):
+        return draft_and_verify(draft, target, 1 + (sum(x) + len(x)) % 3)(x, room, rng)
+
     def new_step(draft, target):
-        return lambda x, room, rng: draft_and_verify(draft, target, 1 + (sum(x) + len(x)) % 3)(x, room, rng)
+        return partial(step, draft=draft, target=target)
 
     return [text(new_step, *PAIRS["dense"], 4)]
 
@@ -142,7 +146,7 @@ def staged(draft, target):
     return partial(speculative_step, target=target, K=2, guess=partial(staged_guess, inner=inner))
 
 
-def staged_tree(draft, target):
+def staged_with_tree(draft, target):
     inner = draft_and_verify(toy(3, 77, zeros=0), draft, 2)
     return partial(speculative_step, target=path_by_path(target), K=1, verify=verify_tree,
                    guess=partial(staged_tree, inner=inner, width=2))
@@ -172,7 +176,8 @@ def bundled():
     for size in ("tales-small", "tales-large"):
         encoder, hparams, params = load_encoder_hparams_and_params(size, MODELS_DIR, np.float64)
         models.append(remembered(with_sampling(GPT2(params, hparams["n_head"]), top_k=3)))
-    return [text(partial(draft_and_verify, K=2), *models, 3, x=encoder.encode(prompt)) for prompt in PROMPTS]
+    return [text(partial(draft_and_verify, K=2), *models, 3, x=encoder.encode(prompt))
+            for prompt in PROMPTS]
 
 
 TOYS, MORE = "toys, 3 tokens", "10 pairs of toys, 3-5 tokens"
@@ -183,7 +188,8 @@ ROWS = [  # decoder, joint law of, models, () -> cases
     ("`speculative_sampling`, K = 1", "3 tokens", MORE,
      lambda: each_pair(partial(draft_and_verify, K=1), 3, EVERY)),
     ("K = 2", "4 tokens", MORE, lambda: each_pair(partial(draft_and_verify, K=2), 4, EVERY)),
-    ("K = 3", "5 tokens", "7 pairs of toys, 3 tokens", lambda: each_pair(partial(draft_and_verify, K=3), 5)),
+    ("K = 3", "5 tokens", "7 pairs of toys, 3 tokens",
+     lambda: each_pair(partial(draft_and_verify, K=3), 5)),
     ("K = 1, 2, 3, on Fractions", "K + 1 tokens, bit by bit", TOYS, fractions),
     ("K = 2", "4 tokens and the number of target passes", MORE, passes),
     ("K = 1, 2, 3, with stop ids", "up to 4 tokens", TOYS, stops),
@@ -198,11 +204,12 @@ ROWS = [  # decoder, joint law of, models, () -> cases
     ("token trees, all kinds of siblings", "3-4 tokens", "toys, 3-4 tokens", trees),
     ("K-SEQ, 2 chains", "3 tokens", TOYS, lambda: each_pair(kseq, 3)),
     ("staged", "3 tokens", TOYS, lambda: each_pair(staged, 3)),
-    ("staged, with a tree", "3 tokens", TOYS, lambda: each_pair(staged_tree, 3)),
+    ("staged, with a tree", "3 tokens", TOYS, lambda: each_pair(staged_with_tree, 3)),
     ("Medusa's heads, exact test", "4 tokens", TOYS, lambda: each_pair(with_heads, 4)),
-    ("GPT-2 with its cache, K = 2", "4 tokens, against a GPT-2 that forgets", "random GPT-2, 3 tokens",
-     cached),
-    ("the bundled pair, K = 2, top-k 3", "3 tokens", "tales-small, tales-large, 4 prompts", bundled),
+    ("GPT-2 with its cache, K = 2", "4 tokens, against a GPT-2 that forgets",
+     "random GPT-2, 3 tokens", cached),
+    ("the bundled pair, K = 2, top-k 3", "3 tokens", "tales-small, tales-large, 4 prompts",
+     bundled),
 ]
 
 

@@ -30,7 +30,7 @@ def load(size, models_dir=MODELS_DIR):
         encoder, hparams, params = None, GPT2_SIZES[size], weights(size, models_dir)
         small = hparams | {"n_layer": max(1, hparams["n_layer"] // 8)}
         draft = GPT2(random_params(small, np.random.default_rng(1)), small["n_head"])
-    limit_blas_threads(params)
+    limit_blas_threads()
     return encoder, draft, GPT2(params, hparams["n_head"])
 
 

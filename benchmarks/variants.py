@@ -124,17 +124,19 @@ def main():
     args = parser.parse_args()
     encoder, hparams, params = load_encoder_hparams_and_params("tales-large", MODELS_DIR)
     _, draft_hparams, draft_params = load_encoder_hparams_and_params("tales-small", MODELS_DIR)
-    limit_blas_threads(params)
+    limit_blas_threads()
     heads = MODELS_DIR / "tales-large" / "medusa.npz"
     if not heads.exists():
         print(f"no {heads}: the decoders with heads are left out", file=sys.stderr)
     tables = {}
-    for temperature in args.temperature or (0.0, 1.0):
-        def new_models():
-            return Models(TreeGPT2(draft_params, draft_hparams["n_head"]),
-                          TreeGPT2(params, hparams["n_head"]), dict(temperature=temperature), heads)
 
-        tables[temperature] = table(new_models, encoder, temperature, heads, args.N, args.repeats)
+    def new_models(temperature):
+        return Models(TreeGPT2(draft_params, draft_hparams["n_head"]),
+                      TreeGPT2(params, hparams["n_head"]), dict(temperature=temperature), heads)
+
+    for temperature in args.temperature or (0.0, 1.0):
+        tables[temperature] = table(partial(new_models, temperature), encoder, temperature, heads,
+                                    args.N, args.repeats)
         show(tables[temperature], temperature)
     if args.json:
         with open(args.json, "w", encoding="utf-8") as file:

@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from tqdm import tqdm
 
+from backend import products
 from demo.trace import Recorded, watcher
 from sampling import with_sampling
 from speculative import generate
@@ -117,10 +118,12 @@ def watcher_of(task, rng, draft, target, n_top):
 
 
 def warm_up(task):
-    """One short pass of each model, so that the first run does not pay for pages and threads."""
-    for new_model in (task.new_draft, task.new_target):
-        if new_model:
-            new_model()(task.x[:1])
+    """Products compiled and one short pass of each model, so that no run pays for them."""
+    K = K_MAX if task.settings.get("K") == "auto" else task.settings.get("K", products.GROUP)
+    for new_model in filter(None, (task.new_draft, task.new_target)):
+        model = new_model()
+        products.warm_up(products.GROUP if task.is_tree else K + 1, model.cache.dtype)
+        model(task.x[:1])
 
 
 # ---- both runs
@@ -139,6 +142,7 @@ def compare(task, on_seen=None, n_top=0):
     numbers = {
         "prompt": task.encoder.decode(task.x),
         "versions": {"python": platform.python_version(), "numpy": np.__version__},
+        "product": products.name(),
         "exact": bool(DECODERS[task.decoder].exact(task.settings)),
         "n_ctx": task.n_ctx,
         "window_moved": len(task.x) + max(len(plain.ids), len(fast.ids)) > task.n_ctx,

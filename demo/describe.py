@@ -51,6 +51,7 @@ def notes(numbers, decoder):
         where = numbers["first_difference"]
         lines.append(f"The texts part at new token {where['token']}, where the target's two best "
                      f"logits differ by {where['gap_of_the_two_best_logits']:.2g}.")
+    lines.append(f"Few rows are multiplied by {numbers['product']}.")
     return ["", *lines, f"Try: {hint(numbers, decoder)}"]
 
 

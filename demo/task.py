@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from backend import products
 from backend.arrays import limit_blas_threads
 from encoder import END_OF_TEXT
 from utils import find_folder, load_encoder_hparams_and_params
@@ -74,7 +75,8 @@ def load_task(args):
     load = partial(load_encoder_hparams_and_params, models_dir=args.models_dir,
                    dtype=np.dtype(args.dtype), backend=args.backend)
     encoder, hparams, params = load(args.target_model_size)
-    limit_blas_threads(params)
+    limit_blas_threads()
+    products.choose(args.backend)
     new_target, new_draft = partial(TreeGPT2, params, hparams["n_head"]), None
     n_ctx = hparams["n_ctx"]
     if "draft" in DECODERS[args.decoder].needs:

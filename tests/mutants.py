@@ -208,11 +208,22 @@ WINDOW = [
     ("(n_ctx - half)", "n_ctx", "a window that moves too late"),
 ]
 
+PRODUCTS = [
+    ("parts = list(zip(bounds, [*bounds[1:], n_out]))", "parts = list(zip(bounds, bounds[1:]))",
+     "the last part of the outputs is never computed"),
+    ("w[:, first:last], out=y[:, first:last]", "w[:, : last - first], out=y[:, first:last]",
+     "every part multiplies the first weights"),
+    ("zip(bounds, bounds[1:])]", "zip(bounds[:1], bounds[1:])]",
+     "only the first group of rows is multiplied"),
+    ("            done.put(error)", "            done.put(None)",
+     "an error in a thread passes unseen"),
+]
+
+BY_FILE = {"speculative.py": SPECULATIVE, "sampling.py": SAMPLING, "gpt2.py": CACHE,
+           "variants/long_context.py": WINDOW, "backend/products.py": PRODUCTS}
 MUTANTS = [
-    *(Mutant("speculative.py", *mutant, TESTS["speculative.py"]) for mutant in SPECULATIVE),
-    *(Mutant("sampling.py", *mutant, TESTS["sampling.py"]) for mutant in SAMPLING),
-    *(Mutant("gpt2.py", *mutant, TESTS["gpt2.py"]) for mutant in CACHE),
-    *(Mutant("variants/long_context.py", *mutant, TESTS["variants/long_context.py"]) for mutant in WINDOW),
+    *(Mutant(file, *mutant, TESTS[file]) for file, mutants in BY_FILE.items()
+      for mutant in mutants),
     *(Mutant(*mutant, variants.TESTS[mutant[0]]) for mutant in variants.MUTANTS),
 ]
 

@@ -54,8 +54,10 @@ def twin_attention(qkv, n_head, n):
             query = row[h * d : (h + 1) * d]
             keys = [r[n + h * d : n + (h + 1) * d] for r in qkv[: i + 1]]
             values = [r[2 * n + h * d : 2 * n + (h + 1) * d] for r in qkv[: i + 1]]
-            scores = [math.exp(sum(a * b for a, b in zip(query, key)) / math.sqrt(d)) for key in keys]
-            merged += [sum(s * v[c] for s, v in zip(scores, values)) / sum(scores) for c in range(d)]
+            scores = [math.exp(sum(a * b for a, b in zip(query, key)) / math.sqrt(d))
+                      for key in keys]
+            merged += [sum(s * v[c] for s, v in zip(scores, values)) / sum(scores)
+                       for c in range(d)]
         out.append(merged)
     return out
 
@@ -89,7 +91,8 @@ def test_logits_equal_those_of_plain_loops(params):
 sequences = st.lists(st.integers(0, 12), min_size=1, max_size=12)
 
 
-@given(st.lists(st.tuples(st.integers(0, 12), sequences, st.integers(1, 12)), min_size=1, max_size=8))
+@given(st.lists(st.tuples(st.integers(0, 12), sequences, st.integers(1, 12)), min_size=1,
+                max_size=8))
 @settings(deadline=None, max_examples=60)
 def test_no_answer_depends_on_earlier_calls(steps):
     """Any walk of rewinds and extensions gives what a model gives that has read nothing before."""
@@ -203,7 +206,8 @@ def test_logits_agree_with_transformers(dtype, tolerance):
     params = lively_params(dtype, hparams) if dtype == np.float64 else random_params(
         hparams, np.random.default_rng(1), dtype)
     config = transformers.GPT2Config(vocab_size=101, n_positions=32, n_embd=48, n_head=4, n_layer=4)
-    peer = transformers.GPT2LMHeadModel(config).eval().to(torch.from_numpy(np.zeros(1, dtype)).dtype)
+    peer = transformers.GPT2LMHeadModel(config).eval()
+    peer = peer.to(torch.from_numpy(np.zeros(1, dtype)).dtype)
     peer.load_state_dict(state_dict(params), strict=False)
     ids = np.random.default_rng(2).integers(0, 101, 30).tolist()
     with torch.no_grad():

@@ -18,4 +18,4 @@ def test_no_mutant_stands_there_twice():
 def test_the_quick_mutants_are_killed():
     chosen = [mutant for mutant in MUTANTS if mutant.fault in QUICK]
     assert len(chosen) == len(QUICK)
-    assert run(chosen)
+    assert run(chosen, jobs=2)

@@ -1,27 +1,177 @@
-"""Products of few rows: whatever way the sizes choose, the matrix product comes out."""
+"""Products of few rows: whoever multiplies, the matrix product comes out, with the same bits."""
 
+import subprocess
+import sys
+import threading
+from pathlib import Path
 from unittest import mock
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from backend import products
 
-SHAPES = [(8, 24), (64, 192), (192, 4099), (768, 3072), (1024, 1033)]  # some leave part of a block
+ROOT = Path(products.__file__).parents[1]
+HAS_NUMBA = products.compiler() is not None
+needs_numba = pytest.mark.skipif(not HAS_NUMBA, reason="needs Numba")
+BACKENDS = ["numpy", pytest.param("numba", marks=needs_numba)]
 
 
-@given(st.integers(1, 20), st.sampled_from(SHAPES), st.booleans())
-@settings(deadline=None, max_examples=50)
-def test_matmul_is_the_matrix_product_for_any_number_of_rows(n_rows, shape, small):
-    rng = np.random.default_rng(n_rows)
-    x, w = rng.normal(size=(n_rows, shape[0])), rng.normal(size=shape[::-1]).T
-    with mock.patch.object(products, "has_small_kernels", lambda: small):  # either kind of machine
+@pytest.fixture(params=BACKENDS)
+def backend(request):
+    products.choose(request.param)
+    yield request.param
+    products.choose("numba")
+
+
+def arrays(n_rows, n_in, n_out, dtype, transposed=True, seed=0):
+    """Rows, and weights in the order of the models or in the checkpoint's own."""
+    rng = np.random.default_rng(seed)
+    x, w = rng.normal(size=(n_rows, n_in)).astype(dtype), rng.normal(size=(n_out, n_in)).astype(dtype)
+    return x, w.T if transposed else np.ascontiguousarray(w.T)
+
+
+sizes = st.sampled_from([1, 3, 8, 17, 64, 96, 200])
+
+
+@pytest.mark.parametrize("dtype, tolerance", [(np.float32, 1e-3), (np.float64, 1e-10)])
+@given(st.integers(1, 40), sizes, sizes, st.booleans(), st.integers(0, 99))
+@settings(deadline=None, max_examples=40)
+def test_it_is_the_matrix_product_for_all_shapes(dtype, tolerance, n_rows, n_in, n_out, transposed,
+                                                 seed):
+    x, w = arrays(n_rows, n_in, n_out, dtype, transposed, seed)
+    for name in ("numpy", "numba"):
+        products.choose(name)
         got = products.matmul(x, w)
-    np.testing.assert_allclose(got, x @ np.ascontiguousarray(w), rtol=0, atol=1e-9)
+        assert got.dtype == dtype and got.shape == (n_rows, n_out)
+        np.testing.assert_allclose(got, np.einsum("ri,io->ro", x, w), rtol=0, atol=tolerance)
 
 
-def test_weights_in_the_other_order_are_multiplied_too():
-    rng = np.random.default_rng(0)
-    x, w = rng.normal(size=(5, 64)), rng.normal(size=(64, 192))
-    np.testing.assert_allclose(products.matmul(x, w), np.einsum("ri,io->ro", x, w), atol=1e-12)
+@pytest.mark.parametrize("shape", [(1024, 1033), (768, 3072), (2048, 1)])
+def test_large_weights_in_parts_are_the_matrix_product(backend, shape):
+    for n_rows in (1, 2, 5, 16, 17, 40):
+        x, w = arrays(n_rows, *shape, np.float64)
+        np.testing.assert_allclose(products.matmul(x, w), x @ w, rtol=0, atol=1e-9)
+
+
+@needs_numba
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("shape", [(192, 768), (192, 577), (768, 1), (1024, 1100)])
+def test_a_rows_product_has_the_same_bits_whatever_is_multiplied_beside_it(dtype, shape):
+    """Any number of rows, any place among them, one thread or several."""
+    x, w = arrays(products.MAX_ROWS, *shape, dtype)
+    alone = np.concatenate([products.matmul(row[None], w) for row in x])
+    for n_rows in range(1, products.MAX_ROWS + 1):
+        assert (products.matmul(x[:n_rows], w) == alone[:n_rows]).all()
+        assert (products.matmul(x[-n_rows:], w) == alone[-n_rows:]).all()
+    with mock.patch.object(products, "SHARED", 2**60):
+        assert (products.matmul(x, w) == alone).all()
+
+
+@needs_numba
+@pytest.mark.parametrize("registers", [4, 16, 32])
+def test_bits_do_not_depend_on_how_many_outputs_are_summed_at_a_time(registers):
+    from backend import compiled
+
+    x, w = arrays(5, 64, 10, np.float32)
+    with mock.patch.object(compiled, "REGISTERS", registers):
+        y = np.empty((5, 10), np.float32)
+        compiled.product.__wrapped__(5)(x, w.T, y, 0, 10)
+    assert (y == products.matmul(x, w)).all()
+
+
+def test_odd_arrays_are_multiplied_too(backend):
+    x, w = arrays(5, 64, 96, np.float32)
+    expected = x @ w
+    for odd_x, odd_w in [(x[::-1][::-1], w), (np.asfortranarray(x), w), (x, w[:, ::-1][:, ::-1]),
+                         (x.astype(np.float64), w), (x[:0], w)]:
+        np.testing.assert_allclose(products.matmul(odd_x, odd_w), expected[: len(odd_x)], atol=1e-4)
+    w.flags.writeable = False
+    np.testing.assert_allclose(products.matmul(x, w), expected, atol=1e-4)
+
+
+# ---- threads
+
+def test_a_small_product_wakes_nobody_and_a_large_one_each_thread_once(backend):
+    """What a pass beside a busy process costs is what it hands over: counted, not timed."""
+    waking = mock.Mock()
+    with mock.patch.object(products, "JOBS", waking), mock.patch.object(products, "N_THREADS", 3):
+        with mock.patch.object(products, "start_threads", lambda: 2):
+            for n_rows in (1, 5, 16, 40):
+                products.matmul(*arrays(n_rows, 192, 4096, np.float32))  # the bundled target's
+                assert waking.put.call_count == 0
+            for n_rows in (1, 5, 16, 40):
+                waking.put.reset_mock()
+                products.matmul(*arrays(n_rows, 768, 3072, np.float32))
+                assert waking.put.call_count == 2
+
+
+def test_threads_that_never_come_hold_up_nobody(backend):
+    """As beside busy processes: the caller takes all parts itself."""
+    x, w = arrays(5, 768, 3072, np.float64)
+    with mock.patch.object(products, "JOBS", mock.Mock()):
+        np.testing.assert_allclose(products.matmul(x, w), x @ w, atol=1e-9)
+
+
+def test_several_callers_at_once_get_their_own_products(backend):
+    jobs = [arrays(5, 1024, 1100, np.float64, seed=seed) for seed in range(6)]
+    got = [None] * 6
+
+    def call(i):
+        for _ in range(5):
+            got[i] = products.matmul(*jobs[i])
+
+    callers = [threading.Thread(target=call, args=(i,)) for i in range(6)]
+    for caller in callers:
+        caller.start()
+    for caller in callers:
+        caller.join()
+    for product, (x, w) in zip(got, jobs):
+        np.testing.assert_allclose(product, x @ w, atol=1e-9)
+
+
+def test_an_error_in_a_part_reaches_the_caller():
+    def work(first, last):
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        products.share(work, np.zeros((2048, 1024), np.float32))
+
+
+# ---- no Numba, a broken one, no place for its cache
+
+PROGRAM = """
+import sys
+import numpy as np
+{before}
+from backend import products
+x, w = np.ones((5, 64), np.float32), np.ones((96, 64), np.float32).T
+assert (products.matmul(x, w) == 64).all()
+print(products.name().split()[0])
+"""
+
+
+def run(before, **env):
+    done = subprocess.run([sys.executable, "-B", "-c", PROGRAM.format(before=before)], cwd=ROOT,
+                          capture_output=True, text=True, env={"PATH": "", **env})
+    assert done.returncode == 0 and done.stderr == "", done.stderr
+    return done.stdout.strip()
+
+
+@pytest.mark.parametrize("before", [
+    "sys.modules['numba'] = None",
+    "import types; sys.modules['numba'] = types.ModuleType('numba')",
+    "sys.modules['llvmlite'] = None"], ids=["absent", "broken", "without its compiler"])
+def test_without_a_numba_that_works_NumPy_multiplies(before):
+    assert run(before) == "NumPy"
+
+
+@needs_numba
+def test_without_a_place_for_its_cache_Numba_compiles_anew(tmp_path):
+    nowhere = tmp_path / "file"
+    nowhere.write_text("")
+    locator = "from numba.core import caching; caching.CacheImpl._locator_classes = []"
+    assert run(locator) == "Numba"
+    assert run("", NUMBA_CACHE_DIR=str(nowhere / "cache")) == "Numba"

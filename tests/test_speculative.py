@@ -1,7 +1,6 @@
 """Theorem 1 by enumeration: the joint law of speculative sampling is the target's, to 1e-12."""
 
 import random
-from functools import partial
 
 import numpy as np
 import pytest
@@ -250,13 +249,16 @@ def test_the_enumeration_sees_a_uniform_used_twice():
     assert law(twice) == {(True, True): 0.25, (True, False): 0.25, (False, False): 0.5}
 
 
-def counts_its_calls(rng, calls=[]):
-    calls.append(rng)
-    return bool(rng.random() < 1 / (1 + len(calls)))
+CALLS, HIDDEN = [], np.random.default_rng(0)
 
 
-def answers_by_a_hidden_generator(rng, hidden=np.random.default_rng(0)):
-    return bool(rng.random() < 0.5), bool(hidden.random() < 0.5)
+def counts_its_calls(rng):
+    CALLS.append(rng)
+    return bool(rng.random() < 1 / (1 + len(CALLS)))
+
+
+def answers_by_a_hidden_generator(rng):
+    return bool(rng.random() < 0.5), bool(HIDDEN.random() < 0.5)
 
 
 def never_ends(rng):

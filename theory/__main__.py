@@ -16,8 +16,8 @@ def report(size, n_new, n_past, n_last, n_bytes):
     cache = cache_bytes(hparams, n_past + n_new, n_bytes)
     rows = intensity_table(n_new, n_past, hparams["n_embd"], hparams["n_head"], n_bytes)
     sums = sum(row.flops for row in rows), sum(row.elements for row in rows)
-    yield (f"{size}: ids read {n_new}, in the cache before {n_past}; n_embd {hparams['n_embd']}, "
-           f"n_head {hparams['n_head']}, {n_bytes} bytes an element")
+    yield (f"{size}: tokens read {n_new}, in the cache before {n_past}; n_embd "
+           f"{hparams['n_embd']}, n_head {hparams['n_head']}, {n_bytes} bytes per element")
     yield f"No  {'one layer':34}{'FLOP':>16}{'elements':>14}{'FLOP/byte':>11}"
     for i, row in enumerate(rows, 1):
         yield f"{i:2}  {row.step:34}" + (figures(*row[1:]) if row.flops else f"{'-':>41}")
@@ -36,10 +36,10 @@ def main(argv=None):
     parser = argparse.ArgumentParser("python -m theory", description=main.__doc__)
     parser.add_argument("--table", choices=["prefill", "decode"], required=True)
     parser.add_argument("--size", choices=GPT2_SIZES, default="1558M")
-    parser.add_argument("--n_seq", type=int, metavar="L", help="ids that the prefill reads, or that"
-                        " decoding finds in the cache (default: as many as n_ctx allows)")
-    parser.add_argument("--K", type=int, default=0, help="guesses verified with the decoded id")
-    parser.add_argument("--n_bytes", type=int, default=2, help="bytes an element (default: 2)")
+    parser.add_argument("--n_seq", type=int, metavar="L", help="tokens that the prefill reads, "
+                        "or that decoding finds in the cache (default: as many as n_ctx allows)")
+    parser.add_argument("--K", type=int, default=0, help="guesses verified with the decoded token")
+    parser.add_argument("--n_bytes", type=int, default=2, help="bytes per element (default: 2)")
     args = parser.parse_args(argv)
     n_new = 0 if args.table == "prefill" else args.K + 1
     n_seq = GPT2_SIZES[args.size]["n_ctx"] - n_new if args.n_seq is None else args.n_seq

@@ -1,7 +1,8 @@
 """From trained PyTorch models to model folders: OpenAI's layout first, then our own conversion.
 
 The TensorFlow checkpoint is written for the sake of the path: the bundled pair is converted by the
-same code that reads OpenAI's files (checkpoints.openai.convert). Layout: github.com/openai/gpt-2, src/model.py.
+same code that reads OpenAI's files (checkpoints.openai.convert). Layout: src/model.py of
+github.com/openai/gpt-2.
 """
 import json
 import os

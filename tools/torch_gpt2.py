@@ -80,7 +80,7 @@ class TorchGPT2(nn.Module):
 
     @torch.no_grad()
     def write(self, ids, N, temperature, generator):  # [B, T] -> [B, T + N]
-        """Go on with every sequence by N ids, each drawn at its own temperature [B]; 0 is greedy."""
+        """Continue every sequence by N ids, drawn at its own temperature [B]; 0 is greedy."""
         B, T = ids.shape
         n_head, n_embd = self.hparams["n_head"], self.hparams["n_embd"]
         caches = [Cache(B, n_head, T + N, n_embd // n_head, ids.device) for _ in self.blocks]

@@ -115,7 +115,8 @@ def test_copies_go_on_as_the_text_did(x, k):
     source = find_source(x, 3)
     if source is not None:
         text = x + copy(x, source, k)
-        assert all(text[len(x) + i] == text[source + i] for i in range(k)) and len(text) == len(x) + k
+        assert all(text[len(x) + i] == text[source + i] for i in range(k))
+        assert len(text) == len(x) + k
 
 
 def test_nothing_to_copy_is_a_plain_step():
@@ -132,7 +133,8 @@ def test_a_copied_guess_is_kept_with_the_targets_probability_of_it():
 # ---- assisted
 
 def test_the_heuristic_adds_two_or_takes_one():
-    right, wrong = mapped(PAIRS["equal"][0], one_hot), mapped(PAIRS["equal"][0], lambda row: one_hot(-row))
+    model = PAIRS["equal"][0]
+    right, wrong = mapped(model, one_hot), mapped(model, lambda row: one_hot(-row))
     for target, sizes in ((right, [3, 5, 7, 9]), (wrong, [3, 2, 1, 1])):
         step, x = assisted(right, target, 3, "heuristic", 0.0), [0]
         for size in sizes:
@@ -157,7 +159,8 @@ def test_an_unsure_guess_is_the_last_and_is_kept_in_the_round():
 def test_greedy_confidence_is_read_before_the_row_becomes_one_hot():
     draft = lambda ids, n_last: np.array([[0.5, 0.3, 0.2]])
     for threshold, n in ((0.4, 3), (0.6, 1)):
-        guesses, p_draft = guess_while_sure([0], 3, np.random.default_rng(0), draft, threshold, True)
+        rng = np.random.default_rng(0)
+        guesses, p_draft = guess_while_sure([0], 3, rng, draft, threshold, True)
         assert guesses == [0] * n and (np.array(p_draft) == [1, 0, 0]).all()
 
 
@@ -171,7 +174,7 @@ def test_bad_schedules_are_named(bad):
 
 def flat(*rows):
     """Context-free models with these rows."""
-    return [lambda ids, n_last=1, row=np.array(row): np.array([row] * n_last) for row in rows]
+    return [lambda ids, n_last=1, row=row: np.array([row] * n_last) for row in rows]
 
 
 def kept_on_average(test, draft, target, K):
@@ -215,7 +218,8 @@ def test_a_block_is_exact_where_one_by_one_with_two_tokens_would_not_notice():
 
 # ---- lenient
 
-weights = st.lists(st.integers(0, 20), min_size=4, max_size=4).filter(any).map(lambda w: np.array(w) / sum(w))
+weights = st.lists(st.integers(0, 20), min_size=4, max_size=4).filter(any).map(
+    lambda w: np.array(w) / sum(w))
 
 
 @given(weights, weights, st.floats(0.05, 1))
@@ -233,8 +237,8 @@ def test_lenience_has_its_law_and_keeps_its_bound(p_draft, p_target, lenience):
 
 def test_less_lenience_keeps_less_and_one_is_the_plain_decoder():
     draft, target = PAIRS["four"]
-    kept = [expectation(lambda rng: lenient(draft, target, 3, lenience)([0], 4, rng),
-                        lambda round: len(round.ids)) for lenience in (0.1, 0.3, 0.6, 1)]
+    steps = [lenient(draft, target, 3, lenience) for lenience in (0.1, 0.3, 0.6, 1)]
+    kept = [expectation(partial(step, [0], 4), lambda round: len(round.ids)) for step in steps]
     assert kept == sorted(kept, reverse=True) and kept[0] > kept[-1]
     for seed in range(20):
         texts = [complete([0], step, 9, np.random.default_rng(seed))
@@ -251,7 +255,8 @@ def test_lenience_is_not_lossless():
 @pytest.mark.parametrize("lenience, kept", [(1.0, 0), (0.51, 0), (0.5, 2), (0.1, 2)])
 def test_greedy_lenience_compares_with_the_best(lenience, kept):
     draft, target = flat([1.0, 0, 0], [0.3, 0.6, 0.1])
-    round = lenient(draft, target, 2, lenience, lenient_greedy_verify)([0], 3, np.random.default_rng(0))
+    step = lenient(draft, target, 2, lenience, lenient_greedy_verify)
+    round = step([0], 3, np.random.default_rng(0))
     assert round.ids == [0] * kept + [1]
 
 
@@ -288,7 +293,8 @@ def test_the_limits_of_the_thresholds(seed):
         assert x + round.ids[:n] == greedy(small, n, x) and n == min(3, 12 - len(x))
         assert x + round.ids == greedy(large, 1, x + round.ids[:n])
         x += round.ids
-    assert text(bild(small, large, 12, fallback=0, rollback=0)) == greedy(large, 12)  # no row is certain
+    # Nothing is near enough to be kept, for no row is certain.
+    assert text(bild(small, large, 12, fallback=0, rollback=0)) == greedy(large, 12)
 
 
 @given(st.integers(0, 99), st.floats(0, 1), st.floats(0, 4))
@@ -297,7 +303,7 @@ def test_what_survives_is_near_enough_and_was_sure_enough(seed, fallback, rollba
     small, large = toy(5, seed), toy(5, seed + 500)
     x = [0]
     for round in bild(small, large, 10, run=4, fallback=fallback, rollback=rollback):
-        for t, token in enumerate(round.ids[:-1]):
+        for token in round.ids[:-1]:
             assert -np.log(large(x)[0][token]) <= rollback
             assert small(x)[0].max() == small(x)[0][token] >= fallback
             x += [token]
@@ -313,8 +319,8 @@ def test_an_unsure_small_id_is_not_written_and_an_impossible_one_is_taken_back()
 
 
 def test_later_ids_too_far_off_are_not_skipped():
-    """The first id too far off happens to be the large model's best: what follows goes all the same."""
-    rows = {1: [0.1, 0.4, 0.5], 2: [0.9, 0.05, 0.05], 3: [0.1, 0.1, 0.8]}  # by length: the large model's
+    """The first id too far off happens to be the large model's best: what follows goes too."""
+    rows = {1: [0.1, 0.4, 0.5], 2: [0.9, 0.05, 0.05], 3: [0.1, 0.1, 0.8]}  # of `large`, by length
     large = lambda ids, n_last: np.array([rows[len(ids) - i] for i in reversed(range(n_last))])
     small = lambda ids, n_last: np.array([[0.1, 0.1, 0.8]])
     round = big_little(small, large, run=5, rollback=0.6)([0], 3, None)
@@ -344,7 +350,8 @@ def test_three_stages_keep_the_law():
     assert distance(got, text_law([0], target, 4)) < EXACT
 
 
-@pytest.mark.parametrize("pair, K, width, N", [("sparse", 2, 2, 4), ("dense", 1, 3, 2), ("greedy draft", 2, 2, 4)])
+@pytest.mark.parametrize("pair, K, width, N", [("sparse", 2, 2, 4), ("dense", 1, 3, 2),
+                                               ("greedy draft", 2, 2, 4)])
 def test_staged_trees_keep_the_law(pair, K, width, N):
     draft, target = PAIRS[pair]
     step = partial(speculative_step, target=path_by_path(target), K=K, verify=verify_tree,

@@ -1,4 +1,4 @@
-"""Variants with heads: medusa and blockwise, on toys whose states are their prefixes, and on a GPT2."""
+"""Variants with heads, medusa and blockwise: on toys whose states are their prefixes, on a GPT2."""
 
 from functools import partial
 from unittest import mock
@@ -48,7 +48,8 @@ def blockwise(model, heads, block=4, top_k=1, minimum=1, calls=None):
 
 def head_toy(n_heads, n_vocab, seed):
     """Heads whose scores are toys of the prefix."""
-    return lambda state: np.array([toy(n_vocab, seed + k, zeros=0)(list(state))[0] for k in range(n_heads)])
+    models = [toy(n_vocab, seed + k, zeros=0) for k in range(n_heads)]
+    return lambda state: np.array([model(list(state))[0] for model in models])
 
 
 def knowing(model, n_heads):
@@ -75,8 +76,8 @@ def test_the_exact_test_has_the_targets_joint_law_at_any_temperature(model, choi
 
 
 def test_a_stop_id_on_a_path_keeps_the_law():
-    model = toy(4, 6)
-    got = law(lambda rng: complete([0, 1], medusa(model, head_toy(3, 4, 70), SPARSE_TREE), 4, rng, {1, 3}))
+    model, heads = toy(4, 6), head_toy(3, 4, 70)
+    got = law(lambda rng: complete([0, 1], medusa(model, heads, SPARSE_TREE), 4, rng, {1, 3}))
     assert distance(got, text_law([0, 1], model, 4, {1, 3})) < EXACT
 
 
@@ -92,7 +93,8 @@ def test_a_target_that_always_says_0_is_decoded_as_any_other():
     """Padding ragged trees with id 0 would have a pad accepted here."""
     model = lambda ids, n_last=1: np.eye(4)[[0] * n_last]
     for heads in (lambda state: np.eye(4)[[1, 1, 1]], lambda state: np.eye(4)[[0, 1, 0]]):
-        assert complete([2, 3], medusa(model, heads, SPARSE_TREE), 9, np.random.default_rng(0)) == [2, 3] + [0] * 9
+        step, rng = medusa(model, heads, SPARSE_TREE), np.random.default_rng(0)
+        assert complete([2, 3], step, 9, rng) == [2, 3] + [0] * 9
 
 
 def test_heads_that_know_need_the_fewest_passes_and_each_round_is_one():
@@ -108,7 +110,8 @@ def test_a_step_used_for_another_text_forgets_the_first():
     new_step = lambda: medusa(model, knowing(model, 3), cartesian((2, 1, 1)))
     used = new_step()
     for x in (greedy(model, 1), greedy(model, 1, [3, 3]), [0, 1, 2], [4]):
-        texts = [[round.ids for round in generate(x, step, 9, np.random.default_rng(0))] for step in (used, new_step())]
+        texts = [[round.ids for round in generate(x, step, 9, np.random.default_rng(0))]
+                 for step in (used, new_step())]
         assert texts[0] == texts[1] and x + sum(texts[0], []) == greedy(model, 9, x)
 
 
@@ -118,7 +121,8 @@ def test_a_step_used_for_another_text_forgets_the_first():
 def test_cartesian_trees_have_their_size_and_are_closed_under_prefix(widths):
     choices = cartesian(widths)
     assert len(choices) == sum(np.prod(widths[: n + 1]) for n in range(len(widths)))
-    assert all(c[:-1] in choices or len(c) == 1 for c in choices) and len(set(choices)) == len(choices)
+    assert all(c[:-1] in choices or len(c) == 1 for c in choices)
+    assert len(set(choices)) == len(choices)
 
 
 def test_choices_become_paths_of_the_heads_best_ids():
@@ -131,7 +135,8 @@ def test_choices_become_paths_of_the_heads_best_ids():
 # ---- the typical test: not lossless
 
 def typical_step(model, choices, epsilon, delta):
-    return medusa(model, head_toy(3, 4, 70), choices, partial(verify_typical, epsilon=epsilon, delta=delta))
+    verify = partial(verify_typical, epsilon=epsilon, delta=delta)
+    return medusa(model, head_toy(3, 4, 70), choices, verify)
 
 
 def test_typical_is_the_papers_inequality():
@@ -145,27 +150,31 @@ def test_typical_is_the_papers_inequality():
 
 def test_nothing_typical_is_plain_sampling():
     model = toy(4, 6)
-    got = law(lambda rng: complete([0, 1], typical_step(model, cartesian((2, 2)), 1, np.inf), 3, rng))
+    step = partial(typical_step, model, cartesian((2, 2)), 1, np.inf)
+    got = law(lambda rng: complete([0, 1], step(), 3, rng))
     assert distance(got, text_law([0, 1], model, 3)) < EXACT
 
 
 def test_everything_typical_keeps_the_full_depth():
     model = toy(4, 6, zeros=0)
-    for round in generate([0, 1], typical_step(model, cartesian((2, 2, 1)), 0, 1), 12, np.random.default_rng(0)):
+    step = typical_step(model, cartesian((2, 2, 1)), 0, 1)
+    for round in generate([0, 1], step, 12, np.random.default_rng(0)):
         assert len(round.ids) == 4
 
 
 @given(st.integers(0, 99), st.floats(0.01, 1), st.floats(0.1, 2))
 @settings(deadline=None, max_examples=40)
-def test_every_kept_id_is_typical_and_no_path_is_longer_or_as_long_and_more_probable(seed, epsilon, delta):
+def test_the_longest_typical_path_is_kept_the_likeliest_of_equal_length(seed, epsilon, delta):
     model, x = toy(4, seed), [0, 1]
-    for round in generate([0, 1], typical_step(model, SPARSE_TREE, epsilon, delta), 8, np.random.default_rng(seed)):
+    step = typical_step(model, SPARSE_TREE, epsilon, delta)
+    for round in generate([0, 1], step, 8, np.random.default_rng(seed)):
         scores = head_toy(3, 4, 70)(tuple(x[:-1]))
         tree, best = plant(scores, SPARSE_TREE, 8 - (len(x) - 2) - 1), (0, 1.0)
         for path in tree.paths():
             rows = [model(x + path[:t])[0] for t in range(len(path))]
             if all(typical(row, epsilon, delta)[token] for row, token in zip(rows, path)):
-                best = max(best, (len(path), np.prod([row[token] for row, token in zip(rows, path)])))
+                chance = np.prod([row[token] for row, token in zip(rows, path)])
+                best = max(best, (len(path), chance))
         kept = round.ids[:-1]
         chance = np.prod([model(x + kept[:t])[0][token] for t, token in enumerate(kept)])
         assert len(kept) == best[0] and chance == pytest.approx(best[1])
@@ -174,7 +183,8 @@ def test_every_kept_id_is_typical_and_no_path_is_longer_or_as_long_and_more_prob
 
 def test_typical_at_temperature_0_is_greedy():
     model = mapped(toy(4, 6, zeros=0), one_hot)
-    assert complete([0], typical_step(model, SPARSE_TREE, 0.09, 0.3), 12, np.random.default_rng(0)) == greedy(model, 12)
+    step = typical_step(model, SPARSE_TREE, 0.09, 0.3)
+    assert complete([0], step, 12, np.random.default_rng(0)) == greedy(model, 12)
 
 
 # ---- blockwise
@@ -259,7 +269,8 @@ def test_heads_of_another_width_are_named(tmp_path):
                                     dict(temperature=0, repetition_penalty=1.5)], ids=str)
 def test_a_GPT2_with_heads_writes_its_greedy_text_and_reads_every_token_once(heads, chosen):
     model = WithStates(TreeGPT2(PARAMS, 3))
-    step = medusa_step(model, load_heads(heads, PARAMS), cartesian((3, 2, 1)), verify_tree, **chosen)
+    step = medusa_step(model, load_heads(heads, PARAMS), cartesian((3, 2, 1)), verify_tree,
+                       **chosen)
     with mock.patch.object(tree_gpt2, "forward", side_effect=gpt2.forward) as forward:
         rounds = list(generate([1, 2, 3], step, 20, np.random.default_rng(0)))
     text = [1, 2, 3] + sum((round.ids for round in rounds), [])

@@ -12,7 +12,7 @@ from demo.compare import compare, decode, first_difference
 from demo.describe import describe
 from demo.task import Task
 from encoder import Encoder, byte_characters
-from speculative import autoregressive_step, complete, draft_and_verify, speculative_step
+from speculative import autoregressive_step, complete, draft_and_verify
 from tests.enumerating import assert_same_law, distance, law, text_law
 from tests.toys import PAIRS, toy
 from tests.variants.test_chain import LOSSLESS
@@ -23,7 +23,7 @@ from variants.tree_gpt2 import TreeGPT2
 
 HPARAMS = dict(n_vocab=40, n_ctx=12, n_embd=12, n_head=3, n_layer=2)
 GREEDY = dict(temperature=0)
-EXACT = {"big_little": {"fallback": 1.1}, "lenient": {"lenience": 1.0}}  # flags that make a decoder exact
+EXACT = {"big_little": {"fallback": 1.1}, "lenient": {"lenience": 1.0}}  # flags that make it so
 
 
 def starts(n_prompt, n_ctx, n):
@@ -144,7 +144,7 @@ def heads(tmp_path_factory):
 def greedy_in_windows(target, x, n_ctx, N):
     """Greedy ids by their definition: a fresh model reads each window, for each id."""
     x = list(x)
-    for length, start in starts(len(x), n_ctx, len(x) + N - 1):
+    for _, start in starts(len(x), n_ctx, len(x) + N - 1):
         x.append(int(target(x[start:])[-1].argmax()))
     return x
 
@@ -166,11 +166,11 @@ def test_every_exact_decoder_writes_the_greedy_text_of_the_window(decoder, seed,
 ENCODER = Encoder({symbol: id for id, symbol in enumerate(byte_characters().values())}, [])
 
 
-def task(N, x=(1, 2, 3), stop=(), decoder="speculative", flags={"K": 3}, n_ctx=12, moves=True,
+def task(N, x=(1, 2, 3), stop=(), decoder="speculative", flags=(("K", 3),), n_ctx=12, moves=True,
          sampling=GREEDY):
-    return Task(encoder=ENCODER, x=list(x), stop=set(stop), new_draft=partial(model, 10, n_ctx=n_ctx),
-                new_target=partial(model, 0), heads=None, sampling=sampling, decoder=decoder,
-                settings=dict(flags), N=N, seed=5, n_ctx=n_ctx, window=moves)
+    return Task(encoder=ENCODER, x=list(x), stop=set(stop), decoder=decoder, settings=dict(flags),
+                new_draft=partial(model, 10, n_ctx=n_ctx), new_target=partial(model, 0),
+                heads=None, sampling=sampling, N=N, seed=5, n_ctx=n_ctx, window=moves)
 
 
 def test_figures_of_a_text_that_fits_do_not_know_of_the_window():
@@ -184,9 +184,11 @@ def test_figures_of_a_text_that_fits_do_not_know_of_the_window():
 def test_one_below_at_and_above_the_context_without_a_window(N, ended_by):
     got = compare(task(N, moves=False))
     said = describe(got, "speculative")
-    assert got["identical"] and got["speculative"]["tokens"] == min(N, 9) and not got["window_moved"]
+    assert got["identical"] and got["speculative"]["tokens"] == min(N, 9)
+    assert not got["window_moved"]
     assert got["autoregressive"]["ended_by"] == got["speculative"]["ended_by"] == ended_by
-    assert ("n_ctx = 12 reached after 9 new tokens; --window continues" in said) == (ended_by == "n_ctx")
+    full = "n_ctx = 12 reached after 9 new tokens; --window continues"
+    assert (full in said) == (ended_by == "n_ctx")
 
 
 @pytest.mark.parametrize("N, moved", [(8, False), (9, False), (10, True), (100, True)])
@@ -221,8 +223,8 @@ def test_no_new_tokens_and_a_prompt_of_any_length():
 
 
 def test_K_auto_measures_within_the_context():
-    job = task(60, x=[1] * 100, flags={"K": "auto"})._replace(new_target=partial(model, 0, n_ctx=40))
-    got = compare(job)  # the draft sees 12
+    job = task(60, x=[1] * 100, flags={"K": "auto"})  # the draft sees 12
+    got = compare(job._replace(new_target=partial(model, 0, n_ctx=40)))
     assert got["identical"] and got["speculative"]["tokens"] == 60
     with pytest.raises(ValueError, match="n_ctx >= 10 for --K auto"):
         compare(task(5, flags={"K": "auto"}, n_ctx=9))
@@ -235,15 +237,15 @@ def test_the_first_difference_is_judged_by_what_the_window_showed(place):
     other = ids[:place] + [(ids[place] + 1) % 40] + ids[place + 1 :]
     got = first_difference(job, ids, other)
     start = dict(starts(3, 12, 3 + place))[3 + place]
-    logits = np.sort(model(0)(([1, 2, 3] + ids[:place])[start:])[-1])
-    assert got == {"token": place, "gap_of_the_two_best_logits": pytest.approx(logits[-1] - logits[-2])}
+    *_, second, best = np.sort(model(0)(([1, 2, 3] + ids[:place])[start:])[-1])
+    assert got == {"token": place, "gap_of_the_two_best_logits": pytest.approx(best - second)}
 
 
 @pytest.mark.parametrize("decoder", ["speculative", "lookup", "tree"])
 def test_what_is_seen_of_the_rounds_is_the_text(decoder):
     flags, seen = settings_of(DECODERS, decoder, {}), []
     got = compare(task(60, decoder=decoder, flags=flags, sampling=dict(temperature=1.0)),
-                         seen.append, n_top=5)
+                  seen.append, n_top=5)
     assert [token["id"] for round in seen for token in round["ids"]] == got[decoder]["ids"]
     assert got[decoder] | {"time_s": 0, "tokens_per_second": 0} == compare(
         task(60, decoder=decoder, flags=flags, sampling=dict(temperature=1.0))

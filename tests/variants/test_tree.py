@@ -1,4 +1,4 @@
-"""Token trees: tree attention equals each path alone, the law is exact, the accepted path stays read."""
+"""Token trees: attention equals each path alone, the law is exact, an accepted path stays read."""
 
 from functools import partial
 from unittest import mock
@@ -15,15 +15,13 @@ from sampling import warp, with_sampling
 from speculative import (autoregressive_sampling, complete, draft_and_verify, generate,
                          speculative_step)
 from tests.enumerating import distance, expectation, law, text_law
-from tests.toys import mapped, one_hot, path_by_path, toy
+from tests.toys import PAIRS, mapped, one_hot, path_by_path, toy
 from variants import tree_gpt2
 from variants.tree import Tree, best_ids, draw_siblings, guess_tree, verify_tree, with_tree_sampling
 from variants.tree_gpt2 import TreeGPT2
 
 EXACT = 1e-12
-DENSE = toy(3, 1, zeros=0), toy(3, 2, zeros=0)
-SPARSE = toy(3, 3, zeros=0.5), toy(3, 4, zeros=0.5)
-FOUR = toy(4, 5), toy(4, 6)
+DENSE, SPARSE, FOUR = (PAIRS[name] for name in ("dense", "sparse", "four tokens"))
 SIBLINGS = ("distinct", "independent", "top")
 PARAMS = random_params(dict(n_vocab=13, n_ctx=16, n_embd=12, n_head=3, n_layer=3),
                        np.random.default_rng(0), np.float64)
@@ -39,10 +37,10 @@ def stepper(draft, target, widths, siblings="distinct"):
 
 
 def planted(tokens, parents):
-    """A tree of these nodes; what they were drawn from does not matter."""
-    tree = Tree()
+    """A tree of these guesses, each below an earlier one, or -1; their rows do not matter."""
+    tree, nodes = Tree(), []
     for token, parent in zip(tokens, parents):
-        tree.add(parent, token, None)
+        nodes.append(tree.add(nodes[parent] if parent >= 0 else -1, token, None))
     return tree
 
 
@@ -50,10 +48,10 @@ def planted(tokens, parents):
 
 @pytest.mark.parametrize("siblings", SIBLINGS)
 @pytest.mark.parametrize("pair, widths, N", [
-    (DENSE, (2,), 3), (DENSE, (2, 1), 3), (SPARSE, (2, 2), 4), (SPARSE, (3, 1), 4),
-    (SPARSE, (1, 2), 4), (SPARSE, (1, 1, 1), 5), (FOUR, (2, 1), 3)], ids=str)
+    ("dense", (2,), 3), ("dense", (2, 1), 3), ("sparse", (2, 2), 4), ("sparse", (3, 1), 4),
+    ("sparse", (1, 2), 4), ("sparse", (1, 1, 1), 5), ("four tokens", (2, 1), 3)], ids=str)
 def test_trees_have_the_targets_joint_law(pair, widths, N, siblings):
-    draft, target = pair
+    draft, target = PAIRS[pair]
     got = law(lambda rng: complete([0], stepper(draft, target, widths, siblings), N, rng))
     assert distance(got, text_law([0], target, N)) < EXACT
 
@@ -100,22 +98,22 @@ def test_a_tree_of_one_path_is_speculative_sampling():
 
 def test_more_siblings_keep_more():
     draft, target = toy(4, 5, zeros=0), toy(4, 6, zeros=0)
-    means = [expectation(lambda rng: stepper(draft, target, (width,))([0], 9, rng), lambda r: len(r.ids))
-             for width in (1, 2, 3)]
+    steps = [stepper(draft, target, (width,)) for width in (1, 2, 3)]
+    means = [expectation(partial(step, [0], 9), lambda round: len(round.ids)) for step in steps]
     assert means == sorted(means) and means[0] < means[2]
 
 
-def test_multi_step_sampling_keeps_more_than_sample_and_match():
+@pytest.mark.parametrize("siblings", ["independent", "distinct"])
+@pytest.mark.parametrize("seed", range(10))
+def test_multi_step_sampling_keeps_more_than_sample_and_match(seed, siblings):
     """Miao et al. (2023): against drawing from the target and looking whether it is a child."""
-    for seed in range(10):
-        draft, target = toy(4, seed, zeros=0), toy(4, seed + 50, zeros=0)
-        p_target = target([0])[0]
-        for siblings in ("independent", "distinct"):
-            kept = expectation(lambda rng: stepper(draft, target, (2,), siblings)([0], 9, rng),
-                               lambda round: len(round.ids) - 1)
-            matched = expectation(lambda rng: draw_siblings(draft([0])[0], 2, siblings, rng),
-                                  lambda drawn: p_target[sorted({token for token, _ in drawn})].sum())
-            assert kept >= matched - EXACT
+    draft, target = toy(4, seed, zeros=0), toy(4, seed + 50, zeros=0)
+    p_draft, p_target = draft([0])[0], target([0])[0]
+    kept = expectation(partial(stepper(draft, target, (2,), siblings), [0], 9),
+                       lambda round: len(round.ids) - 1)
+    matched = expectation(partial(draw_siblings, p_draft, 2, siblings),
+                          lambda drawn: p_target[sorted({token for token, _ in drawn})].sum())
+    assert kept >= matched - EXACT
 
 
 @given(st.lists(st.integers(0, 3), min_size=1, max_size=9), st.integers(1, 12))
@@ -140,7 +138,8 @@ def test_greedy_trees_take_the_best_child():
     draft, target = toy(4, 5, zeros=0), mapped(FOUR[1], one_hot)
     rounds = list(generate([0], stepper(draft, target, (4, 4), "top"), 9, np.random.default_rng(0)))
     assert [len(round.ids) for round in rounds] == [3, 3, 3]  # every child was in the tree
-    assert sum((round.ids for round in rounds), [0]) == autoregressive_sampling([0], target, 9, np.random.default_rng(0))
+    assert (sum((round.ids for round in rounds), [0])
+            == autoregressive_sampling([0], target, 9, np.random.default_rng(0)))
 
 
 @pytest.mark.parametrize("N", range(5))
