@@ -52,8 +52,8 @@ def parse_args(argv):
     add("--target_model_size", default="tales-large", metavar="SIZE", help="as the draft's")
     add("--models_dir", default=str(MODELS_DIR), metavar="DIR", help="where the model folders are, "
         "or are downloaded to (default: the repository's models/)")
-    add("--backend", choices=BACKENDS, default="numba", help="what multiplies the matrices: NumPy with "
-        "one compiled product where Numba is installed, NumPy alone, or CuPy on a GPU")
+    add("--backend", choices=BACKENDS, default="numba", help="what multiplies the matrices: NumPy "
+        "with one compiled product where Numba is installed, NumPy alone, or CuPy on a GPU")
     add("--dtype", choices=["float32", "float64"], default="float32", help="of the weights")
     add = parser.add_argument_group("sampling").add_argument
     add("--temperature", type=float, default=0.0, metavar="T", help="0 is greedy")

@@ -11,6 +11,8 @@ import time
 import numpy as np
 from threadpoolctl import ThreadpoolController, threadpool_info
 
+from backend import products
+
 
 def interleaved(actions, repeats, warm=True):
     """{name: seconds of every repeat} of some functions, by turns, after one call of each."""
@@ -40,7 +42,8 @@ def machine():
     kernels = {library.get("architecture", "unknown") for library in threadpool_info()
                if library["user_api"] == "blas"}
     return {"cores": os.cpu_count(), "numpy": np.__version__, "python": platform.python_version(),
-            "machine": platform.machine(), "blas_kernels": " ".join(sorted(kernels))}
+            "machine": platform.machine(), "product": products.name(),
+            "blas_kernels": " ".join(sorted(kernels))}
 
 
 def reader(n_bytes=2**29):

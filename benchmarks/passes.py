@@ -8,6 +8,7 @@ from functools import partial
 
 import numpy as np
 
+from backend import products
 from backend.arrays import limit_blas_threads
 from benchmarks.clock import interleaved, medians, reader
 from checkpoints.weights import random_params
@@ -41,9 +42,11 @@ def weights(size, models_dir):
     return random_params(GPT2_SIZES[size], np.random.default_rng(0))
 
 
-def rows_actions(model, context=64):
-    """{rows: a function that does such a pass} of a model that finds `context` ids read."""
-    def read(n):  # the ids differ from what is remembered, so all n are computed
+def rows_actions(model, context=64, backend=None):
+    """{rows: a function that does such a pass} of a model that finds `context` tokens read."""
+    def read(n):  # the tokens differ from what is remembered, so all n are computed
+        if backend:
+            products.choose(backend)
         return model(prompt + rng.integers(0, model.n_vocab, n).tolist(), n)
 
     rng = np.random.default_rng(0)
@@ -69,10 +72,13 @@ def rows_table(model, repeats):
 
 
 def passes_times(draft, target, repeats):
-    """{rows and "draft": seconds of every repeat}, by turns."""
-    times = interleaved(rows_actions(target) | {"guess": guess_action(draft)}, repeats)
-    guesses = times.pop("guess")
-    return times | {"draft": [seconds / GUESSES for seconds in guesses]}
+    """Seconds of every repeat, by turns: ({rows: ..} of each backend, those of a draft step)."""
+    actions = {(backend, n): action for backend in ("numba", "numpy")
+               for n, action in rows_actions(target, backend=backend).items()}
+    choose = {"numba": lambda: products.choose("numba")}
+    times = interleaved(actions | choose | {"guess": guess_action(draft)}, repeats)
+    rows = {backend: {n: times[backend, n] for n in ROWS} for backend in ("numba", "numpy")}
+    return rows, [seconds / GUESSES for seconds in times["guess"]]
 
 
 def floor_times(target, repeats, n_bytes, n_reads):

@@ -13,7 +13,8 @@ where models_dir has none, for time does not depend on what a weight is.
     simulated   tokens a second for K = 1 .. 8 where every guess is kept with chance alpha (race.py)
     own         the same of the bundled pair on its own text, and of K auto
     useless     K auto with a draft of random weights
-    peers       transformers and the loop without a cache (peers.py; requirements-peers.txt)
+    neighbours  passes beside one and two processes that keep a core busy (neighbours.py)
+    peers       transformers and the loop without a cache (peers.py; requirements/peers.txt)
 
     floor       the bytes of the weights / the memory bandwidth, measured by turns with one row
 """
@@ -26,6 +27,7 @@ import numpy as np
 
 from benchmarks import peers
 from benchmarks.clock import machine, spread
+from benchmarks.neighbours import neighbours_table
 from benchmarks.passes import context_times, floor_times, load, passes_times
 from benchmarks.plots import draw_speed_of
 from benchmarks.race import own_table, simulated_table, useless_table
@@ -50,9 +52,10 @@ def passes(args, models, hparams, n_bytes=2**29):
     times = floor_times(target, args.repeats, n_bytes, n_reads)
     row, read = np.median(times["row"]), np.median(times["read"]) / n_reads
     floor = weights * read / n_bytes
-    rows = milliseconds(passes_times(draft, target, args.repeats))
+    rows, draft_step = passes_times(draft, target, args.repeats)
     return {"bandwidth_GB_per_s": n_bytes / read / 1e9, "floor_ms": 1e3 * floor,
-            "row_over_floor": row / floor, "draft_ms": rows.pop("draft"), "rows_ms": rows,
+            "row_over_floor": row / floor, "draft_ms": milliseconds({"": draft_step})[""],
+            "rows_ms": milliseconds(rows["numba"]), "numpy_rows_ms": milliseconds(rows["numpy"]),
             "context_ms": milliseconds(context_times(target, args.repeats))}
 
 
@@ -76,18 +79,24 @@ def useless(args, models, hparams):
     return useless_table(draft, target, args.runs)
 
 
+def neighbours(args, models, hparams):
+    _, _, target = models
+    return neighbours_table(target, args.repeats)
+
+
 def beside_peers(args, models, hparams):
     _, draft, target = models
     return peers.measure(draft, target, hparams, args.tokens, args.runs)
 
 
 PARTS = {"startup": startup, "passes": passes, "simulated": simulated, "own": own,
-         "useless": useless, "peers": beside_peers}
+         "useless": useless, "neighbours": neighbours, "peers": beside_peers}
 
 
 def wanted(args):
     """The parts to measure, in order; `own` of the pair only, for only it has text of its own."""
-    parts = set(args.only or PARTS.keys() - {"peers"}) | ({"peers"} if args.peers else set())
+    parts = set(args.only or PARTS.keys() - {"peers", "neighbours"})
+    parts |= {"peers"} if args.peers else set()
     return [part for part in PARTS if part in parts and (part != "own" or args.size == "pair")]
 
 
@@ -110,8 +119,9 @@ def parse_args(argv):
     add = parser.add_argument
     add("--size", choices=["pair", *GPT2_SIZES], default="pair")
     add("--models_dir", type=Path, default=MODELS_DIR, help="where released weights are, if any")
-    add("--only", nargs="+", choices=PARTS, help="only these parts (default: all but peers)")
-    add("--peers", action="store_true", help="transformers too (requirements-peers.txt)")
+    add("--only", nargs="+", choices=PARTS,
+        help="only these parts (default: all but peers and neighbours)")
+    add("--peers", action="store_true", help="transformers too (requirements/peers.txt)")
     add("--tokens", type=int, default=64, help="new tokens a text")
     add("--runs", type=int, default=3, help="runs of every text and start")
     add("--repeats", type=int, default=21, help="passes a figure")

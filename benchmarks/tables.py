@@ -3,13 +3,13 @@
 import numpy as np
 
 ROWS = [  # of a race: name, value of a decoder's figures, its form
-    ("tokens a second", lambda row: row["tokens_per_s"]["median"], "{:.1f}"),
+    ("tokens per second", lambda row: row["tokens_per_s"]["median"], "{:.1f}"),
     ("speed-up", lambda row: row["speedup"], "{:.2f}"),
     ("predicted", lambda row: row.get("predicted"), "{:.2f}"),
     ("measured / predicted", lambda row: over(row, "predicted"), "{:.2f}"),
     ("measured / counted", lambda row: over(row, "counted"), "{:.2f}"),
     ("acceptance", lambda row: row["acceptance"], "{:.2f}"),
-    ("tokens a pass", lambda row: row["tokens_per_pass"], "{:.2f}"),
+    ("tokens per pass", lambda row: row["tokens_per_pass"], "{:.2f}"),
 ]
 
 
@@ -43,14 +43,29 @@ def tell_startup(part):
 
 
 def tell_passes(part):
-    yield (f"{part['bandwidth_GB_per_s']:.1f} GB/s, so a floor of {part['floor_ms']:.2f} ms a "
-           f"token; one row takes {part['row_over_floor']:.2f} of it. A draft step takes "
-           f"{ranged(part['draft_ms'])} ms.\n")
-    for name, what in (("rows_ms", "rows in one pass"), ("context_ms", "ids in the context")):
-        first = next(iter(part[name].values()))["median"]
-        yield table([what, "ms (quartiles)", "relative"],
-                    [[n, ranged(ms), number(ms["median"] / first)]
-                     for n, ms in part[name].items()])
+    yield (f"{part['bandwidth_GB_per_s']:.1f} GB/s, so a floor of {part['floor_ms']:.2f} ms per "
+           f"token; one row, from cold caches, takes {part['row_over_floor']:.2f} of it. A draft "
+           f"step takes {ranged(part['draft_ms'])} ms.\n")
+    columns = [column(part["rows_ms"])]
+    if "numpy_rows_ms" in part:
+        columns.append(column(part["numpy_rows_ms"]))
+    heads = ["ms (quartiles)", "relative", "NumPy alone: ms", "relative"][: 2 * len(columns)]
+    yield table(["rows in one pass", *heads],
+                [[n, *sum(cells, [])] for n, *cells in zip(part["rows_ms"], *columns)])
+    yield table(["tokens in the context", "ms (quartiles)", "relative"],
+                [[n, *cells] for n, cells in zip(part["context_ms"], column(part["context_ms"]))])
+
+
+def column(times):
+    """Cells of one kind of pass: its time, and how many times the first one's that is."""
+    first = next(iter(times.values()))["median"]
+    return [[ranged(ms), number(ms["median"] / first)] for ms in times.values()]
+
+
+def tell_neighbours(part):
+    counts = list(next(iter(part.values())))
+    yield table(["times slower than alone, beside busy processes", *counts],
+                [[name, *(number(row[n]["times"]) for n in counts)] for name, row in part.items()])
 
 
 def race_rows(race, prefix):
@@ -67,7 +82,7 @@ def races(title, part, prefix="{}: "):
                                   for row in race_rows(race, prefix.format(name))])
     speeds = [row["tokens_per_s"] for race in part.values() for row in race.values()]
     widths = [100 * (speed["high"] - speed["low"]) / speed["median"] for speed in speeds]
-    yield (f"Quartiles of the tokens a second lie {np.median(widths):.0f} % of the median apart, "
+    yield (f"Quartiles of the tokens per second lie {np.median(widths):.0f} % of the median apart, "
            f"at most {max(widths):.0f} %.\n")
 
 
@@ -88,20 +103,22 @@ def tell_useless(part):
 
 
 def tell_peers(part):
-    yield table([f"{part['tokens']} tokens, K = {part['K']}", "tokens a second (quartiles)"],
+    yield table([f"{part['tokens']} tokens, K = {part['K']}", "tokens per second (quartiles)"],
                 [[name, ranged(speed, "{:.1f}")] for name, speed in part["tokens_per_s"].items()])
     yield table(["times faster", "median"],
                 [[name, number(ratio)] for name, ratio in part["ratios"].items()])
 
 
 PARTS = {"startup": tell_startup, "passes": tell_passes, "simulated": tell_simulated,
-         "own": tell_own, "useless": tell_useless, "peers": tell_peers}
+         "own": tell_own, "useless": tell_useless, "neighbours": tell_neighbours,
+         "peers": tell_peers}
 
 
 def tell(figures):
     """The paragraphs of all parts that there are."""
-    yield (f"{figures['size']}: {figures['cores']} cores, NumPy {figures['numpy']}, BLAS kernels "
-           f"for {figures['blas_kernels']}\n")
+    product = f"few rows by {figures['product']}, " if "product" in figures else ""
+    yield (f"{figures['size']}: {figures['cores']} cores, {product}NumPy {figures['numpy']}, BLAS "
+           f"kernels for {figures['blas_kernels']}\n")
     for name, tell_part in PARTS.items():
         if name in figures:
             yield from tell_part(figures[name])

@@ -29,7 +29,7 @@ def backend(request):
 def arrays(n_rows, n_in, n_out, dtype, transposed=True, seed=0):
     """Rows, and weights in the order of the models or in the checkpoint's own."""
     rng = np.random.default_rng(seed)
-    x, w = rng.normal(size=(n_rows, n_in)).astype(dtype), rng.normal(size=(n_out, n_in)).astype(dtype)
+    x, w = (rng.normal(size=shape).astype(dtype) for shape in ((n_rows, n_in), (n_out, n_in)))
     return x, w.T if transposed else np.ascontiguousarray(w.T)
 
 

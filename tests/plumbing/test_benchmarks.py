@@ -9,6 +9,7 @@ import pytest
 
 import benchmarks.clock as clock
 import benchmarks.speed as speed
+from benchmarks.neighbours import neighbours_table
 from benchmarks.passes import ROWS, guess_action, passes_times, rows_actions
 from benchmarks.peers import agreeing
 from benchmarks.race import (Result, chains, predictions, race, simulated_table, sizes, two_rows,
@@ -69,8 +70,17 @@ def test_guesses_are_read_one_by_one():
 
 
 def test_all_passes_are_timed():
-    times = passes_times(model(0), model(1), repeats=2)
-    assert {*times} == {*ROWS, "draft"} and all(len(seconds) == 2 for seconds in times.values())
+    rows, draft_step = passes_times(model(0), model(1), repeats=2)
+    assert {*rows} == {"numba", "numpy"} and len(draft_step) == 2
+    for times in rows.values():
+        assert [*times] == [*ROWS] and all(len(seconds) == 2 for seconds in times.values())
+
+
+def test_neighbours_keep_a_core_busy_and_are_gone_afterwards(monkeypatch):
+    monkeypatch.setattr("benchmarks.neighbours.time.sleep", lambda seconds: None)
+    table = neighbours_table(model(0), repeats=1)
+    assert {*table} == {f"{backend}, {n} rows" for backend in ("numba", "numpy") for n in (1, 5)}
+    assert all(row["0"]["times"] == 1 and [*row] == ["0", "1", "2"] for row in table.values())
 
 
 # ---- race
@@ -169,7 +179,7 @@ def figures_file(tmp_path_factory):
 def test_the_file_holds_every_part_and_its_figures(figures_file):
     figures = json.loads(figures_file.read_text())
     assert {*figures} == {"size", "hparams", "cores", "numpy", "python", "machine", "blas_kernels",
-                          "startup", "passes", "simulated", "useless"}
+                          "product", "startup", "passes", "simulated", "useless"}
     assert [*figures["passes"]["rows_ms"]] == [str(n) for n in ROWS]
     assert set(figures["passes"]["rows_ms"]["1"]) == {"median", "low", "high"}
     assert set(figures["simulated"]) == {"0.6", "0.7", "0.8", "0.9"}
@@ -181,7 +191,7 @@ def test_the_file_holds_every_part_and_its_figures(figures_file):
 def test_a_file_is_told_without_measuring(figures_file, capsys):
     speed.main(["--show", str(figures_file)])
     out = capsys.readouterr().out
-    for words in ("Peak 600 MB", "GB/s", "one row takes", "| rows in one pass |", "useless draft",
+    for words in ("Peak 600 MB", "GB/s", "one row, from cold caches, takes", "| rows in one pass |", "useless draft",
                   "| 0.8: measured / predicted | - |"):
         assert words in out
     lengths = {len(row.split("|")) for row in out.split("\n") if row.startswith("| 0.")}
