@@ -1,7 +1,11 @@
-"""Which arrays the weights are, and how many threads BLAS has."""
+"""Which arrays the weights are, what goes wrong on a GPU, and how many threads BLAS has."""
+
+from contextlib import contextmanager
 
 import numpy as np
 from threadpoolctl import threadpool_limits
+
+PACKAGE = "pip install cupy-cuda13x, or the package for your CUDA"
 
 
 def get_backend(name):
@@ -10,7 +14,7 @@ def get_backend(name):
     Raises
     ------
     ValueError
-        If the name is another, or CuPy or a GPU for it is missing.
+        If the name is another, or CuPy is missing or too old, or there is no GPU that it can use.
     """
     if name in ("numba", "numpy"):
         return np
@@ -18,12 +22,37 @@ def get_backend(name):
         raise ValueError(f"need backend numba, numpy or cupy, got {name}")
     try:
         import cupy  # here, for only this backend needs it
-
-        cupy.zeros(1)  # fails where there is no GPU
+    except Exception as error:  # absent, or without a library of CUDA's
+        raise ValueError(f"need CuPy >= 14 for backend cupy ({PACKAGE}), got: "
+                         f"{in_one_line(error)}") from None
+    if int(cupy.__version__.split(".")[0]) < 14:  # arrays without mT
+        raise ValueError(f"need CuPy >= 14 for backend cupy ({PACKAGE}), got {cupy.__version__}")
+    try:
+        ones = cupy.ones((2, 2), np.float32)
+        (ones @ ones + ones).get()  # memory, CUDA's products, its compiler: each may be missing
     except Exception as error:
-        raise ValueError("need CuPy >= 14 and a GPU for backend cupy (pip install cupy-cuda13x, or "
-                         f"the package for your CUDA), got: {error}") from None
+        raise ValueError("need a GPU, its driver and CUDA for backend cupy, got: "
+                         f"{in_one_line(error)}") from None
     return cupy
+
+
+@contextmanager
+def gpu_errors_in_one_line():
+    """What CuPy and CUDA raise, as errors that main.py tells in one line."""
+    try:
+        yield
+    except Exception as error:
+        text = in_one_line(error)
+        if type(error).__module__.split(".")[0] not in ("cupy", "cupy_backends"):
+            raise
+        if isinstance(error, MemoryError) or "alloc" in text.lower():
+            raise MemoryError(f"need more free memory on the GPU, got: {text}") from None
+        raise OSError(f"need a GPU that works, got: {text}") from None
+
+
+def in_one_line(error, most=300):
+    """The text of an error, which may be a page."""
+    return " ".join(f"{type(error).__name__}: {error}".split())[:most]
 
 
 def limit_blas_threads():

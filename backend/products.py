@@ -62,11 +62,21 @@ def few_rows(x, w):  # [n_rows, n_in], [n_out, n_in] -> [n_rows, n_out]
 
 
 def many_rows(x, w):  # [n_rows, n_in], [n_in, n_out] -> [n_rows, n_out]
-    """By BLAS: for a prompt, and for everything where Numba is missing."""
-    if w.size < SHARED:
-        return x @ w
-    y = np.empty((len(x), w.shape[1]), w.dtype)
-    share(lambda first, last: np.matmul(x, w[:, first:last], out=y[:, first:last]), w.T)
+    """By BLAS: for a prompt, and for everything where Numba is missing.
+
+    Subtle: two to five rows are multiplied one at a time, for so nothing is packed, and a part of
+    the weights comes from the cache for all rows but the first.
+    """
+    y = np.empty((len(x), w.shape[1]), np.result_type(x, w))
+
+    def work(first, last):
+        part, out = w[:, first:last], y[:, first:last]
+        if 2 <= len(x) <= 5:
+            np.matvec(part.T, x, out=out)
+        else:
+            np.matmul(x, part, out=out)
+
+    share(work, w.T)
     return y
 
 
