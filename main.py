@@ -9,6 +9,7 @@ says what came out.
 import json
 import sys
 
+from backend.arrays import gpu_errors_in_one_line
 from backend.products import BACKENDS
 from demo.compare import compare
 from demo.describe import describe
@@ -132,7 +133,8 @@ def main(argv=None):
     try:
         args = parse_args(argv)
         look, seen = make_watcher(args)
-        numbers = compare(load_task(args), look, n_top=5 if args.trace else 0)
+        with gpu_errors_in_one_line():
+            numbers = compare(load_task(args), look, n_top=5 if args.trace else 0)
         numbers["settings"] = settings_for_json(args)
         if args.trace:
             seconds = numbers[args.decoder]["time_s"]

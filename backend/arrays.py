@@ -3,7 +3,6 @@
 from contextlib import contextmanager
 
 import numpy as np
-from threadpoolctl import threadpool_limits
 
 PACKAGE = "pip install cupy-cuda13x, or the package for your CUDA"
 
@@ -57,4 +56,6 @@ def in_one_line(error, most=300):
 
 def limit_blas_threads():
     """One thread for BLAS: its own wait for each other by spinning, ours (products.py) do not."""
+    from threadpoolctl import threadpool_limits  # here, for a GPU needs none
+
     threadpool_limits(limits=1, user_api="blas")

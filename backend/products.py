@@ -23,7 +23,7 @@ import numpy as np
 from backend.arrays import limit_blas_threads
 
 BACKENDS = ("numba", "numpy", "cupy")
-CHOSEN = {"compiled": True}  # False: --backend numpy
+CHOSEN = {"backend": "numba"}
 MAX_ROWS = 16  # with more, BLAS's packing pays
 GROUP = 8  # rows multiplied at a time, at most: the sums of more do not fit the registers
 SHARED = 2**20  # weights from which waking another thread pays
@@ -85,7 +85,7 @@ def many_rows(x, w):  # [n_rows, n_in], [n_in, n_out] -> [n_rows, n_out]
 @functools.cache
 def compiler():
     """n_rows -> the compiled product; None where there is no Numba, or one that does not work."""
-    if not CHOSEN["compiled"]:
+    if CHOSEN["backend"] != "numba":
         return None
     try:
         from backend.compiled import product
@@ -97,13 +97,15 @@ def compiler():
 
 
 def choose(backend):
-    """Say that `numpy` or another backend is wanted, before the first product."""
-    CHOSEN["compiled"] = backend != "numpy"
+    """Say which backend is wanted, before the first product."""
+    CHOSEN["backend"] = backend
     compiler.cache_clear()
 
 
 def name():
     """What multiplies few rows here."""
+    if CHOSEN["backend"] == "cupy":
+        return "CuPy"
     if compiler() is None:
         return f"NumPy {np.__version__}"
     import numba  # here, for it may be absent

@@ -7,8 +7,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from backend import products
+import gpt2
+from backend import fused, products
 from backend.arrays import limit_blas_threads
+from checkpoints import huggingface
 from encoder import END_OF_TEXT
 from utils import find_folder, load_encoder_hparams_and_params
 from variants import DECODERS
@@ -34,6 +36,7 @@ class Task(NamedTuple):
     seed: int
     n_ctx: int  # of the models in use, the smallest
     window: bool  # continue beyond n_ctx, with a window of the text (long_context.py)
+    files: tuple = ()  # the weights of the models in use
 
     @property
     def room(self):
@@ -77,10 +80,16 @@ def load_task(args):
     encoder, hparams, params = load(args.target_model_size)
     limit_blas_threads()
     products.choose(args.backend)
+    if args.backend == "cupy":
+        fused.install(gpt2)
     new_target, new_draft = partial(TreeGPT2, params, hparams["n_head"]), None
     n_ctx = hparams["n_ctx"]
+    folders = [find_folder(args.target_model_size, args.models_dir)]
     if "draft" in DECODERS[args.decoder].needs:
-        draft_encoder, draft_hparams, draft_params = load(args.draft_model_size)
+        folders.append(find_folder(args.draft_model_size, args.models_dir))
+        draft_encoder, draft_hparams, draft_params = (
+            (encoder, hparams, params) if len({folder.resolve() for folder in folders}) == 1
+            else load(args.draft_model_size))  # weights that are the same are shared
         if draft_encoder.vocab != encoder.vocab:
             raise ValueError(f"need draft and target with one vocabulary, got "
                              f"{args.draft_model_size} ({draft_encoder.n_vocab} tokens) and "
@@ -93,11 +102,16 @@ def load_task(args):
     if len(x) + min(N, 1) > n_ctx and not args.window:
         raise ValueError(f"need a prompt that leaves room for a new token in n_ctx = {n_ctx}, or "
                          f"--window, got {len(x)} tokens")
-    heads = find_folder(args.target_model_size, args.models_dir) / "medusa.npz"
+    heads, files = folders[0] / "medusa.npz", tuple(map(weights_file, folders))
     return Task(encoder=encoder, x=x, stop=stop_ids(args, encoder), new_draft=new_draft,
                 new_target=new_target, heads=heads, sampling=sampling_settings(args),
                 decoder=args.decoder, settings=args.settings, N=N, seed=args.seed, n_ctx=n_ctx,
-                window=args.window)
+                window=args.window, files=files)
+
+
+def weights_file(folder):
+    """The file that a model's weights were read from."""
+    return folder / ("model.safetensors" if huggingface.is_model(folder) else "params.npy")
 
 
 def stop_ids(args, encoder):

@@ -11,7 +11,7 @@ import pytest
 ROOT = Path(__file__).parent.parent
 CORE = ("speculative", "sampling", "gpt2", "encoder", "utils", "main")
 APART = {"checkpoints", "demo", "requests", "tqdm", "tensorflow", "argparse"}
-ENTRIES = 24  # files and folders that a reader meets first
+ENTRIES = 23  # files and folders that a reader meets first
 
 
 def file_of(module):

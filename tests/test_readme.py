@@ -52,7 +52,8 @@ def test_the_toy_gives_the_targets_distribution_and_tells_a_wrong_test_apart():
     got = eval(question.split("  #")[0], names)
     assert comment.startswith("# {0: 0.2, 1: 0.3, 2: 0.5}")
     assert got == pytest.approx({0: 0.2, 1: 0.3, 2: 0.5}, abs=1e-12)
-    wrong = draft_and_verify(names["draft"], names["target"], 1, lambda guesses, *rest: guesses + [0])
+    always_0 = lambda guesses, *rest: guesses + [0]
+    wrong = draft_and_verify(names["draft"], names["target"], 1, always_0)
     assert law(lambda rng: complete([0], wrong, 2, rng)[1]) != pytest.approx(got, abs=0.01)
 
 

@@ -12,8 +12,8 @@ import benchmarks.speed as speed
 from benchmarks.neighbours import neighbours_table
 from benchmarks.passes import ROWS, guess_action, passes_times, rows_actions
 from benchmarks.peers import agreeing
-from benchmarks.race import (Result, chains, predictions, race, simulated_table, sizes, two_rows,
-                             useless_table)
+from benchmarks.race import (Result, chains, measure, predictions, race, simulated_table, sizes,
+                             two_rows, useless_table)
 from benchmarks.race import speed as race_speed
 from benchmarks.startup import drop_from_cache, observe, write_model
 from checkpoints.weights import random_params
@@ -133,6 +133,24 @@ def test_a_useless_draft_has_the_shape_of_the_draft():
     assert [*table] == [0, "auto"] and table[0]["tokens_per_pass"] == 1
 
 
+def test_costs_are_measured_in_units_of_one_row():
+    ticks = [0.0]
+
+    def model(seconds_a_row):
+        read = [0]
+
+        def wrapper(ids, n_last=1):
+            ticks[0] += seconds_a_row * max(len(ids) - read[0], n_last)
+            read[0] = len(ids)
+            return np.ones((n_last, 3)) / 3
+
+        return wrapper
+
+    costs, seconds = measure(model(1.0), model(4.0), [0, 1, 2], clock=lambda: ticks[0])
+    assert costs.c == 0.25 and costs.pass_cost == [K + 1 for K in range(9)]
+    assert seconds == ticks[0]
+
+
 # ---- startup
 
 def test_a_fresh_process_tells_its_first_token_and_its_peak():
@@ -191,8 +209,8 @@ def test_the_file_holds_every_part_and_its_figures(figures_file):
 def test_a_file_is_told_without_measuring(figures_file, capsys):
     speed.main(["--show", str(figures_file)])
     out = capsys.readouterr().out
-    for words in ("Peak 600 MB", "GB/s", "one row, from cold caches, takes", "| rows in one pass |", "useless draft",
-                  "| 0.8: measured / predicted | - |"):
+    for words in ("Peak 600 MB", "GB/s", "one row, from cold caches, takes",
+                  "| rows in one pass |", "useless draft", "| 0.8: measured / predicted | - |"):
         assert words in out
     lengths = {len(row.split("|")) for row in out.split("\n") if row.startswith("| 0.")}
     assert lengths == {12}  # name, plain, K = 1 .. 8, and what is outside the bars
