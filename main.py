@@ -14,7 +14,7 @@ from backend.products import BACKENDS
 from demo.compare import compare
 from demo.describe import describe
 from demo.task import load_task, sampling_settings
-from demo.terminal import Help, Parser, print_safely
+from demo.terminal import Help, Parser, print_safely, saying_why
 from demo.trace import check_path, line, save, trace, wants_colour
 from encoder import END_OF_TEXT
 from sampling import check_sampling
@@ -90,7 +90,8 @@ def add_decoder_flags(parser):
             shown = f"default: {entry.default}" if len(users) == 1 else f"defaults: {defaults}"
             if flag not in listed:
                 text = f"{entry.help} ({shown})".replace("%", "%%")
-                group.add_argument(f"--{flag}", type=entry.type, choices=entry.choices, help=text,
+                group.add_argument(f"--{flag}", type=saying_why(entry.type), help=text,
+                                   choices=entry.choices,
                                    metavar=None if entry.choices else flag.upper())
                 listed.add(flag)
 

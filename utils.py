@@ -68,8 +68,9 @@ def find_folder(model_size, models_dir):
     if re.fullmatch(r"\w[\w.-]*", model_size):
         return Path(models_dir) / model_size
     if not huggingface.is_model(Path(model_size)):
-        raise ValueError("need a model's name, not a path, or that of a folder with config.json "
-                         f"and model.safetensors, got {model_size!r}")
+        raise ValueError("need a model's name, not a path (--models_dir is where names are looked "
+                         "up), or that of a folder with config.json and model.safetensors, got "
+                         f"{model_size!r}")
     return Path(model_size)
 
 

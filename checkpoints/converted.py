@@ -61,8 +61,10 @@ def read_flat(path, n):
         dtype = np.dtype(match[1].decode())
         n_more = path.stat().st_size - file.tell() - n * dtype.itemsize
         if n_more not in (0, 16):  # without or with a checksum
-            raise ValueError(f"need a whole array file in {path}, got {n_more:+} bytes")
+            raise ValueError(f"need a whole array file in {path}, got {n_more:+} bytes; "
+                             "remove it to have it made again from the checkpoint")
         flat = np.fromfile(file, dtype, n)
         if n_more and file.read() != CHECKSUM + checksum(flat).to_bytes(8, "little"):
-            raise ValueError(f"need the numbers that were written to {path}, got another checksum")
+            raise ValueError(f"need the numbers that were written to {path}, got another checksum; "
+                             "remove it to have it made again from the checkpoint")
     return flat

@@ -108,7 +108,8 @@ def download(url, path):
                 if wait is None:
                     if came == 0:
                         remove(part)
-                    raise OSError(f"need all of {url}, got {came or 0} bytes: {error}") from None
+                    raise OSError(f"need all of {url}, got {came or 0} bytes; run it again to go "
+                                  f"on, or let GPT2_BASE_URL name a mirror: {error}") from None
                 time.sleep(wait)
     os.replace(part, path)
     tag_path(part).unlink(missing_ok=True)

@@ -34,13 +34,23 @@ def fetch_missing(model_size, folder):
     if not missing():
         return
     if model_size not in RELEASED:
-        raise ValueError(f"need one of the released sizes {', '.join(RELEASED)} or a folder in "
-                         f"{folder.parent}, got {model_size} "
-                         f"(missing there: {', '.join(missing())})")
+        raise ValueError(what_exists(model_size, folder, missing()))
     base = os.environ.get("GPT2_BASE_URL", BASE_URL).rstrip("/")
     with folder_lock(folder):
         for name in missing():  # again: another process may have been here first
             download(f"{base}/{model_size}/{name}", folder / name)
+
+
+def what_exists(model_size, folder, missing):
+    """The error for a model that is neither here nor to be had."""
+    if (folder / "hparams.json").exists():
+        return (f"need all files of a model in {folder}, which is none of the released sizes; "
+                f"still missing: {', '.join(missing)}")
+    here = sorted(path.parent.name for name in ("hparams.json", "config.json")
+                  for path in folder.parent.glob(f"*/{name}"))
+    return (f"need one of {', '.join(here) or 'the models (there are none)'} in {folder.parent} "
+            f"(--models_dir), or a released size, which is downloaded: {', '.join(RELEASED)}; "
+            f"got {model_size}")
 
 
 def read_hparams(folder):
@@ -91,7 +101,7 @@ def open_checkpoint(folder, n_bytes):
         raise ValueError(f"need plain files for the checkpoint in {folder}")
     if data.stat().st_size < n_bytes:
         raise ValueError(f"need {n_bytes} bytes of weights for the sizes in hparams.json, got "
-                         f"{data.stat().st_size} in {data}")
+                         f"{data.stat().st_size} in {data}; remove it to have it downloaded again")
     try:
         with silent_stderr():
             import tensorflow as tf  # here: seconds and 600 MB, needed once for each checkpoint
@@ -106,7 +116,7 @@ def open_checkpoint(folder, n_bytes):
         except (tf.errors.OpError, ValueError, RuntimeError) as error:
             reason = str(error).strip().split("\n")[0][:200]
             raise ValueError(f"need a whole TensorFlow checkpoint in {folder}, got for {what}: "
-                             f"{reason}") from None
+                             f"{reason}; remove model.ckpt.* to have it downloaded again") from None
 
     reader = read(lambda: tf.train.load_checkpoint("model.ckpt"), "model.ckpt.index")
     return lambda name: read(lambda: reader.get_tensor(f"model/{name}"), f"model/{name}")

@@ -6,28 +6,28 @@
 
 import platform
 import time
-from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 from tqdm import tqdm
 
 from backend import products
+from demo.costs import Auto
 from demo.trace import Recorded, watcher
-from sampling import with_sampling
+from sampling import penalize
 from speculative import generate
 from theory.speedup import walltime_improvement
-from variants import DECODERS, Models, build, build_autoregressive
-from variants.auto import K_MAX, auto, measure
+from variants import DECODERS, Models, build, build_plain
+from variants.auto import K_MAX
 from variants.long_context import window, windowed
 from variants.registry import Rounds
 
 
 class Timed:
-    """A model and the seconds of each of its passes; everything else is the model's own."""
+    """A model, the seconds and the rows of each of its passes; all else is the model's own."""
 
     def __init__(self, model):
-        self.model, self.seconds = model, []
+        self.model, self.seconds, self.rows = model, [], []
 
     def __getattr__(self, name):
         return getattr(self.model, name)
@@ -39,10 +39,11 @@ class Timed:
         """As the model's: what decoders with heads call."""
         return self.timed(self.model.hidden, ids, n_last)
 
-    def timed(self, method, *args):
+    def timed(self, method, ids, n_last):
         start = time.perf_counter()
-        result = method(*args)
+        result = method(ids, n_last)
         self.seconds.append(time.perf_counter() - start)
+        self.rows.append(n_last)
         return result
 
     def ms(self):
@@ -55,28 +56,24 @@ class Run(NamedTuple):
 
     ids: list  # the new ones
     rounds: list  # without their rows of probabilities, which are large
-    rows: list  # how many rows the target scored in each round
     seconds: float
     draft: Timed
     target: Timed
-    chosen: list  # the K of each round, for --K auto
+    auto: Auto | None  # what --K auto chose and measured
 
 
 # ---- one run
 
 def choose_step(task, draft, target):
-    """The decoder's step, and the list in which --K auto enters its choices."""
-    chosen, probabilities = [], partial(with_sampling, **task.sampling)
+    """The decoder's step, and for --K auto what it chooses and measures."""
     if task.settings.get("K") != "auto":
         models = Models(draft, target, task.sampling, task.heads)
-        return build(task.decoder, models, task.settings), chosen
+        return build(task.decoder, models, task.settings), None
     if task.n_ctx < K_MAX + 2:
-        raise ValueError(f"need n_ctx >= {K_MAX + 2} for --K auto, got {task.n_ctx}")
-    x = task.x[: task.n_ctx - K_MAX - 1]
-    costs = measure(probabilities(task.new_draft()), probabilities(task.new_target()), x)
-    step = auto(probabilities(draft), probabilities(target), costs,
-                lambda K, alpha: chosen.append(K))
-    return step, chosen
+        raise ValueError(f"need n_ctx >= {K_MAX + 2} for --K auto, got {task.n_ctx}; "
+                         "try a number of guesses, such as --K 2")
+    chooser = Auto(task, draft, target)
+    return chooser.step, chooser
 
 
 def decode(task, decoder, on_seen=None, n_top=0):
@@ -87,12 +84,13 @@ def decode(task, decoder, on_seen=None, n_top=0):
     draft = task.new_draft and Timed(task.new_draft())
     target = Timed(task.new_target())
     if decoder == "autoregressive":
-        step, chosen = build_autoregressive(Models(draft, target, task.sampling)), []
+        models = Models(draft, target, task.sampling)
+        step, chooser = build_plain(task.decoder, models, task.settings), None
     else:
-        step, chosen = choose_step(task, draft, target)
+        step, chooser = choose_step(task, draft, target)
     if task.window:
         step = windowed(step, len(task.x), task.n_ctx)
-    rounds, rows, rng = [], [], np.random.default_rng(task.seed)
+    rounds, rng = [], np.random.default_rng(task.seed)
     if on_seen:
         rng = Recorded(rng)
         see = watcher_of(task, rng, draft, target, n_top)
@@ -102,11 +100,10 @@ def decode(task, decoder, on_seen=None, n_top=0):
             if on_seen:
                 on_seen(see(round))
             rounds.append(round._replace(p_draft=None, p_target=None))
-            rows.append(len(round.p_target))
             bar.update(len(round.ids))
-    seconds = time.perf_counter() - start
+    seconds = time.perf_counter() - start + (chooser.reading_s if chooser else 0)
     ids = [token for round in rounds for token in round.ids]
-    return Run(ids, rounds, rows, seconds, draft, target, chosen)
+    return Run(ids, rounds, seconds, draft, target, chooser)
 
 
 def watcher_of(task, rng, draft, target, n_top):
@@ -148,9 +145,9 @@ def compare(task, on_seen=None, n_top=0):
         "window_moved": len(task.x) + max(len(plain.ids), len(fast.ids)) > task.n_ctx,
         "autoregressive": text_figures(task, plain),
         task.decoder: text_figures(task, fast),
-        "target_passes": len(fast.rounds),
-        "tokens_per_target_pass": ratio(len(fast.ids), len(fast.rounds)),
-        "rows_per_target_pass": float(np.mean(fast.rows)) if fast.rows else None,
+        "target_passes": len(fast.target.rows),
+        "tokens_per_target_pass": ratio(len(fast.ids), len(fast.target.rows)),
+        "rows_per_target_pass": ratio(sum(fast.target.rows), len(fast.target.rows)),
         **acceptance_figures(task, fast),
         "draft_ms": fast.draft.ms() if fast.draft else None,
         "target_ms": plain.target.ms(),
@@ -158,11 +155,13 @@ def compare(task, on_seen=None, n_top=0):
         "speedup_measured": ratio(plain.seconds, fast.seconds),
     }
     numbers["speedup_predicted"] = predict(task, plain, fast, numbers["acceptance"])
-    if fast.chosen:
-        numbers["mean_K"] = float(np.mean(fast.chosen))
-    if task.sampling["temperature"] == 0:
+    if fast.auto and fast.auto.chosen:
+        numbers |= {"mean_K": float(np.mean(fast.auto.chosen)),
+                    "measuring_s": fast.auto.measuring_s, "costs_known": bool(fast.auto.known)}
+    greedy = task.sampling["temperature"] == 0
+    if greedy or DECODERS[task.decoder].plain:
         numbers["identical"] = plain.ids == fast.ids
-        if plain.ids != fast.ids:
+        if greedy and plain.ids != fast.ids:
             numbers["first_difference"] = first_difference(task, plain.ids, fast.ids)
     return numbers
 
@@ -207,5 +206,6 @@ def first_difference(task, a, b):
     """Where two greedy texts part, and how close the two best logits were there."""
     n = next((i for i, (one, other) in enumerate(zip(a, b)) if one != other), min(len(a), len(b)))
     x = window(task.x + a[:n], len(task.x), task.n_ctx)  # without --window: all of it
-    logits = np.sort(task.new_target()(x)[-1])
+    rows = np.asarray(task.new_target()(x), dtype=np.float64)
+    (logits,) = np.sort(penalize(rows, x, task.sampling.get("repetition_penalty", 1.0)))
     return {"token": n, "gap_of_the_two_best_logits": float(logits[-1] - logits[-2])}

@@ -23,6 +23,7 @@ def table(numbers, decoder):
         ("", "plain", decoder),
         ("speed-up", "1.00", shown(numbers["speedup_measured"], "{:.2f}") + predicted.strip("-")),
         ("time", f"{plain['time_s']:.2f} s", f"{fast['time_s']:.2f} s"),
+        *measuring(numbers),
         ("tokens per second", shown(plain["tokens_per_second"], "{:.1f}"),
          shown(fast["tokens_per_second"], "{:.1f}")),
         ("target passes", plain["tokens"], numbers["target_passes"]),
@@ -40,6 +41,14 @@ def table(numbers, decoder):
     if "identical" in numbers:
         rows.append(("texts identical", "", "yes" if numbers["identical"] else "no"))
     return [f"{name:<20}{before:>9}   {after}".rstrip() for name, before, after in rows]
+
+
+def measuring(numbers):
+    """The row of what --K auto took of the time to know the costs."""
+    if "measuring_s" not in numbers:
+        return []
+    how = "kept from an earlier run" if numbers["costs_known"] else "the first rounds, which try K"
+    return [("measuring", "-", f"{numbers['measuring_s']:.2f} s of it: {how}")]
 
 
 def notes(numbers, decoder):
@@ -71,6 +80,9 @@ def hint(numbers, decoder):
     """One thing to try next."""
     if numbers.get("mean_K", 1) < 0.1:
         return "a better draft: at this acceptance no K pays, so hardly a guess was made"
+    if (numbers["speedup_measured"] or 1) < 1 and "mean_K" in numbers:
+        return ("a better draft: no K paid here" if numbers["costs_known"] else
+                "the same once more: the costs are known now")
     if (numbers["speedup_measured"] or 1) < 1:
         return "--decoder speculative --K auto, which measures what pays here"
     if "identical" in numbers:

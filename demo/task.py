@@ -69,7 +69,8 @@ def read_prompt(args):
         return data.decode("utf-8", args.errors)
     except UnicodeDecodeError as error:
         raise ValueError(f"need UTF-8 text from {source}, got byte 0x{data[error.start]:02x} at "
-                         f"position {error.start}") from None
+                         f"position {error.start}; --errors replace reads it all the same"
+                         ) from None
 
 
 def load_task(args):
@@ -93,7 +94,8 @@ def load_task(args):
         if draft_encoder.vocab != encoder.vocab:
             raise ValueError(f"need draft and target with one vocabulary, got "
                              f"{args.draft_model_size} ({draft_encoder.n_vocab} tokens) and "
-                             f"{args.target_model_size} ({encoder.n_vocab} tokens)")
+                             f"{args.target_model_size} ({encoder.n_vocab} tokens); "
+                             "--draft_model_size and --target_model_size choose them")
         new_draft = partial(TreeGPT2, draft_params, draft_hparams["n_head"])
         n_ctx = min(n_ctx, draft_hparams["n_ctx"])
     x, N = encoder.encode(prompt), args.n_tokens_to_generate
@@ -122,6 +124,8 @@ def stop_ids(args, encoder):
     for text in args.stop:
         ids = [encoder.end_of_text] if text == END_OF_TEXT else encoder.encode(text)
         if len(ids) != 1:
-            raise ValueError(f"need --stop to be one token, got {text!r}, which is {len(ids)}")
+            pieces = ", ".join(repr(encoder.decode([token])) for token in ids)
+            raise ValueError(f"need --stop to be one token (it may be repeated), got {text!r}, "
+                             f"which is {len(ids)}: {pieces}")
         stop.update(ids)
     return stop

@@ -8,6 +8,8 @@ class Parser(argparse.ArgumentParser):
     """argparse whose errors are one line."""
 
     def error(self, message):
+        if message.startswith("unrecognized arguments"):
+            message += "; --help lists all there are"
         self.exit(2, f"{self.prog}: {' '.join(message.split())}\n")
 
     def parse_args(self, argv):
@@ -17,6 +19,17 @@ class Parser(argparse.ArgumentParser):
             if isinstance(value, list) and [] in (value, *value):
                 self.error(f"argument --{name}: expected one argument")
         return args
+
+
+def saying_why(convert):
+    """A type for add_argument whose ValueError is shown, not the function's name, as usual."""
+    def wrapper(text):
+        try:
+            return convert(text)
+        except ValueError as error:
+            raise argparse.ArgumentTypeError(error) from None
+
+    return convert if convert in (int, float, str) else wrapper
 
 
 class Help(argparse.RawDescriptionHelpFormatter):

@@ -127,20 +127,30 @@ def run_once(function, forks, max_draws):
     return outcome, rng.probability()
 
 
-def branches(function, max_draws=1000):
-    """Yield (outcome, probability) for every way the decisions of `function(rng)` can fall."""
+def paths(function, max_draws=1000):
+    """Yield (outcome, probability, forks) for every way the decisions of `function(rng)` can fall.
+
+    The forks are its decisions in their order: the weights of the branches, and which was taken.
+    """
     forks = []
     with no_other_chance():
         first = repr(run_once(function, forks, max_draws))
         if any(repr(run_once(function, forks, max_draws)) != first for _ in range(8)):
             raise AssertionError("the same decisions gave another outcome: hidden state or chance")
         while True:
-            yield run_once(function, forks, max_draws)
+            outcome, probability = run_once(function, forks, max_draws)
+            yield outcome, probability, [(fork.weights, fork.branch) for fork in forks]
             while forks and forks[-1].branch == len(forks[-1].weights) - 1:
                 forks.pop()
             if not forks:
                 return
             forks[-1].branch += 1
+
+
+def branches(function, max_draws=1000):
+    """Yield (outcome, probability) of each path."""
+    for outcome, probability, _ in paths(function, max_draws):
+        yield outcome, probability
 
 
 def law(function, max_draws=1000):
@@ -199,8 +209,9 @@ def rounds_law(x, draft, target, N, K):
 
 
 def distance(law_a, law_b):
-    """Largest difference of the probabilities that two laws give to one outcome."""
-    return max(abs(law_a.get(key, 0) - law_b.get(key, 0)) for key in law_a.keys() | law_b.keys())
+    """Largest difference of the probabilities that two laws give to one outcome; NaN if any is."""
+    found = [abs(law_a.get(key, 0) - law_b.get(key, 0)) for key in law_a.keys() | law_b.keys()]
+    return next((size for size in found if size != size), max(found))
 
 
 def total_variation(law_a, law_b):

@@ -34,6 +34,11 @@ TESTS = {  # in the order in which they are tried
     "gpt2.py": ["tests/test_gpt2.py", "tests/test_theorem1.py"],
     "variants/long_context.py": ["tests/variants/test_long_context.py"],
     "backend/products.py": ["tests/test_products.py"],
+    "demo/compare.py": ["tests/test_compare.py"],
+    "demo/costs.py": ["tests/test_compare.py", "tests/plumbing/test_costs.py"],
+    "demo/task.py": ["tests/test_compare.py"],
+    "variants/auto.py": ["tests/variants/test_auto.py"],
+    "tests/enumerating.py": ["tests/test_enumerating.py", "tests/test_speculative.py"],
 }
 PROFILE = """
 from hypothesis import Phase, settings
@@ -211,7 +216,7 @@ WINDOW = [
 PRODUCTS = [
     ("parts = list(zip(bounds, [*bounds[1:], n_out]))", "parts = list(zip(bounds, bounds[1:]))",
      "the last part of the outputs is never computed"),
-    ("w[:, first:last], out=y[:, first:last]", "w[:, : last - first], out=y[:, first:last]",
+    ("w[:, first:last], y[:, first:last]", "w[:, : last - first], y[:, first:last]",
      "every part multiplies the first weights"),
     ("zip(bounds, bounds[1:])]", "zip(bounds[:1], bounds[1:])]",
      "only the first group of rows is multiplied"),
@@ -219,16 +224,115 @@ PRODUCTS = [
      "an error in a thread passes unseen"),
 ]
 
-BY_FILE = {"speculative.py": SPECULATIVE, "sampling.py": SAMPLING, "gpt2.py": CACHE,
+ENUMERATING = [
+    ("forks[-1].branch == len(forks[-1].weights) - 1:", "forks[-1].branch >= 1:",
+     "the third branch of a decision is left out"),
+    ("while forks and forks[-1].branch == len(forks[-1].weights) - 1:",
+     "while len(forks) > 1 and forks[-1].branch == len(forks[-1].weights) - 2:",
+     "the last branch of a decision is left out"),
+    ("math.prod(fork.weights[fork.branch] for fork in self.forks)",
+     "math.prod(fork.weights[fork.branch] for fork in [*self.forks, *self.forks[:1]])",
+     "the first decision's probability is counted twice"),
+    ("        yield outcome, probability\n", 2 * "        yield outcome, probability\n",
+     "every outcome is counted twice"),
+    ("total[tuple(outcome) if isinstance(outcome, list) else outcome] += probability",
+     "total[tuple(outcome) if isinstance(outcome, list) else outcome] = probability",
+     "equal outcomes are not added up"),
+    ("        self.interval[:] = edges[branch : branch + 2]\n"
+     "        return (cuts >= self.interval[1])[()]",
+     "        return (cuts >= edges[branch + 1])[()]",
+     "two comparisons of one uniform are taken as independent"),
+    ("pieces if width == 1 else [piece / width for piece in pieces]", "pieces",
+     "pieces of a piece are not taken relative to it"),
+    ("np.asarray(np.asarray(bounds) / self.factor)", "np.asarray(bounds)",
+     "the scale of a uniform is forgotten"),
+    ("return ~np.asarray(self < bounds)[()]", "return np.asarray(self < bounds)[()]",
+     "above is taken for below"),
+    ("return Uniform(self, [0, 1])",
+     "self.one = getattr(self, 'one', None) or Uniform(self, [0, 1])\n        return self.one",
+     "every draw is the same uniform"),
+    ("                stack.enter_context(mock.patch.object(module, name, forbidden))",
+     "                pass", "a draw from another generator is not noticed"),
+    ("for _ in range(8)):", "for _ in range(0)):",
+     "a draw from a generator made before is not noticed"),
+    ("        if fork.weights != weights:", "        if False:",
+     "another decision in a later run is not noticed"),
+    ("    if rng.depth != len(forks):", "    if False:",
+     "a decision that is missing in a later run is not noticed"),
+    ("(done if token in stop else longer)", "longer", "the text goes on after a stop token"),
+    ("if not distance(got, expected) <= tolerance:", "if distance(got, expected) > tolerance:",
+     "a probability of NaN is no difference"),
+    ("law_a.keys() | law_b.keys()]", "law_a.keys()]",
+     "outcomes that only one law has are no matter"),
+    ("(size for size in found if size != size)", "(size for size in ())",
+     "a probability of NaN beside others is no difference"),
+]
+
+COMPARE = [
+    ("self.rows.append(n_last)", "self.rows.append(1)", "every pass is taken for one row"),
+    ("sum(round.n_kept for", "sum(len(round.ids) - 1 for", "the last token counts as no guess"),
+    ("sum(round.n_examined for", "sum(len(round.guesses) for", "all guesses count as tested"),
+    ("if task.is_tree:\n        return {", "if False:\n        return {",
+     "rivals in a tree are counted as guesses of one text"),
+    (" + (chooser.reading_s if chooser else 0)", "", "the reading of the costs takes no time"),
+    ("ratio(plain.seconds, fast.seconds)", "ratio(fast.seconds, plain.seconds)",
+     "the speed-up upside down"),
+    ("pass_cost=fast.target.ms() / row", "pass_cost=1", "predicted as if rows cost nothing"),
+    ("/ guesses", "/ len(fast.rounds)", "predicted with one draft pass a round"),
+    ("or full != {K}:", "or False:", "predicted for rounds of another K"),
+    ('penalize(rows, x, task.sampling.get("repetition_penalty", 1.0))', "rows",
+     "the first difference forgets the penalty"),
+]
+COUNTS = [  # of speculative.py
+    ("min(self.n_kept + 1, len(self.guesses), len(self.ids))",
+     "min(self.n_kept + 1, len(self.guesses))", "n_examined forgets that a stop id cut the round"),
+    ("min(self.n_kept + 1, len(self.guesses), len(self.ids))",
+     "min(self.n_kept, len(self.guesses), len(self.ids))",
+     "n_examined forgets the guess that failed"),
+]
+COSTS = [
+    ("self.reading_s + self.measuring.seconds", "self.reading_s",
+     "the rounds that try K are not called measuring"),
+    ("auto(*models, self.known, on_choice) if self.known else", "",
+     "known costs are measured again"),
+    ("all(0 < n < math.inf for n in numbers)", "True", "costs that cannot be are believed"),
+    ("os.stat(path).st_mtime_ns", "0", "other weights in the same place are not noticed"),
+    ("str(target.cache.dtype)", "0", "float64 has the costs of float32"),
+    ("products.name()", "0", "another product has the costs of this"),
+    ("platform.node()", "0", "another machine has the costs of this"),
+]
+AUTO = [
+    ("if self.x is not None and x[: len(self.x)] == self.x:", "if True:",
+     "the first round, which reads the prompt, is counted"),
+    (" and x[: len(self.x)] == self.x:", ":", "a round that reads a moved window is counted"),
+    ("self.spent[0] / k)", "self.spent[0])", "the cost of a round's guesses is that of one"),
+    ("[min(times) / row for", "[max(times) / row for", "slow moments are believed"),
+    ("agree(times) < wanted and", "not times and", "one measurement is always enough"),
+    ("self.seconds + self.clock() - start", "self.seconds", "measuring takes no time"),
+    ("time <= NEAR * min(times)", "True", "two measurements agree whatever they are"),
+]
+TASK = [
+    ("for folder in folders}) == 1", "for folder in folders}) == 0",
+     "one model given twice is kept twice"),
+    ("for folder in folders}) == 1", "for folder in folders}) >= 1",
+     "draft and target are always one"),
+    ("{folder.resolve() for", "{folder for", "a link to a model is another model"),
+]
+
+BY_FILE = {"demo/compare.py": COMPARE, "demo/costs.py": COSTS, "demo/task.py": TASK,
+           "variants/auto.py": AUTO,
+           "tests/enumerating.py": ENUMERATING, "speculative.py": SPECULATIVE,
+           "sampling.py": SAMPLING, "gpt2.py": CACHE,
            "variants/long_context.py": WINDOW, "backend/products.py": PRODUCTS}
 MUTANTS = [
     *(Mutant(file, *mutant, TESTS[file]) for file, mutants in BY_FILE.items()
       for mutant in mutants),
+    *(Mutant("speculative.py", *mutant, TESTS["demo/compare.py"]) for mutant in COUNTS),
     *(Mutant(*mutant, variants.TESTS[mutant[0]]) for mutant in variants.MUTANTS),
+    *(Mutant(*mutant, [variants.SETTINGS]) for mutant in variants.BUILDERS),
 ]
 
-QUICK = ["ratio swapped", "resampled from p_target", "residual reversed", "temperature ignored",
-         "a uniform of 0 accepts what has no chance", "the cache is not rewound"]
+QUICK = ["ratio swapped", "temperature ignored", "the cache is not rewound"]
 
 
 class Copy:
@@ -245,7 +349,8 @@ class Copy:
     def first_failure(self, tests):
         """The test that fails first, or None; RuntimeError if the tests could not run at all."""
         command = [sys.executable, "-B", "-m", "pytest", "-x", "-q", "-rf", "--tb=no",
-                   "-p", "no:cacheprovider", "--hypothesis-profile=mutants", *tests]
+                   "-p", "no:cacheprovider", "--hypothesis-profile=mutants",
+                   f"--basetemp={self.folder}.tmp", *tests]
         try:
             done = subprocess.run(command, cwd=self.folder, capture_output=True, text=True,
                                   timeout=SECONDS, env={**os.environ, "OPENBLAS_NUM_THREADS": "1"})

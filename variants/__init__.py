@@ -4,12 +4,12 @@ Reading order: the list below. docs/variants.md has a paragraph on each, and wha
 auto.py (`--K auto`), long_context.py (`--window`) and tree_gpt2.py (tree attention) serve several.
 """
 
-from variants import (assisted, big_little, block, blockwise, kseq, lenient, lookup, medusa,
-                      speculative, staged, tree)
+from variants import (assisted, big_little, block, blockwise, coupled, kseq, lenient, lookup, match,
+                      medusa, speculative, staged, tree)
 from variants.registry import Flag, Models, build_autoregressive, known_flags, settings_of
 
-MODULES = (speculative, lookup, assisted, block, lenient, big_little, tree, kseq, staged, medusa,
-           blockwise)
+MODULES = (speculative, lookup, assisted, match, coupled, block, lenient, big_little, tree, kseq,
+           staged, medusa, blockwise)
 DECODERS = {module.DECODER.name: module.DECODER for module in MODULES}
 ALIASES = {"bild": "big_little"}  # a former name
 FLAGS = known_flags(DECODERS)
@@ -23,3 +23,9 @@ def settings(name, given):
 def build(name, models, given=()):
     """The step of one text: a decoder with the flags given, and the defaults of the others."""
     return DECODERS[name].build(models, **settings(name, dict(given)))
+
+
+def build_plain(name, models, given=()):
+    """Plain decoding to compare a decoder with: by the same random numbers, if it says how."""
+    plain = DECODERS[name].plain
+    return plain(models, **settings(name, dict(given))) if plain else build_autoregressive(models)

@@ -2,7 +2,7 @@
 
 What it adds to speculative.py: nobody has to know K. The papers' formula for the best K wants two
 numbers, the chance alpha that a guess is kept and the costs of draft and target. The costs are
-measured once, before the first token; alpha is estimated as the text grows.
+measured in the first rounds, which are text as all others; alpha is estimated as the text grows.
 
     c           time of one draft step / time of one target row
     pass_cost   pass_cost[K]: time of K + 1 target rows in one pass / time of one row
@@ -11,6 +11,7 @@ measured once, before the first token; alpha is estimated as the text grows.
 Lossless, for K depends on the past alone: on finished rounds and on a clock.
 """
 
+import math
 import time
 from typing import NamedTuple
 
@@ -21,6 +22,8 @@ K_MAX = 8  # rows beyond one width of BLAS's inner loop
 FORGET = 0.98  # what a round's weight is multiplied by with every further round
 PRIOR = (3.0, 4.0)  # kept, examined at the start: alpha 0.75, soon outweighed by what is seen
 PROBE = 32  # rounds after which a decoder that drafts nothing tries a guess; doubled if it fails
+LONG = 0.05  # seconds; a pass that takes longer is measured once, a shorter one at least twice
+NEAR = 1.3  # a measurement up to so many times the least of its K agrees with it
 
 
 class Costs(NamedTuple):
@@ -28,42 +31,92 @@ class Costs(NamedTuple):
 
     c: float
     pass_cost: list  # [K_MAX + 1]
-    seconds: float  # that the measuring took
 
 
-def measure(draft, target, x, repeats=3, clock=time.perf_counter):
-    """The costs of both models after the text x, each the least of some repeats.
+class Measuring:
+    """The costs of both models, from rounds that are text as all others: every K has its turn.
 
-    draft and target are `(ids, n_last) -> rows`; x must leave room for K_MAX + 1 more ids. The
-    repeats are interleaved, so that a slow moment of the machine falls on all alike.
+    draft, target : callables `(ids, n_last) -> [n_last, n_vocab]` of probabilities
+    clock : callable `() -> seconds`
+
+    Subtle: a round that reads more than its own tokens, a prompt or a window that has moved, is not
+    counted: its text does not begin with that of the round before.
     """
-    start = clock()
 
-    def seconds(model, lengths, n_last):  # n_last rows wanted, so that many are computed
-        began = clock()
-        for n in lengths:
-            model(x + x[:1] * n, n_last)
-        return clock() - began
+    def __init__(self, draft, target, clock=time.perf_counter):
+        self.clock, self.spent = clock, [0.0, 0.0]  # by draft and target in this round
+        self.models = [self.timed(i, model) for i, model in enumerate((draft, target))]
+        self.guess, self.passes = math.inf, [[] for _ in range(K_MAX + 1)]  # seconds
+        self.kept, self.examined = PRIOR
+        self.x, self.seconds = None, 0.0  # the last text; what all rounds took
 
-    for model in (draft, target):
-        model(x, 1)
-    rounds = [(seconds(draft, range(1, K_MAX + 1), 1) / K_MAX,  # one after the other, as in a round
-               [seconds(target, [K + 1], K + 1) for K in range(K_MAX + 1)]) for _ in range(repeats)]
-    row = [min(column) for column in zip(*(costs for _, costs in rounds))]
-    return Costs(min(step for step, _ in rounds) / row[0], [cost / row[0] for cost in row],
-                 clock() - start)
+    def timed(self, i, model):
+        def wrapper(ids, n_last):
+            start = self.clock()
+            rows = model(ids, n_last)
+            self.spent[i] += self.clock() - start
+            return rows
+
+        return wrapper
+
+    def next_K(self):
+        """The smallest of the K measured least; None once two agree for each, or four did not."""
+        wanted = 1 if min(self.passes[0], default=0) > LONG else 2
+        agree = lambda times: sum(time <= NEAR * min(times) for time in times)
+        unsure = [K for K, times in enumerate(self.passes)
+                  if agree(times) < wanted and len(times) < 2 * wanted]
+        return min(unsure, key=lambda K: len(self.passes[K]), default=None)
+
+    def round(self, x, room, rng, K):
+        """One round with this K, measured."""
+        start, self.spent = self.clock(), [0.0, 0.0]
+        round = draft_and_verify(*self.models, K)(x, room, rng)
+        k = len(round.guesses)
+        if self.x is not None and x[: len(self.x)] == self.x:
+            self.passes[k].append(self.spent[1])
+            self.guess = min(self.guess, self.spent[0] / k) if k else self.guess
+        self.kept, self.examined = self.kept + round.n_kept, self.examined + round.n_examined
+        self.x, self.seconds = list(x), self.seconds + self.clock() - start
+        return round
+
+    def costs(self):
+        """The least of what was measured."""
+        row = min(self.passes[0])
+        return Costs(self.guess / row, [min(times) / row for times in self.passes])
 
 
-def auto(draft, target, costs, on_choice=None):
+def auto_measuring(measuring, on_choice=None, on_costs=None):
+    """As `auto`, for costs that nobody knows: measured in the first rounds, told to `on_costs`."""
+    step = None
+
+    def first_steps(x, room, rng):
+        nonlocal step
+        if step is None and (K := measuring.next_K()) is not None:
+            if on_choice:
+                on_choice(K, measuring.kept / measuring.examined)
+            return measuring.round(x, room, rng, K)
+        if step is None:
+            costs, seen = measuring.costs(), (measuring.kept, measuring.examined)
+            step = auto(*measuring.models, costs, on_choice, seen)
+            if on_costs:
+                on_costs(costs)
+        return step(x, room, rng)
+
+    return first_steps
+
+
+def auto(draft, target, costs, on_choice=None, seen=PRIOR):
     """Build the step of one text, which chooses its K anew for every round.
 
     Parameters
     ----------
     draft, target : callables `(ids, n_last) -> [n_last, n_vocab]` of probabilities
     costs : Costs
-        From `measure`.
+        From `Measuring`, now or in an earlier run.
     on_choice : callable `(K, alpha) -> None`, optional
         Told every choice.
+    seen : (kept, examined)
+        What is known of alpha at the start.
 
     Returns
     -------
@@ -74,7 +127,7 @@ def auto(draft, target, costs, on_choice=None):
     ----------
     Leviathan et al. (2023) Sec. 3.5 (best K); Sec. 3.2 (alpha is a mean over the text).
     """
-    kept, examined = PRIOR
+    kept, examined = seen
     idle, wait = 0, PROBE  # rounds since the last guess, and until the next if no K pays
     best = best_K(kept / examined, costs.c, costs.pass_cost)
 

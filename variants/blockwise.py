@@ -39,7 +39,7 @@ def blockwise_verify(tree, p_draft, p_target, rng, top_k=1, minimum=1):
 def check_block(block, top_k, minimum):
     """Raise ValueError unless top_k >= 1 and 1 <= minimum <= block."""
     if top_k < 1 or not 1 <= minimum <= block:
-        raise ValueError(f"need top_k >= 1 and 1 <= minimum <= block, got top_k = {top_k}, "
+        raise ValueError(f"need selection >= 1 and 1 <= minimum <= block, got selection = {top_k}, "
                          f"minimum = {minimum}, block = {block}")
 
 

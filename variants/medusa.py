@@ -15,6 +15,7 @@ round ends with the root of the next tree; ours counts it as the round's last to
 """
 
 import itertools
+import re
 from functools import partial
 from pathlib import Path
 
@@ -127,7 +128,8 @@ def verify_typical(tree, p_draft, p_target, rng, epsilon=0.09, delta=0.3):
 def load_heads_of(models):
     """The target's heads, or a ValueError that says where they were looked for."""
     if models.heads is None or not Path(models.heads).exists():
-        raise ValueError(f"need heads trained for this target, got no file {models.heads}")
+        raise ValueError(f"need heads trained for this target (tales-large has some), got no file "
+                         f"{models.heads}")
     return load_heads(models.heads, models.target.params)
 
 
@@ -148,10 +150,12 @@ def build(models, widths, sparse, acceptance, epsilon, delta):
 
 def choices(text):
     """"0 1 0.0" as the sparse tree (0,), (1,), (0, 0)."""
+    if not re.fullmatch(r"[\d. ]*", text):
+        raise ValueError(f"need ranks such as '0 1 0.0 0.1', got {text!r}")
     tuples = [tuple(int(part) for part in word.split(".")) for word in text.split()]
     for choice in tuples:
         if min(choice) < 0 or choice[:-1] and choice[:-1] not in tuples:
-            raise ValueError(f"need the start of each path to be a path, got {choice} in {text}")
+            raise ValueError(f"need the start of each path to be a path, got {choice} in {text!r}")
     return tuples
 
 

@@ -8,6 +8,7 @@
 Adding a decoder is one file and one word in variants/__init__.py: CONTRIBUTING.md shows how.
 """
 
+import re
 from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
@@ -73,6 +74,7 @@ class Decoder(NamedTuple):
     greedy: bool = False  # temperature 0 only
     is_tree: Callable = lambda settings: False  # (settings) -> bool: the guesses branch
     rounds: Rounds = Rounds(chain=True)
+    plain: Callable | None = None  # (models, **flags) -> plain decoding that draws the same text
 
 
 def build_autoregressive(models):
@@ -118,15 +120,16 @@ def need_greedy(models, name):
 
 def whole_or_auto(text):
     """A number of guesses, or "auto": chosen round by round from what was measured (auto.py)."""
+    if text != "auto" and not re.fullmatch(r"-?\d+", text):
+        raise ValueError(f"need a whole number of guesses or auto, got {text!r}")
     return text if text == "auto" else int(text)
 
 
 def numbers(text):
     """"3,2,1" as a tuple of ints >= 1."""
-    widths = tuple(int(part) for part in text.split(","))
-    if min(widths) < 1:
-        raise ValueError(f"need numbers >= 1, got {text}")
-    return widths
+    if not re.fullmatch(r"0*[1-9]\d*(,0*[1-9]\d*)*", text):
+        raise ValueError(f"need whole numbers >= 1 such as 3,2,1, got {text!r}")
+    return tuple(int(part) for part in text.split(","))
 
 
 def guesses_per_round(default):

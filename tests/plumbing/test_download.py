@@ -316,8 +316,14 @@ def test_a_file_appears_whole_or_not_at_all(path, error):
     assert path.read_bytes() == b"new" and left(path) == ["data"]
 
 
+# Whoever started these tests may ignore Ctrl-C, as a background job of a shell does; a child would
+# inherit that.
+SIGNALS = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+
+
 def start(code, *args):
     """A process that runs the code in the repository, and says a line when it is in its midst."""
+    code = SIGNALS + code
     return subprocess.Popen([sys.executable, "-c", code, *map(str, args)], cwd=ROOT, text=True,
                             stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 

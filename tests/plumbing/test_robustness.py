@@ -233,11 +233,15 @@ def test_a_closed_standard_input_is_no_error_where_nobody_reads_it():
     assert command(*FEW, stdin=None, preexec_fn=partial(os.close, 0)).returncode == 0
 
 
+# A background job of a shell ignores Ctrl-C, and so would its children.
+DEFAULT_CTRL_C = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
+
+
 def test_ctrl_c_is_one_line():
     flags = ["--show", "--n_tokens_to_generate", "240", "--stop", "the"]
     process = subprocess.Popen([sys.executable, "main.py", *flags], cwd=ROOT,
                                stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                               env={**os.environ, **BLAS})
+                               env={**os.environ, **BLAS}, preexec_fn=DEFAULT_CTRL_C)
     process.stdout.readline()
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=60)

@@ -3,18 +3,54 @@
 Most were seen in public implementations of the papers.
 """
 
-CHAIN, HEADS, TREE, KSEQ = (f"tests/variants/test_{name}.py"
-                            for name in ("chain", "heads", "tree", "kseq"))
+CHAIN, HEADS, TREE, KSEQ, ALL = (f"tests/variants/test_{name}.py"
+                                 for name in ("chain", "heads", "tree", "kseq", "registry"))
+COUPLED = "tests/variants/test_coupled.py"
 TESTS = {
+    **{f"variants/{name}.py": [COUPLED] for name in ("match", "coupled")},
     **{f"variants/{name}.py": [CHAIN]
-       for name in ("lookup", "assisted", "block", "lenient", "big_little", "staged")},
+       for name in ("lookup", "assisted", "block", "lenient", "staged")},
     **{f"variants/{name}.py": [HEADS] for name in ("medusa", "blockwise")},
     **{f"variants/{name}.py": [TREE] for name in ("tree", "tree_gpt2")},
-    "variants/kseq.py": [KSEQ],
+    "variants/kseq.py": [KSEQ], "variants/big_little.py": [CHAIN, ALL],
 }
 
 BELOW = "return [(child, row) for child, row in self.proposals if self.parents[child] == node]"
 BY_FILE = {
+    "variants/match.py": [
+        ("        if ids[-1] != token:\n"
+         "            return ids\n",
+         "        if ids[-1] != token:\n"
+         "            return ids[:-1] + [draw(row, rng)]\n",
+         "a fresh draw where the target's own was not the guess"),
+        ("        if ids[-1] != token:\n"
+         "            return ids\n",
+         "        if ids[-1] != token:\n"
+         "            return ids[:-1] or ids\n",
+         "the draw that was not the guess is thrown away"),
+        ("zip(p_target, [*guesses, None])", "zip(p_target[1:], [*guesses, None])",
+         "the row of the next position"),
+        ("p_target[1 + node]", "p_target[node]", "the row of the node before"),
+        ('if guesses == "best" else', 'if guesses == "drawn" else', "drawn and best exchanged"),
+    ],
+    "variants/coupled.py": [
+        ("del kept[: len(round.ids)]", "kept.clear()",
+         "numbers of positions that were not reached are drawn anew"),
+        ("del kept[: len(round.ids)]", "del kept[: len(round.guesses)]",
+         "numbers of guesses used up, not those of the text"),
+        ("del kept[: len(round.ids)]", "pass", "every round draws with the first one's numbers"),
+        ("with_kept(partial(match, draw=draw))", "partial(match, draw=draw)",
+         "the target draws with numbers of its own"),
+        ("probs / exponentials(", "probs * exponentials(", "the last of the race, not the first"),
+        ("exponentials(rng.random(), len(probs))",
+         "exponentials(rng.random() * probs.max(), len(probs))",
+         "a race whose numbers depend on the row"),
+        ('K, guess, SAMPLERS[sampler])', 'K, guess)',
+         "draft and target draw by different functions"),
+        ("verify=partial(match_verify, draw=SAMPLERS[sampler]))", "verify=match_verify)",
+         "plain decoding beside it draws by another function"),
+        ("if not 0 < probs.sum() < np.inf:", "if False:", "a race without speeds has a winner"),
+    ],
     "variants/lookup.py": [
         ("range(len(x) - n - 1, -1, -1)", "range(len(x) - n, -1, -1)",
          "the suffix finds itself: nothing to copy behind it"),
@@ -158,3 +194,95 @@ BY_FILE = {
     ],
 }
 MUTANTS = [(file, *mutant) for file, mutants in BY_FILE.items() for mutant in mutants]
+
+# ---- what does not arrive: faults of the builders, by what stands there once and its replacement
+
+NEUTRAL = {"temperature": 1.0, "top_k": 0, "top_p": 1.0, "repetition_penalty": 1.0}
+
+
+def without(settings, *names):
+    """Code of the sampling settings, some of which are missing."""
+    return f"{{**{settings}, **{({name: NEUTRAL[name] for name in names})}}}"
+
+
+def missing(piece, who, *names):
+    """A mutant whose draft or target does not see some of the settings."""
+    for settings in ("models.at_temperature_1", "models.sampling"):
+        if settings in piece:
+            return (piece, piece.replace(settings, without(settings, *names)),
+                    f"the {who} does not see {' and '.join(names)}")
+    lacking = f"models._replace(sampling={without('models.sampling', *names)}).probabilities("
+    return (piece, piece.replace("models.probabilities(", lacking),
+            f"the {who} does not see {' and '.join(names)}")
+
+
+ONE = 'models.probabilities("{}")'
+AT_1 = 'models.probabilities("{}", temperature_1=models.is_greedy)'
+OF_TREE = "with_tree_sampling(models.target, **models.sampling)"
+BOTH = '(models.probabilities(name, temperature_1=True) for name in ("draft", "target"))'
+PLACES = {  # by builder: where the settings of the target and of the draft come in
+    "speculative": (ONE.format("target"), ONE.format("draft")),
+    "lookup": (ONE.format("target"), None),
+    "assisted": (ONE.format("target"), AT_1.format("draft")),
+    "match": (ONE.format("target"), "settings = models.sampling |"),
+    "coupled": (f"return coupled({ONE.format('target')}", ONE.format("draft")),
+    "block": (ONE.format("target"), ONE.format("draft")),
+    "lenient": (AT_1.format("target"), ONE.format("draft")),
+    "tree": (OF_TREE, "else models.sampling)"),
+    "kseq": (OF_TREE, ONE.format("draft")),
+    "staged": (f"target={ONE.format('target')}", f"small, {ONE.format('draft')}"),
+    "medusa": ("**models.sampling)", None),
+    "blockwise": ("**models.at_temperature_1)", None),
+    "big_little": (BOTH, None),
+}
+ARRIVING = {
+    "speculative": [('"target"), K)', '"target"), 4)', "--K does not arrive"),
+                    (ONE.format("draft"), ONE.format("target"), "the target drafts for itself"),
+                    missing(ONE.format("target"), "target", "top_k"),
+                    missing(ONE.format("target"), "target", "temperature"),
+                    missing(ONE.format("target"), "target", "repetition_penalty"),
+                    missing(ONE.format("draft"), "draft", "repetition_penalty")],
+    "lookup": [("max_ngram=max_ngram", "max_ngram=3", "--max_ngram does not arrive")],
+    "assisted": [("temperature_1=models.is_greedy", "temperature_1=False",
+                  "confidence read off a one-hot row"),
+                 ("K, schedule, confidence,", "K, 'constant', confidence,",
+                  "--schedule does not arrive"),
+                 ("K, schedule, confidence,", "K, schedule, 0.4,", "--confidence does not arrive")],
+    "match": [('if guesses == "best"', "if True", "--guesses does not arrive")],
+    "coupled": [("draw=SAMPLERS[sampler])\n    return coupled", "draw=race)\n    return coupled",
+                 "--sampler does not arrive at the guess")],
+    "lenient": [("lenience=lenience)", "lenience=0.3)", "--lenience does not arrive"),
+                ("temperature_1=models.is_greedy", "temperature_1=False",
+                 "greedy lenience read off a one-hot row")],
+    "big_little": [("rollback=rollback)", "rollback=5.0)", "--rollback does not arrive"),
+                   ("fallback=fallback)", "fallback=0.6)", "--fallback does not arrive"),
+                   ("K=run", "K=10", "--run does not arrive"),
+                   (BOTH, BOTH.replace("True", 'name == "target"'),
+                    "the small model at the run's temperature"),
+                   (BOTH, BOTH.replace("True", 'name == "draft"'),
+                    "the large model at the run's temperature"),
+                   missing(BOTH, "pair", "top_k"), missing(BOTH, "pair", "repetition_penalty")],
+    "tree": [('else "distinct"', 'else "independent"', "siblings auto are independent"),
+             missing(OF_TREE, "target", "top_k"), missing(OF_TREE, "target", "repetition_penalty"),
+             missing("models.at_temperature_1 if greedy", "greedy draft", "top_k", "top_p"),
+             ("(models.at_temperature_1 if greedy else models.sampling)", "models.sampling",
+              "greedy siblings from a one-hot row")],
+    "kseq": [("chains=chains", "chains=3", "--chains does not arrive")],
+    "staged": [("inner_K)\n", "2)\n", "--inner_K does not arrive"),
+               ("ngram(n_vocab, order)", "ngram(n_vocab)", "--order does not arrive"),
+               missing(OF_TREE, "target of a tree", "top_p")],
+    "medusa": [("epsilon=epsilon, delta=delta", "epsilon=delta, delta=epsilon",
+                "epsilon and delta swapped"),
+               ("[acceptance]", '["exact"]', "--acceptance does not arrive"),
+               ("sparse or cartesian", "cartesian", "--sparse does not arrive"),
+               missing("**models.sampling)", "target", "top_k")],
+    "blockwise": [("top_k=selection, minimum=minimum", "top_k=minimum, minimum=selection",
+                   "selection and minimum swapped"),
+                  ("range(1, block)", "range(1, 4)", "--block does not arrive")],
+}
+SETTINGS = "tests/variants/test_settings.py"
+BUILDERS = [(f"variants/{name}.py", *mutant) for name, (target, draft) in PLACES.items()
+            for mutant in [missing(target, "target", "top_p"),
+                           *([missing(draft, "draft", "top_k", "top_p"),
+                              missing(draft, "draft", "temperature")] if draft else []),
+                           *ARRIVING.get(name, [])]]

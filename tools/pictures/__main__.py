@@ -6,26 +6,32 @@
     race       both decoders write the same text at their recorded pace
     round      one round, step by step, with its numbers
     theorem1   why the accepted and the resampled tokens together are the target's distribution
+    wild       how far from the target each rule of tests/wild.py is
+    forking    all that can happen in two tokens, as tests/enumerating.py walks through it
+
+The last two are enumerated, not recorded.
 """
 
 import argparse
 import json
 from pathlib import Path
 
-from tools.pictures import race, record, round, theorem1
+from tools.pictures import forking, race, record, round, theorem1, wild
 from tools.pictures.svg import THEMES
 
 ROOT = Path(__file__).parents[2]
 DATA = ROOT / "benchmarks" / "results"
 PICTURES = {"race": (race.draw, "race"), "round": (round.draw, "round"),
-            "theorem1": (theorem1.draw, "round")}  # name: (draw, whose recorded data)
+            "theorem1": (theorem1.draw, "round"), "wild": (wild.draw, wild.data),
+            "forking": (forking.draw, forking.data)}  # name: (draw, whose recorded data, or data())
 RECORDERS = {"race": record.record_race, "round": record.record_round}
 
 
 def files(name):
     """{file name: text} of one picture."""
     draw, source = PICTURES[name]
-    data = json.loads((DATA / f"{source}.json").read_text(encoding="utf-8"))
+    data = source() if callable(source) else json.loads(
+        (DATA / f"{source}.json").read_text(encoding="utf-8"))
     return {f"{name}{suffix}.svg": draw(data, colour) for suffix, colour in THEMES.items()}
 
 
@@ -36,7 +42,8 @@ def main(argv=None):
     parser.add_argument("--out", type=Path, default=ROOT / "docs" / "img")
     args = parser.parse_args(argv)
     names = list(PICTURES) if args.name == "all" else [args.name]
-    for source in dict.fromkeys(PICTURES[name][1] for name in names if args.record):
+    for source in dict.fromkeys(PICTURES[name][1] for name in names
+                                if args.record and PICTURES[name][1] in RECORDERS):
         text = json.dumps(RECORDERS[source](), indent=1, ensure_ascii=False) + "\n"
         (DATA / f"{source}.json").write_text(text, encoding="utf-8")
     for name in names:

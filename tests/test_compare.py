@@ -1,0 +1,207 @@
+"""Every figure of a run, against a count by hand on models whose text and seconds are known.
+
+    target    after token t comes t + 1; a pass takes 10 seconds, and one more for each row
+    draft     the same, but after 3 it says 0; its second best is t + 5; a pass takes 1 second
+"""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+import demo.compare
+import demo.costs
+import main
+from demo.compare import compare, first_difference
+from demo.describe import describe
+from demo.task import Task, load_task
+from utils import MODELS_DIR
+from variants import settings
+from variants.auto import K_MAX
+
+N_VOCAB = 30
+
+
+class Clock:
+    """Seconds that pass only where somebody says so."""
+
+    def __init__(self):
+        self.now = 0.0
+
+    def perf_counter(self):
+        return self.now
+
+
+class Counting:
+    """A model that counts, and takes its time."""
+
+    n_vocab, cache = N_VOCAB, SimpleNamespace(dtype=np.dtype("float64"))
+
+    def __init__(self, clock, is_draft):
+        self.clock, self.is_draft = clock, is_draft
+
+    def __call__(self, ids, n_last=1):
+        self.clock.now += 1 if self.is_draft else 10 + n_last
+        texts = ids.texts() if hasattr(ids, "texts") else [
+            ids[: len(ids) - i] for i in reversed(range(n_last))]
+        return np.array([self.logits(text[-1]) for text in texts])
+
+    def logits(self, token):
+        row = np.zeros(N_VOCAB)
+        row[(token + 5) % N_VOCAB] = 20.0
+        row[0 if self.is_draft and token == 3 else (token + 1) % N_VOCAB] = 40.0
+        return row
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    clock = Clock()
+    monkeypatch.setattr(demo.compare, "time", clock)
+    monkeypatch.setattr(demo.costs, "time", clock)
+    return clock
+
+
+def figures(clock, decoder="speculative", N=99, stop=(), x=(2,), sampling=None, **flags):
+    """The figures of a run of the two models above."""
+    return compare(Task(
+        encoder=SimpleNamespace(decode=str), x=list(x), stop=set(stop), heads=None, seed=0,
+        new_draft=lambda: Counting(clock, True), new_target=lambda: Counting(clock, False),
+        sampling={"temperature": 0.0, **(sampling or {})}, decoder=decoder, N=N,
+        settings=settings(decoder, flags), n_ctx=1024, window=False))
+
+
+def part(numbers, *names):
+    return {name: numbers[name] for name in names}
+
+
+GUESSES = ("accepted", "examined", "acceptance")
+PASSES = ("target_passes", "tokens_per_target_pass", "rows_per_target_pass")
+TIMES = ("draft_ms", "target_ms", "target_pass_ms", "speedup_measured", "speedup_predicted")
+
+
+def test_a_run_that_a_stop_token_ends_inside_a_round(clock):
+    """Rounds: 3 [-0-] 4, then 5 6 7 and 8, then 9 10, where 11 and 12 were cut."""
+    got = figures(clock, K=3, stop={10})
+    assert got["speculative"]["ids"] == got["autoregressive"]["ids"] == [3, 4, 5, 6, 7, 8, 9, 10]
+    assert part(got, *GUESSES) == {"accepted": 1 + 3 + 2, "examined": 2 + 3 + 2,
+                                   "acceptance": 6 / 7}
+    assert part(got, *PASSES) == {"target_passes": 3, "tokens_per_target_pass": 8 / 3,
+                                  "rows_per_target_pass": 4.0}
+    plain, fast = 8 * 11, 3 * 14 + 9 * 1  # seconds: passes of one row; of four, and nine guesses
+    gain = 1 + 6 / 7 + (6 / 7) ** 2 + (6 / 7) ** 3
+    assert part(got, *TIMES) == pytest.approx({
+        "draft_ms": 1000, "target_ms": 11_000, "target_pass_ms": 14_000,
+        "speedup_measured": plain / fast, "speedup_predicted": gain / (3 * 1 / 11 + 14 / 11)})
+    for name, seconds in (("autoregressive", plain), ("speculative", fast)):
+        assert part(got[name], "time_s", "tokens", "tokens_per_second", "ended_by") == {
+            "time_s": seconds, "tokens": 8, "tokens_per_second": 8 / seconds, "ended_by": "stop"}
+    assert got["identical"] and "6 of 7 tested (86 %)" in describe(got, "speculative")
+
+
+@pytest.mark.parametrize("N, accepted, examined, rows", [
+    (6, 4, 5, [4, 4]), (7, 4, 5, [4, 4, 1]), (8, 5, 6, [4, 4, 2]), (9, 6, 7, [4, 4, 3])])
+def test_a_run_that_N_ends(clock, N, accepted, examined, rows):
+    """After 3 4 and 5 6 7 8 there is room for a shorter round, or for the target's token alone."""
+    got = figures(clock, K=3, N=N)
+    assert got["speculative"]["ids"] == [*range(3, 3 + N)]
+    assert got["speculative"]["ended_by"] == "N" and got["speculative"]["tokens"] == N
+    assert part(got, *GUESSES) == {"accepted": accepted, "examined": examined,
+                                   "acceptance": accepted / examined}
+    assert part(got, *PASSES) == {"target_passes": len(rows),
+                                  "tokens_per_target_pass": N / len(rows),
+                                  "rows_per_target_pass": sum(rows) / len(rows)}
+    assert got["speculative"]["time_s"] == sum(10 + n for n in rows) + sum(n - 1 for n in rows)
+
+
+@pytest.mark.parametrize("stop, N, tokens, rows", [((9,), 99, 7, [5, 5, 5]), ((), 6, 6, [5, 5, 1])])
+def test_a_run_of_trees(clock, stop, N, tokens, rows):
+    """Two children, each with one: 3 (and 7), where 0 fails; 5 6 (and 9 10); 8 9 (and 12 13)."""
+    got = figures(clock, "tree", widths=(2, 1), stop=stop, N=N)
+    assert got["tree"]["ids"] == [*range(3, 3 + tokens)]
+    assert part(got, *GUESSES) == dict.fromkeys(GUESSES)
+    assert part(got, *PASSES) == {"target_passes": 3, "tokens_per_target_pass": tokens / 3,
+                                  "rows_per_target_pass": sum(rows) / 3}
+    drafted = 2 * sum(n > 1 for n in rows)  # one pass for each level
+    seconds = sum(10 + n for n in rows) + drafted
+    assert got["tree"]["time_s"] == seconds and got["speedup_predicted"] is None
+    assert got["speedup_measured"] == tokens * 11 / seconds
+    assert part(got, "draft_ms", "target_pass_ms") == {"draft_ms": 1000, "target_pass_ms": 15_000}
+
+
+def test_without_a_draft_and_without_tokens_nothing_is_counted(clock):
+    got = figures(clock, K=3, N=0)
+    assert part(got, *GUESSES, *PASSES) == {
+        "accepted": 0, "examined": 0, "acceptance": None, "target_passes": 0,
+        "tokens_per_target_pass": None, "rows_per_target_pass": None}
+    got = figures(clock, "lookup", N=4)
+    assert got["draft_ms"] is None and got["target_passes"] == 4 and got["examined"] == 0
+
+
+# ---- --K auto
+
+def test_K_auto_counts_what_its_measuring_cost(clock, monkeypatch):
+    def slow_read(path):
+        clock.now += 5
+
+    monkeypatch.setattr(demo.costs, "read", slow_read)
+    got = figures(clock, K="auto", N=30, x=(4,))  # the draft is right: K guesses, K + 1 tokens
+    rounds, left = [], 30
+    for K in [0, *range(K_MAX + 1)]:  # the first reads the prompt, and is not counted
+        k = min(K, left - 1)
+        rounds.append(k)
+        left -= k + 1
+        if not left:
+            break
+    seconds = 5 + sum(10 + k + 1 + k for k in rounds)
+    assert got["speculative"]["time_s"] == got["measuring_s"] == seconds
+    assert got["speedup_measured"] == 30 * 11 / seconds and not got["costs_known"]
+    assert f"{seconds:.2f} s of it: the first rounds" in describe(got, "speculative")
+
+
+def test_K_auto_measures_in_the_first_rounds_and_not_if_the_costs_are_known(clock, monkeypatch):
+    kept = []
+    monkeypatch.setattr(demo.costs, "write", lambda path, costs: kept.append(costs))
+    monkeypatch.setattr(demo.costs, "read", lambda path: kept[0] if kept else None)
+    first, second = (figures(clock, K="auto", N=200, x=(4,)) for _ in range(2))
+    assert 0 < first["measuring_s"] < first["speculative"]["time_s"] and not first["costs_known"]
+    assert second["measuring_s"] == 0 and second["costs_known"]
+    assert second["speedup_measured"] > first["speedup_measured"] > 1
+    (costs,) = kept
+    assert costs.c == 1 / 11 and costs.pass_cost == [(11 + K) / 11 for K in range(K_MAX + 1)]
+    assert "kept from an earlier run" in describe(second, "speculative")
+
+
+# ---- where two greedy texts part
+
+def test_the_first_difference_is_between_the_logits_that_greedy_decoding_compared():
+    task = Task(*[None] * 13)._replace(
+        x=[2, 4], n_ctx=99, sampling={"temperature": 0.0, "repetition_penalty": 1.6},
+        new_target=lambda: Counting(Clock(), False))
+    # after 3 comes 4, which was there before, by 40 / 1.6 = 25, and 8 by 20
+    got = first_difference(task, [3, 4], [3, 8])
+    assert got == {"token": 1, "gap_of_the_two_best_logits": 5.0}
+    task = task._replace(sampling={"temperature": 0.0, "repetition_penalty": 1.0})
+    assert first_difference(task, [3, 4], [3, 8])["gap_of_the_two_best_logits"] == 20.0
+
+
+# ---- one model given twice
+
+def loaded(*flags):
+    return load_task(main.parse_args([*map(str, flags)]))
+
+
+def test_weights_that_are_the_same_are_read_and_kept_once(tmp_path):
+    (tmp_path / "link").symlink_to(MODELS_DIR / "tales-small")
+    (tmp_path / "tales-small").symlink_to(MODELS_DIR / "tales-small")
+    for draft in ("tales-small", "link"):
+        task = loaded("--models_dir", tmp_path, "--draft_model_size", draft,
+                      "--target_model_size", "tales-small")
+        assert task.new_draft.args[0] is task.new_target.args[0]
+        draft, target = task.new_draft(), task.new_target()
+        assert draft is not target and draft.cache is not target.cache
+
+
+def test_weights_that_differ_are_not_shared():
+    task = loaded()
+    assert task.new_draft.args[0] is not task.new_target.args[0]
+    assert [path.parent.name for path in task.files] == ["tales-large", "tales-small"]

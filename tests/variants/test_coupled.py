@@ -1,0 +1,293 @@
+"""Match verification and coupled draws, and the closed forms of how often draws agree."""
+
+from functools import partial
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gpt2 import GPT2
+from sampling import sample, with_sampling
+from speculative import (autoregressive_sampling, autoregressive_step, complete, draft_and_verify,
+                         generate, speculative_step)
+from tests import bundled, judge, wild
+from tests.enumerating import Scripted, assert_same_law, distance, law, text_law
+from tests.test_main import figures, said
+from tests.toys import PAIRS, path_by_path, remembered, toy
+from theory.coupling import agreement_bound, inverse_agreement, match_agreement, race_agreement
+from theory.speedup import acceptance_rate
+from variants import Models, build, build_plain
+from variants.coupled import SAMPLERS, Replay, coupled, drawn_guess, exponentials, race
+from variants.long_context import windowed
+from variants.lookup import lookup_guess
+from variants.match import match_tree, match_verify
+from variants.tree import guess_tree
+
+EXACT = 1e-12
+CASES = [*((pair, K) for pair in PAIRS for K in (1, 2)), ("sparse", 3)]
+
+weights = st.lists(st.integers(0, 20), min_size=4, max_size=4).filter(any).map(
+    lambda w: np.array(w) / sum(w))
+
+
+def matching(draft, target, K):
+    return draft_and_verify(draft, target, K, match_verify)
+
+
+def by_inverse(draft, target, K):
+    return coupled(target, K, partial(drawn_guess, draft=draft, draw=sample))
+
+
+# ---- match
+
+@pytest.mark.parametrize("pair, K", CASES)
+def test_match_keeps_the_joint_distribution(pair, K):
+    draft, target = PAIRS[pair]
+    got = law(lambda rng: complete([0], matching(draft, target, K), K + 1, rng))
+    assert distance(got, text_law([0], target, K + 1)) < EXACT
+
+
+@pytest.mark.parametrize("siblings, widths", [("top", (2, 1)), ("distinct", (2,))])
+def test_match_walks_down_a_tree_and_keeps_the_distribution(siblings, widths):
+    (draft, target), K = PAIRS["dense"], len(widths)
+    guess = partial(guess_tree, drafts=[path_by_path(draft)], widths=widths, siblings=siblings)
+    step = partial(speculative_step, target=path_by_path(target), K=K, guess=guess,
+                   verify=match_tree)
+    assert_same_law(law(lambda rng: complete([0], step, K + 1, rng)),
+                    text_law([0], target, K + 1))
+    assert max(law(lambda rng: len(step([0], K + 1, rng).ids))) == K + 1
+
+
+@pytest.mark.parametrize("guesses, chance", [("drawn", match_agreement),
+                                             ("best", lambda p, q: p[np.argmax(q)])])
+def test_a_guess_is_met_with_the_chance_that_two_draws_agree(guesses, chance):
+    models = Models(*(lambda ids, n_last=1, m=m: np.log(m(ids, n_last)) for m in PAIRS["dense"]),
+                    dict(temperature=1.0))
+    step = build("match", models, {"K": 1, "guesses": guesses})
+    kept = law(lambda rng: step([0], 2, rng).n_kept)
+    p_draft, p_target = (model([0])[0] for model in PAIRS["dense"])
+    assert kept[1] == pytest.approx(chance(p_target, p_draft), abs=EXACT)
+
+
+@given(weights, weights)
+def test_match_never_agrees_more_often_than_the_ratio_test(p_target, p_draft):
+    assert match_agreement(p_target, p_draft) <= acceptance_rate(p_target, p_draft) + EXACT
+    equal = match_agreement(p_target, p_target)
+    assert p_target.max() >= equal - EXACT  # an argmax guess beats a drawn one if the rows agree
+
+
+# ---- coupled: the text is that of plain decoding, in every cell of the uniforms
+
+@pytest.mark.parametrize("pair, K", CASES)
+def test_in_every_cell_of_the_uniforms_the_text_is_that_of_plain_decoding(pair, K):
+    """The enumeration cuts [0, 1) of each position at the break points of every row it meets."""
+    draft, target = PAIRS[pair]
+
+    def both(rng):
+        numbers = []  # of the positions, for both
+        text = complete([0], by_inverse(draft, target, K), K + 1, Replay(numbers, rng))
+        return tuple(text), tuple(
+            autoregressive_sampling([0], target, K + 1, Replay(numbers, rng)))
+
+    found = law(both)
+    assert all(text == plain for text, plain in found)
+    assert_same_law({text: chance for (text, _), chance in found.items()},
+                    text_law([0], target, K + 1))
+
+
+@given(weights, weights)
+def test_between_the_break_points_of_both_rows_the_draws_agree_as_the_closed_form_says(p, q):
+    cuts = np.unique(np.concatenate([[0, 1], np.cumsum(p), np.cumsum(q)]).clip(0, 1))
+    agree = sum(b - a for a, b in zip(cuts, cuts[1:]) if b - a > EXACT
+                and sample(p, Scripted([(a + b) / 2])) == sample(q, Scripted([(a + b) / 2])))
+    assert inverse_agreement(p, q) == pytest.approx(agree, abs=1e-9)
+
+
+@pytest.mark.parametrize("draw", SAMPLERS.values())
+@pytest.mark.parametrize("K", [1, 2, 5])
+def test_any_draft_any_K_any_guess_and_any_tree_write_one_text(draw, K):
+    target = toy(5, 6)
+    guesses = [partial(drawn_guess, draft=toy(5, seed), draw=draw) for seed in range(3)]
+    guesses += [partial(lookup_guess, n_vocab=5), lambda x, k, rng: ([], [])]
+    tree = partial(guess_tree, drafts=[path_by_path(toy(5, 5))], widths=(2,) + (1,) * (K - 1),
+                   siblings="top")
+    for seed in range(20):
+        steps = [coupled(target, K, guess, draw) for guess in guesses]
+        steps.append(coupled(path_by_path(target), K, tree, draw, match_tree))
+        texts = [complete([0, 1, 0], step, 9, np.random.default_rng(seed)) for step in steps]
+        assert all(text == texts[-2] for text in texts) and len(texts[0]) == 12
+        if draw is sample:
+            assert texts[0] == autoregressive_sampling([0, 1, 0], target, 9,
+                                                       np.random.default_rng(seed))
+
+
+def test_equal_models_need_the_fewest_rounds():
+    model = toy(5, 6)
+    for draw in SAMPLERS.values():
+        step = coupled(model, 4, partial(drawn_guess, draft=model, draw=draw), draw)
+        assert len(list(generate([0], step, 20, np.random.default_rng(0)))) == 4
+
+
+def test_one_number_is_drawn_for_each_position():
+    rng = Replay([], np.random.default_rng(0))
+    complete([0], by_inverse(*PAIRS["dense"], 4), 13, rng)
+    assert len(rng.kept) == 13
+
+
+# ---- why the numbers are kept
+
+def forgetful(target, K, guess):
+    """Coupled draws whose numbers are drawn anew in every round."""
+    return lambda x, room, rng: coupled(target, K, guess)(x, room, rng)
+
+
+def fresh_bonus(target, K, guess):
+    """The token after all guesses drawn with another number than a guess there was dropped for."""
+    def step(x, room, rng):
+        def test(guesses, p_draft, p_target, replayed, draw):
+            ids = match_verify(guesses, p_draft, p_target, replayed)
+            return ids if len(ids) <= len(guesses) else guesses + [sample(p_target[-1], rng)]
+        return coupled(target, K, guess, match=test)(x, room, rng)
+
+    return step
+
+
+def unsure_dropped(x, k, rng, draft):
+    return wild.drop_unsure(x, k, rng, draft, partial(drawn_guess, draw=sample))
+
+
+@pytest.mark.parametrize("guess, kind, exact", [
+    (partial(drawn_guess, draw=sample), forgetful, True), (unsure_dropped, coupled, True),
+    (unsure_dropped, forgetful, True), (unsure_dropped, fresh_bonus, False)])
+def test_a_number_may_be_forgotten_but_not_replaced_where_it_was_looked_at(guess, kind, exact):
+    draft, target = judge.TOYS["A"]
+    new_step = partial(kind, target, 2, partial(guess, draft=draft))
+    got = law(lambda rng: complete([0], new_step(), 3, rng))
+    assert (distance(got, text_law([0], target, 3)) < EXACT) == exact
+
+
+def test_numbers_drawn_anew_write_another_text():
+    draft, target = PAIRS["dense"]
+    guess = partial(drawn_guess, draft=draft, draw=sample)
+    texts = [[complete([0], kind(target, 4, guess), 20, np.random.default_rng(seed))
+              for seed in range(5)] for kind in (coupled, forgetful)]
+    assert texts[0] != texts[1]
+
+
+def test_a_window_that_moves_keeps_the_texts_identical():
+    draft, target = PAIRS["four tokens"]
+    plain = partial(autoregressive_step, model=target)
+    for seed in range(20):
+        texts = [complete([0, 1], windowed(step, 2, 6), 15, np.random.default_rng(seed))
+                 for step in (by_inverse(draft, target, 3), plain)]
+        assert texts[0] == texts[1]
+
+
+# ---- the race
+
+def often(n, p):
+    """How far a count of n draws may be from n p: Hoeffding, false alarm 1e-12 each."""
+    return np.sqrt(n * np.log(2e12) / 2)
+
+
+@pytest.mark.parametrize("p, q", [([0.5, 0.3, 0.2, 0], [0.2, 0.3, 0.1, 0.4]),
+                                  ([0.7, 0.1, 0.1, 0.1], [0.1, 0.1, 0.1, 0.7])])
+def test_the_first_of_a_race_has_the_rows_distribution_and_agrees_as_the_closed_form_says(p, q):
+    p, q, rng, n = np.array(p), np.array(q), np.random.default_rng(0), 5_000
+    numbers = rng.random(n)
+    first, other = (np.array([race(row, Scripted([u])) for u in numbers]) for row in (p, q))
+    for row, won in ((p, first), (q, other)):
+        counts = np.bincount(won, minlength=4)
+        assert (abs(counts - n * row) < often(n, row)).all() and (counts[row == 0] == 0).all()
+    assert abs((first == other).sum() - n * race_agreement(p, q)) < often(n, 0)
+
+
+def test_the_order_of_the_tokens_is_no_matter_to_a_race():
+    p, q = np.array([0.4, 0.3, 0.2, 0.1]), np.array([0.1, 0.3, 0.2, 0.4])
+    for order in ([3, 1, 0, 2], [1, 0, 3, 2]):
+        assert race_agreement(p[order], q[order]) == pytest.approx(race_agreement(p, q), abs=EXACT)
+        assert inverse_agreement(p[order], q[order]) != pytest.approx(inverse_agreement(p, q))
+
+
+def test_a_race_is_a_function_of_one_uniform():
+    assert (exponentials(0.25, 9) == exponentials(0.25, 9)).all()
+    assert (exponentials(0.25, 9) != exponentials(0.25 + 2**-53, 9)).all()
+    rng = Replay([], np.random.default_rng(0))
+    race([0.5, 0.5], rng)
+    assert len(rng.kept) == 1
+
+
+@pytest.mark.parametrize("row", [[0.0, 0.0], [np.nan, 1.0], [np.inf, 1.0]])
+def test_a_race_without_speeds_is_an_error(row):
+    with pytest.raises(ValueError, match="probabilities"):
+        race(row, np.random.default_rng(0))
+
+
+# ---- closed forms
+
+def as_defined(p, q):
+    return sum(1 / sum(max(a / p[i], b / q[i]) for a, b in zip(p, q))
+               for i in range(len(p)) if p[i] > 0 and q[i] > 0)
+
+
+@given(weights, weights)
+@settings(max_examples=200)
+def test_a_race_agrees_as_defined_and_between_its_bounds(p, q):
+    agreement = race_agreement(p, q)
+    assert agreement == pytest.approx(as_defined(p, q), abs=1e-9)
+    assert agreement_bound(p, q) - 1e-9 <= agreement <= acceptance_rate(p, q) + 1e-9
+    tv = abs(p - q).sum() / 2
+    assert agreement_bound(p, q) == pytest.approx((1 - tv) / (1 + tv), abs=1e-9)
+
+
+def test_the_bound_is_reached():
+    p, q = np.array([0.5, 0.5, 0]), np.array([0.5, 0, 0.5])
+    assert race_agreement(p, q) == pytest.approx(1 / 3) == agreement_bound(p, q)
+
+
+def test_rows_of_two_sizes_are_refused():
+    for agreement in (match_agreement, inverse_agreement, race_agreement, agreement_bound):
+        with pytest.raises(ValueError, match="two rows"):
+            agreement(np.ones(2) / 2, np.ones(3) / 3)
+
+
+# ---- the bundled pair
+
+@pytest.mark.parametrize("sampler, seeds", [("race", range(100)), ("inverse", range(100, 110))])
+def test_the_bundled_pair_writes_plain_decodings_text_at_temperature_1(sampler, seeds):
+    models = Models(*(remembered(GPT2(*bundled.weights(size)))
+                      for size in ("tales-small", "tales-large")), dict(temperature=1.0))
+    x, kept = bundled.encoder().encode("The fox said"), 0
+    for seed in seeds:
+        step = build("coupled", models, {"K": 2, "sampler": sampler})
+        rounds = list(generate(x, step, 3, np.random.default_rng(seed)))
+        plain = complete(x, build_plain("coupled", models, {"sampler": sampler}), 3,
+                         np.random.default_rng(seed))
+        assert x + [token for round in rounds for token in round.ids] == plain
+        kept += sum(round.n_kept for round in rounds)
+    assert kept > len(seeds) / 2
+
+
+def test_plain_decoding_by_the_inverse_function_is_plain_decoding():
+    models = Models(None, GPT2(*bundled.weights("tales-large")), dict(temperature=1.0))
+    x = bundled.encoder().encode("The fox said")
+    texts = [complete(x, build_plain(*choice), 8, np.random.default_rng(0)) for choice in
+             [("coupled", models, {"sampler": "inverse"}), ("speculative", models)]]
+    target = with_sampling(models.target, temperature=1.0)
+    assert texts == [autoregressive_sampling(x, target, 8, np.random.default_rng(0))] * 2
+
+
+@pytest.mark.parametrize("flags", [("--sampler", "race"), ("--sampler", "inverse", "--window")])
+def test_the_command_line_says_that_the_texts_are_identical(flags):
+    got = figures("--decoder", "coupled", "--temperature", 1, "--dtype", "float64",
+                  "--n_tokens_to_generate", 15, *flags)
+    assert got["identical"] and got["exact"] and got["coupled"]["tokens"] == 15
+    assert "identical" not in figures("--decoder", "match", "--temperature", 1,
+                                      "--n_tokens_to_generate", 3)
+
+
+def test_show_and_the_table_say_it_too():
+    status, out, _ = said("--decoder", "coupled", "--temperature", 1, "--show",
+                          "--n_tokens_to_generate", 8)
+    assert status == 0 and "{+" in out and out.count("texts identical                 yes") == 1

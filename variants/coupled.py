@@ -1,0 +1,114 @@
+"""Daliri et al. (2024), "Coupling without Communication and ... Speculative Decoding". Lossless.
+
+What it adds to match.py: draft and target draw with the same random number at the same position.
+Models that nearly agree then nearly always draw the same token; and the text is the target's own
+draw with that number, whatever the draft, K or the kind of guess: at every temperature it is, token
+for token, the text of plain decoding with the same seed.
+
+    kept       the numbers of the positions from the end of x on, as far as they were drawn
+    inverse    draw by the inverse distribution function, as sampling.sample does
+    race       draw the first to arrive of n_vocab runners of speed p: argmin of E / p with
+               exponential E, which are the Gumbel trick's numbers; order of the tokens is no matter
+    agreement  the chance that both draw the same token: theory/coupling.py
+
+Subtle: a number belongs to its position. What a round drew for positions that it did not reach is
+used again in the next one: numbers drawn anew would write another text than plain decoding. And no
+number is replaced where it was looked at: to drop a guess for what it is, and draw the token there
+with a fresh number, would keep a number where it is liked only, and bias the text.
+"""
+
+from functools import lru_cache, partial
+
+import numpy as np
+
+from sampling import sample
+from speculative import speculative_step
+from variants.match import match_verify
+from variants.registry import Decoder, Flag, guesses_per_round
+
+
+@lru_cache(maxsize=32)  # draft and target ask for the same
+def exponentials(u, n):  # -> [n]
+    """n independent exponential numbers, always the same for one u in [0, 1) (of 53 bits)."""
+    key = np.random.Philox(key=int(u * 2**53))
+    return np.maximum(np.random.Generator(key).standard_exponential(n), 1e-300)  # none is 0
+
+
+def race(probs, rng):
+    """Draw one token from weights [n_vocab]: the runner that is first, of speeds `probs`.
+
+    One uniform from rng, as `sample`. ValueError unless the weights have a finite sum > 0.
+
+    >>> race([0.0, 1.0, 0.0], np.random.default_rng(0))
+    1
+    """
+    probs = np.asarray(probs)
+    if not 0 < probs.sum() < np.inf:
+        raise ValueError(f"need probabilities with a finite sum > 0, got sum {probs.sum()}")
+    return int(np.argmax(probs / exponentials(rng.random(), len(probs))))
+
+
+SAMPLERS = {"race": race, "inverse": sample}
+
+
+class Replay:
+    """A generator that gives the numbers in `kept` first, and keeps there what it draws."""
+
+    def __init__(self, kept, rng):
+        self.kept, self.rng, self.t = kept, rng, 0
+
+    def random(self):
+        if self.t == len(self.kept):
+            self.kept.append(self.rng.random())
+        self.t += 1
+        return self.kept[self.t - 1]
+
+
+def drawn_guess(x, k, rng, draft, draw):
+    """speculative.guess with another way to draw."""
+    guesses, p_draft = [], []
+    for _ in range(k):
+        p_draft.append(draft(x + guesses, 1)[-1])
+        guesses.append(draw(p_draft[-1], rng))
+    return guesses, p_draft
+
+
+def coupled(target, K, guess, draw=sample, match=match_verify):
+    """Build the step of one text, for any guess that takes at most one number for each position.
+
+    >>> model = lambda ids, n_last: np.array([[0.5, 0.3, 0.2]] * n_last)
+    >>> step = coupled(model, 3, partial(drawn_guess, draft=model, draw=sample))
+    >>> step([0], 4, np.random.default_rng(0)).n_kept  # equal rows: equal draws
+    3
+    """
+    kept = []
+    with_kept = lambda function: lambda *args: function(*args[:-1], Replay(kept, args[-1]))
+    guess, verify = with_kept(guess), with_kept(partial(match, draw=draw))
+
+    def step(x, room, rng):
+        round = speculative_step(x, room, rng, target, K, guess, verify)
+        del kept[: len(round.ids)]  # these positions are text now
+        return round
+
+    return step
+
+
+def build(models, K, sampler):
+    """Guesses of a draft, drawn with the numbers of their positions."""
+    guess = partial(drawn_guess, draft=models.probabilities("draft"), draw=SAMPLERS[sampler])
+    return coupled(models.probabilities("target"), K, guess, SAMPLERS[sampler])
+
+
+def plain(models, K, sampler):
+    """Plain decoding with the same numbers: a round without guesses is one draw of the target."""
+    return partial(speculative_step, target=models.probabilities("target"), K=K,
+                   guess=lambda x, k, rng: ([], []),
+                   verify=partial(match_verify, draw=SAMPLERS[sampler]))
+
+
+DECODER = Decoder(
+    "coupled", build, source="Daliri et al. (2024)", url="https://arxiv.org/abs/2408.07978",
+    plain=plain,
+    flags={"K": guesses_per_round(4),
+           "sampler": Flag("race", str, "how a token is drawn; race agrees more often, inverse is "
+                           "what all other decoders do", tuple(SAMPLERS))})

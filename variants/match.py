@@ -1,0 +1,57 @@
+"""Gante (2023), "Assisted Generation": the test that production engines use by default. Lossless.
+
+What it adds to speculative.py: a test that needs no row of the draft's. The target draws its own
+token at every position; as long as that is the guess, the next position's row is of use too.
+
+    best     guess the draft's most probable token: it is met with the target's probability of it
+    drawn    guess by a draw from the draft: two independent draws seldom agree
+
+Every token of the text is the target's own draw, so nothing has to be proved; the guesses decide
+only how many of them one pass gives. A guess is kept with sum(p_target * p_draft), never more than
+the ratio test's sum(min(p_target, p_draft)): what is lost is the price of not looking at p_draft.
+"""
+
+from functools import partial
+
+from sampling import sample, with_sampling
+from speculative import guess, speculative_step
+from variants.registry import Decoder, Flag, guesses_per_round
+
+
+def match_verify(guesses, p_draft, p_target, rng, draw=sample):
+    """The target's draws up to the first that is not the guess, which is text too.
+
+    >>> import numpy as np
+    >>> rows = np.eye(3)[[0, 2, 1]]
+    >>> [match_verify(g, None, rows, np.random.default_rng(0)) for g in ([0, 2], [0, 1], [1, 2])]
+    [[0, 2, 1], [0, 2], [0]]
+    """
+    ids = []
+    for row, token in zip(p_target, [*guesses, None]):  # None: the bonus token meets no guess
+        ids.append(draw(row, rng))
+        if ids[-1] != token:
+            return ids
+
+
+def match_tree(tree, p_draft, p_target, rng, draw=sample):
+    """The same for the guesses of a tree (tree.py): walk down while the draw is a child."""
+    ids, node = [], -1
+    while node is not None:
+        ids.append(draw(p_target[1 + node], rng))
+        node = tree.child(node, ids[-1])
+    return ids
+
+
+def build(models, K, guesses):
+    """The draft's best token is what it draws at temperature 0."""
+    settings = models.sampling | ({"temperature": 0.0} if guesses == "best" else {})
+    draft = with_sampling(models.draft, **settings)
+    return partial(speculative_step, target=models.probabilities("target"), K=K,
+                   guess=partial(guess, draft=draft), verify=match_verify)
+
+
+DECODER = Decoder(
+    "match", build, source="Gante (2023)", url="https://huggingface.co/blog/assisted-generation",
+    flags={"K": guesses_per_round(4),
+           "guesses": Flag("best", str, "the draft's most probable tokens, or drawn from it",
+                           ("best", "drawn"))})
