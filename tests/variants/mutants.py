@@ -267,7 +267,7 @@ ARRIVING = {
              missing("models.at_temperature_1 if greedy", "greedy draft", "top_k", "top_p"),
              ("(models.at_temperature_1 if greedy else models.sampling)", "models.sampling",
               "greedy siblings from a one-hot row")],
-    "kseq": [("chains=chains", "chains=3", "--chains does not arrive")],
+    "kseq": [("chains=chains", "chains=2", "--chains does not arrive")],
     "staged": [("inner_K)\n", "2)\n", "--inner_K does not arrive"),
                ("ngram(n_vocab, order)", "ngram(n_vocab)", "--order does not arrive"),
                missing(OF_TREE, "target of a tree", "top_p")],
