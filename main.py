@@ -82,7 +82,9 @@ def add_decoder_flags(parser):
     """A group of flags for each decoder; a flag that several have is listed with the first."""
     listed = set()
     for name, decoder in DECODERS.items():
-        group = parser.add_argument_group(f"--decoder {name} ({decoder.source})")
+        shared = ", ".join(f"--{flag}" for flag in decoder.flags if flag in listed)
+        group = parser.add_argument_group(f"--decoder {name} ({decoder.source})",
+                                          f"and {shared}, above" if shared else None)
         for flag, entry in decoder.flags.items():
             users = {other: DECODERS[other].flags[flag].default for other in DECODERS
                      if flag in DECODERS[other].flags}
