@@ -20,6 +20,7 @@ from functools import partial
 from pathlib import Path
 
 from backend import products
+from checkpoints.download import atomic
 from sampling import with_sampling
 from variants.auto import K_MAX, Costs, Measuring, auto, auto_measuring
 
@@ -85,11 +86,5 @@ def write(path, costs):
     """Keep the costs if that can be done; a file is replaced as a whole."""
     if path is None:
         return
-    part = path.with_name(f"{path.name}.{os.getpid()}.part")
-    with contextlib.suppress(OSError):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            part.write_text(json.dumps(costs._asdict()), encoding="utf-8")
-            os.replace(part, path)
-        finally:
-            part.unlink(missing_ok=True)
+    with contextlib.suppress(OSError), atomic(path) as file:
+        file.write(json.dumps(costs._asdict()).encode())

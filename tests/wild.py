@@ -213,7 +213,8 @@ class Rule(NamedTuple):
 
 
 def issue(repository, number, kind="issues"):
-    return f"[{repository.split('/')[1]} #{number}](https://github.com/{repository}/{kind}/{number})"
+    name = repository.split("/")[1]
+    return f"[{name} #{number}](https://github.com/{repository}/{kind}/{number})"
 
 
 pull = partial(issue, kind="pull")
