@@ -26,7 +26,8 @@ MODELS_DIR = Path(__file__).parent / "models"
 
 
 def load_encoder_hparams_and_params(model_size: str, models_dir: str | Path, dtype=np.float32,
-                                    backend: str = "numpy") -> tuple[Encoder, dict, dict]:
+                                    backend: str = "numpy", cut_vocab: bool = False
+                                    ) -> tuple[Encoder, dict, dict]:
     """Everything a model folder holds; downloaded and converted first if that was not done before.
 
     Parameters
@@ -37,6 +38,9 @@ def load_encoder_hparams_and_params(model_size: str, models_dir: str | Path, dty
     models_dir : path
     dtype : float32 or float64
     backend : "numpy" or "cupy"
+    cut_vocab : bool
+        Leave out rows of wte beyond the tokenizer's vocabulary: some training code pads it to a
+        round number. Without this such a folder is refused. (Hugging Face's kind only.)
 
     Returns
     -------
@@ -59,7 +63,7 @@ def load_encoder_hparams_and_params(model_size: str, models_dir: str | Path, dty
     """
     folder = find_folder(model_size, models_dir)
     if huggingface.is_model(folder):
-        return load_huggingface(folder, dtype, backend)
+        return load_huggingface(folder, dtype, backend, cut_vocab)
     return load_openai(model_size, folder, dtype, backend)
 
 
@@ -86,17 +90,21 @@ def load_openai(model_size, folder, dtype, backend):
     return encoder, hparams, load_params(folder, hparams, dtype, backend)
 
 
-def load_huggingface(folder, dtype, backend):
+def load_huggingface(folder, dtype, backend, cut_vocab=False):
     """A folder as Hugging Face keeps them: read as it is, nothing is converted."""
     hparams = huggingface.read_hparams(folder)
-    encoder = read_encoder(folder, hparams, "vocab.json", "merges.txt")
-    return encoder, hparams, huggingface.load_params(folder, hparams, dtype, backend)
+    encoder = read_encoder(folder, hparams, "vocab.json", "merges.txt", cut_vocab)
+    params = huggingface.load_params(folder, hparams, dtype, backend)
+    params["wte"] = params["wte"][: encoder.n_vocab]
+    return encoder, hparams | {"n_vocab": encoder.n_vocab}, params
 
 
-def read_encoder(folder, hparams, vocab, merges):
+def read_encoder(folder, hparams, vocab, merges, cut_vocab=False):
     """The Encoder from two files of a folder; ValueError if it has not n_vocab symbols."""
     encoder = Encoder(read_json(folder / vocab), read_merges(folder / merges))
-    if encoder.n_vocab != hparams["n_vocab"]:
+    padding = hparams["n_vocab"] - encoder.n_vocab
+    if padding and not (cut_vocab and padding > 0):
+        advice = f": padded by {padding}, which --cut_vocab leaves out" if padding > 0 else ""
         raise ValueError(f"need as many symbols in {vocab} as n_vocab says in {folder}, got "
-                         f"{encoder.n_vocab} and {hparams['n_vocab']}")
+                         f"{encoder.n_vocab} and {hparams['n_vocab']}{advice}")
     return encoder

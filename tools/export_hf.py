@@ -34,7 +34,12 @@ def export(folder, encoder, hparams, params, dtype=None):
     write("vocab.json", json.dumps(encoder.vocab))
     write("merges.txt", "\n".join(["#version: 0.2", *merges, ""]))
     write("tokenizer_config.json", json.dumps(tokenizer_config(encoder, hparams), indent=2))
-    write("config.json", json.dumps(huggingface.config(hparams, encoder.end_of_text), indent=2))
+    write("tokenizer.json", json.dumps(tokenizer(encoder, merges)))
+    write("generation_config.json", json.dumps({"bos_token_id": encoder.end_of_text,
+                                                "eos_token_id": encoder.end_of_text}))
+    dtype = np.dtype(dtype or params["wte"].dtype)
+    write("config.json", json.dumps(huggingface.config(hparams, encoder.end_of_text, dtype),
+                                    indent=2))
 
 
 def tokenizer_config(encoder, hparams):
@@ -44,6 +49,20 @@ def tokenizer_config(encoder, hparams):
             "add_prefix_space": False, "add_bos_token": False,
             "clean_up_tokenization_spaces": False,
             "bos_token": end, "eos_token": end, "unk_token": end}
+
+
+def tokenizer(encoder, merges):
+    """What tokenizer.json says of it: for engines that read neither vocab.json nor merges.txt."""
+    byte_level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True,
+                  "use_regex": True}
+    special = {"content": END_OF_TEXT, "id": encoder.end_of_text, "special": True,
+               "single_word": False, "lstrip": False, "rstrip": False, "normalized": False}
+    return {"version": "1.0", "truncation": None, "padding": None, "normalizer": None,
+            "added_tokens": [special] if encoder.end_of_text is not None else [],
+            "pre_tokenizer": byte_level, "post_processor": None, "decoder": byte_level,
+            "model": {"type": "BPE", "dropout": None, "unk_token": None, "byte_fallback": False,
+                      "continuing_subword_prefix": "", "end_of_word_suffix": "",
+                      "fuse_unk": False, "vocab": encoder.vocab, "merges": merges}}
 
 
 def main():

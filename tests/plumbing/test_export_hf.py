@@ -206,6 +206,107 @@ def test_what_transformers_saves_is_read(tmp_path):
     np.testing.assert_allclose(GPT2(params, hparams["n_head"])(ids, 5), logits, rtol=0, atol=1e-5)
 
 
+# ---- weights in several files, in half precision, with a padded vocabulary
+
+def shard(folder, drop_prefix=False):
+    """The weights in three files and an index, as transformers' max_shard_size leaves them."""
+    weights = {name.removeprefix("transformer.") if drop_prefix else name: array
+               for name, array in stored(folder).items()}
+    weight_map = {}
+    for i, name in enumerate(sorted(weights)):
+        weight_map[name] = f"model-{1 + i % 3:05}-of-00003.safetensors"
+    for file in set(weight_map.values()):
+        with open(folder / file, "wb") as out:
+            huggingface.write_weights(out, {name: weights[name] for name in weights
+                                            if weight_map[name] == file})
+    (folder / "model.safetensors").unlink()
+    index = {"metadata": {}, "weight_map": weight_map}
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+
+
+def stored(folder):
+    """{transformers' name: array} of a folder."""
+    named = flatten(load(folder)[2])
+    return {f"transformer.{huggingface.their_name(name)}": array for name, array in named}
+
+
+@pytest.mark.parametrize("drop_prefix", [False, True])
+@pytest.mark.parametrize("dtype", [np.float16, np.float32])
+def test_sharded_weights_are_those_of_one_file(folder, dtype, drop_prefix):
+    rewrite(folder, lambda weights: {name: array.astype(dtype) for name, array in weights.items()})
+    whole = load(folder)[2]
+    shard(folder, drop_prefix)
+    assert huggingface.is_model(folder) and equal(load(folder)[2], whole)
+
+
+@pytest.mark.parametrize("change, words", [
+    (lambda index: index.pop("weight_map") and None, "weight_map"),
+    (lambda index: index["weight_map"].update(x="../../weights.safetensors"), "names of"),
+    (lambda index: index["weight_map"].update(x=["model"]), "names of")])
+def test_an_index_that_names_no_neighbours_is_refused(folder, change, words):
+    shard(folder)
+    index = json.loads((folder / huggingface.INDEX).read_text())
+    change(index)
+    (folder / huggingface.INDEX).write_text(json.dumps(index))
+    with pytest.raises(ValueError, match=words):
+        load(folder)
+
+
+def test_a_file_that_the_index_names_must_be_there_and_hold_each_weight_once(folder):
+    shard(folder)
+    first, second = sorted(folder.glob("model-*"))[:2]
+    data = second.read_bytes()
+    second.write_bytes(first.read_bytes())
+    with pytest.raises(ValueError, match="each weight once"):
+        load(folder)
+    second.unlink()
+    with pytest.raises(FileNotFoundError, match=second.name):
+        load(folder)
+    second.write_bytes(data)
+    load(folder)
+
+
+def test_a_padded_vocabulary_is_named_and_cut_if_asked(tmp_path):
+    """nanoGPT's 50,304 rows for 50,257 tokens."""
+    padded = HPARAMS | {"n_vocab": 264}
+    export(tmp_path, TINY, padded, random_params(padded, np.random.default_rng(0), np.float32))
+    with pytest.raises(ValueError, match="padded by 6, which --cut_vocab leaves out"):
+        load(tmp_path)
+    _, hparams, params = load_encoder_hparams_and_params(str(tmp_path), MODELS_DIR, cut_vocab=True)
+    assert hparams == HPARAMS and params["wte"].shape == (258, 12)
+    assert GPT2(params, hparams["n_head"])([1, 2], 2).shape == (2, 258)
+
+
+def test_a_vocabulary_that_is_too_small_is_never_cut(tmp_path):
+    small = HPARAMS | {"n_vocab": 250}
+    export(tmp_path, TINY, small, random_params(small, np.random.default_rng(0), np.float32))
+    with pytest.raises(ValueError, match="as many symbols") as caught:
+        load_encoder_hparams_and_params(str(tmp_path), MODELS_DIR, cut_vocab=True)
+    assert "padded" not in str(caught.value)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32"])
+def test_engines_are_told_the_context_and_the_precision(tmp_path, dtype):
+    """Without n_ctx llama.cpp's converter stops, without a dtype engines cast to half precision."""
+    export(tmp_path, TINY, HPARAMS, random_params(HPARAMS, np.random.default_rng(0), np.float32),
+           np.dtype(dtype))
+    config = json.loads((tmp_path / "config.json").read_text())
+    assert config["n_ctx"] == config["n_positions"] == HPARAMS["n_ctx"]
+    assert config["dtype"] == config["torch_dtype"] == dtype
+    generation = json.loads((tmp_path / "generation_config.json").read_text())
+    assert generation["eos_token_id"] == config["eos_token_id"] == TINY.end_of_text
+
+
+@pytest.mark.filterwarnings("default")
+@pytest.mark.parametrize("text", ["Once upon a time", "it's 42!\n\n  ok", "wïzard 語🙂\t"])
+def test_tokenizer_json_alone_gives_our_ids(exported, text):
+    tokenizers = pytest.importorskip("tokenizers")
+    theirs = tokenizers.Tokenizer.from_file(str(exported / "tales-large" / "tokenizer.json"))
+    encoder = load(exported / "tales-large")[0]
+    assert theirs.encode(text).ids == encoder.encode(text)
+    assert theirs.decode(theirs.encode(text).ids) == text
+
+
 # ---- what can be wrong with such a folder
 
 def header(change):
