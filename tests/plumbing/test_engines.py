@@ -1,0 +1,136 @@
+"""Models as engines keep them: written as GGUF, read back, and answered for by llama.cpp itself."""
+
+import importlib.util
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from benchmarks.variants import OPENINGS
+from checkpoints.weights import flatten, random_params
+from encoder import Encoder, byte_characters
+from gpt2 import GPT2
+from sampling import with_sampling
+from speculative import autoregressive_sampling
+from utils import MODELS_DIR, load_encoder_hparams_and_params
+
+gguf = pytest.importorskip("gguf", reason="needs requirements/engines.txt")
+export_gguf = pytest.importorskip("tools.export_gguf")
+has_llama = pytest.mark.skipif(not importlib.util.find_spec("xllamacpp"),
+                               reason="needs llama.cpp: xllamacpp, requirements/engines.txt")
+ROOT = Path(__file__).parents[2]
+HPARAMS = dict(n_vocab=258, n_ctx=16, n_embd=12, n_head=3, n_layer=2)
+SYMBOLS = [*byte_characters().values(), "ab", "<|endoftext|>"]
+TINY = Encoder({symbol: id for id, symbol in enumerate(SYMBOLS)}, [("a", "b")])
+
+
+# ---- the file
+
+@pytest.fixture(scope="module", params=[np.float16, np.float32])
+def written(request, tmp_path_factory):
+    """A tiny model, and what the library reads in its file."""
+    params = random_params(HPARAMS, np.random.default_rng(0), np.float32)
+    path = tmp_path_factory.mktemp("gguf") / "tiny.gguf"
+    export_gguf.export(path, TINY, HPARAMS, params, request.param)
+    return request.param, dict(flatten(params)), gguf.GGUFReader(path)
+
+
+def test_the_weights_are_read_back_bit_by_bit(written):
+    dtype, weights, reader = written
+    tensors = {tensor.name: tensor.data for tensor in reader.tensors}
+    assert tensors.keys() == {export_gguf.their_name(name) for name in weights}
+    for name, weight in weights.items():
+        stored = tensors[export_gguf.their_name(name)]
+        weight = weight.T if name.endswith("/w") else weight
+        kind = dtype if weight.ndim == 2 and name != "wpe" else np.float32
+        assert stored.dtype == kind and (stored == weight.astype(kind)).all()
+
+
+def test_the_sizes_and_the_vocabulary_are_read_back(written):
+    fields = written[2].fields
+    value = lambda name: fields[name].contents()
+    assert value("general.architecture") == "gpt2"
+    for theirs, ours in [("context_length", "n_ctx"), ("embedding_length", "n_embd"),
+                         ("block_count", "n_layer"), ("attention.head_count", "n_head")]:
+        assert value(f"gpt2.{theirs}") == HPARAMS[ours]
+    assert value("gpt2.feed_forward_length") == 4 * HPARAMS["n_embd"]
+    assert value("gpt2.attention.layer_norm_epsilon") == np.float32(1e-5)
+    assert (value("tokenizer.ggml.model"), value("tokenizer.ggml.pre")) == ("gpt2", "gpt-2")
+    assert value("tokenizer.ggml.tokens") == SYMBOLS
+    assert value("tokenizer.ggml.merges") == ["a b"]
+    assert value("tokenizer.ggml.eos_token_id") == TINY.end_of_text == 257
+    assert value("tokenizer.ggml.token_type") == [1] * 257 + [3]  # normal, control
+
+
+def test_an_export_that_is_interrupted_leaves_the_former_file(tmp_path, monkeypatch):
+    def interrupt(*args):
+        raise KeyboardInterrupt
+
+    params = random_params(HPARAMS, np.random.default_rng(0), np.float32)
+    export_gguf.export(tmp_path / "tiny.gguf", TINY, HPARAMS, params)
+    before = (tmp_path / "tiny.gguf").read_bytes()
+    monkeypatch.setattr(gguf.GGUFWriter, "write_tensors_to_file", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        export_gguf.export(tmp_path / "tiny.gguf", TINY, HPARAMS, params)
+    assert [path.name for path in tmp_path.iterdir()] == ["tiny.gguf"]
+    assert (tmp_path / "tiny.gguf").read_bytes() == before
+
+
+def run(module, *args):
+    return subprocess.run([sys.executable, "-m", module, *map(str, args)], cwd=ROOT, timeout=240,
+                          capture_output=True, text=True)
+
+
+def test_a_model_that_is_not_there_is_one_clear_line(tmp_path):
+    done = run("tools.export_gguf", "nothing", tmp_path / "nothing.gguf")
+    assert done.returncode == 1 and done.stderr.startswith("export_gguf: need ")
+    assert done.stderr.count("\n") == 1
+
+
+# ---- llama.cpp
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("pair")
+    for name in ("tales-large", "tales-small"):
+        export_gguf.export(folder / f"{name}.gguf", *load_encoder_hparams_and_params(name,
+                                                                                     MODELS_DIR))
+    return folder
+
+
+def answers(pair, prompts, N, *flags):
+    """What llama.cpp's server says to all prompts, sent at once; in a process of its own."""
+    done = run("benchmarks.llama", pair / "tales-large.gguf", *prompts, "--N", N, "--threads", 1,
+               *flags)
+    assert done.returncode == 0, done.stderr
+    return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+
+
+def greedy(openings, N):
+    """Our own plain greedy texts."""
+    encoder, hparams, params = load_encoder_hparams_and_params("tales-large", MODELS_DIR)
+    target = with_sampling(GPT2(params, hparams["n_head"]), temperature=0)
+    texts = [encoder.encode(opening) for opening in openings]
+    return [autoregressive_sampling(x, target, N, np.random.default_rng(0))[len(x) :]
+            for x in texts]
+
+
+@has_llama
+@pytest.mark.parametrize("speculative", [False, True], ids=["alone", "with the draft"])
+def test_llama_cpp_writes_our_greedy_text(pair, speculative):
+    flags = ["--draft", pair / "tales-small.gguf"] if speculative else []
+    theirs = answers(pair, OPENINGS[:3], 20, *flags)
+    assert [answer["tokens"] for answer in theirs] == greedy(OPENINGS[:3], 20)
+    accepted = [answer["timings"].get("draft_n_accepted", 0) for answer in theirs]
+    assert all(accepted) == speculative
+
+
+@has_llama
+def test_ten_requests_at_once_get_ten_texts(pair):
+    prompts = [f"{opening}{end}" for opening in OPENINGS[:5] for end in ("", " then")]
+    theirs = answers(pair, prompts, 8, "--parallel", 4)
+    assert len(theirs) == 10 and all(len(answer["tokens"]) == 8 for answer in theirs)
+    assert [answer["tokens"] for answer in theirs[:4]] == greedy(prompts[:4], 8)

@@ -1,0 +1,108 @@
+"""Write any model as a GGUF file: for llama.cpp and what is built on it.
+
+    python -m tools.export_gguf tales-large exported/tales-large.gguf
+    python -m tools.export_gguf tales-small exported/tales-small.gguf
+    llama-server -m exported/tales-large.gguf -md exported/tales-small.gguf -c 512 ...
+
+docs/engines.md has the rest of that line. The package gguf writes the format, with GPT-2's own
+names for sizes, weights and vocabulary, so that no converter has to recognise them.
+"""
+
+import argparse
+import os
+import re
+import sys
+import tempfile
+from pathlib import Path
+
+import gguf
+import numpy as np
+
+from checkpoints.weights import flatten
+from utils import MODELS_DIR, load_encoder_hparams_and_params
+
+THEIR_NAMES = {"wte": "token_embd.weight", "wpe": "position_embd.weight", "ln_f": "output_norm",
+               "ln_1": "attn_norm", "attn/c_attn": "attn_qkv", "attn/c_proj": "attn_output",
+               "ln_2": "ffn_norm", "mlp/c_fc": "ffn_up", "mlp/c_proj": "ffn_down"}
+ENDS = {"w": "weight", "g": "weight", "b": "bias"}
+
+
+def their_name(name):
+    """llama.cpp's name of a weight.
+
+    >>> their_name("h11/attn/c_attn/w"), their_name("ln_f/g"), their_name("wte")
+    ('blk.11.attn_qkv.weight', 'output_norm.weight', 'token_embd.weight')
+    """
+    if name in THEIR_NAMES:
+        return THEIR_NAMES[name]
+    block, layer, end = re.fullmatch(r"(?:h(\d+)/)?(.*)/(\w)", name).groups()
+    prefix = "" if block is None else f"blk.{block}."
+    return f"{prefix}{THEIR_NAMES[layer]}.{ENDS[end]}"
+
+
+def export(path, encoder, hparams, params, dtype=np.float32):
+    """Write a model, loaded as utils loads it, to one file: whole or not at all.
+
+    Matrices are written as `dtype`, float32 or float16, vectors as float32: llama.cpp wants that.
+    The unembedding is not written: without one it takes the embedding, as GPT-2 does.
+    """
+    writer = gguf.GGUFWriter(None, "gpt2")
+    add_sizes(writer, hparams)
+    add_tokenizer(writer, encoder)
+    for name, weight in flatten(params):
+        weight = weight.T if name.endswith("/w") else weight  # [n_out, n_in]
+        kind = dtype if weight.ndim == 2 and name != "wpe" else np.float32
+        writer.add_tensor(their_name(name), np.ascontiguousarray(weight, kind))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=path.parent) as folder:  # the library opens by name
+        part = Path(folder) / path.name
+        writer.write_header_to_file(part)
+        writer.write_kv_data_to_file()
+        writer.write_tensors_to_file()
+        writer.close()
+        os.replace(part, path)
+
+
+def add_sizes(writer, hparams):
+    """The sizes, under GGUF's names."""
+    writer.add_context_length(hparams["n_ctx"])
+    writer.add_embedding_length(hparams["n_embd"])
+    writer.add_feed_forward_length(4 * hparams["n_embd"])
+    writer.add_block_count(hparams["n_layer"])
+    writer.add_head_count(hparams["n_head"])
+    writer.add_layer_norm_eps(1e-5)
+
+
+def add_tokenizer(writer, encoder):
+    """Vocabulary and merges; "gpt-2" names the split pattern, which a converter would guess."""
+    kinds = [gguf.TokenType.NORMAL] * encoder.n_vocab
+    writer.add_tokenizer_model("gpt2")
+    writer.add_tokenizer_pre("gpt-2")
+    writer.add_token_list(sorted(encoder.vocab, key=encoder.vocab.get))
+    if encoder.end_of_text is not None:
+        kinds[encoder.end_of_text] = gguf.TokenType.CONTROL
+        writer.add_bos_token_id(encoder.end_of_text)
+        writer.add_eos_token_id(encoder.end_of_text)
+    writer.add_token_types(kinds)
+    writer.add_token_merges([" ".join(pair) for pair in sorted(encoder.ranks,
+                                                               key=encoder.ranks.get)])
+    writer.add_add_bos_token(False)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("model", help="as main.py's --target_model_size")
+    parser.add_argument("file", type=Path, help="where to write it")
+    parser.add_argument("--models_dir", default=MODELS_DIR, type=Path)
+    parser.add_argument("--dtype", choices=["float16", "float32"], default="float32")
+    args = parser.parse_args()
+    try:
+        export(args.file, *load_encoder_hparams_and_params(args.model, args.models_dir),
+               np.dtype(args.dtype))
+    except (ValueError, OSError) as error:
+        sys.exit(f"export_gguf: {error}")
+    print(f"{args.file}: {args.file.stat().st_size / 1e6:.1f} MB")
+
+
+if __name__ == "__main__":
+    main()
