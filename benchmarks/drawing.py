@@ -123,6 +123,55 @@ def draw_row_cost(figure, data):
     figure.legend(loc="outside lower center", ncols=3, **SMALL)
 
 
+def draw_best_tree(figure, data):
+    """Speed-up against the cost of a further row, and the trees at the marked costs."""
+    from matplotlib.lines import Line2D
+
+    upper, lower = figure.subfigures(2, 1, height_ratios=(5, 2))
+    axes = upper.subplots()
+    for i, found in enumerate(data["temperatures"].values()):
+        for kind, style in (("tree", "-"), ("chain", ":")):
+            axes.plot(data["row_cost"], found[kind], style, color=colour(i), marker="")
+        for name, best in found["marks"].items():
+            axes.plot(best["row_cost"], best["speedup"], MARKERS[i], color=colour(i),
+                      clip_on=False, zorder=3)
+            if i == 0:
+                axes.annotate(name, (best["row_cost"], best["speedup"]), (8, 4),
+                              textcoords="offset points", fontsize=9)
+    handles = [Line2D([], [], color=colour(i), marker=MARKERS[i], label=f"temperature {float(T):g}")
+               for i, T in enumerate(data["temperatures"])]
+    handles += [Line2D([], [], color=ink(), label="best tree"),
+                Line2D([], [], color=ink(), linestyle=":", label="best chain")]
+    axes.axhline(1, color=ink(), linewidth=0.8)
+    axes.legend(handles=handles, loc="upper right", ncols=2, **SMALL)
+    axes.set(xlabel="cost of a further row of the pass / cost of the first", ylim=(0.9, None),
+             xlim=(0, max(data["row_cost"])), ylabel="times faster than plain decoding",
+             title=f"The best tree of at most {data['most']} guesses, c = {data['c']:.2f} "
+             "(points: costs as measured, at most 8 guesses)")
+    marks = next(iter(data["temperatures"].values()))["marks"]
+    for panel, (name, best) in zip(lower.subplots(1, len(marks)), reversed(marks.items())):
+        draw_shape(panel, best["shape"])
+        panel.set_title(f"{name}: {best['speedup']:.2f}", fontsize=9)
+
+
+def draw_shape(axes, shape):
+    """A tree from left to right, the likeliest child of a node at the top."""
+    leaves = iter(range(10**6))
+
+    def place(shape, depth):
+        heights = [place(child, depth + 1) for child in shape] or [-next(leaves)]
+        axes.plot([depth] * len(heights), heights, marker="", linestyle="")
+        for height in heights[: len(shape)]:
+            axes.plot([depth, depth + 1], [heights[0], height], color=ink(), marker="",
+                      linewidth=0.8)
+        axes.plot(depth, heights[0], "o", color=colour(0), markersize=5)
+        return heights[0]
+
+    place(shape, 0)
+    axes.set(xlim=(-0.5, 6.5), ylim=(-4.7, 0.7))
+    axes.axis("off")
+
+
 def draw_speed(figure, data):
     """What M rows cost; speed-up against K, measured and predicted: simulated, and own."""
     left, *panels = figure.subplots(1, 3 if "own" in data else 2)

@@ -8,6 +8,7 @@
     speedup           speed-up against K by Theorem 3.8, and the pair as benchmarks.speed found it
     acceptance        the chance that a guess is accepted, against temperature
     row_cost          what M rows in one pass cost, in units of one row
+    best_tree         the best tree and its speed-up, against the cost of a further row
 
     alpha   the chance that a guess is accepted        c   time of a draft step / of a target row
 
@@ -26,14 +27,17 @@ from threadpoolctl import threadpool_limits
 
 from backend.products import matmul
 from benchmarks.clock import machine, medians
-from benchmarks.drawing import (draw_acceptance, draw_expected_tokens, draw_row_cost, draw_speed,
-                                draw_speedup, save)
+from benchmarks.drawing import (draw_acceptance, draw_best_tree, draw_expected_tokens,
+                                draw_row_cost, draw_speed, draw_speedup, save)
 from benchmarks.passes import load, rows_table
 from benchmarks.race import KS, OPENINGS
 from sampling import with_sampling
 from speculative import draft_and_verify, generate
 from theory.hardware import GPT2_SIZES
 from theory.speedup import acceptance_rate, expected_tokens, walltime_improvement
+from variants import Models, build
+from variants.best_tree import HOPE, best_shape, nodes, outcomes
+from variants.tree_gpt2 import TreeGPT2
 
 RESULTS = Path(__file__).parent / "results"
 FOLDER = Path(__file__).parent.parent / "docs" / "img"
@@ -113,12 +117,56 @@ def row_cost_data(args):
     return machine() | {"rows": rows, "seconds": seconds}
 
 
+def best_tree_data(args):
+    """The best tree and chain for each cost of a row, and for the costs that were measured."""
+    passes = json.loads((RESULTS / "speed-pair.json").read_text(encoding="utf-8"))["passes"]
+    series = {name: [passes[key][str(n)]["median"] for n in range(1, 10)]
+              for name, key in (("this machine's NumPy", "numpy_rows_ms"),
+                                ("its compiled product", "rows_ms"))}
+    measured = {name: [ms / row[0] for ms in row] for name, row in series.items()}
+    c, most = passes["draft_ms"]["median"] / series["its compiled product"][0], 16
+    costs, temperatures = [i / 100 for i in range(61)], {}
+    for temperature in (0.0, 1.0):
+        ranks = acceptances_by_rank(temperature, args.tokens)
+        linear = [[1 + cost * n for n in range(most + 1)] for cost in costs]
+        temperatures[temperature] = {
+            "acceptances": ranks, "tree": [best_shape(ranks, c, row)[0] for row in linear],
+            "chain": [best_shape(ranks[:1], c, row)[0] for row in linear],
+            "marks": {name: best_tree(ranks, c, row) for name, row in
+                      {**measured, "rows are free": linear[0]}.items()}}
+    return {"c": c, "row_cost": costs, "most": most, "temperatures": temperatures}
+
+
+def best_tree(acceptances, c, pass_cost):
+    """The speed-up of the best tree, its shape, and what a further row of its pass costs."""
+    gain, shape = best_shape(acceptances, c, pass_cost)
+    n = nodes(shape)
+    return {"speedup": gain, "shape": shape, "row_cost": (pass_cost[n] - 1) / n if n else 0}
+
+
+def acceptances_by_rank(temperature, N):
+    """How often the b-th child was the one accepted, on the pair's own texts: counts, no times."""
+    encoder, *models = load("pair")
+    draft, target = (TreeGPT2(model.params, model.n_head) for model in models)
+    step = build("tree", Models(draft, target, {"temperature": temperature}),
+                 {"widths": (len(HOPE), 1, 1, 1)})
+    kept, reached = np.zeros((2, len(HOPE)))
+    for seed, opening in enumerate(OPENINGS):
+        for round in generate(encoder.encode(opening), step, N, np.random.default_rng(seed)):
+            for n_guesses, rank in outcomes(round.guesses, round.ids):
+                reached[:n_guesses] += 1
+                if rank is not None:
+                    kept[rank] += 1
+    return (kept / reached).tolist()
+
+
 # ---- all of them
 
 PLOTS = {"expected_tokens": (expected_tokens_data, draw_expected_tokens, 4),
          "speedup": (speedup_data, draw_speedup, 4.4),
          "acceptance": (acceptance_data, draw_acceptance, 3.4),
-         "row_cost": (row_cost_data, draw_row_cost, 4.2)}
+         "row_cost": (row_cost_data, draw_row_cost, 4.2),
+         "best_tree": (best_tree_data, draw_best_tree, 5)}
 
 
 def draw_speed_of(figures):

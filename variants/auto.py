@@ -13,6 +13,7 @@ Lossless, for K depends on the past alone: on finished rounds and on a clock.
 
 import math
 import time
+from functools import partial
 from typing import NamedTuple
 
 from speculative import autoregressive_step, draft_and_verify
@@ -85,9 +86,12 @@ class Measuring:
         return Costs(self.guess / row, [min(times) / row for times in self.passes])
 
 
-def auto_measuring(measuring, on_choice=None, on_costs=None):
-    """As `auto`, for costs that nobody knows: measured in the first rounds, told to `on_costs`."""
-    step = None
+def auto_measuring(measuring, on_choice=None, on_costs=None, choosing=None):
+    """As `auto`, for costs that nobody knows: measured in the first rounds, told to `on_costs`.
+
+    `choosing(costs, on_choice, seen)` builds the step then, if it is not `auto` (best_tree.py).
+    """
+    step, choosing = None, choosing or partial(auto, *measuring.models)
 
     def first_steps(x, room, rng):
         nonlocal step
@@ -97,7 +101,7 @@ def auto_measuring(measuring, on_choice=None, on_costs=None):
             return measuring.round(x, room, rng, K)
         if step is None:
             costs, seen = measuring.costs(), (measuring.kept, measuring.examined)
-            step = auto(*measuring.models, costs, on_choice, seen)
+            step = choosing(costs, on_choice, seen)
             if on_costs:
                 on_costs(costs)
         return step(x, room, rng)

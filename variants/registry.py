@@ -17,13 +17,17 @@ from sampling import with_sampling
 from speculative import autoregressive_step
 
 
+WORDS = {("K", "auto"): ["speculative"], ("widths", "auto"): ["tree"],  # who takes it for a number
+         ("widths", "dynamic"): ["tree", "eagle"], ("widths", "chain"): ["eagle"]}
+
+
 class Models(NamedTuple):
     """What a decoder is built from. The models give logits; the decoder applies the settings."""
 
     draft: object  # a GPT2, or what has its __call__
     target: object  # a TreeGPT2, or what has its __call__, hidden, params, n_vocab
     sampling: dict  # sampling.warp's settings
-    heads: object = None  # where the target's medusa.npz is
+    heads: object = None  # where the target's medusa.npz is; its eagle.safetensors lies beside it
 
     @property
     def is_greedy(self):
@@ -70,11 +74,16 @@ class Decoder(NamedTuple):
     url: str  # where the source is
     flags: dict  # name -> Flag
     exact: Callable = lambda settings: True  # (settings) -> bool
-    needs: tuple = ("draft",)  # "draft", "heads"
+    needs: tuple = ("draft",)  # "draft", "heads", "eagle"
     greedy: bool = False  # temperature 0 only
     is_tree: Callable = lambda settings: False  # (settings) -> bool: the guesses branch
     rounds: Rounds = Rounds(chain=True)
     plain: Callable | None = None  # (models, **flags) -> plain decoding that draws the same text
+
+    @property
+    def has_heads(self):
+        """Does it guess by the target's states, and need files that were trained for them?"""
+        return not {"heads", "eagle"}.isdisjoint(self.needs)
 
 
 def build_autoregressive(models):
@@ -102,9 +111,9 @@ def settings_of(decoders, name, given):
             users = ", ".join(other for other in decoders if flag in decoders[other].flags)
             raise ValueError(f"need no --{flag} with the decoder {name} (it belongs to {users}), "
                              f"got {value}")
-        if (flag, value) == ("K", "auto") and name != "speculative":
-            raise ValueError(f"need a number for --K with the decoder {name}, got auto")
-        if isinstance(value, int) and value < 1:
+        if isinstance(value, str) and name not in WORDS.get((flag, value), [name]):
+            raise ValueError(f"need a number for --{flag} with the decoder {name}, got {value}")
+        if type(value) is int and value < 1:
             raise ValueError(f"need --{flag} >= 1, got {value}")
     return {**{flag: entry.default for flag, entry in flags.items()}, **given}
 
@@ -125,11 +134,23 @@ def whole_or_auto(text):
     return text if text == "auto" else int(text)
 
 
+def true_or_false(text):
+    """Of a flag that needs no value: --markov is --markov true."""
+    if text.lower() not in ("true", "false"):
+        raise ValueError(f"need true or false, got {text!r}")
+    return text.lower() == "true"
+
+
 def numbers(text):
     """"3,2,1" as a tuple of ints >= 1."""
     if not re.fullmatch(r"0*[1-9]\d*(,0*[1-9]\d*)*", text):
         raise ValueError(f"need whole numbers >= 1 such as 3,2,1, got {text!r}")
     return tuple(int(part) for part in text.split(","))
+
+
+def numbers_or_word(text):
+    """The same, or "auto" (best_tree.py), "dynamic" (dynamic_tree.py), "chain" (eagle.py)."""
+    return text if text in ("auto", "dynamic", "chain") else numbers(text)
 
 
 def guesses_per_round(default):

@@ -3,123 +3,33 @@
 What it adds to speculative.py: several guesses for one position. All, and what follows each, form a
 tree that the target scores in one pass; the first guess that passes the test leads on.
 
-    tree        the guesses of a round: a Tree in place of a list
-    node        a token in it, at the end of one path; -1 is the root, the end of x
-    x + tree    the text x continued along every path: Branches, which a tree model reads
-    widths      <k_1, .., k_m>, the expansion configuration: children for each node of each level
+    tree        the guesses of a round, as data: branches.py
+    widths      <k_1, .., k_m>, the expansion configuration: children for each node of each level;
+                "auto": the best tree for what was measured (best_tree.py); "dynamic": a tree for
+                each round, from the draft's probabilities (dynamic_tree.py)
+    shape       the same for trees whose nodes have different numbers of children (best_tree.py)
     siblings    how children of one node are drawn: "distinct" (without replacement), "independent"
                 (with replacement) or "top" (the most probable ones, no chance involved)
 
-A tree model is `model(x + tree, 1 + len(tree)) -> [1 + n_nodes, n_vocab]` of probabilities: row 0
-follows x, row 1 + i follows x and the path to node i. So the step is speculative.py's own, with
-another guess and another test; K is the depth of the tree.
+The step is speculative.py's own, with another guess and another test; K is the depth of the tree.
 """
 
-from dataclasses import dataclass, field
 from functools import partial
-from typing import NamedTuple
 
 import numpy as np
 
-from sampling import accept, one_hot_rows, residual, sample, warp
+from sampling import accept, one_hot_rows, residual, sample
 from speculative import speculative_step
-from variants.registry import Decoder, Flag, Rounds, numbers
+from variants.auto import Measuring, auto_measuring
+from variants.best_tree import auto_tree, cut, full, levels
+from variants.branches import Tree, best_ids, with_tree_sampling
+from variants.dynamic_tree import DEPTH, guess_dynamic
+from variants.registry import Decoder, Flag, Rounds, numbers_or_word
 
 SIBLINGS = ("distinct", "independent", "top")
 
 
-@dataclass
-class Tree:
-    """Distinct paths of guesses, parents first, and the rows that they were drawn from."""
-
-    tokens: list = field(default_factory=list)  # tokens[i] is the token at node i
-    parents: list = field(default_factory=list)  # the node before node i, -1: a child of the root
-    proposals: list = field(default_factory=list)  # (node, row) as drawn: a guess may come twice
-
-    def __len__(self):
-        return len(self.tokens)
-
-    def __iter__(self):
-        return iter(self.tokens)
-
-    def __radd__(self, x):
-        return Branches(list(x), self)  # a copy, for the text will grow
-
-    def add(self, parent, token, row):
-        """Enter one guess; returns its node, which is new unless the same path was there before."""
-        node = self.child(parent, token)
-        if node is None:
-            node = len(self)
-            self.tokens.append(token)
-            self.parents.append(parent)
-        self.proposals.append((node, row))
-        return node
-
-    def child(self, parent, token):
-        """The node of a token below a node, or None."""
-        for node, entry in enumerate(zip(self.tokens, self.parents)):
-            if entry == (token, parent):
-                return node
-        return None
-
-    def find(self, ids):
-        """The node at the end of a path of tokens, -1 for an empty one; None if there is none."""
-        node = -1
-        for token in ids:
-            node = self.child(node, token)
-        return node
-
-    def guesses_at(self, node):
-        """The proposals below a node, in the order drawn."""
-        return [(child, row) for child, row in self.proposals if self.parents[child] == node]
-
-    def rows(self):
-        """The row that each node was first drawn from."""
-        first = dict(reversed(self.proposals))
-        return [first[node] for node in range(len(self))]
-
-    def ancestors(self):  # -> [n_nodes, n_nodes]
-        """True where j is on the path to i, i included: a row's sum is the depth of its node."""
-        sees = np.eye(len(self), dtype=bool)
-        for i, parent in enumerate(self.parents):
-            if parent >= 0:
-                sees[i] |= sees[parent]
-        return sees
-
-    def paths(self):
-        """The tokens from the root to each node."""
-        return [[self.tokens[j] for j in np.flatnonzero(row)] for row in self.ancestors()]
-
-
-class Branches(NamedTuple):
-    """A text that continues along every path of a tree."""
-
-    x: list
-    tree: Tree
-
-    def texts(self):
-        """x, and x with the path to each node."""
-        return [self.x, *(self.x + path for path in self.tree.paths())]
-
-
-def with_tree_sampling(model, **settings):
-    """`sampling.with_sampling` for a tree model: every node is penalised for its own path."""
-    def probabilities(ids, n_last):
-        logits, texts = model(ids, n_last), ids.texts()
-        return np.concatenate([warp(logits[i : i + 1], ids=texts[i], **settings)
-                               for i in range(n_last)])
-
-    return probabilities
-
-
 # ---- guess
-
-def best_ids(row, n):
-    """The n best tokens of a row, the best first, of equal ones the lowest first."""
-    n = min(n, len(row))
-    near = np.flatnonzero(row >= np.partition(row, -n)[-n])  # sorting all is ten times slower
-    return near[np.argsort(-row[near], kind="stable")][:n].tolist()
-
 
 def draw_siblings(row, width, siblings, rng):
     """Up to `width` guesses for one position, each with the very row that it was drawn from."""
@@ -134,24 +44,31 @@ def draw_siblings(row, width, siblings, rng):
     return drawn
 
 
-def expand(tree, x, draft, widths, rng, siblings="distinct"):
+def expand(tree, x, draft, shape, rng, siblings="distinct"):
     """Let a draft add its guesses level by level, one pass per level."""
-    level = [-1]
-    for width in widths:
-        rows = draft(x + tree, 1 + len(tree))
-        nodes = [tree.add(node, token, row) for node in level
-                 for token, row in draw_siblings(rows[1 + node], width, siblings, rng)]
-        level = sorted(set(nodes))
+    level = {-1: shape}
+    while any(level.values()):
+        rows, below = draft(x + tree, 1 + len(tree)), {}
+        for node, shapes in level.items():
+            guesses = draw_siblings(rows[1 + node], len(shapes), siblings, rng)
+            for (token, row), shape in zip(guesses, shapes):
+                below.setdefault(tree.add(node, token, row), shape)  # a guess may come twice
+        level = below
+
+
+def guess_shape(x, k, rng, drafts, shape, siblings="distinct"):
+    """A tree of at most k levels, to which each draft adds, and the row of each node."""
+    tree = Tree()
+    for draft in drafts:
+        expand(tree, x, draft, cut(shape, k), rng, siblings)
+    return tree, tree.rows()
 
 
 def guess_tree(x, k, rng, drafts, widths, siblings="distinct"):
-    """A tree of at most k levels, to which each draft adds, and the row of each node."""
+    """The same for a tree whose nodes have as many children as all of their level."""
     if siblings not in SIBLINGS:
         raise ValueError(f"need siblings {', '.join(SIBLINGS)}, got {siblings!r}")
-    tree = Tree()
-    for draft in drafts:
-        expand(tree, x, draft, widths[:k], rng, siblings)
-    return tree, tree.rows()
+    return guess_shape(x, k, rng, drafts, full(widths), siblings)
 
 
 # ---- verify
@@ -178,8 +95,11 @@ def verify_tree(tree, p_draft, p_target, rng):
 
 # ---- the entry
 
-def build(models, widths, siblings):
-    """At temperature 0 a draft's row has one token only, so it gives its best at temperature 1."""
+def parts(models, siblings):
+    """(draft, target, siblings), the models for trees.
+
+    At temperature 0 a draft's row has one token only, so it gives its best at temperature 1.
+    """
     greedy = models.is_greedy
     if siblings == "auto":
         siblings = "top" if greedy else "distinct"
@@ -187,14 +107,40 @@ def build(models, widths, siblings):
         raise ValueError(f"need --siblings top at --temperature 0, got {siblings}")
     draft = with_tree_sampling(models.draft,
                                **(models.at_temperature_1 if greedy else models.sampling))
-    guess = partial(guess_tree, drafts=[draft], widths=widths, siblings=siblings)
-    target = with_tree_sampling(models.target, **models.sampling)
-    return partial(speculative_step, target=target, K=len(widths), guess=guess, verify=verify_tree)
+    return draft, with_tree_sampling(models.target, **models.sampling), siblings
+
+
+def best_trees(models, siblings):
+    """The builder `(costs, on_choice, seen) -> step` of --widths auto, once the costs are known."""
+    draft, target, siblings = parts(models, siblings)
+
+    def step_of(shape):
+        guess = partial(guess_shape, drafts=[draft], shape=shape, siblings=siblings)
+        return partial(speculative_step, target=target, K=levels(shape), guess=guess,
+                       verify=verify_tree)
+
+    return partial(auto_tree, step_of)
+
+
+def build(models, widths, siblings, total=None, verify=verify_tree):
+    """A tree of these widths, or the best one: of many rounds, or of this round."""
+    if widths == "auto":
+        measuring = Measuring(models.probabilities("draft"), models.probabilities("target"))
+        return auto_measuring(measuring, choosing=best_trees(models, siblings))
+    if widths == "dynamic" and siblings not in ("auto", "top"):
+        raise ValueError(f"need --siblings top with --widths dynamic, got {siblings}")
+    draft, target, siblings = parts(models, siblings)
+    guess, K = ((partial(guess_dynamic, draft=draft, total=total), DEPTH) if widths == "dynamic"
+                else (partial(guess_tree, drafts=[draft], widths=widths, siblings=siblings),
+                      len(widths)))
+    return partial(speculative_step, target=target, K=K, guess=guess, verify=verify)
 
 
 DECODER = Decoder(
     "tree", build, source="Miao et al. (2023)", url="https://arxiv.org/abs/2305.09781",
-    flags={"widths": Flag((2, 2, 1), numbers, "children for each node, level by level: 3,2,1"),
+    flags={"widths": Flag((2, 2, 1), numbers_or_word, "children for each node, level by level: "
+                          "3,2,1; auto: by what is measured; dynamic: anew in each round"),
            "siblings": Flag("auto", str, "how children of one node are drawn; auto: top at "
-                            "temperature 0, else distinct", ("auto", *SIBLINGS))},
+                            "temperature 0, else distinct", ("auto", *SIBLINGS)),
+           "total": Flag(16, int, "guesses in a dynamic tree")},
     is_tree=lambda settings: True, rounds=Rounds())

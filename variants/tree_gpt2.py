@@ -4,14 +4,14 @@ What it adds to gpt2.py: a node sees the text and its own ancestors, and its pos
 depth, not of its column in the cache. Afterwards the keys and values of an accepted path are moved
 into order, so nothing is read twice.
 
-    tree     the paths after the text: tokens and parents (variants/tree.py)
+    tree     the paths after the text: tokens and parents (variants/branches.py)
     sees     [n_nodes, n_nodes]: True where a node may look, at its ancestors and itself
 """
 
 import numpy as np
 
 from gpt2 import GPT2, check_ids, common_prefix, forward
-from variants.tree import Branches
+from variants.branches import Branches
 
 
 class TreeGPT2(GPT2):
@@ -22,7 +22,7 @@ class TreeGPT2(GPT2):
     Every node has the logits of its own path run alone.
 
     >>> from checkpoints.weights import random_params
-    >>> from variants.tree import Tree
+    >>> from variants.branches import Tree
     >>> hparams = dict(n_vocab=11, n_ctx=8, n_embd=6, n_head=2, n_layer=2)
     >>> params = random_params(hparams, np.random.default_rng(0), np.float64)
     >>> tree = Tree()

@@ -1,0 +1,110 @@
+"""Token trees as data: what the decoders with several guesses for one position share. Lossless.
+
+What it adds to speculative.py: a round's guesses may branch, and so may a text.
+
+    tree        the guesses of a round: a Tree in place of a list
+    node        a token in it, at the end of one path; -1 is the root, the end of x
+    proposal    a node and the row that it was drawn from, as drawn: a guess may come twice
+    x + tree    the text x continued along every path: Branches, which a tree model reads
+
+A tree model is `model(x + tree, 1 + len(tree)) -> [1 + n_nodes, n_vocab]` of probabilities: row 0
+follows x, row 1 + i follows x and the path to node i. Miao et al. (2023) Sec. 3 and 4.
+"""
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+
+from sampling import warp
+
+
+@dataclass
+class Tree:
+    """Distinct paths of guesses, parents first, and the rows that they were drawn from."""
+
+    tokens: list = field(default_factory=list)  # tokens[i] is the token at node i
+    parents: list = field(default_factory=list)  # the node before node i, -1: a child of the root
+    proposals: list = field(default_factory=list)  # (node, row) as drawn: a guess may come twice
+
+    def __len__(self):
+        return len(self.tokens)
+
+    def __iter__(self):
+        return iter(self.tokens)
+
+    def __radd__(self, x):
+        return Branches(list(x), self)  # a copy, for the text will grow
+
+    def add(self, parent, token, row):
+        """Enter one guess; returns its node, which is new unless the same path was there before."""
+        node = self.child(parent, token)
+        if node is None:
+            node = len(self)
+            self.tokens.append(token)
+            self.parents.append(parent)
+        self.proposals.append((node, row))
+        return node
+
+    def child(self, parent, token):
+        """The node of a token below a node, or None."""
+        for node, entry in enumerate(zip(self.tokens, self.parents)):
+            if entry == (token, parent):
+                return node
+        return None
+
+    def find(self, ids):
+        """The node at the end of a path of tokens, -1 for an empty one; None if there is none."""
+        node = -1
+        for token in ids:
+            node = self.child(node, token)
+        return node
+
+    def guesses_at(self, node):
+        """The proposals below a node, in the order drawn."""
+        return [(child, row) for child, row in self.proposals if self.parents[child] == node]
+
+    def rows(self):
+        """The row that each node was first drawn from."""
+        first = dict(reversed(self.proposals))
+        return [first[node] for node in range(len(self))]
+
+    def ancestors(self):  # -> [n_nodes, n_nodes]
+        """True where j is on the path to i, i included: a row's sum is the depth of its node."""
+        sees = np.eye(len(self), dtype=bool)
+        for i, parent in enumerate(self.parents):
+            if parent >= 0:
+                sees[i] |= sees[parent]
+        return sees
+
+    def paths(self):
+        """The tokens from the root to each node."""
+        return [[self.tokens[j] for j in np.flatnonzero(row)] for row in self.ancestors()]
+
+
+class Branches(NamedTuple):
+    """A text that continues along every path of a tree."""
+
+    x: list
+    tree: Tree
+
+    def texts(self):
+        """x, and x with the path to each node."""
+        return [self.x, *(self.x + path for path in self.tree.paths())]
+
+
+def with_tree_sampling(model, **settings):
+    """`sampling.with_sampling` for a tree model: every node is penalised for its own path."""
+    def probabilities(ids, n_last):
+        logits, texts = model(ids, n_last), ids.texts()
+        return np.concatenate([warp(logits[i : i + 1], ids=texts[i], **settings)
+                               for i in range(n_last)])
+
+    return probabilities
+
+
+def best_ids(row, n):
+    """The n best tokens of a row, the best first, of equal ones the lowest first."""
+    n = min(n, len(row))
+    near = np.flatnonzero(row >= np.partition(row, -n)[-n])  # sorting all is ten times slower
+    return near[np.argsort(-row[near], kind="stable")][:n].tolist()
