@@ -1,0 +1,113 @@
+"""Traversal verification: exact, block verification on a chain, and never behind tree.py's test."""
+
+from functools import partial
+
+import numpy as np
+import pytest
+
+from speculative import complete, draft_and_verify, generate, speculative_step
+from tests.enumerating import assert_same_law, expectation, law, text_law
+from tests.toys import PAIRS, mapped, one_hot, path_by_path, toy
+from variants.block import block_verify
+from variants.traversal import verify_traversal
+from variants.tree import SIBLINGS, guess_tree, verify_tree
+
+
+def stepper(draft, target, widths, siblings="distinct", verify=verify_traversal):
+    guess = partial(guess_tree, drafts=[path_by_path(draft)], widths=widths, siblings=siblings)
+    return partial(speculative_step, target=path_by_path(target), K=len(widths), guess=guess,
+                   verify=verify)
+
+
+def tokens(step):
+    """Tokens of a first round with room for all."""
+    return expectation(partial(step, [0], 9), lambda round: len(round.ids))
+
+
+# ---- exact
+
+@pytest.mark.parametrize("siblings", SIBLINGS)
+@pytest.mark.parametrize("pair, widths, N", [
+    *((pair, (2,), 2) for pair in PAIRS), *((pair, (1, 1), 3) for pair in PAIRS),
+    ("dense", (2, 1), 3), ("sparse", (2, 2), 3), ("sparse", (1, 2), 4), ("sparse", (1, 1, 1), 4),
+    ("disjoint", (2, 1), 3)], ids=str)
+def test_the_joint_distribution_is_the_targets(pair, widths, N, siblings):
+    draft, target = PAIRS[pair]
+    got = law(lambda rng: complete([0], stepper(draft, target, widths, siblings), N, rng))
+    assert_same_law(got, text_law([0], target, N))
+
+
+def test_a_round_of_two_full_levels_is_exact():
+    draft, target = toy(3, 1, zeros=0), toy(3, 51, zeros=0)
+    step = stepper(draft, target, (2, 2))
+    rest = lambda ids: text_law(ids, target, 4 - len(ids))
+
+    got = {}
+    for ids, chance in law(lambda rng: [0] + step([0], 3, rng).ids).items():
+        for text, more in rest(ids).items():  # to three tokens by the target alone
+            got[text] = got.get(text, 0) + chance * more
+    assert_same_law(got, text_law([0], target, 3))
+
+
+@pytest.mark.parametrize("widths", [(3,), (2, 1)])
+def test_a_guess_made_twice_is_two_guesses(widths):
+    """Independent siblings of a draft that has two tokens only: most pairs are one token twice."""
+    narrow = lambda row: np.array([0.75, 0.25, 0.0])
+    draft, target = mapped(PAIRS["dense"][0], narrow), PAIRS["dense"][1]
+    got = law(lambda rng: complete([0], stepper(draft, target, widths, "independent"), 3, rng))
+    assert_same_law(got, text_law([0], target, 3))
+
+
+@pytest.mark.parametrize("stop", [{0}, {1, 2}])
+def test_a_stop_token_on_a_path_keeps_the_distribution(stop):
+    draft, target = PAIRS["sparse"]
+    got = law(lambda rng: complete([0], stepper(draft, target, (2, 1)), 3, rng, stop))
+    assert_same_law(got, text_law([0], target, 3, stop))
+
+
+@pytest.mark.parametrize("N", range(5))
+def test_exactly_N_tokens_come(N):
+    step = stepper(*PAIRS["dense"], (2, 2, 2))
+    assert len(complete([0, 1], step, N, np.random.default_rng(0))) == 2 + N
+
+
+# ---- what it joins, and what it gains
+
+@pytest.mark.parametrize("pair", PAIRS)
+def test_on_a_chain_it_is_block_verification_round_for_round(pair):
+    draft, target = PAIRS[pair]
+    for seed in range(20):
+        steps = draft_and_verify(draft, target, 3, block_verify), stepper(draft, target, (1, 1, 1))
+        block, traversal = ([round.ids for round in generate([0], step, 12,
+                                                             np.random.default_rng(seed))]
+                            for step in steps)
+        assert block == traversal
+
+
+@pytest.mark.parametrize("widths, siblings, toys", [
+    ((1, 1), "distinct", 20), ((2, 1), "distinct", 6), ((1, 2), "distinct", 6),
+    ((2, 2), "distinct", 2), ((2, 1), "independent", 2)])
+def test_it_never_gives_fewer_tokens_than_the_walk_from_the_root(widths, siblings, toys):
+    gains = []
+    for seed in range(toys):
+        draft, target = toy(3, seed, zeros=0.2), toy(3, seed + 50, zeros=0.2)
+        walk, traversal = (tokens(stepper(draft, target, widths, siblings, verify))
+                           for verify in (verify_tree, verify_traversal))
+        gains.append(traversal - walk)
+    assert min(gains) > -1e-12 and max(gains) > 0.001
+
+
+@pytest.mark.parametrize("pair, widths, siblings", [
+    ("sparse", (2, 2), "top"), ("greedy target", (2, 2), "top"), ("four tokens", (3,), "distinct"),
+    ("four tokens", (2,), "independent")])
+def test_with_one_hot_rows_or_one_level_it_is_the_walk_from_the_root(pair, widths, siblings):
+    steps = [stepper(*PAIRS[pair], widths, siblings, verify)
+             for verify in (verify_tree, verify_traversal)]
+    assert_same_law(*(law(lambda rng, step=step: step([0], 9, rng).ids) for step in steps))
+
+
+def test_a_draft_equal_to_the_target_loses_no_guess():
+    model = toy(4, 9)
+    assert tokens(stepper(model, model, (2, 2))) == pytest.approx(3)
+    model = mapped(model, one_hot)
+    assert tokens(stepper(model, model, (3, 1, 1))) == pytest.approx(4)

@@ -1,0 +1,56 @@
+"""Weng et al. (2025), "Traversal Verification for Speculative Tree Decoding", Alg. 1. Lossless.
+
+What it adds to tree.py and block.py: a tree is tested from its leaves to its root, each whole path
+at once. A guess that the target likes better than the draft pays for one that it likes less, and
+what a rejected path leaves over goes to the next one. On a chain it is block.py's test; where rows
+are one-hot it is tree.py's.
+
+    share     the chance to keep the path to a node: min(1, the parent's share * left / row, at it)
+    left      the target's row at a node, after what its rejected children took     the paper's M_b
+    row       what a guess was drawn from; of distinct siblings each has its own    the paper's M_s
+    S         the sum of (share * left - row)_+ : what is left when that child is rejected
+
+Two traps. A share falls to S / (S + 1 - share), not to S / (what the draft has left). And a token
+that was drawn twice at one node is two guesses: the second is never kept, for a rejected token has
+nothing left, but its row is taken from the others once more.
+"""
+
+import numpy as np
+
+from sampling import accept, residual, sample
+from variants.registry import Decoder, Rounds
+from variants.tree import DECODER as TREE
+from variants.tree import build as build_tree
+
+
+def verify_traversal(tree, p_draft, p_target, rng):
+    """The tokens of the first path that passes, leaves first, and one more.
+
+    The root always passes: then no guess is kept. All guesses must be one draft's, for how many
+    stand below a node must not depend on its later siblings.
+    """
+    def visit(node, share):
+        """The tokens after this node, or None if no path through it passes."""
+        left = p_target[1 + node]
+        for child, row in tree.guesses_at(node):
+            token = tree.tokens[child]
+            ids = visit(child, min(1, share * left[token] / row[token]))
+            if ids:
+                return [token] + ids
+            S = np.maximum(share * left - row, 0).sum()
+            left = residual(share * left, row)
+            share = S / (S + (1 - share)) if S + (1 - share) > 0 else 1  # 0 / 0: rounding alone
+        return [sample(left, rng)] if node == -1 or accept(share, rng) else None
+
+    return visit(-1, 1)
+
+
+def build(models, widths, siblings):
+    """Guesses and rows as in tree.py, then the test from the leaves."""
+    return build_tree(models, widths, siblings, verify=verify_traversal)
+
+
+DECODER = Decoder(
+    "traversal", build, source="Weng et al. (2025)", url="https://arxiv.org/abs/2505.12398",
+    flags={name: TREE.flags[name] for name in ("widths", "siblings")},
+    is_tree=lambda settings: True, rounds=Rounds())
