@@ -64,14 +64,20 @@ class Run(NamedTuple):
 
 # ---- one run
 
+def is_auto(task):
+    """Is the number of guesses to be chosen from what is measured?"""
+    return ("auto" in (task.settings.get("K"), task.settings.get("widths"))
+            or task.settings.get("costs") == "measured")
+
+
 def choose_step(task, draft, target):
-    """The decoder's step, and for --K auto what it chooses and measures."""
-    if task.settings.get("K") != "auto":
+    """The decoder's step, and if it measures costs what it chooses and measures."""
+    if not is_auto(task):
         models = Models(draft, target, task.sampling, task.heads)
         return build(task.decoder, models, task.settings), None
     if task.n_ctx < K_MAX + 2:
-        raise ValueError(f"need n_ctx >= {K_MAX + 2} for --K auto, got {task.n_ctx}; "
-                         "try a number of guesses, such as --K 2")
+        raise ValueError(f"need n_ctx >= {K_MAX + 2} for --K auto, --widths auto or measured "
+                         f"costs, got {task.n_ctx}; try a number, such as --K 2")
     chooser = Auto(task, draft, target)
     return chooser.step, chooser
 
@@ -90,7 +96,7 @@ def decode(task, decoder, on_seen=None, n_top=0):
         step, chooser = choose_step(task, draft, target)
     if task.window:
         step = windowed(step, len(task.x), task.n_ctx)
-    rounds, rng = [], np.random.default_rng(task.seed)
+    rounds, watched, rng = [], 0.0, np.random.default_rng(task.seed)
     if on_seen:
         rng = Recorded(rng)
         see = watcher_of(task, rng, draft, target, n_top)
@@ -98,10 +104,12 @@ def decode(task, decoder, on_seen=None, n_top=0):
     with tqdm(total=task.room, desc=decoder, unit="token", leave=False, disable=disable) as bar:
         for round in generate(task.x, step, task.room, rng, task.stop):
             if on_seen:
+                looking = time.perf_counter()
                 on_seen(see(round))
+                watched += time.perf_counter() - looking  # no part of decoding
             rounds.append(round._replace(p_draft=None, p_target=None))
             bar.update(len(round.ids))
-    seconds = time.perf_counter() - start + (chooser.reading_s if chooser else 0)
+    seconds = time.perf_counter() - start - watched + (chooser.reading_s if chooser else 0)
     ids = [token for round in rounds for token in round.ids]
     return Run(ids, rounds, seconds, draft, target, chooser)
 
@@ -116,7 +124,7 @@ def watcher_of(task, rng, draft, target, n_top):
 
 def warm_up(task):
     """Products compiled and one short pass of each model, so that no run pays for them."""
-    K = K_MAX if task.settings.get("K") == "auto" else task.settings.get("K", products.GROUP)
+    K = K_MAX if is_auto(task) else task.settings.get("K", products.GROUP)
     for new_model in filter(None, (task.new_draft, task.new_target)):
         model = new_model()
         products.warm_up(products.GROUP if task.is_tree else K + 1, model.cache.dtype)

@@ -1,4 +1,4 @@
-"""What --K auto measured, kept for the next run on this machine with these models.
+"""What --K auto, --widths auto or --decoder stopping measured, kept for the next run here.
 
     auto-<key>.json      the costs, in SPECULATIVE_CACHE_DIR, else the user's folder for such files
     key                  the models' files, the arrays' kind and type, the product, the machine,
@@ -22,27 +22,43 @@ from pathlib import Path
 from backend import products
 from checkpoints.download import atomic
 from sampling import with_sampling
+from variants import stopping
 from variants.auto import K_MAX, Costs, Measuring, auto, auto_measuring
+from variants.registry import Models
+from variants.tree import best_trees
 
 OFF = {"temperature": 0, "top_k": 0, "top_p": 1, "repetition_penalty": 1}
 
 
 class Auto:
-    """--K auto for one text: its step, the K it chose, and the seconds that knowing costs took."""
+    """What needs measured costs, for one text: its step, the K (how many guesses, if it is not
+    --K auto) that it chose, and the seconds that knowing the costs took."""
 
     def __init__(self, task, draft, target):
-        models = [with_sampling(model, **task.sampling) for model in (draft, target)]
         start, self.path, self.chosen = time.perf_counter(), find_path(task, target), []
-        self.known, self.measuring = read(self.path), Measuring(*models, time.perf_counter)
+        self.measuring, choosing = measuring_and_choosing(task, draft, target)
+        self.known = read(self.path)
         on_choice = lambda K, alpha: self.chosen.append(K)
-        self.step = (auto(*models, self.known, on_choice) if self.known else
-                     auto_measuring(self.measuring, on_choice, partial(write, self.path)))
+        self.step = (choosing(self.known, on_choice) if self.known else
+                     auto_measuring(self.measuring, on_choice, partial(write, self.path), choosing))
         self.reading_s = time.perf_counter() - start
 
     @property
     def measuring_s(self):
         """The seconds of reading the file, or of that and the rounds in which K was tried out."""
         return self.reading_s + self.measuring.seconds
+
+
+def measuring_and_choosing(task, draft, target):
+    """The Measuring, and the builder `(costs, on_choice, seen) -> step` for what it finds."""
+    models = Models(draft, target, task.sampling)
+    pair = [with_sampling(model, **task.sampling) for model in (draft, target)]
+    if task.decoder == "stopping":
+        pair, choosing = stopping.measured(models), stopping.choosing(models)
+    else:
+        choosing = (best_trees(models, task.settings["siblings"]) if task.is_tree
+                    else partial(auto, *pair))
+    return Measuring(*pair, time.perf_counter), choosing
 
 
 def cache_folder(environ=os.environ, system=sys.platform):
@@ -64,8 +80,10 @@ def find_path(task, target):
     except OSError:
         return None
     on = [(name, value == OFF[name]) for name, value in sorted(task.sampling.items())]
+    # greedy, stopping reads its draft at temperature 1: a step then takes a softmax
+    soft = task.decoder == "stopping" and task.sampling["temperature"] == 0
     key = [files, type(target.cache).__module__, str(target.cache.dtype), products.name(), K_MAX,
-           platform.node(), platform.machine(), os.cpu_count(), on]
+           platform.node(), platform.machine(), os.cpu_count(), on, soft]
     digest = hashlib.sha256(json.dumps(key).encode()).hexdigest()[:16]
     return cache_folder() / f"auto-{digest}.json" if files else None
 

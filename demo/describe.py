@@ -18,7 +18,8 @@ def table(numbers, decoder):
     plain, fast = numbers["autoregressive"], numbers[decoder]
     shown = lambda value, form: "-" if value is None else form.format(value)
     predicted = shown(numbers["speedup_predicted"], "  (predicted {:.2f})")
-    K = f", K = {numbers['mean_K']:.1f} on average" if "mean_K" in numbers else ""
+    count = "K" if decoder == "speculative" else "guesses"
+    K = f", {count} = {numbers['mean_K']:.1f} on average" if "mean_K" in numbers else ""
     rows = [
         ("", "plain", decoder),
         ("speed-up", "1.00", shown(numbers["speedup_measured"], "{:.2f}") + predicted.strip("-")),

@@ -48,6 +48,14 @@ def test_the_next_run_knows_what_the_first_one_measured(task, folder):
     assert len(list(folder.iterdir())) == 1 and second.auto.known == read(second.auto.path)
 
 
+def test_the_best_tree_is_chosen_by_the_same_costs(task):
+    chain = decode(task, "speculative")
+    task = task._replace(decoder="tree", settings={"widths": "auto", "siblings": "auto"})
+    tree = decode(task._replace(N=100), "tree")
+    assert tree.auto.known == read(chain.auto.path) and len(tree.ids) == 100
+    assert len(tree.auto.chosen) == len(tree.rounds) and max(tree.auto.chosen) <= K_MAX
+
+
 def test_the_file_is_of_these_models_this_kind_of_array_and_these_settings(task, monkeypatch):
     path = find_path(task, model())
     assert path == find_path(task, model()) == find_path(

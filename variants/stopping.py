@@ -1,0 +1,197 @@
+"""Huang et al. (2024), "SpecDec++": stop guessing by a threshold; here a measured one. Lossless.
+
+What it adds to assisted.py: no K and no constant. Another guess is drawn while the chance that it
+becomes text is worth its time; the costs are those of auto.py, the chances are counted.
+
+    k           guesses in this round so far
+    s           the chance that all of them are kept
+    a           the chance that a guess is kept if those before it are: a table over the draft's
+                confidence, the largest probability of the row that the guess is drawn from
+    alpha       the mean of a over the rows that the draft gave
+    d, V        Costs in units of one target row: d of a draft step, V[k] of a pass with k guesses
+    rho         tokens per unit of time so far, at least plain decoding's 1
+
+A round with k guesses brings 1 + s_1 + .. + s_k tokens for the time k d + V[k]. The rule with the
+best rate is the one whose rounds maximise tokens - rho time, at that rate: time is worth what it
+brings elsewhere (the renewal-reward theorem). So m more guesses, the first from a row of chance a,
+and the others of the mean chance, are worth
+
+    gain  =  max over m >= 1 of  s a (1 + alpha + .. + alpha^(m-1)) - rho (m d + V[k+m] - V[k])
+
+    [1] ask the draft for a row       while the mean of max(0, gain + rho d) is above rho d
+    [2] draw a guess from that row    if gain + rho d > 0: its own step is paid already
+
+With one chance for all rows this is the K of theory/speedup.py, best_K. With several it is the best
+rule if V rises ever more steeply: what does not pay now then never will. (If V does not, a costly
+row may lead to a cheap one: that is what m is for.)
+
+Huang et al. (2024) Theorem 3.1 stops where the chance 1 - s of a rejection exceeds a constant of
+the costs, and trains a head on the draft to tell s. Subtle: the row is judged before the guess is
+drawn from it. To drop a guess that was drawn, for being unlikely, would bias the text.
+"""
+
+from functools import partial
+
+import numpy as np
+
+from sampling import one_hot_rows, sample
+from speculative import speculative_step
+from variants.auto import Costs, Measuring, auto_measuring
+from variants.registry import Decoder, Flag, Rounds
+
+BUCKETS = 8  # of the draft's confidence
+FORGET = 0.996  # what a round's weight is multiplied by with every further round
+SURE = (np.arange(BUCKETS) + 0.5) / BUCKETS  # the confidence in the middle of each bucket
+START = np.array([1 + SURE, np.full(BUCKETS, 2.0), np.full(BUCKETS, 1 / BUCKETS)])  # optimistic:
+# of two guesses one was kept, and the other with the chance that the draft itself gives it
+
+
+class Seen:
+    """What the text so far has shown: the chance of a guess, and the speed.
+
+    Older rounds count less, and where nothing is tried the table returns to its optimistic start:
+    so what once did not pay is tried again now and then.
+    """
+
+    def __init__(self, costs):
+        self.costs, self.table = costs, START  # [3, BUCKETS]: guesses kept, and tested; rows
+        self.x, self.tokens, self.time = [], 1.0, 1.0
+
+    def begin(self, x):
+        """Another text than the last one begins at plain decoding's speed; the table stays."""
+        if x[: len(self.x)] != self.x:
+            self.tokens = self.time = 1.0
+        self.x = list(x)
+
+    def worth(self):
+        """(a, the shares of the rows that have it, rho), the first two [BUCKETS]."""
+        kept, tested, rows = self.table
+        return kept / tested, rows / rows.sum(), max(1.0, self.tokens / self.time)
+
+    def count(self, round, buckets):
+        """Add a round, and the buckets of all rows that the draft gave in it."""
+        self.table = START + FORGET * (self.table - START)
+        for t, bucket in enumerate(buckets):
+            self.table[:, bucket] += t < round.n_kept, t < round.n_examined, 1
+        cost = len(buckets) * self.costs.c + self.costs.pass_cost[len(round.guesses)]
+        self.tokens = FORGET * self.tokens + len(round.ids)
+        self.time = FORGET * self.time + cost
+
+
+# ---- guess
+
+def gain(s, alpha, prices):  # [..] -> [..]
+    """The most that m >= 1 guesses bring: the first is kept with chance s, each has its price."""
+    kept = np.multiply.outer(s, alpha ** np.arange(len(prices)))
+    return np.cumsum(kept - prices, axis=-1).max(axis=-1)
+
+
+def bucket_of(row):
+    """How sure the draft is, as an index of the table."""
+    return min(int(BUCKETS * row.max()), BUCKETS - 1)
+
+
+def guess_while_it_pays(x, k, rng, draft, seen, buckets, greedy=False):
+    """Up to k tokens from the draft, and the rows that they were drawn from.
+
+    Every row's bucket is put in `buckets`, that of a last one which no guess was drawn from too.
+    """
+    guesses, p_draft, s = [], [], 1.0
+    a, shares, rho = seen.worth()
+    step = rho * seen.costs.c
+    prices = step + rho * np.diff(seen.costs.pass_cost[: k + 1])  # [k]
+    while len(guesses) < k:
+        gains = step + gain(s * a, shares @ a, prices[len(guesses) :])  # [BUCKETS]
+        if shares @ np.maximum(0, gains) <= step:  # [1]
+            break
+        row = draft(x + guesses, 1)[-1]
+        buckets.append(bucket_of(row))
+        if gains[buckets[-1]] <= 0:  # [2]
+            break
+        p_draft.append(one_hot_rows([row.argmax()], len(row))[0] if greedy else row)
+        guesses.append(sample(p_draft[-1], rng))
+        s *= a[buckets[-1]]
+    return guesses, p_draft
+
+
+def stopping(draft, target, costs, on_choice=None, greedy=False):
+    """Build the step of one text, which guesses while it pays.
+
+    Parameters
+    ----------
+    draft, target : callables `(ids, n_last) -> [n_last, n_vocab]` of probabilities
+        With `greedy` the draft's are at temperature 1, but it guesses its best token.
+    costs : Costs
+        In units of one target row, given or measured. They never change: a clock that went on
+        would let equal seeds give different texts.
+    on_choice : callable `(k, alpha) -> None`, optional
+        Told the guesses of every round, and their mean chance.
+
+    ValueError if `costs` has no second row, or a number that no cost can be.
+    """
+    if len(costs.pass_cost) < 2 or not all(0 < n < np.inf for n in (costs.c, *costs.pass_cost)):
+        raise ValueError(f"need costs > 0 of a draft step and of two rows at least, got {costs}")
+    seen = Seen(costs)
+
+    def step(x, room, rng):
+        seen.begin(x)
+        buckets = []
+        guess = partial(guess_while_it_pays, draft=draft, seen=seen, buckets=buckets, greedy=greedy)
+        round = speculative_step(x, room, rng, target, len(costs.pass_cost) - 1, guess)
+        seen.count(round, buckets)
+        if on_choice:
+            a, shares, _ = seen.worth()
+            on_choice(len(round.guesses), shares @ a)
+        return round
+
+    return step
+
+
+# ---- the entry
+
+def parts(models):
+    """(draft, target): confidence is read at temperature 1 if the guesses are greedy."""
+    draft = models.probabilities("draft", temperature_1=models.is_greedy)
+    return draft, models.probabilities("target")
+
+
+def measured(models):
+    """(draft, target) for Measuring: a draft that guesses, and takes time, as this decoder's."""
+    draft, target = parts(models)
+
+    def best(ids, n_last):
+        rows = draft(ids, n_last)
+        return one_hot_rows(rows.argmax(axis=-1), rows.shape[-1])
+
+    return best if models.is_greedy else draft, target
+
+
+def choosing(models):
+    """The builder `(costs, on_choice, seen) -> step` of this decoder, once the costs are known."""
+    return lambda costs, on_choice=None, seen=None: stopping(
+        *parts(models), costs, on_choice, models.is_greedy)
+
+
+def build(models, costs):
+    """Costs that were given, or that the first rounds measure."""
+    if costs == "measured":
+        return auto_measuring(Measuring(*measured(models)), choosing=choosing(models))
+    step, *passes = costs
+    return choosing(models)(Costs(step / passes[0], [cost / passes[0] for cost in passes]))
+
+
+def costs_or_measured(text):
+    """"measured", or "0.1,1,1.1,1.2": times of a draft step and of a pass over 1, 2, 3 rows."""
+    if text == "measured":
+        return text
+    costs = tuple(map(float, text.split(",")))
+    if len(costs) < 3 or not all(0 < cost < np.inf for cost in costs):
+        raise ValueError(f"need measured, or three times > 0 at least, got {text!r}")
+    return costs
+
+
+DECODER = Decoder(
+    "stopping", build, source="Huang et al. (2024)", url="https://arxiv.org/abs/2405.19715",
+    rounds=Rounds(chain=True, verified=True, draws=1),
+    flags={"costs": Flag("measured", costs_or_measured, "times of a draft step and of target "
+                         "passes over 1, 2, 3, .. rows, in any unit: 0.1,1,1.1,1.3")})
