@@ -1,0 +1,364 @@
+"""Suffix decoding: the counts against counting by hand, the distribution, the memory's file."""
+
+import json
+from functools import partial
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import main
+from speculative import complete, generate, speculative_step
+from tests.enumerating import assert_same_law, law, text_law
+from tests.toys import PAIRS, Logits, counted, mapped, one_hot, toy
+from variants import Models, memory
+from variants.lookup import lookup_guess
+from variants.memory import read_memory, remember
+from variants.suffix import DECODER, Trie, best_guess, follow, suffix_or_draft
+
+texts = st.lists(st.lists(st.integers(0, 2), min_size=1, max_size=14), max_size=3)
+one_text = st.lists(st.integers(0, 2), min_size=1, max_size=14)
+depths = st.integers(1, 5)
+
+
+def suffix(draft, target, K=2, **flags):
+    """The step of one text, on toys."""
+    guess = suffix_or_draft(draft, len(target([0])[0]), K, **flags)
+    return partial(speculative_step, target=target, K=max(K, flags.get("cap", 10)), guess=guess)
+
+
+def guesses_of(guess, x, k=9):
+    return guess(x, k, None)[0]
+
+
+# ---- counts, by hand
+
+def runs(texts, depth):
+    """Every run of 1 .. depth tokens within one of the texts, each time that it occurs."""
+    return [tuple(text[end - n : end]) for text in texts for end in range(1, len(text) + 1)
+            for n in range(1, min(depth, end) + 1)]
+
+
+def shape(node):
+    """A trie as nested tuples, to compare."""
+    return (node.token, node.count, node.followed, node.best and node.best.token,
+            sorted(shape(child) for child in node.children.values()))
+
+
+def n_nodes(node):
+    return 1 + sum(map(n_nodes, node.children.values()))
+
+
+@given(texts, depths)
+def test_every_run_is_counted_within_its_own_text(texts, depth):
+    trie, found = Trie(depth, texts), runs(texts, depth)
+    for run in set(found):
+        assert trie.find(run).count == found.count(run)
+    assert n_nodes(trie.root) == 1 + len(set(found))
+
+
+@given(texts, depths)
+def test_what_followed_is_counted_and_the_best_is_the_latest_of_the_most_frequent(texts, depth):
+    trie, found = Trie(depth, texts), runs(texts, depth)
+    for run in set(found):
+        after = [longer[-1] for longer in found if longer[:-1] == run]
+        node = trie.find(run)
+        assert node.followed == len(after)
+        most = [token for token in after if after.count(token) == max(map(after.count, after))]
+        assert (node.best and node.best.token) == (most[-1] if most else None)
+
+
+@given(one_text, depths, st.lists(st.integers(0, 14), max_size=4))
+def test_a_trie_grown_in_pieces_is_the_trie_of_the_whole(text, depth, cuts):
+    trie = Trie(depth)
+    for start, end in pairwise([0, *sorted(min(cut, len(text)) for cut in cuts), len(text)]):
+        trie.extend(text[start:end])
+    assert shape(trie.root) == shape(Trie(depth, [text]).root)
+
+
+def test_a_token_makes_at_most_depth_nodes_and_touches_no_more():
+    trie = Trie(4)
+    for token in range(50):
+        before = n_nodes(trie.root)
+        trie.extend([token])
+        assert len(trie.ends) == min(token + 1, 4) == n_nodes(trie.root) - before
+
+
+def followed_by_hand(text, run, n, min_prob):
+    """`follow` without a trie: count what came next in the text, again and again."""
+    guesses, chance, score = [], 1.0, 0.0
+    while len(guesses) < n:
+        so_far = [*run, *guesses]
+        after = [text[i + len(so_far)] for i in range(len(text) - len(so_far))
+                 if text[i : i + len(so_far)] == so_far]
+        if not after:
+            break
+        token = max(reversed(after), key=after.count)
+        chance *= after.count(token) / len(after)
+        if chance < min_prob:
+            break
+        guesses.append(token)
+        score += chance
+    return guesses, score
+
+
+@given(one_text, st.sampled_from([0.5, 1.0, 2.0]), st.sampled_from([0.0, 0.1, 0.4, 0.7]),
+       st.integers(0, 6))
+@settings(deadline=None)
+def test_the_guess_is_the_best_that_counting_by_hand_finds(x, factor, min_prob, k):
+    depth = 5
+    ways = [followed_by_hand(x, x[-m:], min(k, int(factor * m), depth - m), min_prob)
+            for m in range(min(depth - 1, len(x)), 0, -1)]
+    guesses, score = best_guess(x, [Trie(depth, [x])], k, factor, min_prob)
+    assert score == pytest.approx(max(score for _, score in ways))
+    assert guesses == next(ids for ids, its in ways if its == pytest.approx(score))
+
+
+def test_the_place_to_be_guessed_is_not_counted():
+    """0 came twice, and once something came after it: then it was always 1."""
+    assert follow(Trie(4, [[0, 1, 0]]).find([0]), 1, 0.9) == ([1], 1.0)
+
+
+def test_frequency_decides_where_lookup_takes_the_last_occurrence():
+    x = [0, 1, 0, 1, 0, 2, 0]
+    assert lookup_guess(x, 1, None, 3)[0] == [2]
+    assert best_guess(x, [Trie(4, [x])], 1)[0] == [1]
+
+
+def test_a_long_match_gives_a_long_guess():
+    x = [0, 1, 2, 3, 4, 5, 6, 7] * 2
+    for m, n in ((1, 2), (2, 4), (3, 6)):
+        ids = [9, *x[:m]]  # only the last m tokens occurred before
+        assert best_guess(ids, [Trie(16, [x])], 20)[0] == x[m : m + n]
+
+
+@pytest.mark.parametrize("k", [0, 1, 3])
+def test_no_more_guesses_than_wanted(k):
+    assert len(best_guess([0, 1] * 9, [Trie(16, [[0, 1] * 9])], k)[0]) == k
+
+
+# ---- the distribution
+
+MEMORY = [[1, 1, 0, 2, 1], [0, 1, 0, 1]]
+FLAGS = [dict(sure=0.0), dict(sure=0.9), dict(sure=1.2, cap=1), dict(sure=1.9, depth=3),
+         dict(sure=0.6, min_prob=0.6), dict(sure=0.5, memory=MEMORY), dict(sure=99.0)]
+
+
+@pytest.mark.parametrize("pair", PAIRS)
+@pytest.mark.parametrize("flags", FLAGS, ids=str)
+def test_counts_and_draft_keep_the_targets_joint_distribution(pair, flags):
+    draft, target = PAIRS[pair]
+    got = law(lambda rng: complete([0, 1, 0], suffix(draft, target, **flags), 3, rng))
+    assert_same_law(got, text_law([0, 1, 0], target, 3))
+
+
+@pytest.mark.parametrize("K, N", [(1, 4), (3, 4)])
+@pytest.mark.parametrize("flags", FLAGS[:3], ids=str)
+def test_a_longer_text_that_turns_from_one_to_the_other_keeps_it(K, N, flags):
+    draft, target = PAIRS["sparse"]
+    got = law(lambda rng: complete([0, 0], suffix(draft, target, K, **flags), N, rng))
+    assert_same_law(got, text_law([0, 0], target, N))
+
+
+@pytest.mark.parametrize("sure", [0.0, 1.0])
+def test_a_stop_token_keeps_it(sure):
+    draft, target = PAIRS["sparse"]
+    got = law(lambda rng: complete([0, 1, 0], suffix(draft, target, sure=sure), 4, rng, {1}))
+    assert_same_law(got, text_law([0, 1, 0], target, 4, {1}))
+
+
+@pytest.mark.parametrize("sampling", [dict(temperature=0.6, top_k=2), dict(temperature=1.0,
+                         repetition_penalty=2.5), dict(temperature=0.0, repetition_penalty=1.5)],
+                         ids=str)
+def test_copies_are_tested_with_the_targets_sampling_settings(sampling, tmp_path):
+    models = Models(*(Logits(toy(3, seed, zeros=0)) for seed in (41, 42)), sampling)
+    flags = {name: flag.default for name, flag in DECODER.flags.items()} | dict(sure=0.5, K=2)
+    got = law(lambda rng: complete([0, 1, 0], DECODER.build(models, **flags), 3, rng))
+    assert_same_law(got, text_law([0, 1, 0], models.probabilities("target"), 3))
+
+
+# ---- efficiency
+
+def count_round(n):
+    """A target that goes round: 0 1 2 ... n - 1 0 1 ..."""
+    return lambda ids, n_last=1: np.eye(n)[(np.array(ids[-n_last:]) + 1) % n]
+
+
+def test_a_text_that_goes_round_is_copied_as_fast_as_the_cap_allows():
+    target, wrong = count_round(5), mapped(count_round(5), lambda row: np.roll(row, 1))
+    x = list(range(5)) * 3
+    step = suffix(wrong, target, cap=9, depth=20)
+    rounds = list(generate(x, step, 40, np.random.default_rng(0)))
+    assert [len(round.ids) for round in rounds] == [10] * 4
+
+
+def test_an_equal_draft_needs_the_fewest_passes_where_nothing_repeats():
+    model = count_round(50)
+    rounds = generate([0], suffix(model, model, K=4), 20, np.random.default_rng(0))
+    assert [len(round.ids) for round in rounds] == [5] * 4
+
+
+def test_the_draft_is_asked_exactly_where_the_counts_are_not_sure():
+    x, draft = [0, 1, 2, 0, 1, 2, 0], counted(toy(3, 1, zeros=0))
+    _, score = best_guess(x, [Trie(16, [x])], 3)
+    for sure, asked in ((score, 0), (score + 1e-9, 2)):
+        draft.calls.clear()
+        suffix_or_draft(draft, 3, K=2, sure=sure)(x, 3, np.random.default_rng(0))
+        assert len(draft.calls) == asked
+
+
+@pytest.mark.parametrize("sure", [0.0, 99.0])
+@pytest.mark.parametrize("room", [1, 2, 3, 30])
+def test_no_round_overshoots_and_each_source_has_its_own_limit(sure, room):
+    model = count_round(3)
+    round = suffix(model, model, K=4, cap=7, sure=sure)([0, 1, 2] * 9, room, Random())
+    assert len(round.guesses) == min(room - 1, 7 if sure == 0 else 4)
+
+
+class Random:
+    """Chance that does not matter: all rows here are one-hot."""
+
+    def random(self):
+        return 0.5
+
+
+# ---- one text after another
+
+A, B = [0, 1, 2, 0, 1, 2, 0], [0, 2, 1, 0, 2, 1, 0, 2]
+
+
+@pytest.mark.parametrize("then", [B, A[:4], [2, *A], A[:-1] + [1, 0, 1, 0]])
+def test_another_text_is_counted_anew(then):
+    used, fresh = (suffix_or_draft(None, 3, sure=0) for _ in range(2))
+    guesses_of(used, A)
+    assert guesses_of(used, then) == guesses_of(fresh, then) != []
+
+
+def test_a_text_that_goes_on_is_counted_once():
+    guess, seen = suffix_or_draft(None, 3, sure=0), []
+    for n in range(1, len(B) + 1):
+        seen.append(guesses_of(guess, B[:n]))
+    assert seen == [guesses_of(suffix_or_draft(None, 3, sure=0), B[:n])
+                    for n in range(1, len(B) + 1)]
+    assert guesses_of(guess, B) == seen[-1]  # the same text once more
+
+
+def test_two_steps_share_nothing_and_none_keeps_the_callers_list():
+    x, one, two = list(A), *(suffix_or_draft(None, 3, sure=0) for _ in range(2))
+    guesses_of(one, x)
+    x += [1, 2]
+    assert guesses_of(two, [0]) == []
+    assert guesses_of(one, x) == guesses_of(suffix_or_draft(None, 3, sure=0), x)
+
+
+def test_the_memory_outlives_a_text_and_the_text_itself_comes_first():
+    guess = suffix_or_draft(None, 3, sure=0, memory=[[1, 1, 2]])
+    for x in ([0, 1, 1], [2, 1, 1]):
+        assert guesses_of(guess, x)[:1] == [2]
+    assert guesses_of(guess, [1, 1, 0, 1, 1])[:1] == [0]
+
+
+@pytest.mark.parametrize("bad", [dict(factor=0.0), dict(factor=float("nan")), dict(min_prob=1.1),
+                                 dict(min_prob=-0.1), dict(sure=-1), dict(sure=float("nan"))])
+def test_bad_settings_are_named(bad):
+    with pytest.raises(ValueError, match=f"{next(iter(bad))}.*, got"):
+        suffix_or_draft(None, 3, **bad)
+
+
+# ---- the memory's file
+
+def test_what_is_remembered_is_read_back_in_order(tmp_path):
+    path = tmp_path / "texts"
+    assert read_memory(path, 5) == []
+    for text in ([0, 1], np.array([4, 4]), [2]):
+        remember(path, text, 5)
+    assert read_memory(path, 5) == [[0, 1], [4, 4], [2]] and list(tmp_path.iterdir()) == [path]
+
+
+def test_old_texts_go(tmp_path, monkeypatch):
+    monkeypatch.setattr(memory, "NEWEST", 5)
+    for text in ([0, 0], [1, 1], [2, 2, 2]):
+        remember(tmp_path / "texts", text, 5)
+    assert read_memory(tmp_path / "texts", 5) == [[1, 1], [2, 2, 2]]
+    remember(tmp_path / "texts", [3] * 9, 5)  # one text may be longer
+    assert read_memory(tmp_path / "texts", 5) == [[3] * 9]
+
+
+GOOD = '{"n_vocab": 5, "ids": [0, 1]}'
+
+
+@pytest.mark.parametrize("line", [
+    "", "{", GOOD[:-1], "[]", "5", '"ids"', "null", '{"n_vocab": 5}', '{"ids": [0]}', "[" * 10**5,
+    '{"n_vocab": 5, "ids": [5]}', '{"n_vocab": 5, "ids": [-1]}', '{"n_vocab": 5, "ids": [0.0]}',
+    '{"n_vocab": 5, "ids": [true]}', '{"n_vocab": 5, "ids": "01"}', '{"n_vocab": "5", "ids": [0]}',
+    '{"n_vocab": 5, "ids": {}}', '{"n_vocab": NaN, "ids": [0]}', "\udcff"])
+def test_a_broken_file_is_named_and_left_as_it_is(line, tmp_path):
+    path = tmp_path / "texts"
+    path.write_text(f"{GOOD}\n{line}\n", encoding="utf-8", errors="surrogateescape")
+    before = path.read_bytes()
+    for touch in (partial(read_memory, path, 5), partial(remember, path, [0], 5)):
+        with pytest.raises(ValueError, match="line 2"):
+            touch()
+    assert path.read_bytes() == before
+
+
+def test_a_line_that_was_cut_off_is_an_error(tmp_path):
+    (tmp_path / "texts").write_text(GOOD + "\n" + GOOD[:-3])
+    with pytest.raises(ValueError, match="line 2"):
+        read_memory(tmp_path / "texts", 5)
+
+
+def test_texts_of_another_vocabulary_and_folders_are_named(tmp_path):
+    remember(tmp_path / "texts", [0, 1], 5)
+    with pytest.raises(ValueError, match="vocabulary of 6 tokens, got 5"):
+        read_memory(tmp_path / "texts", 6)
+    with pytest.raises(ValueError, match="a file"):
+        read_memory(tmp_path, 5)
+
+
+def test_the_file_arrives_at_the_guess(tmp_path):
+    remember(tmp_path / "texts", [0, 1, 2, 2, 1], 3)
+    models = Models(*[Logits(toy(3, 1, zeros=0))] * 2, dict(temperature=1.0))
+    flags = {name: flag.default for name, flag in DECODER.flags.items()} | {"sure": 0.0}
+    for path, guesses in ((str(tmp_path / "texts"), [2, 1]), ("", []),
+                          (str(tmp_path / "none"), [])):
+        step = DECODER.build(models, **flags | {"memory": path})
+        assert step([1, 2], 9, np.random.default_rng(0)).guesses == guesses
+
+
+ARGS = ["--decoder", "suffix", "--n_tokens_to_generate", "18", "--json", "--memory"]
+
+
+def test_main_adds_the_finished_text_and_the_next_run_copies_it(tmp_path, capsys):
+    path, passes = tmp_path / "texts", []
+    for _ in range(2):
+        assert main.main([*ARGS, str(path)]) == 0
+        numbers = json.loads(capsys.readouterr().out)
+        passes.append(numbers["target_passes"])
+        assert numbers["identical"]
+    first, second = read_memory(path, 4096)
+    assert first == second and first[-18:] == numbers["suffix"]["ids"] and len(first) > 18
+    assert passes[1] <= 3 < passes[0]
+
+
+def test_main_names_a_broken_file_before_it_runs(tmp_path, capsys, monkeypatch):
+    path = tmp_path / "texts"
+    path.write_text("not a text")
+    monkeypatch.setattr(main, "compare", None)
+    assert main.main([*ARGS, str(path)]) == 2
+    assert "need a text as --memory keeps it" in capsys.readouterr().err
+    assert path.read_text() == "not a text"
+
+
+def test_every_default_is_the_functions_own():
+    names = suffix_or_draft.__code__.co_varnames[: suffix_or_draft.__code__.co_argcount]
+    own = dict(zip(names[-len(suffix_or_draft.__defaults__) :], suffix_or_draft.__defaults__))
+    assert {**own, "memory": ""} == {name: flag.default for name, flag in DECODER.flags.items()}
+
+
+def test_the_counts_stay_out_of_a_round_that_the_draft_guesses():
+    draft, target = (mapped(model, one_hot) for model in PAIRS["dense"])
+    guesses, rows = suffix_or_draft(draft, 3, K=3, sure=99)([0, 1, 0, 1, 0], 3, Random())
+    assert (np.array(rows).argmax(axis=1) == guesses).all() and len(guesses) == 3

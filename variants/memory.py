@@ -1,0 +1,54 @@
+"""The file of `--memory`: finished texts, for suffix.py to copy from.
+
+    line        one text, oldest first: {"n_vocab": 4096, "ids": [17, 4, ...]}
+    n_vocab     the size of the vocabulary that the ids are from
+    NEWEST      how many tokens the file keeps; older texts go
+
+Lossless: what is remembered changes the guesses, and they are tested as all others are.
+"""
+
+import json
+from pathlib import Path
+
+from checkpoints.download import atomic
+
+NEWEST = 2**13  # tokens: as a trie of depth 16 some 20 MB, and read in a moment
+
+
+def read_memory(path, n_vocab):
+    """The texts in a file, none if there is no file yet.
+
+    ValueError if a line is no such text, or one of another vocabulary.
+    """
+    if not Path(path).exists():
+        return []
+    if not Path(path).is_file():
+        raise ValueError(f"need --memory to be a file, got {path}")
+    return [read_text(line, f"line {i} of {path}", n_vocab)
+            for i, line in enumerate(Path(path).read_bytes().splitlines(), 1)]
+
+
+def read_text(line, place, n_vocab):
+    """The ids of a line; `place` says where it stands."""
+    try:
+        text = json.loads(line)
+        size, ids = text["n_vocab"], text["ids"]
+        good = type(ids) is list and all(type(id) is int and 0 <= id < size for id in ids)
+    except (ValueError, TypeError, KeyError, RecursionError):
+        good = False
+    if not good:
+        raise ValueError(f"need a text as --memory keeps it, got {line[:40]!r} in {place}")
+    if size != n_vocab:
+        raise ValueError(f"need texts with a vocabulary of {n_vocab} tokens, got {size} in {place}")
+    return ids
+
+
+def remember(path, ids, n_vocab):
+    """Add a finished text. The file is replaced as a whole: it is never half written."""
+    texts = [*read_memory(path, n_vocab), list(ids)]
+    while len(texts) > 1 and sum(map(len, texts)) > NEWEST:
+        del texts[0]
+    with atomic(Path(path).resolve()) as file:
+        for text in texts:
+            line = json.dumps({"n_vocab": n_vocab, "ids": [int(token) for token in text]})
+            file.write(line.encode() + b"\n")

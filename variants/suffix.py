@@ -1,0 +1,167 @@
+"""Oliaro et al. (2024), "SuffixDecoding". Lossless.
+
+What it adds to lookup.py: counts of all that followed, and a draft where they are not sure. The
+guess is what came most often after the last m tokens, and is as long as the counts are sure of it.
+Finished texts can be remembered for the next one.
+
+    x           the tokens so far
+    trie        every run of up to `depth` tokens, with how often it occurred: one of x, and one of
+                the memory, the finished texts (memory.py)
+    m           how many tokens a guess looks back: the last 1, 2, ... depth - 1 are all tried
+    chance      of a guess: the product of the shares so far, each of all that came next there
+    score       the sum of the chances: how many guesses are expected to be right
+    factor      after m tokens at most min(cap, factor m) guesses: alpha in the paper's MAX_SPEC
+    min_prob    the least chance of a guess: of counts, not the target's probability of it
+    sure        the least score with which the counts guess; below it the draft does, K tokens
+
+A copied guess is no draw, so its row is one-hot, as in lookup.py; the draft's guesses have the
+draft's rows. Which of the two it is stands before anything is drawn: both are exact.
+"""
+
+from functools import partial
+
+from sampling import one_hot_rows
+from speculative import guess, speculative_step
+from variants.memory import read_memory
+from variants.registry import Decoder, Flag, Rounds, guesses_per_round
+
+
+# ---- counting
+
+class Node:
+    """The end of a run of tokens."""
+
+    __slots__ = ("token", "count", "followed", "best", "children")
+
+    def __init__(self, token=None):
+        self.token, self.children = token, {}  # token that came next -> Node
+        self.count = self.followed = 0  # how often the run occurred; how often a token came next
+        self.best = None  # the most frequent child, of equals the latest
+
+    def then(self, token):
+        """Count that this token came next. Returns the node of the longer run."""
+        child = self.children.get(token)
+        if child is None:
+            child = self.children[token] = Node(token)
+        child.count, self.followed = child.count + 1, self.followed + 1
+        if self.best is None or child.count >= self.best.count:
+            self.best = child
+        return child
+
+
+class Trie:
+    """Every run of up to `depth` tokens of some texts.
+
+    >>> trie = Trie(3, [[0, 1, 0, 2, 0, 1]])
+    >>> trie.find([0]).count, trie.find([0, 1]).count, trie.find([1, 1])
+    (3, 2, None)
+    """
+
+    def __init__(self, depth, texts=()):
+        self.depth, self.root, self.ends = depth, Node(), []
+        for text in texts:
+            self.ends = []  # no run goes on into the next text
+            self.extend(text)
+
+    def extend(self, tokens):
+        """Go on with the text: a token makes the runs that end there longer, `depth` nodes."""
+        for token in tokens:
+            longer = self.ends[: self.depth - 1]
+            self.ends = [node.then(token) for node in (self.root, *longer)]  # of 1, 2, ... tokens
+
+    def find(self, tokens):
+        """The node of a run, or None if it did not occur."""
+        node = self.root
+        for token in tokens:
+            node = node and node.children.get(token)
+        return node
+
+
+# ---- guessing
+
+def follow(node, n, min_prob):
+    """What came next most often, and then, up to n tokens; and the score.
+
+    Subtle: the share is one of what followed. A node's count has the end of x in it as well, where
+    nothing came next so far: that token is the one to be guessed.
+    """
+    guesses, chance, score = [], 1.0, 0.0
+    while node.best and len(guesses) < n:
+        chance *= node.best.count / node.followed
+        if chance < min_prob:
+            break
+        node = node.best
+        guesses.append(node.token)
+        score += chance
+    return guesses, score
+
+
+def best_guess(x, tries, k, factor=2.0, min_prob=0.1):
+    """Up to k guesses and their score: of all m and tries those with the largest score.
+
+    Of equal scores that of the largest m, and then of the first trie. ([], 0.0) if no run is known.
+
+    >>> trie = Trie(8, [[0, 1, 2, 0, 1, 3, 0, 1, 2, 0]])
+    >>> best_guess([9, 0], [trie], k=4)  # 1 always came after 0, and then 2 in two of three cases
+    ([1, 2], 1.6666666666666665)
+    """
+    found = [([], 0.0)]
+    for m in range(min(tries[0].depth - 1, len(x)), 0, -1):
+        for node in filter(None, (trie.find(x[-m:]) for trie in tries)):
+            found.append(follow(node, int(min(k, factor * m)), min_prob))
+    return max(found, key=lambda pair: pair[1])
+
+
+def suffix_or_draft(draft, n_vocab, K=4, cap=10, factor=2.0, min_prob=0.1, depth=16, sure=3.0,
+                    memory=()):
+    """Build the guess of one text, a `guess(x, k, rng)` that keeps a trie of the text.
+
+    `memory` holds other texts. With `sure` 0 the draft is never asked.
+    """
+    check(factor, min_prob, sure)
+    trie, text, remembered = Trie(depth), [], Trie(depth, memory)
+
+    def suffix_guess(x, k, rng):
+        nonlocal trie, text
+        if x[: len(text)] != text:  # another text
+            trie, text = Trie(depth), []
+        trie.extend(x[len(text) :])
+        text = list(x)
+        guesses, score = best_guess(x, [trie, remembered], cap, factor, min_prob)
+        if score >= sure:
+            return guesses[:k], one_hot_rows(guesses[:k], n_vocab)
+        return guess(x, min(k, K), rng, draft)
+
+    return suffix_guess
+
+
+def check(factor, min_prob, sure):
+    """Raise ValueError if one of these is out of its range."""
+    if not factor > 0:
+        raise ValueError(f"need factor > 0, got {factor}")
+    if not 0 <= min_prob <= 1:
+        raise ValueError(f"need 0 <= min_prob <= 1, got {min_prob}")
+    if not sure >= 0:
+        raise ValueError(f"need sure >= 0, got {sure}")
+
+
+def build(models, K, cap, factor, min_prob, depth, sure, memory):
+    """The texts in the file `memory` are read here; main.py adds the finished one."""
+    n_vocab = models.target.n_vocab
+    texts = read_memory(memory, n_vocab) if memory else ()
+    return partial(speculative_step, target=models.probabilities("target"), K=max(K, cap),
+                   guess=suffix_or_draft(models.probabilities("draft"), n_vocab, K, cap, factor,
+                                         min_prob, depth, sure, texts))
+
+
+DECODER = Decoder(
+    "suffix", build, source="Oliaro et al. (2024)", url="https://arxiv.org/abs/2411.04975",
+    rounds=Rounds(chain=True, verified=True),  # a copy draws nothing, the draft one number a guess
+    flags={"K": guesses_per_round(4),
+           "cap": Flag(10, int, "most guesses copied in a round"),
+           "factor": Flag(2.0, float, "most guesses for each token looked back"),
+           "min_prob": Flag(0.1, float, "stop copying where less than this share came next"),
+           "depth": Flag(16, int, "longest run of tokens counted, its guesses included"),
+           "sure": Flag(3.0, float, "guesses expected to be right, below which the draft guesses; "
+                        "0: it never does"),
+           "memory": Flag("", str, "a file of finished texts to copy from too; this one is added")})
