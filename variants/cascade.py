@@ -1,0 +1,83 @@
+"""Narasimhan et al. (2025), "Faster Cascades via Speculative Decoding". Not lossless.
+
+What it adds to speculative.py: a distribution between draft and target, known before anything is
+drawn. A rule says at each position which of the two models is to speak; the text is distributed as
+the one that it names, exactly, for the ratio test is given that one's row as the target's.
+
+    pi         the cascade's distribution:  pi(.|x) = (1 - r) p_draft + r p_target
+    r          1: the cascade defers to the target    0: the draft speaks for itself
+    alpha      the price of deferring (not the acceptance rate that theory/ calls so)
+    TV         total variation distance of the two rows: the chance that a guess is rejected
+
+Rule OPT: r = 1 if and only if max p_draft < max p_target - alpha TV. (The paper writes q for the
+draft, p for the target, gamma for K.) The largest entries differ by TV at most. So with alpha >= 1
+the text is the draft's, below -1 it is the target's, and at 0 the surer of the two speaks.
+
+Subtle: the position after all guesses has a row of pi's too, so the draft is asked for one row more
+than it guesses: K + 1 draft steps a round. The target's row there would bias every bonus token.
+"""
+
+from functools import partial
+
+import numpy as np
+
+from sampling import one_hot_rows, sample
+from speculative import speculative_step, verify
+from variants.registry import Decoder, Flag, guesses_per_round
+
+
+def cascade(p_draft, p_target, alpha):  # 2 x [n, n_vocab] -> [n, n_vocab]
+    """pi: at each position the target's row where the rule defers, else the draft's.
+
+    >>> p_draft, p_target = np.array([[0.5, 0.5, 0.0]]), np.array([[0.25, 0.0, 0.75]])  # TV 0.75
+    >>> [cascade(p_draft, p_target, alpha)[0].tolist() for alpha in (0.3, 0.4)]
+    [[0.25, 0.0, 0.75], [0.5, 0.5, 0.0]]
+    """
+    p_draft, p_target = np.asarray(p_draft), np.asarray(p_target)
+    distance = np.maximum(p_target - p_draft, 0).sum(axis=-1)  # TV
+    surer = p_target.max(axis=-1) - p_draft.max(axis=-1)  # where alpha = 1, no rounding exceeds TV
+    return np.where((surer > alpha * distance)[:, None], p_target, p_draft)
+
+
+def guess_and_look(x, k, rng, draft, settled):
+    """As `guess`, and the draft's row after the last guess: k guesses, k + 1 rows."""
+    guesses, p_draft = [], [draft(x, 1)[-1]]
+    for _ in range(k):
+        guesses.append(sample(settled(p_draft[-1]), rng))
+        p_draft.append(draft(x + guesses, 1)[-1])
+    return guesses, p_draft
+
+
+def cascade_verify(guesses, p_draft, p_target, rng, alpha, settled):
+    """The ratio test with pi's rows in the place of the target's."""
+    pi = settled(cascade(p_draft, p_target, alpha))
+    return verify(guesses, settled(np.asarray(p_draft)[:-1]), pi, rng)
+
+
+def as_it_is(rows):
+    """What is drawn from at temperature > 0."""
+    return rows
+
+
+def one_hot(rows):  # [..., n_vocab] -> [..., n_vocab]
+    """What is drawn from at temperature 0: all mass on the best token."""
+    n_vocab = rows.shape[-1]
+    return one_hot_rows(rows.argmax(axis=-1).ravel(), n_vocab).reshape(rows.shape)
+
+
+def build(models, K, alpha):
+    """At temperature 0 the rule compares the rows at temperature 1; the text is greedy."""
+    draft = models.probabilities("draft", temperature_1=models.is_greedy)
+    target = models.probabilities("target", temperature_1=models.is_greedy)
+    settled = one_hot if models.is_greedy else as_it_is
+    return partial(speculative_step, target=target, K=K,
+                   guess=partial(guess_and_look, draft=draft, settled=settled),
+                   verify=partial(cascade_verify, alpha=alpha, settled=settled))
+
+
+DECODER = Decoder(
+    "cascade", build, source="Narasimhan et al. (2025)", url="https://arxiv.org/abs/2405.19261",
+    flags={"K": guesses_per_round(4),
+           "alpha": Flag(0.0, float, "the price of asking the target: 0, the surer model speaks; "
+                         "1, the draft alone; below -1 lossless")},
+    exact=lambda settings: settings["alpha"] < -1)

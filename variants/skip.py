@@ -1,0 +1,84 @@
+"""Zhang et al. (2023), "Draft & Verify"; Elhoushi et al. (2024), "LayerSkip". Lossless.
+
+What it adds to speculative.py: the target is its own draft, with some of its blocks left out. So
+it needs no second model and no training, and runs on any checkpoint.
+
+    block    one of the target's n_layer transformer blocks, counted from 0 as in its checkpoint
+    skip     the blocks that the draft leaves out: each adds to x, so that x passes on without it
+    exit     E: the draft ends after its first E blocks; ln_f and the unembedding always follow
+
+The draft has a key/value cache of its own. (LayerSkip's shares the first E blocks' with the target,
+which saves the draft the prompt, and trains its models to leave early. Draft & Verify leaves out
+attention or feed-forward network alone, too, and searches by Bayesian optimisation;
+tools/find_skip.py searches greedily, whole blocks.) A draft step still costs the blocks that are
+left, so it pays only where the acceptance is above that share: theory/speedup.py.
+"""
+
+import re
+
+from gpt2 import GPT2
+from speculative import draft_and_verify
+from variants.registry import Decoder, Flag, Rounds, guesses_per_round
+
+
+def middle(n_layer):
+    """The blocks between the first quarter and one more, and the last: those are missed most.
+
+    >>> list(middle(16)), list(middle(12)), list(middle(2))
+    ([5, 6, 7, 8, 9, 10, 11], [4, 5, 6, 7, 8], [1])
+    """
+    return range(n_layer // 4 + 1, n_layer - n_layer // 4)
+
+
+def blocks_kept(n_layer, skip, exit):
+    """The blocks that the draft runs, in their order: `exit` of them, or all but `skip`."""
+    if exit != "last":
+        if skip != "middle":
+            raise ValueError(f"need --skip or --exit, got both, {skip} and {exit}")
+        if exit > n_layer:
+            raise ValueError(f"need --exit <= n_layer = {n_layer}, got {exit}")
+        return list(range(exit))
+    left_out = set(middle(n_layer) if skip == "middle" else skip)
+    if not left_out <= set(range(n_layer)):
+        raise ValueError(f"need --skip in 0 .. n_layer - 1 = {n_layer - 1}, got {max(left_out)}")
+    return [i for i in range(n_layer) if i not in left_out]
+
+
+def with_blocks(model, kept):
+    """A GPT2 of the model's own weights, none of them copied, that runs these blocks only.
+
+    Without any block, what is left is a bigram model: the last token and its position.
+    """
+    blocks = [model.params["blocks"][i] for i in kept]
+    return GPT2({**model.params, "blocks": blocks}, model.n_head)
+
+
+def build(models, K, skip, exit):
+    """The papers' own step, with a part of the target in the place of the draft."""
+    kept = blocks_kept(len(models.target.params["blocks"]), skip, exit)
+    models = models._replace(draft=with_blocks(models.target, kept))
+    return draft_and_verify(models.probabilities("draft"), models.probabilities("target"), K)
+
+
+def block_numbers(text):
+    """"5,7,9" as a tuple of ints >= 0; or "middle"."""
+    if text != "middle" and not re.fullmatch(r"\d+(,\d+)*", text):
+        raise ValueError(f"need middle or numbers of blocks such as 5,7,9, got {text!r}")
+    return text if text == "middle" else tuple(int(part) for part in text.split(","))
+
+
+def whole_or_last(text):
+    """A number of blocks; or "last"."""
+    if text != "last" and not re.fullmatch(r"-?\d+", text):
+        raise ValueError(f"need last or a number of blocks, got {text!r}")
+    return text if text == "last" else int(text)
+
+
+DECODER = Decoder(
+    "skip", build, source="Zhang et al. (2023)", url="https://arxiv.org/abs/2309.08168",
+    flags={"K": guesses_per_round(2),
+           "skip": Flag("middle", block_numbers, "blocks that the draft leaves out, such as 5,7,9; "
+                        "middle: those between its first and last quarter"),
+           "exit": Flag("last", whole_or_last, "in place of --skip: the draft ends after so many "
+                        "blocks")},
+    needs=(), rounds=Rounds(chain=True, verified=True, draws=1))
