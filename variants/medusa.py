@@ -24,8 +24,19 @@ import numpy as np
 from gpt2 import to_host, unembed
 from sampling import one_hot_rows, sample
 from speculative import speculative_step
-from variants.registry import Decoder, Flag, Rounds, numbers
+from variants.registry import Decoder, Flag, Rounds, numbers_or_word
 from variants.tree import Tree, best_ids, verify_tree, with_tree_sampling
+
+
+def read_arrays(path, names, what="a whole file of heads"):
+    """Arrays of a file by their names; ValueError if it lacks one or is damaged."""
+    try:
+        with open(path, "rb") as file, np.load(file) as arrays:
+            return [arrays[name] for name in names]
+    except OSError:
+        raise
+    except Exception as error:  # the readers of archive, header and numbers have many
+        raise ValueError(f"need {what} in {path}, got: {error}") from None
 
 
 def load_heads(path, params):
@@ -38,13 +49,7 @@ def load_heads(path, params):
     of another width.
     """
     wte, n_embd = params["wte"], params["wte"].shape[1]
-    try:
-        with open(path, "rb") as file, np.load(file) as arrays:
-            w, b, a = (np.asarray(arrays[name], wte.dtype, like=wte) for name in "wba")
-    except OSError:
-        raise
-    except Exception as error:  # the readers of archive, header and numbers have many
-        raise ValueError(f"need a whole file of heads in {path}, got: {error}") from None
+    w, b, a = (np.asarray(array, wte.dtype, like=wte) for array in read_arrays(path, "wba"))
     if w.shape[1:] != (n_embd, n_embd) or b.shape != w.shape[:2] or a.shape != w.shape:
         raise ValueError(f"need heads of width {n_embd} in {path}, got w {w.shape}, a {a.shape} "
                          f"and b {b.shape}")
@@ -161,7 +166,8 @@ def choices(text):
 
 DECODER = Decoder(
     "medusa", build, source="Cai et al. (2024)", url="https://arxiv.org/abs/2401.10774",
-    flags={"widths": Flag((3, 2, 1), numbers, "children for each node, level by level: 3,2,1"),
+    flags={"widths": Flag((3, 2, 1), numbers_or_word, "children for each node, level by level: "
+                          "3,2,1"),
            "sparse": Flag([], choices, "a sparse tree in place of widths, each node by its path's "
                           "ranks: '0 1 0.0 0.1 0.0.0'"),
            "acceptance": Flag("exact", str, "the test", ("exact", "typical")),

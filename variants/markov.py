@@ -1,0 +1,98 @@
+"""DeepSeek (2026), "DSpark": its Markov head, for Medusa's heads. Lossless.
+
+What it adds to medusa.py: the heads all look at the same hidden state, so the second guess does not
+know the first. A table of low rank tells it: a token's row, times one matrix, is added to the
+scores of the place after it. Guesses are then drawn one after another, each from a distribution
+that depends on those before, and that is all a draft is: speculative.py's guess and test apply as
+they are, at every temperature.
+
+    here              DSpark
+    state, heads      as in medusa.py; the scores of its heads are the "base logits" of a block
+    w1, w2            W_1 [n_vocab, rank], W_2 [rank, n_vocab]: the Markov head
+    follows(token)    w1[token] @ w2, what is added to the scores of the place after the token
+    p_draft, row t    softmax(heads(state)[t] + follows(token before)), after the sampling settings
+
+A round needs no pass but the target's: k small products stand where a draft would have k passes.
+DSpark's third part, a head that says how far to guess, is not here.
+"""
+
+from functools import partial
+
+import numpy as np
+
+from gpt2 import to_host, unembed
+from sampling import with_sampling
+from speculative import guess, speculative_step
+from variants import medusa
+from variants.registry import Flag, Rounds, true_or_false
+
+
+class WithState:
+    """A model that remembers the hidden states of its last pass over a sequence."""
+
+    def __init__(self, model):
+        self.model, self.ids, self.states = model, [], ()
+
+    def __call__(self, ids, n_last):  # -> [n_last, n_vocab]
+        """Logits, as the model's own."""
+        self.ids, self.states = list(ids), self.model.hidden(ids, n_last)
+        return to_host(unembed(self.states, self.model.params))
+
+    def state_after(self, ids):
+        """The hidden state after `ids`: from the last pass if it read them, else from one more."""
+        n_after = len(self.ids) - len(ids)  # how many tokens that pass read after them
+        if not (n_after < len(self.states) and self.ids[: len(ids)] == ids):
+            n_after = 0
+            self(ids, 1)
+        return self.states[len(self.states) - 1 - n_after]
+
+
+def guess_by_chain(x, k, rng, state_after, heads, follows, **settings):
+    """Up to k guesses, one a head, and the rows that they were drawn from.
+
+    The state after x[:-1] is the last one known, for no pass has read the end of x; that token's
+    own row of the table is all that the first head hears of it.
+    """
+    if len(x) == 1:  # no state before it
+        return [], []
+    scores = heads(state_after(x[:-1]))  # [n_heads, n_vocab]
+
+    def draft(ids, n_last):
+        return scores[[len(ids) - len(x)]] + follows(ids[-1])
+
+    return guess(x, min(k, len(scores)), rng, with_sampling(draft, **settings))
+
+
+def load_table(path, n_vocab, dtype):
+    """The arrays w1 and w2 in a file of heads, as a callable token -> [n_vocab].
+
+    ValueError if the file has none, or was made for another vocabulary.
+    """
+    arrays = medusa.read_arrays(path, ("w1", "w2"), "a Markov table, w1 and w2, for --markov")
+    w1, w2 = (np.asarray(array, dtype) for array in arrays)
+    if not (w1.ndim == w2.ndim == 2 and w1.shape == w2.shape[::-1] and len(w1) == n_vocab):
+        raise ValueError(f"need w1 [{n_vocab}, rank] and w2 [rank, {n_vocab}] in {path}, got "
+                         f"{w1.shape} and {w2.shape}")
+    return lambda token: w1[token] @ w2
+
+
+def build(models, markov, **flags):
+    """Medusa's tree, or with `markov` a chain as long as the tree would be deep."""
+    if not markov:
+        return medusa.build(models, **flags)
+    if flags["acceptance"] != "exact":
+        raise ValueError(f"need --acceptance exact with --markov, got {flags['acceptance']}")
+    heads, model = medusa.load_heads_of(models), WithState(models.target)
+    follows = load_table(models.heads, models.target.n_vocab, models.target.params["wte"].dtype)
+    return partial(speculative_step, target=with_sampling(model, **models.sampling),
+                   K=max(map(len, flags["sparse"] or [flags["widths"]])),
+                   guess=partial(guess_by_chain, state_after=model.state_after, heads=heads,
+                                 follows=follows, **models.sampling))
+
+
+DECODER = medusa.DECODER._replace(  # its entry, with one flag more
+    build=build, is_tree=lambda settings: not settings["markov"],
+    flags={**medusa.DECODER.flags,
+           "markov": Flag(False, true_or_false, "a chain whose guesses know each other, DeepSeek "
+                          "(2026), in place of the tree")},
+    rounds=Rounds(chain=True, verified=True, draws=1))
