@@ -1,0 +1,141 @@
+"""Li et al. (2024a), "EAGLE: ... Requires Rethinking Feature Uncertainty". Lossless.
+
+What it adds to medusa.py: one head that also reads what it guessed. The target's state at a token
+does not say which token was drawn there. So the head (eagle_head.py) reads pairs, a state and the
+token that came next; from its own prediction of the state at that token it goes on, guess by guess.
+
+    state       the target's last hidden state at a token, after ln_f: true, or predicted
+    rows_after  callable `(tree, nodes) -> [len(nodes), n_vocab]`: the head's distributions
+    grow        callable `(rows_after, k, rng) -> Tree`: how guesses are arranged
+    widths      "chain": K guesses in a row; numbers: a tree as in tree.py, drawn like the chain;
+                "dynamic": the `total` likeliest guesses in at most K levels, Li et al. (2024b)
+
+Guesses are tested with the rows that they were drawn from, and one-hot rows if they are the best
+ones. The true states of what was kept are a by-product of the test: States keeps them.
+
+    EAGLE-1    learns to meet the target's states, and their tokens
+    EAGLE-2    the same head; the shape follows the text
+    EAGLE-3    learns to meet the target's distributions, on its own predicted states too; norms on
+               both inputs; states of three depths; guesses frequent tokens only. Li et al. (2025)
+    MTP        one or more such blocks, trained with the target. DeepSeek-AI (2024) Sec. 2.2
+    here       EAGLE-1's aim, EAGLE-2's shape, EAGLE-3's norms and learning on its own predictions
+"""
+
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+
+from gpt2 import to_host, unembed
+from sampling import warp, with_sampling
+from speculative import speculative_step
+from variants.dynamic_tree import dynamic_tree
+from variants.eagle_head import Head, load_head
+from variants.registry import Decoder, Flag, Rounds, guesses_per_round, numbers_or_word
+from variants.tree import SIBLINGS, Tree, draw_siblings, verify_tree, with_tree_sampling
+
+
+class States:
+    """A target that remembers the states of its last pass, each by the text that it ends."""
+
+    def __init__(self, model):
+        self.model, self.known = model, {}
+
+    def __call__(self, ids, n_last):  # -> [n_last, n_vocab]
+        """Logits, as the model's own, of a text or of all branches of one."""
+        states = self.model.hidden(ids, n_last)
+        texts = ids.texts() if hasattr(ids, "texts") else prefixes(ids, n_last)
+        self.known = dict(zip(map(tuple, texts), states))
+        return to_host(unembed(states, self.model.params))
+
+    def states_of(self, ids, n_last):  # -> [n_last, n_embd]
+        """The states at the last tokens: of the last pass if it has them all, else of one more."""
+        texts = [tuple(text) for text in prefixes(ids, n_last)]
+        if all(text in self.known for text in texts):
+            return np.stack([self.known[text] for text in texts])
+        return self.model.hidden(ids, n_last)
+
+
+def prefixes(ids, n_last):
+    """The last n_last prefixes of a text, the text itself last."""
+    return [ids[:n] for n in range(len(ids) - n_last + 1, len(ids) + 1)]
+
+
+# ---- guess
+
+def expand(rows_after, k, rng, widths, siblings):
+    """tree.py's tree of these widths; the head reads each level once."""
+    tree, level = Tree(), [-1]
+    for width in widths[:k]:
+        drawn = [(node, *guess) for node, row in zip(level, rows_after(tree, level))
+                 for guess in draw_siblings(row, width, siblings, rng)]
+        level = sorted({tree.add(*guess) for guess in drawn})
+    return tree
+
+
+def best(rows_after, k, rng, total):
+    """EAGLE-2's tree. No chance made it."""
+    return dynamic_tree(rows_after, total, k)
+
+
+def guess_by_head(x, k, rng, head, grow, settings):
+    """A tree for the next k positions; none after a single token, which has no state before it."""
+    def rows_after(tree, nodes):
+        logits, paths = head(x, tree, nodes), [*tree.paths(), []]
+        return np.concatenate([warp(logits[i : i + 1], ids=x + paths[node], **settings)
+                               for i, node in enumerate(nodes)])
+
+    tree = grow(rows_after, k, rng) if len(x) > 1 else Tree()
+    return tree, tree.rows()
+
+
+def guess_chain(x, k, rng, head, settings):
+    """The same where nothing branches: a list, as speculative.py's own guesses are."""
+    grow = partial(expand, widths=k * (1,), siblings="distinct")
+    tree, rows = guess_by_head(x, k, rng, head, grow, settings)
+    return tree.tokens, rows
+
+
+# ---- the entry
+
+def load_head_of(models):
+    """The target's head, or a ValueError that says where it was looked for."""
+    path = models.heads and Path(models.heads).with_name("eagle.safetensors")
+    if not path or not path.exists():
+        raise ValueError(f"need EAGLE's head, trained for this target (tools/train_pair.py), got "
+                         f"no file {path}")
+    return load_head(path, models.target.params)
+
+
+def build(models, K, widths, siblings, total):
+    """A chain, a tree of these widths, or the best one of each round."""
+    target, greedy = States(models.target), models.is_greedy
+    head = Head(load_head_of(models), models.target.n_head, target.states_of)
+    if widths == "chain":
+        guess = partial(guess_chain, head=head, settings=models.sampling)
+        return partial(speculative_step, target=with_sampling(target, **models.sampling), K=K,
+                       guess=guess)
+    if (greedy or widths == "dynamic") and siblings not in ("auto", "top"):
+        raise ValueError(f"need --siblings top at --temperature 0 and with --widths dynamic, got "
+                         f"{siblings}")
+    if siblings == "auto":
+        siblings = "top" if greedy else "distinct"
+    grow, depth = ((partial(best, total=total), K) if widths == "dynamic" else
+                   (partial(expand, widths=widths, siblings=siblings), len(widths)))
+    # At temperature 0 a row of the head has one token only, so it gives its best at temperature 1.
+    guess = partial(guess_by_head, head=head, grow=grow,
+                    settings=models.at_temperature_1 if greedy else models.sampling)
+    return partial(speculative_step, target=with_tree_sampling(target, **models.sampling), K=depth,
+                   guess=guess, verify=verify_tree)
+
+
+DECODER = Decoder(
+    "eagle", build, source="Li et al. (2024a)", url="https://arxiv.org/abs/2401.15077",
+    flags={"K": guesses_per_round(4),
+           "widths": Flag("chain", numbers_or_word, "children for each node, level by level: "
+                          "3,2,1; chain: K guesses in a row; dynamic: anew in each round"),
+           "siblings": Flag("auto", str, "how children of one node are drawn; auto: top at "
+                            "temperature 0, else distinct", ("auto", *SIBLINGS)),
+           "total": Flag(16, int, "guesses in a dynamic tree")},
+    needs=("eagle",), is_tree=lambda settings: settings["widths"] != "chain",
+    rounds=Rounds(chain=True, verified=True, draws=1))
