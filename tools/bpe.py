@@ -56,15 +56,26 @@ def encode_tales(text, encoder, merges):  # -> uint16 [n_ids]
     return np.concatenate(pieces)
 
 
-def prepare(corpus, work, n_vocab):
-    """Write encoder.json, vocab.bpe, train.npy and valid.npy into `work`, unless they are there."""
+def read_bpe(folder):
+    """What `write_bpe` wrote."""
+    with open(os.path.join(folder, "encoder.json"), encoding="utf-8") as f:
+        encoder = json.load(f)
+    with open(os.path.join(folder, "vocab.bpe"), encoding="utf-8") as f:
+        return encoder, [tuple(line.split(" ")) for line in f.read().split("\n")[1:] if line]
+
+
+def prepare(corpus, work, n_vocab, known=None):
+    """Write encoder.json, vocab.bpe, train.npy and valid.npy into `work`, unless they are there.
+
+    The vocabulary is learned from the training text, or is the one in the folder `known`.
+    """
     if os.path.exists(os.path.join(work, "valid.npy")):
         return
     texts = {}
     for split in ("train", "valid"):
         with open(os.path.join(corpus, split + ".txt"), encoding="utf-8") as f:
             texts[split] = f.read()
-    encoder, merges = train_bpe(texts["train"], n_vocab)
+    encoder, merges = read_bpe(known) if known else train_bpe(texts["train"], n_vocab)
     write_bpe(work, encoder, merges)
     for split in ("train", "valid"):
         ids = encode_tales(texts[split], encoder, merges)

@@ -1,22 +1,28 @@
-"""From trained PyTorch models to model folders: OpenAI's layout first, then our own conversion.
+"""From trained PyTorch models to model folders, and back: `export`, `read_model`.
 
-The TensorFlow checkpoint is written for the sake of the path: the bundled pair is converted by the
-same code that reads OpenAI's files (checkpoints.openai.convert). Layout: src/model.py of
-github.com/openai/gpt-2.
+OpenAI's layout first, then our own conversion. The TensorFlow checkpoint is written for the sake of
+the path: the bundled pair is converted by the same code that reads OpenAI's files
+(checkpoints.openai.convert). Layout: src/model.py of github.com/openai/gpt-2.
 """
 import json
 import os
 import shutil
 
 import numpy as np
+import torch
+from safetensors.numpy import save
 
 from checkpoints.openai import CHECKPOINT, convert
+from checkpoints.weights import flatten
+from tools.torch_gpt2 import TorchGPT2
+from utils import load_encoder_hparams_and_params
+from variants.eagle_head import fingerprint
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 
-def variables(gpt2):
-    """OpenAI's names and arrays; its projections are [1, n_in, n_out], PyTorch's [n_out, n_in]."""
+def tensors(gpt2):
+    """Views by OpenAI's names; its projections are [1, n_in, n_out], PyTorch's [n_out, n_in]."""
     named = {"model/wte": gpt2.wte.weight, "model/wpe": gpt2.wpe.weight}
 
     def norm(name, layer):
@@ -33,7 +39,23 @@ def variables(gpt2):
         linear(f"model/h{i}/mlp/c_fc", block.c_fc)
         linear(f"model/h{i}/mlp/c_proj", block.mlp_proj)
     norm("model/ln_f", gpt2.ln_f)
-    return {name: tensor.detach().cpu().float().numpy() for name, tensor in named.items()}
+    return named
+
+
+def variables(gpt2):
+    """OpenAI's names and arrays."""
+    return {name: tensor.detach().cpu().float().numpy() for name, tensor in tensors(gpt2).items()}
+
+
+def read_model(folder):
+    """A model folder as PyTorch's GPT-2: the way back, to train on from what was exported."""
+    _, hparams, params = load_encoder_hparams_and_params(os.path.basename(folder),
+                                                         os.path.dirname(folder))
+    gpt2, weights = TorchGPT2(**hparams), dict(flatten(params))
+    for name, tensor in tensors(gpt2).items():
+        ours = torch.from_numpy(np.array(weights[name.removeprefix("model/")]))
+        tensor.data.copy_(ours.reshape(tensor.shape))
+    return gpt2
 
 
 def write_checkpoint(named, folder):
@@ -63,11 +85,32 @@ def export(gpt2, bpe_folder, folder):
         os.remove(os.path.join(folder, name))
 
 
-def export_heads(heads, folder):
-    """medusa.npz: w, a [n_heads, n_embd, n_embd], applied as h @ w[k], and b [n_heads, n_embd]."""
-    arrays = {name: getattr(heads, name).detach().cpu().numpy() for name in "wba"}
+def export_heads(heads, folder, table=None):
+    """medusa.npz: w, a [n_heads, n_embd, n_embd], applied as h @ w[k], and b [n_heads, n_embd].
+
+    With a table also w1 [n_vocab, rank] and w2 [rank, n_vocab]: variants/markov.py.
+    """
+    learned = {name: getattr(heads, name) for name in "wba"}
+    if table:
+        learned |= {"w1": table.w1, "w2": table.w2}
+    arrays = {name: tensor.detach().cpu().numpy() for name, tensor in learned.items()}
     np.savez(os.path.join(folder, "medusa.npz"),
              **{name: array.astype(np.float16) for name, array in arrays.items()})
+
+
+def export_eagle(eagle, folder):
+    """eagle.safetensors: the weights that variants/eagle_head.py reads, and whose head they are."""
+    named = {name.removeprefix("model/"): tensor for name, tensor in tensors(eagle).items()}
+    wte, _ = named.pop("wte"), named.pop("wpe")  # the target's
+    for name in ("ln_token", "ln_state"):
+        layer = getattr(eagle, name)
+        named |= {f"{name}/g": layer.weight, f"{name}/b": layer.bias}
+    named |= {"fc/w": eagle.fc.weight.T, "fc/b": eagle.fc.bias}
+    halves = {name: np.ascontiguousarray(tensor.detach().cpu().squeeze(0), np.float16)
+              for name, tensor in named.items()}
+    metadata = {"target": fingerprint(wte.detach().cpu().numpy())}
+    with open(os.path.join(folder, "eagle.safetensors"), "wb") as file:
+        file.write(save(halves, metadata))
 
 
 def install(made, folder):

@@ -3,7 +3,8 @@ import json
 import sys
 
 NAMES = {"half": "target, first part (8 layers)", "deep": "target, second part",
-         "target": "target, third part: the model", "early": "draft, first part: the text",
+         "long": "target, third part", "target": "target, fourth part: the model",
+         "early": "draft, first part: the text",
          "draft": "draft, second part: distilled", "control": "or its control: the text again"}
 
 
@@ -13,22 +14,31 @@ def table(head, rows):
     return "\n".join(lines) + "\n"
 
 
+def stages(report, wanted):
+    """The stages that were run, or begun from a former model: (name, figures)."""
+    return [(NAMES[stage], report["training"][stage]) for stage in wanted
+            if stage in report["training"]]
+
+
+def work(name, stage):
+    """Name, steps, tokens and minutes of one stage; none of a model that was there before."""
+    if "begun_from" in stage:
+        return [f"{name}: in its place the former {stage['begun_from']}", "", "", ""]
+    return [name, stage["step"], f"{stage['tokens'] / 1e6:.2f} M", f"{stage['elapsed'] / 60:.1f}"]
+
+
 def losses(report):
     """Losses of the models and of the n-gram baselines, nats per token."""
-    training = report["training"]
-    rows = [[name, training[stage]["step"], f"{training[stage]['tokens'] / 1e6:.2f} M",
-             f"{training[stage]['elapsed'] / 60:.1f}", f"{training[stage]['train_loss']:.3f}",
-             f"{training[stage]['valid_loss']:.3f}"] for stage, name in NAMES.items()]
+    rows = [[*work(name, stage), f"{stage['train_loss']:.3f}", f"{stage['valid_loss']:.3f}"]
+            for name, stage in stages(report, NAMES)]
     rows += [[name, "", "", "", "", f"{loss:.3f}"] for name, loss in report["baselines"].items()]
     return table(["model", "steps", "tokens", "minutes", "training loss", "validation loss"], rows)
 
 
 def agreement(report):
     """What draft and target have in common on the held-out text as it stands."""
-    training = report["training"]
-    rows = [[NAMES[stage], f"{training[stage]['tokens'] / 1e6:.2f} M",
-             f"{training[stage]['agreement']:.3f}", f"{training[stage]['overlap']:.3f}"]
-            for stage in ("draft", "control")]
+    rows = [[name, f"{stage['tokens'] / 1e6:.2f} M", f"{stage['agreement']:.3f}",
+             f"{stage['overlap']:.3f}"] for name, stage in stages(report, ("draft", "control"))]
     return table(["draft", "tokens", "same most probable token",
                   "mean sum of min(p_draft, p_target)"], rows)
 
@@ -49,10 +59,34 @@ def heads(report):
     return table(names, [[f"{a:.3f}" for a in accuracy]])
 
 
+def markov(report):
+    """What the heads, alone and as a chain with their table, have in common with the target."""
+    alone, chain = report["training"]["markov"]["overlap"]
+    rows = [["alone", *alone], ["with the table", *chain]]
+    return table(["mean sum of min(p_draft, p_target)", *(f"head {k}, {k + 1} ahead"
+                                                          for k in range(1, 1 + len(alone)))],
+                 [[name, *(f"{share:.3f}" for share in shares)] for name, *shares in rows])
+
+
+def eagle(report):
+    """What EAGLE's head and the target have in common, guess by guess, on the held-out text."""
+    rows = [[k, f"{same:.3f}", f"{overlap:.3f}"]
+            for k, (same, overlap) in enumerate(report["training"]["eagle"]["agreement"], 1)]
+    return table(["guess", "same most probable token", "mean sum of min(p_draft, p_target)"], rows)
+
+
+def repeats(report):
+    """The share of tokens in a repeat of 8 or more, in greedy texts of the six openings."""
+    shares = report["repeats"]
+    rows = [[f"{share:.3f}" for share in [*shares, sum(shares) / len(shares)]]]
+    return table([*range(1, len(shares) + 1), "all"], rows)
+
+
 def main():
     with open(sys.argv[1]) as f:
         report = json.load(f)
-    for part in (losses, agreement, acceptance, heads):
+    trained = [part for part in (markov, eagle) if part.__name__ in report["training"]]
+    for part in (losses, agreement, acceptance, heads, *trained, repeats):
         print(part.__doc__ + "\n\n" + part(report))
     for temperature, text in report["samples"].items():
         quoted = "\n".join(f"> {line}".rstrip() for line in text.split("\n"))

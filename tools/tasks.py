@@ -9,7 +9,12 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from tools.eagle_task import Eagle
+from tools.markov_task import Markov
 from tools.torch_gpt2 import TorchGPT2
+
+
+DISTILLED = dict(KL=0.3, TV=1.2, text=0.1)  # weights of the draft's loss
 
 
 class LanguageModel(nn.Module):
@@ -26,14 +31,16 @@ class LanguageModel(nn.Module):
 class Distilled(LanguageModel):
     """A draft that learns the target's distribution at every position, and a little from the text.
 
-    loss = weight * KL(target, draft) + (1 - weight) * cross-entropy. Hinton et al. (2015); for
-    speculation Zhou et al. (2023), who let it learn on what the target writes, as we do.
+    A weighted sum of KL(target, draft), Hinton et al. (2015); of TV = sum |p_target - p_draft| / 2,
+    which is the chance that a drawn guess is rejected, Leviathan et al. (2023) Thm. 3.5; and of the
+    text's cross-entropy. Zhou et al. (2023) compare such losses, and let the draft learn on what
+    the target writes, as we do.
     """
 
-    def __init__(self, hparams, target, weight):
+    def __init__(self, hparams, target, weights):
         super().__init__(hparams)
         self.target = [target.requires_grad_(False)]  # in a list: no part of state_dict
-        self.weight = weight
+        self.weights = weights
 
     def loss(self, x, y, first):
         if not torch.is_grad_enabled():  # validation: the text only
@@ -41,9 +48,10 @@ class Distilled(LanguageModel):
         log_p_draft = F.log_softmax(self.gpt2(x, first).float(), -1)
         with torch.no_grad():
             p_target = F.softmax(self.target[0](x, first).float(), -1)
-        from_target = -(p_target * log_p_draft).sum(-1).mean()  # KL up to a constant
-        from_text = F.nll_loss(log_p_draft.flatten(0, 1), y.flatten())
-        return self.weight * from_target + (1 - self.weight) * from_text
+        parts = {"KL": -(p_target * log_p_draft).sum(-1).mean(),  # up to a constant
+                 "TV": (p_target - log_p_draft.exp()).abs().sum(-1).mean() / 2,
+                 "text": F.nll_loss(log_p_draft.flatten(0, 1), y.flatten())}
+        return sum(weight * parts[name] for name, weight in self.weights.items())
 
 
 class Heads(nn.Module):
@@ -96,9 +104,21 @@ def start_from_target(draft, target):
         getattr(draft, name).weight.data.copy_(scale * table)
 
 
+def load_ids(work, split):
+    """A text as ids: "train", "valid" or "written"."""
+    return np.load(os.path.join(work, split + ".npy"), mmap_mode="r")
+
+
+def result(stage, work):
+    """What a training stage has saved so far, or {}."""
+    path = os.path.join(work, stage + ".pt")
+    return torch.load(path, map_location="cpu") if os.path.exists(path) else {}
+
+
 def shape(stage, shapes):
-    """The sizes of the model that a stage trains: the draft is trained in three of them."""
-    return shapes["draft" if stage in ("early", "control") else stage]
+    """The sizes of the model that a stage trains."""
+    same = {"deep": "target", "long": "target", "early": "draft", "control": "draft"}
+    return shapes[same.get(stage, stage)]
 
 
 def load_trained(work, stage, shapes):
@@ -117,13 +137,18 @@ def load_heads(work, target):
 def make_task(stage, work, shapes, seed, device="cpu"):
     """The untrained task of a stage."""
     torch.manual_seed(seed)
-    before = {"deep": "half", "target": "deep", "draft": "early", "control": "early"}.get(stage)
+    before = {"deep": "half", "long": "deep", "target": "long", "draft": "early",
+              "control": "early"}.get(stage)
     trained = load_trained(work, before or "target", shapes) if stage != "half" else None
     if stage == "heads":
         return Heads(trained.to(device)).to(device)
+    if stage == "markov":
+        return Markov(load_heads(work, trained.to(device)).to(device)).to(device)
+    if stage == "eagle":
+        return Eagle(trained.to(device)).to(device)
     if stage == "draft":
         target = load_trained(work, "target", shapes).to(device)
-        task = Distilled(shape(stage, shapes), target, weight=0.9)
+        task = Distilled(shape(stage, shapes), target, DISTILLED)
     else:
         task = LanguageModel(shape(stage, shapes))
     if before:

@@ -9,7 +9,8 @@ product wait for the slowest of them each time.
     plan      tokens and minutes (the first to be used up ends the run; minutes of work, so that a
               pause or other work on the machine costs none), T, T_last and long_part
               (windows of T ids, in the last long_part of the run of T_last), batch (tokens a step),
-              lr, muon_lr, decay_from, seed, log_seconds, save_seconds, compile
+              aligned (windows begin at multiples of T ids, where written pieces begin too), lr,
+              muon_lr, decay_from, seed, log_seconds, save_seconds, compile
     progress  0 .. 1, the larger of the fractions of tokens and of minutes
     world     how many processes there are, `rank` which one this is
 """
@@ -39,12 +40,12 @@ def to_batch(rows):  # -> x, y [B, T]
     return rows[:, :-1], rows[:, 1:]
 
 
-def batch(ids, T, first_window, B, seed):  # -> x, y [B, T]
+def batch(ids, T, first_window, B, seed, aligned=False):  # -> x, y [B, T]
     """Windows first_window .. first_window + B - 1 of an endless, shuffled reading of ids."""
     n_windows, rows = (len(ids) - 1) // T - 1, []
     for i in range(first_window, first_window + B):
         order, shift = epoch_order(n_windows, i // n_windows, seed)
-        start = int((order[i % n_windows] + shift) * T)
+        start = int((order[i % n_windows] + (0 if aligned else shift)) * T)
         rows.append(ids[start : start + T + 1])
     return to_batch(rows)
 
@@ -148,7 +149,8 @@ class Run:
         # Short windows are cheap; a random place for them trains every row of wpe.
         places = np.random.default_rng([plan["seed"], self.step])
         first = torch.tensor(T * int(places.integers(plan["T_last"] // T)), device=self.device)
-        x, y = batch(ids, T, self.tokens // T + self.rank * B, B, plan["seed"])
+        x, y = batch(ids, T, self.tokens // T + self.rank * B, B, plan["seed"],
+                     plan["aligned"])
         with torch.autocast(self.device, torch.bfloat16):
             loss = self.loss(x.to(self.device), y.to(self.device), first)
         loss.backward()
@@ -185,24 +187,28 @@ class Run:
         return total / count
 
 
+def losses(run, train_ids, valid_ids):
+    """The losses on the held-out text and on as much of what is trained on."""
+    return {split + "_loss": run.validate(ids, run.plan["T_last"])
+            for split, ids in (("valid", valid_ids), ("train", train_ids[: len(valid_ids)]))}
+
+
 def train(run, train_ids, valid_ids):
     """Train until the planned tokens or minutes are used up, whichever comes first."""
-    plan, losses, logged, saved = run.plan, [], run.elapsed, run.elapsed
+    plan, recent, logged, saved = run.plan, [], run.elapsed, run.elapsed
     off = None if run.rank == 0 else True  # None: shown on a terminal only
     with tqdm(total=100, unit="%", disable=off, bar_format="{l_bar}{bar}| {postfix}") as bar:
         while run.progress() < 1:
-            losses.append(run.learn(train_ids))
+            recent.append(run.learn(train_ids))
             bar.update(min(100 * run.progress(), 100) - bar.n)
-            bar.set_postfix(loss=losses[-1], refresh=False)
+            bar.set_postfix(loss=recent[-1], refresh=False)
             if run.elapsed - logged >= plan["log_seconds"] or run.step == 1:
-                run.log(progress=run.progress(), T=run.T, train_loss=float(np.mean(losses)))
-                logged, losses = run.elapsed, []
+                run.log(progress=run.progress(), T=run.T, train_loss=float(np.mean(recent)))
+                logged, recent = run.elapsed, []
             if run.elapsed - saved >= plan["save_seconds"]:
                 run.log(valid_slice=run.validate(valid_ids, run.T, n_windows=16384 // run.T))
                 run.save()
                 saved = run.elapsed
-    T, found = plan["T_last"], {}
-    for split, ids in (("valid", valid_ids), ("train", train_ids[: len(valid_ids)])):
-        found[split + "_loss"] = run.validate(ids, T)
+    found = losses(run, train_ids, valid_ids)
     run.log(**found)
     run.save(done=True, **found)

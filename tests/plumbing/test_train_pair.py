@@ -15,9 +15,11 @@ pytest.importorskip("tokenizers", exc_type=ImportError)
 pytest.importorskip("tensorflow", exc_type=ImportError)
 
 from gpt2 import GPT2  # noqa: E402  after what may skip
+from tools import model_card, plans, repeats, tasks, train_pair, trainer  # noqa: E402
 from tools.tasks import load_trained  # noqa: E402
 from tools.torch_gpt2 import TorchGPT2  # noqa: E402
 from utils import load_encoder_hparams_and_params  # noqa: E402
+from variants.eagle_head import load_head  # noqa: E402
 
 torch.set_num_threads(1)
 ROOT = Path(__file__).parents[2]
@@ -27,13 +29,13 @@ SMALL = dict(T=16, T_last=32, batch=512, tokens=40 * 512, minutes=10, lr=1e-2, c
 CONFIG = {
     "shapes": {
         "half": dict(n_vocab=275, n_ctx=32, n_embd=32, n_head=2, n_layer=1),
-        "deep": dict(n_vocab=275, n_ctx=32, n_embd=32, n_head=2, n_layer=2),
         "target": dict(n_vocab=275, n_ctx=32, n_embd=32, n_head=2, n_layer=2),
         "draft": dict(n_vocab=275, n_ctx=32, n_embd=16, n_head=1, n_layer=1),
     },
-    "plans": {"half": dict(SMALL, tokens=100 * 512, save_seconds=0), "deep": SMALL, "target": SMALL,
-              "early": SMALL, "draft": dict(SMALL, text="written"), "control": SMALL,
-              "heads": dict(SMALL, text="written")},
+    "plans": {"half": dict(SMALL, tokens=100 * 512, save_seconds=0), "deep": SMALL, "long": SMALL,
+              "target": SMALL, "early": SMALL, "draft": dict(SMALL, text="written", T=32),
+              "control": SMALL, "heads": dict(SMALL, text="written"),
+              "markov": dict(SMALL, text="written"), "eagle": dict(SMALL, text="written")},
     "write": dict(n_rows=64, n_given=8, n_new=24, B=32),
     "report": dict(n_prompts=2, n_ids=8, N=8),
 }
@@ -89,7 +91,7 @@ def test_the_loss_falls(trained, stage):
     assert losses[-1] < 0.7 * losses[0]
 
 
-@pytest.mark.parametrize("stage", ["half", "deep", "target", "early", "draft", "control"])
+@pytest.mark.parametrize("stage", ["half", "deep", "long", "target", "early", "draft", "control"])
 def test_a_stage_ends_far_below_the_uniform_loss(trained, stage):
     assert log_of(trained, stage)[-1]["valid_loss"] < 0.7 * np.log(275)
 
@@ -131,8 +133,116 @@ def test_the_medusa_heads_are_beside_the_target(trained):
         assert heads["w"].dtype == np.float16 and np.abs(heads["w"]).max() > 0
 
 
+def test_the_table_of_the_heads_is_in_their_file_and_helps_them(trained):
+    with np.load(trained / "models" / "tales-large" / "medusa.npz") as heads:
+        assert heads["w1"].shape == heads["w2"].T.shape == (275, 64)
+        assert heads["w1"].dtype == np.float16 and np.abs(heads["w2"]).max() > 0
+    alone, with_it = json.loads((trained / "work" / "report.json").read_text()
+                                )["training"]["markov"]["overlap"]
+    assert len(alone) == len(with_it) == 3 and sum(with_it) > sum(alone)
+
+
+def test_eagles_head_is_beside_its_target_and_has_learned(trained):
+    _, hparams, params = load_encoder_hparams_and_params("tales-large", trained / "models")
+    head = load_head(trained / "models" / "tales-large" / "eagle.safetensors", params)
+    assert head["fc"]["w"].shape == (64, 32) and len(head["blocks"]) == 1
+    losses = [entry["train_loss"] for entry in log_of(trained, "eagle") if "progress" in entry]
+    assert losses[-1] < 0.9 * losses[0]
+    steps = json.loads((trained / "work" / "report.json").read_text())["training"]["eagle"]
+    assert len(steps["agreement"]) == 3 and all(0 < same <= 1 for same, _ in steps["agreement"])
+
+
+def test_a_table_that_knows_nothing_leaves_the_heads_scores():
+    torch.manual_seed(0)
+    target = TorchGPT2(n_vocab=20, n_ctx=16, n_embd=8, n_head=2, n_layer=1)
+    heads = tasks.Heads(target)
+    table, x, y = tasks.Markov(heads, rank=4), *torch.randint(0, 20, (2, 3, 9))
+    for k, (with_it, alone) in enumerate(zip(table.logits(x, y), heads.logits(x)), start=1):
+        assert torch.equal(with_it, alone[:, :-k])
+    table.w2.data.normal_()
+    for k, (with_it, alone) in enumerate(zip(table.logits(x, y), heads.logits(x)), start=1):
+        effect = torch.stack([table.w1[y[:, t + k - 1]] @ table.w2 for t in range(9 - k)], dim=1)
+        assert torch.allclose(with_it, alone[:, :-k] + effect, atol=1e-5)
+
+
+def test_distillation_is_a_sum_of_three_losses():
+    torch.manual_seed(0)
+    sizes, (x, y) = dict(n_vocab=9, n_ctx=8, n_embd=8, n_head=2), torch.randint(0, 9, (2, 2, 6))
+    target = TorchGPT2(**sizes, n_layer=2)
+    target.wte.weight.data.normal_()
+    loss_of = lambda **weights: tasks.Distilled(draft.hparams, target, weights)
+    draft = TorchGPT2(**sizes, n_layer=1)
+    p_target, p_draft = (model(x).softmax(-1).detach() for model in (target, draft))
+
+    def loss(**weights):
+        task = loss_of(**weights)
+        task.gpt2.load_state_dict(draft.state_dict())
+        return task.loss(x, y, 0).item()
+
+    shared = torch.minimum(p_target, p_draft).sum(-1).mean().item()
+    assert loss(TV=1) == pytest.approx(1 - shared, abs=1e-5)
+    assert loss(KL=1) == pytest.approx(-(p_target * p_draft.log()).sum(-1).mean().item(), abs=1e-5)
+    assert loss(text=1) == pytest.approx(
+        -p_draft.log().gather(-1, y[..., None]).mean().item(), abs=1e-5)
+    assert loss(KL=0.5, TV=2) == pytest.approx(loss(KL=1) / 2 + 2 * loss(TV=1), abs=1e-5)
+
+
+# ---- on from former models
+
+@pytest.fixture(scope="module")
+def begun(trained, tmp_path_factory):
+    """The work folder of a run that begins with the models of the first one."""
+    work = tmp_path_factory.mktemp("begun")
+    train_pair.main(["--corpus", str(trained), "--config", str(trained / "config.json"), "--work",
+                     str(work), "--begin", str(trained / "models"), "--stages", "bpe", "begin"])
+    return work
+
+
+@pytest.mark.parametrize("stage, name", [("long", "target"), ("early", "draft")])
+def test_a_run_can_begin_with_models(trained, begun, stage, name):
+    was, now = (load_trained(folder, which, CONFIG["shapes"]).state_dict()
+                for folder, which in ((trained / "work", name), (begun, stage)))
+    assert all(torch.equal(now[key], was[key].half().float()) for key in was)  # as on disk
+
+
+def test_what_it_begins_with_takes_the_place_of_the_stages_before(begun):
+    done = {stage for stage in plans.PLANS if train_pair.is_done(stage, begun)}
+    assert done == {"half", "deep", "long", "early", "control"}
+    saved = tasks.result("long", begun)
+    assert saved["begun_from"] == "tales-large" and saved["valid_loss"] < 0.7 * np.log(275)
+
+
+def test_it_keeps_the_models_vocabulary(trained, begun):
+    for name in ("encoder.json", "vocab.bpe", "valid.npy"):
+        assert (begun / name).read_bytes() == (trained / "work" / name).read_bytes()
+
+
+@pytest.mark.parametrize("aligned", [True, False])
+def test_windows_begin_where_written_pieces_do_if_asked(aligned):
+    x, y = trainer.batch(np.arange(1000), 8, 0, 100, seed=3, aligned=aligned)
+    assert ((x[:, 0] % 8 == 0).all().item()) == aligned and (y == x + 1).all()
+
+
+# ---- the report
+
+def test_repeats_are_the_later_ones():
+    text = [*range(10), *range(9), 50, *range(8)]
+    assert repeats.repeated(text).tolist() == [False] * 10 + [True] * 9 + [False] + [True] * 8
+    assert not repeats.repeated([*range(7)] * 1).any() and repeats.repeated([3] * 9)[1:].all()
+    assert not repeats.repeated([3] * 8).any()
+
+
+def test_the_card_tells_the_stages_that_were_run():
+    stage = dict(step=1, tokens=1e6, elapsed=60.0, train_loss=3.0, valid_loss=3.1)
+    begun = dict(stage, begun_from="tales-large")
+    table = model_card.losses({"training": {"long": begun, "target": stage}, "baselines": {}})
+    assert len(table.splitlines()) == 4 and "the former tales-large |  |  |  | 3.000" in table
+    assert "fourth part: the model | 1 | 1.00 M | 1.0 | 3.000" in table
+
+
 def test_the_report_has_every_figure(trained):
     report = json.loads((trained / "work" / "report.json").read_text())
+    assert len(report["repeats"]) == 6 and all(0 <= share <= 1 for share in report["repeats"])
     assert report["baselines"]["trigram"] < np.log(275)
     for draft in ("tales-small", "tales-small-undistilled"):
         for rows in report["acceptance"][draft].values():
