@@ -2,6 +2,7 @@
 
     python -m benchmarks.variants
     python -m benchmarks.variants --N 100 --repeats 5 --json variants.json
+    python -m benchmarks.variants --prompts repetitive --only speculative lookup suffix
 
 All decoders run in one process, one after the other on each prompt, and the whole is repeated, so
 that a slow minute of the machine falls on all alike; a time is the median of the repeats, summed
@@ -23,10 +24,12 @@ from functools import partial
 import numpy as np
 
 from backend.arrays import limit_blas_threads
+from benchmarks.prompts import REPETITIVE
+from benchmarks.race import measure
 from sampling import with_sampling
 from speculative import autoregressive_step, generate
 from utils import MODELS_DIR, load_encoder_hparams_and_params
-from variants import DECODERS, Models, build, settings
+from variants import DECODERS, Models, build, settings, stopping
 from variants.tree_gpt2 import TreeGPT2
 
 OPENINGS = [  # written for this table; in no training text
@@ -37,22 +40,31 @@ OPENINGS = [  # written for this table; in no training text
     "Far to the north, where the snow lies until midsummer, a bear once",
     "The queen lost her thimble in the well on a Monday, and by Tuesday",
 ]
+PROMPTS = {"openings": OPENINGS, "repetitive": REPETITIVE}
 EXTRA = [  # decoders once more, with other flags than their defaults
     ("assisted", {"schedule": "heuristic", "K": 4, "confidence": 0.0}),
     ("big_little", {"fallback": 0.2}), ("tree", {"widths": (1, 1, 1, 1)}),
-    ("tree", {"widths": (4, 2, 1, 1)}), ("staged", {"width": 2}), ("medusa", {"widths": (1, 1, 1)}),
+    ("tree", {"widths": (4, 2, 1, 1)}), ("tree", {"widths": "auto"}),
+    ("tree", {"widths": "dynamic"}), ("traversal", {"widths": (1, 1, 1, 1)}),
+    ("staged", {"width": 2}), ("medusa", {"widths": (1, 1, 1)}),
     ("medusa", {"acceptance": "typical"}), ("blockwise", {"selection": 3}),
+    ("cascade", {"alpha": 0.5}), ("skip", {"exit": 8}),
+    ("lookahead", {"columns": 3, "ngram": 3, "pool": 3}),
+    ("suffix", {"sure": 0.0}), ("eagle", {"widths": (3, 2, 1)}),
+    ("eagle", {"widths": "dynamic", "K": 6}),
 ]
 
 
-def rows_of(temperature, heads):
+def rows_of(temperature, heads, only):
     """The table's rows, (decoder, flags): plain decoding first, and nothing that cannot run."""
-    possible = [(name, {}) for name in DECODERS] + EXTRA
+    possible = [row for row in [(name, {}) for name in DECODERS] + EXTRA if row[0] in only]
     order = [None, *DECODERS]
     return [(None, {})] + sorted(
         ((name, flags) for name, flags in possible
          if not (DECODERS[name].greedy and temperature > 0)
          and not ("heads" in DECODERS[name].needs and not heads.exists())
+         and not ("eagle" in DECODERS[name].needs
+                  and not heads.with_name("eagle.safetensors").exists())
          and not (flags.get("acceptance") == "typical" and temperature == 0)
          and not (flags.get("width", 1) > 1 and temperature == 0)),
         key=lambda row: order.index(row[0]))
@@ -70,14 +82,21 @@ def run(new_models, name, flags, x, N):
     return ids, len(sizes), sum(sizes), time.perf_counter() - start
 
 
-def table(new_models, encoder, temperature, heads, N, repeats):
+def measured_flags(new_models, x):
+    """By decoder the flags that hold what it would measure in its first rounds: texts are short."""
+    costs, _ = measure(*stopping.measured(new_models()), x)
+    return {"stopping": {"costs": (costs.c, *costs.pass_cost)}}
+
+
+def table(new_models, encoder, prompts, rows, temperature, N, repeats):
     """One dict a decoder."""
-    rows = rows_of(temperature, heads)
-    runs = {i: [[] for _ in OPENINGS] for i in range(len(rows))}
+    runs = {i: [[] for _ in prompts] for i in range(len(rows))}
+    known = measured_flags(new_models, encoder.encode(prompts[0]))
     for repeat in range(repeats + 1):  # the first is a warm-up
-        for j, opening in enumerate(OPENINGS if repeat else OPENINGS[:1]):
+        for j, prompt in enumerate(prompts if repeat else prompts[:1]):
             for i, (name, flags) in enumerate(rows):
-                result = run(new_models, name, flags, encoder.encode(opening), N)
+                result = run(new_models, name, known.get(name, {}) | flags, encoder.encode(prompt),
+                             N)
                 if repeat:
                     runs[i][j].append(result)
     out = [figures(*row, runs[i], runs[0], temperature) for i, row in enumerate(rows)]
@@ -87,7 +106,7 @@ def table(new_models, encoder, temperature, heads, N, repeats):
 
 
 def figures(name, flags, runs, plain, temperature):
-    """The dict of one decoder, from its runs: a list of repeats for each opening."""
+    """The dict of one decoder, from its runs: a list of repeats for each prompt."""
     ids = [repeats[0][0] for repeats in runs]
     n_ids, n_rounds = sum(map(len, ids)), sum(repeats[0][1] for repeats in runs)
     seconds = sum(np.median([run[3] for run in repeats]) for repeats in runs)
@@ -100,7 +119,7 @@ def figures(name, flags, runs, plain, temperature):
             "same": same if temperature == 0 else None}
 
 
-def show(rows, temperature):
+def show(rows, temperature, n_prompts):
     """The table as Markdown."""
     print(f"\nTemperature {temperature:g}\n\n"
           "| decoder | exact | tokens/pass | rows/pass | ms/token | speed-up | same |\n"
@@ -108,7 +127,7 @@ def show(rows, temperature):
     typed = lambda value: ",".join(map(str, value)) if isinstance(value, tuple) else value
     for row in rows:
         flags = "".join(f" --{name} {typed(value)}" for name, value in row["flags"].items())
-        same = "-" if row["same"] is None else f"{row['same']} of {len(OPENINGS)}"
+        same = "-" if row["same"] is None else f"{row['same']} of {n_prompts}"
         print(f"| {row['decoder']}{flags} | {'yes' if row['exact'] else 'no'} "
               f"| {row['tokens_per_pass']:.2f} | {row['rows_per_pass']:.1f} "
               f"| {row['ms_per_token']:.2f} | {row['speedup']:.2f} | {same} |")
@@ -120,8 +139,12 @@ def main():
     add("--N", type=int, default=60, help="new tokens a prompt")
     add("--repeats", type=int, default=3)
     add("--temperature", type=float, action="append", help="may be repeated (default: 0 and 1)")
+    add("--prompts", choices=PROMPTS, default="openings", help="openings of tales, or texts that "
+        "repeat themselves")
+    add("--only", nargs="+", choices=DECODERS, default=DECODERS, metavar="NAME", help="decoders")
     add("--json", metavar="FILE", help="write the figures there as well")
     args = parser.parse_args()
+    prompts = PROMPTS[args.prompts]
     encoder, hparams, params = load_encoder_hparams_and_params("tales-large", MODELS_DIR)
     _, draft_hparams, draft_params = load_encoder_hparams_and_params("tales-small", MODELS_DIR)
     limit_blas_threads()
@@ -135,9 +158,10 @@ def main():
                       TreeGPT2(params, hparams["n_head"]), dict(temperature=temperature), heads)
 
     for temperature in args.temperature or (0.0, 1.0):
-        tables[temperature] = table(partial(new_models, temperature), encoder, temperature, heads,
-                                    args.N, args.repeats)
-        show(tables[temperature], temperature)
+        rows = rows_of(temperature, heads, args.only)
+        tables[temperature] = table(partial(new_models, temperature), encoder, prompts, rows,
+                                    temperature, args.N, args.repeats)
+        show(tables[temperature], temperature, len(prompts))
     if args.json:
         with open(args.json, "w", encoding="utf-8") as file:
             json.dump(tables, file, indent=1)

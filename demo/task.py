@@ -14,6 +14,7 @@ from checkpoints import huggingface
 from encoder import END_OF_TEXT
 from utils import find_folder, load_encoder_hparams_and_params
 from variants import DECODERS
+from variants.memory import read_memory
 from variants.tree_gpt2 import TreeGPT2
 
 MAX_PROMPT = 2**22  # bytes; far more than any context holds
@@ -77,7 +78,7 @@ def load_task(args):
     """The Task that the flags ask for; ValueError if its parts do not fit together."""
     prompt = read_prompt(args)
     load = partial(load_encoder_hparams_and_params, models_dir=args.models_dir,
-                   dtype=np.dtype(args.dtype), backend=args.backend)
+                   dtype=np.dtype(args.dtype), backend=args.backend, cut_vocab=args.cut_vocab)
     encoder, hparams, params = load(args.target_model_size)
     limit_blas_threads()
     products.choose(args.backend)
@@ -98,6 +99,8 @@ def load_task(args):
                              "--draft_model_size and --target_model_size choose them")
         new_draft = partial(TreeGPT2, draft_params, draft_hparams["n_head"])
         n_ctx = min(n_ctx, draft_hparams["n_ctx"])
+    if path := args.settings.get("memory"):
+        read_memory(path, encoder.n_vocab)  # a bad one is better known now than after the first run
     x, N = encoder.encode(prompt), args.n_tokens_to_generate
     if not x:
         raise ValueError("need a prompt of at least one token, got an empty one")
@@ -112,8 +115,10 @@ def load_task(args):
 
 
 def weights_file(folder):
-    """The file that a model's weights were read from."""
-    return folder / ("model.safetensors" if huggingface.is_model(folder) else "params.npy")
+    """The file that a model's weights were read from, or the first of them."""
+    if huggingface.is_model(folder):
+        return huggingface.weight_files(folder)[0]
+    return folder / "params.npy"
 
 
 def stop_ids(args, encoder):

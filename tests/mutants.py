@@ -293,7 +293,7 @@ COUNTS = [  # of speculative.py
 COSTS = [
     ("self.reading_s + self.measuring.seconds", "self.reading_s",
      "the rounds that try K are not called measuring"),
-    ("auto(*models, self.known, on_choice) if self.known else", "",
+    ("choosing(self.known, on_choice) if self.known else", "",
      "known costs are measured again"),
     ("all(0 < n < math.inf for n in numbers)", "True", "costs that cannot be are believed"),
     ("os.stat(path).st_mtime_ns", "0", "other weights in the same place are not noticed"),

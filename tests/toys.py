@@ -8,6 +8,8 @@ from fractions import Fraction
 
 import numpy as np
 
+from checkpoints.weights import cut_params, n_params
+
 
 def toy(n_vocab, seed, zeros=0.3, exact=False):
     """A model whose row depends on the whole prefix: weights 1 .. 9 by a hash, some of them zero.
@@ -65,15 +67,29 @@ def path_by_path(model):
     return lambda ids, n_last: np.array([model(text, 1)[-1] for text in ids.texts()])
 
 
+def params_of(n_vocab):
+    """Weights of a GPT-2 as wide as the vocabulary: an unembedding of ones, three wild blocks."""
+    hparams = dict(n_vocab=n_vocab, n_ctx=32, n_embd=n_vocab, n_head=1, n_layer=3)
+    rng = np.random.default_rng(0)
+    params = cut_params(np.empty(n_params(hparams)), hparams, lambda _, *n: rng.normal(size=n))
+    return {**params, "wte": np.eye(n_vocab)}
+
+
+PARAMS = {n_vocab: params_of(n_vocab) for n_vocab in range(2, 7)}  # drawn now: laws allow no chance
+
+
 class Logits:
     """A toy without zeros as a model of logits, sequences and trees, to build any decoder from.
 
-    Its hidden states are the logits, so that heads have something to look at.
+    Its hidden states are the logits, so that heads have something to look at; what runs some of its
+    blocks has rows of its own.
     """
+
+    n_head = 1
 
     def __init__(self, model):
         self.model, self.n_vocab = model, len(model([0])[0])
-        self.params = {"wte": np.eye(self.n_vocab)}
+        self.params = PARAMS[self.n_vocab]
 
     def __call__(self, ids, n_last=1):
         branches = hasattr(ids, "texts")

@@ -1,15 +1,19 @@
 """One paper a file: each a way to guess, a way to test, or both, for the step in speculative.py.
 
 Reading order: the list below. docs/variants.md has a paragraph on each, and what they measured.
-auto.py (`--K auto`), long_context.py (`--window`) and tree_gpt2.py (tree attention) serve several.
+auto.py (`--K auto`), long_context.py (`--window`), batch.py (`--prompts`), tree_gpt2.py (tree
+attention) and batch_gpt2.py (passes that texts share) serve several.
 """
 
-from variants import (assisted, big_little, block, blockwise, coupled, kseq, lenient, lookup, match,
-                      medusa, speculative, staged, tree)
+from variants import (assisted, big_little, block, blockwise, cascade, coupled, eagle, jacobi,
+                      kseq, lenient, lookahead, lookup, markov, match, medusa, skip, speculative,
+                      staged, stopping, suffix, traversal, tree)
 from variants.registry import Flag, Models, build_autoregressive, known_flags, settings_of
 
-MODULES = (speculative, lookup, assisted, match, coupled, block, lenient, big_little, tree, kseq,
-           staged, medusa, blockwise)
+# markov's entry is medusa's with a flag more
+MODULES = (speculative, lookup, suffix, jacobi, skip, assisted, stopping, match, coupled, block,
+           lenient, big_little, cascade, tree, traversal, kseq, lookahead, staged, medusa, markov,
+           eagle, blockwise)
 DECODERS = {module.DECODER.name: module.DECODER for module in MODULES}
 ALIASES = {"bild": "big_little"}  # a former name
 FLAGS = known_flags(DECODERS)

@@ -3,25 +3,44 @@
 from functools import partial
 
 import numpy as np
+from safetensors.numpy import save_file
 
 from sampling import with_sampling
 from speculative import complete
 from tests.enumerating import assert_same_law, law, text_law
 from tests.toys import Logits, toy
 from variants import DECODERS, Models, build
+from variants.eagle_head import build_head
 
-SMALL = {"K": 2, "widths": (2, 1), "inner_K": 1, "run": 2, "block": 3}
+SMALL = {"K": 2, "widths": (2, 1), "inner_K": 1, "run": 2, "block": 3, "sure": 1.0,
+         "costs": (0.1, 1.0, 1.1, 1.2), "columns": 2, "ngram": 2, "pool": 2}
 SMALLER = {"kseq": {"K": 1, "chains": 2},  # one level: the branches of two chains multiply
+           "eagle": {"widths": (2,)},
+           "skip": {"K": 1},  # its draft is a GPT2, and slow
            "coupled": {"sampler": "inverse"}}  # a race has no intervals to cut
 N, X = 3, [0, 1, 0]
 
 
-def write_heads(path, n_embd, n_heads=3):
-    """Random heads: bad guesses, which is what losslessness is for."""
+def write_heads(path, n_embd, n_heads=3, n_vocab=3):
+    """Random heads, and a table for --markov: bad guesses, which is what losslessness is for."""
     rng = np.random.default_rng(1)
     w, a = rng.normal(size=(2, n_heads, n_embd, n_embd)) / np.sqrt(n_embd)
-    np.savez(path, w=w, a=a, b=rng.normal(size=(n_heads, n_embd)))
+    b = rng.normal(size=(n_heads, n_embd))
+    np.savez(path, w=w, a=a, b=b, w1=rng.normal(size=(n_vocab, 2)), w2=rng.normal(size=(2, n_vocab)))
+    save_file(eagle_weights(n_embd), path.with_name("eagle.safetensors"))
     return path
+
+
+def eagle_weights(n_embd, seed=1):
+    """A random head for eagle.py, large enough that its rows are no even ones: weights by name."""
+    rng, weights = np.random.default_rng(seed), {}
+
+    def take(name, *shape):
+        if name not in ("wte", "wpe"):  # the target's
+            weights[name] = rng.normal(size=shape) / np.sqrt(shape[0] if len(shape) > 1 else 1)
+
+    build_head(n_embd, take)
+    return weights
 
 
 def assert_keeps_the_distribution(name, flags, sampling, heads=None, x=X):

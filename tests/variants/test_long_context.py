@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from safetensors.numpy import save_file
 
 from checkpoints.weights import flatten, random_params
 from demo.compare import compare, decode, first_difference
@@ -15,6 +16,7 @@ from encoder import Encoder, byte_characters
 from speculative import autoregressive_step, complete, draft_and_verify
 from tests.enumerating import assert_same_law, distance, law, text_law
 from tests.toys import PAIRS, toy
+from tests.variants.registered import eagle_weights
 from tests.variants.test_chain import LOSSLESS
 from variants import DECODERS, Models, build
 from variants.long_context import window, windowed
@@ -23,7 +25,8 @@ from variants.tree_gpt2 import TreeGPT2
 
 HPARAMS = dict(n_vocab=40, n_ctx=12, n_embd=12, n_head=3, n_layer=2)
 GREEDY = dict(temperature=0)
-EXACT = {"big_little": {"fallback": 1.1}, "lenient": {"lenience": 1.0}}  # flags that make it so
+EXACT = {"big_little": {"fallback": 1.1}, "lenient": {"lenience": 1.0},
+         "cascade": {"alpha": -2.0}}  # flags that make it so
 
 
 def starts(n_prompt, n_ctx, n):
@@ -138,6 +141,7 @@ def heads(tmp_path_factory):
     path, rng = tmp_path_factory.mktemp("heads") / "medusa.npz", np.random.default_rng(0)
     w, a = rng.normal(size=(2, 3, 12, 12))
     np.savez(path, w=w, a=a, b=rng.normal(size=(3, 12)))
+    save_file(eagle_weights(12), path.with_name("eagle.safetensors"))
     return path
 
 

@@ -23,6 +23,7 @@ LOSSLESS = [name for name in DECODERS if DECODERS[name].exact(settings(name, {})
 PROMPTS = ["Once upon a time there was a", "The fox looked up at the raven and said"]
 EXTRA = [("medusa", {"sparse": [(0,), (1,), (0, 0), (0, 0, 0)]}),
          ("tree", {"widths": (3, 3, 2, 1)}), ("tree", {"siblings": "top"}),
+         ("tree", {"widths": "dynamic"}), ("tree", {"widths": "auto"}),
          ("assisted", {"schedule": "heuristic", "K": 5, "confidence": 0.0}),
          ("lenient", {"lenience": 1.0}), ("big_little", {"fallback": 1.5}),
          ("lookup", {"K": 3, "max_ngram": 1})]
@@ -166,7 +167,7 @@ def test_the_benchmark_has_a_line_for_every_decoder_that_can_run(monkeypatch, ca
     benchmark.main()
     first, second = capsys.readouterr().out.split("Temperature 1")
     for name, decoder in DECODERS.items():
-        if "heads" not in decoder.needs:
+        if not decoder.has_heads:
             assert f"\n| {name} |" in first
             assert (f"\n| {name} |" in second) == (not decoder.greedy)
 

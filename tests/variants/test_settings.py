@@ -27,10 +27,12 @@ PENALTY = dict(repetition_penalty=2.5)
 WARM = [dict(temperature=0.4), dict(temperature=1.0, top_k=2), dict(temperature=1.0, top_p=0.6),
         dict(temperature=1.0, **PENALTY)]
 COLD = [dict(temperature=0.0, **PENALTY)]
-EXACT = {"lenient": {"lenience": 1.0}, "big_little": {"fallback": 1.5}}  # of the lossy ones
+EXACT = {"lenient": {"lenience": 1.0}, "big_little": {"fallback": 1.5},
+         "cascade": {"alpha": -2.0}}  # of the lossy ones
 CASES = [(name, EXACT.get(name, {}), sampling) for name in DECODERS
          for sampling in (COLD if DECODERS[name].greedy else WARM + COLD)]
 CASES += [("staged", {"width": 2, "K": 1}, sampling) for sampling in WARM]
+CASES += [("medusa", {"markov": True}, sampling) for sampling in WARM + COLD]
 
 
 @pytest.fixture(scope="module")
@@ -73,7 +75,8 @@ def n_levels(round):
         round.guesses, "paths") else len(round.guesses)
 
 
-SHALLOW = {"tree": {"widths": (2,)}}
+SHALLOW = {"tree": {"widths": (2,)}, "traversal": {"widths": (2,)},
+           "suffix": {"sure": 99.0}}
 DRAFTED = [case for case in CASES if "draft" in DECODERS[case[0]].needs and case[0] != "match"]
 
 
@@ -101,7 +104,8 @@ def test_matched_guesses_are_kept_with_the_chance_that_two_draws_agree(sampling)
 # ---- a decoder's own flags
 
 OTHERS = {  # for each flag a value that must make a difference, and what it takes to see it
-    "K": (1, {"confidence": 0.0, "chains": 1}), "max_ngram": (1, {}),
+    "K": (1, {"confidence": 0.0, "chains": 1, "widths": "chain", "sure": 99.0}),
+    "max_ngram": (1, {}),
     "schedule": ("heuristic", {"confidence": 0.0}), "confidence": (0.0, {}),
     "lenience": (0.7, {}), "run": (1, {"fallback": 0.0}), "fallback": (0.0, {"rollback": 9.0}),
     "rollback": (0.01, {"fallback": 0.0}), "widths": ((1, 1), {}),
@@ -110,10 +114,17 @@ OTHERS = {  # for each flag a value that must make a difference, and what it tak
     "acceptance": ("typical", {}), "epsilon": (0.9, {"acceptance": "typical", "delta": 1.0}),
     "delta": (0.9, {"acceptance": "typical", "epsilon": 1.0}), "block": (2, {}),
     "selection": (3, {}), "minimum": (3, {}), "guesses": ("drawn", {}),
+    "total": (2, {"widths": "dynamic"}),
+    "cap": (1, {"sure": 0.0}), "factor": (0.5, {"sure": 0.0}), "min_prob": (0.9, {"sure": 0.0}),
+    "depth": (2, {"sure": 0.0}), "sure": (99.0, {}),
+    "markov": (True, {}), "skip": ((0, 1), {}), "exit": (2, {}), "alpha": (0.9, {}),
+    "costs": ((0.1, 1.0, 9.0), {}),
+    "columns": (3, {}), "ngram": (3, {}), "pool": (1, {}),
 }
 LONGER = {"schedule": 4, "inner_K": 4}  # new tokens, where N are too few
 COLDER = {"inner_K", "widths", "sparse"}  # seen, and faster, where nothing is drawn
-UNSEEN = {("coupled", "sampler")}  # a race has no intervals to cut
+UNSEEN = {("coupled", "sampler"),  # a race has no intervals to cut
+          ("suffix", "memory")}  # a file: test_suffix.py
 REPEATING = [0, 1, 2, 1, 0, 0, 1]  # 0 1 was followed by 2, and 1 last by 0
 
 
@@ -174,7 +185,7 @@ def test_the_draft_guesses_and_the_target_scores_once_a_round(name, heads):
     step = build(name, Models(draft, target, sampling, heads), {"fallback": 0.0}
                  if name == "big_little" else {})
     rounds = list(generate(REPEATING, step, 20, np.random.default_rng(0)))
-    assert len(target.asked) == (0 if "heads" in DECODERS[name].needs else len(rounds))
+    assert len(target.asked) == (0 if DECODERS[name].has_heads else len(rounds))
     assert (len(draft.asked) > len(rounds) / 2) == ("draft" in DECODERS[name].needs)
 
 
