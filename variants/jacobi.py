@@ -1,0 +1,58 @@
+"""Santilli et al. (2023), "Accelerating Transformer Inference ... via Parallel Decoding". Lossless.
+
+What it adds to speculative.py: no draft. The guesses are the target's own, from the rows that the
+last pass has computed anyway.
+
+    block      the guesses y_1 .. y_K, held from round to round
+    F          one pass: F(y)_t is the target's best token after x and y_1 .. y_(t - 1)
+    y = F(y)   greedy decoding, written as K equations: its text solves them, and nothing else does
+
+A pass is one step of Jacobi's method for these equations, y <- F(y): all places at once, each from
+the values of the step before (their Alg. 1). As far as y and F(y) agree, both are greedy decoding's
+text, and so is one token more of F(y): that is what `verify` returns. The rest of F(y) are the next
+guesses. From any first block K tokens take at most K passes, for each makes one more token right.
+
+The paper decodes greedily, and solves one block before it begins the next; here the block moves on
+with the text. A guess is no draw, so its row is one-hot and the test exact at any temperature.
+"""
+
+from sampling import one_hot_rows
+from speculative import speculative_step
+from variants.registry import Decoder, Rounds, guesses_per_round
+
+
+def jacobi(target, K, n_vocab):
+    """Build the step of one text; it keeps the block between its rounds.
+
+    Where no token depends on another, one pass solves all equations, and the next one sees it:
+
+    >>> import numpy as np
+    >>> from speculative import generate
+    >>> places = lambda ids, n_last: one_hot_rows(range(len(ids) + 1 - n_last, len(ids) + 1), 20)
+    >>> step = jacobi(places, 3, n_vocab=20)
+    >>> [round.ids for round in generate([0], step, 10, np.random.default_rng(0))]
+    [[1], [2, 3, 4, 5], [6], [7, 8, 9, 10]]
+    """
+    block = []
+
+    def guess(x, k, rng):
+        guesses = (block + (x + block)[-1:] * k)[:k]  # its last token again where F(y) has no more
+        return guesses, one_hot_rows(guesses, n_vocab)
+
+    def step(x, room, rng):
+        round = speculative_step(x, room, rng, target, K, guess)
+        block[:] = round.p_target[len(round.ids) :].argmax(axis=-1).tolist()  # F(y), past the text
+        return round
+
+    return step
+
+
+def build(models, K):
+    """No draft model."""
+    return jacobi(models.probabilities("target"), K, models.target.n_vocab)
+
+
+DECODER = Decoder(
+    "jacobi", build, source="Santilli et al. (2023)", url="https://arxiv.org/abs/2305.10427",
+    flags={"K": guesses_per_round(4)}, needs=(),
+    rounds=Rounds(chain=True, verified=True, draws=0))  # no chance in a guess

@@ -1,0 +1,141 @@
+"""Fu et al. (2024), "Break the Sequential Dependency ... Using Lookahead Decoding". Lossless.
+
+What it adds to jacobi.py: a memory. Jacobi's iteration often writes the right tokens at the wrong
+place. So its runs of tokens are kept, and tried wherever the text has come to their first token.
+
+    columns    W, places that are iterated on; the first begins at the last token of x
+    ngram      N, the length of a run; a column shows N - 1 levels, its guesses of N - 1 passes
+    window     W columns: level l of column i stands i + l tokens after the last of x
+    trunk      level 0 of all columns, what the others look back at
+    new        the target's best token after a column: the N-th, and its next level
+    pool       token -> the n-grams seen after it, the latest last; size: G, how many are kept
+
+One pass over one token tree does both (the paper's lookahead branch and verification branch):
+
+    x[-1] -- t1 -- t2 .. trunk        x[-1] -- b -- c -- d     n-grams of the pool
+     |       |     |                      \
+     a1      b1    c1    level 1           b' - c' - d'        guesses with one-hot rows
+     |       |     |
+     a2      b2    c2    level 2, N = 4: the pass finds a3 b3 c3, and (t1 b1 b2 b3) joins the pool
+
+Tree attention is what the paper draws as a mask: a node sees its own path, at its path's positions.
+
+Subtle: the window is in the tree to be continued, not to be tested; its nodes are no proposals.
+What it holds changes no distribution, so it may come from anywhere; it starts as copies of x.
+"""
+
+from itertools import cycle, islice
+
+from sampling import one_hot_rows
+from speculative import speculative_step
+from variants.branches import Tree, with_tree_sampling
+from variants.registry import Decoder, Flag, Rounds
+from variants.tree import verify_tree
+
+# ---- the window
+
+def refill(window, x, columns, ngram):
+    """The window with all its columns, new ones copied from the text, and the root at x[-1]."""
+    fresh = [list(islice(cycle(x), i, i + ngram - 1)) for i in range(len(window), columns)]
+    first, *others = window + fresh
+    return [[x[-1], *first[1:]], *others]
+
+
+def comb(window):
+    """The path of each column, from the root along the trunk and down its levels.
+
+    >>> comb([["x", "a1", "a2"], ["t1", "b1", "b2"], ["t2", "c1", "c2"]])
+    [['a1', 'a2'], ['t1', 'b1', 'b2'], ['t1', 't2', 'c1', 'c2']]
+    """
+    trunk = [column[0] for column in window[1:]]
+    return [trunk[:i] + column[1:] for i, column in enumerate(window)]
+
+
+def grow(window, tree, p_target):
+    """The columns that were in the tree to their end, each with its new token: n-grams."""
+    tips = [tree.find(path) for path in comb(window)]  # None: beyond the room, the last ones
+    return [column + [int(p_target[1 + tip].argmax())]
+            for column, tip in zip(window, tips) if tip is not None]
+
+
+# ---- the pool
+
+def put(pool, tokens, size):
+    """Put an n-gram into the pool as the latest, and once; the oldest beyond `size` go."""
+    key, *rest = tokens
+    others = [known for known in pool.get(key, []) if known != rest]
+    pool[key] = [*others, rest][-size:]
+
+
+# ---- the step
+
+def enter(tree, path):
+    """Add the nodes of a path that are not there yet."""
+    node = -1
+    for token in path:
+        child = tree.child(node, token)
+        node = tree.add(node, token, None) if child is None else child
+
+
+def plant(ngrams, paths, k, n_vocab):
+    """One tree of at most k levels: the n-grams, the latest first, as proposals; then the paths."""
+    tree = Tree()
+    for ngram in reversed(ngrams):
+        enter(tree, ngram[:k])
+    guesses = list(enumerate(one_hot_rows(tree.tokens, n_vocab)))
+    for path in paths:
+        enter(tree, path[:k])
+    tree.proposals = guesses
+    return tree
+
+
+def lookahead(target, n_vocab, columns=5, ngram=4, size=5):
+    """Build the step of one text from a tree model; it keeps window and pool between its rounds.
+
+    `round.guesses` is what was tested, `round.p_target` has the window's rows behind.
+    The window moves as far as the text did, and is filled up; the authors' code moves it by one
+    place by default, and fills it level by level in the first rounds.
+
+    What comes again and again is in the pool after a few rounds, and then N tokens come a pass:
+
+    >>> import numpy as np
+    >>> from speculative import generate
+    >>> count_up = lambda ids, n: one_hot_rows([(text[-1] + 1) % 5 for text in ids.texts()], 5)
+    >>> rng = np.random.default_rng(0)
+    >>> [len(round.ids) for round in generate([0, 0, 0], lookahead(count_up, 5), 30, rng)]
+    [1, 1, 1, 1, 1, 4, 1, 4, 4, 4, 4, 4]
+    """
+    if columns < 1 or ngram < 2 or size < 1:
+        raise ValueError(f"need columns >= 1, ngram >= 2 and a pool >= 1, got {columns}, {ngram} "
+                         f"and {size}")
+    window, pool = [], {}
+
+    def guess(x, k, rng):
+        window[:] = refill(window, x, columns, ngram)
+        tree = plant(pool.get(x[-1], []), comb(window), k, n_vocab)
+        return tree, [row for _, row in tree.proposals]
+
+    def step(x, room, rng):
+        round = speculative_step(x, room, rng, target, columns + ngram, guess, verify_tree)
+        tree, n = round.guesses, len(round.guesses.proposals)
+        grown = grow(window, tree, round.p_target)
+        for tokens in grown:
+            put(pool, tokens, size)
+        window[:] = [tokens[1:] for tokens in grown][len(round.ids) - 1 :]  # as the text moved on
+        return round._replace(guesses=Tree(tree.tokens[:n], tree.parents[:n], tree.proposals))
+
+    return step
+
+
+def build(models, columns, ngram, pool):
+    """No draft model."""
+    target = with_tree_sampling(models.target, **models.sampling)
+    return lookahead(target, models.target.n_vocab, columns, ngram, pool)
+
+
+DECODER = Decoder(
+    "lookahead", build, source="Fu et al. (2024)", url="https://arxiv.org/abs/2402.02057",
+    flags={"columns": Flag(5, int, "places of the window, iterated on in every pass"),
+           "ngram": Flag(4, int, "length of the runs of tokens that it collects"),
+           "pool": Flag(5, int, "runs kept for each first token")},
+    needs=(), is_tree=lambda settings: True, rounds=Rounds())
