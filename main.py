@@ -13,19 +13,24 @@ from backend.arrays import gpu_errors_in_one_line
 from backend.products import BACKENDS
 from demo.compare import compare
 from demo.describe import describe
+from demo.page import check_path, save, trace_of
+from demo.prompts import add_flags, check_flags, continue_prompts
 from demo.task import load_task, sampling_settings
 from demo.terminal import Help, Parser, print_safely, saying_why
-from demo.trace import check_path, line, save, trace, wants_colour
+from demo.trace import line, wants_colour
 from encoder import END_OF_TEXT
 from sampling import check_sampling
 from utils import MODELS_DIR
 from variants import ALIASES, DECODERS, FLAGS, settings
+from variants.memory import remember
+from variants.registry import true_or_false
 
 MAX_NEW = 2**31  # tokens; far more than anyone waits for
 EXAMPLES = """examples:
   python main.py --K 4 --temperature 0
   python main.py --temperature 0.8 --show
   python main.py --decoder lookup --prompt_file notes.txt --trace run.html
+  python main.py --prompts prompts.txt --out texts.jsonl --temperature 1
   python main.py --draft_model_size 124M --target_model_size 1558M --n_tokens_to_generate 40
 """
 
@@ -53,6 +58,8 @@ def parse_args(argv):
     add("--target_model_size", default="tales-large", metavar="SIZE", help="as the draft's")
     add("--models_dir", default=str(MODELS_DIR), metavar="DIR", help="where the model folders are, "
         "or are downloaded to (default: the repository's models/)")
+    add("--cut_vocab", action="store_true", help="leave out embeddings beyond the tokenizer's "
+        "vocabulary, where training code has padded it")
     add("--backend", choices=BACKENDS, default="numba", help="what multiplies the matrices: NumPy "
         "with one compiled product where Numba is installed, NumPy alone, or CuPy on a GPU")
     add("--dtype", choices=["float32", "float64"], default="float32", help="of the weights")
@@ -70,11 +77,13 @@ def parse_args(argv):
     add("--json", action="store_true", help="print one JSON object and nothing else")
     add("--decoder", choices=[*DECODERS, *ALIASES], default="speculative",
         help="the method that runs beside plain decoding (docs/variants.md)")
+    add_flags(parser)
     add_decoder_flags(parser)
     args = parser.parse_args(argv)
     args.decoder = ALIASES.get(args.decoder, args.decoder)
     args.settings = settings(args.decoder, {name: vars(args).pop(name) for name in FLAGS})
     check_args(args)
+    check_flags(args, parser.get_default)
     return args
 
 
@@ -92,9 +101,10 @@ def add_decoder_flags(parser):
             shown = f"default: {entry.default}" if len(users) == 1 else f"defaults: {defaults}"
             if flag not in listed:
                 text = f"{entry.help} ({shown})".replace("%", "%%")
+                bare = {"nargs": "?", "const": True} if entry.type is true_or_false else {}
                 group.add_argument(f"--{flag}", type=saying_why(entry.type), help=text,
                                    choices=entry.choices,
-                                   metavar=None if entry.choices else flag.upper())
+                                   metavar=None if entry.choices else flag.upper(), **bare)
                 listed.add(flag)
 
 
@@ -114,7 +124,7 @@ def check_args(args):
 
 def settings_for_json(args):
     """The flags that decide what comes out, those of the decoder among them."""
-    hidden = ("settings", "prompt", "prompt_file", "json", "show", "trace")
+    hidden = "settings prompt prompt_file prompts out batch json show trace".split()
     return {name: value for name, value in vars(args).items() if name not in hidden} | args.settings
 
 
@@ -135,13 +145,18 @@ def main(argv=None):
     """Parse, load, run, report. Returns the exit status."""
     try:
         args = parse_args(argv)
+        if args.prompts is not None:
+            print_safely(continue_prompts(args), sys.stdout)
+            return 0
         look, seen = make_watcher(args)
         with gpu_errors_in_one_line():
-            numbers = compare(load_task(args), look, n_top=5 if args.trace else 0)
+            task = load_task(args)
+            numbers = compare(task, look, n_top=5 if args.trace else 0)
         numbers["settings"] = settings_for_json(args)
         if args.trace:
-            seconds = numbers[args.decoder]["time_s"]
-            save(args.trace, trace(numbers["prompt"], seen, numbers["settings"], seconds))
+            save(args.trace, trace_of(task, numbers, seen))
+        if path := args.settings.get("memory"):
+            remember(path, task.x + numbers[args.decoder]["ids"], task.encoder.n_vocab)
         text = json.dumps(numbers) if args.json else describe(numbers, args.decoder)
         print_safely(text, sys.stdout)
     except BrokenPipeError:  # as in `| head -1`: the reader has seen enough
