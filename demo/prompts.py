@@ -212,7 +212,7 @@ def batch_step(task):
     models = BatchModels(batch_model(task.new_draft), batch_model(task.new_target), task.sampling)
     error = ValueError("need a decoder whose guesses are a chain, copied or a draft's own, with "
                        f"--prompts (such as speculative, block, lookup), got {decoder.name}")
-    if task.is_tree or "heads" in decoder.needs:
+    if task.is_tree or decoder.has_heads:
         raise error
     new_step = partial(build, task.decoder, models, task.settings)
     try:

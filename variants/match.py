@@ -13,7 +13,7 @@ the ratio test's sum(min(p_target, p_draft)): what is lost is the price of not l
 
 from functools import partial
 
-from sampling import sample, with_sampling
+from sampling import sample
 from speculative import guess, speculative_step
 from variants.registry import Decoder, Flag, guesses_per_round
 
@@ -45,7 +45,7 @@ def match_tree(tree, p_draft, p_target, rng, draw=sample):
 def build(models, K, guesses):
     """The draft's best token is what it draws at temperature 0."""
     settings = models.sampling | ({"temperature": 0.0} if guesses == "best" else {})
-    draft = with_sampling(models.draft, **settings)
+    draft = models._replace(sampling=settings).probabilities("draft")
     return partial(speculative_step, target=models.probabilities("target"), K=K,
                    guess=partial(guess, draft=draft), verify=match_verify)
 

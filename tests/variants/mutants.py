@@ -21,7 +21,8 @@ TESTS = {
     **{f"variants/{name}.py": ["tests/variants/test_batch.py"] for name in ("batch", "batch_gpt2")},
     "demo/prompts.py": ["tests/plumbing/test_prompts.py"],
     **{f"variants/{name}.py": ["tests/variants/test_eagle.py"] for name in ("eagle", "eagle_head")},
-    **{f"variants/{name}.py": [f"tests/variants/test_{name}.py"] for name in ("jacobi", "lookahead")},
+    **{f"variants/{name}.py": [f"tests/variants/test_{name}.py"]
+       for name in ("jacobi", "lookahead")},
     "variants/kseq.py": [KSEQ], "variants/big_little.py": [CHAIN, ALL],
 }
 
@@ -315,8 +316,9 @@ BY_FILE = {
          "draft and target write one cache"),
         ("if not left_out <= set(range(n_layer)):", "if False:",
          "blocks that are not there are left out in silence"),
-        ('models.probabilities("draft")', 'models._replace(sampling={**models.sampling, "top_k": 0, '
-         '"top_p": 1.0}).probabilities("draft")', "the draft does not see top_k and top_p"),
+        ('models.probabilities("draft")',
+         'models._replace(sampling={**models.sampling, "top_k": 0, "top_p": 1.0}).probabilities('
+         '"draft")', "the draft does not see top_k and top_p"),
         ('models.probabilities("draft")', 'models._replace(sampling={**models.sampling, '
          '"temperature": 1.0}).probabilities("draft")', "the draft does not see temperature"),
     ],
@@ -459,8 +461,8 @@ BY_FILE = {
         ("heads(state_after(x[:-1]))", "heads(state_after(x))", "one more pass for the last state"),
         ("len(self.states) - 1 - n_after", "len(self.states) - 1",
          "the state of the last guess, not of the one where the round stopped"),
-        ("and self.ids[: len(ids)] == ids", "and n_after >= 0", "another text begins with a state of "
-         "the one before"),
+        ("and self.ids[: len(ids)] == ids", "and n_after >= 0",
+         "another text begins with a state of the one before"),
         ("return guess(x, min(k, len(scores)), rng, with_sampling(draft, **settings))",
          "guesses, rows = guess(x, min(k, len(scores)), rng, with_sampling(draft, **settings))\n"
          "    return guesses, list(with_sampling(lambda ids, n: scores, **settings)(x, 1))[: "

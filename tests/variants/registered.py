@@ -26,7 +26,8 @@ def write_heads(path, n_embd, n_heads=3, n_vocab=3):
     rng = np.random.default_rng(1)
     w, a = rng.normal(size=(2, n_heads, n_embd, n_embd)) / np.sqrt(n_embd)
     b = rng.normal(size=(n_heads, n_embd))
-    np.savez(path, w=w, a=a, b=b, w1=rng.normal(size=(n_vocab, 2)), w2=rng.normal(size=(2, n_vocab)))
+    w1, w2 = rng.normal(size=(n_vocab, 2)), rng.normal(size=(2, n_vocab))
+    np.savez(path, w=w, a=a, b=b, w1=w1, w2=w2)
     save_file(eagle_weights(n_embd), path.with_name("eagle.safetensors"))
     return path
 
