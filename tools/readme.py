@@ -26,7 +26,7 @@ ROOT = Path(__file__).parent.parent
 BLOCK = re.compile(r"(<!-- (run|code)(?:: ([^\n]*))? -->\n```\w*\n)(.*?)\n?^```",
                    re.DOTALL | re.MULTILINE)
 TABLE = re.compile(r"(<!-- (table|decoders)(?:: ([^\n]*))? -->\n)(.*?)\n<!-- end -->", re.DOTALL)
-IDEA = re.compile(r"What it adds to \S+(?:: | is )(.*?)\.\s", re.DOTALL)
+IDEA = re.compile(r"What it adds to \S+(?: and \S+)?(?:: | is )(.*?)\.\s", re.DOTALL)
 
 
 def source(argument):
@@ -62,7 +62,7 @@ def exactness(name):
     if entry.exact(settings(name, {})):
         return "exact"
     for flag, spec in entry.flags.items():
-        for value in spec.choices or (1, 1.1):
+        for value in spec.choices or (1, 1.1, -2.0):
             if entry.exact(settings(name, {flag: value})):
                 return f"with `--{flag} {value}`"
     return "no"
@@ -70,7 +70,7 @@ def exactness(name):
 
 def idea(entry):
     """The first thing that its file says it adds, or nothing."""
-    found = IDEA.search(sys.modules[entry.build.__module__].__doc__)
+    found = IDEA.search(sys.modules[f"variants.{entry.name}"].__doc__)
     return " ".join(found[1].split()) if found else ""
 
 
