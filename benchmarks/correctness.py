@@ -12,9 +12,11 @@ Each row runs the unchanged decoder through all outcomes of its random decisions
 """
 
 import sys
+import tempfile
 import time
 from collections import defaultdict
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 
@@ -25,7 +27,9 @@ from speculative import (autoregressive_sampling, complete, draft_and_verify, gu
                          speculative_sampling, speculative_step, verify)
 from tests.enumerating import branches, distance, rounds_law, text_law
 from tests.toys import PAIRS, counted, path_by_path, remembered, toy
+from tests.variants.registered import text_and_law, write_heads
 from utils import MODELS_DIR, load_encoder_hparams_and_params
+from variants import DECODERS, settings
 from variants.assisted import assisted
 from variants.block import block_verify
 from variants.kseq import guess_chains, verify_kseq
@@ -160,6 +164,14 @@ def with_heads(draft, target):
                    verify=verify_tree)
 
 
+def entry(name, flags=()):
+    """A decoder as the command line builds it, with each sampling setting."""
+    with tempfile.TemporaryDirectory() as folder:
+        heads = write_heads(Path(folder) / "medusa.npz", n_embd=3)
+        for some in [{}, *SETTINGS]:
+            yield text_and_law(name, dict(flags), {"temperature": 1.0} | some, heads)
+
+
 def cached():
     """A GPT-2 with its cache, called in an order full of rewinds, against one that forgets."""
     hparams = dict(n_vocab=3, n_ctx=8, n_embd=4, n_head=2, n_layer=2)
@@ -206,6 +218,15 @@ ROWS = [  # decoder, joint law of, models, () -> cases
     ("staged", "3 tokens", TOYS, lambda: each_pair(staged, 3)),
     ("staged, with a tree", "3 tokens", TOYS, lambda: each_pair(staged_with_tree, 3)),
     ("Medusa's heads, exact test", "4 tokens", TOYS, lambda: each_pair(with_heads, 4)),
+    *((f"`--decoder {name}`", "3 tokens", "toys, 3 tokens, 7 settings", partial(entry, name))
+      for name in DECODERS if DECODERS[name].exact(settings(name, {}))
+      and not DECODERS[name].greedy),
+    ("`--decoder medusa --markov`", "3 tokens", "toys, 3 tokens, 7 settings",
+     partial(entry, "medusa", {"markov": True})),
+    ("`--decoder eagle --widths dynamic`", "3 tokens", "toys, 3 tokens, 7 settings",
+     partial(entry, "eagle", {"widths": "dynamic", "total": 3})),
+    ("`--decoder tree --widths dynamic`", "3 tokens", "toys, 3 tokens, 7 settings",
+     partial(entry, "tree", {"widths": "dynamic", "total": 3})),
     ("GPT-2 with its cache, K = 2", "4 tokens, against a GPT-2 that forgets",
      "random GPT-2, 3 tokens", cached),
     ("the bundled pair, K = 2, top-k 3", "3 tokens", "tales-small, tales-large, 4 prompts",

@@ -44,14 +44,20 @@ def eagle_weights(n_embd, seed=1):
     return weights
 
 
-def assert_keeps_the_distribution(name, flags, sampling, heads=None, x=X):
-    """Refuse a decoder under which three tokens have another distribution than the target's."""
+def text_and_law(name, flags, sampling, heads=None, x=X):
+    """A function of rng that writes three tokens by a decoder, and the law it should have."""
     draft, target = (partial(Logits, toy(3, seed, zeros=0)) for seed in (41, 42))
     small = {flag: value for flag, value in SMALL.items() if flag in DECODERS[name].flags}
     flags = small | SMALLER.get(name, {}) | flags
 
     def text(rng):  # a new decoder for every run, as some keep a state
         step = build(name, Models(draft(), target(), sampling, heads), flags)
-        return complete(x, step, N, rng)
+        return tuple(complete(x, step, N, rng))
 
-    assert_same_law(law(text), text_law(x, with_sampling(target(), **sampling), N))
+    return text, text_law(x, with_sampling(target(), **sampling), N)
+
+
+def assert_keeps_the_distribution(name, flags, sampling, heads=None, x=X):
+    """Refuse a decoder under which three tokens have another distribution than the target's."""
+    text, expected = text_and_law(name, flags, sampling, heads, x)
+    assert_same_law(law(text), expected)
