@@ -2,6 +2,7 @@
 
     python -m benchmarks.variants
     python -m benchmarks.variants --N 100 --repeats 5 --json variants.json
+    python -m benchmarks.variants --show variants.json      # its tables again
     python -m benchmarks.variants --prompts repetitive --only speculative lookup suffix
 
 All decoders run in one process, one after the other on each prompt, and the whole is repeated, so
@@ -20,6 +21,7 @@ import json
 import sys
 import time
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 
@@ -121,19 +123,20 @@ def figures(name, flags, runs, plain, temperature):
 
 def show(rows, temperature, n_prompts):
     """The table as Markdown."""
-    print(f"\nTemperature {temperature:g}\n\n"
+    print(f"### Temperature {temperature:g}\n\n"
           "| decoder | exact | tokens/pass | rows/pass | ms/token | speed-up | same |\n"
           "|---|---|---|---|---|---|---|")
-    typed = lambda value: ",".join(map(str, value)) if isinstance(value, tuple) else value
+    typed = lambda value: ",".join(map(str, value)) if isinstance(value, (tuple, list)) else value
     for row in rows:
         flags = "".join(f" --{name} {typed(value)}" for name, value in row["flags"].items())
         same = "-" if row["same"] is None else f"{row['same']} of {n_prompts}"
         print(f"| {row['decoder']}{flags} | {'yes' if row['exact'] else 'no'} "
               f"| {row['tokens_per_pass']:.2f} | {row['rows_per_pass']:.1f} "
               f"| {row['ms_per_token']:.2f} | {row['speedup']:.2f} | {same} |")
+    print()
 
 
-def main():
+def main(argv=None):
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     add = parser.add_argument
     add("--N", type=int, default=60, help="new tokens a prompt")
@@ -143,8 +146,14 @@ def main():
         "repeat themselves")
     add("--only", nargs="+", choices=DECODERS, default=DECODERS, metavar="NAME", help="decoders")
     add("--json", metavar="FILE", help="write the figures there as well")
-    args = parser.parse_args()
+    add("--show", metavar="FILE", help="only print the tables of such a file")
+    args = parser.parse_args(argv)
     prompts = PROMPTS[args.prompts]
+    if args.show:
+        tables = json.loads(Path(args.show).read_text(encoding="utf-8"))
+        for temperature in args.temperature or map(float, tables):
+            show(tables[str(temperature)], temperature, len(prompts))
+        return
     encoder, hparams, params = load_encoder_hparams_and_params("tales-large", MODELS_DIR)
     _, draft_hparams, draft_params = load_encoder_hparams_and_params("tales-small", MODELS_DIR)
     limit_blas_threads()
