@@ -1,9 +1,9 @@
-"""A run that can be watched: every round as plain data, as one line, or as a page to explore.
+"""A run that can be watched: every round as plain data, or as one line.
 
     rng = Recorded(np.random.default_rng(0))
     see = watcher(encoder, rng)
     seen = [see(round) for round in generate(x, step, N, rng)]
-    save("run.html", trace(prompt, seen))
+    save("run.html", trace(prompt, seen))  # demo/page.py
 
     round      what a step returned (speculative.Round); its ids may be cut after a stop token
     seen       the same as a dict that JSON can hold; what cannot be known is absent from it
@@ -11,21 +11,17 @@
     known      what a decoder's rounds can tell: which row and which uniform are whose
     u          a uniform number in [0, 1): `sample` and `accept` ask `rng` for one each
 
-Nothing here prints, and no decoder knows of it. The page is trace.html with the data put in.
+Nothing here prints, and no decoder knows of it. demo/page.py makes files of what was seen.
 """
 
 import codecs
 import functools
-import json
 import os
-from pathlib import Path
 
-import numpy as np
-
+from demo.rows import add_branches, likeliest, rows_of
 from sampling import residual
 from variants.registry import Rounds
 
-TEMPLATE = Path(__file__).parent / "trace.html"
 PLAIN = Rounds(chain=True, verified=True, draws=1)  # of speculative.py itself
 
 
@@ -60,7 +56,7 @@ def watcher(encoder, rng, known=PLAIN, clocks=None, n_top=5):
     clocks : dict of name -> list of seconds, optional
         Lists that grow by one with every call of a model, such as "draft" and "target".
     n_top : int
-        How many of the last token's rivals are kept. 0 leaves its row aside, and is faster.
+        How many of a row's likeliest tokens are kept. 0 leaves all rows aside, and is faster.
 
     Returns
     -------
@@ -69,7 +65,8 @@ def watcher(encoder, rng, known=PLAIN, clocks=None, n_top=5):
                  where these cannot be told apart
         guesses  each with "id" and "text"; "p_draft", "p_target", "threshold" (the chance to be
                  kept), "u_draft", "u_accept" (what it was drawn and tested with) and "accepted"
-                 as far as known
+                 as far as known; in a tree "parent", and "led_on" if it is on the path taken
+        rows     the likeliest tokens of both models at each position (demo/rows.py), of a chain
         last     how the last token came about: "law" (drawn from "residual" or "target"), "u", its
                  "p" and the likeliest rivals, "top"; absent if a stop token cut the round before
         seconds  of each clock, in this round
@@ -81,6 +78,7 @@ def watcher(encoder, rng, known=PLAIN, clocks=None, n_top=5):
 
     Examples
     --------
+    >>> import numpy as np
     >>> from encoder import Encoder, byte_characters
     >>> from speculative import draft_and_verify, generate
     >>> encoder = Encoder({char: id for id, char in enumerate(byte_characters().values())}, [])
@@ -117,6 +115,10 @@ def describe(round, uniforms, known, text_of, n_top):
     if known.chain:
         for t, token in enumerate(seen["guesses"]):
             token.update(chances(round, t, known) | verdict(round, t, n))
+        if n_top:
+            seen["rows"] = rows_of(round, known.verified, text_of, n_top)
+    if hasattr(round.guesses, "parents"):
+        add_branches(seen["guesses"], round)
     if known.verified:
         add_uniforms(seen["guesses"], round, n, uniforms, known)
         if n < len(round.ids):
@@ -179,10 +181,7 @@ def last(round, n, uniforms, text_of, n_top):
 
 def top(row, text_of, n):
     """The n most probable tokens of a row, most probable first."""
-    best = np.flatnonzero(row)
-    if len(best) > n:
-        best = best[np.argpartition(row[best], -n)[-n:]]
-    best = sorted(best.tolist(), key=lambda token: (-row[token], token))
+    best = sorted(likeliest(row, n).tolist(), key=lambda token: (-row[token], token))
     return [{"id": token, "text": text_of(token), "p": float(row[token])} for token in best]
 
 
@@ -217,48 +216,3 @@ def printable(text):
 def wants_colour(stream, environ=os.environ):
     """Whether a stream is a terminal whose reader has not said NO_COLOR (no-color.org)."""
     return stream.isatty() and not environ.get("NO_COLOR") and environ.get("TERM") != "dumb"
-
-
-# ---- a run as a file
-
-def trace(prompt, rounds, settings=None, seconds=None):
-    """The whole run: what came before the first round, all rounds as seen, and their sums."""
-    return {"prompt": prompt, "settings": settings or {}, "rounds": rounds,
-            "summary": summary(rounds) | ({} if seconds is None else {"seconds": seconds})}
-
-
-def summary(rounds):
-    """Tokens, rounds, acceptance by position in the round, and seconds by clock, over a run."""
-    verdicts = [(t, guess["accepted"]) for seen in rounds
-                for t, guess in enumerate(seen["guesses"]) if "accepted" in guess]
-    places = 1 + max((t for t, _ in verdicts), default=-1)
-    count = lambda place, wanted: sum(1 for t, got in verdicts if t == place and got in wanted)
-    clocks = sorted({name for seen in rounds for name in seen["seconds"]})
-    return {
-        "ids": sum(len(seen["ids"]) for seen in rounds),
-        "rounds": len(rounds),
-        "by_place": [{"examined": count(t, (True, False)), "kept": count(t, (True,))}
-                     for t in range(places)],
-        "by_clock": {name: sum(seen["seconds"][name] for seen in rounds) for name in clocks},
-    }
-
-
-def check_path(path):
-    """Raise unless `save` can write such a file: better before a long run than after it."""
-    if Path(path).suffix not in (".html", ".json"):
-        raise ValueError(f"need a trace file that ends in .html or .json, got {path}")
-    if not Path(path).absolute().parent.is_dir():
-        raise ValueError(f"need a trace file in a folder that exists, got {path}")
-
-
-def save(path, run):
-    """Write a trace: a page that needs nothing else, or its data, by the file's suffix."""
-    check_path(path)
-    text = page(run) if Path(path).suffix == ".html" else json.dumps(run, allow_nan=False, indent=1)
-    Path(path).write_text(text, encoding="utf-8")
-
-
-def page(run):
-    """watch.html with the run in it. No text of the run can end the element that holds the data."""
-    data = json.dumps(run, allow_nan=False).replace("<", "\\u003c")
-    return TEMPLATE.read_text(encoding="utf-8").replace("{{run}}", data, 1)

@@ -2,13 +2,13 @@
 
 import json
 import re
-import shutil
-import subprocess
 from functools import partial
 
 import numpy as np
 import pytest
 
+import speculative
+from demo import page
 from demo import trace as watch
 from encoder import Encoder, byte_characters
 from sampling import sample
@@ -133,6 +133,67 @@ def test_a_stop_id_among_kept_guesses_leaves_no_last_id_and_no_verdict_behind_it
     assert all("u_accept" in guess for guess in seen["guesses"])
 
 
+# ---- the rows: what a page holds of both models' distributions
+
+def test_a_row_holds_the_likeliest_tokens_of_both_models_and_the_sum_of_the_others():
+    for round, seen in zip(*watched(seed=2)):
+        assert len(seen["rows"]) == len(round.guesses) + 1
+        for t, row in enumerate(seen["rows"]):
+            target, bonus = round.p_target[t], t == len(round.guesses)
+            draft = np.zeros(256) if bonus else round.p_draft[t]
+            ids = [token for token, *_ in row["top"]]
+            assert {int(target.argmax()), int(draft.argmax() if not bonus else ids[0])} <= set(ids)
+            assert len(ids) <= 2 * 5 + 2
+            assert bonus or round.guesses[t] in ids
+            assert t >= len(round.ids) or round.ids[t] in ids
+            for token, text, p_draft, p_target, *_ in row["top"]:
+                assert text == ENCODER.decode([token])
+                assert p_target == pytest.approx(target[token], rel=1e-5)
+                assert p_draft is None if bonus else p_draft == pytest.approx(draft[token], 1e-5)
+            others = [ids.count(token) == 0 for token in range(256)]
+            for got, each in zip(row["others"], (draft, target, np.minimum(draft, target))):
+                assert got == pytest.approx(each[others].sum(), rel=1e-5, abs=1e-15)
+
+
+def test_a_uniform_in_a_tokens_stretch_draws_this_token():
+    for round, seen in zip(*watched(seed=2)):
+        for t, row in enumerate(seen["rows"]):
+            law = round.p_target[t] if t == len(round.guesses) else speculative.residual(
+                round.p_target[t], round.p_draft[t])
+            stretches = [entry for entry in row["top"] if len(entry) == 6]
+            assert stretches or t > round.n_examined
+            for token, *_, start, end in stretches:
+                ends = np.array([start, end]) / row["mass"]
+                for u in (*ends, ends.mean(), *np.nextafter(ends, 0), *np.nextafter(ends, 1)):
+                    inside = start <= u * row["mass"] < end
+                    assert u >= 1 or (sample(law, Scripted([u])) == token) == inside
+
+
+def test_without_n_top_no_rows_are_kept():
+    rng = watch.Recorded(np.random.default_rng(0))
+    see = watch.watcher(ENCODER, rng, n_top=0)
+    assert not any("rows" in see(round) for round in generate(PROMPT, STEP, 20, rng))
+
+
+def test_a_decision_is_told_with_the_line_that_makes_it():
+    for name, marks in (("speculative", "345"), ("lookup", "345"), ("tree", "")):
+        told = page.code(name, watched()[1] if marks else [])
+        assert ("resample" in told) == bool(marks)
+        for step, place in told.items():
+            text = (page.ROOT / place["file"]).read_text(encoding="utf-8").splitlines()
+            assert text[place["line"] - 1].strip() == place["text"], step
+    assert page.code("speculative", watched()[1])["accept"]["text"].endswith("# [3]")
+    assert page.code("tree", [])["accept"]["text"].startswith("def verify_tree(")
+    assert "speculative.py" == page.code("speculative", [])["guess"]["file"]
+
+
+@pytest.mark.parametrize("name", DECODERS)
+def test_every_decoder_has_a_line_that_guesses_and_one_that_tests(name):
+    for rounds in ([], [{"rows": []}]):
+        for place in page.code(name, rounds).values():
+            assert (page.ROOT / place["file"]).is_file() and place["text"]
+
+
 # ---- other decoders: what cannot be known is absent
 
 @pytest.fixture(scope="module")
@@ -144,7 +205,7 @@ def pair():
 
 
 CASES = [(name, {}, t) for name, decoder in DECODERS.items()
-         for t in (0, 1) if "heads" not in decoder.needs and not decoder.greedy]
+         for t in (0, 1) if not decoder.has_heads and not decoder.greedy]
 CASES += [("staged", {"width": 2}, 1), ("big_little", {"fallback": 0.1}, 0)]
 
 
@@ -159,11 +220,16 @@ def test_of_every_decoder_no_more_is_said_than_is_known(pair, name, settings, te
     assert [token["id"] for each in seen for token in each["ids"]] == [
         token for round in rounds for token in round.ids]
     guesses = [guess for each in seen for guess in each["guesses"]]
+    assert all(("rows" in each) == known.chain for each in seen)
+    assert any("parent" in guess for guess in guesses) <= branches
+    for round, each in zip(rounds, seen):
+        led = [guess["id"] for guess in each["guesses"] if guess.get("led_on")]
+        assert led == round.ids[:-1][: len(led)]
     assert any("p_draft" in guess for guess in guesses) == known.chain
     assert any("u_accept" in guess for guess in guesses) == known.verified
     assert any("u_draft" in guess for guess in guesses) == (known.draws == 1)
     assert all(("last" in each) == known.verified for each in seen)
-    json.dumps(watch.trace("", seen), allow_nan=False)
+    json.dumps(page.trace("", seen), allow_nan=False)
 
 
 def test_a_test_that_is_not_verifys_is_not_shown_as_if_it_were():
@@ -223,18 +289,18 @@ def test_colour_is_for_terminals_whose_reader_did_not_refuse_it(tty, environ, wa
 
 def example(N=60, K=4, prompt="Hi"):
     _, rounds = watched(draft_and_verify(toy(1), toy(2), K), N)
-    return watch.trace(prompt, rounds, {"K": K, "note": HOSTILE}, seconds=1.5)
+    return page.trace(prompt, rounds, {"K": K, "note": HOSTILE}, seconds=1.5)
 
 
-def data_of(page):
+def data_of(text):
     """The data that a browser would find in the page."""
-    return json.loads(re.search(r'<script type="application/json" id="run">(.*?)</script>', page,
+    return json.loads(re.search(r'<script type="application/json" id="run">(.*?)</script>', text,
                                 re.DOTALL)[1])
 
 
 def test_a_summary_counts_what_the_rounds_hold():
     rounds, seen = watched(N=100)
-    summary = watch.trace("", seen)["summary"]
+    summary = page.trace("", seen)["summary"]
     assert summary["ids"] == 100 and summary["rounds"] == len(rounds)
     assert sum(place["kept"] for place in summary["by_place"]) == sum(r.n_kept for r in rounds)
     assert sum(place["examined"] for place in summary["by_place"]) == sum(
@@ -246,13 +312,13 @@ def test_a_summary_counts_what_the_rounds_hold():
 def test_both_files_hold_the_same_run(tmp_path):
     run = example(prompt=HOSTILE)
     for name in ("run.html", "run.json"):
-        watch.save(tmp_path / name, run)
+        page.save(tmp_path / name, run)
     assert json.loads((tmp_path / "run.json").read_text(encoding="utf-8")) == run
     assert data_of((tmp_path / "run.html").read_text(encoding="utf-8")) == run
 
 
 def test_another_file_is_refused_before_and_when_it_is_written(tmp_path):
-    for refuse in (watch.check_path, lambda path: watch.save(path, example())):
+    for refuse in (page.check_path, lambda path: page.save(path, example())):
         with pytest.raises(ValueError, match="need a trace file that ends in .html or .json, got"):
             refuse(tmp_path / "run.txt")
         with pytest.raises(ValueError, match="need a trace file in a folder that exists, got"):
@@ -261,14 +327,14 @@ def test_another_file_is_refused_before_and_when_it_is_written(tmp_path):
 
 
 def test_no_text_of_the_run_is_markup_in_the_page():
-    page, template = watch.page(example(prompt=HOSTILE)), watch.TEMPLATE.read_text(encoding="utf-8")
+    text, template = page.page(example(prompt=HOSTILE)), page.TEMPLATE.read_text(encoding="utf-8")
     for sign in ("<", "</script", "<!--", "\u2028", "\x1b", "\x00"):
-        assert page.count(sign) == template.count(sign)
+        assert text.count(sign) == template.count(sign)
     assert "innerHTML" not in template and "document.write" not in template
 
 
 def test_the_page_fetches_nothing():
-    template = watch.TEMPLATE.read_text(encoding="utf-8")
+    template = page.TEMPLATE.read_text(encoding="utf-8")
     assert "default-src 'none'" in template
     for sign in ("http://", "https://", "src=", "url(", "@import", "import(", "fetch(", "<link "):
         assert sign not in template.replace('<link rel="icon" href="data:,">', "")
@@ -276,29 +342,31 @@ def test_the_page_fetches_nothing():
 
 def test_a_run_of_200_tokens_is_a_page_of_less_than_a_megabyte():
     for K in (1, 4, 16):
-        assert len(watch.page(example(200, K)).encode()) < 1_000_000
+        assert len(page.page(example(200, K)).encode()) < 1_000_000
 
 
 def test_a_run_without_rounds_is_a_page_too():
-    assert data_of(watch.page(watch.trace("Hi", [])))["summary"] == {
+    assert data_of(page.page(page.trace("Hi", [])))["summary"] == {
         "ids": 0, "rounds": 0, "by_place": [], "by_clock": {}}
 
 
-CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
-FLAGS = """--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-sync
---disable-background-networking --disable-component-update --enable-logging=stderr --v=0
---dump-dom""".split()
+def test_links_lead_to_the_repository_or_are_none(tmp_path):
+    assert page.root_from(page.ROOT / "run.html") == ""
+    assert page.root_from(page.ROOT / "docs" / "img" / "run.html") == "../../"
+    assert page.root_from(tmp_path / "run.html") is None
+    run = example()
+    assert 'data-root="./"' in page.page(run, "") and 'data-root="../"' in page.page(run, "../")
+    assert "data-root=" not in page.page(run).split("<head>")[0]
 
 
-@pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium")
-@pytest.mark.parametrize("run", [example(prompt=HOSTILE), watch.trace("Hi", [])],
-                         ids=["a run", "no rounds"])
-def test_a_browser_opens_the_page_without_a_word_in_its_console(tmp_path, run):
-    watch.save(tmp_path / "run.html", run)
-    done = subprocess.run(
-        [CHROMIUM, *FLAGS, f"--user-data-dir={tmp_path / 'profile'}",
-         f"{(tmp_path / 'run.html').as_uri()}#round-1"], capture_output=True, timeout=120)
-    dom, log = done.stdout.decode(), done.stderr.decode(errors="replace")
-    assert "CONSOLE" not in log
-    assert dom.count('<details id="round-') == len(run["rounds"])
-    assert dom.count('class="skip"') == 1 and "<h2>Settings</h2>" in dom
+def test_what_is_not_exact_is_said_to_be_so():
+    lenient = {"decoder": "lenient", "K": 4, "lenience": 0.3}
+    assert page.trace("", [], lenient)["exact"] is False
+    assert page.trace("", [], lenient | {"lenience": 1})["exact"] is True
+    assert "exact" not in page.trace("", [], {"decoder": "lenient"})  # not known
+
+
+def test_plain_decoding_is_told_piece_by_piece():
+    text = "d\u00e9j\u00e0 \U0001f409!"
+    pieces = page.pieces(ENCODER, ENCODER.encode(text))
+    assert len(pieces) == len(ENCODER.encode(text)) and "".join(pieces) == text
