@@ -52,7 +52,7 @@ EXTRA = [  # decoders once more, with other flags than their defaults
     ("medusa", {"acceptance": "typical"}), ("blockwise", {"selection": 3}),
     ("cascade", {"alpha": 0.5}), ("skip", {"exit": 8}),
     ("lookahead", {"columns": 3, "ngram": 3, "pool": 3}),
-    ("suffix", {"sure": 0.0}), ("eagle", {"widths": (3, 2, 1)}),
+    ("suffix", {"sure": 0.0}), ("medusa", {"markov": True}), ("eagle", {"widths": (3, 2, 1)}),
     ("eagle", {"widths": "dynamic", "K": 6}),
 ]
 

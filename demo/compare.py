@@ -203,11 +203,21 @@ def predict(task, plain, fast, alpha):
     None where it does not speak of the decoder: rounds of another number of guesses, or a tree.
     """
     K, guesses = task.settings.get("K"), sum(len(round.guesses) for round in fast.rounds)
-    full = {len(round.guesses) for round in fast.rounds[:-1]}
-    if alpha is None or not fast.draft or full != {K}:
+    if alpha is None or not fast.draft or not always_K(fast.rounds, K, task.room):
         return None
     row, per_guess = plain.target.ms(), fast.draft.ms() * len(fast.draft.seconds) / guesses
     return walltime_improvement(alpha, K, c=per_guess / row, pass_cost=fast.target.ms() / row)
+
+
+def always_K(rounds, K, room):
+    """Did every round guess K tokens, or as many as there was room for?"""
+    if not isinstance(K, int):
+        return False
+    for round in rounds:
+        if len(round.guesses) != min(K, room - 1):
+            return False
+        room -= len(round.ids)
+    return True
 
 
 def first_difference(task, a, b):

@@ -71,7 +71,7 @@ def offered(task):
             if task.new_draft or "draft" not in entry.needs]
 
 
-def write_text(task, race, turn, send):
+def stream_text(task, race, turn, send):
     """Decode, and send what happens as it happens; between two rounds it is the others' turn."""
     told = {**task.sampling, "decoder": task.decoder, **task.settings, "seed": task.seed,
             "n_tokens_to_generate": task.N}
@@ -147,7 +147,7 @@ class Handler(BaseHTTPRequestHandler):
         if not self.server.slots.acquire(blocking=False):
             raise Refused(503, f"need fewer than {MAX_TEXTS} texts at once; try again")
         try:
-            write_text(task, asked.get("race", False), self.server.turn, self.send)
+            stream_text(task, asked.get("race", False), self.server.turn, self.send)
         finally:
             self.server.slots.release()
 

@@ -56,10 +56,12 @@ def export(path, encoder, hparams, params, dtype=np.float32):
     path.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=path.parent) as folder:  # the library opens by name
         part = Path(folder) / path.name
-        writer.write_header_to_file(part)
-        writer.write_kv_data_to_file()
-        writer.write_tensors_to_file()
-        writer.close()
+        try:
+            writer.write_header_to_file(part)
+            writer.write_kv_data_to_file()
+            writer.write_tensors_to_file()
+        finally:
+            writer.close()
         os.replace(part, path)
 
 

@@ -20,7 +20,6 @@ import hashlib
 
 import numpy as np
 
-from checkpoints.huggingface import open_safetensors
 from checkpoints.weights import build_params
 from gpt2 import causal_mask, common_prefix, layer_norm, linear, to_host, transformer_block, unembed
 
@@ -108,6 +107,8 @@ def load_head(path, target):
 
     ValueError if the file is broken, or names another target in its metadata.
     """
+    from checkpoints.huggingface import open_safetensors  # a library that no other decoder needs
+
     (file, header, _), own = open_safetensors(path), fingerprint(target["wte"])
     made_for = (file.metadata() or {}).get("target", own)
     if made_for != own:

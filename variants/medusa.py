@@ -29,10 +29,10 @@ from variants.tree import Tree, best_ids, verify_tree, with_tree_sampling
 
 
 def read_arrays(path, names, what="a whole file of heads"):
-    """Arrays of a file by their names; ValueError if it lacks one or is damaged."""
+    """Arrays of numbers by their names; ValueError if a file lacks one or is damaged."""
     try:
         with open(path, "rb") as file, np.load(file) as arrays:
-            return [arrays[name] for name in names]
+            return [arrays[name] + np.float16(0) for name in names]  # of text there is no sum
     except OSError:
         raise
     except Exception as error:  # the readers of archive, header and numbers have many

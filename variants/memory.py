@@ -10,8 +10,6 @@ Lossless: what is remembered changes the guesses, and they are tested as all oth
 import json
 from pathlib import Path
 
-from checkpoints.download import atomic
-
 NEWEST = 2**13  # tokens: as a trie of depth 16 some 20 MB, and read in a moment
 
 
@@ -24,11 +22,11 @@ def read_memory(path, n_vocab):
         return []
     if not Path(path).is_file():
         raise ValueError(f"need --memory to be a file, got {path}")
-    return [read_text(line, f"line {i} of {path}", n_vocab)
+    return [ids_of(line, f"line {i} of {path}", n_vocab)
             for i, line in enumerate(Path(path).read_bytes().splitlines(), 1)]
 
 
-def read_text(line, place, n_vocab):
+def ids_of(line, place, n_vocab):
     """The ids of a line; `place` says where it stands."""
     try:
         text = json.loads(line)
@@ -45,6 +43,8 @@ def read_text(line, place, n_vocab):
 
 def remember(path, ids, n_vocab):
     """Add a finished text. The file is replaced as a whole: it is never half written."""
+    from checkpoints.download import atomic  # a library that decoding does not need
+
     texts = [*read_memory(path, n_vocab), list(ids)]
     while len(texts) > 1 and sum(map(len, texts)) > NEWEST:
         del texts[0]
