@@ -126,14 +126,27 @@ def measure(write, truth, N, repeats, seeds):
             "tokens_per_s": rate(seconds[True]), "plain_tokens_per_s": rate(seconds[False])}
 
 
-def main():
+def show(rows):
+    """The table as Markdown."""
+    print("| engine | same greedy texts | tokens/pass, 0 | tokens/pass, 1 | tokens/s | plain |")
+    print("|---|---|---|---|---|---|")
+    for name, row in rows.items():
+        print(f"| {name} | {row['same']} of {len(OPENINGS)} | {row['tokens_per_pass_0']:.2f} | "
+              f"{row['tokens_per_pass_1']:.2f} | {row['tokens_per_s']:.0f} | "
+              f"{row['plain_tokens_per_s']:.0f} |")
+
+
+def main(argv=None):
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--N", type=int, default=60, help="new tokens a text")
     parser.add_argument("--K", type=int, default=4, help="guesses per round")
     parser.add_argument("--repeats", type=int, default=3, help="of every greedy text")
     parser.add_argument("--seeds", type=int, default=10, help="texts an opening, at temperature 1")
     parser.add_argument("--json", type=Path, help="write the figures to this file")
-    args = parser.parse_args()
+    parser.add_argument("--show", type=Path, help="only print the table of such a file")
+    args = parser.parse_args(argv)
+    if args.show:
+        return show(json.loads(args.show.read_text(encoding="utf-8")))
     loaded = {role: load_encoder_hparams_and_params(name, MODELS_DIR)
               for role, name in NAMES.items()}
     truth = {opening: ours(loaded, args.K)(opening, args.N, 0.0, 0, False)[0]
@@ -150,12 +163,7 @@ def main():
         with tempfile.TemporaryDirectory() as folder:
             for write in engine(Path(folder), loaded, args.K):
                 rows[name] = measure(write, truth, args.N, args.repeats, args.seeds)
-    print("| engine | same greedy texts | tokens/pass, 0 | tokens/pass, 1 | tokens/s | plain |")
-    print("|---|---|---|---|---|---|")
-    for name, row in rows.items():
-        print(f"| {name} | {row['same']} of {len(OPENINGS)} | {row['tokens_per_pass_0']:.2f} | "
-              f"{row['tokens_per_pass_1']:.2f} | {row['tokens_per_s']:.0f} | "
-              f"{row['plain_tokens_per_s']:.0f} |")
+    show(rows)
     if args.json:
         args.json.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
 
