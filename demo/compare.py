@@ -210,8 +210,8 @@ def predict(task, plain, fast, alpha):
 
 
 def always_K(rounds, K, room):
-    """Did every round guess K tokens, or as many as there was room for?"""
-    if not isinstance(K, int):
+    """Did every round guess K tokens, or as many as there was room for, and one of them K?"""
+    if K not in {len(round.guesses) for round in rounds}:
         return False
     for round in rounds:
         if len(round.guesses) != min(K, room - 1):
