@@ -279,7 +279,7 @@ COMPARE = [
      "the speed-up upside down"),
     ("pass_cost=fast.target.ms() / row", "pass_cost=1", "predicted as if rows cost nothing"),
     ("/ guesses", "/ len(fast.rounds)", "predicted with one draft pass a round"),
-    ("or full != {K}:", "or False:", "predicted for rounds of another K"),
+    ("or not always_K(fast.rounds, K, task.room)", "", "predicted for rounds of another K"),
     ('penalize(rows, x, task.sampling.get("repetition_penalty", 1.0))', "rows",
      "the first difference forgets the penalty"),
 ]
