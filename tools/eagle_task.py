@@ -19,6 +19,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from tools.frozen import Frozen
 from tools.torch_gpt2 import Block
 
 
@@ -54,17 +55,17 @@ class Eagle(nn.Module):
         self.blocks = nn.ModuleList([Block(n_embd, n_head, 1)])  # blocks: Muon learns the matrices
         self.ln_f.load_state_dict(target.ln_f.state_dict())
         self.fc.weight.data[:, n_embd:] = torch.eye(n_embd)  # begins near the state it is given
-        self.target, self.n_steps, self.decay = [target.requires_grad_(False)], n_steps, decay
+        self.target, self.n_steps, self.decay = Frozen(target), n_steps, decay
 
     @property
     def wte(self):
         """The target's: with wte, wpe, blocks and ln_f the head can be exported as a GPT-2."""
-        return self.target[0].wte
+        return self.target.gpt2.wte
 
     @property
     def wpe(self):
         """The target's too."""
-        return self.target[0].wpe
+        return self.target.gpt2.wpe
 
     def step(self, h, e, past):  # -> [B, T, n_embd]
         """The states predicted for the places of the tokens."""
@@ -90,7 +91,7 @@ class Eagle(nn.Module):
 
     def loss(self, x, y, first):
         with torch.no_grad():
-            h = self.target[0].hidden(x, first)
+            h = self.target.hidden(x, first)
             wte, e = self.wte.weight, self.embeddings(x, first)
             p_target = F.softmax(F.linear(h[:, 1:], wte).float(), -1)
         total = 0.0
@@ -120,7 +121,7 @@ def eagle_agreement(eagle, ids, T, n_windows=64):
     probs, found = lambda h: F.softmax(F.linear(h, eagle.wte.weight), -1), []
     for i in np.linspace(0, len(ids) - T, n_windows).astype(int):
         x = torch.from_numpy(ids[i : i + T].astype(np.int64))[None]
-        h = eagle.target[0].hidden(x)
+        h = eagle.target.hidden(x)
         pairs = [(probs(state[:, s:]), probs(h[:, 1 + s :]))
                  for s, state in enumerate(eagle.predicted(h[:, :-1], eagle.embeddings(x, 0)))]
         found.append([[(p_draft.argmax(-1) == p_target.argmax(-1)).float().mean().item(),

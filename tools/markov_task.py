@@ -21,7 +21,7 @@ class Markov(nn.Module):
 
     def __init__(self, heads, rank=64):
         super().__init__()
-        n_vocab = heads.target[0].hparams["n_vocab"]
+        n_vocab = heads.target.gpt2.hparams["n_vocab"]
         self.w1 = nn.Parameter(torch.randn(n_vocab, rank) / rank**0.5)
         self.w2 = nn.Parameter(torch.zeros(rank, n_vocab))  # so the heads alone, to begin with
         self.heads = [heads.requires_grad_(False)]
@@ -34,7 +34,7 @@ class Markov(nn.Module):
     def loss(self, x, y, first):
         """The mean over the places, each with its weight."""
         with torch.no_grad():
-            p_target = F.softmax(self.heads[0].target[0](x, first).float(), -1)
+            p_target = F.softmax(self.heads[0].target(x, first).float(), -1)
         total = weights = 0
         for k, logits in enumerate(self.logits(x, y, first), start=1):
             p_draft = F.softmax(logits.float(), -1)
@@ -58,7 +58,7 @@ def markov_overlap(table, ids, T, n_windows=64):
     for i in np.linspace(0, len(ids) - T - 1, n_windows).astype(int):
         row = torch.from_numpy(ids[i : i + T + 1].astype(np.int64))[None]
         x, y = row[:, :-1], row[:, 1:]
-        p_target, heads = F.softmax(table.heads[0].target[0](x), -1), table.heads[0].logits(x)
+        p_target, heads = F.softmax(table.heads[0].target(x), -1), table.heads[0].logits(x)
         pairs = zip([logits[:, :-k] for k, logits in enumerate(heads, start=1)], table.logits(x, y))
         found.append([[torch.minimum(p_target[:, k:], F.softmax(row, -1)).sum(-1).mean().item()
                        for row in pair] for k, pair in enumerate(pairs, start=1)])

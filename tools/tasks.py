@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from tools.eagle_task import Eagle
+from tools.frozen import Frozen
 from tools.markov_task import Markov
 from tools.torch_gpt2 import TorchGPT2
 
@@ -39,7 +40,7 @@ class Distilled(LanguageModel):
 
     def __init__(self, hparams, target, weights):
         super().__init__(hparams)
-        self.target = [target.requires_grad_(False)]  # in a list: no part of state_dict
+        self.target = Frozen(target)
         self.weights = weights
 
     def loss(self, x, y, first):
@@ -47,7 +48,7 @@ class Distilled(LanguageModel):
             return super().loss(x, y, first)
         log_p_draft = F.log_softmax(self.gpt2(x, first).float(), -1)
         with torch.no_grad():
-            p_target = F.softmax(self.target[0](x, first).float(), -1)
+            p_target = F.softmax(self.target(x, first).float(), -1)
         parts = {"KL": -(p_target * log_p_draft).sum(-1).mean(),  # up to a constant
                  "TV": (p_target - log_p_draft.exp()).abs().sum(-1).mean() / 2,
                  "text": F.nll_loss(log_p_draft.flatten(0, 1), y.flatten())}
@@ -68,12 +69,10 @@ class Heads(nn.Module):
         self.w = nn.Parameter(torch.zeros(n_heads, n_embd, n_embd))
         self.b = nn.Parameter(torch.zeros(n_heads, n_embd))
         self.a = nn.Parameter(torch.eye(n_embd).repeat(n_heads, 1, 1))
-        self.target = [target.requires_grad_(False)]
+        self.target = Frozen(target)
 
     def logits(self, x, first=0):  # [B, T] -> a list of [B, T, n_vocab], one a head
-        with torch.no_grad():
-            h = self.target[0].hidden(x, first)
-        wte = self.target[0].wte.weight
+        h, wte = self.target.hidden(x, first), self.target.gpt2.wte.weight
         return [F.linear((h + F.silu(h @ w + b)) @ a, wte)
                 for w, b, a in zip(self.w, self.b, self.a)]
 
@@ -195,7 +194,7 @@ def head_accuracy(heads, ids, T, n_windows=64):
     hits = []
     for i in np.linspace(0, len(ids) - T, n_windows).astype(int):
         x = torch.from_numpy(ids[i : i + T].astype(np.int64))[None]
-        rows = [heads.target[0](x)] + heads.logits(x)
+        rows = [heads.target(x)] + heads.logits(x)
         hits.append([(row.argmax(-1)[:, : T - 1 - k] == x[:, 1 + k :]).float().mean().item()
                      for k, row in enumerate(rows)])
     return [float(v) for v in np.mean(hits, axis=0)]

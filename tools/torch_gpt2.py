@@ -13,10 +13,13 @@ from torch import nn
 class Cache:
     """Keys and values of what one block has read, for writing id by id."""
 
-    def __init__(self, B, n_head, n_ctx, d_head, device):
-        self.kv, self.n_past = torch.empty(2, B, n_head, n_ctx, d_head, device=device), 0
+    def __init__(self, n_ctx):
+        self.n_ctx, self.n_past, self.kv = n_ctx, 0, None
 
     def append(self, k, v):  # [B, n_head, T, d_head] each -> [B, n_head, n_seq, d_head] each
+        if self.kv is None:  # in the precision that they come in
+            B, n_head, _, d_head = k.shape
+            self.kv = k.new_empty(2, B, n_head, self.n_ctx, d_head)
         n_seq = self.n_past + k.shape[2]
         self.kv[:, :, :, self.n_past : n_seq] = torch.stack([k, v])
         self.n_past = n_seq
@@ -81,9 +84,8 @@ class TorchGPT2(nn.Module):
     @torch.no_grad()
     def write(self, ids, N, temperature, generator):  # [B, T] -> [B, T + N]
         """Continue every sequence by N ids, drawn at its own temperature [B]; 0 is greedy."""
-        B, T = ids.shape
-        n_head, n_embd = self.hparams["n_head"], self.hparams["n_embd"]
-        caches = [Cache(B, n_head, T + N, n_embd // n_head, ids.device) for _ in self.blocks]
+        T = ids.shape[1]
+        caches = [Cache(T + N) for _ in self.blocks]
         for n_past in [0, *range(T, T + N - 1)]:
             h = self.hidden(ids[:, n_past:], n_past, caches)[:, -1]
             logits = F.linear(h, self.wte.weight)

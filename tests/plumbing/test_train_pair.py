@@ -165,6 +165,21 @@ def test_a_table_that_knows_nothing_leaves_the_heads_scores():
         assert torch.allclose(with_it, alone[:, :-k] + effect, atol=1e-5)
 
 
+def test_a_frozen_target_reads_a_row_once_at_each_place():
+    torch.manual_seed(0)
+    target = TorchGPT2(n_vocab=20, n_ctx=16, n_embd=8, n_head=2, n_layer=1)
+    target.wte.weight.data.normal_()
+    hidden, read = target.hidden, []
+    target.hidden = lambda ids, first: (read.append(first), hidden(ids, first))[1]
+    frozen, x = tasks.Frozen(target), torch.randint(0, 20, (2, 4))
+    for ids, first, n_read in ((x, 0, 1), (x, 0, 1), (x, 3, 2), (x.flip(0), 3, 2), (x + 0, 0, 2),
+                               ((x + 1) % 20, 0, 3)):
+        states = frozen.hidden(ids, first)
+        assert torch.equal(states, hidden(ids, first).half().float()) and len(read) == n_read
+    assert not states.requires_grad
+    assert torch.allclose(frozen(x), target(x), atol=0.02)  # float16 keeps 11 bits
+
+
 def test_distillation_is_a_sum_of_three_losses():
     torch.manual_seed(0)
     sizes, (x, y) = dict(n_vocab=9, n_ctx=8, n_embd=8, n_head=2), torch.randint(0, 9, (2, 2, 6))
@@ -172,7 +187,7 @@ def test_distillation_is_a_sum_of_three_losses():
     target.wte.weight.data.normal_()
     loss_of = lambda **weights: tasks.Distilled(draft.hparams, target, weights)
     draft = TorchGPT2(**sizes, n_layer=1)
-    p_target, p_draft = (model(x).softmax(-1).detach() for model in (target, draft))
+    p_target, p_draft = (model(x).softmax(-1).detach() for model in (tasks.Frozen(target), draft))
 
     def loss(**weights):
         task = loss_of(**weights)
