@@ -27,13 +27,14 @@ from benchmarks.clock import interleaved, machine, medians, spread
 from benchmarks.drawing import MARKERS, below, colour, save
 from benchmarks.passes import load
 from benchmarks.plots import FOLDER
-from benchmarks.race import OPENINGS, two_rows
+from benchmarks.race import OPENINGS, simulated, two_rows
 from benchmarks.tables import number, table
 from gpt2 import GPT2
+from sampling import with_sampling
 from speculative import draft_and_verify
 from theory.hardware import GPT2_SIZES
 from utils import MODELS_DIR
-from variants.batch import BatchModel, generate_batch
+from variants.batch import Shared, generate_batch
 from variants.batch_gpt2 import BatchGPT2, Part, groups, most_rows
 
 
@@ -47,16 +48,12 @@ def prompts(encoder, target, n_texts):
     return rng.integers(0, target.n_vocab, (n_texts, 12)).tolist()
 
 
-def simulated(model, row):
-    """The model's passes, but every row of its answers is `row`."""
-    return lambda calls: [np.broadcast_to(row, (len(logits), len(row))) for logits in model(calls)]
-
-
 def batch_models(draft, target, encoder, args):
-    """New batch models of probabilities, which have read nothing."""
-    models = [BatchGPT2(model.params, model.n_head) for model in (draft, target)]
+    """New models of probabilities for the steps of many texts, which have read nothing."""
+    models = [Shared(BatchGPT2(model.params, model.n_head), turn)
+              for turn, model in enumerate((draft, target))]
     if encoder:
-        return [BatchModel(model, {"temperature": args.temperature}) for model in models]
+        return [with_sampling(model, temperature=args.temperature) for model in models]
     return list(map(simulated, models, two_rows(target.n_vocab, args.alpha)))
 
 

@@ -22,8 +22,8 @@ from tqdm import tqdm
 
 from backend.arrays import gpu_errors_in_one_line
 from demo.task import MAX_PROMPT, load_task
-from variants import DECODERS, build
-from variants.batch import BatchModel, BatchModels, draft_of, generate_batch, parts
+from variants import DECODERS, Models, build
+from variants.batch import Shared, generate_batch
 from variants.batch_gpt2 import BatchGPT2
 
 ALONE = ("prompt", "prompt_file", "json", "show", "trace", "window")  # flags of a single text
@@ -59,6 +59,8 @@ def check_flags(args, default_of):
         raise ValueError(f"need --batch >= 1 texts at once, got {args.batch}")
     if args.settings.get("K") == "auto":
         raise ValueError("need a number for --K with --prompts, got auto")
+    if args.settings.get("memory"):
+        raise ValueError("need --prompts without --memory: no text depends on another, got both")
 
 
 # ---- a line of the prompts
@@ -207,21 +209,15 @@ def foreign(file, n_done):
 
 def batch_step(task):
     """What gives every text a step of the task's decoder; ValueError if that goes alone only."""
-    decoder = DECODERS[task.decoder]
-    batch_model = lambda new_model: new_model and BatchGPT2(*new_model.args)
-    models = BatchModels(batch_model(task.new_draft), batch_model(task.new_target), task.sampling)
-    error = ValueError("need a decoder whose guesses are a chain, copied or a draft's own, with "
-                       f"--prompts (such as speculative, block, lookup), got {decoder.name}")
-    if task.is_tree or decoder.has_heads:
-        raise error
+    if task.is_tree or DECODERS[task.decoder].has_heads:
+        raise ValueError("need a decoder whose guesses are a chain, and no head's, with --prompts "
+                         f"(such as speculative, stopping, lookup), got {task.decoder}")
+    if task.settings.get("costs") == "measured":
+        raise ValueError("need numbers for --costs with --prompts, got measured")
+    shared = lambda new_model, turn: new_model and Shared(BatchGPT2(*new_model.args), turn)
+    models = Models(shared(task.new_draft, 0), shared(task.new_target, 1), task.sampling)
     new_step = partial(build, task.decoder, models, task.settings)
-    try:
-        target, _, guess, _ = parts(new_step())
-    except ValueError:
-        raise error from None
-    asked = [target, draft_of(guess)] if "draft" in decoder.needs else [target]
-    if not all(isinstance(model, BatchModel) for model in asked):
-        raise error
+    new_step()  # so that a setting that does not fit is named before anything is written
     return new_step
 
 

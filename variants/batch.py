@@ -6,10 +6,16 @@ generator, so it is the text that it would be alone. One that ends makes room fo
 (Yu et al. (2022), "Orca", Sec. 3.1).
 
     jobs      (x, N, rng): the tokens so far, how many new ones are wanted, the text's own generator
-    Text      a job on its way, with the parts of its own step
+    Text      a job on its way: `generate` with a step of its own, left where that asks a model
+    Call      what a text waits for: the answer of a model to ids, n_last
+    asked     {text: its Call}, of all texts on their way
     batch     how many texts are written at once
     calls     a list of (text, ids, n_last): what several texts ask one model at the same time
-    model     here a batch model, `model(calls) -> list of [n_last, n_vocab]` of probabilities
+    model     here a batch model, `model(calls) -> list of [n_last, n_vocab]`
+
+So a decoder need not know that it is one of many. Its step calls a model, and the greenlet that it
+runs in (a function that can be left in the middle and gone on with) hands the question to the hub,
+which waits for the others' questions and answers all in one pass.
 
 Subtle: after a round the texts differ in length, as each keeps another number of guesses. Where
 they stand in one padded array, positions, masks and memories must be realigned after every round;
@@ -17,34 +23,36 @@ the paper finds that public code fails at this. Nothing is padded here: batch_gp
 """
 
 from functools import partial
-from itertools import islice
 from typing import NamedTuple
 
-from sampling import sample, warp
-from speculative import Round, draft_and_verify, guess, speculative_step, up_to_stop, verify
-from variants.registry import Models
+from greenlet import getcurrent, greenlet
+
+from speculative import Round, draft_and_verify, generate
 
 
-# ---- models
+class Call(NamedTuple):
+    """What a text waits for."""
 
-class BatchModel(NamedTuple):
-    """`sampling.with_sampling` for a batch model: a text's own ids decide its own penalty."""
-
-    model: object  # (calls) -> list of logits
-    sampling: dict
-
-    def __call__(self, calls):
-        return [warp(logits, ids=ids, **self.sampling)
-                for logits, (_, ids, _) in zip(self.model(calls), calls)]
+    model: object  # a Shared
+    ids: list
+    n_last: int
 
 
-class BatchModels(Models):
-    """What a decoder is built from here: draft and target are batch models, of logits."""
+class Shared:
+    """A batch model as a step sees it, `(ids, n_last) -> rows`: from a pass that texts share.
 
-    def probabilities(self, name, temperature_1=False):
-        """The draft or the target as a batch model of probabilities."""
-        return BatchModel(getattr(self, name),
-                          self.at_temperature_1 if temperature_1 else self.sampling)
+    Of models that are asked at the same time the one with the lowest turn goes first: a draft
+    before the target, so that the target's pass waits for the guesses of all.
+    """
+
+    def __init__(self, model, turn=0):
+        self.model, self.turn = model, turn
+
+    def __call__(self, ids, n_last=1):
+        return getcurrent().parent.switch(Call(self, ids, n_last))
+
+    def __getattr__(self, name):  # n_vocab, params: of the model itself
+        return getattr(self.model, name)
 
 
 def one_by_one(model):
@@ -52,71 +60,38 @@ def one_by_one(model):
     return lambda calls: [model(ids, n_last) for _, ids, n_last in calls]
 
 
-# ---- one round of many texts
-
-class Text:
+class Text(greenlet):
     """One text on its way; to a batch model it is the name of a memory, gone when the text is."""
 
-    def __init__(self, index, x, N, rng, step):
-        if len(x) == 0 or N < 0 or not hasattr(rng, "random"):
-            raise ValueError(f"need at least one token, N >= 0 and a np.random.Generator, got "
-                             f"{len(x)} tokens, N = {N} and {rng!r} in text {index}")
-        self.index, self.x, self.end, self.rng = index, list(x), len(x) + N, rng
-        self.target, self.K, self.guess, self.verify = parts(step)
+    def __init__(self, index, job, step, stop):
+        super().__init__()
+        self.index, self.job, self.step, self.stop = index, job, step, stop
 
-    @property
-    def room(self):
-        """How many new tokens are still wanted."""
-        return self.end - len(self.x)
-
-    @property
-    def k(self):
-        """The most guesses of the next round."""
-        return min(self.K, self.room - 1)
+    def run(self):
+        """The text from its first round to its last."""
+        x, N, rng = self.job
+        for round in generate(x, self.step, N, rng, self.stop):
+            self.parent.switch(round)
 
 
-def parts(step):
-    """Target, K, guess and test, of which a decoder made its step; ValueError if it did not."""
-    if getattr(step, "func", None) is not speculative_step:
-        raise ValueError(f"need a step made of a target, K, a guess and a test, got {step}")
-    known = {"verify": verify, **step.keywords}
-    return known["target"], known["K"], known["guess"], known["verify"]
+def answers(asked):
+    """The texts that have asked the model whose turn it is, each with its rows: one pass."""
+    model = min((call.model for call in asked.values()), key=lambda model: model.turn)
+    calls = [(text, *rest) for text, (whom, *rest) in asked.items() if whom is model]
+    return [(text, rows) for (text, *_), rows in zip(calls, model.model(calls))]
 
 
-def draft_of(guessing):
-    """The draft that guesses token by token, as in speculative.py; None for a guess of its own."""
-    return guessing.keywords["draft"] if getattr(guessing, "func", None) is guess else None
+def go_on(asked, text, *answer):
+    """Go on with a text until it asks again or has ended; yield the round that it ends by that."""
+    said = text.switch(*answer)
+    while isinstance(said, Round):
+        yield text.index, said
+        said = text.switch()
+    if said is None:
+        asked.pop(text, None)
+    else:
+        asked[text] = said
 
-
-def guess_all(texts):
-    """Guesses of every text and their rows: with a draft, level by level for all that want more.
-
-    A guess of another kind, which copies or counts, is asked text by text.
-    """
-    draft = draft_of(texts[0].guess)
-    if draft is None:
-        return [text.guess(text.x, text.k, text.rng) for text in texts]
-    proposals = [([], []) for _ in texts]
-    for t in range(max(text.k for text in texts)):
-        wanting = [(text, *own) for text, own in zip(texts, proposals) if t < text.k]
-        rows = draft([(text, text.x + guesses, 1) for text, guesses, _ in wanting])
-        for (text, guesses, p_draft), row in zip(wanting, rows):
-            p_draft.append(row[-1])
-            guesses.append(sample(row[-1], text.rng))
-    return proposals
-
-
-def batch_round(texts):
-    """One round of every text: `speculative_step`, with passes that all of them share."""
-    proposals = guess_all(texts)  # [1]
-    calls = [(text, text.x + guesses, len(guesses) + 1)
-             for text, (guesses, _) in zip(texts, proposals)]
-    p_targets = texts[0].target(calls)  # [2]
-    return [Round(text.verify(*own, p_target, text.rng), *own, p_target)  # [3] [4] [5]
-            for text, own, p_target in zip(texts, proposals, p_targets)]
-
-
-# ---- from the first text to the last
 
 def generate_batch(jobs, new_step, batch=8, stop=()):
     """Write many texts, `batch` at once; yield every round as it comes, with its text's number.
@@ -126,8 +101,7 @@ def generate_batch(jobs, new_step, batch=8, stop=()):
     jobs : iterable of (x, N, rng)
         The next job is taken when a text has ended.
     new_step : callable `() -> step`
-        A decoder's step for each text: `speculative_step` with target, K, guess and verify, such
-        as `draft_and_verify` gives. All have the same models, which are batch models.
+        A decoder's step for each text; its models are `Shared`, the same for all.
     batch : int, >= 1
     stop : collection of int
 
@@ -136,7 +110,7 @@ def generate_batch(jobs, new_step, batch=8, stop=()):
     (index, Round) as `speculative.generate` yields its rounds; index is the job's place in `jobs`.
 
     >>> import numpy as np
-    >>> count_up = one_by_one(lambda ids, n_last: np.eye(10)[np.array(ids[-n_last:]) + 1])
+    >>> count_up = Shared(one_by_one(lambda ids, n: np.eye(10)[np.array(ids[-n:]) + 1]))
     >>> jobs = [([i], 3, np.random.default_rng(i)) for i in (0, 4)]
     >>> new_step = partial(draft_and_verify, count_up, count_up, 1)
     >>> [(i, round.ids) for i, round in generate_batch(jobs, new_step, stop={6})]
@@ -144,14 +118,18 @@ def generate_batch(jobs, new_step, batch=8, stop=()):
     """
     if batch < 1:
         raise ValueError(f"need batch >= 1 texts at once, got {batch}")
-    waiting = (Text(i, *job, new_step()) for i, job in enumerate(jobs))
-    waiting, writing = (text for text in waiting if text.room > 0), []
-    while writing := writing + list(islice(waiting, batch - len(writing))):
-        for text, round in zip(writing, batch_round(writing)):
-            round = round._replace(ids=up_to_stop(round.ids, stop))
-            text.x += round.ids
-            yield text.index, round
-        writing = [text for text in writing if text.room > 0 and text.x[-1] not in stop]
+    waiting, asked = (Text(i, job, new_step(), stop) for i, job in enumerate(jobs)), {}
+    try:
+        while True:
+            while len(asked) < batch and (text := next(waiting, None)) is not None:
+                yield from go_on(asked, text)
+            if not asked:
+                return
+            for text, rows in answers(asked):
+                yield from go_on(asked, text, rows)
+    finally:  # nobody collects what was left in the middle
+        for text in filter(None, asked):
+            text.throw()
 
 
 def speculative_batch(xs, draft, target, N, K, rngs, batch=8, stop=()):
@@ -183,8 +161,8 @@ def speculative_batch(xs, draft, target, N, K, rngs, batch=8, stop=()):
     if K < 0 or len(xs) != len(rngs):
         raise ValueError(f"need K >= 0 and a generator for each text, got K = {K}, {len(xs)} texts "
                          f"and {len(rngs)} generators")
-    texts = [list(x) for x in xs]
-    jobs = ((x, N, rng) for x, rng in zip(xs, rngs))
-    for i, round in generate_batch(jobs, partial(draft_and_verify, draft, target, K), batch, stop):
+    texts, jobs = [list(x) for x in xs], ((x, N, rng) for x, rng in zip(xs, rngs))
+    new_step = partial(draft_and_verify, Shared(draft), Shared(target, turn=1), K)
+    for i, round in generate_batch(jobs, new_step, batch, stop):
         texts[i] += round.ids
     return texts

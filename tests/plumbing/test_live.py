@@ -16,6 +16,7 @@ from demo.compare import decode
 from demo.task import load_task
 from main import parse_args
 from tests.chromium import chromium
+from tests.plumbing.test_robustness import DEFAULT_CTRL_C
 from variants import DECODERS
 
 ASKED = {"prompt": "Once upon a time", "N": 12, "seed": 3}
@@ -204,7 +205,8 @@ def test_it_listens_on_this_machine_only(server):
 
 def test_ctrl_c_ends_it_while_a_text_is_written():
     process = subprocess.Popen([sys.executable, "-m", "demo.live", "--port", "0"], text=True,
-                               stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+                               stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                               preexec_fn=DEFAULT_CTRL_C)
     try:
         port = int(re.match(r"http://127\.0\.0\.1:(\d+)/", process.stdout.readline())[1])
         connection = HTTPConnection("127.0.0.1", port, timeout=120)

@@ -220,9 +220,10 @@ def test_what_is_finished_early_waits_for_its_turn():
     (["--window"], "without --window"), (["--K", "auto"], "need a number for --K"),
     (["--out", "prompts"], "need two files"), (["--prompts", "none"], "No such file"),
     (["--out", "none/out"], "No such file"), (["--decoder", "tree"], "guesses are a chain"),
-    (["--decoder", "assisted"], "got assisted"), (["--decoder", "coupled"], "got coupled"),
-    (["--decoder", "staged"], "got staged"), (["--decoder", "medusa"], "got medusa"),
-    (["--decoder", "big_little", "--temperature", 0], "got big_little")])
+    (["--decoder", "medusa"], "got medusa"), (["--decoder", "lookahead"], "got lookahead"),
+    (["--decoder", "stopping"], "numbers for --costs"), (["--temperature", -1], "temperature"),
+    (["--decoder", "suffix", "--memory", "a"], "without --memory"),
+    (["--decoder", "big_little", "--temperature", 1], "need --temperature 0")])
 def test_flags_that_do_not_fit_are_refused_in_one_line(run, flags, words):
     write(PROMPTS)
     status, said, err = run(*flags)

@@ -12,18 +12,18 @@ from backend import products
 from checkpoints.weights import cut_params, n_params
 from gpt2 import GPT2
 from sampling import with_sampling
-from speculative import (autoregressive_step, complete, draft_and_verify, speculative_sampling,
-                         speculative_step)
+from speculative import (autoregressive_step, complete, draft_and_verify, generate,
+                         speculative_sampling, speculative_step)
 from tests import bundled, fake_cupy
 from tests.enumerating import assert_same_law, law, text_law
 from tests.toys import PAIRS, toy
-from variants import Models, build
-from variants.batch import (BatchModel, BatchModels, generate_batch, one_by_one, parts,
-                            speculative_batch)
+from variants import DECODERS, Models, build
+from variants.batch import Shared, Text, generate_batch, one_by_one, speculative_batch
 from variants.batch_gpt2 import BatchGPT2, Part, groups
 from variants.block import block_verify
 from variants.lookup import lookup_guess
 from variants.match import match_verify
+from variants.registry import settings_of
 
 SIZES = dict(n_vocab=13, n_ctx=48, n_embd=32, n_head=2, n_layer=2)
 XS = [[3, 1, 4], [1, 5, 9, 2, 6], [5], [3, 5, 8, 9, 7, 9, 3, 2, 3, 8, 4, 6, 2, 6, 4, 3, 3, 8, 3],
@@ -36,6 +36,11 @@ def weights(seed, dtype=np.float64, **changes):
     hparams = SIZES | changes
     flat = np.random.default_rng(seed).normal(0, 0.4, n_params(hparams)).astype(dtype)
     return cut_params(flat, hparams), hparams["n_head"]
+
+
+def shared(draft, target, batch_model=one_by_one):
+    """Draft and target as a step sees them."""
+    return Shared(batch_model(draft)), Shared(batch_model(target), turn=1)
 
 
 def rngs(seeds):
@@ -73,7 +78,7 @@ def product_law(xs, N, target, stop=()):
                                          ((1, 3), 2, 2), ((2, 2), 1, 1)])
 def test_the_distribution_of_two_texts_is_the_product_of_the_targets(pair, N, K, batch):
     draft, target = PAIRS[pair]
-    step = partial(draft_and_verify, one_by_one(draft), one_by_one(target), K)
+    step = partial(draft_and_verify, *shared(draft, target), K)
     got = law(both([[0, 1], [2]], N, step, batch=batch))
     assert_same_law(got, product_law([[0, 1], [2]], N, target))
 
@@ -81,7 +86,7 @@ def test_the_distribution_of_two_texts_is_the_product_of_the_targets(pair, N, K,
 @pytest.mark.parametrize("N, stop", [((2, 2), {1}), ((3, 1), {0, 2})])
 def test_it_is_where_one_ends_early_at_a_stop_token(N, stop):
     draft, target = PAIRS["sparse"]
-    step = partial(draft_and_verify, one_by_one(draft), one_by_one(target), 2)
+    step = partial(draft_and_verify, *shared(draft, target), 2)
     got = law(both([[0, 1], [2]], N, step, stop))
     assert_same_law(got, product_law([[0, 1], [2]], N, target, stop))
 
@@ -89,14 +94,14 @@ def test_it_is_where_one_ends_early_at_a_stop_token(N, stop):
 @pytest.mark.parametrize("test", [block_verify, match_verify])
 def test_it_is_with_another_test(test):
     draft, target = PAIRS["sparse"]
-    step = partial(draft_and_verify, one_by_one(draft), one_by_one(target), 2, test)
+    step = partial(draft_and_verify, *shared(draft, target), 2, test)
     got = law(both([[0, 1], [2]], (3, 1), step))
     assert_same_law(got, product_law([[0, 1], [2]], (3, 1), target))
 
 
 def test_it_is_with_guesses_that_are_copied():
     target = PAIRS["dense"][1]
-    step = partial(speculative_step, target=one_by_one(target), K=2,
+    step = partial(speculative_step, target=shared(None, target)[1], K=2,
                    guess=partial(lookup_guess, n_vocab=3))
     got = law(both([[0, 1, 0], [2, 2]], (2, 2), lambda: step))
     assert_same_law(got, product_law([[0, 1, 0], [2, 2]], (2, 2), target))
@@ -149,9 +154,10 @@ def test_a_text_depends_on_no_neighbour_and_no_batch_size(dtype, temperature, K)
     settings, small, large = dict(temperature=temperature), weights(1, dtype), weights(2, dtype)
 
     def write(indices, batch):
-        models = (BatchModel(BatchGPT2(*params), settings) for params in (small, large))
-        return speculative_batch([XS[i] for i in indices], *models, N=12, K=K, rngs=rngs(indices),
-                                 batch=batch)
+        models = [with_sampling(model, **settings) for model in
+                  shared(small, large, lambda params: BatchGPT2(*params))]
+        jobs = [(XS[i], 12, np.random.default_rng(i)) for i in indices]
+        return texts_of(jobs, partial(draft_and_verify, *models, K), batch)
 
     alone = [complete(XS[i], alone_step(small, large, K, settings), 12, np.random.default_rng(i))
              for i in range(len(XS))]
@@ -159,6 +165,14 @@ def test_a_text_depends_on_no_neighbour_and_no_batch_size(dtype, temperature, K)
         assert write(range(6), batch) == alone
     assert write([5, 3, 0], 2) == [alone[i] for i in (5, 3, 0)]
     assert write([2, 4], 2) == [alone[i] for i in (2, 4)]
+
+
+def texts_of(jobs, new_step, batch, stop=()):
+    """All texts, finished."""
+    texts = [list(x) for x, *_ in jobs]
+    for i, round in generate_batch(jobs, new_step, batch, stop):
+        texts[i] += round.ids
+    return texts
 
 
 def alone_step(small, large, K, settings):
@@ -174,26 +188,35 @@ def test_greedy_texts_of_the_bundled_pair_are_those_alone():
     x, settings = bundled.encoder().encode("Once upon a time"), dict(temperature=0.0)
     small, large = (bundled.weights(size) for size in ("tales-small", "tales-large"))
     xs = [x, x + x]
-    models = (BatchModel(BatchGPT2(*params), settings) for params in (small, large))
+    models = [with_sampling(model, **settings) for model in
+              shared(small, large, lambda params: BatchGPT2(*params))]
     models_alone = [with_sampling(GPT2(*params), **settings) for params in (small, large)]
-    got = speculative_batch(xs, *models, N=6, K=3, rngs=rngs(range(2)))
+    jobs = [(x, 6, rng) for x, rng in zip(xs, rngs(range(2)))]
+    got = texts_of(jobs, partial(draft_and_verify, *models, 3), 2)
     expected = [speculative_sampling(x, *models_alone, 6, 3, np.random.default_rng(0)) for x in xs]
     products.choose("numba")
     assert got == expected
 
 
+CHAINS = {"speculative": {"K": 2}, "block": {"K": 3}, "lookup": {"K": 4}, "lenient": {"K": 2},
+          "match": {"K": 3}, "assisted": {"K": 4, "schedule": "heuristic"}, "suffix": {"K": 2},
+          "stopping": {"costs": (2.0, 9.0, 10.0, 11.0, 12.0)}, "jacobi": {"K": 3},
+          "coupled": {"K": 2}, "cascade": {"K": 2}, "staged": {}, "skip": {"K": 2},
+          "big_little": {}}
+
+
 @needs_numba
-@pytest.mark.parametrize("name, flags", [("speculative", {"K": 2}), ("block", {"K": 3}),
-                                         ("lookup", {"K": 4}), ("lenient", {"K": 2})])
+@pytest.mark.parametrize("name", CHAINS)
 @pytest.mark.parametrize("sampling", [dict(temperature=0.8, top_k=5, repetition_penalty=1.3),
                                       dict(temperature=0.0, repetition_penalty=1.3)])
-def test_decoders_of_the_command_line_write_the_texts_that_they_write_alone(name, flags, sampling):
+def test_decoders_of_the_command_line_write_the_texts_that_they_write_alone(name, sampling):
+    if DECODERS[name].greedy and sampling["temperature"] > 0:
+        pytest.skip("a greedy method")
     small, large = weights(1), weights(2)
-    models = BatchModels(BatchGPT2(*small), BatchGPT2(*large), sampling)
+    flags = settings_of(DECODERS, name, CHAINS[name])
+    models = Models(*shared(small, large, lambda params: BatchGPT2(*params)), sampling)
     jobs = [(x, 12, np.random.default_rng(i)) for i, x in enumerate(XS)]
-    texts = [list(x) for x in XS]
-    for i, round in generate_batch(jobs, partial(build, name, models, flags), batch=3, stop={7}):
-        texts[i] += round.ids
+    texts = texts_of(jobs, partial(build, name, models, flags), 3, stop={7})
     for i, x in enumerate(XS):
         step = build(name, Models(GPT2(*small), GPT2(*large), sampling), flags)
         assert texts[i] == complete(x, step, 12, np.random.default_rng(i), {7})
@@ -222,9 +245,20 @@ def test_equal_models_need_the_fewest_passes_and_the_draft_goes_level_by_level()
 def test_a_text_that_wants_fewer_guesses_leaves_the_deeper_levels_to_others():
     draft, target = counting(PAIRS["equal"][0]), counting(PAIRS["equal"][1])
     jobs = [([0], 2, *rngs([0])), ([1], 4, *rngs([1])), ([2], 1, *rngs([2]))]
-    list(generate_batch(jobs, partial(draft_and_verify, draft, target, 5)))
+    new_step = partial(draft_and_verify, Shared(draft), Shared(target, turn=1), 5)
+    list(generate_batch(jobs, new_step))
     assert [len(calls) for calls in draft.calls] == [2, 1, 1]
     assert target.calls == [[(2, 2), (4, 4), (1, 1)]]
+
+
+def test_the_targets_pass_waits_for_all():
+    """Also for texts that want more guesses than the first: as many passes as the longest has."""
+    for seeds in np.arange(60).reshape(10, 6):
+        models, xs = [counting(model) for model in PAIRS["dense"]], [[i % 3] for i in range(6)]
+        speculative_batch(xs, *models, N=9, K=3, rngs=rngs(seeds))
+        alone = [len(list(generate(x, draft_and_verify(*PAIRS["dense"], 3), 9, rng)))
+                 for x, rng in zip(xs, rngs(seeds))]
+        assert len(models[1].calls) == max(alone)
 
 
 def test_a_text_that_ends_makes_room_in_the_next_round():
@@ -235,7 +269,7 @@ def test_a_text_that_ends_makes_room_in_the_next_round():
             taken.append(i)
             yield [i % 3], N, np.random.default_rng(i)
 
-    rounds = generate_batch(jobs(), partial(draft_and_verify, None, target, 0), batch=2)
+    rounds = generate_batch(jobs(), partial(draft_and_verify, None, Shared(target), 0), batch=2)
     seen = [(i, next(zip(range(9), [list(taken)]))[1]) for i, _ in rounds]
     assert [i for i, _ in seen] == [0, 1, 1, 2, 1, 2, 1, 4, 1, 4, 4]
     assert seen[0][1] == [0, 1] and seen[2][1] == [0, 1, 2]  # a job is read when there is room
@@ -264,8 +298,8 @@ def test_passes_are_held_to_the_rows_that_keep_their_bits():
 # ---- memory
 
 def test_memories_are_as_many_as_texts_and_go_with_them():
-    model, held = BatchModel(BatchGPT2(*weights(1)), dict(temperature=1.0)), []
-    memories = model.model.memories
+    memories, held = (batch_model := BatchGPT2(*weights(1))).memories, []
+    model = with_sampling(Shared(batch_model))
     jobs = [(XS[i % 6], 3 + i % 4, np.random.default_rng(i)) for i in range(30)]
     for _ in generate_batch(jobs, partial(draft_and_verify, model, model, 2), batch=4):
         held.append(len(memories))
@@ -274,7 +308,7 @@ def test_memories_are_as_many_as_texts_and_go_with_them():
 
 
 def test_many_prompts_take_no_more_memory_than_a_few():
-    models = [BatchModel(BatchGPT2(*weights(i, n_layer=1)), dict(temperature=1.0)) for i in (1, 2)]
+    models = [with_sampling(Shared(BatchGPT2(*weights(i, n_layer=1)), turn=i)) for i in (1, 2)]
 
     def write(n):
         jobs = ((XS[i % 6], 4, np.random.default_rng(i)) for i in range(n))
@@ -321,7 +355,7 @@ def test_an_interrupted_pass_leaves_memories_true(monkeypatch):
 # ---- errors
 
 @pytest.mark.parametrize("changes, words", [
-    (dict(xs=[[0], []]), "at least one token"), (dict(N=-1), "N = -1"), (dict(K=-1), "K = -1"),
+    (dict(xs=[[0], []]), "at least one token"), (dict(N=-1), "N >= 0"), (dict(K=-1), "K = -1"),
     (dict(rngs=rngs([0])), "1 generators"), (dict(rngs=[0, 1]), "Generator"),
     (dict(batch=0), "batch >= 1")])
 def test_bad_arguments_are_named(changes, words):
@@ -331,9 +365,23 @@ def test_bad_arguments_are_named(changes, words):
         speculative_batch(**arguments | changes)
 
 
-def test_a_step_without_known_parts_is_refused():
-    with pytest.raises(ValueError, match="a target, K, a guess and a test"):
-        parts(lambda x, room, rng: None)
+def test_a_text_that_fails_ends_all_and_is_told():
+    def broken(x, room, rng):
+        raise OSError(f"at {x}")
+
+    with pytest.raises(OSError, match="at .3."):
+        list(generate_batch([([3], 2, *rngs([0]))], lambda: broken))
+
+
+def test_texts_that_nobody_waits_for_any_more_are_left():
+    target = counting(toy(3, 1))
+    rounds = generate_batch([([0], 9, rng) for rng in rngs(range(4))],
+                            partial(draft_and_verify, None, Shared(target), 0))
+    next(rounds)
+    rounds.close()
+    gc.collect()
+    assert len(target.calls) == 1 and not [each for each in gc.get_objects()
+                                           if isinstance(each, Text)]
 
 
 def test_calls_are_checked_before_anything_is_computed():
