@@ -4,6 +4,7 @@
     python -m benchmarks.variants --N 100 --repeats 5 --json variants.json
     python -m benchmarks.variants --show variants.json      # its tables again
     python -m benchmarks.variants --prompts repetitive --only speculative lookup suffix
+    python -m benchmarks.variants --rows stopping "speculative --K 2" "speculative --K 3" --seeds 5
 
 All decoders run in one process, one after the other on each prompt, and the whole is repeated, so
 that a slow minute of the machine falls on all alike; a time is the median of the repeats, summed
@@ -18,6 +19,7 @@ over the prompts. Loading is not counted, reading the prompt is.
 
 import argparse
 import json
+import shlex
 import sys
 import time
 from functools import partial
@@ -72,13 +74,23 @@ def rows_of(temperature, heads, only):
         key=lambda row: order.index(row[0]))
 
 
-def run(new_models, name, flags, x, N):
+def row_of(text):
+    """(decoder, flags) of words such as "speculative --K 3"."""
+    name, *words = shlex.split(text)
+    known = DECODERS[name].flags if name in DECODERS else {}
+    named = dict(zip((word.removeprefix("--") for word in words[::2]), words[1::2]))
+    if name not in DECODERS or len(words) % 2 or not named.keys() <= known.keys():
+        raise argparse.ArgumentTypeError(f"need a decoder and its flags, got {text!r}")
+    return name, {flag: known[flag].type(value) for flag, value in named.items()}
+
+
+def run(new_models, name, flags, x, N, seed):
     """One text from models that have read nothing: (ids, rounds, rows scored, seconds)."""
     models, start = new_models(), time.perf_counter()
     step = (build(name, models, flags) if name else
             partial(autoregressive_step, model=with_sampling(models.target, **models.sampling)))
     ids, sizes = [], []
-    for round in generate(x, step, N, np.random.default_rng(123)):
+    for round in generate(x, step, N, np.random.default_rng(seed)):
         ids += round.ids
         sizes.append(len(round.p_target))
     return ids, len(sizes), sum(sizes), time.perf_counter() - start
@@ -90,15 +102,16 @@ def measured_flags(new_models, x):
     return {"stopping": {"costs": (costs.c, *costs.pass_cost)}}
 
 
-def table(new_models, encoder, prompts, rows, temperature, N, repeats):
+def table(new_models, encoder, prompts, rows, temperature, N, repeats, seeds=1):
     """One dict a decoder."""
-    runs = {i: [[] for _ in prompts] for i in range(len(rows))}
+    texts = [(prompt, 123 + seed) for seed in range(seeds) for prompt in prompts]
+    runs = {i: [[] for _ in texts] for i in range(len(rows))}
     known = measured_flags(new_models, encoder.encode(prompts[0]))
     for repeat in range(repeats + 1):  # the first is a warm-up
-        for j, prompt in enumerate(prompts if repeat else prompts[:1]):
+        for j, (prompt, seed) in enumerate(texts if repeat else texts[:1]):
             for i, (name, flags) in enumerate(rows):
                 result = run(new_models, name, known.get(name, {}) | flags, encoder.encode(prompt),
-                             N)
+                             N, seed)
                 if repeat:
                     runs[i][j].append(result)
     out = [figures(*row, runs[i], runs[0], temperature) for i, row in enumerate(rows)]
@@ -145,6 +158,9 @@ def main(argv=None):
     add("--prompts", choices=PROMPTS, default="openings", help="openings of tales, or texts that "
         "repeat themselves")
     add("--only", nargs="+", choices=DECODERS, default=DECODERS, metavar="NAME", help="decoders")
+    add("--rows", nargs="+", type=row_of, metavar="ROW", help="these rows only: a decoder each, "
+        "with flags in quotes")
+    add("--seeds", type=int, default=1, help="texts of each prompt at a temperature above 0")
     add("--json", metavar="FILE", help="write the figures there as well")
     add("--show", metavar="FILE", help="only print the tables of such a file")
     args = parser.parse_args(argv)
@@ -167,9 +183,10 @@ def main(argv=None):
                       TreeGPT2(params, hparams["n_head"]), dict(temperature=temperature), heads)
 
     for temperature in args.temperature or (0.0, 1.0):
-        rows = rows_of(temperature, heads, args.only)
+        rows = [(None, {}), *args.rows] if args.rows else rows_of(temperature, heads, args.only)
         tables[temperature] = table(partial(new_models, temperature), encoder, prompts, rows,
-                                    temperature, args.N, args.repeats)
+                                    temperature, args.N, args.repeats,
+                                    args.seeds if temperature else 1)
         show(tables[temperature], temperature, len(prompts))
     if args.json:
         with open(args.json, "w", encoding="utf-8") as file:
