@@ -1,18 +1,25 @@
-"""The same work in transformers on PyTorch, and in a loop without a cache, for benchmarks.speed.
+"""The same work in transformers, in llama.cpp, and in a loop without a cache, for benchmarks.speed.
 
     pair       the draft and the target that are given
     agreeing   a target whose later layers add nothing, and a draft that is its first ones: every
                guess is kept, by us and by them, and every pass costs what it always does
 
-torch and transformers are needed here only (requirements/peers.txt), so they are imported inside
-the functions that use them.
+All have as many threads as our products, and weights, keys and values in float32. torch and
+transformers (requirements/peers.txt) are imported inside the functions that use them; llama.cpp
+(requirements/engines.txt) is left out where it is not installed.
 """
 
+import importlib.util
+import tempfile
+from contextlib import ExitStack
 from functools import partial
+from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
-from threadpoolctl import threadpool_info
 
+from backend import products
+from benchmarks import llama
 from benchmarks.clock import interleaved, spread
 from checkpoints.huggingface import their_name
 from checkpoints.weights import flatten
@@ -23,13 +30,16 @@ from speculative import autoregressive_sampling, speculative_sampling
 PROMPT = list(range(1, 33))
 
 
+def n_threads(model):
+    """How many threads our passes have: one where no weight is large enough to be shared."""
+    shared = any(weight.size >= products.SHARED for _, weight in flatten(model.params))
+    return products.N_THREADS if shared else 1
+
+
 def to_transformers(model, hparams):
-    """A GPT2LMHeadModel with the weights of one of our GPT2 models, and the same thread count."""
-    import torch
+    """A GPT2LMHeadModel with the weights of one of our GPT2 models."""
     from transformers import GPT2Config, GPT2LMHeadModel
 
-    torch.set_num_threads(max(pool["num_threads"] for pool in threadpool_info()
-                              if pool["user_api"] == "blas"))
     config = GPT2Config(vocab_size=hparams["n_vocab"], n_positions=hparams["n_ctx"],
                         n_embd=hparams["n_embd"], n_head=hparams["n_head"],
                         n_layer=len(model.params["blocks"]), eos_token_id=None, bos_token_id=None)
@@ -73,10 +83,9 @@ def speculation(draft, target, hparams, K):
     import torch
     from transformers import GenerationConfig
 
+    torch.set_num_threads(n_threads(target))
     ours = [with_sampling(model, temperature=0) for model in (draft, target)]
-    peer_draft, peer = (to_transformers(model, hparams | {"n_embd": model.params["wpe"].shape[1],
-                                                          "n_head": model.n_head})
-                        for model in (draft, target))
+    peer_draft, peer = (to_transformers(model, sizes(model, hparams)) for model in (draft, target))
     peer_draft.generation_config.num_assistant_tokens = K
     peer_draft.generation_config.num_assistant_tokens_schedule = "constant"
     peer_draft.generation_config.assistant_confidence_threshold = 0
@@ -96,11 +105,42 @@ def speculation(draft, target, hparams, K):
     }
 
 
-def decoders(draft, target, hparams, K):
-    """{name: function of N}: both pairs."""
-    more = speculation(*agreeing(target, len(draft.params["blocks"])), hparams, K)
-    return speculation(draft, target, hparams, K) | {
-        f"{name}, agreeing": more[name] for name in ("speculative", "transformers assisted")}
+def sizes(model, hparams):
+    """The hparams of one of our models; n_vocab and n_ctx are the pair's."""
+    return hparams | {"n_embd": model.params["wpe"].shape[1], "n_head": model.n_head,
+                      "n_layer": len(model.params["blocks"])}
+
+
+def in_llama(running, draft, target, hparams, K):
+    """{name: function of N} of llama.cpp's servers, which end with the ExitStack `running`."""
+    if not all(map(importlib.util.find_spec, ("xllamacpp", "gguf"))):
+        return {}
+    from tools import export_gguf
+
+    folder = Path(running.enter_context(tempfile.TemporaryDirectory()))
+    paths = [folder / "target.gguf", folder / "draft.gguf"]
+    for path, model in zip(paths, (target, draft)):
+        export_gguf.export(path, nameless(hparams["n_vocab"]), sizes(model, hparams), model.params)
+    server = partial(llama.server, K=K, n_threads=n_threads(target))
+    urls = {"llama.cpp": running.enter_context(server(paths[0])),
+            "llama.cpp speculative": running.enter_context(server(*paths))}
+    return {name: partial(llama.complete, url, PROMPT) for name, url in urls.items()}
+
+
+def nameless(n_vocab):
+    """A vocabulary for those who want one: the tokens here are numbers only."""
+    return SimpleNamespace(n_vocab=n_vocab, vocab={f"<{i}>": i for i in range(n_vocab)},
+                           ranks={("a", "b"): 0}, end_of_text=None)
+
+
+def decoders(running, draft, target, hparams, K):
+    """{name: function of N}: both pairs, and llama.cpp on both."""
+    named, agreed = {}, agreeing(target, len(draft.params["blocks"]))
+    for pair, kind in (((draft, target), ""), (agreed, ", agreeing")):
+        found = speculation(*pair, hparams, K) | in_llama(running, *pair, hparams, K)
+        named |= {f"{name}{kind}": decode for name, decode in found.items()
+                  if not kind or name.split()[-1] in ("speculative", "assisted")}
+    return named
 
 
 def measure(draft, target, hparams, N, runs, K=4):
@@ -108,14 +148,15 @@ def measure(draft, target, hparams, N, runs, K=4):
 
     The loop without a cache runs once, for it takes minutes.
     """
-    named = decoders(draft, target, hparams, K)
     forgets = with_sampling(forgetful(target), temperature=0)
     uncached = lambda N: autoregressive_sampling(PROMPT, forgets, N, np.random.default_rng(0))
-    for decode in [*named.values(), uncached]:
-        decode(2)
-    actions = {name: partial(decode, N) for name, decode in named.items()}
-    times = interleaved(actions, runs, warm=False)
-    times |= interleaved({"uncached": partial(uncached, N)}, 1, warm=False)
+    with ExitStack() as running:
+        named = decoders(running, draft, target, hparams, K)
+        for decode in [*named.values(), uncached]:
+            decode(2)
+        actions = {name: partial(decode, N) for name, decode in named.items()}
+        times = interleaved(actions, runs, warm=False)
+        times |= interleaved({"uncached": partial(uncached, N)}, 1, warm=False)
     return {"tokens": N, "K": K, "ratios": ratios(times),
             "tokens_per_s": {name: spread([N / s for s in all]) for name, all in times.items()}}
 
@@ -125,4 +166,6 @@ def ratios(times):
     over = lambda ours, theirs: float(np.median(times[theirs]) / np.median(times[ours]))
     return {f"{ours} over {theirs}": over(ours, theirs) for ours, theirs in [
         ("plain", "transformers"), ("speculative", "transformers assisted"),
-        ("speculative, agreeing", "transformers assisted, agreeing"), ("plain", "uncached")]}
+        ("speculative, agreeing", "transformers assisted, agreeing"), ("plain", "llama.cpp"),
+        ("speculative, agreeing", "llama.cpp speculative, agreeing"), ("plain", "uncached")]
+        if theirs in times}
