@@ -47,7 +47,7 @@ def attend(block, x, past):  # [B, T, n_embd] -> [B, T, n_embd]
 class Eagle(nn.Module):
     """One block on pairs of a state and the next token; the target is frozen, and so its tables."""
 
-    def __init__(self, target, n_steps=3, decay=0.8):
+    def __init__(self, target, n_steps=2, decay=0.8):
         super().__init__()
         n_embd, n_head = (target.hparams[name] for name in ("n_embd", "n_head"))
         self.ln_token, self.ln_state, self.ln_f = (nn.LayerNorm(n_embd) for _ in range(3))
@@ -79,13 +79,13 @@ class Eagle(nn.Module):
         positions = torch.arange(1, x.shape[1], device=x.device) + first
         return self.wte(x[:, 1:]) + self.wpe(positions)
 
-    def predicted(self, h, e):  # -> n_steps x [B, T, n_embd]
+    def predicted(self, h, e, n_steps=3):  # -> n_steps x [B, T, n_embd]
         """The predictions of every step. Those of step s before row s have no past, and no sense.
 
         From step 1 on a row's state is what the row before it predicted in the step before.
         """
         found, past = [], []
-        for _ in range(self.n_steps):
+        for _ in range(n_steps):
             found.append(self.step(later(found[-1], 1) if found else h, e, past))
         return found
 
@@ -95,7 +95,7 @@ class Eagle(nn.Module):
             wte, e = self.wte.weight, self.embeddings(x, first)
             p_target = F.softmax(F.linear(h[:, 1:], wte).float(), -1)
         total = 0.0
-        for s, state in enumerate(self.predicted(h[:, :-1], e)):
+        for s, state in enumerate(self.predicted(h[:, :-1], e, self.n_steps)):
             log_p = F.log_softmax(F.linear(state[:, s:], wte).float(), -1)
             from_target = -(p_target[:, s:] * log_p).sum(-1).mean()
             from_states = F.smooth_l1_loss(state[:, s:].float(), h[:, 1 + s :].float())

@@ -13,20 +13,21 @@ SHAPES = {
 }
 PLAN = dict(T=256, T_last=512, long_part=0.1, decay_from=0.2, batch=8192, lr=3e-3, muon_lr=0.02,
             text="train", aligned=False, seed=1, log_seconds=30, save_seconds=180, compile=True)
-# What the target wrote stands in rows of 256 ids, so that every second one begins a window.
-WRITTEN = dict(PLAN, T=512, text="written", aligned=True)
-WRITE = dict(n_rows=16384, n_given=32, n_new=224, B=128, seed=1)  # half of the rows greedy
+# What the target wrote stands in rows of 128 ids, a window each: as much of a story as is given,
+# and what follows it, for soon after a greedy text goes in circles and teaches nothing.
+WRITTEN = dict(PLAN, T=128, long_part=0.0, text="written", aligned=True)
+WRITE = dict(n_rows=24576, n_given=64, n_new=64, B=128, seed=1)  # half of the rows greedy
 PLANS = {
     "half": dict(PLAN, tokens=12e6, minutes=22, long_part=0.0, decay_from=1.0),
     "deep": dict(PLAN, tokens=24e6, minutes=42, long_part=0.0),
     "long": dict(PLAN, tokens=4e6, minutes=12, T=512, lr=1.2e-3, muon_lr=8e-3, decay_from=0.0),
-    "target": dict(PLAN, tokens=22e6, minutes=150, T=512, lr=2e-3, muon_lr=0.012),
+    "target": dict(PLAN, tokens=32e6, minutes=180, T=512, lr=2e-3, muon_lr=0.012),
     "early": dict(PLAN, tokens=40e6, minutes=11, T=512),
-    "draft": dict(WRITTEN, tokens=16e6, minutes=25, lr=2e-3, muon_lr=0.014),
+    "draft": dict(WRITTEN, tokens=32e6, minutes=20, lr=2e-3, muon_lr=0.014),
     "control": dict(PLAN, tokens=16e6, minutes=25, T=512, lr=2e-3, muon_lr=0.014),
-    "heads": dict(WRITTEN, tokens=3e6, minutes=8),
-    "markov": dict(WRITTEN, tokens=3e6, minutes=12, lr=6e-3),
-    "eagle": dict(WRITTEN, tokens=6e6, minutes=15, lr=2e-3, muon_lr=0.014, compile=False),
+    "heads": dict(WRITTEN, tokens=3e6, minutes=4),
+    "markov": dict(WRITTEN, tokens=3e6, minutes=4, lr=6e-3),
+    "eagle": dict(WRITTEN, tokens=16e6, minutes=20, lr=2e-3, muon_lr=0.014),
 }
 PARTS = ("half", "deep", "long", "target")  # of the target's training, each begun as the one before
 NAMES = {"target": "tales-large", "draft": "tales-small", "control": "tales-small-undistilled"}
