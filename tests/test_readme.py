@@ -1,6 +1,8 @@
 """The README quotes the project as it is."""
 
 import re
+import subprocess
+import sys
 
 import pytest
 
@@ -27,6 +29,18 @@ def words(output):
 def test_quoted_output_is_what_the_command_prints(command, quoted):
     """Apart from clocks: every text, count and label is the same."""
     assert words(run(command)) == words(quoted)
+
+
+def test_the_short_list_of_packages_is_all_that_the_main_job_needs():
+    short = set(re.search("^pip install (.*)$", README, re.MULTILINE)[1].split())
+    whole = {re.match(r"[\w-]+", line)[0] for line in
+             (ROOT / "requirements.txt").read_text(encoding="utf-8").splitlines()}
+    assert short < whole
+    hide = "import sys; sys.modules |= dict.fromkeys(sys.argv[1:]); sys.argv[1:] = []; import main"
+    done = subprocess.run([sys.executable, "-c", f"{hide}; sys.exit(main.main(['--n_tokens', '4']))",
+                           *(name.replace("-", "_") for name in whole - short)],
+                          cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
 
 
 def test_every_file_that_the_readme_names_exists():
