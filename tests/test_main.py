@@ -59,13 +59,13 @@ def pair():
                                 for size in ("tales-small", "tales-large"))
 
 
-@pytest.mark.parametrize("K", range(1, 9))
 @pytest.mark.parametrize("opening", OPENINGS)
-def test_greedy_speculation_writes_the_targets_own_text(pair, opening, K):
+def test_greedy_speculation_writes_the_targets_own_text(pair, opening):
     encoder, draft, target = pair
     x, N, rng = encoder.encode(opening), 24, np.random.default_rng(0)
-    assert (speculative_sampling(x, draft, target, N, K, rng)
-            == autoregressive_sampling(x, target, N, rng))
+    plain = autoregressive_sampling(x, target, N, rng)
+    for K in range(1, 9):
+        assert speculative_sampling(x, draft, target, N, K, rng) == plain, K
 
 
 def test_the_main_job_prints_two_identical_texts_and_its_figures():

@@ -30,10 +30,14 @@ BLAS = {"OPENBLAS_NUM_THREADS": "1"}
 
 
 def command(*flags, stdin=None, env=BLAS, **kwargs):
-    """`python main.py` with these flags, output in pipes, in a process of its own."""
+    """`python main.py` with these flags, output in pipes, in a process of its own.
+
+    With NumPy's products: that starts in a third of the time.
+    """
     kwargs = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE} | kwargs
-    return subprocess.run([sys.executable, "-W", "error", "main.py", *map(str, flags)], cwd=ROOT,
-                          input=stdin, timeout=120, env={**os.environ, **BLAS, **env}, **kwargs)
+    words = [sys.executable, "-W", "error", "main.py", "--backend", "numpy", *map(str, flags)]
+    return subprocess.run(words, cwd=ROOT, input=stdin, timeout=120,
+                          env={**os.environ, **BLAS, **env}, **kwargs)
 
 
 @pytest.fixture
