@@ -223,6 +223,7 @@ def test_of_every_decoder_no_more_is_said_than_is_known(pair, name, settings, te
     assert all(("rows" in each) == known.chain for each in seen)
     assert any("parent" in guess for guess in guesses) <= branches
     for round, each in zip(rounds, seen):
+        assert not known.chain or len(round.p_draft) == len(round.guesses)
         led = [guess["id"] for guess in each["guesses"] if guess.get("led_on")]
         assert led == round.ids[:-1][: len(led)]
     assert any("p_draft" in guess for guess in guesses) == known.chain

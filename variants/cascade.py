@@ -54,6 +54,15 @@ def cascade_verify(guesses, p_draft, p_target, rng, alpha, settled):
     return verify(guesses, settled(np.asarray(p_draft)[:-1]), pi, rng)
 
 
+def cascade_step(x, room, rng, draft, target, K, alpha, settled):
+    """One round, told with the rows that were drawn from: one a guess, one-hot at temperature 0."""
+    round = speculative_step(
+        x, room, rng, target, K, guess=partial(guess_and_look, draft=draft, settled=settled),
+        verify=partial(cascade_verify, alpha=alpha, settled=settled))
+    return round._replace(p_draft=settled(np.asarray(round.p_draft)[:-1]),
+                          p_target=settled(np.asarray(round.p_target)))
+
+
 def as_it_is(rows):
     """What is drawn from at temperature > 0."""
     return rows
@@ -70,9 +79,7 @@ def build(models, K, alpha):
     draft = models.probabilities("draft", temperature_1=models.is_greedy)
     target = models.probabilities("target", temperature_1=models.is_greedy)
     settled = one_hot if models.is_greedy else as_it_is
-    return partial(speculative_step, target=target, K=K,
-                   guess=partial(guess_and_look, draft=draft, settled=settled),
-                   verify=partial(cascade_verify, alpha=alpha, settled=settled))
+    return partial(cascade_step, draft=draft, target=target, K=K, alpha=alpha, settled=settled)
 
 
 DECODER = Decoder(

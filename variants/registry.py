@@ -60,7 +60,7 @@ class Rounds(NamedTuple):
     A tree has rows of the same shape as a chain, for other positions: the shape tells nothing.
     """
 
-    chain: bool = False  # guess t follows guess t - 1, row t is what it was drawn from
+    chain: bool = False  # guess t follows guess t - 1, and was drawn from row t or is its best
     verified: bool = False  # by speculative.verify: threshold, residual, bonus
     draws: int | None = None  # uniforms that each guess took before the tests; None: not fixed
 

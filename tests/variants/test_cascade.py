@@ -9,20 +9,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sampling import with_sampling
-from speculative import complete, generate, speculative_step
+from speculative import complete, generate
 from tests.enumerating import assert_same_law, expectation, law, text_law, total_variation
 from tests.toys import PAIRS, Logits, counted, mapped, one_hot, toy
 from variants import Models
-from variants.cascade import DECODER, as_it_is, cascade, cascade_verify, guess_and_look
+from variants.cascade import DECODER, as_it_is, cascade, cascade_step
 
 ALPHAS = [-2.0, 0.0, 0.25, 0.6, 1.0]
 
 
 def cascading(draft, target, K, alpha):
     """The step, from models of probabilities."""
-    return partial(speculative_step, target=target, K=K,
-                   guess=partial(guess_and_look, draft=draft, settled=as_it_is),
-                   verify=partial(cascade_verify, alpha=alpha, settled=as_it_is))
+    return partial(cascade_step, draft=draft, target=target, K=K, alpha=alpha, settled=as_it_is)
 
 
 def opt(q, p, alpha):
@@ -167,7 +165,21 @@ def test_the_chance_to_keep_a_guess_grows_with_alpha():
 @pytest.mark.parametrize("N", [1, 2])
 def test_with_little_room_there_are_fewer_guesses(N):
     (round,) = [next(generate([0], cascading(DRAFT, TARGET, 4, 0.5), N, np.random.default_rng(0)))]
-    assert len(round.guesses) == N - 1 and len(round.p_draft) == len(round.p_target) == N
+    assert len(round.guesses) == len(round.p_draft) == N - 1 and len(round.p_target) == N
+
+
+@pytest.mark.parametrize("temperature", [0, 1])
+def test_a_round_tells_the_rows_that_its_guesses_were_drawn_from(temperature):
+    models = Models(Logits(DRAFT), Logits(TARGET), dict(temperature=temperature))
+    step, draft = DECODER.build(models, K=3, alpha=0.2), models.probabilities("draft")
+    x = [0]
+    for round in generate(x, step, 20, np.random.default_rng(0)):
+        assert np.array_equal(round.p_target, models.probabilities("target")(
+            x + round.guesses, len(round.guesses) + 1))
+        assert len(round.p_draft) == len(round.guesses)
+        for t, row in enumerate(round.p_draft):
+            assert np.array_equal(row, draft(x + round.guesses[:t], 1)[-1])
+        x = x + round.ids
 
 
 def test_greedy_models_are_kept_greedy():
