@@ -37,7 +37,8 @@ def test_the_short_list_of_packages_is_all_that_the_main_job_needs():
              (ROOT / "requirements.txt").read_text(encoding="utf-8").splitlines()}
     assert short < whole
     hide = "import sys; sys.modules |= dict.fromkeys(sys.argv[1:]); sys.argv[1:] = []; import main"
-    done = subprocess.run([sys.executable, "-c", f"{hide}; sys.exit(main.main(['--n_tokens', '4']))",
+    run = f"{hide}; sys.exit(main.main(['--n_tokens', '4']))"
+    done = subprocess.run([sys.executable, "-c", run,
                            *(name.replace("-", "_") for name in whole - short)],
                           cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
