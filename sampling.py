@@ -5,9 +5,10 @@
     warp       logits -> probs: repetition penalty, temperature, top-k, top-p, softmax
     rng        a np.random.Generator: the only source of chance
 
-Chance enters the project in two functions only, `sample` and `accept`. Each asks `rng` for one
-uniform number in [0, 1) and compares it once, so a test can replace the generator by one that walks
-through every outcome with its exact probability (tests/enumerating.py).
+Chance enters the project in two functions, `sample` and `accept`. Each asks `rng` for one uniform
+number in [0, 1) and compares it once, so a test can replace the generator by one that walks through
+every outcome with its exact probability (tests/enumerating.py). The one exception is the `race` of
+variants/coupled.py, which makes n_vocab numbers of its uniform number.
 """
 
 from collections.abc import Sequence
@@ -70,7 +71,7 @@ def warp(logits: ArrayLike, temperature: float = 1.0, top_k: int = 0, top_p: flo
         rows = penalize(rows, ids, repetition_penalty)
     if temperature == 0:
         return one_hot_rows(rows.argmax(axis=-1), rows.shape[-1]).reshape(shape)
-    probs = np.array([softmax(row / temperature) for row in rows])  # one row stays in the cache
+    probs = np.array([softmax(row / temperature) for row in rows])  # a row fits the CPU's cache
     if top_k:
         probs = np.array([keep_largest(row, int(top_k)) for row in probs])
     if top_p < 1.0:
@@ -141,7 +142,7 @@ def keep_largest(row, n):  # [n_vocab] -> [n_vocab]
 
 def keep_top_p(row, top_p):  # [n_vocab] -> [n_vocab]
     """The row cut to its smallest set of tokens with mass >= `top_p`. Holtzman et al. (2020)."""
-    mass = np.cumsum(np.sort(row)[::-1])  # of the n + 1 most probable tokens
+    mass = np.cumsum(np.sort(row)[::-1])  # mass[n]: of the n + 1 most probable tokens
     return keep_largest(row, 1 + np.count_nonzero(mass < top_p))  # rounding can make it n_vocab + 1
 
 
