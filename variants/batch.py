@@ -61,7 +61,7 @@ def one_by_one(model):
 
 
 class Text(greenlet):
-    """One text on its way; to a batch model it is the name of a memory, gone when the text is."""
+    """One text on its way, and the key under which BatchGPT2 keeps the text's keys and values."""
 
     def __init__(self, index, job, step, stop):
         super().__init__()
@@ -82,7 +82,7 @@ def answers(asked):
 
 
 def go_on(asked, text, *answer):
-    """Go on with a text until it asks again or has ended; yield the round that it ends by that."""
+    """Go on with a text until it asks again or has ended; yield the rounds that end on the way."""
     said = text.switch(*answer)
     while isinstance(said, Round):
         yield text.index, said

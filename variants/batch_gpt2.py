@@ -29,8 +29,8 @@ from gpt2 import (GPT2, attention, check_ids, common_prefix, ffn, layer_norm, li
 class Memory:
     """The tokens of one text that the model has read, and their keys and values."""
 
-    def __init__(self, cache):  # as gpt2.forward's, its columns are taken as they are needed
-        self.ids, self.cache = [], cache[:, :, :, :0]
+    def __init__(self, cache):  # as gpt2.forward's, without columns: they come as they are needed
+        self.ids, self.cache = [], cache
 
     def make_room(self, n_seq, n_ctx):
         """Room for n_seq tokens, twice what there was if that is more: seldom copied."""
@@ -57,7 +57,9 @@ class Part(NamedTuple):
 class BatchGPT2(GPT2):
     """A GPT2 that many texts ask at once, `model(calls)`, and that remembers each of them.
 
-    A text can be any object; what is remembered of it goes when the object does.
+    A text can be any object; what is remembered of it goes when the object does. `forward` and
+    `mha` are gpt2.py's with the rows of several texts below each other. GPT2's own cache is left
+    without columns, as what every Memory starts from: the inherited `hidden` has no use here.
 
     Examples
     --------
@@ -78,6 +80,7 @@ class BatchGPT2(GPT2):
 
     def __init__(self, params, n_head):
         super().__init__(params, n_head)
+        self.cache = self.cache[:, :, :, :0].copy()
         self.memories = WeakKeyDictionary()  # text -> Memory, for as long as there is the text
 
     def __call__(self, calls):  # -> a list of [n_last, n_vocab]
