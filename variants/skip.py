@@ -22,7 +22,7 @@ from variants.registry import Decoder, Flag, Rounds, guesses_per_round
 
 
 def middle(n_layer):
-    """The blocks between the first quarter and one more, and the last: those are missed most.
+    """All blocks but the first quarter and one more, and the last quarter, which are missed most.
 
     >>> list(middle(16)), list(middle(12)), list(middle(2))
     ([5, 6, 7, 8, 9, 10, 11], [4, 5, 6, 7, 8], [1])
@@ -78,7 +78,7 @@ DECODER = Decoder(
     "skip", build, source="Zhang et al. (2023)", url="https://arxiv.org/abs/2309.08168",
     flags={"K": guesses_per_round(2),
            "skip": Flag("middle", block_numbers, "blocks that the draft leaves out, such as 5,7,9; "
-                        "middle: those between its first and last quarter"),
+                        "middle: all but its first quarter and one more, and its last quarter"),
            "exit": Flag("last", whole_or_last, "in place of --skip: the draft ends after so many "
                         "blocks")},
     needs=(), rounds=Rounds(chain=True, verified=True, draws=1))

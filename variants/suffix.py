@@ -160,7 +160,8 @@ DECODER = Decoder(
     flags={"K": guesses_per_round(4),
            "cap": Flag(10, int, "most guesses copied in a round"),
            "factor": Flag(2.0, float, "most guesses for each token looked back"),
-           "min_prob": Flag(0.1, float, "stop copying where less than this share came next"),
+           "min_prob": Flag(0.1, float, "stop copying where the product of the shares of what "
+                          "came next falls below this"),
            "depth": Flag(16, int, "longest run of tokens counted, its guesses included"),
            "sure": Flag(3.0, float, "guesses expected to be right, below which the draft guesses; "
                         "0: it never does"),

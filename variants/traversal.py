@@ -5,7 +5,9 @@ at once. A guess that the target likes better than the draft pays for one that i
 what a rejected path leaves over goes to the next one. On a chain it is block.py's test; where rows
 are one-hot it is tree.py's.
 
-    share     the chance to keep the path to a node: min(1, the parent's share * left / row, at it)
+    share     of a node: the chance to keep the path to it. The root's is 1, a child's is at first
+              min(1, its parent's share * left[token] / row[token]), and its own rejected children
+              lower it
     left      the target's row at a node, after what its rejected children took     the paper's M_b
     row       what a guess was drawn from; of distinct siblings each has its own    the paper's M_s
     S         the sum of (share * left - row)_+ : what is left when that child is rejected
@@ -26,8 +28,9 @@ from variants.tree import build as build_tree
 def verify_traversal(tree, p_draft, p_target, rng):
     """The tokens of the first path that passes, leaves first, and one more.
 
-    The root always passes: then no guess is kept. All guesses must be one draft's, for how many
-    stand below a node must not depend on its later siblings.
+    The root always passes: if nothing else does, no guess is kept. All guesses must be one draft's.
+    A second draft could draw a token once more, and add guesses below its first node: what is
+    tested there would depend on a sibling that is tested later.
     """
     def visit(node, share):
         """The tokens after this node, or None if no path through it passes."""
@@ -52,5 +55,7 @@ def build(models, widths, siblings):
 
 DECODER = Decoder(
     "traversal", build, source="Weng et al. (2025)", url="https://arxiv.org/abs/2505.12398",
-    flags={name: TREE.flags[name] for name in ("widths", "siblings")},
+    flags={"widths": TREE.flags["widths"]._replace(help="children for each node, level by level: "
+                                                   "3,2,1"),
+           "siblings": TREE.flags["siblings"]},
     is_tree=lambda settings: True, rounds=Rounds())

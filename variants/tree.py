@@ -98,7 +98,7 @@ def verify_tree(tree, p_draft, p_target, rng):
 def parts(models, siblings):
     """(draft, target, siblings), the models for trees.
 
-    At temperature 0 a draft's row has one token only, so it gives its best at temperature 1.
+    At temperature 0 a draft's row is one-hot and names one child; at temperature 1 it ranks all.
     """
     greedy = models.is_greedy
     if siblings == "auto":
@@ -139,7 +139,8 @@ def build(models, widths, siblings, total=None, verify=verify_tree):
 DECODER = Decoder(
     "tree", build, source="Miao et al. (2023)", url="https://arxiv.org/abs/2305.09781",
     flags={"widths": Flag((2, 2, 1), numbers_or_word, "children for each node, level by level: "
-                          "3,2,1; auto: by what is measured; dynamic: anew in each round"),
+                          "3,2,1; tree also auto: by what is measured, and dynamic: anew in each "
+                          "round; eagle also dynamic, and chain: K guesses in a row"),
            "siblings": Flag("auto", str, "how children of one node are drawn; auto: top at "
                             "temperature 0, else distinct", ("auto", *SIBLINGS)),
            "total": Flag(16, int, "guesses in a dynamic tree")},
