@@ -124,7 +124,8 @@ def count(models, texts, N, n_seeds, bar):
 
 def contestants(models, case, costs):
     """{name: (prediction, () -> step)}: 0 for plain decoding, else what main.py calls it."""
-    few, tree = Costs(costs.c, costs.pass_cost[: K_MAX + 1]), case["tree"]  # few: as they measure
+    # few: for up to K_MAX guesses, as the decoders that measure their costs themselves have them
+    few, tree = Costs(costs.c, costs.pass_cost[: K_MAX + 1]), case["tree"]
     steps = chains(models.probabilities("draft"), models.probabilities("target"), best_few(case))
     named = {f"--K {K}" if K else 0: (case["predicted"].get(K), step) for K, step in steps.items()}
     named["--decoder stopping"] = None, lambda: build(  # no formula: it looks at every guess's row

@@ -5,7 +5,7 @@ What it adds to speculative.py: the number of guesses is no constant. It follows
 
     K           the most guesses in the next round
     schedule    constant: K stays; heuristic: K + 2 if every guess was kept, else K - 1, at least 1
-    threshold   after a guess that the draft gave less than this, it stops guessing
+    threshold   --confidence: after a guess that the draft gave less than this, it stops guessing
 
 Subtle: the unsure guess is kept and put to the test. To throw a guess away because of its own
 probability would leave the others distributed by a row that is not in `p_draft`, and bias the text.

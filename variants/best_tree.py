@@ -66,8 +66,9 @@ def mean_tokens(shape, acceptances):
 def best_by_program(acceptances, n, depth):
     """(F, shape) of the best tree of n guesses in at most `depth` levels.
 
-    Chen et al. (2024) Sec. 3.1: T[m][l][b] is the best of m nodes, the root among them, with b
-    children of the root, the last of which has m - y of them. None if there is no such tree.
+    Chen et al. (2024) Sec. 3.1: T[m][l][b], with l = depth, is the best tree of m nodes, the root
+    among them, whose root has b children: y nodes without the last child and what stands below it,
+    and m - y there. None if there is no such tree.
 
     >>> best_by_program([0.5, 0.25], 3, 3)  # a second child has 0.25, a third level 0.125
     (2.0, (((),), ()))

@@ -122,7 +122,7 @@ def build(models, K, widths, siblings, total):
         siblings = "top" if greedy else "distinct"
     grow, depth = ((partial(best, total=total), K) if widths == "dynamic" else
                    (partial(expand, widths=widths, siblings=siblings), len(widths)))
-    # At temperature 0 a row of the head has one token only, so it gives its best at temperature 1.
+    # At temperature 0 the head's row is one-hot and names one child; at temperature 1 it ranks all.
     guess = partial(guess_by_head, head=head, grow=grow,
                     settings=models.at_temperature_1 if greedy else models.sampling)
     return partial(speculative_step, target=with_tree_sampling(target, **models.sampling), K=depth,

@@ -8,7 +8,8 @@ becomes text is worth its time; the costs are those of auto.py, the chances are 
     a           the chance that a guess is kept if those before it are: a table over the draft's
                 confidence, the largest probability of the row that the guess is drawn from
     alpha       the mean of a over the rows that the draft gave
-    d, V        Costs in units of one target row: d of a draft step, V[k] of a pass with k guesses
+    d, V        Costs in units of one target row: d = costs.c of a draft step, V[k] =
+                costs.pass_cost[k] of a pass with k guesses
     rho         tokens per unit of time so far, at least plain decoding's 1
 
 A round with k guesses brings 1 + s_1 + .. + s_k tokens for the time k d + V[k]. The rule with the
@@ -80,9 +81,9 @@ class Seen:
 
 # ---- guess
 
-def gain(s, alpha, prices):  # [..] -> [..]
-    """The most that m >= 1 guesses bring: the first is kept with chance s, each has its price."""
-    kept = np.multiply.outer(s, alpha ** np.arange(len(prices)))
+def gain(first, alpha, prices):  # [..] -> [..]
+    """The most that m >= 1 guesses bring: `first` is s a, and each guess has its price."""
+    kept = np.multiply.outer(first, alpha ** np.arange(len(prices)))
     return np.cumsum(kept - prices, axis=-1).max(axis=-1)
 
 
