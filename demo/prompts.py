@@ -211,7 +211,7 @@ def batch_step(task):
     """What gives every text a step of the task's decoder; ValueError if that goes alone only."""
     if task.is_tree or DECODERS[task.decoder].has_heads:
         raise ValueError("need a decoder whose guesses are a chain, and no head's, with --prompts "
-                         f"(such as speculative, stopping, lookup), got {task.decoder}")
+                         f"(such as speculative, block, lookup), got {task.decoder}")
     if task.settings.get("costs") == "measured":
         raise ValueError("need numbers for --costs with --prompts, got measured")
     shared = lambda new_model, turn: new_model and Shared(BatchGPT2(*new_model.args), turn)
