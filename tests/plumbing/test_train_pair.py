@@ -16,6 +16,7 @@ pytest.importorskip("tensorflow", exc_type=ImportError)
 
 from gpt2 import GPT2  # noqa: E402  after what may skip
 from tools import model_card, plans, repeats, tasks, train_pair, trainer  # noqa: E402
+from tools.average import average  # noqa: E402
 from tools.tasks import load_trained  # noqa: E402
 from tools.torch_gpt2 import TorchGPT2  # noqa: E402
 from utils import load_encoder_hparams_and_params  # noqa: E402
@@ -263,3 +264,14 @@ def test_the_report_has_every_figure(trained):
         for rows in report["acceptance"][draft].values():
             assert [K for K, _, _ in rows] == list(range(1, 9))
             assert all(0 <= a <= 1 and 1 <= tokens <= K + 1 for K, a, tokens in rows)
+
+
+# ---- the mean of two checkpoints
+
+def test_the_mean_of_two_checkpoints_is_theirs_weight_by_weight():
+    a, b = ({"w": torch.randn(3, 2), "b": torch.randn(3)} for _ in range(2))
+    mean = average(a, b)
+    assert list(mean) == ["w", "b"] and all(
+        torch.allclose(mean[name] - a[name], b[name] - mean[name]) for name in mean)
+    with pytest.raises(ValueError, match="one model, .*'c'"):
+        average(a, {**a, "c": a["b"]})

@@ -1,0 +1,41 @@
+"""The mean of the weights of two checkpoints of tools.train_pair: python -m tools.average A B OUT
+
+Both must be of one run, the second gone on from the first, each trained until its rate was zero.
+Their mean lies lower than either (Izmailov et al. (2018), "Averaging Weights Leads to Wider Optima
+and Better Generalization"): what the last steps of each have in common is kept, and what they were
+pushed about by is halved. The losses are those of the mean, on the held-out text and the trained.
+"""
+import argparse
+import os
+
+import torch
+
+from tools import tasks, trainer
+from tools.plans import PLANS, SHAPES
+
+
+def average(state_a, state_b):
+    """{name: weight} of both as {name: their mean}."""
+    if state_a.keys() != state_b.keys():
+        raise ValueError("need two checkpoints of one model, got other names of weights: "
+                         f"{sorted(state_a.keys() ^ state_b.keys())[:3]}")
+    return {name: (weight + state_b[name]) / 2 for name, weight in state_a.items()}
+
+
+def main(argv=None):
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    for name in ("a", "b", "out"):
+        parser.add_argument(name, help="a checkpoint of the stage target")
+    args = parser.parse_args(argv)
+    first, last = (torch.load(path, map_location="cpu") for path in (args.a, args.b))
+    task = tasks.LanguageModel(SHAPES["target"])
+    task.load_state_dict(average(first["task"], last["task"]))
+    run = trainer.Run(task.eval(), {**PLANS["target"], "compile": False}, args.out)
+    work = os.path.dirname(os.path.abspath(args.b))
+    found = trainer.losses(run, *(tasks.load_ids(work, split) for split in ("train", "valid")))
+    trainer.save(args.out, {**last, "task": task.state_dict(), "mean_of": 2, **found})
+    print(found)
+
+
+if __name__ == "__main__":
+    main()
