@@ -13,14 +13,14 @@ class Frozen:
     def __init__(self, gpt2):
         self.gpt2, self.known = gpt2.requires_grad_(False), {}
 
-    @torch.compiler.disable(recursive=False)  # a memory of bytes is nothing to compile
     @torch.no_grad()
+    @torch.compiler.disable(recursive=False)  # a memory of bytes is nothing to compile
     def hidden(self, ids, first=0):  # [B, T] at positions first .. -> [B, T, n_embd]
         """The states after ln_f."""
         keys = [(int(first), row.tobytes()) for row in ids.cpu().numpy()]
         if any(key not in self.known for key in keys):  # all anew: one shape for the compiler
             self.known.update(zip(keys, self.gpt2.hidden(ids, first).half()))
-        return torch.stack([self.known[key] for key in keys]).to(self.gpt2.wte.weight.dtype)
+        return torch.stack([self.known[key].to(self.gpt2.wte.weight.dtype) for key in keys])
 
     def __call__(self, ids, first=0):  # [B, T] -> [B, T, n_vocab]
         """The logits."""
