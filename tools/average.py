@@ -1,9 +1,9 @@
-"""The mean of the weights of two checkpoints of tools.train_pair: python -m tools.average A B OUT
+"""The mean of two checkpoints of tools.train_pair: python -m tools.average STAGE A B OUT
 
-Both must be of one run, the second gone on from the first, each trained until its rate was zero.
-Their mean lies lower than either (Izmailov et al. (2018), "Averaging Weights Leads to Wider Optima
-and Better Generalization"): what the last steps of each have in common is kept, and what they were
-pushed about by is halved. The losses are those of the mean, on the held-out text and the trained.
+The second must have gone on from the first, each until its rate was zero. Their mean often lies
+lower than either (Izmailov et al. (2018), "Averaging Weights Leads to Wider Optima and Better
+Generalization"): what both have in common is kept, and what pushed them about last is halved.
+STAGE is target or draft. The losses are the mean's, on the held-out text and the corpus.
 """
 import argparse
 import os
@@ -24,13 +24,14 @@ def average(state_a, state_b):
 
 def main(argv=None):
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("stage", choices=["target", "draft"])
     for name in ("a", "b", "out"):
-        parser.add_argument(name, help="a checkpoint of the stage target")
+        parser.add_argument(name, help="a checkpoint of that stage")
     args = parser.parse_args(argv)
     first, last = (torch.load(path, map_location="cpu") for path in (args.a, args.b))
-    task = tasks.LanguageModel(SHAPES["target"])
+    task = tasks.LanguageModel(SHAPES[args.stage])
     task.load_state_dict(average(first["task"], last["task"]))
-    run = trainer.Run(task.eval(), {**PLANS["target"], "compile": False}, args.out)
+    run = trainer.Run(task.eval(), {**PLANS[args.stage], "compile": False}, args.out)
     work = os.path.dirname(os.path.abspath(args.b))
     found = trainer.losses(run, *(tasks.load_ids(work, split) for split in ("train", "valid")))
     trainer.save(args.out, {**last, "task": task.state_dict(), "mean_of": 2, **found})
