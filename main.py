@@ -42,7 +42,7 @@ def parse_args(argv):
     parser = Parser(prog="main.py", description=__doc__.split("\n")[0], epilog=EXAMPLES,
                     formatter_class=Help)
     add = parser.add_argument_group("what is written").add_argument
-    add("--prompt", default="Once upon a time a clever fox set out to see the world, and",
+    add("--prompt", default='"I will tell you a secret," said a hungry wolf, and',
         help="the text to continue; - reads standard input")
     add("--prompt_file", metavar="FILE", help="read the prompt from a file instead")
     add("--errors", choices=["strict", "replace"], default="strict",
