@@ -332,7 +332,7 @@ MUTANTS = [
     *(Mutant(*mutant, [variants.SETTINGS]) for mutant in variants.BUILDERS),
 ]
 
-QUICK = ["ratio swapped", "temperature ignored", "the cache is not rewound"]
+QUICK = ["ratio swapped", "temperature ignored"]
 
 
 class Copy:

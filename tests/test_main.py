@@ -24,9 +24,8 @@ from utils import MODELS_DIR, load_encoder_hparams_and_params
 from variants import DECODERS
 
 ROOT = Path(main.__file__).parent
-OPENINGS = ["Once upon a time", "The king said", "\"Oh dear!\" cried the little girl",
-            "In the forest", "One day the fox met", "She opened the door and",
-            "There were three brothers", "At night"]
+OPENINGS = ["Once upon a time", "\"Oh dear!\" cried the little girl", "One day the fox met",
+            "She opened the door and", "At night"]
 
 
 def command(*flags, stdin=None):
