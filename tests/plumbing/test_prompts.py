@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 import main
+from demo import prompts
 from demo.prompts import in_order
 from demo.task import MAX_PROMPT
 from sampling import with_sampling
@@ -164,6 +165,16 @@ def test_a_file_cut_at_any_byte_is_gone_on_with_to_the_same_bytes(run):
         n_done = sum(end <= n_bytes for end in ends)
         assert status == 0 and f"{7 - n_done} now, {n_done} before" in said
         assert Path("out").read_bytes() == whole
+
+
+def test_what_is_there_is_not_continued_again(run, monkeypatch):
+    write(PROMPTS)
+    assert run()[0] == 0
+    Path("out").write_bytes(b"".join(Path("out").read_bytes().splitlines(True)[:-2]))
+    read, make_job = [], prompts.make_job
+    monkeypatch.setattr(prompts, "make_job", lambda *args: (read.append(args), make_job(*args))[1])
+    assert run()[0] == 0 and len(read) == 2
+    assert run()[0] == 0 and len(read) == 2
 
 
 @pytest.mark.parametrize("change", ["another prompt", "another seed", "fewer prompts", "no record",
