@@ -221,6 +221,8 @@ BY_FILE = {
         ("max(1, K - 1)", "K - 1", "K falls to 0 and stays below"),
     ],
     "variants/stopping.py": [
+        ("temperature_1=models.is_greedy", "temperature_1=False",
+         "confidence read off a one-hot row"),
         ("        s *= a[buckets[-1]]\n",
          "        if row[guesses[-1]] < 0.4:\n"
          "            guesses.pop(), p_draft.pop()\n"
@@ -589,9 +591,7 @@ ARRIVING = {
                   "--schedule does not arrive"),
                  ("K, schedule, confidence,", "K, schedule, 0.4,", "--confidence does not arrive")],
     "stopping": [("Costs(step / passes[0], [cost / passes[0] for cost in passes])",
-                  "Costs(0.1, [1.0] * 3)", "--costs does not arrive"),
-                 ("temperature_1=models.is_greedy", "temperature_1=False",
-                  "confidence read off a one-hot row")],
+                  "Costs(0.1, [1.0] * 3)", "--costs does not arrive")],
     "match": [('if guesses == "best"', "if True", "--guesses does not arrive")],
     "coupled": [("draw=SAMPLERS[sampler])\n    return coupled", "draw=race)\n    return coupled",
                  "--sampler does not arrive at the guess")],

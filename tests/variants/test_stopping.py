@@ -14,7 +14,7 @@ from tests.toys import PAIRS, Logits, counted, toy
 from theory.speedup import best_K
 from variants import Models
 from variants.auto import K_MAX, Costs
-from variants.stopping import (BUCKETS, START, Seen, bucket_of, build, costs_or_measured,
+from variants.stopping import (BUCKETS, START, Seen, bucket_of, build, costs_or_measured, parts,
                                guess_while_it_pays, measured, stopping)
 
 EVEN = Costs(0.1, [1.0] * (K_MAX + 1))
@@ -292,6 +292,8 @@ def test_greedy_confidence_is_read_at_temperature_1_and_the_best_token_guessed()
     assert len(rows) == 2
     best, _ = measured(models)
     assert (best([0], 1) == np.eye(3)[[rows[0].argmax()]]).all()
+    confidence = parts(models)[0]([0], 1)[-1]
+    np.testing.assert_allclose(confidence, rows[0])
 
 
 def test_costs_are_given_in_any_unit():
