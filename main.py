@@ -16,7 +16,7 @@ from demo.describe import describe
 from demo.page import check_path, save, trace_of
 from demo.prompts import add_flags, check_flags, continue_prompts
 from demo.task import load_task, sampling_settings
-from demo.terminal import Help, Parser, print_safely, saying_why
+from demo.terminal import Help, Parser, complain, print_safely, saying_why
 from demo.trace import line, wants_colour
 from encoder import END_OF_TEXT
 from sampling import check_sampling
@@ -162,8 +162,7 @@ def main(argv=None):
     except BrokenPipeError:  # as in `| head -1`: the reader has seen enough
         return 0
     except (ValueError, OSError, MemoryError) as error:
-        print(f"main.py: {' '.join(str(error).split())}", file=sys.stderr)
-        return 2
+        return complain("main.py", error)
     except KeyboardInterrupt:
         print("main.py: interrupted", file=sys.stderr)
         return 130

@@ -22,6 +22,7 @@ from pathlib import Path
 from demo.compare import decode, warm_up
 from demo.page import page, pieces, trace
 from demo.task import load_task
+from demo.terminal import complain
 from main import parse_args
 from sampling import check_sampling
 from variants import DECODERS, settings
@@ -227,8 +228,7 @@ def main(argv=None):
             print(f"http://{HOST}:{server.server_port}/  (Ctrl-C stops it)", flush=True)
             server.serve_forever()
     except (ValueError, OSError, OverflowError, MemoryError) as error:
-        print(f"demo.live: {' '.join(str(error).split())}", file=sys.stderr)
-        return 2
+        return complain("demo.live", error)
     except KeyboardInterrupt:
         print("demo.live: stopped", file=sys.stderr)
     return 0

@@ -2,6 +2,7 @@
 
 import argparse
 import os
+import sys
 
 
 class Parser(argparse.ArgumentParser):
@@ -39,6 +40,12 @@ class Help(argparse.RawDescriptionHelpFormatter):
         hidden = (None, False, argparse.SUPPRESS)
         known = action.default in hidden or "default" in action.help or not action.option_strings
         return action.help if known else f"{action.help} (default: %(default)s)"
+
+
+def complain(program, error):
+    """Say on standard error, in one line, why a program ends; its exit status."""
+    print(f"{program}: {' '.join(str(error).split())}", file=sys.stderr)
+    return 2
 
 
 def print_safely(text, stream):

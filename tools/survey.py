@@ -31,7 +31,7 @@ from backend.arrays import in_one_line
 from benchmarks.drawing import save
 from demo.compare import is_auto
 from demo.prompts import head_of, in_order, open_out
-from demo.terminal import Help, Parser, print_safely
+from demo.terminal import Help, Parser, complain, print_safely
 from theory.checks import need
 from tools.survey_summary import draw, read_records, summarise, tell
 from tools.survey_worker import answer, begin, fingerprint, load
@@ -217,8 +217,7 @@ def main(argv=None):
     except BrokenPipeError:
         return 0
     except (ValueError, OSError, MemoryError) as error:
-        print(f"survey: {' '.join(str(error).split())}", file=sys.stderr)
-        return 2
+        return complain("survey", error)
     except KeyboardInterrupt:
         print("survey: interrupted; the same command goes on", file=sys.stderr)
         return 130

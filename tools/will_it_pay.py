@@ -30,7 +30,7 @@ from benchmarks.passes import GUESSES, ROWS, guess_action, rows_actions
 from benchmarks.race import ALPHAS, Result, chains, race
 from benchmarks.variants import OPENINGS
 from checkpoints.weights import random_params
-from demo.terminal import Parser
+from demo.terminal import Parser, complain
 from sampling import check_sampling, with_sampling
 from speculative import generate
 from theory.checks import need
@@ -246,8 +246,7 @@ def main(argv=None):
             save(draw, 4, figures, args.plot)
         print("\n".join(tell(figures)))
     except (ValueError, OSError, MemoryError) as error:
-        print(f"will_it_pay: {' '.join(str(error).split())}", file=sys.stderr)
-        return 2
+        return complain("will_it_pay", error)
     return 0
 
 
