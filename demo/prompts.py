@@ -21,6 +21,7 @@ import numpy as np
 from tqdm import tqdm
 
 from backend.arrays import gpu_errors_in_one_line
+from demo.compare import is_auto
 from demo.task import MAX_PROMPT, load_task
 from variants import DECODERS, Models, build
 from variants.batch import Shared, generate_batch
@@ -212,7 +213,7 @@ def batch_step(task):
     if task.is_tree or DECODERS[task.decoder].has_heads:
         raise ValueError("need a decoder whose guesses are a chain, and no head's, with --prompts "
                          f"(such as speculative, block, lookup), got {task.decoder}")
-    if task.settings.get("costs") == "measured":
+    if is_auto(task):  # of --costs: --K auto and trees are refused already
         raise ValueError("need numbers for --costs with --prompts, got measured")
     shared = lambda new_model, turn: new_model and Shared(BatchGPT2(*new_model.args), turn)
     models = Models(shared(task.new_draft, 0), shared(task.new_target, 1), task.sampling)
