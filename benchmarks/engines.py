@@ -24,6 +24,7 @@ import numpy as np
 from tqdm import tqdm
 
 from benchmarks import llama
+from benchmarks.tables import number, table
 from benchmarks.variants import OPENINGS
 from gpt2 import GPT2
 from speculative import autoregressive_step, draft_and_verify, generate
@@ -128,12 +129,12 @@ def measure(write, truth, N, repeats, seeds):
 
 def show(rows):
     """The table as Markdown."""
-    print("| engine | same greedy texts | tokens/pass, 0 | tokens/pass, 1 | tokens/s | plain |")
-    print("|---|---|---|---|---|---|")
-    for name, row in rows.items():
-        print(f"| {name} | {row['same']} of {len(OPENINGS)} | {row['tokens_per_pass_0']:.2f} | "
-              f"{row['tokens_per_pass_1']:.2f} | {row['tokens_per_s']:.0f} | "
-              f"{row['plain_tokens_per_s']:.0f} |")
+    heads = ["engine", "same greedy texts", "tokens/pass, 0", "tokens/pass, 1", "tokens/s", "plain"]
+    print(table(heads, [[name, f"{row['same']} of {len(OPENINGS)}",
+                         number(row["tokens_per_pass_0"]), number(row["tokens_per_pass_1"]),
+                         number(row["tokens_per_s"], "{:.0f}"),
+                         number(row["plain_tokens_per_s"], "{:.0f}")]
+                        for name, row in rows.items()]))
 
 
 def main(argv=None):
