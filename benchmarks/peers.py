@@ -111,7 +111,7 @@ def sizes(model, hparams):
                       "n_layer": len(model.params["blocks"])}
 
 
-def in_llama(running, draft, target, hparams, K):
+def in_llama(running, names, draft, target, hparams, K):
     """{name: function of N} of llama.cpp's servers, which end with the ExitStack `running`."""
     if not all(map(importlib.util.find_spec, ("xllamacpp", "gguf"))):
         return {}
@@ -122,8 +122,8 @@ def in_llama(running, draft, target, hparams, K):
     for path, model in zip(paths, (target, draft)):
         export_gguf.export(path, nameless(hparams["n_vocab"]), sizes(model, hparams), model.params)
     server = partial(llama.server, K=K, n_threads=n_threads(target))
-    urls = {"llama.cpp": running.enter_context(server(paths[0])),
-            "llama.cpp speculative": running.enter_context(server(*paths))}
+    models = {"llama.cpp": paths[:1], "llama.cpp speculative": paths}
+    urls = {name: running.enter_context(server(*models[name])) for name in names}
     return {name: partial(llama.complete, url, PROMPT) for name, url in urls.items()}
 
 
@@ -135,12 +135,14 @@ def nameless(n_vocab):
 
 def decoders(running, draft, target, hparams, K):
     """{name: function of N}: both pairs, and llama.cpp on both."""
-    named, agreed = {}, agreeing(target, len(draft.params["blocks"]))
-    for pair, kind in (((draft, target), ""), (agreed, ", agreeing")):
-        found = speculation(*pair, hparams, K) | in_llama(running, *pair, hparams, K)
-        named |= {f"{name}{kind}": decode for name, decode in found.items()
-                  if not kind or name.split()[-1] in ("speculative", "assisted")}
-    return named
+    theirs = partial(in_llama, running)
+    named = speculation(draft, target, hparams, K) | theirs(
+        ["llama.cpp", "llama.cpp speculative"], draft, target, hparams, K)
+    agreed = agreeing(target, len(draft.params["blocks"]))
+    more = speculation(*agreed, hparams, K) | theirs(
+        ["llama.cpp speculative"], *agreed, hparams, K)
+    return named | {f"{name}, agreeing": decode for name, decode in more.items()
+                    if name.endswith(("speculative", "assisted"))}
 
 
 def measure(draft, target, hparams, N, runs, K=4):
