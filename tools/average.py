@@ -28,6 +28,8 @@ def main(argv=None):
     for name in ("a", "b", "out"):
         parser.add_argument(name, help="a checkpoint of that stage")
     args = parser.parse_args(argv)
+    if os.path.exists(args.out):  # trainer.Run would go on from what is there
+        parser.error(f"need a new file for OUT, got {args.out}")
     first, last = (torch.load(path, map_location="cpu") for path in (args.a, args.b))
     task = tasks.LanguageModel(SHAPES[args.stage])
     task.load_state_dict(average(first["task"], last["task"]))

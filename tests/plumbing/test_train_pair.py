@@ -17,6 +17,7 @@ pytest.importorskip("tensorflow", exc_type=ImportError)
 from gpt2 import GPT2  # noqa: E402  after what may skip
 from tools import model_card, plans, repeats, tasks, train_pair, trainer  # noqa: E402
 from tools.average import average  # noqa: E402
+from tools.average import main as average_main  # noqa: E402
 from tools.tasks import load_trained  # noqa: E402
 from tools.torch_gpt2 import TorchGPT2  # noqa: E402
 from utils import load_encoder_hparams_and_params  # noqa: E402
@@ -275,3 +276,10 @@ def test_the_mean_of_two_checkpoints_is_theirs_weight_by_weight():
         torch.allclose(mean[name] - a[name], b[name] - mean[name]) for name in mean)
     with pytest.raises(ValueError, match="one model, .*'c'"):
         average(a, {**a, "c": a["b"]})
+
+
+def test_a_mean_that_is_there_is_not_gone_on_from(tmp_path, capsys):
+    (tmp_path / "mean.pt").write_bytes(b"")
+    with pytest.raises(SystemExit):
+        average_main(["target", "a.pt", "b.pt", str(tmp_path / "mean.pt")])
+    assert "need a new file for OUT" in capsys.readouterr().err
