@@ -20,7 +20,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from backend.products import matmul
+from backend.products import by_heads, matmul
 
 
 def gelu(x):  # [n_new, n] -> [n_new, n]
@@ -64,7 +64,7 @@ def mha(x, c_attn, c_proj, n_head, n_past, cache, mask):  # [n_new, n_embd] -> [
     qkv = qkv.transpose(1, 2, 0, 3)  # [3, n_head, n_new, d_head]
     cache[:, :, n_past:n_seq] = qkv[1:]
     k, v = cache[:, :, :n_seq]  # [n_head, n_seq, d_head]
-    x = attention(qkv[0], k, v, mask)  # [n_head, n_new, d_head]
+    x = by_heads(attention, qkv[0], k, v, mask)  # [n_head, n_new, d_head]
     return linear(x.transpose(1, 0, 2).reshape(n_new, n_embd), **c_proj)
 
 

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from backend import products
+from gpt2 import attention, causal_mask
 
 ROOT = Path(products.__file__).parents[1]
 HAS_NUMBA = products.compiler() is not None
@@ -108,6 +109,17 @@ def test_a_small_product_wakes_nobody_and_a_large_one_each_thread_once(backend):
                 assert waking.put.call_count == 2
 
 
+@pytest.mark.parametrize("n_new, n_head, n_woken", [(512, 3, 0), (512, 12, 2), (16, 12, 0)])
+def test_the_heads_of_a_large_models_long_prompt_are_shared(n_new, n_head, n_woken):
+    q, k, v = np.random.default_rng(0).standard_normal((3, n_head, n_new, 64))
+    waking, mask = mock.Mock(), causal_mask(n_new, like=q)
+    with mock.patch.object(products, "JOBS", waking), mock.patch.object(products, "N_THREADS", 3):
+        with mock.patch.object(products, "start_threads", lambda: 2):
+            heads = products.by_heads(attention, q, k, v, mask)
+    assert waking.put.call_count == n_woken
+    assert np.array_equal(heads, attention(q, k, v, mask))  # bit by bit
+
+
 def test_threads_that_never_come_hold_up_nobody(backend):
     """As beside busy processes: the caller takes all parts itself."""
     x, w = arrays(5, 768, 3072, np.float64)
@@ -137,7 +149,7 @@ def test_an_error_in_a_part_reaches_the_caller():
         raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
-        products.share(work, np.zeros((2048, 1024), np.float32))
+        products.share(work, 2048, size=products.SHARED)
 
 
 # ---- no Numba, a broken one, no place for its cache
@@ -147,6 +159,7 @@ import sys
 import numpy as np
 {before}
 from backend import products
+from gpt2 import attention, causal_mask
 x, w = np.ones((5, 64), np.float32), np.ones((96, 64), np.float32).T
 assert (products.matmul(x, w) == 64).all()
 print(products.name().split()[0])
