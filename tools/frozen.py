@@ -16,8 +16,9 @@ class Frozen:
     @torch.no_grad()
     @torch.compiler.disable(recursive=False)  # a memory of bytes is nothing to compile
     def hidden(self, ids, first=0):  # [B, T] at positions first .. -> [B, T, n_embd]
-        """The states after ln_f."""
-        keys = [(int(first), row.tobytes()) for row in ids.cpu().numpy()]
+        """The states after ln_f; `first` is a number, or one a row, [B, 1]."""
+        places = torch.as_tensor(first).expand(len(ids), 1)
+        keys = [(int(place), row.tobytes()) for place, row in zip(places, ids.cpu().numpy())]
         if any(key not in self.known for key in keys):  # all anew: one shape for the compiler
             self.known.update(zip(keys, self.gpt2.hidden(ids, first).half()))
         return torch.stack([self.known[key].to(self.gpt2.wte.weight.dtype) for key in keys])

@@ -73,6 +73,7 @@ class TorchGPT2(nn.Module):
         nn.init.normal_(self.wpe.weight, std=0.01)
 
     def hidden(self, ids, first=0, caches=None):  # [B, T] at positions first .. -> [B, T, n_embd]
+        """The states after ln_f; `first` is a number, or one a row, [B, 1]."""
         x = self.wte(ids) + self.wpe(torch.arange(ids.shape[1], device=ids.device) + first)
         for block, cache in zip(self.blocks, caches or [None] * len(self.blocks)):
             x = block(x, cache)

@@ -5,7 +5,7 @@ other work on the machine then costs its share of time only, while threads that 
 product wait for the slowest of them each time.
 
     task      an nn.Module with `loss(x, y, first)`
-    x, y      [B, T] ids, y one token later; `first` is the position of column 0
+    x, y      [B, T] ids, y one token later; `first` is the position of column 0, [B, 1]
     plan      tokens and minutes (the first to be used up ends the run; minutes of work, so that a
               pause or other work on the machine costs none), T, T_last and long_part
               (windows of T ids, in the last long_part of the run of T_last), batch (tokens a step),
@@ -40,14 +40,21 @@ def to_batch(rows):  # -> x, y [B, T]
     return rows[:, :-1], rows[:, 1:]
 
 
-def batch(ids, T, first_window, B, seed, aligned=False):  # -> x, y [B, T]
-    """Windows first_window .. first_window + B - 1 of an endless, shuffled reading of ids."""
-    n_windows, rows = (len(ids) - 1) // T - 1, []
+def batch(ids, plan, T, first_window, B, rank=0, world=1):  # -> x, y [B, T], first [B, 1]
+    """Windows first_window .. first_window + B - 1 of an endless, shuffled reading of ids.
+
+    Each process reads every world-th window, and a window always has the same places, so that who
+    has read it may remember (tools/frozen.py). Short windows are cheap; they lie at places of their
+    own, which trains every row of wpe.
+    """
+    n_windows, rows, first = ((len(ids) - 1) // T - 1) // world, [], []
     for i in range(first_window, first_window + B):
-        order, shift = epoch_order(n_windows, i // n_windows, seed)
-        start = int((order[i % n_windows] + (0 if aligned else shift)) * T)
+        order, shift = epoch_order(n_windows, i // n_windows, plan["seed"])
+        window = int(order[i % n_windows]) * world + rank
+        start = int((window + (0 if plan["aligned"] else shift)) * T)
         rows.append(ids[start : start + T + 1])
-    return to_batch(rows)
+        first.append(T * (window // world % (plan["T_last"] // T)))
+    return *to_batch(rows), torch.tensor(first)[:, None]
 
 
 # ---- learning
@@ -146,13 +153,9 @@ class Run:
         plan, progress, began = self.plan, self.progress(), time.process_time()
         T = plan["T"] if progress < 1 - plan["long_part"] else plan["T_last"]
         B = max(1, plan["batch"] // T // self.world)
-        # Short windows are cheap; a random place for them trains every row of wpe.
-        places = np.random.default_rng([plan["seed"], self.step])
-        first = torch.tensor(T * int(places.integers(plan["T_last"] // T)), device=self.device)
-        x, y = batch(ids, T, self.tokens // T + self.rank * B, B, plan["seed"],
-                     plan["aligned"])
+        windows = batch(ids, plan, T, self.tokens // T // self.world, B, self.rank, self.world)
         with torch.autocast(self.device, torch.bfloat16):
-            loss = self.loss(x.to(self.device), y.to(self.device), first)
+            loss = self.loss(*(part.to(self.device) for part in windows))
         loss.backward()
         if T != self.T:  # the planned minutes are for training, not for torch.compile
             self.clock, self.T = self.clock + time.process_time() - began, T

@@ -179,6 +179,8 @@ def test_a_frozen_target_reads_a_row_once_at_each_place():
         states = frozen.hidden(ids, first)
         assert torch.equal(states, hidden(ids, first).half().float()) and len(read) == n_read
     assert not states.requires_grad
+    states = frozen.hidden(x, torch.tensor([[0], [3]]))  # a place a row: both are known
+    assert len(read) == 3 and torch.equal(states[1], frozen.hidden(x, 3)[1])
     assert torch.allclose(frozen(x), target(x), atol=0.02)  # float16 keeps 11 bits
 
 
@@ -236,8 +238,22 @@ def test_it_keeps_the_models_vocabulary(trained, begun):
 
 @pytest.mark.parametrize("aligned", [True, False])
 def test_windows_begin_where_written_pieces_do_if_asked(aligned):
-    x, y = trainer.batch(np.arange(1000), 8, 0, 100, seed=3, aligned=aligned)
+    plan = dict(seed=3, aligned=aligned, T_last=32)
+    x, y, first = trainer.batch(np.arange(1000), plan, 8, 0, 100)
     assert ((x[:, 0] % 8 == 0).all().item()) == aligned and (y == x + 1).all()
+    assert first.shape == (100, 1) and set(first.flatten().tolist()) == {0, 8, 16, 24}
+
+
+def test_each_process_reads_its_own_windows_each_always_at_its_place():
+    plan, read = dict(seed=3, aligned=True, T_last=32), []
+    for rank in range(2):  # three times over 60 windows each
+        x, _, first = trainer.batch(np.arange(8 * 121 + 1), plan, 8, 0, 180, rank, world=2)
+        pairs = list(zip(x[:, 0].tolist(), first[:, 0].tolist()))
+        assert all(set(pairs[i : i + 60]) == set(pairs[:60]) for i in (60, 120))
+        assert pairs[:60] != pairs[60:120]  # in another order
+        read.append({start for start, _ in pairs})
+        assert len(read[rank]) == len(set(pairs)) == 60
+    assert read[0] | read[1] == set(range(0, 960, 8))
 
 
 # ---- the report
