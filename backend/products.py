@@ -24,7 +24,7 @@ from backend.arrays import limit_blas_threads
 
 BACKENDS = ("numba", "numpy", "cupy")
 CHOSEN = {"backend": "numba"}
-MAX_ROWS = 16  # with more, BLAS's packing pays
+MAX_ROWS = 32  # with more, BLAS's packing pays
 GROUP = 8  # rows multiplied at a time, at most: the sums of more do not fit the registers
 SHARED = 2**20  # weights from which waking another thread pays
 PART = 2**18  # weights that a thread takes at a time: some 40 microseconds
