@@ -5,11 +5,11 @@
     step       0: all states are true; s: the last s of them are the head's own predictions
     past       the keys and values of every step so far
 
-The loss of every step is that of Li et al. (2024a), EAGLE-1: the distance of the states, and a
-tenth of the cross-entropy to the target's distribution. Their training has one step; the further
-ones are what Li et al. (2025), EAGLE-3, call training-time test: the head learns on what it will
-see when it drafts. They leave the states out of the loss, for they have far more text; with as
-little as ours the states teach faster.
+It learns in two parts. The first loss is that of Li et al. (2024a), EAGLE-1: the distance of the
+states, and a tenth of the cross-entropy to the target's distribution. It teaches fast, and stops
+early. The second, from there on, is the draft's (tools/tasks.py): it is about the guesses, and the
+states need only serve them, as in Li et al. (2025), EAGLE-3. The further steps are what they call
+training-time test: the head learns on what it will see when it drafts.
 """
 import math
 import os
@@ -19,8 +19,10 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from tools.frozen import Frozen
+from tools.frozen import Frozen, distances
 from tools.torch_gpt2 import Block
+
+LOSSES = {"states": dict(states=1, KL=0.1), "eagle": dict(states=0.1, KL=0.3, TV=1.2)}  # by stage
 
 
 def later(x, n):  # [.., T, d_head] -> [.., T, d_head]
@@ -47,7 +49,7 @@ def attend(block, x, past):  # [B, T, n_embd] -> [B, T, n_embd]
 class Eagle(nn.Module):
     """One block on pairs of a state and the next token; the target is frozen, and so its tables."""
 
-    def __init__(self, target, n_steps=2, decay=0.8):
+    def __init__(self, target, weights=LOSSES["eagle"], n_steps=2, decay=0.8):
         super().__init__()
         n_embd, n_head = (target.hparams[name] for name in ("n_embd", "n_head"))
         self.ln_token, self.ln_state, self.ln_f = (nn.LayerNorm(n_embd) for _ in range(3))
@@ -55,7 +57,8 @@ class Eagle(nn.Module):
         self.blocks = nn.ModuleList([Block(n_embd, n_head, 1)])  # blocks: Muon learns the matrices
         self.ln_f.load_state_dict(target.ln_f.state_dict())
         self.fc.weight.data[:, n_embd:] = torch.eye(n_embd)  # begins near the state it is given
-        self.target, self.n_steps, self.decay = Frozen(target), n_steps, decay
+        self.target, self.weights = Frozen(target), weights
+        self.n_steps, self.decay = n_steps, decay
 
     @property
     def wte(self):
@@ -97,9 +100,10 @@ class Eagle(nn.Module):
         total = 0.0
         for s, state in enumerate(self.predicted(h[:, :-1], e, self.n_steps)):
             log_p = F.log_softmax(F.linear(state[:, s:], wte).float(), -1)
-            from_target = -(p_target[:, s:] * log_p).sum(-1).mean()
-            from_states = F.smooth_l1_loss(state[:, s:].float(), h[:, 1 + s :].float())
-            total = total + self.decay**s * (from_states + 0.1 * from_target)
+            parts = {"states": F.smooth_l1_loss(state[:, s:].float(), h[:, 1 + s :].float()),
+                     **distances(p_target[:, s:], log_p)}
+            step = sum(weight * parts[name] for name, weight in self.weights.items())
+            total = total + self.decay**s * step
         return total / sum(self.decay**s for s in range(self.n_steps))
 
 

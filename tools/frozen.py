@@ -26,3 +26,13 @@ class Frozen:
     def __call__(self, ids, first=0):  # [B, T] -> [B, T, n_vocab]
         """The logits."""
         return F.linear(self.hidden(ids, first), self.gpt2.wte.weight)
+
+
+def distances(p_target, log_p_draft):  # 2 x [.., n_vocab] -> scalars
+    """How far a draft is from its target on average, for losses.
+
+    KL(target, draft), up to a constant, Hinton et al. (2015); and the chance that a drawn guess is
+    rejected, TV = sum |p_target - p_draft| / 2, Leviathan et al. (2023) Thm. 3.5.
+    """
+    return {"KL": -(p_target * log_p_draft).sum(-1).mean(),
+            "TV": (p_target - log_p_draft.exp()).abs().sum(-1).mean() / 2}

@@ -28,12 +28,13 @@ PLANS = {
     "control": dict(PLAN, tokens=16e6, minutes=25, T=512, lr=2e-3, muon_lr=0.014),
     "heads": dict(WRITTEN, tokens=3e6, minutes=4),
     "markov": dict(WRITTEN, tokens=3e6, minutes=4, lr=6e-3),
-    "eagle": dict(WRITTEN, tokens=16e6, minutes=20, lr=2e-3, muon_lr=0.014),
+    "states": dict(WRITTEN, tokens=6e6, minutes=12, lr=2e-3, muon_lr=0.014),
+    "eagle": dict(WRITTEN, tokens=24e6, minutes=40, lr=1e-3, muon_lr=0.007),
 }
 PARTS = ("half", "deep", "long", "target")  # of the target's training, each begun as the one before
 NAMES = {"target": "tales-large", "draft": "tales-small", "control": "tales-small-undistilled"}
 STAGES = ("bpe", "begin", "half", "deep", "long", "target", "early", "write", "draft", "control",
-          "heads", "markov", "eagle", "export", "baselines", "report")
+          "heads", "markov", "states", "eagle", "export", "baselines", "report")
 
 
 def make_config(args, device, n_cores):

@@ -9,8 +9,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from tools.eagle_task import Eagle
-from tools.frozen import Frozen
+from tools.eagle_task import LOSSES, Eagle
+from tools.frozen import Frozen, distances
 from tools.markov_task import Markov
 from tools.torch_gpt2 import TorchGPT2
 
@@ -32,10 +32,9 @@ class LanguageModel(nn.Module):
 class Distilled(LanguageModel):
     """A draft that learns the target's distribution at every position, and a little from the text.
 
-    A weighted sum of KL(target, draft), Hinton et al. (2015); of TV = sum |p_target - p_draft| / 2,
-    which is the chance that a drawn guess is rejected, Leviathan et al. (2023) Thm. 3.5; and of the
-    text's cross-entropy. Zhou et al. (2023) compare such losses, and let the draft learn on what
-    the target writes, as we do.
+    A weighted sum of its distances from the target (tools/frozen.py) and of the text's
+    cross-entropy. Zhou et al. (2023) compare such losses, and let the draft learn on what the
+    target writes, as we do.
     """
 
     def __init__(self, hparams, target, weights):
@@ -49,9 +48,8 @@ class Distilled(LanguageModel):
         log_p_draft = F.log_softmax(self.gpt2(x, first).float(), -1)
         with torch.no_grad():
             p_target = F.softmax(self.target(x, first).float(), -1)
-        parts = {"KL": -(p_target * log_p_draft).sum(-1).mean(),  # up to a constant
-                 "TV": (p_target - log_p_draft.exp()).abs().sum(-1).mean() / 2,
-                 "text": F.nll_loss(log_p_draft.flatten(0, 1), y.flatten())}
+        parts = {"text": F.nll_loss(log_p_draft.flatten(0, 1), y.flatten()),
+                 **distances(p_target, log_p_draft)}
         return sum(weight * parts[name] for name, weight in self.weights.items())
 
 
@@ -143,8 +141,11 @@ def make_task(stage, work, shapes, seed, device="cpu"):
         return Heads(trained.to(device)).to(device)
     if stage == "markov":
         return Markov(load_heads(work, trained.to(device)).to(device)).to(device)
-    if stage == "eagle":
-        return Eagle(trained.to(device)).to(device)
+    if stage in LOSSES:
+        task = Eagle(trained.to(device), LOSSES[stage])
+        if result("states", work):
+            task.load_state_dict(result("states", work)["task"])
+        return task.to(device)
     if stage == "draft":
         target = load_trained(work, "target", shapes).to(device)
         task = Distilled(shape(stage, shapes), target, DISTILLED)

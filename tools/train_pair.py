@@ -15,7 +15,8 @@ Stages, each skipped when its result stands in --work, and gone on with when it 
                not if --begin gave the early one, which has listened to a target before
     heads      three Medusa heads on the frozen target, trained on what it wrote
     markov     a table for the heads: the previous guess's effect on the next one's scores
-    eagle      EAGLE's head: a block that goes on from the frozen target's states
+    states     EAGLE's head: a block that goes on from the frozen target's states, learns them
+    eagle      the head as it then learns to guess
     export     OpenAI's TensorFlow layout, then the project's own conversion, into --out
     baselines  unigram, bigram and trigram losses on the same held-out ids
     report     acceptance of the converted pair on held-out prompts, samples, repeats

@@ -15,7 +15,7 @@ pytest.importorskip("tokenizers", exc_type=ImportError)
 pytest.importorskip("tensorflow", exc_type=ImportError)
 
 from gpt2 import GPT2  # noqa: E402  after what may skip
-from tools import model_card, plans, repeats, tasks, train_pair, trainer  # noqa: E402
+from tools import eagle_task, model_card, plans, repeats, tasks, train_pair, trainer  # noqa: E402
 from tools.average import average  # noqa: E402
 from tools.average import main as average_main  # noqa: E402
 from tools.tasks import load_trained  # noqa: E402
@@ -37,7 +37,8 @@ CONFIG = {
     "plans": {"half": dict(SMALL, tokens=100 * 512, save_seconds=0), "deep": SMALL, "long": SMALL,
               "target": SMALL, "early": SMALL, "draft": dict(SMALL, text="written", T=32),
               "control": SMALL, "heads": dict(SMALL, text="written"),
-              "markov": dict(SMALL, text="written"), "eagle": dict(SMALL, text="written")},
+              "markov": dict(SMALL, text="written"), "states": dict(SMALL, text="written"),
+              "eagle": dict(SMALL, text="written")},
     "write": dict(n_rows=64, n_given=8, n_new=24, B=32),
     "report": dict(n_prompts=2, n_ids=8, N=8),
 }
@@ -148,10 +149,36 @@ def test_eagles_head_is_beside_its_target_and_has_learned(trained):
     _, hparams, params = load_encoder_hparams_and_params("tales-large", trained / "models")
     head = load_head(trained / "models" / "tales-large" / "eagle.safetensors", params)
     assert head["fc"]["w"].shape == (64, 32) and len(head["blocks"]) == 1
-    losses = [entry["train_loss"] for entry in log_of(trained, "eagle") if "progress" in entry]
-    assert losses[-1] < 0.9 * losses[0]
+    for stage, fraction in (("states", 0.9), ("eagle", 0.98)):
+        losses = [entry["train_loss"] for entry in log_of(trained, stage) if "progress" in entry]
+        assert losses[-1] < fraction * losses[0]
     steps = json.loads((trained / "work" / "report.json").read_text())["training"]["eagle"]
     assert len(steps["agreement"]) == 3 and all(0 < same <= 1 for same, _ in steps["agreement"])
+
+
+def test_eagles_head_goes_on_from_its_first_part(trained):
+    states, head = (tasks.result("states", trained / "work")["task"],
+                    tasks.make_task("eagle", trained / "work", CONFIG["shapes"], seed=1))
+    assert all(torch.equal(weight, states[name]) for name, weight in head.state_dict().items())
+    assert head.weights == eagle_task.LOSSES["eagle"] != eagle_task.LOSSES["states"]
+
+
+def test_the_heads_loss_is_a_sum_of_distances_after_each_step():
+    torch.manual_seed(0)
+    target = TorchGPT2(n_vocab=9, n_ctx=8, n_embd=8, n_head=2, n_layer=1)
+    target.wte.weight.data.normal_()
+    x, h = torch.randint(0, 9, (2, 6)), target.hidden(torch.zeros(2, 6, dtype=int))
+    h = h.detach().half().float()  # as the frozen target remembers them
+    target.hidden = lambda ids, first: h
+    head = eagle_task.Eagle(target).requires_grad_(False)
+    p = lambda state: torch.softmax(state @ target.wte.weight.T, -1)
+    first, second = head.predicted(h[:, :-1], head.embeddings(x, 0), 2)
+    pairs = [(first, h[:, 1:]), (second[:, 1:], h[:, 2:])]
+    by_hand = {"TV": [1 - torch.minimum(p(a), p(b)).sum(-1).mean() for a, b in pairs],
+               "states": [torch.nn.functional.smooth_l1_loss(a, b) for a, b in pairs]}
+    for name, (a, b) in by_hand.items():
+        head.weights = {name: 2.0}
+        assert head.loss(x, None, 0).item() == pytest.approx(2 * (a + 0.8 * b).item() / 1.8, 1e-4)
 
 
 def test_a_table_that_knows_nothing_leaves_the_heads_scores():
