@@ -18,7 +18,7 @@ ones. The true states of what was kept are a by-product of the test: States keep
     EAGLE-3    learns to meet the target's distributions, on its own predicted states too; norms on
                both inputs; states of three depths; guesses frequent tokens only. Li et al. (2025)
     MTP        one or more such blocks, trained with the target. DeepSeek-AI (2024) Sec. 2.2
-    here       EAGLE-1's aim, EAGLE-2's shape, EAGLE-3's norms and learning on its own predictions
+    here       EAGLE-1's aim and then EAGLE-3's, EAGLE-2's shape, EAGLE-3's norms
 """
 
 from functools import partial
