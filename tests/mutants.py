@@ -222,6 +222,9 @@ PRODUCTS = [
      "only the first group of rows is multiplied"),
     ("            done.put(error)", "            done.put(None)",
      "an error in a thread passes unseen"),
+    ("k[first:last], v[first:last], mask)", "k[: last - first], v[first:last], mask)",
+     "every head looks at the first one's keys"),
+    ("share(work, len(q), q", "share(work, len(q) - 1, q", "the last head is never computed"),
 ]
 
 ENUMERATING = [
