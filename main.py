@@ -37,7 +37,7 @@ EXAMPLES = """examples:
 
 # ---- the command line
 
-def parse_args(argv):
+def make_parser():
     """The flags, spelled as in the source articles; those of a decoder come from its own file."""
     parser = Parser(prog="main.py", description=__doc__.split("\n")[0], epilog=EXAMPLES,
                     formatter_class=Help)
@@ -79,6 +79,12 @@ def parse_args(argv):
         help="the method that runs beside plain decoding (docs/variants.md)")
     add_flags(parser)
     add_decoder_flags(parser)
+    return parser
+
+
+def parse_args(argv):
+    """The checked flags; a decoder's own are in `settings`."""
+    parser = make_parser()
     args = parser.parse_args(argv)
     args.decoder = ALIASES.get(args.decoder, args.decoder)
     args.settings = settings(args.decoder, {name: vars(args).pop(name) for name in FLAGS})

@@ -21,7 +21,7 @@ def over(row, key):
 def table(head, rows):
     """A Markdown table."""
     lines = [head, ["---"] * len(head), *rows]
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n"
+    return "\n".join("| " + " | ".join(map(str, line)) + " |" for line in lines) + "\n"
 
 
 def number(value, form="{:.2f}"):

@@ -30,6 +30,7 @@ import numpy as np
 from backend.arrays import limit_blas_threads
 from benchmarks.prompts import REPETITIVE
 from benchmarks.race import measure
+from benchmarks.tables import number, table
 from sampling import with_sampling
 from speculative import autoregressive_step, generate
 from utils import MODELS_DIR, load_encoder_hparams_and_params
@@ -102,7 +103,7 @@ def measured_flags(new_models, x):
     return {"stopping": {"costs": (costs.c, *costs.pass_cost)}}
 
 
-def table(new_models, encoder, prompts, rows, temperature, N, repeats, seeds=1):
+def measure_all(new_models, encoder, prompts, rows, temperature, N, repeats, seeds=1):
     """One dict a decoder."""
     texts = [(prompt, 123 + seed) for seed in range(seeds) for prompt in prompts]
     runs = {i: [[] for _ in texts] for i in range(len(rows))}
@@ -136,17 +137,16 @@ def figures(name, flags, runs, plain, temperature):
 
 def show(rows, temperature, n_prompts):
     """The table as Markdown."""
-    print(f"### Temperature {temperature:g}\n\n"
-          "| decoder | exact | tokens/pass | rows/pass | ms/token | speed-up | same |\n"
-          "|---|---|---|---|---|---|---|")
     typed = lambda value: ",".join(map(str, value)) if isinstance(value, (tuple, list)) else value
+    cells = []
     for row in rows:
         flags = "".join(f" --{name} {typed(value)}" for name, value in row["flags"].items())
-        same = "-" if row["same"] is None else f"{row['same']} of {n_prompts}"
-        print(f"| {row['decoder']}{flags} | {'yes' if row['exact'] else 'no'} "
-              f"| {row['tokens_per_pass']:.2f} | {row['rows_per_pass']:.1f} "
-              f"| {row['ms_per_token']:.2f} | {row['speedup']:.2f} | {same} |")
-    print()
+        cells.append([row["decoder"] + flags, "yes" if row["exact"] else "no",
+                      number(row["tokens_per_pass"]), number(row["rows_per_pass"], "{:.1f}"),
+                      number(row["ms_per_token"]), number(row["speedup"]),
+                      "-" if row["same"] is None else f"{row['same']} of {n_prompts}"])
+    heads = ["decoder", "exact", "tokens/pass", "rows/pass", "ms/token", "speed-up", "same"]
+    print(f"### Temperature {temperature:g}\n\n{table(heads, cells)}")
 
 
 def main(argv=None):
@@ -184,9 +184,9 @@ def main(argv=None):
 
     for temperature in args.temperature or (0.0, 1.0):
         rows = [(None, {}), *args.rows] if args.rows else rows_of(temperature, heads, args.only)
-        tables[temperature] = table(partial(new_models, temperature), encoder, prompts, rows,
-                                    temperature, args.N, args.repeats,
-                                    args.seeds if temperature else 1)
+        tables[temperature] = measure_all(
+            partial(new_models, temperature), encoder, prompts, rows, temperature, args.N,
+            args.repeats, args.seeds if temperature else 1)
         show(tables[temperature], temperature, len(prompts))
     if args.json:
         with open(args.json, "w", encoding="utf-8") as file:

@@ -2,16 +2,12 @@
 import json
 import sys
 
+from benchmarks.tables import table
+
 NAMES = {"half": "target, first part (8 layers)", "deep": "target, second part",
          "long": "target, third part", "target": "target, fourth part: the model",
          "early": "draft, first part: the text",
          "draft": "draft, second part: distilled", "control": "or its control: the text again"}
-
-
-def table(head, rows):
-    """A Markdown table."""
-    lines = ["| " + " | ".join(map(str, row)) + " |" for row in [head, ["---"] * len(head), *rows]]
-    return "\n".join(lines) + "\n"
 
 
 def stages(report, wanted):

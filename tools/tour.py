@@ -16,7 +16,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
 TOUR = ROOT / "docs" / "tour.ipynb"
-ENVIRONMENT = {"OPENBLAS_NUM_THREADS": "1", "MPLBACKEND": "module://matplotlib_inline.backend_inline"}
+ENVIRONMENT = {"OPENBLAS_NUM_THREADS": "1",
+               "MPLBACKEND": "module://matplotlib_inline.backend_inline"}
 METADATA = {"kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
             "language_info": {"name": "python"}}
 EMPTY = {"execution_count": None, "metadata": {}}

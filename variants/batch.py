@@ -14,8 +14,8 @@ generator, so it is the text that it would be alone. One that ends makes room fo
     model     here a batch model, `model(calls) -> list of [n_last, n_vocab]`
 
 So a decoder need not know that it is one of many. Its step calls a model, and the greenlet that it
-runs in (a function that can be left in the middle and gone on with) hands the question to the hub,
-which waits for the others' questions and answers all in one pass.
+runs in (a function that can be left in the middle and gone on with) hands the question to
+`generate_batch`, which waits for the others' questions and answers all in one pass.
 
 Subtle: after a round the texts differ in length, as each keeps another number of guesses. Where
 they stand in one padded array, positions, masks and memories must be realigned after every round;
