@@ -42,7 +42,7 @@ def make_parser():
     parser = Parser(prog="main.py", description=__doc__.split("\n")[0], epilog=EXAMPLES,
                     formatter_class=Help)
     add = parser.add_argument_group("what is written").add_argument
-    add("--prompt", default='"I will tell you a secret," said a hungry wolf, and',
+    add("--prompt", default="There was once an old fisherman who was afraid of the dark, and so",
         help="the text to continue; - reads standard input")
     add("--prompt_file", metavar="FILE", help="read the prompt from a file instead")
     add("--errors", choices=["strict", "replace"], default="strict",
