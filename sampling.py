@@ -17,8 +17,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 
-def softmax(logits: ArrayLike) -> np.ndarray:  # [..., n_vocab] -> [..., n_vocab]
-    """exp(l) / sum(exp(l)) over the last axis, in float64 (gpt2.py's own keeps the weights' dtype).
+def softmax(logits: ArrayLike, T: float = 1.0) -> np.ndarray:  # [..., n_vocab] -> [..., n_vocab]
+    """exp(l / T) over its sum along the last axis, in float64 (gpt2.py's keeps the weights' dtype).
 
     The largest logit is subtracted first: nothing overflows, and the distribution is the same.
 
@@ -27,7 +27,7 @@ def softmax(logits: ArrayLike) -> np.ndarray:  # [..., n_vocab] -> [..., n_vocab
     True
     """
     logits = np.asarray(logits, dtype=np.float64)
-    exps = np.exp(logits - logits.max(axis=-1, keepdims=True))
+    exps = np.exp((logits - logits.max(axis=-1, keepdims=True)) / T)
     return exps / exps.sum(axis=-1, keepdims=True)
 
 
@@ -71,7 +71,7 @@ def warp(logits: ArrayLike, temperature: float = 1.0, top_k: int = 0, top_p: flo
         rows = penalize(rows, ids, repetition_penalty)
     if temperature == 0:
         return one_hot_rows(rows.argmax(axis=-1), rows.shape[-1]).reshape(shape)
-    probs = np.array([softmax(row / temperature) for row in rows])  # a row fits the CPU's cache
+    probs = np.array([softmax(row, temperature) for row in rows])  # a row fits the CPU's cache
     if top_k:
         probs = np.array([keep_largest(row, int(top_k)) for row in probs])
     if top_p < 1.0:

@@ -86,6 +86,8 @@ def verify(guesses, p_draft, p_target, rng):
 def check_rows(guesses, p_draft, p_target):
     """Raise ValueError unless the rows fit the guesses. (A NaN would pass: min(1, nan) is 1.)"""
     k = len(guesses)
+    if not isinstance(guesses, list):  # an array would add up where a list grows
+        raise ValueError(f"need a list of guesses, got {type(guesses).__name__}")
     if len(p_draft) != k or len(p_target) != k + 1:
         raise ValueError(f"need k rows of p_draft and k + 1 of p_target for k = {k} guesses, "
                          f"got {len(p_draft)} and {len(p_target)}")

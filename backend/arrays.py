@@ -1,4 +1,4 @@
-"""Which arrays the weights are, what goes wrong on a GPU, and how many threads BLAS has."""
+"""Which arrays the weights are, room in a cache, errors of a GPU, and how many threads BLAS has."""
 
 from contextlib import contextmanager
 
@@ -52,6 +52,13 @@ def gpu_errors_in_one_line():
 def in_one_line(error, most=300):
     """The text of an error, which may be a page."""
     return " ".join(f"{type(error).__name__}: {error}".split())[:most]
+
+
+def widened(cache, n_columns):  # [.., n, d_head] -> [.., n_columns, d_head]
+    """A cache of keys and values with room for more tokens."""
+    *shape, n, d_head = cache.shape
+    more = np.zeros((*shape, n_columns - n, d_head), cache.dtype, like=cache)
+    return np.concatenate([cache, more], axis=-2)
 
 
 def limit_blas_threads():

@@ -23,7 +23,7 @@ def product(n_rows):
     weights that come from memory side by side are fetched more slowly. With more than two rows to
     multiply, it no longer fetches far enough ahead by itself.
     """
-    n_at_a_time = max(1, min(4, (REGISTERS - 1) // (n_rows + 1)))  # sums, rows and a weight
+    n_at_a_time = max(1, min(4, (REGISTERS - 1) // (n_rows + 1)))  # sums, weights and a row
     n_sums = n_rows * n_at_a_time
 
     def product(x, w, y, first, last):  # [n_rows, n_in], [n_out, n_in], [n_rows, n_out]

@@ -27,7 +27,8 @@ from benchmarks.clock import interleaved, machine, medians, spread
 from benchmarks.drawing import MARKERS, below, colour, save
 from benchmarks.passes import load
 from benchmarks.plots import FOLDER
-from benchmarks.race import OPENINGS, simulated, two_rows
+from benchmarks.prompts import OPENINGS
+from benchmarks.race import simulated, two_rows
 from benchmarks.tables import number, table
 from gpt2 import GPT2
 from sampling import with_sampling

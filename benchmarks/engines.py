@@ -25,7 +25,7 @@ from tqdm import tqdm
 
 from benchmarks import llama
 from benchmarks.tables import number, table
-from benchmarks.variants import OPENINGS
+from benchmarks.prompts import OPENINGS
 from gpt2 import GPT2
 from speculative import autoregressive_step, draft_and_verify, generate
 from tools import export_hf

@@ -96,7 +96,7 @@ def context_times(model, repeats):
     """{ids in the context: seconds of every repeat} of one token, each by a model of its own."""
     actions = {}
     for n in (n for n in CONTEXTS if n < model.n_ctx):
-        reader, text = GPT2(model.params, model.n_head), [1] * n
-        reader(text)
-        actions[n] = partial(reader, text + [2])
+        own, text = GPT2(model.params, model.n_head), [1] * n
+        own(text)
+        actions[n] = partial(own, text + [2])
     return interleaved(actions, repeats)

@@ -30,7 +30,8 @@ from benchmarks.clock import machine, medians
 from benchmarks.drawing import (draw_acceptance, draw_best_tree, draw_expected_tokens,
                                 draw_row_cost, draw_speed, draw_speedup, save)
 from benchmarks.passes import load, rows_table
-from benchmarks.race import KS, OPENINGS
+from benchmarks.prompts import OPENINGS
+from benchmarks.race import KS
 from sampling import with_sampling
 from speculative import draft_and_verify, generate
 from theory.hardware import GPT2_SIZES

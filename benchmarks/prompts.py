@@ -1,8 +1,16 @@
-"""Prompts that repeat themselves, for the tables: a song, a list, a program and a tale.
+"""The prompts of the tables: openings of tales, and texts that repeat themselves.
 
 Written for these tables; in no training text.
 """
 
+OPENINGS = [
+    "The miller's youngest daughter could count to nine and no further, and so",
+    "There stood at the edge of the marsh a house with a single window, and in it lived",
+    "\"If you carry me over the river,\" said the hedgehog to the goose, \"I will",
+    "When the old clockmaker had been dead a year and a day, his three apprentices",
+    "Far to the north, where the snow lies until midsummer, a bear once",
+    "The queen lost her thimble in the well on a Monday, and by Tuesday",
+]
 SONG = """Sleep, little lamb, on the hill by the sea,
 the wind blows for you and the wind blows for me.
 Sleep, little lamb, till the stars are all gone,

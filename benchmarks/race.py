@@ -17,6 +17,7 @@ from typing import NamedTuple
 import numpy as np
 
 from benchmarks.clock import spread
+from benchmarks.prompts import OPENINGS
 from checkpoints.weights import random_params
 from demo.compare import Timed
 from gpt2 import GPT2
@@ -27,9 +28,6 @@ from variants.auto import K_MAX, Costs, auto
 
 KS = range(1, 9)
 ALPHAS = (0.6, 0.7, 0.8, 0.9)
-OPENINGS = ["Once upon a time there was a", "The king had three daughters, and",
-            "In the deep forest", "One morning the fox said to the",
-            "There was once an old woman who", "\"Dear me!\" said the"]
 
 
 # ---- running

@@ -2,7 +2,7 @@
 
     python -m benchmarks.speed --size pair --json benchmarks/results/speed-pair.json --plot
     python -m benchmarks.speed --size 124M --json benchmarks/results/speed-124M.json
-    python -m benchmarks.speed --size 124M --json peers.json --only peers --tokens 200
+    python -m benchmarks.speed --size 124M --json peers.json --only peers --tokens 60
     python -m benchmarks.speed --show benchmarks/results/speed-124M.json  # the tables, no measuring
 
 Sizes are the bundled pair or GPT-2's released ones; the latter get random weights of the true shape

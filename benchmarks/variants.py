@@ -11,7 +11,7 @@ that a slow minute of the machine falls on all alike; a time is the median of th
 over the prompts. Loading is not counted, reading the prompt is.
 
     tokens/pass    new ids / rounds: a round is one pass of the target
-    rows/pass      rows of the target's law that a pass computed, on average
+    rows/pass      rows of the target that a pass computed, on average
     ms/token       seconds / new ids
     speed-up       plain decoding's ms/token / this decoder's
     same           at temperature 0: on how many prompts the text is plain decoding's
@@ -28,23 +28,15 @@ from pathlib import Path
 import numpy as np
 
 from backend.arrays import limit_blas_threads
-from benchmarks.prompts import REPETITIVE
+from benchmarks.prompts import OPENINGS, REPETITIVE
 from benchmarks.race import measure
 from benchmarks.tables import number, table
-from sampling import with_sampling
 from speculative import autoregressive_step, generate
 from utils import MODELS_DIR, load_encoder_hparams_and_params
 from variants import DECODERS, Models, build, settings, stopping
+from variants.tree import best_trees
 from variants.tree_gpt2 import TreeGPT2
 
-OPENINGS = [  # written for this table; in no training text
-    "The miller's youngest daughter could count to nine and no further, and so",
-    "There stood at the edge of the marsh a house with a single window, and in it lived",
-    "\"If you carry me over the river,\" said the hedgehog to the goose, \"I will",
-    "When the old clockmaker had been dead a year and a day, his three apprentices",
-    "Far to the north, where the snow lies until midsummer, a bear once",
-    "The queen lost her thimble in the well on a Monday, and by Tuesday",
-]
 PROMPTS = {"openings": OPENINGS, "repetitive": REPETITIVE}
 EXTRA = [  # decoders once more, with other flags than their defaults
     ("assisted", {"schedule": "heuristic", "K": 4, "confidence": 0.0}),
@@ -85,34 +77,36 @@ def row_of(text):
     return name, {flag: known[flag].type(value) for flag, value in named.items()}
 
 
-def run(new_models, name, flags, x, N, seed):
+def step_of(models, name, flags, costs):
+    """A row's step. Its costs are given, not measured in the first rounds: the texts are short."""
+    if not name:
+        return partial(autoregressive_step, model=models.probabilities("target"))
+    if name == "tree" and flags.get("widths") == "auto":
+        return best_trees(models, "auto")(costs)
+    if name == "stopping":
+        flags = {"costs": (costs.c, *costs.pass_cost)} | flags
+    return build(name, models, flags)
+
+
+def run(models, name, flags, costs, x, N, seed):
     """One text from models that have read nothing: (ids, rounds, rows scored, seconds)."""
-    models, start = new_models(), time.perf_counter()
-    step = (build(name, models, flags) if name else
-            partial(autoregressive_step, model=with_sampling(models.target, **models.sampling)))
-    ids, sizes = [], []
+    start = time.perf_counter()
+    step, ids, sizes = step_of(models, name, flags, costs), [], []
     for round in generate(x, step, N, np.random.default_rng(seed)):
         ids += round.ids
         sizes.append(len(round.p_target))
     return ids, len(sizes), sum(sizes), time.perf_counter() - start
 
 
-def measured_flags(new_models, x):
-    """By decoder the flags that hold what it would measure in its first rounds: texts are short."""
-    costs, _ = measure(*stopping.measured(new_models()), x)
-    return {"stopping": {"costs": (costs.c, *costs.pass_cost)}}
-
-
 def measure_all(new_models, encoder, prompts, rows, temperature, N, repeats, seeds=1):
     """One dict a decoder."""
     texts = [(prompt, 123 + seed) for seed in range(seeds) for prompt in prompts]
     runs = {i: [[] for _ in texts] for i in range(len(rows))}
-    known = measured_flags(new_models, encoder.encode(prompts[0]))
+    costs, _ = measure(*stopping.measured(new_models()), encoder.encode(prompts[0]))
     for repeat in range(repeats + 1):  # the first is a warm-up
         for j, (prompt, seed) in enumerate(texts if repeat else texts[:1]):
             for i, (name, flags) in enumerate(rows):
-                result = run(new_models, name, known.get(name, {}) | flags, encoder.encode(prompt),
-                             N, seed)
+                result = run(new_models(), name, flags, costs, encoder.encode(prompt), N, seed)
                 if repeat:
                     runs[i][j].append(result)
     out = [figures(*row, runs[i], runs[0], temperature) for i, row in enumerate(rows)]

@@ -253,3 +253,9 @@ def test_weights_that_are_no_law_are_refused(weights):
 def test_a_chance_that_is_no_number_is_not_a_rejection(prob):
     with pytest.raises(ValueError, match="need a probability >= 0"):
         accept(prob, Scripted([0.3]))
+
+
+def test_a_temperature_however_low_is_greedy_in_the_end():
+    for temperature in (1e-3, 1e-300, 5e-324):
+        with np.errstate(over="ignore"):  # -1 / 5e-324 is -inf, and its exp 0
+            assert warp([1.0, 3.0, 2.0], temperature).tolist() == [0, 1, 0]

@@ -304,3 +304,9 @@ def test_the_enumeration_refuses_what_it_could_not_follow(function, error):
 def test_bad_input_is_named(call, message):
     with pytest.raises(ValueError, match=message):
         call(np.random.default_rng(0))
+
+
+def test_guesses_are_a_list_for_an_array_would_add_up():
+    rows = np.full((3, 2), 0.5)
+    with pytest.raises(ValueError, match="need a list of guesses, got ndarray"):
+        verify(np.array([0, 1]), rows[:2], rows, np.random.default_rng(0))

@@ -3,7 +3,7 @@
 The second must have gone on from the first, each until its rate was zero. Their mean often lies
 lower than either (Izmailov et al. (2018), "Averaging Weights Leads to Wider Optima and Better
 Generalization"): what both have in common is kept, and what pushed them about last is halved.
-STAGE is target or draft. The losses are the mean's, on the held-out text and the corpus.
+STAGE is target or draft. The losses are the mean's, on the held-out text and on what it reads.
 """
 import argparse
 import os
@@ -35,7 +35,8 @@ def main(argv=None):
     task.load_state_dict(average(first["task"], last["task"]))
     run = trainer.Run(task.eval(), {**PLANS[args.stage], "compile": False}, args.out)
     work = os.path.dirname(os.path.abspath(args.b))
-    found = trainer.losses(run, *(tasks.load_ids(work, split) for split in ("train", "valid")))
+    found = trainer.losses(run, *(tasks.load_ids(work, split)
+                                  for split in (PLANS[args.stage]["text"], "valid")))
     trainer.save(args.out, {**last, "task": task.state_dict(), "mean_of": 2, **found})
     print(found)
 

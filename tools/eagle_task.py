@@ -7,8 +7,9 @@
 
 It learns in two parts. The first loss is that of Li et al. (2024a), EAGLE-1: the distance of the
 states, and a tenth of the cross-entropy to the target's distribution. It teaches fast, and stops
-early. The second, from there on, is the draft's (tools/tasks.py): it is about the guesses, and the
-states need only serve them, as in Li et al. (2025), EAGLE-3. The further steps are what they call
+early. The second, from there on, is the draft's (tools/tasks.py), with a little of that distance in
+place of the text: it is about the guesses, and the states need only serve them, as in Li et al.
+(2025), EAGLE-3. The further steps are what they call
 training-time test: the head learns on what it will see when it drafts.
 """
 import math
@@ -19,7 +20,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from tools.frozen import Frozen, distances
+from tools.frozen import Frozen, distances, windows
 from tools.torch_gpt2 import Block
 
 LOSSES = {"states": dict(states=1, KL=0.1), "eagle": dict(states=0.1, KL=0.3, TV=1.2)}  # by stage
@@ -123,8 +124,7 @@ def eagle_agreement(eagle, ids, T, n_windows=64):
     before it were kept.
     """
     probs, found = lambda h: F.softmax(F.linear(h, eagle.wte.weight), -1), []
-    for i in np.linspace(0, len(ids) - T, n_windows).astype(int):
-        x = torch.from_numpy(ids[i : i + T].astype(np.int64))[None]
+    for x in windows(ids, T, n_windows):
         h = eagle.target.hidden(x)
         pairs = [(probs(state[:, s:]), probs(h[:, 1 + s :]))
                  for s, state in enumerate(eagle.predicted(h[:, :-1], eagle.embeddings(x, 0)))]

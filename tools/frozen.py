@@ -1,4 +1,5 @@
 """A target that learns no more, for those who learn from it."""
+import numpy as np
 import torch
 import torch.nn.functional as F
 
@@ -7,7 +8,8 @@ class Frozen:
     """A GPT-2 that remembers the states of every row of ids that it has read, as float16.
 
     What listens to a target reads the same text several times, and the target's pass takes most of
-    the time: from the second time on it is saved. Costs 2 n_embd bytes an id.
+    the time: from the second time on it is saved. Costs 2 n_embd bytes an id, for windows of each
+    length.
     """
 
     def __init__(self, gpt2):
@@ -26,6 +28,12 @@ class Frozen:
     def __call__(self, ids, first=0):  # [B, T] -> [B, T, n_vocab]
         """The logits."""
         return F.linear(self.hidden(ids, first), self.gpt2.wte.weight)
+
+
+def windows(ids, T, n=64):  # -> n times [1, T]
+    """Evenly spaced pieces of a text."""
+    for i in np.linspace(0, len(ids) - T, n).astype(int):
+        yield torch.from_numpy(ids[i : i + T].astype(np.int64))[None]
 
 
 def distances(p_target, log_p_draft):  # 2 x [.., n_vocab] -> scalars

@@ -10,6 +10,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from tools.frozen import windows
+
 
 class Markov(nn.Module):
     """A table for Medusa's frozen heads: the previous guess's effect on each head's scores.
@@ -55,8 +57,7 @@ def load_markov(work, heads):
 def markov_overlap(table, ids, T, n_windows=64):
     """The mean sum of min(p_target, p_draft) of each head, without the table and with it."""
     found = []
-    for i in np.linspace(0, len(ids) - T - 1, n_windows).astype(int):
-        row = torch.from_numpy(ids[i : i + T + 1].astype(np.int64))[None]
+    for row in windows(ids, T + 1, n_windows):
         x, y = row[:, :-1], row[:, 1:]
         p_target, heads = F.softmax(table.heads[0].target(x), -1), table.heads[0].logits(x)
         pairs = zip([logits[:, :-k] for k, logits in enumerate(heads, start=1)], table.logits(x, y))

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.variants import OPENINGS
+from benchmarks.prompts import OPENINGS
 from gpt2 import GPT2
 from sampling import with_sampling
 from speculative import autoregressive_sampling

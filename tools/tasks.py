@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from tools.eagle_task import LOSSES, Eagle
-from tools.frozen import Frozen, distances
+from tools.frozen import Frozen, distances, windows
 from tools.markov_task import Markov
 from tools.torch_gpt2 import TorchGPT2
 
@@ -181,8 +181,7 @@ def agreement(draft, target, ids, T, n_windows=64):
     They are the chances that one guess is accepted at temperature 0 and 1, at places of that text.
     """
     same, overlap = [], []
-    for i in np.linspace(0, len(ids) - T, n_windows).astype(int):
-        x = torch.from_numpy(ids[i : i + T].astype(np.int64))[None]
+    for x in windows(ids, T, n_windows):
         p_draft, p_target = F.softmax(draft(x), -1), F.softmax(target(x), -1)
         same.append((p_draft.argmax(-1) == p_target.argmax(-1)).float().mean().item())
         overlap.append(torch.minimum(p_draft, p_target).sum(-1).mean().item())
@@ -193,8 +192,7 @@ def agreement(draft, target, ids, T, n_windows=64):
 def head_accuracy(heads, ids, T, n_windows=64):
     """How often the target (first number) and each head find the true token most probable."""
     hits = []
-    for i in np.linspace(0, len(ids) - T, n_windows).astype(int):
-        x = torch.from_numpy(ids[i : i + T].astype(np.int64))[None]
+    for x in windows(ids, T, n_windows):
         rows = [heads.target(x)] + heads.logits(x)
         hits.append([(row.argmax(-1)[:, : T - 1 - k] == x[:, 1 + k :]).float().mean().item()
                      for k, row in enumerate(rows)])

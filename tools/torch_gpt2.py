@@ -91,6 +91,7 @@ class TorchGPT2(nn.Module):
             h = self.hidden(ids[:, n_past:], n_past, caches)[:, -1]
             logits = F.linear(h, self.wte.weight)
             uniform = torch.rand(logits.shape, generator=generator, device=ids.device)
+            uniform = uniform.clamp_(min=2**-25)  # of 0 the gumbel is -inf, and 0 * -inf NaN
             gumbel = -torch.log(-torch.log(uniform))  # argmax of logits + gumbel is a draw
             best = (logits + temperature[:, None] * gumbel).argmax(-1, keepdim=True)
             ids = torch.cat([ids, best], dim=1)

@@ -11,7 +11,7 @@ Stages, each skipped when its result stands in --work, and gone on with when it 
     early      a one-layer GPT-2 on the text alone, which is quick
     write      the target goes on with pieces of the corpus, greedily and at temperature 1
     draft      the early one, distilled from the target on what the target wrote
-    control    the early one on as many tokens more of the text alone, to see what that gives;
+    control    the early one on more of the text alone, to see what that gives;
                not if --begin gave the early one, which has listened to a target before
     heads      three Medusa heads on the frozen target, trained on what it wrote
     markov     a table for the heads: the previous guess's effect on the next one's scores

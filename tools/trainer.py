@@ -82,12 +82,13 @@ def make_optimizers(task, plan):
 
 def average(world, tensors, *numbers):
     """Average tensors (in place) and numbers over all processes; returns the numbers."""
+    if world == 1:
+        return list(numbers)
     sizes = [t.numel() for t in tensors] + [len(numbers)]
     numbers = torch.tensor(numbers, device=tensors[0].device)
     flat = torch.cat([t.reshape(-1) for t in tensors] + [numbers])
-    if world > 1:
-        dist.all_reduce(flat)
-        flat /= world
+    dist.all_reduce(flat)
+    flat /= world
     *parts, numbers = flat.split(sizes)
     for t, part in zip(tensors, parts):
         t.copy_(part.view_as(t))

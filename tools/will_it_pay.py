@@ -28,7 +28,7 @@ from benchmarks.clock import interleaved, machine
 from benchmarks.drawing import save
 from benchmarks.passes import GUESSES, ROWS, guess_action, rows_actions
 from benchmarks.race import ALPHAS, Result, chains, race
-from benchmarks.variants import OPENINGS
+from benchmarks.prompts import OPENINGS
 from checkpoints.weights import random_params
 from demo.terminal import Parser, complain
 from sampling import check_sampling, with_sampling

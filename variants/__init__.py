@@ -1,8 +1,9 @@
 """One paper a file: each a way to guess, a way to test, or both, for the step in speculative.py.
 
-Reading order: the list below. docs/variants.md has a paragraph on each, and what they measured.
-auto.py (`--K auto`), long_context.py (`--window`), batch.py (`--prompts`), tree_gpt2.py (tree
-attention) and batch_gpt2.py (passes that texts share) serve several.
+Reading order: MODULES, below. docs/variants.md has a paragraph on each, and what they measured.
+Several use auto.py (`--K auto`), long_context.py (`--window`), batch.py and batch_gpt2.py
+(`--prompts`), branches.py and tree_gpt2.py (trees, and attention to them), best_tree.py and
+dynamic_tree.py (which tree), states.py and eagle_head.py (hidden states), and memory.py.
 """
 
 from variants import (assisted, big_little, block, blockwise, cascade, coupled, eagle, jacobi,

@@ -59,7 +59,7 @@ def assisted(draft, target, K=20, schedule="constant", threshold=0.4, greedy=Fal
     def step(x, room, rng):
         nonlocal K
         round = speculative_step(x, room, rng, target, K, guess)
-        K = next_K(K, len(round.ids) - 1, len(round.guesses), schedule)
+        K = next_K(K, round.n_kept, len(round.guesses), schedule)
         return round
 
     return step

@@ -19,7 +19,7 @@ from typing import NamedTuple
 from speculative import autoregressive_step, draft_and_verify
 from theory.speedup import best_K
 
-K_MAX = 8  # a pass over more rows multiplies them in two groups
+K_MAX = 8  # its pass has 9 rows: the first number that is multiplied in two groups
 FORGET = 0.98  # what a round's weight is multiplied by with every further round
 PRIOR = (3.0, 4.0)  # kept, examined at the start: alpha 0.75, soon outweighed by what is seen
 PROBE = 32  # rounds after which a decoder that drafts nothing tries a guess; doubled if it fails

@@ -21,9 +21,10 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from backend.products import MAX_ROWS, compiler
-from gpt2 import (GPT2, attention, check_ids, common_prefix, ffn, layer_norm, linear, to_host,
-                  unembed)
+import gpt2  # its layer_norm by the module: on a GPU it is another (backend/fused.py)
+from backend.arrays import widened
+from backend.products import MAX_ROWS, by_heads, compiler
+from gpt2 import GPT2, attention, check_ids, common_prefix, ffn, linear, to_host, unembed
 
 
 class Memory:
@@ -34,11 +35,9 @@ class Memory:
 
     def make_room(self, n_seq, n_ctx):
         """Room for n_seq tokens, twice what there was if that is more: seldom copied."""
-        *shape, n_columns, d_head = self.cache.shape
+        n_columns = self.cache.shape[-2]
         if n_columns < n_seq:
-            n_more = min(max(n_seq, 2 * n_columns), n_ctx) - n_columns
-            more = np.zeros((*shape, n_more, d_head), self.cache.dtype, like=self.cache)
-            self.cache = np.concatenate([self.cache, more], axis=3)
+            self.cache = widened(self.cache, min(max(n_seq, 2 * n_columns), n_ctx))
 
 
 class Part(NamedTuple):
@@ -66,7 +65,6 @@ class BatchGPT2(GPT2):
     Every text has the logits that it has alone.
 
     >>> from checkpoints.weights import random_params
-    >>> from variants.batch import Text
     >>> hparams = dict(n_vocab=11, n_ctx=8, n_embd=6, n_head=2, n_layer=2)
     >>> params = random_params(hparams, np.random.default_rng(0), np.float64)
     >>> class Name: pass
@@ -121,11 +119,11 @@ class BatchGPT2(GPT2):
         x = (self.params["wte"][np.asarray(new, like=self.cache)]
              + self.params["wpe"][np.asarray(positions, like=self.cache)])
         for i, block in enumerate(self.params["blocks"]):
-            x = x + self.mha(i, group, rows, layer_norm(x, **block["ln_1"]), **block["attn"])
-            x = x + ffn(layer_norm(x, **block["ln_2"]), **block["mlp"])
+            x = x + self.mha(i, group, rows, gpt2.layer_norm(x, **block["ln_1"]), **block["attn"])
+            x = x + ffn(gpt2.layer_norm(x, **block["ln_2"]), **block["mlp"])
         for part in group:
             part.memory.ids = part.ids
-        return layer_norm(x, **self.params["ln_f"])
+        return gpt2.layer_norm(x, **self.params["ln_f"])
 
     def mha(self, i, group, rows, x, c_attn, c_proj):  # [n_rows, n_embd] -> [n_rows, n_embd]
         """`gpt2.mha` in layer i: the products for all rows at once, attention text by text."""
@@ -137,7 +135,7 @@ class BatchGPT2(GPT2):
             cache, n_past, n_seq = part.memory.cache[i], part.n_past, len(part.ids)
             cache[:, :, n_past:n_seq] = qkv[1:, :, own]
             k, v = cache[:, :, :n_seq]  # [n_head, n_seq, d_head]
-            out.append(attention(qkv[0, :, own], k, v, self.mask[n_past:n_seq, :n_seq]))
+            out.append(by_heads(attention, qkv[0, :, own], k, v, self.mask[n_past:n_seq, :n_seq]))
         x = np.concatenate(out, axis=1)  # [n_head, n_rows, d_head]
         return linear(x.transpose(1, 0, 2).reshape(n_rows, n_embd), **c_proj)
 

@@ -18,8 +18,9 @@ from functools import partial
 
 import numpy as np
 
-from variants.medusa import WithStates, load_heads_of, medusa_step
+from variants.medusa import load_heads_of, medusa_step
 from variants.registry import Decoder, Flag, Rounds, need_greedy
+from variants.states import States
 
 
 def in_top(row, token, top_k):
@@ -49,7 +50,7 @@ def build(models, block, selection, minimum):
     check_block(block, selection, minimum)
     chain = [(0,) * n for n in range(1, block)]
     verify = partial(blockwise_verify, top_k=selection, minimum=minimum)
-    return medusa_step(WithStates(models.target), load_heads_of(models), chain, verify,
+    return medusa_step(States(models.target), load_heads_of(models), chain, verify,
                        **models.at_temperature_1)
 
 

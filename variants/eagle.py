@@ -10,8 +10,8 @@ token that came next; from its own prediction of the state at that token it goes
     widths      "chain": K guesses in a row; numbers: a tree as in tree.py, drawn like the chain;
                 "dynamic": the `total` likeliest guesses in at most K levels, Li et al. (2024b)
 
-Guesses are tested with the rows that they were drawn from, and one-hot rows if they are the best
-ones. The true states of what was kept are a by-product of the test: States keeps them.
+Drawn guesses are tested with the rows that they were drawn from; guesses that are the head's best
+ones, with one-hot rows. The true states of what was kept are a by-product of the test (states.py).
 
     EAGLE-1    learns to meet the target's states, and their tokens
     EAGLE-2    the same head; the shape follows the text
@@ -26,39 +26,14 @@ from pathlib import Path
 
 import numpy as np
 
-from gpt2 import to_host, unembed
 from sampling import warp, with_sampling
 from speculative import speculative_step
 from variants.dynamic_tree import dynamic_tree
 from variants.eagle_head import Head, load_head
 from variants.registry import Decoder, Flag, Rounds, guesses_per_round, numbers_or_word
-from variants.tree import SIBLINGS, Tree, draw_siblings, verify_tree, with_tree_sampling
-
-
-class States:
-    """A target that remembers the states of its last pass, each by the text that it ends."""
-
-    def __init__(self, model):
-        self.model, self.known = model, {}
-
-    def __call__(self, ids, n_last):  # -> [n_last, n_vocab]
-        """Logits, as the model's own, of a text or of all branches of one."""
-        states = self.model.hidden(ids, n_last)
-        texts = ids.texts() if hasattr(ids, "texts") else prefixes(ids, n_last)
-        self.known = dict(zip(map(tuple, texts), states))
-        return to_host(unembed(states, self.model.params))
-
-    def states_of(self, ids, n_last):  # -> [n_last, n_embd]
-        """The states at the last tokens: of the last pass if it has them all, else of one more."""
-        texts = [tuple(text) for text in prefixes(ids, n_last)]
-        if all(text in self.known for text in texts):
-            return np.stack([self.known[text] for text in texts])
-        return self.model.hidden(ids, n_last)
-
-
-def prefixes(ids, n_last):
-    """The last n_last prefixes of a text, the text itself last."""
-    return [ids[:n] for n in range(len(ids) - n_last + 1, len(ids) + 1)]
+from variants.states import States
+from variants.tree import (SIBLINGS, Tree, choose_siblings, draw_siblings, verify_tree,
+                           with_tree_sampling)
 
 
 # ---- guess
@@ -112,14 +87,12 @@ def build(models, K, widths, siblings, total):
     target, greedy = States(models.target), models.is_greedy
     head = Head(load_head_of(models), models.target.n_head, target.states_of)
     if widths == "chain":
+        if siblings != "auto":
+            raise ValueError(f"need a tree in --widths for --siblings, got chain and {siblings}")
         guess = partial(guess_chain, head=head, settings=models.sampling)
         return partial(speculative_step, target=with_sampling(target, **models.sampling), K=K,
                        guess=guess)
-    if (greedy or widths == "dynamic") and siblings not in ("auto", "top"):
-        raise ValueError(f"need --siblings top at --temperature 0 and with --widths dynamic, got "
-                         f"{siblings}")
-    if siblings == "auto":
-        siblings = "top" if greedy else "distinct"
+    siblings = choose_siblings(siblings, greedy or widths == "dynamic")
     grow, depth = ((partial(best, total=total), K) if widths == "dynamic" else
                    (partial(expand, widths=widths, siblings=siblings), len(widths)))
     # At temperature 0 the head's row is one-hot and names one child; at temperature 1 it ranks all.

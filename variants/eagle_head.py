@@ -20,8 +20,10 @@ import hashlib
 
 import numpy as np
 
+import gpt2  # its layer_norm by the module: on a GPU it is another (backend/fused.py)
+from backend.arrays import widened
 from checkpoints.weights import build_params
-from gpt2 import causal_mask, common_prefix, layer_norm, linear, to_host, transformer_block, unembed
+from gpt2 import causal_mask, common_prefix, linear, to_host, transformer_block, unembed
 
 
 class Head:
@@ -75,16 +77,19 @@ class Head:
 
         `positions` are those of the tokens; `mask` is [n_new, n_seq].
         """
-        params, on_device = self.params, {"like": self.cache}
-        while self.cache.shape[2] < n_past + len(tokens):  # a tree near the end of the context
-            self.cache = np.concatenate([self.cache, self.cache], axis=2)
+        params, on_device, n_ctx = self.params, {"like": self.cache}, len(self.params["wpe"])
+        if max(positions) >= n_ctx:
+            raise ValueError(f"need positions below n_ctx = {n_ctx}, got {max(positions)}")
+        if self.cache.shape[-2] < n_past + len(tokens):  # a tree near the end of the context
+            self.cache = widened(self.cache, n_past + len(tokens))
         e = (params["wte"][np.asarray(tokens, **on_device)]
              + params["wpe"][np.asarray(positions, **on_device)])
-        pairs = [layer_norm(e, **params["ln_token"]), layer_norm(states, **params["ln_state"])]
+        pairs = [gpt2.layer_norm(e, **params["ln_token"]),
+                 gpt2.layer_norm(states, **params["ln_state"])]
         x, (block,) = linear(np.concatenate(pairs, axis=1), **params["fc"]), params["blocks"]
         x = transformer_block(x, **block, n_head=self.n_head, n_past=n_past, cache=self.cache,
                               mask=mask)
-        return layer_norm(x, **params["ln_f"])
+        return gpt2.layer_norm(x, **params["ln_f"])
 
 
 # ---- the file

@@ -73,7 +73,7 @@ def verify_kseq(tree, p_draft, p_target, rng):
         rho = find_rho(row, p, m)
         for child, _ in guesses:
             token = tree.tokens[child]
-            if accept(min(1, p[token] / (rho * row[token])), rng):
+            if accept(min(p[token] / (rho * row[token]), 1), rng):
                 ids, node = ids + [token], child
                 break
         else:

@@ -20,31 +20,11 @@ from functools import partial
 
 import numpy as np
 
-from gpt2 import to_host, unembed
 from sampling import with_sampling
 from speculative import guess, speculative_step
 from variants import medusa
 from variants.registry import Flag, Rounds, true_or_false
-
-
-class WithState:
-    """A model that remembers the hidden states of its last pass over a sequence."""
-
-    def __init__(self, model):
-        self.model, self.ids, self.states = model, [], ()
-
-    def __call__(self, ids, n_last):  # -> [n_last, n_vocab]
-        """Logits, as the model's own."""
-        self.ids, self.states = list(ids), self.model.hidden(ids, n_last)
-        return to_host(unembed(self.states, self.model.params))
-
-    def state_after(self, ids):
-        """The hidden state after `ids`: from the last pass if it read them, else from one more."""
-        n_after = len(self.ids) - len(ids)  # how many tokens that pass read after them
-        if not (n_after < len(self.states) and self.ids[: len(ids)] == ids):
-            n_after = 0
-            self(ids, 1)
-        return self.states[len(self.states) - 1 - n_after]
+from variants.states import States
 
 
 def guess_by_chain(x, k, rng, state_after, heads, follows, **settings):
@@ -82,7 +62,7 @@ def build(models, markov, **flags):
         return medusa.build(models, **flags)
     if flags["acceptance"] != "exact":
         raise ValueError(f"need --acceptance exact with --markov, got {flags['acceptance']}")
-    heads, model = medusa.load_heads_of(models), WithState(models.target)
+    heads, model = medusa.load_heads_of(models), States(models.target)
     follows = load_table(models.heads, models.target.n_vocab, models.target.params["wte"].dtype)
     return partial(speculative_step, target=with_sampling(model, **models.sampling),
                    K=max(map(len, flags["sparse"] or [flags["widths"]])),

@@ -4,14 +4,16 @@ What it adds to tree.py: no draft model. A few small heads on the target's own l
 guess the next tokens, each head one position further on, and their best guesses become a tree.
 
     state      the hidden state, after ln_f, that the row for the last token of x came from
-    heads      callable state -> [n_heads, n_vocab] of scores: row k is for position k after x
+    heads      callable state -> [n_heads, n_vocab] of scores: row 0 is for the token after x. (The
+               model card counts from the state, which is one token earlier: row k is head k + 1,
+               k + 2 ahead)
     choices    the tree: (0,) is head 0's best guess, (0, 2) head 1's third best after it; a
                prefix of a choice is a choice
     epsilon, delta    of the typical test: keep a guess if p_target > min(epsilon, delta exp(-H))
     H          the entropy of p_target, in nats
 
-The state of the next round is a by-product of this round's pass: WithStates keeps it. The paper's
-round ends with the root of the next tree; ours counts it as the round's last token.
+The state of the next round is a by-product of this round's pass (states.py). The paper's round ends
+with the root of the next tree; ours counts it as the round's last token.
 """
 
 import itertools
@@ -25,6 +27,7 @@ from gpt2 import to_host, unembed
 from sampling import one_hot_rows, sample
 from speculative import speculative_step
 from variants.registry import Decoder, Flag, Rounds, numbers_or_word
+from variants.states import States
 from variants.tree import Tree, best_ids, verify_tree, with_tree_sampling
 
 
@@ -62,28 +65,6 @@ def load_heads(path, params):
     return heads
 
 
-class WithStates:
-    """A model that remembers the hidden states of its last pass over a tree."""
-
-    def __init__(self, model):
-        self.model, self.last, self.states = model, None, None
-
-    def __call__(self, ids, n_last):  # Branches -> [1 + n_nodes, n_vocab]
-        """Logits, as the model's own."""
-        self.last, self.states = ids, self.model.hidden(ids, n_last)
-        return to_host(unembed(self.states, self.model.params))
-
-    def state_after(self, ids):
-        """The hidden state after `ids`: from the last pass if it read them, else from one more."""
-        if self.last:
-            x, tree = self.last
-            node = tree.find(ids[len(x) :]) if ids[: len(x)] == x else None
-            if node is not None:
-                return self.states[1 + node]
-        self(ids + Tree(), 1)
-        return self.states[0]
-
-
 # ---- the tree
 
 def cartesian(widths):
@@ -94,12 +75,14 @@ def cartesian(widths):
 
 def plant(scores, choices, depth):
     """The tree of the choices for `depth` positions; no chance made it, so its rows are one-hot."""
-    choices = sorted((c for c in choices if len(c) <= min(depth, len(scores))), key=len)
+    n_heads, n_vocab = scores.shape
+    choices = sorted((c for c in choices if len(c) <= min(depth, n_heads) and max(c) < n_vocab),
+                     key=len)
     best = [best_ids(row, 1 + max(c[-1] for c in choices)) for row in scores] if choices else []
     tree, nodes = Tree(), {(): -1}
     for choice in choices:
         token = best[len(choice) - 1][choice[-1]]
-        (row,) = one_hot_rows([token], scores.shape[-1])
+        (row,) = one_hot_rows([token], n_vocab)
         nodes[choice] = tree.add(nodes[choice[:-1]], token, row)
     return tree
 
@@ -149,17 +132,17 @@ def build(models, widths, sparse, acceptance, epsilon, delta):
     """The paper's heads with either test, over either kind of tree."""
     verify = {"exact": verify_tree,
               "typical": partial(verify_typical, epsilon=epsilon, delta=delta)}[acceptance]
-    return medusa_step(WithStates(models.target), load_heads_of(models),
+    return medusa_step(States(models.target), load_heads_of(models),
                        sparse or cartesian(widths), verify, **models.sampling)
 
 
 def choices(text):
     """"0 1 0.0" as the sparse tree (0,), (1,), (0, 0)."""
-    if not re.fullmatch(r"[\d. ]*", text):
+    if not re.fullmatch(r" *(\d+(\.\d+)*( +|$))*", text):
         raise ValueError(f"need ranks such as '0 1 0.0 0.1', got {text!r}")
     tuples = [tuple(int(part) for part in word.split(".")) for word in text.split()]
     for choice in tuples:
-        if min(choice) < 0 or choice[:-1] and choice[:-1] not in tuples:
+        if choice[:-1] and choice[:-1] not in tuples:
             raise ValueError(f"need the start of each path to be a path, got {choice} in {text!r}")
     return tuples
 

@@ -5,7 +5,7 @@
     Rounds      what can be known of a decoder's rounds from outside
     Decoder     one method; each file of variants/ ends in its own
 
-Adding a decoder is one file and one word in variants/__init__.py: CONTRIBUTING.md shows how.
+Adding a decoder is one file, and its name twice in variants/__init__.py: CONTRIBUTING.md shows how.
 """
 
 import re
@@ -17,7 +17,8 @@ from sampling import with_sampling
 from speculative import autoregressive_step
 
 
-WORDS = {("K", "auto"): ["speculative"], ("widths", "auto"): ["tree"],  # who takes it for a number
+# (flag, word): the decoders that take this word in place of numbers
+WORDS = {("K", "auto"): ["speculative"], ("widths", "auto"): ["tree"],
          ("widths", "dynamic"): ["tree", "eagle"], ("widths", "chain"): ["eagle"]}
 
 
@@ -102,7 +103,8 @@ def settings_of(decoders, name, given):
     Raises
     ------
     ValueError
-        If a flag is given that this decoder does not use, or a whole number is below 1.
+        If a flag is given that this decoder does not use, or with a word that it does not take in
+        place of numbers, or with a whole number below 1.
     """
     flags = decoders[name].flags
     given = {flag: value for flag, value in given.items() if value is not None}

@@ -37,7 +37,7 @@ def verify_traversal(tree, p_draft, p_target, rng):
         left = p_target[1 + node]
         for child, row in tree.guesses_at(node):
             token = tree.tokens[child]
-            ids = visit(child, min(1, share * left[token] / row[token]))
+            ids = visit(child, min(share * left[token] / row[token], 1))
             if ids:
                 return [token] + ids
             S = np.maximum(share * left - row, 0).sum()

@@ -38,7 +38,8 @@ def draw_siblings(row, width, siblings, rng):
         return list(zip(best, one_hot_rows(best, len(row))))
     drawn = []
     while len(drawn) < width and row.sum() > 0:
-        drawn.append((sample(row, rng), row / row.sum()))
+        row = row / row.sum()  # first: what is left may be subnormal, and u * sum rounds to sum
+        drawn.append((sample(row, rng), row))
         if siblings == "distinct":
             row = row * (np.arange(len(row)) != drawn[-1][0])
     return drawn
@@ -85,7 +86,7 @@ def verify_tree(tree, p_draft, p_target, rng):
         left = p_target[1 + node]
         for child, row in tree.guesses_at(node):
             token = tree.tokens[child]
-            if accept(min(1, left[token] / row[token]), rng):
+            if accept(min(left[token] / row[token], 1), rng):  # a NaN stays one, and is refused
                 ids, node = ids + [token], child
                 break
             left = residual(left, row)
@@ -95,19 +96,24 @@ def verify_tree(tree, p_draft, p_target, rng):
 
 # ---- the entry
 
-def parts(models, siblings):
+def parts(models, siblings, are_best=False):
     """(draft, target, siblings), the models for trees.
 
     At temperature 0 a draft's row is one-hot and names one child; at temperature 1 it ranks all.
     """
     greedy = models.is_greedy
-    if siblings == "auto":
-        siblings = "top" if greedy else "distinct"
-    if greedy and siblings != "top":
-        raise ValueError(f"need --siblings top at --temperature 0, got {siblings}")
     draft = with_tree_sampling(models.draft,
                                **(models.at_temperature_1 if greedy else models.sampling))
-    return draft, with_tree_sampling(models.target, **models.sampling), siblings
+    return (draft, with_tree_sampling(models.target, **models.sampling),
+            choose_siblings(siblings, are_best or greedy))
+
+
+def choose_siblings(siblings, are_best):
+    """How siblings are drawn: where they are to be the best ones, no chance makes them."""
+    if are_best and siblings not in ("auto", "top"):
+        raise ValueError(f"need --siblings top at --temperature 0 and with --widths dynamic, got "
+                         f"{siblings}")
+    return siblings if siblings != "auto" else "top" if are_best else "distinct"
 
 
 def best_trees(models, siblings):
@@ -127,9 +133,7 @@ def build(models, widths, siblings, total=None, verify=verify_tree):
     if widths == "auto":
         measuring = Measuring(models.probabilities("draft"), models.probabilities("target"))
         return auto_measuring(measuring, choosing=best_trees(models, siblings))
-    if widths == "dynamic" and siblings not in ("auto", "top"):
-        raise ValueError(f"need --siblings top with --widths dynamic, got {siblings}")
-    draft, target, siblings = parts(models, siblings)
+    draft, target, siblings = parts(models, siblings, are_best=widths == "dynamic")
     guess, K = ((partial(guess_dynamic, draft=draft, total=total), DEPTH) if widths == "dynamic"
                 else (partial(guess_tree, drafts=[draft], widths=widths, siblings=siblings),
                       len(widths)))

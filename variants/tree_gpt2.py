@@ -10,6 +10,7 @@ into order, so nothing is read twice.
 
 import numpy as np
 
+from backend.arrays import widened
 from gpt2 import GPT2, check_ids, common_prefix, forward
 from variants.branches import Branches
 
@@ -79,7 +80,5 @@ class TreeGPT2(GPT2):
 
     def make_room(self, n_seq):
         """More columns, if a tree near the end of the context has more nodes than tokens fit."""
-        *shape, n_columns, d_head = self.cache.shape
-        if n_columns < n_seq:
-            more = np.zeros((*shape, n_seq - n_columns, d_head), self.cache.dtype, like=self.cache)
-            self.cache = np.concatenate([self.cache, more], axis=3)
+        if self.cache.shape[-2] < n_seq:
+            self.cache = widened(self.cache, n_seq)

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks.variants import OPENINGS
+from benchmarks.prompts import OPENINGS
 from checkpoints.weights import flatten, random_params
 from encoder import Encoder, byte_characters
 from gpt2 import GPT2

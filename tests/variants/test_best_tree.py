@@ -301,7 +301,7 @@ def test_a_dynamic_tree_keeps_as_much_as_any_of_its_size_of_a_draft_that_is_righ
 # ---- flags
 
 @pytest.mark.parametrize("name, flags, message", [
-    ("tree", {"widths": "dynamic", "siblings": "distinct"}, "--siblings top with --widths dynamic"),
+    ("tree", {"widths": "dynamic", "siblings": "distinct"}, "with --widths dynamic"),
     ("medusa", {"widths": "auto"}, "number for --widths with the decoder medusa"),
     ("tree", {"total": 0}, "--total >= 1")])
 def test_what_does_not_go_together_is_named(name, flags, message):

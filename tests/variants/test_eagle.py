@@ -20,9 +20,10 @@ from tests.variants.registered import eagle_weights
 from utils import MODELS_DIR
 from variants import eagle, tree_gpt2
 from variants.dynamic_tree import dynamic_tree
-from variants.eagle import DECODER, States
+from variants.eagle import DECODER
 from variants.eagle_head import Head, build_head, fingerprint, load_head
 from variants.registry import Models
+from variants.states import States
 from variants.tree import Tree
 from variants.tree_gpt2 import TreeGPT2
 
@@ -263,6 +264,19 @@ def test_siblings_must_be_the_best_where_nothing_is_drawn():
     for temperature, flags in ((0.0, dict(widths=(2,))), (1.0, dict(widths="dynamic"))):
         with pytest.raises(ValueError, match="--siblings top"):
             step_of(Logits(TARGET), dict(temperature=temperature), siblings="distinct", **flags)
+
+
+def test_a_chain_has_no_siblings():
+    with pytest.raises(ValueError, match="need a tree in --widths for --siblings, got chain"):
+        step_of(Logits(TARGET), dict(temperature=1.0), siblings="top")
+
+
+def test_no_guess_is_beyond_the_context():
+    n_ctx = len(PARAMS["wpe"])
+    step = step_of(TreeGPT2(PARAMS, N_HEAD), dict(temperature=1.0), K=3)
+    assert len(step([1] * (n_ctx - 3), 4, np.random.default_rng(0)).ids) > 0
+    with pytest.raises(ValueError, match=f"need positions below n_ctx = {n_ctx}, got {n_ctx}"):
+        step([1] * (n_ctx - 2), 9, np.random.default_rng(0))
 
 
 # ---- the file

@@ -17,8 +17,9 @@ from tests.enumerating import distance, law, text_law
 from tests.toys import mapped, one_hot, path_by_path, toy
 from variants import tree_gpt2
 from variants.blockwise import blockwise_verify, check_block, in_top
-from variants.medusa import (WithStates, cartesian, guess_by_heads, load_heads, medusa_step, plant,
+from variants.medusa import (cartesian, choices, guess_by_heads, load_heads, medusa_step, plant,
                              typical, verify_typical)
+from variants.states import States
 from variants.tree import Tree, verify_tree
 from variants.tree_gpt2 import TreeGPT2
 
@@ -268,7 +269,7 @@ def test_heads_of_another_width_are_named(tmp_path):
 @pytest.mark.parametrize("chosen", [dict(temperature=0),
                                     dict(temperature=0, repetition_penalty=1.5)], ids=str)
 def test_a_GPT2_with_heads_writes_its_greedy_text_and_reads_every_token_once(heads, chosen):
-    model = WithStates(TreeGPT2(PARAMS, 3))
+    model = States(TreeGPT2(PARAMS, 3))
     step = medusa_step(model, load_heads(heads, PARAMS), cartesian((3, 2, 1)), verify_tree,
                        **chosen)
     with mock.patch.object(tree_gpt2, "forward", side_effect=gpt2.forward) as forward:
@@ -286,7 +287,7 @@ def test_a_GPT2_with_heads_writes_its_greedy_text_and_reads_every_token_once(hea
 @settings(deadline=None, max_examples=30)
 def test_a_state_is_that_of_its_text_whatever_was_read_before(calls):
     """After the path to a node of a tree, after another text, twice the same."""
-    model, x = WithStates(TreeGPT2(PARAMS, 3)), [1, 2]
+    model, x = States(TreeGPT2(PARAMS, 3)), [1, 2]
     for then in calls:
         tree = Tree()
         for token, parent in ((5, -1), (6, -1), (7, 0), (8, 2)):
@@ -295,3 +296,15 @@ def test_a_state_is_that_of_its_text_whatever_was_read_before(calls):
         x = then if isinstance(then, list) else (x + tree).texts()[1 + then]
         x = x if len(x) < 12 else [7, 7]
         assert np.allclose(model.state_after(x), GPT2(PARAMS, 3).hidden(x)[-1], atol=1e-10)
+
+
+def test_a_rank_that_no_head_has_is_no_guess():
+    tree = plant(np.array([[0.0, 3, 2, 1]]), [(0,), (3,), (4,), (9,)], depth=2)
+    assert tree.tokens == [1, 0]
+
+
+@pytest.mark.parametrize("text", ["0..1", ".", "0.", "-1", "a", "0 1.0.x"])
+def test_a_sparse_tree_is_spelled_as_ranks(text):
+    with pytest.raises(ValueError, match="need ranks such as"):
+        choices(text)
+    assert choices(" 0  1 0.0 ") == [(0,), (1,), (0, 0)] and choices("") == []

@@ -18,7 +18,8 @@ from tests.enumerating import Scripted, assert_same_law, expectation, law, text_
 from tests.toys import Logits, mapped, one_hot, toy
 from tests.variants.registered import assert_keeps_the_distribution, write_heads
 from variants import DECODERS, Models, build
-from variants.markov import WithState, guess_by_chain, load_table
+from variants.markov import guess_by_chain, load_table
+from variants.states import States
 from variants.tree_gpt2 import TreeGPT2
 
 PARAMS = random_params(dict(n_vocab=13, n_ctx=24, n_embd=12, n_head=3, n_layer=2),
@@ -177,7 +178,7 @@ def test_a_GPT2_reads_every_token_once_and_its_rows_are_a_fresh_ones(heads, samp
 @settings(deadline=None, max_examples=30)
 def test_a_state_is_that_of_its_text_whatever_was_read_before(calls):
     """After some of the guesses, after another text, twice the same."""
-    model, x = WithState(TreeGPT2(PARAMS, 3)), [1, 2]
+    model, x = States(TreeGPT2(PARAMS, 3)), [1, 2]
     for then in calls:
         logits = model(x + [5, 6, 7], 4)
         assert np.allclose(logits, GPT2(PARAMS, 3)(x + [5, 6, 7], 4))

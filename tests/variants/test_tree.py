@@ -14,9 +14,11 @@ from gpt2 import GPT2
 from sampling import warp, with_sampling
 from speculative import (autoregressive_sampling, complete, draft_and_verify, generate,
                          speculative_step)
-from tests.enumerating import distance, expectation, law, text_law
+from tests.enumerating import Scripted, distance, expectation, law, text_law
 from tests.toys import PAIRS, mapped, one_hot, path_by_path, toy
 from variants import tree_gpt2
+from variants.kseq import verify_kseq
+from variants.traversal import verify_traversal
 from variants.tree import Tree, best_ids, draw_siblings, guess_tree, verify_tree, with_tree_sampling
 from variants.tree_gpt2 import TreeGPT2
 
@@ -296,3 +298,19 @@ def test_the_repetition_penalty_in_a_tree_keeps_the_warped_distribution():
 def test_unknown_siblings_are_named():
     with pytest.raises(ValueError, match="siblings"):
         stepper(*DENSE, (2,), "twins")([0], 3, np.random.default_rng(0))
+
+
+def test_what_is_left_of_a_sharp_row_is_drawn_from_even_if_it_is_subnormal():
+    """u times its sum would round to its sum, and a token of weight 0 be drawn."""
+    row = warp([-30.0, 10.0, 2.57], temperature=0.01)
+    assert 0 < row[2] < np.finfo(float).tiny and row[0] == 0
+    drawn = draw_siblings(row, 3, "distinct", Scripted([0.5, 0.9]))
+    assert [token for token, _ in drawn] == [1, 2] and drawn[1][1].tolist() == [0, 0, 1]
+
+
+@pytest.mark.parametrize("verify", [verify_tree, verify_traversal, verify_kseq])
+def test_a_row_of_nan_is_never_a_guess_that_is_kept(verify):
+    tree = Tree()
+    tree.add(-1, 0, np.array([0.5, 0.5]))
+    with pytest.raises(ValueError, match="nan"):
+        verify(tree, tree.rows(), np.full((2, 2), np.nan), np.random.default_rng(0))
