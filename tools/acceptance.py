@@ -3,12 +3,15 @@
     accepted   guesses that were kept
     examined   guesses that were put to the test: the kept ones and the first that failed
 """
+import os
+
 import numpy as np
 
 from gpt2 import GPT2
 from sampling import with_sampling
 from speculative import complete, draft_and_verify, generate
 from utils import load_encoder_hparams_and_params
+from variants import Models, build
 
 
 def load(name, models_dir):
@@ -23,10 +26,16 @@ def held_out_prompts(ids, n_prompts, n_ids):
     return [[int(i) for i in ids[s : s + n_ids]] for s in starts]
 
 
-def acceptance(prompts, draft, target, K, temperature, N, seed=0):
+def step_of(draft, target, folder, K, temperature):
+    """A chain of K guesses: by a draft, or, where there is none, by EAGLE's head in `folder`."""
+    name = "speculative" if draft else "eagle"
+    models = Models(draft, target, {"temperature": temperature}, os.path.join(folder, "medusa.npz"))
+    return build(name, models, {"K": K})
+
+
+def acceptance(prompts, step, N, seed=0):
     """Accepted / examined guesses, and tokens per pass of the target, over all prompts."""
-    models = [with_sampling(model, temperature=temperature) for model in (draft, target)]
-    step, rng = draft_and_verify(*models, K), np.random.default_rng(seed)
+    rng = np.random.default_rng(seed)
     rounds = [round._replace(p_draft=None, p_target=None)  # the rows are large
               for x in prompts for round in generate(x, step, N, rng)]
     accepted, examined = (sum(getattr(round, name) for round in rounds)
@@ -35,14 +44,16 @@ def acceptance(prompts, draft, target, K, temperature, N, seed=0):
 
 
 def acceptance_table(models_dir, drafts, target, ids, n_prompts=32, n_ids=64, N=64):
-    """{draft: {temperature: [(K, acceptance, tokens per pass), ..]}} for K = 1 .. 8."""
-    prompts, table = held_out_prompts(ids, n_prompts, n_ids), {}
+    """{draft: {temperature: [(K, acceptance, tokens per pass), ..]}}, K = 1 .. 8; EAGLE's head too.
+    """
+    prompts, folder = held_out_prompts(ids, n_prompts, n_ids), os.path.join(models_dir, target)
     target_model = load(target, models_dir)[1]
-    for draft in drafts:
-        pair = load(draft, models_dir)[1], target_model
-        table[draft] = {t: [(K, *acceptance(prompts, *pair, K, t, N)) for K in range(1, 9)]
-                        for t in (0.0, 1.0)}
-    return table
+    models = {draft: load(draft, models_dir)[1] for draft in drafts}
+    if os.path.exists(os.path.join(folder, "eagle.safetensors")):
+        models["eagle"] = None
+    return {name: {t: [(K, *acceptance(prompts, step_of(draft, target_model, folder, K, t), N))
+                       for K in range(1, 9)] for t in (0.0, 1.0)}
+            for name, draft in models.items()}
 
 
 def samples(models_dir, draft, target, prompt="Once upon a time there was a", N=120):

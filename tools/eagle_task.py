@@ -9,8 +9,8 @@ It learns in two parts. The first loss is that of Li et al. (2024a), EAGLE-1: th
 states, and a tenth of the cross-entropy to the target's distribution. It teaches fast, and stops
 early. The second, from there on, is the draft's (tools/tasks.py), with a little of that distance in
 place of the text: it is about the guesses, and the states need only serve them, as in Li et al.
-(2025), EAGLE-3. The further steps are what they call
-training-time test: the head learns on what it will see when it drafts.
+(2025), EAGLE-3. The further steps are what they call training-time test: the head learns on what it
+will see when it drafts.
 """
 import math
 import os

@@ -304,7 +304,7 @@ def test_the_report_has_every_figure(trained):
     report = json.loads((trained / "work" / "report.json").read_text())
     assert len(report["repeats"]) == 6 and all(0 <= share <= 1 for share in report["repeats"])
     assert report["baselines"]["trigram"] < np.log(275)
-    for draft in ("tales-small", "tales-small-undistilled"):
+    for draft in ("tales-small", "tales-small-undistilled", "eagle"):
         for rows in report["acceptance"][draft].values():
             assert [K for K, _, _ in rows] == list(range(1, 9))
             assert all(0 <= a <= 1 and 1 <= tokens <= K + 1 for K, a, tokens in rows)
