@@ -27,7 +27,7 @@ from pathlib import Path
 import numpy as np
 
 from sampling import warp, with_sampling
-from speculative import speculative_step
+from speculative import guess, speculative_step
 from variants.dynamic_tree import dynamic_tree
 from variants.eagle_head import Head, load_head
 from variants.registry import Decoder, Flag, Rounds, guesses_per_round, numbers_or_word
@@ -65,10 +65,15 @@ def guess_by_head(x, k, rng, head, grow, settings):
 
 
 def guess_chain(x, k, rng, head, settings):
-    """The same where nothing branches: a list, as speculative.py's own guesses are."""
-    grow = partial(expand, widths=k * (1,), siblings="distinct")
-    tree, rows = guess_by_head(x, k, rng, head, grow, settings)
-    return tree.tokens, rows
+    """The same where nothing branches: the papers' own loop, with the head for a draft."""
+    tree = Tree()
+
+    def draft(ids, n_last):
+        if len(ids) > len(x):
+            tree.add(len(tree) - 1, ids[-1], None)
+        return warp(head(x, tree, [len(tree) - 1]), ids=ids, **settings)
+
+    return guess(x, k, rng, draft) if len(x) > 1 else ([], [])
 
 
 # ---- the entry

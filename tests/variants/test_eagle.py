@@ -276,7 +276,7 @@ def test_no_guess_is_beyond_the_context():
     step = step_of(TreeGPT2(PARAMS, N_HEAD), dict(temperature=1.0), K=3)
     assert len(step([1] * (n_ctx - 3), 4, np.random.default_rng(0)).ids) > 0
     with pytest.raises(ValueError, match=f"need positions below n_ctx = {n_ctx}, got {n_ctx}"):
-        step([1] * (n_ctx - 2), 9, np.random.default_rng(0))
+        step([1] * (n_ctx - 1), 9, np.random.default_rng(0))
 
 
 # ---- the file
