@@ -71,8 +71,9 @@ def test_the_algorithm_knows_sampling_and_numpy_only():
         assert others(ROOT / name) == {"numpy"}
 
 
-def test_the_forward_pass_knows_numpy_and_one_product():
-    assert own(ROOT / "gpt2.py") == {("backend.products", "matmul")}
+def test_the_forward_pass_knows_numpy_and_what_shares_its_work():
+    assert own(ROOT / "gpt2.py") == {("backend.products", "matmul"),
+                                     ("backend.products", "by_heads")}
     assert others(ROOT / "gpt2.py") == {"numpy"}
 
 
