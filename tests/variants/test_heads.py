@@ -272,8 +272,9 @@ def test_a_GPT2_with_heads_writes_its_greedy_text_and_reads_every_token_once(hea
     model = States(TreeGPT2(PARAMS, 3))
     step = medusa_step(model, load_heads(heads, PARAMS), cartesian((3, 2, 1)), verify_tree,
                        **chosen)
-    with mock.patch.object(tree_gpt2, "forward", side_effect=gpt2.forward) as forward:
-        rounds = list(generate([1, 2, 3], step, 20, np.random.default_rng(0)))
+    with mock.patch.object(gpt2, "forward", side_effect=gpt2.forward) as forward:
+        with mock.patch.object(tree_gpt2, "forward", forward):
+            rounds = list(generate([1, 2, 3], step, 20, np.random.default_rng(0)))
     text = [1, 2, 3] + sum((round.ids for round in rounds), [])
     plain = with_sampling(GPT2(PARAMS, 3), **chosen)
     assert text == autoregressive_sampling([1, 2, 3], plain, 20, np.random.default_rng(0))
