@@ -312,5 +312,6 @@ def test_what_is_left_of_a_sharp_row_is_drawn_from_even_if_it_is_subnormal():
 def test_a_row_of_nan_is_never_a_guess_that_is_kept(verify):
     tree = Tree()
     tree.add(-1, 0, np.array([0.5, 0.5]))
+    p_target = np.array([[np.nan, np.nan], [0.5, 0.5]])
     with pytest.raises(ValueError, match="nan"):
-        verify(tree, tree.rows(), np.full((2, 2), np.nan), np.random.default_rng(0))
+        verify(tree, tree.rows(), p_target, np.random.default_rng(0))
