@@ -24,8 +24,8 @@ import numpy as np
 from tqdm import tqdm
 
 from benchmarks import llama
-from benchmarks.tables import number, table
 from benchmarks.prompts import OPENINGS
+from benchmarks.tables import number, table
 from gpt2 import GPT2
 from speculative import autoregressive_step, draft_and_verify, generate
 from tools import export_hf

@@ -17,7 +17,6 @@ import contextlib
 import math
 import os
 import random
-import uuid
 from collections import defaultdict
 from unittest import mock
 
@@ -113,8 +112,6 @@ def forbidden(*args, **kwargs):
 def no_other_chance():
     """Every other source of chance raises within this block."""
     with contextlib.ExitStack() as stack:
-        # The first product of a size is compiled, and Numba asks for the name of a file.
-        stack.enter_context(mock.patch.object(uuid, "uuid4", uuid.uuid1))
         for module, names in GENERATORS.items():
             for name in names.split():
                 stack.enter_context(mock.patch.object(module, name, forbidden))

@@ -301,7 +301,8 @@ def test_a_dynamic_tree_keeps_as_much_as_any_of_its_size_of_a_draft_that_is_righ
 # ---- flags
 
 @pytest.mark.parametrize("name, flags, message", [
-    ("tree", {"widths": "dynamic", "siblings": "distinct"}, "with --widths dynamic"),
+    ("tree", {"widths": "dynamic", "siblings": "distinct"},
+     "need --siblings top at --temperature 0 and with --widths dynamic, got distinct"),
     ("medusa", {"widths": "auto"}, "number for --widths with the decoder medusa"),
     ("tree", {"total": 0}, "--total >= 1")])
 def test_what_does_not_go_together_is_named(name, flags, message):

@@ -254,7 +254,7 @@ def test_rows_of_two_sizes_are_refused():
 
 # ---- the bundled pair
 
-@pytest.mark.parametrize("sampler, seeds", [("race", range(100)), ("inverse", range(100, 110))])
+@pytest.mark.parametrize("sampler, seeds", [("race", range(100)), ("inverse", range(100, 140))])
 def test_the_bundled_pair_writes_plain_decodings_text_at_temperature_1(sampler, seeds):
     models = Models(*(remembered(GPT2(*bundled.weights(size)))
                       for size in ("tales-small", "tales-large")), dict(temperature=1.0))
@@ -266,7 +266,7 @@ def test_the_bundled_pair_writes_plain_decodings_text_at_temperature_1(sampler, 
                          np.random.default_rng(seed))
         assert x + [token for round in rounds for token in round.ids] == plain
         kept += sum(round.n_kept for round in rounds)
-    assert kept > 0  # or the draft would have had no say
+    assert kept > len(seeds) / 2
 
 
 def test_plain_decoding_by_the_inverse_function_is_plain_decoding():
