@@ -155,8 +155,9 @@ def at_least_float64(numbers):
 def sample(probs: ArrayLike, rng: np.random.Generator) -> int:
     """Draw one token from weights [n_vocab], by inversion of their cumulative sum.
 
-    The first token whose cumulative sum exceeds `u * total`, with one uniform u. A token of weight
-    0 is never drawn. ValueError if a weight is negative or NaN, or their sum is 0 or infinite.
+    Return the first token whose share of the cumulative sum exceeds u, one uniform number. The last
+    share is exactly 1, so a token of weight 0 is never drawn. ValueError if a weight is negative or
+    NaN, or their sum is 0 or infinite.
 
     >>> sample([0.0, 1.0, 0.0], np.random.default_rng(0))
     1
@@ -166,7 +167,7 @@ def sample(probs: ArrayLike, rng: np.random.Generator) -> int:
     if not 0 < cdf[-1] < np.inf or (probs < 0).any():
         raise ValueError(f"need probabilities >= 0 with a finite sum > 0, got sum {cdf[-1]}, "
                          f"smallest {probs.min()}")
-    return int(np.argmax(rng.random() * cdf[-1] < cdf))
+    return int(np.argmax(rng.random() < cdf / cdf[-1]))
 
 
 def accept(prob: float, rng: np.random.Generator) -> bool:

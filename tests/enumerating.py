@@ -36,22 +36,17 @@ class Fork:
 
 
 class Uniform:
-    """A number in [0, 1) of which only an interval is known; scaled by `factor`."""
+    """A number in [0, 1) of which only an interval is known."""
 
     __array_ufunc__ = None  # arrays leave comparisons to this class
     __eq__ = __bool__ = None  # `u == c` and `if u` raise TypeError, as any use not written here
 
-    def __init__(self, rng, interval, factor=1):
-        self.rng, self.interval, self.factor = rng, interval, factor
-
-    def __mul__(self, factor):
-        return Uniform(self.rng, self.interval, self.factor * factor)
-
-    __rmul__ = __mul__
+    def __init__(self, rng, interval):
+        self.rng, self.interval = rng, interval
 
     def __lt__(self, bounds):
         """`u < bounds` for a number or an array: cuts the interval at every bound inside it."""
-        cuts = np.asarray(np.asarray(bounds) / self.factor)
+        cuts = np.asarray(bounds)
         low, high = self.interval
         inside = cuts[(low < cuts) & (cuts < high)]
         edges = [low, *sorted(set(inside.tolist())), high]

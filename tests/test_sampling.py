@@ -259,3 +259,8 @@ def test_a_temperature_however_low_is_greedy_in_the_end():
     for temperature in (1e-3, 1e-300, 5e-324):
         with np.errstate(over="ignore"):  # -1 / 5e-324 is -inf, and its exp 0
             assert warp([1.0, 3.0, 2.0], temperature).tolist() == [0, 1, 0]
+
+
+@pytest.mark.parametrize("weights, token", [([0, 5e-324], 1), ([5e-324, 0, 5e-324, 0], 2)])
+def test_a_token_of_weight_0_is_not_drawn_even_where_the_sum_is_subnormal(weights, token):
+    assert sample(weights, Scripted([0.9])) == token

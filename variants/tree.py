@@ -38,7 +38,7 @@ def draw_siblings(row, width, siblings, rng):
         return list(zip(best, one_hot_rows(best, len(row))))
     drawn = []
     while len(drawn) < width and row.sum() > 0:
-        row = row / row.sum()  # first: what is left may be subnormal, and u * sum rounds to sum
+        row = row / row.sum()
         drawn.append((sample(row, rng), row))
         if siblings == "distinct":
             row = row * (np.arange(len(row)) != drawn[-1][0])
