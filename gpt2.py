@@ -20,7 +20,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from backend.products import by_heads, matmul
+from lib.backend.products import by_heads, matmul
 
 
 def gelu(x):  # [n_new, n] -> [n_new, n]
@@ -121,7 +121,7 @@ class GPT2:
 
     Reading the whole sequence at once or token by token, with a detour, gives the same logits.
 
-    >>> from checkpoints.weights import random_params
+    >>> from lib.checkpoints.weights import random_params
     >>> hparams = dict(n_vocab=11, n_ctx=8, n_embd=6, n_head=2, n_layer=2)
     >>> params = random_params(hparams, np.random.default_rng(0), np.float64)
     >>> fresh, used = GPT2(params, n_head=2), GPT2(params, n_head=2)

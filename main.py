@@ -2,22 +2,22 @@
 
     python main.py --K 4 --temperature 0
 
-The flags; demo/task.py loads what they ask for, demo/compare.py runs it timed, demo/describe.py
+The flags; lib/demo/task.py loads what they ask for, lib/demo/compare.py runs it timed, lib/demo/describe.py
 says what came out.
 """
 
 import json
 import sys
 
-from backend.arrays import gpu_errors_in_one_line
-from backend.products import BACKENDS
-from demo.compare import compare
-from demo.describe import describe
-from demo.page import check_path, save, trace_of
-from demo.prompts import add_flags, check_flags, continue_prompts
-from demo.task import load_task, sampling_settings
-from demo.terminal import Help, Parser, complain, print_safely, saying_why
-from demo.trace import line, wants_colour
+from lib.backend.arrays import gpu_errors_in_one_line
+from lib.backend.products import BACKENDS
+from lib.demo.compare import compare
+from lib.demo.describe import describe
+from lib.demo.page import check_path, save, trace_of
+from lib.demo.prompts import add_flags, check_flags, continue_prompts
+from lib.demo.task import load_task, sampling_settings
+from lib.demo.terminal import Help, Parser, complain, print_safely, saying_why
+from lib.demo.trace import line, wants_colour
 from encoder import END_OF_TEXT
 from sampling import check_sampling
 from utils import MODELS_DIR

@@ -7,7 +7,7 @@
 
 Chance enters the project in two functions, `sample` and `accept`. Each asks `rng` for one uniform
 number in [0, 1) and compares it once, so a test can replace the generator by one that walks through
-every outcome with its exact probability (tests/enumerating.py). The one exception is the `race` of
+every outcome with its exact probability (exact/law.py). The one exception is the `race` of
 variants/coupled.py, which makes n_vocab numbers of its uniform number.
 """
 

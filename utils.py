@@ -15,11 +15,11 @@ from pathlib import Path
 
 import numpy as np
 
-from checkpoints import huggingface
-from checkpoints.converted import load_params
-from checkpoints.download import folder_lock
-from checkpoints.openai import convert, fetch_missing, read_hparams
-from checkpoints.textfiles import read_json, read_merges
+from lib.checkpoints import huggingface
+from lib.checkpoints.converted import load_params
+from lib.checkpoints.download import folder_lock
+from lib.checkpoints.openai import convert, fetch_missing, read_hparams
+from lib.checkpoints.textfiles import read_json, read_merges
 from encoder import Encoder
 
 MODELS_DIR = Path(__file__).parent / "models"

@@ -5,7 +5,7 @@
     python -m benchmarks.batch --show benchmarks/results/batch-pair.json  # the table, no measuring
 
 The same texts are written for every number at once, and with the compiled product they are the very
-same (variants/batch.py), so only the time can differ. Reading the prompts counts. The pair writes
+same (variants/shared/batch.py), so only the time can differ. Reading the prompts counts. The pair writes
 its own text at a temperature; other sizes have random weights of the true shape, and guesses that
 are kept with a chance that is set (race.py). All settings take turns, and the whole is repeated.
 
@@ -35,8 +35,8 @@ from sampling import with_sampling
 from speculative import draft_and_verify
 from theory.hardware import GPT2_SIZES
 from utils import MODELS_DIR
-from variants.batch import Shared, generate_batch
-from variants.batch_gpt2 import BatchGPT2, Part, groups, most_rows
+from variants.shared.batch import Shared, generate_batch
+from variants.shared.batch_gpt2 import BatchGPT2, Part, groups, most_rows
 
 
 # ---- what is written

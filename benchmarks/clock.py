@@ -11,7 +11,7 @@ import time
 import numpy as np
 from threadpoolctl import ThreadpoolController, threadpool_info
 
-from backend import products
+from lib.backend import products
 
 
 def interleaved(actions, repeats, warm=True):

@@ -4,7 +4,7 @@
     python -m benchmarks.correctness verify block    rows with one of these words only
 
 Each row runs the unchanged decoder through all outcomes of its random decisions
-(tests/enumerating.py) and compares the joint law of the ids with the product of the target's rows.
+(exact/law.py) and compares the joint law of the ids with the product of the target's rows.
 
     case       (outcomes, expected): a function of rng to enumerate, and the law it should have
     deviation  largest difference of the two probabilities of one text, over all cases of a row
@@ -20,13 +20,13 @@ from pathlib import Path
 
 import numpy as np
 
-from checkpoints.weights import random_params
+from lib.checkpoints.weights import random_params
 from gpt2 import GPT2
 from sampling import warp, with_sampling
 from speculative import (autoregressive_sampling, complete, draft_and_verify, guess,
                          speculative_sampling, speculative_step, verify)
-from tests.enumerating import branches, distance, rounds_law, text_law
-from tests.toys import PAIRS, counted, path_by_path, remembered, toy
+from exact.law import branches, distance, rounds_law, text_law
+from exact.toys import PAIRS, counted, path_by_path, remembered, toy
 from tests.variants.registered import text_and_law, write_heads
 from utils import MODELS_DIR, load_encoder_hparams_and_params
 from variants import DECODERS, settings

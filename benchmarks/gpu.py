@@ -7,7 +7,7 @@ has its own weights; 124M and 1558M get random ones, for time does not depend on
 
     texts       every decoder's text on the GPU and by NumPy, in float64: equal or not
     logits      the largest distance from NumPy's float64: on the GPU in either type, NumPy's own
-    launches    kernels of one pass, with and without backend/fused.py's; counted on tests'
+    launches    kernels of one pass, with and without lib/backend/fused.py's; counted on tests'
                 stand-in for CuPy, for a GPU does not tell
     passes      milliseconds between two CUDA events around a pass over 1 .. 32 rows
     speed       tokens per second of the pair, plain and by decoder: against K, and trees
@@ -27,10 +27,10 @@ from pathlib import Path
 import numpy as np
 
 import gpt2
-from backend import fused
-from backend.arrays import get_backend, in_one_line
+from lib.backend import fused
+from lib.backend.arrays import get_backend, in_one_line
 from benchmarks.tables import table
-from checkpoints.weights import cut_params, n_params
+from lib.checkpoints.weights import cut_params, n_params
 from gpt2 import GPT2
 from speculative import complete, generate
 from tests import fake_cupy
@@ -38,7 +38,7 @@ from theory.hardware import GPT2_SIZES
 from theory.speedup import walltime_improvement
 from variants import DECODERS, Models, build
 from variants.registry import build_autoregressive
-from variants.tree_gpt2 import TreeGPT2
+from variants.shared.tree_gpt2 import TreeGPT2
 
 MODELS = Path(__file__).parent.parent / "models"
 SECONDS = 8 * 60
@@ -269,7 +269,7 @@ def save(path, figures):
 def tell(figures):
     """The paragraphs of all parts that there are."""
     yield " ".join(f"{key} {figures[key]}," for key in ("gpu", "cupy", "cuda", "numpy"))[:-1]
-    yield f"kernels of backend/fused.py: {', '.join(figures['kernels']) or 'none'}\n"
+    yield f"kernels of lib/backend/fused.py: {', '.join(figures['kernels']) or 'none'}\n"
     for name, reason in figures["not_done"].items():
         yield f"not done: {name}: {reason}"
     words = {True: "equal", False: "differs", None: "-"}

@@ -11,7 +11,7 @@ import time
 
 import numpy as np
 
-from backend import products
+from lib.backend import products
 from benchmarks.passes import rows_actions
 
 SECONDS = 20  # at most, for one figure

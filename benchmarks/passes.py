@@ -8,10 +8,10 @@ from functools import partial
 
 import numpy as np
 
-from backend import products
-from backend.arrays import limit_blas_threads
+from lib.backend import products
+from lib.backend.arrays import limit_blas_threads
 from benchmarks.clock import interleaved, medians, reader
-from checkpoints.weights import random_params
+from lib.checkpoints.weights import random_params
 from gpt2 import GPT2
 from theory.hardware import GPT2_SIZES
 from utils import MODELS_DIR, load_encoder_hparams_and_params

@@ -18,11 +18,11 @@ from types import SimpleNamespace
 
 import numpy as np
 
-from backend import products
+from lib.backend import products
 from benchmarks import llama
 from benchmarks.clock import interleaved, spread
-from checkpoints.huggingface import their_name
-from checkpoints.weights import flatten
+from lib.checkpoints.huggingface import their_name
+from lib.checkpoints.weights import flatten
 from gpt2 import GPT2
 from sampling import with_sampling
 from speculative import autoregressive_sampling, speculative_sampling

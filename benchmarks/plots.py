@@ -25,7 +25,7 @@ from pathlib import Path
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from backend.products import matmul
+from lib.backend.products import matmul
 from benchmarks.clock import machine, medians
 from benchmarks.drawing import (draw_acceptance, draw_best_tree, draw_expected_tokens,
                                 draw_row_cost, draw_speed, draw_speedup, save)
@@ -38,7 +38,7 @@ from theory.hardware import GPT2_SIZES
 from theory.speedup import acceptance_rate, expected_tokens, walltime_improvement
 from variants import Models, build
 from variants.best_tree import HOPE, best_shape, nodes, outcomes
-from variants.tree_gpt2 import TreeGPT2
+from variants.shared.tree_gpt2 import TreeGPT2
 
 RESULTS = Path(__file__).parent / "results"
 FOLDER = Path(__file__).parent.parent / "docs" / "img"
@@ -101,7 +101,7 @@ def shared_masses(x, draft, target, N, seed):
 
 
 def row_cost_data(args):
-    """Seconds of M rows: whole passes, and one product as BLAS and as backend/products do it."""
+    """Seconds of M rows: whole passes, and one product as BLAS and as lib/backend/products do it."""
     series = {"the bundled target": rows_table(load("pair")[2], args.repeats)}
     rows, d = list(series["the bundled target"]), GPT2_SIZES[args.size]["n_embd"]
     rng = np.random.default_rng(0)

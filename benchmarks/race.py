@@ -18,8 +18,8 @@ import numpy as np
 
 from benchmarks.clock import spread
 from benchmarks.prompts import OPENINGS
-from checkpoints.weights import random_params
-from demo.compare import Timed
+from lib.checkpoints.weights import random_params
+from lib.demo.compare import Timed
 from gpt2 import GPT2
 from sampling import with_sampling
 from speculative import autoregressive_step, draft_and_verify, generate

@@ -20,9 +20,9 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.clock import spread
-from checkpoints.converted import CHECKSUM, checksum
-from checkpoints.weights import n_params, random_params
-from demo.task import load_task
+from lib.checkpoints.converted import CHECKSUM, checksum
+from lib.checkpoints.weights import n_params, random_params
+from lib.demo.task import load_task
 from main import parse_args
 from speculative import generate
 from variants import Models, build_autoregressive

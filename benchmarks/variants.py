@@ -27,7 +27,7 @@ from pathlib import Path
 
 import numpy as np
 
-from backend.arrays import limit_blas_threads
+from lib.backend.arrays import limit_blas_threads
 from benchmarks.prompts import OPENINGS, REPETITIVE
 from benchmarks.race import measure
 from benchmarks.tables import number, table
@@ -35,7 +35,7 @@ from speculative import autoregressive_step, generate
 from utils import MODELS_DIR, load_encoder_hparams_and_params
 from variants import DECODERS, Models, build, settings, stopping
 from variants.tree import best_trees
-from variants.tree_gpt2 import TreeGPT2
+from variants.shared.tree_gpt2 import TreeGPT2
 
 PROMPTS = {"openings": OPENINGS, "repetitive": REPETITIVE}
 EXTRA = [  # decoders once more, with other flags than their defaults

@@ -5,8 +5,8 @@ import os
 
 import numpy as np
 
-from checkpoints.converted import write_flat
-from checkpoints.weights import flatten, random_params
+from lib.checkpoints.converted import write_flat
+from lib.checkpoints.weights import flatten, random_params
 from encoder import byte_characters
 
 HPARAMS = dict(n_vocab=257, n_ctx=16, n_embd=12, n_head=3, n_layer=2)

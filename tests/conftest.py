@@ -15,7 +15,7 @@ def products_compiled():
     """Before any test, for Numba names its files by chance, which an enumeration forbids."""
     import numpy as np
 
-    from backend import products
+    from lib.backend import products
 
     for dtype in (np.float32, np.float64):
         products.warm_up(products.GROUP, dtype)

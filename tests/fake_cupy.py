@@ -16,7 +16,7 @@ What it has of CuPy's, beside the numbers:
     memory      with `installed(n_bytes)` an allocation above them fails as CuPy's does
 
 RawModule compiles CUDA C for the processor, the threads of a block as threads, where there is a C++
-compiler; so backend/fused.py's kernels run as they are written.
+compiler; so lib/backend/fused.py's kernels run as they are written.
 """
 
 import ctypes
@@ -36,7 +36,7 @@ from pathlib import Path
 
 import numpy as np
 
-from backend import fused
+from lib.backend import fused
 
 KEPT = json.loads((Path(__file__).parent / "data" / "cupy-names.json").read_text("utf-8"))
 NAMES = {part: set(names) for part, names in KEPT["names"].items()}

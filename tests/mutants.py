@@ -32,13 +32,13 @@ TESTS = {  # in the order in which they are tried
     "speculative.py": ["tests/test_speculative.py", "tests/test_theorem1.py"],
     "sampling.py": ["tests/test_sampling.py", "tests/test_theorem1.py"],
     "gpt2.py": ["tests/test_gpt2.py", "tests/test_theorem1.py"],
-    "variants/long_context.py": ["tests/variants/test_long_context.py"],
-    "backend/products.py": ["tests/test_products.py"],
-    "demo/compare.py": ["tests/test_compare.py"],
-    "demo/costs.py": ["tests/test_compare.py", "tests/plumbing/test_costs.py"],
-    "demo/task.py": ["tests/test_compare.py"],
+    "variants/shared/long_context.py": ["tests/variants/test_long_context.py"],
+    "lib/backend/products.py": ["tests/test_products.py"],
+    "lib/demo/compare.py": ["tests/test_compare.py"],
+    "lib/demo/costs.py": ["tests/test_compare.py", "tests/plumbing/test_costs.py"],
+    "lib/demo/task.py": ["tests/test_compare.py"],
     "variants/auto.py": ["tests/variants/test_auto.py"],
-    "tests/enumerating.py": ["tests/test_enumerating.py", "tests/test_speculative.py"],
+    "exact/law.py": ["tests/test_law.py", "tests/test_speculative.py"],
 }
 PROFILE = """
 from hypothesis import Phase, settings
@@ -320,15 +320,15 @@ TASK = [
     ("{folder.resolve() for", "{folder for", "a link to a model is another model"),
 ]
 
-BY_FILE = {"demo/compare.py": COMPARE, "demo/costs.py": COSTS, "demo/task.py": TASK,
+BY_FILE = {"lib/demo/compare.py": COMPARE, "lib/demo/costs.py": COSTS, "lib/demo/task.py": TASK,
            "variants/auto.py": AUTO,
-           "tests/enumerating.py": ENUMERATING, "speculative.py": SPECULATIVE,
+           "exact/law.py": ENUMERATING, "speculative.py": SPECULATIVE,
            "sampling.py": SAMPLING, "gpt2.py": CACHE,
-           "variants/long_context.py": WINDOW, "backend/products.py": PRODUCTS}
+           "variants/shared/long_context.py": WINDOW, "lib/backend/products.py": PRODUCTS}
 MUTANTS = [
     *(Mutant(file, *mutant, TESTS[file]) for file, mutants in BY_FILE.items()
       for mutant in mutants),
-    *(Mutant("speculative.py", *mutant, TESTS["demo/compare.py"]) for mutant in COUNTS),
+    *(Mutant("speculative.py", *mutant, TESTS["lib/demo/compare.py"]) for mutant in COUNTS),
     *(Mutant(*mutant, variants.TESTS[mutant[0]]) for mutant in variants.MUTANTS),
     *(Mutant(*mutant, [variants.SETTINGS]) for mutant in variants.BUILDERS),
 ]

@@ -9,12 +9,12 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-import demo.compare
-import demo.costs
+import lib.demo.compare
+import lib.demo.costs
 import main
-from demo.compare import compare, first_difference
-from demo.describe import describe
-from demo.task import Task, load_task
+from lib.demo.compare import compare, first_difference
+from lib.demo.describe import describe
+from lib.demo.task import Task, load_task
 from utils import MODELS_DIR
 from variants import settings
 from variants.auto import K_MAX
@@ -56,8 +56,8 @@ class Counting:
 @pytest.fixture
 def clock(monkeypatch):
     clock = Clock()
-    monkeypatch.setattr(demo.compare, "time", clock)
-    monkeypatch.setattr(demo.costs, "time", clock)
+    monkeypatch.setattr(lib.demo.compare, "time", clock)
+    monkeypatch.setattr(lib.demo.costs, "time", clock)
     return clock
 
 
@@ -143,7 +143,7 @@ def test_K_auto_counts_what_its_measuring_cost(clock, monkeypatch):
     def slow_read(path):
         clock.now += 5
 
-    monkeypatch.setattr(demo.costs, "read", slow_read)
+    monkeypatch.setattr(lib.demo.costs, "read", slow_read)
     got = figures(clock, K="auto", N=30, x=(4,))  # the draft is right: K guesses, K + 1 tokens
     rounds, left = [], 30
     for K in [0, *range(K_MAX + 1)]:  # the first reads the prompt, and is not counted
@@ -160,8 +160,8 @@ def test_K_auto_counts_what_its_measuring_cost(clock, monkeypatch):
 
 def test_K_auto_measures_in_the_first_rounds_and_not_if_the_costs_are_known(clock, monkeypatch):
     kept = []
-    monkeypatch.setattr(demo.costs, "write", lambda path, costs: kept.append(costs))
-    monkeypatch.setattr(demo.costs, "read", lambda path: kept[0] if kept else None)
+    monkeypatch.setattr(lib.demo.costs, "write", lambda path, costs: kept.append(costs))
+    monkeypatch.setattr(lib.demo.costs, "read", lambda path: kept[0] if kept else None)
     first, second = (figures(clock, K="auto", N=200, x=(4,)) for _ in range(2))
     assert 0 < first["measuring_s"] < first["speculative"]["time_s"] and not first["costs_known"]
     assert second["measuring_s"] == 0 and second["costs_known"]

@@ -13,20 +13,20 @@ import pytest
 
 import gpt2
 import main
-from backend import fused
-from backend.arrays import get_backend, gpu_errors_in_one_line
+from lib.backend import fused
+from lib.backend.arrays import get_backend, gpu_errors_in_one_line
 from benchmarks import gpu
-from checkpoints.weights import cut_params, n_params
+from lib.checkpoints.weights import cut_params, n_params
 from speculative import complete
 from tests import bundled, fake_cupy
 from tests.checkpoints import write_converted
 from tests.variants.registered import write_heads
 from tools import cupy_names
 from variants import DECODERS, Models, build
-from variants.long_context import windowed
+from variants.shared.long_context import windowed
 from variants.registry import build_autoregressive
 from variants.tree import Tree
-from variants.tree_gpt2 import TreeGPT2
+from variants.shared.tree_gpt2 import TreeGPT2
 
 ROOT = Path(main.__file__).parent
 TARGET = dict(n_vocab=13, n_ctx=24, n_embd=12, n_head=3, n_layer=2)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from checkpoints.textfiles import read_json, read_merges
+from lib.checkpoints.textfiles import read_json, read_merges
 from encoder import END_OF_TEXT, WORDS, Encoder, byte_characters, merge
 from utils import MODELS_DIR
 

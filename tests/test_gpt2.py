@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import gpt2
 from benchmarks.peers import state_dict
-from checkpoints.weights import random_params
+from lib.checkpoints.weights import random_params
 from gpt2 import GPT2, attention, causal_mask, forward, gelu, layer_norm
 
 HPARAMS = dict(n_vocab=13, n_ctx=12, n_embd=8, n_head=2, n_layer=3)

@@ -10,7 +10,7 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 CORE = ("speculative", "sampling", "gpt2", "encoder", "utils", "main")
-APART = {"checkpoints", "demo", "requests", "tqdm", "tensorflow", "argparse"}
+APART = {"lib.checkpoints", "lib.demo", "requests", "tqdm", "tensorflow", "argparse"}
 ENTRIES = 23  # files and folders that a reader meets first
 
 
@@ -72,8 +72,8 @@ def test_the_algorithm_knows_sampling_and_numpy_only():
 
 
 def test_the_forward_pass_knows_numpy_and_what_shares_its_work():
-    assert own(ROOT / "gpt2.py") == {("backend.products", "matmul"),
-                                     ("backend.products", "by_heads")}
+    assert own(ROOT / "gpt2.py") == {("lib.backend.products", "matmul"),
+                                     ("lib.backend.products", "by_heads")}
     assert others(ROOT / "gpt2.py") == {"numpy"}
 
 

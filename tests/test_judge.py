@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests import judge, mutants
+from exact import judge, mutants
 
 ROOT = Path(judge.__file__).parents[1]
 RIGHT = """

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import main
-from checkpoints.weights import n_params
+from lib.checkpoints.weights import n_params
 from gpt2 import GPT2
 from sampling import with_sampling
 from speculative import autoregressive_sampling, speculative_sampling

@@ -5,17 +5,17 @@ import json
 import numpy as np
 import pytest
 
-from demo import page
-from demo import trace as watch
+from lib.demo import page
+from lib.demo import trace as watch
 from speculative import generate, verify
 from tests import bundled
 from tests.chromium import chromium
-from tests.enumerating import Scripted
+from exact.law import Scripted
 from tests.test_trace import ENCODER, HOSTILE, STEP, example, watched
 from variants import Models, build
 from variants.lenient import lenient_law
 from variants.registry import Rounds
-from variants.tree_gpt2 import TreeGPT2
+from variants.shared.tree_gpt2 import TreeGPT2
 
 
 @pytest.fixture(scope="module")

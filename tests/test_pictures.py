@@ -7,11 +7,11 @@ from xml.etree import ElementTree
 
 import pytest
 
-from tools.pictures.__main__ import DATA, PICTURES, ROOT, files
-from tools.pictures.animation import Clock
-from tools.pictures.race import BAR, SIZE, draw, text_of
-from tools.pictures.svg import THEMES, mono, places
-from tools.pictures.theorem1 import columns
+from docs.pictures.__main__ import DATA, PICTURES, ROOT, files
+from docs.pictures.animation import Clock
+from docs.pictures.race import BAR, SIZE, draw, text_of
+from docs.pictures.svg import THEMES, mono, places
+from docs.pictures.theorem1 import columns
 
 SVG = "{http://www.w3.org/2000/svg}"
 COLOUR = re.compile(r"#[0-9a-f]{6}")

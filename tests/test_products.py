@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from backend import products
+from lib.backend import products
 from gpt2 import attention, causal_mask
 
 ROOT = Path(products.__file__).parents[1]
@@ -74,7 +74,7 @@ def test_a_rows_product_has_the_same_bits_whatever_is_multiplied_beside_it(dtype
 @needs_numba
 @pytest.mark.parametrize("registers", [4, 16, 32])
 def test_bits_do_not_depend_on_how_many_outputs_are_summed_at_a_time(registers):
-    from backend import compiled
+    from lib.backend import compiled
 
     x, w = arrays(5, 64, 10, np.float32)
     with mock.patch.object(compiled, "REGISTERS", registers):
@@ -158,7 +158,7 @@ PROGRAM = """
 import sys
 import numpy as np
 {before}
-from backend import products
+from lib.backend import products
 x, w = np.ones((5, 64), np.float32), np.ones((96, 64), np.float32).T
 assert (products.matmul(x, w) == 64).all()
 print(products.name().split()[0])

@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from speculative import complete, draft_and_verify
-from tests.enumerating import law
+from exact.law import law
 from tools.readme import BLOCK, ROOT, STATIC, fill, run
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")

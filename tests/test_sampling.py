@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from sampling import (accept, keep_largest, keep_top_p, residual, sample, softmax, warp,
                       with_sampling)
-from tests.enumerating import Scripted, distance, law
-from tests.toys import toy
+from exact.law import Scripted, distance, law
+from exact.toys import toy
 
 EXACT = 1e-12
 LOWEST, HIGHEST = 0.0, 1 - 2**-53  # the uniforms that random() can return lie between these

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from sampling import warp
 from speculative import (autoregressive_sampling, complete, draft_and_verify, generate, guess,
                          speculative_sampling, verify)
-from tests.enumerating import (Scripted, assert_same_law, branches, expectation, law, round_law,
+from exact.law import (Scripted, assert_same_law, branches, expectation, law, round_law,
                                rounds_law, text_law)
-from tests.toys import PAIRS, counted, toy
+from exact.toys import PAIRS, counted, toy
 
 LARGE = {"dense", "disjoint", "one ulp away", "four tokens", "five tokens"}  # 10^6 branches, K = 3
 CASES = [(pair, K, K + 2) for pair in PAIRS for K in (1, 2, 3) if K < 3 or pair not in LARGE]

@@ -32,14 +32,14 @@ from hypothesis import strategies as st
 
 import benchmarks.correctness as correctness
 import speculative
-from checkpoints.weights import random_params
+from lib.checkpoints.weights import random_params
 from gpt2 import GPT2
 from sampling import residual, with_sampling
 from speculative import (autoregressive_sampling, draft_and_verify, guess, speculative_sampling,
                          verify)
 from tests import bundled
-from tests.enumerating import assert_same_law, law, rounds_law, text_law
-from tests.toys import PAIRS, remembered, toy
+from exact.law import assert_same_law, law, rounds_law, text_law
+from exact.toys import PAIRS, remembered, toy
 from theory.speedup import acceptance_rate
 
 FALSE_ALARM, MAX_CHECKS = 1e-12, 900

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from speculative import draft_and_verify
-from tests.enumerating import expectation
+from exact.law import expectation
 from theory.__main__ import main
 from theory.hardware import (GPT2_SIZES, cache_bytes, crossover_batch, intensity_table, linear_cost,
                              n_params, pass_bytes, pass_flops, pass_latency)

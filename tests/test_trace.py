@@ -8,18 +8,18 @@ import numpy as np
 import pytest
 
 import speculative
-from demo import page
-from demo import trace as watch
+from lib.demo import page
+from lib.demo import trace as watch
 from encoder import Encoder, byte_characters
 from sampling import sample
 from speculative import complete, draft_and_verify, generate
-from tests.enumerating import Scripted
+from exact.law import Scripted
 from utils import MODELS_DIR, load_encoder_hparams_and_params
 from variants import DECODERS, Models, build
 from variants import settings as all_settings
 from variants.lenient import lenient_verify
 from variants.registry import Rounds
-from variants.tree_gpt2 import TreeGPT2
+from variants.shared.tree_gpt2 import TreeGPT2
 
 ENCODER = Encoder({character: id for id, character in enumerate(byte_characters().values())}, [])
 PROMPT = ENCODER.encode("Hi")

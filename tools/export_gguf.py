@@ -18,7 +18,7 @@ from pathlib import Path
 import gguf
 import numpy as np
 
-from checkpoints.weights import flatten
+from lib.checkpoints.weights import flatten
 from utils import MODELS_DIR, load_encoder_hparams_and_params
 
 THEIR_NAMES = {"wte": "token_embd.weight", "wpe": "position_embd.weight", "ln_f": "output_norm",

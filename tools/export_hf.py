@@ -13,9 +13,9 @@ from pathlib import Path
 
 import numpy as np
 
-from checkpoints import huggingface
-from checkpoints.download import atomic
-from checkpoints.weights import flatten
+from lib.checkpoints import huggingface
+from lib.checkpoints.download import atomic
+from lib.checkpoints.weights import flatten
 from encoder import END_OF_TEXT
 from utils import MODELS_DIR, load_encoder_hparams_and_params
 

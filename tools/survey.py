@@ -27,11 +27,11 @@ from typing import NamedTuple
 from tqdm import tqdm
 
 import main as command
-from backend.arrays import in_one_line
+from lib.backend.arrays import in_one_line
 from benchmarks.drawing import save
-from demo.compare import is_auto
-from demo.prompts import head_of, in_order, open_out
-from demo.terminal import Help, Parser, complain, print_safely
+from lib.demo.compare import is_auto
+from lib.demo.prompts import head_of, in_order, open_out
+from lib.demo.terminal import Help, Parser, complain, print_safely
 from theory.checks import need
 from tools.survey_summary import draw, read_records, summarise, tell
 from tools.survey_worker import answer, begin, fingerprint, load

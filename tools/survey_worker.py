@@ -1,7 +1,7 @@
 """What a worker of tools/survey.py does: load the models once, then write one text after another.
 
     words      main.py's command line of one decoder: what the Task is made of, wherever it is
-    record     a line of --out: as demo/prompts.py has it, with the target's `passes` and, by place
+    record     a line of --out: as lib/demo/prompts.py has it, with the target's `passes` and, by place
                in the round, how many guesses were `examined` and `accepted` (null of a tree, whose
                guesses are rivals)
 
@@ -17,17 +17,17 @@ from pathlib import Path
 import numpy as np
 
 import main as command
-from backend import products
-from backend.arrays import gpu_errors_in_one_line, in_one_line
-from demo.compare import Timed, ratio
-from demo.prompts import make_job
-from demo.task import load_task
+from lib.backend import products
+from lib.backend.arrays import gpu_errors_in_one_line, in_one_line
+from lib.demo.compare import Timed, ratio
+from lib.demo.prompts import make_job
+from lib.demo.task import load_task
 from speculative import generate
 from theory.checks import need
 from variants import Models, build
 
 ROOT = Path(__file__).parent.parent
-FOLDERS = ("", "backend", "checkpoints", "demo", "variants")  # what a text depends on
+FOLDERS = ("", "lib/backend", "lib/checkpoints", "lib/demo", "variants", "variants/shared")  # what a text depends on
 
 
 def load(words):

@@ -22,15 +22,15 @@ import numpy as np
 from tqdm import tqdm
 
 import gpt2
-from backend import fused, products
-from backend.arrays import gpu_errors_in_one_line, limit_blas_threads
+from lib.backend import fused, products
+from lib.backend.arrays import gpu_errors_in_one_line, limit_blas_threads
 from benchmarks.clock import interleaved, machine
 from benchmarks.drawing import save
 from benchmarks.passes import GUESSES, ROWS, guess_action, rows_actions
 from benchmarks.race import ALPHAS, Result, chains, race
 from benchmarks.prompts import OPENINGS
-from checkpoints.weights import random_params
-from demo.terminal import Parser, complain
+from lib.checkpoints.weights import random_params
+from lib.demo.terminal import Parser, complain
 from sampling import check_sampling, with_sampling
 from speculative import generate
 from theory.checks import need
@@ -41,7 +41,7 @@ from variants import Models, build
 from variants.auto import K_MAX, Costs
 from variants.best_tree import HOPE, outcomes
 from variants.tree import best_trees
-from variants.tree_gpt2 import TreeGPT2
+from variants.shared.tree_gpt2 import TreeGPT2
 
 
 # ---- the pair

@@ -20,7 +20,7 @@ import numpy as np
 
 from variants.medusa import load_heads_of, medusa_step
 from variants.registry import Decoder, Flag, Rounds, need_greedy
-from variants.states import States
+from variants.shared.states import States
 
 
 def in_top(row, token, top_k):

@@ -16,7 +16,7 @@ acceptance is a hope (Li et al. (2024b) Sec. 3.2): it decides how good the tree 
 
 from sampling import one_hot_rows
 from variants.best_tree import best_first
-from variants.branches import Tree, best_ids
+from variants.shared.branches import Tree, best_ids
 
 DEPTH = 6  # levels, if no one says: Li et al. (2024b) Sec. 5
 

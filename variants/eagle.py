@@ -31,7 +31,7 @@ from speculative import guess, speculative_step
 from variants.dynamic_tree import dynamic_tree
 from variants.eagle_head import Head, load_head
 from variants.registry import Decoder, Flag, Rounds, guesses_per_round, numbers_or_word
-from variants.states import States
+from variants.shared.states import States
 from variants.tree import (SIBLINGS, Tree, choose_siblings, draw_siblings, verify_tree,
                            with_tree_sampling)
 
@@ -82,7 +82,7 @@ def load_head_of(models):
     """The target's head, or a ValueError that says where it was looked for."""
     path = models.heads and Path(models.heads).with_name("eagle.safetensors")
     if not path or not path.exists():
-        raise ValueError(f"need EAGLE's head, trained for this target (tools/train_pair.py), got "
+        raise ValueError(f"need EAGLE's head, trained for this target (models/training/train_pair.py), got "
                          f"no file {path}")
     return load_head(path, models.target.params)
 

@@ -20,9 +20,9 @@ import hashlib
 
 import numpy as np
 
-import gpt2  # its layer_norm by the module: on a GPU it is another (backend/fused.py)
-from backend.arrays import widened
-from checkpoints.weights import build_params
+import gpt2  # its layer_norm by the module: on a GPU it is another (lib/backend/fused.py)
+from lib.backend.arrays import widened
+from lib.checkpoints.weights import build_params
 from gpt2 import causal_mask, common_prefix, linear, to_host, transformer_block, unembed
 
 
@@ -95,7 +95,7 @@ class Head:
 # ---- the file
 
 def build_head(n_embd, take):
-    """The tree of the head's weights, as checkpoints/weights.py's build_params."""
+    """The tree of the head's weights, as lib/checkpoints/weights.py's build_params."""
     norm = lambda name: {"g": take(f"{name}/g", n_embd), "b": take(f"{name}/b", n_embd)}
     return {**build_params(dict(n_vocab=0, n_ctx=0, n_embd=n_embd, n_layer=1), take),
             "ln_token": norm("ln_token"), "ln_state": norm("ln_state"),
@@ -112,7 +112,7 @@ def load_head(path, target):
 
     ValueError if the file is broken, or names another target in its metadata.
     """
-    from checkpoints.huggingface import open_safetensors  # a library that no other decoder needs
+    from lib.checkpoints.huggingface import open_safetensors  # a library that no other decoder needs
 
     (file, header, _), own = open_safetensors(path), fingerprint(target["wte"])
     made_for = (file.metadata() or {}).get("target", own)
@@ -130,7 +130,7 @@ def load_head(path, target):
         weight = file.get_tensor(name)
         if not np.isfinite(weight).all():
             raise ValueError(f"need finite weights in {path}, got NaN or inf in {name}")
-        # In the order of memory that backend/products.py is fast with.
+        # In the order of memory that lib/backend/products.py is fast with.
         return np.asarray(weight, target["wte"].dtype, order="F", like=target["wte"])
 
     return build_head(target["wpe"].shape[1], take)

@@ -28,7 +28,7 @@ from itertools import cycle, islice
 
 from sampling import one_hot_rows
 from speculative import speculative_step
-from variants.branches import Tree, with_tree_sampling
+from variants.shared.branches import Tree, with_tree_sampling
 from variants.registry import Decoder, Flag, Rounds
 from variants.tree import verify_tree
 

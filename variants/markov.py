@@ -24,7 +24,7 @@ from sampling import with_sampling
 from speculative import guess, speculative_step
 from variants import medusa
 from variants.registry import Flag, Rounds, true_or_false
-from variants.states import States
+from variants.shared.states import States
 
 
 def guess_by_chain(x, k, rng, state_after, heads, follows, **settings):

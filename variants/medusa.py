@@ -27,7 +27,7 @@ from gpt2 import to_host, unembed
 from sampling import one_hot_rows, sample
 from speculative import speculative_step
 from variants.registry import Decoder, Flag, Rounds, numbers_or_word
-from variants.states import States
+from variants.shared.states import States
 from variants.tree import Tree, best_ids, verify_tree, with_tree_sampling
 
 

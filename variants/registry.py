@@ -56,7 +56,7 @@ class Flag(NamedTuple):
 
 
 class Rounds(NamedTuple):
-    """What the page of a run (demo/trace.py) may know of a decoder's rounds. By default, little.
+    """What the page of a run (lib/demo/trace.py) may know of a decoder's rounds. By default, little.
 
     A tree has rows of the same shape as a chain, for other positions: the shape tells nothing.
     """

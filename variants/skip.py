@@ -10,7 +10,7 @@ it needs no second model and no training, and runs on any checkpoint.
 The draft has a key/value cache of its own. (LayerSkip's shares the first E blocks' with the target,
 which saves the draft the prompt, and trains its models to leave early. Draft & Verify leaves out
 attention or feed-forward network alone, too, and searches by Bayesian optimisation;
-tools/find_skip.py searches greedily, whole blocks.) A draft step still costs the blocks that are
+models/training/find_skip.py searches greedily, whole blocks.) A draft step still costs the blocks that are
 left, so it pays only where the acceptance is above that share: theory/speedup.py.
 """
 

@@ -22,7 +22,7 @@ from sampling import accept, one_hot_rows, residual, sample
 from speculative import speculative_step
 from variants.auto import Measuring, auto_measuring
 from variants.best_tree import auto_tree, cut, full, levels
-from variants.branches import Tree, best_ids, with_tree_sampling
+from variants.shared.branches import Tree, best_ids, with_tree_sampling
 from variants.dynamic_tree import DEPTH, guess_dynamic
 from variants.registry import Decoder, Flag, Rounds, numbers_or_word
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import atheris
 
-with atheris.instrument_imports(include=["encoder", "utils", "checkpoints", "main", "demo",
+with atheris.instrument_imports(include=["encoder", "utils", "lib", "main",
                                          "sampling", "variants", "json", "argparse"]):
     from tests.fuzz.targets import TARGETS, corpus
 

@@ -14,9 +14,9 @@ from unittest import mock
 import numpy as np
 
 import main
-from checkpoints.textfiles import read_json, read_merges
-from checkpoints.weights import check_hparams, flatten, n_params, random_params
-from demo.compare import compare
+from lib.checkpoints.textfiles import read_json, read_merges
+from lib.checkpoints.weights import check_hparams, flatten, n_params, random_params
+from lib.demo.compare import compare
 from encoder import Encoder, byte_characters
 from tools.export_hf import export
 from utils import load_encoder_hparams_and_params

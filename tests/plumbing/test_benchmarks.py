@@ -16,8 +16,8 @@ from benchmarks.race import (Result, chains, measure, predictions, race, simulat
                              two_rows, useless_table)
 from benchmarks.race import speed as race_speed
 from benchmarks.startup import drop_from_cache, observe, write_model
-from checkpoints.weights import random_params
-from demo.compare import Timed
+from lib.checkpoints.weights import random_params
+from lib.demo.compare import Timed
 from gpt2 import GPT2
 from sampling import with_sampling
 from speculative import Round, autoregressive_sampling, draft_and_verify, generate

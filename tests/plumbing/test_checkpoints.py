@@ -12,11 +12,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from backend.arrays import get_backend
-from checkpoints import download
-from checkpoints.converted import load_params
-from checkpoints.openai import CHECKPOINT, TEXTS, convert, read_hparams
-from checkpoints.weights import n_params, random_params
+from lib.backend.arrays import get_backend
+from lib.checkpoints import download
+from lib.checkpoints.converted import load_params
+from lib.checkpoints.openai import CHECKPOINT, TEXTS, convert, read_hparams
+from lib.checkpoints.weights import n_params, random_params
 from gpt2 import GPT2
 from tests.checkpoints import HPARAMS, random_weights, write_checkpoint, write_model
 from utils import load_encoder_hparams_and_params
@@ -369,7 +369,7 @@ CONVERT = """
 import sys, time
 import numpy as np
 import utils
-from checkpoints import openai
+from lib.checkpoints import openai
 weights, convert = np.load(sys.argv[2]), utils.convert
 openai.open_checkpoint = lambda folder, n_bytes: lambda name: weights[f"model/{name}"]
 def convert_slowly(folder):

@@ -7,11 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import demo.costs
-from demo.compare import decode
-from demo.costs import cache_folder, find_path, read, write
-from demo.task import Task
-from tests.toys import Logits, toy
+import lib.demo.costs
+from lib.demo.compare import decode
+from lib.demo.costs import cache_folder, find_path, read, write
+from lib.demo.task import Task
+from exact.toys import Logits, toy
 from variants.auto import K_MAX, Costs
 
 COSTS = Costs(0.2, [1.0 + K / 4 for K in range(K_MAX + 1)])
@@ -64,10 +64,10 @@ def test_the_file_is_of_these_models_this_kind_of_array_and_these_settings(task,
               find_path(task._replace(files=task.files[:1]), model()),
               find_path(task._replace(sampling=task.sampling | dict(temperature=0)), model()),
               find_path(task._replace(sampling=task.sampling | dict(top_p=0.9)), model())]
-    monkeypatch.setattr(demo.costs.products, "name", lambda: "another product")
+    monkeypatch.setattr(lib.demo.costs.products, "name", lambda: "another product")
     others.append(find_path(task, model()))
     monkeypatch.undo()
-    monkeypatch.setattr(demo.costs.platform, "node", lambda: "another machine")
+    monkeypatch.setattr(lib.demo.costs.platform, "node", lambda: "another machine")
     others.append(find_path(task, model()))
     monkeypatch.undo()
     os.utime(task.files[0], ns=(1, 1))

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-import checkpoints.download as module
-from checkpoints.download import atomic, download, folder_lock
+import lib.checkpoints.download as module
+from lib.checkpoints.download import atomic, download, folder_lock
 
 ROOT = Path(__file__).parents[2]
 OLD, NEW = (random.Random(seed).randbytes(300_000) for seed in (0, 1))
@@ -331,7 +331,7 @@ def start(code, *args):
 DOWNLOAD = """
 import sys
 from pathlib import Path
-from checkpoints.download import download, folder_lock
+from lib.checkpoints.download import download, folder_lock
 path = Path(sys.argv[2])
 with folder_lock(path.parent):
     if not path.exists():
@@ -372,7 +372,7 @@ def test_two_processes_at_once_fetch_one_good_file_once(server, path):
 WRITE = """
 import sys
 from pathlib import Path
-from checkpoints.download import atomic
+from lib.checkpoints.download import atomic
 for i in range(10**6):
     with atomic(Path(sys.argv[1])) as file:
         for _ in range(50):
@@ -435,7 +435,7 @@ def test_a_folder_that_cannot_be_is_an_error_at_once(tmp_path, make):
 TAKE_TURNS = """
 import sys, time
 from pathlib import Path
-from checkpoints.download import folder_lock
+from lib.checkpoints.download import folder_lock
 log = Path(sys.argv[2])
 for _ in range(100):
     with folder_lock(Path(sys.argv[1])):

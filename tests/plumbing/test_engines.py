@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from benchmarks.prompts import OPENINGS
-from checkpoints.weights import flatten, random_params
+from lib.checkpoints.weights import flatten, random_params
 from encoder import Encoder, byte_characters
 from gpt2 import GPT2
 from sampling import with_sampling

@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from checkpoints import huggingface
-from checkpoints.weights import flatten, random_params
+from lib.checkpoints import huggingface
+from lib.checkpoints.weights import flatten, random_params
 from encoder import Encoder, byte_characters
 from gpt2 import GPT2
 from sampling import with_sampling

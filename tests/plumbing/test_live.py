@@ -1,4 +1,4 @@
-"""demo/live.py: the real decoders' rounds, to its own page only, whoever else asks or leaves."""
+"""lib/demo/live.py: the real decoders' rounds, to its own page only, whoever else asks or leaves."""
 
 import json
 import re
@@ -11,9 +11,9 @@ from http.client import HTTPConnection
 
 import pytest
 
-from demo import live
-from demo.compare import decode
-from demo.task import load_task
+from lib.demo import live
+from lib.demo.compare import decode
+from lib.demo.task import load_task
 from main import parse_args
 from tests.chromium import chromium
 from tests.plumbing.test_robustness import DEFAULT_CTRL_C
@@ -204,7 +204,7 @@ def test_it_listens_on_this_machine_only(server):
 # ---- a process of its own, and the page
 
 def test_ctrl_c_ends_it_while_a_text_is_written():
-    process = subprocess.Popen([sys.executable, "-m", "demo.live", "--port", "0"], text=True,
+    process = subprocess.Popen([sys.executable, "-m", "lib.demo.live", "--port", "0"], text=True,
                                stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                                preexec_fn=DEFAULT_CTRL_C)
     try:
@@ -215,7 +215,7 @@ def test_ctrl_c_ends_it_while_a_text_is_written():
         connection.getresponse().readline()
         process.send_signal(signal.SIGINT)
         _, said = process.communicate(timeout=120)
-        assert (process.returncode, said) == (0, "demo.live: stopped\n")
+        assert (process.returncode, said) == (0, "lib.demo.live: stopped\n")
     finally:
         process.kill()
 

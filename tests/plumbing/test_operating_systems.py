@@ -19,13 +19,13 @@ from hypothesis import strategies as st
 
 import main
 import utils
-from checkpoints.textfiles import read_merges
-from demo.task import read_prompt
+from lib.checkpoints.textfiles import read_merges
+from lib.demo.task import read_prompt
 from tests.checkpoints import HPARAMS, write_model
 from utils import MODELS_DIR, find_folder, load_encoder_hparams_and_params
 
 ROOT = Path(main.__file__).parent
-FOLDERS = ("backend", "checkpoints", "demo", "theory", "variants")
+FOLDERS = ("lib", "theory", "variants")
 SOURCES = sorted(path for name in (".", *FOLDERS) for path in (ROOT / name).glob("*.py"))
 NAMES = [str(path.relative_to(ROOT)) for path in SOURCES]
 FEW = ("--n_tokens_to_generate", "5")
@@ -106,7 +106,7 @@ for name in ("O_NOFOLLOW", "fork", "getuid", "geteuid", "getgid", "mkfifo", "cho
     if hasattr(os, name):
         delattr(os, name)
 import main, theory
-from checkpoints import openai
+from lib.checkpoints import openai
 from tools import export_hf
 sys.exit(main.main(sys.argv[1:]))
 """

@@ -14,14 +14,14 @@ import numpy as np
 import pytest
 
 import main
-from demo import prompts
-from demo.prompts import in_order
-from demo.task import MAX_PROMPT
+from lib.demo import prompts
+from lib.demo.prompts import in_order
+from lib.demo.task import MAX_PROMPT
 from sampling import with_sampling
 from speculative import complete, draft_and_verify
 from tests.checkpoints import HPARAMS, write_converted
 from utils import load_encoder_hparams_and_params
-from variants.tree_gpt2 import TreeGPT2
+from variants.shared.tree_gpt2 import TreeGPT2
 
 ROOT = Path(main.__file__).parent
 SIZES = HPARAMS | dict(n_embd=16, n_head=2, n_ctx=32)

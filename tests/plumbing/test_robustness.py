@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 
 import main
-from checkpoints.openai import read_hparams
-from checkpoints.weights import random_params
+from lib.checkpoints.openai import read_hparams
+from lib.checkpoints.weights import random_params
 from gpt2 import GPT2
 from sampling import with_sampling
 from speculative import speculative_sampling

@@ -16,8 +16,8 @@ import numpy as np
 import pytest
 
 import main
-from checkpoints.converted import write_flat
-from demo.prompts import head_of
+from lib.checkpoints.converted import write_flat
+from lib.demo.prompts import head_of
 from tests.checkpoints import HPARAMS, write_converted
 from tests.variants.registered import SMALL, SMALLER, write_heads
 from tools import survey, survey_worker

@@ -1,4 +1,4 @@
-"""tools/train_pair.py, tiny, on a generated text: it learns, resumes, exports what it trained."""
+"""models/training/train_pair.py, tiny, on a generated text: it learns, resumes, exports what it trained."""
 
 import json
 import os
@@ -15,11 +15,11 @@ pytest.importorskip("tokenizers", exc_type=ImportError)
 pytest.importorskip("tensorflow", exc_type=ImportError)
 
 from gpt2 import GPT2  # noqa: E402  after what may skip
-from tools import eagle_task, model_card, plans, repeats, tasks, train_pair, trainer  # noqa: E402
-from tools.average import average  # noqa: E402
-from tools.average import main as average_main  # noqa: E402
-from tools.tasks import load_trained  # noqa: E402
-from tools.torch_gpt2 import TorchGPT2  # noqa: E402
+from models.training import eagle_task, model_card, plans, repeats, tasks, train_pair, trainer  # noqa: E402
+from models.training.average import average  # noqa: E402
+from models.training.average import main as average_main  # noqa: E402
+from models.training.tasks import load_trained  # noqa: E402
+from models.training.torch_gpt2 import TorchGPT2  # noqa: E402
 from utils import load_encoder_hparams_and_params  # noqa: E402
 from variants.eagle_head import load_head  # noqa: E402
 
@@ -53,7 +53,7 @@ def write_corpus(folder):
 
 
 def command(folder, *more):
-    return [sys.executable, "-m", "tools.train_pair", "--corpus", folder, "--work", folder / "work",
+    return [sys.executable, "-m", "models.training.train_pair", "--corpus", folder, "--work", folder / "work",
             "--out", folder / "models", "--config", folder / "config.json", *more]
 
 

@@ -12,15 +12,15 @@ TESTS = {
        for name in ("lookup", "assisted", "block", "lenient", "staged")},
     **{f"variants/{name}.py": [HEADS] for name in ("medusa", "blockwise")},
     "variants/markov.py": ["tests/variants/test_markov.py"],
-    "variants/states.py": [HEADS, "tests/variants/test_eagle.py"],
+    "variants/shared/states.py": [HEADS, "tests/variants/test_eagle.py"],
     "variants/stopping.py": ["tests/variants/test_stopping.py"],
     **{f"variants/{name}.py": ["tests/variants/test_suffix.py"] for name in ("suffix", "memory")},
-    **{f"variants/{name}.py": [TREE] for name in ("tree", "tree_gpt2", "branches")},
+    **{f"variants/{name}.py": [TREE] for name in ("tree", "shared/tree_gpt2", "shared/branches")},
     **{f"variants/{name}.py": [BEST] for name in ("best_tree", "dynamic_tree")},
     "variants/traversal.py": ["tests/variants/test_traversal.py"],
     **{f"variants/{name}.py": [f"tests/variants/test_{name}.py"] for name in ("skip", "cascade")},
-    **{f"variants/{name}.py": ["tests/variants/test_batch.py"] for name in ("batch", "batch_gpt2")},
-    "demo/prompts.py": ["tests/plumbing/test_prompts.py"],
+    **{f"variants/{name}.py": ["tests/variants/test_batch.py"] for name in ("shared/batch", "shared/batch_gpt2")},
+    "lib/demo/prompts.py": ["tests/plumbing/test_prompts.py"],
     **{f"variants/{name}.py": ["tests/variants/test_eagle.py"] for name in ("eagle", "eagle_head")},
     **{f"variants/{name}.py": [f"tests/variants/test_{name}.py"]
        for name in ("jacobi", "lookahead")},
@@ -73,7 +73,7 @@ BY_FILE = {
         ("n_vocab, columns, ngram, pool)", "n_vocab, ngram, columns, pool)",
          "--columns and --ngram swapped"),
     ],
-    "variants/batch.py": [
+    "variants/shared/batch.py": [
         ("zip(calls, model.model(calls))", "zip(calls, model.model(calls)[::-1])",
          "a neighbour's rows"),
         ("if whom is model]", "]", "one model answers for the other"),
@@ -90,7 +90,7 @@ BY_FILE = {
         ("len(asked) < batch and", "", "no bound on the texts at once"),
         ("            text.throw()", "            pass", "what is left in the middle stays"),
     ],
-    "variants/batch_gpt2.py": [
+    "variants/shared/batch_gpt2.py": [
         ("cache[:, :, n_past:n_seq] = qkv[1:, :, own]",
          "cache[:, :, n_past:n_seq] = qkv[1:, :, : n_seq - n_past]",
          "keys and values of a neighbour"),
@@ -113,7 +113,7 @@ BY_FILE = {
         ("common_prefix(memory.ids, ids), n_seq - n_last)", "len(memory.ids), n_seq - n_last)",
          "a rejected guess is remembered"),
     ],
-    "demo/prompts.py": [
+    "lib/demo/prompts.py": [
         ("    file.truncate(n_bytes)\n", "", "a torn line stays"),
         ("islice(heads(lines), n_done, None)", "islice(heads(lines), 0, None)",
          "prompts are continued twice"),
@@ -360,7 +360,7 @@ BY_FILE = {
          "the most probable children with their softmax row in the ratio"),
         ("cut(shape, k)", "shape", "a tree deeper than what is wanted"),
     ],
-    "variants/branches.py": [
+    "variants/shared/branches.py": [
         (BELOW,
          "return sorted(((child, row) for child, row in self.proposals if self.parents[child] "
          "== node),\n"
@@ -411,7 +411,7 @@ BY_FILE = {
          "a liked guess of a tree pays for no other"),
         ("left = p_target[1 + node]", "left = p_target[0]", "the root's row at every node"),
     ],
-    "variants/tree_gpt2.py": [
+    "variants/shared/tree_gpt2.py": [
         ("n - 1 + depths]", "np.arange(n, n + n_nodes)]", "positions by column, not by depth"),
         ("self.cache[:, :, :, n : n + len(path)] = kept", "pass",
          "the accepted path's columns stay where they are"),
@@ -488,7 +488,7 @@ BY_FILE = {
         ("self.ids = x\n", "self.ids = self.ids + x[-1:]\n", "a cache that does not know its text"),
         ("if made_for != own:", "if False:", "the head of another target"),
     ],
-    "variants/states.py": [
+    "variants/shared/states.py": [
         ("zip(map(tuple, texts), states)", "zip(map(tuple, texts), states[::-1])",
          "the states in the wrong order"),
         ("        return self.model.hidden(ids, n_last)",

@@ -7,8 +7,8 @@ from safetensors.numpy import save_file
 
 from sampling import with_sampling
 from speculative import complete
-from tests.enumerating import assert_same_law, law, text_law
-from tests.toys import Logits, toy
+from exact.law import assert_same_law, law, text_law
+from exact.toys import Logits, toy
 from variants import DECODERS, Models, build
 from variants.eagle_head import build_head
 

@@ -11,7 +11,7 @@ import variants
 from tests.test_main import figures
 from tests.variants.registered import assert_keeps_the_distribution
 
-PAGE = (Path(main.__file__).parent / "CONTRIBUTING.md").read_text(encoding="utf-8")
+PAGE = (Path(main.__file__).parent / ".github/CONTRIBUTING.md").read_text(encoding="utf-8")
 EXAMPLE = re.search(r"^## Adding a decoder$.*?^```python\n(.*?)^```$", PAGE,
                     re.DOTALL | re.MULTILINE)[1]
 

@@ -5,11 +5,11 @@ import pytest
 
 from gpt2 import common_prefix
 from speculative import complete, generate
-from tests.enumerating import distance, law, text_law
-from tests.toys import counted, toy
+from exact.law import distance, law, text_law
+from exact.toys import counted, toy
 from theory.speedup import best_K
 from variants.auto import K_MAX, LONG, PROBE, Costs, Measuring, auto, auto_measuring
-from variants.long_context import windowed
+from variants.shared.long_context import windowed
 
 EVEN = Costs(c=0.1, pass_cost=[1.0] * (K_MAX + 1))
 CHEAP_PAIR = Costs(c=0.1, pass_cost=[1.0, 1.1, 1.3, 3, 4, 5, 6, 7, 8])

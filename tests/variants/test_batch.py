@@ -8,18 +8,18 @@ from itertools import product
 import numpy as np
 import pytest
 
-from backend import products
-from checkpoints.weights import cut_params, n_params
+from lib.backend import products
+from lib.checkpoints.weights import cut_params, n_params
 from gpt2 import GPT2
 from sampling import with_sampling
 from speculative import (autoregressive_step, complete, draft_and_verify, generate,
                          speculative_sampling, speculative_step)
 from tests import bundled, fake_cupy
-from tests.enumerating import assert_same_law, law, text_law
-from tests.toys import PAIRS, toy
+from exact.law import assert_same_law, law, text_law
+from exact.toys import PAIRS, toy
 from variants import DECODERS, Models, build
-from variants.batch import Shared, Text, generate_batch, one_by_one, speculative_batch
-from variants.batch_gpt2 import BatchGPT2, Part, groups
+from variants.shared.batch import Shared, Text, generate_batch, one_by_one, speculative_batch
+from variants.shared.batch_gpt2 import BatchGPT2, Part, groups
 from variants.block import block_verify
 from variants.lookup import lookup_guess
 from variants.match import match_verify
@@ -345,7 +345,7 @@ def test_an_interrupted_pass_leaves_memories_true(monkeypatch):
     calls = lambda *tails: [(name, XS[0] + tail, 1) for name, tail in zip(names, tails)]
     model(calls([1], [2]))
     with monkeypatch.context() as patch:
-        patch.setattr("variants.batch_gpt2.ffn", lambda *args, **rest: 1 / 0)
+        patch.setattr("variants.shared.batch_gpt2.ffn", lambda *args, **rest: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             model(calls([5, 5], [6, 6]))
     for rows, (_, ids, _) in zip(model(calls([1, 7], [2, 8])), calls([1, 7], [2, 8])):

@@ -8,14 +8,14 @@ import pytest
 
 from sampling import with_sampling
 from speculative import complete, generate, speculative_step
-from tests.enumerating import Scripted, assert_same_law, expectation, law, text_law
-from tests.toys import PAIRS, Logits, counted, mapped, path_by_path, toy
+from exact.law import Scripted, assert_same_law, expectation, law, text_law
+from exact.toys import PAIRS, Logits, counted, mapped, path_by_path, toy
 from theory.speedup import best_K, walltime_improvement
 from variants import DECODERS, Models, build
 from variants.auto import K_MAX, Costs
 from variants.best_tree import (HOPE, auto_tree, best_by_program, best_first, best_shape, cut, full,
                                 levels, mean_tokens, nodes, outcomes, shape_of)
-from variants.branches import Tree
+from variants.shared.branches import Tree
 from variants.dynamic_tree import dynamic_tree, guess_dynamic
 from variants.tree import best_trees, guess_shape, guess_tree, verify_tree
 

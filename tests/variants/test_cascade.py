@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from sampling import with_sampling
 from speculative import complete, generate
-from tests.enumerating import assert_same_law, expectation, law, text_law, total_variation
-from tests.toys import PAIRS, Logits, counted, mapped, one_hot, toy
+from exact.law import assert_same_law, expectation, law, text_law, total_variation
+from exact.toys import PAIRS, Logits, counted, mapped, one_hot, toy
 from variants import Models
 from variants.cascade import DECODER, as_it_is, cascade, cascade_step
 

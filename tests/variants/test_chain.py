@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from sampling import residual
 from speculative import (autoregressive_sampling, complete, draft_and_verify, generate, guess,
                          speculative_step, verify)
-from tests.enumerating import distance, expectation, law, text_law, total_variation
-from tests.toys import counted, mapped, one_hot, path_by_path, toy
+from exact.law import distance, expectation, law, text_law, total_variation
+from exact.toys import counted, mapped, one_hot, path_by_path, toy
 from variants.assisted import assisted, guess_while_sure, next_K
 from variants.big_little import big_little_verify, write_while_sure
 from variants.big_little import distance as nats

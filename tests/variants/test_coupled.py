@@ -11,15 +11,16 @@ from gpt2 import GPT2
 from sampling import sample, with_sampling
 from speculative import (autoregressive_sampling, autoregressive_step, complete, draft_and_verify,
                          generate, speculative_step)
-from tests import bundled, judge, wild
-from tests.enumerating import Scripted, assert_same_law, distance, law, text_law
+from exact import judge, rules
+from tests import bundled
+from exact.law import Scripted, assert_same_law, distance, law, text_law
 from tests.test_main import figures, said
-from tests.toys import PAIRS, path_by_path, remembered, toy
+from exact.toys import PAIRS, path_by_path, remembered, toy
 from theory.coupling import agreement_bound, inverse_agreement, match_agreement, race_agreement
 from theory.speedup import acceptance_rate
 from variants import Models, build, build_plain
 from variants.coupled import SAMPLERS, Replay, coupled, drawn_guess, exponentials, race
-from variants.long_context import windowed
+from variants.shared.long_context import windowed
 from variants.lookup import lookup_guess
 from variants.match import match_tree, match_verify
 from variants.tree import guess_tree
@@ -154,7 +155,7 @@ def fresh_bonus(target, K, guess):
 
 
 def unsure_dropped(x, k, rng, draft):
-    return wild.drop_unsure(x, k, rng, draft, partial(drawn_guess, draw=sample))
+    return rules.drop_unsure(x, k, rng, draft, partial(drawn_guess, draw=sample))
 
 
 @pytest.mark.parametrize("guess, kind, exact", [

@@ -9,23 +9,24 @@ from hypothesis import strategies as st
 from safetensors.numpy import save_file
 
 import gpt2
-from checkpoints.weights import random_params
+from lib.checkpoints.weights import random_params
 from gpt2 import GPT2
 from sampling import warp, with_sampling
 from speculative import autoregressive_sampling, complete, generate
 from tests import bundled
-from tests.enumerating import assert_same_law, law, text_law
-from tests.toys import Logits, toy
+from exact.law import assert_same_law, law, text_law
+from exact.toys import Logits, toy
 from tests.variants.registered import eagle_weights
 from utils import MODELS_DIR
-from variants import eagle, tree_gpt2
+from variants import eagle
+from variants.shared import tree_gpt2
 from variants.dynamic_tree import dynamic_tree
 from variants.eagle import DECODER
 from variants.eagle_head import Head, build_head, fingerprint, load_head
 from variants.registry import Models
-from variants.states import States
+from variants.shared.states import States
 from variants.tree import Tree
-from variants.tree_gpt2 import TreeGPT2
+from variants.shared.tree_gpt2 import TreeGPT2
 
 TARGET = toy(3, 42, zeros=0)
 DEFAULTS = {name: flag.default for name, flag in DECODER.flags.items()}
@@ -331,7 +332,7 @@ def test_a_target_without_a_head_is_told_where_it_was_looked_for(tmp_path):
 def test_the_trained_head_is_the_one_that_drafts(tmp_path):
     """PyTorch's predictions, step by step on its own ones, are ours after a round trip."""
     torch = pytest.importorskip("torch", exc_type=ImportError)
-    from tools import eagle_task, export_pair, torch_gpt2
+    from models.training import eagle_task, export_pair, torch_gpt2
 
     torch.manual_seed(0)
     target = torch_gpt2.TorchGPT2(n_vocab=13, n_ctx=32, n_embd=12, n_head=3, n_layer=1)

@@ -9,19 +9,19 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import gpt2
-from checkpoints.weights import random_params
+from lib.checkpoints.weights import random_params
 from gpt2 import GPT2, unembed
 from sampling import with_sampling
 from speculative import autoregressive_sampling, complete, generate, speculative_step
-from tests.enumerating import distance, law, text_law
-from tests.toys import mapped, one_hot, path_by_path, toy
-from variants import tree_gpt2
+from exact.law import distance, law, text_law
+from exact.toys import mapped, one_hot, path_by_path, toy
+from variants.shared import tree_gpt2
 from variants.blockwise import blockwise_verify, check_block, in_top
 from variants.medusa import (cartesian, choices, guess_by_heads, load_heads, medusa_step, plant,
                              typical, verify_typical)
-from variants.states import States
+from variants.shared.states import States
 from variants.tree import Tree, verify_tree
-from variants.tree_gpt2 import TreeGPT2
+from variants.shared.tree_gpt2 import TreeGPT2
 
 EXACT = 1e-12
 SPARSE_TREE = [(0,), (1,), (2,), (0, 0), (0, 1), (1, 0), (0, 0, 0)]

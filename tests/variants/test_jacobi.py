@@ -8,10 +8,10 @@ import pytest
 
 from sampling import one_hot_rows, warp
 from speculative import autoregressive_sampling, autoregressive_step, complete, generate
-from tests.enumerating import Scripted, assert_same_law, expectation, law, text_law
-from tests.toys import PAIRS, mapped, one_hot, toy
+from exact.law import Scripted, assert_same_law, expectation, law, text_law
+from exact.toys import PAIRS, mapped, one_hot, toy
 from variants.jacobi import jacobi
-from variants.long_context import windowed
+from variants.shared.long_context import windowed
 
 TARGETS = {name: target for name, (_, target) in PAIRS.items()} | {
     "dense, greedy": mapped(toy(3, 2, zeros=0), one_hot)}

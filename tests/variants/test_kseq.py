@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from speculative import complete, draft_and_verify, generate, speculative_step
-from tests.enumerating import distance, expectation, law, text_law
-from tests.toys import PAIRS, mapped, one_hot, path_by_path, toy
+from exact.law import distance, expectation, law, text_law
+from exact.toys import PAIRS, mapped, one_hot, path_by_path, toy
 from variants.kseq import find_rho, guess_chains, left_over, shared, verify_kseq
 from variants.tree import guess_tree, verify_tree
 

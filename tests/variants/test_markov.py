@@ -10,17 +10,17 @@ from hypothesis import strategies as st
 
 import gpt2
 import main
-from checkpoints.weights import random_params
+from lib.checkpoints.weights import random_params
 from gpt2 import GPT2, unembed
 from sampling import softmax, warp, with_sampling
 from speculative import autoregressive_sampling, complete, generate, speculative_step
-from tests.enumerating import Scripted, assert_same_law, expectation, law, text_law
-from tests.toys import Logits, mapped, one_hot, toy
+from exact.law import Scripted, assert_same_law, expectation, law, text_law
+from exact.toys import Logits, mapped, one_hot, toy
 from tests.variants.registered import assert_keeps_the_distribution, write_heads
 from variants import DECODERS, Models, build
 from variants.markov import guess_by_chain, load_table
-from variants.states import States
-from variants.tree_gpt2 import TreeGPT2
+from variants.shared.states import States
+from variants.shared.tree_gpt2 import TreeGPT2
 
 PARAMS = random_params(dict(n_vocab=13, n_ctx=24, n_embd=12, n_head=3, n_layer=2),
                        np.random.default_rng(0), np.float64)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import benchmarks.variants as benchmark
-from checkpoints.weights import random_params
+from lib.checkpoints.weights import random_params
 from gpt2 import GPT2
 from sampling import with_sampling
 from speculative import autoregressive_sampling, complete, generate
@@ -17,7 +17,7 @@ from tests.variants.registered import assert_keeps_the_distribution, write_heads
 from variants import DECODERS, FLAGS, Models, build, settings
 from variants.medusa import choices
 from variants.registry import numbers
-from variants.tree_gpt2 import TreeGPT2
+from variants.shared.tree_gpt2 import TreeGPT2
 
 ROOT = Path(__file__).parents[2]
 LOSSLESS = [name for name in DECODERS if DECODERS[name].exact(settings(name, {}))]

@@ -11,9 +11,9 @@ import pytest
 
 from sampling import with_sampling
 from speculative import generate
-from tests.enumerating import (Scripted, assert_same_law, distance, expectation, law, text_law,
+from exact.law import (Scripted, assert_same_law, distance, expectation, law, text_law,
                                total_variation)
-from tests.toys import Logits, toy
+from exact.toys import Logits, toy
 from tests.variants.registered import (SMALL, SMALLER, N, X, assert_keeps_the_distribution,
                                        write_heads)
 from variants import DECODERS, Models, build, settings

@@ -3,15 +3,15 @@
 import numpy as np
 import pytest
 
-from checkpoints.weights import cut_params, n_params
-from demo.task import load_task
+from lib.checkpoints.weights import cut_params, n_params
+from lib.demo.task import load_task
 from gpt2 import GPT2, causal_mask, layer_norm, transformer_block, unembed
 from main import parse_args
 from sampling import softmax, with_sampling
 from speculative import complete, generate
-from tests.enumerating import assert_same_law, expectation, law, text_law, total_variation
+from exact.law import assert_same_law, expectation, law, text_law, total_variation
 from theory.speedup import acceptance_rate
-from tools import find_skip
+from models.training import find_skip
 from variants import Models, settings
 from variants.skip import DECODER, block_numbers, blocks_kept, middle, whole_or_last, with_blocks
 

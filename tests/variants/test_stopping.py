@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from speculative import complete, generate
-from tests.enumerating import assert_same_law, expectation, law, text_law
-from tests.toys import PAIRS, Logits, counted, toy
+from exact.law import assert_same_law, expectation, law, text_law
+from exact.toys import PAIRS, Logits, counted, toy
 from theory.speedup import best_K
 from variants import Models
 from variants.auto import K_MAX, Costs

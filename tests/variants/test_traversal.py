@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from speculative import complete, draft_and_verify, generate, speculative_step
-from tests.enumerating import assert_same_law, expectation, law, text_law
-from tests.toys import PAIRS, mapped, one_hot, path_by_path, toy
+from exact.law import assert_same_law, expectation, law, text_law
+from exact.toys import PAIRS, mapped, one_hot, path_by_path, toy
 from variants.block import block_verify
 from variants.traversal import verify_traversal
 from variants.tree import SIBLINGS, guess_tree, verify_tree

@@ -9,18 +9,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import gpt2
-from checkpoints.weights import random_params
+from lib.checkpoints.weights import random_params
 from gpt2 import GPT2
 from sampling import warp, with_sampling
 from speculative import (autoregressive_sampling, complete, draft_and_verify, generate,
                          speculative_step)
-from tests.enumerating import Scripted, distance, expectation, law, text_law
-from tests.toys import PAIRS, mapped, one_hot, path_by_path, toy
-from variants import tree_gpt2
+from exact.law import Scripted, distance, expectation, law, text_law
+from exact.toys import PAIRS, mapped, one_hot, path_by_path, toy
+from variants.shared import tree_gpt2
 from variants.kseq import verify_kseq
 from variants.traversal import verify_traversal
 from variants.tree import Tree, best_ids, draw_siblings, guess_tree, verify_tree, with_tree_sampling
-from variants.tree_gpt2 import TreeGPT2
+from variants.shared.tree_gpt2 import TreeGPT2
 
 EXACT = 1e-12
 DENSE, SPARSE, FOUR = (PAIRS[name] for name in ("dense", "sparse", "four tokens"))

@@ -1,0 +1,144 @@
+"""race.svg: plain and speculative decoding write one text at their recorded pace, slowed down.
+
+    end       the recorded second at which a round, and its pass of the target, was over
+    guessed   the one at which the draft was done
+    where     (column, line) of each letter of the whole text
+"""
+
+from docs.pictures.animation import Clock
+from docs.pictures.svg import ADVANCE, element, line, mono, picture, places, rect, text
+
+WIDTH, HEIGHT, MARGIN = 840, 300, 18
+PANEL, GAP = 412, 16  # width of a panel, and what lies between the two
+SIZE, LINE, COLUMNS = 14, 24, 44  # of the text: letters, distance of lines, letters in a line
+TOP, BAR = 76, 216  # first line of the text, and the bar below it
+
+
+# ---- text
+
+def letters(string, where, x0, class_=""):
+    """A piece of text at its place; spaces and line ends show nothing."""
+    visible = string.strip()
+    if not visible:
+        return ""
+    column, row = where[len(string) - len(string.lstrip())]
+    return mono(x0 + column * SIZE * ADVANCE, TOP + row * LINE, visible, SIZE, class_)
+
+
+def ends_of_lines(string):
+    """A guessed end of a line made visible."""
+    return string.replace("\n", "\u21b5")
+
+
+def plain_text(run, prompt, clock, x0):
+    """One token for each pass."""
+    yield letters(prompt, places(prompt, COLUMNS), x0)
+    written, where = prompt, places(text_of(run, prompt), COLUMNS)
+    for round in run["rounds"]:
+        (token, _), = round["ids"]
+        yield letters(token, where[len(written) :], x0, clock.appear(round["end"]))
+        written += token
+
+
+def text_of(run, prompt):
+    return prompt + "".join(token for round in run["rounds"] for token, _ in round["ids"])
+
+
+def speculative_text(run, prompt, clock, x0):
+    """Guesses, which are accepted or fall; then the target's own token."""
+    yield letters(prompt, places(prompt, COLUMNS), x0)
+    written, start, where = prompt, 0.0, places(text_of(run, prompt), COLUMNS)
+    following = [round["end"] for round in run["rounds"][1:]] + [run["seconds"] * 1.05]
+    for round, next_end in zip(run["rounds"], following):
+        guessed, end = start + round["draft_s"], round["end"]
+        wrong = written
+        for token, origin in round["ids"]:
+            if origin == "kept":
+                yield letters(token, where[len(written) :], x0,
+                              f"green {clock.accept(guessed, end)}")
+                wrong += token
+            else:
+                yield letters(token, where[len(written) :], x0,
+                              f"blue own {clock.appear(end)}")
+            written += token
+        yield discarded(round, wrong, clock, (guessed, end, next_end), x0)
+        start = end
+
+
+def discarded(round, before, clock, times, x0):
+    """The guess that failed the test, struck out, and those after it, which were not tested."""
+    guesses = [guess for guess in round["guesses"] if guess[1] is not True]
+    parts, end = [], times[1]
+    for guess, accepted in guesses:
+        guess = ends_of_lines(guess)
+        where = places(before + guess, COLUMNS)[len(before) :]
+        failed = accepted is False
+        parts.append(letters(guess, where, x0, f"red {clock.redden(end)}" if failed else "grey"))
+        if failed:
+            column, row = where[len(guess) - len(guess.lstrip())]
+            x, y = x0 + column * SIZE * ADVANCE, TOP + row * LINE - 4.5
+            parts.append(line(x - 2, y, x + len(guess.strip()) * SIZE * ADVANCE + 2, y,
+                              f"strike {clock.appear(end)}"))
+        before += guess
+    return element("g", "".join(parts), class_=f"gone {clock.discard(*times)}") if parts else ""
+
+
+# ---- the panels
+
+def bar(run, clock, x0):
+    """A block for each pass of the target; a gap before it for the draft's."""
+    width, start = COLUMNS * SIZE * ADVANCE, 0.0
+    yield rect(x0, BAR, width, 12, "track", rx=2)
+    for round in run["rounds"]:
+        left, right = ((start + round["draft_s"]) / clock.longest, round["end"] / clock.longest)
+        yield rect(x0 + width * left, BAR, max(width * (right - left) - 1.2, 1.0), 12,
+                   f"block {clock.appear(round['end'])}")
+        start = round["end"]
+
+
+def panel(x, title, note, run, body, clock):
+    """A frame with its text, its bar, and what it took once it is done."""
+    x0, passes = x + MARGIN, len(run["rounds"])
+    yield rect(x + 0.5, 8.5, PANEL - 1, 256, "panel", rx=8)
+    yield text(x0, 36, title, "bold", font_size=16)
+    yield text(x + PANEL - MARGIN, 36, note, "small muted", text_anchor="end")
+    yield from body
+    yield from bar(run, clock, x0)
+    took = element("tspan", f"{run['seconds']:.2f} s", class_="bold")
+    yield text(x0, BAR + 31, "each block is a pass of the large model",
+               f"small muted gone {clock.vanish(run['seconds'])}")
+    yield element("text", f"{took}, {passes} passes of the large model", x=x0, y=BAR + 31,
+                  class_=clock.appear(run["seconds"]))
+
+
+def legend(x, y):
+    """What the colours say."""
+    entries = [("grey", "guess", 48), ("green", "accepted", 72), ("red struck", "rejected", 68),
+               ("blue own", "the large model's own", 0)]
+    for class_, name, width in entries:
+        yield text(x, y, name, f"small {class_}")
+        x += width
+
+
+def draw(data, colour):
+    """The picture of one recorded race."""
+    plain, fast = data["autoregressive"], data["speculative"]
+    clock = Clock(plain["seconds"], colour)
+    x1, x2, prompt = 0, PANEL + GAP, data["prompt"]
+    most = 1 + max(len(round["guesses"]) for round in fast["rounds"])
+    parts = [*panel(x1, "plain decoding", "1 token per pass", plain,
+                    plain_text(plain, prompt, clock, x1 + MARGIN), clock),
+             *panel(x2, "speculative decoding", f"up to {most} tokens per pass", fast,
+                    speculative_text(fast, prompt, clock, x2 + MARGIN), clock)]
+    gain = f"{plain['seconds'] / fast['seconds']:.1f} \u00d7 faster"
+    parts.append(text(x2 + PANEL - MARGIN, BAR + 31, gain, f"bold {clock.appear(clock.longest)}",
+                      text_anchor="end"))
+    notes = [text(x1 + MARGIN, 288, "a recorded run of the bundled models, played "
+                  f"{clock.slower} times slower", "small muted"), *legend(x2 + MARGIN, 288)]
+    style = (f".own{{font-weight:700}}.struck{{text-decoration:line-through}}"
+             f".block{{fill:{colour['block']}}}{clock.style()}")
+    words = (f"Plain decoding writes in {plain['seconds']:.2f} s, speculative decoding the same in "
+             f"{fast['seconds']:.2f} s (median of {len(data['speedups'])} runs): "
+             f"{text_of(fast, prompt)}")
+    return picture(WIDTH, HEIGHT, words, [element("g", "\n".join(filter(None, parts)),
+                   class_="all"), *notes], colour, style)

@@ -1,0 +1,118 @@
+"""round.svg: one recorded round at temperature 1, in the steps [1] to [4] of speculative.py.
+
+    columns     one a guess, and one for the row that the target computes beyond them
+    threshold   min(1, p_target / p_draft), the chance to be accepted; u is drawn against it
+"""
+
+from docs.pictures.svg import ADVANCE, element, line, mono, picture, rect, text
+
+WIDTH, HEIGHT = 840, 436
+LEFT, STEP, BOX = 232, 118, 104  # of the columns: first edge, from one to the next, width
+TEXT, GUESS, SCORE, ACCEPT, RESAMPLE, AFTER = 36, 74, 156, 226, 312, 410  # baselines and tops
+EDGE = 24  # of the panel
+
+
+def step(y, name, *notes):
+    """A step's name at the left, and what it is about."""
+    yield text(EDGE, y, name, "bold")
+    for i, note in enumerate(notes):
+        yield text(EDGE, y + 19 + 17 * i, note, "small muted")
+
+
+def running_text(y, label, pieces):
+    """A label, then text in pieces of (string, class)."""
+    yield text(EDGE, y, label, "muted")
+    x = LEFT
+    for string, class_ in pieces:
+        lead = len(string) - len(string.lstrip())
+        yield mono(x + lead * 16 * ADVANCE, y, string.strip(), 16, class_)
+        x += len(string) * 16 * ADVANCE
+
+
+def guesses(data):
+    """[1] The draft's tokens, each with the probability that it was drawn with."""
+    yield from step(GUESS + 14, "[1] guess", f"{len(data['guesses'])} passes of the draft",
+                    "p_draft of each guess")
+    for i, guess in enumerate(data["guesses"]):
+        x = LEFT + STEP * i
+        yield rect(x + 0.5, GUESS - 5.5, BOX, 30, "box", rx=6)
+        yield mono(x + BOX / 2, GUESS + 14, guess["text"].strip(), 15, text_anchor="middle")
+        yield text(x + BOX / 2, GUESS + 50, f"{guess['p_draft']:.3f}", text_anchor="middle")
+
+
+def scores(data):
+    """[2] One pass of the target gives a row for each guess, and one more."""
+    yield from step(SCORE + 12, "[2] score", "1 pass of the target: p_target")
+    count = len(data["guesses"]) + 1
+    yield rect(LEFT + 0.5, SCORE - 5.5, STEP * (count - 1) + BOX, 34, "pass", rx=6)
+    for i, guess in enumerate(data["guesses"]):
+        yield text(LEFT + STEP * i + BOX / 2, SCORE + 16, f"{guess['p_target']:.3f}",
+                   text_anchor="middle")
+    yield text(LEFT + STEP * (count - 1) + BOX / 2, SCORE + 16, "+ 1 row", "muted",
+               text_anchor="middle")
+
+
+def verdicts(data):
+    """[3] u against the threshold, up to the first guess that fails."""
+    yield from step(ACCEPT + 8, "[3] accept", "if u < min(1, p_target / p_draft)")
+    for i, guess in enumerate(data["guesses"]):
+        x = LEFT + STEP * i
+        if "accepted" not in guess:
+            yield text(x + BOX / 2, ACCEPT + 8, "not tested", "small muted", text_anchor="middle")
+            continue
+        yield from test(x, guess["u_accept"], guess["threshold"], guess["accepted"])
+    x = LEFT + STEP * len(data["guesses"])
+    bonus = data["ids"][-1]["origin"] == "bonus"
+    yield text(x + BOX / 2, ACCEPT + 8, "bonus: [5]" if bonus else "not needed", "small muted",
+               text_anchor="middle")
+
+
+def test(x, u, threshold, accepted):
+    """The threshold as a bar, u as a tick on it, and what follows."""
+    yield rect(x, ACCEPT - 3, BOX, 12, "track", rx=2)
+    yield rect(x, ACCEPT - 3, BOX * threshold, 12, "green_bar", rx=2)
+    yield line(x + BOX * u, ACCEPT - 8, x + BOX * u, ACCEPT + 14, "mark")
+    relation, class_ = ("<", "green") if accepted else ("\u2265", "red")
+    yield text(x + BOX / 2, ACCEPT + 32, f"{u:.2f} {relation} {threshold:.2f}", "small",
+               text_anchor="middle")
+    yield text(x + BOX / 2, ACCEPT + 52, "accepted" if accepted else "rejected",
+               f"bold {class_}", text_anchor="middle")
+
+
+def resample(data):
+    """[4] What the rejected guess is replaced from: the most probable tokens, and all others."""
+    yield from step(RESAMPLE + 14, "[4] resample", "from max(0, p_target \u2212 p_draft)")
+    top, drawn = data["last"]["top"][:2], data["ids"][-1]["id"]
+    x, width = LEFT, STEP * len(data["guesses"]) + BOX
+    for token in [*top, {"id": None, "text": "others", "p": 1 - sum(t["p"] for t in top)}]:
+        wide, chosen = width * token["p"], token["id"] == drawn
+        yield rect(x + 0.5, RESAMPLE - 5.5, wide - 2, 30, "own" if chosen else "box", rx=6)
+        name = token["text"].strip()
+        label = [element("tspan", name, class_="muted" if token["id"] is None else
+                         "mono bold ink" if chosen else "mono ink"), f" {token['p']:.2f}"]
+        yield element("text", "".join(label), x=x + wide / 2, y=RESAMPLE + 14,
+                      class_="bold" if chosen else None, text_anchor="middle")
+        if chosen:
+            yield text(x + wide / 2, RESAMPLE + 44, "drawn", "bold blue", text_anchor="middle")
+        x += wide
+
+
+def draw(data, colour):
+    """The picture of one recorded round."""
+    classes = {"kept": "green", "replacement": "blue bold", "bonus": "blue bold"}
+    new = [(token["text"], classes[token["origin"]]) for token in data["ids"]]
+    parts = [rect(0.5, 0.5, WIDTH - 1, HEIGHT - 1, "panel", rx=8),
+             *running_text(TEXT, "the text so far", [(data["prompt"], "")]),
+             line(EDGE, TEXT + 18, WIDTH - EDGE, TEXT + 18),
+             *guesses(data), *scores(data), *verdicts(data), *resample(data),
+             line(EDGE, AFTER - 32, WIDTH - EDGE, AFTER - 32),
+             *running_text(AFTER, f"{len(new)} tokens for 1 target pass",
+                           [(data["prompt"], ""), *new])]
+    style = (f".box{{fill:none;stroke:{colour['grey']}}}"
+             f".pass{{fill:{colour['track']}}}"
+             f".own{{fill:none;stroke:{colour['blue']};stroke-width:2}}")
+    words = "".join(token["text"] for token in data["guesses"])
+    title = (f"One round: after '{data['prompt']}' the draft guesses '{words.strip()}', the target "
+             f"accepts {sum(t['origin'] == 'kept' for t in data['ids'])} of them and adds "
+             f"'{data['ids'][-1]['text'].strip()}'.")
+    return picture(WIDTH, HEIGHT, title, parts, colour, style)

@@ -1,0 +1,132 @@
+"""Toy models and draft-target pairs, small enough that exact/law.py can walk through all.
+
+A model here is `model(ids, n_last=1) -> [n_last, n_vocab]` of probabilities, as speculative.py's.
+"""
+
+import hashlib
+from fractions import Fraction
+
+import numpy as np
+
+from lib.checkpoints.weights import cut_params, n_params
+
+
+def toy(n_vocab, seed, zeros=0.3, exact=False):
+    """A model whose row depends on the whole prefix: weights 1 .. 9 by a hash, some of them zero.
+
+    `exact` gives rows of Fractions. Rows are float64 otherwise, normalised.
+    """
+    rows = {}
+
+    def row(ids):
+        if ids not in rows:
+            digest = hashlib.shake_128(repr((seed, ids)).encode()).digest(2 * n_vocab + 1)
+            weights = [1 + size % 9 if chance >= 256 * zeros else 0
+                       for size, chance in zip(digest[:n_vocab], digest[n_vocab:])]
+            weights[digest[-1] % n_vocab] += 1  # at least one is not zero
+            rows[ids] = (np.array([Fraction(w, sum(weights)) for w in weights], dtype=object)
+                         if exact else np.array(weights) / sum(weights))
+        return rows[ids]
+
+    def model(ids, n_last=1):
+        ids = tuple(ids)
+        return np.array([row(ids[: len(ids) - i]) for i in reversed(range(n_last))])
+
+    return model
+
+
+def mapped(model, function):
+    """The model with `function` applied to each of its rows."""
+    return lambda ids, n_last=1: np.array([function(row) for row in model(ids, n_last)])
+
+
+def one_hot(row):
+    """All mass on the largest entry."""
+    return np.eye(len(row))[np.argmax(row)]
+
+
+def ulp_away(row):
+    """The row with two entries moved by one unit in the last place, in opposite directions."""
+    row, (a, b) = row.copy(), np.argsort(row)[-2:]
+    row[a], row[b] = np.nextafter(row[a], 2), np.nextafter(row[b], 0)
+    return row
+
+
+def counted(model):
+    """The model with an attribute `calls`: n_last of every call so far."""
+    def wrapper(ids, n_last=1):
+        wrapper.calls.append(n_last)
+        return model(ids, n_last)
+
+    wrapper.calls = []
+    return wrapper
+
+
+def path_by_path(model):
+    """A tree model from any model, each path alone: slow, and what tree attention must equal."""
+    return lambda ids, n_last: np.array([model(text, 1)[-1] for text in ids.texts()])
+
+
+def params_of(n_vocab):
+    """Weights of a GPT-2 as wide as the vocabulary: an unembedding of ones, three wild blocks."""
+    hparams = dict(n_vocab=n_vocab, n_ctx=32, n_embd=n_vocab, n_head=1, n_layer=3)
+    rng = np.random.default_rng(0)
+    params = cut_params(np.empty(n_params(hparams)), hparams, lambda _, *n: rng.normal(size=n))
+    return {**params, "wte": np.eye(n_vocab)}
+
+
+PARAMS = {n_vocab: params_of(n_vocab) for n_vocab in range(2, 7)}  # drawn now: laws allow no chance
+
+
+class Logits:
+    """A toy without zeros as a model of logits, sequences and trees, to build any decoder from.
+
+    Its hidden states are the logits, so that heads have something to look at; what runs some of its
+    blocks has rows of its own.
+    """
+
+    n_head = 1
+
+    def __init__(self, model):
+        self.model, self.n_vocab = model, len(model([0])[0])
+        self.params = PARAMS[self.n_vocab]
+
+    def __call__(self, ids, n_last=1):
+        branches = hasattr(ids, "texts")
+        return np.log((path_by_path(self.model) if branches else self.model)(ids, n_last))
+
+    hidden = __call__
+
+
+def remembered(model):
+    """The model with a table of its answers, for models that are slow."""
+    answers = {}
+
+    def wrapper(ids, n_last=1):
+        key = (*ids, n_last)
+        if key not in answers:
+            answers[key] = model(list(ids), n_last)
+        return answers[key]
+
+    return wrapper
+
+
+def disjoint(n_vocab):
+    """A draft and a target that never agree: even ids here, odd ids there."""
+    even = np.arange(n_vocab) % 2 == 0
+    keep = lambda mask: lambda row: (row + 1e-3) * mask / ((row + 1e-3) * mask).sum()
+    return mapped(toy(n_vocab, 1), keep(even)), mapped(toy(n_vocab, 2), keep(~even))
+
+
+PAIRS = {  # (draft, target)
+    "dense": (toy(3, 1, zeros=0), toy(3, 2, zeros=0)),
+    "sparse": (toy(3, 3, zeros=0.5), toy(3, 4, zeros=0.5)),
+    "four tokens": (toy(4, 5), toy(4, 6)),
+    "five tokens": (toy(5, 5, zeros=0.5), toy(5, 6, zeros=0.5)),
+    "disjoint": disjoint(4),
+    "equal": (toy(3, 7), toy(3, 7)),
+    "one ulp away": (toy(3, 8, zeros=0), mapped(toy(3, 8, zeros=0), ulp_away)),
+    "greedy draft": (mapped(toy(3, 9), one_hot), toy(3, 10)),
+    "greedy target": (toy(3, 11), mapped(toy(3, 12), one_hot)),
+    "both greedy": (mapped(toy(3, 13), one_hot), mapped(toy(3, 14), one_hot)),
+}

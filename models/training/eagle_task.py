@@ -1,0 +1,134 @@
+"""How the EAGLE head is trained: on the target's states, and then on its own (variants/eagle.py).
+
+    h          [B, T, n_embd] the target's states after ln_f, true or predicted
+    e          [B, T, n_embd] the embeddings of the tokens that follow, one place on
+    step       0: all states are true; s: the last s of them are the head's own predictions
+    past       the keys and values of every step so far
+
+It learns in two parts. The first loss is that of Li et al. (2024a), EAGLE-1: the distance of the
+states, and a tenth of the cross-entropy to the target's distribution. It teaches fast, and stops
+early. The second, from there on, is the draft's (models/training/tasks.py), with a little of that distance in
+place of the text: it is about the guesses, and the states need only serve them, as in Li et al.
+(2025), EAGLE-3. The further steps are what they call training-time test: the head learns on what it
+will see when it drafts.
+"""
+import math
+import os
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from models.training.frozen import Frozen, distances, windows
+from models.training.torch_gpt2 import Block
+
+LOSSES = {"states": dict(states=1, KL=0.1), "eagle": dict(states=0.1, KL=0.3, TV=1.2)}  # by stage
+
+
+def later(x, n):  # [.., T, d_head] -> [.., T, d_head]
+    """Every row n places later; the first n are 0."""
+    return F.pad(x[..., : x.shape[-2] - n, :], (0, 0, n, 0))
+
+
+def attend(block, x, past):  # [B, T, n_embd] -> [B, T, n_embd]
+    """Row i of step s looks at rows up to i - s of step 0, and at row i - s + r of each step r."""
+    B, T, n_embd = x.shape
+    q, k, v = block.c_attn(x).view(B, T, 3, block.n_head, -1).permute(2, 0, 3, 1, 4)
+    past.append((k, v))
+    step, (k_true, v_true) = len(past) - 1, past[0]
+    own = [(later(k, step - r), later(v, step - r)) for r, (k, v) in enumerate(past) if r]
+    mask = torch.full((T, T), -1e9, dtype=q.dtype, device=q.device).triu(1 - step)
+    scores = [q @ k_true.transpose(-1, -2) + mask, *((q * k).sum(-1, keepdim=True) for k, _ in own)]
+    weights = (torch.cat(scores, -1) / math.sqrt(q.shape[-1])).softmax(-1).to(v.dtype)
+    out = weights[..., :T] @ v_true  # [B, n_head, T, d_head]
+    for r, (_, v) in enumerate(own):
+        out = out + weights[..., T + r, None] * v
+    return block.attn_proj(out.transpose(1, 2).reshape(B, T, n_embd))
+
+
+class Eagle(nn.Module):
+    """One block on pairs of a state and the next token; the target is frozen, and so its tables."""
+
+    def __init__(self, target, weights=LOSSES["eagle"], n_steps=2, decay=0.8):
+        super().__init__()
+        n_embd, n_head = (target.hparams[name] for name in ("n_embd", "n_head"))
+        self.ln_token, self.ln_state, self.ln_f = (nn.LayerNorm(n_embd) for _ in range(3))
+        self.fc = nn.Linear(2 * n_embd, n_embd)
+        self.blocks = nn.ModuleList([Block(n_embd, n_head, 1)])  # blocks: Muon learns the matrices
+        self.ln_f.load_state_dict(target.ln_f.state_dict())
+        self.fc.weight.data[:, n_embd:] = torch.eye(n_embd)  # begins near the state it is given
+        self.target, self.weights = Frozen(target), weights
+        self.n_steps, self.decay = n_steps, decay
+
+    @property
+    def wte(self):
+        """The target's: with wte, wpe, blocks and ln_f the head can be exported as a GPT-2."""
+        return self.target.gpt2.wte
+
+    @property
+    def wpe(self):
+        """The target's too."""
+        return self.target.gpt2.wpe
+
+    def step(self, h, e, past):  # -> [B, T, n_embd]
+        """The states predicted for the places of the tokens."""
+        x, (block,) = self.fc(torch.cat([self.ln_token(e), self.ln_state(h)], -1)), self.blocks
+        x = x + attend(block, block.ln_1(x), past)
+        x = x + block.mlp_proj(F.gelu(block.c_fc(block.ln_2(x)), approximate="tanh"))
+        return self.ln_f(x)
+
+    def embeddings(self, x, first):  # [B, T] -> [B, T - 1, n_embd]
+        """Of the tokens after the first, as the target reads them: with their positions."""
+        positions = torch.arange(1, x.shape[1], device=x.device) + first
+        return self.wte(x[:, 1:]) + self.wpe(positions)
+
+    def predicted(self, h, e, n_steps=3):  # -> n_steps x [B, T, n_embd]
+        """The predictions of every step. Those of step s before row s have no past, and no sense.
+
+        From step 1 on a row's state is what the row before it predicted in the step before.
+        """
+        found, past = [], []
+        for _ in range(n_steps):
+            found.append(self.step(later(found[-1], 1) if found else h, e, past))
+        return found
+
+    def loss(self, x, y, first):
+        with torch.no_grad():
+            h = self.target.hidden(x, first)
+            wte, e = self.wte.weight, self.embeddings(x, first)
+            p_target = F.softmax(F.linear(h[:, 1:], wte).float(), -1)
+        total = 0.0
+        for s, state in enumerate(self.predicted(h[:, :-1], e, self.n_steps)):
+            log_p = F.log_softmax(F.linear(state[:, s:], wte).float(), -1)
+            parts = {"states": F.smooth_l1_loss(state[:, s:].float(), h[:, 1 + s :].float()),
+                     **distances(p_target[:, s:], log_p)}
+            step = sum(weight * parts[name] for name, weight in self.weights.items())
+            total = total + self.decay**s * step
+        return total / sum(self.decay**s for s in range(self.n_steps))
+
+
+def load_eagle(work, target):
+    """The head that stage eagle has trained."""
+    eagle = Eagle(target)
+    state = torch.load(os.path.join(work, "eagle.pt"), map_location="cpu")["task"]
+    eagle.load_state_dict(state)
+    return eagle
+
+
+@torch.no_grad()
+def eagle_agreement(eagle, ids, T, n_windows=64):
+    """Step by step on a text: how often the argmaxes agree, mean sum of min(p_draft, p_target).
+
+    The chances that a first, second, .. guess is kept, at temperature 0 and 1, where the guesses
+    before it were kept.
+    """
+    probs, found = lambda h: F.softmax(F.linear(h, eagle.wte.weight), -1), []
+    for x in windows(ids, T, n_windows):
+        h = eagle.target.hidden(x)
+        pairs = [(probs(state[:, s:]), probs(h[:, 1 + s :]))
+                 for s, state in enumerate(eagle.predicted(h[:, :-1], eagle.embeddings(x, 0)))]
+        found.append([[(p_draft.argmax(-1) == p_target.argmax(-1)).float().mean().item(),
+                       torch.minimum(p_draft, p_target).sum(-1).mean().item()]
+                      for p_draft, p_target in pairs])
+    return np.mean(found, axis=0).tolist()

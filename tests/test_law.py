@@ -1,0 +1,107 @@
+"""The enumerating generator, which every exactness test trusts: laws worked out by hand."""
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from sampling import accept, sample
+from exact.law import (assert_same_law, branches, distance, expectation, law, text_law,
+                               total_variation)
+
+THIRD, HALF = Fraction(1, 3), Fraction(1, 2)
+ROW = np.array([Fraction(1, 2), Fraction(1, 3), Fraction(1, 6)], dtype=object)
+
+
+def test_every_outcome_of_a_draw_comes_with_its_probability():
+    assert law(lambda rng: sample(ROW, rng)) == dict(enumerate(ROW))
+
+
+def test_the_branches_of_a_function_are_its_outcomes_and_sum_to_1():
+    def three_tests(rng):
+        return [accept(chance, rng) for chance in (HALF, THIRD, HALF)]
+
+    found = list(branches(three_tests))
+    assert len(found) == 8 == len({tuple(outcome) for outcome, _ in found})
+    for outcome, chance in found:
+        wanted = [chance if kept else 1 - chance
+                  for chance, kept in zip((HALF, THIRD, HALF), outcome)]
+        assert chance == wanted[0] * wanted[1] * wanted[2]
+
+
+def test_two_draws_are_independent_and_one_used_twice_is_not():
+    assert law(lambda rng: (sample(ROW, rng), sample(ROW, rng))) == {
+        (a, b): ROW[a] * ROW[b] for a in range(3) for b in range(3)}
+
+    def once(rng):
+        u = rng.random()
+        return bool(u < HALF), bool(u < THIRD), bool(u < Fraction(2, 3))
+
+    assert law(once) == {(True, True, True): THIRD, (True, False, True): Fraction(1, 6),
+                         (False, False, True): Fraction(1, 6), (False, False, False): THIRD}
+
+
+def test_what_a_draw_decides_may_decide_whether_there_is_another():
+    def until_kept(rng):
+        return next((n for n in range(3) if accept(THIRD, rng)), 3)
+
+    assert law(until_kept) == {0: THIRD, 1: Fraction(2, 9), 2: Fraction(4, 27), 3: Fraction(8, 27)}
+
+
+def test_a_uniform_that_is_compared_the_other_way():
+    assert law(lambda rng: bool(rng.random() > THIRD)) == {True: 2 * THIRD, False: THIRD}
+    assert law(lambda rng: bool(rng.random() >= THIRD)) == {True: 2 * THIRD, False: THIRD}
+
+
+def test_bounds_outside_the_interval_decide_nothing():
+    assert law(lambda rng: (accept(0, rng), accept(1, rng), accept(2, rng))) == {
+        (False, True, True): 1}
+
+
+def test_equal_outcomes_are_added_up():
+    assert law(lambda rng: sample(ROW, rng) > 0) == {False: HALF, True: HALF}
+    assert expectation(lambda rng: sample(ROW, rng), lambda token: token) == Fraction(2, 3)
+
+
+HIDDEN, LATE = np.random.default_rng(0), []
+
+
+@pytest.mark.parametrize("other", [
+    lambda: HIDDEN.random() < 0.5,  # made before, so it cannot be forbidden
+    lambda: np.random.default_rng(0).random() < 0.5, lambda: np.random.rand() < 0.5,
+    lambda: __import__("random").random() < 0.5, lambda: __import__("os").urandom(1) < b"a"])
+def test_a_draw_from_elsewhere_is_noticed(other):
+    with pytest.raises(AssertionError, match="hidden"):
+        law(lambda rng: (accept(HALF, rng), bool(other())))
+
+
+def test_a_function_whose_decisions_change_between_runs_is_noticed():
+    def later(rng):
+        LATE.append(rng)
+        return [accept(THIRD if len(LATE) > 12 else HALF, rng), accept(HALF, rng)]
+
+    def fewer(rng):
+        LATE.append(rng)
+        return [accept(HALF, rng)] + ([accept(HALF, rng)] if len(LATE) < 11 else [])
+
+    for function in (later, fewer):
+        LATE.clear()
+        with pytest.raises(AssertionError, match="hidden state"):
+            law(function)
+
+
+def test_the_text_law_is_the_product_of_its_rows_and_ends_at_a_stop_token():
+    model = lambda ids, n_last: [ROW]
+    assert text_law([0], model, 2) == {(0, a, b): ROW[a] * ROW[b] for a in range(3)
+                                       for b in range(3)}
+    assert text_law([0], model, 2, stop={1}) == {
+        (0, 1): THIRD, **{(0, a, b): ROW[a] * ROW[b] for a in (0, 2) for b in range(3)}}
+
+
+def test_two_laws_are_compared_by_all_their_outcomes():
+    a, b = {0: HALF, 1: HALF}, {0: HALF, 2: HALF}
+    assert distance(a, b) == HALF == total_variation(a, b) and distance(a, a) == 0
+    for pair in ((a, b), (b, a), ({}, a), (a, {0: HALF}), (a, {0: HALF, 1: float("nan")})):
+        with pytest.raises(AssertionError, match="another law"):
+            assert_same_law(*pair)
+    assert_same_law(a, dict(a))
