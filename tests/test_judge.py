@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from exact import judge, mutants
+from exact import judge
+from tests import mutants
 
 ROOT = Path(judge.__file__).parents[1]
 RIGHT = """
