@@ -15,6 +15,8 @@ from pathlib import Path
 
 import numpy as np
 
+from gpt2 import GPT2
+from lib.backend import products
 from lib.checkpoints import huggingface
 from lib.checkpoints.converted import load_params
 from lib.checkpoints.download import folder_lock
@@ -65,6 +67,42 @@ def load_encoder_hparams_and_params(model_size: str, models_dir: str | Path, dty
     if huggingface.is_model(folder):
         return load_huggingface(folder, dtype, backend, cut_vocab)
     return load_openai(model_size, folder, dtype, backend)
+
+
+def load_pair(draft_model_size, target_model_size, models_dir=MODELS_DIR, dtype=np.float32,
+              backend="numba", cut_vocab=False):
+    """Return (encoder, draft, target): two GPT2 models; the draft is None if no name is given.
+
+    Both models share their weights if both names lead to one folder. The other arguments are
+    those of `load_encoder_hparams_and_params`; backend is "numba", "numpy" or "cupy".
+
+    Raises
+    ------
+    ValueError
+        If the two vocabularies differ, and as `load_encoder_hparams_and_params` does.
+    """
+    products.choose(backend)
+    encoder, hparams, params = load_encoder_hparams_and_params(
+        target_model_size, models_dir, dtype, backend, cut_vocab)
+    target = GPT2(params, hparams["n_head"])
+    if draft_model_size is None:
+        return encoder, None, target
+    folders = [find_folder(size, models_dir) for size in (draft_model_size, target_model_size)]
+    if folders[0].resolve() == folders[1].resolve():
+        return encoder, GPT2(params, hparams["n_head"]), target
+    draft_encoder, hparams, params = load_encoder_hparams_and_params(
+        draft_model_size, models_dir, dtype, backend, cut_vocab)
+    check_same_vocabulary(draft_encoder, encoder)
+    return encoder, GPT2(params, hparams["n_head"]), target
+
+
+def check_same_vocabulary(draft, target):
+    """Raise a ValueError that names the first id whose symbol differs between two Encoders."""
+    for id in range(max(draft.n_vocab, target.n_vocab)):
+        here, there = draft.symbols.get(id), target.symbols.get(id)
+        if here != there:
+            raise ValueError("Draft and target use different vocabularies (first difference at "
+                             f"id {id}: {here!r} / {there!r}).")
 
 
 def find_folder(model_size, models_dir):

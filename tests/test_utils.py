@@ -1,0 +1,44 @@
+"""The front door to checkpoints: a pair of models, and names of models."""
+
+import json
+
+import numpy as np
+import pytest
+
+from tests.checkpoints import HPARAMS, write_converted
+from utils import load_pair
+
+
+@pytest.fixture
+def models(tmp_path):
+    """A folder with two tiny models of one vocabulary."""
+    for seed, name in enumerate(("small", "large")):
+        write_converted(tmp_path / name, HPARAMS, seed)
+    return tmp_path
+
+
+def test_a_pair_is_two_models_of_one_vocabulary(models):
+    encoder, draft, target = load_pair("small", "large", models, np.float64)
+    assert draft.n_vocab == target.n_vocab == encoder.n_vocab
+    assert draft([1]).dtype == np.float64 and not np.allclose(draft([1]), target([1]))
+    assert load_pair(None, "large", models)[1] is None
+
+
+def test_a_model_that_is_its_own_draft_is_loaded_once(models):
+    (models / "linked").symlink_to(models / "large")
+    for name in ("large", "linked"):
+        _, draft, target = load_pair(name, "large", models)
+        assert draft is not target and draft.params is target.params
+
+
+@pytest.mark.parametrize("change, difference", [
+    (lambda vocab: vocab | {"a": vocab["b"], "b": vocab["a"]}, "'b' / 'a'"),
+    (lambda vocab: vocab | {"more": len(vocab)}, "'more' / None")], ids=["other", "longer"])
+def test_a_pair_of_two_vocabularies_is_refused(models, change, difference):
+    path = models / "small" / "encoder.json"
+    vocab = change(json.loads(path.read_text(encoding="utf-8")))
+    write_converted(models / "small", HPARAMS | {"n_vocab": len(vocab)})
+    path.write_text(json.dumps(vocab), encoding="utf-8")
+    with pytest.raises(ValueError, match=f"different vocabularies .first difference at id .*"
+                                         f"{difference}"):
+        load_pair("small", "large", models)
