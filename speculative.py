@@ -1,7 +1,7 @@
 """Speculative sampling: the algorithm of both papers, in one notation.
 
 A small model, the draft, guesses a few tokens; the large model, the target, scores all of them in
-one pass; a test keeps as many as it can without changing the distribution of the text (Theorem 1,
+one pass; a test accepts as many as it can without changing the distribution of the text (Theorem 1,
 docs/theorem1.md). One round:
 
                       Chen et al. (2023) Alg. 2              Leviathan et al. (2023) Alg. 1
@@ -17,13 +17,13 @@ The papers use p and q with opposite meanings, so the code names the role:
     draft, p_draft     the small model    Chen: p                   Leviathan: M_q, q
     K; k in one round  guesses            Chen: K, lookahead        Leviathan: gamma
     x, guesses         tokens             Chen: x_n, x~_t           Leviathan: prefix, x_i
-    N; room            new tokens wanted; how many are still wanted
+    N; n_left          new tokens wanted; how many are still wanted
     t                  index in the round: row t of p_target is for the position of guesses[t]
     rng                np.random.Generator, the only source of chance
 
 A model is a callable `model(ids, n_last) -> [n_last, n_vocab]` of probabilities: its last row is
 the distribution of the token after `ids`, the row before it that of the token after `ids[:-1]`,
-and so on. Every decoder is a way to guess and a way to test: `speculative_step` takes both.
+and so on. Every decoder is a guess and a test: `speculative_step` takes both.
 """
 
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -38,27 +38,27 @@ Model = Callable[[Sequence[int], int], np.ndarray]
 
 
 class Round(NamedTuple):
-    """What one round did: enough to stream, count, draw and replay it."""
+    """The result of one round: enough to stream, count, draw and replay it."""
 
-    ids: list  # what it appends to x: 1 .. k + 1 tokens
-    guesses: list  # k tokens, accepted or not
-    p_draft: np.ndarray  # [k, n_vocab], row t the distribution that guess t was drawn from
+    ids: list[int]  # the tokens it appends to x, 1 .. k + 1 of them
+    guesses: list[int]  # k tokens, accepted or not
+    p_draft: list[np.ndarray]  # k rows, row t the distribution that guess t was sampled from
     p_target: np.ndarray  # [k + 1, n_vocab], row t the target's distribution at that position
 
     @property
-    def n_kept(self):
-        """How many guesses became text: the common start of `ids` and `guesses`."""
+    def n_accepted(self):
+        """Return how many guesses became text: the common start of `ids` and `guesses`."""
         same = [token == guess for token, guess in zip(self.ids, self.guesses)]
         return [*same, False].index(False)
 
     @property
-    def n_examined(self):
-        """How many guesses were tested: the accepted ones and the first that failed."""
-        return min(self.n_kept + 1, len(self.guesses), len(self.ids))
+    def n_tested(self):
+        """Return how many guesses were tested: the accepted ones and the first rejected one."""
+        return min(self.n_accepted + 1, len(self.guesses), len(self.ids))
 
 
 def guess(x, k, rng, draft):
-    """k tokens from the draft, one after another, and the rows that they were drawn from."""
+    """Sample k tokens from the draft, one after another; keep the distributions for the test."""
     guesses, p_draft = [], []
     for _ in range(k):
         p_draft.append(draft(x + guesses, 1)[-1])
@@ -69,24 +69,24 @@ def guess(x, k, rng, draft):
 def verify(guesses, p_draft, p_target, rng):
     """Accept the guesses that can be accepted, then add one token: steps [3] to [5].
 
-    `p_draft` has k rows, the very distributions that the guesses were drawn from; `p_target` has
-    k + 1. Returns 1 .. k + 1 tokens, distributed exactly as the target's own (Theorem 1).
+    `p_draft` has k rows, the distributions the guesses were sampled from; `p_target` has k + 1.
+    Returns 1 .. k + 1 tokens, distributed exactly as the target's own (Theorem 1).
 
-    >>> rows = np.array([[0.5, 0.5], [0.5, 0.5], [0.0, 1.0]])  # equal rows: all kept, and a bonus
+    >>> rows = np.array([[0.5, 0.5], [0.5, 0.5], [0.0, 1.0]])  # equal rows: all are accepted
     >>> verify([0, 1], rows[:2], rows, np.random.default_rng(0))
     [0, 1, 1]
     """
     check_rows(guesses, p_draft, p_target)
     for t, token in enumerate(guesses):
-        if not accept(min(1, p_target[t][token] / p_draft[t][token]), rng):  # [3]
+        if not accept(min(p_target[t][token] / p_draft[t][token], 1), rng):  # [3]
             return guesses[:t] + [sample(residual(p_target[t], p_draft[t]), rng)]  # [4]
     return guesses + [sample(p_target[-1], rng)]  # [5]
 
 
 def check_rows(guesses, p_draft, p_target):
-    """Raise ValueError unless the rows fit the guesses. (A NaN would pass: min(1, nan) is 1.)"""
+    """Raise ValueError unless the rows fit the guesses."""
     k = len(guesses)
-    if not isinstance(guesses, list):  # an array would add up where a list grows
+    if not isinstance(guesses, list):  # `+` would add arrays instead of concatenating
         raise ValueError(f"need a list of guesses, got {type(guesses).__name__}")
     if len(p_draft) != k or len(p_target) != k + 1:
         raise ValueError(f"need k rows of p_draft and k + 1 of p_target for k = {k} guesses, "
@@ -96,32 +96,34 @@ def check_rows(guesses, p_draft, p_target):
             raise ValueError(f"need draft and target with one vocabulary, got sizes "
                              f"{len(p_draft[t])} and {len(p_target[t])}")
         if not p_draft[t][token] > 0:
-            raise ValueError(f"need p_draft[t] to be what guess t was drawn from, got probability "
-                             f"{p_draft[t][token]} for guess {t} (token {token})")
-        if not p_target[t][token] >= 0:
-            raise ValueError(f"need a probability >= 0 in p_target, got {p_target[t][token]} for "
-                             f"guess {t} (token {token})")
+            raise ValueError(f"need p_draft[t] to be what guess t was sampled from, got "
+                             f"probability {p_draft[t][token]} for guess {t} (token {token})")
 
 
-def speculative_step(x, room, rng, target, K, guess, verify=verify):
-    """One round of any decoder. Lossless if `verify` is, for what `guess` returns.
+def speculative_step(x, n_left, rng, target, K, make_guesses, test=verify):
+    """Run one round of any decoder. Lossless if `test` is, for what `make_guesses` returns.
 
-    `guess(x, k, rng)` returns up to k guesses and the rows that they were drawn from.
+    `make_guesses(x, k, rng)` returns up to k guesses and the distributions they were sampled from.
     """
-    guesses, p_draft = guess(x, min(K, room - 1), rng)  # [1]; the last token is the target's
+    guesses, p_draft = make_guesses(x, min(K, n_left - 1), rng)  # [1]; the test adds a token
     p_target = target(x + guesses, len(guesses) + 1)  # [2]
-    ids = verify(guesses, p_draft, p_target, rng)  # [3] [4] [5]
+    ids = test(guesses, p_draft, p_target, rng)  # [3] [4] [5]
     return Round(ids, guesses, p_draft, p_target)
 
 
-def draft_and_verify(draft, target, K, verify=verify):
-    """The step of both papers (or with another test): guess with a draft, test one by one."""
-    return partial(speculative_step, target=target, K=K, guess=partial(guess, draft=draft),
-                   verify=verify)
+def draft_and_verify(draft, target, K, test=verify):
+    """Return the step of both papers, or one with a different test: a draft model guesses."""
+    def make_guesses(x, k, rng):
+        return guess(x, k, rng, draft)
+
+    def step(x, n_left, rng):
+        return speculative_step(x, n_left, rng, target, K, make_guesses, test)
+
+    return step
 
 
-def autoregressive_step(x, room, rng, model):
-    """One token from the model itself: Chen et al. (2023) Alg. 1."""
+def autoregressive_step(x, n_left, rng, model):
+    """Sample one token from the model itself: Chen et al. (2023) Alg. 1."""
     p_target = model(x, 1)
     return Round([sample(p_target[-1], rng)], [], [], p_target)
 
@@ -134,7 +136,7 @@ def generate(x: Sequence[int], step: Callable[..., Round], N: int, rng: np.rando
     not move until that loop is left.
 
     A round is yielded as the step returned it, its `ids` cut after a stop token: those of all
-    rounds, joined, are the new text. ValueError if x is empty, N < 0, or `rng` is no generator.
+    rounds, joined, are the new text. ValueError if x is empty, N < 0, or `rng` is not a generator.
 
     >>> always_1 = lambda ids, n_last: np.eye(3)[[1] * n_last]
     >>> step = draft_and_verify(always_1, always_1, K=2)
@@ -158,7 +160,7 @@ def generate(x: Sequence[int], step: Callable[..., Round], N: int, rng: np.rando
 
 
 def up_to_stop(ids, stop):
-    """The tokens up to and including the first stop token."""
+    """Return the tokens up to and including the first stop token."""
     for i, token in enumerate(ids):
         if token in stop:
             return ids[: i + 1]
@@ -166,7 +168,7 @@ def up_to_stop(ids, stop):
 
 
 def complete(x, step, N, rng, stop=()):
-    """`generate` to its end: x followed by all new tokens."""
+    """Run `generate` to its end; return x followed by all new tokens."""
     return list(x) + [token for round in generate(x, step, N, rng, stop) for token in round.ids]
 
 

@@ -109,8 +109,8 @@ def sampling():
 
 
 def past():
-    def step(x, room, rng, draft, target):
-        return draft_and_verify(draft, target, 1 + (sum(x) + len(x)) % 3)(x, room, rng)
+    def step(x, n_left, rng, draft, target):
+        return draft_and_verify(draft, target, 1 + (sum(x) + len(x)) % 3)(x, n_left, rng)
 
     def new_step(draft, target):
         return partial(step, draft=draft, target=target)
@@ -120,7 +120,7 @@ def past():
 
 def lookup(draft, target):
     guess = partial(lookup_guess, n_vocab=len(target([0])[0]), max_ngram=2)
-    return partial(speculative_step, target=target, K=2, guess=guess)
+    return partial(speculative_step, target=target, K=2, make_guesses=guess)
 
 
 def block(draft, target):
@@ -128,14 +128,14 @@ def block(draft, target):
 
 
 def kseq(draft, target):
-    return partial(speculative_step, target=path_by_path(target), K=1, verify=verify_kseq,
-                   guess=partial(guess_chains, draft=draft, chains=2))
+    return partial(speculative_step, target=path_by_path(target), K=1, test=verify_kseq,
+                   make_guesses=partial(guess_chains, draft=draft, chains=2))
 
 
 def tree(draft, target, widths, siblings):
     guess = partial(guess_tree, drafts=[path_by_path(draft)], widths=widths, siblings=siblings)
-    return partial(speculative_step, target=path_by_path(target), K=len(widths), guess=guess,
-                   verify=verify_tree)
+    return partial(speculative_step, target=path_by_path(target), K=len(widths), make_guesses=guess,
+                   test=verify_tree)
 
 
 def trees():
@@ -147,21 +147,21 @@ def trees():
 
 def staged(draft, target):
     inner = draft_and_verify(toy(3, 77, zeros=0), draft, 2)
-    return partial(speculative_step, target=target, K=2, guess=partial(staged_guess, inner=inner))
+    return partial(speculative_step, target=target, K=2, make_guesses=partial(staged_guess, inner=inner))
 
 
 def staged_with_tree(draft, target):
     inner = draft_and_verify(toy(3, 77, zeros=0), draft, 2)
-    return partial(speculative_step, target=path_by_path(target), K=1, verify=verify_tree,
-                   guess=partial(staged_tree, inner=inner, width=2))
+    return partial(speculative_step, target=path_by_path(target), K=1, test=verify_tree,
+                   make_guesses=partial(staged_tree, inner=inner, width=2))
 
 
 def with_heads(draft, target):
     """Medusa's exact test; states are the prefixes themselves, heads are toys of them."""
     heads = lambda state: np.array([toy(3, seed, zeros=0)(state)[0] for seed in (70, 71)])
     guess = partial(guess_by_heads, state_after=tuple, heads=heads, choices=cartesian((2, 2)))
-    return partial(speculative_step, target=path_by_path(target), K=2, guess=guess,
-                   verify=verify_tree)
+    return partial(speculative_step, target=path_by_path(target), K=2, make_guesses=guess,
+                   test=verify_tree)
 
 
 def entry(name, flags=()):

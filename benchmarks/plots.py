@@ -96,7 +96,7 @@ def shared_masses(x, draft, target, N, seed):
     """sum(min(p_target, p_draft)) at the positions of one text whose guess was tested."""
     step = draft_and_verify(draft, target, 4)
     for round in generate(x, step, N, np.random.default_rng(seed)):
-        for t in range(round.n_examined):
+        for t in range(round.n_tested):
             yield acceptance_rate(round.p_target[t], round.p_draft[t])
 
 

@@ -95,8 +95,8 @@ def speed(result, plain):
 
 def acceptance(rounds):
     """Kept / examined guesses; None if there were none."""
-    examined = sum(round.n_examined for round in rounds)
-    return sum(round.n_kept for round in rounds) / examined if examined else None
+    examined = sum(round.n_tested for round in rounds)
+    return sum(round.n_accepted for round in rounds) / examined if examined else None
 
 
 def predictions(K, result, plain):

@@ -5,7 +5,7 @@
 FILE.py defines one of
 
     verify(guesses, p_draft, p_target, rng) -> 1 .. k + 1 tokens      as speculative.verify
-    step(x, room, rng, draft, target, K) -> 1 .. room tokens          a whole round
+    step(x, n_left, rng, draft, target, K) -> 1 .. room tokens          a whole round
 
 and may import sampling.py: its `sample` and `accept` are the only chance there is. Every outcome is
 enumerated for the toys printed, with K = 1, 2 and 3. The exit status is 0 if the distribution of
@@ -72,9 +72,9 @@ def load(path):
 
 def own_step(step, draft, target, K):
     """A function that returns tokens, as a step that returns a Round."""
-    def rounds(x, room, rng):
-        ids = step(list(x), room, rng, draft, target, K)
-        return Round(check(ids, room), [], [], [])
+    def rounds(x, n_left, rng):
+        ids = step(list(x), n_left, rng, draft, target, K)
+        return Round(check(ids, n_left), [], [], [])
 
     return rounds
 

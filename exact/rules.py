@@ -185,7 +185,7 @@ class Remembered:
         return self.given[-1]
 
 
-def one_number_twice(x, room, rng, target, K, guess, verify):
+def one_number_twice(x, n_left, rng, target, K, guess, verify):
     """The number that drew a guess draws what replaces it; the ratio test has one of its own."""
     drawn = Remembered(rng)
 
@@ -196,7 +196,7 @@ def one_number_twice(x, room, rng, target, K, guess, verify):
                 return guesses[:t] + [sample(residual(p_target[t], p_draft[t]), again)]
         return guesses + [sample(p_target[-1], rng)]
 
-    return speculative_step(x, room, rng, target, K, lambda x, k, rng: guess(x, k, drawn), test)
+    return speculative_step(x, n_left, rng, target, K, lambda x, k, rng: guess(x, k, drawn), test)
 
 
 # ---- the rules
@@ -279,16 +279,16 @@ def round_of(name, toy, last, k):
     return law(lambda rng: rule.step([last], k + 1, rng, target, k, guess, rule.verify).ids)
 
 
-def written(name, toy, x, room):
-    """The distribution of `room` tokens after x, round by round, K = room - 1 in the first one.
+def written(name, toy, x, n_left):
+    """The distribution of `n_left` tokens after x, round by round, K = room - 1 in the first one.
 
     No rule here has a memory, and no toy sees more than the last token.
     """
-    if room == 0:
+    if n_left == 0:
         return {x: 1}
     total = defaultdict(int)
-    for ids, chance in round_of(name, toy, x[-1], room - 1).items():
-        for text, rest in written(name, toy, (*x, *ids), room - len(ids)).items():
+    for ids, chance in round_of(name, toy, x[-1], n_left - 1).items():
+        for text, rest in written(name, toy, (*x, *ids), n_left - len(ids)).items():
             total[text] += chance * rest
     return total
 

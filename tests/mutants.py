@@ -60,7 +60,7 @@ KEEP = "min(1, p_target[t][token] / p_draft[t][token])"
 REJECT = "return guesses[:t] + [sample(residual(p_target[t], p_draft[t]), rng)]"
 BONUS = "return guesses + [sample(p_target[-1], rng)]"
 FIRST_STOP = "return ids[: i + 1]"
-STEP_K = "guess(x, min(K, room - 1), rng)"
+STEP_K = "guess(x, min(K, n_left - 1), rng)"
 SCORE = "target(x + guesses, len(guesses) + 1)"
 SPECULATIVE = [
     # guess
@@ -101,7 +101,7 @@ SPECULATIVE = [
     # step and generate
     (STEP_K, "guess(x, K, rng)", "N is overshot"),
     (STEP_K, STEP_K.replace("(K,", "(K - 1,"), "one guess too few"),
-    (STEP_K, STEP_K.replace("room - 1", "room"), "N is overshot by one"),
+    (STEP_K, STEP_K.replace("n_left - 1", "n_left"), "N is overshot by one"),
     (SCORE, "target(x, len(guesses) + 1)", "rows of the wrong prefixes"),
     (SCORE, "np.array([target(x + guesses[:t], 1)[-1] for t in range(len(guesses) + 1)])",
      "one target pass a guess"),
@@ -207,7 +207,7 @@ CACHE = [  # of gpt2.py
 ]
 
 WINDOW = [
-    ("room, n_ctx - len(seen)", "room, n_ctx", "a round that goes beyond its window"),
+    ("n_left, n_ctx - len(seen)", "n_left, n_ctx", "a round that goes beyond its window"),
     ("len(x) - half - (", "len(x) - (", "half the window forgotten"),
     ("max(n_prompt, n_ctx)", "n_ctx", "a long prompt sees other windows than its text"),
     ("(n_ctx - half)", "n_ctx", "a window that moves too late"),
@@ -271,8 +271,8 @@ ENUMERATING = [
 
 COMPARE = [
     ("self.rows.append(n_last)", "self.rows.append(1)", "every pass is taken for one row"),
-    ("sum(round.n_kept for", "sum(len(round.ids) - 1 for", "the last token counts as no guess"),
-    ("sum(round.n_examined for", "sum(len(round.guesses) for", "all guesses count as tested"),
+    ("sum(round.n_accepted for", "sum(len(round.ids) - 1 for", "the last token counts as no guess"),
+    ("sum(round.n_tested for", "sum(len(round.guesses) for", "all guesses count as tested"),
     ("if task.is_tree:\n        return {", "if False:\n        return {",
      "rivals in a tree are counted as guesses of one text"),
     (" + (chooser.reading_s if chooser else 0)", "", "the reading of the costs takes no time"),
@@ -280,16 +280,16 @@ COMPARE = [
      "the speed-up upside down"),
     ("pass_cost=fast.target.ms() / row", "pass_cost=1", "predicted as if rows cost nothing"),
     ("/ guesses", "/ len(fast.rounds)", "predicted with one draft pass a round"),
-    ("or not always_K(fast.rounds, K, task.room)", "", "predicted for rounds of another K"),
+    ("or not always_K(fast.rounds, K, task.n_left)", "", "predicted for rounds of another K"),
     ('penalize(rows, x, task.sampling.get("repetition_penalty", 1.0))', "rows",
      "the first difference forgets the penalty"),
 ]
 COUNTS = [  # of speculative.py
-    ("min(self.n_kept + 1, len(self.guesses), len(self.ids))",
-     "min(self.n_kept + 1, len(self.guesses))", "n_examined forgets that a stop id cut the round"),
-    ("min(self.n_kept + 1, len(self.guesses), len(self.ids))",
-     "min(self.n_kept, len(self.guesses), len(self.ids))",
-     "n_examined forgets the guess that failed"),
+    ("min(self.n_accepted + 1, len(self.guesses), len(self.ids))",
+     "min(self.n_accepted + 1, len(self.guesses))", "n_tested forgets that a stop id cut the round"),
+    ("min(self.n_accepted + 1, len(self.guesses), len(self.ids))",
+     "min(self.n_accepted, len(self.guesses), len(self.ids))",
+     "n_tested forgets the guess that failed"),
 ]
 COSTS = [
     ("self.reading_s + self.measuring.seconds", "self.reading_s",

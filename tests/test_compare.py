@@ -74,7 +74,7 @@ def part(numbers, *names):
     return {name: numbers[name] for name in names}
 
 
-GUESSES = ("accepted", "examined", "acceptance")
+GUESSES = ("accepted", "tested", "acceptance")
 PASSES = ("target_passes", "tokens_per_target_pass", "rows_per_target_pass")
 TIMES = ("draft_ms", "target_ms", "target_pass_ms", "speedup_measured", "speedup_predicted")
 
@@ -83,7 +83,7 @@ def test_a_run_that_a_stop_token_ends_inside_a_round(clock):
     """Rounds: 3 [-0-] 4, then 5 6 7 and 8, then 9 10, where 11 and 12 were cut."""
     got = figures(clock, K=3, stop={10})
     assert got["speculative"]["ids"] == got["autoregressive"]["ids"] == [3, 4, 5, 6, 7, 8, 9, 10]
-    assert part(got, *GUESSES) == {"accepted": 1 + 3 + 2, "examined": 2 + 3 + 2,
+    assert part(got, *GUESSES) == {"accepted": 1 + 3 + 2, "tested": 2 + 3 + 2,
                                    "acceptance": 6 / 7}
     assert part(got, *PASSES) == {"target_passes": 3, "tokens_per_target_pass": 8 / 3,
                                   "rows_per_target_pass": 4.0}
@@ -98,15 +98,15 @@ def test_a_run_that_a_stop_token_ends_inside_a_round(clock):
     assert got["identical"] and "6 of 7 tested (86 %)" in describe(got, "speculative")
 
 
-@pytest.mark.parametrize("N, accepted, examined, rows", [
+@pytest.mark.parametrize("N, accepted, tested, rows", [
     (6, 4, 5, [4, 4]), (7, 4, 5, [4, 4, 1]), (8, 5, 6, [4, 4, 2]), (9, 6, 7, [4, 4, 3])])
-def test_a_run_that_N_ends(clock, N, accepted, examined, rows):
+def test_a_run_that_N_ends(clock, N, accepted, tested, rows):
     """After 3 4 and 5 6 7 8 there is room for a shorter round, or for the target's token alone."""
     got = figures(clock, K=3, N=N)
     assert got["speculative"]["ids"] == [*range(3, 3 + N)]
     assert got["speculative"]["ended_by"] == "N" and got["speculative"]["tokens"] == N
-    assert part(got, *GUESSES) == {"accepted": accepted, "examined": examined,
-                                   "acceptance": accepted / examined}
+    assert part(got, *GUESSES) == {"accepted": accepted, "tested": tested,
+                                   "acceptance": accepted / tested}
     assert part(got, *PASSES) == {"target_passes": len(rows),
                                   "tokens_per_target_pass": N / len(rows),
                                   "rows_per_target_pass": sum(rows) / len(rows)}
@@ -131,10 +131,10 @@ def test_a_run_of_trees(clock, stop, N, tokens, rows):
 def test_without_a_draft_and_without_tokens_nothing_is_counted(clock):
     got = figures(clock, K=3, N=0)
     assert part(got, *GUESSES, *PASSES) == {
-        "accepted": 0, "examined": 0, "acceptance": None, "target_passes": 0,
+        "accepted": 0, "tested": 0, "acceptance": None, "target_passes": 0,
         "tokens_per_target_pass": None, "rows_per_target_pass": None}
     got = figures(clock, "lookup", N=4)
-    assert got["draft_ms"] is None and got["target_passes"] == 4 and got["examined"] == 0
+    assert got["draft_ms"] is None and got["target_passes"] == 4 and got["tested"] == 0
 
 
 # ---- --K auto

@@ -98,8 +98,8 @@ def test_no_answer_depends_on_earlier_calls(steps):
     """Any walk of rewinds and extensions gives what a model gives that has read nothing before."""
     params = lively_params()
     used, ids = GPT2(params, 2), []
-    for n_kept, new, n_last in steps:
-        ids = (ids[:n_kept] + new)[:12]
+    for n_accepted, new, n_last in steps:
+        ids = (ids[:n_accepted] + new)[:12]
         n_last = min(n_last, len(ids))
         got = used(ids, n_last)
         np.testing.assert_allclose(got, GPT2(params, 2)(ids, n_last), rtol=0, atol=1e-11)

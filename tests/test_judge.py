@@ -21,7 +21,7 @@ def verify(guesses, p_draft, p_target, rng):
 STEP = """
 from sampling import sample
 
-def step(x, room, rng, draft, target, K):
+def step(x, n_left, rng, draft, target, K):
     ids = []
     while len(ids) < min(room, K + 1):
         guess = int(draft(x + ids)[0].argmax())

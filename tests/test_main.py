@@ -82,8 +82,8 @@ def test_json_is_one_object_and_its_counts_agree():
     got = figures("--K", 3, "--n_tokens_to_generate", 50, "--temperature", 0.8, "--top_k", 40)
     fast = got["speculative"]
     assert fast["tokens"] == len(fast["ids"]) <= 50
-    assert 0 <= got["accepted"] <= got["examined"]
-    assert got["acceptance"] == got["accepted"] / got["examined"]
+    assert 0 <= got["accepted"] <= got["tested"]
+    assert got["acceptance"] == got["accepted"] / got["tested"]
     assert fast["tokens"] / got["tokens_per_target_pass"] == pytest.approx(round(
         fast["tokens"] / got["tokens_per_target_pass"]))  # whole passes
     assert got["speedup_measured"] == pytest.approx(

@@ -93,7 +93,7 @@ def test_a_tick_is_moved_by_the_arrow_keys_and_put_back(browser, tmp_path):
         g.get("accepted") is False and 0.05 < g["threshold"] < 0.95 for g in seen["guesses"]))
     tab = opened(browser, tmp_path, run, f"#round-{i + 1}")
     tab.wait(f"at('round-{i + 1}').querySelector('.result') !== null")
-    t = rounds[i].n_kept
+    t = rounds[i].n_accepted
     tab(f"globalThis.box = at('round-{i + 1}')")
     tab(f"box.querySelectorAll('.uniform input')[{t}].focus()")
     said = "box.querySelector('.result').textContent"

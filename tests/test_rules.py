@@ -56,9 +56,9 @@ def test_who_meets_a_rule_is_a_paper_or_a_thread():
 def test_the_distance_round_by_round_is_that_of_the_whole_text():
     draft, target = TOYS["B"]
     for rule in RULES[2::8]:
-        def step(x, room, rng, rule=rule):
+        def step(x, n_left, rng, rule=rule):
             guess = lambda x, k, rng: rule.guess(x, k, rng, draft)
-            return rule.step(x, room, rng, target, 2, guess, rule.verify)
+            return rule.step(x, n_left, rng, target, 2, guess, rule.verify)
         texts = law(lambda rng, step=step: complete(list(X), step, 3, rng))
         assert texts == rules.written(rule.name, "B", X, 3)
 

@@ -88,8 +88,8 @@ def test_sampling_knobs_on_either_side_keep_the_warped_targets_law(knobs, sides)
 def test_a_K_that_depends_on_the_past_keeps_the_law():
     draft, target = PAIRS["dense"]
 
-    def step(x, room, rng):
-        return draft_and_verify(draft, target, 1 + (sum(x) + len(x)) % 3)(x, room, rng)
+    def step(x, n_left, rng):
+        return draft_and_verify(draft, target, 1 + (sum(x) + len(x)) % 3)(x, n_left, rng)
 
     got = law(lambda rng: complete([0], step, 4, rng))
     assert_same_law(got, text_law([0], target, 4))
@@ -298,7 +298,7 @@ def test_the_enumeration_refuses_what_it_could_not_follow(function, error):
     (lambda rng: speculative_sampling([0], toy(3, 0), toy(4, 0), 3, 2, rng), "one vocabulary"),
     (lambda rng: speculative_sampling([0], *PAIRS["dense"], 3, 2, None), "Generator"),
     (lambda rng: verify([0], [], [[1.0]], rng), "k rows"),
-    (lambda rng: verify([1], [[1.0, 0.0]], [[0.5, 0.5]] * 2, rng), "was drawn from"),
+    (lambda rng: verify([1], [[1.0, 0.0]], [[0.5, 0.5]] * 2, rng), "was sampled from"),
     (lambda rng: autoregressive_sampling([], toy(3, 0), 3, rng), "at least one token"),
 ])
 def test_bad_input_is_named(call, message):

@@ -161,7 +161,7 @@ def test_a_uniform_in_a_tokens_stretch_draws_this_token():
             law = round.p_target[t] if t == len(round.guesses) else speculative.residual(
                 round.p_target[t], round.p_draft[t])
             stretches = [entry for entry in row["top"] if len(entry) == 6]
-            assert stretches or t > round.n_examined
+            assert stretches or t > round.n_tested
             for token, *_, start, end in stretches:
                 ends = np.array([start, end]) / row["mass"]
                 for u in (*ends, ends.mean(), *np.nextafter(ends, 0), *np.nextafter(ends, 1)):
@@ -303,9 +303,9 @@ def test_a_summary_counts_what_the_rounds_hold():
     rounds, seen = watched(N=100)
     summary = page.trace("", seen)["summary"]
     assert summary["ids"] == 100 and summary["rounds"] == len(rounds)
-    assert sum(place["kept"] for place in summary["by_place"]) == sum(r.n_kept for r in rounds)
+    assert sum(place["kept"] for place in summary["by_place"]) == sum(r.n_accepted for r in rounds)
     assert sum(place["examined"] for place in summary["by_place"]) == sum(
-        r.n_examined for r in rounds)
+        r.n_tested for r in rounds)
     for before, after in zip(summary["by_place"], summary["by_place"][1:]):
         assert after["examined"] <= before["kept"]
 

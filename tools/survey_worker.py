@@ -79,10 +79,10 @@ def record_of(task, head, error=None):
     if job.error:
         return job.record(task.encoder)
     (step, target), rng = begin(task), np.random.default_rng(head["seed"])
-    for round in generate(job.x, step, job.room, rng, task.stop):
+    for round in generate(job.x, step, job.n_left, rng, task.stop):
         job.add(round)
-        tested.append(round.n_examined)
-        kept.append(round.n_kept)
+        tested.append(round.n_tested)
+        kept.append(round.n_accepted)
     passes, places = len(target.rows), range(max(tested, default=0))
     record = job.record(task.encoder) | {
         "tokens_per_pass": ratio(len(job.ids), passes), "passes": passes,

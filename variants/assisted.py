@@ -36,11 +36,11 @@ def guess_while_sure(x, k, rng, draft, threshold, greedy=False):
     return guesses, p_draft
 
 
-def next_K(K, n_kept, n_guesses, schedule):
+def next_K(K, n_accepted, n_guesses, schedule):
     """The most guesses in the next round."""
     if schedule == "constant":
         return K
-    return K + 2 if n_kept == n_guesses else max(1, K - 1)
+    return K + 2 if n_accepted == n_guesses else max(1, K - 1)
 
 
 def assisted(draft, target, K=20, schedule="constant", threshold=0.4, greedy=False):
@@ -56,10 +56,10 @@ def assisted(draft, target, K=20, schedule="constant", threshold=0.4, greedy=Fal
         raise ValueError(f"need a schedule of {', '.join(SCHEDULES)}, got {schedule!r}")
     guess = partial(guess_while_sure, draft=draft, threshold=threshold, greedy=greedy)
 
-    def step(x, room, rng):
+    def step(x, n_left, rng):
         nonlocal K
-        round = speculative_step(x, room, rng, target, K, guess)
-        K = next_K(K, round.n_kept, len(round.guesses), schedule)
+        round = speculative_step(x, n_left, rng, target, K, guess)
+        K = next_K(K, round.n_accepted, len(round.guesses), schedule)
         return round
 
     return step

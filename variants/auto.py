@@ -68,15 +68,15 @@ class Measuring:
                   if agree(times) < wanted and len(times) < 2 * wanted]
         return min(unsure, key=lambda K: len(self.passes[K]), default=None)
 
-    def round(self, x, room, rng, K):
+    def round(self, x, n_left, rng, K):
         """One round with this K, measured."""
         start, self.spent = self.clock(), [0.0, 0.0]
-        round = draft_and_verify(*self.models, K)(x, room, rng)
+        round = draft_and_verify(*self.models, K)(x, n_left, rng)
         k = len(round.guesses)
         if self.x is not None and x[: len(self.x)] == self.x:
             self.passes[k].append(self.spent[1])
             self.guess = min(self.guess, self.spent[0] / k) if k else self.guess
-        self.kept, self.examined = self.kept + round.n_kept, self.examined + round.n_examined
+        self.kept, self.examined = self.kept + round.n_accepted, self.examined + round.n_tested
         self.x, self.seconds = list(x), self.seconds + self.clock() - start
         return round
 
@@ -93,18 +93,18 @@ def auto_measuring(measuring, on_choice=None, on_costs=None, choosing=None):
     """
     step, choosing = None, choosing or partial(auto, *measuring.models)
 
-    def first_steps(x, room, rng):
+    def first_steps(x, n_left, rng):
         nonlocal step
         if step is None and (K := measuring.next_K()) is not None:
             if on_choice:
                 on_choice(K, measuring.kept / measuring.examined)
-            return measuring.round(x, room, rng, K)
+            return measuring.round(x, n_left, rng, K)
         if step is None:
             costs, seen = measuring.costs(), (measuring.kept, measuring.examined)
             step = choosing(costs, on_choice, seen)
             if on_costs:
                 on_costs(costs)
-        return step(x, room, rng)
+        return step(x, n_left, rng)
 
     return first_steps
 
@@ -124,7 +124,7 @@ def auto(draft, target, costs, on_choice=None, seen=PRIOR):
 
     Returns
     -------
-    callable `(x, room, rng) -> Round`
+    callable `(x, n_left, rng) -> Round`
         Where no K pays it decodes plainly, and tries one guess after 32 rounds, after 64 more, ...
 
     References
@@ -135,7 +135,7 @@ def auto(draft, target, costs, on_choice=None, seen=PRIOR):
     idle, wait = 0, PROBE  # rounds since the last guess, and until the next if no K pays
     best = best_K(kept / examined, costs.c, costs.pass_cost)
 
-    def step(x, room, rng):
+    def step(x, n_left, rng):
         nonlocal kept, examined, idle, wait, best
         K = best
         if K > 0:
@@ -147,9 +147,9 @@ def auto(draft, target, costs, on_choice=None, seen=PRIOR):
         kept, examined = FORGET * kept, FORGET * examined
         if K == 0:
             idle += 1
-            return autoregressive_step(x, room, rng, target)
-        round, idle = draft_and_verify(draft, target, K)(x, room, rng), 0
-        kept, examined = kept + round.n_kept, examined + round.n_examined
+            return autoregressive_step(x, n_left, rng, target)
+        round, idle = draft_and_verify(draft, target, K)(x, n_left, rng), 0
+        kept, examined = kept + round.n_accepted, examined + round.n_tested
         best = best_K(kept / examined, costs.c, costs.pass_cost)
         return round
 

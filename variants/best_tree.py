@@ -153,12 +153,12 @@ def auto_tree(step_of, costs, on_choice=None, seen=PRIOR):
     accepted[0], tried[0] = seen
     best = cache(lambda *acceptances: best_shape(acceptances, *costs)[1])
 
-    def step(x, room, rng):
+    def step(x, n_left, rng):
         acceptances = np.minimum.accumulate((accepted + HOPE) / (tried + 1))  # the heap needs it
         shape = best(*acceptances.round(2).tolist())  # finer, every round would have to search
         if on_choice:
             on_choice(nodes(shape), acceptances)
-        round = step_of(shape)(x, room, rng)
+        round = step_of(shape)(x, n_left, rng)
         accepted[:], tried[:] = FORGET * accepted, FORGET * tried
         for n_guesses, rank in outcomes(round.guesses, round.ids):
             tried[:n_guesses] += 1

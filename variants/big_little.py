@@ -61,8 +61,8 @@ def build(models, run, fallback, rollback):
     need_greedy(models, "big_little")
     small, large = (models.probabilities(name, temperature_1=True) for name in ("draft", "target"))
     return partial(speculative_step, target=large, K=run,
-                   guess=partial(write_while_sure, small=small, fallback=fallback),
-                   verify=partial(big_little_verify, rollback=rollback))
+                   make_guesses=partial(write_while_sure, small=small, fallback=fallback),
+                   test=partial(big_little_verify, rollback=rollback))
 
 
 DECODER = Decoder(

@@ -54,11 +54,11 @@ def cascade_verify(guesses, p_draft, p_target, rng, alpha, settled):
     return verify(guesses, settled(np.asarray(p_draft)[:-1]), pi, rng)
 
 
-def cascade_step(x, room, rng, draft, target, K, alpha, settled):
+def cascade_step(x, n_left, rng, draft, target, K, alpha, settled):
     """One round, told with the rows that were drawn from: one a guess, one-hot at temperature 0."""
     round = speculative_step(
-        x, room, rng, target, K, guess=partial(guess_and_look, draft=draft, settled=settled),
-        verify=partial(cascade_verify, alpha=alpha, settled=settled))
+        x, n_left, rng, target, K, make_guesses=partial(guess_and_look, draft=draft, settled=settled),
+        test=partial(cascade_verify, alpha=alpha, settled=settled))
     return round._replace(p_draft=settled(np.asarray(round.p_draft)[:-1]),
                           p_target=settled(np.asarray(round.p_target)))
 

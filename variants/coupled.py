@@ -78,15 +78,15 @@ def coupled(target, K, guess, draw=sample, match=match_verify):
 
     >>> model = lambda ids, n_last: np.array([[0.5, 0.3, 0.2]] * n_last)
     >>> step = coupled(model, 3, partial(drawn_guess, draft=model, draw=sample))
-    >>> step([0], 4, np.random.default_rng(0)).n_kept  # equal rows: equal draws
+    >>> step([0], 4, np.random.default_rng(0)).n_accepted  # equal rows: equal draws
     3
     """
     kept = []
     with_kept = lambda function: lambda *args: function(*args[:-1], Replay(kept, args[-1]))
     guess, verify = with_kept(guess), with_kept(partial(match, draw=draw))
 
-    def step(x, room, rng):
-        round = speculative_step(x, room, rng, target, K, guess, verify)
+    def step(x, n_left, rng):
+        round = speculative_step(x, n_left, rng, target, K, guess, verify)
         del kept[: len(round.ids)]  # these positions are text now
         return round
 
@@ -102,8 +102,8 @@ def build(models, K, sampler):
 def plain(models, K, sampler):
     """Plain decoding with the same numbers: a round without guesses is one draw of the target."""
     return partial(speculative_step, target=models.probabilities("target"), K=K,
-                   guess=lambda x, k, rng: ([], []),
-                   verify=partial(match_verify, draw=SAMPLERS[sampler]))
+                   make_guesses=lambda x, k, rng: ([], []),
+                   test=partial(match_verify, draw=SAMPLERS[sampler]))
 
 
 DECODER = Decoder(

@@ -96,7 +96,7 @@ def build(models, K, widths, siblings, total):
             raise ValueError(f"need a tree in --widths for --siblings, got chain and {siblings}")
         guess = partial(guess_chain, head=head, settings=models.sampling)
         return partial(speculative_step, target=with_sampling(target, **models.sampling), K=K,
-                       guess=guess)
+                       make_guesses=guess)
     siblings = choose_siblings(siblings, greedy or widths == "dynamic")
     grow, depth = ((partial(best, total=total), K) if widths == "dynamic" else
                    (partial(expand, widths=widths, siblings=siblings), len(widths)))
@@ -104,7 +104,7 @@ def build(models, K, widths, siblings, total):
     guess = partial(guess_by_head, head=head, grow=grow,
                     settings=models.at_temperature_1 if greedy else models.sampling)
     return partial(speculative_step, target=with_tree_sampling(target, **models.sampling), K=depth,
-                   guess=guess, verify=verify_tree)
+                   make_guesses=guess, test=verify_tree)
 
 
 DECODER = Decoder(

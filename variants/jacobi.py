@@ -39,8 +39,8 @@ def jacobi(target, K, n_vocab):
         guesses = (block + (x + block)[-1:] * k)[:k]  # its last token again where F(y) has no more
         return guesses, one_hot_rows(guesses, n_vocab)
 
-    def step(x, room, rng):
-        round = speculative_step(x, room, rng, target, K, guess)
+    def step(x, n_left, rng):
+        round = speculative_step(x, n_left, rng, target, K, guess)
         block[:] = round.p_target[len(round.ids) :].argmax(axis=-1).tolist()  # F(y), past the text
         return round
 

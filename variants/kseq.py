@@ -83,8 +83,8 @@ def verify_kseq(tree, p_draft, p_target, rng):
 def build(models, K, chains):
     """Chains are drawn one by one and scored as a tree."""
     return partial(speculative_step, target=with_tree_sampling(models.target, **models.sampling),
-                   K=K, verify=verify_kseq,
-                   guess=partial(guess_chains, draft=models.probabilities("draft"), chains=chains))
+                   K=K, test=verify_kseq,
+                   make_guesses=partial(guess_chains, draft=models.probabilities("draft"), chains=chains))
 
 
 DECODER = Decoder(

@@ -115,8 +115,8 @@ def lookahead(target, n_vocab, columns=5, ngram=4, size=5):
         tree = plant(pool.get(x[-1], []), comb(window), k, n_vocab)
         return tree, [row for _, row in tree.proposals]
 
-    def step(x, room, rng):
-        round = speculative_step(x, room, rng, target, columns + ngram, guess, verify_tree)
+    def step(x, n_left, rng):
+        round = speculative_step(x, n_left, rng, target, columns + ngram, guess, verify_tree)
         tree, n = round.guesses, len(round.guesses.proposals)
         grown = grow(window, tree, round.p_target)
         for tokens in grown:

@@ -56,7 +56,7 @@ def lookup_guess(x, k, rng, n_vocab, max_ngram=3):
 def build(models, K, max_ngram):
     """No draft model at all."""
     return partial(speculative_step, target=models.probabilities("target"), K=K,
-                   guess=partial(lookup_guess, n_vocab=models.target.n_vocab, max_ngram=max_ngram))
+                   make_guesses=partial(lookup_guess, n_vocab=models.target.n_vocab, max_ngram=max_ngram))
 
 
 DECODER = Decoder(

@@ -66,7 +66,7 @@ def build(models, markov, **flags):
     follows = load_table(models.heads, models.target.n_vocab, models.target.params["wte"].dtype)
     return partial(speculative_step, target=with_sampling(model, **models.sampling),
                    K=max(map(len, flags["sparse"] or [flags["widths"]])),
-                   guess=partial(guess_by_chain, state_after=model.state_after, heads=heads,
+                   make_guesses=partial(guess_by_chain, state_after=model.state_after, heads=heads,
                                  follows=follows, **models.sampling))
 
 

@@ -47,7 +47,7 @@ def build(models, K, guesses):
     settings = models.sampling | ({"temperature": 0.0} if guesses == "best" else {})
     draft = models._replace(sampling=settings).probabilities("draft")
     return partial(speculative_step, target=models.probabilities("target"), K=K,
-                   guess=partial(guess, draft=draft), verify=match_verify)
+                   make_guesses=partial(guess, draft=draft), test=match_verify)
 
 
 DECODER = Decoder(

@@ -125,7 +125,7 @@ def medusa_step(model, heads, choices, verify, **settings):
     """The step of one text, for any test of a tree: blockwise.py has another."""
     guess = partial(guess_by_heads, state_after=model.state_after, heads=heads, choices=choices)
     return partial(speculative_step, target=with_tree_sampling(model, **settings),
-                   K=max(map(len, choices), default=0), guess=guess, verify=verify)
+                   K=max(map(len, choices), default=0), make_guesses=guess, test=verify)
 
 
 def build(models, widths, sparse, acceptance, epsilon, delta):

@@ -99,9 +99,9 @@ def build(models, K, inner_K, order, width):
     inner = draft_and_verify(small, models.probabilities("draft"), inner_K)
     if width == 1:
         return partial(speculative_step, target=models.probabilities("target"), K=K,
-                       guess=partial(staged_guess, inner=inner))
+                       make_guesses=partial(staged_guess, inner=inner))
     return partial(speculative_step, target=with_tree_sampling(models.target, **models.sampling),
-                   K=K, guess=partial(staged_tree, inner=inner, width=width), verify=verify_tree)
+                   K=K, make_guesses=partial(staged_tree, inner=inner, width=width), test=verify_tree)
 
 
 DECODER = Decoder(

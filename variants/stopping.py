@@ -73,7 +73,7 @@ class Seen:
         """Add a round, and the buckets of all rows that the draft gave in it."""
         self.table = START + FORGET * (self.table - START)
         for t, bucket in enumerate(buckets):
-            self.table[:, bucket] += t < round.n_kept, t < round.n_examined, 1
+            self.table[:, bucket] += t < round.n_accepted, t < round.n_tested, 1
         cost = len(buckets) * self.costs.c + self.costs.pass_cost[len(round.guesses)]
         self.tokens = FORGET * self.tokens + len(round.ids)
         self.time = FORGET * self.time + cost
@@ -134,11 +134,11 @@ def stopping(draft, target, costs, on_choice=None, greedy=False):
         raise ValueError(f"need costs > 0 of a draft step and of two rows at least, got {costs}")
     seen = Seen(costs)
 
-    def step(x, room, rng):
+    def step(x, n_left, rng):
         seen.begin(x)
         buckets = []
         guess = partial(guess_while_it_pays, draft=draft, seen=seen, buckets=buckets, greedy=greedy)
-        round = speculative_step(x, room, rng, target, len(costs.pass_cost) - 1, guess)
+        round = speculative_step(x, n_left, rng, target, len(costs.pass_cost) - 1, guess)
         seen.count(round, buckets)
         if on_choice:
             a, shares, _ = seen.worth()

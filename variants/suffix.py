@@ -150,7 +150,7 @@ def build(models, K, cap, factor, min_prob, depth, sure, memory):
     n_vocab = models.target.n_vocab
     texts = read_memory(memory, n_vocab) if memory else ()
     return partial(speculative_step, target=models.probabilities("target"), K=max(K, cap),
-                   guess=suffix_or_draft(models.probabilities("draft"), n_vocab, K, cap, factor,
+                   make_guesses=suffix_or_draft(models.probabilities("draft"), n_vocab, K, cap, factor,
                                          min_prob, depth, sure, texts))
 
 

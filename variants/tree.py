@@ -122,8 +122,8 @@ def best_trees(models, siblings):
 
     def step_of(shape):
         guess = partial(guess_shape, drafts=[draft], shape=shape, siblings=siblings)
-        return partial(speculative_step, target=target, K=levels(shape), guess=guess,
-                       verify=verify_tree)
+        return partial(speculative_step, target=target, K=levels(shape), make_guesses=guess,
+                       test=verify_tree)
 
     return partial(auto_tree, step_of)
 
@@ -137,7 +137,7 @@ def build(models, widths, siblings, total=None, verify=verify_tree):
     guess, K = ((partial(guess_dynamic, draft=draft, total=total), DEPTH) if widths == "dynamic"
                 else (partial(guess_tree, drafts=[draft], widths=widths, siblings=siblings),
                       len(widths)))
-    return partial(speculative_step, target=target, K=K, guess=guess, verify=verify)
+    return partial(speculative_step, target=target, K=K, make_guesses=guess, test=verify)
 
 
 DECODER = Decoder(

@@ -33,9 +33,9 @@ def decisions(rounds):
     for round in rounds:
         for token in round.guesses:
             yield f"guess {token}"
-        for t in range(round.n_examined):
-            yield "accept" if t < round.n_kept else "reject"
-        kind = "draw" if not round.guesses else "bonus" if round.n_kept else "instead"
+        for t in range(round.n_tested):
+            yield "accept" if t < round.n_accepted else "reject"
+        kind = "draw" if not round.guesses else "bonus" if round.n_accepted else "instead"
         yield f"{kind} {round.ids[-1]}"
 
 

@@ -62,9 +62,9 @@ def record_round():
     task = load_task(parse_args(ROUND))
     rng = Recorded(np.random.default_rng(task.seed))
     step, _ = choose_step(task, task.new_draft(), task.new_target())
-    round = next(generate(task.x, step, task.room, rng))
+    round = next(generate(task.x, step, task.n_left, rng))
     seen = watcher(task.encoder, rng, n_top=N_TOP)(round)
-    n, name = round.n_kept, lambda token: task.encoder.decode([token])
+    n, name = round.n_accepted, lambda token: task.encoder.decode([token])
     if n == len(round.guesses):
         raise ValueError("need a round that rejects a guess, got one that accepts all")
     return {"command": command(ROUND), "prompt": task.encoder.decode(task.x)} | seen | {

@@ -101,8 +101,8 @@ def decode(task, decoder, on_seen=None, n_top=0):
         rng = Recorded(rng)
         see = watcher_of(task, rng, draft, target, n_top)
     start, disable = time.perf_counter(), True if on_seen else None  # None: only on a terminal
-    with tqdm(total=task.room, desc=decoder, unit="token", leave=False, disable=disable) as bar:
-        for round in generate(task.x, step, task.room, rng, task.stop):
+    with tqdm(total=task.n_left, desc=decoder, unit="token", leave=False, disable=disable) as bar:
+        for round in generate(task.x, step, task.n_left, rng, task.stop):
             if on_seen:
                 looking = time.perf_counter()
                 on_seen(see(round))
@@ -186,10 +186,10 @@ def text_figures(task, run):
 def acceptance_figures(task, run):
     """Accepted and tested guesses; None where the guesses are a tree, whose nodes are rivals."""
     if task.is_tree:
-        return {"accepted": None, "examined": None, "acceptance": None}
-    accepted = sum(round.n_kept for round in run.rounds)
-    examined = sum(round.n_examined for round in run.rounds)
-    return {"accepted": accepted, "examined": examined, "acceptance": ratio(accepted, examined)}
+        return {"accepted": None, "tested": None, "acceptance": None}
+    accepted = sum(round.n_accepted for round in run.rounds)
+    tested = sum(round.n_tested for round in run.rounds)
+    return {"accepted": accepted, "tested": tested, "acceptance": ratio(accepted, tested)}
 
 
 def ratio(a, b):
@@ -203,20 +203,20 @@ def predict(task, plain, fast, alpha):
     None where it does not speak of the decoder: rounds of another number of guesses, or a tree.
     """
     K, guesses = task.settings.get("K"), sum(len(round.guesses) for round in fast.rounds)
-    if alpha is None or not fast.draft or not always_K(fast.rounds, K, task.room):
+    if alpha is None or not fast.draft or not always_K(fast.rounds, K, task.n_left):
         return None
     row, per_guess = plain.target.ms(), fast.draft.ms() * len(fast.draft.seconds) / guesses
     return walltime_improvement(alpha, K, c=per_guess / row, pass_cost=fast.target.ms() / row)
 
 
-def always_K(rounds, K, room):
+def always_K(rounds, K, n_left):
     """Did every round guess K tokens, or as many as there was room for, and one of them K?"""
     if K not in {len(round.guesses) for round in rounds}:
         return False
     for round in rounds:
-        if len(round.guesses) != min(K, room - 1):
+        if len(round.guesses) != min(K, n_left - 1):
             return False
-        room -= len(round.ids)
+        n_left -= len(round.ids)
     return True
 
 

@@ -36,8 +36,8 @@ def table(numbers, decoder):
     ]
     if numbers["draft_ms"] is not None:
         rows.append(("ms per draft pass", "-", f"{numbers['draft_ms']:.2f}"))
-    if numbers["examined"]:
-        rows.append(("guesses accepted", "-", f"{numbers['accepted']} of {numbers['examined']} "
+    if numbers["tested"]:
+        rows.append(("guesses accepted", "-", f"{numbers['accepted']} of {numbers['tested']} "
                      f"tested ({100 * numbers['acceptance']:.0f} %)"))
     if "identical" in numbers:
         rows.append(("texts identical", "", "yes" if numbers["identical"] else "no"))

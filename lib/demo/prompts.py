@@ -69,16 +69,16 @@ def check_flags(args, default_of):
 class Job:
     """One prompt, and what has been written after it."""
 
-    def __init__(self, head, x=(), room=0, error=None):
-        self.head, self.x, self.room, self.error = head, x, room, error
-        self.ids, self.n_rounds, self.n_kept, self.n_examined = [], 0, 0, 0
+    def __init__(self, head, x=(), n_left=0, error=None):
+        self.head, self.x, self.n_left, self.error = head, x, n_left, error
+        self.ids, self.n_rounds, self.n_accepted, self.n_tested = [], 0, 0, 0
 
     def add(self, round):
         """One more round."""
         self.ids += round.ids
         self.n_rounds += 1
-        self.n_kept += round.n_kept
-        self.n_examined += round.n_examined
+        self.n_accepted += round.n_accepted
+        self.n_tested += round.n_tested
 
     def record(self, encoder):
         """The line of this job, as a dict."""
@@ -86,7 +86,7 @@ class Job:
             return self.head | {"error": self.error}
         return self.head | {
             "text": encoder.decode(self.x + self.ids), "ids": self.ids,
-            "acceptance": self.n_kept / self.n_examined if self.n_examined else None,
+            "acceptance": self.n_accepted / self.n_tested if self.n_tested else None,
             "tokens_per_pass": len(self.ids) / self.n_rounds if self.n_rounds else None}
 
 
@@ -151,15 +151,15 @@ def finished(jobs, new_step, batch, stop):
 
     def wanted():
         for job in jobs:
-            if job.room:
+            if job.n_left:
                 begun[next(numbers)] = job
-                yield job.x, job.room, np.random.default_rng(job.head["seed"])
+                yield job.x, job.n_left, np.random.default_rng(job.head["seed"])
             else:
                 idle.append(job)
 
     for i, round in generate_batch(wanted(), new_step, batch, stop):
         begun[i].add(round)
-        if len(begun[i].ids) == begun[i].room or round.ids[-1] in stop:
+        if len(begun[i].ids) == begun[i].n_left or round.ids[-1] in stop:
             idle.append(begun.pop(i))
         while idle:
             yield idle.pop()

@@ -19,11 +19,11 @@ UNTESTED = 8  # tokens for the rows after the last tested guess, which matter on
 
 def rows_of(round, verified, text_of, n):
     """Each position's row, cut to its likeliest tokens: one for each guess, one for the bonus."""
-    k, n_examined = len(round.guesses), round.n_examined
+    k, n_tested = len(round.guesses), round.n_tested
     came = [*round.ids, *[None] * (k + 1)]
     return [row_of(round.p_draft[t] if t < k else None, round.p_target[t],
                    {came[t], round.guesses[t] if t < k else None} - {None}, verified, text_of,
-                   n if t <= n_examined else min(n, max(1, UNTESTED // k)))
+                   n if t <= n_tested else min(n, max(1, UNTESTED // k)))
             for t in range(k + 1)]
 
 

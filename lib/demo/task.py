@@ -40,7 +40,7 @@ class Task(NamedTuple):
     files: tuple = ()  # the weights of the models in use
 
     @property
-    def room(self):
+    def n_left(self):
         """New tokens wanted, or as many of them as the context has positions for."""
         return self.N if self.window else min(self.N, self.n_ctx - len(self.x))
 

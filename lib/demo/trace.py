@@ -128,7 +128,7 @@ def describe(round, uniforms, known, text_of, n_top):
 
 def origins_of(round, known):
     """Where each id came from. `verify` never replaces a guess by itself; other tests may."""
-    n = round.n_kept if known.verified else len(round.ids) - 1
+    n = round.n_accepted if known.verified else len(round.ids) - 1
     if n == len(round.ids):
         return ["kept"] * n
     if n == len(round.guesses):
@@ -157,7 +157,7 @@ def add_uniforms(guesses, round, n, uniforms, known):
     if known.draws is not None:
         first = known.draws * len(guesses)
     elif n < len(round.ids):
-        first = len(uniforms) - 1 - round.n_examined
+        first = len(uniforms) - 1 - round.n_tested
     else:  # cut: it is not known how many guesses after the stop token were tested
         return
     for guess, u in zip(guesses, uniforms[:first] if known.draws else ()):

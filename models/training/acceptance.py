@@ -39,7 +39,7 @@ def acceptance(prompts, step, N, seed=0):
     rounds = [round._replace(p_draft=None, p_target=None)  # the rows are large
               for x in prompts for round in generate(x, step, N, rng)]
     accepted, examined = (sum(getattr(round, name) for round in rounds)
-                          for name in ("n_kept", "n_examined"))
+                          for name in ("n_accepted", "n_tested"))
     return accepted / examined, sum(len(round.ids) for round in rounds) / len(rounds)
 
 

@@ -92,11 +92,11 @@ def table(model, hparams, texts, keep, costs):
     left_out, best = [], (1.0, "")
     for gone, (alpha, same) in greedy_search(n_layer, keep, score):
         left_out.append(gone)
-        n_kept = n_layer - len(left_out)
-        c = share_of_pass(hparams, n_kept)
+        n_accepted = n_layer - len(left_out)
+        c = share_of_pass(hparams, n_accepted)
         K, speedup = predict(alpha, c, costs)
         yield (f"| {len(left_out)} | {gone} | {alpha:.3f} | {same:.3f} | {c:.2f} "
-               f"| {score(range(n_kept))[0]:.3f} | {K} | {speedup:.2f} |")
+               f"| {score(range(n_accepted))[0]:.3f} | {K} | {speedup:.2f} |")
         flag = f"--K {K} --skip {','.join(map(str, sorted(left_out)))}"
         best = max(best, (speedup, flag))  # the first of equals: "" is less than any flag
     yield f"\nFastest by the formula: {best[1] or 'none of them'}, {best[0]:.2f}"

@@ -102,7 +102,7 @@ def test_it_is_with_another_test(test):
 def test_it_is_with_guesses_that_are_copied():
     target = PAIRS["dense"][1]
     step = partial(speculative_step, target=shared(None, target)[1], K=2,
-                   guess=partial(lookup_guess, n_vocab=3))
+                   make_guesses=partial(lookup_guess, n_vocab=3))
     got = law(both([[0, 1, 0], [2, 2]], (2, 2), lambda: step))
     assert_same_law(got, product_law([[0, 1, 0], [2, 2]], (2, 2), target))
 
@@ -366,7 +366,7 @@ def test_bad_arguments_are_named(changes, words):
 
 
 def test_a_text_that_fails_ends_all_and_is_told():
-    def broken(x, room, rng):
+    def broken(x, n_left, rng):
         raise OSError(f"at {x}")
 
     with pytest.raises(OSError, match="at .3."):

@@ -96,8 +96,8 @@ def test_F_is_what_a_round_brings_where_its_assumption_holds():
     shape = (((), ()), ((),), ())
     models = [lambda ids, n_last=1, row=row: np.array([row] * n_last) for row in (draft, target)]
     guess = partial(guess_shape, drafts=[path_by_path(models[0])], shape=shape, siblings="top")
-    step = partial(speculative_step, target=path_by_path(models[1]), K=3, guess=guess,
-                   verify=verify_tree)
+    step = partial(speculative_step, target=path_by_path(models[1]), K=3, make_guesses=guess,
+                   test=verify_tree)
     found = expectation(partial(step, [0], 9), lambda round: len(round.ids))
     assert found == pytest.approx(mean_tokens(shape, target.tolist()))
 
@@ -142,8 +142,8 @@ def auto(draft, target, costs, siblings="distinct", chosen=None):
         if chosen is not None:
             chosen.append(shape)
         guess = partial(guess_shape, drafts=[path_by_path(draft)], shape=shape, siblings=siblings)
-        return partial(speculative_step, target=path_by_path(target), K=levels(shape), guess=guess,
-                       verify=verify_tree)
+        return partial(speculative_step, target=path_by_path(target), K=levels(shape), make_guesses=guess,
+                       test=verify_tree)
 
     return auto_tree(step_of, costs)
 
@@ -292,8 +292,8 @@ def test_a_dynamic_tree_keeps_as_much_as_any_of_its_size_of_a_draft_that_is_righ
     for guess in (partial(guess_dynamic, draft=path_by_path(model), total=3),
                   *(partial(guess_tree, drafts=[path_by_path(model)], widths=widths, siblings="top")
                     for widths in ((3,), (1, 1, 1), (1, 2)))):
-        step = partial(speculative_step, target=path_by_path(model), K=3, guess=guess,
-                       verify=verify_tree)
+        step = partial(speculative_step, target=path_by_path(model), K=3, make_guesses=guess,
+                       test=verify_tree)
         means.append(expectation(partial(step, [0], 9), lambda round: len(round.ids)))
     assert means[0] >= max(means[1:]) - 1e-12
 

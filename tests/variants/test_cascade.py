@@ -158,7 +158,7 @@ def test_a_draft_that_is_pi_needs_the_fewest_passes(pair, alpha):
 
 def test_the_chance_to_keep_a_guess_grows_with_alpha():
     kept = [expectation(partial(cascading(*PAIRS["four tokens"], 2, alpha), [0], 3),
-                        lambda round: round.n_kept) for alpha in ALPHAS]
+                        lambda round: round.n_accepted) for alpha in ALPHAS]
     assert kept == sorted(kept) and kept[0] < kept[-1] - 0.5
 
 

@@ -39,7 +39,7 @@ def inner(draft, target, K=2):
 
 def looking_up(target, K, max_ngram=3):
     guess = partial(lookup_guess, n_vocab=len(target([0])[0]), max_ngram=max_ngram)
-    return partial(speculative_step, target=target, K=K, guess=guess)
+    return partial(speculative_step, target=target, K=K, make_guesses=guess)
 
 
 def lenient(draft, target, K, lenience, test=lenient_verify):
@@ -47,7 +47,7 @@ def lenient(draft, target, K, lenience, test=lenient_verify):
 
 
 def staged(inner, target, K):
-    return partial(speculative_step, target=target, K=K, guess=partial(staged_guess, inner=inner))
+    return partial(speculative_step, target=target, K=K, make_guesses=partial(staged_guess, inner=inner))
 
 
 LOSSLESS = {  # name: (draft, target, K) -> a new step
@@ -144,7 +144,7 @@ def test_the_heuristic_adds_two_or_takes_one():
 
 
 def test_the_heuristic_wants_every_guess():
-    assert [next_K(3, n_kept, 3, "heuristic") for n_kept in range(4)] == [2, 2, 2, 5]
+    assert [next_K(3, n_accepted, 3, "heuristic") for n_accepted in range(4)] == [2, 2, 2, 5]
     assert next_K(1, 0, 1, "heuristic") == 1 and next_K(3, 0, 3, "constant") == 3
 
 
@@ -270,8 +270,8 @@ def test_bad_lenience_is_named(lenience):
 
 def big_little(small, large, run=10, fallback=0.6, rollback=5.0):
     return partial(speculative_step, target=large, K=run,
-                   guess=partial(write_while_sure, small=small, fallback=fallback),
-                   verify=partial(big_little_verify, rollback=rollback))
+                   make_guesses=partial(write_while_sure, small=small, fallback=fallback),
+                   test=partial(big_little_verify, rollback=rollback))
 
 
 def bild(small, large, N, **thresholds):
@@ -354,8 +354,8 @@ def test_three_stages_keep_the_law():
                                                ("greedy draft", 2, 2, 4)])
 def test_staged_trees_keep_the_law(pair, K, width, N):
     draft, target = PAIRS[pair]
-    step = partial(speculative_step, target=path_by_path(target), K=K, verify=verify_tree,
-                   guess=partial(staged_tree, inner=inner(draft, target, 1), width=width))
+    step = partial(speculative_step, target=path_by_path(target), K=K, test=verify_tree,
+                   make_guesses=partial(staged_tree, inner=inner(draft, target, 1), width=width))
     got = law(lambda rng: complete([0], step, N, rng))
     assert distance(got, text_law([0], target, N)) < EXACT
 

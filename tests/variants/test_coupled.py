@@ -53,8 +53,8 @@ def test_match_keeps_the_joint_distribution(pair, K):
 def test_match_walks_down_a_tree_and_keeps_the_distribution(siblings, widths):
     (draft, target), K = PAIRS["dense"], len(widths)
     guess = partial(guess_tree, drafts=[path_by_path(draft)], widths=widths, siblings=siblings)
-    step = partial(speculative_step, target=path_by_path(target), K=K, guess=guess,
-                   verify=match_tree)
+    step = partial(speculative_step, target=path_by_path(target), K=K, make_guesses=guess,
+                   test=match_tree)
     assert_same_law(law(lambda rng: complete([0], step, K + 1, rng)),
                     text_law([0], target, K + 1))
     assert max(law(lambda rng: len(step([0], K + 1, rng).ids))) == K + 1
@@ -66,7 +66,7 @@ def test_a_guess_is_met_with_the_chance_that_two_draws_agree(guesses, chance):
     models = Models(*(lambda ids, n_last=1, m=m: np.log(m(ids, n_last)) for m in PAIRS["dense"]),
                     dict(temperature=1.0))
     step = build("match", models, {"K": 1, "guesses": guesses})
-    kept = law(lambda rng: step([0], 2, rng).n_kept)
+    kept = law(lambda rng: step([0], 2, rng).n_accepted)
     p_draft, p_target = (model([0])[0] for model in PAIRS["dense"])
     assert kept[1] == pytest.approx(chance(p_target, p_draft), abs=EXACT)
 
@@ -140,16 +140,16 @@ def test_one_number_is_drawn_for_each_position():
 
 def forgetful(target, K, guess):
     """Coupled draws whose numbers are drawn anew in every round."""
-    return lambda x, room, rng: coupled(target, K, guess)(x, room, rng)
+    return lambda x, n_left, rng: coupled(target, K, guess)(x, n_left, rng)
 
 
 def fresh_bonus(target, K, guess):
     """The token after all guesses drawn with another number than a guess there was dropped for."""
-    def step(x, room, rng):
+    def step(x, n_left, rng):
         def test(guesses, p_draft, p_target, replayed, draw):
             ids = match_verify(guesses, p_draft, p_target, replayed)
             return ids if len(ids) <= len(guesses) else guesses + [sample(p_target[-1], rng)]
-        return coupled(target, K, guess, match=test)(x, room, rng)
+        return coupled(target, K, guess, match=test)(x, n_left, rng)
 
     return step
 
@@ -266,7 +266,7 @@ def test_the_bundled_pair_writes_plain_decodings_text_at_temperature_1(sampler, 
         plain = complete(x, build_plain("coupled", models, {"sampler": sampler}), 3,
                          np.random.default_rng(seed))
         assert x + [token for round in rounds for token in round.ids] == plain
-        kept += sum(round.n_kept for round in rounds)
+        kept += sum(round.n_accepted for round in rounds)
     assert kept > len(seeds) / 2
 
 

@@ -37,8 +37,8 @@ def medusa(model, heads, choices, verify=verify_tree, calls=None):
         return path_by_path(model)(ids, n_last)
 
     guess = partial(guess_by_heads, state_after=tuple, heads=heads, choices=choices)
-    return partial(speculative_step, target=target, K=max(map(len, choices)), guess=guess,
-                   verify=verify)
+    return partial(speculative_step, target=target, K=max(map(len, choices)), make_guesses=guess,
+                   test=verify)
 
 
 def blockwise(model, heads, block=4, top_k=1, minimum=1, calls=None):
@@ -210,8 +210,8 @@ def test_relaxed_blocks_keep_their_predicate_and_their_size(seed, top_k, minimum
     model, x = toy(5, seed), [0, 1]
     step = blockwise(model, head_toy(3, 5, seed), 4, top_k, minimum)
     for round in generate([0, 1], step, 15, np.random.default_rng(0)):
-        guesses, room = list(round.guesses), 15 - (len(x) - 2)
-        assert len(round.ids) >= min(minimum, room)
+        guesses, n_left = list(round.guesses), 15 - (len(x) - 2)
+        assert len(round.ids) >= min(minimum, n_left)
         kept = len(round.ids) - 1
         for t, token in enumerate(guesses[: kept + 1]):
             row = model(x + guesses[:t])[0]

@@ -52,11 +52,11 @@ def test_a_pass_makes_one_more_token_right_from_any_block(block):
 
 @pytest.mark.parametrize("seed", range(8))
 def test_every_pass_gives_a_token_and_the_rest_of_F_is_guessed_next(seed):
-    rounds, room = rounds_of(toy(4, seed), 4, [seed % 4], 30, 4, seed), 30
+    rounds, n_left = rounds_of(toy(4, seed), 4, [seed % 4], 30, 4, seed), 30
     for before, after in zip(rounds, rounds[1:]):
-        room -= len(before.ids)
+        n_left -= len(before.ids)
         carried = before.p_target[len(before.ids) :].argmax(axis=-1).tolist()
-        assert len(before.ids) >= 1 and len(after.guesses) == min(4, room - 1)
+        assert len(before.ids) >= 1 and len(after.guesses) == min(4, n_left - 1)
         assert after.guesses[: len(carried)] == carried[: len(after.guesses)]
 
 
@@ -101,7 +101,7 @@ def test_the_repetition_penalty_counts_every_guess_before_a_place(temperature):
 
 def test_some_guesses_are_kept_and_some_are_not():
     target = TARGETS["dense"]
-    kept = expectation(lambda rng: jacobi(target, 1, 3)([0, 1], 2, rng).n_kept, float)
+    kept = expectation(lambda rng: jacobi(target, 1, 3)([0, 1], 2, rng).n_accepted, float)
     assert kept == pytest.approx(target([0, 1])[-1][1]) and 0.1 < kept < 0.9
 
 
@@ -123,11 +123,11 @@ def test_two_texts_have_two_blocks():
     assert other([1, 2], 9, Scripted([0.5] * 9)).guesses == first != second
 
 
-@pytest.mark.parametrize("room", range(1, 6))
-def test_at_most_room_minus_1_guesses(room):
+@pytest.mark.parametrize("n_left", range(1, 6))
+def test_at_most_room_minus_1_guesses(n_left):
     step = jacobi(TARGETS["dense"], 3, 3)
     for _ in range(3):
-        assert len(step([0], room, np.random.default_rng(0)).guesses) == min(3, room - 1)
+        assert len(step([0], n_left, np.random.default_rng(0)).guesses) == min(3, n_left - 1)
 
 
 def test_a_window_of_the_text_keeps_the_distribution():

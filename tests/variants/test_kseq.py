@@ -20,8 +20,8 @@ MORE = PAIRS | {"sparse, greedy draft": (mapped(SPARSE[0], one_hot), SPARSE[1]),
 
 
 def stepper(draft, target, K, chains):
-    return partial(speculative_step, target=path_by_path(target), K=K, verify=verify_kseq,
-                   guess=partial(guess_chains, draft=draft, chains=chains))
+    return partial(speculative_step, target=path_by_path(target), K=K, test=verify_kseq,
+                   make_guesses=partial(guess_chains, draft=draft, chains=chains))
 
 
 @pytest.mark.parametrize("pair, K, chains, N", [
@@ -78,8 +78,8 @@ def test_more_chains_keep_more_and_so_does_kseq_beside_multi_step(seed):
     steps = [stepper(draft, target, 1, chains) for chains in (1, 2, 3)]
     kept = [expectation(partial(step, [0], 9), lambda round: len(round.ids)) for step in steps]
     guess = partial(guess_tree, drafts=[path_by_path(draft)], widths=(3,), siblings="independent")
-    step = partial(speculative_step, target=path_by_path(target), K=1, guess=guess,
-                   verify=verify_tree)
+    step = partial(speculative_step, target=path_by_path(target), K=1, make_guesses=guess,
+                   test=verify_tree)
     multi_step = expectation(lambda rng: step([0], 9, rng), lambda round: len(round.ids))
     assert kept == sorted(kept) and kept[2] >= multi_step - EXACT
 

@@ -67,9 +67,9 @@ def test_the_window_jumps_by_halves(n_prompt, n_ctx, n):
 
 @given(st.integers(1, 40), st.integers(2, 13), st.integers(0, 60), st.integers(1, 5))
 def test_no_step_sees_or_fills_more_than_the_context_and_N_ids_come(n_prompt, n_ctx, N, most):
-    def step(x, room, rng):
-        assert 1 <= len(x) and 1 <= room <= n_ctx - len(x)
-        return draft_and_verify(*[toy(2, 0)] * 2, most)(x, min(room, most), rng)
+    def step(x, n_left, rng):
+        assert 1 <= len(x) and 1 <= n_left <= n_ctx - len(x)
+        return draft_and_verify(*[toy(2, 0)] * 2, most)(x, min(n_left, most), rng)
 
     x = complete([0] * n_prompt, windowed(step, n_prompt, n_ctx), N, np.random.default_rng(0))
     assert len(x) == n_prompt + N

@@ -191,21 +191,21 @@ def test_the_window_moves_as_in_the_authors_code(columns, ngram, temperature):
     assert max(n_ids) > 1
 
 
-@pytest.mark.parametrize("room", range(1, 9))
-def test_no_node_is_deeper_than_the_room_allows(room):
+@pytest.mark.parametrize("n_left", range(1, 9))
+def test_no_node_is_deeper_than_the_room_allows(n_left):
     trees = []
     step = stepper(DENSE, 3, 3, 3, trees)
-    for n in (99, 99, 99, room):
+    for n in (99, 99, 99, n_left):
         step(REPEATING, n, np.random.default_rng(0))
     deepest = max(map(len, trees[-1].paths()), default=0)
-    assert deepest == min(room - 1, 3)  # the last of 3 columns: 2 tokens of the trunk, level 1
+    assert deepest == min(n_left - 1, 3)  # the last of 3 columns: 2 tokens of the trunk, level 1
 
 
 def test_a_window_that_was_cut_is_whole_again():
     trees = []
     step = stepper(DENSE, 3, 3, 2, trees)
-    for room in (99, 2, 99):
-        step(REPEATING, room, np.random.default_rng(0))
+    for n_left in (99, 2, 99):
+        step(REPEATING, n_left, np.random.default_rng(0))
     assert max(map(len, trees[-1].paths())) == 3
 
 

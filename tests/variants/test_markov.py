@@ -49,7 +49,7 @@ def chain(model, heads, follows, K=3, calls=None, **settings):
         return model(ids, n_last)
 
     guess = partial(guess_by_chain, state_after=tuple, heads=heads, follows=follows, **settings)
-    return partial(speculative_step, target=target, K=K, guess=guess)
+    return partial(speculative_step, target=target, K=K, make_guesses=guess)
 
 
 # ---- the distribution
@@ -111,7 +111,7 @@ def test_one_guess_is_kept_with_the_mass_that_draft_and_target_share():
     model, heads, follows = toy(3, 2, zeros=0), scores_of(1, 3), table_of(3)
     step = chain(model, heads, follows, K=1)
     shared = np.minimum(softmax(heads((0,))[0] + follows(1)), model([0, 1])[0]).sum()
-    assert expectation(lambda rng: step([0, 1], 2, rng).n_kept, float) == pytest.approx(shared)
+    assert expectation(lambda rng: step([0, 1], 2, rng).n_accepted, float) == pytest.approx(shared)
 
 
 def test_a_single_token_has_no_state_and_so_no_guess():
@@ -135,8 +135,8 @@ def test_a_table_that_is_the_target_has_every_guess_kept(sampling):
 
 def test_near_the_end_there_are_fewer_guesses():
     step = chain(toy(3, 2), scores_of(3, 3), table_of(3))
-    for room in (1, 2, 3, 9):
-        assert len(step([0, 1], room, np.random.default_rng(0)).guesses) == min(room - 1, 3)
+    for n_left in (1, 2, 3, 9):
+        assert len(step([0, 1], n_left, np.random.default_rng(0)).guesses) == min(n_left - 1, 3)
 
 
 def test_greedy_text_is_the_targets():

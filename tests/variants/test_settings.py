@@ -98,7 +98,7 @@ def test_matched_guesses_are_kept_with_the_chance_that_two_draws_agree(sampling)
     models = Models(Logits(DRAFT), Logits(TARGET), sampling)
     for guesses, chance in (("best", target[draft.argmax()]), ("drawn", (draft * target).sum())):
         step = build("match", models, {"K": 1, "guesses": guesses})
-        assert expectation(partial(step, X, 2), attrgetter("n_kept")) == pytest.approx(chance)
+        assert expectation(partial(step, X, 2), attrgetter("n_accepted")) == pytest.approx(chance)
 
 
 # ---- a decoder's own flags
@@ -191,10 +191,10 @@ def test_the_draft_guesses_and_the_target_scores_once_a_round(name, heads):
 
 # ---- flags that could be taken for each other, and rows at another temperature
 
-def first_round(name, flags, sampling, heads=None, x=X, room=9, u=()):
+def first_round(name, flags, sampling, heads=None, x=X, n_left=9, u=()):
     """The first round of a decoder: its guesses, its text."""
     step = build(name, Models(Logits(DRAFT), Logits(TARGET), sampling, heads), flags)
-    return step(x, room, Scripted(u))
+    return step(x, n_left, Scripted(u))
 
 
 @pytest.mark.parametrize("epsilon, delta", [(0.05, 0.9), (0.9, 0.05), (0.6, 0.9), (0.9, 0.6)])

@@ -232,9 +232,9 @@ def test_sure_rows_get_more_guesses_than_unsure_ones():
 def test_the_table_counts_the_guesses_that_were_tested_and_every_row():
     seen = Seen(TWO)
     rows = np.array([[0.9, 0.1]] * 3)
-    round = SimpleNamespace(ids=[0, 1], guesses=[0, 0], p_draft=rows[:2], n_kept=1, n_examined=2)
+    round = SimpleNamespace(ids=[0, 1], guesses=[0, 0], p_draft=rows[:2], n_accepted=1, n_tested=2)
     seen.count(round, [7, 3])
-    round = SimpleNamespace(ids=[1], guesses=[0, 0], p_draft=rows[:2], n_kept=0, n_examined=1)
+    round = SimpleNamespace(ids=[1], guesses=[0, 0], p_draft=rows[:2], n_accepted=0, n_tested=1)
     seen.count(round, [2, 3, 5])
     kept, tested, rows = (seen.table - START).round(1)
     assert np.flatnonzero(kept).tolist() == [7]

@@ -26,7 +26,7 @@ depths = st.integers(1, 5)
 def suffix(draft, target, K=2, **flags):
     """The step of one text, on toys."""
     guess = suffix_or_draft(draft, len(target([0])[0]), K, **flags)
-    return partial(speculative_step, target=target, K=max(K, flags.get("cap", 10)), guess=guess)
+    return partial(speculative_step, target=target, K=max(K, flags.get("cap", 10)), make_guesses=guess)
 
 
 def guesses_of(guess, x, k=9):
@@ -210,11 +210,11 @@ def test_the_draft_is_asked_exactly_where_the_counts_are_not_sure():
 
 
 @pytest.mark.parametrize("sure", [0.0, 99.0])
-@pytest.mark.parametrize("room", [1, 2, 3, 30])
-def test_no_round_overshoots_and_each_source_has_its_own_limit(sure, room):
+@pytest.mark.parametrize("n_left", [1, 2, 3, 30])
+def test_no_round_overshoots_and_each_source_has_its_own_limit(sure, n_left):
     model = count_round(3)
-    round = suffix(model, model, K=4, cap=7, sure=sure)([0, 1, 2] * 9, room, Random())
-    assert len(round.guesses) == min(room - 1, 7 if sure == 0 else 4)
+    round = suffix(model, model, K=4, cap=7, sure=sure)([0, 1, 2] * 9, n_left, Random())
+    assert len(round.guesses) == min(n_left - 1, 7 if sure == 0 else 4)
 
 
 class Random:

@@ -15,8 +15,8 @@ from variants.tree import SIBLINGS, guess_tree, verify_tree
 
 def stepper(draft, target, widths, siblings="distinct", verify=verify_traversal):
     guess = partial(guess_tree, drafts=[path_by_path(draft)], widths=widths, siblings=siblings)
-    return partial(speculative_step, target=path_by_path(target), K=len(widths), guess=guess,
-                   verify=verify)
+    return partial(speculative_step, target=path_by_path(target), K=len(widths), make_guesses=guess,
+                   test=verify)
 
 
 def tokens(step):

@@ -31,7 +31,7 @@ PARAMS = random_params(dict(n_vocab=13, n_ctx=16, n_embd=12, n_head=3, n_layer=3
 
 def tree_step(drafts, target, widths, siblings="distinct"):
     guess = partial(guess_tree, drafts=drafts, widths=widths, siblings=siblings)
-    return partial(speculative_step, target=target, K=len(widths), guess=guess, verify=verify_tree)
+    return partial(speculative_step, target=target, K=len(widths), make_guesses=guess, test=verify_tree)
 
 
 def stepper(draft, target, widths, siblings="distinct"):
@@ -217,13 +217,13 @@ def test_a_tree_is_forgotten_by_the_next_call():
     assert close(model([1, 2, 3, 9, 5, 6, 7]), fresh([1, 2, 3, 9, 5, 6, 7]))
 
 
-@pytest.mark.parametrize("n_kept", range(4))
+@pytest.mark.parametrize("n_accepted", range(4))
 @pytest.mark.parametrize("then", ["plain", "tree"])
-def test_the_accepted_path_is_not_computed_again(n_kept, then):
+def test_the_accepted_path_is_not_computed_again(n_accepted, then):
     tree = planted([5, 5, 6, 7, 6, 8, 9], [-1, 0, 0, 2, -1, 3, 2])  # a path 5 6 7 8, not in front
     model, x = TreeGPT2(PARAMS, 3), [1, 2, 3]
     read(model, x, tree)
-    x = x + [5, 6, 7, 8][:n_kept] + [11]
+    x = x + [5, 6, 7, 8][:n_accepted] + [11]
     module = gpt2 if then == "plain" else tree_gpt2
     with mock.patch.object(module, "forward", side_effect=gpt2.forward) as forward:
         got = model(x) if then == "plain" else read(model, x, planted([4], [-1]))[:1]

@@ -33,8 +33,8 @@ def windowed(step, n_prompt, n_ctx):
     if n_ctx < 2:
         raise ValueError(f"need n_ctx >= 2 for a window that moves, got {n_ctx}")
 
-    def windowed_step(x, room, rng):
+    def windowed_step(x, n_left, rng):
         seen = window(x, n_prompt, n_ctx)
-        return step(seen, min(room, n_ctx - len(seen)), rng)
+        return step(seen, min(n_left, n_ctx - len(seen)), rng)
 
     return windowed_step
