@@ -1,4 +1,4 @@
-"""Toy models and draft-target pairs, small enough that exact/law.py can walk through all.
+"""Define toy models and draft-target pairs, small enough that exact/law.py enumerates all.
 
 A model here is `model(ids, n_last=1) -> [n_last, n_vocab]` of probabilities, as speculative.py's.
 """
@@ -7,8 +7,6 @@ import hashlib
 from fractions import Fraction
 
 import numpy as np
-
-from lib.checkpoints.weights import cut_params, n_params
 
 
 def toy(n_vocab, seed, zeros=0.3, exact=False):
@@ -65,37 +63,6 @@ def counted(model):
 def path_by_path(model):
     """A tree model from any model, each path alone: slow, and what tree attention must equal."""
     return lambda ids, n_last: np.array([model(text, 1)[-1] for text in ids.texts()])
-
-
-def params_of(n_vocab):
-    """Weights of a GPT-2 as wide as the vocabulary: an unembedding of ones, three wild blocks."""
-    hparams = dict(n_vocab=n_vocab, n_ctx=32, n_embd=n_vocab, n_head=1, n_layer=3)
-    rng = np.random.default_rng(0)
-    params = cut_params(np.empty(n_params(hparams)), hparams, lambda _, *n: rng.normal(size=n))
-    return {**params, "wte": np.eye(n_vocab)}
-
-
-PARAMS = {n_vocab: params_of(n_vocab) for n_vocab in range(2, 7)}  # drawn now: laws allow no chance
-
-
-class Logits:
-    """A toy without zeros as a model of logits, sequences and trees, to build any decoder from.
-
-    Its hidden states are the logits, so that heads have something to look at; what runs some of its
-    blocks has rows of its own.
-    """
-
-    n_head = 1
-
-    def __init__(self, model):
-        self.model, self.n_vocab = model, len(model([0])[0])
-        self.params = PARAMS[self.n_vocab]
-
-    def __call__(self, ids, n_last=1):
-        branches = hasattr(ids, "texts")
-        return np.log((path_by_path(self.model) if branches else self.model)(ids, n_last))
-
-    hidden = __call__
 
 
 def remembered(model):

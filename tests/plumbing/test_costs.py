@@ -11,7 +11,8 @@ import lib.demo.costs
 from lib.demo.compare import decode
 from lib.demo.costs import cache_folder, find_path, read, write
 from lib.demo.task import Task
-from exact.toys import Logits, toy
+from exact.toys import toy
+from tests.variants.registered import Logits
 from variants.auto import K_MAX, Costs
 
 COSTS = Costs(0.2, [1.0 + K / 4 for K in range(K_MAX + 1)])

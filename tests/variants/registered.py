@@ -8,7 +8,8 @@ from safetensors.numpy import save_file
 from sampling import with_sampling
 from speculative import complete
 from exact.law import assert_same_law, law, text_law
-from exact.toys import Logits, toy
+from exact.toys import path_by_path, toy
+from lib.checkpoints.weights import cut_params, n_params
 from variants import DECODERS, Models, build
 from variants.eagle_head import build_head
 
@@ -19,6 +20,36 @@ SMALLER = {"kseq": {"K": 1, "chains": 2},  # one level: the branches of two chai
            "skip": {"K": 1},  # its draft is a GPT2, and slow
            "coupled": {"sampler": "inverse"}}  # a race has no intervals to cut
 N, X = 3, [0, 1, 0]
+
+
+def params_of(n_vocab):
+    """Return weights of a GPT-2 as wide as the vocabulary: wte of ones, three random blocks."""
+    hparams = dict(n_vocab=n_vocab, n_ctx=32, n_embd=n_vocab, n_head=1, n_layer=3)
+    rng = np.random.default_rng(0)
+    params = cut_params(np.empty(n_params(hparams)), hparams, lambda _, *n: rng.normal(size=n))
+    return {**params, "wte": np.eye(n_vocab)}
+
+
+PARAMS = {n_vocab: params_of(n_vocab) for n_vocab in range(2, 7)}  # drawn before any enumeration
+
+
+class Logits:
+    """Give a toy without zeros as a model of logits, of sequences and of trees.
+
+    Its hidden states are the logits. A decoder that runs some of its blocks runs `params`.
+    """
+
+    n_head = 1
+
+    def __init__(self, model):
+        self.model, self.n_vocab = model, len(model([0])[0])
+        self.params = PARAMS[self.n_vocab]
+
+    def __call__(self, ids, n_last=1):
+        branches = hasattr(ids, "texts")
+        return np.log((path_by_path(self.model) if branches else self.model)(ids, n_last))
+
+    hidden = __call__
 
 
 def write_heads(path, n_embd, n_heads=3, n_vocab=3):

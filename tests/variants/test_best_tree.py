@@ -9,7 +9,8 @@ import pytest
 from sampling import with_sampling
 from speculative import complete, generate, speculative_step
 from exact.law import Scripted, assert_same_law, expectation, law, text_law
-from exact.toys import PAIRS, Logits, counted, mapped, path_by_path, toy
+from exact.toys import PAIRS, counted, mapped, path_by_path, toy
+from tests.variants.registered import Logits
 from theory.speedup import best_K, walltime_improvement
 from variants import DECODERS, Models, build
 from variants.auto import K_MAX, Costs

@@ -15,8 +15,8 @@ from sampling import warp, with_sampling
 from speculative import autoregressive_sampling, complete, generate
 from tests import bundled
 from exact.law import assert_same_law, law, text_law
-from exact.toys import Logits, toy
-from tests.variants.registered import eagle_weights
+from exact.toys import toy
+from tests.variants.registered import Logits, eagle_weights
 from utils import MODELS_DIR
 from variants import eagle
 from variants.shared import tree_gpt2

@@ -11,7 +11,8 @@ from gpt2 import GPT2
 from sampling import one_hot_rows, warp, with_sampling
 from speculative import autoregressive_sampling, autoregressive_step, complete, generate
 from exact.law import Scripted, assert_same_law, branches, law, text_law
-from exact.toys import PAIRS, Logits, mapped, one_hot, path_by_path, toy
+from exact.toys import PAIRS, mapped, one_hot, path_by_path, toy
+from tests.variants.registered import Logits
 from variants import Models
 from variants.shared.branches import Tree, with_tree_sampling
 from variants.shared.long_context import windowed

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from speculative import complete, generate
 from exact.law import assert_same_law, expectation, law, text_law
-from exact.toys import PAIRS, Logits, counted, toy
+from exact.toys import PAIRS, counted, toy
+from tests.variants.registered import Logits
 from theory.speedup import best_K
 from variants import Models
 from variants.auto import K_MAX, Costs

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 import main
 from speculative import complete, generate, speculative_step
 from exact.law import assert_same_law, law, text_law
-from exact.toys import PAIRS, Logits, counted, mapped, one_hot, toy
+from exact.toys import PAIRS, counted, mapped, one_hot, toy
+from tests.variants.registered import Logits
 from variants import Models, memory
 from variants.lookup import lookup_guess
 from variants.memory import read_memory, remember
