@@ -28,7 +28,7 @@ from benchmarks.drawing import MARKERS, below, colour, save
 from benchmarks.passes import load
 from benchmarks.plots import FOLDER
 from benchmarks.prompts import OPENINGS
-from benchmarks.race import simulated, two_rows
+from benchmarks.race import simulated
 from benchmarks.tables import number, table
 from gpt2 import GPT2
 from sampling import with_sampling
@@ -55,7 +55,7 @@ def batch_models(draft, target, encoder, args):
               for turn, model in enumerate((draft, target))]
     if encoder:
         return [with_sampling(model, temperature=args.temperature) for model in models]
-    return list(map(simulated, models, two_rows(target.n_vocab, args.alpha)))
+    return [simulated(models[0], args.alpha), simulated(models[1], 1)]
 
 
 def write(new_models, xs, N, n, K):

@@ -2,8 +2,8 @@
 
     text       (ids of the prompt, seed)
     clocks     draft and target with a clock: the seconds of every pass (compare.Timed)
-    simulated  real passes of both models, with their rows replaced by two fixed ones that share
-               the mass alpha, so that every guess is accepted with chance alpha
+    simulated  real passes of both models with one-hot rows in place of theirs: at each position the
+               guess is accepted or not, with probability alpha, decided once for every K
     predicted  Leviathan et al. (2023) Theorem 3.8 with what was measured in the race: acceptance,
                and the medians of a draft step, of a round's target pass, of one row
     counted    the passes of plain decoding / those of this decoder, all their seconds: the speed-up
@@ -11,7 +11,7 @@
 """
 
 import time
-from functools import partial
+from functools import cache, partial
 from typing import NamedTuple
 
 import numpy as np
@@ -21,7 +21,7 @@ from benchmarks.prompts import OPENINGS
 from lib.checkpoints.weights import random_params
 from lib.demo.compare import Timed
 from gpt2 import GPT2
-from sampling import with_sampling
+from sampling import one_hot_rows, with_sampling
 from speculative import autoregressive_step, draft_and_verify, generate
 from theory.speedup import walltime_improvement
 from variants.auto import K_MAX, Costs, auto
@@ -110,16 +110,25 @@ def predictions(K, result, plain):
 
 # ---- the races
 
-def simulated(model, row):
-    """The model's passes, but every row of its answer is `row`."""
-    return lambda ids, n_last=1: (model(ids, n_last), np.broadcast_to(row, (n_last, len(row))))[1]
+@cache
+def luck(text, n_positions=2048):
+    """Return the uniform number of every position of one text, the same for every alpha and K."""
+    return np.random.default_rng(text).random(n_positions)
 
 
-def two_rows(n_vocab, alpha):
-    """Rows of draft and target that share the mass alpha."""
-    p_draft, p_target = np.zeros(n_vocab), np.zeros(n_vocab)
-    p_target[0], p_draft[:2] = 1.0, [alpha, 1 - alpha]
-    return p_draft, p_target
+def simulated(model, alpha):
+    """Run the model's passes; return one-hot rows: token 0 with probability alpha, else token 1.
+
+    The token belongs to the position and to the text, which is known by its first token. A guess of
+    `simulated(draft, alpha)` is accepted by `simulated(target, 1)` if it is 0, so every K meets the
+    same decisions, and the tokens per pass cannot fall as K grows.
+    """
+    def rows(ids, n_last=1):
+        n_vocab = model(ids, n_last).shape[-1]
+        drawn = luck(int(ids[0]))[len(ids) - n_last + 1 : len(ids) + 1]
+        return one_hot_rows((drawn >= alpha).astype(int), n_vocab)
+
+    return rows
 
 
 def measure(draft, target, x, repeats=3, clock=time.perf_counter):
@@ -148,9 +157,9 @@ def measure(draft, target, x, repeats=3, clock=time.perf_counter):
 
 def simulated_table(draft, target, N, repeats):
     """{alpha: {K: figures}}."""
-    clocks, texts, table = [Timed(draft), Timed(target)], [([1] * 32, i) for i in range(3)], {}
+    clocks, texts, table = [Timed(draft), Timed(target)], [([i] * 32, i) for i in range(3)], {}
     for alpha in ALPHAS:
-        steps = chains(*map(simulated, clocks, two_rows(target.n_vocab, alpha)), KS)
+        steps = chains(simulated(clocks[0], alpha), simulated(clocks[1], 1), KS)
         table[alpha] = figures(race(steps, clocks, texts, N, repeats))
     return table
 

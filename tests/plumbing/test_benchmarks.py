@@ -13,7 +13,7 @@ from benchmarks.neighbours import neighbours_table
 from benchmarks.passes import ROWS, guess_action, passes_times, rows_actions
 from benchmarks.peers import agreeing
 from benchmarks.race import (Result, chains, measure, predictions, race, simulated_table, sizes,
-                             two_rows, useless_table)
+                             useless_table)
 from benchmarks.race import speed as race_speed
 from benchmarks.startup import drop_from_cache, observe, write_model
 from lib.checkpoints.weights import random_params
@@ -21,7 +21,7 @@ from lib.demo.compare import Timed
 from gpt2 import GPT2
 from sampling import with_sampling
 from speculative import Round, autoregressive_sampling, draft_and_verify, generate
-from theory.speedup import acceptance_rate, walltime_improvement
+from theory.speedup import walltime_improvement
 from utils import MODELS_DIR, load_encoder_hparams_and_params
 
 HPARAMS = dict(n_vocab=11, n_ctx=96, n_embd=8, n_head=2, n_layer=3)
@@ -113,17 +113,16 @@ def test_tokens_a_second_and_predictions_by_hand():
     assert got["counted"] == 60 / (6 + 90)
 
 
-@pytest.mark.parametrize("alpha", [0.6, 0.9])
-def test_two_rows_share_the_mass_alpha(alpha):
-    assert acceptance_rate(*two_rows(11, alpha)) == pytest.approx(alpha)
-
-
-def test_simulated_acceptance_is_what_was_asked_for():
+def test_simulated_runs_compare_K_at_equal_luck():
+    """Tokens per pass never fall as K or alpha grows, and the acceptance is about what was set."""
     table = simulated_table(model(0), model(1), N=30, repeats=1)
+    tokens = np.array([[row["tokens_per_pass"] for row in races.values()]
+                       for races in table.values()])
+    assert (np.diff(tokens, axis=0) >= 0).all() and (np.diff(tokens, axis=1) >= 0).all()
     for alpha, races in table.items():
         assert [*races] == [0, *range(1, 9)] and races[0]["speedup"] == 1
-        examined = [row["acceptance"] for K, row in races.items() if K]
-        assert np.mean(examined) == pytest.approx(alpha, abs=0.1)
+        tested = [row["acceptance"] for K, row in races.items() if K]
+        assert np.mean(tested) == pytest.approx(alpha, abs=0.1)
 
 
 def test_a_useless_draft_has_the_shape_of_the_draft():
