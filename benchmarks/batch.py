@@ -24,7 +24,8 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.clock import interleaved, machine, medians, spread
-from benchmarks.drawing import MARKERS, below, colour, save
+from docs.pictures.figures import below, colour, save
+from docs.pictures.palette import MARKERS
 from benchmarks.passes import load
 from benchmarks.plots import FOLDER
 from benchmarks.prompts import OPENINGS

@@ -1,56 +1,9 @@
-"""How the plots are drawn: every `draw_*(figure, data)` takes the data of a file in results/.
-
-`save` writes each in two files, for light and for dark pages, with a transparent background; the
-same data give the same bytes. Letters stay letters, so that a page shows them in a font it has.
-"""
+"""What the plots show: every `draw_*(figure, data)` takes the data of a file in results/."""
 
 import numpy as np
 
-THEMES = {  # suffix: (ink, colours of the series)
-    "": ("#1f2328", ["#0a55a8", "#a85a00", "#176b30", "#76349c", "#b3261e", "#575d66"]),
-    "-dark": ("#f0f6fc", ["#6cb6ff", "#e8a33d", "#4cc15d", "#c297ff", "#ff7b72", "#9ea7b3"]),
-}
-MARKERS = ["o", "s", "^", "D", "v", "P"]
-WIDTH = 630 / 72  # inches of 96 pixels: 840
-SMALL = {"fontsize": 9, "frameon": False}
-
-
-def save(draw, height, data, path):
-    """NAME.svg and NAME-dark.svg of the data; the heights are inches."""
-    import matplotlib  # optional: requirements/plots.txt
-    from matplotlib.figure import Figure
-
-    for suffix, (ink, colours) in THEMES.items():
-        style = {"svg.hashsalt": "", "svg.fonttype": "none", "font.size": 10, "axes.grid": True,
-                 "grid.alpha": 0.15, "axes.spines.top": False, "axes.spines.right": False,
-                 "axes.titlesize": 10, "savefig.transparent": True, "lines.linewidth": 1.5,
-                 "axes.prop_cycle": matplotlib.cycler(color=colours, marker=MARKERS)}
-        style |= dict.fromkeys(["text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color",
-                                "ytick.color", "grid.color"], ink)
-        with matplotlib.rc_context(style):
-            figure = Figure(figsize=(WIDTH, height), layout="constrained")
-            figure.get_layout_engine().set(w_pad=0.1, h_pad=0.07)
-            draw(figure, data)
-            file = path.with_name(f"{path.stem}{suffix}.svg")
-            figure.savefig(file, metadata={"Date": None})
-
-
-def colour(i):
-    """The theme's colour of series i, as matplotlib calls it."""
-    return f"C{i}"
-
-
-def ink():
-    """The theme's colour of text and lines that belong to no series."""
-    import matplotlib
-
-    return matplotlib.rcParams["text.color"]
-
-
-def below(axes, handles=None, ncols=1):
-    """A legend under the axes, where it covers no data."""
-    axes.legend(handles=handles, loc="upper center", bbox_to_anchor=(0.5, -0.2), ncols=ncols,
-                **SMALL)
+from docs.pictures.figures import SMALL, below, colour
+from docs.pictures.palette import MARKERS
 
 
 # ---- formulas
@@ -79,7 +32,7 @@ def draw_speedup(figure, data):
     if "pair" in data:
         draw_pair(panels[2], data["pair"])
     for axes in panels:
-        axes.axhline(1, color=ink(), linewidth=0.8)
+        axes.axhline(1, color=colour("ink"), linewidth=0.8)
     panels[0].set_ylim(0, None)
 
 
@@ -92,8 +45,8 @@ def draw_pair(axes, pair):
         axes.plot(pair["K"], run["papers"], ":", color=colour(i), marker="")
     handles = [Line2D([], [], color=colour(i), marker=MARKERS[i], linestyle="",
                       label=f"temperature {T}") for i, T in enumerate(pair["runs"])]
-    handles += [Line2D([], [], color=ink(), label="Theorem 3.8, K + 1 rows as timed"),
-                Line2D([], [], color=ink(), linestyle=":",
+    handles += [Line2D([], [], color=colour("ink"), label="Theorem 3.8, K + 1 rows as timed"),
+                Line2D([], [], color=colour("ink"), linestyle=":",
                        label="Theorem 3.8, K + 1 rows cost as one")]
     axes.set(xlabel="K", title=f"the bundled pair as timed,\nc = {pair['c']:.2f}",
              xticks=pair["K"])
@@ -117,7 +70,7 @@ def draw_row_cost(figure, data):
     axes = figure.subplots()
     for name, seconds in data["seconds"].items():
         axes.plot(data["rows"], np.array(seconds) / seconds[0], label=name)
-    axes.axhline(1, color=ink(), linewidth=1, linestyle=":", label="as the papers assume")
+    axes.axhline(1, color=colour("ink"), linewidth=1, linestyle=":", label="as the papers assume")
     axes.set(xlabel="rows in one pass", ylabel="time / time of one row", ylim=(0, None),
              title=f"What M rows cost, {data['cores']} cores", xticks=data["rows"])
     figure.legend(loc="outside lower center", ncols=3, **SMALL)
@@ -140,9 +93,9 @@ def draw_best_tree(figure, data):
                               textcoords="offset points", fontsize=9)
     handles = [Line2D([], [], color=colour(i), marker=MARKERS[i], label=f"temperature {float(T):g}")
                for i, T in enumerate(data["temperatures"])]
-    handles += [Line2D([], [], color=ink(), label="best tree"),
-                Line2D([], [], color=ink(), linestyle=":", label="best chain")]
-    axes.axhline(1, color=ink(), linewidth=0.8)
+    handles += [Line2D([], [], color=colour("ink"), label="best tree"),
+                Line2D([], [], color=colour("ink"), linestyle=":", label="best chain")]
+    axes.axhline(1, color=colour("ink"), linewidth=0.8)
     axes.legend(handles=handles, loc="upper right", ncols=2, **SMALL)
     axes.set(xlabel="cost of a further row of the pass / cost of the first", ylim=(0.9, None),
              xlim=(0, max(data["row_cost"])), ylabel="times faster than plain decoding",
@@ -162,7 +115,7 @@ def draw_shape(axes, shape):
         heights = [place(child, depth + 1) for child in shape] or [-next(leaves)]
         axes.plot([depth] * len(heights), heights, marker="", linestyle="")
         for height in heights[: len(shape)]:
-            axes.plot([depth, depth + 1], [heights[0], height], color=ink(), marker="",
+            axes.plot([depth, depth + 1], [heights[0], height], color=colour("ink"), marker="",
                       linewidth=0.8)
         axes.plot(depth, heights[0], "o", color=colour(0), markersize=5)
         return heights[0]
@@ -183,7 +136,7 @@ def draw_speed(figure, data):
     for axes, (part, title, name) in zip(panels, named):
         for i, (key, race) in enumerate(data[part].items()):
             draw_race(axes, race, name.format(key), i)
-        axes.axhline(1, color=ink(), linewidth=0.8)
+        axes.axhline(1, color=colour("ink"), linewidth=0.8)
         axes.set(xlabel="K", title=f"{title} (lines: predicted)", xticks=range(1, 9))
         below(axes, ncols=2)
     panels[0].set_ylabel("times faster than plain decoding")

@@ -28,7 +28,8 @@ from threadpoolctl import threadpool_limits
 from lib.backend.products import matmul
 from benchmarks.clock import machine, medians
 from benchmarks.drawing import (draw_acceptance, draw_best_tree, draw_expected_tokens,
-                                draw_row_cost, draw_speed, draw_speedup, save)
+                                draw_row_cost, draw_speed, draw_speedup)
+from docs.pictures.figures import save
 from benchmarks.passes import load, rows_table
 from benchmarks.prompts import OPENINGS
 from benchmarks.race import KS

@@ -10,7 +10,8 @@ import pytest
 from docs.pictures.__main__ import DATA, PICTURES, ROOT, files
 from docs.pictures.animation import Clock
 from docs.pictures.race import BAR, SIZE, draw, text_of
-from docs.pictures.svg import THEMES, mono, places
+from docs.pictures.palette import SERIES, THEMES
+from docs.pictures.svg import mono, places
 from docs.pictures.theorem1 import columns
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -57,7 +58,7 @@ def luminance(colour):
 
 
 @pytest.mark.parametrize("suffix, page", [("", "#ffffff"), ("-dark", "#0d1117")])
-@pytest.mark.parametrize("name", ["ink", "muted", "green", "blue", "red", "grey"])
+@pytest.mark.parametrize("name", ["ink", "grey", *SERIES])
 def test_text_can_be_read_on_panel_and_page(suffix, page, name):
     for ground in (THEMES[suffix]["panel"], page):
         dark, light = sorted(luminance(c) for c in (THEMES[suffix][name], ground))

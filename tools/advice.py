@@ -12,7 +12,8 @@ tools/will_it_pay.py measures what is told here.
 
 import numpy as np
 
-from benchmarks.drawing import below, draw_race, ink
+from benchmarks.drawing import draw_race
+from docs.pictures.figures import below, colour
 from benchmarks.tables import number, ranged, table
 from theory.speedup import best_K, expected_tokens, walltime_improvement
 from variants.auto import K_MAX, Costs
@@ -168,7 +169,7 @@ def draw(figure, figures):
         draw_race(axes, {K: {"predicted": gain, "speedup": measured.get(K, np.nan)}
                          for K, gain in case["predicted"].items()},
                   case["name"] + f" (acceptance {case['acceptance']:.2f})" * ("tried" in case), i)
-    axes.axhline(1, color=ink(), linewidth=0.8)
+    axes.axhline(1, color=colour("ink"), linewidth=0.8)
     axes.set(xlabel="K", ylabel="times faster than plain decoding", ylim=(0, None),
              xticks=[int(K) for K in figures["cases"][0]["predicted"]],
              title=f"{figures['target']} with the draft {figures['draft']}, {figures['cores']} "

@@ -28,7 +28,7 @@ from tqdm import tqdm
 
 import main as command
 from lib.backend.arrays import in_one_line
-from benchmarks.drawing import save
+from docs.pictures.figures import save
 from lib.demo.compare import is_auto
 from lib.demo.prompts import head_of, in_order, open_out
 from lib.demo.terminal import Help, Parser, complain, print_safely

@@ -13,7 +13,8 @@ import json
 
 import numpy as np
 
-from benchmarks.drawing import MARKERS, below, colour
+from docs.pictures.figures import below, colour
+from docs.pictures.palette import MARKERS
 from benchmarks.tables import table
 from theory.checks import need
 

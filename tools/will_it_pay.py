@@ -25,7 +25,7 @@ import gpt2
 from lib.backend import fused, products
 from lib.backend.arrays import gpu_errors_in_one_line, limit_blas_threads
 from benchmarks.clock import interleaved, machine
-from benchmarks.drawing import save
+from docs.pictures.figures import save
 from benchmarks.passes import GUESSES, ROWS, guess_action, rows_actions
 from benchmarks.race import ALPHAS, Result, chains, race
 from benchmarks.prompts import OPENINGS

@@ -17,7 +17,7 @@ import json
 from pathlib import Path
 
 from docs.pictures import forking, race, record, round, theorem1, wild
-from docs.pictures.svg import THEMES
+from docs.pictures.palette import THEMES
 
 ROOT = Path(__file__).parents[2]
 DATA = ROOT / "benchmarks" / "results"

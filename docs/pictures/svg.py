@@ -8,16 +8,6 @@ it as an image needs nothing else.
 import re
 from xml.sax.saxutils import escape, quoteattr
 
-THEMES = {  # text of any colour has a contrast of at least 4.5 on the panel
-    "": {"ink": "#1f2328", "muted": "#59636e", "line": "#d1d9e0", "panel": "#f6f8fa",
-         "green": "#1a7f37", "blue": "#0757ba", "red": "#c21c26", "grey": "#6a737d",
-         "green_bar": "#4ac26b", "blue_bar": "#54aeff", "red_bar": "#ff8182", "track": "#e3e7eb",
-         "block": "#818b98"},
-    "-dark": {"ink": "#f0f6fc", "muted": "#9ea7b3", "line": "#3d444d", "panel": "#151b23",
-              "green": "#4cc15d", "blue": "#6cb6ff", "red": "#ff7b72", "grey": "#8d96a0",
-              "green_bar": "#238636", "blue_bar": "#1f6feb", "red_bar": "#b62324",
-              "track": "#2b323b", "block": "#7d8590"},
-}
 SANS = "-apple-system,BlinkMacSystemFont,'Segoe UI','Noto Sans',Helvetica,Arial,sans-serif"
 MONO = "ui-monospace,SFMono-Regular,'SF Mono',Menlo,Consolas,'Liberation Mono',monospace"
 ADVANCE = 0.6  # width of a letter of the monospace font / its size; `mono` makes it so
