@@ -111,15 +111,17 @@ def speculative_step(x, n_left, rng, target, K, make_guesses, test=verify):
     return Round(ids, guesses, p_draft, p_target)
 
 
-def draft_and_verify(draft, target, K, test=verify):
-    """Return the step of both papers, or one with a different test: a draft model guesses."""
-    def make_guesses(x, k, rng):
-        return guess(x, k, rng, draft)
-
+def make_step(target, K, make_guesses, test=verify):
+    """Return the step `(x, n_left, rng) -> Round` of a decoder: a guess and a test."""
     def step(x, n_left, rng):
         return speculative_step(x, n_left, rng, target, K, make_guesses, test)
 
     return step
+
+
+def draft_and_verify(draft, target, K, test=verify):
+    """Return the step of both papers, or one with a different test: a draft model guesses."""
+    return make_step(target, K, partial(guess, draft=draft), test)
 
 
 def autoregressive_step(x, n_left, rng, model):

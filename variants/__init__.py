@@ -1,36 +1,65 @@
 """One paper a file: each a way to guess, a way to test, or both, for the step in speculative.py.
 
 Reading order: MODULES, below. docs/variants.md has a paragraph on each, and what they measured.
-Several use auto.py (`--K auto`), long_context.py (`--window`), batch.py and batch_gpt2.py
-(`--prompts`), branches.py and tree_gpt2.py (trees, and attention to them), best_tree.py and
-dynamic_tree.py (which tree), states.py and eagle_head.py (hidden states), and memory.py.
+What several of them use is in variants/shared/.
 """
 
-from variants import (assisted, big_little, block, blockwise, cascade, coupled, eagle, jacobi,
-                      kseq, lenient, lookahead, lookup, markov, match, medusa, skip, speculative,
-                      staged, stopping, suffix, traversal, tree)
-from variants.registry import Flag, Models, build_autoregressive, known_flags, settings_of
+from functools import partial
 
-# markov's entry is medusa's with a flag more
-MODULES = (speculative, lookup, suffix, jacobi, skip, assisted, stopping, match, coupled, block,
-           lenient, big_little, cascade, tree, traversal, kseq, lookahead, staged, medusa, markov,
-           eagle, blockwise)
+from speculative import autoregressive_step
+from variants import (
+    assisted,
+    auto,
+    big_little,
+    block,
+    blockwise,
+    cascade,
+    coupled,
+    eagle,
+    jacobi,
+    kseq,
+    lenient,
+    lookahead,
+    lookup,
+    markov,
+    match,
+    medusa,
+    skip,
+    staged,
+    stopping,
+    suffix,
+    traversal,
+    tree,
+)
+from variants.registry import Costs, Models
+
+MODULES = (auto, lookup, suffix, jacobi, skip, assisted, stopping, match, coupled, block, lenient,
+           big_little, cascade, tree, traversal, kseq, lookahead, staged, medusa, markov, eagle,
+           blockwise)
 DECODERS = {module.DECODER.name: module.DECODER for module in MODULES}
-ALIASES = {"bild": "big_little"}  # a former name
-FLAGS = known_flags(DECODERS)
 
 
 def settings(name, given):
-    """All flags of a decoder: those given (not None), and its defaults for the others."""
-    return settings_of(DECODERS, name, given)
+    """Return all flags of a decoder: those given, and its defaults for the others."""
+    return DECODERS[name].settings(dict(given))
 
 
 def build(name, models, given=()):
-    """The step of one text: a decoder with the flags given, and the defaults of the others."""
-    return DECODERS[name].build(models, **settings(name, dict(given)))
+    """Return the step of one text: a decoder with the flags given, defaults for the others.
+
+    ValueError if a flag or the temperature does not fit the decoder, or costs are needed.
+    """
+    entry, flags = DECODERS[name], settings(name, given)
+    if entry.greedy and not models.is_greedy:
+        raise ValueError(f"need --temperature 0 for the decoder {name}, a greedy method, "
+                         f"got {models.sampling['temperature']}")
+    if entry.needs_costs(flags) and models.costs is None:
+        raise ValueError(f"need costs for the decoder {name} with these flags, got none")
+    return entry.build(models, **flags)
 
 
 def build_plain(name, models, given=()):
-    """Plain decoding to compare a decoder with: by the same random numbers, if it says how."""
-    plain = DECODERS[name].plain
-    return plain(models, **settings(name, dict(given))) if plain else build_autoregressive(models)
+    """Return plain decoding to compare a decoder with: by the same random numbers, if it can."""
+    if plain := DECODERS[name].plain:
+        return plain(models, **settings(name, given))
+    return partial(autoregressive_step, model=models.probabilities("target"))

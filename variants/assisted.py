@@ -14,8 +14,8 @@ probability would leave the others distributed by a row that is not in `p_draft`
 from functools import partial
 
 from sampling import one_hot_rows, sample
-from speculative import speculative_step
-from variants.registry import Decoder, Flag, Rounds, guesses_per_round
+from speculative import speculative_step, verify
+from variants.registry import Decoder, Flag, number, whole
 
 SCHEDULES = ("constant", "heuristic")
 
@@ -65,17 +65,16 @@ def assisted(draft, target, K=20, schedule="constant", threshold=0.4, greedy=Fal
     return step
 
 
-def build(models, K, schedule, confidence):
-    """Confidence is read at temperature 1 if the guesses are greedy."""
+def build(models, K: Flag(whole, "most guesses per round") = 20,
+          schedule: Flag(str, "how K follows the past", SCHEDULES) = "constant",
+          confidence: Flag(number, "stop guessing after a guess with less than this") = 0.4):
+    """Return the step. Confidence is read at temperature 1 if the guesses are greedy."""
     draft = models.probabilities("draft", temperature_1=models.is_greedy)
     return assisted(draft, models.probabilities("target"), K, schedule, confidence,
                     models.is_greedy)
 
 
 DECODER = Decoder(
-    "assisted", build, source="Gante (2023)",
-    url="https://huggingface.co/blog/assisted-generation",
-    rounds=Rounds(chain=True, verified=True, draws=1),
-    flags={"K": guesses_per_round(20),
-           "schedule": Flag("constant", str, "how K follows the past", SCHEDULES),
-           "confidence": Flag(0.4, float, "stop guessing after a guess with less than this")})
+    "assisted", "Gante (2023)", "https://huggingface.co/blog/assisted-generation",
+    idea="adapts the number of guesses per round; stops after an unsure guess",
+    guess=guess_while_sure, test=verify, build=build)

@@ -143,21 +143,19 @@ def outcomes(tree, ids):
         node = tree.child(node, token)
 
 
-def auto_tree(step_of, costs, on_choice=None, seen=PRIOR):
-    """The step of one text, which chooses its tree anew for every round, as auto.auto its K.
+def auto_tree(step_of, costs):
+    """Return the step of one text, which chooses a tree for every round, as `auto` chooses K.
 
-    `step_of(shape)` is a step with this shape; `seen` the kept and the examined of a chain so far.
-    What is not tried is forgotten, so that hope returns, and it is tried again.
+    `step_of(shape)` is a step with this shape. Ranks that are not tried decay back to the start,
+    so they are tried again.
     """
     accepted, tried = np.zeros((2, len(HOPE)))
-    accepted[0], tried[0] = seen
-    best = cache(lambda *acceptances: best_shape(acceptances, *costs)[1])
+    accepted[0], tried[0] = PRIOR
+    best = cache(lambda *acceptances: best_shape(acceptances, costs.c, costs.pass_cost)[1])
 
     def step(x, n_left, rng):
         acceptances = np.minimum.accumulate((accepted + HOPE) / (tried + 1))  # the heap needs it
         shape = best(*acceptances.round(2).tolist())  # finer, every round would have to search
-        if on_choice:
-            on_choice(nodes(shape), acceptances)
         round = step_of(shape)(x, n_left, rng)
         accepted[:], tried[:] = FORGET * accepted, FORGET * tried
         for n_guesses, rank in outcomes(round.guesses, round.ids):

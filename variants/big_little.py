@@ -18,8 +18,8 @@ from functools import partial
 
 import numpy as np
 
-from speculative import speculative_step
-from variants.registry import Decoder, Flag, need_greedy
+from speculative import make_step
+from variants.registry import Decoder, Flag, number, whole
 
 
 def write_while_sure(x, k, rng, small, fallback):
@@ -56,19 +56,17 @@ def big_little_verify(guesses, p_small, p_large, rng, rollback):
     return guesses[:n] + [int(p_large[n].argmax())]
 
 
-def build(models, run, fallback, rollback):
-    """Both thresholds look at rows at temperature 1."""
-    need_greedy(models, "big_little")
+def build(models, run: Flag(whole, "tokens that the small model writes in a row") = 10,
+          fallback: Flag(number, "the small model hands over below this probability") = 0.6,
+          rollback: Flag(number, "the large model takes back beyond this distance, in nats") = 5.0):
+    """Return the step. Both thresholds look at rows at temperature 1."""
     small, large = (models.probabilities(name, temperature_1=True) for name in ("draft", "target"))
-    return partial(speculative_step, target=large, K=run,
-                   make_guesses=partial(write_while_sure, small=small, fallback=fallback),
-                   test=partial(big_little_verify, rollback=rollback))
+    return make_step(large, run, partial(write_while_sure, small=small, fallback=fallback),
+                     partial(big_little_verify, rollback=rollback))
 
 
 DECODER = Decoder(
-    "big_little", build, source="Kim et al. (2023)", url="https://arxiv.org/abs/2302.07863",
-    greedy=True,
-    flags={"run": Flag(10, int, "tokens that the small model writes in a row"),
-           "fallback": Flag(0.6, float, "the small model hands over below this"),
-           "rollback": Flag(5.0, float, "the large model takes back beyond this, in nats")},
-    exact=lambda settings: settings["fallback"] > 1)
+    "big_little", "Kim et al. (2023)", "https://arxiv.org/abs/2302.07863",
+    idea="lets the small model write until it is unsure, and the large one take back",
+    guess=write_while_sure, test=big_little_verify, build=build, greedy=True,
+    exact="with --fallback above 1", exact_if=lambda settings: settings["fallback"] > 1)

@@ -17,8 +17,8 @@ after it comes from the residual with the share in it, not from `residual(p_targ
 import numpy as np
 
 from sampling import accept, residual, sample
-from speculative import check_rows, draft_and_verify
-from variants.registry import Decoder, guesses_per_round
+from speculative import check_rows, draft_and_verify, guess
+from variants.registry import GUESSES, Decoder
 
 
 def shares(guesses, p_draft, p_target):
@@ -57,12 +57,13 @@ def block_verify(guesses, p_draft, p_target, rng):
     return guesses[:n] + [sample(residual(share[n] * p_target[n], p_draft[n]), rng)]
 
 
-def build(models, K):
-    """Guess and score as in speculative.py, then the block test."""
+def build(models, K: GUESSES = 4):
+    """Return the step: guess and score as in speculative.py, then the block test."""
     draft, target = models.probabilities("draft"), models.probabilities("target")
     return draft_and_verify(draft, target, K, block_verify)
 
 
 DECODER = Decoder(
-    "block", build, source="Sun et al. (2024)", url="https://arxiv.org/abs/2403.10444",
-    flags={"K": guesses_per_round(4)})
+    "block", "Sun et al. (2024)", "https://arxiv.org/abs/2403.10444",
+    idea="tests the guesses as one block, so that a good one pays for a bad one",
+    guess=guess, test=block_verify, build=build, one_by_one=False)

@@ -18,8 +18,8 @@ from functools import partial
 
 import numpy as np
 
-from variants.medusa import load_heads_of, medusa_step
-from variants.registry import Decoder, Flag, Rounds, need_greedy
+from variants.medusa import guess_by_heads, load_heads_of, medusa_step
+from variants.registry import Decoder, Flag, whole
 from variants.shared.states import States
 
 
@@ -44,9 +44,11 @@ def check_block(block, top_k, minimum):
                          f"minimum = {minimum}, block = {block}")
 
 
-def build(models, block, selection, minimum):
-    """The selection looks at the target's order, so at its row at temperature 1."""
-    need_greedy(models, "blockwise")
+def build(models, block: Flag(whole, "tokens per round, at most") = 4,
+          selection: Flag(whole, "accept a guess among this many best tokens of the target's; 1 is "
+                          "exact") = 1,
+          minimum: Flag(whole, "tokens per round, at least; 1 is exact") = 1):
+    """Return the step. The selection compares the target's row at temperature 1."""
     check_block(block, selection, minimum)
     chain = [(0,) * n for n in range(1, block)]
     verify = partial(blockwise_verify, top_k=selection, minimum=minimum)
@@ -55,9 +57,8 @@ def build(models, block, selection, minimum):
 
 
 DECODER = Decoder(
-    "blockwise", build, source="Stern et al. (2018)", url="https://arxiv.org/abs/1811.03115",
-    flags={"block": Flag(4, int, "tokens per round, at most"),
-           "selection": Flag(1, int, "keep a guess among the target's best so many; 1 is exact"),
-           "minimum": Flag(1, int, "tokens per round, at least; 1 is exact")},
-    exact=lambda settings: settings["selection"] == settings["minimum"] == 1,
-    needs=("heads",), greedy=True, rounds=Rounds())
+    "blockwise", "Stern et al. (2018)", "https://arxiv.org/abs/1811.03115",
+    idea="chains the heads' best guesses; the ancestor of Medusa",
+    guess=guess_by_heads, test=blockwise_verify, build=build, greedy=True, needs=("heads",),
+    exact="with --selection 1 --minimum 1",
+    exact_if=lambda settings: settings["selection"] == settings["minimum"] == 1)

@@ -23,7 +23,7 @@ import numpy as np
 
 from sampling import one_hot_rows, sample
 from speculative import speculative_step, verify
-from variants.registry import Decoder, Flag, guesses_per_round
+from variants.registry import GUESSES, Decoder, Flag, number
 
 
 def cascade(p_draft, p_target, alpha):  # 2 x [n, n_vocab] -> [n, n_vocab]
@@ -56,9 +56,9 @@ def cascade_verify(guesses, p_draft, p_target, rng, alpha, settled):
 
 def cascade_step(x, n_left, rng, draft, target, K, alpha, settled):
     """One round, told with the rows that were drawn from: one a guess, one-hot at temperature 0."""
-    round = speculative_step(
-        x, n_left, rng, target, K, make_guesses=partial(guess_and_look, draft=draft, settled=settled),
-        test=partial(cascade_verify, alpha=alpha, settled=settled))
+    round = speculative_step(x, n_left, rng, target, K,
+                             partial(guess_and_look, draft=draft, settled=settled),
+                             partial(cascade_verify, alpha=alpha, settled=settled))
     return round._replace(p_draft=settled(np.asarray(round.p_draft)[:-1]),
                           p_target=settled(np.asarray(round.p_target)))
 
@@ -74,8 +74,10 @@ def one_hot(rows):  # [..., n_vocab] -> [..., n_vocab]
     return one_hot_rows(rows.argmax(axis=-1).ravel(), n_vocab).reshape(rows.shape)
 
 
-def build(models, K, alpha):
-    """At temperature 0 the rule compares the rows at temperature 1; the text is greedy."""
+def build(models, K: GUESSES = 4,
+          alpha: Flag(number, "the price of asking the target: 0, the surer model speaks; 1, the "
+                      "draft alone; below -1 lossless") = 0.0):
+    """Return the step. At temperature 0 the rule compares rows at temperature 1."""
     draft = models.probabilities("draft", temperature_1=models.is_greedy)
     target = models.probabilities("target", temperature_1=models.is_greedy)
     settled = one_hot if models.is_greedy else as_it_is
@@ -83,8 +85,7 @@ def build(models, K, alpha):
 
 
 DECODER = Decoder(
-    "cascade", build, source="Narasimhan et al. (2025)", url="https://arxiv.org/abs/2405.19261",
-    flags={"K": guesses_per_round(4),
-           "alpha": Flag(0.0, float, "the price of asking the target: 0, the surer model speaks; "
-                         "1, the draft alone; below -1 lossless")},
-    exact=lambda settings: settings["alpha"] < -1)
+    "cascade", "Narasimhan et al. (2025)", "https://arxiv.org/abs/2405.19261",
+    idea="at each position the surer of the two models speaks",
+    guess=guess_and_look, test=cascade_verify, build=build,
+    exact="with --alpha below -1", exact_if=lambda settings: settings["alpha"] < -1)

@@ -22,9 +22,9 @@ from functools import lru_cache, partial
 import numpy as np
 
 from sampling import sample
-from speculative import speculative_step
+from speculative import make_step, speculative_step
 from variants.match import match_verify
-from variants.registry import Decoder, Flag, guesses_per_round
+from variants.registry import GUESSES, Decoder, Flag
 
 
 @lru_cache(maxsize=32)  # draft and target ask for the same
@@ -93,22 +93,21 @@ def coupled(target, K, guess, draw=sample, match=match_verify):
     return step
 
 
-def build(models, K, sampler):
-    """Guesses of a draft, drawn with the numbers of their positions."""
+def build(models, K: GUESSES = 4,
+          sampler: Flag(str, "how a token is drawn; race agrees more often, inverse is what all "
+                        "other decoders do", ("race", "inverse")) = "race"):
+    """Return the step: guesses of a draft, drawn with the numbers of their positions."""
     guess = partial(drawn_guess, draft=models.probabilities("draft"), draw=SAMPLERS[sampler])
     return coupled(models.probabilities("target"), K, guess, SAMPLERS[sampler])
 
 
 def plain(models, K, sampler):
-    """Plain decoding with the same numbers: a round without guesses is one draw of the target."""
-    return partial(speculative_step, target=models.probabilities("target"), K=K,
-                   make_guesses=lambda x, k, rng: ([], []),
-                   test=partial(match_verify, draw=SAMPLERS[sampler]))
+    """Return plain decoding with the same numbers: a round without guesses is one draw."""
+    return make_step(models.probabilities("target"), K, lambda x, k, rng: ([], []),
+                     partial(match_verify, draw=SAMPLERS[sampler]))
 
 
 DECODER = Decoder(
-    "coupled", build, source="Daliri et al. (2024)", url="https://arxiv.org/abs/2408.07978",
-    plain=plain,
-    flags={"K": guesses_per_round(4),
-           "sampler": Flag("race", str, "how a token is drawn; race agrees more often, inverse is "
-                           "what all other decoders do", tuple(SAMPLERS))})
+    "coupled", "Daliri et al. (2024)", "https://arxiv.org/abs/2408.07978",
+    idea="draws a position's token in both models with the same random number",
+    guess=drawn_guess, test=match_verify, build=build, plain=plain)

@@ -18,7 +18,8 @@ from sampling import one_hot_rows
 from variants.best_tree import best_first
 from variants.shared.branches import Tree, best_ids
 
-DEPTH = 6  # levels, if no one says: Li et al. (2024b) Sec. 5
+DEPTH = 6  # levels: Li et al. (2024b) Sec. 5
+TOTAL_GUESSES = 16
 
 
 def dynamic_tree(rows_after, total, depth, width=None):

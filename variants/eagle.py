@@ -27,14 +27,20 @@ from pathlib import Path
 import numpy as np
 
 from sampling import warp, with_sampling
-from speculative import guess, speculative_step
-from variants.dynamic_tree import dynamic_tree
+from speculative import guess, make_step, verify
+from variants.dynamic_tree import TOTAL_GUESSES, dynamic_tree
 from variants.eagle_head import Head, load_head
-from variants.registry import Decoder, Flag, Rounds, guesses_per_round, numbers_or_word
+from variants.registry import Decoder, Flag, whole, widths_or
 from variants.shared.states import States
-from variants.tree import (SIBLINGS, Tree, choose_siblings, draw_siblings, verify_tree,
-                           with_tree_sampling)
-
+from variants.tree import (
+    SIBLINGS_FLAG,
+    TOTAL,
+    Tree,
+    draw_siblings,
+    siblings_for,
+    verify_tree,
+    with_tree_sampling,
+)
 
 # ---- guess
 
@@ -82,38 +88,45 @@ def load_head_of(models):
     """The target's head, or a ValueError that says where it was looked for."""
     path = models.heads and Path(models.heads).with_name("eagle.safetensors")
     if not path or not path.exists():
-        raise ValueError(f"need EAGLE's head, trained for this target (models/training/train_pair.py), got "
-                         f"no file {path}")
+        raise ValueError(f"need EAGLE's head, trained for this target (models/training), got no "
+                         f"file {path}")
     return load_head(path, models.target.params)
 
 
-def build(models, K, widths, siblings, total):
-    """A chain, a tree of these widths, or the best one of each round."""
+def build(models,
+          K: Flag(whole, "guesses in a chain, or levels of a dynamic tree (default: 4)") = None,
+          widths: Flag(widths_or("chain", "dynamic"), "chain: K guesses in a row; or children for "
+                       "each node, level by level; dynamic: a new tree in each round") = "chain",
+          siblings: SIBLINGS_FLAG = None, total: TOTAL = None):
+    """Return the step of a chain, of a tree of these widths, or of the best tree of each round."""
+    check_flags(K, widths, siblings, total)
     target, greedy = States(models.target), models.is_greedy
     head = Head(load_head_of(models), models.target.n_head, target.states_of)
     if widths == "chain":
-        if siblings != "auto":
-            raise ValueError(f"need a tree in --widths for --siblings, got chain and {siblings}")
         guess = partial(guess_chain, head=head, settings=models.sampling)
-        return partial(speculative_step, target=with_sampling(target, **models.sampling), K=K,
-                       make_guesses=guess)
-    siblings = choose_siblings(siblings, greedy or widths == "dynamic")
-    grow, depth = ((partial(best, total=total), K) if widths == "dynamic" else
-                   (partial(expand, widths=widths, siblings=siblings), len(widths)))
+        return make_step(with_sampling(target, **models.sampling), K or 4, guess)
+    siblings = siblings_for(siblings, greedy or widths == "dynamic")
+    grow = (partial(best, total=total or TOTAL_GUESSES) if widths == "dynamic" else
+            partial(expand, widths=widths, siblings=siblings))
     # At temperature 0 the head's row is one-hot and names one child; at temperature 1 it ranks all.
     guess = partial(guess_by_head, head=head, grow=grow,
                     settings=models.at_temperature_1 if greedy else models.sampling)
-    return partial(speculative_step, target=with_tree_sampling(target, **models.sampling), K=depth,
-                   make_guesses=guess, test=verify_tree)
+    depth = K or 4 if widths == "dynamic" else len(widths)
+    return make_step(with_tree_sampling(target, **models.sampling), depth, guess, verify_tree)
+
+
+def check_flags(K, widths, siblings, total):
+    """Raise ValueError for a flag that has no effect with these widths."""
+    if K is not None and widths not in ("chain", "dynamic"):
+        raise ValueError(f"need --widths chain or dynamic for --K, got {widths}")
+    if siblings is not None and widths == "chain":
+        raise ValueError(f"need a tree in --widths for --siblings, got chain and {siblings}")
+    if total is not None and widths != "dynamic":
+        raise ValueError(f"need --widths dynamic for --total, got {widths}")
 
 
 DECODER = Decoder(
-    "eagle", build, source="Li et al. (2024a)", url="https://arxiv.org/abs/2401.15077",
-    flags={"K": guesses_per_round(4),
-           "widths": Flag("chain", numbers_or_word, "children for each node, level by level: "
-                          "3,2,1; chain: K guesses in a row; dynamic: anew in each round"),
-           "siblings": Flag("auto", str, "how children of one node are drawn; auto: top at "
-                            "temperature 0, else distinct", ("auto", *SIBLINGS)),
-           "total": Flag(16, int, "guesses in a dynamic tree")},
-    needs=("eagle",), is_tree=lambda settings: settings["widths"] != "chain",
-    rounds=Rounds(chain=True, verified=True, draws=1))
+    "eagle", "Li et al. (2024a)", "https://arxiv.org/abs/2401.15077",
+    idea="guesses with one block that reads the target's states and its own guesses",
+    guess=guess_chain, test=verify, build=build, needs=("heads",),
+    tree=(guess_by_head, verify_tree))

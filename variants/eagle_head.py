@@ -21,9 +21,9 @@ import hashlib
 import numpy as np
 
 import gpt2  # its layer_norm by the module: on a GPU it is another (lib/backend/fused.py)
+from gpt2 import causal_mask, common_prefix, linear, to_host, transformer_block, unembed
 from lib.backend.arrays import widened
 from lib.checkpoints.weights import build_params
-from gpt2 import causal_mask, common_prefix, linear, to_host, transformer_block, unembed
 
 
 class Head:
@@ -112,7 +112,9 @@ def load_head(path, target):
 
     ValueError if the file is broken, or names another target in its metadata.
     """
-    from lib.checkpoints.huggingface import open_safetensors  # a library that no other decoder needs
+    from lib.checkpoints.huggingface import (
+        open_safetensors,  # a library that no other decoder needs
+    )
 
     (file, header, _), own = open_safetensors(path), fingerprint(target["wte"])
     made_for = (file.metadata() or {}).get("target", own)

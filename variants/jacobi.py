@@ -17,8 +17,8 @@ with the text. A guess is no draw, so its row is one-hot and the test exact at a
 """
 
 from sampling import one_hot_rows
-from speculative import speculative_step
-from variants.registry import Decoder, Rounds, guesses_per_round
+from speculative import speculative_step, verify
+from variants.registry import GUESSES, Decoder
 
 
 def jacobi(target, K, n_vocab):
@@ -47,12 +47,12 @@ def jacobi(target, K, n_vocab):
     return step
 
 
-def build(models, K):
-    """No draft model."""
+def build(models, K: GUESSES = 4):
+    """Return the step: no draft model."""
     return jacobi(models.probabilities("target"), K, models.target.n_vocab)
 
 
 DECODER = Decoder(
-    "jacobi", build, source="Santilli et al. (2023)", url="https://arxiv.org/abs/2305.10427",
-    flags={"K": guesses_per_round(4)}, needs=(),
-    rounds=Rounds(chain=True, verified=True, draws=0))  # no chance in a guess
+    "jacobi", "Santilli et al. (2023)", "https://arxiv.org/abs/2305.10427",
+    idea="guesses with the target's own rows from the last pass",
+    guess=jacobi, test=verify, build=build, needs=())

@@ -17,8 +17,8 @@ from functools import partial
 import numpy as np
 
 from sampling import accept, sample
-from speculative import guess, speculative_step
-from variants.registry import Decoder, Flag, Rounds, guesses_per_round
+from speculative import guess, make_step
+from variants.registry import GUESSES, Decoder, Flag, whole
 from variants.tree import Tree, with_tree_sampling
 
 
@@ -80,14 +80,13 @@ def verify_kseq(tree, p_draft, p_target, rng):
             return ids + [sample(left_over(row, p, rho, m), rng)]
 
 
-def build(models, K, chains):
-    """Chains are drawn one by one and scored as a tree."""
-    return partial(speculative_step, target=with_tree_sampling(models.target, **models.sampling),
-                   K=K, test=verify_kseq,
-                   make_guesses=partial(guess_chains, draft=models.probabilities("draft"), chains=chains))
+def build(models, K: GUESSES = 4, chains: Flag(whole, "independent drafts") = 3):
+    """Return the step: chains are drawn one by one and scored as a tree."""
+    guess = partial(guess_chains, draft=models.probabilities("draft"), chains=chains)
+    return make_step(with_tree_sampling(models.target, **models.sampling), K, guess, verify_kseq)
 
 
 DECODER = Decoder(
-    "kseq", build, source="Sun et al. (2023)", url="https://arxiv.org/abs/2310.15141",
-    flags={"K": guesses_per_round(4), "chains": Flag(3, int, "independent drafts")},
-    is_tree=lambda settings: True, rounds=Rounds())
+    "kseq", "Sun et al. (2023)", "https://arxiv.org/abs/2310.15141",
+    idea="tests several independent drafts, all with the same chance",
+    guess=guess_chains, test=verify_kseq, build=build)

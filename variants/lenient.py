@@ -16,8 +16,8 @@ from functools import partial
 import numpy as np
 
 from sampling import accept, residual, sample
-from speculative import check_rows, draft_and_verify
-from variants.registry import Decoder, Flag, guesses_per_round
+from speculative import check_rows, draft_and_verify, guess
+from variants.registry import GUESSES, Decoder, Flag, number
 
 
 def lenient_verify(guesses, p_draft, p_target, rng, lenience):
@@ -52,9 +52,12 @@ def check_lenience(lenience):
         raise ValueError(f"need 0 < lenience <= 1, got {lenience}")
 
 
-def build(models, K, lenience):
-    """At temperature 0 the test compares the target's probabilities at temperature 1."""
+def build(models, K: GUESSES = 4,
+          lenience: Flag(number, "in (0, 1]; 1 is lossless") = 0.3):
+    """Return the step. At temperature 0 the test compares probabilities at temperature 1."""
     check_lenience(lenience)
+    if lenience == 1:  # the papers' own test: a guess that ties with the best is not the best
+        return draft_and_verify(models.probabilities("draft"), models.probabilities("target"), K)
     target = models.probabilities("target", temperature_1=models.is_greedy)
     test = lenient_greedy_verify if models.is_greedy else lenient_verify
     return draft_and_verify(models.probabilities("draft"), target, K,
@@ -62,7 +65,7 @@ def build(models, K, lenience):
 
 
 DECODER = Decoder(
-    "lenient", build, source="Leviathan et al. (2023) App. A.5",
-    url="https://arxiv.org/abs/2211.17192",
-    flags={"K": guesses_per_round(4), "lenience": Flag(0.3, float, "in (0, 1]; 1 is lossless")},
-    exact=lambda settings: settings["lenience"] == 1)
+    "lenient", "Leviathan et al. (2023) App. A.5", "https://arxiv.org/abs/2211.17192",
+    idea="multiplies the draft's probability by a factor before the test",
+    guess=guess, test=lenient_verify, build=build,
+    exact="with --lenience 1", exact_if=lambda settings: settings["lenience"] == 1)

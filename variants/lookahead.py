@@ -28,8 +28,8 @@ from itertools import cycle, islice
 
 from sampling import one_hot_rows
 from speculative import speculative_step
+from variants.registry import Decoder, Flag, whole
 from variants.shared.branches import Tree, with_tree_sampling
-from variants.registry import Decoder, Flag, Rounds
 from variants.tree import verify_tree
 
 # ---- the window
@@ -127,15 +127,15 @@ def lookahead(target, n_vocab, columns=5, ngram=4, size=5):
     return step
 
 
-def build(models, columns, ngram, pool):
-    """No draft model."""
+def build(models, columns: Flag(whole, "columns of the window, iterated on in every pass") = 5,
+          ngram: Flag(whole, "length of the runs of tokens that it collects") = 4,
+          pool: Flag(whole, "runs kept for each first token") = 5):
+    """Return the step: no draft model."""
     target = with_tree_sampling(models.target, **models.sampling)
     return lookahead(target, models.target.n_vocab, columns, ngram, pool)
 
 
 DECODER = Decoder(
-    "lookahead", build, source="Fu et al. (2024)", url="https://arxiv.org/abs/2402.02057",
-    flags={"columns": Flag(5, int, "places of the window, iterated on in every pass"),
-           "ngram": Flag(4, int, "length of the runs of tokens that it collects"),
-           "pool": Flag(5, int, "runs kept for each first token")},
-    needs=(), is_tree=lambda settings: True, rounds=Rounds())
+    "lookahead", "Fu et al. (2024)", "https://arxiv.org/abs/2402.02057",
+    idea="keeps the runs of tokens that Jacobi's iteration wrote, and tries them again",
+    guess=lookahead, test=verify_tree, build=build, needs=())

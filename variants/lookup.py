@@ -15,8 +15,8 @@ then keeps it with the target's own probability of it, and resamples from the ta
 from functools import partial
 
 from sampling import one_hot_rows
-from speculative import speculative_step
-from variants.registry import Decoder, Flag, Rounds, guesses_per_round
+from speculative import make_step, verify
+from variants.registry import GUESSES, Decoder, Flag, whole
 
 
 def find_source(x, max_ngram):
@@ -53,15 +53,14 @@ def lookup_guess(x, k, rng, n_vocab, max_ngram=3):
     return guesses, one_hot_rows(guesses, n_vocab)
 
 
-def build(models, K, max_ngram):
-    """No draft model at all."""
-    return partial(speculative_step, target=models.probabilities("target"), K=K,
-                   make_guesses=partial(lookup_guess, n_vocab=models.target.n_vocab, max_ngram=max_ngram))
+def build(models, K: GUESSES = 10,
+          max_ngram: Flag(whole, "longest run of tokens that is looked up") = 3):
+    """Return the step: no draft model at all."""
+    guess = partial(lookup_guess, n_vocab=models.target.n_vocab, max_ngram=max_ngram)
+    return make_step(models.probabilities("target"), K, guess)
 
 
 DECODER = Decoder(
-    "lookup", build, source="Saxena (2023)",
-    url="https://github.com/apoorvumang/prompt-lookup-decoding",
-    flags={"K": guesses_per_round(10),
-           "max_ngram": Flag(3, int, "longest run of tokens looked up")},
-    needs=(), rounds=Rounds(chain=True, verified=True, draws=0))  # no chance in a copy
+    "lookup", "Saxena (2023)", "https://github.com/apoorvumang/prompt-lookup-decoding",
+    idea="copies what followed the same words earlier in the text",
+    guess=lookup_guess, test=verify, build=build, needs=())

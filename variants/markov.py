@@ -21,9 +21,9 @@ from functools import partial
 import numpy as np
 
 from sampling import with_sampling
-from speculative import guess, speculative_step
+from speculative import guess, make_step, verify
 from variants import medusa
-from variants.registry import Flag, Rounds, true_or_false
+from variants.registry import Decoder, Flag, whole
 from variants.shared.states import States
 
 
@@ -56,23 +56,16 @@ def load_table(path, n_vocab, dtype):
     return lambda token: w1[token] @ w2
 
 
-def build(models, markov, **flags):
-    """Medusa's tree, or with `markov` a chain as long as the tree would be deep."""
-    if not markov:
-        return medusa.build(models, **flags)
-    if flags["acceptance"] != "exact":
-        raise ValueError(f"need --acceptance exact with --markov, got {flags['acceptance']}")
+def build(models, K: Flag(whole, "guesses per round, at most one per head") = 3):
+    """Return the step: a chain of guesses, one per head."""
     heads, model = medusa.load_heads_of(models), States(models.target)
     follows = load_table(models.heads, models.target.n_vocab, models.target.params["wte"].dtype)
-    return partial(speculative_step, target=with_sampling(model, **models.sampling),
-                   K=max(map(len, flags["sparse"] or [flags["widths"]])),
-                   make_guesses=partial(guess_by_chain, state_after=model.state_after, heads=heads,
-                                 follows=follows, **models.sampling))
+    guess = partial(guess_by_chain, state_after=model.state_after, heads=heads, follows=follows,
+                    **models.sampling)
+    return make_step(with_sampling(model, **models.sampling), K, guess)
 
 
-DECODER = medusa.DECODER._replace(  # its entry, with one flag more
-    build=build, is_tree=lambda settings: not settings["markov"],
-    flags={**medusa.DECODER.flags,
-           "markov": Flag(False, true_or_false, "a chain whose guesses know each other, DeepSeek "
-                          "(2026), in place of the tree")},
-    rounds=Rounds(chain=True, verified=True, draws=1))
+DECODER = Decoder(
+    "markov", "DeepSeek (2026)", medusa.DECODER.url,
+    idea="chains Medusa's heads: each guess depends on the one before it",
+    guess=guess_by_chain, test=verify, build=build, needs=("heads",))

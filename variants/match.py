@@ -11,11 +11,9 @@ only how many of them one pass gives. A guess is kept with sum(p_target * p_draf
 the ratio test's sum(min(p_target, p_draft)): what is lost is the price of not looking at p_draft.
 """
 
-from functools import partial
-
 from sampling import sample
-from speculative import guess, speculative_step
-from variants.registry import Decoder, Flag, guesses_per_round
+from speculative import draft_and_verify, guess
+from variants.registry import GUESSES, Decoder, Flag
 
 
 def match_verify(guesses, p_draft, p_target, rng, draw=sample):
@@ -42,16 +40,16 @@ def match_tree(tree, p_draft, p_target, rng, draw=sample):
     return ids
 
 
-def build(models, K, guesses):
-    """The draft's best token is what it draws at temperature 0."""
+def build(models, K: GUESSES = 4,
+          guesses: Flag(str, "the draft's most probable tokens, or drawn from the draft",
+                        ("best", "drawn")) = "best"):
+    """Return the step: the draft's best token is what it draws at temperature 0."""
     settings = models.sampling | ({"temperature": 0.0} if guesses == "best" else {})
     draft = models._replace(sampling=settings).probabilities("draft")
-    return partial(speculative_step, target=models.probabilities("target"), K=K,
-                   make_guesses=partial(guess, draft=draft), test=match_verify)
+    return draft_and_verify(draft, models.probabilities("target"), K, match_verify)
 
 
 DECODER = Decoder(
-    "match", build, source="Gante (2023)", url="https://huggingface.co/blog/assisted-generation",
-    flags={"K": guesses_per_round(4),
-           "guesses": Flag("best", str, "the draft's most probable tokens, or drawn from it",
-                           ("best", "drawn"))})
+    "match", "Gante (2023)", "https://huggingface.co/blog/assisted-generation",
+    idea="accepts a guess where the target's own draw is the same token",
+    guess=guess, test=match_verify, build=build)

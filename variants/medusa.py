@@ -25,8 +25,8 @@ import numpy as np
 
 from gpt2 import to_host, unembed
 from sampling import one_hot_rows, sample
-from speculative import speculative_step
-from variants.registry import Decoder, Flag, Rounds, numbers_or_word
+from speculative import make_step
+from variants.registry import Decoder, Flag, number, widths_or
 from variants.shared.states import States
 from variants.tree import Tree, best_ids, verify_tree, with_tree_sampling
 
@@ -121,19 +121,11 @@ def load_heads_of(models):
     return load_heads(models.heads, models.target.params)
 
 
-def medusa_step(model, heads, choices, verify, **settings):
+def medusa_step(model, heads, choices, test, **settings):
     """The step of one text, for any test of a tree: blockwise.py has another."""
     guess = partial(guess_by_heads, state_after=model.state_after, heads=heads, choices=choices)
-    return partial(speculative_step, target=with_tree_sampling(model, **settings),
-                   K=max(map(len, choices), default=0), make_guesses=guess, test=verify)
-
-
-def build(models, widths, sparse, acceptance, epsilon, delta):
-    """The paper's heads with either test, over either kind of tree."""
-    verify = {"exact": verify_tree,
-              "typical": partial(verify_typical, epsilon=epsilon, delta=delta)}[acceptance]
-    return medusa_step(States(models.target), load_heads_of(models),
-                       sparse or cartesian(widths), verify, **models.sampling)
+    return make_step(with_tree_sampling(model, **settings), max(map(len, choices), default=0),
+                     guess, test)
 
 
 def choices(text):
@@ -147,14 +139,28 @@ def choices(text):
     return tuples
 
 
+def build(models,
+          widths: Flag(widths_or(), "children for each node, level by level (default: 3,2,1)"
+                       ) = None,
+          sparse: Flag(choices, "a sparse tree in place of widths, each node by its path's ranks: "
+                       "'0 1 0.0 0.1 0.0.0'") = None,
+          acceptance: Flag(str, "which test: exact or typical", ("exact", "typical")) = "exact",
+          epsilon: Flag(number, "threshold of the typical test (default: 0.09)") = None,
+          delta: Flag(number, "threshold of the typical test (default: 0.3)") = None):
+    """Return the step of the paper's heads with either test, over either kind of tree."""
+    if sparse and widths:
+        raise ValueError("need --widths or --sparse, got both")
+    typical = {name: value for name, value in (("epsilon", epsilon), ("delta", delta))
+               if value is not None}
+    if typical and acceptance == "exact":
+        raise ValueError(f"need --acceptance typical for --{next(iter(typical))}, got exact")
+    verify = verify_tree if acceptance == "exact" else partial(verify_typical, **typical)
+    return medusa_step(States(models.target), load_heads_of(models),
+                       sparse or cartesian(widths or (3, 2, 1)), verify, **models.sampling)
+
+
 DECODER = Decoder(
-    "medusa", build, source="Cai et al. (2024)", url="https://arxiv.org/abs/2401.10774",
-    flags={"widths": Flag((3, 2, 1), numbers_or_word, "children for each node, level by level: "
-                          "3,2,1"),
-           "sparse": Flag([], choices, "a sparse tree in place of widths, each node by its path's "
-                          "ranks: '0 1 0.0 0.1 0.0.0'"),
-           "acceptance": Flag("exact", str, "the test", ("exact", "typical")),
-           "epsilon": Flag(0.09, float, "of the typical test"),
-           "delta": Flag(0.3, float, "of the typical test")},
-    exact=lambda settings: settings["acceptance"] == "exact", needs=("heads",),
-    is_tree=lambda settings: True, rounds=Rounds())
+    "medusa", "Cai et al. (2024)", "https://arxiv.org/abs/2401.10774",
+    idea="guesses with small heads on the target's last hidden state",
+    guess=guess_by_heads, test=verify_tree, build=build, needs=("heads",),
+    exact="with --acceptance exact", exact_if=lambda settings: settings["acceptance"] == "exact")

@@ -1,25 +1,38 @@
-"""What every decoder says of itself: its builder, its flags, its paper, and when it is exact.
+"""The registry entry of a decoder: its guess, its test, and how to build it from models and flags.
 
     Models      what a decoder is built from: the bare models and the sampling settings
-    Flag        one command-line flag of a decoder: default, type, help, choices
-    Rounds      what can be known of a decoder's rounds from outside
-    Decoder     one method; each file of variants/ ends in its own
+    Costs       times of a draft step and of target passes
+    Flag        one command-line flag: the annotation of a parameter of `build`
+    Decoder     one method; each file of variants/ ends with its entry
 
-Adding a decoder is one file, and its name twice in variants/__init__.py: CONTRIBUTING.md shows how.
+Adding a decoder takes one file, and its name in variants/__init__.py: .github/CONTRIBUTING.md.
 """
 
+import inspect
+import math
 import re
 from collections.abc import Callable
-from functools import partial
+from pathlib import Path
 from typing import NamedTuple
 
 from sampling import with_sampling
-from speculative import autoregressive_step
 
 
-# (flag, word): the decoders that take this word in place of numbers
-WORDS = {("K", "auto"): ["speculative"], ("widths", "auto"): ["tree"],
-         ("widths", "dynamic"): ["tree", "eagle"], ("widths", "chain"): ["eagle"]}
+class Costs(NamedTuple):
+    """Times of one draft step and of target passes over 1, 2, .. rows, all in the same unit."""
+
+    draft: float
+    passes: list  # passes[k]: a pass over k + 1 rows
+
+    @property
+    def c(self):
+        """Return a draft step's time in units of a target row. Leviathan et al. (2023) Sec. 3.3."""
+        return self.draft / self.passes[0]
+
+    @property
+    def pass_cost(self):
+        """Return the passes' times in units of one target row."""
+        return [time / self.passes[0] for time in self.passes]
 
 
 class Models(NamedTuple):
@@ -28,133 +41,111 @@ class Models(NamedTuple):
     draft: object  # a GPT2, or what has its __call__
     target: object  # a TreeGPT2, or what has its __call__, hidden, params, n_vocab
     sampling: dict  # sampling.warp's settings
-    heads: object = None  # where the target's medusa.npz is; its eagle.safetensors lies beside it
+    folder: Path | None = None  # the target's, where its heads are
+    costs: Costs | None = None  # given or measured before the run
 
     @property
     def is_greedy(self):
-        """At temperature 0?"""
+        """Return whether the temperature is 0."""
         return self.sampling["temperature"] == 0
 
     @property
     def at_temperature_1(self):
-        """The settings for a test that needs more of a row than its largest entry."""
+        """Return the settings for a test that needs more of a row than its largest entry."""
         return {**self.sampling, "temperature": 1.0}
 
     def probabilities(self, name, temperature_1=False):
-        """The draft or the target as a callable that gives probabilities."""
+        """Return the draft or the target as a callable that gives probabilities."""
         settings = self.at_temperature_1 if temperature_1 else self.sampling
         return with_sampling(getattr(self, name), **settings)
 
 
 class Flag(NamedTuple):
-    """One flag: what argparse needs."""
+    """What argparse needs to know of a parameter of `build`, beside its name and its default."""
 
-    default: object
-    type: Callable
+    type: Callable  # text -> value; its ValueError is shown
     help: str
-    choices: tuple = None
-
-
-class Rounds(NamedTuple):
-    """What the page of a run (lib/demo/trace.py) may know of a decoder's rounds. By default, little.
-
-    A tree has rows of the same shape as a chain, for other positions: the shape tells nothing.
-    """
-
-    chain: bool = False  # guess t follows guess t - 1, and was drawn from row t or is its best
-    verified: bool = False  # by speculative.verify: threshold, residual, bonus
-    draws: int | None = None  # uniforms that each guess took before the tests; None: not fixed
+    choices: tuple | None = None
 
 
 class Decoder(NamedTuple):
-    """One method."""
+    """One method: a guess and a test."""
 
     name: str  # its --decoder, and its file
-    build: Callable  # (models, **flags) -> step
     source: str
-    url: str  # where the source is
-    flags: dict  # name -> Flag
-    exact: Callable = lambda settings: True  # (settings) -> bool
-    needs: tuple = ("draft",)  # "draft", "heads", "eagle"
+    url: str
+    idea: str  # what it adds, in one phrase
+    guess: Callable  # the function that guesses
+    test: Callable  # the function that tests
+    build: Callable  # (models, **settings) -> step; its parameters after `models` are the flags
+    exact: bool | str = True  # True, False, or "with --lenience 1"
+    exact_if: Callable | None = None  # (settings) -> bool, where `exact` is a condition
+    tree: tuple = ()  # (guess, test) with flags that make the guesses a tree
+    needs: tuple = ("draft",)  # of "draft", "heads", "costs"
     greedy: bool = False  # temperature 0 only
-    is_tree: Callable = lambda settings: False  # (settings) -> bool: the guesses branch
-    rounds: Rounds = Rounds(chain=True)
-    plain: Callable | None = None  # (models, **flags) -> plain decoding that draws the same text
+    one_by_one: bool = True  # the test stops at the first guess that it rejects
+    plain: Callable | None = None  # (models, **settings) -> plain decoding that draws the same text
 
     @property
-    def has_heads(self):
-        """Does it guess by the target's states, and need files that were trained for them?"""
-        return not {"heads", "eagle"}.isdisjoint(self.needs)
+    def flags(self):
+        """Return {name: (default, Flag)}, read from the signature of `build`."""
+        _, *parameters = inspect.signature(self.build).parameters.values()
+        return {each.name: (each.default, each.annotation) for each in parameters}
 
+    def settings(self, given):
+        """Return all flags: those given, and the defaults of the others.
 
-def build_autoregressive(models):
-    """Plain decoding, for comparison."""
-    return partial(autoregressive_step, model=models.probabilities("target"))
+        ValueError if a flag is given that this decoder does not have, or a whole number below 1.
+        """
+        for name, value in given.items():
+            if name not in self.flags:
+                raise ValueError(f"need no --{name} with the decoder {self.name}, got {value}")
+            if type(value) is int and value < 1:
+                raise ValueError(f"need --{name} >= 1, got {value}")
+        return {name: given.get(name, default) for name, (default, _) in self.flags.items()}
 
+    def is_exact(self, settings):
+        """Return whether the text is distributed as the target's with these settings."""
+        return self.exact_if(settings) if self.exact_if else bool(self.exact)
 
-def known_flags(decoders):
-    """Every decoder flag by its name. A name means one thing, so its type is the same in all."""
-    return {name: flag for entry in decoders.values() for name, flag in entry.flags.items()}
-
-
-def settings_of(decoders, name, given):
-    """All flags of a decoder. `given` holds those of the command line, None for one not given.
-
-    Raises
-    ------
-    ValueError
-        If a flag is given that this decoder does not use, or with a word that it does not take in
-        place of numbers, or with a whole number below 1.
-    """
-    flags = decoders[name].flags
-    given = {flag: value for flag, value in given.items() if value is not None}
-    for flag, value in given.items():
-        if flag not in flags:
-            users = ", ".join(other for other in decoders if flag in decoders[other].flags)
-            raise ValueError(f"need no --{flag} with the decoder {name} (it belongs to {users}), "
-                             f"got {value}")
-        if isinstance(value, str) and name not in WORDS.get((flag, value), [name]):
-            raise ValueError(f"need a number for --{flag} with the decoder {name}, got {value}")
-        if type(value) is int and value < 1:
-            raise ValueError(f"need --{flag} >= 1, got {value}")
-    return {**{flag: entry.default for flag, entry in flags.items()}, **given}
-
-
-def need_greedy(models, name):
-    """Raise the ValueError of a decoder that draws nothing."""
-    if not models.is_greedy:
-        raise ValueError(f"need --temperature 0 for the decoder {name}, a greedy method, "
-                         f"got {models.sampling['temperature']}")
+    def needs_costs(self, settings):
+        """Return whether `build` reads Models.costs: of this decoder, or of a flag set to auto."""
+        return "costs" in self.needs or "auto" in settings.values()
 
 
 # ---- types of flags
 
+def whole(text):
+    """Read a whole number >= 1."""
+    if not re.fullmatch(r"0*[1-9]\d*", text):
+        raise ValueError(f"need a whole number >= 1, got {text!r}")
+    return int(text)
+
+
 def whole_or_auto(text):
-    """A number of guesses, or "auto": chosen round by round from what was measured (auto.py)."""
-    if text != "auto" and not re.fullmatch(r"-?\d+", text):
-        raise ValueError(f"need a whole number of guesses or auto, got {text!r}")
-    return text if text == "auto" else int(text)
+    """Read a number of guesses, or "auto": chosen in every round from the costs (auto.py)."""
+    return text if text == "auto" else whole(text)
 
 
-def true_or_false(text):
-    """Of a flag that needs no value: --markov is --markov true."""
-    if text.lower() not in ("true", "false"):
-        raise ValueError(f"need true or false, got {text!r}")
-    return text.lower() == "true"
+def number(text):
+    """Read a finite number."""
+    value = float(text)
+    if not math.isfinite(value):
+        raise ValueError(f"need a finite number, got {text}")
+    return value
 
 
-def numbers(text):
-    """"3,2,1" as a tuple of ints >= 1."""
-    if not re.fullmatch(r"0*[1-9]\d*(,0*[1-9]\d*)*", text):
-        raise ValueError(f"need whole numbers >= 1 such as 3,2,1, got {text!r}")
-    return tuple(int(part) for part in text.split(","))
+def widths_or(*words):
+    """Return a type that reads "3,2,1" as a tuple of ints >= 1, or one of these words."""
+    def read(text):
+        if text in words:
+            return text
+        if not re.fullmatch(r"0*[1-9]\d*(,0*[1-9]\d*)*", text):
+            raise ValueError(f"need {''.join(f'{word}, ' for word in words)}or whole numbers >= 1 "
+                             f"such as 3,2,1, got {text!r}")
+        return tuple(map(int, text.split(",")))
+
+    return read
 
 
-def numbers_or_word(text):
-    """The same, or "auto" (best_tree.py), "dynamic" (dynamic_tree.py), "chain" (eagle.py)."""
-    return text if text in ("auto", "dynamic", "chain") else numbers(text)
-
-
-def guesses_per_round(default):
-    """The flag --K."""
-    return Flag(default, whole_or_auto, "guesses per round")
+GUESSES = Flag(whole, "guesses per round")

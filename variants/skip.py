@@ -10,15 +10,15 @@ it needs no second model and no training, and runs on any checkpoint.
 The draft has a key/value cache of its own. (LayerSkip's shares the first E blocks' with the target,
 which saves the draft the prompt, and trains its models to leave early. Draft & Verify leaves out
 attention or feed-forward network alone, too, and searches by Bayesian optimisation;
-models/training/find_skip.py searches greedily, whole blocks.) A draft step still costs the blocks that are
+tools/find_skip.py searches greedily, whole blocks.) A draft step still costs the blocks that are
 left, so it pays only where the acceptance is above that share: theory/speedup.py.
 """
 
 import re
 
 from gpt2 import GPT2
-from speculative import draft_and_verify
-from variants.registry import Decoder, Flag, Rounds, guesses_per_round
+from speculative import draft_and_verify, guess, verify
+from variants.registry import GUESSES, Decoder, Flag, whole
 
 
 def middle(n_layer):
@@ -32,7 +32,7 @@ def middle(n_layer):
 
 def blocks_kept(n_layer, skip, exit):
     """The blocks that the draft runs, in their order: `exit` of them, or all but `skip`."""
-    if exit != "last":
+    if exit is not None:
         if skip != "middle":
             raise ValueError(f"need --skip or --exit, got both, {skip} and {exit}")
         if exit > n_layer:
@@ -53,32 +53,24 @@ def with_blocks(model, kept):
     return GPT2({**model.params, "blocks": blocks}, model.n_head)
 
 
-def build(models, K, skip, exit):
-    """The papers' own step, with a part of the target in the place of the draft."""
-    kept = blocks_kept(len(models.target.params["blocks"]), skip, exit)
-    models = models._replace(draft=with_blocks(models.target, kept))
-    return draft_and_verify(models.probabilities("draft"), models.probabilities("target"), K)
-
-
 def block_numbers(text):
-    """"5,7,9" as a tuple of ints >= 0; or "middle"."""
+    """Read "5,7,9" as a tuple of ints >= 0; or "middle"."""
     if text != "middle" and not re.fullmatch(r"\d+(,\d+)*", text):
         raise ValueError(f"need middle or numbers of blocks such as 5,7,9, got {text!r}")
     return text if text == "middle" else tuple(int(part) for part in text.split(","))
 
 
-def whole_or_last(text):
-    """A number of blocks; or "last"."""
-    if text != "last" and not re.fullmatch(r"-?\d+", text):
-        raise ValueError(f"need last or a number of blocks, got {text!r}")
-    return text if text == "last" else int(text)
+def build(models, K: GUESSES = 2,
+          skip: Flag(block_numbers, "blocks that the draft leaves out, such as 5,7,9; middle: all "
+                     "except the first quarter, one more, and the last quarter") = "middle",
+          exit: Flag(whole, "in place of --skip: the draft ends after this many blocks") = None):
+    """Return the papers' own step, with a part of the target in the place of the draft."""
+    kept = blocks_kept(len(models.target.params["blocks"]), skip, exit)
+    models = models._replace(draft=with_blocks(models.target, kept))
+    return draft_and_verify(models.probabilities("draft"), models.probabilities("target"), K)
 
 
 DECODER = Decoder(
-    "skip", build, source="Zhang et al. (2023)", url="https://arxiv.org/abs/2309.08168",
-    flags={"K": guesses_per_round(2),
-           "skip": Flag("middle", block_numbers, "blocks that the draft leaves out, such as 5,7,9; "
-                        "middle: all but its first quarter and one more, and its last quarter"),
-           "exit": Flag("last", whole_or_last, "in place of --skip: the draft ends after so many "
-                        "blocks")},
-    needs=(), rounds=Rounds(chain=True, verified=True, draws=1))
+    "skip", "Zhang et al. (2023)", "https://arxiv.org/abs/2309.08168",
+    idea="drafts with the target itself, some of its blocks left out",
+    guess=guess, test=verify, build=build, needs=())

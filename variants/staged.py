@@ -17,8 +17,8 @@ from functools import partial
 import numpy as np
 
 from sampling import one_hot_rows
-from speculative import draft_and_verify, generate, speculative_step
-from variants.registry import Decoder, Flag, Rounds, guesses_per_round
+from speculative import draft_and_verify, generate, make_step, verify
+from variants.registry import GUESSES, Decoder, Flag, whole
 from variants.tree import Tree, draw_siblings, verify_tree, with_tree_sampling
 
 
@@ -87,8 +87,11 @@ def ngram(n_vocab, order=3, corpus=(), weight=1.0):
                                            for i in reversed(range(n_last))])
 
 
-def build(models, K, inner_K, order, width):
-    """An n-gram model under the draft under the target."""
+def build(models, K: GUESSES = 4,
+          inner_K: Flag(whole, "guesses per round of the inner stage") = 2,
+          order: Flag(whole, "of the n-gram model: 3 looks at two tokens") = 3,
+          width: Flag(whole, "guesses per position; above 1 the chain becomes a tree") = 1):
+    """Return the step of an n-gram model under the draft under the target."""
     if models.is_greedy and width > 1:
         raise ValueError(f"need --width 1 at --temperature 0, where one token has all the mass, "
                          f"got {width}")
@@ -98,16 +101,12 @@ def build(models, K, inner_K, order, width):
         small = lambda ids, n_last=1: one_hot_rows(counts(ids, n_last).argmax(axis=-1), n_vocab)
     inner = draft_and_verify(small, models.probabilities("draft"), inner_K)
     if width == 1:
-        return partial(speculative_step, target=models.probabilities("target"), K=K,
-                       make_guesses=partial(staged_guess, inner=inner))
-    return partial(speculative_step, target=with_tree_sampling(models.target, **models.sampling),
-                   K=K, make_guesses=partial(staged_tree, inner=inner, width=width), test=verify_tree)
+        return make_step(models.probabilities("target"), K, partial(staged_guess, inner=inner))
+    target = with_tree_sampling(models.target, **models.sampling)
+    return make_step(target, K, partial(staged_tree, inner=inner, width=width), verify_tree)
 
 
 DECODER = Decoder(
-    "staged", build, source="Spector and Re (2023)", url="https://arxiv.org/abs/2308.04623",
-    flags={"K": guesses_per_round(4),
-           "inner_K": Flag(2, int, "guesses per round of the inner stage"),
-           "order": Flag(3, int, "of the n-gram model: 3 looks at two tokens"),
-           "width": Flag(1, int, "guesses for each position; above 1 the chain becomes a tree")},
-    is_tree=lambda settings: settings["width"] > 1, rounds=Rounds(chain=True, verified=True))
+    "staged", "Spector and Re (2023)", "https://arxiv.org/abs/2308.04623",
+    idea="decodes the draft itself speculatively, with an n-gram model",
+    guess=staged_guess, test=verify, build=build, tree=(staged_tree, verify_tree))

@@ -36,9 +36,8 @@ from functools import partial
 import numpy as np
 
 from sampling import one_hot_rows, sample
-from speculative import speculative_step
-from variants.auto import Costs, Measuring, auto_measuring
-from variants.registry import Decoder, Flag, Rounds
+from speculative import speculative_step, verify
+from variants.registry import Decoder
 
 BUCKETS = 8  # of the draft's confidence
 FORGET = 0.996  # what a round's weight is multiplied by with every further round
@@ -115,7 +114,7 @@ def guess_while_it_pays(x, k, rng, draft, seen, buckets, greedy=False):
     return guesses, p_draft
 
 
-def stopping(draft, target, costs, on_choice=None, greedy=False):
+def stopping(draft, target, costs, greedy=False):
     """Build the step of one text, which guesses while it pays.
 
     Parameters
@@ -123,14 +122,11 @@ def stopping(draft, target, costs, on_choice=None, greedy=False):
     draft, target : callables `(ids, n_last) -> [n_last, n_vocab]` of probabilities
         With `greedy` the draft's are at temperature 1, but it guesses its best token.
     costs : Costs
-        In units of one target row, given or measured. They never change: a clock that went on
-        would let equal seeds give different texts.
-    on_choice : callable `(k, alpha) -> None`, optional
-        Told the guesses of every round, and their mean chance.
+        Given or measured before the run. They never change, so equal seeds give equal texts.
 
     ValueError if `costs` has no second row, or a number that no cost can be.
     """
-    if len(costs.pass_cost) < 2 or not all(0 < n < np.inf for n in (costs.c, *costs.pass_cost)):
+    if len(costs.passes) < 2 or not all(0 < time < np.inf for time in (costs.draft, *costs.passes)):
         raise ValueError(f"need costs > 0 of a draft step and of two rows at least, got {costs}")
     seen = Seen(costs)
 
@@ -140,9 +136,6 @@ def stopping(draft, target, costs, on_choice=None, greedy=False):
         guess = partial(guess_while_it_pays, draft=draft, seen=seen, buckets=buckets, greedy=greedy)
         round = speculative_step(x, n_left, rng, target, len(costs.pass_cost) - 1, guess)
         seen.count(round, buckets)
-        if on_choice:
-            a, shares, _ = seen.worth()
-            on_choice(len(round.guesses), shares @ a)
         return round
 
     return step
@@ -150,49 +143,13 @@ def stopping(draft, target, costs, on_choice=None, greedy=False):
 
 # ---- the entry
 
-def parts(models):
-    """(draft, target): confidence is read at temperature 1 if the guesses are greedy."""
+def build(models):
+    """Return the step. At temperature 0 the draft's confidence is read at temperature 1."""
     draft = models.probabilities("draft", temperature_1=models.is_greedy)
-    return draft, models.probabilities("target")
-
-
-def measured(models):
-    """(draft, target) for Measuring: a draft that guesses, and takes time, as this decoder's."""
-    draft, target = parts(models)
-
-    def best(ids, n_last):
-        rows = draft(ids, n_last)
-        return one_hot_rows(rows.argmax(axis=-1), rows.shape[-1])
-
-    return best if models.is_greedy else draft, target
-
-
-def choosing(models):
-    """The builder `(costs, on_choice, seen) -> step` of this decoder, once the costs are known."""
-    return lambda costs, on_choice=None, seen=None: stopping(
-        *parts(models), costs, on_choice, models.is_greedy)
-
-
-def build(models, costs):
-    """Costs that were given, or that the first rounds measure."""
-    if costs == "measured":
-        return auto_measuring(Measuring(*measured(models)), choosing=choosing(models))
-    step, *passes = costs
-    return choosing(models)(Costs(step / passes[0], [cost / passes[0] for cost in passes]))
-
-
-def costs_or_measured(text):
-    """"measured", or "0.1,1,1.1,1.2": times of a draft step and of a pass over 1, 2, 3 rows."""
-    if text == "measured":
-        return text
-    costs = tuple(map(float, text.split(",")))
-    if len(costs) < 3 or not all(0 < cost < np.inf for cost in costs):
-        raise ValueError(f"need measured, or three times > 0 at least, got {text!r}")
-    return costs
+    return stopping(draft, models.probabilities("target"), models.costs, models.is_greedy)
 
 
 DECODER = Decoder(
-    "stopping", build, source="Huang et al. (2024)", url="https://arxiv.org/abs/2405.19715",
-    rounds=Rounds(chain=True, verified=True, draws=1),
-    flags={"costs": Flag("measured", costs_or_measured, "times of a draft step and of target "
-                         "passes over 1, 2, 3, .. rows, in any unit: 0.1,1,1.1,1.3")})
+    "stopping", "Huang et al. (2024)", "https://arxiv.org/abs/2405.19715",
+    idea="draws another guess only while its chance is worth its time",
+    guess=guess_while_it_pays, test=verify, build=build, needs=("draft", "costs"))

@@ -18,13 +18,10 @@ A copied guess is no draw, so its row is one-hot, as in lookup.py; the draft's g
 draft's rows. Which of the two it is stands before anything is drawn: both are exact.
 """
 
-from functools import partial
-
 from sampling import one_hot_rows
-from speculative import guess, speculative_step
-from variants.memory import read_memory
-from variants.registry import Decoder, Flag, Rounds, guesses_per_round
-
+from speculative import guess, make_step, verify
+from variants.registry import Decoder, Flag, number, whole
+from variants.shared.memory import read_memory
 
 # ---- counting
 
@@ -145,24 +142,24 @@ def check(factor, min_prob, sure):
         raise ValueError(f"need sure >= 0, got {sure}")
 
 
-def build(models, K, cap, factor, min_prob, depth, sure, memory):
-    """The texts in the file `memory` are read here; main.py adds the finished one."""
+def build(models, K: Flag(whole, "guesses per round of the draft") = 4,
+          cap: Flag(whole, "most guesses copied in a round") = 10,
+          factor: Flag(number, "most guesses per token looked back") = 2.0,
+          min_prob: Flag(number, "stop copying where the product of the shares of what came next "
+                         "falls below this") = 0.1,
+          depth: Flag(whole, "longest run of tokens counted, its guesses included") = 16,
+          sure: Flag(number, "copy if at least this many guesses are expected to be right, else "
+                     "ask the draft; 0: always copy") = 3.0,
+          memory: Flag(str, "a file of finished texts to copy from too; this one is added") = ""):
+    """Return the step. The texts in the file `memory` are read here; main.py adds the new one."""
     n_vocab = models.target.n_vocab
     texts = read_memory(memory, n_vocab) if memory else ()
-    return partial(speculative_step, target=models.probabilities("target"), K=max(K, cap),
-                   make_guesses=suffix_or_draft(models.probabilities("draft"), n_vocab, K, cap, factor,
-                                         min_prob, depth, sure, texts))
+    guess = suffix_or_draft(models.probabilities("draft"), n_vocab, K, cap, factor, min_prob,
+                            depth, sure, texts)
+    return make_step(models.probabilities("target"), max(K, cap), guess)
 
 
 DECODER = Decoder(
-    "suffix", build, source="Oliaro et al. (2024)", url="https://arxiv.org/abs/2411.04975",
-    rounds=Rounds(chain=True, verified=True),  # a copy draws nothing, the draft one number a guess
-    flags={"K": guesses_per_round(4),
-           "cap": Flag(10, int, "most guesses copied in a round"),
-           "factor": Flag(2.0, float, "most guesses for each token looked back"),
-           "min_prob": Flag(0.1, float, "stop copying where the product of the shares of what "
-                          "came next falls below this"),
-           "depth": Flag(16, int, "longest run of tokens counted, its guesses included"),
-           "sure": Flag(3.0, float, "guesses expected to be right, below which the draft guesses; "
-                        "0: it never does"),
-           "memory": Flag("", str, "a file of finished texts to copy from too; this one is added")})
+    "suffix", "Oliaro et al. (2024)", "https://arxiv.org/abs/2411.04975",
+    idea="counts what followed the last words; asks the draft where the counts are unsure",
+    guess=suffix_or_draft, test=verify, build=build)

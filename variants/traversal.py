@@ -20,9 +20,8 @@ nothing left, but its row is taken from the others once more.
 import numpy as np
 
 from sampling import accept, residual, sample
-from variants.registry import Decoder, Rounds
-from variants.tree import DECODER as TREE
-from variants.tree import build as build_tree
+from variants.registry import Decoder
+from variants.tree import SIBLINGS_FLAG, WIDTHS, guess_shape, tree_step
 
 
 def verify_traversal(tree, p_draft, p_target, rng):
@@ -48,14 +47,12 @@ def verify_traversal(tree, p_draft, p_target, rng):
     return visit(-1, 1)
 
 
-def build(models, widths, siblings):
-    """Guesses and rows as in tree.py, then the test from the leaves."""
-    return build_tree(models, widths, siblings, verify=verify_traversal)
+def build(models, widths: WIDTHS = (2, 2, 1), siblings: SIBLINGS_FLAG = None):
+    """Return the step: guesses and rows as in tree.py, then the test from the leaves."""
+    return tree_step(models, widths, siblings, verify_traversal)
 
 
 DECODER = Decoder(
-    "traversal", build, source="Weng et al. (2025)", url="https://arxiv.org/abs/2505.12398",
-    flags={"widths": TREE.flags["widths"]._replace(help="children for each node, level by level: "
-                                                   "3,2,1"),
-           "siblings": TREE.flags["siblings"]},
-    is_tree=lambda settings: True, rounds=Rounds())
+    "traversal", "Weng et al. (2025)", "https://arxiv.org/abs/2505.12398",
+    idea="tests a tree's paths as wholes, from the leaves to the root",
+    guess=guess_shape, test=verify_traversal, build=build)

@@ -19,12 +19,11 @@ from functools import partial
 import numpy as np
 
 from sampling import accept, one_hot_rows, residual, sample
-from speculative import speculative_step
-from variants.auto import Measuring, auto_measuring
+from speculative import make_step
 from variants.best_tree import auto_tree, cut, full, levels
+from variants.dynamic_tree import DEPTH, TOTAL_GUESSES, guess_dynamic
+from variants.registry import Decoder, Flag, whole, widths_or
 from variants.shared.branches import Tree, best_ids, with_tree_sampling
-from variants.dynamic_tree import DEPTH, guess_dynamic
-from variants.registry import Decoder, Flag, Rounds, numbers_or_word
 
 SIBLINGS = ("distinct", "independent", "top")
 
@@ -57,19 +56,13 @@ def expand(tree, x, draft, shape, rng, siblings="distinct"):
         level = below
 
 
-def guess_shape(x, k, rng, drafts, shape, siblings="distinct"):
-    """A tree of at most k levels, to which each draft adds, and the row of each node."""
-    tree = Tree()
-    for draft in drafts:
-        expand(tree, x, draft, cut(shape, k), rng, siblings)
-    return tree, tree.rows()
-
-
-def guess_tree(x, k, rng, drafts, widths, siblings="distinct"):
-    """The same for a tree whose nodes have as many children as all of their level."""
+def guess_shape(x, k, rng, draft, shape, siblings="distinct"):
+    """Return a tree of at most k levels, and the row that each node was drawn from."""
     if siblings not in SIBLINGS:
         raise ValueError(f"need siblings {', '.join(SIBLINGS)}, got {siblings!r}")
-    return guess_shape(x, k, rng, drafts, full(widths), siblings)
+    tree = Tree()
+    expand(tree, x, draft, cut(shape, k), rng, siblings)
+    return tree, tree.rows()
 
 
 # ---- verify
@@ -96,56 +89,58 @@ def verify_tree(tree, p_draft, p_target, rng):
 
 # ---- the entry
 
-def parts(models, siblings, are_best=False):
-    """(draft, target, siblings), the models for trees.
-
-    At temperature 0 a draft's row is one-hot and names one child; at temperature 1 it ranks all.
-    """
-    greedy = models.is_greedy
-    draft = with_tree_sampling(models.draft,
-                               **(models.at_temperature_1 if greedy else models.sampling))
-    return (draft, with_tree_sampling(models.target, **models.sampling),
-            choose_siblings(siblings, are_best or greedy))
-
-
-def choose_siblings(siblings, are_best):
-    """How siblings are drawn: where they are to be the best ones, no chance makes them."""
-    if are_best and siblings not in ("auto", "top"):
+def siblings_for(siblings, are_best):
+    """Return how siblings are drawn: the draft's best tokens need no chance."""
+    if are_best and siblings not in (None, "top"):
         raise ValueError(f"need --siblings top at --temperature 0 and with --widths dynamic, got "
                          f"{siblings}")
-    return siblings if siblings != "auto" else "top" if are_best else "distinct"
+    return siblings or ("top" if are_best else "distinct")
 
 
-def best_trees(models, siblings):
-    """The builder `(costs, on_choice, seen) -> step` of --widths auto, once the costs are known."""
-    draft, target, siblings = parts(models, siblings)
-
-    def step_of(shape):
-        guess = partial(guess_shape, drafts=[draft], shape=shape, siblings=siblings)
-        return partial(speculative_step, target=target, K=levels(shape), make_guesses=guess,
-                       test=verify_tree)
-
-    return partial(auto_tree, step_of)
+def draft_for_trees(models):
+    """Return the draft. At temperature 0 its row is one-hot and names one child: so at 1."""
+    return with_tree_sampling(models.draft, **(models.at_temperature_1 if models.is_greedy
+                                               else models.sampling))
 
 
-def build(models, widths, siblings, total=None, verify=verify_tree):
-    """A tree of these widths, or the best one: of many rounds, or of this round."""
+def tree_step(models, widths, siblings, test=verify_tree):
+    """Return the step whose guesses are a tree of these widths."""
+    return shape_step(models, full(widths), siblings_for(siblings, models.is_greedy), test)
+
+
+def shape_step(models, shape, siblings, test=verify_tree):
+    """Return the step whose guesses are a tree of this shape."""
+    guess = partial(guess_shape, draft=draft_for_trees(models), shape=shape, siblings=siblings)
+    return make_step(with_tree_sampling(models.target, **models.sampling), levels(shape), guess,
+                     test)
+
+
+WIDTHS = Flag(widths_or(), "children for each node, level by level")
+SIBLINGS_FLAG = Flag(str, "how children of one node are drawn (default: top at temperature 0, else "
+                     "distinct)", SIBLINGS)
+TOTAL = Flag(whole, f"guesses in a dynamic tree (default: {TOTAL_GUESSES})")
+
+
+def build(models,
+          widths: Flag(widths_or("auto", "dynamic"), "children for each node, level by level; "
+                       "auto: the best tree at the measured costs; dynamic: a new tree in each "
+                       "round, from the draft's probabilities") = (2, 2, 1),
+          siblings: SIBLINGS_FLAG = None, total: TOTAL = None):
+    """Return the step of a tree of these widths, or of the best one: on average, or this round."""
+    if total is not None and widths != "dynamic":
+        raise ValueError(f"need --widths dynamic for --total, got {widths}")
+    if widths == "dynamic":
+        siblings_for(siblings, are_best=True)
+        guess = partial(guess_dynamic, draft=draft_for_trees(models), total=total or TOTAL_GUESSES)
+        target = with_tree_sampling(models.target, **models.sampling)
+        return make_step(target, DEPTH, guess, verify_tree)
     if widths == "auto":
-        measuring = Measuring(models.probabilities("draft"), models.probabilities("target"))
-        return auto_measuring(measuring, choosing=best_trees(models, siblings))
-    draft, target, siblings = parts(models, siblings, are_best=widths == "dynamic")
-    guess, K = ((partial(guess_dynamic, draft=draft, total=total), DEPTH) if widths == "dynamic"
-                else (partial(guess_tree, drafts=[draft], widths=widths, siblings=siblings),
-                      len(widths)))
-    return partial(speculative_step, target=target, K=K, make_guesses=guess, test=verify)
+        siblings = siblings_for(siblings, models.is_greedy)
+        return auto_tree(partial(shape_step, models, siblings=siblings), models.costs)
+    return tree_step(models, widths, siblings)
 
 
 DECODER = Decoder(
-    "tree", build, source="Miao et al. (2023)", url="https://arxiv.org/abs/2305.09781",
-    flags={"widths": Flag((2, 2, 1), numbers_or_word, "children for each node, level by level: "
-                          "3,2,1; tree also auto: by what is measured, and dynamic: anew in each "
-                          "round; eagle also dynamic, and chain: K guesses in a row"),
-           "siblings": Flag("auto", str, "how children of one node are drawn; auto: top at "
-                            "temperature 0, else distinct", ("auto", *SIBLINGS)),
-           "total": Flag(16, int, "guesses in a dynamic tree")},
-    is_tree=lambda settings: True, rounds=Rounds())
+    "tree", "Miao et al. (2023)", "https://arxiv.org/abs/2305.09781",
+    idea="guesses several tokens per position; one pass scores the whole tree",
+    guess=guess_shape, test=verify_tree, build=build)

@@ -22,9 +22,9 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 import gpt2  # its layer_norm by the module: on a GPU it is another (lib/backend/fused.py)
+from gpt2 import GPT2, attention, check_ids, common_prefix, ffn, linear, to_host, unembed
 from lib.backend.arrays import widened
 from lib.backend.products import MAX_ROWS, by_heads, compiler
-from gpt2 import GPT2, attention, check_ids, common_prefix, ffn, linear, to_host, unembed
 
 
 class Memory:

@@ -10,8 +10,8 @@ into order, so nothing is read twice.
 
 import numpy as np
 
-from lib.backend.arrays import widened
 from gpt2 import GPT2, check_ids, common_prefix, forward
+from lib.backend.arrays import widened
 from variants.shared.branches import Branches
 
 
