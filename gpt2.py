@@ -146,7 +146,11 @@ class GPT2:
 
         ValueError if not 1 <= n_last <= len(ids) <= n_ctx, or an id is outside the vocabulary.
         """
-        return to_host(unembed(self.hidden(ids, n_last), self.params))
+        return self.logits(self.hidden(ids, n_last))
+
+    def logits(self, states):  # [n_last, n_embd] -> [n_last, n_vocab]
+        """Return the logits of hidden states, on the host."""
+        return to_host(unembed(states, self.params))
 
     def hidden(self, ids, n_last=1):  # -> [n_last, n_embd]
         """The hidden states after ln_f of the last n_last tokens, which `__call__` unembeds."""

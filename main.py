@@ -2,13 +2,17 @@
 
     python main.py --K 4 --temperature 0
 
-The flags; lib/demo/task.py loads what they ask for, lib/demo/compare.py runs it timed, lib/demo/describe.py
-says what came out.
+This file reads the flags. lib/demo/task.py loads what they ask for, lib/demo/compare.py runs it
+timed, lib/demo/describe.py prints the result.
 """
 
+import argparse
+import difflib
 import json
 import sys
+import textwrap
 
+from encoder import END_OF_TEXT
 from lib.backend.arrays import gpu_errors_in_one_line
 from lib.backend.products import BACKENDS
 from lib.demo.compare import compare
@@ -18,153 +22,189 @@ from lib.demo.prompts import add_flags, check_flags, continue_prompts
 from lib.demo.task import load_task, sampling_settings
 from lib.demo.terminal import Help, Parser, complain, print_safely, saying_why
 from lib.demo.trace import line, wants_colour
-from encoder import END_OF_TEXT
 from sampling import check_sampling
 from utils import MODELS_DIR
-from variants import ALIASES, DECODERS, FLAGS, settings
-from variants.memory import remember
-from variants.registry import true_or_false
+from variants import DECODERS
+from variants.registry import costs, whole_from_0
+from variants.shared.memory import remember
 
-MAX_NEW = 2**31  # tokens; far more than anyone waits for
+PROMPT = "There was once an old fisherman who was afraid of the dark, and so"
 EXAMPLES = """examples:
   python main.py --K 4 --temperature 0
   python main.py --temperature 0.8 --show
   python main.py --decoder lookup --prompt_file notes.txt --trace run.html
   python main.py --prompts prompts.txt --out texts.jsonl --temperature 1
   python main.py --draft_model_size 124M --target_model_size 1558M --n_tokens_to_generate 40
+
+--decoder NAME --help shows the flags of that decoder. Decoders (docs/variants.md):
 """
 
 
 # ---- the command line
 
-def make_parser():
-    """The flags, spelled as in the source articles; those of a decoder come from its own file."""
-    parser = Parser(prog="main.py", description=__doc__.split("\n")[0], epilog=EXAMPLES,
-                    formatter_class=Help)
-    add = parser.add_argument_group("what is written").add_argument
-    add("--prompt", default="There was once an old fisherman who was afraid of the dark, and so",
-        help="the text to continue; - reads standard input")
+def make_parser(entry):
+    """Return the parser of all flags, spelled as in the source articles, and of one decoder's."""
+    parser = Parser(prog="main.py", usage="main.py [--decoder NAME] [flags]",
+                    description=__doc__.split("\n")[0], epilog=EXAMPLES + wrapped(DECODERS),
+                    formatter_class=Help, allow_abbrev=False)
+    add = parser.add_argument_group("text").add_argument
+    add("--prompt", default=PROMPT, help="the text to continue; - reads standard input")
     add("--prompt_file", metavar="FILE", help="read the prompt from a file instead")
-    add("--errors", choices=["strict", "replace"], default="strict",
-        help="bytes of the prompt that are no UTF-8: refuse them, or put U+FFFD in their place")
-    add("--n_tokens_to_generate", type=int, default=100, metavar="N", help="new tokens")
+    add("--errors", choices=["strict", "replace"], default="strict", metavar="HOW",
+        help="invalid UTF-8 in the prompt: strict refuses it, replace puts U+FFFD in its place")
+    add("--n_tokens_to_generate", type=whole_from_0, default=100, metavar="N", help="new tokens")
     add("--stop", action="append", metavar="TOKEN",
         help=f"end at this token; may be repeated (default: {END_OF_TEXT})")
-    add("--window", action="store_true", help="continue where the context is full, with its last "
-        "half; exactness is then for the target that sees this window")
+    add("--window", action="store_true", help="keep writing when the context is full, keeping its "
+        "last half (exact for the target with that window)")
     add = parser.add_argument_group("models").add_argument
-    add("--draft_model_size", default="tales-small", metavar="SIZE",
-        help="124M, 355M, 774M, 1558M or a folder in models_dir")
-    add("--target_model_size", default="tales-large", metavar="SIZE", help="as the draft's")
-    add("--models_dir", default=str(MODELS_DIR), metavar="DIR", help="where the model folders are, "
-        "or are downloaded to (default: the repository's models/)")
-    add("--cut_vocab", action="store_true", help="leave out embeddings beyond the tokenizer's "
+    add("--draft_model_size", default="tales-small", metavar="SIZE", help="124M, 355M, 774M, "
+        "1558M, a folder name in --models_dir, or the path of a Hugging Face folder")
+    add("--target_model_size", default="tales-large", metavar="SIZE", help="likewise")
+    add("--models_dir", default=str(MODELS_DIR), metavar="DIR", help="where model folders are, or "
+        "are downloaded to (default: the repository's models/)")
+    add("--cut_vocab", action="store_true", help="ignore embeddings beyond the tokenizer's "
         "vocabulary, where training code has padded it")
-    add("--backend", choices=BACKENDS, default="numba", help="what multiplies the matrices: NumPy "
-        "with one compiled product where Numba is installed, NumPy alone, or CuPy on a GPU")
+    add("--backend", choices=BACKENDS, default="numba", metavar="NAME",
+        help="matrix products: numba (compiled) where installed, numpy, or cupy (GPU)")
     add("--dtype", choices=["float32", "float64"], default="float32", help="of the weights")
     add = parser.add_argument_group("sampling").add_argument
     add("--temperature", type=float, default=0.0, metavar="T", help="0 is greedy")
-    add("--top_k", type=int, default=0, metavar="K", help="keep the K likeliest; 0 keeps all")
-    add("--top_p", type=float, default=1.0, metavar="P", help="keep the likeliest tokens of mass P")
+    add("--top_k", type=int, default=0, metavar="K",
+        help="keep the K most probable tokens; 0 keeps all")
+    add("--top_p", type=float, default=1.0, metavar="P",
+        help="keep the most probable tokens of mass P")
     add("--repetition_penalty", type=float, default=1.0, metavar="R",
         help="above 1: tokens seen before become less probable")
-    add("--seed", type=int, default=123, help="of the random numbers, in both runs")
+    add("--seed", type=whole_from_0, default=123, help="random seed, the same for both runs")
     add = parser.add_argument_group("output").add_argument
     add("--show", action="store_true",
         help="print every round: accepted guesses, [-rejected-]{+replacement+} or {+bonus+}")
-    add("--trace", metavar="FILE", help="keep every round: FILE.html is a page, FILE.json its data")
-    add("--json", action="store_true", help="print one JSON object and nothing else")
-    add("--decoder", choices=[*DECODERS, *ALIASES], default="speculative",
-        help="the method that runs beside plain decoding (docs/variants.md)")
+    add("--trace", metavar="FILE", help="save every round: FILE.html is a page, FILE.json its data")
+    add("--json", action="store_true", help="print only one JSON object")
     add_flags(parser)
-    add_decoder_flags(parser)
+    add = parser.add_argument_group("decoder").add_argument
+    add("--decoder", default="speculative", type=saying_why(decoder_name), metavar="NAME",
+        help="the method that is compared with plain decoding")
+    add("--costs", type=saying_why(costs), metavar="D,T1,T2", help="times of a draft step and of "
+        "target passes over 1, 2, .. rows, in any unit, where a decoder needs them (default: "
+        "measured before the run)")
+    add_decoder_flags(parser, entry)
     return parser
 
 
+def add_decoder_flags(parser, entry):
+    """Add the flags of a decoder; those not given stay out of the parsed arguments."""
+    group = parser.add_argument_group(f"--decoder {entry.name} ({entry.source})", entry.idea)
+    for name, (default, flag) in entry.flags.items():
+        value = ",".join(map(str, default)) if isinstance(default, tuple) else default
+        text = flag.help if default in (None, "") else f"{flag.help} (default: {value})"
+        group.add_argument(f"--{name}", type=saying_why(flag.type), help=text.replace("%", "%%"),
+                           choices=flag.choices, default=argparse.SUPPRESS,
+                           metavar=None if flag.choices else name.upper())
+
+
+def wrapped(names):
+    """Return words as indented lines."""
+    return textwrap.fill(" ".join(names), 98, initial_indent="  ", subsequent_indent="  ")
+
+
+def decoder_name(text):
+    """Return the name of a decoder; ValueError with the nearest names if there is none."""
+    if text not in DECODERS:
+        near = difflib.get_close_matches(text, DECODERS) or DECODERS
+        raise ValueError(f"need a decoder such as {', '.join(near)}, got {text!r}")
+    return text
+
+
 def parse_args(argv):
-    """The checked flags; a decoder's own are in `settings`."""
-    parser = make_parser()
-    args = parser.parse_args(argv)
-    args.decoder = ALIASES.get(args.decoder, args.decoder)
-    args.settings = settings(args.decoder, {name: vars(args).pop(name) for name in FLAGS})
-    check_args(args)
-    check_flags(args, parser.get_default)
+    """Return the checked flags; those of the decoder are in `settings`."""
+    first = Parser(prog="main.py", add_help=False, allow_abbrev=False)
+    first.add_argument("--decoder", default="speculative", type=saying_why(decoder_name))
+    entry = DECODERS[first.parse_known_args(argv)[0].decoder]
+    parser = make_parser(entry)
+    args, unknown = parser.parse_known_args(argv)
+    if unknown:
+        parser.error(why_unknown(unknown[0], entry))
+    given = {name: vars(args).pop(name) for name in entry.flags if name in args}
+    args.settings = entry.settings(given)
+    check_args(args, parser.get_default)
     return args
 
 
-def add_decoder_flags(parser):
-    """A group of flags for each decoder; a flag that several have is listed with the first."""
-    listed = set()
-    for name, decoder in DECODERS.items():
-        shared = ", ".join(f"--{flag}" for flag in decoder.flags if flag in listed)
-        group = parser.add_argument_group(f"--decoder {name} ({decoder.source})",
-                                          f"and {shared}, above" if shared else None)
-        for flag, entry in decoder.flags.items():
-            users = {other: DECODERS[other].flags[flag].default for other in DECODERS
-                     if flag in DECODERS[other].flags}
-            defaults = ", ".join(f"{other}: {value}" for other, value in users.items())
-            shown = f"default: {entry.default}" if len(users) == 1 else f"defaults: {defaults}"
-            if flag not in listed:
-                text = f"{entry.help} ({shown})".replace("%", "%%")
-                bare = {"nargs": "?", "const": True} if entry.type is true_or_false else {}
-                group.add_argument(f"--{flag}", type=saying_why(entry.type), help=text,
-                                   choices=entry.choices,
-                                   metavar=None if entry.choices else flag.upper(), **bare)
-                listed.add(flag)
+def why_unknown(word, entry):
+    """Return the message for a word that no flag takes."""
+    flag = word.split("=")[0].removeprefix("--")
+    users = ", ".join(name for name, other in DECODERS.items() if flag in other.flags)
+    if not users:
+        return f"unrecognized arguments: {word}; --help lists all there are"
+    return f"need no --{flag} with the decoder {entry.name} (it belongs to {users})"
 
 
-def check_args(args):
-    """Raise ValueError if a number or the path of the trace is out of its range."""
-    if not 0 <= args.n_tokens_to_generate < MAX_NEW:
-        raise ValueError(f"need 0 <= --n_tokens_to_generate < {MAX_NEW}, "
-                         f"got {args.n_tokens_to_generate}")
-    if args.seed < 0:
-        raise ValueError(f"need --seed >= 0, got {args.seed}")
+def check_args(args, default_of):
+    """Raise ValueError for settings out of range, or flags that do not fit together."""
     check_sampling(**sampling_settings(args))
     if args.trace:
         check_path(args.trace)
+    if args.prompt_file and args.prompt != default_of("prompt"):
+        raise ValueError("need --prompt or --prompt_file, got both")
+    if args.costs and not DECODERS[args.decoder].needs_costs(args.settings):
+        raise ValueError(f"need --K auto, --widths auto or --decoder stopping for --costs, got "
+                         f"{args.decoder}")
+    if (args.draft_model_size != default_of("draft_model_size")
+            and "draft" not in DECODERS[args.decoder].needs):
+        raise ValueError(f"need no --draft_model_size with the decoder {args.decoder}, which asks "
+                         f"no draft model, got {args.draft_model_size}")
+    check_flags(args, default_of)
 
 
 # ---- the run
 
 def settings_for_json(args):
-    """The flags that decide what comes out, those of the decoder among them."""
-    hidden = "settings prompt prompt_file prompts out batch json show trace".split()
-    return {name: value for name, value in vars(args).items() if name not in hidden} | args.settings
+    """Return the flags that decide what comes out, those of the decoder among them."""
+    shown = ("n_tokens_to_generate", "stop", "window", "draft_model_size", "target_model_size",
+             "models_dir", "cut_vocab", "backend", "dtype", "temperature", "top_k", "top_p",
+             "repetition_penalty", "seed", "decoder", "costs", "errors")
+    return {name: getattr(args, name) for name in shown} | args.settings
 
 
 def make_watcher(args):
-    """What --show and --trace do with a round as data (None: neither), and the list of rounds."""
+    """Return what --show and --trace do with a round (None: neither), and the list of rounds."""
     stream, seen = sys.stderr if args.json else sys.stdout, []
     colour = wants_colour(stream)
 
-    def look(round):
+    def on_round(round):
         seen.append(round)
         if args.show:
             print_safely(line(round, colour), stream)
 
-    return look if args.show or args.trace else None, seen
+    watching = on_round if args.show or args.trace else None
+    return watching, seen
+
+
+def run(args):
+    """Load, run both decoders, print the report."""
+    watching, seen = make_watcher(args)
+    with gpu_errors_in_one_line():
+        task = load_task(args)
+        numbers = compare(task, watching, n_top=5 if args.trace else 0)
+    numbers["settings"] = settings_for_json(args)
+    if path := args.settings.get("memory"):
+        remember(path, task.x + numbers[args.decoder]["ids"], task.encoder.n_vocab)
+    print_safely(json.dumps(numbers) if args.json else describe(numbers, args.decoder), sys.stdout)
+    if args.trace:
+        save(args.trace, trace_of(task, numbers, seen))
+        print(f"Wrote {args.trace}", file=sys.stderr)
 
 
 def main(argv=None):
-    """Parse, load, run, report. Returns the exit status."""
+    """Run the command line; return the exit status."""
     try:
         args = parse_args(argv)
-        if args.prompts is not None:
+        if args.prompts is None:
+            run(args)
+        else:
             print_safely(continue_prompts(args), sys.stdout)
-            return 0
-        look, seen = make_watcher(args)
-        with gpu_errors_in_one_line():
-            task = load_task(args)
-            numbers = compare(task, look, n_top=5 if args.trace else 0)
-        numbers["settings"] = settings_for_json(args)
-        if args.trace:
-            save(args.trace, trace_of(task, numbers, seen))
-        if path := args.settings.get("memory"):
-            remember(path, task.x + numbers[args.decoder]["ids"], task.encoder.n_vocab)
-        text = json.dumps(numbers) if args.json else describe(numbers, args.decoder)
-        print_safely(text, sys.stdout)
     except BrokenPipeError:  # as in `| head -1`: the reader has seen enough
         return 0
     except (ValueError, OSError, MemoryError) as error:

@@ -17,6 +17,7 @@ DSpark's third part, a head that says how far to guess, is not here.
 """
 
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 
@@ -59,7 +60,8 @@ def load_table(path, n_vocab, dtype):
 def build(models, K: Flag(whole, "guesses per round, at most one per head") = 3):
     """Return the step: a chain of guesses, one per head."""
     heads, model = medusa.load_heads_of(models), States(models.target)
-    follows = load_table(models.heads, models.target.n_vocab, models.target.params["wte"].dtype)
+    follows = load_table(Path(models.folder) / "medusa.npz", models.target.n_vocab,
+                         models.target.params["wte"].dtype)
     guess = partial(guess_by_chain, state_after=model.state_after, heads=heads, follows=follows,
                     **models.sampling)
     return make_step(with_sampling(model, **models.sampling), K, guess)

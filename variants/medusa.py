@@ -115,10 +115,11 @@ def verify_typical(tree, p_draft, p_target, rng, epsilon=0.09, delta=0.3):
 
 def load_heads_of(models):
     """The target's heads, or a ValueError that says where they were looked for."""
-    if models.heads is None or not Path(models.heads).exists():
+    path = models.folder and Path(models.folder) / "medusa.npz"
+    if not path or not path.exists():
         raise ValueError(f"need heads trained for this target (tales-large has some), got no file "
-                         f"{models.heads}")
-    return load_heads(models.heads, models.target.params)
+                         f"{path}")
+    return load_heads(path, models.target.params)
 
 
 def medusa_step(model, heads, choices, test, **settings):

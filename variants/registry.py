@@ -84,6 +84,7 @@ class Decoder(NamedTuple):
     needs: tuple = ("draft",)  # of "draft", "heads", "costs"
     greedy: bool = False  # temperature 0 only
     one_by_one: bool = True  # the test stops at the first guess that it rejects
+    branches: bool = False  # its guesses are a tree
     plain: Callable | None = None  # (models, **settings) -> plain decoding that draws the same text
 
     @property
@@ -120,6 +121,21 @@ def whole(text):
     if not re.fullmatch(r"0*[1-9]\d*", text):
         raise ValueError(f"need a whole number >= 1, got {text!r}")
     return int(text)
+
+
+def whole_from_0(text):
+    """Read a whole number >= 0."""
+    if not re.fullmatch(r"\d+", text):
+        raise ValueError(f"need a whole number >= 0, got {text!r}")
+    return int(text)
+
+
+def costs(text):
+    """Read "0.1,1,1.1,1.2": times of a draft step and of target passes over 1, 2, .. rows."""
+    draft, *passes = map(number, text.split(","))
+    if len(passes) < 2 or min(draft, *passes) <= 0:
+        raise ValueError(f"need at least three times > 0, such as 0.1,1,1.1,1.2, got {text!r}")
+    return Costs(draft, passes)
 
 
 def whole_or_auto(text):

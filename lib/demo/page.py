@@ -8,13 +8,11 @@
 import codecs
 import inspect
 import json
-import sys
 from pathlib import Path
 from urllib.parse import quote
 
 import speculative
 from variants import DECODERS
-from variants.registry import Rounds
 
 ROOT = Path(__file__).resolve().parents[2]
 TEMPLATE = Path(__file__).parent / "trace.html"
@@ -29,7 +27,7 @@ def trace(prompt, rounds, settings=None, seconds=None, plain=None):
     return {"prompt": prompt, "settings": settings, "rounds": rounds,
             "summary": summary(rounds) | ({} if seconds is None else {"seconds": seconds}),
             "code": code(entry.name, rounds),
-            **({"exact": bool(entry.exact(settings))} if known else {}),
+            **({"exact": bool(entry.is_exact(settings))} if known else {}),
             **({} if plain is None else {"plain": plain})}
 
 
@@ -67,26 +65,15 @@ def summary(rounds):
 # ---- the lines that decide
 
 def code(decoder, rounds):
-    """Where a decoder guesses and tests: of speculative.verify each step, of others the function.
+    """Return where a decoder guesses and tests: of speculative.verify each step, else the function.
 
     A tree has no rows of its own in `rounds`: then the test is not speculative.verify.
     """
-    known = DECODERS[decoder].rounds if any("rows" in seen for seen in rounds) else Rounds()
-    module = sys.modules[DECODERS[decoder].build.__module__]
-    found = {"guess": place(function_of(module, "guess", speculative.guess))}
-    if known.verified:
-        return found | {step: place(speculative.verify, mark) for step, mark in STEPS.items()}
-    return found | {"accept": place(function_of(module, "verify", speculative.verify))}
-
-
-def function_of(module, word, of_both_papers):
-    """The function that does this for a decoder: its file's own, one it shares, or its builder."""
-    named = [each for name, each in vars(module).items() if word in name
-             and inspect.isfunction(each) and each.__module__.startswith("variants.")]
-    if not named and "draft_and_verify" in vars(module):
-        return of_both_papers
-    own = [each for each in named if each.__module__ == module.__name__]
-    return (own or named or [module.DECODER.build])[0]
+    entry, is_tree = DECODERS[decoder], not any("rows" in seen for seen in rounds)
+    guess, test = entry.tree if is_tree and entry.tree else (entry.guess, entry.test)
+    if test is speculative.verify:
+        return {"guess": place(guess)} | {step: place(test, mark) for step, mark in STEPS.items()}
+    return {"guess": place(guess), "accept": place(test)}
 
 
 def place(function, mark=""):

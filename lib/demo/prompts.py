@@ -21,9 +21,8 @@ import numpy as np
 from tqdm import tqdm
 
 from lib.backend.arrays import gpu_errors_in_one_line
-from lib.demo.compare import is_auto
 from lib.demo.task import MAX_PROMPT, load_task
-from variants import DECODERS, Models, build
+from variants import Models, build
 from variants.shared.batch import Shared, generate_batch
 from variants.shared.batch_gpt2 import BatchGPT2
 
@@ -210,13 +209,14 @@ def foreign(file, n_done):
 
 def batch_step(task):
     """What gives every text a step of the task's decoder; ValueError if that goes alone only."""
-    if task.is_tree or DECODERS[task.decoder].has_heads:
+    if task.entry.branches or "heads" in task.entry.needs:
         raise ValueError("need a decoder whose guesses are a chain, and no head's, with --prompts "
                          f"(such as speculative, block, lookup), got {task.decoder}")
-    if is_auto(task):  # of --costs: --K auto and trees are refused already
-        raise ValueError("need numbers for --costs with --prompts, got measured")
+    if task.needs_costs:
+        raise ValueError("need --costs with --prompts for this decoder, got none")
     shared = lambda new_model, turn: new_model and Shared(BatchGPT2(*new_model.args), turn)
-    models = Models(shared(task.new_draft, 0), shared(task.new_target, 1), task.sampling)
+    models = Models(shared(task.new_draft, 0), shared(task.new_target, 1), task.sampling,
+                    costs=task.costs)
     new_step = partial(build, task.decoder, models, task.settings)
     new_step()  # so that a setting that does not fit is named before anything is written
     return new_step

@@ -34,12 +34,17 @@ def saying_why(convert):
 
 
 class Help(argparse.RawDescriptionHelpFormatter):
-    """Defaults where there is one, and the examples at the end as they are written."""
+    """Show each default once, and the examples at the end as they are written."""
+
+    def __init__(self, prog):
+        super().__init__(prog, max_help_position=30, width=100)
 
     def _get_help_string(self, action):
-        hidden = (None, False, argparse.SUPPRESS)
-        known = action.default in hidden or "default" in action.help or not action.option_strings
-        return action.help if known else f"{action.help} (default: %(default)s)"
+        default = action.default
+        known = default is None or default is False or default == argparse.SUPPRESS
+        if known or "default" in action.help or not action.option_strings:
+            return action.help
+        return f"{action.help} (default: %(default)s)"
 
 
 def complain(program, error):

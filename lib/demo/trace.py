@@ -17,12 +17,20 @@ Nothing here prints, and no decoder knows of it. lib/demo/page.py makes files of
 import codecs
 import functools
 import os
+from typing import NamedTuple
 
 from lib.demo.rows import add_branches, likeliest, rows_of
 from sampling import residual
-from variants.registry import Rounds
+from speculative import verify
+from variants.shared.branches import Tree
 
-PLAIN = Rounds(chain=True, verified=True, draws=1)  # of speculative.py itself
+
+class Rounds(NamedTuple):
+    """What can be known of a round from outside."""
+
+    chain: bool  # guess t follows guess t - 1
+    verified: bool  # by speculative.verify
+    draws: int | None = None
 
 
 class Recorded:
@@ -43,7 +51,7 @@ class Recorded:
 
 # ---- a round as data
 
-def watcher(encoder, rng, known=PLAIN, clocks=None, n_top=5):
+def watcher(encoder, rng, test=verify, clocks=None, n_top=5):
     """A function that says what can be seen of each round of one text.
 
     Parameters
@@ -51,8 +59,8 @@ def watcher(encoder, rng, known=PLAIN, clocks=None, n_top=5):
     encoder : encoder.Encoder
     rng : Recorded
         The very generator that the run draws from.
-    known : Rounds
-        Of the decoder, from its entry in variants/.
+    test : callable
+        The decoder's.
     clocks : dict of name -> list of seconds, optional
         Lists that grow by one with every call of a model, such as "draft" and "target".
     n_top : int
@@ -96,7 +104,8 @@ def watcher(encoder, rng, known=PLAIN, clocks=None, n_top=5):
     read = {name: len(clock) for name, clock in clocks.items()}
 
     def see(round):
-        seen = describe(round, rng.take(), known, text_of, n_top)
+        chain = not isinstance(round.guesses, Tree)
+        seen = describe(round, rng.take(), Rounds(chain, chain and test is verify), text_of, n_top)
         for token in seen["ids"]:  # a character may take several ids: it comes with the last one
             token["text"] = text.decode(bytes_of(token["id"]))
         seen["seconds"] = {name: sum(clock[read[name] :]) for name, clock in clocks.items()}

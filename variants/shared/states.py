@@ -6,8 +6,6 @@ round's pass has them anyway, so the guesses of medusa.py and eagle.py cost the 
 
 import numpy as np
 
-from gpt2 import to_host, unembed
-
 
 class States:
     """A model over sequences or trees, with the states of its last pass."""
@@ -20,7 +18,7 @@ class States:
         states = self.model.hidden(ids, n_last)
         texts = ids.texts() if hasattr(ids, "texts") else prefixes(ids, n_last)
         self.known = dict(zip(map(tuple, texts), states))
-        return to_host(unembed(states, self.model.params))
+        return self.model.logits(states)
 
     def states_of(self, ids, n_last):  # -> [n_last, n_embd]
         """The states at the last tokens: of the last pass if it has them all, else of one more."""
