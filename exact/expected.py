@@ -1,0 +1,231 @@
+"""Expected tokens per round of every test, given the guesses and the rows: nothing is drawn.
+
+    guesses    k tokens, drawn from p_draft unless a function says otherwise
+    p_draft    [k, n_vocab], row t the distribution guess t was drawn from
+    p_target   [k + 1, n_vocab], row t the target's distribution at that position
+    passed[t]  probability that guess t is accepted if all guesses before it were
+    tree       a Tree of guesses; p_target[1 + node] is the target's row after that node
+
+Two decoders compared by their texts differ by the luck of their seeds. These functions sum over all
+random numbers of a test, so only the guesses are left to chance, and all tests that guess alike
+share them. tests/test_expected.py compares each function with the enumeration of its test.
+
+    python -m exact.expected    the ladder: what each idea adds on one toy
+"""
+
+import argparse
+from functools import cache, partial
+from itertools import accumulate
+from operator import mul
+
+import numpy as np
+
+from exact.law import expectation
+from exact.optimum import best_accepted, guesses_law
+from exact.rules import TOYS, X, best, table
+from sampling import residual
+from speculative import guess
+from variants.block import chance, shares
+from variants.tree import draw_siblings
+
+
+# ---- chains
+
+def until_rejected(passed):
+    """Return 1 + a_0 + a_0 a_1 + ...: a guess is tested only if all before it were accepted."""
+    return 1 + sum(accumulate(passed, mul))
+
+
+def ratio_tokens(guesses, p_draft, p_target, lenience=1):
+    """Return the expected tokens of a round with the ratio test, the token after the guesses too.
+
+    Parameters
+    ----------
+    guesses : list of k tokens
+    p_draft, p_target : [k, n_vocab], [k + 1, n_vocab]
+    lenience : below 1 the test of variants/lenient.py, which is not lossless
+
+    Notes
+    -----
+    1 + the sum over t of the product over s <= t of min(1, p_target[s] / p_draft[s]) at guess s.
+    The mean over one drawn guess is 1 + (1 - TV), the most any lossless test reaches:
+
+    >>> p_draft, p_target = np.array([[0.25, 0.75]]), np.array([[0.5, 0.5], [0.5, 0.5]])
+    >>> float(sum(p_draft[0][g] * ratio_tokens([g], p_draft, p_target) for g in (0, 1)))
+    1.75
+    >>> float(1 + np.minimum(p_draft[0], p_target[0]).sum())
+    1.75
+    """
+    return until_rejected(min(1, p_target[t][g] / (lenience * p_draft[t][g]))
+                          for t, g in enumerate(guesses))
+
+
+def match_tokens(guesses, p_draft, p_target):
+    """Return the same for `match` and for "q = 1": both accept guess g with probability p_target.
+
+    Drawn guesses or the draft's best ones; `p_draft` is not used.
+    """
+    return until_rejected(p_target[t][g] for t, g in enumerate(guesses))
+
+
+def greedy_tokens(guesses, p_draft, p_target):
+    """Return the same at temperature 0: a guess is accepted if it is the target's best token."""
+    return until_rejected(int(g == np.argmax(p_target[t])) for t, g in enumerate(guesses))
+
+
+def block_tokens(guesses, p_draft, p_target):
+    """Return the same for block verification, which tests from the last guess to the first.
+
+    n guesses are accepted with probability h_n times the product of 1 - h_m over m > n.
+    """
+    share, total, none_longer = shares(guesses, p_draft, p_target), 1, 1
+    for n in range(len(guesses), 0, -1):
+        passed = none_longer * chance(n, share[n], p_draft, p_target)
+        total, none_longer = total + n * passed, none_longer - passed
+    return total
+
+
+def chain_bound(guesses, p_draft, p_target):
+    """Return a bound: its mean over drawn guesses is not exceeded by any lossless test of a chain.
+
+    A guess drawn with probability d can be text with probability p at most min(p, d), p and d being
+    products over the first n rows: 1 - TV of the distributions of n tokens, summed over n.
+    """
+    ratios = (p_target[t][g] / p_draft[t][g] for t, g in enumerate(guesses))
+    return 1 + sum(min(1, share) for share in accumulate(ratios, mul))
+
+
+# ---- trees
+
+def walk(guesses, left, below):
+    """Return the expected tokens from one node on, the guesses below it tested one by one.
+
+    `guesses` are (child, token, row) in the order drawn, `left` is the target's row at the node,
+    `below(child)` the expected tokens from a child on.
+    """
+    none, total = 1, 1
+    for child, token, row in guesses:
+        passed = min(left[token] / row[token], 1)
+        total += none * passed * below(child)
+        none, left = none * (1 - passed), residual(left, row)
+    return total
+
+
+def tree_tokens(tree, p_target, node=-1):
+    """Return the same for multi-step sampling: the sum of the probabilities to enter each node.
+
+    With one-hot rows (siblings "top") it is "q = 1" on a tree.
+    """
+    guesses = [(child, tree.tokens[child], row) for child, row in tree.guesses_at(node)]
+    return walk(guesses, p_target[1 + node], partial(tree_tokens, tree, p_target))
+
+
+def traversal_tokens(tree, p_target):
+    """Return the same for traversal verification, which tests whole paths from their leaves."""
+    def visit(node, share):
+        """Return the probability that a path through the node passes, and its expected tokens."""
+        left, none, total = p_target[1 + node], 1, 0
+        for child, row in tree.guesses_at(node):
+            token = tree.tokens[child]
+            passed, tokens = visit(child, min(share * left[token] / row[token], 1))
+            none, total = none * (1 - passed), total + none * (passed + tokens)
+            S = np.maximum(share * left - row, 0).sum()
+            left = residual(share * left, row)
+            share = S / (S + (1 - share)) if S + (1 - share) > 0 else 1
+        last = none * (1 if node == -1 else share)  # the path ends here, and one token is drawn
+        return 1 - none + last, total + last
+
+    return visit(-1, 1)[1]
+
+
+# ---- the ladder
+
+def chain_mean(make_guesses, tokens, toy, K):
+    """Return the mean of a chain's formula over all its guesses after X."""
+    draft, target = TOYS[toy]
+
+    def guesses_and_rows(rng):
+        guesses, p_draft = make_guesses(list(X), K, rng, draft)
+        return guesses, p_draft, target([*X, *guesses], K + 1)
+
+    return expectation(guesses_and_rows, lambda found: tokens(*found))
+
+
+def tree_mean(widths, toy, x=X):
+    """Return the same for multi-step sampling, distinct siblings: level by level.
+
+    Subtrees are drawn independently, so the mean of each child's subtree stands in its place.
+    """
+    if not widths:
+        return 1
+    p_draft, p_target = (model(x)[-1] for model in TOYS[toy])
+    below = cache(lambda token: tree_mean(widths[1:], toy, (*x, token)))
+    return expectation(lambda rng: draw_siblings(p_draft, widths[0], "distinct", rng),
+                       lambda drawn: walk([(g, g, row) for g, row in drawn], p_target, below))
+
+
+def best_mean(widths, toy, x=X):
+    """Return the same if every node had the best test of its siblings (exact/optimum.py).
+
+    The most that tokens of different worth can bring: those of the largest worth are served first.
+    """
+    if not widths:
+        return 1
+    p_draft, p_target = (model(x)[-1] for model in TOYS[toy])
+    guesses = guesses_law(p_draft, widths[0])
+    worth = [best_mean(widths[1:], toy, (*x, token)) for token in range(len(p_target))]
+    total, accepted, served = 1, 0, p_target * 0
+    for token in sorted(range(len(worth)), key=lambda token: -worth[token]):
+        served[token], before = p_target[token], accepted
+        accepted = best_accepted(guesses, served)
+        total += worth[token] * (accepted - before)
+    return total
+
+
+LADDER = [  # (rung, what it adds, (toy, K) -> expected tokens per round)
+    ("plain decoding", "one token per pass", lambda toy, K: 1),
+    ("match", "guesses are drawn; the target's own draw is compared with them",
+     partial(chain_mean, guess, match_tokens)),
+    ("one-hot", "guess the draft's most probable tokens; q = 1",
+     partial(chain_mean, best, match_tokens)),
+    ("ratio test", "guesses are drawn, and the test knows p_draft",
+     partial(chain_mean, guess, ratio_tokens)),
+    ("block", "all guesses are tested together", partial(chain_mean, guess, block_tokens)),
+    ("siblings", "two guesses for the first position",
+     lambda toy, K: tree_mean((2,) + (1,) * (K - 1), toy)),
+    ("tree", "two guesses for every position", lambda toy, K: tree_mean((2,) * K, toy)),
+    ("optimum", "the same tree, the best test at every node",
+     lambda toy, K: best_mean((2,) * K, toy)),
+]
+
+
+def climb(toy, K):
+    """Return [(rung, what it adds, expected tokens per round)] of all lossless rungs."""
+    return [(rung, adds, float(tokens(toy, K))) for rung, adds, tokens in LADDER]
+
+
+def ladder_table(toy="A", K=3):
+    """Return the ladder as Markdown, greedy decoding and the bound of a chain under it."""
+    rungs = climb(toy, K)
+    before = [None, *(tokens for _, _, tokens in rungs)]
+    rows = [[rung, adds, f"{tokens:.3f}", f"{tokens - last:+.3f}" if last else "-"]
+            for (rung, adds, tokens), last in zip(rungs, before)]
+    greedy = float(chain_mean(best, greedy_tokens, toy, K))
+    bound = float(chain_mean(guess, chain_bound, toy, K))
+    return "\n".join([
+        table(["test", "what it adds", "tokens per round", "more"], rows), "",
+        f"Toy {toy}, K = {K}, at most {K + 1} tokens per round. Temperature 0, where both models "
+        f"write their most probable tokens: {greedy:.3f}. No lossless test of one chain of drawn "
+        f"guesses exceeds {bound:.3f}."])
+
+
+def main(argv=None):
+    parser = argparse.ArgumentParser("python -m exact.expected", description="The ladder of tests.")
+    parser.add_argument("--toy", choices=TOYS, default="A", help="of docs/wild.md")
+    parser.add_argument("--K", type=int, default=3, help="guesses per path")
+    args = parser.parse_args(argv)
+    print(ladder_table(args.toy, args.K))
+
+
+if __name__ == "__main__":
+    main()

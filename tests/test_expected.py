@@ -1,0 +1,89 @@
+"""exact/expected.py: every formula is the mean of its test's own outcomes, for the same guesses."""
+
+from functools import partial
+
+import pytest
+
+from exact.expected import (best_mean, block_tokens, chain_bound, chain_mean, greedy_tokens,
+                            ladder_table, match_tokens, ratio_tokens, traversal_tokens, tree_mean,
+                            tree_tokens)
+from exact.law import expectation, round_law, text_law
+from exact.rules import TOYS, X, best, find, q_is_one
+from exact.toys import mapped, one_hot, path_by_path
+from speculative import guess, verify
+from variants.block import block_verify
+from variants.lenient import lenient_verify
+from variants.match import match_verify
+from variants.traversal import verify_traversal
+from variants.tree import guess_tree, verify_tree
+
+TESTS = [(ratio_tokens, verify, guess), (block_tokens, block_verify, guess),
+         (match_tokens, match_verify, guess), (match_tokens, match_verify, best),
+         (match_tokens, q_is_one, best), (match_tokens, q_is_one, guess),
+         (partial(ratio_tokens, lenience=0.5), partial(lenient_verify, lenience=0.5), guess)]
+
+
+@pytest.mark.parametrize("toy", TOYS)
+@pytest.mark.parametrize("tokens, test, make_guesses", TESTS)
+def test_a_chains_formula_is_the_mean_of_its_test_for_each_of_its_guesses(tokens, test,
+                                                                          make_guesses, toy):
+    def difference(guesses, p_draft, p_target):
+        enumerated = expectation(lambda rng: test(guesses, p_draft, p_target, rng), len)
+        return abs(tokens(guesses, p_draft, p_target) - enumerated)
+
+    for K in (1, 2):
+        assert chain_mean(make_guesses, difference, toy, K) < 1e-14
+
+
+@pytest.mark.parametrize("siblings", ["distinct", "independent", "top"])
+@pytest.mark.parametrize("widths", [(1, 2), (2, 1)])
+@pytest.mark.parametrize("toy", TOYS)
+def test_a_trees_formula_is_the_mean_of_its_test_for_each_of_its_trees(toy, widths, siblings):
+    draft, target = map(path_by_path, TOYS[toy])
+
+    def make_tree(rng):
+        return guess_tree(list(X), 2, rng, [draft], widths, siblings)[0]
+
+    def differences(tree):
+        p_target = target(list(X) + tree, 1 + len(tree))
+        for tokens, test in ((tree_tokens, verify_tree), (traversal_tokens, verify_traversal)):
+            run = partial(test, tree, tree.rows(), p_target)
+            yield abs(tokens(tree, p_target) - expectation(run, len))
+
+    assert expectation(make_tree, lambda tree: max(differences(tree))) < 1e-14
+
+
+@pytest.mark.parametrize("toy", TOYS)
+def test_the_ladders_means_are_those_of_whole_rounds(toy):
+    """Level by level, and by the distribution of a round that docs/theorem1.md writes down."""
+    draft, target = map(path_by_path, TOYS[toy])
+    trees = expectation(lambda rng: guess_tree(list(X), 2, rng, [draft], (2, 1))[0],
+                        lambda tree: tree_tokens(tree, target(list(X) + tree, 1 + len(tree))))
+    assert tree_mean((2, 1), toy) == trees
+    ratio = sum(len(ids) * p for ids, p in round_law(list(X), *TOYS[toy], 3).items())
+    assert chain_mean(guess, ratio_tokens, toy, 3) == ratio == tree_mean((1, 1, 1), toy)
+    assert ratio == find("ratio test, residual; guesses drawn", toy, 3).tokens
+    assert best_mean((1, 1, 1), toy) == ratio  # for one guess no test is better
+
+
+@pytest.mark.parametrize("toy", TOYS)
+def test_the_bound_of_a_chain_is_1_TV_of_its_texts_and_nothing_exceeds_it(toy):
+    laws = [[text_law(X, model, n) for model in TOYS[toy]] for n in (1, 2, 3)]
+    bound = 1 + sum(min(p.get(ids, 0), d[ids]) for d, p in laws for ids in d)
+    assert chain_mean(guess, chain_bound, toy, 3) == bound
+    ratio, block = (chain_mean(guess, form, toy, 3) for form in (ratio_tokens, block_tokens))
+    assert ratio <= block <= bound
+    assert tree_mean((2, 2, 2), toy) <= best_mean((2, 2, 2), toy) <= 4
+
+
+@pytest.mark.parametrize("toy", TOYS)
+def test_greedy_decoding_is_the_ratio_test_of_one_hot_rows(toy):
+    models = [mapped(model, one_hot) for model in TOYS[toy]]
+    greedy = sum(len(ids) * p for ids, p in round_law(list(X), *models, 2).items())
+    assert chain_mean(best, greedy_tokens, toy, 2) == greedy
+
+
+def test_the_ladder_is_printed_with_the_figures_of_the_wild_page():
+    rows = ladder_table().splitlines()
+    assert [row.split(" | ")[-2] for row in rows[2:7]] == ["1.000", "1.627", "2.176", "2.952",
+                                                           "3.082"]
