@@ -1,16 +1,17 @@
-"""Every outcome of a random function with its exact probability.
+"""Enumerate every outcome of a random function, with its exact probability.
 
-`law(function)` runs `function(rng)` once for each way its random decisions can fall, with an `rng`
-whose uniforms are not numbers but intervals: a uniform starts as [0, 1), a comparison `u < c` cuts
-it at c, and the run goes on with one of the pieces; the other pieces get runs of their own. The
+`law(function)` runs `function(rng)` once for every way its random decisions can turn out. The
+uniforms of that `rng` are not numbers but intervals: a uniform starts as [0, 1), a comparison
+`u < c` cuts it at c, this run continues with one piece, and other runs follow the other pieces. The
 code under test is the production code, unchanged.
 
-Because a uniform remembers the piece it is in, using one twice gives dependent decisions, as it
-would in truth, and so a wrong law. What else could be chance fails loudly: methods that the rng
-does not have (`choice`, `integers`, ...), NumPy's and Python's own generators while a law is
-computed, runs that do not end, and functions that do not repeat themselves when their decisions do.
+A uniform keeps its piece, so comparing one uniform twice gives dependent decisions, as it would
+with a real number, and such a fault shows as a wrong distribution. Every other source of
+randomness is an error: methods that the rng does not have (`choice`, `integers`, ...), NumPy's and
+Python's own generators during an enumeration, runs that do not end, and functions that do not
+repeat themselves when their decisions do.
 
-Probabilities are exact Fractions if the rows are, else floats (errors near 1e-16).
+Probabilities are exact Fractions if the rows are; otherwise floats, with errors near 1e-16.
 """
 
 import contextlib
@@ -26,26 +27,28 @@ GENERATORS = {np.random: "default_rng Generator PCG64 RandomState random rand ra
                          "uniform random_sample permutation shuffle",
               random: "Random SystemRandom random randint randrange uniform choice choices sample",
               os: "urandom"}
+NOT_DETERMINISTIC = ("not deterministic: the same random decisions gave a different result "
+                     "(hidden state or randomness)")
 
 
 class Fork:
-    """One decision of a run: the weights of its branches, and which one is taken."""
+    """Hold one decision of a run: the weights of its branches, and which one is taken."""
 
     def __init__(self, weights):
         self.weights, self.branch = weights, 0
 
 
 class Uniform:
-    """A number in [0, 1) of which only an interval is known."""
+    """Stand for a number in [0, 1) of which only an interval is known."""
 
     __array_ufunc__ = None  # arrays leave comparisons to this class
-    __eq__ = __bool__ = None  # `u == c` and `if u` raise TypeError, as any use not written here
+    __eq__ = __bool__ = None  # `u == c` and `if u` raise TypeError, like any use not defined here
 
     def __init__(self, rng, interval):
         self.rng, self.interval = rng, interval
 
     def __lt__(self, bounds):
-        """`u < bounds` for a number or an array: cuts the interval at every bound inside it."""
+        """Return `u < bounds` for a number or an array; cut the interval at the bounds inside."""
         cuts = np.asarray(bounds)
         low, high = self.interval
         inside = cuts[(low < cuts) & (cuts < high)]
@@ -56,7 +59,7 @@ class Uniform:
         self.interval[:] = edges[branch : branch + 2]
         return (cuts >= self.interval[1])[()]
 
-    def __gt__(self, bounds):  # for mutants and other people's functions: u >= or u > a bound
+    def __gt__(self, bounds):  # a point has no probability: `>` is `>=`, and `<=` is `<`
         return ~np.asarray(self < bounds)[()]
 
     __ge__ = __gt__
@@ -64,7 +67,7 @@ class Uniform:
 
 
 class Forking:
-    """The generator of one run: takes the branches that `forks` says, then always the first."""
+    """Be the generator of one run: take the branches that `forks` lists, then always the first."""
 
     def __init__(self, forks, max_draws):
         self.forks, self.max_draws, self.depth, self.draws = forks, max_draws, 0, 0
@@ -75,13 +78,16 @@ class Forking:
             raise AssertionError(f"more than {self.max_draws} draws: this run does not end")
         return Uniform(self, [0, 1])
 
+    def __getattr__(self, name):
+        raise AttributeError(f"rng.{name} cannot be enumerated; use rng.random(), accept or sample")
+
     def fork(self, weights):
-        """Which of the branches with these weights this run takes."""
+        """Return which of the branches with these weights this run takes."""
         if self.depth == len(self.forks):
             self.forks.append(Fork(weights))
         fork = self.forks[self.depth]
         if fork.weights != weights:
-            raise AssertionError("the same decisions led elsewhere when run again: hidden state")
+            raise AssertionError(NOT_DETERMINISTIC)
         self.depth += 1
         return fork.branch
 
@@ -90,7 +96,7 @@ class Forking:
 
 
 class Scripted:
-    """A generator that returns these uniforms, in this order."""
+    """Be a generator that returns these uniforms, in this order."""
 
     def __init__(self, uniforms):
         self.uniforms = iter(uniforms)
@@ -100,12 +106,12 @@ class Scripted:
 
 
 def forbidden(*args, **kwargs):
-    raise AssertionError("chance must come from rng alone: a hidden generator was used")
+    raise AssertionError("randomness must come from rng alone: a hidden generator was used")
 
 
 @contextlib.contextmanager
 def no_other_chance():
-    """Every other source of chance raises within this block."""
+    """Make every other source of randomness raise within this block."""
     with contextlib.ExitStack() as stack:
         for module, names in GENERATORS.items():
             for name in names.split():
@@ -114,24 +120,24 @@ def no_other_chance():
 
 
 def run_once(function, forks, max_draws):
-    """Outcome and probability of the run that takes the branches in `forks`."""
+    """Return outcome and probability of the run that takes the branches in `forks`."""
     rng = Forking(forks, max_draws)
     outcome = function(rng)
     if rng.depth != len(forks):
-        raise AssertionError("the same decisions led elsewhere when run again: hidden state")
+        raise AssertionError(NOT_DETERMINISTIC)
     return outcome, rng.probability()
 
 
 def paths(function, max_draws=1000):
     """Yield (outcome, probability, forks) for every way the decisions of `function(rng)` can fall.
 
-    The forks are its decisions in their order: the weights of the branches, and which was taken.
+    The forks are its decisions in order: the weights of the branches, and which was taken.
     """
     forks = []
     with no_other_chance():
         first = repr(run_once(function, forks, max_draws))
         if any(repr(run_once(function, forks, max_draws)) != first for _ in range(8)):
-            raise AssertionError("the same decisions gave another outcome: hidden state or chance")
+            raise AssertionError(NOT_DETERMINISTIC)
         while True:
             outcome, probability = run_once(function, forks, max_draws)
             yield outcome, probability, [(fork.weights, fork.branch) for fork in forks]
@@ -149,7 +155,7 @@ def branches(function, max_draws=1000):
 
 
 def law(function, max_draws=1000):
-    """The law of `function(rng)`: {outcome: probability}. Lists become tuples."""
+    """Return the distribution of `function(rng)`: {outcome: probability}. Lists become tuples."""
     total = defaultdict(int)
     for outcome, probability in branches(function, max_draws):
         total[tuple(outcome) if isinstance(outcome, list) else outcome] += probability
@@ -157,69 +163,78 @@ def law(function, max_draws=1000):
 
 
 def expectation(function, value):
-    """The mean of `value(outcome)` over the law of `function(rng)`."""
+    """Return the mean of `value(outcome)` over the distribution of `function(rng)`."""
     return sum(value(outcome) * probability for outcome, probability in branches(function))
 
 
+# ---- distributions that are multiplied out, without the code under test
+
 def text_law(x, model, N, stop=()):
-    """The law of N tokens after x, multiplied out from the model's rows: no sampling code in it."""
+    """Return the distribution of N tokens after x from the model's rows alone: {text: p}."""
     laws, done = {tuple(x): 1}, {}
     for _ in range(N):
         longer = defaultdict(int)
         for ids, probability in laws.items():
-            for token, chance in enumerate(model(list(ids), 1)[-1]):
-                if chance > 0:
-                    (done if token in stop else longer)[(*ids, token)] = probability * chance
+            for token, p in enumerate(model(list(ids), 1)[-1]):
+                if p > 0:
+                    (done if token in stop else longer)[(*ids, token)] = probability * p
         laws = longer
     return {**done, **laws}
 
 
 def round_law(x, draft, target, k):
-    """The law of one round's ids as docs/theorem1.md writes it: no sampling code, no division.
+    """Return the distribution of one round's ids as docs/theorem1.md states it, without division.
 
-    Each kept guess counts min(p_draft, p_target), the token in place of a rejected one
-    max(0, p_target - p_draft), the bonus p_target.
+    Each accepted guess contributes min(p_draft, p_target), the token that replaces a rejected one
+    max(0, p_target - p_draft), the bonus token p_target.
     """
     p_target = target(x, 1)[-1]
     if k == 0:
-        return {(token,): chance for token, chance in enumerate(p_target) if chance > 0}
+        return {(token,): p for token, p in enumerate(p_target) if p > 0}
     p_draft = draft(x, 1)[-1]
-    kept, surplus = np.minimum(p_draft, p_target), np.maximum(p_target - p_draft, 0)
-    total = {(token,): chance for token, chance in enumerate(surplus) if chance > 0}
-    for token in np.flatnonzero(kept > 0).tolist():
-        for ids, chance in round_law([*x, token], draft, target, k - 1).items():
-            total[(token, *ids)] = kept[token] * chance
+    accepted, surplus = np.minimum(p_draft, p_target), np.maximum(p_target - p_draft, 0)
+    total = {(token,): p for token, p in enumerate(surplus) if p > 0}
+    for token in np.flatnonzero(accepted > 0).tolist():
+        for ids, p in round_law([*x, token], draft, target, k - 1).items():
+            total[(token, *ids)] = accepted[token] * p
     return total
 
 
 def rounds_law(x, draft, target, N, K):
-    """The joint law of N new ids and of the number of rounds: {(x + new ids, rounds): p}."""
+    """Return the joint distribution of N new ids and the number of rounds: {(text, rounds): p}."""
     if N == 0:
         return {(tuple(x), 0): 1}
     total = defaultdict(int)
-    for ids, chance in round_law(x, draft, target, min(K, N - 1)).items():
+    for ids, p in round_law(x, draft, target, min(K, N - 1)).items():
         for (text, rounds), rest in rounds_law([*x, *ids], draft, target, N - len(ids), K).items():
-            total[(text, rounds + 1)] += chance * rest
+            total[(text, rounds + 1)] += p * rest
     return dict(total)
 
 
+# ---- comparisons
+
 def distance(law_a, law_b):
-    """Largest difference of the probabilities that two laws give to one outcome; NaN if any is."""
+    """Return the largest difference of the two probabilities of one outcome; NaN if any is NaN."""
     found = [abs(law_a.get(key, 0) - law_b.get(key, 0)) for key in law_a.keys() | law_b.keys()]
     return next((size for size in found if size != size), max(found))
 
 
 def total_variation(law_a, law_b):
-    """Half the sum of all differences."""
+    """Return half the sum of all differences: the largest difference for any set of outcomes."""
     return sum(abs(law_a.get(k, 0) - law_b.get(k, 0)) for k in law_a.keys() | law_b.keys()) / 2
 
 
+COMPARED = []  # (deviation, outcomes) of each comparison so far; tests/conftest.py prints them
+
+
 def assert_same_law(got, expected, tolerance=1e-12):
-    """Refuse another law than the expected one, and show the outcomes where they differ most."""
-    if not distance(got, expected) <= tolerance:
+    """Raise AssertionError if the distributions differ, and show where they differ most."""
+    deviation = distance(got, expected)
+    if not deviation <= tolerance:
         worst = sorted(got.keys() | expected.keys(),
                        key=lambda key: -abs(got.get(key, 0) - expected.get(key, 0)))[:8]
         rows = [f"    {key}: {float(got.get(key, 0)):.6f}, not {float(expected.get(key, 0)):.6f}"
                 for key in worst]
-        raise AssertionError("\n".join([f"another law came out, total variation "
+        raise AssertionError("\n".join([f"a different distribution came out, total variation "
                              f"{float(total_variation(got, expected)):.6f} away:", *rows]))
+    COMPARED.append((float(deviation), len(expected)))

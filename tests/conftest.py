@@ -19,3 +19,29 @@ def products_compiled():
 
     for dtype in (np.float32, np.float64):
         products.warm_up(products.GROUP, dtype)
+
+
+@pytest.fixture(autouse=True)
+def compared(request):
+    """Attach the enumerated comparisons of a test to its report, which pytest-xdist sends home."""
+    from exact import law
+
+    law.COMPARED = []
+    request.node.user_properties.append(("compared", law.COMPARED))
+
+
+def pytest_terminal_summary(terminalreporter):
+    """Print the largest deviation of each test that compared enumerated distributions."""
+    rows = {}  # test: deviations, numbers of outcomes
+    for report in terminalreporter.stats.get("passed", []):
+        for deviation, outcomes in dict(report.user_properties).get("compared", []):
+            found = rows.setdefault(report.nodeid.split("[")[0], ([], []))
+            found[0].append(deviation)
+            found[1].append(outcomes)
+    if rows:
+        terminalreporter.section("enumerated distributions against the target's")
+        terminalreporter.line("| test | comparisons | outcomes | largest deviation |")
+        terminalreporter.line("|---|---|---|---|")
+    for test, (deviations, outcomes) in sorted(rows.items(), key=lambda row: -sum(row[1][1])):
+        terminalreporter.line(f"| {test} | {len(outcomes)} | {sum(outcomes):,} | "
+                              f"{max(deviations):.0e} |".replace("0e+00", "0"))

@@ -2,68 +2,67 @@
 
 import re
 from fractions import Fraction
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from speculative import complete
+from sampling import residual, sample
+from speculative import complete, speculative_step
 from exact import rules
-from exact.law import law, total_variation
+from exact.law import law, text_law, total_variation
 from exact.rules import BY_NAME, RULES, TOYS, X, find
 from tools.readme import TABLE
 
-PAGE = (Path(rules.__file__).parents[1] / "docs" / "wild.md").read_text(encoding="utf-8")
-CASES = [*((toy, K) for toy in TOYS for K in (1, 2)), ("A", 3)]
+ROOT = Path(rules.__file__).parents[1]
+PAGES = [(ROOT / page).read_text(encoding="utf-8")
+         for page in ("docs/wild.md", "benchmarks/RESULTS.md")]
+QUOTED = [match for page in PAGES for match in TABLE.finditer(page) if "exact.rules" in match[3]]
+RATIO, SAME_RACE = RULES[0].name, "one Gumbel vector for a guess and its replacement"
 
 
-@pytest.mark.parametrize("rule", [rule for rule in RULES if rule.exact], ids=lambda rule: rule.name)
-def test_an_exact_rule_has_the_targets_distribution_to_the_last_bit(rule):
-    assert {find(rule.name, *case).distance for case in CASES} == {0}
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.name)
+def test_an_exact_rule_has_the_targets_distribution_and_a_wrong_one_does_not(rule):
+    distances = {toy: [find(rule.name, toy, K).distance for K in (1, 2, 3)[: 3 - (toy == "C")]]
+                 for toy in TOYS}
+    if rule.exact:
+        assert not any(map(any, distances.values()))
+    else:
+        assert all(distances["A"][1:]) and all(distances["B"][1:])
+        one_guess_is_no_test = rule.name.startswith(("one uniform", "traversal"))
+        assert bool(distances["A"][0]) != one_guess_is_no_test
 
 
-@pytest.mark.parametrize("rule", [rule for rule in RULES if not rule.exact],
-                         ids=lambda rule: rule.name)
-def test_a_wrong_rule_has_another_distribution_on_every_toy_it_is_shown_to_fail_on(rule):
-    distances = {toy: [find(rule.name, toy, K).distance for K in (1, 2, 3)] for toy in TOYS}
-    assert all(distances["A"][1:]) and all(distances["B"][1:])
-    one_guess_is_no_test = ("one uniform", "traversal")
-    assert bool(distances["A"][0]) != rule.name.startswith(one_guess_is_no_test)
+def test_the_pages_quote_every_table():
+    assert {match[3].split()[3:][0] if match[3].split()[3:] else "rules"
+            for match in QUOTED} == {"rules", "--all", "--toys"}
 
 
 @pytest.mark.parametrize("command, quoted", [
-    pytest.param(match[3], match[4], id=match[3]) for match in TABLE.finditer(PAGE)])
+    pytest.param(match[3], match[4], id=match[3]) for match in QUOTED])
 def test_the_pages_tables_are_enumerated(command, quoted, capsys):
     rules.main(command.split()[3:])
     assert capsys.readouterr().out.rstrip("\n") == quoted
 
 
-def test_the_page_has_all_four_tables_and_names_every_rule_once_in_the_first():
-    assert len(list(TABLE.finditer(PAGE))) == len(rules.TABLES)
-    assert len(RULES) == len(BY_NAME) >= 14
-    for rule in RULES:
-        assert rules.rules_table().count(f"| {rule.name} |") == 1
-
-
-def test_who_meets_a_rule_is_a_paper_or_a_thread():
-    for rule in RULES:
-        links = re.findall(r"\]\((.*?)\)", rule.seen)
-        assert all(re.fullmatch(r"https://arxiv\.org/abs/\d{4}\.\d{5}|"
-                                r"https://github\.com/[\w.-]+/[\w.-]+/(issues|pull)/\d+", link)
-                   for link in links) and bool(links) == bool(rule.seen)
+def test_where_a_rule_is_met_is_a_paper_or_a_project():
+    links = re.findall(r"\]\((.*?)\)", rules.rules_table())
+    assert len(links) > 16 and all(re.fullmatch(
+        r"https://arxiv\.org/abs/\d{4}\.\d{5}|"
+        r"https://github\.com/[\w.-]+/[\w.-]+(/(issues|pull)/\d+)?", link) for link in links)
 
 
 def test_the_distance_round_by_round_is_that_of_the_whole_text():
     draft, target = TOYS["B"]
     for rule in RULES[2::8]:
-        def step(x, n_left, rng, rule=rule):
-            guess = lambda x, k, rng: rule.guess(x, k, rng, draft)
-            return rule.step(x, n_left, rng, target, 2, guess, rule.verify)
+        step = partial(speculative_step, target=target, K=2, test=rule.verify,
+                       make_guesses=partial(rule.guess, draft=draft))
         texts = law(lambda rng, step=step: complete(list(X), step, 3, rng))
         assert texts == rules.written(rule.name, "B", X, 3)
 
 
-# ---- distances by hand, K = 1: the first token's, for the second is the target's own
+# ---- distances by hand, K = 1: the first token's, because the second is the target's own
 
 def first_rows(toy):
     return (model([0])[0] for model in TOYS[toy])
@@ -79,52 +78,112 @@ def test_the_distances_of_one_guess_are_the_closed_forms(toy):
     both = np.minimum(p, q)
     assert find("ratio test, then a draw from the target", toy, 1).distance == tv(
         both + (1 - both.sum()) * p, p)
-    assert find("match, then a fresh draw; guesses drawn", toy, 1).distance == tv(
-        q * p + (1 - p @ q) * p, p)
+    assert find("match, then a fresh draw", toy, 1).distance == tv(q * p + (1 - p @ q) * p, p)
     best = rules.one_hot(np.argmax(q))
     ratio = min(1, (p @ best) / (q @ best))
     surplus = np.maximum(p - q, 0)
     assert find("argmax guesses, softmax rows", toy, 1).distance == tv(
         ratio * best + (1 - ratio) * surplus / surplus.sum(), p)
-    kept = q * (p >= q)
-    assert find("keep if p_target >= p_draft", toy, 1).distance == tv(
-        kept + (1 - kept.sum()) * surplus / surplus.sum(), p)
+    accepted = q * (p >= q)
+    assert find("accept if p_target >= p_draft", toy, 1).distance == tv(
+        accepted + (1 - accepted.sum()) * surplus / surplus.sum(), p)
 
 
-# ---- the three sentences at the head of the page
-
-@pytest.mark.parametrize("guess", [rules.guess, rules.best, rules.best_as_drawn, rules.beam,
-                                   rules.colder, rules.colder_unsaid, rules.stop_before])
-@pytest.mark.parametrize("verify", [rules.q_is_one, rules.match_verify])
-def test_any_proposal_may_be_tested_as_one_hot(guess, verify, monkeypatch):
-    monkeypatch.setitem(BY_NAME, "any", rules.Rule("any", guess, verify, True))
-    rules.round_of.cache_clear()
-    texts = rules.written("any", "A", X, 3)
-    rules.round_of.cache_clear()
-    assert total_variation(texts, rules.text_law(X, TOYS["A"][1], 3)) == 0
-
-
-def test_with_match_an_argmax_guess_is_kept_more_often_where_both_like_the_same_token():
-    tokens = lambda name, toy: find(name, toy, 1).tokens - 1
-    for toy, better in (("A", True), ("B", False)):
-        q, p = first_rows(toy)
-        assert (np.argmax(q) == np.argmax(p)) == better
-        drawn, best = tokens("match; guesses drawn", toy), tokens("match; argmax guesses", toy)
-        assert drawn == p @ q and best == p[np.argmax(q)] and (best > drawn) == better
-        assert drawn <= find("ratio test, residual; guesses drawn", toy, 1).tokens - 1
+def test_two_races_with_the_same_numbers_are_as_the_integral_says():
+    q, p = first_rows("B")
+    rest = residual(p, q)
+    numbers = np.random.default_rng(0).exponential(size=(200_000, 3))
+    rejected = numbers[np.argmin(numbers / q.astype(float), axis=1) == 0]
+    winners = np.argmin(rejected[:, 1:] / rest[1:].astype(float), axis=1)
+    row = rules.from_same_race(0, [q], [p])
+    assert row.sum() == 1 and row[0] == 0 and abs(row[2] - rest[2]) > Fraction(1, 50)
+    assert abs(np.mean(winners) - float(row[2])) < 0.005
+    assert find(SAME_RACE, "B", 1).distance == tv(np.minimum(p, q) + Fraction(1, 2) * row, p)
 
 
-def test_a_guess_may_be_dropped_only_by_a_rule_that_does_not_look_at_it():
-    names = ["stop before drawing where the row is unsure", "drop an unsure guess; guesses drawn",
-             "drop an unsure guess; argmax, one-hot rows"]
-    assert [bool(find(name, "A", 2).distance) for name in names] == [False, True, False]
-
-
-def test_what_is_too_likely_is_counted_per_position():
-    found = find("ratio test, then a draw from the target", "A", 1)
+def test_the_texts_that_are_needed_and_what_is_too_likely():
     q, p = first_rows("A")
     got = np.minimum(p, q) + (1 - np.minimum(p, q).sum()) * p
-    second = sum(p1 * TOYS["A"][1]([token])[0] for token, p1 in enumerate(got - p))
+    found = find("ratio test, then a draw from the target", "A", 1)
+    nats = sum(float(a) * np.log(float(a / b)) for a, b in zip(got, p))
+    assert found.nats == pytest.approx(nats)  # the second token's row is the target's in both
+    assert rules.texts_needed(nats) == f"{int(np.ceil(np.log(1e6) / nats)):,}"
+    assert "(267, 1,112, 4,529 on toy A)" in PAGES[0]
+    second = sum(more * TOYS["A"][1]([token])[0] for token, more in enumerate(got - p))
     assert list((got - p + second) / 2) == found.excess and sum(found.excess) == 0
     assert rules.too_likely([Fraction(1, 4), Fraction(-1, 2), Fraction(1, 4)]) == (
         "0 (+0.250), 2 (+0.250)")
+
+
+@pytest.mark.parametrize("parts, texts", [(1, "267"), (2, "1,112"), (4, "4,529")])
+def test_the_closer_the_draft_the_more_texts_show_a_fault(parts, texts, monkeypatch):
+    draft, target = TOYS["A"]
+    nearer = lambda ids, n_last=1: (draft(ids, n_last) + (parts - 1) * target(ids, n_last)) / parts
+    monkeypatch.setitem(TOYS, f"A/{parts}", (nearer, target))
+    found = find("ratio test, then a draw from the target", f"A/{parts}", 3)
+    assert rules.texts_needed(found.nats) == texts
+
+
+# ---- the three theorems of the page, and the smallest examples beyond them
+
+def distances(guess, verify, toys="AB"):
+    """Enumerate 3 tokens with K = 2."""
+    for toy in toys:
+        draft, target = TOYS[toy]
+        step = partial(speculative_step, target=target, K=2, test=verify,
+                       make_guesses=partial(guess, draft=draft))
+        yield total_variation(law(lambda rng, step=step: complete(list(X), step, 3, rng)),
+                              text_law(X, target, 3))
+
+
+WAYS = [rules.guess, rules.best, partial(rules.as_drawn, guess=rules.colder), rules.colder,
+        partial(rules.as_drawn, guess=rules.beam), rules.stop_before, rules.drop_unsure,
+        partial(rules.drop_unsure, guess=rules.best)]
+
+
+@pytest.mark.parametrize("verify", [rules.q_is_one, rules.match_verify])
+@pytest.mark.parametrize("guess", WAYS)
+def test_guesses_of_any_origin_may_be_tested_as_one_hot_or_by_match(guess, verify):
+    assert set(distances(guess, verify)) == {0}
+
+
+def test_a_guess_and_its_test_must_not_share_a_number():
+    """Enumerated with the number itself: the guess by inverse CDF, then u < p_target."""
+    def first_token(rng, q, p):
+        u = rng.random()
+        token = int(np.argmax(u < np.cumsum(q)))
+        return token if u < p[token] else sample(residual(p, rules.one_hot(token)), rng)
+
+    for toy, distance in (("A", 0.2), ("B", 0.0971), ("C", 0.08)):
+        q, p = first_rows(toy)
+        got = law(partial(first_token, q=q, p=p))
+        found = find("\"q = 1\", with the number that drew the guess", toy, 1).distance
+        assert total_variation(got, dict(enumerate(p))) == found
+        assert float(found) == pytest.approx(distance, abs=5e-5)
+
+
+def test_with_match_an_argmax_guess_is_accepted_more_often_where_both_prefer_the_same_token():
+    accepted = lambda name, toy: find(name, toy, 1).tokens - 1
+    for toy, better in (("A", True), ("B", False)):
+        q, p = first_rows(toy)
+        assert (np.argmax(q) == np.argmax(p)) == better
+        drawn, best = accepted("match; guesses drawn", toy), accepted("match; argmax guesses", toy)
+        assert drawn == p @ q <= accepted(RATIO, toy)
+        assert best == p[np.argmax(q)] and (best > drawn) == better
+
+
+def test_an_argmax_guess_can_match_more_often_than_the_ratio_test_accepts():
+    q, p = np.array([4, 3, 3]), np.array([9, 1, 0])
+    assert p[np.argmax(q)] == 9 > np.minimum(p, q).sum() == 5
+
+
+def test_a_drawn_guess_may_be_dropped_for_what_it_is_but_not_with_the_ratio_test():
+    wrong, *right = ["drop an unsure guess; drawn, ratio test",
+                     "drop an unsure guess; drawn, \"q = 1\"", "drop an unsure guess; drawn, match",
+                     "drop an unsure guess; argmax, one-hot rows",
+                     "stop before drawing where the row is unsure",
+                     "stop after an unsure guess, which is tested"]
+    cases = [(toy, K) for toy in TOYS for K in (1, 2, 3)]
+    assert [bool(find(wrong, *case).distance) for case in cases] == [c != ("C", 1) for c in cases]
+    assert {find(name, *case).distance for name in right for case in cases} == {0}
+    assert all(BY_NAME[name].exact for name in right)
