@@ -42,7 +42,7 @@ def machine():
     kernels = {library.get("architecture", "unknown") for library in threadpool_info()
                if library["user_api"] == "blas"}
     return {"cores": os.cpu_count(), "numpy": np.__version__, "python": platform.python_version(),
-            "machine": platform.machine(), "product": products.name(),
+            "machine": platform.machine(), "product": products.describe(),
             "blas_kernels": " ".join(sorted(kernels))}
 
 

@@ -18,7 +18,7 @@ def products_compiled():
     from lib.backend import products
 
     for dtype in (np.float32, np.float64):
-        products.warm_up(products.GROUP, dtype)
+        products.warm_up(dtype)
 
 
 @pytest.fixture(autouse=True)

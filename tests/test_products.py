@@ -1,5 +1,6 @@
 """Products of few rows: whoever multiplies, the matrix product comes out, with the same bits."""
 
+import os
 import subprocess
 import sys
 import threading
@@ -14,7 +15,7 @@ from hypothesis import strategies as st
 from lib.backend import products
 from gpt2 import attention, causal_mask
 
-ROOT = Path(products.__file__).parents[1]
+ROOT = Path(products.__file__).parents[2]
 HAS_NUMBA = products.compiler() is not None
 needs_numba = pytest.mark.skipif(not HAS_NUMBA, reason="needs Numba")
 BACKENDS = ["numpy", pytest.param("numba", marks=needs_numba)]
@@ -79,7 +80,7 @@ def test_bits_do_not_depend_on_how_many_outputs_are_summed_at_a_time(registers):
     x, w = arrays(5, 64, 10, np.float32)
     with mock.patch.object(compiled, "REGISTERS", registers):
         y = np.empty((5, 10), np.float32)
-        compiled.product.__wrapped__(5)(x, w.T, y, 0, 10)
+        compiled.product.__wrapped__(5, x.dtype)(x, w.T, y, 0, 10)
     assert (y == products.matmul(x, w)).all()
 
 
@@ -161,7 +162,7 @@ import numpy as np
 from lib.backend import products
 x, w = np.ones((5, 64), np.float32), np.ones((96, 64), np.float32).T
 assert (products.matmul(x, w) == 64).all()
-print(products.name().split()[0])
+print(products.describe().split()[0])
 """
 
 
@@ -187,3 +188,54 @@ def test_without_a_place_for_its_cache_Numba_compiles_anew(tmp_path):
     locator = "from numba.core import caching; caching.CacheImpl._locator_classes = []"
     assert run(locator) == "Numba"
     assert run("", NUMBA_CACHE_DIR=str(nowhere / "cache")) == "Numba"
+
+
+FIRST_RUN = """
+import sys
+import main
+from lib.demo import compare
+from numba.core import event
+
+def counted(task, *args):
+    with event.install_recorder("numba:compiler_lock") as recorder:  # held to compile and to load
+        run = decode(task, *args)
+    if task.N > 2:  # not the warm-up
+        print(len(recorder.buffer), len(run.ids), file=sys.stderr)
+    return run
+
+decode, compare.decode = compare.decode, counted
+main.main(sys.argv[1:])
+"""
+
+
+@needs_numba
+@pytest.mark.parametrize("flags", [["--decoder", "speculative"], ["--decoder", "suffix"],
+                                   ["--decoder", "tree", "--dtype", "float64"]], ids=str)
+def test_nothing_is_compiled_or_loaded_inside_a_measured_run(flags, tmp_path):
+    """With an empty cache, then with a full one; the prompt has rows for every product."""
+    argv = ["--prompt", "There was once an old fisherman who was afraid of the dark, and so he",
+            "--n_tokens_to_generate", "12", *flags]
+    for _ in range(2):
+        done = subprocess.run([sys.executable, "-B", "-c", FIRST_RUN, *argv], cwd=ROOT, text=True,
+                              capture_output=True, env={**os.environ,
+                                                        "NUMBA_CACHE_DIR": str(tmp_path)})
+        assert done.stderr.split() == ["0", "12"] * 2, done.stderr
+
+
+@needs_numba
+@pytest.mark.skipif(sys.platform == "win32", reason="no terminals to be had")
+def test_a_first_start_says_on_a_terminal_that_it_compiles_and_no_other_does(tmp_path):
+    import pty
+
+    program = "from lib.backend import products\nfor _ in range(2): products.warm_up('float64')"
+    said = []
+    for _ in range(2):
+        ours, theirs = pty.openpty()
+        subprocess.run([sys.executable, "-B", "-c", program], cwd=ROOT, stderr=theirs, check=True,
+                       env={**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)})
+        os.write(theirs, b"end")
+        said.append(b"")
+        while not said[-1].endswith(b"end"):
+            said[-1] += os.read(ours, 1000)
+        os.close(ours), os.close(theirs)
+    assert said == [b"Compiling matrix products (once per machine) ...\r\nend", b"end"]

@@ -51,7 +51,7 @@ def few_rows(x, w):  # [n_rows, n_in], [n_out, n_in] -> [n_rows, n_out]
     x, y = np.ascontiguousarray(x), np.empty((len(x), len(w)), w.dtype)
     n_groups = -(-len(x) // GROUP)
     bounds = [len(x) * i // n_groups for i in range(n_groups + 1)]
-    groups = [(compiler()(b - a), x[a:b], y[a:b]) for a, b in zip(bounds, bounds[1:])]
+    groups = [(compiler()(b - a, w.dtype), x[a:b], y[a:b]) for a, b in zip(bounds, bounds[1:])]
 
     def work(first, last):
         for product, rows, out in groups:
@@ -107,7 +107,8 @@ def compiler():
     try:
         from lib.backend.compiled import product
 
-        product(1)(*np.zeros((3, 1, 8), np.float32), 0, 1)  # a broken one may fail only here
+        x, w, y = np.zeros((3, 1, 8), np.float32)
+        product(1, w.dtype)(x, w, y, 0, 1)  # a broken one may fail only here
     except Exception:  # absent, broken, unknown to this Python: each in a way of its own
         return None
     return product
@@ -119,8 +120,8 @@ def choose(backend):
     compiler.cache_clear()
 
 
-def name():
-    """What multiplies few rows here."""
+def describe():
+    """Return the library that multiplies small batches, with its version."""
     if CHOSEN["backend"] == "cupy":
         return "CuPy"
     if compiler() is None:
@@ -130,10 +131,12 @@ def name():
     return f"Numba {numba.__version__}"
 
 
-def warm_up(n_rows, dtype):
-    """Compile all products of up to so many rows, so that no run waits for it."""
-    for n in range(1, 1 + min(n_rows, GROUP)):
-        matmul(np.zeros((n, 8), dtype), np.zeros((1, 8), dtype).T)
+def warm_up(dtype):
+    """Compile every product that a run in this dtype may need, so that no run waits for it."""
+    if compiler():
+        from lib.backend.compiled import compile_all
+
+        compile_all(GROUP, np.dtype(dtype))
 
 
 # ---- threads

@@ -107,7 +107,7 @@ def watcher_of(task, rng, draft, target, n_top):
 def warm_up(task):
     """Run both decoders for a few tokens, so that no measured run pays for a first time."""
     for new_model in filter(None, (task.new_draft, task.new_target)):
-        products.warm_up(products.GROUP, new_model().cache.dtype)
+        products.warm_up(new_model().cache.dtype)
     for decoder in ("autoregressive", task.decoder):
         decode(task._replace(N=min(task.N, 2)), decoder)
 
@@ -135,7 +135,7 @@ def compare(task, on_seen=None, n_top=0):
         there to measure. The decoder's time includes that of measuring its costs.
     """
     for new_model in filter(None, (task.new_draft, task.new_target)):
-        products.warm_up(products.GROUP, new_model().cache.dtype)
+        products.warm_up(new_model().cache.dtype)
     task, measuring = with_costs(task)
     warm_up(task)
     plain, fast = decode(task, "autoregressive"), decode(task, task.decoder, on_seen, n_top)
@@ -144,7 +144,7 @@ def compare(task, on_seen=None, n_top=0):
     numbers = {
         "prompt": task.encoder.decode(task.x),
         "versions": {"python": platform.python_version(), "numpy": np.__version__},
-        "product": products.name(),
+        "product": products.describe(),
         "exact": bool(task.entry.is_exact(task.settings)),
         "greedy_only": task.entry.greedy,
         "n_ctx": task.n_ctx,
