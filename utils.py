@@ -1,13 +1,17 @@
 """The front door to checkpoints: find a model, download and convert it if need be, load it fast.
 
     models_dir/
-        124M/                     one folder a model, in the layout that OpenAI ships:
+        tales-large/              one folder a model, as Hugging Face keeps it:
+            config.json           the sizes
+            model.safetensors     the weights
+            vocab.json, merges.txt             the vocabulary
+        124M/                     or in the layout that OpenAI ships:
             hparams.json          the sizes
             encoder.json, vocab.bpe            the vocabulary
             checkpoint, model.ckpt.*           the weights, TensorFlow's format
-            params.npy            ours: the same weights as one flat array, made from the checkpoint
+            params.safetensors    ours: the same weights, made from the checkpoint once
 
-The files themselves are the affair of checkpoints/; a reader of the algorithm needs none of it.
+lib/checkpoints/ reads the files; skip it unless you care about file formats.
 """
 
 import re
@@ -15,14 +19,13 @@ from pathlib import Path
 
 import numpy as np
 
+from encoder import Encoder
 from gpt2 import GPT2
 from lib.backend import products
-from lib.checkpoints import huggingface
-from lib.checkpoints.converted import load_params
-from lib.checkpoints.download import folder_lock
-from lib.checkpoints.openai import convert, fetch_missing, read_hparams
-from lib.checkpoints.textfiles import read_json, read_merges
-from encoder import Encoder
+from lib.backend.arrays import get_backend
+from lib.checkpoints import huggingface, openai
+from lib.checkpoints.files import read_json, read_merges
+from lib.checkpoints.weights import cut_params
 
 MODELS_DIR = Path(__file__).parent / "models"
 
@@ -30,19 +33,19 @@ MODELS_DIR = Path(__file__).parent / "models"
 def load_encoder_hparams_and_params(model_size: str, models_dir: str | Path, dtype=np.float32,
                                     backend: str = "numpy", cut_vocab: bool = False
                                     ) -> tuple[Encoder, dict, dict]:
-    """Everything a model folder holds; downloaded and converted first if that was not done before.
+    """Return everything a model folder holds; download and convert it first if need be.
 
     Parameters
     ----------
     model_size : str
         A released size (124M, 355M, 774M, 1558M), the name of any folder in `models_dir`, or the
-        path of a folder as Hugging Face keeps them, with config.json and model.safetensors.
+        path of a Hugging Face folder, with config.json and model.safetensors.
     models_dir : path
     dtype : float32 or float64
-    backend : "numpy" or "cupy"
+    backend : "numba", "numpy" or "cupy"
     cut_vocab : bool
-        Leave out rows of wte beyond the tokenizer's vocabulary: some training code pads it to a
-        round number. Without this such a folder is refused. (Hugging Face's kind only.)
+        Leave out rows of wte beyond the vocabulary: some training code pads it to a round number.
+        Without this such a folder is refused. (Hugging Face folders only.)
 
     Returns
     -------
@@ -55,18 +58,20 @@ def load_encoder_hparams_and_params(model_size: str, models_dir: str | Path, dty
     Raises
     ------
     ValueError
-        If there is no such model, or a file of it is not what it should be.
+        If there is no such model, a file of it is not what it should be, or a package is missing.
     OSError
-        If a download or a disk fails.
-
-    Notes
-    -----
-    The base URL of the downloads can be changed with the environment variable GPT2_BASE_URL.
+        If a download or a disk fails. GPT2_BASE_URL in the environment may name a mirror.
     """
     folder = find_folder(model_size, models_dir)
-    if huggingface.is_model(folder):
-        return load_huggingface(folder, dtype, backend, cut_vocab)
-    return load_openai(model_size, folder, dtype, backend)
+    kind = huggingface if huggingface.is_model(folder) else openai
+    if kind is openai:
+        openai.fetch_missing(model_size, folder)
+    hparams = kind.read_hparams(folder)
+    encoder = read_encoder(folder, hparams["n_vocab"], kind is huggingface and cut_vocab)
+    flat = kind.load_flat(folder, hparams, dtype)
+    params = cut_params(get_backend(backend).asarray(flat), hparams)
+    params["wte"] = params["wte"][: encoder.n_vocab]
+    return encoder, hparams | {"n_vocab": encoder.n_vocab}, params
 
 
 def load_pair(draft_model_size, target_model_size, models_dir=MODELS_DIR, dtype=np.float32,
@@ -106,43 +111,32 @@ def check_same_vocabulary(draft, target):
 
 
 def find_folder(model_size, models_dir):
-    """Where a model is: by its name in models_dir, or, for Hugging Face's kind, by any path."""
+    """Return where a model is: by its name in models_dir, or a Hugging Face folder by its path."""
     if re.fullmatch(r"\w[\w.-]*", model_size):
         return Path(models_dir) / model_size
     if not huggingface.is_model(Path(model_size)):
-        raise ValueError("need a model's name, not a path (--models_dir is where names are looked "
-                         "up), or that of a folder with config.json and model.safetensors, got "
-                         f"{model_size!r}")
+        raise ValueError(f"{model_size!r} is not a Hugging Face folder (needs config.json and "
+                         "model.safetensors). OpenAI-style folders are given by name, with "
+                         "--models_dir.")
     return Path(model_size)
 
 
-def load_openai(model_size, folder, dtype, backend):
-    """A folder in OpenAI's layout, fetched and converted if that was not done before."""
-    fetch_missing(model_size, folder)
-    hparams = read_hparams(folder)
-    encoder = read_encoder(folder, hparams, "encoder.json", "vocab.bpe")
-    if not (folder / "params.npy").exists():
-        with folder_lock(folder):
-            if not (folder / "params.npy").exists():  # another process may have been here first
-                convert(folder)
-    return encoder, hparams, load_params(folder, hparams, dtype, backend)
-
-
-def load_huggingface(folder, dtype, backend, cut_vocab=False):
-    """A folder as Hugging Face keeps them: read as it is, nothing is converted."""
-    hparams = huggingface.read_hparams(folder)
-    encoder = read_encoder(folder, hparams, "vocab.json", "merges.txt", cut_vocab)
-    params = huggingface.load_params(folder, hparams, dtype, backend)
-    params["wte"] = params["wte"][: encoder.n_vocab]
-    return encoder, hparams | {"n_vocab": encoder.n_vocab}, params
-
-
-def read_encoder(folder, hparams, vocab, merges, cut_vocab=False):
-    """The Encoder from two files of a folder; ValueError if it has not n_vocab symbols."""
-    encoder = Encoder(read_json(folder / vocab), read_merges(folder / merges))
-    padding = hparams["n_vocab"] - encoder.n_vocab
+def read_encoder(folder, n_vocab, cut_vocab=False):
+    """Return the Encoder of a folder; ValueError if it does not have n_vocab symbols."""
+    if huggingface.is_model(folder):
+        vocab, merges, added, files = huggingface.read_vocabulary(folder)
+        end_of_text = huggingface.read_end_of_text(folder, vocab)
+    else:
+        vocab, merges = read_json(folder / "encoder.json"), read_merges(folder / "vocab.bpe")
+        added, files, end_of_text = (), "encoder.json and vocab.bpe", "<|endoftext|>"
+    try:
+        encoder = Encoder(vocab, merges, end_of_text, added)
+    except ValueError as error:
+        raise ValueError(f"{error} in {files} of {folder}") from None
+    padding = n_vocab - encoder.n_vocab
     if padding and not (cut_vocab and padding > 0):
-        advice = f": padded by {padding}, which --cut_vocab leaves out" if padding > 0 else ""
-        raise ValueError(f"need as many symbols in {vocab} as n_vocab says in {folder}, got "
-                         f"{encoder.n_vocab} and {hparams['n_vocab']}{advice}")
+        advice = f"padded by {padding}, which --cut_vocab leaves out" if padding > 0 else (
+            "give the model a row for each token (in transformers: resize_token_embeddings)")
+        raise ValueError(f"need as many symbols in {files} as n_vocab says in {folder}, got "
+                         f"{encoder.n_vocab} and {n_vocab}: {advice}")
     return encoder

@@ -30,6 +30,7 @@ import gpt2
 from lib.backend import fused
 from lib.backend.arrays import get_backend, in_one_line
 from benchmarks.tables import table
+from lib.checkpoints import huggingface
 from lib.checkpoints.weights import cut_params, n_params
 from gpt2 import GPT2
 from speculative import complete, generate
@@ -54,8 +55,8 @@ PROMPT = [1104, 307, 702, 356, 541, 3581, 795, 426, 307, 1370, 289, 259, 1169, 1
 
 def load(name, backend, dtype):
     """The tree of weights and n_head of a bundled model."""
-    hparams = json.loads((MODELS / name / "hparams.json").read_text("utf-8"))
-    flat = np.load(MODELS / name / "params.npy").astype(dtype)
+    hparams = huggingface.read_hparams(MODELS / name)
+    flat = huggingface.load_flat(MODELS / name, hparams, dtype)
     return cut_params(get_backend(backend).asarray(flat), hparams), hparams["n_head"]
 
 
@@ -63,7 +64,7 @@ def pair(backend, dtype, temperature=0.0):
     """The bundled pair as decoders want it."""
     draft, target = (TreeGPT2(*load(name, backend, dtype))
                      for name in ("tales-small", "tales-large"))
-    return Models(draft, target, {"temperature": temperature}, MODELS / "tales-large/medusa.npz")
+    return Models(draft, target, {"temperature": temperature}, MODELS / "tales-large")
 
 
 def random_model(cupy, hparams):
@@ -154,7 +155,7 @@ def passes(cupy, args):
 
 def sizes(args):
     """{name: hparams}; the pair's is its target's."""
-    large = json.loads((MODELS / "tales-large" / "hparams.json").read_text("utf-8"))
+    large = huggingface.read_hparams(MODELS / "tales-large")
     return {"pair": large} | {size: args.known_sizes[size] for size in args.sizes}
 
 

@@ -33,7 +33,7 @@ from benchmarks.plots import draw_speed_of
 from benchmarks.race import own_table, simulated_table, useless_table
 from benchmarks.startup import startup_table
 from benchmarks.tables import tell
-from lib.checkpoints.openai import read_hparams
+from lib.checkpoints.huggingface import read_hparams
 from theory.hardware import GPT2_SIZES, pass_bytes
 from utils import MODELS_DIR
 

@@ -20,7 +20,7 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.clock import spread
-from lib.checkpoints.converted import CHECKSUM, checksum
+from lib.checkpoints.openai import PARAMS, write_params
 from lib.checkpoints.weights import n_params, random_params
 from lib.demo.task import load_task
 from main import parse_args
@@ -90,10 +90,7 @@ def write_model(folder, hparams):
     for name in ("encoder.json", "vocab.bpe"):
         shutil.copy(vocabulary / name, folder / name)
     (folder / "hparams.json").write_text(json.dumps(hparams))
-    flat = random_params(hparams, np.random.default_rng(0))["wte"].base  # what all weights view
-    with open(folder / "params.npy", "wb") as file:
-        np.save(file, flat)
-        file.write(CHECKSUM + checksum(flat).to_bytes(8, "little"))
+    write_params(folder, random_params(hparams, np.random.default_rng(0)))
 
 
 @contextlib.contextmanager
@@ -110,7 +107,7 @@ def model_folder(size, models_dir, hparams):
 def startup_table(size, models_dir, hparams, repeats):
     """Seconds to the first token, cold and warm, and the peak of the memory beside the weights."""
     with model_folder(size, models_dir, hparams) as models_dir:
-        weights, seconds, peaks = models_dir / size / "params.npy", {"cold": [], "warm": []}, []
+        weights, seconds, peaks = models_dir / size / PARAMS, {"cold": [], "warm": []}, []
         observe(models_dir, size)  # the interpreter's own files belong to no measurement
         for _ in range(repeats):
             for name in ["cold", "warm"][not drop_from_cache(weights):]:

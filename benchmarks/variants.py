@@ -52,16 +52,15 @@ EXTRA = [  # decoders once more, with other flags than their defaults
 ]
 
 
-def rows_of(temperature, heads, only):
+def rows_of(temperature, folder, only):
     """The table's rows, (decoder, flags): plain decoding first, and nothing that cannot run."""
     possible = [row for row in [(name, {}) for name in DECODERS] + EXTRA if row[0] in only]
     order = [None, *DECODERS]
     return [(None, {})] + sorted(
         ((name, flags) for name, flags in possible
          if not (DECODERS[name].greedy and temperature > 0)
-         and not ("heads" in DECODERS[name].needs and not heads.exists())
-         and not ("eagle" in DECODERS[name].needs
-                  and not heads.with_name("eagle.safetensors").exists())
+         and not ({"heads", "eagle"} & {*DECODERS[name].needs}
+                  and not (folder / "heads.safetensors").exists())
          and not (flags.get("acceptance") == "typical" and temperature == 0)
          and not (flags.get("width", 1) > 1 and temperature == 0)),
         key=lambda row: order.index(row[0]))
@@ -167,17 +166,17 @@ def main(argv=None):
     encoder, hparams, params = load_encoder_hparams_and_params("tales-large", MODELS_DIR)
     _, draft_hparams, draft_params = load_encoder_hparams_and_params("tales-small", MODELS_DIR)
     limit_blas_threads()
-    heads = MODELS_DIR / "tales-large" / "medusa.npz"
-    if not heads.exists():
-        print(f"no {heads}: the decoders with heads are left out", file=sys.stderr)
+    folder = MODELS_DIR / "tales-large"
+    if not (folder / "heads.safetensors").exists():
+        print(f"no heads in {folder}: the decoders with heads are left out", file=sys.stderr)
     tables = {}
 
     def new_models(temperature):
         return Models(TreeGPT2(draft_params, draft_hparams["n_head"]),
-                      TreeGPT2(params, hparams["n_head"]), dict(temperature=temperature), heads)
+                      TreeGPT2(params, hparams["n_head"]), dict(temperature=temperature), folder)
 
     for temperature in args.temperature or (0.0, 1.0):
-        rows = [(None, {}), *args.rows] if args.rows else rows_of(temperature, heads, args.only)
+        rows = [(None, {}), *args.rows] if args.rows else rows_of(temperature, folder, args.only)
         tables[temperature] = measure_all(
             partial(new_models, temperature), encoder, prompts, rows, temperature, args.N,
             args.repeats, args.seeds if temperature else 1)

@@ -1,12 +1,12 @@
-"""Write model folders: as OpenAI ships them, TensorFlow checkpoint included, or as converted."""
+"""Write model folders: as OpenAI ships them, with a TensorFlow checkpoint, or as converted."""
 
 import json
 import os
 
 import numpy as np
 
-from lib.checkpoints.converted import write_flat
-from lib.checkpoints.weights import flatten, random_params
+from lib.checkpoints.openai import write_params
+from lib.checkpoints.weights import random_params
 from encoder import byte_characters
 
 HPARAMS = dict(n_vocab=257, n_ctx=16, n_embd=12, n_head=3, n_layer=2)
@@ -67,8 +67,6 @@ def write_model(folder, hparams=HPARAMS, seed=0):
 
 
 def write_converted(folder, hparams=HPARAMS, seed=0):
-    """A model folder after its conversion, which needs no TensorFlow."""
+    """Write a model folder as it is after its conversion, which needs no TensorFlow."""
     write_texts(folder, hparams)
-    params = random_params(hparams, np.random.default_rng(seed))
-    write_flat(folder / "params.npy",
-               np.concatenate([weight.ravel(order="K") for _, weight in flatten(params)]))
+    write_params(folder, random_params(hparams, np.random.default_rng(seed)))

@@ -16,6 +16,7 @@ import main
 from lib.backend import fused
 from lib.backend.arrays import get_backend, gpu_errors_in_one_line
 from benchmarks import gpu
+from tools.export_hf import config, write_weights
 from lib.checkpoints.weights import cut_params, n_params
 from speculative import complete
 from tests import bundled, fake_cupy
@@ -73,7 +74,7 @@ def text(backend, decoder, heads, flags=(), temperature=0.0, window=False, dtype
 
 @pytest.fixture(scope="module")
 def heads(tmp_path_factory):
-    return write_heads(tmp_path_factory.mktemp("heads") / "medusa.npz", TARGET["n_embd"])
+    return write_heads(tmp_path_factory.mktemp("heads"), TARGET["n_embd"])
 
 
 # ---- the same texts
@@ -310,9 +311,10 @@ def small(monkeypatch, tmp_path):
     """benchmarks.gpu with toys in place of the models."""
     for name, hparams in (("tales-small", DRAFT), ("tales-large", TARGET | {"n_ctx": 64})):
         (tmp_path / name).mkdir()
-        (tmp_path / name / "hparams.json").write_text(json.dumps(hparams))
-        np.save(tmp_path / name / "params.npy", flat_weights(hparams, 1, np.float32))
-    write_heads(tmp_path / "tales-large" / "medusa.npz", TARGET["n_embd"])
+        (tmp_path / name / "config.json").write_text(json.dumps(config(hparams, None, "float32")))
+        write_weights(tmp_path / name, cut_params(flat_weights(hparams, 1, np.float32), hparams),
+                      np.float32)
+    write_heads(tmp_path / "tales-large", TARGET["n_embd"])
     monkeypatch.setattr(gpu, "MODELS", tmp_path)
     monkeypatch.setattr(gpu, "PROMPT", X)
     monkeypatch.setattr(gpu, "ROWS", (1, 2, 3, 5))

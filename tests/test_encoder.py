@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lib.checkpoints.textfiles import read_json, read_merges
-from encoder import END_OF_TEXT, WORDS, Encoder, byte_characters, merge
+from lib.checkpoints.files import read_json, read_merges
+from encoder import END_OF_TEXT, SPLIT, Encoder, byte_characters, merge
 from utils import MODELS_DIR
 
 any_text = st.text(max_size=60)
@@ -18,7 +18,7 @@ storyish = st.text(alphabet="the and of'\n .,!3é語🙂\t", max_size=60)
 
 
 def read(folder):
-    return Encoder(read_json(folder / "encoder.json"), read_merges(folder / "vocab.bpe"))
+    return Encoder(read_json(folder / "vocab.json"), read_merges(folder / "merges.txt"))
 
 
 @pytest.fixture(scope="module")
@@ -89,13 +89,13 @@ def test_the_heap_merges_as_the_plain_loop_does(tales, word):
 
 
 def test_words_are_split_as_gpt2_splits_them():
-    assert WORDS.findall("I'm  here, it's 42!\n\n ok") == [
+    assert SPLIT.findall("I'm  here, it's 42!\n\n ok") == [
         "I", "'m", " ", " here", ",", " it", "'s", " 42", "!", "\n\n", " ok"]
 
 
 @given(any_text)
 def test_the_words_of_a_text_are_the_text(text):
-    assert "".join(WORDS.findall(text)) == text
+    assert "".join(SPLIT.findall(text)) == text
 
 
 def test_a_worst_case_word_takes_near_linear_time(gpt2_encoder):

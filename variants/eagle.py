@@ -86,7 +86,7 @@ def guess_chain(x, k, rng, head, settings):
 
 def load_head_of(models):
     """The target's head, or a ValueError that says where it was looked for."""
-    path = models.folder and Path(models.folder) / "eagle.safetensors"
+    path = models.folder and Path(models.folder) / "heads.safetensors"
     if not path or not path.exists():
         raise ValueError(f"need EAGLE's head, trained for this target (models/training), got no "
                          f"file {path}")

@@ -23,6 +23,7 @@ import numpy as np
 import gpt2  # its layer_norm by the module: on a GPU it is another (lib/backend/fused.py)
 from gpt2 import causal_mask, common_prefix, linear, to_host, transformer_block, unembed
 from lib.backend.arrays import widened
+from lib.checkpoints import tensors
 from lib.checkpoints.weights import build_params
 
 
@@ -103,35 +104,31 @@ def build_head(n_embd, take):
 
 
 def fingerprint(wte):
-    """What tells one target from another: its token embeddings, in float16 and hashed."""
+    """Return what tells one target from another: its token embeddings, in float16 and hashed."""
     return hashlib.sha256(to_host(wte).astype(np.float16).tobytes()).hexdigest()
 
 
 def load_head(path, target):
-    """The head's weights from a safetensors file, with the tables of the target's `params`.
+    """Return the head's weights from a file of heads, with the tables of the target's `params`.
 
     ValueError if the file is broken, or names another target in its metadata.
     """
-    from lib.checkpoints.huggingface import (
-        open_safetensors,  # a library that no other decoder needs
-    )
-
-    (file, header, _), own = open_safetensors(path), fingerprint(target["wte"])
-    made_for = (file.metadata() or {}).get("target", own)
+    (stored, metadata), own = tensors.open_file(path), fingerprint(target["wte"])
+    made_for = metadata.get("target", own)
     if made_for != own:
-        raise ValueError(f"need a head made for the target at hand, {own[:8]}, in {path}, got one "
-                         f"for another, {made_for[:8]!r}")
+        raise ValueError(f"need a head that was trained for this target, {own[:8]}, in {path}, got "
+                         f"one for {made_for[:8]!r}")
 
     def take(name, *shape):
         if name in ("wte", "wpe"):
             return target[name]
-        found = header.get(name, {"dtype": "no", "shape": ()})
-        if found["dtype"] not in ("F16", "F32", "F64") or tuple(found["shape"]) != shape:
-            raise ValueError(f"need {name} in {path} as numbers of shape {shape}, got "
-                             f"{found['dtype']} numbers of shape {tuple(found['shape'])}")
-        weight = file.get_tensor(name)
+        found = stored.get(f"eagle/{name}")
+        if not found or found.shape != shape:
+            raise ValueError(f"need eagle/{name} of shape {shape} in {path}, got "
+                             f"{found.shape if found else 'none'}")
+        weight = tensors.read_array(found)
         if not np.isfinite(weight).all():
-            raise ValueError(f"need finite weights in {path}, got NaN or inf in {name}")
+            raise ValueError(f"need finite weights in {path}, got NaN or inf in eagle/{name}")
         # In the order of memory that lib/backend/products.py is fast with.
         return np.asarray(weight, target["wte"].dtype, order="F", like=target["wte"])
 

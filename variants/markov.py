@@ -45,12 +45,12 @@ def guess_by_chain(x, k, rng, state_after, heads, follows, **settings):
 
 
 def load_table(path, n_vocab, dtype):
-    """The arrays w1 and w2 in a file of heads, as a callable token -> [n_vocab].
+    """Return the arrays w1 and w2 in a file of heads as a callable token -> [n_vocab].
 
     ValueError if the file has none, or was made for another vocabulary.
     """
-    arrays = medusa.read_arrays(path, ("w1", "w2"), "a Markov table, w1 and w2, for --markov")
-    w1, w2 = (np.asarray(array, dtype) for array in arrays)
+    w1, w2 = (np.asarray(array, dtype)
+              for array in medusa.read_arrays(path, ("markov/w1", "markov/w2")))
     if not (w1.ndim == w2.ndim == 2 and w1.shape == w2.shape[::-1] and len(w1) == n_vocab):
         raise ValueError(f"need w1 [{n_vocab}, rank] and w2 [rank, {n_vocab}] in {path}, got "
                          f"{w1.shape} and {w2.shape}")
@@ -60,7 +60,7 @@ def load_table(path, n_vocab, dtype):
 def build(models, K: Flag(whole, "guesses per round, at most one per head") = 3):
     """Return the step: a chain of guesses, one per head."""
     heads, model = medusa.load_heads_of(models), States(models.target)
-    follows = load_table(Path(models.folder) / "medusa.npz", models.target.n_vocab,
+    follows = load_table(Path(models.folder) / "heads.safetensors", models.target.n_vocab,
                          models.target.params["wte"].dtype)
     guess = partial(guess_by_chain, state_after=model.state_after, heads=heads, follows=follows,
                     **models.sampling)

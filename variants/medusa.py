@@ -24,6 +24,7 @@ from pathlib import Path
 import numpy as np
 
 from gpt2 import to_host, unembed
+from lib.checkpoints import tensors
 from sampling import one_hot_rows, sample
 from speculative import make_step
 from variants.registry import Decoder, Flag, number, widths_or
@@ -31,28 +32,30 @@ from variants.shared.states import States
 from variants.tree import Tree, best_ids, verify_tree, with_tree_sampling
 
 
-def read_arrays(path, names, what="a whole file of heads"):
-    """Arrays of numbers by their names; ValueError if a file lacks one or is damaged."""
-    try:
-        with open(path, "rb") as file, np.load(file) as arrays:
-            return [arrays[name] + np.float16(0) for name in names]  # of text there is no sum
-    except OSError:
-        raise
-    except Exception as error:  # the readers of archive, header and numbers have many
-        raise ValueError(f"need {what} in {path}, got: {error}") from None
+def read_arrays(path, names):
+    """Return arrays of a file of heads; ValueError if one is absent, or not finite numbers."""
+    stored, _ = tensors.open_file(path)
+    if missing := [name for name in names if name not in stored]:
+        raise ValueError(f"need {', '.join(missing)} in the heads of {path}, got none")
+    arrays = [tensors.read_array(stored[name]) for name in names]
+    for name, array in zip(names, arrays):
+        if not np.isfinite(array).all():
+            raise ValueError(f"need finite heads in {path}, got NaN or inf in {name}")
+    return arrays
 
 
 def load_heads(path, params):
-    """The heads in a file of w, a [n_heads, n_embd, n_embd] and b [n_heads, n_embd].
+    """Return the heads in a file of w, a [n_heads, n_embd, n_embd] and b [n_heads, n_embd].
 
     Head k is unembed((h + SiLU(h @ w[k] + b[k])) @ a[k]): Sec. 3.1.1 with W_2 = wte a[k], so that
-    a head needs no unembedding of its own.
+    a head needs no separate unembedding.
 
     Returns a callable [n_embd] -> [n_heads, n_vocab]. ValueError if the file was made for a model
     of another width.
     """
     wte, n_embd = params["wte"], params["wte"].shape[1]
-    w, b, a = (np.asarray(array, wte.dtype, like=wte) for array in read_arrays(path, "wba"))
+    w, b, a = (np.asarray(array, wte.dtype, like=wte)
+               for array in read_arrays(path, ("medusa/w", "medusa/b", "medusa/a")))
     if w.shape[1:] != (n_embd, n_embd) or b.shape != w.shape[:2] or a.shape != w.shape:
         raise ValueError(f"need heads of width {n_embd} in {path}, got w {w.shape}, a {a.shape} "
                          f"and b {b.shape}")
@@ -115,7 +118,7 @@ def verify_typical(tree, p_draft, p_target, rng, epsilon=0.09, delta=0.3):
 
 def load_heads_of(models):
     """The target's heads, or a ValueError that says where they were looked for."""
-    path = models.folder and Path(models.folder) / "medusa.npz"
+    path = models.folder and Path(models.folder) / "heads.safetensors"
     if not path or not path.exists():
         raise ValueError(f"need heads trained for this target (tales-large has some), got no file "
                          f"{path}")

@@ -1,42 +1,36 @@
-"""GPT-2 as Hugging Face keeps it: the same weights under other names, in files of raw numbers.
+"""GPT-2 as Hugging Face keeps it: the same weights under other names.
 
     config.json               the sizes, under other names, and what else could differ in the model
-    model.safetensors         8 bytes: the header's length; the header, JSON; then the numbers
-    model.safetensors.index.json       in its place: which weight is in which of several such files
-    vocab.json, merges.txt    encoder.json and vocab.bpe under other names
-
-The library safetensors reads and writes the weights; tools/export_hf.py writes whole folders.
+    model.safetensors         the weights, or model.safetensors.index.json: which file has which
+    vocab.json, merges.txt    the vocabulary, or all of it in tokenizer.json
+    generation_config.json    may name the token that ends a text; config.json names it, too
 """
 
-import math
 import re
 
 import numpy as np
-from safetensors import SafetensorError, safe_open
-from safetensors.numpy import save
 
-from lib.backend.arrays import get_backend
-from lib.checkpoints.textfiles import parse_json, read_json
-from lib.checkpoints.weights import build_params, check_hparams, cut_params, n_params, read_params
+from lib.checkpoints import tensors
+from lib.checkpoints.files import as_pair, read_json, read_merges
+from lib.checkpoints.weights import check_hparams, cut_params, flatten, read_flat
 
 THEIR_SIZES = {"n_vocab": "vocab_size", "n_ctx": "n_positions", "n_embd": "n_embd",
                "n_head": "n_head", "n_layer": "n_layer"}  # ours: theirs
 FIXED = {"layer_norm_epsilon": (1e-5,), "activation_function": ("gelu_new", "gelu_pytorch_tanh"),
          "tie_word_embeddings": (True,), "scale_attn_weights": (True,),
          "scale_attn_by_inverse_layer_idx": (False,), "add_cross_attention": (False,)}
-FLOATS = ("F64", "F32", "F16", "BF16")
 WHOLE, INDEX = "model.safetensors", "model.safetensors.index.json"
-UNUSED = re.compile(r"(transformer\.)?(h\.\d+\.attn\.(masked_)?bias|lm_head\.weight)")
+UNUSED = re.compile(r"(transformer\.)?h\.\d+\.attn\.(masked_)?bias|lm_head\.weight")
 
 
 def is_model(folder):
-    """Whether a folder is of this kind."""
+    """Return whether a folder is of this kind."""
     return (folder / "config.json").is_file() and any(
         (folder / name).is_file() for name in (WHOLE, INDEX))
 
 
 def their_name(name):
-    """transformers' name of a weight, without the leading "transformer.".
+    """Return transformers' name of a weight, without the leading "transformer.".
 
     >>> their_name("h11/attn/c_attn/w"), their_name("ln_f/g"), their_name("wte")
     ('h.11.attn.c_attn.weight', 'ln_f.weight', 'wte.weight')
@@ -46,8 +40,10 @@ def their_name(name):
     return ".".join(path + ends.get(last, [last, "weight"]))
 
 
+# ---- the sizes
+
 def read_hparams(folder):
-    """The sizes in config.json under our names; ValueError for a model of another kind."""
+    """Return the sizes in config.json under our names; ValueError for a model of another kind."""
     path = folder / "config.json"
     found = read_json(path)
     if found.get("model_type") != "gpt2":
@@ -61,30 +57,39 @@ def read_hparams(folder):
     return hparams
 
 
-def config(hparams, end_of_text, dtype="float32"):
-    """What config.json says of a model of ours.
+# ---- the weights
 
-    Engines cast weights to half precision unless it names a dtype, under either of two names;
-    llama.cpp's converter looks for n_ctx.
-    """
-    return {"model_type": "gpt2", "architectures": ["GPT2LMHeadModel"],
-            **{name: values[0] for name, values in FIXED.items()},
-            **{name: hparams[ours] for ours, name in THEIR_SIZES.items()},
-            "n_ctx": hparams["n_ctx"], "dtype": str(dtype), "torch_dtype": str(dtype),
-            "bos_token_id": end_of_text, "eos_token_id": end_of_text}
+def load_flat(folder, hparams, dtype=np.float32):
+    """Return all weights as one flat array."""
+    found = {}
+    for path in weight_files(folder):
+        here, _ = tensors.open_file(path)
+        if twice := found.keys() & here.keys():
+            raise ValueError(f"need each weight once, got {min(twice)!r:.80} again in {path}")
+        found |= here
+    prefix = "transformer." if "transformer.wte.weight" in found else ""
+    find = lambda name: found.get(prefix + their_name(name))
+    flat = read_flat(hparams, lambda name: find(name) and find(name).shape,
+                     lambda weight, name: tensors.read_into(weight, find(name)), folder, dtype)
+    known = {find(name).name for name, _ in flatten(cut_params(flat, hparams))}
+    for name in sorted(found.keys() - known):
+        if not UNUSED.fullmatch(name):
+            raise ValueError(f"need the weights of a GPT-2 of the sizes in config.json in {folder}, "
+                             f"got one more: {name!r:.80}")
+    if "lm_head.weight" in found:
+        check_tied(found["lm_head.weight"], find("wte"), folder)
+    return flat
 
 
-def load_params(folder, hparams, dtype=np.float32, backend="numpy"):
-    """The tree of weights from model.safetensors, or from the files that an index names."""
-    names = []
-    build_params(hparams, lambda name, *shape: names.append(name))
-    get_tensor = open_checkpoint(folder, names, 2 * n_params(hparams))
-    flat = read_params(hparams, get_tensor, folder, dtype)
-    return cut_params(get_backend(backend).asarray(flat), hparams)
+def check_tied(lm_head, wte, folder):
+    """Raise a ValueError if the unembedding of a model is not its embedding."""
+    if lm_head.shape != wte.shape or not np.array_equal(*map(tensors.read_array, (lm_head, wte))):
+        raise ValueError(f"need lm_head.weight to equal wte.weight in {folder}, got a different "
+                         "one: only models with tied embeddings can be read")
 
 
 def weight_files(folder):
-    """The files with the weights; ValueError if an index names others than its neighbours."""
+    """Return the files with the weights; ValueError if an index names files of other folders."""
     if (folder / WHOLE).is_file():
         return [folder / WHOLE]
     places = read_json(folder / INDEX).get("weight_map")
@@ -97,71 +102,47 @@ def weight_files(folder):
     return [folder / name for name in sorted(files)]
 
 
-def open_checkpoint(folder, names, n_bytes):
-    """A function `name -> array` over the weights of a folder, under OpenAI's names.
+# ---- the vocabulary
 
-    Parameters
-    ----------
-    folder : Path
-    names : list of str
-        All weights that will be asked for; ValueError if the files lack one or have another.
-    n_bytes : int
-        The files must be as large, so that nothing is allocated for sizes that they cannot fill.
+def read_vocabulary(folder):
+    """Return {symbol: id}, the merges, the tokens added to them, and the names of the files read.
+
+    An added token stands for itself; no merge makes it, so that no text is encoded as one.
     """
-    paths = weight_files(folder)
-    if (size := sum(path.stat().st_size for path in paths)) < n_bytes:
-        raise ValueError(f"need {n_bytes} bytes of weights for the sizes in config.json, got "
-                         f"{size} in {folder}")
-    found = {}
-    for path in paths:
-        file, header, start = open_safetensors(path)
-        twice = found.keys() & header.keys()
-        if twice:
-            raise ValueError(f"need each weight once, got {min(twice)!r:.80} again in {path}")
-        found |= {name: (path, file, start, entry) for name, entry in header.items()}
-    prefix = "transformer." if "transformer.wte.weight" in found else ""
-    theirs = {name: prefix + their_name(name) for name in names}
-    odd = set(theirs.values()) ^ {name for name in found if not UNUSED.fullmatch(name)}
-    if odd:
-        raise ValueError(f"need the weights for the sizes in config.json in {folder}, got one too "
-                         f"many or too few: {min(odd)!r:.80}")
-    return lambda name: read_tensor(theirs[name], *found[theirs[name]])
+    if (folder / "tokenizer.json").is_file():
+        return *read_tokenizer(folder / "tokenizer.json"), "tokenizer.json"
+    vocab, merges = read_json(folder / "vocab.json"), read_merges(folder / "merges.txt")
+    path = folder / "added_tokens.json"
+    added = read_json(path) if path.is_file() else {}
+    return vocab | added, merges, [*added], "vocab.json and merges.txt"
 
 
-def read_tensor(name, path, file, start, entry):
-    """One weight of a file; ValueError unless it has one or two axes of floats."""
-    dtype, shape = entry["dtype"], entry["shape"]
-    if dtype not in FLOATS or len(shape) > 2:
-        raise ValueError(f"need one or two axes of floating-point numbers for {name} in {path}, "
-                         f"got {len(shape)} of {dtype}")
-    if dtype != "BF16":
-        return file.get_tensor(name)
-    offset = start + entry["data_offsets"][0]
-    halves = np.fromfile(path, "<u2", math.prod(shape), offset=offset).reshape(shape)
-    return (halves.astype("<u4") << 16).view("<f4")  # NumPy has no bfloat16
-
-
-def open_safetensors(path):
-    """A safetensors file, its header, and where its numbers start; ValueError if it is not whole.
-
-    The library checks all but one thing: a name that comes twice, of which it takes the last.
-    """
+def read_tokenizer(path):
+    """Return vocabulary, merges and added tokens of a tokenizer.json with GPT-2's kind of BPE."""
+    found = read_json(path)
     try:
-        file = safe_open(path, framework="numpy")
-    except SafetensorError as error:
-        raise ValueError(f"need a whole safetensors file in {path}, got: "
-                         f"{str(error)[:200]!r}") from None
-    with open(path, "rb") as raw:
-        length = int.from_bytes(raw.read(8), "little")
-        header = parse_json(raw.read(length), path)
-    header.pop("__metadata__", None)
-    return file, header, 8 + length
+        model, split = found["model"], found["pre_tokenizer"]
+        if (model.get("type", "BPE"), split["type"]) != ("BPE", "ByteLevel"):
+            raise ValueError(f"{model['type']} after {split['type']}")
+        pairs = [pair.split(" ") if isinstance(pair, str) else pair for pair in model["merges"]]
+        added = {token["content"]: token["id"] for token in found.get("added_tokens") or ()}
+        return model["vocab"] | added, [as_pair(pair, path) for pair in pairs], [*added]
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        raise ValueError(f"need GPT-2's byte-level BPE in {path}, got: {error}") from None
 
 
-def write_weights(file, weights):
-    """A safetensors file of {their name: array}, float16, float32 or float64.
+def read_end_of_text(folder, vocab):
+    """Return the symbol with eos_token_id, <|endoftext|> if the vocabulary has no such id.
 
-    Subtle: the library takes an array's memory as it lies, and a projection lies transposed.
+    generation_config.json counts before config.json, as in transformers; GPT2Config's default is
+    50256, whatever the vocabulary.
     """
-    weights = {name: np.ascontiguousarray(weight) for name, weight in weights.items()}
-    file.write(save(weights, metadata={"format": "pt"}))
+    ends = None
+    for path in (folder / "config.json", folder / "generation_config.json"):
+        if path.is_file():
+            ends = read_json(path).get("eos_token_id", ends)
+    ends = ends if isinstance(ends, list) else [ends]
+    if len(ends) > 1:
+        raise ValueError(f"need one eos_token_id in {folder}, got {ends!s:.80}; keep one there, and "
+                         "name all of them by --stop")
+    return next((symbol for symbol, token in vocab.items() if token in ends), "<|endoftext|>")

@@ -1,34 +1,34 @@
 """GPT-2 as OpenAI released it: downloaded once, read through TensorFlow once, then converted.
 
-    hparams.json          the sizes
+    hparams.json             the sizes
     encoder.json, vocab.bpe                the vocabulary
     checkpoint, model.ckpt.*               the weights, TensorFlow's format
-    params.npy            ours (converted.py), made from the checkpoint
+    params.safetensors       ours: the same weights in float32, under OpenAI's names
 
-TensorFlow knows its format, and the checksums in it; what is written here only keeps it quiet.
+In params.safetensors a projection is [n_out, n_in], as it lies in memory: it is read in one piece.
 """
 
 import contextlib
 import os
-from pathlib import Path
 
 import numpy as np
 
-from lib.checkpoints.converted import write_flat
-from lib.checkpoints.download import download, folder_lock
-from lib.checkpoints.textfiles import read_json
-from lib.checkpoints.weights import check_hparams, n_params, read_params
+from lib.checkpoints import tensors
+from lib.checkpoints.download import download
+from lib.checkpoints.files import folder_lock, need_package, read_json
+from lib.checkpoints.weights import check_hparams, cut_params, flatten, read_flat
 
 RELEASED = ("124M", "355M", "774M", "1558M")
 BASE_URL = "https://openaipublic.blob.core.windows.net/gpt-2/models"
 CHECKPOINT = ("checkpoint", "model.ckpt.data-00000-of-00001", "model.ckpt.index", "model.ckpt.meta")
 TEXTS = ("encoder.json", "hparams.json", "vocab.bpe")
+PARAMS = "params.safetensors"
 
 
 def fetch_missing(model_size, folder):
     """Download the files of a released size that the folder lacks."""
     def missing():
-        wanted = TEXTS if (folder / "params.npy").exists() else TEXTS + CHECKPOINT
+        wanted = TEXTS if (folder / PARAMS).exists() else TEXTS + CHECKPOINT
         return [name for name in wanted if not (folder / name).exists()]
 
     if not missing():
@@ -42,72 +42,62 @@ def fetch_missing(model_size, folder):
 
 
 def what_exists(model_size, folder, missing):
-    """The error for a model that is neither here nor to be had."""
+    """Return the error for a model that is neither here nor released."""
     if (folder / "hparams.json").exists():
         return (f"need all files of a model in {folder}, which is none of the released sizes; "
                 f"still missing: {', '.join(missing)}")
     here = sorted(path.parent.name for name in ("hparams.json", "config.json")
                   for path in folder.parent.glob(f"*/{name}"))
-    return (f"need one of {', '.join(here) or 'the models (there are none)'} in {folder.parent} "
-            f"(--models_dir), or a released size, which is downloaded: {', '.join(RELEASED)}; "
-            f"got {model_size}")
+    return (f"No model {model_size} in {folder.parent} (--models_dir). There: "
+            f"{', '.join(here) or 'none'}. Downloadable: {', '.join(RELEASED)}.")
 
 
 def read_hparams(folder):
-    """The sizes in hparams.json, or a ValueError that says what is wrong with them."""
+    """Return the sizes in hparams.json; ValueError if they are not sizes of a model."""
     return check_hparams(read_json(folder / "hparams.json"), folder / "hparams.json")
 
 
-def convert(folder, dtype=np.float32):
-    """Write params.npy from the TensorFlow checkpoint in a model folder.
+def load_flat(folder, hparams, dtype=np.float32):
+    """Return all weights as one flat array, from params.safetensors, which is made if need be."""
+    path = folder / PARAMS
+    if not path.exists():
+        with folder_lock(folder):
+            if not path.exists():  # another process may have been here first
+                convert(folder, hparams)
+    found, _ = tensors.open_file(path)
 
-    Parameters
-    ----------
-    folder : path
-        Holds hparams.json and model.ckpt.*, as OpenAI ships them.
-    dtype : numpy dtype
-        Of the numbers on disk.
+    def shape_of(name):
+        shape = found[name].shape if name in found else None
+        return shape[::-1] if shape and name.endswith("/w") else shape
 
-    Raises
-    ------
-    ValueError
-        If TensorFlow is missing, the checkpoint cannot be read, or a weight in it is absent, has
-        another shape than hparams.json says, or is not finite.
+    def read_into(weight, name):
+        tensors.read_into(weight.T if name.endswith("/w") else weight, found[name])
+
+    return read_flat(hparams, shape_of, read_into, path, dtype)
+
+
+def convert(folder, hparams, dtype=np.float32):
+    """Write params.safetensors from the TensorFlow checkpoint in a folder.
+
+    Raises ValueError if TensorFlow is missing, the checkpoint cannot be read, or a weight in it is
+    absent, has another shape than hparams.json says, or is not finite.
     """
-    folder = Path(folder)
-    hparams = read_hparams(folder)
-    get_tensor = open_checkpoint(folder, 4 * n_params(hparams))
-    flat = read_params(hparams, get_tensor, folder, dtype)
-    write_flat(folder / "params.npy", flat)
+    shape_of, read_into = open_checkpoint(folder)
+    flat = read_flat(hparams, shape_of, read_into, folder, dtype)
+    write_params(folder, cut_params(flat, hparams))
 
 
-@contextlib.contextmanager
-def silent_stderr():
-    """Nothing reaches file descriptor 2, where TensorFlow's C++ writes notes at every start."""
-    saved, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, 2)
-    try:
-        yield
-    finally:
-        os.dup2(saved, 2)
-        os.close(saved)
-        os.close(nowhere)
+def write_params(folder, params):
+    """Write the tree of weights to params.safetensors."""
+    tensors.write_file(folder / PARAMS, {name: weight.T if name.endswith("/w") else weight
+                                         for name, weight in flatten(params)})
 
 
-def open_checkpoint(folder, n_bytes):
-    """A function `name -> array` over a TensorFlow checkpoint of at least n_bytes of weights."""
-    data = folder / "model.ckpt.data-00000-of-00001"
-    if not data.is_file() or not (folder / "model.ckpt.index").is_file():
-        raise ValueError(f"need plain files for the checkpoint in {folder}")
-    if data.stat().st_size < n_bytes:
-        raise ValueError(f"need {n_bytes} bytes of weights for the sizes in hparams.json, got "
-                         f"{data.stat().st_size} in {data}; remove it to have it downloaded again")
-    try:
-        with silent_stderr():
-            import tensorflow as tf  # here: seconds and 600 MB, needed once for each checkpoint
-    except ImportError as error:
-        raise ValueError("need TensorFlow to read OpenAI's checkpoint format, once for each model "
-                         f"(pip install tensorflow), got: {error}") from None
+def open_checkpoint(folder):
+    """Return `shape_of` and `read_into`, as `read_flat` takes them, over a TensorFlow checkpoint."""
+    tf = need_package("tensorflow", "read OpenAI's checkpoint format, once per model")
+    advice = ("; remove model.ckpt.* to have it downloaded again" if folder.name in RELEASED
+              else "")
 
     def read(action, what):
         try:
@@ -116,7 +106,17 @@ def open_checkpoint(folder, n_bytes):
         except (tf.errors.OpError, ValueError, RuntimeError) as error:
             reason = str(error).strip().split("\n")[0][:200]
             raise ValueError(f"need a whole TensorFlow checkpoint in {folder}, got for {what}: "
-                             f"{reason}; remove model.ckpt.* to have it downloaded again") from None
+                             f"{reason}{advice}") from None
 
     reader = read(lambda: tf.train.load_checkpoint("model.ckpt"), "model.ckpt.index")
-    return lambda name: read(lambda: reader.get_tensor(f"model/{name}"), f"model/{name}")
+    shapes = reader.get_variable_to_shape_map()
+
+    def shape_of(name):
+        shape = shapes.get(f"model/{name}")
+        return shape and tuple(shape)
+
+    def read_into(weight, name):
+        stored = read(lambda: reader.get_tensor(f"model/{name}"), f"model/{name}")
+        weight[...] = stored.astype(weight.dtype, copy=False).reshape(weight.shape)
+
+    return shape_of, read_into

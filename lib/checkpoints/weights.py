@@ -1,39 +1,23 @@
-"""A model's weights as a tree: its keys, its order, its checks.
+"""Keep a model's weights as a tree: its keys, its order, its checks.
 
     hparams        the sizes: n_vocab, n_ctx, n_embd, n_head, n_layer
     build_params   the tree whose keys are the argument names of gpt2.py's functions
     cut_params     the same tree as views of one flat array
-    read_params    one flat array, filled from any source of named weights, and checked
+    read_flat      one flat array, filled from any source of named weights, and checked
 """
 
 import math
 
 import numpy as np
 
-# Sizes that are believed, and the bytes that weights, cache and mask of them may take in float32.
-MAX_SIZES = dict(n_vocab=2**20, n_ctx=2**14, n_embd=2**15, n_head=2**10, n_layer=2**10)
-MAX_BYTES = 2**36
+SIZES = ("n_vocab", "n_ctx", "n_embd", "n_head", "n_layer")
 
 
 def build_params(hparams, take):
-    """The tree of weights whose keys are the argument names of gpt2.py's functions.
+    """Return the tree of weights whose keys are the argument names of gpt2.py's functions.
 
-    Parameters
-    ----------
-    hparams : dict
-        n_vocab, n_ctx, n_embd, n_layer.
-    take : callable `(name, *shape) -> array`
-        Gives each weight; called in a fixed order, with OpenAI's variable names (without the
-        leading "model/").
-
-    Returns
-    -------
-    dict
-        wte, wpe, blocks (a list of ln_1, attn, ln_2, mlp), ln_f.
-
-    Examples
-    --------
-    Counting GPT-2 124M's weights:
+    `take(name, *shape)` gives each weight; it is called in a fixed order, with OpenAI's variable
+    names (without the leading "model/"). Counting GPT-2 124M's weights:
 
     >>> hparams = dict(n_vocab=50257, n_ctx=1024, n_embd=768, n_head=12, n_layer=12)
     >>> sizes = []
@@ -68,7 +52,7 @@ def build_params(hparams, take):
 
 
 def cut_params(flat, hparams, fill=None):
-    """The tree of weights as views of one flat array; with `fill`, set to `fill(name, *shape)`.
+    """Return the tree as views of one flat array; with `fill`, set to `fill(name, *shape)`.
 
     A projection [n_in, n_out] lies transposed in memory, each output's weights side by side: one
     row times such a matrix reads memory in order, and lib/backend/products.py can cut it into blocks.
@@ -88,14 +72,14 @@ def cut_params(flat, hparams, fill=None):
 
 
 def n_params(hparams):
-    """How many weights a model of these sizes has."""
+    """Return the number of weights of a model of these sizes."""
     sizes = []
     build_params(hparams, lambda name, *shape: sizes.append(math.prod(shape)))
     return sum(sizes)
 
 
 def flatten(params, prefix=""):
-    """(OpenAI's variable name, weight) for every weight in the tree."""
+    """Yield (OpenAI's variable name, weight) for every weight in the tree."""
     for key, part in params.items():
         if key == "blocks":
             for i, block in enumerate(part):
@@ -107,7 +91,7 @@ def flatten(params, prefix=""):
 
 
 def random_params(hparams, rng, dtype=np.float32):
-    """Weights of a true shape and of no meaning, for tests and timing: std 0.02, gains near 1."""
+    """Return random weights of the true shapes, for tests and timing: std 0.02, gains near 1."""
 
     def fill(name, *shape):
         noise = 0.02 * rng.standard_normal(shape[::-1], dtype=np.float32).T
@@ -117,43 +101,40 @@ def random_params(hparams, rng, dtype=np.float32):
 
 
 def check_hparams(hparams, path):
-    """The sizes of a model, or a ValueError before anything of an absurd size is allocated."""
-    for name, most in MAX_SIZES.items():
-        if type(hparams.get(name)) is not int or not 1 <= hparams[name] <= most:
-            raise ValueError(f"need {name} to be a whole number in 1 .. {most} in {path}, "
+    """Return the sizes of a model; ValueError unless they are positive and fit together."""
+    for name in SIZES:
+        if type(hparams.get(name)) is not int or hparams[name] < 1:
+            raise ValueError(f"need {name} to be a whole number >= 1 in {path}, "
                              f"got {str(hparams.get(name))[:80]}")
-    n_ctx, n_embd, n_head = hparams["n_ctx"], hparams["n_embd"], hparams["n_head"]
-    if n_embd % n_head:
-        raise ValueError(f"need n_head to divide n_embd in {path}, got {n_head} and {n_embd}")
-    n_cache = 2 * hparams["n_layer"] * n_ctx * n_embd + n_ctx**2  # and the mask
-    if 4 * (n_params(hparams) + n_cache) > MAX_BYTES:
-        raise ValueError(f"need at most {MAX_BYTES} bytes for weights and cache of the sizes in "
-                         f"{path}, got {4 * n_params(hparams)} + {4 * n_cache}")
+    if hparams["n_embd"] % hparams["n_head"]:
+        raise ValueError(f"need n_head to divide n_embd in {path}, got {hparams['n_head']} and "
+                         f"{hparams['n_embd']}")
     return hparams
 
 
-def read_params(hparams, get_tensor, folder, dtype):
-    """All weights as one flat array; ValueError for one of another shape, or not finite."""
-    def fill(name, *shape):
-        weight = get_tensor(name)
-        if weight.shape not in (shape, (1, *shape)):  # OpenAI's projections: a leading axis of 1
-            raise ValueError(f"need shape {shape} for {name} in {folder}, got {weight.shape}")
-        if weight.dtype.kind != "f":
-            raise ValueError(f"need floating-point numbers for {name} in {folder}, "
-                             f"got {weight.dtype}")
-        with np.errstate(over="ignore"):
-            weight = weight.astype(dtype, copy=False)
-        if not is_finite(weight):
-            raise ValueError(f"need finite weights in {folder}, got NaN or inf in {name}")
-        return weight.reshape(shape)
+def read_flat(hparams, shape_of, read_into, where, dtype):
+    """Return all weights as one flat array, in the order of `build_params`.
 
+    `shape_of(name)` is a weight's shape in the files, None if they lack it; all are compared before
+    anything is allocated. `read_into(array, name)` fills a view of the flat array. Raises
+    ValueError if a weight is absent, has a different shape, or is not finite.
+    """
+    def compare(name, *shape):
+        found = shape_of(name)
+        if found not in (shape, (1, *shape)):
+            raise ValueError(f"need shape {shape} for {name} in {where}, got {found or 'none'}")
+
+    build_params(hparams, compare)
     flat = np.empty(n_params(hparams), dtype)
-    cut_params(flat, hparams, fill)
+    for name, weight in flatten(cut_params(flat, hparams)):
+        read_into(weight, name)
+        if not is_finite(weight):
+            raise ValueError(f"need finite weights in {where}, got NaN or inf in {name}")
     return flat
 
 
 def is_finite(array):
-    """Whether no number is NaN or inf. The sum of squares tells, fast, unless it is too large."""
+    """Return whether no number is NaN or inf; the sum of squares says so, unless it overflows."""
     flat = array.ravel(order="K")
     with np.errstate(all="ignore"):
         return bool(np.isfinite(np.dot(flat, flat)) or np.isfinite(flat).all())

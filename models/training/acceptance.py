@@ -29,7 +29,7 @@ def held_out_prompts(ids, n_prompts, n_ids):
 def step_of(draft, target, folder, K, temperature):
     """A chain of K guesses: by a draft, or, where there is none, by EAGLE's head in `folder`."""
     name = "speculative" if draft else "eagle"
-    models = Models(draft, target, {"temperature": temperature}, os.path.join(folder, "medusa.npz"))
+    models = Models(draft, target, {"temperature": temperature}, folder)
     return build(name, models, {"K": K})
 
 
@@ -49,7 +49,7 @@ def acceptance_table(models_dir, drafts, target, ids, n_prompts=32, n_ids=64, N=
     prompts, folder = held_out_prompts(ids, n_prompts, n_ids), os.path.join(models_dir, target)
     target_model = load(target, models_dir)[1]
     models = {draft: load(draft, models_dir)[1] for draft in drafts}
-    if os.path.exists(os.path.join(folder, "eagle.safetensors")):
+    if os.path.exists(os.path.join(folder, "heads.safetensors")):
         models["eagle"] = None
     return {name: {t: [(K, *acceptance(prompts, step_of(draft, target_model, folder, K, t), N))
                        for K in range(1, 9)] for t in (0.0, 1.0)}

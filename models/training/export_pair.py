@@ -1,24 +1,23 @@
-"""From trained PyTorch models to model folders, and back: `export`, `read_model`.
+"""Write trained PyTorch models as model folders, and read them back: `export`, `read_model`.
 
-OpenAI's layout first, then our own conversion. The TensorFlow checkpoint is written for the sake of
-the path: the bundled pair is converted by the same code that reads OpenAI's files
-(lib.checkpoints.openai.convert). Layout: src/model.py of github.com/openai/gpt-2.
+A folder is as Hugging Face keeps it: config.json, model.safetensors in float16, vocab.json,
+merges.txt; heads.safetensors lies beside the target.
 """
 import json
 import os
 import shutil
+from pathlib import Path
 
 import numpy as np
 import torch
-from safetensors.numpy import save
+from safetensors.numpy import load_file
 
-from lib.checkpoints.openai import CHECKPOINT, convert
-from lib.checkpoints.weights import flatten
+from lib.checkpoints.tensors import write_file
+from lib.checkpoints.weights import build_params, flatten
 from models.training.torch_gpt2 import TorchGPT2
+from tools.export_hf import config, write_weights
 from utils import load_encoder_hparams_and_params
 from variants.eagle_head import fingerprint
-
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 
 def tensors(gpt2):
@@ -58,59 +57,52 @@ def read_model(folder):
     return gpt2
 
 
-def write_checkpoint(named, folder):
-    """model.ckpt.* and checkpoint, as TensorFlow 1's Saver writes them."""
-    import tensorflow as tf  # seconds to import, and only this stage needs it
-
-    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
-        for name, array in named.items():
-            variable = tf.compat.v1.get_variable(name, array.shape, use_resource=False)
-            value = tf.compat.v1.placeholder(tf.float32, array.shape)
-            session.run(tf.compat.v1.assign(variable, value), {value: array})
-        tf.compat.v1.train.Saver().save(session, os.path.join(folder, "model.ckpt"))
-
-
 def export(gpt2, bpe_folder, folder):
-    """Write one model folder: OpenAI's files, then params.npy from them; the checkpoint goes."""
+    """Write one model folder."""
     shutil.rmtree(folder, ignore_errors=True)
     os.makedirs(folder)
-    for name in ("encoder.json", "vocab.bpe"):
-        shutil.copy(os.path.join(bpe_folder, name), folder)
-    with open(os.path.join(folder, "hparams.json"), "w") as f:
-        json.dump(gpt2.hparams, f)
+    for theirs, name in (("encoder.json", "vocab.json"), ("vocab.bpe", "merges.txt")):
+        shutil.copy(os.path.join(bpe_folder, theirs), os.path.join(folder, name))
+    named = variables(gpt2)
+    params = build_params(gpt2.hparams,
+                          lambda name, *shape: named[f"model/{name}"].reshape(shape))
+    write_weights(Path(folder), params, np.float16)
+    with open(os.path.join(folder, "vocab.json"), encoding="utf-8") as f:
+        end_of_text = json.load(f)["<|endoftext|>"]
+    with open(os.path.join(folder, "config.json"), "w", encoding="utf-8") as f:
+        json.dump(config(gpt2.hparams, end_of_text, "float32"), f, indent=2)
         f.write("\n")
-    write_checkpoint(variables(gpt2), folder)
-    convert(folder, np.float16)
-    for name in CHECKPOINT:
-        os.remove(os.path.join(folder, name))
+
+
+def add_heads(folder, arrays, metadata=None):
+    """Write arrays to heads.safetensors in float16, beside those that are there."""
+    path = Path(folder) / "heads.safetensors"
+    halves = {name: np.asarray(tensor.detach().cpu(), np.float16)
+              for name, tensor in arrays.items()}
+    write_file(path, (load_file(path) if path.exists() else {}) | halves, metadata)
 
 
 def export_heads(heads, folder, table=None):
-    """medusa.npz: w, a [n_heads, n_embd, n_embd], applied as h @ w[k], and b [n_heads, n_embd].
+    """Write w, a [n_heads, n_embd, n_embd], applied as h @ w[k], and b [n_heads, n_embd].
 
     With a table also w1 [n_vocab, rank] and w2 [rank, n_vocab]: variants/markov.py.
     """
-    learned = {name: getattr(heads, name) for name in "wba"}
+    learned = {f"medusa/{name}": getattr(heads, name) for name in "wba"}
     if table:
-        learned |= {"w1": table.w1, "w2": table.w2}
-    arrays = {name: tensor.detach().cpu().numpy() for name, tensor in learned.items()}
-    np.savez(os.path.join(folder, "medusa.npz"),
-             **{name: array.astype(np.float16) for name, array in arrays.items()})
+        learned |= {"markov/w1": table.w1, "markov/w2": table.w2}
+    add_heads(folder, learned)
 
 
 def export_eagle(eagle, folder):
-    """eagle.safetensors: the weights that variants/eagle_head.py reads, and whose head they are."""
+    """Write the weights that variants/eagle_head.py reads, and for which target they are."""
     named = {name.removeprefix("model/"): tensor for name, tensor in tensors(eagle).items()}
     wte, _ = named.pop("wte"), named.pop("wpe")  # the target's
     for name in ("ln_token", "ln_state"):
         layer = getattr(eagle, name)
         named |= {f"{name}/g": layer.weight, f"{name}/b": layer.bias}
     named |= {"fc/w": eagle.fc.weight.T, "fc/b": eagle.fc.bias}
-    halves = {name: np.ascontiguousarray(tensor.detach().cpu().squeeze(0), np.float16)
-              for name, tensor in named.items()}
-    metadata = {"target": fingerprint(wte.detach().cpu().numpy())}
-    with open(os.path.join(folder, "eagle.safetensors"), "wb") as file:
-        file.write(save(halves, metadata))
+    add_heads(folder, {f"eagle/{name}": tensor.squeeze(0) for name, tensor in named.items()},
+              {"target": fingerprint(wte.detach().cpu().numpy())})
 
 
 def install(made, folder):

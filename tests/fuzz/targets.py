@@ -14,7 +14,8 @@ from unittest import mock
 import numpy as np
 
 import main
-from lib.checkpoints.textfiles import read_json, read_merges
+from lib.checkpoints.files import read_json, read_merges
+from lib.checkpoints.openai import write_params
 from lib.checkpoints.weights import check_hparams, flatten, n_params, random_params
 from lib.demo.compare import compare
 from encoder import Encoder, byte_characters
@@ -39,9 +40,7 @@ def good():
         (ROOM / "ours").mkdir()
         for name, text in ours.items():
             (ROOM / "ours" / name).write_text(text, encoding="utf-8")
-        flat = np.concatenate([np.ravel(weight.T if name.endswith("/w") else weight)
-                               for name, weight in flatten(params)])
-        np.save(ROOM / "ours" / "params.npy", flat)
+        write_params(ROOM / "ours", params)
         GOOD.update({(path.parent.name, path.name): path.read_bytes() for path in ROOM.glob("*/*")})
     for (folder, name), data in GOOD.items():
         path = ROOM / folder / name

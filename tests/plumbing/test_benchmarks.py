@@ -160,7 +160,7 @@ def test_a_fresh_process_tells_its_first_token_and_its_peak():
 def test_a_written_model_loads(tmp_path):
     hparams = dict(n_vocab=50257, n_ctx=16, n_embd=4, n_head=1, n_layer=1)
     write_model(tmp_path / "tiny", hparams)
-    assert drop_from_cache(tmp_path / "tiny" / "params.npy") == (sys.platform == "linux")
+    assert drop_from_cache(tmp_path / "tiny" / "params.safetensors") == (sys.platform == "linux")
     encoder, got, params = load_encoder_hparams_and_params("tiny", tmp_path)
     assert got == hparams and encoder.n_vocab == 50257
     assert np.array_equal(params["wte"], random_params(hparams, np.random.default_rng(0))["wte"])

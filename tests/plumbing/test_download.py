@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 import lib.checkpoints.download as module
-from lib.checkpoints.download import atomic, download, folder_lock
+from lib.checkpoints.files import atomic, download, folder_lock
 
 ROOT = Path(__file__).parents[2]
 OLD, NEW = (random.Random(seed).randbytes(300_000) for seed in (0, 1))
@@ -372,7 +372,7 @@ def test_two_processes_at_once_fetch_one_good_file_once(server, path):
 WRITE = """
 import sys
 from pathlib import Path
-from lib.checkpoints.download import atomic
+from lib.checkpoints.files import atomic
 for i in range(10**6):
     with atomic(Path(sys.argv[1])) as file:
         for _ in range(50):

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 import main
 import utils
-from lib.checkpoints.textfiles import read_merges
+from lib.checkpoints.files import read_merges
 from lib.demo.task import read_prompt
 from tests.checkpoints import HPARAMS, write_model
 from utils import MODELS_DIR, find_folder, load_encoder_hparams_and_params

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import main
-from lib.checkpoints.openai import read_hparams
+from lib.checkpoints.huggingface import read_hparams
 from lib.checkpoints.weights import random_params
 from gpt2 import GPT2
 from sampling import with_sampling
@@ -276,7 +276,7 @@ def test_broken_heads_are_one_line(tmp_path, capsys, case):
     (tmp_path / "x").mkdir()
     for file in (MODELS_DIR / "tales-large").iterdir():
         (tmp_path / "x" / file.name).symlink_to(file)
-    path, content = tmp_path / "x" / "medusa.npz", HEADS[case]
+    path, content = tmp_path / "x" / "heads.safetensors", HEADS[case]
     path.unlink()
     path.write_bytes(content) if isinstance(content, bytes) else np.savez(path, **content)
     assert main.main(["--models_dir", str(tmp_path), "--target_model_size", "x", *map(str, FEW),

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 import main
-from lib.checkpoints.converted import write_flat
+from safetensors.numpy import load_file, save_file
 from lib.demo.prompts import head_of
 from tests.checkpoints import HPARAMS, write_converted
 from tests.variants.registered import SMALL, SMALLER, write_heads
@@ -37,10 +37,10 @@ def models(tmp_path_factory):
     sizes = HPARAMS | dict(n_embd=16, n_head=2, n_ctx=64)
     for seed, name in enumerate(("small", "large")):
         write_converted(folder / name, sizes, seed)
-    weights = np.load(folder / "large" / "params.npy") + np.float32(0)
-    other = np.load(folder / "small" / "params.npy")
-    write_flat(folder / "small" / "params.npy", weights + np.float32(0.02) * other)  # they agree
-    write_heads(folder / "large" / "medusa.npz", sizes["n_embd"], n_vocab=sizes["n_vocab"])
+    small, large = (load_file(folder / name / "params.safetensors") for name in ("small", "large"))
+    close = {name: large[name] + np.float32(0.02) * small[name] for name in large}  # they agree
+    save_file(close, folder / "small" / "params.safetensors")
+    write_heads(folder / "large", sizes["n_embd"], n_vocab=sizes["n_vocab"])
     return folder
 
 

@@ -21,6 +21,7 @@ from models.training.average import main as average_main  # noqa: E402
 from models.training.tasks import load_trained  # noqa: E402
 from models.training.torch_gpt2 import TorchGPT2  # noqa: E402
 from utils import load_encoder_hparams_and_params  # noqa: E402
+from variants.medusa import read_arrays  # noqa: E402
 from variants.eagle_head import load_head  # noqa: E402
 
 torch.set_num_threads(1)
@@ -131,15 +132,18 @@ def test_the_exported_model_gives_the_trained_models_logits(trained, stage, name
 
 
 def test_the_medusa_heads_are_beside_the_target(trained):
-    with np.load(trained / "models" / "tales-large" / "medusa.npz") as heads:
-        assert heads["w"].shape == heads["a"].shape == (3, 32, 32) and heads["b"].shape == (3, 32)
-        assert heads["w"].dtype == np.float16 and np.abs(heads["w"]).max() > 0
+    w, a, b = read_arrays(heads_of(trained), ("medusa/w", "medusa/a", "medusa/b"))
+    assert w.shape == a.shape == (3, 32, 32) and b.shape == (3, 32)
+    assert w.dtype == np.float16 and np.abs(w).max() > 0
+
+
+def heads_of(trained):
+    return trained / "models" / "tales-large" / "heads.safetensors"
 
 
 def test_the_table_of_the_heads_is_in_their_file_and_helps_them(trained):
-    with np.load(trained / "models" / "tales-large" / "medusa.npz") as heads:
-        assert heads["w1"].shape == heads["w2"].T.shape == (275, 64)
-        assert heads["w1"].dtype == np.float16 and np.abs(heads["w2"]).max() > 0
+    w1, w2 = read_arrays(heads_of(trained), ("markov/w1", "markov/w2"))
+    assert w1.shape == w2.T.shape == (275, 64) and np.abs(w2).max() > 0
     alone, with_it = json.loads((trained / "work" / "report.json").read_text()
                                 )["training"]["markov"]["overlap"]
     assert len(alone) == len(with_it) == 3 and sum(with_it) > sum(alone)
@@ -147,7 +151,7 @@ def test_the_table_of_the_heads_is_in_their_file_and_helps_them(trained):
 
 def test_eagles_head_is_beside_its_target_and_has_learned(trained):
     _, hparams, params = load_encoder_hparams_and_params("tales-large", trained / "models")
-    head = load_head(trained / "models" / "tales-large" / "eagle.safetensors", params)
+    head = load_head(heads_of(trained), params)
     assert head["fc"]["w"].shape == (64, 32) and len(head["blocks"]) == 1
     for stage, fraction in (("states", 0.9), ("eagle", 0.98)):
         losses = [entry["train_loss"] for entry in log_of(trained, stage) if "progress" in entry]

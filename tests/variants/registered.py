@@ -52,15 +52,16 @@ class Logits:
     hidden = __call__
 
 
-def write_heads(path, n_embd, n_heads=3, n_vocab=3):
+def write_heads(folder, n_embd, n_heads=3, n_vocab=3):
     """Random heads, and a table for --markov: bad guesses, which is what losslessness is for."""
     rng = np.random.default_rng(1)
     w, a = rng.normal(size=(2, n_heads, n_embd, n_embd)) / np.sqrt(n_embd)
     b = rng.normal(size=(n_heads, n_embd))
     w1, w2 = rng.normal(size=(n_vocab, 2)), rng.normal(size=(2, n_vocab))
-    np.savez(path, w=w, a=a, b=b, w1=w1, w2=w2)
-    save_file(eagle_weights(n_embd), path.with_name("eagle.safetensors"))
-    return path
+    eagle = {f"eagle/{name}": weight for name, weight in eagle_weights(n_embd).items()}
+    save_file({"medusa/w": w, "medusa/a": a, "medusa/b": b, "markov/w1": w1, "markov/w2": w2,
+               **eagle}, folder / "heads.safetensors")
+    return folder
 
 
 def eagle_weights(n_embd, seed=1):

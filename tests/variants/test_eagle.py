@@ -286,8 +286,8 @@ def test_no_guess_is_beyond_the_context():
 def saved(tmp_path):
     """A function that saves a head, with changes, and returns the path."""
     def save(metadata=None, **changes):
-        path, weights = tmp_path / "eagle.safetensors", {**eagle_weights(12), **changes}
-        save_file({name: weight for name, weight in weights.items() if weight is not None}, path,
+        path, weights = tmp_path / "heads.safetensors", {**eagle_weights(12), **changes}
+        save_file({f"eagle/{name}": w for name, w in weights.items() if w is not None}, path,
                   metadata)
         return path
     return save
@@ -306,9 +306,9 @@ def test_a_target_has_one_fingerprint_in_every_precision():
 
 
 @pytest.mark.parametrize("changes, message", [
-    (dict(metadata={"target": "0" * 64}), "made for the target at hand"),
-    ({"fc/b": None}, "need fc/b"), ({"fc/w": np.zeros((12, 12))}, r"shape \(24, 12\)"),
-    ({"h0/ln_1/g": np.zeros(12, int)}, "need h0/ln_1/g"),
+    (dict(metadata={"target": "0" * 64}), "trained for this target"),
+    ({"fc/b": None}, "need eagle/fc/b"), ({"fc/w": np.zeros((12, 12))}, r"shape \(24, 12\)"),
+    ({"h0/ln_1/g": np.zeros(12, int)}, "floating-point numbers"),
     ({"ln_f/b": np.full(12, np.nan)}, "finite")], ids=str)
 def test_a_head_that_does_not_fit_is_named(saved, changes, message):
     with pytest.raises(ValueError, match=message):
@@ -319,12 +319,12 @@ def test_a_head_that_does_not_fit_is_named(saved, changes, message):
 def test_a_file_that_is_not_whole_is_named(saved, n_bytes):
     path = saved()
     path.write_bytes(path.read_bytes()[:n_bytes])
-    with pytest.raises(ValueError, match="eagle.safetensors"):
+    with pytest.raises(ValueError, match="heads.safetensors"):
         load_head(path, PARAMS)
 
 
 def test_a_target_without_a_head_is_told_where_it_was_looked_for(tmp_path):
-    for heads, path in ((None, "None"), (tmp_path / "medusa.npz", "eagle.safetensors")):
+    for heads, path in ((None, "None"), (tmp_path, "heads.safetensors")):
         with pytest.raises(ValueError, match=f"EAGLE's head.*{path}"):
             eagle.build(Models(None, Logits(TARGET), dict(temperature=1.0), heads), **DEFAULTS)
 
@@ -346,7 +346,7 @@ def test_the_trained_head_is_the_one_that_drafts(tmp_path):
         theirs = task.predicted(h[:, :-1], task.embeddings(x, 0))
     export_pair.export_eagle(task, tmp_path)
     tables = {name: getattr(target, name).weight.detach().numpy() for name in ("wte", "wpe")}
-    head = Head(load_head(tmp_path / "eagle.safetensors", tables), N_HEAD,
+    head = Head(load_head(tmp_path / "heads.safetensors", tables), N_HEAD,
                 lambda ids, n_last: h[0].numpy()[len(ids) - n_last : len(ids)])
     for n in range(2, 7):
         tree, node = Tree(), -1
@@ -358,14 +358,14 @@ def test_the_trained_head_is_the_one_that_drafts(tmp_path):
                 node = tree.add(node, ids[n + step], None)
 
 
-BUNDLED = MODELS_DIR / "tales-large" / "eagle.safetensors"
+BUNDLED = MODELS_DIR / "tales-large" / "heads.safetensors"
 
 
 @pytest.mark.skipif(not BUNDLED.exists(), reason=f"no {BUNDLED} is bundled yet")
 def test_the_bundled_head_is_worth_its_passes():
     """Of greedy text, where drawing at random would keep one guess in a thousand."""
     target = TreeGPT2(*bundled.weights("tales-large"))
-    models = Models(None, target, dict(temperature=0.0), BUNDLED.with_name("medusa.npz"))
+    models = Models(None, target, dict(temperature=0.0), BUNDLED.parent)
     x = bundled.encoder().encode("Once upon a time there was a")
     rounds = list(generate(x, eagle.build(models, **DEFAULTS), 60, np.random.default_rng(0)))
     assert 60 / len(rounds) > 1.8

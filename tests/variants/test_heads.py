@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from safetensors.numpy import load_file, save_file
 
 import gpt2
 from lib.checkpoints.weights import random_params
@@ -239,31 +240,35 @@ def test_bad_criteria_are_named(bad):
 def heads(tmp_path):
     rng = np.random.default_rng(1)
     w, a = rng.normal(size=(2, 3, 12, 12)).astype(np.float16)
-    np.savez(tmp_path / "medusa.npz", w=w, a=a, b=rng.normal(size=(3, 12)).astype(np.float16))
-    return tmp_path / "medusa.npz"
+    b = rng.normal(size=(3, 12)).astype(np.float16)
+    return save_heads(tmp_path, w, b, a)
+
+
+def save_heads(folder, w, b, a):
+    """Write Medusa's arrays to a file of heads; return its path."""
+    save_file({"medusa/w": w, "medusa/b": b, "medusa/a": a}, folder / "heads.safetensors")
+    return folder / "heads.safetensors"
 
 
 def test_loaded_heads_are_the_formula(heads):
-    h, file = 100 * GPT2(PARAMS, 3).hidden([1, 2])[0], np.load(heads)  # far into both tails of SiLU
+    h, file = 100 * GPT2(PARAMS, 3).hidden([1, 2])[0], load_file(heads)  # far into both tails of SiLU
     for k, row in enumerate(load_heads(heads, PARAMS)(h)):
-        z = h @ file["w"][k].astype(float) + file["b"][k]
-        x = (h + z / (1 + np.exp(-z))) @ file["a"][k].astype(float)
+        z = h @ file["medusa/w"][k].astype(float) + file["medusa/b"][k]
+        x = (h + z / (1 + np.exp(-z))) @ file["medusa/a"][k].astype(float)
         assert np.allclose(row, PARAMS["wte"] @ x)
 
 
 def test_heads_of_zeros_are_the_targets_own_head(tmp_path):
-    np.savez(tmp_path / "medusa.npz", w=np.zeros((2, 12, 12)), b=np.zeros((2, 12)),
-             a=[np.eye(12)] * 2)
+    path = save_heads(tmp_path, np.zeros((2, 12, 12)), np.zeros((2, 12)), np.stack([np.eye(12)] * 2))
     h = GPT2(PARAMS, 3).hidden([1, 2])
-    for row in load_heads(tmp_path / "medusa.npz", PARAMS)(h[0]):
+    for row in load_heads(path, PARAMS)(h[0]):
         assert np.allclose(row, unembed(h, PARAMS)[0])
 
 
 def test_heads_of_another_width_are_named(tmp_path):
-    np.savez(tmp_path / "medusa.npz", w=np.zeros((2, 8, 8)), b=np.zeros((2, 8)),
-             a=np.zeros((2, 8, 8)))
+    path = save_heads(tmp_path, *(np.zeros(shape) for shape in ((2, 8, 8), (2, 8), (2, 8, 8))))
     with pytest.raises(ValueError, match="width 12"):
-        load_heads(tmp_path / "medusa.npz", PARAMS)
+        load_heads(path, PARAMS)
 
 
 @pytest.mark.parametrize("chosen", [dict(temperature=0),

@@ -138,10 +138,11 @@ def model(seed, **sizes):
 
 @pytest.fixture(scope="module")
 def heads(tmp_path_factory):
-    path, rng = tmp_path_factory.mktemp("heads") / "medusa.npz", np.random.default_rng(0)
+    path, rng = tmp_path_factory.mktemp("heads"), np.random.default_rng(0)
     w, a = rng.normal(size=(2, 3, 12, 12))
-    np.savez(path, w=w, a=a, b=rng.normal(size=(3, 12)))
-    save_file(eagle_weights(12), path.with_name("eagle.safetensors"))
+    eagle = {f"eagle/{name}": weight for name, weight in eagle_weights(12).items()}
+    save_file({"medusa/w": w, "medusa/a": a, "medusa/b": rng.normal(size=(3, 12)), **eagle},
+              path / "heads.safetensors")
     return path
 
 

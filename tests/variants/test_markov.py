@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from safetensors.numpy import load_file, save_file
 
 import gpt2
 import main
@@ -79,7 +80,7 @@ def test_a_stop_token_keeps_the_distribution():
 
 @pytest.mark.parametrize("sampling", SETTINGS, ids=str)
 def test_the_decoder_keeps_the_distribution_under_every_setting(sampling, tmp_path):
-    heads = write_heads(tmp_path / "medusa.npz", n_embd=3)
+    heads = write_heads(tmp_path, n_embd=3)
     sampling = {"temperature": 1.0, **sampling}
     assert_keeps_the_distribution("medusa", MARKOV, sampling, heads)
 
@@ -150,7 +151,7 @@ def test_greedy_text_is_the_targets():
 
 @pytest.fixture
 def heads(tmp_path):
-    return write_heads(tmp_path / "medusa.npz", n_embd=12, n_vocab=13)
+    return write_heads(tmp_path, n_embd=12, n_vocab=13)
 
 
 def models(heads, **sampling):
@@ -205,19 +206,19 @@ def test_the_chain_is_as_long_as_the_tree_is_deep(heads):
 # ---- the file and the flag
 
 def test_a_loaded_table_is_the_product_of_its_two_parts(heads):
-    with np.load(heads) as file:
-        product = file["w1"] @ file["w2"]
-    follows = load_table(heads, 13, np.float64)
+    file = load_file(heads / "heads.safetensors")
+    product = file["markov/w1"] @ file["markov/w2"]
+    follows = load_table(heads / "heads.safetensors", 13, np.float64)
     assert np.allclose([follows(token) for token in range(13)], product)
 
 
 def test_what_does_not_go_together_is_named(heads, tmp_path):
-    with np.load(heads) as file:
-        np.savez(tmp_path / "bare.npz", **{name: file[name] for name in "wba"})
-    with pytest.raises(ValueError, match="Markov table, w1 and w2, for --markov in .*bare"):
-        build("medusa", models(tmp_path / "bare.npz"), MARKOV)
+    bare = {name: array for name, array in load_file(heads / "heads.safetensors").items() if "medusa" in name}
+    save_file(bare, tmp_path / "heads.safetensors")
+    with pytest.raises(ValueError, match="need markov/w1, markov/w2 in the heads of"):
+        build("medusa", models(tmp_path), MARKOV)
     with pytest.raises(ValueError, match=r"need w1 \[13, rank\]"):
-        build("medusa", models(write_heads(tmp_path / "other.npz", 12)), MARKOV)
+        build("medusa", models(write_heads(tmp_path, 12)), MARKOV)
     with pytest.raises(ValueError, match="exact with --markov, got typical"):
         build("medusa", models(heads), MARKOV | {"acceptance": "typical"})
     with pytest.raises(ValueError, match="need heads trained"):
@@ -243,9 +244,10 @@ def test_its_rounds_are_a_chains_whose_guesses_were_drawn(heads):
 
 
 def test_heads_and_a_table_of_zeros_are_the_targets_own_row(tmp_path):
-    np.savez(tmp_path / "medusa.npz", w=np.zeros((2, 12, 12)), b=np.zeros((2, 12)),
-             a=[np.eye(12)] * 2, w1=np.zeros((13, 2)), w2=np.zeros((2, 13)))
-    round = build("medusa", models(tmp_path / "medusa.npz"), MARKOV | {"widths": (1, 1)})(
+    save_file({"medusa/w": np.zeros((2, 12, 12)), "medusa/b": np.zeros((2, 12)),
+               "medusa/a": np.stack([np.eye(12)] * 2), "markov/w1": np.zeros((13, 2)),
+               "markov/w2": np.zeros((2, 13))}, tmp_path / "heads.safetensors")
+    round = build("medusa", models(tmp_path), MARKOV | {"widths": (1, 1)})(
         [1, 2, 3], 9, np.random.default_rng(0))
     expected = softmax(unembed(GPT2(PARAMS, 3).hidden([1, 2]), PARAMS))
     assert np.allclose(round.p_draft, expected[[0, 0]])

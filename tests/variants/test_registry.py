@@ -37,7 +37,7 @@ ENUMERATED = [(name, {}) for name in LOSSLESS] + [("lenient", {"lenience": 1.0})
 def heads(tmp_path_factory):
     """Random heads as wide as the bundled target."""
     n_embd = bundled.load("tales-large")[1]["n_embd"]
-    return write_heads(tmp_path_factory.mktemp("heads") / "medusa.npz", n_embd)
+    return write_heads(tmp_path_factory.mktemp("heads"), n_embd)
 
 
 @cache
@@ -64,7 +64,7 @@ def test_greedy_texts_of_the_bundled_pair_are_the_targets(name, flags, prompt, p
     if temperature == 0 or not DECODERS[name].greedy])
 def test_every_exact_decoder_keeps_the_targets_joint_distribution(name, flags, temperature,
                                                                   tmp_path):
-    heads = write_heads(tmp_path / "medusa.npz", n_embd=3)
+    heads = write_heads(tmp_path, n_embd=3)
     assert_keeps_the_distribution(name, flags, dict(temperature=temperature), heads)
 
 
@@ -79,7 +79,7 @@ TOYS = [random_params(dict(n_vocab=13, n_ctx=24, n_embd=12, n_head=3, n_layer=n_
 
 @pytest.fixture
 def toy_heads(tmp_path):
-    return write_heads(tmp_path / "medusa.npz", n_embd=12)
+    return write_heads(tmp_path, n_embd=12)
 
 
 def toy_models(temperature, heads=None):

@@ -37,7 +37,7 @@ CASES += [("medusa", {"markov": True}, sampling) for sampling in WARM + COLD]
 
 @pytest.fixture(scope="module")
 def heads(tmp_path_factory):
-    return write_heads(tmp_path_factory.mktemp("heads") / "medusa.npz", n_embd=3)
+    return write_heads(tmp_path_factory.mktemp("heads"), n_embd=3)
 
 
 def small(name, flags=()):

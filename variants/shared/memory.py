@@ -43,7 +43,7 @@ def ids_of(line, place, n_vocab):
 
 def remember(path, ids, n_vocab):
     """Add a finished text. The file is replaced as a whole: it is never half written."""
-    from lib.checkpoints.download import atomic  # a library that decoding does not need
+    from lib.checkpoints.files import atomic  # a library that decoding does not need
 
     texts = [*read_memory(path, n_vocab), list(ids)]
     while len(texts) > 1 and sum(map(len, texts)) > NEWEST:
