@@ -1,0 +1,111 @@
+"""Define what the laws of tests/test_laws.py need: toys as models of logits, and small flags.
+
+    FORMS      decoder -> sets of flags under which it is exact and can be enumerated
+    PAIRS      name -> (draft, target), toys of two or three tokens
+"""
+
+
+import numpy as np
+
+from exact.toys import disjoint, mapped, path_by_path, toy
+from lib.checkpoints.weights import cut_params, n_params
+from variants import DECODERS, Models, build
+from variants.registry import Costs
+
+COSTS = Costs(0.1, [1.0, 1.1, 1.2, 1.3])
+FORMS = {  # the first is the one that meets every setting and pair
+    "speculative": [{"K": 2}, {"K": "auto"}, {"K": 1}],
+    "lookup": [{"K": 2, "max_ngram": 2}],
+    "suffix": [{"K": 2, "sure": 1.0, "cap": 2}],
+    "jacobi": [{"K": 2}],
+    "skip": [{"K": 1}, {"K": 1, "exit": 2}],
+    "assisted": [{"K": 2}, {"K": 2, "schedule": "heuristic", "confidence": 0.0}],
+    "stopping": [{}],
+    "match": [{"K": 2}, {"K": 2, "guesses": "drawn"}],
+    "coupled": [{"K": 2, "sampler": "inverse"}],  # a race has no intervals to cut
+    "block": [{"K": 2}],
+    "lenient": [{"K": 2, "lenience": 1.0}],
+    "big_little": [{"run": 2, "fallback": 1.5}],
+    "cascade": [{"K": 2, "alpha": -2.0}],
+    "tree": [{"widths": (2, 1)}, {"widths": "dynamic", "total": 3}, {"widths": "auto"}],
+    "traversal": [{"widths": (2, 1)}],
+    "kseq": [{"K": 1, "chains": 2}],  # one level: the branches of two chains multiply
+    "lookahead": [{"columns": 2, "ngram": 2, "pool": 2}],
+    "staged": [{"K": 2, "inner_K": 1}, {"K": 1, "inner_K": 1, "width": 2}],
+    "medusa": [{"widths": (2, 1)}, {"sparse": [(0,), (1,), (0, 0)]}],
+    "markov": [{"K": 2}],
+    "eagle": [{"K": 2}, {"widths": (2,)}, {"widths": "dynamic", "total": 3, "K": 2}],
+    "blockwise": [{"block": 3}],
+}
+WARM_ONLY = {("staged", 1)}  # forms that need a temperature
+
+
+def forms(name):
+    """Return the sets of flags to enumerate. A decoder that is new needs no more than --K."""
+    if name not in FORMS and "K" not in DECODERS[name].flags:
+        raise AssertionError(f"need small flags for {name}: add it to FORMS in tests/small.py, "
+                             f"with values of {', '.join(DECODERS[name].flags)} that make a round "
+                             "of at most three guesses")
+    return FORMS.get(name, [{"K": 2}])
+
+
+def sharp(row):
+    """Return a row whose smallest entry is subnormal."""
+    row = np.where(row == row.min(), 5e-322, row)
+    return row / row.sum()
+
+
+PAIRS = {
+    "dense": (toy(3, 41, zeros=0), toy(3, 42, zeros=0)),
+    "zeros": (toy(3, 43, zeros=0.5), toy(3, 44, zeros=0.5)),
+    "disjoint": disjoint(3),
+    "equal": (toy(3, 42, zeros=0),) * 2,
+    "sharp": (mapped(toy(3, 45, zeros=0), sharp), mapped(toy(3, 46, zeros=0), sharp)),
+    "two tokens": (toy(2, 47, zeros=0), toy(2, 48, zeros=0)),
+}
+
+
+def params_of(n_vocab):
+    """Return weights of a GPT-2 as wide as the vocabulary: wte of ones, three random blocks."""
+    hparams = dict(n_vocab=n_vocab, n_ctx=32, n_embd=n_vocab, n_head=1, n_layer=3)
+    rng = np.random.default_rng(0)
+    params = cut_params(np.empty(n_params(hparams)), hparams, lambda _, *n: rng.normal(size=n))
+    return {**params, "wte": np.eye(n_vocab)}
+
+
+PARAMS = {n_vocab: params_of(n_vocab) for n_vocab in range(2, 7)}  # drawn before any enumeration
+
+
+class Logits:
+    """Give a toy as a model of logits, of sequences and of trees; `asked` notes every call.
+
+    Its hidden states are the logits. A decoder that runs some of its blocks runs `params`.
+    """
+
+    n_head = 1
+
+    def __init__(self, model):
+        self.model, self.n_vocab, self.asked = model, len(model([0])[0]), []
+        self.params = PARAMS[self.n_vocab]
+
+    def __call__(self, ids, n_last=1):
+        branches = hasattr(ids, "texts")
+        self.asked.append((tuple(ids.x if branches else ids), n_last))
+        with np.errstate(divide="ignore"):
+            rows = np.log((path_by_path(self.model) if branches else self.model)(ids, n_last))
+        return np.maximum(rows, -1e6)  # no logit is infinite; this one has no mass all the same
+
+    hidden = __call__
+
+    def logits(self, states):
+        return states
+
+
+def models_of(pair, sampling, folder=None):
+    """Return fresh models: draft and target of a pair, with costs."""
+    return Models(*map(Logits, pair), sampling, folder, COSTS)
+
+
+def stepper(name, flags, pair, sampling, folder=None):
+    """Return `() -> step`: a new decoder for every run, because some keep a state."""
+    return lambda: build(name, models_of(pair, sampling, folder), flags)

@@ -1,0 +1,262 @@
+"""The laws, each written once over all decoders of the registry, through its own builders.
+
+A decoder is covered the moment it is registered: with --K 2, or with the flags that tests/small.py
+lists for it. Distributions are enumerated (exact/law.py), so no test here has a false alarm.
+"""
+
+from functools import partial
+
+import numpy as np
+import pytest
+
+from exact.law import assert_same_law, expectation, law, text_law, total_variation
+from gpt2 import GPT2
+from lib.checkpoints.weights import random_params
+from sampling import with_sampling
+from speculative import autoregressive_sampling, complete, generate
+from tests import bundled
+from tests.small import FORMS, PAIRS, WARM_ONLY, Logits, forms, models_of, stepper
+from tests.variants.registered import write_heads
+from utils import MODELS_DIR
+from variants import DECODERS, Models, build
+from variants.shared.batch import Shared, generate_batch
+from variants.shared.batch_gpt2 import BatchGPT2
+from variants.shared.long_context import window, windowed
+from variants.shared.tree_gpt2 import TreeGPT2
+
+X, N = [0, 1, 0], 3
+T = dict(temperature=0.7)
+SETTINGS = [T, dict(temperature=0.0), dict(temperature=0.4),
+            *(dict(temperature=1.0) | more for more in (
+                dict(top_k=2), dict(top_p=0.6), dict(repetition_penalty=2.5),
+                dict(repetition_penalty=0.4)))]
+ALL = [(name, i) for name in DECODERS for i in range(len(forms(name)))]
+CHAINS = [name for name in DECODERS
+          if not DECODERS[name].branches and "heads" not in DECODERS[name].needs]
+
+
+def fits(name, i, sampling):
+    """Return whether form i of a decoder runs with these settings."""
+    cold = sampling["temperature"] == 0
+    return cold if DECODERS[name].greedy else not (cold and (name, i) in WARM_ONLY)
+
+
+@pytest.fixture(scope="session")
+def heads(tmp_path_factory):
+    """Return a folder with random heads for every vocabulary of the toys: {n_vocab: folder}."""
+    folders = {}
+    for n_vocab in (2, 3):
+        folders[n_vocab] = tmp_path_factory.mktemp(f"heads{n_vocab}")
+        write_heads(folders[n_vocab] / "medusa.npz", n_embd=n_vocab, n_vocab=n_vocab)
+    return folders
+
+
+def assert_keeps_the_distribution(new_step, pair, sampling, x=X, N=N, stop=()):
+    """Refuse a decoder under which the text has another distribution than the target's."""
+    got = law(lambda rng: tuple(complete(x, new_step(), N, rng, stop)))
+    target = with_sampling(Logits(PAIRS[pair][1]), **sampling)
+    assert_same_law(got, text_law(x, target, N, stop))
+
+
+# ---- the distribution
+
+CASES = [(name, i, "dense", sampling) for name, i in ALL
+         for sampling in (SETTINGS if i == 0 else SETTINGS[:2]) if fits(name, i, sampling)]
+CASES += [(name, 0, pair, sampling) for name in DECODERS
+          for pair in ("zeros", "disjoint", "equal", "sharp")
+          for sampling in [dict(temperature=0.0 if DECODERS[name].greedy else 1.0)]]
+
+
+@pytest.mark.parametrize("name, i, pair, sampling", CASES, ids=str)
+def test_the_text_is_distributed_as_the_targets_own(name, i, pair, sampling, heads):
+    new_step = stepper(name, forms(name)[i], PAIRS[pair], sampling, heads[3])
+    assert_keeps_the_distribution(new_step, pair, sampling)
+
+
+DEEP = {"tree": {"widths": (2, 1, 1)}, "traversal": {"widths": (2, 1, 1)}, "eagle": {"K": 3},
+        "medusa": {"widths": (2, 1, 1)}, "blockwise": {"block": 4}, "big_little": {"run": 3},
+        "lookahead": {"columns": 2, "ngram": 4, "pool": 2}, "kseq": {"K": 3, "chains": 2},
+        "suffix": {"cap": 3}, "stopping": {}}
+DEEPER = [("speculative", 4, 5), *((name, 5, 6) for name in ("lookup", "jacobi", "match", "block"))]
+
+
+@pytest.mark.parametrize("name, K, N", [*((name, 3, 4) for name in DECODERS), *DEEPER])
+def test_a_fault_that_begins_at_the_third_guess_would_be_seen(name, K, N, heads):
+    sampling = dict(temperature=0.0 if DECODERS[name].greedy else 1.0)
+    flags = forms(name)[0] | DEEP.get(name, {"K": K})
+    new_step = stepper(name, flags, PAIRS["two tokens"], sampling, heads[2])
+    assert_keeps_the_distribution(new_step, "two tokens", sampling, N=N)
+
+
+@pytest.mark.parametrize("name", [name for name in DECODERS if not DECODERS[name].greedy])
+def test_a_stop_token_ends_the_text_where_it_ends_the_targets(name, heads):
+    new_step = stepper(name, forms(name)[0], PAIRS["dense"], T, heads[3])
+    assert_keeps_the_distribution(new_step, "dense", T, stop={1})
+
+
+@pytest.mark.parametrize("name", [name for name in DECODERS if not DECODERS[name].greedy])
+def test_two_texts_one_after_the_other_are_independent(name, heads):
+    """What a step remembers of a text must not reach into the next one."""
+    new_step = stepper(name, forms(name)[0], PAIRS["two tokens"], T, heads[2])
+    texts = [[0, 1, 0], [1]]
+
+    def both(rng):
+        step = new_step()
+        return tuple(tuple(complete(x, step, 2, rng)) for x in texts)
+
+    target = with_sampling(Logits(PAIRS["two tokens"][1]), **T)
+    one, other = (text_law(x, target, 2) for x in texts)
+    assert_same_law(law(both), {(a, b): p * q for a, p in one.items() for b, q in other.items()})
+
+
+@pytest.mark.parametrize("name", DECODERS)
+def test_in_a_window_the_text_is_the_windowed_targets(name, heads):
+    sampling, n_ctx = T if not DECODERS[name].greedy else dict(temperature=0.0), 4
+    new_step = stepper(name, forms(name)[0], PAIRS["two tokens"], sampling, heads[2])
+    target = with_sampling(Logits(PAIRS["two tokens"][1]), **sampling)
+    seen = lambda ids, n_last: target(window(list(ids), len(X), n_ctx), n_last)
+    got = law(lambda rng: tuple(complete(X, windowed(new_step(), len(X), n_ctx), 4, rng)))
+    assert_same_law(got, text_law(X, seen, 4))
+
+
+def test_a_decoder_that_is_not_exact_is_refused_by_that():
+    new_step = stepper("lenient", {"K": 2, "lenience": 0.5}, PAIRS["dense"], T)
+    with pytest.raises(AssertionError, match="another law"):
+        assert_keeps_the_distribution(new_step, "dense", T)
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_every_setting_matters_to_the_toys(seed):
+    """Else the laws above could not see a setting that does not arrive."""
+    laws = [text_law(X, with_sampling(Logits(PAIRS["dense"][seed]), **sampling), N)
+            for sampling in SETTINGS]
+    assert all(total_variation(laws[0], other) > 0.02 for other in laws[1:])
+
+
+def test_every_decoder_has_small_flags(monkeypatch):
+    assert FORMS.keys() <= DECODERS.keys()
+    for name, entry in DECODERS.items():
+        for flags in forms(name):
+            assert entry.is_exact(entry.settings(flags)), name
+    monkeypatch.setitem(DECODERS, "new", DECODERS["tree"])
+    with pytest.raises(AssertionError, match="need small flags for new: add it to FORMS"):
+        forms("new")
+
+
+# ---- how many tokens, in how many passes
+
+@pytest.mark.parametrize("name", DECODERS)
+@pytest.mark.parametrize("N", range(6))
+def test_exactly_N_tokens_come_and_no_round_is_empty(name, N, heads):
+    sampling = dict(temperature=0.0 if DECODERS[name].greedy else 1.0)
+    step = stepper(name, {}, PAIRS["dense"], sampling, heads[3])()
+    rounds = list(generate(X, step, N, np.random.default_rng(N)))
+    assert sum(len(round.ids) for round in rounds) == N
+    assert all(1 <= len(round.ids) <= len(round.guesses) + 1 for round in rounds)
+
+
+SHALLOW = {"tree": {"widths": (2,)}, "traversal": {"widths": (2,)}, "suffix": {"sure": 99.0},
+           "big_little": {"fallback": 0.0}, "stopping": {}, "cascade": {"K": 2},
+           "assisted": {"K": 2, "confidence": 0.0}, "staged": {"K": 2}}
+
+
+@pytest.mark.parametrize("name", [name for name, entry in DECODERS.items()
+                                  if "draft" in entry.needs and name != "match"])
+@pytest.mark.parametrize("sampling", SETTINGS[:2], ids=str)
+def test_a_draft_equal_to_the_target_loses_no_guess(name, sampling):
+    """So it takes the fewest passes; exactness alone cannot see a useless draft."""
+    if DECODERS[name].greedy and sampling["temperature"]:
+        pytest.skip("greedy only")
+    new_step = stepper(name, SHALLOW.get(name, forms(name)[0]), PAIRS["equal"], sampling)
+
+    def lost(rng):
+        return sum(n_levels(round) + 1 - len(round.ids)
+                   for round in generate(X, new_step(), N, rng))
+
+    assert expectation(lost, float) == pytest.approx(0, abs=1e-9)
+
+
+def n_levels(round):
+    """Return for how many positions there was a guess."""
+    guesses = round.guesses
+    return max(map(len, guesses.paths()), default=0) if hasattr(guesses, "paths") else len(guesses)
+
+
+@pytest.mark.parametrize("name", DECODERS)
+def test_the_target_scores_once_a_round_and_the_draft_is_asked_if_it_is_needed(name, heads):
+    sampling = dict(temperature=0.0 if DECODERS[name].greedy else 1.0)
+    models = models_of(PAIRS["dense"], sampling, heads[3])
+    step = build(name, models, {"fallback": 0.0} if name == "big_little" else {})
+    rounds = list(generate([0, 1, 2, 1, 0, 0, 1], step, 20, np.random.default_rng(0)))
+    first = "heads" in DECODERS[name].needs  # no pass before the first round has left a state
+    assert len(models.target.asked) == len(rounds) + first
+    assert (len(models.draft.asked) > len(rounds) / 2) == ("draft" in DECODERS[name].needs)
+
+
+# ---- the same text again: seeds, caches, batches, the bundled pair
+
+TINY = [random_params(dict(n_vocab=13, n_ctx=24, n_embd=12, n_head=3, n_layer=n_layer),
+                      np.random.default_rng(n_layer), np.float64) for n_layer in (1, 2)]
+BOTH = [(name, temperature) for name in DECODERS for temperature in (0.0, 1.0)
+        if temperature == 0 or not DECODERS[name].greedy]
+
+
+@pytest.fixture(scope="session")
+def tiny_heads(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("tiny")
+    write_heads(folder / "medusa.npz", n_embd=12, n_vocab=13)
+    return folder
+
+
+def tiny(sampling, folder, new=partial(TreeGPT2, n_head=3)):
+    """Return draft and target that have read nothing yet."""
+    costs = models_of(PAIRS["dense"], {}).costs
+    return Models(*map(new, TINY), sampling, folder, costs)
+
+
+@pytest.mark.parametrize("name, temperature", BOTH)
+def test_the_same_seed_gives_the_same_text(name, temperature, tiny_heads):
+    texts = [complete([1], build(name, tiny(dict(temperature=temperature), tiny_heads)), 20,
+                      np.random.default_rng(5)) for _ in range(2)]
+    assert texts[0] == texts[1]
+
+
+@pytest.mark.parametrize("name, temperature", BOTH)
+def test_a_used_cache_gives_the_rows_of_a_fresh_one_in_every_round(name, temperature, tiny_heads):
+    chosen = dict(temperature=temperature, top_k=7, repetition_penalty=1.2)
+    step, x = build(name, tiny(chosen, tiny_heads)), [1, 2, 3]
+    for round in generate(x, step, 21, np.random.default_rng(0)):  # as far as the context goes
+        rows = [with_sampling(GPT2(TINY[1], 3), **{**chosen, "temperature": T})(x)[-1]
+                for T in (temperature, 1.0)]  # 1: what a threshold looks at
+        assert any(np.allclose(round.p_target[0], row, atol=1e-10) for row in rows)
+        x = x + round.ids
+    assert len(x) == 24
+
+
+@pytest.mark.parametrize("name", CHAINS)
+@pytest.mark.parametrize("batch", [1, 3])
+def test_a_text_in_a_batch_is_the_text_alone(name, batch, tiny_heads):
+    sampling = dict(temperature=0.0 if DECODERS[name].greedy else 1.0)
+    jobs = lambda: [([i, 1, 2], 6 + i, np.random.default_rng(i)) for i in range(5)]
+    alone = [complete(x, build(name, tiny(sampling, tiny_heads)), N, rng) for x, N, rng in jobs()]
+    draft, target = (Shared(BatchGPT2(params, 3), turn) for turn, params in enumerate(TINY))
+    models = Models(draft, target, sampling, tiny_heads, tiny({}, None).costs)
+    texts = [list(x) for x, _, _ in jobs()]
+    for i, round in generate_batch(jobs(), partial(build, name, models), batch):
+        texts[i] += round.ids
+    assert texts == alone
+
+
+@pytest.mark.parametrize("name, i", ALL)
+def test_greedy_texts_of_the_bundled_pair_are_the_targets(name, i):
+    """Through real weights, caches and heads; with a repetition penalty, which looks at all ids."""
+    if (name, i) in WARM_ONLY:
+        pytest.skip("needs a temperature")
+    sampling = dict(temperature=0.0, repetition_penalty=1.3)
+    x = bundled.encoder().encode("The fox looked up at the raven and said")
+    target = with_sampling(GPT2(*bundled.weights("tales-large")), **sampling)
+    plain = autoregressive_sampling(x, target, 30, np.random.default_rng(0))
+    draft, target = (TreeGPT2(*bundled.weights(size)) for size in ("tales-small", "tales-large"))
+    models = Models(draft, target, sampling, MODELS_DIR / "tales-large", tiny({}, None).costs)
+    step = build(name, models, forms(name)[i])
+    assert complete(x, step, 30, np.random.default_rng(1)) == plain
