@@ -82,7 +82,7 @@ def decode(task, decoder, on_seen=None, n_top=0):
         step = windowed(step, len(task.x), task.n_ctx)
     rounds, watched, rng = [], 0.0, np.random.default_rng(task.seed)
     if on_seen:
-        rng = Recorded(rng)
+        rng = Recorded(rng, target.seconds)
         see = watcher_of(task, rng, draft, target, n_top)
     start, disable = time.perf_counter(), True if on_seen else None  # None: only on a terminal
     with tqdm(total=task.n_new, desc=decoder, unit="token", leave=False, disable=disable) as bar:

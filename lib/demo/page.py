@@ -1,17 +1,19 @@
-"""A watched run as a file: its data, or trace.html with the data put in.
+"""A watched run as a file: its data, or trace.html with the data in it.
 
     run       what the file holds: prompt, settings, rounds as seen (lib/demo/trace.py), their sums
-    plain     plain decoding of the same prompt, where it was timed: to race against
-    code      the lines that decide: {"accept": {"file", "line", "text"}, ..}, read as they stand
+    plain     plain decoding of the same prompt, if it was timed: to race against
+    code      the lines that decide: {"accept": {"file", "line", "text"}, ..}, read from the source
 """
 
 import codecs
 import inspect
 import json
+from collections import Counter
 from pathlib import Path
 from urllib.parse import quote
 
-import speculative
+from lib.checkpoints.download import atomic
+from speculative import verify
 from variants import DECODERS
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -20,19 +22,26 @@ STEPS = {"accept": "# [3]", "resample": "# [4]", "bonus": "# [5]"}  # ends of ve
 
 
 def trace(prompt, rounds, settings=None, seconds=None, plain=None):
-    """The whole run: what came before the first round, all rounds as seen, and their sums."""
-    settings = settings or {}
+    """Return the whole run as data: what came before it, all rounds as seen, and their sums.
+
+    `settings` that name no decoder tell nothing about it, so exactness is left out.
+    """
+    settings = dict(settings or {})
     entry = DECODERS[settings.get("decoder", "speculative")]
-    known = entry.flags.keys() <= settings.keys()
-    return {"prompt": prompt, "settings": settings, "rounds": rounds,
-            "summary": summary(rounds) | ({} if seconds is None else {"seconds": seconds}),
-            "code": code(entry.name, rounds),
-            **({"exact": bool(entry.is_exact(settings))} if known else {}),
-            **({} if plain is None else {"plain": plain})}
+    if "draft" not in entry.needs:
+        settings.pop("draft_model_size", None)  # not loaded
+    run = {"prompt": prompt, "settings": settings, "rounds": rounds, "summary": summary(rounds),
+           "code": code(entry, rounds)}
+    if "decoder" in settings:
+        given = {name: settings[name] for name in entry.flags if name in settings}
+        run |= {"exact": entry.is_exact(entry.settings(given)), "idea": entry.idea}
+    if seconds is not None:
+        run["summary"]["seconds"] = seconds
+    return run if plain is None else run | {"plain": plain}
 
 
 def trace_of(task, numbers, rounds):
-    """The run that lib/demo/compare.py reported: plain decoding was timed beside it."""
+    """Return the run that lib/demo/compare.py measured, with plain decoding to race against."""
     timed = numbers["autoregressive"]
     plain = {"seconds": timed["time_s"], "pieces": pieces(task.encoder, timed["ids"]),
              "speedup": numbers["speedup_measured"], "target_passes": numbers["target_passes"]}
@@ -41,45 +50,40 @@ def trace_of(task, numbers, rounds):
 
 
 def pieces(encoder, ids):
-    """The text of each id; a character that takes several comes with the last of them."""
+    """Return the text of each id; a character of several ids comes with the last of them."""
     text = codecs.getincrementaldecoder("utf-8")("replace")
     return [text.decode(encoder.decode_bytes([token])) for token in ids]
 
 
 def summary(rounds):
-    """Tokens, rounds, acceptance by position in the round, and seconds by clock, over a run."""
+    """Count tokens, rounds, acceptance by position in the round, and seconds by clock."""
     verdicts = [(t, guess["accepted"]) for seen in rounds
                 for t, guess in enumerate(seen["guesses"]) if "accepted" in guess]
-    places = 1 + max((t for t, _ in verdicts), default=-1)
-    count = lambda place, wanted: sum(1 for t, got in verdicts if t == place and got in wanted)
+    tested = Counter(t for t, _ in verdicts)
+    accepted = Counter(t for t, passed in verdicts if passed)
     clocks = sorted({name for seen in rounds for name in seen["seconds"]})
     return {
         "ids": sum(len(seen["ids"]) for seen in rounds),
         "rounds": len(rounds),
-        "by_place": [{"examined": count(t, (True, False)), "kept": count(t, (True,))}
-                     for t in range(places)],
+        "by_place": [{"tested": tested[t], "accepted": accepted[t]} for t in range(len(tested))],
         "by_clock": {name: sum(seen["seconds"][name] for seen in rounds) for name in clocks},
     }
 
 
 # ---- the lines that decide
 
-def code(decoder, rounds):
-    """Return where a decoder guesses and tests: of speculative.verify each step, else the function.
-
-    A tree has no rows of its own in `rounds`: then the test is not speculative.verify.
-    """
-    entry, is_tree = DECODERS[decoder], not any("rows" in seen for seen in rounds)
-    guess, test = entry.tree if is_tree and entry.tree else (entry.guess, entry.test)
-    if test is speculative.verify:
-        return {"guess": place(guess)} | {step: place(test, mark) for step, mark in STEPS.items()}
-    return {"guess": place(guess), "accept": place(test)}
+def code(entry, rounds):
+    """Return where a decoder's guess and test are; of speculative.verify, where each step is."""
+    branches = any("parent" in guess for seen in rounds for guess in seen["guesses"])
+    guess, test = entry.tree if branches and entry.tree else (entry.guess, entry.test)
+    steps = STEPS if test is verify else {"accept": ""}
+    return {"guess": place(guess)} | {step: place(test, end) for step, end in steps.items()}
 
 
-def place(function, mark=""):
-    """File, line and text of a function's first line that ends in `mark`."""
+def place(function, end=""):
+    """Return file, line and text of a function's first line with this end."""
     lines, first = inspect.getsourcelines(function)
-    n, text = next((n, line) for n, line in enumerate(lines) if line.rstrip().endswith(mark))
+    n, text = next((n, line) for n, line in enumerate(lines) if line.rstrip().endswith(end))
     file = Path(inspect.getsourcefile(function)).resolve().relative_to(ROOT)
     return {"file": file.as_posix(), "line": first + n, "text": text.strip()}
 
@@ -87,7 +91,7 @@ def place(function, mark=""):
 # ---- the file
 
 def check_path(path):
-    """Raise unless `save` can write such a file: better before a long run than after it."""
+    """Raise ValueError unless `save` can write such a file; call it before a long run."""
     if Path(path).suffix not in (".html", ".json"):
         raise ValueError(f"need a trace file that ends in .html or .json, got {path}")
     if not Path(path).absolute().parent.is_dir():
@@ -95,15 +99,19 @@ def check_path(path):
 
 
 def save(path, run):
-    """Write a trace: a page that needs nothing else, or its data, by the file's suffix."""
+    """Write a run as a page or as its data, by the file's suffix; after an error the old one stays.
+
+    OSError names the file if the disk is full.
+    """
     check_path(path)
     html = Path(path).suffix == ".html"
     text = page(run, root_from(path)) if html else json.dumps(run, allow_nan=False, indent=1)
-    Path(path).write_text(text, encoding="utf-8")
+    with atomic(Path(path).resolve()) as file:
+        file.write(text.encode())
 
 
 def root_from(path):
-    """The way from a page in the repository to its top; None from elsewhere, where links break."""
+    """Return the way from a page in the repository to its top, or None outside of it."""
     folder = Path(path).resolve().parent
     if not folder.is_relative_to(ROOT):
         return None
@@ -111,9 +119,9 @@ def root_from(path):
 
 
 def page(run, root=None):
-    """trace.html with the run in it. No text of the run can end the element that holds the data.
+    """Return trace.html with the run in it. No text of the run can end the data's element.
 
-    `root` is put before the names of the files that the page links to; None: it only names them.
+    `root` is put before the names of files, which then are links; None: they are names only.
     """
     data = json.dumps(run, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c")
     links = "" if root is None else f' data-root="{quote(root) or "./"}"'

@@ -6,96 +6,84 @@
     save("run.html", trace(prompt, seen))  # lib/demo/page.py
 
     round      what a step returned (speculative.Round); its ids may be cut after a stop token
-    seen       the same as a dict that JSON can hold; what cannot be known is absent from it
-    n          how many of its ids are known to be guesses that passed the test
-    known      what a decoder's rounds can tell: which row and which uniform are whose
-    u          a uniform number in [0, 1): `sample` and `accept` ask `rng` for one each
+    seen       the same as a dict that JSON can hold; what cannot be known is left out
+    n          number of the round's ids that are accepted guesses
+    u          a uniform number in [0, 1): `sample` and `accept` draw one each
+    row        the distributions at one position, of which a page holds the likeliest tokens
 
-Nothing here prints, and no decoder knows of it. lib/demo/page.py makes files of what was seen.
+Nothing here prints, and no decoder imports it.
 """
 
 import codecs
 import functools
 import os
-from typing import NamedTuple
 
-from lib.demo.rows import add_branches, likeliest, rows_of
+import numpy as np
+
 from sampling import residual
 from speculative import verify
 from variants.shared.branches import Tree
 
-
-class Rounds(NamedTuple):
-    """What can be known of a round from outside."""
-
-    chain: bool  # guess t follows guess t - 1
-    verified: bool  # by speculative.verify
-    draws: int | None = None
+UNTESTED = 8  # tokens of all rows after the last tested guess, which matter only if a tick is moved
 
 
 class Recorded:
-    """A generator that keeps the uniforms it gave since they were last taken."""
+    """A generator that keeps the uniforms it returned until they are taken.
 
-    def __init__(self, rng):
-        self.rng, self.uniforms = rng, []
+    `passes` is a list that grows by one with every pass of the target, such as its clock: the last
+    pass of a round separates the uniforms of the guesses from those of the test.
+    """
+
+    def __init__(self, rng, passes=()):
+        self.rng, self.passes, self.drawn = rng, passes, []
 
     def random(self):
-        self.uniforms.append(self.rng.random())
-        return self.uniforms[-1]
+        u = self.rng.random()
+        self.drawn.append((u, len(self.passes)))
+        return u
 
-    def take(self):
-        """The uniforms since the last call."""
-        taken, self.uniforms = self.uniforms, []
-        return taken
+    def take(self, k):
+        """Return the uniforms since the last call: of the guesses, and of the test.
+
+        Without `passes` each of the k guesses is taken to have drawn one.
+        """
+        drawn, self.drawn = self.drawn, []
+        uniforms = [u for u, _ in drawn]
+        if self.passes:
+            k = sum(n_passes < len(self.passes) for _, n_passes in drawn)
+        return uniforms[:k], uniforms[k:]
 
 
 # ---- a round as data
 
 def watcher(encoder, rng, test=verify, clocks=None, n_top=5):
-    """A function that says what can be seen of each round of one text.
+    """Return a function that turns a Round into data that JSON can hold.
 
     Parameters
     ----------
     encoder : encoder.Encoder
     rng : Recorded
-        The very generator that the run draws from.
+        The generator that the run draws from.
     test : callable
-        The decoder's.
+        The decoder's test. Thresholds and uniforms are known of speculative.verify only.
     clocks : dict of name -> list of seconds, optional
         Lists that grow by one with every call of a model, such as "draft" and "target".
     n_top : int
-        How many of a row's likeliest tokens are kept. 0 leaves all rows aside, and is faster.
+        How many of a row's likeliest tokens are kept. 0 leaves all rows out, and is faster.
 
     Returns
     -------
     callable `(Round) -> dict`
-        ids      each with "id", "text" and "origin": "kept", "replacement", "bonus", or "last"
-                 where these cannot be told apart
-        guesses  each with "id" and "text"; "p_draft", "p_target", "threshold" (the chance to be
-                 kept), "u_draft", "u_accept" (what it was drawn and tested with) and "accepted"
-                 as far as known; in a tree "parent", and "led_on" if it is on the path taken
-        rows     the likeliest tokens of both models at each position (lib/demo/rows.py), of a chain
-        last     how the last token came about: "law" (drawn from "residual" or "target"), "u", its
-                 "p" and the likeliest rivals, "top"; absent if a stop token cut the round before
+        ids      each with "id", "text" and "origin": "kept" (an accepted guess), "replacement",
+                 "bonus", or "last" where these cannot be told apart
+        guesses  each with "id" and "text"; "p_draft", "p_target", "threshold" (the probability to
+                 accept it), "u_draft", "u_accept" (drawn for the guess and for its test) and
+                 "accepted" as far as known; in a tree "parent", and "led_on" if it is on the
+                 path taken
+        rows     the likeliest tokens of both models at each position, unless the guesses branch
+        last     how the last token was drawn: "law" ("residual" or "target"), "u", its "p" and
+                 the likeliest tokens, "top"; left out if a stop token cut the round before it
         seconds  of each clock, in this round
-
-    Raises
-    ------
-    ValueError
-        By the callable, if a round was not decided as `known` says.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from encoder import Encoder, byte_characters
-    >>> from speculative import draft_and_verify, generate
-    >>> encoder = Encoder({char: id for id, char in enumerate(byte_characters().values())}, [])
-    >>> after = lambda ids, n_last: np.eye(256)[np.array(ids[-n_last:]) + 1]  # the next letter
-    >>> step = draft_and_verify(after, after, K=2)
-    >>> rng = Recorded(np.random.default_rng(0))
-    >>> see = watcher(encoder, rng)
-    >>> [line(see(round)) for round in generate(encoder.encode("A"), step, 3, rng)]
-    ['BC{+D+}']
     """
     clocks = clocks or {}
     bytes_of = functools.cache(lambda token: encoder.decode_bytes([token]))
@@ -104,9 +92,8 @@ def watcher(encoder, rng, test=verify, clocks=None, n_top=5):
     read = {name: len(clock) for name, clock in clocks.items()}
 
     def see(round):
-        chain = not isinstance(round.guesses, Tree)
-        seen = describe(round, rng.take(), Rounds(chain, chain and test is verify), text_of, n_top)
-        for token in seen["ids"]:  # a character may take several ids: it comes with the last one
+        seen = describe(round, rng.take(len(round.guesses)), test, text_of, n_top)
+        for token in seen["ids"]:  # a character of several ids is shown with the last one
             token["text"] = text.decode(bytes_of(token["id"]))
         seen["seconds"] = {name: sum(clock[read[name] :]) for name, clock in clocks.items()}
         read.update((name, len(clock)) for name, clock in clocks.items())
@@ -115,113 +102,158 @@ def watcher(encoder, rng, test=verify, clocks=None, n_top=5):
     return see
 
 
-def describe(round, uniforms, known, text_of, n_top):
-    """One round as a dict. `uniforms` are those drawn in it, `text_of` gives the text of an id."""
-    origins = origins_of(round, known)
+def describe(round, uniforms, test, text_of, n_top):
+    """Return one round as a dict. `uniforms` are those of its guesses and those of its test."""
+    chain = not isinstance(round.guesses, Tree)
+    verified = chain and test is verify
+    origins = origins_of(round, chain, verified)
     n = origins.count("kept")
     seen = {"ids": [{"id": int(i), "origin": origin} for i, origin in zip(round.ids, origins)],
             "guesses": [{"id": int(i), "text": text_of(i)} for i in round.guesses]}
-    if known.chain:
-        for t, token in enumerate(seen["guesses"]):
-            token.update(chances(round, t, known) | verdict(round, t, n))
-        if n_top:
-            seen["rows"] = rows_of(round, known.verified, text_of, n_top)
-    if hasattr(round.guesses, "parents"):
+    if not chain:
         add_branches(seen["guesses"], round)
-    if known.verified:
-        add_uniforms(seen["guesses"], round, n, uniforms, known)
+        return seen
+    for t, guess in enumerate(seen["guesses"]):
+        guess |= known_of(round, t, n, verified)
+    if n_top:
+        seen["rows"] = rows_of(round, verified, text_of, n_top)
+    if verified:
+        add_uniforms(seen["guesses"], *uniforms)
         if n < len(round.ids):
-            seen["last"] = last(round, n, uniforms, text_of, n_top)
+            seen["last"] = last(round, n, uniforms[1], text_of, n_top)
     return seen
 
 
-def origins_of(round, known):
-    """Where each id came from. `verify` never replaces a guess by itself; other tests may."""
-    n = round.n_accepted if known.verified else len(round.ids) - 1
+def origins_of(round, chain, verified):
+    """Return where each id came from. `verify` never replaces a guess by the same token."""
+    n = round.n_accepted if verified else len(round.ids) - 1
     if n == len(round.ids):
         return ["kept"] * n
     if n == len(round.guesses):
         return ["kept"] * n + ["bonus"]
-    replaced = known.chain and round.ids[n] != round.guesses[n]
+    replaced = chain and round.ids[n] != round.guesses[n]
     return ["kept"] * n + ["replacement" if replaced else "last"]
 
 
-def chances(round, t, known):
-    """The probabilities of guess t, and the chance to keep it: Leviathan et al. (2023) Sec. 2.3."""
+def known_of(round, t, n, verified):
+    """Return what is known of guess t; its threshold is in Leviathan et al. (2023) Sec. 2.3."""
     token = round.guesses[t]
     p_draft, p_target = float(round.p_draft[t][token]), float(round.p_target[t][token])
-    threshold = {"threshold": min(p_target / p_draft, 1.0)} if known.verified else {}
-    return {"p_draft": p_draft, "p_target": p_target} | threshold
+    known = {"p_draft": p_draft, "p_target": p_target}
+    if verified:
+        known["threshold"] = min(p_target / p_draft, 1.0)
+    if t < n or t < len(round.ids) and round.ids[t] != token:  # else the text does not say
+        known["accepted"] = t < n
+    return known
 
 
-def verdict(round, t, n):
-    """Whether guess t was accepted, if the text tells: n guesses are known to be kept."""
-    if t < n:
-        return {"accepted": True}
-    return {"accepted": False} if t < len(round.ids) and round.ids[t] != round.guesses[t] else {}
-
-
-def add_uniforms(guesses, round, n, uniforms, known):
-    """Tell the uniforms of a round apart by their order: draws, tests, one for the last id."""
-    if known.draws is not None:
-        first = known.draws * len(guesses)
-    elif n < len(round.ids):
-        first = len(uniforms) - 1 - round.n_tested
-    else:  # cut: it is not known how many guesses after the stop token were tested
-        return
-    for guess, u in zip(guesses, uniforms[:first] if known.draws else ()):
-        guess["u_draft"] = u
-    for guess, u in zip(guesses, uniforms[first:-1]):
+def add_uniforms(guesses, of_guesses, of_test):
+    """Add what each guess was drawn with, if each drew one, and what it was tested with."""
+    if len(of_guesses) == len(guesses):
+        for guess, u in zip(guesses, of_guesses):
+            guess["u_draft"] = u
+    for guess, u in zip(guesses, of_test[:-1]):  # the last one drew the last token
         guess["u_accept"] = u
-        if guess.get("accepted", u < guess["threshold"]) != (u < guess["threshold"]):
-            raise ValueError(f"need rounds of a decoder that tests as speculative.verify does, got "
-                             f"u = {u}, threshold {guess['threshold']}, kept: {guess['accepted']}")
+
+
+def add_branches(guesses, round):
+    """Add "parent" to the guesses of a tree, and "led_on" to those on the path taken.
+
+    The last id may equal a guess that was rejected, so it is not looked for.
+    """
+    tree, node = round.guesses, -1
+    for guess, parent in zip(guesses, tree.parents):
+        guess["parent"] = int(parent)
+    for token in round.ids[:-1]:
+        node = tree.child(node, token)
+        if node is None:
+            return
+        guesses[node]["led_on"] = True
 
 
 def last(round, n, uniforms, text_of, n_top):
-    """How the token after n accepted guesses came about: from the residual or from the target."""
+    """Return how the token after n accepted guesses was drawn: from the residual or the target."""
     bonus = n == len(round.guesses)
     known = {"law": "target" if bonus else "residual"} | ({"u": uniforms[-1]} if uniforms else {})
     if n_top:
         row = round.p_target[n] if bonus else residual(round.p_target[n], round.p_draft[n])
-        known |= {"p": float(row[round.ids[n]]), "top": top(row, text_of, n_top)}
+        best = sorted(likeliest(row, n_top).tolist(), key=lambda token: (-row[token], token))
+        known |= {"p": float(row[round.ids[n]]),
+                  "top": [{"id": i, "text": text_of(i), "p": float(row[i])} for i in best]}
     return known
 
 
-def top(row, text_of, n):
-    """The n most probable tokens of a row, most probable first."""
-    best = sorted(likeliest(row, n).tolist(), key=lambda token: (-row[token], token))
-    return [{"id": token, "text": text_of(token), "p": float(row[token])} for token in best]
+# ---- the likeliest tokens of a round's rows, for a whole vocabulary is too much for a page
+
+def rows_of(round, verified, text_of, n):
+    """Return each position's row, cut to its likeliest tokens: one a guess, one for the bonus."""
+    k = len(round.guesses)
+    came = [*round.ids, *[None] * (k + 1)]
+    return [row_of(round.p_draft[t] if t < k else None, round.p_target[t],
+                   {came[t], round.guesses[t] if t < k else None} - {None}, verified, text_of,
+                   n if t <= round.n_tested else min(n, max(1, UNTESTED // k)))
+            for t in range(k + 1)]
+
+
+def row_of(p_draft, p_target, wanted, verified, text_of, n):
+    """Return {"top": [[id, text, p_draft, p_target, from, to], ..], "others": [..], "mass": m}.
+
+    A uniform u with from <= u * mass < to draws this token where `verify` draws one here: from and
+    to are left out of a token that it cannot draw, all three if another test decided. "others"
+    sums the other tokens' p_draft, p_target and what both share. p_draft is None for the bonus.
+    """
+    draft = np.zeros(len(p_target)) if p_draft is None else p_draft
+    ids = {int(token) for token in {*likeliest(draft, n), *likeliest(p_target, n), *wanted}}
+    ids = sorted(ids, key=lambda token: (-p_target[token], -draft[token], token))
+    shown = lambda p: float(f"{p:.6g}")
+    top = [[i, text_of(i), None if p_draft is None else shown(draft[i]), shown(p_target[i])]
+           for i in ids]
+    rest = [max(float(each.sum() - each[ids].sum()), 0.0)
+            for each in (draft, p_target, np.minimum(draft, p_target))]
+    row = {"top": top, "others": [shown(p) for p in rest]}
+    if verified:
+        cdf = np.cumsum(p_target if p_draft is None else residual(p_target, draft))
+        row["mass"] = float(cdf[-1])  # 1 but for rounding
+        for token, entry in zip(ids, top):
+            start, end = float(cdf[token - 1]) if token else 0.0, float(cdf[token])
+            entry += [start, end] if start < end else []
+    return row
+
+
+def likeliest(row, n):
+    """Return the n most probable tokens of a row, in no order, without those of probability 0."""
+    best = np.flatnonzero(row)
+    return best[np.argpartition(row[best], -n)[-n:]] if len(best) > n else best
 
 
 # ---- a round as a line
 
-MARKS = {"kept": ("", ""), "rejected": ("[-", "-]"), None: ("{+", "+}")}
+MARKS = {"kept": ("", ""), "rejected": ("[-", "-]"), "last": ("{+", "+}")}
 COLOURS = {"kept": ("\x1b[32m", "\x1b[0m"), "rejected": ("\x1b[9;31m", "\x1b[0m"),
-           None: ("\x1b[94m", "\x1b[0m")}  # green; red and struck out; blue
+           "last": ("\x1b[94m", "\x1b[0m")}  # green; red and struck out; blue
 
 
 def line(seen, colour=False):
-    """One round as in Leviathan et al. (2023) Fig. 1: what passed, what failed, what came instead.
+    """Return one round as Leviathan et al. (2023) Fig. 1 shows it: accepted, rejected, added.
 
     >>> line({"ids": [{"text": " a", "origin": "kept"}, {"text": " b", "origin": "replacement"}],
     ...       "guesses": [{"text": " a", "accepted": True}, {"text": " c", "accepted": False}]})
     ' a[- c-]{+ b+}'
     """
-    passed = "".join(token["text"] for token in seen["ids"] if token["origin"] == "kept")
-    failed = [guess["text"] for guess in seen["guesses"] if guess.get("accepted") is False]
-    own = [token["text"] for token in seen["ids"] if token["origin"] != "kept"]
     marks = COLOURS if colour else MARKS
-    parts = [("kept", passed)] * (passed != "") + [("rejected", text) for text in failed]
-    parts += [(None, text) for text in own]
+    accepted = "".join(token["text"] for token in seen["ids"] if token["origin"] == "kept")
+    parts = [("kept", accepted)] if accepted else []
+    parts += [("rejected", guess["text"]) for guess in seen["guesses"]
+              if guess.get("accepted") is False]
+    parts += [("last", token["text"]) for token in seen["ids"] if token["origin"] != "kept"]
     return "".join(marks[kind][0] + printable(text) + marks[kind][1] for kind, text in parts)
 
 
 def printable(text):
-    """The text with everything escaped that could break a line or command a terminal."""
+    """Return the text with everything escaped that could break a line or command a terminal."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def wants_colour(stream, environ=os.environ):
-    """Whether a stream is a terminal whose reader has not said NO_COLOR (no-color.org)."""
+    """Return whether a stream is a terminal whose user did not set NO_COLOR (no-color.org)."""
     return stream.isatty() and not environ.get("NO_COLOR") and environ.get("TERM") != "dumb"
