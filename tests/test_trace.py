@@ -13,7 +13,7 @@ from encoder import Encoder, byte_characters
 from exact.law import Scripted
 from lib.demo import page
 from lib.demo import trace as watch
-from lib.demo.compare import decode
+from lib.demo.compare import decode, with_costs
 from lib.demo.task import load_task
 from main import parse_args, settings_for_json
 from sampling import residual, sample
@@ -146,7 +146,7 @@ def test_a_row_holds_the_likeliest_tokens_of_both_models_and_the_sum_of_the_othe
 def test_of_every_decoder_what_is_shown_is_known(name, temperature):
     args = parse_args(["--decoder", name, "--temperature", temperature,
                        "--n_tokens_to_generate", "30"])
-    task, seen, entry = load_task(args), [], DECODERS[name]
+    task, seen, entry = with_costs(load_task(args))[0], [], DECODERS[name]
     decode(task, name, seen.append, n_top=5)
     run = json.loads(json.dumps(page.trace("", seen, settings_for_json(args)), allow_nan=False))
     branches = any("parent" in guess for round in seen for guess in round["guesses"])
@@ -186,16 +186,22 @@ def test_a_generator_that_was_not_recorded_leaves_uniforms_out():
 
 # ---- a round as a line
 
-def test_a_line_is_printable_and_has_the_text_and_the_rejected_guess():
-    for seen in watched(N=200)[1]:  # a toy that writes every byte
+def test_a_line_has_the_text_and_the_rejected_guess():
+    for seen in watched()[1]:
         line = watch.line(seen)
         rejected = [guess["text"] for guess in seen["guesses"] if guess.get("accepted") is False]
         struck = "".join(f"[-{watch.printable(text)}-]" for text in rejected)
-        assert struck in line and line.isprintable()
         text = line.replace(struck, "", 1).replace("{+", "").replace("+}", "")
-        assert text == watch.printable(texts(seen["ids"]))
+        assert struck in line and text == watch.printable(texts(seen["ids"]))
         plain = re.sub(r"\[-|-\]|\{\+|\+\}", "", line)
         assert re.sub(r"\x1b\[[\d;]*m", "", watch.line(seen, colour=True)) == plain
+
+
+def test_no_text_breaks_a_line_or_commands_a_terminal():
+    hostile = {"ids": [{"text": HOSTILE, "origin": "bonus"}], "guesses": []}
+    for seen in [hostile, *watched(N=200)[1]]:  # a toy that writes every byte
+        assert watch.line(seen).isprintable()
+    assert "\x1b[31m" not in watch.line(hostile, colour=True)
 
 
 @pytest.mark.parametrize("tty, environ, wanted", [
