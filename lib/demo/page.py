@@ -12,7 +12,7 @@ from collections import Counter
 from pathlib import Path
 from urllib.parse import quote
 
-from lib.checkpoints.download import atomic
+from lib.checkpoints.files import atomic
 from speculative import verify
 from variants import DECODERS
 
