@@ -1,16 +1,14 @@
-"""Fill the README's quoted code, tables and outputs from the project itself.
+"""Fill the README's and the docs' quoted code, tables and outputs from the project itself.
 
-    python -m tools.readme                       # all blocks; the outputs are those of real runs
-    python -m tools.readme --code                # only what needs no run
-    python -m tools.readme README.md docs/*.md   # other files
+    python -m tools.readme                            # all blocks of README.md; runs its commands
+    python -m tools.readme README.md docs/*.md --code # only what needs no run, in these files
 
-A block is a comment that says what belongs there, and what stands behind it:
+A block begins with a comment that says what belongs in it:
 
     <!-- run: COMMAND -->          a fence with the output of that command line
     <!-- code: FILE NAME .. -->    a fence with the source of these functions
-    <!-- decoders -->              the table of variants/, as its registry describes it, ...
-    <!-- table: COMMAND -->        ... and the Markdown that a command prints; both up to
-    <!-- end -->
+    <!-- decoders -->              the table of variants/, up to <!-- end -->
+    <!-- table: COMMAND -->        the Markdown that a command prints, up to <!-- end -->
 """
 
 import argparse
@@ -20,17 +18,16 @@ import subprocess
 import sys
 from pathlib import Path
 
-from variants import DECODERS, settings
+from variants import DECODERS
 
 ROOT = Path(__file__).parent.parent
 BLOCK = re.compile(r"(<!-- (run|code)(?:: ([^\n]*))? -->\n```\w*\n)(.*?)\n?^```",
                    re.DOTALL | re.MULTILINE)
 TABLE = re.compile(r"(<!-- (table|decoders)(?:: ([^\n]*))? -->\n)(.*?)\n<!-- end -->", re.DOTALL)
-IDEA = re.compile(r"What it adds to \S+(?: and \S+)?(?:: | is )(.*?)\.\s", re.DOTALL)
 
 
 def source(argument):
-    """The source of some functions of one file, without their docstrings: these stand there."""
+    """Return the source of some functions of one file, without their docstrings."""
     file, *names = argument.split()
     text = (ROOT / file).read_text(encoding="utf-8")
     nodes = {getattr(node, "name", None): node for node in ast.parse(text).body}
@@ -38,51 +35,45 @@ def source(argument):
 
 
 def without_docstring(lines, node):
-    """The lines of one function."""
+    """Return the lines of one function."""
     body = node.body[1:] if ast.get_docstring(node) else node.body
     head = lines[node.lineno - 1 : node.body[0].lineno - 1]
     return "\n".join(head + lines[body[0].lineno - 1 : node.end_lineno])
 
 
 def decoders(argument=None):
-    """The decoders as Markdown: file, paper, whether it is exact, and its first idea."""
-    rows = [f"| [{name}](variants/{name}.py) | {paper(entry)} | {exactness(name)} | {idea(entry)} |"
+    """Return the table of decoders: file, paper, whether it is exact, and its idea."""
+    rows = [f"| [{name}]({file(entry)}) | {paper(entry)} | {exactness(entry)} | {entry.idea} |"
             for name, entry in DECODERS.items()]
     return "\n".join(["| `--decoder` | paper | exact | what it adds |", "|---|---|---|---|", *rows])
 
 
+def file(entry):
+    """Return the path of a decoder's file."""
+    return entry.build.__module__.replace(".", "/") + ".py"
+
+
 def paper(entry):
-    """Its source, linked."""
+    """Return the source of a decoder, linked if it has an address."""
     return f"[{entry.source}]({entry.url})" if entry.url else entry.source
 
 
-def exactness(name):
-    """`exact` by its defaults, `with FLAG` if another value of one flag makes it so, or `no`."""
-    entry = DECODERS[name]
-    if entry.exact(settings(name, {})):
-        return "exact"
-    for flag, spec in entry.flags.items():
-        for value in spec.choices or (1, 1.1, -2.0):
-            if entry.exact(settings(name, {flag: value})):
-                return f"with `--{flag} {value}`"
-    return "no"
-
-
-def idea(entry):
-    """The first thing that its file says it adds, or nothing."""
-    found = IDEA.search(sys.modules[f"variants.{entry.name}"].__doc__)
-    return " ".join(found[1].split()) if found else ""
+def exactness(entry):
+    """Return "exact", "no", or the flag that makes a decoder exact."""
+    if isinstance(entry.exact, str):
+        return re.sub("--.*", r"`\g<0>`", entry.exact)
+    return "exact" if entry.exact else "no"
 
 
 def run(command):
-    """What a command prints; `python` is the interpreter that runs this."""
+    """Return what a command prints; `python` is the interpreter that runs this."""
     words = [sys.executable if word == "python" else word for word in command.split()]
     done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=True)
     return done.stdout.rstrip("\n")
 
 
 def fill(text, kinds):
-    """The text with its blocks of these kinds (name: function) made anew."""
+    """Return the text with its blocks of these kinds (name: function) renewed."""
     def block(match, end):
         head, kind, argument = match.group(1, 2, 3)
         return f"{head}{kinds[kind](argument)}\n{end}" if kind in kinds else match[0]
@@ -95,7 +86,7 @@ STATIC = {"code": source, "decoders": decoders}  # kinds that need no run
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser = argparse.ArgumentParser("python -m tools.readme", description=__doc__.split("\n")[0])
     parser.add_argument("--code", action="store_true", help="only code and decoders, no runs")
     parser.add_argument("files", nargs="*", default=["README.md"])
     args = parser.parse_args()
