@@ -1,21 +1,22 @@
-"""Judge a test for guesses that you wrote: what it makes of the target's distribution, exactly.
+"""Judge a test of guesses that you wrote: enumerate what it makes of the target's distribution.
 
     python -m exact.judge FILE.py
 
 FILE.py defines one of
 
-    verify(guesses, p_draft, p_target, rng) -> 1 .. k + 1 tokens      as speculative.verify
-    step(x, n_left, rng, draft, target, K) -> 1 .. room tokens          a whole round
+    verify(guesses, p_draft, p_target, rng) -> 1 .. k + 1 tokens      like speculative.verify
+    step(x, n_left, rng, draft, target, K) -> 1 .. n_left tokens      a whole round
 
-and may import sampling.py: its `sample` and `accept` are the only chance there is. Every outcome is
-enumerated for the toys printed, with K = 1, 2 and 3. The exit status is 0 if the distribution of
-every text is the target's, 1 if it is not, and 2 if the file does not run, or not to its end.
+and may import sampling.py: its `sample` and `accept`, or rng.random(), are the only source of
+randomness. Every outcome is enumerated for the toys printed, with K = 1, 2 and 3. The exit status
+is 0 if every text has the target's probability, 1 if one does not, and 2 if there is no answer.
 """
 
 import argparse
 import importlib.util
 import subprocess
 import sys
+import traceback
 from collections import defaultdict
 from functools import partial
 from pathlib import Path
@@ -27,14 +28,14 @@ from speculative import Round, draft_and_verify, generate
 from exact import rules
 from exact.law import law, no_other_chance, text_law, total_variation
 
-ROOT = Path(__file__).parent.parent
 SECONDS = 60
-EXACT = 1e-9  # what rounding may cost
+EXACT = 1e-9  # what rounding may add up to
 X = [0]
+KS = (1, 2, 3)
 
 
 class NoAnswer(Exception):
-    """The file cannot be judged; the message is the line that says why."""
+    """Say in one line why the file cannot be judged."""
 
 
 # ---- toys
@@ -48,7 +49,7 @@ TOYS["equal"] = (TOYS["A"][1],) * 2
 
 
 def toys():
-    """The toys as text: rows by last token."""
+    """Yield the toys as text: rows by last token."""
     for name, (draft, target) in TOYS.items():
         for last in range(3):
             rows = [" ".join(f"{p:.1f}" for p in model([last])[0]) for model in (draft, target)]
@@ -58,7 +59,9 @@ def toys():
 # ---- the file
 
 def load(path):
-    """Its `verify` or `step` as the step of a draft, a target and K."""
+    """Return its `verify` or `step` as the step of a draft, a target and K."""
+    if path.suffix != ".py" or not path.is_file():
+        raise NoAnswer("need a Python file, FILE.py")
     spec = importlib.util.spec_from_file_location("answer", path)
     answer = importlib.util.module_from_spec(spec)
     with no_other_chance():
@@ -71,7 +74,7 @@ def load(path):
 
 
 def own_step(step, draft, target, K):
-    """A function that returns tokens, as a step that returns a Round."""
+    """Turn a function that returns tokens into a step that returns a Round."""
     def rounds(x, n_left, rng):
         ids = step(list(x), n_left, rng, draft, target, K)
         return Round(check(ids, n_left), [], [], [])
@@ -80,13 +83,13 @@ def own_step(step, draft, target, K):
 
 
 def checked(verify):
-    """The function, its answer looked at."""
+    """Check what the function returns."""
     return lambda guesses, p_draft, p_target, rng: check(
         verify(list(guesses), p_draft, p_target, rng), len(guesses) + 1)
 
 
 def check(ids, most):
-    """The tokens as a list; NoAnswer if they are none."""
+    """Return the tokens as a list; raise NoAnswer if they are not tokens."""
     try:
         ids = [int(token) for token in ids]
     except (TypeError, ValueError):
@@ -96,10 +99,19 @@ def check(ids, most):
     return ids
 
 
+def where(error, path):
+    """Return "line N: " for the last line of the file that an error passed, or nothing."""
+    frames = [(frame.filename, frame.lineno) for frame in traceback.extract_tb(error.__traceback__)]
+    if isinstance(error, SyntaxError):
+        frames.append((error.filename, error.lineno))
+    lines = [line for file, line in frames if file == str(path.absolute())]
+    return f"line {lines[-1]}: " if lines else ""
+
+
 # ---- the judgement
 
 class Judgement(NamedTuple):
-    """What came out for one toy and one K: texts of K + 1 tokens."""
+    """Hold what came out for one toy and one K: texts of K + 1 tokens."""
 
     toy: str
     K: int
@@ -109,8 +121,8 @@ class Judgement(NamedTuple):
     @property
     def texts(self):
         total = defaultdict(float)
-        for rounds, chance in self.rounds.items():
-            total[(*X, *sum(rounds, ()))] += chance
+        for rounds, p in self.rounds.items():
+            total[(*X, *sum(rounds, ()))] += p
         return dict(total)
 
     @property
@@ -119,28 +131,28 @@ class Judgement(NamedTuple):
 
 
 def rounds_of(new_step, N, rng):
-    """N tokens, as a tuple for each round."""
+    """Return N tokens, as a tuple for each round."""
     return tuple(tuple(round.ids) for round in generate(X, new_step(), N, rng))
 
 
 def judge(step_of):
-    """One Judgement after the other, for every toy and K."""
+    """Yield one Judgement for every toy and K."""
     for toy, (draft, target) in TOYS.items():
-        for K in (1, 2, 3):
+        for K in KS:
             rounds = law(partial(rounds_of, partial(step_of, draft, target, K), K + 1))
             yield Judgement(toy, K, rounds, text_law(X, target, K + 1))
 
 
 def starts(texts, n):
-    """{first n tokens: probability}."""
+    """Return {first n tokens: probability}."""
     total = defaultdict(float)
-    for text, chance in texts.items():
-        total[text[:n]] += chance
+    for text, p in texts.items():
+        total[text[:n]] += p
     return total
 
 
 def first_fault(judgement):
-    """The text up to the first token that comes too often; of several at one place the worst."""
+    """Return the text up to the first token that comes too often; of several there, the worst."""
     for n in range(len(X) + 1, len(X) + judgement.K + 2):
         got, wanted = starts(judgement.texts, n), starts(judgement.wanted, n)
         worst = max(got.keys() | wanted.keys(),
@@ -150,28 +162,34 @@ def first_fault(judgement):
     raise AssertionError("no fault")
 
 
+def small(p):
+    """Return four decimals, or one digit of what they would hide."""
+    return f"{p:.4f}" if p >= 0.0005 else f"{p:.0e}"
+
+
 def explain(judgement):
-    """The lines that show the first fault: the distribution there, and the round that wrote it."""
+    """Yield the lines that show the first fault: the probabilities there, and the round."""
     *before, token = first_fault(judgement)
     got, wanted = (starts(texts, len(before) + 1) for texts in (judgement.texts, judgement.wanted))
-    place = len(before) - len(X)
-    yield f"toy {judgement.toy}, K = {judgement.K}: distance {judgement.distance:.4f}"
-    yield f"  texts that begin with {before}      yours    the target's"
+    position = len(before) - len(X)
+    yield f"toy {judgement.toy}, K = {judgement.K}: distance {small(judgement.distance)}"
+    yield "  text                      yours    target"
     for other in range(3):
         key = (*before, other)
-        mark = "   <- too likely" if other == token else ""
-        yield f"  .. then {other} {got[key]:23.4f} {wanted[key]:15.4f}{mark}"
+        mark = f"   <- too high by {small(got[key] - wanted[key])}" if other == token else ""
+        yield f"  {str([*before, other]):20}{got[key]:11.4f}{wanted[key]:10.4f}{mark}"
     written = defaultdict(float)
-    for rounds, chance in judgement.rounds.items():
+    for rounds, p in judgement.rounds.items():
         ends = np.cumsum([len(ids) for ids in rounds])
         if (*X, *sum(rounds, ()))[: len(before) + 1] == (*before, token):
-            written[1 + int(np.argmax(ends > place))] += chance
-    by_round = ", ".join(f"round {n}: {chance:.4f}" for n, chance in sorted(written.items()))
-    yield f"  token {place + 1} of the text, written in {by_round}"
+            written[1 + int(np.argmax(ends > position))] += p
+    by_round = ", ".join(f"round {n}: {p:.4f}" for n, p in sorted(written.items()))
+    yield f"  token {position + 1} after the prompt {X}, written in {by_round}"
 
 
 def answer(path):
-    """Judge a file in this process, and print; the exit status."""
+    """Judge a file in this process and print; return the exit status."""
+    path = Path(path)
     try:
         step_of = load(path)
         print(*toys(), "", sep="\n")
@@ -182,27 +200,29 @@ def answer(path):
             count = len(judgement.rounds)
             print(f"toy {judgement.toy}, K = {judgement.K}: exact, {count} outcomes")
     except (NoAnswer, AssertionError) as error:
-        print(f"{path}: {error}")
+        print(f"{path}: {where(error, path)}{error}")
         return 2
     except (Exception, SystemExit) as error:
-        print(f"{path} does not run: {type(error).__name__}: {' '.join(str(error).split())}")
+        text = " ".join(str(getattr(error, "msg", error)).split())
+        print(f"{path} does not run: {where(error, path)}{type(error).__name__}: {text}")
         return 2
-    print("The distribution is the target's.")
+    print("The distribution is the target's for K = 1, 2 and 3 on these toys.")
     return 0
 
 
 def main(argv=None):
-    """Judge a file in a process of its own, which is ended if it takes too long."""
+    """Judge a file in a separate process, which is stopped if it takes too long."""
     parser = argparse.ArgumentParser("python -m exact.judge", description=__doc__.split("\n")[0])
-    parser.add_argument("file", type=Path)
-    parser.add_argument("--seconds", type=float, default=SECONDS, help="the limit of time")
+    parser.add_argument("file", type=Path, help="a Python file with a function verify or step")
+    parser.add_argument("--seconds", type=float, default=SECONDS, help="time limit, 60 by default")
     args = parser.parse_args(argv)
     program = f"import sys; from exact.judge import answer; sys.exit(answer({str(args.file)!r}))"
     try:
         return subprocess.run([sys.executable, "-B", "-c", program],
                               timeout=args.seconds).returncode
     except subprocess.TimeoutExpired:
-        print(f"{args.file} is not done after {args.seconds:g} s: does it end?")
+        print(f"{args.file} was still running after {args.seconds:g} s "
+              "(an endless loop? --seconds sets the limit)")
         return 2
 
 
