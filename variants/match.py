@@ -1,14 +1,15 @@
-"""Gante (2023), "Assisted Generation": the test that production engines use by default. Lossless.
+"""Gante (2023), "Assisted Generation": the default of llama.cpp, TensorRT-LLM, mlx-lm. Lossless.
 
-What it adds to speculative.py: a test that needs no row of the draft's. The target draws its own
-token at every position; as long as that is the guess, the next position's row is of use too.
+Adds to speculative.py: a test that needs no row of the draft. The target draws its own token at
+every position; as long as that equals the guess, the row of the next position is valid too.
 
-    best     guess the draft's most probable token: it is met with the target's probability of it
-    drawn    guess by a draw from the draft: two independent draws seldom agree
+    best     guess the draft's most probable token: accepted with p_target of that token
+    drawn    draw the guess: accepted with sum(p_target * p_draft), two draws that agree
 
-Every token of the text is the target's own draw, so nothing has to be proved; the guesses decide
-only how many of them one pass gives. A guess is kept with sum(p_target * p_draft), never more than
-the ratio test's sum(min(p_target, p_draft)): what is lost is the price of not looking at p_draft.
+Every token of the text is the target's own draw, so the text is exact for any guesses; they only
+decide how many tokens one pass gives. A drawn guess is never accepted more often than by the ratio
+test, sum(min(p_target, p_draft)). The best guess can be: p_target = (.9, .1, 0) and p_draft =
+(.4, .3, .3) give .9 against .5. It is worse where the two models prefer different tokens.
 """
 
 from sampling import sample
@@ -17,7 +18,7 @@ from variants.registry import GUESSES, Decoder, Flag
 
 
 def match_verify(guesses, p_draft, p_target, rng, draw=sample):
-    """The target's draws up to the first that is not the guess, which is text too.
+    """Return the target's draws up to the first that differs from the guess, which is text too.
 
     >>> import numpy as np
     >>> rows = np.eye(3)[[0, 2, 1]]
@@ -32,7 +33,7 @@ def match_verify(guesses, p_draft, p_target, rng, draw=sample):
 
 
 def match_tree(tree, p_draft, p_target, rng, draw=sample):
-    """The same for the guesses of a tree (tree.py): walk down while the draw is a child."""
+    """Do the same for a tree of guesses (tree.py): walk down while the draw is a child."""
     ids, node = [], -1
     while node is not None:
         ids.append(draw(p_target[1 + node], rng))

@@ -27,8 +27,10 @@ rule if V rises ever more steeply: what does not pay now then never will. (If V 
 row may lead to a cheap one: that is what m is for.)
 
 Huang et al. (2024) Theorem 3.1 stops where the chance 1 - s of a rejection exceeds a constant of
-the costs, and trains a head on the draft to tell s. Subtle: the row is judged before the guess is
-drawn from it. To drop a guess that was drawn, for being unlikely, would bias the text.
+the costs, and trains a head on the draft to predict s. Unlike it: their released code draws a
+guess, evaluates the head and stops after that guess, which is tested. Here the row is judged before
+a guess is drawn from it. Both are exact; dropping a drawn guess for what it is, before the ratio
+test, is not (docs/wild.md).
 """
 
 from functools import partial
