@@ -1,21 +1,20 @@
-"""Times that can be compared: interleaved, repeated, told as a median and a spread.
+"""Time what is compared in turns, repeat it, and give the median and the quartiles.
 
-A machine has slow minutes. What is compared runs by turns, so that they fall on all alike, and the
-spread says how far apart the repeats lay.
+A machine has slow minutes: taking turns, all contestants get their share of them.
 """
 
+import datetime
 import os
 import platform
 import time
 
 import numpy as np
-from threadpoolctl import ThreadpoolController, threadpool_info
 
 from lib.backend import products
 
 
 def interleaved(actions, repeats, warm=True):
-    """{name: seconds of every repeat} of some functions, by turns, after one call of each."""
+    """Return {name: seconds of every repeat} of some functions, in turns, after one call of each."""
     times = {name: [] for name in actions}
     for _ in range(repeats + warm):
         for name, action in actions.items():
@@ -26,31 +25,36 @@ def interleaved(actions, repeats, warm=True):
 
 
 def medians(actions, repeats):
-    """{name: median seconds} of some functions, interleaved."""
+    """Return {name: median seconds} of some functions, interleaved."""
     return {name: float(np.median(seconds))
             for name, seconds in interleaved(actions, repeats).items()}
 
 
 def spread(values):
-    """Median and quartiles: half of all repeats lay between `low` and `high`."""
+    """Return median and quartiles: half of all repeats lay between `low` and `high`."""
     low, median, high = np.percentile(values, [25, 50, 75]).tolist()
     return {"median": median, "low": low, "high": high}
 
 
 def machine():
-    """What figures depend on."""
+    """Return what figures depend on."""
+    from threadpoolctl import threadpool_info  # here: --help does without
+
     kernels = {library.get("architecture", "unknown") for library in threadpool_info()
                if library["user_api"] == "blas"}
-    return {"cores": os.cpu_count(), "numpy": np.__version__, "python": platform.python_version(),
-            "machine": platform.machine(), "product": products.describe(),
+    return {"date": f"{datetime.date.today()}", "cores": os.cpu_count(),
+            "machine": platform.machine(), "python": platform.python_version(),
+            "numpy": np.__version__, "product": products.name(),
             "blas_kernels": " ".join(sorted(kernels))}
 
 
 def reader(n_bytes=2**29):
-    """A function that reads so many bytes from memory, as fast as the cores together can.
+    """Return a function that reads this many bytes of memory, as fast as all cores can.
 
     BLAS's product of a row and a matrix reads faster than a sum, and is what a pass consists of.
     """
+    from threadpoolctl import ThreadpoolController
+
     matrix, row = np.ones((n_bytes // 2**14, 2**12), np.float32), np.ones((1, 2**12), np.float32)
     blas = ThreadpoolController().select(user_api="blas")
 
@@ -59,8 +63,3 @@ def reader(n_bytes=2**29):
             return row @ matrix.T
 
     return read
-
-
-def bandwidth(n_bytes=2**29):
-    """Bytes a second that the cores together can read: the best of some times."""
-    return n_bytes / min(interleaved({"read": reader(n_bytes)}, 9)["read"])

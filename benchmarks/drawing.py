@@ -134,7 +134,7 @@ def draw_speed(figure, data):
              title=f"{data['size']}, {data['cores']} cores", xticks=[1, 4, 8, 16])
     named = [("simulated", "acceptance set", "alpha = {}"), ("own", "own text", "temperature {}")]
     for axes, (part, title, name) in zip(panels, named):
-        for i, (key, race) in enumerate(data[part].items()):
+        for i, (key, race) in enumerate(data[part]["races"].items()):
             draw_race(axes, race, name.format(key), i)
         axes.axhline(1, color=colour("ink"), linewidth=0.8)
         axes.set(xlabel="K", title=f"{title} (lines: predicted)", xticks=range(1, 9))
@@ -151,3 +151,18 @@ def draw_race(axes, race, name, i):
     axes.plot(list(map(int, Ks)), [race[K]["speedup"] for K in Ks], color=colour(i),
               marker=MARKERS[i], linestyle="", label=name)
     axes.plot(list(map(int, Ks)), [race[K]["predicted"] for K in Ks], color=colour(i), marker="")
+
+
+def draw_batch(figure, data):
+    """Tokens a second against the number of texts: points as measured, lines as predicted."""
+    axes = figure.subplots()
+    for i, (K, run) in enumerate(data["runs"].items()):
+        n = list(map(int, run))
+        axes.plot(n, [cell["tokens_per_s"]["median"] for cell in run.values()], color=colour(i),
+                  marker=MARKERS[i % len(MARKERS)], linestyle="",
+                  label=f"K = {K}" if K != "0" else "plain")
+        axes.plot(n, [cell["predicted"] for cell in run.values()], color=colour(i), marker="")
+    axes.set(xlabel="texts at once", ylabel="tokens per second, all texts together", ylim=(0, None),
+             xticks=n, title=f"{data['size']}, {data['cores']} cores (lines: predicted from "
+             "the passes alone)")
+    below(axes, ncols=5)

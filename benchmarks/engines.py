@@ -1,173 +1,246 @@
-"""The bundled pair in other engines, as exported: the same greedy texts, and as many tokens a pass?
+"""Run the same work here, in transformers and in llama.cpp: same texts, and how many per second.
 
-    python -m benchmarks.engines                     # transformers and llama.cpp, where installed
-    python -m benchmarks.engines --N 100 --repeats 10 --json engines.json
+    python -m benchmarks.engines --json benchmarks/results/engines.json
+    python -m benchmarks.engines --size 124M --json benchmarks/results/engines-124M.json
+    python -m benchmarks.engines --only llama.cpp --N 20
 
-    same           openings whose greedy text, speculative, is ours; ours is plain decoding's
-    tokens/pass    new tokens / passes of the target, at temperature 0 and 1 (several seeds)
-    tokens/s       of speculative and of plain decoding, greedy; one text at a time
+    same          prompts whose greedy texts, plain and speculative, are our plain decoding's
+    tokens/pass   new tokens / passes of the target, at temperature 0 and 1 (several seeds)
+    tokens/s      speculative and plain, greedy, one text at a time, by the median
 
-Precision is float32 everywhere, and one thread: the pair fits the cache. transformers needs
-requirements/peers.txt, llama.cpp requirements/engines.txt; one that is missing is left out, and
-named.
+A released size has one text, random weights and the two ends of the scale: a draft that is never
+right, and one that always is. Weights, keys and values are float32 everywhere, and every engine
+has as many threads as our products. transformers needs requirements/peers.txt, llama.cpp
+requirements/engines.txt; an engine that is not installed is left out and named.
 """
 
-import argparse
 import importlib.util
-import json
+import sys
 import tempfile
 import time
-from functools import partial
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
-from tqdm import tqdm
 
-from benchmarks import llama
-from benchmarks.prompts import OPENINGS
-from benchmarks.tables import number, table
+from benchmarks import command
+from benchmarks.clock import machine
+from benchmarks.models import SIZES, agreeing, load, sizes
+from benchmarks.prompts import LENGTH, OPENINGS, named
+from benchmarks.tables import about, number, table
 from gpt2 import GPT2
-from speculative import autoregressive_step, draft_and_verify, generate
-from tools import export_hf
-from utils import MODELS_DIR, load_encoder_hparams_and_params
-from variants.match import DECODER as MATCH
-from variants.registry import Models
+from lib.backend import products
+from lib.checkpoints.huggingface import their_name
+from lib.checkpoints.weights import flatten
+from speculative import generate
+from variants import Models, build
+from variants.registry import build_autoregressive
 
-NAMES = {"target": "tales-large", "draft": "tales-small"}
-NEEDS = {"transformers": ("torch", "transformers"), "llama.cpp": ("xllamacpp", "gguf")}
+NEEDS = {"transformers": ("torch", "transformers"), "llama.cpp": ("xllamacpp", "gguf", "requests")}
 
 
-def ours(loaded, K, verify="ratio"):
-    """A function (opening, N, temperature, seed, speculative) -> (ids, passes): our own loop."""
-    encoder = loaded["target"][0]
+def n_threads(model):
+    """Return the number of threads of our passes: one if no weight is large enough to share."""
+    shared = any(weight.size >= products.SHARED for _, weight in flatten(model.params))
+    return products.N_THREADS if shared else 1
 
-    def write(opening, N, temperature, seed, speculative):
-        bare = {role: GPT2(params, hparams["n_head"])
-                for role, (_, hparams, params) in loaded.items()}
-        models = Models(bare["draft"], bare["target"],
-                        dict(temperature=temperature, top_k=0, top_p=1.0, repetition_penalty=1.0))
-        target = models.probabilities("target")
-        if not speculative:
-            step = partial(autoregressive_step, model=target)
-        elif verify == "ratio":
-            step = draft_and_verify(models.probabilities("draft"), target, K)
-        else:
-            step = MATCH.build(models, K=K, guesses="best")
-        rounds = list(generate(encoder.encode(opening), step, N, np.random.default_rng(seed)))
+
+# ---- the engines: each yields write(x, N, temperature, seed, speculative) -> (ids, passes)
+
+class Forgetful(GPT2):
+    """Our model without its cache: every call reads all ids, as in the first articles."""
+
+    def __call__(self, ids, n_last=1):
+        self.ids = []
+        return super().__call__(ids, n_last)
+
+
+@contextmanager
+def ours(encoder, draft, target, K, decoder="speculative", kind=GPT2):
+    """Yield our own loop, with models that have read nothing."""
+    def write(x, N, temperature, seed, speculative):
+        fresh = [kind(model.params, model.n_head) for model in (draft, target)]
+        models = Models(*fresh, {"temperature": temperature})
+        step = build(decoder, models, {"K": K}) if speculative else build_autoregressive(models)
+        rounds = list(generate(x, step, N, np.random.default_rng(seed)))
         return [token for round in rounds for token in round.ids], len(rounds)
 
-    return write
+    yield write
 
 
-def transformers_engine(folder, loaded, K):
-    """The same from transformers, on the folders that tools.export_hf writes."""
+def to_transformers(model):
+    """Return a GPT2LMHeadModel with the weights of one of our models."""
+    from transformers import GPT2Config, GPT2LMHeadModel  # here: torch takes seconds to import
+
+    hparams = sizes(model)
+    config = GPT2Config(vocab_size=hparams.pop("n_vocab"), n_positions=hparams.pop("n_ctx"),
+                        eos_token_id=None, bos_token_id=None, **hparams)
+    peer = GPT2LMHeadModel(config).eval()
+    peer.load_state_dict(state_dict(model.params), strict=False)
+    return peer
+
+
+def state_dict(params):
+    """Return our weights under transformers' names; its Conv1D keeps [n_in, n_out], too."""
     import torch
-    from transformers import AutoModelForCausalLM, GenerationConfig
 
-    torch.set_num_threads(1)
-    models, passes = {}, []
-    for role, (encoder, hparams, params) in loaded.items():
-        export_hf.export(folder / role, encoder, hparams, params)
-        models[role] = AutoModelForCausalLM.from_pretrained(folder / role).eval()
-    settings = models["draft"].generation_config
+    state = {f"transformer.{their_name(name)}": torch.from_numpy(np.array(weight, order="C"))
+             for name, weight in flatten(params)}
+    return state | {"lm_head.weight": state["transformer.wte.weight"]}
+
+
+@contextmanager
+def transformers_engine(encoder, draft, target, K):
+    """Yield transformers' generate, plain or assisted by the draft."""
+    import torch
+    from transformers import GenerationConfig
+
+    torch.set_num_threads(n_threads(target))
+    assistant, peer, passes = to_transformers(draft), to_transformers(target), []
+    settings = assistant.generation_config
     settings.num_assistant_tokens, settings.assistant_confidence_threshold = K, 0
     settings.num_assistant_tokens_schedule = "constant"
-    models["target"].register_forward_hook(lambda *args: passes.append(1))
-    encode = loaded["target"][0].encode
+    peer.register_forward_hook(lambda *args: passes.append(1))
 
-    def write(opening, N, temperature, seed, speculative):
+    def write(x, N, temperature, seed, speculative):
         torch.manual_seed(seed)
         passes.clear()
-        x, how = encode(opening), {"do_sample": False}
-        if temperature:
-            how = {"do_sample": True, "temperature": temperature, "top_k": 0, "top_p": 1.0}
+        how = dict(do_sample=True, temperature=temperature, top_k=0) if temperature else {}
         config = GenerationConfig(max_new_tokens=N, min_new_tokens=N, pad_token_id=0, **how)
-        extra = {"assistant_model": models["draft"]} if speculative else {}
+        extra = {"assistant_model": assistant} if speculative else {}
         with torch.no_grad():
-            ids = models["target"].generate(torch.tensor([x]), generation_config=config, **extra)
+            ids = peer.generate(torch.tensor([x]), generation_config=config, **extra)
         return ids[0, len(x) :].tolist(), len(passes)
 
     yield write
 
 
-def llama_engine(folder, loaded, K):
-    """The same from llama.cpp, on the files that tools.export_gguf writes."""
-    from tools import export_gguf  # needs the package gguf
+@contextmanager
+def llama_engine(encoder, draft, target, K):
+    """Yield llama.cpp's servers, without and with a draft, on files of tools.export_gguf."""
+    import requests
 
-    for role, model in loaded.items():
-        export_gguf.export(folder / f"{role}.gguf", *model)
-    encode, paths = loaded["target"][0].encode, (folder / "target.gguf", folder / "draft.gguf")
+    from tools import export_gguf  # here: it needs the package gguf
 
-    def write(opening, N, temperature, seed, speculative):
-        answer = llama.complete(urls[speculative], encode(opening), N, temperature=temperature,
-                                seed=seed, top_k=0, top_p=1.0, min_p=0.0)
-        return answer["tokens"], N - answer["timings"].get("draft_n_accepted", 0)
+    def write(x, N, temperature, seed, speculative):
+        asked = {"prompt": x, "n_predict": N, "temperature": temperature, "seed": seed, "top_k": 0,
+                 "top_p": 1.0, "min_p": 0.0, "cache_prompt": False, "ignore_eos": True,
+                 "return_tokens": True}
+        answer = requests.post(f"{urls[speculative]}/completion", json=asked, timeout=300)
+        answer.raise_for_status()
+        ids, timings = answer.json()["tokens"], answer.json()["timings"]
+        return ids, N - timings.get("draft_n_accepted", 0)  # a pass brings one token more
 
-    with (llama.server(paths[0], n_threads=1) as plain,
-          llama.server(*paths, K=K, n_threads=1) as speculative):
-        urls = {False: plain, True: speculative}
+    with tempfile.TemporaryDirectory() as folder, ExitStack() as running:
+        paths = [Path(folder) / name for name in ("target.gguf", "draft.gguf")]
+        for path, model in zip(paths, (target, draft)):
+            export_gguf.export(path, encoder or nameless(model.n_vocab), sizes(model), model.params)
+        urls = [running.enter_context(server(files, K, target))
+                for files in (paths[:1], paths)]
         yield write
 
 
-def measure(write, truth, N, repeats, seeds):
-    """One line of the table."""
-    same, passes, seconds = 0, {0: 0, 1: 0}, {False: [], True: []}
-    for opening in OPENINGS:
-        for _ in range(repeats):
-            for speculative in (False, True):
+def nameless(n_vocab):
+    """Return the vocabulary that a GGUF file needs, for tokens that are numbers only."""
+    return SimpleNamespace(n_vocab=n_vocab, vocab={f"<{i}>": i for i in range(n_vocab)},
+                           ranks={("a", "b"): 0}, end_of_text=None)
+
+
+@contextmanager
+def server(paths, K, target):
+    """Run llama.cpp's server with one or two GGUF files; yield its URL."""
+    import xllamacpp
+
+    params = xllamacpp.CommonParams()
+    draft, pools = params.speculative.draft, [params.cpuparams, params.cpuparams_batch]
+    params.model.path, params.n_ctx, params.n_parallel = str(paths[0]), target.n_ctx, 1
+    params.verbosity, params.hostnames = 0, ["127.0.0.1"]
+    params.flash_attn_type = xllamacpp.llama_flash_attn_type.LLAMA_FLASH_ATTN_TYPE_DISABLED
+    params.cache_type_k = params.cache_type_v = xllamacpp.ggml_type.GGML_TYPE_F32
+    if paths[1:]:
+        kinds = xllamacpp.common_speculative_type
+        params.speculative.types = [kinds.COMMON_SPECULATIVE_TYPE_DRAFT_SIMPLE]
+        draft.mparams.path, draft.n_max, draft.n_min, draft.p_min = str(paths[1]), K, 1, 0.0
+        draft.cache_type_k = draft.cache_type_v = params.cache_type_k
+        pools += [draft.cpuparams, draft.cpuparams_batch]
+    for pool in pools:
+        pool.n_threads = n_threads(target)
+    running = xllamacpp.Server(params)
+    try:
+        yield running.listening_address
+    finally:
+        del running  # this ends it
+
+
+ENGINES = {"here": (ours, {}), "here, match": (ours, {"decoder": "match"}),
+           "here, no cache": (ours, {"kind": Forgetful}), "transformers": (transformers_engine, {}),
+           "llama.cpp": (llama_engine, {})}  # name: engine, and its further arguments
+
+
+# ---- the table
+
+def measure(args):
+    """Return the figures of one size."""
+    encoder, draft, target = load(args.size)
+    xs, pairs = [list(range(1, 33))], {"": (draft, target)}
+    if encoder:
+        xs = [encoder.encode(opening) for opening in OPENINGS]
+    else:
+        first, target = agreeing(target, len(draft.params["blocks"]))
+        pairs = {", all rejected": (draft, target), ", all accepted": (first, target)}
+    missing = {name: [need for need in NEEDS.get(name, ()) if not importlib.util.find_spec(need)]
+               for name in args.only}
+    rows = {name + end: measure_one(ENGINES[name], (encoder, *pair), xs, args)
+            for name in args.only if not missing[name] for end, pair in pairs.items()}
+    return machine() | {"size": args.size, "K": args.K, "texts": named(len(xs), args.N),
+                        "rows": rows, "missing": {k: v for k, v in missing.items() if v}}
+
+
+def measure_one(engine, pair, xs, args):
+    """Return one row of the table."""
+    n_same, passes, seconds = 0, [0, 0], {False: [], True: []}
+    with ours(*pair, args.K) as our_write, engine[0](*pair, args.K, **engine[1]) as write:
+        for x in xs:
+            truth, _ = our_write(x, args.N, 0.0, 0, False)
+            write(x, 2, 0.0, 0, True)  # a warm-up
+            for speculative in [False, True] * args.repeats:
                 start = time.perf_counter()
-                ids, n_passes = write(opening, N, 0.0, 0, speculative)
+                ids, n_passes = write(x, args.N, 0.0, 0, speculative)
                 seconds[speculative].append(time.perf_counter() - start)
-        same, passes[0] = same + (ids == truth[opening]), passes[0] + n_passes
-    for seed in range(seeds):
-        passes[1] += sum(write(opening, N, 1.0, seed, True)[1] for opening in OPENINGS)
-    n_ids, rate = N * len(OPENINGS), lambda all: N / float(np.median(all))
-    return {"same": same, "tokens_per_pass_0": n_ids / passes[0],
-            "tokens_per_pass_1": seeds * n_ids / passes[1],
-            "tokens_per_s": rate(seconds[True]), "plain_tokens_per_s": rate(seconds[False])}
+            n_same, passes[0] = n_same + (ids == truth), passes[0] + n_passes
+            passes[1] += sum(write(x, args.N, 1.0, seed, True)[1] for seed in range(args.seeds))
+    n_ids = args.N * len(xs)
+    return {"same": n_same, "texts": len(xs), "tokens_per_pass_0": n_ids / passes[0],
+            "tokens_per_pass_1": args.seeds * n_ids / passes[1] if passes[1] else None,
+            "tokens_per_s": args.N / float(np.median(seconds[True])),
+            "plain_tokens_per_s": args.N / float(np.median(seconds[False]))}
 
 
-def show(rows):
-    """The table as Markdown."""
-    heads = ["engine", "same greedy texts", "tokens/pass, 0", "tokens/pass, 1", "tokens/s", "plain"]
-    print(table(heads, [[name, f"{row['same']} of {len(OPENINGS)}",
-                         number(row["tokens_per_pass_0"]), number(row["tokens_per_pass_1"]),
-                         number(row["tokens_per_s"], "{:.0f}"),
-                         number(row["plain_tokens_per_s"], "{:.0f}")]
-                        for name, row in rows.items()]))
+def tell(figures, args):
+    """Yield the paragraphs of a file."""
+    yield f"{figures['size']}, K = {figures['K']}, {figures['texts']}. {about(figures)}\n"
+    yield table(["engine", "same", "tokens/pass at 0", "at 1", "tokens/s", "plain tokens/s"],
+                [[name, f"{number(row['same'], '{}')} of {row['texts']}",
+                  number(row["tokens_per_pass_0"]), number(row["tokens_per_pass_1"]),
+                  number(row["tokens_per_s"], "{:.1f}"),
+                  number(row["plain_tokens_per_s"], "{:.1f}")]
+                 for name, row in figures["rows"].items()])
+    for name, needs in figures["missing"].items():
+        yield f"{name}: left out, {' and '.join(needs)} not installed.\n"
 
 
 def main(argv=None):
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--N", type=int, default=60, help="new tokens a text")
-    parser.add_argument("--K", type=int, default=4, help="guesses per round")
-    parser.add_argument("--repeats", type=int, default=3, help="of every greedy text")
-    parser.add_argument("--seeds", type=int, default=10, help="texts an opening, at temperature 1")
-    parser.add_argument("--json", type=Path, help="write the figures to this file")
-    parser.add_argument("--show", type=Path, help="only print the table of such a file")
-    args = parser.parse_args(argv)
-    if args.show:
-        return show(json.loads(args.show.read_text(encoding="utf-8")))
-    loaded = {role: load_encoder_hparams_and_params(name, MODELS_DIR)
-              for role, name in NAMES.items()}
-    truth = {opening: ours(loaded, args.K)(opening, args.N, 0.0, 0, False)[0]
-             for opening in OPENINGS}
-    rows = {}
-    engines = {"here, ratio test": lambda *_: iter([ours(loaded, args.K)]),
-               "here, match": lambda *_: iter([ours(loaded, args.K, "match")]),
-               "transformers": transformers_engine, "llama.cpp": llama_engine}
-    for name, engine in tqdm(engines.items(), disable=None):
-        missing = [need for need in NEEDS.get(name, ()) if not importlib.util.find_spec(need)]
-        if missing:
-            print(f"{name}: left out, {' and '.join(missing)} not installed")
-            continue
-        with tempfile.TemporaryDirectory() as folder:
-            for write in engine(Path(folder), loaded, args.K):
-                rows[name] = measure(write, truth, args.N, args.repeats, args.seeds)
-    show(rows)
-    if args.json:
-        args.json.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
+    parser = command.new_parser("benchmarks.engines", __doc__)
+    add = parser.add_argument
+    add("--size", choices=SIZES, default="pair")
+    add("--only", nargs="+", choices=ENGINES, default=list(ENGINES), help="only these engines")
+    add("--N", type=command.positive, default=LENGTH, help="new tokens per text")
+    add("--K", type=command.positive, default=4, help="guesses per round")
+    add("--repeats", type=command.positive, default=3, help="runs of every greedy text")
+    add("--seeds", type=int, default=16, help="texts per prompt at temperature 1")
+    return command.run("engines", parser.parse_args(argv), measure, tell)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

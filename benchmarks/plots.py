@@ -9,11 +9,12 @@
     acceptance        the chance that a guess is accepted, against temperature
     row_cost          what M rows in one pass cost, in units of one row
     best_tree         the best tree and its speed-up, against the cost of a further row
+    speed-SIZE        what benchmarks.speed has measured: the costs of passes, and speed-ups
+    batch-SIZE        what benchmarks.batch has measured: tokens per second against texts at once
 
     alpha   the chance that a guess is accepted        c   time of a draft step / of a target row
 
 results/NAME.json holds the data, docs/img/NAME.svg and NAME-dark.svg the picture (drawing.py).
-`benchmarks.speed --plot` draws its own figures with `draw_speed_of` here.
 """
 
 import argparse
@@ -27,18 +28,19 @@ from threadpoolctl import threadpool_limits
 
 from lib.backend.products import matmul
 from benchmarks.clock import machine, medians
-from benchmarks.drawing import (draw_acceptance, draw_best_tree, draw_expected_tokens,
-                                draw_row_cost, draw_speed, draw_speedup)
-from docs.pictures.figures import save
-from benchmarks.passes import load, rows_table
+from benchmarks.drawing import (draw_acceptance, draw_batch, draw_best_tree,
+                                draw_expected_tokens, draw_row_cost, draw_speed, draw_speedup)
+from benchmarks.models import load
+from benchmarks.passes import rows_table
 from benchmarks.prompts import OPENINGS
-from benchmarks.race import KS
+from benchmarks.race import acceptances_by_rank
+from benchmarks.speed import KS
+from docs.pictures.figures import save
 from sampling import with_sampling
 from speculative import draft_and_verify, generate
 from theory.hardware import GPT2_SIZES
 from theory.speedup import acceptance_rate, expected_tokens, walltime_improvement
-from variants import Models, build
-from variants.best_tree import HOPE, best_shape, nodes, outcomes
+from variants.best_tree import best_shape, nodes
 from variants.shared.tree_gpt2 import TreeGPT2
 
 RESULTS = Path(__file__).parent / "results"
@@ -69,7 +71,7 @@ def speedup_data(args):
 def pair_data():
     """The bundled pair at temperatures 0 and 1, as benchmarks.speed has measured it."""
     figures = json.loads((RESULTS / "speed-pair.json").read_text(encoding="utf-8"))
-    own = {T: [table[str(K)] for K in KS] for T, table in figures["own"].items()}
+    own = {T: [rows[str(K)] for K in KS] for T, rows in figures["own"]["races"].items()}
     runs = {T: {"measured": [run["speedup"] for run in row],
                 "acceptance": [run["acceptance"] for run in row],
                 "papers": [walltime_improvement(run["acceptance"], K, run["c"])
@@ -128,8 +130,11 @@ def best_tree_data(args):
     measured = {name: [ms / row[0] for ms in row] for name, row in series.items()}
     c, most = passes["draft_ms"]["median"] / series["its compiled product"][0], 16
     costs, temperatures = [i / 100 for i in range(61)], {}
+    encoder, *pair = load("pair")
+    models = [TreeGPT2(model.params, model.n_head) for model in pair]
+    texts = [encoder.encode(opening) for opening in OPENINGS]
     for temperature in (0.0, 1.0):
-        ranks = acceptances_by_rank(temperature, args.tokens)
+        ranks, _ = acceptances_by_rank(*models, temperature, texts, args.tokens)
         linear = [[1 + cost * n for n in range(most + 1)] for cost in costs]
         temperatures[temperature] = {
             "acceptances": ranks, "tree": [best_shape(ranks, c, row)[0] for row in linear],
@@ -146,41 +151,22 @@ def best_tree(acceptances, c, pass_cost):
     return {"speedup": gain, "shape": shape, "row_cost": (pass_cost[n] - 1) / n if n else 0}
 
 
-def acceptances_by_rank(temperature, N):
-    """How often the b-th child was the one accepted, on the pair's own texts: counts, no times."""
-    encoder, *models = load("pair")
-    draft, target = (TreeGPT2(model.params, model.n_head) for model in models)
-    step = build("tree", Models(draft, target, {"temperature": temperature}),
-                 {"widths": (len(HOPE), 1, 1, 1)})
-    kept, reached = np.zeros((2, len(HOPE)))
-    for seed, opening in enumerate(OPENINGS):
-        for round in generate(encoder.encode(opening), step, N, np.random.default_rng(seed)):
-            for n_guesses, rank in outcomes(round.guesses, round.ids):
-                reached[:n_guesses] += 1
-                if rank is not None:
-                    kept[rank] += 1
-    return (kept / reached).tolist()
-
-
 # ---- all of them
 
 PLOTS = {"expected_tokens": (expected_tokens_data, draw_expected_tokens, 4),
          "speedup": (speedup_data, draw_speedup, 4.4),
          "acceptance": (acceptance_data, draw_acceptance, 3.4),
          "row_cost": (row_cost_data, draw_row_cost, 4.2),
-         "best_tree": (best_tree_data, draw_best_tree, 5)}
-
-
-def draw_speed_of(figures):
-    """speed-SIZE.svg of the figures that benchmarks.speed measured or read."""
-    save(draw_speed, 4, figures, FOLDER / f"speed-{figures['size']}.svg")
+         "best_tree": (best_tree_data, draw_best_tree, 5),
+         **{f"speed-{size}": (None, draw_speed, 4) for size in ("pair", "124M")},
+         **{f"batch-{size}": (None, draw_batch, 4.2) for size in ("pair", "124M")}}
 
 
 def make(name, args):
     """Data, unless they are to be drawn again as they are, and picture."""
     data, draw, height = PLOTS[name]
     path = args.results / f"{name}.json"
-    if not args.redraw:
+    if data and not args.redraw:
         path.write_text(json.dumps(data(args), indent=1) + "\n", encoding="utf-8")
     save(draw, height, json.loads(path.read_text(encoding="utf-8")), args.folder / f"{name}.svg")
 

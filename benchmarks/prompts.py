@@ -1,7 +1,9 @@
-"""The prompts of the tables: openings of tales, and texts that repeat themselves.
+"""The prompts of the tables and how long their texts are: openings of tales, in no training text.
 
-Written for these tables; in no training text.
+REPETITIVE texts repeat themselves: they are for decoders that copy.
 """
+
+LENGTH = 100  # new tokens per text, in every table
 
 OPENINGS = [
     "The miller's youngest daughter could count to nine and no further, and so",
@@ -52,3 +54,9 @@ the boy.
 
 Then the boy opened the third door, and behind"""
 REPETITIVE = [SONG, LIST, PROGRAM, TALE]
+
+
+def named(n_prompts, N):
+    """Return how a table names its texts."""
+    return f"1 prompt of {N} new tokens" if n_prompts == 1 else (
+        f"{n_prompts} prompts of {N} new tokens each")

@@ -1,114 +1,172 @@
-"""Decoders against each other on the same texts, and what the papers' formula says of them.
+"""Race decoders on the same texts, and state what the papers' formula predicts of them.
 
-    text       (ids of the prompt, seed)
-    clocks     draft and target with a clock: the seconds of every pass (compare.Timed)
+    builder    (draft, target) -> step: a decoder, but for its models
     simulated  real passes of both models with one-hot rows in place of theirs: at each position the
                guess is accepted or not, with probability alpha, decided once for every K
     predicted  Leviathan et al. (2023) Theorem 3.8 with what was measured in the race: acceptance,
                and the medians of a draft step, of a round's target pass, of one row
     counted    the passes of plain decoding / those of this decoder, all their seconds: the speed-up
                if nothing but passes took time
+
+All decoders take turns on every text. Each starts with models that have read nothing, and reading
+the prompt counts. In repeat r, text i has the seed (r, i), for every decoder.
 """
 
 import time
-from functools import cache, partial
+from functools import cache
 from typing import NamedTuple
 
 import numpy as np
 
 from benchmarks.clock import spread
-from benchmarks.prompts import OPENINGS
-from lib.checkpoints.weights import random_params
 from lib.demo.compare import Timed
-from gpt2 import GPT2
-from sampling import one_hot_rows, with_sampling
-from speculative import autoregressive_step, draft_and_verify, generate
+from sampling import one_hot_rows
+from speculative import draft_and_verify, generate
 from theory.speedup import walltime_improvement
-from variants.auto import K_MAX, Costs, auto
+from variants import Models, build
+from variants.auto import K_MAX, Costs
+from variants.best_tree import HOPE, outcomes
+from variants.registry import build_autoregressive
 
-KS = range(1, 9)
-ALPHAS = (0.6, 0.7, 0.8, 0.9)
+WARM_UP = 16  # tokens of every decoder before the race: kernels are compiled, caches filled
 
 
 # ---- running
 
-class Result(NamedTuple):
-    """What one decoder did in a race."""
+class Written(NamedTuple):
+    """One text of one decoder."""
 
-    seconds: list  # of every repeat, all texts together
-    rounds: list  # of the first repeat
+    rounds: list  # without their distributions, which are large
+    n_rows: int  # of the target, that all rounds computed
+    seconds: float
     draft: list  # seconds of its passes
     target: list
 
-
-def write(new_step, text, N):
-    """The rounds of one text, without their rows of probabilities, which are large."""
-    ids, seed = text
-    rounds = generate(ids, new_step(), N, np.random.default_rng(seed))
-    return [round._replace(p_draft=None, p_target=None) for round in rounds]
+    @property
+    def ids(self):
+        return [token for round in self.rounds for token in round.ids]
 
 
-def race(new_steps, clocks, texts, N, repeats):
-    """{name: Result} of some decoders; `new_steps` is {name: () -> step}.
+def builder(name, flags, temperature, **known):
+    """Return the builder of a registered decoder; of plain decoding if the name is None."""
+    def build_step(draft, target):
+        models = Models(draft, target, {"temperature": temperature}, **known)
+        return build(name, models, flags) if name else build_autoregressive(models)
 
-    They take turns on every text, each with a new step, for some keep a state.
-    """
-    results = {name: Result([0.0] * repeats, [], [], []) for name in new_steps}
+    return build_step
+
+
+def write(draft, target, build_step, ids, N, seed):
+    """Return one text as Written, from models that have read nothing."""
+    draft, target = (Timed(type(model)(model.params, model.n_head)) for model in (draft, target))
+    rounds, n_rows, rng, start = [], 0, np.random.default_rng(seed), time.perf_counter()
+    for round in generate(ids, build_step(draft, target), N, rng):
+        n_rows += len(round.p_target)
+        rounds.append(round._replace(p_draft=None, p_target=None))
+    return Written(rounds, n_rows, time.perf_counter() - start, draft.seconds, target.seconds)
+
+
+def race(draft, target, builders, texts, N, repeats, on_turn=lambda: None):
+    """Return {name: [a list of Written, one per text, for every repeat]}; see above."""
+    for build_step in builders.values():
+        write(draft, target, build_step, texts[0], min(N, WARM_UP), 0)
+    results = {name: [[] for _ in range(repeats)] for name in builders}
     for repeat in range(repeats):
-        for text in texts:
-            for name, result in results.items():
-                for clock in clocks:
-                    clock.seconds.clear()
-                start = time.perf_counter()
-                rounds = write(new_steps[name], text, N)
-                result.seconds[repeat] += time.perf_counter() - start
-                result.rounds.extend(rounds if repeat == 0 else [])
-                for seen, clock in zip((result.draft, result.target), clocks):
-                    seen.extend(clock.seconds)
+        for i, ids in enumerate(texts):
+            for name, build_step in builders.items():
+                written = write(draft, target, build_step, ids, N, (repeat, i))
+                results[name][repeat].append(written)
+            on_turn()
     return results
-
-
-def chains(draft, target, Ks):
-    """Plain decoding, under 0, and a round of K guesses for every K."""
-    steps = {0: partial(autoregressive_step, model=target)} | {
-        K: draft_and_verify(draft, target, K) for K in Ks}
-    return {K: lambda step=step: step for K, step in steps.items()}
 
 
 # ---- what comes out
 
+def speedups(result, plain):
+    """Return every repeat's speed-up over plain decoding, all texts together."""
+    return [sum(text.seconds for text in theirs) / sum(text.seconds for text in ours)
+            for ours, theirs in zip(result, plain)]
+
+
+def all_rounds(result):
+    """Return the rounds of all texts of all repeats."""
+    return [round for texts in result for text in texts for round in text.rounds]
+
+
+def acceptance(rounds):
+    """Return accepted / tested guesses; None if there were none."""
+    tested = sum(round.n_tested for round in rounds)
+    return sum(round.n_accepted for round in rounds) / tested if tested else None
+
+
+def tokens_per_pass(rounds):
+    """Return new tokens per round: each has one pass of the target."""
+    return sum(len(round.ids) for round in rounds) / len(rounds)
+
+
 def figures(results):
-    """{name: dict} of a race: speed, its spread, acceptance, and the predictions."""
+    """Return {name: dict} of a race whose name 0 is plain decoding, and K a round of K guesses."""
     return {name: speed(result, results[0])
-            | (predictions(name, result, results[0]) if name in KS else {})
+            | (predictions(name, result, results[0]) if isinstance(name, int) and name else {})
             for name, result in results.items()}
 
 
 def speed(result, plain):
-    """Tokens a second, and the speed-up over plain decoding: the median of all turns' own."""
-    n_ids = sum(len(round.ids) for round in result.rounds)
-    return {"tokens_per_s": spread([n_ids / seconds for seconds in result.seconds]),
-            "speedup": float(np.median(np.divide(plain.seconds, result.seconds))),
-            "acceptance": acceptance(result.rounds),
-            "tokens_per_pass": n_ids / len(result.rounds)}
-
-
-def acceptance(rounds):
-    """Kept / examined guesses; None if there were none."""
-    examined = sum(round.n_tested for round in rounds)
-    return sum(round.n_accepted for round in rounds) / examined if examined else None
+    """Return tokens per second, the median speed-up of the repeats, and what was accepted."""
+    rounds = all_rounds(result)
+    rates = [sum(len(text.ids) for text in texts) / sum(text.seconds for text in texts)
+             for texts in result]
+    return {"tokens_per_s": spread(rates), "speedup": float(np.median(speedups(result, plain))),
+            "acceptance": acceptance(rounds), "tokens_per_pass": tokens_per_pass(rounds)}
 
 
 def predictions(K, result, plain):
-    """The speed-up by formula and by count, and the costs that the formula was given."""
-    row = np.median(plain.target)
-    c, pass_cost = float(np.median(result.draft) / row), float(np.median(result.target) / row)
-    return {"c": c, "pass_cost": pass_cost,
-            "predicted": walltime_improvement(acceptance(result.rounds), K, c, pass_cost),
-            "counted": sum(plain.target) / sum(result.draft + result.target)}
+    """Return the speed-up by formula and by count, and the costs the formula was given."""
+    def passes(result, role):
+        return [s for texts in result for text in texts for s in getattr(text, role)]
+
+    row, draft, target = passes(plain, "target"), passes(result, "draft"), passes(result, "target")
+    c, pass_cost = float(np.median(draft) / np.median(row)), float(np.median(target) / np.median(row))
+    return {"c": c, "pass_cost": pass_cost, "counted": sum(row) / sum(draft + target),
+            "predicted": walltime_improvement(acceptance(all_rounds(result)), K, c, pass_cost)}
 
 
-# ---- the races
+def measure_costs(draft, target, ids, repeats=3):
+    """Return the Costs of two callables of probabilities after a text."""
+    def seconds(model, lengths, n_last):
+        start = time.perf_counter()
+        for n in lengths:
+            model(ids + ids[:1] * n, n_last)
+        return time.perf_counter() - start
+
+    for model in (draft, target):
+        model(ids, 1)
+    rounds = [(seconds(draft, range(1, K_MAX + 1), 1) / K_MAX,
+               [seconds(target, [K + 1], K + 1) for K in range(K_MAX + 1)]) for _ in range(repeats)]
+    row = [min(column) for column in zip(*(costs for _, costs in rounds))]
+    return Costs(min(step for step, _ in rounds) / row[0], [cost / row[0] for cost in row])
+
+
+def acceptances_by_rank(draft, target, temperature, texts, N, repeats=1, on_text=lambda: None):
+    """Return how often the 1st, 2nd, .. guess of a position was accepted, and how many were tried.
+
+    Counts on the pair's own texts, by trees whose root has several children; no times.
+    """
+    step = build("tree", Models(draft, target, {"temperature": temperature}),
+                 {"widths": (len(HOPE), 1, 1, 1)})
+    accepted, tried = np.zeros((2, len(HOPE)), int)
+    for i, ids in enumerate(texts):
+        for repeat in range(repeats):
+            for round in generate(ids, step, N, np.random.default_rng((repeat, i))):
+                for n_guesses, rank in outcomes(round.guesses, round.ids):
+                    tried[:n_guesses] += 1
+                    if rank is not None:
+                        accepted[rank] += 1
+        on_text()
+    return (accepted / np.maximum(1, tried)).tolist(), int(tried[0])
+
+
+# ---- simulated acceptance
 
 @cache
 def luck(text, n_positions=2048):
@@ -131,70 +189,7 @@ def simulated(model, alpha):
     return rows
 
 
-def measure(draft, target, x, repeats=3, clock=time.perf_counter):
-    """The Costs of both models after the text x, each the least of some repeats, and the seconds.
-
-    Apart from the texts of the race, which so see what K auto chooses and not how it learns. x must
-    leave room for K_MAX + 1 more ids. The repeats are interleaved, so that a slow moment of the
-    machine falls on all alike.
-    """
-    start = clock()
-
-    def seconds(model, lengths, n_last):  # n_last rows wanted, so that many are computed
-        began = clock()
-        for n in lengths:
-            model(x + x[:1] * n, n_last)
-        return clock() - began
-
-    for model in (draft, target):
-        model(x, 1)
-    rounds = [(seconds(draft, range(1, K_MAX + 1), 1) / K_MAX,  # one after the other, as in a round
-               [seconds(target, [K + 1], K + 1) for K in range(K_MAX + 1)]) for _ in range(repeats)]
-    row = [min(column) for column in zip(*(costs for _, costs in rounds))]
-    costs = Costs(min(step for step, _ in rounds) / row[0], [cost / row[0] for cost in row])
-    return costs, clock() - start
-
-
-def simulated_table(draft, target, N, repeats):
-    """{alpha: {K: figures}}."""
-    clocks, texts, table = [Timed(draft), Timed(target)], [([i] * 32, i) for i in range(3)], {}
-    for alpha in ALPHAS:
-        steps = chains(simulated(clocks[0], alpha), simulated(clocks[1], 1), KS)
-        table[alpha] = figures(race(steps, clocks, texts, N, repeats))
-    return table
-
-
-def prompts(encoder, n_seeds):
-    """The openings as texts, each with some seeds."""
-    return [(encoder.encode(opening), seed) for opening in OPENINGS for seed in range(n_seeds)]
-
-
-def own_table(draft, target, encoder, N, repeats, temperature):
-    """{K: figures} of a trained pair on its own text; K = "auto" is variants/auto.py.
-
-    Above temperature 0 every K writes texts of its own, lucky or not: four seeds each.
-    """
-    clocks, texts = [Timed(draft), Timed(target)], prompts(encoder, n_seeds=4 if temperature else 1)
-    models = [with_sampling(clock, temperature=temperature) for clock in clocks]
-    costs, measuring_s = measure(*models, texts[0][0])
-    steps = chains(*models, KS) | {"auto": lambda: auto(*models, costs)}
-    table = figures(race(steps, clocks, texts, N, repeats))
-    table["auto"]["measuring_s"] = measuring_s
-    return table
-
-
-def useless_table(draft, target, repeats, N=400):
-    """{0, "auto": figures} with a draft of random weights: what K auto loses in finding out."""
-    noise = GPT2(random_params(sizes(draft), np.random.default_rng(2)), draft.n_head)
-    clocks, x = [Timed(noise), Timed(target)], [1] * 8
-    models = [with_sampling(clock, temperature=0) for clock in clocks]
-    costs, _ = measure(*models, x)
-    steps = chains(*models, Ks=[]) | {"auto": lambda: auto(*models, costs)}
-    return figures(race(steps, clocks, [(x, 0)], min(N, target.n_ctx - len(x)), repeats))
-
-
-def sizes(model):
-    """A model's hparams."""
-    n_ctx, n_embd = model.params["wpe"].shape
-    return dict(n_vocab=model.n_vocab, n_ctx=n_ctx, n_embd=n_embd, n_head=model.n_head,
-                n_layer=len(model.params["blocks"]))
+def simulated_builder(K, alpha):
+    """Return the builder of rounds of K guesses, each accepted with probability alpha."""
+    return lambda draft, target: draft_and_verify(
+        simulated(draft, alpha), simulated(target, 1), K)

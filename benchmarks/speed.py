@@ -1,53 +1,41 @@
-"""What a pass costs on this machine, and when speculation pays.
+"""Measure what a pass costs on this machine, and when speculation pays.
 
-    python -m benchmarks.speed --size pair --json benchmarks/results/speed-pair.json --plot
+    python -m benchmarks.speed --json benchmarks/results/speed-pair.json
     python -m benchmarks.speed --size 124M --json benchmarks/results/speed-124M.json
-    python -m benchmarks.speed --size 124M --json peers.json --only peers --tokens 60
-    python -m benchmarks.speed --show benchmarks/results/speed-124M.json  # the tables, no measuring
+    python -m benchmarks.speed --show benchmarks/results/speed-124M.json --only passes
 
-Sizes are the bundled pair or GPT-2's released ones; the latter get random weights of the true shape
-where models_dir has none, for time does not depend on what a weight is.
+    passes      bandwidth; milliseconds of M rows, and of a token after several contexts (passes.py)
+    simulated   tokens per second for K = 1 .. 8 if a guess is accepted with probability alpha
+    own         the same of the bundled pair on its own text, and of K auto (race.py)
 
-    startup     seconds to the first token and peak of the memory, in fresh processes (startup.py)
-    passes      bandwidth; milliseconds of M rows, and of a token after some contexts (passes.py)
-    simulated   tokens a second for K = 1 .. 8 where every guess is kept with chance alpha (race.py)
-    own         the same of the bundled pair on its own text, and of K auto
-    useless     K auto with a draft of random weights
-    neighbours  passes beside one and two processes that keep a core busy (neighbours.py)
-    peers       transformers and the loop without a cache (peers.py; requirements/peers.txt)
-
-    floor       the bytes of the weights / the memory bandwidth, measured by turns with one row
+    floor       bytes of the weights / memory bandwidth, timed in turns with one row
 """
 
-import argparse
-import json
+import sys
 from pathlib import Path
 
 import numpy as np
 
-from benchmarks import peers
+from benchmarks import command
 from benchmarks.clock import machine, spread
-from benchmarks.neighbours import neighbours_table
-from benchmarks.passes import context_times, floor_times, load, passes_times
-from benchmarks.plots import draw_speed_of
-from benchmarks.race import own_table, simulated_table, useless_table
-from benchmarks.startup import startup_table
-from benchmarks.tables import tell
-from lib.checkpoints.huggingface import read_hparams
-from theory.hardware import GPT2_SIZES, pass_bytes
+from benchmarks.models import SIZES, load, sizes
+from benchmarks.passes import context_times, floor_times, passes_times
+from benchmarks.prompts import LENGTH, OPENINGS, named
+from benchmarks.race import builder, figures, measure_costs, race, simulated_builder
+from benchmarks.tables import about, number, ranged, scatter, table
+from sampling import with_sampling
+from theory.hardware import pass_bytes
 from utils import MODELS_DIR
+from variants.auto import auto as variants_auto
+
+KS = range(1, 9)
+ALPHAS = (0.6, 0.7, 0.8, 0.9)
 
 
-# ---- one function a part: of the flags, what `load` gave, and the target's sizes
+# ---- one function a part: of the flags, and of what `load` returned
 
-def startup(args, models, hparams):
-    name = "tales-large" if args.size == "pair" else args.size
-    return startup_table(name, args.models_dir, hparams, args.runs)
-
-
-def passes(args, models, hparams, n_bytes=2**29):
-    _, draft, target = models
-    weights = pass_bytes(hparams, n_bytes=4)
+def passes(args, encoder, draft, target, n_bytes=2**29):
+    weights = pass_bytes(sizes(target), n_bytes=4)
     n_reads = max(1, round(weights / n_bytes))  # about as long as the pass it is compared with
     times = floor_times(target, args.repeats, n_bytes, n_reads)
     row, read = np.median(times["row"]), np.median(times["read"]) / n_reads
@@ -60,94 +48,119 @@ def passes(args, models, hparams, n_bytes=2**29):
 
 
 def milliseconds(times):
-    """{name: seconds of every repeat} as {name: spread in milliseconds}."""
+    """Return {name: seconds of every repeat} as {name: spread in milliseconds}."""
     return {str(name): spread([1e3 * s for s in seconds]) for name, seconds in times.items()}
 
 
-def simulated(args, models, hparams):
-    _, draft, target = models
-    return simulated_table(draft, target, args.tokens, args.runs)
+def simulated(args, encoder, draft, target):
+    texts = [[i] * 32 for i in range(3)]
+    return {"texts": named(len(texts), args.N), "races": {
+        alpha: figures(race(draft, target, {K: simulated_builder(K, alpha) for K in (0, *KS)},
+                            texts, args.N, args.runs)) for alpha in ALPHAS}}
 
 
-def own(args, models, hparams):
-    encoder, draft, target = models
-    return {T: own_table(draft, target, encoder, args.tokens, args.runs, T) for T in (0, 1)}
+def own(args, encoder, draft, target):
+    texts, races = [encoder.encode(opening) for opening in OPENINGS], {}
+    for T in (0.0, 1.0):
+        builders = {0: builder(None, {}, T)} | {K: builder("speculative", {"K": K}, T) for K in KS}
+        races[f"{T:g}"] = figures(race(draft, target, builders | auto(draft, target, T, texts[0]),
+                                       texts, args.N, args.runs))
+    return {"texts": named(len(texts), args.N), "races": races}
 
 
-def useless(args, models, hparams):
-    _, draft, target = models
-    return useless_table(draft, target, args.runs)
+def auto(draft, target, T, ids):
+    """Return the builder of K auto, with costs measured before the race."""
+    costs = measure_costs(*(with_sampling(model, temperature=T) for model in (draft, target)), ids)
+    return {"auto": lambda draft, target: variants_auto(
+        *(with_sampling(model, temperature=T) for model in (draft, target)), costs)}
 
 
-def neighbours(args, models, hparams):
-    _, _, target = models
-    return neighbours_table(target, args.repeats)
+PARTS = {"passes": passes, "simulated": simulated, "own": own}
 
 
-def beside_peers(args, models, hparams):
-    _, draft, target = models
-    return peers.measure(draft, target, hparams, args.tokens, args.runs)
+def measure(args):
+    """Return the figures with the wanted parts measured again; `own` is of the pair only."""
+    known = command.read(args.json) if args.only and args.json and args.json.exists() else {}
+    encoder, draft, target = load(args.size, args.models_dir)
+    parts = [part for part in args.only or PARTS if part != "own" or encoder]
+    return (known | {"size": args.size} | machine()
+            | {part: PARTS[part](args, encoder, draft, target) for part in parts})
 
 
-PARTS = {"startup": startup, "passes": passes, "simulated": simulated, "own": own,
-         "useless": useless, "neighbours": neighbours, "peers": beside_peers}
+# ---- the tables
+
+ROWS = [  # of a race: name, value of a decoder's figures, its form
+    ("tokens per second", lambda row: row["tokens_per_s"]["median"], "{:.1f}"),
+    ("speed-up", lambda row: row["speedup"], "{:.2f}"),
+    ("predicted", lambda row: row.get("predicted"), "{:.2f}"),
+    ("measured / predicted", lambda row: ratio_to(row, "predicted"), "{:.2f}"),
+    ("measured / counted", lambda row: ratio_to(row, "counted"), "{:.2f}"),
+    ("acceptance", lambda row: row["acceptance"], "{:.2f}"),
+    ("tokens per pass", lambda row: row["tokens_per_pass"], "{:.2f}"),
+]
 
 
-def wanted(args):
-    """The parts to measure, in order; `own` of the pair only, for only it has text of its own."""
-    parts = set(args.only or PARTS.keys() - {"peers", "neighbours"})
-    parts |= {"peers"} if args.peers else set()
-    return [part for part in PARTS if part in parts and (part != "own" or args.size == "pair")]
+def ratio_to(row, key):
+    """Return the speed-up over a prediction of it; None if there is none."""
+    return row["speedup"] / row[key] if key in row else None
 
 
-def measure(args, figures):
-    """The figures with the wanted parts measured anew."""
-    pair, parts = args.size == "pair", wanted(args)
-    hparams = read_hparams(MODELS_DIR / "tales-large") if pair else GPT2_SIZES[args.size]
-    figures |= {"size": args.size, "hparams": hparams} | machine()
-    models = load(args.size, args.models_dir) if parts != ["startup"] else None
-    for part in parts:
-        figures[part] = PARTS[part](args, models, hparams)
-    return json.loads(json.dumps(figures))  # keys as a file has them
+def tell_passes(part):
+    yield (f"{part['bandwidth_GB_per_s']:.1f} GB/s, so a floor of {part['floor_ms']:.2f} ms per "
+           f"token; one row from cold caches takes {part['row_over_floor']:.2f} times the floor. "
+           f"A draft step takes {ranged(part['draft_ms'])} ms.\n")
+    yield table(["rows in one pass", "ms (quartiles)", "relative", "NumPy alone: ms", "relative"],
+                [[n, *cells, *more] for n, cells, more in
+                 zip(part["rows_ms"], column(part["rows_ms"]), column(part["numpy_rows_ms"]))])
+    yield table(["tokens in the context", "ms (quartiles)", "relative"],
+                [[n, *cells] for n, cells in zip(part["context_ms"], column(part["context_ms"]))])
 
 
-# ---- the command
+def column(times):
+    """Return the cells of one kind of pass: its time, and that over the first one's."""
+    first = next(iter(times.values()))["median"]
+    return [[ranged(ms), number(ms["median"] / first)] for ms in times.values()]
 
-def parse_args(argv):
-    parser = argparse.ArgumentParser("python -m benchmarks.speed",
-                                     description=__doc__.split("\n")[0])
-    add = parser.add_argument
-    add("--size", choices=["pair", *GPT2_SIZES], default="pair")
-    add("--models_dir", type=Path, default=MODELS_DIR, help="where released weights are, if any")
-    add("--only", nargs="+", choices=PARTS,
-        help="only these parts (default: all but peers and neighbours)")
-    add("--peers", action="store_true", help="transformers too (requirements/peers.txt)")
-    add("--tokens", type=int, default=64, help="new tokens a text")
-    add("--runs", type=int, default=3, help="runs of every text and start")
-    add("--repeats", type=int, default=21, help="passes a figure")
-    add("--json", type=Path, metavar="FILE",
-        help="write the figures there; with --only, beside those it has")
-    add("--plot", action="store_true",
-        help="draw docs/img/speed-SIZE.svg (requirements/plots.txt)")
-    add("--show", type=Path, metavar="FILE",
-        help="tell the figures of a file (with --only: of those parts), measure nothing")
-    return parser.parse_args(argv)
+
+def tell_races(title, part):
+    """Yield one table of {name: race}, and how far apart the runs lie."""
+    races = part["races"]
+    heads = [{"0": "plain", "auto": "auto"}.get(K, f"K = {K}") for K in next(iter(races.values()))]
+    yield table([f"{title}; {part['texts']}", *heads],
+                [[f"{name}: {label}", *(number(value(row), form) for row in rows.values())]
+                 for name, rows in races.items() for label, value, form in ROWS])
+    yield scatter([row["tokens_per_s"] for rows in races.values() for row in rows.values()]) + "\n"
+
+
+def tell_own(part):
+    yield from tell_races("own text at temperature", part)
+    for temperature, rows in part["races"].items():
+        best = max(row["speedup"] for K, row in rows.items() if K != "auto")
+        yield (f"Temperature {temperature}: K auto reaches {rows['auto']['speedup'] / best:.2f} of "
+               "the best fixed K, its costs measured beforehand.\n")
+
+
+def tell(figures, args):
+    """Yield the paragraphs of a file."""
+    yield f"{figures['size']}. {about(figures)}\n"
+    tellers = {"passes": tell_passes, "own": tell_own,
+               "simulated": lambda part: tell_races("guesses accepted with probability", part)}
+    for part in PARTS:
+        if part in figures and part in (args.only or PARTS):
+            yield from tellers[part](figures[part])
 
 
 def main(argv=None):
-    args = parse_args(argv)
-    known = args.show or args.only and args.json
-    figures = json.loads(known.read_text()) if known and known.exists() else {}
-    if args.show:
-        figures = {k: v for k, v in figures.items() if k not in PARTS or k in (args.only or PARTS)}
-    else:
-        figures = measure(args, figures)
-    if args.json:
-        args.json.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
-    if args.plot:
-        draw_speed_of(figures)
-    print("\n".join(tell(figures)))
+    parser = command.new_parser("benchmarks.speed", __doc__)
+    add = parser.add_argument
+    add("--size", choices=SIZES, default="pair")
+    add("--models_dir", type=Path, default=MODELS_DIR, help="where released weights are, if any")
+    add("--only", nargs="+", choices=PARTS, help="only these parts; --json keeps the others of FILE")
+    add("--N", type=command.positive, default=LENGTH, help="new tokens per text")
+    add("--runs", type=command.positive, default=3, help="runs of every text")
+    add("--repeats", type=command.positive, default=21, help="passes per figure")
+    return command.run("speed", parser.parse_args(argv), measure, tell)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -1,0 +1,58 @@
+"""The models of the tables: the bundled pair, or a released size beside a draft of an eighth."""
+
+import numpy as np
+
+from gpt2 import GPT2
+from lib.backend.arrays import limit_blas_threads
+from lib.checkpoints.weights import random_params
+from theory.hardware import GPT2_SIZES
+from utils import MODELS_DIR, load_pair
+
+
+SIZES = ["pair", *GPT2_SIZES]
+
+
+def load(size, models_dir=MODELS_DIR):
+    """Return (encoder or None, draft, target).
+
+    A released size has random weights if models_dir has none: time does not depend on what a
+    weight is. Its draft is as wide, has an eighth of the layers, and is always random.
+    """
+    limit_blas_threads()
+    if size == "pair":
+        return load_pair("tales-small", "tales-large", models_dir)
+    hparams = GPT2_SIZES[size]
+    draft = random_model(hparams | {"n_layer": max(1, hparams["n_layer"] // 8)}, seed=1)
+    if (models_dir / size).exists():
+        return None, draft, load_pair(None, size, models_dir)[2]
+    return None, draft, random_model(hparams)
+
+
+def random_model(hparams, seed=0):
+    """Return a GPT2 of random weights."""
+    return GPT2(random_params(hparams, np.random.default_rng(seed)), hparams["n_head"])
+
+
+def sizes(model):
+    """Return a model's hparams."""
+    n_ctx, n_embd = model.params["wpe"].shape
+    return dict(n_vocab=model.n_vocab, n_ctx=n_ctx, n_embd=n_embd, n_head=model.n_head,
+                n_layer=len(model.params["blocks"]))
+
+
+def agreeing(target, n_layers):
+    """Return (draft, target): the target's first layers, and all, the others silenced.
+
+    The later layers add nothing and take as long as ever, so every guess is accepted at full cost.
+    """
+    def silent(block):
+        return {**block, "attn": block["attn"] | {"c_proj": zeros(block["attn"]["c_proj"])},
+                "mlp": block["mlp"] | {"c_proj": zeros(block["mlp"]["c_proj"])}}
+
+    def zeros(linear):
+        return {name: 0 * weight for name, weight in linear.items()}
+
+    blocks = target.params["blocks"]
+    whole = blocks[:n_layers] + list(map(silent, blocks[n_layers:]))
+    return [GPT2(target.params | {"blocks": some}, target.n_head)
+            for some in (blocks[:n_layers], whole)]
