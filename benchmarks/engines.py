@@ -34,8 +34,7 @@ from lib.backend import products
 from lib.checkpoints.huggingface import their_name
 from lib.checkpoints.weights import flatten
 from speculative import generate
-from variants import Models, build
-from variants.registry import build_autoregressive
+from variants import Models, build, build_plain
 
 NEEDS = {"transformers": ("torch", "transformers"), "llama.cpp": ("xllamacpp", "gguf", "requests")}
 
@@ -62,7 +61,8 @@ def ours(encoder, draft, target, K, decoder="speculative", kind=GPT2):
     def write(x, N, temperature, seed, speculative):
         fresh = [kind(model.params, model.n_head) for model in (draft, target)]
         models = Models(*fresh, {"temperature": temperature})
-        step = build(decoder, models, {"K": K}) if speculative else build_autoregressive(models)
+        step = (build(decoder, models, {"K": K}) if speculative
+                else build_plain("speculative", models))
         rounds = list(generate(x, step, N, np.random.default_rng(seed)))
         return [token for round in rounds for token in round.ids], len(rounds)
 

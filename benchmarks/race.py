@@ -23,10 +23,9 @@ from lib.demo.compare import Timed
 from sampling import one_hot_rows
 from speculative import draft_and_verify, generate
 from theory.speedup import walltime_improvement
-from variants import Models, build
-from variants.auto import K_MAX, Costs
+from variants import Models, build, build_plain
+from variants.auto import K_MAX
 from variants.best_tree import HOPE, outcomes
-from variants.registry import build_autoregressive
 
 WARM_UP = 16  # tokens of every decoder before the race: kernels are compiled, caches filled
 
@@ -51,7 +50,7 @@ def builder(name, flags, temperature, **known):
     """Return the builder of a registered decoder; of plain decoding if the name is None."""
     def build_step(draft, target):
         models = Models(draft, target, {"temperature": temperature}, **known)
-        return build(name, models, flags) if name else build_autoregressive(models)
+        return build(name, models, flags) if name else build_plain("speculative", models)
 
     return build_step
 
@@ -131,6 +130,21 @@ def predictions(K, result, plain):
             "predicted": walltime_improvement(acceptance(all_rounds(result)), K, c, pass_cost)}
 
 
+class Costs(NamedTuple):
+    """Seconds of one draft step and of target passes over 1, 2, .. rows."""
+
+    draft: float
+    passes: list
+
+    @property
+    def c(self):
+        return self.draft / self.passes[0]
+
+    @property
+    def pass_cost(self):
+        return [time / self.passes[0] for time in self.passes]
+
+
 def measure_costs(draft, target, ids, repeats=3):
     """Return the Costs of two callables of probabilities after a text."""
     def seconds(model, lengths, n_last):
@@ -143,8 +157,8 @@ def measure_costs(draft, target, ids, repeats=3):
         model(ids, 1)
     rounds = [(seconds(draft, range(1, K_MAX + 1), 1) / K_MAX,
                [seconds(target, [K + 1], K + 1) for K in range(K_MAX + 1)]) for _ in range(repeats)]
-    row = [min(column) for column in zip(*(costs for _, costs in rounds))]
-    return Costs(min(step for step, _ in rounds) / row[0], [cost / row[0] for cost in row])
+    return Costs(min(step for step, _ in rounds),
+                 [min(column) for column in zip(*(costs for _, costs in rounds))])
 
 
 def acceptances_by_rank(draft, target, temperature, texts, N, repeats=1, on_text=lambda: None):

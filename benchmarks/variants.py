@@ -27,6 +27,7 @@ from benchmarks.tables import about, number, table
 from sampling import with_sampling
 from utils import MODELS_DIR
 from variants import DECODERS, Models, settings
+from variants.auto import Costs
 from variants.shared.tree_gpt2 import TreeGPT2
 from variants.tree import best_trees
 
@@ -61,11 +62,12 @@ def default_rows(temperature):
 
 def row_builder(name, flags, temperature, costs, known):
     """Return the builder of a row, with the costs that it needs."""
+    old = Costs(costs.c, costs.pass_cost)
     if name == "tree" and flags.get("widths") == "auto":
         return lambda draft, target: best_trees(
-            Models(draft, target, {"temperature": temperature}), "auto")(costs)
+            Models(draft, target, {"temperature": temperature}), "auto")(old)
     if name == "stopping":
-        flags = {"costs": (costs.c, *costs.pass_cost)} | flags
+        flags = {"costs": (old.c, *old.pass_cost)} | flags
     return builder(name, flags, temperature, **known)
 
 

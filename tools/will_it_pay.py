@@ -1,202 +1,253 @@
-"""Will speculation pay for your pair of models on your machine? Measured, predicted, and run.
+"""Will speculation pay for your pair of models on your machine? Measure, predict and run it.
 
     python -m tools.will_it_pay --target tales-large --draft tales-small
-    python -m tools.will_it_pay --target 1558M --draft 124M --N 20 --repeats 1 --plot pays.svg
+    python -m tools.will_it_pay --target 1558M --draft 124M --N 20 --repeats 1
     python -m tools.will_it_pay --target 1558M --draft 124M --random --alpha 0.7  # no download
 
-[1] What a draft step and 1 .. 16 rows in one pass cost: by the clock    benchmarks/passes.py
-[2] How often guesses are kept: counted on the pair's own texts          variants/best_tree.py
-[3] The best K, the best tree, and what must hold for any K to pay       theory/speedup.py
-[4] A race of plain decoding against the best few                        benchmarks/race.py
+    [1] costs        time of a draft step, and of passes over 1 .. 9 rows      lib/costs.py
+    [2] acceptance   counted on the pair's own texts                           benchmarks/race.py
+    [3] prediction   the best K and the best tree by the papers' formulas      theory/speedup.py
+    [4] race         plain decoding against the best few, several runs         benchmarks/race.py
 
-[3] and the words are in tools/advice.py. A machine that does something else at the same time
-measures that too: a repeat that differs from the others shows in the table.
+    alpha   probability that a guess is accepted
+    c       time of a draft step / of a target pass over one row
+    case    the figures of one temperature, or of one acceptance that was given
+
+It pays if the best decoder was faster than plain decoding in every run. Other work on the machine
+is measured, too: the table shows the slowest and the fastest run.
 """
 
-import importlib.util
-import json
 import sys
 from pathlib import Path
 
 import numpy as np
 from tqdm import tqdm
 
-import gpt2
-from lib.backend import fused, products
-from lib.backend.arrays import gpu_errors_in_one_line, limit_blas_threads
-from benchmarks.clock import interleaved, machine
-from docs.pictures.figures import save
-from benchmarks.passes import GUESSES, ROWS, guess_action, rows_actions
-from benchmarks.race import ALPHAS, Result, chains, race
-from benchmarks.prompts import OPENINGS
-from lib.checkpoints.weights import random_params
-from lib.demo.terminal import Parser, complain
+from benchmarks import command
+from benchmarks.clock import machine
+from benchmarks.models import random_model
+from benchmarks.prompts import LENGTH, OPENINGS, named
+from benchmarks.race import (acceptances_by_rank, all_rounds, builder, measure_costs, race,
+                             speedups, tokens_per_pass)
+from benchmarks.tables import about, number, ranged, table
+from lib.backend import products
+from lib.backend.arrays import gpu_errors_in_one_line
+from lib.demo.prompts import read_line
 from sampling import check_sampling, with_sampling
-from speculative import generate
 from theory.checks import need
 from theory.hardware import GPT2_SIZES
-from tools.advice import advise, best_few, costs_of, draw, predicted_case, sentence, speed, tell
-from utils import MODELS_DIR, load_encoder_hparams_and_params
-from variants import Models, build
-from variants.auto import K_MAX, Costs
-from variants.best_tree import HOPE, outcomes
-from variants.tree import best_trees
+from theory.speedup import best_K, expected_tokens, walltime_improvement
+from utils import MODELS_DIR, load_pair
+from variants.best_tree import best_shape, levels, nodes
 from variants.shared.tree_gpt2 import TreeGPT2
 
-
-# ---- the pair
-
-def load(name, args):
-    """(encoder, model); no encoder if the weights are random."""
-    if args.random and name in GPT2_SIZES and not (args.models_dir / name).exists():
-        params = random_params(GPT2_SIZES[name], np.random.default_rng(0))
-        return None, TreeGPT2(params, GPT2_SIZES[name]["n_head"])
-    encoder, hparams, params = load_encoder_hparams_and_params(
-        name, args.models_dir, backend=args.backend, cut_vocab=args.cut_vocab)
-    return encoder, TreeGPT2(params, hparams["n_head"])
+ALPHAS = (0.6, 0.7, 0.8, 0.9)
+CHAINS = 3  # numbers of guesses that are run
+SHORT = 16  # new tokens per prompt below which a run says nothing
+N_ROWS = 9  # of the longest pass that is measured
 
 
-def load_pair(args):
-    """(encoder, draft, target); no encoder if any weights are random."""
-    (other, draft), (encoder, target) = load(args.draft, args), load(args.target, args)
-    known = other is not None and encoder is not None
-    need(draft.n_vocab == target.n_vocab and not (known and other.vocab != encoder.vocab),
-         "draft and target with one vocabulary",
-         f"{args.draft} ({draft.n_vocab} tokens) and {args.target} ({target.n_vocab} tokens)")
-    n_ctx = min(draft.n_ctx, target.n_ctx)
-    need(n_ctx > max(ROWS), f"models of n_ctx > {max(ROWS)}", n_ctx)
-    limit_blas_threads()
-    products.choose(args.backend)
-    if args.backend == "cupy":
-        fused.install(gpt2)
-    return encoder if known else None, draft, target
+# ---- the pair and its prompts
+
+def load(args):
+    """Return (encoder, draft, target); the encoder is None if any weights are random."""
+    names = (args.draft, args.target)
+    is_random = [args.random and name in GPT2_SIZES and not (args.models_dir / name).exists()
+                 for name in names]
+    if not any(is_random):
+        encoder, *models = load_pair(*names, args.models_dir, backend=args.backend,
+                                     cut_vocab=args.cut_vocab)
+    else:
+        products.choose(args.backend)
+        encoder, models = None, [
+            random_model(GPT2_SIZES[name]) if random else
+            load_pair(None, name, args.models_dir, backend=args.backend)[2]
+            for name, random in zip(names, is_random)]
+    return encoder, *(TreeGPT2(model.params, model.n_head) for model in models)
 
 
 def read_texts(args, encoder, n_ctx):
-    """The ids of every prompt, with room for N more."""
-    lines = args.prompts.read_text(encoding="utf-8").splitlines() if args.prompts else OPENINGS
-    texts = [encoder.encode(line) for line in lines if line.strip()]
+    """Return the ids of every prompt, each with room for N more."""
+    prompts = OPENINGS
+    if args.prompts:
+        prompts = [read_prompt(args.prompts, i, line) for i, line in
+                   enumerate(args.prompts.read_bytes().splitlines(), 1) if line.strip()]
+    texts = [encoder.encode(prompt) for prompt in prompts]
     longest = max(map(len, texts), default=0)
     need(0 < longest <= n_ctx - args.N, f"prompts of 1 .. {n_ctx - args.N} tokens (n_ctx = "
          f"{n_ctx}, --N {args.N})", longest or "none")
     return texts
 
 
-# ---- [1] costs
-
-def measure(draft, target, temperature, repeats):
-    """Milliseconds of a draft step, and of a target pass over each number of rows.
-
-    The least of some repeats, by turns, as variants/auto.py has it: what else the machine does can
-    only make a pass slower.
-    """
-    actions = rows_actions(sampled(target, temperature)) | {
-        "steps": guess_action(sampled(draft, temperature))}
-    ms = {name: 1e3 * min(seconds) for name, seconds in interleaved(actions, repeats).items()}
-    return {"draft_ms": ms.pop("steps") / GUESSES, "rows_ms": ms}
+def read_prompt(path, i, line):
+    """Return the prompt of a line, text or JSON, as main.py's --prompts reads it."""
+    try:
+        return read_line(line, "strict")["prompt"]
+    except ValueError as error:
+        raise ValueError(f"{path}, line {i}: {error}") from None
 
 
-def sampled(model, temperature):
-    """The model's probabilities, with the sizes that benchmarks/passes.py asks for."""
-    probabilities = with_sampling(model, temperature=temperature)
-    probabilities.n_ctx, probabilities.n_vocab = model.n_ctx, model.n_vocab
-    return probabilities
+# ---- [3] the formulas
+
+def predict(costs, acceptances):
+    """Return the best K and tree by the papers' formulas, and what must hold for any K to gain."""
+    c, pass_cost, alpha = costs.c, costs.pass_cost, acceptances[0]
+    gain, shape = best_shape(np.minimum.accumulate(acceptances).tolist(), c, pass_cost)
+    return {"c": c, "acceptance": alpha, "acceptances": list(acceptances),
+            "predicted": {K: walltime_improvement(alpha, K, c, cost)
+                          for K, cost in enumerate(pass_cost) if K},
+            "tree": {"predicted": gain, "guesses": nodes(shape), "levels": levels(shape)},
+            "needed_acceptance": needed_acceptance(c, pass_cost),
+            "allowed_c": allowed_c(alpha, pass_cost)}
 
 
-# ---- [2] acceptance
+def needed_acceptance(c, pass_cost):
+    """Return the alpha above which some K gains at these costs; None if not even 1 does."""
+    if not best_K(1, c, pass_cost):
+        return None
+    low, high = 0.0, 1.0
+    for _ in range(50):  # a larger alpha never does worse, so bisection finds the border
+        middle = (low + high) / 2
+        low, high = (low, middle) if best_K(middle, c, pass_cost) else (middle, high)
+    return high
 
-def count(models, texts, N, n_seeds, bar):
-    """How often the b-th guess of a position was the one kept, and how many positions had one."""
-    step = build("tree", models, {"widths": (len(HOPE), 1, 1, 1)})
-    kept, tried = np.zeros((2, len(HOPE)))
-    for i, ids in enumerate(texts):
-        for seed in range(n_seeds):
-            for round in generate(ids, step, N, np.random.default_rng([seed, i])):
-                for n_guesses, rank in outcomes(round.guesses, round.ids):
-                    tried[:n_guesses] += 1
-                    if rank is not None:
-                        kept[rank] += 1
-        bar.update()
-    return (kept / np.maximum(1, tried)).tolist(), int(tried[0])
+
+def allowed_c(alpha, pass_cost):
+    """Return the c below which some K gains at this alpha; None if not even 0 does."""
+    most = max((expected_tokens(alpha, K) - cost) / K for K, cost in enumerate(pass_cost) if K)
+    return most if most > 0 else None
+
+
+def best_few(case):
+    """Return the K of the best predictions, in ascending order."""
+    return sorted(sorted(case["predicted"], key=case["predicted"].get)[-CHAINS:])
 
 
 # ---- [4] the race
 
-def contestants(models, case, costs):
-    """{name: (prediction, () -> step)}: 0 for plain decoding, else what main.py calls it."""
-    # few: for up to K_MAX guesses, as the decoders that measure their costs themselves have them
-    few, tree = Costs(costs.c, costs.pass_cost[: K_MAX + 1]), case["tree"]
-    steps = chains(models.probabilities("draft"), models.probabilities("target"), best_few(case))
-    named = {f"--K {K}" if K else 0: (case["predicted"].get(K), step) for K, step in steps.items()}
-    named["--decoder stopping"] = None, lambda: build(  # no formula: it looks at every guess's row
-        "stopping", models, {"costs": (few.c, *few.pass_cost)})
-    if tree["guesses"] > tree["levels"]:
-        named["--decoder tree --widths auto"] = (
-            tree["predicted"], lambda: best_trees(models, "auto")(few))
+def contestants(case, temperature, costs):
+    """Return {what main.py calls it: (prediction, builder)}; 0 is plain decoding."""
+    named = {0: (None, builder(None, {}, temperature))}
+    for K in best_few(case):
+        named[f"--K {K}"] = case["predicted"][K], builder("speculative", {"K": K}, temperature)
+    named["--decoder stopping"] = None, builder("stopping", {}, temperature, costs=costs)
+    if case["tree"]["guesses"] > case["tree"]["levels"]:
+        named["--decoder tree --widths auto"] = case["tree"]["predicted"], builder(
+            "tree", {"widths": "auto"}, temperature, costs=costs)
     return named
 
 
-def run(steps, models, texts, N, repeats, bar):
-    """{name: Result} of plain decoding and others; every repeat draws other numbers."""
-    results = {name: Result([0.0] * repeats, [], [], []) for name in steps}
-    for repeat in range(repeats):
-        for i, ids in enumerate(texts):
-            for model in (models.draft, models.target):
-                model(ids)  # plain decoding, which is first, must not pay for reading the prompt
-            for name, result in race(steps, (), [(ids, [repeat, i])], N, 1).items():
-                results[name].seconds[repeat] += result.seconds[0]
-                results[name].rounds.extend(result.rounds)
-            bar.update()
-    return results
-
-
-# ---- the cases
-
-def run_case(args, models, texts, costs, bar):
-    """One temperature: counted, predicted and run."""
-    temperature = models.sampling["temperature"]
-    acceptances, tried = count(models, texts, args.N, args.repeats if temperature else 1, bar)
-    case = advise(costs, acceptances) | {
-        "name": f"Temperature {temperature:g}", "tried": tried, "repeats": args.repeats}
-    named = contestants(models, case, costs)
-    results = run({name: step for name, (_, step) in named.items()}, models, texts, args.N,
-                  args.repeats, bar)
+def run_case(args, draft, target, texts, temperature, costs, bar):
+    """Return the case of one temperature: counted, predicted and run."""
+    acceptances, tried = acceptances_by_rank(draft, target, temperature, texts, args.N,
+                                             args.repeats if temperature else 1, bar.update)
+    case = predict(costs, acceptances) | {"name": f"Temperature {temperature:g}", "tried": tried,
+                                          "repeats": args.repeats, "N": args.N}
+    named = contestants(case, temperature, costs)
+    results = race(draft, target, {name: builder for name, (_, builder) in named.items()}, texts,
+                   args.N, args.repeats, bar.update)
     plain = results.pop(0)
-    case["rows"] = {name: {"predicted": named[name][0]} | speed(result, plain)
-                    for name, result in results.items()}
-    return case
+    return case | {"rows": {name: figures(result, plain) | {"predicted": named[name][0]}
+                            for name, result in results.items()}}
+
+
+def figures(result, plain):
+    """Return the speed-up of all runs, and the tokens per pass."""
+    low, median, high = np.percentile(speedups(result, plain), [0, 50, 100]).tolist()
+    return {"measured": {"low": low, "median": median, "high": high},
+            "tokens_per_pass": tokens_per_pass(all_rounds(result))}
 
 
 def answer(args):
-    """All figures, as JSON has them."""
-    encoder, draft, target = load_pair(args)
+    """Return all figures."""
+    encoder, draft, target = load(args)
+    n_ctx = min(draft.n_ctx, target.n_ctx)
+    need(n_ctx > N_ROWS, f"models of n_ctx > {N_ROWS}", n_ctx)
     alphas = args.alpha or ([] if encoder else ALPHAS)
-    texts = [] if alphas else read_texts(args, encoder, min(draft.n_ctx, target.n_ctx))
+    texts = [[1] * N_ROWS] if alphas else read_texts(args, encoder, n_ctx)
     temperatures = [1.0] if alphas else args.temperature
-    figures = {"target": args.target, "draft": args.draft} | machine() | {"costs": {}, "cases": []}
-    total = len(temperatures) * (1 + len(texts) * (1 + args.repeats))
-    with tqdm(total=total, unit="step", leave=False, disable=None) as bar:
+    found = {"target": args.target, "draft": args.draft, "costs": {}, "cases": [],
+             "texts": named(len(texts), args.N)} | machine()
+    with tqdm(total=len(temperatures) * len(texts) * (1 + args.repeats), unit="text", leave=False,
+              disable=True if alphas else None) as bar:
         for T in temperatures:
-            measured = measure(draft, target, T, args.passes)
-            costs = costs_of(measured)
-            figures["costs"][f"temperature {T:g}"] = measured
-            bar.update()
-            models = Models(draft, target, {"temperature": T})
-            figures["cases"] += ([predicted_case(costs, alpha) for alpha in alphas] or
-                                 [run_case(args, models, texts, costs, bar)])
-    for case in figures["cases"]:
-        case["sentence"] = sentence(case)
-    return json.loads(json.dumps(figures))
+            costs = measure_costs(*(with_sampling(model, temperature=T)
+                                    for model in (draft, target)), texts[0])
+            found["costs"][f"temperature {T:g}"] = {"draft": costs.draft, "passes": costs.passes}
+            found["cases"] += ([predict(costs, [alpha]) | {"name": f"Acceptance {alpha:g}"}
+                                for alpha in alphas] or
+                               [run_case(args, draft, target, texts, T, costs, bar)])
+    for case in found["cases"]:
+        case["sentence"] = f"{case['name']}: {verdict(case)} {conditions(case)}"
+    return found
+
+
+# ---- in words
+
+def verdict(case):
+    """Return whether it pays, from the runs, or else from the prediction."""
+    if "rows" not in case:
+        K = max(case["predicted"], key=case["predicted"].get)
+        pays = "should" if case["predicted"][K] > 1 else "should not"
+        return f"it {pays} pay; best predicted: --K {K}, {case['predicted'][K]:.2f}x."
+    if case["N"] < SHORT:
+        return f"no verdict from runs of fewer than {SHORT} tokens (--N {case['N']})."
+    name, row = max(case["rows"].items(), key=lambda item: item[1]["measured"]["median"])
+    low, median, high = (row["measured"][key] for key in ("low", "median", "high"))
+    pays = "pays" if low > 1 else "does not pay" if high <= 1 else "is too close to call"
+    predicted = f"predicted {row['predicted']:.2f}x" if row["predicted"] else "no prediction"
+    return (f"it {pays}; best measured: {name}, {median:.2f}x (median of {case['repeats']}; "
+            f"{predicted}).")
+
+
+def conditions(case):
+    """Return what must hold for speculation to gain."""
+    alpha, c = case["needed_acceptance"], case["allowed_c"]
+    enough = ("no acceptance is enough" if alpha is None else
+              f"you need acceptance above {alpha:.2f}") + f" (yours: {case['acceptance']:.2f})"
+    cheap = ("no draft is cheap enough" if c is None else
+             f"a draft step cheaper than {c:.2f} target passes") + f" (yours: {case['c']:.2f})"
+    return f"To gain at these costs, {enough}; at this acceptance, {cheap}."
+
+
+def tell(found, args=None):
+    """Yield the paragraphs and tables of all cases."""
+    yield f"Target {found['target']}, draft {found['draft']}. {about(found)}\n"
+    for name, costs in found["costs"].items():
+        row, times = costs["passes"][0], [*costs["passes"], costs["draft"]]
+        yield table([f"rows in one pass, {name}", *range(1, len(times)), "a draft step"],
+                    [["ms", *(number(1e3 * time) for time in times)],
+                     ["relative", *(number(time / row) for time in times)]])
+    given = [case for case in found["cases"] if "rows" not in case]
+    if given:
+        yield table(["predicted", *(f"--K {K}" for K in given[0]["predicted"])],
+                    [[case["name"], *map(number, case["predicted"].values())] for case in given])
+    for case in found["cases"]:
+        if "rows" in case:
+            yield f"{case['name']}, {found['texts']}: {told_count(case)}\n"
+            yield table(["decoder", "predicted", "measured (slowest - fastest run)", "tokens/pass"],
+                        [[name, number(row["predicted"]), ranged(row["measured"]),
+                          number(row["tokens_per_pass"])] for name, row in case["rows"].items()])
+        yield case["sentence"] + "\n"
+
+
+def told_count(case):
+    """Return what was counted, and which shape the formula prefers."""
+    tree = case["tree"]
+    shape = (f"the best tree has {tree['guesses']} guesses in {tree['levels']} levels"
+             if tree["guesses"] > tree["levels"] else "no tree is better than a chain")
+    return (f"of {case['tried']} guesses {case['acceptance']:.2f} were accepted; by the formula "
+            f"{shape}.")
 
 
 # ---- the command
 
-def parse_args(argv):
-    parser = Parser("python -m tools.will_it_pay", description=__doc__.split("\n")[0])
+def parse_args(argv=None):
+    parser = command.new_parser("tools.will_it_pay", __doc__)
     add = parser.add_argument
     for role in ("target", "draft"):
-        add(f"--{role}", required=True, metavar="MODEL",
-            help="124M, 355M, .., a folder in models_dir, or the path of one of Hugging Face's")
+        add(f"--{role}", metavar="MODEL", required=True,
+            help="124M, 355M, .., a folder in models_dir, or the path of a Hugging Face folder")
     add("--models_dir", type=Path, default=MODELS_DIR, metavar="DIR")
     add("--cut_vocab", action="store_true", help="as main.py's")
     add("--backend", choices=products.BACKENDS, default="numba", help="as main.py's")
@@ -205,49 +256,27 @@ def parse_args(argv):
     add("--alpha", type=float, nargs="+", help="predict for these acceptances, count none "
         f"(default with random weights: {', '.join(map(str, ALPHAS))})")
     add("--temperature", type=float, nargs="+", default=[0.0, 1.0])
-    add("--prompts", type=Path, metavar="FILE", help="a prompt a line (default: six openings)")
-    add("--N", type=int, default=60, help="new tokens a prompt")
-    add("--repeats", type=int, default=3, help="of the race, and of the count above "
-        "temperature 0")
-    add("--passes", type=int, default=21, help="passes a cost is the least of")
-    add("--json", type=Path, metavar="FILE", help="write all figures there")
-    add("--plot", type=Path, metavar="FILE.svg",
-        help="draw the speed-up against K there, and in FILE-dark.svg")
-    args = parser.parse_args(argv)
-    check_args(args)
-    return args
+    add("--prompts", type=Path, metavar="FILE",
+        help="a prompt per line, or a JSON object, as main.py's (default: six openings)")
+    add("--N", type=command.positive, default=LENGTH, help="new tokens per prompt")
+    add("--repeats", type=command.positive, default=3, help="runs of every decoder")
+    return parser.parse_args(argv)
 
 
-def check_args(args):
-    """Whatever can be refused before any model is loaded."""
-    for name in ("N", "repeats", "passes"):
-        need(getattr(args, name) >= 1, f"--{name} >= 1", getattr(args, name))
+@gpu_errors_in_one_line()
+def measure(args):
+    """Return all figures; refuse what can be refused before any model is loaded."""
     for alpha in args.alpha or []:
         need(0 <= alpha <= 1, "0 <= --alpha <= 1", alpha)
     for temperature in args.temperature:
         check_sampling(temperature)
     need(not (args.random and args.backend == "cupy"), "--backend numba or numpy with --random",
          args.backend)
-    if args.plot:
-        need(args.plot.suffix == ".svg", "--plot to end in .svg", args.plot)
-        need(importlib.util.find_spec("matplotlib"),
-             "matplotlib for --plot (pip install -r requirements/plots.txt)", "none")
+    return answer(args)
 
 
 def main(argv=None):
-    """Measure, write, tell. Returns the exit status."""
-    try:
-        args = parse_args(sys.argv[1:] if argv is None else argv)
-        with gpu_errors_in_one_line():
-            figures = answer(args)
-        if args.json:
-            args.json.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
-        if args.plot:
-            save(draw, 4, figures, args.plot)
-        print("\n".join(tell(figures)))
-    except (ValueError, OSError, MemoryError) as error:
-        return complain("will_it_pay", error)
-    return 0
+    return command.run("will_it_pay", parse_args(argv), measure, tell)
 
 
 if __name__ == "__main__":
