@@ -24,7 +24,6 @@ from sampling import one_hot_rows
 from speculative import draft_and_verify, generate
 from theory.speedup import walltime_improvement
 from variants import Models, build, build_plain
-from variants.auto import K_MAX
 from variants.best_tree import HOPE, outcomes
 
 WARM_UP = 16  # tokens of every decoder before the race: kernels are compiled, caches filled
@@ -128,37 +127,6 @@ def predictions(K, result, plain):
     c, pass_cost = float(np.median(draft) / np.median(row)), float(np.median(target) / np.median(row))
     return {"c": c, "pass_cost": pass_cost, "counted": sum(row) / sum(draft + target),
             "predicted": walltime_improvement(acceptance(all_rounds(result)), K, c, pass_cost)}
-
-
-class Costs(NamedTuple):
-    """Seconds of one draft step and of target passes over 1, 2, .. rows."""
-
-    draft: float
-    passes: list
-
-    @property
-    def c(self):
-        return self.draft / self.passes[0]
-
-    @property
-    def pass_cost(self):
-        return [time / self.passes[0] for time in self.passes]
-
-
-def measure_costs(draft, target, ids, repeats=3):
-    """Return the Costs of two callables of probabilities after a text."""
-    def seconds(model, lengths, n_last):
-        start = time.perf_counter()
-        for n in lengths:
-            model(ids + ids[:1] * n, n_last)
-        return time.perf_counter() - start
-
-    for model in (draft, target):
-        model(ids, 1)
-    rounds = [(seconds(draft, range(1, K_MAX + 1), 1) / K_MAX,
-               [seconds(target, [K + 1], K + 1) for K in range(K_MAX + 1)]) for _ in range(repeats)]
-    return Costs(min(step for step, _ in rounds),
-                 [min(column) for column in zip(*(costs for _, costs in rounds))])
 
 
 def acceptances_by_rank(draft, target, temperature, texts, N, repeats=1, on_text=lambda: None):

@@ -21,12 +21,12 @@ from benchmarks.clock import machine, spread
 from benchmarks.models import SIZES, load, sizes
 from benchmarks.passes import context_times, floor_times, passes_times
 from benchmarks.prompts import LENGTH, OPENINGS, named
-from benchmarks.race import builder, figures, measure_costs, race, simulated_builder
+from benchmarks.race import builder, figures, race, simulated_builder
 from benchmarks.tables import about, number, ranged, scatter, table
+from lib.costs import measure_costs
 from sampling import with_sampling
 from theory.hardware import pass_bytes
 from utils import MODELS_DIR
-from variants.auto import auto as variants_auto
 
 KS = range(1, 9)
 ALPHAS = (0.6, 0.7, 0.8, 0.9)
@@ -62,17 +62,12 @@ def simulated(args, encoder, draft, target):
 def own(args, encoder, draft, target):
     texts, races = [encoder.encode(opening) for opening in OPENINGS], {}
     for T in (0.0, 1.0):
-        builders = {0: builder(None, {}, T)} | {K: builder("speculative", {"K": K}, T) for K in KS}
-        races[f"{T:g}"] = figures(race(draft, target, builders | auto(draft, target, T, texts[0]),
-                                       texts, args.N, args.runs))
+        models = [with_sampling(model, temperature=T) for model in (draft, target)]
+        costs = measure_costs(*models, texts[0])
+        builders = {0: builder(None, {}, T)} | {
+            K: builder("speculative", {"K": K}, T, costs=costs) for K in (*KS, "auto")}
+        races[f"{T:g}"] = figures(race(draft, target, builders, texts, args.N, args.runs))
     return {"texts": named(len(texts), args.N), "races": races}
-
-
-def auto(draft, target, T, ids):
-    """Return the builder of K auto, with costs measured before the race."""
-    costs = measure_costs(*(with_sampling(model, temperature=T) for model in (draft, target)), ids)
-    return {"auto": lambda draft, target: variants_auto(
-        *(with_sampling(model, temperature=T) for model in (draft, target)), costs)}
 
 
 PARTS = {"passes": passes, "simulated": simulated, "own": own}

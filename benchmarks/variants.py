@@ -22,21 +22,20 @@ from benchmarks import command
 from benchmarks.clock import machine
 from benchmarks.models import load
 from benchmarks.prompts import LENGTH, OPENINGS, REPETITIVE, named
-from benchmarks.race import all_rounds, builder, measure_costs, race, speed
+from benchmarks.race import all_rounds, builder, race, speed
 from benchmarks.tables import about, number, table
+from lib.costs import measure_costs
 from sampling import with_sampling
 from utils import MODELS_DIR
-from variants import DECODERS, Models, settings
-from variants.auto import Costs
+from variants import DECODERS, settings
 from variants.shared.tree_gpt2 import TreeGPT2
-from variants.tree import best_trees
 
 PROMPTS = {"openings": OPENINGS, "repetitive": REPETITIVE}
 EXTRA = [  # decoders with different flags than their defaults
     "assisted --schedule heuristic --K 4 --confidence 0", "big_little --fallback 0.2",
     "tree --widths 1,1,1,1", "tree --widths 4,2,1,1", "tree --widths auto", "tree --widths dynamic",
     "traversal --widths 1,1,1,1", "staged --width 2", "medusa --widths 1,1,1",
-    "medusa --acceptance typical", "medusa --markov true", "blockwise --selection 3",
+    "medusa --acceptance typical", "blockwise --selection 3",
     "cascade --alpha 0.5", "skip --exit 8", "lookahead --columns 3 --ngram 3 --pool 3",
     "suffix --sure 0", "eagle --widths 3,2,1", "eagle --widths dynamic --K 6"]
 
@@ -48,7 +47,7 @@ def row_of(text):
     named = dict(zip((word.removeprefix("--") for word in words[::2]), words[1::2]))
     if name not in DECODERS or len(words) % 2 or not named.keys() <= known.keys():
         raise argparse.ArgumentTypeError(f"need a decoder and its flags, got {text!r}")
-    return text, name, {flag: known[flag].type(value) for flag, value in named.items()}
+    return text, name, {flag: known[flag][1].type(value) for flag, value in named.items()}
 
 
 def default_rows(temperature):
@@ -60,20 +59,9 @@ def default_rows(temperature):
             and not (greedy and (flags.get("acceptance") == "typical" or "width" in flags))]
 
 
-def row_builder(name, flags, temperature, costs, known):
-    """Return the builder of a row, with the costs that it needs."""
-    old = Costs(costs.c, costs.pass_cost)
-    if name == "tree" and flags.get("widths") == "auto":
-        return lambda draft, target: best_trees(
-            Models(draft, target, {"temperature": temperature}), "auto")(old)
-    if name == "stopping":
-        flags = {"costs": (old.c, *old.pass_cost)} | flags
-    return builder(name, flags, temperature, **known)
-
-
 def is_exact(name, flags):
     """Return whether a row's texts are distributed as the target's."""
-    return bool(DECODERS[name].exact(settings(name, flags)))
+    return DECODERS[name].is_exact(settings(name, flags))
 
 
 def measure_one(temperature, rows, args):
@@ -83,10 +71,10 @@ def measure_one(temperature, rows, args):
     texts = [encoder.encode(prompt) for prompt in PROMPTS[args.prompts]]
     costs = measure_costs(*(with_sampling(model, temperature=temperature)
                             for model in (draft, target)), texts[0])
-    known = {"heads": MODELS_DIR / "tales-large" / "medusa.npz"}
+    known = {"folder": MODELS_DIR / "tales-large", "costs": costs}
     rows = [("plain", None, {}), *rows]
-    results = race(draft, target, {text: row_builder(name, flags, temperature, costs, known)
-                                   for text, name, flags in rows}, texts, args.N, args.repeats)
+    results = race(draft, target, {text: builder(name, flags, temperature, **known) for
+                                    text, name, flags in rows}, texts, args.N, args.repeats)
     return [figures(results[text], results["plain"], temperature)
             | {"decoder": text, "exact": not name or is_exact(name, flags)}
             for text, name, flags in rows]

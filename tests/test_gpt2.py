@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import gpt2
-from benchmarks.peers import state_dict
+from benchmarks.engines import state_dict
 from lib.checkpoints.weights import random_params
 from gpt2 import GPT2, attention, causal_mask, forward, gelu, layer_norm
 

@@ -27,12 +27,12 @@ from benchmarks import command
 from benchmarks.clock import machine
 from benchmarks.models import random_model
 from benchmarks.prompts import LENGTH, OPENINGS, named
-from benchmarks.race import (acceptances_by_rank, all_rounds, builder, measure_costs, race,
-                             speedups, tokens_per_pass)
+from benchmarks.race import (acceptances_by_rank, all_rounds, builder, race, speedups,
+                             tokens_per_pass)
 from benchmarks.tables import about, number, ranged, table
 from lib.backend import products
 from lib.backend.arrays import gpu_errors_in_one_line
-from lib.demo.prompts import read_line
+from lib.costs import N_ROWS, measure_costs
 from sampling import check_sampling, with_sampling
 from theory.checks import need
 from theory.hardware import GPT2_SIZES
@@ -44,7 +44,6 @@ from variants.shared.tree_gpt2 import TreeGPT2
 ALPHAS = (0.6, 0.7, 0.8, 0.9)
 CHAINS = 3  # numbers of guesses that are run
 SHORT = 16  # new tokens per prompt below which a run says nothing
-N_ROWS = 9  # of the longest pass that is measured
 
 
 # ---- the pair and its prompts
@@ -81,6 +80,8 @@ def read_texts(args, encoder, n_ctx):
 
 def read_prompt(path, i, line):
     """Return the prompt of a line, text or JSON, as main.py's --prompts reads it."""
+    from lib.demo.prompts import read_line  # here: it needs greenlet
+
     try:
         return read_line(line, "strict")["prompt"]
     except ValueError as error:
@@ -243,7 +244,7 @@ def told_count(case):
 # ---- the command
 
 def parse_args(argv=None):
-    parser = command.new_parser("tools.will_it_pay", __doc__)
+    parser = command.new_parser("tools.will_it_pay", __doc__, with_show=False)
     add = parser.add_argument
     for role in ("target", "draft"):
         add(f"--{role}", metavar="MODEL", required=True,

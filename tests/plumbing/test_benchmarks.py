@@ -1,233 +1,201 @@
-"""The figures of benchmarks/: the counts are right, and a file of them can be told and drawn."""
+"""The figures of benchmarks/: the counts are right, every command runs, and errors are one line."""
 
+import argparse
 import json
+import os
+import subprocess
 import sys
-from types import SimpleNamespace
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-import benchmarks.clock as clock
-import benchmarks.speed as speed
-from benchmarks.neighbours import neighbours_table
+from benchmarks import batch, clock, engines, speed, variants
+from benchmarks.models import agreeing, random_model, sizes
 from benchmarks.passes import ROWS, guess_action, passes_times, rows_actions
-from benchmarks.peers import agreeing
-from benchmarks.race import (Result, chains, measure, predictions, race, simulated_table, sizes,
-                             useless_table)
-from benchmarks.race import speed as race_speed
-from benchmarks.startup import drop_from_cache, observe, write_model
-from lib.checkpoints.weights import random_params
-from lib.demo.compare import Timed
+from benchmarks.race import (Written, acceptances_by_rank, builder, figures, predictions, race,
+                             simulated_builder)
 from gpt2 import GPT2
 from sampling import with_sampling
 from speculative import Round, autoregressive_sampling, draft_and_verify, generate
 from theory.speedup import walltime_improvement
-from utils import MODELS_DIR, load_encoder_hparams_and_params
+from variants import DECODERS
+from variants.shared.tree_gpt2 import TreeGPT2
 
+ROOT = Path(__file__).parents[2]
 HPARAMS = dict(n_vocab=11, n_ctx=96, n_embd=8, n_head=2, n_layer=3)
+COMMANDS = {"speed": speed, "batch": batch, "engines": engines, "variants": variants}
 
 
-def model(seed, **changes):
-    hparams = HPARAMS | changes
-    return GPT2(random_params(hparams, np.random.default_rng(seed)), hparams["n_head"])
+def model(seed, kind=GPT2, **changes):
+    found = random_model(HPARAMS | changes, seed)
+    return kind(found.params, found.n_head)
 
 
-# ---- clock
+# ---- clock and passes
 
-def test_interleaved_takes_turns_and_leaves_out_the_warm_up():
+def test_contestants_take_turns_and_the_warm_up_does_not_count():
     calls = []
     times = clock.interleaved({"a": lambda: calls.append("a"), "b": lambda: calls.append("b")}, 3)
     assert calls == ["a", "b"] * 4 and [len(seconds) for seconds in times.values()] == [3, 3]
-
-
-def test_spread_is_the_median_and_the_quartiles():
     assert clock.spread([5, 1, 4, 2, 3]) == {"median": 3, "low": 2, "high": 4}
+    assert clock.reader(2**20)().sum() == 2**20 / 4  # of ones: every number is read once
 
 
-def test_reader_reads_every_number_once():
-    sums = clock.reader(2**20)()  # of ones
-    assert sums.sum() == 2**20 / 4 and clock.bandwidth(2**20) > 0
+def test_a_pass_of_M_rows_computes_M_rows_after_the_context():
+    class Seeing:
+        n_ctx, n_vocab, seen = 96, 11, []
 
+        def __call__(self, ids, n_last=1):
+            self.seen.append((len(ids), n_last))
 
-# ---- passes
-
-def test_a_pass_of_M_rows_computes_M_rows_after_the_context(monkeypatch):
-    seen, target = [], model(0)
-    monkeypatch.setattr("gpt2.forward", lambda ids, *rest:
-                        seen.append(len(ids)) or np.zeros((len(ids), 8), np.float32))
-    for n, action in rows_actions(target, context=64).items():
+    for action in [*rows_actions(Seeing(), context=64).values(), guess_action(Seeing())]:
         action()
-        assert len(target.ids) == 64 + n
-    assert seen == [65, *ROWS[1:]]
-
-
-def test_guesses_are_read_one_by_one():
-    lengths = []
-    draft = lambda ids: lengths.append(len(ids))
-    draft.n_ctx, draft.n_vocab = 96, 11
-    guess_action(draft)()
-    assert lengths == [65, 66, 67, 68]
-
-
-def test_all_passes_are_timed():
+    assert Seeing.seen == [(64 + n, n) for n in ROWS] + [(64 + n, 1) for n in (1, 2, 3, 4)]
     rows, draft_step = passes_times(model(0), model(1), repeats=2)
-    assert {*rows} == {"numba", "numpy"} and len(draft_step) == 2
-    for times in rows.values():
-        assert [*times] == [*ROWS] and all(len(seconds) == 2 for seconds in times.values())
-
-
-def test_neighbours_keep_a_core_busy_and_are_gone_afterwards(monkeypatch):
-    monkeypatch.setattr("benchmarks.neighbours.time.sleep", lambda seconds: None)
-    table = neighbours_table(model(0), repeats=1)
-    assert {*table} == {f"{backend}, {n} rows" for backend in ("numba", "numpy") for n in (1, 5)}
-    assert all(row["0"]["times"] == 1 and [*row] == ["0", "1", "2"] for row in table.values())
+    assert {*rows} == {"numba", "numpy"} and [*rows["numpy"]] == [*ROWS] and len(draft_step) == 2
 
 
 # ---- race
 
-def test_a_race_counts_the_tokens_of_all_texts(monkeypatch):
-    ticks = iter(range(1000))
-    monkeypatch.setattr("benchmarks.race.time", SimpleNamespace(perf_counter=lambda: next(ticks)))
-    clocks = [Timed(model(seed)) for seed in (0, 1)]
-    models = [with_sampling(clock, temperature=1) for clock in clocks]
-    results = race(chains(*models, [2]), clocks, [([1], 0), ([2], 1)], N=7, repeats=3)
-    assert set(results) == {0, 2}
+def test_all_decoders_of_a_race_write_the_same_texts_by_the_same_seeds():
+    names = {"plain": (None, {}), "match": ("match", {"K": 2}), "lookup": ("lookup", {})}
+    turns = []
+    results = race(model(0), model(1), {
+        name: builder(*entry, temperature=0) for name, entry in names.items()}, [[1], [2, 3]],
+        N=7, repeats=3, on_turn=lambda: turns.append(1))
+    assert len(turns) == 6 and {*results} == {*names}
     for result in results.values():
-        assert result.seconds == [2] * 3  # a tick a text
-        assert sum(len(round.ids) for round in result.rounds) == 14
-        assert all(round.p_target is None for round in result.rounds)
-        assert len(result.target) == 3 * len(result.rounds)
-        assert len(result.draft) == 3 * sum(len(round.guesses) for round in result.rounds)
+        assert [len(texts) for texts in result] == [2, 2, 2]
+        for texts, plain in zip(result, results["plain"]):
+            assert [text.ids for text in texts] == [text.ids for text in plain]
+        for text in sum(result, []):
+            assert len(text.target) == len(text.rounds) and text.seconds >= sum(text.target)
+            assert text.n_rows == sum(len(round.guesses) + 1 for round in text.rounds)
+    assert all(len(text.draft) == sum(len(round.guesses) for round in text.rounds)
+               for text in sum(results["match"], []))
 
 
-def test_tokens_a_second_and_predictions_by_hand():
+def test_speed_and_predictions_by_hand():
     rounds = [Round([1, 2, 3], [1, 2], None, None), Round([1, 5], [1, 2], None, None)]
-    plain = Result([6.0, 5.0, 7.0], [], [], [9.0, 10.0, 10.0, 10.0, 21.0])
-    result = Result([2.0, 4.0, 3.0], rounds, [1.0, 1.0, 1.0, 3.0], [20.0, 20.0, 50.0])
-    row = race_speed(result, plain)
+    plain = [[Written([Round([1], [], None, None)] * 5, 5, seconds, [], [10.0] * 5)]
+             for seconds in (6.0, 5.0, 7.0)]
+    ours = [[Written(rounds, 6, seconds, [1.0, 1.0, 1.0, 3.0], [20.0, 20.0])]
+            for seconds in (2.0, 4.0, 3.0)]
+    row = figures({0: plain, 2: ours})[2]
     assert row["tokens_per_s"]["median"] == pytest.approx(5 / 3)
     assert row["speedup"] == 7 / 3 and row["acceptance"] == 3 / 4 and row["tokens_per_pass"] == 2.5
-    got = predictions(2, result, plain)
-    assert (got["c"], got["pass_cost"]) == (0.1, 2.0)
-    assert got["predicted"] == walltime_improvement(3 / 4, 2, 0.1, 2.0)
-    assert got["counted"] == 60 / (6 + 90)
+    assert predictions(2, ours, plain) == {
+        "c": 0.1, "pass_cost": 2.0, "predicted": walltime_improvement(3 / 4, 2, 0.1, 2.0),
+        "counted": 150 / (3 * 46)}
 
 
 def test_simulated_runs_compare_K_at_equal_luck():
     """Tokens per pass never fall as K or alpha grows, and the acceptance is about what was set."""
-    table = simulated_table(model(0), model(1), N=30, repeats=1)
-    tokens = np.array([[row["tokens_per_pass"] for row in races.values()]
-                       for races in table.values()])
+    alphas, tokens = (0.6, 0.9), []
+    for alpha in alphas:
+        rows = figures(race(model(0), model(1), {K: simulated_builder(K, alpha) for K in range(9)},
+                            [[i] * 32 for i in range(3)], N=30, repeats=1))
+        tokens.append([row["tokens_per_pass"] for row in rows.values()])
+        tested = [row["acceptance"] for K, row in rows.items() if K]
+        assert np.mean(tested) == pytest.approx(alpha, abs=0.1) and tokens[-1][0] == 1
     assert (np.diff(tokens, axis=0) >= 0).all() and (np.diff(tokens, axis=1) >= 0).all()
-    for alpha, races in table.items():
-        assert [*races] == [0, *range(1, 9)] and races[0]["speedup"] == 1
-        tested = [row["acceptance"] for K, row in races.items() if K]
-        assert np.mean(tested) == pytest.approx(alpha, abs=0.1)
 
 
-def test_a_useless_draft_has_the_shape_of_the_draft():
-    draft = model(0, n_layer=1)
-    assert sizes(draft) == HPARAMS | {"n_layer": 1}
-    table = useless_table(draft, model(1), repeats=1, N=20)
-    assert [*table] == [0, "auto"] and table[0]["tokens_per_pass"] == 1
+def test_acceptances_are_counted_by_rank():
+    target = model(1, TreeGPT2)
+    ranks, tried = acceptances_by_rank(target, target, 0.0, [[1], [2]], N=8)
+    assert ranks == [1, 0, 0, 0] and tried == 2 * 8 - 2 * -(-8 // 5)  # bonus tokens had no guess
+    ranks, _ = acceptances_by_rank(model(0, TreeGPT2), target, 1.0, [[1]], N=40)
+    assert len(ranks) == 4 and 0 < ranks[0] < 1
 
 
-def test_costs_are_measured_in_units_of_one_row():
-    ticks = [0.0]
-
-    def model(seconds_a_row):
-        read = [0]
-
-        def wrapper(ids, n_last=1):
-            ticks[0] += seconds_a_row * max(len(ids) - read[0], n_last)
-            read[0] = len(ids)
-            return np.ones((n_last, 3)) / 3
-
-        return wrapper
-
-    costs, seconds = measure(model(1.0), model(4.0), [0, 1, 2], clock=lambda: ticks[0])
-    assert costs.c == 0.25 and costs.pass_cost == [K + 1 for K in range(9)]
-    assert seconds == ticks[0]
-
-
-# ---- startup
-
-def test_a_fresh_process_tells_its_first_token_and_its_peak():
-    seconds, peak = observe(MODELS_DIR, "tales-small", N=2)
-    assert 0 < seconds < 60 and 2e7 < peak < 1e9
-
-
-def test_a_written_model_loads(tmp_path):
-    hparams = dict(n_vocab=50257, n_ctx=16, n_embd=4, n_head=1, n_layer=1)
-    write_model(tmp_path / "tiny", hparams)
-    assert drop_from_cache(tmp_path / "tiny" / "params.safetensors") == (sys.platform == "linux")
-    encoder, got, params = load_encoder_hparams_and_params("tiny", tmp_path)
-    assert got == hparams and encoder.n_vocab == 50257
-    assert np.array_equal(params["wte"], random_params(hparams, np.random.default_rng(0))["wte"])
-
-
-# ---- peers
-
-def test_an_agreeing_pair_keeps_every_guess():
-    draft, target = agreeing(model(0), n_layers=1)
-    draft, target = (with_sampling(model, temperature=0) for model in (draft, target))
+def test_an_agreeing_pair_accepts_every_guess():
+    pair = agreeing(model(0), n_layers=1)
+    assert [sizes(each) for each in pair] == [HPARAMS | {"n_layer": 1}, HPARAMS]
+    draft, target = (with_sampling(each, temperature=0) for each in pair)
     rng = np.random.default_rng(0)
     rounds = list(generate([1, 2], draft_and_verify(draft, target, 4), 30, rng))
     text = [1, 2] + [token for round in rounds for token in round.ids]
     assert text == autoregressive_sampling([1, 2], target, 30, rng) and len(rounds) == 6
 
 
-# ---- the command
+# ---- the commands
 
-@pytest.fixture(scope="module")
-def figures_file(tmp_path_factory):
-    """The figures of a tiny pair, as the command would write them."""
-    path = tmp_path_factory.mktemp("speed") / "speed.json"
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(speed, "load", lambda *args: (None, model(0, n_layer=1), model(1)))
-        patch.setattr(speed, "startup_table", lambda *args: {
-            "first_token_s": {"warm": clock.spread([0.5])}, "peak_MB": 600.0, "weights_MB": 498.0})
-        patch.setattr(speed, "floor_times", lambda *args: {"row": [2.0, 2.0], "read": [1.0, 1.0]})
-        speed.main(["--size", "124M", "--tokens", "4", "--runs", "2", "--repeats", "2",
-                    "--json", str(path)])
-    return path
-
-
-def test_the_file_holds_every_part_and_its_figures(figures_file):
-    figures = json.loads(figures_file.read_text())
-    assert {*figures} == {"size", "hparams", "cores", "numpy", "python", "machine", "blas_kernels",
-                          "product", "startup", "passes", "simulated", "useless"}
-    assert [*figures["passes"]["rows_ms"]] == [str(n) for n in ROWS]
-    assert set(figures["passes"]["rows_ms"]["1"]) == {"median", "low", "high"}
-    assert set(figures["simulated"]) == {"0.6", "0.7", "0.8", "0.9"}
-    row = figures["simulated"]["0.8"]["4"]
-    assert [*row["tokens_per_s"]] == ["median", "low", "high"]
-    assert {"speedup", "predicted", "counted", "acceptance", "tokens_per_pass"} <= {*row}
+@pytest.mark.parametrize("name, words", [
+    ("speed", ["--N", 3, "--runs", 1, "--repeats", 1]),
+    ("batch", ["--N", 3, "--texts", 2, "--batches", 1, 2, "--K", 0, 2, "--repeats", 1]),
+    ("engines", ["--N", 3, "--seeds", 1, "--repeats", 1, "--only", "here", "here, no cache"]),
+    ("variants", ["--N", 2, "--repeats", 1, "--rows", "stopping", "tree --widths 2,1"])])
+def test_what_a_command_measures_it_shows_again(name, words, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(speed, "floor_times", lambda *args: {"row": [2.0], "read": [1.0]})
+    path = str(tmp_path / "figures.json")
+    assert COMMANDS[name].main([*map(str, words), "--json", path]) == 0
+    measured = capsys.readouterr().out
+    assert COMMANDS[name].main(["--show", path]) == 0
+    assert capsys.readouterr().out == measured and f"{words[1]} new tokens" in measured
+    assert "Measured on 20" in measured and measured.count("| --- |") >= 1
+    if name == "speed":  # the other parts stay
+        old = json.loads(Path(path).read_text())
+        assert speed.main(["--only", "own", "--N", "2", "--runs", "1", "--json", path]) == 0
+        new = json.loads(Path(path).read_text())
+        assert new["passes"] == old["passes"] and new["own"] != old["own"]
+        assert [*old["own"]["races"]["1"]] == ["0", *map(str, range(1, 9)), "auto"]
 
 
-def test_a_file_is_told_without_measuring(figures_file, capsys):
-    speed.main(["--show", str(figures_file)])
-    out = capsys.readouterr().out
-    for words in ("Peak 600 MB", "GB/s", "one row, from cold caches, takes",
-                  "| rows in one pass |", "useless draft", "| 0.8: measured / predicted | - |"):
-        assert words in out
-    lengths = {len(row.split("|")) for row in out.split("\n") if row.startswith("| 0.")}
-    assert lengths == {12}  # name, plain, K = 1 .. 8, and what is outside the bars
+def test_every_decoder_that_can_run_has_a_row():
+    for temperature in (0.0, 1.0):
+        rows = [name for _, name, _ in variants.default_rows(temperature)]
+        assert {*rows} == {name for name, entry in DECODERS.items()
+                           if temperature == 0 or not entry.greedy} and len(rows) > len(DECODERS)
+    assert variants.row_of("speculative --K 3") == ("speculative --K 3", "speculative", {"K": 3})
+    for text in ("none", "speculative --K", "speculative --widths 2", "speculative --K x"):
+        with pytest.raises((argparse.ArgumentTypeError, ValueError)):
+            variants.row_of(text)
 
 
-def test_only_some_parts_are_measured_beside_those_in_the_file(figures_file, monkeypatch):
-    monkeypatch.setattr(speed, "startup_table", lambda *args: "new")
-    monkeypatch.setattr(speed, "tell", lambda figures: [])
-    monkeypatch.setattr(speed, "load", None)
-    old = json.loads(figures_file.read_text())
-    speed.main(["--size", "124M", "--only", "startup", "--json", str(figures_file)])
-    assert json.loads(figures_file.read_text()) == old | {"startup": "new"}
-    figures_file.write_text(json.dumps(old))
+HIDDEN = ("requests", "torch", "transformers", "matplotlib", "gguf", "xllamacpp", "greenlet",
+          "threadpoolctl", "tensorflow")
 
 
-def test_the_picture_shows_rows_and_speed_ups(figures_file, monkeypatch, tmp_path):
-    pytest.importorskip("matplotlib")
-    monkeypatch.setattr("benchmarks.plots.FOLDER", tmp_path)
-    speed.main(["--show", str(figures_file), "--plot"])
-    picture = (tmp_path / "speed-124M.svg").read_text()
-    assert picture.startswith("<?xml") and len(picture) > 10_000
+@pytest.mark.parametrize("module", [*(f"benchmarks.{name}" for name in COMMANDS),
+                                    "tools.will_it_pay"])
+def test_help_needs_no_optional_package(module):
+    code = ("import runpy, sys; sys.modules |= dict.fromkeys(sys.argv[2:]); module = sys.argv[1]; "
+            "sys.argv[1:] = ['--help']; runpy.run_module(module, run_name='__main__')")
+    done = subprocess.run([sys.executable, "-c", code, module, *HIDDEN], cwd=ROOT,
+                          capture_output=True, text=True)
+    assert done.returncode == 0 and done.stdout.startswith("usage: "), done.stderr
+
+
+@pytest.mark.parametrize("name, words, message", [
+    ("variants", ["--N", "0"], "whole number >= 1"),
+    ("speed", ["--repeats", "0"], "whole number >= 1"), ("batch", ["--show", "nofile"], "nofile"),
+    ("variants", ["--show", os.devnull], "char 0"), ("engines", ["--only", "vllm"], "llama.cpp")])
+def test_what_cannot_be_is_one_line(name, words, message, capsys):
+    try:
+        status = COMMANDS[name].main(words)
+    except SystemExit as end:
+        status = end.code
+    out, err = capsys.readouterr()
+    assert status == 2 and not out and err.count("\n") == 1 and message in err
+
+
+def test_a_reader_that_leaves_is_no_error():
+    show = "benchmarks.variants --show benchmarks/results/variants.json"
+    done = subprocess.run(f"{sys.executable} -m {show} | head -1", shell=True, cwd=ROOT, text=True,
+                          capture_output=True)
+    assert not done.stderr and done.stdout.startswith("The bundled pair")
+
+
+@pytest.mark.parametrize("engine", ["transformers", "llama.cpp"])
+def test_an_engine_writes_our_greedy_texts(engine, tmp_path):
+    for package in engines.NEEDS[engine]:
+        pytest.importorskip(package)
+    path = tmp_path / "a.json"  # in a process: llama.cpp logs to the file descriptors
+    done = subprocess.run([sys.executable, "-m", "benchmarks.engines", "--only", engine, "--N", "20",
+                           "--repeats", "1", "--seeds", "0", "--json", path], cwd=ROOT, text=True,
+                          capture_output=True, timeout=240)
+    assert done.returncode == 0, done.stderr
+    row = json.loads(path.read_text())["rows"][engine]
+    assert row["same"] == row["texts"] == 6 and row["tokens_per_pass_0"] > 1.5

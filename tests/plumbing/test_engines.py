@@ -1,7 +1,6 @@
 """Models as engines keep them: written as GGUF, read back, and answered for by llama.cpp itself."""
 
 import importlib.util
-import json
 import subprocess
 import sys
 from pathlib import Path
@@ -9,13 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks.prompts import OPENINGS
 from lib.checkpoints.weights import flatten, random_params
 from encoder import Encoder, byte_characters
-from gpt2 import GPT2
-from sampling import with_sampling
-from speculative import autoregressive_sampling
-from utils import MODELS_DIR, load_encoder_hparams_and_params
 
 gguf = pytest.importorskip("gguf", reason="needs requirements/engines.txt")
 export_gguf = pytest.importorskip("tools.export_gguf")
@@ -88,49 +82,3 @@ def test_a_model_that_is_not_there_is_one_clear_line(tmp_path):
     done = run("tools.export_gguf", "nothing", tmp_path / "nothing.gguf")
     assert done.returncode == 1 and done.stderr.startswith("export_gguf: need ")
     assert done.stderr.count("\n") == 1
-
-
-# ---- llama.cpp
-
-@pytest.fixture(scope="module")
-def pair(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("pair")
-    for name in ("tales-large", "tales-small"):
-        export_gguf.export(folder / f"{name}.gguf", *load_encoder_hparams_and_params(name,
-                                                                                     MODELS_DIR))
-    return folder
-
-
-def answers(pair, prompts, N, *flags):
-    """What llama.cpp's server says to all prompts, sent at once; in a process of its own."""
-    done = run("benchmarks.llama", pair / "tales-large.gguf", *prompts, "--N", N, "--threads", 1,
-               *flags)
-    assert done.returncode == 0, done.stderr
-    return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
-
-
-def greedy(openings, N):
-    """Our own plain greedy texts."""
-    encoder, hparams, params = load_encoder_hparams_and_params("tales-large", MODELS_DIR)
-    target = with_sampling(GPT2(params, hparams["n_head"]), temperature=0)
-    texts = [encoder.encode(opening) for opening in openings]
-    return [autoregressive_sampling(x, target, N, np.random.default_rng(0))[len(x) :]
-            for x in texts]
-
-
-@has_llama
-@pytest.mark.parametrize("speculative", [False, True], ids=["alone", "with the draft"])
-def test_llama_cpp_writes_our_greedy_text(pair, speculative):
-    flags = ["--draft", pair / "tales-small.gguf"] if speculative else []
-    theirs = answers(pair, OPENINGS[:3], 20, *flags)
-    assert [answer["tokens"] for answer in theirs] == greedy(OPENINGS[:3], 20)
-    accepted = [answer["timings"].get("draft_n_accepted", 0) for answer in theirs]
-    assert all(accepted) == speculative
-
-
-@has_llama
-def test_ten_requests_at_once_get_ten_texts(pair):
-    prompts = [f"{opening}{end}" for opening in OPENINGS[:5] for end in ("", " then")]
-    theirs = answers(pair, prompts, 8, "--parallel", 4)
-    assert len(theirs) == 10 and all(len(answer["tokens"]) == 8 for answer in theirs)
-    assert [answer["tokens"] for answer in theirs[:4]] == greedy(prompts[:4], 8)
