@@ -44,7 +44,7 @@ def machine():
                if library["user_api"] == "blas"}
     return {"date": f"{datetime.date.today()}", "cores": os.cpu_count(),
             "machine": platform.machine(), "python": platform.python_version(),
-            "numpy": np.__version__, "product": products.name(),
+            "numpy": np.__version__, "product": products.describe(),
             "blas_kernels": " ".join(sorted(kernels))}
 
 

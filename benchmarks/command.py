@@ -9,13 +9,12 @@ from pathlib import Path
 from lib.demo.terminal import Parser, complain
 
 
-def new_parser(module, doc, with_show=True):
+def new_parser(module, doc):
     """Return a Parser with the flags that every benchmark has."""
     parser = Parser(f"python -m {module}", description=doc.split("\n")[0])
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures to FILE, too")
-    if with_show:
-        parser.add_argument("--show", type=Path, metavar="FILE",
-                            help="print the tables of the figures in FILE, measure nothing")
+    parser.add_argument("--show", type=Path, metavar="FILE",
+                        help="print the tables of the figures in FILE, measure nothing")
     return parser
 
 
@@ -34,7 +33,7 @@ def read(path):
 def run(program, args, measure, tell):
     """Measure, or read --show; write --json; print the tables. Return the exit status."""
     try:
-        figures = read(args.show) if getattr(args, "show", None) else json.loads(json.dumps(measure(args)))
+        figures = read(args.show) if args.show else json.loads(json.dumps(measure(args)))
         if args.json:
             args.json.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
         print("\n".join(tell(figures, args)), flush=True)

@@ -13,7 +13,8 @@ from tools.readme import BLOCK, TABLE, fill, source
 
 ROOT = Path(__file__).parent.parent
 PAGES = [*(ROOT / page for page in ("README.md", ".github/CONTRIBUTING.md", ".github/SECURITY.md")),
-         ROOT / "models" / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+         ROOT / "models" / "README.md", ROOT / "benchmarks" / "RESULTS.md",
+         *sorted((ROOT / "docs").glob("*.md"))]
 TEXTS = {page: page.read_text(encoding="utf-8") for page in PAGES}
 FENCE, SPAN = re.compile(r"^ *```.*?^ *```", re.DOTALL | re.MULTILINE), re.compile(r"`[^`\n]+`")
 LINK = re.compile(r"\]\(([^)\s]+)\)|^\[[^\]]+\]: (\S+)|\b(?:src|srcset|href)=\"([^\"]+)\"",

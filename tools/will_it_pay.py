@@ -1,6 +1,6 @@
 """Will speculation pay for your pair of models on your machine? Measure, predict and run it.
 
-    python -m tools.will_it_pay --target tales-large --draft tales-small
+    python -m tools.will_it_pay                                   # the bundled pair
     python -m tools.will_it_pay --target 1558M --draft 124M --N 20 --repeats 1
     python -m tools.will_it_pay --target 1558M --draft 124M --random --alpha 0.7  # no download
 
@@ -244,11 +244,11 @@ def told_count(case):
 # ---- the command
 
 def parse_args(argv=None):
-    parser = command.new_parser("tools.will_it_pay", __doc__, with_show=False)
+    parser = command.new_parser("tools.will_it_pay", __doc__)
     add = parser.add_argument
-    for role in ("target", "draft"):
-        add(f"--{role}", metavar="MODEL", required=True,
-            help="124M, 355M, .., a folder in models_dir, or the path of a Hugging Face folder")
+    for role, bundled in (("target", "tales-large"), ("draft", "tales-small")):
+        add(f"--{role}", metavar="MODEL", default=bundled, help="124M, 355M, .., a folder in "
+            "models_dir, or the path of a Hugging Face folder (default: the bundled one)")
     add("--models_dir", type=Path, default=MODELS_DIR, metavar="DIR")
     add("--cut_vocab", action="store_true", help="as main.py's")
     add("--backend", choices=products.BACKENDS, default="numba", help="as main.py's")
