@@ -184,11 +184,11 @@ def best_mean(widths, toy, x=X):
 
 LADDER = [  # (rung, what it adds, (toy, K) -> expected tokens per round)
     ("plain decoding", "one token per pass", lambda toy, K: 1),
-    ("match", "guesses are drawn; the target's own draw is compared with them",
+    ("match", "drawn guesses, compared with the target's own draws",
      partial(chain_mean, guess, match_tokens)),
-    ("one-hot", "guess the draft's most probable tokens; q = 1",
+    ("one-hot", "the draft's most probable tokens as guesses: q = 1",
      partial(chain_mean, best, match_tokens)),
-    ("ratio test", "guesses are drawn, and the test knows p_draft",
+    ("ratio test", "drawn guesses again; the test knows p_draft",
      partial(chain_mean, guess, ratio_tokens)),
     ("block", "all guesses are tested together", partial(chain_mean, guess, block_tokens)),
     ("siblings", "two guesses for the first position",

@@ -8,22 +8,24 @@
     theorem1   why the accepted and the resampled tokens together are the target's distribution
     wild       how far from the target each rule of exact/rules.py is
     forking    all that can happen in two tokens, as exact/law.py walks through it
+    ladder     the expected tokens per round of each test, and what each step adds
 
-The last two are enumerated, not recorded.
+The last three are enumerated, not recorded.
 """
 
 import argparse
 import json
 from pathlib import Path
 
-from docs.pictures import forking, race, record, round, theorem1, wild
+from docs.pictures import forking, ladder, race, record, round, theorem1, wild
 from docs.pictures.palette import THEMES
 
 ROOT = Path(__file__).parents[2]
 DATA = ROOT / "benchmarks" / "results"
 PICTURES = {"race": (race.draw, "race"), "round": (round.draw, "round"),
             "theorem1": (theorem1.draw, "round"), "wild": (wild.draw, wild.data),
-            "forking": (forking.draw, forking.data)}  # name: (draw, whose recorded data, or data())
+            "forking": (forking.draw, forking.data),
+            "ladder": (ladder.draw, ladder.data)}  # name: (draw, whose recorded data, or data())
 RECORDERS = {"race": record.record_race, "round": record.record_round}
 
 

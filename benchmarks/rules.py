@@ -1,0 +1,218 @@
+"""Expected tokens per round of every test on rows of the bundled pair: no seed of a test counts.
+
+    python -m benchmarks.rules --json benchmarks/results/rules.json    some ten minutes
+    python -m benchmarks.rules --show benchmarks/results/rules.json
+
+    round    a recorded place: it starts where a round of the ratio test started, in texts of N
+             tokens that continue prompts.OPENINGS
+    widths   of the recorded tree of distinct siblings; its first-drawn path is the chain of K
+             guesses, so all tests of drawn guesses share them
+    best     the draft's most probable tokens: a path of its own, scored in the same pass
+    more     the difference to the ratio test in the same rounds
+
+The random numbers of the tests are summed over (exact/expected.py). What is left of chance are the
+texts and guesses, which the tests share: the standard error of a difference is far below that of a
+mean. Rounds of one text are not independent, so standard errors count texts.
+"""
+
+import argparse
+import itertools
+import json
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from benchmarks.prompts import OPENINGS
+from exact.expected import (block_tokens, chain_bound, match_tokens, ratio_tokens,
+                            traversal_tokens, tree_tokens)
+from exact.optimum import (best_independent, bound_distinct, kseq_independent, match_independent,
+                           multi_step_distinct, multi_step_independent)
+from exact.rules import table
+from sampling import one_hot_rows, with_sampling
+from speculative import verify
+from utils import load_pair
+from variants.best_tree import full
+from variants.shared.branches import Tree, with_tree_sampling
+from variants.shared.tree_gpt2 import TreeGPT2
+from variants.tree import guess_shape
+
+K, WIDTHS = 4, (2, 2, 1, 1)
+TEMPERATURES = (1.0, 0.7)
+
+
+# ---- recording
+
+class Place(NamedTuple):
+    """The guesses and rows of one recorded round."""
+
+    tree: Tree
+    p_target: np.ndarray  # [1 + len(tree), n_vocab]
+    best: list  # K tokens
+    p_best: np.ndarray  # [K + 1, n_vocab], the target's rows along them
+
+    def part(self, widths):
+        """Return (tree, p_target) of its first siblings only, as many per level as `widths` says."""
+        tree, rows = Tree(), [self.p_target[0]]
+
+        def copy(node, parent, widths):
+            for child, row in self.tree.guesses_at(node)[: widths[0]] if widths else ():
+                rows.append(self.p_target[1 + child])
+                copy(child, tree.add(parent, self.tree.tokens[child], row), widths[1:])
+
+        copy(-1, -1, widths)
+        return tree, np.array(rows)
+
+    def chain(self):
+        """Return (guesses, p_draft, p_target) of the first-drawn path."""
+        tree, p_target = self.part((1,) * K)
+        return list(tree.tokens), np.array(tree.rows()), p_target
+
+
+def record(x, draft, target, rng):
+    """Return the Place after x; the target scores the tree and the best path in one pass."""
+    tree, _ = guess_shape(x, K, rng, draft, full(WIDTHS))
+    best, everything = [], Tree(list(tree.tokens), list(tree.parents))
+    for _ in range(K):
+        best.append(int(draft(x + best, 1)[-1].argmax()))
+    node, path = -1, [0]
+    for token in best:
+        node = everything.add(node, token, None)
+        path.append(1 + node)
+    rows = target(x + everything, 1 + len(everything))
+    return Place(tree, rows[: 1 + len(tree)], best, rows[path])
+
+
+def places(draft, target, encoder, n_rounds, N):
+    """Yield (number of the text, Place) of the ratio test's rounds, text after text."""
+    for text in itertools.count():
+        x = encoder.encode(OPENINGS[text % len(OPENINGS)])
+        rng = np.random.default_rng(text)
+        end = len(x) + N
+        while len(x) < end and n_rounds:
+            place, n_rounds = record(x, draft, target, rng), n_rounds - 1
+            yield text, place
+            x = x + verify(*place.chain(), rng)
+        if not n_rounds:
+            return
+
+
+# ---- what each test gives
+
+def tests(place):
+    """Return {test: expected tokens of this round}."""
+    chain = place.chain()
+    one_hot = one_hot_rows(place.best, chain[2].shape[1])
+    return {
+        "ratio": ratio_tokens(*chain),
+        "match, drawn guesses": match_tokens(*chain),
+        "match or q = 1, best guesses": match_tokens(place.best, one_hot, place.p_best),
+        "block": block_tokens(*chain),
+        "bound of one chain": chain_bound(*chain),
+        "lenient, 0.3 (not lossless)": ratio_tokens(*chain, lenience=0.3),
+        "siblings 2,1,1,1, multi-step": tree_tokens(*place.part((2, 1, 1, 1))),
+        "tree 2,2,1, multi-step": tree_tokens(*place.part((2, 2, 1))),
+        "tree 2,2,1, traversal": traversal_tokens(*place.part((2, 2, 1))),
+    }
+
+
+SIBLINGS = {  # guesses: {test: (p_draft, p_target) -> probability that one of them is accepted}
+    "1": {"optimum": partial(best_independent, n=1), "match": partial(match_independent, n=1)},
+    **{f"{n} independent": {"optimum": partial(best_independent, n=n),
+                            "multi-step": partial(multi_step_independent, n=n),
+                            "K-SEQ": partial(kseq_independent, n=n),
+                            "match": partial(match_independent, n=n)} for n in (2, 3)},
+    "2 distinct": {"optimum": bound_distinct, "multi-step": multi_step_distinct},
+}
+
+
+def siblings(place):
+    """Return {(guesses, test): probability of acceptance} at the first position of this round."""
+    (_, row), *_ = place.tree.guesses_at(-1)
+    return {f"{guesses}: {test}": reached(row, place.p_target[0])
+            for guesses, by_test in SIBLINGS.items() for test, reached in by_test.items()}
+
+
+# ---- figures
+
+def standard_error(values, texts):
+    """Return that of a mean over rounds whose texts are independent, and rounds of one are not."""
+    differences = np.asarray(values) - np.mean(values)
+    return float(np.sqrt((np.bincount(texts, differences) ** 2).sum()) / len(values))
+
+
+def figures(rows, texts, compared=None):
+    """Return {name: mean, its standard error, and those of the difference to one name}."""
+    columns = {name: np.array([row[name] for row in rows], float) for name in rows[0]}
+    found = {name: {"mean": float(column.mean()), "error": standard_error(column, texts)}
+             for name, column in columns.items()}
+    for name in columns if compared else ():
+        more = columns[name] - columns[compared]
+        found[name] |= {"more": float(more.mean()), "more_error": standard_error(more, texts)}
+    return found
+
+
+def measure(n_rounds, N):
+    """Return the figures of all temperatures."""
+    encoder, draft, target = load_pair("tales-small", "tales-large")
+    draft, target = (TreeGPT2(model.params, model.n_head) for model in (draft, target))
+    out = {"prompts": "OPENINGS", "N": N, "K": K, "rounds": n_rounds, "temperatures": {}}
+    for temperature in TEMPERATURES:
+        settings = {"temperature": temperature}
+        seen = [(text, tests(place), siblings(place)) for text, place in places(
+            both_kinds(draft, settings), with_tree_sampling(target, **settings), encoder,
+            n_rounds, N)]
+        texts, by_test, by_guesses = zip(*seen)
+        out["temperatures"][f"{temperature:g}"] = {
+            "texts": len(set(texts)), "tests": figures(by_test, texts, "ratio"),
+            "siblings": figures(by_guesses, texts)}
+    return out
+
+
+def both_kinds(model, settings):
+    """Return a model of probabilities that reads sequences and trees."""
+    of_tree, of_text = with_tree_sampling(model, **settings), with_sampling(model, **settings)
+    return lambda ids, n_last: (of_tree if hasattr(ids, "texts") else of_text)(ids, n_last)
+
+
+# ---- the tables
+
+def tell(found):
+    """Yield the paragraphs."""
+    for temperature, part in found["temperatures"].items():
+        yield (f"Temperature {temperature}: {found['rounds']} rounds of {part['texts']} texts of "
+               f"{found['N']} tokens ({found['prompts']}), K = {found['K']}.\n")
+        yield table(["test", "tokens per round", "standard error", "more than ratio",
+                     "standard error"],
+                    [[name, f"{row['mean']:.3f}", f"{row['error']:.3f}", f"{row['more']:+.3f}",
+                      f"{row['more_error']:.3f}"] for name, row in part["tests"].items()]) + "\n"
+    names = ["optimum", "multi-step", "K-SEQ", "match"]
+    rows = []
+    for temperature, part in found["temperatures"].items():
+        for guesses, by_test in SIBLINGS.items():
+            cells = [part["siblings"].get(f"{guesses}: {test}") for test in names]
+            rows.append([temperature, guesses, *(f"{one['mean']:.3f} ± {one['error']:.3f}" if one
+                                                 else "-" for one in cells)])
+    yield "The probability that one of the guesses for a position is accepted:\n"
+    yield table(["temperature", "guesses", *names], rows)
+
+
+def main(argv=None):
+    parser = argparse.ArgumentParser("python -m benchmarks.rules",
+                                     description=__doc__.split("\n")[0])
+    parser.add_argument("--rounds", type=int, default=2000, help="recorded at each temperature")
+    parser.add_argument("--N", type=int, default=100, help="new tokens per text")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures to FILE, too")
+    parser.add_argument("--show", type=Path, metavar="FILE",
+                        help="print the tables of the figures in FILE, measure nothing")
+    args = parser.parse_args(argv)
+    found = (json.loads(args.show.read_text(encoding="utf-8")) if args.show
+             else measure(args.rounds, args.N))
+    if args.json:
+        args.json.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    print("\n".join(tell(found)))
+
+
+if __name__ == "__main__":
+    main()
