@@ -30,7 +30,7 @@ from exact.expected import (block_tokens, chain_bound, match_tokens, ratio_token
 from exact.optimum import (best_independent, bound_distinct, kseq_independent, match_independent,
                            multi_step_distinct, multi_step_independent)
 from exact.rules import table
-from sampling import one_hot_rows, with_sampling
+from sampling import with_sampling
 from speculative import verify
 from utils import load_pair
 from variants.best_tree import full
@@ -53,7 +53,7 @@ class Place(NamedTuple):
     p_best: np.ndarray  # [K + 1, n_vocab], the target's rows along them
 
     def part(self, widths):
-        """Return (tree, p_target) of its first siblings only, as many per level as `widths` says."""
+        """Return (tree, p_target) of its first siblings alone: widths[0] of the root, and so on."""
         tree, rows = Tree(), [self.p_target[0]]
 
         def copy(node, parent, widths):
@@ -103,11 +103,10 @@ def places(draft, target, encoder, n_rounds, N):
 def tests(place):
     """Return {test: expected tokens of this round}."""
     chain = place.chain()
-    one_hot = one_hot_rows(place.best, chain[2].shape[1])
     return {
         "ratio": ratio_tokens(*chain),
         "match, drawn guesses": match_tokens(*chain),
-        "match or q = 1, best guesses": match_tokens(place.best, one_hot, place.p_best),
+        "match or q = 1, best guesses": match_tokens(place.best, None, place.p_best),
         "block": block_tokens(*chain),
         "bound of one chain": chain_bound(*chain),
         "lenient, 0.3 (not lossless)": ratio_tokens(*chain, lenience=0.3),
@@ -190,7 +189,7 @@ def tell(found):
     names = ["optimum", "multi-step", "K-SEQ", "match"]
     rows = []
     for temperature, part in found["temperatures"].items():
-        for guesses, by_test in SIBLINGS.items():
+        for guesses in SIBLINGS:
             cells = [part["siblings"].get(f"{guesses}: {test}") for test in names]
             rows.append([temperature, guesses, *(f"{one['mean']:.3f} ± {one['error']:.3f}" if one
                                                  else "-" for one in cells)])

@@ -191,9 +191,9 @@ LADDER = [  # (rung, what it adds, (toy, K) -> expected tokens per round)
     ("ratio test", "drawn guesses again; the test knows p_draft",
      partial(chain_mean, guess, ratio_tokens)),
     ("block", "all guesses are tested together", partial(chain_mean, guess, block_tokens)),
-    ("siblings", "two guesses for the first position",
+    ("siblings", "ratio test, two guesses for the first position",
      lambda toy, K: tree_mean((2,) + (1,) * (K - 1), toy)),
-    ("tree", "two guesses for every position", lambda toy, K: tree_mean((2,) * K, toy)),
+    ("tree", "ratio test, two guesses for every position", lambda toy, K: tree_mean((2,) * K, toy)),
     ("optimum", "the same tree, the best test at every node",
      lambda toy, K: best_mean((2,) * K, toy)),
 ]

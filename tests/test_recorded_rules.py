@@ -1,0 +1,62 @@
+"""benchmarks/rules.py: a recorded round gives each test its own mean; the page has the figures."""
+
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from benchmarks import rules
+from exact import expected, optimum
+from exact.expected import block_tokens, chain_mean, match_tokens, ratio_tokens, tree_mean
+from exact.law import expectation
+from exact.rules import TOYS, X, best
+from exact.toys import path_by_path
+from speculative import guess
+from tools.readme import TABLE
+
+PAGE = Path(rules.__file__).with_name("RESULTS.md").read_text(encoding="utf-8")
+
+
+def both_kinds(model):
+    """Return the toy as a model that reads sequences and trees."""
+    return lambda ids, n: (path_by_path(model) if hasattr(ids, "texts") else model)(ids, n)
+
+
+@pytest.mark.parametrize("toy", TOYS)
+def test_the_mean_over_recorded_rounds_is_that_of_each_test(toy, monkeypatch):
+    monkeypatch.setattr(rules, "K", 2)
+    monkeypatch.setattr(rules, "WIDTHS", (2, 1))
+    draft, target = map(both_kinds, TOYS[toy])
+    means = {"ratio": chain_mean(guess, ratio_tokens, toy, 2),
+             "block": chain_mean(guess, block_tokens, toy, 2),
+             "match or q = 1, best guesses": chain_mean(best, match_tokens, toy, 2),
+             "siblings 2,1,1,1, multi-step": tree_mean((2, 1), toy)}
+    for name, mean in means.items():
+        found = expectation(partial(rules.record, list(X), draft, target),
+                            lambda place, name=name: rules.tests(place)[name])
+        assert float(found) == pytest.approx(float(mean))
+
+
+def test_rounds_start_where_those_of_the_ratio_test_do():
+    draft, target = map(both_kinds, TOYS["A"])
+    encoder = type("Encoder", (), {"encode": lambda self, prompt: [0]})()
+    texts = [text for text, _ in rules.places(draft, target, encoder, n_rounds=60, N=10)]
+    assert len(texts) == 60 and texts == sorted(texts) and max(texts) > 10
+
+
+def test_a_standard_error_counts_texts():
+    values = np.array([1.0, 2, 4, 7])
+    alone = rules.standard_error(values, [0, 1, 2, 3])
+    assert alone == pytest.approx(values.std() / 2)
+    thrice = rules.standard_error(np.repeat(values, 3), np.repeat(range(4), 3))
+    assert thrice == pytest.approx(alone)
+
+
+@pytest.mark.parametrize("module", [rules, optimum, expected])
+def test_the_page_quotes_what_the_commands_print(module, capsys, monkeypatch):
+    monkeypatch.chdir(Path(rules.__file__).parents[1])
+    (match,) = [match for match in TABLE.finditer(PAGE)
+                if f"-m {module.__name__}" in (match[3] or "")]
+    module.main(match[3].split()[3:])
+    assert capsys.readouterr().out.rstrip("\n") == match[4].rstrip("\n")
