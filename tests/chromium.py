@@ -1,10 +1,9 @@
 """A headless Chromium for the tests of pages, by its DevTools protocol. Skipped where none is.
 
-    page.open(uri); page("1 + 1")    a JavaScript expression's value; a promise is waited for
-    page.said                        what the console was told, and exceptions that nobody caught
+    page.open(uri); page("1 + 1")    the value of a JavaScript expression; a promise is awaited
+    page.said                        messages on the console, and exceptions that nobody caught
 """
 
-import base64
 import contextlib
 import json
 import shutil
@@ -21,7 +20,16 @@ FLAGS = """--headless --no-sandbox --disable-gpu --disable-quic --no-first-run -
 --disable-background-networking --disable-component-update --remote-allow-origins=*
 --remote-debugging-port=0 --hide-scrollbars about:blank""".split()
 WAIT = 120  # seconds; a loaded machine starts a browser slowly
-KEYS = {"Tab": 9, "Enter": 13, "ArrowLeft": 37, "ArrowRight": 39, " ": 32}
+KEYS = {"Enter": ("\r", 13), "ArrowLeft": ("", 37), "ArrowRight": ("", 39)}  # text, code
+
+
+def until(ready, what):
+    """Return what `ready` returns as soon as it is true."""
+    end = time.monotonic() + WAIT
+    while not (value := ready()):
+        assert time.monotonic() < end, f"waited {WAIT} s for {what}"
+        time.sleep(0.05)
+    return value
 
 
 class Page:
@@ -33,31 +41,26 @@ class Page:
             self.ask(f"{domain}.enable")
 
     def ask(self, method, **params):
-        """One command of the protocol, and its answer."""
+        """Send one command of the protocol; return its answer."""
         self.n += 1
         self.socket.send(json.dumps({"id": self.n, "method": method, "params": params}))
-        while True:
-            message = json.loads(self.socket.recv())
+        while (message := json.loads(self.socket.recv())).get("id") != self.n:
             if message.get("method") in ("Runtime.consoleAPICalled", "Runtime.exceptionThrown",
                                          "Log.entryAdded"):
                 self.said.append(message["params"])
-            if message.get("id") == self.n:
-                assert "error" not in message, message
-                return message["result"]
+        assert "error" not in message, message
+        return message["result"]
 
     def __call__(self, expression):
-        """The value of an expression in the page."""
+        """Return the value of an expression in the page."""
         got = self.ask("Runtime.evaluate", expression=expression, awaitPromise=True,
                        returnByValue=True, replMode=True)
         assert "exceptionDetails" not in got, got["exceptionDetails"]
         return got["result"].get("value")
 
     def wait(self, expression):
-        """Until an expression of the page is true."""
-        end = time.monotonic() + WAIT
-        while not self(expression):
-            assert time.monotonic() < end, f"waited {WAIT} s for {expression}"
-            time.sleep(0.05)
+        """Wait until an expression of the page is true."""
+        until(lambda: self(expression), expression)
 
     def open(self, uri):
         """Go to a page, and wait for it."""
@@ -65,29 +68,22 @@ class Page:
         self.ask("Page.navigate", url=uri)
         self.wait(f"location.href === {json.dumps(uri)} && document.readyState === 'complete'")
 
-    def look(self, width, dark=False, height=900):
-        """As on a screen of this width, in the light or the dark."""
-        self.ask("Emulation.setDeviceMetricsOverride", width=width, height=height,
+    def look(self, width):
+        """Show the page on a screen of this width."""
+        self.ask("Emulation.setDeviceMetricsOverride", width=width, height=900,
                  deviceScaleFactor=1, mobile=False)
-        self.ask("Emulation.setEmulatedMedia", features=[
-            {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}])
 
     def press(self, key):
-        """One key, down and up."""
-        text = {"text": key} if len(key) == 1 else {"text": "\r"} if key == "Enter" else {}
-        for kind in ("keyDown", "keyUp"):
-            self.ask("Input.dispatchKeyEvent", type=kind, key=key, **(text if kind == "keyDown"
-                     else {}), windowsVirtualKeyCode=KEYS.get(key, ord(key[0].upper())))
-
-    def screenshot(self, path, whole=True):
-        """A picture of the whole page, or of what is seen."""
-        data = self.ask("Page.captureScreenshot", captureBeyondViewport=whole)["data"]
-        Path(path).write_bytes(base64.b64decode(data))
+        """Press and release one key."""
+        text, code = KEYS.get(key, (key, ord(key[0].upper())))
+        for kind, text in (("keyDown", text), ("keyUp", "")):
+            self.ask("Input.dispatchKeyEvent", type=kind, key=key, text=text,
+                     windowsVirtualKeyCode=code)
 
 
 @contextlib.contextmanager
 def chromium():
-    """A Page in a browser of its own."""
+    """Yield a Page in a browser of its own."""
     websocket = pytest.importorskip("websocket", reason="needs websocket-client")
     if CHROMIUM is None:
         pytest.skip("needs Chromium")
@@ -95,7 +91,8 @@ def chromium():
         process = subprocess.Popen([CHROMIUM, *FLAGS, f"--user-data-dir={profile}"],
                                    stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         try:
-            port = port_of(Path(profile) / "DevToolsActivePort", process)
+            file = Path(profile) / "DevToolsActivePort"  # the browser writes it when it listens
+            port = until(lambda: file.exists() and file.read_text(), "Chromium").split("\n")[0]
             with urlopen(f"http://127.0.0.1:{port}/json", timeout=WAIT) as answer:
                 tab = next(tab for tab in json.load(answer) if tab["type"] == "page")
             with contextlib.closing(websocket.create_connection(
@@ -104,12 +101,3 @@ def chromium():
         finally:
             process.terminate()
             process.wait()
-
-
-def port_of(file, process):
-    """Where the browser listens: it writes a file with its port when it does."""
-    end = time.monotonic() + WAIT
-    while not (file.exists() and "\n" in file.read_text()):
-        assert process.poll() is None and time.monotonic() < end, "Chromium did not start"
-        time.sleep(0.1)
-    return int(file.read_text().split("\n")[0])

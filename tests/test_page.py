@@ -43,6 +43,13 @@ def raced(N=30):
     return rounds, page.trace("Hi", seen, {"K": 4, "decoder": "speculative"}, 12.0, plain)
 
 
+@pytest.fixture
+def race(browser, tmp_path):
+    """Return the rounds of such a run, the run, and its page."""
+    rounds, run = raced()
+    return rounds, run, opened(browser, tmp_path, run)
+
+
 def decoded(*flags):
     """Return a run of the bundled pair."""
     args, seen = parse_args([*flags, "--n_tokens_to_generate", "12"]), []
@@ -68,9 +75,8 @@ def wanted(round, us):
     return verify(round.guesses, round.p_draft, round.p_target, Scripted(script))
 
 
-def test_what_a_dragged_marker_claims_is_what_verify_gives(browser, tmp_path):
-    rounds, run = raced()
-    tab, cases, chance = opened(browser, tmp_path, run), [], np.random.default_rng(0)
+def test_what_a_dragged_marker_claims_is_what_verify_gives(race):
+    (rounds, run, tab), cases, chance = race, [], np.random.default_rng(0)
     for i, (round, seen) in enumerate(zip(rounds, run["rounds"])):
         k = len(round.guesses)
         grid = [[u] * (k + 1) for u in (0.0, 0.5, 0.999)] + chance.random((30, k + 1)).tolist()
@@ -85,13 +91,12 @@ def test_what_a_dragged_marker_claims_is_what_verify_gives(browser, tmp_path):
     assert sum(token is not None for _, token in said) > len(cases) / 4
 
 
-def test_a_marker_is_moved_by_the_arrow_keys_and_put_back(browser, tmp_path):
-    rounds, run = raced()
+def test_a_marker_is_moved_by_the_arrow_keys_and_put_back(race):
+    rounds, run, tab = race
     i = next(i for i, seen in enumerate(run["rounds"]) if any(
         g.get("accepted") is False and 0.05 < g["threshold"] < 0.95 for g in seen["guesses"]))
-    tab = opened(browser, tmp_path, run, f"#round-{i + 1}")
-    tab.wait(f"at('round-{i + 1}').querySelector('.result') !== null")
-    tab(f"globalThis.box = at('round-{i + 1}')")
+    tab(f"globalThis.box = at('round-{i + 1}'); show({i + 1})")
+    tab.wait("box.querySelector('.result') !== null")
     tab(f"box.querySelectorAll('.uniform input')[{rounds[i].n_accepted}].focus()")
     said = "box.querySelector('.result').textContent"
     before = tab(said)
@@ -109,9 +114,9 @@ def test_a_marker_is_moved_by_the_arrow_keys_and_put_back(browser, tmp_path):
     assert tab(said) == before
 
 
-def test_the_distribution_under_lenience_is_the_exact_one_of_the_tokens_held(browser, tmp_path):
-    _, run = raced()
-    tab, row = opened(browser, tmp_path, run), run["rounds"][0]["rows"][0]
+def test_the_distribution_under_lenience_is_the_exact_one_of_the_tokens_held(race):
+    _, run, tab = race
+    row = run["rounds"][0]["rows"][0]
     draft, target = (np.array([entry[j] for entry in row["top"]]) for j in (2, 3))
     norm = lambda weights: weights / weights.sum()
     for temperature in (0.5, 1, 2):
@@ -124,9 +129,9 @@ def test_the_distribution_under_lenience_is_the_exact_one_of_the_tokens_held(bro
     assert greedy["law"] == greedy["target"] == np.eye(len(target))[target.argmax()].tolist()
 
 
-def test_rounds_are_reached_by_button_key_and_link(browser, tmp_path):
-    _, run = raced()
-    tab, n = opened(browser, tmp_path, run), len(run["rounds"])
+def test_rounds_are_reached_by_button_key_and_link(race):
+    rounds, _, tab = race
+    n = len(rounds)
     tab("at('next').focus()")
     for i in range(1, n + 2):
         tab.press("Enter")
@@ -182,9 +187,8 @@ def test_exactness_and_a_draft_are_named_only_where_they_are(browser, tmp_path, 
     assert ("tales-small" in text) == draft and "tales-large" in text
 
 
-def test_the_race_ends_with_both_texts_at_their_recorded_times(browser, tmp_path):
-    _, run = raced()
-    tab = opened(browser, tmp_path, run)
+def test_the_race_ends_with_both_texts_at_their_recorded_times(race):
+    _, run, tab = race
     assert tab("race.length") == 15
     tab("seek(11.999)")
     assert "29 tokens" not in tab("race.tracks[1].count.textContent")
@@ -199,9 +203,9 @@ def test_the_race_ends_with_both_texts_at_their_recorded_times(browser, tmp_path
     assert tab("race.tracks[1].done") == 1
 
 
-def test_the_numbers_shown_are_the_datas(browser, tmp_path):
-    _, run = raced()
-    tab = opened(browser, tmp_path, run, "#round-1")
+def test_the_numbers_shown_are_the_datas(race):
+    _, run, tab = race
+    tab("show(1)")
     tab.wait("at('round-1').querySelector('.rows') !== null")
     assert tab("at('result').textContent").endswith(
         "15.00 s for 30 tokens, this run 12.00 s: a speed-up of 1.25.")

@@ -177,13 +177,6 @@ def assert_code(code, guess, test):
             guess if name == "guess" else test))
 
 
-def test_a_generator_that_was_not_recorded_leaves_uniforms_out():
-    see = watch.watcher(ENCODER, watch.Recorded(None))
-    for seen in map(see, generate(PROMPT, STEP, 40, np.random.default_rng(0))):
-        assert not any(name.startswith("u_") for guess in seen["guesses"] for name in guess)
-        assert "u" not in seen["last"] and seen["last"]["top"]
-
-
 # ---- a round as a line
 
 def test_a_line_has_the_text_and_the_rejected_guess():

@@ -21,10 +21,10 @@ from lib.demo.terminal import complain
 from main import parse_args
 from variants import DECODERS
 
-HOST, MAX_TEXTS, MAX_BODY = "127.0.0.1", 8, 2**20  # texts at once; bytes
+HOST, MAX_TEXTS, MAX_BYTES = "127.0.0.1", 8, 2**20  # texts at once; of a request
 FLAGS = """draft_model_size target_model_size models_dir cut_vocab backend dtype top_k top_p
 repetition_penalty stop""".split()  # main.py's that choose models and sampling
-FIELDS = {"K": ("K", 1, 64), "temperature": ("Temperature", 0.0, 100.0), "N": ("New tokens", 1, 200),
+FIELDS = {"K": ("K", 1, 64), "N": ("New tokens", 1, 200), "temperature": ("Temperature", 0.0, 99.0),
           "seed": ("Seed", 0, 2**53 - 1)}  # JavaScript rounds larger ones
 
 
@@ -34,9 +34,9 @@ def task_of(task, asked):
     `asked` is any JSON. A number that is left out is the lowest of its field.
     """
     asked = asked if isinstance(asked, dict) else {}
-    name, numbers = str(asked.get("decoder")), {}
-    if name not in DECODERS:
-        raise ValueError(f"There is no decoder {name[:80]!r}.")
+    entry, numbers = DECODERS.get(str(asked.get("decoder"))), {}
+    if entry is None:
+        raise ValueError("There is no such decoder.")
     for field, (label, low, high) in FIELDS.items():
         numbers[field] = value = asked.get(field, low)
         if type(value) not in (int, type(low)) or not low <= value <= high:
@@ -45,9 +45,10 @@ def task_of(task, asked):
     x, most = task.encoder.encode(str(asked.get("prompt"))), task.n_ctx - numbers["N"]
     if not 1 <= len(x) <= most:
         raise ValueError(f"The prompt must have 1 to {most} tokens; this one has {len(x)}.")
-    return task._replace(x=x, decoder=name, N=numbers["N"], seed=numbers["seed"],
-                         sampling={**task.sampling, "temperature": numbers["temperature"]},
-                         settings=DECODERS[name].settings({"K": asked["K"]} if "K" in asked else {}))
+    sampling = {**task.sampling, "temperature": numbers["temperature"]}
+    given = {"K": numbers["K"]} if "K" in asked else {}
+    return task._replace(x=x, decoder=entry.name, sampling=sampling, settings=entry.settings(given),
+                         N=numbers["N"], seed=numbers["seed"])
 
 
 def write_text(task, race, turn, send):
@@ -77,7 +78,7 @@ def write_text(task, race, turn, send):
 
 
 class Handler(BaseHTTPRequestHandler):
-    """One request. The server holds the task, the turn to compute, and a slot for each text."""
+    """One request. The server has the task, the turn to compute, and a slot for each text."""
 
     timeout, started = 60, False  # seconds for a silent reader; has the answer begun?
 
@@ -91,18 +92,13 @@ class Handler(BaseHTTPRequestHandler):
     def do_POST(self):
         with self.answering("/decode"):
             n_bytes = int(self.headers.get("Content-Length", 0))
-            if not 0 <= n_bytes <= MAX_BODY:
-                raise ValueError(f"The request must have at most {MAX_BODY} bytes.")
+            if not 0 <= n_bytes <= MAX_BYTES:
+                raise ValueError(f"The request must have at most {MAX_BYTES} bytes.")
             asked = json.loads(self.rfile.read(n_bytes))
             task = task_of(self.server.task, asked)
-            if not self.server.slots.acquire(blocking=False):
-                raise ValueError(f"{MAX_TEXTS} texts are already being written. Wait for one to "
-                                 "finish, then press Write again.")
-            try:
+            with self.server.slots:  # one text more waits until another is done
                 write_text(task, asked.get("race"), self.server.turn,
                            lambda message: self.send(json.dumps(message, allow_nan=False)))
-            finally:
-                self.server.slots.release()
 
     @contextlib.contextmanager
     def answering(self, path):

@@ -59,27 +59,15 @@ class Recorded:
 def watcher(encoder, rng, test=verify, clocks=None, n_top=5):
     """Return a function that turns a Round into data that JSON can hold.
 
-    Parameters
-    ----------
-    encoder : encoder.Encoder
-    rng : Recorded
-        The generator that the run draws from.
-    test : callable
-        The decoder's test. Thresholds and uniforms are known of speculative.verify only.
-    clocks : dict of name -> list of seconds, optional
-        Lists that grow by one with every call of a model, such as "draft" and "target".
-    n_top : int
-        How many of a row's likeliest tokens are kept. 0 leaves all rows out, and is faster.
+    `test` is the decoder's: thresholds and uniforms are known of speculative.verify only. `clocks`
+    are lists of seconds by name ("draft", "target"), which grow by one with every call of a model.
+    `n_top` is how many of a row's likeliest tokens are kept; 0 keeps no rows, and is faster.
 
-    Returns
-    -------
-    callable `(Round) -> dict`
         ids      each with "id", "text" and "origin": "kept" (an accepted guess), "replacement",
                  "bonus", or "last" where these cannot be told apart
         guesses  each with "id" and "text"; "p_draft", "p_target", "threshold" (the probability to
                  accept it), "u_draft", "u_accept" (drawn for the guess and for its test) and
-                 "accepted" as far as known; in a tree "parent", and "led_on" if it is on the
-                 path taken
+                 "accepted" as far as known; in a tree "parent", and "led_on" on the path taken
         rows     the likeliest tokens of both models at each position, unless the guesses branch
         last     how the last token was drawn: "law" ("residual" or "target"), "u", its "p" and
                  the likeliest tokens, "top"; left out if a stop token cut the round before it
@@ -174,7 +162,7 @@ def add_branches(guesses, round):
 def last(round, n, uniforms, text_of, n_top):
     """Return how the token after n accepted guesses was drawn: from the residual or the target."""
     bonus = n == len(round.guesses)
-    known = {"law": "target" if bonus else "residual"} | ({"u": uniforms[-1]} if uniforms else {})
+    known = {"law": "target" if bonus else "residual", "u": uniforms[-1]}
     if n_top:
         row = round.p_target[n] if bonus else residual(round.p_target[n], round.p_draft[n])
         best = sorted(likeliest(row, n_top).tolist(), key=lambda token: (-row[token], token))

@@ -68,21 +68,17 @@ def test_the_rounds_and_figures_are_those_of_the_real_decoder(server, more):
     first, *_, last = map(json.loads, text.splitlines())
     assert first["run"]["summary"]["ids"] == len(first["round"]["ids"]) < 12
     assert last["done"] and last["run"]["summary"]["ids"] == 12
-    for run in (first["run"], last["run"]):
-        assert run["prompt"] == ASKED["prompt"]
-        assert run["settings"]["decoder"] == more.get("decoder", "speculative")
-    assert ("plain" in last["run"]) == ("race" in more)
-    assert "race" not in more or len(last["run"]["plain"]["pieces"]) == 12
+    assert first["run"]["settings"]["decoder"] == more.get("decoder", "speculative")
+    assert len(last["run"].get("plain", {}).get("pieces", ())) == 12 * ("race" in more)
 
 
 def test_rounds_are_sent_before_the_text_is_whole(server):
     connection = HTTPConnection("127.0.0.1", server.server_port, timeout=120)
-    with server.turn:
-        connection.request("POST", "/decode", json.dumps(ASKED))
+    connection.request("POST", "/decode", json.dumps(ASKED | {"N": 200}))
     answer = connection.getresponse()
-    with_turn = [server.turn.acquire(timeout=60) and (server.turn.release() or line)
-                 for line in answer]
-    assert len(with_turn) > 2 and not json.loads(with_turn[0])["done"]
+    assert not json.loads(answer.readline())["done"]
+    assert server.slots._value < live.MAX_TEXTS  # it is still being written
+    answer.read()
     connection.close()
 
 
@@ -113,21 +109,24 @@ def test_a_tab_closed_in_mid_stream_takes_nothing_from_the_others(server):
     assert ids_of(ask(server, ASKED)[2]) == directly(server, ASKED)
     for _ in range(live.MAX_TEXTS):  # their slots have come back
         assert server.slots.acquire(timeout=60)
-    status, _, text = ask(server, ASKED)
-    assert status == 400 and "8 texts are already being written" in text
+    late = threading.Thread(target=ask, args=(server, ASKED))
+    late.start()
+    late.join(0.5)
+    assert late.is_alive()  # one text too many waits
     for _ in range(live.MAX_TEXTS):
         server.slots.release()
+    late.join()
 
 
 # ---- what is refused
 
 @pytest.mark.parametrize("body, why", [
-    (b"", ""), (b"{", ""), (b"\xff", ""), (b"[" * 60000, ""), ([], "no decoder"),
-    ({"decoder": "../x"}, "no decoder"), ({"K": True}, "K must be a whole number from 1 to 64."),
+    (b"", ""), (b"{", ""), (b"\xff", ""), (b"[" * 60000, ""), ([], "no such decoder"),
+    ({"decoder": "../x"}, "no such decoder"), ({"K": True}, "K must be a whole number from 1 to 64."),
     ({"K": 0}, "K must be"), ({"K": 2.5}, "K must be"), ({"seed": None}, "Seed must be"),
     ({"prompt": ""}, "The prompt must have 1"), ({"prompt": "tale " * 5000}, "The prompt must"),
     ({"N": 10**6}, "New tokens must be"), ({"seed": 2**53}, "Seed must be"), ({"seed": -1}, "Seed"),
-    ({"temperature": -1}, "Temperature must be a number from 0.0 to 100.0."),
+    ({"temperature": -1}, "Temperature must be a number from 0.0 to 99.0."),
     ({"temperature": float("nan")}, "Temperature must be"), ({"prompt": "\ud800"}, ""),
     ({"decoder": "tree", "K": 2}, "need no K"), ({"decoder": "blockwise"}, "need temperature 0")],
     ids=lambda value: str(value)[:40])
@@ -155,7 +154,7 @@ def test_other_paths_methods_and_lengths_are_refused(server):
         assert ask(server, None, path, method="GET")[0] == 400
     assert ask(server, ASKED, "/")[0] == 400
     assert {ask(server, None, "/", method=method)[0] for method in ("PUT", "OPTIONS")} == {501}
-    for length in (str(live.MAX_BODY + 1), "9" * 5000, "x", "-1"):
+    for length in (str(live.MAX_BYTES + 1), "9" * 5000, "x", "-1"):
         assert ask(server, b"", headers={"Content-Length": length})[0] == 400
 
 
