@@ -8,18 +8,18 @@ docs/engines.md has the rest of that line. The package gguf writes the format, w
 names for sizes, weights and vocabulary, so that no converter has to recognise them.
 """
 
-import argparse
 import os
 import re
 import sys
 import tempfile
 from pathlib import Path
 
-import gguf
 import numpy as np
 
+from lib.checkpoints.files import need_package
 from lib.checkpoints.weights import flatten
-from utils import MODELS_DIR, load_encoder_hparams_and_params
+from tools.export_hf import merges, parse_args, refuse_another_model
+from utils import load_encoder_hparams_and_params
 
 THEIR_NAMES = {"wte": "token_embd.weight", "wpe": "position_embd.weight", "ln_f": "output_norm",
                "ln_1": "attn_norm", "attn/c_attn": "attn_qkv", "attn/c_proj": "attn_output",
@@ -28,7 +28,7 @@ ENDS = {"w": "weight", "g": "weight", "b": "bias"}
 
 
 def their_name(name):
-    """llama.cpp's name of a weight.
+    """Return llama.cpp's name of a weight.
 
     >>> their_name("h11/attn/c_attn/w"), their_name("ln_f/g"), their_name("wte")
     ('blk.11.attn_qkv.weight', 'output_norm.weight', 'token_embd.weight')
@@ -46,9 +46,10 @@ def export(path, encoder, hparams, params, dtype=np.float32):
     Matrices are written as `dtype`, float32 or float16, vectors as float32: llama.cpp wants that.
     The unembedding is not written: without one it takes the embedding, as GPT-2 does.
     """
+    gguf = need_package("gguf", "write GGUF files")
     writer = gguf.GGUFWriter(None, "gpt2")
     add_sizes(writer, hparams)
-    add_tokenizer(writer, encoder)
+    add_tokenizer(writer, encoder, gguf.TokenType)
     for name, weight in flatten(params):
         weight = weight.T if name.endswith("/w") else weight  # [n_out, n_in]
         kind = dtype if weight.ndim == 2 and name != "wpe" else np.float32
@@ -66,7 +67,7 @@ def export(path, encoder, hparams, params, dtype=np.float32):
 
 
 def add_sizes(writer, hparams):
-    """The sizes, under GGUF's names."""
+    """Write the sizes, under GGUF's names."""
     writer.add_context_length(hparams["n_ctx"])
     writer.add_embedding_length(hparams["n_embd"])
     writer.add_feed_forward_length(4 * hparams["n_embd"])
@@ -75,32 +76,34 @@ def add_sizes(writer, hparams):
     writer.add_layer_norm_eps(1e-5)
 
 
-def add_tokenizer(writer, encoder):
-    """Vocabulary and merges; "gpt-2" names the split pattern, which a converter would guess."""
-    kinds = [gguf.TokenType.NORMAL] * encoder.n_vocab
+def add_tokenizer(writer, encoder, kinds):
+    """Write vocabulary and merges; "gpt-2" names the split pattern, which a converter would guess.
+    """
+    symbols = sorted(encoder.vocab, key=encoder.vocab.get)
+    types = [kinds.USER_DEFINED if symbol in encoder.special else kinds.NORMAL
+             for symbol in symbols]
     writer.add_tokenizer_model("gpt2")
     writer.add_tokenizer_pre("gpt-2")
-    writer.add_token_list(sorted(encoder.vocab, key=encoder.vocab.get))
+    writer.add_token_list(symbols)
     if encoder.end_of_text is not None:
-        kinds[encoder.end_of_text] = gguf.TokenType.CONTROL
+        types[encoder.end_of_text] = kinds.CONTROL
         writer.add_bos_token_id(encoder.end_of_text)
         writer.add_eos_token_id(encoder.end_of_text)
-    writer.add_token_types(kinds)
-    writer.add_token_merges([" ".join(pair) for pair in sorted(encoder.ranks,
-                                                               key=encoder.ranks.get)])
+    writer.add_token_types(types)
+    writer.add_token_merges(merges(encoder))
     writer.add_add_bos_token(False)
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("model", help="as main.py's --target_model_size")
-    parser.add_argument("file", type=Path, help="where to write it")
-    parser.add_argument("--models_dir", default=MODELS_DIR, type=Path)
-    parser.add_argument("--dtype", choices=["float16", "float32"], default="float32")
-    args = parser.parse_args()
+    args = parse_args(__doc__, "file", ("float16", "float32"))
     try:
-        export(args.file, *load_encoder_hparams_and_params(args.model, args.models_dir),
-               np.dtype(args.dtype))
+        need_package("gguf", "write GGUF files")
+        if args.file.is_dir():
+            raise ValueError(f"need the name of a file, such as {args.file / 'model.gguf'}, got "
+                             f"the folder {args.file}")
+        refuse_another_model(args.file, args.force)
+        export(args.file, *load_encoder_hparams_and_params(
+            args.model, args.models_dir, cut_vocab=args.cut_vocab), np.dtype(args.dtype))
     except (ValueError, OSError) as error:
         sys.exit(f"export_gguf: {error}")
     print(f"{args.file}: {args.file.stat().st_size / 1e6:.1f} MB")

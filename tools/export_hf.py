@@ -97,18 +97,18 @@ def tokenizer(encoder):
 
 
 def refuse_another_model(path, force):
-    """Raise a ValueError if a file or folder is there already and may not be overwritten."""
-    if not force and path.exists() and not (path.is_dir() and not any(path.iterdir())):
-        raise ValueError(f"need a new name, or --force to overwrite what is there, got {path}")
+    """Raise a ValueError if there is a file, or a folder that is not empty, without --force."""
+    if path.exists() and not force and (path.is_file() or any(path.iterdir())):
+        raise ValueError(f"need a new name, or --force to overwrite it, got {path}")
 
 
-def parse_args(doc, place):
-    """Return the flags of this program and of export_gguf."""
+def parse_args(doc, place, dtypes):
+    """Return the flags of this program, or of export_gguf."""
     parser = argparse.ArgumentParser(description=doc.split("\n")[0])
     parser.add_argument("model", help="as main.py's --target_model_size")
     parser.add_argument(place, type=Path, help="where to write it")
     parser.add_argument("--models_dir", default=MODELS_DIR, type=Path)
-    parser.add_argument("--dtype", choices=["float16", "float32", "float64"], default="float32")
+    parser.add_argument("--dtype", choices=dtypes, default="float32")
     parser.add_argument("--cut_vocab", action="store_true",
                         help="leave out rows of the embedding beyond the vocabulary")
     parser.add_argument("--force", action="store_true", help="overwrite what is there")
@@ -116,7 +116,7 @@ def parse_args(doc, place):
 
 
 def main():
-    args = parse_args(__doc__, "folder")
+    args = parse_args(__doc__, "folder", ("float16", "float32", "float64"))
     read = np.float64 if args.dtype == "float64" else np.float32
     try:
         refuse_another_model(args.folder, args.force)

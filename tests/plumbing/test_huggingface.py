@@ -1,0 +1,353 @@
+"""Models as Hugging Face keeps them: written, read back, equal in transformers, or refused."""
+
+import json
+import subprocess
+import sys
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file, save_file
+
+from encoder import Encoder, byte_characters
+from gpt2 import GPT2
+from lib.checkpoints import huggingface
+from lib.checkpoints.weights import flatten, random_params
+from sampling import with_sampling
+from speculative import autoregressive_sampling, speculative_sampling
+from tools.export_hf import export
+from utils import MODELS_DIR, load_encoder_hparams_and_params, load_pair
+
+ROOT = Path(__file__).parents[2]
+HPARAMS = dict(n_vocab=258, n_ctx=16, n_embd=12, n_head=3, n_layer=2)
+SYMBOLS = [*byte_characters().values(), "ab", "<|endoftext|>"]
+TINY = Encoder({symbol: id for id, symbol in enumerate(SYMBOLS)}, [("a", "b")])
+
+
+def load(folder, dtype=np.float32, **kwargs):
+    return load_encoder_hparams_and_params(str(folder), MODELS_DIR, dtype, **kwargs)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A model folder of a few kilobytes."""
+    export(tmp_path / "tiny", TINY, HPARAMS, random_params(HPARAMS, np.random.default_rng(0)))
+    return tmp_path / "tiny"
+
+
+def equal(a, b):
+    a, b = dict(flatten(a)), dict(flatten(b))
+    return a.keys() == b.keys() and all((a[name] == b[name]).all() for name in a)
+
+
+# ---- there and back
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+def test_what_was_written_is_read_back_bit_by_bit(tmp_path, dtype):
+    params = random_params(HPARAMS, np.random.default_rng(0), dtype)
+    export(tmp_path, TINY, HPARAMS, params)
+    encoder, hparams, loaded = load(tmp_path, dtype)
+    assert hparams == HPARAMS and equal(loaded, params) and loaded["wte"].dtype == dtype
+    assert encoder.vocab == TINY.vocab and encoder.ranks == TINY.ranks
+    assert loaded["blocks"][0]["mlp"]["c_fc"]["w"].T.flags.c_contiguous  # as products.py wants it
+
+
+def rewrite(folder, change):
+    """Write model.safetensors again, with its {name: array} changed."""
+    path = folder / "model.safetensors"
+    weights = load_file(path)
+    save_file(change(weights) or weights, path)
+
+
+def test_openais_own_upload_has_no_prefix_and_masks_among_its_weights(folder):
+    """huggingface.co/openai-community/gpt2: wte.weight, h.0.attn.bias [1, 1, n_ctx, n_ctx]."""
+    before = load(folder)[2]
+    rewrite(folder, lambda weights: {name.removeprefix("transformer."): array
+                                     for name, array in weights.items()}
+            | {"h.0.attn.bias": np.zeros((1, 1, 16, 16), np.uint8),
+               "lm_head.weight": weights["transformer.wte.weight"]})
+    assert equal(load(folder)[2], before)
+
+
+def run(*args):
+    return subprocess.run([sys.executable, "-m", *map(str, args)], cwd=ROOT, capture_output=True,
+                          timeout=120, text=True)
+
+
+def test_an_export_overwrites_nothing_unless_forced(folder):
+    before = sorted((path, path.read_bytes()) for path in folder.iterdir())
+    done = run("tools.export_hf", "tales-small", folder)
+    assert done.returncode == 1 and done.stderr.count("\n") == 1 and "--force" in done.stderr
+    assert before == sorted((path, path.read_bytes()) for path in folder.iterdir())
+    done = run("tools.export_hf", "tales-small", folder, "--force")
+    assert done.returncode == 0 and "model.safetensors" in done.stdout, done.stderr
+    assert load(folder)[1]["n_vocab"] == 4096
+    done = run("tools.export_hf", "no-such-model", folder / "x")
+    assert done.returncode == 1 and done.stderr.count("\n") == 1
+
+
+def test_an_export_that_is_interrupted_is_no_model(tmp_path, monkeypatch):
+    def interrupt(*args):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("tools.export_hf.tokenizer_config", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        export(tmp_path, TINY, HPARAMS, random_params(HPARAMS, np.random.default_rng(0)))
+    assert not huggingface.is_model(tmp_path)
+
+
+# ---- the same in transformers
+
+def transformers_with_torch():
+    torch, transformers = pytest.importorskip("torch"), pytest.importorskip("transformers")
+    torch.set_num_threads(1)
+    return torch, transformers
+
+
+@cache
+def theirs(folder):
+    torch, transformers = transformers_with_torch()
+    return transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float64).eval()
+
+
+def their_greedy(model, x, N, **kwargs):
+    """The new ids that transformers writes."""
+    torch, _ = transformers_with_torch()
+    with torch.no_grad():
+        return model.generate(torch.tensor([x]), do_sample=False, max_new_tokens=N,
+                              pad_token_id=0, **kwargs)[0].tolist()[len(x):]
+
+
+@pytest.mark.filterwarnings("default")  # theirs
+def test_transformers_reads_the_bundled_models_as_they_are(tmp_path):
+    """And our export of one: the same logits, the same greedy text, alone and with the draft."""
+    torch, _ = transformers_with_torch()
+    large, small = MODELS_DIR / "tales-large", MODELS_DIR / "tales-small"
+    encoder, draft, target = load_pair("tales-small", "tales-large", dtype=np.float64)
+    x, N = encoder.encode("Once upon a time there was a"), 40
+    export(tmp_path, *load(large))
+    for folder, ours in ((large, target), (small, draft), (tmp_path, target)):
+        with torch.no_grad():
+            logits = theirs(folder)(torch.tensor([x])).logits[0].numpy()
+        np.testing.assert_allclose(ours(x, len(x)), logits, rtol=0, atol=1e-9)
+    draft, target = (with_sampling(model, temperature=0) for model in (draft, target))
+    ids = speculative_sampling(x, draft, target, N, 4, np.random.default_rng(0))[len(x):]
+    assert ids == their_greedy(theirs(large), x, N)
+    assert ids == their_greedy(theirs(large), x, N, assistant_model=theirs(small))
+
+
+@pytest.mark.filterwarnings("default")
+@pytest.mark.parametrize("text", ["Once upon a time", "it's 42!\n\n  ok", "wïzard 語🙂\t", "a" * 99])
+def test_their_tokenizers_give_our_ids(tmp_path, text):
+    _, transformers = transformers_with_torch()
+    encoder, *model = load(MODELS_DIR / "tales-large")
+    export(tmp_path, encoder, *model)
+    alone = transformers.PreTrainedTokenizerFast(tokenizer_file=str(tmp_path / "tokenizer.json"))
+    bundled = transformers.AutoTokenizer.from_pretrained(MODELS_DIR / "tales-large")
+    for tokenizer in (alone, bundled, transformers.AutoTokenizer.from_pretrained(tmp_path)):
+        assert tokenizer(text)["input_ids"] == encoder.encode(text)
+        assert tokenizer.decode(encoder.encode(text)) == text
+    assert bundled.eos_token_id == encoder.end_of_text
+
+
+def saved(folder, prepare=None, dtype="float32", **changes):
+    """A folder as transformers saves a random model and its tokenizer; `prepare(model, tokenizer)`."""
+    torch, transformers = transformers_with_torch()
+    torch.manual_seed(0)
+    sizes = dict(vocab_size=4096, n_positions=40, n_embd=24, n_head=2, n_layer=2, eos_token_id=4095)
+    model = transformers.GPT2LMHeadModel(transformers.GPT2Config(**sizes | changes))
+    for weight in model.parameters():  # larger than theirs, so that the text is not one token
+        weight.data += 0.3 * torch.randn_like(weight)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(MODELS_DIR / "tales-small")
+    kwargs = prepare and prepare(model, tokenizer) or {}
+    tokenizer.save_pretrained(folder)
+    model.to(getattr(torch, dtype)).save_pretrained(folder, **kwargs)
+    return folder
+
+
+def edit(folder, name, change):
+    """Change the object in a JSON file."""
+    path = folder / name
+    value = json.loads(path.read_text(encoding="utf-8"))
+    path.write_text(json.dumps(change(value) or value), encoding="utf-8")
+
+
+def pairs_as_text(folder):
+    edit(folder, "tokenizer.json", lambda found: found["model"].update(
+        merges=[" ".join(pair) for pair in found["model"]["merges"]]))
+
+
+def vocabulary_in_two_files(folder):
+    """The older form, in which added tokens have a file of their own."""
+    found = json.loads((folder / "tokenizer.json").read_text(encoding="utf-8"))
+    added = {token["content"]: token["id"] for token in found["added_tokens"]}
+    vocab, pairs = found["model"]["vocab"], found["model"]["merges"]
+    for name, text in {"vocab.json": json.dumps(vocab), "added_tokens.json": json.dumps(added),
+                       "merges.txt": "\n".join(map(" ".join, pairs))}.items():
+        (folder / name).write_text(text, encoding="utf-8")
+    (folder / "tokenizer.json").unlink()
+
+
+def add_tokens(resize):
+    def prepare(model, tokenizer):
+        tokenizer.add_tokens(["<a new token>", "語"])
+        if resize:
+            model.resize_token_embeddings(len(tokenizer), mean_resizing=False)
+    return prepare
+
+
+SAVED = {  # arguments of `saved`, a change of the folder
+    "as it is": ({}, None),
+    "bfloat16": ({"dtype": "bfloat16"}, None),
+    "float16": ({"dtype": "float16"}, None),
+    "shards": ({"prepare": lambda *_: {"max_shard_size": "50KB"}}, None),
+    "odd heads": ({"n_embd": 35, "n_head": 5, "n_layer": 3, "n_positions": 37}, None),
+    "another name of its activation": ({"activation_function": "gelu_pytorch_tanh"}, None),
+    "added tokens": ({"prepare": add_tokens(True)}, None),
+    "added tokens, two files": ({"prepare": add_tokens(True)}, vocabulary_in_two_files),
+    "vocab.json and merges.txt": ({}, vocabulary_in_two_files),
+    "merges as texts": ({}, pairs_as_text),
+    "a default end of text": ({"eos_token_id": 50256}, None),
+}
+TIED = "tie_word_embeddings"
+REFUSED = {
+    "added tokens without a row": ({"prepare": add_tokens(False)}, None, "resize_token_embeddings"),
+    "untied": ({TIED: False}, None, f"need {TIED} = True"),
+    "untied in secret": ({TIED: False}, lambda folder: edit(
+        folder, "config.json", lambda found: found.pop(TIED) and None), "lm_head.weight to equal"),
+    "padded": ({"vocab_size": 4160}, None, "padded by 64, which --cut_vocab leaves out"),
+    "two ends of text": ({}, lambda folder: edit(
+        folder, "generation_config.json", lambda found: found | {"eos_token_id": [1, 2]}),
+        "name all of them by --stop"),
+    "another activation": ({"activation_function": "relu"}, None, "activation_function"),
+    "another width": ({"n_inner": 50}, None, "n_inner"),
+    "another tokenizer": ({}, lambda folder: edit(
+        folder, "tokenizer.json", lambda found: found["model"].update(type="Unigram")),
+        "need GPT-2's byte-level BPE"),
+}
+
+
+@pytest.mark.filterwarnings("default")
+@pytest.mark.parametrize("case", SAVED)
+def test_a_folder_that_transformers_saved_writes_its_text(tmp_path, case):
+    arguments, change = SAVED[case]
+    saved(tmp_path, **arguments)
+    change and change(tmp_path)
+    encoder, hparams, params = load(tmp_path, np.float64)
+    target = with_sampling(GPT2(params, hparams["n_head"]), temperature=0)
+    x = encoder.encode("The king")
+    ids = autoregressive_sampling(x, target, 12, np.random.default_rng(0))[len(x):]
+    assert ids == their_greedy(theirs(tmp_path), x, 12)
+    assert encoder.end_of_text == encoder.id_of("<|endoftext|>") == 4095
+    if "added" in case:
+        assert encoder.decode([4096, 4097]) == "<a new token>語" and encoder.id_of("語") == 4097
+
+
+@pytest.mark.filterwarnings("default")
+@pytest.mark.parametrize("case", REFUSED)
+def test_a_folder_that_cannot_be_read_says_what_to_do(tmp_path, case):
+    arguments, change, words = REFUSED[case]
+    saved(tmp_path, **arguments)
+    change and change(tmp_path)
+    with pytest.raises(ValueError, match=words) as caught:
+        load(tmp_path)
+    assert "\n" not in str(caught.value)
+
+
+def test_the_models_own_end_of_text_ends_it_and_is_kept(folder, tmp_path):
+    """As in tutorials, whose vocabularies have no <|endoftext|>: generation_config.json's counts."""
+    edit(folder, "tokenizer.json", lambda found: found["model"].update(
+        vocab={("</s>" if name == "<|endoftext|>" else name): id
+               for name, id in found["model"]["vocab"].items()}))
+    edit(folder, "tokenizer.json", lambda found: found.pop("added_tokens") and None)
+    edit(folder, "config.json", lambda found: found | {"eos_token_id": 5})
+    edit(folder, "generation_config.json", lambda found: found | {"eos_token_id": 257})
+    encoder, *model = load(folder)
+    assert encoder.end_of_text == encoder.id_of("</s>") == 257
+    export(tmp_path / "again", encoder, *model)
+    assert load(tmp_path / "again")[0].end_of_text == 257
+    written = json.loads((tmp_path / "again" / "config.json").read_text(encoding="utf-8"))
+    assert written["eos_token_id"] == 257 and written["n_ctx"] == written["n_positions"] == 16
+    assert written["dtype"] == written["torch_dtype"] == "float32"  # engines read one or the other
+
+
+def test_a_padded_vocabulary_is_cut_if_asked(tmp_path):
+    """nanoGPT's 50,304 rows for 50,257 tokens."""
+    padded = HPARAMS | {"n_vocab": 264}
+    export(tmp_path / "padded", TINY, padded, random_params(padded, np.random.default_rng(0)))
+    _, hparams, params = load(tmp_path / "padded", cut_vocab=True)
+    assert hparams == HPARAMS and params["wte"].shape == (258, 12)
+    done = run("tools.export_hf", tmp_path / "padded", tmp_path / "cut", "--cut_vocab")
+    assert done.returncode == 0 and load(tmp_path / "cut")[1] == HPARAMS, done.stderr
+
+
+# ---- what can be wrong with such a folder
+
+def raw(change):
+    def change_file(folder):
+        path = folder / "model.safetensors"
+        path.write_bytes(change(path.read_bytes()))
+    return change_file
+
+
+def config(**changes):
+    return lambda folder: edit(folder, "config.json", lambda found: found | changes)
+
+
+def weights(change):
+    return lambda folder: rewrite(folder, change)
+
+
+def index(**places):
+    def change(folder):
+        (folder / "model.safetensors").rename(folder / "a.safetensors")
+        names = dict.fromkeys(load_file(folder / "a.safetensors"), "a.safetensors") | places
+        (folder / huggingface.INDEX).write_text(json.dumps({"weight_map": names}))
+        (folder / "b.safetensors").write_bytes((folder / "a.safetensors").read_bytes())
+    return change
+
+
+WPE = "transformer.wpe.weight"
+FAULTS = {
+    "a file that is cut": (raw(lambda data: data[:-4]), "whole safetensors file"),
+    "an empty file": (raw(lambda data: b""), "whole safetensors file"),
+    "a header that is not JSON": (raw(lambda data: data[:8] + b"\0" + data[9:]), "whole"),
+    "integers": (weights(lambda w: w | {WPE: w[WPE].astype(np.int32)}), "floating-point numbers"),
+    "a weight of another shape": (weights(lambda w: w | {WPE: w[WPE].T}), "need shape"),
+    "a weight that is missing": (weights(lambda w: w.pop(WPE) is None), "got none"),
+    "a weight too many": (weights(lambda w: w | {"extra": w[WPE]}), "one more: 'extra'"),
+    "a weight that is not finite": (weights(lambda w: w | {WPE: w[WPE] * np.nan}), "NaN or inf"),
+    "too large for float32": (weights(lambda w: w | {WPE: 1e300 + w[WPE].astype("f8")}), "inf"),
+    "an index that leads elsewhere": (index(x="../b.safetensors"), "need names of safetensors"),
+    "a weight in two files": (index(x="b.safetensors"), "each weight once"),
+    "an index without a map": (lambda folder: (
+        index()(folder), (folder / huggingface.INDEX).write_text("{}")), "weight_map"),
+    "another model": (config(model_type="llama"), "model_type"),
+    "a size that is text": (config(n_positions="16"), "n_ctx"),
+    "more layers": (config(n_layer=10**12), "got none"),
+    "another vocabulary": (config(vocab_size=257), "as many symbols in tokenizer.json"),
+    "config.json that is not JSON": (
+        lambda folder: (folder / "config.json").write_text("{"), "JSON object in .*config.json"),
+    "tokenizer.json that is not JSON": (
+        lambda folder: (folder / "tokenizer.json").write_text("[]"), "JSON object in .*tokenizer"),
+    "a merge that makes no symbol": (lambda folder: edit(folder, "tokenizer.json", lambda found:
+        found["model"].update(merges=["a c"])), "got no 'ac' in tokenizer.json of"),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_broken_folder_is_one_clear_error(folder, fault):
+    change, words = FAULTS[fault]
+    change(folder)
+    with pytest.raises(ValueError, match=words) as caught:
+        load(folder)
+    assert len(str(caught.value)) < 1000 and "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["vocab.json", "merges.txt"])
+def test_a_tokenizer_file_that_is_missing_is_named(folder, name):
+    (folder / "tokenizer.json").unlink()
+    (folder / name).unlink()
+    with pytest.raises(FileNotFoundError, match=name):
+        load(folder)
