@@ -103,7 +103,7 @@ def open_checkpoint(folder):
         try:
             with contextlib.chdir(folder):  # TensorFlow takes \ [ * ? in a path for patterns
                 return action()
-        except (tf.errors.OpError, ValueError, RuntimeError) as error:
+        except (tf.errors.OpError, IndexError, ValueError, RuntimeError) as error:
             reason = str(error).strip().split("\n")[0][:200]
             raise ValueError(f"need a whole TensorFlow checkpoint in {folder}, got for {what}: "
                              f"{reason}{advice}") from None

@@ -7,7 +7,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from encoder import END_OF_TEXT
 from utils import find_folder, load_pair
 from variants import DECODERS
 from variants.registry import Costs
@@ -104,12 +103,4 @@ def stop_ids(args, encoder):
     """Return the ids of the --stop tokens; ValueError unless each is one token."""
     if args.stop is None:
         return {encoder.end_of_text} - {None}
-    stop = set()
-    for text in args.stop:
-        ids = [encoder.end_of_text] if text == END_OF_TEXT else encoder.encode(text)
-        if len(ids) != 1:
-            pieces = ", ".join(repr(encoder.decode([token])) for token in ids)
-            raise ValueError(f"need --stop to be one token (it may be repeated), got {text!r}, "
-                             f"which is {len(ids)}: {pieces}")
-        stop.update(ids)
-    return stop
+    return {encoder.id_of(text) for text in args.stop}
