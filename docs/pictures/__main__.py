@@ -1,56 +1,75 @@
-"""The README's pictures, each in a light and a dark file.
+"""Draw the pictures of the pages, each in a light and a dark file.
 
-    python -m docs.pictures all               # draws the recorded runs in benchmarks/results/
-    python -m docs.pictures race --record     # runs the bundled pair first
+    python -m docs.pictures all               # draw the recorded runs in benchmarks/results/
+    python -m docs.pictures race --record     # run the bundled pair first
 
     race       both decoders write the same text at their recorded pace
     round      one round, step by step, with its numbers
-    theorem1   why the accepted and the resampled tokens together are the target's distribution
-    wild       how far from the target each rule of exact/rules.py is
-    forking    all that can happen in two tokens, as exact/law.py walks through it
     ladder     the expected tokens per round of each test, and what each step adds
+    theorem1   why accepted and resampled tokens together have the target's distribution
+    wild       how far from the target's distribution each rule of exact/rules.py is
+    forking    every outcome of two tokens, as exact/law.py enumerates them
 
-The last three are enumerated, not recorded.
+The last three are drawn by matplotlib: pip install -r requirements/plots.txt
 """
 
 import argparse
 import json
+import sys
 from pathlib import Path
 
-from docs.pictures import forking, ladder, race, record, round, theorem1, wild
+from docs.pictures import forking, ladder, race, round, theorem1, wild
+from docs.pictures.figures import save
 from docs.pictures.palette import THEMES
 
 ROOT = Path(__file__).parents[2]
 DATA = ROOT / "benchmarks" / "results"
-PICTURES = {"race": (race.draw, "race"), "round": (round.draw, "round"),
-            "theorem1": (theorem1.draw, "round"), "wild": (wild.draw, wild.data),
-            "forking": (forking.draw, forking.data),
-            "ladder": (ladder.draw, ladder.data)}  # name: (draw, whose recorded data, or data())
-RECORDERS = {"race": record.record_race, "round": record.record_round}
+SVG = {"race": race, "round": round, "ladder": ladder}
+PLOTS = {"theorem1": (theorem1, 3.7), "wild": (wild, 8.2), "forking": (forking, 5.2)}  # height
 
 
-def files(name):
-    """{file name: text} of one picture."""
-    draw, source = PICTURES[name]
-    data = source() if callable(source) else json.loads(
-        (DATA / f"{source}.json").read_text(encoding="utf-8"))
-    return {f"{name}{suffix}.svg": draw(data, colour) for suffix, colour in THEMES.items()}
+def data_of(name, module):
+    """Return what a picture shows: enumerated by its module, or recorded."""
+    if hasattr(module, "data"):
+        return module.data()
+    recorded = "round" if name == "theorem1" else name
+    return json.loads((DATA / f"{recorded}.json").read_text(encoding="utf-8"))
+
+
+def record(name):
+    """Run the models for a picture and keep what they did."""
+    from docs.pictures import record  # loads models, which drawing does not need
+
+    found = {"race": record.record_race, "round": record.record_round}[name]()
+    text = json.dumps(found, indent=1, ensure_ascii=False) + "\n"
+    (DATA / f"{name}.json").write_text(text, encoding="utf-8")
+
+
+def write(name, folder):
+    """Write both files of one picture."""
+    if name in PLOTS:
+        module, height = PLOTS[name]
+        return save(module.draw, height, data_of(name, module), folder / f"{name}.svg")
+    for suffix, colours in THEMES.items():
+        text = SVG[name].draw(data_of(name, SVG[name]), colours)
+        (folder / f"{name}{suffix}.svg").write_text(text, encoding="utf-8")
 
 
 def main(argv=None):
-    parser = argparse.ArgumentParser("python -m docs.pictures", description="The pictures.")
-    parser.add_argument("name", choices=[*PICTURES, "all"])
+    parser = argparse.ArgumentParser("python -m docs.pictures", description="Draw the pictures.")
+    parser.add_argument("name", choices=[*SVG, *PLOTS, "all"])
     parser.add_argument("--record", action="store_true", help="run the models for it first")
     parser.add_argument("--out", type=Path, default=ROOT / "docs" / "img")
     args = parser.parse_args(argv)
-    names = list(PICTURES) if args.name == "all" else [args.name]
-    for source in dict.fromkeys(PICTURES[name][1] for name in names
-                                if args.record and PICTURES[name][1] in RECORDERS):
-        text = json.dumps(RECORDERS[source](), indent=1, ensure_ascii=False) + "\n"
-        (DATA / f"{source}.json").write_text(text, encoding="utf-8")
+    names = [*SVG, *PLOTS] if args.name == "all" else [args.name]
     for name in names:
-        for file, text in files(name).items():
-            (args.out / file).write_text(text, encoding="utf-8")
+        if args.record and name in ("race", "round"):
+            record(name)
+        try:
+            write(name, args.out)
+        except ModuleNotFoundError as error:
+            sys.exit(f"{name}: need matplotlib (pip install -r requirements/plots.txt), "
+                     f"got: {error}")
 
 
 if __name__ == "__main__":

@@ -39,8 +39,9 @@ def style():
     return dict.fromkeys(ink, colour("ink")) | {
         "axes.prop_cycle": cycler(color=[colour(name) for name in SERIES], marker=MARKERS),
         "svg.hashsalt": "", "svg.fonttype": "none", "font.size": 10, "axes.grid": True,
-        "grid.alpha": 0.15, "axes.spines.top": False, "axes.spines.right": False,
-        "axes.titlesize": 10, "savefig.transparent": True, "lines.linewidth": 1.5}
+        "axes.axisbelow": True, "grid.alpha": 0.15, "axes.spines.top": False,
+        "axes.spines.right": False, "axes.titlesize": 10, "savefig.transparent": True,
+        "lines.linewidth": 1.5}
 
 
 def colour(name):

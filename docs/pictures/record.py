@@ -1,38 +1,37 @@
-"""What the pictures show, recorded once as JSON: one race, and one round that rejects something.
+"""Record what the pictures show as JSON: one race, and one round that rejects a guess.
 
-    race    both decoders on one prompt, some times; the repeat whose speed-up is the median
-    round   the first round of one text at temperature 1, with all that decided it
+    race    both decoders on one prompt, several times; the repeat with the median speed-up
+    round   the first round of one text at temperature 1, with every number that decided it
 
-Draws are fixed by the seed; seconds are those of the machine that recorded.
+Draws are fixed by the seed; seconds are those of the machine that records.
 """
 
 import time
 
 import numpy as np
 
-from lib.demo.compare import choose_step, decode, warm_up
+from lib.demo.compare import decode, warm_up
 from lib.demo.task import load_task
 from lib.demo.trace import Recorded, watcher
 from main import parse_args
 from speculative import generate
+from variants import Models, build
 
-RACE = ["--prompt", "The bear said to the fox,", "--repetition_penalty", "1.2",
-        "--temperature", "0", "--K", "4", "--n_tokens_to_generate", "40"]
+RACE = ["--prompt", "The owl said to the mouse,", "--repetition_penalty", "1.2",
+        "--temperature", "0", "--K", "4", "--n_tokens_to_generate", "44"]
 ROUND = ["--prompt", "There was once an old woman who", "--temperature", "1",
          "--K", "4", "--seed", "16"]
 N_TOP = 5  # tokens shown by name
 
 
 def command(flags):
-    """How a reader runs the same."""
+    """Return the command line that shows a reader the same."""
     quoted = [f'"{flag}"' if " " in flag else flag for flag in flags]
     return " ".join(["python main.py", *quoted])
 
 
-# ---- race
-
 def timed_rounds(task, decoder):
-    """One decoding: its seconds, and every round as seen, with the second at which it ended."""
+    """Return the seconds of one run, and every round with the second at which it ended."""
     rounds = []
     run = decode(task, decoder, lambda seen: rounds.append((time.perf_counter(), seen)))
     start = time.perf_counter() - run.seconds
@@ -44,7 +43,7 @@ def timed_rounds(task, decoder):
 
 
 def record_race(repeats=21):
-    """The repeat of the median speed-up, and the speed-ups of all."""
+    """Return the repeat with the median speed-up, and the speed-ups of all."""
     task = load_task(parse_args(RACE))
     warm_up(task)
     runs = [{name: timed_rounds(task, name) for name in ("autoregressive", "speculative")}
@@ -55,14 +54,13 @@ def record_race(repeats=21):
             "speedups": sorted(speedups)} | runs[middle]
 
 
-# ---- round
-
 def record_round():
-    """The first round, as lib/demo/trace.py sees it, and both rows at the rejected position."""
+    """Return the first round as lib/demo/trace.py sees it, and both rows of the rejected guess."""
     task = load_task(parse_args(ROUND))
     rng = Recorded(np.random.default_rng(task.seed))
-    step, _ = choose_step(task, task.new_draft(), task.new_target())
-    round = next(generate(task.x, step, task.n_left, rng))
+    step = build(task.decoder, Models(task.new_draft(), task.new_target(), task.sampling),
+                 task.settings)
+    round = next(generate(task.x, step, task.N, rng))
     seen = watcher(task.encoder, rng, n_top=N_TOP)(round)
     n, name = round.n_accepted, lambda token: task.encoder.decode([token])
     if n == len(round.guesses):
@@ -72,7 +70,7 @@ def record_round():
 
 
 def position(p_draft, p_target, rejected, name):
-    """Two distributions: the most probable tokens by name, all others as three sums."""
+    """Return two rows: the most probable tokens by name, all others as three sums."""
     shown = np.argsort(-np.maximum(p_draft, p_target))[:N_TOP].tolist()
     shown += [rejected] * (rejected not in shown)
     shared = np.minimum(p_draft, p_target)

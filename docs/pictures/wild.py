@@ -1,47 +1,30 @@
-"""wild.svg: how far from the target's distribution each rule of exact/rules.py is, as bars.
+"""Draw wild.svg: the distance of each rule of exact/rules.py from the target's distribution."""
 
-The rules that are wrong come first, the farthest at the top; those that are exact have no bar.
-"""
-
+from docs.pictures.figures import colour
 from exact.rules import RULES, find
-from docs.pictures.svg import line, picture, rect, text
 
-WIDTH, STEP, TOP, EDGE = 840, 23, 92, 24
-LEFT, LONG = 366, 380  # where the bars begin, length of a distance of 1
 TOY, K = "A", 3
 
 
 def data():
-    """[(name, whether it is exact, distance)], enumerated."""
-    return [(rule.name, rule.exact, float(find(rule.name, TOY, K).distance)) for rule in RULES]
+    """Return [(name, whether it is exact, distance)], enumerated; the largest distance first."""
+    found = [(rule.name, rule.exact, float(find(rule.name, TOY, K).distance)) for rule in RULES]
+    return sorted(found, key=lambda row: -row[2])
 
 
-def row(y, name, exact, distance):
-    """A rule's name, its bar, and the length of that in figures."""
-    yield text(LEFT - 14, y, name, "small", text_anchor="end")
-    if exact:
-        yield rect(LEFT, y - 10, 3, 13, "green_bar")
-        yield text(LEFT + 12, y, "0, exact", "small green")
-    else:
-        yield rect(LEFT, y - 10, LONG * distance, 13, "red_bar")
-        yield text(LEFT + LONG * distance + 8, y, f"{distance:.3f}", "small")
-
-
-def draw(data, colour):
-    """The picture."""
-    rows = sorted(data, key=lambda one: -one[2])  # stable: the exact ones in the page's order
-    height = TOP + STEP * len(rows) + 12
-    parts = [rect(0.5, 0.5, WIDTH - 1, height - 1, "panel", rx=8),
-             text(EDGE, 34, "How far from the target is the text?", "bold"),
-             text(EDGE, 55, f"Total variation distance of {K + 1} tokens, with {K} guesses in a "
-                  f"round: toy {TOY}, all outcomes enumerated", "small muted")]
-    for share in (0, 0.25, 0.5, 0.75, 1):
-        x = LEFT + LONG * share
-        parts += [line(x, TOP - 14, x, height - 16),
-                  text(x, TOP - 18, f"{share:g}", "small muted", text_anchor="middle")]
-    for i, one in enumerate(rows):
-        parts += row(TOP + 8 + STEP * i, *one)
-    title = ("Bars: the distance of verification rules from the target's distribution. "
-             + "; ".join(f"{name}: {'exact' if exact else f'{distance:.3f}'}"
-                         for name, exact, distance in rows))
-    return picture(WIDTH, height, title, parts, colour)
+def draw(figure, rows):
+    """Draw a bar for each rule that is wrong, and a green mark for each that is exact."""
+    axes, ys = figure.subplots(), range(len(rows))
+    axes.barh(ys, [distance for *_, distance in rows], 0.6, color=colour("red_bar"))
+    for y, (_, exact, distance) in enumerate(rows):
+        if exact:
+            axes.plot(0, y, marker="o", color=colour("green"), clip_on=False, markersize=5)
+        axes.annotate("0, exact" if exact else f"{distance:.3f}", (distance, y), (8, 0),
+                      textcoords="offset points", va="center", fontsize=9,
+                      color=colour("green" if exact else "ink"))
+    axes.set_yticks(ys, [name for name, *_ in rows], fontsize=9)
+    axes.set(xlim=(0, 1), ylim=(len(rows) - 0.4, -0.6), xticks=[0, 0.25, 0.5, 0.75, 1],
+             title=f"Total variation distance from the target's distribution, {K + 1} tokens\n"
+             f"with {K} guesses per round: toy {TOY}, all outcomes enumerated")
+    axes.grid(axis="y", visible=False)
+    axes.tick_params(axis="y", length=0, pad=8)
