@@ -1,9 +1,9 @@
-"""What changes in race.svg, as CSS: keyframes of one loop, in percent of its length.
+"""Animate race.svg with CSS: keyframes of one loop, in percent of its length.
 
     second    of the picture: LEAD + slower * recorded seconds; then a pause, then again
-    rule      a style class with its keyframes; equal ones are one
+    rule      a style class with its keyframes
 
-Every part is drawn as it looks at the end, and only its past is a keyframe: without animation
+Every part is drawn as it looks at the end, and keyframes give its past: without animation
 (prefers-reduced-motion) the last state is shown.
 """
 
@@ -12,7 +12,7 @@ FADE, DROP = 0.06, 15  # seconds of appearing; how far a discarded guess falls
 
 
 class Clock:
-    """Seconds of the picture, and the style classes of all that changes in them."""
+    """The seconds of the picture, and the style classes of everything that changes."""
 
     def __init__(self, longest, colour):
         self.slower = max(1, round(PLAY / longest / 5) * 5)  # a multiple of 5
@@ -21,29 +21,29 @@ class Clock:
         self.rules = {}  # {keyframes: class}
 
     def at(self, seconds):
-        """The second of the picture."""
+        """Return the second of the picture."""
         return LEAD + self.slower * seconds
 
     def percent(self, second):
         return f"{100 * min(max(second / self.loop, 0), 1):.2f}%"
 
     def rule(self, *frames):
-        """The class of an animation through (second, style) frames; equal ones are one."""
+        """Return the class of an animation through (second, style) frames; equal ones share it."""
         steps = "".join(f"{self.percent(second)}{{{style}}}" for second, style in frames)
         return self.rules.setdefault(steps, f"e{len(self.rules)}")
 
     def appear(self, end):
-        """Nothing before `end`; then as it is drawn."""
+        """Show nothing before `end`."""
         t = self.at(end)
         return self.rule((0, "opacity:0"), (t, "opacity:0"), (t + FADE, "opacity:1"))
 
     def vanish(self, end):
-        """What is drawn, until `end`; then nothing."""
+        """Show a part until `end`."""
         t = self.at(end)
         return self.rule((0, "opacity:1"), (t - FADE, "opacity:1"), (t, "opacity:0"))
 
     def accept(self, guessed, end):
-        """A grey guess that turns green."""
+        """Turn a grey guess green."""
         t, grey = self.at(guessed), f"fill:{self.colour['grey']}"
         v, green = self.at(end), f"fill:{self.colour['green']}"
         return self.rule((0, f"opacity:0;{grey}"), (t, f"opacity:0;{grey}"),
@@ -51,7 +51,7 @@ class Clock:
                          (v + FADE, f"opacity:1;{green}"), (self.loop, f"opacity:1;{green}"))
 
     def discard(self, guessed, end, following):
-        """A guess that falls below the line when the round ends, and is gone with the next."""
+        """Let a guess fall below the line when the round ends, and vanish with the next."""
         t, v, next_v = self.at(guessed), self.at(end), self.at(following)
         down = f"transform:translateY({DROP}px)"
         return self.rule((0, "opacity:0"), (t, "opacity:0"), (t + FADE, "opacity:1"),
@@ -60,12 +60,12 @@ class Clock:
                          (next_v - FADE, f"opacity:0;{down}"), (self.loop, f"opacity:0;{down}"))
 
     def redden(self, end):
-        """Grey until `end`, then as it is drawn."""
+        """Show a part in grey until `end`."""
         grey, v = f"fill:{self.colour['grey']}", self.at(end)
         return self.rule((0, grey), (v, grey), (v + FADE, f"fill:{self.colour['red']}"))
 
     def style(self):
-        """All keyframes; `all` fades before the loop begins again."""
+        """Return all keyframes; `all` fades before the loop begins again."""
         whole = self.rule((0, "opacity:1"), (self.loop - 0.4, "opacity:1"),
                           (self.loop, "opacity:0"))
         frames = [f"@keyframes {name}{{{steps}}}" for steps, name in self.rules.items()]

@@ -66,10 +66,9 @@ def draw(figure, leaves):
             above = at[path[:-1]]
             axes.plot([len(path) - 0.7, len(path) - 0.3], [above, y], marker="", linewidth=1,
                       color=colour("muted"))
-            beside = 0.12 if y != above else 0
-            axes.text(len(path) - 0.5 - beside / 2, (above + y) / 2 + (0.15 if y > above else -0.15),
-                      str(path[-1][1]), ha="right" if beside else "center", va="center",
-                      fontsize=8.5, color=colour("muted"))
+            x, shift = len(path) - (0.5 if y == above else 0.56), 0.15 if y > above else -0.15
+            axes.text(x, (above + y) / 2 + shift, str(path[-1][1]), va="center", fontsize=8.5,
+                      ha="center" if y == above else "right", color=colour("muted"))
     total = defaultdict(list)
     for y, (words, chance, path) in enumerate(leaves):
         total[words].append(chance)

@@ -32,8 +32,8 @@ def draw(data, colour):
     height = TOP + STEP * len(data) + 6
     parts = [rect(0.5, 0.5, WIDTH - 1, height - 1, "panel", rx=8),
              text(EDGE, 34, "What each test adds", "bold"),
-             text(EDGE, 55, f"Expected tokens per pass of the target, {K} guesses per path: toy {TOY}, "
-                  f"all outcomes enumerated", "small muted")]
+             text(EDGE, 55, f"Expected tokens per pass of the target, {K} guesses per path: toy "
+                  f"{TOY}, all outcomes enumerated", "small muted")]
     for tokens in range(K + 2):
         x = LEFT + LONG * tokens / (K + 1)
         parts += [line(x, TOP - 14, x, height - 14),

@@ -1,7 +1,7 @@
-"""race.svg: plain and speculative decoding write one text at their recorded pace, slowed down.
+"""Draw race.svg: plain and speculative decoding write one text at their recorded pace, slowed.
 
-    end       the recorded second at which a round, and its pass of the target, was over
-    guessed   the one at which the draft was done
+    end       the recorded second at which a round ended, with its pass of the target
+    guessed   the second at which the draft was done
     where     (column, line) of each letter of the whole text
 """
 
@@ -17,7 +17,7 @@ TOP, BAR = 76, 216  # first line of the text, and the bar below it
 # ---- text
 
 def letters(string, where, x0, class_=""):
-    """A piece of text at its place; spaces and line ends show nothing."""
+    """Return a piece of text at its position; spaces and line ends are not drawn."""
     visible = string.strip()
     if not visible:
         return ""
@@ -26,12 +26,12 @@ def letters(string, where, x0, class_=""):
 
 
 def ends_of_lines(string):
-    """A guessed end of a line made visible."""
+    """Make a guessed end of a line visible."""
     return string.replace("\n", "\u21b5")
 
 
 def plain_text(run, prompt, clock, x0):
-    """One token for each pass."""
+    """Yield one token for each pass."""
     yield letters(prompt, places(prompt, COLUMNS), x0)
     written, where = prompt, places(text_of(run, prompt), COLUMNS)
     for round in run["rounds"]:
@@ -45,7 +45,7 @@ def text_of(run, prompt):
 
 
 def speculative_text(run, prompt, clock, x0):
-    """Guesses, which are accepted or fall; then the target's own token."""
+    """Yield guesses, accepted or falling, then the target's own token."""
     yield letters(prompt, places(prompt, COLUMNS), x0)
     written, start, where = prompt, 0.0, places(text_of(run, prompt), COLUMNS)
     following = [round["end"] for round in run["rounds"][1:]] + [run["seconds"] * 1.05]
@@ -66,7 +66,7 @@ def speculative_text(run, prompt, clock, x0):
 
 
 def discarded(round, before, clock, times, x0):
-    """The guess that failed the test, struck out, and those after it, which were not tested."""
+    """Return the rejected guess, struck out, and the untested ones after it."""
     guesses = [guess for guess in round["guesses"] if guess[1] is not True]
     parts, end = [], times[1]
     for guess, accepted in guesses:
@@ -86,7 +86,7 @@ def discarded(round, before, clock, times, x0):
 # ---- the panels
 
 def bar(run, clock, x0):
-    """A block for each pass of the target; a gap before it for the draft's."""
+    """Yield a block for each pass of the target; the gap before it is the draft's."""
     width, start = COLUMNS * SIZE * ADVANCE, 0.0
     yield rect(x0, BAR, width, 12, "track", rx=2)
     for round in run["rounds"]:
@@ -97,7 +97,7 @@ def bar(run, clock, x0):
 
 
 def panel(x, title, note, run, body, clock):
-    """A frame with its text, its bar, and what it took once it is done."""
+    """Yield a frame with its text and its bar; at the end, the seconds and passes."""
     x0, passes = x + MARGIN, len(run["rounds"])
     yield rect(x + 0.5, 8.5, PANEL - 1, 256, "panel", rx=8)
     yield text(x0, 36, title, "bold", font_size=16)
@@ -112,7 +112,7 @@ def panel(x, title, note, run, body, clock):
 
 
 def legend(x, y):
-    """What the colours say."""
+    """Yield what the colours mean."""
     entries = [("grey", "guess", 48), ("green", "accepted", 72), ("red struck", "rejected", 68),
                ("blue own", "the large model's own", 0)]
     for class_, name, width in entries:
@@ -121,7 +121,7 @@ def legend(x, y):
 
 
 def draw(data, colour):
-    """The picture of one recorded race."""
+    """Return the picture of one recorded race."""
     plain, fast = data["autoregressive"], data["speculative"]
     clock = Clock(plain["seconds"], colour)
     x1, x2, prompt = 0, PANEL + GAP, data["prompt"]

@@ -1,7 +1,7 @@
-"""round.svg: one recorded round at temperature 1, in the steps [1] to [4] of speculative.py.
+"""Draw round.svg: one recorded round at temperature 1, in steps [1] to [4] of speculative.py.
 
-    columns     one a guess, and one for the row that the target computes beyond them
-    threshold   min(1, p_target / p_draft), the chance to be accepted; u is drawn against it
+    columns     one per guess, and one for the target's row after the last guess
+    threshold   min(1, p_target / p_draft), the probability to accept; u is compared with it
 """
 
 from docs.pictures.svg import ADVANCE, element, line, mono, picture, rect, text
@@ -13,14 +13,14 @@ EDGE = 24  # of the panel
 
 
 def step(y, name, *notes):
-    """A step's name at the left, and what it is about."""
+    """Yield a step's name at the left, with notes."""
     yield text(EDGE, y, name, "bold")
     for i, note in enumerate(notes):
         yield text(EDGE, y + 19 + 17 * i, note, "small muted")
 
 
 def running_text(y, label, pieces):
-    """A label, then text in pieces of (string, class)."""
+    """Yield a label, then text in pieces of (string, class)."""
     yield text(EDGE, y, label, "muted")
     x = LEFT
     for string, class_ in pieces:
@@ -30,7 +30,7 @@ def running_text(y, label, pieces):
 
 
 def guesses(data):
-    """[1] The draft's tokens, each with the probability that it was drawn with."""
+    """Yield [1]: the draft's tokens, each with its probability."""
     yield from step(GUESS + 14, "[1] guess", f"{len(data['guesses'])} passes of the draft",
                     "p_draft of each guess")
     for i, guess in enumerate(data["guesses"]):
@@ -41,7 +41,7 @@ def guesses(data):
 
 
 def scores(data):
-    """[2] One pass of the target gives a row for each guess, and one more."""
+    """Yield [2]: one pass of the target gives a row for each guess, and one more."""
     yield from step(SCORE + 12, "[2] score", "1 pass of the target: p_target")
     count = len(data["guesses"]) + 1
     yield rect(LEFT + 0.5, SCORE - 5.5, STEP * (count - 1) + BOX, 34, "pass", rx=6)
@@ -53,7 +53,7 @@ def scores(data):
 
 
 def verdicts(data):
-    """[3] u against the threshold, up to the first guess that fails."""
+    """Yield [3]: u against the threshold, up to the first rejected guess."""
     yield from step(ACCEPT + 8, "[3] accept", "if u < min(1, p_target / p_draft)")
     for i, guess in enumerate(data["guesses"]):
         x = LEFT + STEP * i
@@ -68,7 +68,7 @@ def verdicts(data):
 
 
 def test(x, u, threshold, accepted):
-    """The threshold as a bar, u as a tick on it, and what follows."""
+    """Yield the threshold as a bar, u as a tick on it, and the verdict."""
     yield rect(x, ACCEPT - 3, BOX, 12, "track", rx=2)
     yield rect(x, ACCEPT - 3, BOX * threshold, 12, "green_bar", rx=2)
     yield line(x + BOX * u, ACCEPT - 8, x + BOX * u, ACCEPT + 14, "mark")
@@ -80,7 +80,7 @@ def test(x, u, threshold, accepted):
 
 
 def resample(data):
-    """[4] What the rejected guess is replaced from: the most probable tokens, and all others."""
+    """Yield [4]: the residual, its most probable tokens and all others."""
     yield from step(RESAMPLE + 14, "[4] resample", "from max(0, p_target \u2212 p_draft)")
     top, drawn = data["last"]["top"][:2], data["ids"][-1]["id"]
     x, width = LEFT, STEP * len(data["guesses"]) + BOX
@@ -98,7 +98,7 @@ def resample(data):
 
 
 def draw(data, colour):
-    """The picture of one recorded round."""
+    """Return the picture of one recorded round."""
     classes = {"kept": "green", "replacement": "blue bold", "bonus": "blue bold"}
     new = [(token["text"], classes[token["origin"]]) for token in data["ids"]]
     parts = [rect(0.5, 0.5, WIDTH - 1, HEIGHT - 1, "panel", rx=8),

@@ -1,8 +1,7 @@
-"""SVG as text: elements, the two themes, and where the letters of a text stand.
+"""Write SVG as text: elements, a picture, and the positions of the letters of a text.
 
-A picture is a function `draw(data, colour)` of recorded data and one theme, so that the light and
-the dark file differ in colours only. There is no script and no font in a file: a page that shows
-it as an image needs nothing else.
+A picture is a function `draw(data, colour)` of data and one theme, so that the light and the dark
+file differ in colours only. A file has no script and no font.
 """
 
 import re
@@ -14,7 +13,7 @@ ADVANCE = 0.6  # width of a letter of the monospace font / its size; `mono` make
 
 
 def element(name, content="", **attributes):
-    """<name ...>content</name>; `class_` is class, font_size is font-size, floats are rounded."""
+    """Return <name ...>content</name>; class_ is class, font_size is font-size."""
     shown = {key.rstrip("_").replace("_", "-"): number(value)
              for key, value in attributes.items() if value is not None}
     head = " ".join([name, *(f"{key}={quoteattr(value)}" for key, value in shown.items())])
@@ -22,17 +21,17 @@ def element(name, content="", **attributes):
 
 
 def number(value):
-    """A float with at most two decimals; all else as it is."""
+    """Return a float with at most two decimals, everything else as it is."""
     return f"{value:.2f}".rstrip("0").rstrip(".") if isinstance(value, float) else str(value)
 
 
 def text(x, y, string, class_=None, **attributes):
-    """A line of text in the sans-serif font; x is its start unless `text_anchor` says other."""
+    """Return a line of text in the sans-serif font; x is its start unless text_anchor is given."""
     return element("text", escape(string), x=x, y=y, class_=class_, **attributes)
 
 
 def mono(x, y, string, size=14, class_="", **attributes):
-    """A piece of monospace text that is as wide as ADVANCE says, whatever font there is."""
+    """Return a piece of monospace text, in any font as wide as ADVANCE says."""
     width = len(string) * size * ADVANCE
     return element("text", escape(string), x=x, y=y, class_=f"mono {class_}".strip(),
                    font_size=size, textLength=width, **attributes)
@@ -47,7 +46,7 @@ def line(x1, y1, x2, y2, class_="rule", **attributes):
 
 
 def picture(width, height, title, parts, colour, style=""):
-    """The file. `title` says in words what is to be seen, for those who do not see it."""
+    """Return the file. `title` describes what is seen, for readers who do not see it."""
     inks = "".join(f".{name}{{fill:{colour[name]}}}" for name in colour)
     base = (f"text{{font-family:{SANS};fill:{colour['ink']};white-space:pre}}"
             f".mono{{font-family:{MONO}}}.small{{font-size:12.5px}}.bold{{font-weight:600}}"
@@ -61,9 +60,9 @@ def picture(width, height, title, parts, colour, style=""):
 
 
 def places(string, columns):
-    """[(column, line)] of every letter of a text that is broken between words.
+    """Return [(column, line)] of every letter of a text broken between words.
 
-    Two ends of a line in a row, a new paragraph, make one and a half.
+    A new paragraph begins one and a half lines lower.
 
     >>> places("ab cde", 5)
     [(0, 0), (1, 0), (2, 0), (0, 1), (1, 1), (2, 1)]
