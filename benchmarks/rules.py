@@ -1,6 +1,6 @@
 """Expected tokens per round of every test on rows of the bundled pair: no seed of a test counts.
 
-    python -m benchmarks.rules --json benchmarks/results/rules.json    some ten minutes
+    python -m benchmarks.rules --json benchmarks/results/rules.json    some minutes
     python -m benchmarks.rules --show benchmarks/results/rules.json
 
     round    a recorded place: it starts where a round of the ratio test started, in texts of N
@@ -15,24 +15,24 @@ texts and guesses, which the tests share: the standard error of a difference is 
 mean. Rounds of one text are not independent, so standard errors count texts.
 """
 
-import argparse
 import itertools
-import json
+import sys
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
-from benchmarks.prompts import OPENINGS
+from benchmarks import command
+from benchmarks.models import load
+from benchmarks.prompts import LENGTH, OPENINGS
+from benchmarks.tables import table
 from exact.expected import (block_tokens, chain_bound, match_tokens, ratio_tokens,
                             traversal_tokens, tree_tokens)
 from exact.optimum import (best_independent, bound_distinct, kseq_independent, match_independent,
                            multi_step_distinct, multi_step_independent)
-from exact.rules import table
 from sampling import with_sampling
 from speculative import verify
-from utils import load_pair
 from variants.best_tree import full
 from variants.shared.branches import Tree, with_tree_sampling
 from variants.shared.tree_gpt2 import TreeGPT2
@@ -152,16 +152,16 @@ def figures(rows, texts, compared=None):
     return found
 
 
-def measure(n_rounds, N):
+def measure(args):
     """Return the figures of all temperatures."""
-    encoder, draft, target = load_pair("tales-small", "tales-large")
-    draft, target = (TreeGPT2(model.params, model.n_head) for model in (draft, target))
-    out = {"prompts": "OPENINGS", "N": N, "K": K, "rounds": n_rounds, "temperatures": {}}
+    encoder, *pair = load("pair")
+    draft, target = (TreeGPT2(model.params, model.n_head) for model in pair)
+    out = {"N": args.N, "K": K, "rounds": args.rounds, "temperatures": {}}
     for temperature in TEMPERATURES:
         settings = {"temperature": temperature}
         seen = [(text, tests(place), siblings(place)) for text, place in places(
             both_kinds(draft, settings), with_tree_sampling(target, **settings), encoder,
-            n_rounds, N)]
+            args.rounds, args.N)]
         texts, by_test, by_guesses = zip(*seen)
         out["temperatures"][f"{temperature:g}"] = {
             "texts": len(set(texts)), "tests": figures(by_test, texts, "ratio"),
@@ -177,41 +177,52 @@ def both_kinds(model, settings):
 
 # ---- the tables
 
-def tell(found):
+DECODERS = {  # row of benchmarks.variants: the test that decides its tokens per pass
+    "speculative": "ratio", "staged": "ratio", "tree --widths 1,1,1,1": "ratio",
+    "match": "match or q = 1, best guesses", "block": "block",
+    "traversal --widths 1,1,1,1": "block", "lenient": "lenient, 0.3 (not lossless)",
+    "tree": "tree 2,2,1, multi-step", "traversal": "tree 2,2,1, traversal"}
+STORED = Path(__file__).parent / "results" / "rules.json"
+
+
+def stored(decoder, temperature):
+    """Return a decoder's stored expected tokens per round as text; "-" if there are none."""
+    part = command.read(STORED)["temperatures"].get(temperature)
+    if not part or decoder not in DECODERS:
+        return "-"
+    return f"{part['tests'][DECODERS[decoder]]['mean']:.2f}"
+
+
+def tell(figures, args):
     """Yield the paragraphs."""
-    for temperature, part in found["temperatures"].items():
-        yield (f"Temperature {temperature}: {found['rounds']} rounds of {part['texts']} texts of "
-               f"{found['N']} tokens ({found['prompts']}), K = {found['K']}.\n")
+    parts = figures["temperatures"].items()
+    for temperature, part in parts:
+        yield (f"Temperature {temperature}: {figures['rounds']} rounds of {part['texts']} texts of "
+               f"{figures['N']} tokens (openings), K = {figures['K']}.\n")
         yield table(["test", "tokens per round", "standard error", "more than ratio",
                      "standard error"],
                     [[name, f"{row['mean']:.3f}", f"{row['error']:.3f}", f"{row['more']:+.3f}",
-                      f"{row['more_error']:.3f}"] for name, row in part["tests"].items()]) + "\n"
+                      f"{row['more_error']:.3f}"] for name, row in part["tests"].items()])
     names = ["optimum", "multi-step", "K-SEQ", "match"]
-    rows = []
-    for temperature, part in found["temperatures"].items():
-        for guesses in SIBLINGS:
-            cells = [part["siblings"].get(f"{guesses}: {test}") for test in names]
-            rows.append([temperature, guesses, *(f"{one['mean']:.3f} ± {one['error']:.3f}" if one
-                                                 else "-" for one in cells)])
     yield "The probability that one of the guesses for a position is accepted:\n"
-    yield table(["temperature", "guesses", *names], rows)
+    yield table(["temperature", "guesses", *names],
+                [[temperature, guesses, *(shown(part["siblings"].get(f"{guesses}: {test}"))
+                                          for test in names)]
+                 for temperature, part in parts for guesses in SIBLINGS])
+
+
+def shown(figure):
+    """Return a mean and its standard error as text."""
+    return f"{figure['mean']:.3f} ± {figure['error']:.3f}" if figure else "-"
 
 
 def main(argv=None):
-    parser = argparse.ArgumentParser("python -m benchmarks.rules",
-                                     description=__doc__.split("\n")[0])
-    parser.add_argument("--rounds", type=int, default=2000, help="recorded at each temperature")
-    parser.add_argument("--N", type=int, default=100, help="new tokens per text")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures to FILE, too")
-    parser.add_argument("--show", type=Path, metavar="FILE",
-                        help="print the tables of the figures in FILE, measure nothing")
-    args = parser.parse_args(argv)
-    found = (json.loads(args.show.read_text(encoding="utf-8")) if args.show
-             else measure(args.rounds, args.N))
-    if args.json:
-        args.json.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
-    print("\n".join(tell(found)))
+    parser = command.new_parser("benchmarks.rules", __doc__)
+    parser.add_argument("--rounds", type=command.positive, default=2000,
+                        help="recorded at each temperature")
+    parser.add_argument("--N", type=command.positive, default=LENGTH, help="new tokens per text")
+    return command.run("rules", parser.parse_args(argv), measure, tell)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

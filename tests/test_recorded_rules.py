@@ -53,7 +53,7 @@ def test_a_standard_error_counts_texts():
     assert thrice == pytest.approx(alone)
 
 
-@pytest.mark.parametrize("module", [rules, optimum, expected])
+@pytest.mark.parametrize("module", [optimum, expected])
 def test_the_page_quotes_what_the_commands_print(module, capsys, monkeypatch):
     monkeypatch.chdir(Path(rules.__file__).parents[1])
     (match,) = [match for match in TABLE.finditer(PAGE)
