@@ -155,7 +155,7 @@ def main(argv=None):
     try:
         for flag in others:
             if flag.startswith("--") and flag[2:].partition("=")[0] not in FLAGS:
-                raise ValueError(f"need no {flag}: choose it on the page, or see --help")
+                raise ValueError(f"need no {flag}: the page asks for it, or see --help")
         task = load_task(parse_args(others))
         warm_up(task)
         with make_server(task, own.port) as server:

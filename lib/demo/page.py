@@ -8,6 +8,7 @@
 import codecs
 import inspect
 import json
+import os
 from collections import Counter
 from pathlib import Path
 from urllib.parse import quote
@@ -104,26 +105,21 @@ def save(path, run):
     OSError names the file if the disk is full.
     """
     check_path(path)
-    html = Path(path).suffix == ".html"
-    text = page(run, root_from(path)) if html else json.dumps(run, allow_nan=False, indent=1)
-    with atomic(Path(path).resolve()) as file:
+    path = Path(path).resolve()
+    html = path.suffix == ".html"
+    text = page(run, path.parent) if html else json.dumps(run, allow_nan=False, indent=1)
+    with atomic(path) as file:
         file.write(text.encode())
 
 
-def root_from(path):
-    """Return the way from a page in the repository to its top, or None outside of it."""
-    folder = Path(path).resolve().parent
-    if not folder.is_relative_to(ROOT):
-        return None
-    return "../" * len(folder.relative_to(ROOT).parts)
-
-
-def page(run, root=None):
+def page(run, folder=None):
     """Return trace.html with the run in it. No text of the run can end the data's element.
 
-    `root` is put before the names of files, which then are links; None: they are names only.
+    A page for a folder of the repository links to the files that it names.
     """
     data = json.dumps(run, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c")
-    links = "" if root is None else f' data-root="{quote(root) or "./"}"'
+    links = ""
+    if folder and Path(folder).resolve().is_relative_to(ROOT):
+        links = f' data-root="{quote(Path(os.path.relpath(ROOT, folder)).as_posix())}/"'
     text = TEMPLATE.read_text(encoding="utf-8").replace(' data-root=""', links, 1)
     return text.replace("{{run}}", data, 1)
