@@ -12,8 +12,8 @@ on how often each is accepted, and how many pay depends on what a further row co
     l, c          levels of a tree; time of one draft step / time of one target row
     t             t(n) = pass_cost[n]: time of n + 1 target rows in one pass / time of one row
 
-[1] The best tree of n guesses is Sequoia's dynamic program; a heap gives the same tree wherever no
-    later child is accepted more often than an earlier one.
+[1] The best tree of n guesses is found by Sequoia's dynamic program; a heap finds the same tree
+    wherever no later child is accepted more often than an earlier one.
 [2] The best n and l have the largest F / (t(n) + l c). A chain is a tree too, and so is no guess.
 
 Lossless, for a shape depends on the past alone: on finished rounds and on a clock.
@@ -62,34 +62,6 @@ def mean_tokens(shape, acceptances):
 
 
 # ---- [1] the best tree of n guesses
-
-def best_by_program(acceptances, n, depth):
-    """(F, shape) of the best tree of n guesses in at most `depth` levels.
-
-    Chen et al. (2024) Sec. 3.1: T[m][l][b], with l = depth, is the best tree of m nodes, the root
-    among them, whose root has b children: y nodes without the last child and what stands below it,
-    and m - y there. None if there is no such tree.
-
-    >>> best_by_program([0.5, 0.25], 3, 3)  # a second child has 0.25, a third level 0.125
-    (2.0, (((),), ()))
-    """
-    @cache
-    def T(m, depth, b):
-        if m == 1 or b == 0 or depth == 0:
-            return (1, ()) if (m, b) == (1, 0) else None
-        pairs = ((T(y, depth, b - 1), best(m - y, depth - 1)) for y in range(1, m))
-        return max((with_child(*pair, b) for pair in pairs if None not in pair), default=None)
-
-    @cache
-    def best(m, depth):
-        trees = (T(m, depth, b) for b in range(len(acceptances) + 1))
-        return max(filter(None, trees), default=None)
-
-    def with_child(tree, child, b):
-        return tree[0] + acceptances[b - 1] * child[0], (*tree[1], child[1])
-
-    return best(n + 1, depth)
-
 
 def best_first(chances, total):
     """{path: product of the chances on it}: the root, and the `total` nodes of the largest.

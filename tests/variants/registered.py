@@ -5,11 +5,11 @@ from functools import partial
 import numpy as np
 from safetensors.numpy import save_file
 
-from sampling import with_sampling
-from speculative import complete
 from exact.law import assert_same_law, law, text_law
 from exact.toys import path_by_path, toy
 from lib.checkpoints.weights import cut_params, n_params
+from sampling import with_sampling
+from speculative import complete
 from variants import DECODERS, Models, build
 from variants.eagle_head import build_head
 

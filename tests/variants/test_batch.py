@@ -8,22 +8,28 @@ from itertools import product
 import numpy as np
 import pytest
 
-from lib.backend import products
-from lib.checkpoints.weights import cut_params, n_params
-from gpt2 import GPT2
-from sampling import with_sampling
-from speculative import (autoregressive_step, complete, draft_and_verify, generate,
-                         speculative_sampling, speculative_step)
-from tests import bundled, fake_cupy
 from exact.law import assert_same_law, law, text_law
 from exact.toys import PAIRS, toy
+from gpt2 import GPT2
+from lib.backend import products
+from lib.checkpoints.weights import cut_params, n_params
+from sampling import with_sampling
+from speculative import (
+    autoregressive_step,
+    complete,
+    draft_and_verify,
+    generate,
+    speculative_sampling,
+    speculative_step,
+)
+from tests import bundled, fake_cupy
 from variants import DECODERS, Models, build
-from variants.shared.batch import Shared, Text, generate_batch, one_by_one, speculative_batch
-from variants.shared.batch_gpt2 import BatchGPT2, Part, groups
 from variants.block import block_verify
 from variants.lookup import lookup_guess
 from variants.match import match_verify
 from variants.registry import settings_of
+from variants.shared.batch import Shared, Text, generate_batch, one_by_one, speculative_batch
+from variants.shared.batch_gpt2 import BatchGPT2, Part, groups
 
 SIZES = dict(n_vocab=13, n_ctx=48, n_embd=32, n_head=2, n_layer=2)
 XS = [[3, 1, 4], [1, 5, 9, 2, 6], [5], [3, 5, 8, 9, 7, 9, 3, 2, 3, 8, 4, 6, 2, 6, 4, 3, 3, 8, 3],

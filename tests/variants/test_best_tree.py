@@ -1,24 +1,35 @@
 """The best tree: heap, program and brute force agree; it pays where it says; it is exact."""
 
-from functools import partial
+from functools import cache, partial
 from itertools import pairwise
 
 import numpy as np
 import pytest
 
-from sampling import with_sampling
-from speculative import complete, generate, speculative_step
-from exact.law import Scripted, assert_same_law, expectation, law, text_law
+from exact.law import assert_same_law, expectation, law, text_law
 from exact.toys import PAIRS, counted, mapped, path_by_path, toy
-from tests.variants.registered import Logits
+from speculative import complete, generate, make_step
 from theory.speedup import best_K, walltime_improvement
 from variants import DECODERS, Models, build
-from variants.auto import K_MAX, Costs
-from variants.best_tree import (HOPE, auto_tree, best_by_program, best_first, best_shape, cut, full,
-                                levels, mean_tokens, nodes, outcomes, shape_of)
-from variants.shared.branches import Tree
+from variants.best_tree import (
+    HOPE,
+    auto_tree,
+    best_first,
+    best_shape,
+    cut,
+    full,
+    levels,
+    mean_tokens,
+    nodes,
+    outcomes,
+    shape_of,
+)
 from variants.dynamic_tree import dynamic_tree, guess_dynamic
-from variants.tree import best_trees, guess_shape, guess_tree, verify_tree
+from variants.registry import Costs
+from variants.shared.branches import Tree
+from variants.tree import guess_shape, verify_tree
+
+K_MAX = 8
 
 
 def forests(n, depth, width):
@@ -37,6 +48,34 @@ RNG = np.random.default_rng(0)
 RISING = [0.2, 0.5, 0.1]
 FALLING = [np.sort(RNG.random(WIDTH))[::-1].tolist() for _ in range(6)] + [[0.8, 0.1, 0.0],
                                                                            [0.5, 0.5, 0.5]]
+
+
+def best_by_program(acceptances, n, depth):
+    """(F, shape) of the best tree of n guesses in at most `depth` levels.
+
+    Chen et al. (2024) Sec. 3.1: T[m][l][b], with l = depth, is the best tree of m nodes, the root
+    among them, whose root has b children: y nodes without the last child and what stands below it,
+    and m - y there. None if there is no such tree.
+
+    >>> best_by_program([0.5, 0.25], 3, 3)  # a second child has 0.25, a third level 0.125
+    (2.0, (((),), ()))
+    """
+    @cache
+    def T(m, depth, b):
+        if m == 1 or b == 0 or depth == 0:
+            return (1, ()) if (m, b) == (1, 0) else None
+        pairs = ((T(y, depth, b - 1), best(m - y, depth - 1)) for y in range(1, m))
+        return max((with_child(*pair, b) for pair in pairs if None not in pair), default=None)
+
+    @cache
+    def best(m, depth):
+        trees = (T(m, depth, b) for b in range(len(acceptances) + 1))
+        return max(filter(None, trees), default=None)
+
+    def with_child(tree, child, b):
+        return tree[0] + acceptances[b - 1] * child[0], (*tree[1], child[1])
+
+    return best(n + 1, depth)
 
 
 def by_heap(acceptances, n, depth):
@@ -71,11 +110,6 @@ def test_the_heap_is_worse_where_a_later_child_is_accepted_more_often():
     assert mean_tokens(by_heap(hidden, 3, 3), hidden) == pytest.approx(1 + 0.3 + 0.09 + 0.05)
 
 
-def test_there_is_no_tree_of_more_guesses_than_places():
-    assert best_by_program([0.5], 3, 2) is None and best_by_program([], 1, 1) is None
-    assert best_by_program([0.5], 0, 0) == (1, ())
-
-
 def test_the_best_come_first_and_no_child_before_its_parent():
     for acceptances in FALLING:
         products = best_first(lambda path, below=acceptances: below, 20)
@@ -96,9 +130,8 @@ def test_F_is_what_a_round_brings_where_its_assumption_holds():
     draft, target = np.array([0.5, 0.3, 0.2]), np.array([0.6, 0.25, 0.15])
     shape = (((), ()), ((),), ())
     models = [lambda ids, n_last=1, row=row: np.array([row] * n_last) for row in (draft, target)]
-    guess = partial(guess_shape, drafts=[path_by_path(models[0])], shape=shape, siblings="top")
-    step = partial(speculative_step, target=path_by_path(models[1]), K=3, make_guesses=guess,
-                   test=verify_tree)
+    guess = partial(guess_shape, draft=path_by_path(models[0]), shape=shape, siblings="top")
+    step = make_step(path_by_path(models[1]), 3, guess, verify_tree)
     found = expectation(partial(step, [0], 9), lambda round: len(round.ids))
     assert found == pytest.approx(mean_tokens(shape, target.tolist()))
 
@@ -142,9 +175,8 @@ def auto(draft, target, costs, siblings="distinct", chosen=None):
     def step_of(shape):
         if chosen is not None:
             chosen.append(shape)
-        guess = partial(guess_shape, drafts=[path_by_path(draft)], shape=shape, siblings=siblings)
-        return partial(speculative_step, target=path_by_path(target), K=levels(shape), make_guesses=guess,
-                       test=verify_tree)
+        guess = partial(guess_shape, draft=path_by_path(draft), shape=shape, siblings=siblings)
+        return make_step(path_by_path(target), levels(shape), guess, verify_tree)
 
     return auto_tree(step_of, costs)
 
@@ -202,25 +234,6 @@ def test_hope_falls_with_the_rank():
     assert (np.diff(HOPE) < 0).all() and HOPE.sum() < 1
 
 
-def test_through_the_registry_the_costs_are_measured_and_the_text_is_the_targets():
-    draft, target = toy(5, 1, zeros=0), toy(5, 2, zeros=0)
-    for temperature in (0.0, 1.0):
-        models = Models(Logits(draft), Logits(target), dict(temperature=temperature))
-        ids = complete([1], build("tree", models, {"widths": "auto"}), 90, np.random.default_rng(0))
-        assert len(ids) == 91
-        if temperature == 0:
-            plain = with_sampling(Logits(target), temperature=0)
-            assert all(plain(ids[:i])[-1][ids[i]] == 1 for i in range(1, 91))
-
-
-def test_best_trees_are_built_with_the_settings_of_the_run():
-    x, sampling = [0], dict(temperature=0.6, top_k=2, repetition_penalty=1.5)
-    models = Models(Logits(toy(3, 41, 0)), Logits(toy(3, 42, 0)), sampling)
-    target = with_sampling(models.target, **sampling)
-    got = law(lambda rng: complete(x, best_trees(models, "auto")(SMALL), 3, rng))
-    assert_same_law(got, text_law(x, target, 3))
-
-
 # ---- dynamic trees
 
 def rows_of(model, x=(0,)):
@@ -276,25 +289,14 @@ def test_the_draft_is_asked_once_a_level_and_not_beyond_the_room():
         assert max(map(len, tree.paths()), default=0) <= k
 
 
-@pytest.mark.parametrize("sampling", [dict(temperature=0.0), dict(temperature=0.7),
-                                      dict(temperature=1.0, top_k=2, repetition_penalty=1.5)])
-@pytest.mark.parametrize("total", [1, 4])
-def test_dynamic_trees_keep_the_distribution(sampling, total):
-    models = Models(Logits(toy(3, 41, 0)), Logits(toy(3, 42, 0)), sampling)
-    step = build("tree", models, {"widths": "dynamic", "total": total})
-    got = law(lambda rng: complete([0, 1], step, 3, rng))
-    assert_same_law(got, text_law([0, 1], with_sampling(models.target, **sampling), 3))
-
-
 def test_a_dynamic_tree_keeps_as_much_as_any_of_its_size_of_a_draft_that_is_right():
     """One-hot rows, draft equal to target: F is the sum of the chances."""
     model = toy(3, 5, zeros=0)
     means = []
     for guess in (partial(guess_dynamic, draft=path_by_path(model), total=3),
-                  *(partial(guess_tree, drafts=[path_by_path(model)], widths=widths, siblings="top")
+                  *(partial(guess_shape, draft=path_by_path(model), shape=full(widths), siblings="top")
                     for widths in ((3,), (1, 1, 1), (1, 2)))):
-        step = partial(speculative_step, target=path_by_path(model), K=3, make_guesses=guess,
-                       test=verify_tree)
+        step = make_step(path_by_path(model), 3, guess, verify_tree)
         means.append(expectation(partial(step, [0], 9), lambda round: len(round.ids)))
     assert means[0] >= max(means[1:]) - 1e-12
 
@@ -304,7 +306,7 @@ def test_a_dynamic_tree_keeps_as_much_as_any_of_its_size_of_a_draft_that_is_righ
 @pytest.mark.parametrize("name, flags, message", [
     ("tree", {"widths": "dynamic", "siblings": "distinct"},
      "need --siblings top at --temperature 0 and with --widths dynamic, got distinct"),
-    ("medusa", {"widths": "auto"}, "number for --widths with the decoder medusa"),
+    ("tree", {"total": 3}, "need --widths dynamic for --total, got"),
     ("tree", {"total": 0}, "--total >= 1")])
 def test_what_does_not_go_together_is_named(name, flags, message):
     with pytest.raises(ValueError, match=message):
@@ -312,15 +314,7 @@ def test_what_does_not_go_together_is_named(name, flags, message):
 
 
 def test_the_words_can_be_typed():
-    read = DECODERS["tree"].flags["widths"].type
+    read = DECODERS["tree"].flags["widths"][1].type
     assert [read(text) for text in ("auto", "dynamic", "3,1")] == ["auto", "dynamic", (3, 1)]
-    with pytest.raises(ValueError, match="whole numbers"):
+    with pytest.raises(ValueError, match="auto, dynamic, or whole numbers"):
         read("best")
-
-
-def test_a_round_is_the_same_by_widths_and_by_their_shape():
-    draft = path_by_path(toy(4, 1))
-    trees = [guess([0], 3, Scripted(np.linspace(0.05, 0.95, 40))) for guess in (
-        partial(guess_tree, drafts=[draft], widths=(2, 1, 2)),
-        partial(guess_shape, drafts=[draft], shape=full((2, 1, 2))))]
-    assert trees[0][0].tokens == trees[1][0].tokens

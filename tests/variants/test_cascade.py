@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sampling import with_sampling
-from speculative import complete, generate
 from exact.law import assert_same_law, expectation, law, text_law, total_variation
 from exact.toys import PAIRS, counted, mapped, one_hot, toy
+from sampling import with_sampling
+from speculative import complete, generate
 from tests.variants.registered import Logits
 from variants import Models
 from variants.cascade import DECODER, as_it_is, cascade, cascade_step

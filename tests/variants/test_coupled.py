@@ -7,33 +7,30 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from exact import judge, rules
+from exact.law import Scripted, assert_same_law, distance, law, text_law
+from exact.toys import PAIRS, remembered, toy
 from gpt2 import GPT2
 from sampling import sample, with_sampling
-from speculative import (autoregressive_sampling, autoregressive_step, complete, draft_and_verify,
-                         generate, speculative_step)
-from exact import judge, rules
+from speculative import (
+    autoregressive_sampling,
+    complete,
+    generate,
+)
 from tests import bundled
-from exact.law import Scripted, assert_same_law, distance, law, text_law
-from tests.test_main import figures, said
-from exact.toys import PAIRS, path_by_path, remembered, toy
+from tests.test_main import figures
 from theory.coupling import agreement_bound, inverse_agreement, match_agreement, race_agreement
 from theory.speedup import acceptance_rate
 from variants import Models, build, build_plain
 from variants.coupled import SAMPLERS, Replay, coupled, drawn_guess, exponentials, race
-from variants.shared.long_context import windowed
 from variants.lookup import lookup_guess
-from variants.match import match_tree, match_verify
-from variants.tree import guess_tree
+from variants.match import match_verify
 
 EXACT = 1e-12
-CASES = [*((pair, K) for pair in PAIRS for K in (1, 2)), ("sparse", 3)]
+CASES = [*((pair, 1) for pair in PAIRS), ("sparse", 3), ("four tokens", 2)]
 
 weights = st.lists(st.integers(0, 20), min_size=4, max_size=4).filter(any).map(
     lambda w: np.array(w) / sum(w))
-
-
-def matching(draft, target, K):
-    return draft_and_verify(draft, target, K, match_verify)
 
 
 def by_inverse(draft, target, K):
@@ -41,24 +38,6 @@ def by_inverse(draft, target, K):
 
 
 # ---- match
-
-@pytest.mark.parametrize("pair, K", CASES)
-def test_match_keeps_the_joint_distribution(pair, K):
-    draft, target = PAIRS[pair]
-    got = law(lambda rng: complete([0], matching(draft, target, K), K + 1, rng))
-    assert distance(got, text_law([0], target, K + 1)) < EXACT
-
-
-@pytest.mark.parametrize("siblings, widths", [("top", (2, 1)), ("distinct", (2,))])
-def test_match_walks_down_a_tree_and_keeps_the_distribution(siblings, widths):
-    (draft, target), K = PAIRS["dense"], len(widths)
-    guess = partial(guess_tree, drafts=[path_by_path(draft)], widths=widths, siblings=siblings)
-    step = partial(speculative_step, target=path_by_path(target), K=K, make_guesses=guess,
-                   test=match_tree)
-    assert_same_law(law(lambda rng: complete([0], step, K + 1, rng)),
-                    text_law([0], target, K + 1))
-    assert max(law(lambda rng: len(step([0], K + 1, rng).ids))) == K + 1
-
 
 @pytest.mark.parametrize("guesses, chance", [("drawn", match_agreement),
                                              ("best", lambda p, q: p[np.argmax(q)])])
@@ -107,27 +86,17 @@ def test_between_the_break_points_of_both_rows_the_draws_agree_as_the_closed_for
 
 @pytest.mark.parametrize("draw", SAMPLERS.values())
 @pytest.mark.parametrize("K", [1, 2, 5])
-def test_any_draft_any_K_any_guess_and_any_tree_write_one_text(draw, K):
+def test_any_draft_any_K_and_any_guess_write_one_text(draw, K):
     target = toy(5, 6)
     guesses = [partial(drawn_guess, draft=toy(5, seed), draw=draw) for seed in range(3)]
     guesses += [partial(lookup_guess, n_vocab=5), lambda x, k, rng: ([], [])]
-    tree = partial(guess_tree, drafts=[path_by_path(toy(5, 5))], widths=(2,) + (1,) * (K - 1),
-                   siblings="top")
     for seed in range(20):
         steps = [coupled(target, K, guess, draw) for guess in guesses]
-        steps.append(coupled(path_by_path(target), K, tree, draw, match_tree))
         texts = [complete([0, 1, 0], step, 9, np.random.default_rng(seed)) for step in steps]
-        assert all(text == texts[-2] for text in texts) and len(texts[0]) == 12
+        assert all(text == texts[-1] for text in texts) and len(texts[0]) == 12
         if draw is sample:
             assert texts[0] == autoregressive_sampling([0, 1, 0], target, 9,
                                                        np.random.default_rng(seed))
-
-
-def test_equal_models_need_the_fewest_rounds():
-    model = toy(5, 6)
-    for draw in SAMPLERS.values():
-        step = coupled(model, 4, partial(drawn_guess, draft=model, draw=draw), draw)
-        assert len(list(generate([0], step, 20, np.random.default_rng(0)))) == 4
 
 
 def test_one_number_is_drawn_for_each_position():
@@ -168,23 +137,6 @@ def test_a_number_may_be_forgotten_but_not_replaced_where_it_was_looked_at(guess
     assert (distance(got, text_law([0], target, 3)) < EXACT) == exact
 
 
-def test_numbers_drawn_anew_write_another_text():
-    draft, target = PAIRS["dense"]
-    guess = partial(drawn_guess, draft=draft, draw=sample)
-    texts = [[complete([0], kind(target, 4, guess), 20, np.random.default_rng(seed))
-              for seed in range(5)] for kind in (coupled, forgetful)]
-    assert texts[0] != texts[1]
-
-
-def test_a_window_that_moves_keeps_the_texts_identical():
-    draft, target = PAIRS["four tokens"]
-    plain = partial(autoregressive_step, model=target)
-    for seed in range(20):
-        texts = [complete([0, 1], windowed(step, 2, 6), 15, np.random.default_rng(seed))
-                 for step in (by_inverse(draft, target, 3), plain)]
-        assert texts[0] == texts[1]
-
-
 # ---- the race
 
 def often(n, p):
@@ -204,7 +156,7 @@ def test_the_first_of_a_race_has_the_rows_distribution_and_agrees_as_the_closed_
     assert abs((first == other).sum() - n * race_agreement(p, q)) < often(n, 0)
 
 
-def test_the_order_of_the_tokens_is_no_matter_to_a_race():
+def test_the_order_of_the_tokens_does_not_matter_to_a_race():
     p, q = np.array([0.4, 0.3, 0.2, 0.1]), np.array([0.1, 0.3, 0.2, 0.4])
     for order in ([3, 1, 0, 2], [1, 0, 3, 2]):
         assert race_agreement(p[order], q[order]) == pytest.approx(race_agreement(p, q), abs=EXACT)
@@ -255,7 +207,7 @@ def test_rows_of_two_sizes_are_refused():
 
 # ---- the bundled pair
 
-@pytest.mark.parametrize("sampler, seeds", [("race", range(100)), ("inverse", range(100, 140))])
+@pytest.mark.parametrize("sampler, seeds", [("race", range(40)), ("inverse", range(100, 120))])
 def test_the_bundled_pair_writes_plain_decodings_text_at_temperature_1(sampler, seeds):
     models = Models(*(remembered(GPT2(*bundled.weights(size)))
                       for size in ("tales-small", "tales-large")), dict(temperature=1.0))
@@ -286,9 +238,3 @@ def test_the_command_line_says_that_the_texts_are_identical(flags):
     assert got["identical"] and got["exact"] and got["coupled"]["tokens"] == 15
     assert "identical" not in figures("--decoder", "match", "--temperature", 1,
                                       "--n_tokens_to_generate", 3)
-
-
-def test_show_and_the_table_say_it_too():
-    status, out, _ = said("--decoder", "coupled", "--temperature", 1, "--show",
-                          "--n_tokens_to_generate", 8)
-    assert status == 0 and "{+" in out and out.count("texts identical                 yes") == 1

@@ -9,24 +9,24 @@ from hypothesis import strategies as st
 from safetensors.numpy import save_file
 
 import gpt2
-from lib.checkpoints.weights import random_params
+from exact.law import assert_same_law, law, text_law
+from exact.toys import toy
 from gpt2 import GPT2
+from lib.checkpoints.weights import random_params
 from sampling import warp, with_sampling
 from speculative import autoregressive_sampling, complete, generate
 from tests import bundled
-from exact.law import assert_same_law, law, text_law
-from exact.toys import toy
 from tests.variants.registered import Logits, eagle_weights
 from utils import MODELS_DIR
 from variants import eagle
-from variants.shared import tree_gpt2
 from variants.dynamic_tree import dynamic_tree
 from variants.eagle import DECODER
 from variants.eagle_head import Head, build_head, fingerprint, load_head
 from variants.registry import Models
+from variants.shared import tree_gpt2
 from variants.shared.states import States
-from variants.tree import Tree
 from variants.shared.tree_gpt2 import TreeGPT2
+from variants.tree import Tree
 
 TARGET = toy(3, 42, zeros=0)
 DEFAULTS = {name: flag.default for name, flag in DECODER.flags.items()}

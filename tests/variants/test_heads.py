@@ -10,19 +10,27 @@ from hypothesis import strategies as st
 from safetensors.numpy import load_file, save_file
 
 import gpt2
-from lib.checkpoints.weights import random_params
-from gpt2 import GPT2, unembed
-from sampling import with_sampling
-from speculative import autoregressive_sampling, complete, generate, speculative_step
 from exact.law import distance, law, text_law
 from exact.toys import mapped, one_hot, path_by_path, toy
-from variants.shared import tree_gpt2
+from gpt2 import GPT2, unembed
+from lib.checkpoints.weights import random_params
+from sampling import with_sampling
+from speculative import autoregressive_sampling, complete, generate, speculative_step
 from variants.blockwise import blockwise_verify, check_block, in_top
-from variants.medusa import (cartesian, choices, guess_by_heads, load_heads, medusa_step, plant,
-                             typical, verify_typical)
+from variants.medusa import (
+    cartesian,
+    choices,
+    guess_by_heads,
+    load_heads,
+    medusa_step,
+    plant,
+    typical,
+    verify_typical,
+)
+from variants.shared import tree_gpt2
 from variants.shared.states import States
-from variants.tree import Tree, verify_tree
 from variants.shared.tree_gpt2 import TreeGPT2
+from variants.tree import Tree, verify_tree
 
 EXACT = 1e-12
 SPARSE_TREE = [(0,), (1,), (2,), (0, 0), (0, 1), (1, 0), (0, 0, 0)]

@@ -6,10 +6,10 @@ from itertools import product
 import numpy as np
 import pytest
 
-from sampling import one_hot_rows, warp
-from speculative import autoregressive_sampling, autoregressive_step, complete, generate
 from exact.law import Scripted, assert_same_law, expectation, law, text_law
 from exact.toys import PAIRS, mapped, one_hot, toy
+from sampling import one_hot_rows, warp
+from speculative import autoregressive_sampling, autoregressive_step, complete, generate
 from variants.jacobi import jacobi
 from variants.shared.long_context import windowed
 

@@ -8,19 +8,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.numpy import save_file
 
+from encoder import Encoder, byte_characters
+from exact.law import assert_same_law, distance, law, text_law
+from exact.toys import PAIRS, toy
 from lib.checkpoints.weights import flatten, random_params
 from lib.demo.compare import compare, decode, first_difference
 from lib.demo.describe import describe
 from lib.demo.task import Task
-from encoder import Encoder, byte_characters
 from speculative import autoregressive_step, complete, draft_and_verify
-from exact.law import assert_same_law, distance, law, text_law
-from exact.toys import PAIRS, toy
 from tests.variants.registered import eagle_weights
 from tests.variants.test_chain import LOSSLESS
 from variants import DECODERS, Models, build
-from variants.shared.long_context import window, windowed
 from variants.registry import settings_of
+from variants.shared.long_context import window, windowed
 from variants.shared.tree_gpt2 import TreeGPT2
 
 HPARAMS = dict(n_vocab=40, n_ctx=12, n_embd=12, n_head=3, n_layer=2)

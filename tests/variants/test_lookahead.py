@@ -6,17 +6,17 @@ from itertools import cycle, islice
 import numpy as np
 import pytest
 
-from lib.checkpoints.weights import random_params
-from gpt2 import GPT2
-from sampling import one_hot_rows, warp, with_sampling
-from speculative import autoregressive_sampling, autoregressive_step, complete, generate
 from exact.law import Scripted, assert_same_law, branches, law, text_law
 from exact.toys import PAIRS, mapped, one_hot, path_by_path, toy
+from gpt2 import GPT2
+from lib.checkpoints.weights import random_params
+from sampling import one_hot_rows, warp, with_sampling
+from speculative import autoregressive_sampling, autoregressive_step, complete, generate
 from tests.variants.registered import Logits
 from variants import Models
+from variants.lookahead import build, comb, grow, lookahead, plant, put
 from variants.shared.branches import Tree, with_tree_sampling
 from variants.shared.long_context import windowed
-from variants.lookahead import build, comb, grow, lookahead, plant, put
 from variants.shared.tree_gpt2 import TreeGPT2
 
 DENSE, SPARSE, FOUR = (PAIRS[name][1] for name in ("dense", "sparse", "four tokens"))

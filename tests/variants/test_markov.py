@@ -11,12 +11,12 @@ from safetensors.numpy import load_file, save_file
 
 import gpt2
 import main
-from lib.checkpoints.weights import random_params
-from gpt2 import GPT2, unembed
-from sampling import softmax, warp, with_sampling
-from speculative import autoregressive_sampling, complete, generate, speculative_step
 from exact.law import Scripted, assert_same_law, expectation, law, text_law
 from exact.toys import mapped, one_hot, toy
+from gpt2 import GPT2, unembed
+from lib.checkpoints.weights import random_params
+from sampling import softmax, warp, with_sampling
+from speculative import autoregressive_sampling, complete, generate, speculative_step
 from tests.variants.registered import Logits, assert_keeps_the_distribution, write_heads
 from variants import DECODERS, Models, build
 from variants.markov import guess_by_chain, load_table

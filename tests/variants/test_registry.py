@@ -1,13 +1,15 @@
 """All decoders through their registry: flags, greedy identity on the bundled pair, true caches."""
 
+import argparse
 from functools import cache
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from lib.checkpoints.weights import random_params
+import benchmarks.variants as benchmark
 from gpt2 import GPT2
+from lib.checkpoints.weights import random_params
 from sampling import with_sampling
 from speculative import autoregressive_sampling, complete, generate
 from tests import bundled
@@ -159,6 +161,30 @@ def test_numbers_are_read_and_checked():
     for text in ("0,1", "", "a"):
         with pytest.raises(ValueError):
             numbers(text)
+
+
+def test_the_benchmark_has_a_line_for_every_decoder_that_can_run(monkeypatch, capsys):
+    monkeypatch.setattr("sys.argv", ["variants", "--N", "2", "--repeats", "1"])
+    monkeypatch.setitem(benchmark.PROMPTS, "openings", benchmark.OPENINGS[:1])
+    benchmark.main()
+    first, second = capsys.readouterr().out.split("Temperature 1")
+    for name, decoder in DECODERS.items():
+        if not decoder.has_heads:
+            assert f"\n| {name} |" in first
+            assert (f"\n| {name} |" in second) == (not decoder.greedy)
+
+
+def test_the_benchmarks_rows_can_be_chosen(monkeypatch, capsys):
+    rows = ["stopping", "speculative --K 3", "tree --widths 2,1"]
+    monkeypatch.setattr("sys.argv", ["variants", "--N", "2", "--repeats", "1", "--seeds", "2",
+                                     "--temperature", "1", "--rows", *rows])
+    monkeypatch.setitem(benchmark.PROMPTS, "openings", benchmark.OPENINGS[:1])
+    benchmark.main()
+    said = capsys.readouterr().out.splitlines()
+    assert [line.split(" | ")[0] for line in said[5:8]] == [f"| {row}" for row in rows]
+    for text in ("none", "speculative --K", "speculative --widths 2", "speculative --K x"):
+        with pytest.raises((argparse.ArgumentTypeError, ValueError)):
+            benchmark.row_of(text)
 
 
 def test_every_variant_has_its_paragraph_and_says_whether_it_is_lossless():

@@ -9,13 +9,27 @@ from operator import attrgetter
 import numpy as np
 import pytest
 
+from exact.law import (
+    Scripted,
+    assert_same_law,
+    distance,
+    expectation,
+    law,
+    text_law,
+    total_variation,
+)
+from exact.toys import toy
 from sampling import with_sampling
 from speculative import generate
-from exact.law import (Scripted, assert_same_law, distance, expectation, law, text_law,
-                               total_variation)
-from exact.toys import toy
-from tests.variants.registered import (Logits, SMALL, SMALLER, N, X, assert_keeps_the_distribution,
-                                       write_heads)
+from tests.variants.registered import (
+    SMALL,
+    SMALLER,
+    Logits,
+    N,
+    X,
+    assert_keeps_the_distribution,
+    write_heads,
+)
 from variants import DECODERS, Models, build, settings
 from variants.blockwise import blockwise_verify
 from variants.coupled import SAMPLERS

@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
-from lib.checkpoints.weights import cut_params, n_params
+from exact.law import assert_same_law, expectation, law, text_law
 from gpt2 import GPT2, causal_mask, layer_norm, transformer_block, unembed
+from lib.checkpoints.weights import cut_params, n_params
 from sampling import softmax, with_sampling
 from speculative import complete, generate
-from exact.law import assert_same_law, expectation, law, text_law
 from theory.speedup import acceptance_rate
 from tools import find_skip
 from variants import Models
