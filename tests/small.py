@@ -6,10 +6,12 @@
 
 
 import numpy as np
+from safetensors.numpy import save_file
 
 from exact.toys import disjoint, mapped, path_by_path, toy
 from lib.checkpoints.weights import cut_params, n_params
 from variants import DECODERS, Models, build
+from variants.eagle_head import build_head
 from variants.registry import Costs
 
 COSTS = Costs(0.1, [1.0, 1.1, 1.2, 1.3])
@@ -109,3 +111,27 @@ def models_of(pair, sampling, folder=None):
 def stepper(name, flags, pair, sampling, folder=None):
     """Return `() -> step`: a new decoder for every run, because some keep a state."""
     return lambda: build(name, models_of(pair, sampling, folder), flags)
+
+
+def write_heads(folder, n_embd, n_heads=3, n_vocab=3):
+    """Random heads, and a table for --markov: bad guesses, which is what losslessness is for."""
+    rng = np.random.default_rng(1)
+    w, a = rng.normal(size=(2, n_heads, n_embd, n_embd)) / np.sqrt(n_embd)
+    b = rng.normal(size=(n_heads, n_embd))
+    w1, w2 = rng.normal(size=(n_vocab, 2)), rng.normal(size=(2, n_vocab))
+    eagle = {f"eagle/{name}": weight for name, weight in eagle_weights(n_embd).items()}
+    save_file({"medusa/w": w, "medusa/a": a, "medusa/b": b, "markov/w1": w1, "markov/w2": w2,
+               **eagle}, folder / "heads.safetensors")
+    return folder
+
+
+def eagle_weights(n_embd, seed=1):
+    """Return random weights of EAGLE's head by name, large enough that its rows are uneven."""
+    rng, weights = np.random.default_rng(seed), {}
+
+    def take(name, *shape):
+        if name not in ("wte", "wpe"):  # the target's
+            weights[name] = rng.normal(size=shape) / np.sqrt(shape[0] if len(shape) > 1 else 1)
+
+    build_head(n_embd, take)
+    return weights

@@ -21,7 +21,7 @@ from lib.checkpoints.weights import cut_params, n_params
 from speculative import complete
 from tests import bundled, fake_cupy
 from tests.checkpoints import write_converted
-from tests.variants.registered import write_heads
+from tests.small import write_heads
 from tools import cupy_names
 from variants import DECODERS, Models, build
 from variants.shared.long_context import windowed

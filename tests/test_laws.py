@@ -15,8 +15,17 @@ from lib.checkpoints.weights import random_params
 from sampling import with_sampling
 from speculative import autoregressive_sampling, complete, generate
 from tests import bundled
-from tests.small import FORMS, PAIRS, WARM_ONLY, Logits, forms, models_of, stepper
-from tests.variants.registered import write_heads
+from tests.small import (
+    COSTS,
+    FORMS,
+    PAIRS,
+    WARM_ONLY,
+    Logits,
+    forms,
+    models_of,
+    stepper,
+    write_heads,
+)
 from utils import MODELS_DIR
 from variants import DECODERS, Models, build
 from variants.shared.batch import Shared, generate_batch
@@ -46,8 +55,8 @@ def heads(tmp_path_factory):
     """Return a folder with random heads for every vocabulary of the toys: {n_vocab: folder}."""
     folders = {}
     for n_vocab in (2, 3):
-        folders[n_vocab] = tmp_path_factory.mktemp(f"heads{n_vocab}")
-        write_heads(folders[n_vocab] / "medusa.npz", n_embd=n_vocab, n_vocab=n_vocab)
+        folder = tmp_path_factory.mktemp(f"heads{n_vocab}")
+        folders[n_vocab] = write_heads(folder, n_embd=n_vocab, n_vocab=n_vocab)
     return folders
 
 
@@ -203,15 +212,12 @@ BOTH = [(name, temperature) for name in DECODERS for temperature in (0.0, 1.0)
 
 @pytest.fixture(scope="session")
 def tiny_heads(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("tiny")
-    write_heads(folder / "medusa.npz", n_embd=12, n_vocab=13)
-    return folder
+    return write_heads(tmp_path_factory.mktemp("tiny"), n_embd=12, n_vocab=13)
 
 
-def tiny(sampling, folder, new=partial(TreeGPT2, n_head=3)):
+def tiny(sampling, folder):
     """Return draft and target that have read nothing yet."""
-    costs = models_of(PAIRS["dense"], {}).costs
-    return Models(*map(new, TINY), sampling, folder, costs)
+    return Models(*(TreeGPT2(params, 3) for params in TINY), sampling, folder, COSTS)
 
 
 @pytest.mark.parametrize("name, temperature", BOTH)
@@ -240,7 +246,7 @@ def test_a_text_in_a_batch_is_the_text_alone(name, batch, tiny_heads):
     jobs = lambda: [([i, 1, 2], 6 + i, np.random.default_rng(i)) for i in range(5)]
     alone = [complete(x, build(name, tiny(sampling, tiny_heads)), N, rng) for x, N, rng in jobs()]
     draft, target = (Shared(BatchGPT2(params, 3), turn) for turn, params in enumerate(TINY))
-    models = Models(draft, target, sampling, tiny_heads, tiny({}, None).costs)
+    models = Models(draft, target, sampling, tiny_heads, COSTS)
     texts = [list(x) for x, _, _ in jobs()]
     for i, round in generate_batch(jobs(), partial(build, name, models), batch):
         texts[i] += round.ids
@@ -257,6 +263,6 @@ def test_greedy_texts_of_the_bundled_pair_are_the_targets(name, i):
     target = with_sampling(GPT2(*bundled.weights("tales-large")), **sampling)
     plain = autoregressive_sampling(x, target, 30, np.random.default_rng(0))
     draft, target = (TreeGPT2(*bundled.weights(size)) for size in ("tales-small", "tales-large"))
-    models = Models(draft, target, sampling, MODELS_DIR / "tales-large", tiny({}, None).costs)
+    models = Models(draft, target, sampling, MODELS_DIR / "tales-large", COSTS)
     step = build(name, models, forms(name)[i])
     assert complete(x, step, 30, np.random.default_rng(1)) == plain

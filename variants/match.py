@@ -32,6 +32,15 @@ def match_verify(guesses, p_draft, p_target, rng, draw=sample):
             return ids
 
 
+def match_tree(tree, p_draft, p_target, rng, draw=sample):
+    """Do the same for a tree of guesses (tree.py): walk down while the draw is a child."""
+    ids, node = [], -1
+    while node is not None:
+        ids.append(draw(p_target[1 + node], rng))
+        node = tree.child(node, ids[-1])
+    return ids
+
+
 def build(models, K: GUESSES = 4,
           guesses: Flag(str, "the draft's most probable tokens, or drawn from the draft",
                         ("best", "drawn")) = "best"):

@@ -19,7 +19,7 @@ import main
 from safetensors.numpy import load_file, save_file
 from lib.demo.prompts import head_of
 from tests.checkpoints import HPARAMS, write_converted
-from tests.variants.registered import SMALL, SMALLER, write_heads
+from tests.small import SMALL, SMALLER, write_heads
 from tools import survey, survey_worker
 from tools.survey_summary import ratio_and_error, read_records, summarise, tell
 from variants import DECODERS

@@ -8,8 +8,11 @@ import pytest
 
 import main
 import variants
+from exact.law import assert_same_law, law, text_law
+from sampling import with_sampling
+from speculative import complete
+from tests.small import PAIRS, Logits, forms, stepper
 from tests.test_main import figures
-from tests.variants.registered import assert_keeps_the_distribution
 
 PAGE = (Path(main.__file__).parent / ".github/CONTRIBUTING.md").read_text(encoding="utf-8")
 EXAMPLE = re.search(r"^## Adding a decoder$.*?^```python\n(.*?)^```$", PAGE,
@@ -22,22 +25,22 @@ def added(monkeypatch):
     module = types.ModuleType("variants.example")
     exec(compile(EXAMPLE, "CONTRIBUTING.md", "exec"), module.__dict__)
     monkeypatch.setitem(variants.DECODERS, module.DECODER.name, module.DECODER)
-    for name, flag in module.DECODER.flags.items():
-        monkeypatch.setitem(variants.FLAGS, name, variants.FLAGS.get(name, flag))
     return module.DECODER.name
 
 
 @pytest.mark.parametrize("temperature", [0.0, 0.7, 1.0])
 def test_it_is_exact(added, temperature):
-    assert_keeps_the_distribution(added, {}, dict(temperature=temperature))
+    sampling = dict(temperature=temperature)
+    new_step = stepper(added, forms(added)[0], PAIRS["dense"], sampling)
+    target = with_sampling(Logits(PAIRS["dense"][1]), **sampling)
+    assert_same_law(law(lambda rng: tuple(complete([0, 1], new_step(), 3, rng))),
+                    text_law([0, 1], target, 3))
 
 
 def test_the_command_line_lists_it(added, capsys):
     with pytest.raises(SystemExit):
         main.main(["--help"])
-    said = " ".join(capsys.readouterr().out.split())
-    (choices,) = re.findall(r"--decoder \{(.*?)\}", said)[-1:]
-    assert added in choices.replace(" ", "").split(",")
+    assert f" {added}" in capsys.readouterr().out.split("Decoders (")[1]
 
 
 def test_the_command_line_runs_it(added):

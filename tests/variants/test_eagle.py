@@ -16,7 +16,7 @@ from lib.checkpoints.weights import random_params
 from sampling import warp, with_sampling
 from speculative import autoregressive_sampling, complete, generate
 from tests import bundled
-from tests.variants.registered import Logits, eagle_weights
+from tests.small import Logits, eagle_weights
 from utils import MODELS_DIR
 from variants import eagle
 from variants.dynamic_tree import dynamic_tree
@@ -29,7 +29,7 @@ from variants.shared.tree_gpt2 import TreeGPT2
 from variants.tree import Tree
 
 TARGET = toy(3, 42, zeros=0)
-DEFAULTS = {name: flag.default for name, flag in DECODER.flags.items()}
+DEFAULTS = DECODER.settings({})
 SHAPES = [dict(widths="chain", K=2), dict(widths=(2,)), dict(widths="dynamic", K=2, total=3)]
 SAMPLING = [dict(temperature=1.0), dict(temperature=0.4), dict(temperature=0.0),
             dict(temperature=1.0, top_k=2), dict(temperature=1.0, repetition_penalty=2.5)]
@@ -64,15 +64,6 @@ def test_the_text_has_the_targets_joint_distribution(flags, sampling):
     expected = text_law([0, 1, 0], with_sampling(Logits(TARGET), **sampling), 3)
     assert_same_law(law(lambda rng: complete(
         [0, 1, 0], step_of(Logits(TARGET), sampling, **flags), 3, rng)), expected)
-
-
-@pytest.mark.parametrize("flags", [*SHAPES[:1], dict(widths=(2, 1), siblings="top"),
-                                   dict(widths=(2,), siblings="independent")], ids=str)
-def test_so_has_one_that_begins_with_a_single_token_and_may_stop(flags):
-    sampling = dict(temperature=1.0)
-    expected = text_law([1], with_sampling(Logits(TARGET)), 3, {2})
-    assert_same_law(law(lambda rng: complete(
-        [1], step_of(Logits(TARGET), sampling, **flags), 3, rng, {2})), expected)
 
 
 # ---- the head is its formulas
@@ -261,15 +252,15 @@ def test_the_last_token_wanted_costs_no_guess_and_the_first_has_none(flags):
     assert len(step([1], 9, np.random.default_rng(0)).guesses) == 0
 
 
-def test_siblings_must_be_the_best_where_nothing_is_drawn():
-    for temperature, flags in ((0.0, dict(widths=(2,))), (1.0, dict(widths="dynamic"))):
-        with pytest.raises(ValueError, match="--siblings top"):
-            step_of(Logits(TARGET), dict(temperature=temperature), siblings="distinct", **flags)
-
-
-def test_a_chain_has_no_siblings():
-    with pytest.raises(ValueError, match="need a tree in --widths for --siblings, got chain"):
-        step_of(Logits(TARGET), dict(temperature=1.0), siblings="top")
+@pytest.mark.parametrize("temperature, flags, message", [
+    (0.0, dict(widths=(2,), siblings="distinct"), "need --siblings top"),
+    (1.0, dict(widths="dynamic", siblings="distinct"), "need --siblings top"),
+    (1.0, dict(siblings="top"), "need a tree in --widths for --siblings, got chain"),
+    (1.0, dict(widths=(2,), K=3), "need --widths chain or dynamic for --K"),
+    (1.0, dict(total=5), "need --widths dynamic for --total, got chain")])
+def test_a_flag_without_effect_is_refused(temperature, flags, message):
+    with pytest.raises(ValueError, match=message):
+        step_of(Logits(TARGET), dict(temperature=temperature), **flags)
 
 
 def test_no_guess_is_beyond_the_context():

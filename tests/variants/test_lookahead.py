@@ -1,6 +1,5 @@
 """Lookahead: the joint distribution, the window beside the authors' bookkeeping, the pool."""
 
-from functools import partial
 from itertools import cycle, islice
 
 import numpy as np
@@ -10,19 +9,18 @@ from exact.law import Scripted, assert_same_law, branches, law, text_law
 from exact.toys import PAIRS, mapped, one_hot, path_by_path, toy
 from gpt2 import GPT2
 from lib.checkpoints.weights import random_params
-from sampling import one_hot_rows, warp, with_sampling
-from speculative import autoregressive_sampling, autoregressive_step, complete, generate
-from tests.variants.registered import Logits
+from sampling import one_hot_rows, with_sampling
+from speculative import complete, generate
+from tests.small import Logits
 from variants import Models
 from variants.lookahead import build, comb, grow, lookahead, plant, put
 from variants.shared.branches import Tree, with_tree_sampling
-from variants.shared.long_context import windowed
 from variants.shared.tree_gpt2 import TreeGPT2
 
 DENSE, SPARSE, FOUR = (PAIRS[name][1] for name in ("dense", "sparse", "four tokens"))
 TARGETS = {"dense": DENSE, "sparse": SPARSE, "four tokens": FOUR,
            "greedy": mapped(DENSE, one_hot), "four tokens, greedy": mapped(FOUR, one_hot)}
-SHAPES = [(1, 2, 1), (1, 3, 2), (2, 2, 2), (3, 2, 3), (2, 3, 2), (3, 3, 1), (2, 4, 2)]
+SHAPES = [(1, 3, 2), (3, 2, 3), (2, 4, 2)]
 REPEATING = [0, 1, 2, 1, 0, 0, 1]
 PARAMS = random_params(dict(n_vocab=13, n_ctx=24, n_embd=12, n_head=3, n_layer=2),
                        np.random.default_rng(0), np.float64)
@@ -42,7 +40,7 @@ def stepper(target, columns=3, ngram=3, size=2, trees=None):
 
 # ---- the distribution
 
-@pytest.mark.parametrize("name", TARGETS)
+@pytest.mark.parametrize("name", ["sparse", "four tokens"])
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_lookahead_keeps_the_joint_distribution(name, shape):
     target, N = TARGETS[name], 3 if name == "four tokens" else 4
@@ -67,28 +65,6 @@ def test_n_grams_of_another_text_keep_the_distribution_and_some_are_kept(name, x
         rounds = [round for round, _ in branches(lambda rng: with_full_pool(target)(x, N, rng))]
         assert min(len(round.guesses) for round in rounds) >= 2
         assert {2, 3} <= {len(round.ids) for round in rounds}
-
-
-@pytest.mark.parametrize("stop", [{0}, {1, 2}])
-def test_a_stop_token_keeps_the_distribution(stop):
-    got = law(lambda rng: complete([0, 1], with_full_pool(SPARSE), 4, rng, stop))
-    assert_same_law(got, text_law([0, 1], SPARSE, 4, stop))
-
-
-@pytest.mark.parametrize("temperature", [0.0, 0.7])
-def test_the_repetition_penalty_is_that_of_every_path(temperature):
-    logits = toy(3, 32)
-    target = lambda ids, n_last=1: warp(4 * logits(ids, n_last) - 2, temperature, ids=ids,
-                                        repetition_penalty=1.8)
-    got = law(lambda rng: complete([0, 1], with_full_pool(target), 4, rng))
-    assert_same_law(got, text_law([0, 1], target, 4))
-
-
-def test_a_window_of_the_text_keeps_the_distribution():
-    got = law(lambda rng: complete([0, 1], windowed(with_full_pool(DENSE), 2, 4), 4, rng))
-    plain = partial(autoregressive_step, model=DENSE)
-    expected = law(lambda rng: complete([0, 1], windowed(plain, 2, 4), 4, rng))
-    assert_same_law(got, expected)
 
 
 # ---- guesses are what the pool knows, and nothing else
@@ -222,16 +198,6 @@ def test_what_comes_again_and_again_comes_n_tokens_a_pass(ngram):
 
 # ---- on a GPT-2
 
-@pytest.mark.parametrize("penalty", [1.0, 1.3])
-def test_greedy_text_up_to_the_end_of_the_context_is_the_targets(penalty):
-    chosen = dict(temperature=0.0, repetition_penalty=penalty)
-    target, x = with_sampling(GPT2(PARAMS, 3), **chosen), [1, 2, 3]
-    step = build(Models(None, TreeGPT2(PARAMS, 3), chosen), columns=5, ngram=4, pool=3)
-    got = complete(x, step, 21, np.random.default_rng(0))
-    assert got == autoregressive_sampling(x, target, 21, np.random.default_rng(0))
-    assert len(got) == 24
-
-
 def test_every_row_is_that_of_its_path_run_alone():
     chosen, x = dict(temperature=0.8, top_k=7, repetition_penalty=1.3), [1, 2, 3]
     asked, model = [], with_tree_sampling(TreeGPT2(PARAMS, 3), **chosen)
@@ -247,6 +213,7 @@ def test_one_column_of_four_grams_has_two_nodes():
     models = Models(None, Logits(DENSE), dict(temperature=1.0))
     round = build(models, columns=1, ngram=4, pool=2)([0, 1, 2], 9, Scripted([0.5]))
     assert len(round.p_target) == 1 + 2
+
 
 def test_two_texts_have_two_windows_and_two_pools():
     one, other = [], []

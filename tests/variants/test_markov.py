@@ -10,15 +10,14 @@ from hypothesis import strategies as st
 from safetensors.numpy import load_file, save_file
 
 import gpt2
-import main
-from exact.law import Scripted, assert_same_law, expectation, law, text_law
-from exact.toys import mapped, one_hot, toy
+from exact.law import assert_same_law, expectation, law, text_law
+from exact.toys import toy
 from gpt2 import GPT2, unembed
 from lib.checkpoints.weights import random_params
 from sampling import softmax, warp, with_sampling
-from speculative import autoregressive_sampling, complete, generate, speculative_step
-from tests.variants.registered import Logits, assert_keeps_the_distribution, write_heads
-from variants import DECODERS, Models, build
+from speculative import complete, generate, make_step
+from tests.small import write_heads
+from variants import Models, build
 from variants.markov import guess_by_chain, load_table
 from variants.shared.states import States
 from variants.shared.tree_gpt2 import TreeGPT2
@@ -27,9 +26,6 @@ PARAMS = random_params(dict(n_vocab=13, n_ctx=24, n_embd=12, n_head=3, n_layer=2
                        np.random.default_rng(0), np.float64)
 SETTINGS = [{}, dict(temperature=0.4), dict(temperature=0.0), dict(top_k=2), dict(top_p=0.6),
             dict(repetition_penalty=2.5), dict(temperature=0.0, repetition_penalty=2.5)]
-MARKOV = {"markov": True}
-
-
 def scores_of(n_heads, n_vocab, seed=70):
     """Heads whose scores depend on the whole prefix, which is their state."""
     models = [toy(n_vocab, seed + k, zeros=0) for k in range(n_heads)]
@@ -50,7 +46,7 @@ def chain(model, heads, follows, K=3, calls=None, **settings):
         return model(ids, n_last)
 
     guess = partial(guess_by_chain, state_after=tuple, heads=heads, follows=follows, **settings)
-    return partial(speculative_step, target=target, K=K, make_guesses=guess)
+    return make_step(target, K, guess)
 
 
 # ---- the distribution
@@ -70,19 +66,6 @@ def test_rows_with_zeros_keep_the_distribution():
         step = chain(model, heads, follows, **settings_)
         assert_same_law(law(lambda rng: complete([0, 1], step, 3, rng)),  # noqa: B023  called here
                         text_law([0, 1], model, 3))
-
-
-def test_a_stop_token_keeps_the_distribution():
-    model, step = toy(4, 6), chain(toy(4, 6), scores_of(3, 4), table_of(4), K=2)
-    assert_same_law(law(lambda rng: complete([0, 1], step, 3, rng, {1, 3})),
-                    text_law([0, 1], model, 3, {1, 3}))
-
-
-@pytest.mark.parametrize("sampling", SETTINGS, ids=str)
-def test_the_decoder_keeps_the_distribution_under_every_setting(sampling, tmp_path):
-    heads = write_heads(tmp_path, n_embd=3)
-    sampling = {"temperature": 1.0, **sampling}
-    assert_keeps_the_distribution("medusa", MARKOV, sampling, heads)
 
 
 # ---- the rows
@@ -134,19 +117,6 @@ def test_a_table_that_is_the_target_has_every_guess_kept(sampling):
     assert [len(round.ids) for round in rounds] == [4] * 4 == calls
 
 
-def test_near_the_end_there_are_fewer_guesses():
-    step = chain(toy(3, 2), scores_of(3, 3), table_of(3))
-    for n_left in (1, 2, 3, 9):
-        assert len(step([0, 1], n_left, np.random.default_rng(0)).guesses) == min(n_left - 1, 3)
-
-
-def test_greedy_text_is_the_targets():
-    model = mapped(toy(5, 2, zeros=0), one_hot)
-    step = chain(model, scores_of(3, 5), table_of(5), temperature=0.0)
-    expected = autoregressive_sampling([0], model, 20, np.random.default_rng(0))
-    assert complete([0], step, 20, np.random.default_rng(0)) == expected
-
-
 # ---- on a GPT2
 
 @pytest.fixture
@@ -161,7 +131,7 @@ def models(heads, **sampling):
 
 @pytest.mark.parametrize("sampling", SETTINGS, ids=str)
 def test_a_GPT2_reads_every_token_once_and_its_rows_are_a_fresh_ones(heads, sampling):
-    step, x = build("medusa", models(heads, **sampling), MARKOV), [1, 2, 3]
+    step, x = build("markov", models(heads, **sampling)), [1, 2, 3]
     plain = with_sampling(GPT2(PARAMS, 3), **sampling)
     with mock.patch.object(gpt2, "forward", side_effect=gpt2.forward) as forward:
         rounds = list(generate(x, step, 21, np.random.default_rng(0)))  # to the context's end
@@ -188,21 +158,6 @@ def test_a_state_is_that_of_its_text_whatever_was_read_before(calls):
         assert np.allclose(model.state_after(x), GPT2(PARAMS, 3).hidden(x)[-1], atol=1e-10)
 
 
-def test_a_step_used_for_another_text_forgets_the_first(heads):
-    used = build("medusa", models(heads), MARKOV)
-    for x in ([1, 2, 3], [1, 2, 4, 5], [1, 2], [9]):
-        new = build("medusa", models(heads), MARKOV)
-        texts = [[round.ids for round in generate(x, step, 9, np.random.default_rng(0))]
-                 for step in (used, new)]
-        assert texts[0] == texts[1]
-
-
-def test_the_chain_is_as_long_as_the_tree_is_deep(heads):
-    for flags, K in (({}, 3), ({"widths": (4, 1)}, 2), ({"sparse": [(0,), (1,)]}, 1)):
-        step = build("medusa", models(heads), MARKOV | flags)
-        assert len(step([1, 2], 9, np.random.default_rng(0)).guesses) == K
-
-
 # ---- the file and the flag
 
 def test_a_loaded_table_is_the_product_of_its_two_parts(heads):
@@ -213,41 +168,22 @@ def test_a_loaded_table_is_the_product_of_its_two_parts(heads):
 
 
 def test_what_does_not_go_together_is_named(heads, tmp_path):
-    bare = {name: array for name, array in load_file(heads / "heads.safetensors").items() if "medusa" in name}
+    arrays = load_file(heads / "heads.safetensors")
+    bare = {name: array for name, array in arrays.items() if "medusa" in name}
     save_file(bare, tmp_path / "heads.safetensors")
     with pytest.raises(ValueError, match="need markov/w1, markov/w2 in the heads of"):
-        build("medusa", models(tmp_path), MARKOV)
+        build("markov", models(tmp_path))
     with pytest.raises(ValueError, match=r"need w1 \[13, rank\]"):
-        build("medusa", models(write_heads(tmp_path, 12)), MARKOV)
-    with pytest.raises(ValueError, match="exact with --markov, got typical"):
-        build("medusa", models(heads), MARKOV | {"acceptance": "typical"})
+        build("markov", models(write_heads(tmp_path, 12)))
     with pytest.raises(ValueError, match="need heads trained"):
-        build("medusa", models(None), MARKOV)
-
-
-def test_the_flag_needs_no_value(capsys):
-    parse = lambda *args: main.parse_args(["--decoder", *args]).settings.get("markov")
-    assert parse("medusa", "--markov") is True is parse("medusa", "--markov", "true")
-    assert parse("medusa") is False is parse("medusa", "--markov", "false")
-    for args in (["medusa", "--markov", "1"], ["tree", "--markov"]):
-        with pytest.raises((SystemExit, ValueError)):
-            parse(*args)
-
-
-def test_its_rounds_are_a_chains_whose_guesses_were_drawn(heads):
-    """What --show and --trace say of a round: one uniform a guess, then the tests' own."""
-    assert DECODERS["medusa"].is_tree({"markov": False})
-    assert not DECODERS["medusa"].is_tree(MARKOV) and DECODERS["medusa"].rounds.draws == 1
-    round = build("medusa", Models(None, Logits(toy(3, 2, zeros=0)), {"temperature": 1.0},
-                                   write_heads(heads, 3)), MARKOV)([0, 1], 9, Scripted([0.5] * 7))
-    assert round.guesses == [int((row.cumsum() <= 0.5).sum()) for row in round.p_draft]
+        build("markov", models(None))
 
 
 def test_heads_and_a_table_of_zeros_are_the_targets_own_row(tmp_path):
     save_file({"medusa/w": np.zeros((2, 12, 12)), "medusa/b": np.zeros((2, 12)),
                "medusa/a": np.stack([np.eye(12)] * 2), "markov/w1": np.zeros((13, 2)),
                "markov/w2": np.zeros((2, 13))}, tmp_path / "heads.safetensors")
-    round = build("medusa", models(tmp_path), MARKOV | {"widths": (1, 1)})(
+    round = build("markov", models(tmp_path), {"K": 2})(
         [1, 2, 3], 9, np.random.default_rng(0))
     expected = softmax(unembed(GPT2(PARAMS, 3).hidden([1, 2]), PARAMS))
     assert np.allclose(round.p_draft, expected[[0, 0]])

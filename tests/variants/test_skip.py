@@ -37,24 +37,6 @@ def build(sampling, K=2, skip="middle", exit=None, model=None):
 
 # ---- lossless
 
-@pytest.mark.parametrize("flags, sampling", [
-    (dict(K=1), dict(temperature=1.0)), ({}, dict(temperature=1.0, top_p=0.7)),
-    ({}, dict(temperature=0.5, top_k=2, repetition_penalty=1.8)), ({}, dict(temperature=0.0)),
-    (dict(skip=(0, 1, 2, 3)), dict(temperature=0.5, top_k=2)),
-    (dict(exit=1), dict(temperature=0.0, repetition_penalty=1.8)),
-    (dict(exit=1), dict(temperature=0.5, top_k=2))], ids=str)
-def test_the_joint_distribution_is_the_targets(flags, sampling):
-    got = law(lambda rng: complete([0, 1], build(sampling, **flags), 3, rng))
-    assert_same_law(got, text_law([0, 1], with_sampling(target(), **sampling), 3))
-
-
-@pytest.mark.parametrize("K, N, stop", [(1, 3, {2}), (3, 3, {0, 1}), (4, 2, ()), (1, 1, ())])
-def test_stop_tokens_and_other_K_keep_it(K, N, stop):
-    sampling = dict(temperature=1.0, top_k=2)
-    got = law(lambda rng: complete([0], build(sampling, K), N, rng, stop))
-    assert_same_law(got, text_law([0], with_sampling(target(), **sampling), N, stop))
-
-
 # ---- the draft
 
 def through(ids, kept):
@@ -95,16 +77,6 @@ def test_draft_and_target_share_the_weights_and_no_cache():
     assert np.array_equal(model([0, 1, 2], 3), before)
 
 
-def test_two_texts_in_turn_are_those_of_two_runs():
-    """One step, called with texts that do not continue each other, and two steps of one model."""
-    sampling, model = dict(temperature=1.0), target()
-    one, other = build(sampling, model=model), build(sampling, model=model, exit=1)
-    for x in ([0, 1], [2], [0, 1, 2, 2], [1, 1]):
-        for step, fresh in ((one, build(sampling)), (other, build(sampling, exit=1))):
-            used, new = (step_(x, 5, np.random.default_rng(3)) for step_ in (step, fresh))
-            assert used.ids == new.ids and np.allclose(used.p_draft, new.p_draft)
-
-
 @pytest.mark.parametrize("sampling", [
     dict(temperature=0.4, top_k=2), dict(temperature=1.0, top_p=0.6),
     dict(temperature=1.0, top_k=2, repetition_penalty=2.5), dict(temperature=0.0)], ids=str)
@@ -131,13 +103,6 @@ def test_the_middle_leaves_the_first_and_the_last_quarter():
         kept = set(blocks_kept(n_layer, "middle", None))
         assert kept >= {*range(n_layer // 4 + 1), *range(n_layer - n_layer // 4, n_layer)}
         assert 0 < n_layer - len(kept) <= n_layer / 2 + 1
-
-
-def test_block_numbers_are_read_and_checked():
-    assert block_numbers("0,12,3") == (0, 12, 3) and block_numbers("middle") == "middle"
-    for text in ("", "a", "1,", "-1", "1.5"):
-        with pytest.raises(ValueError, match="need middle or numbers of blocks"):
-            block_numbers(text)
 
 
 # ---- the search
