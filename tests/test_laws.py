@@ -130,7 +130,7 @@ def test_in_a_window_the_text_is_the_windowed_targets(name, heads):
 
 def test_a_decoder_that_is_not_exact_is_refused_by_that():
     new_step = stepper("lenient", {"K": 2, "lenience": 0.5}, PAIRS["dense"], T)
-    with pytest.raises(AssertionError, match="another law"):
+    with pytest.raises(AssertionError, match="a different distribution"):
         assert_keeps_the_distribution(new_step, "dense", T)
 
 
