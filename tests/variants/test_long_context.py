@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from safetensors.numpy import save_file
 
 from encoder import Encoder, byte_characters
 from exact.law import assert_same_law, distance, law, text_law

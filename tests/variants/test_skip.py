@@ -3,15 +3,15 @@
 import numpy as np
 import pytest
 
-from exact.law import assert_same_law, expectation, law, text_law
+from exact.law import expectation
 from gpt2 import GPT2, causal_mask, layer_norm, transformer_block, unembed
 from lib.checkpoints.weights import cut_params, n_params
-from sampling import softmax, with_sampling
-from speculative import complete, generate
+from sampling import softmax
+from speculative import generate
 from theory.speedup import acceptance_rate
 from tools import find_skip
 from variants import Models
-from variants.skip import DECODER, block_numbers, blocks_kept, middle, with_blocks
+from variants.skip import DECODER, blocks_kept, middle, with_blocks
 
 HPARAMS = dict(n_vocab=3, n_ctx=12, n_embd=4, n_head=2, n_layer=4)
 
