@@ -14,7 +14,7 @@ from lib.backend import products
 
 
 def interleaved(actions, repeats, warm=True):
-    """Return {name: seconds of every repeat} of some functions, in turns, after one call of each."""
+    """Return {name: seconds of every repeat} of functions, in turns, after one call of each."""
     times = {name: [] for name in actions}
     for _ in range(repeats + warm):
         for name, action in actions.items():

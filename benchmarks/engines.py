@@ -11,14 +11,14 @@
 A released size has one text, random weights and the two ends of the scale: a draft that is never
 right, and one that always is. Weights, keys and values are float32 everywhere, and every engine
 has as many threads as our products. transformers needs requirements/peers.txt, llama.cpp
-requirements/engines.txt; an engine that is not installed is left out and named.
+requirements/engines.txt; what is not installed is left out.
 """
 
-import importlib.util
 import sys
 import tempfile
 import time
 from contextlib import ExitStack, contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -35,8 +35,6 @@ from lib.checkpoints.huggingface import their_name
 from lib.checkpoints.weights import flatten
 from speculative import generate
 from variants import Models, build, build_plain
-
-NEEDS = {"transformers": ("torch", "transformers"), "llama.cpp": ("xllamacpp", "gguf", "requests")}
 
 
 def n_threads(model):
@@ -136,8 +134,7 @@ def llama_engine(encoder, draft, target, K):
         paths = [Path(folder) / name for name in ("target.gguf", "draft.gguf")]
         for path, model in zip(paths, (target, draft)):
             export_gguf.export(path, encoder or nameless(model.n_vocab), sizes(model), model.params)
-        urls = [running.enter_context(server(files, K, target))
-                for files in (paths[:1], paths)]
+        urls = [running.enter_context(server(files, K, target)) for files in (paths[:1], paths)]
         yield write
 
 
@@ -176,6 +173,8 @@ def server(paths, K, target):
 ENGINES = {"here": (ours, {}), "here, match": (ours, {"decoder": "match"}),
            "here, no cache": (ours, {"kind": Forgetful}), "transformers": (transformers_engine, {}),
            "llama.cpp": (llama_engine, {})}  # name: engine, and its further arguments
+NEEDS = {"transformers": "transformers", "llama.cpp": "xllamacpp"}
+INSTALLED = [name for name in ENGINES if name not in NEEDS or find_spec(NEEDS[name])]
 
 
 # ---- the table
@@ -189,12 +188,10 @@ def measure(args):
     else:
         first, target = agreeing(target, len(draft.params["blocks"]))
         pairs = {", all rejected": (draft, target), ", all accepted": (first, target)}
-    missing = {name: [need for need in NEEDS.get(name, ()) if not importlib.util.find_spec(need)]
-               for name in args.only}
     rows = {name + end: measure_one(ENGINES[name], (encoder, *pair), xs, args)
-            for name in args.only if not missing[name] for end, pair in pairs.items()}
+            for name in args.only for end, pair in pairs.items()}
     return machine() | {"size": args.size, "K": args.K, "texts": named(len(xs), args.N),
-                        "rows": rows, "missing": {k: v for k, v in missing.items() if v}}
+                        "rows": rows}
 
 
 def measure_one(engine, pair, xs, args):
@@ -226,15 +223,13 @@ def tell(figures, args):
                   number(row["tokens_per_s"], "{:.1f}"),
                   number(row["plain_tokens_per_s"], "{:.1f}")]
                  for name, row in figures["rows"].items()])
-    for name, needs in figures["missing"].items():
-        yield f"{name}: left out, {' and '.join(needs)} not installed.\n"
 
 
 def main(argv=None):
     parser = command.new_parser("benchmarks.engines", __doc__)
     add = parser.add_argument
     add("--size", choices=SIZES, default="pair")
-    add("--only", nargs="+", choices=ENGINES, default=list(ENGINES), help="only these engines")
+    add("--only", nargs="+", choices=ENGINES, default=INSTALLED, help="default: all installed")
     add("--N", type=command.positive, default=LENGTH, help="new tokens per text")
     add("--K", type=command.positive, default=4, help="guesses per round")
     add("--repeats", type=command.positive, default=3, help="runs of every greedy text")

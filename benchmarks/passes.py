@@ -18,7 +18,7 @@ GUESSES = 4  # draft steps in a row
 
 
 def rows_actions(model, context=64, backend=None, rows=ROWS):
-    """Return {M: a function that runs a pass over M rows} of a model that has read `context` ids."""
+    """Return {M: a function that runs a pass over M rows} of a model, after `context` ids."""
     def read(n):  # the tokens differ from those in the cache, so all n are computed
         if backend:
             products.choose(backend)
@@ -30,7 +30,7 @@ def rows_actions(model, context=64, backend=None, rows=ROWS):
 
 
 def guess_action(draft, context=64):
-    """Return a function that runs GUESSES steps of the draft, one after another, as a round does."""
+    """Return a function that runs GUESSES steps of the draft, one after another."""
     def steps():
         ids = [1] * min(context, draft.n_ctx - GUESSES)
         for token in rng.integers(0, draft.n_vocab, GUESSES).tolist():

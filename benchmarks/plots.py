@@ -104,7 +104,7 @@ def shared_masses(x, draft, target, N, seed):
 
 
 def row_cost_data(args):
-    """Seconds of M rows: whole passes, and one product as BLAS and as lib/backend/products do it."""
+    """Seconds of M rows: whole passes, and one product by BLAS and by lib/backend/products."""
     series = {"the bundled target": rows_table(load("pair")[2], args.repeats)}
     rows, d = list(series["the bundled target"]), GPT2_SIZES[args.size]["n_embd"]
     rng = np.random.default_rng(0)

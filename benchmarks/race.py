@@ -110,12 +110,13 @@ def figures(results):
 
 
 def speed(result, plain):
-    """Return tokens per second, the median speed-up of the repeats, and what was accepted."""
-    rounds = all_rounds(result)
+    """Return tokens per second, the speed-up in the repeats, and what was accepted."""
+    rounds, gains = all_rounds(result), speedups(result, plain)
     rates = [sum(len(text.ids) for text in texts) / sum(text.seconds for text in texts)
              for texts in result]
-    return {"tokens_per_s": spread(rates), "speedup": float(np.median(speedups(result, plain))),
-            "acceptance": acceptance(rounds), "tokens_per_pass": tokens_per_pass(rounds)}
+    return {"tokens_per_s": spread(rates), "speedup": float(np.median(gains)),
+            "slowest": min(gains), "fastest": max(gains), "acceptance": acceptance(rounds),
+            "tokens_per_pass": tokens_per_pass(rounds)}
 
 
 def predictions(K, result, plain):
@@ -124,7 +125,7 @@ def predictions(K, result, plain):
         return [s for texts in result for text in texts for s in getattr(text, role)]
 
     row, draft, target = passes(plain, "target"), passes(result, "draft"), passes(result, "target")
-    c, pass_cost = float(np.median(draft) / np.median(row)), float(np.median(target) / np.median(row))
+    c, pass_cost = (float(np.median(seconds) / np.median(row)) for seconds in (draft, target))
     return {"c": c, "pass_cost": pass_cost, "counted": sum(row) / sum(draft + target),
             "predicted": walltime_improvement(acceptance(all_rounds(result)), K, c, pass_cost)}
 

@@ -150,7 +150,7 @@ def main(argv=None):
     add = parser.add_argument
     add("--size", choices=SIZES, default="pair")
     add("--models_dir", type=Path, default=MODELS_DIR, help="where released weights are, if any")
-    add("--only", nargs="+", choices=PARTS, help="only these parts; --json keeps the others of FILE")
+    add("--only", nargs="+", choices=PARTS, help="--json FILE keeps its other parts")
     add("--N", type=command.positive, default=LENGTH, help="new tokens per text")
     add("--runs", type=command.positive, default=3, help="runs of every text")
     add("--repeats", type=command.positive, default=21, help="passes per figure")

@@ -103,7 +103,7 @@ def measure(args):
 
 def tell(figures, args):
     """Yield the paragraphs of a file."""
-    yield (f"The bundled pair, {figures['texts']} ({figures['prompts']}). {about(figures)}\n")
+    yield f"The bundled pair, {figures['texts']} ({figures['prompts']}). {about(figures)}\n"
     for temperature, rows in figures["tables"].items():
         yield f"Temperature {temperature}:\n"
         yield table(["decoder", "exact", "tokens/pass", "expected", "rows/pass", "ms/token",

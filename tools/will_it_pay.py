@@ -2,7 +2,7 @@
 
     python -m tools.will_it_pay                                   # the bundled pair
     python -m tools.will_it_pay --target 1558M --draft 124M --N 20 --repeats 1
-    python -m tools.will_it_pay --target 1558M --draft 124M --random --alpha 0.7  # no download
+    python -m tools.will_it_pay --target 1558M --draft 124M --random      # without a download
 
     [1] costs        time of a draft step, and of passes over 1 .. 9 rows      lib/costs.py
     [2] acceptance   counted on the pair's own texts                           benchmarks/race.py
@@ -11,7 +11,7 @@
 
     alpha   probability that a guess is accepted
     c       time of a draft step / of a target pass over one row
-    case    the figures of one temperature, or of one acceptance that was given
+    case    the figures of one temperature; of one alpha if the weights are random
 
 It pays if the best decoder was faster than plain decoding in every run. Other work on the machine
 is measured, too: the table shows the slowest and the fastest run.
@@ -27,9 +27,8 @@ from benchmarks import command
 from benchmarks.clock import machine
 from benchmarks.models import random_model
 from benchmarks.prompts import LENGTH, OPENINGS, named
-from benchmarks.race import (acceptances_by_rank, all_rounds, builder, race, speedups,
-                             tokens_per_pass)
-from benchmarks.tables import about, number, ranged, table
+from benchmarks.race import acceptances_by_rank, builder, race, speed
+from benchmarks.tables import about, number, table
 from lib.backend import products
 from lib.backend.arrays import gpu_errors_in_one_line
 from lib.costs import N_ROWS, measure_costs
@@ -41,7 +40,7 @@ from utils import MODELS_DIR, load_pair
 from variants.best_tree import best_shape, levels, nodes
 from variants.shared.tree_gpt2 import TreeGPT2
 
-ALPHAS = (0.6, 0.7, 0.8, 0.9)
+ALPHAS = (0.6, 0.7, 0.8, 0.9)  # what is predicted for random weights
 CHAINS = 3  # numbers of guesses that are run
 SHORT = 16  # new tokens per prompt below which a run says nothing
 
@@ -49,19 +48,17 @@ SHORT = 16  # new tokens per prompt below which a run says nothing
 # ---- the pair and its prompts
 
 def load(args):
-    """Return (encoder, draft, target); the encoder is None if any weights are random."""
+    """Return (encoder, draft, target); the encoder is None if the weights are random."""
     names = (args.draft, args.target)
-    is_random = [args.random and name in GPT2_SIZES and not (args.models_dir / name).exists()
-                 for name in names]
-    if not any(is_random):
+    if args.random:
+        need(args.backend != "cupy", "--backend numba or numpy with --random", args.backend)
+        need(GPT2_SIZES.keys() >= {*names}, f"two of {', '.join(GPT2_SIZES)} with --random",
+             " and ".join(names))
+        products.choose(args.backend)
+        encoder, models = None, [random_model(GPT2_SIZES[name]) for name in names]
+    else:
         encoder, *models = load_pair(*names, args.models_dir, backend=args.backend,
                                      cut_vocab=args.cut_vocab)
-    else:
-        products.choose(args.backend)
-        encoder, models = None, [
-            random_model(GPT2_SIZES[name]) if random else
-            load_pair(None, name, args.models_dir, backend=args.backend)[2]
-            for name, random in zip(names, is_random)]
     return encoder, *(TreeGPT2(model.params, model.n_head) for model in models)
 
 
@@ -119,21 +116,17 @@ def allowed_c(alpha, pass_cost):
     return most if most > 0 else None
 
 
-def best_few(case):
-    """Return the K of the best predictions, in ascending order."""
-    return sorted(sorted(case["predicted"], key=case["predicted"].get)[-CHAINS:])
-
-
 # ---- [4] the race
 
 def contestants(case, temperature, costs):
     """Return {what main.py calls it: (prediction, builder)}; 0 is plain decoding."""
+    predicted, tree = case["predicted"], case["tree"]
     named = {0: (None, builder(None, {}, temperature))}
-    for K in best_few(case):
-        named[f"--K {K}"] = case["predicted"][K], builder("speculative", {"K": K}, temperature)
+    for K in sorted(sorted(predicted, key=predicted.get)[-CHAINS:]):
+        named[f"--K {K}"] = predicted[K], builder("speculative", {"K": K}, temperature)
     named["--decoder stopping"] = None, builder("stopping", {}, temperature, costs=costs)
-    if case["tree"]["guesses"] > case["tree"]["levels"]:
-        named["--decoder tree --widths auto"] = case["tree"]["predicted"], builder(
+    if tree["guesses"] > tree["levels"]:
+        named["--decoder tree --widths auto"] = tree["predicted"], builder(
             "tree", {"widths": "auto"}, temperature, costs=costs)
     return named
 
@@ -142,44 +135,37 @@ def run_case(args, draft, target, texts, temperature, costs, bar):
     """Return the case of one temperature: counted, predicted and run."""
     acceptances, tried = acceptances_by_rank(draft, target, temperature, texts, args.N,
                                              args.repeats if temperature else 1, bar.update)
-    case = predict(costs, acceptances) | {"name": f"Temperature {temperature:g}", "tried": tried,
-                                          "repeats": args.repeats, "N": args.N}
+    case = predict(costs, acceptances)
     named = contestants(case, temperature, costs)
-    results = race(draft, target, {name: builder for name, (_, builder) in named.items()}, texts,
+    results = race(draft, target, {name: build for name, (_, build) in named.items()}, texts,
                    args.N, args.repeats, bar.update)
     plain = results.pop(0)
-    return case | {"rows": {name: figures(result, plain) | {"predicted": named[name][0]}
+    return case | {"name": f"Temperature {temperature:g}", "tried": tried, "N": args.N,
+                   "repeats": args.repeats,
+                   "rows": {name: speed(result, plain) | {"predicted": named[name][0]}
                             for name, result in results.items()}}
 
 
-def figures(result, plain):
-    """Return the speed-up of all runs, and the tokens per pass."""
-    low, median, high = np.percentile(speedups(result, plain), [0, 50, 100]).tolist()
-    return {"measured": {"low": low, "median": median, "high": high},
-            "tokens_per_pass": tokens_per_pass(all_rounds(result))}
-
-
-def answer(args):
+@gpu_errors_in_one_line()
+def measure(args):
     """Return all figures."""
+    for temperature in args.temperature:
+        check_sampling(temperature)
     encoder, draft, target = load(args)
     n_ctx = min(draft.n_ctx, target.n_ctx)
     need(n_ctx > N_ROWS, f"models of n_ctx > {N_ROWS}", n_ctx)
-    alphas = args.alpha or ([] if encoder else ALPHAS)
-    texts = [[1] * N_ROWS] if alphas else read_texts(args, encoder, n_ctx)
-    temperatures = [1.0] if alphas else args.temperature
-    found = {"target": args.target, "draft": args.draft, "costs": {}, "cases": [],
-             "texts": named(len(texts), args.N)} | machine()
-    with tqdm(total=len(temperatures) * len(texts) * (1 + args.repeats), unit="text", leave=False,
-              disable=True if alphas else None) as bar:
-        for T in temperatures:
+    texts = read_texts(args, encoder, n_ctx) if encoder else [[1] * N_ROWS]
+    found = machine() | {"target": args.target, "draft": args.draft,
+                         "texts": named(len(texts), args.N), "costs": {}, "cases": []}
+    with tqdm(total=len(args.temperature) * len(texts) * (1 + args.repeats), unit="text",
+              leave=False, disable=None if encoder else True) as bar:
+        for T in args.temperature if encoder else [1.0]:
             costs = measure_costs(*(with_sampling(model, temperature=T)
                                     for model in (draft, target)), texts[0])
-            found["costs"][f"temperature {T:g}"] = {"draft": costs.draft, "passes": costs.passes}
-            found["cases"] += ([predict(costs, [alpha]) | {"name": f"Acceptance {alpha:g}"}
-                                for alpha in alphas] or
-                               [run_case(args, draft, target, texts, T, costs, bar)])
-    for case in found["cases"]:
-        case["sentence"] = f"{case['name']}: {verdict(case)} {conditions(case)}"
+            found["costs"][f"temperature {T:g}"] = costs._asdict()
+            found["cases"] += ([run_case(args, draft, target, texts, T, costs, bar)] if encoder else
+                               [predict(costs, [alpha]) | {"name": f"Acceptance {alpha:g}"}
+                                for alpha in ALPHAS])
     return found
 
 
@@ -193,12 +179,12 @@ def verdict(case):
         return f"it {pays} pay; best predicted: --K {K}, {case['predicted'][K]:.2f}x."
     if case["N"] < SHORT:
         return f"no verdict from runs of fewer than {SHORT} tokens (--N {case['N']})."
-    name, row = max(case["rows"].items(), key=lambda item: item[1]["measured"]["median"])
-    low, median, high = (row["measured"][key] for key in ("low", "median", "high"))
-    pays = "pays" if low > 1 else "does not pay" if high <= 1 else "is too close to call"
+    name, row = max(case["rows"].items(), key=lambda item: item[1]["speedup"])
+    pays = ("pays" if row["slowest"] > 1 else
+            "does not pay" if row["fastest"] <= 1 else "is too close to call")
     predicted = f"predicted {row['predicted']:.2f}x" if row["predicted"] else "no prediction"
-    return (f"it {pays}; best measured: {name}, {median:.2f}x (median of {case['repeats']}; "
-            f"{predicted}).")
+    return (f"it {pays}; best measured: {name}, {row['speedup']:.2f}x (median of "
+            f"{case['repeats']}; {predicted}).")
 
 
 def conditions(case):
@@ -225,20 +211,21 @@ def tell(found, args=None):
                     [[case["name"], *map(number, case["predicted"].values())] for case in given])
     for case in found["cases"]:
         if "rows" in case:
-            yield f"{case['name']}, {found['texts']}: {told_count(case)}\n"
-            yield table(["decoder", "predicted", "measured (slowest - fastest run)", "tokens/pass"],
-                        [[name, number(row["predicted"]), ranged(row["measured"]),
-                          number(row["tokens_per_pass"])] for name, row in case["rows"].items()])
-        yield case["sentence"] + "\n"
+            yield from tell_run(case, found["texts"])
+        yield f"{case['name']}: {verdict(case)} {conditions(case)}\n"
 
 
-def told_count(case):
-    """Return what was counted, and which shape the formula prefers."""
+def tell_run(case, texts):
+    """Yield what was counted, predicted and run at one temperature."""
     tree = case["tree"]
     shape = (f"the best tree has {tree['guesses']} guesses in {tree['levels']} levels"
              if tree["guesses"] > tree["levels"] else "no tree is better than a chain")
-    return (f"of {case['tried']} guesses {case['acceptance']:.2f} were accepted; by the formula "
-            f"{shape}.")
+    yield (f"{case['name']}, {texts}: of {case['tried']} guesses {case['acceptance']:.2f} were "
+           f"accepted; by the formula {shape}.\n")
+    yield table(["decoder", "predicted", "measured (slowest - fastest run)", "tokens/pass"],
+                [[name, number(row["predicted"]), f"{number(row['speedup'])} "
+                  f"({number(row['slowest'])} - {number(row['fastest'])})",
+                  number(row["tokens_per_pass"])] for name, row in case["rows"].items()])
 
 
 # ---- the command
@@ -252,28 +239,14 @@ def parse_args(argv=None):
     add("--models_dir", type=Path, default=MODELS_DIR, metavar="DIR")
     add("--cut_vocab", action="store_true", help="as main.py's")
     add("--backend", choices=products.BACKENDS, default="numba", help="as main.py's")
-    add("--random", action="store_true",
-        help="random weights for a size that is not downloaded: times and predictions only")
-    add("--alpha", type=float, nargs="+", help="predict for these acceptances, count none "
-        f"(default with random weights: {', '.join(map(str, ALPHAS))})")
+    add("--random", action="store_true", help="random weights for released sizes, without a "
+        f"download: predict for acceptances of {', '.join(map(str, ALPHAS))}")
     add("--temperature", type=float, nargs="+", default=[0.0, 1.0])
     add("--prompts", type=Path, metavar="FILE",
         help="a prompt per line, or a JSON object, as main.py's (default: six openings)")
     add("--N", type=command.positive, default=LENGTH, help="new tokens per prompt")
     add("--repeats", type=command.positive, default=3, help="runs of every decoder")
     return parser.parse_args(argv)
-
-
-@gpu_errors_in_one_line()
-def measure(args):
-    """Return all figures; refuse what can be refused before any model is loaded."""
-    for alpha in args.alpha or []:
-        need(0 <= alpha <= 1, "0 <= --alpha <= 1", alpha)
-    for temperature in args.temperature:
-        check_sampling(temperature)
-    need(not (args.random and args.backend == "cupy"), "--backend numba or numpy with --random",
-         args.backend)
-    return answer(args)
 
 
 def main(argv=None):

@@ -4,7 +4,6 @@ import json
 import os
 import re
 
-import numpy as np
 import pytest
 
 from tests.checkpoints import HPARAMS, write_converted
@@ -13,10 +12,6 @@ from tools import will_it_pay
 from variants.registry import Costs
 
 SIZES = HPARAMS | {"n_ctx": 96}
-rng = np.random.default_rng(0)
-GIVEN = [(c, [1.0, *(1 + np.cumsum(rng.random(8) * slope)).tolist()], alpha)
-         for c in (0.02, 0.3) for slope in (0.02, 0.3, 1.0) for alpha in (0.9, 0.6, 0.3)]
-GIVEN.append((0.1, [1.0, 2.6, 2.5, 2.7, 3.3, 4.0, 4.0, 2.1, 5.0], 0.9))  # 8 rows cheaper than 2
 
 
 def test_the_figures_by_hand():
@@ -35,7 +30,9 @@ def test_the_figures_by_hand():
     assert (nothing["needed_acceptance"], nothing["allowed_c"]) == (None, None)
 
 
-@pytest.mark.parametrize("c, passes, alpha", GIVEN)
+@pytest.mark.parametrize("c, passes, alpha", [
+    (0.02, [1, 1.2, 1.3, 1.9], 0.6), (0.3, [1, 2, 2.9, 3.5], 0.9), (0.3, [1, 1.1, 1.1, 1.2], 0.3),
+    (0.1, [1, 2.6, 2.5, 2.7, 3.3, 4, 4, 2.1, 5], 0.9)])  # 8 rows cheaper than 2
 def test_some_k_gains_above_the_thresholds_and_none_below(c, passes, alpha):
     found = will_it_pay.predict(Costs(c, passes), [alpha])
     needed, allowed = found["needed_acceptance"], found["allowed_c"]
@@ -45,8 +42,8 @@ def test_some_k_gains_above_the_thresholds_and_none_below(c, passes, alpha):
         best_K(alpha, allowed + 1e-9, passes) == 0 < best_K(alpha, allowed - 1e-9, passes))
 
 
-def ran(low, median, high, predicted=1.2):
-    return {"predicted": predicted, "measured": dict(low=low, median=median, high=high)}
+def ran(slowest, speedup, fastest, predicted=1.2):
+    return dict(slowest=slowest, speedup=speedup, fastest=fastest, predicted=predicted)
 
 
 @pytest.mark.parametrize("rows, words", [
@@ -76,6 +73,7 @@ def models_dir(tmp_path_factory):
         write_converted(folder / name, SIZES | {"n_layer": 2 - seed}, seed)
     write_converted(folder / "wide", SIZES | {"n_vocab": 260})
     (folder / "prompts.txt").write_text('A fox\n\n{"prompt": "Two hens"}\n')
+    (folder / "bad.txt").write_bytes(b"A fox\nTwo \xff hens\n")
     return folder
 
 
@@ -89,6 +87,7 @@ def test_the_answer_and_its_json_agree(models_dir, capsys, tmp_path):
     assert call(models_dir, "--json", tmp_path / "a.json", draft="target") == 0
     out, figures = capsys.readouterr().out, json.loads((tmp_path / "a.json").read_text())
     assert [case["name"] for case in figures["cases"]] == ["Temperature 0", "Temperature 1"]
+    assert ", 2 prompts of 16 new tokens each: of" in out  # the blank line is none
     for case, costs in zip(figures["cases"], figures["costs"].values()):
         row, *passes = costs["passes"]
         assert case["c"] == costs["draft"] / row and len(passes) == 8
@@ -96,45 +95,32 @@ def test_the_answer_and_its_json_agree(models_dir, capsys, tmp_path):
             assert case["predicted"][str(K)] == pytest.approx(
                 walltime_improvement(1, K, case["c"], cost / row))
         assert case["acceptances"] == [1, 0, 0, 0]  # the draft is the target
-        assert case["sentence"] in out.split("\n") and "--decoder stopping" in case["rows"]
+        assert f"{case['name']}: {will_it_pay.verdict(case)} To gain" in out
         for name, row in case["rows"].items():
-            assert re.search(rf"\| {name} \| .*{row['measured']['median']:.2f}", out)
+            assert re.search(rf"\| {name} \| .*{row['speedup']:.2f}", out)
             if name.startswith("--K"):
                 assert row["tokens_per_pass"] == 16 / -(-16 // (int(name[4:]) + 1))
 
 
 def test_random_weights_are_timed_and_acceptance_is_given(models_dir, capsys, monkeypatch):
     monkeypatch.setitem(will_it_pay.GPT2_SIZES, "124M", SIZES)
-    assert call(models_dir, "--random", target="124M") == 0
+    assert call(models_dir, "--random", target="124M", draft="124M") == 0
     out = capsys.readouterr().out
-    assert out.count(": it should") == 4 and "measured:" not in out
-    assert call(models_dir, "--random", "--alpha", 0.5, target="124M") == 0
-    assert "| Acceptance 0.5 | " in capsys.readouterr().out
-
-
-def test_prompts_are_read_as_main_py_reads_them(models_dir, tmp_path):
-    args = will_it_pay.parse_args(["--target", "target", "--draft", "draft", "--N", "16",
-                                   "--prompts", str(models_dir / "prompts.txt")])
-    encoder, _, _ = will_it_pay.load_pair("draft", "target", models_dir)
-    texts = will_it_pay.read_texts(args, encoder, 96)
-    assert [encoder.decode(ids) for ids in texts] == ["A fox", "Two hens"]
-    args.prompts = tmp_path / "bad.txt"
-    args.prompts.write_bytes(b"A fox\nTwo \xff hens\n")
-    with pytest.raises(ValueError, match="bad.txt, line 2: need UTF-8 text, got byte 0xff"):
-        will_it_pay.read_texts(args, encoder, 96)
+    assert out.count(": it should") == 4 and "measured:" not in out and "| Acceptance 0.9 |" in out
 
 
 @pytest.mark.parametrize("flags, models, message", [
     ([], {"draft": "wide"}, "different vocabularies"),
-    (["--random", "--backend", "cupy"], {}, "need --backend numba or numpy with --random"),
-    (["--alpha", 1.5], {}, "need 0 <= --alpha <= 1, got 1.5"),
+    (["--random"], {}, "need two of 124M, 355M, 774M, 1558M with --random, got draft and target"),
     (["--temperature", -1], {}, "need 0 <= temperature < inf, got -1.0"),
-    (["--N", 90], {}, "need prompts of 1 .. 6 tokens (n_ctx = 96, --N 90), got 8"),
-    (["--prompts", os.devnull], {}, "need prompts of 1 .. 80 tokens (n_ctx = 96, --N 16), got none"),
+    (["--N", 90], {}, "need prompts of 1 .. 6 tokens (n_ctx = 96, --N 90), got 8"),  # "Two hens"
+    (["--prompts", "{}/bad.txt"], {}, "bad.txt, line 2: need UTF-8 text, got byte 0xff"),
+    (["--prompts", os.devnull], {}, "need prompts of 1 .. 80 tokens"),
     (["--prompts", "no-such-file"], {}, "no-such-file")])
 def test_what_cannot_be_is_refused_in_a_line_before_anything_is_measured(
         flags, models, message, models_dir, capsys, monkeypatch):
     monkeypatch.setattr(will_it_pay, "measure_costs", None)
+    flags = [str(flag).format(models_dir) for flag in flags]
     assert call(models_dir, *flags, **models) == 2
     out, err = capsys.readouterr()
     assert not out and err.count("\n") == 1 and message in err and err.startswith("will_it_pay: ")
