@@ -46,6 +46,7 @@ def guesses_law(p_draft, n, siblings="distinct"):
 
 
 def subsets(tokens):
+    """Return all sets of these tokens, as tuples."""
     return chain.from_iterable(combinations(tokens, size) for size in range(len(tokens) + 1))
 
 
