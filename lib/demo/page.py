@@ -31,8 +31,8 @@ def trace(prompt, rounds, settings=None, seconds=None, plain=None):
     entry = DECODERS[settings.get("decoder", "speculative")]
     if "draft" not in entry.needs:
         settings.pop("draft_model_size", None)  # not loaded
-    run = {"prompt": prompt, "settings": settings, "rounds": rounds, "summary": summary(rounds),
-           "code": code(entry, rounds)}
+    run = {"prompt": prompt, "settings": settings, "rounds": rounds,
+           "summary": summary(rounds, entry.one_by_one), "code": code(entry, rounds)}
     if "decoder" in settings:
         given = {name: settings[name] for name in entry.flags if name in settings}
         run |= {"exact": entry.is_exact(entry.settings(given)), "idea": entry.idea}
@@ -56,10 +56,13 @@ def pieces(encoder, ids):
     return [text.decode(encoder.decode_bytes([token])) for token in ids]
 
 
-def summary(rounds):
-    """Count tokens, rounds, acceptance by position in the round, and seconds by clock."""
-    verdicts = [(t, guess["accepted"]) for seen in rounds
-                for t, guess in enumerate(seen["guesses"]) if "accepted" in guess]
+def summary(rounds, one_by_one):
+    """Count tokens, rounds, acceptance by position in the round, and seconds by clock.
+
+    A test that is not `one_by_one` tests the guesses after a rejection too.
+    """
+    verdicts = [(t, guess.get("accepted", False)) for seen in rounds
+                for t, guess in enumerate(seen["guesses"]) if "accepted" in guess or not one_by_one]
     tested = Counter(t for t, _ in verdicts)
     accepted = Counter(t for t, passed in verdicts if passed)
     clocks = sorted({name for seen in rounds for name in seen["seconds"]})

@@ -1,4 +1,4 @@
-"""lib/demo/live.py: the real decoders' rounds, to its own page only, whoever else asks or leaves."""
+"""The live page shows the real decoders' rounds, whoever else asks, leaves or sends nonsense."""
 
 import json
 import re
@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from http.client import HTTPConnection
 
 import pytest
@@ -19,7 +20,8 @@ from tests.chromium import chromium
 from tests.plumbing.test_robustness import DEFAULT_CTRL_C
 from variants import DECODERS
 
-ASKED = {"prompt": "Once upon a time", "decoder": "speculative", "temperature": 1, "N": 12, "seed": 3}
+ASKED = {"prompt": "Once upon a time", "decoder": "speculative", "temperature": 1, "N": 12,
+         "seed": 3}
 
 
 @pytest.fixture(scope="module")
@@ -75,27 +77,18 @@ def test_the_rounds_and_figures_are_those_of_the_real_decoder(server, more):
 def test_several_at_once_get_each_their_own_text(server):
     wanted = [ASKED | {"seed": seed, "decoder": decoder}
               for seed, decoder in enumerate(("speculative", "lookup", "tree", "speculative"))]
-    got = [None] * len(wanted)
-
-    def user(i):
-        got[i] = ids_of(ask(server, wanted[i])[2])
-
-    threads = [threading.Thread(target=user, args=[i]) for i in range(len(wanted))]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert got == [directly(server, asked) for asked in wanted]
+    with ThreadPoolExecutor(len(wanted)) as users:
+        got = users.map(lambda asked: ids_of(ask(server, asked)[2]), wanted)
+    assert list(got) == [directly(server, asked) for asked in wanted]
 
 
 def test_a_tab_closed_in_mid_stream_takes_nothing_from_the_others(server):
     body = json.dumps(ASKED | {"N": 60}).encode()
-    for _ in range(2):
-        with socket.create_connection(("127.0.0.1", server.server_port)) as tab:
-            tab.sendall(b"POST /decode HTTP/1.1\r\nHost: 127.0.0.1:%d\r\nContent-Length: %d\r\n\r\n"
-                        % (server.server_port, len(body)) + body)
-            assert tab.recv(100)
-            tab.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")  # at once
+    with socket.create_connection(("127.0.0.1", server.server_port)) as tab:
+        tab.sendall(b"POST /decode HTTP/1.1\r\nHost: 127.0.0.1:%d\r\nContent-Length: %d\r\n\r\n"
+                    % (server.server_port, len(body)) + body)
+        assert tab.recv(100)
+        tab.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")  # at once
     assert ids_of(ask(server, ASKED)[2]) == directly(server, ASKED)
     for _ in range(live.MAX_TEXTS):  # their slots have come back
         assert server.slots.acquire(timeout=60)
@@ -112,8 +105,8 @@ def test_a_tab_closed_in_mid_stream_takes_nothing_from_the_others(server):
 
 @pytest.mark.parametrize("body, why", [
     (b"", ""), (b"{", ""), (b"\xff", ""), (b"[" * 60000, ""), ([], "no such decoder"),
-    ({"decoder": "../x"}, "no such decoder"), ({"K": True}, "K must be a whole number from 1 to 64."),
-    ({"K": 0}, "K must be"), ({"K": 2.5}, "K must be"), ({"seed": None}, "Seed must be"),
+    ({"decoder": "../x"}, "no such decoder"),
+    ({"K": True}, "K must be a whole number from 1 to 64."), ({"K": 0}, "K must be"), ({"K": 2.5}, "K must be"), ({"seed": None}, "Seed must be"),
     ({"prompt": ""}, "The prompt must have 1"), ({"prompt": "tale " * 5000}, "The prompt must"),
     ({"N": 10**6}, "New tokens must be"), ({"seed": 2**53}, "Seed must be"), ({"seed": -1}, "Seed"),
     ({"temperature": -1}, "Temperature must be a number from 0.0 to 99.0."),
@@ -127,9 +120,8 @@ def test_a_malformed_request_is_refused_and_told_why(server, body, why):
 
 
 @pytest.mark.parametrize("headers, wanted", [
-    ({"Host": "evil.example"}, 400), ({"Host": "127.0.0.1"}, 400), ({"Host": "127.0.0.1:1"}, 400),
-    ({"Origin": "http://evil.example"}, 400), ({"Origin": "null"}, 400),
-    ({"Origin": "https://127.0.0.1:PORT"}, 400),
+    ({"Host": "evil.example"}, 400), ({"Host": "127.0.0.1:1"}, 400), ({"Origin": "null"}, 400),
+    ({"Origin": "http://evil.example"}, 400), ({"Origin": "https://127.0.0.1:PORT"}, 400),
     ({"Host": "localhost:PORT", "Origin": "http://localhost:PORT"}, 200),
     ({"Origin": "http://127.0.0.1:PORT"}, 200)], ids=str)
 def test_a_different_name_or_origin_is_refused(server, headers, wanted):
