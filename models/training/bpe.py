@@ -1,7 +1,6 @@
-"""Byte-level BPE of GPT-2's kind trained on a text, and the text as ids.
+"""Train byte-level BPE of GPT-2's kind on a text, and encode the text as ids.
 
-Reference: Radford et al. (2019) section 2.2; the files encoder.json and vocab.bpe are those of
-github.com/openai/gpt-2.
+Reference: Radford et al. (2019) section 2.2.
 """
 import json
 import os
@@ -14,15 +13,15 @@ END = "<|endoftext|>"
 
 
 def new_tokenizer(**tables):
+    """Return a tokenizer with GPT-2's split pattern."""
     tokenizer = Tokenizer(models.BPE(**tables))
-    # ByteLevel is GPT-2's split pattern
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
     return tokenizer
 
 
 def train_bpe(text, n_vocab):
-    """256 bytes, n_vocab - 257 merges, END as the last id; returns encoder dict and merges."""
+    """Return {symbol: id} and the merges: 256 bytes, n_vocab - 257 merges, END as the last id."""
     tokenizer = new_tokenizer()
     trainer = trainers.BpeTrainer(vocab_size=n_vocab - 1, show_progress=False,
                                   initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()))
@@ -34,40 +33,34 @@ def train_bpe(text, n_vocab):
     return {**made["vocab"], END: n_vocab - 1}, merges
 
 
-def write_bpe(folder, encoder, merges):
-    """encoder.json and vocab.bpe as OpenAI ships them."""
-    with open(os.path.join(folder, "encoder.json"), "w", encoding="utf-8") as f:
-        json.dump(encoder, f)
-    with open(os.path.join(folder, "vocab.bpe"), "w", encoding="utf-8") as f:
+def write_bpe(folder, vocab, merges):
+    """Write vocab.json and merges.txt, as transformers does."""
+    with open(os.path.join(folder, "vocab.json"), "w", encoding="utf-8") as f:
+        json.dump(vocab, f)
+    with open(os.path.join(folder, "merges.txt"), "w", encoding="utf-8") as f:
         f.write("#version: 0.2\n" + "".join(f"{a} {b}\n" for a, b in merges))
 
 
-def tales(text):
-    """The corpus's tales: each begins after two blank lines."""
-    return [tale.strip() for tale in re.split(r"\n\n\n+", text) if tale.strip()]
-
-
-def encode_tales(text, encoder, merges):  # -> uint16 [n_ids]
-    """All tales as ids, END after each."""
-    tokenizer = new_tokenizer(vocab={k: v for k, v in encoder.items() if k != END}, merges=merges)
-    pieces = []
-    for encoding in tokenizer.encode_batch(tales(text)):
-        pieces += [np.array(encoding.ids, np.uint16), np.array([encoder[END]], np.uint16)]
-    return np.concatenate(pieces)
-
-
 def read_bpe(folder):
-    """What `write_bpe` wrote."""
-    with open(os.path.join(folder, "encoder.json"), encoding="utf-8") as f:
-        encoder = json.load(f)
-    with open(os.path.join(folder, "vocab.bpe"), encoding="utf-8") as f:
-        return encoder, [tuple(line.split(" ")) for line in f.read().split("\n")[1:] if line]
+    """Return what `write_bpe` wrote."""
+    with open(os.path.join(folder, "vocab.json"), encoding="utf-8") as f:
+        vocab = json.load(f)
+    with open(os.path.join(folder, "merges.txt"), encoding="utf-8") as f:
+        return vocab, [tuple(line.split(" ")) for line in f.read().split("\n")[1:] if line]
+
+
+def encode_tales(text, vocab, merges):  # -> uint16 [n_ids]
+    """Return all tales as ids, END after each; a tale begins after two blank lines."""
+    tokenizer = new_tokenizer(vocab={k: v for k, v in vocab.items() if k != END}, merges=merges)
+    tales = [tale.strip() for tale in re.split(r"\n\n\n+", text) if tale.strip()]
+    pieces = [encoding.ids + [vocab[END]] for encoding in tokenizer.encode_batch(tales)]
+    return np.concatenate([np.array(piece, np.uint16) for piece in pieces])
 
 
 def prepare(corpus, work, n_vocab, known=None):
-    """Write encoder.json, vocab.bpe, train.npy and valid.npy into `work`, unless they are there.
+    """Write the vocabulary, train.npy and valid.npy into `work`, unless they exist.
 
-    The vocabulary is learned from the training text, or is the one in the folder `known`.
+    The vocabulary is learned from the training text, or is that of the model folder `known`.
     """
     if os.path.exists(os.path.join(work, "valid.npy")):
         return
@@ -75,10 +68,10 @@ def prepare(corpus, work, n_vocab, known=None):
     for split in ("train", "valid"):
         with open(os.path.join(corpus, split + ".txt"), encoding="utf-8") as f:
             texts[split] = f.read()
-    encoder, merges = read_bpe(known) if known else train_bpe(texts["train"], n_vocab)
-    write_bpe(work, encoder, merges)
+    vocab, merges = read_bpe(known) if known else train_bpe(texts["train"], n_vocab)
+    write_bpe(work, vocab, merges)
     for split in ("train", "valid"):
-        ids = encode_tales(texts[split], encoder, merges)
+        ids = encode_tales(texts[split], vocab, merges)
         np.save(os.path.join(work, split + ".npy"), ids)
-        per_id = len(texts[split]) / len(ids)
-        print(f"{split}: {len(ids)} ids, {per_id:.3f} characters an id", flush=True)
+        print(f"{split}: {len(ids)} ids, {len(texts[split]) / len(ids):.3f} characters per id",
+              flush=True)

@@ -1,7 +1,7 @@
-"""What is trained, and how: the sizes, plans and names of models.training.train_pair.
+"""What is trained, and how: sizes, plans and names of the stages of models.training.train.
 
-A plan's letters stand in models/training/trainer.py; `text` is "train", the corpus, or "written", what the
-target wrote. `minutes` are of work, and a bound: the plan ends with its tokens or with them.
+A plan's letters are explained in models/training/trainer.py. `text` is "train", the corpus, or
+"written", what the target wrote. A stage ends when its tokens or its minutes of work are used up.
 """
 import copy
 import json
@@ -11,11 +11,12 @@ SHAPES = {
     "target": dict(n_vocab=4096, n_ctx=512, n_embd=192, n_head=3, n_layer=16),
     "draft": dict(n_vocab=4096, n_ctx=512, n_embd=128, n_head=4, n_layer=1),
 }
+SHAPE_OF = {"deep": "target", "long": "target", "early": "draft"}  # of stages not named above
 PLAN = dict(T=256, T_last=512, long_part=0.1, decay_from=0.2, batch=8192, lr=3e-3, muon_lr=0.02,
             text="train", aligned=False, seed=1, log_seconds=30, save_seconds=180, compile=True)
-# What the target wrote stands in rows of 128 ids, a window each: as much of a story as is given,
-# and what follows it, for soon after a greedy text goes in circles and teaches nothing. The last
-# windows hold four rows: a draft that had seen short ones only was lost after 300 tokens.
+# The target's own text is in rows of 128 ids, one window each: 64 ids of a story and 64 that the
+# target added. Longer greedy text goes in circles and teaches nothing. The last windows hold four
+# rows: a draft trained on short windows only guessed badly after 300 tokens.
 WRITTEN = dict(PLAN, T=128, long_part=0.25, text="written", aligned=True)
 WRITE = dict(n_rows=24576, n_given=64, n_new=64, B=128, seed=1)  # half of the rows greedy
 PLANS = {
@@ -25,24 +26,20 @@ PLANS = {
     "target": dict(PLAN, tokens=32e6, minutes=180, T=512, lr=2e-3, muon_lr=0.012),
     "early": dict(PLAN, tokens=40e6, minutes=11, T=512),
     "draft": dict(WRITTEN, tokens=32e6, minutes=20, lr=2e-3, muon_lr=0.014),
-    "control": dict(PLAN, tokens=16e6, minutes=25, T=512, lr=2e-3, muon_lr=0.014),
     "heads": dict(WRITTEN, tokens=3e6, minutes=4),
     "markov": dict(WRITTEN, tokens=3e6, minutes=4, lr=6e-3),
     "states": dict(WRITTEN, tokens=6e6, minutes=12, lr=2e-3, muon_lr=0.014),
     "eagle": dict(WRITTEN, tokens=24e6, minutes=40, lr=1e-3, muon_lr=0.007),
 }
-PARTS = ("half", "deep", "long", "target")  # of the target's training, each begun as the one before
-NAMES = {"target": "tales-large", "draft": "tales-small", "control": "tales-small-undistilled"}
-STAGES = ("bpe", "begin", "half", "deep", "long", "target", "early", "write", "draft", "control",
-          "heads", "markov", "states", "eagle", "export", "baselines", "report")
+PARTS = ("half", "deep", "long", "target")  # of the target's training; each starts from the last
+NAMES = {"target": "tales-large", "draft": "tales-small"}
+STAGES = ("bpe", "begin", "half", "deep", "long", "target", "early", "write", "draft", "heads",
+          "markov", "states", "eagle", "export")
 
 
-def make_config(args, device, n_cores):
-    """Shapes, plans and places of one run, from the flags of models.training.train_pair."""
-    shapes, plans, write, report = copy.deepcopy(SHAPES), copy.deepcopy(PLANS), dict(WRITE), {}
-    scale = args.minutes / sum(plan["minutes"] for plan in PLANS.values())
-    for plan in plans.values():
-        plan.update(minutes=plan["minutes"] * scale, tokens=plan["tokens"] * max(1, scale))
+def make_config(args, device):
+    """Return shapes, plans and folders of one run, from the flags of models.training.train."""
+    shapes, plans, write = copy.deepcopy(SHAPES), copy.deepcopy(PLANS), dict(WRITE)
     if args.config:
         with open(args.config) as f:
             given = json.load(f)
@@ -50,7 +47,5 @@ def make_config(args, device, n_cores):
             plans[stage].update(given.get("plans", {}).get(stage, {}))
         shapes.update(given.get("shapes", {}))
         write.update(given.get("write", {}))
-        report.update(given.get("report", {}))
-    processes = args.processes or (1 if device == "cuda" else min(4, n_cores))
-    return dict(work=args.work, out=args.out, begin=args.begin, device=device,
-                processes=processes, shapes=shapes, plans=plans, write=write, report=report)
+    return dict(work=args.work, out=args.out, begin=args.begin, device=device, shapes=shapes,
+                plans=plans, write=write)

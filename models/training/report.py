@@ -1,63 +1,59 @@
-"""The figures of what models.training.train_pair has trained: report.json in its --work."""
-import json
+"""Print the table of acceptances in models/README.md: python -m models.training.report --work DIR
+
+The prompts are held-out text, DIR/valid.npy, and the models those in models/. NumPy only.
+"""
+import argparse
 import os
 
-from models.training import baselines, eagle_task, markov_task, tasks
-from models.training.plans import NAMES
+import numpy as np
+
+from benchmarks.tables import table
+from speculative import generate
+from utils import MODELS_DIR, load_pair
+from variants import Models, build
+
+KS, TEMPERATURES = range(1, 9), (0.0, 1.0)
 
 
-def baselines_stage(config):
-    """Losses of n-gram models on the held-out ids."""
-    train, valid = (tasks.load_ids(config["work"], split) for split in ("train", "valid"))
-    n_vocab = config["shapes"]["target"]["n_vocab"]
-    losses = baselines.ngram_losses(train, valid, n_vocab)
-    return dict(zip(("unigram", "bigram", "trigram"), losses))
+def held_out_prompts(ids, n_prompts=32, n_ids=64):
+    """Return pieces of n_ids ids, evenly spaced over a text."""
+    starts = np.linspace(0, len(ids) - n_ids, n_prompts).astype(int)
+    return [[int(i) for i in ids[s : s + n_ids]] for s in starts]
 
 
-def losses_stage(config):
-    """Losses, accuracies and agreement of the trained models, in PyTorch and float32."""
-    work, shapes, valid = config["work"], config["shapes"], tasks.load_ids(config["work"], "valid")
-    T, found = shapes["target"]["n_ctx"], {}
-    kept = ("valid_loss", "train_loss", "tokens", "step", "elapsed", "begun_from")
-    for stage in config["plans"]:
-        if state := tasks.result(stage, work):
-            found[stage] = {name: state[name] for name in kept if name in state}
-    target = tasks.load_trained(work, "target", shapes)
-    for stage in ("draft", "control"):
-        if stage in found:
-            draft = tasks.load_trained(work, stage, shapes)
-            same, overlap = tasks.agreement(draft, target, valid, T)
-            found[stage].update(agreement=same, overlap=overlap)
-    heads = tasks.load_heads(work, target)
-    found["heads"]["accuracy"] = tasks.head_accuracy(heads, valid, T)
-    if "eagle" in found:
-        eagle = eagle_task.load_eagle(work, target)
-        found["eagle"]["agreement"] = eagle_task.eagle_agreement(eagle, valid, T)
-    if "markov" in found:
-        table = markov_task.load_markov(work, heads)
-        found["markov"]["overlap"] = markov_task.markov_overlap(table, valid, T)
+def acceptance(prompts, step, N):
+    """Return accepted / tested guesses, and tokens per pass of the target, over all prompts."""
+    rng, accepted, tested, tokens, passes = np.random.default_rng(0), 0, 0, 0, 0
+    for x in prompts:
+        for round in generate(x, step, N, rng):
+            accepted, tested = accepted + round.n_accepted, tested + round.n_tested
+            tokens, passes = tokens + len(round.ids), passes + 1
+    return accepted / tested, tokens / passes
+
+
+def columns(models_dir, prompts, N=64):
+    """Return {column: [acceptance / tokens per pass for every K]}, for the draft and EAGLE's head.
+    """
+    _, draft, target = load_pair("tales-small", "tales-large", models_dir)
+    found = {}
+    for decoder, name in (("speculative", "tales-small"), ("eagle", "eagle")):
+        for temperature in TEMPERATURES:
+            models = Models(draft, target, {"temperature": temperature},
+                            folder=models_dir / "tales-large")
+            figures = [acceptance(prompts, build(decoder, models, {"K": K}), N) for K in KS]
+            found[f"{name}, temperature {temperature:g}"] = [
+                f"{rate:.3f} / {tokens:.2f}" for rate, tokens in figures]
     return found
 
 
-def report_stage(config):
-    """All figures of the model card, as one dict."""
-    from models.training import acceptance, repeats  # NumPy only: the project's own models and loop
-
-    folder, valid = os.path.join(config["work"], "models"), tasks.load_ids(config["work"], "valid")
-    training, (target, *drafts) = losses_stage(config), NAMES.values()
-    drafts = [name for name in drafts if os.path.exists(os.path.join(folder, name))]
-    table = acceptance.acceptance_table(folder, drafts, target, valid, **config["report"])
-    return {"training": training, "acceptance": table,
-            "repeats": repeats.repeated_shares(folder, target),
-            "samples": acceptance.samples(folder, drafts[0], target)}
+def main(argv=None):
+    parser = argparse.ArgumentParser("python -m models.training.report",
+                                     description=__doc__.split("\n")[0])
+    parser.add_argument("--work", default="train-work", help="folder with valid.npy")
+    args = parser.parse_args(argv)
+    found = columns(MODELS_DIR, held_out_prompts(np.load(os.path.join(args.work, "valid.npy"))))
+    print(table(["K", *found], [[K, *row] for K, row in zip(KS, zip(*found.values()))]))
 
 
-def save(work, figures):
-    """Add figures to report.json in --work and print them."""
-    path, known = os.path.join(work, "report.json"), {}
-    if os.path.exists(path):
-        with open(path) as f:
-            known = json.load(f)
-    with open(path, "w") as f:
-        json.dump({**known, **figures}, f, indent=1)
-    print(json.dumps(figures, indent=1), flush=True)
+if __name__ == "__main__":
+    main()

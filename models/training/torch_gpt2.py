@@ -1,7 +1,7 @@
-"""GPT-2 in PyTorch, for training only: the formulas of gpt2.py, which runs what comes out of here.
+"""GPT-2 in PyTorch, for training only: the formulas of gpt2.py, which runs the trained models.
 
 Letters: B sequences of T tokens; n_vocab, n_ctx, n_embd, n_head, n_layer are GPT-2's.
-Reference: Radford et al. (2019); layout of the variables: github.com/openai/gpt-2, src/model.py.
+Reference: Radford et al. (2019).
 """
 import math
 
@@ -11,13 +11,13 @@ from torch import nn
 
 
 class Cache:
-    """Keys and values of what one block has read, for writing id by id."""
+    """Keys and values of one block, to write text id by id."""
 
     def __init__(self, n_ctx):
         self.n_ctx, self.n_past, self.kv = n_ctx, 0, None
 
     def append(self, k, v):  # [B, n_head, T, d_head] each -> [B, n_head, n_seq, d_head] each
-        if self.kv is None:  # in the precision that they come in
+        if self.kv is None:  # in their own precision
             B, n_head, _, d_head = k.shape
             self.kv = k.new_empty(2, B, n_head, self.n_ctx, d_head)
         n_seq = self.n_past + k.shape[2]
@@ -33,30 +33,35 @@ class Block(nn.Module):
         super().__init__()
         self.n_head = n_head
         self.ln_1, self.ln_2 = nn.LayerNorm(n_embd), nn.LayerNorm(n_embd)
-        self.c_attn, self.attn_proj = nn.Linear(n_embd, 3 * n_embd), nn.Linear(n_embd, n_embd)
-        self.c_fc, self.mlp_proj = nn.Linear(n_embd, 4 * n_embd), nn.Linear(4 * n_embd, n_embd)
-        for linear in (self.c_attn, self.c_fc, self.attn_proj, self.mlp_proj):
+        self.attn = nn.ModuleDict({"c_attn": nn.Linear(n_embd, 3 * n_embd),
+                                   "c_proj": nn.Linear(n_embd, n_embd)})
+        self.mlp = nn.ModuleDict({"c_fc": nn.Linear(n_embd, 4 * n_embd),
+                                  "c_proj": nn.Linear(4 * n_embd, n_embd)})
+        for linear in (*self.attn.values(), *self.mlp.values()):
             nn.init.normal_(linear.weight, std=0.02)
             nn.init.zeros_(linear.bias)
-        for linear in (self.attn_proj, self.mlp_proj):  # the residual sums 2 n_layer of these
+        for linear in (self.attn.c_proj, self.mlp.c_proj):  # the residual sums 2 n_layer of these
             nn.init.normal_(linear.weight, std=0.02 / math.sqrt(2 * n_layer))
 
     def attention(self, x, cache=None):  # [B, T, n_embd] -> [B, T, n_embd]
         B, T, n_embd = x.shape
-        qkv = self.c_attn(x).view(B, T, 3, self.n_head, n_embd // self.n_head)
+        qkv = self.attn.c_attn(x).view(B, T, 3, self.n_head, n_embd // self.n_head)
         q, k, v = qkv.permute(2, 0, 3, 1, 4)  # three times [B, n_head, T, d_head]
         if cache:
             k, v = cache.append(k, v)
         n_seq = k.shape[2]
-        # Spelled out: on a CPU the backward pass of F.scaled_dot_product_attention was far slower.
+        # Written out: on a CPU the backward pass of F.scaled_dot_product_attention was far slower.
         mask = torch.full((T, n_seq), -1e9, dtype=q.dtype, device=q.device).triu(1 + n_seq - T)
         scores = q @ k.transpose(-1, -2) / math.sqrt(q.shape[-1]) + mask
         out = scores.softmax(-1).to(v.dtype) @ v  # [B, n_head, T, d_head]
-        return self.attn_proj(out.transpose(1, 2).reshape(B, T, n_embd))
+        return self.attn.c_proj(out.transpose(1, 2).reshape(B, T, n_embd))
+
+    def feed_forward(self, x):  # [B, T, n_embd] -> [B, T, n_embd]
+        return self.mlp.c_proj(F.gelu(self.mlp.c_fc(x), approximate="tanh"))
 
     def forward(self, x, cache=None):  # [B, T, n_embd] -> [B, T, n_embd]
         x = x + self.attention(self.ln_1(x), cache)
-        return x + self.mlp_proj(F.gelu(self.c_fc(self.ln_2(x)), approximate="tanh"))
+        return x + self.feed_forward(self.ln_2(x))
 
 
 class TorchGPT2(nn.Module):
@@ -73,7 +78,7 @@ class TorchGPT2(nn.Module):
         nn.init.normal_(self.wpe.weight, std=0.01)
 
     def hidden(self, ids, first=0, caches=None):  # [B, T] at positions first .. -> [B, T, n_embd]
-        """The states after ln_f; `first` is a number, or one a row, [B, 1]."""
+        """Return the states after ln_f; `first` is a number, or one per row, [B, 1]."""
         x = self.wte(ids) + self.wpe(torch.arange(ids.shape[1], device=ids.device) + first)
         for block, cache in zip(self.blocks, caches or [None] * len(self.blocks)):
             x = block(x, cache)
@@ -84,7 +89,7 @@ class TorchGPT2(nn.Module):
 
     @torch.no_grad()
     def write(self, ids, N, temperature, generator):  # [B, T] -> [B, T + N]
-        """Continue every sequence by N ids, drawn at its own temperature [B]; 0 is greedy."""
+        """Continue every sequence by N ids, drawn at its temperature [B]; 0 is greedy."""
         T = ids.shape[1]
         caches = [Cache(T + N) for _ in self.blocks]
         for n_past in [0, *range(T, T + N - 1)]:

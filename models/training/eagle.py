@@ -1,40 +1,38 @@
-"""How the EAGLE head is trained: on the target's states, and then on its own (variants/eagle.py).
+"""Train EAGLE's head: on the target's states first, then on its own (variants/eagle.py).
 
     h          [B, T, n_embd] the target's states after ln_f, true or predicted
-    e          [B, T, n_embd] the embeddings of the tokens that follow, one place on
+    e          [B, T, n_embd] the embeddings of the tokens one position later
     step       0: all states are true; s: the last s of them are the head's own predictions
     past       the keys and values of every step so far
 
-It learns in two parts. The first loss is that of Li et al. (2024a), EAGLE-1: the distance of the
-states, and a tenth of the cross-entropy to the target's distribution. It teaches fast, and stops
-early. The second, from there on, is the draft's (models/training/tasks.py), with a little of that distance in
-place of the text: it is about the guesses, and the states need only serve them, as in Li et al.
-(2025), EAGLE-3. The further steps are what they call training-time test: the head learns on what it
-will see when it drafts.
+Training has two parts. The first loss is that of Li et al. (2024a), EAGLE-1: the distance of the
+states, and a tenth of the cross-entropy to the target's distribution. It falls fast and soon stops.
+The second is the draft's loss (models/training/tasks.py), with a little of that distance instead
+of the text's: it scores the guesses, and the states are only a means, as in Li et al. (2025),
+EAGLE-3. Steps after the first are what they call training-time test: the head learns on the inputs
+that it has when drafting.
 """
 import math
-import os
 
-import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import nn
 
-from models.training.frozen import Frozen, distances, windows
+from models.training.tasks import Frozen, distances
 from models.training.torch_gpt2 import Block
 
 LOSSES = {"states": dict(states=1, KL=0.1), "eagle": dict(states=0.1, KL=0.3, TV=1.2)}  # by stage
 
 
 def later(x, n):  # [.., T, d_head] -> [.., T, d_head]
-    """Every row n places later; the first n are 0."""
+    """Return every row n positions later; the first n are 0."""
     return F.pad(x[..., : x.shape[-2] - n, :], (0, 0, n, 0))
 
 
 def attend(block, x, past):  # [B, T, n_embd] -> [B, T, n_embd]
-    """Row i of step s looks at rows up to i - s of step 0, and at row i - s + r of each step r."""
+    """Let row i of step s see rows up to i - s of step 0, and row i - s + r of each step r."""
     B, T, n_embd = x.shape
-    q, k, v = block.c_attn(x).view(B, T, 3, block.n_head, -1).permute(2, 0, 3, 1, 4)
+    q, k, v = block.attn.c_attn(x).view(B, T, 3, block.n_head, -1).permute(2, 0, 3, 1, 4)
     past.append((k, v))
     step, (k_true, v_true) = len(past) - 1, past[0]
     own = [(later(k, step - r), later(v, step - r)) for r, (k, v) in enumerate(past) if r]
@@ -44,11 +42,11 @@ def attend(block, x, past):  # [B, T, n_embd] -> [B, T, n_embd]
     out = weights[..., :T] @ v_true  # [B, n_head, T, d_head]
     for r, (_, v) in enumerate(own):
         out = out + weights[..., T + r, None] * v
-    return block.attn_proj(out.transpose(1, 2).reshape(B, T, n_embd))
+    return block.attn.c_proj(out.transpose(1, 2).reshape(B, T, n_embd))
 
 
 class Eagle(nn.Module):
-    """One block on pairs of a state and the next token; the target is frozen, and so its tables."""
+    """One block on pairs of a state and the next token; the target and its tables are frozen."""
 
     def __init__(self, target, weights=LOSSES["eagle"], n_steps=2, decay=0.8):
         super().__init__()
@@ -57,36 +55,31 @@ class Eagle(nn.Module):
         self.fc = nn.Linear(2 * n_embd, n_embd)
         self.blocks = nn.ModuleList([Block(n_embd, n_head, 1)])  # blocks: Muon learns the matrices
         self.ln_f.load_state_dict(target.ln_f.state_dict())
-        self.fc.weight.data[:, n_embd:] = torch.eye(n_embd)  # begins near the state it is given
+        self.fc.weight.data[:, n_embd:] = torch.eye(n_embd)  # starts near its input state
         self.target, self.weights = Frozen(target), weights
         self.n_steps, self.decay = n_steps, decay
 
     @property
     def wte(self):
-        """The target's: with wte, wpe, blocks and ln_f the head can be exported as a GPT-2."""
+        """Return the target's table."""
         return self.target.gpt2.wte
 
-    @property
-    def wpe(self):
-        """The target's too."""
-        return self.target.gpt2.wpe
-
     def step(self, h, e, past):  # -> [B, T, n_embd]
-        """The states predicted for the places of the tokens."""
+        """Return the states predicted for the positions of the tokens."""
         x, (block,) = self.fc(torch.cat([self.ln_token(e), self.ln_state(h)], -1)), self.blocks
         x = x + attend(block, block.ln_1(x), past)
-        x = x + block.mlp_proj(F.gelu(block.c_fc(block.ln_2(x)), approximate="tanh"))
+        x = x + block.feed_forward(block.ln_2(x))
         return self.ln_f(x)
 
     def embeddings(self, x, first):  # [B, T] -> [B, T - 1, n_embd]
-        """Of the tokens after the first, as the target reads them: with their positions."""
+        """Return the target's inputs for the tokens after the first: wte and wpe."""
         positions = torch.arange(1, x.shape[1], device=x.device) + first
-        return self.wte(x[:, 1:]) + self.wpe(positions)
+        return self.wte(x[:, 1:]) + self.target.gpt2.wpe(positions)
 
     def predicted(self, h, e, n_steps=3):  # -> n_steps x [B, T, n_embd]
-        """The predictions of every step. Those of step s before row s have no past, and no sense.
+        """Return the predictions of every step; those of step s before row s mean nothing.
 
-        From step 1 on a row's state is what the row before it predicted in the step before.
+        From step 1 on a row's state is what the row before it predicted in the previous step.
         """
         found, past = [], []
         for _ in range(n_steps):
@@ -106,29 +99,3 @@ class Eagle(nn.Module):
             step = sum(weight * parts[name] for name, weight in self.weights.items())
             total = total + self.decay**s * step
         return total / sum(self.decay**s for s in range(self.n_steps))
-
-
-def load_eagle(work, target):
-    """The head that stage eagle has trained."""
-    eagle = Eagle(target)
-    state = torch.load(os.path.join(work, "eagle.pt"), map_location="cpu")["task"]
-    eagle.load_state_dict(state)
-    return eagle
-
-
-@torch.no_grad()
-def eagle_agreement(eagle, ids, T, n_windows=64):
-    """Step by step on a text: how often the argmaxes agree, mean sum of min(p_draft, p_target).
-
-    The chances that a first, second, .. guess is kept, at temperature 0 and 1, where the guesses
-    before it were kept.
-    """
-    probs, found = lambda h: F.softmax(F.linear(h, eagle.wte.weight), -1), []
-    for x in windows(ids, T, n_windows):
-        h = eagle.target.hidden(x)
-        pairs = [(probs(state[:, s:]), probs(h[:, 1 + s :]))
-                 for s, state in enumerate(eagle.predicted(h[:, :-1], eagle.embeddings(x, 0)))]
-        found.append([[(p_draft.argmax(-1) == p_target.argmax(-1)).float().mean().item(),
-                       torch.minimum(p_draft, p_target).sum(-1).mean().item()]
-                      for p_draft, p_target in pairs])
-    return np.mean(found, axis=0).tolist()
