@@ -7,7 +7,7 @@ import os
 import re
 
 import numpy as np
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
 END = "<|endoftext|>"
 
@@ -16,7 +16,6 @@ def new_tokenizer(**tables):
     """Return a tokenizer with GPT-2's split pattern."""
     tokenizer = Tokenizer(models.BPE(**tables))
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    tokenizer.decoder = decoders.ByteLevel()
     return tokenizer
 
 

@@ -3,8 +3,6 @@
 A plan's letters are explained in models/training/trainer.py. `text` is "train", the corpus, or
 "written", what the target wrote. A stage ends when its tokens or its minutes of work are used up.
 """
-import copy
-import json
 
 SHAPES = {
     "half": dict(n_vocab=4096, n_ctx=512, n_embd=192, n_head=3, n_layer=8),
@@ -35,17 +33,3 @@ PARTS = ("half", "deep", "long", "target")  # of the target's training; each sta
 NAMES = {"target": "tales-large", "draft": "tales-small"}
 STAGES = ("bpe", "begin", "half", "deep", "long", "target", "early", "write", "draft", "heads",
           "markov", "states", "eagle", "export")
-
-
-def make_config(args, device):
-    """Return shapes, plans and folders of one run, from the flags of models.training.train."""
-    shapes, plans, write = copy.deepcopy(SHAPES), copy.deepcopy(PLANS), dict(WRITE)
-    if args.config:
-        with open(args.config) as f:
-            given = json.load(f)
-        for stage in plans:
-            plans[stage].update(given.get("plans", {}).get(stage, {}))
-        shapes.update(given.get("shapes", {}))
-        write.update(given.get("write", {}))
-    return dict(work=args.work, out=args.out, begin=args.begin, device=device, shapes=shapes,
-                plans=plans, write=write)

@@ -1,7 +1,6 @@
 """Train the bundled pair of models.
 
     python -m models.training.train --corpus FOLDER --work DIR --out models
-    python -m models.training.train --corpus FOLDER --work DIR --stages eagle export
     python -m models.training.report --work DIR        # the card's table of acceptances
 
 FOLDER holds train.txt and valid.txt. A finished stage is skipped; an interrupted one resumes.
@@ -29,6 +28,7 @@ import os
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # before NumPy loads, as in main.py
 
 import argparse
+import json
 import time
 
 import numpy as np
@@ -36,7 +36,7 @@ import torch
 
 from models.training import bpe, tasks, trainer
 from models.training.eagle import LOSSES, Eagle
-from models.training.plans import NAMES, PARTS, PLANS, SHAPE_OF, STAGES, make_config
+from models.training.plans import NAMES, PARTS, PLANS, SHAPE_OF, STAGES, SHAPES, WRITE
 
 BEFORE = {"deep": "half", "long": "deep", "target": "long", "draft": "early"}  # starts from
 
@@ -168,6 +168,7 @@ def export_stage(config):
 # ---- the command
 
 def parse_args(argv):
+    """Return shapes, plans and folders of one run."""
     parser = argparse.ArgumentParser("python -m models.training.train",
                                      description="Train the bundled pair of models.",
                                      formatter_class=argparse.ArgumentDefaultsHelpFormatter)
@@ -178,23 +179,29 @@ def parse_args(argv):
     add("--begin", metavar="FOLDER", help="start from the models in this folder")
     add("--stages", nargs="+", choices=STAGES, default=STAGES, metavar="STAGE", help="only these")
     add("--config", help="JSON file: shapes, plans or write instead of those in plans.py")
-    return parser.parse_args(argv)
+    args, given = parser.parse_args(argv), {}
+    if args.config:
+        with open(args.config) as f:
+            given = json.load(f)
+    plans = {stage: plan | given.get("plans", {}).get(stage, {}) for stage, plan in PLANS.items()}
+    return vars(args) | {"shapes": SHAPES | given.get("shapes", {}), "plans": plans,
+                         "write": WRITE | given.get("write", {}),
+                         "device": "cuda" if torch.cuda.is_available() else "cpu"}
 
 
 def main(argv=None):
-    args = parse_args(argv)
-    device = "cuda" if torch.cuda.is_available() else "cpu"
-    config = make_config(args, device)
-    os.makedirs(args.work, exist_ok=True)
-    for stage in [stage for stage in STAGES if stage in args.stages]:
+    config = parse_args(argv)
+    work, begin = config["work"], config["begin"]
+    os.makedirs(work, exist_ok=True)
+    for stage in [stage for stage in STAGES if stage in config["stages"]]:
         if stage in PLANS:
             train_stage(stage, config)
         elif stage == "write":
             write_stage(config)
         elif stage == "bpe":
-            bpe.prepare(args.corpus, args.work, config["shapes"]["target"]["n_vocab"],
-                        args.begin and os.path.join(args.begin, NAMES["target"]))
-        elif stage == "begin" and args.begin:
+            bpe.prepare(config["corpus"], work, config["shapes"]["target"]["n_vocab"],
+                        begin and os.path.join(begin, NAMES["target"]))
+        elif stage == "begin" and begin:
             begin_stage(config)
         elif stage == "export":
             export_stage(config)

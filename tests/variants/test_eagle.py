@@ -323,11 +323,12 @@ def test_a_target_without_a_head_is_told_where_it_was_looked_for(tmp_path):
 def test_the_trained_head_is_the_one_that_drafts(tmp_path):
     """PyTorch's predictions, step by step on its own ones, are ours after a round trip."""
     torch = pytest.importorskip("torch", exc_type=ImportError)
-    from models.training import eagle_task, export_pair, torch_gpt2
+    from models.training import export, torch_gpt2
+    from models.training.eagle import Eagle
 
     torch.manual_seed(0)
     target = torch_gpt2.TorchGPT2(n_vocab=13, n_ctx=32, n_embd=12, n_head=3, n_layer=1)
-    task = eagle_task.Eagle(target)
+    task = Eagle(target)
     for weight in task.parameters():
         weight.data = (weight + torch.randn_like(weight) / 4).half().float()
     ids = [3, 1, 4, 1, 5, 9, 2, 6]
@@ -335,7 +336,7 @@ def test_the_trained_head_is_the_one_that_drafts(tmp_path):
         x = torch.tensor([ids])
         h = target.hidden(x)
         theirs = task.predicted(h[:, :-1], task.embeddings(x, 0))
-    export_pair.export_eagle(task, tmp_path)
+    export.export_heads(target, {"eagle": task}, tmp_path)
     tables = {name: getattr(target, name).weight.detach().numpy() for name in ("wte", "wpe")}
     head = Head(load_head(tmp_path / "heads.safetensors", tables), N_HEAD,
                 lambda ids, n_last: h[0].numpy()[len(ids) - n_last : len(ids)])
