@@ -10,9 +10,9 @@ import numpy as np
 
 
 def toy(n_vocab, seed, zeros=0.3, exact=False):
-    """A model whose row depends on the whole prefix: weights 1 .. 9 by a hash, some of them zero.
+    """Return a model whose row depends on the whole text: weights 1 .. 9 by a hash, some zero.
 
-    `exact` gives rows of Fractions. Rows are float64 otherwise, normalised.
+    Rows are normalised float64, or Fractions if `exact`.
     """
     rows = {}
 
@@ -34,24 +34,24 @@ def toy(n_vocab, seed, zeros=0.3, exact=False):
 
 
 def mapped(model, function):
-    """The model with `function` applied to each of its rows."""
+    """Return the model with `function` applied to each of its rows."""
     return lambda ids, n_last=1: np.array([function(row) for row in model(ids, n_last)])
 
 
 def one_hot(row):
-    """All mass on the largest entry."""
+    """Return the row with all mass on its largest entry."""
     return np.eye(len(row))[np.argmax(row)]
 
 
 def ulp_away(row):
-    """The row with two entries moved by one unit in the last place, in opposite directions."""
+    """Return the row with two entries moved by one unit in the last place, in opposite ways."""
     row, (a, b) = row.copy(), np.argsort(row)[-2:]
     row[a], row[b] = np.nextafter(row[a], 2), np.nextafter(row[b], 0)
     return row
 
 
 def counted(model):
-    """The model with an attribute `calls`: n_last of every call so far."""
+    """Return the model with an attribute `calls`: n_last of every call so far."""
     def wrapper(ids, n_last=1):
         wrapper.calls.append(n_last)
         return model(ids, n_last)
@@ -61,12 +61,12 @@ def counted(model):
 
 
 def path_by_path(model):
-    """A tree model from any model, each path alone: slow, and what tree attention must equal."""
+    """Return a tree model that runs each path alone: slow, and what tree attention must equal."""
     return lambda ids, n_last: np.array([model(text, 1)[-1] for text in ids.texts()])
 
 
 def remembered(model):
-    """The model with a table of its answers, for models that are slow."""
+    """Return the model with a table of its answers, for models that are slow."""
     answers = {}
 
     def wrapper(ids, n_last=1):
@@ -79,7 +79,7 @@ def remembered(model):
 
 
 def disjoint(n_vocab):
-    """A draft and a target that never agree: even ids here, odd ids there."""
+    """Return a draft and a target without a common token: even ids, odd ids."""
     even = np.arange(n_vocab) % 2 == 0
     keep = lambda mask: lambda row: (row + 1e-3) * mask / ((row + 1e-3) * mask).sum()
     return mapped(toy(n_vocab, 1), keep(even)), mapped(toy(n_vocab, 2), keep(~even))

@@ -1,20 +1,25 @@
-"""The enumerating generator, which every exactness test trusts: laws worked out by hand."""
+"""The enumerating generator, which every exactness test trusts: distributions worked out by hand."""
 
+import re
 from fractions import Fraction
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from sampling import accept, sample
 from exact.law import (assert_same_law, branches, distance, expectation, law, text_law,
-                               total_variation)
+                       total_variation)
 
+ROOT = Path(__file__).parents[1]
 THIRD, HALF = Fraction(1, 3), Fraction(1, 2)
 ROW = np.array([Fraction(1, 2), Fraction(1, 3), Fraction(1, 6)], dtype=object)
 
 
 def test_every_outcome_of_a_draw_comes_with_its_probability():
     assert law(lambda rng: sample(ROW, rng)) == dict(enumerate(ROW))
+    assert law(lambda rng: sample(ROW, rng) > 0) == {False: HALF, True: HALF}
+    assert expectation(lambda rng: sample(ROW, rng), lambda token: token) == Fraction(2, 3)
 
 
 def test_the_branches_of_a_function_are_its_outcomes_and_sum_to_1():
@@ -23,10 +28,9 @@ def test_the_branches_of_a_function_are_its_outcomes_and_sum_to_1():
 
     found = list(branches(three_tests))
     assert len(found) == 8 == len({tuple(outcome) for outcome, _ in found})
-    for outcome, chance in found:
-        wanted = [chance if kept else 1 - chance
-                  for chance, kept in zip((HALF, THIRD, HALF), outcome)]
-        assert chance == wanted[0] * wanted[1] * wanted[2]
+    for outcome, probability in found:
+        a, b, c = (p if accepted else 1 - p for p, accepted in zip((HALF, THIRD, HALF), outcome))
+        assert probability == a * b * c
 
 
 def test_two_draws_are_independent_and_one_used_twice_is_not():
@@ -42,25 +46,19 @@ def test_two_draws_are_independent_and_one_used_twice_is_not():
 
 
 def test_what_a_draw_decides_may_decide_whether_there_is_another():
-    def until_kept(rng):
+    def until_accepted(rng):
         return next((n for n in range(3) if accept(THIRD, rng)), 3)
 
-    assert law(until_kept) == {0: THIRD, 1: Fraction(2, 9), 2: Fraction(4, 27), 3: Fraction(8, 27)}
+    assert law(until_accepted) == {0: THIRD, 1: Fraction(2, 9), 2: Fraction(4, 27),
+                                   3: Fraction(8, 27)}
 
 
-def test_a_uniform_that_is_compared_the_other_way():
-    assert law(lambda rng: bool(rng.random() > THIRD)) == {True: 2 * THIRD, False: THIRD}
-    assert law(lambda rng: bool(rng.random() >= THIRD)) == {True: 2 * THIRD, False: THIRD}
-
-
-def test_bounds_outside_the_interval_decide_nothing():
+def test_comparisons_the_other_way_and_bounds_outside_the_interval():
+    for compare in (lambda u: u > THIRD, lambda u: u >= THIRD):
+        assert law(lambda rng: bool(compare(rng.random()))) == {True: 2 * THIRD, False: THIRD}
+    assert law(lambda rng: bool(rng.random() <= THIRD)) == {True: THIRD, False: 2 * THIRD}
     assert law(lambda rng: (accept(0, rng), accept(1, rng), accept(2, rng))) == {
         (False, True, True): 1}
-
-
-def test_equal_outcomes_are_added_up():
-    assert law(lambda rng: sample(ROW, rng) > 0) == {False: HALF, True: HALF}
-    assert expectation(lambda rng: sample(ROW, rng), lambda token: token) == Fraction(2, 3)
 
 
 HIDDEN, LATE = np.random.default_rng(0), []
@@ -98,10 +96,20 @@ def test_the_text_law_is_the_product_of_its_rows_and_ends_at_a_stop_token():
         (0, 1): THIRD, **{(0, a, b): ROW[a] * ROW[b] for a in (0, 2) for b in range(3)}}
 
 
-def test_two_laws_are_compared_by_all_their_outcomes():
+def test_two_laws_are_compared_by_all_their_outcomes_and_the_comparison_is_reported(request):
     a, b = {0: HALF, 1: HALF}, {0: HALF, 2: HALF}
     assert distance(a, b) == HALF == total_variation(a, b) and distance(a, a) == 0
     for pair in ((a, b), (b, a), ({}, a), (a, {0: HALF}), (a, {0: HALF, 1: float("nan")})):
         with pytest.raises(AssertionError, match="a different distribution"):
             assert_same_law(*pair)
     assert_same_law(a, dict(a))
+    assert dict(request.node.user_properties)["compared"] == [(0.0, 2)]
+
+
+def test_the_page_quotes_tests_that_exist():
+    page = (ROOT / "docs" / "exactness.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (tests/\S+)::(\w+) \| [\d,]+ \| [\d,]+ \| (\S+) \|$", page, re.M)
+    assert len(rows) == page.count("\n| tests/") >= 5
+    for file, name, deviation in rows:
+        assert f"def {name}(" in (ROOT / file).read_text(encoding="utf-8"), name
+        assert float(deviation) < 1e-12
