@@ -3,6 +3,7 @@
 import numpy as np
 
 from gpt2 import GPT2
+from lib.backend import products
 from lib.backend.arrays import limit_blas_threads
 from lib.checkpoints.weights import random_params
 from theory.hardware import GPT2_SIZES
@@ -19,6 +20,7 @@ def load(size, models_dir=MODELS_DIR):
     weight is. Its draft is as wide, has an eighth of the layers, and is always random.
     """
     limit_blas_threads()
+    products.warm_up(np.float32)
     if size == "pair":
         return load_pair("tales-small", "tales-large", models_dir)
     hparams = GPT2_SIZES[size]

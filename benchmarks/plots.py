@@ -24,7 +24,6 @@ import os
 from pathlib import Path
 
 import numpy as np
-from threadpoolctl import threadpool_limits
 
 from lib.backend.products import matmul
 from benchmarks.clock import machine, medians
@@ -49,6 +48,8 @@ FOLDER = Path(__file__).parent.parent / "docs" / "img"
 
 def all_cores():
     """BLAS on all cores within the block: loading a small model holds it to one."""
+    from threadpoolctl import threadpool_limits  # here: --help does without
+
     return threadpool_limits(os.cpu_count(), user_api="blas")
 
 

@@ -30,7 +30,7 @@ from benchmarks.prompts import LENGTH, OPENINGS, named
 from benchmarks.race import acceptances_by_rank, builder, race, speed
 from benchmarks.tables import about, number, table
 from lib.backend import products
-from lib.backend.arrays import gpu_errors_in_one_line
+from lib.backend.arrays import gpu_errors_in_one_line, limit_blas_threads
 from lib.costs import N_ROWS, measure_costs
 from sampling import check_sampling, with_sampling
 from theory.checks import need
@@ -59,6 +59,8 @@ def load(args):
     else:
         encoder, *models = load_pair(*names, args.models_dir, backend=args.backend,
                                      cut_vocab=args.cut_vocab)
+    limit_blas_threads()
+    products.warm_up(np.float32)
     return encoder, *(TreeGPT2(model.params, model.n_head) for model in models)
 
 

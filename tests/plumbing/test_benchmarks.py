@@ -126,7 +126,8 @@ def test_every_decoder_that_can_run_has_a_row():
             variants.row_of(text)
 
 
-@pytest.mark.parametrize("module", [*map("benchmarks.{}".format, COMMANDS), "tools.will_it_pay"])
+@pytest.mark.parametrize("module", [*map("benchmarks.{}".format, COMMANDS), "benchmarks.plots",
+                                    "benchmarks.rules", "tools.will_it_pay"])
 def test_help_needs_no_optional_package(module):
     hidden = "requests torch transformers matplotlib gguf xllamacpp greenlet threadpoolctl"
     code = ("import runpy, sys; sys.modules |= dict.fromkeys(sys.argv[2:]); module = sys.argv[1]; "
