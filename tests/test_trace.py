@@ -9,6 +9,7 @@ import re
 import numpy as np
 import pytest
 
+import main
 from encoder import Encoder, byte_characters
 from exact.law import Scripted
 from lib.demo import page
@@ -248,15 +249,18 @@ def test_a_file_of_a_different_kind_or_place_is_refused(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_on_a_full_disk_the_old_page_stays_and_the_error_names_the_file(tmp_path, monkeypatch):
+def test_on_a_full_disk_the_report_is_printed_and_the_old_page_stays(tmp_path, monkeypatch, capsys):
     def full(descriptor):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    page.save(tmp_path / "run.html", example())
+    flags = ["--n_tokens_to_generate", "3", "--trace", str(tmp_path / "run.html")]
+    assert main.main(flags) == 0
+    assert capsys.readouterr().err == f"Wrote {tmp_path / 'run.html'}\n"
     before = (tmp_path / "run.html").read_bytes()
     monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(OSError, match="run.html"):
-        page.save(tmp_path / "run.html", example(20))
+    assert main.main(flags) == 2
+    out, err = capsys.readouterr()
+    assert "target passes" in out and err.count("\n") == 1 and "run.html" in err
     assert [(file.name, file.read_bytes()) for file in tmp_path.iterdir()] == [("run.html", before)]
 
 
