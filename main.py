@@ -137,7 +137,7 @@ def why_unknown(word, entry):
     flag = word.split("=")[0].removeprefix("--")
     users = ", ".join(name for name, other in DECODERS.items() if flag in other.flags)
     if not users:
-        return f"unrecognized arguments: {word}; --help lists all there are"
+        return f"unrecognized arguments: {word}"
     return f"need no --{flag} with the decoder {entry.name} (it belongs to {users})"
 
 
@@ -194,7 +194,8 @@ def run(args):
     print_safely(json.dumps(numbers) if args.json else describe(numbers, args.decoder), sys.stdout)
     if args.trace:
         save(args.trace, trace_of(task, numbers, seen))
-        print(f"Wrote {args.trace}", file=sys.stderr)
+        if not args.json:
+            print(f"Wrote {args.trace}")
 
 
 def main(argv=None):
@@ -216,5 +217,6 @@ def main(argv=None):
 
 
 if __name__ == "__main__":
-    sys.stdout.reconfigure(errors="backslashreplace")  # what a terminal's encoding lacks
+    if sys.stdout:  # None where it was closed
+        sys.stdout.reconfigure(errors="backslashreplace")  # what a terminal's encoding lacks
     sys.exit(main())

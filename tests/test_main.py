@@ -71,7 +71,7 @@ def test_the_main_job_prints_two_identical_texts_and_its_figures():
     out = done.stdout.decode()
     assert done.returncode == 0 and done.stderr == b""
     assert out.count("Text = There was once an old") == 1 and "\nText = identical\n" in out
-    for words in ("Autoregressive decode", "Speculative decode", "speed-up", "predicted",
+    for words in ("Plain decoding (target alone)", "Speculative decoding", "speed-up", "theory",
                   "target passes", "tokens per pass", "ms per target pass", "guesses accepted"):
         assert out.count(words) == 1, words
     assert re.search(r"^texts identical +yes$", out, re.MULTILINE)
@@ -107,13 +107,13 @@ def test_every_decoder_runs_and_the_exact_ones_write_the_targets_text(decoder):
 
 def test_K_auto_writes_the_targets_text_and_says_what_it_chose():
     got = figures("--K", "auto", "--dtype", "float64", "--n_tokens_to_generate", 40)
-    assert got["identical"] and 0 <= got["mean_K"] <= 8
+    assert got["identical"] and got["measuring_s"] > 0 and len(got["costs"]["passes"]) == 9
 
 
 def test_show_prints_every_round_and_no_colour_into_a_pipe():
     status, out, _ = said("--show", "--n_tokens_to_generate", 12)
     assert status == 0 and "{+" in out and "\x1b" not in out
-    assert out.index("{+") < out.index("Autoregressive decode")
+    assert out.index("{+") < out.index("Plain decoding")
 
 
 @pytest.mark.parametrize("decoder", ["speculative", "tree", "lookup"])
@@ -152,8 +152,8 @@ def test_the_help_says_what_a_window_does(capsys):
     with pytest.raises(SystemExit) as exit:
         main.main(["--help"])
     said = " ".join(capsys.readouterr().out.split())
-    assert exit.value.code == 0 and "--window continue where the context is full" in said
-    assert "exactness is then for the target that sees this window" in said
+    assert exit.value.code == 0
+    assert "keep writing when the context is full" in said and "exact for the target with" in said
 
 
 def test_greedy_texts_in_windows_are_the_same():
@@ -183,7 +183,7 @@ def test_another_backend_is_reached_or_refused():
 # ---- what bad input gets: one line, status 2, nothing left behind
 
 BAD = {
-    "K 0": (["--K", 0], "--K >= 1"),
+    "K 0": (["--K", 0], "--K: need a whole number >= 1, got '0'"),
     "negative temperature": (["--temperature", -1], "temperature"),
     "temperature nan": (["--temperature", "nan"], "temperature"),
     "top_p 0": (["--top_p", 0], "top_p"),
@@ -199,14 +199,13 @@ BAD = {
     "a path as size": (["--draft_model_size", "../docs"], "is not a Hugging Face folder"),
     "empty prompt": (["--prompt", ""], "at least one token"),
     "long prompt": (["--prompt", "word " * 600], "n_ctx"),
-    "N beyond belief": (["--n_tokens_to_generate", 2**31], "--n_tokens_to_generate"),
     "missing file": (["--prompt_file", "no-such-file"], "no-such-file"),
     "stop of two tokens": (["--stop", "the king"], "which is 2: 'the', ' king'"),
-    "not a number": (["--K", "four"], "a whole number of guesses or auto"),
+    "not a number": (["--K", "four"], "a whole number >= 1"),
     "widths of nothing": (["--decoder", "tree", "--widths", "2,0"], "such as 3,2,1"),
     "a tree with a hole": (["--decoder", "medusa", "--sparse", "0 1.0"], "start of each path"),
     "ranks that are words": (["--decoder", "medusa", "--sparse", "best"], "such as '0 1 0.0 0.1'"),
-    "unknown flag": (["--gamma", 4], "--gamma 4; --help lists all"),
+    "unknown flag": (["--gamma", 4], "--gamma; --help lists all"),
     "flag of another decoder": (["--decoder", "lookup", "--lenience", 0.5], "--lenience"),
     "K auto elsewhere": (["--decoder", "block", "--K", "auto"], "--K"),
     "no heads for this target":

@@ -34,22 +34,26 @@ class Timed:
         return getattr(self.model, name)
 
     def __call__(self, ids, n_last=1):
-        return self.logits(self.hidden(ids, n_last))
+        return self.timed(self.model, ids, n_last)
 
     def hidden(self, ids, n_last=1):
-        """Run the model's own, as a new pass: what decoders with heads call."""
-        start = time.perf_counter()
-        states = self.model.hidden(ids, n_last)
-        self.seconds.append(time.perf_counter() - start)
-        self.rows.append(n_last)
-        return states
+        """Time the first half of a pass: what decoders with heads call."""
+        return self.timed(self.model.hidden, ids, n_last)
 
     def logits(self, states):
-        """Run the model's own; its time belongs to the last pass."""
+        """Time the second half; it belongs to the last pass."""
         start = time.perf_counter()
         logits = self.model.logits(states)
         self.seconds[-1] += time.perf_counter() - start
         return logits
+
+    def timed(self, method, ids, n_last):
+        """Return what the method returns, and count a pass."""
+        start = time.perf_counter()
+        result = method(ids, n_last)
+        self.seconds.append(time.perf_counter() - start)
+        self.rows.append(n_last)
+        return result
 
     def ms(self):
         """Return the median milliseconds of a pass, or None if there was none."""
