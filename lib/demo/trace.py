@@ -5,13 +5,10 @@
     seen = [see(round) for round in generate(x, step, N, rng)]
     save("run.html", trace(prompt, seen))  # lib/demo/page.py
 
-    round      what a step returned (speculative.Round); its ids may be cut after a stop token
-    seen       the same as a dict that JSON can hold; what cannot be known is left out
-    n          number of the round's ids that are accepted guesses
-    u          a uniform number in [0, 1): `sample` and `accept` draw one each
-    row        the distributions at one position, of which a page holds the likeliest tokens
-
-Nothing here prints, and no decoder imports it.
+    seen    a speculative.Round as a dict that JSON can hold; what cannot be known is left out
+    n       number of the round's ids that are accepted guesses; a stop token may cut the ids
+    u       a uniform number in [0, 1): `sample` and `accept` draw one each
+    row     the distributions at one position, of which a page holds the likeliest tokens
 """
 
 import codecs
@@ -102,13 +99,11 @@ def describe(round, uniforms, test, text_of, n_top):
         add_branches(seen["guesses"], round)
         return seen
     for t, guess in enumerate(seen["guesses"]):
-        guess |= known_of(round, t, n, verified)
+        guess |= known_of(round, t, n, verified and uniforms)
     if n_top:
         seen["rows"] = rows_of(round, verified, text_of, n_top)
-    if verified:
-        add_uniforms(seen["guesses"], *uniforms)
-        if n < len(round.ids):
-            seen["last"] = last(round, n, uniforms[1], text_of, n_top)
+    if verified and n < len(round.ids):
+        seen["last"] = last(round, n, uniforms[1], text_of, n_top)
     return seen
 
 
@@ -123,25 +118,21 @@ def origins_of(round, chain, verified):
     return ["kept"] * n + ["replacement" if replaced else "last"]
 
 
-def known_of(round, t, n, verified):
-    """Return what is known of guess t; its threshold is in Leviathan et al. (2023) Sec. 2.3."""
+def known_of(round, t, n, uniforms):
+    """Return what is known of guess t; without `uniforms`, if verify did not test it."""
     token = round.guesses[t]
     p_draft, p_target = float(round.p_draft[t][token]), float(round.p_target[t][token])
     known = {"p_draft": p_draft, "p_target": p_target}
-    if verified:
-        known["threshold"] = min(p_target / p_draft, 1.0)
+    if uniforms:
+        of_guesses, of_test = uniforms
+        known["threshold"] = min(p_target / p_draft, 1.0)  # Leviathan et al. (2023) Sec. 2.3
+        if len(of_guesses) == len(round.guesses):  # each drew one
+            known["u_draft"] = of_guesses[t]
+        if t < len(of_test) - 1:  # the last one drew the last token
+            known["u_accept"] = of_test[t]
     if t < n or t < len(round.ids) and round.ids[t] != token:  # else the text does not say
         known["accepted"] = t < n
     return known
-
-
-def add_uniforms(guesses, of_guesses, of_test):
-    """Add what each guess was drawn with, if each drew one, and what it was tested with."""
-    if len(of_guesses) == len(guesses):
-        for guess, u in zip(guesses, of_guesses):
-            guess["u_draft"] = u
-    for guess, u in zip(guesses, of_test[:-1]):  # the last one drew the last token
-        guess["u_accept"] = u
 
 
 def add_branches(guesses, round):
