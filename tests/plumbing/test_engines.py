@@ -1,6 +1,5 @@
-"""Models as engines keep them: written as GGUF, read back, and answered for by llama.cpp itself."""
+"""Models as GGUF files: written and read back. (test_benchmarks.py has llama.cpp's own texts.)"""
 
-import importlib.util
 import subprocess
 import sys
 from pathlib import Path
@@ -8,20 +7,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from lib.checkpoints.weights import flatten, random_params
 from encoder import Encoder, byte_characters
+from lib.checkpoints.weights import flatten, random_params
+from tools import export_gguf
 
 gguf = pytest.importorskip("gguf", reason="needs requirements/engines.txt")
-export_gguf = pytest.importorskip("tools.export_gguf")
-has_llama = pytest.mark.skipif(not importlib.util.find_spec("xllamacpp"),
-                               reason="needs llama.cpp: xllamacpp, requirements/engines.txt")
 ROOT = Path(__file__).parents[2]
 HPARAMS = dict(n_vocab=258, n_ctx=16, n_embd=12, n_head=3, n_layer=2)
 SYMBOLS = [*byte_characters().values(), "ab", "<|endoftext|>"]
 TINY = Encoder({symbol: id for id, symbol in enumerate(SYMBOLS)}, [("a", "b")])
 
-
-# ---- the file
 
 @pytest.fixture(scope="module", params=[np.float16, np.float32])
 def written(request, tmp_path_factory):
@@ -73,12 +68,22 @@ def test_an_export_that_is_interrupted_leaves_the_former_file(tmp_path, monkeypa
     assert (tmp_path / "tiny.gguf").read_bytes() == before
 
 
-def run(module, *args):
-    return subprocess.run([sys.executable, "-m", module, *map(str, args)], cwd=ROOT, timeout=240,
-                          capture_output=True, text=True)
+def test_a_package_that_is_missing_is_named(tmp_path, monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "gguf", None)
+    monkeypatch.setattr(sys, "argv", ["export_gguf", "tales-small", str(tmp_path / "a.gguf")])
+    with pytest.raises(SystemExit, match="need the package gguf to write .*pip install gguf"):
+        export_gguf.main()
 
 
-def test_a_model_that_is_not_there_is_one_clear_line(tmp_path):
-    done = run("tools.export_gguf", "nothing", tmp_path / "nothing.gguf")
-    assert done.returncode == 1 and done.stderr.startswith("export_gguf: need ")
-    assert done.stderr.count("\n") == 1
+def test_what_cannot_be_written_is_one_clear_line(tmp_path):
+    """A model that is not there; a folder; a file that holds another model."""
+    (tmp_path / "other.gguf").write_bytes(b"precious")
+    for model, path, words in [("nothing", tmp_path / "a.gguf", "No model nothing in"),
+                               ("tales-small", tmp_path, "need the name of a file"),
+                               ("tales-small", tmp_path / "other.gguf", "or --force")]:
+        done = subprocess.run([sys.executable, "-m", "tools.export_gguf", model, path], cwd=ROOT,
+                              timeout=240, capture_output=True, text=True)
+        assert done.returncode == 1 and done.stderr.startswith("export_gguf: ")
+        assert done.stderr.count("\n") == 1 and words in done.stderr
+    assert [(path.name, path.read_bytes()) for path in tmp_path.iterdir()] == [
+        ("other.gguf", b"precious")]
