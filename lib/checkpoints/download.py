@@ -41,7 +41,7 @@ def download(url, path):
 
 
 def fetch(requests, url, part):
-    """Append the rest of a file to `part`; EOFError if the server sends less than it promised."""
+    """Append the rest of a file to `part`; EOFError if the server is busy or sends too little."""
     n_past = part.stat().st_size if part.exists() else 0
     headers = {"Accept-Encoding": "identity"}  # so that lengths count the file's bytes
     if n_past:
@@ -54,17 +54,13 @@ def fetch(requests, url, part):
         response.raise_for_status()
         if "text/html" in response.headers.get("Content-Type", ""):
             raise OSError(f"need data from {url}, got a web page (a login? a proxy?)")
-        receive(response, part, n_past if response.status_code == 206 else 0)
-
-
-def receive(response, part, n_past):
-    """Write the response after the first n_past bytes of `part`."""
-    n_total = n_past + int(response.headers.get("Content-Length", 0))
-    with named(part), open(part, "ab" if n_past else "wb") as file, \
-            tqdm(total=n_total or None, initial=n_past, unit="B", unit_scale=True,
-                 desc=part.name.removesuffix(".part"), disable=None) as bar:
-        for chunk in response.iter_content(2**14):
-            file.write(chunk)
-            bar.update(len(chunk))
-        if file.tell() < n_total:
-            raise EOFError(f"{file.tell()} of {n_total} bytes")
+        n_past = n_past if response.status_code == 206 else 0
+        n_total = n_past + int(response.headers.get("Content-Length", 0))
+        with named(part), open(part, "ab" if n_past else "wb") as file, \
+                tqdm(total=n_total or None, initial=n_past, unit="B", unit_scale=True,
+                     desc=part.stem, disable=None) as bar:
+            for chunk in response.iter_content(2**14):
+                file.write(chunk)
+                bar.update(len(chunk))
+        if part.stat().st_size < n_total:
+            raise EOFError(f"{part.stat().st_size} of {n_total} bytes")

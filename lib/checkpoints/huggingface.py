@@ -7,12 +7,13 @@
 """
 
 import re
+from pathlib import Path
 
 import numpy as np
 
 from lib.checkpoints import tensors
 from lib.checkpoints.files import as_pair, read_json, read_merges
-from lib.checkpoints.weights import check_hparams, cut_params, flatten, read_flat
+from lib.checkpoints.weights import check_hparams, read_flat
 
 THEIR_SIZES = {"n_vocab": "vocab_size", "n_ctx": "n_positions", "n_embd": "n_embd",
                "n_head": "n_head", "n_layer": "n_layer"}  # ours: theirs
@@ -40,8 +41,6 @@ def their_name(name):
     return ".".join(path + ends.get(last, [last, "weight"]))
 
 
-# ---- the sizes
-
 def read_hparams(folder):
     """Return the sizes in config.json under our names; ValueError for a model of another kind."""
     path = folder / "config.json"
@@ -57,52 +56,40 @@ def read_hparams(folder):
     return hparams
 
 
-# ---- the weights
-
 def load_flat(folder, hparams, dtype=np.float32):
     """Return all weights as one flat array."""
     found = {}
     for path in weight_files(folder):
-        here, _ = tensors.open_file(path)
-        if twice := found.keys() & here.keys():
-            raise ValueError(f"need each weight once, got {min(twice)!r:.80} again in {path}")
-        found |= here
+        found |= tensors.open_file(path)[0]
     prefix = "transformer." if "transformer.wte.weight" in found else ""
-    find = lambda name: found.get(prefix + their_name(name))
-    flat = read_flat(hparams, lambda name: find(name) and find(name).shape,
-                     lambda weight, name: tensors.read_into(weight, find(name)), folder, dtype)
-    known = {find(name).name for name, _ in flatten(cut_params(flat, hparams))}
-    for name in sorted(found.keys() - known):
+    known = set()
+
+    def read_into(weight, name):
+        theirs = prefix + their_name(name)
+        known.add(theirs)
+        tensors.read_into(weight, found.get(theirs), theirs, folder)
+
+    flat = read_flat(hparams, read_into, folder, dtype)
+    for name in found.keys() - known:
         if not UNUSED.fullmatch(name):
             raise ValueError(f"need the weights of a GPT-2 of the sizes in config.json in {folder}, "
                              f"got one more: {name!r:.80}")
-    if "lm_head.weight" in found:
-        check_tied(found["lm_head.weight"], find("wte"), folder)
+    if "lm_head.weight" in found and not np.array_equal(
+            *(tensors.read_array(found[name]) for name in ("lm_head.weight", f"{prefix}wte.weight"))):
+        raise ValueError(f"need lm_head.weight to equal wte.weight in {folder}, got a different "
+                         "one: only models with tied embeddings can be read")
     return flat
 
 
-def check_tied(lm_head, wte, folder):
-    """Raise a ValueError if the unembedding of a model is not its embedding."""
-    if lm_head.shape != wte.shape or not np.array_equal(*map(tensors.read_array, (lm_head, wte))):
-        raise ValueError(f"need lm_head.weight to equal wte.weight in {folder}, got a different "
-                         "one: only models with tied embeddings can be read")
-
-
 def weight_files(folder):
-    """Return the files with the weights; ValueError if an index names files of other folders."""
+    """Return the files with the weights, all in this folder."""
     if (folder / WHOLE).is_file():
         return [folder / WHOLE]
     places = read_json(folder / INDEX).get("weight_map")
     if not isinstance(places, dict):
         raise ValueError(f"need a weight_map in {folder / INDEX}, got {places!r:.80}")
-    files = {str(name) for name in places.values()}
-    odd = [name for name in files if not re.fullmatch(r"[\w.-]+\.safetensors", name)]
-    if odd:
-        raise ValueError(f"need names of safetensors files in {folder / INDEX}, got {odd[0]!r:.80}")
-    return [folder / name for name in sorted(files)]
+    return sorted({folder / Path(str(name)).name for name in places.values()})
 
-
-# ---- the vocabulary
 
 def read_vocabulary(folder):
     """Return {symbol: id}, the merges, the tokens added to them, and the names of the files read.

@@ -44,10 +44,9 @@ def fetch_missing(model_size, folder):
 def what_exists(model_size, folder, missing):
     """Return the error for a model that is neither here nor released."""
     if (folder / "hparams.json").exists():
-        return (f"need all files of a model in {folder}, which is none of the released sizes; "
-                f"still missing: {', '.join(missing)}")
-    here = sorted(path.parent.name for name in ("hparams.json", "config.json")
-                  for path in folder.parent.glob(f"*/{name}"))
+        return f"need {', '.join(missing)} in {folder}, which is none of the released sizes"
+    here = sorted(path.parent.name for path in folder.parent.glob("*/*")
+                  if path.name in ("hparams.json", "config.json"))
     return (f"No model {model_size} in {folder.parent} (--models_dir). There: "
             f"{', '.join(here) or 'none'}. Downloadable: {', '.join(RELEASED)}.")
 
@@ -65,25 +64,17 @@ def load_flat(folder, hparams, dtype=np.float32):
             if not path.exists():  # another process may have been here first
                 convert(folder, hparams)
     found, _ = tensors.open_file(path)
-
-    def shape_of(name):
-        shape = found[name].shape if name in found else None
-        return shape[::-1] if shape and name.endswith("/w") else shape
-
-    def read_into(weight, name):
-        tensors.read_into(weight.T if name.endswith("/w") else weight, found[name])
-
-    return read_flat(hparams, shape_of, read_into, path, dtype)
+    return read_flat(hparams, lambda weight, name: tensors.read_into(
+        weight.T if name.endswith("/w") else weight, found.get(name), name, path), path, dtype)
 
 
-def convert(folder, hparams, dtype=np.float32):
+def convert(folder, hparams):
     """Write params.safetensors from the TensorFlow checkpoint in a folder.
 
     Raises ValueError if TensorFlow is missing, the checkpoint cannot be read, or a weight in it is
     absent, has another shape than hparams.json says, or is not finite.
     """
-    shape_of, read_into = open_checkpoint(folder)
-    flat = read_flat(hparams, shape_of, read_into, folder, dtype)
+    flat = read_flat(hparams, open_checkpoint(folder), folder, np.float32)
     write_params(folder, cut_params(flat, hparams))
 
 
@@ -94,29 +85,24 @@ def write_params(folder, params):
 
 
 def open_checkpoint(folder):
-    """Return `shape_of` and `read_into`, as `read_flat` takes them, over a TensorFlow checkpoint."""
+    """Return `read_into`, as `read_flat` takes it, over a TensorFlow checkpoint."""
     tf = need_package("tensorflow", "read OpenAI's checkpoint format, once per model")
-    advice = ("; remove model.ckpt.* to have it downloaded again" if folder.name in RELEASED
-              else "")
+    advice = "; remove model.ckpt.* to have it downloaded again" * (folder.name in RELEASED)
 
-    def read(action, what):
+    def read(action):
         try:
             with contextlib.chdir(folder):  # TensorFlow takes \ [ * ? in a path for patterns
                 return action()
         except (tf.errors.OpError, IndexError, ValueError, RuntimeError) as error:
-            reason = str(error).strip().split("\n")[0][:200]
-            raise ValueError(f"need a whole TensorFlow checkpoint in {folder}, got for {what}: "
-                             f"{reason}{advice}") from None
+            raise ValueError(f"need a whole TensorFlow checkpoint in {folder}, got: "
+                             f"{str(error).strip().splitlines()[0][:200]}{advice}") from None
 
-    reader = read(lambda: tf.train.load_checkpoint("model.ckpt"), "model.ckpt.index")
-    shapes = reader.get_variable_to_shape_map()
-
-    def shape_of(name):
-        shape = shapes.get(f"model/{name}")
-        return shape and tuple(shape)
+    reader = read(lambda: tf.train.load_checkpoint("model.ckpt"))
 
     def read_into(weight, name):
-        stored = read(lambda: reader.get_tensor(f"model/{name}"), f"model/{name}")
-        weight[...] = stored.astype(weight.dtype, copy=False).reshape(weight.shape)
+        stored = read(lambda: reader.get_tensor(f"model/{name}"))
+        if stored.shape not in (weight.shape, (1, *weight.shape)):  # projections have an axis of 1
+            raise ValueError(f"need {name} of shape {weight.shape} in {folder}, got {stored.shape}")
+        weight[...] = stored.reshape(weight.shape)
 
-    return shape_of, read_into
+    return read_into

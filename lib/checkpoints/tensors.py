@@ -19,7 +19,6 @@ NUMPY = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2"}  # no bfloat16
 class Stored(NamedTuple):
     """Where an array is."""
 
-    name: str
     path: Path
     dtype: str
     shape: tuple
@@ -39,25 +38,27 @@ def open_file(path):
         length = int.from_bytes(file.read(8), "little")
         header = json.loads(file.read(length))
     header.pop("__metadata__", None)
-    return {name: Stored(name, path, entry["dtype"], tuple(entry["shape"]),
+    return {name: Stored(path, entry["dtype"], tuple(entry["shape"]),
                          8 + length + entry["data_offsets"][0])
             for name, entry in header.items()}, metadata
 
 
 def read_array(stored):
     """Return an array as it is in the file; ValueError unless it has floating-point numbers."""
-    if stored.dtype not in NUMPY:
-        raise ValueError(f"need floating-point numbers ({', '.join(NUMPY)}) for {stored.name} in "
-                         f"{stored.path}, got {stored.dtype}")
-    numbers = np.fromfile(stored.path, NUMPY[stored.dtype], math.prod(stored.shape),
-                          offset=stored.offset).reshape(stored.shape)
-    if stored.dtype == "BF16":  # the upper half of a float32
+    path, dtype, shape, offset = stored
+    if dtype not in NUMPY:
+        raise ValueError(f"need floating-point numbers ({', '.join(NUMPY)}) in {path}, got {dtype}")
+    numbers = np.fromfile(path, NUMPY[dtype], math.prod(shape), offset=offset).reshape(shape)
+    if dtype == "BF16":  # the upper half of a float32
         return (numbers.astype("<u4") << 16).view("<f4")
     return numbers
 
 
-def read_into(out, stored):
-    """Fill `out` with a stored array of its shape, without a copy where dtype and order agree."""
+def read_into(out, stored, name, where):
+    """Fill `out` with an array, or raise a ValueError; no copy where dtype and order agree."""
+    if stored is None or stored.shape != out.shape:
+        raise ValueError(f"need {name} of shape {out.shape} in {where}, got "
+                         f"{stored.shape if stored else 'none'}")
     if out.flags.c_contiguous and out.dtype.str == NUMPY.get(stored.dtype):
         with open(stored.path, "rb") as file:
             file.seek(stored.offset)

@@ -10,20 +10,12 @@ import math
 
 import numpy as np
 
-SIZES = ("n_vocab", "n_ctx", "n_embd", "n_head", "n_layer")
-
 
 def build_params(hparams, take):
     """Return the tree of weights whose keys are the argument names of gpt2.py's functions.
 
     `take(name, *shape)` gives each weight; it is called in a fixed order, with OpenAI's variable
-    names (without the leading "model/"). Counting GPT-2 124M's weights:
-
-    >>> hparams = dict(n_vocab=50257, n_ctx=1024, n_embd=768, n_head=12, n_layer=12)
-    >>> sizes = []
-    >>> tree = build_params(hparams, lambda name, *shape: sizes.append(math.prod(shape)))
-    >>> sum(sizes)
-    124439808
+    names (without the leading "model/").
     """
     n = hparams["n_embd"]
 
@@ -102,7 +94,7 @@ def random_params(hparams, rng, dtype=np.float32):
 
 def check_hparams(hparams, path):
     """Return the sizes of a model; ValueError unless they are positive and fit together."""
-    for name in SIZES:
+    for name in ("n_vocab", "n_ctx", "n_embd", "n_head", "n_layer"):
         if type(hparams.get(name)) is not int or hparams[name] < 1:
             raise ValueError(f"need {name} to be a whole number >= 1 in {path}, "
                              f"got {str(hparams.get(name))[:80]}")
@@ -112,29 +104,14 @@ def check_hparams(hparams, path):
     return hparams
 
 
-def read_flat(hparams, shape_of, read_into, where, dtype):
-    """Return all weights as one flat array, in the order of `build_params`.
+def read_flat(hparams, read_into, where, dtype):
+    """Return all weights as one flat array; ValueError if one is not finite.
 
-    `shape_of(name)` is a weight's shape in the files, None if they lack it; all are compared before
-    anything is allocated. `read_into(array, name)` fills a view of the flat array. Raises
-    ValueError if a weight is absent, has a different shape, or is not finite.
+    `read_into(array, name)` fills each weight, a view of the flat array, or raises a ValueError.
     """
-    def compare(name, *shape):
-        found = shape_of(name)
-        if found not in (shape, (1, *shape)):
-            raise ValueError(f"need shape {shape} for {name} in {where}, got {found or 'none'}")
-
-    build_params(hparams, compare)
     flat = np.empty(n_params(hparams), dtype)
     for name, weight in flatten(cut_params(flat, hparams)):
         read_into(weight, name)
-        if not is_finite(weight):
+        if not np.isfinite(weight).all():
             raise ValueError(f"need finite weights in {where}, got NaN or inf in {name}")
     return flat
-
-
-def is_finite(array):
-    """Return whether no number is NaN or inf; the sum of squares says so, unless it overflows."""
-    flat = array.ravel(order="K")
-    with np.errstate(all="ignore"):
-        return bool(np.isfinite(np.dot(flat, flat)) or np.isfinite(flat).all())

@@ -137,11 +137,11 @@ FAULTS = {
     "a size is not whole": (hparams(n_layer=2.0), "n_layer"),
     "heads do not divide": (hparams(n_head=5), "n_head to divide"),
     "another vocabulary": (hparams(n_vocab=258), "as many symbols in encoder.json"),
-    "more layers than weights": (hparams(n_layer=10**12), "got none"),
-    "another context length": (hparams(n_ctx=10**12), "need shape"),
+    "more layers than weights": (hparams(n_layer=3), "model/h2/ln_1/g not found"),
+    "another context length": (hparams(n_ctx=15), "of shape"),
     "index cut": (truncate("model.ckpt.index"), "whole TensorFlow checkpoint"),
     "data cut": (truncate("model.ckpt.data-00000-of-00001"), "whole TensorFlow checkpoint"),
-    "a weight of another shape": (rewrite(wpe=np.zeros((16, 13), np.float32)), "need shape"),
+    "a weight of another shape": (rewrite(wpe=np.zeros((16, 13), np.float32)), "of shape"),
     "a weight that is not finite": (rewrite(wpe=np.full((16, 12), np.nan, np.float32)), "finite"),
     "sizes that are not JSON": (text("hparams.json", b"{"), "JSON object in .*hparams"),
     "a vocabulary that is not JSON": (text("encoder.json", b"\xff"), "JSON object in .*encoder"),
@@ -173,7 +173,7 @@ def test_a_broken_checkpoint_of_a_released_size_may_be_downloaded_again(models):
 
 @pytest.mark.parametrize("change, message", [
     (lambda weights: weights | {"wpe": weights["wpe"] * np.inf}, "finite"),
-    (lambda weights: weights | {"wpe": weights["wpe"].T}, "need shape"),
+    (lambda weights: weights | {"wpe": weights["wpe"].T}, "of shape"),
     (lambda weights: weights.pop("wpe") is None or weights, "got none"),
     (None, "whole safetensors file")], ids=["inf", "shape", "missing", "cut"])
 @pytest.mark.filterwarnings("ignore:invalid value")  # inf * 0, made here
@@ -198,7 +198,7 @@ weights, convert = np.load(sys.argv[2]), openai.convert
 def open_checkpoint(folder):
     def read_into(out, name):
         out[...] = weights[f"model/{name}"].reshape(out.shape)
-    return lambda name: weights[f"model/{name}"].shape, read_into
+    return read_into
 def convert_slowly(*args):
     print("converts", flush=True)
     time.sleep(0.5)

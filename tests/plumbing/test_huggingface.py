@@ -299,13 +299,9 @@ def weights(change):
     return lambda folder: rewrite(folder, change)
 
 
-def index(**places):
-    def change(folder):
-        (folder / "model.safetensors").rename(folder / "a.safetensors")
-        names = dict.fromkeys(load_file(folder / "a.safetensors"), "a.safetensors") | places
-        (folder / huggingface.INDEX).write_text(json.dumps({"weight_map": names}))
-        (folder / "b.safetensors").write_bytes((folder / "a.safetensors").read_bytes())
-    return change
+def empty_index(folder):
+    (folder / "model.safetensors").rename(folder / "a.safetensors")
+    (folder / huggingface.INDEX).write_text("{}")
 
 
 WPE = "transformer.wpe.weight"
@@ -314,18 +310,15 @@ FAULTS = {
     "an empty file": (raw(lambda data: b""), "whole safetensors file"),
     "a header that is not JSON": (raw(lambda data: data[:8] + b"\0" + data[9:]), "whole"),
     "integers": (weights(lambda w: w | {WPE: w[WPE].astype(np.int32)}), "floating-point numbers"),
-    "a weight of another shape": (weights(lambda w: w | {WPE: w[WPE].T}), "need shape"),
+    "a weight of another shape": (weights(lambda w: w | {WPE: w[WPE].T}), "of shape"),
     "a weight that is missing": (weights(lambda w: w.pop(WPE) is None), "got none"),
     "a weight too many": (weights(lambda w: w | {"extra": w[WPE]}), "one more: 'extra'"),
     "a weight that is not finite": (weights(lambda w: w | {WPE: w[WPE] * np.nan}), "NaN or inf"),
     "too large for float32": (weights(lambda w: w | {WPE: 1e300 + w[WPE].astype("f8")}), "inf"),
-    "an index that leads elsewhere": (index(x="../b.safetensors"), "need names of safetensors"),
-    "a weight in two files": (index(x="b.safetensors"), "each weight once"),
-    "an index without a map": (lambda folder: (
-        index()(folder), (folder / huggingface.INDEX).write_text("{}")), "weight_map"),
+    "an index without a map": (empty_index, "weight_map"),
     "another model": (config(model_type="llama"), "model_type"),
     "a size that is text": (config(n_positions="16"), "n_ctx"),
-    "more layers": (config(n_layer=10**12), "got none"),
+    "more layers": (config(n_layer=3), "got none"),
     "another vocabulary": (config(vocab_size=257), "as many symbols in tokenizer.json"),
     "config.json that is not JSON": (
         lambda folder: (folder / "config.json").write_text("{"), "JSON object in .*config.json"),
