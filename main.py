@@ -217,6 +217,7 @@ def main(argv=None):
 
 
 if __name__ == "__main__":
-    if sys.stdout:  # None where it was closed
-        sys.stdout.reconfigure(errors="backslashreplace")  # what a terminal's encoding lacks
+    if sys.stdout is None:
+        sys.exit("main.py: need standard output, got a closed one")
+    sys.stdout.reconfigure(errors="backslashreplace")  # what a terminal's encoding lacks
     sys.exit(main())
