@@ -31,7 +31,6 @@ from variants.shared.memory import remember
 PROMPT = "There was once an old fisherman who was afraid of the dark, and so"
 EXAMPLES = """examples:
   python main.py --K 4 --temperature 0
-  python main.py --temperature 0.8 --show
   python main.py --decoder lookup --prompt_file notes.txt --trace run.html
   python main.py --prompts prompts.txt --out texts.jsonl --temperature 1
   python main.py --draft_model_size 124M --target_model_size 1558M --n_tokens_to_generate 40

@@ -124,6 +124,28 @@ def test_trace_keeps_the_run_that_was_reported(tmp_path, decoder):
     assert ids == got[decoder]["ids"]
 
 
+def test_what_is_advised_next_can_be_run(tmp_path):
+    """After every kind of run, a remembered text among them, whose second run asks no draft."""
+    memory = ("--decoder", "suffix", "--memory", tmp_path / "texts", "--cap", 4)
+    for flags in ((), memory, memory, ("--decoder", "big_little"), ("--decoder", "blockwise")):
+        status, out, _ = said(*flags, "--n_tokens_to_generate", 20)
+        (advice,) = re.findall(r"^Try: (.*?)(?:,| \(|$)", out, re.MULTILINE)
+        advice = advice.replace("run.html", str(tmp_path / "run.html")).split()
+        assert status == 0 and said(*flags, *advice, "--n_tokens_to_generate", 20)[0] == 0
+
+
+def test_the_help_is_short_and_leads_to_a_decoders_flags(capsys):
+    lines = []
+    for flags, needed in ((["--help"], "--decoder NAME --help shows the flags of that decoder"),
+                          (["--decoder", "tree", "--help"], "--siblings")):
+        with pytest.raises(SystemExit):
+            main.main(flags)
+        said = capsys.readouterr().out
+        assert needed in said and "--lenience" not in said
+        lines.append(len(said.splitlines()))
+    assert lines[0] <= 70 and lines[1] < lines[0] + 10
+
+
 def test_a_draft_equal_to_the_target_is_always_accepted():
     got = figures("--draft_model_size", "tales-large", "--temperature", 1, "--dtype", "float64",
                   "--n_tokens_to_generate", 30, "--stop", "!")
@@ -212,7 +234,13 @@ BAD = {
         (["--decoder", "medusa", "--target_model_size", "tales-small"], "heads"),
     "a greedy method at temperature 1":
         (["--decoder", "big_little", "--temperature", 1], "--temperature 0"),
-    "unknown decoder": (["--decoder", "psychic"], "psychic"),
+    "unknown decoder": (["--decoder", "lookahaed"], "such as lookahead, got 'lookahaed'"),
+    "no number": (["--decoder", "cascade", "--alpha", "nan"], "need a finite number, got nan"),
+    "two prompts": (["--prompt", "X", "--prompt_file", "Y"], "--prompt or --prompt_file, got both"),
+    "a draft that is not asked":
+        (["--decoder", "lookup", "--draft_model_size", "124M"], "need no --draft_model_size"),
+    "a threshold of another test": (["--decoder", "medusa", "--epsilon", "0.5"], "typical"),
+    "costs for nothing": (["--costs", "0.1,1,2"], "need --K auto"),
 }
 
 
