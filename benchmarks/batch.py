@@ -32,6 +32,7 @@ from gpt2 import GPT2
 from sampling import with_sampling
 from speculative import draft_and_verify
 from utils import MODELS_DIR
+from variants.registry import whole_from_0
 from variants.shared.batch_gpt2 import BatchGPT2, Part, groups, most_rows
 
 
@@ -137,7 +138,7 @@ def main(argv=None):
     add("--models_dir", type=Path, default=MODELS_DIR, help="where released weights are, if any")
     add("--batches", type=command.positive, nargs="+", default=[1, 2, 4, 8, 16],
         help="texts at once")
-    add("--K", type=int, nargs="+", default=[0, 1, 2, 3, 4], help="guesses per round")
+    add("--K", type=whole_from_0, nargs="+", default=[0, 1, 2, 3, 4], help="guesses per round")
     add("--texts", type=command.positive, default=16)
     add("--N", type=command.positive, default=LENGTH, help="new tokens per text")
     add("--repeats", type=command.positive, default=3)

@@ -30,15 +30,32 @@ def read(path):
     return json.loads(path.read_text(encoding="utf-8"))
 
 
-def run(program, args, measure, tell):
-    """Measure, or read --show; write --json; print the tables. Return the exit status."""
+def print_all(lines):
+    """Print lines; end quietly if the reader, such as `head`, has left."""
     try:
-        figures = read(args.show) if args.show else json.loads(json.dumps(measure(args)))
+        print("\n".join(lines), flush=True)
+    except BrokenPipeError:  # so that Python's exit does not try to write again
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def stored(tell, args):
+    """Return the lines of the figures in --show."""
+    try:
+        return list(tell(read(args.show), args))
+    except (KeyError, TypeError, AttributeError):
+        raise ValueError(f"need figures that this command wrote, got {args.show}") from None
+
+
+def run(program, args, measure, tell):
+    """Measure, print and write --json, or print what --show holds. Return the exit status."""
+    try:
+        if args.show:
+            print_all(stored(tell, args))
+            return 0
+        figures = json.loads(json.dumps(measure(args)))
+        print_all(tell(figures, args))
         if args.json:
             args.json.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
-        print("\n".join(tell(figures, args)), flush=True)
-    except BrokenPipeError:  # whoever reads has left, as `| head` does: Python's exit must not try
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except ModuleNotFoundError as error:
         return complain(program, f"need the package {error.name} (see requirements/), got none")
     except (ValueError, OSError, MemoryError) as error:

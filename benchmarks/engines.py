@@ -35,6 +35,7 @@ from lib.checkpoints.huggingface import their_name
 from lib.checkpoints.weights import flatten
 from speculative import generate
 from variants import Models, build, build_plain
+from variants.registry import whole_from_0
 
 
 def n_threads(model):
@@ -233,7 +234,7 @@ def main(argv=None):
     add("--N", type=command.positive, default=LENGTH, help="new tokens per text")
     add("--K", type=command.positive, default=4, help="guesses per round")
     add("--repeats", type=command.positive, default=3, help="runs of every greedy text")
-    add("--seeds", type=int, default=16, help="texts per prompt at temperature 1")
+    add("--seeds", type=whole_from_0, default=16, help="texts per prompt at temperature 1")
     return command.run("engines", parser.parse_args(argv), measure, tell)
 
 

@@ -8,7 +8,7 @@ from functools import partial
 
 import numpy as np
 
-from benchmarks.clock import interleaved, medians, reader
+from benchmarks.clock import interleaved, reader
 from gpt2 import GPT2
 from lib.backend import products
 
@@ -39,11 +39,6 @@ def guess_action(draft, context=64):
 
     rng = np.random.default_rng(0)
     return steps
-
-
-def rows_table(model, repeats):
-    """Return {M: median seconds}."""
-    return medians(rows_actions(model), repeats)
 
 
 def passes_times(draft, target, repeats):

@@ -140,7 +140,9 @@ def test_help_needs_no_optional_package(module):
 @pytest.mark.parametrize("name, words, message", [
     ("variants", ["--N", "0"], "whole number >= 1"), ("batch", ["--show", "nofile"], "nofile"),
     ("speed", ["--repeats", "0"], "whole number >= 1"),
-    ("variants", ["--show", os.devnull], "char 0"), ("engines", ["--only", "vllm"], "llama.cpp")])
+    ("variants", ["--show", os.devnull], "char 0"), ("batch", ["--K", "-1"], "argument --K"),
+    ("engines", ["--show", f"{ROOT}/benchmarks/results/variants.json"], "need figures that this"),
+    ("engines", ["--only", "vllm"], "llama.cpp")])
 def test_what_cannot_be_is_one_line(name, words, message, capsys):
     try:
         status = COMMANDS[name].main(words)
