@@ -150,10 +150,10 @@ def from_same_race(t, p_draft, p_target):
 
 # ---- ways to test: (guesses, p_draft, p_target, rng) -> 1 .. k + 1 tokens
 
-def chain(guesses, p_draft, p_target, rng, chance=ratio, replace=from_residual, bonus=-1):
+def chain(guesses, p_draft, p_target, rng, p_accept=ratio, replace=from_residual, bonus=-1):
     """Test as speculative.verify, with other parts; the bonus token is from row `bonus`."""
     for t, token in enumerate(guesses):
-        if not accept(chance(t, token, p_draft, p_target), rng):
+        if not accept(p_accept(t, token, p_draft, p_target), rng):
             return guesses[:t] + [sample(replace(t, p_draft, p_target), rng)]
     return guesses + [sample(p_target[max(bonus, -len(p_target))], rng)]
 
@@ -201,13 +201,13 @@ def traversal(guesses, p_draft, p_target, rng, rest=true_rest):
     alpha = [Fraction(1)]
     for t, token in enumerate(guesses):
         alpha.append(min(1, alpha[-1] * p_target[t][token] / p_draft[t][token]))
-    row, chance = p_target[-1], alpha[-1]
+    row, p_accept = p_target[-1], alpha[-1]
     for n in range(len(guesses), 0, -1):
-        if accept(chance, rng):
+        if accept(p_accept, rng):
             return guesses[:n] + [sample(row, rng)]
         row = np.maximum(alpha[n - 1] * p_target[n - 1] - p_draft[n - 1], 0)
         S, q = row.sum(), p_draft[n - 1][guesses[n - 1]]
-        chance = S / rest(S, alpha[n - 1], q) if S else 0
+        p_accept = S / rest(S, alpha[n - 1], q) if S else 0
     return [sample(row, rng)]
 
 
@@ -252,7 +252,7 @@ RULES = [
     Rule("match; argmax guesses", best, match_verify, True,
          pull("NVIDIA/TensorRT-LLM", 15775)),
     Rule("match, then a fresh draw", guess, match_then_fresh, False),
-    Rule("accept if p_target >= p_draft", guess, partial(chain, chance=if_not_less), False),
+    Rule("accept if p_target >= p_draft", guess, partial(chain, p_accept=if_not_less), False),
     Rule("ratio test, then a draw from the target", guess, partial(chain, replace=from_target),
          False, "[Clay (2024)](https://github.com/ccs96307/fast-llm-inference)"),
     Rule("ratio test, then a draw from the next row", guess,
