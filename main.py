@@ -207,10 +207,12 @@ def main(argv=None):
             print_safely(continue_prompts(args), sys.stdout)
     except BrokenPipeError:  # as in `| head -1`: the reader has seen enough
         return 0
+    except ModuleNotFoundError as error:
+        return complain("main.py", f"need {error.name} (pip install -r requirements.txt), got none")
     except (ValueError, OSError, MemoryError) as error:
         return complain("main.py", error)
-    except KeyboardInterrupt:
-        print("main.py: interrupted", file=sys.stderr)
+    except KeyboardInterrupt as error:
+        print(f"main.py: {error}" if str(error) else "main.py: interrupted", file=sys.stderr)
         return 130
     return 0
 

@@ -56,6 +56,11 @@ def sampling_settings(args):
     return {name: getattr(args, name) for name in SAMPLING}
 
 
+def without_newline(data):
+    """Return bytes without the newline at their end, of which every editor adds one to a file."""
+    return data.removesuffix(b"\n").removesuffix(b"\r") if data.endswith(b"\n") else data
+
+
 def read_prompt(args):
     """Return the prompt from --prompt, a file or standard input; ValueError unless it is UTF-8."""
     if args.prompt_file:
@@ -67,6 +72,7 @@ def read_prompt(args):
         data, source = os.fsencode(args.prompt), "--prompt"
     if len(data) > MAX_PROMPT:
         raise ValueError(f"need a prompt of at most {MAX_PROMPT} bytes from {source}, got more")
+    data = data if source == "--prompt" else without_newline(data)
     try:
         return data.decode("utf-8", args.errors)
     except UnicodeDecodeError as error:

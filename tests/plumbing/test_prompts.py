@@ -1,4 +1,4 @@
-"""main.py --prompts: files that are read, written, cut off and gone on with."""
+"""main.py --prompts: files that are read, written, interrupted and resumed."""
 
 import contextlib
 import io
@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from itertools import accumulate
 from pathlib import Path
 
 import numpy as np
@@ -15,17 +16,19 @@ import pytest
 
 import main
 from lib.demo import prompts
-from lib.demo.prompts import in_order
 from lib.demo.task import MAX_PROMPT
 from sampling import with_sampling
-from speculative import complete, draft_and_verify
+from speculative import draft_and_verify, generate
 from tests.checkpoints import HPARAMS, write_converted
-from utils import load_encoder_hparams_and_params
-from variants.shared.tree_gpt2 import TreeGPT2
+from utils import load_pair
 
 ROOT = Path(main.__file__).parent
 SIZES = HPARAMS | dict(n_embd=16, n_head=2, n_ctx=32)
 PROMPTS = ["A bear", "A bird who sang well", "b", "The end of it", "", "A bear", "Nobody"]
+SETTINGS = {"decoder": "speculative", "K": 4, "n_tokens_to_generate": 9, "draft_model_size": "small",
+            "target_model_size": "large", "cut_vocab": False, "backend": "numba",
+            "dtype": "float64", "temperature": 1, "top_k": 0, "top_p": 1, "repetition_penalty": 1,
+            "stop": ["<|endoftext|>"]}
 
 
 @pytest.fixture(scope="module")
@@ -38,78 +41,97 @@ def models(tmp_path_factory):
 
 
 @pytest.fixture
-def run(models, tmp_path, monkeypatch):
-    """A run in this process: status, standard output, errors; the files are `prompts` and `out`."""
+def flags(models, tmp_path, monkeypatch):
+    """The flags of a run in an empty folder; its files are `prompts` and `out`."""
     monkeypatch.chdir(tmp_path)
+    write(PROMPTS)
+    return list(map(str, (
+        "--models_dir", models, "--draft_model_size", "small", "--target_model_size", "large",
+        "--n_tokens_to_generate", 9, "--temperature", 1, "--dtype", "float64", "--prompts",
+        "prompts", "--out", "out")))
 
-    def run(*flags):
+
+@pytest.fixture
+def run(flags):
+    """A run in this process: status, standard output, errors."""
+    def run(*more):
         out, err = io.StringIO(), io.StringIO()
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-            status = main.main([*map(str, flags_of(models)), *map(str, flags)])
+            status = main.main([*flags, *map(str, more)])
         return status, out.getvalue(), err.getvalue()
 
     return run
 
 
-def flags_of(models):
-    return ("--models_dir", models, "--draft_model_size", "small", "--target_model_size", "large",
-            "--n_tokens_to_generate", 9, "--temperature", 1, "--prompts", "prompts", "--out", "out")
+def start(flags, *more, **rest):
+    """The same in a process of its own."""
+    return subprocess.Popen([sys.executable, ROOT / "main.py", *flags, *more], text=True,
+                            stdout=subprocess.PIPE, stderr=subprocess.PIPE, **rest)
 
 
 def write(lines):
-    """The file of prompts; strings and bytes, the last without an end of line."""
+    """The file of prompts; strings and bytes, the last without a newline."""
     lines = [line if isinstance(line, bytes) else line.encode() for line in lines]
     Path("prompts").write_bytes(b"\n".join(lines))
 
 
+def out():
+    return Path("out").read_bytes()
+
+
 def records():
-    return [json.loads(line) for line in Path("out").read_bytes().splitlines()]
+    return [json.loads(line) for line in out().splitlines()]
 
 
 # ---- what is written
 
-def test_each_line_is_the_text_that_its_prompt_has_alone(run, models):
-    write(PROMPTS)
+def test_a_record_is_that_of_its_prompt_alone(run, models):
+    """Every figure counted again from the rounds of `generate`, with models of its own."""
     status, said, err = run("--batch", 3)
-    assert (status, err) == (0, "") and "7 prompts in out: 7 now, 0 before, 1 with" in said
-    encoder, *_ = load_encoder_hparams_and_params("large", models)
+    assert (status, err) == (0, "")
+    assert said.startswith('Wrote 6 texts to out; 1 of 7 prompts had errors, see "error" in ')
     for i, (prompt, record) in enumerate(zip(PROMPTS, records(), strict=True)):
-        assert record["index"] == i and record["prompt"] == prompt and record["seed"] == [123, i]
-        if prompt:
-            draft, target = (with_sampling(TreeGPT2(
-                load_encoder_hparams_and_params(name, models)[2], SIZES["n_head"]), temperature=1)
-                for name in ("small", "large"))
-            x, rng = encoder.encode(prompt), np.random.default_rng((123, i))
-            expected = complete(x, draft_and_verify(draft, target, 4), 9, rng, {256})
-            assert record["ids"] == expected[len(x) :]
-            assert record["text"] == encoder.decode(expected)
-            assert record["tokens_per_pass"] >= 1 and 0 <= record["acceptance"] <= 1
+        head = {"index": i, "prompt": prompt, "seed": [123, i], "settings": SETTINGS}
+        if not prompt:
+            assert record == head | {
+                "error": "need a prompt of at least one token, got an empty one"}
+            continue
+        encoder, *pair = load_pair("small", "large", models, np.float64)
+        draft, target = (with_sampling(model, temperature=1) for model in pair)
+        x, rng = encoder.encode(prompt), np.random.default_rng((123, i))
+        rounds = list(generate(x, draft_and_verify(draft, target, 4), 9, rng, {256}))
+        ids = [token for round in rounds for token in round.ids]
+        accepted = tested = 0
+        for round in rounds:
+            same = [a == b for a, b in zip(round.ids, round.guesses)]
+            accepted += (same + [False]).index(False)
+            tested += len(same)  # the accepted ones, and the one that gave way to the last token
+        assert record == head | {
+            "text": encoder.decode(x + ids), "ids": ids, "acceptance": accepted / tested,
+            "tokens_per_pass": len(ids) / len(rounds)}
 
 
 def test_the_size_of_a_batch_changes_nothing_in_the_file(run):
-    write(PROMPTS)
     files = []
     for batch in (1, 2, 8):
         assert run("--batch", batch)[0] == 0
-        files.append(Path("out").read_bytes())
+        files.append(out())
         os.remove("out")
     assert files[0] == files[1] == files[2]
 
 
-def test_a_line_may_be_an_object_with_an_id(run):
-    write(['{"prompt": "A bear", "id": "x1"}', '{"id": [2], "prompt": "b", "other": 0}', "A bear"])
+def test_an_id_is_copied_and_two_records_may_share_it(run):
+    write(['{"prompt": "A bear", "id": "x1"}', '{"id": "x1", "prompt": "b", "other": 0}', "A bear"])
     assert run()[0] == 0
-    got = records()
-    assert [record.get("id") for record in got] == ["x1", [2], None]
-    assert [record["prompt"] for record in got] == ["A bear", "b", "A bear"]
-    assert "other" not in got[1] and list(got[0])[:4] == ["index", "id", "prompt", "seed"]
+    assert [(r.get("id"), r["prompt"]) for r in records()] == [
+        ("x1", "A bear"), ("x1", "b"), (None, "A bear")]
+    assert list(records()[1]) == ["index", "id", "prompt", "seed", "settings", "text", "ids",
+                                  "acceptance", "tokens_per_pass"]
 
 
 BAD = {
-    "an empty line": (b"", "at least one token"),
     "no UTF-8": (b"once \xff upon", "byte 0xff at position 5"),
     "too long for the context": (b"a" * 32, "n_ctx = 32, got 32 tokens"),
-    "too long for anything": (b"a" * (MAX_PROMPT + 1), f"at most {MAX_PROMPT} bytes"),
     "half an object": (b'{"prompt": "b"', "a JSON object where a line begins with {"),
     "nested without end": (b'{"a":' * 10**5, "a JSON object"),
     "an object without a prompt": (b'{"text": "b"}', '"prompt" that is text'),
@@ -120,133 +142,196 @@ BAD = {
 
 
 @pytest.mark.parametrize("case", BAD)
-def test_a_bad_line_becomes_its_error_and_the_others_go_on(run, case):
+def test_a_bad_line_becomes_its_error_and_the_others_are_written(run, case):
     line, words = BAD[case]
     write(["A bear", line, "b"])
     status, said, _ = run()
-    assert status == 0 and "1 with an error" in said
+    assert status == 0 and "Wrote 2 texts to out; 1 of 3 prompts had errors" in said
     first, bad, last = records()
     assert len(first["ids"]) == 9 and len(last["ids"]) == 9
     assert words in bad["error"] and "text" not in bad and bad["index"] == 1
 
 
-def test_a_prompt_that_all_but_fills_the_context_has_the_room_that_is_left(run):
-    write(["a" * 30, "a" * 31])
+def test_short_contexts_no_new_tokens_replaced_bytes_and_other_newlines(run):
+    write([b"a" * 30 + b"\r", b"a" * 31 + b"\r", b""])  # three lines would be a fourth, empty one
     assert run()[0] == 0
     assert [len(record["ids"]) for record in records()] == [2, 1]
+    assert run("--n_tokens_to_generate", 0, "--out", "none")[0] == 0
+    record = json.loads(Path("none").read_text().splitlines()[0])
+    assert (record["text"], record["ids"], record["tokens_per_pass"]) == ("a" * 30, [], None)
+    write([b"\xff"])
+    assert run("--decoder", "lookup", "--errors", "replace", "--out", "bytes")[0] == 0
+    assert "draft_model_size" not in json.loads(Path("bytes").read_text())["settings"]
 
 
-def test_no_new_tokens_no_prompts_and_other_ends_of_lines(run):
-    write([b"A bear\r", b"b\r", b""])  # three lines would be a fourth, empty one
-    assert run("--n_tokens_to_generate", 0)[0] == 0
-    assert [(r["text"], r["ids"], r["tokens_per_pass"]) for r in records()] == [
-        ("A bear", [], None), ("b", [], None)]
-    os.remove("out")
-    write([])
-    assert run()[0] == 0 and records() == []
-
-
-def test_other_decoders_and_replaced_bytes(run):
-    write(["A bear", b"\xff"])
-    assert run("--decoder", "lookup", "--errors", "replace")[0] == 0
-    assert [len(record["ids"]) for record in records()] == [9, 9]
-
-
-# ---- gone on with
-
-def test_a_file_cut_at_any_byte_is_gone_on_with_to_the_same_bytes(run):
-    write(PROMPTS)
+@pytest.mark.parametrize("path", ["-", "/dev/stdin", "pipe"])
+def test_prompts_that_can_be_read_only_once(run, flags, path):
+    """All three gave empty files, or none, when the prompts were read three times."""
     assert run()[0] == 0
-    whole = Path("out").read_bytes()
-    ends = [i + 1 for i, byte in enumerate(whole) if byte == 10]
-    for n_bytes in (0, 1, 5, ends[0] - 1, ends[0], ends[0] + 1, ends[2] + 40, ends[-2], ends[-1]):
+    whole, data = out(), Path("prompts").read_text()
+    os.remove("out")
+    if path == "pipe":
+        os.mkfifo(path)
+    process = start(flags, "--prompts", path, stdin=subprocess.PIPE)
+    if path == "pipe":
+        Path(path).write_text(data)
+    _, err = process.communicate(None if path == "pipe" else data, timeout=60)
+    assert process.returncode == 0, err
+    assert out() == whole
+
+
+# ---- resumed
+
+def test_a_file_cut_at_any_byte_is_resumed_to_the_same_bytes(run):
+    assert run()[0] == 0
+    whole = out()
+    ends = list(accumulate(map(len, whole.splitlines(True))))
+    for n_bytes in (0, 1, 5, ends[0] - 1, ends[0], ends[0] + 1, ends[2] + 40, ends[4], ends[-2]):
         Path("out").write_bytes(whole[:n_bytes])
         status, said, _ = run("--batch", 2)
         n_done = sum(end <= n_bytes for end in ends)
-        assert status == 0 and f"{7 - n_done} now, {n_done} before" in said
-        assert Path("out").read_bytes() == whole
+        before = n_done - (n_done > 4)  # the fifth is an error
+        already = f" ({before} were already there)" if n_done else ""
+        assert status == 0 and f"Wrote {6 - before} texts to out{already}; 1 of 7" in said
+        assert out() == whole
 
 
-def test_what_is_there_is_not_continued_again(run, monkeypatch):
-    write(PROMPTS)
+def test_records_that_are_there_are_not_written_again(run, monkeypatch):
     assert run()[0] == 0
-    Path("out").write_bytes(b"".join(Path("out").read_bytes().splitlines(True)[:-2]))
-    read, make_job = [], prompts.make_job
-    monkeypatch.setattr(prompts, "make_job", lambda *args: (read.append(args), make_job(*args))[1])
-    assert run()[0] == 0 and len(read) == 2
-    assert run()[0] == 0 and len(read) == 2
+    Path("out").write_bytes(b"".join(out().splitlines(True)[:-2]))
+    made, make_job = [], prompts.make_job
+    monkeypatch.setattr(prompts, "make_job", lambda *args: (made.append(args), make_job(*args))[1])
+    assert run()[0] == 0 and len(made) == 2
+    assert run()[0] == 0 and len(made) == 2
 
 
-@pytest.mark.parametrize("change", ["another prompt", "another seed", "fewer prompts", "no record",
-                                    "one line without an end"])
-def test_a_file_of_another_command_is_refused_and_kept(run, change):
-    write(PROMPTS)
+@pytest.mark.parametrize("flag, value, there", [
+    ("temperature", 0.5, 1.0), ("decoder", "lookup", "speculative"), ("K", 2, 4), ("top_k", 5, 0),
+    ("top_p", 0.9, 1.0), ("repetition_penalty", 1.2, 1.0), ("n_tokens_to_generate", 8, 9),
+    ("stop", "x", "<|endoftext|>"), ("target_model_size", "small", "large"),
+    ("draft_model_size", "large", "small"), ("dtype", "float32", "float64"), ("seed", 1, 123),
+    ("backend", "numpy", "numba")])
+def test_other_settings_are_refused_by_name_and_nothing_is_touched(run, flag, value, there):
     assert run()[0] == 0
-    if change == "another prompt":
+    Path("out").write_bytes(out()[:-9])
+    before = out()
+    status, said, err = run(f"--{flag}", value)
+    assert (status, said) == (2, "") and out() == before and not Path("out.lock").exists()
+    assert err == (f"main.py: line 1 of out was written with --{flag} {there}, got --{flag} "
+                   f"{value}. Choose a new --out.\n")
+
+
+@pytest.mark.parametrize("change, words", [
+    ("a different prompt", "line 1 of out was written for a different prompt"),
+    ("fewer prompts", "line 4 of out was written for a different prompt"),
+    ("no record", "line 1 of out is not a record"), ("no newline", "line 1 of out is not a record"),
+    ("no settings", "line 2 of out is not a record")])
+def test_a_file_of_a_different_command_is_refused_and_kept(run, change, words):
+    assert run()[0] == 0
+    if change == "a different prompt":
         write(["A bee", *PROMPTS[1:]])
     elif change == "fewer prompts":
         write(PROMPTS[:3])
-    elif change != "another seed":
+    elif change == "no settings":
+        Path("out").write_bytes(out().splitlines(True)[0] + b'{"index": 1, "seed": [123, 1]}\n')
+    else:
         Path("out").write_bytes(b"notes" + b"\n" * (change == "no record"))
-    before = Path("out").read_bytes()
-    status, said, err = run("--seed", 123 + (change == "another seed"))
-    assert status == 2 and said == "" and "need --out to be new, or written for these" in err
-    assert Path("out").read_bytes() == before
+    before = out()
+    status, said, err = run()
+    assert (status, said, err.count("\n")) == (2, "", 1) and words in err and out() == before
 
 
-def test_a_killed_run_leaves_whole_lines_and_is_gone_on_with(run, models, tmp_path):
-    write(PROMPTS * 12)
-    flags = [*map(str, flags_of(models)), "--batch", "2"]
-    process = subprocess.Popen([sys.executable, ROOT / "main.py", *flags], cwd=tmp_path,
-                               stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    for _ in range(600):
-        if Path("out").exists() and Path("out").read_bytes().count(b"\n") >= 5:
-            break
-        time.sleep(0.1)
-    process.send_signal(signal.SIGKILL)
-    process.wait()
-    n_done = Path("out").read_bytes().count(b"\n")
-    status, said, _ = run("--batch", 4)
-    assert status == 0 and f"{84 - n_done} now, {n_done} before" in said and n_done >= 5
-    got = records()
-    assert [record["index"] for record in got] == list(range(84))
-    assert got[0]["text"] != got[7]["text"]  # one prompt, two seeds
+def test_one_process_writes_and_a_second_is_refused(run, flags):
+    """The first is killed and leaves whole lines; then the second resumes."""
+    write(PROMPTS * 120)
+    process = start(flags, "--batch", "2")
+    wait_until(lambda: Path("out").exists() and out().count(b"\n") >= 5)
+    status, said, err = run()
+    process.kill()
+    process.communicate()
+    assert (status, said, err) == (2, "", "main.py: out is being written by another process\n")
+    n_done = out().count(b"\n")
+    assert 5 <= n_done < 840 and run()[0] == 0
+    assert [record["index"] for record in records()] == list(range(840))
+    assert not Path("out.lock").exists()
+
+
+def wait_until(holds, seconds=60):
+    for _ in range(20 * seconds):
+        if holds():
+            return
+        time.sleep(0.05)
+    raise TimeoutError("did not happen")
+
+
+def test_an_interrupted_run_says_how_to_resume(flags):
+    write(PROMPTS * 500)
+    process = start(flags)
+    wait_until(lambda: Path("out").exists() and out().count(b"\n") >= 5)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert err == "main.py: Interrupted; run the same command to resume.\n"
+    assert not Path("out.lock").exists()
 
 
 def test_what_is_finished_early_waits_for_its_turn():
-    class Done:
-        def __init__(self, index):
-            self.head = {"index": index}
-
-    order = [3, 5, 4, 2, 7, 6]
-    assert [job.head["index"] for job in in_order(map(Done, order), 2)] == sorted(order)
+    jobs = [prompts.Job({"index": i}) for i in (3, 5, 4, 2, 7, 6)]
+    assert [job.head["index"] for job in prompts.in_order(jobs, 2)] == [2, 3, 4, 5, 6, 7]
 
 
-# ---- flags
+# ---- refused in one line
 
-@pytest.mark.parametrize("flags, words", [
+@pytest.mark.parametrize("more, words", [
     (["--batch", 0], "need --batch >= 1"), (["--prompt", "b"], "without --prompt, got both"),
     (["--prompt_file", "b"], "without --prompt_file"), (["--json"], "without --json"),
     (["--show"], "without --show"), (["--trace", "a.html"], "without --trace"),
-    (["--window"], "without --window"), (["--K", "auto"], "need a number for --K"),
+    (["--window"], "without --window"), (["--K", "auto"], "measured costs"),
     (["--out", "prompts"], "need two files"), (["--prompts", "none"], "No such file"),
-    (["--out", "none/out"], "No such file"), (["--decoder", "tree"], "guesses are a chain"),
-    (["--decoder", "medusa"], "got medusa"), (["--decoder", "lookahead"], "got lookahead"),
-    (["--decoder", "stopping"], "numbers for --costs"), (["--temperature", -1], "temperature"),
+    (["--out", "none/out"], "No such file"), (["--decoder", "tree"], "guesses that are a chain"),
+    (["--decoder", "medusa"], "got medusa"), (["--decoder", "lookahead"], "are a chain"),
+    (["--decoder", "stopping"], "measured costs"), (["--temperature", -1], "temperature"),
     (["--decoder", "suffix", "--memory", "a"], "without --memory"),
-    (["--decoder", "big_little", "--temperature", 1], "need --temperature 0")])
-def test_flags_that_do_not_fit_are_refused_in_one_line(run, flags, words):
-    write(PROMPTS)
-    status, said, err = run(*flags)
-    assert status == 2 and said == "" and err.count("\n") == 1 and words in err
-    assert not Path("out").exists() and Path("prompts").read_bytes().startswith(b"A bear\n")
+    (["--decoder", "big_little", "--temperature", 1], "need --temperature 0"),
+    (["--prompts", "/dev/null"], "need at least one prompt in /dev/null, got an empty file"),
+    (["--prompts", "/dev/zero"], f"need lines of at most {MAX_PROMPT} bytes in /dev/zero"),
+    (["--out", "/dev/full"], "need --out to be a file, got /dev/full"),
+    (["--out", "fifo"], "need --out to be a file, got fifo")])
+def test_flags_that_do_not_fit_are_refused_in_one_line(run, more, words):
+    os.mkfifo("fifo")
+    status, said, err = run(*more)
+    assert (status, said, err.count("\n")) == (2, "", 1) and words in err
+    assert sorted(os.listdir()) == ["fifo", "prompts"]
+    assert Path("prompts").read_bytes().startswith(b"A bear\n")
 
 
-@pytest.mark.parametrize("flags, words", [
+@pytest.mark.parametrize("more, words", [
     (["--prompts", "prompts"], "need --out FILE.jsonl"), (["--out", "out"], "need --prompts FILE"),
-    (["--batch", "2"], "need --prompts FILE with --batch")])
-def test_flags_that_are_missing_are_named(flags, words, tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    write(PROMPTS)
-    assert main.main(flags) == 2
+    (["--batch", "2"], "need --prompts FILE with --batch"),
+    (["--prompt", "b", "--prompt_file", "prompts"], "need --prompt or --prompt_file, got both")])
+def test_flags_of_many_prompts_and_of_one_need_each_other_or_not(more, words, capsys):
+    assert main.main(more) == 2
     assert words in capsys.readouterr().err
+
+
+def test_a_full_disk_is_one_line_and_whole_lines_stay(run, flags):
+    resource = pytest.importorskip("resource")
+    limit = lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (3000, 3000))
+    _, err = start(flags, preexec_fn=limit).communicate(timeout=60)
+    assert "File too large" in err and err.count("\n") == 1
+    assert run()[0] == 0 and len(records()) == 7
+
+
+def test_one_text_needs_neither_greenlet_nor_filelock_and_many_say_what_is_missing(flags):
+    """One newline at the end of a prompt's file is not part of the prompt."""
+    Path("one").write_text("A bear\n\n")
+    code = ("import sys; sys.modules['greenlet'] = None\n"
+            "import main; sys.exit(main.main(sys.argv[1:]))")
+    alone = [*flags[:-4], "--json", "--prompt_file", "one"]
+    for argv, status in (alone, 0), (flags, 2):
+        done = subprocess.run([sys.executable, "-c", code, *argv], capture_output=True, text=True,
+                              env=os.environ | {"PYTHONPATH": str(ROOT)})
+        assert done.returncode == status, done.stderr
+        if status == 0:
+            assert json.loads(done.stdout)["prompt"] == "A bear\n"
+    assert done.stderr == "main.py: need greenlet (pip install -r requirements.txt), got none\n"
