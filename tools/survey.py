@@ -67,7 +67,7 @@ def write_text(words, expected, job):
     if job.n_left:
         rng = np.random.default_rng(job.head["seed"])
         for round in generate(job.x, make_step(task), job.n_left, rng, task.stop):
-            job.add(round)
+            job.add(round, task.entry)
     return job
 
 

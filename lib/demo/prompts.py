@@ -81,13 +81,13 @@ class Job:
         self.head, self.x, self.n_left, self.error = head, x, n_left, error
         self.ids, self.n_rounds, self.n_accepted, self.n_tested = [], 0, 0, 0
 
-    def add(self, round):
-        """Count one more round; the guesses of a tree are rivals, so they have no acceptance."""
+    def add(self, round, entry):
+        """Count one more round of a decoder; siblings in a tree compete, so they do not count."""
         self.ids += round.ids
         self.n_rounds += 1
         if not isinstance(round.guesses, Tree):
             self.n_accepted += round.n_accepted
-            self.n_tested += round.n_tested
+            self.n_tested += round.n_tested if entry.one_by_one else len(round.guesses)
 
     def record(self, encoder):
         """Return the record, a dict."""
@@ -185,10 +185,10 @@ def in_batches(task, args):
     trial = [([0], min(2, task.n_ctx - 1), np.random.default_rng(0))]
     list(generate_batch(trial, new_step))  # refuse what does not fit before --out is opened
     run = partial(generate_batch, new_step=new_step, batch=args.batch or 8, stop=task.stop)
-    return partial(write_batches, run, task.stop)
+    return partial(write_batches, run, task)
 
 
-def write_batches(run, stop, jobs):
+def write_batches(run, task, jobs):
     """Yield each job when it finishes; those that want no token at once."""
     begun, finished, numbers = {}, [], count()
 
@@ -201,8 +201,8 @@ def write_batches(run, stop, jobs):
                 finished.append(job)
 
     for i, round in run(wanted()):
-        begun[i].add(round)
-        if len(begun[i].ids) == begun[i].n_left or round.ids[-1] in stop:
+        begun[i].add(round, task.entry)
+        if len(begun[i].ids) == begun[i].n_left or round.ids[-1] in task.stop:
             finished.append(begun.pop(i))
         while finished:
             yield finished.pop()
