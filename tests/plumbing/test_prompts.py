@@ -220,14 +220,16 @@ def test_a_file_of_a_different_command_is_refused_and_kept(run, change, words):
     (signal.SIGINT, 130, "main.py: Interrupted; run the same command to resume.\n")])
 def test_one_process_writes_and_a_second_is_refused_until_it_has_ended(run, flags, number, status,
                                                                        last):
-    write(PROMPTS * 120)
-    process = start(flags, "--batch", "2")
-    wait_until(lambda: Path("out").exists() and out().count(b"\n") >= 5)
-    assert run() == (2, "", "main.py: out is being written by another process\n")
-    process.send_signal(number)
-    assert process.communicate(timeout=60)[1] == last and process.returncode == status
-    assert 5 <= out().count(b"\n") < 840 and run()[0] == 0
-    assert [record["index"] for record in records()] == list(range(840))
+    """The first has written four records and waits for more prompts."""
+    with start(flags, "--prompts", "-", "--batch", "1", stdin=subprocess.PIPE) as process:
+        process.stdin.write("".join(f"{prompt}\n" for prompt in PROMPTS[:4]))
+        process.stdin.flush()
+        wait_until(lambda: Path("out").exists() and out().count(b"\n") == 4)
+        assert run() == (2, "", "main.py: out is being written by another process\n")
+        process.send_signal(number)
+        process.wait(60)
+        assert (process.stderr.read(), process.returncode, out().count(b"\n")) == (last, status, 4)
+    assert "(4 were already there)" in run()[1] and len(records()) == 7
     assert not Path("out.lock").exists()
 
 

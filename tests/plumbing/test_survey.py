@@ -1,5 +1,7 @@
 """tools/survey.py: the file of main.py --prompts, by workers of which one is killed."""
 
+# ruff: noqa: F811, fixtures are imported
+
 import os
 import signal
 import subprocess
@@ -10,7 +12,7 @@ import pytest
 
 import main
 from lib.demo.prompts import Job, load_placeholder
-from tests.plumbing.test_prompts import (PROMPTS, ROOT, flags, models, out, records,  # noqa: F401
+from tests.plumbing.test_prompts import (PROMPTS, ROOT, flags, models, out,  # noqa: F401
                                          run, wait_until, write)
 from tools import survey
 
