@@ -262,7 +262,7 @@ RULES = [
     Rule("one uniform for all tests of a round", guess, one_uniform, False),
     Rule("one Gumbel vector for a guess and its replacement", guess,
          partial(chain, replace=from_same_race), False,
-         f"{pull(VLLM, 47386)}, mended by {pull(VLLM, 54282)}"),
+         f"{pull(VLLM, 47386)}, fixed by {pull(VLLM, 54282)}"),
     Rule("stop before drawing where the row is unsure", stop_before, verify, True),
     Rule("stop after an unsure guess, which is tested", partial(drop_unsure, extra=1), verify,
          True, paper("SpecDec++", "2405.19715")),
@@ -359,7 +359,7 @@ def rules_table(toy="A"):
                      too_likely(found[-1].excess),
                      "-" if rule.exact else texts_needed(found[-1].nats), rule.seen])
     return table(["rule", "exact?", "K = 1", "K = 2", "K = 3", "tokens/round", "too likely",
-                  "texts", "used, asked about or mended in"], rows)
+                  "texts", "used, asked about or fixed in"], rows)
 
 
 def all_table():
