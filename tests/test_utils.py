@@ -42,3 +42,13 @@ def test_a_pair_of_two_vocabularies_is_refused(models, change, difference):
     with pytest.raises(ValueError, match=f"different vocabularies .first difference at id .*"
                                          f"{difference}"):
         load_pair("small", "large", models)
+
+
+@pytest.mark.parametrize("name", [
+    "../large", "/etc", "", "a/b", "..", "nowhere", "large\0", "large/", "./large", "C:\\large",
+    "~", "-", ".lock", "large\n", "\udcff"])
+def test_a_name_that_is_no_model_is_refused(models, name):
+    with pytest.raises(ValueError, match="No model nowhere in .*Downloadable: 124M|"
+                                         "is not a Hugging Face folder"):
+        load_pair(None, name, models / "elsewhere")
+    assert not (models / "elsewhere").exists()
