@@ -20,7 +20,6 @@ import time
 from contextlib import ExitStack, contextmanager
 from importlib.util import find_spec
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 
@@ -29,6 +28,7 @@ from benchmarks.clock import machine
 from benchmarks.models import SIZES, agreeing, load, sizes
 from benchmarks.prompts import LENGTH, OPENINGS, named
 from benchmarks.tables import about, number, table
+from encoder import Encoder, byte_characters
 from gpt2 import GPT2
 from lib.backend import products
 from lib.checkpoints.huggingface import their_name
@@ -141,8 +141,8 @@ def llama_engine(encoder, draft, target, K):
 
 def nameless(n_vocab):
     """Return the vocabulary that a GGUF file needs, for tokens that are numbers only."""
-    return SimpleNamespace(n_vocab=n_vocab, vocab={f"<{i}>": i for i in range(n_vocab)},
-                           ranks={("a", "b"): 0}, end_of_text=None)
+    symbols = [*byte_characters().values(), "ab", *(f"<{i}>" for i in range(n_vocab))][:n_vocab]
+    return Encoder({symbol: id for id, symbol in enumerate(symbols)}, [("a", "b")])
 
 
 @contextmanager

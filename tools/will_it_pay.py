@@ -192,11 +192,12 @@ def verdict(case):
 def conditions(case):
     """Return what must hold for speculation to gain."""
     alpha, c = case["needed_acceptance"], case["allowed_c"]
-    enough = ("no acceptance is enough" if alpha is None else
-              f"you need acceptance above {alpha:.2f}") + f" (yours: {case['acceptance']:.2f})"
-    cheap = ("no draft is cheap enough" if c is None else
-             f"a draft step cheaper than {c:.2f} target passes") + f" (yours: {case['c']:.2f})"
-    return f"To gain at these costs, {enough}; at this acceptance, {cheap}."
+    enough = ("At these costs no acceptance is enough" if alpha is None else
+              f"To gain at these costs, you need acceptance above {alpha:.2f}")
+    cheap = ("At this acceptance no draft is cheap enough" if c is None else
+             "To gain at this acceptance, you need a draft step cheaper than "
+             f"{c:.2f} target passes")
+    return f"{enough} (yours: {case['acceptance']:.2f}). {cheap} (yours: {case['c']:.2f})."
 
 
 def tell(found, args=None):
