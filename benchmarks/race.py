@@ -24,7 +24,7 @@ from sampling import one_hot_rows
 from speculative import draft_and_verify, generate
 from theory.speedup import walltime_improvement
 from variants import Models, build, build_plain
-from variants.best_tree import HOPE, outcomes
+from variants.best_tree import START_ACCEPTANCES, outcomes
 
 WARM_UP = 16  # tokens of every decoder before the race: kernels are compiled, caches filled
 
@@ -136,8 +136,8 @@ def acceptances_by_rank(draft, target, temperature, texts, N, repeats=1, on_text
     Counts on the pair's own texts, by trees whose root has several children; no times.
     """
     step = build("tree", Models(draft, target, {"temperature": temperature}),
-                 {"widths": (len(HOPE), 1, 1, 1)})
-    accepted, tried = np.zeros((2, len(HOPE)), int)
+                 {"widths": (len(START_ACCEPTANCES), 1, 1, 1)})
+    accepted, tried = np.zeros((2, len(START_ACCEPTANCES)), int)
     for i, ids in enumerate(texts):
         for repeat in range(repeats):
             for round in generate(ids, step, N, np.random.default_rng((repeat, i))):

@@ -35,7 +35,7 @@ from exact.optimum import (best_independent, bound_distinct, kseq_independent, m
                            multi_step_distinct, multi_step_independent)
 from sampling import with_sampling
 from speculative import verify
-from variants.best_tree import full
+from variants.best_tree import uniform
 from variants.shared.branches import Tree, with_tree_sampling
 from variants.shared.tree_gpt2 import TreeGPT2
 from variants.tree import guess_shape
@@ -74,7 +74,7 @@ class Place(NamedTuple):
 
 def record(x, draft, target, rng):
     """Return the Place after x; the target scores the tree and the best path in one pass."""
-    tree, _ = guess_shape(x, K, rng, draft, full(WIDTHS))
+    tree, _ = guess_shape(x, K, rng, draft, uniform(WIDTHS))
     best, everything = [], Tree(list(tree.tokens), list(tree.parents))
     for _ in range(K):
         best.append(int(draft(x + best, 1)[-1].argmax()))

@@ -31,7 +31,7 @@ from exact.rules import TOYS, X, table
 from exact.toys import path_by_path
 from sampling import residual
 from speculative import speculative_step
-from variants.best_tree import full
+from variants.best_tree import uniform
 from variants.kseq import find_rho, guess_chains, shared, verify_kseq
 from variants.match import match_tree
 from variants.traversal import verify_traversal
@@ -166,7 +166,7 @@ def reached(test, toy, n, siblings):
     if test == "K-SEQ":
         make_guesses = partial(guess_chains, draft=draft, chains=n)
     else:
-        make_guesses = partial(guess_shape, draft=path_by_path(draft), shape=full((n,)),
+        make_guesses = partial(guess_shape, draft=path_by_path(draft), shape=uniform((n,)),
                                siblings=siblings)
     return expectation(lambda rng: speculative_step(list(X), 2, rng, path_by_path(target), 1,
                                                     make_guesses, TESTS[test]),

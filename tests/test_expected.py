@@ -11,7 +11,7 @@ from exact.law import expectation, round_law, text_law
 from exact.rules import TOYS, X, best, find, q_is_one
 from exact.toys import mapped, one_hot, path_by_path
 from speculative import guess, verify
-from variants.best_tree import full
+from variants.best_tree import uniform
 from variants.block import block_verify
 from variants.lenient import lenient_verify
 from variants.match import match_verify
@@ -43,7 +43,7 @@ def test_a_trees_formula_is_the_mean_of_its_test_for_each_of_its_trees(toy, widt
     draft, target = map(path_by_path, TOYS[toy])
 
     def make_tree(rng):
-        return guess_shape(list(X), 2, rng, draft, full(widths), siblings)[0]
+        return guess_shape(list(X), 2, rng, draft, uniform(widths), siblings)[0]
 
     def differences(tree):
         p_target = target(list(X) + tree, 1 + len(tree))
@@ -58,7 +58,7 @@ def test_a_trees_formula_is_the_mean_of_its_test_for_each_of_its_trees(toy, widt
 def test_the_ladders_means_are_those_of_whole_rounds(toy):
     """Level by level, and by the distribution of a round that docs/theorem1.md writes down."""
     draft, target = map(path_by_path, TOYS[toy])
-    trees = expectation(lambda rng: guess_shape(list(X), 2, rng, draft, full((2, 1)))[0],
+    trees = expectation(lambda rng: guess_shape(list(X), 2, rng, draft, uniform((2, 1)))[0],
                         lambda tree: tree_tokens(tree, target(list(X) + tree, 1 + len(tree))))
     assert tree_mean((2, 1), toy) == trees
     ratio = sum(len(ids) * p for ids, p in round_law(list(X), *TOYS[toy], 3).items())

@@ -15,9 +15,9 @@ from speculative import autoregressive_step, draft_and_verify, guess, verify
 from theory.speedup import best_K
 from variants.registry import Decoder, Flag, whole_or_auto
 
-FORGET = 0.98  # what a round's weight is multiplied by with every further round
-PRIOR = (3.0, 4.0)  # accepted, tested at the start: alpha 0.75, soon outweighed by what is seen
-PROBE = 32  # rounds after which a decoder that drafts nothing tries a guess; doubled if it fails
+DECAY = 0.98  # what a round's weight is multiplied by with every further round
+START_COUNTS = (3.0, 4.0)  # accepted, tested: alpha is 0.75 before anything is seen
+RETRY_AFTER = 32  # rounds without a guess before one is tried; doubled if it fails
 
 
 def auto(draft, target, costs):
@@ -37,18 +37,18 @@ def auto(draft, target, costs):
     ----------
     Leviathan et al. (2023) Sec. 3.5 (best K); Sec. 3.2 (alpha is a mean over the text).
     """
-    accepted, tested = PRIOR
-    idle, wait = 0, PROBE  # rounds since the last guess, and until the next if no K pays
+    accepted, tested = START_COUNTS
+    idle, wait = 0, RETRY_AFTER  # rounds since the last guess, and until the next if no K pays
     best = best_K(accepted / tested, costs.c, costs.pass_cost)
 
     def step(x, n_left, rng):
         nonlocal accepted, tested, idle, wait, best
         K = best
         if K > 0:
-            wait = PROBE
+            wait = RETRY_AFTER
         elif idle >= wait:
             K, wait = 1, 2 * wait
-        accepted, tested = FORGET * accepted, FORGET * tested
+        accepted, tested = DECAY * accepted, DECAY * tested
         if K == 0:
             idle += 1
             return autoregressive_step(x, n_left, rng, target)

@@ -24,31 +24,31 @@ from heapq import heappop, heappush
 
 import numpy as np
 
-from variants.auto import FORGET, PRIOR
+from variants.auto import DECAY, START_COUNTS
 
-HOPE = np.array([0.75, 0.15, 0.05, 0.02])  # acceptances before any is seen; worth one observation
+START_ACCEPTANCES = np.array([0.75, 0.15, 0.05, 0.02])  # before any is seen; worth one round
 
 
 # ---- shapes
 
-def full(widths):
+def uniform(widths):
     """The shape with so many children for each node, level by level."""
-    return (full(widths[1:]),) * widths[0] if widths else ()
+    return (uniform(widths[1:]),) * widths[0] if widths else ()
 
 
-def cut(shape, k):
+def truncate(shape, k):
     """The first k levels of a shape."""
-    return tuple(cut(child, k - 1) for child in shape) if k else ()
+    return tuple(truncate(child, k - 1) for child in shape) if k else ()
 
 
-def levels(shape):
+def n_levels(shape):
     """How many levels a shape has below its root."""
-    return 1 + max(map(levels, shape)) if shape else 0
+    return 1 + max(map(n_levels, shape)) if shape else 0
 
 
-def nodes(shape):
+def n_nodes(shape):
     """How many nodes a shape has below its root."""
-    return sum(1 + nodes(child) for child in shape)
+    return sum(1 + n_nodes(child) for child in shape)
 
 
 def shape_of(paths, node=()):
@@ -121,15 +121,16 @@ def auto_tree(step_of, costs):
     `step_of(shape)` is a step with this shape. Ranks that are not tried decay back to the start,
     so they are tried again.
     """
-    accepted, tried = np.zeros((2, len(HOPE)))
-    accepted[0], tried[0] = PRIOR
+    accepted, tried = np.zeros((2, len(START_ACCEPTANCES)))
+    accepted[0], tried[0] = START_COUNTS
     best = cache(lambda *acceptances: best_shape(acceptances, costs.c, costs.pass_cost)[1])
 
     def step(x, n_left, rng):
-        acceptances = np.minimum.accumulate((accepted + HOPE) / (tried + 1))  # the heap needs it
+        acceptances = (accepted + START_ACCEPTANCES) / (tried + 1)
+        acceptances = np.minimum.accumulate(acceptances)  # the heap needs them to fall
         shape = best(*acceptances.round(2).tolist())  # finer, every round would have to search
         round = step_of(shape)(x, n_left, rng)
-        accepted[:], tried[:] = FORGET * accepted, FORGET * tried
+        accepted[:], tried[:] = DECAY * accepted, DECAY * tried
         for n_guesses, rank in outcomes(round.guesses, round.ids):
             tried[:n_guesses] += 1
             if rank is not None:

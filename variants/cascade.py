@@ -39,31 +39,31 @@ def cascade(p_draft, p_target, alpha):  # 2 x [n, n_vocab] -> [n, n_vocab]
     return np.where((surer > alpha * distance)[:, None], p_target, p_draft)
 
 
-def guess_and_look(x, k, rng, draft, settled):
+def guess_and_look(x, k, rng, draft, sharpen):
     """As `guess`, and the draft's row after the last guess: k guesses, k + 1 rows."""
     guesses, p_draft = [], [draft(x, 1)[-1]]
     for _ in range(k):
-        guesses.append(sample(settled(p_draft[-1]), rng))
+        guesses.append(sample(sharpen(p_draft[-1]), rng))
         p_draft.append(draft(x + guesses, 1)[-1])
     return guesses, p_draft
 
 
-def cascade_verify(guesses, p_draft, p_target, rng, alpha, settled):
+def cascade_verify(guesses, p_draft, p_target, rng, alpha, sharpen):
     """The ratio test with pi's rows in the place of the target's."""
-    pi = settled(cascade(p_draft, p_target, alpha))
-    return verify(guesses, settled(np.asarray(p_draft)[:-1]), pi, rng)
+    pi = sharpen(cascade(p_draft, p_target, alpha))
+    return verify(guesses, sharpen(np.asarray(p_draft)[:-1]), pi, rng)
 
 
-def cascade_step(x, n_left, rng, draft, target, K, alpha, settled):
+def cascade_step(x, n_left, rng, draft, target, K, alpha, sharpen):
     """One round, told with the rows that were drawn from: one a guess, one-hot at temperature 0."""
     round = speculative_step(x, n_left, rng, target, K,
-                             partial(guess_and_look, draft=draft, settled=settled),
-                             partial(cascade_verify, alpha=alpha, settled=settled))
-    return round._replace(p_draft=settled(np.asarray(round.p_draft)[:-1]),
-                          p_target=settled(np.asarray(round.p_target)))
+                             partial(guess_and_look, draft=draft, sharpen=sharpen),
+                             partial(cascade_verify, alpha=alpha, sharpen=sharpen))
+    return round._replace(p_draft=sharpen(np.asarray(round.p_draft)[:-1]),
+                          p_target=sharpen(np.asarray(round.p_target)))
 
 
-def as_it_is(rows):
+def identity(rows):
     """What is drawn from at temperature > 0."""
     return rows
 
@@ -80,8 +80,8 @@ def build(models, K: GUESSES = 4,
     """Return the step. At temperature 0 the rule compares rows at temperature 1."""
     draft = models.probabilities("draft", temperature_1=models.is_greedy)
     target = models.probabilities("target", temperature_1=models.is_greedy)
-    settled = one_hot if models.is_greedy else as_it_is
-    return partial(cascade_step, draft=draft, target=target, K=K, alpha=alpha, settled=settled)
+    sharpen = one_hot if models.is_greedy else identity
+    return partial(cascade_step, draft=draft, target=target, K=K, alpha=alpha, sharpen=sharpen)
 
 
 DECODER = Decoder(

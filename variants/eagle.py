@@ -44,7 +44,7 @@ from variants.tree import (
 
 # ---- guess
 
-def expand(rows_after, k, rng, widths, siblings):
+def head_tree(rows_after, k, rng, widths, siblings):
     """tree.py's tree of these widths; the head reads each level once."""
     tree, level = Tree(), [-1]
     for width in widths[:k]:
@@ -54,7 +54,7 @@ def expand(rows_after, k, rng, widths, siblings):
     return tree
 
 
-def best(rows_after, k, rng, total):
+def head_dynamic_tree(rows_after, k, rng, total):
     """EAGLE-2's tree. No chance made it."""
     return dynamic_tree(rows_after, total, k)
 
@@ -106,8 +106,8 @@ def build(models,
         guess = partial(guess_chain, head=head, settings=models.sampling)
         return make_step(with_sampling(target, **models.sampling), K or 4, guess)
     siblings = siblings_for(siblings, greedy or widths == "dynamic")
-    grow = (partial(best, total=total or TOTAL_GUESSES) if widths == "dynamic" else
-            partial(expand, widths=widths, siblings=siblings))
+    grow = (partial(head_dynamic_tree, total=total or TOTAL_GUESSES) if widths == "dynamic" else
+            partial(head_tree, widths=widths, siblings=siblings))
     # At temperature 0 the head's row is one-hot and names one child; at temperature 1 it ranks all.
     guess = partial(guess_by_head, head=head, grow=grow,
                     settings=models.at_temperature_1 if greedy else models.sampling)

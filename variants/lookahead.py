@@ -41,26 +41,26 @@ def refill(window, x, columns, ngram):
     return [[x[-1], *first[1:]], *others]
 
 
-def comb(window):
+def column_paths(window):
     """The path of each column, from the root along the trunk and down its levels.
 
-    >>> comb([["x", "a1", "a2"], ["t1", "b1", "b2"], ["t2", "c1", "c2"]])
+    >>> column_paths([["x", "a1", "a2"], ["t1", "b1", "b2"], ["t2", "c1", "c2"]])
     [['a1', 'a2'], ['t1', 'b1', 'b2'], ['t1', 't2', 'c1', 'c2']]
     """
     trunk = [column[0] for column in window[1:]]
     return [trunk[:i] + column[1:] for i, column in enumerate(window)]
 
 
-def grow(window, tree, p_target):
+def extend_columns(window, tree, p_target):
     """The columns that were in the tree to their end, each with its new token: n-grams."""
-    tips = [tree.find(path) for path in comb(window)]  # None: beyond the room, the last ones
+    tips = [tree.find(path) for path in column_paths(window)]  # None: cut off, the last ones
     return [column + [int(p_target[1 + tip].argmax())]
             for column, tip in zip(window, tips) if tip is not None]
 
 
 # ---- the pool
 
-def put(pool, tokens, size):
+def remember(pool, tokens, size):
     """Put an n-gram into the pool as the latest, and once; the oldest beyond `size` go."""
     key, *rest = tokens
     others = [known for known in pool.get(key, []) if known != rest]
@@ -69,7 +69,7 @@ def put(pool, tokens, size):
 
 # ---- the step
 
-def enter(tree, path):
+def add_path(tree, path):
     """Add the nodes of a path that are not there yet."""
     node = -1
     for token in path:
@@ -77,14 +77,14 @@ def enter(tree, path):
         node = tree.add(node, token, None) if child is None else child
 
 
-def plant(ngrams, paths, k, n_vocab):
+def make_tree(ngrams, paths, k, n_vocab):
     """One tree of at most k levels: the n-grams, the latest first, as proposals; then the paths."""
     tree = Tree()
     for ngram in reversed(ngrams):
-        enter(tree, ngram[:k])
+        add_path(tree, ngram[:k])
     guesses = list(enumerate(one_hot_rows(tree.tokens, n_vocab)))
     for path in paths:
-        enter(tree, path[:k])
+        add_path(tree, path[:k])
     tree.proposals = guesses
     return tree
 
@@ -112,15 +112,15 @@ def lookahead(target, n_vocab, columns=5, ngram=4, size=5):
 
     def guess(x, k, rng):
         window[:] = refill(window, x, columns, ngram)
-        tree = plant(pool.get(x[-1], []), comb(window), k, n_vocab)
+        tree = make_tree(pool.get(x[-1], []), column_paths(window), k, n_vocab)
         return tree, [row for _, row in tree.proposals]
 
     def step(x, n_left, rng):
         round = speculative_step(x, n_left, rng, target, columns + ngram, guess, verify_tree)
         tree, n = round.guesses, len(round.guesses.proposals)
-        grown = grow(window, tree, round.p_target)
+        grown = extend_columns(window, tree, round.p_target)
         for tokens in grown:
-            put(pool, tokens, size)
+            remember(pool, tokens, size)
         window[:] = [tokens[1:] for tokens in grown][len(round.ids) - 1 :]  # as the text moved on
         return round._replace(guesses=Tree(tree.tokens[:n], tree.parents[:n], tree.proposals))
 

@@ -42,13 +42,13 @@ from speculative import speculative_step, verify
 from variants.registry import Decoder
 
 BUCKETS = 8  # of the draft's confidence
-FORGET = 0.996  # what a round's weight is multiplied by with every further round
+DECAY = 0.996  # what a round's weight is multiplied by with every further round
 SURE = (np.arange(BUCKETS) + 0.5) / BUCKETS  # the confidence in the middle of each bucket
 START = np.array([1 + SURE, np.full(BUCKETS, 2.0), np.full(BUCKETS, 1 / BUCKETS)])  # optimistic:
 # of two guesses one was kept, and the other with the chance that the draft itself gives it
 
 
-class Seen:
+class History:
     """What the text so far has shown: the chance of a guess, and the speed.
 
     Older rounds count less, and where nothing is tried the table returns to its optimistic start:
@@ -59,25 +59,25 @@ class Seen:
         self.costs, self.table = costs, START  # [3, BUCKETS]: guesses kept, and tested; rows
         self.x, self.tokens, self.time = [], 1.0, 1.0
 
-    def begin(self, x):
+    def start_text(self, x):
         """Another text than the last one begins at plain decoding's speed; the table stays."""
         if x[: len(self.x)] != self.x:
             self.tokens = self.time = 1.0
         self.x = list(x)
 
-    def worth(self):
+    def estimates(self):
         """(a, the shares of the rows that have it, rho), the first two [BUCKETS]."""
         kept, tested, rows = self.table
         return kept / tested, rows / rows.sum(), max(1.0, self.tokens / self.time)
 
     def count(self, round, buckets):
         """Add a round, and the buckets of all rows that the draft gave in it."""
-        self.table = START + FORGET * (self.table - START)
+        self.table = START + DECAY * (self.table - START)
         for t, bucket in enumerate(buckets):
             self.table[:, bucket] += t < round.n_accepted, t < round.n_tested, 1
         cost = len(buckets) * self.costs.c + self.costs.pass_cost[len(round.guesses)]
-        self.tokens = FORGET * self.tokens + len(round.ids)
-        self.time = FORGET * self.time + cost
+        self.tokens = DECAY * self.tokens + len(round.ids)
+        self.time = DECAY * self.time + cost
 
 
 # ---- guess
@@ -99,7 +99,7 @@ def guess_while_it_pays(x, k, rng, draft, seen, buckets, greedy=False):
     Every row's bucket is put in `buckets`, that of a last one which no guess was drawn from too.
     """
     guesses, p_draft, s = [], [], 1.0
-    a, shares, rho = seen.worth()
+    a, shares, rho = seen.estimates()
     step = rho * seen.costs.c
     prices = step + rho * np.diff(seen.costs.pass_cost[: k + 1])  # [k]
     while len(guesses) < k:
@@ -130,10 +130,10 @@ def stopping(draft, target, costs, greedy=False):
     """
     if len(costs.passes) < 2 or not all(0 < time < np.inf for time in (costs.draft, *costs.passes)):
         raise ValueError(f"need costs > 0 of a draft step and of two rows at least, got {costs}")
-    seen = Seen(costs)
+    seen = History(costs)
 
     def step(x, n_left, rng):
-        seen.begin(x)
+        seen.start_text(x)
         buckets = []
         guess = partial(guess_while_it_pays, draft=draft, seen=seen, buckets=buckets, greedy=greedy)
         round = speculative_step(x, n_left, rng, target, len(costs.pass_cost) - 1, guess)

@@ -35,7 +35,7 @@ class Node:
         self.count = self.followed = 0  # how often the run occurred; how often a token came next
         self.best = None  # the most frequent child, of equals the latest
 
-    def then(self, token):
+    def add_child(self, token):
         """Count that this token came next. Returns the node of the longer run."""
         child = self.children.get(token)
         if child is None:
@@ -64,7 +64,7 @@ class Trie:
         """Go on with the text: a token makes the runs that end there longer, `depth` nodes."""
         for token in tokens:
             longer = self.ends[: self.depth - 1]
-            self.ends = [node.then(token) for node in (self.root, *longer)]  # of 1, 2, ... tokens
+            self.ends = [node.add_child(token) for node in (self.root, *longer)]  # of 1, 2, ... tokens
 
     def find(self, tokens):
         """The node of a run, or None if it did not occur."""
@@ -76,7 +76,7 @@ class Trie:
 
 # ---- guessing
 
-def follow(node, n, min_prob):
+def most_frequent_path(node, n, min_prob):
     """What came next most often, and then, up to n tokens; and the score.
 
     Subtle: the share is one of what followed. A node's count has the end of x in it as well, where
@@ -93,7 +93,7 @@ def follow(node, n, min_prob):
     return guesses, score
 
 
-def best_guess(x, tries, k, factor=2.0, min_prob=0.1):
+def best_guess(x, counts, k, factor=2.0, min_prob=0.1):
     """Up to k guesses and their score: of all m and tries those with the largest score.
 
     Of equal scores that of the largest m, and then of the first trie. ([], 0.0) if no run is known.
@@ -103,9 +103,9 @@ def best_guess(x, tries, k, factor=2.0, min_prob=0.1):
     ([1, 2], 1.6666666666666665)
     """
     found = [([], 0.0)]
-    for m in range(min(tries[0].depth - 1, len(x)), 0, -1):
-        for node in filter(None, (trie.find(x[-m:]) for trie in tries)):
-            found.append(follow(node, int(min(k, factor * m)), min_prob))
+    for m in range(min(counts[0].depth - 1, len(x)), 0, -1):
+        for node in filter(None, (trie.find(x[-m:]) for trie in counts)):
+            found.append(most_frequent_path(node, int(min(k, factor * m)), min_prob))
     return max(found, key=lambda pair: pair[1])
 
 

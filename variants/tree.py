@@ -20,7 +20,7 @@ import numpy as np
 
 from sampling import accept, one_hot_rows, residual, sample
 from speculative import make_step
-from variants.best_tree import auto_tree, cut, full, levels
+from variants.best_tree import auto_tree, n_levels, truncate, uniform
 from variants.dynamic_tree import DEPTH, TOTAL_GUESSES, guess_dynamic
 from variants.registry import Decoder, Flag, whole, widths_or
 from variants.shared.branches import Tree, best_ids, with_tree_sampling
@@ -61,7 +61,7 @@ def guess_shape(x, k, rng, draft, shape, siblings="distinct"):
     if siblings not in SIBLINGS:
         raise ValueError(f"need siblings {', '.join(SIBLINGS)}, got {siblings!r}")
     tree = Tree()
-    expand(tree, x, draft, cut(shape, k), rng, siblings)
+    expand(tree, x, draft, truncate(shape, k), rng, siblings)
     return tree, tree.rows()
 
 
@@ -105,13 +105,13 @@ def draft_for_trees(models):
 
 def tree_step(models, widths, siblings, test=verify_tree):
     """Return the step whose guesses are a tree of these widths."""
-    return shape_step(models, full(widths), siblings_for(siblings, models.is_greedy), test)
+    return shape_step(models, uniform(widths), siblings_for(siblings, models.is_greedy), test)
 
 
 def shape_step(models, shape, siblings, test=verify_tree):
     """Return the step whose guesses are a tree of this shape."""
     guess = partial(guess_shape, draft=draft_for_trees(models), shape=shape, siblings=siblings)
-    return make_step(with_tree_sampling(models.target, **models.sampling), levels(shape), guess,
+    return make_step(with_tree_sampling(models.target, **models.sampling), n_levels(shape), guess,
                      test)
 
 

@@ -6,7 +6,7 @@ import pytest
 from exact.toys import counted, toy
 from speculative import generate
 from theory.speedup import best_K
-from variants.auto import PROBE, auto
+from variants.auto import RETRY_AFTER, auto
 from variants.registry import Costs
 
 EVEN = Costs(0.1, [1.0] * 9)
@@ -46,10 +46,10 @@ def test_a_useless_draft_is_hardly_called():
     draft, target = map(counted, fixed_acceptance(0.0))
     costs = Costs(0.2, [1 + 0.3 * K for K in range(9)])
     chosen = guesses_per_round(draft, target, costs, N=1000)
-    assert len(draft.calls) < 8 + 1000 / PROBE
+    assert len(draft.calls) < 8 + 1000 / RETRY_AFTER
     pauses = [gap for gap in np.diff(np.flatnonzero(chosen)).tolist() if gap > 1]
     assert len(pauses) >= 4
-    assert pauses == [PROBE * 2**i + 1 for i in range(len(pauses))]  # 33, 65, 129, 257, ...
+    assert pauses == [RETRY_AFTER * 2**i + 1 for i in range(len(pauses))]  # 33, 65, 129, 257, ...
 
 
 def test_a_draft_that_becomes_good_is_noticed():

@@ -12,17 +12,17 @@ from speculative import complete, generate, make_step
 from theory.speedup import best_K, walltime_improvement
 from variants import DECODERS, Models, build
 from variants.best_tree import (
-    HOPE,
+    START_ACCEPTANCES,
     auto_tree,
     best_first,
     best_shape,
-    cut,
-    full,
-    levels,
     mean_tokens,
-    nodes,
+    n_levels,
+    n_nodes,
     outcomes,
     shape_of,
+    truncate,
+    uniform,
 )
 from variants.dynamic_tree import dynamic_tree, guess_dynamic
 from variants.registry import Costs
@@ -91,7 +91,7 @@ def test_the_program_finds_what_brute_force_finds(acceptances, n, depth):
     most = max(mean_tokens(shape, acceptances) for shape in forests(n, depth, WIDTH))
     tokens, shape = best_by_program(acceptances, n, depth)
     assert tokens == pytest.approx(most, abs=1e-12) == mean_tokens(shape, acceptances)
-    assert (nodes(shape), levels(shape) <= depth) == (n, True)
+    assert (n_nodes(shape), n_levels(shape) <= depth) == (n, True)
 
 
 @pytest.mark.parametrize("acceptances", FALLING, ids=str)
@@ -100,7 +100,7 @@ def test_the_heap_finds_what_the_program_finds_where_acceptances_fall(acceptance
     tokens, _ = best_by_program(acceptances, n, depth)
     shape = by_heap(acceptances, n, depth)
     assert mean_tokens(shape, acceptances) == pytest.approx(tokens, abs=1e-12)
-    assert (nodes(shape), levels(shape) <= depth) == (n, True)
+    assert (n_nodes(shape), n_levels(shape) <= depth) == (n, True)
 
 
 def test_the_heap_is_worse_where_a_later_child_is_accepted_more_often():
@@ -119,9 +119,9 @@ def test_the_best_come_first_and_no_child_before_its_parent():
 
 
 def test_shapes_of_widths():
-    assert full((2, 1)) == (((),), ((),)) and full(()) == ()
-    assert cut(full((2, 1, 3)), 2) == full((2, 1)) and cut(full((3,)), 0) == ()
-    assert [(nodes(full(w)), levels(full(w))) for w in ((), (2, 2, 1), (1, 1))] == [
+    assert uniform((2, 1)) == (((),), ((),)) and uniform(()) == ()
+    assert truncate(uniform((2, 1, 3)), 2) == uniform((2, 1)) and truncate(uniform((3,)), 0) == ()
+    assert [(n_nodes(uniform(w)), n_levels(uniform(w))) for w in ((), (2, 2, 1), (1, 1))] == [
         (0, 0), (10, 3), (2, 2)]
 
 
@@ -142,7 +142,7 @@ def test_F_is_what_a_round_brings_where_its_assumption_holds():
 @pytest.mark.parametrize("row", [0.0, 0.1, 0.5])
 def test_no_shape_is_faster_than_the_best_one(acceptances, row):
     c, pass_cost = 0.05, [1 + row * n for n in range(6)]
-    gains = {shape: mean_tokens(shape, acceptances) / (pass_cost[n] + c * levels(shape))
+    gains = {shape: mean_tokens(shape, acceptances) / (pass_cost[n] + c * n_levels(shape))
              for n in range(6) for shape in forests(n, n, WIDTH)}
     gain, shape = best_shape(acceptances, c, pass_cost)
     assert gain == pytest.approx(max(gains.values())) == gains[shape]
@@ -153,16 +153,16 @@ def test_no_shape_is_faster_than_the_best_one(acceptances, row):
 def test_with_one_child_it_is_best_K(alpha, pass_cost):
     gain, shape = best_shape([alpha], 0.1, pass_cost)
     K = best_K(alpha, 0.1, pass_cost)
-    assert nodes(shape) == levels(shape) == K
+    assert n_nodes(shape) == n_levels(shape) == K
     assert gain == pytest.approx(walltime_improvement(alpha, K, 0.1, pass_cost[K]))
 
 
 def test_a_chain_is_chosen_where_rows_cost_and_a_bush_where_they_do_not():
     acceptances = [0.82, 0.08, 0.03]
     gain, chain = best_shape(acceptances, 0.1, [1, 1.11, 1.29, 1.36, 1.56, 2.1, 2.2, 2.3, 2.44])
-    assert chain == full((1, 1, 1)) and gain == pytest.approx(1.84, abs=0.01)
+    assert chain == uniform((1, 1, 1)) and gain == pytest.approx(1.84, abs=0.01)
     gain, bush = best_shape(acceptances, 0.1, [1] * 17)
-    assert nodes(bush) == 16 and len(bush) > 1 and gain > 2
+    assert n_nodes(bush) == 16 and len(bush) > 1 and gain > 2
 
 
 # ---- [2] as the text grows
@@ -176,7 +176,7 @@ def auto(draft, target, costs, siblings="distinct", chosen=None):
         if chosen is not None:
             chosen.append(shape)
         guess = partial(guess_shape, draft=path_by_path(draft), shape=shape, siblings=siblings)
-        return make_step(path_by_path(target), levels(shape), guess, verify_tree)
+        return make_step(path_by_path(target), n_levels(shape), guess, verify_tree)
 
     return auto_tree(step_of, costs)
 
@@ -203,7 +203,7 @@ def choices(draft, target, costs, N=300, siblings="distinct"):
 
 def test_a_perfect_draft_gets_the_longest_chain():
     row = [0.5, 0.3, 0.2]
-    assert choices(row, row, EVEN)[-1] == full((1,) * K_MAX)
+    assert choices(row, row, EVEN)[-1] == uniform((1,) * K_MAX)
 
 
 def test_where_the_second_child_is_often_the_one_the_tree_branches_and_else_it_does_not():
@@ -211,12 +211,12 @@ def test_where_the_second_child_is_often_the_one_the_tree_branches_and_else_it_d
     bush = choices(draft, [0.5, 0.45, 0.05], EVEN, siblings="top")
     chain = choices(draft, [0.95, 0.01, 0.04], DEAR, siblings="top")
     assert np.mean([len(shape) for shape in bush]) > 1.8
-    assert np.mean([nodes(shape) == levels(shape) > 0 for shape in chain]) > 0.8
+    assert np.mean([n_nodes(shape) == n_levels(shape) > 0 for shape in chain]) > 0.8
 
 
 def test_a_useless_draft_is_hardly_called():
     shapes = choices([1.0, 0.0, 0.0], [0.0, 0.5, 0.5], DEAR)
-    assert np.mean([nodes(shape) for shape in shapes]) < 0.2
+    assert np.mean([n_nodes(shape) for shape in shapes]) < 0.2
     assert any(shapes)  # it is tried again, for a text may change
 
 
@@ -231,7 +231,7 @@ def test_what_a_round_tells_of_each_rank():
 
 
 def test_hope_falls_with_the_rank():
-    assert (np.diff(HOPE) < 0).all() and HOPE.sum() < 1
+    assert (np.diff(START_ACCEPTANCES) < 0).all() and START_ACCEPTANCES.sum() < 1
 
 
 # ---- dynamic trees
@@ -294,7 +294,7 @@ def test_a_dynamic_tree_keeps_as_much_as_any_of_its_size_of_a_draft_that_is_righ
     model = toy(3, 5, zeros=0)
     means = []
     for guess in (partial(guess_dynamic, draft=path_by_path(model), total=3),
-                  *(partial(guess_shape, draft=path_by_path(model), shape=full(widths), siblings="top")
+                  *(partial(guess_shape, draft=path_by_path(model), shape=uniform(widths), siblings="top")
                     for widths in ((3,), (1, 1, 1), (1, 2)))):
         step = make_step(path_by_path(model), 3, guess, verify_tree)
         means.append(expectation(partial(step, [0], 9), lambda round: len(round.ids)))

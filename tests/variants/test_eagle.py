@@ -206,8 +206,8 @@ def test_a_tree_is_drawn_from_the_row_of_each_guess_and_has_the_best_at_temperat
         if sampling["temperature"]:
             assert np.allclose(children[0][1], expected)
         else:
-            best = np.argsort(-expected, kind="stable")[: len(children)]
-            assert [tree.tokens[node] for node, _ in children] == best.tolist()
+            head_dynamic_tree = np.argsort(-expected, kind="stable")[: len(children)]
+            assert [tree.tokens[node] for node, _ in children] == head_dynamic_tree.tolist()
 
 
 @pytest.mark.parametrize("flags", [*SHAPES, dict(widths=(2, 2, 1))], ids=str)

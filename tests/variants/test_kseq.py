@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from exact.law import distance, expectation, law, text_law
 from exact.toys import PAIRS, path_by_path, toy
 from speculative import complete, draft_and_verify, generate, make_step
-from variants.best_tree import full
+from variants.best_tree import uniform
 from variants.kseq import find_rho, guess_chains, left_over, shared, verify_kseq
 from variants.tree import guess_shape, verify_tree
 
@@ -67,7 +67,7 @@ def test_more_chains_keep_more_and_so_does_kseq_beside_multi_step(seed):
     draft, target = toy(4, seed, zeros=0), toy(4, 60 + seed, zeros=0)
     steps = [stepper(draft, target, 1, chains) for chains in (1, 2, 3)]
     kept = [expectation(partial(step, [0], 9), lambda round: len(round.ids)) for step in steps]
-    guess = partial(guess_shape, draft=path_by_path(draft), shape=full((3,)),
+    guess = partial(guess_shape, draft=path_by_path(draft), shape=uniform((3,)),
                     siblings="independent")
     step = make_step(path_by_path(target), 1, guess, verify_tree)
     multi_step = expectation(lambda rng: step([0], 9, rng), lambda round: len(round.ids))

@@ -13,7 +13,7 @@ from sampling import one_hot_rows, with_sampling
 from speculative import complete, generate
 from tests.small import Logits
 from variants import Models
-from variants.lookahead import build, comb, grow, lookahead, plant, put
+from variants.lookahead import build, column_paths, extend_columns, lookahead, make_tree, remember
 from variants.shared.branches import Tree, with_tree_sampling
 from variants.shared.tree_gpt2 import TreeGPT2
 
@@ -92,7 +92,7 @@ def test_of_a_round_the_guesses_are_the_tested_ones_and_the_rows_all():
 
 
 def test_the_latest_n_gram_is_tested_first_and_a_shared_start_once():
-    tree = plant([[1, 2], [0, 1], [1, 0]], [[1, 2, 2], [2, 0]], 9, 3)
+    tree = make_tree([[1, 2], [0, 1], [1, 0]], [[1, 2, 2], [2, 0]], 9, 3)
     assert tree.paths()[:5] == [[1], [1, 0], [0], [0, 1], [1, 2]]
     assert [node for node, _ in tree.proposals] == [0, 1, 2, 3, 4]
     assert tree.paths()[5:] == [[1, 2, 2], [2], [2, 0]]
@@ -102,29 +102,29 @@ def test_the_latest_n_gram_is_tested_first_and_a_shared_start_once():
 def test_a_pool_keeps_the_latest_once():
     pool = {}
     for tokens in ([0, 1, 1], [0, 2, 2], [0, 1, 1], [1, 0, 0], [0, 0, 0], [0, 0, 0]):
-        put(pool, tokens, 2)
+        remember(pool, tokens, 2)
     assert pool == {0: [[1, 1], [0, 0]], 1: [[0, 0]]}
 
 
 # ---- the window
 
 def test_a_column_sees_the_trunk_up_to_its_place_and_its_own_levels():
-    paths = comb([[0, 1, 2], [3, 4, 5], [6, 7, 8], [9, 10, 11]])
+    paths = column_paths([[0, 1, 2], [3, 4, 5], [6, 7, 8], [9, 10, 11]])
     assert paths == [[1, 2], [3, 4, 5], [3, 6, 7, 8], [3, 6, 9, 10, 11]]
-    tree = plant([], paths, 9, 12)
+    tree = make_tree([], paths, 9, 12)
     depths = dict(zip(tree.tokens, tree.ancestors().sum(axis=1).tolist()))
     assert depths == {1: 1, 2: 2, 3: 1, 4: 2, 5: 3, 6: 2, 7: 3, 8: 4, 9: 3, 10: 4, 11: 5}
 
 
 def test_a_column_grows_by_the_targets_best_token_after_it():
     window, target = [[0, 1, 1], [2, 0, 1], [1, 1, 2]], path_by_path(FOUR)
-    tree = plant([[2, 2, 2]], comb(window), 9, 4)
+    tree = make_tree([[2, 2, 2]], column_paths(window), 9, 4)
     x = [3, 0]
-    best = [int(FOUR(x + path)[-1].argmax()) for path in comb(window)]
-    grown = grow(window, tree, target(x + tree, 1 + len(tree)))
+    best = [int(FOUR(x + path)[-1].argmax()) for path in column_paths(window)]
+    grown = extend_columns(window, tree, target(x + tree, 1 + len(tree)))
     assert grown == [column + [token] for column, token in zip(window, best)]
-    cut = plant([], comb(window), 3, 4)  # the third column ends at depth 4
-    assert grow(window, cut, target(x + cut, 1 + len(cut))) == grown[:2]
+    cut = make_tree([], column_paths(window), 3, 4)  # the third column ends at depth 4
+    assert extend_columns(window, cut, target(x + cut, 1 + len(cut))) == grown[:2]
 
 
 class Levels:
@@ -230,4 +230,4 @@ def test_what_makes_no_window_is_named(columns, ngram, size):
 
 
 def test_an_empty_pool_leaves_an_empty_tree_of_guesses():
-    assert plant([], [], 3, 4) == Tree()
+    assert make_tree([], [], 3, 4) == Tree()

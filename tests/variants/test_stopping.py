@@ -15,7 +15,15 @@ from tests.small import Logits
 from theory.speedup import best_K
 from variants import Models
 from variants.registry import Costs
-from variants.stopping import BUCKETS, START, Seen, bucket_of, build, guess_while_it_pays, stopping
+from variants.stopping import (
+    BUCKETS,
+    START,
+    History,
+    bucket_of,
+    build,
+    guess_while_it_pays,
+    stopping,
+)
 
 K_MAX = 8
 
@@ -59,8 +67,8 @@ def policies(k, s, a, shares, costs):
 
 
 def fixed(a, shares, rho, costs):
-    """A `Seen` that knows all there is to know."""
-    return SimpleNamespace(costs=costs, worth=lambda: (np.array(a), np.array(shares), rho))
+    """A `History` that knows all there is to know."""
+    return SimpleNamespace(costs=costs, estimates=lambda: (np.array(a), np.array(shares), rho))
 
 
 def row_of(bucket):
@@ -210,7 +218,7 @@ def test_sure_rows_get_more_guesses_than_unsure_ones():
 
 
 def test_the_table_counts_the_guesses_that_were_tested_and_every_row():
-    seen = Seen(TWO)
+    seen = History(TWO)
     rows = np.array([[0.9, 0.1]] * 3)
     round = SimpleNamespace(ids=[0, 1], guesses=[0, 0], p_draft=rows[:2], n_accepted=1, n_tested=2)
     seen.count(round, [7, 3])
@@ -222,7 +230,7 @@ def test_the_table_counts_the_guesses_that_were_tested_and_every_row():
     assert rows.tolist() == [0, 0, 1, 2, 0, 1, 0, 1]
     assert seen.tokens == pytest.approx(4, abs=0.05)
     assert seen.time == pytest.approx(1 + 2 * 0.1 + 1.2 + 3 * 0.1 + 1.2, abs=0.05)
-    assert seen.worth()[2] == max(1, seen.tokens / seen.time)
+    assert seen.estimates()[2] == max(1, seen.tokens / seen.time)
     assert START.sum(axis=1) == pytest.approx([1.5 * BUCKETS, 2 * BUCKETS, 1])
 
 
@@ -232,10 +240,10 @@ def test_another_text_begins_at_plain_speed_with_the_table_of_the_last():
     written(draft, target, RISING, 80, step)
     used, fresh = (written(draft, target, RISING, 60, s, (1, 2)) for s in (step, new))
     assert sum(len(round.guesses) for round in used) < len(fresh[0].guesses)
-    seen = Seen(EVEN)
+    seen = History(EVEN)
     for x, speed in (([1], 1), ([1, 2, 3], 3), ([1, 2, 3, 4], 3), ([1, 2, 4], 1)):
-        seen.begin(x)
-        assert seen.worth()[2] == (1 if x == [1] else speed)
+        seen.start_text(x)
+        assert seen.estimates()[2] == (1 if x == [1] else speed)
         seen.tokens = 3.0
 
 

@@ -18,7 +18,7 @@ from variants import Models
 from variants.lookup import lookup_guess
 from variants.shared import memory
 from variants.shared.memory import read_memory, remember
-from variants.suffix import DECODER, Trie, best_guess, follow, suffix_or_draft
+from variants.suffix import DECODER, Trie, best_guess, most_frequent_path, suffix_or_draft
 
 texts = st.lists(st.lists(st.integers(0, 2), min_size=1, max_size=14), max_size=3)
 one_text = st.lists(st.integers(0, 2), min_size=1, max_size=14)
@@ -89,7 +89,7 @@ def test_a_token_makes_at_most_depth_nodes_and_touches_no_more():
 
 
 def followed_by_hand(text, run, n, min_prob):
-    """`follow` without a trie: count what came next in the text, again and again."""
+    """`most_frequent_path` without a trie: count what came next in the text, again and again."""
     guesses, chance, score = [], 1.0, 0.0
     while len(guesses) < n:
         so_far = [*run, *guesses]
@@ -120,7 +120,7 @@ def test_the_guess_is_the_best_that_counting_by_hand_finds(x, factor, min_prob, 
 
 def test_the_place_to_be_guessed_is_not_counted():
     """0 came twice, and once something came after it: then it was always 1."""
-    assert follow(Trie(4, [[0, 1, 0]]).find([0]), 1, 0.9) == ([1], 1.0)
+    assert most_frequent_path(Trie(4, [[0, 1, 0]]).find([0]), 1, 0.9) == ([1], 1.0)
 
 
 def test_frequency_decides_where_lookup_takes_the_last_occurrence():

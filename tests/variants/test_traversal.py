@@ -8,14 +8,14 @@ import pytest
 from exact.law import assert_same_law, expectation, law, text_law
 from exact.toys import PAIRS, mapped, one_hot, path_by_path, toy
 from speculative import complete, draft_and_verify, generate, make_step
-from variants.best_tree import full
+from variants.best_tree import uniform
 from variants.block import block_verify
 from variants.traversal import verify_traversal
 from variants.tree import SIBLINGS, guess_shape, verify_tree
 
 
 def stepper(draft, target, widths, siblings="distinct", verify=verify_traversal):
-    guess = partial(guess_shape, draft=path_by_path(draft), shape=full(widths), siblings=siblings)
+    guess = partial(guess_shape, draft=path_by_path(draft), shape=uniform(widths), siblings=siblings)
     return make_step(path_by_path(target), len(widths), guess, verify)
 
 

@@ -20,7 +20,7 @@ from speculative import (
     generate,
     make_step,
 )
-from variants.best_tree import full
+from variants.best_tree import uniform
 from variants.kseq import verify_kseq
 from variants.shared import tree_gpt2
 from variants.shared.tree_gpt2 import TreeGPT2
@@ -42,7 +42,7 @@ PARAMS = random_params(dict(n_vocab=13, n_ctx=16, n_embd=12, n_head=3, n_layer=3
 
 
 def tree_step(draft, target, widths, siblings="distinct"):
-    guess = partial(guess_shape, draft=draft, shape=full(widths), siblings=siblings)
+    guess = partial(guess_shape, draft=draft, shape=uniform(widths), siblings=siblings)
     return make_step(target, len(widths), guess, verify_tree)
 
 
