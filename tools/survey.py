@@ -3,16 +3,15 @@
     python -m tools.survey --prompts FILE --out FILE.jsonl --temperature 1
     python -m tools.survey --prompts FILE --out FILE.jsonl --scheduler tcp://HOST:8786
 
-All other flags are main.py's. The records are too, and how a run resumes and what it refuses,
-because the code is the same (lib/demo/prompts.py). Dask (requirements/cluster.txt) gives the
-prompts to workers, which write one text at a time, by trees and heads too. A text is seeded by
-(--seed, index), not by its worker; the prompt of a worker that died is given to a different one.
+Flags, records, resuming and refusals are main.py's, because the code is (lib/demo/prompts.py).
+Dask (requirements/cluster.txt) gives the prompts to workers, which write one text at a time, by
+trees and heads too. The prompt of a worker that died is given to a different one.
 """
 
 import hashlib
 import platform
 import sys
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from functools import lru_cache, partial
 from itertools import chain, islice
 from pathlib import Path
@@ -26,25 +25,20 @@ from lib.demo.terminal import Help, Parser, complain, print_safely
 from speculative import generate
 from variants import Models, build
 
-ROOT = Path(__file__).parent.parent
-TIMEOUT = 10  # seconds for a scheduler to answer, and then for its first worker
-AHEAD = 256  # prompts that Dask has at a time: enough for as many workers
-
-
-# ---- a worker
+TIMEOUT, AHEAD = 10, 256  # seconds for a scheduler to answer; prompts that Dask has at a time
 
 def make_step(task):
     """Return a step of the task's decoder, with models whose caches are empty."""
-    draft = task.new_draft and task.new_draft()
-    models = Models(draft, task.new_target(), task.sampling, task.folder, task.costs)
+    models = Models(task.new_draft and task.new_draft(), task.new_target(), task.sampling,
+                    task.folder, task.costs)
     return build(task.decoder, models, task.settings)
 
 
 def fingerprint(task):
     """Return a hash of the code and of the models' embeddings."""
-    total = hashlib.sha256()
-    for folder, files in (".", "*.py"), ("lib", "**/*.py"), ("variants", "**/*.py"):
-        for path in sorted((ROOT / folder).glob(files)):
+    total, root = hashlib.sha256(), Path(command.__file__).parent
+    for files in "*.py", "lib/**/*.py", "variants/**/*.py":
+        for path in sorted(root.glob(files)):
             total.update(path.read_bytes())
     for new_model in filter(None, (task.new_draft, task.new_target)):
         total.update(new_model.args[0]["wte"].tobytes("A"))
@@ -56,8 +50,7 @@ def load_once(words, expected):
     """Return the Task of a command line; ValueError unless code and weights are the client's."""
     task = load_placeholder(command.parse_args(words))
     if fingerprint(task) != expected:
-        raise ValueError("need the same code and weights on all workers, got different ones on "
-                         f"{platform.node()}")
+        raise ValueError(f"need the client's code and weights, got others on {platform.node()}")
     return task
 
 
@@ -70,9 +63,6 @@ def write_text(words, expected, job):
             job.add(round, task.entry)
     return job
 
-
-# ---- Dask
-
 def on_workers(words, scheduler, n_workers, task, args):
     """Return `write(jobs)`, which yields each job when a worker has finished it."""
     if args.batch is not None:
@@ -82,8 +72,7 @@ def on_workers(words, scheduler, n_workers, task, args):
     work = partial(write_text, words, fingerprint(task))
 
     def write(jobs):
-        first = next(jobs, None)
-        if first is not None:
+        for first in jobs:  # none: no worker is started
             with cluster(scheduler, n_workers) as client:
                 yield from finished(client, work, chain([first], jobs))
 
@@ -93,7 +82,6 @@ def on_workers(words, scheduler, n_workers, task, args):
 def finished(client, work, jobs):
     """Yield each job when a worker has finished it; a prompt that killed several is an error."""
     from distributed import KilledWorker, as_completed  # optional: requirements/cluster.txt
-
     given, futures = {}, as_completed()
 
     def give(n):
@@ -119,28 +107,19 @@ def finished(client, work, jobs):
 def cluster(scheduler, n_workers):
     """Yield a client of the scheduler that was named, or of workers on this machine."""
     from distributed import Client, LocalCluster  # optional: requirements/cluster.txt
-
     if scheduler:
         with Client(scheduler, timeout=TIMEOUT) as client:
-            with suppress(TimeoutError):
-                client.wait_for_workers(1, timeout=TIMEOUT)
-            if not client.nthreads():
-                raise ValueError(f"need a worker at the scheduler {scheduler}, got none")
+            client.wait_for_workers(1, timeout=TIMEOUT)
             client.run(exec, "import tools.survey")  # a worker without it would die of a prompt
             yield client
-    else:  # without a limit of memory, close to which Dask would stop a worker
-        with LocalCluster(n_workers, threads_per_worker=1, processes=True, host="127.0.0.1",
-                          dashboard_address="127.0.0.1:0", memory_limit=0) as workers:
-            with Client(workers) as client:
-                yield client
-
-
-# ---- the command
+    else:  # without a limit of memory, close to which Dask stops a worker
+        with LocalCluster(n_workers, threads_per_worker=1, host="127.0.0.1", memory_limit=0,
+                          dashboard_address="127.0.0.1:0") as workers, Client(workers) as client:
+            yield client
 
 def run(argv):
-    """Read the flags, write all records; return what was written as text."""
-    parser = Parser("python -m tools.survey", description=__doc__, formatter_class=Help,
-                    allow_abbrev=False)
+    """Write all records; return what was written as text."""
+    parser = Parser("survey", description=__doc__, formatter_class=Help, allow_abbrev=False)
     parser.add_argument("--scheduler", help="Dask's address (default: workers on this machine)")
     parser.add_argument("--workers", type=int, help="how many on this machine (default: its cores)")
     own, words = parser.parse_known_args(argv)
@@ -156,17 +135,15 @@ def main(argv=None):
     """Return the exit status."""
     try:
         print_safely(run(sys.argv[1:] if argv is None else argv), sys.stdout)
-    except BrokenPipeError:
         return 0
     except ModuleNotFoundError as error:  # no Dask, or a worker outside this repository
         return complain("survey", f"{error}; need Dask (pip install -r requirements/cluster.txt), "
-                        "and workers that were started in this repository's folder")
+                        "and workers started in this repository's folder")
     except (ValueError, OSError, MemoryError) as error:
         return complain("survey", error)
     except KeyboardInterrupt as error:
         print(f"survey: {error or 'interrupted'}", file=sys.stderr)
         return 130
-    return 0
 
 
 if __name__ == "__main__":

@@ -98,7 +98,7 @@ def test_a_prompt_that_workers_die_of_is_an_error_and_other_faults_end_the_run(m
 
 
 def test_a_worker_with_other_weights_or_code_is_refused(flags):
-    with pytest.raises(ValueError, match="need the same code and weights on all workers, got diff"):
+    with pytest.raises(ValueError, match="need the client's code and weights, got others on"):
         survey.write_text(tuple(flags), "of something else", Job({"index": 0}))
 
 
