@@ -7,104 +7,118 @@
     wte wpe    token and position embeddings   blocks  the n_layer transformer blocks
     ln_1 attn ln_2 mlp ln_f c_attn c_proj c_fc    the weights, named as in OpenAI's checkpoint;
                                                   their keys are the functions' argument names
+    attend     a function of one layer's new queries, keys and values: who sees whom
 
 Radford et al. (2019), "Language Models are Unsupervised Multitask Learners", Sec. 2.3: learned
 positions, layer normalisation before each sub-block and once at the end, tied unembedding.
 
 The same lines run on NumPy's arrays and on CuPy's: they use operators, array methods, and NumPy's
-functions, which hand over to CuPy by themselves. Tokens and logits live on the host.
+functions, which call CuPy's by themselves. Tokens and logits live on the host.
 """
 
 import math
+import threading
 from collections.abc import Sequence
 
 import numpy as np
 
-from lib.backend.products import by_heads, matmul
+from lib.backend.products import matmul, one_blas_thread
 
 
 def gelu(x):  # [n_new, n] -> [n_new, n]
-    """x times the normal distribution function, its tanh form. Hendrycks and Gimpel (2016)."""
+    """Return x times the normal distribution function (tanh form). Hendrycks and Gimpel (2016)."""
     return 0.5 * x * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x * x * x)))
 
 
 def softmax(x):  # [..., n] -> [..., n]
-    """The softmax over the last axis, largest entry subtracted first."""
-    exps = np.exp(x - x.max(axis=-1, keepdims=True))
-    return exps / exps.sum(axis=-1, keepdims=True)
+    """Return the softmax over the last axis; the largest entry is subtracted first."""
+    x = x - x.max(axis=-1, keepdims=True)
+    exps = np.exp(x, out=x)  # in place, because the scores of a long prompt are large
+    exps /= exps.sum(axis=-1, keepdims=True)
+    return exps
 
 
 def layer_norm(x, g, b, eps=1e-5):  # [n_new, n_embd] -> [n_new, n_embd]
-    """Each row to mean 0 and variance 1, then gain and bias. Ba et al. (2016)."""
+    """Scale each row to mean 0 and variance 1, then apply gain and bias. Ba et al. (2016)."""
     x = x - x.sum(axis=-1, keepdims=True) / x.shape[-1]
     variance = (x * x).sum(axis=-1, keepdims=True) / x.shape[-1]
     return x / np.sqrt(variance + eps) * g + b
 
 
 def linear(x, w, b):  # [n_new, n_in], [n_in, n_out], [n_out] -> [n_new, n_out]
-    """An affine map of each row."""
+    """Apply an affine map to each row."""
     return matmul(x, w) + b
 
 
 def ffn(x, c_fc, c_proj):  # [n_new, n_embd] -> [n_new, n_embd]
-    """The feed-forward network: four times as wide inside."""
+    """Apply the feed-forward network, which is four times as wide inside."""
     return linear(gelu(linear(x, **c_fc)), **c_proj)
 
 
 def attention(q, k, v, mask):  # [n_head, n_new, d_head], 2 x [n_head, n_seq, d_head] -> as q
-    """Scaled dot-product attention. Vaswani et al. (2017) Eq. 1."""
-    return softmax(q @ k.mT / math.sqrt(q.shape[-1]) + mask) @ v
+    """Apply scaled dot-product attention. Vaswani et al. (2017) Eq. 1."""
+    scores = q @ k.mT / math.sqrt(q.shape[-1])  # [n_head, n_new, n_seq]
+    scores += mask
+    return softmax(scores) @ v
 
 
-def mha(x, c_attn, c_proj, n_head, n_past, cache, mask):  # [n_new, n_embd] -> [n_new, n_embd]
-    """Multi-head attention of the new rows to all rows; their keys and values join the cache."""
+def mha(x, c_attn, c_proj, n_head, attend):  # [n_new, n_embd] -> [n_new, n_embd]
+    """Apply multi-head attention; `attend` knows the tokens before the new ones."""
     n_new, n_embd = x.shape
-    n_seq, d_head = n_past + n_new, n_embd // n_head
-    qkv = linear(x, **c_attn).reshape(n_new, 3, n_head, d_head)
-    qkv = qkv.transpose(1, 2, 0, 3)  # [3, n_head, n_new, d_head]
-    cache[:, :, n_past:n_seq] = qkv[1:]
-    k, v = cache[:, :, :n_seq]  # [n_head, n_seq, d_head]
-    x = by_heads(attention, qkv[0], k, v, mask)  # [n_head, n_new, d_head]
+    qkv = linear(x, **c_attn).reshape(n_new, 3, n_head, n_embd // n_head)
+    x = attend(*qkv.transpose(1, 2, 0, 3))  # [n_head, n_new, d_head]
     return linear(x.transpose(1, 0, 2).reshape(n_new, n_embd), **c_proj)
 
 
-def transformer_block(x, ln_1, attn, ln_2, mlp, n_head, n_past, cache, mask):  # as mha
-    """Attention, then the feed-forward network, each added to its input."""
-    x = x + mha(layer_norm(x, **ln_1), **attn, n_head=n_head, n_past=n_past, cache=cache, mask=mask)
+def transformer_block(x, ln_1, attn, ln_2, mlp, n_head, attend):  # as mha
+    """Add attention to its input, then the feed-forward network to its own."""
+    x = x + mha(layer_norm(x, **ln_1), **attn, n_head=n_head, attend=attend)
     return x + ffn(layer_norm(x, **ln_2), **mlp)
 
 
-def forward(ids, positions, n_past, cache, mask, params, n_head):  # [n_new] -> [n_new, n_embd]
-    """The last hidden states of the new tokens, after ln_f.
+def forward(ids, positions, attends, params, n_head):  # [n_new] -> [n_new, n_embd]
+    """Return the last hidden states of the new tokens, after ln_f.
 
-    `positions` picks the rows of wpe: a slice for a sequence, an array for a tree. `mask` is
-    [n_new, n_seq]: 0 where a new token may look, -inf where not. `cache` is
-    [n_layer, 2, n_head, n_ctx, d_head] (2: keys and values); columns n_past : n_seq are written,
-    those before them read.
+    `positions` picks rows of wpe: a slice, or an array for a tree. `attends`: one per layer.
     """
     x = params["wte"][ids] + params["wpe"][positions]
-    for i, block in enumerate(params["blocks"]):
-        x = transformer_block(x, **block, n_head=n_head, n_past=n_past, cache=cache[i], mask=mask)
+    for block, attend in zip(params["blocks"], attends):
+        x = transformer_block(x, **block, n_head=n_head, attend=attend)
     return layer_norm(x, **params["ln_f"])
 
 
+def cached(cache, n_past, mask):
+    """Return one layer's `attend`: new keys and values join the cache, and each row sees it masked.
+
+    `cache` is [2, n_head, n_ctx, d_head] (2: keys and values); columns n_past : n_seq are written,
+    those before them read. `mask` is [n_new, n_seq]: 0 where a new token may look, -inf where not.
+    """
+    def attend(q, k, v):  # 3 x [n_head, n_new, d_head] -> [n_head, n_new, d_head]
+        n_seq = n_past + q.shape[1]
+        keys, values = cache[:, :, :n_seq]
+        keys[:, n_past:], values[:, n_past:] = k, v
+        return attention(q, keys, values, mask)
+
+    return attend
+
+
 def unembed(x, params):  # [n_last, n_embd] -> [n_last, n_vocab]
-    """Logits: each row against every token's embedding (the unembedding is wte again)."""
+    """Return logits: each row times every token's embedding (the unembedding is wte again)."""
     return matmul(x, params["wte"].mT)
 
 
 def causal_mask(n_ctx, like):  # -> [n_ctx, n_ctx]
-    """0 where row i may look, at columns j <= i, and -inf elsewhere."""
+    """Return 0 where row i may look, at columns j <= i, and -inf elsewhere."""
     return np.asarray(np.where(np.tri(n_ctx, dtype=bool), 0, -np.inf), like.dtype, like=like)
 
 
 def to_host(array):
-    """A NumPy array of the same numbers: itself, or a copy from the GPU."""
+    """Return a NumPy array of the same numbers: the array itself, or a copy from the GPU."""
     return array.get() if hasattr(array, "get") else array
 
 
 def common_prefix(a, b):
-    """How many tokens two sequences share from the start."""
+    """Return the number of tokens that two sequences share from the start."""
     n = min(len(a), len(b))
     if a[:n] == b[:n]:  # the usual case, and much faster than the search below
         return n
@@ -116,10 +130,11 @@ class GPT2:
 
     `params` is the tree of weights that `utils.load_encoder_hparams_and_params` returns; its arrays
     decide backend (NumPy or CuPy) and precision. The key/value cache is a memo: the model keeps the
-    tokens that it has read; called with another sequence, it goes back to the longest common prefix
-    and reads on from there. No answer depends on earlier calls, and no caller ever sees the cache.
-
-    Reading the whole sequence at once or token by token, with a detour, gives the same logits.
+    tokens that it has read; called with a different sequence, it goes back to the longest common
+    prefix and reads on from there. No answer depends on earlier calls, and no caller ever sees the
+    cache. Threads that share a model take turns, and each reads its text anew: give each thread its
+    own, over the same weights, as `GPT2(model.params, model.n_head)`. Reading a sequence in any
+    order of calls gives the same logits:
 
     >>> from lib.checkpoints.weights import random_params
     >>> hparams = dict(n_vocab=11, n_ctx=8, n_embd=6, n_head=2, n_layer=2)
@@ -140,9 +155,10 @@ class GPT2:
         self.cache = np.zeros(shape, wte.dtype, like=wte)  # like: on the weights' own device
         self.mask = causal_mask(n_ctx, like=wte)
         self.ids = []  # what the cache holds
+        self.lock = threading.Lock()
 
     def __call__(self, ids: Sequence[int], n_last: int = 1) -> np.ndarray:
-        """Logits [n_last, n_vocab]: the last row follows `ids`, the row before it `ids[:-1]`, ...
+        """Return logits [n_last, n_vocab]; the last row follows `ids`, the one before `ids[:-1]`.
 
         ValueError if not 1 <= n_last <= len(ids) <= n_ctx, or an id is outside the vocabulary.
         """
@@ -153,24 +169,30 @@ class GPT2:
         return to_host(unembed(states, self.params))
 
     def hidden(self, ids, n_last=1):  # -> [n_last, n_embd]
-        """The hidden states after ln_f of the last n_last tokens, which `__call__` unembeds."""
+        """Return the last n_last hidden states after ln_f, which `__call__` unembeds."""
+        with self.lock, one_blas_thread():
+            return self.read(ids, n_last)
+
+    def read(self, ids, n_last):  # -> [n_last, n_embd]
+        """Run one pass over what is not in the cache."""
         ids = list(ids)
         n_seq = len(ids)
         if not 1 <= n_last <= n_seq <= self.n_ctx:
             raise ValueError(f"need 1 <= n_last <= len(ids) <= n_ctx = {self.n_ctx}, "
                              f"got n_last = {n_last}, len(ids) = {n_seq}")
-        # The longest prefix already read; less if this is the same text again, to have its rows.
+        # Reuse the cached prefix, but recompute the last n_last rows.
         n_past = min(common_prefix(self.ids, ids), n_seq - n_last)
         new = check_ids(ids[n_past:], self.n_vocab)
         self.ids = ids[:n_past]  # so that Ctrl-C in forward leaves tokens and cache consistent
-        x = forward(np.asarray(new, like=self.cache), slice(n_past, n_seq), n_past, self.cache,
-                    self.mask[n_past:n_seq, :n_seq], self.params, self.n_head)
+        mask = self.mask[n_past:n_seq, :n_seq]
+        x = forward(np.asarray(new, like=self.cache), slice(n_past, n_seq),
+                    [cached(layer, n_past, mask) for layer in self.cache], self.params, self.n_head)
         self.ids = ids
         return x[-n_last:]
 
 
 def check_ids(ids, n_vocab):
-    """The ids, or a ValueError that names the first one outside the vocabulary."""
+    """Return the ids, or raise ValueError with the first one outside the vocabulary."""
     for i, token in enumerate(ids):
         if not 0 <= token < n_vocab:
             raise ValueError(f"need ids in 0 .. n_vocab - 1 = {n_vocab - 1}, got {token} at "

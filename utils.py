@@ -86,7 +86,7 @@ def load_pair(draft_model_size, target_model_size, models_dir=MODELS_DIR, dtype=
     ValueError
         If the two vocabularies differ, and as `load_encoder_hparams_and_params` does.
     """
-    products.choose(backend)
+    products.set_backend(backend)
     encoder, hparams, params = load_encoder_hparams_and_params(
         target_model_size, models_dir, dtype, backend, cut_vocab)
     target = GPT2(params, hparams["n_head"])

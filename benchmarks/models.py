@@ -4,7 +4,6 @@ import numpy as np
 
 from gpt2 import GPT2
 from lib.backend import products
-from lib.backend.arrays import limit_blas_threads
 from lib.checkpoints.weights import random_params
 from theory.hardware import GPT2_SIZES
 from utils import MODELS_DIR, load_pair
@@ -19,7 +18,6 @@ def load(size, models_dir=MODELS_DIR):
     A released size has random weights if models_dir has none: time does not depend on what a
     weight is. Its draft is as wide, has an eighth of the layers, and is always random.
     """
-    limit_blas_threads()
     products.warm_up(np.float32)
     if size == "pair":
         return load_pair("tales-small", "tales-large", models_dir)

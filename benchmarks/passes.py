@@ -21,7 +21,7 @@ def rows_actions(model, context=64, backend=None, rows=ROWS):
     """Return {M: a function that runs a pass over M rows} of a model, after `context` ids."""
     def read(n):  # the tokens differ from those in the cache, so all n are computed
         if backend:
-            products.choose(backend)
+            products.set_backend(backend)
         return model(prompt + rng.integers(0, model.n_vocab, n).tolist(), n)
 
     rng = np.random.default_rng(0)
@@ -45,7 +45,7 @@ def passes_times(draft, target, repeats):
     """Return the seconds of every repeat: ({M: ..} of each backend, those of a draft step)."""
     actions = {(backend, n): action for backend in ("numba", "numpy")
                for n, action in rows_actions(target, backend=backend).items()}
-    choose = {"numba": lambda: products.choose("numba")}
+    choose = {"numba": lambda: products.set_backend("numba")}
     times = interleaved(actions | choose | {"guess": guess_action(draft)}, repeats)
     rows = {backend: {n: times[backend, n] for n in ROWS} for backend in ("numba", "numpy")}
     return rows, [seconds / GUESSES for seconds in times["guess"]]

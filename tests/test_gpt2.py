@@ -1,6 +1,7 @@
 """The forward pass against loops, against itself without a cache, and against transformers."""
 
 import math
+import threading
 
 import numpy as np
 import pytest
@@ -151,6 +152,24 @@ def test_an_interrupt_within_a_pass_leaves_the_model_true(params, monkeypatch):
     monkeypatch.undo()
     for ids in ([1, 2, 3, 4], [1, 2, 9, 9, 9]):
         np.testing.assert_allclose(model(ids), GPT2(params, 2)(ids), atol=1e-11)
+
+
+def test_threads_that_share_a_model_get_its_logits(params, monkeypatch):
+    """Without the lock each would overwrite the cache that another is reading."""
+    model, texts, got = GPT2(params, 2), [[i, 1, 2 * i, 3] for i in range(6)], {}
+    slow = threading.Event()  # set by nobody: a pass lets the other threads run
+    monkeypatch.setattr(gpt2, "forward", lambda *args: (slow.wait(0.01), forward(*args))[1])
+
+    def read(i):
+        got[i] = [model(texts[i][:n]) for n in (2, 3, 4)]
+
+    threads = [threading.Thread(target=read, args=(i,)) for i in range(6)]
+    for step in (threading.Thread.start, threading.Thread.join):
+        for thread in threads:
+            step(thread)
+    for i, rows in got.items():
+        expected = [GPT2(params, 2)(texts[i][:n]) for n in (2, 3, 4)]
+        np.testing.assert_allclose(rows, expected, rtol=0, atol=1e-11)
 
 
 # ---- the parts

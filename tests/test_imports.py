@@ -73,7 +73,7 @@ def test_the_algorithm_knows_sampling_and_numpy_only():
 
 def test_the_forward_pass_knows_numpy_and_what_shares_its_work():
     assert own(ROOT / "gpt2.py") == {("lib.backend.products", "matmul"),
-                                     ("lib.backend.products", "by_heads")}
+                                     ("lib.backend.products", "one_blas_thread")}
     assert others(ROOT / "gpt2.py") == {"numpy"}
 
 

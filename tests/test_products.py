@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 import threading
+from contextlib import contextmanager
 from pathlib import Path
 from unittest import mock
 
@@ -13,19 +14,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lib.backend import products
-from gpt2 import attention, causal_mask
 
 ROOT = Path(products.__file__).parents[2]
-HAS_NUMBA = products.compiler() is not None
+HAS_NUMBA = products.compiled_product() is not None
 needs_numba = pytest.mark.skipif(not HAS_NUMBA, reason="needs Numba")
 BACKENDS = ["numpy", pytest.param("numba", marks=needs_numba)]
 
 
 @pytest.fixture(params=BACKENDS)
 def backend(request):
-    products.choose(request.param)
+    products.set_backend(request.param)
     yield request.param
-    products.choose("numba")
+    products.set_backend("numba")
 
 
 def arrays(n_rows, n_in, n_out, dtype, transposed=True, seed=0):
@@ -45,7 +45,7 @@ def test_it_is_the_matrix_product_for_all_shapes(dtype, tolerance, n_rows, n_in,
                                                  seed):
     x, w = arrays(n_rows, n_in, n_out, dtype, transposed, seed)
     for name in ("numpy", "numba"):
-        products.choose(name)
+        products.set_backend(name)
         got = products.matmul(x, w)
         assert got.dtype == dtype and got.shape == (n_rows, n_out)
         np.testing.assert_allclose(got, np.einsum("ri,io->ro", x, w), rtol=0, atol=tolerance)
@@ -96,36 +96,37 @@ def test_odd_arrays_are_multiplied_too(backend):
 
 # ---- threads
 
-def test_a_small_product_wakes_nobody_and_a_large_one_each_thread_once(backend):
-    """What a pass beside a busy process costs is what it hands over: counted, not timed."""
-    waking = mock.Mock()
-    with mock.patch.object(products, "JOBS", waking), mock.patch.object(products, "N_THREADS", 3):
-        with mock.patch.object(products, "start_threads", lambda: 2):
-            for n_rows in (1, 5, 16, 40):
-                products.matmul(*arrays(n_rows, 192, 4096, np.float32))  # the bundled target's
-                assert waking.put.call_count == 0
-            for n_rows in (1, 5, 16, 40):
-                waking.put.reset_mock()
-                products.matmul(*arrays(n_rows, 768, 3072, np.float32))
-                assert waking.put.call_count == 2
+@contextmanager
+def threads_that_never_come():
+    """As beside busy processes: the caller takes all parts itself. Yields the queue of jobs."""
+    jobs = mock.Mock()
+    with mock.patch.object(products, "job_queue", lambda: jobs):
+        yield jobs
 
 
-@pytest.mark.parametrize("n_new, n_head, n_woken", [(512, 3, 0), (512, 12, 2), (16, 12, 0)])
-def test_the_heads_of_a_large_models_long_prompt_are_shared(n_new, n_head, n_woken):
-    q, k, v = np.random.default_rng(0).standard_normal((3, n_head, n_new, 64))
-    waking, mask = mock.Mock(), causal_mask(n_new, like=q)
-    with mock.patch.object(products, "JOBS", waking), mock.patch.object(products, "N_THREADS", 3):
-        with mock.patch.object(products, "start_threads", lambda: 2):
-            heads = products.by_heads(attention, q, k, v, mask)
-    assert waking.put.call_count == n_woken
-    assert np.array_equal(heads, attention(q, k, v, mask))  # bit by bit
+def test_a_large_product_wakes_each_thread_once_a_small_one_none_and_late_ones_hold_up_nobody(
+        backend):
+    """What a pass costs beside a busy process is what it hands over: counted, not timed."""
+    for n_rows in (1, 5, 16, 40):
+        for shape, n_woken in ((192, 4096), 0), ((768, 3072), products.N_THREADS - 1):
+            x, w = arrays(n_rows, *shape, np.float64)
+            with threads_that_never_come() as jobs:
+                np.testing.assert_allclose(products.matmul(x, w), x @ w, atol=1e-9)
+            assert jobs.put.call_count == n_woken
 
 
-def test_threads_that_never_come_hold_up_nobody(backend):
-    """As beside busy processes: the caller takes all parts itself."""
-    x, w = arrays(5, 768, 3072, np.float64)
-    with mock.patch.object(products, "JOBS", mock.Mock()):
-        np.testing.assert_allclose(products.matmul(x, w), x @ w, atol=1e-9)
+def test_blas_has_one_thread_inside_a_pass_and_its_own_afterwards():
+    """Blocks may overlap, as those of two threads do."""
+    blas = mock.Mock(n=7)
+    blas.get_num_threads, blas.set_num_threads = lambda: blas.n, lambda n: setattr(blas, "n", n)
+    with mock.patch.object(products, "blas_libraries", lambda: [blas]):
+        first, second = products.one_blas_thread(), products.one_blas_thread()
+        for enter in (first.__enter__, second.__enter__):
+            enter()
+            assert blas.n == 1
+        first.__exit__(None, None, None)
+        second.__exit__(None, None, None)
+    assert blas.n == 7
 
 
 def test_several_callers_at_once_get_their_own_products(backend):
@@ -150,7 +151,7 @@ def test_an_error_in_a_part_reaches_the_caller():
         raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
-        products.share(work, 2048, size=products.SHARED)
+        products.in_parallel(work, 2048, size=products.SHARED)
 
 
 # ---- no Numba, a broken one, no place for its cache
@@ -160,8 +161,9 @@ import sys
 import numpy as np
 {before}
 from lib.backend import products
-x, w = np.ones((5, 64), np.float32), np.ones((96, 64), np.float32).T
-assert (products.matmul(x, w) == 64).all()
+for n_out in (96, 2**15):
+    x, w = np.ones((5, 64), np.float32), np.ones((n_out, 64), np.float32).T
+    assert (products.matmul(x, w) == 64).all()
 print(products.describe().split()[0])
 """
 
@@ -176,7 +178,8 @@ def run(before, **env):
 @pytest.mark.parametrize("before", [
     "sys.modules['numba'] = None",
     "import types; sys.modules['numba'] = types.ModuleType('numba')",
-    "sys.modules['llvmlite'] = None"], ids=["absent", "broken", "without its compiler"])
+    "sys.modules['llvmlite'] = None", "sys.modules['numba'] = sys.modules['threadpoolctl'] = None"],
+    ids=["absent", "broken", "without its compiler", "threadpoolctl absent too"])
 def test_without_a_numba_that_works_NumPy_multiplies(before):
     assert run(before) == "NumPy"
 

@@ -30,7 +30,7 @@ from benchmarks.prompts import LENGTH, OPENINGS, named
 from benchmarks.race import acceptances_by_rank, builder, race, speed
 from benchmarks.tables import about, number, table
 from lib.backend import products
-from lib.backend.arrays import gpu_errors_in_one_line, limit_blas_threads
+from lib.backend.arrays import gpu_errors_in_one_line
 from lib.costs import N_ROWS, measure_costs
 from sampling import check_sampling, with_sampling
 from theory.checks import need
@@ -54,12 +54,11 @@ def load(args):
         need(args.backend != "cupy", "--backend numba or numpy with --random", args.backend)
         need(GPT2_SIZES.keys() >= {*names}, f"two of {', '.join(GPT2_SIZES)} with --random",
              " and ".join(names))
-        products.choose(args.backend)
+        products.set_backend(args.backend)
         encoder, models = None, [random_model(GPT2_SIZES[name]) for name in names]
     else:
         encoder, *models = load_pair(*names, args.models_dir, backend=args.backend,
                                      cut_vocab=args.cut_vocab)
-    limit_blas_threads()
     products.warm_up(np.float32)
     return encoder, *(TreeGPT2(model.params, model.n_head) for model in models)
 

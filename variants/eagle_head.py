@@ -20,8 +20,8 @@ import hashlib
 
 import numpy as np
 
-import gpt2  # its layer_norm by the module: on a GPU it is another (lib/backend/fused.py)
-from gpt2 import causal_mask, common_prefix, linear, to_host, transformer_block, unembed
+from gpt2 import (cached, causal_mask, common_prefix, layer_norm, linear, to_host,
+                  transformer_block, unembed)
 from lib.backend.arrays import widened
 from lib.checkpoints import tensors
 from lib.checkpoints.weights import build_params
@@ -85,12 +85,11 @@ class Head:
             self.cache = widened(self.cache, n_past + len(tokens))
         e = (params["wte"][np.asarray(tokens, **on_device)]
              + params["wpe"][np.asarray(positions, **on_device)])
-        pairs = [gpt2.layer_norm(e, **params["ln_token"]),
-                 gpt2.layer_norm(states, **params["ln_state"])]
+        pairs = [layer_norm(e, **params["ln_token"]), layer_norm(states, **params["ln_state"])]
         x, (block,) = linear(np.concatenate(pairs, axis=1), **params["fc"]), params["blocks"]
-        x = transformer_block(x, **block, n_head=self.n_head, n_past=n_past, cache=self.cache,
-                              mask=mask)
-        return gpt2.layer_norm(x, **params["ln_f"])
+        x = transformer_block(x, **block, n_head=self.n_head,
+                              attend=cached(self.cache, n_past, mask))
+        return layer_norm(x, **params["ln_f"])
 
 
 # ---- the file

@@ -1,4 +1,4 @@
-"""Which arrays the weights are, room in a cache, errors of a GPU, and how many threads BLAS has."""
+"""Which arrays the weights are, room in a cache, and errors of a GPU."""
 
 from contextlib import contextmanager
 
@@ -8,19 +8,19 @@ PACKAGE = "pip install cupy-cuda13x, or the package for your CUDA"
 
 
 def get_backend(name):
-    """The array module of a backend: NumPy, for `numba` too, or CuPy.
+    """Return the array module of a backend: NumPy, for `numba` too, or CuPy.
 
     Raises
     ------
     ValueError
-        If the name is another, or CuPy is missing or too old, or there is no GPU that it can use.
+        If the name is different, CuPy is missing or too old, or there is no GPU that it can use.
     """
     if name in ("numba", "numpy"):
         return np
     if name != "cupy":
         raise ValueError(f"need backend numba, numpy or cupy, got {name}")
     try:
-        import cupy  # here, for only this backend needs it
+        import cupy  # here, because only this backend needs it
     except Exception as error:  # absent, or without a library of CUDA's
         raise ValueError(f"need CuPy >= 14 for backend cupy ({PACKAGE}), got: "
                          f"{in_one_line(error)}") from None
@@ -37,7 +37,7 @@ def get_backend(name):
 
 @contextmanager
 def gpu_errors_in_one_line():
-    """What CuPy and CUDA raise, as errors that main.py tells in one line."""
+    """Raise the errors of CuPy and CUDA as ones that main.py prints in one line."""
     try:
         yield
     except Exception as error:
@@ -50,19 +50,12 @@ def gpu_errors_in_one_line():
 
 
 def in_one_line(error, most=300):
-    """The text of an error, which may be a page."""
+    """Return the text of an error, which may be a page long, in one line."""
     return " ".join(f"{type(error).__name__}: {error}".split())[:most]
 
 
 def widened(cache, n_columns):  # [.., n, d_head] -> [.., n_columns, d_head]
-    """A cache of keys and values with room for more tokens."""
+    """Return a copy of a cache of keys and values with columns for more tokens."""
     *shape, n, d_head = cache.shape
     more = np.zeros((*shape, n_columns - n, d_head), cache.dtype, like=cache)
     return np.concatenate([cache, more], axis=-2)
-
-
-def limit_blas_threads():
-    """One thread for BLAS: its own wait for each other by spinning, ours (products.py) do not."""
-    from threadpoolctl import threadpool_limits  # here, for a GPU needs none
-
-    threadpool_limits(limits=1, user_api="blas")

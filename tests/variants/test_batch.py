@@ -23,7 +23,7 @@ from variants.shared.batch_gpt2 import BatchGPT2, Part, groups
 SIZES = dict(n_vocab=13, n_ctx=48, n_embd=32, n_head=2, n_layer=2)
 XS = [[3, 1, 4], [1, 5, 9, 2, 6], [5], [3, 5, 8, 9, 7, 9, 3, 2, 3, 8, 4, 6, 2, 6, 4, 3, 3, 8, 3],
       [3, 1, 4, 1], [5, 9]]  # one of more rows than are multiplied together
-needs_numba = pytest.mark.skipif(products.compiler() is None, reason="needs Numba")
+needs_numba = pytest.mark.skipif(products.compiled_product() is None, reason="needs Numba")
 
 
 def weights(seed, dtype=np.float64):
@@ -97,7 +97,7 @@ def test_every_decoder_writes_the_texts_that_it_writes_alone_or_is_refused(name,
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_logits_are_those_of_the_text_alone(backend, dtype):
     """With the compiled product to the last bit; BLAS sums in a different order."""
-    products.choose(backend)
+    products.set_backend(backend)
     rng, params = np.random.default_rng(0), weights(1, dtype)
     model, texts = BatchGPT2(*params), {i: list(x) for i, x in enumerate(XS)}
     names, alone = {i: Name() for i in texts}, {i: GPT2(*params) for i in texts}
@@ -111,7 +111,7 @@ def test_logits_are_those_of_the_text_alone(backend, dtype):
                  for i in asked]
         for rows, (_, ids, n_last), i in zip(model(calls), calls, asked):
             np.testing.assert_allclose(rows, alone[i](ids, n_last), rtol=0, atol=tolerance)
-    products.choose("numba")
+    products.set_backend("numba")
 
 
 def test_the_same_formulas_run_on_a_gpus_arrays():
@@ -203,7 +203,7 @@ def test_an_interrupted_pass_leaves_caches_true(monkeypatch):
     calls = lambda *tails: [(name, XS[0] + tail, 1) for name, tail in zip(names, tails)]
     model(calls([1], [2]))
     with monkeypatch.context() as patch:
-        patch.setattr("variants.shared.batch_gpt2.ffn", lambda *args, **rest: 1 / 0)
+        patch.setattr("gpt2.ffn", lambda *args, **rest: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             model(calls([5, 5], [6, 6]))
     for rows, (_, ids, _) in zip(model(calls([1, 7], [2, 8])), calls([1, 7], [2, 8])):

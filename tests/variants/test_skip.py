@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from exact.law import expectation
-from gpt2 import GPT2, causal_mask, layer_norm, transformer_block, unembed
+from gpt2 import GPT2, cached, causal_mask, layer_norm, transformer_block, unembed
 from lib.checkpoints.weights import cut_params, n_params
 from sampling import softmax
 from speculative import generate
@@ -43,8 +43,8 @@ def through(ids, kept):
     """The logits after ids of these blocks one after another, nothing remembered."""
     n, x = len(ids), PARAMS["wte"][ids] + PARAMS["wpe"][: len(ids)]
     for i in kept:
-        x = transformer_block(x, **PARAMS["blocks"][i], n_head=2, n_past=0,
-                              cache=np.zeros((2, 2, n, 2)), mask=causal_mask(n, x))
+        x = transformer_block(x, **PARAMS["blocks"][i], n_head=2,
+                              attend=cached(np.zeros((2, 2, n, 2)), 0, causal_mask(n, x)))
     return unembed(layer_norm(x, **PARAMS["ln_f"]), PARAMS)
 
 

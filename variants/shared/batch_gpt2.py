@@ -1,18 +1,18 @@
 """Yu et al. (2022), "Orca", Sec. 3.2, selective batching: one pass over many texts. Lossless.
 
-What it adds to gpt2.py: the new tokens of all texts stand below each other for every product with a
-weight, and for all that looks at one row alone. Attention goes text by text, each with its own keys
-and values. There is no padding, so no mask and no position that could be another text's.
+Adds to gpt2.py: the new tokens of all texts are the rows of one pass. Products with weights, and
+whatever looks at one row alone, take all rows at once. Attention goes text by text, each with its
+own keys and values. There is no padding, so no mask and no position that could be another text's.
 
     calls     a list of (text, ids, n_last), as in batch.py
     Memory    what the model has read of one text
     part      what one text adds to a pass: tokens n_past : n_seq of its ids
-    rows      where a part's tokens are among those of the pass
 
-Subtle: BLAS sums in another order for another number of rows, so a text would depend, in its last
-bits, on how many others there are. The compiled product does not (lib/backend/products.py), for up to
-MAX_ROWS rows. With it passes are held to so many, and a text with more of them, as a prompt has,
-gets a pass of its own: every product is the very one of the text alone.
+Subtle: BLAS sums in a different order for a different number of rows, so a text would depend, in
+its last bits, on how many others there are. The compiled product does not
+(lib/backend/products.py), for up to MAX_ROWS rows. With it passes have at most so many rows, and a
+text with more of them, as a prompt has, gets a pass of its own: every product has the bits that it
+has for the text alone.
 """
 
 import math
@@ -21,20 +21,19 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-import gpt2  # its layer_norm by the module: on a GPU it is another (lib/backend/fused.py)
-from gpt2 import GPT2, attention, check_ids, common_prefix, ffn, linear, to_host, unembed
+from gpt2 import GPT2, cached, check_ids, common_prefix, forward, to_host, unembed
 from lib.backend.arrays import widened
-from lib.backend.products import MAX_ROWS, by_heads, compiler
+from lib.backend.products import MAX_ROWS, compiled_product, one_blas_thread
 
 
 class Memory:
     """The tokens of one text that the model has read, and their keys and values."""
 
-    def __init__(self, cache):  # as gpt2.forward's, without columns: they come as they are needed
+    def __init__(self, cache):  # as GPT2's, without columns: they come as they are needed
         self.ids, self.cache = [], cache
 
     def make_room(self, n_seq, n_ctx):
-        """Room for n_seq tokens, twice what there was if that is more: seldom copied."""
+        """Grow the cache to n_seq columns, at least doubling it."""
         n_columns = self.cache.shape[-2]
         if n_columns < n_seq:
             self.cache = widened(self.cache, min(max(n_seq, 2 * n_columns), n_ctx))
@@ -54,11 +53,10 @@ class Part(NamedTuple):
 
 
 class BatchGPT2(GPT2):
-    """A GPT2 that many texts ask at once, `model(calls)`, and that remembers each of them.
+    """A GPT2 that reads many texts in one pass, `model(calls)`, and remembers each of them.
 
-    A text can be any object; what is remembered of it goes when the object does. `forward` and
-    `mha` are gpt2.py's with the rows of several texts below each other. GPT2's own cache is left
-    without columns, as what every Memory starts from: the inherited `hidden` has no use here.
+    A text can be any object; what is remembered of it goes when the object does. GPT2's own cache
+    is left without columns, because every Memory starts from it: `hidden` has no use here.
 
     Examples
     --------
@@ -82,22 +80,17 @@ class BatchGPT2(GPT2):
         self.memories = WeakKeyDictionary()  # text -> Memory, for as long as there is the text
 
     def __call__(self, calls):  # -> a list of [n_last, n_vocab]
-        """The logits of every call, as `GPT2` has them."""
+        """Return the logits of every call, as `GPT2` has them."""
         if len({text for text, *_ in calls}) < len(calls):
             raise ValueError(f"need each text once in a pass, got {len(calls)} calls for fewer")
-        parts, rows = [self.part(*call) for call in calls], {}
-        for group in groups(parts, most_rows(self.params["wte"])):
-            ends = np.cumsum([part.n_new for part in group])
-            x = self.forward(group, [slice(end - part.n_new, end)
-                                     for part, end in zip(group, ends)])
-            last = [x[end - part.n_last : end] for part, end in zip(group, ends)]
-            logits = to_host(unembed(np.concatenate(last), self.params))
-            bounds = np.cumsum([part.n_last for part in group])[:-1]
-            rows |= zip(map(id, group), np.split(logits, bounds))
+        with self.lock, one_blas_thread():
+            parts, rows = [self.part(*call) for call in calls], {}
+            for group in groups(parts, most_rows(self.params["wte"])):
+                rows |= zip(map(id, group), self.read_parts(group))
         return [rows[id(part)] for part in parts]
 
     def part(self, text, ids, n_last):
-        """What is new in `ids`; checked as in GPT2.hidden, before anything is computed."""
+        """Return what is new in `ids`; checked as in GPT2.read, before anything is computed."""
         ids, n_seq = list(ids), len(ids)
         if not 1 <= n_last <= n_seq <= self.n_ctx:
             raise ValueError(f"need 1 <= n_last <= len(ids) <= n_ctx = {self.n_ctx}, "
@@ -109,44 +102,44 @@ class BatchGPT2(GPT2):
         check_ids(ids[n_past:], self.n_vocab)
         return Part(memory, ids, n_past, n_last)
 
-    def forward(self, group, rows):  # -> [n_rows, n_embd]
-        """The last hidden states of the new tokens of all parts, after ln_f: `gpt2.forward`."""
-        new = [token for part in group for token in part.ids[part.n_past :]]
-        positions = [i for part in group for i in range(part.n_past, len(part.ids))]
-        for part in group:
+    def read_parts(self, parts):  # -> [n_last, n_vocab] of each part
+        """Run one pass over the new tokens of all parts."""
+        new = [token for part in parts for token in part.ids[part.n_past :]]
+        positions = [i for part in parts for i in range(part.n_past, len(part.ids))]
+        for part in parts:
             part.memory.ids = part.ids[: part.n_past]  # true even if this pass is interrupted
             part.memory.make_room(len(part.ids), self.n_ctx)
-        x = (self.params["wte"][np.asarray(new, like=self.cache)]
-             + self.params["wpe"][np.asarray(positions, like=self.cache)])
-        for i, block in enumerate(self.params["blocks"]):
-            x = x + self.mha(i, group, rows, gpt2.layer_norm(x, **block["ln_1"]), **block["attn"])
-            x = x + ffn(gpt2.layer_norm(x, **block["ln_2"]), **block["mlp"])
-        for part in group:
+        x = forward(np.asarray(new, like=self.cache), np.asarray(positions, like=self.cache),
+                    [self.attend(layer, parts) for layer in range(len(self.cache))], self.params,
+                    self.n_head)
+        for part in parts:
             part.memory.ids = part.ids
-        return gpt2.layer_norm(x, **self.params["ln_f"])
+        ends = np.cumsum([part.n_new for part in parts])
+        last = np.concatenate([x[end - part.n_last : end] for part, end in zip(parts, ends)])
+        bounds = np.cumsum([part.n_last for part in parts])[:-1]
+        return np.split(to_host(unembed(last, self.params)), bounds)
 
-    def mha(self, i, group, rows, x, c_attn, c_proj):  # [n_rows, n_embd] -> [n_rows, n_embd]
-        """`gpt2.mha` in layer i: the products for all rows at once, attention text by text."""
-        n_rows, n_embd = x.shape
-        qkv = linear(x, **c_attn).reshape(n_rows, 3, self.n_head, n_embd // self.n_head)
-        qkv = qkv.transpose(1, 2, 0, 3)  # [3, n_head, n_rows, d_head]
-        out = []
-        for part, own in zip(group, rows):
-            cache, n_past, n_seq = part.memory.cache[i], part.n_past, len(part.ids)
-            cache[:, :, n_past:n_seq] = qkv[1:, :, own]
-            k, v = cache[:, :, :n_seq]  # [n_head, n_seq, d_head]
-            out.append(by_heads(attention, qkv[0, :, own], k, v, self.mask[n_past:n_seq, :n_seq]))
-        x = np.concatenate(out, axis=1)  # [n_head, n_rows, d_head]
-        return linear(x.transpose(1, 0, 2).reshape(n_rows, n_embd), **c_proj)
+    def attend(self, layer, parts):
+        """Return one layer's `attend`, in which each part's rows see their own text."""
+        def attend(q, k, v):  # 3 x [n_head, n_rows, d_head] -> [n_head, n_rows, d_head]
+            out, first = [], 0
+            for part in parts:
+                rows = slice(first, first := first + part.n_new)
+                mask = self.mask[part.n_past : len(part.ids), : len(part.ids)]
+                own = cached(part.memory.cache[layer], part.n_past, mask)
+                out.append(own(q[:, rows], k[:, rows], v[:, rows]))
+            return np.concatenate(out, axis=1)
+
+        return attend
 
 
 def most_rows(weights):
-    """How many rows a pass may have for each to be summed as it is alone; inf: no such number."""
-    return MAX_ROWS if isinstance(weights, np.ndarray) and compiler() else math.inf
+    """Return the largest pass whose rows have the same bits as alone (inf: no guarantee needed)."""
+    return MAX_ROWS if isinstance(weights, np.ndarray) and compiled_product() else math.inf
 
 
 def groups(parts, most):
-    """The parts in passes of at most `most` rows; a part that has more is a pass of its own."""
+    """Split the parts into passes of at most `most` rows; a part with more is a pass of its own."""
     passes = []
     for part in parts:
         fits = (group for group in passes if sum(p.n_new for p in [*group, part]) <= most)

@@ -1,8 +1,8 @@
 """Tree attention, Miao et al. (2023): a GPT2 that scores all paths of a tree in one pass. Lossless.
 
-What it adds to gpt2.py: a node sees the text and its own ancestors, and its position is that of its
-depth, not of its column in the cache. Afterwards the keys and values of an accepted path are moved
-into order, so nothing is read twice.
+Adds to gpt2.py: a node sees the text and its own ancestors, and its position is that of its depth,
+not of its column in the cache. Afterwards the keys and values of an accepted path are moved into
+order, so nothing is read twice.
 
     tree     the paths after the text: tokens and parents (variants/shared/branches.py)
     sees     [n_nodes, n_nodes]: True where a node may look, at its ancestors and itself
@@ -10,13 +10,13 @@ into order, so nothing is read twice.
 
 import numpy as np
 
-from gpt2 import GPT2, check_ids, common_prefix, forward
+from gpt2 import GPT2, cached, check_ids, common_prefix, forward
 from lib.backend.arrays import widened
 from variants.shared.branches import Branches
 
 
 class TreeGPT2(GPT2):
-    """A GPT2 that reads sequences, as every GPT2, and sequences that branch: `model(x + tree, n)`.
+    """A GPT2 that reads sequences, as each GPT2 does, and ones that branch: `model(x + tree, n)`.
 
     Examples
     --------
@@ -37,15 +37,15 @@ class TreeGPT2(GPT2):
         super().__init__(params, n_head)
         self.nodes = [], ()  # the tree after self.ids: its tokens, and the path of each node
 
-    def hidden(self, ids, n_last=1):  # -> [n_last, n_embd]
-        """The hidden states after ln_f, of a sequence or of x and of every node of a tree."""
+    def read(self, ids, n_last):  # -> [n_last, n_embd]
+        """Run one pass over a sequence, or over x and every node of a tree."""
         if isinstance(ids, Branches):
-            return self.hidden_tree(list(ids.x), list(ids.tree.tokens), ids.tree.ancestors())
+            return self.read_tree(list(ids.x), list(ids.tree.tokens), ids.tree.ancestors())
         self.keep_path(list(ids))
-        return super().hidden(ids, n_last)
+        return super().read(ids, n_last)
 
-    def hidden_tree(self, ids, tokens, sees):  # -> [1 + n_nodes, n_embd]
-        """The states after `ids` and after every node, from one pass over what is unread."""
+    def read_tree(self, ids, tokens, sees):  # -> [1 + n_nodes, n_embd]
+        """Return the states after `ids` and after every node, from one pass over what is unread."""
         n, n_nodes, depths = len(ids), len(tokens), sees.sum(axis=1)
         deepest = max(depths, default=0)
         if not 1 <= n <= n + deepest <= self.n_ctx:
@@ -61,13 +61,13 @@ class TreeGPT2(GPT2):
         mask = np.asarray(np.where(visible, 0, -np.inf), self.cache.dtype, **on_device)
         self.make_room(n + n_nodes)
         self.ids = ids[:n_past]
-        x = forward(np.asarray(new, **on_device), np.asarray(positions, **on_device), n_past,
-                    self.cache, mask, self.params, self.n_head)
+        x = forward(np.asarray(new, **on_device), np.asarray(positions, **on_device),
+                    [cached(layer, n_past, mask) for layer in self.cache], self.params, self.n_head)
         self.ids, self.nodes = ids, (tokens, [np.flatnonzero(row) for row in sees])
         return x[-1 - n_nodes :]
 
     def keep_path(self, ids):
-        """If `ids` continues along a path of the last tree, keep that path's columns, in order."""
+        """Move the columns of the last tree's path along which `ids` continues into order."""
         (tokens, paths), n, self.nodes = self.nodes, len(self.ids), ([], ())
         if not tokens or ids[:n] != self.ids:
             return
@@ -79,6 +79,6 @@ class TreeGPT2(GPT2):
             self.ids = ids[: n + len(path)]
 
     def make_room(self, n_seq):
-        """More columns, if a tree near the end of the context has more nodes than tokens fit."""
+        """Widen the cache if a tree near the end of the context has more nodes than tokens fit."""
         if self.cache.shape[-2] < n_seq:
             self.cache = widened(self.cache, n_seq)
