@@ -160,7 +160,7 @@ def make_job(task, head, error):
 # ---- texts that share passes
 
 def check_costs(task):
-    """Raise ValueError if the decoder needs costs and none are given: no text depends on a clock."""
+    """Raise ValueError if costs are needed and not given: no text depends on a clock."""
     if task.needs_costs:
         raise ValueError(f"need --costs with --prompts for the decoder {task.decoder} with these "
                          "flags, got none")
