@@ -24,8 +24,8 @@ from gpt2 import GPT2
 from lib.backend import products
 from lib.backend.arrays import get_backend
 from lib.checkpoints import huggingface, openai
-from lib.checkpoints.files import read_json, read_merges
 from lib.checkpoints.weights import cut_params
+from lib.vocabulary import read_end_of_text, read_vocabulary
 
 MODELS_DIR = Path(__file__).parent / "models"
 
@@ -123,14 +123,9 @@ def find_folder(model_size, models_dir):
 
 def read_encoder(folder, n_vocab, cut_vocab=False):
     """Return the Encoder of a folder; ValueError if it does not have n_vocab symbols."""
-    if huggingface.is_model(folder):
-        vocab, merges, added, files = huggingface.read_vocabulary(folder)
-        end_of_text = huggingface.read_end_of_text(folder, vocab)
-    else:
-        vocab, merges = read_json(folder / "encoder.json"), read_merges(folder / "vocab.bpe")
-        added, files, end_of_text = (), "encoder.json and vocab.bpe", "<|endoftext|>"
+    vocab, merges, added, files = read_vocabulary(folder)
     try:
-        encoder = Encoder(vocab, merges, end_of_text, added)
+        encoder = Encoder(vocab, merges, read_end_of_text(folder, vocab), added)
     except ValueError as error:
         raise ValueError(f"{error} in {files} of {folder}") from None
     padding = n_vocab - encoder.n_vocab

@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from encoder import END_OF_TEXT, SPLIT, Encoder, byte_characters, merge
-from lib.checkpoints.files import read_json, read_merges
+from lib.checkpoints.files import read_json
+from lib.vocabulary import read_merges
 from utils import MODELS_DIR
 
 any_text = st.text(max_size=60)

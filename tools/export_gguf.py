@@ -16,8 +16,8 @@ from pathlib import Path
 
 import numpy as np
 
-from lib.checkpoints.files import need_package
 from lib.checkpoints.weights import flatten
+from lib.packages import need_package
 from tools.export_hf import merges, parse_args, refuse_another_model
 from utils import load_encoder_hparams_and_params
 

@@ -1,9 +1,6 @@
-"""Download files that never change; an interrupted download resumes.
+"""Download files that never change: `path.part` grows, and becomes `path` when it is whole.
 
-    path            the file: absent until all of it is there
-    path.part       what has arrived so far
-
-A Range header asks for the rest of a part (RFC 9110 Sec. 14). A server that ignores it sends all.
+An interrupted download resumes: a Range header asks for the rest (RFC 9110 Sec. 14).
 """
 
 import os
@@ -11,17 +8,15 @@ import time
 
 from tqdm import tqdm
 
-from lib.checkpoints.files import named, need_package
+from lib.checkpoints.files import named
+from lib.packages import need_package
 
 TIMEOUT = 30  # seconds without a byte
 WAITS = (1, 2, 4, 8)  # seconds before each new attempt
 
 
 def download(url, path):
-    """Fetch `url` to `path`, or what `path.part` lacks of it; with a bar on a terminal.
-
-    Raises OSError if the server refuses, sends a web page, or breaks off at every attempt.
-    """
+    """Fetch `url` to `path`; OSError if the server refuses or breaks off at every attempt."""
     requests = need_package("requests", "download a model")
     part = path.with_name(f"{path.name}.part")
     for wait in (*WAITS, None):

@@ -1,19 +1,11 @@
-"""Read a model's text files; write files whole or not at all, one process at a time."""
+"""Read JSON; write files whole or not at all, one process at a time."""
 
 import contextlib
-import importlib
 import json
 import os
 from pathlib import Path
 
-
-def need_package(name, why):
-    """Import a package that only some runs need; ValueError that says how to install it."""
-    try:
-        return importlib.import_module(name)
-    except ImportError as error:
-        raise ValueError(f"need the package {name} to {why} (pip install {name}), got: {error}"
-                         ) from None
+from lib.packages import need_package
 
 
 def read_json(path):
@@ -27,26 +19,9 @@ def read_json(path):
     return value
 
 
-def read_merges(path):
-    """Return the pairs of vocab.bpe or merges.txt: one per line, after a line with the version."""
-    try:
-        lines = Path(path).read_text(encoding="utf-8").split("\n")  # or CR LF
-    except UnicodeDecodeError as error:
-        raise ValueError(f"need UTF-8 text in {path}, got: {error}") from None
-    lines = lines[1:] if lines[0].startswith("#version") else lines
-    return [as_pair(line.split(" "), path) for line in lines if line]
-
-
-def as_pair(symbols, path):
-    """Return a merge as a tuple of two symbols."""
-    if len(symbols) != 2 or not all(isinstance(symbol, str) for symbol in symbols):
-        raise ValueError(f"need merges of two symbols in {path}, got {str(symbols)[:80]}")
-    return tuple(symbols)
-
-
 @contextlib.contextmanager
 def atomic(path):
-    """Yield a binary file that replaces `path` when the block ends; an error leaves `path` alone."""
+    """Yield a binary file that replaces `path` when the block ends without an error."""
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(f"{path.name}.{os.getpid()}.part")
     try:

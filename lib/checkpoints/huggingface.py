@@ -2,8 +2,6 @@
 
     config.json               the sizes, under other names, and what else could differ in the model
     model.safetensors         the weights, or model.safetensors.index.json: which file has which
-    vocab.json, merges.txt    the vocabulary, or all of it in tokenizer.json
-    generation_config.json    may name the token that ends a text; config.json names it, too
 """
 
 import re
@@ -12,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from lib.checkpoints import tensors
-from lib.checkpoints.files import as_pair, read_json, read_merges
+from lib.checkpoints.files import read_json
 from lib.checkpoints.weights import check_hparams, read_flat
 
 THEIR_SIZES = {"n_vocab": "vocab_size", "n_ctx": "n_positions", "n_embd": "n_embd",
@@ -70,12 +68,11 @@ def load_flat(folder, hparams, dtype=np.float32):
         tensors.read_into(weight, found.get(theirs), theirs, folder)
 
     flat = read_flat(hparams, read_into, folder, dtype)
-    for name in found.keys() - known:
-        if not UNUSED.fullmatch(name):
-            raise ValueError(f"need the weights of a GPT-2 of the sizes in config.json in {folder}, "
-                             f"got one more: {name!r:.80}")
-    if "lm_head.weight" in found and not np.array_equal(
-            *(tensors.read_array(found[name]) for name in ("lm_head.weight", f"{prefix}wte.weight"))):
+    if extra := [name for name in found.keys() - known if not UNUSED.fullmatch(name)]:
+        raise ValueError(f"need the weights of a GPT-2 of the sizes in config.json in {folder}, "
+                         f"got one more: {extra[0]!r:.80}")
+    lm_head, wte = found.get("lm_head.weight"), found[f"{prefix}wte.weight"]
+    if lm_head and not np.array_equal(*map(tensors.read_array, (lm_head, wte))):
         raise ValueError(f"need lm_head.weight to equal wte.weight in {folder}, got a different "
                          "one: only models with tied embeddings can be read")
     return flat
@@ -91,45 +88,3 @@ def weight_files(folder):
     return sorted({folder / Path(str(name)).name for name in places.values()})
 
 
-def read_vocabulary(folder):
-    """Return {symbol: id}, the merges, the tokens added to them, and the names of the files read.
-
-    An added token stands for itself; no merge makes it, so that no text is encoded as one.
-    """
-    if (folder / "tokenizer.json").is_file():
-        return *read_tokenizer(folder / "tokenizer.json"), "tokenizer.json"
-    vocab, merges = read_json(folder / "vocab.json"), read_merges(folder / "merges.txt")
-    path = folder / "added_tokens.json"
-    added = read_json(path) if path.is_file() else {}
-    return vocab | added, merges, [*added], "vocab.json and merges.txt"
-
-
-def read_tokenizer(path):
-    """Return vocabulary, merges and added tokens of a tokenizer.json with GPT-2's kind of BPE."""
-    found = read_json(path)
-    try:
-        model, split = found["model"], found["pre_tokenizer"]
-        if (model.get("type", "BPE"), split["type"]) != ("BPE", "ByteLevel"):
-            raise ValueError(f"{model['type']} after {split['type']}")
-        pairs = [pair.split(" ") if isinstance(pair, str) else pair for pair in model["merges"]]
-        added = {token["content"]: token["id"] for token in found.get("added_tokens") or ()}
-        return model["vocab"] | added, [as_pair(pair, path) for pair in pairs], [*added]
-    except (KeyError, TypeError, AttributeError, ValueError) as error:
-        raise ValueError(f"need GPT-2's byte-level BPE in {path}, got: {error}") from None
-
-
-def read_end_of_text(folder, vocab):
-    """Return the symbol with eos_token_id, <|endoftext|> if the vocabulary has no such id.
-
-    generation_config.json counts before config.json, as in transformers; GPT2Config's default is
-    50256, whatever the vocabulary.
-    """
-    ends = None
-    for path in (folder / "config.json", folder / "generation_config.json"):
-        if path.is_file():
-            ends = read_json(path).get("eos_token_id", ends)
-    ends = ends if isinstance(ends, list) else [ends]
-    if len(ends) > 1:
-        raise ValueError(f"need one eos_token_id in {folder}, got {ends!s:.80}; keep one there, and "
-                         "name all of them by --stop")
-    return next((symbol for symbol, token in vocab.items() if token in ends), "<|endoftext|>")

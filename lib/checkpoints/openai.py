@@ -1,9 +1,8 @@
 """GPT-2 as OpenAI released it: downloaded once, read through TensorFlow once, then converted.
 
-    hparams.json             the sizes
-    encoder.json, vocab.bpe                the vocabulary
-    checkpoint, model.ckpt.*               the weights, TensorFlow's format
-    params.safetensors       ours: the same weights in float32, under OpenAI's names
+    hparams.json                the sizes
+    checkpoint, model.ckpt.*    the weights, TensorFlow's format
+    params.safetensors          ours: the same weights in float32, under OpenAI's names
 
 In params.safetensors a projection is [n_out, n_in], as it lies in memory: it is read in one piece.
 """
@@ -15,8 +14,9 @@ import numpy as np
 
 from lib.checkpoints import tensors
 from lib.checkpoints.download import download
-from lib.checkpoints.files import folder_lock, need_package, read_json
+from lib.checkpoints.files import folder_lock, read_json
 from lib.checkpoints.weights import check_hparams, cut_params, flatten, read_flat
+from lib.packages import need_package
 
 RELEASED = ("124M", "355M", "774M", "1558M")
 BASE_URL = "https://openaipublic.blob.core.windows.net/gpt-2/models"
@@ -61,7 +61,7 @@ def load_flat(folder, hparams, dtype=np.float32):
     path = folder / PARAMS
     if not path.exists():
         with folder_lock(folder):
-            if not path.exists():  # another process may have been here first
+            if not path.exists():  # again, as above
                 convert(folder, hparams)
     found, _ = tensors.open_file(path)
     return read_flat(hparams, lambda weight, name: tensors.read_into(
@@ -69,11 +69,7 @@ def load_flat(folder, hparams, dtype=np.float32):
 
 
 def convert(folder, hparams):
-    """Write params.safetensors from the TensorFlow checkpoint in a folder.
-
-    Raises ValueError if TensorFlow is missing, the checkpoint cannot be read, or a weight in it is
-    absent, has another shape than hparams.json says, or is not finite.
-    """
+    """Write params.safetensors from the TensorFlow checkpoint in a folder; ValueError if broken."""
     flat = read_flat(hparams, open_checkpoint(folder), folder, np.float32)
     write_params(folder, cut_params(flat, hparams))
 

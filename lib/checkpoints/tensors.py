@@ -1,7 +1,7 @@
 """Read arrays from safetensors files, each straight to its place in memory.
 
-A file holds 8 bytes, the header's length; the header, JSON; then the numbers. The library
-safetensors checks the header and writes files; NumPy reads the numbers, bfloat16 too.
+A file has the header's length in 8 bytes, the header (JSON) and the numbers. The library checks the
+header and writes files; NumPy reads the numbers, bfloat16 too.
 """
 
 import json
@@ -11,7 +11,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from lib.checkpoints.files import atomic, need_package
+from lib.checkpoints.files import atomic
+from lib.packages import need_package
 
 NUMPY = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2"}  # no bfloat16 in NumPy
 

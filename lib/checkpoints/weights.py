@@ -1,9 +1,8 @@
 """Keep a model's weights as a tree: its keys, its order, its checks.
 
-    hparams        the sizes: n_vocab, n_ctx, n_embd, n_head, n_layer
-    build_params   the tree whose keys are the argument names of gpt2.py's functions
-    cut_params     the same tree as views of one flat array
-    read_flat      one flat array, filled from any source of named weights, and checked
+    hparams    the sizes: n_vocab, n_ctx, n_embd, n_head, n_layer
+    params     the tree, whose keys are the argument names of gpt2.py's functions
+    flat       one array of which all weights are views
 """
 
 import math
@@ -12,10 +11,8 @@ import numpy as np
 
 
 def build_params(hparams, take):
-    """Return the tree of weights whose keys are the argument names of gpt2.py's functions.
-
-    `take(name, *shape)` gives each weight; it is called in a fixed order, with OpenAI's variable
-    names (without the leading "model/").
+    """Return the tree of weights. `take(name, *shape)` gives each one, in a fixed order; names are
+    OpenAI's, without the leading "model/".
     """
     n = hparams["n_embd"]
 
@@ -84,7 +81,6 @@ def flatten(params, prefix=""):
 
 def random_params(hparams, rng, dtype=np.float32):
     """Return random weights of the true shapes, for tests and timing: std 0.02, gains near 1."""
-
     def fill(name, *shape):
         noise = 0.02 * rng.standard_normal(shape[::-1], dtype=np.float32).T
         return 1 + noise if name.endswith("/g") else noise
@@ -98,17 +94,14 @@ def check_hparams(hparams, path):
         if type(hparams.get(name)) is not int or hparams[name] < 1:
             raise ValueError(f"need {name} to be a whole number >= 1 in {path}, "
                              f"got {str(hparams.get(name))[:80]}")
-    if hparams["n_embd"] % hparams["n_head"]:
-        raise ValueError(f"need n_head to divide n_embd in {path}, got {hparams['n_head']} and "
-                         f"{hparams['n_embd']}")
+    n_embd, n_head = hparams["n_embd"], hparams["n_head"]
+    if n_embd % n_head:
+        raise ValueError(f"need n_head to divide n_embd in {path}, got {n_head} and {n_embd}")
     return hparams
 
 
 def read_flat(hparams, read_into, where, dtype):
-    """Return all weights as one flat array; ValueError if one is not finite.
-
-    `read_into(array, name)` fills each weight, a view of the flat array, or raises a ValueError.
-    """
+    """Return all weights as one flat array, whose views `read_into(array, name)` fills."""
     flat = np.empty(n_params(hparams), dtype)
     for name, weight in flatten(cut_params(flat, hparams)):
         read_into(weight, name)

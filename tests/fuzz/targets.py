@@ -14,7 +14,8 @@ from unittest import mock
 import numpy as np
 
 import main
-from lib.checkpoints.files import read_json, read_merges
+from lib.checkpoints.files import read_json
+from lib.vocabulary import read_merges
 from lib.checkpoints.openai import write_params
 from lib.checkpoints.weights import check_hparams, flatten, n_params, random_params
 from lib.demo.compare import compare

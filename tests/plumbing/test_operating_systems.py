@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 import main
 import utils
-from lib.checkpoints.files import read_merges
+from lib.vocabulary import read_merges
 from lib.demo.task import read_prompt
 from tests.checkpoints import HPARAMS, write_model
 from utils import MODELS_DIR, find_folder, load_encoder_hparams_and_params
@@ -88,7 +88,7 @@ def test_a_model_is_found_by_name_or_path(monkeypatch, size, folder):
     if folder:
         assert find_folder(size, "D:\\models") == There(folder)
     else:
-        with pytest.raises(ValueError, match="not a path"):
+        with pytest.raises(ValueError, match="not a Hugging Face folder"):
             find_folder(size, "D:\\models")
 
 
