@@ -1,19 +1,19 @@
-"""The head of EAGLE, Li et al. (2024a): one block that goes on from the target's states. Lossless.
+"""The head of EAGLE, Li et al. (2024a): one block that continues the target's states. Lossless.
 
-What it adds to gpt2.py: a transformer that reads pairs, and so knows what was drawn from a state.
+Adds to gpt2.py: a transformer that reads pairs, and so knows what was drawn from a state.
 
     f_i        the target's state at token i: the last hidden one, after ln_f
-    e_i        the embedding of token i, which in GPT-2 knows its position: wte[x_i] + wpe[i]
+    e_i        the embedding of token i, which in GPT-2 includes its position: wte[x_i] + wpe[i]
     pair i     (f_i, e_(i + 1)): a state and the token that came NEXT
     node       a guess in a tree (variants/tree.py); -1 is the root, the end of x
     predicted  the states that the head gives, at the root and at every node
 
     z_i = fc [ln_token(e_(i + 1)); ln_state(f_i)]    predicted f_(i + 1) = ln_f(block(z_0 .. z_i))
 
-Two norms, for the two differ in scale; no table of positions of its own, for e has them.
+Two norms, because the two differ in scale; no table of positions, because e has them.
 The target's unembedding makes the predicted state at token i + 1 a distribution of token i + 2. The
-states before the end of x are true. Below the root there are none, and the head goes on from those
-that it predicted; their keys and values lie behind the text's, and are never taken for them.
+states before the end of x are true. Below the root there are none, and the head continues the
+states it predicted; their keys and values come after the text's, and are never taken for them.
 """
 
 import hashlib
@@ -43,15 +43,15 @@ class Head:
         self.predicted = None  # [1 + n_nodes, n_embd]
 
     def __call__(self, x, tree, nodes):  # -> [len(nodes), n_vocab]
-        """Logits of what follows these nodes: the root first, then the new nodes of each level."""
+        """Return the logits after these nodes: the root first, then the new nodes of each level."""
         if nodes == [-1]:
-            self.predicted = self.read(list(x))  # a copy, for the text will grow
+            self.predicted = self.read(list(x))  # a copy, because the text will grow
         else:
             self.predicted = np.concatenate([self.predicted, self.read_nodes(tree, nodes)])
         return to_host(unembed(self.predicted[-len(nodes) :], self.params))
 
     def read(self, x):  # -> [1, n_embd]
-        """The state predicted at the end of x, from the true states before it."""
+        """Return the state predicted at the end of x, from the true states before it."""
         n = len(x) - 1  # pairs
         n_past = max(0, min(common_prefix(self.ids, x) - 1, n - 1))
         states = self.states_of(x[:-1], n - n_past)
@@ -62,7 +62,7 @@ class Head:
         return states[-1:]
 
     def read_nodes(self, tree, nodes):  # -> [len(nodes), n_embd]
-        """The states predicted at new nodes, each from the state predicted at its parent.
+        """Return the states predicted at new nodes, each from the state predicted at its parent.
 
         As in tree_gpt2.py a node sees the text and its ancestors. It is in column n + node.
         """
@@ -74,7 +74,7 @@ class Head:
         return self.feed(states, tokens, n + depths, n + nodes[0], mask)
 
     def feed(self, states, tokens, positions, n_past, mask):  # [n_new, n_embd] -> [n_new, n_embd]
-        """The states predicted at tokens, from those before; keys and values go to column n_past.
+        """Return the states predicted at tokens, from those before; columns n_past .. are written.
 
         `positions` are those of the tokens; `mask` is [n_new, n_seq].
         """
@@ -95,7 +95,7 @@ class Head:
 # ---- the file
 
 def build_head(n_embd, take):
-    """The tree of the head's weights, as lib/checkpoints/weights.py's build_params."""
+    """Return the tree of the head's weights, as lib/checkpoints/weights.py's build_params does."""
     norm = lambda name: {"g": take(f"{name}/g", n_embd), "b": take(f"{name}/b", n_embd)}
     return {**build_params(dict(n_vocab=0, n_ctx=0, n_embd=n_embd, n_layer=1), take),
             "ln_token": norm("ln_token"), "ln_state": norm("ln_state"),

@@ -1,4 +1,4 @@
-"""EAGLE: its head against its formulas, token by token; its decoder on toys, by enumeration."""
+"""EAGLE: its head against its formulas, token by token, and what the decoder makes of it."""
 
 from unittest import mock
 
@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from safetensors.numpy import save_file
 
 import gpt2
-from exact.law import assert_same_law, law, text_law
 from exact.toys import toy
 from gpt2 import GPT2
 from lib.checkpoints.weights import random_params
@@ -24,6 +23,7 @@ from variants.eagle import DECODER
 from variants.eagle_head import Head, build_head, fingerprint, load_head
 from variants.registry import Models
 from variants.shared import tree_gpt2
+from variants.shared.long_context import windowed
 from variants.shared.states import States
 from variants.shared.tree_gpt2 import TreeGPT2
 from variants.tree import Tree
@@ -54,16 +54,6 @@ def step_of(target, sampling, weights=None, **flags):
     with mock.patch.object(eagle, "load_head_of",
                            lambda models: head_of(models.target.params, weights)):
         return eagle.build(Models(None, target, sampling), **{**DEFAULTS, **flags})
-
-
-# ---- exact
-
-@pytest.mark.parametrize("sampling", SAMPLING, ids=str)
-@pytest.mark.parametrize("flags", SHAPES, ids=str)
-def test_the_text_has_the_targets_joint_distribution(flags, sampling):
-    expected = text_law([0, 1, 0], with_sampling(Logits(TARGET), **sampling), 3)
-    assert_same_law(law(lambda rng: complete(
-        [0, 1, 0], step_of(Logits(TARGET), sampling, **flags), 3, rng)), expected)
 
 
 # ---- the head is its formulas
@@ -134,26 +124,6 @@ def test_the_head_is_its_formula_whatever_it_read_before(then):
         model(x + BUSH, 1 + len(BUSH))
         x = what if isinstance(what, list) else (x + BUSH).texts()[1 + what] + [9]
         x = x if len(x) < 24 else [7, 7]
-
-
-def test_token_by_token_is_all_at_once():
-    x, model = [3, 1, 4, 1, 5, 9, 2, 6], States(GPT2(PARAMS, N_HEAD))
-    slow, fast = (Head(head_of(PARAMS), N_HEAD, model.states_of) for _ in range(2))
-    for n in range(2, len(x) + 1):
-        row = slow(x[:n], Tree(), [-1])
-    assert np.allclose(row, fast(x, Tree(), [-1]), atol=1e-12)
-    assert np.allclose(slow.cache[:, :, : len(x) - 1], fast.cache[:, :, : len(x) - 1], atol=1e-12)
-
-
-def test_after_the_test_the_true_states_stand_where_predicted_ones_were():
-    used, fresh = (Head(head_of(PARAMS), N_HEAD, States(GPT2(PARAMS, N_HEAD)).states_of)
-                   for _ in range(2))
-    read_level_by_level(used, [3, 1], BUSH)
-    predicted = used.cache.copy()
-    x = [3, 1, 6, 8, 1, 4]  # a path of the bush, and one token more
-    assert np.allclose(used(x, Tree(), [-1]), fresh(x, Tree(), [-1]), atol=1e-12)
-    assert np.allclose(used.cache[:, :, :5], fresh.cache[:, :, :5], atol=1e-12)
-    assert not np.allclose(predicted[:, :, 1:4], fresh.cache[:, :, 1:4], atol=1e-2)
 
 
 def test_a_bush_larger_than_the_context_has_room():
@@ -263,12 +233,22 @@ def test_a_flag_without_effect_is_refused(temperature, flags, message):
         step_of(Logits(TARGET), dict(temperature=temperature), **flags)
 
 
-def test_no_guess_is_beyond_the_context():
-    n_ctx = len(PARAMS["wpe"])
-    step = step_of(TreeGPT2(PARAMS, N_HEAD), dict(temperature=1.0), K=3)
-    assert len(step([1] * (n_ctx - 3), 4, np.random.default_rng(0)).ids) > 0
-    with pytest.raises(ValueError, match=f"need positions below n_ctx = {n_ctx}, got {n_ctx}"):
-        step([1] * (n_ctx - 1), 9, np.random.default_rng(0))
+@pytest.mark.parametrize("flags", [dict(widths="dynamic", total=9), {}, dict(widths=(2, 1, 1))],
+                         ids=str)
+@pytest.mark.parametrize("n_ctx", [2, 3, 4, 7])
+def test_no_guess_is_beyond_a_small_context_or_window(n_ctx, flags):
+    params = PARAMS | {"wpe": PARAMS["wpe"][:n_ctx]}
+    for n_prompt in range(1, n_ctx + 3):
+        step = step_of(TreeGPT2(params, N_HEAD), dict(temperature=1.0), **flags)
+        for N in [n_ctx - n_prompt] * (n_prompt < n_ctx):
+            assert len(complete([1] * n_prompt, step, N, np.random.default_rng(0))) == n_ctx
+        step = windowed(step, n_prompt, n_ctx)
+        x = complete([1] * n_prompt, step, 20, np.random.default_rng(0))
+        assert len(x) == n_prompt + 20
+    step = step_of(TreeGPT2(params, N_HEAD), dict(temperature=1.0), **flags)
+    if n_ctx > 2:
+        with pytest.raises(ValueError, match=f"n_ctx = {n_ctx}, got"):
+            step([1] * (n_ctx - 1), 9, np.random.default_rng(0))
 
 
 # ---- the file
