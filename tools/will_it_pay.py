@@ -32,6 +32,7 @@ from benchmarks.tables import about, number, table
 from lib.backend import products
 from lib.backend.arrays import gpu_errors_in_one_line
 from lib.costs import N_ROWS, measure_costs
+from lib.demo.prompts import read_lines, read_prompt
 from sampling import check_sampling, with_sampling
 from theory.checks import need
 from theory.hardware import GPT2_SIZES
@@ -67,8 +68,9 @@ def read_texts(args, encoder, n_ctx):
     """Return the ids of every prompt, each with room for N more."""
     prompts = OPENINGS
     if args.prompts:
-        prompts = [read_prompt(args.prompts, i, line) for i, line in
-                   enumerate(args.prompts.read_bytes().splitlines(), 1) if line.strip()]
+        with open(args.prompts, "rb") as file:
+            prompts = [prompt_of(args.prompts, i, line) for i, line in
+                       enumerate(read_lines(file, args.prompts), 1) if line.strip()]
     texts = [encoder.encode(prompt) for prompt in prompts]
     longest = max(map(len, texts), default=0)
     need(0 < longest <= n_ctx - args.N, f"prompts of 1 .. {n_ctx - args.N} tokens (n_ctx = "
@@ -76,14 +78,12 @@ def read_texts(args, encoder, n_ctx):
     return texts
 
 
-def read_prompt(path, i, line):
+def prompt_of(path, i, line):
     """Return the prompt of a line, text or JSON, as main.py's --prompts reads it."""
-    from lib.demo.prompts import read_line  # here: it needs greenlet
-
     try:
-        return read_line(line, "strict")["prompt"]
+        return read_prompt(line, "strict")["prompt"]
     except ValueError as error:
-        raise ValueError(f"{path}, line {i}: {error}") from None
+        raise ValueError(f"{path}, line {i}: {str(error).split(';')[0]}") from None
 
 
 # ---- [3] the formulas
