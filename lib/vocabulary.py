@@ -47,8 +47,8 @@ def read_end_of_text(folder, vocab):
             ends = read_json(path).get("eos_token_id", ends)
     ends = ends if isinstance(ends, list) else [ends]
     if len(ends) > 1:
-        raise ValueError(f"need one eos_token_id in {folder}, got {ends!s:.80}; keep one there, and "
-                         "name all of them by --stop")
+        raise ValueError(f"need one eos_token_id in {folder}, got {ends!s:.80}; keep one there, "
+                         "and name all of them by --stop")
     return next((symbol for symbol, token in vocab.items() if token in ends), "<|endoftext|>")
 
 

@@ -44,7 +44,7 @@ def cut_params(flat, hparams, fill=None):
     """Return the tree as views of one flat array; with `fill`, set to `fill(name, *shape)`.
 
     A projection [n_in, n_out] lies transposed in memory, each output's weights side by side: one
-    row times such a matrix reads memory in order, and lib/backend/products.py can cut it into blocks.
+    row times such a matrix reads memory in order, and products.py can cut it into blocks.
     """
     offset = 0
 

@@ -87,12 +87,6 @@ def test_a_fault_that_stays_is_one_clear_error_and_leaves_nothing(server, path, 
     assert left(path) == []
 
 
-def test_no_server_is_an_error_at_once(path):
-    with pytest.raises(OSError, match="GPT2_BASE_URL"):
-        download("http://127.0.0.1:9/data", path)  # the discard port: nobody listens
-    assert left(path) == []
-
-
 def test_an_interrupted_download_resumes(server, path):
     server.faults = ["cut", 404]
     with pytest.raises(OSError):

@@ -40,7 +40,10 @@ def test_the_weights_are_read_back_bit_by_bit(written):
 
 def test_the_sizes_and_the_vocabulary_are_read_back(written):
     fields = written[2].fields
-    value = lambda name: fields[name].contents()
+
+    def value(name):
+        return fields[name].contents()
+
     assert value("general.architecture") == "gpt2"
     for theirs, ours in [("context_length", "n_ctx"), ("embedding_length", "n_embd"),
                          ("block_count", "n_layer"), ("attention.head_count", "n_head")]:

@@ -138,7 +138,7 @@ def test_transformers_reads_the_bundled_models_as_they_are(tmp_path):
 
 
 @pytest.mark.filterwarnings("default")
-@pytest.mark.parametrize("text", ["Once upon a time", "it's 42!\n\n  ok", "wïzard 語🙂\t", "a" * 99])
+@pytest.mark.parametrize("text", ["Once upon a time", "it's 42!\n\n  ok", "wïzard 語🙂\t"])
 def test_their_tokenizers_give_our_ids(tmp_path, text):
     _, transformers = transformers_with_torch()
     encoder, *model = load(MODELS_DIR / "tales-large")
@@ -152,7 +152,7 @@ def test_their_tokenizers_give_our_ids(tmp_path, text):
 
 
 def saved(folder, prepare=None, dtype="float32", **changes):
-    """A folder as transformers saves a random model and its tokenizer; `prepare(model, tokenizer)`."""
+    """A folder with a random model and a tokenizer, as transformers saves them."""
     torch, transformers = transformers_with_torch()
     torch.manual_seed(0)
     sizes = dict(vocab_size=4096, n_positions=40, n_embd=24, n_head=2, n_layer=2, eos_token_id=4095)
@@ -256,7 +256,7 @@ def test_a_folder_that_cannot_be_read_says_what_to_do(tmp_path, case):
 
 
 def test_the_models_own_end_of_text_ends_it_and_is_kept(folder, tmp_path):
-    """As in tutorials, whose vocabularies have no <|endoftext|>: generation_config.json's counts."""
+    """As in tutorials, whose vocabularies have no <|endoftext|>; generation_config.json counts."""
     edit(folder, "tokenizer.json", lambda found: found["model"].update(
         vocab={("</s>" if name == "<|endoftext|>" else name): id
                for name, id in found["model"]["vocab"].items()}))
