@@ -5,9 +5,9 @@ import os
 
 import numpy as np
 
+from encoder import byte_characters
 from lib.checkpoints.openai import write_params
 from lib.checkpoints.weights import random_params
-from encoder import byte_characters
 
 HPARAMS = dict(n_vocab=257, n_ctx=16, n_embd=12, n_head=3, n_layer=2)
 

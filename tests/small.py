@@ -8,7 +8,7 @@
 import numpy as np
 from safetensors.numpy import save_file
 
-from exact.toys import disjoint, mapped, path_by_path, toy
+from exact.toys import disjoint, mapped, path_by_path, toy, ulp_away
 from lib.checkpoints.weights import cut_params, n_params
 from variants import DECODERS, Models, build
 from variants.eagle_head import build_head
@@ -18,7 +18,7 @@ COSTS = Costs(0.1, [1.0, 1.1, 1.2, 1.3])
 FORMS = {  # the first is the one that meets every setting and pair
     "speculative": [{"K": 2}, {"K": "auto"}, {"K": 1}],
     "lookup": [{"K": 2, "max_ngram": 2}],
-    "suffix": [{"K": 2, "sure": 1.0, "cap": 2}],
+    "suffix": [{"K": 2, "sure": 1.0, "cap": 2}, {"sure": 0.0, "depth": 3}, {"sure": 99.0, "K": 2}],
     "jacobi": [{"K": 2}],
     "skip": [{"K": 1}, {"K": 1, "exit": 2}],
     "assisted": [{"K": 2}, {"K": 2, "schedule": "heuristic", "confidence": 0.0}],
@@ -29,17 +29,19 @@ FORMS = {  # the first is the one that meets every setting and pair
     "lenient": [{"K": 2, "lenience": 1.0}],
     "big_little": [{"run": 2, "fallback": 1.5}],
     "cascade": [{"K": 2, "alpha": -2.0}],
-    "tree": [{"widths": (2, 1)}, {"widths": "dynamic", "total": 3}, {"widths": "auto"}],
-    "traversal": [{"widths": (2, 1)}],
-    "kseq": [{"K": 1, "chains": 2}],  # one level: the branches of two chains multiply
-    "lookahead": [{"columns": 2, "ngram": 2, "pool": 2}],
+    "tree": [{"widths": (2, 1)}, {"widths": "dynamic", "total": 3}, {"widths": "auto"},
+             {"widths": (3,), "siblings": "independent"}, {"widths": (2, 2), "siblings": "top"}],
+    "traversal": [{"widths": (2, 1)}, {"widths": (3,), "siblings": "independent"},
+                  {"widths": (2, 2), "siblings": "top"}],
+    "kseq": [{"K": 1, "chains": 2}, {"K": 1, "chains": 3}, {"K": 2, "chains": 2}],
+    "lookahead": [{"columns": 2, "ngram": 2, "pool": 2}, {"columns": 3, "ngram": 3, "pool": 1}],
     "staged": [{"K": 2, "inner_K": 1}, {"K": 1, "inner_K": 1, "width": 2}],
     "medusa": [{"widths": (2, 1)}, {"sparse": [(0,), (1,), (0, 0)]}],
     "markov": [{"K": 2}],
     "eagle": [{"K": 2}, {"widths": (2,)}, {"widths": "dynamic", "total": 3, "K": 2}],
     "blockwise": [{"block": 3}],
 }
-WARM_ONLY = {("staged", 1)}  # forms that need a temperature
+WARM_ONLY = {("staged", 1), ("tree", 3), ("traversal", 1)}  # forms that need a temperature
 
 
 def forms(name):
@@ -62,6 +64,7 @@ PAIRS = {
     "zeros": (toy(3, 43, zeros=0.5), toy(3, 44, zeros=0.5)),
     "disjoint": disjoint(3),
     "equal": (toy(3, 42, zeros=0),) * 2,
+    "one ulp away": (toy(3, 42, zeros=0), mapped(toy(3, 42, zeros=0), ulp_away)),
     "sharp": (mapped(toy(3, 45, zeros=0), sharp), mapped(toy(3, 46, zeros=0), sharp)),
     "two tokens": (toy(2, 47, zeros=0), toy(2, 48, zeros=0)),
 }

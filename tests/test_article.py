@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from speculative import autoregressive_sampling, speculative_sampling
 from exact.law import assert_same_law, law, text_law
+from speculative import autoregressive_sampling, speculative_sampling
 
 PAGE = (Path(__file__).parent.parent / "docs" / "article.md").read_text(encoding="utf-8")
 FENCES = re.findall(r"^```(\w*)\n(.*?)\n```$", PAGE, re.DOTALL | re.MULTILINE)

@@ -4,9 +4,19 @@ from functools import partial
 
 import pytest
 
-from exact.expected import (best_mean, block_tokens, chain_bound, chain_mean, greedy_tokens,
-                            ladder_table, match_tokens, ratio_tokens, traversal_tokens, tree_mean,
-                            tree_tokens)
+from exact.expected import (
+    best_mean,
+    block_tokens,
+    chain_bound,
+    chain_mean,
+    greedy_tokens,
+    ladder_table,
+    match_tokens,
+    ratio_tokens,
+    traversal_tokens,
+    tree_mean,
+    tree_tokens,
+)
 from exact.law import expectation, round_law, text_law
 from exact.rules import TOYS, X, best, find, q_is_one
 from exact.toys import mapped, one_hot, path_by_path

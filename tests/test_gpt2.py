@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 import gpt2
 from benchmarks.engines import state_dict
-from lib.checkpoints.weights import random_params
 from gpt2 import GPT2, attention, causal_mask, forward, gelu, layer_norm
+from lib.checkpoints.weights import random_params
 
 HPARAMS = dict(n_vocab=13, n_ctx=12, n_embd=8, n_head=2, n_layer=3)
 

@@ -7,9 +7,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from exact.law import (
+    assert_same_law,
+    branches,
+    distance,
+    expectation,
+    law,
+    text_law,
+    total_variation,
+)
 from sampling import accept, sample
-from exact.law import (assert_same_law, branches, distance, expectation, law, text_law,
-                       total_variation)
 
 ROOT = Path(__file__).parents[1]
 THIRD, HALF = Fraction(1, 3), Fraction(1, 2)

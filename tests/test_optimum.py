@@ -3,9 +3,20 @@
 import numpy as np
 import pytest
 
-from exact.optimum import (TESTS, best_accepted, best_by_transport, best_independent,
-                           bound_distinct, guesses_law, kseq_independent, match_independent,
-                           multi_step_distinct, multi_step_independent, reached, toys_table)
+from exact.optimum import (
+    TESTS,
+    best_accepted,
+    best_by_transport,
+    best_independent,
+    bound_distinct,
+    guesses_law,
+    kseq_independent,
+    match_independent,
+    multi_step_distinct,
+    multi_step_independent,
+    reached,
+    toys_table,
+)
 from exact.rules import TOYS, X
 from exact.toys import PAIRS
 

@@ -6,8 +6,8 @@ import sys
 
 import pytest
 
-from speculative import complete, draft_and_verify
 from exact.law import law
+from speculative import complete, draft_and_verify
 from tools.readme import BLOCK, ROOT, STATIC, fill, run
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")

@@ -8,11 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sampling import residual, sample
-from speculative import complete, speculative_step
 from exact import rules
 from exact.law import law, text_law, total_variation
 from exact.rules import BY_NAME, RULES, TOYS, X, find
+from sampling import residual, sample
+from speculative import complete, speculative_step
 from tools.readme import TABLE
 
 ROOT = Path(rules.__file__).parents[1]

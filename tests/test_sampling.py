@@ -7,10 +7,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sampling import (accept, keep_largest, keep_top_p, residual, sample, softmax, warp,
-                      with_sampling)
 from exact.law import Scripted, distance, law
 from exact.toys import toy
+from sampling import (
+    accept,
+    keep_largest,
+    keep_top_p,
+    residual,
+    sample,
+    softmax,
+    warp,
+    with_sampling,
+)
 
 EXACT = 1e-12
 LOWEST, HIGHEST = 0.0, 1 - 2**-53  # the uniforms that random() can return lie between these

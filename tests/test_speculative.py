@@ -7,12 +7,27 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sampling import warp
-from speculative import (autoregressive_sampling, complete, draft_and_verify, generate, guess,
-                         speculative_sampling, verify)
-from exact.law import (Scripted, assert_same_law, branches, expectation, law, round_law,
-                               rounds_law, text_law)
+from exact.law import (
+    Scripted,
+    assert_same_law,
+    branches,
+    expectation,
+    law,
+    round_law,
+    rounds_law,
+    text_law,
+)
 from exact.toys import PAIRS, counted, toy
+from sampling import warp
+from speculative import (
+    autoregressive_sampling,
+    complete,
+    draft_and_verify,
+    generate,
+    guess,
+    speculative_sampling,
+    verify,
+)
 
 LARGE = {"dense", "disjoint", "one ulp away", "four tokens", "five tokens"}  # 10^6 branches, K = 3
 CASES = [(pair, K, K + 2) for pair in PAIRS for K in (1, 2, 3) if K < 3 or pair not in LARGE]

@@ -31,14 +31,19 @@ from hypothesis import Phase, assume, example, given, settings
 from hypothesis import strategies as st
 
 import speculative
-from lib.checkpoints.weights import random_params
-from gpt2 import GPT2
-from sampling import residual, with_sampling
-from speculative import (autoregressive_sampling, draft_and_verify, guess, speculative_sampling,
-                         verify)
-from tests import bundled
 from exact.law import assert_same_law, law, rounds_law, text_law
 from exact.toys import PAIRS, remembered, toy
+from gpt2 import GPT2
+from lib.checkpoints.weights import random_params
+from sampling import residual, with_sampling
+from speculative import (
+    autoregressive_sampling,
+    draft_and_verify,
+    guess,
+    speculative_sampling,
+    verify,
+)
+from tests import bundled
 from theory.speedup import acceptance_rate
 
 FALSE_ALARM, MAX_CHECKS = 1e-12, 900

@@ -9,13 +9,28 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from speculative import draft_and_verify
 from exact.law import expectation
+from speculative import draft_and_verify
 from theory.__main__ import main
-from theory.hardware import (GPT2_SIZES, cache_bytes, crossover_batch, intensity_table, linear_cost,
-                             n_params, pass_bytes, pass_flops, pass_latency)
-from theory.speedup import (acceptance_rate, best_K, chen_speedup, expected_tokens,
-                            operations_factor, walltime_improvement)
+from theory.hardware import (
+    GPT2_SIZES,
+    cache_bytes,
+    crossover_batch,
+    intensity_table,
+    linear_cost,
+    n_params,
+    pass_bytes,
+    pass_flops,
+    pass_latency,
+)
+from theory.speedup import (
+    acceptance_rate,
+    best_K,
+    chen_speedup,
+    expected_tokens,
+    operations_factor,
+    walltime_improvement,
+)
 from utils import load_encoder_hparams_and_params
 
 MODELS_DIR = Path(__file__).parent.parent / "models"

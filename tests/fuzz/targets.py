@@ -14,12 +14,12 @@ from unittest import mock
 import numpy as np
 
 import main
+from encoder import Encoder, byte_characters
 from lib.checkpoints.files import read_json
-from lib.vocabulary import read_merges
 from lib.checkpoints.openai import write_params
 from lib.checkpoints.weights import check_hparams, flatten, n_params, random_params
 from lib.demo.compare import compare
-from encoder import Encoder, byte_characters
+from lib.vocabulary import read_merges
 from tools.export_hf import export
 from utils import load_encoder_hparams_and_params
 

@@ -13,8 +13,7 @@ import pytest
 from benchmarks import batch, clock, engines, speed, variants
 from benchmarks.models import agreeing, random_model, sizes
 from benchmarks.passes import ROWS, guess_action, rows_actions
-from benchmarks.race import (Written, acceptances_by_rank, builder, figures, race,
-                             simulated_builder)
+from benchmarks.race import Written, acceptances_by_rank, builder, figures, race, simulated_builder
 from gpt2 import GPT2
 from speculative import Round
 from theory.speedup import walltime_improvement

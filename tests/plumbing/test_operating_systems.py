@@ -19,8 +19,8 @@ from hypothesis import strategies as st
 
 import main
 import utils
-from lib.vocabulary import read_merges
 from lib.demo.task import read_prompt
+from lib.vocabulary import read_merges
 from tests.checkpoints import HPARAMS, write_model
 from utils import MODELS_DIR, find_folder, load_encoder_hparams_and_params
 

@@ -16,9 +16,9 @@ import pytest
 from safetensors.numpy import save_file
 
 import main
+from gpt2 import GPT2
 from lib.checkpoints.huggingface import read_hparams
 from lib.checkpoints.weights import random_params
-from gpt2 import GPT2
 from sampling import with_sampling
 from speculative import speculative_sampling
 from tests.checkpoints import HPARAMS, write_converted

@@ -12,8 +12,7 @@ import pytest
 
 import main
 from lib.demo.prompts import Job, load_placeholder
-from tests.plumbing.test_prompts import (PROMPTS, ROOT, flags, models, out,  # noqa: F401
-                                         run, wait_until, write)
+from tests.plumbing.test_prompts import PROMPTS, ROOT, flags, models, out, run, wait_until, write  # noqa: F401
 from tools import survey
 
 pytest.importorskip("distributed", reason="needs requirements/cluster.txt")

@@ -75,15 +75,6 @@ def greedy(model, N, x=(0,)):
 
 # ---- the exact test
 
-@pytest.mark.parametrize("x", [[0], [0, 1]])
-@pytest.mark.parametrize("choices", [cartesian((2, 2)), cartesian((3, 1, 1)), SPARSE_TREE], ids=str)
-@pytest.mark.parametrize("model", [toy(3, 2, zeros=0), toy(4, 6)])
-def test_the_exact_test_has_the_targets_joint_law_at_any_temperature(model, choices, x):
-    n_vocab = len(model([0])[0])
-    got = law(lambda rng: complete(x, medusa(model, head_toy(3, n_vocab, 70), choices), 4, rng))
-    assert distance(got, text_law(x, model, 4)) < EXACT
-
-
 def test_a_target_that_always_says_0_is_decoded_as_any_other():
     """Padding ragged trees with id 0 would have a pad accepted here."""
     model = lambda ids, n_last=1: np.eye(4)[[0] * n_last]

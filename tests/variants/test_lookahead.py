@@ -40,14 +40,6 @@ def stepper(target, columns=3, ngram=3, size=2, trees=None):
 
 # ---- the distribution
 
-@pytest.mark.parametrize("name", ["sparse", "four tokens"])
-@pytest.mark.parametrize("shape", SHAPES, ids=str)
-def test_lookahead_keeps_the_joint_distribution(name, shape):
-    target, N = TARGETS[name], 3 if name == "four tokens" else 4
-    got = law(lambda rng: complete(REPEATING, stepper(target, *shape), N, rng))
-    assert_same_law(got, text_law(REPEATING, target, N))
-
-
 def with_full_pool(target):
     """A step that has gone through another text, and knows n-grams after every token."""
     step = stepper(target, 3, 3, 3)

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from exact.law import assert_same_law, expectation, law, text_law
+from exact.law import expectation
 from exact.toys import PAIRS, counted, toy
-from speculative import complete, generate
+from speculative import generate
 from tests.small import Logits
 from theory.speedup import best_K
 from variants import Models
@@ -30,21 +30,7 @@ K_MAX = 8
 EVEN = Costs(0.1, [1.0] * (K_MAX + 1))
 RISING = Costs(0.1, [1 + 0.1 * K for K in range(K_MAX + 1)])
 TWO = Costs(0.1, [1.0, 1.1, 1.2])  # at most two guesses
-COSTS = {"two": TWO, "a dear row": Costs(0.1, [1.0, 1.5, 2.5]), "a cheap pair": Costs(
-    0.1, [1.0, 3.0, 1.2]), "dear draft": Costs(0.6, [1.0, 1.1, 1.2])}
-
-
 # ---- lossless
-
-@pytest.mark.parametrize("greedy", [False, True])
-@pytest.mark.parametrize("costs", COSTS.values(), ids=COSTS)
-@pytest.mark.parametrize("pair", ["sparse", "one ulp away"])
-def test_the_text_is_distributed_as_the_target(pair, costs, greedy):
-    draft, target = PAIRS[pair]
-    N = 3
-    got = law(lambda rng: complete([0], stopping(draft, target, costs, greedy=greedy), N, rng))
-    assert_same_law(got, text_law([0], target, N))
-
 
 # ---- the best rule
 

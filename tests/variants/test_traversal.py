@@ -11,7 +11,7 @@ from speculative import complete, draft_and_verify, generate, make_step
 from variants.best_tree import uniform
 from variants.block import block_verify
 from variants.traversal import verify_traversal
-from variants.tree import SIBLINGS, guess_shape, verify_tree
+from variants.tree import guess_shape, verify_tree
 
 
 def stepper(draft, target, widths, siblings="distinct", verify=verify_traversal):
@@ -25,28 +25,6 @@ def tokens(step):
 
 
 # ---- exact
-
-@pytest.mark.parametrize("siblings", SIBLINGS)
-@pytest.mark.parametrize("pair, widths, N", [
-    ("one ulp away", (2,), 2), ("both greedy", (1, 1), 3), ("sparse", (2, 2), 3),
-    ("sparse", (1, 2), 4), ("disjoint", (2, 1), 3)], ids=str)
-def test_the_joint_distribution_is_the_targets(pair, widths, N, siblings):
-    draft, target = PAIRS[pair]
-    got = law(lambda rng: complete([0], stepper(draft, target, widths, siblings), N, rng))
-    assert_same_law(got, text_law([0], target, N))
-
-
-def test_a_round_of_two_full_levels_is_exact():
-    draft, target = toy(3, 1, zeros=0), toy(3, 51, zeros=0)
-    step = stepper(draft, target, (2, 2))
-    rest = lambda ids: text_law(ids, target, 4 - len(ids))
-
-    got = {}
-    for ids, chance in law(lambda rng: [0] + step([0], 3, rng).ids).items():
-        for text, more in rest(ids).items():  # to three tokens by the target alone
-            got[text] = got.get(text, 0) + chance * more
-    assert_same_law(got, text_law([0], target, 3))
-
 
 @pytest.mark.parametrize("widths", [(3,), (2, 1)])
 def test_a_guess_made_twice_is_two_guesses(widths):

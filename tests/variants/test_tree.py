@@ -60,15 +60,6 @@ def planted(tokens, parents):
 
 # ---- the law
 
-@pytest.mark.parametrize("siblings", SIBLINGS)
-@pytest.mark.parametrize("pair, widths, N", [
-    ("sparse", (2, 2), 4), ("sparse", (3, 1), 4), ("sparse", (1, 2), 4)], ids=str)
-def test_trees_have_the_targets_joint_law(pair, widths, N, siblings):
-    draft, target = PAIRS[pair]
-    got = law(lambda rng: complete([0], stepper(draft, target, widths, siblings), N, rng))
-    assert distance(got, text_law([0], target, N)) < EXACT
-
-
 def test_a_guess_made_twice_keeps_the_law():
     """Independent siblings of a draft that has two ids only: most pairs are the same id twice."""
     narrow = lambda row: np.array([0.75, 0.25, 0.0])
