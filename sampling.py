@@ -1,14 +1,14 @@
-"""From logits to chance: what every decoder here, speculative or not, draws its tokens with.
+"""From logits to tokens: how every decoder here, speculative or not, draws a token.
 
     logits     what the model returns for one position, [n_vocab]
     probs      the distribution of the next token, [n_vocab], float64, sums to 1
     warp       logits -> probs: repetition penalty, temperature, top-k, top-p, softmax
-    rng        a np.random.Generator: the only source of chance
+    rng        a np.random.Generator: the only source of randomness
 
-Chance enters the project in two functions, `sample` and `accept`. Each asks `rng` for one uniform
-number in [0, 1) and compares it once, so a test can replace the generator by one that walks through
-every outcome with its exact probability (exact/law.py). The one exception is the `race` of
-variants/coupled.py, which makes n_vocab numbers of its uniform number.
+Randomness enters the project in two functions, `sample` and `accept`. Each draws one uniform
+number in [0, 1) from `rng` and compares it once, so a test can replace the generator by one that
+enumerates every outcome with its exact probability (exact/law.py). The one exception is the `race`
+of variants/coupled.py, which derives n_vocab numbers from one uniform.
 """
 
 from collections.abc import Sequence
@@ -18,9 +18,9 @@ from numpy.typing import ArrayLike
 
 
 def softmax(logits: ArrayLike, T: float = 1.0) -> np.ndarray:  # [..., n_vocab] -> [..., n_vocab]
-    """exp(l / T) over its sum along the last axis, in float64 (gpt2.py's keeps the weights' dtype).
+    """Return exp(l / T) divided by its sum, in float64 (gpt2.py's keeps the weights' dtype).
 
-    The largest logit is subtracted first: nothing overflows, and the distribution is the same.
+    The largest logit is subtracted first, so that nothing overflows; it cancels in the quotient.
 
     >>> logits = np.array([-110.0, -35.0, -36.0])      # GPT-2's logits look like this
     >>> np.allclose(softmax(logits), softmax(logits + 110.0))
@@ -33,31 +33,23 @@ def softmax(logits: ArrayLike, T: float = 1.0) -> np.ndarray:  # [..., n_vocab] 
 
 def warp(logits: ArrayLike, temperature: float = 1.0, top_k: int = 0, top_p: float = 1.0,
          repetition_penalty: float = 1.0, ids: Sequence[int] = ()) -> np.ndarray:
-    """The distribution that the next token is drawn from: logits after all sampling settings.
+    """Return the distribution of the next token: logits after all sampling settings.
 
-    The target's distribution in every theorem here is the one *after* this function: a lossless
-    decoder preserves exactly what `warp` returns for the target. In the order of application:
+    "The target's distribution" in every theorem here is the one *after* this function. The
+    settings, in the order of application:
 
-    Parameters
-    ----------
-    logits : array_like, [n_last, n_vocab], or [n_vocab] for one row
-    repetition_penalty : float, > 0
-        The logit of a token that occurs before its row is divided by the penalty if positive and
-        multiplied by it if not. Keskar et al. (2019) Sec. 4.1.
-    temperature : float, >= 0
-        Logits are divided by it. 0 is greedy: a one-hot row at the largest logit (the lowest id of
-        equal ones), so that greedy decoding runs through the same code as sampling.
-    top_k : int, >= 0
-        Keep the `top_k` most probable tokens; 0 keeps all.
-    top_p : float, in (0, 1]
-        Keep the smallest set of most probable tokens whose mass is at least `top_p`; of equally
-        probable ones at the border the lowest ids (in top-k too). Holtzman et al. (2020) Sec. 3.1.
-    ids : sequence of int
-        The whole sequence, needed by the repetition penalty: the last row of `logits` follows
-        `ids`, the row before it `ids[:-1]`, and so on. Every row is penalised for its own prefix.
+    repetition_penalty  > 0: divides the logit of a token that occurs before its row if positive,
+                        multiplies it if not. Keskar et al. (2019) Sec. 4.1.
+    temperature         >= 0: divides the logits; 0 is greedy, a one-hot row at the largest one.
+    top_k               >= 0: keep the top_k most probable tokens; 0 keeps all.
+    top_p               in (0, 1]: keep the smallest set of most probable tokens whose mass is at
+                        least top_p. Holtzman et al. (2020) Sec. 3.1.
 
-    Returns float64 of the same shape. ValueError if a setting is out of its range, a logit is NaN
-    or infinite, or there is a repetition penalty and fewer ids than rows.
+    Ties fall to the lowest id. `logits` is [n_last, n_vocab], or [n_vocab] for one row; the result
+    has the same shape, in float64. `ids` is the whole sequence, which the repetition penalty needs:
+    the last row follows `ids`, the row before it `ids[:-1]`, and every row is penalised for its own
+    prefix. ValueError if a setting is out of range, a logit is NaN or infinite, or a repetition
+    penalty has fewer ids than rows.
 
     >>> np.allclose(warp([0.0, 0.0, np.log(2.0)]), [0.25, 0.25, 0.5])
     True
@@ -71,7 +63,7 @@ def warp(logits: ArrayLike, temperature: float = 1.0, top_k: int = 0, top_p: flo
         rows = penalize(rows, ids, repetition_penalty)
     if temperature == 0:
         return one_hot_rows(rows.argmax(axis=-1), rows.shape[-1]).reshape(shape)
-    probs = np.array([softmax(row, temperature) for row in rows])  # a row fits the CPU's cache
+    probs = softmax(rows, temperature)
     if top_k:
         probs = np.array([keep_largest(row, int(top_k)) for row in probs])
     if top_p < 1.0:
@@ -80,9 +72,10 @@ def warp(logits: ArrayLike, temperature: float = 1.0, top_k: int = 0, top_p: flo
 
 
 def with_sampling(model, **settings):
-    """The callable `(ids, n_last) -> probs` that speculative.py wants, from one that gives logits.
+    """Return a callable `(ids, n_last) -> probs` from a model that gives logits.
 
-    `settings` are `warp`'s. Draft and target may have different ones: the target's decide.
+    `settings` are `warp`'s. Draft and target may have different ones; only the target's change the
+    distribution of the text.
     """
     def probabilities(ids, n_last=1):
         return warp(model(ids, n_last), ids=ids, **settings)
@@ -91,7 +84,7 @@ def with_sampling(model, **settings):
 
 
 def check_sampling(temperature=1.0, top_k=0, top_p=1.0, repetition_penalty=1.0):
-    """Raise the ValueError that `warp` promises for a setting out of its range."""
+    """Raise ValueError for a sampling setting that is out of its range."""
     if not 0 <= temperature < np.inf:
         raise ValueError(f"need 0 <= temperature < inf, got {temperature}")
     if top_k != int(top_k) or top_k < 0:
@@ -103,7 +96,7 @@ def check_sampling(temperature=1.0, top_k=0, top_p=1.0, repetition_penalty=1.0):
 
 
 def check_finite(rows):  # [n_last, n_vocab]
-    """Raise if a logit is NaN or infinite: a broken model must not become a silent token."""
+    """Raise ValueError if a logit is NaN or infinite, because argmax would hide it."""
     finite = np.isfinite(rows)
     if not finite.all():
         row, token = np.argwhere(~finite)[0]
@@ -112,7 +105,7 @@ def check_finite(rows):  # [n_last, n_vocab]
 
 
 def penalize(rows, ids, penalty):  # [n_last, n_vocab] -> [n_last, n_vocab]
-    """Make tokens less likely that occur in a row's own prefix. Keskar et al. (2019) Sec. 4.1."""
+    """Make the tokens of a row's own prefix less likely. Keskar et al. (2019) Sec. 4.1."""
     if len(ids) < len(rows):
         raise ValueError(f"need the whole sequence for a repetition penalty, got {len(ids)} ids "
                          f"for {len(rows)} rows of logits")
@@ -124,7 +117,7 @@ def penalize(rows, ids, penalty):  # [n_last, n_vocab] -> [n_last, n_vocab]
 
 
 def one_hot_rows(ids, n_vocab):  # -> [len(ids), n_vocab]
-    """Distributions with all mass on one token each: of a greedy choice, or of a copied guess."""
+    """Return distributions with all mass on one token each: greedy choices or copied guesses."""
     rows = np.zeros((len(ids), n_vocab))
     rows[np.arange(len(ids)), ids] = 1.0
     return rows
@@ -141,13 +134,13 @@ def keep_largest(row, n):  # [n_vocab] -> [n_vocab]
 
 
 def keep_top_p(row, top_p):  # [n_vocab] -> [n_vocab]
-    """The row cut to its smallest set of tokens with mass >= `top_p`. Holtzman et al. (2020)."""
-    mass = np.cumsum(np.sort(row)[::-1])  # mass[n]: of the n + 1 most probable tokens
+    """Zero all tokens outside the smallest set with mass >= top_p. Holtzman et al. (2020)."""
+    mass = np.cumsum(np.sort(row)[::-1])  # mass[n]: the n + 1 most probable tokens together
     return keep_largest(row, 1 + np.count_nonzero(mass < top_p))  # rounding can make it n_vocab + 1
 
 
 def at_least_float64(numbers):
-    """float64, for NumPy would round u to a float32 that it is compared with. Fractions stay."""
+    """Promote: comparing with a float32 would round u to float32. Fractions stay as they are."""
     numbers = np.asarray(numbers)
     return numbers.astype(np.result_type(numbers, np.float64), copy=False)
 
@@ -155,9 +148,9 @@ def at_least_float64(numbers):
 def sample(probs: ArrayLike, rng: np.random.Generator) -> int:
     """Draw one token from weights [n_vocab], by inversion of their cumulative sum.
 
-    Return the first token whose share of the cumulative sum exceeds u, one uniform number. The last
-    share is exactly 1, so a token of weight 0 is never drawn. ValueError if a weight is negative or
-    NaN, or their sum is 0 or infinite.
+    Returns the first token whose cumulative probability exceeds u, one uniform number. The last
+    cumulative probability is exactly 1, so a token of weight 0 is never drawn. ValueError if a
+    weight is negative or NaN, or if their sum is 0 or infinite.
 
     >>> sample([0.0, 1.0, 0.0], np.random.default_rng(0))
     1
@@ -171,9 +164,9 @@ def sample(probs: ArrayLike, rng: np.random.Generator) -> int:
 
 
 def accept(prob: float, rng: np.random.Generator) -> bool:
-    """True with probability `prob`: u < prob, with one uniform u. ValueError if negative or NaN.
+    """Return True with probability `prob`, by u < prob. ValueError if it is negative or NaN.
 
-    Strictly: with `<=` a u of 0 would accept a token that the target gives no chance at all.
+    Subtle: u can be 0, and with `<=` it would accept a token of probability 0.
 
     >>> accept(1.0, np.random.default_rng(0)), accept(0.0, np.random.default_rng(0))
     (True, False)
@@ -184,10 +177,10 @@ def accept(prob: float, rng: np.random.Generator) -> bool:
 
 
 def residual(p_target: np.ndarray, p_draft: np.ndarray) -> np.ndarray:
-    """norm(max(0, p_target - p_draft)): what a token is drawn from where a guess was rejected.
+    """Return norm(max(0, p_target - p_draft)), the distribution that replaces a rejected guess.
 
-    Where that has no mass, both are the same distribution (a rejection is then possible by rounding
-    alone): `p_target` itself. Chen et al. (2023) Eq. 2; Leviathan et al. (2023) Sec. 2.3.
+    If it has no mass, both rows are equal, only rounding can have rejected, and p_target is
+    returned. Chen et al. (2023) Eq. 2; Leviathan et al. (2023) Sec. 2.3.
 
     Accepted plus resampled mass is the target's distribution: Theorem 1 for one token.
 

@@ -19,7 +19,7 @@ The papers use p and q with opposite meanings, so the code names the role:
     x, guesses         tokens             Chen: x_n, x~_t           Leviathan: prefix, x_i
     N; n_left          new tokens wanted; how many are still wanted
     t                  index in the round: row t of p_target is for the position of guesses[t]
-    rng                np.random.Generator, the only source of chance
+    rng                np.random.Generator, the only source of randomness
 
 A model is a callable `model(ids, n_last) -> [n_last, n_vocab]` of probabilities: its last row is
 the distribution of the token after `ids`, the row before it that of the token after `ids[:-1]`,
@@ -38,7 +38,7 @@ Model = Callable[[Sequence[int], int], np.ndarray]
 
 
 class Round(NamedTuple):
-    """The result of one round: enough to stream, count, draw and replay it."""
+    """Hold the result of one round: enough to stream, count, draw and replay it."""
 
     ids: list[int]  # the tokens it appends to x, 1 .. k + 1 of them
     guesses: list[int]  # k tokens, accepted or not
@@ -47,7 +47,7 @@ class Round(NamedTuple):
 
     @property
     def n_accepted(self):
-        """Return how many guesses became text: the common start of `ids` and `guesses`."""
+        """Return how many guesses were accepted: the common start of `ids` and `guesses`."""
         same = [token == guess for token, guess in zip(self.ids, self.guesses)]
         return [*same, False].index(False)
 
@@ -120,7 +120,7 @@ def make_step(target, K, make_guesses, test=verify):
 
 
 def draft_and_verify(draft, target, K, test=verify):
-    """Return the step of both papers, or one with a different test: a draft model guesses."""
+    """Return the step of both papers, or the same step with a different test."""
     return make_step(target, K, partial(guess, draft=draft), test)
 
 
@@ -134,11 +134,11 @@ def generate(x: Sequence[int], step: Callable[..., Round], N: int, rng: np.rando
              stop: Collection[int] = ()) -> Iterator[Round]:
     """Run `step` until there are N new tokens, or one of the stop tokens; yield every round.
 
-    Erratum: Chen et al. (2023) Alg. 2 advances n inside the loop that indexes with n + t. n must
-    not move until that loop is left.
+    Erratum: Chen et al. (2023) Alg. 2 advances n inside the loop that indexes with n + t; n must
+    stay fixed until that loop ends.
 
-    A round is yielded as the step returned it, its `ids` cut after a stop token: those of all
-    rounds, joined, are the new text. ValueError if x is empty, N < 0, or `rng` is not a generator.
+    The `ids` of a round are cut after a stop token; those of all rounds, joined, are the new text.
+    ValueError if x is empty, N < 0, or `rng` is not a generator.
 
     >>> always_1 = lambda ids, n_last: np.eye(3)[[1] * n_last]
     >>> step = draft_and_verify(always_1, always_1, K=2)
@@ -178,8 +178,8 @@ def autoregressive_sampling(x: Sequence[int], model: Model, N: int, rng: np.rand
                             stop: Collection[int] = ()) -> list[int]:
     """Draw N tokens one after another: the decoding that speculation must equal.
 
-    x, then exactly N new tokens (fewer only if a stop token came, which is then the last). Chen et
-    al. (2023) Alg. 1. ValueError as in `generate`.
+    Returns x and exactly N new tokens, or fewer if one of them is a stop token, which is then the
+    last. ValueError as in `generate`. Chen et al. (2023) Alg. 1.
 
     >>> count_up = lambda ids, n_last: np.eye(10)[np.array(ids[-n_last:]) + 1]
     >>> autoregressive_sampling([3], count_up, 4, np.random.default_rng(0))
@@ -190,10 +190,11 @@ def autoregressive_sampling(x: Sequence[int], model: Model, N: int, rng: np.rand
 
 def speculative_sampling(x: Sequence[int], draft: Model, target: Model, N: int, K: int,
                          rng: np.random.Generator, stop: Collection[int] = ()) -> list[int]:
-    """The same text in fewer passes of the target: up to K + 1 tokens for each. Lossless.
+    """Draw the same N tokens with fewer target passes, up to K + 1 tokens per pass. Lossless.
 
-    Distributed exactly as `autoregressive_sampling(x, target, N, rng, stop)`. ValueError also if
-    K < 1 or the vocabularies differ. Chen et al. (2023) Alg. 2; Leviathan et al. (2023) Alg. 1.
+    The text is distributed exactly as that of `autoregressive_sampling(x, target, N, rng, stop)`.
+    ValueError also if K < 1 or the vocabularies differ. Chen et al. (2023) Alg. 2; Leviathan et al.
+    (2023) Alg. 1.
 
     >>> count_up = lambda ids, n_last: np.eye(10)[np.array(ids[-n_last:]) + 1]
     >>> speculative_sampling([0], count_up, count_up, 6, 2, np.random.default_rng(0))
