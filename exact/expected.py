@@ -25,7 +25,7 @@ from exact.optimum import best_accepted, guesses_law
 from exact.rules import TOYS, X, best, table
 from sampling import residual
 from speculative import guess
-from variants.block import chance, shares
+from variants.block import p_accept, shares
 from variants.tree import draw_siblings
 
 
@@ -80,7 +80,7 @@ def block_tokens(guesses, p_draft, p_target):
     """
     share, total, none_longer = shares(guesses, p_draft, p_target), 1, 1
     for n in range(len(guesses), 0, -1):
-        passed = none_longer * chance(n, share[n], p_draft, p_target)
+        passed = none_longer * p_accept(n, share[n], p_draft, p_target)
         total, none_longer = total + n * passed, none_longer - passed
     return total
 

@@ -29,11 +29,10 @@ import numpy as np
 from exact.law import expectation, law
 from exact.rules import TOYS, X, table
 from exact.toys import path_by_path
-from sampling import residual
+from sampling import residual, sample
 from speculative import speculative_step
 from variants.best_tree import uniform
 from variants.kseq import find_rho, guess_chains, shared, verify_kseq
-from variants.match import match_tree
 from variants.traversal import verify_traversal
 from variants.tree import draw_siblings, guess_shape, verify_tree
 
@@ -155,6 +154,15 @@ def match_independent(p_draft, p_target, n):
 
 
 # ---- the tests, enumerated
+
+def match_tree(tree, p_draft, p_target, rng):
+    """Walk down while the target's own draw is a child: variants/match.py for a tree."""
+    ids, node = [], -1
+    while node is not None:
+        ids.append(sample(p_target[1 + node], rng))
+        node = tree.child(node, ids[-1])
+    return ids
+
 
 TESTS = {"multi-step": verify_tree, "K-SEQ": verify_kseq, "traversal": verify_traversal,
          "match": match_tree}

@@ -4,12 +4,12 @@
     PAIRS      name -> (draft, target), toys of two or three tokens
 """
 
-
 import numpy as np
 from safetensors.numpy import save_file
 
 from exact.toys import disjoint, mapped, path_by_path, toy, ulp_away
 from lib.checkpoints.weights import cut_params, n_params
+from sampling import residual
 from variants import DECODERS, Models, build
 from variants.eagle_head import build_head
 from variants.registry import Costs
@@ -138,3 +138,9 @@ def eagle_weights(n_embd, seed=1):
 
     build_head(n_embd, take)
     return weights
+
+
+def lenient_law(p_draft, p_target, lenience):  # [n_vocab], [n_vocab] -> [n_vocab]
+    """Return the distribution of one token under lenience, in closed form."""
+    accepted = np.minimum(p_draft, p_target / lenience)
+    return accepted + (1 - accepted.sum()) * residual(p_target, p_draft)

@@ -13,8 +13,8 @@ from lib.demo.task import load_task
 from main import parse_args, settings_for_json
 from speculative import generate, verify
 from tests.chromium import chromium
+from tests.small import lenient_law
 from tests.test_trace import ENCODER, HOSTILE, STEP, example
-from variants.lenient import lenient_law
 
 
 @pytest.fixture(scope="module")

@@ -1,36 +1,15 @@
-"""One paper a file: each a way to guess, a way to test, or both, for the step in speculative.py.
+"""One paper per file: a way to guess, a way to test, or both, for the step in speculative.py.
 
-Reading order: MODULES, below. docs/variants.md has a paragraph on each, and what they measured.
-What several of them use is in variants/shared/.
+Reading order: MODULES, below. docs/variants.md has a paragraph and measurements for each.
+variants/shared/ holds what several of them use.
 """
 
 from functools import partial
 
 from speculative import autoregressive_step
-from variants import (
-    assisted,
-    auto,
-    big_little,
-    block,
-    blockwise,
-    cascade,
-    coupled,
-    eagle,
-    jacobi,
-    kseq,
-    lenient,
-    lookahead,
-    lookup,
-    markov,
-    match,
-    medusa,
-    skip,
-    staged,
-    stopping,
-    suffix,
-    traversal,
-    tree,
-)
+from variants import (assisted, auto, big_little, block, blockwise, cascade, coupled, eagle, jacobi,
+                      kseq, lenient, lookahead, lookup, markov, match, medusa, skip, staged,
+                      stopping, suffix, traversal, tree)
 from variants.registry import Costs, Models
 
 MODULES = (auto, lookup, suffix, jacobi, skip, assisted, stopping, match, coupled, block, lenient,
@@ -59,7 +38,7 @@ def build(name, models, given=()):
 
 
 def build_plain(name, models, given=()):
-    """Return plain decoding to compare a decoder with: by the same random numbers, if it can."""
+    """Return plain decoding to compare with; with the decoder's own random numbers if it can."""
     if plain := DECODERS[name].plain:
         return plain(models, **settings(name, given))
     return partial(autoregressive_step, model=models.probabilities("target"))

@@ -1,14 +1,14 @@
 """Gante (2023), "Assisted Generation", as in Hugging Face transformers. Lossless.
 
-What it adds to speculative.py: the number of guesses is no constant. It follows the past
-(schedule), and the draft stops early when it is not sure of itself (threshold).
+Adds to speculative.py: the number of guesses adapts. It follows the past (schedule), and the draft
+stops after a guess that it was not sure of (threshold).
 
     K           the most guesses in the next round
-    schedule    constant: K stays; heuristic: K + 2 if every guess was kept, else K - 1, at least 1
-    threshold   --confidence: after a guess that the draft gave less than this, it stops guessing
+    schedule    constant, or heuristic: K + 2 if every guess was accepted, else K - 1, at least 1
+    threshold   --confidence: stop guessing after a guess with a smaller draft probability
 
-Subtle: the unsure guess is kept and put to the test. To throw a guess away because of its own
-probability would leave the others distributed by a row that is not in `p_draft`, and bias the text.
+Subtle: the unsure guess is tested too. Dropping it because of its own probability would leave the
+other guesses with a distribution that is not the one in `p_draft`, and bias the text.
 """
 
 from functools import partial
@@ -21,10 +21,10 @@ SCHEDULES = ("constant", "heuristic")
 
 
 def guess_while_sure(x, k, rng, draft, threshold, greedy=False):
-    """Up to k tokens from the draft, the last of which may be an unsure one, and their rows.
+    """Sample up to k tokens from the draft, stopping after the first unsure one.
 
-    With `greedy` the draft's row says how sure it is, and the guess is the row's best token: at
-    temperature 0 a one-hot row would always be sure.
+    With `greedy` the draft's row is at temperature 1, which says how sure it is, and the guess is
+    its best token: at temperature 0 every row is one-hot, so the draft would always be sure.
     """
     guesses, p_draft = [], []
     while len(guesses) < k:
@@ -36,19 +36,10 @@ def guess_while_sure(x, k, rng, draft, threshold, greedy=False):
     return guesses, p_draft
 
 
-def next_K(K, n_accepted, n_guesses, schedule):
-    """The most guesses in the next round."""
-    if schedule == "constant":
-        return K
-    return K + 2 if n_accepted == n_guesses else max(1, K - 1)
-
-
 def assisted(draft, target, K=20, schedule="constant", threshold=0.4, greedy=False):
-    """Build the step of one text; it keeps K between its rounds.
+    """Return the step of one text; it keeps K between its rounds. ValueError if K < 1.
 
-    `greedy`: the draft gives its distribution at temperature 1, but guesses its best token.
-    (transformers' heuristic_transient is a new step for every text, its heuristic one for all.)
-    ValueError if K < 1 or there is no such schedule.
+    (transformers' heuristic_transient is a new step for each text, its heuristic one for all.)
     """
     if K < 1:
         raise ValueError(f"need K >= 1 guesses per round, got {K}")
@@ -59,7 +50,8 @@ def assisted(draft, target, K=20, schedule="constant", threshold=0.4, greedy=Fal
     def step(x, n_left, rng):
         nonlocal K
         round = speculative_step(x, n_left, rng, target, K, guess)
-        K = next_K(K, round.n_accepted, len(round.guesses), schedule)
+        if schedule == "heuristic":
+            K = K + 2 if round.n_accepted == len(round.guesses) else max(1, K - 1)
         return round
 
     return step
@@ -67,7 +59,8 @@ def assisted(draft, target, K=20, schedule="constant", threshold=0.4, greedy=Fal
 
 def build(models, K: Flag(whole, "most guesses per round") = 20,
           schedule: Flag(str, "how K follows the past", SCHEDULES) = "constant",
-          confidence: Flag(number, "stop guessing after a guess with less than this") = 0.4):
+          confidence: Flag(number, "stop guessing after a guess with a smaller draft probability"
+                           ) = 0.4):
     """Return the step. Confidence is read at temperature 1 if the guesses are greedy."""
     draft = models.probabilities("draft", temperature_1=models.is_greedy)
     return assisted(draft, models.probabilities("target"), K, schedule, confidence,

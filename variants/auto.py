@@ -1,14 +1,12 @@
 """The papers' own decoder; and K chosen from costs: Leviathan et al. (2023) Sec. 3.5. Lossless.
 
-Adds to speculative.py: nobody has to know K. The papers' formula for the best K needs two numbers:
-the acceptance rate alpha, and the costs of draft and target. The costs are given, or measured
-before the run (lib/costs.py); alpha is estimated as the text grows.
+Adds to speculative.py: nobody has to know K. The papers' formula for the best K needs the costs of
+draft and target, which are given or measured before the run (lib/costs.py), and the acceptance rate
+alpha, which is estimated as the text grows. K depends on finished rounds alone, so it is lossless.
 
     c           time of one draft step / time of one target row
     pass_cost   pass_cost[K]: time of K + 1 target rows in one pass / time of one row
     alpha       accepted / tested guesses, older rounds counting less
-
-Lossless, because K depends on finished rounds alone.
 """
 
 from speculative import autoregressive_step, draft_and_verify, guess, verify
@@ -16,26 +14,14 @@ from theory.speedup import best_K
 from variants.registry import Decoder, Flag, whole_or_auto
 
 DECAY = 0.98  # what a round's weight is multiplied by with every further round
-START_COUNTS = (3.0, 4.0)  # accepted, tested: alpha is 0.75 before anything is seen
+START_COUNTS = (3.0, 4.0)  # accepted, tested: alpha is 0.75 before any round
 RETRY_AFTER = 32  # rounds without a guess before one is tried; doubled if it fails
 
 
 def auto(draft, target, costs):
-    """Return the step of one text, which chooses K for every round.
+    """Return the step of one text, which chooses K for every round from its Costs.
 
-    Parameters
-    ----------
-    draft, target : callables `(ids, n_last) -> [n_last, n_vocab]` of probabilities
-    costs : variants.registry.Costs
-
-    Returns
-    -------
-    callable `(x, n_left, rng) -> Round`
-        Where no K pays it decodes plainly, and tries one guess after 32 rounds, after 64 more, ...
-
-    References
-    ----------
-    Leviathan et al. (2023) Sec. 3.5 (best K); Sec. 3.2 (alpha is a mean over the text).
+    If no K pays it decodes plainly, and tries one guess after 32 rounds, after 64 more, and so on.
     """
     accepted, tested = START_COUNTS
     idle, wait = 0, RETRY_AFTER  # rounds since the last guess, and until the next if no K pays

@@ -1,16 +1,16 @@
 """Kim et al. (2023), "Speculative Decoding with Big Little Decoder" (BiLD). Not lossless.
 
-What it adds to speculative.py: the small model decides when to ask, and the large one how much it
-tolerates. A greedy method: nothing is drawn.
+Adds to speculative.py: the small model decides when to ask the large one, and the large model
+tolerates tokens that are not its own best. The method is greedy: nothing is drawn.
 
     small, large    callables `(ids, n_last) -> probabilities`, at temperature 1
-    fallback        alpha_FB: the small model hands over where its best id has less than this
-    rollback        alpha_RB: the large model takes back from the first id whose distance exceeds it
-    distance        - log p_large of the small model's id (cross-entropy to a hard label)
+    fallback        alpha_FB: the small model stops where its best token has a smaller probability
+    rollback        alpha_RB: the large model rejects from the first token with a larger distance
+    distance        - log p_large of the small model's token (cross-entropy to a hard label)
     run             the most tokens that the small model writes in a row
 
-Decided where the authors' code differs or leaves it open: an id of the small model's is final only
-when the large one has seen it, a stop id included; every id is compared, none is skipped because
+Where the authors' code differs or leaves it open: a token of the small model is final only when
+the large one has scored it, a stop token included; every token is compared, none is skipped because
 the large model would have written the same; a fallback threshold of 0 is 0, not the default.
 """
 
@@ -23,7 +23,7 @@ from variants.registry import Decoder, Flag, number, whole
 
 
 def write_while_sure(x, k, rng, small, fallback):
-    """Up to k best tokens of the small model; the one that it is not sure of is not written."""
+    """Return up to k best tokens of the small model, ending before the first unsure one."""
     guesses, rows = [], []
     while len(guesses) < k:
         row = small(x + guesses, 1)[-1]
@@ -35,16 +35,16 @@ def write_while_sure(x, k, rng, small, fallback):
 
 
 def distance(token, row):
-    """How far the large model is from a token, in nats; infinite for one that it excludes."""
+    """Return - log p_large of a token, in nats; infinity if p_large is 0."""
     with np.errstate(divide="ignore"):
         return -np.log(row[token])
 
 
 def big_little_verify(guesses, p_small, p_large, rng, rollback):
-    """Keep the tokens before the first that is too far off, then add the large model's best.
+    """Accept the tokens before the first one that is too far off, then add the large model's best.
 
-    `rng` is not used. A rollback of 0 keeps what the large model is certain of, infinity all. Here
-    the large model gives the guesses 1 / 4 each: they are 1.39 nats away.
+    `rng` is not used. A rollback of 0 accepts only certain tokens, infinity all. Here the large
+    model gives each guess 1 / 4, a distance of 1.39 nats.
 
     >>> rows = np.array([[0.25, 0.75]] * 3)
     >>> [big_little_verify([0, 0], None, rows, None, rollback) for rollback in (1.3, 1.4)]
@@ -56,10 +56,10 @@ def big_little_verify(guesses, p_small, p_large, rng, rollback):
     return guesses[:n] + [int(p_large[n].argmax())]
 
 
-def build(models, run: Flag(whole, "tokens that the small model writes in a row") = 10,
-          fallback: Flag(number, "the small model hands over below this probability") = 0.6,
-          rollback: Flag(number, "the large model takes back beyond this distance, in nats") = 5.0):
-    """Return the step. Both thresholds look at rows at temperature 1."""
+def build(models, run: Flag(whole, "most tokens that the small model writes in a row") = 10,
+          fallback: Flag(number, "the small model stops below this probability") = 0.6,
+          rollback: Flag(number, "the large model rejects beyond this distance, in nats") = 5.0):
+    """Return the step. Both thresholds compare probabilities at temperature 1."""
     small, large = (models.probabilities(name, temperature_1=True) for name in ("draft", "target"))
     return make_step(large, run, partial(write_while_sure, small=small, fallback=fallback),
                      partial(big_little_verify, rollback=rollback))

@@ -1,17 +1,17 @@
 """Sun et al. (2024), "Block Verification Accelerates Speculative Decoding", Alg. 2. Lossless.
 
-What it adds to speculative.py: the guesses are tested as one block, not one after the other. A
-guess that the target likes better than the draft pays for one that it likes less. On average no
-fewer guesses are kept than one after the other, and the rows are the same.
+Adds to speculative.py: the guesses are tested as one block. A guess to which the target assigns
+more probability than the draft makes up for one to which it assigns less. On average no fewer
+guesses are accepted than one by one, from the same rows.
 
     here       Sun et al. (2024)
     share[t]   p_t       min(1, share[t - 1] * p_target / p_draft of guess t - 1); share[0] = 1
     surplus    sum of (p_t M_b - M_s)_+    what the target still needs after t guesses
-    chance     h_t^block the probability to keep t guesses, if not more are kept
-    n          tau       how many guesses are kept: the largest t whose test succeeds
+    p_accept   h_t^block the probability of accepting t guesses, given that not more are accepted
+    n          tau       number of accepted guesses: the largest t whose test succeeds
 
-Two traps. The number kept is the largest t that passes, not the first t that fails; and the token
-after it comes from the residual with the share in it, not from `residual(p_target, p_draft)`.
+Subtle: n is the largest t that passes, not the first t that fails; and the token after it comes
+from the residual with the share in it, not from `residual(p_target, p_draft)`.
 """
 
 import numpy as np
@@ -22,15 +22,15 @@ from variants.registry import GUESSES, Decoder
 
 
 def shares(guesses, p_draft, p_target):
-    """What is left of the block's probability after 0 .. k guesses: k + 1 numbers in [0, 1]."""
+    """Return share[0 .. k]: what is left of the block's probability after each guess."""
     out = [1]
     for t, token in enumerate(guesses):
         out.append(min(out[-1] * p_target[t][token] / p_draft[t][token], 1))
     return out
 
 
-def chance(t, share, p_draft, p_target):
-    """The probability to keep t guesses, if not more are kept: h_t."""
+def p_accept(t, share, p_draft, p_target):
+    """Return h_t, the probability of accepting t guesses, given that not more are accepted."""
     if t == len(p_draft):
         return share
     surplus = np.maximum(share * p_target[t] - p_draft[t], 0).sum()
@@ -39,9 +39,9 @@ def chance(t, share, p_draft, p_target):
 
 
 def block_verify(guesses, p_draft, p_target, rng):
-    """Keep as many guesses as the block test allows, and add one token: as `verify`, but better.
+    """Accept as many guesses as the block test allows, then add one token, as `verify` does.
 
-    One guess: both tests are the same. Here the draft's guess is certain to be wrong.
+    With one guess both tests are the same. Here the draft's guess is certain to be wrong.
 
     >>> p_draft, p_target = np.array([[1.0, 0.0]]), np.array([[0.0, 1.0], [1.0, 0.0]])
     >>> block_verify([0], p_draft, p_target, np.random.default_rng(0))
@@ -50,7 +50,7 @@ def block_verify(guesses, p_draft, p_target, rng):
     check_rows(guesses, p_draft, p_target)
     share, k = shares(guesses, p_draft, p_target), len(guesses)
     n = k  # from the top: the first to succeed is the largest
-    while n > 0 and not accept(chance(n, share[n], p_draft, p_target), rng):
+    while n > 0 and not accept(p_accept(n, share[n], p_draft, p_target), rng):
         n -= 1
     if n == k:
         return guesses + [sample(p_target[k], rng)]

@@ -1,17 +1,17 @@
 """Stern et al. (2018), "Blockwise Parallel Decoding". Lossless with the exact criterion only.
 
-The ancestor of all the others, and of Medusa in particular: heads, but one chain of their best
-guesses instead of a tree, and greedy decoding only. What it adds to medusa.py is its test.
+Adds to medusa.py: a different test. The ancestor of all the others, and of Medusa in particular:
+heads, but one chain of their best guesses instead of a tree, and greedy decoding only.
 
     here               Stern et al. (2018)
-    row of p_target    p_1, the model itself, at temperature 1 (the criteria look at its order)
-    guess t            the best id of p_(t + 2): head t
-    kept + 1           k-hat, how far the block is right; the + 1 is p_1's own next id
+    row of p_target    p_1, the model itself, at temperature 1 (the criteria need its order)
+    guess t            the best token of p_(t + 2): head t
+    accepted + 1       k-hat, the length of the block that is right; the + 1 is p_1's own next token
     top_k              the top-k selection criterion of Sec. 5.1 (1: exact)
     minimum            the minimum block size, l in Sec. 5.3 (1: exact): tokens per round, at least
 
-Proposing and scoring are one pass (Sec. 4), for the state that the heads look at comes with it. The
-distance criterion of Sec. 5.2 is for ids that are numbers, such as pixels; text has none.
+Proposing and scoring are one pass (Sec. 4), because the pass also gives the state that the heads
+read. The distance criterion of Sec. 5.2 is for ids that are numbers, such as pixels.
 """
 
 from functools import partial
@@ -24,32 +24,27 @@ from variants.shared.states import States
 
 
 def in_top(row, token, top_k):
-    """Is the token one of the row's top_k best (the lowest ids first among equals)?"""
+    """Return whether the token is one of the row's top_k best (ties: the lowest id first)."""
     rank = np.count_nonzero(row > row[token]) + np.count_nonzero(row[:token] == row[token])
     return rank < top_k
 
 
 def blockwise_verify(tree, p_draft, p_target, rng, top_k=1, minimum=1):
-    """Keep the guesses before the first to fail, minimum - 1 at least; add the target's best."""
+    """Accept the guesses before the first to fail, but minimum - 1 at least; add the best token."""
     guesses, n = tree.tokens, 0
     while n < len(guesses) and (n < minimum - 1 or in_top(p_target[n], guesses[n], top_k)):
         n += 1
     return guesses[:n] + [int(p_target[n].argmax())]
 
 
-def check_block(block, top_k, minimum):
-    """Raise ValueError unless top_k >= 1 and 1 <= minimum <= block."""
-    if top_k < 1 or not 1 <= minimum <= block:
-        raise ValueError(f"need selection >= 1 and 1 <= minimum <= block, got selection = {top_k}, "
-                         f"minimum = {minimum}, block = {block}")
-
-
-def build(models, block: Flag(whole, "tokens per round, at most") = 4,
-          selection: Flag(whole, "accept a guess among this many best tokens of the target's; 1 is "
+def build(models, block: Flag(whole, "most tokens per round") = 4,
+          selection: Flag(whole, "accept a guess among this many best tokens of the target; 1 is "
                           "exact") = 1,
-          minimum: Flag(whole, "tokens per round, at least; 1 is exact") = 1):
+          minimum: Flag(whole, "fewest tokens per round; 1 is exact") = 1):
     """Return the step. The selection compares the target's row at temperature 1."""
-    check_block(block, selection, minimum)
+    if selection < 1 or not 1 <= minimum <= block:
+        raise ValueError(f"need selection >= 1 and 1 <= minimum <= block, got selection = "
+                         f"{selection}, minimum = {minimum}, block = {block}")
     chain = [(0,) * n for n in range(1, block)]
     verify = partial(blockwise_verify, top_k=selection, minimum=minimum)
     return medusa_step(States(models.target), load_heads_of(models), chain, verify,

@@ -1,20 +1,20 @@
 """Narasimhan et al. (2025), "Faster Cascades via Speculative Decoding". Not lossless.
 
-What it adds to speculative.py: a distribution between draft and target, known before anything is
-drawn. A rule says at each position which of the two models is to speak; the text is distributed as
-the one that it names, exactly, for the ratio test is given that one's row as the target's.
+Adds to speculative.py: a target distribution between draft and target. At each position a rule
+chooses the row of one of the two models; the ratio test gets the chosen row as the target's, so the
+text has exactly the distribution that the rule defines.
 
     pi         the cascade's distribution:  pi(.|x) = (1 - r) p_draft + r p_target
-    r          1: the cascade defers to the target    0: the draft speaks for itself
-    alpha      the price of deferring (not the acceptance rate that theory/ calls so)
-    TV         total variation distance of the two rows: the chance that a guess is rejected
+    r          1: the cascade defers to the target    0: the draft decides
+    alpha      the price of deferring (not the acceptance rate that theory/ calls alpha)
+    TV         total variation distance of the two rows: the probability of a rejection
 
 Rule OPT: r = 1 if and only if max p_draft < max p_target - alpha TV. (The paper writes q for the
-draft, p for the target, gamma for K.) The largest entries differ by TV at most. So with alpha >= 1
-the text is the draft's, below -1 it is the target's, and at 0 the surer of the two speaks.
+draft, p for the target, gamma for K.) The largest entries differ by at most TV. Therefore the text
+is the draft's for alpha >= 1 and the target's below -1; at 0 the surer of the two decides.
 
-Subtle: the position after all guesses has a row of pi's too, so the draft is asked for one row more
-than it guesses: K + 1 draft steps a round. The target's row there would bias every bonus token.
+Subtle: pi has a row at the position after all guesses too, so the draft computes one row more than
+it guesses, K + 1 draft steps per round. The target's row there would bias every bonus token.
 """
 
 from functools import partial
@@ -27,7 +27,7 @@ from variants.registry import GUESSES, Decoder, Flag, number
 
 
 def cascade(p_draft, p_target, alpha):  # 2 x [n, n_vocab] -> [n, n_vocab]
-    """pi: at each position the target's row where the rule defers, else the draft's.
+    """Return pi: at each position the target's row where the rule defers, else the draft's.
 
     >>> p_draft, p_target = np.array([[0.5, 0.5, 0.0]]), np.array([[0.25, 0.0, 0.75]])  # TV 0.75
     >>> [cascade(p_draft, p_target, alpha)[0].tolist() for alpha in (0.3, 0.4)]
@@ -35,12 +35,12 @@ def cascade(p_draft, p_target, alpha):  # 2 x [n, n_vocab] -> [n, n_vocab]
     """
     p_draft, p_target = np.asarray(p_draft), np.asarray(p_target)
     distance = np.maximum(p_target - p_draft, 0).sum(axis=-1)  # TV
-    surer = p_target.max(axis=-1) - p_draft.max(axis=-1)  # where alpha = 1, no rounding exceeds TV
+    surer = p_target.max(axis=-1) - p_draft.max(axis=-1)  # at alpha = 1 no rounding exceeds TV
     return np.where((surer > alpha * distance)[:, None], p_target, p_draft)
 
 
 def guess_and_look(x, k, rng, draft, sharpen):
-    """As `guess`, and the draft's row after the last guess: k guesses, k + 1 rows."""
+    """Sample k tokens as `guess` does; return them with k + 1 rows of the draft."""
     guesses, p_draft = [], [draft(x, 1)[-1]]
     for _ in range(k):
         guesses.append(sample(sharpen(p_draft[-1]), rng))
@@ -49,13 +49,13 @@ def guess_and_look(x, k, rng, draft, sharpen):
 
 
 def cascade_verify(guesses, p_draft, p_target, rng, alpha, sharpen):
-    """The ratio test with pi's rows in the place of the target's."""
+    """Run the ratio test with pi's rows in place of the target's."""
     pi = sharpen(cascade(p_draft, p_target, alpha))
     return verify(guesses, sharpen(np.asarray(p_draft)[:-1]), pi, rng)
 
 
 def cascade_step(x, n_left, rng, draft, target, K, alpha, sharpen):
-    """One round, told with the rows that were drawn from: one a guess, one-hot at temperature 0."""
+    """Run one round; return it with the rows that tokens were sampled from, one per guess."""
     round = speculative_step(x, n_left, rng, target, K,
                              partial(guess_and_look, draft=draft, sharpen=sharpen),
                              partial(cascade_verify, alpha=alpha, sharpen=sharpen))
@@ -64,19 +64,18 @@ def cascade_step(x, n_left, rng, draft, target, K, alpha, sharpen):
 
 
 def identity(rows):
-    """What is drawn from at temperature > 0."""
+    """Return the rows that tokens are sampled from at temperature > 0."""
     return rows
 
 
 def one_hot(rows):  # [..., n_vocab] -> [..., n_vocab]
-    """What is drawn from at temperature 0: all mass on the best token."""
-    n_vocab = rows.shape[-1]
-    return one_hot_rows(rows.argmax(axis=-1).ravel(), n_vocab).reshape(rows.shape)
+    """Return the rows that tokens are sampled from at temperature 0."""
+    return one_hot_rows(rows.argmax(axis=-1).ravel(), rows.shape[-1]).reshape(rows.shape)
 
 
 def build(models, K: GUESSES = 4,
-          alpha: Flag(number, "the price of asking the target: 0, the surer model speaks; 1, the "
-                      "draft alone; below -1 lossless") = 0.0):
+          alpha: Flag(number, "the price of deferring to the target: 0: the surer model decides; "
+                      "1: the draft alone; below -1: lossless") = 0.0):
     """Return the step. At temperature 0 the rule compares rows at temperature 1."""
     draft = models.probabilities("draft", temperature_1=models.is_greedy)
     target = models.probabilities("target", temperature_1=models.is_greedy)

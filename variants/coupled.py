@@ -1,20 +1,20 @@
 """Daliri et al. (2024), "Coupling without Communication and ... Speculative Decoding". Lossless.
 
-What it adds to match.py: draft and target draw with the same random number at the same position.
-Models that nearly agree then nearly always draw the same token; and the text is the target's own
-draw with that number, whatever the draft, K or the kind of guess: at every temperature it is, token
-for token, the text of plain decoding with the same seed.
+Adds to match.py: draft and target draw with the same random number at the same position. Models
+that nearly agree then nearly always draw the same token. The text is the target's own draw with
+that number, whatever the draft, K or the kind of guess: with the same seed it is, token for token,
+the text of plain decoding, at every temperature.
 
-    kept       the numbers of the positions from the end of x on, as far as they were drawn
+    drawn      the numbers that were already drawn for the positions from the end of x on
     inverse    draw by the inverse distribution function, as sampling.sample does
     race       draw the first to arrive of n_vocab runners of speed p: argmin of E / p with
-               exponential E, which are the Gumbel trick's numbers; order of the tokens is no matter
-    agreement  the chance that both draw the same token: theory/coupling.py
+               exponential E (the Gumbel trick); the order of the vocabulary is irrelevant
+    agreement  the probability that both draw the same token: theory/coupling.py
 
-Subtle: a number belongs to its position. What a round drew for positions that it did not reach is
-used again in the next one: numbers drawn anew would write another text than plain decoding. And no
-number is replaced where it was looked at: to drop a guess for what it is, and draw the token there
-with a fresh number, would keep a number where it is liked only, and bias the text.
+Subtle: a number belongs to its position. The next round reuses the numbers of positions that this
+round did not reach; new ones would give a different text. And no number may be replaced after it
+was looked at: dropping a guess for what it is, and drawing there with a fresh number, would reuse
+a number only when it suits us, and bias the text.
 """
 
 from functools import lru_cache, partial
@@ -27,17 +27,17 @@ from variants.match import match_verify
 from variants.registry import GUESSES, Decoder, Flag
 
 
-@lru_cache(maxsize=32)  # draft and target ask for the same
+@lru_cache(maxsize=32)  # draft and target need the same ones
 def exponentials(u, n):  # -> [n]
-    """n independent exponential numbers, always the same for one u in [0, 1) (of 53 bits)."""
+    """Return n independent exponential numbers, a function of u in [0, 1) (of 53 bits)."""
     key = np.random.Philox(key=int(u * 2**53))
     return np.maximum(np.random.Generator(key).standard_exponential(n), 1e-300)  # none is 0
 
 
 def race(probs, rng):
-    """Draw one token from weights [n_vocab]: the runner that is first, of speeds `probs`.
+    """Draw one token from weights [n_vocab]: the runner that arrives first, with speeds `probs`.
 
-    One uniform from rng, as `sample`. ValueError unless the weights have a finite sum > 0.
+    It takes one uniform from rng, as `sample`. ValueError unless the sum is finite and > 0.
 
     >>> race([0.0, 1.0, 0.0], np.random.default_rng(0))
     1
@@ -52,20 +52,20 @@ SAMPLERS = {"race": race, "inverse": sample}
 
 
 class Replay:
-    """A generator that gives the numbers in `kept` first, and keeps there what it draws."""
+    """Give the numbers in `drawn` first, then new ones of `rng`, which are appended to `drawn`."""
 
-    def __init__(self, kept, rng):
-        self.kept, self.rng, self.t = kept, rng, 0
+    def __init__(self, drawn, rng):
+        self.drawn, self.rng, self.t = drawn, rng, 0
 
     def random(self):
-        if self.t == len(self.kept):
-            self.kept.append(self.rng.random())
+        if self.t == len(self.drawn):
+            self.drawn.append(self.rng.random())
         self.t += 1
-        return self.kept[self.t - 1]
+        return self.drawn[self.t - 1]
 
 
 def drawn_guess(x, k, rng, draft, draw):
-    """speculative.guess with another way to draw."""
+    """Guess as speculative.guess does, with a different way to draw."""
     guesses, p_draft = [], []
     for _ in range(k):
         p_draft.append(draft(x + guesses, 1)[-1])
@@ -74,27 +74,31 @@ def drawn_guess(x, k, rng, draft, draw):
 
 
 def coupled(target, K, guess, draw=sample, match=match_verify):
-    """Build the step of one text, for any guess that takes at most one number for each position.
+    """Return the step of one text, for any guess that draws at most one number per position.
 
     >>> model = lambda ids, n_last: np.array([[0.5, 0.3, 0.2]] * n_last)
     >>> step = coupled(model, 3, partial(drawn_guess, draft=model, draw=sample))
     >>> step([0], 4, np.random.default_rng(0)).n_accepted  # equal rows: equal draws
     3
     """
-    kept = []
-    with_kept = lambda function: lambda *args: function(*args[:-1], Replay(kept, args[-1]))
-    guess, verify = with_kept(guess), with_kept(partial(match, draw=draw))
+    drawn = []
 
     def step(x, n_left, rng):
-        round = speculative_step(x, n_left, rng, target, K, guess, verify)
-        del kept[: len(round.ids)]  # these positions are text now
+        def replayed_guess(x, k, rng):
+            return guess(x, k, Replay(drawn, rng))
+
+        def replayed_match(guesses, p_draft, p_target, rng):
+            return match(guesses, p_draft, p_target, Replay(drawn, rng), draw=draw)
+
+        round = speculative_step(x, n_left, rng, target, K, replayed_guess, replayed_match)
+        del drawn[: len(round.ids)]  # these positions are text now
         return round
 
     return step
 
 
 def build(models, K: GUESSES = 4,
-          sampler: Flag(str, "how a token is drawn; race agrees more often, inverse is what all "
+          sampler: Flag(str, "how a token is drawn: race agrees more often, inverse is what all "
                         "other decoders do", ("race", "inverse")) = "race"):
     """Return the step: guesses of a draft, drawn with the numbers of their positions."""
     guess = partial(drawn_guess, draft=models.probabilities("draft"), draw=SAMPLERS[sampler])

@@ -1,19 +1,20 @@
 """Santilli et al. (2023), "Accelerating Transformer Inference ... via Parallel Decoding". Lossless.
 
-What it adds to speculative.py: no draft. The guesses are the target's own, from the rows that the
-last pass has computed anyway.
+Adds to speculative.py: no draft. The guesses are the target's own, from rows that the last pass has
+computed anyway.
 
-    block      the guesses y_1 .. y_K, held from round to round
+    block      the guesses y_1 .. y_K, kept from round to round
     F          one pass: F(y)_t is the target's best token after x and y_1 .. y_(t - 1)
-    y = F(y)   greedy decoding, written as K equations: its text solves them, and nothing else does
+    y = F(y)   greedy decoding, written as K equations whose only solution is its text
 
-A pass is one step of Jacobi's method for these equations, y <- F(y): all places at once, each from
-the values of the step before (their Alg. 1). As far as y and F(y) agree, both are greedy decoding's
-text, and so is one token more of F(y): that is what `verify` returns. The rest of F(y) are the next
-guesses. From any first block K tokens take at most K passes, for each makes one more token right.
+A pass is one step of Jacobi's method for these equations, y <- F(y): all positions at once, each
+from the values of the previous step (their Alg. 1). As far as y and F(y) agree, both are greedy
+text, and so is one more token of F(y): `verify` returns exactly these. The rest of F(y) are the
+next guesses. K tokens take at most K passes from any first block, since each makes one more token
+right.
 
-The paper decodes greedily, and solves one block before it begins the next; here the block moves on
-with the text. A guess is no draw, so its row is one-hot and the test exact at any temperature.
+The paper decodes greedily, and solves one block before it begins the next; here the block moves
+with the text. A guess is not drawn, so its row is one-hot and the test exact at any temperature.
 """
 
 from sampling import one_hot_rows
@@ -22,21 +23,21 @@ from variants.registry import GUESSES, Decoder
 
 
 def jacobi(target, K, n_vocab):
-    """Build the step of one text; it keeps the block between its rounds.
+    """Return the step of one text; it keeps the block between its rounds.
 
-    Where no token depends on another, one pass solves all equations, and the next one sees it:
+    If no token depends on another one, one pass solves all equations, and the next one accepts:
 
     >>> import numpy as np
     >>> from speculative import generate
-    >>> places = lambda ids, n_last: one_hot_rows(range(len(ids) + 1 - n_last, len(ids) + 1), 20)
-    >>> step = jacobi(places, 3, n_vocab=20)
+    >>> counts = lambda ids, n_last: one_hot_rows(range(len(ids) + 1 - n_last, len(ids) + 1), 20)
+    >>> step = jacobi(counts, 3, n_vocab=20)
     >>> [round.ids for round in generate([0], step, 10, np.random.default_rng(0))]
     [[1], [2, 3, 4, 5], [6], [7, 8, 9, 10]]
     """
     block = []
 
     def guess(x, k, rng):
-        guesses = (block + (x + block)[-1:] * k)[:k]  # its last token again where F(y) has no more
+        guesses = (block + (x + block)[-1:] * k)[:k]  # repeat the last token if F(y) is too short
         return guesses, one_hot_rows(guesses, n_vocab)
 
     def step(x, n_left, rng):

@@ -1,15 +1,15 @@
 """Sun et al. (2023), "SpecTr: Fast Speculative Decoding via Optimal Transport", K-SEQ. Lossless.
 
-What it adds to tree.py: another test for several guesses of one position, drawn independently from
-one row. Multi-step sampling spends the target's mass greedily on the first guess; here every guess
-has the same, smaller chance p_target / (rho p_draft), and together they are kept more often.
+Adds to tree.py: a different test for several guesses of one position, drawn independently from one
+row. Multi-step sampling spends the target's mass greedily on the first guess. Here every guess has
+the same, smaller probability p_target / (rho p_draft), and one of them is accepted more often.
 
     m         guesses for this position (k in the paper), all from p_draft
-    rho       in [1, m]: by how much the ratio is divided
-    beta      the chance that one guess passes: sum of min(p_draft, p_target / rho)
-    passed    the chance that one of the m does: 1 - (1 - beta)^m; at most rho beta, or the mass of
-              the token that comes if none does would be negative somewhere
-    chains    drafts of K tokens each, drawn independently; a tree has their common starts once
+    rho       in [1, m]: the divisor of the ratio
+    beta      the probability that one guess passes: sum of min(p_draft, p_target / rho)
+    passed    the probability that one of the m passes: 1 - (1 - beta)^m; it must be at most
+              rho beta, or the distribution of the token that follows m rejections is negative
+    chains    drafts of K tokens each, drawn independently; the tree merges their common starts
 """
 
 from functools import partial
@@ -23,12 +23,12 @@ from variants.tree import Tree, with_tree_sampling
 
 
 def shared(p_draft, p_target, rho):  # -> [n_vocab]
-    """The mass with which one guess is drawn and passes."""
+    """Return the probability that one guess is this token and passes."""
     return np.minimum(p_draft, p_target / rho)
 
 
 def find_rho(p_draft, p_target, m):
-    """The smallest rho in [1, m] with passed <= rho beta, by bisection; m itself always has it."""
+    """Return the smallest rho in [1, m] with passed <= rho beta, by bisection (m satisfies it)."""
     def large_enough(rho):
         beta = shared(p_draft, p_target, rho).sum()
         return 1 - (1 - beta) ** m <= rho * beta + 1e-15  # equal rows: beta is 1, rounded
@@ -43,7 +43,7 @@ def find_rho(p_draft, p_target, m):
 
 
 def left_over(p_draft, p_target, rho, m):  # -> [n_vocab]
-    """What the token is drawn from if none of the m guesses passes (its sum is not 1)."""
+    """Return the weights of the token that follows if none of the m guesses passes."""
     once = shared(p_draft, p_target, rho)
     beta = once.sum()
     if not beta > 0:
@@ -53,7 +53,7 @@ def left_over(p_draft, p_target, rho, m):  # -> [n_vocab]
 
 
 def guess_chains(x, k, rng, draft, chains):
-    """A tree of several chains of k guesses, each drawn by itself from one draft."""
+    """Return a tree of several chains of k guesses, each drawn independently from the draft."""
     tree = Tree()
     for _ in range(chains):
         node = -1

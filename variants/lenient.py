@@ -1,19 +1,17 @@
 """Leviathan et al. (2023) Appendix A.5, lenience. Not lossless.
 
-What it adds to speculative.py: one factor. The draft's probability is multiplied by the lenience
-before the test, so that more guesses are kept, and the text leans towards the draft's.
+Adds to speculative.py: one factor. The draft's probability is multiplied by the lenience before the
+test. More guesses are accepted, and the text moves towards the draft's distribution.
 
-    lenience   l in (0, 1]: 1 is lossless, small values keep nearly every guess
-    beta       the mass of the guesses that are kept: sum of min(p_draft, p_target / l)
+    lenience   l in (0, 1]: 1 is lossless, small values accept nearly every guess
+    beta       the probability that a guess is accepted: sum of min(p_draft, p_target / l)
 
-A token is distributed as min(p_draft, p_target / l) + (1 - beta) residual(p_target, p_draft). So no
-token becomes more than 1 / l times as probable as the target would have it; but it may become as
-improbable as the draft has it, which can be not at all.
+A token is distributed as min(p_draft, p_target / l) + (1 - beta) residual(p_target, p_draft). No
+token becomes more than 1 / l times as probable as under the target. But its probability can fall as
+low as the draft's, even to 0.
 """
 
 from functools import partial
-
-import numpy as np
 
 from sampling import accept, residual, sample
 from speculative import check_rows, draft_and_verify, guess
@@ -21,7 +19,7 @@ from variants.registry import GUESSES, Decoder, Flag, number
 
 
 def lenient_verify(guesses, p_draft, p_target, rng, lenience):
-    """As `verify`, with the test min(p_target / (lenience * p_draft), 1)."""
+    """Run `verify` with the test min(p_target / (lenience * p_draft), 1)."""
     check_rows(guesses, p_draft, p_target)
     for t, token in enumerate(guesses):
         if not accept(min(p_target[t][token] / (lenience * p_draft[t][token]), 1), rng):
@@ -30,9 +28,9 @@ def lenient_verify(guesses, p_draft, p_target, rng, lenience):
 
 
 def lenient_greedy_verify(guesses, p_draft, p_target, rng, lenience):
-    """The same for temperature 0: keep a guess that the target likes nearly as well as its best.
+    """Accept a guess if p_target >= lenience * its largest entry: the test for temperature 0.
 
-    `p_target` is the target's at temperature 1; the test is p_target >= lenience * its largest.
+    `p_target` is the target's at temperature 1.
     """
     for t, token in enumerate(guesses):
         if p_target[t][token] < lenience * p_target[t].max():
@@ -40,28 +38,17 @@ def lenient_greedy_verify(guesses, p_draft, p_target, rng, lenience):
     return guesses + [int(p_target[-1].argmax())]
 
 
-def lenient_law(p_draft, p_target, lenience):  # [n_vocab], [n_vocab] -> [n_vocab]
-    """The distribution of one token under lenience, in closed form."""
-    kept = np.minimum(p_draft, p_target / lenience)
-    return kept + (1 - kept.sum()) * residual(p_target, p_draft)
-
-
-def check_lenience(lenience):
-    """Raise ValueError unless 0 < lenience <= 1."""
-    if not 0 < lenience <= 1:
-        raise ValueError(f"need 0 < lenience <= 1, got {lenience}")
-
-
 def build(models, K: GUESSES = 4,
           lenience: Flag(number, "in (0, 1]; 1 is lossless") = 0.3):
     """Return the step. At temperature 0 the test compares probabilities at temperature 1."""
-    check_lenience(lenience)
-    if lenience == 1:  # the papers' own test: a guess that ties with the best is not the best
-        return draft_and_verify(models.probabilities("draft"), models.probabilities("target"), K)
+    if not 0 < lenience <= 1:
+        raise ValueError(f"need 0 < lenience <= 1, got {lenience}")
+    draft = models.probabilities("draft")
+    if lenience == 1:  # the ratio test, because a guess that ties with the best is not the best
+        return draft_and_verify(draft, models.probabilities("target"), K)
     target = models.probabilities("target", temperature_1=models.is_greedy)
     test = lenient_greedy_verify if models.is_greedy else lenient_verify
-    return draft_and_verify(models.probabilities("draft"), target, K,
-                            partial(test, lenience=lenience))
+    return draft_and_verify(draft, target, K, partial(test, lenience=lenience))
 
 
 DECODER = Decoder(

@@ -1,7 +1,7 @@
 """Gante (2023), "Assisted Generation": the default of llama.cpp, TensorRT-LLM, mlx-lm. Lossless.
 
 Adds to speculative.py: a test that needs no row of the draft. The target draws its own token at
-every position; as long as that equals the guess, the row of the next position is valid too.
+every position; as long as it equals the guess, the row of the next position is valid too.
 
     best     guess the draft's most probable token: accepted with p_target of that token
     drawn    draw the guess: accepted with sum(p_target * p_draft), two draws that agree
@@ -30,15 +30,6 @@ def match_verify(guesses, p_draft, p_target, rng, draw=sample):
         ids.append(draw(row, rng))
         if ids[-1] != token:
             return ids
-
-
-def match_tree(tree, p_draft, p_target, rng, draw=sample):
-    """Do the same for a tree of guesses (tree.py): walk down while the draw is a child."""
-    ids, node = [], -1
-    while node is not None:
-        ids.append(draw(p_target[1 + node], rng))
-        node = tree.child(node, ids[-1])
-    return ids
 
 
 def build(models, K: GUESSES = 4,

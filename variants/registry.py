@@ -1,11 +1,6 @@
 """The registry entry of a decoder: its guess, its test, and how to build it from models and flags.
 
-    Models      what a decoder is built from: the bare models and the sampling settings
-    Costs       times of a draft step and of target passes
-    Flag        one command-line flag: the annotation of a parameter of `build`
-    Decoder     one method; each file of variants/ ends with its entry
-
-Adding a decoder takes one file, and its name in variants/__init__.py: .github/CONTRIBUTING.md.
+A decoder's file ends with its entry, DECODER. .github/CONTRIBUTING.md says how to add one.
 """
 
 import inspect
@@ -19,7 +14,7 @@ from sampling import with_sampling
 
 
 class Costs(NamedTuple):
-    """Times of one draft step and of target passes over 1, 2, .. rows, all in the same unit."""
+    """Hold times of a draft step and of target passes over 1, 2, .. rows, all in one unit."""
 
     draft: float
     passes: list  # passes[k]: a pass over k + 1 rows
@@ -36,7 +31,7 @@ class Costs(NamedTuple):
 
 
 class Models(NamedTuple):
-    """What a decoder is built from. The models give logits; the decoder applies the settings."""
+    """Hold what a decoder is built from: models that give logits, and the sampling settings."""
 
     draft: object  # a GPT2, or what has its __call__
     target: object  # a TreeGPT2, or what has its __call__, hidden, params, n_vocab
@@ -51,7 +46,7 @@ class Models(NamedTuple):
 
     @property
     def at_temperature_1(self):
-        """Return the settings for a test that needs more of a row than its largest entry."""
+        """Return the settings with temperature 1, for what needs more than the best token."""
         return {**self.sampling, "temperature": 1.0}
 
     def probabilities(self, name, temperature_1=False):
@@ -61,7 +56,7 @@ class Models(NamedTuple):
 
 
 class Flag(NamedTuple):
-    """What argparse needs to know of a parameter of `build`, beside its name and its default."""
+    """Describe a parameter of `build` to argparse, which has its name and its default."""
 
     type: Callable  # text -> value; its ValueError is shown
     help: str
@@ -69,7 +64,7 @@ class Flag(NamedTuple):
 
 
 class Decoder(NamedTuple):
-    """One method: a guess and a test."""
+    """Describe one method: its guess, its test, and how to build it from models and flags."""
 
     name: str  # its --decoder, and its file
     source: str
@@ -96,7 +91,7 @@ class Decoder(NamedTuple):
     def settings(self, given):
         """Return all flags: those given, and the defaults of the others.
 
-        ValueError if a flag is given that this decoder does not have, or a whole number below 1.
+        ValueError for a flag that this decoder does not have, or a whole number below 1.
         """
         for name, value in given.items():
             if name not in self.flags:
@@ -110,7 +105,7 @@ class Decoder(NamedTuple):
         return self.exact_if(settings) if self.exact_if else bool(self.exact)
 
     def needs_costs(self, settings):
-        """Return whether `build` reads Models.costs: of this decoder, or of a flag set to auto."""
+        """Return whether `build` reads Models.costs, always or because a flag is auto."""
         return "costs" in self.needs or "auto" in settings.values()
 
 
@@ -139,7 +134,7 @@ def costs(text):
 
 
 def whole_or_auto(text):
-    """Read a number of guesses, or "auto": chosen in every round from the costs (auto.py)."""
+    """Read a number of guesses, or "auto": chosen in each round from the costs (auto.py)."""
     return text if text == "auto" else whole(text)
 
 

@@ -12,11 +12,11 @@ import pytest
 from exact.law import Scripted, assert_same_law, expectation, law
 from exact.toys import toy
 from sampling import with_sampling
-from tests.small import Logits, write_heads
+from tests.small import Logits, lenient_law, write_heads
 from variants import DECODERS, Models, build, settings
 from variants.blockwise import blockwise_verify
 from variants.coupled import SAMPLERS
-from variants.lenient import lenient_greedy_verify, lenient_law
+from variants.lenient import lenient_greedy_verify
 from variants.medusa import choices, verify_typical
 from variants.registry import costs, number, whole, whole_or_auto, widths_or
 from variants.skip import block_numbers

@@ -16,7 +16,7 @@ from gpt2 import GPT2, unembed
 from lib.checkpoints.weights import random_params
 from sampling import with_sampling
 from speculative import autoregressive_sampling, complete, generate, make_step
-from variants.blockwise import blockwise_verify, check_block, in_top
+from variants.blockwise import blockwise_verify, build, in_top
 from variants.medusa import (
     cartesian,
     choices,
@@ -189,10 +189,10 @@ def test_of_equally_good_ids_the_lowest_count_first():
     assert [in_top(row, token, 2) for token in range(4)] == [True, False, True, False]
 
 
-@pytest.mark.parametrize("bad", [dict(top_k=0), dict(minimum=0), dict(minimum=5)])
+@pytest.mark.parametrize("bad", [dict(selection=0), dict(minimum=0), dict(minimum=5)])
 def test_bad_criteria_are_named(bad):
     with pytest.raises(ValueError, match="selection"):
-        check_block(**{"block": 4, "top_k": 1, "minimum": 1, **bad})
+        build(None, **bad)
 
 
 # ---- on a GPT2
