@@ -125,6 +125,9 @@ def common_prefix(a, b):
     return next(i for i in range(n) if a[i] != b[i])
 
 
+PART = 128  # tokens that one pass reads, at most
+
+
 class GPT2:
     """GPT-2 as a function of the whole sequence that computes only what it has not read yet.
 
@@ -174,12 +177,18 @@ class GPT2:
             return self.read(ids, n_last)
 
     def read(self, ids, n_last):  # -> [n_last, n_embd]
-        """Run one pass over what is not in the cache."""
+        """Read what is not in the cache; of a long prompt a part at a time, which sees less."""
         ids = list(ids)
-        n_seq = len(ids)
-        if not 1 <= n_last <= n_seq <= self.n_ctx:
+        if not 1 <= n_last <= len(ids) <= self.n_ctx:
             raise ValueError(f"need 1 <= n_last <= len(ids) <= n_ctx = {self.n_ctx}, "
-                             f"got n_last = {n_last}, len(ids) = {n_seq}")
+                             f"got n_last = {n_last}, len(ids) = {len(ids)}")
+        for end in range(common_prefix(self.ids, ids) + PART, len(ids) - n_last, PART):
+            self.run_pass(ids[:end], 1)
+        return self.run_pass(ids, n_last)
+
+    def run_pass(self, ids, n_last):  # -> [n_last, n_embd]
+        """Run the forward pass over the tokens that are not in the cache."""
+        n_seq = len(ids)
         # Reuse the cached prefix, but recompute the last n_last rows.
         n_past = min(common_prefix(self.ids, ids), n_seq - n_last)
         new = check_ids(ids[n_past:], self.n_vocab)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import gpt2
 from benchmarks.engines import state_dict
-from gpt2 import GPT2, attention, causal_mask, forward, gelu, layer_norm
+from gpt2 import GPT2, PART, attention, causal_mask, forward, gelu, layer_norm
 from lib.checkpoints.weights import random_params
 
 HPARAMS = dict(n_vocab=13, n_ctx=12, n_embd=8, n_head=2, n_layer=3)
@@ -232,3 +232,17 @@ def test_logits_agree_with_transformers(dtype, tolerance):
     with torch.no_grad():
         theirs = peer(torch.tensor([ids])).logits[0].numpy()
     np.testing.assert_allclose(GPT2(params, 4)(ids, 30), theirs, rtol=0, atol=tolerance)
+
+
+@pytest.mark.parametrize("n_ids", [PART, PART + 1, 3 * PART - 1, 3 * PART + 5])
+def test_a_long_prompt_read_in_parts_has_the_logits_of_one_pass(n_ids, monkeypatch):
+    hparams = dict(n_vocab=11, n_ctx=4 * PART, n_embd=6, n_head=2, n_layer=2)
+    params = random_params(hparams, np.random.default_rng(0), np.float64)
+    ids, whole = [7 * i % 11 for i in range(n_ids)], GPT2(params, 2)
+    in_parts, n_read = GPT2(params, 2), []
+    run_pass = in_parts.run_pass
+    in_parts.run_pass = lambda ids, n: n_read.append(len(ids)) or run_pass(ids, n)
+    logits = in_parts(ids, 3)
+    monkeypatch.setattr("gpt2.PART", 10**6)
+    np.testing.assert_allclose(logits, whole(ids, 3), rtol=0, atol=1e-12)
+    assert len(n_read) == -(-(n_ids - 3) // PART) and n_read[-1] == n_ids
