@@ -22,12 +22,11 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks import command
-from benchmarks.clock import interleaved, machine, medians, spread
+from benchmarks.clock import interleaved, machine, medians, rows_actions, spread
+from benchmarks.command import about, number, scatter, table
 from benchmarks.models import SIZES, load
-from benchmarks.passes import rows_actions
 from benchmarks.prompts import LENGTH, OPENINGS, named
 from benchmarks.race import simulated
-from benchmarks.tables import about, number, scatter, table
 from gpt2 import GPT2
 from sampling import with_sampling
 from speculative import draft_and_verify
@@ -75,7 +74,7 @@ def pass_costs(draft, target, xs, args):
     def seconds(model, row_counts):
         rows = {size for n in args.batches for n_rows in row_counts
                 for size in group_sizes(model, n, n_rows)}
-        return medians(rows_actions(model, context=32, rows=sorted(rows)), args.repeats)
+        return medians(rows_actions(model, sorted(rows), context=32), args.repeats)
 
     def read_prompts(model):
         for x in xs:

@@ -1,12 +1,16 @@
 """Time what is compared in turns, repeat it, and give the median and the quartiles.
 
 A machine has slow minutes: taking turns, all contestants get their share of them.
+
+    rows      new ids in one pass; a target pass of a round with K guesses has K + 1
+    context   ids the model has read before the pass
 """
 
 import datetime
 import os
 import platform
 import time
+from functools import partial
 
 import numpy as np
 
@@ -48,18 +52,13 @@ def machine():
             "blas_kernels": " ".join(sorted(kernels))}
 
 
-def reader(n_bytes=2**29):
-    """Return a function that reads this many bytes of memory, as fast as all cores can.
+def rows_actions(model, rows, context=64, backend=None):
+    """Return {M: a function that runs a pass over M rows} of a model, after `context` ids."""
+    def read(n):  # the tokens differ from those in the cache, so all n are computed
+        if backend:
+            products.set_backend(backend)
+        return model(prompt + rng.integers(0, model.n_vocab, n).tolist(), n)
 
-    BLAS's product of a row and a matrix reads faster than a sum, and is what a pass consists of.
-    """
-    from threadpoolctl import ThreadpoolController
-
-    matrix, row = np.ones((n_bytes // 2**14, 2**12), np.float32), np.ones((1, 2**12), np.float32)
-    blas = ThreadpoolController().select(user_api="blas")
-
-    def read():
-        with blas.limit(limits=os.cpu_count()):
-            return row @ matrix.T
-
-    return read
+    rng = np.random.default_rng(0)
+    prompt = [1] * min(context, model.n_ctx - max(rows))
+    return {n: partial(read, n) for n in rows}

@@ -25,9 +25,9 @@ import numpy as np
 
 from benchmarks import command
 from benchmarks.clock import machine
+from benchmarks.command import about, number, table
 from benchmarks.models import SIZES, agreeing, load, sizes
 from benchmarks.prompts import LENGTH, OPENINGS, named
-from benchmarks.tables import about, number, table
 from encoder import Encoder, byte_characters
 from gpt2 import GPT2
 from lib.backend import products
@@ -69,24 +69,18 @@ def ours(encoder, draft, target, K, decoder="speculative", kind=GPT2):
 
 
 def to_transformers(model):
-    """Return a GPT2LMHeadModel with the weights of one of our models."""
-    from transformers import GPT2Config, GPT2LMHeadModel  # here: torch takes seconds to import
+    """Return a GPT2LMHeadModel with our weights; its Conv1D keeps [n_in, n_out], too."""
+    import torch  # here: it takes seconds to import
+    from transformers import GPT2Config, GPT2LMHeadModel
 
     hparams = sizes(model)
     config = GPT2Config(vocab_size=hparams.pop("n_vocab"), n_positions=hparams.pop("n_ctx"),
                         eos_token_id=None, bos_token_id=None, **hparams)
-    peer = GPT2LMHeadModel(config).eval()
-    peer.load_state_dict(state_dict(model.params), strict=False)
-    return peer
-
-
-def state_dict(params):
-    """Return our weights under transformers' names; its Conv1D keeps [n_in, n_out], too."""
-    import torch
-
     state = {f"transformer.{their_name(name)}": torch.from_numpy(np.array(weight, order="C"))
-             for name, weight in flatten(params)}
-    return state | {"lm_head.weight": state["transformer.wte.weight"]}
+             for name, weight in flatten(model.params)}
+    peer = GPT2LMHeadModel(config).eval().to(state["transformer.wte.weight"].dtype)
+    peer.load_state_dict(state, strict=False)  # the unembedding is wte
+    return peer
 
 
 @contextmanager

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.clock import interleaved, machine, medians, spread
-from benchmarks.tables import ranged, table
+from benchmarks.command import ranged, table
 from lib.backend.arrays import get_backend
 from speculative import complete
 from utils import MODELS_DIR, load_pair

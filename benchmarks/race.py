@@ -14,9 +14,11 @@ the prompt counts. In repeat r, text i has the seed (r, i), for every decoder.
 
 import time
 from functools import cache
+from itertools import product
 from typing import NamedTuple
 
 import numpy as np
+from tqdm import tqdm
 
 from benchmarks.clock import spread
 from lib.demo.compare import Timed
@@ -64,27 +66,20 @@ def write(draft, target, build_step, ids, N, seed):
     return Written(rounds, n_rows, time.perf_counter() - start, draft.seconds, target.seconds)
 
 
-def race(draft, target, builders, texts, N, repeats, on_turn=lambda: None):
+def race(draft, target, builders, texts, N, repeats):
     """Return {name: [a list of Written, one per text, for every repeat]}; see above."""
     for build_step in builders.values():
         write(draft, target, build_step, texts[0], min(N, WARM_UP), 0)
     results = {name: [[] for _ in range(repeats)] for name in builders}
-    for repeat in range(repeats):
-        for i, ids in enumerate(texts):
-            for name, build_step in builders.items():
-                written = write(draft, target, build_step, ids, N, (repeat, i))
-                results[name][repeat].append(written)
-            on_turn()
+    turns = list(product(range(repeats), enumerate(texts)))
+    for repeat, (i, ids) in tqdm(turns, unit="text", leave=False, disable=None):
+        for name, build_step in builders.items():
+            written = write(draft, target, build_step, ids, N, (repeat, i))
+            results[name][repeat].append(written)
     return results
 
 
 # ---- what comes out
-
-def speedups(result, plain):
-    """Return every repeat's speed-up over plain decoding, all texts together."""
-    return [sum(text.seconds for text in theirs) / sum(text.seconds for text in ours)
-            for ours, theirs in zip(result, plain)]
-
 
 def all_rounds(result):
     """Return the rounds of all texts of all repeats."""
@@ -97,11 +92,6 @@ def acceptance(rounds):
     return sum(round.n_accepted for round in rounds) / tested if tested else None
 
 
-def tokens_per_pass(rounds):
-    """Return new tokens per round: each has one pass of the target."""
-    return sum(len(round.ids) for round in rounds) / len(rounds)
-
-
 def figures(results):
     """Return {name: dict} of a race whose name 0 is plain decoding, and K a round of K guesses."""
     return {name: speed(result, results[0])
@@ -110,13 +100,16 @@ def figures(results):
 
 
 def speed(result, plain):
-    """Return tokens per second, the speed-up in the repeats, and what was accepted."""
-    rounds, gains = all_rounds(result), speedups(result, plain)
-    rates = [sum(len(text.ids) for text in texts) / sum(text.seconds for text in texts)
-             for texts in result]
-    return {"tokens_per_s": spread(rates), "speedup": float(np.median(gains)),
+    """Return tokens per second, the speed-up of each repeat's texts, and what was accepted."""
+    rounds = all_rounds(result)
+    n_ids = [sum(len(text.ids) for text in texts) for texts in result]
+    ours, theirs = (np.array([sum(text.seconds for text in texts) for texts in one])
+                    for one in (result, plain))
+    gains = (theirs / ours).tolist()
+    return {"tokens_per_s": spread(n_ids / ours), "speedup": float(np.median(gains)),
             "slowest": min(gains), "fastest": max(gains), "acceptance": acceptance(rounds),
-            "tokens_per_pass": tokens_per_pass(rounds)}
+            "tokens_per_pass": sum(n_ids) / len(rounds),
+            "rows_per_pass": sum(text.n_rows for texts in result for text in texts) / len(rounds)}
 
 
 def predictions(K, result, plain):
@@ -130,7 +123,7 @@ def predictions(K, result, plain):
             "predicted": walltime_improvement(acceptance(all_rounds(result)), K, c, pass_cost)}
 
 
-def acceptances_by_rank(draft, target, temperature, texts, N, repeats=1, on_text=lambda: None):
+def acceptances_by_rank(draft, target, temperature, texts, N, repeats=1):
     """Return how often the 1st, 2nd, .. guess of a position was accepted, and how many were tried.
 
     Counts on the pair's own texts, by trees whose root has several children; no times.
@@ -138,14 +131,12 @@ def acceptances_by_rank(draft, target, temperature, texts, N, repeats=1, on_text
     step = build("tree", Models(draft, target, {"temperature": temperature}),
                  {"widths": (len(START_ACCEPTANCES), 1, 1, 1)})
     accepted, tried = np.zeros((2, len(START_ACCEPTANCES)), int)
-    for i, ids in enumerate(texts):
-        for repeat in range(repeats):
-            for round in generate(ids, step, N, np.random.default_rng((repeat, i))):
-                for n_guesses, rank in outcomes(round.guesses, round.ids):
-                    tried[:n_guesses] += 1
-                    if rank is not None:
-                        accepted[rank] += 1
-        on_text()
+    for repeat, (i, ids) in product(range(repeats), enumerate(texts)):
+        for round in generate(ids, step, N, np.random.default_rng((repeat, i))):
+            for n_guesses, rank in outcomes(round.guesses, round.ids):
+                tried[:n_guesses] += 1
+                if rank is not None:
+                    accepted[rank] += 1
     return (accepted / np.maximum(1, tried)).tolist(), int(tried[0])
 
 

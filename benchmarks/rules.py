@@ -26,9 +26,9 @@ from typing import NamedTuple
 import numpy as np
 
 from benchmarks import command
+from benchmarks.command import table
 from benchmarks.models import load
 from benchmarks.prompts import LENGTH, OPENINGS
-from benchmarks.tables import table
 from exact.expected import (block_tokens, chain_bound, match_tokens, ratio_tokens,
                             traversal_tokens, tree_tokens)
 from exact.optimum import (best_independent, bound_distinct, kseq_independent, match_independent,

@@ -4,25 +4,27 @@
     python -m benchmarks.speed --size 124M --json benchmarks/results/speed-124M.json
     python -m benchmarks.speed --show benchmarks/results/speed-124M.json --only passes
 
-    passes      bandwidth; milliseconds of M rows, and of a token after several contexts (passes.py)
+    passes      bandwidth; milliseconds of M rows, and of a token after several contexts
     simulated   tokens per second for K = 1 .. 8 if a guess is accepted with probability alpha
     own         the same of the bundled pair on its own text, and of K auto (race.py)
 
     floor       bytes of the weights / memory bandwidth, timed in turns with one row
 """
 
+import os
 import sys
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 
 from benchmarks import command
-from benchmarks.clock import machine, spread
+from benchmarks.clock import interleaved, machine, rows_actions, spread
+from benchmarks.command import about, number, ranged, scatter, table
 from benchmarks.models import SIZES, load, sizes
-from benchmarks.passes import context_times, floor_times, passes_times
 from benchmarks.prompts import LENGTH, OPENINGS, named
 from benchmarks.race import builder, figures, race, simulated_builder
-from benchmarks.tables import about, number, ranged, scatter, table
+from gpt2 import GPT2
 from lib.costs import measure_costs
 from sampling import with_sampling
 from theory.hardware import pass_bytes
@@ -30,20 +32,70 @@ from utils import MODELS_DIR
 
 KS = range(1, 9)
 ALPHAS = (0.6, 0.7, 0.8, 0.9)
+ROWS = (1, 2, 3, 4, 5, 6, 7, 8, 9, 16)
+CONTEXTS = (64, 512, 1000)
+BLOCK = 2**29  # bytes that are read at once to measure the bandwidth
+
+
+# ---- passes
+
+def reader():
+    """Return a function that reads BLOCK bytes of memory, as fast as all cores can.
+
+    BLAS's product of a row and a matrix reads faster than a sum, and is what a pass consists of.
+    """
+    from threadpoolctl import ThreadpoolController  # here: --help does without
+
+    matrix, row = np.ones((BLOCK // 2**14, 2**12), np.float32), np.ones((1, 2**12), np.float32)
+    blas = ThreadpoolController().select(user_api="blas")
+
+    def read():
+        with blas.limit(limits=os.cpu_count()):
+            return row @ matrix.T
+
+    return read
+
+
+def floor_times(target, repeats, n_reads):
+    """Return the seconds of one row, and of reading BLOCK bytes of memory `n_reads` times.
+
+    They take turns, because the bandwidth of a shared machine changes from second to second. The
+    reading empties the caches a small model lies in, so the other passes are timed apart from it.
+    """
+    read, (row,) = reader(), rows_actions(target, (1,)).values()
+    return interleaved({"row": row, "read": lambda: [read() for _ in range(n_reads)]}, repeats)
+
+
+def passes_times(draft, target, repeats):
+    """Return {(backend, M): seconds of every repeat}, and those of a draft step as "draft"."""
+    actions = {(backend, n): action for backend in ("numpy", "numba")
+               for n, action in rows_actions(target, ROWS, backend=backend).items()}
+    actions["draft"] = rows_actions(draft, (1,))[1]
+    return interleaved(actions, repeats)
+
+
+def context_times(model, repeats):
+    """Return {ids in the context: seconds of every repeat} of one token, each by its own model."""
+    actions = {}
+    for n in (n for n in CONTEXTS if n < model.n_ctx):
+        own, text = GPT2(model.params, model.n_head), [1] * n
+        own(text)
+        actions[n] = partial(own, text + [2])
+    return interleaved(actions, repeats)
 
 
 # ---- one function a part: of the flags, and of what `load` returned
 
-def passes(args, encoder, draft, target, n_bytes=2**29):
+def passes(args, encoder, draft, target):
     weights = pass_bytes(sizes(target), n_bytes=4)
-    n_reads = max(1, round(weights / n_bytes))  # about as long as the pass it is compared with
-    times = floor_times(target, args.repeats, n_bytes, n_reads)
+    n_reads = max(1, round(weights / BLOCK))  # about as long as the pass it is compared with
+    times = floor_times(target, args.repeats, n_reads)
     row, read = np.median(times["row"]), np.median(times["read"]) / n_reads
-    floor = weights * read / n_bytes
-    rows, draft_step = passes_times(draft, target, args.repeats)
-    return {"bandwidth_GB_per_s": n_bytes / read / 1e9, "floor_ms": 1e3 * floor,
-            "row_over_floor": row / floor, "draft_ms": milliseconds({"": draft_step})[""],
-            "rows_ms": milliseconds(rows["numba"]), "numpy_rows_ms": milliseconds(rows["numpy"]),
+    floor, times = weights * read / BLOCK, passes_times(draft, target, args.repeats)
+    numba, numpy = ({n: times[backend, n] for n in ROWS} for backend in ("numba", "numpy"))
+    return {"bandwidth_GB_per_s": BLOCK / read / 1e9, "floor_ms": 1e3 * floor,
+            "row_over_floor": row / floor, "draft_ms": milliseconds(times)["draft"],
+            "rows_ms": milliseconds(numba), "numpy_rows_ms": milliseconds(numpy),
             "context_ms": milliseconds(context_times(target, args.repeats))}
 
 
@@ -84,7 +136,7 @@ def measure(args):
 
 # ---- the tables
 
-ROWS = [  # of a race: name, value of a decoder's figures, its form
+LABELS = [  # of a race: name, value of a decoder's figures, its form
     ("tokens per second", lambda row: row["tokens_per_s"]["median"], "{:.1f}"),
     ("speed-up", lambda row: row["speedup"], "{:.2f}"),
     ("predicted", lambda row: row.get("predicted"), "{:.2f}"),
@@ -123,7 +175,7 @@ def tell_races(title, part):
     heads = [{"0": "plain", "auto": "auto"}.get(K, f"K = {K}") for K in next(iter(races.values()))]
     yield table([f"{title}; {part['texts']}", *heads],
                 [[f"{name}: {label}", *(number(value(row), form) for row in rows.values())]
-                 for name, rows in races.items() for label, value, form in ROWS])
+                 for name, rows in races.items() for label, value, form in LABELS])
     yield scatter([row["tokens_per_s"] for rows in races.values() for row in rows.values()]) + "\n"
 
 

@@ -21,11 +21,11 @@ import sys
 
 from benchmarks import command
 from benchmarks.clock import machine
+from benchmarks.command import about, number, table
 from benchmarks.models import load
 from benchmarks.prompts import LENGTH, OPENINGS, REPETITIVE, named
-from benchmarks.race import all_rounds, builder, race, speed
+from benchmarks.race import builder, race, speed
 from benchmarks.rules import stored as expected
-from benchmarks.tables import about, number, table
 from lib.costs import measure_costs
 from sampling import with_sampling
 from utils import MODELS_DIR
@@ -84,10 +84,9 @@ def measure_one(temperature, rows, args):
 
 def figures(result, plain, temperature):
     """Return the dict of one row."""
-    found, n_rounds = speed(result, plain), len(all_rounds(result))
+    found = speed(result, plain)
     same = sum(text.ids == theirs.ids for text, theirs in zip(result[0], plain[0]))
-    return {"tokens_per_pass": found["tokens_per_pass"], "speedup": found["speedup"],
-            "rows_per_pass": sum(text.n_rows for texts in result for text in texts) / n_rounds,
+    return {**{name: found[name] for name in ("tokens_per_pass", "rows_per_pass", "speedup")},
             "ms_per_token": 1e3 / found["tokens_per_s"]["median"],
             "same": same if temperature == 0 else None}
 

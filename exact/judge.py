@@ -18,7 +18,7 @@ import subprocess
 import sys
 import traceback
 from collections import defaultdict
-from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import NamedTuple
 
@@ -66,26 +66,20 @@ def load(path):
     answer = importlib.util.module_from_spec(spec)
     with no_other_chance():
         spec.loader.exec_module(answer)
-    if hasattr(answer, "step"):
-        return lambda draft, target, K: own_step(answer.step, draft, target, K)
-    if not hasattr(answer, "verify"):
+    if not hasattr(answer, "step") and not hasattr(answer, "verify"):
         raise NoAnswer("need a function verify or step in it")
-    return lambda draft, target, K: draft_and_verify(draft, target, K, checked(answer.verify))
 
+    def verify(guesses, p_draft, p_target, rng):
+        return check(answer.verify(list(guesses), p_draft, p_target, rng), len(guesses) + 1)
 
-def own_step(step, draft, target, K):
-    """Turn a function that returns tokens into a step that returns a Round."""
-    def rounds(x, n_left, rng):
-        ids = step(list(x), n_left, rng, draft, target, K)
-        return Round(check(ids, n_left), [], [], [])
+    def step_of(draft, target, K):
+        def step(x, n_left, rng):
+            ids = answer.step(list(x), n_left, rng, draft, target, K)
+            return Round(check(ids, n_left), [], [], [])
 
-    return rounds
+        return step if hasattr(answer, "step") else draft_and_verify(draft, target, K, verify)
 
-
-def checked(verify):
-    """Check what the function returns."""
-    return lambda guesses, p_draft, p_target, rng: check(
-        verify(list(guesses), p_draft, p_target, rng), len(guesses) + 1)
+    return step_of
 
 
 def check(ids, most):
@@ -130,17 +124,14 @@ class Judgement(NamedTuple):
         return total_variation(self.texts, self.wanted)
 
 
-def rounds_of(new_step, N, rng):
-    """Return N tokens, as a tuple for each round."""
-    return tuple(tuple(round.ids) for round in generate(X, new_step(), N, rng))
-
-
 def judge(step_of):
     """Yield one Judgement for every toy and K."""
-    for toy, (draft, target) in TOYS.items():
-        for K in KS:
-            rounds = law(partial(rounds_of, partial(step_of, draft, target, K), K + 1))
-            yield Judgement(toy, K, rounds, text_law(X, target, K + 1))
+    for (toy, (draft, target)), K in product(TOYS.items(), KS):
+        def rounds(rng):
+            step = step_of(draft, target, K)
+            return tuple(tuple(round.ids) for round in generate(X, step, K + 1, rng))
+
+        yield Judgement(toy, K, law(rounds), text_law(X, target, K + 1))
 
 
 def starts(texts, n):

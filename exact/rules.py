@@ -74,23 +74,22 @@ def beam(x, k, rng, draft, width=2):
     return beams[0][1], None
 
 
-def sharper(row):
-    """Return the row at temperature 1/2."""
-    return row**2 / (row**2).sum()
-
-
 def colder(x, k, rng, draft):
     """Draw at temperature 1/2; return those rows."""
-    return guess(x, k, rng, lambda ids, n_last: [sharper(draft(ids, 1)[-1])])
+    def sharper(ids, n_last):
+        squares = draft(ids, 1)[-1] ** 2
+        return [squares / squares.sum()]
+
+    return guess(x, k, rng, sharper)
 
 
 def stop_before(x, k, rng, draft):
     """Stop where the draft's row has no sure token, before a guess is drawn from it."""
-    guesses, p_draft = [], []
-    while len(guesses) < k and draft(x + guesses, 1)[-1].max() > SURE:
-        token, row = guess(x + guesses, 1, rng, draft)
-        guesses, p_draft = guesses + token, p_draft + row
-    return guesses, p_draft
+    if k == 0 or draft(x, 1)[-1].max() <= SURE:
+        return [], []
+    token, row = guess(x, 1, rng, draft)
+    guesses, p_draft = stop_before(x + token, k - 1, rng, draft)
+    return token + guesses, row + p_draft
 
 
 def drop_unsure(x, k, rng, draft, guess=guess, extra=0):
@@ -105,6 +104,10 @@ def drop_unsure(x, k, rng, draft, guess=guess, extra=0):
 
 def ratio(t, token, p_draft, p_target):
     return min(1, p_target[t][token] / p_draft[t][token])
+
+
+def probability(t, token, p_draft, p_target):
+    return p_target[t][token]
 
 
 def if_not_less(t, token, p_draft, p_target):
@@ -158,25 +161,12 @@ def chain(guesses, p_draft, p_target, rng, p_accept=ratio, replace=from_residual
     return guesses + [sample(p_target[max(bonus, -len(p_target))], rng)]
 
 
-def q_is_one(guesses, p_draft, p_target, rng):
+def q_is_one(guesses, p_draft, p_target, rng, p_accept=probability):
     """Accept with p_target; else draw a token other than the guess."""
-    return verify(guesses, [one_hot(token) for token in guesses], p_target, rng)
-
-
-def q_is_one_same_number(guesses, p_draft, p_target, rng):
-    """Do the same, but compare p_target with the number that drew the guess."""
     def others(t, p_draft, p_target):
         return residual(p_target[t], one_hot(guesses[t]))
 
-    return chain(guesses, p_draft, p_target, rng, same_number, others)
-
-
-def match_then_fresh(guesses, p_draft, p_target, rng):
-    """Accept a guess that the target draws too; else draw once more."""
-    for t, token in enumerate(guesses):
-        if sample(p_target[t], rng) != token:
-            return guesses[:t] + [sample(p_target[t], rng)]
-    return guesses + [sample(p_target[-1], rng)]
+    return chain(guesses, p_draft, p_target, rng, p_accept, others)
 
 
 def one_uniform(guesses, p_draft, p_target, rng):
@@ -188,15 +178,11 @@ def one_uniform(guesses, p_draft, p_target, rng):
     return guesses + [sample(p_target[-1], rng)]
 
 
-def true_rest(S, alpha, q):
-    return S + 1 - alpha
-
-
 def drafts_rest(S, alpha, q):
     return max(1 - q, S)
 
 
-def traversal(guesses, p_draft, p_target, rng, rest=true_rest):
+def traversal(guesses, p_draft, p_target, rng, rest=lambda S, alpha, q: S + 1 - alpha):
     """Accept the longest start that passes, tried from its end; alpha: probability of each."""
     alpha = [Fraction(1)]
     for t, token in enumerate(guesses):
@@ -247,11 +233,13 @@ RULES = [
          issue("apple/ml-recurrent-drafter", 6)),
     Rule("\"q = 1\"; guesses drawn", guess, q_is_one, True, issue(VLLM, 40149)),
     Rule("\"q = 1\"; argmax guesses", best, q_is_one, True, issue("SafeAILab/EAGLE", 183)),
-    Rule("\"q = 1\", with the number that drew the guess", guess, q_is_one_same_number, False),
+    Rule("\"q = 1\", with the number that drew the guess", guess,
+         partial(q_is_one, p_accept=same_number), False),
     Rule("match; guesses drawn", guess, match_verify, True, pull("ml-explore/mlx-lm", 1709)),
     Rule("match; argmax guesses", best, match_verify, True,
          pull("NVIDIA/TensorRT-LLM", 15775)),
-    Rule("match, then a fresh draw", guess, match_then_fresh, False),
+    Rule("match, then a fresh draw", guess,
+         partial(chain, p_accept=probability, replace=from_target), False),
     Rule("accept if p_target >= p_draft", guess, partial(chain, p_accept=if_not_less), False),
     Rule("ratio test, then a draw from the target", guess, partial(chain, replace=from_target),
          False, "[Clay (2024)](https://github.com/ccs96307/fast-llm-inference)"),
@@ -290,10 +278,7 @@ def round_of(name, toy, last, k):
 
 
 def written(name, toy, x, n_left):
-    """Return the distribution of n_left tokens after x, round by round; K = n_left - 1 at first.
-
-    No rule here depends on earlier rounds, and a toy's row depends on the last token only.
-    """
+    """Return the distribution of n_left tokens after x, round by round; K = n_left - 1 at first."""
     if n_left == 0:
         return {x: 1}
     total = defaultdict(int)
@@ -314,7 +299,7 @@ class Found(NamedTuple):
 
 @cache
 def find(name, toy, K):
-    """Enumerate a rule."""
+    """Return what a rule does; no rule depends on earlier rounds, no row on earlier tokens."""
     N = K + 1
     got, wanted = written(name, toy, X, N), text_law(X, TOYS[toy][1], N)
     first = round_of(name, toy, X[-1], K)
@@ -339,7 +324,7 @@ def shown(distance):
 
 
 def too_likely(excess):
-    """Name the tokens that come too often, the worst first."""
+    """Return the tokens that come too often as text, the worst first."""
     worst = sorted((-more, token) for token, more in enumerate(excess) if more > 0)
     return ", ".join(f"{token} (+{float(-more):.3f})" for more, token in worst) or "-"
 
@@ -377,15 +362,12 @@ def toys_table():
     return table(["toy", "p_draft after 0; 1; 2", "p_target after 0; 1; 2"], rows)
 
 
-TABLES = {"rules": rules_table, "all": all_table, "toys": toys_table}
-HELP = {"all": "the distances of the wrong rules, on every toy", "toys": "the toys"}
-
-
 def main(argv=None):
     parser = argparse.ArgumentParser("python -m exact.rules", description=__doc__.split("\n")[0])
-    for name, text in HELP.items():
-        parser.add_argument(f"--{name}", dest="table", action="store_const", const=name, help=text)
-    print(TABLES[parser.parse_args(argv).table or "rules"]())
+    add = partial(parser.add_argument, dest="show", action="store_const", default=rules_table)
+    add("--all", const=all_table, help="the distances of the wrong rules, on every toy")
+    add("--toys", const=toys_table, help="the toys")
+    print(parser.parse_args(argv).show())
 
 
 if __name__ == "__main__":

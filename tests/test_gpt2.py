@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import gpt2
-from benchmarks.engines import state_dict
+from benchmarks.engines import to_transformers
 from gpt2 import GPT2, PART, attention, causal_mask, forward, gelu, layer_norm
 from lib.checkpoints.weights import random_params
 
@@ -220,18 +220,15 @@ def test_exactly_n_ctx_ids_fit(params):
 @pytest.mark.parametrize("dtype, tolerance", [(np.float32, 1e-4), (np.float64, 1e-10)])
 def test_logits_agree_with_transformers(dtype, tolerance):
     torch = pytest.importorskip("torch")
-    transformers = pytest.importorskip("transformers")
+    pytest.importorskip("transformers")
     hparams = dict(n_vocab=101, n_ctx=32, n_embd=48, n_head=4, n_layer=4)
     params = lively_params(dtype, hparams) if dtype == np.float64 else random_params(
         hparams, np.random.default_rng(1), dtype)
-    config = transformers.GPT2Config(vocab_size=101, n_positions=32, n_embd=48, n_head=4, n_layer=4)
-    peer = transformers.GPT2LMHeadModel(config).eval()
-    peer = peer.to(torch.from_numpy(np.zeros(1, dtype)).dtype)
-    peer.load_state_dict(state_dict(params), strict=False)
+    model = GPT2(params, 4)
     ids = np.random.default_rng(2).integers(0, 101, 30).tolist()
     with torch.no_grad():
-        theirs = peer(torch.tensor([ids])).logits[0].numpy()
-    np.testing.assert_allclose(GPT2(params, 4)(ids, 30), theirs, rtol=0, atol=tolerance)
+        theirs = to_transformers(model)(torch.tensor([ids])).logits[0].numpy()
+    np.testing.assert_allclose(model(ids, 30), theirs, rtol=0, atol=tolerance)
 
 
 @pytest.mark.parametrize("n_ids", [PART, PART + 1, 3 * PART - 1, 3 * PART + 5])

@@ -14,21 +14,20 @@
     case    the figures of one temperature; of one alpha if the weights are random
 
 It pays if the best decoder was faster than plain decoding in every run. Other work on the machine
-is measured, too: the table shows the slowest and the fastest run.
+slows a run down, too: the table shows the slowest and the fastest run.
 """
 
 import sys
 from pathlib import Path
 
 import numpy as np
-from tqdm import tqdm
 
 from benchmarks import command
 from benchmarks.clock import machine
+from benchmarks.command import about, number, table
 from benchmarks.models import random_model
 from benchmarks.prompts import LENGTH, OPENINGS, named
 from benchmarks.race import acceptances_by_rank, builder, race, speed
-from benchmarks.tables import about, number, table
 from lib.backend import products
 from lib.backend.arrays import gpu_errors_in_one_line
 from lib.costs import N_ROWS, measure_costs
@@ -65,12 +64,8 @@ def load(args):
 
 
 def read_texts(args, encoder, n_ctx):
-    """Return the ids of every prompt, each with room for N more."""
-    prompts = OPENINGS
-    if args.prompts:
-        with open(args.prompts, "rb") as file:
-            prompts = [prompt_of(args.prompts, i, line) for i, line in
-                       enumerate(read_lines(file, args.prompts), 1) if line.strip()]
+    """Return the ids of every prompt; ValueError if N more tokens do not fit after one."""
+    prompts = read_prompts(args.prompts) if args.prompts else OPENINGS
     texts = [encoder.encode(prompt) for prompt in prompts]
     longest = max(map(len, texts), default=0)
     need(0 < longest <= n_ctx - args.N, f"prompts of 1 .. {n_ctx - args.N} tokens (n_ctx = "
@@ -78,12 +73,15 @@ def read_texts(args, encoder, n_ctx):
     return texts
 
 
-def prompt_of(path, i, line):
-    """Return the prompt of a line, text or JSON, as main.py's --prompts reads it."""
-    try:
-        return read_prompt(line, "strict")["prompt"]
-    except ValueError as error:
-        raise ValueError(f"{path}, line {i}: {str(error).split(';')[0]}") from None
+def read_prompts(path):
+    """Yield the prompt of each line that is not blank, text or JSON, as main.py reads it."""
+    with open(path, "rb") as file:
+        for i, line in enumerate(read_lines(file, path), 1):
+            try:
+                if line.strip():
+                    yield read_prompt(line, "strict")["prompt"]
+            except ValueError as error:
+                raise ValueError(f"{path}, line {i}: {str(error).split(';')[0]}") from None
 
 
 # ---- [3] the formulas
@@ -132,18 +130,19 @@ def contestants(case, temperature, costs):
     return named
 
 
-def run_case(args, draft, target, texts, temperature, costs, bar):
+def run_case(args, draft, target, texts, temperature, costs):
     """Return the case of one temperature: counted, predicted and run."""
     acceptances, tried = acceptances_by_rank(draft, target, temperature, texts, args.N,
-                                             args.repeats if temperature else 1, bar.update)
+                                             args.repeats if temperature else 1)
     case = predict(costs, acceptances)
-    named = contestants(case, temperature, costs)
-    results = race(draft, target, {name: build for name, (_, build) in named.items()}, texts,
-                   args.N, args.repeats, bar.update)
+    predicted, builders = {}, {}
+    for name, (gain, build) in contestants(case, temperature, costs).items():
+        predicted[name], builders[name] = gain, build
+    results = race(draft, target, builders, texts, args.N, args.repeats)
     plain = results.pop(0)
     return case | {"name": f"Temperature {temperature:g}", "tried": tried, "N": args.N,
                    "repeats": args.repeats,
-                   "rows": {name: speed(result, plain) | {"predicted": named[name][0]}
+                   "rows": {name: speed(result, plain) | {"predicted": predicted[name]}
                             for name, result in results.items()}}
 
 
@@ -158,15 +157,13 @@ def measure(args):
     texts = read_texts(args, encoder, n_ctx) if encoder else [[1] * N_ROWS]
     found = machine() | {"target": args.target, "draft": args.draft,
                          "texts": named(len(texts), args.N), "costs": {}, "cases": []}
-    with tqdm(total=len(args.temperature) * len(texts) * (1 + args.repeats), unit="text",
-              leave=False, disable=None if encoder else True) as bar:
-        for T in args.temperature if encoder else [1.0]:
-            costs = measure_costs(*(with_sampling(model, temperature=T)
-                                    for model in (draft, target)), texts[0])
-            found["costs"][f"temperature {T:g}"] = costs._asdict()
-            found["cases"] += ([run_case(args, draft, target, texts, T, costs, bar)] if encoder else
-                               [predict(costs, [alpha]) | {"name": f"Acceptance {alpha:g}"}
-                                for alpha in ALPHAS])
+    for T in args.temperature if encoder else [1.0]:
+        costs = measure_costs(*(with_sampling(model, temperature=T) for model in (draft, target)),
+                              texts[0])
+        found["costs"][f"temperature {T:g}"] = costs._asdict()
+        found["cases"] += ([run_case(args, draft, target, texts, T, costs)] if encoder else
+                           [predict(costs, [alpha]) | {"name": f"Acceptance {alpha:g}"}
+                            for alpha in ALPHAS])
     return found
 
 

@@ -7,7 +7,7 @@ import os
 
 import numpy as np
 
-from benchmarks.tables import table
+from benchmarks.command import table
 from speculative import generate
 from utils import MODELS_DIR, load_pair
 from variants import Models, build
