@@ -24,31 +24,24 @@ import numpy as np
 
 from exact.law import law, text_law, total_variation
 from exact.rules import TOYS, X, as_drawn, best, table
+from exact.toys import mapped
 from sampling import sample
 from speculative import guess
 
-K_MAX = 3
-
 
 # ---- transformers
-
-class Uniforms:
-    """Stand for a tensor of uniforms of which only the comparisons are known."""
-
-    def __init__(self, rng):
-        self.rng = rng
-
-    def __le__(self, ratios):
-        import torch
-
-        accepted = [bool(self.rng.random() <= ratio) for ratio in ratios.flatten().tolist()]
-        return torch.tensor(accepted).reshape(ratios.shape)
-
 
 def transformers_round(x, rng, draft, target, K, guess, **settings):
     """Return the tokens of one round as transformers tests the guesses."""
     import torch
     from transformers.generation import utils
+
+    class Uniforms:
+        """Stand for a tensor of uniforms of which only the comparisons are known."""
+
+        def __le__(self, ratios):
+            accepted = [bool(rng.random() <= ratio) for ratio in ratios.flatten().tolist()]
+            return torch.tensor(accepted).reshape(ratios.shape)
 
     def multinomial(row, num_samples):
         return torch.tensor([[sample(np.array(row[0].tolist()), rng)]])
@@ -57,7 +50,7 @@ def transformers_round(x, rng, draft, target, K, guess, **settings):
         return torch.tensor(np.array(rows, dtype=np.float64)).log()[None]
 
     guesses, p_draft = guess(x, K, rng, draft)
-    with (mock.patch.object(torch, "rand_like", lambda ratios: Uniforms(rng)),
+    with (mock.patch.object(torch, "rand_like", lambda ratios: Uniforms()),
           mock.patch.object(torch, "multinomial", multinomial)):
         ids, _ = utils._speculative_sampling(torch.tensor([x + guesses]), logits(p_draft), K,
                                              logits(target(x + guesses, K + 1)), **settings)
@@ -109,13 +102,10 @@ CASES = {  # package: [(guesses and settings in words, one round)]
     "mlx-lm": [("drawn by its sampler", mlx_round)],
 }
 
-def as_floats(model):
-    return lambda ids, n_last=1: np.array(model(ids, n_last), dtype=np.float64)
-
 
 def find(one_round, toy, K):
     """Return the distance of K + 1 tokens: one round of the engine, then the target."""
-    draft, target = map(as_floats, TOYS[toy])
+    draft, target = (mapped(model, np.float64) for model in TOYS[toy])
     texts = defaultdict(float)
     for ids, p in law(lambda rng: one_round(list(X), rng, draft, target, K)).items():
         for text, rest in text_law((*X, *ids), target, K + 1 - len(ids)).items():
@@ -138,10 +128,9 @@ def is_installed(package):
 
 def rows(package):
     """Yield a line of the table for each case of an installed package."""
-    name = f"{package} {importlib.metadata.version(package)}"
+    name, limit = f"{package} {importlib.metadata.version(package)}", ROUNDING[package]
     for words, one_round in CASES[package]:
-        found = {toy: [find(one_round, toy, K + 1) for K in range(K_MAX)] for toy in TOYS}
-        limit = ROUNDING[package]
+        found = {toy: [find(one_round, toy, K) for K in (1, 2, 3)] for toy in TOYS}
         exact = max(itertools.chain(*found.values())) < limit
         yield [name, words, "exact" if exact else "**no**",
                *(" ".join("0" if distance < limit else f"{distance:.4f}" for distance in distances)

@@ -39,16 +39,8 @@ def until_rejected(passed):
 def ratio_tokens(guesses, p_draft, p_target, lenience=1):
     """Return the expected tokens of a round with the ratio test, the token after the guesses too.
 
-    Parameters
-    ----------
-    guesses : list of k tokens
-    p_draft, p_target : [k, n_vocab], [k + 1, n_vocab]
-    lenience : below 1 the test of variants/lenient.py, which is not lossless
-
-    Notes
-    -----
-    1 + the sum over t of the product over s <= t of min(1, p_target[s] / p_draft[s]) at guess s.
-    The mean over one drawn guess is 1 + (1 - TV), the most any lossless test reaches:
+    A lenience below 1 is that of variants/lenient.py, which is not lossless. The mean over one
+    drawn guess is 1 + (1 - TV), the most any lossless test reaches:
 
     >>> p_draft, p_target = np.array([[0.25, 0.75]]), np.array([[0.5, 0.5], [0.5, 0.5]])
     >>> float(sum(p_draft[0][g] * ratio_tokens([g], p_draft, p_target) for g in (0, 1)))
@@ -200,7 +192,7 @@ LADDER = [  # (rung, what it adds, (toy, K) -> expected tokens per round)
 
 
 def climb(toy, K):
-    """Return [(rung, what it adds, expected tokens per round)] of all lossless rungs."""
+    """Return [(rung, what it adds, expected tokens per round)]."""
     return [(rung, adds, float(tokens(toy, K))) for rung, adds, tokens in LADDER]
 
 

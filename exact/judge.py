@@ -18,6 +18,7 @@ import subprocess
 import sys
 import traceback
 from collections import defaultdict
+from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import NamedTuple
@@ -27,6 +28,7 @@ import numpy as np
 from speculative import Round, draft_and_verify, generate
 from exact import rules
 from exact.law import law, no_other_chance, text_law, total_variation
+from exact.toys import mapped
 
 SECONDS = 60
 EXACT = 1e-9  # what rounding may add up to
@@ -40,11 +42,7 @@ class NoAnswer(Exception):
 
 # ---- toys
 
-def as_floats(model):
-    return lambda ids, n_last=1: np.array(model(ids, n_last), dtype=np.float64)
-
-
-TOYS = {name: tuple(map(as_floats, pair)) for name, pair in rules.TOYS.items()}
+TOYS = {name: [mapped(model, np.float64) for model in pair] for name, pair in rules.TOYS.items()}
 TOYS["equal"] = (TOYS["A"][1],) * 2
 
 
@@ -124,14 +122,16 @@ class Judgement(NamedTuple):
         return total_variation(self.texts, self.wanted)
 
 
+def rounds_of(step_of, pair, K, rng):
+    """Return K + 1 tokens, as a tuple for each round."""
+    return tuple(tuple(round.ids) for round in generate(X, step_of(*pair, K), K + 1, rng))
+
+
 def judge(step_of):
     """Yield one Judgement for every toy and K."""
-    for (toy, (draft, target)), K in product(TOYS.items(), KS):
-        def rounds(rng):
-            step = step_of(draft, target, K)
-            return tuple(tuple(round.ids) for round in generate(X, step, K + 1, rng))
-
-        yield Judgement(toy, K, law(rounds), text_law(X, target, K + 1))
+    for (toy, pair), K in product(TOYS.items(), KS):
+        yield Judgement(toy, K, law(partial(rounds_of, step_of, pair, K)),
+                        text_law(X, pair[1], K + 1))
 
 
 def starts(texts, n):
@@ -143,13 +143,12 @@ def starts(texts, n):
 
 
 def first_fault(judgement):
-    """Return the text up to the first token that comes too often; of several there, the worst."""
+    """Return the text up to the first token that comes too often, and both {such text: p}."""
     for n in range(len(X) + 1, len(X) + judgement.K + 2):
         got, wanted = starts(judgement.texts, n), starts(judgement.wanted, n)
-        worst = max(got.keys() | wanted.keys(),
-                    key=lambda text: got.get(text, 0) - wanted.get(text, 0))
+        worst = max(got, key=lambda text: got[text] - wanted[text])
         if got[worst] - wanted[worst] > EXACT / 100:
-            return worst
+            return worst, got, wanted
     raise AssertionError("no fault")
 
 
@@ -160,8 +159,7 @@ def small(p):
 
 def explain(judgement):
     """Yield the lines that show the first fault: the probabilities there, and the round."""
-    *before, token = first_fault(judgement)
-    got, wanted = (starts(texts, len(before) + 1) for texts in (judgement.texts, judgement.wanted))
+    (*before, token), got, wanted = first_fault(judgement)
     position = len(before) - len(X)
     yield f"toy {judgement.toy}, K = {judgement.K}: distance {small(judgement.distance)}"
     yield "  text                      yours    target"

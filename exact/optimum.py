@@ -22,7 +22,7 @@ be accepted, and is with probability p_target(A) at most. The worst set decides 
 
 import argparse
 from functools import partial
-from itertools import chain, combinations
+from itertools import combinations
 
 import numpy as np
 
@@ -44,11 +44,6 @@ def guesses_law(p_draft, n, siblings="distinct"):
     return law(lambda rng: [token for token, _ in draw_siblings(p_draft, n, siblings, rng)])
 
 
-def subsets(tokens):
-    """Return all sets of these tokens, as tuples."""
-    return chain.from_iterable(combinations(tokens, size) for size in range(len(tokens) + 1))
-
-
 def best_accepted(guesses, p_target):
     """Return the largest probability with which a lossless test can accept one of its guesses.
 
@@ -60,23 +55,10 @@ def best_accepted(guesses, p_target):
     >>> float(np.minimum(p_draft, p_target).sum())
     0.5
     """
+    sets = (A for size in range(len(p_target) + 1)
+            for A in combinations(range(len(p_target)), size))
     return 1 - max(sum(chance for tokens, chance in guesses.items() if {*tokens} <= {*A})
-                   - sum(p_target[token] for token in A) for A in subsets(range(len(p_target))))
-
-
-def best_by_transport(guesses, p_target):
-    """Return the same by a linear programme: the most mass that guesses can move to own tokens."""
-    try:
-        from scipy.optimize import linprog  # optional: only this check needs it
-    except ImportError as error:
-        raise ImportError("need SciPy: pip install -r requirements/optimum.txt") from error
-
-    moves = [(i, token) for i, tokens in enumerate(guesses) for token in {*tokens}]
-    limits = np.zeros((len(guesses) + len(p_target), len(moves)))
-    for column, (i, token) in enumerate(moves):
-        limits[[i, len(guesses) + token], column] = 1
-    found = linprog(-np.ones(len(moves)), limits, np.array([*guesses.values(), *p_target], float))
-    return -found.fun
+                   - sum(p_target[token] for token in A) for A in sets)
 
 
 # ---- any vocabulary: the worst set A holds the tokens of the largest p_draft / p_target

@@ -3,15 +3,70 @@
     end       the recorded second at which a round ended, with its pass of the target
     guessed   the second at which the draft was done
     where     (column, line) of each letter of the whole text
+    second    of the picture: LEAD + slower * recorded seconds; then a pause, then again
+
+CSS animates it. Every part is drawn as it looks at the end, and keyframes give its past: without
+animation (prefers-reduced-motion) the last state is shown.
 """
 
-from docs.pictures.animation import Clock
 from docs.pictures.svg import ADVANCE, element, line, mono, picture, places, rect, text
 
 WIDTH, HEIGHT, MARGIN = 840, 300, 18
 PANEL, GAP = 412, 16  # width of a panel, and what lies between the two
 SIZE, LINE, COLUMNS = 14, 24, 44  # of the text: letters, distance of lines, letters in a line
 TOP, BAR = 76, 216  # first line of the text, and the bar below it
+LEAD, PAUSE, PLAY = 0.8, 4.5, 12  # seconds: before, after, and about how long the longer run takes
+FADE, DROP = 0.06, 15  # seconds of a change; how far a discarded guess falls
+SHOWN, HIDDEN = "opacity:1", "opacity:0"
+
+
+# ---- time
+
+class Clock:
+    """Hold the seconds of the picture, and the style classes of everything that changes."""
+
+    def __init__(self, longest, colour):
+        self.slower = max(1, round(PLAY / longest / 5) * 5)  # a multiple of 5
+        self.longest, self.loop = longest, LEAD + self.slower * longest + PAUSE
+        self.grey, self.green, self.red = (f"fill:{colour[name]}"
+                                           for name in ("grey", "green", "red"))
+        self.rules = {}  # {keyframes: class}
+
+    def change(self, style, *changes):
+        """Return the class of a part that starts as `style`; changes are (recorded second, style).
+
+        Parts that change alike share a class.
+        """
+        frames = [(0, style)]
+        for recorded, later in changes:
+            second = LEAD + self.slower * recorded
+            frames += [(second, frames[-1][1]), (second + FADE, later)]
+        steps = "".join(f"{100 * second / self.loop:.2f}%{{{style}}}" for second, style in frames)
+        return self.rules.setdefault(steps, f"e{len(self.rules)}")
+
+    def appear(self, end):
+        return self.change(HIDDEN, (end, SHOWN))
+
+    def accept(self, guessed, end):
+        """Show a grey guess, which turns green."""
+        return self.change(f"{HIDDEN};{self.grey}", (guessed, f"{SHOWN};{self.grey}"),
+                           (end, f"{SHOWN};{self.green}"))
+
+    def discard(self, guessed, end, following):
+        """Show a guess, which falls below the line when the round ends and then vanishes."""
+        down = f"transform:translateY({DROP}px)"
+        return self.change(HIDDEN, (guessed, f"{SHOWN};transform:none"), (end, f"{SHOWN};{down}"),
+                           (end + 0.8 * (following - end), f"{HIDDEN};{down}"))
+
+    def style(self):
+        """Return all keyframes; `all` vanishes before the loop begins again."""
+        whole = self.change(SHOWN, ((self.loop - LEAD - 0.4) / self.slower, HIDDEN))
+        frames = [f"@keyframes {name}{{{steps}}}" for steps, name in self.rules.items()]
+        uses = [f".{name}{{animation-name:{name}}}" for name in self.rules.values()]
+        uses.append(f".all{{animation-name:{whole}}}")
+        return "\n".join([
+            f".gone{{opacity:0}}g,text,rect,line{{animation:{self.loop:.2f}s linear infinite}}",
+            *uses, *frames, "@media (prefers-reduced-motion:reduce){*{animation:none!important}}"])
 
 
 # ---- text
@@ -23,11 +78,6 @@ def letters(string, where, x0, class_=""):
         return ""
     column, row = where[len(string) - len(string.lstrip())]
     return mono(x0 + column * SIZE * ADVANCE, TOP + row * LINE, visible, SIZE, class_)
-
-
-def ends_of_lines(string):
-    """Make a guessed end of a line visible."""
-    return string.replace("\n", "\u21b5")
 
 
 def plain_text(run, prompt, clock, x0):
@@ -70,10 +120,12 @@ def discarded(round, before, clock, times, x0):
     guesses = [guess for guess in round["guesses"] if guess[1] is not True]
     parts, end = [], times[1]
     for guess, accepted in guesses:
-        guess = ends_of_lines(guess)
+        guess = guess.replace("\n", "\u21b5")  # a guessed end of a line is drawn
         where = places(before + guess, COLUMNS)[len(before) :]
         failed = accepted is False
-        parts.append(letters(guess, where, x0, f"red {clock.redden(end)}" if failed else "grey"))
+        parts.append(letters(guess, where, x0,
+                             f"red {clock.change(clock.grey, (end, clock.red))}" if failed else
+                             "grey"))
         if failed:
             column, row = where[len(guess) - len(guess.lstrip())]
             x, y = x0 + column * SIZE * ADVANCE, TOP + row * LINE - 4.5
@@ -106,7 +158,8 @@ def panel(x, title, note, run, body, clock):
     yield from bar(run, clock, x0)
     took = element("tspan", f"{run['seconds']:.2f} s", class_="bold")
     yield text(x0, BAR + 31, "each block is a pass of the large model",
-               f"small muted gone {clock.vanish(run['seconds'])}")
+               
+               f"small muted gone {clock.change(SHOWN, (run['seconds'] - FADE, HIDDEN))}")
     yield element("text", f"{took}, {passes} passes of the large model", x=x0, y=BAR + 31,
                   class_=clock.appear(run["seconds"]))
 
