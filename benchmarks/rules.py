@@ -17,7 +17,6 @@ start where its own test ended the last one, so for tests other than the ratio t
 pass can differ slightly from the mean given here.
 """
 
-import itertools
 import sys
 from functools import partial
 from pathlib import Path
@@ -75,29 +74,25 @@ class Place(NamedTuple):
 def record(x, draft, target, rng):
     """Return the Place after x; the target scores the tree and the best path in one pass."""
     tree, _ = guess_shape(x, K, rng, draft, uniform(WIDTHS))
-    best, everything = [], Tree(list(tree.tokens), list(tree.parents))
+    both, best, path = Tree(list(tree.tokens), list(tree.parents)), [], [-1]
     for _ in range(K):
         best.append(int(draft(x + best, 1)[-1].argmax()))
-    node, path = -1, [0]
-    for token in best:
-        node = everything.add(node, token, None)
-        path.append(1 + node)
-    rows = target(x + everything, 1 + len(everything))
-    return Place(tree, rows[: 1 + len(tree)], best, rows[path])
+        path.append(both.add(path[-1], best[-1], None))
+    rows = target(x + both, 1 + len(both))
+    return Place(tree, rows[: 1 + len(tree)], best, rows[1 + np.array(path)])
 
 
 def places(draft, target, encoder, n_rounds, N):
     """Yield (number of the text, Place) of the ratio test's rounds, text after text."""
-    for text in itertools.count():
-        x = encoder.encode(OPENINGS[text % len(OPENINGS)])
-        rng = np.random.default_rng(text)
-        end = len(x) + N
-        while len(x) < end and n_rounds:
-            place, n_rounds = record(x, draft, target, rng), n_rounds - 1
-            yield text, place
-            x = x + verify(*place.chain(), rng)
-        if not n_rounds:
-            return
+    text, x, end = -1, [], 0
+    for _ in range(n_rounds):
+        if len(x) >= end:
+            text, rng = text + 1, np.random.default_rng(text + 1)
+            x = encoder.encode(OPENINGS[text % len(OPENINGS)])
+            end = len(x) + N
+        place = record(x, draft, target, rng)
+        yield text, place
+        x = x + verify(*place.chain(), rng)
 
 
 # ---- what each test gives
@@ -118,14 +113,13 @@ def tests(place):
     }
 
 
+INDEPENDENT = {"optimum": best_independent, "multi-step": multi_step_independent,
+               "K-SEQ": kseq_independent, "match": match_independent}
 SIBLINGS = {  # guesses: {test: (p_draft, p_target) -> probability that one of them is accepted}
     "1": {"optimum": partial(best_independent, n=1), "match": partial(match_independent, n=1)},
-    **{f"{n} independent": {"optimum": partial(best_independent, n=n),
-                            "multi-step": partial(multi_step_independent, n=n),
-                            "K-SEQ": partial(kseq_independent, n=n),
-                            "match": partial(match_independent, n=n)} for n in (2, 3)},
-    "2 distinct": {"optimum": bound_distinct, "multi-step": multi_step_distinct},
-}
+    **{f"{n} independent": {test: partial(form, n=n) for test, form in INDEPENDENT.items()}
+       for n in (2, 3)},
+    "2 distinct": {"optimum": bound_distinct, "multi-step": multi_step_distinct}}
 
 
 def siblings(place):
@@ -143,15 +137,14 @@ def standard_error(values, texts):
     return float(np.sqrt((np.bincount(texts, differences) ** 2).sum()) / len(values))
 
 
-def figures(rows, texts, compared=None):
-    """Return {name: mean, its standard error, and those of the difference to one name}."""
+def figures(rows, texts):
+    """Return {name: mean, its standard error, and those of the difference to the first name}."""
     columns = {name: np.array([row[name] for row in rows], float) for name in rows[0]}
-    found = {name: {"mean": float(column.mean()), "error": standard_error(column, texts)}
-             for name, column in columns.items()}
-    for name in columns if compared else ():
-        more = columns[name] - columns[compared]
-        found[name] |= {"more": float(more.mean()), "more_error": standard_error(more, texts)}
-    return found
+    first = next(iter(columns.values()))
+    return {name: {"mean": float(column.mean()), "error": standard_error(column, texts),
+                   "more": float((column - first).mean()),
+                   "more_error": standard_error(column - first, texts)}
+            for name, column in columns.items()}
 
 
 def measure(args):
@@ -160,20 +153,20 @@ def measure(args):
     draft, target = (TreeGPT2(model.params, model.n_head) for model in pair)
     out = {"N": args.N, "K": K, "rounds": args.rounds, "temperatures": {}}
     for temperature in TEMPERATURES:
-        settings = {"temperature": temperature}
-        seen = [(text, tests(place), siblings(place)) for text, place in places(
-            both_kinds(draft, settings), with_tree_sampling(target, **settings), encoder,
-            args.rounds, args.N)]
-        texts, by_test, by_guesses = zip(*seen)
+        models = (both_kinds(model, temperature) for model in (draft, target))
+        texts, by_test, by_guesses = zip(*(
+            (text, tests(place), siblings(place))
+            for text, place in places(*models, encoder, args.rounds, args.N)))
         out["temperatures"][f"{temperature:g}"] = {
-            "texts": len(set(texts)), "tests": figures(by_test, texts, "ratio"),
+            "texts": len(set(texts)), "tests": figures(by_test, texts),
             "siblings": figures(by_guesses, texts)}
     return out
 
 
-def both_kinds(model, settings):
+def both_kinds(model, temperature):
     """Return a model of probabilities that reads sequences and trees."""
-    of_tree, of_text = with_tree_sampling(model, **settings), with_sampling(model, **settings)
+    of_tree, of_text = (sampling(model, temperature=temperature)
+                        for sampling in (with_tree_sampling, with_sampling))
     return lambda ids, n_last: (of_tree if hasattr(ids, "texts") else of_text)(ids, n_last)
 
 
@@ -205,11 +198,10 @@ def tell(figures, args):
                      "standard error"],
                     [[name, f"{row['mean']:.3f}", f"{row['error']:.3f}", f"{row['more']:+.3f}",
                       f"{row['more_error']:.3f}"] for name, row in part["tests"].items()])
-    names = ["optimum", "multi-step", "K-SEQ", "match"]
     yield "The probability that one of the guesses for a position is accepted:\n"
-    yield table(["temperature", "guesses", *names],
+    yield table(["temperature", "guesses", *INDEPENDENT],
                 [[temperature, guesses, *(shown(part["siblings"].get(f"{guesses}: {test}"))
-                                          for test in names)]
+                                          for test in INDEPENDENT)]
                  for temperature, part in parts for guesses in SIBLINGS])
 
 

@@ -158,7 +158,6 @@ def panel(x, title, note, run, body, clock):
     yield from bar(run, clock, x0)
     took = element("tspan", f"{run['seconds']:.2f} s", class_="bold")
     yield text(x0, BAR + 31, "each block is a pass of the large model",
-               
                f"small muted gone {clock.change(SHOWN, (run['seconds'] - FADE, HIDDEN))}")
     yield element("text", f"{took}, {passes} passes of the large model", x=x0, y=BAR + 31,
                   class_=clock.appear(run["seconds"]))
