@@ -1,28 +1,27 @@
 """Li et al. (2024a), "EAGLE: ... Requires Rethinking Feature Uncertainty". Lossless.
 
-What it adds to medusa.py: one head that also reads what it guessed. The target's state at a token
-does not say which token was drawn there. So the head (eagle_head.py) reads pairs, a state and the
-token that came next; from its own prediction of the state at that token it goes on, guess by guess.
+Adds to medusa.py: one head that also reads its own guesses. The target's state at a token does not
+determine which token was drawn there. The head (eagle_head.py) reads pairs of a state and the token
+that came next, predicts the state at that token, and continues from its own prediction.
 
     state       the target's last hidden state at a token, after ln_f: true, or predicted
     rows_after  callable `(tree, nodes) -> [len(nodes), n_vocab]`: the head's distributions
     grow        callable `(rows_after, k, rng) -> Tree`: how guesses are arranged
     widths      "chain": K guesses in a row; numbers: a tree as in tree.py, drawn like the chain;
-                "dynamic": the `total` likeliest guesses in at most K levels, Li et al. (2024b)
+                "dynamic": the `total` best guesses in at most K levels, Li et al. (2024b)
 
-Drawn guesses are tested with the rows that they were drawn from; guesses that are the head's best
-ones, with one-hot rows. The true states of what was kept are a by-product of the test (states.py).
+Drawn guesses are tested with the distributions they were sampled from; guesses that are the head's
+best ones, with one-hot rows. The true states of accepted tokens come from the test's own pass.
 
-    EAGLE-1    learns to meet the target's states, and their tokens
+    EAGLE-1    learns to predict the target's states, and their tokens
     EAGLE-2    the same head; the shape follows the text
-    EAGLE-3    learns to meet the target's distributions, on its own predicted states too; norms on
-               both inputs; states of three depths; guesses frequent tokens only. Li et al. (2025)
+    EAGLE-3    learns to predict the target's distributions, on its own predicted states too; norms
+               on both inputs; states of three depths; frequent tokens only. Li et al. (2025)
     MTP        one or more such blocks, trained with the target. DeepSeek-AI (2024) Sec. 2.2
     here       EAGLE-1's aim and then EAGLE-3's, EAGLE-2's shape, EAGLE-3's norms
 """
 
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 
@@ -30,22 +29,15 @@ from sampling import warp, with_sampling
 from speculative import guess, make_step, verify
 from variants.dynamic_tree import TOTAL_GUESSES, dynamic_tree
 from variants.eagle_head import Head, load_head
+from variants.medusa import heads_file
 from variants.registry import Decoder, Flag, whole, widths_or
 from variants.shared.states import States
-from variants.tree import (
-    SIBLINGS_FLAG,
-    TOTAL,
-    Tree,
-    draw_siblings,
-    siblings_for,
-    verify_tree,
-    with_tree_sampling,
-)
+from variants.tree import (SIBLINGS_FLAG, TOTAL, Tree, draw_siblings, siblings_for, verify_tree,
+                           with_tree_sampling)
 
-# ---- guess
 
 def head_tree(rows_after, k, rng, widths, siblings):
-    """tree.py's tree of these widths; the head reads each level once."""
+    """Return tree.py's tree of these widths; the head reads each level once."""
     tree, level = Tree(), [-1]
     for width in widths[:k]:
         drawn = [(node, *guess) for node, row in zip(level, rows_after(tree, level))
@@ -55,12 +47,12 @@ def head_tree(rows_after, k, rng, widths, siblings):
 
 
 def head_dynamic_tree(rows_after, k, rng, total):
-    """EAGLE-2's tree. No chance made it."""
+    """Return EAGLE-2's tree; nothing is drawn."""
     return dynamic_tree(rows_after, total, k)
 
 
 def guess_by_head(x, k, rng, head, grow, settings):
-    """A tree for the next k positions; none after a single token, which has no state before it."""
+    """Return a tree for the next k positions; an empty one after a single token."""
     def rows_after(tree, nodes):
         logits, paths = head(x, tree, nodes), [*tree.paths(), []]
         return np.concatenate([warp(logits[i : i + 1], ids=x + paths[node], **settings)
@@ -71,7 +63,7 @@ def guess_by_head(x, k, rng, head, grow, settings):
 
 
 def guess_chain(x, k, rng, head, settings):
-    """The same where nothing branches: the papers' own loop, with the head for a draft."""
+    """Return k guesses in a row, by the papers' own loop with the head as the draft."""
     tree = Tree()
 
     def draft(ids, n_last):
@@ -85,12 +77,8 @@ def guess_chain(x, k, rng, head, settings):
 # ---- the entry
 
 def load_head_of(models):
-    """The target's head, or a ValueError that says where it was looked for."""
-    path = models.folder and Path(models.folder) / "heads.safetensors"
-    if not path or not path.exists():
-        raise ValueError(f"need EAGLE's head, trained for this target (models/training), got no "
-                         f"file {path}")
-    return load_head(path, models.target.params)
+    """Return the weights of the target's own head."""
+    return load_head(heads_file(models), models.target.params)
 
 
 def build(models,

@@ -1,12 +1,12 @@
 """Fu et al. (2024), "Break the Sequential Dependency ... Using Lookahead Decoding". Lossless.
 
-What it adds to jacobi.py: a memory. Jacobi's iteration often writes the right tokens at the wrong
-place. So its runs of tokens are kept, and tried wherever the text has come to their first token.
+Adds to jacobi.py: a pool of n-grams. Jacobi's iteration often writes the right tokens at the wrong
+position. Its runs of tokens are kept, and guessed wherever the text reaches their first token.
 
-    columns    W, places that are iterated on; the first begins at the last token of x
-    ngram      N, the length of a run; a column shows N - 1 levels, its guesses of N - 1 passes
-    window     W columns: level l of column i stands i + l tokens after the last of x
-    trunk      level 0 of all columns, what the others look back at
+    columns    W, positions that are iterated on; the first begins at the last token of x
+    ngram      N, the length of a run; a column has N - 1 levels, its guesses of N - 1 passes
+    window     W columns: level l of column i is i + l tokens after the last of x
+    trunk      level 0 of all columns, which the other levels follow
     new        the target's best token after a column: the N-th, and its next level
     pool       token -> the n-grams seen after it, the latest last; size: G, how many are kept
 
@@ -20,8 +20,8 @@ One pass over one token tree does both (the paper's lookahead branch and verific
 
 Tree attention is what the paper draws as a mask: a node sees its own path, at its path's positions.
 
-Subtle: the window is in the tree to be continued, not to be tested; its nodes are no proposals.
-What it holds changes no distribution, so it may come from anywhere; it starts as copies of x.
+Subtle: the window's nodes are in the tree to be continued; they are scored, but not proposals, so
+they are not tested. Their tokens change no distribution and may be any; they start as copies of x.
 """
 
 from itertools import cycle, islice
@@ -35,14 +35,14 @@ from variants.tree import verify_tree
 # ---- the window
 
 def refill(window, x, columns, ngram):
-    """The window with all its columns, new ones copied from the text, and the root at x[-1]."""
+    """Return the window with all its columns, new ones copied from x, and the root at x[-1]."""
     fresh = [list(islice(cycle(x), i, i + ngram - 1)) for i in range(len(window), columns)]
     first, *others = window + fresh
     return [[x[-1], *first[1:]], *others]
 
 
 def column_paths(window):
-    """The path of each column, from the root along the trunk and down its levels.
+    """Return the path of each column, from the root along the trunk and down its levels.
 
     >>> column_paths([["x", "a1", "a2"], ["t1", "b1", "b2"], ["t2", "c1", "c2"]])
     [['a1', 'a2'], ['t1', 'b1', 'b2'], ['t1', 't2', 'c1', 'c2']]
@@ -52,8 +52,8 @@ def column_paths(window):
 
 
 def extend_columns(window, tree, p_target):
-    """The columns that were in the tree to their end, each with its new token: n-grams."""
-    tips = [tree.find(path) for path in column_paths(window)]  # None: cut off, the last ones
+    """Return the columns that are whole in the tree, each with its new token: n-grams."""
+    tips = [tree.find(path) for path in column_paths(window)]  # None: the last ones were cut off
     return [column + [int(p_target[1 + tip].argmax())]
             for column, tip in zip(window, tips) if tip is not None]
 
@@ -61,7 +61,7 @@ def extend_columns(window, tree, p_target):
 # ---- the pool
 
 def remember(pool, tokens, size):
-    """Put an n-gram into the pool as the latest, and once; the oldest beyond `size` go."""
+    """Put an n-gram into the pool as the latest, and once; drop the oldest beyond `size`."""
     key, *rest = tokens
     others = [known for known in pool.get(key, []) if known != rest]
     pool[key] = [*others, rest][-size:]
@@ -70,7 +70,7 @@ def remember(pool, tokens, size):
 # ---- the step
 
 def add_path(tree, path):
-    """Add the nodes of a path that are not there yet."""
+    """Add the nodes of a path that the tree does not have yet."""
     node = -1
     for token in path:
         child = tree.child(node, token)
@@ -78,25 +78,25 @@ def add_path(tree, path):
 
 
 def make_tree(ngrams, paths, k, n_vocab):
-    """One tree of at most k levels: the n-grams, the latest first, as proposals; then the paths."""
+    """Return a tree of at most k levels: the n-grams as proposals, the latest first; the paths."""
     tree = Tree()
     for ngram in reversed(ngrams):
         add_path(tree, ngram[:k])
-    guesses = list(enumerate(one_hot_rows(tree.tokens, n_vocab)))
+    proposals = list(enumerate(one_hot_rows(tree.tokens, n_vocab)))
     for path in paths:
         add_path(tree, path[:k])
-    tree.proposals = guesses
+    tree.proposals = proposals
     return tree
 
 
 def lookahead(target, n_vocab, columns=5, ngram=4, size=5):
-    """Build the step of one text from a tree model; it keeps window and pool between its rounds.
+    """Return the step of one text from a tree model; it keeps window and pool between its rounds.
 
-    `round.guesses` is what was tested, `round.p_target` has the window's rows behind.
-    The window moves as far as the text did, and is filled up; the authors' code moves it by one
-    place by default, and fills it level by level in the first rounds.
+    `round.guesses` are the tested ones; the window's rows follow theirs in `round.p_target`. The
+    window moves as far as the text and is filled up at once. (The authors' code by default moves it
+    by one position, and fills it level by level in the first rounds.)
 
-    What comes again and again is in the pool after a few rounds, and then N tokens come a pass:
+    A repeated run is in the pool after a few rounds, and then one pass gives N tokens:
 
     >>> import numpy as np
     >>> from speculative import generate
@@ -118,10 +118,10 @@ def lookahead(target, n_vocab, columns=5, ngram=4, size=5):
     def step(x, n_left, rng):
         round = speculative_step(x, n_left, rng, target, columns + ngram, guess, verify_tree)
         tree, n = round.guesses, len(round.guesses.proposals)
-        grown = extend_columns(window, tree, round.p_target)
-        for tokens in grown:
+        extended = extend_columns(window, tree, round.p_target)
+        for tokens in extended:
             remember(pool, tokens, size)
-        window[:] = [tokens[1:] for tokens in grown][len(round.ids) - 1 :]  # as the text moved on
+        window[:] = [tokens[1:] for tokens in extended][len(round.ids) - 1 :]  # as the text moved
         return round._replace(guesses=Tree(tree.tokens[:n], tree.parents[:n], tree.proposals))
 
     return step

@@ -1,15 +1,15 @@
 """Saxena (2023), "Prompt Lookup Decoding". Lossless.
 
-What it adds to speculative.py: a draft that is no model. Text repeats itself, so the guesses are
-copied from what followed the last few tokens before.
+Adds to speculative.py: a draft without a model. Text repeats itself, so the guesses are copied from
+what followed the last few tokens earlier.
 
     x           the tokens so far
     suffix      the last n tokens of x, n <= max_ngram: what is looked up
     source      the position after an earlier occurrence of the suffix: copying starts there
-    max_ngram   the longest suffix that is tried first
+    max_ngram   the longest suffix, which is tried first
 
-A copied guess is no draw, so its row is one-hot: all mass on itself. `verify`
-then keeps it with the target's own probability of it, and resamples from the target without it.
+A copied guess is not drawn, so its row is one-hot. `verify` then accepts it with the target's own
+probability of it; a rejected guess is replaced by a draw from the target without it.
 """
 
 from functools import partial
@@ -20,10 +20,9 @@ from variants.registry import GUESSES, Decoder, Flag, whole
 
 
 def find_source(x, max_ngram):
-    """The position in x to copy from: after the latest earlier occurrence of the longest suffix.
+    """Return the position after the latest earlier occurrence of the longest suffix, or None.
 
-    None if not even the last id occurred before. Saxena (2023) takes the earliest occurrence; in
-    running text the latest is the better guide.
+    Saxena (2023) takes the earliest occurrence; in running text the latest is the better guide.
     """
     for n in range(min(max_ngram, len(x) - 1), 0, -1):
         for start in range(len(x) - n - 1, -1, -1):  # not the suffix itself, but it may overlap it
@@ -33,7 +32,7 @@ def find_source(x, max_ngram):
 
 
 def copy(x, source, k):
-    """k tokens copied from `source` on; past the end of x its own copies, as LZ77 does."""
+    """Copy k tokens from `source` on; past the end of x, copy the copies, as LZ77 does."""
     text = list(x)
     for i in range(k):
         text.append(text[source + i])
@@ -41,9 +40,9 @@ def copy(x, source, k):
 
 
 def lookup_guess(x, k, rng, n_vocab, max_ngram=3):
-    """k copied guesses, or none if there is nothing to copy, and one-hot rows.
+    """Return k copied guesses, or none if the last token is new, and one-hot rows.
 
-    A target that counts 0 1 2 0 1 2 .. is guessed right once it has begun to repeat itself.
+    The guesses for a text that counts 0 1 2 0 1 2 .. are right once it repeats itself.
 
     >>> lookup_guess([0, 1, 2, 0], 4, None, n_vocab=3)[0]
     [1, 2, 0, 1]
@@ -55,7 +54,7 @@ def lookup_guess(x, k, rng, n_vocab, max_ngram=3):
 
 def build(models, K: GUESSES = 10,
           max_ngram: Flag(whole, "longest run of tokens that is looked up") = 3):
-    """Return the step: no draft model at all."""
+    """Return the step: no draft model."""
     guess = partial(lookup_guess, n_vocab=models.target.n_vocab, max_ngram=max_ngram)
     return make_step(models.probabilities("target"), K, guess)
 

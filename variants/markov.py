@@ -1,23 +1,22 @@
 """DeepSeek (2026), "DSpark": its Markov head, for Medusa's heads. Lossless.
 
-What it adds to medusa.py: the heads all look at the same hidden state, so the second guess does not
-know the first. A table of low rank tells it: a token's row, times one matrix, is added to the
-scores of the place after it. Guesses are then drawn one after another, each from a distribution
-that depends on those before, and that is all a draft is: speculative.py's guess and test apply as
-they are, at every temperature.
+Adds to medusa.py: guesses that depend on one another. All heads read the same hidden state, so the
+second guess does not depend on the first. A table of low rank adds the missing scores: a token's
+row, times one matrix, is added to the scores of the next position. Guesses are then drawn one after
+another, each from a distribution given those before it. That is all a draft is, so speculative.py's
+guess and test apply as they are, at every temperature.
 
     here              DSpark
     state, heads      as in medusa.py; the scores of its heads are the "base logits" of a block
     w1, w2            W_1 [n_vocab, rank], W_2 [rank, n_vocab]: the Markov head
-    follows(token)    w1[token] @ w2, what is added to the scores of the place after the token
+    follows(token)    w1[token] @ w2, which is added to the scores of the position after the token
     p_draft, row t    softmax(heads(state)[t] + follows(token before)), after the sampling settings
 
-A round needs no pass but the target's: k small products stand where a draft would have k passes.
-DSpark's third part, a head that says how far to guess, is not here.
+A round costs one target pass and k small products instead of k draft passes. DSpark's third part,
+a head that chooses the number of guesses, is not here.
 """
 
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 
@@ -29,10 +28,10 @@ from variants.shared.states import States
 
 
 def guess_by_chain(x, k, rng, state_after, heads, follows, **settings):
-    """Up to k guesses, one a head, and the rows that they were drawn from.
+    """Return up to k guesses, one per head, and the distributions they were sampled from.
 
-    The state after x[:-1] is the last one known, for no pass has read the end of x; that token's
-    own row of the table is all that the first head hears of it.
+    The last known state is the one after x[:-1], because no pass has read the end of x. The first
+    head depends on that last token by its row of the table alone.
     """
     if len(x) == 1:  # no state before it
         return [], []
@@ -47,7 +46,7 @@ def guess_by_chain(x, k, rng, state_after, heads, follows, **settings):
 def load_table(path, n_vocab, dtype):
     """Return the arrays w1 and w2 in a file of heads as a callable token -> [n_vocab].
 
-    ValueError if the file has none, or was made for another vocabulary.
+    ValueError if the file has none, or was made for a different vocabulary.
     """
     w1, w2 = (np.asarray(array, dtype)
               for array in medusa.read_arrays(path, ("markov/w1", "markov/w2")))
@@ -60,7 +59,7 @@ def load_table(path, n_vocab, dtype):
 def build(models, K: Flag(whole, "guesses per round, at most one per head") = 3):
     """Return the step: a chain of guesses, one per head."""
     heads, model = medusa.load_heads_of(models), States(models.target)
-    follows = load_table(Path(models.folder) / "heads.safetensors", models.target.n_vocab,
+    follows = load_table(medusa.heads_file(models), models.target.n_vocab,
                          models.target.params["wte"].dtype)
     guess = partial(guess_by_chain, state_after=model.state_after, heads=heads, follows=follows,
                     **models.sampling)
@@ -68,6 +67,6 @@ def build(models, K: Flag(whole, "guesses per round, at most one per head") = 3)
 
 
 DECODER = Decoder(
-    "markov", "DeepSeek (2026)", "https://github.com/deepseek-ai/DeepSpec",
+    "markov", "DeepSeek (2026)", medusa.DECODER.url,
     idea="chains Medusa's heads: each guess depends on the one before it",
     guess=guess_by_chain, test=verify, build=build, needs=("heads",))

@@ -1,15 +1,15 @@
 """Cai et al. (2024), "Medusa". Lossless with the exact test, not lossless with the typical one.
 
-What it adds to tree.py: no draft model. A few small heads on the target's own last hidden state
-guess the next tokens, each head one position further on, and their best guesses become a tree.
+Adds to tree.py: a draft without a model. A few small heads on the target's last hidden state guess
+the next tokens, each head one position further on, and their best guesses form a tree.
 
-    state      the hidden state, after ln_f, that the row for the last token of x came from
+    state      the hidden state, after ln_f, of the row for the last token of x
     heads      callable state -> [n_heads, n_vocab] of scores: row 0 is for the token after x. (The
                model card counts from the state, which is one token earlier: row k is head k + 1,
                k + 2 ahead)
     choices    the tree: (0,) is head 0's best guess, (0, 2) head 1's third best after it; a
                prefix of a choice is a choice
-    epsilon, delta    of the typical test: keep a guess if p_target > min(epsilon, delta exp(-H))
+    epsilon, delta    of the typical test: accept if p_target > min(epsilon, delta exp(-H))
     H          the entropy of p_target, in nats
 
 The state of the next round is a by-product of this round's pass (states.py). The paper's round ends
@@ -32,8 +32,17 @@ from variants.shared.states import States
 from variants.tree import Tree, best_ids, verify_tree, with_tree_sampling
 
 
+def heads_file(models):
+    """Return the path of the heads trained for the target; ValueError if there is no such file."""
+    path = models.folder and Path(models.folder) / "heads.safetensors"
+    if not path or not path.exists():
+        raise ValueError(f"need heads trained for this target (tales-large has some; see "
+                         f"models/training), got no file {path}")
+    return path
+
+
 def read_arrays(path, names):
-    """Return arrays of a file of heads; ValueError if one is absent, or not finite numbers."""
+    """Return arrays of a file of heads; ValueError if one is absent, or has NaN or inf."""
     stored, _ = tensors.open_file(path)
     if missing := [name for name in names if name not in stored]:
         raise ValueError(f"need {', '.join(missing)} in the heads of {path}, got none")
@@ -45,13 +54,11 @@ def read_arrays(path, names):
 
 
 def load_heads(path, params):
-    """Return the heads in a file of w, a [n_heads, n_embd, n_embd] and b [n_heads, n_embd].
+    """Return the heads in a file as a callable [n_embd] -> [n_heads, n_vocab].
 
     Head k is unembed((h + SiLU(h @ w[k] + b[k])) @ a[k]): Sec. 3.1.1 with W_2 = wte a[k], so that
-    a head needs no separate unembedding.
-
-    Returns a callable [n_embd] -> [n_heads, n_vocab]. ValueError if the file was made for a model
-    of another width.
+    a head needs no separate unembedding. w and a are [n_heads, n_embd, n_embd], b is [n_heads,
+    n_embd]. ValueError if the file was made for a model of a different width.
     """
     wte, n_embd = params["wte"], params["wte"].shape[1]
     w, b, a = (np.asarray(array, wte.dtype, like=wte)
@@ -68,16 +75,21 @@ def load_heads(path, params):
     return heads
 
 
+def load_heads_of(models):
+    """Return the target's own heads."""
+    return load_heads(heads_file(models), models.target.params)
+
+
 # ---- the tree
 
 def cartesian(widths):
-    """Every combination of head 0's widths[0] best guesses, head 1's widths[1] best, and so on."""
+    """Return all paths of head 0's widths[0] best guesses, head 1's widths[1] best, and so on."""
     levels = [itertools.product(*map(range, widths[: n + 1])) for n in range(len(widths))]
     return [choice for level in levels for choice in level]
 
 
 def plant(scores, choices, depth):
-    """The tree of the choices for `depth` positions; no chance made it, so its rows are one-hot."""
+    """Return the tree of the choices for `depth` positions; its guesses are not drawn: one-hot."""
     n_heads, n_vocab = scores.shape
     choices = sorted((c for c in choices if len(c) <= min(depth, n_heads) and max(c) < n_vocab),
                      key=len)
@@ -91,7 +103,7 @@ def plant(scores, choices, depth):
 
 
 def guess_by_heads(x, k, rng, state_after, heads, choices):
-    """The heads' tree for the next k positions; none after a single token, which has no state."""
+    """Return the heads' tree for the next k positions; an empty one if x has a single token."""
     tree = plant(heads(state_after(x[:-1])), choices, k) if len(x) > 1 else Tree()
     return tree, tree.rows()
 
@@ -99,41 +111,33 @@ def guess_by_heads(x, k, rng, state_after, heads, choices):
 # ---- the test
 
 def typical(row, epsilon, delta):  # [n_vocab] -> [n_vocab] of bool
-    """The tokens that the target finds typical enough."""
+    """Return which tokens pass the typical test."""
     entropy = -(row * np.log(np.where(row > 0, row, 1))).sum()
     return row > min(epsilon, delta * np.exp(-entropy))
 
 
 def verify_typical(tree, p_draft, p_target, rng, epsilon=0.09, delta=0.3):
-    """Keep the longest path of typical tokens, the likeliest of equal length; draw one more."""
-    chance, length = {-1: 1.0}, {-1: 0}
+    """Accept the longest path of typical tokens, of equal ones the most probable; draw one more."""
+    probability, length = {-1: 1.0}, {-1: 0}
     for i, (token, parent) in enumerate(zip(tree.tokens, tree.parents)):
-        if parent in chance and typical(p_target[1 + parent], epsilon, delta)[token]:
-            chance[i], length[i] = chance[parent] * p_target[1 + parent][token], length[parent] + 1
-    end = max(chance, key=lambda node: (length[node], chance[node]))
+        if parent in length and typical(p_target[1 + parent], epsilon, delta)[token]:
+            probability[i] = probability[parent] * p_target[1 + parent][token]
+            length[i] = length[parent] + 1
+    end = max(length, key=lambda node: (length[node], probability[node]))
     return [*tree.paths(), []][end] + [sample(p_target[1 + end], rng)]
 
 
 # ---- the entry
 
-def load_heads_of(models):
-    """The target's heads, or a ValueError that says where they were looked for."""
-    path = models.folder and Path(models.folder) / "heads.safetensors"
-    if not path or not path.exists():
-        raise ValueError(f"need heads trained for this target (tales-large has some), got no file "
-                         f"{path}")
-    return load_heads(path, models.target.params)
-
-
 def medusa_step(model, heads, choices, test, **settings):
-    """The step of one text, for any test of a tree: blockwise.py has another."""
+    """Return the step of one text, for any test of a tree (blockwise.py has its own)."""
     guess = partial(guess_by_heads, state_after=model.state_after, heads=heads, choices=choices)
     return make_step(with_tree_sampling(model, **settings), max(map(len, choices), default=0),
                      guess, test)
 
 
 def choices(text):
-    """"0 1 0.0" as the sparse tree (0,), (1,), (0, 0)."""
+    """Read "0 1 0.0" as the sparse tree (0,), (1,), (0, 0)."""
     if not re.fullmatch(r" *(\d+(\.\d+)*( +|$))*", text):
         raise ValueError(f"need ranks such as '0 1 0.0 0.1', got {text!r}")
     tuples = [tuple(int(part) for part in word.split(".")) for word in text.split()]

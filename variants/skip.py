@@ -1,17 +1,17 @@
 """Zhang et al. (2023), "Draft & Verify"; Elhoushi et al. (2024), "LayerSkip". Lossless.
 
-What it adds to speculative.py: the target is its own draft, with some of its blocks left out. So
-it needs no second model and no training, and runs on any checkpoint.
+Adds to speculative.py: the target is its own draft, without some of its blocks. It needs no second
+model and no training, and runs on any checkpoint.
 
     block    one of the target's n_layer transformer blocks, counted from 0 as in its checkpoint
-    skip     the blocks that the draft leaves out: each adds to x, so that x passes on without it
+    skip     the blocks that the draft leaves out: each adds to x, so x passes on without it
     exit     E: the draft ends after its first E blocks; ln_f and the unembedding always follow
 
-The draft has a key/value cache of its own. (LayerSkip's shares the first E blocks' with the target,
-which saves the draft the prompt, and trains its models to leave early. Draft & Verify leaves out
-attention or feed-forward network alone, too, and searches by Bayesian optimisation;
-tools/find_skip.py searches greedily, whole blocks.) A draft step still costs the blocks that are
-left, so it pays only where the acceptance is above that share: theory/speedup.py.
+The draft has its own key/value cache. (LayerSkip shares the first E blocks' cache with the target
+and trains its models to exit early. Draft & Verify also leaves out attention or feed-forward
+networks alone, and searches by Bayesian optimisation; tools/find_skip.py searches whole blocks
+greedily.) A draft step costs the remaining share of the blocks, so it pays only if the acceptance
+exceeds that share: theory/speedup.py.
 """
 
 import re
@@ -22,7 +22,7 @@ from variants.registry import GUESSES, Decoder, Flag, whole
 
 
 def middle(n_layer):
-    """All blocks but the first quarter and one more, and the last quarter, which are missed most.
+    """Return all blocks except the first quarter, one more, and the last quarter.
 
     >>> list(middle(16)), list(middle(12)), list(middle(2))
     ([5, 6, 7, 8, 9, 10, 11], [4, 5, 6, 7, 8], [1])
@@ -31,7 +31,7 @@ def middle(n_layer):
 
 
 def blocks_kept(n_layer, skip, exit):
-    """The blocks that the draft runs, in their order: `exit` of them, or all but `skip`."""
+    """Return the blocks that the draft runs, in order: the first `exit`, or all but `skip`."""
     if exit is not None:
         if skip != "middle":
             raise ValueError(f"need --skip or --exit, got both, {skip} and {exit}")
@@ -45,9 +45,9 @@ def blocks_kept(n_layer, skip, exit):
 
 
 def with_blocks(model, kept):
-    """A GPT2 of the model's own weights, none of them copied, that runs these blocks only.
+    """Return a GPT2 that runs only these blocks, on the model's own weights (none is copied).
 
-    Without any block, what is left is a bigram model: the last token and its position.
+    Without any block it is a bigram model: the last token and its position.
     """
     blocks = [model.params["blocks"][i] for i in kept]
     return GPT2({**model.params, "blocks": blocks}, model.n_head)
@@ -64,7 +64,7 @@ def build(models, K: GUESSES = 2,
           skip: Flag(block_numbers, "blocks that the draft leaves out, such as 5,7,9; middle: all "
                      "except the first quarter, one more, and the last quarter") = "middle",
           exit: Flag(whole, "in place of --skip: the draft ends after this many blocks") = None):
-    """Return the papers' own step, with a part of the target in the place of the draft."""
+    """Return the papers' own step, with a part of the target as the draft."""
     kept = blocks_kept(len(models.target.params["blocks"]), skip, exit)
     models = models._replace(draft=with_blocks(models.target, kept))
     return draft_and_verify(models.probabilities("draft"), models.probabilities("target"), K)

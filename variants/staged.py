@@ -1,15 +1,15 @@
 """Spector and Re (2023), "Accelerating LLM Inference with Staged Speculative Decoding". Lossless.
 
-What it adds to speculative.py: the draft is itself decoded speculatively, by a smaller draft; and
-what it wrote on the way serves to widen the chain of guesses into a tree.
+Adds to speculative.py: the draft is itself decoded speculatively, by a smaller draft; and its rows
+serve to widen the chain of guesses into a tree.
 
     target    the large model
-    inner     a lossless step for the middle model: a draft under it, or an n-gram model, or again
-              a staged step; whatever it is, its `Round.p_target` holds the middle model's rows
-    ngram     a draft that only counts: no weights, never a row without mass
+    inner     a lossless step for the middle model, with a draft or an n-gram model under it, or
+              another staged step; its `Round.p_target` holds the middle model's rows
+    ngram     a draft that only counts: no weights, and no probability is 0
 
-Subtle: a guess is distributed as the middle model's own tokens, for the inner step is lossless. So
-the outer test takes the middle model's rows; with the inner draft's the text would be biased.
+Subtle: the inner step is lossless, so a guess has the middle model's distribution. The outer test
+takes the middle model's rows; the inner draft's would bias the text.
 """
 
 from functools import partial
@@ -23,9 +23,7 @@ from variants.tree import Tree, draw_siblings, verify_tree, with_tree_sampling
 
 
 def staged_guess(x, k, rng, inner):
-    """k tokens decoded by the inner step, and the rows that they are distributed by: its target's.
-
-    A model that counts up, guessed two tokens at a time by one that does too:
+    """Decode k tokens by the inner step; return them and their distributions, its target's rows.
 
     >>> count_up = lambda ids, n_last: np.eye(10)[np.array(ids[-n_last:]) + 1]
     >>> inner = draft_and_verify(count_up, count_up, K=1)
@@ -40,10 +38,9 @@ def staged_guess(x, k, rng, inner):
 
 
 def staged_tree(x, k, rng, inner, width):
-    """The same as a tree: beside every guess, width - 1 others from the row it was drawn from.
+    """Return the same guesses in a tree, each with width - 1 siblings drawn from its row.
 
-    The rows are there already, so the other guesses cost nothing but their rows in the target's
-    pass.
+    The rows exist already, so the siblings cost only their rows in the target's pass.
     """
     tree, node = Tree(), -1
     for token, row in zip(*staged_guess(x, k, rng, inner)):
@@ -57,21 +54,11 @@ def staged_tree(x, k, rng, inner, width):
 
 
 def ngram(n_vocab, order=3, corpus=(), weight=1.0):
-    """A draft that counts what followed the last tokens earlier in the text, with back-off.
+    """Return a draft that counts what followed the last tokens earlier in the text, with back-off.
 
-    Parameters
-    ----------
-    n_vocab : int
-    order : int, >= 1
-        3 looks at the last two ids, and backs off to the last one and to none.
-    corpus : sequence of int
-        More text to count in, put before the sequence.
-    weight : float, > 0
-        How many occurrences the shorter context's row counts for. MacKay and Peto (1995).
-
-    Returns
-    -------
-    callable `(ids, n_last) -> [n_last, n_vocab]` of probabilities, all of them above 0
+    order   >= 1: 3 looks at the last two ids, and backs off to the last one and to none
+    corpus  ids counted too, as if they came before the sequence
+    weight  > 0: how many occurrences the shorter context's row counts for. MacKay and Peto (1995)
     """
     def row_after(ids):
         text, row = np.array([*corpus, *ids]), np.full(n_vocab, 1 / n_vocab)
@@ -89,7 +76,7 @@ def ngram(n_vocab, order=3, corpus=(), weight=1.0):
 
 def build(models, K: GUESSES = 4,
           inner_K: Flag(whole, "guesses per round of the inner stage") = 2,
-          order: Flag(whole, "of the n-gram model: 3 looks at two tokens") = 3,
+          order: Flag(whole, "order of the n-gram model: 3 looks at two tokens") = 3,
           width: Flag(whole, "guesses per position; above 1 the chain becomes a tree") = 1):
     """Return the step of an n-gram model under the draft under the target."""
     if models.is_greedy and width > 1:

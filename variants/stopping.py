@@ -1,36 +1,35 @@
 """Huang et al. (2024), "SpecDec++": stop guessing by a threshold; here a measured one. Lossless.
 
-What it adds to assisted.py: no K and no constant. Another guess is drawn while the chance that it
-becomes text is worth its time; the costs are those of auto.py, the chances are counted.
+Adds to assisted.py: no K and no constant. The draft guesses while the probability that the next
+guess becomes text is worth its time; costs are those of auto.py, probabilities are counted.
 
     k           guesses in this round so far
-    s           the chance that all of them are kept
-    a           the chance that a guess is kept if those before it are: a table over the draft's
-                confidence, the largest probability of the row that the guess is drawn from
-    alpha       the mean of a over the rows that the draft gave
+    s           the probability that all of them are accepted
+    a           the probability that a guess is accepted if those before it are: a table over the
+                draft's confidence, the largest probability of the row it is drawn from
+    alpha       the mean of a over the draft's rows
     d, V        Costs in units of one target row: d = costs.c of a draft step, V[k] =
                 costs.pass_cost[k] of a pass with k guesses
     rho         tokens per unit of time so far, at least plain decoding's 1
 
-A round with k guesses brings 1 + s_1 + .. + s_k tokens for the time k d + V[k]. The rule with the
-best rate is the one whose rounds maximise tokens - rho time, at that rate: time is worth what it
-brings elsewhere (the renewal-reward theorem). So m more guesses, the first from a row of chance a,
-and the others of the mean chance, are worth
+A round with k guesses gives 1 + s_1 + .. + s_k tokens and takes the time k d + V[k]. The rule with
+the best rate is the one whose rounds maximise tokens - rho time, at that rate (the renewal-reward
+theorem). So m more guesses, the first from a row with a, the others with the mean alpha, are worth
 
     gain  =  max over m >= 1 of  s a (1 + alpha + .. + alpha^(m-1)) - rho (m d + V[k+m] - V[k])
 
-    [1] ask the draft for a row       while the mean of max(0, gain + rho d) is above rho d
+    [1] compute a draft row           while the mean of max(0, gain + rho d) is above rho d
     [2] draw a guess from that row    if gain + rho d > 0: its own step is paid already
 
-With one chance for all rows this is the K of theory/speedup.py, best_K. With several it is the best
-rule if V rises ever more steeply: what does not pay now then never will. (If V does not, a costly
-row may lead to a cheap one: that is what m is for.)
+If a is the same for all rows, this is best_K of theory/speedup.py. Otherwise it is the best rule if
+V rises ever more steeply: what does not pay now never will. (If not, a costly row may lead to a
+cheap one; hence m.)
 
-Huang et al. (2024) Theorem 3.1 stops where the chance 1 - s of a rejection exceeds a constant of
-the costs, and trains a head on the draft to predict s. Unlike it: their released code draws a
-guess, evaluates the head and stops after that guess, which is tested. Here the row is judged before
-a guess is drawn from it. Both are exact; dropping a drawn guess for what it is, before the ratio
-test, is not (docs/wild.md).
+Huang et al. (2024) Theorem 3.1 stops where the probability 1 - s of a rejection exceeds a constant
+of the costs, and trains a head on the draft to predict s. Their released code draws a guess,
+evaluates the head and stops after that guess, which is tested. Here, unlike it, the row is judged
+before a guess is drawn from it. Both are exact; dropping a drawn guess for what it is, before the
+ratio test, is not (docs/wild.md).
 """
 
 from functools import partial
@@ -44,34 +43,34 @@ from variants.registry import Decoder
 BUCKETS = 8  # of the draft's confidence
 DECAY = 0.996  # what a round's weight is multiplied by with every further round
 SURE = (np.arange(BUCKETS) + 0.5) / BUCKETS  # the confidence in the middle of each bucket
-START = np.array([1 + SURE, np.full(BUCKETS, 2.0), np.full(BUCKETS, 1 / BUCKETS)])  # optimistic:
-# of two guesses one was kept, and the other with the chance that the draft itself gives it
+# An optimistic start: of two guesses one was accepted, the other with the draft's own probability.
+START = np.array([1 + SURE, np.full(BUCKETS, 2.0), np.full(BUCKETS, 1 / BUCKETS)])
 
 
 class History:
-    """What the text so far has shown: the chance of a guess, and the speed.
+    """Count how often guesses were accepted, and how fast the text grew.
 
-    Older rounds count less, and where nothing is tried the table returns to its optimistic start:
-    so what once did not pay is tried again now and then.
+    Older rounds count less, and untested buckets decay back to START, so what did not pay is
+    retried now and then.
     """
 
     def __init__(self, costs):
-        self.costs, self.table = costs, START  # [3, BUCKETS]: guesses kept, and tested; rows
+        self.costs, self.table = costs, START  # [3, BUCKETS]: guesses accepted, and tested; rows
         self.x, self.tokens, self.time = [], 1.0, 1.0
 
     def start_text(self, x):
-        """Another text than the last one begins at plain decoding's speed; the table stays."""
+        """Reset the speed to plain decoding's if x is not a continuation; keep the table."""
         if x[: len(self.x)] != self.x:
             self.tokens = self.time = 1.0
         self.x = list(x)
 
     def estimates(self):
-        """(a, the shares of the rows that have it, rho), the first two [BUCKETS]."""
-        kept, tested, rows = self.table
-        return kept / tested, rows / rows.sum(), max(1.0, self.tokens / self.time)
+        """Return a [BUCKETS], the fraction of rows in each bucket [BUCKETS], and rho."""
+        accepted, tested, rows = self.table
+        return accepted / tested, rows / rows.sum(), max(1.0, self.tokens / self.time)
 
     def count(self, round, buckets):
-        """Add a round, and the buckets of all rows that the draft gave in it."""
+        """Add a round, and the buckets of all rows that the draft computed in it."""
         self.table = START + DECAY * (self.table - START)
         for t, bucket in enumerate(buckets):
             self.table[:, bucket] += t < round.n_accepted, t < round.n_tested, 1
@@ -83,20 +82,20 @@ class History:
 # ---- guess
 
 def gain(first, alpha, prices):  # [..] -> [..]
-    """The most that m >= 1 guesses bring: `first` is s a, and each guess has its price."""
-    kept = np.multiply.outer(first, alpha ** np.arange(len(prices)))
-    return np.cumsum(kept - prices, axis=-1).max(axis=-1)
+    """Return the largest gain of m >= 1 guesses; `first` is s a, prices[i] that of guess i."""
+    accepted = np.multiply.outer(first, alpha ** np.arange(len(prices)))
+    return np.cumsum(accepted - prices, axis=-1).max(axis=-1)
 
 
 def bucket_of(row):
-    """How sure the draft is, as an index of the table."""
+    """Return the bucket of the draft's confidence."""
     return min(int(BUCKETS * row.max()), BUCKETS - 1)
 
 
 def guess_while_it_pays(x, k, rng, draft, seen, buckets, greedy=False):
-    """Up to k tokens from the draft, and the rows that they were drawn from.
+    """Sample up to k tokens from the draft, while they pay.
 
-    Every row's bucket is put in `buckets`, that of a last one which no guess was drawn from too.
+    Appends the bucket of every row to `buckets`, even if no guess was drawn from the last row.
     """
     guesses, p_draft, s = [], [], 1.0
     a, shares, rho = seen.estimates()
@@ -117,16 +116,11 @@ def guess_while_it_pays(x, k, rng, draft, seen, buckets, greedy=False):
 
 
 def stopping(draft, target, costs, greedy=False):
-    """Build the step of one text, which guesses while it pays.
+    """Return the step of one text, which guesses while it pays, from its Costs.
 
-    Parameters
-    ----------
-    draft, target : callables `(ids, n_last) -> [n_last, n_vocab]` of probabilities
-        With `greedy` the draft's are at temperature 1, but it guesses its best token.
-    costs : Costs
-        Given or measured before the run. They never change, so equal seeds give equal texts.
-
-    ValueError if `costs` has no second row, or a number that no cost can be.
+    With `greedy` the draft's rows are at temperature 1, but it guesses its best token. The costs
+    never change, so equal seeds give equal texts. ValueError if they have no second row, or are not
+    all > 0.
     """
     if len(costs.passes) < 2 or not all(0 < time < np.inf for time in (costs.draft, *costs.passes)):
         raise ValueError(f"need costs > 0 of a draft step and of two rows at least, got {costs}")
@@ -142,8 +136,6 @@ def stopping(draft, target, costs, greedy=False):
 
     return step
 
-
-# ---- the entry
 
 def build(models):
     """Return the step. At temperature 0 the draft's confidence is read at temperature 1."""

@@ -1,21 +1,21 @@
 """Oliaro et al. (2024), "SuffixDecoding". Lossless.
 
-What it adds to lookup.py: counts of all that followed, and a draft where they are not sure. The
-guess is what came most often after the last m tokens, and is as long as the counts are sure of it.
+Adds to lookup.py: counts of everything that followed, and a draft where they are not sure. The
+guess is what followed the last m tokens most often, and is as long as the counts are sure of it.
 Finished texts can be remembered for the next one.
 
-    x           the tokens so far
-    trie        every run of up to `depth` tokens, with how often it occurred: one of x, and one of
-                the memory, the finished texts (memory.py)
-    m           how many tokens a guess looks back: the last 1, 2, ... depth - 1 are all tried
-    chance      of a guess: the product of the shares so far, each of all that came next there
-    score       the sum of the chances: how many guesses are expected to be right
-    factor      after m tokens at most min(cap, factor m) guesses: alpha in the paper's MAX_SPEC
-    min_prob    the least chance of a guess: of counts, not the target's probability of it
-    sure        the least score with which the counts guess; below it the draft does, K tokens
+    x             the tokens so far
+    trie          every run of up to `depth` tokens, with how often it occurred: one of x, and one
+                  of the memory, the finished texts (memory.py)
+    m             how many tokens a guess looks back: 1, 2, ... depth - 1 are all tried
+    probability   of a guess: the product of the relative frequencies on its path
+    score         the sum of the probabilities: how many guesses are expected to be right
+    factor        after m tokens at most min(cap, factor m) guesses: alpha in the paper's MAX_SPEC
+    min_prob      the least probability of a guess, by the counts
+    sure          the least score with which the counts guess; below it the draft guesses K tokens
 
-A copied guess is no draw, so its row is one-hot, as in lookup.py; the draft's guesses have the
-draft's rows. Which of the two it is stands before anything is drawn: both are exact.
+A copied guess is not drawn, so its row is one-hot, as in lookup.py; the draft's guesses have the
+draft's rows. The choice between the two is made before any sampling, so both are exact.
 """
 
 from sampling import one_hot_rows
@@ -36,7 +36,7 @@ class Node:
         self.best = None  # the most frequent child, of equals the latest
 
     def add_child(self, token):
-        """Count that this token came next. Returns the node of the longer run."""
+        """Count that this token came next; return the node of the longer run."""
         child = self.children.get(token)
         if child is None:
             child = self.children[token] = Node(token)
@@ -47,7 +47,7 @@ class Node:
 
 
 class Trie:
-    """Every run of up to `depth` tokens of some texts.
+    """Count every run of up to `depth` tokens of some texts.
 
     >>> trie = Trie(3, [[0, 1, 0, 2, 0, 1]])
     >>> trie.find([0]).count, trie.find([0, 1]).count, trie.find([1, 1])
@@ -57,17 +57,17 @@ class Trie:
     def __init__(self, depth, texts=()):
         self.depth, self.root, self.ends = depth, Node(), []
         for text in texts:
-            self.ends = []  # no run goes on into the next text
+            self.ends = []  # no run continues into the next text
             self.extend(text)
 
     def extend(self, tokens):
-        """Go on with the text: a token makes the runs that end there longer, `depth` nodes."""
+        """Append tokens to the text: each makes the runs that end before it longer."""
         for token in tokens:
-            longer = self.ends[: self.depth - 1]
-            self.ends = [node.add_child(token) for node in (self.root, *longer)]  # of 1, 2, ... tokens
+            longer = self.ends[: self.depth - 1]  # of 1, 2, ... tokens
+            self.ends = [node.add_child(token) for node in (self.root, *longer)]
 
     def find(self, tokens):
-        """The node of a run, or None if it did not occur."""
+        """Return the node of a run, or None if it did not occur."""
         node = self.root
         for token in tokens:
             node = node and node.children.get(token)
@@ -77,24 +77,24 @@ class Trie:
 # ---- guessing
 
 def most_frequent_path(node, n, min_prob):
-    """What came next most often, and then, up to n tokens; and the score.
+    """Return up to n tokens along the most frequent continuation, and their score.
 
-    Subtle: the share is one of what followed. A node's count has the end of x in it as well, where
-    nothing came next so far: that token is the one to be guessed.
+    Subtle: divide by what followed. A node's count includes the end of x, where no token followed
+    yet: it is the one to be guessed.
     """
-    guesses, chance, score = [], 1.0, 0.0
+    guesses, probability, score = [], 1.0, 0.0
     while node.best and len(guesses) < n:
-        chance *= node.best.count / node.followed
-        if chance < min_prob:
+        probability *= node.best.count / node.followed
+        if probability < min_prob:
             break
         node = node.best
         guesses.append(node.token)
-        score += chance
+        score += probability
     return guesses, score
 
 
 def best_guess(x, counts, k, factor=2.0, min_prob=0.1):
-    """Up to k guesses and their score: of all m and tries those with the largest score.
+    """Return up to k guesses and their score: over all m and tries, those with the largest score.
 
     Of equal scores that of the largest m, and then of the first trie. ([], 0.0) if no run is known.
 
@@ -111,16 +111,19 @@ def best_guess(x, counts, k, factor=2.0, min_prob=0.1):
 
 def suffix_or_draft(draft, n_vocab, K=4, cap=10, factor=2.0, min_prob=0.1, depth=16, sure=3.0,
                     memory=()):
-    """Build the guess of one text, a `guess(x, k, rng)` that keeps a trie of the text.
+    """Return the guess of one text, a `guess(x, k, rng)` that keeps a trie of the text.
 
-    `memory` holds other texts. With `sure` 0 the draft is never asked.
+    `memory` holds other texts. With `sure` 0 the draft is never used. ValueError if factor,
+    min_prob or sure is out of its range.
     """
-    check(factor, min_prob, sure)
+    if not (factor > 0 and 0 <= min_prob <= 1 and sure >= 0):
+        raise ValueError(f"need factor > 0, 0 <= min_prob <= 1 and sure >= 0, got {factor}, "
+                         f"{min_prob} and {sure}")
     trie, text, remembered = Trie(depth), [], Trie(depth, memory)
 
     def suffix_guess(x, k, rng):
         nonlocal trie, text
-        if x[: len(text)] != text:  # another text
+        if x[: len(text)] != text:  # a different text
             trie, text = Trie(depth), []
         trie.extend(x[len(text) :])
         text = list(x)
@@ -132,24 +135,14 @@ def suffix_or_draft(draft, n_vocab, K=4, cap=10, factor=2.0, min_prob=0.1, depth
     return suffix_guess
 
 
-def check(factor, min_prob, sure):
-    """Raise ValueError if one of these is out of its range."""
-    if not factor > 0:
-        raise ValueError(f"need factor > 0, got {factor}")
-    if not 0 <= min_prob <= 1:
-        raise ValueError(f"need 0 <= min_prob <= 1, got {min_prob}")
-    if not sure >= 0:
-        raise ValueError(f"need sure >= 0, got {sure}")
-
-
 def build(models, K: Flag(whole, "guesses per round of the draft") = 4,
           cap: Flag(whole, "most guesses copied in a round") = 10,
           factor: Flag(number, "most guesses per token looked back") = 2.0,
-          min_prob: Flag(number, "stop copying where the product of the shares of what came next "
+          min_prob: Flag(number, "stop copying where the probability of a guess, by the counts, "
                          "falls below this") = 0.1,
           depth: Flag(whole, "longest run of tokens counted, its guesses included") = 16,
           sure: Flag(number, "copy if at least this many guesses are expected to be right, else "
-                     "ask the draft; 0: always copy") = 3.0,
+                     "use the draft; 0: always copy") = 3.0,
           memory: Flag(str, "a file of finished texts to copy from too; this one is added") = ""):
     """Return the step. The texts in the file `memory` are read here; main.py adds the new one."""
     n_vocab = models.target.n_vocab

@@ -1,20 +1,20 @@
 """Weng et al. (2025), "Traversal Verification for Speculative Tree Decoding", Alg. 1. Lossless.
 
-What it adds to tree.py and block.py: a tree is tested from its leaves to its root, each whole path
-at once. A guess that the target likes better than the draft pays for one that it likes less, and
-what a rejected path leaves over goes to the next one. On a chain it is block.py's test; where rows
-are one-hot it is tree.py's.
+Adds to tree.py and block.py: a tree is tested from its leaves to its root, each whole path at once.
+A guess with more probability under the target than under the draft makes up for one with less, and
+what a rejected path leaves over goes to the next one. On a chain it is block.py's test; with
+one-hot rows it is tree.py's.
 
-    share     of a node: the chance to keep the path to it. The root's is 1, a child's is at first
-              min(1, its parent's share * left[token] / row[token]), and its own rejected children
-              lower it
+    share     of a node: the probability of accepting the path to it. The root's is 1, a child's is
+              at first min(1, its parent's share * left[token] / row[token]), and its own rejected
+              children lower it
     left      the target's row at a node, after what its rejected children took     the paper's M_b
-    row       what a guess was drawn from; of distinct siblings each has its own    the paper's M_s
-    S         the sum of (share * left - row)_+ : what is left when that child is rejected
+    row       the row of a guess; of distinct siblings each has its own             the paper's M_s
+    S         the sum of (share * left - row)_+, left over when that child is rejected
 
-Two traps. A share falls to S / (S + 1 - share), not to S / (what the draft has left). And a token
-that was drawn twice at one node is two guesses: the second is never kept, for a rejected token has
-nothing left, but its row is taken from the others once more.
+Subtle: a share falls to S / (S + 1 - share), not to S / (what the draft has left). And a token drawn
+twice at one node is two guesses. The second is never accepted, because nothing is left of a
+rejected token, but its row is subtracted once more.
 """
 
 import numpy as np
@@ -25,14 +25,14 @@ from variants.tree import SIBLINGS_FLAG, WIDTHS, guess_shape, tree_step
 
 
 def verify_traversal(tree, p_draft, p_target, rng):
-    """The tokens of the first path that passes, leaves first, and one more.
+    """Return the tokens of the first path that passes, leaves first, and one more.
 
-    The root always passes: if nothing else does, no guess is kept. All guesses must be one draft's.
-    A second draft could draw a token once more, and add guesses below its first node: what is
-    tested there would depend on a sibling that is tested later.
+    The root always passes: then no guess is accepted. All guesses must be drawn by one draft. A
+    second draft could draw a token once more, and add guesses below its first node: what is tested
+    there would depend on a sibling that is tested later.
     """
     def visit(node, share):
-        """The tokens after this node, or None if no path through it passes."""
+        """Return the tokens after this node, or None if no path through it passes."""
         left = p_target[1 + node]
         for child, row in tree.guesses_at(node):
             token = tree.tokens[child]

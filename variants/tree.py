@@ -1,17 +1,17 @@
 """Miao et al. (2023), "SpecInfer: ... Tree-based Speculative Inference and Verification". Lossless.
 
-What it adds to speculative.py: several guesses for one position. All, and what follows each, form a
-tree that the target scores in one pass; the first guess that passes the test leads on.
+Adds to speculative.py: several guesses for one position. They form a tree with what follows each,
+and the target scores the tree in one pass; the walk continues at the first guess that passes.
 
     tree        the guesses of a round, as data: branches.py
     widths      <k_1, .., k_m>, the expansion configuration: children for each node of each level;
-                "auto": the best tree for what was measured (best_tree.py); "dynamic": a tree for
+                "auto": the best tree at the measured costs (best_tree.py); "dynamic": a tree for
                 each round, from the draft's probabilities (dynamic_tree.py)
     shape       the same for trees whose nodes have different numbers of children (best_tree.py)
     siblings    how children of one node are drawn: "distinct" (without replacement), "independent"
-                (with replacement) or "top" (the most probable ones, no chance involved)
+                (with replacement) or "top" (the most probable ones, not drawn)
 
-The step is speculative.py's own, with another guess and another test; K is the depth of the tree.
+The step is speculative.py's own, with a different guess and test; K is the depth of the tree.
 """
 
 from functools import partial
@@ -31,7 +31,7 @@ SIBLINGS = ("distinct", "independent", "top")
 # ---- guess
 
 def draw_siblings(row, width, siblings, rng):
-    """Up to `width` guesses for one position, each with the very row that it was drawn from."""
+    """Return up to `width` guesses for one position, each with the row it was drawn from."""
     if siblings == "top":
         best = [token for token in best_ids(row, width) if row[token] > 0]
         return list(zip(best, one_hot_rows(best, len(row))))
@@ -44,35 +44,29 @@ def draw_siblings(row, width, siblings, rng):
     return drawn
 
 
-def expand(tree, x, draft, shape, rng, siblings="distinct"):
-    """Let a draft add its guesses level by level, one pass per level."""
-    level = {-1: shape}
+def guess_shape(x, k, rng, draft, shape, siblings="distinct"):
+    """Return a tree of at most k levels, drawn level by level, and the row of each node."""
+    if siblings not in SIBLINGS:
+        raise ValueError(f"need siblings {', '.join(SIBLINGS)}, got {siblings!r}")
+    tree, level = Tree(), {-1: truncate(shape, k)}
     while any(level.values()):
         rows, below = draft(x + tree, 1 + len(tree)), {}
         for node, shapes in level.items():
             guesses = draw_siblings(rows[1 + node], len(shapes), siblings, rng)
-            for (token, row), shape in zip(guesses, shapes):
-                below.setdefault(tree.add(node, token, row), shape)  # a guess may come twice
+            for (token, row), child_shape in zip(guesses, shapes):
+                below.setdefault(tree.add(node, token, row), child_shape)  # may come twice
         level = below
-
-
-def guess_shape(x, k, rng, draft, shape, siblings="distinct"):
-    """Return a tree of at most k levels, and the row that each node was drawn from."""
-    if siblings not in SIBLINGS:
-        raise ValueError(f"need siblings {', '.join(SIBLINGS)}, got {siblings!r}")
-    tree = Tree()
-    expand(tree, x, draft, truncate(shape, k), rng, siblings)
     return tree, tree.rows()
 
 
 # ---- verify
 
 def verify_tree(tree, p_draft, p_target, rng):
-    """Multi-step speculative sampling: walk down while a child passes, then one token more.
+    """Walk down while a child passes, then add a token: multi-step speculative sampling.
 
     At each node the proposals are tested in the order drawn, each with its own row (not p_draft's),
-    against what the earlier ones, all rejected, have left of the target's distribution. With
-    one-hot rows this is SpecInfer's greedy verification. Miao et al. (2023), VerifyStochastic.
+    against what the rejected ones before it have left of the target's distribution. With one-hot
+    rows this is SpecInfer's greedy verification. Miao et al. (2023), VerifyStochastic.
     """
     ids, node = [], -1
     while True:
@@ -90,7 +84,7 @@ def verify_tree(tree, p_draft, p_target, rng):
 # ---- the entry
 
 def siblings_for(siblings, are_best):
-    """Return how siblings are drawn: the draft's best tokens need no chance."""
+    """Return "top" if siblings must be the most probable tokens, else as given."""
     if are_best and siblings not in (None, "top"):
         raise ValueError(f"need --siblings top at --temperature 0 and with --widths dynamic, got "
                          f"{siblings}")
@@ -98,7 +92,7 @@ def siblings_for(siblings, are_best):
 
 
 def draft_for_trees(models):
-    """Return the draft. At temperature 0 its row is one-hot and names one child: so at 1."""
+    """Return the draft; at temperature 1 if greedy, since a one-hot row has a single child."""
     return with_tree_sampling(models.draft, **(models.at_temperature_1 if models.is_greedy
                                                else models.sampling))
 

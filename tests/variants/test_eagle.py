@@ -296,7 +296,7 @@ def test_a_file_that_is_not_whole_is_named(saved, n_bytes):
 
 def test_a_target_without_a_head_is_told_where_it_was_looked_for(tmp_path):
     for heads, path in ((None, "None"), (tmp_path, "heads.safetensors")):
-        with pytest.raises(ValueError, match=f"EAGLE's head.*{path}"):
+        with pytest.raises(ValueError, match=f"need heads trained for this target.*{path}"):
             eagle.build(Models(None, Logits(TARGET), dict(temperature=1.0), heads), **DEFAULTS)
 
 

@@ -220,7 +220,8 @@ def test_the_memory_outlives_a_text_and_the_text_itself_comes_first():
 @pytest.mark.parametrize("bad", [dict(factor=0.0), dict(factor=float("nan")), dict(min_prob=1.1),
                                  dict(min_prob=-0.1), dict(sure=-1), dict(sure=float("nan"))])
 def test_bad_settings_are_named(bad):
-    with pytest.raises(ValueError, match=f"{next(iter(bad))}.*, got"):
+    got = "{factor}, {min_prob} and {sure}".format(**dict(factor=2.0, min_prob=0.1, sure=3.0) | bad)
+    with pytest.raises(ValueError, match=f"need factor > 0, .*, got {got}$"):
         suffix_or_draft(None, 3, **bad)
 
 

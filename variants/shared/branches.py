@@ -1,10 +1,10 @@
-"""Token trees as data: what the decoders with several guesses for one position share. Lossless.
+"""Token trees as data, for the decoders with several guesses for one position.
 
-What it adds to speculative.py: a round's guesses may branch, and so may a text.
+Adds to speculative.py: the guesses of a round may branch, and so may a text.
 
     tree        the guesses of a round: a Tree in place of a list
     node        a token in it, at the end of one path; -1 is the root, the end of x
-    proposal    a node and the row that it was drawn from, as drawn: a guess may come twice
+    proposal    a node and the row it was drawn from, in the order drawn: a guess may come twice
     x + tree    the text x continued along every path: Branches, which a tree model reads
 
 A tree model is `model(x + tree, 1 + len(tree)) -> [1 + n_nodes, n_vocab]` of probabilities: row 0
@@ -21,11 +21,11 @@ from sampling import warp
 
 @dataclass
 class Tree:
-    """Distinct paths of guesses, parents first, and the rows that they were drawn from."""
+    """Distinct paths of guesses, parents first, and the rows they were drawn from."""
 
     tokens: list = field(default_factory=list)  # tokens[i] is the token at node i
     parents: list = field(default_factory=list)  # the node before node i, -1: a child of the root
-    proposals: list = field(default_factory=list)  # (node, row) as drawn: a guess may come twice
+    proposals: list = field(default_factory=list)  # (node, row) in the order drawn
 
     def __len__(self):
         return len(self.tokens)
@@ -34,10 +34,10 @@ class Tree:
         return iter(self.tokens)
 
     def __radd__(self, x):
-        return Branches(list(x), self)  # a copy, for the text will grow
+        return Branches(list(x), self)  # a copy, because the text will grow
 
     def add(self, parent, token, row):
-        """Enter one guess; returns its node, which is new unless the same path was there before."""
+        """Add one guess; return its node, a new one unless the tree has this path already."""
         node = self.child(parent, token)
         if node is None:
             node = len(self)
@@ -47,30 +47,30 @@ class Tree:
         return node
 
     def child(self, parent, token):
-        """The node of a token below a node, or None."""
+        """Return the node of a token below a node, or None."""
         for node, entry in enumerate(zip(self.tokens, self.parents)):
             if entry == (token, parent):
                 return node
         return None
 
     def find(self, ids):
-        """The node at the end of a path of tokens, -1 for an empty one; None if there is none."""
+        """Return the node at the end of a path of tokens (-1 for an empty one), or None."""
         node = -1
         for token in ids:
             node = self.child(node, token)
         return node
 
     def guesses_at(self, node):
-        """The proposals below a node, in the order drawn."""
+        """Return the proposals below a node, in the order drawn."""
         return [(child, row) for child, row in self.proposals if self.parents[child] == node]
 
     def rows(self):
-        """The row that each node was first drawn from."""
+        """Return the row that each node was first drawn from."""
         first = dict(reversed(self.proposals))
         return [first[node] for node in range(len(self))]
 
     def ancestors(self):  # -> [n_nodes, n_nodes]
-        """True where j is on the path to i, i included: a row's sum is the depth of its node."""
+        """Return True where j is on the path to i, i included; row i sums to the depth of i."""
         sees = np.eye(len(self), dtype=bool)
         for i, parent in enumerate(self.parents):
             if parent >= 0:
@@ -78,7 +78,7 @@ class Tree:
         return sees
 
     def paths(self):
-        """The tokens from the root to each node."""
+        """Return the tokens from the root to each node."""
         return [[self.tokens[j] for j in np.flatnonzero(row)] for row in self.ancestors()]
 
 
@@ -89,12 +89,12 @@ class Branches(NamedTuple):
     tree: Tree
 
     def texts(self):
-        """x, and x with the path to each node."""
+        """Return x, and x with the path to each node."""
         return [self.x, *(self.x + path for path in self.tree.paths())]
 
 
 def with_tree_sampling(model, **settings):
-    """`sampling.with_sampling` for a tree model: every node is penalised for its own path."""
+    """Return `sampling.with_sampling` of a tree model: each node is penalised for its own path."""
     def probabilities(ids, n_last):
         logits, texts = model(ids, n_last), ids.texts()
         return np.concatenate([warp(logits[i : i + 1], ids=texts[i], **settings)
@@ -104,7 +104,7 @@ def with_tree_sampling(model, **settings):
 
 
 def best_ids(row, n):
-    """The n best tokens of a row, the best first, of equal ones the lowest first."""
+    """Return the n best tokens of a row, the best first, of equal ones the lowest first."""
     n = min(n, len(row))
     near = np.flatnonzero(row >= np.partition(row, -n)[-n])  # sorting all is ten times slower
     return near[np.argsort(-row[near], kind="stable")][:n].tolist()

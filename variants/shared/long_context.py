@@ -1,19 +1,19 @@
 """Texts longer than the models' context: any decoder, within a window. Lossless if the decoder is.
 
     x         the tokens so far, n_prompt of them the prompt's
-    n_ctx     how many tokens a model can see
+    n_ctx     how many tokens a model can read
     step      one round of any decoder (speculative.py)
 """
 
 
 def window(x, n_prompt, n_ctx):
-    """What of the text x is seen by models of context n_ctx: all of it, until it fills that.
+    """Return the tokens of x that the models read: all of them until they fill the context.
 
-    Then its last n_ctx // 2 tokens and those that come, until these fill the context again, and so
-    on. A prompt of n_prompt >= n_ctx tokens starts with its last n_ctx // 2.
+    Then its last n_ctx // 2 tokens and those that follow, until these fill the context again, and
+    so on. A prompt of n_prompt >= n_ctx tokens starts with its last n_ctx // 2.
 
-    Subtle: a window that moves token by token costs a full pass for each. GPT-2 learned a vector
-    for each position, so where the window moves, every id in it has to be read anew.
+    Subtle: GPT-2 learned a vector for each position, so when the window moves, every token in it
+    must be read again. A window that moves token by token would cost a full pass for each.
 
     >>> [window([0, 1, 2, 3, 4, 5, 6, 7][:n], 1, 4) for n in (3, 4, 5, 6)]
     [[0, 1, 2], [2, 3], [2, 3, 4], [4, 5]]
@@ -25,10 +25,10 @@ def window(x, n_prompt, n_ctx):
 
 
 def windowed(step, n_prompt, n_ctx):
-    """The step of a text that may outgrow its models' context: `step`, which sees a window of it.
+    """Return `step` restricted to a window of the text, which may then outgrow the context.
 
-    Lossless if `step` is, for the target that sees the window (as does a repetition penalty): no
-    round goes beyond one window, so all rows of a round see the same.
+    Lossless if `step` is, for the target (and repetition penalty) restricted to the window: no
+    round reaches beyond one window, so all rows of a round depend on the same tokens.
     """
     if n_ctx < 2:
         raise ValueError(f"need n_ctx >= 2 for a window that moves, got {n_ctx}")

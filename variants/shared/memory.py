@@ -1,22 +1,20 @@
-"""The file of `--memory`: finished texts, for suffix.py to copy from.
+"""The file of `--memory`: finished texts that suffix.py copies from.
 
     line        one text, oldest first: {"n_vocab": 4096, "ids": [17, 4, ...]}
     n_vocab     the size of the vocabulary that the ids are from
-    NEWEST      how many tokens the file keeps; older texts go
-
-Lossless: what is remembered changes the guesses, and they are tested as all others are.
+    NEWEST      how many tokens the file keeps; older texts are dropped
 """
 
 import json
 from pathlib import Path
 
-NEWEST = 2**13  # tokens: as a trie of depth 16 some 20 MB, and read in a moment
+NEWEST = 2**13  # tokens: as a trie of depth 16 some 20 MB, read in a moment
 
 
 def read_memory(path, n_vocab):
-    """The texts in a file, none if there is no file yet.
+    """Return the texts in a file, none if there is no file yet.
 
-    ValueError if a line is no such text, or one of another vocabulary.
+    ValueError if a line is not such a text, or has a different vocabulary.
     """
     if not Path(path).exists():
         return []
@@ -26,8 +24,8 @@ def read_memory(path, n_vocab):
             for i, line in enumerate(Path(path).read_bytes().splitlines(), 1)]
 
 
-def ids_of(line, place, n_vocab):
-    """The ids of a line; `place` says where it stands."""
+def ids_of(line, where, n_vocab):
+    """Return the ids of a line; `where` names it in errors."""
     try:
         text = json.loads(line)
         size, ids = text["n_vocab"], text["ids"]
@@ -35,14 +33,14 @@ def ids_of(line, place, n_vocab):
     except (ValueError, TypeError, KeyError, RecursionError):
         good = False
     if not good:
-        raise ValueError(f"need a text as --memory keeps it, got {line[:40]!r} in {place}")
+        raise ValueError(f"need a text as --memory keeps it, got {line[:40]!r} in {where}")
     if size != n_vocab:
-        raise ValueError(f"need texts with a vocabulary of {n_vocab} tokens, got {size} in {place}")
+        raise ValueError(f"need texts with a vocabulary of {n_vocab} tokens, got {size} in {where}")
     return ids
 
 
 def remember(path, ids, n_vocab):
-    """Add a finished text. The file is replaced as a whole: it is never half written."""
+    """Add a finished text; replace the file as a whole, so that it is never half written."""
     from lib.checkpoints.files import atomic  # a library that decoding does not need
 
     texts = [*read_memory(path, n_vocab), list(ids)]
