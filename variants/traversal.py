@@ -12,8 +12,8 @@ one-hot rows it is tree.py's.
     row       the row of a guess; of distinct siblings each has its own             the paper's M_s
     S         the sum of (share * left - row)_+, left over when that child is rejected
 
-Subtle: a share falls to S / (S + 1 - share), not to S / (what the draft has left). And a token drawn
-twice at one node is two guesses. The second is never accepted, because nothing is left of a
+Subtle: a share falls to S / (S + 1 - share), not to S / (what the draft has left). And a token
+drawn twice at one node is two guesses. The second is never accepted, because nothing is left of a
 rejected token, but its row is subtracted once more.
 """
 

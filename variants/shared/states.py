@@ -21,7 +21,7 @@ class States:
         return self.model.logits(states)
 
     def states_of(self, ids, n_last):  # -> [n_last, n_embd]
-        """Return the states at the last tokens: the last pass's if it has all, else a new pass's."""
+        """Return the states at the last tokens, from the last pass if it has all of them."""
         texts = [tuple(text) for text in prefixes(ids, n_last)]
         if all(text in self.known for text in texts):
             return np.stack([self.known[text] for text in texts])
