@@ -12,20 +12,19 @@ import json
 import sys
 import textwrap
 
-from encoder import END_OF_TEXT
 from lib.backend.arrays import gpu_errors_in_one_line
 from lib.backend.products import BACKENDS
 from lib.demo.compare import compare
 from lib.demo.describe import describe
 from lib.demo.page import check_path, save, trace_of
-from lib.demo.prompts import add_flags, check_flags, continue_prompts
+from lib.demo.prompts import check_flags, continue_prompts
 from lib.demo.task import load_task, sampling_settings
-from lib.demo.terminal import Help, Parser, complain, print_safely, saying_why
+from lib.demo.terminal import Help, Parser, command, print_safely, saying_why
 from lib.demo.trace import line, wants_colour
 from sampling import check_sampling
 from utils import MODELS_DIR
 from variants import DECODERS
-from variants.registry import costs, whole_from_0
+from variants.registry import costs, whole, whole_from_0
 from variants.shared.memory import remember
 
 PROMPT = "There was once an old fisherman who was afraid of the dark, and so"
@@ -36,7 +35,7 @@ EXAMPLES = """examples:
   python main.py --draft_model_size 124M --target_model_size 1558M --n_tokens_to_generate 40
 
 --decoder NAME --help shows the flags of that decoder. Decoders (docs/variants.md):
-"""
+""" + textwrap.fill(" ".join(DECODERS), 98, initial_indent="  ", subsequent_indent="  ")
 
 
 # ---- the command line
@@ -44,16 +43,17 @@ EXAMPLES = """examples:
 def make_parser(entry):
     """Return the parser of all flags, spelled as in the source articles, and of one decoder's."""
     parser = Parser(prog="main.py", usage="main.py [--decoder NAME] [flags]",
-                    description=__doc__.split("\n")[0], epilog=EXAMPLES + wrapped(DECODERS),
+                    description=__doc__.split("\n")[0], epilog=EXAMPLES,
                     formatter_class=Help, allow_abbrev=False)
     add = parser.add_argument_group("text").add_argument
     add("--prompt", default=PROMPT, help="the text to continue; - reads standard input")
-    add("--prompt_file", metavar="FILE", help="read the prompt from a file instead")
+    add("--prompt_file", metavar="FILE", help="read the prompt from a file instead, "
+        "without the newline at its end")
     add("--errors", choices=["strict", "replace"], default="strict", metavar="HOW",
         help="invalid UTF-8 in the prompt: strict refuses it, replace puts U+FFFD in its place")
     add("--n_tokens_to_generate", type=whole_from_0, default=100, metavar="N", help="new tokens")
-    add("--stop", action="append", metavar="TOKEN",
-        help=f"end at this token; may be repeated (default: {END_OF_TEXT})")
+    add("--stop", action="append", metavar="TOKEN", help="end at this token of the vocabulary; may "
+        "be repeated (default: the target's end of text)")
     add("--window", action="store_true", help="keep writing when the context is full, keeping its "
         "last half (exact for the target with that window)")
     add = parser.add_argument_group("models").add_argument
@@ -81,7 +81,12 @@ def make_parser(entry):
         help="print every round: accepted guesses, [-rejected-]{+replacement+} or {+bonus+}")
     add("--trace", metavar="FILE", help="save every round: FILE.html is a page, FILE.json its data")
     add("--json", action="store_true", help="print only one JSON object")
-    add_flags(parser)
+    add = parser.add_argument_group("many prompts").add_argument
+    add("--prompts", metavar="FILE", help="continue all of them: one prompt per line, or one JSON "
+        'object per line, {"prompt": ..., "id": ...}; - reads standard input')
+    add("--out", metavar="FILE.jsonl", help="one JSON record per prompt, in their order; an "
+        "interrupted run resumes")
+    add("--batch", type=saying_why(whole), metavar="B", help="texts per batch (default: 8)")
     add = parser.add_argument_group("decoder").add_argument
     add("--decoder", default="speculative", type=saying_why(decoder_name), metavar="NAME",
         help="the method that is compared with plain decoding")
@@ -101,11 +106,6 @@ def add_decoder_flags(parser, entry):
         group.add_argument(f"--{name}", type=saying_why(flag.type), help=text.replace("%", "%%"),
                            choices=flag.choices, default=argparse.SUPPRESS,
                            metavar=None if flag.choices else name.upper())
-
-
-def wrapped(names):
-    """Return words as indented lines."""
-    return textwrap.fill(" ".join(names), 98, initial_indent="  ", subsequent_indent="  ")
 
 
 def decoder_name(text):
@@ -167,26 +167,23 @@ def settings_for_json(args):
     return {name: getattr(args, name) for name in shown} | args.settings
 
 
-def make_watcher(args):
-    """Return what --show and --trace do with a round (None: neither), and the list of rounds."""
-    stream, seen = sys.stderr if args.json else sys.stdout, []
-    colour = wants_colour(stream)
+@command("main.py")
+def main(argv=None):
+    """Run the command line."""
+    args = parse_args(argv)
+    if args.prompts is not None:
+        return print_safely(continue_prompts(args), sys.stdout)
+    seen, stream = [], sys.stderr if args.json else sys.stdout
 
     def on_round(round):
         seen.append(round)
         if args.show:
-            print_safely(line(round, colour), stream)
+            print_safely(line(round, wants_colour(stream)), stream)
 
-    watching = on_round if args.show or args.trace else None
-    return watching, seen
-
-
-def run(args):
-    """Load, run both decoders, print the report."""
-    watching, seen = make_watcher(args)
     with gpu_errors_in_one_line():
         task = load_task(args)
-        numbers = compare(task, watching, n_top=5 if args.trace else 0)
+        numbers = compare(task, on_round if args.show or args.trace else None,
+                          n_top=5 if args.trace else 0)
     numbers["settings"] = settings_for_json(args)
     if path := args.settings.get("memory"):
         remember(path, task.x + numbers[args.decoder]["ids"], task.encoder.n_vocab)
@@ -195,26 +192,6 @@ def run(args):
         save(args.trace, trace_of(task, numbers, seen))
         if not args.json:
             print(f"Wrote {args.trace}")
-
-
-def main(argv=None):
-    """Run the command line; return the exit status."""
-    try:
-        args = parse_args(argv)
-        if args.prompts is None:
-            run(args)
-        else:
-            print_safely(continue_prompts(args), sys.stdout)
-    except BrokenPipeError:  # as in `| head -1`: the reader has seen enough
-        return 0
-    except ModuleNotFoundError as error:
-        return complain("main.py", f"need {error.name} (pip install -r requirements.txt), got none")
-    except (ValueError, OSError, MemoryError) as error:
-        return complain("main.py", error)
-    except KeyboardInterrupt as error:
-        print(f"main.py: {error}" if str(error) else "main.py: interrupted", file=sys.stderr)
-        return 130
-    return 0
 
 
 if __name__ == "__main__":

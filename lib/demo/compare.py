@@ -21,7 +21,7 @@ from variants import Models, build, build_plain
 from variants.shared.branches import Tree
 from variants.shared.long_context import window, windowed
 
-SHORT = 8  # tokens; the time of a shorter run says nothing about speed
+SHORT = 8  # tokens; shorter runs measure no speed
 
 
 class Timed:
@@ -77,17 +77,18 @@ def decode(task, decoder, on_seen=None, n_top=0):
 
     `on_seen` receives every round as data (lib/demo/trace.py) and replaces the bar.
     """
-    draft = task.new_draft and Timed(task.new_draft())
-    target = Timed(task.new_target())
-    models = Models(draft, target, task.sampling, task.folder, task.costs)
+    models = {"draft": task.new_draft and Timed(task.new_draft()),
+              "target": Timed(task.new_target())}
     build_step = build_plain if decoder == "autoregressive" else build
-    step = build_step(task.decoder, models, task.settings)
+    step = build_step(task.decoder, Models(**models, sampling=task.sampling, folder=task.folder,
+                                           costs=task.costs), task.settings)
     if task.window:
         step = windowed(step, len(task.x), task.n_ctx)
     rounds, watched, rng = [], 0.0, np.random.default_rng(task.seed)
     if on_seen:
-        rng = Recorded(rng, target.seconds)
-        see = watcher_of(task, rng, draft, target, n_top)
+        clocks = {name: model.seconds for name, model in models.items() if model}
+        rng = Recorded(rng, clocks["target"])
+        see = watcher(task.encoder, rng, task.entry.test, clocks, n_top)
     start, disable = time.perf_counter(), True if on_seen else None  # None: only on a terminal
     with tqdm(total=task.n_new, desc=decoder, unit="token", leave=False, disable=disable) as bar:
         for round in generate(task.x, step, task.n_new, rng, task.stop):
@@ -95,25 +96,15 @@ def decode(task, decoder, on_seen=None, n_top=0):
                 looking = time.perf_counter()
                 on_seen(see(round))
                 watched += time.perf_counter() - looking  # not a part of decoding
-            rounds.append(round._replace(p_draft=None, p_target=None))
+            rounds.append(without_rows(round))
             bar.update(len(round.ids))
     seconds = time.perf_counter() - start - watched
-    return Run([token for round in rounds for token in round.ids], rounds, seconds, draft, target)
+    return Run([token for round in rounds for token in round.ids], rounds, seconds, **models)
 
 
-def watcher_of(task, rng, draft, target, n_top):
-    """Return the `see` of lib/demo/trace.py for this task's decoder."""
-    models = {"draft": draft, "target": target}
-    clocks = {name: model.seconds for name, model in models.items() if model}
-    return watcher(task.encoder, rng, task.entry.test, clocks, n_top)
-
-
-def warm_up(task):
-    """Run both decoders for a few tokens, so that no measured run pays for a first time."""
-    for new_model in filter(None, (task.new_draft, task.new_target)):
-        products.warm_up(new_model().cache.dtype)
-    for decoder in ("autoregressive", task.decoder):
-        decode(task._replace(N=min(task.N, 2)), decoder)
+def without_rows(round):
+    """Return a round without its distributions, which are large."""
+    return round._replace(p_draft=None, p_target=None)
 
 
 def with_costs(task):
@@ -127,21 +118,27 @@ def with_costs(task):
     return task._replace(costs=costs), time.perf_counter() - start
 
 
+def warm_up(task):
+    """Run both decoders for two tokens, so that no measured run pays for a first time.
+
+    Returns what `with_costs` does.
+    """
+    products.warm_up(task.new_target().cache.dtype)
+    task, seconds = with_costs(task)
+    for decoder in ("autoregressive", task.decoder):
+        decode(task._replace(N=min(task.N, 2)), decoder)
+    return task, seconds
+
+
 # ---- both runs
 
 def compare(task, on_seen=None, n_top=0):
-    """Run plain decoding and the task's decoder; return all measurements.
+    """Run plain decoding and the task's decoder; return all measurements as a dict for JSON.
 
-    Returns
-    -------
-    dict
-        JSON-able. Times are seconds or milliseconds as their names say; None where nothing was
-        there to measure. The decoder's time includes that of measuring its costs.
+    Times are seconds or milliseconds as their names say, and None if nothing was measured. The
+    decoder's time includes that of measuring its costs.
     """
-    for new_model in filter(None, (task.new_draft, task.new_target)):
-        products.warm_up(new_model().cache.dtype)
-    task, measuring = with_costs(task)
-    warm_up(task)
+    task, measuring = warm_up(task)
     plain, fast = decode(task, "autoregressive"), decode(task, task.decoder, on_seen, n_top)
     fast = fast._replace(seconds=fast.seconds + measuring)
     passes, n_tokens = fast.target.rows, len(fast.ids)
@@ -158,7 +155,7 @@ def compare(task, on_seen=None, n_top=0):
         "target_passes": len(passes),
         "tokens_per_target_pass": ratio(n_tokens, len(passes)),
         "rows_per_target_pass": ratio(sum(passes), len(passes)),
-        **acceptance_figures(task, fast),
+        **acceptance_figures(task.entry, fast.rounds),
         "draft_ms": fast.draft.ms() if fast.draft else None,
         "target_ms": plain.target.ms(),
         "target_pass_ms": fast.target.ms(),
@@ -179,13 +176,12 @@ def text_figures(task, run):
             "text": task.encoder.decode(task.x + run.ids), "ids": run.ids}
 
 
-def acceptance_figures(task, run):
+def acceptance_figures(entry, rounds):
     """Return accepted and tested guesses; None where the guesses are a tree: siblings compete."""
-    if any(isinstance(round.guesses, Tree) for round in run.rounds):
+    if any(isinstance(round.guesses, Tree) for round in rounds):
         return {"accepted": None, "tested": None, "acceptance": None}
-    accepted = sum(round.n_accepted for round in run.rounds)
-    tested = sum(round.n_tested if task.entry.one_by_one else len(round.guesses)
-                 for round in run.rounds)
+    accepted = sum(round.n_accepted for round in rounds)
+    tested = sum(round.n_tested if entry.one_by_one else len(round.guesses) for round in rounds)
     return {"accepted": accepted, "tested": tested, "acceptance": ratio(accepted, tested)}
 
 
@@ -195,33 +191,27 @@ def ratio(a, b):
 
 
 def speedup(plain, fast):
-    """Return how many times the decoder was as fast, or None after runs too short to tell."""
+    """Return the decoder's speed relative to plain decoding; None after a run that is too short."""
     return ratio(plain.seconds, fast.seconds) if len(plain.ids) >= SHORT else None
 
 
 def predict(task, plain, fast, alpha):
     """Return Leviathan et al. (2023) Theorem 3.8 with this run's acceptance and costs.
 
-    None if the formula does not apply: another test than theirs, rounds of different numbers of
-    guesses, no draft model that was asked, or a run too short to have costs.
+    None if the formula does not apply: a different test, rounds of different numbers of guesses,
+    no pass of a draft model, or a run too short to have costs.
     """
-    K = max((len(round.guesses) for round in fast.rounds), default=0)
-    applies = (task.entry.test is verify and alpha is not None and fast.draft
-               and len(plain.ids) >= SHORT and always_K(fast.rounds, K, task.n_new))
-    if not applies or not fast.draft.seconds:
-        return None
-    n_guesses = sum(len(round.guesses) for round in fast.rounds)
-    row, per_guess = plain.target.ms(), fast.draft.ms() * len(fast.draft.seconds) / n_guesses
-    return walltime_improvement(alpha, K, c=per_guess / row, pass_cost=fast.target.ms() / row)
-
-
-def always_K(rounds, K, n_left):
-    """Return whether every round made min(K, n_left - 1) guesses."""
-    for round in rounds:
+    guesses = [len(round.guesses) for round in fast.rounds]
+    K, n_left = max(guesses, default=0), task.n_new
+    for round in fast.rounds:
         if len(round.guesses) != min(K, n_left - 1):
-            return False
+            return None
         n_left -= len(round.ids)
-    return True
+    if (task.entry.test is not verify or alpha is None or len(plain.ids) < SHORT
+            or not fast.draft or not fast.draft.seconds):
+        return None
+    row, per_guess = plain.target.ms(), fast.draft.ms() * len(fast.draft.seconds) / sum(guesses)
+    return walltime_improvement(alpha, K, c=per_guess / row, pass_cost=fast.target.ms() / row)
 
 
 def comparison_of_texts(task, plain, fast):

@@ -1,9 +1,8 @@
-"""The page of a run while it is written: python -m lib.demo.live, and open the address it prints.
+"""Show a run while it is written: python -m lib.demo.live, and open the address it prints.
 
 GET / is trace.html with live.html; POST /decode takes {"prompt", "decoder", "K", "temperature",
-"seed", "N", "race"} and answers a line of JSON per round. Only this machine is listened to, and
-only this server's page is answered: a foreign name for it is another Host, a foreign page another
-Origin.
+"seed", "N", "race"} and answers a line of JSON per round. Only this machine can connect. A request
+by a foreign page has a different Origin or Host, and is refused.
 """
 
 import argparse
@@ -17,7 +16,7 @@ from pathlib import Path
 from lib.demo.compare import decode, warm_up, with_costs
 from lib.demo.page import page, pieces, trace
 from lib.demo.task import load_task
-from lib.demo.terminal import complain
+from lib.demo.terminal import command
 from main import parse_args
 from variants import DECODERS
 
@@ -45,10 +44,10 @@ def task_of(task, asked):
     x, most = task.encoder.encode(str(asked.get("prompt"))), task.n_ctx - numbers["N"]
     if not 1 <= len(x) <= most:
         raise ValueError(f"The prompt must have 1 to {most} tokens; this one has {len(x)}.")
-    sampling = {**task.sampling, "temperature": numbers["temperature"]}
     given = {"K": numbers["K"]} if "K" in asked else {}
-    return task._replace(x=x, decoder=entry.name, sampling=sampling, settings=entry.settings(given),
-                         N=numbers["N"], seed=numbers["seed"])
+    return task._replace(x=x, decoder=entry.name, settings=entry.settings(given), N=numbers["N"],
+                         sampling={**task.sampling, "temperature": numbers["temperature"]},
+                         seed=numbers["seed"])
 
 
 def write_text(task, race, turn, send):
@@ -144,28 +143,26 @@ def make_server(task, port):
     return server
 
 
+@command("lib.demo.live")
 def main(argv=None):
-    """Load the models, serve until Ctrl-C. Returns the exit status."""
+    """Load the models, serve until Ctrl-C."""
     parser = argparse.ArgumentParser(
         prog="python -m lib.demo.live", description=__doc__.split("\n")[0],
         epilog=f"main.py's flags for models and sampling are taken: --{', --'.join(FLAGS)}. "
                "The page asks for everything else.")
     parser.add_argument("--port", type=int, default=8000, help="0: any free one (default: 8000)")
     own, others = parser.parse_known_args(argv)
-    try:
-        for flag in others:
-            if flag.startswith("--") and flag[2:].partition("=")[0] not in FLAGS:
-                raise ValueError(f"need no {flag}: the page asks for it, or see --help")
-        task = load_task(parse_args(others))
-        warm_up(task)
-        with make_server(task, own.port) as server:
-            print(f"http://{HOST}:{server.server_port}/  (Ctrl-C stops it)", flush=True)
+    for flag in others:
+        if flag.startswith("--") and flag[2:].partition("=")[0] not in FLAGS:
+            raise ValueError(f"need no {flag}: the page asks for it, or see --help")
+    task = load_task(parse_args(others))
+    warm_up(task)
+    with make_server(task, own.port) as server:
+        print(f"http://{HOST}:{server.server_port}/  (Ctrl-C stops it)", flush=True)
+        try:
             server.serve_forever()
-    except (ValueError, OSError, OverflowError, MemoryError) as error:
-        return complain("lib.demo.live", error)
-    except KeyboardInterrupt:
-        print("lib.demo.live: stopped", file=sys.stderr)
-    return 0
+        except KeyboardInterrupt:
+            print("lib.demo.live: stopped", file=sys.stderr)
 
 
 if __name__ == "__main__":

@@ -5,7 +5,6 @@
     code      the lines that decide: {"accept": {"file", "line", "text"}, ..}, read from the source
 """
 
-import codecs
 import inspect
 import json
 import os
@@ -14,6 +13,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from lib.checkpoints.files import atomic
+from lib.demo.trace import text_reader
 from speculative import verify
 from variants import DECODERS
 
@@ -52,8 +52,7 @@ def trace_of(task, numbers, rounds):
 
 def pieces(encoder, ids):
     """Return the text of each id; a character of several ids comes with the last of them."""
-    text = codecs.getincrementaldecoder("utf-8")("replace")
-    return [text.decode(encoder.decode_bytes([token])) for token in ids]
+    return [*map(text_reader(encoder), ids)]
 
 
 def summary(rounds, one_by_one):
@@ -63,15 +62,13 @@ def summary(rounds, one_by_one):
     """
     verdicts = [(t, guess.get("accepted", False)) for seen in rounds
                 for t, guess in enumerate(seen["guesses"]) if "accepted" in guess or not one_by_one]
-    tested = Counter(t for t, _ in verdicts)
-    accepted = Counter(t for t, passed in verdicts if passed)
-    clocks = sorted({name for seen in rounds for name in seen["seconds"]})
-    return {
-        "ids": sum(len(seen["ids"]) for seen in rounds),
-        "rounds": len(rounds),
-        "by_place": [{"tested": tested[t], "accepted": accepted[t]} for t in range(len(tested))],
-        "by_clock": {name: sum(seen["seconds"][name] for seen in rounds) for name in clocks},
-    }
+    tested, accepted = Counter(t for t, _ in verdicts), Counter(t for t, passed in verdicts if passed)
+    seconds = Counter()
+    for seen in rounds:
+        seconds.update(seen["seconds"])
+    return {"ids": sum(len(seen["ids"]) for seen in rounds), "rounds": len(rounds),
+            "by_place": [{"tested": tested[t], "accepted": accepted[t]} for t in range(len(tested))],
+            "by_clock": dict(seconds)}
 
 
 # ---- the lines that decide

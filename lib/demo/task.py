@@ -2,6 +2,7 @@
 
 import os
 import sys
+from contextlib import nullcontext
 from functools import partial
 from typing import NamedTuple
 
@@ -56,34 +57,52 @@ def sampling_settings(args):
     return {name: getattr(args, name) for name in SAMPLING}
 
 
+# ---- the prompt
+
+def read_prompt(args):
+    """Return the prompt from --prompt, a file or standard input; ValueError unless it is UTF-8."""
+    if not args.prompt_file and args.prompt != "-":
+        return decode(os.fsencode(args.prompt), args.errors, "--prompt")
+    source = args.prompt_file or "standard input"
+    with open(source, "rb") if args.prompt_file else nullcontext(sys.stdin.buffer) as file:
+        data = file.read(MAX_PROMPT + 1)
+    if len(data) > MAX_PROMPT:
+        raise ValueError(f"need a prompt of at most {MAX_PROMPT} bytes from {source}, got more")
+    return decode(without_newline(data), args.errors, source)
+
+
 def without_newline(data):
     """Return bytes without the newline at their end, of which every editor adds one to a file."""
     return data.removesuffix(b"\n").removesuffix(b"\r") if data.endswith(b"\n") else data
 
 
-def read_prompt(args):
-    """Return the prompt from --prompt, a file or standard input; ValueError unless it is UTF-8."""
-    if args.prompt_file:
-        with open(args.prompt_file, "rb") as file:
-            data, source = file.read(MAX_PROMPT + 1), args.prompt_file
-    elif args.prompt == "-":
-        data, source = sys.stdin.buffer.read(MAX_PROMPT + 1), "standard input"
-    else:
-        data, source = os.fsencode(args.prompt), "--prompt"
-    if len(data) > MAX_PROMPT:
-        raise ValueError(f"need a prompt of at most {MAX_PROMPT} bytes from {source}, got more")
-    data = data if source == "--prompt" else without_newline(data)
+def decode(data, errors, source):
+    """Return bytes as text; ValueError that names the first byte that is not UTF-8."""
     try:
-        return data.decode("utf-8", args.errors)
+        return data.decode("utf-8", errors)
     except UnicodeDecodeError as error:
         raise ValueError(f"need UTF-8 text from {source}, got byte 0x{data[error.start]:02x} at "
                          f"position {error.start}; --errors replace reads it all the same"
                          ) from None
 
 
-def load_task(args):
-    """Return the Task that the flags ask for; ValueError if its parts do not fit together."""
-    prompt = read_prompt(args)
+def check_prompt(x, N, n_ctx, otherwise=""):
+    """Raise ValueError unless a prompt has tokens and leaves a position for a new one."""
+    if not x:
+        raise ValueError("need a prompt of at least one token, got an empty one")
+    if len(x) + min(N, 1) > n_ctx:
+        raise ValueError(f"need a prompt that leaves a position for a new token in n_ctx = {n_ctx}"
+                         f"{otherwise}, got {len(x)} tokens")
+
+
+# ---- the models
+
+def load_task(args, prompt=None):
+    """Return the Task that the flags ask for; ValueError if its parts do not fit together.
+
+    The prompt is that of the flags unless one is given.
+    """
+    prompt = read_prompt(args) if prompt is None else prompt
     needs_draft = "draft" in DECODERS[args.decoder].needs
     encoder, draft, target = load_pair(args.draft_model_size if needs_draft else None,
                                        args.target_model_size, args.models_dir,
@@ -91,22 +110,12 @@ def load_task(args):
     new = lambda model: model and partial(TreeGPT2, model.params, model.n_head)
     if path := args.settings.get("memory"):
         read_memory(path, encoder.n_vocab)  # report a bad one now, not after the first run
-    task = Task(encoder=encoder, x=encoder.encode(prompt), stop=stop_ids(args, encoder),
+    stop = {encoder.end_of_text} - {None} if args.stop is None else map(encoder.id_of, args.stop)
+    task = Task(encoder=encoder, x=encoder.encode(prompt), stop=set(stop),
                 new_draft=new(draft), new_target=new(target),
                 folder=find_folder(args.target_model_size, args.models_dir),
                 sampling=sampling_settings(args), decoder=args.decoder, settings=args.settings,
                 N=args.n_tokens_to_generate, seed=args.seed, window=args.window, costs=args.costs,
                 n_ctx=min(model.n_ctx for model in (draft, target) if model))
-    if not task.x:
-        raise ValueError("need a prompt of at least one token, got an empty one")
-    if len(task.x) + min(task.N, 1) > task.n_ctx and not task.window:
-        raise ValueError(f"need a prompt that leaves room for a new token in n_ctx = {task.n_ctx}, "
-                         f"or --window, got {len(task.x)} tokens")
+    check_prompt(task.x, task.N, np.inf if task.window else task.n_ctx, ", or --window")
     return task
-
-
-def stop_ids(args, encoder):
-    """Return the ids of the --stop tokens; ValueError unless each is one token."""
-    if args.stop is None:
-        return {encoder.end_of_text} - {None}
-    return {encoder.id_of(text) for text in args.stop}

@@ -1,36 +1,26 @@
 """What a command line needs beyond argparse: errors in one line, grouped help, a safe print."""
 
 import argparse
+import functools
 import os
 import sys
 
 
 class Parser(argparse.ArgumentParser):
-    """argparse whose errors are one line."""
+    """Parse as argparse does; print errors in one line."""
 
     def error(self, message):
         if message.startswith("unrecognized arguments"):
             message += "; --help lists all there are"
         self.exit(2, f"{self.prog}: {' '.join(message.split())}\n")
 
-    def parse_args(self, argv):
-        """As argparse does. Subtle: before Python 3.13 it makes an empty list of `--flag=--`."""
-        args = super().parse_args(argv)
-        for name, value in vars(args).items():
+    def parse_known_args(self, args=None, namespace=None):
+        """Parse. Subtle: before Python 3.13 argparse makes an empty list of `--flag=--`."""
+        found, unknown = super().parse_known_args(args, namespace)
+        for name, value in vars(found).items():
             if isinstance(value, list) and [] in (value, *value):
                 self.error(f"argument --{name}: expected one argument")
-        return args
-
-
-def saying_why(convert):
-    """A type for add_argument whose ValueError is shown, not the function's name, as usual."""
-    def wrapper(text):
-        try:
-            return convert(text)
-        except ValueError as error:
-            raise argparse.ArgumentTypeError(error) from None
-
-    return convert if convert in (int, float, str) else wrapper
+        return found, unknown
 
 
 class Help(argparse.RawDescriptionHelpFormatter):
@@ -40,17 +30,50 @@ class Help(argparse.RawDescriptionHelpFormatter):
         super().__init__(prog, max_help_position=30, width=100)
 
     def _get_help_string(self, action):
-        default = action.default
-        known = default is None or default is False or default == argparse.SUPPRESS
-        if known or "default" in action.help or not action.option_strings:
+        no_default = action.default in (None, False, argparse.SUPPRESS)
+        if no_default or "default" in action.help:
             return action.help
         return f"{action.help} (default: %(default)s)"
 
 
-def complain(program, error):
-    """Say on standard error, in one line, why a program ends; its exit status."""
+def saying_why(convert):
+    """Return a type for add_argument that shows the message of the function's ValueError."""
+    def wrapper(text):
+        try:
+            return convert(text)
+        except ValueError as error:
+            raise argparse.ArgumentTypeError(error) from None
+
+    return convert if convert in (int, float, str) else wrapper
+
+
+def command(program, requirements="requirements.txt"):
+    """Return a decorator for a `main(argv)`: it returns an exit status and prints errors."""
+    def decorate(main):
+        @functools.wraps(main)
+        def wrapper(argv=None):
+            try:
+                main(argv)
+                return 0
+            except BrokenPipeError:  # as in `| head -1`: the reader has seen enough
+                return 0
+            except ModuleNotFoundError as error:
+                return complain(program, f"need {error.name} (pip install -r {requirements}), "
+                                "got none")
+            except (ValueError, OSError, OverflowError, MemoryError) as error:
+                return complain(program, error)
+            except KeyboardInterrupt as error:
+                return complain(program, str(error) or "interrupted", 130)
+
+        return wrapper
+
+    return decorate
+
+
+def complain(program, error, status=2):
+    """Print in one line on standard error why a program ends; return its exit status."""
     print(f"{program}: {' '.join(str(error).split())}", file=sys.stderr)
-    return 2
+    return status
 
 
 def print_safely(text, stream):

@@ -5,14 +5,23 @@
     seen = [see(round) for round in generate(x, step, N, rng)]
     save("run.html", trace(prompt, seen))  # lib/demo/page.py
 
-    seen    a speculative.Round as a dict that JSON can hold; what cannot be known is left out
-    n       number of the round's ids that are accepted guesses; a stop token may cut the ids
-    u       a uniform number in [0, 1): `sample` and `accept` draw one each
-    row     the distributions at one position, of which a page holds the likeliest tokens
+A round as seen is a dict that JSON can hold. What cannot be known is left out.
+
+    ids       each with "id", "text" and "origin": "kept" (an accepted guess), "replacement",
+              "bonus", or "last" where these cannot be told apart
+    guesses   each with "id", "text", "p_draft", "p_target", "threshold" (the probability to accept
+              it), "u_draft" and "u_accept" (drawn for the guess and for its test), "accepted"; in
+              a tree "parent", and "led_on" on the path taken
+    rows      of each position, unless the guesses branch: see `row_of`
+    last      how the last token was drawn: "law" ("residual" or "target"), "u", its "p", and the
+              most probable tokens, "top"
+    seconds   of each clock, in this round
+
+    n         number of the round's ids that are accepted guesses; a stop token may cut the ids
+    u         a uniform number in [0, 1): `sample` and `accept` draw one each
 """
 
 import codecs
-import functools
 import os
 
 import numpy as np
@@ -54,37 +63,31 @@ class Recorded:
 # ---- a round as data
 
 def watcher(encoder, rng, test=verify, clocks=None, n_top=5):
-    """Return a function that turns a Round into data that JSON can hold.
+    """Return a function that turns a Round into data.
 
     `test` is the decoder's: thresholds and uniforms are known of speculative.verify only. `clocks`
     are lists of seconds by name ("draft", "target"), which grow by one with every call of a model.
-    `n_top` is how many of a row's likeliest tokens are kept; 0 keeps no rows, and is faster.
-
-        ids      each with "id", "text" and "origin": "kept" (an accepted guess), "replacement",
-                 "bonus", or "last" where these cannot be told apart
-        guesses  each with "id" and "text"; "p_draft", "p_target", "threshold" (the probability to
-                 accept it), "u_draft", "u_accept" (drawn for the guess and for its test) and
-                 "accepted" as far as known; in a tree "parent", and "led_on" on the path taken
-        rows     the likeliest tokens of both models at each position, unless the guesses branch
-        last     how the last token was drawn: "law" ("residual" or "target"), "u", its "p" and
-                 the likeliest tokens, "top"; left out if a stop token cut the round before it
-        seconds  of each clock, in this round
+    `n_top` is how many of a row's most probable tokens are kept; 0 keeps no rows, and is faster.
     """
     clocks = clocks or {}
-    bytes_of = functools.cache(lambda token: encoder.decode_bytes([token]))
-    text_of = lambda token: bytes_of(token).decode("utf-8", errors="replace")
-    text = codecs.getincrementaldecoder("utf-8")("replace")  # waits for the rest of a character
     read = {name: len(clock) for name, clock in clocks.items()}
+    text_of, next_text = lambda token: encoder.decode([token]), text_reader(encoder)
 
     def see(round):
         seen = describe(round, rng.take(len(round.guesses)), test, text_of, n_top)
-        for token in seen["ids"]:  # a character of several ids is shown with the last one
-            token["text"] = text.decode(bytes_of(token["id"]))
+        for token in seen["ids"]:
+            token["text"] = next_text(token["id"])
         seen["seconds"] = {name: sum(clock[read[name] :]) for name, clock in clocks.items()}
         read.update((name, len(clock)) for name, clock in clocks.items())
         return seen
 
     return see
+
+
+def text_reader(encoder):
+    """Return a function from the next id to its text; a character of several ids ends with it."""
+    reader = codecs.getincrementaldecoder("utf-8")("replace")
+    return lambda token: reader.decode(encoder.decode_bytes([token]))
 
 
 def describe(round, uniforms, test, text_of, n_top):
@@ -162,16 +165,16 @@ def last(round, n, uniforms, text_of, n_top):
     return known
 
 
-# ---- the likeliest tokens of a round's rows, for a whole vocabulary is too much for a page
+# ---- rows: of a page, a whole vocabulary is too much
 
 def rows_of(round, verified, text_of, n):
-    """Return each position's row, cut to its likeliest tokens: one a guess, one for the bonus."""
-    k = len(round.guesses)
-    came = [*round.ids, *[None] * (k + 1)]
-    return [row_of(round.p_draft[t] if t < k else None, round.p_target[t],
-                   {came[t], round.guesses[t] if t < k else None} - {None}, verified, text_of,
-                   n if t <= round.n_tested else min(n, max(1, UNTESTED // k)))
-            for t in range(k + 1)]
+    """Return each position's row, cut to its most probable tokens: one a guess, one for the bonus."""
+    k, rows = len(round.guesses), []
+    for t, (p_draft, p_target) in enumerate(zip([*round.p_draft, None], round.p_target)):
+        shown = {*round.ids[t : t + 1], *round.guesses[t : t + 1]}
+        n_here = n if t <= round.n_tested else min(n, max(1, UNTESTED // k))
+        rows.append(row_of(p_draft, p_target, shown, verified, text_of, n_here))
+    return rows
 
 
 def row_of(p_draft, p_target, wanted, verified, text_of, n):

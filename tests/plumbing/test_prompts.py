@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 
 import main
-from lib.demo.prompts import Job, in_order
 from lib.demo.task import MAX_PROMPT
 from sampling import with_sampling
 from speculative import draft_and_verify, generate
@@ -241,15 +240,10 @@ def wait_until(holds, seconds=240):
     raise TimeoutError("did not happen")
 
 
-def test_what_is_finished_early_waits_for_its_turn():
-    jobs = [Job({"index": i}) for i in (3, 5, 4, 2, 7, 6)]
-    assert [job.head["index"] for job in in_order(jobs, 2)] == [2, 3, 4, 5, 6, 7]
-
-
 # ---- refused in one line
 
 @pytest.mark.parametrize("more, words", [
-    (["--batch", 0], "need --batch >= 1"), (["--prompt", "b"], "without --prompt, got both"),
+    (["--prompt", "b"], "without --prompt, got both"),
     (["--prompt_file", "b"], "without --prompt_file"), (["--json"], "without --json"),
     (["--show"], "without --show"), (["--trace", "a.html"], "without --trace"),
     (["--window"], "without --window"), (["--K", "auto"], "need --costs"),

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 import main
-from lib.demo.prompts import Job, load_placeholder
+from lib.demo.prompts import Job
+from lib.demo.task import load_task
 from tests.plumbing.test_prompts import PROMPTS, ROOT, flags, models, out, run, wait_until, write  # noqa: F401
 from tools import survey
 
@@ -104,9 +105,9 @@ def test_a_worker_with_other_weights_or_code_is_refused(flags):
 @pytest.mark.parametrize("decoder", ["speculative", "tree"])
 def test_a_worker_writes_trees_too_whose_guesses_are_rivals(flags, decoder):
     words = (*flags, "--decoder", decoder)
-    task = load_placeholder(main.parse_args(words))
+    task = load_task(main.parse_args(words), prompt=".")
     job = Job({"seed": [123, 0]}, task.encoder.encode("A bear"), 9)
-    record = survey.write_text(words, survey.fingerprint(task), job).record(task.encoder)
+    record = survey.write_text(words, survey.fingerprint(task), job).record(task)
     assert len(record["ids"]) == 9 and (record["acceptance"] is None) == (decoder == "tree")
 
 
