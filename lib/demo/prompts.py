@@ -101,7 +101,7 @@ def read_lines(file, path):
 
 def read_prompt(line, errors):
     """Return {"prompt": text} of a line, with its "id" if it has one; ValueError if it is bad."""
-    text = decode(line, errors, "the line")
+    text = decode(line, errors)
     if not text.startswith("{"):
         return {"prompt": text}
     try:

@@ -62,13 +62,13 @@ def sampling_settings(args):
 def read_prompt(args):
     """Return the prompt from --prompt, a file or standard input; ValueError unless it is UTF-8."""
     if not args.prompt_file and args.prompt != "-":
-        return decode(os.fsencode(args.prompt), args.errors, "--prompt")
+        return decode(os.fsencode(args.prompt), args.errors, " from --prompt")
     source = args.prompt_file or "standard input"
     with open(source, "rb") if args.prompt_file else nullcontext(sys.stdin.buffer) as file:
         data = file.read(MAX_PROMPT + 1)
     if len(data) > MAX_PROMPT:
         raise ValueError(f"need a prompt of at most {MAX_PROMPT} bytes from {source}, got more")
-    return decode(without_newline(data), args.errors, source)
+    return decode(without_newline(data), args.errors, f" from {source}")
 
 
 def without_newline(data):
@@ -76,12 +76,12 @@ def without_newline(data):
     return data.removesuffix(b"\n").removesuffix(b"\r") if data.endswith(b"\n") else data
 
 
-def decode(data, errors, source):
+def decode(data, errors, origin=""):
     """Return bytes as text; ValueError that names the first byte that is not UTF-8."""
     try:
         return data.decode("utf-8", errors)
     except UnicodeDecodeError as error:
-        raise ValueError(f"need UTF-8 text from {source}, got byte 0x{data[error.start]:02x} at "
+        raise ValueError(f"need UTF-8 text{origin}, got byte 0x{data[error.start]:02x} at "
                          f"position {error.start}; --errors replace reads it all the same"
                          ) from None
 
