@@ -42,8 +42,8 @@ def without_docstring(lines, node):
 
 
 def decoders(argument=None):
-    """Return the table of decoders: file, paper, whether it is exact, and its idea."""
-    rows = [f"| [{name}]({file(entry)}) | {paper(entry)} | {exactness(entry)} | {entry.idea} |"
+    """Return docs/decoders.md's table: file, paper, whether it is exact, and its idea."""
+    rows = [f"| [{name}](../{file(entry)}) | {paper(entry)} | {exactness(entry)} | {entry.idea} |"
             for name, entry in DECODERS.items()]
     return "\n".join(["| `--decoder` | paper | exact | what it adds |", "|---|---|---|---|", *rows])
 

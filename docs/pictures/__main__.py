@@ -5,6 +5,13 @@
 
     race       both decoders write the same text at their recorded pace
     round      one round, step by step, with its numbers
+    rows       which row of a pass judges which guess
+    timeline   the time of plain and of speculative decoding
+    cache      the target's cache before and after a rejection
+    family     what each decoder changes
+    mask       a tree of guesses and the mask of its pass
+    block      block verification and the ratio test on two guesses
+    heads      how Medusa's and EAGLE's heads guess
     ladder     the expected tokens per round of each test, and what each step adds
     theorem1   why accepted and resampled tokens together have the target's distribution
     wild       how far from the target's distribution each rule of exact/rules.py is
@@ -18,13 +25,16 @@ import json
 import sys
 from pathlib import Path
 
-from docs.pictures import forking, ladder, race, round, theorem1, wild
+from docs.pictures import (block, cache, family, forking, heads, ladder, mask, race, round, rows,
+                           theorem1, timeline, wild)
 from docs.pictures.figures import save
 from docs.pictures.palette import THEMES
 
 ROOT = Path(__file__).parents[2]
 DATA = ROOT / "benchmarks" / "results"
-SVG = {"race": race, "round": round, "ladder": ladder}
+DRAWN = {"rows": rows, "timeline": timeline, "cache": cache, "family": family, "mask": mask,
+         "heads": heads}  # of no data
+SVG = {"race": race, "round": round, "ladder": ladder, "block": block} | DRAWN
 PLOTS = {"theorem1": (theorem1, 3.7), "wild": (wild, 8.2), "forking": (forking, 5.2)}  # height
 
 
@@ -32,6 +42,8 @@ def data_of(name, module):
     """Return what a picture shows: enumerated by its module, or recorded."""
     if hasattr(module, "data"):
         return module.data()
+    if name in DRAWN:
+        return None
     recorded = "round" if name == "theorem1" else name
     return json.loads((DATA / f"{recorded}.json").read_text(encoding="utf-8"))
 

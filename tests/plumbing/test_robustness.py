@@ -3,7 +3,6 @@
 import io
 import json
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -324,22 +323,3 @@ def test_any_argument_gets_a_text_or_one_line(arguments, capsys):
         status = exit.code
     out, err = capsys.readouterr()
     assert status == 0 or (status == 2 and out == "" and err.count("\n") == 1)
-
-
-# ---- the table
-
-TABLE = (ROOT / "docs" / "robustness.md").read_text(encoding="utf-8")
-ROWS = [line.split("|")[1:-1] for line in TABLE.split("\n") if re.match(r"\| (?!fault|---)", line)]
-
-
-def test_the_table_has_as_many_rows_as_it_says_and_none_twice():
-    assert re.search(r"^(\d+) faults", TABLE, re.MULTILINE)[1] == str(len(ROWS))
-    assert all(len(row) == 4 for row in ROWS) and len({row[0] for row in ROWS}) == len(ROWS)
-
-
-def test_every_test_that_the_table_names_exists():
-    for *_, where in ROWS:
-        file, test, case = re.fullmatch(r" `([\w/]+\.py)` `(test_\w+)`(?:, (.+))? ", where).groups()
-        source = (ROOT / "tests" / file).read_text(encoding="utf-8")
-        assert f"def {test}(" in source, where
-        assert case is None or case in source, where
