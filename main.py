@@ -27,14 +27,14 @@ from variants import DECODERS
 from variants.registry import costs, whole, whole_from_0
 from variants.shared.memory import remember
 
-PROMPT = "There was once an old fisherman who was afraid of the dark, and so"
+PROMPT = "One day a merchant who"
 EXAMPLES = """examples:
   python main.py --K 4 --temperature 0
   python main.py --decoder lookup --prompt_file notes.txt --trace run.html
   python main.py --prompts prompts.txt --out texts.jsonl --temperature 1
   python main.py --draft_model_size 124M --target_model_size 1558M --n_tokens_to_generate 40
 
---decoder NAME --help shows the flags of that decoder. Decoders (docs/variants.md):
+--decoder NAME --help shows the flags of that decoder. Decoders (docs/decoders.md):
 """ + textwrap.fill(" ".join(DECODERS), 98, initial_indent="  ", subsequent_indent="  ")
 
 

@@ -2,7 +2,7 @@
 
 A small model, the draft, guesses a few tokens; the large model, the target, scores all of them in
 one pass; a test accepts as many as it can without changing the distribution of the text (Theorem 1,
-docs/theorem1.md). One round:
+docs/proof.md). One round:
 
                       Chen et al. (2023) Alg. 2              Leviathan et al. (2023) Alg. 1
     [1] guess         "Sample draft auto-regressively"       "Sample gamma guesses from M_q"

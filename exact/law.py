@@ -183,7 +183,7 @@ def text_law(x, model, N, stop=()):
 
 
 def round_law(x, draft, target, k):
-    """Return the distribution of one round's ids as docs/theorem1.md states it, without division.
+    """Return the distribution of one round's ids as docs/proof.md states it, without division.
 
     Each accepted guess contributes min(p_draft, p_target), the token that replaces a rejected one
     max(0, p_target - p_draft), the bonus token p_target.

@@ -1,49 +1,57 @@
-"""The pages: links that lead somewhere, quoted code and stored figures as they are, no coinage."""
+"""The pages: links lead somewhere, quoted code is the source, outputs are those of the commands."""
 
+import ast
 import doctest
 import importlib
-import json
 import re
 import shlex
+import subprocess
+import sys
+from functools import partial
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from tools.readme import BLOCK, TABLE, fill, source
+import speculative
+from docs import sixty_lines
+from docs.pictures.family import FAMILIES
+from exact.law import assert_same_law, law, text_law
+from tools.readme import BLOCK, STATIC, TABLE, fill, run
+from variants import DECODERS
 
 ROOT = Path(__file__).parent.parent
-PAGES = [*(ROOT / page for page in ("README.md", ".github/CONTRIBUTING.md", ".github/SECURITY.md")),
-         ROOT / "models" / "README.md", ROOT / "benchmarks" / "RESULTS.md",
+PAGES = [*(ROOT / page for page in ("README.md", ".github/CONTRIBUTING.md", ".github/SECURITY.md",
+                                    "models/README.md", "benchmarks/RESULTS.md")),
          *sorted((ROOT / "docs").glob("*.md"))]
 TEXTS = {page: page.read_text(encoding="utf-8") for page in PAGES}
+README, LEARN, PAPERS = (TEXTS[ROOT / name] for name in ("README.md", "docs/learn.md",
+                                                         "docs/papers.md"))
 FENCE, SPAN = re.compile(r"^ *```.*?^ *```", re.DOTALL | re.MULTILINE), re.compile(r"`[^`\n]+`")
 LINK = re.compile(r"\]\(([^)\s]+)\)|^\[[^\]]+\]: (\S+)|\b(?:src|srcset|href)=\"([^\"]+)\"",
                   re.MULTILINE)
 MACHINE = re.compile(r"/(?:work|home|root|tmp|var|opt|mnt|Users)/\w|[A-Z]:\\\\?Users")
+QUOTES = re.findall(r"^\|.*\| \[([\w/]+\.py)\] `(\w+)` \| `(.+)` \|$", PAPERS, re.MULTILINE)
+NOTES = re.findall(r'^\|.*\| \[([\w/]+\.\w+)\]: "(.+)" \|$', PAPERS, re.MULTILINE)
+EACH_PAGE = pytest.mark.parametrize("page", TEXTS, ids=lambda page: page.relative_to(ROOT).as_posix())
 
 
-def name(page):
-    return page.relative_to(ROOT).as_posix()
-
+# ---- links
 
 def prose(text):
-    """A page without its fenced code."""
+    """Return a page without its fenced code."""
     return FENCE.sub("", text)
 
 
-def links(page):
-    return ["".join(groups) for groups in LINK.findall(prose(TEXTS[page]))]
-
-
 def anchors(text):
-    """The anchors that GitHub gives the headings of a page."""
+    """Return the anchors that GitHub gives the headings of a page."""
     headings = re.findall(r"^#+ (.*)$", prose(text), re.MULTILINE)
     plain = [re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading) for heading in headings]
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in plain}
 
 
 def fault(page, link):
-    """What is wrong with a link of a page, or nothing."""
+    """Return what is wrong with a link of a page, or ""."""
     path, _, anchor = link.partition("#")
     target = (page.parent / path).resolve() if path else page
     if not target.exists() or ROOT not in [target, *target.parents]:
@@ -57,14 +65,15 @@ def fault(page, link):
     return "" if lines and max(lines) <= len(text.splitlines()) else f"no {anchor} in {path}"
 
 
-@pytest.mark.parametrize("page", TEXTS, ids=name)
+@EACH_PAGE
 def test_every_relative_link_leads_to_a_file_and_a_place_in_it(page):
-    relative = [link for link in links(page) if not re.match(r"\w+:", link)]
-    assert not list(filter(None, (fault(page, link) for link in relative)))
+    links = ["".join(groups) for groups in LINK.findall(prose(TEXTS[page]))]
+    assert not [found for link in links if not re.match(r"\w+:", link)
+                and (found := fault(page, link))]
 
 
-@pytest.mark.parametrize("page", TEXTS, ids=name)
-def test_every_label_of_a_link_is_defined(page):
+@EACH_PAGE
+def test_every_label_of_a_link_is_defined_and_used(page):
     text = SPAN.sub("", prose(TEXTS[page]))
     defined = {label.lower() for label in re.findall(r"^\[([^\]]+)\]: ", text, re.MULTILINE)}
     assert {label.lower() for label in re.findall(r"\]\[([^\]]+)\]", text)} <= defined
@@ -72,52 +81,147 @@ def test_every_label_of_a_link_is_defined(page):
 
 
 def test_a_link_that_leads_nowhere_is_seen():
-    page = ROOT / "docs" / "theorem1.md"
+    page = ROOT / "docs" / "proof.md"
     assert not fault(page, "../speculative.py#L1") and not fault(page, "#one-guess")
-    for link in ("nowhere.md", "#nowhere", "errata.md#nowhere", "../speculative.py#L99999",
-                 "../../elsewhere"):
-        assert fault(page, link)
+    assert all(fault(page, link) for link in ("nowhere.md", "#nowhere", "papers.md#nowhere",
+                                              "../speculative.py#L99999", "../../elsewhere"))
 
 
-@pytest.mark.parametrize("page", TEXTS, ids=name)
+def test_every_core_file_and_every_decoder_is_on_the_front_page():
+    assert all(f"]({path.name})" in README for path in ROOT.glob("*.py"))
+    drawn = [name for _, _, names in FAMILIES for name in names]
+    assert sorted([*drawn, "speculative"]) == sorted(DECODERS)
+    for _, family, names in FAMILIES:
+        assert f"| {family} | {', '.join(f'`{name}`' for name in names)} |" in README
+
+
+@EACH_PAGE
 def test_no_path_of_somebodys_machine_is_on_a_page(page):
     assert not MACHINE.search(TEXTS[page])
 
 
-@pytest.mark.parametrize("page", TEXTS, ids=name)
-def test_quoted_code_is_the_source(page):
-    assert fill(TEXTS[page], {"code": source}) == TEXTS[page]
+# ---- quoted code and outputs
+
+@EACH_PAGE
+def test_quoted_code_and_tables_are_the_sources(page):
+    assert fill(TEXTS[page], STATIC) == TEXTS[page]
 
 
-@pytest.mark.parametrize("page, command, quoted", [
-    pytest.param(page, match[3], match[4], id=match[3]) for page in TEXTS
+def words(output):
+    """Return what is the same in every run: all but the lines that a clock or the machine fills."""
+    timed = ("Time", "speed-up", "time", "tokens per second", "ms per", "Matrix products")
+    return [line for line in output.split("\n") if not line.startswith(timed)]
+
+
+@pytest.mark.parametrize("command, quoted", [
+    pytest.param(match[3], match[4], id=match[3]) for text in (README, LEARN)
+    for match in BLOCK.finditer(text) if match[2] == "run"])
+def test_a_quoted_output_is_what_the_command_prints(command, quoted):
+    assert words(run(command)) == words(quoted)
+
+
+@pytest.mark.parametrize("command, quoted", [
+    pytest.param(match[3], match[4], id=match[3]) for page in TEXTS
     for match in TABLE.finditer(TEXTS[page]) if " --show " in (match[3] or "")])
-def test_a_table_of_stored_figures_has_them(page, command, quoted, capsys, monkeypatch):
+def test_a_table_of_stored_figures_has_them(command, quoted, capsys, monkeypatch):
     monkeypatch.chdir(ROOT)
-    _, _, module, *words = shlex.split(command)  # python -m MODULE ..
-    importlib.import_module(module).main(words)
+    _, _, module, *flags = shlex.split(command)  # python -m MODULE ..
+    importlib.import_module(module).main(flags)
     assert capsys.readouterr().out.rstrip("\n") == quoted
 
 
-@pytest.mark.parametrize("page", [page for page in TEXTS if ">>> " in TEXTS[page]], ids=name)
+@pytest.mark.parametrize("page", [page for page in TEXTS if ">>> " in TEXTS[page]], ids=str)
 def test_examples_do_what_they_show(page):
     failed, tried = doctest.testfile(str(page), module_relative=False, encoding="utf-8")
     assert tried and not failed
 
 
-def test_the_round_that_is_explained_is_the_recorded_one():
-    """docs/how-it-works.md beside the data of its picture."""
-    page = TEXTS[ROOT / "docs" / "how-it-works.md"]
-    data = json.loads((ROOT / "benchmarks/results/round.json").read_text(encoding="utf-8"))
-    *kept, last = data["ids"]
-    for guess in data["guesses"][: len(kept) + 1]:
-        end = "accepted" if guess["accepted"] else f"rejected, replaced by: {last['text'].strip()}"
-        assert (f"| {guess['text'].strip()} | {guess['p_draft']:.3f} | {guess['p_target']:.3f} | "
-                f"{guess['threshold']:.2f} | {guess['u_accept']:.2f} | {end} |") in page
-    assert data["command"] in page
+def example(text, word):
+    """Return the Python block of a page that has this word in it."""
+    return next(block for block in re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+                if word in block)
 
 
-def test_the_front_page_says_distribution():
-    """"Law" is a word of the proofs, and the name of the function that enumerates."""
-    page = BLOCK.sub("", TEXTS[ROOT / "README.md"])
-    assert not re.search(r"\blaws?\b", SPAN.sub("", prose(page)), re.IGNORECASE)
+def test_the_toy_gives_the_targets_distribution():
+    *setup, question, comment = example(README, "import law").strip().split("\n")
+    exec("\n".join(setup), names := {})
+    assert comment.startswith("# {0: 0.2, 1: 0.3, 2: 0.5}")
+    assert eval(question.split("  #")[0], names) == pytest.approx({0: 0.2, 1: 0.3, 2: 0.5})
+
+
+def test_the_short_list_of_packages_is_all_that_the_main_job_needs():
+    short = set(re.search("`pip install ([^-`]*)`", README)[1].split())
+    whole = {re.match(r"[\w-]+", line)[0] for line in
+             (ROOT / "requirements.txt").read_text(encoding="utf-8").splitlines()}
+    hide = "import sys; sys.modules |= dict.fromkeys(sys.argv[1:]); sys.argv[1:] = []; import main"
+    done = subprocess.run([sys.executable, "-c", f"{hide}; sys.exit(main.main(['--n_tokens_to_ge"
+                           "nerate', '4']))", *(name.replace("-", "_") for name in whole - short)],
+                          cwd=ROOT, capture_output=True, text=True)
+    assert short < whole and done.returncode == 0, done.stderr
+
+
+# ---- the programs
+
+def test_the_loops_of_the_pages_draw_the_tokens_of_speculative_py():
+    exec(example(README, "def generate"), names := vars(speculative) | {"partial": partial})
+    for seed in range(100):
+        target, draft = (sixty_lines.make_model(sharpness, seed) for sharpness in (1.5, 0.7))
+        N, K, rng = 1 + seed % 20, 1 + seed % 5, partial(np.random.default_rng, seed)
+        wanted = speculative.speculative_sampling([0, 1], draft, target, N, K, rng())
+        ids, n_passes = sixty_lines.speculative([0, 1], draft, target, N, K, rng())
+        assert wanted == ids == names["generate"]([0, 1], draft, target, N, K, rng())
+        assert N / (K + 1) <= n_passes <= N
+        assert sixty_lines.autoregressive([0, 1], target, N, rng()) == \
+            speculative.autoregressive_sampling([0, 1], target, N, rng())
+
+
+@pytest.mark.parametrize("K", [1, 2, 3])
+def test_the_texts_of_sixty_lines_have_the_targets_distribution(K):
+    target, draft = (sixty_lines.make_model(sharpness, 3, n_vocab=3) for sharpness in (1.5, 0.7))
+    written = law(lambda rng: sixty_lines.speculative([0, 1], draft, target, 3, K, rng)[0])
+    assert_same_law(written, text_law([0, 1], target, 3))
+
+
+def test_with_gpt2_it_prints_what_the_page_shows(capsys, monkeypatch):
+    monkeypatch.chdir(ROOT)
+    exec(example(LEARN, "load_pair"), {})
+    assert f"```text\n{capsys.readouterr().out}```" in LEARN
+
+
+# ---- docs/papers.md
+
+def body(file, function):
+    """Return the lines of a function or method, without its docstring."""
+    text = (ROOT / file).read_text(encoding="utf-8")
+    (node,) = (node for node in ast.walk(ast.parse(text)) if getattr(node, "name", "") == function)
+    statements = node.body[ast.get_docstring(node) is not None :]
+    return text.split("\n")[statements[0].lineno - 1 : node.end_lineno]
+
+
+@pytest.mark.parametrize("file, function, code", QUOTES)
+def test_a_quoted_line_stands_once_in_the_function_named(file, function, code):
+    assert sum(code in line for line in body(file, function)) == 1
+
+
+def test_every_row_is_checked_and_every_numbered_line_is_quoted():
+    rows = re.findall(r"^\| .*\|$", PAPERS.split("\n## Chen")[1], re.MULTILINE)
+    heads = re.findall(r"^\| (?:step|printed|source) .*\|$", PAPERS, re.MULTILINE)
+    silent = [row for row in rows if row.endswith("| - |")]
+    assert len(rows) == len(heads) + len(QUOTES) + len(NOTES) + len(silent) and len(NOTES) >= 10
+    numbered = {line.strip() for line in (ROOT / "speculative.py").read_text().split("\n")
+                if re.search(r"# \[\d\]", line)}
+    for algorithm in ("Chen et al. (2023) Algorithm 2", "Leviathan et al. (2023) Algorithm 1"):
+        section = PAPERS.split(f"\n## {algorithm}\n")[1].split("\n## ")[0]
+        assert len(numbered) == 6 and all(f"`{line}`" in section for line in numbered)
+        for row in section.split("\n"):
+            step = re.search(r"# (\[\d\](?: \[\d\])*)", row)
+            assert step is None or row.startswith(f"| {step[1]} |"), row
+
+
+def test_an_erratum_is_noted_where_it_is_said_to_be_and_no_other_is_marked():
+    for file, noted in NOTES:
+        assert noted in " ".join((ROOT / file).read_text(encoding="utf-8").split())
+    marked = {path.relative_to(ROOT).as_posix() for folder in (".", "theory", "variants")
+              for path in (ROOT / folder).glob("*.py")
+              if re.search(r"\bErrat(um|a):", path.read_text(encoding="utf-8"))}
+    assert marked <= {file for file, _ in NOTES}

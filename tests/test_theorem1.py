@@ -1,4 +1,4 @@
-"""Theorem 1: each step of docs/theorem1.md, then real draws, then the bundled pair.
+"""Theorem 1: each step of docs/proof.md, then real draws, then the bundled pair.
 
 The steps are checked on exact Fractions, with `==`. Real draws are checked against the exact law
 with a bound whose chance of a false alarm is known:
@@ -146,7 +146,7 @@ def test_in_floats_the_law_of_one_token_is_the_targets_too(weights):
 
 def test_every_test_that_the_proof_names_exists():
     root = Path(__file__).parent.parent
-    proof = (root / "docs" / "theorem1.md").read_text(encoding="utf-8")
+    proof = (root / "docs" / "proof.md").read_text(encoding="utf-8")
     files = dict(re.findall(r"^\[(\w+)\]: \.\./(tests/\w+\.py)$", proof, re.MULTILINE))
     named = re.findall(r"\[`(test_\w+)`\]\[(\w+)\]", proof)
     assert len(named) == proof.count("`test_") >= 20

@@ -6,7 +6,7 @@
     FLOP       one addition or one multiplication: a multiply-add is two
 
 Every function raises ValueError if an argument is outside the range its docstring gives. Where it
-differs from a printed source, docs/errata.md says how.
+differs from a printed source, docs/papers.md says how.
 """
 
 from typing import NamedTuple

@@ -11,7 +11,7 @@ The formulas in alpha assume that guesses are accepted independently, each with 
 text has easy and hard stretches: they predict, they do not bound.
 
 Every function raises ValueError if an argument is outside the range its docstring gives. Figures in
-the papers that are not what their formulas give are listed in docs/errata.md.
+the papers that are not what their formulas give are listed in docs/papers.md.
 """
 
 import numpy as np

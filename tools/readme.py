@@ -5,7 +5,7 @@
 
 A block begins with a comment that says what belongs in it:
 
-    <!-- run: COMMAND -->          a fence with the output of that command line
+    <!-- run: COMMAND -->          a fence with the output of that command (its end: | tail -n)
     <!-- code: FILE NAME .. -->    a fence with the source of these functions
     <!-- decoders -->              the table of variants/, up to <!-- end -->
     <!-- table: COMMAND -->        the Markdown that a command prints, up to <!-- end -->
@@ -66,10 +66,11 @@ def exactness(entry):
 
 
 def run(command):
-    """Return what a command prints; `python` is the interpreter that runs this."""
+    """Return what a command prints, its last n lines after `| tail -n`; `python` is this one."""
+    command, _, n_lines = command.partition(" | tail -")
     words = [sys.executable if word == "python" else word for word in command.split()]
     done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=True)
-    return done.stdout.rstrip("\n")
+    return "\n".join(done.stdout.rstrip("\n").split("\n")[-int(n_lines or 0):])
 
 
 def fill(text, kinds):

@@ -1,6 +1,6 @@
 """One paper per file: a way to guess, a way to test, or both, for the step in speculative.py.
 
-Reading order: MODULES, below. docs/variants.md has a paragraph and measurements for each.
+Reading order: MODULES, below. docs/decoders.md has a paragraph and measurements for each.
 variants/shared/ holds what several of them use.
 """
 

@@ -4,7 +4,7 @@
     rejected    p_draft - accepted, the draft's surplus: red
     resampled   p_target - accepted, the target's surplus: blue
 
-Green and red are the draft, green and blue the target: that is Theorem 1 (docs/theorem1.md).
+Green and red are the draft, green and blue the target: that is Theorem 1 (docs/proof.md).
 """
 
 from docs.pictures.figures import colour
