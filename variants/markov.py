@@ -67,6 +67,6 @@ def build(models, K: Flag(whole, "guesses per round, at most one per head") = 3)
 
 
 DECODER = Decoder(
-    "markov", "DeepSeek (2026)", medusa.DECODER.url,
+    "markov", "DeepSeek (2026)", "https://github.com/deepseek-ai/DeepSpec",
     idea="chains Medusa's heads: each guess depends on the one before it",
     guess=guess_by_chain, test=verify, build=build, needs=("heads",))
