@@ -1,8 +1,6 @@
 """Write trained PyTorch models as model folders, and read a folder back: `export`, `read_model`."""
 import json
-import os
 import shutil
-from pathlib import Path
 
 import numpy as np
 import torch
@@ -24,15 +22,15 @@ def weights(module):
     """
     named = {}
     for name, parameter in module.named_parameters():
-        *path, kind = name.replace("blocks.", "h").split(".")
-        if kind == "bias":
-            named["/".join([*path, "b"])] = parameter
-        elif path[-1].startswith("ln_"):
-            named["/".join([*path, "g"])] = parameter
-        elif path[-1] in ("wte", "wpe"):
-            named[path[-1]] = parameter
+        path, kind = name.replace("blocks.", "h").replace(".", "/").rsplit("/", 1)
+        if path in ("wte", "wpe"):
+            named[path] = parameter
+        elif kind == "bias":
+            named[f"{path}/b"] = parameter
+        elif parameter.ndim == 1:  # of a layer norm
+            named[f"{path}/g"] = parameter
         else:
-            named["/".join([*path, "w"])] = parameter.T
+            named[f"{path}/w"] = parameter.T
     return named
 
 
@@ -43,10 +41,10 @@ def to_array(tensor):
 
 def export(gpt2, work, folder):
     """Write one model folder; the vocabulary is the one in `work`."""
-    folder, named = Path(folder), weights(gpt2)
+    named = weights(gpt2)
     folder.mkdir(parents=True, exist_ok=True)
     for name in ("vocab.json", "merges.txt"):
-        shutil.copy(os.path.join(work, name), folder)
+        shutil.copy(work / name, folder)
     params = build_params(gpt2.hparams, lambda name, *shape: to_array(named[name]))
     write_weights(folder, params, DTYPE)
     settings = config(gpt2.hparams, gpt2.hparams["n_vocab"] - 1, np.dtype(np.float32))
@@ -66,14 +64,13 @@ def export_heads(target, learned, folder):
     if "eagle" in learned:
         named |= {f"eagle/{name}": tensor for name, tensor in weights(learned["eagle"]).items()}
     arrays = {name: to_array(tensor) for name, tensor in named.items()}
-    tensors.write_file(Path(folder) / "heads.safetensors", arrays,
+    tensors.write_file(folder / "heads.safetensors", arrays,
                        {"target": fingerprint(target.wte.weight.detach().numpy())})
 
 
 def read_model(folder):
     """Return a model folder as PyTorch's GPT-2, to train it further."""
-    _, hparams, params = load_encoder_hparams_and_params(os.path.basename(folder),
-                                                         os.path.dirname(folder))
+    _, hparams, params = load_encoder_hparams_and_params(folder.name, folder.parent)
     gpt2, found = TorchGPT2(**hparams), dict(flatten(params))
     for name, view in weights(gpt2).items():
         view.data.copy_(torch.from_numpy(np.array(found[name])))

@@ -11,7 +11,7 @@ SHAPES = {
 }
 SHAPE_OF = {"deep": "target", "long": "target", "early": "draft"}  # of stages not named above
 PLAN = dict(T=256, T_last=512, long_part=0.1, decay_from=0.2, batch=8192, lr=3e-3, muon_lr=0.02,
-            text="train", aligned=False, seed=1, log_seconds=30, save_seconds=180, compile=True)
+            text="train", aligned=False, seed=1, save_seconds=180, compile=True)
 # The target's own text is in rows of 128 ids, one window each: 64 ids of a story and 64 that the
 # target added. Longer greedy text goes in circles and teaches nothing. The last windows hold four
 # rows: a draft trained on short windows only guessed badly after 300 tokens.

@@ -30,6 +30,7 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # before NumPy loads, as in 
 import argparse
 import json
 import time
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -45,13 +46,13 @@ BEFORE = {"deep": "half", "long": "deep", "target": "long", "draft": "early"}  #
 
 def load_ids(work, split):
     """Return a text as ids: "train", "valid" or "written"."""
-    return np.load(os.path.join(work, split + ".npy"), mmap_mode="r")
+    return np.load(work / f"{split}.npy", mmap_mode="r")
 
 
 def result(stage, work):
     """Return what a training stage has saved so far, or {}."""
-    path = os.path.join(work, stage + ".pt")
-    return torch.load(path, map_location="cpu") if os.path.exists(path) else {}
+    path = work / f"{stage}.pt"
+    return torch.load(path, map_location="cpu") if path.exists() else {}
 
 
 def load_into(task, stage, work):
@@ -103,20 +104,21 @@ def train_stage(stage, config):
         return
     print(f"--- {stage} {time.strftime('%H:%M:%S')}", flush=True)
     task = make_task(stage, work, config["shapes"], plan["seed"], device)
-    run = trainer.Run(task, plan, os.path.join(work, stage + ".pt"), device)
+    run = trainer.Run(task, plan, work / f"{stage}.pt", device)
     trainer.train(run, load_ids(work, plan["text"]), load_ids(work, "valid"))
 
 
 def write_stage(config):
     """Let the target write the text that draft and heads are trained on."""
-    work, path = config["work"], os.path.join(config["work"], "written.npy")
-    if os.path.exists(path):
+    work, path = config["work"], config["work"] / "written.npy"
+    if path.exists():
         return
     target = load_trained(work, "target", config["shapes"]).to(config["device"])
     with torch.autocast(config["device"], torch.bfloat16):
         rows = write(target, load_ids(work, "train"), **config["write"])
-    np.save(path + ".part.npy", rows.numpy().astype(np.uint16).reshape(-1))
-    os.replace(path + ".part.npy", path)
+    part = path.with_suffix(".part.npy")
+    np.save(part, rows.numpy().astype(np.uint16).reshape(-1))
+    part.replace(path)
 
 
 def write(target, ids, n_rows, n_given, n_new, B, seed):
@@ -138,16 +140,13 @@ def begin_stage(config):
     """Save the models that --begin names as results of the stages long and early."""
     from models.training.export import read_model  # a training run does not need utils
 
-    work, shapes = config["work"], config["shapes"]
     for stage, name in (("long", NAMES["target"]), ("early", NAMES["draft"])):
-        folder, path = os.path.join(config["begin"], name), os.path.join(work, stage + ".pt")
-        if os.path.exists(path) or stage == "early" and not os.path.exists(folder):
+        folder, path = config["begin"] / name, config["work"] / f"{stage}.pt"
+        if path.exists() or stage == "early" and not folder.exists():
             continue
-        task = tasks.LanguageModel(shapes[SHAPE_OF[stage]])
+        task = tasks.LanguageModel(config["shapes"][SHAPE_OF[stage]])
         task.gpt2.load_state_dict(read_model(folder).state_dict())
-        run = trainer.Run(task, {**config["plans"][stage], "compile": False}, path)
-        losses = trainer.losses(run, load_ids(work, "train"), load_ids(work, "valid"))
-        run.save(done=True, begun_from=name, **losses)
+        torch.save({"task": task.state_dict(), "done": True}, path)
 
 
 def export_stage(config):
@@ -160,9 +159,9 @@ def export_stage(config):
     learned = {name: load_into(task, name, work) for name, task in (
         ("heads", heads), ("markov", tasks.Markov(heads)), ("eagle", Eagle(target)))
         if result(name, work)}
-    export.export(target, work, os.path.join(out, NAMES["target"]))
-    export.export_heads(target, learned, os.path.join(out, NAMES["target"]))
-    export.export(load_trained(work, "draft", shapes), work, os.path.join(out, NAMES["draft"]))
+    export.export(target, work, out / NAMES["target"])
+    export.export_heads(target, learned, out / NAMES["target"])
+    export.export(load_trained(work, "draft", shapes), work, out / NAMES["draft"])
 
 
 # ---- the command
@@ -173,16 +172,14 @@ def parse_args(argv):
                                      description="Train the bundled pair of models.",
                                      formatter_class=argparse.ArgumentDefaultsHelpFormatter)
     add = parser.add_argument
-    add("--corpus", required=True, help="folder with train.txt and valid.txt")
-    add("--out", default="models", help="where the two model folders go")
-    add("--work", default="train-work", help="folder for checkpoints and logs")
-    add("--begin", metavar="FOLDER", help="start from the models in this folder")
+    add("--corpus", type=Path, required=True, help="folder with train.txt and valid.txt")
+    add("--out", type=Path, default="models", help="where the two model folders go")
+    add("--work", type=Path, default="train-work", help="folder for checkpoints and logs")
+    add("--begin", type=Path, metavar="FOLDER", help="start from the models in this folder")
     add("--stages", nargs="+", choices=STAGES, default=STAGES, metavar="STAGE", help="only these")
-    add("--config", help="JSON file: shapes, plans or write instead of those in plans.py")
-    args, given = parser.parse_args(argv), {}
-    if args.config:
-        with open(args.config) as f:
-            given = json.load(f)
+    add("--config", type=Path, help="JSON file of shapes, plans or write, for plans.py's")
+    args = parser.parse_args(argv)
+    given = json.loads(args.config.read_text()) if args.config else {}
     plans = {stage: plan | given.get("plans", {}).get(stage, {}) for stage, plan in PLANS.items()}
     return vars(args) | {"shapes": SHAPES | given.get("shapes", {}), "plans": plans,
                          "write": WRITE | given.get("write", {}),
@@ -192,15 +189,17 @@ def parse_args(argv):
 def main(argv=None):
     config = parse_args(argv)
     work, begin = config["work"], config["begin"]
-    os.makedirs(work, exist_ok=True)
-    for stage in [stage for stage in STAGES if stage in config["stages"]]:
+    work.mkdir(parents=True, exist_ok=True)
+    for stage in STAGES:
+        if stage not in config["stages"]:
+            continue
         if stage in PLANS:
             train_stage(stage, config)
         elif stage == "write":
             write_stage(config)
         elif stage == "bpe":
             bpe.prepare(config["corpus"], work, config["shapes"]["target"]["n_vocab"],
-                        begin and os.path.join(begin, NAMES["target"]))
+                        begin and begin / NAMES["target"])
         elif stage == "begin" and begin:
             begin_stage(config)
         elif stage == "export":

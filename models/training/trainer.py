@@ -5,17 +5,15 @@
     plan      tokens and minutes (the run ends with the first to be used up), T, T_last and
               long_part (windows of T ids, of T_last in the last long_part of the run), batch
               (tokens per step), aligned (windows begin at multiples of T ids, as written rows
-              do), lr, muon_lr, decay_from, seed, log_seconds, save_seconds, compile
+              do), lr, muon_lr, decay_from, seed, save_seconds, compile
     progress  0 .. 1, the larger of the fractions of tokens and of minutes
 """
 import functools
 import json
-import os
 import time
 
 import numpy as np
 import torch
-from tqdm import tqdm
 
 
 @functools.lru_cache(maxsize=2)
@@ -23,12 +21,6 @@ def epoch_order(n_windows, epoch, seed):
     """Return a shuffled order of the windows for one pass over the text, and a shift in 0 .. 1."""
     rng = np.random.default_rng([seed, epoch])
     return rng.permutation(n_windows), rng.random()
-
-
-def to_batch(rows):  # -> x, y [B, T]
-    """Return windows of T + 1 ids as inputs and targets."""
-    rows = torch.from_numpy(np.stack(rows).astype(np.int64))
-    return rows[:, :-1], rows[:, 1:]
 
 
 def batch(ids, plan, T, first_window, B):  # -> x, y [B, T], first [B, 1]
@@ -44,7 +36,8 @@ def batch(ids, plan, T, first_window, B):  # -> x, y [B, T], first [B, 1]
         start = int((window + (0 if plan["aligned"] else shift)) * T)
         rows.append(ids[start : start + T + 1])
         first.append(T * (window % (plan["T_last"] // T)))
-    return *to_batch(rows), torch.tensor(first)[:, None]
+    rows = torch.from_numpy(np.stack(rows).astype(np.int64))
+    return rows[:, :-1], rows[:, 1:], torch.tensor(first)[:, None]
 
 
 def learning_rate(progress, decay_from, warmup=0.02):
@@ -55,9 +48,10 @@ def learning_rate(progress, decay_from, warmup=0.02):
 
 def make_optimizers(task, plan):
     """Return AdamW, and Muon (Jordan et al. 2024) for the blocks' matrices."""
-    named = [(name, p) for name, p in task.named_parameters() if p.requires_grad]
-    matrices = [p for name, p in named if "blocks." in name and p.ndim == 2]
-    other = [p for name, p in named if not ("blocks." in name and p.ndim == 2)]
+    matrices, other = [], []
+    for name, p in task.named_parameters():
+        if p.requires_grad:
+            (matrices if "blocks." in name and p.ndim == 2 else other).append(p)
     optimizers = [torch.optim.AdamW(other, lr=plan["lr"], betas=(0.9, 0.95), weight_decay=0.0,
                                     fused=True)]
     if matrices:
@@ -71,7 +65,7 @@ def make_optimizers(task, plan):
 class Run:
     """A training run: a task, its optimizers, and its progress.
 
-    It resumes from the checkpoint `path` if that exists; path + ".log" has lines of JSON.
+    It resumes from the checkpoint `path` if that exists; beside it, .pt.log has lines of JSON.
     """
 
     def __init__(self, task, plan, path, device="cpu"):
@@ -80,7 +74,7 @@ class Run:
         self.params = [p for o in self.optimizers for g in o.param_groups for p in g["params"]]
         self.loss = torch.compile(task.loss, dynamic=False) if plan["compile"] else task.loss
         self.step, self.tokens, self.elapsed, self.T = 0, 0, 0.0, None
-        if os.path.exists(path):
+        if path.exists():
             self.resume(torch.load(path, map_location=device))
         self.clock = time.perf_counter() - self.elapsed
 
@@ -91,20 +85,20 @@ class Run:
             optimizer.load_state_dict(saved)
         self.log(resumed_at_step=self.step)
 
-    def save(self, **more):
+    def save(self, done=False):
         """Write the checkpoint; a kill while writing leaves the old one whole."""
+        part = self.path.with_suffix(".tmp")
         torch.save(dict(task=self.task.state_dict(), step=self.step, tokens=self.tokens,
                         optimizers=[o.state_dict() for o in self.optimizers],
-                        elapsed=self.elapsed, **more), self.path + ".tmp")
-        os.replace(self.path + ".tmp", self.path)
+                        elapsed=self.elapsed, done=done), part)
+        part.replace(self.path)
 
     def log(self, **entry):
         """Append a line of JSON to the log, and print it."""
-        entry = dict(step=self.step, tokens=self.tokens, seconds=self.elapsed, **entry)
-        with open(self.path + ".log", "a") as f:
-            f.write(json.dumps(entry) + "\n")
-        shown = {k: f"{v:.4g}" if isinstance(v, float) else v for k, v in entry.items()}
-        tqdm.write(" ".join(f"{name} {value}" for name, value in shown.items()))
+        line = json.dumps(dict(step=self.step, tokens=self.tokens, seconds=self.elapsed, **entry))
+        with self.path.with_suffix(".pt.log").open("a") as file:
+            print(line, file=file)
+        print(line, flush=True)
 
     def progress(self):
         return max(self.tokens / self.plan["tokens"], self.elapsed / 60 / self.plan["minutes"])
@@ -135,39 +129,25 @@ class Run:
             optimizer.zero_grad()
 
     @torch.no_grad()
-    def validate(self, ids, n_windows=None, B=4):
+    def validate(self, ids, B=4):
         """Return the mean loss over consecutive windows of ids."""
         T, losses = self.plan["T_last"], []
-        n_windows = min(n_windows or len(ids), (len(ids) - 1) // T)
-        for i in range(0, n_windows, B):
-            rows = [ids[j * T : j * T + T + 1] for j in range(i, min(i + B, n_windows))]
-            x, y = (part.to(self.device) for part in to_batch(rows))
+        windows = np.lib.stride_tricks.sliding_window_view(ids, T + 1)[::T]
+        for rows in np.array_split(windows, -(-len(windows) // B)):
+            x = torch.from_numpy(rows.astype(np.int64)).to(self.device)
             with torch.autocast(self.device, torch.bfloat16):
-                losses += [self.task.loss(x, y, 0).item()] * len(rows)
+                losses += [self.task.loss(x[:, :-1], x[:, 1:], 0).item()] * len(rows)
         return float(np.mean(losses))
-
-
-def losses(run, train_ids, valid_ids):
-    """Return the losses on the held-out text and on as much of the training text."""
-    return {"valid_loss": run.validate(valid_ids),
-            "train_loss": run.validate(train_ids[: len(valid_ids)])}
 
 
 def train(run, train_ids, valid_ids):
     """Train until the planned tokens or minutes are used up."""
-    plan, recent, logged, saved = run.plan, [], run.elapsed, run.elapsed
-    with tqdm(total=100, unit="%", disable=None, bar_format="{l_bar}{bar}| {postfix}") as bar:
-        while run.progress() < 1:
-            recent.append(run.learn(train_ids))
-            bar.update(min(100 * run.progress(), 100) - bar.n)
-            bar.set_postfix(loss=recent[-1], refresh=False)
-            if run.elapsed - logged >= plan["log_seconds"] or run.step == 1:
-                run.log(progress=run.progress(), T=run.T, train_loss=float(np.mean(recent)))
-                logged, recent = run.elapsed, []
-            if run.elapsed - saved >= plan["save_seconds"]:
-                run.log(valid_slice=run.validate(valid_ids, n_windows=32))
-                run.save()
-                saved = run.elapsed
-    found = losses(run, train_ids, valid_ids)
-    run.log(**found)
-    run.save(done=True, **found)
+    recent, saved = [], run.elapsed
+    while run.progress() < 1:
+        recent.append(run.learn(train_ids))
+        if run.elapsed - saved >= run.plan["save_seconds"] or run.step == 1:
+            run.log(progress=run.progress(), T=run.T, train_loss=float(np.mean(recent)))
+            run.save()
+            saved, recent = run.elapsed, []
+    run.log(valid_loss=run.validate(valid_ids))
+    run.save(done=True)

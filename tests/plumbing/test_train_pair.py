@@ -24,17 +24,18 @@ from variants.shared.tree_gpt2 import TreeGPT2  # noqa: E402
 torch.set_num_threads(1)
 ROOT = Path(__file__).parents[2]
 SMALL = dict(T=16, T_last=32, batch=512, tokens=40 * 512, minutes=10, lr=1e-2, compile=False,
-             log_seconds=0, save_seconds=60)
+             save_seconds=0)
 SIZES = dict(n_vocab=275, n_ctx=32, n_embd=32, n_head=2)
 SHAPES = {"half": dict(SIZES, n_layer=1), "target": dict(SIZES, n_layer=2),
           "draft": dict(SIZES, n_embd=16, n_head=1, n_layer=1)}
 PLANS = {stage: SMALL | {"text": plan["text"]} for stage, plan in plans.PLANS.items()}
 CONFIG = {"shapes": SHAPES, "write": dict(n_rows=64, n_given=8, n_new=24, B=32),
-          "plans": PLANS | {"half": dict(SMALL, tokens=100 * 512, save_seconds=0)}}
+          "plans": PLANS | {"half": dict(SMALL, tokens=100 * 512)}}
 
 
 def log_of(folder, stage):
-    return [json.loads(line) for line in (folder / "work" / f"{stage}.pt.log").open()]
+    text = (folder / "work" / f"{stage}.pt.log").read_text()
+    return [json.loads(line) for line in text.splitlines()]
 
 
 @pytest.fixture(scope="module")
@@ -54,6 +55,7 @@ def trained(tmp_path_factory):
     while not (folder / "work" / "half.pt").exists() and time.time() < deadline:
         time.sleep(0.01)
     first.kill()
+    first.wait()
     done = subprocess.run(command, **how, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return folder
