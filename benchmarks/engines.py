@@ -18,6 +18,7 @@ import sys
 import tempfile
 import time
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -44,7 +45,7 @@ def n_threads(model):
     return products.N_THREADS if shared else 1
 
 
-# ---- the engines: each yields write(x, N, temperature, seed, speculative) -> (ids, passes)
+# ---- the engines: each returns write(x, N, temperature, seed, speculative) -> (ids, passes)
 
 class Forgetful(GPT2):
     """Our model without its cache: every call reads all ids, as in the first articles."""
@@ -54,9 +55,8 @@ class Forgetful(GPT2):
         return super().__call__(ids, n_last)
 
 
-@contextmanager
-def ours(encoder, draft, target, K, decoder="speculative", kind=GPT2):
-    """Yield our own loop, with models that have read nothing."""
+def ours(stack, encoder, draft, target, K, decoder="speculative", kind=GPT2):
+    """Return our own loop, with models that have read nothing."""
     def write(x, N, temperature, seed, speculative):
         fresh = [kind(model.params, model.n_head) for model in (draft, target)]
         models = Models(*fresh, {"temperature": temperature})
@@ -65,7 +65,7 @@ def ours(encoder, draft, target, K, decoder="speculative", kind=GPT2):
         rounds = list(generate(x, step, N, np.random.default_rng(seed)))
         return [token for round in rounds for token in round.ids], len(rounds)
 
-    yield write
+    return write
 
 
 def to_transformers(model):
@@ -83,9 +83,8 @@ def to_transformers(model):
     return peer
 
 
-@contextmanager
-def transformers_engine(encoder, draft, target, K):
-    """Yield transformers' generate, plain or assisted by the draft."""
+def transformers_engine(stack, encoder, draft, target, K):
+    """Return transformers' generate, plain or assisted by the draft."""
     import torch
     from transformers import GenerationConfig
 
@@ -106,12 +105,11 @@ def transformers_engine(encoder, draft, target, K):
             ids = peer.generate(torch.tensor([x]), generation_config=config, **extra)
         return ids[0, len(x) :].tolist(), len(passes)
 
-    yield write
+    return write
 
 
-@contextmanager
-def llama_engine(encoder, draft, target, K):
-    """Yield llama.cpp's servers, without and with a draft, on files of tools.export_gguf."""
+def llama_engine(stack, encoder, draft, target, K):
+    """Run llama.cpp's servers, without and with a draft, on files of tools.export_gguf."""
     import requests
 
     from tools import export_gguf  # here: it needs the package gguf
@@ -125,12 +123,12 @@ def llama_engine(encoder, draft, target, K):
         ids, timings = answer.json()["tokens"], answer.json()["timings"]
         return ids, N - timings.get("draft_n_accepted", 0)  # a pass brings one token more
 
-    with tempfile.TemporaryDirectory() as folder, ExitStack() as running:
-        paths = [Path(folder) / name for name in ("target.gguf", "draft.gguf")]
-        for path, model in zip(paths, (target, draft)):
-            export_gguf.export(path, encoder or nameless(model.n_vocab), sizes(model), model.params)
-        urls = [running.enter_context(server(files, K, target)) for files in (paths[:1], paths)]
-        yield write
+    folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+    paths = [folder / name for name in ("target.gguf", "draft.gguf")]
+    for path, model in zip(paths, (target, draft)):
+        export_gguf.export(path, encoder or nameless(model.n_vocab), sizes(model), model.params)
+    urls = [stack.enter_context(server(files, K, target)) for files in (paths[:1], paths)]
+    return write
 
 
 def nameless(n_vocab):
@@ -165,9 +163,9 @@ def server(paths, K, target):
         del running  # this ends it
 
 
-ENGINES = {"here": (ours, {}), "here, match": (ours, {"decoder": "match"}),
-           "here, no cache": (ours, {"kind": Forgetful}), "transformers": (transformers_engine, {}),
-           "llama.cpp": (llama_engine, {})}  # name: engine, and its further arguments
+ENGINES = {"here": ours, "here, match": partial(ours, decoder="match"),
+           "here, no cache": partial(ours, kind=Forgetful), "transformers": transformers_engine,
+           "llama.cpp": llama_engine}
 NEEDS = {"transformers": "transformers", "llama.cpp": "xllamacpp"}
 INSTALLED = [name for name in ENGINES if name not in NEEDS or find_spec(NEEDS[name])]
 
@@ -192,7 +190,8 @@ def measure(args):
 def measure_one(engine, pair, xs, args):
     """Return one row of the table."""
     n_same, passes, seconds = 0, [0, 0], {False: [], True: []}
-    with ours(*pair, args.K) as our_write, engine[0](*pair, args.K, **engine[1]) as write:
+    with ExitStack() as stack:
+        our_write, write = ours(stack, *pair, args.K), engine(stack, *pair, args.K)
         for x in xs:
             truth, _ = our_write(x, args.N, 0.0, 0, False)
             write(x, 2, 0.0, 0, True)  # a warm-up

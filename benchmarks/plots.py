@@ -48,7 +48,9 @@ def draw_speed(figure, data):
     named = [("simulated", "acceptance set", "alpha = {}"), ("own", "own text", "temperature {}")]
     for axes, (part, title, name) in zip(panels, named):
         for i, (key, race) in enumerate(data[part]["races"].items()):
-            draw_race(axes, race, name.format(key), i)
+            Ks = [K for K, row in race.items() if "predicted" in row]
+            draw_one(axes, Ks, [race[K]["speedup"] for K in Ks],
+                     [race[K]["predicted"] for K in Ks], i, name.format(key))
         axes.axhline(1, color=colour("ink"), linewidth=0.8)
         axes.set(xlabel="K", title=f"{title} (lines: predicted)", xticks=range(1, 9))
         below(axes, ncols=2)
@@ -58,26 +60,23 @@ def draw_speed(figure, data):
         axes.set_ylim(0, top)
 
 
-def draw_race(axes, race, name, i):
-    """Draw the measured points and the predicted line of one race."""
-    Ks = [K for K, row in race.items() if "predicted" in row]
-    axes.plot(list(map(int, Ks)), [race[K]["speedup"] for K in Ks], color=colour(i),
-              marker=MARKERS[i], linestyle="", label=name)
-    axes.plot(list(map(int, Ks)), [race[K]["predicted"] for K in Ks], color=colour(i), marker="")
+def draw_one(axes, x, measured, predicted, i, name):
+    """Draw the measured points and the predicted line of series i."""
+    x, marker = list(map(int, x)), MARKERS[i % len(MARKERS)]
+    axes.plot(x, measured, color=colour(i), marker=marker, linestyle="", label=name)
+    axes.plot(x, predicted, color=colour(i), marker="")
 
 
 def draw_batch(figure, data):
     """Draw tokens per second against the number of texts: points measured, lines predicted."""
     axes = figure.subplots()
     for i, (K, run) in enumerate(data["runs"].items()):
-        n = list(map(int, run))
-        axes.plot(n, [cell["tokens_per_s"]["median"] for cell in run.values()], color=colour(i),
-                  marker=MARKERS[i % len(MARKERS)], linestyle="",
-                  label=f"K = {K}" if K != "0" else "plain")
-        axes.plot(n, [cell["predicted"] for cell in run.values()], color=colour(i), marker="")
+        draw_one(axes, run, [cell["tokens_per_s"]["median"] for cell in run.values()],
+                 [cell["predicted"] for cell in run.values()], i,
+                 f"K = {K}" if K != "0" else "plain")
     axes.set(xlabel="texts at once", ylabel="tokens per second, all texts together", ylim=(0, None),
-             xticks=n, title=f"{data['size']}, {data['cores']} cores (lines: predicted from "
-             "the passes alone)")
+             xticks=list(map(int, run)), title=f"{data['size']}, {data['cores']} cores (lines: "
+             "predicted from the passes alone)")
     below(axes, ncols=5)
 
 

@@ -28,6 +28,7 @@ def test_the_committed_files_are_what_the_data_give_in_two_themes(name, tmp_path
 
 
 @pytest.mark.parametrize("name, words", [
+    ("ladder", ["3.634  (+0.357)"]),
     ("theorem1", ["accepted", "green + blue = the target, exactly."]), ("wild", ["0, exact"]),
     ("forking", ["instead 1", "2/9 + 2/9 = 4/9", "The target alone: 0 0 with 1/9"])])
 def test_a_plot_says_what_its_data_say(name, words, tmp_path):

@@ -43,19 +43,12 @@ def without_docstring(lines, node):
 
 def decoders(argument=None):
     """Return docs/decoders.md's table: file, paper, whether it is exact, and its idea."""
-    rows = [f"| [{name}](../{file(entry)}) | {paper(entry)} | {exactness(entry)} | {entry.idea} |"
-            for name, entry in DECODERS.items()]
+    rows = []
+    for name, entry in DECODERS.items():
+        file = entry.build.__module__.replace(".", "/") + ".py"
+        paper = f"[{entry.source}]({entry.url})" if entry.url else entry.source
+        rows.append(f"| [{name}](../{file}) | {paper} | {exactness(entry)} | {entry.idea} |")
     return "\n".join(["| `--decoder` | paper | exact | what it adds |", "|---|---|---|---|", *rows])
-
-
-def file(entry):
-    """Return the path of a decoder's file."""
-    return entry.build.__module__.replace(".", "/") + ".py"
-
-
-def paper(entry):
-    """Return the source of a decoder, linked if it has an address."""
-    return f"[{entry.source}]({entry.url})" if entry.url else entry.source
 
 
 def exactness(entry):

@@ -118,16 +118,14 @@ def allowed_c(alpha, pass_cost):
 # ---- [4] the race
 
 def contestants(case, temperature, costs):
-    """Return {what main.py calls it: (prediction, builder)}; 0 is plain decoding."""
+    """Yield (what main.py calls it, prediction, builder) of the decoders that are run."""
     predicted, tree = case["predicted"], case["tree"]
-    named = {0: (None, builder(None, {}, temperature))}
     for K in sorted(sorted(predicted, key=predicted.get)[-CHAINS:]):
-        named[f"--K {K}"] = predicted[K], builder("speculative", {"K": K}, temperature)
-    named["--decoder stopping"] = None, builder("stopping", {}, temperature, costs=costs)
+        yield f"--K {K}", predicted[K], builder("speculative", {"K": K}, temperature)
+    yield "--decoder stopping", None, builder("stopping", {}, temperature, costs=costs)
     if tree["guesses"] > tree["levels"]:
-        named["--decoder tree --widths auto"] = tree["predicted"], builder(
-            "tree", {"widths": "auto"}, temperature, costs=costs)
-    return named
+        yield ("--decoder tree --widths auto", tree["predicted"],
+               builder("tree", {"widths": "auto"}, temperature, costs=costs))
 
 
 def run_case(args, draft, target, texts, temperature, costs):
@@ -135,15 +133,13 @@ def run_case(args, draft, target, texts, temperature, costs):
     acceptances, tried = acceptances_by_rank(draft, target, temperature, texts, args.N,
                                              args.repeats if temperature else 1)
     case = predict(costs, acceptances)
-    predicted, builders = {}, {}
-    for name, (gain, build) in contestants(case, temperature, costs).items():
-        predicted[name], builders[name] = gain, build
-    results = race(draft, target, builders, texts, args.N, args.repeats)
-    plain = results.pop(0)
+    names, predicted, builders = zip(*contestants(case, temperature, costs))
+    results = race(draft, target, {"plain": builder(None, {}, temperature),
+                                   **dict(zip(names, builders))}, texts, args.N, args.repeats)
+    rows = {name: speed(results[name], results["plain"]) | {"predicted": gain}
+            for name, gain in zip(names, predicted)}
     return case | {"name": f"Temperature {temperature:g}", "tried": tried, "N": args.N,
-                   "repeats": args.repeats,
-                   "rows": {name: speed(result, plain) | {"predicted": predicted[name]}
-                            for name, result in results.items()}}
+                   "repeats": args.repeats, "rows": rows}
 
 
 @gpu_errors_in_one_line()

@@ -61,10 +61,8 @@ def verdicts(data):
             yield text(x + BOX / 2, ACCEPT + 8, "not tested", "small muted", text_anchor="middle")
             continue
         yield from test(x, guess["u_accept"], guess["threshold"], guess["accepted"])
-    x = LEFT + STEP * len(data["guesses"])
-    bonus = data["ids"][-1]["origin"] == "bonus"
-    yield text(x + BOX / 2, ACCEPT + 8, "bonus: [5]" if bonus else "not needed", "small muted",
-               text_anchor="middle")
+    yield text(LEFT + STEP * len(data["guesses"]) + BOX / 2, ACCEPT + 8, "not needed",
+               "small muted", text_anchor="middle")  # the bonus token
 
 
 def test(x, u, threshold, accepted):
@@ -99,8 +97,8 @@ def resample(data):
 
 def draw(data, colour):
     """Return the picture of one recorded round."""
-    classes = {"kept": "green", "replacement": "blue bold", "bonus": "blue bold"}
-    new = [(token["text"], classes[token["origin"]]) for token in data["ids"]]
+    *accepted, (own, _) = [(token["text"], "green") for token in data["ids"]]
+    new = [*accepted, (own, "blue bold")]
     parts = [rect(0.5, 0.5, WIDTH - 1, HEIGHT - 1, "panel", rx=8),
              *running_text(TEXT, "the text so far", [(data["prompt"], "")]),
              line(EDGE, TEXT + 18, WIDTH - EDGE, TEXT + 18),
@@ -113,6 +111,5 @@ def draw(data, colour):
              f".own{{fill:none;stroke:{colour['blue']};stroke-width:2}}")
     words = "".join(token["text"] for token in data["guesses"])
     title = (f"One round: after '{data['prompt']}' the draft guesses '{words.strip()}', the target "
-             f"accepts {sum(t['origin'] == 'kept' for t in data['ids'])} of them and adds "
-             f"'{data['ids'][-1]['text'].strip()}'.")
+             f"accepts {len(accepted)} of them and adds '{own.strip()}'.")
     return picture(WIDTH, HEIGHT, title, parts, colour, style)
