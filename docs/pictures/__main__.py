@@ -32,16 +32,11 @@ from docs.pictures.palette import THEMES
 
 ROOT = Path(__file__).parents[2]
 DATA = ROOT / "benchmarks" / "results"
-<<<<<<< HEAD
 DRAWN = {"rows": rows, "timeline": timeline, "cache": cache, "family": family, "mask": mask,
          "heads": heads}  # of no data
-SVG = {"race": race, "round": round, "ladder": ladder, "block": block} | DRAWN
-PLOTS = {"theorem1": (theorem1, 3.7), "wild": (wild, 8.2), "forking": (forking, 5.2)}  # height
-=======
-SVG = {"race": race, "round": round}
+SVG = {"race": race, "round": round, "block": block} | DRAWN
 PLOTS = {"ladder": (ladder, 5.2), "theorem1": (theorem1, 3.7), "wild": (wild, 8.2),
          "forking": (forking, 5.2)}  # height
->>>>>>> 3835ad8 (Draw the ladder as a plot; engines, plots and the table of decoders with fewer functions)
 
 
 def data_of(name, module):
