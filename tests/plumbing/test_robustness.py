@@ -1,4 +1,4 @@
-"""Odd input, odd surroundings, long runs; and the table that names all such tests."""
+"""Odd input, odd surroundings, long runs."""
 
 import io
 import json
