@@ -1,4 +1,4 @@
-"""Arithmetic and bytes of one pass of a released GPT-2.
+"""Print the arithmetic and the bytes of one pass of a released GPT-2.
 
     python -m theory --table decode --size 1558M
 """
@@ -9,7 +9,7 @@ from theory.hardware import GPT2_SIZES, cache_bytes, intensity_table, pass_bytes
 
 
 def report(size, n_new, n_past, n_last, n_bytes):
-    """The lines of one table: a layer step by step, its sum, and the whole pass."""
+    """Yield the lines of one table: a layer step by step, its sum, and the whole pass."""
     hparams = GPT2_SIZES[size]
     flops = pass_flops(hparams, n_new, n_past, n_last)
     moved = pass_bytes(hparams, n_new, n_past, n_bytes)
@@ -27,7 +27,7 @@ def report(size, n_new, n_past, n_last, n_bytes):
 
 
 def figures(flops, elements, intensity):
-    """The columns of a Row."""
+    """Return the columns of a Row."""
     return f"{flops:16,}{elements:14,}{intensity:11.2f}"
 
 
@@ -36,11 +36,13 @@ def main(argv=None):
     parser = argparse.ArgumentParser("python -m theory", description=main.__doc__)
     parser.add_argument("--table", choices=["prefill", "decode"], required=True)
     parser.add_argument("--size", choices=GPT2_SIZES, default="1558M")
-    parser.add_argument("--n_seq", type=int, metavar="L", help="tokens that the prefill reads, "
-                        "or that decoding finds in the cache (default: as many as n_ctx allows)")
+    parser.add_argument("--n_seq", type=int, metavar="L", help="tokens the prefill reads, or "
+                        "tokens in the cache before decoding (default: as many as n_ctx allows)")
     parser.add_argument("--K", type=int, default=0, help="guesses verified with the decoded token")
     parser.add_argument("--n_bytes", type=int, default=2, help="bytes per element (default: 2)")
     args = parser.parse_args(argv)
+    if args.K < 0:
+        parser.error(f"need --K >= 0, got {args.K}")
     n_new = 0 if args.table == "prefill" else args.K + 1
     n_seq = GPT2_SIZES[args.size]["n_ctx"] - n_new if args.n_seq is None else args.n_seq
     shape = (n_seq, 0, 1) if args.table == "prefill" else (n_new, n_seq, n_new)

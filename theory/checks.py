@@ -1,4 +1,4 @@
-"""What the arguments of a formula must be."""
+"""Check the arguments of a formula."""
 
 import numpy as np
 
@@ -16,5 +16,5 @@ def need_positive(**numbers):
 
 
 def whole(count, least):
-    """Whether `count` is a whole number and at least `least` (a NaN is not)."""
+    """Return True if `count` is a whole number and at least `least` (a NaN is not)."""
     return count >= least and count % 1 == 0

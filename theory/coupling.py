@@ -1,4 +1,4 @@
-"""How often draft and target draw the same token: one number for each way to couple two draws.
+"""Probabilities that draft and target draw the same token: one function per coupling.
 
     p_target, p_draft   the two distributions at one position, [n_vocab]
     TV                  their total variation distance, 1 - sum(min(p_target, p_draft))
@@ -7,8 +7,8 @@
     race                one race, two vectors of speeds:      variants/coupled.py --sampler race
 
 The ratio test reaches 1 - TV, which no coupling exceeds (theory/speedup.py, acceptance_rate). The
-race reaches (1 - TV) / (1 + TV) for every two rows, and nothing that draws without looking at the
-other's row reaches more for all of them: Daliri, Musco and Suresh (2024), arXiv 2408.07978.
+race reaches at least (1 - TV) / (1 + TV) for all rows, and no coupling that draws without seeing
+the other row guarantees more: Daliri, Musco and Suresh (2024), arXiv 2408.07978.
 """
 
 import numpy as np
@@ -17,22 +17,22 @@ from theory.speedup import acceptance_rate
 
 
 def match_agreement(p_target, p_draft):  # 2 x [n_vocab] -> a probability
-    """Two independent draws: sum(p_target * p_draft), at most the larger of each row's maxima.
+    """Return sum(p_target * p_draft): two independent draws.
 
-    A one-hot row at the draft's best token is met with p_target there: more than sum(p^2).
+    The draft's best token as a one-hot row agrees with p_target there, which can be more:
 
     >>> row, best = np.array([0.5, 0.25, 0.25]), np.array([1, 0, 0])
     >>> float(match_agreement(row, row)), float(match_agreement(row, best))
     (0.375, 0.5)
     """
-    acceptance_rate(p_target, p_draft)  # its checks
+    acceptance_rate(p_target, p_draft)  # checks the rows
     return (np.asarray(p_target) * p_draft).sum()
 
 
 def inverse_agreement(p_target, p_draft):
-    """One uniform u for both: the length of [0, 1) on which both inverse functions give one token.
+    """Return the length of [0, 1) on which both inverse functions give the same token.
 
-    It depends on the order of the tokens. The same mass moved between neighbours costs less:
+    It depends on the order of the tokens: moving mass between neighbours costs less.
 
     >>> row = np.array([0.4, 0.3, 0.3])
     >>> [round(float(inverse_agreement(row, other)), 4)
@@ -47,10 +47,10 @@ def inverse_agreement(p_target, p_draft):
 
 
 def race_agreement(p_target, p_draft):
-    """One race for both: the sum over tokens i of 1 / sum_j max(p_j / p_i, q_j / q_i).
+    """Return the sum over tokens i of 1 / sum_j max(p_j / p_i, q_j / q_i): one race for both.
 
     Runner i wins both if E_j >= E_i max(p_j / p_i, q_j / q_i) for all j. Sorted by p / q, the
-    maximum is the first of the two for all j before i, the second for those behind it.
+    maximum is the first of the two for all j before i, and the second for all j after it.
 
     >>> p_target, p_draft = np.array([0.5, 0.25, 0.25]), np.array([0.25, 0.25, 0.5])  # TV 0.25
     >>> round(float(race_agreement(p_target, p_draft)), 4), (1 - 0.25) / (1 + 0.25)
@@ -60,13 +60,13 @@ def race_agreement(p_target, p_draft):
     p, q = (np.asarray(row, dtype=np.float64) for row in (p_target, p_draft))
     order = np.argsort(np.divide(q, p, out=np.full(len(p), np.inf), where=p > 0))  # p / q falls
     p, q = p[order], q[order]
-    before, behind = np.cumsum(p), np.cumsum(q[::-1])[::-1] - q
+    before, after = np.cumsum(p), np.cumsum(q[::-1])[::-1] - q
     both = (p > 0) & (q > 0)
-    return (1 / (before[both] / p[both] + behind[both] / q[both])).sum()
+    return (1 / (before[both] / p[both] + after[both] / q[both])).sum()
 
 
 def agreement_bound(p_target, p_draft):
-    """(1 - TV) / (1 + TV): what any two rows agree to in a race, at least.
+    """Return (1 - TV) / (1 + TV): a race agrees with at least this probability.
 
     >>> float(agreement_bound(np.array([1.0, 0.0]), np.array([1.0, 0.0])))
     1.0

@@ -1,12 +1,13 @@
 """Why decoding waits for memory: the arithmetic and the bytes of a pass.
 
-    n_new n_past   tokens that a pass reads, and finds in the cache: n_seq = n_past + n_new
+    n_new      tokens that a pass reads
+    n_past     tokens in the cache before it: n_seq = n_past + n_new
     n_last     tokens whose logits a pass returns
     n_bytes    BYTES per element: 4 for float32, 2 for float16, 0.5 for four bits
     FLOP       one addition or one multiplication: a multiply-add is two
 
-Every function raises ValueError if an argument is outside the range its docstring gives. Where it
-differs from a printed source, docs/papers.md says how.
+Every function raises ValueError if an argument is outside the range its docstring gives.
+docs/papers.md lists where results differ from a printed source.
 """
 
 from typing import NamedTuple
@@ -23,7 +24,7 @@ GPT2_SIZES = {
 
 
 def pass_latency(n_params, n_bytes, bandwidth, flop_rate, batch=1):
-    """Seconds for the memory and for the arithmetic of one pass; the larger sets the pace.
+    """Return the seconds of memory traffic and of arithmetic of one pass; the larger one decides.
 
     `batch` counts the rows of the pass, of several texts or the K + 1 of one; `bandwidth` is in
     bytes per second, `flop_rate` in FLOP per second. Each parameter is read once, and takes part in
@@ -39,7 +40,7 @@ def pass_latency(n_params, n_bytes, bandwidth, flop_rate, batch=1):
 
 
 def crossover_batch(n_bytes, bandwidth, flop_rate):
-    """The batch at which arithmetic overtakes memory, and rows cease to be free.
+    """Return the batch at which arithmetic takes as long as memory, so that rows cease to be free.
 
     It is n_bytes * flop_rate / (2 * bandwidth): the published 161 (Timbers 2023) is that of an A100
     of 80 GB in float16. (Erratum: its memory term has a second factor 2.)
@@ -52,10 +53,10 @@ def crossover_batch(n_bytes, bandwidth, flop_rate):
 
 
 def linear_cost(n_rows, n_in, n_out, weight_bytes=2, row_bytes=2):
-    """Bytes moved and FLOP done by one weight matrix: [n_rows, n_in] @ [n_in, n_out].
+    """Return the bytes and the FLOP of one weight matrix: [n_rows, n_in] @ [n_in, n_out].
 
-    Each element of the matrix (`weight_bytes`) and of what goes in and comes out (`row_bytes`) is
-    moved once. The example is a published one, on an RTX 4090 of 1 TB/s and 330 TFLOP/s: one row
+    Each element of the matrix (`weight_bytes`) and of inputs and outputs (`row_bytes`) is moved
+    once. The example is a published one, on an RTX 4090 of 1 TB/s and 330 TFLOP/s: one row
     moves nearly as much as 1024. (Erratum: it counts a multiply-add as one FLOP; the 330 count it
     as two.)
 
@@ -83,17 +84,17 @@ class Row(NamedTuple):
 
 
 def product(step, m, k, n, n_bytes, count=1):
-    """The Row of `count` products [m, k] @ [k, n]."""
+    """Return the Row of `count` products [m, k] @ [k, n]."""
     flops, elements = 2 * count * m * k * n, count * (m * k + k * n + m * n)
     return Row(step, flops, elements, flops / (n_bytes * elements))
 
 
 def intensity_table(n_new, n_past, n_embd, n_head, n_bytes=2):
-    """One layer step by step: how much arithmetic for each byte moved, as a list of Row.
+    """Return one layer step by step, with the arithmetic per byte moved, as a list of Row.
 
     Prefill of L tokens: (L, 0). Decoding after L tokens: (1, L). Verifying K guesses: (K + 1, L).
     A dense step has intensity L D / (2 L + D), D = n_embd: about L as long as L is far below D, so
-    that the K + 1 rows of a verification move hardly more than one. Residual sums, normalisation
+    the K + 1 rows of a verification move hardly more bytes than one. Residual sums, normalisation
     and the causal mask are left out, as in the source, the slides of Yuan's COMP4901Y, lecture 17
     (their H is d_head; GPT-2's gelu stands for their relu). Their multiply-adds per element are
     FLOP per byte in float16. (Erratum: scores are divided by sqrt(H), not sqrt(D).)
@@ -129,7 +130,7 @@ def intensity_table(n_new, n_past, n_embd, n_head, n_bytes=2):
 # ---- GPT-2's sizes
 
 def n_params(hparams):
-    """How many parameters a GPT-2 has. `hparams` is the dict in hparams.json, here and below.
+    """Return the number of parameters of a GPT-2. `hparams` is the dict in hparams.json.
 
     wte and wpe, n_layer blocks of 12 n_embd**2 + 13 n_embd, ln_f. The unembedding is wte again.
 
@@ -142,7 +143,7 @@ def n_params(hparams):
 
 
 def pass_flops(hparams, n_new=1, n_past=0, n_last=1):
-    """The FLOP of one pass's matrix products: about 2 n_params per token. 1 <= n_last <= n_new.
+    """Return the FLOP of a pass's matrix products: about 2 n_params per token. n_last <= n_new.
 
     n_layer times the sum of `intensity_table`, and 2 n_last n_vocab n_embd for the logits.
 
@@ -157,10 +158,10 @@ def pass_flops(hparams, n_new=1, n_past=0, n_last=1):
 
 
 def pass_bytes(hparams, n_new=1, n_past=0, n_bytes=4):
-    """The bytes that one pass must move at least, if its activations stay in the processor.
+    """Return the bytes that one pass must move at least, if activations stay in the processor.
 
     Each parameter once (of wpe the rows of the new tokens only); the cache, n_past tokens read and
-    n_new written. Five rows for the price of one is what speculative decoding lives on:
+    n_new written. Speculative decoding rests on five rows moving hardly more bytes than one:
 
     >>> hparams = GPT2_SIZES["1558M"]
     >>> round(pass_bytes(hparams, n_new=5, n_past=100) / pass_bytes(hparams, 1, 100), 4)
@@ -172,7 +173,7 @@ def pass_bytes(hparams, n_new=1, n_past=0, n_bytes=4):
 
 
 def cache_bytes(hparams, n_seq=None, n_bytes=4):
-    """The bytes of the cache: 2 (keys, values) n_layer n_seq n_embd n_bytes. n_seq: default n_ctx.
+    """Return the bytes of the cache: 2 (keys, values) n_layer n_seq n_embd n_bytes.
 
     >>> [cache_bytes(hparams) // 2**20 for hparams in GPT2_SIZES.values()]  # MiB
     [72, 192, 360, 600]

@@ -1,17 +1,17 @@
-"""The papers' closed forms: how many tokens a round gives, and how much faster that is.
+"""The papers' closed forms: tokens per round, and the speed-up.
 
-    alpha      the chance that a guess is accepted, averaged over texts        Leviathan: alpha
+    alpha      the probability that a guess is accepted, averaged over texts        Leviathan: alpha
     K          guesses per round                             Chen: K           Leviathan: gamma
     c          time of one draft step / time of one target row                 Leviathan: c
     c_hat      the same ratio in arithmetic operations                         Leviathan: c^
     pass_cost  time of K + 1 target rows in one pass / time of one row         (the papers: 1)
     r          tokens per round / (K + 1)                    Chen: acceptance rate
 
-The formulas in alpha assume that guesses are accepted independently, each with chance alpha. Real
-text has easy and hard stretches: they predict, they do not bound.
+The formulas in alpha assume that guesses are accepted independently, each with probability
+alpha. Real text has easy and hard stretches, so the formulas predict and do not bound.
 
-Every function raises ValueError if an argument is outside the range its docstring gives. Figures in
-the papers that are not what their formulas give are listed in docs/papers.md.
+Every function raises ValueError if an argument is outside the range its docstring gives.
+docs/papers.md lists figures in the papers that differ from their own formulas.
 """
 
 import numpy as np
@@ -20,9 +20,9 @@ from theory.checks import need, need_positive, whole
 
 
 def acceptance_rate(p_target, p_draft):  # 2 x [..., n_vocab] -> [...]
-    """The chance that a guess drawn from `p_draft` is accepted: sum(min(p_target, p_draft)).
+    """Return the probability that a drawn guess is accepted: sum(min(p_target, p_draft)).
 
-    It is 1 - TV, the total variation distance, which is Leviathan's D_LK. Its mean over the
+    It is 1 - TV; the total variation distance TV is Leviathan's D_LK. Its mean over the
     positions of a text is alpha, with less variance than a count of accepted guesses. Rows are
     >= 0 with sum 1 (to 1e-6). Leviathan et al. (2023) Theorem 3.5, Corollary 3.6.
 
@@ -42,7 +42,7 @@ def acceptance_rate(p_target, p_draft):  # 2 x [..., n_vocab] -> [...]
 
 
 def expected_tokens(alpha, K):
-    """Tokens per round on average, the resampled or bonus token included: 1 + .. + alpha**K.
+    """Return the mean tokens per round, resampled or bonus token included: 1 + .. + alpha**K.
 
     The printed form, (1 - alpha**(K + 1)) / (1 - alpha), has a special case at alpha = 1; the sum
     has none. 0 <= alpha <= 1, K a whole number >= 0. Leviathan et al. (2023) Eq. 1.
@@ -56,12 +56,13 @@ def expected_tokens(alpha, K):
 
 
 def walltime_improvement(alpha, K, c, pass_cost=1):
-    """How many times faster than one target pass per token. c >= 0, pass_cost > 0.
+    """Return the speed-up over one target pass per token. c >= 0, pass_cost > 0.
 
-    The papers' pass_cost is 1, which holds where memory alone sets the pace; docs/speed.md has what
-    it is here. With 1, some K improves if and only if alpha > c, and then K = 1 does, by
-    (1 + alpha) / (1 + c). Leviathan et al. (2023) Theorem 3.8, Corollary 3.9. (Errata: three values
-    of Table 4, and those of Appendix A.5 at temperature 1, are not what this formula gives.)
+    The papers' pass_cost is 1, which holds where memory bandwidth alone limits a pass;
+    docs/speed.md has measured values. With 1, some K improves if and only if alpha > c, and then
+    K = 1 does, by (1 + alpha) / (1 + c). Leviathan et al. (2023) Theorem 3.8, Corollary 3.9.
+    (Errata: three values of Table 4, and those of Appendix A.5 at temperature 1, are not what this
+    formula gives.)
 
     >>> round(walltime_improvement(alpha=0.75, K=7, c=0.02), 1)  # Table 4, row 1
     3.2
@@ -74,7 +75,7 @@ def walltime_improvement(alpha, K, c, pass_cost=1):
 
 
 def operations_factor(alpha, K, c_hat):
-    """How many times more arithmetic than one target row per token: the price of rejected guesses.
+    """Return the arithmetic per token, in target rows: more than 1 because guesses are rejected.
 
     Leviathan et al. (2023) Theorem 3.11, Table 1. c_hat >= 0.
 
@@ -86,7 +87,7 @@ def operations_factor(alpha, K, c_hat):
 
 
 def best_K(alpha, c, pass_cost=None, K_max=100):
-    """The K of the largest `walltime_improvement`, the smallest of equals; 0: draft nothing.
+    """Return the K of the largest `walltime_improvement` (the smallest of equals; 0: no guesses).
 
     `pass_cost[K]` is the measured cost of K + 1 rows in units of one row (so `pass_cost[0]` is 1),
     and no K beyond its end is considered; by default it is 1 throughout, as in the papers. Every K
@@ -106,7 +107,7 @@ def best_K(alpha, c, pass_cost=None, K_max=100):
 
 
 def chen_speedup(r, K, t_draft, t_target):
-    """`walltime_improvement` from what Chen et al. (2023) report: r = tokens per round / (K + 1).
+    """Return the speed-up from the figures of Chen et al. (2023): r = tokens per round / (K + 1).
 
     t_draft is one step of the draft and t_target one pass of the target, over one row or K + 1, in
     one unit of time. Table 1, Fig. 1. (Erratum: the paper says tokens "accepted" for "decoded".)
