@@ -2,8 +2,8 @@
 
     python main.py --K 4 --temperature 0
 
-This file reads the flags. lib/demo/task.py loads what they ask for, lib/demo/compare.py runs it
-timed, lib/demo/describe.py prints the result.
+This file reads the flags; lib/demo/task.py loads what they ask for, compare.py runs it timed and
+describe.py prints the result.
 """
 
 import argparse
@@ -38,17 +38,27 @@ EXAMPLES = """examples:
 """ + textwrap.fill(" ".join(DECODERS), 98, initial_indent="  ", subsequent_indent="  ")
 
 
-# ---- the command line
+def make_first_parser():
+    """Return the parser of the flags that decide which other flags there are."""
+    parser = Parser(prog="main.py", add_help=False, allow_abbrev=False)
+    add = parser.add_argument_group("decoder").add_argument
+    add("--decoder", default="speculative", type=saying_why(decoder_name), metavar="NAME",
+        help="the method that is compared with plain decoding")
+    add("--costs", type=saying_why(costs), metavar="D,T1,T2", help="times of a draft step and of "
+        "target passes over 1, 2, .. rows, in any unit, where a decoder needs them (default: "
+        "measured before the run)")
+    return parser
 
-def make_parser(entry):
+
+def make_parser(first, entry):
     """Return the parser of all flags, spelled as in the source articles, and of one decoder's."""
-    parser = Parser(prog="main.py", usage="main.py [--decoder NAME] [flags]",
+    parser = Parser(prog="main.py", usage="main.py [--decoder NAME] [flags]", parents=[first],
                     description=__doc__.split("\n")[0], epilog=EXAMPLES,
                     formatter_class=Help, allow_abbrev=False)
     add = parser.add_argument_group("text").add_argument
     add("--prompt", default=PROMPT, help="the text to continue; - reads standard input")
-    add("--prompt_file", metavar="FILE", help="read the prompt from a file instead, "
-        "without the newline at its end")
+    add("--prompt_file", metavar="FILE",
+        help="read the prompt from a file instead, without the newline at its end")
     add("--errors", choices=["strict", "replace"], default="strict", metavar="HOW",
         help="invalid UTF-8 in the prompt: strict refuses it, replace puts U+FFFD in its place")
     add("--n_tokens_to_generate", type=whole_from_0, default=100, metavar="N", help="new tokens")
@@ -69,10 +79,8 @@ def make_parser(entry):
     add("--dtype", choices=["float32", "float64"], default="float32", help="of the weights")
     add = parser.add_argument_group("sampling").add_argument
     add("--temperature", type=float, default=0.0, metavar="T", help="0 is greedy")
-    add("--top_k", type=int, default=0, metavar="K",
-        help="keep the K most probable tokens; 0 keeps all")
-    add("--top_p", type=float, default=1.0, metavar="P",
-        help="keep the most probable tokens of mass P")
+    add("--top_k", type=int, default=0, metavar="K", help="keep the K most probable; 0 keeps all")
+    add("--top_p", type=float, default=1.0, metavar="P", help="keep the most probable of mass P")
     add("--repetition_penalty", type=float, default=1.0, metavar="R",
         help="above 1: tokens seen before become less probable")
     add("--seed", type=whole_from_0, default=123, help="random seed, the same for both runs")
@@ -87,12 +95,6 @@ def make_parser(entry):
     add("--out", metavar="FILE.jsonl", help="one JSON record per prompt, in their order; an "
         "interrupted run resumes")
     add("--batch", type=saying_why(whole), metavar="B", help="texts per batch (default: 8)")
-    add = parser.add_argument_group("decoder").add_argument
-    add("--decoder", default="speculative", type=saying_why(decoder_name), metavar="NAME",
-        help="the method that is compared with plain decoding")
-    add("--costs", type=saying_why(costs), metavar="D,T1,T2", help="times of a draft step and of "
-        "target passes over 1, 2, .. rows, in any unit, where a decoder needs them (default: "
-        "measured before the run)")
     add_decoder_flags(parser, entry)
     return parser
 
@@ -118,16 +120,15 @@ def decoder_name(text):
 
 def parse_args(argv):
     """Return the checked flags; those of the decoder are in `settings`."""
-    first = Parser(prog="main.py", add_help=False, allow_abbrev=False)
-    first.add_argument("--decoder", default="speculative", type=saying_why(decoder_name))
+    first = make_first_parser()
     entry = DECODERS[first.parse_known_args(argv)[0].decoder]
-    parser = make_parser(entry)
+    parser = make_parser(first, entry)
     args, unknown = parser.parse_known_args(argv)
     if unknown:
         parser.error(why_unknown(unknown[0], entry))
-    given = {name: vars(args).pop(name) for name in entry.flags if name in args}
-    args.settings = entry.settings(given)
-    check_args(args, parser.get_default)
+    args.settings = entry.settings({name: vars(args).pop(name) for name in entry.flags
+                                    if name in args})
+    check_args(args, entry, parser.get_default)
     return args
 
 
@@ -135,36 +136,31 @@ def why_unknown(word, entry):
     """Return the message for a word that no flag takes."""
     flag = word.split("=")[0].removeprefix("--")
     users = ", ".join(name for name, other in DECODERS.items() if flag in other.flags)
-    if not users:
-        return f"unrecognized arguments: {word}"
-    return f"need no --{flag} with the decoder {entry.name} (it belongs to {users})"
+    return (f"need no --{flag} with the decoder {entry.name} (it belongs to {users})" if users
+            else f"unrecognized arguments: {word}")
 
 
-def check_args(args, default_of):
+def check_args(args, entry, default_of):
     """Raise ValueError for settings out of range, or flags that do not fit together."""
     check_sampling(**sampling_settings(args))
     if args.trace:
         check_path(args.trace)
     if args.prompt_file and args.prompt != default_of("prompt"):
         raise ValueError("need --prompt or --prompt_file, got both")
-    if args.costs and not DECODERS[args.decoder].needs_costs(args.settings):
-        raise ValueError(f"need --K auto, --widths auto or --decoder stopping for --costs, got "
+    if args.costs and not entry.needs_costs(args.settings):
+        raise ValueError("need --K auto, --widths auto or --decoder stopping for --costs, got "
                          f"{args.decoder}")
-    if (args.draft_model_size != default_of("draft_model_size")
-            and "draft" not in DECODERS[args.decoder].needs):
-        raise ValueError(f"need no --draft_model_size with the decoder {args.decoder}, which asks "
+    if "draft" not in entry.needs and args.draft_model_size != default_of("draft_model_size"):
+        raise ValueError(f"need no --draft_model_size with the decoder {args.decoder}, which has "
                          f"no draft model, got {args.draft_model_size}")
     check_flags(args, default_of)
 
 
-# ---- the run
-
 def settings_for_json(args):
     """Return the flags that decide what comes out, those of the decoder among them."""
-    shown = ("n_tokens_to_generate", "stop", "window", "draft_model_size", "target_model_size",
-             "models_dir", "cut_vocab", "backend", "dtype", "temperature", "top_k", "top_p",
-             "repetition_penalty", "seed", "decoder", "costs", "errors")
-    return {name: getattr(args, name) for name in shown} | args.settings
+    hidden = {"prompt", "prompt_file", "show", "trace", "json", "prompts", "out", "batch",
+              "settings"}
+    return {name: vars(args)[name] for name in vars(args) if name not in hidden} | args.settings
 
 
 @command("main.py")

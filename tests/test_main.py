@@ -136,12 +136,15 @@ def test_what_is_advised_next_can_be_run(tmp_path):
 
 def test_the_help_is_short_and_leads_to_a_decoders_flags(capsys):
     lines = []
-    for flags, needed in ((["--help"], "--decoder NAME --help shows the flags of that decoder"),
-                          (["--decoder", "tree", "--help"], "--siblings")):
-        with pytest.raises(SystemExit):
+    for flags, *needed in ((["--help"], "--decoder NAME --help shows the flags of that decoder",
+                            "keep writing when the context is full", "exact for the target with",
+                            "without the newline at its end"),
+                           (["--decoder", "tree", "--help"], "--siblings")):
+        with pytest.raises(SystemExit) as exit:
             main.main(flags)
         said = capsys.readouterr().out
-        assert needed in said and "--lenience" not in said
+        assert exit.value.code == 0 and "--lenience" not in said
+        assert all(words in " ".join(said.split()) for words in needed)
         lines.append(len(said.splitlines()))
     assert lines[0] <= 70 and lines[1] < lines[0] + 10
 
@@ -170,12 +173,17 @@ def test_a_stop_token_ends_both_texts():
         assert run["text"].endswith(".") and run["tokens"] < 100 and run["text"].count(".") == 1
 
 
-def test_the_help_says_what_a_window_does(capsys):
-    with pytest.raises(SystemExit) as exit:
-        main.main(["--help"])
-    said = " ".join(capsys.readouterr().out.split())
-    assert exit.value.code == 0
-    assert "keep writing when the context is full" in said and "exact for the target with" in said
+def test_a_text_ends_at_the_targets_own_end_of_text_or_at_any_named_token(tmp_path):
+    encoder, *rest = load_encoder_hparams_and_params("tales-large", MODELS_DIR)
+    export(tmp_path / "x", encoder, *rest)
+    for path in tmp_path.glob("x/*config.json"):
+        sizes = json.loads(path.read_text(encoding="utf-8"))
+        path.write_text(json.dumps(sizes | {"eos_token_id": encoder.id_of(".")}), encoding="utf-8")
+    flags = ("--prompt", "Once upon a time", "--target_model_size", tmp_path / "x")
+    ended = [figures(*flags, *stop)["speculative"]
+             for stop in ((), ("--stop", "<|endoftext|>", "--stop", "."), ("--stop", "<|endoftext|>"))]
+    assert ended[0]["text"] == ended[1]["text"] and ended[0]["ended_by"] == "stop"
+    assert ended[0]["text"].endswith(".") and ended[2]["tokens"] > ended[0]["tokens"]
 
 
 def test_greedy_texts_in_windows_are_the_same():

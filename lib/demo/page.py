@@ -62,12 +62,12 @@ def summary(rounds, one_by_one):
     """
     verdicts = [(t, guess.get("accepted", False)) for seen in rounds
                 for t, guess in enumerate(seen["guesses"]) if "accepted" in guess or not one_by_one]
-    tested, accepted = Counter(t for t, _ in verdicts), Counter(t for t, passed in verdicts if passed)
-    seconds = Counter()
+    tested = Counter(t for t, _ in verdicts)
+    accepted, seconds = Counter(t for t, passed in verdicts if passed), Counter()
     for seen in rounds:
         seconds.update(seen["seconds"])
     return {"ids": sum(len(seen["ids"]) for seen in rounds), "rounds": len(rounds),
-            "by_place": [{"tested": tested[t], "accepted": accepted[t]} for t in range(len(tested))],
+            "by_place": [{"tested": tested[t], "accepted": accepted[t]} for t in sorted(tested)],
             "by_clock": dict(seconds)}
 
 

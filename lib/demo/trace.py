@@ -168,7 +168,7 @@ def last(round, n, uniforms, text_of, n_top):
 # ---- rows: of a page, a whole vocabulary is too much
 
 def rows_of(round, verified, text_of, n):
-    """Return each position's row, cut to its most probable tokens: one a guess, one for the bonus."""
+    """Return the row of each guess and of the bonus, cut to the most probable tokens."""
     k, rows = len(round.guesses), []
     for t, (p_draft, p_target) in enumerate(zip([*round.p_draft, None], round.p_target)):
         shown = {*round.ids[t : t + 1], *round.guesses[t : t + 1]}

@@ -169,7 +169,7 @@ def test_a_full_context_is_said_to_people_and_a_moved_window_too(tiny, here):
     said = f"n_ctx = {n_ctx} reached after 2 new tokens; --window continues"
     assert said in here(*long).stdout.decode()
     shown = here(*long, "--window", "--show").stdout.decode()
-    assert f"the last {n_ctx // 2} to {n_ctx - 1} tokens" in shown and "Context full" not in shown
+    assert f"the last {n_ctx // 2}-{n_ctx - 1} tokens" in shown and "Context full" not in shown
 
 
 def test_the_trace_of_a_windowed_run_is_that_run(tiny, here, tmp_path):
