@@ -1,4 +1,4 @@
-"""Measure what a draft step and target passes cost here: the numbers that choose K, or a tree."""
+"""Measure the times of a draft step and of target passes, which choose K or a tree."""
 
 import time
 
@@ -14,21 +14,14 @@ SECONDS = 0.5
 def measure_costs(draft, target, ids, n_rows=N_ROWS, clock=time.perf_counter):
     """Return the Costs of one draft step and of target passes over 1 .. n_rows rows, in seconds.
 
-    All passes take turns, and the least time of each counts, since interference can only slow a
-    pass down. They end in the text `ids`, repeated if it is shorter than n_rows.
-
-    Parameters
-    ----------
-    draft, target : callables `(ids, n_last) -> [n_last, n_vocab]` of probabilities
-    ids : sequence of int
-        At most n_ctx tokens.
-    n_rows : int, 1 <= n_rows <= n_ctx
-    clock : callable `() -> seconds`
+    The models give probabilities. All passes take turns, and the least time of each counts, since
+    interference can only slow a pass down. They read the end of `ids`, at most n_ctx tokens, which
+    are repeated if they are fewer than n_rows.
     """
     ids = (list(ids) * n_rows)[: max(len(ids), n_rows)]
     passes = [(draft, 1), *((target, n) for n in range(1, n_rows + 1))]
     for model in (draft, target):
-        model(ids, 1)  # reads the text, which no measured pass shall do
+        model(ids, 1)  # reads the text before anything is measured
     start, times = clock(), []
     while len(times) < LEAST and (not times or clock() - start < SECONDS):
         times.append([timed(clock, model, ids, n) for model, n in passes])

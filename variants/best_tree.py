@@ -55,11 +55,6 @@ def shape_of(paths, node=()):
     return tuple(shape_of(paths, path) for path in paths if path and path[:-1] == node)
 
 
-def mean_tokens(shape, acceptances):
-    """Return F: tokens per round, with the resampled or bonus token (the root)."""
-    return 1 + sum(p * mean_tokens(child, acceptances) for child, p in zip(shape, acceptances))
-
-
 # ---- [1] the best tree of n guesses
 
 def best_first(probabilities, total):

@@ -63,11 +63,6 @@ def cascade_step(x, n_left, rng, draft, target, K, alpha, sharpen):
                           p_target=sharpen(np.asarray(round.p_target)))
 
 
-def identity(rows):
-    """Return the rows that tokens are sampled from at temperature > 0."""
-    return rows
-
-
 def one_hot(rows):  # [..., n_vocab] -> [..., n_vocab]
     """Return the rows that tokens are sampled from at temperature 0."""
     return one_hot_rows(rows.argmax(axis=-1).ravel(), rows.shape[-1]).reshape(rows.shape)
@@ -79,7 +74,7 @@ def build(models, K: GUESSES = 4,
     """Return the step. At temperature 0 the rule compares rows at temperature 1."""
     draft = models.probabilities("draft", temperature_1=models.is_greedy)
     target = models.probabilities("target", temperature_1=models.is_greedy)
-    sharpen = one_hot if models.is_greedy else identity
+    sharpen = one_hot if models.is_greedy else np.asarray
     return partial(cascade_step, draft=draft, target=target, K=K, alpha=alpha, sharpen=sharpen)
 
 

@@ -13,12 +13,8 @@ that came next, predicts the state at that token, and continues from its own pre
 Drawn guesses are tested with the distributions they were sampled from; guesses that are the head's
 best ones, with one-hot rows. The true states of accepted tokens come from the test's own pass.
 
-    EAGLE-1    learns to predict the target's states, and their tokens
-    EAGLE-2    the same head; the shape follows the text
-    EAGLE-3    learns to predict the target's distributions, on its own predicted states too; norms
-               on both inputs; states of three depths; frequent tokens only. Li et al. (2025)
-    MTP        one or more such blocks, trained with the target. DeepSeek-AI (2024) Sec. 2.2
-    here       EAGLE-1's aim and then EAGLE-3's, EAGLE-2's shape, EAGLE-3's norms
+The head has EAGLE-3's norms on both inputs (Li et al. (2025)), and learned EAGLE-1's aim, the
+target's states, and then EAGLE-3's, the target's distributions.
 """
 
 from functools import partial
@@ -46,11 +42,6 @@ def head_tree(rows_after, k, rng, widths, siblings):
     return tree
 
 
-def head_dynamic_tree(rows_after, k, rng, total):
-    """Return EAGLE-2's tree; nothing is drawn."""
-    return dynamic_tree(rows_after, total, k)
-
-
 def guess_by_head(x, k, rng, head, grow, settings):
     """Return a tree for the next k positions; an empty one after a single token."""
     def rows_after(tree, nodes):
@@ -74,8 +65,6 @@ def guess_chain(x, k, rng, head, settings):
     return guess(x, k, rng, draft) if len(x) > 1 else ([], [])
 
 
-# ---- the entry
-
 def load_head_of(models):
     """Return the weights of the target's own head."""
     return load_head(heads_file(models), models.target.params)
@@ -94,8 +83,12 @@ def build(models,
         guess = partial(guess_chain, head=head, settings=models.sampling)
         return make_step(with_sampling(target, **models.sampling), K or 4, guess)
     siblings = siblings_for(siblings, greedy or widths == "dynamic")
-    grow = (partial(head_dynamic_tree, total=total or TOTAL_GUESSES) if widths == "dynamic" else
-            partial(head_tree, widths=widths, siblings=siblings))
+
+    def grow(rows_after, k, rng):
+        if widths == "dynamic":
+            return dynamic_tree(rows_after, total or TOTAL_GUESSES, k)
+        return head_tree(rows_after, k, rng, widths, siblings)
+
     # At temperature 0 the head's row is one-hot and names one child; at temperature 1 it ranks all.
     guess = partial(guess_by_head, head=head, grow=grow,
                     settings=models.at_temperature_1 if greedy else models.sampling)

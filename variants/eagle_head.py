@@ -92,8 +92,6 @@ class Head:
         return layer_norm(x, **params["ln_f"])
 
 
-# ---- the file
-
 def build_head(n_embd, take):
     """Return the tree of the head's weights, as lib/checkpoints/weights.py's build_params does."""
     norm = lambda name: {"g": take(f"{name}/g", n_embd), "b": take(f"{name}/b", n_embd)}

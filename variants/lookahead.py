@@ -32,7 +32,6 @@ from variants.registry import Decoder, Flag, whole
 from variants.shared.branches import Tree, with_tree_sampling
 from variants.tree import verify_tree
 
-# ---- the window
 
 def refill(window, x, columns, ngram):
     """Return the window with all its columns, new ones copied from x, and the root at x[-1]."""
@@ -58,16 +57,12 @@ def extend_columns(window, tree, p_target):
             for column, tip in zip(window, tips) if tip is not None]
 
 
-# ---- the pool
-
 def remember(pool, tokens, size):
     """Put an n-gram into the pool as the latest, and once; drop the oldest beyond `size`."""
     key, *rest = tokens
     others = [known for known in pool.get(key, []) if known != rest]
     pool[key] = [*others, rest][-size:]
 
-
-# ---- the step
 
 def add_path(tree, path):
     """Add the nodes of a path that the tree does not have yet."""

@@ -31,14 +31,6 @@ def find_source(x, max_ngram):
     return None
 
 
-def copy(x, source, k):
-    """Copy k tokens from `source` on; past the end of x, copy the copies, as LZ77 does."""
-    text = list(x)
-    for i in range(k):
-        text.append(text[source + i])
-    return text[len(x) :]
-
-
 def lookup_guess(x, k, rng, n_vocab, max_ngram=3):
     """Return k copied guesses, or none if the last token is new, and one-hot rows.
 
@@ -47,8 +39,11 @@ def lookup_guess(x, k, rng, n_vocab, max_ngram=3):
     >>> lookup_guess([0, 1, 2, 0], 4, None, n_vocab=3)[0]
     [1, 2, 0, 1]
     """
-    source = find_source(x, max_ngram)
-    guesses = [] if source is None else copy(x, source, k)
+    source, text = find_source(x, max_ngram), list(x)
+    if source is not None:
+        for i in range(k):
+            text.append(text[source + i])  # past the end of x the copies are copied, as in LZ77
+    guesses = text[len(x) :]
     return guesses, one_hot_rows(guesses, n_vocab)
 
 

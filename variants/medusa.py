@@ -80,8 +80,6 @@ def load_heads_of(models):
     return load_heads(heads_file(models), models.target.params)
 
 
-# ---- the tree
-
 def cartesian(widths):
     """Return all paths of head 0's widths[0] best guesses, head 1's widths[1] best, and so on."""
     levels = [itertools.product(*map(range, widths[: n + 1])) for n in range(len(widths))]
@@ -108,8 +106,6 @@ def guess_by_heads(x, k, rng, state_after, heads, choices):
     return tree, tree.rows()
 
 
-# ---- the test
-
 def typical(row, epsilon, delta):  # [n_vocab] -> [n_vocab] of bool
     """Return which tokens pass the typical test."""
     entropy = -(row * np.log(np.where(row > 0, row, 1))).sum()
@@ -126,8 +122,6 @@ def verify_typical(tree, p_draft, p_target, rng, epsilon=0.09, delta=0.3):
     end = max(length, key=lambda node: (length[node], probability[node]))
     return [*tree.paths(), []][end] + [sample(p_target[1 + end], rng)]
 
-
-# ---- the entry
 
 def medusa_step(model, heads, choices, test, **settings):
     """Return the step of one text, for any test of a tree (blockwise.py has its own)."""

@@ -22,14 +22,12 @@ theorem). So m more guesses, the first from a row with a, the others with the me
     [2] draw a guess from that row    if gain + rho d > 0: its own step is paid already
 
 If a is the same for all rows, this is best_K of theory/speedup.py. Otherwise it is the best rule if
-V rises ever more steeply: what does not pay now never will. (If not, a costly row may lead to a
-cheap one; hence m.)
+V rises ever more steeply; if not, a costly row may lead to a cheap one, hence m.
 
-Huang et al. (2024) Theorem 3.1 stops where the probability 1 - s of a rejection exceeds a constant
-of the costs, and trains a head on the draft to predict s. Their released code draws a guess,
-evaluates the head and stops after that guess, which is tested. Here, unlike it, the row is judged
-before a guess is drawn from it. Both are exact; dropping a drawn guess for what it is, before the
-ratio test, is not (docs/wild.md).
+Huang et al. (2024) Theorem 3.1 stops where 1 - s exceeds a constant, and trains a head to predict
+s. Their released code evaluates the head after drawing a guess, which is tested. Here, unlike it,
+the row is judged before a guess is drawn. Both are exact; dropping a drawn guess for what it is,
+before the ratio test, is not (docs/wild.md).
 """
 
 from functools import partial
@@ -78,8 +76,6 @@ class History:
         self.tokens = DECAY * self.tokens + len(round.ids)
         self.time = DECAY * self.time + cost
 
-
-# ---- guess
 
 def gain(first, alpha, prices):  # [..] -> [..]
     """Return the largest gain of m >= 1 guesses; `first` is s a, prices[i] that of guess i."""

@@ -23,7 +23,6 @@ from speculative import guess, make_step, verify
 from variants.registry import Decoder, Flag, number, whole
 from variants.shared.memory import read_memory
 
-# ---- counting
 
 class Node:
     """The end of a run of tokens."""
@@ -73,8 +72,6 @@ class Trie:
             node = node and node.children.get(token)
         return node
 
-
-# ---- guessing
 
 def most_frequent_path(node, n, min_prob):
     """Return up to n tokens along the most frequent continuation, and their score.

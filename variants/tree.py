@@ -28,8 +28,6 @@ from variants.shared.branches import Tree, best_ids, with_tree_sampling
 SIBLINGS = ("distinct", "independent", "top")
 
 
-# ---- guess
-
 def draw_siblings(row, width, siblings, rng):
     """Return up to `width` guesses for one position, each with the row it was drawn from."""
     if siblings == "top":
@@ -59,8 +57,6 @@ def guess_shape(x, k, rng, draft, shape, siblings="distinct"):
     return tree, tree.rows()
 
 
-# ---- verify
-
 def verify_tree(tree, p_draft, p_target, rng):
     """Walk down while a child passes, then add a token: multi-step speculative sampling.
 
@@ -80,8 +76,6 @@ def verify_tree(tree, p_draft, p_target, rng):
         else:
             return ids + [sample(left, rng)]
 
-
-# ---- the entry
 
 def siblings_for(siblings, are_best):
     """Return "top" if siblings must be the most probable tokens, else as given."""

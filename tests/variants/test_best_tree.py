@@ -16,7 +16,6 @@ from variants.best_tree import (
     auto_tree,
     best_first,
     best_shape,
-    mean_tokens,
     n_levels,
     n_nodes,
     outcomes,
@@ -30,6 +29,11 @@ from variants.shared.branches import Tree
 from variants.tree import guess_shape, verify_tree
 
 K_MAX = 8
+
+
+def mean_tokens(shape, acceptances):
+    """F by its definition: tokens per round, with the resampled or bonus token (the root)."""
+    return 1 + sum(p * mean_tokens(child, acceptances) for child, p in zip(shape, acceptances))
 
 
 def forests(n, depth, width):

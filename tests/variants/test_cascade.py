@@ -14,14 +14,14 @@ from sampling import with_sampling
 from speculative import complete, generate
 from tests.small import Logits
 from variants import Models
-from variants.cascade import DECODER, cascade, cascade_step, identity
+from variants.cascade import DECODER, cascade, cascade_step
 
 ALPHAS = [-2.0, 0.0, 0.25, 0.6, 1.0]
 
 
 def cascading(draft, target, K, alpha):
     """The step, from models of probabilities."""
-    return partial(cascade_step, draft=draft, target=target, K=K, alpha=alpha, sharpen=identity)
+    return partial(cascade_step, draft=draft, target=target, K=K, alpha=alpha, sharpen=np.asarray)
 
 
 def opt(q, p, alpha):
@@ -32,7 +32,7 @@ def opt(q, p, alpha):
     return np.array([(1 - r) * a + r * b for a, b in zip(q, p)])
 
 
-def pi_of(draft, target, alpha, sharpen=identity):
+def pi_of(draft, target, alpha, sharpen=np.asarray):
     """The cascade as a model."""
     return lambda ids, n_last=1: np.array([sharpen(opt(q, p, alpha)) for q, p in
                                            zip(draft(ids, n_last), target(ids, n_last))])
@@ -68,7 +68,7 @@ def test_pi_is_that_of_the_rows_after_all_sampling_settings(sampling, alpha):
     greedy = sampling["temperature"] == 0
     at = sampling | {"temperature": 1.0} if greedy else sampling  # what the rule compares
     rows = [with_sampling(Logits(model), **at) for model in (DRAFT, TARGET)]
-    pi = pi_of(*rows, alpha, one_hot if greedy else identity)
+    pi = pi_of(*rows, alpha, one_hot if greedy else np.asarray)
     for x in ([0, 1, 0], [1], [2, 2]):
         step = DECODER.build(Models(Logits(DRAFT), Logits(TARGET), sampling), K=2, alpha=alpha)
         assert_same_law(law(partial(complete, x, step, 3)), text_law(x, pi, 3))

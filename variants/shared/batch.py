@@ -1,9 +1,8 @@
 """Zhang et al. (2025), "Batch Speculative Decoding Done Right": many texts at once. Lossless.
 
-Adds to speculative.py: passes that several texts share, because a weight that was loaded can be
-multiplied by the rows of all of them. Everything else a text has for itself: tokens, n_left, cache
-and generator, so it is the text that it would be alone. When a text ends, the next one takes its
-position in the batch (Yu et al. (2022), "Orca", Sec. 3.1).
+Adds to speculative.py: several texts share each pass, because a loaded weight can multiply the rows
+of all of them. Each text has its own tokens, n_left, cache and generator, so it is the same as
+alone. When a text ends, the next one takes its position (Yu et al. (2022), "Orca", Sec. 3.1).
 
     jobs      (x, N, rng): the tokens so far, how many new ones are wanted, the text's generator
     Text      a running job, suspended while it waits for a model
@@ -13,9 +12,9 @@ position in the batch (Yu et al. (2022), "Orca", Sec. 3.1).
     calls     a list of (text, ids, n_last): what several texts request of one model
     model     here a batch model, `model(calls) -> list of [n_last, n_vocab]`
 
-So no decoder contains any code for batches. Its step calls a model, and the greenlet that it runs
-in (a coroutine that can be suspended from inside a nested call) passes the request to
-`generate_batch`, which collects the requests of all texts and answers them in one pass.
+No decoder contains code for batches. Its step calls a model, and the greenlet that it runs in (a
+coroutine that can be suspended from inside a nested call) passes the request to `generate_batch`,
+which collects the requests of all texts and answers them in one pass.
 
 Subtle: after a round the texts differ in length, because each accepts a different number of
 guesses. If they share one padded array, positions, masks and caches must be realigned after every
@@ -31,7 +30,7 @@ from variants.shared.branches import Branches
 
 
 class Request(NamedTuple):
-    """What a text waits for."""
+    """Hold what a text waits for."""
 
     model: object  # a Shared
     ids: list
@@ -39,7 +38,7 @@ class Request(NamedTuple):
 
 
 class Shared:
-    """A batch model as a step sees it, `(ids, n_last) -> rows`: from a pass that texts share.
+    """Give a step the rows `(ids, n_last) -> rows` of a batch model, from a shared pass.
 
     Of the models with requests the one with the lowest turn runs first: a draft before the target,
     so that the target's pass includes the guesses of all texts.
@@ -63,7 +62,7 @@ def unbatched(model):
 
 
 class Text(greenlet):
-    """One running job, and the key under which BatchGPT2 keeps the text's keys and values."""
+    """Run one job; BatchGPT2 keeps its keys and values under this object."""
 
     def __init__(self, index, job, step, stop):
         super().__init__()
@@ -96,20 +95,10 @@ def resume(waiting, text, *rows):
 
 
 def generate_batch(jobs, new_step, batch=8, stop=()):
-    """Write many texts, `batch` at once; yield every round as it ends, with its text's number.
+    """Write many texts, `batch` at once; yield (index of the job, Round) as each round ends.
 
-    Parameters
-    ----------
-    jobs : iterable of (x, N, rng)
-        The next job is taken when a text has ended.
-    new_step : callable `() -> step`
-        A decoder's step for each text; its models are `Shared`, the same for all.
-    batch : int, >= 1
-    stop : collection of int
-
-    Yields
-    ------
-    (index, Round) as `speculative.generate` yields its rounds; index is the job's in `jobs`.
+    `jobs` are (x, N, rng); the next one is taken when a text has ended. `new_step()` returns a
+    decoder's step for one text; its models are `Shared`, the same for all.
 
     >>> import numpy as np
     >>> from functools import partial

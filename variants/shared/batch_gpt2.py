@@ -1,18 +1,17 @@
 """Yu et al. (2022), "Orca", Sec. 3.2, selective batching: one pass over many texts. Lossless.
 
-Adds to gpt2.py: the new tokens of all texts are the rows of one pass. Products with weights, and
-whatever looks at one row alone, take all rows at once. Attention goes text by text, each with its
-own keys and values. There is no padding, so no mask and no position that could be another text's.
+Adds to gpt2.py: the new tokens of all texts are the rows of one pass. Products with weights and
+everything else that depends on one row alone take all rows at once. Attention goes text by text,
+each with its own keys and values; nothing is padded.
 
     calls     a list of (text, ids, n_last), as in batch.py
     Memory    what the model has read of one text
     part      what one text adds to a pass: tokens n_past : n_seq of its ids
 
-Subtle: BLAS sums in a different order for a different number of rows, so a text would depend, in
-its last bits, on how many others there are. The compiled product does not
-(lib/backend/products.py), for up to MAX_ROWS rows. With it passes have at most so many rows, and a
-text with more of them, as a prompt has, gets a pass of its own: every product has the bits that it
-has for the text alone.
+Subtle: BLAS sums in a different order for a different number of rows, so the last bits of a text
+would depend on how many others there are. The compiled product (lib/backend/products.py) does not,
+for up to MAX_ROWS rows. With it passes have at most that many rows, and a text with more, such as a
+prompt, gets its own pass: every product has the same bits as for the text alone.
 """
 
 import math
@@ -27,7 +26,7 @@ from lib.backend.products import MAX_ROWS, compiled_product, one_blas_thread
 
 
 class Memory:
-    """The tokens of one text that the model has read, and their keys and values."""
+    """Hold the tokens of one text that the model has read, and their keys and values."""
 
     def __init__(self, cache):  # as GPT2's, without columns: they come as they are needed
         self.ids, self.cache = [], cache
@@ -40,7 +39,7 @@ class Memory:
 
 
 class Part(NamedTuple):
-    """What one text adds to a pass."""
+    """Hold what one text adds to a pass."""
 
     memory: Memory
     ids: list
@@ -55,12 +54,8 @@ class Part(NamedTuple):
 class BatchGPT2(GPT2):
     """A GPT2 that reads many texts in one pass, `model(calls)`, and remembers each of them.
 
-    A text can be any object; what is remembered of it goes when the object does. GPT2's own cache
-    is left without columns, because every Memory starts from it: `hidden` has no use here.
-
-    Examples
-    --------
-    Every text has the logits that it has alone.
+    A text can be any object; its Memory is dropped with it. GPT2's own cache has no columns here,
+    because every Memory starts from it. Every text has the logits that it has alone:
 
     >>> from lib.checkpoints.weights import random_params
     >>> hparams = dict(n_vocab=11, n_ctx=8, n_embd=6, n_head=2, n_layer=2)
@@ -77,10 +72,10 @@ class BatchGPT2(GPT2):
     def __init__(self, params, n_head):
         super().__init__(params, n_head)
         self.cache = self.cache[:, :, :, :0].copy()
-        self.memories = WeakKeyDictionary()  # text -> Memory, for as long as there is the text
+        self.memories = WeakKeyDictionary()  # text -> Memory, while the text exists
 
     def __call__(self, calls):  # -> a list of [n_last, n_vocab]
-        """Return the logits of every call, as `GPT2` has them."""
+        """Return the logits of every call."""
         if len({text for text, *_ in calls}) < len(calls):
             raise ValueError(f"need each text once in a pass, got {len(calls)} calls for fewer")
         with self.lock, one_blas_thread():
@@ -90,7 +85,7 @@ class BatchGPT2(GPT2):
         return [rows[id(part)] for part in parts]
 
     def part(self, text, ids, n_last):
-        """Return what is new in `ids`; checked as in GPT2.read, before anything is computed."""
+        """Return what is new in `ids`, after the checks of GPT2.read."""
         ids, n_seq = list(ids), len(ids)
         if not 1 <= n_last <= n_seq <= self.n_ctx:
             raise ValueError(f"need 1 <= n_last <= len(ids) <= n_ctx = {self.n_ctx}, "
@@ -134,12 +129,12 @@ class BatchGPT2(GPT2):
 
 
 def most_rows(weights):
-    """Return the largest pass whose rows have the same bits as alone (inf: no guarantee needed)."""
+    """Return the most rows of a pass whose bits do not depend on one another (inf: no limit)."""
     return MAX_ROWS if isinstance(weights, np.ndarray) and compiled_product() else math.inf
 
 
 def groups(parts, most):
-    """Split the parts into passes of at most `most` rows; a part with more is a pass of its own."""
+    """Split the parts into passes of at most `most` rows; a larger part is a pass by itself."""
     passes = []
     for part in parts:
         fits = (group for group in passes if sum(p.n_new for p in [*group, part]) <= most)

@@ -5,7 +5,7 @@ not of its column in the cache. Afterwards the keys and values of an accepted pa
 order, so nothing is read twice.
 
     tree     the paths after the text: tokens and parents (variants/shared/branches.py)
-    sees     [n_nodes, n_nodes]: True where a node may look, at its ancestors and itself
+    sees     [n_nodes, n_nodes]: True for a node's ancestors and the node itself
 """
 
 import numpy as np
@@ -16,11 +16,9 @@ from variants.shared.branches import Branches
 
 
 class TreeGPT2(GPT2):
-    """A GPT2 that reads sequences, as each GPT2 does, and ones that branch: `model(x + tree, n)`.
+    """A GPT2 that reads sequences and trees, `model(x + tree, n)`.
 
-    Examples
-    --------
-    Every node has the logits of its own path run alone.
+    Every node has the logits of its own path run alone:
 
     >>> from lib.checkpoints.weights import random_params
     >>> from variants.shared.branches import Tree
@@ -79,6 +77,6 @@ class TreeGPT2(GPT2):
             self.ids = ids[: n + len(path)]
 
     def make_room(self, n_seq):
-        """Widen the cache if a tree near the end of the context has more nodes than tokens fit."""
+        """Widen the cache for a tree near the end of the context."""
         if self.cache.shape[-2] < n_seq:
             self.cache = widened(self.cache, n_seq)
