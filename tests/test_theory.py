@@ -59,43 +59,22 @@ def improvement(alpha, K, c, cost=1):
 # ---- acceptance
 
 @given(law_pairs())
-def test_acceptance_rate_is_one_minus_total_variation(laws):
-    p_target, p_draft = laws
-    events = product([False, True], repeat=len(p_target))
-    variation = max(p_target[list(event)].sum() - p_draft[list(event)].sum() for event in events)
-    assert acceptance_rate(p_target, p_draft) == pytest.approx(1 - variation, abs=EXACT)
-
-
-@given(law_pairs())
-def test_acceptance_rate_is_one_minus_d_lk(laws):
-    p_target, p_draft = laws
-    d_lk = abs(p_draft - (p_target + p_draft) / 2).sum()
-    assert acceptance_rate(p_target, p_draft) == pytest.approx(1 - d_lk, abs=EXACT)
-
-
-@given(law_pairs())
-def test_acceptance_rate_is_the_mean_chance_of_a_guess(laws):
+def test_the_acceptance_rate_has_the_three_forms_of_the_papers(laws):
+    """The mean of min(1, p / q) under the draft, 1 - total variation, and 1 - D_LK."""
     p_target, p_draft = laws
     drawn = p_draft > 0
-    chances = np.minimum(1, p_target[drawn] / p_draft[drawn])
-    assert acceptance_rate(p_target, p_draft) == pytest.approx(chances @ p_draft[drawn], abs=EXACT)
-
-
-@given(law_pairs())
-def test_acceptance_rate_is_symmetric_and_a_valid_alpha(laws):
-    p_target, p_draft = laws
-    assert acceptance_rate(p_target, p_draft) == acceptance_rate(p_draft, p_target)
-    assert expected_tokens(acceptance_rate(p_target, p_target), 2) == pytest.approx(3)
+    mean = np.minimum(1, p_target[drawn] / p_draft[drawn]) @ p_draft[drawn]
+    events = product([False, True], repeat=len(p_target))
+    variation = max(p_target[list(event)].sum() - p_draft[list(event)].sum() for event in events)
+    d_lk = abs(p_draft - (p_target + p_draft) / 2).sum()
+    rate = acceptance_rate(np.array([p_target] * 2), np.array([p_draft] * 2))
+    assert rate == pytest.approx([mean] * 2, abs=EXACT)
+    assert [1 - variation, 1 - d_lk] == pytest.approx([mean] * 2, abs=EXACT)
 
 
 def test_acceptance_rate_never_exceeds_one_by_rounding():
     law = [0.5, 0.5 + 1e-7]  # as a float32 row might be
     assert acceptance_rate(law, law) == 1.0
-
-
-def test_acceptance_rate_takes_rows():
-    p_target = np.array([[1.0, 0.0], [0.5, 0.5], [0.0, 1.0]])
-    assert acceptance_rate(p_target, p_target[::-1]).tolist() == [0.0, 1.0, 0.0]
 
 
 # ---- ids a round
@@ -138,25 +117,6 @@ def test_some_K_improves_if_and_only_if_alpha_exceeds_c(alpha, c):
         assert best >= walltime_improvement(alpha, 1, c) == (1 + alpha) / (1 + c)
 
 
-@given(shares, ratios, lookaheads)
-def test_what_improves_at_K_improves_at_every_smaller_K(alpha, c, K):
-    if walltime_improvement(alpha, K, c) > 1:
-        assert all(walltime_improvement(alpha, k, c) > 1 for k in range(1, K))
-
-
-@given(shares, ratios)
-def test_with_equal_costs_the_improvement_never_rises_again_after_it_fell(alpha, c):
-    gains = [walltime_improvement(alpha, K, c) for K in range(14)]
-    signs = [later > former for former, later in zip(gains, gains[1:])]
-    assert signs == sorted(signs, reverse=True)
-
-
-@given(shares, ratios, lookaheads)
-def test_the_improvement_falls_as_either_cost_grows(alpha, c, K):
-    assert walltime_improvement(alpha, K, c + 1) <= walltime_improvement(alpha, K, c)
-    assert walltime_improvement(alpha, K, c, 2) < walltime_improvement(alpha, K, c, 1)
-
-
 @given(shares, lookaheads, ratios)
 def test_operations_factor_is_theorem_3_11_and_at_least_one(alpha, K, c_hat):
     operations = operations_factor(alpha, K, c_hat)
@@ -173,25 +133,11 @@ def test_chen_speedup_is_the_improvement_with_ids_a_round_as_r(alpha, K, t_draft
 
 # ---- the best K
 
-@given(shares, ratios, st.integers(0, 13))
-def test_best_K_is_the_brute_force_argmax(alpha, c, K_max):
-    gains = [improvement(alpha, K, c) for K in range(K_max + 1)]
-    assert best_K(alpha, c, K_max=K_max) == gains.index(max(gains))
-
-
-@given(shares, ratios, pass_costs, lookaheads)
-def test_best_K_is_the_brute_force_argmax_for_measured_costs(alpha, c, pass_cost, K_max):
-    gains = [improvement(alpha, K, c, cost) for K, cost in enumerate(pass_cost[: K_max + 1])]
+@given(shares, ratios, st.one_of(st.none(), pass_costs), st.integers(0, 13))
+def test_best_K_is_the_brute_force_argmax(alpha, c, pass_cost, K_max):
+    costs = (pass_cost or [1] * 14)[: K_max + 1]
+    gains = [improvement(alpha, K, c, cost) for K, cost in enumerate(costs)]
     assert best_K(alpha, c, pass_cost, K_max) == gains.index(max(gains))
-
-
-def test_best_K_drafts_nothing_where_nothing_helps():
-    assert best_K(0.3, 0.3) == best_K(0.0, 0.0) == best_K(0.5, 2.0) == 0
-    assert best_K(0.7, 0.1, pass_cost=[1, 2, 3, 4]) == 0
-
-
-def test_best_K_is_K_max_where_a_guess_costs_nothing_or_never_fails():
-    assert best_K(0.9, 0.0, K_max=20) == best_K(1.0, 0.9, K_max=20) == 20
 
 
 def test_best_K_sees_past_a_dear_pass_to_a_cheap_one():
@@ -230,13 +176,9 @@ TABLE_4_OFF = {  # what the formula gives where the table says 0.1 more
 @pytest.mark.parametrize("task, draft, temperature, K, alpha, c, printed", TABLE_4)
 def test_table_4_of_leviathan_is_reproduced_but_for_three_rows(task, draft, temperature, K, alpha,
                                                                c, printed):
+    """Those three agree within the rounding of alpha and c."""
     expected = TABLE_4_OFF.get((task, draft, temperature), printed)
     assert round(walltime_improvement(alpha, K, c), 1) == expected
-
-
-@pytest.mark.parametrize("task, draft, temperature, K, alpha, c, printed", TABLE_4)
-def test_table_4_of_leviathan_agrees_within_the_rounding_of_its_alpha_and_c(
-        task, draft, temperature, K, alpha, c, printed):
     assert walltime_improvement(alpha - 0.005, K, c + 0.005) < printed + 0.05
     assert walltime_improvement(alpha + 0.005, K, c - 0.005) > printed - 0.05
 
@@ -283,15 +225,6 @@ def test_crossover_at_161_needs_two_bytes_and_no_second_factor_two():
     assert round(crossover_batch(2, bandwidth=1555e9, flop_rate=312e12)) == 201  # 40 GB
 
 
-@given(st.integers(1, 10**12), st.sampled_from([0.5, 1, 2, 4]), st.integers(1, 400))
-def test_memory_sets_the_pace_below_the_crossover_and_arithmetic_above(n, n_bytes, batch):
-    machine = dict(bandwidth=1e12, flop_rate=330e12)
-    memory, compute = pass_latency(n, n_bytes, **machine, batch=batch)
-    crossover = crossover_batch(n_bytes, **machine)
-    if abs(batch - crossover) > 1e-6:
-        assert (memory > compute) == (batch < crossover)
-
-
 @pytest.mark.parametrize("n_rows, weight_bytes, megabytes, printed", [
     (1024, 2, 288.9, 274), (1024, 0.5, 110.0, 110), (1, 2, 238.6, 238), (1, 0.5, 59.7, 60)])
 def test_bytes_of_the_4090_example_are_reproduced_but_for_274(n_rows, weight_bytes, megabytes,
@@ -329,36 +262,15 @@ def counted(table):
 
 
 @given(st.integers(1, 2048), st.integers(1, 64), st.integers(1, 128))
-def test_prefill_intensities_are_the_slides(L, n_head, H):
+def test_the_intensities_are_the_slides(L, n_head, H):
     D = n_head * H
-    rows = counted(intensity_table(L, 0, D, n_head))
-    square, heads = L * D / (2 * L + D), L * H / (2 * H + L)
-    wide = 4 * L * D / (5 * L + 4 * D)
-    assert list(rows) == STEPS
-    assert [row.intensity for row in rows.values()] == pytest.approx(
-        [square, square, square, heads, heads, square, wide, wide], rel=EXACT)
-
-
-@given(st.integers(1, 2048), st.integers(1, 64), st.integers(1, 128))
-def test_decoding_intensities_are_the_slides(L, n_head, H):
-    D = n_head * H
-    rows = counted(intensity_table(1, L, D, n_head))
-    square, heads, wide = D / (2 + D), (H + L * H) / (2 * H + L + L * H + 1), 4 * D / (5 + 4 * D)
-    assert list(rows) == STEPS
-    assert [row.intensity for row in rows.values()] == pytest.approx(
-        [square, square, square, heads, heads, square, wide, wide], rel=EXACT)
-
-
-def test_tables_have_the_slides_rows():
-    assert [len(intensity_table(8, 0, 6, 2)), len(intensity_table(1, 8, 6, 2))] == [13, 15]
-
-
-@given(st.integers(0, 7), st.integers(1, 1000), st.sampled_from(list(GPT2_SIZES.values())))
-def test_verifying_K_guesses_is_K_plus_1_times_as_intense_less_a_little(K, n_past, hparams):
-    sizes = hparams["n_embd"], hparams["n_head"]
-    one, more = (intensity_table(n_new, n_past, *sizes) for n_new in (1, K + 1))
-    for before, after in zip(counted(one).values(), counted(more).values()):
-        assert before.intensity <= after.intensity <= (K + 1) * before.intensity
+    prefill = L * D / (2 * L + D), L * H / (2 * H + L), 4 * L * D / (5 * L + 4 * D)
+    decode = D / (2 + D), (H + L * H) / (2 * H + L + L * H + 1), 4 * D / (5 + 4 * D)
+    for n_new, n_past, (square, heads, wide) in ((L, 0, prefill), (1, L, decode)):
+        rows = counted(intensity_table(n_new, n_past, D, n_head))
+        assert list(rows) == STEPS
+        assert [row.intensity for row in rows.values()] == pytest.approx(
+            [square, square, square, heads, heads, square, wide, wide], rel=EXACT)
 
 
 def test_decoding_is_memory_bound_and_prefill_is_not():
@@ -412,18 +324,14 @@ def test_cache_bytes_are_those_of_the_array():
 
 @pytest.mark.parametrize("table, rows", [("prefill", 13), ("decode", 15)])
 @pytest.mark.parametrize("size", GPT2_SIZES)
-def test_the_command_prints_a_row_a_step(capsys, table, rows, size):
-    main(["--table", table, "--size", size])
+def test_the_command_prints_the_slides_rows_and_values(capsys, table, rows, size):
+    main(["--table", table, "--size", size, "--n_seq", "512"])
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == rows + 4
     assert lines[1 + rows].startswith(f"{rows}  x' = A' W_2")
-
-
-def test_the_command_prints_the_slides_values_for_the_largest_model(capsys):
-    main(["--table", "prefill", "--size", "1558M", "--n_seq", "512"])
-    lines = capsys.readouterr().out.splitlines()
-    assert lines[2].split()[-1] == f"{512 * 1600 / (2 * 512 + 1600):.2f}"
-    assert lines[8].split()[-1] == f"{512 * 64 / (2 * 64 + 512):.2f}"
+    if (table, size) == ("prefill", "1558M"):
+        assert lines[2].split()[-1] == f"{512 * 1600 / (2 * 512 + 1600):.2f}"
+        assert lines[8].split()[-1] == f"{512 * 64 / (2 * 64 + 512):.2f}"
 
 
 @pytest.mark.parametrize("flags, message", [
@@ -443,25 +351,16 @@ NAN, LAW = float("nan"), [0.5, 0.5]
 
 @pytest.mark.parametrize("call, message", [
     (lambda: acceptance_rate(LAW, [0.5, 0.25, 0.25]), r"same tokens, got shapes \(2,\) and \(3,\)"),
-    (lambda: acceptance_rate([], []), "same tokens"),
     (lambda: acceptance_rate(LAW, [0.5, 0.6]), "sum 1, got smallest 0.5, sum 1.1"),
-    (lambda: acceptance_rate([0.5, 0.50001], LAW), "sum 1, got smallest 0.5, sum 1.00001"),
     (lambda: acceptance_rate([-0.5, 1.5], LAW), "probabilities >= 0"),
-    (lambda: acceptance_rate([NAN, 1.0], LAW), "probabilities >= 0"),
     (lambda: expected_tokens(1.1, 4), "need 0 <= alpha <= 1, got 1.1"),
-    (lambda: expected_tokens(NAN, 4), "need 0 <= alpha <= 1, got nan"),
     (lambda: expected_tokens(0.5, -1), "need K a whole number >= 0, got -1"),
-    (lambda: expected_tokens(0.5, 1.5), "got 1.5"),
-    (lambda: expected_tokens(0.5, NAN), "got nan"),
     (lambda: walltime_improvement(0.5, 1, -0.1), "need 0 <= c < inf, got -0.1"),
     (lambda: walltime_improvement(0.5, 1, 0.1, 0), "need 0 < pass_cost < inf, got 0"),
     (lambda: operations_factor(0.5, 1, NAN), "need 0 <= c_hat < inf, got nan"),
     (lambda: best_K(0.5, 0.1, []), "pass_cost of one row at least"),
-    (lambda: best_K(0.5, 0.1, [1, NAN]), "need 0 < pass_cost < inf, got nan"),
     (lambda: best_K(0.5, 0.1, K_max=-1), "need K_max a whole number >= 0, got -1"),
-    (lambda: best_K(2, 0.1), "need 0 <= alpha <= 1, got 2"),
     (lambda: chen_speedup(0, 4, 1.8, 14.1), "need 0 < r <= 1, got 0"),
-    (lambda: chen_speedup(0.8, -4, 1.8, 14.1), "got -4"),
     (lambda: chen_speedup(0.8, 4, -1.8, 14.1), "need 0 <= t_draft < inf, got -1.8"),
     (lambda: chen_speedup(0.8, 4, 1.8, 0), "need 0 < t_target < inf, got 0"),
     (lambda: pass_latency(1, 2, 0, 1), "need 0 < bandwidth < inf, got 0"),
@@ -472,7 +371,6 @@ NAN, LAW = float("nan"), [0.5, 0.5]
     (lambda: intensity_table(1, 5, 6, 2, 0), "need 0 < n_bytes < inf, got 0"),
     (lambda: pass_flops(GPT2_SIZES["124M"], 1, 1024), "n_ctx = 1024, got 1, 1024"),
     (lambda: pass_flops(GPT2_SIZES["124M"], 2, 0, 3), "need 1 <= n_last <= n_new = 2, got 3"),
-    (lambda: pass_bytes(GPT2_SIZES["124M"], 0), "got 0, 0"),
     (lambda: cache_bytes(GPT2_SIZES["124M"], 1025), "n_ctx = 1024, got 1025"),
 ])
 def test_what_cannot_be_is_refused_with_what_must_hold(call, message):
