@@ -1,13 +1,11 @@
-"""Odd input, odd surroundings, long runs."""
+"""Give main.py odd input, odd surroundings and long runs: a text, or one line and status 2."""
 
 import io
 import json
 import os
-import re
 import signal
 import subprocess
 import sys
-import time
 from functools import partial
 from pathlib import Path
 
@@ -31,7 +29,7 @@ BLAS = {"OPENBLAS_NUM_THREADS": "1"}
 
 
 def command(*flags, stdin=None, env=BLAS, **kwargs):
-    """`python main.py` with these flags, output in pipes, in a process of its own.
+    """Run `python main.py` with these flags in its own process, output in pipes.
 
     With NumPy's products: that starts in a third of the time.
     """
@@ -43,7 +41,7 @@ def command(*flags, stdin=None, env=BLAS, **kwargs):
 
 @pytest.fixture
 def here(monkeypatch, capsys):
-    """The same in this process, which saves the start of another."""
+    """Run the same in this process, which saves the start of another."""
     def run(*flags, stdin=b""):
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin)))
         args = [*map(str, flags)]
@@ -55,7 +53,7 @@ def here(monkeypatch, capsys):
 
 
 def refused(done, words):
-    """Status 2, nothing on standard output, one line that says so."""
+    """Assert status 2, nothing on standard output, one line that says why."""
     assert done.returncode == 2 and not done.stdout, done
     assert done.stderr.count(b"\n") == 1 and words.encode() in done.stderr, done.stderr
     assert b"Traceback" not in done.stderr
@@ -65,13 +63,9 @@ def refused(done, words):
 
 BYTES = {
     "no UTF-8": (b"once \xff upon", "byte 0xff at position 5"),
-    "half a character at the end": (b"once \xe8\xaa", "byte 0xe8 at position 5"),
     "an encoded surrogate": (b"\xed\xa0\x80", "byte 0xed at position 0"),
-    "an overlong form": (b"\xc0\xaf", "byte 0xc0 at position 0"),
     "UTF-16": ("once".encode("utf-16"), "byte 0xff at position 0"),
     "a megabyte of one letter": (b"a" * 10**6, f"n_ctx = {N_CTX}"),
-    "a megabyte of zeros": (bytes(10**6), f"n_ctx = {N_CTX}"),
-    "a megabyte of words": (b"once upon a time " * 60_000, f"n_ctx = {N_CTX}"),
     "five megabytes": (b"a" * 5 * 2**20, "at most 4194304 bytes"),
     "nothing": (b"", "at least one token"),
 }
@@ -80,38 +74,28 @@ BYTES = {
 @pytest.mark.parametrize("case", BYTES)
 def test_a_prompt_that_cannot_be_read_is_refused_in_one_line(here, case):
     data, words = BYTES[case]
-    start = time.perf_counter()
     refused(here("--prompt", "-", stdin=data), words)
-    assert time.perf_counter() - start < 30  # seconds of work, on a busy machine too
 
 
-@pytest.mark.parametrize("case", ["no UTF-8", "five megabytes"])
-def test_a_prompt_from_a_pipe_that_cannot_be_read_is_refused_in_one_line(case):
-    data, words = BYTES[case]
-    refused(command("--prompt", "-", stdin=data), words)
+def test_bytes_in_a_pipe_or_a_flag_that_are_no_utf8_are_refused():
+    refused(command("--prompt", "-", stdin=b"once \xff upon"), "byte 0xff at position 5")
+    flag = b"\xff".decode("utf-8", "surrogateescape")
+    refused(command("--prompt", flag), "byte 0xff at position 0")
 
 
-@pytest.mark.parametrize("case", ["no UTF-8", "half a character at the end",
-                                  "an encoded surrogate", "an overlong form"])
-def test_bytes_that_are_no_utf8_are_replaced_on_request(here, case):
-    done = here("--prompt", "-", "--errors", "replace", "--json", *FEW, stdin=BYTES[case][0])
-    assert done.returncode == 0 and "\ufffd" in json.loads(done.stdout)["prompt"]
+def test_bytes_that_are_no_utf8_are_replaced_on_request(here):
+    done = here("--prompt", "-", "--errors", "replace", "--json", *FEW, stdin=b"once \xff upon")
+    assert done.returncode == 0 and json.loads(done.stdout)["prompt"] == "once \ufffd upon"
 
 
 @pytest.mark.parametrize("prompt", [
-    "a\0b", "\0", "e\u0301" * 30, "👩‍👩‍👧‍👦", "\u202eabc\u2028", "\ufeffonce", "\r\n\r\n",
-    "\x1b[31m", " ", "<|endoftext|>", "\U0010ffff"], ids=ascii)
+    "a\0b", "e\u0301" * 30, "👩‍👩‍👧‍👦", "\u202eabc\u2028", "\ufeffonce", "\r\n\r\na", "\x1b[31m",
+    "<|endoftext|>", "\U0010ffff"], ids=ascii)
 def test_any_text_is_a_prompt(here, prompt):
     done = here("--prompt", "-", "--json", *FEW, stdin=prompt.encode())
     assert done.returncode == 0 and done.stderr == b""
     got = json.loads(done.stdout)
-    assert got["prompt"] == re.sub("\r?\n$", "", prompt)  # of the newline at its end
-    assert got["speculative"]["text"].startswith(got["prompt"])
-
-
-def test_a_flag_of_bytes_that_are_no_utf8_is_refused():
-    flag = b"\xff".decode("utf-8", "surrogateescape")
-    refused(command("--prompt", flag), "byte 0xff at position 0")
+    assert got["prompt"] == prompt and got["speculative"]["text"].startswith(prompt)
 
 
 @pytest.mark.parametrize("source", ["/dev/zero", "/dev/null", "/", "no\nsuch\nfile"])
@@ -123,7 +107,7 @@ def test_a_prompt_file_that_is_none_is_one_line(here, source):
 
 @pytest.fixture(scope="module")
 def tiny(tmp_path_factory):
-    """Flags for a pair of tiny models whose tokens are single bytes, and their n_ctx."""
+    """Return flags for two tiny models whose tokens are single bytes, and their n_ctx."""
     folder, n_ctx = tmp_path_factory.mktemp("models"), 32
     for seed, name in enumerate(("large", "small")):
         write_converted(folder / name, HPARAMS | {"n_ctx": n_ctx}, seed)
@@ -135,7 +119,7 @@ def prompt_and_more(n_prompt, N):
     return "--prompt", "a" * n_prompt, "--n_tokens_to_generate", N
 
 
-@pytest.mark.parametrize("n_free", [31, 16, 8, 1])
+@pytest.mark.parametrize("n_free", [16, 1])
 def test_prompt_and_new_tokens_fill_the_context_to_the_last_position(tiny, here, n_free):
     flags, n_ctx = tiny
     for N in (n_free - 1, n_free, n_free + 1):
@@ -163,46 +147,25 @@ def test_a_prompt_that_leaves_no_room_is_refused_or_seen_through_the_window(tiny
     assert got["speculative"]["tokens"] == 3 and got["window_moved"]
 
 
-def test_a_full_context_is_said_to_people_and_a_moved_window_too(tiny, here):
+def test_a_full_context_and_a_moved_window_are_reported(tiny, here):
     flags, n_ctx = tiny
     long = *flags, *prompt_and_more(n_ctx - 2, 5)
-    said = f"n_ctx = {n_ctx} reached after 2 new tokens; --window continues"
-    assert said in here(*long).stdout.decode()
+    expected = f"n_ctx = {n_ctx} reached after 2 new tokens; --window continues"
+    assert expected in here(*long).stdout.decode()
     shown = here(*long, "--window", "--show").stdout.decode()
     assert f"the last {n_ctx // 2}-{n_ctx - 1} tokens" in shown and "Context full" not in shown
 
 
-def test_the_trace_of_a_windowed_run_is_that_run(tiny, here, tmp_path):
-    flags, n_ctx = tiny
-    done = here(*flags, *prompt_and_more(n_ctx - 9, 40), "--window", "--temperature", 1, "--json",
-                "--trace", tmp_path / "run.json")
-    got = json.loads(done.stdout)
-    seen = json.loads((tmp_path / "run.json").read_text(encoding="utf-8"))
-    ids = [token["id"] for round in seen["rounds"] for token in round["ids"]]
-    assert done.returncode == 0 and ids == got["speculative"]["ids"]
-    assert seen["settings"]["window"] and got["window_moved"]
-
-
 # ---- where the output goes
 
-def test_a_pipe_that_is_closed_ends_quietly():
-    """As `python main.py | head -1` does, at any moment: the reader is gone before a word came."""
-    for flags in ((), ("--show",), ("--json",)):
-        read, write = os.pipe()
-        os.close(read)
-        done = command(*FEW, *flags, stdout=write)
-        os.close(write)
-        assert (done.returncode, done.stderr) == (0, b""), flags
-
-
-def test_a_pipe_that_is_closed_after_one_line_ends_quietly():
-    process = subprocess.Popen([sys.executable, "main.py", "--show"], cwd=ROOT,
-                               stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                               env={**os.environ, **BLAS})
-    assert process.stdout.readline()
-    process.stdout.close()
-    assert process.stderr.read() == b"" and process.wait(60) == 0
-    process.stderr.close()
+@pytest.mark.parametrize("flags", [(), ("--show",), ("--json",)])
+def test_a_pipe_that_is_closed_ends_quietly(flags):
+    """As `python main.py | head -1` does: the reader is gone before a word came."""
+    read, write = os.pipe()
+    os.close(read)
+    done = command(*FEW, *flags, stdout=write)
+    os.close(write)
+    assert (done.returncode, done.stderr) == (0, b"")
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
@@ -215,10 +178,8 @@ def test_output_to_a_full_disk_is_one_line(flags):
 
 
 @pytest.mark.parametrize("env", [
-    {"PYTHONIOENCODING": "ascii"}, {"LC_ALL": "C"}, {"LC_ALL": "POSIX"},
-    {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"},
-    {"PYTHONIOENCODING": "latin-1"}, {"TERM": "dumb", "COLUMNS": "1"},
-    {"LC_ALL": "tr_TR.UTF-8"}, {"COLUMNS": "x", "LINES": "-1"}])
+    {"PYTHONIOENCODING": "ascii"}, {"LC_ALL": "C", "TERM": "dumb", "COLUMNS": "x"},
+    {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}])
 def test_neither_locale_nor_terminal_matters(env):
     done = command("--prompt", "-", *FEW, stdin="Das Märchen 語".encode(), env=env)
     assert done.returncode == 0 and done.stderr == b""
@@ -263,8 +224,7 @@ def test_memory_that_is_not_there_is_one_line(monkeypatch, capsys):
 
 
 HEADS = {
-    "nothing": b"", "no safetensors file": b"garbage", "other arrays": dict(a=np.zeros(1)),
-    "integers": {f"medusa/{name}": np.zeros((2, 192, 192), int) for name in "wba"},
+    "no safetensors file": b"garbage", "other arrays": dict(a=np.zeros(1)),
     "NaN": {f"medusa/{name}": np.full((2, 192, 192), np.nan) for name in "wba"},
     "another width": {f"medusa/{name}": np.zeros((2, 3, 3)) for name in "wba"},
 }
@@ -300,19 +260,15 @@ def test_a_thousand_generations_need_no_more_memory_than_the_first_hundred():
     assert used[1] - used[0] < 4096  # KiB
 
 
-# ---- the command line's arguments, and those that fuzzing found
+# ---- the command line's arguments
 
 ARGUMENTS = [
-    ["--K", "9" * 400], ["--K", "1e3"], ["--K", ""], ["--K", "\u0664x"], ["--seed", "-0x1"],
-    ["--temperature", "inf"], ["--temperature", "-nan"], ["--top_p", "nan"], ["--top_p", "inf"],
-    ["--repetition_penalty", "inf"], ["--repetition_penalty", "nan"], ["--top_k", "1.5"],
+    ["--K", "9" * 400], ["--K", ""], ["--K", "\u0664x"], ["--temperature", "inf"],
+    ["--top_p", "nan"], ["--repetition_penalty", "nan"], ["--top_k", "1.5"],
     ["--n_tokens_to_generate", "9" * 30], ["--stop", ""], ["--stop", "\udcff"],
-    ["--dtype", "float8"],
-    ["--models_dir", ""], ["--models_dir", "\0"], ["--target_model_size", "\0"],
-    ["--prompt_file", "\0"], ["--target_model_size", "a" * 5000], ["--models_dir", "/dev/null"],
-    ["--prompt", "\udcff"], ["two\nlines"], ["--K", "4\n5\r6"], ["@file"], ["--"], ["--", "--K"],
-    ["--prompt"], ["--=x"], ["--errors", "ignore"], ["--stop=--"], ["--prompt=--"], ["--seed=--"],
-    ["--decoder=--"], ["--trace=--"], ["--K=--"], ["--models_dir=--"],
+    ["--dtype", "float8"], ["--models_dir", "\0"], ["--target_model_size", "a" * 5000],
+    ["--models_dir", "/dev/null"], ["two\nlines"], ["--K", "4\n5\r6"], ["--"], ["--prompt"],
+    ["--=x"], ["--stop=--"], ["--prompt=--"], ["--K=--"],
 ]
 
 
