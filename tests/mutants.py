@@ -100,7 +100,7 @@ SAMPLING = [
     ("logits - logits.max(axis=-1, keepdims=True)", "np.clip(logits, -50, 50)",
      "logits clipped to +-50"),
     ("exps.sum(axis=-1, keepdims=True)", "exps.sum()", "normalised over all rows"),
-    ("softmax(row, temperature)", "softmax(row)", "temperature ignored"),
+    ("softmax(rows, temperature)", "softmax(rows)", "temperature ignored"),
     ("    check_finite(rows)\n", "", "NaN logits pass unseen"),
     (TOP_K + TOP_P, TOP_P + TOP_K, "top-p before top-k"),
     ("model(ids, n_last), ids=ids, **settings", "model(ids, n_last), ids=ids",
@@ -131,7 +131,7 @@ GPT2 = [
      "keys and values written to the start"),
     ("self.ids = ids[:n_past]  # so", "pass  # so",
      "an interrupt leaves tokens that are not in the cache"),
-    ("        ids = list(ids)\n        n_seq", "        n_seq", "the caller's own list is kept"),
+    ("        ids = list(ids)\n", "", "the caller's own list is kept"),
     ("if a[:n] == b[:n]:", "if a[-n:] == b[-n:]:", "a common suffix taken for a prefix"),
     ("/ math.sqrt(q.shape[-1])", "/ math.sqrt(q.shape[-2])", "scores divided by the wrong length"),
 ]
@@ -213,7 +213,7 @@ CASES += [("variants/" + file, tests, mutants) for file, tests, mutants in [
     ("suffix.py", own("suffix"), [
         ("node.best.count / node.followed", "node.best.count / node.count",
          "the position to be guessed is counted"),
-        ("score += chance", "score = chance", "the score is the last probability"),
+        ("score += probability", "score = probability", "the score is the last probability"),
         ("child.count >= self.best.count", "child.count > self.best.count",
          "the first of the most frequent, not the latest"),
         ("if x[: len(text)] != text:", "if False:", "a new text is counted with the one before"),
@@ -242,7 +242,8 @@ CASES += [("variants/" + file, tests, mutants) for file, tests, mutants in [
          "an unsure guess is dropped because of its own probability"),
     ]),
     ("assisted.py", own("chain"), [
-        ("K + 2 if n_accepted == n_guesses", "K + 2 if n_accepted", "K grows after a rejection"),
+        ("K + 2 if round.n_accepted == len(round.guesses)", "K + 2 if round.n_accepted",
+         "K grows after a rejection"),
     ]),
     ("stopping.py", laws("stopping"), [
         ("        s *= a[buckets[-1]]\n",
@@ -263,13 +264,13 @@ CASES += [("variants/" + file, tests, mutants) for file, tests, mutants in [
          "the row of the next position"),
     ]),
     ("coupled.py", laws("coupled"), [
-        ("del kept[: len(round.ids)]", "pass", "every round draws with the first one's numbers"),
-        ("del kept[: len(round.ids)]", "del kept[: len(round.guesses)]",
+        ("del drawn[: len(round.ids)]", "pass", "every round draws with the first one's numbers"),
+        ("del drawn[: len(round.ids)]", "del drawn[: len(round.guesses)]",
          "numbers of guesses used up, not those of the text"),
     ]),
     ("coupled.py", own("coupled"), [
         ("probs / exponentials(", "probs * exponentials(", "the last of the race, not the first"),
-        ("with_kept(partial(match, draw=draw))", "partial(match, draw=draw)",
+        ("p_target, Replay(drawn, rng), draw=draw)", "p_target, rng, draw=draw)",
          "the target draws with its own numbers"),
     ]),
     ("block.py", laws("block"), [
@@ -366,7 +367,7 @@ CASES += [("variants/" + file, tests, mutants) for file, tests, mutants in [
     ("medusa.py", own("heads"), [
         ("min(epsilon, delta * np.exp(-entropy))", "max(epsilon, delta * np.exp(-entropy))",
          "the larger threshold"),
-        ("(length[node], chance[node])", "(chance[node], length[node])",
+        ("(length[node], probability[node])", "(probability[node], length[node])",
          "the most probable path, not the longest"),
         ("x = h + z *", "x = z *", "no residual connection in the heads"),
     ]),
