@@ -34,6 +34,7 @@ KS = range(1, 9)
 ALPHAS = (0.6, 0.7, 0.8, 0.9)
 ROWS = (1, 2, 3, 4, 5, 6, 7, 8, 9, 16)
 CONTEXTS = (64, 512, 1000)
+GUESSES = 4  # draft steps in a row
 BLOCK = 2**29  # bytes that are read at once to measure the bandwidth
 
 
@@ -66,22 +67,14 @@ def floor_times(target, repeats, n_reads):
     return interleaved({"row": row, "read": lambda: [read() for _ in range(n_reads)]}, repeats)
 
 
-def passes_times(draft, target, repeats):
-    """Return {(backend, M): seconds of every repeat}, and those of a draft step as "draft"."""
-    actions = {(backend, n): action for backend in ("numpy", "numba")
-               for n, action in rows_actions(target, ROWS, backend=backend).items()}
-    actions["draft"] = rows_actions(draft, (1,))[1]
-    return interleaved(actions, repeats)
-
-
-def context_times(model, repeats):
-    """Return {ids in the context: seconds of every repeat} of one token, each by its own model."""
+def context_actions(model):
+    """Return {ids in the context: a function that reads one more}, each with its own model."""
     actions = {}
     for n in (n for n in CONTEXTS if n < model.n_ctx):
         own, text = GPT2(model.params, model.n_head), [1] * n
         own(text)
         actions[n] = partial(own, text + [2])
-    return interleaved(actions, repeats)
+    return actions
 
 
 # ---- one function a part: of the flags, and of what `load` returned
@@ -91,17 +84,25 @@ def passes(args, encoder, draft, target):
     n_reads = max(1, round(weights / BLOCK))  # about as long as the pass it is compared with
     times = floor_times(target, args.repeats, n_reads)
     row, read = np.median(times["row"]), np.median(times["read"]) / n_reads
-    floor, times = weights * read / BLOCK, passes_times(draft, target, args.repeats)
-    numba, numpy = ({n: times[backend, n] for n in ROWS} for backend in ("numba", "numpy"))
+    floor = weights * read / BLOCK
+    step, actions = rows_actions(draft, (1,))[1], {}
+    for backend in ("numpy", "numba"):
+        for n, action in rows_actions(target, ROWS, backend=backend).items():
+            actions[backend, n] = action
+    actions["draft"] = lambda: [step() for _ in range(GUESSES)]
+    rows = milliseconds(actions, args.repeats)
     return {"bandwidth_GB_per_s": BLOCK / read / 1e9, "floor_ms": 1e3 * floor,
-            "row_over_floor": row / floor, "draft_ms": milliseconds(times)["draft"],
-            "rows_ms": milliseconds(numba), "numpy_rows_ms": milliseconds(numpy),
-            "context_ms": milliseconds(context_times(target, args.repeats))}
+            "row_over_floor": row / floor,
+            "draft_ms": {name: ms / GUESSES for name, ms in rows["draft"].items()},
+            "rows_ms": {n: rows["numba", n] for n in ROWS},
+            "numpy_rows_ms": {n: rows["numpy", n] for n in ROWS},
+            "context_ms": milliseconds(context_actions(target), args.repeats)}
 
 
-def milliseconds(times):
-    """Return {name: seconds of every repeat} as {name: spread in milliseconds}."""
-    return {str(name): spread([1e3 * s for s in seconds]) for name, seconds in times.items()}
+def milliseconds(actions, repeats):
+    """Return {name: spread in milliseconds} of some functions, interleaved."""
+    return {name: spread([1e3 * s for s in seconds])
+            for name, seconds in interleaved(actions, repeats).items()}
 
 
 def simulated(args, encoder, draft, target):

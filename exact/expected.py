@@ -53,10 +53,7 @@ def ratio_tokens(guesses, p_draft, p_target, lenience=1):
 
 
 def match_tokens(guesses, p_draft, p_target):
-    """Return the same for `match` and for "q = 1": both accept guess g with probability p_target.
-
-    Drawn guesses or the draft's best ones; `p_draft` is not used.
-    """
+    """Return the same for `match` and "q = 1": both accept guess g with probability p_target."""
     return until_rejected(p_target[t][g] for t, g in enumerate(guesses))
 
 
@@ -90,10 +87,9 @@ def chain_bound(guesses, p_draft, p_target):
 # ---- trees
 
 def walk(guesses, left, below):
-    """Return the expected tokens from one node on, the guesses below it tested one by one.
+    """Return the expected tokens from one node on: `left` is the target's row there.
 
-    `guesses` are (child, token, row) in the order drawn, `left` is the target's row at the node,
-    `below(child)` the expected tokens from a child on.
+    `guesses` are (child, token, row) in the order drawn, `below(child)` the tokens from a child on.
     """
     none, total = 1, 1
     for child, token, row in guesses:

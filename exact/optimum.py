@@ -148,11 +148,14 @@ def match_tree(tree, p_draft, p_target, rng):
 
 TESTS = {"multi-step": verify_tree, "K-SEQ": verify_kseq, "traversal": verify_traversal,
          "match": match_tree}
+CASES = [(1, "independent"), (2, "independent"), (3, "independent"), (2, "distinct")]
 
 
 def reached(test, toy, n, siblings):
-    """Return the probability that the test itself accepts one of n siblings after X."""
+    """Return the probability that the test itself accepts one of n siblings after X, or None."""
     draft, target = TOYS[toy]
+    if test == "K-SEQ" and siblings == "distinct":
+        return None
     if test == "K-SEQ":
         make_guesses = partial(guess_chains, draft=draft, chains=n)
     else:
@@ -168,11 +171,9 @@ def toys_table():
     rows = []
     for toy, (draft, target) in TOYS.items():
         p_draft, p_target = draft(X)[-1], target(X)[-1]
-        for n, siblings in ((1, "independent"), (2, "independent"), (3, "independent"),
-                            (2, "distinct")):
-            found = [best_accepted(guesses_law(p_draft, n, siblings), p_target)]
-            found += [reached(test, toy, n, siblings)
-                      if test != "K-SEQ" or siblings == "independent" else None for test in TESTS]
+        for n, siblings in CASES:
+            found = [best_accepted(guesses_law(p_draft, n, siblings), p_target),
+                     *(reached(test, toy, n, siblings) for test in TESTS)]
             rows.append([toy, "1" if n == 1 else f"{n} {siblings}",
                          *("-" if one is None else f"{float(one):.4f}" for one in found)])
     return table(["toy", "guesses", "best possible", *TESTS], rows)

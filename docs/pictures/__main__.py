@@ -32,29 +32,25 @@ from docs.pictures.palette import THEMES
 
 ROOT = Path(__file__).parents[2]
 DATA = ROOT / "benchmarks" / "results"
-DRAWN = {"rows": rows, "timeline": timeline, "cache": cache, "family": family, "mask": mask,
-         "heads": heads}  # of no data
-SVG = {"race": race, "round": round, "block": block} | DRAWN
+RECORDED = {"race": "race", "round": "round", "theorem1": "round"}  # picture: file of its data
+SVG = {"race": race, "round": round, "rows": rows, "timeline": timeline, "cache": cache,
+       "family": family, "mask": mask, "block": block, "heads": heads}
 PLOTS = {"ladder": (ladder, 5.2), "theorem1": (theorem1, 3.7), "wild": (wild, 8.2),
          "forking": (forking, 5.2)}  # height
 
 
 def data_of(name, module):
-    """Return what a picture shows: enumerated by its module, or recorded."""
-    if hasattr(module, "data"):
-        return module.data()
-    if name in DRAWN:
-        return None
-    recorded = "round" if name == "theorem1" else name
-    return json.loads((DATA / f"{recorded}.json").read_text(encoding="utf-8"))
+    """Return what a picture shows: recorded, enumerated by its module, or nothing."""
+    if name in RECORDED:
+        return json.loads((DATA / f"{RECORDED[name]}.json").read_text(encoding="utf-8"))
+    return module.data() if hasattr(module, "data") else None
 
 
 def record(name):
     """Run the models for a picture and keep what they did."""
     from docs.pictures import record  # loads models, which drawing does not need
 
-    found = {"race": record.record_race, "round": record.record_round}[name]()
-    text = json.dumps(found, indent=1, ensure_ascii=False) + "\n"
+    text = json.dumps(getattr(record, f"record_{name}")(), indent=1, ensure_ascii=False) + "\n"
     (DATA / f"{name}.json").write_text(text, encoding="utf-8")
 
 
