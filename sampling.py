@@ -140,7 +140,7 @@ def keep_top_p(row, top_p):  # [n_vocab] -> [n_vocab]
 
 
 def at_least_float64(numbers):
-    """Promote: comparing with a float32 would round u to float32. Fractions stay as they are."""
+    """Promote to float64, since comparing with a float32 would round u. Fractions stay."""
     numbers = np.asarray(numbers)
     return numbers.astype(np.result_type(numbers, np.float64), copy=False)
 

@@ -176,7 +176,7 @@ def complete(x, step, N, rng, stop=()):
 
 def autoregressive_sampling(x: Sequence[int], model: Model, N: int, rng: np.random.Generator,
                             stop: Collection[int] = ()) -> list[int]:
-    """Draw N tokens one after another: the decoding that speculation must equal.
+    """Draw N tokens, each by its own pass of the model: the text that speculation must equal.
 
     Returns x and exactly N new tokens, or fewer if one of them is a stop token, which is then the
     last. ValueError as in `generate`. Chen et al. (2023) Alg. 1.

@@ -80,6 +80,6 @@ def build(models, K: GUESSES = 4,
 
 DECODER = Decoder(
     "cascade", "Narasimhan et al. (2025)", "https://arxiv.org/abs/2405.19261",
-    idea="at each position the surer of the two models speaks",
+    idea="at each position the surer of the two models decides",
     guess=guess_and_look, test=cascade_verify, build=build,
     exact="with --alpha below -1", exact_if=lambda settings: settings["alpha"] < -1)

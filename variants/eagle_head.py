@@ -101,14 +101,14 @@ def build_head(n_embd, take):
 
 
 def fingerprint(wte):
-    """Return what tells one target from another: its token embeddings, in float16 and hashed."""
+    """Return a hash that identifies the target: of its token embeddings in float16."""
     return hashlib.sha256(to_host(wte).astype(np.float16).tobytes()).hexdigest()
 
 
 def load_head(path, target):
     """Return the head's weights from a file of heads, with the tables of the target's `params`.
 
-    ValueError if the file is broken, or names another target in its metadata.
+    ValueError if the file is broken, or names a different target in its metadata.
     """
     (stored, metadata), own = tensors.open_file(path), fingerprint(target["wte"])
     made_for = metadata.get("target", own)

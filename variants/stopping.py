@@ -141,5 +141,5 @@ def build(models):
 
 DECODER = Decoder(
     "stopping", "Huang et al. (2024)", "https://arxiv.org/abs/2405.19715",
-    idea="draws another guess only while its chance is worth its time",
+    idea="draws one more guess only while its probability is worth its time",
     guess=guess_while_it_pays, test=verify, build=build, needs=("draft", "costs"))
