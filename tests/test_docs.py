@@ -33,7 +33,7 @@ LINK = re.compile(r"\]\(([^)\s]+)\)|^\[[^\]]+\]: (\S+)|\b(?:src|srcset|href)=\"(
 MACHINE = re.compile(r"/(?:work|home|root|tmp|var|opt|mnt|Users)/\w|[A-Z]:\\\\?Users")
 QUOTES = re.findall(r"^\|.*\| \[([\w/]+\.py)\] `(\w+)` \| `(.+)` \|$", PAPERS, re.MULTILINE)
 NOTES = re.findall(r'^\|.*\| \[([\w/]+\.\w+)\]: "(.+)" \|$', PAPERS, re.MULTILINE)
-EACH_PAGE = pytest.mark.parametrize("page", TEXTS, ids=lambda page: page.relative_to(ROOT).as_posix())
+EACH_PAGE = pytest.mark.parametrize("page", TEXTS, ids=lambda page: page.name)
 
 
 # ---- links

@@ -24,6 +24,6 @@ def draw(data, colour):
                   rect(350, y, 466, 52, "track", rx=6), text(366, y + 21, name, "bold"),
                   text(366, y + 41, "  ".join(decoders), "mono small")]
     names = "; ".join(f"{name}: {', '.join(decoders)}" for _, name, decoders in FAMILIES)
-    title = ("A tree from left to right. Its root is speculative; one branch changes the guess, the "
-             f"other the test. Six boxes at its right: {names}.")
+    title = ("A tree from left to right. Its root is speculative; one branch changes the guess, "
+             f"the other the test. Six boxes at its right: {names}.")
     return picture(WIDTH, HEIGHT, title, parts, colour, boxes(colour))

@@ -35,6 +35,6 @@ def draw(data, colour):
                   f"{n_tokens / time:.2f} times the speed", "small muted")]
     title = (f"Time lines. Plain decoding: {n_tokens} bars of equal length, one target pass per "
              f"token. Speculative decoding: {len(TOKENS)} rounds of four narrow bars, the draft's "
-             f"steps, and one wide bar, a target pass that adds two or three tokens; they end after "
-             f"{time / n_tokens:.0%} of the time.")
+             f"steps, and one wide bar, a target pass that adds two or three tokens; they end "
+             f"after {time / n_tokens:.0%} of the time.")
     return picture(WIDTH, HEIGHT, title, parts, colour)
