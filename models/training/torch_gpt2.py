@@ -10,22 +10,6 @@ import torch.nn.functional as F
 from torch import nn
 
 
-class Cache:
-    """Keys and values of one block, to write text id by id."""
-
-    def __init__(self, n_ctx):
-        self.n_ctx, self.n_past, self.kv = n_ctx, 0, None
-
-    def append(self, k, v):  # [B, n_head, T, d_head] each -> [B, n_head, n_seq, d_head] each
-        if self.kv is None:  # in their own precision
-            B, n_head, _, d_head = k.shape
-            self.kv = k.new_empty(2, B, n_head, self.n_ctx, d_head)
-        n_seq = self.n_past + k.shape[2]
-        self.kv[:, :, :, self.n_past : n_seq] = torch.stack([k, v])
-        self.n_past = n_seq
-        return self.kv[:, :, :, :n_seq]
-
-
 class Block(nn.Module):
     """Pre-layer-norm transformer block: x + attention(ln_1(x)), then x + mlp(ln_2(x))."""
 
@@ -43,12 +27,14 @@ class Block(nn.Module):
         for linear in (self.attn.c_proj, self.mlp.c_proj):  # the residual sums 2 n_layer of these
             nn.init.normal_(linear.weight, std=0.02 / math.sqrt(2 * n_layer))
 
-    def attention(self, x, cache=None):  # [B, T, n_embd] -> [B, T, n_embd]
+    def attention(self, x, past=None):  # [B, T, n_embd] -> [B, T, n_embd]
+        """Attend to x and to the keys and values in `past`, a list that this call replaces."""
         B, T, n_embd = x.shape
         qkv = self.attn.c_attn(x).view(B, T, 3, self.n_head, n_embd // self.n_head)
         q, k, v = qkv.permute(2, 0, 3, 1, 4)  # three times [B, n_head, T, d_head]
-        if cache:
-            k, v = cache.append(k, v)
+        if past is not None:
+            past[:] = [torch.cat(pair, 2) for pair in zip(past, (k, v))] or [k, v]
+            k, v = past
         n_seq = k.shape[2]
         # Written out: on a CPU the backward pass of F.scaled_dot_product_attention was far slower.
         mask = torch.full((T, n_seq), -1e9, dtype=q.dtype, device=q.device).triu(1 + n_seq - T)
@@ -59,8 +45,8 @@ class Block(nn.Module):
     def feed_forward(self, x):  # [B, T, n_embd] -> [B, T, n_embd]
         return self.mlp.c_proj(F.gelu(self.mlp.c_fc(x), approximate="tanh"))
 
-    def forward(self, x, cache=None):  # [B, T, n_embd] -> [B, T, n_embd]
-        x = x + self.attention(self.ln_1(x), cache)
+    def forward(self, x, past=None):  # [B, T, n_embd] -> [B, T, n_embd]
+        x = x + self.attention(self.ln_1(x), past)
         return x + self.feed_forward(self.ln_2(x))
 
 
@@ -77,11 +63,11 @@ class TorchGPT2(nn.Module):
         nn.init.normal_(self.wte.weight, std=0.02)
         nn.init.normal_(self.wpe.weight, std=0.01)
 
-    def hidden(self, ids, first=0, caches=None):  # [B, T] at positions first .. -> [B, T, n_embd]
+    def hidden(self, ids, first=0, pasts=None):  # [B, T] at positions first .. -> [B, T, n_embd]
         """Return the states after ln_f; `first` is a number, or one per row, [B, 1]."""
         x = self.wte(ids) + self.wpe(torch.arange(ids.shape[1], device=ids.device) + first)
-        for block, cache in zip(self.blocks, caches or [None] * len(self.blocks)):
-            x = block(x, cache)
+        for block, past in zip(self.blocks, pasts or [None] * len(self.blocks)):
+            x = block(x, past)
         return self.ln_f(x)
 
     def forward(self, ids, first=0):  # [B, T] -> [B, T, n_vocab]
@@ -91,9 +77,9 @@ class TorchGPT2(nn.Module):
     def write(self, ids, N, temperature, generator):  # [B, T] -> [B, T + N]
         """Continue every sequence by N ids, drawn at its temperature [B]; 0 is greedy."""
         T = ids.shape[1]
-        caches = [Cache(T + N) for _ in self.blocks]
+        pasts = [[] for _ in self.blocks]
         for n_past in [0, *range(T, T + N - 1)]:
-            h = self.hidden(ids[:, n_past:], n_past, caches)[:, -1]
+            h = self.hidden(ids[:, n_past:], n_past, pasts)[:, -1]
             logits = F.linear(h, self.wte.weight)
             uniform = torch.rand(logits.shape, generator=generator, device=ids.device)
             uniform = uniform.clamp_(min=2**-25)  # of 0 the gumbel is -inf, and 0 * -inf NaN
