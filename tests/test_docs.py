@@ -38,8 +38,7 @@ EACH_PAGE = pytest.mark.parametrize("page", TEXTS, ids=lambda page: page.name)
 
 # ---- links
 
-def prose(text):
-    """Return a page without its fenced code."""
+def prose(text):  # without its fenced code
     return FENCE.sub("", text)
 
 
@@ -68,12 +67,12 @@ def fault(page, link):
 @EACH_PAGE
 def test_every_relative_link_leads_to_a_file_and_a_place_in_it(page):
     links = ["".join(groups) for groups in LINK.findall(prose(TEXTS[page]))]
-    assert not [fault(page, link) for link in links if not re.match(r"\w+:", link)
-                and fault(page, link)]
+    assert not any(fault(page, link) for link in links if not re.match(r"\w+:", link))
 
 
 @EACH_PAGE
-def test_every_label_of_a_link_is_defined_and_used(page):
+def test_every_label_of_a_link_is_defined_and_used_and_no_path_is_of_one_machine(page):
+    assert not MACHINE.search(TEXTS[page])
     text = SPAN.sub("", prose(TEXTS[page]))
     defined = {label.lower() for label in re.findall(r"^\[([^\]]+)\]: ", text, re.MULTILINE)}
     assert {label.lower() for label in re.findall(r"\]\[([^\]]+)\]", text)} <= defined
@@ -93,11 +92,6 @@ def test_every_core_file_and_every_decoder_is_on_the_front_page():
     assert sorted([*drawn, "speculative"]) == sorted(DECODERS)
     for _, family, names in FAMILIES:
         assert f"| {family} | {', '.join(f'`{name}`' for name in names)} |" in README
-
-
-@EACH_PAGE
-def test_no_path_of_somebodys_machine_is_on_a_page(page):
-    assert not MACHINE.search(TEXTS[page])
 
 
 # ---- quoted code and outputs
@@ -178,8 +172,8 @@ def test_the_loops_of_the_pages_draw_the_tokens_of_speculative_py():
 @pytest.mark.parametrize("K", [1, 2, 3])
 def test_the_texts_of_sixty_lines_have_the_targets_distribution(K):
     target, draft = (sixty_lines.make_model(sharpness, 3, 3) for sharpness in (1.5, 0.7))
-    written = law(lambda rng: sixty_lines.speculative([0, 1], draft, target, 3, K, rng)[0])
-    assert_same_law(written, text_law([0, 1], target, 3))
+    assert_same_law(law(lambda rng: sixty_lines.speculative([0, 1], draft, target, 3, K, rng)[0]),
+                    text_law([0, 1], target, 3))
 
 
 def test_with_gpt2_it_prints_what_the_page_shows(capsys, monkeypatch):

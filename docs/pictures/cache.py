@@ -25,5 +25,6 @@ def draw(data, colour):
     parts.append(text(edge + 8, 50, "the common prefix ends here", "small muted"))
     title = ("Three rows of boxes. The pass reads x, g0, g1, g2, g3. The test accepts g0 and g1 "
              "and writes y in place of g2; g3 is gone. The next pass reads x, g0, g1, y, h0, h1, "
-             "h2: the columns of x, g0 and g1 are reused, all columns to the right of them are computed.")
+             "h2: the columns of x, g0 and g1 are reused, all columns to the right of them are "
+             "computed.")
     return picture(WIDTH, HEIGHT, title, parts, colour, boxes(colour))

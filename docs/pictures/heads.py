@@ -36,7 +36,7 @@ def draw(data, colour):
     parts = [rect(0.5, 0.5, WIDTH - 1, HEIGHT - 1, "panel", rx=8),
              line(HALF, 20, HALF, HEIGHT - 20), *medusa(), *eagle()]
     title = ("Left, Medusa: arrows lead from one box, state h, to three heads, and from each head "
-             "to its guess, two, three and four tokens ahead. Right, EAGLE: h and the next token go "
-             "into one block, which gives guess 0; guess 0 and the predicted state h' go into the "
-             "same block, which gives guess 1, and so on.")
+             "to its guess, two, three and four tokens ahead. Right, EAGLE: h and the next token "
+             "go into one block, which gives guess 0; guess 0 and the predicted state h' go into "
+             "the same block, which gives guess 1, and so on.")
     return picture(WIDTH, HEIGHT, title, parts, colour, boxes(colour))

@@ -36,9 +36,9 @@ def draw(data, colour):
             seen = j < 0 or sees[i, j]
             parts.append(rect(left + CELL * (j + 1) + 1, y + 1, CELL - 2, CELL - 2,
                               "green_bar" if seen else "box", rx=3))
-    parts.append(text(24, HEIGHT - 22, "A guess sees the text, its ancestors and itself; its position "
-                      "is its depth. Nodes 3 and 4 have the same token and different rows.",
-                      "small muted"))
+    parts.append(text(24, HEIGHT - 22, "A guess sees the text, its ancestors and itself; its "
+                      "position is its depth. Nodes 3 and 4 have the same token and different "
+                      "rows.", "small muted"))
     title = ("A tree: after the text come 0 a and 1 the; 2 king and 3 fox follow a, 4 fox follows "
              "the. Beside it a grid: every row sees the text and itself; rows 2 and 3 also see 0, "
              "row 4 also sees 1.")

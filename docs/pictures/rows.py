@@ -27,7 +27,7 @@ def draw(data, colour):
     parts.append(text(24, HEIGHT - 24, "Lines run up and to the right only (the causal mask): row "
                       "1 depends on x and guess 0, and on no later guess.", "small muted"))
     title = ("Four tokens are read: x, guess 0, guess 1, guess 2. Above them are four rows. The "
-             "row above x judges guess 0, the row above guess 0 judges guess 1, the row above guess "
-             "1 judges guess 2, the row above guess 2 gives the bonus token. Lines lead to each row "
-             "from the token below it and from those to its left.")
+             "row above x judges guess 0, the row above guess 0 judges guess 1, the row above "
+             "guess 1 judges guess 2, the row above guess 2 gives the bonus token. Lines lead to "
+             "each row from the token below it and from those to its left.")
     return picture(WIDTH, HEIGHT, title, parts, colour, boxes(colour))
