@@ -63,6 +63,7 @@ PAIRS = {
     "dense": (toy(3, 41, zeros=0), toy(3, 42, zeros=0)),
     "zeros": (toy(3, 43, zeros=0.5), toy(3, 44, zeros=0.5)),
     "disjoint": disjoint(3),
+    "two left": (toy(3, 64, zeros=0), toy(3, 104, zeros=0)),  # a residual of two tokens
     "equal": (toy(3, 42, zeros=0),) * 2,
     "one ulp away": (toy(3, 42, zeros=0), mapped(toy(3, 42, zeros=0), ulp_away)),
     "sharp": (mapped(toy(3, 45, zeros=0), sharp), mapped(toy(3, 46, zeros=0), sharp)),

@@ -72,7 +72,7 @@ def assert_keeps_the_distribution(new_step, pair, sampling, x=X, N=N, stop=()):
 CASES = [(name, i, "dense", sampling) for name, i in ALL
          for sampling in (SETTINGS if i == 0 else SETTINGS[:2]) if fits(name, i, sampling)]
 CASES += [(name, 0, pair, sampling) for name in DECODERS
-          for pair in ("zeros", "disjoint", "equal", "one ulp away", "sharp")
+          for pair in ("zeros", "disjoint", "two left", "equal", "one ulp away", "sharp")
           for sampling in [dict(temperature=0.0 if DECODERS[name].greedy else 1.0)]]
 
 

@@ -20,6 +20,7 @@ from exact.law import (
 from exact.toys import PAIRS, counted, toy
 from sampling import warp
 from speculative import (
+    Round,
     autoregressive_sampling,
     complete,
     draft_and_verify,
@@ -181,6 +182,20 @@ def test_one_target_pass_a_round_and_one_draft_call_a_guess():
     assert draft.calls == [1] * sum(len(round.guesses) for round in rounds)
 
 
+def test_plain_decoding_asks_for_one_row_per_token():
+    target = counted(PAIRS["dense"][1])
+    autoregressive_sampling([0], target, 5, np.random.default_rng(0))
+    assert target.calls == [1] * 5
+
+
+@pytest.mark.parametrize("ids, guesses, accepted, tested", [
+    ([1, 2, 5], [1, 2, 3], 2, 3), ([1, 2, 3, 9], [1, 2, 3], 3, 3), ([4, 2], [1, 2], 0, 1),
+    ([1], [1, 2], 1, 1), ([5], [], 0, 0)], ids=str)  # the last but one: cut by a stop token
+def test_a_round_counts_its_accepted_and_tested_guesses(ids, guesses, accepted, tested):
+    round = Round(ids, guesses, [], np.empty(0))
+    assert (round.n_accepted, round.n_tested) == (accepted, tested)
+
+
 def test_rows_of_a_round_are_fresh_calls_on_their_prefixes():
     draft, target = PAIRS["dense"]
     x, step = [0], draft_and_verify(draft, target, 3)
@@ -312,7 +327,8 @@ def test_the_enumeration_refuses_what_it_could_not_follow(function, error):
     (lambda rng: speculative_sampling([0], *PAIRS["dense"], -1, 2, rng), "N >= 0"),
     (lambda rng: speculative_sampling([0], toy(3, 0), toy(4, 0), 3, 2, rng), "one vocabulary"),
     (lambda rng: speculative_sampling([0], *PAIRS["dense"], 3, 2, None), "Generator"),
-    (lambda rng: verify([0], [], [[1.0]], rng), "k rows"),
+    (lambda rng: verify([0], [[1.0]], [[1.0]], rng), "k rows"),
+    (lambda rng: verify([0], [[1.0]] * 2, [[1.0]] * 2, rng), "k rows"),
     (lambda rng: verify([1], [[1.0, 0.0]], [[0.5, 0.5]] * 2, rng), "was sampled from"),
     (lambda rng: autoregressive_sampling([], toy(3, 0), 3, rng), "at least one token"),
 ])

@@ -81,7 +81,12 @@ def test_a_copied_guess_is_kept_with_the_targets_probability_of_it():
 def test_the_heuristic_adds_two_or_takes_one():
     model = PAIRS["equal"][0]
     right, wrong = mapped(model, one_hot), mapped(model, lambda row: one_hot(-row))
-    for target, sizes in ((right, [3, 5, 7, 9]), (wrong, [3, 2, 1, 1])):
+
+    def alternate(ids, n_last):  # right after an odd number of tokens
+        rows = wrong(ids, n_last), right(ids, n_last)
+        return np.array([rows[(len(ids) - n_last + 1 + i) % 2][i] for i in range(n_last)])
+
+    for target, sizes in ((right, [3, 5, 7, 9]), (wrong, [3, 2, 1, 1]), (alternate, [3, 2, 1, 3])):
         step, x = assisted(right, target, 3, "heuristic", 0.0), [0]
         for size in sizes:
             round = step(x, 99, np.random.default_rng(0))

@@ -199,8 +199,10 @@ def test_what_does_not_go_together_is_refused(name, flags, temperature, message)
         step([1, 2], 5, np.random.default_rng(0))
 
 
-def test_settings_fill_in_defaults():
+def test_settings_fill_in_defaults_and_decide_exactness():
     assert settings("lookup", {"K": 3}) == {"K": 3, "max_ngram": 3}
+    given = [settings("lenient", flags) for flags in ({}, {"lenience": 1.0})]
+    assert [DECODERS["lenient"].is_exact(flags) for flags in given] == [False, True]
 
 
 def test_lenience_1_at_temperature_0_rejects_a_guess_that_only_ties_with_the_best():
