@@ -198,7 +198,7 @@ CASES += [("variants/" + file, tests, mutants) for file, tests, mutants in [
         ("K, wait = 1, 2 * wait", "K = 1", "no longer pause after a useless trial"),
     ]),
     ("lookup.py", laws("lookup"), [
-        FIXED, ("else copy(x, source, k)", "else copy(x, source, k + 1)", "copies beyond N"),
+        FIXED, ("for i in range(k):", "for i in range(k + 1):", "copies beyond N"),
     ]),
     ("lookup.py", own("chain"), [
         ("range(len(x) - n - 1, -1, -1)", "range(len(x) - n, -1, -1)", "the suffix finds itself"),
@@ -322,8 +322,6 @@ CASES += [("variants/" + file, tests, mutants) for file, tests, mutants in [
         ("guesses.index(token) if", "0 if", "every accepted guess was a first child"),
     ]),
     ("dynamic_tree.py", laws("tree"), [
-        ("one_hot_rows([token_of(path) for path in paths], len(row))",
-         "np.array([row] * len(paths)) + 1e-9", "the best tokens with the draft's row"),
         ("total, k)", "total, DEPTH)", "a dynamic tree deeper than n_left"),
     ]),
     ("traversal.py", laws("traversal"), [
@@ -357,11 +355,6 @@ CASES += [("variants/" + file, tests, mutants) for file, tests, mutants in [
         ("tree.add(node, other, its_row)", "tree.add(node, other, row)",
          "siblings drawn without replacement, tested as if with"),
     ]),
-    ("medusa.py", laws("medusa"), [
-        ("(row,) = one_hot_rows([token], n_vocab)",
-         "row = np.exp(scores[len(choice) - 1])\n        row = row / row.sum()",
-         "the heads' best tokens with their softmax row"),
-    ]),
     ("medusa.py", own("heads"), [
         ("min(epsilon, delta * np.exp(-entropy))", "max(epsilon, delta * np.exp(-entropy))",
          "the larger threshold"),
@@ -394,6 +387,10 @@ CASES += [("variants/" + file, tests, mutants) for file, tests, mutants in [
         ("n < minimum - 1 or", "n < minimum or", "the minimum counts guesses, not tokens"),
         ("in_top(p_target[n], guesses[n], top_k)", "in_top(p_target[n + 1], guesses[n], top_k)",
          "the row of the next position"),
+    ]),
+    ("shared/branches.py", laws("medusa"), [
+        ("one_hot_rows([token], n_vocab)[0]", "np.full(n_vocab, 1 / n_vocab)",
+         "the best tokens tested as if they were drawn"),
     ]),
     ("shared/branches.py", laws("tree"), [
         ("ids=texts[i], **settings", "ids=texts[0], **settings", "the penalty forgets the path"),

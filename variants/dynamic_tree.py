@@ -14,9 +14,8 @@ and the test is exact for any tree, at every temperature. That the values estima
 assumption (Li et al. (2024b) Sec. 3.2): it decides how good the tree is, not the text.
 """
 
-from sampling import one_hot_rows
 from variants.best_tree import best_first
-from variants.shared.branches import Tree, best_ids
+from variants.shared.branches import Tree, best_ids, plant
 
 DEPTH = 6  # levels: Li et al. (2024b) Sec. 5
 TOTAL_GUESSES = 16
@@ -34,7 +33,7 @@ def dynamic_tree(rows_after, total, depth, width=None):
     >>> dynamic_tree(sure, total=4, depth=3).paths()
     [[0], [0, 0], [0, 0, 0], [1]]
     """
-    read, nodes, tokens, probabilities = Tree(), {(): -1}, {}, {}
+    read, nodes, tokens, probabilities, row = Tree(), {(): -1}, {}, {}, ()  # row: of any node
     best, paths = {(): 1.0}, [()]  # by their ranks, as in best_tree.py
     token_of = lambda path: tokens[path[:-1]][path[-1]]
     for level in range(1, depth + 1):
@@ -46,12 +45,7 @@ def dynamic_tree(rows_after, total, depth, width=None):
         if not paths:
             break
         nodes |= {path: read.add(nodes[path[:-1]], token_of(path), None) for path in paths}
-    paths = list(best)[1:]
-    rows = one_hot_rows([token_of(path) for path in paths], len(row)) if paths else []
-    tree, nodes = Tree(), {(): -1}
-    for path, row in zip(paths, rows):
-        nodes[path] = tree.add(nodes[path[:-1]], token_of(path), row)
-    return tree
+    return plant([(path, token_of(path)) for path in list(best)[1:]], len(row))
 
 
 def guess_dynamic(x, k, rng, draft, total):

@@ -10,8 +10,7 @@ computed anyway.
 A pass is one step of Jacobi's method for these equations, y <- F(y): all positions at once, each
 from the values of the previous step (their Alg. 1). As far as y and F(y) agree, both are greedy
 text, and so is one more token of F(y): `verify` returns exactly these. The rest of F(y) are the
-next guesses. K tokens take at most K passes from any first block, since each makes one more token
-right.
+next guesses. K tokens take at most K passes, since each makes one more token right.
 
 The paper decodes greedily, and solves one block before it begins the next; here the block moves
 with the text. A guess is not drawn, so its row is one-hot and the test exact at any temperature.

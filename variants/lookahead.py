@@ -18,8 +18,6 @@ One pass over one token tree does both (the paper's lookahead branch and verific
      |       |     |
      a2      b2    c2    level 2, N = 4: the pass finds a3 b3 c3, and (t1 b1 b2 b3) joins the pool
 
-Tree attention is what the paper draws as a mask: a node sees its own path, at its path's positions.
-
 Subtle: the window's nodes are in the tree to be continued; they are scored, but not proposals, so
 they are not tested. Their tokens change no distribution and may be any; they start as copies of x.
 """

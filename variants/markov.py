@@ -12,8 +12,7 @@ guess and test apply as they are, at every temperature.
     follows(token)    w1[token] @ w2, which is added to the scores of the position after the token
     p_draft, row t    softmax(heads(state)[t] + follows(token before)), after the sampling settings
 
-A round costs one target pass and k small products instead of k draft passes. DSpark's third part,
-a head that chooses the number of guesses, is not here.
+DSpark's third part, a head that chooses the number of guesses, is not here.
 """
 
 from functools import partial

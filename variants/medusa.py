@@ -25,11 +25,12 @@ import numpy as np
 
 from gpt2 import to_host, unembed
 from lib.checkpoints import tensors
-from sampling import one_hot_rows, sample
+from sampling import sample
 from speculative import make_step
 from variants.registry import Decoder, Flag, number, widths_or
+from variants.shared.branches import Tree, best_ids, plant, with_tree_sampling
 from variants.shared.states import States
-from variants.tree import Tree, best_ids, verify_tree, with_tree_sampling
+from variants.tree import verify_tree
 
 
 def heads_file(models):
@@ -86,23 +87,18 @@ def cartesian(widths):
     return [choice for level in levels for choice in level]
 
 
-def plant(scores, choices, depth):
-    """Return the tree of the choices for `depth` positions; its guesses are not drawn: one-hot."""
+def chosen_tree(scores, choices, depth):
+    """Return the tree of the choices for `depth` positions."""
     n_heads, n_vocab = scores.shape
     choices = sorted((c for c in choices if len(c) <= min(depth, n_heads) and max(c) < n_vocab),
                      key=len)
     best = [best_ids(row, 1 + max(c[-1] for c in choices)) for row in scores] if choices else []
-    tree, nodes = Tree(), {(): -1}
-    for choice in choices:
-        token = best[len(choice) - 1][choice[-1]]
-        (row,) = one_hot_rows([token], n_vocab)
-        nodes[choice] = tree.add(nodes[choice[:-1]], token, row)
-    return tree
+    return plant([(choice, best[len(choice) - 1][choice[-1]]) for choice in choices], n_vocab)
 
 
 def guess_by_heads(x, k, rng, state_after, heads, choices):
     """Return the heads' tree for the next k positions; an empty one if x has a single token."""
-    tree = plant(heads(state_after(x[:-1])), choices, k) if len(x) > 1 else Tree()
+    tree = chosen_tree(heads(state_after(x[:-1])), choices, k) if len(x) > 1 else Tree()
     return tree, tree.rows()
 
 

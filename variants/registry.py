@@ -109,7 +109,7 @@ class Decoder(NamedTuple):
         return "costs" in self.needs or "auto" in settings.values()
 
 
-# ---- types of flags
+# Types of flags: functions from text to a value.
 
 def whole(text):
     """Read a whole number >= 1."""

@@ -7,11 +7,9 @@ model and no training, and runs on any checkpoint.
     skip     the blocks that the draft leaves out: each adds to x, so x passes on without it
     exit     E: the draft ends after its first E blocks; ln_f and the unembedding always follow
 
-The draft has its own key/value cache. (LayerSkip shares the first E blocks' cache with the target
-and trains its models to exit early. Draft & Verify also leaves out attention or feed-forward
-networks alone, and searches by Bayesian optimisation; tools/find_skip.py searches whole blocks
-greedily.) A draft step costs the remaining share of the blocks, so it pays only if the acceptance
-exceeds that share: theory/speedup.py.
+The draft has its own key/value cache (LayerSkip's draft shares the target's). tools/find_skip.py
+searches for the blocks to leave out. A draft step costs the remaining share of the blocks, so it
+pays only if the acceptance exceeds that share: theory/speedup.py.
 """
 
 import re

@@ -20,10 +20,10 @@ from variants.blockwise import blockwise_verify, build, in_top
 from variants.medusa import (
     cartesian,
     choices,
+    chosen_tree,
     guess_by_heads,
     load_heads,
     medusa_step,
-    plant,
     typical,
     verify_typical,
 )
@@ -103,9 +103,9 @@ def test_cartesian_trees_have_their_size_and_are_closed_under_prefix(widths):
 
 def test_choices_become_paths_of_the_heads_best_ids():
     scores = np.array([[1, 9, 8, 0], [5, 6, 0, 7], [0, 0, 0, 1.0]])
-    tree = plant(scores, [(1, 2), (0,), (1,), (0, 0), (0, 0, 0)], 3)
+    tree = chosen_tree(scores, [(1, 2), (0,), (1,), (0, 0), (0, 0, 0)], 3)
     assert sorted(map(tuple, tree.paths())) == [(1,), (1, 3), (1, 3, 3), (2,), (2, 0)]
-    assert [len(path) for path in plant(scores, [(0,), (0, 0)], 1).paths()] == [1]
+    assert [len(path) for path in chosen_tree(scores, [(0,), (0, 0)], 1).paths()] == [1]
 
 
 # ---- the typical test: not lossless
@@ -145,7 +145,7 @@ def test_the_longest_typical_path_is_kept_the_likeliest_of_equal_length(seed, ep
     step = typical_step(model, SPARSE_TREE, epsilon, delta)
     for round in generate([0, 1], step, 8, np.random.default_rng(seed)):
         scores = head_toy(3, 4, 70)(tuple(x[:-1]))
-        tree, best = plant(scores, SPARSE_TREE, 8 - (len(x) - 2) - 1), (0, 1.0)
+        tree, best = chosen_tree(scores, SPARSE_TREE, 8 - (len(x) - 2) - 1), (0, 1.0)
         for path in tree.paths():
             rows = [model(x + path[:t])[0] for t in range(len(path))]
             if all(typical(row, epsilon, delta)[token] for row, token in zip(rows, path)):
@@ -266,7 +266,7 @@ def test_a_state_is_that_of_its_text_whatever_was_read_before(calls):
 
 
 def test_a_rank_that_no_head_has_is_no_guess():
-    tree = plant(np.array([[0.0, 3, 2, 1]]), [(0,), (3,), (4,), (9,)], depth=2)
+    tree = chosen_tree(np.array([[0.0, 3, 2, 1]]), [(0,), (3,), (4,), (9,)], depth=2)
     assert tree.tokens == [1, 0]
 
 

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from sampling import warp
+from sampling import one_hot_rows, warp
 
 
 @dataclass
@@ -91,6 +91,14 @@ class Branches(NamedTuple):
     def texts(self):
         """Return x, and x with the path to each node."""
         return [self.x, *(self.x + path for path in self.tree.paths())]
+
+
+def plant(guesses, n_vocab):
+    """Return the Tree of (path of ranks, token) pairs, parents first; not drawn: one-hot rows."""
+    tree, nodes = Tree(), {(): -1}
+    for path, token in guesses:
+        nodes[path] = tree.add(nodes[path[:-1]], token, one_hot_rows([token], n_vocab)[0])
+    return tree
 
 
 def with_tree_sampling(model, **settings):
