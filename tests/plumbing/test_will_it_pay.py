@@ -59,8 +59,8 @@ def test_it_pays_only_if_every_run_was_faster(rows, words):
         "no verdict from runs of fewer than 16 tokens (--N 1).")
     assert will_it_pay.verdict(case) == "it should not pay; best predicted: --K 1, 0.68x."
     assert will_it_pay.conditions(case) == (
-        "At these costs no acceptance is enough (yours: 0.70). At this acceptance no draft is cheap "
-        "enough (yours: 0.50).")
+        "At these costs no acceptance is enough (yours: 0.70). At this acceptance no draft is "
+        "cheap enough (yours: 0.50).")
     assert will_it_pay.conditions(case | {"needed_acceptance": 0.3, "allowed_c": 0.6}) == (
         "To gain at these costs, you need acceptance above 0.30 (yours: 0.70). To gain at this "
         "acceptance, you need a draft step cheaper than 0.60 target passes (yours: 0.50).")
