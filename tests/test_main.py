@@ -70,7 +70,7 @@ def test_the_main_job_prints_two_identical_texts_and_its_figures():
     done = command("--K", 4, "--temperature", 0, "--n_tokens_to_generate", 40)
     out = done.stdout.decode()
     assert done.returncode == 0 and done.stderr == b""
-    assert out.count("Text = There was once an old") == 1 and "\nText = identical\n" in out
+    assert out.count(f"Text = {main.PROMPT}") == 1 and "\nText = identical\n" in out
     for words in ("Plain decoding (target alone)", "Speculative decoding", "speed-up", "theory",
                   "target passes", "tokens per pass", "ms per target pass", "guesses accepted"):
         assert out.count(words) == 1, words

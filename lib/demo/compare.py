@@ -159,7 +159,7 @@ def compare(task, on_seen=None, n_top=0):
         "draft_ms": fast.draft.ms() if fast.draft else None,
         "target_ms": plain.target.ms(),
         "target_pass_ms": fast.target.ms(),
-        "speedup_measured": speedup(plain, fast),
+        "speedup_measured": None if len(plain.ids) < SHORT else plain.seconds / fast.seconds,
     }
     numbers["speedup_predicted"] = predict(task, plain, fast, numbers["acceptance"])
     if measuring:
@@ -188,11 +188,6 @@ def acceptance_figures(entry, rounds):
 def ratio(a, b):
     """Return a / b, or None if b is 0."""
     return a / b if b else None
-
-
-def speedup(plain, fast):
-    """Return the decoder's speed relative to plain decoding; None after a run that is too short."""
-    return ratio(plain.seconds, fast.seconds) if len(plain.ids) >= SHORT else None
 
 
 def predict(task, plain, fast, alpha):

@@ -159,7 +159,7 @@ def last(round, n, uniforms, text_of, n_top):
     known = {"law": "target" if bonus else "residual", "u": uniforms[-1]}
     if n_top:
         row = round.p_target[n] if bonus else residual(round.p_target[n], round.p_draft[n])
-        best = sorted(likeliest(row, n_top).tolist(), key=lambda token: (-row[token], token))
+        best = sorted(likeliest(row, n_top), key=lambda token: (-row[token], token))
         known |= {"p": float(row[round.ids[n]]),
                   "top": [{"id": i, "text": text_of(i), "p": float(row[i])} for i in best]}
     return known
@@ -171,7 +171,7 @@ def rows_of(round, verified, text_of, n):
     """Return the row of each guess and of the bonus, cut to the most probable tokens."""
     k, rows = len(round.guesses), []
     for t, (p_draft, p_target) in enumerate(zip([*round.p_draft, None], round.p_target)):
-        shown = {*round.ids[t : t + 1], *round.guesses[t : t + 1]}
+        shown = {int(token) for token in (*round.ids[t : t + 1], *round.guesses[t : t + 1])}
         n_here = n if t <= round.n_tested else min(n, max(1, UNTESTED // k))
         rows.append(row_of(p_draft, p_target, shown, verified, text_of, n_here))
     return rows
@@ -184,9 +184,9 @@ def row_of(p_draft, p_target, wanted, verified, text_of, n):
     to are left out of a token that it cannot draw, all three if another test decided. "others"
     sums the other tokens' p_draft, p_target and what both share. p_draft is None for the bonus.
     """
-    draft = np.zeros(len(p_target)) if p_draft is None else p_draft
-    ids = {int(token) for token in {*likeliest(draft, n), *likeliest(p_target, n), *wanted}}
-    ids = sorted(ids, key=lambda token: (-p_target[token], -draft[token], token))
+    draft = 0 * p_target if p_draft is None else p_draft
+    ids = sorted({*likeliest(draft, n), *likeliest(p_target, n), *wanted},
+                 key=lambda token: (-p_target[token], -draft[token], token))
     shown = lambda p: float(f"{p:.6g}")
     top = [[i, text_of(i), None if p_draft is None else shown(draft[i]), shown(p_target[i])]
            for i in ids]
@@ -205,7 +205,7 @@ def row_of(p_draft, p_target, wanted, verified, text_of, n):
 def likeliest(row, n):
     """Return the n most probable tokens of a row, in no order, without those of probability 0."""
     best = np.flatnonzero(row)
-    return best[np.argpartition(row[best], -n)[-n:]] if len(best) > n else best
+    return (best[np.argpartition(row[best], -n)[-n:]] if len(best) > n else best).tolist()
 
 
 # ---- a round as a line
@@ -222,13 +222,13 @@ def line(seen, colour=False):
     ...       "guesses": [{"text": " a", "accepted": True}, {"text": " c", "accepted": False}]})
     ' a[- c-]{+ b+}'
     """
+    parts = {"kept": [token["text"] for token in seen["ids"] if token["origin"] == "kept"],
+             "rejected": [guess["text"] for guess in seen["guesses"]
+                          if guess.get("accepted") is False],
+             "last": [token["text"] for token in seen["ids"] if token["origin"] != "kept"]}
     marks = COLOURS if colour else MARKS
-    accepted = "".join(token["text"] for token in seen["ids"] if token["origin"] == "kept")
-    parts = [("kept", accepted)] if accepted else []
-    parts += [("rejected", guess["text"]) for guess in seen["guesses"]
-              if guess.get("accepted") is False]
-    parts += [("last", token["text"]) for token in seen["ids"] if token["origin"] != "kept"]
-    return "".join(marks[kind][0] + printable(text) + marks[kind][1] for kind, text in parts)
+    return "".join(marks[kind][0] + printable("".join(texts)) + marks[kind][1]
+                   for kind, texts in parts.items() if texts)
 
 
 def printable(text):
