@@ -370,7 +370,7 @@ CASES += [("variants/" + file, tests, mutants) for file, tests, mutants in [
         ("self.states_of(ids, 1)[0]", "[*self.known.values()][-1]",
          "the state of the last guess, not of the one where the round stopped"),
     ]),
-    ("eagle.py", laws("eagle"), [
+    ("eagle.py", own("eagle"), [
         ("ids=x + paths[node], **settings)", "ids=x, **settings)",
          "the penalty does not see the guesses"),
         ("rows_after(tree, level))", "rows_after(tree, level)[::-1])", "another node's row"),

@@ -15,7 +15,7 @@ import lib.costs
 import lib.demo.compare
 import main
 from lib.demo.compare import compare, first_difference
-from lib.demo.describe import describe
+from lib.demo.describe import describe, table
 from lib.demo.task import Task, load_task
 from utils import MODELS_DIR
 from variants import settings
@@ -97,6 +97,19 @@ def test_a_run_that_a_stop_token_ends_inside_a_round(clock):
         assert part(got[name], "time_s", "tokens", "tokens_per_second", "ended_by") == {
             "time_s": seconds, "tokens": 8, "tokens_per_second": 8 / seconds, "ended_by": "stop"}
     assert got["identical"] and "6 of 7 tested, 86 %" in describe(got, "speculative")
+
+
+def test_the_table_shows_these_figures(clock):
+    got = figures(clock, K=3, stop={10})
+    assert [" ".join(row.split()) for row in table(got, "speculative")] == [
+        "plain speculative", "speed-up 1.00 1.73 (theory, from this run's timings: 2.08)",
+        "time 88.00 s 51.00 s", "tokens per second 0.1 0.2", "target passes 8 3",
+        "tokens per pass 1.00 2.67", "ms per target pass 11000.00 14000.00 for 4.0 rows",
+        "ms per draft pass - 1000.00", "guesses accepted - 6 of 7 tested, 86 %",
+        "texts identical yes"]
+    assert part(got, "prompt", "exact", "n_ctx", "window_moved") == {
+        "prompt": "[2]", "exact": True, "n_ctx": 1024, "window_moved": False}
+    assert got["speculative"]["text"] == str([*range(2, 11)])
 
 
 @pytest.mark.parametrize("N, accepted, tested, rows", [
