@@ -135,7 +135,7 @@ class GPT2:
     decide backend (NumPy or CuPy) and precision. The key/value cache is a memo: the model keeps the
     tokens that it has read; called with a different sequence, it goes back to the longest common
     prefix and reads on from there. No answer depends on earlier calls, and no caller ever sees the
-    cache. Threads that share a model take turns, and each reads its text anew: give each thread its
+    cache. Threads that share a model take turns and read their texts again: give each thread its
     own, over the same weights, as `GPT2(model.params, model.n_head)`. Reading a sequence in any
     order of calls gives the same logits:
 

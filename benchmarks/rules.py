@@ -7,7 +7,7 @@
              tokens that continue prompts.OPENINGS
     widths   of the recorded tree of distinct siblings; its first-drawn path is the chain of K
              guesses, so all tests of drawn guesses share them
-    best     the draft's most probable tokens: a path of its own, scored in the same pass
+    best     the draft's most probable tokens: a separate path, scored in the same pass
     more     the difference to the ratio test in the same rounds
 
 The random numbers of the tests are summed over (exact/expected.py). What is left of chance are the

@@ -83,7 +83,7 @@ class Page:
 
 @contextlib.contextmanager
 def chromium():
-    """Yield a Page in a browser of its own."""
+    """Yield a Page in a separate browser."""
     websocket = pytest.importorskip("websocket", reason="needs websocket-client")
     if CHROMIUM is None:
         pytest.skip("needs Chromium")

@@ -305,7 +305,7 @@ def test_the_bundled_pairs_next_three_tokens_have_the_targets_joint_law(pair, pr
 
 @pytest.mark.parametrize("prompt", PROMPTS[:2])
 def test_real_draws_of_the_bundled_pairs_next_token_have_the_targets_law(pair, prompt):
-    """Without top-k: 4,096 tokens, kept guesses and others told apart."""
+    """Without top-k: 4,096 tokens, accepted guesses counted apart."""
     encoder, *models = pair
     x, draft, target = encoder.encode(prompt), *map(remembered, map(with_sampling, models))
     kept, surplus = np.minimum(draft(x)[0], target(x)[0]), np.maximum(target(x)[0] - draft(x)[0], 0)

@@ -1,6 +1,6 @@
 """The papers' own decoder; and K chosen from costs: Leviathan et al. (2023) Sec. 3.5. Lossless.
 
-Adds to speculative.py: nobody has to know K. The papers' formula for the best K needs the costs of
+Adds to speculative.py: it chooses K. The papers' formula for the best K needs the costs of
 draft and target, which are given or measured before the run (lib/costs.py), and the acceptance rate
 alpha, which is estimated as the text grows. K depends on finished rounds alone, so it is lossless.
 

@@ -1,6 +1,6 @@
 """Chen et al. (2024), "Sequoia: ... Speculative Decoding": the best tree. Lossless.
 
-Adds to tree.py: nobody has to know the widths. The best tree depends on how often each child is
+Adds to tree.py: it chooses the widths. The best tree depends on how often each child is
 accepted, and its size on the cost of one more row. A shape depends on finished rounds and costs
 alone, so it is lossless.
 

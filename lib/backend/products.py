@@ -10,7 +10,7 @@ times as much as one row, although the weights have to be read only once. The co
 
 A few threads of ours share a large product; BLAS itself gets one thread meanwhile. Threads of BLAS
 wait for each other by spinning: if another process takes their cores, up to a hundred times slower.
-Ours take the next part when they are free, so a late one holds up nobody.
+Ours take the next part when they are free, so a late one delays nothing.
 """
 
 import functools

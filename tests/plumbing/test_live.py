@@ -150,7 +150,7 @@ def test_the_page_may_ask_its_own_server_only(server):
     assert server.socket.getsockname()[0] == "127.0.0.1"
 
 
-# ---- a process of its own, and the page
+# ---- a separate process, and the page
 
 def test_ctrl_c_ends_it_while_a_text_is_written():
     process = subprocess.Popen([sys.executable, "-m", "lib.demo.live", "--port", "0"], text=True,

@@ -55,7 +55,7 @@ def run(flags, capsys):
 
 
 def start(flags, *more, **rest):
-    """The same in a process of its own."""
+    """The same in a separate process."""
     return subprocess.Popen([sys.executable, ROOT / "main.py", *flags, *more], text=True,
                             stdout=subprocess.PIPE, stderr=subprocess.PIPE, **rest)
 
@@ -77,7 +77,7 @@ def records():
 # ---- what is written
 
 def test_a_record_is_that_of_its_prompt_alone(run, models):
-    """Every figure counted again from the rounds of `generate`, with models of its own."""
+    """Every figure counted again from the rounds of `generate`, with separate models."""
     status, said, err = run("--batch", 3)
     assert (status, err) == (0, "")
     assert said.startswith('Wrote 6 texts to out; 1 of 7 prompts had errors, see "error" in ')

@@ -1,4 +1,4 @@
-"""The advice is the formulas', its thresholds hold, and what is told is what was found."""
+"""The advice is the formulas', its thresholds hold, and the report says what was found."""
 
 import json
 import os

@@ -213,7 +213,7 @@ def test_where_the_second_child_is_often_the_one_the_tree_branches_and_else_it_d
 def test_a_useless_draft_is_hardly_called():
     shapes = choices([1.0, 0.0, 0.0], [0.0, 0.5, 0.5], DEAR)
     assert np.mean([n_nodes(shape) for shape in shapes]) < 0.2
-    assert any(shapes)  # it is tried again, for a text may change
+    assert any(shapes)  # it is tried again, because a text may change
 
 
 def test_what_a_round_tells_of_each_rank():

@@ -212,7 +212,7 @@ def test_the_limits_of_the_thresholds(seed):
         assert x + round.ids[:n] == greedy(small, n, x) and n == min(3, 12 - len(x))
         assert x + round.ids == greedy(large, 1, x + round.ids[:n])
         x += round.ids
-    # Nothing is near enough to be kept, for no row is certain.
+    # Nothing is near enough to be accepted, because no row is certain.
     assert text(bild(small, large, 12, fallback=0, rollback=0)) == greedy(large, 12)
 
 

@@ -108,7 +108,7 @@ def test_one_number_is_drawn_for_each_position():
 # ---- why the numbers are kept
 
 def forgetful(target, K, guess):
-    """Coupled draws whose numbers are drawn anew in every round."""
+    """Coupled draws whose numbers are drawn again in every round."""
     return lambda x, n_left, rng: coupled(target, K, guess)(x, n_left, rng)
 
 

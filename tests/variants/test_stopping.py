@@ -106,7 +106,7 @@ def test_no_rule_is_better_where_rows_cost_ever_more(seed):
 @given(st.floats(0.05, 0.95), st.floats(0.01, 0.6),
        st.lists(st.floats(0.7, 4), min_size=1, max_size=8))
 def test_with_one_chance_for_all_rows_it_is_the_best_K(alpha, c, pass_cost):
-    """Whatever the costs: rows may be dear and the next ones cheap."""
+    """Whatever the costs: rows may be expensive and the next ones cheap."""
     costs, rho, k = Costs(c, [1.0, *pass_cost]), 1.0, 0
     draft = lambda ids, n_last: row_of(3)[None]
     for _ in range(20):  # to the best rate, by the rate of the rule at the last one
@@ -186,7 +186,7 @@ def test_a_draft_that_becomes_good_is_noticed():
 
 
 def test_sure_rows_get_more_guesses_than_unsure_ones():
-    """Every third token is a toss-up; a guess for it is not drawn, where rows are dear."""
+    """Every third token is a toss-up; a guess for it is not drawn, where rows are expensive."""
     def row(ids):
         return [0.5, 0.5, 0.0] if len(ids) % 3 == 0 else [0.0, 0.0, 1.0]
 
