@@ -84,6 +84,13 @@ def make_parser(first, entry):
     add("--repetition_penalty", type=float, default=1.0, metavar="R",
         help="above 1: tokens seen before become less probable")
     add("--seed", type=whole_from_0, default=123, help="random seed, the same for both runs")
+    add_output_flags(parser)
+    add_decoder_flags(parser, entry)
+    return parser
+
+
+def add_output_flags(parser):
+    """Add what decides where the text goes, and the flags of many prompts."""
     add = parser.add_argument_group("output").add_argument
     add("--show", action="store_true",
         help="print every round: accepted guesses, [-rejected-]{+replacement+} or {+bonus+}")
@@ -95,8 +102,6 @@ def make_parser(first, entry):
     add("--out", metavar="FILE.jsonl", help="one JSON record per prompt, in their order; an "
         "interrupted run resumes")
     add("--batch", type=saying_why(whole), metavar="B", help="texts per batch (default: 8)")
-    add_decoder_flags(parser, entry)
-    return parser
 
 
 def add_decoder_flags(parser, entry):

@@ -30,6 +30,7 @@ from utils import MODELS_DIR
 from variants import DECODERS, Models, build
 from variants.shared.batch import Shared, generate_batch
 from variants.shared.batch_gpt2 import BatchGPT2
+from variants.shared.branches import Tree
 from variants.shared.long_context import window, windowed
 from variants.shared.tree_gpt2 import TreeGPT2
 
@@ -40,8 +41,7 @@ SETTINGS = [T, dict(temperature=0.0), dict(temperature=0.4),
                 dict(top_k=2), dict(top_p=0.6), dict(repetition_penalty=2.5),
                 dict(repetition_penalty=0.4)))]
 ALL = [(name, i) for name in DECODERS for i in range(len(forms(name)))]
-CHAINS = [name for name in DECODERS
-          if not DECODERS[name].branches and "heads" not in DECODERS[name].needs]
+NO_HEADS = [name for name in DECODERS if "heads" not in DECODERS[name].needs]
 
 
 def fits(name, i, sampling):
@@ -239,16 +239,22 @@ def test_a_used_cache_gives_the_rows_of_a_fresh_one_in_every_round(name, tempera
     assert len(x) == 24
 
 
-@pytest.mark.parametrize("name", CHAINS)
+@pytest.mark.parametrize("name", NO_HEADS)
 @pytest.mark.parametrize("batch", [1, 3])
-def test_a_text_in_a_batch_is_the_text_alone(name, batch, tiny_heads):
+def test_a_text_in_a_batch_is_the_text_alone_or_a_tree_is_refused(name, batch, tiny_heads):
     sampling = dict(temperature=0.0 if DECODERS[name].greedy else 1.0)
     jobs = lambda: [([i, 1, 2], 6 + i, np.random.default_rng(i)) for i in range(5)]
     alone = [complete(x, build(name, tiny(sampling, tiny_heads)), N, rng) for x, N, rng in jobs()]
     draft, target = (Shared(BatchGPT2(params, 3), turn) for turn, params in enumerate(TINY))
     models = Models(draft, target, sampling, tiny_heads, COSTS)
-    texts = [list(x) for x, _, _ in jobs()]
-    for i, round in generate_batch(jobs(), partial(build, name, models), batch):
+    texts, rounds = [list(x) for x, _, _ in jobs()], generate_batch(
+        jobs(), partial(build, name, models), batch)
+    if isinstance(next(generate([0, 1, 0], build(name, tiny(sampling, None)), 5,
+                                np.random.default_rng(0))).guesses, Tree):
+        with pytest.raises(ValueError, match="need guesses that are a chain"):
+            list(rounds)
+        return
+    for i, round in rounds:
         texts[i] += round.ids
     assert texts == alone
 

@@ -89,4 +89,4 @@ def build(models, K: GUESSES = 4, chains: Flag(whole, "independent drafts") = 3)
 DECODER = Decoder(
     "kseq", "Sun et al. (2023)", "https://arxiv.org/abs/2310.15141",
     idea="tests several independent drafts, all with the same probability",
-    guess=guess_chains, test=verify_kseq, build=build, branches=True)
+    guess=guess_chains, test=verify_kseq, build=build)

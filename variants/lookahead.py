@@ -131,4 +131,4 @@ def build(models, columns: Flag(whole, "columns of the window, iterated on in ev
 DECODER = Decoder(
     "lookahead", "Fu et al. (2024)", "https://arxiv.org/abs/2402.02057",
     idea="keeps the runs of tokens that Jacobi's iteration wrote, and tries them again",
-    guess=lookahead, test=verify_tree, build=build, branches=True, needs=())
+    guess=lookahead, test=verify_tree, build=build, needs=())

@@ -79,7 +79,6 @@ class Decoder(NamedTuple):
     needs: tuple = ("draft",)  # of "draft", "heads", "costs"
     greedy: bool = False  # temperature 0 only
     one_by_one: bool = True  # the test stops at the first guess that it rejects
-    branches: bool = False  # its guesses are a tree
     plain: Callable | None = None  # (models, **settings) -> plain decoding that draws the same text
 
     @property

@@ -55,4 +55,4 @@ def build(models, widths: WIDTHS = (2, 2, 1), siblings: SIBLINGS_FLAG = None):
 DECODER = Decoder(
     "traversal", "Weng et al. (2025)", "https://arxiv.org/abs/2505.12398",
     idea="tests a tree's paths as wholes, from the leaves to the root",
-    guess=guess_shape, test=verify_traversal, build=build, branches=True)
+    guess=guess_shape, test=verify_traversal, build=build)

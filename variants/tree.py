@@ -131,4 +131,4 @@ def build(models,
 DECODER = Decoder(
     "tree", "Miao et al. (2023)", "https://arxiv.org/abs/2305.09781",
     idea="guesses several tokens per position; one pass scores the whole tree",
-    guess=guess_shape, test=verify_tree, build=build, branches=True)
+    guess=guess_shape, test=verify_tree, build=build)
