@@ -41,6 +41,12 @@ def test_two_probabilities_have_the_ratio_that_their_logits_say(row):
     assert probs.dtype == np.float64 and probs.sum() == pytest.approx(1, abs=EXACT)
 
 
+def test_float32_logits_are_warped_in_float64():
+    logits, settings = np.float32([[1.1, -0.3, 2.7]]), dict(repetition_penalty=1.3, ids=[0, 2])
+    assert softmax(logits[0]).dtype == np.float64
+    assert (warp(logits, 0.7, **settings) == warp(logits.astype(float), 0.7, **settings)).all()
+
+
 def test_every_row_has_its_own_softmax():
     rows = np.array([[1.0, 2.0], [-2000.0, -2001.0]])
     np.testing.assert_allclose(softmax(rows), [softmax(rows[0]), softmax(rows[1])], atol=EXACT)

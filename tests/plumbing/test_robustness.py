@@ -119,18 +119,6 @@ def prompt_and_more(n_prompt, N):
     return "--prompt", "a" * n_prompt, "--n_tokens_to_generate", N
 
 
-@pytest.mark.parametrize("n_free", [16, 1])
-def test_prompt_and_new_tokens_fill_the_context_to_the_last_position(tiny, here, n_free):
-    flags, n_ctx = tiny
-    for N in (n_free - 1, n_free, n_free + 1):
-        done = here(*flags, *prompt_and_more(n_ctx - n_free, N), "--json")
-        assert (done.returncode, done.stderr) == (0, b"")
-        got = json.loads(done.stdout)
-        for run in (got["autoregressive"], got["speculative"]):
-            assert run["tokens"] == min(N, n_free)
-            assert run["ended_by"] == ("N" if N <= n_free else "n_ctx")
-
-
 @pytest.mark.parametrize("n_free", [1, 0, -1, -64])
 def test_a_prompt_that_leaves_no_room_is_refused_or_seen_through_the_window(tiny, here, n_free):
     flags, n_ctx = tiny
@@ -145,15 +133,6 @@ def test_a_prompt_that_leaves_no_room_is_refused_or_seen_through_the_window(tiny
     got = json.loads(done.stdout)
     assert (done.returncode, done.stderr) == (0, b"")
     assert got["speculative"]["tokens"] == 3 and got["window_moved"]
-
-
-def test_a_full_context_and_a_moved_window_are_reported(tiny, here):
-    flags, n_ctx = tiny
-    long = *flags, *prompt_and_more(n_ctx - 2, 5)
-    expected = f"n_ctx = {n_ctx} reached after 2 new tokens; --window continues"
-    assert expected in here(*long).stdout.decode()
-    shown = here(*long, "--window", "--show").stdout.decode()
-    assert f"the last {n_ctx // 2}-{n_ctx - 1} tokens" in shown and "Context full" not in shown
 
 
 # ---- where the output goes

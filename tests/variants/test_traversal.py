@@ -5,9 +5,9 @@ from functools import partial
 import numpy as np
 import pytest
 
-from exact.law import assert_same_law, expectation, law, text_law
+from exact.law import assert_same_law, expectation, law
 from exact.toys import PAIRS, mapped, one_hot, path_by_path, toy
-from speculative import complete, draft_and_verify, generate, make_step
+from speculative import draft_and_verify, generate, make_step
 from variants.best_tree import uniform
 from variants.block import block_verify
 from variants.traversal import verify_traversal
@@ -22,17 +22,6 @@ def stepper(draft, target, widths, siblings="distinct", verify=verify_traversal)
 def tokens(step):
     """Tokens of a first round with room for all."""
     return expectation(partial(step, [0], 9), lambda round: len(round.ids))
-
-
-# ---- exact
-
-@pytest.mark.parametrize("widths", [(3,), (2, 1)])
-def test_a_guess_made_twice_is_two_guesses(widths):
-    """Independent siblings of a draft that has two tokens only: most pairs are one token twice."""
-    narrow = lambda row: np.array([0.75, 0.25, 0.0])
-    draft, target = mapped(PAIRS["dense"][0], narrow), PAIRS["dense"][1]
-    got = law(lambda rng: complete([0], stepper(draft, target, widths, "independent"), 3, rng))
-    assert_same_law(got, text_law([0], target, 3))
 
 
 # ---- what it joins, and what it gains

@@ -9,13 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import gpt2
-from exact.law import Scripted, distance, expectation, law, text_law
-from exact.toys import PAIRS, mapped, path_by_path, toy
+from exact.law import Scripted, expectation
+from exact.toys import PAIRS, path_by_path, toy
 from gpt2 import GPT2
 from lib.checkpoints.weights import random_params
 from sampling import warp, with_sampling
 from speculative import (
-    complete,
     draft_and_verify,
     generate,
     make_step,
@@ -59,14 +58,6 @@ def planted(tokens, parents):
 
 
 # ---- the law
-
-def test_a_guess_made_twice_keeps_the_law():
-    """Independent siblings of a draft that has two ids only: most pairs are the same id twice."""
-    narrow = lambda row: np.array([0.75, 0.25, 0.0])
-    draft, target = mapped(DENSE[0], narrow), DENSE[1]
-    got = law(lambda rng: complete([0], stepper(draft, target, (3,), "independent"), 3, rng))
-    assert distance(got, text_law([0], target, 3)) < EXACT
-
 
 def test_a_tree_of_one_path_is_speculative_sampling():
     draft, target = DENSE
