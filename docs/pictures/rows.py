@@ -22,7 +22,7 @@ def draw(data, colour):
                   box(top - WIDE / 2, TOP, WIDE, HIGH, GIVES[i], "strong" if last else "box",
                       "bold blue" if last else None),
                   box(top - WIDE / 2, BOTTOM, WIDE, HIGH, READ[i], "track")]
-        parts += [line(bottom, BOTTOM, top, TOP + HIGH) for bottom in middles[:i]]
+        parts += [line(bottom, BOTTOM, top, TOP + HIGH, "edge") for bottom in middles[:i]]
         parts.append(arrow(top, BOTTOM, top, TOP + HIGH + 2))
     parts.append(text(24, HEIGHT - 24, "Lines run up and to the right only (the causal mask): row "
                       "1 depends on x and guess 0, and on no later guess.", "small muted"))
@@ -30,4 +30,5 @@ def draw(data, colour):
              "row above x judges guess 0, the row above guess 0 judges guess 1, the row above "
              "guess 1 judges guess 2, the row above guess 2 gives the bonus token. Lines lead to "
              "each row from the token below it and from those to its left.")
-    return picture(WIDTH, HEIGHT, title, parts, colour, boxes(colour))
+    style = f".edge{{stroke:{colour['grey']}}}"
+    return picture(WIDTH, HEIGHT, title, parts, colour, boxes(colour) + style)

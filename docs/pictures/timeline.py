@@ -30,7 +30,7 @@ def draw(data, colour):
              text(24, 84, "plain", "bold"), text(24, 154, "speculative", "bold"),
              *lane(62, [(1, "green_bar", "target: +1")] * n_tokens), *lane(132, rounds),
              text(LEFT, 190, f"K c = {K} x {C:.2f}, then m = {M}: a round takes {K * C + M:.2f} "
-                  f"passes over one row", "small muted"),
+                  f"passes over one row (blue: the draft)", "small muted"),
              text(LEFT, 212, f"{len(TOKENS)} rounds: {time:.2f} in place of {n_tokens}, "
                   f"{n_tokens / time:.2f} times the speed", "small muted")]
     title = (f"Time lines. Plain decoding: {n_tokens} bars of equal length, one target pass per "
