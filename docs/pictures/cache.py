@@ -3,10 +3,10 @@
 from docs.pictures.svg import box, boxes, line, picture, rect, text
 
 WIDTH, HEIGHT, LEFT, STEP = 840, 262, 216, 88
-PASSES = [("the pass", ["x", "g0", "g1", "g2", "g3"], "xaarr"),
-          ("the test", ["x", "g0", "g1", "y", ""], "xaan "),
+PASSES = [("the pass", ["x", "g0", "g1", "g2", "g3"], "uaarr"),
+          ("the test", ["x", "g0", "g1", "y"], "uaan"),
           ("the next pass", ["x", "g0", "g1", "y", "h0", "h1", "h2"], "uuunnnn")]
-CLASS = {"x": "track", "a": "strong", "r": "lost", "n": "box", "u": "track"}
+CLASS = {"a": "strong", "r": "lost", "n": "box", "u": "track"}
 SAYS = ["reads four guesses", "g0, g1 accepted; y replaces g2", "reuses grey, computes the rest"]
 
 
