@@ -216,7 +216,9 @@ def test_the_table_counts_the_guesses_that_were_tested_and_every_row():
     assert rows.tolist() == [0, 0, 1, 2, 0, 1, 0, 1]
     assert seen.tokens == pytest.approx(4, abs=0.05)
     assert seen.time == pytest.approx(1 + 2 * 0.1 + 1.2 + 3 * 0.1 + 1.2, abs=0.05)
-    assert seen.estimates()[2] == max(1, seen.tokens / seen.time)
+    assert seen.estimates()[2] == seen.tokens / seen.time > 1
+    seen.time = 99.0  # slower than plain decoding
+    assert seen.estimates()[2] == 1
     assert START.sum(axis=1) == pytest.approx([1.5 * BUCKETS, 2 * BUCKETS, 1])
 
 
@@ -259,6 +261,12 @@ def test_greedy_confidence_is_read_at_temperature_1_and_the_best_token_guessed()
         rows.append(draft([0, *round.guesses[:t]])[-1])
         assert token == rows[-1].argmax() and (round.p_draft[t] == np.eye(3)[token]).all()
     assert len(rows) == 2
+
+
+def test_a_greedy_draft_that_is_unsure_at_temperature_1_makes_no_guess_that_must_be_sure():
+    flat = Logits(lambda ids, n_last=1: np.full((n_last, 3), 1 / 3))
+    models = Models(flat, flat, dict(temperature=0.0), costs=Costs(0.05, [1.0, 1.7, 2.4]))
+    assert build(models)([0], 9, np.random.default_rng(0)).guesses == []
 
 
 def test_measured_costs_lead_to_guesses_that_are_worth_more():
