@@ -35,7 +35,7 @@ EXAMPLES = """examples:
   python main.py --draft_model_size 124M --target_model_size 1558M --n_tokens_to_generate 40
 
 --decoder NAME --help shows the flags of that decoder. Decoders (docs/decoders.md):
-""" + textwrap.fill(" ".join(DECODERS), 98, initial_indent="  ", subsequent_indent="  ")
+"""
 
 
 def make_first_parser():
@@ -52,8 +52,9 @@ def make_first_parser():
 
 def make_parser(first, entry):
     """Return the parser of all flags, spelled as in the source articles, and of one decoder's."""
+    names = textwrap.fill(" ".join(DECODERS), 98, initial_indent="  ", subsequent_indent="  ")
     parser = Parser(prog="main.py", usage="main.py [--decoder NAME] [flags]", parents=[first],
-                    description=__doc__.split("\n")[0], epilog=EXAMPLES,
+                    description=__doc__.split("\n")[0], epilog=EXAMPLES + names,
                     formatter_class=Help, allow_abbrev=False)
     add = parser.add_argument_group("text").add_argument
     add("--prompt", default=PROMPT, help="the text to continue; - reads standard input")
