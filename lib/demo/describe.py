@@ -76,8 +76,9 @@ def hint(numbers, decoder):
     if (numbers["speedup_measured"] or 1) < 1:
         if "measuring_s" in numbers:
             return "a better draft: little paid here at the measured costs"
-        return ("--decoder speculative --K auto, which measures this machine and picks K "
-                "(slower than plain decoding here)")
+        if decoder != "speculative":
+            return "a run without these flags (slower than plain decoding here)"
+        return "--K auto, which measures this machine and picks K (slower than plain decoding here)"
     if "identical" in numbers and not numbers["greedy_only"]:
         return "--temperature 0.8 --trace run.html, and open run.html"
     return "--show, which prints every round"
