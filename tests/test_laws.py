@@ -40,6 +40,7 @@ SETTINGS = [T, dict(temperature=0.0), dict(temperature=0.4),
             *(dict(temperature=1.0) | more for more in (
                 dict(top_k=2), dict(top_p=0.6), dict(repetition_penalty=2.5),
                 dict(repetition_penalty=0.4)))]
+ALL_SETTINGS = dict(temperature=0.7, top_k=2, top_p=0.8, repetition_penalty=2.5)
 ALL = [(name, i) for name in DECODERS for i in range(len(forms(name)))]
 NO_HEADS = [name for name in DECODERS if "heads" not in DECODERS[name].needs]
 
@@ -171,7 +172,7 @@ SHALLOW = {"tree": {"widths": (2,)}, "traversal": {"widths": (2,)}, "suffix": {"
 
 @pytest.mark.parametrize("name", [name for name, entry in DECODERS.items()
                                   if "draft" in entry.needs and name != "match"])
-@pytest.mark.parametrize("sampling", SETTINGS[:2], ids=str)
+@pytest.mark.parametrize("sampling", [*SETTINGS[:2], ALL_SETTINGS], ids=str)
 def test_a_draft_equal_to_the_target_loses_no_guess(name, sampling):
     """So it takes the fewest passes; exactness alone cannot see a useless draft."""
     if DECODERS[name].greedy and sampling["temperature"]:

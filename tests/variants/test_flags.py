@@ -3,6 +3,8 @@
 All through the builders, as main.py does.
 """
 
+import ast
+import inspect
 from functools import partial
 from operator import attrgetter
 
@@ -160,6 +162,13 @@ def test_every_default_can_be_typed(name):
         if default is not None:
             typed = ",".join(map(str, default)) if isinstance(default, tuple) else str(default)
             assert flag.type(typed) == default and (not flag.choices or default in flag.choices)
+
+
+@pytest.mark.parametrize("name", DECODERS)
+def test_build_reads_every_flag(name):
+    body = ast.parse(inspect.getsource(DECODERS[name].build))
+    read = {node.id for node in ast.walk(body) if isinstance(node, ast.Name)}
+    assert DECODERS[name].flags.keys() <= read
 
 
 @pytest.mark.parametrize("read, good, bad", [
