@@ -156,7 +156,7 @@ def panel(x, title, note, run, body, clock):
     yield text(x + PANEL - MARGIN, 36, note, "small muted", text_anchor="end")
     yield from body
     yield from bar(run, clock, x0)
-    took = element("tspan", f"{run['seconds']:.2f} s", class_="bold")
+    took = element("tspan", f"{1000 * run['seconds']:.0f} ms", class_="bold")
     yield text(x0, BAR + 31, "each block is a pass of the large model",
                f"small muted gone {clock.change(SHOWN, (run['seconds'] - FADE, HIDDEN))}")
     yield element("text", f"{took}, {passes} passes of the large model", x=x0, y=BAR + 31,
@@ -188,9 +188,9 @@ def draw(data, colour):
     notes = [text(x1 + MARGIN, 288, "a recorded run of the bundled models, played "
                   f"{clock.slower} times slower", "small muted"), *legend(x2 + MARGIN, 288)]
     style = (f".own{{font-weight:700}}.struck{{text-decoration:line-through}}"
-             f".block{{fill:{colour['block']}}}{clock.style()}")
-    words = (f"Plain decoding writes in {plain['seconds']:.2f} s, speculative decoding the same in "
-             f"{fast['seconds']:.2f} s (median of {len(data['speedups'])} runs): "
+             f".block{{fill:{colour['blue_bar']}}}{clock.style()}")
+    words = (f"Plain decoding writes in {1000 * plain['seconds']:.0f} ms, speculative decoding the same in "
+             f"{1000 * fast['seconds']:.0f} ms (median of {len(data['speedups'])} runs): "
              f"{text_of(fast, prompt)}")
     return picture(WIDTH, HEIGHT, words, [element("g", "\n".join(filter(None, parts)),
                    class_="all"), *notes], colour, style)

@@ -78,10 +78,10 @@ def test(x, u, threshold, accepted):
 
 
 def resample(data):
-    """Yield [4]: the residual, its most probable tokens and all others."""
+    """Yield [4]: the residual; the tokens whose box holds a label, and the sum of all others."""
     yield from step(RESAMPLE + 14, "[4] resample", "from max(0, p_target \u2212 p_draft)")
-    top, drawn = data["last"]["top"][:2], data["ids"][-1]["id"]
-    x, width = LEFT, STEP * len(data["guesses"]) + BOX
+    x, width, drawn = LEFT, STEP * len(data["guesses"]) + BOX, data["ids"][-1]["id"]
+    top = [token for token in data["last"]["top"] if width * token["p"] >= BOX]
     for token in [*top, {"id": None, "text": "others", "p": 1 - sum(t["p"] for t in top)}]:
         wide, chosen = width * token["p"], token["id"] == drawn
         yield rect(x + 0.5, RESAMPLE - 5.5, wide - 2, 30, "own" if chosen else "box", rx=6)

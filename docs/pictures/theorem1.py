@@ -15,7 +15,7 @@ def columns(position):
     shown = [(name.strip(), min(draft, target), max(target - draft, 0), max(draft - target, 0))
              for name, draft, target in position["tokens"]]
     others = position["others"]
-    return shown + [("others", others["accepted"], others["resampled"], others["rejected"])]
+    return shown + [("all others", others["accepted"], others["resampled"], others["rejected"])]
 
 
 def draw(figure, data):
@@ -51,4 +51,4 @@ def legend(axes, accepted, resampled, rejected):
                        labelspacing=0.9, title="Draw a token from the draft:", alignment="left")
     note.get_title().set_fontweight("bold")
     axes.annotate("green + red = the draft\ngreen + blue = the target, exactly.\n\n"
-                  "That is Theorem 1.", (1.03, -0.02), xycoords="axes fraction", linespacing=1.5)
+                  "All others: a sum over tokens,\nsome of them red, some blue.", (1.03, -0.12), xycoords="axes fraction", linespacing=1.5)
