@@ -71,7 +71,8 @@ def assert_keeps_the_distribution(new_step, pair, sampling, x=X, N=N, stop=()):
 # ---- the distribution
 
 CASES = [(name, i, "dense", sampling) for name, i in ALL
-         for sampling in (SETTINGS if i == 0 else SETTINGS[:2]) if fits(name, i, sampling)]
+         for sampling in (SETTINGS if i == 0 else [*SETTINGS[:2], ALL_SETTINGS])
+         if fits(name, i, sampling)]
 CASES += [(name, 0, pair, sampling) for name in DECODERS
           for pair in ("zeros", "disjoint", "two left", "equal", "one ulp away", "sharp")
           for sampling in [dict(temperature=0.0 if DECODERS[name].greedy else 1.0)]]
