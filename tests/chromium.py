@@ -76,8 +76,8 @@ class Page:
     def press(self, key):
         """Press and release one key."""
         text, code = KEYS.get(key, (key, ord(key[0].upper())))
-        for kind, text in (("keyDown", text), ("keyUp", "")):
-            self.ask("Input.dispatchKeyEvent", type=kind, key=key, text=text,
+        for kind, typed in (("keyDown", text), ("keyUp", "")):
+            self.ask("Input.dispatchKeyEvent", type=kind, key=key, text=typed,
                      windowsVirtualKeyCode=code)
 
 

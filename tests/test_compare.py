@@ -127,7 +127,8 @@ def test_a_run_that_N_ends(clock, N, accepted, tested, rows):
     assert got["speculative"]["time_s"] == sum(10 + n for n in rows) + sum(n - 1 for n in rows)
 
 
-@pytest.mark.parametrize("stop, N, tokens, rows", [((10,), 99, 8, [5, 5, 5]), ((), 6, 6, [5, 5, 1])])
+@pytest.mark.parametrize("stop, N, tokens, rows", [((10,), 99, 8, [5, 5, 5]),
+                                                   ((), 6, 6, [5, 5, 1])])
 def test_a_run_of_trees(clock, stop, N, tokens, rows):
     """Two children, each with one: 3 (and 7), where 0 fails; 5 6 (and 9 10); 8 9 (and 12 13)."""
     got = figures(clock, "tree", widths=(2, 1), stop=stop, N=N)

@@ -186,7 +186,8 @@ def test_a_text_ends_at_the_targets_own_end_of_text_or_at_any_named_token(tmp_pa
         path.write_text(json.dumps(sizes | {"eos_token_id": encoder.id_of(".")}), encoding="utf-8")
     flags = ("--prompt", "Once upon a time", "--target_model_size", tmp_path / "x")
     ended = [figures(*flags, *stop)["speculative"]
-             for stop in ((), ("--stop", "<|endoftext|>", "--stop", "."), ("--stop", "<|endoftext|>"))]
+             for stop in ((), ("--stop", "<|endoftext|>", "--stop", "."),
+                          ("--stop", "<|endoftext|>"))]
     assert ended[0]["text"] == ended[1]["text"] and ended[0]["ended_by"] == "stop"
     assert ended[0]["text"].endswith(".") and ended[2]["tokens"] > ended[0]["tokens"]
 

@@ -1,6 +1,6 @@
 """The same seeds give the same texts: a table of them, in float64, of every decoder.
 
-A change that means to keep what is drawn keeps these; one that draws otherwise fills the table again.
+A change that means to keep what is drawn keeps these; another one fills the table again.
 """
 
 import json

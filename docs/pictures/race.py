@@ -189,8 +189,8 @@ def draw(data, colour):
                   f"{clock.slower} times slower", "small muted"), *legend(x2 + MARGIN, 288)]
     style = (f".own{{font-weight:700}}.struck{{text-decoration:line-through}}"
              f".block{{fill:{colour['blue_bar']}}}{clock.style()}")
-    words = (f"Plain decoding writes in {1000 * plain['seconds']:.0f} ms, speculative decoding the same in "
-             f"{1000 * fast['seconds']:.0f} ms (median of {len(data['speedups'])} runs): "
-             f"{text_of(fast, prompt)}")
+    words = (f"Plain decoding writes in {1000 * plain['seconds']:.0f} ms, speculative decoding "
+             f"the same in {1000 * fast['seconds']:.0f} ms (median of "
+             f"{len(data['speedups'])} runs): {text_of(fast, prompt)}")
     return picture(WIDTH, HEIGHT, words, [element("g", "\n".join(filter(None, parts)),
                    class_="all"), *notes], colour, style)

@@ -51,4 +51,5 @@ def legend(axes, accepted, resampled, rejected):
                        labelspacing=0.9, title="Draw a token from the draft:", alignment="left")
     note.get_title().set_fontweight("bold")
     axes.annotate("green + red = the draft\ngreen + blue = the target, exactly.\n\n"
-                  "All others: a sum over tokens,\nsome of them red, some blue.", (1.03, -0.12), xycoords="axes fraction", linespacing=1.5)
+                  "All others: a sum over tokens,\nsome of them red, some blue.", (1.03, -0.12),
+                  xycoords="axes fraction", linespacing=1.5)

@@ -31,8 +31,8 @@ def draw(data, colour):
              *lane(62, [(1, "blue_bar", "target: +1")] * n_tokens), *lane(132, rounds),
              text(LEFT, 190, f"K c = {K} x {C} for the draft (grey), then m = {M}: a round takes "
                   f"{K * C + M:.1f} passes over one row", "small muted"),
-             text(LEFT, 212, f"{len(TOKENS)} rounds: {time:.1f} in place of {n_tokens} such passes, "
-                  f"{n_tokens / time:.1f} times the speed", "small muted")]
+             text(LEFT, 212, f"{len(TOKENS)} rounds: {time:.1f} in place of {n_tokens} such "
+                  f"passes, {n_tokens / time:.1f} times the speed", "small muted")]
     title = (f"Time lines. Plain decoding: {n_tokens} bars of equal length, one target pass per "
              f"token. Speculative decoding: {len(TOKENS)} rounds of four narrow bars, the draft's "
              f"steps, and one wide bar, a target pass that adds two or three tokens; they end "

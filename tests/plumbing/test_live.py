@@ -106,7 +106,8 @@ def test_a_tab_closed_in_mid_stream_takes_nothing_from_the_others(server):
 @pytest.mark.parametrize("body, why", [
     (b"", ""), (b"{", ""), (b"\xff", ""), (b"[" * 60000, ""), ([], "no such decoder"),
     ({"decoder": "../x"}, "no such decoder"),
-    ({"K": True}, "K must be a whole number from 1 to 64."), ({"K": 0}, "K must be"), ({"K": 2.5}, "K must be"),
+    ({"K": True}, "K must be a whole number from 1 to 64."), ({"K": 0}, "K must be"),
+    ({"K": 2.5}, "K must be"),
     ({"seed": None}, "Seed must be"),
     ({"prompt": ""}, "The prompt must have 1"), ({"prompt": "tale " * 5000}, "The prompt must"),
     ({"N": 10**6}, "New tokens must be"), ({"seed": 2**53}, "Seed must be"), ({"seed": -1}, "Seed"),

@@ -1,4 +1,4 @@
-"""Test what Windows has otherwise, as far as Linux lets it be tried: nothing here ran on Windows."""
+"""Test what Windows does differently, as far as Linux can imitate it."""
 
 import ast
 import json

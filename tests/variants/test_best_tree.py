@@ -290,8 +290,8 @@ def test_a_dynamic_tree_keeps_as_much_as_any_of_its_size_of_a_draft_that_is_righ
     model = toy(3, 5, zeros=0)
     means = []
     for guess in (partial(guess_dynamic, draft=path_by_path(model), total=3),
-                  *(partial(guess_shape, draft=path_by_path(model), shape=uniform(widths), siblings="top")
-                    for widths in ((3,), (1, 1, 1), (1, 2)))):
+                  *(partial(guess_shape, draft=path_by_path(model), shape=uniform(widths),
+                            siblings="top") for widths in ((3,), (1, 1, 1), (1, 2)))):
         step = make_step(path_by_path(model), 3, guess, verify_tree)
         means.append(expectation(partial(step, [0], 9), lambda round: len(round.ids)))
     assert means[0] >= max(means[1:]) - 1e-12

@@ -212,7 +212,7 @@ def save_heads(folder, w, b, a):
 
 
 def test_loaded_heads_are_the_formula(heads):
-    h, file = 100 * GPT2(PARAMS, 3).hidden([1, 2])[0], load_file(heads)  # far into both tails of SiLU
+    h, file = 100 * GPT2(PARAMS, 3).hidden([1, 2])[0], load_file(heads)  # both tails of SiLU
     for k, row in enumerate(load_heads(heads, PARAMS)(h)):
         z = h @ file["medusa/w"][k].astype(float) + file["medusa/b"][k]
         x = (h + z / (1 + np.exp(-z))) @ file["medusa/a"][k].astype(float)
@@ -220,7 +220,8 @@ def test_loaded_heads_are_the_formula(heads):
 
 
 def test_heads_of_zeros_are_the_targets_own_head(tmp_path):
-    path = save_heads(tmp_path, np.zeros((2, 12, 12)), np.zeros((2, 12)), np.stack([np.eye(12)] * 2))
+    path = save_heads(tmp_path, np.zeros((2, 12, 12)), np.zeros((2, 12)),
+                      np.stack([np.eye(12)] * 2))
     h = GPT2(PARAMS, 3).hidden([1, 2])
     for row in load_heads(path, PARAMS)(h[0]):
         assert np.allclose(row, unembed(h, PARAMS)[0])

@@ -15,7 +15,8 @@ from variants.tree import guess_shape, verify_tree
 
 
 def stepper(draft, target, widths, siblings="distinct", verify=verify_traversal):
-    guess = partial(guess_shape, draft=path_by_path(draft), shape=uniform(widths), siblings=siblings)
+    guess = partial(guess_shape, draft=path_by_path(draft), shape=uniform(widths),
+                    siblings=siblings)
     return make_step(path_by_path(target), len(widths), guess, verify)
 
 
