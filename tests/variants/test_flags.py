@@ -81,6 +81,15 @@ def test_epsilon_and_delta_are_those_of_the_typical_test(epsilon, delta, heads):
         assert got.ids == again
 
 
+def test_a_sparse_tree_and_a_block_have_the_guesses_that_were_asked_for(heads):
+    sparse = first_round("medusa", {"sparse": [(0,), (1,)]}, dict(temperature=1.0), heads, [0, 1],
+                         u=[0.5] * 9)
+    assert [len(path) for path in sparse.guesses.paths()] == [1, 1]
+    for block in (2, 3):
+        got = first_round("blockwise", {"block": block}, dict(temperature=0.0), heads, [0, 1])
+        assert len(got.guesses) == block - 1
+
+
 def test_selection_and_minimum_are_those_of_the_block(heads):
     for selection, minimum in ((2, 1), (1, 2), (3, 1), (1, 3)):
         flags = {"block": 3, "selection": selection, "minimum": minimum}
