@@ -54,7 +54,7 @@ class Round(NamedTuple):
     @property
     def n_tested(self):
         """Return how many guesses were tested: the accepted ones and the first rejected one."""
-        return min(len(self.guesses), len(self.ids))
+        return min(self.n_accepted + 1, len(self.guesses), len(self.ids))
 
 
 def guess(x, k, rng, draft):
