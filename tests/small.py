@@ -33,7 +33,7 @@ FORMS = {  # the first is the one that meets every setting and pair
              {"widths": (3,), "siblings": "independent"}, {"widths": (2, 2), "siblings": "top"}],
     "traversal": [{"widths": (2, 1)}, {"widths": (3,), "siblings": "independent"},
                   {"widths": (2, 2), "siblings": "top"}],
-    "kseq": [{"K": 1, "chains": 2}, {"K": 1, "chains": 3}, {"K": 2, "chains": 2}],
+    "kseq": [{"K": 1, "chains": 2}, {"K": 1, "chains": 3}],
     "lookahead": [{"columns": 2, "ngram": 2, "pool": 2}, {"columns": 3, "ngram": 3, "pool": 1}],
     "staged": [{"K": 2, "inner_K": 1}, {"K": 1, "inner_K": 1, "width": 2}],
     "medusa": [{"widths": (2, 1)}, {"sparse": [(0,), (1,), (0, 0)]}],

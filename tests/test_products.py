@@ -212,7 +212,7 @@ main.main(sys.argv[1:])
 
 
 @needs_numba
-@pytest.mark.parametrize("flags", [["--decoder", "speculative"], ["--decoder", "suffix"],
+@pytest.mark.parametrize("flags", [["--decoder", "suffix"],
                                    ["--decoder", "tree", "--dtype", "float64"]], ids=str)
 def test_nothing_is_compiled_or_loaded_inside_a_measured_run(flags, tmp_path):
     """With an empty cache, then with a full one; the prompt has rows for every product."""
