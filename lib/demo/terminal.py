@@ -30,7 +30,7 @@ class Help(argparse.RawDescriptionHelpFormatter):
         super().__init__(prog, max_help_position=30, width=100)
 
     def _get_help_string(self, action):
-        no_default = action.default in (None, False, argparse.SUPPRESS)
+        no_default = any(action.default is none for none in (None, False, argparse.SUPPRESS))
         if no_default or "default" in action.help:
             return action.help
         return f"{action.help} (default: %(default)s)"
