@@ -125,7 +125,7 @@ def common_prefix(a, b):
     return next(i for i in range(n) if a[i] != b[i])
 
 
-PART = 128  # tokens that one pass reads, at most
+PART = 128  # tokens of a long prompt that one pass reads, and n_last more in its last pass
 
 
 class GPT2:
@@ -182,7 +182,9 @@ class GPT2:
         if not 1 <= n_last <= len(ids) <= self.n_ctx:
             raise ValueError(f"need 1 <= n_last <= len(ids) <= n_ctx = {self.n_ctx}, "
                              f"got n_last = {n_last}, len(ids) = {len(ids)}")
-        for end in range(common_prefix(self.ids, ids) + PART, len(ids) - n_last, PART):
+        n_read = common_prefix(self.ids, ids)
+        check_ids(ids[n_read:], self.n_vocab)
+        for end in range(n_read + PART, len(ids) - n_last, PART):
             self.run_pass(ids[:end], 1)
         return self.run_pass(ids, n_last)
 
@@ -191,10 +193,9 @@ class GPT2:
         n_seq = len(ids)
         # Reuse the cached prefix, but recompute the last n_last rows.
         n_past = min(common_prefix(self.ids, ids), n_seq - n_last)
-        new = check_ids(ids[n_past:], self.n_vocab)
         self.ids = ids[:n_past]  # so that Ctrl-C in forward leaves tokens and cache consistent
         mask = self.mask[n_past:n_seq, :n_seq]
-        x = forward(np.asarray(new, like=self.cache), slice(n_past, n_seq),
+        x = forward(np.asarray(ids[n_past:], like=self.cache), slice(n_past, n_seq),
                     [cached(layer, n_past, mask) for layer in self.cache], self.params, self.n_head)
         self.ids = ids
         return x[-n_last:]

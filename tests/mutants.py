@@ -118,7 +118,7 @@ SAMPLING = [
 ]
 
 N_PAST = "n_past = min(common_prefix(self.ids, ids), n_seq - n_last)"
-NEW = "np.asarray(new, like=self.cache), slice(n_past, n_seq)"
+NEW = "np.asarray(ids[n_past:], like=self.cache), slice(n_past, n_seq)"
 WRITE = "keys[:, n_past:], values[:, n_past:] = k, v"
 GPT2 = [
     (N_PAST, "n_past = min(len(self.ids), n_seq - n_last)", "the cache is not rewound"),

@@ -238,6 +238,15 @@ def test_logits_agree_with_transformers(dtype, tolerance):
     np.testing.assert_allclose(model(ids, 30), theirs, rtol=0, atol=tolerance)
 
 
+def test_a_wrong_id_of_a_long_prompt_is_named_by_its_position_from_the_end():
+    hparams = dict(n_vocab=11, n_ctx=4 * PART, n_embd=6, n_head=2, n_layer=1)
+    model = GPT2(random_params(hparams, np.random.default_rng(0), np.float64), 2)
+    ids = [1] * (3 * PART)
+    ids[5] = 99
+    with pytest.raises(ValueError, match=f"got 99 at position {5 - 3 * PART} from the end"):
+        model(ids)
+
+
 @pytest.mark.parametrize("n_ids", [PART, PART + 1, 3 * PART - 1, 3 * PART + 5])
 def test_a_long_prompt_read_in_parts_has_the_logits_of_one_pass(n_ids, monkeypatch):
     hparams = dict(n_vocab=11, n_ctx=4 * PART, n_embd=6, n_head=2, n_layer=2)
