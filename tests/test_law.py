@@ -81,6 +81,23 @@ def test_a_draw_from_elsewhere_is_noticed(other):
         law(lambda rng: (accept(HALF, rng), bool(other())))
 
 
+def never_ends(rng):
+    while accept(HALF, rng):
+        pass
+
+
+@pytest.mark.parametrize("function, error", [
+    (never_ends, AssertionError),
+    (lambda rng: rng.integers(2), AttributeError),
+    (lambda rng: rng.random() == 0.5, TypeError),
+    (lambda rng: bool(rng.random()), TypeError),
+    (lambda rng: np.searchsorted([0.5, 1.0], rng.random()), TypeError),
+])
+def test_what_cannot_be_enumerated_is_refused(function, error):
+    with pytest.raises(error):
+        law(function)
+
+
 def test_a_function_whose_decisions_change_between_runs_is_noticed():
     def later(rng):
         LATE.append(rng)
