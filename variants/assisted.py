@@ -15,7 +15,7 @@ from functools import partial
 
 from sampling import one_hot_rows, sample
 from speculative import speculative_step, verify
-from variants.registry import Decoder, Flag, number, whole
+from variants.registry import Decoder, Flag, whole
 
 SCHEDULES = ("constant", "heuristic")
 
@@ -59,10 +59,10 @@ def assisted(draft, target, K=20, schedule="constant", threshold=0.4, greedy=Fal
 
 def build(models, K: Flag(whole, "most guesses per round") = 20,
           schedule: Flag(str, "how K follows the past", SCHEDULES) = "constant",
-          confidence: Flag(number, "stop guessing after a guess with a smaller draft probability"
+          confidence: Flag(float, "stop guessing after a guess with a smaller draft probability"
                            ) = 0.4):
     """Return the step. Confidence is read at temperature 1 if the guesses are greedy."""
-    draft = models.probabilities("draft", temperature_1=models.is_greedy)
+    draft = models.warm.probabilities("draft")
     return assisted(draft, models.probabilities("target"), K, schedule, confidence,
                     models.is_greedy)
 

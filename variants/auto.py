@@ -11,7 +11,7 @@ alpha, which is estimated as the text grows. K depends on finished rounds alone,
 
 from speculative import autoregressive_step, draft_and_verify, guess, verify
 from theory.speedup import best_K
-from variants.registry import Decoder, Flag, whole_or_auto
+from variants.registry import Decoder, Flag, either, whole
 
 DECAY = 0.98  # what a round's weight is multiplied by with every further round
 START_COUNTS = (3.0, 4.0)  # accepted, tested: alpha is 0.75 before any round
@@ -46,8 +46,8 @@ def auto(draft, target, costs):
     return step
 
 
-def build(models, K: Flag(whole_or_auto, "guesses per round; auto: chosen in each round from the "
-                          "costs") = 4):
+def build(models, K: Flag(either(whole, "auto"), "guesses per round; auto: chosen in each round "
+                          "from the costs") = 4):
     """Return the papers' own step, or the one that chooses K."""
     draft, target = models.probabilities("draft"), models.probabilities("target")
     return auto(draft, target, models.costs) if K == "auto" else draft_and_verify(draft, target, K)

@@ -19,7 +19,7 @@ from functools import partial
 import numpy as np
 
 from speculative import make_step
-from variants.registry import Decoder, Flag, number, whole
+from variants.registry import Decoder, Flag, whole
 
 
 def write_while_sure(x, k, rng, small, fallback):
@@ -57,10 +57,10 @@ def big_little_verify(guesses, p_small, p_large, rng, rollback):
 
 
 def build(models, run: Flag(whole, "most tokens that the small model writes in a row") = 10,
-          fallback: Flag(number, "the small model stops below this probability") = 0.6,
-          rollback: Flag(number, "the large model rejects beyond this distance, in nats") = 5.0):
+          fallback: Flag(float, "the small model stops below this probability") = 0.6,
+          rollback: Flag(float, "the large model rejects beyond this distance, in nats") = 5.0):
     """Return the step. Both thresholds compare probabilities at temperature 1."""
-    small, large = (models.probabilities(name, temperature_1=True) for name in ("draft", "target"))
+    small, large = map(models.warm.probabilities, ("draft", "target"))
     return make_step(large, run, partial(write_while_sure, small=small, fallback=fallback),
                      partial(big_little_verify, rollback=rollback))
 

@@ -48,7 +48,7 @@ def build(models, block: Flag(whole, "most tokens per round") = 4,
     chain = [(0,) * n for n in range(1, block)]
     verify = partial(blockwise_verify, top_k=selection, minimum=minimum)
     return medusa_step(States(models.target), load_heads_of(models), chain, verify,
-                       **models.at_temperature_1)
+                       **models.warm.sampling)
 
 
 DECODER = Decoder(

@@ -23,7 +23,7 @@ import numpy as np
 
 from sampling import one_hot_rows, sample
 from speculative import speculative_step, verify
-from variants.registry import GUESSES, Decoder, Flag, number
+from variants.registry import GUESSES, Decoder, Flag
 
 
 def cascade(p_draft, p_target, alpha):  # 2 x [n, n_vocab] -> [n, n_vocab]
@@ -69,11 +69,10 @@ def one_hot(rows):  # [..., n_vocab] -> [..., n_vocab]
 
 
 def build(models, K: GUESSES = 4,
-          alpha: Flag(number, "the price of deferring to the target: 0: the surer model decides; "
+          alpha: Flag(float, "the price of deferring to the target: 0: the surer model decides; "
                       "1: the draft alone; below -1: lossless") = 0.0):
     """Return the step. At temperature 0 the rule compares rows at temperature 1."""
-    draft = models.probabilities("draft", temperature_1=models.is_greedy)
-    target = models.probabilities("target", temperature_1=models.is_greedy)
+    draft, target = map(models.warm.probabilities, ("draft", "target"))
     sharpen = one_hot if models.is_greedy else np.asarray
     return partial(cascade_step, draft=draft, target=target, K=K, alpha=alpha, sharpen=sharpen)
 

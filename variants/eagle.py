@@ -26,7 +26,7 @@ from speculative import guess, make_step, verify
 from variants.dynamic_tree import TOTAL_GUESSES, dynamic_tree
 from variants.eagle_head import Head, load_head
 from variants.medusa import heads_file
-from variants.registry import Decoder, Flag, whole, widths_or
+from variants.registry import Decoder, Flag, either, whole, wholes
 from variants.shared.states import States
 from variants.tree import (SIBLINGS_FLAG, TOTAL, Tree, draw_siblings, siblings_for, verify_tree,
                            with_tree_sampling)
@@ -72,8 +72,9 @@ def load_head_of(models):
 
 def build(models,
           K: Flag(whole, "guesses in a chain, or levels of a dynamic tree (default: 4)") = None,
-          widths: Flag(widths_or("chain", "dynamic"), "chain: K guesses in a row; or children for "
-                       "each node, level by level; dynamic: a new tree in each round") = "chain",
+          widths: Flag(either(wholes, "chain", "dynamic"), "chain: K guesses in a row; or children "
+                       "for each node, level by level; dynamic: a new tree in each round"
+                       ) = "chain",
           siblings: SIBLINGS_FLAG = None, total: TOTAL = None):
     """Return the step of a chain, of a tree of these widths, or of the best tree of each round."""
     check_flags(K, widths, siblings, total)
@@ -91,7 +92,7 @@ def build(models,
 
     # At temperature 0 the head's row is one-hot and names one child; at temperature 1 it ranks all.
     guess = partial(guess_by_head, head=head, grow=grow,
-                    settings=models.at_temperature_1 if greedy else models.sampling)
+                    settings=models.warm.sampling)
     depth = K or 4 if widths == "dynamic" else len(widths)
     return make_step(with_tree_sampling(target, **models.sampling), depth, guess, verify_tree)
 

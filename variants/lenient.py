@@ -15,7 +15,7 @@ from functools import partial
 
 from sampling import accept, residual, sample
 from speculative import check_rows, draft_and_verify, guess
-from variants.registry import GUESSES, Decoder, Flag, number
+from variants.registry import GUESSES, Decoder, Flag
 
 
 def lenient_verify(guesses, p_draft, p_target, rng, lenience):
@@ -39,16 +39,16 @@ def lenient_greedy_verify(guesses, p_draft, p_target, rng, lenience):
 
 
 def build(models, K: GUESSES = 4,
-          lenience: Flag(number, "in (0, 1]; 1 is lossless") = 0.3):
+          lenience: Flag(float, "in (0, 1]; 1 is lossless") = 0.3):
     """Return the step. At temperature 0 the test compares probabilities at temperature 1."""
     if not 0 < lenience <= 1:
         raise ValueError(f"need 0 < lenience <= 1, got {lenience}")
     draft = models.probabilities("draft")
     if lenience == 1:  # the ratio test, because a guess that ties with the best is not the best
         return draft_and_verify(draft, models.probabilities("target"), K)
-    target = models.probabilities("target", temperature_1=models.is_greedy)
     test = lenient_greedy_verify if models.is_greedy else lenient_verify
-    return draft_and_verify(draft, target, K, partial(test, lenience=lenience))
+    return draft_and_verify(draft, models.warm.probabilities("target"), K,
+                            partial(test, lenience=lenience))
 
 
 DECODER = Decoder(

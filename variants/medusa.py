@@ -27,7 +27,7 @@ from gpt2 import to_host, unembed
 from lib.checkpoints import tensors
 from sampling import sample
 from speculative import make_step
-from variants.registry import Decoder, Flag, number, widths_or
+from variants.registry import Decoder, Flag, wholes
 from variants.shared.branches import Tree, best_ids, plant, with_tree_sampling
 from variants.shared.states import States
 from variants.tree import verify_tree
@@ -138,13 +138,13 @@ def choices(text):
 
 
 def build(models,
-          widths: Flag(widths_or(), "children for each node, level by level (default: 3,2,1)"
+          widths: Flag(wholes, "children for each node, level by level (default: 3,2,1)"
                        ) = None,
           sparse: Flag(choices, "a sparse tree in place of widths, each node by its path's ranks: "
                        "'0 1 0.0 0.1 0.0.0'") = None,
           acceptance: Flag(str, "which test: exact or typical", ("exact", "typical")) = "exact",
-          epsilon: Flag(number, "threshold of the typical test (default: 0.09)") = None,
-          delta: Flag(number, "threshold of the typical test (default: 0.3)") = None):
+          epsilon: Flag(float, "threshold of the typical test (default: 0.09)") = None,
+          delta: Flag(float, "threshold of the typical test (default: 0.3)") = None):
     """Return the step of the paper's heads with either test, over either kind of tree."""
     if sparse and widths:
         raise ValueError("need --widths or --sparse, got both")

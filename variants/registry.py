@@ -45,14 +45,14 @@ class Models(NamedTuple):
         return self.sampling["temperature"] == 0
 
     @property
-    def at_temperature_1(self):
-        """Return the settings with temperature 1, for what needs more than the best token."""
-        return {**self.sampling, "temperature": 1.0}
+    def warm(self):
+        """Return them with temperature 1 in place of 0, for what needs more than the best token."""
+        return self._replace(sampling={**self.sampling,
+                                       "temperature": self.sampling["temperature"] or 1.0})
 
-    def probabilities(self, name, temperature_1=False):
+    def probabilities(self, name):
         """Return the draft or the target as a callable that gives probabilities."""
-        settings = self.at_temperature_1 if temperature_1 else self.sampling
-        return with_sampling(getattr(self, name), **settings)
+        return with_sampling(getattr(self, name), **self.sampling)
 
 
 class Flag(NamedTuple):
@@ -64,7 +64,7 @@ class Flag(NamedTuple):
 
 
 class Decoder(NamedTuple):
-    """Describe one method: its guess, its test, and how to build it from models and flags."""
+    """Describe one method, and how to build it from models and flags."""
 
     name: str  # its --decoder, and its file
     source: str
@@ -88,10 +88,7 @@ class Decoder(NamedTuple):
         return {each.name: (each.default, each.annotation) for each in parameters}
 
     def settings(self, given):
-        """Return all flags: those given, and the defaults of the others.
-
-        ValueError for a flag that this decoder does not have, or a whole number below 1.
-        """
+        """Return all flags: those given, if they are valid, and the defaults of the others."""
         for name, value in given.items():
             if name not in self.flags:
                 raise ValueError(f"need no --{name} with the decoder {self.name}, got {value}")
@@ -110,52 +107,37 @@ class Decoder(NamedTuple):
 
 # Types of flags: functions from text to a value.
 
-def whole(text):
-    """Read a whole number >= 1."""
-    if not re.fullmatch(r"0*[1-9]\d*", text):
-        raise ValueError(f"need a whole number >= 1, got {text!r}")
+def whole(text, least=1):
+    """Read a whole number, by default >= 1."""
+    if not re.fullmatch(r"\d+", text) or int(text) < least:
+        raise ValueError(f"need a whole number >= {least}, got {text!r}")
     return int(text)
 
 
 def whole_from_0(text):
     """Read a whole number >= 0."""
-    if not re.fullmatch(r"\d+", text):
-        raise ValueError(f"need a whole number >= 0, got {text!r}")
-    return int(text)
+    return whole(text, 0)
 
 
 def costs(text):
     """Read "0.1,1,1.1,1.2": times of a draft step and of target passes over 1, 2, .. rows."""
-    draft, *passes = map(number, text.split(","))
-    if len(passes) < 2 or min(draft, *passes) <= 0:
+    draft, *passes = times = [float(time) for time in text.split(",")]
+    if len(times) < 3 or not all(0 < time < math.inf for time in times):
         raise ValueError(f"need at least three times > 0, such as 0.1,1,1.1,1.2, got {text!r}")
     return Costs(draft, passes)
 
 
-def whole_or_auto(text):
-    """Read a number of guesses, or "auto": chosen in each round from the costs (auto.py)."""
-    return text if text == "auto" else whole(text)
+def either(read, *words):
+    """Return a type that reads one of these words as itself, and any other text by `read`."""
+    def word_or_value(text):
+        return text if text in words else read(text)
+
+    return word_or_value
 
 
-def number(text):
-    """Read a finite number."""
-    value = float(text)
-    if not math.isfinite(value):
-        raise ValueError(f"need a finite number, got {text}")
-    return value
-
-
-def widths_or(*words):
-    """Return a type that reads "3,2,1" as a tuple of ints >= 1, or one of these words."""
-    def read(text):
-        if text in words:
-            return text
-        if not re.fullmatch(r"0*[1-9]\d*(,0*[1-9]\d*)*", text):
-            raise ValueError(f"need {''.join(f'{word}, ' for word in words)}or whole numbers >= 1 "
-                             f"such as 3,2,1, got {text!r}")
-        return tuple(map(int, text.split(",")))
-
-    return read
+def wholes(text, least=1):
+    """Read "3,2,1" as a tuple of whole numbers."""
+    return tuple(whole(part, least) for part in text.split(","))
 
 
 GUESSES = Flag(whole, "guesses per round")

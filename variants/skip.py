@@ -12,11 +12,11 @@ searches for the blocks to leave out. A draft step costs the remaining share of 
 pays only if the acceptance exceeds that share: theory/speedup.py.
 """
 
-import re
+from functools import partial
 
 from gpt2 import GPT2
 from speculative import draft_and_verify, guess, verify
-from variants.registry import GUESSES, Decoder, Flag, whole
+from variants.registry import GUESSES, Decoder, Flag, either, whole, wholes
 
 
 def middle(n_layer):
@@ -51,16 +51,10 @@ def with_blocks(model, kept):
     return GPT2({**model.params, "blocks": blocks}, model.n_head)
 
 
-def block_numbers(text):
-    """Read "5,7,9" as a tuple of ints >= 0; or "middle"."""
-    if text != "middle" and not re.fullmatch(r"\d+(,\d+)*", text):
-        raise ValueError(f"need middle or numbers of blocks such as 5,7,9, got {text!r}")
-    return text if text == "middle" else tuple(int(part) for part in text.split(","))
-
-
 def build(models, K: GUESSES = 2,
-          skip: Flag(block_numbers, "blocks that the draft leaves out, such as 5,7,9; middle: all "
-                     "except the first quarter, one more, and the last quarter") = "middle",
+          skip: Flag(either(partial(wholes, least=0), "middle"), "blocks that the draft leaves "
+                     "out, such as 5,7,9; middle: all except the first quarter, one more, and the "
+                     "last quarter") = "middle",
           exit: Flag(whole, "in place of --skip: the draft ends after this many blocks") = None):
     """Return the papers' own step, with a part of the target as the draft."""
     kept = blocks_kept(len(models.target.params["blocks"]), skip, exit)

@@ -135,7 +135,7 @@ def stopping(draft, target, costs, greedy=False):
 
 def build(models):
     """Return the step. At temperature 0 the draft's confidence is read at temperature 1."""
-    draft = models.probabilities("draft", temperature_1=models.is_greedy)
+    draft = models.warm.probabilities("draft")
     return stopping(draft, models.probabilities("target"), models.costs, models.is_greedy)
 
 

@@ -20,7 +20,7 @@ draft's rows. The choice between the two is made before any sampling, so both ar
 
 from sampling import one_hot_rows
 from speculative import guess, make_step, verify
-from variants.registry import Decoder, Flag, number, whole
+from variants.registry import Decoder, Flag, whole
 from variants.shared.memory import read_memory
 
 
@@ -134,11 +134,11 @@ def suffix_or_draft(draft, n_vocab, K=4, cap=10, factor=2.0, min_prob=0.1, depth
 
 def build(models, K: Flag(whole, "guesses per round of the draft") = 4,
           cap: Flag(whole, "most guesses copied in a round") = 10,
-          factor: Flag(number, "most guesses per token looked back") = 2.0,
-          min_prob: Flag(number, "stop copying where the probability of a guess, by the counts, "
+          factor: Flag(float, "most guesses per token looked back") = 2.0,
+          min_prob: Flag(float, "stop copying where the probability of a guess, by the counts, "
                          "falls below this") = 0.1,
           depth: Flag(whole, "longest run of tokens counted, its guesses included") = 16,
-          sure: Flag(number, "copy if at least this many guesses are expected to be right, else "
+          sure: Flag(float, "copy if at least this many guesses are expected to be right, else "
                      "use the draft; 0: always copy") = 3.0,
           memory: Flag(str, "a file of finished texts to copy from too; this one is added") = ""):
     """Return the step. The texts in the file `memory` are read here; main.py adds the new one."""

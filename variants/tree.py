@@ -22,7 +22,7 @@ from sampling import accept, one_hot_rows, residual, sample
 from speculative import make_step
 from variants.best_tree import auto_tree, n_levels, truncate, uniform
 from variants.dynamic_tree import DEPTH, TOTAL_GUESSES, guess_dynamic
-from variants.registry import Decoder, Flag, whole, widths_or
+from variants.registry import Decoder, Flag, either, whole, wholes
 from variants.shared.branches import Tree, best_ids, with_tree_sampling
 
 SIBLINGS = ("distinct", "independent", "top")
@@ -87,8 +87,7 @@ def siblings_for(siblings, are_best):
 
 def draft_for_trees(models):
     """Return the draft; at temperature 1 if greedy, since a one-hot row has a single child."""
-    return with_tree_sampling(models.draft, **(models.at_temperature_1 if models.is_greedy
-                                               else models.sampling))
+    return with_tree_sampling(models.draft, **models.warm.sampling)
 
 
 def tree_step(models, widths, siblings, test=verify_tree):
@@ -103,14 +102,14 @@ def shape_step(models, shape, siblings, test=verify_tree):
                      test)
 
 
-WIDTHS = Flag(widths_or(), "children for each node, level by level")
+WIDTHS = Flag(wholes, "children for each node, level by level")
 SIBLINGS_FLAG = Flag(str, "how children of one node are drawn (default: top at temperature 0, else "
                      "distinct)", SIBLINGS)
 TOTAL = Flag(whole, f"guesses in a dynamic tree (default: {TOTAL_GUESSES})")
 
 
 def build(models,
-          widths: Flag(widths_or("auto", "dynamic"), "children for each node, level by level; "
+          widths: Flag(either(wholes, "auto", "dynamic"), "children for each node, level by level; "
                        "auto: the best tree at the measured costs; dynamic: a new tree in each "
                        "round, from the draft's probabilities") = (2, 2, 1),
           siblings: SIBLINGS_FLAG = None, total: TOTAL = None):

@@ -20,8 +20,7 @@ from variants.blockwise import blockwise_verify
 from variants.coupled import SAMPLERS
 from variants.lenient import lenient_greedy_verify
 from variants.medusa import choices, verify_typical
-from variants.registry import costs, number, whole, whole_or_auto, widths_or
-from variants.skip import block_numbers
+from variants.registry import costs, either, whole, wholes
 
 DRAFT, TARGET = toy(3, 41, zeros=0), toy(3, 42, zeros=0)
 X = [0, 1, 0]
@@ -191,11 +190,10 @@ def test_build_reads_every_flag(name):
 
 @pytest.mark.parametrize("read, good, bad", [
     (whole, {"3": 3, "007": 7}, ("0", "-1", "1.5", "a", "")),
-    (whole_or_auto, {"auto": "auto", "2": 2}, ("0", "all")),
-    (number, {"0.5": 0.5, "-2": -2.0}, ("nan", "inf", "-inf", "a")),
-    (widths_or("auto"), {"3,2,1": (3, 2, 1), "auto": "auto"}, ("0,1", "", "a", "dynamic")),
+    (either(whole, "auto"), {"auto": "auto", "2": 2}, ("0", "all")),
+    (either(wholes, "auto"), {"3,2,1": (3, 2, 1), "auto": "auto"}, ("0,1", "", "a", "dynamic")),
     (costs, {"0.1,1,2": (0.1, [1.0, 2.0])}, ("1", "1,1", "0,1,1", "1,nan,1", "1,inf,2", "-1,1,1")),
-    (block_numbers, {"5,7": (5, 7), "middle": "middle"}, ("-1", "a", "")),
+    (partial(wholes, least=0), {"0,7": (0, 7)}, ("-1", "a", "")),
     (choices, {"0 1 0.0": [(0,), (1,), (0, 0)], "": []}, ("0 1.0", "0.0", "-1", "0..1", "0.")),
 ])
 def test_what_is_typed_is_read_and_checked(read, good, bad):
