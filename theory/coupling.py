@@ -25,7 +25,6 @@ def match_agreement(p_target, p_draft):  # 2 x [n_vocab] -> a probability
     >>> float(match_agreement(row, row)), float(match_agreement(row, best))
     (0.375, 0.5)
     """
-    acceptance_rate(p_target, p_draft)  # checks the rows
     return (np.asarray(p_target) * p_draft).sum()
 
 
@@ -39,7 +38,6 @@ def inverse_agreement(p_target, p_draft):
     ...  for other in (np.array([0.3, 0.4, 0.3]), np.array([0.3, 0.3, 0.4]))]
     [0.9, 0.8]
     """
-    acceptance_rate(p_target, p_draft)
     ends, other_ends = np.cumsum(p_target), np.cumsum(p_draft)
     overlap = (np.minimum(ends, other_ends)
                - np.maximum(ends - p_target, other_ends - p_draft))
@@ -56,7 +54,6 @@ def race_agreement(p_target, p_draft):
     >>> round(float(race_agreement(p_target, p_draft)), 4), (1 - 0.25) / (1 + 0.25)
     (0.7, 0.6)
     """
-    acceptance_rate(p_target, p_draft)
     p, q = (np.asarray(row, dtype=np.float64) for row in (p_target, p_draft))
     order = np.argsort(np.divide(q, p, out=np.full(len(p), np.inf), where=p > 0))  # p / q falls
     p, q = p[order], q[order]

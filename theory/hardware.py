@@ -6,13 +6,10 @@
     n_bytes    BYTES per element: 4 for float32, 2 for float16, 0.5 for four bits
     FLOP       one addition or one multiplication: a multiply-add is two
 
-Every function raises ValueError if an argument is outside the range its docstring gives.
 docs/papers.md lists where results differ from a printed source.
 """
 
-from typing import NamedTuple
-
-from theory.checks import need, need_positive, whole
+from lib.checkpoints.weights import n_params
 
 # OpenAI's hparams.json, four times. Erratum: Radford et al. (2019) Table 2 has other counts; the
 # names of the sizes are right (`n_params`).
@@ -34,8 +31,6 @@ def pass_latency(n_params, n_bytes, bandwidth, flop_rate, batch=1):
     >>> f"{1e3 * memory:.1f} ms, {1e3 * compute:.2f} ms"
     '72.4 ms, 0.45 ms'
     """
-    need_positive(n_params=n_params, n_bytes=n_bytes, bandwidth=bandwidth, flop_rate=flop_rate,
-                  batch=batch)
     return n_params * n_bytes / bandwidth, 2 * n_params * batch / flop_rate
 
 
@@ -55,10 +50,8 @@ def crossover_batch(n_bytes, bandwidth, flop_rate):
 def linear_cost(n_rows, n_in, n_out, weight_bytes=2, row_bytes=2):
     """Return the bytes and the FLOP of one weight matrix: [n_rows, n_in] @ [n_in, n_out].
 
-    Each element of the matrix (`weight_bytes`) and of inputs and outputs (`row_bytes`) is moved
-    once. The example is a published one, on an RTX 4090 of 1 TB/s and 330 TFLOP/s: one row
-    moves nearly as much as 1024. (Erratum: it counts a multiply-add as one FLOP; the 330 count it
-    as two.)
+    The example is a published one, on an RTX 4090 of 1 TB/s and 330 TFLOP/s: one row moves nearly
+    as much as 1024. (Erratum: it counts a multiply-add as one FLOP; the 330 count it as two.)
 
     >>> for n_rows in (1024, 1):
     ...     moved, flops = linear_cost(n_rows, 6656, 17920)
@@ -66,95 +59,57 @@ def linear_cost(n_rows, n_in, n_out, weight_bytes=2, row_bytes=2):
     '288.9 MB, 244.28 GFLOP, 0.29 ms to move'
     '238.6 MB, 0.24 GFLOP, 0.24 ms to move'
     """
-    need_positive(n_rows=n_rows, n_in=n_in, n_out=n_out, weight_bytes=weight_bytes,
-                  row_bytes=row_bytes)
     moved = weight_bytes * n_in * n_out + row_bytes * n_rows * (n_in + n_out)
     return moved, 2 * n_rows * n_in * n_out
 
 
 # ---- arithmetic intensity, step by step
 
-class Row(NamedTuple):
-    """One step of a transformer layer, all heads together."""
-
-    step: str
-    flops: int
-    elements: int  # factors read and product written, each once
-    intensity: float | None  # FLOP per byte; None where the slides count nothing
-
-
-def product(step, m, k, n, n_bytes, count=1):
-    """Return the Row of `count` products [m, k] @ [k, n]."""
+def product(m, k, n, n_bytes, count=1):
+    """Return FLOP and FLOP per byte of `count` products [m, k] @ [k, n]."""
     flops, elements = 2 * count * m * k * n, count * (m * k + k * n + m * n)
-    return Row(step, flops, elements, flops / (n_bytes * elements))
+    return flops, flops / (n_bytes * elements)
 
 
 def intensity_table(n_new, n_past, n_embd, n_head, n_bytes=2):
-    """Return one layer step by step, with the arithmetic per byte moved, as a list of Row.
+    """Return the products of one layer: {step: (FLOP, FLOP per byte moved)}.
 
     Prefill of L tokens: (L, 0). Decoding after L tokens: (1, L). Verifying K guesses: (K + 1, L).
     A dense step has intensity L D / (2 L + D), D = n_embd: about L as long as L is far below D, so
-    the K + 1 rows of a verification move hardly more bytes than one. Residual sums, normalisation
-    and the causal mask are left out, as in the source, the slides of Yuan's COMP4901Y, lecture 17
-    (their H is d_head; GPT-2's gelu stands for their relu). Their multiply-adds per element are
-    FLOP per byte in float16. (Erratum: scores are divided by sqrt(H), not sqrt(D).)
+    the K + 1 rows of a verification move hardly more bytes than one. Source: the slides of Yuan's
+    COMP4901Y, lecture 17 (their H is d_head; GPT-2's gelu stands for their relu). Their
+    multiply-adds per element are FLOP per byte in float16. (Erratum: scores are divided by sqrt(H),
+    not sqrt(D).)
 
     >>> L, D = 1023, 1600
-    >>> intensity_table(L, 0, D, 25)[0].intensity == L * D / (2 * L + D)
+    >>> intensity_table(L, 0, D, 25)["Q = x W_Q"][1] == L * D / (2 * L + D)
     True
-    >>> intensity_table(1, L, D, 25)[0].intensity == D / (2 + D)
+    >>> intensity_table(1, L, D, 25)["Q = x W_Q"][1] == D / (2 + D)
     True
     """
-    need(whole(n_new, 1) and whole(n_past, 0), "whole numbers n_new >= 1, n_past >= 0",
-         f"{n_new}, {n_past}")
-    need_positive(n_embd=n_embd, n_head=n_head, n_bytes=n_bytes)
-    need(n_embd % n_head == 0, "n_head to divide n_embd", f"{n_head}, {n_embd}")
     n_seq, d_head = n_past + n_new, n_embd // n_head
-    dense = lambda step, n_in, n_out: [product(step, n_new, n_in, n_out, n_bytes)]
-    uncounted = lambda *steps: [Row(step, 0, 0, None) for step in steps]
-    after_cache = lambda step: uncounted(step) if n_past else []
-    return [
-        *dense("Q = x W_Q", n_embd, n_embd),
-        *dense("K = x W_K", n_embd, n_embd), *after_cache("K after its cache"),
-        *dense("V = x W_V", n_embd, n_embd), *after_cache("V after its cache"),
-        *uncounted("Q into heads", "K into heads", "V into heads"),
-        product("Score = softmax(Q K^T / sqrt(H))", n_new, d_head, n_seq, n_bytes, n_head),
-        product("Z = Score V", n_new, n_seq, d_head, n_bytes, n_head),
-        *uncounted("Z from heads"),
-        *dense("Out = Z W_O", n_embd, n_embd),
-        *dense("A = Out W_1", n_embd, 4 * n_embd), *uncounted("A' = gelu(A)"),
-        *dense("x' = A' W_2", 4 * n_embd, n_embd),
-    ]
+    square = product(n_new, n_embd, n_embd, n_bytes)
+    return {
+        "Q = x W_Q": square, "K = x W_K": square, "V = x W_V": square,
+        "Score = softmax(Q K^T / sqrt(H))": product(n_new, d_head, n_seq, n_bytes, n_head),
+        "Z = Score V": product(n_new, n_seq, d_head, n_bytes, n_head),
+        "Out = Z W_O": square,
+        "A = Out W_1": product(n_new, n_embd, 4 * n_embd, n_bytes),
+        "x' = gelu(A) W_2": product(n_new, 4 * n_embd, n_embd, n_bytes),
+    }
 
 
-# ---- GPT-2's sizes
-
-def n_params(hparams):
-    """Return the number of parameters of a GPT-2. `hparams` is the dict in hparams.json.
-
-    wte and wpe, n_layer blocks of 12 n_embd**2 + 13 n_embd, ln_f. The unembedding is wte again.
-
-    >>> [n_params(hparams) for hparams in GPT2_SIZES.values()]
-    [124439808, 354823168, 774030080, 1557611200]
-    """
-    d = hparams["n_embd"]
-    block = 12 * d**2 + 13 * d  # c_attn 3, c_proj 1, c_fc 4, c_proj 4; their biases, ln_1, ln_2
-    return (hparams["n_vocab"] + hparams["n_ctx"]) * d + hparams["n_layer"] * block + 2 * d
-
+# ---- a whole pass; `hparams` is the dict in hparams.json
 
 def pass_flops(hparams, n_new=1, n_past=0, n_last=1):
     """Return the FLOP of a pass's matrix products: about 2 n_params per token. n_last <= n_new.
 
-    n_layer times the sum of `intensity_table`, and 2 n_last n_vocab n_embd for the logits.
-
     >>> round(pass_flops(GPT2_SIZES["124M"]) / (2 * n_params(GPT2_SIZES["124M"])), 2)
     0.99
     """
-    check_room(hparams, n_new, n_past)
-    need(1 <= n_last <= n_new, f"1 <= n_last <= n_new = {n_new}", n_last)
     layer = intensity_table(n_new, n_past, hparams["n_embd"], hparams["n_head"])
     logits = 2 * n_last * hparams["n_vocab"] * hparams["n_embd"]
-    return hparams["n_layer"] * sum(row.flops for row in layer) + logits
+    return hparams["n_layer"] * sum(flops for flops, _ in layer.values()) + logits
 
 
 def pass_bytes(hparams, n_new=1, n_past=0, n_bytes=4):
@@ -167,25 +122,14 @@ def pass_bytes(hparams, n_new=1, n_past=0, n_bytes=4):
     >>> round(pass_bytes(hparams, n_new=5, n_past=100) / pass_bytes(hparams, 1, 100), 4)
     1.0004
     """
-    check_room(hparams, n_new, n_past)
     unread = (hparams["n_ctx"] - n_new) * hparams["n_embd"]
     return n_bytes * (n_params(hparams) - unread) + cache_bytes(hparams, n_past + n_new, n_bytes)
 
 
-def cache_bytes(hparams, n_seq=None, n_bytes=4):
+def cache_bytes(hparams, n_seq, n_bytes=4):
     """Return the bytes of the cache: 2 (keys, values) n_layer n_seq n_embd n_bytes.
 
-    >>> [cache_bytes(hparams) // 2**20 for hparams in GPT2_SIZES.values()]  # MiB
+    >>> [cache_bytes(hparams, 1024) // 2**20 for hparams in GPT2_SIZES.values()]  # MiB
     [72, 192, 360, 600]
     """
-    n_seq = hparams["n_ctx"] if n_seq is None else n_seq
-    need(0 <= n_seq <= hparams["n_ctx"], f"0 <= n_seq <= n_ctx = {hparams['n_ctx']}", n_seq)
-    need_positive(n_bytes=n_bytes)
     return 2 * hparams["n_layer"] * n_seq * hparams["n_embd"] * n_bytes
-
-
-def check_room(hparams, n_new, n_past):
-    """Raise unless a pass has a token to read and its tokens fit into n_ctx."""
-    need(whole(n_new, 1) and whole(n_past, 0) and n_new + n_past <= hparams["n_ctx"],
-         f"n_new >= 1, n_past >= 0, n_new + n_past <= n_ctx = {hparams['n_ctx']}",
-         f"{n_new}, {n_past}")

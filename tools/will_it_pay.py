@@ -33,9 +33,8 @@ from lib.backend.arrays import gpu_errors_in_one_line
 from lib.costs import N_ROWS, measure_costs
 from lib.demo.prompts import read_lines, read_prompt
 from sampling import check_sampling, with_sampling
-from theory.checks import need
 from theory.hardware import GPT2_SIZES
-from theory.speedup import best_K, expected_tokens, walltime_improvement
+from theory.speedup import best_K, expected_tokens, need, walltime_improvement
 from utils import MODELS_DIR, load_pair
 from variants.best_tree import best_shape, n_levels, n_nodes
 from variants.shared.tree_gpt2 import TreeGPT2

@@ -199,12 +199,6 @@ def test_the_bound_is_reached():
     assert race_agreement(p, q) == pytest.approx(1 / 3) == agreement_bound(p, q)
 
 
-def test_rows_of_two_sizes_are_refused():
-    for agreement in (match_agreement, inverse_agreement, race_agreement, agreement_bound):
-        with pytest.raises(ValueError, match="two rows"):
-            agreement(np.ones(2) / 2, np.ones(3) / 3)
-
-
 # ---- the bundled pair
 
 @pytest.mark.parametrize("sampler, seeds", [("race", range(40)), ("inverse", range(100, 120))])
