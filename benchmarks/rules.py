@@ -7,7 +7,7 @@
              tokens that continue prompts.OPENINGS
     widths   of the recorded tree of distinct siblings; its first-drawn path is the chain of K
              guesses, so all tests of drawn guesses share them
-    best     the draft's most probable tokens: a separate path, scored in the same pass
+    best     the draft's most probable tokens: a separate path
     more     the difference to the ratio test in the same rounds
 
 The random numbers of the tests are summed over (exact/expected.py). What is left of chance are the
@@ -18,7 +18,6 @@ pass can differ slightly from the mean given here.
 """
 
 import sys
-from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -30,9 +29,7 @@ from benchmarks.models import load
 from benchmarks.prompts import LENGTH, OPENINGS
 from exact.expected import (block_tokens, chain_bound, match_tokens, ratio_tokens,
                             traversal_tokens, tree_tokens)
-from exact.optimum import (best_independent, bound_distinct, kseq_independent, match_independent,
-                           multi_step_distinct, multi_step_independent)
-from sampling import with_sampling
+from exact.optimum import FORMS
 from speculative import verify
 from variants.best_tree import uniform
 from variants.shared.branches import Tree, with_tree_sampling
@@ -41,6 +38,7 @@ from variants.tree import guess_shape
 
 K, WIDTHS = 4, (2, 2, 1, 1)
 TEMPERATURES = (1.0, 0.7)
+SIBLINGS = (1, 2, 3)
 
 
 # ---- recording
@@ -72,14 +70,10 @@ class Place(NamedTuple):
 
 
 def record(x, draft, target, rng):
-    """Return the Place after x; the target scores the tree and the best path in one pass."""
+    """Return the Place after x."""
     tree, _ = guess_shape(x, K, rng, draft, uniform(WIDTHS))
-    both, best, path = Tree(list(tree.tokens), list(tree.parents)), [], [-1]
-    for _ in range(K):
-        best.append(int(draft(x + best, 1)[-1].argmax()))
-        path.append(both.add(path[-1], best[-1], None))
-    rows = target(x + both, 1 + len(both))
-    return Place(tree, rows[: 1 + len(tree)], best, rows[1 + np.array(path)])
+    best, _ = guess_shape(x, K, rng, draft, uniform((1,) * K), "top")
+    return Place(tree, target(x + tree, 1 + len(tree)), best.tokens, target(x + best, 1 + K))
 
 
 def places(draft, target, encoder, n_rounds, N):
@@ -113,20 +107,11 @@ def tests(place):
     }
 
 
-INDEPENDENT = {"optimum": best_independent, "multi-step": multi_step_independent,
-               "K-SEQ": kseq_independent, "match": match_independent}
-SIBLINGS = {  # guesses: {test: (p_draft, p_target) -> probability that one of them is accepted}
-    "1": {"optimum": partial(best_independent, n=1), "match": partial(match_independent, n=1)},
-    **{f"{n} independent": {test: partial(form, n=n) for test, form in INDEPENDENT.items()}
-       for n in (2, 3)},
-    "2 distinct": {"optimum": bound_distinct, "multi-step": multi_step_distinct}}
-
-
 def siblings(place):
-    """Return {(guesses, test): probability of acceptance} at the first position of this round."""
-    (_, row), *_ = place.tree.guesses_at(-1)
-    return {f"{guesses}: {test}": reached(row, place.p_target[0])
-            for guesses, by_test in SIBLINGS.items() for test, reached in by_test.items()}
+    """Return {"n: test": probability that one of n guesses for the first position is accepted}."""
+    (_, p_draft), *_ = place.tree.guesses_at(-1)
+    return {f"{n}: {test}": form(p_draft, place.p_target[0], n)
+            for n in SIBLINGS for test, form in FORMS.items()}
 
 
 # ---- figures
@@ -150,10 +135,10 @@ def figures(rows, texts):
 def measure(args):
     """Return the figures of all temperatures."""
     encoder, *pair = load("pair")
-    draft, target = (TreeGPT2(model.params, model.n_head) for model in pair)
+    pair = [TreeGPT2(model.params, model.n_head) for model in pair]
     out = {"N": args.N, "K": K, "rounds": args.rounds, "temperatures": {}}
     for temperature in TEMPERATURES:
-        models = (both_kinds(model, temperature) for model in (draft, target))
+        models = (with_tree_sampling(model, temperature=temperature) for model in pair)
         texts, by_test, by_guesses = zip(*(
             (text, tests(place), siblings(place))
             for text, place in places(*models, encoder, args.rounds, args.N)))
@@ -161,13 +146,6 @@ def measure(args):
             "texts": len(set(texts)), "tests": figures(by_test, texts),
             "siblings": figures(by_guesses, texts)}
     return out
-
-
-def both_kinds(model, temperature):
-    """Return a model of probabilities that reads sequences and trees."""
-    of_tree, of_text = (sampling(model, temperature=temperature)
-                        for sampling in (with_tree_sampling, with_sampling))
-    return lambda ids, n_last: (of_tree if hasattr(ids, "texts") else of_text)(ids, n_last)
 
 
 # ---- the tables
@@ -199,15 +177,14 @@ def tell(figures, args):
                     [[name, f"{row['mean']:.3f}", f"{row['error']:.3f}", f"{row['more']:+.3f}",
                       f"{row['more_error']:.3f}"] for name, row in part["tests"].items()])
     yield "The probability that one of the guesses for a position is accepted:\n"
-    yield table(["temperature", "guesses", *INDEPENDENT],
-                [[temperature, guesses, *(shown(part["siblings"].get(f"{guesses}: {test}"))
-                                          for test in INDEPENDENT)]
-                 for temperature, part in parts for guesses in SIBLINGS])
+    yield table(["temperature", "guesses", *FORMS],
+                [[temperature, n, *(shown(part["siblings"][f"{n}: {test}"]) for test in FORMS)]
+                 for temperature, part in parts for n in SIBLINGS])
 
 
 def shown(figure):
     """Return a mean and its standard error as text."""
-    return f"{figure['mean']:.3f} ± {figure['error']:.3f}" if figure else "-"
+    return f"{figure['mean']:.3f} ± {figure['error']:.3f}"
 
 
 def main(argv=None):

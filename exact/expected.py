@@ -13,7 +13,6 @@ share them. tests/test_expected.py compares each function with the enumeration o
     python -m exact.expected    the ladder: what each idea adds on one toy
 """
 
-import argparse
 from functools import cache, partial
 from itertools import accumulate
 from operator import mul
@@ -25,7 +24,7 @@ from exact.optimum import best_accepted, guesses_law
 from exact.rules import TOYS, X, best, table
 from sampling import residual
 from speculative import guess
-from variants.block import p_accept, shares
+from variants.shared.branches import Tree
 from variants.tree import draw_siblings
 
 
@@ -55,23 +54,6 @@ def ratio_tokens(guesses, p_draft, p_target, lenience=1):
 def match_tokens(guesses, p_draft, p_target):
     """Return the same for `match` and "q = 1": both accept guess g with probability p_target."""
     return until_rejected(p_target[t][g] for t, g in enumerate(guesses))
-
-
-def greedy_tokens(guesses, p_draft, p_target):
-    """Return the same at temperature 0: a guess is accepted if it is the target's best token."""
-    return until_rejected(int(g == np.argmax(p_target[t])) for t, g in enumerate(guesses))
-
-
-def block_tokens(guesses, p_draft, p_target):
-    """Return the same for block verification, which tests from the last guess to the first.
-
-    n guesses are accepted with probability h_n times the product of 1 - h_m over m > n.
-    """
-    share, total, none_longer = shares(guesses, p_draft, p_target), 1, 1
-    for n in range(len(guesses), 0, -1):
-        passed = none_longer * p_accept(n, share[n], p_draft, p_target)
-        total, none_longer = total + n * passed, none_longer - passed
-    return total
 
 
 def chain_bound(guesses, p_draft, p_target):
@@ -124,6 +106,14 @@ def traversal_tokens(tree, p_target):
         return 1 - none + last, total + last
 
     return visit(-1, 1)[1]
+
+
+def block_tokens(guesses, p_draft, p_target):
+    """Return the same for block verification, which is traversal verification of a chain."""
+    tree, node = Tree(), -1
+    for token, row in zip(guesses, p_draft):
+        node = tree.add(node, token, row)
+    return traversal_tokens(tree, p_target)
 
 
 # ---- the ladder
@@ -193,27 +183,17 @@ def climb(toy, K):
 
 
 def ladder_table(toy="A", K=3):
-    """Return the ladder as Markdown, greedy decoding and the bound of a chain under it."""
-    rungs = climb(toy, K)
-    before = [None, *(tokens for _, _, tokens in rungs)]
-    rows = [[rung, adds, f"{tokens:.3f}", f"{tokens - last:+.3f}" if last else "-"]
-            for (rung, adds, tokens), last in zip(rungs, before)]
-    greedy = float(chain_mean(best, greedy_tokens, toy, K))
+    """Return the ladder as Markdown, and the bound of a chain under it."""
+    rows, before = [], None
+    for rung, adds, tokens in climb(toy, K):
+        rows.append([rung, adds, f"{tokens:.3f}", f"{tokens - before:+.3f}" if before else "-"])
+        before = tokens
     bound = float(chain_mean(guess, chain_bound, toy, K))
     return "\n".join([
         table(["test", "what it adds", "tokens per round", "more"], rows), "",
-        f"Toy {toy}, K = {K}, at most {K + 1} tokens per round. Temperature 0, where both models "
-        f"write their most probable tokens: {greedy:.3f}. No lossless test of one chain of drawn "
-        f"guesses exceeds {bound:.3f}."])
-
-
-def main(argv=None):
-    parser = argparse.ArgumentParser("python -m exact.expected", description="The ladder of tests.")
-    parser.add_argument("--toy", choices=TOYS, default="A", help="of docs/wild.md")
-    parser.add_argument("--K", type=int, default=3, help="guesses per path")
-    args = parser.parse_args(argv)
-    print(ladder_table(args.toy, args.K))
+        f"Toy {toy}, K = {K}, at most {K + 1} tokens per round. No lossless test of one chain of "
+        f"drawn guesses exceeds {bound:.3f}."])
 
 
 if __name__ == "__main__":
-    main()
+    print(ladder_table())

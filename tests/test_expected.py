@@ -9,8 +9,6 @@ from exact.expected import (
     block_tokens,
     chain_bound,
     chain_mean,
-    greedy_tokens,
-    ladder_table,
     match_tokens,
     ratio_tokens,
     traversal_tokens,
@@ -19,7 +17,7 @@ from exact.expected import (
 )
 from exact.law import expectation, round_law, text_law
 from exact.rules import TOYS, X, best, find, q_is_one
-from exact.toys import mapped, one_hot, path_by_path
+from exact.toys import path_by_path
 from speculative import guess, verify
 from variants.best_tree import uniform
 from variants.block import block_verify
@@ -85,16 +83,3 @@ def test_the_bound_of_a_chain_is_1_TV_of_its_texts_and_nothing_exceeds_it(toy):
     ratio, block = (chain_mean(guess, form, toy, 3) for form in (ratio_tokens, block_tokens))
     assert ratio <= block <= bound
     assert tree_mean((2, 2, 2), toy) <= best_mean((2, 2, 2), toy) <= 4
-
-
-@pytest.mark.parametrize("toy", TOYS)
-def test_greedy_decoding_is_the_ratio_test_of_one_hot_rows(toy):
-    models = [mapped(model, one_hot) for model in TOYS[toy]]
-    greedy = sum(len(ids) * p for ids, p in round_law(list(X), *models, 2).items())
-    assert chain_mean(best, greedy_tokens, toy, 2) == greedy
-
-
-def test_the_ladder_is_printed_with_the_figures_of_the_wild_page():
-    rows = ladder_table().splitlines()
-    assert [row.split(" | ")[-2] for row in rows[2:7]] == ["1.000", "1.627", "2.176", "2.952",
-                                                           "3.082"]
