@@ -27,15 +27,9 @@ GENERATORS = {np.random: "default_rng Generator PCG64 RandomState random rand ra
                          "uniform random_sample permutation shuffle",
               random: "Random SystemRandom random randint randrange uniform choice choices sample",
               os: "urandom"}
+MAX_DRAWS = 1000  # of one run
 NOT_DETERMINISTIC = ("not deterministic: the same random decisions gave a different result "
                      "(hidden state or randomness)")
-
-
-class Fork:
-    """Hold one decision of a run: the weights of its branches, and which one is taken."""
-
-    def __init__(self, weights):
-        self.weights, self.branch = weights, 0
 
 
 class Uniform:
@@ -67,15 +61,18 @@ class Uniform:
 
 
 class Forking:
-    """Be the generator of one run: take the branches that `forks` lists, then always the first."""
+    """Be the generator of one run: take the branches that `forks` lists, then always the first.
 
-    def __init__(self, forks, max_draws):
-        self.forks, self.max_draws, self.depth, self.draws = forks, max_draws, 0, 0
+    forks    the decisions in order: (the weights of the branches, the number of the one taken)
+    """
+
+    def __init__(self, forks):
+        self.forks, self.depth, self.draws = forks, 0, 0
 
     def random(self):
         self.draws += 1
-        if self.draws > self.max_draws:
-            raise AssertionError(f"more than {self.max_draws} draws: this run does not end")
+        if self.draws > MAX_DRAWS:
+            raise AssertionError(f"more than {MAX_DRAWS} draws: this run does not end")
         return Uniform(self, [0, 1])
 
     def __getattr__(self, name):
@@ -84,15 +81,12 @@ class Forking:
     def fork(self, weights):
         """Return which of the branches with these weights this run takes."""
         if self.depth == len(self.forks):
-            self.forks.append(Fork(weights))
-        fork = self.forks[self.depth]
-        if fork.weights != weights:
+            self.forks.append((weights, 0))
+        known, branch = self.forks[self.depth]
+        if known != weights:
             raise AssertionError(NOT_DETERMINISTIC)
         self.depth += 1
-        return fork.branch
-
-    def probability(self):
-        return math.prod(fork.weights[fork.branch] for fork in self.forks)
+        return branch
 
 
 class Scripted:
@@ -119,52 +113,50 @@ def no_other_chance():
         yield
 
 
-def run_once(function, forks, max_draws):
+def run_once(function, forks):
     """Return outcome and probability of the run that takes the branches in `forks`."""
-    rng = Forking(forks, max_draws)
+    rng = Forking(forks)
     outcome = function(rng)
     if rng.depth != len(forks):
         raise AssertionError(NOT_DETERMINISTIC)
-    return outcome, rng.probability()
+    return outcome, math.prod(weights[branch] for weights, branch in forks)
 
 
-def paths(function, max_draws=1000):
+def paths(function):
     """Yield (outcome, probability, forks) for every way the decisions of `function(rng)` can fall.
 
     The forks are its decisions in order: the weights of the branches, and which was taken.
     """
     forks = []
     with no_other_chance():
-        first = repr(run_once(function, forks, max_draws))
-        if any(repr(run_once(function, forks, max_draws)) != first for _ in range(8)):
+        first = repr(run_once(function, forks))
+        if any(repr(run_once(function, forks)) != first for _ in range(8)):
             raise AssertionError(NOT_DETERMINISTIC)
         while True:
-            outcome, probability = run_once(function, forks, max_draws)
-            yield outcome, probability, [(fork.weights, fork.branch) for fork in forks]
-            while forks and forks[-1].branch == len(forks[-1].weights) - 1:
+            yield *run_once(function, forks), list(forks)
+            while forks and is_last(*forks[-1]):
                 forks.pop()
             if not forks:
                 return
-            forks[-1].branch += 1
+            weights, branch = forks.pop()
+            forks.append((weights, branch + 1))
 
 
-def branches(function, max_draws=1000):
-    """Yield (outcome, probability) of each path."""
-    for outcome, probability, _ in paths(function, max_draws):
-        yield outcome, probability
+def is_last(weights, branch):
+    return branch == len(weights) - 1
 
 
-def law(function, max_draws=1000):
+def law(function):
     """Return the distribution of `function(rng)`: {outcome: probability}. Lists become tuples."""
     total = defaultdict(int)
-    for outcome, probability in branches(function, max_draws):
+    for outcome, probability, _ in paths(function):
         total[tuple(outcome) if isinstance(outcome, list) else outcome] += probability
     return dict(total)
 
 
 def expectation(function, value):
     """Return the mean of `value(outcome)` over the distribution of `function(rng)`."""
-    return sum(value(outcome) * probability for outcome, probability in branches(function))
+    return sum(value(outcome) * probability for outcome, probability, _ in paths(function))
 
 
 # ---- distributions that are multiplied out, without the code under test

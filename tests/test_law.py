@@ -9,10 +9,10 @@ import pytest
 
 from exact.law import (
     assert_same_law,
-    branches,
     distance,
     expectation,
     law,
+    paths,
     text_law,
     total_variation,
 )
@@ -33,9 +33,9 @@ def test_the_branches_of_a_function_are_its_outcomes_and_sum_to_1():
     def three_tests(rng):
         return [accept(chance, rng) for chance in (HALF, THIRD, HALF)]
 
-    found = list(branches(three_tests))
-    assert len(found) == 8 == len({tuple(outcome) for outcome, _ in found})
-    for outcome, probability in found:
+    found = list(paths(three_tests))
+    assert len(found) == 8 == len({tuple(outcome) for outcome, *_ in found})
+    for outcome, probability, _ in found:
         a, b, c = (p if accepted else 1 - p for p, accepted in zip((HALF, THIRD, HALF), outcome))
         assert probability == a * b * c
 

@@ -30,8 +30,7 @@ def test_an_exact_rule_has_the_targets_distribution_and_a_wrong_one_does_not(rul
         assert not any(map(any, distances.values()))
     else:
         assert all(distances["A"][1:]) and all(distances["B"][1:])
-        one_guess_is_no_test = rule.name.startswith(("one uniform", "traversal"))
-        assert bool(distances["A"][0]) != one_guess_is_no_test
+        assert bool(distances["A"][0]) != rule.name.startswith("one uniform")
 
 
 def test_the_pages_quote_every_table():
@@ -48,8 +47,7 @@ def test_the_pages_tables_are_enumerated(command, quoted, capsys):
 
 def test_where_a_rule_is_met_is_a_paper_or_a_project():
     links = re.findall(r"\]\((.*?)\)", rules.rules_table())
-    assert sum(bool(rule.seen) for rule in RULES) == 16 and len(RULES) == len(BY_NAME) == 26
-    assert sum(rule.exact for rule in RULES) == 13 and all(re.fullmatch(
+    assert len(RULES) == len(BY_NAME) and all(re.fullmatch(
         r"https://arxiv\.org/abs/\d{4}\.\d{5}|"
         r"https://github\.com/[\w.-]+/[\w.-]+(/(issues|pull)/\d+)?", link) for link in links)
 
@@ -102,26 +100,13 @@ def test_two_races_with_the_same_numbers_are_as_the_integral_says():
     assert find(SAME_RACE, "B", 1).distance == tv(np.minimum(p, q) + Fraction(1, 2) * row, p)
 
 
-def test_the_texts_that_are_needed_and_what_is_too_likely():
-    q, p = first_rows("A")
-    got = np.minimum(p, q) + (1 - np.minimum(p, q).sum()) * p
-    found = find("ratio test, then a draw from the target", "A", 1)
-    nats = sum(float(a) * np.log(float(a / b)) for a, b in zip(got, p))
-    assert found.nats == pytest.approx(nats)  # the second token's row is the target's in both
-    assert rules.texts_needed(nats) == f"{int(np.ceil(np.log(1e6) / nats)):,}"
-    second = sum(more * TOYS["A"][1]([token])[0] for token, more in enumerate(got - p))
-    assert list((got - p + second) / 2) == found.excess and sum(found.excess) == 0
-    assert rules.too_likely([Fraction(1, 4), Fraction(-1, 2), Fraction(1, 4)]) == (
-        "0 (+0.250), 2 (+0.250)")
-
-
 @pytest.mark.parametrize("parts, texts", [(1, "267"), (2, "1,112"), (4, "4,529")])
 def test_the_closer_the_draft_the_more_texts_show_a_fault(parts, texts, monkeypatch):
     draft, target = TOYS["A"]
     nearer = lambda ids, n_last=1: (draft(ids, n_last) + (parts - 1) * target(ids, n_last)) / parts
     monkeypatch.setitem(TOYS, f"A/{parts}", (nearer, target))
     found = find("ratio test, then a draw from the target", f"A/{parts}", 3)
-    assert rules.texts_needed(found.nats) == texts and f" {texts}" in PAGES[0].replace("(", " ")
+    assert rules.texts_needed(found) == texts and f" {texts}" in PAGES[0].replace("(", " ")
 
 
 def test_the_erratum_of_clay_has_its_distances():
@@ -144,8 +129,7 @@ def distances(guess, verify, toys="AB"):
 
 
 WAYS = [rules.guess, rules.best, partial(rules.as_drawn, guess=rules.colder), rules.colder,
-        partial(rules.as_drawn, guess=rules.beam), rules.stop_before, rules.drop_unsure,
-        partial(rules.drop_unsure, guess=rules.best)]
+        rules.stop_before, rules.drop_unsure, partial(rules.drop_unsure, guess=rules.best)]
 
 
 @pytest.mark.parametrize("verify", [rules.q_is_one, rules.match_verify])

@@ -5,7 +5,7 @@ from itertools import cycle, islice
 import numpy as np
 import pytest
 
-from exact.law import Scripted, assert_same_law, branches, law, text_law
+from exact.law import Scripted, assert_same_law, law, paths, text_law
 from exact.toys import PAIRS, mapped, one_hot, path_by_path, toy
 from gpt2 import GPT2
 from lib.checkpoints.weights import random_params
@@ -54,7 +54,7 @@ def test_n_grams_of_another_text_keep_the_distribution_and_some_are_kept(name, x
     got = law(lambda rng: complete(x, with_full_pool(target), N, rng))
     assert_same_law(got, text_law(x, target, N))
     if name == "dense":  # every token has a chance
-        rounds = [round for round, _ in branches(lambda rng: with_full_pool(target)(x, N, rng))]
+        rounds = [round for round, *_ in paths(lambda rng: with_full_pool(target)(x, N, rng))]
         assert min(len(round.guesses) for round in rounds) >= 2
         assert {2, 3} <= {len(round.ids) for round in rounds}
 
