@@ -226,17 +226,18 @@ def test_a_logit_that_is_no_number_names_its_row(row, value, temperature):
     (dict(top_p=0), "top_p"), (dict(top_p=1.1), "top_p"), (dict(top_p=np.nan), "top_p"),
     (dict(repetition_penalty=0), "repetition_penalty"),
     (dict(repetition_penalty=np.inf), "repetition_penalty"),
-    (dict(repetition_penalty=2.0), "whole sequence"),
+    (dict(repetition_penalty=2.0), "whole sequence .*, got 0 ids for 1 rows"),
 ])
 def test_a_knob_out_of_range_is_named(knobs, message):
-    with pytest.raises(ValueError, match=f"need .*{message}.* got"):
+    with pytest.raises(ValueError, match=f"need .*{message}"):
         warp([1.0, 2.0], **knobs)
 
 
-@pytest.mark.parametrize("weights", [[0.0, 0.0], [0.5, np.nan], [np.nan, 1.0], [1.5, -0.5],
-                                     [np.inf, 1.0]])
-def test_weights_that_are_no_law_are_refused(weights):
-    with pytest.raises(ValueError, match="need probabilities >= 0"):
+@pytest.mark.parametrize("weights, got", [
+    ([0.0, 0.0], "sum 0.0"), ([0.5, np.nan], "sum nan"), ([np.nan, 1.0], "sum nan"),
+    ([0.5, 1.5, -0.5], "sum 1.5, smallest -0.5"), ([np.inf, 1.0], "sum inf")])
+def test_weights_that_are_no_law_are_refused(weights, got):
+    with pytest.raises(ValueError, match=f"need probabilities >= 0 .*, got {got}"):
         sample(np.array(weights), Scripted([0.3]))
 
 

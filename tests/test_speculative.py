@@ -132,9 +132,10 @@ def test_the_law_of_one_round_is_the_proofs_product(k):
 @given(st.integers(0, 30), st.integers(1, 8), st.integers(0, 99))
 @settings(deadline=None)
 def test_an_equal_draft_needs_the_fewest_target_passes(N, K, seed):
-    x, target = [0], counted(PAIRS["dense"][1])
-    speculative_sampling(x, PAIRS["dense"][1], target, N, K, np.random.default_rng(seed))
+    x, draft, target = [0], counted(PAIRS["dense"][1]), counted(PAIRS["dense"][1])
+    speculative_sampling(x, draft, target, N, K, np.random.default_rng(seed))
     assert len(target.calls) == -(-N // (K + 1)) and x == [0]
+    assert set(draft.calls) <= {1}  # one row per guess
 
 
 @pytest.mark.parametrize("N", range(1, 9))
@@ -164,8 +165,8 @@ def test_the_rounds_one_after_another_are_the_text_up_to_its_first_stop_id(N, K,
 
 def test_plain_decoding_asks_for_one_row_per_token():
     target = counted(PAIRS["dense"][1])
-    autoregressive_sampling([0], target, 5, np.random.default_rng(0))
-    assert target.calls == [1] * 5
+    text = autoregressive_sampling((0,), target, 5, np.random.default_rng(0))  # any sequence
+    assert target.calls == [1] * 5 and len(text) == 6
 
 
 @pytest.mark.parametrize("ids, guesses, accepted, tested", [
@@ -266,7 +267,7 @@ def test_the_enumeration_sees_a_uniform_used_twice():
     (lambda rng: speculative_sampling([0], *PAIRS["dense"], 3, 0, rng), "K >= 1"),
     (lambda rng: speculative_sampling([0], *PAIRS["dense"], -1, 2, rng), "N >= 0"),
     (lambda rng: speculative_sampling([0], toy(3, 0), toy(4, 0), 3, 2, rng), "one vocabulary"),
-    (lambda rng: speculative_sampling([0], *PAIRS["dense"], 3, 2, None), "Generator"),
+    (lambda rng: speculative_sampling([0], *PAIRS["dense"], 3, 2, 5), "Generator, got 5"),
     (lambda rng: verify(np.array([0]), [[1.0]], [[1.0]] * 2, rng), "a list of guesses"),
     (lambda rng: verify([0], [[1.0]], [[1.0]], rng), "k rows"),
     (lambda rng: verify([0], [[1.0]] * 2, [[1.0]] * 2, rng), "k rows"),
