@@ -29,7 +29,7 @@ from benchmarks.rules import stored as expected
 from lib.costs import measure_costs
 from sampling import with_sampling
 from utils import MODELS_DIR
-from variants import DECODERS, settings
+from variants import DECODERS
 from variants.shared.tree_gpt2 import TreeGPT2
 
 PROMPTS = {"openings": OPENINGS, "repetitive": REPETITIVE}
@@ -63,7 +63,7 @@ def default_rows(temperature):
 
 def is_exact(name, flags):
     """Return whether a row's texts are distributed as the target's."""
-    return DECODERS[name].is_exact(settings(name, flags))
+    return DECODERS[name].is_exact(DECODERS[name].settings(flags))
 
 
 def measure_one(temperature, rows, args):

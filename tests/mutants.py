@@ -209,10 +209,10 @@ CASES += [("variants/" + file, tests, mutants) for file, tests, mutants in [
          "one_hot_rows(guesses[:k], n_vocab) * 0.5 + 0.5 / n_vocab", FIXED[2]),
     ]),
     ("suffix.py", own("suffix"), [
-        ("node.best.count / node.followed", "node.best.count / node.count",
+        ("sum(followed.values())", "(1 + sum(followed.values()))",
          "the position to be guessed is counted"),
         ("score += probability", "score = probability", "the score is the last probability"),
-        ("child.count >= self.best.count", "child.count > self.best.count",
+        ("max(reversed(followed)", "max(followed",
          "the first of the most frequent, not the latest"),
         ("if x[: len(text)] != text:", "if False:", "a new text is counted with the one before"),
     ]),
@@ -234,8 +234,8 @@ CASES += [("variants/" + file, tests, mutants) for file, tests, mutants in [
          "        guesses.append(sample(p_draft[-1], rng))",
          "row)\n        guesses.append(int(row.argmax()))",
          "the best token as the guess, with the draft's row in the ratio"),
-        ("        if row[guesses[-1]] < threshold:\n            break",
-         "        if row[guesses[-1]] < threshold:\n"
+        ("        if row[guesses[-1]] < confidence:\n            break",
+         "        if row[guesses[-1]] < confidence:\n"
          "            guesses.pop(), p_draft.pop()\n            break",
          "an unsure guess is dropped because of its own probability"),
     ]),
@@ -268,7 +268,7 @@ CASES += [("variants/" + file, tests, mutants) for file, tests, mutants in [
         ("del drawn[: len(round.ids)]", "del drawn[: len(round.guesses)]",
          "numbers of guesses used up, not those of the text"),
         ("probs / exponentials(", "probs * exponentials(", "the last of the race, not the first"),
-        ("p_target, Replay(drawn, rng), draw=draw)", "p_target, rng, draw=draw)",
+        ("p_target, Replay(drawn, rng), draw)", "p_target, rng, draw)",
          "the target draws with its own numbers"),
     ]),
     ("block.py", laws("block"), [
@@ -288,8 +288,7 @@ CASES += [("variants/" + file, tests, mutants) for file, tests, mutants in [
         ("lenience * p_target[t].max()", "lenience", "greedy lenience compared with 1"),
     ]),
     ("big_little.py", own("chain"), [
-        ("distance(guesses[n], p_large[n])", "distance(guesses[n], p_large[n - 1])",
-         "the row before"),
+        ("p_large[n][guesses[n]]", "p_large[n - 1][guesses[n]]", "the row before"),
         ("        if row.max() < fallback:\n            break\n        rows.append(row)\n"
          "        guesses.append(int(row.argmax()))",
          "        rows.append(row)\n        guesses.append(int(row.argmax()))\n"
@@ -301,9 +300,8 @@ CASES += [("variants/" + file, tests, mutants) for file, tests, mutants in [
         ("(surer > alpha", "(surer >= alpha", "a tie goes to the target"),
         ("[:, None], p_target, p_draft)", "[:, None], p_draft, p_target)",
          "draft and target exchanged"),
-        ("    return verify(guesses,",
-         "    pi[-1] = sharpen(p_target[-1])\n    return verify(guesses,",
-         "the bonus token is the target's"),
+        ("        return one_hot_rows(pi", "        pi[-1] = target(ids, 1)[-1]\n"
+         "        return one_hot_rows(pi", "the bonus token is the target's"),
     ]),
     ("tree.py", laws("tree"), [
         ("            left = residual(left, row)", "            left = left",
@@ -332,7 +330,7 @@ CASES += [("variants/" + file, tests, mutants) for file, tests, mutants in [
          "the path so far is forgotten"),
     ]),
     ("kseq.py", laws("kseq"), [
-        ("p_target - once * ((1 - (1 - beta) ** m) / beta)", "p_target - once",
+        ("once * sum((1 - once.sum()) ** i for i in range(m))", "once",
          "the residual of one guess"),
         ("m = guesses[0][1], len(guesses)",
          "m = guesses[0][1], len({child for child, _ in guesses})",

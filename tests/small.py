@@ -4,6 +4,8 @@
     PAIRS      name -> (draft, target), toys of two or three tokens
 """
 
+from types import SimpleNamespace
+
 import numpy as np
 from safetensors.numpy import save_file
 
@@ -115,6 +117,20 @@ def models_of(pair, sampling, folder=None):
 def stepper(name, flags, pair, sampling, folder=None):
     """Return `() -> step`: a new decoder for every run, because some keep a state."""
     return lambda: build(name, models_of(pair, sampling, folder), flags)
+
+
+def of_probabilities(draft, target, costs=None):
+    """Return what a decoder's `build` reads of Models, for models that give probabilities."""
+    models = SimpleNamespace(probabilities={"draft": draft, "target": target}.get, costs=costs,
+                             is_greedy=False)
+    models.warm = models
+    return models
+
+
+def fixed_acceptance(alpha):
+    """Return draft and target of context-free rows that share the mass alpha."""
+    p_target, p_draft = np.array([1.0, 0.0]), np.array([alpha, 1 - alpha])
+    return [lambda ids, n_last, row=row: np.array([row] * n_last) for row in (p_draft, p_target)]
 
 
 def write_heads(folder, n_embd, n_heads=3, n_vocab=3):

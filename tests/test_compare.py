@@ -18,7 +18,7 @@ from lib.demo.compare import compare, first_difference
 from lib.demo.describe import describe, table
 from lib.demo.task import Task, load_task
 from utils import MODELS_DIR
-from variants import settings
+from variants import DECODERS
 from variants.shared.states import States
 
 N_VOCAB = 30
@@ -68,7 +68,7 @@ def figures(clock, decoder="speculative", N=99, stop=(), x=(2,), sampling=None, 
         encoder=SimpleNamespace(decode=str), x=list(x), stop=set(stop), folder=None, seed=0,
         new_draft=lambda: Counting(clock, True), new_target=lambda: Counting(clock, False),
         sampling={"temperature": 0.0, **(sampling or {})}, decoder=decoder, N=N,
-        settings=settings(decoder, flags), n_ctx=1024, window=False))
+        settings=DECODERS[decoder].settings(dict(flags)), n_ctx=1024, window=False))
 
 
 def part(numbers, *names):

@@ -232,7 +232,7 @@ def test_the_same_seed_gives_the_same_text(name, temperature, tiny_heads):
 @pytest.mark.parametrize("name, temperature", BOTH)
 def test_a_used_cache_gives_the_rows_of_a_fresh_one_in_every_round(name, temperature, tiny_heads):
     chosen = dict(temperature=temperature, top_k=7, repetition_penalty=1.2)
-    step, x = build(name, tiny(chosen, tiny_heads)), [1, 2, 3]
+    step, x = build(name, tiny(chosen, tiny_heads), forms(name)[0]), [1, 2, 3]
     for round in generate(x, step, 21, np.random.default_rng(0)):  # as far as the context goes
         rows = [with_sampling(GPT2(TINY[1], 3), **{**chosen, "temperature": T})(x)[-1]
                 for T in (temperature, 1.0)]  # 1: what a threshold looks at

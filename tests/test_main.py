@@ -249,7 +249,7 @@ BAD = {
     "a greedy method at temperature 1":
         (["--decoder", "big_little", "--temperature", 1], "--temperature 0"),
     "unknown decoder": (["--decoder", "lookahaed"], "such as lookahead, got 'lookahaed'"),
-    "no number": (["--decoder", "cascade", "--alpha", "nan"], "need a finite number, got nan"),
+    "no number": (["--decoder", "cascade", "--alpha", "a"], "invalid float value: 'a'"),
     "two prompts": (["--prompt", "X", "--prompt_file", "Y"], "--prompt or --prompt_file, got both"),
     "a draft that is not asked":
         (["--decoder", "lookup", "--draft_model_size", "124M"], "need no --draft_model_size"),

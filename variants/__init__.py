@@ -18,17 +18,13 @@ MODULES = (auto, lookup, suffix, jacobi, skip, assisted, stopping, match, couple
 DECODERS = {module.DECODER.name: module.DECODER for module in MODULES}
 
 
-def settings(name, given):
-    """Return all flags of a decoder: those given, and its defaults for the others."""
-    return DECODERS[name].settings(dict(given))
-
-
 def build(name, models, given=()):
     """Return the step of one text: a decoder with the flags given, defaults for the others.
 
     ValueError if a flag or the temperature does not fit the decoder, or costs are needed.
     """
-    entry, flags = DECODERS[name], settings(name, given)
+    entry = DECODERS[name]
+    flags = entry.settings(dict(given))
     if entry.greedy and not models.is_greedy:
         raise ValueError(f"need --temperature 0 for the decoder {name}, a greedy method, "
                          f"got {models.sampling['temperature']}")
@@ -39,6 +35,7 @@ def build(name, models, given=()):
 
 def build_plain(name, models, given=()):
     """Return plain decoding to compare with; with the decoder's own random numbers if it can."""
-    if plain := DECODERS[name].plain:
-        return plain(models, **settings(name, given))
+    entry = DECODERS[name]
+    if entry.plain:
+        return entry.plain(models, **entry.settings(dict(given)))
     return partial(autoregressive_step, model=models.probabilities("target"))

@@ -1,11 +1,8 @@
 """Gante (2023), "Assisted Generation", as in Hugging Face transformers. Lossless.
 
-Adds to speculative.py: the number of guesses adapts. It follows the past (schedule), and the draft
-stops after a guess that it was not sure of (threshold).
-
-    K           the most guesses in the next round
-    schedule    constant, or heuristic: K + 2 if every guess was accepted, else K - 1, at least 1
-    threshold   --confidence: stop guessing after a guess with a smaller draft probability
+Adds to speculative.py: the number of guesses adapts. The draft stops after a guess with a smaller
+probability than --confidence; and with the heuristic schedule, the most guesses of a round, K,
+become K + 2 if every guess was accepted, else K - 1, at least 1.
 
 Subtle: the unsure guess is tested too. Dropping it because of its own probability would leave the
 other guesses with a distribution that is not the one in `p_draft`, and bias the text.
@@ -17,10 +14,8 @@ from sampling import one_hot_rows, sample
 from speculative import speculative_step, verify
 from variants.registry import Decoder, Flag, whole
 
-SCHEDULES = ("constant", "heuristic")
 
-
-def guess_while_sure(x, k, rng, draft, threshold, greedy=False):
+def guess_while_sure(x, k, rng, draft, confidence, greedy=False):
     """Sample up to k tokens from the draft, stopping after the first unsure one.
 
     With `greedy` the draft's row is at temperature 1, which says how sure it is, and the guess is
@@ -31,21 +26,22 @@ def guess_while_sure(x, k, rng, draft, threshold, greedy=False):
         row = draft(x + guesses, 1)[-1]
         p_draft.append(one_hot_rows([row.argmax()], len(row))[0] if greedy else row)
         guesses.append(sample(p_draft[-1], rng))
-        if row[guesses[-1]] < threshold:
+        if row[guesses[-1]] < confidence:
             break
     return guesses, p_draft
 
 
-def assisted(draft, target, K=20, schedule="constant", threshold=0.4, greedy=False):
-    """Return the step of one text; it keeps K between its rounds. ValueError if K < 1.
+def build(models, K: Flag(whole, "most guesses per round") = 20,
+          schedule: Flag(str, "how K follows the past", ("constant", "heuristic")) = "constant",
+          confidence: Flag(float, "stop guessing after a guess with a smaller draft probability"
+                           ) = 0.4):
+    """Return the step of one text; it keeps K between its rounds.
 
     (transformers' heuristic_transient is a new step for each text, its heuristic one for all.)
     """
-    if K < 1:
-        raise ValueError(f"need K >= 1 guesses per round, got {K}")
-    if schedule not in SCHEDULES:
-        raise ValueError(f"need a schedule of {', '.join(SCHEDULES)}, got {schedule!r}")
-    guess = partial(guess_while_sure, draft=draft, threshold=threshold, greedy=greedy)
+    target = models.probabilities("target")
+    guess = partial(guess_while_sure, draft=models.warm.probabilities("draft"),
+                    confidence=confidence, greedy=models.is_greedy)
 
     def step(x, n_left, rng):
         nonlocal K
@@ -55,16 +51,6 @@ def assisted(draft, target, K=20, schedule="constant", threshold=0.4, greedy=Fal
         return round
 
     return step
-
-
-def build(models, K: Flag(whole, "most guesses per round") = 20,
-          schedule: Flag(str, "how K follows the past", SCHEDULES) = "constant",
-          confidence: Flag(float, "stop guessing after a guess with a smaller draft probability"
-                           ) = 0.4):
-    """Return the step. Confidence is read at temperature 1 if the guesses are greedy."""
-    draft = models.warm.probabilities("draft")
-    return assisted(draft, models.probabilities("target"), K, schedule, confidence,
-                    models.is_greedy)
 
 
 DECODER = Decoder(

@@ -1,12 +1,9 @@
 """The papers' own decoder; and K chosen from costs: Leviathan et al. (2023) Sec. 3.5. Lossless.
 
-Adds to speculative.py: it chooses K. The papers' formula for the best K needs the costs of
-draft and target, which are given or measured before the run (lib/costs.py), and the acceptance rate
-alpha, which is estimated as the text grows. K depends on finished rounds alone, so it is lossless.
-
-    c           time of one draft step / time of one target row
-    pass_cost   pass_cost[K]: time of K + 1 target rows in one pass / time of one row
-    alpha       accepted / tested guesses, older rounds counting less
+Adds to speculative.py: it chooses K. The papers' formula for the best K needs the costs of draft
+and target, which are given or measured before the run (lib/costs.py), and the acceptance rate
+alpha: accepted / tested guesses, older rounds counting less. K depends on finished rounds alone, so
+it is lossless.
 """
 
 from speculative import autoregressive_step, draft_and_verify, guess, verify

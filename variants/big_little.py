@@ -3,11 +3,9 @@
 Adds to speculative.py: the small model decides when to ask the large one, and the large model
 tolerates tokens that are not its own best. The method is greedy: nothing is drawn.
 
-    small, large    callables `(ids, n_last) -> probabilities`, at temperature 1
-    fallback        alpha_FB: the small model stops where its best token has a smaller probability
-    rollback        alpha_RB: the large model rejects from the first token with a larger distance
-    distance        - log p_large of the small model's token (cross-entropy to a hard label)
-    run             the most tokens that the small model writes in a row
+    fallback    alpha_FB: the small model stops where its best token has a smaller probability
+    rollback    alpha_RB: the large model rejects from the first token with a larger distance,
+                - log p_large (cross-entropy to a hard label)
 
 Where the authors' code differs or leaves it open: a token of the small model is final only when
 the large one has scored it, a stop token included; every token is compared, none is skipped because
@@ -34,12 +32,6 @@ def write_while_sure(x, k, rng, small, fallback):
     return guesses, rows
 
 
-def distance(token, row):
-    """Return - log p_large of a token, in nats; infinity if p_large is 0."""
-    with np.errstate(divide="ignore"):
-        return -np.log(row[token])
-
-
 def big_little_verify(guesses, p_small, p_large, rng, rollback):
     """Accept the tokens before the first one that is too far off, then add the large model's best.
 
@@ -51,7 +43,7 @@ def big_little_verify(guesses, p_small, p_large, rng, rollback):
     [[1], [0, 0, 1]]
     """
     n = 0
-    while n < len(guesses) and distance(guesses[n], p_large[n]) <= rollback:
+    while n < len(guesses) and p_large[n][guesses[n]] >= np.exp(-rollback):
         n += 1
     return guesses[:n] + [int(p_large[n].argmax())]
 

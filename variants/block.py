@@ -41,11 +41,11 @@ def p_accept(t, share, p_draft, p_target):
 def block_verify(guesses, p_draft, p_target, rng):
     """Accept as many guesses as the block test allows, then add one token, as `verify` does.
 
-    With one guess both tests are the same. Here the draft's guess is certain to be wrong.
+    Guesses 0 1 have the ratios 1/2 and 2: the second makes up for the first (Sec. 2).
 
-    >>> p_draft, p_target = np.array([[1.0, 0.0]]), np.array([[0.0, 1.0], [1.0, 0.0]])
-    >>> block_verify([0], p_draft, p_target, np.random.default_rng(0))
-    [1]
+    >>> p_draft, p_target = np.array([[2, 1]] * 2) / 3, np.array([[1, 2]] * 3) / 3
+    >>> block_verify([0, 1], p_draft, p_target, np.random.default_rng(0))[:2]
+    [0, 1]
     """
     check_rows(guesses, p_draft, p_target)
     share, k = shares(guesses, p_draft, p_target), len(guesses)

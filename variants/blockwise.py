@@ -3,12 +3,11 @@
 Adds to medusa.py: a different test. The ancestor of all the others, and of Medusa in particular:
 heads, but one chain of their best guesses instead of a tree, and greedy decoding only.
 
-    here               Stern et al. (2018)
-    row of p_target    p_1, the model itself, at temperature 1 (the criteria need its order)
-    guess t            the best token of p_(t + 2): head t
-    accepted + 1       k-hat, the length of the block that is right; the + 1 is p_1's own next token
-    top_k              the top-k selection criterion of Sec. 5.1 (1: exact)
-    minimum            the minimum block size, l in Sec. 5.3 (1: exact): tokens per round, at least
+    here            Stern et al. (2018)
+    guess t         the best token of p_(t + 2): head t
+    accepted + 1    k-hat, the length of the block that is right; the + 1 is p_1's own next token
+    top_k           the top-k selection criterion of Sec. 5.1 (1: exact)
+    minimum         the minimum block size, l in Sec. 5.3 (1: exact): tokens per round, at least
 
 Proposing and scoring are one pass (Sec. 4), because the pass also gives the state that the heads
 read. The distance criterion of Sec. 5.2 is for ids that are numbers, such as pixels.

@@ -13,16 +13,14 @@ Rule OPT: r = 1 if and only if max p_draft < max p_target - alpha TV. (The paper
 draft, p for the target, gamma for K.) The largest entries differ by at most TV. Therefore the text
 is the draft's for alpha >= 1 and the target's below -1; at 0 the surer of the two decides.
 
-Subtle: pi has a row at the position after all guesses too, so the draft computes one row more than
-it guesses, K + 1 draft steps per round. The target's row there would bias every bonus token.
+Subtle: pi has a row at the position after all guesses too, so the draft reads them all: K steps and
+one pass. The target's row there would bias every bonus token.
 """
-
-from functools import partial
 
 import numpy as np
 
-from sampling import one_hot_rows, sample
-from speculative import speculative_step, verify
+from sampling import one_hot_rows
+from speculative import draft_and_verify, guess, verify
 from variants.registry import GUESSES, Decoder, Flag
 
 
@@ -33,52 +31,26 @@ def cascade(p_draft, p_target, alpha):  # 2 x [n, n_vocab] -> [n, n_vocab]
     >>> [cascade(p_draft, p_target, alpha)[0].tolist() for alpha in (0.3, 0.4)]
     [[0.25, 0.0, 0.75], [0.5, 0.5, 0.0]]
     """
-    p_draft, p_target = np.asarray(p_draft), np.asarray(p_target)
     distance = np.maximum(p_target - p_draft, 0).sum(axis=-1)  # TV
     surer = p_target.max(axis=-1) - p_draft.max(axis=-1)  # at alpha = 1 no rounding exceeds TV
     return np.where((surer > alpha * distance)[:, None], p_target, p_draft)
 
 
-def guess_and_look(x, k, rng, draft, sharpen):
-    """Sample k tokens as `guess` does; return them with k + 1 rows of the draft."""
-    guesses, p_draft = [], [draft(x, 1)[-1]]
-    for _ in range(k):
-        guesses.append(sample(sharpen(p_draft[-1]), rng))
-        p_draft.append(draft(x + guesses, 1)[-1])
-    return guesses, p_draft
-
-
-def cascade_verify(guesses, p_draft, p_target, rng, alpha, sharpen):
-    """Run the ratio test with pi's rows in place of the target's."""
-    pi = sharpen(cascade(p_draft, p_target, alpha))
-    return verify(guesses, sharpen(np.asarray(p_draft)[:-1]), pi, rng)
-
-
-def cascade_step(x, n_left, rng, draft, target, K, alpha, sharpen):
-    """Run one round; return it with the rows that tokens were sampled from, one per guess."""
-    round = speculative_step(x, n_left, rng, target, K,
-                             partial(guess_and_look, draft=draft, sharpen=sharpen),
-                             partial(cascade_verify, alpha=alpha, sharpen=sharpen))
-    return round._replace(p_draft=sharpen(np.asarray(round.p_draft)[:-1]),
-                          p_target=sharpen(np.asarray(round.p_target)))
-
-
-def one_hot(rows):  # [..., n_vocab] -> [..., n_vocab]
-    """Return the rows that tokens are sampled from at temperature 0."""
-    return one_hot_rows(rows.argmax(axis=-1).ravel(), rows.shape[-1]).reshape(rows.shape)
-
-
 def build(models, K: GUESSES = 4,
           alpha: Flag(float, "the price of deferring to the target: 0: the surer model decides; "
                       "1: the draft alone; below -1: lossless") = 0.0):
-    """Return the step. At temperature 0 the rule compares rows at temperature 1."""
+    """Return the papers' own step for the target pi, whose rule compares rows at temperature 1."""
     draft, target = map(models.warm.probabilities, ("draft", "target"))
-    sharpen = one_hot if models.is_greedy else np.asarray
-    return partial(cascade_step, draft=draft, target=target, K=K, alpha=alpha, sharpen=sharpen)
+
+    def cascaded(ids, n_last):
+        pi = cascade(draft(ids, n_last), target(ids, n_last), alpha)
+        return one_hot_rows(pi.argmax(axis=-1), pi.shape[-1]) if models.is_greedy else pi
+
+    return draft_and_verify(models.probabilities("draft"), cascaded, K)
 
 
 DECODER = Decoder(
     "cascade", "Narasimhan et al. (2025)", "https://arxiv.org/abs/2405.19261",
     idea="at each position the surer of the two models decides",
-    guess=guess_and_look, test=cascade_verify, build=build,
+    guess=guess, test=verify, build=build,
     exact="with --alpha below -1", exact_if=lambda settings: settings["alpha"] < -1)

@@ -5,11 +5,11 @@ that nearly agree then nearly always draw the same token. The text is the target
 that number, whatever the draft, K or the kind of guess: with the same seed it is, token for token,
 the text of plain decoding, at every temperature.
 
-    drawn      the numbers that were already drawn for the positions from the end of x on
     inverse    draw by the inverse distribution function, as sampling.sample does
     race       draw the first to arrive of n_vocab runners of speed p: argmin of E / p with
                exponential E (the Gumbel trick); the order of the vocabulary is irrelevant
-    agreement  the probability that both draw the same token: theory/coupling.py
+
+theory/coupling.py has the probability that both draw the same token.
 
 Subtle: a number belongs to its position. The next round reuses the numbers of positions that this
 round did not reach; new ones would give a different text. And no number may be replaced after it
@@ -73,7 +73,7 @@ def drawn_guess(x, k, rng, draft, draw):
     return guesses, p_draft
 
 
-def coupled(target, K, guess, draw=sample, match=match_verify):
+def coupled(target, K, guess, draw=sample):
     """Return the step of one text, for any guess that draws at most one number per position.
 
     >>> model = lambda ids, n_last: np.array([[0.5, 0.3, 0.2]] * n_last)
@@ -81,14 +81,14 @@ def coupled(target, K, guess, draw=sample, match=match_verify):
     >>> step([0], 4, np.random.default_rng(0)).n_accepted  # equal rows: equal draws
     3
     """
-    drawn = []
+    drawn = []  # the numbers of the positions from the end of x on
 
     def step(x, n_left, rng):
         def replayed_guess(x, k, rng):
             return guess(x, k, Replay(drawn, rng))
 
         def replayed_match(guesses, p_draft, p_target, rng):
-            return match(guesses, p_draft, p_target, Replay(drawn, rng), draw=draw)
+            return match_verify(guesses, p_draft, p_target, Replay(drawn, rng), draw)
 
         round = speculative_step(x, n_left, rng, target, K, replayed_guess, replayed_match)
         del drawn[: len(round.ids)]  # these positions are text now

@@ -7,16 +7,16 @@ the same, smaller probability p_target / (rho p_draft), and one of them is accep
     m         guesses for this position (k in the paper), all from p_draft
     rho       in [1, m]: the divisor of the ratio
     beta      the probability that one guess passes: sum of min(p_draft, p_target / rho)
-    passed    the probability that one of the m passes: 1 - (1 - beta)^m; it must be at most
-              rho beta, or the distribution of the token that follows m rejections is negative
-    chains    drafts of K tokens each, drawn independently; the tree merges their common starts
+
+One of the m passes with probability 1 - (1 - beta)^m. It must be at most rho beta, or the
+distribution of the token that follows m rejections is negative.
 """
 
 from functools import partial
 
 import numpy as np
 
-from sampling import accept, sample
+from sampling import accept, residual, sample
 from speculative import guess, make_step
 from variants.registry import GUESSES, Decoder, Flag, whole
 from variants.tree import Tree, with_tree_sampling
@@ -43,17 +43,13 @@ def find_rho(p_draft, p_target, m):
 
 
 def left_over(p_draft, p_target, rho, m):  # -> [n_vocab]
-    """Return the weights of the token that follows if none of the m guesses passes."""
+    """Return the distribution of the token that follows if none of the m guesses passes."""
     once = shared(p_draft, p_target, rho)
-    beta = once.sum()
-    if not beta > 0:
-        return p_target
-    rest = np.maximum(p_target - once * ((1 - (1 - beta) ** m) / beta), 0)
-    return rest if rest.sum() > 0 else p_target  # by rounding alone
+    return residual(p_target, once * sum((1 - once.sum()) ** i for i in range(m)))
 
 
 def guess_chains(x, k, rng, draft, chains):
-    """Return a tree of several chains of k guesses, each drawn independently from the draft."""
+    """Return a tree of chains of k guesses, each drawn independently; common starts are merged."""
     tree = Tree()
     for _ in range(chains):
         node = -1

@@ -3,11 +3,9 @@
 Adds to jacobi.py: a pool of n-grams. Jacobi's iteration often writes the right tokens at the wrong
 position. Its runs of tokens are kept, and guessed wherever the text reaches their first token.
 
-    columns    W, positions that are iterated on; the first begins at the last token of x
     ngram      N, the length of a run; a column has N - 1 levels, its guesses of N - 1 passes
     window     W columns: level l of column i is i + l tokens after the last of x
     trunk      level 0 of all columns, which the other levels follow
-    new        the target's best token after a column: the N-th, and its next level
     pool       token -> the n-grams seen after it, the latest last; size: G, how many are kept
 
 One pass over one token tree does both (the paper's lookahead branch and verification branch):
@@ -66,8 +64,7 @@ def add_path(tree, path):
     """Add the nodes of a path that the tree does not have yet."""
     node = -1
     for token in path:
-        child = tree.child(node, token)
-        node = tree.add(node, token, None) if child is None else child
+        node = tree.add(node, token, None)
 
 
 def make_tree(ngrams, paths, k, n_vocab):
@@ -83,11 +80,10 @@ def make_tree(ngrams, paths, k, n_vocab):
 
 
 def lookahead(target, n_vocab, columns=5, ngram=4, size=5):
-    """Return the step of one text from a tree model; it keeps window and pool between its rounds.
+    """Return the step of one text from a tree model; `round.guesses` are the tested ones.
 
-    `round.guesses` are the tested ones; the window's rows follow theirs in `round.p_target`. The
-    window moves as far as the text and is filled up at once. (The authors' code by default moves it
-    by one position, and fills it level by level in the first rounds.)
+    The window moves as far as the text and is filled up at once. (The authors' code by default
+    moves it by one position, and fills it level by level in the first rounds.)
 
     A repeated run is in the pool after a few rounds, and then one pass gives N tokens:
 
@@ -98,9 +94,8 @@ def lookahead(target, n_vocab, columns=5, ngram=4, size=5):
     >>> [len(round.ids) for round in generate([0, 0, 0], lookahead(count_up, 5), 30, rng)]
     [1, 1, 1, 1, 1, 4, 1, 4, 4, 4, 4, 4]
     """
-    if columns < 1 or ngram < 2 or size < 1:
-        raise ValueError(f"need columns >= 1, ngram >= 2 and a pool >= 1, got {columns}, {ngram} "
-                         f"and {size}")
+    if ngram < 2:
+        raise ValueError(f"need --ngram >= 2, got {ngram}")
     window, pool = [], {}
 
     def guess(x, k, rng):

@@ -3,11 +3,6 @@
 Adds to speculative.py: a draft without a model. Text repeats itself, so the guesses are copied from
 what followed the last few tokens earlier.
 
-    x           the tokens so far
-    suffix      the last n tokens of x, n <= max_ngram: what is looked up
-    source      the position after an earlier occurrence of the suffix: copying starts there
-    max_ngram   the longest suffix, which is tried first
-
 A copied guess is not drawn, so its row is one-hot. `verify` then accepts it with the target's own
 probability of it; a rejected guess is replaced by a draw from the target without it.
 """
@@ -20,9 +15,10 @@ from variants.registry import GUESSES, Decoder, Flag, whole
 
 
 def find_source(x, max_ngram):
-    """Return the position after the latest earlier occurrence of the longest suffix, or None.
+    """Return where copying starts: after the latest earlier occurrence of the longest suffix of x.
 
-    Saxena (2023) takes the earliest occurrence; in running text the latest is the better guide.
+    The longest one tried has max_ngram tokens; None if not even the last token occurred. Saxena
+    (2023) takes the earliest occurrence; in running text the latest is the better guide.
     """
     for n in range(min(max_ngram, len(x) - 1), 0, -1):
         for start in range(len(x) - n - 1, -1, -1):  # not the suffix itself, but it may overlap it

@@ -3,13 +3,12 @@
 Adds to speculative.py: the target is its own draft, without some of its blocks. It needs no second
 model and no training, and runs on any checkpoint.
 
-    block    one of the target's n_layer transformer blocks, counted from 0 as in its checkpoint
     skip     the blocks that the draft leaves out: each adds to x, so x passes on without it
     exit     E: the draft ends after its first E blocks; ln_f and the unembedding always follow
 
-The draft has its own key/value cache (LayerSkip's draft shares the target's). tools/find_skip.py
-searches for the blocks to leave out. A draft step costs the remaining share of the blocks, so it
-pays only if the acceptance exceeds that share: theory/speedup.py.
+The draft has its own key/value cache (LayerSkip's draft shares the target's). A draft step costs
+the remaining share of the blocks, so it pays only if the acceptance exceeds that share:
+theory/speedup.py.
 """
 
 from functools import partial

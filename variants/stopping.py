@@ -3,13 +3,11 @@
 Adds to assisted.py: no K and no constant. The draft guesses while the probability that the next
 guess becomes text is worth its time; costs are those of auto.py, probabilities are counted.
 
-    k           guesses in this round so far
-    s           the probability that all of them are accepted
+    s           the probability that all guesses of this round so far are accepted
     a           the probability that a guess is accepted if those before it are: a table over the
                 draft's confidence, the largest probability of the row it is drawn from
     alpha       the mean of a over the draft's rows
-    d, V        Costs in units of one target row: d = costs.c of a draft step, V[k] =
-                costs.pass_cost[k] of a pass with k guesses
+    d, V        times in units of one target row: d of a draft step, V[k] of a pass with k guesses
     rho         tokens per unit of time so far, at least plain decoding's 1
 
 A round with k guesses gives 1 + s_1 + .. + s_k tokens and takes the time k d + V[k]. The rule with
@@ -54,13 +52,7 @@ class History:
 
     def __init__(self, costs):
         self.costs, self.table = costs, START  # [3, BUCKETS]: guesses accepted, and tested; rows
-        self.x, self.tokens, self.time = [], 1.0, 1.0
-
-    def start_text(self, x):
-        """Reset the speed to plain decoding's if x is not a continuation; keep the table."""
-        if x[: len(self.x)] != self.x:
-            self.tokens = self.time = 1.0
-        self.x = list(x)
+        self.tokens = self.time = 1.0  # plain decoding's speed
 
     def estimates(self):
         """Return a [BUCKETS], the fraction of rows in each bucket [BUCKETS], and rho."""
@@ -89,9 +81,9 @@ def bucket_of(row):
 
 
 def guess_while_it_pays(x, k, rng, draft, seen, buckets, greedy=False):
-    """Sample up to k tokens from the draft, while they pay.
+    """Sample up to k tokens from the draft, while they pay; append every row's bucket to `buckets`.
 
-    Appends the bucket of every row to `buckets`, even if no guess was drawn from the last row.
+    With `greedy` the draft's rows are at temperature 1, but it guesses its best token.
     """
     guesses, p_draft, s = [], [], 1.0
     a, shares, rho = seen.estimates()
@@ -111,32 +103,20 @@ def guess_while_it_pays(x, k, rng, draft, seen, buckets, greedy=False):
     return guesses, p_draft
 
 
-def stopping(draft, target, costs, greedy=False):
-    """Return the step of one text, which guesses while it pays, from its Costs.
-
-    With `greedy` the draft's rows are at temperature 1, but it guesses its best token. The costs
-    never change, so equal seeds give equal texts. ValueError if they have no second row, or are not
-    all > 0.
-    """
-    if len(costs.passes) < 2 or not all(0 < time < np.inf for time in (costs.draft, *costs.passes)):
-        raise ValueError(f"need costs > 0 of a draft step and of two rows at least, got {costs}")
-    seen = History(costs)
+def build(models):
+    """Return the step of one text, which guesses while it pays, from the Costs."""
+    seen, target = History(models.costs), models.probabilities("target")
+    most = len(models.costs.passes) - 1
+    guess = partial(guess_while_it_pays, draft=models.warm.probabilities("draft"), seen=seen,
+                    greedy=models.is_greedy)
 
     def step(x, n_left, rng):
-        seen.start_text(x)
         buckets = []
-        guess = partial(guess_while_it_pays, draft=draft, seen=seen, buckets=buckets, greedy=greedy)
-        round = speculative_step(x, n_left, rng, target, len(costs.pass_cost) - 1, guess)
+        round = speculative_step(x, n_left, rng, target, most, partial(guess, buckets=buckets))
         seen.count(round, buckets)
         return round
 
     return step
-
-
-def build(models):
-    """Return the step. At temperature 0 the draft's confidence is read at temperature 1."""
-    draft = models.warm.probabilities("draft")
-    return stopping(draft, models.probabilities("target"), models.costs, models.is_greedy)
 
 
 DECODER = Decoder(

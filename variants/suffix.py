@@ -2,11 +2,8 @@
 
 Adds to lookup.py: counts of everything that followed, and a draft where they are not sure. The
 guess is what followed the last m tokens most often, and is as long as the counts are sure of it.
-Finished texts can be remembered for the next one.
+Finished texts can be remembered for the next one (memory.py).
 
-    x             the tokens so far
-    trie          every run of up to `depth` tokens, with how often it occurred: one of x, and one
-                  of the memory, the finished texts (memory.py)
     m             how many tokens a guess looks back: 1, 2, ... depth - 1 are all tried
     probability   of a guess: the product of the relative frequencies on its path
     score         the sum of the probabilities: how many guesses are expected to be right
@@ -18,113 +15,86 @@ A copied guess is not drawn, so its row is one-hot, as in lookup.py; the draft's
 draft's rows. The choice between the two is made before any sampling, so both are exact.
 """
 
+from collections import defaultdict
+
 from sampling import one_hot_rows
 from speculative import guess, make_step, verify
 from variants.registry import Decoder, Flag, whole
 from variants.shared.memory import read_memory
 
 
-class Node:
-    """The end of a run of tokens."""
+class Counts:
+    """Count what came next after every run of up to `depth` - 1 tokens, as the paper's suffix tree.
 
-    __slots__ = ("token", "count", "followed", "best", "children")
-
-    def __init__(self, token=None):
-        self.token, self.children = token, {}  # token that came next -> Node
-        self.count = self.followed = 0  # how often the run occurred; how often a token came next
-        self.best = None  # the most frequent child, of equals the latest
-
-    def add_child(self, token):
-        """Count that this token came next; return the node of the longer run."""
-        child = self.children.get(token)
-        if child is None:
-            child = self.children[token] = Node(token)
-        child.count, self.followed = child.count + 1, self.followed + 1
-        if self.best is None or child.count >= self.best.count:
-            self.best = child
-        return child
-
-
-class Trie:
-    """Count every run of up to `depth` tokens of some texts.
-
-    >>> trie = Trie(3, [[0, 1, 0, 2, 0, 1]])
-    >>> trie.find([0]).count, trie.find([0, 1]).count, trie.find([1, 1])
-    (3, 2, None)
+    >>> after = Counts(3, [[0, 1, 0, 2, 0, 1]]).after  # run -> {token: how often}, the latest last
+    >>> after[0,], after[0, 1]
+    ({2: 1, 1: 2}, {0: 1})
     """
 
     def __init__(self, depth, texts=()):
-        self.depth, self.root, self.ends = depth, Node(), []
+        self.depth, self.after = depth, defaultdict(dict)
         for text in texts:
-            self.ends = []  # no run continues into the next text
-            self.extend(text)
+            self.count(text, 0)
 
-    def extend(self, tokens):
-        """Append tokens to the text: each makes the runs that end before it longer."""
-        for token in tokens:
-            longer = self.ends[: self.depth - 1]  # of 1, 2, ... tokens
-            self.ends = [node.add_child(token) for node in (self.root, *longer)]
-
-    def find(self, tokens):
-        """Return the node of a run, or None if it did not occur."""
-        node = self.root
-        for token in tokens:
-            node = node and node.children.get(token)
-        return node
+    def count(self, text, start):
+        """Count the tokens of a text from index `start` on, each after the runs that end there."""
+        for end in range(start, len(text)):
+            for m in range(1, min(self.depth, end + 1)):
+                followed = self.after[tuple(text[end - m : end])]
+                followed[text[end]] = followed.pop(text[end], 0) + 1
 
 
-def most_frequent_path(node, n, min_prob):
-    """Return up to n tokens along the most frequent continuation, and their score.
+def most_frequent_path(run, after, n, min_prob):
+    """Return up to n tokens along the most frequent continuation of a run, and their score.
 
-    Subtle: divide by what followed. A node's count includes the end of x, where no token followed
-    yet: it is the one to be guessed.
+    Of equally frequent tokens it is the one that came last.
     """
     guesses, probability, score = [], 1.0, 0.0
-    while node.best and len(guesses) < n:
-        probability *= node.best.count / node.followed
+    while len(guesses) < n and (followed := after.get(run)):
+        token = max(reversed(followed), key=followed.get)
+        probability *= followed[token] / sum(followed.values())
         if probability < min_prob:
             break
-        node = node.best
-        guesses.append(node.token)
+        guesses.append(token)
+        run += (token,)
         score += probability
     return guesses, score
 
 
 def best_guess(x, counts, k, factor=2.0, min_prob=0.1):
-    """Return up to k guesses and their score: over all m and tries, those with the largest score.
+    """Return up to k guesses and their score: over all m and counts, those with the largest score.
 
-    Of equal scores that of the largest m, and then of the first trie. ([], 0.0) if no run is known.
+    Of equal scores that of the largest m, and then of the first counts.
 
-    >>> trie = Trie(8, [[0, 1, 2, 0, 1, 3, 0, 1, 2, 0]])
-    >>> best_guess([9, 0], [trie], k=4)  # 1 always came after 0, and then 2 in two of three cases
+    >>> counts = Counts(8, [[0, 1, 2, 0, 1, 3, 0, 1, 2, 0]])
+    >>> best_guess([9, 0], [counts], k=4)  # 1 always came after 0, then 2 in two of three cases
     ([1, 2], 1.6666666666666665)
     """
     found = [([], 0.0)]
     for m in range(min(counts[0].depth - 1, len(x)), 0, -1):
-        for node in filter(None, (trie.find(x[-m:]) for trie in counts)):
-            found.append(most_frequent_path(node, int(min(k, factor * m)), min_prob))
+        n = int(min(k, factor * m))
+        found += [most_frequent_path(tuple(x[-m:]), each.after, n, min_prob) for each in counts]
     return max(found, key=lambda pair: pair[1])
 
 
 def suffix_or_draft(draft, n_vocab, K=4, cap=10, factor=2.0, min_prob=0.1, depth=16, sure=3.0,
                     memory=()):
-    """Return the guess of one text, a `guess(x, k, rng)` that keeps a trie of the text.
+    """Return the guess of one text, a `guess(x, k, rng)` that keeps its counts.
 
-    `memory` holds other texts. With `sure` 0 the draft is never used. ValueError if factor,
-    min_prob or sure is out of its range.
+    `memory` holds other texts. With `sure` 0 the draft is never used.
     """
     if not (factor > 0 and 0 <= min_prob <= 1 and sure >= 0):
         raise ValueError(f"need factor > 0, 0 <= min_prob <= 1 and sure >= 0, got {factor}, "
                          f"{min_prob} and {sure}")
-    trie, text, remembered = Trie(depth), [], Trie(depth, memory)
+    counts, text, remembered = Counts(depth), [], Counts(depth, memory)
 
     def suffix_guess(x, k, rng):
-        nonlocal trie, text
+        nonlocal counts, text
         if x[: len(text)] != text:  # a different text
-            trie, text = Trie(depth), []
-        trie.extend(x[len(text) :])
+            counts, text = Counts(depth), []
+        counts.count(x, len(text))
         text = list(x)
-        guesses, score = best_guess(x, [trie, remembered], cap, factor, min_prob)
+        guesses, score = best_guess(x, [counts, remembered], cap, factor, min_prob)
         if score >= sure:
             return guesses[:k], one_hot_rows(guesses[:k], n_vocab)
         return guess(x, min(k, K), rng, draft)

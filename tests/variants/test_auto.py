@@ -5,6 +5,7 @@ import pytest
 
 from exact.toys import counted, toy
 from speculative import generate
+from tests.small import fixed_acceptance
 from theory.speedup import best_K
 from variants.auto import RETRY_AFTER, auto
 from variants.registry import Costs
@@ -21,12 +22,6 @@ def guesses_per_round(draft, target, costs, N=400):
 def test_a_perfect_draft_gets_the_largest_K():
     target = toy(5, 43)
     assert guesses_per_round(target, target, EVEN)[-2] == 8
-
-
-def fixed_acceptance(alpha):
-    """Return draft and target of context-free rows that share the mass alpha."""
-    p_target, p_draft = np.array([1.0, 0.0]), np.array([alpha, 1 - alpha])
-    return [lambda ids, n_last, row=row: np.array([row] * n_last) for row in (p_draft, p_target)]
 
 
 @pytest.mark.parametrize("alpha", [0.3, 0.6, 0.9])
@@ -50,11 +45,3 @@ def test_a_useless_draft_is_hardly_called():
     pauses = [gap for gap in np.diff(np.flatnonzero(chosen)).tolist() if gap > 1]
     assert len(pauses) >= 4
     assert pauses == [RETRY_AFTER * 2**i + 1 for i in range(len(pauses))]  # 33, 65, 129, 257, ...
-
-
-def test_a_draft_that_becomes_good_is_noticed():
-    useless, target = fixed_acceptance(0.0)
-    draft = lambda ids, n_last: (useless if len(ids) < 300 else target)(ids, n_last)
-    costs = Costs(0.2, [1 + 0.1 * K for K in range(9)])
-    chosen = guesses_per_round(draft, target, costs, N=3000)
-    assert chosen[-2] >= 4 and 0 in chosen

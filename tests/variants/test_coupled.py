@@ -7,24 +7,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from exact import judge, rules
-from exact.law import Scripted, assert_same_law, distance, law, text_law
+from exact.law import Scripted, assert_same_law, law, text_law
 from exact.toys import PAIRS, remembered, toy
 from gpt2 import GPT2
-from sampling import sample, with_sampling
-from speculative import (
-    autoregressive_sampling,
-    complete,
-    generate,
-)
+from sampling import sample
+from speculative import autoregressive_sampling, complete, generate
 from tests import bundled
+from tests.small import models_of
 from tests.test_main import figures
 from theory.coupling import agreement_bound, inverse_agreement, match_agreement, race_agreement
 from theory.speedup import acceptance_rate
 from variants import Models, build, build_plain
 from variants.coupled import SAMPLERS, Replay, coupled, drawn_guess, exponentials, race
 from variants.lookup import lookup_guess
-from variants.match import match_verify
 
 EXACT = 1e-12
 CASES = [*((pair, 1) for pair in PAIRS), ("sparse", 3), ("four tokens", 2)]
@@ -42,9 +37,8 @@ def by_inverse(draft, target, K):
 @pytest.mark.parametrize("guesses, chance", [("drawn", match_agreement),
                                              ("best", lambda p, q: p[np.argmax(q)])])
 def test_a_guess_is_met_with_the_chance_that_two_draws_agree(guesses, chance):
-    models = Models(*(lambda ids, n_last=1, m=m: np.log(m(ids, n_last)) for m in PAIRS["dense"]),
-                    dict(temperature=1.0))
-    step = build("match", models, {"K": 1, "guesses": guesses})
+    step = build("match", models_of(PAIRS["dense"], dict(temperature=1.0)),
+                 {"K": 1, "guesses": guesses})
     kept = law(lambda rng: step([0], 2, rng).n_accepted)
     p_draft, p_target = (model([0])[0] for model in PAIRS["dense"])
     assert kept[1] == pytest.approx(chance(p_target, p_draft), abs=EXACT)
@@ -99,44 +93,6 @@ def test_any_draft_any_K_and_any_guess_write_one_text(draw, K):
                                                        np.random.default_rng(seed))
 
 
-def test_one_number_is_drawn_for_each_position():
-    rng = Replay([], np.random.default_rng(0))
-    complete([0], by_inverse(*PAIRS["dense"], 4), 13, rng)
-    assert len(rng.drawn) == 13
-
-
-# ---- why the numbers are kept
-
-def forgetful(target, K, guess):
-    """Coupled draws whose numbers are drawn again in every round."""
-    return lambda x, n_left, rng: coupled(target, K, guess)(x, n_left, rng)
-
-
-def fresh_bonus(target, K, guess):
-    """The token after all guesses drawn with another number than a guess there was dropped for."""
-    def step(x, n_left, rng):
-        def test(guesses, p_draft, p_target, replayed, draw):
-            ids = match_verify(guesses, p_draft, p_target, replayed)
-            return ids if len(ids) <= len(guesses) else guesses + [sample(p_target[-1], rng)]
-        return coupled(target, K, guess, match=test)(x, n_left, rng)
-
-    return step
-
-
-def unsure_dropped(x, k, rng, draft):
-    return rules.drop_unsure(x, k, rng, draft, partial(drawn_guess, draw=sample))
-
-
-@pytest.mark.parametrize("guess, kind, exact", [
-    (partial(drawn_guess, draw=sample), forgetful, True), (unsure_dropped, coupled, True),
-    (unsure_dropped, forgetful, True), (unsure_dropped, fresh_bonus, False)])
-def test_a_number_may_be_forgotten_but_not_replaced_where_it_was_looked_at(guess, kind, exact):
-    draft, target = judge.TOYS["A"]
-    new_step = partial(kind, target, 2, partial(guess, draft=draft))
-    got = law(lambda rng: complete([0], new_step(), 3, rng))
-    assert (distance(got, text_law([0], target, 3)) < EXACT) == exact
-
-
 # ---- the race
 
 def often(n, p):
@@ -154,13 +110,6 @@ def test_the_first_of_a_race_has_the_rows_distribution_and_agrees_as_the_closed_
         counts = np.bincount(won, minlength=4)
         assert (abs(counts - n * row) < often(n, row)).all() and (counts[row == 0] == 0).all()
     assert abs((first == other).sum() - n * race_agreement(p, q)) < often(n, 0)
-
-
-def test_the_order_of_the_tokens_does_not_matter_to_a_race():
-    p, q = np.array([0.4, 0.3, 0.2, 0.1]), np.array([0.1, 0.3, 0.2, 0.4])
-    for order in ([3, 1, 0, 2], [1, 0, 3, 2]):
-        assert race_agreement(p[order], q[order]) == pytest.approx(race_agreement(p, q), abs=EXACT)
-        assert inverse_agreement(p[order], q[order]) != pytest.approx(inverse_agreement(p, q))
 
 
 def test_a_race_is_a_function_of_one_uniform():
@@ -216,16 +165,7 @@ def test_the_bundled_pair_writes_plain_decodings_text_at_temperature_1(sampler, 
     assert kept > len(seeds) / 2
 
 
-def test_plain_decoding_by_the_inverse_function_is_plain_decoding():
-    models = Models(None, GPT2(*bundled.weights("tales-large")), dict(temperature=1.0))
-    x = bundled.encoder().encode("The fox said")
-    texts = [complete(x, build_plain(*choice), 8, np.random.default_rng(0)) for choice in
-             [("coupled", models, {"sampler": "inverse"}), ("speculative", models)]]
-    target = with_sampling(models.target, temperature=1.0)
-    assert texts == [autoregressive_sampling(x, target, 8, np.random.default_rng(0))] * 2
-
-
-@pytest.mark.parametrize("flags", [("--sampler", "race"), ("--sampler", "inverse", "--window")])
+@pytest.mark.parametrize("flags", [(), ("--sampler", "inverse", "--window")])
 def test_the_command_line_says_that_the_texts_are_identical(flags):
     got = figures("--decoder", "coupled", "--temperature", 1, "--dtype", "float64",
                   "--n_tokens_to_generate", 15, *flags)

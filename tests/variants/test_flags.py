@@ -15,7 +15,7 @@ from exact.law import Scripted, assert_same_law, expectation, law
 from exact.toys import toy
 from sampling import with_sampling
 from tests.small import Logits, lenient_law, write_heads
-from variants import DECODERS, Models, build, settings
+from variants import DECODERS, Models, build
 from variants.blockwise import blockwise_verify
 from variants.coupled import SAMPLERS
 from variants.lenient import lenient_greedy_verify
@@ -225,9 +225,10 @@ def test_what_does_not_go_together_is_refused(name, flags, temperature, message)
 
 
 def test_settings_fill_in_defaults_and_decide_exactness():
-    assert settings("lookup", {"K": 3}) == {"K": 3, "max_ngram": 3}
-    given = [settings("lenient", flags) for flags in ({}, {"lenience": 1.0})]
-    assert [DECODERS["lenient"].is_exact(flags) for flags in given] == [False, True]
+    assert DECODERS["lookup"].settings({"K": 3}) == {"K": 3, "max_ngram": 3}
+    lenient = DECODERS["lenient"]
+    given = [lenient.settings(flags) for flags in ({}, {"lenience": 1.0})]
+    assert [lenient.is_exact(flags) for flags in given] == [False, True]
 
 
 def test_lenience_1_at_temperature_0_rejects_a_guess_that_only_ties_with_the_best():

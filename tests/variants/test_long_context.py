@@ -16,7 +16,7 @@ from lib.demo.describe import describe
 from lib.demo.task import Task
 from speculative import autoregressive_step, complete, draft_and_verify
 from tests.small import COSTS, FORMS, write_heads
-from variants import DECODERS, Models, build, settings
+from variants import DECODERS, Models, build
 from variants.shared.long_context import window, windowed
 from variants.shared.tree_gpt2 import TreeGPT2
 
@@ -147,7 +147,7 @@ ENCODER = Encoder({symbol: id for id, symbol in enumerate(byte_characters().valu
 def task(N, x=(1, 2, 3), stop=(), decoder="speculative", flags=(("K", 3),), n_ctx=12, moves=True,
          sampling=GREEDY):
     return Task(encoder=ENCODER, x=list(x), stop=set(stop), decoder=decoder,
-                settings=settings(decoder, flags),
+                settings=DECODERS[decoder].settings(dict(flags)),
                 new_draft=partial(model, 10, n_ctx=n_ctx), new_target=partial(model, 0),
                 folder=None, sampling=sampling, N=N, seed=5, n_ctx=n_ctx, window=moves)
 

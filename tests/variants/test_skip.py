@@ -3,13 +3,10 @@
 import numpy as np
 import pytest
 
-from exact.law import expectation
 from gpt2 import GPT2, cached, causal_mask, layer_norm, transformer_block, unembed
 from lib.checkpoints.weights import cut_params, n_params
 from sampling import softmax
 from speculative import generate
-from theory.speedup import acceptance_rate
-from tools import find_skip
 from variants import Models
 from variants.skip import DECODER, blocks_kept, middle, with_blocks
 
@@ -35,8 +32,6 @@ def build(sampling, K=2, skip="middle", exit=None, model=None):
     return DECODER.build(Models(None, model or target(), sampling), K=K, skip=skip, exit=exit)
 
 
-# ---- lossless
-
 # ---- the draft
 
 def through(ids, kept):
@@ -60,11 +55,6 @@ def test_the_draft_is_the_target_without_the_blocks(flags, kept):
     assert np.allclose(round.p_draft[0], softmax(rows[-1]))
 
 
-def test_every_choice_of_blocks_is_another_draft():
-    rows = [softmax(through([0, 2, 1], kept))[-1] for kept in ([], [0], [0, 1], [0, 2], [0, 1, 2])]
-    assert all(abs(a - b).max() > 0.01 for i, a in enumerate(rows) for b in rows[:i])
-
-
 def test_draft_and_target_share_the_weights_and_no_cache():
     model = target()
     before = model([0, 1, 2], 3)
@@ -77,14 +67,9 @@ def test_draft_and_target_share_the_weights_and_no_cache():
     assert np.array_equal(model([0, 1, 2], 3), before)
 
 
-@pytest.mark.parametrize("sampling", [
-    dict(temperature=0.4, top_k=2), dict(temperature=1.0, top_p=0.6),
-    dict(temperature=1.0, top_k=2, repetition_penalty=2.5), dict(temperature=0.0)], ids=str)
-def test_with_all_blocks_no_guess_is_lost(sampling):
-    lost = lambda rng: sum(len(round.guesses) + 1 - len(round.ids)
-                           for round in generate([0], build(sampling, exit=4), 3, rng))
-    assert expectation(lost, float) == pytest.approx(0, abs=1e-9)
-    rounds = generate([0], build(sampling, K=3, exit=4), 8, np.random.default_rng(0))
+def test_with_all_blocks_no_guess_is_lost():
+    rounds = generate([0], build(dict(temperature=0.4, top_k=2), K=3, exit=4), 8,
+                      np.random.default_rng(0))
     assert [len(round.ids) for round in rounds] == [4, 4]
 
 
@@ -103,18 +88,3 @@ def test_the_middle_leaves_the_first_and_the_last_quarter():
         kept = set(blocks_kept(n_layer, "middle", None))
         assert kept >= {*range(n_layer // 4 + 1), *range(n_layer - n_layer // 4, n_layer)}
         assert 0 < n_layer - len(kept) <= n_layer / 2 + 1
-
-
-# ---- the search
-
-def test_the_search_removes_the_block_that_costs_the_least_acceptance():
-    model = target()
-    texts = [(1, [0, 1, 2, 0, 2]), (2, [1, 2, 2, 0])]
-    p_target = find_skip.rows_of(model, texts)
-    assert np.allclose(p_target[0], softmax(through([0], range(4)))[-1]) and len(p_target) == 6
-    alphas = [acceptance_rate(p_target, find_skip.rows_of(
-        with_blocks(model, [i for i in range(4) if i != gone]), texts)).mean() for gone in range(4)]
-    rows = list(find_skip.search(model, texts, keep=1))
-    assert len(rows) == 3 and len({removed for removed, *_ in rows}) == 3
-    assert rows[0][0] == np.argmax(alphas) and rows[0][1] == pytest.approx(max(alphas))
-    assert 1 > rows[0][3] > rows[1][3] > rows[2][3] > 0

@@ -1,8 +1,6 @@
 """Texts longer than the models' context: any decoder, within a window. Lossless if the decoder is.
 
-    x         the tokens so far, n_prompt of them the prompt's
-    n_ctx     how many tokens a model can read
-    step      one round of any decoder (speculative.py)
+Adds to speculative.py: the models read the end of the text; no round goes beyond this window.
 """
 
 
