@@ -12,10 +12,8 @@ those of exact/rules.py, K = 1, 2, 3. A package that is not installed is named a
 The toys' rows depend on the last token only, so the caches of an engine are not tested.
 """
 
-import argparse
 import importlib
 import importlib.metadata
-import itertools
 from collections import defaultdict
 from functools import partial
 from unittest import mock
@@ -130,22 +128,18 @@ def rows(package):
     """Yield a line of the table for each case of an installed package."""
     name, limit = f"{package} {importlib.metadata.version(package)}", ROUNDING[package]
     for words, one_round in CASES[package]:
-        found = {toy: [find(one_round, toy, K) for K in (1, 2, 3)] for toy in TOYS}
-        exact = max(itertools.chain(*found.values())) < limit
-        yield [name, words, "exact" if exact else "**no**",
+        found = [[find(one_round, toy, K) for K in (1, 2, 3)] for toy in TOYS]
+        yield [name, words, "exact" if max(map(max, found)) < limit else "**no**",
                *(" ".join("0" if distance < limit else f"{distance:.4f}" for distance in distances)
-                 for distances in found.values())]
+                 for distances in found)]
 
 
-def main(argv=None):
-    argparse.ArgumentParser("python -m exact.engines",
-                            description=__doc__.split("\n")[0]).parse_args(argv)
-    installed = {package: is_installed(package) for package in CASES}
+def main():
+    installed = [package for package in CASES if is_installed(package)]
     print(table(["engine", "guesses", "exact?", *(f"toy {toy}, K = 1, 2, 3" for toy in TOYS)],
-                itertools.chain(*(rows(package) for package in CASES if installed[package]))))
-    for package in CASES:
-        if not installed[package]:
-            print(f"\nNot installed, so left out: {package}")
+                [row for package in installed for row in rows(package)]))
+    for package in CASES.keys() - installed:
+        print(f"\nNot installed, so left out: {package}")
 
 
 if __name__ == "__main__":

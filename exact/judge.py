@@ -25,7 +25,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from speculative import Round, draft_and_verify, generate
+from speculative import Round, complete, draft_and_verify
 from exact import rules
 from exact.law import law, no_other_chance, text_law, total_variation
 from exact.toys import mapped
@@ -34,10 +34,6 @@ SECONDS = 60
 EXACT = 1e-9  # what rounding may add up to
 X = [0]
 KS = (1, 2, 3)
-
-
-class NoAnswer(Exception):
-    """Say in one line why the file cannot be judged."""
 
 
 # ---- toys
@@ -59,13 +55,13 @@ def toys():
 def load(path):
     """Return its `verify` or `step` as the step of a draft, a target and K."""
     if path.suffix != ".py" or not path.is_file():
-        raise NoAnswer("need a Python file, FILE.py")
+        raise AssertionError("need a Python file, FILE.py")
     spec = importlib.util.spec_from_file_location("answer", path)
     answer = importlib.util.module_from_spec(spec)
     with no_other_chance():
         spec.loader.exec_module(answer)
     if not hasattr(answer, "step") and not hasattr(answer, "verify"):
-        raise NoAnswer("need a function verify or step in it")
+        raise AssertionError("need a function verify or step in it")
 
     def verify(guesses, p_draft, p_target, rng):
         return check(answer.verify(list(guesses), p_draft, p_target, rng), len(guesses) + 1)
@@ -81,13 +77,13 @@ def load(path):
 
 
 def check(ids, most):
-    """Return the tokens as a list; raise NoAnswer if they are not tokens."""
+    """Return the tokens as a list; raise AssertionError if they are not."""
     try:
         ids = [int(token) for token in ids]
     except (TypeError, ValueError):
-        raise NoAnswer(f"need a list of tokens, got {ids!r}") from None
+        raise AssertionError(f"need a list of tokens, got {ids!r}") from None
     if not 1 <= len(ids) <= most or not set(ids) <= {0, 1, 2}:
-        raise NoAnswer(f"need 1 to {most} tokens of 0, 1, 2, got {ids}")
+        raise AssertionError(f"need 1 to {most} tokens of 0, 1, 2, got {ids}")
     return ids
 
 
@@ -107,31 +103,19 @@ class Judgement(NamedTuple):
 
     toy: str
     K: int
-    rounds: dict  # {the tokens of each round, as tuples: probability}
-    wanted: dict  # {text: probability}
-
-    @property
-    def texts(self):
-        total = defaultdict(float)
-        for rounds, p in self.rounds.items():
-            total[(*X, *sum(rounds, ()))] += p
-        return dict(total)
+    texts: dict  # {text: probability}
+    wanted: dict  # the target's
 
     @property
     def distance(self):
         return total_variation(self.texts, self.wanted)
 
 
-def rounds_of(step_of, pair, K, rng):
-    """Return K + 1 tokens, as a tuple for each round."""
-    return tuple(tuple(round.ids) for round in generate(X, step_of(*pair, K), K + 1, rng))
-
-
 def judge(step_of):
     """Yield one Judgement for every toy and K."""
     for (toy, pair), K in product(TOYS.items(), KS):
-        yield Judgement(toy, K, law(partial(rounds_of, step_of, pair, K)),
-                        text_law(X, pair[1], K + 1))
+        texts = law(partial(complete, X, step_of(*pair, K), K + 1))
+        yield Judgement(toy, K, texts, text_law(X, pair[1], K + 1))
 
 
 def starts(texts, n):
@@ -142,38 +126,23 @@ def starts(texts, n):
     return total
 
 
-def first_fault(judgement):
-    """Return the text up to the first token that comes too often, and both {such text: p}."""
-    for n in range(len(X) + 1, len(X) + judgement.K + 2):
-        got, wanted = starts(judgement.texts, n), starts(judgement.wanted, n)
-        worst = max(got, key=lambda text: got[text] - wanted[text])
-        if got[worst] - wanted[worst] > EXACT / 100:
-            return worst, got, wanted
-    raise AssertionError("no fault")
-
-
 def small(p):
     """Return four decimals, or one digit of what they would hide."""
     return f"{p:.4f}" if p >= 0.0005 else f"{p:.0e}"
 
 
 def explain(judgement):
-    """Yield the lines that show the first fault: the probabilities there, and the round."""
-    (*before, token), got, wanted = first_fault(judgement)
-    position = len(before) - len(X)
+    """Yield the lines that show the first token that comes too often, and its alternatives."""
+    for n in range(len(X) + 1, len(X) + judgement.K + 2):
+        got, wanted = starts(judgement.texts, n), starts(judgement.wanted, n)
+        worst = max(got, key=lambda text: got[text] - wanted[text])
+        if got[worst] - wanted[worst] > EXACT / 100:
+            break
     yield f"toy {judgement.toy}, K = {judgement.K}: distance {small(judgement.distance)}"
     yield "  text                      yours    target"
-    for other in range(3):
-        key = (*before, other)
-        mark = f"   <- too high by {small(got[key] - wanted[key])}" if other == token else ""
-        yield f"  {str([*before, other]):20}{got[key]:11.4f}{wanted[key]:10.4f}{mark}"
-    written = defaultdict(float)
-    for rounds, p in judgement.rounds.items():
-        ends = np.cumsum([len(ids) for ids in rounds])
-        if (*X, *sum(rounds, ()))[: len(before) + 1] == (*before, token):
-            written[1 + int(np.argmax(ends > position))] += p
-    by_round = ", ".join(f"round {n}: {p:.4f}" for n, p in sorted(written.items()))
-    yield f"  token {position + 1} after the prompt {X}, written in {by_round}"
+    for text in ((*worst[:-1], token) for token in range(3)):
+        mark = f"   <- too high by {small(got[text] - wanted[text])}" if text == worst else ""
+        yield f"  {str(list(text)):20}{got[text]:11.4f}{wanted[text]:10.4f}{mark}"
 
 
 def answer(path):
@@ -186,9 +155,8 @@ def answer(path):
             if judgement.distance > EXACT:
                 print(*explain(judgement), sep="\n")
                 return 1
-            count = len(judgement.rounds)
-            print(f"toy {judgement.toy}, K = {judgement.K}: exact, {count} outcomes")
-    except (NoAnswer, AssertionError) as error:
+            print(f"toy {judgement.toy}, K = {judgement.K}: exact, {len(judgement.texts)} texts")
+    except AssertionError as error:
         print(f"{path}: {where(error, path)}{error}")
         return 2
     except (Exception, SystemExit) as error:
@@ -202,16 +170,13 @@ def answer(path):
 def main(argv=None):
     """Judge a file in a separate process, which is stopped if it takes too long."""
     parser = argparse.ArgumentParser("python -m exact.judge", description=__doc__.split("\n")[0])
-    parser.add_argument("file", type=Path, help="a Python file with a function verify or step")
-    parser.add_argument("--seconds", type=float, default=SECONDS, help="time limit, 60 by default")
-    args = parser.parse_args(argv)
-    program = f"import sys; from exact.judge import answer; sys.exit(answer({str(args.file)!r}))"
+    parser.add_argument("file", help="a Python file with a function verify or step")
+    file = parser.parse_args(argv).file
+    program = f"import sys; from exact.judge import answer; sys.exit(answer({file!r}))"
     try:
-        return subprocess.run([sys.executable, "-B", "-c", program],
-                              timeout=args.seconds).returncode
+        return subprocess.run([sys.executable, "-B", "-c", program], timeout=SECONDS).returncode
     except subprocess.TimeoutExpired:
-        print(f"{args.file} was still running after {args.seconds:g} s "
-              "(an endless loop? --seconds sets the limit)")
+        print(f"{file} was still running after {SECONDS} s (an endless loop?)")
         return 2
 
 

@@ -29,5 +29,5 @@ def test_drawn_guesses_with_their_rows_are_exact_to_the_last_bits():
 def test_a_package_that_is_missing_is_named(monkeypatch, capsys):
     monkeypatch.setattr(engines, "CASES", {"nobodys": []})
     monkeypatch.setattr(engines, "MODULES", {"nobodys": "no.such.module"})
-    engines.main([])
+    engines.main()
     assert capsys.readouterr().out.endswith("Not installed, so left out: nobodys\n")
