@@ -127,23 +127,18 @@ def paths(function):
 
     The forks are its decisions in order: the weights of the branches, and which was taken.
     """
-    forks = []
     with no_other_chance():
-        first = repr(run_once(function, forks))
-        if any(repr(run_once(function, forks)) != first for _ in range(8)):
+        first = repr(run_once(function, []))
+        if any(repr(run_once(function, [])) != first for _ in range(8)):
             raise AssertionError(NOT_DETERMINISTIC)
-        while True:
-            yield *run_once(function, forks), list(forks)
-            while forks and is_last(*forks[-1]):
-                forks.pop()
-            if not forks:
-                return
-            weights, branch = forks.pop()
-            forks.append((weights, branch + 1))
-
-
-def is_last(weights, branch):
-    return branch == len(weights) - 1
+        starts = [[]]  # of paths that have not been walked, the next one last
+        while starts:
+            forks = starts.pop()
+            known = len(forks)
+            yield *run_once(function, forks), forks
+            starts += [[*forks[:i], (weights, branch)]
+                       for i, (weights, _) in enumerate(forks[known:], known)
+                       for branch in range(len(weights) - 1, 0, -1)]
 
 
 def law(function):

@@ -5,6 +5,7 @@ A model here is `model(ids, n_last=1) -> [n_last, n_vocab]` of probabilities, as
 
 import hashlib
 from fractions import Fraction
+from functools import cache
 
 import numpy as np
 
@@ -14,17 +15,14 @@ def toy(n_vocab, seed, zeros=0.3, exact=False):
 
     Rows are normalised float64, or Fractions if `exact`.
     """
-    rows = {}
-
+    @cache
     def row(ids):
-        if ids not in rows:
-            digest = hashlib.shake_128(repr((seed, ids)).encode()).digest(2 * n_vocab + 1)
-            weights = [1 + size % 9 if chance >= 256 * zeros else 0
-                       for size, chance in zip(digest[:n_vocab], digest[n_vocab:])]
-            weights[digest[-1] % n_vocab] += 1  # at least one is not zero
-            rows[ids] = (np.array([Fraction(w, sum(weights)) for w in weights], dtype=object)
-                         if exact else np.array(weights) / sum(weights))
-        return rows[ids]
+        digest = hashlib.shake_128(repr((seed, ids)).encode()).digest(2 * n_vocab + 1)
+        weights = [1 + size % 9 if chance >= 256 * zeros else 0
+                   for size, chance in zip(digest[:n_vocab], digest[n_vocab:])]
+        weights[digest[-1] % n_vocab] += 1  # at least one is not zero
+        return (np.array([Fraction(w, sum(weights)) for w in weights], dtype=object)
+                if exact else np.array(weights) / sum(weights))
 
     def model(ids, n_last=1):
         ids = tuple(ids)
@@ -67,15 +65,11 @@ def path_by_path(model):
 
 def remembered(model):
     """Return the model with a table of its answers, for models that are slow."""
-    answers = {}
+    @cache
+    def answer(ids, n_last):
+        return model(list(ids), n_last)
 
-    def wrapper(ids, n_last=1):
-        key = (*ids, n_last)
-        if key not in answers:
-            answers[key] = model(list(ids), n_last)
-        return answers[key]
-
-    return wrapper
+    return lambda ids, n_last=1: answer(tuple(ids), n_last)
 
 
 def disjoint(n_vocab):

@@ -137,7 +137,7 @@ GPT2 = [
 ]
 
 LAW = [
-    ("branch == len(weights) - 1", "branch >= 1",
+    ("range(len(weights) - 1, 0, -1)", "range(1, 0, -1)",
      "the third branch of a decision is left out"),
     ("weights[branch] for weights, branch in forks)",
      "weights[branch] for weights, branch in [*forks, *forks[:1]])",
