@@ -13,7 +13,7 @@ share them. tests/test_expected.py compares each function with the enumeration o
     python -m exact.expected    the ladder: what each idea adds on one toy
 """
 
-from functools import cache, partial
+from functools import partial
 from itertools import accumulate
 from operator import mul
 
@@ -68,26 +68,23 @@ def chain_bound(guesses, p_draft, p_target):
 
 # ---- trees
 
-def walk(guesses, left, below):
+def walk(guesses, left):
     """Return the expected tokens from one node on: `left` is the target's row there.
 
-    `guesses` are (child, token, row) in the order drawn, `below(child)` the tokens from a child on.
+    `guesses` are (token, row, expected tokens from this child on) in the order drawn.
     """
     none, total = 1, 1
-    for child, token, row in guesses:
+    for token, row, below in guesses:
         passed = min(left[token] / row[token], 1)
-        total += none * passed * below(child)
+        total += none * passed * below
         none, left = none * (1 - passed), residual(left, row)
     return total
 
 
 def tree_tokens(tree, p_target, node=-1):
-    """Return the same for multi-step sampling: the sum of the probabilities to enter each node.
-
-    With one-hot rows (siblings "top") it is "q = 1" on a tree.
-    """
-    guesses = [(child, tree.tokens[child], row) for child, row in tree.guesses_at(node)]
-    return walk(guesses, p_target[1 + node], partial(tree_tokens, tree, p_target))
+    """Return the same for multi-step sampling; with siblings "top" it is "q = 1" on a tree."""
+    return walk([(tree.tokens[child], row, tree_tokens(tree, p_target, child))
+                 for child, row in tree.guesses_at(node)], p_target[1 + node])
 
 
 def traversal_tokens(tree, p_target):
@@ -137,23 +134,23 @@ def tree_mean(widths, toy, x=X):
     if not widths:
         return 1
     p_draft, p_target = (model(x)[-1] for model in TOYS[toy])
-    below = cache(lambda token: tree_mean(widths[1:], toy, (*x, token)))
+    below = [tree_mean(widths[1:], toy, (*x, token)) for token in range(len(p_target))]
     return expectation(lambda rng: draw_siblings(p_draft, widths[0], "distinct", rng),
-                       lambda drawn: walk([(g, g, row) for g, row in drawn], p_target, below))
+                       lambda drawn: walk([(g, row, below[g]) for g, row in drawn], p_target))
 
 
 def best_mean(widths, toy, x=X):
     """Return the same if every node had the best test of its siblings (exact/optimum.py).
 
-    The most that tokens of different worth can bring: those of the largest worth are served first.
+    Tokens of the largest worth are served first: the most that tokens of different worth can bring.
     """
     if not widths:
         return 1
     p_draft, p_target = (model(x)[-1] for model in TOYS[toy])
     guesses = guesses_law(p_draft, widths[0])
-    worth = [best_mean(widths[1:], toy, (*x, token)) for token in range(len(p_target))]
+    worth = {token: best_mean(widths[1:], toy, (*x, token)) for token in range(len(p_target))}
     total, accepted, served = 1, 0, p_target * 0
-    for token in sorted(range(len(worth)), key=lambda token: -worth[token]):
+    for token in sorted(worth, key=worth.get, reverse=True):
         served[token], before = p_target[token], accepted
         accepted = best_accepted(guesses, served)
         total += worth[token] * (accepted - before)
@@ -184,9 +181,9 @@ def climb(toy, K):
 
 def ladder_table(toy="A", K=3):
     """Return the ladder as Markdown, and the bound of a chain under it."""
-    rows, before = [], None
+    rows, before = [], 1
     for rung, adds, tokens in climb(toy, K):
-        rows.append([rung, adds, f"{tokens:.3f}", f"{tokens - before:+.3f}" if before else "-"])
+        rows.append([rung, adds, f"{tokens:.3f}", f"{tokens - before:+.3f}"])
         before = tokens
     bound = float(chain_mean(guess, chain_bound, toy, K))
     return "\n".join([
