@@ -4,7 +4,6 @@ import os
 import subprocess
 import sys
 import threading
-from contextlib import contextmanager
 from pathlib import Path
 from unittest import mock
 
@@ -96,21 +95,14 @@ def test_odd_arrays_are_multiplied_too(backend):
 
 # ---- threads
 
-@contextmanager
-def threads_that_never_come():
-    """As beside busy processes: the caller takes all parts itself. Yields the queue of jobs."""
-    jobs = mock.Mock()
-    with mock.patch.object(products, "job_queue", lambda: jobs):
-        yield jobs
-
-
 def test_a_large_product_wakes_each_thread_once_a_small_one_none_and_late_ones_hold_up_nobody(
         backend):
     """What a pass costs beside a busy process is what it hands over: counted, not timed."""
     for n_rows in (1, 5, 16, 40):
         for shape, n_woken in ((192, 4096), 0), ((768, 3072), products.N_THREADS - 1):
             x, w = arrays(n_rows, *shape, np.float64)
-            with threads_that_never_come() as jobs:
+            jobs = mock.Mock()  # no thread takes one: the caller computes all parts itself
+            with mock.patch.object(products, "job_queue", lambda: jobs):
                 np.testing.assert_allclose(products.matmul(x, w), x @ w, atol=1e-9)
             assert jobs.put.call_count == n_woken
 
@@ -185,12 +177,9 @@ def test_without_a_numba_that_works_NumPy_multiplies(before):
 
 
 @needs_numba
-def test_without_a_place_for_its_cache_Numba_compiles_anew(tmp_path):
-    nowhere = tmp_path / "file"
-    nowhere.write_text("")
-    locator = "from numba.core import caching; caching.CacheImpl._locator_classes = []"
-    assert run(locator) == "Numba"
-    assert run("", NUMBA_CACHE_DIR=str(nowhere / "cache")) == "Numba"
+def test_without_a_place_for_its_cache_Numba_compiles_anew():
+    locators = "from numba.core import caching; caching.CacheImpl._locator_classes = []"
+    assert run(locators) == "Numba"
 
 
 FIRST_RUN = """
@@ -203,7 +192,7 @@ def counted(task, *args):
     with event.install_recorder("numba:compiler_lock") as recorder:  # held to compile and to load
         run = decode(task, *args)
     if task.N > 2:  # not the warm-up
-        print(len(recorder.buffer), len(run.ids), file=sys.stderr)
+        print(f"compiled: {len(recorder.buffer)} for {len(run.ids)} tokens")
     return run
 
 decode, compare.decode = compare.decode, counted
@@ -212,30 +201,21 @@ main.main(sys.argv[1:])
 
 
 @needs_numba
-@pytest.mark.parametrize("flags", [["--decoder", "suffix"],
-                                   ["--decoder", "tree", "--dtype", "float64"]], ids=str)
-def test_nothing_is_compiled_or_loaded_inside_a_measured_run(flags, tmp_path):
-    """With an empty cache, then with a full one; the prompt has rows for every product."""
-    argv = ["--prompt", "There was once an old fisherman who was afraid of the dark, and so he",
-            "--n_tokens_to_generate", "12", *flags]
-    for _ in range(2):
-        done = subprocess.run([sys.executable, "-B", "-c", FIRST_RUN, *argv], cwd=ROOT, text=True,
-                              capture_output=True, env={**os.environ,
-                                                        "NUMBA_CACHE_DIR": str(tmp_path)})
-        assert done.stderr.split() == ["0", "12"] * 2, done.stderr
-
-
-@needs_numba
 @pytest.mark.skipif(sys.platform == "win32", reason="no terminals to be had")
-def test_a_first_start_says_on_a_terminal_that_it_compiles_and_no_other_does(tmp_path):
+def test_a_first_run_compiles_before_it_measures_and_says_so_on_a_terminal(tmp_path):
+    """With an empty cache, then with a full one; the prompt has rows for every product."""
     import pty
 
-    program = "from lib.backend import products\nfor _ in range(2): products.warm_up('float64')"
     said = []
     for _ in range(2):
         ours, theirs = pty.openpty()
-        subprocess.run([sys.executable, "-B", "-c", program], cwd=ROOT, stderr=theirs, check=True,
-                       env={**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)})
+        done = subprocess.run(
+            [sys.executable, "-B", "-c", FIRST_RUN, "--n_tokens_to_generate", "12", "--dtype",
+             "float64", "--decoder", "suffix", "--prompt",
+             "There was once an old fisherman who was afraid of the dark, and so he"],
+            cwd=ROOT, text=True, stdout=subprocess.PIPE, stderr=theirs,
+            env={**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)})
+        assert done.stdout.count("compiled: 0 for 12 tokens") == 2
         os.write(theirs, b"end")
         said.append(b"")
         while not said[-1].endswith(b"end"):

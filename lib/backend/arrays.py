@@ -4,33 +4,23 @@ from contextlib import contextmanager
 
 import numpy as np
 
-PACKAGE = "pip install cupy-cuda13x, or the package for your CUDA"
-
 
 def get_backend(name):
-    """Return the array module of a backend: NumPy, for `numba` too, or CuPy.
-
-    Raises
-    ------
-    ValueError
-        If the name is different, CuPy is missing or too old, or there is no GPU that it can use.
-    """
+    """Return the array module of a backend: NumPy, for `numba` too, or CuPy."""
     if name in ("numba", "numpy"):
         return np
     if name != "cupy":
         raise ValueError(f"need backend numba, numpy or cupy, got {name}")
     try:
         import cupy  # here, because only this backend needs it
-    except Exception as error:  # absent, or without a library of CUDA's
-        raise ValueError(f"need CuPy >= 14 for backend cupy ({PACKAGE}), got: "
-                         f"{in_one_line(error)}") from None
-    if int(cupy.__version__.split(".")[0]) < 14:  # arrays without mT
-        raise ValueError(f"need CuPy >= 14 for backend cupy ({PACKAGE}), got {cupy.__version__}")
-    try:
+
+        if int(cupy.__version__.split(".")[0]) < 14:  # arrays without mT
+            raise ImportError(f"CuPy {cupy.__version__}")
         ones = cupy.ones((2, 2), np.float32)
         (ones @ ones + ones).get()  # memory, CUDA's products, its compiler: each may be missing
     except Exception as error:
-        raise ValueError("need a GPU, its driver and CUDA for backend cupy, got: "
+        raise ValueError("need CuPy >= 14 (pip install cupy-cuda13x, or the package for your CUDA),"
+                         " a GPU and its driver for backend cupy, got: "
                          f"{in_one_line(error)}") from None
     return cupy
 

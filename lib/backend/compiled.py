@@ -1,68 +1,126 @@
-"""The product of few rows, compiled by Numba; imported only where it is used (products.py)."""
+"""The product of few rows, compiled by Numba; imported only where it is used (products.py).
+
+    x, w, y    [n_rows, n_in], [n_out, n_in], [n_rows, n_out]
+    vector     32 bytes of numbers side by side: eight float32 or four float64
+
+The loop is written in LLVM's own operations, because Numba's loops leave to the compiler how many
+partial sums a sum is made of. Here each number of y is the sum of one vector's numbers, in order,
+so it has the same bits whatever else is computed beside it.
+"""
 
 import functools
-import sys
+import itertools
 
 import numpy as np
+from llvmlite import ir
 from llvmlite.binding import get_host_cpu_features
 from numba import from_dtype, njit, types
+from numba.core import cgutils
+from numba.extending import intrinsic
 
-from lib.backend.vectors import BYTES, add, fetch, spread, store, zeros
-
+BYTES = 32  # of a vector
 AHEAD = 4096  # bytes: how early memory is asked for weights
-REGISTERS = 32 if get_host_cpu_features().get("avx512vl") else 16  # of 32 bytes
+REGISTERS = 32 if get_host_cpu_features().get("avx512vl") else 16  # each holds a vector
 
 
 @functools.cache
 def product(n_rows, dtype):
     """Compile y[:, first:last] = x @ w.T[:, first:last] for exactly n_rows rows of one dtype.
 
-    One loop over the weights; each is multiplied by every row while it is in a register. Every
-    number of y is summed in the same order, whatever n_rows, first and last are.
-
     Subtle: several outputs are summed at a time, as many as the registers hold sums of, because
     this keeps a processor busier than one; and they lie far apart, a stretch of the range each,
-    because weights that are side by side in memory are fetched more slowly. With more than two
-    rows to multiply, the processor no longer fetches far enough ahead by itself.
+    because weights that are side by side in memory are fetched more slowly.
     """
-    n_at_a_time = max(1, min(4, (REGISTERS - 1) // (n_rows + 1)))  # sums, weights and a row
-    n_sums = n_rows * n_at_a_time
+    n_outputs = max(1, min(4, (REGISTERS - 1) // (n_rows + 1)))  # sums, weights and a row
 
-    def product(x, w, y, first, last):  # [n_rows, n_in], [n_out, n_in], [n_rows, n_out]
-        n, step, ahead = last - first, BYTES // w.itemsize, AHEAD // w.itemsize
-        stretch = (n + n_at_a_time - 1) // n_at_a_time
-        for o in range(first, first + stretch):
-            os, sums = spread(o, stretch, n - stretch, n_at_a_time), zeros(w, n_sums)
-            for i in range(0, w.shape[1], step):
-                sums = add(sums, x, w, os, i)
-                if n_rows > 2:
-                    fetch(w, os, i + ahead)
-            store(y, os, sums)
+    def product(x, w, y, first, last):
+        multiply(x, w, y, first, last, n_rows, n_outputs)
 
-    compiled = functools.partial(njit, signature(dtype), nogil=True, error_model="numpy")
+    # With a signature Numba compiles at once, for all arrays, read-only ones too.
+    array = functools.partial(types.Array, from_dtype(np.dtype(dtype)), 2, "C")
+    rows = weights = array(readonly=True, aligned=False)
+    compiled = functools.partial(
+        njit, types.void(rows, weights, array(), types.intp, types.intp), nogil=True)
     try:
         return compiled(cache=True)(product)
     except (RuntimeError, OSError):  # no folder that can be written: compiled in every process
         return compiled()(product)
 
 
-def signature(dtype):
-    """Return the types of a product's arguments: one for all arrays, read-only ones too.
+@intrinsic(prefer_literal=True)
+def multiply(typing_context, x, w, y, first, last, n_rows, n_outputs):
+    """Write the loop over the weights; each is multiplied by every row while it is in a register.
 
-    With a signature Numba compiles at once, and nothing when the product is called.
+    `n_rows` and `n_outputs` are constants of the function that is compiled.
     """
-    number = from_dtype(np.dtype(dtype))
-    array = functools.partial(types.Array, number, 2, "C")
-    rows = weights = array(readonly=True, aligned=False)
-    return types.void(rows, weights, array(), types.intp, types.intp)
+    def emit(context, builder, signature, args):
+        arrays = [Array(context, builder, *pair) for pair in zip((x, w, y), args)]
+        write_loop(builder, *arrays, *args[3:5], n_rows.literal_value, n_outputs.literal_value)
+        return context.get_dummy_value()
+
+    return types.none(x, w, y, first, last, n_rows, n_outputs), emit
 
 
-@functools.cache
-def compile_all(most_rows, dtype):
-    """Compile, or load, the products of 1 .. most_rows rows; say so where somebody waits."""
-    stats = product(1, dtype).stats
-    if stats.cache_misses and sys.stderr.isatty():
-        when = "once per machine" if stats.cache_path else "at each start: no cache can be written"
-        print(f"Compiling matrix products ({when}) ...", file=sys.stderr, flush=True)
-    for n_rows in range(2, 1 + most_rows):
-        product(n_rows, dtype)
+def write_loop(builder, x, w, y, first, last, n_rows, n_outputs):
+    """Write the loop over the inputs within the loop over the outputs of one stretch."""
+    whole = first.type
+    n = builder.sub(last, first)
+    stretch = builder.udiv(builder.add(n, whole(n_outputs - 1)), whole(n_outputs))
+    most, skips = builder.sub(n, stretch), []
+    for k in range(n_outputs):
+        skip = builder.mul(stretch, whole(k))
+        skips.append(builder.select(builder.icmp_signed("<", skip, most), skip, most))
+    sums = [cgutils.alloca_once(builder, w.vector) for _ in range(n_rows * n_outputs)]
+    with cgutils.for_range(builder, builder.add(first, stretch), first) as loop:
+        os = [builder.add(loop.index, skip) for skip in skips]
+        for total in sums:
+            builder.store(w.vector(None), total)
+        with cgutils.for_range_slice(builder, whole(0), w.n_columns, whole(w.lanes)) as (i, _):
+            weights, rows = [w.load(o, i) for o in os], [x.load(whole(m), i) for m in range(n_rows)]
+            for total, (row, weight) in zip(sums, itertools.product(rows, weights)):
+                former = builder.load(total)
+                builder.store(w.call("llvm.fmuladd.{}", w.vector, row, weight, former), total)
+            if n_rows > 2:  # else the processor fetches far enough ahead by itself
+                for o in os:
+                    w.fetch(o, i)
+        for total, (m, o) in zip(sums, itertools.product(range(n_rows), os)):
+            y.store(builder.load(total), whole(m), o)
+
+
+class Array:
+    """An array of the function that is compiled: its operations write code."""
+
+    def __init__(self, context, builder, kind, value):
+        self.context, self.builder, self.kind = context, builder, kind
+        self.view = context.make_array(kind)(context, builder, value)
+        self.n_columns = cgutils.unpack_tuple(builder, self.view.shape)[1]
+        self.number, self.lanes = context.get_value_type(kind.dtype), 8 * BYTES // kind.dtype.bitwidth
+        self.vector = ir.VectorType(self.number, self.lanes)
+
+    def pointer(self, row, i, to):
+        """Return the address of a number, which may lie beyond the end."""
+        place = cgutils.get_item_pointer(self.context, self.builder, self.kind, self.view, [row, i])
+        return self.builder.bitcast(place, to.as_pointer())
+
+    def call(self, name, result, *args):
+        """Call one of LLVM's own functions, of vectors where {} is in its name."""
+        name = name.format(f"v{self.lanes}f{8 * BYTES // self.lanes}")
+        kind = ir.FunctionType(result, [arg.type for arg in args])
+        return self.builder.call(self.builder.module.declare_intrinsic(name, (), kind), args)
+
+    def load(self, row, i):
+        """Return the vector of numbers from i on."""
+        align = BYTES // self.lanes
+        return self.builder.load(self.pointer(row, i, self.vector), align=align)
+
+    def fetch(self, row, i):
+        """Ask memory for the numbers AHEAD of i; nothing is computed, and nothing can fail."""
+        i = self.builder.add(i, i.type(AHEAD * self.lanes // BYTES))
+        to_read, into_l2, data = (ir.IntType(32)(n) for n in (0, 2, 1))
+        self.call("llvm.prefetch.p0", ir.VoidType(), self.pointer(row, i, ir.IntType(8)), to_read,
+                  into_l2, data)
+
+    def store(self, vector, row, i):
+        """Store the sum of a vector's numbers, in order."""
+        total = self.call("llvm.vector.reduce.fadd.{}", self.number, self.number(-0.0), vector)
+        self.builder.store(total, self.pointer(row, i, self.number))

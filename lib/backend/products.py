@@ -15,6 +15,7 @@ Ours take the next part when they are free, so a late one delays nothing.
 
 import functools
 import os
+import sys
 import threading
 from contextlib import contextmanager
 from queue import SimpleQueue
@@ -42,14 +43,10 @@ def matmul(x, w):  # [n_rows, n_in], [n_in, n_out] -> [n_rows, n_out]
     """Return x @ w, fast for few rows."""
     if not isinstance(w, np.ndarray):  # on a GPU
         return x @ w
-    if 1 <= len(x) <= MAX_ROWS and fits(x, w) and compiled_product():
+    whole_vectors = w.flags.f_contiguous and x.dtype == w.dtype and len(w) * w.itemsize % 32 == 0
+    if 1 <= len(x) <= MAX_ROWS and whole_vectors and compiled_product():
         return few_rows(x, w.T)
     return many_rows(x, w)
-
-
-def fits(x, w):
-    """Return whether the compiled product can multiply these: whole vectors, one after another."""
-    return w.flags.f_contiguous and x.dtype == w.dtype and x.shape[1] * x.itemsize % 32 == 0
 
 
 def few_rows(x, w):  # [n_rows, n_in], [n_out, n_in] -> [n_rows, n_out]
@@ -118,11 +115,16 @@ def describe():
 
 
 def warm_up(dtype):
-    """Compile every product that a run in this dtype may need, so that no run waits for it."""
-    if compiled_product():
-        from lib.backend.compiled import compile_all
-
-        compile_all(GROUP, np.dtype(dtype))
+    """Compile or load all products of a dtype before a run, and say so where somebody waits."""
+    product, dtype = compiled_product(), np.dtype(dtype)
+    if product is None:
+        return
+    stats = product(1, dtype).stats
+    if stats.cache_misses and sys.stderr.isatty():
+        when = "once per machine" if stats.cache_path else "at each start: no cache can be written"
+        print(f"Compiling matrix products ({when}) ...", file=sys.stderr, flush=True)
+    for n_rows in range(2, 1 + GROUP):
+        product(n_rows, dtype)
 
 
 # ---- threads
@@ -131,25 +133,23 @@ def in_parallel(work, n_out, size, n_threads=N_THREADS):
     """Run work(first, last) for all outputs: at once, or, of large weights, in parts by threads."""
     if size < SHARED:
         return work(0, n_out)
-    bounds = range(0, n_out, max(1, n_out * PART // size))
-    parts = list(zip(bounds, [*bounds[1:], n_out]))
-    left, done = iter(parts), SimpleQueue()
+    starts = range(0, n_out, max(1, n_out * PART // size))
+    left, done = iter(starts), SimpleQueue()
+
+    def run_parts():
+        for first in left:
+            try:
+                work(first, min(first + starts.step, n_out))
+                done.put(None)
+            except Exception as error:
+                done.put(error)
+
     for _ in range(n_threads - 1):
-        job_queue().put((work, left, done))
-    run_parts(work, left, done)
-    errors = [done.get() for _ in parts]
-    for error in filter(None, errors):
-        raise error
-
-
-def run_parts(work, left, done):
-    """Run one part after another until none is left; report each."""
-    for part in left:
-        try:
-            work(*part)
-            done.put(None)
-        except Exception as error:
-            done.put(error)
+        job_queue().put(run_parts)
+    run_parts()
+    for error in [done.get() for _ in starts]:
+        if error:
+            raise error
 
 
 @functools.cache
@@ -159,7 +159,7 @@ def job_queue():
 
     def serve():
         while True:
-            run_parts(*jobs.get())
+            jobs.get()()
 
     for _ in range(N_THREADS - 1):
         threading.Thread(target=serve, daemon=True).start()
