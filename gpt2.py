@@ -24,6 +24,8 @@ import numpy as np
 
 from lib.backend.products import matmul, one_blas_thread
 
+PART = 128  # tokens of a long prompt that one pass reads, and n_last more in its last pass
+
 
 def gelu(x):  # [n_new, n] -> [n_new, n]
     """Return x times the normal distribution function (tanh form). Hendrycks and Gimpel (2016)."""
@@ -79,7 +81,7 @@ def transformer_block(x, ln_1, attn, ln_2, mlp, n_head, attend):  # as mha
 def forward(ids, positions, attends, params, n_head):  # [n_new] -> [n_new, n_embd]
     """Return the last hidden states of the new tokens, after ln_f.
 
-    `positions` picks rows of wpe: a slice, or an array for a tree. `attends`: one per layer.
+    `positions` picks rows of wpe: a slice, or an array for a tree. `attends` has one per layer.
     """
     x = params["wte"][ids] + params["wpe"][positions]
     for block, attend in zip(params["blocks"], attends):
@@ -123,9 +125,6 @@ def common_prefix(a, b):
     if a[:n] == b[:n]:  # the usual case, and much faster than the search below
         return n
     return next(i for i in range(n) if a[i] != b[i])
-
-
-PART = 128  # tokens of a long prompt that one pass reads, and n_last more in its last pass
 
 
 class GPT2:
@@ -178,26 +177,20 @@ class GPT2:
 
     def read(self, ids, n_last):  # -> [n_last, n_embd]
         """Read what is not in the cache; of a long prompt a part at a time, which sees less."""
-        ids = list(ids)
-        if not 1 <= n_last <= len(ids) <= self.n_ctx:
+        ids, n_seq = list(ids), len(ids)
+        if not 1 <= n_last <= n_seq <= self.n_ctx:
             raise ValueError(f"need 1 <= n_last <= len(ids) <= n_ctx = {self.n_ctx}, "
-                             f"got n_last = {n_last}, len(ids) = {len(ids)}")
-        n_read = common_prefix(self.ids, ids)
-        check_ids(ids[n_read:], self.n_vocab)
-        for end in range(n_read + PART, len(ids) - n_last, PART):
-            self.run_pass(ids[:end], 1)
-        return self.run_pass(ids, n_last)
-
-    def run_pass(self, ids, n_last):  # -> [n_last, n_embd]
-        """Run the forward pass over the tokens that are not in the cache."""
-        n_seq = len(ids)
+                             f"got n_last = {n_last}, len(ids) = {n_seq}")
         # Reuse the cached prefix, but recompute the last n_last rows.
         n_past = min(common_prefix(self.ids, ids), n_seq - n_last)
+        check_ids(ids[n_past:], self.n_vocab)
         self.ids = ids[:n_past]  # so that Ctrl-C in forward leaves tokens and cache consistent
-        mask = self.mask[n_past:n_seq, :n_seq]
-        x = forward(np.asarray(ids[n_past:], like=self.cache), slice(n_past, n_seq),
-                    [cached(layer, n_past, mask) for layer in self.cache], self.params, self.n_head)
-        self.ids = ids
+        for end in (*range(n_past + PART, n_seq - n_last, PART), n_seq):
+            mask = self.mask[n_past:end, :end]
+            attends = [cached(layer, n_past, mask) for layer in self.cache]
+            x = forward(np.asarray(ids[n_past:end], like=self.cache), slice(n_past, end), attends,
+                        self.params, self.n_head)
+            self.ids, n_past = ids[:end], end
         return x[-n_last:]
 
 

@@ -118,20 +118,19 @@ SAMPLING = [
 ]
 
 N_PAST = "n_past = min(common_prefix(self.ids, ids), n_seq - n_last)"
-NEW = "np.asarray(ids[n_past:], like=self.cache), slice(n_past, n_seq)"
+NEW = "np.asarray(ids[n_past:end], like=self.cache), slice(n_past, end)"
 WRITE = "keys[:, n_past:], values[:, n_past:] = k, v"
 GPT2 = [
     (N_PAST, "n_past = min(len(self.ids), n_seq - n_last)", "the cache is not rewound"),
     (N_PAST, N_PAST.replace("n_last", "1"), "rows wanted again are not computed"),
     (N_PAST, "n_past = 0", "nothing is remembered"),
-    (NEW, NEW.replace("n_past, n_seq", "0, n_seq - n_past"), "positions start at 0 again"),
-    ("self.mask[n_past:n_seq, :n_seq]", "self.mask[: n_seq - n_past, :n_seq]",
+    (NEW, NEW.replace("n_past, end", "0, end - n_past"), "positions start at 0 again"),
+    ("self.mask[n_past:end, :end]", "self.mask[: end - n_past, :end]",
      "the mask's rows start at 0 again"),
     (WRITE, "keys[:, : q.shape[1]], values[:, : q.shape[1]] = k, v",
      "keys and values written to the start"),
     ("self.ids = ids[:n_past]  # so", "pass  # so",
      "an interrupt leaves tokens that are not in the cache"),
-    ("        ids = list(ids)\n", "", "the caller's own list is kept"),
     ("if a[:n] == b[:n]:", "if a[-n:] == b[-n:]:", "a common suffix taken for a prefix"),
     ("/ math.sqrt(q.shape[-1])", "/ math.sqrt(q.shape[-2])", "scores divided by the wrong length"),
 ]

@@ -251,11 +251,8 @@ def test_a_wrong_id_of_a_long_prompt_is_named_by_its_position_from_the_end():
 def test_a_long_prompt_read_in_parts_has_the_logits_of_one_pass(n_ids, monkeypatch):
     hparams = dict(n_vocab=11, n_ctx=4 * PART, n_embd=6, n_head=2, n_layer=2)
     params = random_params(hparams, np.random.default_rng(0), np.float64)
-    ids, whole = [7 * i % 11 for i in range(n_ids)], GPT2(params, 2)
-    in_parts, n_read = GPT2(params, 2), []
-    run_pass = in_parts.run_pass
-    in_parts.run_pass = lambda ids, n: n_read.append(len(ids)) or run_pass(ids, n)
-    logits = in_parts(ids, 3)
-    monkeypatch.setattr("gpt2.PART", 10**6)
-    np.testing.assert_allclose(logits, whole(ids, 3), rtol=0, atol=1e-12)
-    assert len(n_read) == -(-(n_ids - 3) // PART) and n_read[-1] == n_ids
+    rows, ids = count_rows(monkeypatch), [7 * i % 11 for i in range(n_ids)]
+    logits = GPT2(params, 2)(ids, 3)
+    assert len(rows) == -(-(n_ids - 3) // PART) and sum(rows) == n_ids and max(rows) <= PART + 3
+    monkeypatch.setattr(gpt2, "PART", 10**6)
+    np.testing.assert_allclose(logits, GPT2(params, 2)(ids, 3), rtol=0, atol=1e-12)

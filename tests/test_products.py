@@ -101,10 +101,9 @@ def test_a_large_product_wakes_each_thread_once_a_small_one_none_and_late_ones_h
     for n_rows in (1, 5, 16, 40):
         for shape, n_woken in ((192, 4096), 0), ((768, 3072), products.N_THREADS - 1):
             x, w = arrays(n_rows, *shape, np.float64)
-            jobs = mock.Mock()  # no thread takes one: the caller computes all parts itself
-            with mock.patch.object(products, "job_queue", lambda: jobs):
+            with mock.patch.object(products, "job_queue") as queue:  # from which nobody takes
                 np.testing.assert_allclose(products.matmul(x, w), x @ w, atol=1e-9)
-            assert jobs.put.call_count == n_woken
+            assert queue.return_value.put.call_count == n_woken
 
 
 def test_blas_has_one_thread_inside_a_pass_and_its_own_afterwards():

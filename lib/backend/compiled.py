@@ -94,7 +94,8 @@ class Array:
         self.context, self.builder, self.kind = context, builder, kind
         self.view = context.make_array(kind)(context, builder, value)
         self.n_columns = cgutils.unpack_tuple(builder, self.view.shape)[1]
-        self.number, self.lanes = context.get_value_type(kind.dtype), 8 * BYTES // kind.dtype.bitwidth
+        self.number = context.get_value_type(kind.dtype)
+        self.lanes = 8 * BYTES // kind.dtype.bitwidth
         self.vector = ir.VectorType(self.number, self.lanes)
 
     def pointer(self, row, i, to):
