@@ -131,12 +131,10 @@ class GPT2:
     """GPT-2 as a function of the whole sequence that computes only what it has not read yet.
 
     `params` is the tree of weights that `utils.load_encoder_hparams_and_params` returns; its arrays
-    decide backend (NumPy or CuPy) and precision. The key/value cache is a memo: the model keeps the
-    tokens that it has read; called with a different sequence, it goes back to the longest common
-    prefix and reads on from there. No answer depends on earlier calls, and no caller ever sees the
-    cache. Threads that share a model take turns and read their texts again: give each thread its
-    own, over the same weights, as `GPT2(model.params, model.n_head)`. Reading a sequence in any
-    order of calls gives the same logits:
+    decide backend (NumPy or CuPy) and precision. The key/value cache is a memo: called with a
+    different sequence, the model goes back to the longest common prefix and reads on from there.
+    Threads that share a model take turns and read their texts again: give each thread its own, over
+    the same weights, as `GPT2(model.params, model.n_head)`. No answer depends on earlier calls:
 
     >>> from lib.checkpoints.weights import random_params
     >>> hparams = dict(n_vocab=11, n_ctx=8, n_embd=6, n_head=2, n_layer=2)

@@ -5,11 +5,13 @@ import os
 
 import numpy as np
 
-from encoder import byte_characters
+from encoder import Encoder, byte_characters
 from lib.checkpoints.openai import write_params
 from lib.checkpoints.weights import random_params
 
 HPARAMS = dict(n_vocab=257, n_ctx=16, n_embd=12, n_head=3, n_layer=2)
+SYMBOLS = [*byte_characters().values(), "ab", "<|endoftext|>"]
+TINY = Encoder({symbol: id for id, symbol in enumerate(SYMBOLS)}, [("a", "b")])
 
 
 def random_weights(hparams, rng):

@@ -1,7 +1,7 @@
 """A stand-in for CuPy without a GPU: its names, its refusals, its transfers, with NumPy behind it.
 
-    with fake_cupy.installed() as cupy:       `import cupy` gives the stand-in
-        with fake_cupy.counted() as counts:   transfers: counts.to_host, counts.to_device
+    with fake_cupy.installed() as cupy:    `import cupy` gives the stand-in
+    fake_cupy.COUNTS                       transfers: COUNTS["to_host"], COUNTS["to_device"]
 
     names       those of the real package and no others (tests/data/cupy-names.json, written by
                 `python -m tests.fake_cupy` where CuPy is installed); one that this file does not
@@ -16,18 +16,23 @@ import json
 import operator
 import sys
 import types
+from collections import Counter
 from contextlib import contextmanager
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 
 PATH = Path(__file__).parent / "data" / "cupy-names.json"
-PARTS = ("cupy", "cupy.ndarray", "cupy.cuda", "cupy.cuda.Event", "cupy.cuda.runtime")
+PARTS = ("cupy", "cupy.ndarray", "cupy.cuda", "cupy.cuda.runtime")
 KEPT = json.loads(PATH.read_text("utf-8"))
 NAMES = {part: set(names) for part, names in KEPT["names"].items()}
 TAKES_HOST_ARRAYS = ("array", "asarray", "ascontiguousarray", "asfortranarray")
 KEYWORDS = {"axis", "out", "keepdims", "dtype", "order", "copy", "k"}
-COUNTS = types.SimpleNamespace(to_host=0, to_device=0)
+COUNTS = Counter()
+CUDARuntimeError = type("CUDARuntimeError", (RuntimeError,),
+                        {"__module__": "cupy_backends.cuda.api.runtime"})  # without a driver
+OutOfMemoryError = type("OutOfMemoryError", (MemoryError,), {"__module__": "cupy.cuda.memory"})
 
 
 def read_names():
@@ -38,25 +43,6 @@ def read_names():
     return {"version": cupy.__version__, "names": {part: sorted(
         name for name in names if not name.startswith("_") or name.startswith("__"))
         for part, names in found.items()}}
-
-
-@contextmanager
-def counted():
-    """Count transfers from zero until the end of the block."""
-    COUNTS.to_host = COUNTS.to_device = 0
-    yield COUNTS
-
-
-class CUDARuntimeError(RuntimeError):
-    """CuPy's error where there is no driver."""
-
-    __module__ = "cupy_backends.cuda.api.runtime"
-
-
-class OutOfMemoryError(MemoryError):
-    """CuPy's error where an allocation fails."""
-
-    __module__ = "cupy.cuda.memory"
 
 
 # ---- arrays
@@ -84,7 +70,7 @@ def call(function, name, *args, **kwargs):
     if set(kwargs) - KEYWORDS:
         raise TypeError(f"{name}() got an unexpected keyword argument {set(kwargs) - KEYWORDS}")
     if args and isinstance(args[0], np.ndarray | list) and name in TAKES_HOST_ARRAYS:
-        COUNTS.to_device += 1
+        COUNTS["to_device"] += 1
         return to_device(function(*args, **kwargs))
     result = function(*to_host(args, name), **kwargs)
     return to_device(result) if isinstance(result, (np.ndarray, np.generic)) else result
@@ -109,7 +95,7 @@ class ndarray:
         return functools.partial(call, getattr(np.ndarray, name), name, self)
 
     def get(self):
-        COUNTS.to_host += 1
+        COUNTS["to_host"] += 1
         return self._host.copy()
 
     def __array__(self, dtype=None):
@@ -144,7 +130,7 @@ class ndarray:
 def index(key):
     """Return an index for NumPy's arrays; CuPy copies a list or an array in it to the device."""
     parts = key if isinstance(key, tuple) else (key,)
-    COUNTS.to_device += sum(isinstance(part, (list, np.ndarray)) for part in parts)
+    COUNTS["to_device"] += sum(isinstance(part, (list, np.ndarray)) for part in parts)
     return tuple(part._host if isinstance(part, ndarray) else part for part in parts)
 
 
@@ -194,13 +180,8 @@ def make_cupy():
 @contextmanager
 def installed():
     """Let `import cupy` give the stand-in within the block."""
-    before, sys.modules["cupy"] = sys.modules.get("cupy"), CUPY
-    try:
+    with mock.patch.dict(sys.modules, cupy=CUPY):
         yield CUPY
-    finally:
-        sys.modules["cupy"] = before
-        if before is None:
-            del sys.modules["cupy"]
 
 
 CUPY = make_cupy()

@@ -8,17 +8,17 @@ docs/engines.md has the rest of that line. The package gguf writes the format, w
 names for sizes, weights and vocabulary, so that no converter has to recognise them.
 """
 
-import os
 import re
 import sys
-import tempfile
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
 
+from lib.checkpoints.files import atomic
 from lib.checkpoints.weights import flatten
-from lib.packages import need_package
-from tools.export_hf import merges, parse_args, refuse_another_model
+from lib.demo.terminal import command
+from tools.export_hf import merges, parse_args
 from utils import load_encoder_hparams_and_params
 
 THEIR_NAMES = {"wte": "token_embd.weight", "wpe": "position_embd.weight", "ln_f": "output_norm",
@@ -46,34 +46,24 @@ def export(path, encoder, hparams, params, dtype=np.float32):
     Matrices are written as `dtype`, float32 or float16, vectors as float32: llama.cpp wants that.
     The unembedding is not written: without one it takes the embedding, as GPT-2 does.
     """
-    gguf = need_package("gguf", "write GGUF files")
+    import gguf  # here: only this format needs it
+
     writer = gguf.GGUFWriter(None, "gpt2")
-    add_sizes(writer, hparams)
-    add_tokenizer(writer, encoder, gguf.TokenType)
-    for name, weight in flatten(params):
-        weight = weight.T if name.endswith("/w") else weight  # [n_out, n_in]
-        kind = dtype if weight.ndim == 2 and name != "wpe" else np.float32
-        writer.add_tensor(their_name(name), np.ascontiguousarray(weight, kind))
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=path.parent) as folder:  # the library opens by name
-        part = Path(folder) / path.name
-        try:
-            writer.write_header_to_file(part)
-            writer.write_kv_data_to_file()
-            writer.write_tensors_to_file()
-        finally:
-            writer.close()
-        os.replace(part, path)
-
-
-def add_sizes(writer, hparams):
-    """Write the sizes, under GGUF's names."""
     writer.add_context_length(hparams["n_ctx"])
     writer.add_embedding_length(hparams["n_embd"])
     writer.add_feed_forward_length(4 * hparams["n_embd"])
     writer.add_block_count(hparams["n_layer"])
     writer.add_head_count(hparams["n_head"])
     writer.add_layer_norm_eps(1e-5)
+    add_tokenizer(writer, encoder, gguf.TokenType)
+    for name, weight in flatten(params):
+        weight = weight.T if name.endswith("/w") else weight  # [n_out, n_in]
+        kind = dtype if weight.ndim == 2 and name != "wpe" else np.float32
+        writer.add_tensor(their_name(name), np.ascontiguousarray(weight, kind))
+    with atomic(path) as file, closing(writer):
+        writer.write_header_to_file(Path(file.name))  # the library opens by name
+        writer.write_kv_data_to_file()
+        writer.write_tensors_to_file()
 
 
 def add_tokenizer(writer, encoder, kinds):
@@ -94,20 +84,16 @@ def add_tokenizer(writer, encoder, kinds):
     writer.add_add_bos_token(False)
 
 
-def main():
-    args = parse_args(__doc__, "file", ("float16", "float32"))
-    try:
-        need_package("gguf", "write GGUF files")
-        if args.file.is_dir():
-            raise ValueError(f"need the name of a file, such as {args.file / 'model.gguf'}, got "
-                             f"the folder {args.file}")
-        refuse_another_model(args.file, args.force)
-        export(args.file, *load_encoder_hparams_and_params(
-            args.model, args.models_dir, cut_vocab=args.cut_vocab), np.dtype(args.dtype))
-    except (ValueError, OSError) as error:
-        sys.exit(f"export_gguf: {error}")
-    print(f"{args.file}: {args.file.stat().st_size / 1e6:.1f} MB")
+@command("export_gguf", "requirements/engines.txt")
+def main(argv=None):
+    args = parse_args(argv, __doc__, "file", ("float16", "float32"))
+    if args.path.is_dir():
+        raise ValueError(f"need the name of a file, such as {args.path / 'model.gguf'}, got the "
+                         f"folder {args.path}")
+    export(args.path, *load_encoder_hparams_and_params(
+        args.model, args.models_dir, cut_vocab=args.cut_vocab), np.dtype(args.dtype))
+    print(f"{args.path}: {args.path.stat().st_size / 1e6:.1f} MB")
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -119,11 +119,7 @@ def load_head(path, target):
     def take(name, *shape):
         if name in ("wte", "wpe"):
             return target[name]
-        found = stored.get(f"eagle/{name}")
-        if not found or found.shape != shape:
-            raise ValueError(f"need eagle/{name} of shape {shape} in {path}, got "
-                             f"{found.shape if found else 'none'}")
-        weight = tensors.read_array(found)
+        weight = np.array(tensors.read(stored, f"eagle/{name}", path, shape))
         if not np.isfinite(weight).all():
             raise ValueError(f"need finite weights in {path}, got NaN or inf in eagle/{name}")
         # In the order of memory that lib/backend/products.py is fast with.

@@ -45,9 +45,7 @@ def heads_file(models):
 def read_arrays(path, names):
     """Return arrays of a file of heads; ValueError if one is absent, or has NaN or inf."""
     stored, _ = tensors.open_file(path)
-    if missing := [name for name in names if name not in stored]:
-        raise ValueError(f"need {', '.join(missing)} in the heads of {path}, got none")
-    arrays = [tensors.read_array(stored[name]) for name in names]
+    arrays = [np.array(tensors.read(stored, name, path)) for name in names]
     for name, array in zip(names, arrays):
         if not np.isfinite(array).all():
             raise ValueError(f"need finite heads in {path}, got NaN or inf in {name}")

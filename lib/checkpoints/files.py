@@ -45,14 +45,8 @@ def named(path):
         raise
 
 
-@contextlib.contextmanager
 def folder_lock(folder):
-    """Hold a lock on a folder, which is made if need be; released if the process dies."""
+    """Return a lock on a folder, which is made if need be; it is free if its process dies."""
     filelock = need_package("filelock", "download or convert a model")
     folder.mkdir(parents=True, exist_ok=True)
-    with filelock.FileLock(folder / ".lock"):
-        try:
-            yield
-        finally:  # while it is held: a process that waits for it notices, and makes a new one
-            with contextlib.suppress(OSError):  # Windows removes no open file
-                (folder / ".lock").unlink()
+    return filelock.FileLock(folder / ".lock")

@@ -19,7 +19,7 @@ FIXED = {"layer_norm_epsilon": (1e-5,), "activation_function": ("gelu_new", "gel
          "tie_word_embeddings": (True,), "scale_attn_weights": (True,),
          "scale_attn_by_inverse_layer_idx": (False,), "add_cross_attention": (False,)}
 WHOLE, INDEX = "model.safetensors", "model.safetensors.index.json"
-UNUSED = re.compile(r"(transformer\.)?h\.\d+\.attn\.(masked_)?bias|lm_head\.weight")
+MASK = re.compile(r"h\.\d+\.attn\.(masked_)?bias")
 
 
 def is_model(folder):
@@ -56,23 +56,20 @@ def read_hparams(folder):
 
 def load_flat(folder, hparams, dtype=np.float32):
     """Return all weights as one flat array."""
-    found = {}
+    found, used = {}, {"lm_head.weight"}
     for path in weight_files(folder):
-        found |= tensors.open_file(path)[0]
-    prefix = "transformer." if "transformer.wte.weight" in found else ""
-    known = set()
+        for name, stored in tensors.open_file(path)[0].items():
+            found[name.removeprefix("transformer.")] = stored
 
-    def read_into(weight, name):
-        theirs = prefix + their_name(name)
-        known.add(theirs)
-        tensors.read_into(weight, found.get(theirs), theirs, folder)
+    def take(name, shape=None):
+        used.add(their_name(name))
+        return tensors.read(found, their_name(name), folder, shape)
 
-    flat = read_flat(hparams, read_into, folder, dtype)
-    if extra := [name for name in found.keys() - known if not UNUSED.fullmatch(name)]:
+    flat = read_flat(hparams, take, folder, dtype)
+    if extra := [name for name in found.keys() - used if not MASK.fullmatch(name)]:
         raise ValueError(f"need the weights of a GPT-2 of the sizes in config.json in {folder}, "
                          f"got one more: {extra[0]!r:.80}")
-    lm_head, wte = found.get("lm_head.weight"), found[f"{prefix}wte.weight"]
-    if lm_head and not np.array_equal(*map(tensors.read_array, (lm_head, wte))):
+    if "lm_head.weight" in found and not np.array_equal(take("lm_head"), take("wte")):
         raise ValueError(f"need lm_head.weight to equal wte.weight in {folder}, got a different "
                          "one: only models with tied embeddings can be read")
     return flat
@@ -86,5 +83,3 @@ def weight_files(folder):
     if not isinstance(places, dict):
         raise ValueError(f"need a weight_map in {folder / INDEX}, got {places!r:.80}")
     return sorted({folder / Path(str(name)).name for name in places.values()})
-
-

@@ -64,8 +64,13 @@ def load_flat(folder, hparams, dtype=np.float32):
             if not path.exists():  # again, as above
                 convert(folder, hparams)
     found, _ = tensors.open_file(path)
-    return read_flat(hparams, lambda weight, name: tensors.read_into(
-        weight.T if name.endswith("/w") else weight, found.get(name), name, path), path, dtype)
+
+    def take(name, shape):
+        if name.endswith("/w"):
+            return tensors.read(found, name, path, shape[::-1]).T
+        return tensors.read(found, name, path, shape)
+
+    return read_flat(hparams, take, path, dtype)
 
 
 def convert(folder, hparams):
@@ -81,7 +86,7 @@ def write_params(folder, params):
 
 
 def open_checkpoint(folder):
-    """Return `read_into`, as `read_flat` takes it, over a TensorFlow checkpoint."""
+    """Return `take`, as read_flat wants it, over a TensorFlow checkpoint."""
     tf = need_package("tensorflow", "read OpenAI's checkpoint format, once per model")
     advice = "; remove model.ckpt.* to have it downloaded again" * (folder.name in RELEASED)
 
@@ -95,10 +100,10 @@ def open_checkpoint(folder):
 
     reader = read(lambda: tf.train.load_checkpoint("model.ckpt"))
 
-    def read_into(weight, name):
+    def take(name, shape):
         stored = read(lambda: reader.get_tensor(f"model/{name}"))
-        if stored.shape not in (weight.shape, (1, *weight.shape)):  # projections have an axis of 1
-            raise ValueError(f"need {name} of shape {weight.shape} in {folder}, got {stored.shape}")
-        weight[...] = stored.reshape(weight.shape)
+        if stored.shape not in (shape, (1, *shape)):  # projections have an axis of 1
+            raise ValueError(f"need {name} of shape {shape} in {folder}, got {stored.shape}")
+        return stored.reshape(shape)
 
-    return read_into
+    return take

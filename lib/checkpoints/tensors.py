@@ -1,13 +1,10 @@
-"""Read arrays from safetensors files, each straight to its place in memory.
+"""Read and write arrays in safetensors files.
 
 A file has the header's length in 8 bytes, the header (JSON) and the numbers. The library checks the
 header and writes files; NumPy reads the numbers, bfloat16 too.
 """
 
 import json
-import math
-from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 
@@ -17,56 +14,35 @@ from lib.packages import need_package
 NUMPY = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2"}  # no bfloat16 in NumPy
 
 
-class Stored(NamedTuple):
-    """Where an array is."""
-
-    path: Path
-    dtype: str
-    shape: tuple
-    offset: int  # bytes from the start of the file
-
-
 def open_file(path):
-    """Return {name: Stored} and the metadata of a file; ValueError if it is not whole."""
+    """Return {name: array}, mapped from a file, and its metadata; ValueError if it is not whole."""
     library = need_package("safetensors", "read weights")
     try:
-        with library.safe_open(path, framework="numpy") as file:
-            metadata = file.metadata() or {}
+        with library.safe_open(path, framework="numpy"):
+            data = np.memmap(path, np.uint8, "r")
     except library.SafetensorError as error:
         raise ValueError(f"need a whole safetensors file in {path}, got: {str(error)[:200]!r}"
                          ) from None
-    with open(path, "rb") as file:
-        length = int.from_bytes(file.read(8), "little")
-        header = json.loads(file.read(length))
-    header.pop("__metadata__", None)
-    return {name: Stored(path, entry["dtype"], tuple(entry["shape"]),
-                         8 + length + entry["data_offsets"][0])
-            for name, entry in header.items()}, metadata
+    start = 8 + int.from_bytes(data[:8].tobytes(), "little")
+    header, arrays = json.loads(data[8:start].tobytes()), {}
+    metadata = header.pop("__metadata__", {})
+    for name, entry in header.items():
+        if entry["dtype"] in NUMPY:
+            first, last = entry["data_offsets"]
+            numbers = data[start + first : start + last].view(NUMPY[entry["dtype"]])
+            arrays[name] = numbers.reshape(entry["shape"])
+    return arrays, metadata
 
 
-def read_array(stored):
-    """Return an array as it is in the file; ValueError unless it has floating-point numbers."""
-    path, dtype, shape, offset = stored
-    if dtype not in NUMPY:
-        raise ValueError(f"need floating-point numbers ({', '.join(NUMPY)}) in {path}, got {dtype}")
-    numbers = np.fromfile(path, NUMPY[dtype], math.prod(shape), offset=offset).reshape(shape)
-    if dtype == "BF16":  # the upper half of a float32
-        return (numbers.astype("<u4") << 16).view("<f4")
-    return numbers
-
-
-def read_into(out, stored, name, where):
-    """Fill `out` with an array, or raise a ValueError; no copy where dtype and order agree."""
-    if stored is None or stored.shape != out.shape:
-        raise ValueError(f"need {name} of shape {out.shape} in {where}, got "
-                         f"{stored.shape if stored else 'none'}")
-    if out.flags.c_contiguous and out.dtype.str == NUMPY.get(stored.dtype):
-        with open(stored.path, "rb") as file:
-            file.seek(stored.offset)
-            file.readinto(out)
-    else:
-        with np.errstate(over="ignore"):  # the caller looks for inf
-            out[...] = read_array(stored)
+def read(arrays, name, where, shape=None):
+    """Return a copy of an array, or the array itself; ValueError if it is absent or misshapen."""
+    found = arrays[name].shape if name in arrays else "none"
+    if shape not in (None, found) or found == "none":
+        raise ValueError(f"need {name} in {where}, floating-point numbers of shape "
+                         f"{shape or 'any'}, got {found}")
+    if arrays[name].dtype == NUMPY["BF16"]:  # the upper half of a float32
+        return (arrays[name].astype("<u4") << 16).view("<f4")
+    return arrays[name]
 
 
 def write_file(path, arrays, metadata=None):

@@ -100,11 +100,12 @@ def check_hparams(hparams, path):
     return hparams
 
 
-def read_flat(hparams, read_into, where, dtype):
-    """Return all weights as one flat array, whose views `read_into(array, name)` fills."""
+def read_flat(hparams, take, where, dtype):
+    """Return all weights as one flat array, filled with what `take(name, shape)` returns."""
     flat = np.empty(n_params(hparams), dtype)
     for name, weight in flatten(cut_params(flat, hparams)):
-        read_into(weight, name)
+        with np.errstate(over="ignore"):  # inf is refused below
+            weight[...] = take(name, weight.shape)
         if not np.isfinite(weight).all():
             raise ValueError(f"need finite weights in {where}, got NaN or inf in {name}")
     return flat

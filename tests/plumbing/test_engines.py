@@ -1,21 +1,16 @@
 """Models as GGUF files: written and read back. (test_benchmarks.py has llama.cpp's own texts.)"""
 
-import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
 
-from encoder import Encoder, byte_characters
 from lib.checkpoints.weights import flatten, random_params
+from tests.checkpoints import HPARAMS, SYMBOLS, TINY
 from tools import export_gguf
 
 gguf = pytest.importorskip("gguf", reason="needs requirements/engines.txt")
-ROOT = Path(__file__).parents[2]
-HPARAMS = dict(n_vocab=258, n_ctx=16, n_embd=12, n_head=3, n_layer=2)
-SYMBOLS = [*byte_characters().values(), "ab", "<|endoftext|>"]
-TINY = Encoder({symbol: id for id, symbol in enumerate(SYMBOLS)}, [("a", "b")])
+HPARAMS = HPARAMS | {"n_vocab": TINY.n_vocab}
 
 
 @pytest.fixture(scope="module", params=[np.float16, np.float32])
@@ -73,20 +68,21 @@ def test_an_export_that_is_interrupted_leaves_the_former_file(tmp_path, monkeypa
 
 def test_a_package_that_is_missing_is_named(tmp_path, monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "gguf", None)
-    monkeypatch.setattr(sys, "argv", ["export_gguf", "tales-small", str(tmp_path / "a.gguf")])
-    with pytest.raises(SystemExit, match="need the package gguf to write .*pip install gguf"):
-        export_gguf.main()
+    assert export_gguf.main(["tales-small", str(tmp_path / "a.gguf")]) == 2
+    assert "need gguf (pip install -r requirements/engines.txt)" in capsys.readouterr().err
 
 
-def test_what_cannot_be_written_is_one_clear_line(tmp_path):
-    """A model that is not there; a folder; a file that holds another model."""
-    (tmp_path / "other.gguf").write_bytes(b"precious")
+def test_what_cannot_be_written_is_one_clear_line(tmp_path, capsys):
+    """A model that is not there; a file that holds another model; a folder."""
+    file = tmp_path / "full" / "other.gguf"
+    file.parent.mkdir()
+    file.write_bytes(b"precious")
+    (tmp_path / "empty").mkdir()
     for model, path, words in [("nothing", tmp_path / "a.gguf", "No model nothing in"),
-                               ("tales-small", tmp_path, "need the name of a file"),
-                               ("tales-small", tmp_path / "other.gguf", "or --force")]:
-        done = subprocess.run([sys.executable, "-m", "tools.export_gguf", model, path], cwd=ROOT,
-                              timeout=240, capture_output=True, text=True)
-        assert done.returncode == 1 and done.stderr.startswith("export_gguf: ")
-        assert done.stderr.count("\n") == 1 and words in done.stderr
-    assert [(path.name, path.read_bytes()) for path in tmp_path.iterdir()] == [
-        ("other.gguf", b"precious")]
+                               ("tales-small", file, "or --force"),
+                               ("tales-small", file.parent, "or --force"),
+                               ("tales-small", tmp_path / "empty", "need the name of a file")]:
+        assert export_gguf.main([model, str(path)]) == 2
+        err = capsys.readouterr().err
+        assert err.startswith("export_gguf: ") and err.count("\n") == 1 and words in err
+    assert file.read_bytes() == b"precious" and len([*tmp_path.rglob("*")]) == 3

@@ -1,28 +1,23 @@
 """Models as Hugging Face keeps them: written, read back, equal in transformers, or refused."""
 
 import json
-import subprocess
-import sys
 from functools import cache
-from pathlib import Path
 
 import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
-from encoder import Encoder, byte_characters
 from gpt2 import GPT2
 from lib.checkpoints import huggingface
 from lib.checkpoints.weights import flatten, random_params
 from sampling import with_sampling
 from speculative import autoregressive_sampling, speculative_sampling
+from tests.checkpoints import HPARAMS, TINY
+from tools import export_hf
 from tools.export_hf import export
 from utils import MODELS_DIR, load_encoder_hparams_and_params, load_pair
 
-ROOT = Path(__file__).parents[2]
-HPARAMS = dict(n_vocab=258, n_ctx=16, n_embd=12, n_head=3, n_layer=2)
-SYMBOLS = [*byte_characters().values(), "ab", "<|endoftext|>"]
-TINY = Encoder({symbol: id for id, symbol in enumerate(SYMBOLS)}, [("a", "b")])
+HPARAMS = HPARAMS | {"n_vocab": TINY.n_vocab}
 
 
 def load(folder, dtype=np.float32, **kwargs):
@@ -70,28 +65,23 @@ def test_openais_own_upload_has_no_prefix_and_masks_among_its_weights(folder):
     assert equal(load(folder)[2], before)
 
 
-def run(*args):
-    return subprocess.run([sys.executable, "-m", *map(str, args)], cwd=ROOT, capture_output=True,
-                          timeout=120, text=True)
-
-
-def test_an_export_overwrites_nothing_unless_forced(folder):
+def test_an_export_overwrites_nothing_unless_forced(folder, capsys):
     before = sorted((path, path.read_bytes()) for path in folder.iterdir())
-    done = run("tools.export_hf", "tales-small", folder)
-    assert done.returncode == 1 and done.stderr.count("\n") == 1 and "--force" in done.stderr
+    for arguments, words in [(("tales-small", folder), "--force"),
+                             (("no-such-model", folder / "x"), "No model no-such-model")]:
+        assert export_hf.main([*map(str, arguments)]) == 2
+        err = capsys.readouterr().err
+        assert err.startswith("export_hf: ") and err.count("\n") == 1 and words in err
     assert before == sorted((path, path.read_bytes()) for path in folder.iterdir())
-    done = run("tools.export_hf", "tales-small", folder, "--force")
-    assert done.returncode == 0 and "model.safetensors" in done.stdout, done.stderr
-    assert load(folder)[1]["n_vocab"] == 4096
-    done = run("tools.export_hf", "no-such-model", folder / "x")
-    assert done.returncode == 1 and done.stderr.count("\n") == 1
+    assert export_hf.main(["tales-small", str(folder), "--force"]) == 0
+    assert "model.safetensors" in capsys.readouterr().out and load(folder)[1]["n_vocab"] == 4096
 
 
 def test_an_export_that_is_interrupted_is_no_model(tmp_path, monkeypatch):
     def interrupt(*args):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("tools.export_hf.tokenizer_config", interrupt)
+    monkeypatch.setattr("tools.export_hf.config", interrupt)
     with pytest.raises(KeyboardInterrupt):
         export(tmp_path, TINY, HPARAMS, random_params(HPARAMS, np.random.default_rng(0)))
     assert not huggingface.is_model(tmp_path)
@@ -143,12 +133,11 @@ def test_their_tokenizers_give_our_ids(tmp_path, text):
     _, transformers = transformers_with_torch()
     encoder, *model = load(MODELS_DIR / "tales-large")
     export(tmp_path, encoder, *model)
-    alone = transformers.PreTrainedTokenizerFast(tokenizer_file=str(tmp_path / "tokenizer.json"))
-    bundled = transformers.AutoTokenizer.from_pretrained(MODELS_DIR / "tales-large")
-    for tokenizer in (alone, bundled, transformers.AutoTokenizer.from_pretrained(tmp_path)):
+    for folder in (MODELS_DIR / "tales-large", tmp_path):
+        tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
         assert tokenizer(text)["input_ids"] == encoder.encode(text)
         assert tokenizer.decode(encoder.encode(text)) == text
-    assert bundled.eos_token_id == encoder.end_of_text
+        assert tokenizer.eos_token_id == encoder.end_of_text and len(tokenizer) == encoder.n_vocab
 
 
 def saved(folder, prepare=None, dtype="float32", **changes):
@@ -257,12 +246,10 @@ def test_a_folder_that_cannot_be_read_says_what_to_do(tmp_path, case):
 
 def test_the_models_own_end_of_text_ends_it_and_is_kept(folder, tmp_path):
     """As in tutorials, whose vocabularies have no <|endoftext|>; generation_config.json counts."""
-    edit(folder, "tokenizer.json", lambda found: found["model"].update(
-        vocab={("</s>" if name == "<|endoftext|>" else name): id
-               for name, id in found["model"]["vocab"].items()}))
-    edit(folder, "tokenizer.json", lambda found: found.pop("added_tokens") and None)
+    edit(folder, "vocab.json", lambda found: found | {"</s>": found.pop("<|endoftext|>")})
+    (folder / "added_tokens.json").unlink()
     edit(folder, "config.json", lambda found: found | {"eos_token_id": 5})
-    edit(folder, "generation_config.json", lambda found: found | {"eos_token_id": 257})
+    (folder / "generation_config.json").write_text('{"eos_token_id": 257}')
     encoder, *model = load(folder)
     assert encoder.end_of_text == encoder.id_of("</s>") == 257
     export(tmp_path / "again", encoder, *model)
@@ -278,8 +265,8 @@ def test_a_padded_vocabulary_is_cut_if_asked(tmp_path):
     export(tmp_path / "padded", TINY, padded, random_params(padded, np.random.default_rng(0)))
     _, hparams, params = load(tmp_path / "padded", cut_vocab=True)
     assert hparams == HPARAMS and params["wte"].shape == (258, 12)
-    done = run("tools.export_hf", tmp_path / "padded", tmp_path / "cut", "--cut_vocab")
-    assert done.returncode == 0 and load(tmp_path / "cut")[1] == HPARAMS, done.stderr
+    assert export_hf.main([str(tmp_path / "padded"), str(tmp_path / "cut"), "--cut_vocab"]) == 0
+    assert load(tmp_path / "cut")[1] == HPARAMS
 
 
 # ---- what can be wrong with such a folder
@@ -319,13 +306,13 @@ FAULTS = {
     "another model": (config(model_type="llama"), "model_type"),
     "a size that is text": (config(n_positions="16"), "n_ctx"),
     "more layers": (config(n_layer=3), "got none"),
-    "another vocabulary": (config(vocab_size=257), "as many symbols in tokenizer.json"),
+    "another vocabulary": (config(vocab_size=257), "as many symbols in vocab.json and merges"),
     "config.json that is not JSON": (
         lambda folder: (folder / "config.json").write_text("{"), "JSON object in .*config.json"),
     "tokenizer.json that is not JSON": (
         lambda folder: (folder / "tokenizer.json").write_text("[]"), "JSON object in .*tokenizer"),
-    "a merge that makes no symbol": (lambda folder: edit(folder, "tokenizer.json", lambda found:
-        found["model"].update(merges=["a c"])), "got no 'ac' in tokenizer.json of"),
+    "a merge that makes no symbol": (
+        lambda folder: (folder / "merges.txt").write_text("a c"), "got no 'ac' in vocab.json and"),
 }
 
 
@@ -340,7 +327,6 @@ def test_a_broken_folder_is_one_clear_error(folder, fault):
 
 @pytest.mark.parametrize("name", ["vocab.json", "merges.txt"])
 def test_a_tokenizer_file_that_is_missing_is_named(folder, name):
-    (folder / "tokenizer.json").unlink()
     (folder / name).unlink()
     with pytest.raises(FileNotFoundError, match=name):
         load(folder)

@@ -154,7 +154,7 @@ def test_what_does_not_go_together_is_named(heads, tmp_path):
     arrays = load_file(heads / "heads.safetensors")
     bare = {name: array for name, array in arrays.items() if "medusa" in name}
     save_file(bare, tmp_path / "heads.safetensors")
-    with pytest.raises(ValueError, match="need markov/w1, markov/w2 in the heads of"):
+    with pytest.raises(ValueError, match="need .*markov/w1 .*got none"):
         build("markov", models(tmp_path))
     with pytest.raises(ValueError, match=r"need w1 \[13, rank\]"):
         build("markov", models(write_heads(tmp_path, 12)))
