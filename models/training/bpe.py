@@ -4,7 +4,6 @@ Reference: Radford et al. (2019) section 2.2.
 """
 import json
 import re
-import shutil
 
 import numpy as np
 from tokenizers import Tokenizer, models, pre_tokenizers, trainers
@@ -42,20 +41,13 @@ def encode_tales(text, folder):  # -> uint16 [n_ids]
                            for encoding in tokenizer.encode_batch(tales)])
 
 
-def prepare(corpus, work, n_vocab, known=None):
-    """Write the vocabulary, train.npy and valid.npy into `work`, unless they exist.
-
-    The vocabulary is learned from the training text, or is that of the model folder `known`.
-    """
+def prepare(corpus, work, n_vocab):
+    """Write vocabulary, train.npy and valid.npy into `work`, unless they exist."""
     if (work / "valid.npy").exists():
         return
     texts = {split: (corpus / f"{split}.txt").read_text(encoding="utf-8")
              for split in ("train", "valid")}
-    if known:
-        for name in FILES:
-            shutil.copy(known / name, work)
-    else:
-        train_bpe(texts["train"], n_vocab, work)
+    train_bpe(texts["train"], n_vocab, work)
     for split, text in texts.items():
         ids = encode_tales(text, work)
         np.save(work / f"{split}.npy", ids)

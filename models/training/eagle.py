@@ -17,9 +17,10 @@ import math
 import torch
 import torch.nn.functional as F
 from torch import nn
+from transformers.models.gpt2.modeling_gpt2 import GPT2Block
+from transformers.pytorch_utils import Conv1D
 
-from models.training.tasks import Frozen, distances
-from models.training.torch_gpt2 import Block
+from models.training.tasks import distances, hidden
 
 LOSSES = {"states": dict(states=1, KL=0.1), "eagle": dict(states=0.1, KL=0.3, TV=1.2)}  # by stage
 
@@ -32,7 +33,7 @@ def later(x, n):  # [.., T, d_head] -> [.., T, d_head]
 def attend(block, x, past):  # [B, T, n_embd] -> [B, T, n_embd]
     """Let row i of step s see rows up to i - s of step 0, and row i - s + r of each step r."""
     B, T, n_embd = x.shape
-    q, k, v = block.attn.c_attn(x).view(B, T, 3, block.n_head, -1).permute(2, 0, 3, 1, 4)
+    q, k, v = block.attn.c_attn(x).view(B, T, 3, block.attn.num_heads, -1).permute(2, 0, 3, 1, 4)
     past.append((k, v))
     step, (k_true, v_true) = len(past) - 1, past[0]
     own = [(later(k, step - r), later(v, step - r)) for r, (k, v) in enumerate(past) if r]
@@ -48,33 +49,27 @@ def attend(block, x, past):  # [B, T, n_embd] -> [B, T, n_embd]
 class Eagle(nn.Module):
     """One block on pairs of a state and the next token; the target and its tables are frozen."""
 
-    def __init__(self, target, weights=LOSSES["eagle"], n_steps=2, decay=0.8):
+    def __init__(self, target, weights, n_steps=2, decay=0.8):
         super().__init__()
-        n_embd, n_head = (target.hparams[name] for name in ("n_embd", "n_head"))
+        n_embd = target.config.n_embd
         self.ln_token, self.ln_state, self.ln_f = (nn.LayerNorm(n_embd) for _ in range(3))
-        self.fc = nn.Linear(2 * n_embd, n_embd)
-        self.blocks = nn.ModuleList([Block(n_embd, n_head, 1)])  # blocks: Muon learns the matrices
-        self.ln_f.load_state_dict(target.ln_f.state_dict())
-        self.fc.weight.data[:, n_embd:] = torch.eye(n_embd)  # starts near its input state
-        self.target, self.weights = Frozen(target), weights
+        self.fc = Conv1D(n_embd, 2 * n_embd)
+        self.fc.weight.data[n_embd:] = torch.eye(n_embd)  # starts near its input state
+        self.h = nn.ModuleList([GPT2Block(target.config)])  # as GPT-2 names its blocks
+        self.ln_f.load_state_dict(target.transformer.ln_f.state_dict())
+        self.target, self.weights = target.requires_grad_(False), weights
         self.n_steps, self.decay = n_steps, decay
-
-    @property
-    def wte(self):
-        """Return the target's table."""
-        return self.target.gpt2.wte
 
     def step(self, h, e, past):  # -> [B, T, n_embd]
         """Return the states predicted for the positions of the tokens."""
-        x, (block,) = self.fc(torch.cat([self.ln_token(e), self.ln_state(h)], -1)), self.blocks
+        x, (block,) = self.fc(torch.cat([self.ln_token(e), self.ln_state(h)], -1)), self.h
         x = x + attend(block, block.ln_1(x), past)
-        x = x + block.feed_forward(block.ln_2(x))
-        return self.ln_f(x)
+        return self.ln_f(x + block.mlp(block.ln_2(x)))
 
     def embeddings(self, x, first):  # [B, T] -> [B, T - 1, n_embd]
         """Return the target's inputs for the tokens after the first: wte and wpe."""
         positions = torch.arange(1, x.shape[1], device=x.device) + first
-        return self.wte(x[:, 1:]) + self.target.gpt2.wpe(positions)
+        return self.target.transformer.wte(x[:, 1:]) + self.target.transformer.wpe(positions)
 
     def predicted(self, h, e, n_steps=3):  # -> n_steps x [B, T, n_embd]
         """Return the predictions of every step; those of step s before row s mean nothing.
@@ -87,13 +82,11 @@ class Eagle(nn.Module):
         return found
 
     def loss(self, x, y, first):
-        with torch.no_grad():
-            h = self.target.hidden(x, first)
-            wte, e = self.wte.weight, self.embeddings(x, first)
-            p_target = F.softmax(F.linear(h[:, 1:], wte).float(), -1)
-        total = 0.0
-        for s, state in enumerate(self.predicted(h[:, :-1], e, self.n_steps)):
-            log_p = F.log_softmax(F.linear(state[:, s:], wte).float(), -1)
+        h, unembed = hidden(self.target, x, first), self.target.lm_head
+        p_target, total = F.softmax(unembed(h[:, 1:]).float(), -1), 0.0
+        predicted = self.predicted(h[:, :-1], self.embeddings(x, first), self.n_steps)
+        for s, state in enumerate(predicted):
+            log_p = F.log_softmax(unembed(state[:, s:]).float(), -1)
             parts = {"states": F.smooth_l1_loss(state[:, s:].float(), h[:, 1 + s :].float()),
                      **distances(p_target[:, s:], log_p)}
             step = sum(weight * parts[name] for name, weight in self.weights.items())

@@ -303,21 +303,23 @@ def test_a_target_without_a_head_is_told_where_it_was_looked_for(tmp_path):
 def test_the_trained_head_is_the_one_that_drafts(tmp_path):
     """PyTorch's predictions, step by step on its own ones, are ours after a round trip."""
     torch = pytest.importorskip("torch", exc_type=ImportError)
-    from models.training import export, torch_gpt2
-    from models.training.eagle import Eagle
+    pytest.importorskip("transformers", exc_type=ImportError)
+    from models.training import export, tasks
+    from models.training.eagle import LOSSES, Eagle
 
     torch.manual_seed(0)
-    target = torch_gpt2.TorchGPT2(n_vocab=13, n_ctx=32, n_embd=12, n_head=3, n_layer=1)
-    task = Eagle(target)
+    target = tasks.new_gpt2(dict(vocab_size=13, n_positions=32, n_embd=12, n_head=3, n_layer=1))
+    task = Eagle(target, LOSSES["eagle"])
     for weight in task.parameters():
         weight.data = (weight + torch.randn_like(weight) / 4).half().float()
     ids = [3, 1, 4, 1, 5, 9, 2, 6]
     with torch.no_grad():
         x = torch.tensor([ids])
-        h = target.hidden(x)
+        h = tasks.hidden(target, x, torch.tensor([[0]]))
         theirs = task.predicted(h[:, :-1], task.embeddings(x, 0))
-    export.export_heads(target, {"eagle": task}, tmp_path)
-    tables = {name: getattr(target, name).weight.detach().numpy() for name in ("wte", "wpe")}
+    export.export_heads(target, export.eagle_weights(task), tmp_path)
+    tables = {name: getattr(target.transformer, name).weight.detach().numpy()
+              for name in ("wte", "wpe")}
     head = Head(load_head(tmp_path / "heads.safetensors", tables), N_HEAD,
                 lambda ids, n_last: h[0].numpy()[len(ids) - n_last : len(ids)])
     for n in range(2, 7):
