@@ -3,8 +3,8 @@
     python -m benchmarks.rules --json benchmarks/results/rules.json    some minutes
     python -m benchmarks.rules --show benchmarks/results/rules.json
 
-    round    a recorded place: it starts where a round of the ratio test started, in texts of N
-             tokens that continue prompts.OPENINGS
+    round    a recorded place: it starts where a round of the ratio test started, in texts that
+             continue prompts.OPENINGS
     widths   of the recorded tree of distinct siblings; its first-drawn path is the chain of K
              guesses, so all tests of drawn guesses share them
     best     the draft's most probable tokens: a separate path
@@ -76,14 +76,14 @@ def record(x, draft, target, rng):
     return Place(tree, target(x + tree, 1 + len(tree)), best.tokens, target(x + best, 1 + K))
 
 
-def places(draft, target, encoder, n_rounds, N):
+def places(draft, target, encoder, n_rounds):
     """Yield (number of the text, Place) of the ratio test's rounds, text after text."""
     text, x, end = -1, [], 0
     for _ in range(n_rounds):
         if len(x) >= end:
             text, rng = text + 1, np.random.default_rng(text + 1)
             x = encoder.encode(OPENINGS[text % len(OPENINGS)])
-            end = len(x) + N
+            end = len(x) + LENGTH
         place = record(x, draft, target, rng)
         yield text, place
         x = x + verify(*place.chain(), rng)
@@ -136,12 +136,12 @@ def measure(args):
     """Return the figures of all temperatures."""
     encoder, *pair = load("pair")
     pair = [TreeGPT2(model.params, model.n_head) for model in pair]
-    out = {"N": args.N, "K": K, "rounds": args.rounds, "temperatures": {}}
+    out = {"N": LENGTH, "K": K, "rounds": args.rounds, "temperatures": {}}
     for temperature in TEMPERATURES:
         models = (with_tree_sampling(model, temperature=temperature) for model in pair)
         texts, by_test, by_guesses = zip(*(
             (text, tests(place), siblings(place))
-            for text, place in places(*models, encoder, args.rounds, args.N)))
+            for text, place in places(*models, encoder, args.rounds)))
         out["temperatures"][f"{temperature:g}"] = {
             "texts": len(set(texts)), "tests": figures(by_test, texts),
             "siblings": figures(by_guesses, texts)}
@@ -191,7 +191,6 @@ def main(argv=None):
     parser = command.new_parser("benchmarks.rules", __doc__)
     parser.add_argument("--rounds", type=command.positive, default=2000,
                         help="recorded at each temperature")
-    parser.add_argument("--N", type=command.positive, default=LENGTH, help="new tokens per text")
     return command.run("rules", parser.parse_args(argv), measure, tell)
 
 

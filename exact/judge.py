@@ -42,14 +42,6 @@ TOYS = {name: [mapped(model, np.float64) for model in pair] for name, pair in ru
 TOYS["equal"] = (TOYS["A"][1],) * 2
 
 
-def toys():
-    """Yield the toys as text: rows by last token."""
-    for name, (draft, target) in TOYS.items():
-        for last in range(3):
-            rows = [" ".join(f"{p:.1f}" for p in model([last])[0]) for model in (draft, target)]
-            yield f"toy {name:6} after {last}    p_draft {rows[0]}    p_target {rows[1]}"
-
-
 # ---- the file
 
 def load(path):
@@ -150,7 +142,7 @@ def answer(path):
     path = Path(path)
     try:
         step_of = load(path)
-        print(*toys(), "", sep="\n")
+        print(rules.toys_table(), "Toy equal: both models are the target of A.", "", sep="\n\n")
         for judgement in judge(step_of):
             if judgement.distance > EXACT:
                 print(*explain(judgement), sep="\n")

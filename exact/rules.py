@@ -1,7 +1,6 @@
 """Compute how far verification rules, used or discussed in public, are from the target.
 
     python -m exact.rules            the rules: distance, tokens per round, where each is met
-    python -m exact.rules --all      the distances of the wrong rules, for every toy
     python -m exact.rules --toys     the toys
 
 A rule is a way to guess and a way to test, for speculative.speculative_step. Its distance is the
@@ -128,17 +127,15 @@ def from_same_race(t, p_draft, p_target):
 
     The E are standard exponentials, one per token (minus their logarithms are Gumbel numbers). The
     guess has E / p_draft = T, a standard exponential; any other token has E = p_draft T + a fresh
-    one. So token x runs from p_draft T / residual on, with speed residual: integrate over T.
+    one. So token x runs from p_draft T / residual on, with speed residual: integrate over T. Of
+    three tokens two can be in the residual, because the rejected guess is not.
     """
     rest = residual(p_target[t], p_draft[t])
-    starts = sorted((p_draft[t][x] / rest[x], x) for x in np.flatnonzero(rest))
-    row, speed, lost = 0 * rest, 0, Fraction(0)
-    for (start, x), (end, _) in zip(starts, [*starts[1:], (None, None)]):
-        speed += rest[x]
-        later = 0 if end is None else 1 / (1 + lost + speed * (end - start))
-        running = [other for begin, other in starts if begin <= start]
-        row[running] += rest[running] / speed * (1 / (1 + lost) - later)
-        lost += 0 if end is None else speed * (end - start)
+    (start, first), *others = sorted((p_draft[t][x] / rest[x], x) for x in np.flatnonzero(rest))
+    row = one_hot(first)
+    for later_start, later in others:
+        row[later] = rest[later] / (1 + rest[first] * (later_start - start))
+        row[first] -= row[later]
     return row
 
 
@@ -303,14 +300,6 @@ def rules_table():
                   "used, asked about or fixed in"], rows)
 
 
-def all_table():
-    """Show the distances of the wrong rules on every toy."""
-    cases = [(toy, K) for toy in TOYS for K in (1, 2, 3)]
-    rows = [[rule.name, *(shown(find(rule.name, *case).distance) for case in cases)]
-            for rule in RULES if not rule.exact]
-    return table(["rule", *(f"{toy}, K = {K}" for toy, K in cases)], rows)
-
-
 def toys_table():
     """Show the rows of all toys."""
     as_rows = lambda three: "; ".join(" ".join(f".{digit}" for digit in row) for row in three)
@@ -320,10 +309,8 @@ def toys_table():
 
 def main(argv=None):
     parser = argparse.ArgumentParser("python -m exact.rules", description=__doc__.split("\n")[0])
-    add = partial(parser.add_argument, dest="show", action="store_const", default=rules_table)
-    add("--all", const=all_table, help="the distances of the wrong rules, on every toy")
-    add("--toys", const=toys_table, help="the toys")
-    print(parser.parse_args(argv).show())
+    parser.add_argument("--toys", action="store_true", help="show the toys")
+    print(toys_table() if parser.parse_args(argv).toys else rules_table())
 
 
 if __name__ == "__main__":

@@ -33,10 +33,11 @@ def test_the_mean_over_recorded_rounds_is_that_of_each_test(toy, monkeypatch):
         assert float(found) == pytest.approx(float(mean))
 
 
-def test_rounds_start_where_those_of_the_ratio_test_do():
+def test_rounds_start_where_those_of_the_ratio_test_do(monkeypatch):
+    monkeypatch.setattr(rules, "LENGTH", 10)
     draft, target = map(path_by_path, TOYS["A"])
     encoder = type("Encoder", (), {"encode": lambda self, prompt: [0]})()
-    texts = [text for text, _ in rules.places(draft, target, encoder, n_rounds=60, N=10)]
+    texts = [text for text, _ in rules.places(draft, target, encoder, n_rounds=60)]
     assert len(texts) == 60 and texts == sorted(texts) and max(texts) > 10
 
 
