@@ -8,34 +8,26 @@ by bit (variants/shared/batch.py), so only the time can differ. Reading the prom
 writes its own text at a temperature; other sizes have random weights of the true shape, and guesses
 accepted with a given probability (race.py). All settings take turns.
 
-    n            texts at once
-    K            guesses per round; 0 is plain decoding
-    predicted    tokens / (every prompt's pass + rounds / n * the passes of a round), with passes
-                 timed for one text: n (K + 1) rows of the target, in the groups of batch_gpt2.py,
-                 and K times n rows of the draft. Not in it: attention text by text, sampling
+    n    texts at once
+    K    guesses per round; 0 is plain decoding
 """
 
 import sys
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 
 from benchmarks import command
-from benchmarks.clock import interleaved, machine, medians, rows_actions, spread
+from benchmarks.clock import interleaved, machine, spread
 from benchmarks.command import about, number, scatter, table
 from benchmarks.models import SIZES, load
 from benchmarks.prompts import LENGTH, OPENINGS, named
 from benchmarks.race import simulated
-from gpt2 import GPT2
 from sampling import with_sampling
 from speculative import draft_and_verify
-from utils import MODELS_DIR
 from variants.registry import whole_from_0
-from variants.shared.batch_gpt2 import BatchGPT2, Part, groups, most_rows
+from variants.shared.batch_gpt2 import BatchGPT2
 
-
-# ---- what is written
 
 def prompts(encoder, n_texts):
     """Return the openings, again and again; or twelve tokens each, the first a text's own."""
@@ -60,60 +52,22 @@ def write(draft, target, xs, args, n, K):
     return sum(counts), len(counts)
 
 
-# ---- what it should take
-
-def group_sizes(model, n_texts, n_rows):
-    """Return the rows of the passes that n_texts texts of n_rows rows each are grouped into."""
-    parts = [Part(None, range(n_rows), 0, 1)] * n_texts
-    return [sum(part.n_new for part in group)
-            for group in groups(parts, most_rows(model.params["wte"]))]
-
-
-def pass_costs(draft, target, xs, args):
-    """Return the seconds a prediction needs: {rows: a pass} of each, {model: all prompts}."""
-    def seconds(model, row_counts):
-        rows = {size for n in args.batches for n_rows in row_counts
-                for size in group_sizes(model, n, n_rows)}
-        return medians(rows_actions(model, sorted(rows), context=32), args.repeats)
-
-    def read_prompts(model):
-        for x in xs:
-            GPT2(model.params, model.n_head)(x)
-
-    reading = medians({model: partial(read_prompts, model) for model in (draft, target)},
-                      args.repeats)
-    return seconds(target, [K + 1 for K in args.K]), seconds(draft, [1]), reading
-
-
-def predict(n, K, counts, draft, target, costs):
-    """Return the tokens per second by the passes alone."""
-    (n_tokens, n_rounds), (rows, draft_rows, reading) = counts, costs
-    round = sum(rows[size] for size in group_sizes(target, n, K + 1))
-    round += K * sum(draft_rows[size] for size in group_sizes(draft, n, 1))
-    prompts = reading[target] + (reading[draft] if K else 0)
-    return n_tokens / (prompts + n_rounds / n * round)
-
-
 def measure(args):
     """Return the figures of one size."""
-    encoder, draft, target = load(args.size, args.models_dir)
+    encoder, draft, target = load(args.size)
     xs = prompts(encoder, args.texts)
     actions = {(n, K): partial(write, draft, target, xs, args, n, K)
                for K in args.K for n in args.batches}
     counts = {K: actions[args.batches[-1], K]() for K in args.K}  # the same for every n
-    costs = pass_costs(draft, target, xs, args)
     times = interleaved(actions, args.repeats, warm=False)
     runs = {K: {n: {"tokens_per_s": spread([counts[K][0] / s for s in times[n, K]]),
-                    "times": float(np.median(np.divide(times[args.batches[0], K], times[n, K]))),
-                    "predicted": predict(n, K, counts[K], draft, target, costs)}
+                    "times": float(np.median(np.divide(times[args.batches[0], K], times[n, K])))}
                 for n in args.batches} for K in args.K}
     how = f"temperature {args.temperature:g}" if encoder else f"acceptance {args.alpha:g}"
     return machine() | {
         "size": args.size, "texts": f"{named(len(xs), args.N)}, {how}", "runs": runs,
         "tokens_per_pass": {K: n_tokens / n_rounds for K, (n_tokens, n_rounds) in counts.items()}}
 
-
-# ---- the table
 
 def tell(figures, args):
     """Yield the paragraphs of a file."""
@@ -124,7 +78,6 @@ def tell(figures, args):
         cells = [runs[K][n] for K in runs]
         rows += [[f"{n} at once: tokens per second",
                   *(number(cell["tokens_per_s"]["median"], "{:.0f}") for cell in cells)],
-                 [f"{n}: predicted", *(number(cell["predicted"], "{:.0f}") for cell in cells)],
                  [f"{n}: speed-up over one at once", *(number(cell["times"]) for cell in cells)]]
     yield table(["", *(f"K = {K}" if K != "0" else "plain" for K in runs)], rows)
     yield scatter([cell["tokens_per_s"] for run in runs.values() for cell in run.values()]) + "\n"
@@ -134,7 +87,6 @@ def main(argv=None):
     parser = command.new_parser("benchmarks.batch", __doc__)
     add = parser.add_argument
     add("--size", choices=SIZES, default="pair")
-    add("--models_dir", type=Path, default=MODELS_DIR, help="where released weights are, if any")
     add("--batches", type=command.positive, nargs="+", default=[1, 2, 4, 8, 16],
         help="texts at once")
     add("--K", type=whole_from_0, nargs="+", default=[0, 1, 2, 3, 4], help="guesses per round")

@@ -2,11 +2,10 @@
 
 import argparse
 import json
-import os
 import sys
 from pathlib import Path
 
-from lib.demo.terminal import Parser, complain
+from lib.demo.terminal import Parser, command, print_safely
 
 
 def new_parser(module, doc):
@@ -30,37 +29,22 @@ def read(path):
     return json.loads(path.read_text(encoding="utf-8"))
 
 
-def print_all(lines):
-    """Print lines; end quietly if the reader, such as `head`, has left."""
-    try:
-        print("\n".join(lines), flush=True)
-    except BrokenPipeError:  # so that Python's exit does not try to write again
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-
-
-def stored(tell, args):
-    """Return the lines of the figures in --show."""
-    try:
-        return list(tell(read(args.show), args))
-    except (KeyError, TypeError, AttributeError):
-        raise ValueError(f"need figures that this command wrote, got {args.show}") from None
-
-
-def run(program, args, measure, tell):
+def run(program, args, measure, tell, requirements="requirements.txt"):
     """Measure, print and write --json, or print what --show holds. Return the exit status."""
-    try:
-        if args.show:
-            print_all(stored(tell, args))
-            return 0
-        figures = json.loads(json.dumps(measure(args)))
-        print_all(tell(figures, args))
-        if args.json:
+    @command(program, requirements)
+    def print_tables(argv=None):
+        figures = read(args.show) if args.show else json.loads(json.dumps(measure(args)))
+        try:
+            lines = list(tell(figures, args))
+        except (KeyError, TypeError, AttributeError):
+            if not args.show:
+                raise
+            raise ValueError(f"need figures that this command wrote, got {args.show}") from None
+        print_safely("\n".join(lines), sys.stdout)
+        if args.json and not args.show:
             args.json.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
-    except ModuleNotFoundError as error:
-        return complain(program, f"need the package {error.name} (see requirements/), got none")
-    except (ValueError, OSError, MemoryError) as error:
-        return complain(program, error)
-    return 0
+
+    return print_tables()
 
 
 # ---- Markdown

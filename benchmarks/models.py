@@ -6,25 +6,22 @@ from gpt2 import GPT2
 from lib.backend import products
 from lib.checkpoints.weights import random_params
 from theory.hardware import GPT2_SIZES
-from utils import MODELS_DIR, load_pair
-
+from utils import load_pair
 
 SIZES = ["pair", *GPT2_SIZES]
 
 
-def load(size, models_dir=MODELS_DIR):
+def load(size):
     """Return (encoder or None, draft, target).
 
-    A released size has random weights if models_dir has none: time does not depend on what a
-    weight is. Its draft is as wide, has an eighth of the layers, and is always random.
+    A released size has random weights, because time does not depend on what a weight is. Its draft
+    is as wide, and has an eighth of the layers.
     """
     products.warm_up(np.float32)
     if size == "pair":
-        return load_pair("tales-small", "tales-large", models_dir)
+        return load_pair("tales-small", "tales-large")
     hparams = GPT2_SIZES[size]
     draft = random_model(hparams | {"n_layer": max(1, hparams["n_layer"] // 8)}, seed=1)
-    if (models_dir / size).exists():
-        return None, draft, load_pair(None, size, models_dir)[2]
     return None, draft, random_model(hparams)
 
 

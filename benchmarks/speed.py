@@ -14,7 +14,6 @@
 import os
 import sys
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 
@@ -28,7 +27,6 @@ from gpt2 import GPT2
 from lib.costs import measure_costs
 from sampling import with_sampling
 from theory.hardware import pass_bytes
-from utils import MODELS_DIR
 
 KS = range(1, 9)
 ALPHAS = (0.6, 0.7, 0.8, 0.9)
@@ -129,7 +127,7 @@ PARTS = {"passes": passes, "simulated": simulated, "own": own}
 def measure(args):
     """Return the figures with the wanted parts measured again; `own` is of the pair only."""
     known = command.read(args.json) if args.only and args.json and args.json.exists() else {}
-    encoder, draft, target = load(args.size, args.models_dir)
+    encoder, draft, target = load(args.size)
     parts = [part for part in args.only or PARTS if part != "own" or encoder]
     return (known | {"size": args.size} | machine()
             | {part: PARTS[part](args, encoder, draft, target) for part in parts})
@@ -202,7 +200,6 @@ def main(argv=None):
     parser = command.new_parser("benchmarks.speed", __doc__)
     add = parser.add_argument
     add("--size", choices=SIZES, default="pair")
-    add("--models_dir", type=Path, default=MODELS_DIR, help="where released weights are, if any")
     add("--only", nargs="+", choices=PARTS, help="--json FILE keeps its other parts")
     add("--N", type=command.positive, default=LENGTH, help="new tokens per text")
     add("--runs", type=command.positive, default=3, help="runs of every text")

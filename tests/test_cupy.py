@@ -52,7 +52,7 @@ def test_logits_cross_to_the_host_once_a_pass(cupy):
 def test_the_gpu_benchmark_runs(cupy, monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(gpu, "ROWS", (1, 2))
     monkeypatch.setattr(gpu, "GUESSES", (1,))
-    gpu.main(["--json", str(tmp_path / "gpu.json"), "--repeats", "1", "--tokens", "4",
+    gpu.main(["--json", str(tmp_path / "gpu.json"), "--repeats", "1", "--N", "4",
               "--decoders", "speculative"])
     assert "| speculative | equal |" in capsys.readouterr().out and (tmp_path / "gpu.json").exists()
 
