@@ -311,15 +311,15 @@ CASES += [("variants/" + file, tests, mutants) for file, tests, mutants in [
         ("left = p_target[1 + node]", "left = p_target[0]", "the root's row at every node"),
         ("return list(zip(best, one_hot_rows(best, len(row))))",
          "return [(token, row) for token in best]", "the best children with the draft's row"),
-        ("truncate(shape, k)", "shape", "a tree deeper than n_left"),
+        (" if len(path) <= k)", ")", "a tree deeper than n_left"),
     ]),
     ("best_tree.py", own("best_tree"), [
-        ("        offer(path[:-1], path[-1] + 1)  # its next sibling\n", "", "no second child"),
+        ("enumerate(acceptances)}", "enumerate(acceptances[:1])}", "no second child"),
         ("pass_cost[size] + depth * c", "pass_cost[size] + c", "one draft step for all levels"),
         ("guesses.index(token) if", "0 if", "every accepted guess was a first child"),
     ]),
     ("dynamic_tree.py", laws("tree"), [
-        ("total, k)", "total, DEPTH)", "a dynamic tree deeper than n_left"),
+        ("range(1, k + 1)", "range(1, DEPTH + 1)", "a dynamic tree deeper than n_left"),
     ]),
     ("traversal.py", laws("traversal"), [
         ("S / (S + (1 - share)) if S + (1 - share) > 0 else 1",
@@ -349,13 +349,13 @@ CASES += [("variants/" + file, tests, mutants) for file, tests, mutants in [
         ("p_draft += list(round.p_target[: len(round.ids)])",
          "p_draft += list((*round.p_draft, round.p_target[-1])[: len(round.ids)])",
          "the inner draft's rows in the outer ratio"),
-        ("tree.add(node, other, its_row)", "tree.add(node, other, row)",
+        ("tree.add(node, *guess)", "tree.add(node, guess[0], row)",
          "siblings drawn without replacement, tested as if with"),
     ]),
     ("medusa.py", own("heads"), [
         ("min(epsilon, delta * np.exp(-entropy))", "max(epsilon, delta * np.exp(-entropy))",
          "the larger threshold"),
-        ("(length[node], probability[node])", "(probability[node], length[node])",
+        ("key=passed.get", "key=lambda node: passed[node][::-1]",
          "the most probable path, not the longest"),
         ("x = h + z *", "x = z *", "no residual connection in the heads"),
     ]),
@@ -368,17 +368,17 @@ CASES += [("variants/" + file, tests, mutants) for file, tests, mutants in [
          "the state of the last guess, not of the one where the round stopped"),
     ]),
     ("eagle.py", own("eagle"), [
-        ("ids=x + paths[node], **settings)", "ids=x, **settings)",
-         "the penalty does not see the guesses"),
-        ("rows_after(tree, level))", "rows_after(tree, level)[::-1])", "another node's row"),
+        ("with_tree_sampling(head, **models.sampling)", "with_tree_sampling(head)",
+         "the sampling settings do not reach the head"),
     ]),
     ("eagle_head.py", own("eagle"), [
         ("x[n_past + 1 :], new + 1,", "x[n_past:-1], new + 1,",
          "a state beside its own token, not beside the next"),
         ("min(common_prefix(self.ids, x) - 1, n - 1)", "n - 1",
          "keys and values of predicted states taken for true ones"),
-        ("self.predicted[1 + tree.parents[node]]", "self.predicted[0]",
+        ("self.predicted[1 + parent]", "self.predicted[0]",
          "every guess from the state at the end of the text"),
+        ("self.predicted[-n_last:]", "self.predicted[:n_last]", "another node's row"),
     ]),
     ("blockwise.py", own("heads"), [
         ("n < minimum - 1 or", "n < minimum or", "the minimum counts guesses, not tokens"),
@@ -390,7 +390,7 @@ CASES += [("variants/" + file, tests, mutants) for file, tests, mutants in [
          "the best tokens tested as if they were drawn"),
     ]),
     ("shared/branches.py", laws("tree"), [
-        ("ids=texts[i], **settings", "ids=texts[0], **settings", "the penalty forgets the path"),
+        ("ids=text, **settings", "ids=ids.x, **settings", "the penalty forgets the path"),
     ]),
     ("shared/tree_gpt2.py", own("tree"), [
         ("n - 1 + depths]", "np.arange(n, n + n_nodes)]", "positions by column, not by depth"),

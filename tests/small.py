@@ -10,7 +10,7 @@ import numpy as np
 from safetensors.numpy import save_file
 
 from exact.toys import disjoint, mapped, path_by_path, toy, ulp_away
-from lib.checkpoints.weights import cut_params, n_params
+from lib.checkpoints.weights import cut_params, n_params, random_params
 from sampling import residual
 from variants import DECODERS, Models, build
 from variants.eagle_head import build_head
@@ -107,6 +107,12 @@ class Logits:
 
     def logits(self, states):
         return states
+
+
+def tiny_params(n_ctx=32):
+    """Return random weights of a GPT-2 of 13 tokens with three attention heads, 12 wide."""
+    hparams = dict(n_vocab=13, n_ctx=n_ctx, n_embd=12, n_head=3, n_layer=2)
+    return random_params(hparams, np.random.default_rng(0), np.float64)
 
 
 def models_of(pair, sampling, folder=None):

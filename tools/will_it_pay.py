@@ -36,7 +36,7 @@ from sampling import check_sampling, with_sampling
 from theory.hardware import GPT2_SIZES
 from theory.speedup import best_K, expected_tokens, need, walltime_improvement
 from utils import MODELS_DIR, load_pair
-from variants.best_tree import best_shape, n_levels, n_nodes
+from variants.best_tree import best_shape, n_levels
 from variants.shared.tree_gpt2 import TreeGPT2
 
 ALPHAS = (0.6, 0.7, 0.8, 0.9)  # what is predicted for random weights
@@ -92,7 +92,7 @@ def predict(costs, acceptances):
     return {"c": c, "acceptance": alpha, "acceptances": list(acceptances),
             "predicted": {K: walltime_improvement(alpha, K, c, cost)
                           for K, cost in enumerate(pass_cost) if K},
-            "tree": {"predicted": gain, "guesses": n_nodes(shape), "levels": n_levels(shape)},
+            "tree": {"predicted": gain, "guesses": len(shape), "levels": n_levels(shape)},
             "needed_acceptance": needed_acceptance(c, pass_cost),
             "allowed_c": allowed_c(alpha, pass_cost)}
 

@@ -17,9 +17,8 @@ from functools import partial
 
 import numpy as np
 
-from variants.medusa import guess_by_heads, load_heads_of, medusa_step
+from variants.medusa import guess_by_heads, medusa_step
 from variants.registry import Decoder, Flag, whole
-from variants.shared.states import States
 
 
 def in_top(row, token, top_k):
@@ -46,8 +45,7 @@ def build(models, block: Flag(whole, "most tokens per round") = 4,
                          f"{selection}, minimum = {minimum}, block = {block}")
     chain = [(0,) * n for n in range(1, block)]
     verify = partial(blockwise_verify, top_k=selection, minimum=minimum)
-    return medusa_step(States(models.target), load_heads_of(models), chain, verify,
-                       **models.warm.sampling)
+    return medusa_step(models, chain, verify, **models.warm.sampling)
 
 
 DECODER = Decoder(

@@ -1,12 +1,11 @@
 """Wang et al. (2024), "OPT-Tree"; Li et al. (2024b), "EAGLE-2": a tree for this round. Lossless.
 
-Adds to best_tree.py: the same heap over the draft's own probabilities, so that a sure draft makes a
+Adds to best_tree.py: the products are the draft's own probabilities, so that a sure draft makes a
 chain and an unsure one a bush. Level by level, the draft reads the guesses that are among the best
 so far; the tree consists of the best of all that it found.
 
     here     Li et al. (2024b)
     total    m    guesses in the tree                                      Wang et al. (2024): n
-    width    k    most guesses of a level that the draft reads
     value    V    the product of the draft's probabilities on a path       Wang et al. (2024): P^
 
 The children of a node are the draft's best tokens. They are not drawn, so their rows are one-hot,
@@ -14,42 +13,28 @@ and the test is exact for any tree, at every temperature. That the values estima
 assumption (Li et al. (2024b) Sec. 3.2): it decides how good the tree is, not the text.
 """
 
-from variants.best_tree import best_first
+from variants.best_tree import largest
 from variants.shared.branches import Tree, best_ids, plant
 
 DEPTH = 6  # levels: Li et al. (2024b) Sec. 5
 TOTAL_GUESSES = 16
 
 
-def dynamic_tree(rows_after, total, depth, width=None):
-    """Return the Tree of the `total` guesses with the largest values, in at most `depth` levels.
-
-    `rows_after(tree, nodes)` gives the draft's rows [len(nodes), n_vocab] after these nodes of this
-    tree. It is called once per level: first with an empty tree and [-1], then with the same tree,
-    grown by these nodes. Without `width`, no tree of this size has a larger sum of values.
-
-    >>> import numpy as np
-    >>> sure = lambda tree, nodes: np.array([[0.9, 0.1]] * len(nodes))
-    >>> dynamic_tree(sure, total=4, depth=3).paths()
-    [[0], [0, 0], [0, 0, 0], [1]]
-    """
-    read, nodes, tokens, probabilities, row = Tree(), {(): -1}, {}, {}, ()  # row: of any node
-    best, paths = {(): 1.0}, [()]  # by their ranks, as in best_tree.py
-    token_of = lambda path: tokens[path[:-1]][path[-1]]
-    for level in range(1, depth + 1):
-        for path, row in zip(paths, rows_after(read, [nodes[path] for path in paths])):
-            tokens[path] = [token for token in best_ids(row, total) if row[token] > 0]
-            probabilities[path] = row[tokens[path]].tolist()
-        best = best_first(lambda path: probabilities.get(path, ()), total)
-        paths = [path for path in best if len(path) == level][:width]
-        if not paths:
-            break
-        nodes |= {path: read.add(nodes[path[:-1]], token_of(path), None) for path in paths}
-    return plant([(path, token_of(path)) for path in list(best)[1:]], len(row))
-
-
 def guess_dynamic(x, k, rng, draft, total):
-    """Return the best `total` guesses of a draft that reads trees, in at most k levels."""
-    rows_after = lambda tree, nodes: draft(x + tree, 1 + len(tree))[[1 + node for node in nodes]]
-    tree = dynamic_tree(rows_after, total, k)
+    """Return the tree of the `total` guesses with the largest values, in at most k levels.
+
+    The draft, a tree model, is called once per level. No tree of this size has more value.
+    """
+    read, level, values, row = Tree(), [()], {(): 1.0}, ()  # paths are of tokens; row: any
+    for depth in range(1, k + 1):
+        for path, row in zip(level, draft(x + read, len(level))):
+            values |= {(*path, token): values[path] * row[token]
+                       for token in best_ids(row, total) if row[token] > 0}
+        values = largest(values, total)
+        level = [path for path in values if len(path) == depth]
+        if not level:
+            break
+        for *before, token in level:
+            read.add(read.find(before), token, None)
+    tree = plant(list(values)[1:], len(row))
     return tree, tree.rows()

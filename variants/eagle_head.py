@@ -5,30 +5,27 @@ Adds to gpt2.py: a transformer that reads pairs, and so knows what was drawn fro
     f_i        the target's state at token i: the last hidden one, after ln_f
     e_i        the embedding of token i, which in GPT-2 includes its position: wte[x_i] + wpe[i]
     pair i     (f_i, e_(i + 1)): a state and the token that came NEXT
-    node       a guess in a tree (variants/tree.py); -1 is the root, the end of x
-    predicted  the states that the head gives, at the root and at every node
+    predicted  the states that the head gives, at the end of x and at every node of a tree
 
     z_i = fc [ln_token(e_(i + 1)); ln_state(f_i)]    predicted f_(i + 1) = ln_f(block(z_0 .. z_i))
 
-Two norms, because the two differ in scale; no table of positions, because e has them.
-The target's unembedding makes the predicted state at token i + 1 a distribution of token i + 2. The
-states before the end of x are true. Below the root there are none, and the head continues the
-states it predicted; their keys and values come after the text's, and are never taken for them.
+Two norms, because the two differ in scale. The target's unembedding makes the predicted state at
+token i + 1 a distribution of token i + 2. The states before the end of x are true. For the tree
+there are none, and the head continues the states it predicted; their keys and values come after
+the text's, and are never taken for them.
 """
-
-import hashlib
 
 import numpy as np
 
 from gpt2 import (cached, causal_mask, common_prefix, layer_norm, linear, to_host,
                   transformer_block, unembed)
 from lib.backend.arrays import widened
-from lib.checkpoints import tensors
 from lib.checkpoints.weights import build_params
+from variants.shared.heads import open_heads
 
 
 class Head:
-    """The head as a draft for trees. As GPT2's, its cache is a memo: no answer depends on it.
+    """The head as a tree model of logits. As GPT2's, its cache is a memo: no answer depends on it.
 
     `params` are those of a GPT-2 of one block, with the target's wte and wpe, and of ln_token,
     ln_state and fc. `states_of(ids, n_last)` gives the target's states at a text's last tokens.
@@ -40,15 +37,16 @@ class Head:
         self.cache = np.zeros((2, n_head, n_ctx, n_embd // n_head), wte.dtype, like=wte)
         self.mask = causal_mask(n_ctx, like=wte)
         self.ids = []  # pair i of this text is in column i of the cache
-        self.predicted = None  # [1 + n_nodes, n_embd]
+        self.tree = self.predicted = None  # the tree after it; [1 + n_nodes, n_embd] of those read
 
-    def __call__(self, x, tree, nodes):  # -> [len(nodes), n_vocab]
-        """Return the logits after these nodes: the root first, then the new nodes of each level."""
-        if nodes == [-1]:
-            self.predicted = self.read(list(x))  # a copy, because the text will grow
-        else:
-            self.predicted = np.concatenate([self.predicted, self.read_nodes(tree, nodes)])
-        return to_host(unembed(self.predicted[-len(nodes) :], self.params))
+    def __call__(self, branches, n_last):  # -> [n_last, n_vocab]
+        """Return the logits after the last nodes; the tree may have grown since the last call."""
+        x, tree = branches
+        if tree is not self.tree or x != self.ids:
+            self.predicted, self.tree = self.read(x), tree
+        while len(self.predicted) <= len(tree):
+            self.predicted = np.concatenate([self.predicted, self.read_nodes(tree)])
+        return to_host(unembed(self.predicted[-n_last:], self.params))
 
     def read(self, x):  # -> [1, n_embd]
         """Return the state predicted at the end of x, from the true states before it."""
@@ -61,26 +59,22 @@ class Head:
         self.ids = x
         return states[-1:]
 
-    def read_nodes(self, tree, nodes):  # -> [len(nodes), n_embd]
-        """Return the states predicted at new nodes, each from the state predicted at its parent.
+    def read_nodes(self, tree):  # -> [n_new, n_embd]
+        """Return the states predicted at the next nodes, each from the one at its parent.
 
         As in tree_gpt2.py a node sees the text and its ancestors. It is in column n + node.
         """
-        n, sees = len(self.ids) - 1, tree.ancestors()[nodes]  # [n_new, n_nodes]
-        visible = np.concatenate([np.ones((len(nodes), n), bool), sees], axis=1)
+        n, first = len(self.ids) - 1, len(self.predicted) - 1
+        end = next((node for node, parent in enumerate(tree.parents) if parent >= first), len(tree))
+        sees = tree.ancestors()[first:end, :end]
+        visible = np.concatenate([np.ones((end - first, n), bool), sees], axis=1)
         mask = np.asarray(np.where(visible, 0, -np.inf), self.mask.dtype, like=self.mask)
-        states = np.stack([self.predicted[1 + tree.parents[node]] for node in nodes])
-        tokens, depths = [tree.tokens[node] for node in nodes], sees.sum(axis=1)
-        return self.feed(states, tokens, n + depths, n + nodes[0], mask)
+        states = np.stack([self.predicted[1 + parent] for parent in tree.parents[first:end]])
+        return self.feed(states, tree.tokens[first:end], n + sees.sum(axis=1), n + first, mask)
 
     def feed(self, states, tokens, positions, n_past, mask):  # [n_new, n_embd] -> [n_new, n_embd]
-        """Return the states predicted at tokens, from those before; columns n_past .. are written.
-
-        `positions` are those of the tokens; `mask` is [n_new, n_seq].
-        """
-        params, on_device, n_ctx = self.params, {"like": self.cache}, len(self.params["wpe"])
-        if max(positions) >= n_ctx:
-            raise ValueError(f"need positions below n_ctx = {n_ctx}, got {max(positions)}")
+        """Return the states predicted at tokens; write columns n_past .. of the cache."""
+        params, on_device = self.params, {"like": self.cache}
         if self.cache.shape[-2] < n_past + len(tokens):  # a tree near the end of the context
             self.cache = widened(self.cache, n_past + len(tokens))
         e = (params["wte"][np.asarray(tokens, **on_device)]
@@ -100,29 +94,14 @@ def build_head(n_embd, take):
             "fc": {"w": take("fc/w", 2 * n_embd, n_embd), "b": take("fc/b", n_embd)}}
 
 
-def fingerprint(wte):
-    """Return a hash that identifies the target: of its token embeddings in float16."""
-    return hashlib.sha256(to_host(wte).astype(np.float16).tobytes()).hexdigest()
-
-
-def load_head(path, target):
-    """Return the head's weights from a file of heads, with the tables of the target's `params`.
-
-    ValueError if the file is broken, or names a different target in its metadata.
-    """
-    (stored, metadata), own = tensors.open_file(path), fingerprint(target["wte"])
-    made_for = metadata.get("target", own)
-    if made_for != own:
-        raise ValueError(f"need a head that was trained for this target, {own[:8]}, in {path}, got "
-                         f"one for {made_for[:8]!r}")
+def load_head(models):
+    """Return the weights of the target's own head, and the target's tables."""
+    params, stored = models.target.params, open_heads(models)
 
     def take(name, *shape):
         if name in ("wte", "wpe"):
-            return target[name]
-        weight = np.array(tensors.read(stored, f"eagle/{name}", path, shape))
-        if not np.isfinite(weight).all():
-            raise ValueError(f"need finite weights in {path}, got NaN or inf in eagle/{name}")
-        # In the order of memory that lib/backend/products.py is fast with.
-        return np.asarray(weight, target["wte"].dtype, order="F", like=target["wte"])
+            return params[name]
+        weight = stored(f"eagle/{name}", *shape)
+        return np.asarray(weight, order="F", like=weight)  # lib/backend/products.py is fast with it
 
-    return build_head(target["wpe"].shape[1], take)
+    return build_head(params["wpe"].shape[1], take)

@@ -4,67 +4,41 @@ Adds to tree.py: a draft without a model. A few small heads on the target's last
 the next tokens, each head one position further on, and their best guesses form a tree.
 
     state      the hidden state, after ln_f, of the row for the last token of x
-    heads      callable state -> [n_heads, n_vocab] of scores: row 0 is for the token after x. (The
-               model card counts from the state, which is one token earlier: row k is head k + 1,
-               k + 2 ahead)
+    heads      callable state -> [n_heads, n_vocab] of scores: row 0 is for the token after x
     choices    the tree: (0,) is head 0's best guess, (0, 2) head 1's third best after it; a
                prefix of a choice is a choice
-    epsilon, delta    of the typical test: accept if p_target > min(epsilon, delta exp(-H))
-    H          the entropy of p_target, in nats
 
 The state of the next round is a by-product of this round's pass (states.py). The paper's round ends
 with the root of the next tree; ours counts it as the round's last token.
 """
 
-import itertools
 import re
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 
 from gpt2 import to_host, unembed
-from lib.checkpoints import tensors
 from sampling import sample
 from speculative import make_step
+from variants.best_tree import n_levels, uniform
 from variants.registry import Decoder, Flag, wholes
 from variants.shared.branches import Tree, best_ids, plant, with_tree_sampling
+from variants.shared.heads import open_heads
 from variants.shared.states import States
 from variants.tree import verify_tree
 
 
-def heads_file(models):
-    """Return the path of the heads trained for the target; ValueError if there is no such file."""
-    path = models.folder and Path(models.folder) / "heads.safetensors"
-    if not path or not path.exists():
-        raise ValueError(f"need heads trained for this target (tales-large has some; see "
-                         f"models/training), got no file {path}")
-    return path
-
-
-def read_arrays(path, names):
-    """Return arrays of a file of heads; ValueError if one is absent, or has NaN or inf."""
-    stored, _ = tensors.open_file(path)
-    arrays = [np.array(tensors.read(stored, name, path)) for name in names]
-    for name, array in zip(names, arrays):
-        if not np.isfinite(array).all():
-            raise ValueError(f"need finite heads in {path}, got NaN or inf in {name}")
-    return arrays
-
-
-def load_heads(path, params):
-    """Return the heads in a file as a callable [n_embd] -> [n_heads, n_vocab].
+def load_heads(models):
+    """Return the target's own heads as a callable [n_embd] -> [n_heads, n_vocab].
 
     Head k is unembed((h + SiLU(h @ w[k] + b[k])) @ a[k]): Sec. 3.1.1 with W_2 = wte a[k], so that
-    a head needs no separate unembedding. w and a are [n_heads, n_embd, n_embd], b is [n_heads,
-    n_embd]. ValueError if the file was made for a model of a different width.
+    a head needs no separate unembedding.
     """
-    wte, n_embd = params["wte"], params["wte"].shape[1]
-    w, b, a = (np.asarray(array, wte.dtype, like=wte)
-               for array in read_arrays(path, ("medusa/w", "medusa/b", "medusa/a")))
-    if w.shape[1:] != (n_embd, n_embd) or b.shape != w.shape[:2] or a.shape != w.shape:
-        raise ValueError(f"need heads of width {n_embd} in {path}, got w {w.shape}, a {a.shape} "
-                         f"and b {b.shape}")
+    take, params = open_heads(models), models.target.params
+    n_embd = params["wte"].shape[1]
+    n_heads = len(take("medusa/b"))
+    w, b = take("medusa/w", n_heads, n_embd, n_embd), take("medusa/b", n_heads, n_embd)
+    a = take("medusa/a", *w.shape)
 
     def heads(h):
         z = h @ w + b  # [n_heads, n_embd]
@@ -74,54 +48,43 @@ def load_heads(path, params):
     return heads
 
 
-def load_heads_of(models):
-    """Return the target's own heads."""
-    return load_heads(heads_file(models), models.target.params)
-
-
-def cartesian(widths):
-    """Return all paths of head 0's widths[0] best guesses, head 1's widths[1] best, and so on."""
-    levels = [itertools.product(*map(range, widths[: n + 1])) for n in range(len(widths))]
-    return [choice for level in levels for choice in level]
-
-
-def chosen_tree(scores, choices, depth):
-    """Return the tree of the choices for `depth` positions."""
-    n_heads, n_vocab = scores.shape
-    choices = sorted((c for c in choices if len(c) <= min(depth, n_heads) and max(c) < n_vocab),
-                     key=len)
-    best = [best_ids(row, 1 + max(c[-1] for c in choices)) for row in scores] if choices else []
-    return plant([(choice, best[len(choice) - 1][choice[-1]]) for choice in choices], n_vocab)
-
-
 def guess_by_heads(x, k, rng, state_after, heads, choices):
     """Return the heads' tree for the next k positions; an empty one if x has a single token."""
-    tree = chosen_tree(heads(state_after(x[:-1])), choices, k) if len(x) > 1 else Tree()
+    if len(x) == 1:  # no state before it
+        return Tree(), []
+    scores = heads(state_after(x[:-1]))
+    n_heads, n_vocab = scores.shape
+    choices = [c for c in choices if len(c) <= min(k, n_heads) and max(c) < n_vocab]
+    best = [best_ids(row, 1 + max(map(max, choices), default=0)) for row in scores]
+    paths = [[best[level][rank] for level, rank in enumerate(c)] for c in choices]
+    tree = plant(sorted(paths, key=len), n_vocab)
     return tree, tree.rows()
 
 
 def typical(row, epsilon, delta):  # [n_vocab] -> [n_vocab] of bool
-    """Return which tokens pass the typical test."""
+    """Return which tokens pass: p_target > min(epsilon, delta exp(-H)), H the entropy in nats."""
     entropy = -(row * np.log(np.where(row > 0, row, 1))).sum()
     return row > min(epsilon, delta * np.exp(-entropy))
 
 
 def verify_typical(tree, p_draft, p_target, rng, epsilon=0.09, delta=0.3):
     """Accept the longest path of typical tokens, of equal ones the most probable; draw one more."""
-    probability, length = {-1: 1.0}, {-1: 0}
-    for i, (token, parent) in enumerate(zip(tree.tokens, tree.parents)):
-        if parent in length and typical(p_target[1 + parent], epsilon, delta)[token]:
-            probability[i] = probability[parent] * p_target[1 + parent][token]
-            length[i] = length[parent] + 1
-    end = max(length, key=lambda node: (length[node], probability[node]))
+    passed = {-1: (0, 1.0)}  # node: length and probability of its path
+    for node, (token, parent) in enumerate(zip(tree.tokens, tree.parents)):
+        row = p_target[1 + parent]
+        if parent in passed and typical(row, epsilon, delta)[token]:
+            length, probability = passed[parent]
+            passed[node] = (length + 1, probability * row[token])
+    end = max(passed, key=passed.get)
     return [*tree.paths(), []][end] + [sample(p_target[1 + end], rng)]
 
 
-def medusa_step(model, heads, choices, test, **settings):
+def medusa_step(models, choices, test, **settings):
     """Return the step of one text, for any test of a tree (blockwise.py has its own)."""
-    guess = partial(guess_by_heads, state_after=model.state_after, heads=heads, choices=choices)
-    return make_step(with_tree_sampling(model, **settings), max(map(len, choices), default=0),
-                     guess, test)
+    model = States(models.target)
+    guess = partial(guess_by_heads, state_after=model.state_after, heads=load_heads(models),
+                    choices=choices)
+    return make_step(with_tree_sampling(model, **settings), n_levels(choices), guess, test)
 
 
 def choices(text):
@@ -151,8 +114,7 @@ def build(models,
     if typical and acceptance == "exact":
         raise ValueError(f"need --acceptance typical for --{next(iter(typical))}, got exact")
     verify = verify_tree if acceptance == "exact" else partial(verify_typical, **typical)
-    return medusa_step(States(models.target), load_heads_of(models),
-                       sparse or cartesian(widths or (3, 2, 1)), verify, **models.sampling)
+    return medusa_step(models, sparse or uniform(widths or (3, 2, 1)), verify, **models.sampling)
 
 
 DECODER = Decoder(

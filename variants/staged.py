@@ -3,18 +3,17 @@
 Adds to speculative.py: the draft is itself decoded speculatively, by a smaller draft; and its rows
 serve to widen the chain of guesses into a tree.
 
-    target    the large model
     inner     a lossless step for the middle model, with a draft or an n-gram model under it, or
-              another staged step; its `Round.p_target` holds the middle model's rows
-    ngram     a draft that only counts: no weights, and no probability is 0
+              another staged step
 
 Subtle: the inner step is lossless, so a guess has the middle model's distribution. The outer test
-takes the middle model's rows; the inner draft's would bias the text.
+takes the middle model's rows, `Round.p_target`; the inner draft's would bias the text.
 """
 
 from functools import partial
 
 import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
 
 from sampling import one_hot_rows
 from speculative import draft_and_verify, generate, make_step, verify
@@ -23,13 +22,7 @@ from variants.tree import Tree, draw_siblings, verify_tree, with_tree_sampling
 
 
 def staged_guess(x, k, rng, inner):
-    """Decode k tokens by the inner step; return them and their distributions, its target's rows.
-
-    >>> count_up = lambda ids, n_last: np.eye(10)[np.array(ids[-n_last:]) + 1]
-    >>> inner = draft_and_verify(count_up, count_up, K=1)
-    >>> staged_guess([0], 4, np.random.default_rng(0), inner)[0]
-    [1, 2, 3, 4]
-    """
+    """Decode k tokens by the inner step; return them and their distributions, its target's rows."""
     guesses, p_draft = [], []
     for round in generate(x, inner, k, rng):
         guesses += round.ids
@@ -38,36 +31,28 @@ def staged_guess(x, k, rng, inner):
 
 
 def staged_tree(x, k, rng, inner, width):
-    """Return the same guesses in a tree, each with width - 1 siblings drawn from its row.
-
-    The rows exist already, so the siblings cost only their rows in the target's pass.
-    """
+    """Return the same guesses in a tree, each with width - 1 siblings drawn from its row."""
     tree, node = Tree(), -1
     for token, row in zip(*staged_guess(x, k, rng, inner)):
         rest = row * (np.arange(len(row)) != token)
-        others = draw_siblings(rest, width - 1, "distinct", rng)
-        trunk = tree.add(node, token, row)
-        for other, its_row in others:
-            tree.add(node, other, its_row)
-        node = trunk
+        siblings = [(token, row), *draw_siblings(rest, width - 1, "distinct", rng)]
+        node, *_ = [tree.add(node, *guess) for guess in siblings]
     return tree, tree.rows()
 
 
-def ngram(n_vocab, order=3, corpus=(), weight=1.0):
+def ngram(n_vocab, order):
     """Return a draft that counts what followed the last tokens earlier in the text, with back-off.
 
-    order   >= 1: 3 looks at the last two ids, and backs off to the last one and to none
-    corpus  ids counted too, as if they came before the sequence
-    weight  > 0: how many occurrences the shorter context's row counts for. MacKay and Peto (1995)
+    Order 3 looks at the last two tokens, and backs off to the last one and to none. The shorter
+    context's row counts as one occurrence. MacKay and Peto (1995).
     """
     def row_after(ids):
-        text, row = np.array([*corpus, *ids]), np.full(n_vocab, 1 / n_vocab)
+        text, row = np.array(ids), np.full(n_vocab, 1 / n_vocab)
         for n in range(min(order, len(text))):
-            ends = np.ones(len(text) - n, dtype=bool)  # is text[i : i + n] the last n tokens?
-            for j in range(n):
-                ends &= text[j : len(text) - n + j] == text[len(text) - n + j]
-            counts = np.bincount(text[n:][ends], minlength=n_vocab)
-            row = (counts + weight * row) / (counts.sum() + weight)
+            runs = sliding_window_view(text, n + 1)
+            same = (runs[:, :n] == text[len(text) - n :]).all(axis=1)
+            counts = np.bincount(runs[same, n], minlength=n_vocab)
+            row = (counts + row) / (counts.sum() + 1)
         return row
 
     return lambda ids, n_last=1: np.array([row_after(ids[: len(ids) - i])

@@ -49,7 +49,7 @@ def verify_traversal(tree, p_draft, p_target, rng):
 
 def build(models, widths: WIDTHS = (2, 2, 1), siblings: SIBLINGS_FLAG = None):
     """Return the step: guesses and rows as in tree.py, then the test from the leaves."""
-    return tree_step(models, widths, siblings, verify_traversal)
+    return tree_step(models, widths, siblings, test=verify_traversal)
 
 
 DECODER = Decoder(

@@ -7,25 +7,22 @@ and the target scores the tree in one pass; the walk continues at the first gues
     widths      <k_1, .., k_m>, the expansion configuration: children for each node of each level;
                 "auto": the best tree at the measured costs (best_tree.py); "dynamic": a tree for
                 each round, from the draft's probabilities (dynamic_tree.py)
-    shape       the same for trees whose nodes have different numbers of children (best_tree.py)
+    shape       the same as paths, for any numbers of children (best_tree.py)
     siblings    how children of one node are drawn: "distinct" (without replacement), "independent"
                 (with replacement) or "top" (the most probable ones, not drawn)
-
-The step is speculative.py's own, with a different guess and test; K is the depth of the tree.
 """
 
+from collections import Counter
 from functools import partial
 
 import numpy as np
 
 from sampling import accept, one_hot_rows, residual, sample
 from speculative import make_step
-from variants.best_tree import auto_tree, n_levels, truncate, uniform
+from variants.best_tree import auto_tree, n_levels, uniform
 from variants.dynamic_tree import DEPTH, TOTAL_GUESSES, guess_dynamic
 from variants.registry import Decoder, Flag, either, whole, wholes
 from variants.shared.branches import Tree, best_ids, with_tree_sampling
-
-SIBLINGS = ("distinct", "independent", "top")
 
 
 def draw_siblings(row, width, siblings, rng):
@@ -44,15 +41,14 @@ def draw_siblings(row, width, siblings, rng):
 
 def guess_shape(x, k, rng, draft, shape, siblings="distinct"):
     """Return a tree of at most k levels, drawn level by level, and the row of each node."""
-    if siblings not in SIBLINGS:
-        raise ValueError(f"need siblings {', '.join(SIBLINGS)}, got {siblings!r}")
-    tree, level = Tree(), {-1: truncate(shape, k)}
-    while any(level.values()):
-        rows, below = draft(x + tree, 1 + len(tree)), {}
-        for node, shapes in level.items():
-            guesses = draw_siblings(rows[1 + node], len(shapes), siblings, rng)
-            for (token, row), child_shape in zip(guesses, shapes):
-                below.setdefault(tree.add(node, token, row), child_shape)  # may come twice
+    n_children = Counter(path[:-1] for path in shape if len(path) <= k)
+    tree, level = Tree(), {-1: ()}  # node: its path in the shape
+    while any(n_children[path] for path in level.values()):
+        rows, below = draft(x + tree, len(level)), {}
+        for (node, path), row in zip(level.items(), rows):
+            guesses = draw_siblings(row, n_children[path], siblings, rng)
+            for rank, (token, its_row) in enumerate(guesses):
+                below.setdefault(tree.add(node, token, its_row), (*path, rank))  # may come twice
         level = below
     return tree, tree.rows()
 
@@ -77,34 +73,34 @@ def verify_tree(tree, p_draft, p_target, rng):
             return ids + [sample(left, rng)]
 
 
-def siblings_for(siblings, are_best):
-    """Return "top" if siblings must be the most probable tokens, else as given."""
+def tree_step(models, widths, siblings=None, total=None, depth=DEPTH, test=verify_tree):
+    """Return the step of a tree of these widths, or of the best one: on average, or this round."""
+    if total is not None and widths != "dynamic":
+        raise ValueError(f"need --widths dynamic for --total, got {widths}")
+    are_best = models.is_greedy or widths == "dynamic"
     if are_best and siblings not in (None, "top"):
         raise ValueError(f"need --siblings top at --temperature 0 and with --widths dynamic, got "
                          f"{siblings}")
-    return siblings or ("top" if are_best else "distinct")
+    siblings = siblings or ("top" if are_best else "distinct")
+    # A draft's greedy row is one-hot and names one child; at temperature 1 it ranks all.
+    draft = with_tree_sampling(models.draft, **models.warm.sampling)
+    target = with_tree_sampling(models.target, **models.sampling)
 
+    def step_of(shape):
+        guess = partial(guess_shape, draft=draft, shape=shape, siblings=siblings)
+        return make_step(target, n_levels(shape), guess, test)
 
-def draft_for_trees(models):
-    """Return the draft; at temperature 1 if greedy, since a one-hot row has a single child."""
-    return with_tree_sampling(models.draft, **models.warm.sampling)
-
-
-def tree_step(models, widths, siblings, test=verify_tree):
-    """Return the step whose guesses are a tree of these widths."""
-    return shape_step(models, uniform(widths), siblings_for(siblings, models.is_greedy), test)
-
-
-def shape_step(models, shape, siblings, test=verify_tree):
-    """Return the step whose guesses are a tree of this shape."""
-    guess = partial(guess_shape, draft=draft_for_trees(models), shape=shape, siblings=siblings)
-    return make_step(with_tree_sampling(models.target, **models.sampling), n_levels(shape), guess,
-                     test)
+    if widths == "auto":
+        return auto_tree(step_of, models.costs)
+    if widths == "dynamic":
+        guess = partial(guess_dynamic, draft=draft, total=total or TOTAL_GUESSES)
+        return make_step(target, depth, guess, test)
+    return step_of(uniform(widths))
 
 
 WIDTHS = Flag(wholes, "children for each node, level by level")
 SIBLINGS_FLAG = Flag(str, "how children of one node are drawn (default: top at temperature 0, else "
-                     "distinct)", SIBLINGS)
+                     "distinct)", ("distinct", "independent", "top"))
 TOTAL = Flag(whole, f"guesses in a dynamic tree (default: {TOTAL_GUESSES})")
 
 
@@ -113,18 +109,8 @@ def build(models,
                        "auto: the best tree at the measured costs; dynamic: a new tree in each "
                        "round, from the draft's probabilities") = (2, 2, 1),
           siblings: SIBLINGS_FLAG = None, total: TOTAL = None):
-    """Return the step of a tree of these widths, or of the best one: on average, or this round."""
-    if total is not None and widths != "dynamic":
-        raise ValueError(f"need --widths dynamic for --total, got {widths}")
-    if widths == "dynamic":
-        siblings_for(siblings, are_best=True)
-        guess = partial(guess_dynamic, draft=draft_for_trees(models), total=total or TOTAL_GUESSES)
-        target = with_tree_sampling(models.target, **models.sampling)
-        return make_step(target, DEPTH, guess, verify_tree)
-    if widths == "auto":
-        siblings = siblings_for(siblings, models.is_greedy)
-        return auto_tree(partial(shape_step, models, siblings=siblings), models.costs)
-    return tree_step(models, widths, siblings)
+    """Return the step with guesses from the draft."""
+    return tree_step(models, widths, siblings, total)
 
 
 DECODER = Decoder(

@@ -8,7 +8,7 @@ from lib.checkpoints import tensors
 from lib.checkpoints.huggingface import THEIR_SIZES
 from models.training import bpe
 from tools.export_hf import config
-from variants.eagle_head import fingerprint
+from variants.shared.heads import fingerprint
 
 
 def to_arrays(named):

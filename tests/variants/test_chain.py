@@ -192,19 +192,18 @@ def test_three_stages_keep_the_law():
     assert distance(got, text_law([0], target, 4)) < EXACT
 
 
-@given(ids_lists, st.integers(1, 4), st.lists(st.integers(0, 2), max_size=5))
-def test_ngram_rows_are_laws_that_agree_with_counting(x, order, corpus):
-    model, text = ngram(3, order, corpus), corpus + x
+@given(ids_lists, st.integers(1, 4))
+def test_ngram_rows_are_laws_that_agree_with_counting(text, order):
     row = np.full(3, 1 / 3)
     for n in range(min(order, len(text))):
         counts = np.zeros(3)
         for i in range(n, len(text)):
             counts[text[i]] += text[i - n : i] == text[len(text) - n :]
         row = (counts + row) / (counts.sum() + 1)
-    assert np.allclose(model(x)[0], row) and (row > 0).all() and row.sum() == pytest.approx(1)
+    assert np.allclose(ngram(3, order)(text)[0], row) and (row > 0).all()
 
 
 def test_ngram_rows_follow_their_own_prefixes():
-    x, model = [0, 1, 0, 1, 2], ngram(3)
+    x, model = [0, 1, 0, 1, 2], ngram(3, 3)
     assert np.array_equal(model(x, 3), [model(x[:n])[0] for n in (3, 4, 5)])
     assert model([0, 1, 0, 1, 0])[0].argmax() == 1

@@ -1,4 +1,4 @@
-"""Variants with heads, medusa and blockwise: on toys whose states are their prefixes, on a GPT2."""
+"""Decoders with heads: their file, the states that they read; Medusa's and blockwise's tests."""
 
 from functools import partial
 from unittest import mock
@@ -12,47 +12,139 @@ from safetensors.numpy import load_file, save_file
 import gpt2
 from exact.law import distance, law, text_law
 from exact.toys import mapped, one_hot, path_by_path, toy
-from gpt2 import GPT2, unembed
-from lib.checkpoints.weights import random_params
-from sampling import with_sampling
+from gpt2 import GPT2
 from speculative import autoregressive_sampling, complete, generate, make_step
-from variants.blockwise import blockwise_verify, build, in_top
-from variants.medusa import (
-    cartesian,
-    choices,
-    chosen_tree,
-    guess_by_heads,
-    load_heads,
-    medusa_step,
-    typical,
-    verify_typical,
-)
+from tests.small import eagle_weights, tiny_params, write_heads
+from variants import Models, build
+from variants.best_tree import uniform
+from variants.blockwise import blockwise_verify, in_top
+from variants.eagle_head import load_head
+from variants.medusa import guess_by_heads, load_heads, typical, verify_typical
 from variants.shared import tree_gpt2
+from variants.shared.heads import fingerprint, open_heads
 from variants.shared.states import States
 from variants.shared.tree_gpt2 import TreeGPT2
 from variants.tree import Tree, verify_tree
 
-EXACT = 1e-12
+PARAMS = tiny_params()
+ALL = [("medusa", {}), ("blockwise", {}), ("markov", {}), ("eagle", {}),
+       ("eagle", {"widths": (2, 1)}), ("eagle", {"widths": "dynamic", "K": 2})]
+
+
+def models(folder, params=PARAMS, **sampling):
+    """A target that has read nothing yet, and no draft."""
+    return Models(None, TreeGPT2(params, 3), {"temperature": 0.0, **sampling}, folder)
+
+
+# ---- the file
+
+@pytest.fixture
+def saved(tmp_path):
+    """A function that saves heads, with changes, and returns models whose target they are for."""
+    def save(metadata=None, **changes):
+        path = write_heads(tmp_path, n_embd=12, n_vocab=13) / "heads.safetensors"
+        arrays = {**load_file(path), **changes}
+        save_file({name: w for name, w in arrays.items() if w is not None}, path, metadata)
+        return models(tmp_path)
+    return save
+
+
+def test_a_file_is_read_for_the_target_that_it_names(saved):
+    head = load_head(saved({"target": fingerprint(PARAMS["wte"])}))
+    assert np.array_equal(head["fc"]["w"], eagle_weights(12)["fc/w"])
+    assert head["wte"] is PARAMS["wte"]
+
+
+def test_a_target_has_one_fingerprint_in_every_precision():
+    wte = PARAMS["wte"].astype(np.float16)
+    assert len({fingerprint(wte.astype(dtype)) for dtype in (np.float32, np.float64)}) == 1
+    assert fingerprint(wte) != fingerprint(wte[::-1])
+
+
+@pytest.mark.parametrize("name, changes, message", [
+    ("medusa", dict(metadata={"target": "0" * 64}), "trained for this target"),
+    ("medusa", {"medusa/w": np.zeros((2, 8, 8))}, r"medusa/w .* shape \(3, 12, 12\), got"),
+    ("medusa", {"medusa/b": np.zeros((2, 12))}, r"shape \(2, 12, 12\), got \(3, 12, 12\)"),
+    ("markov", {"markov/w1": None}, "need markov/w1"),
+    ("markov", {"markov/w2": np.zeros((3, 13))}, r"shape \(13, 3\), got \(13, 2\)"),
+    ("eagle", {"eagle/fc/b": None}, "need eagle/fc/b"),
+    ("eagle", {"eagle/h0/ln_1/g": np.zeros(12, int)}, "floating-point numbers"),
+    ("eagle", {"eagle/ln_f/b": np.full(12, np.nan)}, "finite")], ids=str)
+def test_heads_that_do_not_fit_are_named(saved, name, changes, message):
+    with pytest.raises(ValueError, match=message):
+        build(name, saved(**changes))
+
+
+@pytest.mark.parametrize("n_bytes", [0, 7, 100, 4000])
+def test_a_file_that_is_not_whole_is_named(saved, n_bytes):
+    target = saved()
+    path = target.folder / "heads.safetensors"
+    path.write_bytes(path.read_bytes()[:n_bytes])
+    with pytest.raises(ValueError, match="heads.safetensors"):
+        open_heads(target)
+
+
+def test_a_target_without_heads_is_told_where_they_were_looked_for(tmp_path):
+    for folder, path in ((None, "None"), (tmp_path, "heads.safetensors")):
+        with pytest.raises(ValueError, match=f"need heads trained for this target.*{path}"):
+            open_heads(models(folder))
+
+
+def test_loaded_heads_are_the_formula(saved):
+    target, h = saved(), 100 * GPT2(PARAMS, 3).hidden([1, 2])[0]  # both tails of SiLU
+    file = load_file(target.folder / "heads.safetensors")
+    for k, row in enumerate(load_heads(target)(h)):
+        z = h @ file["medusa/w"][k] + file["medusa/b"][k]
+        assert np.allclose(row, PARAMS["wte"] @ ((h + z / (1 + np.exp(-z))) @ file["medusa/a"][k]))
+
+
+# ---- the states
+
+@pytest.mark.parametrize("name, flags", ALL, ids=str)
+def test_every_token_is_read_once(saved, name, flags):
+    step = build(name, saved(), flags)
+    with mock.patch.object(gpt2, "forward", side_effect=gpt2.forward) as forward:
+        with mock.patch.object(tree_gpt2, "forward", forward):
+            rounds = list(generate([1, 2, 3], step, 29, np.random.default_rng(0)))  # to n_ctx
+    read = [len(call.args[0]) for call in forward.call_args_list]
+    assert read == [2] + [1 + len(round.guesses) for round in rounds]
+
+
+@pytest.mark.parametrize("name, flags", ALL, ids=str)
+def test_the_last_token_wanted_costs_no_guess_and_the_first_has_none(saved, name, flags):
+    step = build(name, saved(), flags)
+    assert len(step([1, 2, 3], 1, np.random.default_rng(0)).guesses) == 0
+    assert len(step([1], 9, np.random.default_rng(0)).guesses) == 0
+
+
+@given(st.lists(st.integers(-1, 3) | st.lists(st.integers(0, 12), min_size=1, max_size=6),
+                max_size=6), st.booleans())
+@example([[3, 4]], True)
+@example([[1, 2, 5], [1, 2, 5, 6, 7, 8]], False)
+@settings(deadline=None, max_examples=60)
+def test_a_state_is_that_of_its_text_whatever_was_read_before(calls, as_tree):
+    """After the path to a node of a tree or a part of a chain, after another text, the same."""
+    model, x = States(TreeGPT2(PARAMS, 3)), [1, 2]
+    for then in calls:
+        tree = Tree()
+        for token, parent in ((5, -1), (6, -1), (7, 0), (8, 2)):
+            tree.add(parent, token, None)
+        guesses = tree if as_tree else [5, 7, 8]
+        model(x + guesses, 1 + len(guesses))
+        x = then if isinstance(then, list) else (x + tree).texts()[1 + then]
+        x = x if len(x) < 12 else [7, 7]
+        assert np.allclose(model.state_after(x), GPT2(PARAMS, 3).hidden(x)[-1], atol=1e-10)
+
+
+# ---- medusa and blockwise, on toys whose states are their prefixes
+
 SPARSE_TREE = [(0,), (1,), (2,), (0, 0), (0, 1), (1, 0), (0, 0, 0)]
-PARAMS = random_params(dict(n_vocab=13, n_ctx=32, n_embd=12, n_head=3, n_layer=2),
-                       np.random.default_rng(0), np.float64)
+BLOCK = [(0,), (0, 0), (0, 0, 0)]
 
 
-def medusa(model, heads, choices, verify=verify_tree, calls=None):
-    """The step of a target whose hidden states are the prefixes themselves."""
-    def target(ids, n_last):
-        if calls is not None:
-            calls.append(n_last - 1)
-        return path_by_path(model)(ids, n_last)
-
+def medusa(model, heads, choices, verify=verify_tree):
     guess = partial(guess_by_heads, state_after=tuple, heads=heads, choices=choices)
-    return make_step(target, max(map(len, choices)), guess, verify)
-
-
-def blockwise(model, heads, block=4, top_k=1, minimum=1, calls=None):
-    chain = [(0,) * n for n in range(1, block)]
-    return medusa(model, heads, chain,
-                  partial(blockwise_verify, top_k=top_k, minimum=minimum), calls)
+    return make_step(path_by_path(model), 3, guess, verify)
 
 
 def head_toy(n_heads, n_vocab, seed):
@@ -61,58 +153,26 @@ def head_toy(n_heads, n_vocab, seed):
     return lambda state: np.array([model(list(state))[0] for model in models])
 
 
-def knowing(model, n_heads):
-    """Heads that know what a greedy model will write: head k the id k + 2 places on."""
+@pytest.mark.parametrize("choices, verify", [(uniform((2, 1, 1)), verify_tree),
+                                             (BLOCK, blockwise_verify)])
+def test_heads_that_know_need_the_fewest_passes(choices, verify):
+    model = mapped(toy(5, 3, zeros=0), one_hot)
+
     def heads(state):
-        text = autoregressive_sampling(list(state), model, n_heads + 1, np.random.default_rng(0))
-        return np.eye(len(model([0])[0]))[text[len(state) + 1 :]]
-    return heads
+        text = autoregressive_sampling(list(state), model, 4, np.random.default_rng(0))
+        return np.eye(5)[text[len(state) + 1 :]]
 
-
-def greedy(model, N, x=(0,)):
-    return autoregressive_sampling(list(x), mapped(model, one_hot), N, np.random.default_rng(0))
-
-
-# ---- the exact test
-
-def test_a_target_that_always_says_0_is_decoded_as_any_other():
-    """Padding ragged trees with id 0 would have a pad accepted here."""
-    model = lambda ids, n_last=1: np.eye(4)[[0] * n_last]
-    for heads in (lambda state: np.eye(4)[[1, 1, 1]], lambda state: np.eye(4)[[0, 1, 0]]):
-        step, rng = medusa(model, heads, SPARSE_TREE), np.random.default_rng(0)
-        assert complete([2, 3], step, 9, rng) == [2, 3] + [0] * 9
-
-
-def test_heads_that_know_need_the_fewest_passes_and_each_round_is_one():
-    model, calls = mapped(toy(5, 3, zeros=0), one_hot), []
-    step = medusa(model, knowing(model, 3), cartesian((2, 1, 1)), calls=calls)
-    rounds = list(generate(greedy(model, 1), step, 16, np.random.default_rng(0)))
+    rounds = generate([0, model([0])[0].argmax()], medusa(model, heads, choices, verify), 16,
+                      np.random.default_rng(0))
     assert [len(round.ids) for round in rounds] == [4] * 4
-    assert calls == [len(round.guesses) for round in rounds]  # one pass per round
-
-
-# ---- the tree
-
-@given(st.lists(st.integers(1, 3), min_size=1, max_size=3))
-def test_cartesian_trees_have_their_size_and_are_closed_under_prefix(widths):
-    choices = cartesian(widths)
-    assert len(choices) == sum(np.prod(widths[: n + 1]) for n in range(len(widths)))
-    assert all(c[:-1] in choices or len(c) == 1 for c in choices)
-    assert len(set(choices)) == len(choices)
 
 
 def test_choices_become_paths_of_the_heads_best_ids():
     scores = np.array([[1, 9, 8, 0], [5, 6, 0, 7], [0, 0, 0, 1.0]])
-    tree = chosen_tree(scores, [(1, 2), (0,), (1,), (0, 0), (0, 0, 0)], 3)
-    assert sorted(map(tuple, tree.paths())) == [(1,), (1, 3), (1, 3, 3), (2,), (2, 0)]
-    assert [len(path) for path in chosen_tree(scores, [(0,), (0, 0)], 1).paths()] == [1]
-
-
-# ---- the typical test: not lossless
-
-def typical_step(model, choices, epsilon, delta):
-    verify = partial(verify_typical, epsilon=epsilon, delta=delta)
-    return medusa(model, head_toy(3, 4, 70), choices, verify)
+    choices = [(1, 2), (0,), (1,), (0, 0), (0, 0, 0), (9,)]  # no head has a rank of 9
+    for k, paths in ((3, [[1], [2], [2, 0], [1, 3], [1, 3, 3]]), (1, [[1], [2]]), (0, [])):
+        tree, _ = guess_by_heads([3, 2], k, None, tuple, lambda state: scores, choices)
+        assert tree.paths() == paths
 
 
 def test_typical_is_the_papers_inequality():
@@ -125,52 +185,37 @@ def test_typical_is_the_papers_inequality():
 
 
 def test_nothing_typical_is_plain_sampling():
-    model = toy(4, 6)
-    step = partial(typical_step, model, cartesian((2, 2)), 1, np.inf)
-    got = law(lambda rng: complete([0, 1], step(), 3, rng))
-    assert distance(got, text_law([0, 1], model, 3)) < EXACT
-
-
-def test_everything_typical_keeps_the_full_depth():
-    model = toy(4, 6, zeros=0)
-    step = typical_step(model, cartesian((2, 2, 1)), 0, 1)
-    for round in generate([0, 1], step, 12, np.random.default_rng(0)):
-        assert len(round.ids) == 4
+    model, verify = toy(4, 6), partial(verify_typical, epsilon=1, delta=np.inf)
+    step = medusa(model, head_toy(3, 4, 70), uniform((2, 2)), verify)
+    got = law(lambda rng: complete([0, 1], step, 3, rng))
+    assert distance(got, text_law([0, 1], model, 3)) < 1e-12
 
 
 @given(st.integers(0, 99), st.floats(0.01, 1), st.floats(0.1, 2))
 @settings(deadline=None, max_examples=40)
 def test_the_longest_typical_path_is_kept_the_likeliest_of_equal_length(seed, epsilon, delta):
     model, x = toy(4, seed), [0, 1]
-    step = typical_step(model, SPARSE_TREE, epsilon, delta)
+    verify = partial(verify_typical, epsilon=epsilon, delta=delta)
+    step = medusa(model, head_toy(3, 4, 70), SPARSE_TREE, verify)
     for round in generate([0, 1], step, 8, np.random.default_rng(seed)):
-        scores = head_toy(3, 4, 70)(tuple(x[:-1]))
-        tree, best = chosen_tree(scores, SPARSE_TREE, 8 - (len(x) - 2) - 1), (0, 1.0)
-        for path in tree.paths():
+        passing = [(0, 1.0)]
+        for path in round.guesses.paths():
             rows = [model(x + path[:t])[0] for t in range(len(path))]
             if all(typical(row, epsilon, delta)[token] for row, token in zip(rows, path)):
                 chance = np.prod([row[token] for row, token in zip(rows, path)])
-                best = max(best, (len(path), chance))
+                passing.append((len(path), chance))
         kept = round.ids[:-1]
         chance = np.prod([model(x + kept[:t])[0][token] for t, token in enumerate(kept)])
-        assert len(kept) == best[0] and chance == pytest.approx(best[1])
+        assert (len(kept), chance) == (max(passing)[0], pytest.approx(max(passing)[1]))
         x += round.ids
-
-
-# ---- blockwise
-
-def test_heads_that_know_fill_every_block():
-    model, calls = toy(5, 3, zeros=0), []
-    step = blockwise(model, knowing(mapped(model, one_hot), 3), calls=calls)
-    rounds = list(generate(greedy(model, 1), step, 16, np.random.default_rng(0)))
-    assert [len(round.ids) for round in rounds] == [4] * 4 and calls == [3, 3, 3, 3]
 
 
 @given(st.integers(0, 99), st.integers(1, 3), st.integers(1, 4))
 @settings(deadline=None, max_examples=40)
 def test_relaxed_blocks_keep_their_predicate_and_their_size(seed, top_k, minimum):
     model, x = toy(5, seed), [0, 1]
-    step = blockwise(model, head_toy(3, 5, seed), 4, top_k, minimum)
+    verify = partial(blockwise_verify, top_k=top_k, minimum=minimum)
+    step = medusa(model, head_toy(3, 5, seed), BLOCK, verify)
     for round in generate([0, 1], step, 15, np.random.default_rng(0)):
         guesses, n_left = list(round.guesses), 15 - (len(x) - 2)
         assert len(round.ids) >= min(minimum, n_left)
@@ -191,88 +236,5 @@ def test_of_equally_good_ids_the_lowest_count_first():
 
 @pytest.mark.parametrize("bad", [dict(selection=0), dict(minimum=0), dict(minimum=5)])
 def test_bad_criteria_are_named(bad):
-    with pytest.raises(ValueError, match="selection"):
-        build(None, **bad)
-
-
-# ---- on a GPT2
-
-@pytest.fixture
-def heads(tmp_path):
-    rng = np.random.default_rng(1)
-    w, a = rng.normal(size=(2, 3, 12, 12)).astype(np.float16)
-    b = rng.normal(size=(3, 12)).astype(np.float16)
-    return save_heads(tmp_path, w, b, a)
-
-
-def save_heads(folder, w, b, a):
-    """Write Medusa's arrays to a file of heads; return its path."""
-    save_file({"medusa/w": w, "medusa/b": b, "medusa/a": a}, folder / "heads.safetensors")
-    return folder / "heads.safetensors"
-
-
-def test_loaded_heads_are_the_formula(heads):
-    h, file = 100 * GPT2(PARAMS, 3).hidden([1, 2])[0], load_file(heads)  # both tails of SiLU
-    for k, row in enumerate(load_heads(heads, PARAMS)(h)):
-        z = h @ file["medusa/w"][k].astype(float) + file["medusa/b"][k]
-        x = (h + z / (1 + np.exp(-z))) @ file["medusa/a"][k].astype(float)
-        assert np.allclose(row, PARAMS["wte"] @ x)
-
-
-def test_heads_of_zeros_are_the_targets_own_head(tmp_path):
-    path = save_heads(tmp_path, np.zeros((2, 12, 12)), np.zeros((2, 12)),
-                      np.stack([np.eye(12)] * 2))
-    h = GPT2(PARAMS, 3).hidden([1, 2])
-    for row in load_heads(path, PARAMS)(h[0]):
-        assert np.allclose(row, unembed(h, PARAMS)[0])
-
-
-def test_heads_of_another_width_are_named(tmp_path):
-    path = save_heads(tmp_path, *(np.zeros(shape) for shape in ((2, 8, 8), (2, 8), (2, 8, 8))))
-    with pytest.raises(ValueError, match="width 12"):
-        load_heads(path, PARAMS)
-
-
-@pytest.mark.parametrize("chosen", [dict(temperature=0),
-                                    dict(temperature=0, repetition_penalty=1.5)], ids=str)
-def test_a_GPT2_with_heads_writes_its_greedy_text_and_reads_every_token_once(heads, chosen):
-    model = States(TreeGPT2(PARAMS, 3))
-    step = medusa_step(model, load_heads(heads, PARAMS), cartesian((3, 2, 1)), verify_tree,
-                       **chosen)
-    with mock.patch.object(gpt2, "forward", side_effect=gpt2.forward) as forward:
-        with mock.patch.object(tree_gpt2, "forward", forward):
-            rounds = list(generate([1, 2, 3], step, 20, np.random.default_rng(0)))
-    text = [1, 2, 3] + sum((round.ids for round in rounds), [])
-    plain = with_sampling(GPT2(PARAMS, 3), **chosen)
-    assert text == autoregressive_sampling([1, 2, 3], plain, 20, np.random.default_rng(0))
-    read = [len(call.args[0]) for call in forward.call_args_list]
-    assert read == [2] + [1 + len(round.guesses) for round in rounds]
-
-
-@given(st.lists(st.integers(-1, 3) | st.lists(st.integers(0, 12), min_size=1, max_size=6),
-                max_size=6))
-@example([[3, 4]])
-@settings(deadline=None, max_examples=30)
-def test_a_state_is_that_of_its_text_whatever_was_read_before(calls):
-    """After the path to a node of a tree, after another text, twice the same."""
-    model, x = States(TreeGPT2(PARAMS, 3)), [1, 2]
-    for then in calls:
-        tree = Tree()
-        for token, parent in ((5, -1), (6, -1), (7, 0), (8, 2)):
-            tree.add(parent, token, None)
-        model(x + tree, 5)
-        x = then if isinstance(then, list) else (x + tree).texts()[1 + then]
-        x = x if len(x) < 12 else [7, 7]
-        assert np.allclose(model.state_after(x), GPT2(PARAMS, 3).hidden(x)[-1], atol=1e-10)
-
-
-def test_a_rank_that_no_head_has_is_no_guess():
-    tree = chosen_tree(np.array([[0.0, 3, 2, 1]]), [(0,), (3,), (4,), (9,)], depth=2)
-    assert tree.tokens == [1, 0]
-
-
-@pytest.mark.parametrize("text", ["0..1", ".", "0.", "-1", "a", "0 1.0.x"])
-def test_a_sparse_tree_is_spelled_as_ranks(text):
-    with pytest.raises(ValueError, match="need ranks such as"):
-        choices(text)
-    assert choices(" 0  1 0.0 ") == [(0,), (1,), (0, 0)] and choices("") == []
+    with pytest.raises(ValueError, match="selection|minimum"):
+        build("blockwise", models(None), bad)

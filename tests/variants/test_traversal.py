@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from exact.law import assert_same_law, expectation, law
-from exact.toys import PAIRS, mapped, one_hot, path_by_path, toy
+from exact.toys import PAIRS, path_by_path, toy
 from speculative import draft_and_verify, generate, make_step
 from variants.best_tree import uniform
 from variants.block import block_verify
@@ -25,8 +25,6 @@ def tokens(step):
     return expectation(partial(step, [0], 9), lambda round: len(round.ids))
 
 
-# ---- what it joins, and what it gains
-
 @pytest.mark.parametrize("pair", PAIRS)
 def test_on_a_chain_it_is_block_verification_round_for_round(pair):
     draft, target = PAIRS[pair]
@@ -39,7 +37,7 @@ def test_on_a_chain_it_is_block_verification_round_for_round(pair):
 
 
 @pytest.mark.parametrize("widths, siblings, toys", [
-    ((1, 1), "distinct", 20), ((2, 1), "distinct", 6), ((1, 2), "distinct", 6),
+    ((1, 1), "distinct", 6), ((2, 1), "distinct", 6), ((1, 2), "distinct", 6),
     ((2, 2), "distinct", 2), ((2, 1), "independent", 2)])
 def test_it_never_gives_fewer_tokens_than_the_walk_from_the_root(widths, siblings, toys):
     gains = []
@@ -58,10 +56,3 @@ def test_with_one_hot_rows_or_one_level_it_is_the_walk_from_the_root(pair, width
     steps = [stepper(*PAIRS[pair], widths, siblings, verify)
              for verify in (verify_tree, verify_traversal)]
     assert_same_law(*(law(lambda rng, step=step: step([0], 9, rng).ids) for step in steps))
-
-
-def test_a_draft_equal_to_the_target_loses_no_guess():
-    model = toy(4, 9)
-    assert tokens(stepper(model, model, (2, 2))) == pytest.approx(3)
-    model = mapped(model, one_hot)
-    assert tokens(stepper(model, model, (3, 1, 1))) == pytest.approx(4)

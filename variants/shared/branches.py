@@ -7,8 +7,9 @@ Adds to speculative.py: the guesses of a round may branch, and so may a text.
     proposal    a node and the row it was drawn from, in the order drawn: a guess may come twice
     x + tree    the text x continued along every path: Branches, which a tree model reads
 
-A tree model is `model(x + tree, 1 + len(tree)) -> [1 + n_nodes, n_vocab]` of probabilities: row 0
-follows x, row 1 + i follows x and the path to node i. Miao et al. (2023) Sec. 3 and 4.
+A tree model is `model(x + tree, n_last) -> [n_last, n_vocab]` of probabilities, the last n_last of
+1 + n_nodes rows: row 0 follows x, row 1 + i follows x and the path to node i. Miao et al. (2023)
+Sec. 3 and 4.
 """
 
 from dataclasses import dataclass, field
@@ -48,10 +49,8 @@ class Tree:
 
     def child(self, parent, token):
         """Return the node of a token below a node, or None."""
-        for node, entry in enumerate(zip(self.tokens, self.parents)):
-            if entry == (token, parent):
-                return node
-        return None
+        nodes = list(zip(self.parents, self.tokens))
+        return nodes.index((parent, token)) if (parent, token) in nodes else None
 
     def find(self, ids):
         """Return the node at the end of a path of tokens (-1 for an empty one), or None."""
@@ -93,20 +92,19 @@ class Branches(NamedTuple):
         return [self.x, *(self.x + path for path in self.tree.paths())]
 
 
-def plant(guesses, n_vocab):
-    """Return the Tree of (path of ranks, token) pairs, parents first; not drawn: one-hot rows."""
-    tree, nodes = Tree(), {(): -1}
-    for path, token in guesses:
-        nodes[path] = tree.add(nodes[path[:-1]], token, one_hot_rows([token], n_vocab)[0])
+def plant(paths, n_vocab):
+    """Return the Tree of paths of tokens, parents first. They are not drawn: rows are one-hot."""
+    tree = Tree()
+    for *before, token in paths:
+        tree.add(tree.find(before), token, one_hot_rows([token], n_vocab)[0])
     return tree
 
 
 def with_tree_sampling(model, **settings):
     """Return `sampling.with_sampling` of a tree model: each node is penalised for its own path."""
     def probabilities(ids, n_last):
-        logits, texts = model(ids, n_last), ids.texts()
-        return np.concatenate([warp(logits[i : i + 1], ids=texts[i], **settings)
-                               for i in range(n_last)])
+        rows_and_texts = zip(model(ids, n_last), ids.texts()[-n_last:])
+        return np.array([warp(row, ids=text, **settings) for row, text in rows_and_texts])
 
     return probabilities
 

@@ -1,0 +1,39 @@
+"""The heads beside the target's weights, heads.safetensors, for medusa.py, markov.py, eagle.py."""
+
+import hashlib
+from pathlib import Path
+
+import numpy as np
+
+from gpt2 import to_host
+from lib.checkpoints import tensors
+
+
+def fingerprint(wte):
+    """Return a hash that identifies the target: of its token embeddings in float16."""
+    return hashlib.sha256(to_host(wte).astype(np.float16).tobytes()).hexdigest()
+
+
+def open_heads(models):
+    """Return `take(name, *shape)`, which reads an array of the target's heads; no shape is any.
+
+    ValueError if there is no file, it is broken or names a different target, or an array is absent,
+    has a different shape, or a number in it is not finite.
+    """
+    path = models.folder and Path(models.folder) / "heads.safetensors"
+    if not path or not path.exists():
+        raise ValueError(f"need heads trained for this target (tales-large has some; see "
+                         f"models/training), got no file {path}")
+    (stored, metadata), wte = tensors.open_file(path), models.target.params["wte"]
+    own = fingerprint(wte)
+    if metadata.get("target", own) != own:
+        raise ValueError(f"need heads that were trained for this target, {own[:8]}, in {path}, got "
+                         f"some for {metadata['target'][:8]!r}")
+
+    def take(name, *shape):
+        weight = np.array(tensors.read(stored, name, path, shape or None))
+        if not np.isfinite(weight).all():
+            raise ValueError(f"need finite weights in {path}, got NaN or inf in {name}")
+        return np.asarray(weight, wte.dtype, like=wte)
+
+    return take
