@@ -44,7 +44,7 @@ class Counting:
 
     def __call__(self, ids, n_last=1):
         self.clock.now += 1 if self.is_draft else 10 + n_last
-        texts = ids.texts() if hasattr(ids, "texts") else [
+        texts = ids.texts()[-n_last:] if hasattr(ids, "texts") else [
             ids[: len(ids) - i] for i in reversed(range(n_last))]
         return np.array([self.logits(text[-1]) for text in texts])
 
