@@ -53,25 +53,18 @@ def test_right_answers_are_exact_on_every_toy_for_the_K_that_are_named(said, tex
 
 @pytest.mark.parametrize("old, new, found", [
     (RESIDUAL, "p_target[t]", "K = 1: distance 0.0600"),
-    (RATIO, "p_target[t][token]", "K = 1: distance 0."),
-    (RATIO, "min(1, p_draft[t][token] / p_target[t][token])", "K = 1: distance 0."),
     (RATIO, "float(p_target[t][token] >= p_draft[t][token])", "K = 1: distance 0.2000"),
     (RATIO, RATIO.replace("p_target", "1.0001 * p_target", 1), "K = 1: distance 2e-05"),
-    (RESIDUAL, "residual(p_draft[t], p_target[t])", "K = 1: distance 0."),
     ("p_target[-1]", "p_target[0]", "K = 1: distance 0.2800"),
     (RATIO, f"{RATIO} if t < 2 else p_target[t][token]", "K = 3: distance 0."),
+    ("    for t", "    accept = lambda prob, rng, u=rng.random(): u < prob\n    for t",
+     "K = 2: distance 0.0400"),
 ])
 def test_a_fault_is_shown_where_it_happens(said, old, new, found):
     assert old in RIGHT
     status, out = said(RIGHT.replace(old, new))
     assert status == 1 and f"toy A, {found}" in out
     assert out.count("<- too high by") == 1 and "too high by 0.0000" not in out
-
-
-def test_one_uniform_for_a_round_is_found_with_two_guesses_only(said):
-    status, out = said(RIGHT.replace("    for t", "    u = rng.random()\n    for t").replace(
-        f"not accept({RATIO}, rng)", f"not u < {RATIO}"))
-    assert status == 1 and "toy A, K = 1: exact" in out and "toy A, K = 2: distance 0.0400" in out
 
 
 def test_the_page_shows_what_the_judge_says(said):
@@ -86,12 +79,11 @@ def test_the_page_shows_what_the_judge_says(said):
     ("x = 1\ndef verify(", "does not run: line 2: SyntaxError: "),
     ("x = 1", "need a function verify or step"),
     (VERIFY + "return []", r"need 1 to 2 tokens of 0, 1, 2, got \[\]"),
-    (VERIFY + "return [7]", r"got \[7\]"), (VERIFY + "return g + g + g", "need 1 to 2 tokens"),
+    (VERIFY + "return [7]", r"got \[7\]"),
     (VERIFY + "pass", "need a list of tokens, got None"),
     (VERIFY + "\n    return g[5]", "does not run: line 2: IndexError"),
     (VERIFY + "raise SystemExit(0)", "does not run: line 1: SystemExit"),
     ("import numpy as np\n" + VERIFY + "return [np.random.choice(3)]", "line 2: .*from rng alone"),
-    ("from random import random\n" + VERIFY + "return [int(3 * random())]", "from rng alone"),
     ("n = []\n" + VERIFY + "\n    n.append(1)\n    return [len(n) % 3]", "not deterministic"),
     (VERIFY + "\n    while rng.random() < 2: pass", "does not end"),
     (VERIFY + "return [rng.choice(3)]", r"line 1: .*use rng\.random\(\), accept or sample"),

@@ -12,7 +12,6 @@ from exact.law import (
     distance,
     expectation,
     law,
-    paths,
     text_law,
     total_variation,
 )
@@ -27,17 +26,6 @@ def test_every_outcome_of_a_draw_comes_with_its_probability():
     assert law(lambda rng: sample(ROW, rng)) == dict(enumerate(ROW))
     assert law(lambda rng: sample(ROW, rng) > 0) == {False: HALF, True: HALF}
     assert expectation(lambda rng: sample(ROW, rng), lambda token: token) == Fraction(2, 3)
-
-
-def test_the_branches_of_a_function_are_its_outcomes_and_sum_to_1():
-    def three_tests(rng):
-        return [accept(chance, rng) for chance in (HALF, THIRD, HALF)]
-
-    found = list(paths(three_tests))
-    assert len(found) == 8 == len({tuple(outcome) for outcome, *_ in found})
-    for outcome, probability, _ in found:
-        a, b, c = (p if accepted else 1 - p for p, accepted in zip((HALF, THIRD, HALF), outcome))
-        assert probability == a * b * c
 
 
 def test_two_draws_are_independent_and_one_used_twice_is_not():
