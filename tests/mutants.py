@@ -193,7 +193,7 @@ CASES = [  # (file, tests, [(piece, what stands there instead, fault)])
 ]
 CASES += [("variants/" + file, tests, mutants) for file, tests, mutants in [
     ("auto.py", own("auto"), [
-        ("accepted + round.n_accepted", "accepted + len(round.guesses)", "all guesses count"),
+        ("accepted + round.n_accepted", "accepted + round.n_tested", "all guesses count"),
         ("K, wait = 1, 2 * wait", "K = 1", "no longer pause after a useless trial"),
     ]),
     ("lookup.py", laws("lookup"), [

@@ -6,7 +6,7 @@ alpha: accepted / tested guesses, older rounds counting less. K depends on finis
 it is lossless.
 """
 
-from speculative import autoregressive_step, draft_and_verify, guess, verify
+from speculative import draft_and_verify, guess, verify
 from theory.speedup import best_K
 from variants.registry import Decoder, Flag, either, whole
 
@@ -22,22 +22,18 @@ def auto(draft, target, costs):
     """
     accepted, tested = START_COUNTS
     idle, wait = 0, RETRY_AFTER  # rounds since the last guess, and until the next if no K pays
-    best = best_K(accepted / tested, costs.c, costs.pass_cost)
 
     def step(x, n_left, rng):
-        nonlocal accepted, tested, idle, wait, best
-        K = best
+        nonlocal accepted, tested, idle, wait
+        K = best_K(accepted / tested, costs.c, costs.pass_cost)
         if K > 0:
             wait = RETRY_AFTER
         elif idle >= wait:
             K, wait = 1, 2 * wait
-        accepted, tested = DECAY * accepted, DECAY * tested
-        if K == 0:
-            idle += 1
-            return autoregressive_step(x, n_left, rng, target)
-        round, idle = draft_and_verify(draft, target, K)(x, n_left, rng), 0
-        accepted, tested = accepted + round.n_accepted, tested + round.n_tested
-        best = best_K(accepted / tested, costs.c, costs.pass_cost)
+        idle = 0 if K > 0 else idle + 1
+        round = draft_and_verify(draft, target, K)(x, n_left, rng)
+        accepted = DECAY * accepted + round.n_accepted
+        tested = DECAY * tested + round.n_tested
         return round
 
     return step

@@ -22,7 +22,7 @@ from functools import lru_cache, partial
 import numpy as np
 
 from sampling import sample
-from speculative import make_step, speculative_step
+from speculative import speculative_step
 from variants.match import match_verify
 from variants.registry import GUESSES, Decoder, Flag
 
@@ -35,13 +35,7 @@ def exponentials(u, n):  # -> [n]
 
 
 def race(probs, rng):
-    """Draw one token from weights [n_vocab]: the runner that arrives first, with speeds `probs`.
-
-    It takes one uniform from rng, as `sample`. ValueError unless the sum is finite and > 0.
-
-    >>> race([0.0, 1.0, 0.0], np.random.default_rng(0))
-    1
-    """
+    """Draw the runner that arrives first, with speeds `probs`, by one uniform as `sample` does."""
     probs = np.asarray(probs)
     if not 0 < probs.sum() < np.inf:
         raise ValueError(f"need probabilities with a finite sum > 0, got sum {probs.sum()}")
@@ -81,16 +75,13 @@ def coupled(target, K, guess, draw=sample):
     >>> step([0], 4, np.random.default_rng(0)).n_accepted  # equal rows: equal draws
     3
     """
-    drawn = []  # the numbers of the positions from the end of x on
+    drawn = []  # for the positions from the end of x on
 
     def step(x, n_left, rng):
-        def replayed_guess(x, k, rng):
-            return guess(x, k, Replay(drawn, rng))
-
-        def replayed_match(guesses, p_draft, p_target, rng):
+        def replayed_match(guesses, p_draft, p_target, rng_after_guesses):
             return match_verify(guesses, p_draft, p_target, Replay(drawn, rng), draw)
 
-        round = speculative_step(x, n_left, rng, target, K, replayed_guess, replayed_match)
+        round = speculative_step(x, n_left, Replay(drawn, rng), target, K, guess, replayed_match)
         del drawn[: len(round.ids)]  # these positions are text now
         return round
 
@@ -107,8 +98,7 @@ def build(models, K: GUESSES = 4,
 
 def plain(models, K, sampler):
     """Return plain decoding with the same numbers: a round without guesses is one draw."""
-    return make_step(models.probabilities("target"), K, lambda x, k, rng: ([], []),
-                     partial(match_verify, draw=SAMPLERS[sampler]))
+    return coupled(models.probabilities("target"), K, lambda x, k, rng: ([], []), SAMPLERS[sampler])
 
 
 DECODER = Decoder(

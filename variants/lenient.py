@@ -3,12 +3,10 @@
 Adds to speculative.py: one factor. The draft's probability is multiplied by the lenience before the
 test. More guesses are accepted, and the text moves towards the draft's distribution.
 
-    lenience   l in (0, 1]: 1 is lossless, small values accept nearly every guess
-    beta       the probability that a guess is accepted: sum of min(p_draft, p_target / l)
-
-A token is distributed as min(p_draft, p_target / l) + (1 - beta) residual(p_target, p_draft). No
-token becomes more than 1 / l times as probable as under the target. But its probability can fall as
-low as the draft's, even to 0.
+With lenience l in (0, 1] a guess is accepted with the probability beta, the sum of
+min(p_draft, p_target / l), and a token is distributed as min(p_draft, p_target / l) +
+(1 - beta) residual(p_target, p_draft). No token becomes more than 1 / l times as probable as under
+the target. But its probability can fall as low as the draft's, even to 0.
 """
 
 from functools import partial

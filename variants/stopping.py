@@ -106,7 +106,7 @@ def guess_while_it_pays(x, k, rng, draft, seen, buckets, greedy=False):
 def build(models):
     """Return the step of one text, which guesses while it pays, from the Costs."""
     seen, target = History(models.costs), models.probabilities("target")
-    most = len(models.costs.passes) - 1
+    most = len(models.costs.pass_cost) - 1
     guess = partial(guess_while_it_pays, draft=models.warm.probabilities("draft"), seen=seen,
                     greedy=models.is_greedy)
 
