@@ -125,10 +125,10 @@ def stepper(name, flags, pair, sampling, folder=None):
     return lambda: build(name, models_of(pair, sampling, folder), flags)
 
 
-def of_probabilities(draft, target, costs=None):
+def of_probabilities(draft, target, costs=None, n_vocab=None):
     """Return what a decoder's `build` reads of Models, for models that give probabilities."""
     models = SimpleNamespace(probabilities={"draft": draft, "target": target}.get, costs=costs,
-                             is_greedy=False)
+                             is_greedy=False, target=SimpleNamespace(n_vocab=n_vocab))
     models.warm = models
     return models
 

@@ -15,28 +15,23 @@ The paper decodes greedily, and solves one block before it begins the next; here
 with the text. A guess is not drawn, so its row is one-hot and the test exact at any temperature.
 """
 
+from functools import partial
+
 from sampling import one_hot_rows
 from speculative import speculative_step, verify
 from variants.registry import GUESSES, Decoder
 
 
-def jacobi(target, K, n_vocab):
-    """Return the step of one text; it keeps the block between its rounds.
+def guess_block(x, k, rng, block, n_vocab):
+    """Return the block, cut or continued with its last token to k guesses, and one-hot rows."""
+    guesses = (block + (x + block)[-1:] * k)[:k]
+    return guesses, one_hot_rows(guesses, n_vocab)
 
-    If no token depends on another one, one pass solves all equations, and the next one accepts:
 
-    >>> import numpy as np
-    >>> from speculative import generate
-    >>> counts = lambda ids, n_last: one_hot_rows(range(len(ids) + 1 - n_last, len(ids) + 1), 20)
-    >>> step = jacobi(counts, 3, n_vocab=20)
-    >>> [round.ids for round in generate([0], step, 10, np.random.default_rng(0))]
-    [[1], [2, 3, 4, 5], [6], [7, 8, 9, 10]]
-    """
-    block = []
-
-    def guess(x, k, rng):
-        guesses = (block + (x + block)[-1:] * k)[:k]  # repeat the last token if F(y) is too short
-        return guesses, one_hot_rows(guesses, n_vocab)
+def build(models, K: GUESSES = 4):
+    """Return the step of one text, which keeps the block between its rounds: no draft model."""
+    target, block = models.probabilities("target"), []
+    guess = partial(guess_block, block=block, n_vocab=models.target.n_vocab)
 
     def step(x, n_left, rng):
         round = speculative_step(x, n_left, rng, target, K, guess)
@@ -46,12 +41,7 @@ def jacobi(target, K, n_vocab):
     return step
 
 
-def build(models, K: GUESSES = 4):
-    """Return the step: no draft model."""
-    return jacobi(models.probabilities("target"), K, models.target.n_vocab)
-
-
 DECODER = Decoder(
     "jacobi", "Santilli et al. (2023)", "https://arxiv.org/abs/2305.10427",
     idea="guesses with the target's own rows from the last pass",
-    guess=jacobi, test=verify, build=build, needs=())
+    guess=guess_block, test=verify, build=build, needs=())

@@ -6,7 +6,7 @@ position. Its runs of tokens are kept, and guessed wherever the text reaches the
     ngram      N, the length of a run; a column has N - 1 levels, its guesses of N - 1 passes
     window     W columns: level l of column i is i + l tokens after the last of x
     trunk      level 0 of all columns, which the other levels follow
-    pool       token -> the n-grams seen after it, the latest last; size: G, how many are kept
+    pool       token -> the last G n-grams seen after it, the latest last
 
 One pass over one token tree does both (the paper's lookahead branch and verification branch):
 
@@ -79,28 +79,22 @@ def make_tree(ngrams, paths, k, n_vocab):
     return tree
 
 
-def lookahead(target, n_vocab, columns=5, ngram=4, size=5):
-    """Return the step of one text from a tree model; `round.guesses` are the tested ones.
+def build(models, columns: Flag(whole, "columns of the window, iterated on in every pass") = 5,
+          ngram: Flag(whole, "length of the runs of tokens that it collects") = 4,
+          pool: Flag(whole, "runs kept for each first token") = 5):
+    """Return the step of one text; `round.guesses` are the tested ones.
 
     The window moves as far as the text and is filled up at once. (The authors' code by default
     moves it by one position, and fills it level by level in the first rounds.)
-
-    A repeated run is in the pool after a few rounds, and then one pass gives N tokens:
-
-    >>> import numpy as np
-    >>> from speculative import generate
-    >>> count_up = lambda ids, n: one_hot_rows([(text[-1] + 1) % 5 for text in ids.texts()], 5)
-    >>> rng = np.random.default_rng(0)
-    >>> [len(round.ids) for round in generate([0, 0, 0], lookahead(count_up, 5), 30, rng)]
-    [1, 1, 1, 1, 1, 4, 1, 4, 4, 4, 4, 4]
     """
     if ngram < 2:
         raise ValueError(f"need --ngram >= 2, got {ngram}")
-    window, pool = [], {}
+    target = with_tree_sampling(models.target, **models.sampling)
+    window, known = [], {}
 
     def guess(x, k, rng):
         window[:] = refill(window, x, columns, ngram)
-        tree = make_tree(pool.get(x[-1], []), column_paths(window), k, n_vocab)
+        tree = make_tree(known.get(x[-1], []), column_paths(window), k, models.target.n_vocab)
         return tree, [row for _, row in tree.proposals]
 
     def step(x, n_left, rng):
@@ -108,22 +102,14 @@ def lookahead(target, n_vocab, columns=5, ngram=4, size=5):
         tree, n = round.guesses, len(round.guesses.proposals)
         extended = extend_columns(window, tree, round.p_target)
         for tokens in extended:
-            remember(pool, tokens, size)
+            remember(known, tokens, pool)
         window[:] = [tokens[1:] for tokens in extended][len(round.ids) - 1 :]  # as the text moved
         return round._replace(guesses=Tree(tree.tokens[:n], tree.parents[:n], tree.proposals))
 
     return step
 
 
-def build(models, columns: Flag(whole, "columns of the window, iterated on in every pass") = 5,
-          ngram: Flag(whole, "length of the runs of tokens that it collects") = 4,
-          pool: Flag(whole, "runs kept for each first token") = 5):
-    """Return the step: no draft model."""
-    target = with_tree_sampling(models.target, **models.sampling)
-    return lookahead(target, models.target.n_vocab, columns, ngram, pool)
-
-
 DECODER = Decoder(
     "lookahead", "Fu et al. (2024)", "https://arxiv.org/abs/2402.02057",
     idea="keeps the runs of tokens that Jacobi's iteration wrote, and tries them again",
-    guess=lookahead, test=verify_tree, build=build, needs=())
+    guess=make_tree, test=verify_tree, build=build, needs=())

@@ -77,18 +77,24 @@ def best_guess(x, counts, k, factor=2.0, min_prob=0.1):
     return max(found, key=lambda pair: pair[1])
 
 
-def suffix_or_draft(draft, n_vocab, K=4, cap=10, factor=2.0, min_prob=0.1, depth=16, sure=3.0,
-                    memory=()):
-    """Return the guess of one text, a `guess(x, k, rng)` that keeps its counts.
-
-    `memory` holds other texts. With `sure` 0 the draft is never used.
-    """
+def build(models, K: Flag(whole, "guesses per round of the draft") = 4,
+          cap: Flag(whole, "most guesses copied in a round") = 10,
+          factor: Flag(float, "most guesses per token looked back") = 2.0,
+          min_prob: Flag(float, "stop copying where the probability of a guess, by the counts, "
+                         "falls below this") = 0.1,
+          depth: Flag(whole, "longest run of tokens counted, its guesses included") = 16,
+          sure: Flag(float, "copy if at least this many guesses are expected to be right, else "
+                     "use the draft; 0: always copy") = 3.0,
+          memory: Flag(str, "a file of finished texts to copy from too; this one is added") = ""):
+    """Return the step of one text, which keeps its counts; main.py adds the text to `memory`."""
     if not (factor > 0 and 0 <= min_prob <= 1 and sure >= 0):
         raise ValueError(f"need factor > 0, 0 <= min_prob <= 1 and sure >= 0, got {factor}, "
                          f"{min_prob} and {sure}")
-    counts, text, remembered = Counts(depth), [], Counts(depth, memory)
+    draft, n_vocab = models.probabilities("draft"), models.target.n_vocab
+    remembered = Counts(depth, read_memory(memory, n_vocab) if memory else ())
+    counts, text = Counts(depth), []
 
-    def suffix_guess(x, k, rng):
+    def suffix_or_draft(x, k, rng):
         nonlocal counts, text
         if x[: len(text)] != text:  # a different text
             counts, text = Counts(depth), []
@@ -99,27 +105,10 @@ def suffix_or_draft(draft, n_vocab, K=4, cap=10, factor=2.0, min_prob=0.1, depth
             return guesses[:k], one_hot_rows(guesses[:k], n_vocab)
         return guess(x, min(k, K), rng, draft)
 
-    return suffix_guess
-
-
-def build(models, K: Flag(whole, "guesses per round of the draft") = 4,
-          cap: Flag(whole, "most guesses copied in a round") = 10,
-          factor: Flag(float, "most guesses per token looked back") = 2.0,
-          min_prob: Flag(float, "stop copying where the probability of a guess, by the counts, "
-                         "falls below this") = 0.1,
-          depth: Flag(whole, "longest run of tokens counted, its guesses included") = 16,
-          sure: Flag(float, "copy if at least this many guesses are expected to be right, else "
-                     "use the draft; 0: always copy") = 3.0,
-          memory: Flag(str, "a file of finished texts to copy from too; this one is added") = ""):
-    """Return the step. The texts in the file `memory` are read here; main.py adds the new one."""
-    n_vocab = models.target.n_vocab
-    texts = read_memory(memory, n_vocab) if memory else ()
-    guess = suffix_or_draft(models.probabilities("draft"), n_vocab, K, cap, factor, min_prob,
-                            depth, sure, texts)
-    return make_step(models.probabilities("target"), max(K, cap), guess)
+    return make_step(models.probabilities("target"), max(K, cap), suffix_or_draft)
 
 
 DECODER = Decoder(
     "suffix", "Oliaro et al. (2024)", "https://arxiv.org/abs/2411.04975",
     idea="counts what followed the last words; asks the draft where the counts are unsure",
-    guess=suffix_or_draft, test=verify, build=build)
+    guess=best_guess, test=verify, build=build)

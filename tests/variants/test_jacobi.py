@@ -5,18 +5,14 @@ from itertools import product
 import numpy as np
 import pytest
 
-from exact.law import Scripted, expectation
-from exact.toys import PAIRS, mapped, one_hot, toy
+from exact.toys import mapped, one_hot, toy
 from sampling import one_hot_rows
 from speculative import autoregressive_sampling, generate
-from variants.jacobi import jacobi
-
-TARGETS = {name: target for name, (_, target) in PAIRS.items()} | {
-    "dense, greedy": mapped(toy(3, 2, zeros=0), one_hot)}
-
+from tests.small import of_probabilities
+from variants.jacobi import build
 
 def rounds_of(target, K, x, N, n_vocab, seed=0):
-    step = jacobi(target, K, n_vocab)
+    step = build(of_probabilities(None, target, n_vocab=n_vocab), K)
     return list(generate(x, step, N, np.random.default_rng(seed)))
 
 
@@ -63,22 +59,3 @@ def test_what_depends_on_no_neighbour_is_solved_in_one_pass_and_seen_in_the_next
     places = lambda ids, n_last: one_hot_rows(range(len(ids) + 1 - n_last, len(ids) + 1), 50)
     rounds = rounds_of(places, K, [0], 4 * (K + 2), 50)
     assert [len(round.ids) for round in rounds] == [1, K + 1] * 4
-
-
-def test_a_text_that_stands_still_needs_the_fewest_passes():
-    still = lambda ids, n_last: one_hot_rows([2] * n_last, 3)
-    assert [len(round.ids) for round in rounds_of(still, 3, [2], 20, 3)] == [4] * 5
-
-
-# ---- the distribution
-
-def test_some_guesses_are_kept_and_some_are_not():
-    target = TARGETS["dense"]
-    kept = expectation(lambda rng: jacobi(target, 1, 3)([0, 1], 2, rng).n_accepted, float)
-    assert kept == pytest.approx(target([0, 1])[-1][1]) and 0.1 < kept < 0.9
-
-
-def test_two_texts_have_two_blocks():
-    one, other = (jacobi(toy(4, 2), 3, 4) for _ in range(2))
-    first, second = (one([1, 2], 9, Scripted([0.5] * 9)).guesses for _ in range(2))
-    assert other([1, 2], 9, Scripted([0.5] * 9)).guesses == first != second

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from encoder import Encoder, byte_characters
-from exact.law import assert_same_law, distance, law, text_law
+from exact.law import assert_same_law, law, text_law
 from exact.toys import PAIRS, toy
 from lib.checkpoints.weights import flatten, random_params
 from lib.demo.compare import compare, decode, first_difference
@@ -78,25 +78,13 @@ def test_a_context_of_one_has_no_half(n_ctx):
 
 # ---- the law
 
-CASES = [(x, n_ctx, K) for x, n_ctx in (([0], 2), ([0], 3), ([0, 1], 4), ([1] * 7, 4), ([2] * 4, 4))
-         for K in (1, 2, 3)]
-
-
-@pytest.mark.parametrize("pair", ["dense", "greedy draft"])
-@pytest.mark.parametrize("x, n_ctx, K", CASES)
-def test_windowed_speculation_has_the_law_of_the_target_that_sees_the_window(pair, x, n_ctx, K):
-    draft, target = (bounded(model, n_ctx) for model in PAIRS[pair])
-    N = 4 if pair == "four tokens" else 5
-    step = windowed(draft_and_verify(draft, target, K), len(x), n_ctx)
-    plain = windowed(partial(autoregressive_step, model=target), len(x), n_ctx)
-    expected = text_law(x, seen_through(target, len(x), n_ctx), N)
-    assert_same_law(law(lambda rng: complete(x, step, N, rng)), expected)
-    assert_same_law(law(lambda rng: complete(x, plain, N, rng)), expected)
-
-
-def test_the_window_has_another_law_than_the_whole_text():
-    _, target = PAIRS["dense"]
-    assert distance(text_law([0], seen_through(target, 1, 3), 4), text_law([0], target, 4)) > 0.01
+@pytest.mark.parametrize("x, n_ctx, K", [([0], 2, 1), ([0], 3, 2), ([0, 1], 4, 3), ([1] * 7, 4, 2)])
+def test_windowed_speculation_has_the_law_of_the_target_that_sees_the_window(x, n_ctx, K):
+    draft, target = (bounded(model, n_ctx) for model in PAIRS["dense"])
+    expected = text_law(x, seen_through(target, len(x), n_ctx), 5)
+    for step in (draft_and_verify(draft, target, K), partial(autoregressive_step, model=target)):
+        write = partial(complete, x, windowed(step, len(x), n_ctx), 5)
+        assert_same_law(law(write), expected)
 
 
 # ---- GPT-2, and all decoders
@@ -128,14 +116,13 @@ def greedy_in_windows(target, x, n_ctx, N):
 
 
 @pytest.mark.parametrize("decoder", DECODERS)
-@pytest.mark.parametrize("seed", range(2))
-@pytest.mark.parametrize("n_prompt", [1, 12, 30])
-def test_every_exact_decoder_writes_the_greedy_text_of_the_window(decoder, seed, n_prompt, heads):
-    x = np.random.default_rng(seed).integers(0, 40, n_prompt).tolist()
-    models = Models(model(seed + 10, n_ctx=10), model(seed), GREEDY, heads, COSTS)
+@pytest.mark.parametrize("n_prompt", [1, 30])
+def test_every_exact_decoder_writes_the_greedy_text_of_the_window(decoder, n_prompt, heads):
+    x = np.random.default_rng(0).integers(0, 40, n_prompt).tolist()
+    models = Models(model(10, n_ctx=10), model(0), GREEDY, heads, COSTS)
     step = windowed(build(decoder, models, FORMS[decoder][0]), n_prompt, 10)
     got = complete(x, step, 40, np.random.default_rng(0))
-    assert got == greedy_in_windows(model(seed), x, 10, 40)
+    assert got == greedy_in_windows(model(0), x, 10, 40)
     assert len(set(got)) > 4
 
 
@@ -144,15 +131,14 @@ def test_every_exact_decoder_writes_the_greedy_text_of_the_window(decoder, seed,
 ENCODER = Encoder({symbol: id for id, symbol in enumerate(byte_characters().values())}, [])
 
 
-def task(N, x=(1, 2, 3), stop=(), decoder="speculative", flags=(("K", 3),), n_ctx=12, moves=True,
-         sampling=GREEDY):
-    return Task(encoder=ENCODER, x=list(x), stop=set(stop), decoder=decoder,
-                settings=DECODERS[decoder].settings(dict(flags)),
+def task(N, x=(1, 2, 3), flags=(("K", 3),), n_ctx=12, moves=True):
+    return Task(encoder=ENCODER, x=list(x), stop=set(), decoder="speculative",
+                settings=DECODERS["speculative"].settings(dict(flags)),
                 new_draft=partial(model, 10, n_ctx=n_ctx), new_target=partial(model, 0),
-                folder=None, sampling=sampling, N=N, seed=5, n_ctx=n_ctx, window=moves)
+                folder=None, sampling=GREEDY, N=N, seed=5, n_ctx=n_ctx, window=moves)
 
 
-@pytest.mark.parametrize("N, ended_by", [(8, "N"), (9, "N"), (10, "n_ctx"), (10**9, "n_ctx")])
+@pytest.mark.parametrize("N, ended_by", [(9, "N"), (10, "n_ctx"), (10**9, "n_ctx")])
 def test_one_below_at_and_above_the_context_without_a_window(N, ended_by):
     got = compare(task(N, moves=False))
     said = describe(got, "speculative")
@@ -163,7 +149,7 @@ def test_one_below_at_and_above_the_context_without_a_window(N, ended_by):
     assert (full in said) == (ended_by == "n_ctx")
 
 
-@pytest.mark.parametrize("N, moved", [(8, False), (9, False), (10, True), (100, True)])
+@pytest.mark.parametrize("N, moved", [(9, False), (10, True), (100, True)])
 def test_one_below_at_and_above_the_context_with_a_window(N, moved):
     got = compare(task(N))
     assert got["identical"] and got["speculative"]["tokens"] == N
@@ -185,7 +171,7 @@ def test_K_auto_measures_within_the_context():
     assert got["identical"] and got["speculative"]["tokens"] == 60
 
 
-@pytest.mark.parametrize("place", [3, 8, 9, 30])
+@pytest.mark.parametrize("place", [8, 9, 30])
 def test_the_first_difference_is_judged_by_what_the_window_showed(place):
     job = task(40)
     ids = decode(job, "autoregressive").ids
@@ -194,14 +180,3 @@ def test_the_first_difference_is_judged_by_what_the_window_showed(place):
     start = dict(starts(3, 12, 3 + place))[3 + place]
     *_, second, best = np.sort(model(0)(([1, 2, 3] + ids[:place])[start:])[-1])
     assert got == {"token": place, "gap_of_the_two_best_logits": pytest.approx(best - second)}
-
-
-@pytest.mark.parametrize("decoder", ["speculative", "lookup", "tree"])
-def test_what_is_seen_of_the_rounds_is_the_text(decoder):
-    seen = []
-    got = compare(task(60, decoder=decoder, flags=(), sampling=dict(temperature=1.0)),
-                  seen.append, n_top=5)
-    assert [token["id"] for round in seen for token in round["ids"]] == got[decoder]["ids"]
-    assert got[decoder] | {"time_s": 0, "tokens_per_second": 0} == compare(
-        task(60, decoder=decoder, flags=(), sampling=dict(temperature=1.0))
-    )[decoder] | {"time_s": 0, "tokens_per_second": 0}

@@ -6,27 +6,30 @@ import numpy as np
 import pytest
 
 from exact.law import Scripted
-from exact.toys import PAIRS, mapped, one_hot, path_by_path, toy
+from exact.toys import PAIRS, mapped, one_hot, toy
 from sampling import one_hot_rows
 from speculative import generate
 from tests.small import Logits
 from variants import Models
-from variants.lookahead import build, lookahead, make_tree, remember
+from variants.lookahead import build, make_tree, remember
 
 DENSE, FOUR = (PAIRS[name][1] for name in ("dense", "four tokens"))
 REPEATING = [0, 1, 2, 1, 0, 0, 1]
 
 
-def stepper(target, columns=3, ngram=3, size=2, trees=None):
+class Noted(Logits):
+    """A toy that notes the trees it was asked for."""
+
+    def __call__(self, ids, n_last=1):
+        self.trees.append(ids.tree)
+        return super().__call__(ids, n_last)
+
+
+def stepper(target, columns=3, ngram=3, pool=2, trees=None):
     """The step of a toy target; `trees` collects what the target was asked."""
-    model = path_by_path(target)
-
-    def noted(ids, n_last):
-        if trees is not None:
-            trees.append(ids.tree)
-        return model(ids, n_last)
-
-    return lookahead(noted, len(target([0])[0]), columns, ngram, size)
+    model = Noted(target)
+    model.trees = [] if trees is None else trees
+    return build(Models(None, model, dict(temperature=1.0)), columns, ngram, pool)
 
 
 # ---- guesses are what the pool knows, and nothing else
@@ -49,7 +52,7 @@ def test_of_a_round_the_guesses_are_the_tested_ones_and_the_rows_all():
         assert round.guesses.tokens == tree.tokens[:n] and len(round.p_draft) == n
         assert len(round.guesses.proposals) == n
         expected = [FOUR(text)[-1] for text in (x + tree).texts()]
-        assert np.array_equal(round.p_target, expected)
+        assert np.allclose(round.p_target, expected)
         x = x + round.ids
 
 
@@ -121,11 +124,16 @@ def test_no_node_is_deeper_than_the_room_allows(n_left):
     assert deepest == min(n_left - 1, 3)  # the last of 3 columns: 2 tokens of the trunk, level 1
 
 
-# ---- steps
+@pytest.mark.parametrize("ngram", [2, 3, 5])
+def test_what_comes_again_and_again_comes_n_tokens_a_pass(ngram):
+    count_up = lambda ids, n_last=1: one_hot_rows([(ids[-1] + 1) % 5], 5)
+    rounds = list(generate([0, 0, 0], stepper(count_up, 5, ngram, 2), 20 + 4 * ngram,
+                           np.random.default_rng(0)))
+    assert [len(round.ids) for round in rounds[-4:-1]] == [ngram] * 3
+
 
 def test_one_column_of_four_grams_has_two_nodes():
-    models = Models(None, Logits(DENSE), dict(temperature=1.0))
-    round = build(models, columns=1, ngram=4, pool=2)([0, 1, 2], 9, Scripted([0.5]))
+    round = stepper(DENSE, columns=1, ngram=4)([0, 1, 2], 9, Scripted([0.5]))
     assert len(round.p_target) == 1 + 2
 
 

@@ -12,24 +12,26 @@ from hypothesis import strategies as st
 import main
 from exact.law import Scripted
 from exact.toys import counted, mapped, toy
-from speculative import generate, make_step
+from speculative import generate
+from tests.small import of_probabilities
 from variants.shared import memory
 from variants.shared.memory import read_memory, remember
-from variants.suffix import Counts, best_guess, suffix_or_draft
+from variants.suffix import DECODER, Counts, best_guess
 
 texts = st.lists(st.lists(st.integers(0, 2), min_size=1, max_size=14), max_size=3)
 one_text = st.lists(st.integers(0, 2), min_size=1, max_size=14)
 depths = st.integers(1, 5)
 
 
-def suffix(draft, target, K=2, **flags):
+def suffix(draft=None, target=None, n_vocab=3, **flags):
     """The step of one text, on toys."""
-    guess = suffix_or_draft(draft, len(target([0])[0]), K, **flags)
-    return make_step(target, max(K, flags.get("cap", 10)), guess)
+    target = target or toy(n_vocab, 1)
+    return DECODER.build(of_probabilities(draft, target, n_vocab=n_vocab),
+                         **DECODER.settings(flags))
 
 
-def guesses_of(guess, x, k=9):
-    return guess(x, k, None)[0]
+def guesses_of(step, x):
+    return step(list(x), 10, np.random.default_rng(0)).guesses
 
 
 # ---- counts, by hand
@@ -89,7 +91,7 @@ def count_round(n):
 def test_a_text_that_goes_round_is_copied_as_fast_as_the_cap_allows():
     target, wrong = count_round(5), mapped(count_round(5), lambda row: np.roll(row, 1))
     x = list(range(5)) * 3
-    step = suffix(wrong, target, cap=9, depth=20)
+    step = suffix(wrong, target, 5, cap=9, depth=20)
     rounds = list(generate(x, step, 40, np.random.default_rng(0)))
     assert [len(round.ids) for round in rounds] == [10] * 4
 
@@ -99,7 +101,7 @@ def test_the_draft_is_asked_exactly_where_the_counts_are_not_sure():
     _, score = best_guess(x, [Counts(16, [x])], 3)
     for sure, asked in ((score, 0), (score + 1e-9, 2)):
         draft.calls.clear()
-        suffix_or_draft(draft, 3, K=2, sure=sure)(x, 3, np.random.default_rng(0))
+        suffix(draft, K=2, sure=sure)(x, 4, np.random.default_rng(0))
         assert len(draft.calls) == asked
 
 
@@ -119,23 +121,24 @@ A, B = [0, 1, 2, 0, 1, 2, 0], [0, 2, 1, 0, 2, 1, 0, 2]
 
 @pytest.mark.parametrize("then", [B, A[:4], [2, *A], A[:-1] + [1, 0, 1, 0]])
 def test_another_text_is_counted_anew(then):
-    used, fresh = (suffix_or_draft(None, 3, sure=0) for _ in range(2))
+    used, fresh = (suffix(sure=0.0) for _ in range(2))
     guesses_of(used, A)
     assert guesses_of(used, then) == guesses_of(fresh, then) != []
 
 
-def test_the_memory_outlives_a_text_and_the_text_itself_comes_first():
-    guess = suffix_or_draft(None, 3, sure=0, memory=[[1, 1, 2]])
+def test_the_memory_outlives_a_text_and_the_text_itself_comes_first(tmp_path):
+    remember(tmp_path / "texts", [1, 1, 2], 3)
+    step = suffix(sure=0.0, memory=str(tmp_path / "texts"))
     for x in ([0, 1, 1], [2, 1, 1]):
-        assert guesses_of(guess, x)[:1] == [2]
-    assert guesses_of(guess, [1, 1, 0, 1, 1])[:1] == [0]
+        assert guesses_of(step, x)[:1] == [2]
+    assert guesses_of(step, [1, 1, 0, 1, 1])[:1] == [0]
 
 
 @pytest.mark.parametrize("bad", [dict(factor=0.0), dict(min_prob=1.1), dict(sure=float("nan"))])
 def test_bad_settings_are_named(bad):
     got = "{factor}, {min_prob} and {sure}".format(**dict(factor=2.0, min_prob=0.1, sure=3.0) | bad)
     with pytest.raises(ValueError, match=f"need factor > 0, .*, got {got}$"):
-        suffix_or_draft(None, 3, **bad)
+        suffix(**bad)
 
 
 # ---- the memory's file
