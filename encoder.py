@@ -2,9 +2,8 @@
 
     word       a piece of text that merges never cross: GPT-2's split pattern finds them
     symbol     one or more bytes, each byte written as one printable character
-    vocab      {symbol: id}: encoder.json, or vocab.json in Hugging Face's folders
-    ranks      {(left, right): rank}: vocab.bpe or merges.txt, the merges, most important first
-    id         a symbol's number
+    vocab      {symbol: id}, in encoder.json or vocab.json
+    ranks      {(left, right): rank}, the merges, in vocab.bpe or merges.txt
 
 Text becomes words, words become bytes, and the bytes of a word are merged: always the pair of
 neighbours with the lowest rank, until no pair is in the list. Any text has an encoding because all
@@ -45,28 +44,26 @@ def merge(symbols, ranks):
     The plain loop (join the best pair everywhere, then search again) gives the same symbols, since
     a merge only makes pairs of a higher rank; for 30,000 random letters it takes 14 seconds.
     """
-    n = len(symbols)
-    symbols, before, after = list(symbols), [*range(-1, n - 1)], [*range(1, n + 1)]
+    symbols = ["", *symbols, ""]  # no merge has an empty symbol
+    before, after = [*range(-1, len(symbols) - 1)], [*range(1, len(symbols) + 1)]
     heap = []
 
-    def offer(i, j):
-        rank = ranks.get((symbols[i], symbols[j])) if 0 <= i and j < n else None
-        if rank is not None:
-            heapq.heappush(heap, (rank, i, symbols[i], symbols[j]))
+    def offer(i):
+        pair = symbols[i], symbols[after[i]]
+        if pair in ranks:
+            heapq.heappush(heap, (ranks[pair], i, pair))
 
-    for i in range(n - 1):
-        offer(i, i + 1)
+    for i in range(len(symbols) - 1):
+        offer(i)
     while heap:
-        _, i, left, right = heapq.heappop(heap)
+        _, i, pair = heapq.heappop(heap)
         j = after[i]
-        if j == n or symbols[i] != left or symbols[j] != right:
+        if pair != (symbols[i], symbols[j]):
             continue  # one of the two has been merged since
-        symbols[i], symbols[j], after[i] = left + right, None, after[j]
-        if after[j] < n:
-            before[after[j]] = i
-        offer(before[i], i)
-        offer(i, after[i])
-    return [symbol for symbol in symbols if symbol is not None]
+        symbols[i], symbols[j], after[i], before[after[j]] = "".join(pair), "", after[j], i
+        offer(before[i])
+        offer(i)
+    return [symbol for symbol in symbols if symbol]
 
 
 class Encoder:
@@ -81,16 +78,13 @@ class Encoder:
     end_of_text : str
         The symbol that ends a text; its id is the attribute `end_of_text`, None if it has none.
     added : list of str
-        Further symbols that stand for themselves and not for bytes.
+        Further symbols that stand for themselves and not for bytes. No text is encoded as one of
+        them, nor as end_of_text.
 
     Raises
     ------
     ValueError
         If the ids are not 0 .. n - 1, a byte has no symbol, or a merge makes an unknown symbol.
-
-    Notes
-    -----
-    `<|endoftext|>` or an added symbol in a text is encoded as plain text, never as its id.
 
     Examples
     --------
@@ -106,15 +100,18 @@ class Encoder:
         self.vocab, self.symbols = vocab, {id: symbol for symbol, id in vocab.items()}
         self.ranks = {pair: rank for rank, pair in enumerate(merges)}
         self.characters = byte_characters()
-        self.bytes = {character: byte for byte, character in self.characters.items()}
+        self.bytes = {ord(character): byte for byte, character in self.characters.items()}
         self.end_of_text = vocab.get(end_of_text)
         self.n_vocab = len(vocab)
         self.encode_word = functools.lru_cache(maxsize=2**15)(self._encode_word)
 
+    def to_characters(self, text):
+        """Return a text with each byte of its UTF-8 as one character."""
+        return text.encode("utf-8").decode("latin-1").translate(self.characters)
+
     def _encode_word(self, word):
         """Return the ids of one word (cached: a text repeats its words)."""
-        symbols = [self.characters[byte] for byte in word.encode("utf-8")]
-        return [self.vocab[symbol] for symbol in merge(symbols, self.ranks)]
+        return [self.vocab[symbol] for symbol in merge(self.to_characters(word), self.ranks)]
 
     def encode(self, text):
         """Return the ids of a text; ValueError for a lone surrogate, which UTF-8 cannot hold."""
@@ -122,9 +119,7 @@ class Encoder:
 
     def id_of(self, text):
         """Return the id of the symbol with this text; ValueError if there is none."""
-        symbol = text
-        if text not in self.special:
-            symbol = "".join(self.characters[byte] for byte in text.encode("utf-8"))
+        symbol = text if text in self.special else self.to_characters(text)
         if symbol not in self.vocab:
             pieces = [self.decode([id]) for id in self.encode(text)]
             raise ValueError(f"need one token of the vocabulary, got {text!r}, which is "
@@ -137,8 +132,7 @@ class Encoder:
         if None in symbols:
             raise ValueError(f"need ids in 0 .. {self.n_vocab - 1}, got {ids[symbols.index(None)]}")
         return b"".join(symbol.encode() if symbol in self.special
-                        else bytes(self.bytes[character] for character in symbol)
-                        for symbol in symbols)
+                        else symbol.translate(self.bytes).encode("latin-1") for symbol in symbols)
 
     def decode(self, ids):
         """Return the text of the ids; bytes that are not UTF-8 become U+FFFD."""
@@ -147,15 +141,13 @@ class Encoder:
 
 def check_vocabulary(vocab, merges, special):
     """Raise the ValueError that `Encoder` promises."""
-    ids = vocab.values()
+    ids, known = vocab.values(), set(byte_characters().values())
     if any(type(id) is not int for id in ids) or sorted(ids) != [*range(len(vocab))]:
         raise ValueError(f"need ids 0 .. {len(vocab) - 1} for {len(vocab)} symbols")
-    known = set(byte_characters().values())
-    for symbol in known:
-        if symbol not in vocab:
-            raise ValueError(f"need a symbol for every byte, got no {symbol!r}")
-    for symbol in vocab:
-        if symbol not in special and not known.issuperset(symbol):
+    if missing := known - vocab.keys():
+        raise ValueError(f"need a symbol for every byte, got no {min(missing)!r}")
+    for symbol in vocab.keys() - special:
+        if not known.issuperset(symbol):
             raise ValueError(f"need symbols of byte characters, got {symbol!r}")
     for left, right in merges:
         if left + right not in vocab:

@@ -79,35 +79,27 @@ def load_pair(draft_model_size, target_model_size, models_dir=MODELS_DIR, dtype=
     """Return (encoder, draft, target): two GPT2 models; the draft is None if no name is given.
 
     Both models share their weights if both names lead to one folder. The other arguments are
-    those of `load_encoder_hparams_and_params`; backend is "numba", "numpy" or "cupy".
-
-    Raises
-    ------
-    ValueError
-        If the two vocabularies differ, and as `load_encoder_hparams_and_params` does.
+    those of `load_encoder_hparams_and_params`. ValueError if the two vocabularies differ.
     """
     products.set_backend(backend)
-    encoder, hparams, params = load_encoder_hparams_and_params(
-        target_model_size, models_dir, dtype, backend, cut_vocab)
+
+    def load(size):
+        return load_encoder_hparams_and_params(size, models_dir, dtype, backend, cut_vocab)
+
+    encoder, hparams, params = load(target_model_size)
     target = GPT2(params, hparams["n_head"])
     if draft_model_size is None:
         return encoder, None, target
-    folders = [find_folder(size, models_dir) for size in (draft_model_size, target_model_size)]
-    if folders[0].resolve() == folders[1].resolve():
-        return encoder, GPT2(params, hparams["n_head"]), target
-    draft_encoder, hparams, params = load_encoder_hparams_and_params(
-        draft_model_size, models_dir, dtype, backend, cut_vocab)
-    check_same_vocabulary(draft_encoder, encoder)
-    return encoder, GPT2(params, hparams["n_head"]), target
-
-
-def check_same_vocabulary(draft, target):
-    """Raise a ValueError that names the first id whose symbol differs between two Encoders."""
-    for id in range(max(draft.n_vocab, target.n_vocab)):
-        here, there = draft.symbols.get(id), target.symbols.get(id)
+    folders = {find_folder(size, models_dir).resolve()
+               for size in (draft_model_size, target_model_size)}
+    if len(folders) > 1:
+        draft_encoder, hparams, params = load(draft_model_size)
+        here, there = draft_encoder.symbols, encoder.symbols
         if here != there:
+            id, _ = min(here.items() ^ there.items())
             raise ValueError("Draft and target use different vocabularies (first difference at "
-                             f"id {id}: {here!r} / {there!r}).")
+                             f"id {id}: {here.get(id)!r} / {there.get(id)!r}).")
+    return encoder, GPT2(params, hparams["n_head"]), target
 
 
 def find_folder(model_size, models_dir):

@@ -1,7 +1,5 @@
 """Read a vocabulary: encoder.json and vocab.bpe, vocab.json and merges.txt, or tokenizer.json."""
 
-from pathlib import Path
-
 from lib.checkpoints.files import read_json
 
 
@@ -10,15 +8,13 @@ def read_vocabulary(folder):
 
     An added token stands for itself; no merge makes it, so that no text is encoded as one.
     """
-    if (folder / "encoder.json").is_file():  # OpenAI's
-        return (read_json(folder / "encoder.json"), read_merges(folder / "vocab.bpe"), [],
-                "encoder.json and vocab.bpe")
     if (folder / "tokenizer.json").is_file():
         return *read_tokenizer(folder / "tokenizer.json"), "tokenizer.json"
-    vocab, merges = read_json(folder / "vocab.json"), read_merges(folder / "merges.txt")
-    path = folder / "added_tokens.json"
+    openai, path = (folder / "encoder.json").is_file(), folder / "added_tokens.json"
+    names = ("encoder.json", "vocab.bpe") if openai else ("vocab.json", "merges.txt")
+    vocab, merges = read_json(folder / names[0]), read_merges(folder / names[1])
     added = read_json(path) if path.is_file() else {}
-    return vocab | added, merges, [*added], "vocab.json and merges.txt"
+    return vocab | added, merges, added, " and ".join(names)
 
 
 def read_tokenizer(path):
@@ -30,7 +26,7 @@ def read_tokenizer(path):
             raise ValueError(f"{model['type']} after {split['type']}")
         pairs = [pair.split(" ") if isinstance(pair, str) else pair for pair in model["merges"]]
         added = {token["content"]: token["id"] for token in found.get("added_tokens") or ()}
-        return model["vocab"] | added, [as_pair(pair, path) for pair in pairs], [*added]
+        return model["vocab"] | added, [as_pair(pair, path) for pair in pairs], added
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise ValueError(f"need GPT-2's byte-level BPE in {path}, got: {error}") from None
 
@@ -55,7 +51,7 @@ def read_end_of_text(folder, vocab):
 def read_merges(path):
     """Return the pairs of vocab.bpe or merges.txt: one per line, after a line with the version."""
     try:
-        lines = Path(path).read_text(encoding="utf-8").split("\n")  # or CR LF
+        lines = path.read_text(encoding="utf-8").split("\n")  # or CR LF
     except UnicodeDecodeError as error:
         raise ValueError(f"need UTF-8 text in {path}, got: {error}") from None
     lines = lines[1:] if lines[0].startswith("#version") else lines
@@ -64,6 +60,6 @@ def read_merges(path):
 
 def as_pair(symbols, path):
     """Return a merge as a tuple of two symbols."""
-    if len(symbols) != 2 or not all(isinstance(symbol, str) for symbol in symbols):
+    if len(symbols) != 2 or not all(symbol and isinstance(symbol, str) for symbol in symbols):
         raise ValueError(f"need merges of two symbols in {path}, got {str(symbols)[:80]}")
     return tuple(symbols)

@@ -17,6 +17,8 @@ WAITS = (1, 2, 4, 8)  # seconds before each new attempt
 
 def download(url, path):
     """Fetch `url` to `path`; OSError if the server refuses or breaks off at every attempt."""
+    if path.exists():  # another process may have been here first
+        return
     requests = need_package("requests", "download a model")
     part = path.with_name(f"{path.name}.part")
     for wait in (*WAITS, None):
@@ -26,10 +28,7 @@ def download(url, path):
         except (requests.ConnectionError, requests.Timeout, EOFError,
                 requests.exceptions.ChunkedEncodingError) as error:
             n_bytes = part.stat().st_size if part.exists() else 0
-            no_server = not n_bytes and isinstance(error, requests.ConnectionError)
-            if wait is None or no_server:
-                if not n_bytes:
-                    part.unlink(missing_ok=True)
+            if wait is None or not n_bytes and isinstance(error, requests.ConnectionError):
                 raise OSError(f"need all of {url}, got {n_bytes} bytes; run it again to resume, or "
                               f"let GPT2_BASE_URL name a mirror: {error}") from None
             time.sleep(wait)

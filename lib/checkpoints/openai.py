@@ -27,17 +27,15 @@ PARAMS = "params.safetensors"
 
 def fetch_missing(model_size, folder):
     """Download the files of a released size that the folder lacks."""
-    def missing():
-        wanted = TEXTS if (folder / PARAMS).exists() else TEXTS + CHECKPOINT
-        return [name for name in wanted if not (folder / name).exists()]
-
-    if not missing():
+    wanted = TEXTS if (folder / PARAMS).exists() else TEXTS + CHECKPOINT
+    missing = [name for name in wanted if not (folder / name).exists()]
+    if not missing:
         return
     if model_size not in RELEASED:
-        raise ValueError(what_exists(model_size, folder, missing()))
+        raise ValueError(what_exists(model_size, folder, missing))
     base = os.environ.get("GPT2_BASE_URL", BASE_URL).rstrip("/")
     with folder_lock(folder):
-        for name in missing():  # again: another process may have been here first
+        for name in missing:
             download(f"{base}/{model_size}/{name}", folder / name)
 
 
@@ -75,7 +73,22 @@ def load_flat(folder, hparams, dtype=np.float32):
 
 def convert(folder, hparams):
     """Write params.safetensors from the TensorFlow checkpoint in a folder; ValueError if broken."""
-    flat = read_flat(hparams, open_checkpoint(folder), folder, np.float32)
+    tf = need_package("tensorflow", "read OpenAI's checkpoint format, once per model")
+
+    def take(name, shape):
+        stored = reader.get_tensor(f"model/{name}")
+        if stored.shape not in (shape, (1, *shape)):  # projections have an axis of 1
+            raise ValueError(f"need {name} of shape {shape}, got {stored.shape}")
+        return stored.reshape(shape)
+
+    try:
+        with contextlib.chdir(folder):  # TensorFlow takes \ [ * ? in a path for patterns
+            reader = tf.train.load_checkpoint("model.ckpt")
+            flat = read_flat(hparams, take, folder, np.float32)
+    except (tf.errors.OpError, IndexError, ValueError, RuntimeError) as error:
+        advice = "; remove model.ckpt.* to have it downloaded again" * (folder.name in RELEASED)
+        raise ValueError(f"need a whole TensorFlow checkpoint in {folder}, got: "
+                         f"{str(error).strip().splitlines()[0][:200]}{advice}") from None
     write_params(folder, cut_params(flat, hparams))
 
 
@@ -83,27 +96,3 @@ def write_params(folder, params):
     """Write the tree of weights to params.safetensors."""
     tensors.write_file(folder / PARAMS, {name: weight.T if name.endswith("/w") else weight
                                          for name, weight in flatten(params)})
-
-
-def open_checkpoint(folder):
-    """Return `take`, as read_flat wants it, over a TensorFlow checkpoint."""
-    tf = need_package("tensorflow", "read OpenAI's checkpoint format, once per model")
-    advice = "; remove model.ckpt.* to have it downloaded again" * (folder.name in RELEASED)
-
-    def read(action):
-        try:
-            with contextlib.chdir(folder):  # TensorFlow takes \ [ * ? in a path for patterns
-                return action()
-        except (tf.errors.OpError, IndexError, ValueError, RuntimeError) as error:
-            raise ValueError(f"need a whole TensorFlow checkpoint in {folder}, got: "
-                             f"{str(error).strip().splitlines()[0][:200]}{advice}") from None
-
-    reader = read(lambda: tf.train.load_checkpoint("model.ckpt"))
-
-    def take(name, shape):
-        stored = read(lambda: reader.get_tensor(f"model/{name}"))
-        if stored.shape not in (shape, (1, *shape)):  # projections have an axis of 1
-            raise ValueError(f"need {name} of shape {shape} in {folder}, got {stored.shape}")
-        return stored.reshape(shape)
-
-    return take
