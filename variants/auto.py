@@ -2,8 +2,9 @@
 
 Adds to speculative.py: it chooses K. The papers' formula for the best K needs the costs of draft
 and target, which are given or measured before the run (lib/costs.py), and the acceptance rate
-alpha: accepted / tested guesses, older rounds counting less. K depends on finished rounds alone, so
-it is lossless.
+alpha: accepted / tested guesses, older rounds counting less. If no K pays it decodes plainly, and
+tries one guess after 32 rounds, after 64 more, and so on. K depends on finished rounds alone, so it
+is lossless.
 """
 
 from speculative import draft_and_verify, guess, verify
@@ -15,35 +16,29 @@ START_COUNTS = (3.0, 4.0)  # accepted, tested: alpha is 0.75 before any round
 RETRY_AFTER = 32  # rounds without a guess before one is tried; doubled if it fails
 
 
-def auto(draft, target, costs):
-    """Return the step of one text, which chooses K for every round from its Costs.
-
-    If no K pays it decodes plainly, and tries one guess after 32 rounds, after 64 more, and so on.
-    """
+def build(models, K: Flag(either(whole, "auto"), "guesses per round; auto: chosen in each round "
+                          "from the costs") = 4):
+    """Return the papers' own step, or that of one text, which chooses K for every round."""
+    draft, target = models.probabilities("draft"), models.probabilities("target")
+    if K != "auto":
+        return draft_and_verify(draft, target, K)
     accepted, tested = START_COUNTS
     idle, wait = 0, RETRY_AFTER  # rounds since the last guess, and until the next if no K pays
 
     def step(x, n_left, rng):
         nonlocal accepted, tested, idle, wait
-        K = best_K(accepted / tested, costs.c, costs.pass_cost)
-        if K > 0:
+        best = best_K(accepted / tested, models.costs.c, models.costs.pass_cost)
+        if best > 0:
             wait = RETRY_AFTER
         elif idle >= wait:
-            K, wait = 1, 2 * wait
-        idle = 0 if K > 0 else idle + 1
-        round = draft_and_verify(draft, target, K)(x, n_left, rng)
+            best, wait = 1, 2 * wait
+        idle = 0 if best > 0 else idle + 1
+        round = draft_and_verify(draft, target, best)(x, n_left, rng)
         accepted = DECAY * accepted + round.n_accepted
         tested = DECAY * tested + round.n_tested
         return round
 
     return step
-
-
-def build(models, K: Flag(either(whole, "auto"), "guesses per round; auto: chosen in each round "
-                          "from the costs") = 4):
-    """Return the papers' own step, or the one that chooses K."""
-    draft, target = models.probabilities("draft"), models.probabilities("target")
-    return auto(draft, target, models.costs) if K == "auto" else draft_and_verify(draft, target, K)
 
 
 DECODER = Decoder(

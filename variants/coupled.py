@@ -68,13 +68,7 @@ def drawn_guess(x, k, rng, draft, draw):
 
 
 def coupled(target, K, guess, draw=sample):
-    """Return the step of one text, for any guess that draws at most one number per position.
-
-    >>> model = lambda ids, n_last: np.array([[0.5, 0.3, 0.2]] * n_last)
-    >>> step = coupled(model, 3, partial(drawn_guess, draft=model, draw=sample))
-    >>> step([0], 4, np.random.default_rng(0)).n_accepted  # equal rows: equal draws
-    3
-    """
+    """Return the step of one text, for any guess that draws at most one number per position."""
     drawn = []  # for the positions from the end of x on
 
     def step(x, n_left, rng):

@@ -18,11 +18,6 @@ from speculative import draft_and_verify, guess, verify
 from variants.registry import GUESSES, Decoder, Flag, either, whole, wholes
 
 
-def middle(n_layer):
-    """Return all blocks except the first quarter, one more, and the last quarter."""
-    return range(n_layer // 4 + 1, n_layer - n_layer // 4)
-
-
 def blocks_kept(n_layer, skip, exit):
     """Return the blocks that the draft runs, in order: the first `exit`, or all but `skip`."""
     if exit is not None:
@@ -31,7 +26,8 @@ def blocks_kept(n_layer, skip, exit):
         if exit > n_layer:
             raise ValueError(f"need --exit <= n_layer = {n_layer}, got {exit}")
         return list(range(exit))
-    left_out = middle(n_layer) if skip == "middle" else skip
+    quarter = n_layer // 4
+    left_out = range(quarter + 1, n_layer - quarter) if skip == "middle" else skip
     if max(left_out, default=0) >= n_layer:
         raise ValueError(f"need --skip in 0 .. n_layer - 1 = {n_layer - 1}, got {max(left_out)}")
     return [i for i in range(n_layer) if i not in left_out]

@@ -38,9 +38,9 @@ from variants.registry import Decoder
 
 BUCKETS = 8  # of the draft's confidence
 DECAY = 0.996  # what a round's weight is multiplied by with every further round
-SURE = (np.arange(BUCKETS) + 0.5) / BUCKETS  # the confidence in the middle of each bucket
 # An optimistic start: of two guesses one was accepted, the other with the draft's own probability.
-START = np.array([1 + SURE, np.full(BUCKETS, 2.0), np.full(BUCKETS, 1 / BUCKETS)])
+START = np.array([1 + (np.arange(BUCKETS) + 0.5) / BUCKETS, np.full(BUCKETS, 2.0),
+                  np.full(BUCKETS, 1 / BUCKETS)])
 
 
 class History:
@@ -75,11 +75,6 @@ def gain(first, alpha, prices):  # [..] -> [..]
     return np.cumsum(accepted - prices, axis=-1).max(axis=-1)
 
 
-def bucket_of(row):
-    """Return the bucket of the draft's confidence."""
-    return min(int(BUCKETS * row.max()), BUCKETS - 1)
-
-
 def guess_while_it_pays(x, k, rng, draft, seen, buckets, greedy=False):
     """Sample up to k tokens from the draft, while they pay; append every row's bucket to `buckets`.
 
@@ -94,7 +89,7 @@ def guess_while_it_pays(x, k, rng, draft, seen, buckets, greedy=False):
         if shares @ np.maximum(0, gains) <= step:  # [1]
             break
         row = draft(x + guesses, 1)[-1]
-        buckets.append(bucket_of(row))
+        buckets.append(min(int(BUCKETS * row.max()), BUCKETS - 1))
         if gains[buckets[-1]] <= 0:  # [2]
             break
         p_draft.append(one_hot_rows([row.argmax()], len(row))[0] if greedy else row)

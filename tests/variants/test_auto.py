@@ -5,9 +5,9 @@ import pytest
 
 from exact.toys import counted, toy
 from speculative import generate
-from tests.small import fixed_acceptance
+from tests.small import fixed_acceptance, of_probabilities
 from theory.speedup import best_K
-from variants.auto import RETRY_AFTER, auto
+from variants.auto import RETRY_AFTER, build
 from variants.registry import Costs
 
 EVEN = Costs(0.1, [1.0] * 9)
@@ -15,7 +15,7 @@ EVEN = Costs(0.1, [1.0] * 9)
 
 def guesses_per_round(draft, target, costs, N=400):
     """Return the number of guesses in every round of a text of N tokens."""
-    step = auto(draft, target, costs)
+    step = build(of_probabilities(draft, target, costs), "auto")
     return [len(round.guesses) for round in generate([0], step, N, np.random.default_rng(0))]
 
 

@@ -13,7 +13,7 @@ from tests.small import Logits, fixed_acceptance, of_probabilities
 from theory.speedup import best_K
 from variants import Models
 from variants.registry import Costs
-from variants.stopping import BUCKETS, START, History, bucket_of, build, guess_while_it_pays
+from variants.stopping import BUCKETS, START, History, build, guess_while_it_pays
 
 K_MAX = 8
 
@@ -164,17 +164,7 @@ def test_the_table_counts_the_guesses_that_were_tested_and_every_row():
     assert seen.estimates()[2] == 1
 
 
-# ---- confidence, costs, the entry
-
-def test_the_bucket_is_of_the_largest_probability():
-    rows = [np.array([p, 1 - p, 0.0]) for p in (0.5, 0.7, 0.99, 1.0)]
-    assert [bucket_of(row) for row in rows] == [4, 5, 7, 7]
-    assert bucket_of(np.full(100, 0.01)) == 0
-
-
 def test_a_greedy_draft_that_is_unsure_at_temperature_1_makes_no_guess_that_must_be_sure():
     flat = Logits(lambda ids, n_last=1: np.full((n_last, 3), 1 / 3))
     models = Models(flat, flat, dict(temperature=0.0), costs=Costs(0.05, [1.0, 1.7, 2.4]))
     assert build(models)([0], 9, np.random.default_rng(0)).guesses == []
-
-
