@@ -194,7 +194,7 @@ CASES = [  # (file, tests, [(piece, what stands there instead, fault)])
 CASES += [("variants/" + file, tests, mutants) for file, tests, mutants in [
     ("auto.py", own("auto"), [
         ("accepted + round.n_accepted", "accepted + round.n_tested", "all guesses count"),
-        ("K, wait = 1, 2 * wait", "K = 1", "no longer pause after a useless trial"),
+        ("best, wait = 1, 2 * wait", "best = 1", "no longer pause after a useless trial"),
     ]),
     ("lookup.py", laws("lookup"), [
         FIXED, ("for i in range(k):", "for i in range(k + 1):", "copies beyond N"),
