@@ -10,8 +10,6 @@ That is all a draft is, so speculative.py's guess and test apply as they are, at
     w1, w2            W_1 [n_vocab, rank], W_2 [rank, n_vocab]: the Markov head
     follows(token)    w1[token] @ w2, which is added to the scores of the position after the token
     p_draft, row t    softmax(heads(state)[t] + follows(token before)), after the sampling settings
-
-DSpark's third part, a head that chooses the number of guesses, is not here.
 """
 
 from functools import partial

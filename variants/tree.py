@@ -3,7 +3,6 @@
 Adds to speculative.py: several guesses for one position. They form a tree with what follows each,
 and the target scores the tree in one pass; the walk continues at the first guess that passes.
 
-    tree        the guesses of a round, as data: branches.py
     widths      <k_1, .., k_m>, the expansion configuration: children for each node of each level;
                 "auto": the best tree at the measured costs (best_tree.py); "dynamic": a tree for
                 each round, from the draft's probabilities (dynamic_tree.py)
