@@ -393,7 +393,7 @@ CASES += [("variants/" + file, tests, mutants) for file, tests, mutants in [
         ("ids=text, **settings", "ids=ids.x, **settings", "the penalty forgets the path"),
     ]),
     ("shared/tree_gpt2.py", own("tree"), [
-        ("n - 1 + depths]", "np.arange(n, n + n_nodes)]", "positions by column, not by depth"),
+        ("sees.sum(axis=1)", "np.arange(1, 1 + len(sees))", "positions by column, not by depth"),
         ("self.cache[:, :, :, n : n + len(path)] = kept", "pass",
          "the accepted path's columns stay where they are"),
     ]),

@@ -9,7 +9,7 @@ import numpy as np
 
 from gpt2 import GPT2, cached, check_ids, common_prefix, forward
 from lib.backend.arrays import widened
-from variants.shared.branches import Branches
+from variants.shared.branches import Branches, Tree
 
 
 class TreeGPT2(GPT2):
@@ -26,29 +26,29 @@ class TreeGPT2(GPT2):
         self.keep_path(list(ids))
         return super().read(ids, n_last)
 
-    def read_tree(self, ids, tree):  # -> [1 + n_nodes, n_embd]
-        """Return the states after `ids` and after every node, from one pass over what is unread."""
-        n, n_nodes, sees = len(ids), len(tree), tree.ancestors()  # [n_nodes, n_nodes]
-        depths = sees.sum(axis=1)
-        deepest = max(depths, default=0)
-        if not 1 <= n <= n + deepest <= self.n_ctx:
-            raise ValueError(f"need 1 <= len(ids) and len(ids) + depth <= n_ctx = {self.n_ctx}, "
-                             f"got {n} and {deepest}")
-        self.keep_path(ids)
-        n_past = min(common_prefix(self.ids, ids), n - 1)
-        new, n_unread = check_ids(ids[n_past:] + tree.tokens, self.n_vocab), n - n_past
-        visible = np.block([[np.tri(n_unread, n, n_past) > 0, np.zeros((n_unread, n_nodes), bool)],
-                            [np.ones((n_nodes, n), bool), sees]])  # [n_new, n + n_nodes]
-        positions = np.concatenate([np.arange(n_past, n), n - 1 + depths])
-        on_device = {"like": self.cache}
-        mask = np.asarray(np.where(visible, 0, -np.inf), self.cache.dtype, **on_device)
-        if self.cache.shape[-2] < n + n_nodes:  # a tree near the end of the context
-            self.cache = widened(self.cache, n + n_nodes)
-        self.ids = ids[:n_past]
-        x = forward(np.asarray(new, **on_device), np.asarray(positions, **on_device),
-                    [cached(layer, n_past, mask) for layer in self.cache], self.params, self.n_head)
-        self.ids, self.paths = ids, dict(zip(map(tuple, tree.paths()), map(np.flatnonzero, sees)))
-        return x[-1 - n_nodes :]
+    def read_tree(self, x, tree):  # -> [n_new, n_embd]
+        """Run one pass over what is unread of x, as a path, and over the tree below it."""
+        paths = tree.paths()
+        longest = self.n_ctx - max(map(len, paths), default=0)
+        if not 1 <= len(x) <= longest:
+            raise ValueError(f"need 1 <= len(x) <= n_ctx - depth = {longest}, got {len(x)}")
+        self.keep_path(x)
+        n_past = min(common_prefix(self.ids, x), len(x) - 1)
+        tokens, n_unread = check_ids(x[n_past:] + tree.tokens, self.n_vocab), len(x) - n_past
+        parents = [*range(-1, n_unread - 1), *(n_unread + parent for parent in tree.parents)]
+        sees = Tree(tokens, parents).ancestors()
+        visible = np.concatenate([np.ones((len(sees), n_past), bool), sees], axis=1)
+        mask = np.asarray(np.where(visible, 0, -np.inf), self.cache.dtype, like=self.cache)
+        if self.cache.shape[-2] < n_past + len(sees):  # a tree near the end of the context
+            self.cache = widened(self.cache, n_past + len(sees))
+        attends = [cached(layer, n_past, mask) for layer in self.cache]
+        positions = np.asarray(n_past - 1 + sees.sum(axis=1), like=self.cache)
+        self.ids = x[:n_past]
+        states = forward(np.asarray(tokens, like=self.cache), positions, attends, self.params,
+                         self.n_head)
+        self.ids, columns = x, map(np.flatnonzero, tree.ancestors())
+        self.paths = dict(zip(map(tuple, paths), columns))
+        return states
 
     def keep_path(self, ids):
         """Move the columns of the last tree's path along which `ids` continues into order."""
