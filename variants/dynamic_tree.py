@@ -21,10 +21,7 @@ TOTAL_GUESSES = 16
 
 
 def guess_dynamic(x, k, rng, draft, total):
-    """Return the tree of the `total` guesses with the largest values, in at most k levels.
-
-    The draft, a tree model, is called once per level. No tree of this size has more value.
-    """
+    """Return the tree of the `total` guesses with the largest values, in at most k levels."""
     read, level, values, row = Tree(), [()], {(): 1.0}, ()  # paths are of tokens; row: any
     for depth in range(1, k + 1):
         for path, row in zip(level, draft(x + read, len(level))):
