@@ -169,7 +169,7 @@ def text_law(x, model, N, stop=()):
     return {**done, **laws}
 
 
-def round_law(x, draft, target, k):
+def round_law(x, k, draft, target):
     """Return the distribution of one round's ids as docs/proof.md states it, without division.
 
     Each accepted guess contributes min(p_draft, p_target), the token that replaces a rejected one
@@ -182,18 +182,18 @@ def round_law(x, draft, target, k):
     accepted, surplus = np.minimum(p_draft, p_target), np.maximum(p_target - p_draft, 0)
     total = {(token,): p for token, p in enumerate(surplus) if p > 0}
     for token in np.flatnonzero(accepted > 0).tolist():
-        for ids, p in round_law([*x, token], draft, target, k - 1).items():
+        for ids, p in round_law([*x, token], k - 1, draft, target).items():
             total[(token, *ids)] = accepted[token] * p
     return total
 
 
-def rounds_law(x, draft, target, N, K):
-    """Return the joint distribution of N new ids and the number of rounds: {(text, rounds): p}."""
+def rounds_law(x, one_round, N, K):
+    """Return {(text, rounds): p} of N new ids, `one_round(x, k)` being the law of a round's ids."""
     if N == 0:
         return {(tuple(x), 0): 1}
     total = defaultdict(int)
-    for ids, p in round_law(x, draft, target, min(K, N - 1)).items():
-        for (text, rounds), rest in rounds_law([*x, *ids], draft, target, N - len(ids), K).items():
+    for ids, p in one_round(x, min(K, N - 1)).items():
+        for (text, rounds), rest in rounds_law([*x, *ids], one_round, N - len(ids), K).items():
             total[(text, rounds + 1)] += p * rest
     return dict(total)
 

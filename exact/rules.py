@@ -1,7 +1,6 @@
 """Compute how far verification rules, used or discussed in public, are from the target.
 
-    python -m exact.rules            the rules: distance, tokens per round, where each is met
-    python -m exact.rules --toys     the toys
+    python -m exact.rules     their distance, tokens per round, and where each is met
 
 A rule is a way to guess and a way to test, for speculative.speculative_step. Its distance is the
 total variation between the distribution of K + 1 tokens that it writes and the target's. All
@@ -9,7 +8,6 @@ outcomes are enumerated, on Fractions: the 0 of an exact rule is 0. tests/test_r
 figure of docs/wild.md.
 """
 
-import argparse
 from collections import defaultdict
 from fractions import Fraction
 from functools import cache, partial
@@ -20,7 +18,7 @@ import numpy as np
 
 from sampling import accept, residual, sample
 from speculative import guess, speculative_step, verify
-from exact.law import law, text_law, total_variation
+from exact.law import law, rounds_law, text_law, total_variation
 from variants.block import block_verify
 from variants.match import match_verify
 
@@ -240,17 +238,6 @@ def round_of(name, toy, last, k):
                                             rule.verify).ids)
 
 
-def written(name, toy, x, n_left):
-    """Return the distribution of n_left tokens after x, round by round; K = n_left - 1 at first."""
-    if n_left == 0:
-        return {x: 1}
-    total = defaultdict(int)
-    for ids, p in round_of(name, toy, x[-1], n_left - 1).items():
-        for text, rest in written(name, toy, (*x, *ids), n_left - len(ids)).items():
-            total[text] += p * rest
-    return total
-
-
 class Found(NamedTuple):
     """Hold what one rule does on one toy with one K: texts of K + 1 tokens."""
 
@@ -266,9 +253,14 @@ class Found(NamedTuple):
 @cache
 def find(name, toy, K):
     """Return what a rule does; no rule depends on earlier rounds, no row on earlier tokens."""
-    first = round_of(name, toy, X[-1], K)
-    return Found(written(name, toy, X, K + 1), text_law(X, TOYS[toy][1], K + 1),
-                 sum(len(ids) * p for ids, p in first.items()))
+    def one_round(x, k):
+        return round_of(name, toy, x[-1], k)
+
+    texts = defaultdict(int)
+    for (text, _), p in rounds_law(X, one_round, K + 1, K).items():
+        texts[text] += p
+    return Found(texts, text_law(X, TOYS[toy][1], K + 1),
+                 sum(len(ids) * p for ids, p in one_round(X, K).items()))
 
 
 # ---- as Markdown
@@ -307,11 +299,5 @@ def toys_table():
     return table(["toy", "p_draft after 0; 1; 2", "p_target after 0; 1; 2"], rows)
 
 
-def main(argv=None):
-    parser = argparse.ArgumentParser("python -m exact.rules", description=__doc__.split("\n")[0])
-    parser.add_argument("--toys", action="store_true", help="show the toys")
-    print(toys_table() if parser.parse_args(argv).toys else rules_table())
-
-
 if __name__ == "__main__":
-    main()
+    print(rules_table())

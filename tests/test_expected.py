@@ -69,7 +69,7 @@ def test_the_ladders_means_are_those_of_whole_rounds(toy):
     trees = expectation(lambda rng: guess_shape(list(X), 2, rng, draft, uniform((2, 1)))[0],
                         lambda tree: tree_tokens(tree, target(list(X) + tree, 1 + len(tree))))
     assert tree_mean((2, 1), toy) == trees
-    ratio = sum(len(ids) * p for ids, p in round_law(list(X), *TOYS[toy], 3).items())
+    ratio = sum(len(ids) * p for ids, p in round_law(list(X), 3, *TOYS[toy]).items())
     assert chain_mean(guess, ratio_tokens, toy, 3) == ratio == tree_mean((1, 1, 1), toy)
     assert ratio == find("ratio test, residual; guesses drawn", toy, 3).tokens
     assert best_mean((1, 1, 1), toy) == ratio  # for one guess no test is better

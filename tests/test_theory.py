@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 
 from theory.hardware import (
     GPT2_SIZES,
-    cache_bytes,
     crossover_batch,
     intensity_table,
     linear_cost,
@@ -175,9 +174,9 @@ def test_pass_flops_are_two_a_matrix_element_and_four_a_score(n_new, n_past, hpa
 
 def test_pass_bytes_are_the_parameters_and_the_cache():
     hparams = GPT2_SIZES["124M"]
-    assert pass_bytes(hparams, 1024, 0) == 4 * n_params(hparams) + cache_bytes(hparams, 1024)
-    read = n_params(hparams) - 1023 * 768
-    assert pass_bytes(hparams, 1, 7) == 4 * read + cache_bytes(hparams, 8)
+    token = 4 * 2 * 12 * 768  # float32; n_layer keys and values
+    assert pass_bytes(hparams, 1024, 0) == 4 * n_params(hparams) + 1024 * token
+    assert pass_bytes(hparams, 1, 7) == 4 * (n_params(hparams) - 1023 * 768) + 8 * token
     assert pass_bytes(hparams, 1, 7, n_bytes=2) == pass_bytes(hparams, 1, 7) / 2
 
 

@@ -48,7 +48,7 @@ def crossover_batch(n_bytes, bandwidth, flop_rate):
 
 
 def linear_cost(n_rows, n_in, n_out, weight_bytes=2, row_bytes=2):
-    """Return the bytes and the FLOP of one weight matrix: [n_rows, n_in] @ [n_in, n_out].
+    """Return the bytes moved and the FLOP of one product [n_rows, n_in] @ [n_in, n_out].
 
     The example is a published one, on an RTX 4090 of 1 TB/s and 330 TFLOP/s: one row moves nearly
     as much as 1024. (Erratum: it counts a multiply-add as one FLOP; the 330 count it as two.)
@@ -64,12 +64,6 @@ def linear_cost(n_rows, n_in, n_out, weight_bytes=2, row_bytes=2):
 
 
 # ---- arithmetic intensity, step by step
-
-def product(m, k, n, n_bytes, count=1):
-    """Return FLOP and FLOP per byte of `count` products [m, k] @ [k, n]."""
-    flops, elements = 2 * count * m * k * n, count * (m * k + k * n + m * n)
-    return flops, flops / (n_bytes * elements)
-
 
 def intensity_table(n_new, n_past, n_embd, n_head, n_bytes=2):
     """Return the products of one layer: {step: (FLOP, FLOP per byte moved)}.
@@ -88,15 +82,20 @@ def intensity_table(n_new, n_past, n_embd, n_head, n_bytes=2):
     True
     """
     n_seq, d_head = n_past + n_new, n_embd // n_head
-    square = product(n_new, n_embd, n_embd, n_bytes)
-    return {
-        "Q = x W_Q": square, "K = x W_K": square, "V = x W_V": square,
-        "Score = softmax(Q K^T / sqrt(H))": product(n_new, d_head, n_seq, n_bytes, n_head),
-        "Z = Score V": product(n_new, n_seq, d_head, n_bytes, n_head),
-        "Out = Z W_O": square,
-        "A = Out W_1": product(n_new, n_embd, 4 * n_embd, n_bytes),
-        "x' = gelu(A) W_2": product(n_new, 4 * n_embd, n_embd, n_bytes),
-    }
+    shapes = {  # step: (m, k, n, how many products [m, k] @ [k, n])
+        "Q = x W_Q": (n_new, n_embd, n_embd, 1),
+        "K = x W_K": (n_new, n_embd, n_embd, 1),
+        "V = x W_V": (n_new, n_embd, n_embd, 1),
+        "Score = softmax(Q K^T / sqrt(H))": (n_new, d_head, n_seq, n_head),
+        "Z = Score V": (n_new, n_seq, d_head, n_head),
+        "Out = Z W_O": (n_new, n_embd, n_embd, 1),
+        "A = Out W_1": (n_new, n_embd, 4 * n_embd, 1),
+        "x' = gelu(A) W_2": (n_new, 4 * n_embd, n_embd, 1)}
+    table = {}
+    for step, (m, k, n, count) in shapes.items():
+        moved, flops = linear_cost(m, k, n, n_bytes, n_bytes)
+        table[step] = count * flops, flops / moved
+    return table
 
 
 # ---- a whole pass; `hparams` is the dict in hparams.json
@@ -123,13 +122,5 @@ def pass_bytes(hparams, n_new=1, n_past=0, n_bytes=4):
     1.0004
     """
     unread = (hparams["n_ctx"] - n_new) * hparams["n_embd"]
-    return n_bytes * (n_params(hparams) - unread) + cache_bytes(hparams, n_past + n_new, n_bytes)
-
-
-def cache_bytes(hparams, n_seq, n_bytes=4):
-    """Return the bytes of the cache: 2 (keys, values) n_layer n_seq n_embd n_bytes.
-
-    >>> [cache_bytes(hparams, 1024) // 2**20 for hparams in GPT2_SIZES.values()]  # MiB
-    [72, 192, 360, 600]
-    """
-    return 2 * hparams["n_layer"] * n_seq * hparams["n_embd"] * n_bytes
+    cache = 2 * hparams["n_layer"] * (n_past + n_new) * hparams["n_embd"]  # keys, values
+    return n_bytes * (n_params(hparams) - unread + cache)
