@@ -91,13 +91,13 @@ def mlx_round(x, rng, draft, target, K):
 # ---- all of them
 
 drawn, argmax = guess, partial(as_drawn, guess=best)
-CASES = {  # package: [(guesses and settings in words, one round)]
-    "transformers": [
+ENGINES = {  # package: (module, what rounding may add up to, [(guesses in words, one round)])
+    "transformers": ("transformers.generation.utils", 1e-12, [
         ("drawn, with their rows", partial(transformers_round, guess=drawn)),
         ("argmax, with softmax rows", partial(transformers_round, guess=argmax)),
         ("drawn, `assistant_ensemble_weight` 0.5",
-         partial(transformers_round, guess=drawn, assistant_ensemble_weight=0.5))],
-    "mlx-lm": [("drawn by its sampler", mlx_round)],
+         partial(transformers_round, guess=drawn, assistant_ensemble_weight=0.5))]),
+    "mlx-lm": ("mlx_lm.generate", 1e-6, [("drawn by its sampler", mlx_round)]),
 }
 
 
@@ -111,14 +111,10 @@ def find(one_round, toy, K):
     return total_variation(texts, text_law(X, target, K + 1))
 
 
-MODULES = {"transformers": "transformers.generation.utils", "mlx-lm": "mlx_lm.generate"}
-ROUNDING = {"transformers": 1e-12, "mlx-lm": 1e-6}  # float64 and float32 rows
-
-
 def is_installed(package):
     """Return whether it can be imported; do so, because imports draw random numbers."""
     try:
-        importlib.import_module(MODULES[package])
+        importlib.import_module(ENGINES[package][0])
     except ImportError:
         return False
     return True
@@ -126,8 +122,9 @@ def is_installed(package):
 
 def rows(package):
     """Yield a line of the table for each case of an installed package."""
-    name, limit = f"{package} {importlib.metadata.version(package)}", ROUNDING[package]
-    for words, one_round in CASES[package]:
+    _, limit, cases = ENGINES[package]
+    name = f"{package} {importlib.metadata.version(package)}"
+    for words, one_round in cases:
         found = [[find(one_round, toy, K) for K in (1, 2, 3)] for toy in TOYS]
         yield [name, words, "exact" if max(map(max, found)) < limit else "**no**",
                *(" ".join("0" if distance < limit else f"{distance:.4f}" for distance in distances)
@@ -135,10 +132,10 @@ def rows(package):
 
 
 def main():
-    installed = [package for package in CASES if is_installed(package)]
+    installed = [package for package in ENGINES if is_installed(package)]
     print(table(["engine", "guesses", "exact?", *(f"toy {toy}, K = 1, 2, 3" for toy in TOYS)],
                 [row for package in installed for row in rows(package)]))
-    for package in CASES.keys() - installed:
+    for package in ENGINES.keys() - installed:
         print(f"\nNot installed, so left out: {package}")
 
 

@@ -21,23 +21,17 @@ from collections import defaultdict
 from functools import partial
 from itertools import product
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 
 from speculative import Round, complete, draft_and_verify
 from exact import rules
-from exact.law import law, no_other_chance, text_law, total_variation
+from exact.law import law, no_other_chance, text_law
+from exact.rules import Found, X
 from exact.toys import mapped
 
 SECONDS = 60
 EXACT = 1e-9  # what rounding may add up to
-X = [0]
-KS = (1, 2, 3)
-
-
-# ---- toys
-
 TOYS = {name: [mapped(model, np.float64) for model in pair] for name, pair in rules.TOYS.items()}
 TOYS["equal"] = (TOYS["A"][1],) * 2
 
@@ -90,24 +84,11 @@ def where(error, path):
 
 # ---- the judgement
 
-class Judgement(NamedTuple):
-    """Hold what came out for one toy and one K: texts of K + 1 tokens."""
-
-    toy: str
-    K: int
-    texts: dict  # {text: probability}
-    wanted: dict  # the target's
-
-    @property
-    def distance(self):
-        return total_variation(self.texts, self.wanted)
-
-
 def judge(step_of):
-    """Yield one Judgement for every toy and K."""
-    for (toy, pair), K in product(TOYS.items(), KS):
+    """Yield what was found for every toy and K."""
+    for (toy, pair), K in product(TOYS.items(), (1, 2, 3)):
         texts = law(partial(complete, X, step_of(*pair, K), K + 1))
-        yield Judgement(toy, K, texts, text_law(X, pair[1], K + 1))
+        yield Found(toy, K, texts, text_law(X, pair[1], K + 1))
 
 
 def starts(texts, n):
@@ -123,14 +104,14 @@ def small(p):
     return f"{p:.4f}" if p >= 0.0005 else f"{p:.0e}"
 
 
-def explain(judgement):
+def explain(found):
     """Yield the lines that show the first token that comes too often, and its alternatives."""
-    for n in range(len(X) + 1, len(X) + judgement.K + 2):
-        got, wanted = starts(judgement.texts, n), starts(judgement.wanted, n)
+    for n in range(len(X) + 1, len(X) + found.K + 2):
+        got, wanted = starts(found.texts, n), starts(found.wanted, n)
         worst = max(got, key=lambda text: got[text] - wanted[text])
         if got[worst] - wanted[worst] > EXACT / 100:
             break
-    yield f"toy {judgement.toy}, K = {judgement.K}: distance {small(judgement.distance)}"
+    yield f"toy {found.toy}, K = {found.K}: distance {small(found.distance)}"
     yield "  text                      yours    target"
     for text in ((*worst[:-1], token) for token in range(3)):
         mark = f"   <- too high by {small(got[text] - wanted[text])}" if text == worst else ""
@@ -143,11 +124,11 @@ def answer(path):
     try:
         step_of = load(path)
         print(rules.toys_table(), "Toy equal: both models are the target of A.", "", sep="\n\n")
-        for judgement in judge(step_of):
-            if judgement.distance > EXACT:
-                print(*explain(judgement), sep="\n")
+        for found in judge(step_of):
+            if found.distance > EXACT:
+                print(*explain(found), sep="\n")
                 return 1
-            print(f"toy {judgement.toy}, K = {judgement.K}: exact, {len(judgement.texts)} texts")
+            print(f"toy {found.toy}, K = {found.K}: exact, {len(found.texts)} texts")
     except AssertionError as error:
         print(f"{path}: {where(error, path)}{error}")
         return 2

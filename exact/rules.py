@@ -239,11 +239,12 @@ def round_of(name, toy, last, k):
 
 
 class Found(NamedTuple):
-    """Hold what one rule does on one toy with one K: texts of K + 1 tokens."""
+    """Hold what came out for one toy and one K: texts of K + 1 tokens."""
 
+    toy: str
+    K: int
     texts: dict  # {text: probability}
     wanted: dict  # the target's
-    tokens: Fraction  # per round, in a first round with K guesses
 
     @property
     def distance(self):
@@ -259,8 +260,12 @@ def find(name, toy, K):
     texts = defaultdict(int)
     for (text, _), p in rounds_law(X, one_round, K + 1, K).items():
         texts[text] += p
-    return Found(texts, text_law(X, TOYS[toy][1], K + 1),
-                 sum(len(ids) * p for ids, p in one_round(X, K).items()))
+    return Found(toy, K, texts, text_law(X, TOYS[toy][1], K + 1))
+
+
+def tokens_per_round(name, toy, K):
+    """Return the mean of a first round with K guesses."""
+    return sum(len(ids) * p for ids, p in round_of(name, toy, X[-1], K).items())
 
 
 # ---- as Markdown
@@ -285,8 +290,9 @@ def rules_table():
     rows = []
     for rule in RULES:
         found = [find(rule.name, "A", K) for K in (1, 2, 3)]
+        tokens = float(tokens_per_round(rule.name, "A", 3))
         rows.append([rule.name, "exact" if rule.exact else "**no**",
-                     *(shown(one.distance) for one in found), f"{float(found[-1].tokens):.3f}",
+                     *(shown(one.distance) for one in found), f"{tokens:.3f}",
                      texts_needed(found[-1]), rule.seen])
     return table(["rule", "exact?", "K = 1", "K = 2", "K = 3", "tokens/round", "texts",
                   "used, asked about or fixed in"], rows)

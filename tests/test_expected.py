@@ -16,7 +16,7 @@ from exact.expected import (
     tree_tokens,
 )
 from exact.law import expectation, round_law, text_law
-from exact.rules import TOYS, X, best, find, q_is_one
+from exact.rules import TOYS, X, best, q_is_one, tokens_per_round
 from exact.toys import path_by_path
 from speculative import guess, verify
 from variants.best_tree import uniform
@@ -71,7 +71,7 @@ def test_the_ladders_means_are_those_of_whole_rounds(toy):
     assert tree_mean((2, 1), toy) == trees
     ratio = sum(len(ids) * p for ids, p in round_law(list(X), 3, *TOYS[toy]).items())
     assert chain_mean(guess, ratio_tokens, toy, 3) == ratio == tree_mean((1, 1, 1), toy)
-    assert ratio == find("ratio test, residual; guesses drawn", toy, 3).tokens
+    assert ratio == tokens_per_round("ratio test, residual; guesses drawn", toy, 3)
     assert best_mean((1, 1, 1), toy) == ratio  # for one guess no test is better
 
 
