@@ -10,7 +10,7 @@ import numpy as np
 from safetensors.numpy import save_file
 
 from exact.toys import disjoint, mapped, path_by_path, toy, ulp_away
-from lib.checkpoints.weights import cut_params, n_params, random_params
+from lib.checkpoints.weights import cut_params, flatten, n_params, random_params
 from sampling import residual
 from variants import DECODERS, Models, build
 from variants.eagle_head import build_head
@@ -77,7 +77,9 @@ def params_of(n_vocab):
     """Return weights of a GPT-2 as wide as the vocabulary: wte of ones, three random blocks."""
     hparams = dict(n_vocab=n_vocab, n_ctx=32, n_embd=n_vocab, n_head=1, n_layer=3)
     rng = np.random.default_rng(0)
-    params = cut_params(np.empty(n_params(hparams)), hparams, lambda _, *n: rng.normal(size=n))
+    params = cut_params(np.empty(n_params(hparams)), hparams)
+    for _, weight in flatten(params):
+        weight[...] = rng.normal(size=weight.shape)
     return {**params, "wte": np.eye(n_vocab)}
 
 

@@ -4,11 +4,9 @@
     python -m tools.export_gguf tales-small exported/tales-small.gguf
     llama-server -m exported/tales-large.gguf -md exported/tales-small.gguf -c 512 ...
 
-docs/engines.md has the rest of that line. The package gguf writes the format, with GPT-2's own
-names for sizes, weights and vocabulary, so that no converter has to recognise them.
+docs/engines.md has the rest of that line. The package gguf names the weights and writes the format.
 """
 
-import re
 import sys
 from contextlib import closing
 from pathlib import Path
@@ -16,28 +14,11 @@ from pathlib import Path
 import numpy as np
 
 from lib.checkpoints.files import atomic
+from lib.checkpoints.huggingface import their_name
 from lib.checkpoints.weights import flatten
 from lib.demo.terminal import command
 from tools.export_hf import merges, parse_args
 from utils import load_encoder_hparams_and_params
-
-THEIR_NAMES = {"wte": "token_embd.weight", "wpe": "position_embd.weight", "ln_f": "output_norm",
-               "ln_1": "attn_norm", "attn/c_attn": "attn_qkv", "attn/c_proj": "attn_output",
-               "ln_2": "ffn_norm", "mlp/c_fc": "ffn_up", "mlp/c_proj": "ffn_down"}
-ENDS = {"w": "weight", "g": "weight", "b": "bias"}
-
-
-def their_name(name):
-    """Return llama.cpp's name of a weight.
-
-    >>> their_name("h11/attn/c_attn/w"), their_name("ln_f/g"), their_name("wte")
-    ('blk.11.attn_qkv.weight', 'output_norm.weight', 'token_embd.weight')
-    """
-    if name in THEIR_NAMES:
-        return THEIR_NAMES[name]
-    block, layer, end = re.fullmatch(r"(?:h(\d+)/)?(.*)/(\w)", name).groups()
-    prefix = "" if block is None else f"blk.{block}."
-    return f"{prefix}{THEIR_NAMES[layer]}.{ENDS[end]}"
 
 
 def export(path, encoder, hparams, params, dtype=np.float32):
@@ -56,10 +37,12 @@ def export(path, encoder, hparams, params, dtype=np.float32):
     writer.add_head_count(hparams["n_head"])
     writer.add_layer_norm_eps(1e-5)
     add_tokenizer(writer, encoder, gguf.TokenType)
+    names = gguf.get_tensor_name_map(gguf.MODEL_ARCH.GPT2, hparams["n_layer"])
     for name, weight in flatten(params):
         weight = weight.T if name.endswith("/w") else weight  # [n_out, n_in]
         kind = dtype if weight.ndim == 2 and name != "wpe" else np.float32
-        writer.add_tensor(their_name(name), np.ascontiguousarray(weight, kind))
+        name = names.get_name(f"transformer.{their_name(name)}", (".weight", ".bias"))
+        writer.add_tensor(name, np.ascontiguousarray(weight, kind))
     with atomic(path) as file, closing(writer):
         writer.write_header_to_file(Path(file.name))  # the library opens by name
         writer.write_kv_data_to_file()

@@ -1,11 +1,10 @@
 """GPT-2 as Hugging Face keeps it: the same weights under other names.
 
     config.json               the sizes, under other names, and what else could differ in the model
-    model.safetensors         the weights, or model.safetensors.index.json: which file has which
+    model.safetensors         the weights, or several files, model-00001-of-00003.safetensors
 """
 
 import re
-from pathlib import Path
 
 import numpy as np
 
@@ -18,14 +17,12 @@ THEIR_SIZES = {"n_vocab": "vocab_size", "n_ctx": "n_positions", "n_embd": "n_emb
 FIXED = {"layer_norm_epsilon": (1e-5,), "activation_function": ("gelu_new", "gelu_pytorch_tanh"),
          "tie_word_embeddings": (True,), "scale_attn_weights": (True,),
          "scale_attn_by_inverse_layer_idx": (False,), "add_cross_attention": (False,)}
-WHOLE, INDEX = "model.safetensors", "model.safetensors.index.json"
 MASK = re.compile(r"h\.\d+\.attn\.(masked_)?bias")
 
 
 def is_model(folder):
     """Return whether a folder is of this kind."""
-    return (folder / "config.json").is_file() and any(
-        (folder / name).is_file() for name in (WHOLE, INDEX))
+    return (folder / "config.json").is_file() and any(folder.glob("model*.safetensors"))
 
 
 def their_name(name):
@@ -57,7 +54,8 @@ def read_hparams(folder):
 def load_flat(folder, hparams, dtype=np.float32):
     """Return all weights as one flat array."""
     found, used = {}, {"lm_head.weight"}
-    for path in weight_files(folder):
+    whole = folder / "model.safetensors"
+    for path in [whole] if whole.is_file() else folder.glob("model-*.safetensors"):
         for name, stored in tensors.open_file(path)[0].items():
             found[name.removeprefix("transformer.")] = stored
 
@@ -73,13 +71,3 @@ def load_flat(folder, hparams, dtype=np.float32):
         raise ValueError(f"need lm_head.weight to equal wte.weight in {folder}, got a different "
                          "one: only models with tied embeddings can be read")
     return flat
-
-
-def weight_files(folder):
-    """Return the files with the weights, all in this folder."""
-    if (folder / WHOLE).is_file():
-        return [folder / WHOLE]
-    places = read_json(folder / INDEX).get("weight_map")
-    if not isinstance(places, dict):
-        raise ValueError(f"need a weight_map in {folder / INDEX}, got {places!r:.80}")
-    return sorted({folder / Path(str(name)).name for name in places.values()})

@@ -40,8 +40,8 @@ def build_params(hparams, take):
     }
 
 
-def cut_params(flat, hparams, fill=None):
-    """Return the tree as views of one flat array; with `fill`, set to `fill(name, *shape)`.
+def cut_params(flat, hparams):
+    """Return the tree as views of one flat array.
 
     A projection [n_in, n_out] lies transposed in memory, each output's weights side by side: one
     row times such a matrix reads memory in order, and products.py can cut it into blocks.
@@ -52,10 +52,7 @@ def cut_params(flat, hparams, fill=None):
         nonlocal offset
         part = flat[offset : offset + math.prod(shape)]
         offset += math.prod(shape)
-        view = part.reshape(shape[::-1]).T if name.endswith("/w") else part.reshape(shape)
-        if fill:
-            view[...] = fill(name, *shape)
-        return view
+        return part.reshape(shape[::-1]).T if name.endswith("/w") else part.reshape(shape)
 
     return build_params(hparams, take)
 
@@ -81,11 +78,11 @@ def flatten(params, prefix=""):
 
 def random_params(hparams, rng, dtype=np.float32):
     """Return random weights of the true shapes, for tests and timing: std 0.02, gains near 1."""
-    def fill(name, *shape):
-        noise = 0.02 * rng.standard_normal(shape[::-1], dtype=np.float32).T
-        return 1 + noise if name.endswith("/g") else noise
-
-    return cut_params(np.empty(n_params(hparams), dtype), hparams, fill)
+    params = cut_params(np.empty(n_params(hparams), dtype), hparams)
+    for name, weight in flatten(params):
+        noise = rng.standard_normal(weight.shape[::-1], dtype=np.float32).T
+        weight[...] = 0.02 * noise + name.endswith("/g")
+    return params
 
 
 def check_hparams(hparams, path):

@@ -286,11 +286,6 @@ def weights(change):
     return lambda folder: rewrite(folder, change)
 
 
-def empty_index(folder):
-    (folder / "model.safetensors").rename(folder / "a.safetensors")
-    (folder / huggingface.INDEX).write_text("{}")
-
-
 WPE = "transformer.wpe.weight"
 FAULTS = {
     "a file that is cut": (raw(lambda data: data[:-4]), "whole safetensors file"),
@@ -302,7 +297,6 @@ FAULTS = {
     "a weight too many": (weights(lambda w: w | {"extra": w[WPE]}), "one more: 'extra'"),
     "a weight that is not finite": (weights(lambda w: w | {WPE: w[WPE] * np.nan}), "NaN or inf"),
     "too large for float32": (weights(lambda w: w | {WPE: 1e300 + w[WPE].astype("f8")}), "inf"),
-    "an index without a map": (empty_index, "weight_map"),
     "another model": (config(model_type="llama"), "model_type"),
     "a size that is text": (config(n_positions="16"), "n_ctx"),
     "more layers": (config(n_layer=3), "got none"),

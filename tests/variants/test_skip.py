@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from gpt2 import GPT2, cached, causal_mask, layer_norm, transformer_block, unembed
-from lib.checkpoints.weights import cut_params, n_params
+from lib.checkpoints.weights import cut_params, flatten, n_params
 from sampling import softmax
 from speculative import generate
 from variants import Models
@@ -16,8 +16,10 @@ HPARAMS = dict(n_vocab=3, n_ctx=12, n_embd=4, n_head=2, n_layer=4)
 def wild_params(seed=1):
     """Weights large enough for every block to matter."""
     rng = np.random.default_rng(seed)
-    return cut_params(np.empty(n_params(HPARAMS)), HPARAMS,
-                      lambda name, *shape: (0.5 if "wte" in name else 0.7) * rng.normal(size=shape))
+    params = cut_params(np.empty(n_params(HPARAMS)), HPARAMS)
+    for name, weight in flatten(params):
+        weight[...] = (0.5 if name == "wte" else 0.7) * rng.normal(size=weight.shape)
+    return params
 
 
 PARAMS = wild_params()
