@@ -24,9 +24,7 @@ SPLIT = regex.compile(
 
 
 def byte_characters():
-    """Return the printable character that stands for each byte in symbols.
-
-    Printable Latin-1 bytes stand for themselves; the others, in order, for characters from 256 on.
+    """Return the printable character that stands for each byte: Latin-1's, or one from 256 on.
 
     >>> len(set(byte_characters().values())), byte_characters()[ord(" ")]
     (256, 'Ġ')
@@ -72,7 +70,7 @@ class Encoder:
     Parameters
     ----------
     vocab : dict of str to int
-        Every symbol's id.
+        The symbols and their ids.
     merges : list of (str, str)
         Pairs that may be merged, most important first.
     end_of_text : str

@@ -37,13 +37,6 @@ def test_any_text_survives_the_round_trip(tales, gpt2_encoder, text):
         assert encoder.decode(encoder.encode(text)) == text
 
 
-@pytest.mark.parametrize("text", [
-    "\0" * 1000, "e\u0301" * 200 + "\u0300" * 500, "👩‍👩‍👧‍👦" * 50, "\u202e\u2028\ufeff",
-    "\U0010ffff\ue000", " " * 10_000, "\r\n\t\x0b\x0c\x1c\x85\xa0" * 9])
-def test_odd_text_survives_the_round_trip(tales, text):
-    assert tales.decode(tales.encode(text)) == text
-
-
 # Sources: picoGPT's README; tiktoken's tests/test_simple_public.py; transformers' GPT2Tokenizer
 # page; the last three: the ids of single symbols in OpenAI's encoder.json.
 PUBLISHED = {
@@ -60,11 +53,7 @@ PUBLISHED = {
 def test_published_ids_with_the_real_vocabulary(gpt2_encoder, text):
     assert gpt2_encoder.encode(text) == PUBLISHED[text]
     assert gpt2_encoder.decode(PUBLISHED[text]) == text
-
-
-def test_the_real_vocabulary_has_its_known_size_and_stop_id(gpt2_encoder):
     assert gpt2_encoder.n_vocab == 50257 and gpt2_encoder.end_of_text == 50256
-    assert gpt2_encoder.decode([50256]) == END_OF_TEXT
 
 
 def slow_merge(symbols, ranks):
@@ -101,30 +90,13 @@ def test_words_are_split_as_gpt2_splits_them():
         "I", "'m", " ", " here", ",", " it", "'s", " 42", "!", "\n\n", " ok"]
 
 
-@given(any_text)
-def test_the_words_of_a_text_are_the_text(text):
-    assert "".join(SPLIT.findall(text)) == text
-
-
-def test_merges_of_a_checkout_with_carriage_returns_are_the_same(tales, tmp_path):
-    data = (MODELS_DIR / "tales-large" / "merges.txt").read_bytes()
-    (tmp_path / "merges.txt").write_bytes(data.replace(b"\n", b"\r\n"))
-    assert read_merges(tmp_path / "merges.txt") == sorted(tales.ranks, key=tales.ranks.get)
-
-
-def test_half_a_character_is_refused(tales):
+def test_what_has_no_encoding_or_no_text_is_named(tales):
     with pytest.raises(ValueError, match="surrogates"):
         tales.encode("a\ud800")
-
-
-def test_bytes_that_are_not_text_decode_to_the_replacement_character(tales):
-    assert tales.decode([tales.vocab[byte_characters()[0xFF]]]) == "\ufffd"
-
-
-@pytest.mark.parametrize("id", [-1, 4096, 10**9])
-def test_an_id_outside_the_vocabulary_is_named(tales, id):
-    with pytest.raises(ValueError, match=f"got {id}"):
-        tales.decode([5, id])
+    for id in (-1, 4096, 10**9):
+        with pytest.raises(ValueError, match=f"got {id}"):
+            tales.decode([5, id])
+    assert tales.decode([tales.vocab[byte_characters()[0xFF]]]) == "\ufffd"  # not UTF-8
 
 
 BYTES = {char: id for id, char in enumerate(byte_characters().values())}
@@ -149,8 +121,6 @@ def test_any_symbol_can_be_named_by_its_text(tales):
 @pytest.mark.parametrize("vocab, merges, message", [
     ({**BYTES, "ab": 300}, [], "ids 0 .. 256"),
     ({**BYTES, "ab": 256.0}, [], "ids 0 .. 256"),
-    ({**BYTES, "ab": "256"}, [], "ids 0 .. 256"),
-    ({**BYTES, "ab": [256]}, [], "ids 0 .. 256"),
     ({**BYTES, "ab": 5}, [], "ids 0 .. 256"),
     ({**BYTES, "a\n": 256}, [], "byte characters"),
     ({}, [], "symbol for every byte"),

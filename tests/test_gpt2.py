@@ -1,4 +1,4 @@
-"""The forward pass against loops, against itself without a cache, and against transformers."""
+"""The forward pass against its formulas, itself without a cache, and transformers."""
 
 import math
 import threading
@@ -10,19 +10,18 @@ from hypothesis import strategies as st
 
 import gpt2
 from benchmarks.engines import to_transformers
-from gpt2 import GPT2, PART, attention, causal_mask, forward, gelu, layer_norm
-from lib.checkpoints.weights import random_params
+from gpt2 import GPT2, PART, forward
+from lib.checkpoints.weights import flatten, random_params
 
 HPARAMS = dict(n_vocab=13, n_ctx=12, n_embd=8, n_head=2, n_layer=3)
 
 
-def lively_params(dtype=np.float64, hparams=HPARAMS):
+def lively_params(dtype=np.float64):
     """Random weights large enough for attention and GELU to matter."""
-    params = random_params(hparams, np.random.default_rng(0), np.float64)
-    scale = lambda tree: ({k: scale(v) for k, v in tree.items()} if isinstance(tree, dict) else
-                          [scale(v) for v in tree] if isinstance(tree, list) else
-                          np.asfortranarray(tree * 15).astype(dtype))
-    return scale(params)
+    params = random_params(HPARAMS, np.random.default_rng(0), dtype)
+    for _, weight in flatten(params):
+        weight *= 15
+    return params
 
 
 @pytest.fixture(scope="module")
@@ -30,61 +29,35 @@ def params():
     return lively_params()
 
 
-# ---- a twin in plain loops over Python numbers: nothing shared with gpt2.py
-
-def twin_norm(row, g, b):
-    mean = sum(row) / len(row)
-    variance = sum((v - mean) ** 2 for v in row) / len(row)
-    return [(v - mean) / math.sqrt(variance + 1e-5) * g[i] + b[i] for i, v in enumerate(row)]
-
-
-def twin_linear(row, w, b):
-    return [sum(row[i] * w[i][j] for i in range(len(row))) + b[j] for j in range(len(b))]
-
-
-def twin_gelu(v):
-    return 0.5 * v * (1 + math.tanh(math.sqrt(2 / math.pi) * (v + 0.044715 * v**3)))
-
-
-def twin_attention(qkv, n_head, n):
-    """Every head, row and column by hand; row i sees columns 0 .. i."""
-    d, out = n // n_head, []
-    for i, row in enumerate(qkv):
-        merged = []
-        for h in range(n_head):
-            query = row[h * d : (h + 1) * d]
-            keys = [r[n + h * d : n + (h + 1) * d] for r in qkv[: i + 1]]
-            values = [r[2 * n + h * d : 2 * n + (h + 1) * d] for r in qkv[: i + 1]]
-            scores = [math.exp(sum(a * b for a, b in zip(query, key)) / math.sqrt(d))
-                      for key in keys]
-            merged += [sum(s * v[c] for s, v in zip(scores, values)) / sum(scores)
-                       for c in range(d)]
-        out.append(merged)
-    return out
-
-
 def twin_logits(ids, params, n_head):
-    p = lambda tree: ({k: p(v) for k, v in tree.items()} if isinstance(tree, dict) else
-                      [p(v) for v in tree] if isinstance(tree, list) else tree.tolist())
-    params = p(params)
-    n = len(params["wte"][0])
-    x = [[a + b for a, b in zip(params["wte"][t], params["wpe"][i])] for i, t in enumerate(ids)]
+    """Every head and every row by hand; row i sees rows 0 .. i. Nothing is shared with gpt2.py."""
+    def norm(x, g, b):
+        return (x - x.mean(axis=1)[:, None]) / np.sqrt(x.var(axis=1)[:, None] + 1e-5) * g + b
+
+    x = params["wte"][ids] + params["wpe"][: len(ids)]
+    n = x.shape[1] // n_head
     for block in params["blocks"]:
-        qkv = [twin_linear(twin_norm(r, **block["ln_1"]), **block["attn"]["c_attn"]) for r in x]
-        mixed = [twin_linear(r, **block["attn"]["c_proj"]) for r in twin_attention(qkv, n_head, n)]
-        x = [[a + b for a, b in zip(r, s)] for r, s in zip(x, mixed)]
-        inner = [twin_linear(twin_norm(r, **block["ln_2"]), **block["mlp"]["c_fc"]) for r in x]
-        wide = [twin_linear([twin_gelu(v) for v in r], **block["mlp"]["c_proj"]) for r in inner]
-        x = [[a + b for a, b in zip(r, s)] for r, s in zip(x, wide)]
-    x = [twin_norm(r, **params["ln_f"]) for r in x]
-    return np.array([[sum(a * b for a, b in zip(r, e)) for e in params["wte"]] for r in x])
+        c_attn, c_proj = block["attn"]["c_attn"], block["attn"]["c_proj"]
+        q, k, v = np.split(norm(x, **block["ln_1"]) @ c_attn["w"] + c_attn["b"], 3, axis=1)
+        mixed = np.zeros_like(x)
+        for i in range(len(ids)):
+            for head in (slice(h * n, h * n + n) for h in range(n_head)):
+                scores = np.exp(k[: i + 1, head] @ q[i, head] / math.sqrt(n))
+                mixed[i, head] = scores @ v[: i + 1, head] / scores.sum()
+        x = x + mixed @ c_proj["w"] + c_proj["b"]
+        c_fc, c_proj = block["mlp"]["c_fc"], block["mlp"]["c_proj"]
+        wide = norm(x, **block["ln_2"]) @ c_fc["w"] + c_fc["b"]
+        wide *= (1 + np.tanh(math.sqrt(2 / math.pi) * (wide + 0.044715 * wide**3))) / 2
+        x = x + wide @ c_proj["w"] + c_proj["b"]
+    return norm(x, **params["ln_f"]) @ params["wte"].T
 
 
-def test_logits_equal_those_of_plain_loops(params):
+@pytest.mark.parametrize("dtype, tolerance", [(np.float64, 1e-10), (np.float32, 1e-3)])
+def test_logits_equal_those_of_the_formulas_by_hand(params, dtype, tolerance):
     ids = [3, 1, 4, 1, 5, 9, 2, 6]
-    twin = twin_logits(ids, params, 2)
-    assert np.abs(twin).max() > 1
-    np.testing.assert_allclose(GPT2(params, 2)(ids, n_last=8), twin, rtol=0, atol=1e-10)
+    twin, logits = twin_logits(ids, params, 2), GPT2(lively_params(dtype), 2)(ids, n_last=8)
+    assert np.abs(twin).max() > 1 and logits.dtype == dtype
+    np.testing.assert_allclose(logits, twin, rtol=0, atol=tolerance)
 
 
 # ---- the cache is a memo
@@ -179,35 +152,6 @@ def test_threads_that_share_a_model_get_its_logits(params, monkeypatch):
         np.testing.assert_allclose(rows, expected, rtol=0, atol=1e-11)
 
 
-# ---- the parts
-
-def test_layer_norm_gives_mean_0_and_variance_1():
-    x = np.random.default_rng(0).normal(5, 3, (4, 50))
-    y = layer_norm(x, np.ones(50), np.zeros(50))
-    np.testing.assert_allclose(y.mean(-1), 0, atol=1e-12)
-    np.testing.assert_allclose(y.var(-1), 1, atol=1e-5)
-
-
-def test_gelu_is_x_times_the_normal_distribution_function_to_3_digits():
-    x = np.linspace(-4, 4, 81)
-    exact = [v * (1 + math.erf(v / math.sqrt(2))) / 2 for v in x]
-    np.testing.assert_allclose(gelu(x), exact, atol=1e-3)
-
-
-def test_attention_with_equal_keys_is_the_mean_of_the_values_that_it_may_see():
-    q, k = np.ones((1, 3, 4)), np.ones((1, 3, 4))
-    v = np.random.default_rng(0).normal(size=(1, 3, 4))
-    got = attention(q, k, v, causal_mask(3, like=q))
-    np.testing.assert_allclose(got[0], [v[0, : i + 1].mean(0) for i in range(3)])
-
-
-def test_float32_is_float64_to_its_precision(params):
-    ids = [3, 1, 4, 1, 5, 9, 2, 6]
-    small = GPT2(lively_params(np.float32), 2)(ids, 8)
-    assert small.dtype == np.float32
-    np.testing.assert_allclose(small, GPT2(params, 2)(ids, 8), rtol=0, atol=1e-3)
-
-
 @pytest.mark.parametrize("ids, n_last", [([], 1), ([1] * 13, 1), ([1, 2], 3), ([1, 2], 0),
                                          ([13], 1), ([-1], 1), ([1, 2, 99], 1)])
 def test_a_sequence_that_does_not_fit_is_named(params, ids, n_last):
@@ -216,31 +160,25 @@ def test_a_sequence_that_does_not_fit_is_named(params, ids, n_last):
     with pytest.raises(ValueError, match="need .* got"):
         model(ids, n_last)
     np.testing.assert_allclose(model([1, 2, 3]), GPT2(params, 2)([1, 2, 3]), atol=1e-11)
-
-
-def test_exactly_n_ctx_ids_fit(params):
-    assert GPT2(params, 2)([1] * 12, 12).shape == (12, 13)
+    assert model([1] * 12, 12).shape == (12, 13)
 
 
 # ---- other people's models
 
-@pytest.mark.parametrize("dtype, tolerance", [(np.float32, 1e-4), (np.float64, 1e-10)])
-def test_logits_agree_with_transformers(dtype, tolerance):
+def test_logits_agree_with_transformers(params):
     torch = pytest.importorskip("torch")
     pytest.importorskip("transformers")
-    hparams = dict(n_vocab=101, n_ctx=32, n_embd=48, n_head=4, n_layer=4)
-    params = lively_params(dtype, hparams) if dtype == np.float64 else random_params(
-        hparams, np.random.default_rng(1), dtype)
-    model = GPT2(params, 4)
-    ids = np.random.default_rng(2).integers(0, 101, 30).tolist()
+    model, ids = GPT2(params, 2), [3, 1, 4, 1, 5, 9, 2, 6]
     with torch.no_grad():
         theirs = to_transformers(model)(torch.tensor([ids])).logits[0].numpy()
-    np.testing.assert_allclose(model(ids, 30), theirs, rtol=0, atol=tolerance)
+    np.testing.assert_allclose(model(ids, 8), theirs, rtol=0, atol=1e-10)
+
+
+LONG = dict(n_vocab=11, n_ctx=4 * PART, n_embd=6, n_head=2, n_layer=2)
 
 
 def test_a_wrong_id_of_a_long_prompt_is_named_by_its_position_from_the_end():
-    hparams = dict(n_vocab=11, n_ctx=4 * PART, n_embd=6, n_head=2, n_layer=1)
-    model = GPT2(random_params(hparams, np.random.default_rng(0), np.float64), 2)
+    model = GPT2(random_params(LONG, np.random.default_rng(0), np.float64), 2)
     ids = [1] * (3 * PART)
     ids[5] = 99
     with pytest.raises(ValueError, match=f"got 99 at position {5 - 3 * PART} from the end"):
@@ -249,8 +187,7 @@ def test_a_wrong_id_of_a_long_prompt_is_named_by_its_position_from_the_end():
 
 @pytest.mark.parametrize("n_ids", [PART, PART + 1, 3 * PART - 1, 3 * PART + 5])
 def test_a_long_prompt_read_in_parts_has_the_logits_of_one_pass(n_ids, monkeypatch):
-    hparams = dict(n_vocab=11, n_ctx=4 * PART, n_embd=6, n_head=2, n_layer=2)
-    params = random_params(hparams, np.random.default_rng(0), np.float64)
+    params = random_params(LONG, np.random.default_rng(0), np.float64)
     rows, ids = count_rows(monkeypatch), [7 * i % 11 for i in range(n_ids)]
     logits = GPT2(params, 2)(ids, 3)
     assert len(rows) == -(-(n_ids - 3) // PART) and sum(rows) == n_ids and max(rows) <= PART + 3

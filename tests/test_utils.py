@@ -5,6 +5,7 @@ import json
 import numpy as np
 import pytest
 
+from lib.backend import products
 from tests.checkpoints import HPARAMS, write_converted
 from utils import load_pair
 
@@ -22,6 +23,9 @@ def test_a_pair_is_two_models_of_one_vocabulary(models):
     assert draft.n_vocab == target.n_vocab == encoder.n_vocab
     assert draft([1]).dtype == np.float64 and not np.allclose(draft([1]), target([1]))
     assert load_pair(None, "large", models)[1] is None
+    with pytest.raises(ValueError, match="numba, numpy or cupy, got jax"):
+        load_pair(None, "large", models, backend="jax")
+    products.set_backend("numba")
 
 
 def test_a_model_that_is_its_own_draft_is_loaded_once(models):

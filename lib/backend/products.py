@@ -8,9 +8,9 @@ times as much as one row, although the weights have to be read only once. The co
     w        [n_in, n_out], transposed in memory: each output's weights side by side
     work     a function of a range of outputs, which computes them for all rows
 
-A few threads of ours share a large product; BLAS itself gets one thread meanwhile. Threads of BLAS
-wait for each other by spinning: if another process takes their cores, up to a hundred times slower.
-Ours take the next part when they are free, so a late one delays nothing.
+A few threads of ours share a large product, and BLAS has one thread meanwhile. BLAS's own threads
+spin while they wait for one another, up to a hundred times slower if a different process takes
+their cores. Ours take the next part when they are free, so a late one delays nothing.
 """
 
 import functools

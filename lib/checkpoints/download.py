@@ -37,12 +37,10 @@ def download(url, path):
 def fetch(requests, url, part):
     """Append the rest of a file to `part`; EOFError if the server is busy or sends too little."""
     n_past = part.stat().st_size if part.exists() else 0
-    headers = {"Accept-Encoding": "identity"}  # so that lengths count the file's bytes
-    if n_past:
-        headers["Range"] = f"bytes={n_past}-"
+    headers = {"Range": f"bytes={n_past}-", "Accept-Encoding": "identity"}  # lengths are the file's
     with requests.get(url, headers=headers, stream=True, timeout=TIMEOUT) as response:
         if response.status_code == 416:  # the part does not belong to this file, or is all of it
-            part.unlink()
+            part.unlink(missing_ok=True)
         if response.status_code in (416, 429) or response.status_code >= 500:  # try again
             raise EOFError(f"status {response.status_code}")
         response.raise_for_status()

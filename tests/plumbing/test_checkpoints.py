@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
-from lib.backend.arrays import get_backend
 from lib.checkpoints.openai import CHECKPOINT, PARAMS, TEXTS
 from lib.checkpoints.weights import flatten
 from tests.checkpoints import HPARAMS, random_weights, write_checkpoint, write_model
@@ -130,17 +129,13 @@ def text(name, content):
 FAULTS = {
     "a size is missing": (hparams(n_layer=None), "n_layer"),
     "a size is text": (hparams(n_ctx="16"), "n_ctx"),
-    "a size is zero": (hparams(n_head=0), "n_head"),
-    "a size is not whole": (hparams(n_layer=2.0), "n_layer"),
     "heads do not divide": (hparams(n_head=5), "n_head to divide"),
     "another vocabulary": (hparams(n_vocab=258), "as many symbols in encoder.json"),
-    "more layers than weights": (hparams(n_layer=3), "model/h2/ln_1/g not found"),
     "another context length": (hparams(n_ctx=15), "of shape"),
     "index cut": (truncate("model.ckpt.index"), "whole TensorFlow checkpoint"),
     "data cut": (truncate("model.ckpt.data-00000-of-00001"), "whole TensorFlow checkpoint"),
     "a weight of another shape": (rewrite(wpe=np.zeros((16, 13), np.float32)), "of shape"),
     "a weight that is not finite": (rewrite(wpe=np.full((16, 12), np.nan, np.float32)), "finite"),
-    "sizes that are not JSON": (text("hparams.json", b"{"), "JSON object in .*hparams"),
     "a vocabulary that is not JSON": (text("encoder.json", b"\xff"), "JSON object in .*encoder"),
     "a vocabulary of brackets": (text("encoder.json", b"[" * 10**5), "JSON object in .*encoder"),
     "a vocabulary of texts": (text("encoder.json", b'{"a": "x"}'), "need ids .* encoder.json"),
@@ -168,21 +163,15 @@ def test_a_broken_checkpoint_of_a_released_size_may_be_downloaded_again(models):
         load(models, "124M")
 
 
-@pytest.mark.parametrize("change, message", [
-    (lambda weights: weights | {"wpe": weights["wpe"] * np.inf}, "finite"),
-    (lambda weights: weights | {"wpe": weights["wpe"].T}, "of shape"),
-    (lambda weights: weights.pop("wpe") is None or weights, "got none"),
-    (None, "whole safetensors file")], ids=["inf", "shape", "missing", "cut"])
-@pytest.mark.filterwarnings("ignore:invalid value")  # inf * 0, made here
-def test_broken_params_are_one_clear_error(models, change, message):
+def test_broken_params_are_one_clear_error(models):
     load(models)
     path = models / "tiny" / PARAMS
-    if change:
-        weights = {name: np.array(weight) for name, weight in load_file(path).items()}
-        save_file({name: np.ascontiguousarray(w) for name, w in change(weights).items()}, path)
-    else:
-        truncate(PARAMS)(models / "tiny")
-    with pytest.raises(ValueError, match=message):
+    weights = load_file(path)
+    save_file({**weights, "wpe": weights["wpe"].T.copy()}, path)
+    with pytest.raises(ValueError, match="of shape"):
+        load(models)
+    truncate(PARAMS)(models / "tiny")
+    with pytest.raises(ValueError, match="whole safetensors file"):
         load(models)
 
 
@@ -233,11 +222,3 @@ def test_a_package_that_is_missing_is_named(models, monkeypatch, package, name, 
     monkeypatch.setitem(sys.modules, package, None)
     with pytest.raises(ValueError, match=f"need the package {package} to {why}.*pip install"):
         load(models, name)
-
-
-def test_the_cupy_backend_without_cupy_or_gpu_says_what_is_needed(monkeypatch):
-    monkeypatch.setitem(sys.modules, "cupy", None)
-    with pytest.raises(ValueError, match="need CuPy"):
-        get_backend("cupy")
-    with pytest.raises(ValueError, match="numpy or cupy"):
-        get_backend("jax")

@@ -115,7 +115,7 @@ def test_transformers_reads_the_bundled_models_as_they_are(tmp_path):
     torch, _ = transformers_with_torch()
     large, small = MODELS_DIR / "tales-large", MODELS_DIR / "tales-small"
     encoder, draft, target = load_pair("tales-small", "tales-large", dtype=np.float64)
-    x, N = encoder.encode("Once upon a time there was a"), 40
+    x, N = encoder.encode("Once upon a time there was a"), 20
     export(tmp_path, *load(large))
     for folder, ours in ((large, target), (small, draft), (tmp_path, target)):
         with torch.no_grad():
@@ -128,15 +128,15 @@ def test_transformers_reads_the_bundled_models_as_they_are(tmp_path):
 
 
 @pytest.mark.filterwarnings("default")
-@pytest.mark.parametrize("text", ["Once upon a time", "it's 42!\n\n  ok", "wïzard 語🙂\t"])
-def test_their_tokenizers_give_our_ids(tmp_path, text):
+def test_their_tokenizers_give_our_ids(tmp_path):
     _, transformers = transformers_with_torch()
     encoder, *model = load(MODELS_DIR / "tales-large")
     export(tmp_path, encoder, *model)
     for folder in (MODELS_DIR / "tales-large", tmp_path):
         tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
-        assert tokenizer(text)["input_ids"] == encoder.encode(text)
-        assert tokenizer.decode(encoder.encode(text)) == text
+        for text in ("Once upon a time", "it's 42!\n\n  ok", "wïzard 語🙂\t"):
+            assert tokenizer(text)["input_ids"] == encoder.encode(text)
+            assert tokenizer.decode(encoder.encode(text)) == text
         assert tokenizer.eos_token_id == encoder.end_of_text and len(tokenizer) == encoder.n_vocab
 
 
@@ -271,11 +271,9 @@ def test_a_padded_vocabulary_is_cut_if_asked(tmp_path):
 
 # ---- what can be wrong with such a folder
 
-def raw(change):
-    def change_file(folder):
-        path = folder / "model.safetensors"
-        path.write_bytes(change(path.read_bytes()))
-    return change_file
+def cut(folder):
+    path = folder / "model.safetensors"
+    path.write_bytes(path.read_bytes()[:-4])
 
 
 def config(**changes):
@@ -288,21 +286,14 @@ def weights(change):
 
 WPE = "transformer.wpe.weight"
 FAULTS = {
-    "a file that is cut": (raw(lambda data: data[:-4]), "whole safetensors file"),
-    "an empty file": (raw(lambda data: b""), "whole safetensors file"),
-    "a header that is not JSON": (raw(lambda data: data[:8] + b"\0" + data[9:]), "whole"),
+    "a file that is cut": (cut, "whole safetensors file"),
     "integers": (weights(lambda w: w | {WPE: w[WPE].astype(np.int32)}), "floating-point numbers"),
     "a weight of another shape": (weights(lambda w: w | {WPE: w[WPE].T}), "of shape"),
-    "a weight that is missing": (weights(lambda w: w.pop(WPE) is None), "got none"),
     "a weight too many": (weights(lambda w: w | {"extra": w[WPE]}), "one more: 'extra'"),
     "a weight that is not finite": (weights(lambda w: w | {WPE: w[WPE] * np.nan}), "NaN or inf"),
-    "too large for float32": (weights(lambda w: w | {WPE: 1e300 + w[WPE].astype("f8")}), "inf"),
     "another model": (config(model_type="llama"), "model_type"),
-    "a size that is text": (config(n_positions="16"), "n_ctx"),
     "more layers": (config(n_layer=3), "got none"),
     "another vocabulary": (config(vocab_size=257), "as many symbols in vocab.json and merges"),
-    "config.json that is not JSON": (
-        lambda folder: (folder / "config.json").write_text("{"), "JSON object in .*config.json"),
     "tokenizer.json that is not JSON": (
         lambda folder: (folder / "tokenizer.json").write_text("[]"), "JSON object in .*tokenizer"),
     "a merge that makes no symbol": (
