@@ -1,23 +1,20 @@
-"""Draw the pictures of the pages, each in a light and a dark file.
+"""Draw pictures of the pages: docs/img/NAME.svg, and NAME-dark.svg for dark pages.
 
-    python -m docs.pictures all               # draw the recorded runs in benchmarks/results/
+    python -m docs.pictures all               # from the figures in benchmarks/results/
     python -m docs.pictures race --record     # run the bundled pair first
 
-    race       both decoders write the same text at their recorded pace
-    round      one round, step by step, with its numbers
-    rows       which row of a pass judges which guess
-    timeline   the time of plain and of speculative decoding
-    cache      the target's cache before and after a rejection
-    family     what each decoder changes
-    mask       a tree of guesses and the mask of its pass
-    block      block verification and the ratio test on two guesses
-    heads      how Medusa's and EAGLE's heads guess
-    ladder     the expected tokens per round of each test, and what each step adds
-    theorem1   why accepted and resampled tokens together have the target's distribution
-    wild       how far from the target's distribution each rule of exact/rules.py is
-    forking    every outcome of two tokens, as exact/law.py enumerates them
+    race              both decoders write the same text at their recorded pace
+    round             one recorded round, step by step, with its numbers
+    theorem1          why accepted and resampled tokens together have the target's distribution
+    ladder            the expected tokens per round of each test, and what each step adds
+    wild              how far from the target's distribution each rule of exact/rules.py is
+    forking           every outcome of two tokens, as exact/law.py enumerates them
+    expected_tokens   tokens per round against alpha: Leviathan et al. (2023) Eq. 1, Fig. 2
+    speed-pair        the costs of passes and the speed-ups that benchmarks.speed measured
+    batch-124M        tokens per second against texts at once, as benchmarks.batch measured
 
-The last four are drawn by matplotlib: pip install -r requirements/plots.txt
+All but the first two are drawn by matplotlib: pip install -r requirements/plots.txt
+The other files of docs/img are edited by hand.
 """
 
 import argparse
@@ -25,25 +22,23 @@ import json
 import sys
 from pathlib import Path
 
-from docs.pictures import (block, cache, family, forking, heads, ladder, mask, race, round, rows,
-                           theorem1, timeline, wild)
+from docs.pictures import bars, forking, race, round, speed, theorem1
 from docs.pictures.figures import save
 from docs.pictures.palette import THEMES
 
 ROOT = Path(__file__).parents[2]
-DATA = ROOT / "benchmarks" / "results"
-RECORDED = {"race": "race", "round": "round", "theorem1": "round"}  # picture: file of its data
-SVG = {"race": race, "round": round, "rows": rows, "timeline": timeline, "cache": cache,
-       "family": family, "mask": mask, "block": block, "heads": heads}
-PLOTS = {"ladder": (ladder, 5.2), "theorem1": (theorem1, 3.7), "wild": (wild, 8.2),
-         "forking": (forking, 5.2)}  # height
+IMAGES, RESULTS = ROOT / "docs" / "img", ROOT / "benchmarks" / "results"
+SVG = {"race": race.draw, "round": round.draw}
+PLOTS = {"theorem1": (theorem1.draw, 3.7), "ladder": (bars.draw_ladder, 5.2),
+         "wild": (bars.draw_wild, 8.2), "forking": (forking.draw, 5.2),
+         "expected_tokens": (speed.draw_expected_tokens, 4), "speed-pair": (speed.draw_speed, 4),
+         "batch-124M": (speed.draw_batch, 4.2)}  # height in inches of 96 pixels
 
 
-def data_of(name, module):
-    """Return what a picture shows: recorded, enumerated by its module, or nothing."""
-    if name in RECORDED:
-        return json.loads((DATA / f"{RECORDED[name]}.json").read_text(encoding="utf-8"))
-    return module.data() if hasattr(module, "data") else None
+def data_of(name):
+    """Return the figures that a picture shows; None if it computes them."""
+    path = RESULTS / f"{'round' if name == 'theorem1' else name}.json"
+    return json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
 
 
 def record(name):
@@ -51,31 +46,28 @@ def record(name):
     from docs.pictures import record  # loads models, which drawing does not need
 
     text = json.dumps(getattr(record, f"record_{name}")(), indent=1, ensure_ascii=False) + "\n"
-    (DATA / f"{name}.json").write_text(text, encoding="utf-8")
+    (RESULTS / f"{name}.json").write_text(text, encoding="utf-8")
 
 
 def write(name, folder):
     """Write both files of one picture."""
     if name in PLOTS:
-        module, height = PLOTS[name]
-        return save(module.draw, height, data_of(name, module), folder / f"{name}.svg")
+        return save(*PLOTS[name], data_of(name), folder / f"{name}.svg")
     for suffix, colours in THEMES.items():
-        text = SVG[name].draw(data_of(name, SVG[name]), colours)
+        text = SVG[name](data_of(name), colours)
         (folder / f"{name}{suffix}.svg").write_text(text, encoding="utf-8")
 
 
 def main(argv=None):
     parser = argparse.ArgumentParser("python -m docs.pictures", description="Draw the pictures.")
     parser.add_argument("name", choices=[*SVG, *PLOTS, "all"])
-    parser.add_argument("--record", action="store_true", help="run the models for it first")
-    parser.add_argument("--out", type=Path, default=ROOT / "docs" / "img")
+    parser.add_argument("--record", action="store_true", help="run the models for race and round")
     args = parser.parse_args(argv)
-    names = [*SVG, *PLOTS] if args.name == "all" else [args.name]
-    for name in names:
-        if args.record and name in ("race", "round"):
+    for name in [*SVG, *PLOTS] if args.name == "all" else [args.name]:
+        if args.record and name in SVG:
             record(name)
         try:
-            write(name, args.out)
+            write(name, IMAGES)
         except ModuleNotFoundError as error:
             sys.exit(f"{name}: need matplotlib (pip install -r requirements/plots.txt), "
                      f"got: {error}")

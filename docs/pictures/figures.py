@@ -2,7 +2,6 @@
 
     save(draw, height, data, path)    NAME.svg and NAME-dark.svg of draw(figure, data)
     colour("red"), colour(0)          a colour of the theme by its name; that of series 0
-    below(axes)                       a legend under the axes
 
 The same data give the same bytes. The background is transparent, and letters stay letters, so that
 a page shows them in a font it has.
@@ -11,7 +10,6 @@ a page shows them in a font it has.
 from docs.pictures.palette import MARKERS, SERIES, THEMES
 
 WIDTH = 630 / 72  # inches of 96 pixels: 840
-SMALL = {"fontsize": 9, "frameon": False}
 theme = dict(THEMES[""])  # the one being drawn
 
 
@@ -47,9 +45,3 @@ def style():
 def colour(name):
     """Return the theme's colour of this name, or of the series of this number."""
     return theme[SERIES[name % len(SERIES)] if isinstance(name, int) else name]
-
-
-def below(axes, handles=None, ncols=1):
-    """Put the legend under the axes, where it covers no data."""
-    axes.legend(handles=handles, loc="upper center", bbox_to_anchor=(0.5, -0.2), ncols=ncols,
-                **SMALL)

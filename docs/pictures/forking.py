@@ -16,13 +16,13 @@ from docs.pictures.figures import colour
 from exact.law import paths
 from speculative import draft_and_verify, generate
 
-P_DRAFT, P_TARGET, N, K = (2, 1), (1, 2), 2, 1  # thirds
+P_DRAFT, P_TARGET = np.array([[2, 1], [1, 2]]) * Fraction(1, 3)
+N, K = 2, 1
 PRODUCT, SUM = 4.8, 5.8  # columns of figures; a decision's column is its number, from 1
 
 
-def flat(thirds):
+def flat(row):
     """Return a model that gives the same row after every text."""
-    row = np.array([Fraction(part, 3) for part in thirds], dtype=object)
     return lambda ids, n_last=1: np.array([row] * n_last)
 
 
@@ -37,7 +37,7 @@ def decisions(rounds):
         yield f"{kind} {round.ids[-1]}"
 
 
-def data():
+def enumerate_paths():
     """Return [(text, probability, [(decision, weight)])], enumerated."""
     step = draft_and_verify(flat(P_DRAFT), flat(P_TARGET), K)
     found = []
@@ -57,48 +57,40 @@ def heights(leaves):
     return {path: sum(found) / len(found) for path, found in rows.items()}
 
 
-def draw(figure, leaves):
+def draw(figure, data):
     """Draw the tree of decisions, the product at each leaf, the sum of each text at its last."""
-    axes, at = figure.subplots(), heights(leaves)
+    axes, leaves, sums = figure.subplots(), enumerate_paths(), defaultdict(list)
+    at = heights(leaves)
     for path, y in at.items():
-        box(axes, len(path), y, path[-1][0] if path else "start")
-        if path:
-            above = at[path[:-1]]
-            axes.plot([len(path) - 0.7, len(path) - 0.3], [above, y], marker="", linewidth=1,
-                      color=colour("muted"))
-            x, shift = len(path) - (0.5 if y == above else 0.56), 0.15 if y > above else -0.15
-            axes.text(x, (above + y) / 2 + shift, str(path[-1][1]), va="center", fontsize=8.5,
-                      ha="center" if y == above else "right", color=colour("muted"))
-    total = defaultdict(list)
+        draw_decision(axes, path, y, at.get(path[:-1], y))
     for y, (words, chance, path) in enumerate(leaves):
-        total[words].append(chance)
+        sums[words].append(chance)
         axes.plot([len(path) + 0.36, PRODUCT - 0.15], [y, y], ":", marker="", linewidth=1,
                   color=colour("block"))
         axes.text(PRODUCT, y, words, va="center", fontweight="bold")
         axes.text(PRODUCT + 0.35, y, str(chance), va="center")
         if words not in [later for later, *_ in leaves[y + 1 :]]:
-            terms = [*map(str, total[words])]
-            axes.text(SUM, y, " + ".join(terms) + (f" = {sum(total[words])}" if terms[1:] else ""),
-                      va="center", color=colour("green"))
-    write_heads(axes, len(leaves))
+            total = f" = {sum(sums[words])}" if len(sums[words]) > 1 else ""
+            axes.text(SUM, y, " + ".join(map(str, sums[words])) + total, va="center",
+                      color=colour("green"))
+    for x, words in ((-0.3, "decisions, and the weight of each branch"),
+                     (PRODUCT, "text, product"), (SUM, "sum = target's")):
+        axes.text(x, -0.85, words, color=colour("muted"), fontsize=9)
+    alone = ", ".join(f"{a} {b} with {P_TARGET[a] * P_TARGET[b]}" for a in (0, 1) for b in (0, 1))
+    axes.text(-0.3, len(leaves) - 0.15, f"The target alone: {alone}", fontsize=9)
+    axes.set(xlim=(-0.4, 7.2), ylim=(len(leaves) + 0.1, -1.2))
+    axes.set_title(f"Tokens 0 and 1.  p_draft = ({P_DRAFT[0]}, {P_DRAFT[1]}),  p_target = "
+                   f"({P_TARGET[0]}, {P_TARGET[1]}),  N = {N}, K = {K}", loc="left")
+    axes.axis("off")
 
 
-def box(axes, x, y, words):
-    """Draw a decision."""
+def draw_decision(axes, path, y, above):
+    """Draw the last decision of a path, with the line and the weight that lead to it."""
+    x, words = len(path), path[-1][0] if path else "start"
     edge = {"boxstyle": "round,pad=0.35", "facecolor": "none", "edgecolor": colour("block")}
     axes.text(x, y, words, ha="center", va="center", fontsize=9, bbox=edge)
-
-
-def write_heads(axes, n_leaves):
-    """Write the models above the columns, and the target's own probabilities below."""
-    thirds = lambda row: ", ".join(str(Fraction(part, 3)) for part in row)
-    for x, words in ((0, "decisions, and the weight of each branch"), (PRODUCT, "text, product"),
-                     (SUM, "sum = target's")):
-        axes.text(x - 0.3 * (x == 0), -0.85, words, color=colour("muted"), fontsize=9)
-    alone = ", ".join(f"{a} {b} with {Fraction(P_TARGET[a] * P_TARGET[b], 9)}"
-                      for a in (0, 1) for b in (0, 1))
-    axes.text(-0.3, n_leaves - 0.15, f"The target alone: {alone}", fontsize=9)
-    axes.set(xlim=(-0.4, 7.2), ylim=(n_leaves + 0.1, -1.2))
-    axes.set_title(f"Tokens 0 and 1.  p_draft = ({thirds(P_DRAFT)}),  p_target = "
-                   f"({thirds(P_TARGET)}),  N = {N}, K = {K}", loc="left")
-    axes.axis("off")
+    if path:
+        axes.plot([x - 0.7, x - 0.3], [above, y], marker="", linewidth=1, color=colour("muted"))
+        shift = 0.15 if y > above else -0.15
+        axes.text(x - 0.55, (above + y) / 2 + shift, str(path[-1][1]), va="center", ha="right",
+                  fontsize=8.5, color=colour("muted"))

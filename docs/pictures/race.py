@@ -9,7 +9,7 @@ CSS animates it. Every part is drawn as it looks at the end, and keyframes give 
 animation (prefers-reduced-motion) the last state is shown.
 """
 
-from docs.pictures.svg import ADVANCE, element, line, mono, picture, places, rect, text
+from docs.pictures.svg import ADVANCE, element, mono, picture, places, rect, text
 
 WIDTH, HEIGHT, MARGIN = 840, 300, 18
 PANEL, GAP = 412, 16  # width of a panel, and what lies between the two
@@ -52,24 +52,31 @@ class Clock:
         return self.change(f"{HIDDEN};{self.grey}", (guessed, f"{SHOWN};{self.grey}"),
                            (end, f"{SHOWN};{self.green}"))
 
-    def discard(self, guessed, end, following):
-        """Show a guess, which falls below the line when the round ends and then vanishes."""
+    def reject(self, end):
+        """Strike a grey guess out."""
+        return self.change(f"{self.grey};text-decoration:none",
+                           (end, f"{self.red};text-decoration:line-through"))
+
+    def fall(self, guessed, end):
+        """Show guesses, which fall below the line when the round ends and then vanish."""
         down = f"transform:translateY({DROP}px)"
         return self.change(HIDDEN, (guessed, f"{SHOWN};transform:none"), (end, f"{SHOWN};{down}"),
-                           (end + 0.8 * (following - end), f"{HIDDEN};{down}"))
+                           (2 * end - guessed, f"{HIDDEN};{down}"))
 
     def style(self):
-        """Return all keyframes; `all` vanishes before the loop begins again."""
-        whole = self.change(SHOWN, ((self.loop - LEAD - 0.4) / self.slower, HIDDEN))
+        """Return the rules of all classes."""
         frames = [f"@keyframes {name}{{{steps}}}" for steps, name in self.rules.items()]
         uses = [f".{name}{{animation-name:{name}}}" for name in self.rules.values()]
-        uses.append(f".all{{animation-name:{whole}}}")
         return "\n".join([
-            f".gone{{opacity:0}}g,text,rect,line{{animation:{self.loop:.2f}s linear infinite}}",
+            f".gone{{opacity:0}}g,text,rect{{animation:{self.loop:.2f}s linear infinite}}",
             *uses, *frames, "@media (prefers-reduced-motion:reduce){*{animation:none!important}}"])
 
 
 # ---- text
+
+def text_of(run, prompt):
+    return prompt + "".join(token for round in run["rounds"] for token, _ in round["ids"])
+
 
 def letters(string, where, x0, class_=""):
     """Return a piece of text at its position; spaces and line ends are not drawn."""
@@ -80,59 +87,33 @@ def letters(string, where, x0, class_=""):
     return mono(x0 + column * SIZE * ADVANCE, TOP + row * LINE, visible, SIZE, class_)
 
 
-def plain_text(run, prompt, clock, x0):
-    """Yield one token for each pass."""
-    yield letters(prompt, places(prompt, COLUMNS), x0)
-    written, where = prompt, places(text_of(run, prompt), COLUMNS)
+def written(run, prompt, clock, x0, own):
+    """Yield every round's guesses, accepted or falling, then the target's own token."""
+    text, where, start = prompt, places(text_of(run, prompt), COLUMNS), 0.0
+    yield letters(prompt, where, x0)
     for round in run["rounds"]:
-        (token, _), = round["ids"]
-        yield letters(token, where[len(written) :], x0, clock.appear(round["end"]))
-        written += token
-
-
-def text_of(run, prompt):
-    return prompt + "".join(token for round in run["rounds"] for token, _ in round["ids"])
-
-
-def speculative_text(run, prompt, clock, x0):
-    """Yield guesses, accepted or falling, then the target's own token."""
-    yield letters(prompt, places(prompt, COLUMNS), x0)
-    written, start, where = prompt, 0.0, places(text_of(run, prompt), COLUMNS)
-    following = [round["end"] for round in run["rounds"][1:]] + [run["seconds"] * 1.05]
-    for round, next_end in zip(run["rounds"], following):
         guessed, end = start + round["draft_s"], round["end"]
-        wrong = written
         for token, origin in round["ids"]:
             if origin == "kept":
-                yield letters(token, where[len(written) :], x0,
-                              f"green {clock.accept(guessed, end)}")
-                wrong += token
+                class_ = f"green {clock.accept(guessed, end)}"
             else:
-                yield letters(token, where[len(written) :], x0,
-                              f"blue own {clock.appear(end)}")
-            written += token
-        yield discarded(round, wrong, clock, (guessed, end, next_end), x0)
+                yield rejected(round, text, clock, (guessed, end), x0)
+                class_ = f"{own} {clock.appear(end)}"
+            yield letters(token, where[len(text) :], x0, class_)
+            text += token
         start = end
 
 
-def discarded(round, before, clock, times, x0):
+def rejected(round, before, clock, times, x0):
     """Return the rejected guess, struck out, and the untested ones after it."""
-    guesses = [guess for guess in round["guesses"] if guess[1] is not True]
-    parts, end = [], times[1]
-    for guess, accepted in guesses:
-        guess = guess.replace("\n", "\u21b5")  # a guessed end of a line is drawn
-        where = places(before + guess, COLUMNS)[len(before) :]
-        failed = accepted is False
-        parts.append(letters(guess, where, x0,
-                             f"red {clock.change(clock.grey, (end, clock.red))}" if failed else
-                             "grey"))
-        if failed:
-            column, row = where[len(guess) - len(guess.lstrip())]
-            x, y = x0 + column * SIZE * ADVANCE, TOP + row * LINE - 4.5
-            parts.append(line(x - 2, y, x + len(guess.strip()) * SIZE * ADVANCE + 2, y,
-                              f"strike {clock.appear(end)}"))
-        before += guess
-    return element("g", "".join(parts), class_=f"gone {clock.discard(*times)}") if parts else ""
+    parts = []
+    for guess, accepted in round["guesses"]:
+        if not accepted:
+            where = places(before + guess, COLUMNS)[len(before) :]
+            parts.append(letters(guess, where, x0, "grey" if accepted is None else
+                                 clock.reject(times[1])))
+            before += guess
+    return element("g", "".join(parts), class_=f"gone {clock.fall(*times)}") if parts else ""
 
 
 # ---- the panels
@@ -150,47 +131,43 @@ def bar(run, clock, x0):
 
 def panel(x, title, note, run, body, clock):
     """Yield a frame with its text and its bar; at the end, the seconds and passes."""
-    x0, passes = x + MARGIN, len(run["rounds"])
+    x0, took = x + MARGIN, f"{1000 * run['seconds']:.0f} ms"
     yield rect(x + 0.5, 8.5, PANEL - 1, 256, "panel", rx=8)
     yield text(x0, 36, title, "bold", font_size=16)
     yield text(x + PANEL - MARGIN, 36, note, "small muted", text_anchor="end")
     yield from body
     yield from bar(run, clock, x0)
-    took = element("tspan", f"{1000 * run['seconds']:.0f} ms", class_="bold")
     yield text(x0, BAR + 31, "each block is a pass of the large model",
-               f"small muted gone {clock.change(SHOWN, (run['seconds'] - FADE, HIDDEN))}")
-    yield element("text", f"{took}, {passes} passes of the large model", x=x0, y=BAR + 31,
-                  class_=clock.appear(run["seconds"]))
+               f"small muted gone {clock.change(SHOWN, (run['seconds'], HIDDEN))}")
+    yield text(x0, BAR + 31, f"{took}, {len(run['rounds'])} passes of the large model",
+               clock.appear(run["seconds"]))
 
 
 def legend(x, y):
     """Yield what the colours mean."""
-    entries = [("grey", "guess", 48), ("green", "accepted", 72), ("red struck", "rejected", 68),
-               ("blue own", "the large model's own", 0)]
-    for class_, name, width in entries:
-        yield text(x, y, name, f"small {class_}")
-        x += width
+    entries = [("grey", "guess", 0), ("green", "accepted", 48), ("red struck", "rejected", 120),
+               ("blue own", "the large model's own", 188)]
+    for class_, name, right in entries:
+        yield text(x + right, y, name, f"small {class_}")
 
 
 def draw(data, colour):
     """Return the picture of one recorded race."""
-    plain, fast = data["autoregressive"], data["speculative"]
-    clock = Clock(plain["seconds"], colour)
-    x1, x2, prompt = 0, PANEL + GAP, data["prompt"]
+    plain, fast, prompt = data["autoregressive"], data["speculative"], data["prompt"]
+    clock, left, right = Clock(plain["seconds"], colour), MARGIN, PANEL + GAP + MARGIN
     most = 1 + max(len(round["guesses"]) for round in fast["rounds"])
-    parts = [*panel(x1, "plain decoding", "1 token per pass", plain,
-                    plain_text(plain, prompt, clock, x1 + MARGIN), clock),
-             *panel(x2, "speculative decoding", f"up to {most} tokens per pass", fast,
-                    speculative_text(fast, prompt, clock, x2 + MARGIN), clock)]
-    gain = f"{plain['seconds'] / fast['seconds']:.1f} \u00d7 faster"
-    parts.append(text(x2 + PANEL - MARGIN, BAR + 31, gain, f"bold {clock.appear(clock.longest)}",
-                      text_anchor="end"))
-    notes = [text(x1 + MARGIN, 288, "a recorded run of the bundled models, played "
-                  f"{clock.slower} times slower", "small muted"), *legend(x2 + MARGIN, 288)]
+    gain = plain["seconds"] / fast["seconds"]
+    parts = [text(left, 288, "a recorded run of the bundled models, played "
+                  f"{clock.slower} times slower", "small muted"), *legend(right, 288),
+             *panel(0, "plain decoding", "1 token per pass", plain,
+                    written(plain, prompt, clock, left, ""), clock),
+             *panel(PANEL + GAP, "speculative decoding", f"up to {most} tokens per pass", fast,
+                    written(fast, prompt, clock, right, "blue own"), clock),
+             text(WIDTH - MARGIN, BAR + 31, f"{gain:.1f} \u00d7 faster",
+                  f"bold {clock.appear(clock.longest)}", text_anchor="end")]
     style = (f".own{{font-weight:700}}.struck{{text-decoration:line-through}}"
              f".block{{fill:{colour['blue_bar']}}}{clock.style()}")
     words = (f"Plain decoding writes in {1000 * plain['seconds']:.0f} ms, speculative decoding "
              f"the same in {1000 * fast['seconds']:.0f} ms (median of "
              f"{len(data['speedups'])} runs): {text_of(fast, prompt)}")
-    return picture(WIDTH, HEIGHT, words, [element("g", "\n".join(filter(None, parts)),
-                   class_="all"), *notes], colour, style)
+    return picture(WIDTH, HEIGHT, words, filter(None, parts), colour, style)

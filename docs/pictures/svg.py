@@ -4,7 +4,6 @@ A picture is a function `draw(data, colour)` of data and one theme, so that the 
 file differ in colours only. A file has no script and no font.
 """
 
-import math
 import re
 from xml.sax.saxutils import escape, quoteattr
 
@@ -46,37 +45,13 @@ def line(x1, y1, x2, y2, class_="rule", **attributes):
     return element("line", x1=x1, y1=y1, x2=x2, y2=y2, class_=class_, **attributes)
 
 
-def arrow(x1, y1, x2, y2, class_="mark"):
-    """Return a line with a head at its end."""
-    length = math.hypot(x2 - x1, y2 - y1)
-    dx, dy = 7 * (x2 - x1) / length, 7 * (y2 - y1) / length
-    head = [(x2, y2), (x2 - dx - 0.5 * dy, y2 - dy + 0.5 * dx),
-            (x2 - dx + 0.5 * dy, y2 - dy - 0.5 * dx)]
-    points = " ".join(f"{number(float(x))},{number(float(y))}" for x, y in head)
-    return line(x1, y1, x2, y2, class_) + element("polygon", points=points, class_="ink")
-
-
-def box(x, y, width, height, label, class_="box", text_class=None):
-    """Return a rounded rectangle with a centred line of text."""
-    return rect(x, y, width, height, class_, rx=6) + text(
-        x + width / 2, y + height / 2 + 5, label, text_class, text_anchor="middle")
-
-
-def boxes(colour):
-    """Return the style of the classes that `box` is given: empty, strong, and filled ones."""
-    return (f".box{{fill:none;stroke:{colour['grey']}}}.strong{{fill:none;stroke-width:2;"
-            f"stroke:{colour['blue']}}}.lost{{fill:none;stroke:{colour['red']};"
-            f"stroke-dasharray:4 3}}.track{{fill:{colour['track']}}}")
-
-
 def picture(width, height, title, parts, colour, style=""):
     """Return the file. `title` describes what is seen, for readers who do not see it."""
     inks = "".join(f".{name}{{fill:{colour[name]}}}" for name in colour)
     base = (f"text{{font-family:{SANS};fill:{colour['ink']};white-space:pre}}"
             f".mono{{font-family:{MONO}}}.small{{font-size:12.5px}}.bold{{font-weight:600}}"
             f"{inks}.panel{{stroke:{colour['line']}}}"
-            f".rule{{stroke:{colour['line']}}}.mark{{stroke:{colour['ink']};stroke-width:2}}"
-            f".strike{{stroke:{colour['red']};stroke-width:1.5}}")
+            f".rule{{stroke:{colour['line']}}}.mark{{stroke:{colour['ink']};stroke-width:2}}")
     body = "\n".join([element("title", escape(title)), element("style", f"\n{base}\n{style}\n"),
                       *parts])
     return element("svg", f"\n{body}\n", xmlns="http://www.w3.org/2000/svg", width=width,

@@ -17,12 +17,7 @@ FOLDER holds train.txt and valid.txt. A finished stage is skipped; an interrupte
 
 Sizes and plans: models/training/plans.py.
 """
-import os
-
-os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # before NumPy loads, as in main.py
-
 import argparse
-import time
 from pathlib import Path
 
 import numpy as np
@@ -30,11 +25,6 @@ import torch
 
 from models.training import bpe, export, plans, tasks, trainer
 from models.training.eagle import LOSSES, Eagle
-
-
-def load_ids(work, split):
-    """Return a text as ids: "train", "valid" or "written"."""
-    return np.load(work / f"{split}.npy", mmap_mode="r")
 
 
 # ---- the stages
@@ -68,9 +58,9 @@ def train_stage(stage, work):
     plan, path = plans.PLANS[stage], work / f"{stage}.pt"
     if path.exists() and torch.load(path, map_location="cpu")["step"] == plan["steps"]:
         return
-    print(f"--- {stage} {time.strftime('%H:%M:%S')}", flush=True)
-    trainer.train(make_task(stage, work), plan, path, load_ids(work, plan["text"]),
-                  load_ids(work, "valid"))
+    print(f"--- {stage}", flush=True)
+    trainer.train(make_task(stage, work), plan, path, np.load(work / f"{plan['text']}.npy"),
+                  np.load(work / "valid.npy"))
 
 
 def write_stage(work):
@@ -80,7 +70,7 @@ def write_stage(work):
         return
     target = trained("target", work).gpt2.to(trainer.DEVICE)
     with torch.autocast(trainer.DEVICE, torch.bfloat16):
-        rows = write(target, load_ids(work, "train"), **plans.WRITE)
+        rows = write(target, np.load(work / "train.npy"), **plans.WRITE)
     part = path.with_suffix(".part.npy")
     np.save(part, rows.numpy().astype(np.uint16).reshape(-1))
     part.replace(path)

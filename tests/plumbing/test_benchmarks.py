@@ -124,7 +124,7 @@ def test_every_decoder_that_can_run_has_a_row():
             variants.row_of(text)
 
 
-@pytest.mark.parametrize("module", [*map("benchmarks.{}".format, COMMANDS), "benchmarks.plots",
+@pytest.mark.parametrize("module", [*map("benchmarks.{}".format, COMMANDS), "docs.pictures",
                                     "benchmarks.rules", "tools.will_it_pay"])
 def test_help_needs_no_optional_package(module):
     hidden = "requests torch transformers matplotlib gguf xllamacpp greenlet threadpoolctl"
