@@ -372,7 +372,7 @@ CASES += [("variants/" + file, tests, mutants) for file, tests, mutants in [
          "the sampling settings do not reach the head"),
     ]),
     ("eagle_head.py", own("eagle"), [
-        ("x[n_past + 1 :], new + 1,", "x[n_past:-1], new + 1,",
+        ("x[n_past + 1 :], n_past,", "x[n_past:-1], n_past,",
          "a state beside its own token, not beside the next"),
         ("min(common_prefix(self.ids, x) - 1, n - 1)", "n - 1",
          "keys and values of predicted states taken for true ones"),

@@ -17,8 +17,7 @@ the text's, and are never taken for them.
 
 import numpy as np
 
-from gpt2 import (cached, causal_mask, common_prefix, layer_norm, linear, to_host,
-                  transformer_block, unembed)
+from gpt2 import cached, common_prefix, layer_norm, linear, to_host, transformer_block, unembed
 from lib.backend.arrays import widened
 from lib.checkpoints.weights import build_params
 from variants.shared.heads import open_heads
@@ -35,7 +34,6 @@ class Head:
         self.params, self.n_head, self.states_of = params, n_head, states_of
         (n_ctx, n_embd), wte = params["wpe"].shape, params["wte"]
         self.cache = np.zeros((2, n_head, n_ctx, n_embd // n_head), wte.dtype, like=wte)
-        self.mask = causal_mask(n_ctx, like=wte)
         self.ids = []  # pair i of this text is in column i of the cache
         self.tree = self.predicted = None  # the tree after it; [1 + n_nodes, n_embd] of those read
 
@@ -54,35 +52,34 @@ class Head:
         n_past = max(0, min(common_prefix(self.ids, x) - 1, n - 1))
         states = self.states_of(x[:-1], n - n_past)
         self.ids = x[: n_past + 1]  # as in GPT2: true even if Ctrl-C comes below
-        new = np.arange(n_past, n)
-        states = self.feed(states, x[n_past + 1 :], new + 1, n_past, self.mask[n_past:n, :n])
+        states = self.feed(states, x[n_past + 1 :], n_past, np.tri(n - n_past, dtype=bool))
         self.ids = x
         return states[-1:]
 
     def read_nodes(self, tree):  # -> [n_new, n_embd]
-        """Return the states predicted at the next nodes, each from the one at its parent.
-
-        As in tree_gpt2.py a node sees the text and its ancestors. It is in column n + node.
-        """
-        n, first = len(self.ids) - 1, len(self.predicted) - 1
+        """Return the states predicted at the next nodes, each from the one at its parent."""
+        first = len(self.predicted) - 1
         end = next((node for node, parent in enumerate(tree.parents) if parent >= first), len(tree))
-        sees = tree.ancestors()[first:end, :end]
-        visible = np.concatenate([np.ones((end - first, n), bool), sees], axis=1)
-        mask = np.asarray(np.where(visible, 0, -np.inf), self.mask.dtype, like=self.mask)
         states = np.stack([self.predicted[1 + parent] for parent in tree.parents[first:end]])
-        return self.feed(states, tree.tokens[first:end], n + sees.sum(axis=1), n + first, mask)
+        return self.feed(states, tree.tokens[first:end], len(self.ids) - 1,
+                         tree.ancestors()[first:end, :end])
 
-    def feed(self, states, tokens, positions, n_past, mask):  # [n_new, n_embd] -> [n_new, n_embd]
-        """Return the states predicted at tokens; write columns n_past .. of the cache."""
-        params, on_device = self.params, {"like": self.cache}
-        if self.cache.shape[-2] < n_past + len(tokens):  # a tree near the end of the context
-            self.cache = widened(self.cache, n_past + len(tokens))
+    def feed(self, states, tokens, n_past, sees):  # [n_new, n_embd] -> [n_new, n_embd]
+        """Return the states predicted at tokens: the last of a tree (or path) after n_past pairs.
+
+        As in tree_gpt2.py each sees all pairs before the tree, and `sees` its ancestors.
+        """
+        (n_new, n_nodes), params, on_device = sees.shape, self.params, {"like": self.cache}
+        if self.cache.shape[-2] < n_past + n_nodes:  # a tree near the end of the context
+            self.cache = widened(self.cache, n_past + n_nodes)
+        visible = np.concatenate([np.ones((n_new, n_past), bool), sees], axis=1)
+        mask = np.asarray(np.where(visible, 0, -np.inf), self.cache.dtype, **on_device)
         e = (params["wte"][np.asarray(tokens, **on_device)]
-             + params["wpe"][np.asarray(positions, **on_device)])
+             + params["wpe"][np.asarray(n_past + sees.sum(axis=1), **on_device)])
         pairs = [layer_norm(e, **params["ln_token"]), layer_norm(states, **params["ln_state"])]
         x, (block,) = linear(np.concatenate(pairs, axis=1), **params["fc"]), params["blocks"]
-        x = transformer_block(x, **block, n_head=self.n_head,
-                              attend=cached(self.cache, n_past, mask))
+        attend = cached(self.cache, n_past + n_nodes - n_new, mask)
+        x = transformer_block(x, **block, n_head=self.n_head, attend=attend)
         return layer_norm(x, **params["ln_f"])
 
 
