@@ -10,11 +10,9 @@
     best     the draft's most probable tokens: a separate path
     more     the difference to the ratio test in the same rounds
 
-The random numbers of the tests are summed over (exact/expected.py). What is left of chance are the
-texts and guesses, which the tests share: the standard error of a difference is far below that of a
-mean. Rounds of one text are not independent, so standard errors count texts. A decoder's own rounds
-start where its own test ended the last one, so for tests other than the ratio test its tokens per
-pass can differ slightly from the mean given here.
+The random numbers of the tests are summed over (exact/expected.py); the tests share texts and
+guesses. Rounds of one text are not independent, so standard errors count texts. A decoder's own
+rounds start where its own test ended the last one, so its tokens per pass can differ slightly.
 """
 
 import sys

@@ -13,7 +13,7 @@ is 0 if every text has the target's probability, 1 if one does not, and 2 if the
 """
 
 import argparse
-import importlib.util
+import runpy
 import subprocess
 import sys
 import traceback
@@ -42,35 +42,30 @@ def load(path):
     """Return its `verify` or `step` as the step of a draft, a target and K."""
     if path.suffix != ".py" or not path.is_file():
         raise AssertionError("need a Python file, FILE.py")
-    spec = importlib.util.spec_from_file_location("answer", path)
-    answer = importlib.util.module_from_spec(spec)
     with no_other_chance():
-        spec.loader.exec_module(answer)
-    if not hasattr(answer, "step") and not hasattr(answer, "verify"):
+        answer = runpy.run_path(str(path.absolute()))
+    if not answer.keys() & {"step", "verify"}:
         raise AssertionError("need a function verify or step in it")
 
     def verify(guesses, p_draft, p_target, rng):
-        return check(answer.verify(list(guesses), p_draft, p_target, rng), len(guesses) + 1)
+        return check(answer["verify"](list(guesses), p_draft, p_target, rng), len(guesses) + 1)
 
     def step_of(draft, target, K):
         def step(x, n_left, rng):
-            ids = answer.step(list(x), n_left, rng, draft, target, K)
+            ids = answer["step"](list(x), n_left, rng, draft, target, K)
             return Round(check(ids, n_left), [], [], [])
 
-        return step if hasattr(answer, "step") else draft_and_verify(draft, target, K, verify)
+        return step if "step" in answer else draft_and_verify(draft, target, K, verify)
 
     return step_of
 
 
 def check(ids, most):
     """Return the tokens as a list; raise AssertionError if they are not."""
-    try:
-        ids = [int(token) for token in ids]
-    except (TypeError, ValueError):
-        raise AssertionError(f"need a list of tokens, got {ids!r}") from None
-    if not 1 <= len(ids) <= most or not set(ids) <= {0, 1, 2}:
-        raise AssertionError(f"need 1 to {most} tokens of 0, 1, 2, got {ids}")
-    return ids
+    is_list = isinstance(ids, (list, tuple, np.ndarray))
+    if not is_list or not 1 <= len(ids) <= most or not {*ids} <= {0, 1, 2}:
+        raise AssertionError(f"need a list of 1 to {most} tokens of 0, 1, 2, got {ids}")
+    return [int(token) for token in ids]
 
 
 def where(error, path):
@@ -99,11 +94,6 @@ def starts(texts, n):
     return total
 
 
-def small(p):
-    """Return four decimals, or one digit of what they would hide."""
-    return f"{p:.4f}" if p >= 0.0005 else f"{p:.0e}"
-
-
 def explain(found):
     """Yield the lines that show the first token that comes too often, and its alternatives."""
     for n in range(len(X) + 1, len(X) + found.K + 2):
@@ -111,10 +101,10 @@ def explain(found):
         worst = max(got, key=lambda text: got[text] - wanted[text])
         if got[worst] - wanted[worst] > EXACT / 100:
             break
-    yield f"toy {found.toy}, K = {found.K}: distance {small(found.distance)}"
+    yield f"toy {found.toy}, K = {found.K}: distance {found.distance:.2g}"
     yield "  text                      yours    target"
     for text in ((*worst[:-1], token) for token in range(3)):
-        mark = f"   <- too high by {small(got[text] - wanted[text])}" if text == worst else ""
+        mark = f"   <- too high by {got[text] - wanted[text]:.2g}" if text == worst else ""
         yield f"  {str(list(text)):20}{got[text]:11.4f}{wanted[text]:10.4f}{mark}"
 
 
@@ -123,7 +113,7 @@ def answer(path):
     path = Path(path)
     try:
         step_of = load(path)
-        print(rules.toys_table(), "Toy equal: both models are the target of A.", "", sep="\n\n")
+        print(rules.toys_table(), "Toy equal: both models are A's target.\n", sep="\n\n")
         for found in judge(step_of):
             if found.distance > EXACT:
                 print(*explain(found), sep="\n")

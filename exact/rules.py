@@ -98,10 +98,6 @@ def probability(t, token, p_draft, p_target):
     return p_target[t][token]
 
 
-def if_not_less(t, token, p_draft, p_target):
-    return Fraction(int(p_target[t][token] >= p_draft[t][token]))
-
-
 def same_number(t, token, p_draft, p_target):
     """Return P(u < p_target) for the u that drew the guess: uniform in the token's interval."""
     low = p_draft[t][:token].sum()
@@ -203,7 +199,6 @@ RULES = [
     Rule("match; argmax guesses", best, match_verify, True, pull("NVIDIA/TensorRT-LLM", 15775)),
     Rule("match, then a fresh draw", guess,
          partial(chain, p_accept=probability, replace=from_target), False),
-    Rule("accept if p_target >= p_draft", guess, partial(chain, p_accept=if_not_less), False),
     Rule("ratio test, then a draw from the target", guess, partial(chain, replace=from_target),
          False, "[Clay (2024)](https://github.com/ccs96307/fast-llm-inference)"),
     Rule("ratio test, then a draw from the next row", guess,
@@ -275,10 +270,6 @@ def table(head, rows):
     return "\n".join(f"| {' | '.join(map(str, line))} |" for line in lines)
 
 
-def shown(distance):
-    return f"{float(distance):.4f}" if distance else "0"
-
-
 def texts_needed(found):
     """Return log(1 / ERROR) / KL: the texts that the best test needs (Stein's lemma)."""
     nats = sum(p * log(p / found.wanted[text]) for text, p in found.texts.items() if p)
@@ -290,9 +281,9 @@ def rules_table():
     rows = []
     for rule in RULES:
         found = [find(rule.name, "A", K) for K in (1, 2, 3)]
+        distances = [f"{float(one.distance):.4f}" if one.distance else "0" for one in found]
         tokens = float(tokens_per_round(rule.name, "A", 3))
-        rows.append([rule.name, "exact" if rule.exact else "**no**",
-                     *(shown(one.distance) for one in found), f"{tokens:.3f}",
+        rows.append([rule.name, "exact" if rule.exact else "**no**", *distances, f"{tokens:.3f}",
                      texts_needed(found[-1]), rule.seen])
     return table(["rule", "exact?", "K = 1", "K = 2", "K = 3", "tokens/round", "texts",
                   "used, asked about or fixed in"], rows)

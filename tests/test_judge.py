@@ -52,19 +52,19 @@ def test_right_answers_are_exact_on_every_toy_for_the_K_that_are_named(said, tex
 
 
 @pytest.mark.parametrize("old, new, found", [
-    (RESIDUAL, "p_target[t]", "K = 1: distance 0.0600"),
-    (RATIO, "float(p_target[t][token] >= p_draft[t][token])", "K = 1: distance 0.2000"),
+    (RESIDUAL, "p_target[t]", "K = 1: distance 0.06"),
+    (RATIO, "float(p_target[t][token] >= p_draft[t][token])", "K = 1: distance 0.2"),
     (RATIO, RATIO.replace("p_target", "1.0001 * p_target", 1), "K = 1: distance 2e-05"),
-    ("p_target[-1]", "p_target[0]", "K = 1: distance 0.2800"),
+    ("p_target[-1]", "p_target[0]", "K = 1: distance 0.28"),
     (RATIO, f"{RATIO} if t < 2 else p_target[t][token]", "K = 3: distance 0."),
     ("    for t", "    accept = lambda prob, rng, u=rng.random(): u < prob\n    for t",
-     "K = 2: distance 0.0400"),
+     "K = 2: distance 0.04"),
 ])
 def test_a_fault_is_shown_where_it_happens(said, old, new, found):
     assert old in RIGHT
     status, out = said(RIGHT.replace(old, new))
     assert status == 1 and f"toy A, {found}" in out
-    assert out.count("<- too high by") == 1 and "too high by 0.0000" not in out
+    assert out.count("<- too high by") == 1
 
 
 def test_the_page_shows_what_the_judge_says(said):
@@ -78,9 +78,9 @@ def test_the_page_shows_what_the_judge_says(said):
     ("import nothing_of_this_name", "does not run: line 1: ModuleNotFoundError"),
     ("x = 1\ndef verify(", "does not run: line 2: SyntaxError: "),
     ("x = 1", "need a function verify or step"),
-    (VERIFY + "return []", r"need 1 to 2 tokens of 0, 1, 2, got \[\]"),
+    (VERIFY + "return []", r"got \[\]"),
     (VERIFY + "return [7]", r"got \[7\]"),
-    (VERIFY + "pass", "need a list of tokens, got None"),
+    (VERIFY + "pass", "need a list of 1 to 2 tokens of 0, 1, 2, got None"),
     (VERIFY + "\n    return g[5]", "does not run: line 2: IndexError"),
     (VERIFY + "raise SystemExit(0)", "does not run: line 1: SystemExit"),
     ("import numpy as np\n" + VERIFY + "return [np.random.choice(3)]", "line 2: .*from rng alone"),

@@ -67,9 +67,6 @@ def test_the_distances_of_one_guess_are_the_closed_forms(toy):
     surplus = np.maximum(p - q, 0)
     assert find("argmax guesses, softmax rows", toy, 1).distance == tv(
         ratio * best + (1 - ratio) * surplus / surplus.sum(), p)
-    accepted = q * (p >= q)
-    assert find("accept if p_target >= p_draft", toy, 1).distance == tv(
-        accepted + (1 - accepted.sum()) * surplus / surplus.sum(), p)
 
 
 def test_two_races_with_the_same_numbers_are_as_the_integral_says():
