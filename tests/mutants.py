@@ -341,7 +341,7 @@ CASES += [("variants/" + file, tests, mutants) for file, tests, mutants in [
         ("add_path(tree, ngram[:k])", "add_path(tree, ngram)", "n-grams longer than n_left"),
     ]),
     ("lookahead.py", own("lookahead"), [
-        ("[len(round.ids) - 1 :]", "[len(round.ids) :]", "the window moves one position too far"),
+        ("len(round.ids) - 1 :", "len(round.ids) :", "the window moves one position too far"),
         ("reversed(ngrams)", "ngrams", "the oldest n-gram is tested first"),
         ("trunk[:i] + column[1:]", "column[1:]", "no column looks back at the trunk"),
     ]),

@@ -46,13 +46,6 @@ def column_paths(window):
     return [trunk[:i] + column[1:] for i, column in enumerate(window)]
 
 
-def extend_columns(window, tree, p_target):
-    """Return the columns that are whole in the tree, each with its new token: n-grams."""
-    tips = [tree.find(path) for path in column_paths(window)]  # None: the last ones were cut off
-    return [column + [int(p_target[1 + tip].argmax())]
-            for column, tip in zip(window, tips) if tip is not None]
-
-
 def remember(pool, tokens, size):
     """Put an n-gram into the pool as the latest, and once; drop the oldest beyond `size`."""
     key, *rest = tokens
@@ -61,22 +54,25 @@ def remember(pool, tokens, size):
 
 
 def add_path(tree, path):
-    """Add the nodes of a path that the tree does not have yet."""
+    """Add the nodes of a path that the tree does not have yet; return the last."""
     node = -1
     for token in path:
         node = tree.add(node, token, None)
+    return node
 
 
 def make_tree(ngrams, paths, k, n_vocab):
-    """Return a tree of at most k levels: the n-grams as proposals, the latest first; the paths."""
+    """Return a tree of at most k levels, n-grams as proposals, the latest first; the paths' ends.
+
+    Each path is longer than the one before it; those of more than k levels are left out.
+    """
     tree = Tree()
     for ngram in reversed(ngrams):
         add_path(tree, ngram[:k])
     proposals = list(enumerate(one_hot_rows(tree.tokens, n_vocab)))
-    for path in paths:
-        add_path(tree, path[:k])
+    ends = [add_path(tree, path) for path in paths if len(path) <= k]
     tree.proposals = proposals
-    return tree
+    return tree, ends
 
 
 def build(models, columns: Flag(whole, "columns of the window, iterated on in every pass") = 5,
@@ -90,20 +86,21 @@ def build(models, columns: Flag(whole, "columns of the window, iterated on in ev
     if ngram < 2:
         raise ValueError(f"need --ngram >= 2, got {ngram}")
     target = with_tree_sampling(models.target, **models.sampling)
-    window, known = [], {}
+    window, known, ends = [], {}, []
 
     def guess(x, k, rng):
         window[:] = refill(window, x, columns, ngram)
-        tree = make_tree(known.get(x[-1], []), column_paths(window), k, models.target.n_vocab)
+        tree, ends[:] = make_tree(known.get(x[-1], []), column_paths(window), k,
+                                  models.target.n_vocab)
         return tree, [row for _, row in tree.proposals]
 
     def step(x, n_left, rng):
         round = speculative_step(x, n_left, rng, target, columns + ngram, guess, verify_tree)
         tree, n = round.guesses, len(round.guesses.proposals)
-        extended = extend_columns(window, tree, round.p_target)
-        for tokens in extended:
-            remember(known, tokens, pool)
-        window[:] = [tokens[1:] for tokens in extended][len(round.ids) - 1 :]  # as the text moved
+        for column, end in zip(window, ends):
+            column.append(int(round.p_target[1 + end].argmax()))
+            remember(known, column, pool)
+        window[:] = [column[1:] for column in window[len(round.ids) - 1 : len(ends)]]
         return round._replace(guesses=Tree(tree.tokens[:n], tree.parents[:n], tree.proposals))
 
     return step

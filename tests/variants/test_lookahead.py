@@ -57,10 +57,10 @@ def test_of_a_round_the_guesses_are_the_tested_ones_and_the_rows_all():
 
 
 def test_the_latest_n_gram_is_tested_first_and_a_shared_start_once():
-    tree = make_tree([[1, 2], [0, 1], [1, 0]], [[1, 2, 2], [2, 0]], 9, 3)
+    tree, ends = make_tree([[1, 2], [0, 1], [1, 0]], [[1, 2, 2], [2, 0]], 9, 3)
     assert tree.paths()[:5] == [[1], [1, 0], [0], [0, 1], [1, 2]]
     assert [node for node, _ in tree.proposals] == [0, 1, 2, 3, 4]
-    assert tree.paths()[5:] == [[1, 2, 2], [2], [2, 0]]
+    assert tree.paths()[5:] == [[1, 2, 2], [2], [2, 0]] and ends == [5, 7]
     assert np.array_equal([row for _, row in tree.proposals], one_hot_rows([1, 0, 0, 1, 2], 3))
 
 
