@@ -1,8 +1,8 @@
 """Gante (2023), "Assisted Generation", as in Hugging Face transformers. Lossless.
 
 Adds to speculative.py: the number of guesses adapts. The draft stops after a guess with a smaller
-probability than --confidence; and with the heuristic schedule, the most guesses of a round, K,
-become K + 2 if every guess was accepted, else K - 1, at least 1.
+probability than --confidence; and with the heuristic schedule (there heuristic_transient: it starts
+anew with each text) K becomes K + 2 if every guess was accepted, else K - 1, at least 1.
 
 Subtle: the unsure guess is tested too. Dropping it because of its own probability would leave the
 other guesses with a distribution that is not the one in `p_draft`, and bias the text.
@@ -35,10 +35,7 @@ def build(models, K: Flag(whole, "most guesses per round") = 20,
           schedule: Flag(str, "how K follows the past", ("constant", "heuristic")) = "constant",
           confidence: Flag(float, "stop guessing after a guess with a smaller draft probability"
                            ) = 0.4):
-    """Return the step of one text; it keeps K between its rounds.
-
-    (transformers' heuristic_transient is a new step for each text, its heuristic one for all.)
-    """
+    """Return the step of one text, which keeps K between its rounds."""
     target = models.probabilities("target")
     guess = partial(guess_while_sure, draft=models.warm.probabilities("draft"),
                     confidence=confidence, greedy=models.is_greedy)

@@ -40,9 +40,8 @@ def build(models, block: Flag(whole, "most tokens per round") = 4,
                           "exact") = 1,
           minimum: Flag(whole, "fewest tokens per round; 1 is exact") = 1):
     """Return the step. The selection compares the target's row at temperature 1."""
-    if selection < 1 or not 1 <= minimum <= block:
-        raise ValueError(f"need selection >= 1 and 1 <= minimum <= block, got selection = "
-                         f"{selection}, minimum = {minimum}, block = {block}")
+    if minimum > block:
+        raise ValueError(f"need --minimum <= --block, got {minimum} and {block}")
     chain = [(0,) * n for n in range(1, block)]
     verify = partial(blockwise_verify, top_k=selection, minimum=minimum)
     return medusa_step(models, chain, verify, **models.warm.sampling)

@@ -9,8 +9,6 @@ the text of plain decoding, at every temperature.
     race       draw the first to arrive of n_vocab runners of speed p: argmin of E / p with
                exponential E (the Gumbel trick); the order of the vocabulary is irrelevant
 
-theory/coupling.py has the probability that both draw the same token.
-
 Subtle: a number belongs to its position. The next round reuses the numbers of positions that this
 round did not reach; new ones would give a different text. And no number may be replaced after it
 was looked at: dropping a guess for what it is, and drawing there with a fresh number, would reuse

@@ -30,8 +30,6 @@ def find_source(x, max_ngram):
 def lookup_guess(x, k, rng, n_vocab, max_ngram=3):
     """Return k copied guesses, or none if the last token is new, and one-hot rows.
 
-    The guesses for a text that counts 0 1 2 0 1 2 .. are right once it repeats itself.
-
     >>> lookup_guess([0, 1, 2, 0], 4, None, n_vocab=3)[0]
     [1, 2, 0, 1]
     """

@@ -105,8 +105,6 @@ class Decoder(NamedTuple):
         return "costs" in self.needs or "auto" in settings.values()
 
 
-# Types of flags: functions from text to a value.
-
 def whole(text, least=1):
     """Read a whole number, by default >= 1."""
     if not re.fullmatch(r"\d+", text) or int(text) < least:

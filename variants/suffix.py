@@ -8,8 +8,6 @@ Finished texts can be remembered for the next one (memory.py).
     probability   of a guess: the product of the relative frequencies on its path
     score         the sum of the probabilities: how many guesses are expected to be right
     factor        after m tokens at most min(cap, factor m) guesses: alpha in the paper's MAX_SPEC
-    min_prob      the least probability of a guess, by the counts
-    sure          the least score with which the counts guess; below it the draft guesses K tokens
 
 A copied guess is not drawn, so its row is one-hot, as in lookup.py; the draft's guesses have the
 draft's rows. The choice between the two is made before any sampling, so both are exact.

@@ -1,7 +1,4 @@
-"""Texts longer than the models' context: any decoder, within a window. Lossless if the decoder is.
-
-Adds to speculative.py: the models read the end of the text; no round goes beyond this window.
-"""
+"""Any decoder on texts longer than the models' context, within a window. Lossless if it is."""
 
 
 def window(x, n_prompt, n_ctx):

@@ -7,6 +7,8 @@ vocabulary that its ids are from.
 import json
 from pathlib import Path
 
+from lib.checkpoints.files import atomic
+
 NEWEST = 2**13  # tokens that the file keeps: counted with depth 16 some 40 MB, in half a second
 
 
@@ -28,8 +30,6 @@ def read_memory(path, n_vocab):
 
 def remember(path, ids, n_vocab):
     """Add a finished text; replace the file as a whole, so that it is never half written."""
-    from lib.checkpoints.files import atomic  # a library that decoding does not need
-
     texts = [*read_memory(path, n_vocab), list(ids)]
     while len(texts) > 1 and sum(map(len, texts)) > NEWEST:
         del texts[0]
