@@ -382,7 +382,7 @@ CASES += [("variants/" + file, tests, mutants) for file, tests, mutants in [
     ]),
     ("blockwise.py", own("heads"), [
         ("n < minimum - 1 or", "n < minimum or", "the minimum counts guesses, not tokens"),
-        ("in_top(p_target[n], guesses[n], top_k)", "in_top(p_target[n + 1], guesses[n], top_k)",
+        ("in best_ids(p_target[n], top_k)", "in best_ids(p_target[n + 1], top_k)",
          "the row of the next position"),
     ]),
     ("shared/branches.py", laws("medusa"), [

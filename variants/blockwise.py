@@ -15,22 +15,15 @@ read. The distance criterion of Sec. 5.2 is for ids that are numbers, such as pi
 
 from functools import partial
 
-import numpy as np
-
 from variants.medusa import guess_by_heads, medusa_step
 from variants.registry import Decoder, Flag, whole
-
-
-def in_top(row, token, top_k):
-    """Return whether the token is one of the row's top_k best (ties: the lowest id first)."""
-    rank = np.count_nonzero(row > row[token]) + np.count_nonzero(row[:token] == row[token])
-    return rank < top_k
+from variants.shared.branches import best_ids
 
 
 def blockwise_verify(tree, p_draft, p_target, rng, top_k=1, minimum=1):
     """Accept the guesses before the first to fail, but minimum - 1 at least; add the best token."""
     guesses, n = tree.tokens, 0
-    while n < len(guesses) and (n < minimum - 1 or in_top(p_target[n], guesses[n], top_k)):
+    while n < len(guesses) and (n < minimum - 1 or guesses[n] in best_ids(p_target[n], top_k)):
         n += 1
     return guesses[:n] + [int(p_target[n].argmax())]
 

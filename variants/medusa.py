@@ -99,8 +99,7 @@ def choices(text):
 
 
 def build(models,
-          widths: Flag(wholes, "children for each node, level by level (default: 3,2,1)"
-                       ) = None,
+          widths: Flag(wholes, "children for each node, level by level (default: 3,2,1)") = None,
           sparse: Flag(choices, "a sparse tree in place of widths, each node by its path's ranks: "
                        "'0 1 0.0 0.1 0.0.0'") = None,
           acceptance: Flag(str, "which test: exact or typical", ("exact", "typical")) = "exact",
