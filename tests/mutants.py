@@ -434,7 +434,7 @@ class Copy:
 
     def first_failure(self, *tests):
         """Return the test that fails first, or None; RuntimeError if the tests could not run."""
-        command = [sys.executable, "-B", "-m", "pytest", "-x", "-q", "-rf", "--tb=no",
+        command = [sys.executable, "-B", "-m", "pytest", "-n0", "-x", "-rf", "--tb=no",
                    "-p", "no:cacheprovider", "--hypothesis-profile=mutants",
                    f"--basetemp={self.folder}.tmp", *tests]
         try:
