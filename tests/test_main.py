@@ -238,7 +238,7 @@ BAD = {
     "missing file": (["--prompt_file", "no-such-file"], "no-such-file"),
     "stop of two tokens": (["--stop", "the king"], "which is 2: 'the', ' king'"),
     "not a number": (["--K", "four"], "a whole number >= 1"),
-    "widths of nothing": (["--decoder", "tree", "--widths", "2,0"], "such as 3,2,1"),
+    "widths of nothing": (["--decoder", "tree", "--widths", "2,0"], "a whole number >= 1"),
     "a tree with a hole": (["--decoder", "medusa", "--sparse", "0 1.0"], "start of each path"),
     "ranks that are words": (["--decoder", "medusa", "--sparse", "best"], "such as '0 1 0.0 0.1'"),
     "unknown flag": (["--gamma", 4], "--gamma; --help lists all"),
