@@ -7,7 +7,7 @@ import numpy as np
 
 from encoder import Encoder, byte_characters
 from lib.checkpoints.openai import write_params
-from lib.checkpoints.weights import random_params
+from lib.checkpoints.weights import flatten, random_params
 
 HPARAMS = dict(n_vocab=257, n_ctx=16, n_embd=12, n_head=3, n_layer=2)
 SYMBOLS = [*byte_characters().values(), "ab", "<|endoftext|>"]
@@ -16,22 +16,8 @@ TINY = Encoder({symbol: id for id, symbol in enumerate(SYMBOLS)}, [("a", "b")])
 
 def random_weights(hparams, rng):
     """{OpenAI's variable name: array}; the projections with their leading axis of 1."""
-    n, weights = hparams["n_embd"], {}
-
-    def add(name, *shape):
-        weights[f"model/{name}"] = rng.standard_normal(shape, dtype=np.float32)
-
-    add("wte", hparams["n_vocab"], n)
-    add("wpe", hparams["n_ctx"], n)
-    for norm in ["ln_f"] + [f"h{i}/ln_{j}" for i in range(hparams["n_layer"]) for j in (1, 2)]:
-        add(f"{norm}/g", n)
-        add(f"{norm}/b", n)
-    for i in range(hparams["n_layer"]):
-        for name, n_in, n_out in [("attn/c_attn", n, 3 * n), ("attn/c_proj", n, n),
-                                  ("mlp/c_fc", n, 4 * n), ("mlp/c_proj", 4 * n, n)]:
-            add(f"h{i}/{name}/w", 1, n_in, n_out)
-            add(f"h{i}/{name}/b", n_out)
-    return weights
+    return {f"model/{name}": weight[None] if name.endswith("/w") else weight
+            for name, weight in flatten(random_params(hparams, rng))}
 
 
 def write_checkpoint(folder, weights):

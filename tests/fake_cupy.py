@@ -22,6 +22,7 @@ from pathlib import Path
 from unittest import mock
 
 import numpy as np
+from numpy.lib.mixins import NDArrayOperatorsMixin
 
 PATH = Path(__file__).parent / "data" / "cupy-names.json"
 PARTS = ("cupy", "cupy.ndarray", "cupy.cuda", "cupy.cuda.runtime")
@@ -76,7 +77,7 @@ def call(function, name, *args, **kwargs):
     return to_device(result) if isinstance(result, (np.ndarray, np.generic)) else result
 
 
-class ndarray:
+class ndarray(NDArrayOperatorsMixin):
     """cupy.ndarray."""
 
     __module__ = "cupy"
@@ -134,25 +135,6 @@ def index(key):
     return tuple(part._host if isinstance(part, ndarray) else part for part in parts)
 
 
-def method(name, swapped=False):
-    """Return the method of an operator: it takes numbers and the stand-in's own arrays."""
-    function = getattr(operator, name)
-
-    def apply(self, other):
-        if not isinstance(other, (ndarray, np.ndarray, np.generic, int, float)):
-            return NotImplemented
-        return call(function, name, *((other, self) if swapped else (self, other)))
-
-    return apply
-
-
-for _name in ("add", "sub", "mul", "truediv", "matmul"):
-    setattr(ndarray, f"__{_name}__", method(_name))
-    setattr(ndarray, f"__r{_name}__", method(_name, swapped=True))
-for _name in ("iadd", "itruediv", "gt"):
-    setattr(ndarray, f"__{_name}__", method(_name))
-
-
 # ---- modules
 
 class Module(types.ModuleType):
@@ -169,10 +151,9 @@ class Module(types.ModuleType):
 
 def make_cupy():
     """Return the module cupy, with cupy.cuda.runtime for what a benchmark reports."""
-    cupy, cuda, runtime = (Module(name) for name in ("cupy", "cupy.cuda", "cupy.cuda.runtime"))
+    cupy, cuda, runtime = map(Module, ("cupy", "cupy.cuda", "cupy.cuda.runtime"))
     cupy.__version__, cupy.ndarray, cupy.cuda = KEPT["version"], ndarray, cuda
-    cuda.runtime = runtime
-    runtime.CUDARuntimeError = CUDARuntimeError
+    cuda.runtime, runtime.CUDARuntimeError = runtime, CUDARuntimeError
     runtime.getDeviceProperties = lambda device: {"name": b"a stand-in, no GPU"}
     return cupy
 
