@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-APART = {"lib.checkpoints", "lib.demo", "lib.packages", "tqdm", "argparse"}
+APART = {"lib.checkpoints", "lib.demo", "tqdm", "argparse"}
 BLOCKED = ("filelock", "requests", "greenlet", "threadpoolctl", "tensorflow", "cupy", "torch")
 
 

@@ -18,6 +18,7 @@ import os
 import sys
 import threading
 from contextlib import contextmanager
+from importlib.metadata import version
 from queue import SimpleQueue
 
 import numpy as np
@@ -107,11 +108,7 @@ def describe():
     """Return the library that multiplies small batches, with its version."""
     if backend == "cupy":
         return "CuPy"
-    if compiled_product() is None:
-        return f"NumPy {np.__version__}"
-    import numba  # here, because it may be absent
-
-    return f"Numba {numba.__version__}"
+    return f"Numba {version('numba')}" if compiled_product() else f"NumPy {np.__version__}"
 
 
 def warm_up(dtype):

@@ -9,7 +9,6 @@ import time
 from tqdm import tqdm
 
 from lib.checkpoints.files import named
-from lib.packages import need_package
 
 TIMEOUT = 30  # seconds without a byte
 WAITS = (1, 2, 4, 8)  # seconds before each new attempt
@@ -19,11 +18,12 @@ def download(url, path):
     """Fetch `url` to `path`; OSError if the server refuses or breaks off at every attempt."""
     if path.exists():  # another process may have been here first
         return
-    requests = need_package("requests", "download a model")
+    import requests  # here, as in fetch: only a download needs it
+
     part = path.with_name(f"{path.name}.part")
     for wait in (*WAITS, None):
         try:
-            fetch(requests, url, part)
+            fetch(url, part)
             return os.replace(part, path)
         except (requests.ConnectionError, requests.Timeout, EOFError,
                 requests.exceptions.ChunkedEncodingError) as error:
@@ -34,8 +34,10 @@ def download(url, path):
             time.sleep(wait)
 
 
-def fetch(requests, url, part):
+def fetch(url, part):
     """Append the rest of a file to `part`; EOFError if the server is busy or sends too little."""
+    import requests
+
     n_past = part.stat().st_size if part.exists() else 0
     headers = {"Range": f"bytes={n_past}-", "Accept-Encoding": "identity"}  # lengths are the file's
     with requests.get(url, headers=headers, stream=True, timeout=TIMEOUT) as response:

@@ -3,15 +3,12 @@
 import contextlib
 import json
 import os
-from pathlib import Path
-
-from lib.packages import need_package
 
 
 def read_json(path):
     """Return the JSON object in a file; ValueError if it holds anything else."""
     try:
-        value = json.loads(Path(path).read_bytes())
+        value = json.loads(path.read_bytes())
     except (ValueError, RecursionError) as error:
         raise ValueError(f"need a JSON object in {path}, got: {error}") from None
     if not isinstance(value, dict):
@@ -47,6 +44,7 @@ def named(path):
 
 def folder_lock(folder):
     """Return a lock on a folder, which is made if need be; it is free if its process dies."""
-    filelock = need_package("filelock", "download or convert a model")
+    import filelock  # here: only a download or a conversion needs it
+
     folder.mkdir(parents=True, exist_ok=True)
     return filelock.FileLock(folder / ".lock")

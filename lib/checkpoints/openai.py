@@ -16,7 +16,6 @@ from lib.checkpoints import tensors
 from lib.checkpoints.download import download
 from lib.checkpoints.files import folder_lock, read_json
 from lib.checkpoints.weights import check_hparams, cut_params, flatten, read_flat
-from lib.packages import need_package
 
 RELEASED = ("124M", "355M", "774M", "1558M")
 BASE_URL = "https://openaipublic.blob.core.windows.net/gpt-2/models"
@@ -73,7 +72,7 @@ def load_flat(folder, hparams, dtype=np.float32):
 
 def convert(folder, hparams):
     """Write params.safetensors from the TensorFlow checkpoint in a folder; ValueError if broken."""
-    tf = need_package("tensorflow", "read OpenAI's checkpoint format, once per model")
+    import tensorflow as tf  # here: it takes seconds, once per model
 
     def take(name, shape):
         stored = reader.get_tensor(f"model/{name}")

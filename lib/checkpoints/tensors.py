@@ -7,20 +7,20 @@ header and writes files; NumPy reads the numbers, bfloat16 too.
 import json
 
 import numpy as np
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save
 
 from lib.checkpoints.files import atomic
-from lib.packages import need_package
 
 NUMPY = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2"}  # no bfloat16 in NumPy
 
 
 def open_file(path):
     """Return {name: array}, mapped from a file, and its metadata; ValueError if it is not whole."""
-    library = need_package("safetensors", "read weights")
     try:
-        with library.safe_open(path, framework="numpy"):
+        with safe_open(path, framework="numpy"):
             data = np.memmap(path, np.uint8, "r")
-    except library.SafetensorError as error:
+    except SafetensorError as error:
         raise ValueError(f"need a whole safetensors file in {path}, got: {str(error)[:200]!r}"
                          ) from None
     start = 8 + int.from_bytes(data[:8].tobytes(), "little")
@@ -47,7 +47,6 @@ def read(arrays, name, where, shape=None):
 
 def write_file(path, arrays, metadata=None):
     """Write {name: array} to a file: whole or not at all."""
-    library = need_package("safetensors.numpy", "write weights")
     arrays = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
     with atomic(path) as file:
-        file.write(library.save(arrays, metadata))
+        file.write(save(arrays, metadata))

@@ -43,6 +43,9 @@ class There(PureWindowsPath):
     def is_file(self):
         return self.parent == PureWindowsPath("C:\\exported\\x")
 
+    def glob(self, pattern):
+        return [self / pattern]
+
 
 @pytest.mark.parametrize("size, folder", [
     ("124M", "D:\\models\\124M"), ("C:/exported/x", "C:\\exported\\x"),
