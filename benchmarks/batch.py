@@ -19,21 +19,16 @@ import numpy as np
 
 from benchmarks import command
 from benchmarks.clock import interleaved, machine, spread
-from benchmarks.command import about, number, scatter, table
+from benchmarks.command import about, number, ranged, table
 from benchmarks.models import SIZES, load
-from benchmarks.prompts import LENGTH, OPENINGS, named
+from benchmarks.prompts import OPENINGS, named
 from benchmarks.race import simulated
 from sampling import with_sampling
 from speculative import draft_and_verify
-from variants.registry import whole_from_0
 from variants.shared.batch_gpt2 import BatchGPT2
 
-
-def prompts(encoder, n_texts):
-    """Return the openings, again and again; or twelve tokens each, the first a text's own."""
-    if encoder:
-        return [encoder.encode(OPENINGS[i % len(OPENINGS)]) for i in range(n_texts)]
-    return [[i, *range(1, 12)] for i in range(n_texts)]
+BATCHES, KS = (1, 2, 4, 8, 16), range(5)
+ALPHA = 0.8  # the probability of acceptance, of other sizes than the pair
 
 
 def write(draft, target, xs, args, n, K):
@@ -43,9 +38,9 @@ def write(draft, target, xs, args, n, K):
     models = [Shared(BatchGPT2(model.params, model.n_head), turn)
               for turn, model in enumerate((draft, target))]
     if args.size == "pair":
-        models = [with_sampling(model, temperature=args.temperature) for model in models]
+        models = [with_sampling(model, temperature=1.0) for model in models]
     else:
-        models = [simulated(models[0], args.alpha), simulated(models[1], 1)]
+        models = [simulated(models[0], ALPHA), simulated(models[1], 1)]
     jobs = [(x, args.N, np.random.default_rng((0, i))) for i, x in enumerate(xs)]
     rounds = generate_batch(jobs, partial(draft_and_verify, *models, K), n)
     counts = [len(round.ids) for _, round in rounds]
@@ -55,17 +50,17 @@ def write(draft, target, xs, args, n, K):
 def measure(args):
     """Return the figures of one size."""
     encoder, draft, target = load(args.size)
-    xs = prompts(encoder, args.texts)
+    xs = [encoder.encode(OPENINGS[i % len(OPENINGS)]) if encoder else [i, *range(1, 12)]
+          for i in range(BATCHES[-1])]
     actions = {(n, K): partial(write, draft, target, xs, args, n, K)
-               for K in args.K for n in args.batches}
-    counts = {K: actions[args.batches[-1], K]() for K in args.K}  # the same for every n
-    times = interleaved(actions, args.repeats, warm=False)
-    runs = {K: {n: {"tokens_per_s": spread([counts[K][0] / s for s in times[n, K]]),
-                    "times": float(np.median(np.divide(times[args.batches[0], K], times[n, K])))}
-                for n in args.batches} for K in args.K}
-    how = f"temperature {args.temperature:g}" if encoder else f"acceptance {args.alpha:g}"
+               for K in KS for n in BATCHES}
+    counts = {K: actions[BATCHES[-1], K]() for K in KS}  # the same for every n
+    times = interleaved(actions, args.repeats)
+    runs = {K: {n: {"tokens_per_s": spread(counts[K][0] / np.array(times[n, K]))}
+                for n in BATCHES} for K in KS}
+    how = "temperature 1" if encoder else f"acceptance {ALPHA}"
     return machine() | {
-        "size": args.size, "texts": f"{named(len(xs), args.N)}, {how}", "runs": runs,
+        "size": args.size, "texts": f"{named(BATCHES[-1], args.N)}, {how}", "runs": runs,
         "tokens_per_pass": {K: n_tokens / n_rounds for K, (n_tokens, n_rounds) in counts.items()}}
 
 
@@ -73,28 +68,16 @@ def tell(figures, args):
     """Yield the paragraphs of a file."""
     yield f"{figures['size']}, {figures['texts']}. {about(figures)}\n"
     runs = figures["runs"]
-    rows = [["tokens per pass", *(number(figures["tokens_per_pass"][K]) for K in runs)]]
-    for n in next(iter(runs.values())):
-        cells = [runs[K][n] for K in runs]
-        rows += [[f"{n} at once: tokens per second",
-                  *(number(cell["tokens_per_s"]["median"], "{:.0f}") for cell in cells)],
-                 [f"{n}: speed-up over one at once", *(number(cell["times"]) for cell in cells)]]
-    yield table(["", *(f"K = {K}" if K != "0" else "plain" for K in runs)], rows)
-    yield scatter([cell["tokens_per_s"] for run in runs.values() for cell in run.values()]) + "\n"
+    rows = [["tokens per pass", *map(number, figures["tokens_per_pass"].values())]]
+    rows += [[f"{n} at once: tokens per second (quartiles)",
+              *(ranged(run[n]["tokens_per_s"], "{:.0f}") for run in runs.values())]
+             for n in next(iter(runs.values()))]
+    yield table(["", *("plain" if K == "0" else f"K = {K}" for K in runs)], rows)
 
 
 def main(argv=None):
-    parser = command.new_parser("benchmarks.batch", __doc__)
-    add = parser.add_argument
-    add("--size", choices=SIZES, default="pair")
-    add("--batches", type=command.positive, nargs="+", default=[1, 2, 4, 8, 16],
-        help="texts at once")
-    add("--K", type=whole_from_0, nargs="+", default=[0, 1, 2, 3, 4], help="guesses per round")
-    add("--texts", type=command.positive, default=16)
-    add("--N", type=command.positive, default=LENGTH, help="new tokens per text")
-    add("--repeats", type=command.positive, default=3)
-    add("--temperature", type=float, default=1.0, help="of the pair")
-    add("--alpha", type=float, default=0.8, help="of other sizes: probability of acceptance")
+    parser = command.new_parser("benchmarks.batch", __doc__, repeats=3)
+    parser.add_argument("--size", choices=SIZES, default="pair")
     return command.run("batch", parser.parse_args(argv), measure, tell)
 
 

@@ -17,20 +17,20 @@ import numpy as np
 from lib.backend import products
 
 
-def interleaved(actions, repeats, warm=True):
+def interleaved(actions, repeats):
     """Return {name: seconds of every repeat} of functions, in turns, after one call of each."""
     times = {name: [] for name in actions}
-    for _ in range(repeats + warm):
+    for _ in range(1 + repeats):
         for name, action in actions.items():
             start = time.perf_counter()
             action()
             times[name].append(time.perf_counter() - start)
-    return {name: seconds[warm:] for name, seconds in times.items()}
+    return {name: seconds[1:] for name, seconds in times.items()}
 
 
-def medians(actions, repeats):
-    """Return {name: median seconds} of some functions, interleaved."""
-    return {name: float(np.median(seconds))
+def milliseconds(actions, repeats):
+    """Return {name: spread in milliseconds} of some functions, interleaved."""
+    return {name: spread(1e3 * np.array(seconds))
             for name, seconds in interleaved(actions, repeats).items()}
 
 
@@ -60,5 +60,5 @@ def rows_actions(model, rows, context=64, backend=None):
         return model(prompt + rng.integers(0, model.n_vocab, n).tolist(), n)
 
     rng = np.random.default_rng(0)
-    prompt = [1] * min(context, model.n_ctx - max(rows))
+    prompt = [1] * context
     return {n: partial(read, n) for n in rows}

@@ -1,27 +1,27 @@
 """Share what the benchmarks' commands need: flags, errors in one line, and figures as Markdown."""
 
-import argparse
 import json
 import sys
 from pathlib import Path
 
-from lib.demo.terminal import Parser, command, print_safely
+from benchmarks.prompts import LENGTH
+from lib.demo.terminal import Parser, command, print_safely, saying_why
+from variants.registry import whole
+
+positive = saying_why(whole)  # the type of flags that count something
 
 
-def new_parser(module, doc):
-    """Return a Parser with the flags that every benchmark has."""
+def new_parser(module, doc, repeats=None):
+    """Return a Parser with the flags of every benchmark; with --N and --repeats if it repeats."""
     parser = Parser(f"python -m {module}", description=doc.split("\n")[0])
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures to FILE, too")
-    parser.add_argument("--show", type=Path, metavar="FILE",
-                        help="print the tables of the figures in FILE, measure nothing")
+    add = parser.add_argument
+    add("--json", type=Path, metavar="FILE", help="write the figures to FILE, too")
+    add("--show", type=Path, metavar="FILE",
+        help="print the tables of the figures in FILE, measure nothing")
+    if repeats:
+        add("--N", type=positive, default=LENGTH, help="new tokens per text")
+        add("--repeats", type=positive, default=repeats, help="measurements of everything")
     return parser
-
-
-def positive(text):
-    """Return a whole number >= 1."""
-    if int(text) < 1:
-        raise argparse.ArgumentTypeError(f"need a whole number >= 1, got {text}")
-    return int(text)
 
 
 def read(path):
@@ -71,10 +71,3 @@ def about(figures):
     return (f"Measured on {figures['date']}: {figures['cores']} cores ({figures['machine']}), "
             f"matrix products by {figures['product']}, NumPy {figures['numpy']}, BLAS kernels for "
             f"{figures['blas_kernels']}.")
-
-
-def scatter(speeds):
-    """Return a sentence on how far apart the repeats of some spreads (clock.spread) lie."""
-    widths = sorted(100 * (speed["high"] - speed["low"]) / speed["median"] for speed in speeds)
-    return (f"The quartiles of the tokens per second lie {widths[len(widths) // 2]:.0f} % of the "
-            f"median apart, at most {widths[-1]:.0f} %.")

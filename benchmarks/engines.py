@@ -17,7 +17,6 @@ requirements/engines.txt; what is not installed is left out.
 import sys
 import tempfile
 import time
-from contextlib import ExitStack, contextmanager
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -28,42 +27,29 @@ from benchmarks import command
 from benchmarks.clock import machine
 from benchmarks.command import about, number, table
 from benchmarks.models import SIZES, agreeing, load, sizes
-from benchmarks.prompts import LENGTH, OPENINGS, named
+from benchmarks.prompts import OPENINGS, named
+from benchmarks.race import builder, write as write_text
 from encoder import Encoder, byte_characters
-from gpt2 import GPT2
 from lib.backend import products
 from lib.checkpoints.huggingface import their_name
 from lib.checkpoints.weights import flatten
-from speculative import generate
-from variants import Models, build, build_plain
-from variants.registry import whole_from_0
+
+K, SEEDS = 4, 16  # guesses per round; texts per prompt at temperature 1
 
 
 def n_threads(model):
     """Return the number of threads of our passes: one if no weight is large enough to share."""
-    shared = any(weight.size >= products.SHARED for _, weight in flatten(model.params))
-    return products.N_THREADS if shared else 1
+    return products.N_THREADS if model.params["wte"].size >= products.SHARED else 1
 
 
 # ---- the engines: each returns write(x, N, temperature, seed, speculative) -> (ids, passes)
 
-class Forgetful(GPT2):
-    """Our model without its cache: every call reads all ids, as in the first articles."""
-
-    def __call__(self, ids, n_last=1):
-        self.ids = []
-        return super().__call__(ids, n_last)
-
-
-def ours(stack, encoder, draft, target, K, decoder="speculative", kind=GPT2):
+def ours(encoder, draft, target, decoder="speculative"):
     """Return our own loop, with models that have read nothing."""
     def write(x, N, temperature, seed, speculative):
-        fresh = [kind(model.params, model.n_head) for model in (draft, target)]
-        models = Models(*fresh, {"temperature": temperature})
-        step = (build(decoder, models, {"K": K}) if speculative
-                else build_plain("speculative", models))
-        rounds = list(generate(x, step, N, np.random.default_rng(seed)))
-        return [token for round in rounds for token in round.ids], len(rounds)
+        build_step = builder(decoder if speculative else None, {"K": K}, temperature)
+        text = write_text(draft, target, build_step, x, N, seed)
+        return text.ids, len(text.rounds)
 
     return write
 
@@ -83,10 +69,9 @@ def to_transformers(model):
     return peer
 
 
-def transformers_engine(stack, encoder, draft, target, K):
+def transformers_engine(encoder, draft, target):
     """Return transformers' generate, plain or assisted by the draft."""
     import torch
-    from transformers import GenerationConfig
 
     torch.set_num_threads(n_threads(target))
     assistant, peer, passes = to_transformers(draft), to_transformers(target), []
@@ -98,36 +83,38 @@ def transformers_engine(stack, encoder, draft, target, K):
     def write(x, N, temperature, seed, speculative):
         torch.manual_seed(seed)
         passes.clear()
-        how = dict(do_sample=True, temperature=temperature, top_k=0) if temperature else {}
-        config = GenerationConfig(max_new_tokens=N, min_new_tokens=N, pad_token_id=0, **how)
-        extra = {"assistant_model": assistant} if speculative else {}
         with torch.no_grad():
-            ids = peer.generate(torch.tensor([x]), generation_config=config, **extra)
+            ids = peer.generate(torch.tensor([x]), max_new_tokens=N, min_new_tokens=N,
+                                do_sample=temperature > 0, temperature=temperature or None,
+                                top_k=0, pad_token_id=0,
+                                assistant_model=assistant if speculative else None)
         return ids[0, len(x) :].tolist(), len(passes)
 
     return write
 
 
-def llama_engine(stack, encoder, draft, target, K):
+def llama_engine(encoder, draft, target):
     """Run llama.cpp's servers, without and with a draft, on files of tools.export_gguf."""
     import requests
 
     from tools import export_gguf  # here: it needs the package gguf
 
+    with tempfile.TemporaryDirectory() as folder:
+        paths = [Path(folder, name) for name in ("target.gguf", "draft.gguf")]
+        for path, model in zip(paths, (target, draft)):
+            export_gguf.export(path, encoder or nameless(model.n_vocab), sizes(model), model.params)
+        servers = [server(paths[:1], target), server(paths, target)]
+
     def write(x, N, temperature, seed, speculative):
         asked = {"prompt": x, "n_predict": N, "temperature": temperature, "seed": seed, "top_k": 0,
                  "top_p": 1.0, "min_p": 0.0, "cache_prompt": False, "ignore_eos": True,
                  "return_tokens": True}
-        answer = requests.post(f"{urls[speculative]}/completion", json=asked, timeout=300)
+        url = servers[speculative].listening_address
+        answer = requests.post(f"{url}/completion", json=asked, timeout=300)
         answer.raise_for_status()
         ids, timings = answer.json()["tokens"], answer.json()["timings"]
         return ids, N - timings.get("draft_n_accepted", 0)  # a pass brings one token more
 
-    folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-    paths = [folder / name for name in ("target.gguf", "draft.gguf")]
-    for path, model in zip(paths, (target, draft)):
-        export_gguf.export(path, encoder or nameless(model.n_vocab), sizes(model), model.params)
-    urls = [stack.enter_context(server(files, K, target)) for files in (paths[:1], paths)]
     return write
 
 
@@ -137,9 +124,8 @@ def nameless(n_vocab):
     return Encoder({symbol: id for id, symbol in enumerate(symbols)}, [("a", "b")])
 
 
-@contextmanager
-def server(paths, K, target):
-    """Run llama.cpp's server with one or two GGUF files; yield its URL."""
+def server(paths, target):
+    """Return llama.cpp's server with one or two GGUF files, running."""
     import xllamacpp
 
     params = xllamacpp.CommonParams()
@@ -156,16 +142,11 @@ def server(paths, K, target):
         pools += [draft.cpuparams, draft.cpuparams_batch]
     for pool in pools:
         pool.n_threads = n_threads(target)
-    running = xllamacpp.Server(params)
-    try:
-        yield running.listening_address
-    finally:
-        del running  # this ends it
+    return xllamacpp.Server(params)
 
 
 ENGINES = {"here": ours, "here, match": partial(ours, decoder="match"),
-           "here, no cache": partial(ours, kind=Forgetful), "transformers": transformers_engine,
-           "llama.cpp": llama_engine}
+           "transformers": transformers_engine, "llama.cpp": llama_engine}
 NEEDS = {"transformers": "transformers", "llama.cpp": "xllamacpp"}
 INSTALLED = [name for name in ENGINES if name not in NEEDS or find_spec(NEEDS[name])]
 
@@ -179,31 +160,31 @@ def measure(args):
     if encoder:
         xs = [encoder.encode(opening) for opening in OPENINGS]
     else:
-        first, target = agreeing(target, len(draft.params["blocks"]))
-        pairs = {", all rejected": (draft, target), ", all accepted": (first, target)}
-    rows = {name + end: measure_one(ENGINES[name], (encoder, *pair), xs, args)
+        first_layers = agreeing(target, len(draft.params["blocks"]))
+        pairs = {", all rejected": (draft, target), ", all accepted": (first_layers, target)}
+    seeds = range(SEEDS if encoder else 0)
+    rows = {name + end: measure_one(ENGINES[name], (encoder, *pair), xs, seeds, args)
             for name in args.only for end, pair in pairs.items()}
-    return machine() | {"size": args.size, "K": args.K, "texts": named(len(xs), args.N),
+    return machine() | {"size": args.size, "K": K, "texts": named(len(xs), args.N),
                         "rows": rows}
 
 
-def measure_one(engine, pair, xs, args):
+def measure_one(engine, pair, xs, seeds, args):
     """Return one row of the table."""
-    n_same, passes, seconds = 0, [0, 0], {False: [], True: []}
-    with ExitStack() as stack:
-        our_write, write = ours(stack, *pair, args.K), engine(stack, *pair, args.K)
-        for x in xs:
-            truth, _ = our_write(x, args.N, 0.0, 0, False)
-            write(x, 2, 0.0, 0, True)  # a warm-up
-            for speculative in [False, True] * args.repeats:
-                start = time.perf_counter()
-                ids, n_passes = write(x, args.N, 0.0, 0, speculative)
-                seconds[speculative].append(time.perf_counter() - start)
-            n_same, passes[0] = n_same + (ids == truth), passes[0] + n_passes
-            passes[1] += sum(write(x, args.N, 1.0, seed, True)[1] for seed in range(args.seeds))
+    n_same, n_passes, n_passes_at_1, seconds = 0, 0, 0, {False: [], True: []}
+    our_write, write = ours(*pair), engine(*pair)
+    for x in xs:
+        write(x, 2, 0.0, 0, True)  # a warm-up
+        for speculative in [False, True] * args.repeats:
+            start = time.perf_counter()
+            ids, n = write(x, args.N, 0.0, 0, speculative)
+            seconds[speculative].append(time.perf_counter() - start)
+        n_same += ids == our_write(x, args.N, 0.0, 0, False)[0]
+        n_passes += n
+        n_passes_at_1 += sum(write(x, args.N, 1.0, seed, True)[1] for seed in seeds)
     n_ids = args.N * len(xs)
-    return {"same": n_same, "texts": len(xs), "tokens_per_pass_0": n_ids / passes[0],
-            "tokens_per_pass_1": args.seeds * n_ids / passes[1] if passes[1] else None,
+    return {"same": n_same, "texts": len(xs), "tokens_per_pass_0": n_ids / n_passes,
+            "tokens_per_pass_1": len(seeds) * n_ids / n_passes_at_1 if seeds else None,
             "tokens_per_s": args.N / float(np.median(seconds[True])),
             "plain_tokens_per_s": args.N / float(np.median(seconds[False]))}
 
@@ -220,14 +201,10 @@ def tell(figures, args):
 
 
 def main(argv=None):
-    parser = command.new_parser("benchmarks.engines", __doc__)
+    parser = command.new_parser("benchmarks.engines", __doc__, repeats=3)
     add = parser.add_argument
     add("--size", choices=SIZES, default="pair")
     add("--only", nargs="+", choices=ENGINES, default=INSTALLED, help="default: all installed")
-    add("--N", type=command.positive, default=LENGTH, help="new tokens per text")
-    add("--K", type=command.positive, default=4, help="guesses per round")
-    add("--repeats", type=command.positive, default=3, help="runs of every greedy text")
-    add("--seeds", type=whole_from_0, default=16, help="texts per prompt at temperature 1")
     return command.run("engines", parser.parse_args(argv), measure, tell)
 
 

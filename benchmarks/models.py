@@ -4,7 +4,7 @@ import numpy as np
 
 from gpt2 import GPT2
 from lib.backend import products
-from lib.checkpoints.weights import random_params
+from lib.checkpoints.weights import flatten, random_params
 from theory.hardware import GPT2_SIZES
 from utils import load_pair
 
@@ -38,18 +38,11 @@ def sizes(model):
 
 
 def agreeing(target, n_layers):
-    """Return (draft, target): the target's first layers, and all, the others silenced.
+    """Silence all but the target's first layers; return the draft that consists of these.
 
-    The later layers add nothing and take as long as ever, so every guess is accepted at full cost.
+    The silent layers add nothing and take as long as ever: every guess is accepted at full cost.
     """
-    def silent(block):
-        return {**block, "attn": block["attn"] | {"c_proj": zeros(block["attn"]["c_proj"])},
-                "mlp": block["mlp"] | {"c_proj": zeros(block["mlp"]["c_proj"])}}
-
-    def zeros(linear):
-        return {name: 0 * weight for name, weight in linear.items()}
-
     blocks = target.params["blocks"]
-    whole = blocks[:n_layers] + list(map(silent, blocks[n_layers:]))
-    return [GPT2(target.params | {"blocks": some}, target.n_head)
-            for some in (blocks[:n_layers], whole)]
+    for _, weight in flatten({"blocks": blocks[n_layers:]}):
+        weight[...] = 0
+    return GPT2(target.params | {"blocks": blocks[:n_layers]}, target.n_head)

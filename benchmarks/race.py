@@ -5,8 +5,6 @@
                guess is accepted or not, with probability alpha, decided once for every K
     predicted  Leviathan et al. (2023) Theorem 3.8 with what was measured in the race: acceptance,
                and the medians of a draft step, of a round's target pass, of one row
-    counted    the passes of plain decoding / those of this decoder, all their seconds: the speed-up
-               if nothing but passes took time
 
 All decoders take turns on every text. Each starts with models that have read nothing, and reading
 the prompt counts. In repeat r, text i has the seed (r, i), for every decoder.
@@ -21,7 +19,7 @@ import numpy as np
 from tqdm import tqdm
 
 from benchmarks.clock import spread
-from lib.demo.compare import Timed
+from lib.demo.compare import Timed, without_rows
 from sampling import one_hot_rows
 from speculative import draft_and_verify, generate
 from theory.speedup import walltime_improvement
@@ -62,7 +60,7 @@ def write(draft, target, build_step, ids, N, seed):
     rounds, n_rows, rng, start = [], 0, np.random.default_rng(seed), time.perf_counter()
     for round in generate(ids, build_step(draft, target), N, rng):
         n_rows += len(round.p_target)
-        rounds.append(round._replace(p_draft=None, p_target=None))
+        rounds.append(without_rows(round))
     return Written(rounds, n_rows, time.perf_counter() - start, draft.seconds, target.seconds)
 
 
@@ -94,9 +92,11 @@ def acceptance(rounds):
 
 def figures(results):
     """Return {name: dict} of a race whose name 0 is plain decoding, and K a round of K guesses."""
-    return {name: speed(result, results[0])
-            | (predictions(name, result, results[0]) if isinstance(name, int) and name else {})
-            for name, result in results.items()}
+    found = {name: speed(result, results[0]) for name, result in results.items()}
+    for K in found:
+        if isinstance(K, int) and K:
+            found[K]["predicted"] = predict(K, found[K]["acceptance"], results[K], results[0])
+    return found
 
 
 def speed(result, plain):
@@ -112,31 +112,27 @@ def speed(result, plain):
             "rows_per_pass": sum(text.n_rows for texts in result for text in texts) / len(rounds)}
 
 
-def predictions(K, result, plain):
-    """Return the speed-up by formula and by count, and the costs the formula was given."""
-    def passes(result, role):
-        return [s for texts in result for text in texts for s in getattr(text, role)]
+def predict(K, alpha, result, plain):
+    """Return the speed-up by formula."""
+    def median(result, role):
+        return np.median([s for texts in result for text in texts for s in getattr(text, role)])
 
-    row, draft, target = passes(plain, "target"), passes(result, "draft"), passes(result, "target")
-    c, pass_cost = (float(np.median(seconds) / np.median(row)) for seconds in (draft, target))
-    return {"c": c, "pass_cost": pass_cost, "counted": sum(row) / sum(draft + target),
-            "predicted": walltime_improvement(acceptance(all_rounds(result)), K, c, pass_cost)}
+    row = median(plain, "target")
+    return float(walltime_improvement(alpha, K, c=median(result, "draft") / row,
+                                      pass_cost=median(result, "target") / row))
 
 
-def acceptances_by_rank(draft, target, temperature, texts, N, repeats=1):
+def acceptances_by_rank(result):
     """Return how often the 1st, 2nd, .. guess of a position was accepted, and how many were tried.
 
-    Counts on the pair's own texts, by trees whose root has several children; no times.
+    The rounds are those of a tree whose root has several children.
     """
-    step = build("tree", Models(draft, target, {"temperature": temperature}),
-                 {"widths": (len(START_ACCEPTANCES), 1, 1, 1)})
     accepted, tried = np.zeros((2, len(START_ACCEPTANCES)), int)
-    for repeat, (i, ids) in product(range(repeats), enumerate(texts)):
-        for round in generate(ids, step, N, np.random.default_rng((repeat, i))):
-            for n_guesses, rank in outcomes(round.guesses, round.ids):
-                tried[:n_guesses] += 1
-                if rank is not None:
-                    accepted[rank] += 1
+    for round in all_rounds(result):
+        for n_guesses, rank in outcomes(round.guesses, round.ids):
+            tried[:n_guesses] += 1
+            if rank is not None:
+                accepted[rank] += 1
     return (accepted / np.maximum(1, tried)).tolist(), int(tried[0])
 
 

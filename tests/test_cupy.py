@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import main
-from benchmarks import gpu
+from benchmarks import gpu, speed
 from lib.backend.arrays import get_backend, gpu_errors_in_one_line
 from speculative import complete
 from tests import fake_cupy
@@ -31,10 +31,10 @@ def test_four_decoders_write_numpys_texts(cupy, name, flags):
     for temperature in (0.0, 1.0):
         texts = []
         for backend in ("numpy", "cupy"):
-            x, models = gpu.load(backend, np.float64, temperature)
+            _, models = gpu.load(backend, np.float64, temperature)
             assert isinstance(models.target.cache, np.ndarray) == (backend == "numpy")
-            texts.append(complete(x, build(name, models, flags), 8, np.random.default_rng(0)))
-        assert texts[0] == texts[1] and len(texts[0]) == len(x) + 8
+            texts.append(complete(X, build(name, models, flags), 8, np.random.default_rng(0)))
+        assert texts[0] == texts[1] and len(texts[0]) == len(X) + 8
 
 
 def test_logits_cross_to_the_host_once_a_pass(cupy):
@@ -50,10 +50,10 @@ def test_logits_cross_to_the_host_once_a_pass(cupy):
 
 
 def test_the_gpu_benchmark_runs(cupy, monkeypatch, tmp_path, capsys):
-    monkeypatch.setattr(gpu, "ROWS", (1, 2))
-    monkeypatch.setattr(gpu, "GUESSES", (1,))
-    gpu.main(["--json", str(tmp_path / "gpu.json"), "--repeats", "1", "--N", "4",
-              "--decoders", "speculative"])
+    for module, name, value in ((gpu, "ROWS", [1]), (gpu, "DECODERS", ["speculative"]),
+                                (speed, "KS", [1]), (speed, "OPENINGS", ["A fox"])):
+        monkeypatch.setattr(module, name, value)
+    gpu.main(["--json", str(tmp_path / "gpu.json"), "--repeats", "1", "--N", "4"])
     assert "| speculative | equal |" in capsys.readouterr().out and (tmp_path / "gpu.json").exists()
 
 
