@@ -16,7 +16,6 @@ rounds start where its own test ended the last one, so its tokens per pass can d
 """
 
 import sys
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -147,22 +146,6 @@ def measure(args):
 
 
 # ---- the tables
-
-DECODERS = {  # row of benchmarks.variants: the test that decides its tokens per pass
-    "speculative": "ratio", "staged": "ratio", "tree --widths 1,1,1,1": "ratio",
-    "match": "match or q = 1, best guesses", "block": "block",
-    "traversal --widths 1,1,1,1": "block", "lenient": "lenient, 0.3 (not lossless)",
-    "tree": "tree 2,2,1, multi-step", "traversal": "tree 2,2,1, traversal"}
-STORED = Path(__file__).parent / "results" / "rules.json"
-
-
-def stored(decoder, temperature):
-    """Return a decoder's stored expected tokens per round as text; "-" if there are none."""
-    part = command.read(STORED)["temperatures"].get(temperature)
-    if not part or decoder not in DECODERS:
-        return "-"
-    return f"{part['tests'][DECODERS[decoder]]['mean']:.2f}"
-
 
 def tell(figures, args):
     """Yield the paragraphs."""

@@ -7,7 +7,6 @@ All decoders take turns on each prompt (race.py), and the whole is repeated: at 
 repeat draws different texts. Loading is not counted, reading the prompt is.
 
     tokens/pass    new ids / rounds: a round is one pass of the target
-    expected       the same without the luck of the seeds, where benchmarks.rules has the test
     rows/pass      rows of the target that a pass computed, on average
     ms/token       seconds / new ids
     speed-up       over plain decoding, the median of the repeats
@@ -23,7 +22,6 @@ from benchmarks.command import about, number, table
 from benchmarks.models import load
 from benchmarks.prompts import OPENINGS, named
 from benchmarks.race import builder, race, speed
-from benchmarks.rules import stored as expected
 from lib.costs import measure_costs
 from lib.demo.terminal import saying_why
 from main import parse_args
@@ -94,11 +92,10 @@ def tell(figures, args):
     yield f"The bundled pair, {figures['texts']}. {about(figures)}\n"
     for temperature, rows in figures["tables"].items():
         yield f"Temperature {temperature}:\n"
-        yield table(["decoder", "exact", "tokens/pass", "expected", "rows/pass", "ms/token",
-                     "speed-up", "same"],
+        yield table(["decoder", "exact", "tokens/pass", "rows/pass", "ms/token", "speed-up",
+                     "same"],
                     [[row["decoder"], "yes" if row["exact"] else "no",
-                      number(row["tokens_per_pass"]), expected(row["decoder"], temperature),
-                      number(row["rows_per_pass"], "{:.1f}"),
+                      number(row["tokens_per_pass"]), number(row["rows_per_pass"], "{:.1f}"),
                       number(row["ms_per_token"]), number(row["speedup"]),
                       "-" if row["same"] is None else f"{row['same']} of {figures['n_texts']}"]
                      for row in rows])

@@ -104,19 +104,23 @@ def same_number(t, token, p_draft, p_target):
     return max(p_target[t][token] - low, 0) / p_draft[t][token]
 
 
-def from_residual(t, p_draft, p_target):
+def from_residual(t, token, p_draft, p_target):
     return residual(p_target[t], p_draft[t])
 
 
-def from_target(t, p_draft, p_target):
+def from_others(t, token, p_draft, p_target):
+    return residual(p_target[t], one_hot(token))
+
+
+def from_target(t, token, p_draft, p_target):
     return p_target[t]
 
 
-def from_next_row(t, p_draft, p_target):
+def from_next_row(t, token, p_draft, p_target):
     return p_target[t + 1]
 
 
-def from_same_race(t, p_draft, p_target):
+def from_same_race(t, token, p_draft, p_target):
     """Return the row of argmin E / residual if the guess was argmin E / p_draft, with the same E.
 
     The E are standard exponentials, one per token (minus their logarithms are Gumbel numbers). The
@@ -139,16 +143,8 @@ def chain(guesses, p_draft, p_target, rng, p_accept=ratio, replace=from_residual
     """Test as speculative.verify, with other parts; the bonus token is from row `bonus`."""
     for t, token in enumerate(guesses):
         if not accept(p_accept(t, token, p_draft, p_target), rng):
-            return guesses[:t] + [sample(replace(t, p_draft, p_target), rng)]
+            return guesses[:t] + [sample(replace(t, token, p_draft, p_target), rng)]
     return guesses + [sample(p_target[max(bonus, -len(p_target))], rng)]
-
-
-def q_is_one(guesses, p_draft, p_target, rng, p_accept=probability):
-    """Accept with p_target; else draw a token other than the guess."""
-    def others(t, p_draft, p_target):
-        return residual(p_target[t], one_hot(guesses[t]))
-
-    return chain(guesses, p_draft, p_target, rng, p_accept, others)
 
 
 def one_uniform(guesses, p_draft, p_target, rng):
@@ -158,6 +154,9 @@ def one_uniform(guesses, p_draft, p_target, rng):
         if not u < ratio(t, token, p_draft, p_target):
             return guesses[:t] + [sample(residual(p_target[t], p_draft[t]), rng)]
     return guesses + [sample(p_target[-1], rng)]
+
+
+q_is_one = partial(chain, p_accept=probability, replace=from_others)
 
 
 # ---- the rules
@@ -194,7 +193,7 @@ RULES = [
          f"{issue(HF, 32867)}, {pull(HF, 33534)}"),
     Rule("\"q = 1\"; guesses drawn", guess, q_is_one, True, issue(VLLM, 40149)),
     Rule("\"q = 1\", with the number that drew the guess", guess,
-         partial(q_is_one, p_accept=same_number), False),
+         partial(chain, p_accept=same_number, replace=from_others), False),
     Rule("match; guesses drawn", guess, match_verify, True, pull("ml-explore/mlx-lm", 1709)),
     Rule("match; argmax guesses", best, match_verify, True, pull("NVIDIA/TensorRT-LLM", 15775)),
     Rule("match, then a fresh draw", guess,

@@ -75,7 +75,7 @@ def test_two_races_with_the_same_numbers_are_as_the_integral_says():
     numbers = np.random.default_rng(0).exponential(size=(200_000, 3))
     rejected = numbers[np.argmin(numbers / q.astype(float), axis=1) == 0]
     winners = np.argmin(rejected[:, 1:] / rest[1:].astype(float), axis=1)
-    row = rules.from_same_race(0, [q], [p])
+    row = rules.from_same_race(0, 0, [q], [p])
     assert row.sum() == 1 and row[0] == 0 and abs(row[2] - rest[2]) > Fraction(1, 50)
     assert abs(np.mean(winners) - float(row[2])) < 0.005
     assert find(SAME_RACE, "B", 1).distance == tv(np.minimum(p, q) + Fraction(1, 2) * row, p)

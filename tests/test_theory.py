@@ -112,10 +112,6 @@ def test_table_4_of_leviathan_is_reproduced_but_for_three_rows(task, draft, temp
     assert walltime_improvement(alpha + 0.005, K, c - 0.005) > printed - 0.05
 
 
-def test_the_bigram_draft_of_leviathan_section_3_6_is_reproduced():
-    assert round(walltime_improvement(0.2, 3, c=0), 2) == 1.25
-
-
 def test_lenience_of_leviathan_appendix_a_5_is_reproduced_at_temperature_0():
     speeds = [round(walltime_improvement(alpha, 8, 0.015), 1) for alpha in (0.75, 0.75, 0.8, 0.87)]
     assert speeds == [3.3, 3.3, 3.9, 4.9]
