@@ -11,7 +11,7 @@
             checkpoint, model.ckpt.*           the weights, TensorFlow's format
             params.safetensors    ours: the same weights, made from the checkpoint once
 
-lib/checkpoints/ reads the files; skip it unless you care about file formats.
+lib/checkpoints/ reads the files.
 """
 
 import re
@@ -39,19 +39,18 @@ def load_encoder_hparams_and_params(model_size: str, models_dir: str | Path, dty
     ----------
     model_size : str
         A released size (124M, 355M, 774M, 1558M), the name of any folder in `models_dir`, or the
-        path of a Hugging Face folder, with config.json and model.safetensors.
+        path of a Hugging Face folder.
     models_dir : path
     dtype : float32 or float64
     backend : "numba", "numpy" or "cupy"
     cut_vocab : bool
-        Leave out rows of wte beyond the vocabulary: some training code pads it to a round number.
-        Without this such a folder is refused. (Hugging Face folders only.)
+        Leave out rows of wte beyond the vocabulary, which some training code pads to a round
+        number. Without this such a folder is refused.
 
     Returns
     -------
     encoder : Encoder
-    hparams : dict
-        n_vocab, n_ctx, n_embd, n_head, n_layer.
+    hparams : dict of n_vocab, n_ctx, n_embd, n_head, n_layer
     params : dict
         The tree of weights that `gpt2.GPT2` takes.
 
@@ -67,7 +66,7 @@ def load_encoder_hparams_and_params(model_size: str, models_dir: str | Path, dty
     if kind is openai:
         openai.fetch_missing(model_size, folder)
     hparams = kind.read_hparams(folder)
-    encoder = read_encoder(folder, hparams["n_vocab"], kind is huggingface and cut_vocab)
+    encoder = read_encoder(folder, hparams["n_vocab"], cut_vocab)
     flat = kind.load_flat(folder, hparams, dtype)
     params = cut_params(get_backend(backend).asarray(flat), hparams)
     params["wte"] = params["wte"][: encoder.n_vocab]
@@ -113,7 +112,7 @@ def find_folder(model_size, models_dir):
     return Path(model_size)
 
 
-def read_encoder(folder, n_vocab, cut_vocab=False):
+def read_encoder(folder, n_vocab, cut_vocab):
     """Return the Encoder of a folder; ValueError if it does not have n_vocab symbols."""
     vocab, merges, added, files = read_vocabulary(folder)
     try:
@@ -121,7 +120,7 @@ def read_encoder(folder, n_vocab, cut_vocab=False):
     except ValueError as error:
         raise ValueError(f"{error} in {files} of {folder}") from None
     padding = n_vocab - encoder.n_vocab
-    if padding and not (cut_vocab and padding > 0):
+    if padding < 0 or padding and not cut_vocab:
         advice = f"padded by {padding}, which --cut_vocab leaves out" if padding > 0 else (
             "give the model a row for each token (in transformers: resize_token_embeddings)")
         raise ValueError(f"need as many symbols in {files} as n_vocab says in {folder}, got "

@@ -26,6 +26,8 @@ def export(folder, encoder, hparams, params):
     """Write a model, loaded as utils loads it, to a folder; weights in their own dtype."""
     dtype, end = params["wte"].dtype, encoder.symbols.get(encoder.end_of_text)
     added = {symbol: encoder.vocab[symbol] for symbol in encoder.special & encoder.vocab.keys()}
+    for name in ("config.json", "generation_config.json", "tokenizer.json"):  # of a former model
+        (folder / name).unlink(missing_ok=True)
     write_weights(folder, params, dtype)
     for name, text in {
             "vocab.json": json.dumps(encoder.vocab),

@@ -49,7 +49,7 @@ def what_exists(model_size, folder, missing):
 
 
 def read_hparams(folder):
-    """Return the sizes in hparams.json; ValueError if they are not sizes of a model."""
+    """Return the sizes in hparams.json."""
     return check_hparams(read_json(folder / "hparams.json"), folder / "hparams.json")
 
 

@@ -11,9 +11,7 @@ import numpy as np
 
 
 def build_params(hparams, take):
-    """Return the tree of weights. `take(name, *shape)` gives each one, in a fixed order; names are
-    OpenAI's, without the leading "model/".
-    """
+    """Return the tree of weights; `take(name, *shape)` gives each, by OpenAI's name for it."""
     n = hparams["n_embd"]
 
     def norm(name):
@@ -43,8 +41,7 @@ def build_params(hparams, take):
 def cut_params(flat, hparams):
     """Return the tree as views of one flat array.
 
-    A projection [n_in, n_out] lies transposed in memory, each output's weights side by side: one
-    row times such a matrix reads memory in order, and products.py can cut it into blocks.
+    A projection [n_in, n_out] lies transposed in memory, as lib/backend/products.py wants it.
     """
     offset = 0
 
@@ -77,7 +74,7 @@ def flatten(params, prefix=""):
 
 
 def random_params(hparams, rng, dtype=np.float32):
-    """Return random weights of the true shapes, for tests and timing: std 0.02, gains near 1."""
+    """Return random weights, for tests and timing: standard deviation 0.02, gains near 1."""
     params = cut_params(np.empty(n_params(hparams), dtype), hparams)
     for name, weight in flatten(params):
         noise = rng.standard_normal(weight.shape[::-1], dtype=np.float32).T

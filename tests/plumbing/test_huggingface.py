@@ -73,6 +73,7 @@ def test_an_export_overwrites_nothing_unless_forced(folder, capsys):
         err = capsys.readouterr().err
         assert err.startswith("export_hf: ") and err.count("\n") == 1 and words in err
     assert before == sorted((path, path.read_bytes()) for path in folder.iterdir())
+    (folder / "tokenizer.json").write_text("of a former model")
     assert export_hf.main(["tales-small", str(folder), "--force"]) == 0
     assert "model.safetensors" in capsys.readouterr().out and load(folder)[1]["n_vocab"] == 4096
 
