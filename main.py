@@ -95,7 +95,7 @@ def add_output_flags(parser):
     add = parser.add_argument_group("output").add_argument
     add("--show", action="store_true",
         help="print every round: accepted guesses, [-rejected-]{+replacement+} or {+bonus+}")
-    add("--trace", metavar="FILE", help="save every round: FILE.html is a page, FILE.json its data")
+    add("--trace", metavar="FILE", help="save every round as a page: FILE.html")
     add("--json", action="store_true", help="print only one JSON object")
     add = parser.add_argument_group("many prompts").add_argument
     add("--prompts", metavar="FILE", help="continue all of them: one prompt per line, or one JSON "
@@ -184,8 +184,7 @@ def main(argv=None):
 
     with gpu_errors_in_one_line():
         task = load_task(args)
-        numbers = compare(task, on_round if args.show or args.trace else None,
-                          n_top=5 if args.trace else 0)
+        numbers = compare(task, on_round if args.show or args.trace else None)
     numbers["settings"] = settings_for_json(args)
     if path := args.settings.get("memory"):
         remember(path, task.x + numbers[args.decoder]["ids"], task.encoder.n_vocab)

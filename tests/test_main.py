@@ -18,6 +18,7 @@ from sampling import with_sampling
 from speculative import autoregressive_sampling, speculative_sampling
 from tests import bundled
 from tests.checkpoints import write_converted, write_model
+from tests.test_trace import stored
 from tools.export_hf import export
 from utils import MODELS_DIR, load_encoder_hparams_and_params
 from variants import DECODERS
@@ -118,9 +119,9 @@ def test_show_prints_every_round_and_no_colour_into_a_pipe():
 
 @pytest.mark.parametrize("decoder", ["speculative", "tree", "lookup"])
 def test_trace_keeps_the_run_that_was_reported(tmp_path, decoder):
-    got = figures("--trace", tmp_path / "run.json", "--decoder", decoder, "--temperature", 0.5)
-    seen = json.loads((tmp_path / "run.json").read_text(encoding="utf-8"))
-    ids = [token["id"] for round in seen["rounds"] for token in round["ids"]]
+    got = figures("--trace", tmp_path / "run.html", "--decoder", decoder, "--temperature", 0.5)
+    ids = [token["id"] for round in stored(tmp_path / "run.html")["rounds"]
+           for token in round["ids"]]
     assert ids == got[decoder]["ids"]
 
 

@@ -7,7 +7,6 @@ Draws are fixed by the seed; seconds are those of the machine that records.
 """
 
 import shlex
-import time
 
 import numpy as np
 
@@ -18,7 +17,6 @@ from main import parse_args
 RACE = ('--prompt "The owl said to the mouse," --repetition_penalty 1.2 --temperature 0 --K 4 '
         "--n_tokens_to_generate 44")
 ROUND = '--prompt "There was once an old woman who" --temperature 1 --K 4 --seed 16'
-N_TOP = 4  # of each row, the most probable tokens of either model, by name
 
 
 def load(flags):
@@ -30,13 +28,12 @@ def load(flags):
 def timed_rounds(task, decoder):
     """Return the seconds of one run, and every round with the second at which it ended."""
     rounds = []
-    run = decode(task, decoder, lambda seen: rounds.append((time.perf_counter(), seen)))
-    start = time.perf_counter() - run.seconds
+    run = decode(task, decoder, rounds.append)
     return {"seconds": run.seconds, "rounds": [
-        {"end": end - start, "draft_s": seen["seconds"].get("draft", 0.0),
+        {"end": seen["end"], "draft_s": seen["seconds"].get("draft", 0.0),
          "guesses": [[guess["text"], guess.get("accepted")] for guess in seen["guesses"]],
          "ids": [[token["text"], token["origin"]] for token in seen["ids"]]}
-        for end, seen in rounds]}
+        for seen in rounds]}
 
 
 def record_race(repeats=21):
@@ -53,5 +50,5 @@ def record_race(repeats=21):
 def record_round():
     """Return the first round, with every number that decided it."""
     (task, about), rounds = load(ROUND), []
-    decode(task, task.decoder, rounds.append, N_TOP)
+    decode(task, task.decoder, rounds.append)
     return about | rounds[0]

@@ -79,10 +79,12 @@ def test(i, u, threshold, accepted):
 def resample(data):
     """Yield [4]: the residual, as the token that was drawn and the sum of all others."""
     yield from step(RESAMPLE + 14, "[4] resample", "from max(0, p_target \u2212 p_draft)")
-    p, width = data["last"]["p"], STEP * len(data["guesses"]) + BOX
+    row, drawn = data["rows"][len(data["ids"]) - 1]["top"], data["ids"][-1]
+    p = next(end - start for token, *_, start, end in row if token == drawn["id"])
+    width = STEP * len(data["guesses"]) + BOX
     yield rect(LEFT + width * p + 0.5, RESAMPLE - 5.5, width * (1 - p) - 2, 30, "box", rx=6)
     yield rect(LEFT + 0.5, RESAMPLE - 5.5, width * p - 2, 30, "own", rx=6)
-    for x, string, class_ in ((p / 2, f"{data['ids'][-1]['text'].strip()} {p:.2f}", "mono bold"),
+    for x, string, class_ in ((p / 2, f"{drawn['text'].strip()} {p:.2f}", "mono bold"),
                               ((1 + p) / 2, f"others {1 - p:.2f}", "muted")):
         yield text(LEFT + width * x, RESAMPLE + 14, string, class_, text_anchor="middle")
     yield text(LEFT + width * p / 2, RESAMPLE + 44, "drawn", "bold blue", text_anchor="middle")

@@ -72,10 +72,11 @@ class Run(NamedTuple):
 
 # ---- one run
 
-def decode(task, decoder, on_seen=None, n_top=0):
+def decode(task, decoder, on_seen=None):
     """Run `autoregressive` or the task's decoder with empty caches, with a bar on a terminal.
 
-    `on_seen` receives every round as data (lib/demo/trace.py) and replaces the bar.
+    `on_seen` receives every round as data (lib/demo/trace.py), with the second of its "end", and
+    replaces the bar.
     """
     models = {"draft": task.new_draft and Timed(task.new_draft()),
               "target": Timed(task.new_target())}
@@ -88,13 +89,13 @@ def decode(task, decoder, on_seen=None, n_top=0):
     if on_seen:
         clocks = {name: model.seconds for name, model in models.items() if model}
         rng = Recorded(rng, clocks["target"])
-        see = watcher(task.encoder, rng, task.entry.test, clocks, n_top)
+        see = watcher(task.encoder, rng, task.entry.test, clocks)
     start, disable = time.perf_counter(), True if on_seen else None  # None: only on a terminal
     with tqdm(total=task.n_new, desc=decoder, unit="token", leave=False, disable=disable) as bar:
         for round in generate(task.x, step, task.n_new, rng, task.stop):
             if on_seen:
                 looking = time.perf_counter()
-                on_seen(see(round))
+                on_seen(see(round) | {"end": looking - start - watched})
                 watched += time.perf_counter() - looking  # not a part of decoding
             rounds.append(without_rows(round))
             bar.update(len(round.ids))
@@ -132,14 +133,14 @@ def warm_up(task):
 
 # ---- both runs
 
-def compare(task, on_seen=None, n_top=0):
+def compare(task, on_seen=None):
     """Run plain decoding and the task's decoder; return all measurements as a dict for JSON.
 
     Times are seconds or milliseconds as their names say, and None if nothing was measured. The
     decoder's time includes that of measuring its costs.
     """
     task, measuring = warm_up(task)
-    plain, fast = decode(task, "autoregressive"), decode(task, task.decoder, on_seen, n_top)
+    plain, fast = decode(task, "autoregressive"), decode(task, task.decoder, on_seen)
     fast = fast._replace(seconds=fast.seconds + measuring)
     passes, n_tokens = fast.target.rows, len(fast.ids)
     numbers = {

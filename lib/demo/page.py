@@ -1,16 +1,14 @@
-"""A watched run as a file: its data, or trace.html with the data in it.
+"""A watched run as a file: trace.html with its data.
 
-    run       what the file holds: prompt, settings, rounds as seen (lib/demo/trace.py), their sums
-    plain     plain decoding of the same prompt, if it was timed: to race against
+    run       what the page draws: prompt, settings, rounds as seen (lib/demo/trace.py), their sums
+    plain     plain decoding of the same prompt, to race against
     code      the lines that decide: {"accept": {"file", "line", "text"}, ..}, read from the source
 """
 
 import inspect
 import json
-import os
 from collections import Counter
 from pathlib import Path
-from urllib.parse import quote
 
 from lib.checkpoints.files import atomic
 from lib.demo.trace import text_reader
@@ -22,53 +20,38 @@ TEMPLATE = Path(__file__).parent / "trace.html"
 STEPS = {"accept": "# [3]", "resample": "# [4]", "bonus": "# [5]"}  # ends of verify's lines
 
 
-def trace(prompt, rounds, settings=None, seconds=None, plain=None):
-    """Return the whole run as data: what came before it, all rounds as seen, and their sums.
-
-    `settings` that name no decoder tell nothing about it, so exactness is left out.
-    """
-    settings = dict(settings or {})
-    entry = DECODERS[settings.get("decoder", "speculative")]
+def trace(prompt, rounds, settings):
+    """Return a run as data: what came before it, all rounds as seen, and their sums."""
+    entry, settings = DECODERS[settings["decoder"]], dict(settings)
     if "draft" not in entry.needs:
         settings.pop("draft_model_size", None)  # not loaded
-    run = {"prompt": prompt, "settings": settings, "rounds": rounds,
-           "summary": summary(rounds, entry.one_by_one), "code": code(entry, rounds)}
-    if "decoder" in settings:
-        given = {name: settings[name] for name in entry.flags if name in settings}
-        run |= {"exact": entry.is_exact(entry.settings(given)), "idea": entry.idea}
-    if seconds is not None:
-        run["summary"]["seconds"] = seconds
-    return run if plain is None else run | {"plain": plain}
+    return {"prompt": prompt, "settings": settings, "rounds": rounds,
+            "summary": summary(rounds, entry.one_by_one), "code": code(entry, rounds),
+            "exact": entry.is_exact(settings), "idea": entry.idea}
 
 
 def trace_of(task, numbers, rounds):
     """Return the run that lib/demo/compare.py measured, with plain decoding to race against."""
     timed = numbers["autoregressive"]
-    plain = {"seconds": timed["time_s"], "pieces": pieces(task.encoder, timed["ids"]),
+    plain = {"seconds": timed["time_s"], "pieces": [*map(text_reader(task.encoder), timed["ids"])],
              "speedup": numbers["speedup_measured"], "target_passes": numbers["target_passes"]}
-    return trace(numbers["prompt"], rounds, numbers["settings"],
-                 numbers[task.decoder]["time_s"], plain)
-
-
-def pieces(encoder, ids):
-    """Return the text of each id; a character of several ids comes with the last of them."""
-    return [*map(text_reader(encoder), ids)]
+    return trace(numbers["prompt"], rounds, numbers["settings"]) | {
+        "seconds": numbers[task.decoder]["time_s"], "plain": plain}
 
 
 def summary(rounds, one_by_one):
-    """Count tokens, rounds, acceptance by position in the round, and seconds by clock.
+    """Count tokens, acceptance by position in the round, and seconds by clock.
 
     A test that is not `one_by_one` tests the guesses after a rejection too.
     """
-    verdicts = [(t, guess.get("accepted", False)) for seen in rounds
-                for t, guess in enumerate(seen["guesses"]) if "accepted" in guess or not one_by_one]
-    tested = Counter(t for t, _ in verdicts)
-    accepted, seconds = Counter(t for t, passed in verdicts if passed), Counter()
+    tested, accepted, seconds = Counter(), Counter(), Counter()
     for seen in rounds:
         seconds.update(seen["seconds"])
-    return {"ids": sum(len(seen["ids"]) for seen in rounds), "rounds": len(rounds),
-            "by_place": [{"tested": tested[t], "accepted": accepted[t]} for t in sorted(tested)],
-            "by_clock": dict(seconds)}
+        for t, guess in enumerate(seen["guesses"]):
+            tested[t] += "accepted" in guess or not one_by_one
+            accepted[t] += guess.get("accepted", False)
+    return {"ids": sum(len(seen["ids"]) for seen in rounds), "by_clock": dict(seconds),
+            "by_place": [{"tested": tested[t], "accepted": accepted[t]} for t in sorted(+tested)]}
 
 
 # ---- the lines that decide
@@ -93,33 +76,19 @@ def place(function, end=""):
 
 def check_path(path):
     """Raise ValueError unless `save` can write such a file; call it before a long run."""
-    if Path(path).suffix not in (".html", ".json"):
-        raise ValueError(f"need a trace file that ends in .html or .json, got {path}")
+    if Path(path).suffix != ".html":
+        raise ValueError(f"need a trace file that ends in .html, got {path}")
     if not Path(path).absolute().parent.is_dir():
         raise ValueError(f"need a trace file in a folder that exists, got {path}")
 
 
 def save(path, run):
-    """Write a run as a page or as its data, by the file's suffix; after an error the old one stays.
-
-    OSError names the file if the disk is full.
-    """
-    check_path(path)
-    path = Path(path).resolve()
-    html = path.suffix == ".html"
-    text = page(run, path.parent) if html else json.dumps(run, allow_nan=False, indent=1)
-    with atomic(path) as file:
-        file.write(text.encode())
+    """Write the page of a run; after an error, which names the file, the old one stays."""
+    with atomic(Path(path).resolve()) as file:
+        file.write(page(run).encode())
 
 
-def page(run, folder=None):
-    """Return trace.html with the run in it. No text of the run can end the data's element.
-
-    A page for a folder of the repository links to the files that it names.
-    """
+def page(run):
+    """Return trace.html with the run in it. No text of the run can end the data's element."""
     data = json.dumps(run, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c")
-    links = ""
-    if folder and Path(folder).resolve().is_relative_to(ROOT):
-        links = f' data-root="{quote(Path(os.path.relpath(ROOT, folder)).as_posix())}/"'
-    text = TEMPLATE.read_text(encoding="utf-8").replace(' data-root=""', links, 1)
-    return text.replace("{{run}}", data, 1)
+    return TEMPLATE.read_text(encoding="utf-8").replace("{{run}}", data, 1)

@@ -9,6 +9,7 @@ import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from http.client import HTTPConnection
+from http.server import ThreadingHTTPServer
 
 import pytest
 
@@ -26,7 +27,8 @@ ASKED = {"prompt": "Once upon a time", "decoder": "speculative", "temperature": 
 
 @pytest.fixture(scope="module")
 def server():
-    with live.make_server(load_task(parse_args([])), 0) as server:
+    with ThreadingHTTPServer((live.HOST, 0), live.Handler) as server:
+        server.task = load_task(parse_args([]))
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
         yield server
@@ -35,20 +37,20 @@ def server():
 
 
 def ask(server, body=None, path="/decode", headers=(), method="POST"):
-    """Return status, headers and text of an answer. `body` is JSON unless it is bytes."""
+    """Return status and text of an answer. `body` is JSON unless it is bytes."""
     connection = HTTPConnection("127.0.0.1", server.server_port, timeout=120)
     data = body if isinstance(body, bytes) or body is None else json.dumps(body).encode()
     connection.request(method, path, data, dict(headers))
     answer = connection.getresponse()
     text = answer.read().decode()
     connection.close()
-    return answer.status, answer.headers, text
+    return answer.status, text
 
 
 def ids_of(text):
     """Return the ids of all rounds in an answer."""
-    rounds = [json.loads(line)["round"] for line in text.splitlines()]
-    return [token["id"] for round in rounds if round for token in round["ids"]]
+    rounds = [json.loads(line)["round"] for line in text.splitlines()[:-1]]
+    return [token["id"] for round in rounds for token in round["ids"]]
 
 
 def directly(server, asked):
@@ -59,71 +61,51 @@ def directly(server, asked):
 
 # ---- the text
 
-@pytest.mark.parametrize("more", [{}, {"decoder": "lookup", "K": 2}, {"decoder": "tree"},
-                                  {"decoder": "stopping"}, {"temperature": 0, "race": True}],
-                         ids=str)
+@pytest.mark.parametrize("more", [{"K": 3}, {"decoder": "tree"}, {"decoder": "stopping"},
+                                  {"temperature": 0}], ids=str)
 def test_the_rounds_and_figures_are_those_of_the_real_decoder(server, more):
-    status, headers, text = ask(server, ASKED | more)
-    assert status == 200 and headers["Content-Type"].startswith("application/jsonl")
+    status, text = ask(server, ASKED | more)
+    assert status == 200
     if more.get("decoder") != "stopping":  # it guesses by times that are measured
         assert ids_of(text) == directly(server, ASKED | more) != []
-    first, *_, last = map(json.loads, text.splitlines())
+    first, *_, before, last = map(json.loads, text.splitlines())
     assert first["run"]["summary"]["ids"] == len(first["round"]["ids"]) < 12
-    assert last["done"] and last["run"]["summary"]["ids"] == 12
-    assert first["run"]["settings"]["decoder"] == more.get("decoder", "speculative")
-    assert len(last["run"].get("plain", {}).get("pieces", ())) == 12 * ("race" in more)
+    assert before["run"]["summary"]["ids"] == 12 and last["seconds"] > 0
+    assert (ASKED | more).items() - {("prompt", ASKED["prompt"]), ("N", 12)} <= (
+        first["run"]["settings"].items())
 
 
-def test_several_at_once_get_each_their_own_text(server):
-    wanted = [ASKED | {"seed": seed, "decoder": decoder}
-              for seed, decoder in enumerate(("speculative", "lookup", "tree", "speculative"))]
-    with ThreadPoolExecutor(len(wanted)) as users:
-        got = users.map(lambda asked: ids_of(ask(server, asked)[2]), wanted)
-    assert list(got) == [directly(server, asked) for asked in wanted]
-
-
-def test_a_tab_closed_in_mid_stream_takes_nothing_from_the_others(server):
+def test_several_at_once_get_each_their_own_text_though_a_tab_is_closed_in_mid_stream(server):
     body = json.dumps(ASKED | {"N": 60}).encode()
     with socket.create_connection(("127.0.0.1", server.server_port)) as tab:
         tab.sendall(b"POST /decode HTTP/1.1\r\nHost: 127.0.0.1:%d\r\nContent-Length: %d\r\n\r\n"
                     % (server.server_port, len(body)) + body)
         assert tab.recv(100)
         tab.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")  # at once
-    assert ids_of(ask(server, ASKED)[2]) == directly(server, ASKED)
-    for _ in range(live.MAX_TEXTS):  # their slots have come back
-        assert server.slots.acquire(timeout=60)
-    late = threading.Thread(target=ask, args=(server, ASKED))
-    late.start()
-    late.join(0.5)
-    assert late.is_alive()  # one text too many waits
-    for _ in range(live.MAX_TEXTS):
-        server.slots.release()
-    late.join()
+    wanted = [ASKED | {"seed": seed, "decoder": decoder}
+              for seed, decoder in enumerate(("speculative", "lookup", "tree", "speculative"))]
+    with ThreadPoolExecutor(len(wanted)) as users:
+        got = users.map(lambda asked: ids_of(ask(server, asked)[1]), wanted)
+    assert list(got) == [directly(server, asked) for asked in wanted]
 
 
 # ---- what is refused
 
 @pytest.mark.parametrize("body, why", [
-    (b"", ""), (b"{", ""), (b"\xff", ""), (b"[" * 60000, ""), ([], "no such decoder"),
-    ({"decoder": "../x"}, "no such decoder"),
-    ({"K": True}, "K must be a whole number from 1 to 64."), ({"K": 0}, "K must be"),
-    ({"K": 2.5}, "K must be"),
-    ({"seed": None}, "Seed must be"),
-    ({"prompt": ""}, "The prompt must have 1"), ({"prompt": "tale " * 5000}, "The prompt must"),
-    ({"N": 10**6}, "New tokens must be"), ({"seed": 2**53}, "Seed must be"), ({"seed": -1}, "Seed"),
-    ({"temperature": -1}, "Temperature must be a number from 0.0 to 99.0."),
-    ({"temperature": float("nan")}, "Temperature must be"), ({"prompt": "\ud800"}, ""),
-    ({"decoder": "tree", "K": 2}, "need no K"), ({"decoder": "blockwise"}, "need temperature 0")],
-    ids=lambda value: str(value)[:40])
+    (b"", ""), (b"{", ""), (b"\xff", ""), ([], ""), ({"decoder": "../x"}, "../x"),
+    ({"K": 0}, "need --K >= 1, got 0"), ({"K": 2.5}, ""), ({"seed": None, "N": "x"}, ""),
+    ({"prompt": ""}, "got an empty one"), ({"prompt": "tale " * 5000}, "need a prompt that leaves"),
+    ({"temperature": -1}, "need 0 <= temperature"), ({"temperature": float("nan")}, "got nan"),
+    ({"prompt": "\ud800"}, "surrogates"), ({"decoder": "tree", "K": 2}, "need no --K"),
+    ({"decoder": "blockwise"}, "need --temperature 0")], ids=lambda value: str(value)[:40])
 def test_a_malformed_request_is_refused_and_told_why(server, body, why):
-    status, _, text = ask(server, ASKED | body if isinstance(body, dict) else body)
-    assert status == 400 and len(text.splitlines()) == 1 and len(text) < 1000
-    assert why in json.loads(text)["error"] and "--" not in text
+    _, text = ask(server, ASKED | body if isinstance(body, dict) else body)
+    assert why in json.loads(text)["error"] and len(text.splitlines()) == 1 and len(text) < 300
 
 
 @pytest.mark.parametrize("headers, wanted", [
-    ({"Host": "evil.example"}, 400), ({"Host": "127.0.0.1:1"}, 400), ({"Origin": "null"}, 400),
-    ({"Origin": "http://evil.example"}, 400), ({"Origin": "https://127.0.0.1:PORT"}, 400),
+    ({"Host": "evil.example"}, 403), ({"Host": "127.0.0.1:1"}, 403), ({"Origin": "null"}, 403),
+    ({"Origin": "http://evil.example"}, 403), ({"Origin": "https://127.0.0.1:PORT"}, 403),
     ({"Host": "localhost:PORT", "Origin": "http://localhost:PORT"}, 200),
     ({"Origin": "http://127.0.0.1:PORT"}, 200)], ids=str)
 def test_a_different_name_or_origin_is_refused(server, headers, wanted):
@@ -133,21 +115,13 @@ def test_a_different_name_or_origin_is_refused(server, headers, wanted):
     assert ask(server, None, "/", headers, "GET")[0] == wanted
 
 
-def test_other_paths_methods_and_lengths_are_refused(server):
-    for path in ("/x", "/decode", "/../main.py"):
-        assert ask(server, None, path, method="GET")[0] == 400
-    assert ask(server, ASKED, "/")[0] == 400
-    assert {ask(server, None, "/", method=method)[0] for method in ("PUT", "OPTIONS")} == {501}
-    for length in (str(live.MAX_BYTES + 1), "9" * 5000, "x", "-1"):
-        assert ask(server, b"", headers={"Content-Length": length})[0] == 400
-
-
 def test_the_page_may_ask_its_own_server_only(server):
-    status, headers, text = ask(server, None, "/", method="GET")
-    assert status == 200 and headers["X-Frame-Options"] == "DENY"
-    assert "default-src 'none'; connect-src 'self';" in text and text.count("<script") == 3
+    assert ask(server, None, "/../main.py", method="GET")[0] == ask(server, ASKED, "/")[0] == 403
+    status, text = ask(server, None, "/", method="GET")
+    assert status == 200 and text.count("<script") == 3
+    assert "default-src 'none'; connect-src 'self';" in text
     run = json.loads(re.search(r'id="run">(.*?)</script>', text, re.DOTALL)[1])
-    assert list(run["live"]["decoders"]) == list(DECODERS)
+    assert list(run["live"]) == list(DECODERS)
     assert server.socket.getsockname()[0] == "127.0.0.1"
 
 
@@ -164,7 +138,8 @@ def test_ctrl_c_ends_it_while_a_text_is_written():
         connection.getresponse().readline()
         process.send_signal(signal.SIGINT)
         _, said = process.communicate(timeout=120)
-        assert (process.returncode, said) == (0, "lib.demo.live: stopped\n")
+        assert process.returncode == 0 and said.endswith("\nlib.demo.live: stopped\n")
+        assert "Traceback" not in said
     finally:
         process.kill()
 
@@ -184,14 +159,13 @@ def test_the_page_writes_the_text_that_was_asked_for_and_can_stop(server):
     with chromium() as tab:
         tab.open(f"http://127.0.0.1:{server.server_port}/")
         tab("""ask.prompt.value = "Once upon a time"; ask.N.value = 12; ask.seed.value = 3;
-               ask.race.checked = true; ask.write.click()""")
+               ask.write.click()""")
         tab.wait("!ask.write.disabled")
         assert tab("at('state').textContent") == "Done"
         assert tab("run.rounds.flatMap(round => round.ids.map(each => each.id))") == directly(
             server, ASKED | {"K": 4})
         assert tab("document.querySelectorAll('details.round').length") == tab("run.rounds.length")
-        assert tab("at('race').hidden") is False and "speed-up" in tab("at('result').textContent")
-        tab("ask.N.value = 200; ask.race.checked = false; ask.write.click()")
+        tab("ask.N.value = 200; ask.write.click()")
         tab.wait("run.rounds.length > 3")  # before the text is whole
         tab("ask.stop.click()")
         tab.wait("!ask.write.disabled")
@@ -202,9 +176,9 @@ def test_the_page_writes_the_text_that_was_asked_for_and_can_stop(server):
         assert "temperature" in tab("at('settings').textContent")
         tab("ask.decoder.value = 'tree'; ask.decoder.dispatchEvent(new Event('change'))")
         assert tab("ask.K.disabled") and "K" not in tab("asked()")
-        tab("ask.prompt.required = false; ask.prompt.value = ''; form.requestSubmit()")
+        tab("ask.prompt.value = 'tale '.repeat(5000); form.requestSubmit()")
         tab.wait("!ask.write.disabled")
-        assert tab("at('state').textContent").startswith("The prompt must have 1 to")
+        assert tab("at('state').textContent").startswith("need a prompt that leaves")
         tab("ask.seed.value = '9007199254740993'")  # 2**53 + 1
         assert not tab("ask.seed.validity.valid")
         assert [said for said in tab.said if "entry" not in said] == []

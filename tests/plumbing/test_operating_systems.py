@@ -13,6 +13,7 @@ import main
 import utils
 from lib.demo.task import read_prompt
 from lib.vocabulary import read_merges
+from tests.test_trace import stored
 from utils import MODELS_DIR, find_folder
 
 ROOT = Path(main.__file__).parent
@@ -30,11 +31,10 @@ def test_a_whole_run_in_folders_of_odd_names(tmp_path, monkeypatch, capsys, name
     for size in ("tales-small", "tales-large"):
         Path(name, size).symlink_to(MODELS_DIR / size)
     Path(name, "C:\\prompt.txt").write_text("The king", encoding="utf-8")
-    for flags in (("--decoder", "medusa"), ("--trace", f"{name}/D:\\run.json")):
+    for flags in (("--decoder", "medusa"), ("--trace", f"{name}/D:\\run.html")):
         assert main.main(["--models_dir", name, "--prompt_file", f"{name}/C:\\prompt.txt",
                           *FEW, *flags]) == 0, capsys.readouterr().err
-    trace = json.loads(Path(name, "D:\\run.json").read_text(encoding="utf-8"))
-    assert trace["prompt"] == "The king"
+    assert stored(Path(name, "D:\\run.html"))["prompt"] == "The king"
 
 
 class There(PureWindowsPath):
