@@ -156,7 +156,7 @@ def one_uniform(guesses, p_draft, p_target, rng):
     return guesses + [sample(p_target[-1], rng)]
 
 
-q_is_one = partial(chain, p_accept=probability, replace=from_others)
+q_is_one = partial(chain, p_accept=probability, replace=from_others)  # as if all rows were one-hot
 
 
 # ---- the rules
