@@ -4,6 +4,7 @@
     PAIRS      name -> (draft, target), toys of two or three tokens
 """
 
+from functools import partial
 from types import SimpleNamespace
 
 import numpy as np
@@ -12,9 +13,12 @@ from safetensors.numpy import save_file
 from exact.toys import disjoint, mapped, path_by_path, toy, ulp_away
 from lib.checkpoints.weights import cut_params, flatten, n_params, random_params
 from sampling import residual
+from speculative import make_step
 from variants import DECODERS, Models, build
+from variants.best_tree import uniform
 from variants.eagle_head import build_head
 from variants.registry import Costs
+from variants.tree import guess_shape, verify_tree
 
 COSTS = Costs(0.1, [1.0, 1.1, 1.2, 1.3])
 FORMS = {  # the first is the one that meets every setting and pair
@@ -125,6 +129,13 @@ def models_of(pair, sampling, folder=None):
 def stepper(name, flags, pair, sampling, folder=None):
     """Return `() -> step`: a new decoder for every run, because some keep a state."""
     return lambda: build(name, models_of(pair, sampling, folder), flags)
+
+
+def tree_step(draft, target, widths, siblings="distinct", verify=verify_tree):
+    """Return the step of a tree for toys that give probabilities."""
+    guess = partial(guess_shape, draft=path_by_path(draft), shape=uniform(widths),
+                    siblings=siblings)
+    return make_step(path_by_path(target), len(widths), guess, verify)
 
 
 def of_probabilities(draft, target, costs=None, n_vocab=None):

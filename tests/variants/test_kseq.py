@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 from exact.law import expectation
 from exact.toys import PAIRS, path_by_path, toy
 from speculative import draft_and_verify, generate, make_step
-from variants.best_tree import uniform
+from tests.small import tree_step
 from variants.kseq import find_rho, guess_chains, left_over, shared, verify_kseq
-from variants.tree import guess_shape, verify_tree
 
 EXACT = 1e-12
 
@@ -60,10 +59,8 @@ def test_more_chains_keep_more_and_so_does_kseq_beside_multi_step(seed):
     draft, target = toy(4, seed, zeros=0), toy(4, 60 + seed, zeros=0)
     steps = [stepper(draft, target, 1, chains) for chains in (1, 2, 3)]
     kept = [expectation(partial(step, [0], 9), lambda round: len(round.ids)) for step in steps]
-    guess = partial(guess_shape, draft=path_by_path(draft), shape=uniform((3,)),
-                    siblings="independent")
-    step = make_step(path_by_path(target), 1, guess, verify_tree)
-    multi_step = expectation(lambda rng: step([0], 9, rng), lambda round: len(round.ids))
+    step = tree_step(draft, target, (3,), "independent")
+    multi_step = expectation(partial(step, [0], 9), lambda round: len(round.ids))
     assert kept == sorted(kept) and kept[2] >= multi_step - EXACT
 
 

@@ -6,18 +6,12 @@ import numpy as np
 import pytest
 
 from exact.law import assert_same_law, expectation, law
-from exact.toys import PAIRS, path_by_path, toy
-from speculative import draft_and_verify, generate, make_step
-from variants.best_tree import uniform
+from exact.toys import PAIRS, toy
+from speculative import draft_and_verify, generate
+from tests.small import tree_step
 from variants.block import block_verify
 from variants.traversal import verify_traversal
-from variants.tree import guess_shape, verify_tree
-
-
-def stepper(draft, target, widths, siblings="distinct", verify=verify_traversal):
-    guess = partial(guess_shape, draft=path_by_path(draft), shape=uniform(widths),
-                    siblings=siblings)
-    return make_step(path_by_path(target), len(widths), guess, verify)
+from variants.tree import verify_tree
 
 
 def tokens(step):
@@ -29,7 +23,8 @@ def tokens(step):
 def test_on_a_chain_it_is_block_verification_round_for_round(pair):
     draft, target = PAIRS[pair]
     for seed in range(20):
-        steps = draft_and_verify(draft, target, 3, block_verify), stepper(draft, target, (1, 1, 1))
+        steps = (draft_and_verify(draft, target, 3, block_verify),
+                 tree_step(draft, target, (1, 1, 1), verify=verify_traversal))
         block, traversal = ([round.ids for round in generate([0], step, 12,
                                                              np.random.default_rng(seed))]
                             for step in steps)
@@ -43,7 +38,7 @@ def test_it_never_gives_fewer_tokens_than_the_walk_from_the_root(widths, sibling
     gains = []
     for seed in range(toys):
         draft, target = toy(3, seed, zeros=0.2), toy(3, seed + 50, zeros=0.2)
-        walk, traversal = (tokens(stepper(draft, target, widths, siblings, verify))
+        walk, traversal = (tokens(tree_step(draft, target, widths, siblings, verify))
                            for verify in (verify_tree, verify_traversal))
         gains.append(traversal - walk)
     assert min(gains) > -1e-12 and max(gains) > 0.001
@@ -53,6 +48,6 @@ def test_it_never_gives_fewer_tokens_than_the_walk_from_the_root(widths, sibling
     ("sparse", (2, 2), "top"), ("greedy target", (2, 2), "top"), ("four tokens", (3,), "distinct"),
     ("four tokens", (2,), "independent")])
 def test_with_one_hot_rows_or_one_level_it_is_the_walk_from_the_root(pair, widths, siblings):
-    steps = [stepper(*PAIRS[pair], widths, siblings, verify)
+    steps = [tree_step(*PAIRS[pair], widths, siblings, verify)
              for verify in (verify_tree, verify_traversal)]
     assert_same_law(*(law(lambda rng, step=step: step([0], 9, rng).ids) for step in steps))

@@ -10,26 +10,19 @@ from hypothesis import strategies as st
 
 import gpt2
 from exact.law import Scripted, expectation
-from exact.toys import PAIRS, path_by_path, toy
+from exact.toys import PAIRS, toy
 from gpt2 import GPT2
 from sampling import warp
-from speculative import draft_and_verify, generate, make_step
-from tests.small import tiny_params
-from variants.best_tree import uniform
+from speculative import draft_and_verify, generate
+from tests.small import tiny_params, tree_step
 from variants.kseq import verify_kseq
 from variants.shared import tree_gpt2
 from variants.shared.branches import Tree, best_ids
 from variants.shared.tree_gpt2 import TreeGPT2
 from variants.traversal import verify_traversal
-from variants.tree import draw_siblings, guess_shape, verify_tree
+from variants.tree import draw_siblings, verify_tree
 
 PARAMS = tiny_params(n_ctx=16)
-
-
-def stepper(draft, target, widths, siblings="distinct"):
-    guess = partial(guess_shape, draft=path_by_path(draft), shape=uniform(widths),
-                    siblings=siblings)
-    return make_step(path_by_path(target), len(widths), guess, verify_tree)
 
 
 def planted(tokens, parents):
@@ -47,7 +40,7 @@ def test_a_tree_of_one_path_is_speculative_sampling():
     for seed in range(20):
         chain, tree = ([round.ids for round in generate([0], step, 9, np.random.default_rng(seed))]
                        for step in (draft_and_verify(draft, target, 3),
-                                    stepper(draft, target, (1, 1, 1), "independent")))
+                                    tree_step(draft, target, (1, 1, 1), "independent")))
         assert chain == tree
 
 
@@ -57,7 +50,7 @@ def test_multi_step_sampling_keeps_more_than_sample_and_match(seed, siblings):
     """Miao et al. (2023): against drawing from the target and looking whether it is a child."""
     draft, target = toy(4, seed, zeros=0), toy(4, seed + 50, zeros=0)
     p_draft, p_target = draft([0])[0], target([0])[0]
-    kept = expectation(partial(stepper(draft, target, (2,), siblings), [0], 9),
+    kept = expectation(partial(tree_step(draft, target, (2,), siblings), [0], 9),
                        lambda round: len(round.ids) - 1)
     matched = expectation(partial(draw_siblings, p_draft, 2, siblings),
                           lambda drawn: p_target[sorted({token for token, _ in drawn})].sum())
