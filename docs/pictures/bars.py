@@ -4,6 +4,8 @@
     wild      python -m exact.rules: the distance of each rule from the target's distribution
 """
 
+import functools
+
 from docs.pictures.figures import colour
 from exact.expected import climb
 from exact.rules import RULES, find
@@ -26,11 +28,16 @@ def draw_ladder(figure, data):
              "all outcomes enumerated. Grey: the bar above; green: what this step adds")
 
 
+@functools.cache  # for both themes
+def distances():
+    """Return [(distance, rule)], the largest distance first."""
+    rows = [(float(find(rule.name, TOY, K).distance), rule) for rule in RULES]
+    return sorted(rows, key=lambda row: -row[0])
+
+
 def draw_wild(figure, data):
     """Draw a bar for each rule that is wrong, and a green mark for each that is exact."""
-    axes = figure.subplots()
-    rows = [(float(find(rule.name, TOY, K).distance), rule) for rule in RULES]
-    rows.sort(key=lambda row: -row[0])
+    axes, rows = figure.subplots(), distances()
     for y, (distance, rule) in enumerate(rows):
         axes.barh(y, distance, 0.6, color=colour("red_bar"))
         if rule.exact:

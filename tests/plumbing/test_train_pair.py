@@ -16,7 +16,7 @@ from variants import Models, build  # noqa: E402
 from variants.shared.tree_gpt2 import TreeGPT2  # noqa: E402
 
 torch.set_num_threads(1)
-SMALL = dict(T=16, T_last=32, batch=512, steps=40, lr=1e-2, compile=False, save_seconds=0)
+SMALL = dict(T=16, T_last=32, batch=512, steps=30, lr=1e-2, compile=False, save_seconds=0)
 SIZES = dict(vocab_size=275, n_positions=32, n_embd=32, n_head=2)
 DRAFT = dict(SIZES, n_embd=16, n_head=1, n_layer=1)
 TOY = {"SHAPES": {"target": dict(SIZES, n_layer=2), "early": DRAFT, "draft": DRAFT},
@@ -55,9 +55,9 @@ def trained(tmp_path_factory):
 
 def test_an_interrupted_run_resumes(trained):
     log = log_of(trained, "target")
-    assert [entry["resumed_at_step"] for entry in log if "resumed_at_step" in entry] == [20]
-    assert [entry["step"] for entry in log if "train_loss" in entry] == list(range(1, 41))
-    assert [entry["step"] for entry in log if "valid_loss" in entry] == [40]
+    assert [entry["resumed_at_step"] for entry in log if "resumed_at_step" in entry] == [15]
+    assert [entry["step"] for entry in log if "train_loss" in entry] == list(range(1, 31))
+    assert [entry["step"] for entry in log if "valid_loss" in entry] == [30]
 
 
 @pytest.mark.parametrize("stage, fraction", [
