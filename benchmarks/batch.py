@@ -19,7 +19,7 @@ import numpy as np
 
 from benchmarks import command
 from benchmarks.clock import interleaved, machine, spread
-from benchmarks.command import about, number, ranged, table
+from benchmarks.command import number, ranged, table
 from benchmarks.models import SIZES, load
 from benchmarks.prompts import OPENINGS, named
 from benchmarks.race import simulated
@@ -66,7 +66,7 @@ def measure(args):
 
 def tell(figures, args):
     """Yield the paragraphs of a file."""
-    yield f"{figures['size']}, {figures['texts']}. {about(figures)}\n"
+    yield f"{figures['size']}, {figures['texts']}. {figures['measured']}\n"
     runs = figures["runs"]
     rows = [["tokens per pass", *map(number, figures["tokens_per_pass"].values())]]
     rows += [[f"{n} at once: tokens per second (quartiles)",

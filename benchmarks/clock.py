@@ -41,15 +41,15 @@ def spread(values):
 
 
 def machine():
-    """Return what figures depend on."""
+    """Return when and where figures are measured: a sentence, and the number of cores."""
     from threadpoolctl import threadpool_info  # here: --help does without
 
     kernels = {library.get("architecture", "unknown") for library in threadpool_info()
                if library["user_api"] == "blas"}
-    return {"date": f"{datetime.date.today()}", "cores": os.cpu_count(),
-            "machine": platform.machine(), "python": platform.python_version(),
-            "numpy": np.__version__, "product": products.describe(),
-            "blas_kernels": " ".join(sorted(kernels))}
+    return {"cores": os.cpu_count(),
+            "measured": f"Measured on {datetime.date.today()}: {os.cpu_count()} cores "
+                        f"({platform.machine()}), matrix products by {products.describe()}, NumPy "
+                        f"{np.__version__}, BLAS kernels for {' '.join(sorted(kernels))}."}
 
 
 def rows_actions(model, rows, context=64, backend=None):

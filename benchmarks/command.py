@@ -36,10 +36,8 @@ def run(program, args, measure, tell, requirements="requirements.txt"):
         figures = read(args.show) if args.show else json.loads(json.dumps(measure(args)))
         try:
             lines = list(tell(figures, args))
-        except (KeyError, TypeError, AttributeError):
-            if not args.show:
-                raise
-            raise ValueError(f"need figures that this command wrote, got {args.show}") from None
+        except (KeyError, TypeError, AttributeError) as why:
+            raise ValueError(f"need figures that this command wrote, got no {why}") from why
         print_safely("\n".join(lines), sys.stdout)
         if args.json and not args.show:
             args.json.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
@@ -64,10 +62,3 @@ def ranged(values, form="{:.2f}"):
     """Return "median (low - high)"."""
     low, median, high = (number(values[key], form) for key in ("low", "median", "high"))
     return f"{median} ({low} - {high})"
-
-
-def about(figures):
-    """Return a sentence on when and where some figures were measured (clock.machine)."""
-    return (f"Measured on {figures['date']}: {figures['cores']} cores ({figures['machine']}), "
-            f"matrix products by {figures['product']}, NumPy {figures['numpy']}, BLAS kernels for "
-            f"{figures['blas_kernels']}.")

@@ -4,7 +4,7 @@
     python -m benchmarks.engines --size 124M --json benchmarks/results/engines-124M.json
     python -m benchmarks.engines --only llama.cpp --N 20
 
-    same          prompts whose greedy texts, plain and speculative, are our plain decoding's
+    same          prompts whose greedy speculative text is our plain decoding's
     tokens/pass   new tokens / passes of the target, at temperature 0 and 1 (several seeds)
     tokens/s      speculative and plain, greedy, one text at a time, by the median
 
@@ -25,7 +25,7 @@ import numpy as np
 
 from benchmarks import command
 from benchmarks.clock import machine
-from benchmarks.command import about, number, table
+from benchmarks.command import number, table
 from benchmarks.models import SIZES, agreeing, load, sizes
 from benchmarks.prompts import OPENINGS, named
 from benchmarks.race import builder, write as write_text
@@ -35,6 +35,7 @@ from lib.checkpoints.huggingface import their_name
 from lib.checkpoints.weights import flatten
 
 K, SEEDS = 4, 16  # guesses per round; texts per prompt at temperature 1
+COLUMNS = ("tokens/pass at 0", "tokens/pass at 1", "tokens/s", "plain tokens/s")
 
 
 def n_threads(model):
@@ -103,7 +104,7 @@ def llama_engine(encoder, draft, target):
         paths = [Path(folder, name) for name in ("target.gguf", "draft.gguf")]
         for path, model in zip(paths, (target, draft)):
             export_gguf.export(path, encoder or nameless(model.n_vocab), sizes(model), model.params)
-        servers = [server(paths[:1], target), server(paths, target)]
+        servers = [server(target, *map(str, paths[:n])) for n in (1, 2)]
 
     def write(x, N, temperature, seed, speculative):
         asked = {"prompt": x, "n_predict": N, "temperature": temperature, "seed": seed, "top_k": 0,
@@ -124,24 +125,21 @@ def nameless(n_vocab):
     return Encoder({symbol: id for id, symbol in enumerate(symbols)}, [("a", "b")])
 
 
-def server(paths, target):
-    """Return llama.cpp's server with one or two GGUF files, running."""
+def server(target, target_path, draft_path=None):
+    """Return llama.cpp's server of one or two files, running."""
     import xllamacpp
 
     params = xllamacpp.CommonParams()
-    draft, pools = params.speculative.draft, [params.cpuparams, params.cpuparams_batch]
-    params.model.path, params.n_ctx, params.n_parallel = str(paths[0]), target.n_ctx, 1
+    draft, kinds = params.speculative.draft, xllamacpp.common_speculative_type
     params.verbosity, params.hostnames = 0, ["127.0.0.1"]
-    params.flash_attn_type = xllamacpp.llama_flash_attn_type.LLAMA_FLASH_ATTN_TYPE_DISABLED
-    params.cache_type_k = params.cache_type_v = xllamacpp.ggml_type.GGML_TYPE_F32
-    if paths[1:]:
-        kinds = xllamacpp.common_speculative_type
+    params.model.path, params.n_ctx, params.n_parallel = target_path, target.n_ctx, 1
+    if draft_path:
+        draft.mparams.path, draft.n_max, draft.n_min, draft.p_min = draft_path, K, 1, 0.0
         params.speculative.types = [kinds.COMMON_SPECULATIVE_TYPE_DRAFT_SIMPLE]
-        draft.mparams.path, draft.n_max, draft.n_min, draft.p_min = str(paths[1]), K, 1, 0.0
-        draft.cache_type_k = draft.cache_type_v = params.cache_type_k
-        pools += [draft.cpuparams, draft.cpuparams_batch]
-    for pool in pools:
-        pool.n_threads = n_threads(target)
+    params.flash_attn_type = xllamacpp.llama_flash_attn_type.LLAMA_FLASH_ATTN_TYPE_DISABLED
+    for model in (params, draft):
+        model.cache_type_k = model.cache_type_v = xllamacpp.ggml_type.GGML_TYPE_F32
+        model.cpuparams.n_threads = model.cpuparams_batch.n_threads = n_threads(target)
     return xllamacpp.Server(params)
 
 
@@ -183,20 +181,16 @@ def measure_one(engine, pair, xs, seeds, args):
         n_passes += n
         n_passes_at_1 += sum(write(x, args.N, 1.0, seed, True)[1] for seed in seeds)
     n_ids = args.N * len(xs)
-    return {"same": n_same, "texts": len(xs), "tokens_per_pass_0": n_ids / n_passes,
-            "tokens_per_pass_1": len(seeds) * n_ids / n_passes_at_1 if seeds else None,
-            "tokens_per_s": args.N / float(np.median(seconds[True])),
-            "plain_tokens_per_s": args.N / float(np.median(seconds[False]))}
+    values = (n_ids / n_passes, len(seeds) * n_ids / n_passes_at_1 if seeds else None,
+              *(args.N / float(np.median(seconds[speculative])) for speculative in (True, False)))
+    return {"same": f"{n_same} of {len(xs)}", **dict(zip(COLUMNS, values))}
 
 
 def tell(figures, args):
     """Yield the paragraphs of a file."""
-    yield f"{figures['size']}, K = {figures['K']}, {figures['texts']}. {about(figures)}\n"
-    yield table(["engine", "same", "tokens/pass at 0", "at 1", "tokens/s", "plain tokens/s"],
-                [[name, f"{number(row['same'], '{}')} of {row['texts']}",
-                  number(row["tokens_per_pass_0"]), number(row["tokens_per_pass_1"]),
-                  number(row["tokens_per_s"], "{:.1f}"),
-                  number(row["plain_tokens_per_s"], "{:.1f}")]
+    yield f"{figures['size']}, K = {figures['K']}, {figures['texts']}. {figures['measured']}\n"
+    yield table(["engine", "same", *COLUMNS],
+                [[name, row["same"], *(number(row[column]) for column in COLUMNS)]
                  for name, row in figures["rows"].items()])
 
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from benchmarks import command
 from benchmarks.clock import machine, milliseconds, rows_actions
-from benchmarks.command import about, ranged, table
+from benchmarks.command import ranged, table
 from benchmarks.prompts import OPENINGS
 from benchmarks.speed import own, tell_races
 from lib.backend.arrays import get_backend
@@ -52,7 +52,7 @@ def measure(args):
 
 def tell(figures, args):
     """Yield the paragraphs of a file."""
-    yield f"{figures['gpu']}. {about(figures)}\n"
+    yield f"{figures['gpu']}. {figures['measured']}\n"
     yield table(["decoder", "float64 text"], [[name, "equal" if same else "differs"]
                                               for name, same in figures["texts"].items()])
     yield table(["rows", "ms"], [[n, ranged(ms)] for n, ms in figures["passes"].items()])

@@ -24,7 +24,6 @@ from sampling import one_hot_rows
 from speculative import draft_and_verify, generate
 from theory.speedup import walltime_improvement
 from variants import Models, build, build_plain
-from variants.best_tree import START_ACCEPTANCES, outcomes
 
 WARM_UP = 16  # tokens of every decoder before the race: kernels are compiled, caches filled
 
@@ -120,20 +119,6 @@ def predict(K, alpha, result, plain):
     row = median(plain, "target")
     return float(walltime_improvement(alpha, K, c=median(result, "draft") / row,
                                       pass_cost=median(result, "target") / row))
-
-
-def acceptances_by_rank(result):
-    """Return how often the 1st, 2nd, .. guess of a position was accepted, and how many were tried.
-
-    The rounds are those of a tree whose root has several children.
-    """
-    accepted, tried = np.zeros((2, len(START_ACCEPTANCES)), int)
-    for round in all_rounds(result):
-        for n_guesses, rank in outcomes(round.guesses, round.ids):
-            tried[:n_guesses] += 1
-            if rank is not None:
-                accepted[rank] += 1
-    return (accepted / np.maximum(1, tried)).tolist(), int(tried[0])
 
 
 # ---- simulated acceptance

@@ -18,7 +18,7 @@ import sys
 
 from benchmarks import command
 from benchmarks.clock import machine
-from benchmarks.command import about, number, table
+from benchmarks.command import number, table
 from benchmarks.models import load
 from benchmarks.prompts import OPENINGS, named
 from benchmarks.race import builder, race, speed
@@ -89,7 +89,7 @@ def measure(args):
 
 def tell(figures, args):
     """Yield the paragraphs of a file."""
-    yield f"The bundled pair, {figures['texts']}. {about(figures)}\n"
+    yield f"The bundled pair, {figures['texts']}. {figures['measured']}\n"
     for temperature, rows in figures["tables"].items():
         yield f"Temperature {temperature}:\n"
         yield table(["decoder", "exact", "tokens/pass", "rows/pass", "ms/token", "speed-up",

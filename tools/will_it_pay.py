@@ -6,7 +6,7 @@
 
     [1] costs        time of a draft step, and of passes over 1 .. 9 rows      lib/costs.py
     [2] acceptance   counted on the pair's own texts                           benchmarks/race.py
-    [3] prediction   the best K and the best tree by the papers' formulas      theory/speedup.py
+    [3] prediction   the best K by the papers' formulas                        theory/speedup.py
     [4] race         plain decoding against the best few, several runs         benchmarks/race.py
 
     alpha   probability that a guess is accepted
@@ -24,10 +24,10 @@ import numpy as np
 
 from benchmarks import command
 from benchmarks.clock import machine
-from benchmarks.command import about, number, table
+from benchmarks.command import number, table
 from benchmarks.models import random_model
 from benchmarks.prompts import OPENINGS, named
-from benchmarks.race import acceptances_by_rank, builder, race, speed
+from benchmarks.race import acceptance, all_rounds, builder, race, speed
 from lib.backend import products
 from lib.backend.arrays import gpu_errors_in_one_line
 from lib.costs import N_ROWS, measure_costs
@@ -36,7 +36,6 @@ from sampling import check_sampling, with_sampling
 from theory.hardware import GPT2_SIZES
 from theory.speedup import need, walltime_improvement
 from utils import MODELS_DIR, load_pair
-from variants.best_tree import best_shape, n_levels
 from variants.shared.tree_gpt2 import TreeGPT2
 
 ALPHAS = (0.6, 0.7, 0.8, 0.9)  # what is predicted for random weights
@@ -93,27 +92,23 @@ def predict(costs, alpha):
 
 def run_case(args, draft, target, texts, temperature, costs):
     """Return the case of one temperature: counted, predicted and run."""
-    def run(builders, repeats):
-        return race(draft, target, builders, texts, args.N, repeats)
-
     def build(name, **flags):
         return builder(name, flags, temperature, costs=costs)
 
-    counted = run({"tree": build("tree", widths=(4, 1, 1, 1))}, args.repeats if temperature else 1)
-    acceptances, tried = acceptances_by_rank(counted["tree"])
-    best_tree, shape = best_shape(np.minimum.accumulate(acceptances).tolist(), costs.c,
-                                  costs.pass_cost)
-    chains = predict(costs, acceptances[0])
-    rows = [(f"--K {K}", chains[K], build("speculative", K=K))
-            for K in sorted(sorted(chains, key=chains.get)[-CHAINS:])]
-    rows += [("--decoder stopping", None, build("stopping")),
-             ("--decoder tree --widths auto", best_tree, build("tree", widths="auto"))]
-    results = run({"plain": build(None), **{name: step for name, _, step in rows}}, args.repeats)
+    counted = race(draft, target, {"": build("speculative", K=4)}, texts, args.N, repeats=1)
+    alpha = acceptance(all_rounds(counted[""]))
+    predicted = predict(costs, alpha)
+    best = sorted(sorted(predicted, key=predicted.get)[-CHAINS:])
+    builders = {"plain": build(None), **{f"--K {K}": build("speculative", K=K) for K in best},
+                "--decoder stopping": build("stopping"),
+                "--decoder tree --widths auto": build("tree", widths="auto")}
+    results = race(draft, target, builders, texts, args.N, args.repeats)
+    plain = results.pop("plain")
+    rows = {name: speed(result, plain) for name, result in results.items()}
+    for K in best:
+        rows[f"--K {K}"]["predicted"] = predicted[K]
     return {"name": f"Temperature {temperature:g}", "N": args.N, "repeats": args.repeats,
-            "tried": tried, "acceptance": acceptances[0],
-            "guesses": len(shape), "levels": n_levels(shape),
-            "rows": {name: speed(results[name], results["plain"]) | {"predicted": gain}
-                     for name, gain, _ in rows}}
+            "acceptance": alpha, "rows": rows}
 
 
 @gpu_errors_in_one_line()
@@ -151,7 +146,7 @@ def verdict(case):
 
 def tell(found, args=None):
     """Yield the paragraphs and tables."""
-    yield f"Target {found['target']}, draft {found['draft']}. {about(found)}\n"
+    yield f"Target {found['target']}, draft {found['draft']}. {found['measured']}\n"
     for name, costs in found["costs"].items():
         row, times = costs["passes"][0], [*costs["passes"], costs["draft"]]
         yield table([f"rows in one pass, {name}", *range(1, len(times)), "a draft step"],
@@ -161,11 +156,10 @@ def tell(found, args=None):
         yield table(["predicted", *(f"--K {K}" for K in next(iter(given.values())))],
                     [[name, *map(number, gains.values())] for name, gains in given.items()])
     for case in found["cases"]:
-        yield (f"{case['name']}, {found['texts']}: of {case['tried']} guesses "
-               f"{case['acceptance']:.2f} were accepted; by the formula the best tree has "
-               f"{case['guesses']} guesses in {case['levels']} levels.\n")
+        yield (f"{case['name']}, {found['texts']}: {case['acceptance']:.2f} of the guesses were "
+               "accepted.\n")
         yield table(["decoder", "predicted", "measured (slowest - fastest run)", "tokens/pass"],
-                    [[name, number(row["predicted"]), f"{number(row['speedup'])} "
+                    [[name, number(row.get("predicted")), f"{number(row['speedup'])} "
                       f"({number(row['slowest'])} - {number(row['fastest'])})",
                       number(row["tokens_per_pass"])] for name, row in case["rows"].items()])
         yield f"{case['name']}: {verdict(case)}\n"

@@ -63,7 +63,7 @@ def test_the_answer_and_its_json_agree(models_dir, capsys, tmp_path):
     assert call(models_dir, "--json", tmp_path / "a.json", draft="target") == 0
     out, figures = capsys.readouterr().out, json.loads((tmp_path / "a.json").read_text())
     assert [case["name"] for case in figures["cases"]] == ["Temperature 0", "Temperature 1"]
-    assert ", 2 prompts of 16 new tokens each: of" in out  # the blank line is none
+    assert ", 2 prompts of 16 new tokens each: 1.00 of the guesses" in out  # the blank line is none
     for case, costs in zip(figures["cases"], figures["costs"].values()):
         row, *passes = costs["passes"]
         assert case["acceptance"] == 1 and len(passes) == 8  # the draft is the target
