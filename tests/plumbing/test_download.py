@@ -89,6 +89,9 @@ def test_a_part_that_is_whole_or_too_long_ends_well(server, path, part):
     path.with_name("data.part").write_bytes(part)
     download(server.url, path)
     assert path.read_bytes() == DATA and left(path) == ["data"]
+    server.requests.clear()
+    download(server.url, path)  # as a process does that waited for the lock
+    assert server.requests == []
 
 
 DOWNLOAD = """
@@ -102,33 +105,21 @@ with folder_lock(path.parent):
 """
 
 
-def start(*args):
-    return subprocess.Popen([sys.executable, "-c", DOWNLOAD, *map(str, args)], cwd=ROOT, text=True,
-                            stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-
-
 def test_a_killed_download_leaves_no_file_and_holds_no_lock_and_resumes(server, path):
     path, server.pause = path.parent / "folder" / "data", 5
-    process, part = start(server.url, path), path.with_name("data.part")
+    part, process = path.with_name("data.part"), subprocess.Popen(
+        [sys.executable, "-c", DOWNLOAD, server.url, str(path)], cwd=ROOT)
     deadline = time.monotonic() + 30
     while not (part.exists() and part.stat().st_size) and time.monotonic() < deadline:
         time.sleep(0.01)
     process.kill()
-    process.communicate(timeout=30)
+    process.wait(timeout=30)
     assert not path.exists() and part.stat().st_size > 0
     server.pause = 0
     with folder_lock(path.parent):
         download(server.url, path)
     assert path.read_bytes() == DATA and left(path) == ["data"]
     assert server.requests[-1] != "bytes=0-"
-
-
-def test_two_processes_at_once_fetch_one_good_file_once(server, path):
-    path, server.pause = path.parent / "new" / "data", 0.5
-    processes = [start(server.url, path) for _ in range(3)]
-    said = [process.communicate(timeout=60) for process in processes]
-    assert [process.returncode for process in processes] == [0, 0, 0], said
-    assert path.read_bytes() == DATA and len(server.requests) == 1 and left(path) == ["data"]
 
 
 def test_a_full_disk_is_named_and_the_part_is_resumed(server, path):

@@ -58,20 +58,6 @@ def test_the_sizes_and_the_vocabulary_are_read_back(written):
     assert value("tokenizer.ggml.token_type") == [1] * 257 + [3]  # normal, control
 
 
-def test_an_export_that_is_interrupted_leaves_the_former_file(tmp_path, monkeypatch):
-    def interrupt(*args):
-        raise KeyboardInterrupt
-
-    params = random_params(HPARAMS, np.random.default_rng(0), np.float32)
-    export_gguf.export(tmp_path / "tiny.gguf", TINY, HPARAMS, params)
-    before = (tmp_path / "tiny.gguf").read_bytes()
-    monkeypatch.setattr(gguf.GGUFWriter, "write_tensors_to_file", interrupt)
-    with pytest.raises(KeyboardInterrupt):
-        export_gguf.export(tmp_path / "tiny.gguf", TINY, HPARAMS, params)
-    assert [path.name for path in tmp_path.iterdir()] == ["tiny.gguf"]
-    assert (tmp_path / "tiny.gguf").read_bytes() == before
-
-
 def test_a_package_that_is_missing_is_named(tmp_path, monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "gguf", None)
     assert export_gguf.main(["tales-small", str(tmp_path / "a.gguf")]) == 2
