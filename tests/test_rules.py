@@ -16,7 +16,6 @@ from tools.readme import TABLE
 
 ROOT = Path(rules.__file__).parents[1]
 PAGE = (ROOT / "docs" / "wild.md").read_text(encoding="utf-8")
-RATIO, SAME_RACE = RULES[0].name, "one Gumbel vector for a guess and its replacement"
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.name)
@@ -78,7 +77,8 @@ def test_two_races_with_the_same_numbers_are_as_the_integral_says():
     row = rules.from_same_race(0, 0, [q], [p])
     assert row.sum() == 1 and row[0] == 0 and abs(row[2] - rest[2]) > Fraction(1, 50)
     assert abs(np.mean(winners) - float(row[2])) < 0.005
-    assert find(SAME_RACE, "B", 1).distance == tv(np.minimum(p, q) + Fraction(1, 2) * row, p)
+    assert find("one Gumbel vector for a guess and its replacement", "B", 1).distance == tv(
+        np.minimum(p, q) + Fraction(1, 2) * row, p)
 
 
 @pytest.mark.parametrize("parts, texts", [(1, "267"), (2, "1,112"), (4, "4,529")])
@@ -140,7 +140,7 @@ def test_with_match_an_argmax_guess_is_accepted_more_often_where_both_prefer_the
         q, p = first_rows(toy)
         assert (np.argmax(q) == np.argmax(p)) == better
         drawn, best = accepted("match; guesses drawn", toy), accepted("match; argmax guesses", toy)
-        assert drawn == p @ q <= accepted(RATIO, toy)
+        assert drawn == p @ q <= accepted(RULES[0].name, toy)
         assert best == p[np.argmax(q)] and (best > drawn) == better
 
 
