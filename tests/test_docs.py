@@ -1,6 +1,5 @@
 """The pages: links lead somewhere, quoted code is the source, outputs are those of the commands."""
 
-import ast
 import doctest
 import importlib
 import re
@@ -15,8 +14,7 @@ import pytest
 
 import speculative
 from docs import sixty_lines
-from exact.law import assert_same_law, law, text_law
-from tools.readme import BLOCK, STATIC, TABLE, fill, run
+from tools.readme import BLOCK, STATIC, fill, run, source
 from variants import DECODERS
 
 ROOT = Path(__file__).parent.parent
@@ -30,7 +28,7 @@ FENCE, SPAN = re.compile(r"^ *```.*?^ *```", re.DOTALL | re.MULTILINE), re.compi
 LINK = re.compile(r"\]\(([^)\s]+)\)|^\[[^\]]+\]: (\S+)|\b(?:src|srcset|href)=\"([^\"]+)\"",
                   re.MULTILINE)
 MACHINE = re.compile(r"/(?:work|home|root|tmp|var|opt|mnt|Users)/\w|[A-Z]:\\\\?Users")
-QUOTES = re.findall(r"^\|.*\| \[([\w/]+\.py)\] `(\w+)` \| `(.+)` \|$", PAPERS, re.MULTILINE)
+QUOTES = re.findall(r"^\|.*\| \[([\w/]+\.py)\] `([\w.]+)` \| `(.+)` \|$", PAPERS, re.MULTILINE)
 NOTES = re.findall(r'^\|.*\| \[([\w/]+\.\w+)\]: "(.+)" \|$', PAPERS, re.MULTILINE)
 EACH_PAGE = pytest.mark.parametrize("page", TEXTS, ids=lambda page: page.name)
 
@@ -78,13 +76,6 @@ def test_every_label_of_a_link_is_defined_and_used_and_no_path_is_of_one_machine
     assert all(text.lower().count(f"[{label}]") > 1 for label in defined)
 
 
-def test_a_link_that_leads_nowhere_is_seen():
-    page = ROOT / "docs" / "proof.md"
-    assert not fault(page, "../speculative.py#L1") and not fault(page, "#one-guess")
-    assert all(fault(page, link) for link in ("nowhere.md", "#nowhere", "papers.md#nowhere",
-                                              "../speculative.py#L99999", "../../elsewhere"))
-
-
 def test_every_core_file_and_every_decoder_is_on_the_front_page():
     assert all(f"]({path.name})" in README for path in ROOT.glob("*.py"))
     picture = (ROOT / "docs/img/family.svg").read_text()
@@ -108,16 +99,20 @@ def words(output):
     return [line for line in output.split("\n") if not line.startswith(timed)]
 
 
-@pytest.mark.parametrize("command, quoted", [
-    pytest.param(match[3], match[4], id=match[3]) for text in (README, LEARN)
-    for match in BLOCK.finditer(text) if match[2] == "run"])
+def blocks(kind, flag=""):
+    """Return what a test needs to compare each block with the output of its command."""
+    found = [block for text in TEXTS.values() for block in BLOCK.finditer(text)]
+    return pytest.mark.parametrize("command, quoted", [
+        pytest.param(block["argument"], block["text"], id=block["argument"])
+        for block in found if block["kind"] == kind and flag in block["argument"]])
+
+
+@blocks("run")
 def test_a_quoted_output_is_what_the_command_prints(command, quoted):
     assert words(run(command)) == words(quoted)
 
 
-@pytest.mark.parametrize("command, quoted", [
-    pytest.param(match[3], match[4], id=match[3]) for page in TEXTS
-    for match in TABLE.finditer(TEXTS[page]) if " --show " in (match[3] or "")])
+@blocks("table", " --show ")
 def test_a_table_of_stored_figures_has_them(command, quoted, capsys, monkeypatch):
     monkeypatch.chdir(ROOT)
     _, _, module, *flags = shlex.split(command)  # python -m MODULE ..
@@ -170,13 +165,6 @@ def test_the_loops_of_the_pages_draw_the_tokens_of_speculative_py():
             speculative.autoregressive_sampling([0, 1], target, N, rng())
 
 
-@pytest.mark.parametrize("K", [1, 2, 3])
-def test_the_texts_of_sixty_lines_have_the_targets_distribution(K):
-    target, draft = (sixty_lines.make_model(sharpness, 3, 3) for sharpness in (1.5, 0.7))
-    assert_same_law(law(lambda rng: sixty_lines.speculative([0, 1], draft, target, 3, K, rng)[0]),
-                    text_law([0, 1], target, 3))
-
-
 def test_with_gpt2_it_prints_what_the_page_shows(capsys, monkeypatch):
     monkeypatch.chdir(ROOT)
     exec(example(LEARN, "load_pair"), {})
@@ -185,17 +173,9 @@ def test_with_gpt2_it_prints_what_the_page_shows(capsys, monkeypatch):
 
 # ---- docs/papers.md
 
-def body(file, function):
-    """Return the lines of a function or method, without its docstring."""
-    text = (ROOT / file).read_text(encoding="utf-8")
-    (node,) = (node for node in ast.walk(ast.parse(text)) if getattr(node, "name", "") == function)
-    statements = node.body[ast.get_docstring(node) is not None :]
-    return text.split("\n")[statements[0].lineno - 1 : node.end_lineno]
-
-
 @pytest.mark.parametrize("file, function, code", QUOTES)
 def test_a_quoted_line_stands_once_in_the_function_named(file, function, code):
-    assert sum(code in line for line in body(file, function)) == 1
+    assert sum(code in line for line in source(f"{file} {function}").split("\n")) == 1
 
 
 def test_every_row_is_checked_and_every_numbered_line_is_quoted():

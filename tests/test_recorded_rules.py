@@ -13,7 +13,7 @@ from exact.law import expectation
 from exact.rules import TOYS, X, best
 from exact.toys import path_by_path
 from speculative import guess
-from tools.readme import TABLE
+from tools.readme import BLOCK
 
 PAGE = Path(rules.__file__).with_name("RESULTS.md").read_text(encoding="utf-8")
 
@@ -52,6 +52,6 @@ def test_a_standard_error_counts_texts():
 @pytest.mark.parametrize("module, printed", [(optimum, optimum.toys_table),
                                              (expected, expected.ladder_table)])
 def test_the_page_quotes_what_the_commands_print(module, printed):
-    (quoted,) = [match[4] for match in TABLE.finditer(PAGE)
-                 if f"-m {module.__name__}" in (match[3] or "")]
+    (quoted,) = [match["text"] for match in BLOCK.finditer(PAGE)
+                 if f"-m {module.__name__}" in match["argument"]]
     assert printed() == quoted

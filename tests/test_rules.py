@@ -12,7 +12,7 @@ from exact.law import law, text_law, total_variation
 from exact.rules import BY_NAME, RULES, TOYS, X, find
 from sampling import residual, sample
 from speculative import complete, speculative_step
-from tools.readme import TABLE
+from tools.readme import BLOCK
 
 ROOT = Path(rules.__file__).parents[1]
 PAGE = (ROOT / "docs" / "wild.md").read_text(encoding="utf-8")
@@ -31,7 +31,7 @@ def test_an_exact_rule_has_the_targets_distribution_and_a_wrong_one_does_not(rul
 
 def test_the_pages_tables_are_enumerated():
     assert len(RULES) == len(BY_NAME)
-    (quoted,) = [match[4] for match in TABLE.finditer(PAGE)]
+    (quoted,) = [match["text"] for match in BLOCK.finditer(PAGE)]
     assert rules.rules_table() == quoted and rules.toys_table() in PAGE
 
 

@@ -1,7 +1,6 @@
 """What is shown of a run is what happened in it, and showing it changes nothing."""
 
 import errno
-import inspect
 import json
 import os
 import re
@@ -142,7 +141,10 @@ def test_of_every_decoder_what_is_shown_is_known(name, temperature):
     run = json.loads(json.dumps(page.trace("", seen, settings_for_json(args)), allow_nan=False))
     branches = any("parent" in guess for round in seen for guess in round["guesses"])
     guess, test = entry.tree if branches and entry.tree else (entry.guess, entry.test)
-    assert_code(run["code"], guess, test)
+    for function, place in ((guess, run["code"]["guess"]), (test, run["code"]["test"])):
+        assert f"def {function.__name__}(" in place["text"]
+        lines = (page.ROOT / place["file"]).read_text(encoding="utf-8").split("\n")
+        assert lines[place["line"] - 1] == place["text"]
     if not entry.one_by_one:
         n_tested = sum(place["tested"] for place in run["summary"]["by_place"])
         assert n_tested == sum(len(round["guesses"]) for round in seen)
@@ -157,18 +159,6 @@ def test_of_every_decoder_what_is_shown_is_known(name, temperature):
             assert ("threshold" in guess) == (test is verify)
             if "u_accept" in guess and "accepted" in guess:
                 assert guess["accepted"] == (guess["u_accept"] < guess["threshold"])
-
-
-def assert_code(code, guess, test):
-    """The lines that the page names are those of the functions, step by step in verify."""
-    ends = page.STEPS if test is verify else {"accept": ""}
-    assert code.keys() == {"guess", *ends}
-    for name, place in code.items():
-        function = guess if name == "guess" else test
-        lines = (page.ROOT / place["file"]).read_text(encoding="utf-8").split("\n")
-        assert lines[place["line"] - 1].strip() == place["text"] and place["text"]
-        assert place["text"] in inspect.getsource(function)
-        assert place["text"].endswith(ends.get(name, ""))
 
 
 # ---- a round as a line

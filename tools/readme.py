@@ -3,77 +3,67 @@
     python -m tools.readme                            # all blocks of README.md; runs its commands
     python -m tools.readme README.md docs/*.md --code # only what needs no run, in these files
 
-A block begins with a comment that says what belongs in it:
+A block begins with a comment that says what belongs in it. It is a fence, or ends at <!-- end -->:
 
-    <!-- run: COMMAND -->          a fence with the output of that command (its end: | tail -n)
-    <!-- code: FILE NAME .. -->    a fence with the source of these functions
-    <!-- decoders -->              the table of variants/, up to <!-- end -->
-    <!-- table: COMMAND -->        the Markdown that a command prints, up to <!-- end -->
+    <!-- run: COMMAND -->          the output of that command
+    <!-- table: COMMAND -->        the same as Markdown
+    <!-- code: FILE NAME .. -->    the source of these functions, without their docstrings
+    <!-- decoders -->              the table of variants/
 """
 
 import argparse
-import ast
+import importlib
+import inspect
 import re
 import subprocess
 import sys
+from operator import attrgetter
 from pathlib import Path
 
 from variants import DECODERS
 
 ROOT = Path(__file__).parent.parent
-BLOCK = re.compile(r"(<!-- (run|code)(?:: ([^\n]*))? -->\n```\w*\n)(.*?)\n?^```",
-                   re.DOTALL | re.MULTILINE)
-TABLE = re.compile(r"(<!-- (table|decoders)(?:: ([^\n]*))? -->\n)(.*?)\n<!-- end -->", re.DOTALL)
+BLOCK = re.compile(r"(?P<head><!-- (?P<kind>run|table|code|decoders)(: (?P<argument>.*?))? -->\n"
+                   r"(?P<fence>```\w*\n)?)(?P<text>(.|\n)*?)\n?^(?P<end>(?(fence)```|<!-- end -->))",
+                   re.MULTILINE)
 
 
 def source(argument):
     """Return the source of some functions of one file, without their docstrings."""
     file, *names = argument.split()
-    text = (ROOT / file).read_text(encoding="utf-8")
-    nodes = {getattr(node, "name", None): node for node in ast.parse(text).body}
-    return "\n\n".join(without_docstring(text.split("\n"), nodes[name]) for name in names)
-
-
-def without_docstring(lines, node):
-    """Return the lines of one function."""
-    body = node.body[1:] if ast.get_docstring(node) else node.body
-    head = lines[node.lineno - 1 : node.body[0].lineno - 1]
-    return "\n".join(head + lines[body[0].lineno - 1 : node.end_lineno])
+    module = importlib.import_module(file.removesuffix(".py").replace("/", "."))
+    sources = [inspect.getsource(attrgetter(name)(module)) for name in names]
+    return "\n\n".join(re.sub(r'\n +"""(.|\n)*?"""', "", text, count=1).rstrip()
+                       for text in sources)
 
 
 def decoders(argument=None):
     """Return docs/decoders.md's table: file, paper, whether it is exact, and its idea."""
-    rows = []
+    rows = ["| `--decoder` | paper | exact | what it adds |", "|---|---|---|---|"]
     for name, entry in DECODERS.items():
         file = entry.build.__module__.replace(".", "/") + ".py"
         paper = f"[{entry.source}]({entry.url})" if entry.url else entry.source
-        rows.append(f"| [{name}](../{file}) | {paper} | {exactness(entry)} | {entry.idea} |")
-    return "\n".join(["| `--decoder` | paper | exact | what it adds |", "|---|---|---|---|", *rows])
-
-
-def exactness(entry):
-    """Return "exact", "no", or the flag that makes a decoder exact."""
-    if isinstance(entry.exact, str):
-        return re.sub("--.*", r"`\g<0>`", entry.exact)
-    return "exact" if entry.exact else "no"
+        exact = {True: "exact", False: "no"}.get(entry.exact) or re.sub(
+            "--.*", r"`\g<0>`", entry.exact)
+        rows.append(f"| [{name}](../{file}) | {paper} | {exact} | {entry.idea} |")
+    return "\n".join(rows)
 
 
 def run(command):
-    """Return what a command prints, its last n lines after `| tail -n`; `python` is this one."""
-    command, _, n_lines = command.partition(" | tail -")
-    words = [sys.executable if word == "python" else word for word in command.split()]
-    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=True)
-    return "\n".join(done.stdout.rstrip("\n").split("\n")[-int(n_lines or 0):])
+    """Return what a shell prints for a command; `python` is this one."""
+    command = command.replace("python", f'"{sys.executable}"', 1)
+    return subprocess.run(command, shell=True, cwd=ROOT, stdout=subprocess.PIPE, text=True,
+                          check=True).stdout.rstrip("\n")
 
 
 def fill(text, kinds):
     """Return the text with its blocks of these kinds (name: function) renewed."""
-    def block(match, end):
-        head, kind, argument = match.group(1, 2, 3)
-        return f"{head}{kinds[kind](argument)}\n{end}" if kind in kinds else match[0]
+    def renewed(block):
+        if block["kind"] not in kinds:
+            return block[0]
+        return f"{block['head']}{kinds[block['kind']](block['argument'])}\n{block['end']}"
 
-    text = BLOCK.sub(lambda match: block(match, "```"), text)
-    return TABLE.sub(lambda match: block(match, "<!-- end -->"), text)
+    return BLOCK.sub(renewed, text)
 
 
 STATIC = {"code": source, "decoders": decoders}  # kinds that need no run

@@ -1,9 +1,4 @@
-"""A watched run as a file: trace.html with its data.
-
-    run       what the page draws: prompt, settings, rounds as seen (lib/demo/trace.py), their sums
-    plain     plain decoding of the same prompt, to race against
-    code      the lines that decide: {"accept": {"file", "line", "text"}, ..}, read from the source
-"""
+"""A watched run as a file: trace.html with its data."""
 
 import inspect
 import json
@@ -12,16 +7,14 @@ from pathlib import Path
 
 from lib.checkpoints.files import atomic
 from lib.demo.trace import text_reader
-from speculative import verify
 from variants import DECODERS
 
 ROOT = Path(__file__).resolve().parents[2]
 TEMPLATE = Path(__file__).parent / "trace.html"
-STEPS = {"accept": "# [3]", "resample": "# [4]", "bonus": "# [5]"}  # ends of verify's lines
 
 
 def trace(prompt, rounds, settings):
-    """Return a run as data: what came before it, all rounds as seen, and their sums."""
+    """Return a run as the page draws it; rounds are as lib/demo/trace.py sees them."""
     entry, settings = DECODERS[settings["decoder"]], dict(settings)
     if "draft" not in entry.needs:
         settings.pop("draft_model_size", None)  # not loaded
@@ -54,32 +47,24 @@ def summary(rounds, one_by_one):
             "by_place": [{"tested": tested[t], "accepted": accepted[t]} for t in sorted(+tested)]}
 
 
-# ---- the lines that decide
-
 def code(entry, rounds):
-    """Return where a decoder's guess and test are; of speculative.verify, where each step is."""
+    """Return where a decoder's guess and test are."""
     branches = any("parent" in guess for seen in rounds for guess in seen["guesses"])
     guess, test = entry.tree if branches and entry.tree else (entry.guess, entry.test)
-    steps = STEPS if test is verify else {"accept": ""}
-    return {"guess": place(guess)} | {step: place(test, end) for step, end in steps.items()}
+    return {"guess": place(guess), "test": place(test)}
 
 
-def place(function, end=""):
-    """Return file, line and text of a function's first line with this end."""
-    lines, first = inspect.getsourcelines(function)
-    n, text = next((n, line) for n, line in enumerate(lines) if line.rstrip().endswith(end))
+def place(function):
+    """Return file, line and text of a function's first line."""
+    lines, n = inspect.getsourcelines(function)
     file = Path(inspect.getsourcefile(function)).resolve().relative_to(ROOT)
-    return {"file": file.as_posix(), "line": first + n, "text": text.strip()}
+    return {"file": file.as_posix(), "line": n, "text": lines[0].strip()}
 
-
-# ---- the file
 
 def check_path(path):
     """Raise ValueError unless `save` can write such a file; call it before a long run."""
-    if Path(path).suffix != ".html":
-        raise ValueError(f"need a trace file that ends in .html, got {path}")
-    if not Path(path).absolute().parent.is_dir():
-        raise ValueError(f"need a trace file in a folder that exists, got {path}")
+    if Path(path).suffix != ".html" or not Path(path).absolute().parent.is_dir():
+        raise ValueError(f"need a trace file that ends in .html in a folder that exists, got {path}")
 
 
 def save(path, run):
