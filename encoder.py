@@ -93,12 +93,22 @@ class Encoder:
     """
 
     def __init__(self, vocab, merges, end_of_text=END_OF_TEXT, added=()):
-        self.special = {END_OF_TEXT, end_of_text, *added}
-        check_vocabulary(vocab, merges, self.special)
-        self.vocab, self.symbols = vocab, {id: symbol for symbol, id in vocab.items()}
-        self.ranks = {pair: rank for rank, pair in enumerate(merges)}
+        self.special, ids = {END_OF_TEXT, end_of_text, *added}, vocab.values()
         self.characters = byte_characters()
         self.bytes = {ord(character): byte for byte, character in self.characters.items()}
+        known = set(self.characters.values())
+        if any(type(id) is not int for id in ids) or sorted(ids) != [*range(len(vocab))]:
+            raise ValueError(f"need ids 0 .. {len(vocab) - 1} for {len(vocab)} symbols")
+        if missing := known - vocab.keys():
+            raise ValueError(f"need a symbol for every byte, got no {min(missing)!r}")
+        for symbol in vocab.keys() - self.special:
+            if not known.issuperset(symbol):
+                raise ValueError(f"need symbols of byte characters, got {symbol!r}")
+        for left, right in merges:
+            if left + right not in vocab:
+                raise ValueError(f"need a symbol for every merge, got no {left + right!r}")
+        self.vocab, self.symbols = vocab, {id: symbol for symbol, id in vocab.items()}
+        self.ranks = {pair: rank for rank, pair in enumerate(merges)}
         self.end_of_text = vocab.get(end_of_text)
         self.n_vocab = len(vocab)
         self.encode_word = functools.lru_cache(maxsize=2**15)(self._encode_word)
@@ -135,18 +145,3 @@ class Encoder:
     def decode(self, ids):
         """Return the text of the ids; bytes that are not UTF-8 become U+FFFD."""
         return self.decode_bytes(ids).decode("utf-8", errors="replace")
-
-
-def check_vocabulary(vocab, merges, special):
-    """Raise the ValueError that `Encoder` promises."""
-    ids, known = vocab.values(), set(byte_characters().values())
-    if any(type(id) is not int for id in ids) or sorted(ids) != [*range(len(vocab))]:
-        raise ValueError(f"need ids 0 .. {len(vocab) - 1} for {len(vocab)} symbols")
-    if missing := known - vocab.keys():
-        raise ValueError(f"need a symbol for every byte, got no {min(missing)!r}")
-    for symbol in vocab.keys() - special:
-        if not known.issuperset(symbol):
-            raise ValueError(f"need symbols of byte characters, got {symbol!r}")
-    for left, right in merges:
-        if left + right not in vocab:
-            raise ValueError(f"need a symbol for every merge, got no {left + right!r}")

@@ -26,7 +26,6 @@ def imports(file):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
-            assert node.level == 0, f"{file}: a relative import"
             names = {f"{node.module}.{alias.name}" for alias in node.names}
             found |= {node.module} | {name for name in names if file_of(name)}
     return found

@@ -40,22 +40,14 @@ def test_the_weights_are_read_back_bit_by_bit(written):
 
 
 def test_the_sizes_and_the_vocabulary_are_read_back(written):
-    fields = written[2].fields
-
-    def value(name):
-        return fields[name].contents()
-
-    assert value("general.architecture") == "gpt2"
-    for theirs, ours in [("context_length", "n_ctx"), ("embedding_length", "n_embd"),
-                         ("block_count", "n_layer"), ("attention.head_count", "n_head")]:
-        assert value(f"gpt2.{theirs}") == HPARAMS[ours]
-    assert value("gpt2.feed_forward_length") == 4 * HPARAMS["n_embd"]
-    assert value("gpt2.attention.layer_norm_epsilon") == np.float32(1e-5)
-    assert (value("tokenizer.ggml.model"), value("tokenizer.ggml.pre")) == ("gpt2", "gpt-2")
-    assert value("tokenizer.ggml.tokens") == SYMBOLS
-    assert value("tokenizer.ggml.merges") == ["a b"]
-    assert value("tokenizer.ggml.eos_token_id") == TINY.end_of_text == 257
-    assert value("tokenizer.ggml.token_type") == [1] * 257 + [3]  # normal, control
+    expected = {
+        "general.architecture": "gpt2", "gpt2.context_length": 16, "gpt2.embedding_length": 12,
+        "gpt2.feed_forward_length": 48, "gpt2.block_count": 2, "gpt2.attention.head_count": 3,
+        "gpt2.attention.layer_norm_epsilon": np.float32(1e-5), "tokenizer.ggml.model": "gpt2",
+        "tokenizer.ggml.pre": "gpt-2", "tokenizer.ggml.tokens": SYMBOLS,
+        "tokenizer.ggml.merges": ["a b"], "tokenizer.ggml.eos_token_id": 257,
+        "tokenizer.ggml.token_type": [1] * 257 + [3]}  # normal, control
+    assert {name: written[2].fields[name].contents() for name in expected} == expected
 
 
 def test_a_package_that_is_missing_is_named(tmp_path, monkeypatch, capsys):

@@ -234,17 +234,6 @@ def test_a_folder_that_transformers_saved_writes_its_text(tmp_path, case):
         assert encoder.decode([4096, 4097]) == "<a new token>語" and encoder.id_of("語") == 4097
 
 
-@pytest.mark.filterwarnings("default")
-@pytest.mark.parametrize("case", REFUSED)
-def test_a_folder_that_cannot_be_read_says_what_to_do(tmp_path, case):
-    arguments, change, words = REFUSED[case]
-    saved(tmp_path, **arguments)
-    change and change(tmp_path)
-    with pytest.raises(ValueError, match=words) as caught:
-        load(tmp_path)
-    assert "\n" not in str(caught.value)
-
-
 def test_the_models_own_end_of_text_ends_it_and_is_kept(folder, tmp_path):
     """As in tutorials, whose vocabularies have no <|endoftext|>; generation_config.json counts."""
     edit(folder, "vocab.json", lambda found: found | {"</s>": found.pop("<|endoftext|>")})
@@ -302,10 +291,15 @@ FAULTS = {
 }
 
 
-@pytest.mark.parametrize("fault", FAULTS)
-def test_a_broken_folder_is_one_clear_error(folder, fault):
-    change, words = FAULTS[fault]
-    change(folder)
+@pytest.mark.filterwarnings("default")
+@pytest.mark.parametrize("case", [*REFUSED, *FAULTS])
+def test_a_folder_that_cannot_be_read_says_in_one_line_what_to_do(folder, tmp_path, case):
+    if case in REFUSED:
+        arguments, change, words = REFUSED[case]
+        folder = saved(tmp_path / "saved", **arguments)
+    else:
+        change, words = FAULTS[case]
+    change and change(folder)
     with pytest.raises(ValueError, match=words) as caught:
         load(folder)
     assert len(str(caught.value)) < 1000 and "\n" not in str(caught.value)
