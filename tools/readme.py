@@ -24,8 +24,8 @@ from variants import DECODERS
 
 ROOT = Path(__file__).parent.parent
 BLOCK = re.compile(r"(?P<head><!-- (?P<kind>run|table|code|decoders)(: (?P<argument>.*?))? -->\n"
-                   r"(?P<fence>```\w*\n)?)(?P<text>(.|\n)*?)\n?^(?P<end>(?(fence)```|<!-- end -->))",
-                   re.MULTILINE)
+                   r"(?P<fence>```\w*\n)?)(?P<text>(.|\n)*?)\n?"
+                   r"^(?P<end>(?(fence)```|<!-- end -->))", re.MULTILINE)
 
 
 def source(argument):
@@ -74,9 +74,8 @@ def main():
     parser.add_argument("--code", action="store_true", help="only code and decoders, no runs")
     parser.add_argument("files", nargs="*", default=["README.md"])
     args = parser.parse_args()
-    kinds = STATIC | ({} if args.code else {"run": run, "table": run})
-    for name in args.files:
-        path = ROOT / name
+    kinds = STATIC if args.code else STATIC | {"run": run, "table": run}
+    for path in (ROOT / name for name in args.files):
         path.write_text(fill(path.read_text(encoding="utf-8"), kinds), encoding="utf-8")
 
 

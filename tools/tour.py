@@ -10,24 +10,20 @@ from pathlib import Path
 TOUR = Path(__file__).parent.parent / "docs" / "tour.ipynb"
 
 
-def execute(path=TOUR):
-    """Return the notebook in a file with the outputs of a fresh run."""
+def execute():
+    """Return the notebook with the outputs of a fresh run."""
     import nbformat  # optional, as nbclient
     from nbclient import NotebookClient
 
-    notebook = nbformat.read(path, as_version=4)
-    client = NotebookClient(notebook, timeout=600, coalesce_streams=True,
+    notebook = nbformat.read(TOUR, as_version=4)
+    client = NotebookClient(notebook, timeout=600, coalesce_streams=True, record_timing=False,
                             resources={"metadata": {"path": str(TOUR.parent)}})
     client.execute(env=os.environ | {"OPENBLAS_NUM_THREADS": "1"})
-    notebook.metadata = {"kernelspec": {"display_name": "Python 3", "language": "python",
-                                        "name": "python3"}}
+    del notebook.metadata["language_info"]
     for cell in notebook.cells:
-        cell.metadata = {"tags": cell.metadata.tags} if "tags" in cell.metadata else {}
-        if cell.cell_type == "code":
-            cell.execution_count = None
-            for output in cell.outputs:
-                if "execution_count" in output:
-                    output.execution_count = None
+        for part in (cell, *cell.get("outputs", ())):
+            if "execution_count" in part:
+                part.execution_count = None
     return notebook
 
 

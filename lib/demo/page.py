@@ -64,7 +64,7 @@ def place(function):
 def check_path(path):
     """Raise ValueError unless `save` can write such a file; call it before a long run."""
     if Path(path).suffix != ".html" or not Path(path).absolute().parent.is_dir():
-        raise ValueError(f"need a trace file that ends in .html in a folder that exists, got {path}")
+        raise ValueError(f"need a trace file FOLDER/NAME.html in a folder that exists, got {path}")
 
 
 def save(path, run):
