@@ -1,12 +1,11 @@
 """Measure many texts at once: tokens per second for 1 .. 16 of them, plain and speculative.
 
-    python -m benchmarks.batch --json benchmarks/results/batch-pair.json
-    python -m benchmarks.batch --size 124M --repeats 2 --json benchmarks/results/batch-124M.json
+    python -m benchmarks.batch --repeats 2 --json benchmarks/results/batch-124M.json
 
 The same texts are written for every number at once, and the compiled product makes them equal bit
-by bit (variants/shared/batch.py), so only the time can differ. Reading the prompts counts. The pair
-writes its own text at a temperature; other sizes have random weights of the true shape, and guesses
-accepted with a given probability (race.py). All settings take turns.
+by bit (variants/shared/batch.py), so only the time can differ. Reading the prompts counts. Weights
+are random, of the true shape; guesses are accepted with a given probability (race.py). All settings
+take turns.
 
     n    texts at once
     K    guesses per round; 0 is plain decoding
@@ -20,47 +19,41 @@ import numpy as np
 from benchmarks import command
 from benchmarks.clock import interleaved, machine, spread
 from benchmarks.command import number, ranged, table
-from benchmarks.models import SIZES, load
-from benchmarks.prompts import OPENINGS, named
+from benchmarks.models import load
+from benchmarks.prompts import named
 from benchmarks.race import simulated
-from sampling import with_sampling
 from speculative import draft_and_verify
+from theory.hardware import GPT2_SIZES
 from variants.shared.batch_gpt2 import BatchGPT2
 
 BATCHES, KS = (1, 2, 4, 8, 16), range(5)
-ALPHA = 0.8  # the probability of acceptance, of other sizes than the pair
+ALPHA = 0.8  # the probability of acceptance
 
 
-def write(draft, target, xs, args, n, K):
+def write(draft, target, xs, N, n, K):
     """Write all texts, n at once, with new models; return the new tokens and rounds of all."""
     from variants.shared.batch import Shared, generate_batch  # here: it needs greenlet
 
-    models = [Shared(BatchGPT2(model.params, model.n_head), turn)
-              for turn, model in enumerate((draft, target))]
-    if args.size == "pair":
-        models = [with_sampling(model, temperature=1.0) for model in models]
-    else:
-        models = [simulated(models[0], ALPHA), simulated(models[1], 1)]
-    jobs = [(x, args.N, np.random.default_rng((0, i))) for i, x in enumerate(xs)]
-    rounds = generate_batch(jobs, partial(draft_and_verify, *models, K), n)
-    counts = [len(round.ids) for _, round in rounds]
+    draft, target = (Shared(BatchGPT2(model.params, model.n_head), turn)
+                     for turn, model in enumerate((draft, target)))
+    new_step = partial(draft_and_verify, simulated(draft, ALPHA), simulated(target, 1), K)
+    jobs = [(x, N, np.random.default_rng((0, i))) for i, x in enumerate(xs)]
+    counts = [len(round.ids) for _, round in generate_batch(jobs, new_step, n)]
     return sum(counts), len(counts)
 
 
 def measure(args):
     """Return the figures of one size."""
-    encoder, draft, target = load(args.size)
-    xs = [encoder.encode(OPENINGS[i % len(OPENINGS)]) if encoder else [i, *range(1, 12)]
-          for i in range(BATCHES[-1])]
-    actions = {(n, K): partial(write, draft, target, xs, args, n, K)
+    _, draft, target = load(args.size)
+    xs = [[i, *range(1, 12)] for i in range(BATCHES[-1])]  # known by their first tokens
+    actions = {(n, K): partial(write, draft, target, xs, args.N, n, K)
                for K in KS for n in BATCHES}
     counts = {K: actions[BATCHES[-1], K]() for K in KS}  # the same for every n
     times = interleaved(actions, args.repeats)
     runs = {K: {n: {"tokens_per_s": spread(counts[K][0] / np.array(times[n, K]))}
                 for n in BATCHES} for K in KS}
-    how = "temperature 1" if encoder else f"acceptance {ALPHA}"
     return machine() | {
-        "size": args.size, "texts": f"{named(BATCHES[-1], args.N)}, {how}", "runs": runs,
+        "size": args.size, "texts": f"{named(len(xs), args.N)}, acceptance {ALPHA}", "runs": runs,
         "tokens_per_pass": {K: n_tokens / n_rounds for K, (n_tokens, n_rounds) in counts.items()}}
 
 
@@ -77,7 +70,7 @@ def tell(figures, args):
 
 def main(argv=None):
     parser = command.new_parser("benchmarks.batch", __doc__, repeats=3)
-    parser.add_argument("--size", choices=SIZES, default="pair")
+    parser.add_argument("--size", choices=GPT2_SIZES, default="124M")
     return command.run("batch", parser.parse_args(argv), measure, tell)
 
 

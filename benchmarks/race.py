@@ -78,17 +78,6 @@ def race(draft, target, builders, texts, N, repeats):
 
 # ---- what comes out
 
-def all_rounds(result):
-    """Return the rounds of all texts of all repeats."""
-    return [round for texts in result for text in texts for round in text.rounds]
-
-
-def acceptance(rounds):
-    """Return accepted / tested guesses; None if there were none."""
-    tested = sum(round.n_tested for round in rounds)
-    return sum(round.n_accepted for round in rounds) / tested if tested else None
-
-
 def figures(results):
     """Return {name: dict} of a race whose name 0 is plain decoding, and K a round of K guesses."""
     found = {name: speed(result, results[0]) for name, result in results.items()}
@@ -100,13 +89,16 @@ def figures(results):
 
 def speed(result, plain):
     """Return tokens per second, the speed-up of each repeat's texts, and what was accepted."""
-    rounds = all_rounds(result)
+    rounds = [round for texts in result for text in texts for round in text.rounds]
+    tested, accepted = (sum(getattr(round, name) for round in rounds)
+                        for name in ("n_tested", "n_accepted"))
     n_ids = [sum(len(text.ids) for text in texts) for texts in result]
     ours, theirs = (np.array([sum(text.seconds for text in texts) for texts in one])
                     for one in (result, plain))
     gains = (theirs / ours).tolist()
     return {"tokens_per_s": spread(n_ids / ours), "speedup": float(np.median(gains)),
-            "slowest": min(gains), "fastest": max(gains), "acceptance": acceptance(rounds),
+            "slowest": min(gains), "fastest": max(gains),
+            "acceptance": accepted / tested if tested else None,
             "tokens_per_pass": sum(n_ids) / len(rounds),
             "rows_per_pass": sum(text.n_rows for texts in result for text in texts) / len(rounds)}
 

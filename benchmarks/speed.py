@@ -89,17 +89,6 @@ def own(args, encoder, draft, target):
     return {"texts": named(len(texts), args.N), "races": races}
 
 
-PARTS = {"passes": passes, "simulated": simulated, "own": own}
-
-
-def measure(args):
-    """Return the figures of the parts wanted; `own` is of the pair only."""
-    encoder, draft, target = load(args.size)
-    parts = [part for part in args.only or PARTS if part != "own" or encoder]
-    return ({"size": args.size} | machine()
-            | {part: PARTS[part](args, encoder, draft, target) for part in parts})
-
-
 # ---- the tables
 
 def tell_passes(part):
@@ -134,20 +123,31 @@ def race_cells(row):
     return [ranged(row["tokens_per_s"], "{:.0f}"), *(number(row.get(name)) for name in names)]
 
 
+# ---- all parts
+
+PARTS = {"passes": (passes, tell_passes), "simulated": (simulated, partial(tell_races, "alpha")),
+         "own": (own, partial(tell_races, "temperature"))}
+
+
+def measure(args):
+    """Return the figures of the parts wanted; `own` is of the pair only."""
+    found = load(args.size)
+    return machine() | {"size": args.size} | {
+        part: PARTS[part][0](args, *found) for part in args.only if part != "own" or found[0]}
+
+
 def tell(figures, args):
     """Yield the paragraphs of a file."""
     yield f"{figures['size']}. {figures['measured']}\n"
-    tellers = {"passes": tell_passes, "simulated": partial(tell_races, "alpha"),
-               "own": partial(tell_races, "temperature")}
-    for part in args.only or PARTS:
+    for part in args.only:
         if part in figures:
-            yield from tellers[part](figures[part])
+            yield from PARTS[part][1](figures[part])
 
 
 def main(argv=None):
     parser = command.new_parser("benchmarks.speed", __doc__, repeats=21)
     parser.add_argument("--size", choices=SIZES, default="pair")
-    parser.add_argument("--only", nargs="+", choices=PARTS, help="parts (default: all)")
+    parser.add_argument("--only", nargs="+", choices=PARTS, default=[*PARTS])
     return command.run("speed", parser.parse_args(argv), measure, tell)
 
 

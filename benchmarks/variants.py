@@ -66,25 +66,23 @@ def measure_one(temperature, rows, args):
         for text, name, flags in rows}
     results = race(draft, target, builders, texts, args.N, args.repeats)
     exact = {text: DECODERS[name].is_exact(flags) for text, name, flags in rows}
-    return [figures(result, results["plain"], temperature)
-            | {"decoder": text, "exact": exact.get(text, True)}
-            for text, result in results.items()]
+    return [{"decoder": text, "exact": "yes" if exact.get(text, True) else "no",
+             **figures(result, results["plain"], temperature)} for text, result in results.items()]
 
 
 def figures(result, plain, temperature):
-    """Return the dict of one row."""
-    found = speed(result, plain)
-    same = sum(text.ids == theirs.ids for text, theirs in zip(result[0], plain[0]))
-    return found | {"ms_per_token": 1e3 / found["tokens_per_s"]["median"],
-                    "same": same if temperature == 0 else None}
+    """Return the numbers of one row."""
+    found, texts = speed(result, plain), list(zip(result[0], plain[0]))
+    n_same = sum(text.ids == theirs.ids for text, theirs in texts)
+    return {"tokens/pass": found["tokens_per_pass"], "rows/pass": found["rows_per_pass"],
+            "ms/token": 1e3 / found["tokens_per_s"]["median"], "speed-up": found["speedup"],
+            "same": "-" if temperature else f"{n_same} of {len(texts)}"}
 
 
 def measure(args):
     """Return the figures of all temperatures."""
-    tables = {f"{T:g}": measure_one(T, args.rows or default_rows(T), args)
-              for T in (0.0, 1.0)}
-    return machine() | {"texts": named(len(OPENINGS), args.N), "n_texts": len(OPENINGS),
-                        "tables": tables}
+    tables = {f"{T:g}": measure_one(T, args.rows or default_rows(T), args) for T in (0.0, 1.0)}
+    return machine() | {"texts": named(len(OPENINGS), args.N), "tables": tables}
 
 
 def tell(figures, args):
@@ -92,13 +90,8 @@ def tell(figures, args):
     yield f"The bundled pair, {figures['texts']}. {figures['measured']}\n"
     for temperature, rows in figures["tables"].items():
         yield f"Temperature {temperature}:\n"
-        yield table(["decoder", "exact", "tokens/pass", "rows/pass", "ms/token", "speed-up",
-                     "same"],
-                    [[row["decoder"], "yes" if row["exact"] else "no",
-                      number(row["tokens_per_pass"]), number(row["rows_per_pass"], "{:.1f}"),
-                      number(row["ms_per_token"]), number(row["speedup"]),
-                      "-" if row["same"] is None else f"{row['same']} of {figures['n_texts']}"]
-                     for row in rows])
+        yield table(rows[0], [[cell if isinstance(cell, str) else number(cell)
+                               for cell in row.values()] for row in rows])
 
 
 def main(argv=None):

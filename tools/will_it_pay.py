@@ -10,7 +10,6 @@
     [4] race         plain decoding against the best few, several runs         benchmarks/race.py
 
     alpha   probability that a guess is accepted
-    c       time of a draft step / of a target pass over one row
     case    the figures of one temperature
 
 It pays if the best decoder was faster than plain decoding in every run. Other work on the machine
@@ -27,7 +26,7 @@ from benchmarks.clock import machine
 from benchmarks.command import number, table
 from benchmarks.models import random_model
 from benchmarks.prompts import OPENINGS, named
-from benchmarks.race import acceptance, all_rounds, builder, race, speed
+from benchmarks.race import builder, race, speed
 from lib.backend import products
 from lib.backend.arrays import gpu_errors_in_one_line
 from lib.costs import N_ROWS, measure_costs
@@ -95,8 +94,8 @@ def run_case(args, draft, target, texts, temperature, costs):
     def build(name, **flags):
         return builder(name, flags, temperature, costs=costs)
 
-    counted = race(draft, target, {"": build("speculative", K=4)}, texts, args.N, repeats=1)
-    alpha = acceptance(all_rounds(counted[""]))
+    chain = race(draft, target, {4: build("speculative", K=4)}, texts, args.N, repeats=1)[4]
+    alpha = speed(chain, chain)["acceptance"]
     predicted = predict(costs, alpha)
     best = sorted(sorted(predicted, key=predicted.get)[-CHAINS:])
     builders = {"plain": build(None), **{f"--K {K}": build("speculative", K=K) for K in best},
