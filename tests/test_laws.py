@@ -86,7 +86,7 @@ def test_the_text_is_distributed_as_the_targets_own(name, i, pair, sampling, hea
 
 DEEP = {"tree": {"widths": (2, 1, 1)}, "traversal": {"widths": (2, 1, 1)}, "eagle": {"K": 3},
         "medusa": {"widths": (2, 1, 1)}, "blockwise": {"block": 4}, "big_little": {"run": 3},
-        "lookahead": {"columns": 2, "ngram": 4, "pool": 2}, "kseq": {"K": 2, "chains": 2},
+        "lookahead": {"columns": 2, "ngram": 4, "pool": 2}, "kseq": {"K": 3, "chains": 2},
         "suffix": {"cap": 3}, "stopping": {}}
 DEEPER = [("speculative", 4, 5), *((name, 5, 6) for name in ("lookup", "jacobi", "match", "block"))]
 

@@ -94,6 +94,8 @@ class Decoder(NamedTuple):
                 raise ValueError(f"need no --{name} with the decoder {self.name}, got {value}")
             if type(value) is int and value < 1:
                 raise ValueError(f"need --{name} >= 1, got {value}")
+            if type(value) is float and not math.isfinite(value):
+                raise ValueError(f"need a finite --{name}, got {value}")
         return {name: given.get(name, default) for name, (default, _) in self.flags.items()}
 
     def is_exact(self, settings):

@@ -209,6 +209,8 @@ def test_what_is_typed_is_read_and_checked(read, good, bad):
     ("big_little", {}, 1.0, "temperature 0"), ("blockwise", {}, 0.5, "temperature 0"),
     ("tree", {"siblings": "distinct"}, 0.0, "siblings top"),
     ("tree", {"siblings": "distinct", "widths": "dynamic"}, 1.0, "siblings top"),
+    ("cascade", {"alpha": np.nan}, 1.0, "need a finite --alpha, got nan"),
+    ("big_little", {"rollback": np.inf}, 0.0, "need a finite --rollback, got inf"),
     ("tree", {"total": 3}, 1.0, "need --widths dynamic for --total"),
     ("tree", {"widths": "auto"}, 1.0, "need costs for the decoder tree"),
     ("speculative", {"K": "auto"}, 1.0, "need costs"), ("stopping", {}, 1.0, "need costs"),
