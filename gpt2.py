@@ -5,8 +5,7 @@
     n_new      tokens read in this pass        n_seq = n_past + n_new
     n_last     rows of logits wanted           d_head = n_embd / n_head
     wte wpe    token and position embeddings   blocks  the n_layer transformer blocks
-    ln_1 attn ln_2 mlp ln_f c_attn c_proj c_fc    the weights, named as in OpenAI's checkpoint;
-                                                  their keys are the functions' argument names
+    ln_1 attn ln_2 mlp ln_f c_attn c_proj c_fc    weights and arguments, named by OpenAI
     attend     a function of one layer's new queries, keys and values: who sees whom
 
 Radford et al. (2019), "Language Models are Unsupervised Multitask Learners", Sec. 2.3: learned

@@ -104,8 +104,7 @@ def test_it_offers_no_name_that_cupy_has_not(cupy):
 def test_it_refuses_what_cupy_refuses_and_takes_part_in_numpys_dispatch(cupy):
     x, host = cupy.ones((2, 3)), np.ones((2, 3))
     for refused in (lambda: x + host, lambda: host + x, lambda: x @ host.T, lambda: np.add(x, host),
-                    lambda: np.asarray(x), lambda: np.concatenate([x, host]), lambda: host[x],
-                    lambda: np.exp(x, where=True), lambda: x.max(initial=0)):
+                    lambda: np.asarray(x), lambda: np.concatenate([x, host]), lambda: host[x]):
         with pytest.raises((TypeError, IndexError)):
             refused()
     with pytest.raises(ValueError):

@@ -2,6 +2,7 @@
 
 import math
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -122,20 +123,16 @@ def test_an_interrupt_within_a_pass_leaves_the_model_true(params, monkeypatch):
 
 def test_threads_that_share_a_model_get_its_logits(params, monkeypatch):
     """Without the lock each would overwrite the cache that another is reading."""
-    model, texts, got = GPT2(params, 2), [[i, 1, 2 * i, 3] for i in range(6)], {}
+    model, texts = GPT2(params, 2), [[i, 1, 2 * i, 3] for i in range(6)]
     slow = threading.Event()  # set by nobody: a pass lets the other threads run
     monkeypatch.setattr(gpt2, "forward", lambda *args: (slow.wait(0.01), forward(*args))[1])
 
-    def read(i):
-        got[i] = [model(texts[i][:n]) for n in (2, 3, 4)]
+    def read(text, model=model):
+        return [model(text[:n]) for n in (2, 3, 4)]
 
-    threads = [threading.Thread(target=read, args=(i,)) for i in range(6)]
-    for step in (threading.Thread.start, threading.Thread.join):
-        for thread in threads:
-            step(thread)
-    for i, rows in got.items():
-        expected = [GPT2(params, 2)(texts[i][:n]) for n in (2, 3, 4)]
-        np.testing.assert_allclose(rows, expected, rtol=0, atol=1e-11)
+    with ThreadPoolExecutor(6) as threads:
+        for text, rows in zip(texts, threads.map(read, texts)):
+            np.testing.assert_allclose(rows, read(text, GPT2(params, 2)), rtol=0, atol=1e-11)
 
 
 @pytest.mark.parametrize("ids, n_last", [([], 1), ([1] * 13, 1), ([1, 2], 3), ([1, 2], 0),

@@ -3,7 +3,7 @@
 import os
 import subprocess
 import sys
-import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from unittest import mock
 
@@ -114,20 +114,10 @@ def test_blas_has_one_thread_inside_a_pass_and_its_own_afterwards():
 
 
 def test_several_callers_at_once_get_their_own_products(backend):
-    jobs = [arrays(n_rows, 1024, 1100, np.float64) for n_rows in (1, 2, 5, 16, 33, 40)]
-    got = [None] * 6
-
-    def call(i):
-        for _ in range(5):
-            got[i] = products.matmul(*jobs[i])
-
-    callers = [threading.Thread(target=call, args=(i,)) for i in range(6)]
-    for caller in callers:
-        caller.start()
-    for caller in callers:
-        caller.join()
-    for product, (x, w) in zip(got, jobs):
-        np.testing.assert_allclose(product, x @ w, atol=1e-9)
+    jobs = 5 * [arrays(n_rows, 1024, 1100, np.float64) for n_rows in (1, 2, 5, 16, 33, 40)]
+    with ThreadPoolExecutor(6) as callers:
+        for (x, w), got in zip(jobs, callers.map(products.matmul, *zip(*jobs))):
+            np.testing.assert_allclose(got, x @ w, atol=1e-9)
 
 
 def test_an_error_in_a_part_reaches_the_caller():

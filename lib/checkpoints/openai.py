@@ -31,21 +31,15 @@ def fetch_missing(model_size, folder):
     if not missing:
         return
     if model_size not in RELEASED:
-        raise ValueError(what_exists(model_size, folder, missing))
+        here = sorted(path.parent.name for path in folder.parent.glob("*/*")
+                      if path.name in ("hparams.json", "config.json"))
+        raise ValueError(f"No model {model_size} in {folder.parent} (--models_dir): need "
+                         f"{', '.join(missing)}. There: {', '.join(here) or 'none'}. "
+                         f"Downloadable: {', '.join(RELEASED)}.")
     base = os.environ.get("GPT2_BASE_URL", BASE_URL).rstrip("/")
     with folder_lock(folder):
         for name in missing:
             download(f"{base}/{model_size}/{name}", folder / name)
-
-
-def what_exists(model_size, folder, missing):
-    """Return the error for a model that is neither here nor released."""
-    if (folder / "hparams.json").exists():
-        return f"need {', '.join(missing)} in {folder}, which is none of the released sizes"
-    here = sorted(path.parent.name for path in folder.parent.glob("*/*")
-                  if path.name in ("hparams.json", "config.json"))
-    return (f"No model {model_size} in {folder.parent} (--models_dir). There: "
-            f"{', '.join(here) or 'none'}. Downloadable: {', '.join(RELEASED)}.")
 
 
 def read_hparams(folder):
