@@ -18,7 +18,6 @@ import os
 import sys
 import threading
 from contextlib import contextmanager
-from importlib.metadata import version
 from queue import SimpleQueue
 
 import numpy as np
@@ -108,7 +107,8 @@ def describe():
     """Return the library that multiplies small batches, with its version."""
     if backend == "cupy":
         return "CuPy"
-    return f"Numba {version('numba')}" if compiled_product() else f"NumPy {np.__version__}"
+    numba = compiled_product() and sys.modules["numba"]
+    return f"Numba {numba.__version__}" if numba else f"NumPy {np.__version__}"
 
 
 def warm_up(dtype):
