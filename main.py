@@ -7,7 +7,6 @@ describe.py prints the result.
 """
 
 import argparse
-import difflib
 import json
 import sys
 import textwrap
@@ -18,8 +17,8 @@ from lib.demo.compare import compare
 from lib.demo.describe import describe
 from lib.demo.page import check_path, save, trace_of
 from lib.demo.prompts import check_flags, continue_prompts
-from lib.demo.task import load_task, sampling_settings
-from lib.demo.terminal import Help, Parser, command, print_safely, saying_why
+from lib.demo.task import load_task, sampling_settings, settings_for_json
+from lib.demo.terminal import Help, Parser, command, print_safely
 from lib.demo.trace import line, wants_colour
 from sampling import check_sampling
 from utils import MODELS_DIR
@@ -42,9 +41,9 @@ def make_first_parser():
     """Return the parser of the flags that decide which other flags there are."""
     parser = Parser(prog="main.py", add_help=False, allow_abbrev=False)
     add = parser.add_argument_group("decoder").add_argument
-    add("--decoder", default="speculative", type=saying_why(decoder_name), metavar="NAME",
+    add("--decoder", default="speculative", choices=DECODERS, metavar="NAME",
         help="the method that is compared with plain decoding")
-    add("--costs", type=saying_why(costs), metavar="D,T1,T2", help="times of a draft step and of "
+    add("--costs", type=costs, metavar="D,T1,T2", help="times of a draft step and of "
         "target passes over 1, 2, .. rows, in any unit, where a decoder needs them (default: "
         "measured before the run)")
     return parser
@@ -60,8 +59,6 @@ def make_parser(first, entry):
     add("--prompt", default=PROMPT, help="the text to continue; - reads standard input")
     add("--prompt_file", metavar="FILE",
         help="read the prompt from a file instead, without the newline at its end")
-    add("--errors", choices=["strict", "replace"], default="strict", metavar="HOW",
-        help="invalid UTF-8 in the prompt: strict refuses it, replace puts U+FFFD in its place")
     add("--n_tokens_to_generate", type=whole_from_0, default=100, metavar="N", help="new tokens")
     add("--stop", action="append", metavar="TOKEN", help="end at this token of the vocabulary; may "
         "be repeated (default: the target's end of text)")
@@ -102,7 +99,7 @@ def add_output_flags(parser):
         'object per line, {"prompt": ..., "id": ...}; - reads standard input')
     add("--out", metavar="FILE.jsonl", help="one JSON record per prompt, in their order; an "
         "interrupted run resumes")
-    add("--batch", type=saying_why(whole), metavar="B", help="texts per batch (default: 8)")
+    add("--batch", type=whole, metavar="B", help="texts per batch (default: 8)")
 
 
 def add_decoder_flags(parser, entry):
@@ -111,17 +108,9 @@ def add_decoder_flags(parser, entry):
     for name, (default, flag) in entry.flags.items():
         value = ",".join(map(str, default)) if isinstance(default, tuple) else default
         text = flag.help if default in (None, "") else f"{flag.help} (default: {value})"
-        group.add_argument(f"--{name}", type=saying_why(flag.type), help=text.replace("%", "%%"),
+        group.add_argument(f"--{name}", type=flag.type, help=text.replace("%", "%%"),
                            choices=flag.choices, default=argparse.SUPPRESS,
                            metavar=None if flag.choices else name.upper())
-
-
-def decoder_name(text):
-    """Return the name of a decoder; ValueError with the nearest names if there is none."""
-    if text not in DECODERS:
-        near = difflib.get_close_matches(text, DECODERS) or DECODERS
-        raise ValueError(f"need a decoder such as {', '.join(near)}, got {text!r}")
-    return text
 
 
 def parse_args(argv):
@@ -143,7 +132,7 @@ def why_unknown(word, entry):
     flag = word.split("=")[0].removeprefix("--")
     users = ", ".join(name for name, other in DECODERS.items() if flag in other.flags)
     return (f"need no --{flag} with the decoder {entry.name} (it belongs to {users})" if users
-            else f"unrecognized arguments: {word}")
+            else f"unrecognized arguments: {word}; --help lists all there are")
 
 
 def check_args(args, entry, default_of):
@@ -160,13 +149,6 @@ def check_args(args, entry, default_of):
         raise ValueError(f"need no --draft_model_size with the decoder {args.decoder}, which has "
                          f"no draft model, got {args.draft_model_size}")
     check_flags(args, default_of)
-
-
-def settings_for_json(args):
-    """Return the flags that decide what comes out, those of the decoder among them."""
-    hidden = {"prompt", "prompt_file", "show", "trace", "json", "prompts", "out", "batch",
-              "settings"}
-    return {name: vars(args)[name] for name in vars(args) if name not in hidden} | args.settings
 
 
 @command("main.py")

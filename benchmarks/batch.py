@@ -38,7 +38,8 @@ def write(draft, target, xs, N, n, K):
                      for turn, model in enumerate((draft, target)))
     new_step = partial(draft_and_verify, simulated(draft, ALPHA), simulated(target, 1), K)
     jobs = [(x, N, np.random.default_rng((0, i))) for i, x in enumerate(xs)]
-    counts = [len(round.ids) for _, round in generate_batch(jobs, new_step, n)]
+    texts = generate_batch(jobs, new_step, n)
+    counts = [len(round.ids) for rounds in texts for round in rounds]
     return sum(counts), len(counts)
 
 

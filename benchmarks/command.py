@@ -5,10 +5,8 @@ import sys
 from pathlib import Path
 
 from benchmarks.prompts import LENGTH
-from lib.demo.terminal import Parser, command, print_safely, saying_why
+from lib.demo.terminal import Parser, command, print_safely
 from variants.registry import whole
-
-positive = saying_why(whole)  # the type of flags that count something
 
 
 def new_parser(module, doc, repeats=None):
@@ -19,8 +17,8 @@ def new_parser(module, doc, repeats=None):
     add("--show", type=Path, metavar="FILE",
         help="print the tables of the figures in FILE, measure nothing")
     if repeats:
-        add("--N", type=positive, default=LENGTH, help="new tokens per text")
-        add("--repeats", type=positive, default=repeats, help="measurements of everything")
+        add("--N", type=whole, default=LENGTH, help="new tokens per text")
+        add("--repeats", type=whole, default=repeats, help="measurements of everything")
     return parser
 
 

@@ -19,7 +19,7 @@ import numpy as np
 from tqdm import tqdm
 
 from benchmarks.clock import spread
-from lib.demo.compare import Timed, without_rows
+from lib.demo.compare import Timed
 from sampling import one_hot_rows
 from speculative import draft_and_verify, generate
 from theory.speedup import walltime_improvement
@@ -59,7 +59,7 @@ def write(draft, target, build_step, ids, N, seed):
     rounds, n_rows, rng, start = [], 0, np.random.default_rng(seed), time.perf_counter()
     for round in generate(ids, build_step(draft, target), N, rng):
         n_rows += len(round.p_target)
-        rounds.append(without_rows(round))
+        rounds.append(round._replace(p_draft=None, p_target=None))
     return Written(rounds, n_rows, time.perf_counter() - start, draft.seconds, target.seconds)
 
 

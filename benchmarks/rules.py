@@ -29,6 +29,7 @@ from exact.expected import (block_tokens, chain_bound, match_tokens, ratio_token
 from exact.optimum import FORMS
 from speculative import verify
 from variants.best_tree import uniform
+from variants.registry import whole
 from variants.shared.branches import Tree, with_tree_sampling
 from variants.shared.tree_gpt2 import TreeGPT2
 from variants.tree import guess_shape
@@ -170,7 +171,7 @@ def shown(figure):
 
 def main(argv=None):
     parser = command.new_parser("benchmarks.rules", __doc__)
-    parser.add_argument("--rounds", type=command.positive, default=2000,
+    parser.add_argument("--rounds", type=whole, default=2000,
                         help="recorded at each temperature")
     return command.run("rules", parser.parse_args(argv), measure, tell)
 

@@ -23,7 +23,6 @@ from benchmarks.models import load
 from benchmarks.prompts import OPENINGS, named
 from benchmarks.race import builder, race, speed
 from lib.costs import measure_costs
-from lib.demo.terminal import saying_why
 from main import parse_args
 from sampling import with_sampling
 from utils import MODELS_DIR
@@ -96,7 +95,7 @@ def tell(figures, args):
 
 def main(argv=None):
     parser = command.new_parser("benchmarks.variants", __doc__, repeats=3)
-    parser.add_argument("--rows", nargs="+", type=saying_why(row_of), metavar="ROW",
+    parser.add_argument("--rows", nargs="+", type=row_of, metavar="ROW",
                         help="only these decoders, with their flags in quotes")
     return command.run("variants", parser.parse_args(argv), measure, tell)
 

@@ -12,7 +12,6 @@ import hashlib
 import platform
 import sys
 from collections import deque
-from contextlib import contextmanager
 from functools import lru_cache, partial
 from itertools import chain, islice
 from pathlib import Path
@@ -20,22 +19,15 @@ from pathlib import Path
 import numpy as np
 
 from lib.backend.arrays import in_one_line
-from lib.demo.compare import without_rows
-from lib.demo.prompts import check_costs, continue_prompts
+from lib.demo.prompts import continue_prompts
 from lib.demo.task import load_task
 from lib.demo.terminal import Help, Parser, command, print_safely
 from main import parse_args
 from speculative import generate
-from variants import Models, build
+from variants import build
+from variants.registry import whole
 
 TIMEOUT, AHEAD = 10, 256  # seconds for a scheduler to answer; prompts that Dask has at a time
-
-
-def make_step(task):
-    """Return a step of the task's decoder, with models whose caches are empty."""
-    models = Models(task.new_draft and task.new_draft(), task.new_target(), task.sampling,
-                    task.folder, task.costs)
-    return build(task.decoder, models, task.settings)
 
 
 def fingerprint(task):
@@ -61,10 +53,9 @@ def load_once(words, expected):
 def write_text(words, expected, job):
     """Return a job with its text."""
     task = load_once(words, expected)
-    if job.n_left:
-        rng = np.random.default_rng(job.head["seed"])
-        rounds = generate(job.x, make_step(task), job.n_left, rng, task.stop)
-        job.rounds = [without_rows(round) for round in rounds]
+    step = build(task.decoder, task.models(), task.settings)
+    rounds = generate(job.x, step, job.n_left, np.random.default_rng(job.head["seed"]), task.stop)
+    job.rounds = [round._replace(p_draft=None, p_target=None) for round in rounds]
     return job
 
 
@@ -72,13 +63,12 @@ def on_workers(words, scheduler, n_workers, task, args):
     """Return `write(jobs)`, which yields the jobs in their order, each when it is finished."""
     if args.batch is not None:
         raise ValueError("need no --batch: a worker writes one text at a time, got one")
-    check_costs(task)
-    make_step(task)  # refuse settings that do not fit before --out is opened
+    build(task.decoder, task.models(), task.settings)  # refuse what does not fit: --out is not open
     work = partial(write_text, words, fingerprint(task))
 
     def write(jobs):
         for first in jobs:  # none: no worker is started
-            with cluster(scheduler, n_workers) as client:
+            with new_client(scheduler, n_workers) as client:
                 yield from finished(client, work, chain([first], jobs))
 
     return write
@@ -102,24 +92,15 @@ def finished(client, work, jobs):
         futures.extend(islice(submitted, 1))
 
 
-@contextmanager
-def cluster(scheduler, n_workers):
-    """Yield a client of the scheduler that was named, or of workers on this machine."""
-    from distributed import Client, LocalCluster  # optional: requirements/cluster.txt
+def new_client(scheduler, n_workers):
+    """Return a client of the scheduler that was named, or of workers on this machine."""
+    from distributed import Client  # optional: requirements/cluster.txt
 
     if scheduler:
-        with Client(scheduler, timeout=TIMEOUT) as client:
-            client.wait_for_workers(1, timeout=TIMEOUT)
-            try:
-                client.run(exec, "import tools.survey")  # a worker without it would die of a prompt
-            except ModuleNotFoundError as error:
-                raise ValueError("need workers started in this repository's folder, got: "
-                                 f"{error}") from None
-            yield client
-    else:  # without a limit of memory, close to which Dask stops a worker
-        with LocalCluster(n_workers, threads_per_worker=1, host="127.0.0.1", memory_limit=0,
-                          dashboard_address="127.0.0.1:0") as workers, Client(workers) as client:
-            yield client
+        return Client(scheduler, timeout=TIMEOUT)
+    # without a limit of memory, close to which Dask stops a worker
+    return Client(n_workers=n_workers, threads_per_worker=1, host="127.0.0.1", memory_limit=0,
+                  dashboard_address="127.0.0.1:0")
 
 
 @command("survey", "requirements/cluster.txt")
@@ -127,13 +108,13 @@ def main(argv=None):
     """Write all records; print what was written."""
     parser = Parser("survey", description=__doc__, formatter_class=Help, allow_abbrev=False)
     parser.add_argument("--scheduler", help="Dask's address (default: workers on this machine)")
-    parser.add_argument("--workers", type=int, help="how many on this machine (default: its cores)")
+    parser.add_argument("--workers", type=whole, help="how many here (default: one per core)")
     own, words = parser.parse_known_args(argv)
     args = parse_args(words)
     if args.prompts is None:
         raise ValueError("need --prompts FILE and --out FILE.jsonl, got none")
-    if own.workers is not None and (own.workers < 1 or own.scheduler):
-        raise ValueError(f"need --workers >= 1 without --scheduler, got {own.workers}")
+    if own.workers and own.scheduler:
+        raise ValueError("need --workers or --scheduler, got both")
     writer = partial(on_workers, tuple(words), own.scheduler, own.workers)
     print_safely(continue_prompts(args, writer), sys.stdout)
 

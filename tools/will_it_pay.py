@@ -76,9 +76,9 @@ def read_prompts(path):
         for i, line in enumerate(read_lines(file, path), 1):
             try:
                 if line.strip():
-                    yield read_prompt(line, "strict")["prompt"]
+                    yield read_prompt(line)["prompt"]
             except ValueError as error:
-                raise ValueError(f"{path}, line {i}: {str(error).split(';')[0]}") from None
+                raise ValueError(f"{path}, line {i}: {error}") from None
 
 
 # ---- measuring

@@ -1,8 +1,4 @@
-"""Run plain decoding and a decoder, both timed, and count what they did: main.py's figures.
-
-    Run         one decoding: tokens, rounds, seconds
-    compare     both runs as one dict; every number in it was measured in this process
-"""
+"""Run plain decoding and a decoder, both timed, and count what they did: main.py's figures."""
 
 import platform
 import time
@@ -11,13 +7,14 @@ from typing import NamedTuple
 import numpy as np
 from tqdm import tqdm
 
+from gpt2 import common_prefix
 from lib.backend import products
 from lib.costs import N_ROWS, measure_costs
 from lib.demo.trace import Recorded, watcher
 from sampling import penalize
-from speculative import generate, verify
+from speculative import generate
 from theory.speedup import walltime_improvement
-from variants import Models, build, build_plain
+from variants import build, build_plain
 from variants.shared.branches import Tree
 from variants.shared.long_context import window, windowed
 
@@ -34,11 +31,15 @@ class Timed:
         return getattr(self.model, name)
 
     def __call__(self, ids, n_last=1):
-        return self.timed(self.model, ids, n_last)
+        return self.logits(self.hidden(ids, n_last))
 
     def hidden(self, ids, n_last=1):
         """Time the first half of a pass: what decoders with heads call."""
-        return self.timed(self.model.hidden, ids, n_last)
+        start = time.perf_counter()
+        states = self.model.hidden(ids, n_last)
+        self.seconds.append(time.perf_counter() - start)
+        self.rows.append(n_last)
+        return states
 
     def logits(self, states):
         """Time the second half; it belongs to the last pass."""
@@ -46,14 +47,6 @@ class Timed:
         logits = self.model.logits(states)
         self.seconds[-1] += time.perf_counter() - start
         return logits
-
-    def timed(self, method, ids, n_last):
-        """Return what the method returns, and count a pass."""
-        start = time.perf_counter()
-        result = method(ids, n_last)
-        self.seconds.append(time.perf_counter() - start)
-        self.rows.append(n_last)
-        return result
 
     def ms(self):
         """Return the median milliseconds of a pass, or None if there was none."""
@@ -78,42 +71,34 @@ def decode(task, decoder, on_seen=None):
     `on_seen` receives every round as data (lib/demo/trace.py), with the second of its "end", and
     replaces the bar.
     """
-    models = {"draft": task.new_draft and Timed(task.new_draft()),
-              "target": Timed(task.new_target())}
+    models = task.models()
+    draft, target = models.draft and Timed(models.draft), Timed(models.target)
     build_step = build_plain if decoder == "autoregressive" else build
-    step = build_step(task.decoder, Models(**models, sampling=task.sampling, folder=task.folder,
-                                           costs=task.costs), task.settings)
+    step = build_step(task.decoder, models._replace(draft=draft, target=target), task.settings)
     if task.window:
         step = windowed(step, len(task.x), task.n_ctx)
-    rounds, watched, rng = [], 0.0, np.random.default_rng(task.seed)
+    rounds, seconds, rng = [], 0.0, np.random.default_rng(task.seed)
     if on_seen:
-        clocks = {name: model.seconds for name, model in models.items() if model}
-        rng = Recorded(rng, clocks["target"])
+        clocks = {"target": target.seconds} | ({"draft": draft.seconds} if draft else {})
+        rng = Recorded(rng, target.seconds)
         see = watcher(task.encoder, rng, task.entry.test, clocks)
     start, disable = time.perf_counter(), True if on_seen else None  # None: only on a terminal
     with tqdm(total=task.n_new, desc=decoder, unit="token", leave=False, disable=disable) as bar:
         for round in generate(task.x, step, task.n_new, rng, task.stop):
+            seconds += time.perf_counter() - start
             if on_seen:
-                looking = time.perf_counter()
-                on_seen(see(round) | {"end": looking - start - watched})
-                watched += time.perf_counter() - looking  # not a part of decoding
-            rounds.append(without_rows(round))
+                on_seen(see(round) | {"end": seconds})
+            rounds.append(round._replace(p_draft=None, p_target=None))
             bar.update(len(round.ids))
-    seconds = time.perf_counter() - start - watched
-    return Run([token for round in rounds for token in round.ids], rounds, seconds, **models)
-
-
-def without_rows(round):
-    """Return a round without its distributions, which are large."""
-    return round._replace(p_draft=None, p_target=None)
+            start = time.perf_counter()  # watching is not a part of decoding
+    return Run([token for round in rounds for token in round.ids], rounds, seconds, draft, target)
 
 
 def with_costs(task):
     """Return the task with the costs that its decoder needs, and the seconds to measure them."""
     if not task.needs_costs:
         return task, 0.0
-    start = time.perf_counter()
-    models = Models(task.new_draft(), task.new_target(), task.sampling)
+    start, models = time.perf_counter(), task.models()
     costs = measure_costs(models.probabilities("draft"), models.probabilities("target"),
                           window(task.x, len(task.x), task.n_ctx), min(N_ROWS, task.n_ctx))
     return task._replace(costs=costs), time.perf_counter() - start
@@ -194,20 +179,13 @@ def ratio(a, b):
 def predict(task, plain, fast, alpha):
     """Return Leviathan et al. (2023) Theorem 3.8 with this run's acceptance and costs.
 
-    None if the formula does not apply: a different test, rounds of different numbers of guesses,
-    no pass of a draft model, or a run too short to have costs.
+    None if the decoder is not the papers' with a fixed K, or the run too short to have costs.
     """
-    guesses = [len(round.guesses) for round in fast.rounds]
-    K, n_left = max(guesses, default=0), task.n_new
-    for round in fast.rounds:
-        if len(round.guesses) != min(K, n_left - 1):
-            return None
-        n_left -= len(round.ids)
-    if (task.entry.test is not verify or alpha is None or len(plain.ids) < SHORT
-            or not fast.draft or not fast.draft.seconds):
+    fixed = task.decoder == "speculative" and task.settings["K"] != "auto"
+    if not fixed or alpha is None or len(plain.ids) < SHORT:
         return None
-    row, per_guess = plain.target.ms(), fast.draft.ms() * len(fast.draft.seconds) / sum(guesses)
-    return walltime_improvement(alpha, K, c=per_guess / row, pass_cost=fast.target.ms() / row)
+    K, row = max(len(round.guesses) for round in fast.rounds), plain.target.ms()
+    return walltime_improvement(alpha, K, fast.draft.ms() / row, fast.target.ms() / row)
 
 
 def comparison_of_texts(task, plain, fast):
@@ -222,7 +200,7 @@ def comparison_of_texts(task, plain, fast):
 
 def first_difference(task, a, b):
     """Return where two greedy texts differ first, and how close the two best logits were there."""
-    n = next((i for i, (one, other) in enumerate(zip(a, b)) if one != other), min(len(a), len(b)))
+    n = common_prefix(a, b)
     x = window(task.x + a[:n], len(task.x), task.n_ctx)  # without --window: all of it
     rows = np.asarray(task.new_target()(x), dtype=np.float64)
     (logits,) = np.sort(penalize(rows, x, task.sampling.get("repetition_penalty", 1.0)))

@@ -9,17 +9,18 @@ from typing import NamedTuple
 import numpy as np
 
 from utils import find_folder, load_pair
-from variants import DECODERS
-from variants.registry import Costs
+from variants import DECODERS, Costs, Models
 from variants.shared.memory import read_memory
 from variants.shared.tree_gpt2 import TreeGPT2
 
 MAX_PROMPT = 2**22  # bytes; far more than any context holds
 SAMPLING = ("temperature", "top_k", "top_p", "repetition_penalty")
+ONE_TEXT = ("prompt", "prompt_file", "show", "trace", "json")  # flags of a single text
+MANY_TEXTS = ("prompts", "out", "batch")
 
 
 class Task(NamedTuple):
-    """What a run needs, loaded and checked."""
+    """Hold what a run needs, loaded and checked."""
 
     encoder: object
     x: list  # the prompt's tokens
@@ -51,10 +52,21 @@ class Task(NamedTuple):
         """Return how many tokens to write: N, or as many as the context has positions for."""
         return self.N if self.window else min(self.N, self.n_ctx - len(self.x))
 
+    def models(self):
+        """Return fresh models, which have read nothing."""
+        return Models(self.new_draft and self.new_draft(), self.new_target(), self.sampling,
+                      self.folder, self.costs)
+
 
 def sampling_settings(args):
     """Return the flags that `sampling.warp` takes."""
     return {name: getattr(args, name) for name in SAMPLING}
+
+
+def settings_for_json(args):
+    """Return the flags that decide what comes out, those of the decoder among them."""
+    hidden = {*ONE_TEXT, *MANY_TEXTS, "models_dir", "settings"}
+    return {name: vars(args)[name] for name in vars(args) if name not in hidden} | args.settings
 
 
 # ---- the prompt
@@ -62,13 +74,13 @@ def sampling_settings(args):
 def read_prompt(args):
     """Return the prompt from --prompt, a file or standard input; ValueError unless it is UTF-8."""
     if not args.prompt_file and args.prompt != "-":
-        return decode(os.fsencode(args.prompt), args.errors, " from --prompt")
+        return decode(os.fsencode(args.prompt))
     source = args.prompt_file or "standard input"
     with open(source, "rb") if args.prompt_file else nullcontext(sys.stdin.buffer) as file:
         data = file.read(MAX_PROMPT + 1)
     if len(data) > MAX_PROMPT:
         raise ValueError(f"need a prompt of at most {MAX_PROMPT} bytes from {source}, got more")
-    return decode(without_newline(data), args.errors, f" from {source}")
+    return decode(without_newline(data))
 
 
 def without_newline(data):
@@ -76,32 +88,30 @@ def without_newline(data):
     return data.removesuffix(b"\n").removesuffix(b"\r") if data.endswith(b"\n") else data
 
 
-def decode(data, errors, origin=""):
+def decode(data):
     """Return bytes as text; ValueError that names the first byte that is not UTF-8."""
     try:
-        return data.decode("utf-8", errors)
+        return data.decode()
     except UnicodeDecodeError as error:
-        raise ValueError(f"need UTF-8 text{origin}, got byte 0x{data[error.start]:02x} at "
-                         f"position {error.start}; --errors replace reads it all the same"
-                         ) from None
+        raise ValueError(f"need UTF-8 text, got byte 0x{data[error.start]:02x} at position "
+                         f"{error.start}") from None
 
 
-def check_prompt(x, N, n_ctx, otherwise=""):
-    """Raise ValueError unless a prompt has tokens and leaves a position for a new one."""
+def with_prompt(task, prompt):
+    """Return the task with a prompt, which has tokens and leaves a position for a new one."""
+    x = task.encoder.encode(prompt)
     if not x:
         raise ValueError("need a prompt of at least one token, got an empty one")
-    if len(x) + min(N, 1) > n_ctx:
-        raise ValueError(f"need a prompt that leaves a position for a new token in n_ctx = {n_ctx}"
-                         f"{otherwise}, got {len(x)} tokens")
+    if len(x) + min(task.N, 1) > task.n_ctx and not task.window:
+        raise ValueError("need a prompt that leaves a position for a new token in n_ctx = "
+                         f"{task.n_ctx}, or --window, got {len(x)} tokens")
+    return task._replace(x=x)
 
 
 # ---- the models
 
 def load_task(args, prompt=None):
-    """Return the Task that the flags ask for; ValueError if its parts do not fit together.
-
-    The prompt is that of the flags unless one is given.
-    """
+    """Return the Task of the flags, and of their prompt unless one is given."""
     prompt = read_prompt(args) if prompt is None else prompt
     needs_draft = "draft" in DECODERS[args.decoder].needs
     encoder, draft, target = load_pair(args.draft_model_size if needs_draft else None,
@@ -111,11 +121,9 @@ def load_task(args, prompt=None):
     if path := args.settings.get("memory"):
         read_memory(path, encoder.n_vocab)  # report a bad one now, not after the first run
     stop = {encoder.end_of_text} - {None} if args.stop is None else map(encoder.id_of, args.stop)
-    task = Task(encoder=encoder, x=encoder.encode(prompt), stop=set(stop),
-                new_draft=new(draft), new_target=new(target),
+    task = Task(encoder=encoder, x=[], stop=set(stop), new_draft=new(draft), new_target=new(target),
                 folder=find_folder(args.target_model_size, args.models_dir),
                 sampling=sampling_settings(args), decoder=args.decoder, settings=args.settings,
                 N=args.n_tokens_to_generate, seed=args.seed, window=args.window, costs=args.costs,
                 n_ctx=min(model.n_ctx for model in (draft, target) if model))
-    check_prompt(task.x, task.N, np.inf if task.window else task.n_ctx, ", or --window")
-    return task
+    return with_prompt(task, prompt)

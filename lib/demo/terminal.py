@@ -10,17 +10,14 @@ class Parser(argparse.ArgumentParser):
     """Parse as argparse does; print errors in one line."""
 
     def error(self, message):
-        if message.startswith("unrecognized arguments"):
-            message += "; --help lists all there are"
-        self.exit(2, f"{self.prog}: {' '.join(message.split())}\n")
+        self.exit(complain(self.prog, message))
 
-    def parse_known_args(self, args=None, namespace=None):
-        """Parse. Subtle: before Python 3.13 argparse makes an empty list of `--flag=--`."""
-        found, unknown = super().parse_known_args(args, namespace)
-        for name, value in vars(found).items():
-            if isinstance(value, list) and [] in (value, *value):
-                self.error(f"argument --{name}: expected one argument")
-        return found, unknown
+    def _get_value(self, action, text):
+        """Read a flag, showing the message of its type's ValueError."""
+        try:
+            return (action.type or str)(text)
+        except ValueError as error:
+            raise argparse.ArgumentError(action, error) from None
 
 
 class Help(argparse.RawDescriptionHelpFormatter):
@@ -34,17 +31,6 @@ class Help(argparse.RawDescriptionHelpFormatter):
         if no_default or "default" in action.help:
             return action.help
         return f"{action.help} (default: %(default)s)"
-
-
-def saying_why(convert):
-    """Return a type for add_argument that shows the message of the function's ValueError."""
-    def wrapper(text):
-        try:
-            return convert(text)
-        except ValueError as error:
-            raise argparse.ArgumentTypeError(error) from None
-
-    return convert if convert in (int, float, str) else wrapper
 
 
 def command(program, requirements="requirements.txt"):
@@ -62,8 +48,8 @@ def command(program, requirements="requirements.txt"):
                                 "got none")
             except (ValueError, OSError, OverflowError, MemoryError) as error:
                 return complain(program, error)
-            except KeyboardInterrupt as error:
-                return complain(program, str(error) or "interrupted", 130)
+            except KeyboardInterrupt:
+                return complain(program, "interrupted", 130)
 
         return wrapper
 

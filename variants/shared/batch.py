@@ -5,10 +5,8 @@ of all of them. Each text has its own tokens, n_left, cache and generator, so it
 alone. When a text ends, the next one takes its position (Yu et al. (2022), "Orca", Sec. 3.1).
 
     jobs      (x, N, rng): the tokens so far, how many new ones are wanted, the text's generator
-    Text      a running job, suspended while it waits for a model
-    Request   what a text waits for: the rows of a model for ids, n_last
-    waiting   {text: its Request}, of all texts in the batch
-    batch     how many texts run at once
+    text      the greenlet of a running job, suspended while it waits for a model
+    request   (model, ids, n_last): what a text waits for, rows of a `Shared` model
     calls     a list of (text, ids, n_last): what several texts request of one model
     model     here a batch model, `model(calls) -> list of [n_last, n_vocab]`
 
@@ -21,20 +19,13 @@ guesses. If they share one padded array, positions, masks and caches must be rea
 round; the paper finds that public code fails at this. Nothing is padded here: batch_gpt2.py.
 """
 
-from typing import NamedTuple
+from itertools import islice
+from operator import attrgetter
 
 from greenlet import getcurrent, greenlet
 
-from speculative import Round, generate
+from speculative import generate
 from variants.shared.branches import Branches
-
-
-class Request(NamedTuple):
-    """Hold what a text waits for."""
-
-    model: object  # a Shared
-    ids: list
-    n_last: int
 
 
 class Shared:
@@ -50,7 +41,7 @@ class Shared:
     def __call__(self, ids, n_last=1):
         if isinstance(ids, Branches):
             raise ValueError("need guesses that are a chain for texts in batches, got a tree")
-        return getcurrent().parent.switch(Request(self, ids, n_last))
+        return getcurrent().parent.switch((self, ids, n_last))
 
     def __getattr__(self, name):  # n_vocab, params: of the model itself
         return getattr(self.model, name)
@@ -61,44 +52,19 @@ def unbatched(model):
     return lambda calls: [model(ids, n_last) for _, ids, n_last in calls]
 
 
-class Text(greenlet):
-    """Run one job; BatchGPT2 keeps its keys and values under this object."""
-
-    def __init__(self, index, job, step, stop):
-        super().__init__()
-        self.index, self.job, self.step, self.stop = index, job, step, stop
-
-    def run(self):
-        """Write the text from its first round to its last."""
-        x, N, rng = self.job
-        for round in generate(x, self.step, N, rng, self.stop):
-            self.parent.switch(round)
-
-
 def run_pass(waiting):
     """Run one pass, of the model whose turn it is; return its texts, each with its rows."""
-    model = min((request.model for request in waiting.values()), key=lambda model: model.turn)
+    model = min((asked for asked, *_ in waiting.values()), key=attrgetter("turn"))
     calls = [(text, *rest) for text, (asked, *rest) in waiting.items() if asked is model]
-    return [(text, rows) for (text, *_), rows in zip(calls, model.model(calls))]
-
-
-def resume(waiting, text, *rows):
-    """Run a text until it requests a pass again or ends; yield the rounds that end on the way."""
-    result = text.switch(*rows)
-    while isinstance(result, Round):
-        yield text.index, result
-        result = text.switch()
-    if result is None:
-        waiting.pop(text, None)
-    else:
-        waiting[text] = result
+    return [(text, [rows]) for (text, *_), rows in zip(calls, model.model(calls))]
 
 
 def generate_batch(jobs, new_step, batch=8, stop=()):
-    """Write many texts, `batch` at once; yield (index of the job, Round) as each round ends.
+    """Write many texts, `batch` at once; yield the Rounds of each, in the order of the jobs.
 
     `jobs` are (x, N, rng); the next one is taken when a text has ended. `new_step()` returns a
-    decoder's step for one text; its models are `Shared`, the same for all.
+    decoder's step for one text; its models are `Shared`, the same for all. The Rounds are without
+    their rows of probabilities, which are large.
 
     >>> import numpy as np
     >>> from functools import partial
@@ -106,20 +72,27 @@ def generate_batch(jobs, new_step, batch=8, stop=()):
     >>> count_up = Shared(unbatched(lambda ids, n: np.eye(10)[np.array(ids[-n:]) + 1]))
     >>> jobs = [([i], 3, np.random.default_rng(i)) for i in (0, 4)]
     >>> new_step = partial(draft_and_verify, count_up, count_up, 1)
-    >>> [(i, round.ids) for i, round in generate_batch(jobs, new_step, stop={6})]
-    [(0, [1, 2]), (1, [5, 6]), (0, [3])]
+    >>> for rounds in generate_batch(jobs, new_step, stop={6}):
+    ...     print([round.ids for round in rounds])
+    [[1, 2], [3]]
+    [[5, 6]]
     """
-    if batch < 1:
-        raise ValueError(f"need batch >= 1 texts at once, got {batch}")
-    texts, waiting = (Text(i, job, new_step(), stop) for i, job in enumerate(jobs)), {}
-    try:
-        while True:
-            while len(waiting) < batch and (text := next(texts, None)) is not None:
-                yield from resume(waiting, text)
-            if not waiting:
-                return
-            for text, rows in run_pass(waiting):
-                yield from resume(waiting, text, rows)
-    finally:  # close suspended texts
-        for text in filter(None, waiting):
-            text.throw()
+    def write(i, x, N, rng):
+        rounds = generate(x, new_step(), N, rng, stop)
+        return {i: [round._replace(p_draft=None, p_target=None) for round in rounds]}
+
+    jobs, waiting, done, n_yielded = enumerate(jobs), {}, {}, 0  # waiting: {text: its request}
+    while True:
+        begun = [(greenlet(write), (i, *job)) for i, job in islice(jobs, batch - len(waiting))]
+        if not begun and not waiting:
+            return
+        for text, given in begun or run_pass(waiting):
+            result = text.switch(*given)
+            if text.dead:
+                waiting.pop(text, None)
+                done |= result
+            else:
+                waiting[text] = result
+        while n_yielded in done:
+            yield done.pop(n_yielded)
+            n_yielded += 1

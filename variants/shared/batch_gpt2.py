@@ -5,7 +5,6 @@ everything else that depends on one row alone take all rows at once. Attention g
 each with its own keys and values; nothing is padded.
 
     calls     a list of (text, ids, n_last), as in batch.py
-    Memory    what the model has read of one text
     part      what one text adds to a pass: tokens n_past : n_seq of its ids
 
 Subtle: BLAS sums in a different order for a different number of rows, so the last bits of a text
@@ -15,33 +14,20 @@ prompt, gets its own pass: every product has the same bits as for the text alone
 """
 
 import math
+from operator import attrgetter
 from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from gpt2 import GPT2, cached, check_ids, common_prefix, forward, to_host, unembed
-from lib.backend.arrays import widened
+from gpt2 import GPT2, cached, common_prefix, forward, to_host, unembed
 from lib.backend.products import MAX_ROWS, compiled_product, one_blas_thread
-
-
-class Memory:
-    """Hold the tokens of one text that the model has read, and their keys and values."""
-
-    def __init__(self, cache):  # as GPT2's, without columns: they come as they are needed
-        self.ids, self.cache = [], cache
-
-    def make_room(self, n_seq, n_ctx):
-        """Grow the cache to n_seq columns, at least doubling it."""
-        n_columns = self.cache.shape[-2]
-        if n_columns < n_seq:
-            self.cache = widened(self.cache, min(max(n_seq, 2 * n_columns), n_ctx))
 
 
 class Part(NamedTuple):
     """Hold what one text adds to a pass."""
 
-    memory: Memory
+    cache: np.ndarray  # its own keys and values
     ids: list
     n_past: int
     n_last: int
@@ -54,8 +40,8 @@ class Part(NamedTuple):
 class BatchGPT2(GPT2):
     """A GPT2 that reads many texts in one pass, `model(calls)`, and remembers each of them.
 
-    A text can be any object; its Memory is dropped with it. GPT2's own cache has no columns here,
-    because every Memory starts from it. Every text has the logits that it has alone:
+    A text can be any object; what was read of it is dropped with it. Every text has the logits that
+    it has alone:
 
     >>> from lib.checkpoints.weights import random_params
     >>> hparams = dict(n_vocab=11, n_ctx=8, n_embd=6, n_head=2, n_layer=2)
@@ -71,44 +57,31 @@ class BatchGPT2(GPT2):
 
     def __init__(self, params, n_head):
         super().__init__(params, n_head)
-        self.cache = self.cache[:, :, :, :0].copy()
-        self.memories = WeakKeyDictionary()  # text -> Memory, while the text exists
+        self.texts = WeakKeyDictionary()  # text -> its ids and cache, while the text exists
 
     def __call__(self, calls):  # -> a list of [n_last, n_vocab]
-        """Return the logits of every call."""
-        if len({text for text, *_ in calls}) < len(calls):
-            raise ValueError(f"need each text once in a pass, got {len(calls)} calls for fewer")
-        with self.lock, one_blas_thread():
-            parts, rows = [self.part(*call) for call in calls], {}
+        """Return the logits of every call, each of a different text."""
+        parts, rows = [self.part(*call) for call in calls], {}
+        with one_blas_thread():
             for group in groups(parts, most_rows(self.params["wte"])):
                 rows |= zip(map(id, group), self.read_parts(group))
         return [rows[id(part)] for part in parts]
 
     def part(self, text, ids, n_last):
-        """Return what is new in `ids`, after the checks of GPT2.read."""
-        ids, n_seq = list(ids), len(ids)
-        if not 1 <= n_last <= n_seq <= self.n_ctx:
-            raise ValueError(f"need 1 <= n_last <= len(ids) <= n_ctx = {self.n_ctx}, "
-                             f"got n_last = {n_last}, len(ids) = {n_seq}")
-        if text not in self.memories:
-            self.memories[text] = Memory(self.cache)
-        memory = self.memories[text]
-        n_past = min(common_prefix(memory.ids, ids), n_seq - n_last)
-        check_ids(ids[n_past:], self.n_vocab)
-        return Part(memory, ids, n_past, n_last)
+        """Return what is new in `ids`; as in GPT2.read, the last n_last rows are computed again."""
+        if text not in self.texts:
+            self.texts[text] = [], np.zeros(self.cache.shape, self.cache.dtype, like=self.cache)
+        known, cache = self.texts[text]
+        self.texts[text] = list(ids), cache
+        return Part(cache, ids, min(common_prefix(known, ids), len(ids) - n_last), n_last)
 
     def read_parts(self, parts):  # -> [n_last, n_vocab] of each part
         """Run one pass over the new tokens of all parts."""
         new = [token for part in parts for token in part.ids[part.n_past :]]
         positions = [i for part in parts for i in range(part.n_past, len(part.ids))]
-        for part in parts:
-            part.memory.ids = part.ids[: part.n_past]  # true even if this pass is interrupted
-            part.memory.make_room(len(part.ids), self.n_ctx)
         x = forward(np.asarray(new, like=self.cache), np.asarray(positions, like=self.cache),
                     [self.attend(layer, parts) for layer in range(len(self.cache))], self.params,
                     self.n_head)
-        for part in parts:
-            part.memory.ids = part.ids
         ends = np.cumsum([part.n_new for part in parts])
         last = np.concatenate([x[end - part.n_last : end] for part, end in zip(parts, ends)])
         bounds = np.cumsum([part.n_last for part in parts])[:-1]
@@ -121,7 +94,7 @@ class BatchGPT2(GPT2):
             for part in parts:
                 rows = slice(first, first := first + part.n_new)
                 mask = self.mask[part.n_past : len(part.ids), : len(part.ids)]
-                own = cached(part.memory.cache[layer], part.n_past, mask)
+                own = cached(part.cache[layer], part.n_past, mask)
                 out.append(own(q[:, rows], k[:, rows], v[:, rows]))
             return np.concatenate(out, axis=1)
 
@@ -135,11 +108,9 @@ def most_rows(weights):
 
 def groups(parts, most):
     """Split the parts into passes of at most `most` rows; a larger part is a pass by itself."""
-    passes = []
-    for part in parts:
-        fits = (group for group in passes if sum(p.n_new for p in [*group, part]) <= most)
-        group = next(fits, None)
-        if group is None:
-            passes.append(group := [])
-        group.append(part)
+    passes = [[]]
+    for part in sorted(parts, key=attrgetter("n_new")):
+        if passes[-1] and sum(p.n_new for p in passes[-1]) + part.n_new > most:
+            passes.append([])
+        passes[-1].append(part)
     return passes
