@@ -3,8 +3,6 @@
 import ast
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path, PureWindowsPath
 
 import pytest
@@ -23,7 +21,7 @@ FEW = ("--n_tokens_to_generate", "5")
 
 
 @pytest.mark.skipif(os.name == "nt", reason="there they are no names")
-@pytest.mark.parametrize("name", ["C:\\my models", "\\\\server\\share", "a[b]", "a'b \"c\" *?"])
+@pytest.mark.parametrize("name", ["C:\\my models", "a'b \"[c]\" *?"])
 def test_a_whole_run_in_folders_of_odd_names(tmp_path, monkeypatch, capsys, name):
     """models_dir, heads, prompt and trace, all by relative names."""
     monkeypatch.chdir(tmp_path)
@@ -49,8 +47,8 @@ class There(PureWindowsPath):
 
 @pytest.mark.parametrize("size, folder", [
     ("124M", "D:\\models\\124M"), ("C:/exported/x", "C:\\exported\\x"),
-    ("c:\\Exported\\X\\", "C:\\exported\\x"), ("C:\\exported", None), ("C:x", None),
-    ("..\\x", None), ("\\\\server\\x", None), ("NUL:", None), ("124M:stream", None)])
+    ("c:\\Exported\\X\\", "C:\\exported\\x"), ("C:\\exported", None), ("..\\x", None),
+    ("124M:stream", None)])
 def test_a_model_is_found_by_name_or_path(monkeypatch, size, folder):
     monkeypatch.setattr(utils, "Path", There)
     if folder:
@@ -60,34 +58,11 @@ def test_a_model_is_found_by_name_or_path(monkeypatch, size, folder):
             find_folder(size, "D:\\models")
 
 
-WITHOUT = """
-import os, sys
-for name in ("fcntl", "resource", "pwd", "grp", "termios", "tty", "pty"):
-    sys.modules[name] = None
-import json, subprocess, tempfile, threading, numpy, tqdm, regex
-for name in ("O_NOFOLLOW", "fork", "getuid", "mkfifo", "chown", "killpg", "setsid", "O_CLOEXEC",
-             "uname", "sysconf", "sched_getaffinity", "O_NONBLOCK", "fchmod"):
-    if hasattr(os, name):
-        delattr(os, name)
-import main
-sys.exit(main.main(sys.argv[1:]))
-"""
-
-
-def test_a_run_without_what_only_posix_has(tmp_path):
-    flags = ["--json", *FEW, "--trace", tmp_path / "run.html"]
-    done = subprocess.run([sys.executable, "-c", WITHOUT, *flags], cwd=ROOT, capture_output=True,
-                          timeout=120)
-    assert (done.returncode, done.stderr) == (0, b"")
-    assert json.loads(done.stdout)["speculative"]["tokens"] == 5
-
-
-@pytest.mark.parametrize("errors, status", [("strict", 2), ("replace", 0)])
-def test_half_a_character_of_utf16_in_an_argument(monkeypatch, capsys, errors, status):
+def test_half_a_character_of_utf16_in_an_argument(monkeypatch, capsys):
     """Windows' arguments are UTF-16; Python's encoding for them there lets halves pass."""
     monkeypatch.setattr(os, "fsencode", lambda text: text.encode("utf-8", "surrogatepass"))
-    assert main.main(["--prompt", "a\ud83d", "--errors", errors, *FEW]) == status
-    assert ("byte 0xed at position 1" in capsys.readouterr().err) == (status == 2)
+    assert main.main(["--prompt", "a\ud83d", *FEW]) == 2
+    assert "byte 0xed at position 1" in capsys.readouterr().err
 
 
 def test_carriage_returns_are_read_as_line_ends_or_kept_as_written(tmp_path):

@@ -2,7 +2,6 @@
 
 import json
 import os
-import signal
 import subprocess
 import sys
 import time
@@ -26,7 +25,7 @@ SMALL, LARGE = "tales-small", "tales-large"  # the names of the default, for sma
 SETTINGS = {"decoder": "speculative", "K": 4, "n_tokens_to_generate": 9, "draft_model_size": SMALL,
             "target_model_size": LARGE, "cut_vocab": False, "backend": "numba", "costs": None,
             "dtype": "float64", "temperature": 1, "top_k": 0, "top_p": 1, "repetition_penalty": 1,
-            "stop": ["<|endoftext|>"]}
+            "stop": None, "seed": 123, "window": False}
 
 
 @pytest.fixture(scope="module")
@@ -80,7 +79,7 @@ def test_a_record_is_that_of_its_prompt_alone(run, models):
     """Every figure counted again from the rounds of `generate`, with separate models."""
     status, said, err = run("--batch", 3)
     assert (status, err) == (0, "")
-    assert said.startswith('Wrote 6 texts to out; 1 of 7 prompts had errors, see "error" in ')
+    assert said.startswith("Wrote 6 texts and 1 errors to out (0 records were already there).\n")
     for i, (prompt, record) in enumerate(zip(PROMPTS, records(), strict=True)):
         head = {"index": i, "prompt": prompt, "seed": [123, i], "settings": SETTINGS}
         if not prompt:
@@ -107,48 +106,38 @@ def test_an_id_is_copied_and_two_records_may_share_it(run):
     assert run()[0] == 0
     assert [(r.get("id"), r["prompt"]) for r in records()] == [
         ("x1", "A bear"), ("x1", "b"), (None, "A bear")]
-    assert list(records()[1]) == ["index", "id", "prompt", "seed", "settings", "text", "ids",
+    assert list(records()[1]) == ["index", "prompt", "seed", "settings", "id", "text", "ids",
                                   "acceptance", "tokens_per_pass"]
 
 
-BAD = {
-    "no UTF-8": (b"once \xff upon", "byte 0xff at position 5"),
-    "too long for the context": (b"a" * 32, "n_ctx = 32, got 32 tokens"),
-    "half an object": (b'{"prompt": "b"', "a JSON object where a line begins with {"),
-    "nested without end": (b'{"a":' * 10**5, "a JSON object"),
-    "an object without a prompt": (b'{"text": "b"}', '"prompt" that is text'),
-    "a prompt that is no text": (b'{"prompt": ["b"]}', 'got ["b"]'),
-    "an empty prompt": (b'{"prompt": ""}', "at least one token"),
-    "half a surrogate pair": (b'{"prompt": "\\ud800"}', "surrogate"),
-}
+BAD = [(b"once \xff upon", "byte 0xff at position 5"), (b"", "at least one token"),
+       (b"a" * 32, "n_ctx = 32, or --window, got 32 tokens"),
+       (b'{"prompt": "b"', "a JSON object where a line begins with {"),
+       (b'{"a":' * 10**5, "a JSON object"), (b'{"text": "b"}', '"prompt" that is text'),
+       (b'{"prompt": ["b"]}', 'got ["b"]'), (b'{"prompt": "\\ud800"}', "surrogate")]
 
 
-@pytest.mark.parametrize("case", BAD)
-def test_a_bad_line_becomes_its_error_and_the_others_are_written(run, case):
-    line, words = BAD[case]
-    write(["A bear", line, "b"])
+def test_a_bad_line_becomes_its_error_and_the_others_are_written(run):
+    write(["A bear", *(line for line, _ in BAD), "b"])
     status, said, _ = run()
-    assert status == 0 and "Wrote 2 texts to out; 1 of 3 prompts had errors" in said
-    first, bad, last = records()
+    assert status == 0 and f"Wrote 2 texts and {len(BAD)} errors to out" in said
+    first, *bad, last = records()
     assert len(first["ids"]) == 9 and len(last["ids"]) == 9
-    assert words in bad["error"] and "text" not in bad and bad["index"] == 1
+    for i, (record, (_, words)) in enumerate(zip(bad, BAD, strict=True), 1):
+        assert words in record["error"] and "text" not in record and record["index"] == i
 
 
-def test_short_contexts_no_new_tokens_replaced_bytes_and_other_newlines(run):
+def test_short_contexts_no_new_tokens_and_other_newlines(run):
     write([b"a" * 30 + b"\r", b"a" * 31 + b"\r", b""])  # three lines would be a fourth, empty one
     assert run()[0] == 0
     assert [len(record["ids"]) for record in records()] == [2, 1]
     assert run("--n_tokens_to_generate", 0, "--out", "none")[0] == 0
     record = json.loads(Path("none").read_text().splitlines()[0])
     assert (record["text"], record["ids"], record["tokens_per_pass"]) == ("a" * 30, [], None)
-    write([b"\xff"])
-    assert run("--decoder", "lookup", "--errors", "replace", "--out", "bytes")[0] == 0
-    assert "draft_model_size" not in json.loads(Path("bytes").read_text())["settings"]
 
 
-@pytest.mark.parametrize("path", ["-", "/dev/stdin", "pipe"])
+@pytest.mark.parametrize("path", ["-", "pipe"])
 def test_prompts_that_can_be_read_only_once(run, flags, path):
-    """All three gave empty files, or none, when the prompts were read three times."""
     assert run()[0] == 0
     whole, data = out(), Path("prompts").read_text()
     os.remove("out")
@@ -172,31 +161,27 @@ def test_a_file_cut_at_any_byte_is_resumed_to_the_same_bytes(run):
         Path("out").write_bytes(whole[:n_bytes])
         status, said, _ = run("--batch", 2)
         n_done = sum(end <= n_bytes for end in ends)
-        before = n_done - (n_done > 4)  # the fifth is an error
-        already = f" ({before} were already there)" if n_done else ""
-        assert status == 0 and f"Wrote {6 - before} texts to out{already}; 1 of 7" in said
+        assert status == 0 and f"to out ({n_done} records were already there)" in said
         assert out() == whole
 
 
 @pytest.mark.parametrize("flag, value, there", [
     ("temperature", 0.5, 1.0), ("decoder", "lookup", "speculative"), ("K", 2, 4), ("top_k", 5, 0),
-    ("top_p", 0.9, 1.0), ("repetition_penalty", 1.2, 1.0), ("n_tokens_to_generate", 8, 9),
-    ("stop", "x", "<|endoftext|>"), ("target_model_size", SMALL, LARGE),
-    ("draft_model_size", LARGE, SMALL), ("dtype", "float32", "float64"), ("seed", 1, 123),
-    ("backend", "numpy", "numba")])
+    ("n_tokens_to_generate", 8, 9), ("target_model_size", SMALL, LARGE),
+    ("dtype", "float32", "float64")])
 def test_other_settings_are_refused_by_name_and_nothing_is_touched(run, flag, value, there):
     assert run()[0] == 0
     Path("out").write_bytes(out()[:-9])
     before = out()
     status, said, err = run(f"--{flag}", value)
     assert (status, said) == (2, "") and out() == before and not Path("out.lock").exists()
-    assert err == (f"main.py: line 1 of out was written with --{flag} {there}, got --{flag} "
-                   f"{value}. Choose a new --out.\n")
+    assert err == (f"main.py: line 1 of out was written with {flag} {there!r}, got {value!r}. "
+                   "Choose a new --out.\n")
 
 
 @pytest.mark.parametrize("prompts, written, words", [
-    (["A bee", *PROMPTS[1:]], None, "line 1 of out was written for a different prompt"),
-    (PROMPTS[:3], None, "line 4 of out was written for a different prompt"),
+    (["A bee", *PROMPTS[1:]], None, "out was written with prompt 'A bear', got 'A bee'"),
+    (PROMPTS[:3], None, "line 4 of out was written with prompt 'The end of it', got None"),
     (PROMPTS, b"notes\n", "line 1 of out is not a record"),
     (PROMPTS, b"notes", "line 1 of out is not a record"),
     (PROMPTS, b'{"index": 0, "seed": [123, 0]}\n', "line 1 of out is not a record")])
@@ -209,22 +194,16 @@ def test_a_file_of_a_different_command_is_refused_and_kept(run, prompts, written
     assert (status, said, err.count("\n")) == (2, "", 1) and words in err and out() == before
 
 
-@pytest.mark.parametrize("number, status, last", [
-    (signal.SIGKILL, -9, ""),
-    (signal.SIGINT, 130, "main.py: Interrupted; run the same command to resume.\n")])
-def test_one_process_writes_and_a_second_is_refused_until_it_has_ended(run, flags, number, status,
-                                                                       last):
+def test_one_process_writes_and_a_second_is_refused_until_it_has_ended(run, flags):
     """The first has written four records and waits for more prompts."""
     with start(flags, "--prompts", "-", "--batch", "1", stdin=subprocess.PIPE) as process:
         process.stdin.write("".join(f"{prompt}\n" for prompt in PROMPTS[:4]))
         process.stdin.flush()
         wait_until(lambda: Path("out").exists() and out().count(b"\n") == 4)
         assert run() == (2, "", "main.py: out is being written by another process\n")
-        process.send_signal(number)
-        process.wait(60)
-        assert (process.stderr.read(), process.returncode, out().count(b"\n")) == (last, status, 4)
-    assert "(4 were already there)" in run()[1] and len(records()) == 7
-    assert not Path("out.lock").exists()
+        process.kill()
+    assert out().count(b"\n") == 4 and "(4 records were already there)" in run()[1]
+    assert len(records()) == 7 and not Path("out.lock").exists()
 
 
 def wait_until(holds, seconds=240):
@@ -242,7 +221,7 @@ def wait_until(holds, seconds=240):
     (["--prompt_file", "b"], "without --prompt_file"), (["--json"], "without --json"),
     (["--show"], "without --show"), (["--trace", "a.html"], "without --trace"),
     (["--window"], "without --window"), (["--K", "auto"], "need --costs"),
-    (["--out", "prompts"], "need two files"), (["--prompts", "none"], "No such file"),
+    (["--out", "prompts"], "is not a record"), (["--prompts", "none"], "No such file"),
     (["--out", "none/out"], "No such file"), (["--decoder", "tree"], "guesses that are a chain"),
     (["--decoder", "medusa"], "got medusa"), (["--decoder", "lookahead"], "are a chain"),
     (["--decoder", "stopping"], "need --costs"), (["--temperature", -1], "temperature"),
@@ -261,8 +240,7 @@ def test_flags_that_do_not_fit_are_refused_in_one_line(run, more, words):
 
 
 @pytest.mark.parametrize("more, words", [
-    (["--prompts", "prompts"], "need --out FILE.jsonl"), (["--out", "out"], "need --prompts FILE"),
-    (["--batch", "2"], "need --prompts FILE with --batch"),
+    (["--prompts", "prompts"], "need --out FILE.jsonl"), (["--out", "out"], "with --out, got none"),
     (["--prompt", "b", "--prompt_file", "prompts"], "need --prompt or --prompt_file, got both")])
 def test_flags_of_many_prompts_and_of_one_need_each_other_or_not(more, words, capsys):
     assert main.main(more) == 2
@@ -277,16 +255,8 @@ def test_a_full_disk_is_one_line_and_whole_lines_stay(run, flags):
     assert run()[0] == 0 and len(records()) == 7
 
 
-def test_one_text_needs_neither_greenlet_nor_filelock_and_many_say_what_is_missing(flags):
-    """One newline at the end of a prompt's file is not part of the prompt."""
-    Path("one").write_text("A bear\n\n")
-    code = ("import sys; sys.modules['greenlet'] = None\n"
-            "import main; sys.exit(main.main(sys.argv[1:]))")
-    alone = [*flags[:-4], "--json", "--prompt_file", "one"]
-    for argv, status in (alone, 0), (flags, 2):
-        done = subprocess.run([sys.executable, "-c", code, *argv], capture_output=True, text=True,
-                              env=os.environ | {"PYTHONPATH": str(ROOT)})
-        assert done.returncode == status, done.stderr
-        if status == 0:
-            assert json.loads(done.stdout)["prompt"] == "A bear\n"
-    assert done.stderr == "main.py: need greenlet (pip install -r requirements.txt), got none\n"
+def test_one_text_needs_no_greenlet_and_many_name_it(run, flags, monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "greenlet", None)
+    monkeypatch.delitem(sys.modules, "variants.shared.batch", raising=False)
+    assert main.main([*flags[:-4], "--prompt", "A bear"]) == 0 and capsys.readouterr().out
+    assert run() == (2, "", "main.py: need greenlet (pip install -r requirements.txt), got none\n")

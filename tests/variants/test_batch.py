@@ -1,12 +1,12 @@
 """Many texts in shared passes: the distribution of all together, and each as if it were alone."""
 
 import gc
-import tracemalloc
 from functools import partial
 from itertools import product
 
 import numpy as np
 import pytest
+from greenlet import greenlet
 
 from exact.law import assert_same_law, law, text_law
 from exact.toys import PAIRS, toy
@@ -14,10 +14,9 @@ from gpt2 import GPT2
 from lib.backend import products
 from lib.checkpoints.weights import cut_params, n_params
 from sampling import with_sampling
-from speculative import complete, draft_and_verify
+from speculative import draft_and_verify
 from tests import fake_cupy
-from variants import Costs, Models, build
-from variants.shared.batch import Shared, Text, generate_batch, unbatched
+from variants.shared.batch import Shared, generate_batch, unbatched
 from variants.shared.batch_gpt2 import BatchGPT2, Part, groups
 
 SIZES = dict(n_vocab=13, n_ctx=48, n_embd=32, n_head=2, n_layer=2)
@@ -32,21 +31,15 @@ def weights(seed, dtype=np.float64):
     return cut_params(flat, SIZES), SIZES["n_head"]
 
 
-def shared(draft, target, batch_model=unbatched):
-    """Draft and target as a step sees them."""
-    return Shared(batch_model(draft)), Shared(batch_model(target), turn=1)
-
-
 def jobs_of(xs, N):
     return [(x, N, np.random.default_rng(i)) for i, x in enumerate(xs)]
 
 
 def texts_of(jobs, new_step, batch=8, stop=()):
     """All texts, finished."""
-    texts = [list(x) for x, *_ in jobs]
-    for i, round in generate_batch(jobs, new_step, batch, stop):
-        texts[i] += round.ids
-    return texts
+    texts = generate_batch(jobs, new_step, batch, stop)
+    return [list(x) + [token for round in rounds for token in round.ids]
+            for (x, *_), rounds in zip(jobs, texts, strict=True)]
 
 
 class Name:
@@ -59,7 +52,8 @@ class Name:
 @pytest.mark.parametrize("N, K, batch, stop", [((2, 2), 2, 2, ()), ((3, 1), 2, 2, {0, 2}),
                                                ((1, 3), 2, 2, ()), ((2, 2), 1, 1, {1})])
 def test_the_distribution_of_two_texts_is_the_product_of_the_targets(pair, N, K, batch, stop):
-    xs, new_step = ([0, 1], [2]), partial(draft_and_verify, *shared(*PAIRS[pair]), K)
+    models = [Shared(unbatched(model), turn) for turn, model in enumerate(PAIRS[pair])]
+    xs, new_step = ([0, 1], [2]), partial(draft_and_verify, *models, K)
 
     def both(rng):
         jobs = [(x, n, rng) for x, n in zip(xs, N)]
@@ -68,22 +62,6 @@ def test_the_distribution_of_two_texts_is_the_product_of_the_targets(pair, N, K,
     alone = [text_law(x, PAIRS[pair][1], n, stop) for x, n in zip(xs, N)]
     assert_same_law(law(both), {texts: alone[0][texts[0]] * alone[1][texts[1]]
                                 for texts in product(*alone)})
-
-
-@needs_numba
-@pytest.mark.parametrize("name", ["speculative", "suffix", "stopping"])
-@pytest.mark.parametrize("sampling", [dict(temperature=0.8, top_k=5, repetition_penalty=1.3),
-                                      dict(temperature=0.0, repetition_penalty=1.3)])
-def test_no_text_depends_on_its_neighbours_or_on_the_size_of_the_batch(name, sampling):
-    """To the last bit, with a stop token; of all decoders: test_laws.py."""
-    small, large, costs = weights(1), weights(2), Costs(2.0, [9.0, 10.0, 11.0, 12.0])
-    models = Models(*shared(small, large, lambda params: BatchGPT2(*params)), sampling, costs=costs)
-    new_step = partial(build, name, models)
-    texts = texts_of(jobs_of(XS, 12), new_step, 3, stop={7})
-    for i, x in enumerate(XS):
-        step = build(name, Models(GPT2(*small), GPT2(*large), sampling, costs=costs))
-        assert texts[i] == complete(x, step, 12, np.random.default_rng(i), {7})
-    assert [texts_of([job], new_step, 1, {7})[0] for job in jobs_of(XS, 12)] == texts
 
 
 @pytest.mark.parametrize("backend", ["numpy", pytest.param("numba", marks=needs_numba)])
@@ -151,11 +129,10 @@ def test_the_next_job_is_taken_when_a_text_has_ended():
             taken.append(i)
             yield [i % 3], N, np.random.default_rng(i)
 
-    rounds = generate_batch(jobs(), partial(draft_and_verify, None, Shared(target), 0), batch=2)
-    seen = [(i, list(taken)) for i, _ in rounds]
-    assert [i for i, _ in seen] == [0, 1, 1, 2, 1, 2, 1, 4, 1, 4, 4]
-    assert seen[0][1] == [0, 1] and seen[2][1] == [0, 1, 2]
-    assert max(map(len, target.calls)) == 2
+    texts = generate_batch(jobs(), partial(draft_and_verify, None, Shared(target), 0), batch=2)
+    seen = [(len(rounds), len(taken)) for rounds in texts]
+    assert seen == [(1, 2), (5, 5), (2, 5), (0, 5), (3, 5)]
+    assert [len(calls) for calls in target.calls] == [2, 2, 2, 2, 2, 1]
 
 
 def test_passes_are_held_to_the_rows_that_keep_their_bits():
@@ -163,44 +140,24 @@ def test_passes_are_held_to_the_rows_that_keep_their_bits():
     sizes = lambda ns, most: [[p.n_new for p in group]
                               for group in groups(list(map(part, ns)), most)]
     assert sizes([5] * 8, 16) == [[5] * 3, [5] * 3, [5] * 2]
-    assert sizes([40, 1, 17, 16, 1], 16) == [[40], [1, 1], [17], [16]]
-    assert sizes([40, 1, 17, 16, 1], float("inf")) == [[40, 1, 17, 16, 1]]
+    assert sizes([40, 1, 17, 16, 1], 16) == [[1, 1], [16], [17], [40]]
+    assert sizes([40, 1, 17], float("inf")) == [[1, 17, 40]]
 
 
 # ---- caches, errors
 
-def test_many_texts_take_no_more_memory_than_a_few():
-    batch_models = [BatchGPT2(*weights(i)) for i in (1, 2)]
-    models, held = [with_sampling(Shared(model, i)) for i, model in enumerate(batch_models)], []
+def test_a_text_that_has_ended_takes_no_memory():
+    models, held = [BatchGPT2(*weights(i)) for i in (1, 2)], []
 
-    def write(n):
-        for _ in generate_batch(jobs_of(XS * n, 4), partial(draft_and_verify, *models, 2), 4):
-            held.append(len(batch_models[1].memories))
-        gc.collect()
-        return tracemalloc.get_traced_memory()
+    def jobs():
+        for job in jobs_of(XS * 2, 4):
+            held.append(max(len(model.texts) for model in models))
+            yield job
 
-    write(1)
-    tracemalloc.start()
-    try:
-        _, few = write(1)
-        tracemalloc.reset_peak()
-        _, many = write(4)
-    finally:
-        tracemalloc.stop()
-    assert many < few + 100_000
-    assert max(held) <= 5 and len(batch_models[1].memories) == 0  # 4, and one that has just ended
-
-
-def test_an_interrupted_pass_leaves_caches_true(monkeypatch):
-    model, names = BatchGPT2(*weights(1)), [Name(), Name()]
-    calls = lambda *tails: [(name, XS[0] + tail, 1) for name, tail in zip(names, tails)]
-    model(calls([1], [2]))
-    with monkeypatch.context() as patch:
-        patch.setattr("gpt2.ffn", lambda *args, **rest: 1 / 0)
-        with pytest.raises(ZeroDivisionError):
-            model(calls([5, 5], [6, 6]))
-    for rows, (_, ids, _) in zip(model(calls([1, 7], [2, 8])), calls([1, 7], [2, 8])):
-        np.testing.assert_allclose(rows, GPT2(*weights(1))(ids), rtol=0, atol=1e-10)
+    steps = partial(draft_and_verify, *(with_sampling(Shared(model, i))
+                                        for i, model in enumerate(models)), 2)
+    assert len(list(generate_batch(jobs(), steps, 4))) == 12
+    assert max(held) <= 4 and not any(model.texts for model in models)
 
 
 def test_a_text_that_fails_ends_all_and_a_closed_batch_closes_its_texts():
@@ -209,23 +166,12 @@ def test_a_text_that_fails_ends_all_and_a_closed_batch_closes_its_texts():
 
     with pytest.raises(OSError, match="at .3."):
         list(generate_batch(jobs_of([[3]], 2), lambda: broken))
-    with pytest.raises(ValueError, match="batch >= 1"):
-        list(generate_batch([], None, batch=0))
+    n_before = sum(isinstance(each, greenlet) for each in gc.get_objects())
     target = counting(toy(3, 1))
-    rounds = generate_batch(jobs_of([[0]] * 4, 9),
-                            partial(draft_and_verify, None, Shared(target), 0))
-    next(rounds)
-    rounds.close()
+    step = partial(draft_and_verify, None, Shared(target), 0)
+    texts = generate_batch([([0], 9 if i else 1, np.random.default_rng(i)) for i in range(4)], step)
+    next(texts)
+    texts.close()
     gc.collect()
     assert len(target.calls) == 1
-    assert not [each for each in gc.get_objects() if type(each) is Text]
-
-
-def test_calls_are_checked_before_anything_is_computed():
-    model, a, b = BatchGPT2(*weights(1)), Name(), Name()
-    for calls, words in (([(a, [1], 1), (b, [], 1)], "n_last"), ([(a, [1], 1), (b, [99], 1)], "99"),
-                         ([(a, [1] * 49, 1)], "n_ctx = 48"), ([(a, [1], 2)], "n_last = 2"),
-                         ([(a, [1], 1), (a, [2], 1)], "each text once")):
-        with pytest.raises(ValueError, match=words):
-            model(calls)
-        assert all(memory.ids == [] for memory in model.memories.values())
+    assert sum(isinstance(each, greenlet) for each in gc.get_objects()) == n_before
