@@ -3,6 +3,7 @@
 import io
 import json
 import os
+import signal
 import subprocess
 import sys
 from functools import partial
@@ -26,6 +27,8 @@ ROOT = Path(main.__file__).parent
 N_CTX = read_hparams(MODELS_DIR / "tales-large")["n_ctx"]
 FEW = ("--n_tokens_to_generate", 5)
 BLAS = {"OPENBLAS_NUM_THREADS": "1"}
+# A background job of a shell ignores Ctrl-C, and so would its children.
+DEFAULT_CTRL_C = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
 
 
 def command(*flags, stdin=None, env=BLAS, **kwargs):
