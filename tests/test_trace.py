@@ -4,6 +4,7 @@ import errno
 import json
 import os
 import re
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -38,7 +39,7 @@ TOYS = toy(1), toy(2)
 
 def watched(N=60, seed=0, K=4, models=TOYS, x=PROMPT, stop=()):
     """Return the rounds of a run, what was seen of them, and the seconds of their passes."""
-    draft, target = models[0], Timed(models[1])
+    draft, target = models[0], Timed(SimpleNamespace(hidden=models[1], logits=np.asarray))
     rng = watch.Recorded(np.random.default_rng(seed), target.seconds)
     see = watch.watcher(ENCODER, rng, verify, {"target": target.seconds})
     step = draft_and_verify(draft, target, K)

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from lib.demo.compare import decode, warm_up, with_costs
 from lib.demo.page import page, trace
-from lib.demo.task import check_prompt, load_task
+from lib.demo.task import load_task, with_prompt
 from lib.demo.terminal import command
 from main import parse_args
 from sampling import check_sampling
@@ -27,13 +27,13 @@ repetition_penalty stop""".split()  # main.py's that choose models and sampling
 
 def task_of(task, asked):
     """Return the Task that a page asks for; ValueError if one of its values is out of range."""
-    entry, x = DECODERS[asked["decoder"]], task.encoder.encode(asked["prompt"])
+    entry = DECODERS[asked["decoder"]]
     sampling = {**task.sampling, "temperature": asked.get("temperature", 0)}
     check_sampling(**sampling)
-    check_prompt(x, asked["N"], task.n_ctx)
     settings = entry.settings({"K": asked["K"]} if "K" in asked else {})
-    return task._replace(x=x, decoder=entry.name, settings=settings, sampling=sampling,
-                         N=asked["N"], seed=asked["seed"])
+    task = task._replace(decoder=entry.name, settings=settings, sampling=sampling, N=asked["N"],
+                         seed=asked["seed"])
+    return with_prompt(task, asked["prompt"])
 
 
 def run_of(task, rounds=()):

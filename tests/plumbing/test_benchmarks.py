@@ -133,7 +133,7 @@ for module in {modules}:
 @pytest.mark.parametrize("name, words, message", [
     ("variants", ["--N", "0"], "whole number >= 1"), ("batch", ["--show", "nofile"], "nofile"),
     ("variants", ["--show", os.devnull], "char 0"),
-    ("variants", ["--rows", "none"], "need a decoder such as"),
+    ("variants", ["--rows", "none"], "invalid choice"),
     ("variants", ["--rows", "match --widths 2"], "need no --widths with the decoder match"),
     ("engines", ["--show", f"{ROOT}/benchmarks/results/variants.json"], "need figures that this"),
     ("engines", ["--only", "vllm"], "llama.cpp")])

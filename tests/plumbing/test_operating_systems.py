@@ -1,7 +1,6 @@
 """Test what Windows does differently, as far as Linux can imitate it."""
 
 import ast
-import json
 import os
 from pathlib import Path, PureWindowsPath
 
