@@ -27,12 +27,6 @@ def execute():
     return notebook
 
 
-def text_of(cell):
-    """Return what a cell shows as text."""
-    return "".join(output.text if output.output_type == "stream" else
-                   output.data.get("text/plain", "") for output in cell.outputs)
-
-
 if __name__ == "__main__":
     import nbformat
 

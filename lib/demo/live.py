@@ -17,7 +17,6 @@ from lib.demo.page import page, trace
 from lib.demo.task import load_task, with_prompt
 from lib.demo.terminal import command
 from main import parse_args
-from sampling import check_sampling
 from variants import DECODERS
 
 HOST = "127.0.0.1"
@@ -28,12 +27,10 @@ repetition_penalty stop""".split()  # main.py's that choose models and sampling
 def task_of(task, asked):
     """Return the Task that a page asks for; ValueError if one of its values is out of range."""
     entry = DECODERS[asked["decoder"]]
-    sampling = {**task.sampling, "temperature": asked.get("temperature", 0)}
-    check_sampling(**sampling)
-    settings = entry.settings({"K": asked["K"]} if "K" in asked else {})
-    task = task._replace(decoder=entry.name, settings=settings, sampling=sampling, N=asked["N"],
-                         seed=asked["seed"])
-    return with_prompt(task, asked["prompt"])
+    return with_prompt(task._replace(
+        decoder=entry.name, settings=entry.settings({"K": asked["K"]} if "K" in asked else {}),
+        sampling={**task.sampling, "temperature": asked.get("temperature", 0)}, N=asked["N"],
+        seed=asked["seed"]), asked["prompt"])
 
 
 def run_of(task, rounds=()):

@@ -2,17 +2,14 @@
 
 A round as seen is a dict that JSON can hold. What cannot be known is left out.
 
-    ids       each with "id", "text" and "origin": "kept" (an accepted guess), "replacement",
-              "bonus", or "last" where these cannot be told apart
-    guesses   each with "id", "text", "p_draft", "p_target", "accepted", the "threshold" (the
-              probability to accept it) and "u_accept" (the uniform number that was compared with
-              it); in a tree "parent", and "led_on" on the path taken
+    ids       "id", "text" and "origin" of each: "kept" (an accepted guess), "replacement", "bonus",
+              or "last" where these cannot be told apart
+    guesses   "id", "text", "p_draft" and "p_target" of each, whether it was "accepted", and the
+              "threshold" that the uniform number "u_accept" was compared with; in a tree "parent",
+              and "led_on" on the path taken
     rows      of each position, unless the guesses branch: see `row_of`
     u_last    the uniform number that drew the last token
-    seconds   of each clock, in this round
-
-    clocks    lists of seconds by name ("draft", "target") that grow by one with every pass
-    n         number of the round's ids that are accepted guesses; a stop token may cut the ids
+    seconds   in this round, by model
 """
 
 import codecs
@@ -43,16 +40,18 @@ class Recorded:
 # ---- a round as data
 
 def watcher(encoder, rng, test, clocks):
-    """Return a function that turns a Round into data; `rng` is Recorded, `test` the decoder's."""
-    text_of, next_text = lambda token: encoder.decode([token]), text_reader(encoder)
-    read = dict.fromkeys(clocks, 0)
+    """Return a function that turns a Round into data.
+
+    `rng` is Recorded, `test` the decoder's; `clocks` are the seconds of each pass, by model.
+    """
+    next_text, n_read = text_reader(encoder), dict.fromkeys(clocks, 0)
 
     def see(round):
-        seen = describe(round, rng.drawn, test, text_of)
+        seen = describe(round, rng.drawn, test, lambda token: encoder.decode([token]))
         for token in seen["ids"]:
             token["text"] = next_text(token["id"])
-        seen["seconds"] = {name: sum(clock[read[name] :]) for name, clock in clocks.items()}
-        read.update((name, len(clock)) for name, clock in clocks.items())
+        seen["seconds"] = {name: sum(clock[n_read[name] :]) for name, clock in clocks.items()}
+        n_read.update((name, len(clock)) for name, clock in clocks.items())
         return seen
 
     return see
@@ -68,7 +67,7 @@ def describe(round, uniforms, test, text_of):
     """Return one round as a dict. `uniforms` are those of its test."""
     branches = isinstance(round.guesses, Tree)
     verified = test is verify and not branches
-    n = round.n_accepted if verified else len(round.ids) - 1
+    n = round.n_accepted if verified else len(round.ids) - 1  # a stop token may cut the ids
     seen = {"ids": [{"id": int(token), "origin": origin}
                     for token, origin in zip(round.ids, origins_of(round, n))],
             "guesses": [{"id": int(token), "text": text_of(token)} for token in round.guesses]}

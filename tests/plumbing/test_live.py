@@ -92,12 +92,11 @@ def test_several_at_once_get_each_their_own_text_though_a_tab_is_closed_in_mid_s
 # ---- what is refused
 
 @pytest.mark.parametrize("body, why", [
-    (b"", ""), (b"{", ""), (b"\xff", ""), ([], ""), ({"decoder": "../x"}, "../x"),
-    ({"K": 0}, "need --K >= 1, got 0"), ({"K": 2.5}, ""), ({"seed": None, "N": "x"}, ""),
+    (b"{", "Expecting"), ([], ""), ({"K": 0}, "need --K >= 1, got 0"), ({"K": 2.5}, ""),
     ({"prompt": ""}, "got an empty one"), ({"prompt": "tale " * 5000}, "need a prompt that leaves"),
-    ({"temperature": -1}, "need 0 <= temperature"), ({"temperature": float("nan")}, "got nan"),
-    ({"prompt": "\ud800"}, "surrogates"), ({"decoder": "tree", "K": 2}, "need no --K"),
-    ({"decoder": "blockwise"}, "need --temperature 0")], ids=lambda value: str(value)[:40])
+    ({"temperature": -1}, "need 0 <= temperature"), ({"prompt": "\ud800"}, "surrogates"),
+    ({"decoder": "../x"}, "../x"), ({"decoder": "tree", "K": 2}, "need no --K")],
+    ids=lambda value: str(value)[:40])
 def test_a_malformed_request_is_refused_and_told_why(server, body, why):
     _, text = ask(server, ASKED | body if isinstance(body, dict) else body)
     assert why in json.loads(text)["error"] and len(text.splitlines()) == 1 and len(text) < 300
@@ -105,8 +104,7 @@ def test_a_malformed_request_is_refused_and_told_why(server, body, why):
 
 @pytest.mark.parametrize("headers, wanted", [
     ({"Host": "evil.example"}, 403), ({"Host": "127.0.0.1:1"}, 403), ({"Origin": "null"}, 403),
-    ({"Origin": "http://evil.example"}, 403), ({"Origin": "https://127.0.0.1:PORT"}, 403),
-    ({"Host": "localhost:PORT", "Origin": "http://localhost:PORT"}, 200),
+    ({"Origin": "http://evil.example"}, 403), ({"Host": "localhost:PORT"}, 200),
     ({"Origin": "http://127.0.0.1:PORT"}, 200)], ids=str)
 def test_a_different_name_or_origin_is_refused(server, headers, wanted):
     headers = {name: value.replace("PORT", str(server.server_port))

@@ -12,16 +12,6 @@ CELLS = json.loads(tour.TOUR.read_text(encoding="utf-8"))["cells"]
 CODE = [cell for cell in CELLS if cell["cell_type"] == "code"]
 
 
-def test_every_picture_is_announced_by_the_text_before_it():
-    said, pictures = "", 0
-    for cell in CELLS:
-        said = "".join(cell["source"]) if cell["cell_type"] == "markdown" else said
-        found = ["image/png" in output.get("data", {}) for output in cell.get("outputs", [])]
-        assert not any(found) or "The picture" in said
-        pictures += sum(found)
-    assert pictures >= 4
-
-
 def test_every_link_leads_somewhere():
     found = [link for cell in CELLS for match in LINK.findall("".join(cell["source"]))
              if not re.match(r"\w+:", link := "".join(match))]
@@ -46,4 +36,7 @@ def test_run_again_it_says_the_same(monkeypatch, tmp_path):
     stored, fresh = nbformat.read(tour.TOUR, as_version=4), tour.execute()
     for old, new in zip(stored.cells, fresh.cells, strict=True):
         if old.cell_type == "code" and "measured" not in old.metadata.get("tags", []):
-            assert tour.text_of(new) == tour.text_of(old)
+            assert len(new.outputs) == len(old.outputs)
+            for output in (*new.outputs, *old.outputs):
+                output.get("data", {}).pop("image/png", None)
+            assert new.outputs == old.outputs
