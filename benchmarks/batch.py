@@ -23,10 +23,9 @@ from benchmarks.models import load
 from benchmarks.prompts import named
 from benchmarks.race import simulated
 from speculative import draft_and_verify
-from theory.hardware import GPT2_SIZES
 from variants.shared.batch_gpt2 import BatchGPT2
 
-BATCHES, KS = (1, 2, 4, 8, 16), range(5)
+SIZE, BATCHES, KS = "124M", (1, 2, 4, 8, 16), range(5)
 ALPHA = 0.8  # the probability of acceptance
 
 
@@ -44,8 +43,8 @@ def write(draft, target, xs, N, n, K):
 
 
 def measure(args):
-    """Return the figures of one size."""
-    _, draft, target = load(args.size)
+    """Return all figures."""
+    _, draft, target = load(SIZE)
     xs = [[i, *range(1, 12)] for i in range(BATCHES[-1])]  # known by their first tokens
     actions = {(n, K): partial(write, draft, target, xs, args.N, n, K)
                for K in KS for n in BATCHES}
@@ -54,7 +53,7 @@ def measure(args):
     runs = {K: {n: {"tokens_per_s": spread(counts[K][0] / np.array(times[n, K]))}
                 for n in BATCHES} for K in KS}
     return machine() | {
-        "size": args.size, "texts": f"{named(len(xs), args.N)}, acceptance {ALPHA}", "runs": runs,
+        "size": SIZE, "texts": f"{named(len(xs), args.N)}, acceptance {ALPHA}", "runs": runs,
         "tokens_per_pass": {K: n_tokens / n_rounds for K, (n_tokens, n_rounds) in counts.items()}}
 
 
@@ -71,7 +70,6 @@ def tell(figures, args):
 
 def main(argv=None):
     parser = command.new_parser("benchmarks.batch", __doc__, repeats=3)
-    parser.add_argument("--size", choices=GPT2_SIZES, default="124M")
     return command.run("batch", parser.parse_args(argv), measure, tell)
 
 

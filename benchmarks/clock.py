@@ -1,9 +1,6 @@
 """Time what is compared in turns, repeat it, and give the median and the quartiles.
 
 A machine has slow minutes: taking turns, all contestants get their share of them.
-
-    rows      new ids in one pass; a target pass of a round with K guesses has K + 1
-    context   ids the model has read before the pass
 """
 
 import datetime

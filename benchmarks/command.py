@@ -22,16 +22,12 @@ def new_parser(module, doc, repeats=None):
     return parser
 
 
-def read(path):
-    """Return the figures of a file."""
-    return json.loads(path.read_text(encoding="utf-8"))
-
-
 def run(program, args, measure, tell, requirements="requirements.txt"):
     """Measure, print and write --json, or print what --show holds. Return the exit status."""
     @command(program, requirements)
     def print_tables(argv=None):
-        figures = read(args.show) if args.show else json.loads(json.dumps(measure(args)))
+        stored = args.show.read_text(encoding="utf-8") if args.show else json.dumps(measure(args))
+        figures = json.loads(stored)
         try:
             lines = list(tell(figures, args))
         except (KeyError, TypeError, AttributeError) as why:

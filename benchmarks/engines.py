@@ -11,14 +11,13 @@
 A released size has one text, random weights and the two ends of the scale: a draft that is never
 right, and one that always is. Weights, keys and values are float32 everywhere, and every engine
 has as many threads as our products. transformers needs requirements/peers.txt, llama.cpp
-requirements/engines.txt; what is not installed is left out.
+requirements/engines.txt.
 """
 
 import sys
 import tempfile
 import time
 from functools import partial
-from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -100,10 +99,13 @@ def llama_engine(encoder, draft, target):
 
     from tools import export_gguf  # here: it needs the package gguf
 
+    if encoder is None:  # a file needs a vocabulary, although all tokens are given as numbers
+        symbols = [*byte_characters().values(), "ab", *map("<{}>".format, range(target.n_vocab))]
+        encoder = Encoder(dict(zip(symbols, range(target.n_vocab))), [("a", "b")])
     with tempfile.TemporaryDirectory() as folder:
         paths = [Path(folder, name) for name in ("target.gguf", "draft.gguf")]
         for path, model in zip(paths, (target, draft)):
-            export_gguf.export(path, encoder or nameless(model.n_vocab), sizes(model), model.params)
+            export_gguf.export(path, encoder, sizes(model), model.params)
         servers = [server(target, *map(str, paths[:n])) for n in (1, 2)]
 
     def write(x, N, temperature, seed, speculative):
@@ -117,12 +119,6 @@ def llama_engine(encoder, draft, target):
         return ids, N - timings.get("draft_n_accepted", 0)  # a pass brings one token more
 
     return write
-
-
-def nameless(n_vocab):
-    """Return the vocabulary that a GGUF file needs, for tokens that are numbers only."""
-    symbols = [*byte_characters().values(), "ab", *(f"<{i}>" for i in range(n_vocab))][:n_vocab]
-    return Encoder({symbol: id for id, symbol in enumerate(symbols)}, [("a", "b")])
 
 
 def server(target, target_path, draft_path=None):
@@ -145,8 +141,6 @@ def server(target, target_path, draft_path=None):
 
 ENGINES = {"here": ours, "here, match": partial(ours, decoder="match"),
            "transformers": transformers_engine, "llama.cpp": llama_engine}
-NEEDS = {"transformers": "transformers", "llama.cpp": "xllamacpp"}
-INSTALLED = [name for name in ENGINES if name not in NEEDS or find_spec(NEEDS[name])]
 
 
 # ---- the table
@@ -198,8 +192,9 @@ def main(argv=None):
     parser = command.new_parser("benchmarks.engines", __doc__, repeats=3)
     add = parser.add_argument
     add("--size", choices=SIZES, default="pair")
-    add("--only", nargs="+", choices=ENGINES, default=INSTALLED, help="default: all installed")
-    return command.run("engines", parser.parse_args(argv), measure, tell)
+    add("--only", nargs="+", choices=ENGINES, default=[*ENGINES], help="default: all")
+    return command.run("engines", parser.parse_args(argv), measure, tell,
+                       "requirements/peers.txt -r requirements/engines.txt")
 
 
 if __name__ == "__main__":

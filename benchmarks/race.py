@@ -33,15 +33,12 @@ WARM_UP = 16  # tokens of every decoder before the race: kernels are compiled, c
 class Written(NamedTuple):
     """One text of one decoder."""
 
+    ids: list  # the new ones
     rounds: list  # without their distributions, which are large
     n_rows: int  # of the target, that all rounds computed
     seconds: float
     draft: list  # seconds of its passes
     target: list
-
-    @property
-    def ids(self):
-        return [token for round in self.rounds for token in round.ids]
 
 
 def builder(name, flags, temperature, **known):
@@ -56,11 +53,12 @@ def builder(name, flags, temperature, **known):
 def write(draft, target, build_step, ids, N, seed):
     """Return one text as Written, from models that have read nothing."""
     draft, target = (Timed(type(model)(model.params, model.n_head)) for model in (draft, target))
-    rounds, n_rows, rng, start = [], 0, np.random.default_rng(seed), time.perf_counter()
+    new, rounds, n_rows, rng, start = [], [], 0, np.random.default_rng(seed), time.perf_counter()
     for round in generate(ids, build_step(draft, target), N, rng):
+        new += round.ids
         n_rows += len(round.p_target)
         rounds.append(round._replace(p_draft=None, p_target=None))
-    return Written(rounds, n_rows, time.perf_counter() - start, draft.seconds, target.seconds)
+    return Written(new, rounds, n_rows, time.perf_counter() - start, draft.seconds, target.seconds)
 
 
 def race(draft, target, builders, texts, N, repeats):
@@ -78,17 +76,11 @@ def race(draft, target, builders, texts, N, repeats):
 
 # ---- what comes out
 
-def figures(results):
-    """Return {name: dict} of a race whose name 0 is plain decoding, and K a round of K guesses."""
-    found = {name: speed(result, results[0]) for name, result in results.items()}
-    for K in found:
-        if isinstance(K, int) and K:
-            found[K]["predicted"] = predict(K, found[K]["acceptance"], results[K], results[0])
-    return found
+def speed(result, plain, K=0):
+    """Return tokens per second, the speed-up of each repeat's texts, and what was accepted.
 
-
-def speed(result, plain):
-    """Return tokens per second, the speed-up of each repeat's texts, and what was accepted."""
+    With K, a round of K guesses, also the speed-up by the formula.
+    """
     rounds = [round for texts in result for text in texts for round in text.rounds]
     tested, accepted = (sum(getattr(round, name) for round in rounds)
                         for name in ("n_tested", "n_accepted"))
@@ -96,21 +88,21 @@ def speed(result, plain):
     ours, theirs = (np.array([sum(text.seconds for text in texts) for texts in one])
                     for one in (result, plain))
     gains = (theirs / ours).tolist()
-    return {"tokens_per_s": spread(n_ids / ours), "speedup": float(np.median(gains)),
-            "slowest": min(gains), "fastest": max(gains),
-            "acceptance": accepted / tested if tested else None,
-            "tokens_per_pass": sum(n_ids) / len(rounds),
-            "rows_per_pass": sum(text.n_rows for texts in result for text in texts) / len(rounds)}
+    found = {"tokens_per_s": spread(n_ids / ours), "speedup": float(np.median(gains)),
+             "slowest": min(gains), "fastest": max(gains),
+             "acceptance": accepted / tested if tested else None,
+             "tokens_per_pass": sum(n_ids) / len(rounds),
+             "rows_per_pass": sum(text.n_rows for texts in result for text in texts) / len(rounds)}
+    if K:
+        row, step, target = (median(plain, "target"), median(result, "draft"),
+                             median(result, "target"))
+        found["predicted"] = walltime_improvement(found["acceptance"], K, step / row, target / row)
+    return found
 
 
-def predict(K, alpha, result, plain):
-    """Return the speed-up by formula."""
-    def median(result, role):
-        return np.median([s for texts in result for text in texts for s in getattr(text, role)])
-
-    row = median(plain, "target")
-    return float(walltime_improvement(alpha, K, c=median(result, "draft") / row,
-                                      pass_cost=median(result, "target") / row))
+def median(result, role):
+    """Return the median seconds of the passes of one model."""
+    return float(np.median([s for texts in result for text in texts for s in getattr(text, role)]))
 
 
 # ---- simulated acceptance

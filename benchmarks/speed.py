@@ -21,7 +21,7 @@ from benchmarks.clock import interleaved, machine, milliseconds, rows_actions
 from benchmarks.command import number, ranged, table
 from benchmarks.models import SIZES, load, sizes
 from benchmarks.prompts import OPENINGS, named
-from benchmarks.race import builder, figures, race, simulated_builder
+from benchmarks.race import builder, race, simulated_builder, speed
 from gpt2 import GPT2
 from lib.costs import measure_costs
 from sampling import with_sampling
@@ -74,8 +74,8 @@ def floor_times(target, repeats):
 def simulated(args, encoder, draft, target):
     texts = [[i] * 32 for i in range(3)]
     return {"texts": named(len(texts), args.N), "races": {
-        alpha: figures(race(draft, target, {K: simulated_builder(K, alpha) for K in (0, *KS)},
-                            texts, args.N, RUNS)) for alpha in ALPHAS}}
+        alpha: run({K: simulated_builder(K, alpha) for K in (0, *KS)}, draft, target, texts, args.N)
+        for alpha in ALPHAS}}
 
 
 def own(args, encoder, draft, target):
@@ -85,8 +85,14 @@ def own(args, encoder, draft, target):
         costs = measure_costs(*models, texts[0])
         builders = {0: builder(None, {}, T)} | {
             K: builder("speculative", {"K": K}, T, costs=costs) for K in (*KS, "auto")}
-        races[f"{T:g}"] = figures(race(draft, target, builders, texts, args.N, RUNS))
+        races[f"{T:g}"] = run(builders, draft, target, texts, args.N)
     return {"texts": named(len(texts), args.N), "races": races}
+
+
+def run(builders, draft, target, texts, N):
+    """Return the figures of a race whose name 0 is plain decoding, and K a round of K guesses."""
+    results = race(draft, target, builders, texts, N, RUNS)
+    return {K: speed(result, results[0], K if K in KS else 0) for K, result in results.items()}
 
 
 # ---- the tables

@@ -166,7 +166,7 @@ def tell(found, args=None):
 
 # ---- the command
 
-def parse_args(argv=None):
+def main(argv=None):
     parser = command.new_parser("tools.will_it_pay", __doc__, repeats=3)
     add = parser.add_argument
     for role, bundled in (("target", "tales-large"), ("draft", "tales-small")):
@@ -180,11 +180,7 @@ def parse_args(argv=None):
     add("--temperature", type=float, nargs="+", default=[0.0, 1.0])
     add("--prompts", type=Path, metavar="FILE",
         help="a prompt per line, or a JSON object, as main.py's (default: six openings)")
-    return parser.parse_args(argv)
-
-
-def main(argv=None):
-    return command.run("will_it_pay", parse_args(argv), measure, tell)
+    return command.run("will_it_pay", parser.parse_args(argv), measure, tell)
 
 
 if __name__ == "__main__":
