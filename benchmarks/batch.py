@@ -19,8 +19,7 @@ import numpy as np
 from benchmarks import command
 from benchmarks.clock import interleaved, machine, spread
 from benchmarks.command import number, ranged, table
-from benchmarks.models import load
-from benchmarks.prompts import named
+from benchmarks.models import load, named
 from benchmarks.race import simulated
 from speculative import draft_and_verify
 from variants.shared.batch_gpt2 import BatchGPT2

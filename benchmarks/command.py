@@ -4,7 +4,7 @@ import json
 import sys
 from pathlib import Path
 
-from benchmarks.prompts import LENGTH
+from benchmarks.models import LENGTH
 from lib.demo.terminal import Parser, command, print_safely
 from variants.registry import whole
 

@@ -25,8 +25,7 @@ import numpy as np
 from benchmarks import command
 from benchmarks.clock import machine
 from benchmarks.command import number, table
-from benchmarks.models import SIZES, agreeing, load, sizes
-from benchmarks.prompts import OPENINGS, named
+from benchmarks.models import OPENINGS, SIZES, agreeing, load, named, sizes
 from benchmarks.race import builder, write as write_text
 from encoder import Encoder, byte_characters
 from lib.backend import products

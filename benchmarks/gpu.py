@@ -14,7 +14,7 @@ import numpy as np
 from benchmarks import command
 from benchmarks.clock import machine, milliseconds, rows_actions
 from benchmarks.command import ranged, table
-from benchmarks.prompts import OPENINGS
+from benchmarks.models import OPENINGS
 from benchmarks.speed import own, tell_races
 from lib.backend.arrays import get_backend
 from speculative import complete

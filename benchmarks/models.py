@@ -1,4 +1,4 @@
-"""The models of the tables: the bundled pair, or a released size beside a draft of an eighth."""
+"""The models of the tables, and their prompts: openings of tales that are in no training text."""
 
 import numpy as np
 
@@ -9,6 +9,15 @@ from theory.hardware import GPT2_SIZES
 from utils import load_pair
 
 SIZES = ["pair", *GPT2_SIZES]
+LENGTH = 100  # new tokens per text, in every table
+OPENINGS = [
+    "The miller's youngest daughter could count to nine and no further, and so",
+    "There stood at the edge of the marsh a house with a single window, and in it lived",
+    "\"If you carry me over the river,\" said the hedgehog to the goose, \"I will",
+    "When the old clockmaker had been dead a year and a day, his three apprentices",
+    "Far to the north, where the snow lies until midsummer, a bear once",
+    "The queen lost her thimble in the well on a Monday, and by Tuesday",
+]
 
 
 def load(size):
@@ -46,3 +55,9 @@ def agreeing(target, n_layers):
     for _, weight in flatten({"blocks": blocks[n_layers:]}):
         weight[...] = 0
     return GPT2(target.params | {"blocks": blocks[:n_layers]}, target.n_head)
+
+
+def named(n_prompts, N):
+    """Return how a table names its texts."""
+    return f"1 prompt of {N} new tokens" if n_prompts == 1 else (
+        f"{n_prompts} prompts of {N} new tokens each")

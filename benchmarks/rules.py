@@ -4,7 +4,7 @@
     python -m benchmarks.rules --show benchmarks/results/rules.json
 
     round    a recorded place: it starts where a round of the ratio test started, in texts that
-             continue prompts.OPENINGS
+             continue models.OPENINGS
     widths   of the recorded tree of distinct siblings; its first-drawn path is the chain of K
              guesses, so all tests of drawn guesses share them
     best     the draft's most probable tokens: a separate path
@@ -22,8 +22,7 @@ import numpy as np
 
 from benchmarks import command
 from benchmarks.command import table
-from benchmarks.models import load
-from benchmarks.prompts import LENGTH, OPENINGS
+from benchmarks.models import LENGTH, OPENINGS, load
 from exact.expected import (block_tokens, chain_bound, match_tokens, ratio_tokens,
                             traversal_tokens, tree_tokens)
 from exact.optimum import FORMS

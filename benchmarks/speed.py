@@ -19,8 +19,7 @@ import numpy as np
 from benchmarks import command
 from benchmarks.clock import interleaved, machine, milliseconds, rows_actions
 from benchmarks.command import number, ranged, table
-from benchmarks.models import SIZES, load, sizes
-from benchmarks.prompts import OPENINGS, named
+from benchmarks.models import OPENINGS, SIZES, load, named, sizes
 from benchmarks.race import builder, race, simulated_builder, speed
 from gpt2 import GPT2
 from lib.costs import measure_costs

@@ -19,8 +19,7 @@ import sys
 from benchmarks import command
 from benchmarks.clock import machine
 from benchmarks.command import number, table
-from benchmarks.models import load
-from benchmarks.prompts import OPENINGS, named
+from benchmarks.models import OPENINGS, load, named
 from benchmarks.race import builder, race, speed
 from lib.costs import measure_costs
 from main import parse_args

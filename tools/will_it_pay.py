@@ -24,8 +24,7 @@ import numpy as np
 from benchmarks import command
 from benchmarks.clock import machine
 from benchmarks.command import number, table
-from benchmarks.models import random_model
-from benchmarks.prompts import OPENINGS, named
+from benchmarks.models import OPENINGS, named, random_model
 from benchmarks.race import builder, race, speed
 from lib.backend import products
 from lib.backend.arrays import gpu_errors_in_one_line
