@@ -1,7 +1,10 @@
 """A headless Chromium for the tests of pages, by its DevTools protocol. Skipped where none is.
 
-    page.open(uri); page("1 + 1")    the value of a JavaScript expression; a promise is awaited
-    page.said                        messages on the console, and exceptions that nobody caught
+    page.open(uri)               goes to a page, and waits for it
+    page("1 + 1")                the value of a JavaScript expression; a promise is awaited
+    page.wait("shown === 2")     waits until an expression is true
+    page.press("n")              presses and releases one key
+    page.said                    messages on the console, and exceptions that nobody caught
 """
 
 import contextlib
@@ -23,11 +26,11 @@ WAIT = 120  # seconds; a loaded machine starts a browser slowly
 KEYS = {"Enter": ("\r", 13), "ArrowLeft": ("", 37), "ArrowRight": ("", 39)}  # text, code
 
 
-def until(ready, what):
+def until(ready):
     """Return what `ready` returns as soon as it is true."""
     end = time.monotonic() + WAIT
     while not (value := ready()):
-        assert time.monotonic() < end, f"waited {WAIT} s for {what}"
+        assert time.monotonic() < end, f"waited {WAIT} s"
         time.sleep(0.05)
     return value
 
@@ -52,29 +55,20 @@ class Page:
         return message["result"]
 
     def __call__(self, expression):
-        """Return the value of an expression in the page."""
         got = self.ask("Runtime.evaluate", expression=expression, awaitPromise=True,
                        returnByValue=True, replMode=True)
         assert "exceptionDetails" not in got, got["exceptionDetails"]
         return got["result"].get("value")
 
     def wait(self, expression):
-        """Wait until an expression of the page is true."""
-        until(lambda: self(expression), expression)
+        until(lambda: self(expression))
 
     def open(self, uri):
-        """Go to a page, and wait for it."""
         self.ask("Page.navigate", url="about:blank")
         self.ask("Page.navigate", url=uri)
         self.wait(f"location.href === {json.dumps(uri)} && document.readyState === 'complete'")
 
-    def look(self, width):
-        """Show the page on a screen of this width."""
-        self.ask("Emulation.setDeviceMetricsOverride", width=width, height=900,
-                 deviceScaleFactor=1, mobile=False)
-
     def press(self, key):
-        """Press and release one key."""
         text, code = KEYS.get(key, (key, ord(key[0].upper())))
         for kind, typed in (("keyDown", text), ("keyUp", "")):
             self.ask("Input.dispatchKeyEvent", type=kind, key=key, text=typed,
@@ -92,7 +86,7 @@ def chromium():
                                    stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         try:
             file = Path(profile) / "DevToolsActivePort"  # the browser writes it when it listens
-            port = until(lambda: file.exists() and file.read_text(), "Chromium").split("\n")[0]
+            port = until(lambda: file.exists() and file.read_text()).split("\n")[0]
             with urlopen(f"http://127.0.0.1:{port}/json", timeout=WAIT) as answer:
                 tab = next(tab for tab in json.load(answer) if tab["type"] == "page")
             with contextlib.closing(websocket.create_connection(

@@ -126,7 +126,8 @@ def test_rounds_are_reached_by_button_key_and_link(race):
 
 @pytest.mark.parametrize("width", [1280, 400, 320])
 def test_nothing_is_wider_than_the_screen_and_all_can_be_touched(browser, tmp_path, width):
-    browser.look(width)
+    browser.ask("Emulation.setDeviceMetricsOverride", width=width, height=900,
+                deviceScaleFactor=1, mobile=False)
     run, rounds = raced(prompt=HOSTILE + "x" * 300)
     tab = opened(browser, tmp_path, run)
     tab("document.querySelectorAll('details').forEach(each => { each.open = true })")

@@ -40,10 +40,7 @@ class Recorded:
 # ---- a round as data
 
 def watcher(encoder, rng, test, clocks):
-    """Return a function that turns a Round into data.
-
-    `rng` is Recorded, `test` the decoder's; `clocks` are the seconds of each pass, by model.
-    """
+    """Return a function that turns a Round into data. `rng` is Recorded, `test` the decoder's."""
     next_text, n_read = text_reader(encoder), dict.fromkeys(clocks, 0)
 
     def see(round):
@@ -67,40 +64,32 @@ def describe(round, uniforms, test, text_of):
     """Return one round as a dict. `uniforms` are those of its test."""
     branches = isinstance(round.guesses, Tree)
     verified = test is verify and not branches
-    n = round.n_accepted if verified else len(round.ids) - 1  # a stop token may cut the ids
-    seen = {"ids": [{"id": int(token), "origin": origin}
-                    for token, origin in zip(round.ids, origins_of(round, n))],
+    n, k = round.n_accepted if verified else len(round.ids) - 1, len(round.guesses)
+    replaced = not branches and n < min(len(round.ids), k) and round.ids[n] != round.guesses[n]
+    last = "bonus" if n == k else "replacement" if replaced else "last"
+    seen = {"ids": [{"id": int(token), "origin": "kept" if i < n else last}
+                    for i, token in enumerate(round.ids)],
             "guesses": [{"id": int(token), "text": text_of(token)} for token in round.guesses]}
     if branches:
         add_branches(seen["guesses"], round)
         return seen
     for t, guess in enumerate(seen["guesses"]):
-        guess |= known_of(round, t, n, verified and uniforms)
-    seen["rows"] = [row_of(round, t, text_of) for t in range(len(round.guesses) + 1)]
-    return seen | {"u_last": uniforms[-1]} if verified else seen
+        guess["p_draft"] = float(round.p_draft[t][guess["id"]])
+        guess["p_target"] = float(round.p_target[t][guess["id"]])
+        if t < n + replaced:  # of the others the text does not say
+            guess["accepted"] = t < n
+    if verified:
+        add_test(seen, uniforms)
+    return seen | {"rows": [row_of(round, t, text_of) for t in range(k + 1)]}
 
 
-def origins_of(round, n):
-    """Return where each id came from. `verify` never replaces a guess by the same token."""
-    last = "replacement"
-    if n == len(round.guesses):
-        last = "bonus"
-    elif isinstance(round.guesses, Tree) or round.ids[n:] == round.guesses[n : n + 1]:
-        last = "last"
-    return ["kept"] * n + [last]
-
-
-def known_of(round, t, n, uniforms):
-    """Return what is known of guess t; without `uniforms`, if `verify` did not test it."""
-    token = round.guesses[t]
-    known = {"p_draft": float(round.p_draft[t][token]), "p_target": float(round.p_target[t][token])}
-    if uniforms:  # Leviathan et al. (2023) Sec. 2.3
-        known["threshold"] = min(known["p_target"] / known["p_draft"], 1.0)
-        if t < len(uniforms) - 1:  # the last one drew the last token
-            known["u_accept"] = uniforms[t]
-    if t < n or t < len(round.ids) and round.ids[t] != token:  # else the text does not say
-        known["accepted"] = t < n
-    return known
+def add_test(seen, uniforms):
+    """Add the numbers that `verify` compared: Leviathan et al. (2023) Sec. 2.3."""
+    *of_guesses, seen["u_last"] = uniforms
+    for guess in seen["guesses"]:
+        guess["threshold"] = min(guess["p_target"] / guess["p_draft"], 1.0)
+    for guess, u in zip(seen["guesses"], of_guesses):
+        guess["u_accept"] = u
 
 
 def add_branches(guesses, round):
