@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import main
-from lib.demo.task import MAX_PROMPT
+from lib.demo.task import MAX_PROMPT, settings_for_json
 from sampling import with_sampling
 from speculative import draft_and_verify, generate
 from tests.checkpoints import HPARAMS, write_converted
@@ -22,10 +22,6 @@ ROOT = Path(main.__file__).parent
 SIZES = HPARAMS | dict(n_embd=16, n_head=2, n_ctx=32)
 PROMPTS = ["A bear", "A bird who sang well", "b", "The end of it", "", "A bear", "Nobody"]
 SMALL, LARGE = "tales-small", "tales-large"  # the names of the default, for small models here
-SETTINGS = {"decoder": "speculative", "K": 4, "n_tokens_to_generate": 9, "draft_model_size": SMALL,
-            "target_model_size": LARGE, "cut_vocab": False, "backend": "numba", "costs": None,
-            "dtype": "float64", "temperature": 1, "top_k": 0, "top_p": 1, "repetition_penalty": 1,
-            "stop": None, "seed": 123, "window": False}
 
 
 @pytest.fixture(scope="module")
@@ -75,13 +71,15 @@ def records():
 
 # ---- what is written
 
-def test_a_record_is_that_of_its_prompt_alone(run, models):
+def test_a_record_is_that_of_its_prompt_alone(run, flags, models):
     """Every figure counted again from the rounds of `generate`, with separate models."""
+    settings = settings_for_json(main.parse_args(flags))
+    assert settings["temperature"] == 1 and not {"out", "prompts", "models_dir"} & settings.keys()
     status, said, err = run("--batch", 3)
     assert (status, err) == (0, "")
     assert said.startswith("Wrote 6 texts and 1 errors to out (0 records were already there).\n")
     for i, (prompt, record) in enumerate(zip(PROMPTS, records(), strict=True)):
-        head = {"index": i, "prompt": prompt, "seed": [123, i], "settings": SETTINGS}
+        head = {"index": i, "prompt": prompt, "seed": [123, i], "settings": settings}
         if not prompt:
             assert record == head | {
                 "error": "need a prompt of at least one token, got an empty one"}

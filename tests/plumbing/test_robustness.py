@@ -1,4 +1,4 @@
-"""Give main.py odd input, odd surroundings and long runs: a text, or one line and status 2."""
+"""Give main.py odd input and odd surroundings: a text, or one line and status 2."""
 
 import io
 import json
@@ -15,16 +15,10 @@ import pytest
 from safetensors.numpy import save_file
 
 import main
-from gpt2 import GPT2
-from lib.checkpoints.huggingface import read_hparams
-from lib.checkpoints.weights import random_params
-from sampling import with_sampling
-from speculative import speculative_sampling
-from tests.checkpoints import HPARAMS, write_converted
+from lib.demo.task import Task, with_prompt
 from utils import MODELS_DIR
 
 ROOT = Path(main.__file__).parent
-N_CTX = read_hparams(MODELS_DIR / "tales-large")["n_ctx"]
 FEW = ("--n_tokens_to_generate", 5)
 BLAS = {"OPENBLAS_NUM_THREADS": "1"}
 # A background job of a shell ignores Ctrl-C, and so would its children.
@@ -68,7 +62,7 @@ BYTES = {
     "no UTF-8": (b"once \xff upon", "byte 0xff at position 5"),
     "an encoded surrogate": (b"\xed\xa0\x80", "byte 0xed at position 0"),
     "UTF-16": ("once".encode("utf-16"), "byte 0xff at position 0"),
-    "a megabyte of one letter": (b"a" * 10**6, f"n_ctx = {N_CTX}"),
+    "a megabyte of one letter": (b"a" * 10**6, "n_ctx = "),
     "five megabytes": (b"a" * 5 * 2**20, "at most 4194304 bytes"),
     "nothing": (b"", "at least one token"),
 }
@@ -101,34 +95,16 @@ def test_a_prompt_file_that_is_none_is_one_line(here, source):
 
 # ---- the end of the context
 
-@pytest.fixture(scope="module")
-def tiny(tmp_path_factory):
-    """Return flags for two tiny models whose tokens are single bytes, and their n_ctx."""
-    folder, n_ctx = tmp_path_factory.mktemp("models"), 32
-    for seed, name in enumerate(("large", "small")):
-        write_converted(folder / name, HPARAMS | {"n_ctx": n_ctx}, seed)
-    return ("--models_dir", folder, "--target_model_size", "large", "--draft_model_size", "small",
-            "--stop", "\0"), n_ctx
-
-
-def prompt_and_more(n_prompt, N):
-    return "--prompt", "a" * n_prompt, "--n_tokens_to_generate", N
-
-
-@pytest.mark.parametrize("n_free", [1, 0, -1, -64])
-def test_a_prompt_that_leaves_no_room_is_refused_or_seen_through_the_window(tiny, here, n_free):
-    flags, n_ctx = tiny
-    n_prompt = n_ctx - n_free
-    assert here(*flags, *prompt_and_more(n_prompt, 0)).returncode == (0 if n_free >= 0 else 2)
-    done = here(*flags, *prompt_and_more(n_prompt, 1))
-    if n_free > 0:
-        assert done.returncode == 0
+@pytest.mark.parametrize("n, N, window, fits", [
+    (31, 1, False, True), (32, 1, False, False), (32, 0, False, True), (33, 0, False, False),
+    (99, 3, True, True)])
+def test_a_prompt_that_leaves_no_position_is_refused_or_seen_through_the_window(n, N, window, fits):
+    task = Task(*[None] * 13)._replace(encoder=mock.Mock(encode=list), n_ctx=32, N=N, window=window)
+    if fits:
+        assert with_prompt(task, "a" * n).x == ["a"] * n
     else:
-        refused(done, f"n_ctx = {n_ctx}, or --window, got {n_prompt}")
-    done = here(*flags, *prompt_and_more(n_prompt, 3), "--window", "--json")
-    got = json.loads(done.stdout)
-    assert (done.returncode, done.stderr) == (0, b"")
-    assert got["speculative"]["tokens"] == 3 and got["window_moved"]
+        with pytest.raises(ValueError, match=f"in n_ctx = 32, or --window, got {n} tokens"):
+            with_prompt(task, "a" * n)
 
 
 # ---- where the output goes
@@ -192,22 +168,6 @@ def test_broken_heads_are_one_line(tmp_path, capsys, case):
                       "--decoder", "medusa"]) == 2
     out, err = capsys.readouterr()
     assert out == "" and err.count("\n") == 1 and "heads.safetensors" in err
-
-
-# ---- long runs
-
-def test_many_generations_need_no_more_memory_than_the_first():
-    resource = pytest.importorskip("resource")  # POSIX
-    hparams = dict(n_vocab=50, n_ctx=64, n_embd=16, n_head=2, n_layer=1)
-    draft, target = (with_sampling(GPT2(random_params(hparams, np.random.default_rng(seed)), 2))
-                     for seed in (0, 1))
-    used = []
-    for i in range(500):
-        x = np.random.default_rng(i).integers(0, 50, 5).tolist()
-        assert len(speculative_sampling(x, draft, target, 8, 4, np.random.default_rng(i))) == 13
-        if i in (50, 499):
-            used.append(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
-    assert used[1] - used[0] < 4096  # KiB
 
 
 # ---- the command line's arguments

@@ -17,7 +17,6 @@ from sampling import with_sampling
 from tests.small import Logits, lenient_law, write_heads
 from variants import DECODERS, Models, build
 from variants.blockwise import blockwise_verify
-from variants.coupled import SAMPLERS
 from variants.lenient import lenient_greedy_verify
 from variants.medusa import choices, verify_typical
 from variants.registry import costs, either, whole, wholes
@@ -44,31 +43,12 @@ def test_matched_guesses_are_kept_with_the_chance_that_two_draws_agree(sampling)
         assert expectation(partial(step, X, 2), attrgetter("n_accepted")) == pytest.approx(chance)
 
 
-@pytest.mark.parametrize("sampler", SAMPLERS)
-def test_the_sampler_arrives(sampler):
-    row, u = with_sampling(Logits(DRAFT), temperature=0.7)(X)[-1], (np.arange(20) + 0.5) / 20
-    drawn = [first_round("coupled", {"sampler": sampler, "K": 1}, dict(temperature=0.7),
-                         u=[number, 0.5]).guesses[0] for number in u]
-    expected = {name: [draw(row, Scripted([number])) for number in u]
-                for name, draw in SAMPLERS.items()}
-    assert drawn == expected[sampler] and expected["race"] != expected["inverse"]
-
-
 # ---- flags that could be taken for each other, and rows at another temperature
 
 def first_round(name, flags, sampling, heads=None, x=X, n_left=9, u=()):
     """The first round of a decoder: its guesses, its text."""
     step = build(name, Models(Logits(DRAFT), Logits(TARGET), sampling, heads), flags)
     return step(x, n_left, Scripted(u))
-
-
-def test_numbers_of_guesses_arrive():
-    warm, u = dict(temperature=1.0), [0.5] * 20
-    for n in (1, 2):
-        flags = {"tree": {"widths": "dynamic", "total": n}, "suffix": {"K": n, "sure": 99.0}}
-        assert [len(first_round(name, flags[name], warm, u=u).guesses) for name in flags] == [n, n]
-        copied = first_round("suffix", {"cap": n, "sure": 0.0}, warm, x=[0, 1] * 6, u=u)
-        assert len(copied.guesses) == n
 
 
 @pytest.mark.parametrize("epsilon, delta", [(0.05, 0.9), (0.9, 0.05), (0.6, 0.9), (0.9, 0.6)])
