@@ -16,8 +16,8 @@ from lib.backend.products import BACKENDS
 from lib.demo.compare import compare
 from lib.demo.describe import describe
 from lib.demo.page import check_path, save, trace_of
-from lib.demo.prompts import check_flags, continue_prompts
-from lib.demo.task import load_task, sampling_settings, settings_for_json
+from lib.demo.prompts import continue_prompts
+from lib.demo.task import MANY_TEXTS, ONE_TEXT, SAMPLING, load_task, settings_for_json
 from lib.demo.terminal import Help, Parser, command, print_safely
 from lib.demo.trace import line, wants_colour
 from sampling import check_sampling
@@ -120,24 +120,20 @@ def parse_args(argv):
     parser = make_parser(first, entry)
     args, unknown = parser.parse_known_args(argv)
     if unknown:
-        parser.error(why_unknown(unknown[0], entry))
+        flag = unknown[0].split("=")[0].removeprefix("--")
+        users = ", ".join(name for name, other in DECODERS.items() if flag in other.flags)
+        parser.error(f"need no --{flag} with the decoder {entry.name} (it belongs to {users})"
+                     if users else f"unrecognized arguments: {unknown[0]}; see --help")
     args.settings = entry.settings({name: vars(args).pop(name) for name in entry.flags
                                     if name in args})
+    args.sampling = {name: getattr(args, name) for name in SAMPLING}
     check_args(args, entry, parser.get_default)
     return args
 
 
-def why_unknown(word, entry):
-    """Return the message for a word that no flag takes."""
-    flag = word.split("=")[0].removeprefix("--")
-    users = ", ".join(name for name, other in DECODERS.items() if flag in other.flags)
-    return (f"need no --{flag} with the decoder {entry.name} (it belongs to {users})" if users
-            else f"unrecognized arguments: {word}; --help lists all there are")
-
-
 def check_args(args, entry, default_of):
     """Raise ValueError for settings out of range, or flags that do not fit together."""
-    check_sampling(**sampling_settings(args))
+    check_sampling(**args.sampling)
     if args.trace:
         check_path(args.trace)
     if args.prompt_file and args.prompt != default_of("prompt"):
@@ -148,7 +144,15 @@ def check_args(args, entry, default_of):
     if "draft" not in entry.needs and args.draft_model_size != default_of("draft_model_size"):
         raise ValueError(f"need no --draft_model_size with the decoder {args.decoder}, which has "
                          f"no draft model, got {args.draft_model_size}")
-    check_flags(args, default_of)
+    many = args.prompts is not None
+    for name in (*ONE_TEXT, "window") if many else MANY_TEXTS:
+        if getattr(args, name) != default_of(name):
+            raise ValueError(f"need --prompts {'without' if many else 'with'} --{name}, "
+                             f"got {'both' if many else 'none'}")
+    if many and args.out is None:
+        raise ValueError("need --out FILE.jsonl with --prompts, got none")
+    if many and args.settings.get("memory"):
+        raise ValueError("need --prompts without --memory: no text depends on the others, got both")
 
 
 @command("main.py")

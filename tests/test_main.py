@@ -131,7 +131,7 @@ BAD = {
     "missing file": (["--prompt_file", "no-such-file"], "no-such-file"),
     "stop of two tokens": (["--stop", "the king"], "which is 2: 'the', ' king'"),
     "not a number": (["--K", "four"], "a whole number >= 1"),
-    "unknown flag": (["--gamma", 4], "--gamma; --help lists all"),
+    "unknown flag": (["--gamma", 4], "--gamma; see --help"),
     "flag of another decoder": (["--decoder", "lookup", "--lenience", 0.5], "--lenience"),
     "no heads for this target":
         (["--decoder", "medusa", "--target_model_size", "tales-small"], "heads"),

@@ -190,11 +190,10 @@ def predict(task, plain, fast, alpha):
 
 def comparison_of_texts(task, plain, fast):
     """Return whether the texts are identical, where they should be, and where they first differ."""
-    greedy = task.sampling["temperature"] == 0
-    if not greedy and not task.entry.plain:
-        return {}
-    if plain == fast or not greedy:
-        return {"identical": plain == fast}
+    if task.sampling["temperature"]:
+        return {"identical": plain == fast} if task.entry.plain else {}
+    if plain == fast:
+        return {"identical": True}
     return {"identical": False, "first_difference": first_difference(task, plain, fast)}
 
 

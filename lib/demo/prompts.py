@@ -27,24 +27,11 @@ from tqdm import tqdm
 
 from lib.backend.arrays import gpu_errors_in_one_line
 from lib.demo.compare import acceptance_figures, ratio
-from lib.demo.task import (MANY_TEXTS, MAX_PROMPT, ONE_TEXT, decode, load_task, settings_for_json,
-                           with_prompt, without_newline)
+from lib.demo.task import (MAX_PROMPT, decode, load_task, settings_for_json, with_prompt,
+                           without_newline)
 from variants import Models, build
 
 START = b'{"index": '  # of every record
-
-
-def check_flags(args, default_of):
-    """Raise ValueError if the flags of many prompts and of a single one do not fit together."""
-    many = args.prompts is not None
-    for name in (*ONE_TEXT, "window") if many else MANY_TEXTS:
-        if getattr(args, name) != default_of(name):
-            raise ValueError(f"need --prompts {'without' if many else 'with'} --{name}, "
-                             f"got {'both' if many else 'none'}")
-    if many and args.out is None:
-        raise ValueError("need --out FILE.jsonl with --prompts, got none")
-    if many and args.settings.get("memory"):
-        raise ValueError("need --prompts without --memory: no text depends on the others, got both")
 
 
 # ---- lines and jobs
@@ -56,13 +43,12 @@ class Job:
     head: dict  # of its record
     x: list = (0,)
     n_left: int = 0
-    error: str = ""
     rounds: list | None = None
 
     def record(self, task):
         """Return the record, a dict."""
-        if self.error:
-            return self.head | {"error": self.error}
+        if "error" in self.head:
+            return self.head
         ids = [token for round in self.rounds for token in round.ids]
         return self.head | {
             "text": task.encoder.decode(self.x + ids), "ids": ids,
@@ -109,7 +95,7 @@ def read_jobs(lines, args, task):
             own = with_prompt(task, job.head["prompt"])
             job.x, job.n_left = own.x, own.n_new
         except ValueError as why:
-            job.error = str(why)
+            job.head["error"] = str(why)
         yield job
 
 
@@ -224,7 +210,8 @@ def append_records(out, jobs, task, n_done):
         record = job.record(task)
         out.write(json.dumps(record).encode() + b"\n")
         out.flush()
-        n_texts, n_errors = n_texts + (not job.error), n_errors + bool(job.error)
+        n_errors += "error" in record
+        n_texts += "ids" in record
         n_tokens += len(record.get("ids", ()))
     seconds = time.perf_counter() - start
     return (f"Wrote {n_texts} texts and {n_errors} errors to {out.name} ({n_done} records were "

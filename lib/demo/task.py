@@ -58,14 +58,9 @@ class Task(NamedTuple):
                       self.folder, self.costs)
 
 
-def sampling_settings(args):
-    """Return the flags that `sampling.warp` takes."""
-    return {name: getattr(args, name) for name in SAMPLING}
-
-
 def settings_for_json(args):
     """Return the flags that decide what comes out, those of the decoder among them."""
-    hidden = {*ONE_TEXT, *MANY_TEXTS, "models_dir", "settings"}
+    hidden = {*ONE_TEXT, *MANY_TEXTS, "models_dir", "sampling", "settings"}
     return {name: vars(args)[name] for name in vars(args) if name not in hidden} | args.settings
 
 
@@ -123,7 +118,7 @@ def load_task(args, prompt=None):
     stop = {encoder.end_of_text} - {None} if args.stop is None else map(encoder.id_of, args.stop)
     task = Task(encoder=encoder, x=[], stop=set(stop), new_draft=new(draft), new_target=new(target),
                 folder=find_folder(args.target_model_size, args.models_dir),
-                sampling=sampling_settings(args), decoder=args.decoder, settings=args.settings,
+                sampling=args.sampling, decoder=args.decoder, settings=args.settings,
                 N=args.n_tokens_to_generate, seed=args.seed, window=args.window, costs=args.costs,
                 n_ctx=min(model.n_ctx for model in (draft, target) if model))
     return with_prompt(task, prompt)
