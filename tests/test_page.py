@@ -102,8 +102,6 @@ def test_the_distribution_under_lenience_is_the_exact_one_of_the_tokens_held(rac
         for lenience in (0.1, 0.5, 1):
             got = tab(f"oneToken(run.rounds[0].rows[0], {temperature}, {lenience})")
             assert np.allclose(got["law"], lenient_law(*warped, lenience), rtol=0, atol=1e-12)
-    greedy = tab("oneToken(run.rounds[0].rows[0], 0, 1)")
-    assert greedy["law"] == greedy["target"] == np.eye(len(target))[target.argmax()].tolist()
 
 
 def test_rounds_are_reached_by_button_key_and_link(race):
@@ -169,11 +167,10 @@ def test_exactness_and_a_draft_are_named_only_where_they_are(browser, tmp_path, 
 
 
 def test_the_race_ends_with_both_texts_at_their_recorded_times(race):
-    _, run, tab = race
+    rounds, run, tab = race
     assert tab("race.length") == 15
     tab("seek(11.999)")
-    assert "30 tokens" not in tab("race.tracks[1].count.textContent")
-    assert tab("race.tracks[0].done") == 23  # one each half second
+    assert tab("race.tracks.map(track => track.done)") == [23, len(rounds) - 1]
     tab("seek(12)")
     assert tab("race.tracks[1].count.textContent") == "30 tokens, 12.00 s, done"
     assert tab("race.tracks[1].text.textContent") == "Hi" + "".join(

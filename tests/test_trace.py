@@ -119,9 +119,8 @@ def test_a_row_holds_the_likeliest_tokens_of_both_models_and_the_sum_of_the_othe
             for token, text, *probabilities, start, end in row["top"]:
                 assert text == ENCODER.decode([token])
                 assert probabilities == [draft[token], target[token]]
-                for u in (start, (start + end) / 2, np.nextafter(end, 0), end):
-                    inside = start <= u < end  # a u in its stretch draws the token
-                    assert u >= 1 or (sample(law, Scripted([u])) == token) == inside
+                for u in (start, (start + end) / 2, np.nextafter(end, 0)) if start < end else ():
+                    assert sample(law, Scripted([u])) == token
             others = [token not in ids for token in range(256)]
             assert row["others"] == pytest.approx(
                 [each[others].sum() for each in (draft, target, np.minimum(draft, target))])
@@ -194,8 +193,6 @@ def test_a_summary_counts_what_the_rounds_hold():
     for name, n in (("accepted", "n_accepted"), ("tested", "n_tested")):
         assert sum(place[name] for place in run["summary"]["by_place"]) == sum(
             getattr(round, n) for round in rounds)
-    for before, after in zip(run["summary"]["by_place"], run["summary"]["by_place"][1:]):
-        assert after["tested"] <= before["accepted"]
 
 
 def test_the_page_holds_the_run_fetches_nothing_and_none_of_its_texts_is_markup(tmp_path):

@@ -121,9 +121,8 @@ def row_of(round, t, text_of):
 
 # ---- a round as a line
 
-MARKS = {"kept": "{}", "rejected": "[-{}-]", "last": "{{+{}+}}"}
-COLOURS = {"kept": "\x1b[32m{}\x1b[0m", "rejected": "\x1b[9;31m{}\x1b[0m",
-           "last": "\x1b[94m{}\x1b[0m"}  # green; red and struck out; blue
+MARKS = ("{}", "[-{}-]", "{{+{}+}}")  # accepted, rejected, added
+COLOURS = ("\x1b[32m{}\x1b[0m", "\x1b[9;31m{}\x1b[0m", "\x1b[94m{}\x1b[0m")
 
 
 def line(seen, colour=False):
@@ -133,13 +132,12 @@ def line(seen, colour=False):
     ...       "guesses": [{"text": " a", "accepted": True}, {"text": " c", "accepted": False}]})
     ' a[- c-]{+ b+}'
     """
-    parts = {"kept": [token["text"] for token in seen["ids"] if token["origin"] == "kept"],
-             "rejected": [guess["text"] for guess in seen["guesses"]
-                          if guess.get("accepted") is False],
-             "last": [token["text"] for token in seen["ids"] if token["origin"] != "kept"]}
+    texts = ([token["text"] for token in seen["ids"] if token["origin"] == "kept"],
+             [guess["text"] for guess in seen["guesses"] if guess.get("accepted") is False],
+             [token["text"] for token in seen["ids"] if token["origin"] != "kept"])
     marks = COLOURS if colour else MARKS
-    return "".join(marks[kind].format(printable("".join(texts)))
-                   for kind, texts in parts.items() if texts)
+    return "".join(mark.format(printable("".join(text)))
+                   for mark, text in zip(marks, texts) if text)
 
 
 def printable(text):
