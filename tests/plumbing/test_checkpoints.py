@@ -4,6 +4,7 @@ import json
 import shutil
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -167,17 +168,14 @@ print("loaded")
 """
 
 
-def start_conversion(models):
-    """Start a process that converts, its weights from an archive."""
-    return subprocess.Popen([sys.executable, "-c", CONVERT, models, models / "weights.npz"],
-                            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT)
-
-
 def test_two_conversions_at_once_and_one_that_is_killed_end_with_one_good_file(models, original):
     np.savez(models / "weights.npz", **original[1])
-    killed = start_conversion(models)
+    start = partial(subprocess.Popen, [sys.executable, "-c", CONVERT, models,
+                                       models / "weights.npz"],
+                    stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT)
+    killed = start()
     killed.stdout.readline()
-    others = [start_conversion(models) for _ in range(2)]
+    others = [start(), start()]
     killed.kill()
     killed.communicate()
     said = [process.communicate(timeout=120) for process in others]
