@@ -10,6 +10,7 @@
     [4] race         plain decoding against the best few, several runs         benchmarks/race.py
 
     alpha   probability that a guess is accepted
+    c       time of a draft step / of a target pass over one row
     case    the figures of one temperature
 
 It pays if the best decoder was faster than plain decoding in every run. Other work on the machine
@@ -32,8 +33,9 @@ from lib.costs import N_ROWS, measure_costs
 from lib.demo.prompts import read_lines, read_prompt
 from sampling import check_sampling, with_sampling
 from theory.hardware import GPT2_SIZES
-from theory.speedup import need, walltime_improvement
+from theory.speedup import best_K, expected_tokens, need, walltime_improvement
 from utils import MODELS_DIR, load_pair
+from variants.registry import Costs
 from variants.shared.tree_gpt2 import TreeGPT2
 
 ALPHAS = (0.6, 0.7, 0.8, 0.9)  # what is predicted for random weights
@@ -86,6 +88,24 @@ def predict(costs, alpha):
     """Return {K: speed-up} by the formula."""
     return {K: walltime_improvement(alpha, K, costs.c, cost)
             for K, cost in enumerate(costs.pass_cost) if K}
+
+
+def needed_acceptance(costs):
+    """Return the alpha above which some K gains at these costs; None if not even 1 does."""
+    if not best_K(1, costs.c, costs.pass_cost):
+        return None
+    low, high = 0.0, 1.0
+    for _ in range(50):  # a larger alpha never does worse, so bisection finds the border
+        middle = (low + high) / 2
+        low, high = (low, middle) if best_K(middle, costs.c, costs.pass_cost) else (middle, high)
+    return high
+
+
+def allowed_c(costs, alpha):
+    """Return the c below which some K gains at this alpha; None if not even 0 does."""
+    most = max((expected_tokens(alpha, K) - cost) / K
+               for K, cost in enumerate(costs.pass_cost) if K)
+    return most if most > 0 else None
 
 
 def run_case(args, draft, target, texts, temperature, costs):
@@ -142,6 +162,17 @@ def verdict(case):
     return f"it {pays}; best measured: {name}, {row['speedup']:.2f}x (median of {case['repeats']})."
 
 
+def conditions(costs, alpha):
+    """Return what must hold for speculation to gain."""
+    needed, allowed = needed_acceptance(costs), allowed_c(costs, alpha)
+    enough = ("At these costs no acceptance is enough" if needed is None else
+              f"To gain at these costs, you need acceptance above {needed:.2f}")
+    cheap = ("At this acceptance no draft is cheap enough" if allowed is None else
+             "To gain at this acceptance, you need a draft step cheaper than "
+             f"{allowed:.2f} target passes")
+    return f"{enough} (yours: {alpha:.2f}). {cheap} (yours: {costs.c:.2f})."
+
+
 def tell(found, args=None):
     """Yield the paragraphs and tables."""
     yield f"Target {found['target']}, draft {found['draft']}. {found['measured']}\n"
@@ -153,14 +184,15 @@ def tell(found, args=None):
     if given := found["given"]:
         yield table(["predicted", *(f"--K {K}" for K in next(iter(given.values())))],
                     [[name, *map(number, gains.values())] for name, gains in given.items()])
-    for case in found["cases"]:
+    for case, costs in zip(found["cases"], found["costs"].values()):
         yield (f"{case['name']}, {found['texts']}: {case['acceptance']:.2f} of the guesses were "
                "accepted.\n")
         yield table(["decoder", "predicted", "measured (slowest - fastest run)", "tokens/pass"],
                     [[name, number(row.get("predicted")), f"{number(row['speedup'])} "
                       f"({number(row['slowest'])} - {number(row['fastest'])})",
                       number(row["tokens_per_pass"])] for name, row in case["rows"].items()])
-        yield f"{case['name']}: {verdict(case)}\n"
+        yield (f"{case['name']}: {verdict(case)} "
+               f"{conditions(Costs(**costs), case['acceptance'])}\n")
 
 
 # ---- the command

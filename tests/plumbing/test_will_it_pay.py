@@ -7,7 +7,7 @@ import re
 import pytest
 
 from tests.checkpoints import HPARAMS, write_converted
-from theory.speedup import walltime_improvement
+from theory.speedup import best_K, walltime_improvement
 from tools import will_it_pay
 from variants.registry import Costs
 
@@ -17,10 +17,29 @@ SIZES = HPARAMS | {"n_ctx": 96}
 def test_the_figures_by_hand():
     """A draft step 2 ms, passes 10, 11 and 14 ms, acceptance 0.6: c = 0.2, costs 1, 1.1, 1.4.
 
-    K = 1: 1.6 tokens for 0.2 + 1.1, K = 2: 1.96 for 0.4 + 1.4.
+    K = 1: 1.6 tokens for 0.2 + 1.1, K = 2: 1.96 for 0.4 + 1.4. One guess gains if 1 + alpha > 1.3;
+    two need alpha + alpha^2 > 0.8, so more. At 0.6 one guess allows c = 1.6 - 1.1, two 0.56 / 2.
     """
-    predicted = will_it_pay.predict(Costs(2.0, [10.0, 11.0, 14.0]), 0.6)
-    assert predicted == pytest.approx({1: 1.6 / 1.3, 2: 1.96 / 1.8})
+    costs = Costs(2.0, [10.0, 11.0, 14.0])
+    assert will_it_pay.predict(costs, 0.6) == pytest.approx({1: 1.6 / 1.3, 2: 1.96 / 1.8})
+    assert will_it_pay.conditions(costs, 0.6) == (
+        "To gain at these costs, you need acceptance above 0.30 (yours: 0.60). To gain at this "
+        "acceptance, you need a draft step cheaper than 0.50 target passes (yours: 0.20).")
+    assert will_it_pay.conditions(Costs(0.5, [1.0, 2.0, 3.0]), 0.7) == (  # a row costs a row
+        "At these costs no acceptance is enough (yours: 0.70). At this acceptance no draft is "
+        "cheap enough (yours: 0.50).")
+
+
+@pytest.mark.parametrize("c, passes, alpha", [
+    (0.02, [1, 1.2, 1.3, 1.9], 0.6), (0.3, [1, 2, 2.9, 3.5], 0.9), (0.3, [1, 1.1, 1.1, 1.2], 0.3),
+    (0.1, [1, 2.6, 2.5, 2.7, 3.3, 4, 4, 2.1, 5], 0.9)])  # 8 rows cheaper than 2
+def test_some_k_gains_above_the_thresholds_and_none_below(c, passes, alpha):
+    needed = will_it_pay.needed_acceptance(Costs(c, passes))
+    allowed = will_it_pay.allowed_c(Costs(c, passes), alpha)
+    assert best_K(1, c, passes) == 0 if needed is None else (
+        best_K(max(0, needed - 1e-9), c, passes) == 0 < best_K(min(1, needed + 1e-9), c, passes))
+    assert best_K(alpha, 0, passes) == 0 if allowed is None else (
+        best_K(alpha, allowed + 1e-9, passes) == 0 < best_K(alpha, allowed - 1e-9, passes))
 
 
 def ran(slowest, speedup, fastest):
