@@ -165,8 +165,7 @@ def test_a_run_that_is_too_short_says_nothing_of_speed(clock, N):
     assert "speed-up" not in describe(got, "speculative")
 
 
-@pytest.mark.parametrize("decoder, advice", [
-    ("speculative", "--temperature 0.8 --trace"), ("big_little", "--trace"), ("tree", "python -m")])
+@pytest.mark.parametrize("decoder, advice", [("speculative", "--trace"), ("tree", "python -m")])
 def test_what_is_advised_next_fits_the_run(clock, decoder, advice):
     slow = {"widths": (1, 9, 9)} if decoder == "tree" else {}
     assert f"\nTry: {advice}" in describe(figures(clock, decoder, N=20, **slow), decoder)

@@ -16,7 +16,7 @@ from itertools import chain, islice
 import numpy as np
 
 from lib.backend.arrays import in_one_line
-from lib.demo.prompts import continue_prompts
+from lib.demo.prompts import Job, continue_prompts
 from lib.demo.task import load_task
 from lib.demo.terminal import Help, Parser, command, print_safely
 from main import parse_args
@@ -34,16 +34,15 @@ def load_once(words):
 
 
 def write_text(words, job):
-    """Return a job with its text."""
+    """Return the rounds of a job's text."""
     task = load_once(words)
     step = build(task.decoder, task.models(), task.settings)
     rounds = generate(job.x, step, job.n_left, np.random.default_rng(job.head["seed"]), task.stop)
-    job.rounds = [round._replace(p_draft=None, p_target=None) for round in rounds]
-    return job
+    return [round._replace(p_draft=None, p_target=None) for round in rounds]
 
 
 def on_workers(words, scheduler, n_workers, task, args):
-    """Return `write(jobs)`, which yields the jobs in their order, each when it is finished."""
+    """Return `write(jobs)`, which yields (job, rounds) in their order, each when it is finished."""
     if args.batch is not None:
         raise ValueError("need no --batch: a worker writes one text at a time, got one")
     build(task.decoder, task.models(), task.settings)  # refuse what does not fit: --out is not open
@@ -57,7 +56,7 @@ def on_workers(words, scheduler, n_workers, task, args):
 
 
 def finished(client, work, jobs):
-    """Yield the jobs in their order; a prompt that killed several workers is an error."""
+    """Yield (job, rounds) in their order; a prompt that killed several workers is an error."""
     from distributed import KilledWorker  # optional: requirements/cluster.txt
 
     submitted = ((job, client.submit(work, job, pure=False)) for job in jobs)
@@ -65,12 +64,11 @@ def finished(client, work, jobs):
     while futures:
         job, future = futures.popleft()
         try:
-            job = future.result()
+            yield job, future.result()
         except KilledWorker as why:
-            job.head["error"] = in_one_line(why)
+            yield Job(job.head | {"error": in_one_line(why)}), []
         except Exception as why:
             raise OSError(f"need workers that can load the models, got {in_one_line(why)}") from why
-        yield job
         futures.extend(islice(submitted, 1))
 
 

@@ -133,7 +133,6 @@ def compare(task, on_seen=None):
         "versions": {"python": platform.python_version(), "numpy": np.__version__},
         "product": products.describe(),
         "exact": bool(task.entry.is_exact(task.settings)),
-        "greedy_only": task.entry.greedy,
         "n_ctx": task.n_ctx,
         "window_moved": len(task.x) + max(len(plain.ids), n_tokens) > task.n_ctx,
         "autoregressive": text_figures(task, plain),

@@ -68,5 +68,4 @@ def hint(numbers):
     """Return one thing to try next."""
     if (numbers["speedup_measured"] or 1) < 1:
         return "python -m tools.will_it_pay, because this was slower than plain decoding"
-    warm = "" if numbers["greedy_only"] else "--temperature 0.8 "
-    return f"{warm}--trace run.html, and open run.html"
+    return "--trace run.html, and open run.html"

@@ -2,8 +2,7 @@
 
     FILE       one prompt per line, or one JSON object per line: {"prompt": ..., "id": ...}; an id
                is copied and not checked: two records with one id are told apart by their index
-    Job        one line of FILE, and the rounds that were written after its prompt
-    record     its line in --out: index, prompt, seed, settings, id, then text, ids, acceptance and
+    record     a line of --out: index, prompt, seed, settings, id, then text, ids, acceptance and
                tokens_per_pass, or in place of these four an error
     seed       of a text: (--seed, index), so no text depends on the others (shared/batch.py)
     settings   the flags that decide the texts. Models are compared by name, so --models_dir may
@@ -18,9 +17,9 @@ import os
 import reprlib
 import time
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from functools import partial
 from itertools import chain, tee
+from typing import NamedTuple
 
 import numpy as np
 from tqdm import tqdm
@@ -36,24 +35,22 @@ START = b'{"index": '  # of every record
 
 # ---- lines and jobs
 
-@dataclass
-class Job:
-    """One prompt, and the rounds that were written after it; None while it is not finished."""
+class Job(NamedTuple):
+    """Hold one prompt; one with an error wants no tokens."""
 
     head: dict  # of its record
     x: list = (0,)
     n_left: int = 0
-    rounds: list | None = None
 
-    def record(self, task):
-        """Return the record, a dict."""
-        if "error" in self.head:
-            return self.head
-        ids = [token for round in self.rounds for token in round.ids]
-        return self.head | {
-            "text": task.encoder.decode(self.x + ids), "ids": ids,
-            "acceptance": acceptance_figures(task.entry, self.rounds)["acceptance"],
-            "tokens_per_pass": ratio(len(ids), len(self.rounds))}
+
+def record_of(job, rounds, task):
+    """Return the record of a prompt and of the rounds that were written after it."""
+    if "error" in job.head:
+        return job.head
+    ids = [token for round in rounds for token in round.ids]
+    return job.head | {"text": task.encoder.decode(job.x + ids), "ids": ids,
+                       "acceptance": acceptance_figures(task.entry, rounds)["acceptance"],
+                       "tokens_per_pass": ratio(len(ids), len(rounds))}
 
 
 def read_lines(file, path):
@@ -85,24 +82,23 @@ def read_prompt(line):
 
 
 def read_jobs(lines, args, task):
-    """Yield the Job of every line; one with an error writes no tokens."""
+    """Yield the Job of every line."""
     settings = json.loads(json.dumps(settings_for_json(args)))  # as they are read back
     for index, line in enumerate(lines):
-        job = Job({"index": index, "prompt": line.decode("utf-8", "replace"),
-                   "seed": [args.seed, index], "settings": settings})
+        head = {"index": index, "prompt": line.decode("utf-8", "replace"),
+                "seed": [args.seed, index], "settings": settings}
         try:
-            job.head |= read_prompt(line)
-            own = with_prompt(task, job.head["prompt"])
-            job.x, job.n_left = own.x, own.n_new
+            head |= read_prompt(line)
+            own = with_prompt(task, head["prompt"])
+            yield Job(head, own.x, own.n_new)
         except ValueError as why:
-            job.head["error"] = str(why)
-        yield job
+            yield Job(head | {"error": str(why)})
 
 
 # ---- texts that share passes
 
 def in_batches(task, args):
-    """Return `write(jobs)`, which yields the jobs in their order, each when it is finished.
+    """Return `write(jobs)`, which yields (job, rounds) in their order, each when it is finished.
 
     ValueError if the decoder cannot share passes, or its settings do not fit.
     """
@@ -122,10 +118,8 @@ def in_batches(task, args):
 
     def write(jobs):
         jobs, begun = tee(jobs)
-        texts = run((job.x, job.n_left, np.random.default_rng(job.head["seed"])) for job in begun)
-        for job, rounds in zip(jobs, texts):
-            job.rounds = rounds
-            yield job
+        return zip(jobs, run((job.x, job.n_left, np.random.default_rng(job.head["seed"]))
+                             for job in begun))
 
     return write
 
@@ -186,7 +180,7 @@ def check_record(line, job, place):
 def continue_prompts(args, new_writer=in_batches):
     """Continue every prompt of --prompts into --out; return what was written as text.
 
-    `new_writer(task, args)` returns a function of jobs that yields them finished, in their order.
+    `new_writer(task, args)` returns a function of jobs such as that of `in_batches`.
     """
     is_stdin = args.prompts == "-"
     with open(0 if is_stdin else args.prompts, "rb", closefd=not is_stdin) as prompts:
@@ -206,8 +200,8 @@ def continue_prompts(args, new_writer=in_batches):
 def append_records(out, jobs, task, n_done):
     """Append the record of every job, with a counter on a terminal; return what was written."""
     start, n_texts, n_errors, n_tokens = time.perf_counter(), 0, 0, 0
-    for job in tqdm(jobs, initial=n_done, unit="text", leave=False, disable=None):
-        record = job.record(task)
+    for job, rounds in tqdm(jobs, initial=n_done, unit="text", leave=False, disable=None):
+        record = record_of(job, rounds, task)
         out.write(json.dumps(record).encode() + b"\n")
         out.flush()
         n_errors += "error" in record
