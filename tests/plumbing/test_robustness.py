@@ -60,8 +60,6 @@ def refused(done, words):
 
 BYTES = {
     "no UTF-8": (b"once \xff upon", "byte 0xff at position 5"),
-    "an encoded surrogate": (b"\xed\xa0\x80", "byte 0xed at position 0"),
-    "UTF-16": ("once".encode("utf-16"), "byte 0xff at position 0"),
     "a megabyte of one letter": (b"a" * 10**6, "n_ctx = "),
     "five megabytes": (b"a" * 5 * 2**20, "at most 4194304 bytes"),
     "nothing": (b"", "at least one token"),
