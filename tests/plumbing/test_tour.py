@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from tests.test_docs import LINK, MACHINE, fault
+from tests.test_docs import LINK, MACHINE, leads
 from tools import tour
 
 CELLS = json.loads(tour.TOUR.read_text(encoding="utf-8"))["cells"]
@@ -15,7 +15,7 @@ CODE = [cell for cell in CELLS if cell["cell_type"] == "code"]
 def test_every_link_leads_somewhere():
     found = [link for cell in CELLS for match in LINK.findall("".join(cell["source"]))
              if not re.match(r"\w+:", link := "".join(match))]
-    assert len(found) > 8 and not list(filter(None, (fault(tour.TOUR, link) for link in found)))
+    assert len(found) > 8 and all(leads(tour.TOUR, link) for link in found)
 
 
 def test_it_holds_nothing_of_a_run_but_its_outputs():
