@@ -7,13 +7,10 @@ import pytest
 
 from exact.law import Scripted
 from lib.demo import page
-from lib.demo.compare import decode
-from lib.demo.task import load_task
-from main import parse_args, settings_for_json
 from speculative import verify
 from tests.chromium import chromium
 from tests.small import lenient_law
-from tests.test_trace import HOSTILE, example
+from tests.test_trace import HOSTILE, decoded, example
 
 
 @pytest.fixture(scope="module")
@@ -44,14 +41,6 @@ def race(browser, tmp_path):
     """Return the rounds of such a run, the run, and its page."""
     run, rounds = raced()
     return rounds, run, opened(browser, tmp_path, run)
-
-
-def decoded(decoder):
-    """Return a run of the bundled pair."""
-    args, seen = parse_args(["--decoder", decoder, "--temperature", "1",
-                             "--n_tokens_to_generate", "12"]), []
-    decode(load_task(args), args.decoder, seen.append)
-    return page.trace(args.prompt, seen, settings_for_json(args))
 
 
 def wanted(round, us):

@@ -60,6 +60,15 @@ def stored(path):
     return json.loads(re.search(r'json" id="run">(.*?)</script>', text, re.DOTALL)[1])
 
 
+def decoded(name, temperature="1"):
+    """Return a run of the bundled pair as its page holds it."""
+    args = parse_args(["--decoder", name, "--temperature", temperature,
+                       "--n_tokens_to_generate", "20"])
+    task, seen = with_costs(load_task(args))[0], []
+    decode(task, name, seen.append)
+    return json.loads(json.dumps(page.trace("Hi", seen, settings_for_json(args)), allow_nan=False))
+
+
 def texts(tokens):
     return "".join(token["text"] for token in tokens)
 
@@ -131,12 +140,8 @@ def test_a_row_holds_the_likeliest_tokens_of_both_models_and_the_sum_of_the_othe
 @pytest.mark.parametrize("name, temperature", [
     (name, t) for name, entry in DECODERS.items() for t in ("0", "1")[: 2 - entry.greedy]])
 def test_of_every_decoder_what_is_shown_is_known(name, temperature):
-    args = parse_args(["--decoder", name, "--temperature", temperature,
-                       "--n_tokens_to_generate", "30"])
-    task, seen, entry = with_costs(load_task(args))[0], [], DECODERS[name]
-    decode(task, name, seen.append)
-    run = json.loads(json.dumps(page.trace("", seen, settings_for_json(args)), allow_nan=False))
-    branches = any("parent" in guess for round in seen for guess in round["guesses"])
+    run, entry = decoded(name, temperature), DECODERS[name]
+    branches = any("parent" in guess for round in run["rounds"] for guess in round["guesses"])
     guess, test = entry.tree if branches and entry.tree else (entry.guess, entry.test)
     for function, place in ((guess, run["code"]["guess"]), (test, run["code"]["test"])):
         assert f"def {function.__name__}(" in place["text"]
@@ -144,8 +149,8 @@ def test_of_every_decoder_what_is_shown_is_known(name, temperature):
         assert lines[place["line"] - 1] == place["text"]
     if not entry.one_by_one:
         n_tested = sum(place["tested"] for place in run["summary"]["by_place"])
-        assert n_tested == sum(len(round["guesses"]) for round in seen)
-    assert run["exact"] == entry.is_exact(args.settings)
+        assert n_tested == sum(len(round["guesses"]) for round in run["rounds"])
+    assert run["exact"] == entry.is_exact(run["settings"])
     assert ("draft_model_size" in run["settings"]) == ("draft" in entry.needs)
     for round in run["rounds"]:
         assert ("rows" in round) == (not branches)

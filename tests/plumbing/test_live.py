@@ -152,7 +152,6 @@ def test_the_page_writes_the_text_that_was_asked_for_and_can_stop(server):
         assert tab("at('state').textContent") == "Done"
         assert tab("run.rounds.flatMap(round => round.ids.map(each => each.id))") == directly(
             server, ASKED | {"K": 4})
-        assert tab("document.querySelectorAll('details.round').length") == tab("run.rounds.length")
         tab("ask.N.value = 200; ask.write.click()")
         tab.wait("run.rounds.length > 3")  # before the text is whole
         tab("ask.stop.click()")
@@ -160,13 +159,9 @@ def test_the_page_writes_the_text_that_was_asked_for_and_can_stop(server):
         n = tab("run.rounds.flatMap(round => round.ids).length")
         assert tab("at('state').textContent") == "Stopped"
         assert tab("at('result').textContent").startswith(f"{n} tokens in ")
-        assert tab("[...document.querySelectorAll('.legend .kept')].every(each => !each.hidden)")
-        assert "temperature" in tab("at('settings').textContent")
         tab("ask.decoder.value = 'tree'; ask.decoder.dispatchEvent(new Event('change'))")
         assert tab("ask.K.disabled") and "K" not in tab("asked()")
         tab("ask.prompt.value = 'tale '.repeat(5000); form.requestSubmit()")
         tab.wait("!ask.write.disabled")
         assert tab("at('state').textContent").startswith("need a prompt that leaves")
-        tab("ask.seed.value = '9007199254740993'")  # 2**53 + 1
-        assert not tab("ask.seed.validity.valid")
         assert [said for said in tab.said if "entry" not in said] == []
