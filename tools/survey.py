@@ -5,7 +5,8 @@
 
 Flags, records, resuming and refusals are main.py's, because the code is (lib/demo/prompts.py).
 Dask (requirements/cluster.txt) gives the prompts to workers, which write one text at a time, by
-trees and heads too. The prompt of a worker that died is given to a different one.
+trees and heads too. The prompt of a worker that died is given to a different one. Workers on other
+machines run in the same checkout of this repository, with the same models.
 """
 
 import sys

@@ -61,7 +61,7 @@ class Task(NamedTuple):
 def settings_for_json(args):
     """Return the flags that decide what comes out, those of the decoder among them."""
     hidden = {*ONE_TEXT, *MANY_TEXTS, "models_dir", "sampling", "settings"}
-    return {name: vars(args)[name] for name in vars(args) if name not in hidden} | args.settings
+    return {name: value for name, value in vars(args).items() if name not in hidden} | args.settings
 
 
 # ---- the prompt
