@@ -15,9 +15,7 @@ TEMPLATE = Path(__file__).parent / "trace.html"
 
 def trace(prompt, rounds, settings):
     """Return a run as the page draws it; rounds are as lib/demo/trace.py sees them."""
-    entry, settings = DECODERS[settings["decoder"]], dict(settings)
-    if "draft" not in entry.needs:
-        settings.pop("draft_model_size", None)  # not loaded
+    entry = DECODERS[settings["decoder"]]
     return {"prompt": prompt, "settings": settings, "rounds": rounds,
             "summary": summary(rounds, entry.one_by_one), "code": code(entry, rounds),
             "exact": entry.is_exact(settings), "idea": entry.idea}

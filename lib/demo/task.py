@@ -61,6 +61,8 @@ class Task(NamedTuple):
 def settings_for_json(args):
     """Return the flags that decide what comes out, those of the decoder among them."""
     hidden = {*ONE_TEXT, *MANY_TEXTS, "models_dir", "sampling", "settings"}
+    if "draft" not in DECODERS[args.decoder].needs:
+        hidden.add("draft_model_size")  # not loaded
     return {name: value for name, value in vars(args).items() if name not in hidden} | args.settings
 
 
