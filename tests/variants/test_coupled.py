@@ -34,11 +34,13 @@ def by_inverse(draft, target, K):
 
 @pytest.mark.parametrize("guesses, chance", [("drawn", match_agreement),
                                              ("best", lambda p, q: p[np.argmax(q)])])
-def test_a_guess_is_met_with_the_chance_that_two_draws_agree(guesses, chance):
-    step = build("match", models_of(PAIRS["dense"], dict(temperature=1.0)),
-                 {"K": 1, "guesses": guesses})
+@pytest.mark.parametrize("sampling", [dict(temperature=1.0), dict(temperature=0.7, top_k=2)],
+                         ids=str)
+def test_a_guess_is_met_with_the_chance_that_two_draws_agree(guesses, chance, sampling):
+    models = models_of(PAIRS["dense"], sampling)
+    step = build("match", models, {"K": 1, "guesses": guesses})
     kept = law(lambda rng: step([0], 2, rng).n_accepted)
-    p_draft, p_target = (model([0])[0] for model in PAIRS["dense"])
+    p_draft, p_target = (models.probabilities(name)([0])[0] for name in ("draft", "target"))
     assert kept[1] == pytest.approx(chance(p_target, p_draft), abs=EXACT)
 
 
