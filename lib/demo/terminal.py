@@ -12,6 +12,11 @@ class Parser(argparse.ArgumentParser):
     def error(self, message):
         self.exit(complain(self.prog, message))
 
+    def _get_values(self, action, words):
+        if words == ["--"]:  # before Python 3.13 argparse makes an empty list of `--flag=--`
+            raise argparse.ArgumentError(action, "expected one argument")
+        return super()._get_values(action, words)
+
     def _get_value(self, action, text):
         """Read a flag, showing the message of its type's ValueError."""
         try:

@@ -176,7 +176,7 @@ ARGUMENTS = [
     ["--stop", ""], ["--stop", "\udcff"],
     ["--dtype", "float8"], ["--models_dir", "\0"], ["--target_model_size", "a" * 5000],
     ["--models_dir", "/dev/null"], ["two\nlines"], ["--K", "4\n5\r6"], ["--"], ["--prompt"],
-    ["--=x"],
+    ["--=x"], ["--stop=--"], ["--prompt=--"], ["--K=--"],
 ]
 
 
