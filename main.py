@@ -18,7 +18,7 @@ from lib.demo.describe import describe
 from lib.demo.page import check_path, save, trace_of
 from lib.demo.prompts import continue_prompts
 from lib.demo.task import MANY_TEXTS, ONE_TEXT, SAMPLING, load_task, settings_for_json
-from lib.demo.terminal import Help, Parser, command, print_safely
+from lib.terminal import Help, Parser, command, print_safely
 from lib.demo.trace import line, wants_colour
 from sampling import check_sampling
 from utils import MODELS_DIR

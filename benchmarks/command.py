@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 from benchmarks.models import LENGTH
-from lib.demo.terminal import Parser, command, print_safely
+from lib.terminal import Parser, command, print_safely
 from variants.registry import whole
 
 

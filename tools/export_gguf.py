@@ -16,7 +16,7 @@ import numpy as np
 from lib.checkpoints.files import atomic
 from lib.checkpoints.huggingface import their_name
 from lib.checkpoints.weights import flatten
-from lib.demo.terminal import command
+from lib.terminal import command
 from tools.export_hf import merges, parse_args
 from utils import load_encoder_hparams_and_params
 

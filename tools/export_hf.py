@@ -18,7 +18,7 @@ from lib.checkpoints import tensors
 from lib.checkpoints.files import atomic
 from lib.checkpoints.huggingface import FIXED, THEIR_SIZES, their_name
 from lib.checkpoints.weights import flatten
-from lib.demo.terminal import command
+from lib.terminal import command
 from utils import MODELS_DIR, load_encoder_hparams_and_params
 
 

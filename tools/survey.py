@@ -19,7 +19,7 @@ import numpy as np
 from lib.backend.arrays import in_one_line
 from lib.demo.prompts import Job, continue_prompts
 from lib.demo.task import load_task
-from lib.demo.terminal import Help, Parser, command, print_safely
+from lib.terminal import Help, Parser, command, print_safely
 from main import parse_args
 from speculative import generate
 from variants import build

@@ -15,7 +15,7 @@ from pathlib import Path
 from lib.demo.compare import decode, warm_up, with_costs
 from lib.demo.page import page, trace
 from lib.demo.task import load_task, with_prompt
-from lib.demo.terminal import command
+from lib.terminal import command
 from main import parse_args
 from variants import DECODERS
 

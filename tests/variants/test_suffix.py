@@ -134,7 +134,7 @@ def test_the_memory_outlives_a_text_and_the_text_itself_comes_first(tmp_path):
     assert guesses_of(step, [1, 1, 0, 1, 1])[:1] == [0]
 
 
-@pytest.mark.parametrize("bad", [dict(factor=0.0), dict(min_prob=1.1), dict(sure=float("nan"))])
+@pytest.mark.parametrize("bad", [dict(factor=0.0), dict(min_prob=1.1), dict(sure=-1.0)])
 def test_bad_settings_are_named(bad):
     got = "{factor}, {min_prob} and {sure}".format(**dict(factor=2.0, min_prob=0.1, sure=3.0) | bad)
     with pytest.raises(ValueError, match=f"need factor > 0, .*, got {got}$"):

@@ -12,10 +12,11 @@ class Parser(argparse.ArgumentParser):
     def error(self, message):
         self.exit(complain(self.prog, message))
 
-    def _get_values(self, action, words):
-        if words == ["--"]:  # before Python 3.13 argparse makes an empty list of `--flag=--`
+    def _get_values(self, action, texts):
+        """Read the values of a flag. Before Python 3.13 argparse drops the -- of `--flag=--`."""
+        if texts == ["--"]:
             raise argparse.ArgumentError(action, "expected one argument")
-        return super()._get_values(action, words)
+        return super()._get_values(action, texts)
 
     def _get_value(self, action, text):
         """Read a flag, showing the message of its type's ValueError."""
