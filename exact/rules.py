@@ -19,7 +19,6 @@ import numpy as np
 from sampling import accept, residual, sample
 from speculative import guess, speculative_step, verify
 from exact.law import law, rounds_law, text_law, total_variation
-from variants.block import block_verify
 from variants.match import match_verify
 
 SURE = Fraction(2, 5)  # a draft is sure of a token from this probability on
@@ -62,6 +61,16 @@ def as_drawn(x, k, rng, draft, guess):
     return guesses, [draft(x + guesses[:t], 1)[-1] for t in range(len(guesses))]
 
 
+def beam(x, k, rng, draft, width=2):
+    """Return the best of `width` beams."""
+    beams = [(Fraction(1), [])]
+    for _ in range(k):
+        longer = [(p * p_next, ids + [token]) for p, ids in beams
+                  for token, p_next in enumerate(draft(x + ids, 1)[-1])]
+        beams = sorted(longer, key=lambda beam: -beam[0])[:width]
+    return beams[0][1], None
+
+
 def colder(x, k, rng, draft):
     """Draw at temperature 1/2; return those rows."""
     def sharper(ids, n_last):
@@ -96,6 +105,10 @@ def ratio(t, token, p_draft, p_target):
 
 def probability(t, token, p_draft, p_target):
     return p_target[t][token]
+
+
+def if_not_less(t, token, p_draft, p_target):
+    return Fraction(int(p_target[t][token] >= p_draft[t][token]))
 
 
 def same_number(t, token, p_draft, p_target):
@@ -156,6 +169,25 @@ def one_uniform(guesses, p_draft, p_target, rng):
     return guesses + [sample(p_target[-1], rng)]
 
 
+def drafts_rest(S, alpha, q):
+    return max(1 - q, S)
+
+
+def traversal(guesses, p_draft, p_target, rng, rest=lambda S, alpha, q: S + 1 - alpha):
+    """Accept the longest start that passes, tried from its end; alpha: probability of each."""
+    alpha = [Fraction(1)]
+    for t, token in enumerate(guesses):
+        alpha.append(min(1, alpha[-1] * p_target[t][token] / p_draft[t][token]))
+    row, p_accept = p_target[-1], alpha[-1]
+    for n in range(len(guesses), 0, -1):
+        if accept(p_accept, rng):
+            return guesses[:n] + [sample(row, rng)]
+        row = np.maximum(alpha[n - 1] * p_target[n - 1] - p_draft[n - 1], 0)
+        S, q = row.sum(), p_draft[n - 1][guesses[n - 1]]
+        p_accept = S / rest(S, alpha[n - 1], q) if S else 0
+    return [sample(row, rng)]
+
+
 q_is_one = partial(chain, p_accept=probability, replace=from_others)  # as if all rows were one-hot
 
 
@@ -191,6 +223,8 @@ RULES = [
          f"{pull(VLLM, 16899)}, {pull(VLLM, 40651)}, {issue('SafeAILab/EAGLE', 183)}"),
     Rule("argmax guesses, softmax rows", partial(as_drawn, guess=best), verify, False,
          f"{issue(HF, 32867)}, {pull(HF, 33534)}"),
+    Rule("beam search's guesses, softmax rows", partial(as_drawn, guess=beam), verify, False,
+         issue("apple/ml-recurrent-drafter", 6)),
     Rule("\"q = 1\"; guesses drawn", guess, q_is_one, True, issue(VLLM, 40149)),
     Rule("\"q = 1\", with the number that drew the guess", guess,
          partial(chain, p_accept=same_number, replace=from_others), False),
@@ -198,6 +232,7 @@ RULES = [
     Rule("match; argmax guesses", best, match_verify, True, pull("NVIDIA/TensorRT-LLM", 15775)),
     Rule("match, then a fresh draw", guess,
          partial(chain, p_accept=probability, replace=from_target), False),
+    Rule("accept if p_target >= p_draft", guess, partial(chain, p_accept=if_not_less), False),
     Rule("ratio test, then a draw from the target", guess, partial(chain, replace=from_target),
          False, "[Clay (2024)](https://github.com/ccs96307/fast-llm-inference)"),
     Rule("ratio test, then a draw from the next row", guess,
@@ -216,7 +251,9 @@ RULES = [
     Rule("drop an unsure guess; drawn, match", drop_unsure, match_verify, True),
     Rule("drop an unsure guess; argmax, one-hot rows", partial(drop_unsure, guess=best), verify,
          True, pull("ggml-org/llama.cpp", 22506)),
-    Rule("block verification", guess, block_verify, True, paper("Sun et al. (2024)", "2403.10444")),
+    Rule("traversal", guess, traversal, True, paper("Weng et al. (2025)", "2505.12398")),
+    Rule("traversal, divided by what the draft has left", guess,
+         partial(traversal, rest=drafts_rest), False),
 ]
 BY_NAME = {rule.name: rule for rule in RULES}
 

@@ -26,7 +26,7 @@ def test_an_exact_rule_has_the_targets_distribution_and_a_wrong_one_does_not(rul
         assert not any(map(any, distances.values()))
     else:
         assert all(distances["A"][1:]) and all(distances["B"][1:])
-        assert bool(distances["A"][0]) != rule.name.startswith("one uniform")
+        assert bool(distances["A"][0]) != rule.name.startswith(("one uniform", "traversal"))
 
 
 def test_the_pages_tables_are_enumerated():
@@ -66,6 +66,9 @@ def test_the_distances_of_one_guess_are_the_closed_forms(toy):
     surplus = np.maximum(p - q, 0)
     assert find("argmax guesses, softmax rows", toy, 1).distance == tv(
         ratio * best + (1 - ratio) * surplus / surplus.sum(), p)
+    accepted = q * (p >= q)
+    assert find("accept if p_target >= p_draft", toy, 1).distance == tv(
+        accepted + (1 - accepted.sum()) * surplus / surplus.sum(), p)
 
 
 def test_two_races_with_the_same_numbers_are_as_the_integral_says():
@@ -110,7 +113,8 @@ def distances(guess, verify, toys="AB"):
 
 
 WAYS = [rules.guess, rules.best, partial(rules.as_drawn, guess=rules.colder), rules.colder,
-        rules.stop_before, rules.drop_unsure, partial(rules.drop_unsure, guess=rules.best)]
+        partial(rules.as_drawn, guess=rules.beam), rules.stop_before, rules.drop_unsure,
+        partial(rules.drop_unsure, guess=rules.best)]
 
 
 @pytest.mark.parametrize("verify", [rules.q_is_one, rules.match_verify])
