@@ -1,6 +1,6 @@
 """Measure many texts at once: tokens per second for 1 .. 16 of them, plain and speculative.
 
-    python -m benchmarks.batch --repeats 2 --json benchmarks/results/batch-124M.json
+    python -m benchmarks.batch --N 24 --repeats 2 --json benchmarks/results/batch-124M.json
 
 The same texts are written for every number at once, and the compiled product makes them equal bit
 by bit (variants/shared/batch.py), so only the time can differ. Reading the prompts counts. Weights

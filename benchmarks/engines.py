@@ -1,7 +1,7 @@
 """Run the same work here, in transformers and in llama.cpp: same texts, and how many per second.
 
-    python -m benchmarks.engines --json benchmarks/results/engines.json
-    python -m benchmarks.engines --size 124M --json benchmarks/results/engines-124M.json
+    python -m benchmarks.engines --N 48 --json benchmarks/results/engines.json
+    python -m benchmarks.engines --size 124M --N 60 --json benchmarks/results/engines-124M.json
     python -m benchmarks.engines --only llama.cpp --N 20
 
     same          prompts whose greedy speculative text is our plain decoding's

@@ -19,7 +19,7 @@ from benchmarks.speed import own, tell_races
 from lib.backend.arrays import get_backend
 from speculative import complete
 from utils import MODELS_DIR, load_pair
-from variants import DECODERS, Models, build
+from variants import DECODERS, Costs, Models, build
 from variants.shared.tree_gpt2 import TreeGPT2
 
 PAIR = ("tales-small", "tales-large")
@@ -30,7 +30,8 @@ def load(backend, dtype, temperature=0.0):
     """Return (encoder, Models) of the bundled pair."""
     encoder, *pair = load_pair(*PAIR, dtype=dtype, backend=backend)
     models = [TreeGPT2(model.params, model.n_head) for model in pair]
-    return encoder, Models(*models, {"temperature": temperature}, MODELS_DIR / PAIR[1])
+    return encoder, Models(*models, {"temperature": temperature}, MODELS_DIR / PAIR[1],
+                           Costs(0.1, [1.0, 1.1, 1.2, 1.3, 1.4]))
 
 
 def text(name, backend, N):

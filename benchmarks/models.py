@@ -9,7 +9,7 @@ from theory.hardware import GPT2_SIZES
 from utils import load_pair
 
 SIZES = ["pair", *GPT2_SIZES]
-LENGTH = 100  # new tokens per text, in every table
+LENGTH = 100  # new tokens per text, unless --N
 OPENINGS = [
     "The miller's youngest daughter could count to nine and no further, and so",
     "There stood at the edge of the marsh a house with a single window, and in it lived",

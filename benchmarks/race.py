@@ -93,7 +93,7 @@ def speed(result, plain, K=0):
              "acceptance": accepted / tested if tested else None,
              "tokens_per_pass": sum(n_ids) / len(rounds),
              "rows_per_pass": sum(text.n_rows for texts in result for text in texts) / len(rounds)}
-    if K:
+    if K and found["acceptance"] is not None:
         row, step, target = (median(plain, "target"), median(result, "draft"),
                              median(result, "target"))
         found["predicted"] = walltime_improvement(found["acceptance"], K, step / row, target / row)

@@ -166,7 +166,7 @@ REGISTRY = [
     ("given.get(name, default) for", "default for", "flags that are given do not arrive"),
     ("self.exact_if(settings) if self.exact_if else bool(self.exact)", "bool(self.exact)",
      "a condition is taken for exact"),
-    ('"costs" in self.needs or "auto" in settings.values()', '"costs" in self.needs',
+    (' or "auto" in (settings.get("K"), settings.get("widths"))', "",
      "--K auto does not ask for costs"),
 ]
 

@@ -116,7 +116,7 @@ def test_the_heads_of_a_target_named_by_its_path_are_in_its_folder(tmp_path, mon
 # ---- what bad input gets: one line, status 2, nothing left behind
 
 BAD = {
-    "K 0": (["--K", 0], "--K: need a whole number >= 1, got '0'"),
+    "K 0": (["--K", 0], "--K: need auto or a whole number >= 1, got '0'"),
     "negative temperature": (["--temperature", -1], "temperature"),
     "top_p 0": (["--top_p", 0], "top_p"),
     "penalty 0": (["--repetition_penalty", 0], "repetition_penalty"),

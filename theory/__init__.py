@@ -1,1 +1,4 @@
-"""The papers' formulas: speedup (closed forms), hardware (why decoding waits for memory)."""
+"""The papers' formulas.
+
+speedup (closed forms), coupling (draws that agree), hardware (why decoding waits for memory)
+"""

@@ -114,7 +114,7 @@ def run_case(args, draft, target, texts, temperature, costs):
         return builder(name, flags, temperature, costs=costs)
 
     chain = race(draft, target, {4: build("speculative", K=4)}, texts, args.N, repeats=1)[4]
-    alpha = speed(chain, chain)["acceptance"]
+    alpha = speed(chain, chain)["acceptance"] or 0.0  # None: N is 1, nothing was tested
     predicted = predict(costs, alpha)
     best = sorted(sorted(predicted, key=predicted.get)[-CHAINS:])
     builders = {"plain": build(None), **{f"--K {K}": build("speculative", K=K) for K in best},

@@ -43,8 +43,9 @@ def big_little_verify(guesses, p_small, p_large, rng, rollback):
     [[1], [0, 0, 1]]
     """
     n = 0
-    while n < len(guesses) and p_large[n][guesses[n]] >= np.exp(-rollback):
-        n += 1
+    with np.errstate(divide="ignore"):  # - log 0 is infinite
+        while n < len(guesses) and -np.log(p_large[n][guesses[n]]) <= rollback:
+            n += 1
     return guesses[:n] + [int(p_large[n].argmax())]
 
 

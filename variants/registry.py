@@ -104,7 +104,7 @@ class Decoder(NamedTuple):
 
     def needs_costs(self, settings):
         """Return whether `build` reads Models.costs, always or because a flag is auto."""
-        return "costs" in self.needs or "auto" in settings.values()
+        return "costs" in self.needs or "auto" in (settings.get("K"), settings.get("widths"))
 
 
 def whole(text, least=1):
@@ -130,7 +130,11 @@ def costs(text):
 def either(read, *words):
     """Return a type that reads one of these words as itself, and any other text by `read`."""
     def word_or_value(text):
-        return text if text in words else read(text)
+        try:
+            return text if text in words else read(text)
+        except ValueError as error:
+            raise ValueError(f"need {', '.join(words)} or {str(error).removeprefix('need ')}"
+                             ) from None
 
     return word_or_value
 

@@ -71,7 +71,7 @@ class Handler(BaseHTTPRequestHandler):
                 write_text(task, self.send)
         except (ConnectionError, TimeoutError):
             pass  # the tab was closed
-        except (LookupError, TypeError, ValueError, OSError) as error:
+        except (LookupError, TypeError, ValueError, OSError, RecursionError) as error:
             self.send({"error": " ".join(str(error).split())})
 
     def begin(self, path, kind):

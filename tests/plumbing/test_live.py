@@ -38,7 +38,7 @@ def ask(server, body=None, path="/decode", **headers):
     """Return status and text of an answer, to GET where there is no body."""
     connection = HTTPConnection(live.HOST, server.server_port, timeout=120)
     method, data = ("POST", json.dumps(body)) if body else ("GET", None)
-    connection.request(method, path, data, headers)
+    connection.request(method, path, data if isinstance(body, dict) else body, headers)
     answer = connection.getresponse()
     return answer.status, answer.read().decode()
 
@@ -93,6 +93,11 @@ def test_several_at_once_get_each_their_own_text_though_a_tab_is_closed_in_mid_s
 def test_a_malformed_request_is_refused_and_told_why(server, body, why):
     _, text = ask(server, ASKED | body)
     assert why in json.loads(text)["error"] and len(text.splitlines()) == 1 and len(text) < 300
+
+
+def test_brackets_without_end_are_refused_in_one_line(server):
+    _, text = ask(server, "[" * 100_000)
+    assert "recursion" in json.loads(text)["error"]
 
 
 @pytest.mark.parametrize("headers, wanted", [

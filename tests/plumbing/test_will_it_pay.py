@@ -96,6 +96,11 @@ def test_the_answer_and_its_json_agree(models_dir, capsys, tmp_path):
                     walltime_improvement(1, K, costs["draft"] / row, passes[K - 1] / row))
 
 
+def test_one_token_tests_no_guess_and_gets_no_verdict(models_dir, capsys):
+    assert call(models_dir, "--N", 1, "--temperature", 0) == 0
+    assert "no verdict from runs of fewer than 16 tokens (--N 1)" in capsys.readouterr().out
+
+
 def test_random_weights_are_timed_and_acceptance_is_given(models_dir, capsys, monkeypatch):
     monkeypatch.setitem(will_it_pay.GPT2_SIZES, "124M", SIZES)
     assert call(models_dir, "--random", target="124M", draft="124M") == 0

@@ -65,6 +65,8 @@ def test_a_target_has_one_fingerprint_in_every_precision():
     ("medusa", dict(metadata={"target": "0" * 64}), "trained for this target"),
     ("medusa", {"medusa/w": np.zeros((2, 8, 8))}, r"medusa/w .* shape \(3, 12, 12\), got"),
     ("medusa", {"medusa/b": np.zeros((2, 12))}, r"shape \(2, 12, 12\), got \(3, 12, 12\)"),
+    ("medusa", {"medusa/b": np.zeros(())}, r"a row for each head, got shape \(\)"),
+    ("markov", {"markov/w2": np.zeros((0, 13))}, r"a row for each head, got shape \(0, 13\)"),
     ("markov", {"markov/w1": None}, "need markov/w1"),
     ("markov", {"markov/w2": np.zeros((3, 13))}, r"shape \(13, 3\), got \(13, 2\)"),
     ("eagle", {"eagle/fc/b": None}, "need eagle/fc/b"),

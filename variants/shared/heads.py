@@ -32,6 +32,9 @@ def open_heads(models):
 
     def take(name, *shape):
         weight = np.array(tensors.read(stored, name, path, shape or None))
+        if min(weight.shape, default=0) < 1:
+            raise ValueError(f"need {name} in {path} with a row for each head, got shape "
+                             f"{weight.shape}")
         if not np.isfinite(weight).all():
             raise ValueError(f"need finite weights in {path}, got NaN or inf in {name}")
         return np.asarray(weight, wte.dtype, like=wte)
