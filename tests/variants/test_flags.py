@@ -51,6 +51,15 @@ def first_round(name, flags, sampling, heads=None, x=X, n_left=9, u=()):
     return step(x, n_left, Scripted(u))
 
 
+def test_numbers_of_guesses_arrive():
+    warm, u = dict(temperature=1.0), [0.5] * 20
+    for n in (1, 2):
+        flags = {"tree": {"widths": "dynamic", "total": n}, "suffix": {"K": n, "sure": 99.0}}
+        assert [len(first_round(name, flags[name], warm, u=u).guesses) for name in flags] == [n, n]
+        copied = first_round("suffix", {"cap": n, "sure": 0.0}, warm, x=[0, 1] * 6, u=u)
+        assert len(copied.guesses) == n
+
+
 @pytest.mark.parametrize("epsilon, delta", [(0.05, 0.9), (0.9, 0.05), (0.6, 0.9), (0.9, 0.6)])
 def test_epsilon_and_delta_are_those_of_the_typical_test(epsilon, delta, heads):
     flags = {"acceptance": "typical", "epsilon": epsilon, "delta": delta, "widths": (2, 2)}
