@@ -35,9 +35,8 @@ def guess_by_chain(x, k, rng, state_after, heads, follows, **settings):
     return guess(x, min(k, len(scores)), rng, with_sampling(draft, **settings))
 
 
-def load_table(models):
+def load_table(take, n_vocab):
     """Return the target's own table as a callable token -> [n_vocab]."""
-    take, n_vocab = open_heads(models), models.target.n_vocab
     rank = len(take("markov/w2"))
     w1, w2 = take("markov/w1", n_vocab, rank), take("markov/w2", rank, n_vocab)
     return lambda token: to_host(w1[token] @ w2)
@@ -45,9 +44,10 @@ def load_table(models):
 
 def build(models, K: Flag(whole, "guesses per round, at most one per head") = 3):
     """Return the step: a chain of guesses, one per head."""
-    model = States(models.target)
-    guess = partial(guess_by_chain, state_after=model.state_after, heads=load_heads(models),
-                    follows=load_table(models), **models.sampling)
+    model, take = States(models.target), open_heads(models)
+    guess = partial(guess_by_chain, state_after=model.state_after,
+                    heads=load_heads(take, models.target.params),
+                    follows=load_table(take, models.target.n_vocab), **models.sampling)
     return make_step(with_sampling(model, **models.sampling), K, guess)
 
 

@@ -28,13 +28,12 @@ from variants.shared.states import States
 from variants.tree import verify_tree
 
 
-def load_heads(models):
+def load_heads(take, params):
     """Return the target's own heads as a callable [n_embd] -> [n_heads, n_vocab].
 
     Head k is unembed((h + SiLU(h @ w[k] + b[k])) @ a[k]): Sec. 3.1.1 with W_2 = wte a[k], so that
     a head needs no separate unembedding.
     """
-    take, params = open_heads(models), models.target.params
     n_embd = params["wte"].shape[1]
     n_heads = len(take("medusa/b"))
     w, b = take("medusa/w", n_heads, n_embd, n_embd), take("medusa/b", n_heads, n_embd)
@@ -82,8 +81,8 @@ def verify_typical(tree, p_draft, p_target, rng, epsilon=0.09, delta=0.3):
 def medusa_step(models, choices, test, **settings):
     """Return the step of one text, for any test of a tree (blockwise.py has its own)."""
     model = States(models.target)
-    guess = partial(guess_by_heads, state_after=model.state_after, heads=load_heads(models),
-                    choices=choices)
+    heads = load_heads(open_heads(models), models.target.params)
+    guess = partial(guess_by_heads, state_after=model.state_after, heads=heads, choices=choices)
     return make_step(with_tree_sampling(model, **settings), n_levels(choices), guess, test)
 
 

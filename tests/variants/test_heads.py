@@ -95,7 +95,7 @@ def test_a_target_without_heads_is_told_where_they_were_looked_for(tmp_path):
 def test_loaded_heads_are_the_formula(saved):
     target, h = saved(), 100 * GPT2(PARAMS, 3).hidden([1, 2])[0]  # both tails of SiLU
     file = load_file(target.folder / "heads.safetensors")
-    for k, row in enumerate(load_heads(target)(h)):
+    for k, row in enumerate(load_heads(open_heads(target), target.target.params)(h)):
         z = h @ file["medusa/w"][k] + file["medusa/b"][k]
         assert np.allclose(row, PARAMS["wte"] @ ((h + z / (1 + np.exp(-z))) @ file["medusa/a"][k]))
 

@@ -14,6 +14,7 @@ from speculative import generate, make_step
 from tests.small import Logits, write_heads
 from variants import Models
 from variants.markov import guess_by_chain, load_table
+from variants.shared.heads import open_heads
 
 SETTINGS = [{}, dict(temperature=0.4), dict(temperature=0.0), dict(top_k=2), dict(top_p=0.6),
             dict(repetition_penalty=2.5), dict(temperature=0.0, repetition_penalty=2.5)]
@@ -51,6 +52,6 @@ def test_a_table_that_is_the_target_has_every_guess_kept(sampling):
 
 def test_a_loaded_table_is_the_product_of_its_two_parts(tmp_path):
     file = load_file(write_heads(tmp_path, n_embd=3) / "heads.safetensors")
-    follows = load_table(Models(None, Logits(toy(3, 0)), {}, tmp_path))
+    follows = load_table(open_heads(Models(None, Logits(toy(3, 0)), {}, tmp_path)), n_vocab=3)
     product = file["markov/w1"] @ file["markov/w2"]
     assert np.allclose([follows(token) for token in range(3)], product)

@@ -25,10 +25,10 @@ def open_heads(models):
         raise ValueError(f"need heads trained for this target (tales-large has some; see "
                          f"models/training), got no file {path}")
     (stored, metadata), wte = tensors.open_file(path), models.target.params["wte"]
-    own = fingerprint(wte)
-    if metadata.get("target", own) != own:
+    named = metadata.get("target")
+    if named is not None and named != (own := fingerprint(wte)):
         raise ValueError(f"need heads that were trained for this target, {own[:8]}, in {path}, got "
-                         f"some for {metadata['target'][:8]!r}")
+                         f"some for {named[:8]!r}")
 
     def take(name, *shape):
         weight = np.array(tensors.read(stored, name, path, shape or None))
