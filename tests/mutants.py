@@ -338,7 +338,7 @@ CASES += [("variants/" + file, tests, mutants) for file, tests, mutants in [
     ("lookahead.py", laws("lookahead"), [
         ("one_hot_rows(tree.tokens, n_vocab)",
          "one_hot_rows(tree.tokens, n_vocab) * 0.5 + 0.5 / n_vocab", FIXED[2]),
-        ("add_path(tree, ngram[:k])", "add_path(tree, ngram)", "n-grams longer than n_left"),
+        ("tree.add_path(ngram[:k])", "tree.add_path(ngram)", "n-grams longer than n_left"),
     ]),
     ("lookahead.py", own("lookahead"), [
         ("len(round.ids) - 1 :", "len(round.ids) :", "the window moves one position too far"),

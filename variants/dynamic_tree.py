@@ -31,7 +31,7 @@ def guess_dynamic(x, k, rng, draft, total):
         level = [path for path in values if len(path) == depth]
         if not level:
             break
-        for *before, token in level:
-            read.add(read.find(before), token, None)
+        for path in level:
+            read.add_path(path)
     tree = plant(list(values)[1:], len(row))
     return tree, tree.rows()

@@ -53,14 +53,6 @@ def remember(pool, tokens, size):
     pool[key] = [*others, rest][-size:]
 
 
-def add_path(tree, path):
-    """Add the nodes of a path that the tree does not have yet; return the last."""
-    node = -1
-    for token in path:
-        node = tree.add(node, token, None)
-    return node
-
-
 def make_tree(ngrams, paths, k, n_vocab):
     """Return a tree of at most k levels, n-grams as proposals, the latest first; the paths' ends.
 
@@ -68,9 +60,9 @@ def make_tree(ngrams, paths, k, n_vocab):
     """
     tree = Tree()
     for ngram in reversed(ngrams):
-        add_path(tree, ngram[:k])
+        tree.add_path(ngram[:k])
     proposals = list(enumerate(one_hot_rows(tree.tokens, n_vocab)))
-    ends = [add_path(tree, path) for path in paths if len(path) <= k]
+    ends = [tree.add_path(path) for path in paths if len(path) <= k]
     tree.proposals = proposals
     return tree, ends
 

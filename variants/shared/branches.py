@@ -46,6 +46,13 @@ class Tree:
         self.proposals.append((node, row))
         return node
 
+    def add_path(self, path):
+        """Add the nodes of a path that the tree does not have yet, without rows; return its end."""
+        node = -1
+        for token in path:
+            node = self.add(node, token, None)
+        return node
+
     def child(self, parent, token):
         """Return the node of a token below a node, or None."""
         nodes = list(zip(self.parents, self.tokens))
