@@ -31,6 +31,8 @@ def run(program, args, measure, tell, requirements="requirements.txt"):
         try:
             lines = list(tell(figures, args))
         except (KeyError, TypeError, AttributeError) as why:
+            if not args.show:
+                raise  # a fault of the command, not of a file
             raise ValueError(f"need figures that this command wrote, got no {why}") from why
         print_safely("\n".join(lines), sys.stdout)
         if args.json and not args.show:

@@ -14,7 +14,8 @@ import pytest
 import main
 from lib.demo.prompts import Job, record_of
 from lib.demo.task import load_task
-from tests.plumbing.test_prompts import PROMPTS, ROOT, flags, models, out, run, wait_until, write  # noqa: F401
+from tests.plumbing.test_prompts import (  # noqa: F401
+    PROMPTS, ROOT, flags, models, out, run, wait_until, write)
 from tools import survey
 
 pytest.importorskip("distributed", reason="needs requirements/cluster.txt")
