@@ -86,7 +86,7 @@ class Encoder:
 
     Examples
     --------
-    >>> vocab = {char: id for id, char in enumerate(byte_characters().values())} | {"ab": 256}
+    >>> vocab = {char: token for token, char in enumerate(byte_characters().values())} | {"ab": 256}
     >>> encoder = Encoder(vocab, [("a", "b")])
     >>> encoder.decode(encoder.encode("abc déjà vu")), len(encoder.encode("ab"))
     ('abc déjà vu', 1)
@@ -97,7 +97,7 @@ class Encoder:
         self.characters = byte_characters()
         self.bytes = {ord(character): byte for byte, character in self.characters.items()}
         known = set(self.characters.values())
-        if any(type(id) is not int for id in ids) or sorted(ids) != [*range(len(vocab))]:
+        if any(type(token) is not int for token in ids) or sorted(ids) != [*range(len(vocab))]:
             raise ValueError(f"need ids 0 .. {len(vocab) - 1} for {len(vocab)} symbols")
         if missing := known - vocab.keys():
             raise ValueError(f"need a symbol for every byte, got no {min(missing)!r}")
@@ -107,7 +107,7 @@ class Encoder:
         for left, right in merges:
             if left + right not in vocab:
                 raise ValueError(f"need a symbol for every merge, got no {left + right!r}")
-        self.vocab, self.symbols = vocab, {id: symbol for symbol, id in vocab.items()}
+        self.vocab, self.symbols = vocab, {token: symbol for symbol, token in vocab.items()}
         self.ranks = {pair: rank for rank, pair in enumerate(merges)}
         self.end_of_text = vocab.get(end_of_text)
         self.n_vocab = len(vocab)
@@ -123,20 +123,20 @@ class Encoder:
 
     def encode(self, text):
         """Return the ids of a text; ValueError for a lone surrogate, which UTF-8 cannot hold."""
-        return [id for word in SPLIT.findall(text) for id in self.encode_word(word)]
+        return [token for word in SPLIT.findall(text) for token in self.encode_word(word)]
 
     def id_of(self, text):
         """Return the id of the symbol with this text; ValueError if there is none."""
         symbol = text if text in self.special else self.to_characters(text)
         if symbol not in self.vocab:
-            pieces = [self.decode([id]) for id in self.encode(text)]
+            pieces = [self.decode([token]) for token in self.encode(text)]
             raise ValueError(f"need one token of the vocabulary, got {text!r}, which is "
                              f"{len(pieces)}: {', '.join(map(repr, pieces))}")
         return self.vocab[symbol]
 
     def decode_bytes(self, ids):
         """Return the bytes that the ids stand for; they may end within a character."""
-        symbols = [self.symbols.get(int(id)) for id in ids]
+        symbols = [self.symbols.get(int(token)) for token in ids]
         if None in symbols:
             raise ValueError(f"need ids in 0 .. {self.n_vocab - 1}, got {ids[symbols.index(None)]}")
         return b"".join(symbol.encode() if symbol in self.special

@@ -103,6 +103,13 @@ def cached(cache, n_past, mask):
     return attend
 
 
+def widened(cache, n_columns):  # [.., n, d_head] -> [.., n_columns, d_head]
+    """Return a copy of a cache of keys and values with columns for more tokens."""
+    *shape, n, d_head = cache.shape
+    more = np.zeros((*shape, n_columns - n, d_head), cache.dtype, like=cache)
+    return np.concatenate([cache, more], axis=-2)
+
+
 def unembed(x, params):  # [n_last, n_embd] -> [n_last, n_vocab]
     """Return logits: each row times every token's embedding (the unembedding is wte again)."""
     return matmul(x, params["wte"].mT)

@@ -2,7 +2,7 @@
 
     python main.py --K 4 --temperature 0
 
-This file reads the flags; lib/demo/task.py loads what they ask for, compare.py runs it timed and
+This file reads the flags; demo/task.py loads what they ask for, compare.py runs it timed and
 describe.py prints the result.
 """
 
@@ -11,15 +11,15 @@ import json
 import sys
 import textwrap
 
+from demo.compare import compare
+from demo.describe import describe
+from demo.page import check_path, save, trace_of
+from demo.prompts import continue_prompts
+from demo.task import MANY_TEXTS, ONE_TEXT, SAMPLING, load_task, settings_for_json
+from demo.trace import line, wants_colour
 from lib.backend.arrays import gpu_errors_in_one_line
 from lib.backend.products import BACKENDS
-from lib.demo.compare import compare
-from lib.demo.describe import describe
-from lib.demo.page import check_path, save, trace_of
-from lib.demo.prompts import continue_prompts
-from lib.demo.task import MANY_TEXTS, ONE_TEXT, SAMPLING, load_task, settings_for_json
 from lib.terminal import Help, Parser, command, print_safely
-from lib.demo.trace import line, wants_colour
 from sampling import check_sampling
 from utils import MODELS_DIR
 from variants import DECODERS
@@ -163,10 +163,10 @@ def main(argv=None):
         return print_safely(continue_prompts(args), sys.stdout)
     seen, stream = [], sys.stderr if args.json else sys.stdout
 
-    def on_round(round):
-        seen.append(round)
+    def on_round(result):
+        seen.append(result)
         if args.show:
-            print_safely(line(round, wants_colour(stream)), stream)
+            print_safely(line(result, wants_colour(stream)), stream)
 
     with gpu_errors_in_one_line():
         task = load_task(args)

@@ -153,11 +153,11 @@ def generate(x: Sequence[int], step: Callable[..., Round], N: int, rng: np.rando
         raise ValueError(f"need rng to be a np.random.Generator, got {rng!r}")
     x, end = list(x), len(x) + N
     while len(x) < end:
-        round = step(x, end - len(x), rng)
-        round = round._replace(ids=up_to_stop(round.ids, stop))
-        x += round.ids
-        yield round
-        if round.ids[-1] in stop:
+        result = step(x, end - len(x), rng)
+        result = result._replace(ids=up_to_stop(result.ids, stop))
+        x += result.ids
+        yield result
+        if result.ids[-1] in stop:
             return
 
 
@@ -171,7 +171,7 @@ def up_to_stop(ids, stop):
 
 def complete(x, step, N, rng, stop=()):
     """Run `generate` to its end; return x followed by all new tokens."""
-    return list(x) + [token for round in generate(x, step, N, rng, stop) for token in round.ids]
+    return list(x) + [token for result in generate(x, step, N, rng, stop) for token in result.ids]
 
 
 def autoregressive_sampling(x: Sequence[int], model: Model, N: int, rng: np.random.Generator,

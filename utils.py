@@ -24,8 +24,8 @@ from gpt2 import GPT2
 from lib.backend import products
 from lib.backend.arrays import get_backend
 from lib.checkpoints import huggingface, openai
+from lib.checkpoints.vocabulary import read_end_of_text, read_vocabulary
 from lib.checkpoints.weights import cut_params
-from lib.vocabulary import read_end_of_text, read_vocabulary
 
 MODELS_DIR = Path(__file__).parent / "models"
 
@@ -95,9 +95,9 @@ def load_pair(draft_model_size, target_model_size, models_dir=MODELS_DIR, dtype=
         draft_encoder, hparams, params = load(draft_model_size)
         here, there = draft_encoder.symbols, encoder.symbols
         if here != there:
-            id, _ = min(here.items() ^ there.items())
+            token, _ = min(here.items() ^ there.items())
             raise ValueError("Draft and target use different vocabularies (first difference at "
-                             f"id {id}: {here.get(id)!r} / {there.get(id)!r}).")
+                             f"id {token}: {here.get(token)!r} / {there.get(token)!r}).")
     return encoder, GPT2(params, hparams["n_head"]), target
 
 

@@ -37,7 +37,7 @@ def write(draft, target, xs, N, n, K):
     new_step = partial(draft_and_verify, simulated(draft, ALPHA), simulated(target, 1), K)
     jobs = [(x, N, np.random.default_rng((0, i))) for i, x in enumerate(xs)]
     texts = generate_batch(jobs, new_step, n)
-    counts = [len(round.ids) for rounds in texts for round in rounds]
+    counts = [len(result.ids) for rounds in texts for result in rounds]
     return sum(counts), len(counts)
 
 

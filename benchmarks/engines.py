@@ -26,7 +26,8 @@ from benchmarks import command
 from benchmarks.clock import machine
 from benchmarks.command import number, table
 from benchmarks.models import OPENINGS, SIZES, agreeing, load, named, sizes
-from benchmarks.race import builder, write as write_text
+from benchmarks.race import builder
+from benchmarks.race import write as write_text
 from encoder import Encoder, byte_characters
 from lib.backend import products
 from lib.checkpoints.huggingface import their_name
@@ -93,10 +94,10 @@ def transformers_engine(encoder, draft, target):
 
 
 def llama_engine(encoder, draft, target):
-    """Run llama.cpp's servers, without and with a draft, on files of tools.export_gguf."""
+    """Run llama.cpp's servers, without and with a draft, on GGUF files."""
     import requests
 
-    from tools import export_gguf  # here: it needs the package gguf
+    from lib.checkpoints import gguf
 
     if encoder is None:  # a file needs a vocabulary, although all tokens are given as numbers
         symbols = [*byte_characters().values(), "ab", *map("<{}>".format, range(target.n_vocab))]
@@ -104,7 +105,7 @@ def llama_engine(encoder, draft, target):
     with tempfile.TemporaryDirectory() as folder:
         paths = [Path(folder, name) for name in ("target.gguf", "draft.gguf")]
         for path, model in zip(paths, (target, draft)):
-            export_gguf.export(path, encoder, sizes(model), model.params)
+            gguf.write_file(path, encoder, sizes(model), model.params)
         servers = [server(target, *map(str, paths[:n])) for n in (1, 2)]
 
     def write(x, N, temperature, seed, speculative):

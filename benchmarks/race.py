@@ -19,7 +19,7 @@ import numpy as np
 from tqdm import tqdm
 
 from benchmarks.clock import spread
-from lib.demo.compare import Timed
+from demo.compare import Timed
 from sampling import one_hot_rows
 from speculative import draft_and_verify, generate
 from theory.speedup import walltime_improvement
@@ -54,10 +54,10 @@ def write(draft, target, build_step, ids, N, seed):
     """Return one text as Written, from models that have read nothing."""
     draft, target = (Timed(type(model)(model.params, model.n_head)) for model in (draft, target))
     new, rounds, n_rows, rng, start = [], [], 0, np.random.default_rng(seed), time.perf_counter()
-    for round in generate(ids, build_step(draft, target), N, rng):
-        new += round.ids
-        n_rows += len(round.p_target)
-        rounds.append(round._replace(p_draft=None, p_target=None))
+    for result in generate(ids, build_step(draft, target), N, rng):
+        new += result.ids
+        n_rows += len(result.p_target)
+        rounds.append(result._replace(p_draft=None, p_target=None))
     return Written(new, rounds, n_rows, time.perf_counter() - start, draft.seconds, target.seconds)
 
 
@@ -76,33 +76,33 @@ def race(draft, target, builders, texts, N, repeats):
 
 # ---- what comes out
 
-def speed(result, plain, K=0):
+def speed(runs, plain, K=0):
     """Return tokens per second, the speed-up of each repeat's texts, and what was accepted.
 
     With K, a round of K guesses, also the speed-up by the formula.
     """
-    rounds = [round for texts in result for text in texts for round in text.rounds]
-    tested, accepted = (sum(getattr(round, name) for round in rounds)
+    rounds = [result for texts in runs for text in texts for result in text.rounds]
+    tested, accepted = (sum(getattr(result, name) for result in rounds)
                         for name in ("n_tested", "n_accepted"))
-    n_ids = [sum(len(text.ids) for text in texts) for texts in result]
+    n_ids = [sum(len(text.ids) for text in texts) for texts in runs]
     ours, theirs = (np.array([sum(text.seconds for text in texts) for texts in one])
-                    for one in (result, plain))
+                    for one in (runs, plain))
     gains = (theirs / ours).tolist()
     found = {"tokens_per_s": spread(n_ids / ours), "speedup": float(np.median(gains)),
              "slowest": min(gains), "fastest": max(gains),
              "acceptance": accepted / tested if tested else None,
              "tokens_per_pass": sum(n_ids) / len(rounds),
-             "rows_per_pass": sum(text.n_rows for texts in result for text in texts) / len(rounds)}
+             "rows_per_pass": sum(text.n_rows for texts in runs for text in texts) / len(rounds)}
     if K and found["acceptance"] is not None:
-        row, step, target = (median(plain, "target"), median(result, "draft"),
-                             median(result, "target"))
+        row, step, target = (median(plain, "target"), median(runs, "draft"),
+                             median(runs, "target"))
         found["predicted"] = walltime_improvement(found["acceptance"], K, step / row, target / row)
     return found
 
 
-def median(result, role):
+def median(runs, role):
     """Return the median seconds of the passes of one model."""
-    return float(np.median([s for texts in result for text in texts for s in getattr(text, role)]))
+    return float(np.median([s for texts in runs for text in texts for s in getattr(text, role)]))
 
 
 # ---- simulated acceptance

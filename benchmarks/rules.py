@@ -23,12 +23,18 @@ import numpy as np
 from benchmarks import command
 from benchmarks.command import table
 from benchmarks.models import LENGTH, OPENINGS, load
-from exact.expected import (block_tokens, chain_bound, match_tokens, ratio_tokens,
-                            traversal_tokens, tree_tokens)
+from exact.expected import (
+    block_tokens,
+    chain_bound,
+    match_tokens,
+    ratio_tokens,
+    traversal_tokens,
+    tree_tokens,
+)
 from exact.optimum import FORMS
 from speculative import verify
-from variants.best_tree import uniform
 from variants.registry import whole
+from variants.shared.best_tree import uniform
 from variants.shared.branches import Tree, with_tree_sampling
 from variants.shared.tree_gpt2 import TreeGPT2
 from variants.tree import guess_shape

@@ -21,8 +21,8 @@ from benchmarks.clock import interleaved, machine, milliseconds, rows_actions
 from benchmarks.command import number, ranged, table
 from benchmarks.models import OPENINGS, SIZES, load, named, sizes
 from benchmarks.race import builder, race, simulated_builder, speed
+from demo.costs import measure_costs
 from gpt2 import GPT2
-from lib.costs import measure_costs
 from sampling import with_sampling
 from theory.hardware import pass_bytes
 

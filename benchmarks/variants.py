@@ -21,7 +21,7 @@ from benchmarks.clock import machine
 from benchmarks.command import number, table
 from benchmarks.models import OPENINGS, load, named
 from benchmarks.race import builder, race, speed
-from lib.costs import measure_costs
+from demo.costs import measure_costs
 from main import parse_args
 from sampling import with_sampling
 from utils import MODELS_DIR

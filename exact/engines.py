@@ -21,11 +21,9 @@ from unittest import mock
 import numpy as np
 
 from exact.law import law, text_law, total_variation
-from exact.rules import TOYS, X, as_drawn, best, table
-from exact.toys import mapped
+from exact.rules import TOYS, X, as_drawn, best, mapped, table
 from sampling import sample
 from speculative import guess
-
 
 # ---- transformers
 

@@ -27,7 +27,6 @@ from speculative import guess
 from variants.shared.branches import Tree
 from variants.tree import draw_siblings
 
-
 # ---- chains
 
 def until_rejected(passed):

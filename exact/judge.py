@@ -24,11 +24,10 @@ from pathlib import Path
 
 import numpy as np
 
-from speculative import Round, complete, draft_and_verify
 from exact import rules
 from exact.law import law, no_other_chance, text_law
-from exact.rules import Found, X
-from exact.toys import mapped
+from exact.rules import Found, X, mapped
+from speculative import Round, complete, draft_and_verify
 
 SECONDS = 60
 EXACT = 1e-9  # what rounding may add up to

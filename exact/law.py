@@ -89,16 +89,6 @@ class Forking:
         return branch
 
 
-class Scripted:
-    """Be a generator that returns these uniforms, in this order."""
-
-    def __init__(self, uniforms):
-        self.uniforms = iter(uniforms)
-
-    def random(self):
-        return next(self.uniforms)
-
-
 def forbidden(*args, **kwargs):
     raise AssertionError("randomness must come from rng alone: a hidden generator was used")
 
@@ -169,24 +159,6 @@ def text_law(x, model, N, stop=()):
     return {**done, **laws}
 
 
-def round_law(x, k, draft, target):
-    """Return the distribution of one round's ids as docs/proof.md states it, without division.
-
-    Each accepted guess contributes min(p_draft, p_target), the token that replaces a rejected one
-    max(0, p_target - p_draft), the bonus token p_target.
-    """
-    p_target = target(x, 1)[-1]
-    if k == 0:
-        return {(token,): p for token, p in enumerate(p_target) if p > 0}
-    p_draft = draft(x, 1)[-1]
-    accepted, surplus = np.minimum(p_draft, p_target), np.maximum(p_target - p_draft, 0)
-    total = {(token,): p for token, p in enumerate(surplus) if p > 0}
-    for token in np.flatnonzero(accepted > 0).tolist():
-        for ids, p in round_law([*x, token], k - 1, draft, target).items():
-            total[(token, *ids)] = accepted[token] * p
-    return total
-
-
 def rounds_law(x, one_round, N, K):
     """Return {(text, rounds): p} of N new ids, `one_round(x, k)` being the law of a round's ids."""
     if N == 0:
@@ -200,28 +172,6 @@ def rounds_law(x, one_round, N, K):
 
 # ---- comparisons
 
-def distance(law_a, law_b):
-    """Return the largest difference of the two probabilities of one outcome; NaN if any is NaN."""
-    found = [abs(law_a.get(key, 0) - law_b.get(key, 0)) for key in law_a.keys() | law_b.keys()]
-    return next((size for size in found if size != size), max(found))
-
-
 def total_variation(law_a, law_b):
     """Return half the sum of all differences: the largest difference for any set of outcomes."""
     return sum(abs(law_a.get(k, 0) - law_b.get(k, 0)) for k in law_a.keys() | law_b.keys()) / 2
-
-
-COMPARED = []  # (deviation, outcomes) of each comparison so far; tests/conftest.py prints them
-
-
-def assert_same_law(got, expected, tolerance=1e-12):
-    """Raise AssertionError if the distributions differ, and show where they differ most."""
-    deviation = distance(got, expected)
-    if not deviation <= tolerance:
-        worst = sorted(got.keys() | expected.keys(),
-                       key=lambda key: -abs(got.get(key, 0) - expected.get(key, 0)))[:8]
-        rows = [f"    {key}: {float(got.get(key, 0)):.6f}, not {float(expected.get(key, 0)):.6f}"
-                for key in worst]
-        raise AssertionError("\n".join([f"a different distribution came out, total variation "
-                             f"{float(total_variation(got, expected)):.6f} away:", *rows]))
-    COMPARED.append((float(deviation), len(expected)))

@@ -16,9 +16,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from exact.law import law, rounds_law, text_law, total_variation
 from sampling import accept, residual, sample
 from speculative import guess, speculative_step, verify
-from exact.law import law, rounds_law, text_law, total_variation
 from variants.match import match_verify
 
 SURE = Fraction(2, 5)  # a draft is sure of a token from this probability on
@@ -42,6 +42,11 @@ def markov(rows):
 
 
 TOYS = {name: tuple(map(markov, pair)) for name, pair in TENTHS.items()}
+
+
+def mapped(model, function):
+    """Return the model with `function` applied to each of its rows."""
+    return lambda ids, n_last=1: np.array([function(row) for row in model(ids, n_last)])
 
 
 def one_hot(token, n_vocab=3):

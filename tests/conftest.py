@@ -1,13 +1,10 @@
-"""Before NumPy loads in a test run: one BLAS thread, as in main.py; no files of the user's."""
+"""Give BLAS one thread, as main.py does; compile all products; report what was enumerated."""
 
 import os
-import tempfile
 
 import pytest
 
-os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-CACHE = tempfile.TemporaryDirectory()
-os.environ["SPECULATIVE_CACHE_DIR"] = CACHE.name
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # before NumPy loads
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -24,10 +21,10 @@ def products_compiled():
 @pytest.fixture(autouse=True)
 def compared(request):
     """Attach the enumerated comparisons of a test to its report, which pytest-xdist sends home."""
-    from exact import law
+    from tests import distributions
 
-    law.COMPARED = []
-    request.node.user_properties.append(("compared", law.COMPARED))
+    distributions.COMPARED = []
+    request.node.user_properties.append(("compared", distributions.COMPARED))
 
 
 def pytest_terminal_summary(terminalreporter):

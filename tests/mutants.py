@@ -66,7 +66,7 @@ SPECULATIVE = [
      "one target pass per guess"),
     ("while len(x) < end:", "while len(x) <= end:", "one round too many"),
     ("x, end = list(x), len(x) + N", "x, end = x, len(x) + N", "the caller's list is written to"),
-    ("round._replace(ids=up_to_stop(round.ids, stop))", "round",
+    ("result._replace(ids=up_to_stop(result.ids, stop))", "result",
      "stop tokens inside a round pass unseen"),
     ("return ids[: i + 1]", "return ids[:i]", "the stop token is cut off"),
     ("for i, token in enumerate(ids):\n        if token in stop:",
@@ -156,6 +156,8 @@ LAW = [
     ("        if known != weights:", "        if False:",
      "a different decision in a later run is not noticed"),
     ("(done if token in stop else longer)", "longer", "the text goes on after a stop token"),
+]
+DISTRIBUTIONS = [
     ("law_a.keys() | law_b.keys()]", "law_a.keys()]", "outcomes of one law alone do not count"),
     ("if not deviation <= tolerance:", "if deviation > tolerance:", "NaN is no difference"),
 ]
@@ -189,11 +191,12 @@ CASES = [  # (file, tests, [(piece, what stands there instead, fault)])
     ("sampling.py", "tests/test_sampling.py", SAMPLING),
     ("gpt2.py", "tests/test_gpt2.py", GPT2),
     ("exact/law.py", "tests/test_law.py", LAW),
+    ("tests/distributions.py", "tests/test_law.py", DISTRIBUTIONS),
     ("variants/registry.py", own("flags"), REGISTRY),
 ]
 CASES += [("variants/" + file, tests, mutants) for file, tests, mutants in [
-    ("auto.py", own("auto"), [
-        ("accepted + round.n_accepted", "accepted + round.n_tested", "all guesses count"),
+    ("speculative.py", own("speculative"), [
+        ("accepted + result.n_accepted", "accepted + round.n_tested", "all guesses count"),
         ("best, wait = 1, 2 * wait", "best = 1", "no longer pause after a useless trial"),
     ]),
     ("lookup.py", laws("lookup"), [
@@ -219,7 +222,7 @@ CASES += [("variants/" + file, tests, mutants) for file, tests, mutants in [
         FIXED, ("* k)[:k]", "* k)", "a block longer than n_left"),
     ]),
     ("jacobi.py", own("jacobi"), [
-        ("round.p_target[len(round.ids) :]", "round.p_target[len(round.ids) - 1 :]",
+        ("result.p_target[len(result.ids) :]", "result.p_target[len(result.ids) - 1 :]",
          "the next block is one position behind"),
         (".argmax(axis=-1).tolist()", ".argmin(axis=-1).tolist()", "the target's worst token"),
     ]),
@@ -239,7 +242,7 @@ CASES += [("variants/" + file, tests, mutants) for file, tests, mutants in [
          "an unsure guess is dropped because of its own probability"),
     ]),
     ("assisted.py", own("chain"), [
-        ("K + 2 if round.n_accepted == len(round.guesses)", "K + 2 if round.n_accepted",
+        ("K + 2 if result.n_accepted == len(result.guesses)", "K + 2 if result.n_accepted",
          "K grows after a rejection"),
     ]),
     ("stopping.py", laws("stopping"), [
@@ -261,10 +264,10 @@ CASES += [("variants/" + file, tests, mutants) for file, tests, mutants in [
          "the row of the next position"),
     ]),
     ("coupled.py", laws("coupled"), [
-        ("del drawn[: len(round.ids)]", "pass", "every round draws with the first one's numbers"),
+        ("del drawn[: len(result.ids)]", "pass", "every round draws with the first one's numbers"),
     ]),
     ("coupled.py", own("coupled"), [
-        ("del drawn[: len(round.ids)]", "del drawn[: len(round.guesses)]",
+        ("del drawn[: len(result.ids)]", "del drawn[: len(result.guesses)]",
          "numbers of guesses used up, not those of the text"),
         ("probs / exponentials(", "probs * exponentials(", "the last of the race, not the first"),
         ("p_target, Replay(drawn, rng), draw)", "p_target, rng, draw)",
@@ -313,12 +316,12 @@ CASES += [("variants/" + file, tests, mutants) for file, tests, mutants in [
          "return [(token, row) for token in best]", "the best children with the draft's row"),
         (" if len(path) <= k)", ")", "a tree deeper than n_left"),
     ]),
-    ("best_tree.py", own("best_tree"), [
+    ("shared/best_tree.py", own("best_tree"), [
         ("enumerate(acceptances)}", "enumerate(acceptances[:1])}", "no second child"),
         ("pass_cost[size] + depth * c", "pass_cost[size] + c", "one draft step for all levels"),
         ("guesses.index(token) if", "0 if", "every accepted guess was a first child"),
     ]),
-    ("dynamic_tree.py", laws("tree"), [
+    ("shared/dynamic_tree.py", laws("tree"), [
         ("range(1, k + 1)", "range(1, DEPTH + 1)", "a dynamic tree deeper than n_left"),
     ]),
     ("traversal.py", laws("traversal"), [
@@ -341,13 +344,13 @@ CASES += [("variants/" + file, tests, mutants) for file, tests, mutants in [
         ("tree.add_path(ngram[:k])", "tree.add_path(ngram)", "n-grams longer than n_left"),
     ]),
     ("lookahead.py", own("lookahead"), [
-        ("len(round.ids) - 1 :", "len(round.ids) :", "the window moves one position too far"),
+        ("len(result.ids) - 1 :", "len(result.ids) :", "the window moves one position too far"),
         ("reversed(ngrams)", "ngrams", "the oldest n-gram is tested first"),
         ("trunk[:i] + column[1:]", "column[1:]", "no column looks back at the trunk"),
     ]),
     ("staged.py", laws("staged"), [
-        ("p_draft += list(round.p_target[: len(round.ids)])",
-         "p_draft += list((*round.p_draft, round.p_target[-1])[: len(round.ids)])",
+        ("p_draft += list(result.p_target[: len(result.ids)])",
+         "p_draft += list((*result.p_draft, result.p_target[-1])[: len(result.ids)])",
          "the inner draft's rows in the outer ratio"),
         ("tree.add(node, *guess)", "tree.add(node, guess[0], row)",
          "siblings drawn without replacement, tested as if with"),
@@ -371,7 +374,7 @@ CASES += [("variants/" + file, tests, mutants) for file, tests, mutants in [
         ("with_tree_sampling(head, **models.sampling)", "with_tree_sampling(head)",
          "the sampling settings do not reach the head"),
     ]),
-    ("eagle_head.py", own("eagle"), [
+    ("shared/eagle_head.py", own("eagle"), [
         ("x[n_past + 1 :], n_past,", "x[n_past:-1], n_past,",
          "a state beside its own token, not beside the next"),
         ("min(common_prefix(self.ids, x) - 1, n - 1)", "n - 1",

@@ -10,14 +10,14 @@ from types import SimpleNamespace
 import numpy as np
 from safetensors.numpy import save_file
 
-from exact.toys import disjoint, mapped, path_by_path, toy, ulp_away
 from lib.checkpoints.weights import cut_params, flatten, n_params, random_params
 from sampling import residual
 from speculative import make_step
+from tests.toys import disjoint, mapped, path_by_path, toy, ulp_away
 from variants import DECODERS, Models, build
-from variants.best_tree import uniform
-from variants.eagle_head import build_head
 from variants.registry import Costs
+from variants.shared.best_tree import uniform
+from variants.shared.eagle_head import build_head
 from variants.tree import guess_shape, verify_tree
 
 COSTS = Costs(0.1, [1.0, 1.1, 1.2, 1.3])

@@ -10,12 +10,12 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-import lib.costs
-import lib.demo.compare
+import demo.compare
+import demo.costs
 import main
-from lib.demo.compare import compare, first_difference
-from lib.demo.describe import describe, table
-from lib.demo.task import Task, load_task
+from demo.compare import compare, first_difference
+from demo.describe import describe, table
+from demo.task import Task, load_task
 from utils import MODELS_DIR
 from variants import DECODERS
 
@@ -61,7 +61,7 @@ class Counting:
 @pytest.fixture
 def clock(monkeypatch):
     clock = Clock()
-    monkeypatch.setattr(lib.demo.compare, "time", clock)
+    monkeypatch.setattr(demo.compare, "time", clock)
     return clock
 
 
@@ -174,8 +174,8 @@ def test_what_is_advised_next_fits_the_run(clock, decoder, advice):
 # ---- costs
 
 def test_the_seconds_of_measuring_are_counted_and_shown(clock, monkeypatch):
-    monkeypatch.setattr(lib.demo.compare, "measure_costs",
-                        partial(lib.costs.measure_costs, clock=clock.perf_counter))
+    monkeypatch.setattr(demo.compare, "measure_costs",
+                        partial(demo.costs.measure_costs, clock=clock.perf_counter))
     got = figures(clock, K="auto", N=30, x=(4,))  # the draft is right: 8 guesses, 9 tokens
     measuring = 1 + 11 + 1 + sum(10 + n for n in range(1, 10))  # read the text; one of each
     assert got["measuring_s"] == measuring

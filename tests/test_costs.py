@@ -1,9 +1,9 @@
-"""lib/costs.py: each pass measured by turns, the least counted, the text read before."""
+"""demo/costs.py: each pass measured by turns, the least counted, the text read before."""
 
 import pytest
 
+from demo.costs import SECONDS, measure_costs
 from gpt2 import common_prefix
-from lib.costs import SECONDS, measure_costs
 
 
 class Clock:

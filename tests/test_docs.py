@@ -14,7 +14,7 @@ import pytest
 
 import speculative
 from docs import sixty_lines
-from tools.readme import BLOCK, STATIC, fill, run, source
+from docs.readme import BLOCK, STATIC, fill, run, source
 from variants import DECODERS
 
 ROOT = Path(__file__).parent.parent

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from encoder import END_OF_TEXT, SPLIT, Encoder, byte_characters, merge
 from lib.checkpoints.files import read_json
-from lib.vocabulary import read_merges
+from lib.checkpoints.vocabulary import read_merges
 from utils import MODELS_DIR
 
 any_text = st.text(max_size=60)
@@ -89,13 +89,13 @@ def test_words_are_split_as_gpt2_splits_them():
 def test_what_has_no_encoding_or_no_text_is_named(tales):
     with pytest.raises(ValueError, match="surrogates"):
         tales.encode("a\ud800")
-    for id in (-1, 4096, 10**9):
-        with pytest.raises(ValueError, match=f"got {id}"):
-            tales.decode([5, id])
+    for token in (-1, 4096, 10**9):
+        with pytest.raises(ValueError, match=f"got {token}"):
+            tales.decode([5, token])
     assert tales.decode([tales.vocab[byte_characters()[0xFF]]]) == "\ufffd"  # not UTF-8
 
 
-BYTES = {char: id for id, char in enumerate(byte_characters().values())}
+BYTES = {char: token for token, char in enumerate(byte_characters().values())}
 
 
 def test_added_symbols_stand_for_themselves_and_no_text_is_encoded_as_one():
@@ -109,7 +109,8 @@ def test_added_symbols_stand_for_themselves_and_no_text_is_encoded_as_one():
 
 
 def test_any_symbol_can_be_named_by_its_text(tales):
-    assert [tales.id_of(tales.decode([id])) for id in (0, 300, 4094, 4095)] == [0, 300, 4094, 4095]
+    for token in (0, 300, 4094, 4095):
+        assert tales.id_of(tales.decode([token])) == token
     with pytest.raises(ValueError, match="which is 2: 'the', ' king'"):
         tales.id_of("the king")
 

@@ -15,14 +15,15 @@ from exact.expected import (
     tree_mean,
     tree_tokens,
 )
-from exact.law import expectation, round_law, text_law
+from exact.law import expectation, text_law
 from exact.rules import TOYS, X, best, q_is_one, tokens_per_round
-from exact.toys import path_by_path
 from speculative import guess, verify
-from variants.best_tree import uniform
+from tests.distributions import round_law
+from tests.toys import path_by_path
 from variants.block import block_verify
 from variants.lenient import lenient_verify
 from variants.match import match_verify
+from variants.shared.best_tree import uniform
 from variants.traversal import verify_traversal
 from variants.tree import guess_shape, verify_tree
 

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
-APART = {"lib.checkpoints", "lib.demo", "tqdm", "argparse", "numba"}
+APART = {"lib.checkpoints", "demo", "tqdm", "argparse", "numba"}
 BLOCKED = ("filelock", "requests", "greenlet", "threadpoolctl", "tensorflow", "cupy", "torch")
 
 
@@ -27,6 +27,20 @@ def test_the_algorithm_imports_numpy_alone():
 def test_no_checkpoint_download_or_terminal_is_loaded_with_the_forward_pass():
     assert not loaded_by("gpt2") & APART
     assert loaded_by("main") >= APART - {"numba"}
+
+
+FLOORS = [  # an import leads to a lower floor, or stays in its room
+    {"lib"}, {"encoder", "gpt2", "sampling"}, {"speculative"}, {"theory"}, {"variants"},
+    {"exact", "utils"}, {"demo"}, {"main"}, {"benchmarks"}, {"docs", "models", "tools"}]
+FLOOR = {room: floor for floor, rooms in enumerate(FLOORS) for room in rooms}
+
+
+def test_imports_lead_down():
+    for file in ROOT.rglob("*.py"):
+        room = file.relative_to(ROOT).parts[0].removesuffix(".py")
+        if room in FLOOR:
+            for other in re.findall(r"^\s*(?:from|import) (\w+)", file.read_text("utf-8"), re.M):
+                assert room == other or FLOOR.get(other, -1) < FLOOR[room], (file, other)
 
 
 def test_only_tests_import_tests():

@@ -7,15 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from exact.law import (
-    assert_same_law,
-    distance,
-    expectation,
-    law,
-    text_law,
-    total_variation,
-)
+from exact.law import expectation, law, text_law, total_variation
 from sampling import accept, sample
+from tests.distributions import assert_same_law, distance
 
 ROOT = Path(__file__).parents[1]
 THIRD, HALF = Fraction(1, 3), Fraction(1, 2)

@@ -9,12 +9,13 @@ from functools import partial
 import numpy as np
 import pytest
 
-from exact.law import assert_same_law, expectation, law, text_law, total_variation
+from exact.law import expectation, law, text_law, total_variation
 from gpt2 import GPT2
 from lib.checkpoints.weights import random_params
 from sampling import with_sampling
 from speculative import autoregressive_sampling, complete, generate
 from tests import bundled
+from tests.distributions import assert_same_law
 from tests.small import (
     COSTS,
     FORMS,
@@ -162,8 +163,8 @@ def test_exactly_N_tokens_come_and_no_round_is_empty(name, N, heads):
     sampling = dict(temperature=0.0 if DECODERS[name].greedy else 1.0)
     step = stepper(name, {}, PAIRS["dense"], sampling, heads[3])()
     rounds = list(generate(X, step, N, np.random.default_rng(N)))
-    assert sum(len(round.ids) for round in rounds) == N
-    assert all(1 <= len(round.ids) <= len(round.guesses) + 1 for round in rounds)
+    assert sum(len(result.ids) for result in rounds) == N
+    assert all(1 <= len(result.ids) <= len(result.guesses) + 1 for result in rounds)
 
 
 SHALLOW = {"tree": {"widths": (2,)}, "traversal": {"widths": (2,)}, "suffix": {"sure": 99.0},
@@ -181,15 +182,15 @@ def test_a_draft_equal_to_the_target_loses_no_guess(name, sampling):
     new_step = stepper(name, SHALLOW.get(name, forms(name)[0]), PAIRS["equal"], sampling)
 
     def lost(rng):
-        return sum(n_levels(round) + 1 - len(round.ids)
-                   for round in generate(X, new_step(), N, rng))
+        return sum(n_levels(result) + 1 - len(result.ids)
+                   for result in generate(X, new_step(), N, rng))
 
     assert expectation(lost, float) == pytest.approx(0, abs=1e-9)
 
 
-def n_levels(round):
+def n_levels(result):
     """Return for how many positions there was a guess."""
-    guesses = round.guesses
+    guesses = result.guesses
     return max(map(len, guesses.paths()), default=0) if hasattr(guesses, "paths") else len(guesses)
 
 
@@ -233,11 +234,11 @@ def test_the_same_seed_gives_the_same_text(name, temperature, tiny_heads):
 def test_a_used_cache_gives_the_rows_of_a_fresh_one_in_every_round(name, temperature, tiny_heads):
     chosen = dict(temperature=temperature, top_k=7, repetition_penalty=1.2)
     step, x = build(name, tiny(chosen, tiny_heads), forms(name)[0]), [1, 2, 3]
-    for round in generate(x, step, 21, np.random.default_rng(0)):  # as far as the context goes
+    for result in generate(x, step, 21, np.random.default_rng(0)):  # as far as the context goes
         rows = [with_sampling(GPT2(TINY[1], 3), **{**chosen, "temperature": T})(x)[-1]
                 for T in (temperature, 1.0)]  # 1: what a threshold looks at
-        assert any(np.allclose(round.p_target[0], row, atol=1e-10) for row in rows)
-        x = x + round.ids
+        assert any(np.allclose(result.p_target[0], row, atol=1e-10) for row in rows)
+        x = x + result.ids
     assert len(x) == 24
 
 
@@ -255,7 +256,7 @@ def test_a_text_in_a_batch_is_the_text_alone_or_a_tree_is_refused(name, batch, t
         with pytest.raises(ValueError, match="need guesses that are a chain"):
             list(texts)
         return
-    assert [x + [token for round in rounds for token in round.ids]
+    assert [x + [token for result in rounds for token in result.ids]
             for (x, _, _), rounds in zip(jobs(), texts, strict=True)] == alone
 
 

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 import main
+from lib.checkpoints.huggingface import write_folder
 from tests.checkpoints import write_converted
 from tests.test_trace import stored
-from tools.export_hf import export
 from utils import MODELS_DIR, load_encoder_hparams_and_params
 
 ROOT = Path(main.__file__).parent
@@ -61,7 +61,8 @@ def test_show_prints_every_round_and_no_colour_into_a_pipe():
 def test_trace_keeps_the_run_that_was_reported(tmp_path):
     got = figures("--trace", tmp_path / "run.html", "--decoder", "tree", "--temperature", 0.5)
     seen = stored(tmp_path / "run.html")
-    assert [token["id"] for round in seen["rounds"] for token in round["ids"]] == got["tree"]["ids"]
+    shown = [token["id"] for result in seen["rounds"] for token in result["ids"]]
+    assert shown == got["tree"]["ids"]
     assert got["settings"]["seed"] == 123 and "numpy" in got["versions"]
 
 
@@ -92,7 +93,7 @@ def test_a_prompt_from_a_file_from_standard_input_and_from_the_flag_is_the_same(
 
 def test_a_text_ends_at_the_targets_own_end_of_text_or_at_any_named_token(tmp_path):
     encoder, *rest = load_encoder_hparams_and_params("tales-large", MODELS_DIR)
-    export(tmp_path / "x", encoder, *rest)
+    write_folder(tmp_path / "x", encoder, *rest)
     for path in tmp_path.glob("x/*config.json"):
         sizes = json.loads(path.read_text(encoding="utf-8"))
         path.write_text(json.dumps(sizes | {"eos_token_id": encoder.id_of(".")}), encoding="utf-8")
@@ -105,8 +106,9 @@ def test_a_text_ends_at_the_targets_own_end_of_text_or_at_any_named_token(tmp_pa
 
 
 def test_the_heads_of_a_target_named_by_its_path_are_in_its_folder(tmp_path, monkeypatch):
-    export(tmp_path / "exported" / "x", *load_encoder_hparams_and_params("tales-large", MODELS_DIR))
-    shutil.copy(MODELS_DIR / "tales-large" / "heads.safetensors", tmp_path / "exported" / "x")
+    folder = tmp_path / "exported" / "x"
+    write_folder(folder, *load_encoder_hparams_and_params("tales-large", MODELS_DIR))
+    shutil.copy(MODELS_DIR / "tales-large" / "heads.safetensors", folder)
     monkeypatch.chdir(tmp_path)
     for path in ("exported/x", tmp_path / "exported" / "x"):
         assert main.main(["--decoder", "medusa", "--target_model_size", str(path),

@@ -8,10 +8,10 @@ import pytest
 from exact.law import expectation
 from exact.optimum import FORMS, best_accepted, best_independent, guesses_law
 from exact.rules import TOYS, X
-from exact.toys import PAIRS, path_by_path
 from speculative import make_step
-from variants.best_tree import uniform
+from tests.toys import PAIRS, path_by_path
 from variants.kseq import guess_chains, verify_kseq
+from variants.shared.best_tree import uniform
 from variants.tree import guess_shape, verify_tree
 
 FIRST_ROWS = {name: [np.asarray(model(X)[-1], float) for model in pair]
@@ -50,7 +50,7 @@ def test_the_forms_are_what_the_tests_reach_and_at_most_the_optimum(toy, n):
     for name, guess, test in (("multi-step", shape, verify_tree), ("K-SEQ", chains, verify_kseq)):
         step = make_step(target, 1, guess, test)
         reached = expectation(lambda rng, step=step: step([*X], 2, rng),
-                              lambda round: len(round.ids) - 1)
+                              lambda result: len(result.ids) - 1)
         assert forms[name] == pytest.approx(float(reached), abs=1e-9)
     drawn = guesses_law(p_draft, n, "independent")
     matched = sum(p * p_target[[*{*tokens}]].sum() for tokens, p in drawn.items())

@@ -5,10 +5,10 @@ import json
 import numpy as np
 import pytest
 
-from exact.law import Scripted
-from lib.demo import page
+from demo import page
 from speculative import verify
 from tests.chromium import chromium
+from tests.distributions import Scripted
 from tests.small import lenient_law
 from tests.test_trace import HOSTILE, decoded, example
 
@@ -43,19 +43,19 @@ def race(browser, tmp_path):
     return rounds, run, opened(browser, tmp_path, run)
 
 
-def wanted(round, us):
+def wanted(result, us):
     """Return what verify gives if us[t] tests guess t and the last of us draws the token."""
-    passed = [u < min(1, round.p_target[t][token] / round.p_draft[t][token])
-              for t, (u, token) in enumerate(zip(us, round.guesses))]
+    passed = [u < min(1, result.p_target[t][token] / result.p_draft[t][token])
+              for t, (u, token) in enumerate(zip(us, result.guesses))]
     n = [*passed, False].index(False)
     script = us if n == len(passed) else [*us[: n + 1], us[-1]]
-    return verify(round.guesses, round.p_draft, round.p_target, Scripted(script))
+    return verify(result.guesses, result.p_draft, result.p_target, Scripted(script))
 
 
 def test_what_a_dragged_marker_claims_is_what_verify_gives(race):
     (rounds, run, tab), cases, chance = race, [], np.random.default_rng(0)
-    for i, (round, seen) in enumerate(zip(rounds, run["rounds"])):
-        k = len(round.guesses)
+    for i, (result, seen) in enumerate(zip(rounds, run["rounds"])):
+        k = len(result.guesses)
         grid = [[u] * (k + 1) for u in (0.0, 0.5, 0.999)] + chance.random((30, k + 1)).tolist()
         grid.append([*(g.get("u_accept", 0.5) for g in seen["guesses"]), seen["u_last"]])
         cases += [(i, us) for us in grid]

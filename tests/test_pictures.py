@@ -49,8 +49,8 @@ def test_the_race_shows_the_text_that_both_wrote_and_every_guess():
     data, texts = data_of("race"), list(ElementTree.parse(IMAGES / "race.svg").iter(TEXT))
     plain, fast = data["autoregressive"], data["speculative"]
     assert text_of(plain, data["prompt"]) == text_of(fast, data["prompt"])  # greedy
-    for round in fast["rounds"]:
-        tokens = {token.strip() for token, _ in [*round["guesses"], *round["ids"]]}
+    for result in fast["rounds"]:
+        tokens = {token.strip() for token, _ in [*result["guesses"], *result["ids"]]}
         assert tokens - {""} <= {node.text for node in texts}
     lowest = max(float(node.get("y")) for node in texts if node.get("textLength"))
     assert lowest <= BAR - SIZE  # no text covers the bar

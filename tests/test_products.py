@@ -159,7 +159,7 @@ def test_without_a_numba_that_works_NumPy_multiplies_and_without_a_cache_Numba(b
 FIRST_RUN = """
 import sys
 import main
-from lib.demo import compare
+from demo import compare
 from numba.core import event
 
 def counted(task, *args):

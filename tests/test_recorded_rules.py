@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 
 from benchmarks import rules
+from docs.readme import BLOCK
 from exact import expected, optimum
 from exact.expected import block_tokens, chain_mean, match_tokens, ratio_tokens, tree_mean
 from exact.law import expectation
 from exact.rules import TOYS, X, best
-from exact.toys import path_by_path
 from speculative import guess
-from tools.readme import BLOCK
+from tests.toys import path_by_path
 
 PAGE = Path(rules.__file__).with_name("RESULTS.md").read_text(encoding="utf-8")
 

@@ -7,12 +7,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from docs.readme import BLOCK
 from exact import rules
 from exact.law import law, text_law, total_variation
 from exact.rules import BY_NAME, RULES, TOYS, X, find
 from sampling import residual, sample
 from speculative import complete, speculative_step
-from tools.readme import BLOCK
 
 ROOT = Path(rules.__file__).parents[1]
 PAGE = (ROOT / "docs" / "wild.md").read_text(encoding="utf-8")

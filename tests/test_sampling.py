@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from exact.law import Scripted, distance, law
-from exact.toys import toy
+from exact.law import law
 from sampling import (
     accept,
     keep_largest,
@@ -19,6 +18,8 @@ from sampling import (
     warp,
     with_sampling,
 )
+from tests.distributions import Scripted, distance
+from tests.toys import toy
 
 EXACT = 1e-12
 LOWEST, HIGHEST = 0.0, 1 - 2**-53  # the uniforms that random() can return lie between these

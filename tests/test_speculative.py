@@ -7,16 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from exact.law import (
-    Scripted,
-    assert_same_law,
-    expectation,
-    law,
-    round_law,
-    rounds_law,
-    text_law,
-)
-from exact.toys import PAIRS, counted, toy
+from exact.law import expectation, law, rounds_law, text_law
 from sampling import warp
 from speculative import (
     Round,
@@ -28,6 +19,8 @@ from speculative import (
     speculative_sampling,
     verify,
 )
+from tests.distributions import Scripted, assert_same_law, round_law
+from tests.toys import PAIRS, counted, toy
 
 LARGE = {"dense", "disjoint", "one ulp away", "four tokens", "five tokens"}  # 10^6 branches, K = 3
 CASES = [(pair, K, K + 2) for pair in PAIRS for K in (1, 2, 3) if K < 3 or pair not in LARGE]
@@ -163,7 +156,7 @@ def test_the_rounds_one_after_another_are_the_text_up_to_its_first_stop_id(N, K,
     rng, same = np.random.default_rng(seed), np.random.default_rng(seed)
     text = speculative_sampling([2], *PAIRS["dense"], N, K, rng, stop={2})
     rounds = generate([2], draft_and_verify(*PAIRS["dense"], K), N, same, stop={2})
-    assert text == [2] + [token for round in rounds for token in round.ids]
+    assert text == [2] + [token for result in rounds for token in result.ids]
     assert len(text) == 1 + N or text[-1] == 2
     assert 2 not in text[1:-1]
 
@@ -178,19 +171,19 @@ def test_plain_decoding_asks_for_one_row_per_token():
     ([1, 2, 5], [1, 2, 3], 2, 3), ([1, 2, 3, 9], [1, 2, 3], 3, 3), ([4, 2], [1, 2], 0, 1),
     ([1], [1, 2], 1, 1), ([5], [], 0, 0)], ids=str)  # the last but one: cut by a stop token
 def test_a_round_counts_its_accepted_and_tested_guesses(ids, guesses, accepted, tested):
-    round = Round(ids, guesses, [], np.empty(0))
-    assert (round.n_accepted, round.n_tested) == (accepted, tested)
+    result = Round(ids, guesses, [], np.empty(0))
+    assert (result.n_accepted, result.n_tested) == (accepted, tested)
 
 
 def test_rows_of_a_round_are_fresh_calls_on_their_prefixes():
     draft, target = PAIRS["dense"]
     x, step = [0], draft_and_verify(draft, target, 3)
-    for round in generate(x, step, 12, np.random.default_rng(0)):
-        for t, row in enumerate(round.p_draft):
-            assert (row == draft(x + round.guesses[:t], 1)[-1]).all()
-        for t, row in enumerate(round.p_target):
-            assert (row == target(x + round.guesses[:t], 1)[-1]).all()
-        x = x + round.ids
+    for result in generate(x, step, 12, np.random.default_rng(0)):
+        for t, row in enumerate(result.p_draft):
+            assert (row == draft(x + result.guesses[:t], 1)[-1]).all()
+        for t, row in enumerate(result.p_target):
+            assert (row == target(x + result.guesses[:t], 1)[-1]).all()
+        x = x + result.ids
 
 
 def test_tokens_per_round_are_what_the_acceptance_says():

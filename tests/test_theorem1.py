@@ -32,13 +32,14 @@ from hypothesis import Phase, assume, example, given, settings
 from hypothesis import strategies as st
 
 import speculative
-from exact.law import assert_same_law, law, round_law, rounds_law, text_law
-from exact.toys import PAIRS, remembered, toy
+from exact.law import law, rounds_law, text_law
 from gpt2 import GPT2
 from lib.checkpoints.weights import random_params
 from sampling import residual, with_sampling
 from speculative import guess, speculative_sampling, verify
 from tests import bundled
+from tests.distributions import assert_same_law, round_law
+from tests.toys import PAIRS, remembered, toy
 from theory.speedup import acceptance_rate
 
 FALSE_ALARM, MAX_CHECKS = 1e-12, 900
@@ -68,12 +69,12 @@ def for_any_pair_of_rows(test):
 
 def one_guess(p_draft, p_target):
     """A function of rng: draw one guess, verify it. Returns (guesses kept: 0 or 1, first id)."""
-    def round(rng):
+    def one_round(rng):
         guesses, laws = guess([0], 1, rng, lambda ids, n_last: [p_draft])
         ids = verify(guesses, laws, [p_target, p_target], rng)
         return len(ids) - 1, ids[0]
 
-    return round
+    return one_round
 
 
 @for_any_pair_of_rows

@@ -10,18 +10,18 @@ import numpy as np
 import pytest
 
 import main
+from demo import page
+from demo import trace as watch
+from demo.compare import Timed, decode, with_costs
+from demo.task import load_task
 from encoder import Encoder, byte_characters
-from exact.law import Scripted
-from lib.demo import page
-from lib.demo import trace as watch
-from lib.demo.compare import Timed, decode, with_costs
-from lib.demo.task import load_task
 from main import parse_args, settings_for_json
 from sampling import residual, sample
 from speculative import complete, draft_and_verify, generate, verify
+from tests.distributions import Scripted
 from variants import DECODERS
 
-ENCODER = Encoder({character: id for id, character in enumerate(byte_characters().values())}, [])
+ENCODER = Encoder({char: token for token, char in enumerate(byte_characters().values())}, [])
 PROMPT = ENCODER.encode("Hi")
 HOSTILE = "</script><script>alert(1)</script><!--<b>&amp;\u2028\x00\x1b[31m\u202e\"'"
 
@@ -43,8 +43,8 @@ def watched(N=60, seed=0, K=4, models=TOYS, x=PROMPT, stop=()):
     rng = watch.Recorded(np.random.default_rng(seed), target.seconds)
     see = watch.watcher(ENCODER, rng, verify, {"target": target.seconds})
     step = draft_and_verify(draft, target, K)
-    pairs = [(round, see(round)) for round in generate(x, step, N, rng, stop)]
-    return [round for round, _ in pairs], [seen for _, seen in pairs], target.seconds
+    pairs = [(result, see(result)) for result in generate(x, step, N, rng, stop)]
+    return [result for result, _ in pairs], [seen for _, seen in pairs], target.seconds
 
 
 def example(N=60, K=4, prompt="Hi"):
@@ -77,13 +77,13 @@ def texts(tokens):
 
 @pytest.mark.parametrize("seed", range(3))
 def test_every_decision_can_be_made_again_from_what_is_shown(seed):
-    ids = [token for round in watched(seed=seed)[0] for token in round.ids]
+    ids = [token for result in watched(seed=seed)[0] for token in result.ids]
     step = draft_and_verify(*TOYS, 4)
     assert complete(PROMPT, step, 60, np.random.default_rng(seed)) == PROMPT + ids
-    for round, seen, seconds in zip(*watched(seed=seed), strict=True):
-        assert [token["id"] for token in seen["ids"]] == round.ids
+    for result, seen, seconds in zip(*watched(seed=seed), strict=True):
+        assert [token["id"] for token in seen["ids"]] == result.ids
         assert seen["seconds"] == {"target": seconds}
-        n, bonus = len(round.ids) - 1, len(round.ids) > len(round.guesses)
+        n, bonus = len(result.ids) - 1, len(result.ids) > len(result.guesses)
         origins = ["kept"] * n + ["bonus" if bonus else "replacement"]
         assert [token["origin"] for token in seen["ids"]] == origins
         for t, guess in enumerate(seen["guesses"]):
@@ -92,8 +92,8 @@ def test_every_decision_can_be_made_again_from_what_is_shown(seed):
             assert ("u_accept" in guess) == (t <= n)
             if t <= n:
                 assert guess["accepted"] == (guess["u_accept"] < guess["threshold"])
-        law = round.p_target[-1] if bonus else residual(round.p_target[n], round.p_draft[n])
-        assert sample(law, Scripted([seen["u_last"]])) == round.ids[-1]
+        law = result.p_target[-1] if bonus else residual(result.p_target[n], result.p_draft[n])
+        assert sample(law, Scripted([seen["u_last"]])) == result.ids[-1]
 
 
 def test_a_character_of_several_ids_gets_its_text_with_its_last_id():
@@ -117,12 +117,12 @@ def test_a_stop_id_among_accepted_guesses_leaves_no_last_id_and_no_verdict_after
 
 
 def test_a_row_holds_the_likeliest_tokens_of_both_models_and_the_sum_of_the_others():
-    for round, seen, _ in zip(*watched(seed=2)):
-        assert len(seen["rows"]) == len(round.guesses) + 1
-        p_draft = [*round.p_draft, np.zeros(256)]
-        for t, (row, target, draft) in enumerate(zip(seen["rows"], round.p_target, p_draft)):
+    for result, seen, _ in zip(*watched(seed=2)):
+        assert len(seen["rows"]) == len(result.guesses) + 1
+        p_draft = [*result.p_draft, np.zeros(256)]
+        for t, (row, target, draft) in enumerate(zip(seen["rows"], result.p_target, p_draft)):
             ids = [token for token, *_ in row["top"]]
-            assert {target.argmax(), *round.ids[t : t + 1], *round.guesses[t : t + 1]} <= {*ids}
+            assert {target.argmax(), *result.ids[t : t + 1], *result.guesses[t : t + 1]} <= {*ids}
             assert draft.argmax() in ids or not draft.any()
             law = residual(target, draft)
             for token, text, *probabilities, start, end in row["top"]:
@@ -141,7 +141,7 @@ def test_a_row_holds_the_likeliest_tokens_of_both_models_and_the_sum_of_the_othe
     (name, t) for name, entry in DECODERS.items() for t in ("0", "1")[: 2 - entry.greedy]])
 def test_of_every_decoder_what_is_shown_is_known(name, temperature):
     run, entry = decoded(name, temperature), DECODERS[name]
-    branches = any("parent" in guess for round in run["rounds"] for guess in round["guesses"])
+    branches = any("parent" in guess for result in run["rounds"] for guess in result["guesses"])
     guess, test = entry.tree if branches and entry.tree else (entry.guess, entry.test)
     for function, place in ((guess, run["code"]["guess"]), (test, run["code"]["test"])):
         assert f"def {function.__name__}(" in place["text"]
@@ -149,15 +149,15 @@ def test_of_every_decoder_what_is_shown_is_known(name, temperature):
         assert lines[place["line"] - 1] == place["text"]
     if not entry.one_by_one:
         n_tested = sum(place["tested"] for place in run["summary"]["by_place"])
-        assert n_tested == sum(len(round["guesses"]) for round in run["rounds"])
+        assert n_tested == sum(len(result["guesses"]) for result in run["rounds"])
     assert run["exact"] == entry.is_exact(run["settings"])
     assert ("draft_model_size" in run["settings"]) == ("draft" in entry.needs)
-    for round in run["rounds"]:
-        assert ("rows" in round) == (not branches)
-        assert ("u_last" in round) == (test is verify)
-        led = [guess["id"] for guess in round["guesses"] if guess.get("led_on")]
-        assert not branches or led == [token["id"] for token in round["ids"][:-1]]
-        for guess in round["guesses"]:
+    for result in run["rounds"]:
+        assert ("rows" in result) == (not branches)
+        assert ("u_last" in result) == (test is verify)
+        led = [guess["id"] for guess in result["guesses"] if guess.get("led_on")]
+        assert not branches or led == [token["id"] for token in result["ids"][:-1]]
+        for guess in result["guesses"]:
             assert ("threshold" in guess) == (test is verify)
             if "u_accept" in guess and "accepted" in guess:
                 assert guess["accepted"] == (guess["u_accept"] < guess["threshold"])
@@ -197,7 +197,7 @@ def test_a_summary_counts_what_the_rounds_hold():
     assert run["summary"]["ids"] == 100
     for name, n in (("accepted", "n_accepted"), ("tested", "n_tested")):
         assert sum(place[name] for place in run["summary"]["by_place"]) == sum(
-            getattr(round, n) for round in rounds)
+            getattr(result, n) for result in rounds)
 
 
 def test_the_page_holds_the_run_fetches_nothing_and_none_of_its_texts_is_markup(tmp_path):

@@ -3,7 +3,7 @@
     python -m tools.survey --prompts FILE --out FILE.jsonl --temperature 1
     python -m tools.survey --prompts FILE --out FILE.jsonl --scheduler tcp://HOST:8786
 
-Flags, records, resuming and refusals are main.py's, because the code is (lib/demo/prompts.py).
+Flags, records, resuming and refusals are main.py's, because the code is (demo/prompts.py).
 Dask (requirements/cluster.txt) gives the prompts to workers, which write one text at a time, by
 trees and heads too. The prompt of a worker that died is given to a different one. Workers on other
 machines run in the same checkout of this repository, with the same models.
@@ -16,9 +16,9 @@ from itertools import chain, islice
 
 import numpy as np
 
+from demo.prompts import Job, continue_prompts
+from demo.task import load_task
 from lib.backend.arrays import in_one_line
-from lib.demo.prompts import Job, continue_prompts
-from lib.demo.task import load_task
 from lib.terminal import Help, Parser, command, print_safely
 from main import parse_args
 from speculative import generate
@@ -39,7 +39,7 @@ def write_text(words, job):
     task = load_once(words)
     step = build(task.decoder, task.models(), task.settings)
     rounds = generate(job.x, step, job.n_left, np.random.default_rng(job.head["seed"]), task.stop)
-    return [round._replace(p_draft=None, p_target=None) for round in rounds]
+    return [result._replace(p_draft=None, p_target=None) for result in rounds]
 
 
 def on_workers(words, scheduler, n_workers, task, args):

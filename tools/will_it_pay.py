@@ -4,7 +4,7 @@
     python -m tools.will_it_pay --target 1558M --draft 124M --N 20 --repeats 1
     python -m tools.will_it_pay --target 1558M --draft 124M --random      # without a download
 
-    [1] costs        time of a draft step, and of passes over 1 .. 9 rows      lib/costs.py
+    [1] costs        time of a draft step, and of passes over 1 .. 9 rows      demo/costs.py
     [2] acceptance   counted on the pair's own texts                           benchmarks/race.py
     [3] prediction   the best K by the papers' formulas                        theory/speedup.py
     [4] race         plain decoding against the best few, several runs         benchmarks/race.py
@@ -27,10 +27,10 @@ from benchmarks.clock import machine
 from benchmarks.command import number, table
 from benchmarks.models import OPENINGS, named, random_model
 from benchmarks.race import builder, race, speed
+from demo.costs import N_ROWS, measure_costs
+from demo.prompts import read_lines, read_prompt
 from lib.backend import products
 from lib.backend.arrays import gpu_errors_in_one_line
-from lib.costs import N_ROWS, measure_costs
-from lib.demo.prompts import read_lines, read_prompt
 from sampling import check_sampling, with_sampling
 from theory.hardware import GPT2_SIZES
 from theory.speedup import best_K, expected_tokens, need, walltime_improvement

@@ -7,14 +7,35 @@ variants/shared/ holds what several of them use.
 from functools import partial
 
 from speculative import autoregressive_step
-from variants import (assisted, auto, big_little, block, blockwise, cascade, coupled, eagle, jacobi,
-                      kseq, lenient, lookahead, lookup, markov, match, medusa, skip, staged,
-                      stopping, suffix, traversal, tree)
+from variants import (
+    assisted,
+    big_little,
+    block,
+    blockwise,
+    cascade,
+    coupled,
+    eagle,
+    jacobi,
+    kseq,
+    lenient,
+    lookahead,
+    lookup,
+    markov,
+    match,
+    medusa,
+    skip,
+    speculative,
+    staged,
+    stopping,
+    suffix,
+    traversal,
+    tree,
+)
 from variants.registry import Costs, Models
 
-MODULES = (auto, lookup, suffix, jacobi, skip, assisted, stopping, match, coupled, block, lenient,
-           big_little, cascade, tree, traversal, kseq, lookahead, staged, medusa, markov, eagle,
-           blockwise)
+MODULES = (speculative, lookup, suffix, jacobi, skip, assisted, stopping, match, coupled, block,
+           lenient, big_little, cascade, tree, traversal, kseq, lookahead, staged, medusa, markov,
+           eagle, blockwise)
 DECODERS = {module.DECODER.name: module.DECODER for module in MODULES}
 
 

@@ -42,10 +42,10 @@ def build(models, K: Flag(whole, "most guesses per round") = 20,
 
     def step(x, n_left, rng):
         nonlocal K
-        round = speculative_step(x, n_left, rng, target, K, guess)
+        result = speculative_step(x, n_left, rng, target, K, guess)
         if schedule == "heuristic":
-            K = K + 2 if round.n_accepted == len(round.guesses) else max(1, K - 1)
-        return round
+            K = K + 2 if result.n_accepted == len(result.guesses) else max(1, K - 1)
+        return result
 
     return step
 

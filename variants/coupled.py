@@ -73,9 +73,9 @@ def coupled(target, K, guess, draw=sample):
         def replayed_match(guesses, p_draft, p_target, rng_after_guesses):
             return match_verify(guesses, p_draft, p_target, Replay(drawn, rng), draw)
 
-        round = speculative_step(x, n_left, Replay(drawn, rng), target, K, guess, replayed_match)
-        del drawn[: len(round.ids)]  # these positions are text now
-        return round
+        result = speculative_step(x, n_left, Replay(drawn, rng), target, K, guess, replayed_match)
+        del drawn[: len(result.ids)]  # these positions are text now
+        return result
 
     return step
 

@@ -11,12 +11,18 @@ learned EAGLE-1's aim, then EAGLE-3's, Li et al. (2025).
 from functools import partial
 
 from speculative import make_step, verify
-from variants.best_tree import uniform
-from variants.eagle_head import Head, load_head
 from variants.registry import Decoder, Flag, either, whole, wholes
+from variants.shared.best_tree import uniform
+from variants.shared.eagle_head import Head, load_head
 from variants.shared.states import States
-from variants.tree import (SIBLINGS_FLAG, TOTAL, guess_shape, tree_step, verify_tree,
-                           with_tree_sampling)
+from variants.tree import (
+    SIBLINGS_FLAG,
+    TOTAL,
+    guess_shape,
+    tree_step,
+    verify_tree,
+    with_tree_sampling,
+)
 
 
 def guess_chain(x, k, rng, draft):

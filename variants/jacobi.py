@@ -34,9 +34,10 @@ def build(models, K: GUESSES = 4):
     guess = partial(guess_block, block=block, n_vocab=models.target.n_vocab)
 
     def step(x, n_left, rng):
-        round = speculative_step(x, n_left, rng, target, K, guess)
-        block[:] = round.p_target[len(round.ids) :].argmax(axis=-1).tolist()  # F(y), past the text
-        return round
+        result = speculative_step(x, n_left, rng, target, K, guess)
+        rows = result.p_target[len(result.ids) :]  # past the text
+        block[:] = rows.argmax(axis=-1).tolist()  # F(y)
+        return result
 
     return step
 

@@ -87,13 +87,13 @@ def build(models, columns: Flag(whole, "columns of the window, iterated on in ev
         return tree, [row for _, row in tree.proposals]
 
     def step(x, n_left, rng):
-        round = speculative_step(x, n_left, rng, target, columns + ngram, guess, verify_tree)
-        tree, n = round.guesses, len(round.guesses.proposals)
+        result = speculative_step(x, n_left, rng, target, columns + ngram, guess, verify_tree)
+        tree, n = result.guesses, len(result.guesses.proposals)
         for column, end in zip(window, ends):
-            column.append(int(round.p_target[1 + end].argmax()))
+            column.append(int(result.p_target[1 + end].argmax()))
             remember(known, column, pool)
-        window[:] = [column[1:] for column in window[len(round.ids) - 1 : len(ends)]]
-        return round._replace(guesses=Tree(tree.tokens[:n], tree.parents[:n], tree.proposals))
+        window[:] = [column[1:] for column in window[len(result.ids) - 1 : len(ends)]]
+        return result._replace(guesses=Tree(tree.tokens[:n], tree.parents[:n], tree.proposals))
 
     return step
 

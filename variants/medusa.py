@@ -20,8 +20,8 @@ import numpy as np
 from gpt2 import to_host, unembed
 from sampling import sample
 from speculative import make_step
-from variants.best_tree import n_levels, uniform
 from variants.registry import Decoder, Flag, wholes
+from variants.shared.best_tree import n_levels, uniform
 from variants.shared.branches import Tree, best_ids, plant, with_tree_sampling
 from variants.shared.heads import open_heads
 from variants.shared.states import States

@@ -24,9 +24,9 @@ from variants.tree import Tree, draw_siblings, verify_tree, with_tree_sampling
 def staged_guess(x, k, rng, inner):
     """Decode k tokens by the inner step; return them and their distributions, its target's rows."""
     guesses, p_draft = [], []
-    for round in generate(x, inner, k, rng):
-        guesses += round.ids
-        p_draft += list(round.p_target[: len(round.ids)])
+    for result in generate(x, inner, k, rng):
+        guesses += result.ids
+        p_draft += list(result.p_target[: len(result.ids)])
     return guesses, p_draft
 
 

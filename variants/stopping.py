@@ -1,7 +1,7 @@
 """Huang et al. (2024), "SpecDec++": stop guessing by a threshold; here a measured one. Lossless.
 
 Adds to assisted.py: no K and no constant. The draft guesses while the probability that the next
-guess becomes text is worth its time; costs are those of auto.py, probabilities are counted.
+guess becomes text is worth its time; costs are those of speculative.py, probabilities are counted.
 
     s           the probability that all guesses of this round so far are accepted
     a           the probability that a guess is accepted if those before it are: a table over the
@@ -59,13 +59,13 @@ class History:
         accepted, tested, rows = self.table
         return accepted / tested, rows / rows.sum(), max(1.0, self.tokens / self.time)
 
-    def count(self, round, buckets):
+    def count(self, result, buckets):
         """Add a round, and the buckets of all rows that the draft computed in it."""
         self.table = START + DECAY * (self.table - START)
         for t, bucket in enumerate(buckets):
-            self.table[:, bucket] += t < round.n_accepted, t < round.n_tested, 1
-        cost = len(buckets) * self.costs.c + self.costs.pass_cost[len(round.guesses)]
-        self.tokens = DECAY * self.tokens + len(round.ids)
+            self.table[:, bucket] += t < result.n_accepted, t < result.n_tested, 1
+        cost = len(buckets) * self.costs.c + self.costs.pass_cost[len(result.guesses)]
+        self.tokens = DECAY * self.tokens + len(result.ids)
         self.time = DECAY * self.time + cost
 
 
@@ -107,9 +107,9 @@ def build(models):
 
     def step(x, n_left, rng):
         buckets = []
-        round = speculative_step(x, n_left, rng, target, most, partial(guess, buckets=buckets))
-        seen.count(round, buckets)
-        return round
+        result = speculative_step(x, n_left, rng, target, most, partial(guess, buckets=buckets))
+        seen.count(result, buckets)
+        return result
 
     return step
 

@@ -18,10 +18,10 @@ import numpy as np
 
 from sampling import accept, one_hot_rows, residual, sample
 from speculative import make_step
-from variants.best_tree import auto_tree, n_levels, uniform
-from variants.dynamic_tree import DEPTH, TOTAL_GUESSES, guess_dynamic
 from variants.registry import Decoder, Flag, either, whole, wholes
+from variants.shared.best_tree import auto_tree, n_levels, uniform
 from variants.shared.branches import Tree, best_ids, with_tree_sampling
+from variants.shared.dynamic_tree import DEPTH, TOTAL_GUESSES, guess_dynamic
 
 
 def draw_siblings(row, width, siblings, rng):

@@ -22,13 +22,13 @@ import json
 import sys
 from pathlib import Path
 
-from docs.pictures import bars, forking, race, round, speed, theorem1
+from docs.pictures import bars, forking, one_round, race, speed, theorem1
 from docs.pictures.figures import save
 from docs.pictures.palette import THEMES
 
 ROOT = Path(__file__).parents[2]
 IMAGES, RESULTS = ROOT / "docs" / "img", ROOT / "benchmarks" / "results"
-SVG = {"race": race.draw, "round": round.draw}
+SVG = {"race": race.draw, "round": one_round.draw}
 PLOTS = {"theorem1": (theorem1.draw, 3.7), "ladder": (bars.draw_ladder, 5.2),
          "wild": (bars.draw_wild, 8.2), "forking": (forking.draw, 5.2),
          "expected_tokens": (speed.draw_expected_tokens, 4), "speed-pair": (speed.draw_speed, 4),

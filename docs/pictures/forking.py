@@ -28,13 +28,13 @@ def flat(row):
 
 def decisions(rounds):
     """Yield what a run decided, in order."""
-    for round in rounds:
-        for token in round.guesses:
+    for result in rounds:
+        for token in result.guesses:
             yield f"guess {token}"
-        for t in range(round.n_tested):
-            yield "accept" if t < round.n_accepted else "reject"
-        kind = "draw" if not round.guesses else "bonus" if round.n_accepted else "instead"
-        yield f"{kind} {round.ids[-1]}"
+        for t in range(result.n_tested):
+            yield "accept" if t < result.n_accepted else "reject"
+        kind = "draw" if not result.guesses else "bonus" if result.n_accepted else "instead"
+        yield f"{kind} {result.ids[-1]}"
 
 
 def enumerate_paths():
@@ -43,7 +43,7 @@ def enumerate_paths():
     found = []
     for rounds, chance, forks in paths(lambda rng: list(generate([0], step, N, rng))):
         weights = [weights[branch] for weights, branch in forks]
-        words = " ".join(str(token) for round in rounds for token in round.ids)
+        words = " ".join(str(token) for result in rounds for token in result.ids)
         found.append((words, chance, list(zip(decisions(rounds), weights))))
     return found
 

@@ -75,7 +75,7 @@ class Clock:
 # ---- text
 
 def text_of(run, prompt):
-    return prompt + "".join(token for round in run["rounds"] for token, _ in round["ids"])
+    return prompt + "".join(token for result in run["rounds"] for token, _ in result["ids"])
 
 
 def letters(string, where, x0, class_=""):
@@ -91,23 +91,23 @@ def written(run, prompt, clock, x0, own):
     """Yield every round's guesses, accepted or falling, then the target's own token."""
     text, where, start = prompt, places(text_of(run, prompt), COLUMNS), 0.0
     yield letters(prompt, where, x0)
-    for round in run["rounds"]:
-        guessed, end = start + round["draft_s"], round["end"]
-        for token, origin in round["ids"]:
+    for result in run["rounds"]:
+        guessed, end = start + result["draft_s"], result["end"]
+        for token, origin in result["ids"]:
             if origin == "kept":
                 class_ = f"green {clock.accept(guessed, end)}"
             else:
-                yield rejected(round, text, clock, (guessed, end), x0)
+                yield rejected(result, text, clock, (guessed, end), x0)
                 class_ = f"{own} {clock.appear(end)}"
             yield letters(token, where[len(text) :], x0, class_)
             text += token
         start = end
 
 
-def rejected(round, before, clock, times, x0):
+def rejected(result, before, clock, times, x0):
     """Return the rejected guess, struck out, and the untested ones after it."""
     parts = []
-    for guess, accepted in round["guesses"]:
+    for guess, accepted in result["guesses"]:
         if not accepted:
             where = places(before + guess, COLUMNS)[len(before) :]
             parts.append(letters(guess, where, x0, "grey" if accepted is None else
@@ -122,11 +122,11 @@ def bar(run, clock, x0):
     """Yield a block for each pass of the target; the gap before it is the draft's."""
     width, start = COLUMNS * SIZE * ADVANCE, 0.0
     yield rect(x0, BAR, width, 12, "track", rx=2)
-    for round in run["rounds"]:
-        left, right = ((start + round["draft_s"]) / clock.longest, round["end"] / clock.longest)
+    for result in run["rounds"]:
+        left, right = ((start + result["draft_s"]) / clock.longest, result["end"] / clock.longest)
         yield rect(x0 + width * left, BAR, max(width * (right - left) - 1.2, 1.0), 12,
-                   f"block {clock.appear(round['end'])}")
-        start = round["end"]
+                   f"block {clock.appear(result['end'])}")
+        start = result["end"]
 
 
 def panel(x, title, note, run, body, clock):
@@ -155,7 +155,7 @@ def draw(data, colour):
     """Return the picture of one recorded race."""
     plain, fast, prompt = data["autoregressive"], data["speculative"], data["prompt"]
     clock, left, right = Clock(plain["seconds"], colour), MARGIN, PANEL + GAP + MARGIN
-    most = 1 + max(len(round["guesses"]) for round in fast["rounds"])
+    most = 1 + max(len(result["guesses"]) for result in fast["rounds"])
     gain = plain["seconds"] / fast["seconds"]
     parts = [text(left, 288, "a recorded run of the bundled models, played "
                   f"{clock.slower} times slower", "small muted"), *legend(right, 288),

@@ -1,7 +1,7 @@
 """Record what the pictures show as JSON: one race, and one round that rejects a guess.
 
     race    both decoders on one prompt, several times; the repeat with the median speed-up
-    round   the first round of one text at temperature 1, as lib/demo/trace.py sees it
+    round   the first round of one text at temperature 1, as demo/trace.py sees it
 
 Draws are fixed by the seed; seconds are those of the machine that records.
 """
@@ -10,8 +10,8 @@ import shlex
 
 import numpy as np
 
-from lib.demo.compare import decode, warm_up
-from lib.demo.task import load_task
+from demo.compare import decode, warm_up
+from demo.task import load_task
 from main import parse_args
 
 RACE = ('--prompt "The owl said to the mouse," --repetition_penalty 1.2 --temperature 0 --K 4 '

@@ -1,4 +1,4 @@
-"""Which arrays the weights are, room in a cache, and errors of a GPU."""
+"""Choose the array library, and translate the errors of a GPU."""
 
 from contextlib import contextmanager
 
@@ -42,10 +42,3 @@ def gpu_errors_in_one_line():
 def in_one_line(error, most=300):
     """Return the text of an error, which may be a page long, in one line."""
     return " ".join(f"{type(error).__name__}: {error}".split())[:most]
-
-
-def widened(cache, n_columns):  # [.., n, d_head] -> [.., n_columns, d_head]
-    """Return a copy of a cache of keys and values with columns for more tokens."""
-    *shape, n, d_head = cache.shape
-    more = np.zeros((*shape, n_columns - n, d_head), cache.dtype, like=cache)
-    return np.concatenate([cache, more], axis=-2)

@@ -1,16 +1,18 @@
-"""GPT-2 as Hugging Face keeps it: the same weights under other names.
+"""Read and write GPT-2 as Hugging Face keeps it: the same weights under other names.
 
     config.json               the sizes, under other names, and what else could differ in the model
     model.safetensors         the weights, or several files, model-00001-of-00003.safetensors
 """
 
+import json
 import re
 
 import numpy as np
 
 from lib.checkpoints import tensors
-from lib.checkpoints.files import read_json
-from lib.checkpoints.weights import check_hparams, read_flat
+from lib.checkpoints.files import atomic, read_json
+from lib.checkpoints.vocabulary import merge_lines
+from lib.checkpoints.weights import check_hparams, flatten, read_flat
 
 THEIR_SIZES = {"n_vocab": "vocab_size", "n_ctx": "n_positions", "n_embd": "n_embd",
                "n_head": "n_head", "n_layer": "n_layer"}  # ours: theirs
@@ -71,3 +73,48 @@ def load_flat(folder, hparams, dtype=np.float32):
         raise ValueError(f"need lm_head.weight to equal wte.weight in {folder}, got a different "
                          "one: only models with tied embeddings can be read")
     return flat
+
+
+# ---- writing
+
+def write_folder(folder, encoder, hparams, params):
+    """Write a model, loaded as utils loads it, to a folder; weights in their own dtype.
+
+    config.json comes last: a folder without it is not a model, so an interrupted export is never
+    loaded.
+    """
+    dtype, end = params["wte"].dtype, encoder.symbols.get(encoder.end_of_text)
+    added = {symbol: encoder.vocab[symbol] for symbol in encoder.special & encoder.vocab.keys()}
+    for name in ("config.json", "generation_config.json", "tokenizer.json"):  # of a former model
+        (folder / name).unlink(missing_ok=True)
+    write_weights(folder, params, dtype)
+    for name, text in {
+            "vocab.json": json.dumps(encoder.vocab),
+            "added_tokens.json": json.dumps(added),
+            "merges.txt": "\n".join(["#version: 0.2", *merge_lines(encoder), ""]),
+            "tokenizer_config.json": json.dumps({
+                "tokenizer_class": "GPT2Tokenizer", "bos_token": end, "eos_token": end,
+                "unk_token": end}),
+            "config.json": json.dumps(config(hparams, encoder.end_of_text, dtype))}.items():
+        with atomic(folder / name) as file:
+            file.write(text.encode())
+
+
+def write_weights(folder, params, dtype):
+    """Write model.safetensors."""
+    weights = {f"transformer.{their_name(name)}": weight.astype(dtype, copy=False)
+               for name, weight in flatten(params)}
+    tensors.write_file(folder / "model.safetensors", weights, {"format": "pt"})
+
+
+def config(hparams, end_of_text, dtype):
+    """Return what config.json says.
+
+    Engines cast weights to half precision unless it names a dtype, under either of two names;
+    llama.cpp's converter looks for n_ctx.
+    """
+    return {"model_type": "gpt2", "architectures": ["GPT2LMHeadModel"],
+            **{name: values[0] for name, values in FIXED.items()},
+            **{name: hparams[ours] for ours, name in THEIR_SIZES.items()},
+            "n_ctx": hparams["n_ctx"], "dtype": str(dtype), "torch_dtype": str(dtype),
+            "bos_token_id": end_of_text, "eos_token_id": end_of_text}

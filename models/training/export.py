@@ -5,9 +5,8 @@ import shutil
 import numpy as np
 
 from lib.checkpoints import tensors
-from lib.checkpoints.huggingface import THEIR_SIZES
+from lib.checkpoints.huggingface import THEIR_SIZES, config
 from models.training import bpe
-from tools.export_hf import config
 from variants.shared.heads import fingerprint
 
 

@@ -26,7 +26,6 @@ import torch
 from models.training import bpe, export, plans, tasks, trainer
 from models.training.eagle import LOSSES, Eagle
 
-
 # ---- the stages
 
 def make_task(stage, work):

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from benchmarks import batch, clock, engines, speed, variants
-from benchmarks.models import agreeing, random_model, sizes
 from benchmarks.clock import rows_actions
+from benchmarks.models import agreeing, random_model, sizes
 from benchmarks.race import Written, builder, race, simulated_builder
 from benchmarks.race import speed as race_speed
 from speculative import Round
@@ -57,7 +57,7 @@ def test_all_decoders_of_a_race_write_the_same_texts_by_the_same_seeds():
             assert [text.ids for text in texts] == [text.ids for text in plain]
         for text in sum(result, []):
             assert len(text.target) == len(text.rounds) and text.seconds >= sum(text.target)
-            assert text.n_rows == sum(len(round.guesses) + 1 for round in text.rounds)
+            assert text.n_rows == sum(len(result.guesses) + 1 for result in text.rounds)
 
 
 def test_speed_and_predictions_by_hand():

@@ -5,11 +5,13 @@ import sys
 import numpy as np
 import pytest
 
+from lib.checkpoints.gguf import write_file
 from lib.checkpoints.weights import flatten, random_params
 from tests.checkpoints import HPARAMS, SYMBOLS, TINY
-from tools import export_gguf
+from tools import export
 
 gguf = pytest.importorskip("gguf", reason="needs requirements/engines.txt")
+GGUF = ("--format", "gguf")
 HPARAMS = HPARAMS | {"n_vocab": TINY.n_vocab}
 
 
@@ -18,7 +20,7 @@ def written(request, tmp_path_factory):
     """A tiny model, and what the library reads in its file."""
     params = random_params(HPARAMS, np.random.default_rng(0), np.float32)
     path = tmp_path_factory.mktemp("gguf") / "tiny.gguf"
-    export_gguf.export(path, TINY, HPARAMS, params, request.param)
+    write_file(path, TINY, HPARAMS, params, request.param)
     return request.param, dict(flatten(params)), gguf.GGUFReader(path)
 
 
@@ -52,7 +54,7 @@ def test_the_sizes_and_the_vocabulary_are_read_back(written):
 
 def test_a_package_that_is_missing_is_named(tmp_path, monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "gguf", None)
-    assert export_gguf.main(["tales-small", str(tmp_path / "a.gguf")]) == 2
+    assert export.main(["tales-small", str(tmp_path / "a.gguf"), *GGUF]) == 2
     assert "need gguf (pip install -r requirements/engines.txt)" in capsys.readouterr().err
 
 
@@ -64,9 +66,9 @@ def test_what_cannot_be_written_is_one_clear_line(tmp_path, capsys):
     (tmp_path / "empty").mkdir()
     for model, path, words in [("nothing", tmp_path / "a.gguf", "No model nothing in"),
                                ("tales-small", file, "or --force"),
-                               ("tales-small", file.parent, "or --force"),
-                               ("tales-small", tmp_path / "empty", "need the name of a file")]:
-        assert export_gguf.main([model, str(path)]) == 2
+                               ("tales-small", file.parent, "needs the name of a file"),
+                               ("tales-small", tmp_path / "empty", "needs the name of a file")]:
+        assert export.main([model, str(path), *GGUF]) == 2
         err = capsys.readouterr().err
-        assert err.startswith("export_gguf: ") and err.count("\n") == 1 and words in err
+        assert err.startswith("tools.export: ") and err.count("\n") == 1 and words in err
     assert file.read_bytes() == b"precious" and len([*tmp_path.rglob("*")]) == 3

@@ -13,8 +13,7 @@ from lib.checkpoints.weights import flatten, random_params
 from sampling import with_sampling
 from speculative import autoregressive_sampling, speculative_sampling
 from tests.checkpoints import HPARAMS, TINY
-from tools import export_hf
-from tools.export_hf import export
+from tools import export
 from utils import MODELS_DIR, load_encoder_hparams_and_params, load_pair
 
 HPARAMS = HPARAMS | {"n_vocab": TINY.n_vocab}
@@ -27,7 +26,7 @@ def load(folder, dtype=np.float32, **kwargs):
 @pytest.fixture
 def folder(tmp_path):
     """A model folder of a few kilobytes."""
-    export(tmp_path / "tiny", TINY, HPARAMS, random_params(HPARAMS, np.random.default_rng(0)))
+    huggingface.write_folder(tmp_path / "tiny", TINY, HPARAMS, random_params(HPARAMS, np.random.default_rng(0)))
     return tmp_path / "tiny"
 
 
@@ -41,7 +40,7 @@ def equal(a, b):
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
 def test_what_was_written_is_read_back_bit_by_bit(tmp_path, dtype):
     params = random_params(HPARAMS, np.random.default_rng(0), dtype)
-    export(tmp_path, TINY, HPARAMS, params)
+    huggingface.write_folder(tmp_path, TINY, HPARAMS, params)
     encoder, hparams, loaded = load(tmp_path, dtype)
     assert hparams == HPARAMS and equal(loaded, params) and loaded["wte"].dtype == dtype
     assert encoder.vocab == TINY.vocab and encoder.ranks == TINY.ranks
@@ -61,12 +60,12 @@ def test_an_export_overwrites_nothing_unless_forced(folder, capsys):
     before = sorted((path, path.read_bytes()) for path in folder.iterdir())
     for arguments, words in [(("tales-small", folder), "--force"),
                              (("no-such-model", folder / "x"), "No model no-such-model")]:
-        assert export_hf.main([*map(str, arguments)]) == 2
+        assert export.main([*map(str, arguments)]) == 2
         err = capsys.readouterr().err
-        assert err.startswith("export_hf: ") and err.count("\n") == 1 and words in err
+        assert err.startswith("tools.export: ") and err.count("\n") == 1 and words in err
     assert before == sorted((path, path.read_bytes()) for path in folder.iterdir())
     (folder / "tokenizer.json").write_text("of a former model")
-    assert export_hf.main(["tales-small", str(folder), "--force"]) == 0
+    assert export.main(["tales-small", str(folder), "--force"]) == 0
     assert "model.safetensors" in capsys.readouterr().out and load(folder)[1]["n_vocab"] == 4096
 
 
@@ -74,9 +73,10 @@ def test_an_export_that_is_interrupted_is_no_model(tmp_path, monkeypatch):
     def interrupt(*args):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("tools.export_hf.config", interrupt)
+    monkeypatch.setattr("lib.checkpoints.huggingface.config", interrupt)
+    params = random_params(HPARAMS, np.random.default_rng(0))
     with pytest.raises(KeyboardInterrupt):
-        export(tmp_path, TINY, HPARAMS, random_params(HPARAMS, np.random.default_rng(0)))
+        huggingface.write_folder(tmp_path, TINY, HPARAMS, params)
     assert not huggingface.is_model(tmp_path)
 
 
@@ -109,7 +109,7 @@ def test_transformers_reads_the_bundled_models_as_they_are(tmp_path):
     large, small = MODELS_DIR / "tales-large", MODELS_DIR / "tales-small"
     encoder, draft, target = load_pair("tales-small", "tales-large", dtype=np.float64)
     x, N = encoder.encode("Once upon a time there was a"), 20
-    export(tmp_path, *load(large))
+    huggingface.write_folder(tmp_path, *load(large))
     for folder, ours in ((large, target), (small, draft), (tmp_path, target)):
         with torch.no_grad():
             logits = theirs(folder)(torch.tensor([x])).logits[0].numpy()
@@ -124,7 +124,7 @@ def test_transformers_reads_the_bundled_models_as_they_are(tmp_path):
 def test_their_tokenizers_give_our_ids(tmp_path):
     _, transformers = transformers_with_torch()
     encoder, *model = load(MODELS_DIR / "tales-large")
-    export(tmp_path, encoder, *model)
+    huggingface.write_folder(tmp_path, encoder, *model)
     for folder in (MODELS_DIR / "tales-large", tmp_path):
         tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
         for text in ("Once upon a time", "it's 42!\n\n  ok", "wïzard 語🙂\t"):
@@ -234,7 +234,7 @@ def test_the_models_own_end_of_text_ends_it_and_is_kept(folder, tmp_path):
     (folder / "generation_config.json").write_text('{"eos_token_id": 257}')
     encoder, *model = load(folder)
     assert encoder.end_of_text == encoder.id_of("</s>") == 257
-    export(tmp_path / "again", encoder, *model)
+    huggingface.write_folder(tmp_path / "again", encoder, *model)
     assert load(tmp_path / "again")[0].end_of_text == 257
     written = json.loads((tmp_path / "again" / "config.json").read_text(encoding="utf-8"))
     assert written["eos_token_id"] == 257 and written["n_ctx"] == written["n_positions"] == 16
@@ -244,10 +244,10 @@ def test_the_models_own_end_of_text_ends_it_and_is_kept(folder, tmp_path):
 def test_a_padded_vocabulary_is_cut_if_asked(tmp_path):
     """nanoGPT's 50,304 rows for 50,257 tokens."""
     padded = HPARAMS | {"n_vocab": 264}
-    export(tmp_path / "padded", TINY, padded, random_params(padded, np.random.default_rng(0)))
+    huggingface.write_folder(tmp_path / "padded", TINY, padded, random_params(padded, np.random.default_rng(0)))
     _, hparams, params = load(tmp_path / "padded", cut_vocab=True)
     assert hparams == HPARAMS and params["wte"].shape == (258, 12)
-    assert export_hf.main([str(tmp_path / "padded"), str(tmp_path / "cut"), "--cut_vocab"]) == 0
+    assert export.main([str(tmp_path / "padded"), str(tmp_path / "cut"), "--cut_vocab"]) == 0
     assert load(tmp_path / "cut")[1] == HPARAMS
 
 

@@ -12,12 +12,12 @@ from http.server import ThreadingHTTPServer
 
 import pytest
 
-from lib.demo import live
-from lib.demo.compare import decode
-from lib.demo.task import load_task
+from demo.compare import decode
+from demo.task import load_task
 from main import parse_args
 from tests.chromium import chromium
 from tests.plumbing.test_robustness import DEFAULT_CTRL_C
+from tools import live
 
 ASKED = {"prompt": "Once upon a time", "decoder": "speculative", "temperature": 1, "N": 12,
          "seed": 3}
@@ -46,7 +46,7 @@ def ask(server, body=None, path="/decode", **headers):
 def ids_of(text):
     """Return the ids of all rounds in an answer."""
     rounds = [json.loads(line)["round"] for line in text.splitlines()[:-1]]
-    return [token["id"] for round in rounds for token in round["ids"]]
+    return [token["id"] for result in rounds for token in result["ids"]]
 
 
 def directly(server, asked):
@@ -121,7 +121,7 @@ def test_the_page_may_ask_its_own_server_only(server):
 # ---- a separate process, and the page
 
 def test_ctrl_c_ends_it_while_a_text_is_written():
-    process = subprocess.Popen([sys.executable, "-m", "lib.demo.live", "--port", "0"], text=True,
+    process = subprocess.Popen([sys.executable, "-m", "tools.live", "--port", "0"], text=True,
                                stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                                preexec_fn=DEFAULT_CTRL_C)
     try:
@@ -131,7 +131,7 @@ def test_ctrl_c_ends_it_while_a_text_is_written():
         connection.getresponse().readline()
         process.send_signal(signal.SIGINT)
         _, said = process.communicate(timeout=120)
-        assert process.returncode == 0 and said.endswith("\nlib.demo.live: stopped\n")
+        assert process.returncode == 0 and said.endswith("\ntools.live: stopped\n")
         assert "Traceback" not in said
     finally:
         process.kill()

@@ -8,13 +8,13 @@ import pytest
 
 import main
 import utils
-from lib.demo.task import read_prompt
-from lib.vocabulary import read_merges
+from demo.task import read_prompt
+from lib.checkpoints.vocabulary import read_merges
 from tests.test_trace import stored
 from utils import MODELS_DIR, find_folder
 
 ROOT = Path(main.__file__).parent
-SOURCES = [path for name in (".", "lib", "lib/backend", "lib/checkpoints", "lib/demo", "theory",
+SOURCES = [path for name in (".", "lib", "lib/backend", "lib/checkpoints", "demo", "theory",
                              "variants", "variants/shared") for path in (ROOT / name).glob("*.py")]
 FEW = ("--n_tokens_to_generate", "5")
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import main
-from lib.demo.task import MAX_PROMPT, settings_for_json
+from demo.task import MAX_PROMPT, settings_for_json
 from sampling import with_sampling
 from speculative import draft_and_verify, generate
 from tests.checkpoints import HPARAMS, write_converted
@@ -88,10 +88,10 @@ def test_a_record_is_that_of_its_prompt_alone(run, flags, models):
         draft, target = (with_sampling(model, temperature=1) for model in pair)
         x, rng = encoder.encode(prompt), np.random.default_rng((123, i))
         rounds = list(generate(x, draft_and_verify(draft, target, 4), 9, rng, {256}))
-        ids = [token for round in rounds for token in round.ids]
+        ids = [token for result in rounds for token in result.ids]
         accepted = tested = 0
-        for round in rounds:
-            same = [a == b for a, b in zip(round.ids, round.guesses)]
+        for result in rounds:
+            same = [a == b for a, b in zip(result.ids, result.guesses)]
             accepted += (same + [False]).index(False)
             tested += len(same)  # the accepted ones, and the one that gave way to the last token
         assert record == head | {

@@ -15,7 +15,7 @@ import pytest
 from safetensors.numpy import save_file
 
 import main
-from lib.demo.task import Task, with_prompt
+from demo.task import Task, with_prompt
 from utils import MODELS_DIR
 
 ROOT = Path(main.__file__).parent

@@ -12,10 +12,9 @@ from unittest import mock
 import pytest
 
 import main
-from lib.demo.prompts import Job, record_of
-from lib.demo.task import load_task
-from tests.plumbing.test_prompts import (  # noqa: F401
-    PROMPTS, ROOT, flags, models, out, run, wait_until, write)
+from demo.prompts import Job, record_of
+from demo.task import load_task
+from tests.plumbing.test_prompts import PROMPTS, ROOT, flags, models, out, run, wait_until, write  # noqa: F401
 from tools import survey
 
 pytest.importorskip("distributed", reason="needs requirements/cluster.txt")

@@ -5,8 +5,8 @@ import re
 
 import pytest
 
+from docs import tour
 from tests.test_docs import LINK, MACHINE, leads
-from tools import tour
 
 CELLS = json.loads(tour.TOUR.read_text(encoding="utf-8"))["cells"]
 CODE = [cell for cell in CELLS if cell["cell_type"] == "code"]

@@ -8,9 +8,10 @@ import pytest
 
 import main
 import variants
-from exact.law import assert_same_law, law, text_law
+from exact.law import law, text_law
 from sampling import with_sampling
 from speculative import complete
+from tests.distributions import assert_same_law
 from tests.small import PAIRS, Logits, forms, stepper
 from tests.test_main import figures
 

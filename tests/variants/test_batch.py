@@ -8,14 +8,15 @@ import numpy as np
 import pytest
 from greenlet import greenlet
 
-from exact.law import assert_same_law, law, text_law
-from exact.toys import PAIRS, toy
+from exact.law import law, text_law
 from gpt2 import GPT2
 from lib.backend import products
 from lib.checkpoints.weights import cut_params, n_params
 from sampling import with_sampling
 from speculative import draft_and_verify
 from tests import fake_cupy
+from tests.distributions import assert_same_law
+from tests.toys import PAIRS, toy
 from variants.shared.batch import Shared, generate_batch, unbatched
 from variants.shared.batch_gpt2 import BatchGPT2, Part, groups
 
@@ -38,7 +39,7 @@ def jobs_of(xs, N):
 def texts_of(jobs, new_step, batch=8, stop=()):
     """All texts, finished."""
     texts = generate_batch(jobs, new_step, batch, stop)
-    return [list(x) + [token for round in rounds for token in round.ids]
+    return [list(x) + [token for result in rounds for token in result.ids]
             for (x, *_), rounds in zip(jobs, texts, strict=True)]
 
 

@@ -8,13 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from exact.law import expectation, text_law
-from exact.toys import counted, mapped, path_by_path, toy
 from speculative import generate, make_step
+from tests.toys import counted, mapped, path_by_path, toy
 from theory.speedup import best_K, walltime_improvement
-from variants.best_tree import auto_tree, best_shape, n_levels, outcomes, uniform
-from variants.dynamic_tree import guess_dynamic
 from variants.registry import Costs
+from variants.shared.best_tree import auto_tree, best_shape, n_levels, outcomes, uniform
 from variants.shared.branches import Tree
+from variants.shared.dynamic_tree import guess_dynamic
 from variants.tree import guess_shape, verify_tree
 
 K_MAX = 8
@@ -53,7 +53,7 @@ def test_F_is_what_a_round_brings_where_its_assumption_holds():
     shape = [(0,), (1,), (2,), (0, 0), (0, 1), (1, 0)]
     guess = partial(guess_shape, draft=path_by_path(same_rows(draft)), shape=shape, siblings="top")
     step = make_step(path_by_path(same_rows(target)), 3, guess, verify_tree)
-    found = expectation(partial(step, [0], 9), lambda round: len(round.ids))
+    found = expectation(partial(step, [0], 9), lambda result: len(result.ids))
     assert found == pytest.approx(mean_tokens(shape, target))
 
 

@@ -8,11 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from exact.law import assert_same_law, expectation, law, text_law, total_variation
-from exact.toys import PAIRS, counted, one_hot, toy
+from exact.law import expectation, law, text_law, total_variation
 from sampling import with_sampling
 from speculative import complete, generate
+from tests.distributions import assert_same_law
 from tests.small import Logits, of_probabilities
+from tests.toys import PAIRS, counted, one_hot, toy
 from variants import Models
 from variants.cascade import build, cascade
 
@@ -114,12 +115,12 @@ def test_at_minus_1_it_is_not_yet_the_target():
 def test_a_round_is_K_draft_steps_and_a_pass_of_each_model_over_all_guesses():
     draft, target = counted(DRAFT), counted(TARGET)
     rounds = list(generate([0], cascading(draft, target, 3, 0.2), 30, np.random.default_rng(0)))
-    sizes = [len(round.guesses) for round in rounds]
+    sizes = [len(result.guesses) for result in rounds]
     assert draft.calls == [n for k in sizes for n in [*[1] * k, k + 1]]
     assert target.calls == [k + 1 for k in sizes]
 
 
 def test_the_chance_to_keep_a_guess_grows_with_alpha():
     kept = [expectation(partial(cascading(*PAIRS["four tokens"], 2, alpha), [0], 3),
-                        lambda round: round.n_accepted) for alpha in ALPHAS]
+                        lambda result: result.n_accepted) for alpha in ALPHAS]
     assert kept == sorted(kept) and kept[0] < kept[-1] - 0.5 and kept[-1] == pytest.approx(2)

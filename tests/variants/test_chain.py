@@ -7,10 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from exact.law import distance, expectation, law, text_law
-from exact.toys import PAIRS, mapped, one_hot, toy
+from exact.law import expectation, law, text_law
 from speculative import complete, draft_and_verify, generate, make_step, verify
+from tests.distributions import distance
 from tests.small import lenient_law, of_probabilities
+from tests.toys import PAIRS, mapped, one_hot, toy
 from variants import assisted
 from variants.assisted import guess_while_sure
 from variants.big_little import big_little_verify, write_while_sure
@@ -69,9 +70,9 @@ def test_the_heuristic_adds_two_or_takes_one():
     for target, sizes in ((right, [3, 5, 7, 9]), (wrong, [3, 2, 1, 1]), (alternate, [3, 2, 1, 3])):
         step, x = assisted.build(of_probabilities(right, target), 3, "heuristic", 0.0), [0]
         for size in sizes:
-            round = step(x, 99, np.random.default_rng(0))
-            assert len(round.guesses) == size
-            x += round.ids
+            result = step(x, 99, np.random.default_rng(0))
+            assert len(result.guesses) == size
+            x += result.ids
 
 
 def test_an_unsure_guess_is_the_last_and_is_kept_in_the_round():
@@ -91,7 +92,7 @@ def flat(*rows):
 
 def kept_on_average(test, draft, target, K):
     step = draft_and_verify(draft, target, K, test)
-    return expectation(lambda rng: step([0], K + 1, rng), lambda round: len(round.ids) - 1)
+    return expectation(lambda rng: step([0], K + 1, rng), lambda result: len(result.ids) - 1)
 
 
 def test_the_papers_example():
@@ -129,8 +130,8 @@ def test_lenience_has_its_law_and_keeps_its_bound(p_draft, p_target, lenience):
 def test_greedy_lenience_compares_with_the_best(lenience, kept):
     draft, target = flat([1.0, 0, 0], [0.3, 0.6, 0.1])
     step = lenient(draft, target, 2, lenience, lenient_greedy_verify)
-    round = step([0], 3, np.random.default_rng(0))
-    assert round.ids == [0] * kept + [1]
+    result = step([0], 3, np.random.default_rng(0))
+    assert result.ids == [0] * kept + [1]
 
 
 # ---- big little decoder
@@ -146,18 +147,18 @@ def test_what_survives_is_near_enough_and_was_sure_enough_and_nothing_else(
         seed, fallback, rollback):
     small, large, x = toy(5, seed), toy(5, seed + 500), [0]
     step = big_little(small, large, 4, fallback, rollback)
-    for round in generate(x, step, 10, np.random.default_rng(0)):
+    for result in generate(x, step, 10, np.random.default_rng(0)):
         n_left = 11 - len(x)
-        for token in round.ids[:-1]:
+        for token in result.ids[:-1]:
             assert -np.log(large(x)[0][token]) <= rollback
             assert small(x)[0].max() == small(x)[0][token] >= fallback
             x += [token]
-        if len(round.ids) <= len(round.guesses):
-            assert large(x)[0][round.guesses[len(round.ids) - 1]] < np.exp(-rollback)
-        elif len(round.guesses) < min(4, n_left - 1):
+        if len(result.ids) <= len(result.guesses):
+            assert large(x)[0][result.guesses[len(result.ids) - 1]] < np.exp(-rollback)
+        elif len(result.guesses) < min(4, n_left - 1):
             assert small(x)[0].max() < fallback
-        assert round.ids[-1] == large(x)[0].argmax()
-        x += [round.ids[-1]]
+        assert result.ids[-1] == large(x)[0].argmax()
+        x += [result.ids[-1]]
 
 
 def test_later_ids_too_far_off_are_not_skipped():
@@ -165,8 +166,8 @@ def test_later_ids_too_far_off_are_not_skipped():
     rows = {1: [0.1, 0.4, 0.5], 2: [0.9, 0.05, 0.05], 3: [0.1, 0.1, 0.8]}  # of `large`, by length
     large = lambda ids, n_last: np.array([rows[len(ids) - i] for i in reversed(range(n_last))])
     small = lambda ids, n_last: np.array([[0.1, 0.1, 0.8]])
-    round = big_little(small, large, 5, 0.6, 0.6)([0], 3, None)
-    assert round.guesses == [2, 2] and round.ids == [2]
+    result = big_little(small, large, 5, 0.6, 0.6)([0], 3, None)
+    assert result.guesses == [2, 2] and result.ids == [2]
 
 
 # ---- staged

@@ -7,12 +7,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from exact.law import Scripted, assert_same_law, law, text_law
-from exact.toys import PAIRS, toy
+from exact.law import law, text_law
 from sampling import sample
 from speculative import autoregressive_sampling, complete
+from tests.distributions import Scripted, assert_same_law
 from tests.small import models_of
 from tests.test_main import figures
+from tests.toys import PAIRS, toy
 from theory.coupling import agreement_bound, inverse_agreement, match_agreement, race_agreement
 from theory.speedup import acceptance_rate
 from variants import build

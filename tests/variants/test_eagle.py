@@ -15,7 +15,7 @@ from tests import bundled
 from tests.small import tiny_params, write_heads
 from utils import MODELS_DIR
 from variants import Models, build
-from variants.eagle_head import Head, load_head
+from variants.shared.eagle_head import Head, load_head
 from variants.shared.long_context import windowed
 from variants.shared.states import States
 from variants.shared.tree_gpt2 import TreeGPT2
@@ -108,11 +108,11 @@ def test_a_bush_larger_than_the_context_has_room(head):
 @pytest.mark.parametrize("sampling", SAMPLING, ids=str)
 def test_a_chain_is_drawn_from_the_heads_rows_with_every_setting(head, folder, sampling):
     step, x = build("eagle", models(folder, sampling)), [3, 1, 4, 1]
-    for round in generate(x, step, 12, np.random.default_rng(0)):
-        for t, row in enumerate(round.p_draft):
-            path = round.guesses[:t]
+    for result in generate(x, step, 12, np.random.default_rng(0)):
+        for t, row in enumerate(result.p_draft):
+            path = result.guesses[:t]
             assert np.allclose(row, warp(by_hand(head, x, path), ids=x + path, **sampling))
-        x = x + round.ids
+        x = x + result.ids
 
 
 @pytest.mark.parametrize("sampling", SAMPLING, ids=str)
@@ -132,7 +132,7 @@ def test_the_head_reads_the_text_once_a_round(folder, flags):
     step = build("eagle", models(folder), flags)
     with mock.patch.object(Head, "read", autospec=True, side_effect=Head.read) as read:
         rounds = list(generate([1, 2, 3], step, 20, np.random.default_rng(0)))
-    assert read.call_count == sum(len(round.guesses) > 0 for round in rounds)
+    assert read.call_count == sum(len(result.guesses) > 0 for result in rounds)
 
 
 @pytest.mark.parametrize("flags, message", [

@@ -11,10 +11,11 @@ from operator import attrgetter
 import numpy as np
 import pytest
 
-from exact.law import Scripted, assert_same_law, expectation, law
-from exact.toys import toy
+from exact.law import expectation, law
 from sampling import with_sampling
+from tests.distributions import Scripted, assert_same_law
 from tests.small import Logits, lenient_law, write_heads
+from tests.toys import toy
 from variants import DECODERS, Models, build
 from variants.blockwise import blockwise_verify
 from variants.lenient import lenient_greedy_verify
@@ -30,6 +31,11 @@ WARM = [dict(temperature=0.4), dict(temperature=1.0, top_k=2), dict(temperature=
 @pytest.fixture(scope="module")
 def heads(tmp_path_factory):
     return write_heads(tmp_path_factory.mktemp("heads"), n_embd=3)
+
+
+def test_the_name_of_a_decoder_leads_to_its_file():
+    for name, entry in DECODERS.items():
+        assert entry.build.__module__ == f"variants.{name}"
 
 
 # ---- sampling settings

@@ -10,17 +10,18 @@ from hypothesis import strategies as st
 from safetensors.numpy import load_file, save_file
 
 import gpt2
-from exact.law import distance, law, text_law
-from exact.toys import mapped, one_hot, path_by_path, toy
+from exact.law import law, text_law
 from gpt2 import GPT2
 from speculative import autoregressive_sampling, complete, generate, make_step
+from tests.distributions import distance
 from tests.small import eagle_weights, tiny_params, write_heads
+from tests.toys import mapped, one_hot, path_by_path, toy
 from variants import Models, build
-from variants.best_tree import uniform
 from variants.blockwise import blockwise_verify
-from variants.eagle_head import load_head
 from variants.medusa import guess_by_heads, load_heads, typical, verify_typical
 from variants.shared import tree_gpt2
+from variants.shared.best_tree import uniform
+from variants.shared.eagle_head import load_head
 from variants.shared.heads import fingerprint, open_heads
 from variants.shared.states import States
 from variants.shared.tree_gpt2 import TreeGPT2
@@ -109,7 +110,7 @@ def test_every_token_is_read_once(saved, name, flags):
         with mock.patch.object(tree_gpt2, "forward", forward):
             rounds = list(generate([1, 2, 3], step, 29, np.random.default_rng(0)))  # to n_ctx
     read = [len(call.args[0]) for call in forward.call_args_list]
-    assert read == [2] + [1 + len(round.guesses) for round in rounds]
+    assert read == [2] + [1 + len(result.guesses) for result in rounds]
 
 
 @pytest.mark.parametrize("name, flags", ALL, ids=str)
@@ -166,7 +167,7 @@ def test_heads_that_know_need_the_fewest_passes(choices, verify):
 
     rounds = generate([0, model([0])[0].argmax()], medusa(model, heads, choices, verify), 16,
                       np.random.default_rng(0))
-    assert [len(round.ids) for round in rounds] == [4] * 4
+    assert [len(result.ids) for result in rounds] == [4] * 4
 
 
 def test_choices_become_paths_of_the_heads_best_ids():
@@ -199,17 +200,17 @@ def test_the_longest_typical_path_is_kept_the_likeliest_of_equal_length(seed, ep
     model, x = toy(4, seed), [0, 1]
     verify = partial(verify_typical, epsilon=epsilon, delta=delta)
     step = medusa(model, head_toy(3, 4, 70), SPARSE_TREE, verify)
-    for round in generate([0, 1], step, 8, np.random.default_rng(seed)):
+    for result in generate([0, 1], step, 8, np.random.default_rng(seed)):
         passing = [(0, 1.0)]
-        for path in round.guesses.paths():
+        for path in result.guesses.paths():
             rows = [model(x + path[:t])[0] for t in range(len(path))]
             if all(typical(row, epsilon, delta)[token] for row, token in zip(rows, path)):
                 chance = np.prod([row[token] for row, token in zip(rows, path)])
                 passing.append((len(path), chance))
-        kept = round.ids[:-1]
+        kept = result.ids[:-1]
         chance = np.prod([model(x + kept[:t])[0][token] for t, token in enumerate(kept)])
         assert (len(kept), chance) == (max(passing)[0], pytest.approx(max(passing)[1]))
-        x += round.ids
+        x += result.ids
 
 
 @given(st.integers(0, 99), st.integers(1, 3), st.integers(1, 4))
@@ -218,17 +219,17 @@ def test_relaxed_blocks_keep_their_predicate_and_their_size(seed, top_k, minimum
     model, x = toy(5, seed), [0, 1]
     verify = partial(blockwise_verify, top_k=top_k, minimum=minimum)
     step = medusa(model, head_toy(3, 5, seed), BLOCK, verify)
-    for round in generate([0, 1], step, 15, np.random.default_rng(0)):
-        guesses, n_left = list(round.guesses), 15 - (len(x) - 2)
-        assert len(round.ids) >= min(minimum, n_left)
-        kept = len(round.ids) - 1
+    for result in generate([0, 1], step, 15, np.random.default_rng(0)):
+        guesses, n_left = list(result.guesses), 15 - (len(x) - 2)
+        assert len(result.ids) >= min(minimum, n_left)
+        kept = len(result.ids) - 1
         for t, token in enumerate(guesses[: kept + 1]):
             row = model(x + guesses[:t])[0]
             good = token in np.argsort(-row, kind="stable")[:top_k]
             assert good == (t < kept) or t < minimum - 1
-        x += round.ids[:-1]
-        assert round.ids[-1] == model(x)[0].argmax()
-        x += round.ids[-1:]
+        x += result.ids[:-1]
+        assert result.ids[-1] == model(x)[0].argmax()
+        x += result.ids[-1:]
 
 
 def test_a_minimum_larger_than_the_block_is_refused():

@@ -5,11 +5,12 @@ from itertools import product
 import numpy as np
 import pytest
 
-from exact.toys import mapped, one_hot, toy
 from sampling import one_hot_rows
 from speculative import autoregressive_sampling, generate
 from tests.small import of_probabilities
+from tests.toys import mapped, one_hot, toy
 from variants.jacobi import build
+
 
 def rounds_of(target, K, x, N, n_vocab, seed=0):
     step = build(of_probabilities(None, target, n_vocab=n_vocab), K)
@@ -58,4 +59,4 @@ def test_every_pass_gives_a_token_and_the_rest_of_F_is_guessed_next(seed):
 def test_what_depends_on_no_neighbour_is_solved_in_one_pass_and_seen_in_the_next(K):
     places = lambda ids, n_last: one_hot_rows(range(len(ids) + 1 - n_last, len(ids) + 1), 50)
     rounds = rounds_of(places, K, [0], 4 * (K + 2), 50)
-    assert [len(round.ids) for round in rounds] == [1, K + 1] * 4
+    assert [len(result.ids) for result in rounds] == [1, K + 1] * 4

@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from exact.law import expectation
-from exact.toys import PAIRS, path_by_path, toy
 from speculative import draft_and_verify, generate, make_step
 from tests.small import tree_step
+from tests.toys import PAIRS, path_by_path, toy
 from variants.kseq import find_rho, guess_chains, left_over, shared, verify_kseq
 
 EXACT = 1e-12
@@ -48,7 +48,8 @@ def test_no_smaller_rho_would_do(p_draft, p_target, m):
 
 def test_one_chain_is_speculative_sampling():
     for seed in range(20):
-        chain, tree = ([round.ids for round in generate([0], step, 9, np.random.default_rng(seed))]
+        chain, tree = ([result.ids
+                        for result in generate([0], step, 9, np.random.default_rng(seed))]
                        for step in (draft_and_verify(*PAIRS["dense"], 3),
                                     stepper(*PAIRS["dense"], 3, 1)))
         assert chain == tree
@@ -58,9 +59,9 @@ def test_one_chain_is_speculative_sampling():
 def test_more_chains_keep_more_and_so_does_kseq_beside_multi_step(seed):
     draft, target = toy(4, seed, zeros=0), toy(4, 60 + seed, zeros=0)
     steps = [stepper(draft, target, 1, chains) for chains in (1, 2, 3)]
-    kept = [expectation(partial(step, [0], 9), lambda round: len(round.ids)) for step in steps]
+    kept = [expectation(partial(step, [0], 9), lambda result: len(result.ids)) for step in steps]
     step = tree_step(draft, target, (3,), "independent")
-    multi_step = expectation(partial(step, [0], 9), lambda round: len(round.ids))
+    multi_step = expectation(partial(step, [0], 9), lambda result: len(result.ids))
     assert kept == sorted(kept) and kept[2] >= multi_step - EXACT
 
 

@@ -7,15 +7,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from demo.compare import compare, decode, first_difference
+from demo.describe import describe
+from demo.task import Task
 from encoder import Encoder, byte_characters
-from exact.law import assert_same_law, law, text_law
-from exact.toys import PAIRS, toy
+from exact.law import law, text_law
 from lib.checkpoints.weights import flatten, random_params
-from lib.demo.compare import compare, decode, first_difference
-from lib.demo.describe import describe
-from lib.demo.task import Task
 from speculative import autoregressive_step, complete, draft_and_verify
+from tests.distributions import assert_same_law
 from tests.small import COSTS, FORMS, write_heads
+from tests.toys import PAIRS, toy
 from variants import DECODERS, Models, build
 from variants.shared.long_context import window, windowed
 from variants.shared.tree_gpt2 import TreeGPT2
@@ -128,7 +129,7 @@ def test_every_exact_decoder_writes_the_greedy_text_of_the_window(decoder, n_pro
 
 # ---- main.py
 
-ENCODER = Encoder({symbol: id for id, symbol in enumerate(byte_characters().values())}, [])
+ENCODER = Encoder({symbol: token for token, symbol in enumerate(byte_characters().values())}, [])
 
 
 def task(N, x=(1, 2, 3), flags=(("K", 3),), n_ctx=12, moves=True):

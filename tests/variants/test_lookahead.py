@@ -5,11 +5,11 @@ from itertools import cycle, islice
 import numpy as np
 import pytest
 
-from exact.law import Scripted
-from exact.toys import PAIRS, mapped, one_hot, toy
 from sampling import one_hot_rows
 from speculative import generate
+from tests.distributions import Scripted
 from tests.small import Logits
+from tests.toys import PAIRS, mapped, one_hot, toy
 from variants import Models
 from variants.lookahead import build, make_tree, remember
 
@@ -38,22 +38,22 @@ def test_the_window_is_read_and_not_tested():
     """The pool knows nothing yet: one uniform, one token, whatever the window holds."""
     for u in (0.05, 0.5, 0.95):
         trees = []
-        round = stepper(DENSE, 3, 4, 2, trees)(REPEATING, 9, Scripted([u]))
-        assert len(round.guesses) == 0 and len(round.ids) == 1 and len(trees[0]) > 0
-        assert len(round.p_target) == 1 + len(trees[0])
+        result = stepper(DENSE, 3, 4, 2, trees)(REPEATING, 9, Scripted([u]))
+        assert len(result.guesses) == 0 and len(result.ids) == 1 and len(trees[0]) > 0
+        assert len(result.p_target) == 1 + len(trees[0])
 
 
 def test_of_a_round_the_guesses_are_the_tested_ones_and_the_rows_all():
     trees, x = [], [*REPEATING, 3]
     step = stepper(FOUR, 3, 4, 3, trees)
-    for round in generate(x, step, 30, np.random.default_rng(1)):
-        tree, n = trees[-1], len(round.guesses)
+    for result in generate(x, step, 30, np.random.default_rng(1)):
+        tree, n = trees[-1], len(result.guesses)
         assert [node for node, _ in tree.proposals] == [*range(n)]
-        assert round.guesses.tokens == tree.tokens[:n] and len(round.p_draft) == n
-        assert len(round.guesses.proposals) == n
+        assert result.guesses.tokens == tree.tokens[:n] and len(result.p_draft) == n
+        assert len(result.guesses.proposals) == n
         expected = [FOUR(text)[-1] for text in (x + tree).texts()]
-        assert np.allclose(round.p_target, expected)
-        x = x + round.ids
+        assert np.allclose(result.p_target, expected)
+        x = x + result.ids
 
 
 def test_the_latest_n_gram_is_tested_first_and_a_shared_start_once():
@@ -105,12 +105,12 @@ def test_the_window_moves_as_in_the_authors_code(columns, ngram, temperature):
     twin, trees, n_ids, x = Levels(columns, ngram), [], [], list(REPEATING)
     step = stepper(target, columns, ngram, 3, trees)
     for _ in range(40):
-        round, paths = step(x, 99, np.random.default_rng(len(x))), twin.paths(x)
+        result, paths = step(x, 99, np.random.default_rng(len(x))), twin.paths(x)
         starts = [path[:n] for path in paths for n in range(1, len(path) + 1)]
-        assert as_set(trees[-1].paths()) == as_set(round.guesses.paths() + starts)
+        assert as_set(trees[-1].paths()) == as_set(result.guesses.paths() + starts)
         new = [int(target(x + path)[-1].argmax()) for path in paths]
-        twin.move(new, len(round.ids))
-        x, n_ids = x + round.ids, n_ids + [len(round.ids)]
+        twin.move(new, len(result.ids))
+        x, n_ids = x + result.ids, n_ids + [len(result.ids)]
     assert max(n_ids) > 1
 
 
@@ -129,12 +129,12 @@ def test_what_comes_again_and_again_comes_n_tokens_a_pass(ngram):
     count_up = lambda ids, n_last=1: one_hot_rows([(ids[-1] + 1) % 5], 5)
     rounds = list(generate([0, 0, 0], stepper(count_up, 5, ngram, 2), 20 + 4 * ngram,
                            np.random.default_rng(0)))
-    assert [len(round.ids) for round in rounds[-4:-1]] == [ngram] * 3
+    assert [len(result.ids) for result in rounds[-4:-1]] == [ngram] * 3
 
 
 def test_one_column_of_four_grams_has_two_nodes():
-    round = stepper(DENSE, columns=1, ngram=4)([0, 1, 2], 9, Scripted([0.5]))
-    assert len(round.p_target) == 1 + 2
+    result = stepper(DENSE, columns=1, ngram=4)([0, 1, 2], 9, Scripted([0.5]))
+    assert len(result.p_target) == 1 + 2
 
 
 def test_an_n_gram_of_one_token_is_refused():

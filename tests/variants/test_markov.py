@@ -8,10 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.numpy import load_file
 
-from exact.toys import counted, toy
 from sampling import warp, with_sampling
 from speculative import generate, make_step
 from tests.small import Logits, write_heads
+from tests.toys import counted, toy
 from variants import Models
 from variants.markov import guess_by_chain, load_table
 from variants.shared.heads import open_heads
@@ -47,7 +47,7 @@ def test_a_table_that_is_the_target_has_every_guess_kept(sampling):
     guess = partial(guess_by_chain, state_after=tuple, heads=lambda state: np.zeros((3, 4)),
                     follows=EFFECTS.__getitem__, **sampling)
     rounds = generate([0, 1], make_step(model, 3, guess), 16, np.random.default_rng(0))
-    assert [len(round.ids) for round in rounds] == [4] * 4 == model.calls
+    assert [len(result.ids) for result in rounds] == [4] * 4 == model.calls
 
 
 def test_a_loaded_table_is_the_product_of_its_two_parts(tmp_path):

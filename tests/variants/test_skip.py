@@ -53,8 +53,8 @@ def test_the_draft_is_the_target_without_the_blocks(flags, kept):
     assert blocks_kept(4, **flags) == kept
     x, rows = [0, 2, 1, 1], through([0, 2, 1, 1], kept)
     assert np.allclose(with_blocks(target(), kept)(x, 4), rows)
-    round = build(dict(temperature=1.0), **flags)(x, 2, np.random.default_rng(0))
-    assert np.allclose(round.p_draft[0], softmax(rows[-1]))
+    result = build(dict(temperature=1.0), **flags)(x, 2, np.random.default_rng(0))
+    assert np.allclose(result.p_draft[0], softmax(rows[-1]))
 
 
 def test_draft_and_target_share_the_weights_and_no_cache():
@@ -67,7 +67,7 @@ def test_draft_and_target_share_the_weights_and_no_cache():
 def test_with_all_blocks_no_guess_is_lost():
     rounds = generate([0], build(dict(temperature=0.4, top_k=2), K=3, exit=4), 8,
                       np.random.default_rng(0))
-    assert [len(round.ids) for round in rounds] == [4, 4]
+    assert [len(result.ids) for result in rounds] == [4, 4]
 
 
 @pytest.mark.parametrize("skip, exit, message", [

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from exact.toys import PAIRS, counted, toy
 from speculative import Round, generate
 from tests.small import Logits, fixed_acceptance, of_probabilities
+from tests.toys import PAIRS, counted, toy
 from theory.speedup import best_K
 from variants import Models
 from variants.registry import Costs
@@ -129,15 +129,15 @@ def test_a_perfect_draft_gets_every_guess_there_is():
     target = toy(5, 43)
     draft, target = counted(target), counted(target)
     rounds = written(draft, target, EVEN)
-    assert [len(round.ids) for round in rounds[20:-1]] == [K_MAX + 1] * (len(rounds) - 21)
-    assert len(draft.calls) == sum(len(round.guesses) for round in rounds)
+    assert [len(result.ids) for result in rounds[20:-1]] == [K_MAX + 1] * (len(rounds) - 21)
+    assert len(draft.calls) == sum(len(result.guesses) for result in rounds)
 
 
 @pytest.mark.parametrize("alpha", [0.3, 0.6, 0.9])
 @pytest.mark.parametrize("costs", [EVEN, RISING])
 def test_the_guesses_settle_near_the_best_K_for_the_acceptance(alpha, costs):
     rounds = written(*fixed_acceptance(alpha), costs, N=1000)
-    k = np.mean([len(round.guesses) for round in rounds[len(rounds) // 2 :]])
+    k = np.mean([len(result.guesses) for result in rounds[len(rounds) // 2 :]])
     assert abs(k - best_K(alpha, costs.c, costs.pass_cost)) <= 1
 
 
@@ -145,7 +145,7 @@ def test_a_useless_draft_is_hardly_called_and_never_forgotten():
     draft, target = map(counted, fixed_acceptance(0.0))
     rounds = written(draft, target, RISING._replace(draft=0.2), N=1000)
     assert len(draft.calls) < 60
-    asked = np.flatnonzero([len(round.guesses) for round in rounds])
+    asked = np.flatnonzero([len(result.guesses) for result in rounds])
     assert asked[-1] > 900 and np.diff(asked).max() < 200
 
 

@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import main
-from exact.law import Scripted
-from exact.toys import counted, mapped, toy
 from speculative import generate
+from tests.distributions import Scripted
 from tests.small import of_probabilities
+from tests.toys import counted, mapped, toy
 from variants.shared import memory
 from variants.shared.memory import read_memory, remember
 from variants.suffix import DECODER, Counts, best_guess
@@ -93,7 +93,7 @@ def test_a_text_that_goes_round_is_copied_as_fast_as_the_cap_allows():
     x = list(range(5)) * 3
     step = suffix(wrong, target, 5, cap=9, depth=20)
     rounds = list(generate(x, step, 40, np.random.default_rng(0)))
-    assert [len(round.ids) for round in rounds] == [10] * 4
+    assert [len(result.ids) for result in rounds] == [10] * 4
 
 
 def test_the_draft_is_asked_exactly_where_the_counts_are_not_sure():
@@ -110,8 +110,8 @@ def test_the_draft_is_asked_exactly_where_the_counts_are_not_sure():
 def test_no_round_overshoots_and_each_source_has_its_own_limit(sure, n_left):
     model = count_round(3)
     step = suffix(model, model, K=4, cap=7, sure=sure)
-    round = step([0, 1, 2] * 9, n_left, Scripted([0.5] * 9))
-    assert len(round.guesses) == min(n_left - 1, 7 if sure == 0 else 4)
+    result = step([0, 1, 2] * 9, n_left, Scripted([0.5] * 9))
+    assert len(result.guesses) == min(n_left - 1, 7 if sure == 0 else 4)
 
 
 # ---- one text after another

@@ -5,10 +5,11 @@ from functools import partial
 import numpy as np
 import pytest
 
-from exact.law import assert_same_law, expectation, law
-from exact.toys import PAIRS, toy
+from exact.law import expectation, law
 from speculative import draft_and_verify, generate
+from tests.distributions import assert_same_law
 from tests.small import tree_step
+from tests.toys import PAIRS, toy
 from variants.block import block_verify
 from variants.traversal import verify_traversal
 from variants.tree import verify_tree
@@ -16,7 +17,7 @@ from variants.tree import verify_tree
 
 def tokens(step):
     """Tokens of a first round with room for all."""
-    return expectation(partial(step, [0], 9), lambda round: len(round.ids))
+    return expectation(partial(step, [0], 9), lambda result: len(result.ids))
 
 
 @pytest.mark.parametrize("pair", PAIRS)
@@ -25,7 +26,7 @@ def test_on_a_chain_it_is_block_verification_round_for_round(pair):
     for seed in range(20):
         steps = (draft_and_verify(draft, target, 3, block_verify),
                  tree_step(draft, target, (1, 1, 1), verify=verify_traversal))
-        block, traversal = ([round.ids for round in generate([0], step, 12,
+        block, traversal = ([result.ids for result in generate([0], step, 12,
                                                              np.random.default_rng(seed))]
                             for step in steps)
         assert block == traversal

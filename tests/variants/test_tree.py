@@ -9,12 +9,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import gpt2
-from exact.law import Scripted, expectation
-from exact.toys import PAIRS, toy
+from exact.law import expectation
 from gpt2 import GPT2
 from sampling import warp
 from speculative import draft_and_verify, generate
+from tests.distributions import Scripted
 from tests.small import tiny_params, tree_step
+from tests.toys import PAIRS, toy
 from variants.kseq import verify_kseq
 from variants.shared import tree_gpt2
 from variants.shared.branches import Tree, best_ids
@@ -38,7 +39,8 @@ def planted(tokens, parents):
 def test_a_tree_of_one_path_is_speculative_sampling():
     draft, target = PAIRS["dense"]
     for seed in range(20):
-        chain, tree = ([round.ids for round in generate([0], step, 9, np.random.default_rng(seed))]
+        chain, tree = ([result.ids
+                        for result in generate([0], step, 9, np.random.default_rng(seed))]
                        for step in (draft_and_verify(draft, target, 3),
                                     tree_step(draft, target, (1, 1, 1), "independent")))
         assert chain == tree
@@ -51,7 +53,7 @@ def test_multi_step_sampling_keeps_more_than_sample_and_match(seed, siblings):
     draft, target = toy(4, seed, zeros=0), toy(4, seed + 50, zeros=0)
     p_draft, p_target = draft([0])[0], target([0])[0]
     kept = expectation(partial(tree_step(draft, target, (2,), siblings), [0], 9),
-                       lambda round: len(round.ids) - 1)
+                       lambda result: len(result.ids) - 1)
     matched = expectation(partial(draw_siblings, p_draft, 2, siblings),
                           lambda drawn: p_target[sorted({token for token, _ in drawn})].sum())
     assert kept >= matched - 1e-12

@@ -79,7 +79,7 @@ def generate_batch(jobs, new_step, batch=8, stop=()):
     """
     def write(i, x, N, rng):
         rounds = generate(x, new_step(), N, rng, stop)
-        return {i: [round._replace(p_draft=None, p_target=None) for round in rounds]}
+        return {i: [result._replace(p_draft=None, p_target=None) for result in rounds]}
 
     jobs, waiting, done, n_yielded = enumerate(jobs), {}, {}, 0  # waiting: {text: its request}
     while True:

@@ -18,8 +18,8 @@ def read_memory(path, n_vocab):
         return []
     try:
         texts = [json.loads(line) for line in Path(path).read_bytes().splitlines()]
-        good = all(type(id) is int and 0 <= id < n_vocab == text["n_vocab"]
-                   for text in texts for id in text["ids"])
+        good = all(type(token) is int and 0 <= token < n_vocab == text["n_vocab"]
+                   for text in texts for token in text["ids"])
     except (ValueError, TypeError, KeyError, RecursionError):
         good = False
     if not good:

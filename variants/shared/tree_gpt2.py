@@ -7,8 +7,7 @@ order, so nothing is read twice.
 
 import numpy as np
 
-from gpt2 import GPT2, cached, check_ids, common_prefix, forward
-from lib.backend.arrays import widened
+from gpt2 import GPT2, cached, check_ids, common_prefix, forward, widened
 from variants.shared.branches import Branches, Tree
 
 

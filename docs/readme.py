@@ -1,7 +1,7 @@
 """Fill the README's and the docs' quoted code, tables and outputs from the project itself.
 
-    python -m tools.readme                            # all blocks of README.md; runs its commands
-    python -m tools.readme README.md docs/*.md --code # only what needs no run, in these files
+    python -m docs.readme                            # all blocks of README.md; runs its commands
+    python -m docs.readme README.md docs/*.md --code # only what needs no run, in these files
 
 A block begins with a comment that says what belongs in it. It is a fence, or ends at <!-- end -->:
 
@@ -70,7 +70,7 @@ STATIC = {"code": source, "decoders": decoders}  # kinds that need no run
 
 
 def main():
-    parser = argparse.ArgumentParser("python -m tools.readme", description=__doc__.split("\n")[0])
+    parser = argparse.ArgumentParser("python -m docs.readme", description=__doc__.split("\n")[0])
     parser.add_argument("--code", action="store_true", help="only code and decoders, no runs")
     parser.add_argument("files", nargs="*", default=["README.md"])
     args = parser.parse_args()

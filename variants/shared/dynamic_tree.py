@@ -13,7 +13,7 @@ and the test is exact for any tree, at every temperature. That the values estima
 assumption (Li et al. (2024b) Sec. 3.2): it decides how good the tree is, not the text.
 """
 
-from variants.best_tree import largest
+from variants.shared.best_tree import largest
 from variants.shared.branches import Tree, best_ids, plant
 
 DEPTH = 6  # levels: Li et al. (2024b) Sec. 5

@@ -1,4 +1,4 @@
-"""Show a run while it is written: python -m lib.demo.live, and open the address it prints.
+"""Show a run while it is written: python -m tools.live, and open the address it prints.
 
 GET / is trace.html with live.html; POST /decode takes {"prompt", "decoder", "K", "temperature",
 "seed", "N"} and answers a line of JSON per round. One text is written at a time. Only this machine
@@ -12,9 +12,9 @@ import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
-from lib.demo.compare import decode, warm_up, with_costs
-from lib.demo.page import page, trace
-from lib.demo.task import load_task, with_prompt
+from demo.compare import decode, warm_up, with_costs
+from demo.page import page, trace
+from demo.task import load_task, with_prompt
 from lib.terminal import command
 from main import parse_args
 from variants import DECODERS
@@ -102,11 +102,11 @@ def live_page(task):
     return text.replace("</body>", f"{form}</body>")
 
 
-@command("lib.demo.live")
+@command("tools.live")
 def main(argv=None):
     """Load the models, serve until Ctrl-C."""
     parser = argparse.ArgumentParser(
-        prog="python -m lib.demo.live", description=__doc__.split("\n")[0],
+        prog="python -m tools.live", description=__doc__.split("\n")[0],
         epilog=f"Flags of main.py that are taken: --{', --'.join(FLAGS)}.")
     parser.add_argument("--port", type=int, default=8000, help="0: any free one (default: 8000)")
     own, others = parser.parse_known_args(argv)
@@ -121,7 +121,7 @@ def main(argv=None):
         try:
             server.serve_forever()
         except KeyboardInterrupt:
-            print("lib.demo.live: stopped", file=sys.stderr)
+            print("tools.live: stopped", file=sys.stderr)
 
 
 if __name__ == "__main__":

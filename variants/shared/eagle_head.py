@@ -17,8 +17,16 @@ the text's, and are never taken for them.
 
 import numpy as np
 
-from gpt2 import cached, common_prefix, layer_norm, linear, to_host, transformer_block, unembed
-from lib.backend.arrays import widened
+from gpt2 import (
+    cached,
+    common_prefix,
+    layer_norm,
+    linear,
+    to_host,
+    transformer_block,
+    unembed,
+    widened,
+)
 from lib.checkpoints.weights import build_params
 from variants.shared.heads import open_heads
 

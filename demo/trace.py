@@ -43,8 +43,8 @@ def watcher(encoder, rng, test, clocks):
     """Return a function that turns a Round into data. `rng` is Recorded, `test` the decoder's."""
     next_text, n_read = text_reader(encoder), dict.fromkeys(clocks, 0)
 
-    def see(round):
-        seen = describe(round, rng.drawn, test, lambda token: encoder.decode([token]))
+    def see(result):
+        seen = describe(result, rng.drawn, test, lambda token: encoder.decode([token]))
         for token in seen["ids"]:
             token["text"] = next_text(token["id"])
         seen["seconds"] = {name: sum(clock[n_read[name] :]) for name, clock in clocks.items()}
@@ -60,27 +60,27 @@ def text_reader(encoder):
     return lambda token: reader.decode(encoder.decode_bytes([token]))
 
 
-def describe(round, uniforms, test, text_of):
+def describe(result, uniforms, test, text_of):
     """Return one round as a dict. `uniforms` are those of its test."""
-    branches = isinstance(round.guesses, Tree)
+    branches = isinstance(result.guesses, Tree)
     verified = test is verify and not branches
-    n, k = round.n_accepted if verified else len(round.ids) - 1, len(round.guesses)
-    replaced = not branches and n < min(len(round.ids), k) and round.ids[n] != round.guesses[n]
+    n, k = result.n_accepted if verified else len(result.ids) - 1, len(result.guesses)
+    replaced = not branches and n < min(len(result.ids), k) and result.ids[n] != result.guesses[n]
     last = "bonus" if n == k else "replacement" if replaced else "last"
     seen = {"ids": [{"id": int(token), "origin": "kept" if i < n else last}
-                    for i, token in enumerate(round.ids)],
-            "guesses": [{"id": int(token), "text": text_of(token)} for token in round.guesses]}
+                    for i, token in enumerate(result.ids)],
+            "guesses": [{"id": int(token), "text": text_of(token)} for token in result.guesses]}
     if branches:
-        add_branches(seen["guesses"], round)
+        add_branches(seen["guesses"], result)
         return seen
     for t, guess in enumerate(seen["guesses"]):
-        guess["p_draft"] = float(round.p_draft[t][guess["id"]])
-        guess["p_target"] = float(round.p_target[t][guess["id"]])
+        guess["p_draft"] = float(result.p_draft[t][guess["id"]])
+        guess["p_target"] = float(result.p_target[t][guess["id"]])
         if t < n + replaced:  # of the others the text does not say
             guess["accepted"] = t < n
     if verified:
         add_test(seen, uniforms)
-    return seen | {"rows": [row_of(round, t, text_of) for t in range(k + 1)]}
+    return seen | {"rows": [row_of(result, t, text_of) for t in range(k + 1)]}
 
 
 def add_test(seen, uniforms):
@@ -92,23 +92,23 @@ def add_test(seen, uniforms):
         guess["u_accept"] = u
 
 
-def add_branches(guesses, round):
+def add_branches(guesses, result):
     """Add "parent" to the guesses of a tree, and "led_on" to those on the path taken."""
-    for guess, parent in zip(guesses, round.guesses.parents):
+    for guess, parent in zip(guesses, result.guesses.parents):
         guess["parent"] = int(parent)
-    for n in range(1, len(round.ids)):  # the last id may equal a guess that was rejected
-        guesses[round.guesses.find(round.ids[:n])]["led_on"] = True
+    for n in range(1, len(result.ids)):  # the last id may equal a guess that was rejected
+        guesses[result.guesses.find(result.ids[:n])]["led_on"] = True
 
 
-def row_of(round, t, text_of):
+def row_of(result, t, text_of):
     """Return {"top": [[id, text, p_draft, p_target, from, to], ..], "others": [..]} of a position.
 
     A uniform number u with from <= u < to draws this token where `verify` draws one here. "others"
     sums the other tokens' p_draft, p_target and what both share; the bonus token has no p_draft.
     """
-    target = round.p_target[t]
-    draft = round.p_draft[t] if t < len(round.guesses) else np.zeros_like(target)
-    shown = {*round.ids[t : t + 1], *round.guesses[t : t + 1]}
+    target = result.p_target[t]
+    draft = result.p_draft[t] if t < len(result.guesses) else np.zeros_like(target)
+    shown = {*result.ids[t : t + 1], *result.guesses[t : t + 1]}
     for row in (draft, target):
         shown.update(i for i in np.argpartition(row, -N_TOP)[-N_TOP:].tolist() if row[i] > 0)
     ids = sorted(map(int, shown), key=lambda token: (-target[token], -draft[token], token))

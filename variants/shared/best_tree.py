@@ -22,7 +22,7 @@ from itertools import product
 
 import numpy as np
 
-from variants.auto import DECAY, START_COUNTS
+from variants.speculative import DECAY, START_COUNTS
 
 START_ACCEPTANCES = np.array([0.75, 0.15, 0.05, 0.02])  # before any round; they count as one
 
@@ -89,12 +89,12 @@ def auto_tree(step_of, costs):
         acceptances = (accepted + START_ACCEPTANCES) / (tried + 1)
         acceptances = np.minimum.accumulate(acceptances)  # as [1] needs them
         shape = best(*acceptances.round(2).tolist())  # rounded, so that most rounds find it cached
-        round = step_of(shape)(x, n_left, rng)
+        result = step_of(shape)(x, n_left, rng)
         accepted[:], tried[:] = DECAY * accepted, DECAY * tried
-        for n_guesses, rank in outcomes(round.guesses, round.ids):
+        for n_guesses, rank in outcomes(result.guesses, result.ids):
             tried[:n_guesses] += 1
             if rank is not None:
                 accepted[rank] += 1
-        return round
+        return result
 
     return step

@@ -63,3 +63,8 @@ def as_pair(symbols, path):
     if len(symbols) != 2 or not all(symbol and isinstance(symbol, str) for symbol in symbols):
         raise ValueError(f"need merges of two symbols in {path}, got {str(symbols)[:80]}")
     return tuple(symbols)
+
+
+def merge_lines(encoder):
+    """Return the merges as lines, most important first."""
+    return [f"{left} {right}" for left, right in sorted(encoder.ranks, key=encoder.ranks.get)]

@@ -7,10 +7,10 @@ from typing import NamedTuple
 import numpy as np
 from tqdm import tqdm
 
+from demo.costs import N_ROWS, measure_costs
+from demo.trace import Recorded, watcher
 from gpt2 import common_prefix
 from lib.backend import products
-from lib.costs import N_ROWS, measure_costs
-from lib.demo.trace import Recorded, watcher
 from sampling import penalize
 from speculative import generate
 from theory.speedup import walltime_improvement
@@ -68,7 +68,7 @@ class Run(NamedTuple):
 def decode(task, decoder, on_seen=None):
     """Run `autoregressive` or the task's decoder with empty caches, with a bar on a terminal.
 
-    `on_seen` receives every round as data (lib/demo/trace.py), with the second of its "end", and
+    `on_seen` receives every round as data (demo/trace.py), with the second of its "end", and
     replaces the bar.
     """
     models = task.models()
@@ -84,14 +84,14 @@ def decode(task, decoder, on_seen=None):
         see = watcher(task.encoder, rng, task.entry.test, clocks)
     start, disable = time.perf_counter(), True if on_seen else None  # None: only on a terminal
     with tqdm(total=task.n_new, desc=decoder, unit="token", leave=False, disable=disable) as bar:
-        for round in generate(task.x, step, task.n_new, rng, task.stop):
+        for result in generate(task.x, step, task.n_new, rng, task.stop):
             seconds += time.perf_counter() - start
             if on_seen:
-                on_seen(see(round) | {"end": seconds})
-            rounds.append(round._replace(p_draft=None, p_target=None))
-            bar.update(len(round.ids))
+                on_seen(see(result) | {"end": seconds})
+            rounds.append(result._replace(p_draft=None, p_target=None))
+            bar.update(len(result.ids))
             start = time.perf_counter()  # watching is not a part of decoding
-    return Run([token for round in rounds for token in round.ids], rounds, seconds, draft, target)
+    return Run([token for result in rounds for token in result.ids], rounds, seconds, draft, target)
 
 
 def with_costs(task):
@@ -163,10 +163,10 @@ def text_figures(task, run):
 
 def acceptance_figures(entry, rounds):
     """Return accepted and tested guesses; None where the guesses are a tree: siblings compete."""
-    if any(isinstance(round.guesses, Tree) for round in rounds):
+    if any(isinstance(result.guesses, Tree) for result in rounds):
         return {"accepted": None, "tested": None, "acceptance": None}
-    accepted = sum(round.n_accepted for round in rounds)
-    tested = sum(round.n_tested if entry.one_by_one else len(round.guesses) for round in rounds)
+    accepted = sum(result.n_accepted for result in rounds)
+    tested = sum(result.n_tested if entry.one_by_one else len(result.guesses) for result in rounds)
     return {"accepted": accepted, "tested": tested, "acceptance": ratio(accepted, tested)}
 
 
@@ -183,7 +183,7 @@ def predict(task, plain, fast, alpha):
     fixed = task.decoder == "speculative" and task.settings["K"] != "auto"
     if not fixed or alpha is None or len(plain.ids) < SHORT:
         return None
-    K, row = max(len(round.guesses) for round in fast.rounds), plain.target.ms()
+    K, row = max(len(result.guesses) for result in fast.rounds), plain.target.ms()
     return walltime_improvement(alpha, K, fast.draft.ms() / row, fast.target.ms() / row)
 
 

@@ -5,8 +5,8 @@ import json
 from collections import Counter
 from pathlib import Path
 
+from demo.trace import text_reader
 from lib.checkpoints.files import atomic
-from lib.demo.trace import text_reader
 from variants import DECODERS
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -14,7 +14,7 @@ TEMPLATE = Path(__file__).parent / "trace.html"
 
 
 def trace(prompt, rounds, settings):
-    """Return a run as the page draws it; rounds are as lib/demo/trace.py sees them."""
+    """Return a run as the page draws it; rounds are as demo/trace.py sees them."""
     entry = DECODERS[settings["decoder"]]
     return {"prompt": prompt, "settings": settings, "rounds": rounds,
             "summary": summary(rounds, entry.one_by_one), "code": code(entry, rounds),
@@ -22,7 +22,7 @@ def trace(prompt, rounds, settings):
 
 
 def trace_of(task, numbers, rounds):
-    """Return the run that lib/demo/compare.py measured, with plain decoding to race against."""
+    """Return the run that demo/compare.py measured, with plain decoding to race against."""
     timed = numbers["autoregressive"]
     plain = {"seconds": timed["time_s"], "pieces": [*map(text_reader(task.encoder), timed["ids"])],
              "speedup": numbers["speedup_measured"], "target_passes": numbers["target_passes"]}

@@ -1,7 +1,7 @@
 """The papers' own decoder; and K chosen from costs: Leviathan et al. (2023) Sec. 3.5. Lossless.
 
 Adds to speculative.py: it chooses K. The papers' formula for the best K needs the costs of draft
-and target, which are given or measured before the run (lib/costs.py), and the acceptance rate
+and target, which are given or measured before the run (demo/costs.py), and the acceptance rate
 alpha: accepted / tested guesses, older rounds counting less. If no K pays it decodes plainly, and
 tries one guess after 32 rounds, after 64 more, and so on. K depends on finished rounds alone, so it
 is lossless.
@@ -33,10 +33,10 @@ def build(models, K: Flag(either(whole, "auto"), "guesses per round; auto: chose
         elif idle >= wait:
             best, wait = 1, 2 * wait
         idle = 0 if best > 0 else idle + 1
-        round = draft_and_verify(draft, target, best)(x, n_left, rng)
-        accepted = DECAY * accepted + round.n_accepted
-        tested = DECAY * tested + round.n_tested
-        return round
+        result = draft_and_verify(draft, target, best)(x, n_left, rng)
+        accepted = DECAY * accepted + result.n_accepted
+        tested = DECAY * tested + result.n_tested
+        return result
 
     return step
 

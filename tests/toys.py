@@ -9,6 +9,8 @@ from functools import cache
 
 import numpy as np
 
+from exact.rules import mapped
+
 
 def toy(n_vocab, seed, zeros=0.3, exact=False):
     """Return a model whose row depends on the whole text: weights 1 .. 9 by a hash, some zero.
@@ -29,11 +31,6 @@ def toy(n_vocab, seed, zeros=0.3, exact=False):
         return np.array([row(ids[: len(ids) - i]) for i in reversed(range(n_last))])
 
     return model
-
-
-def mapped(model, function):
-    """Return the model with `function` applied to each of its rows."""
-    return lambda ids, n_last=1: np.array([function(row) for row in model(ids, n_last)])
 
 
 def one_hot(row):

@@ -1,13 +1,8 @@
-"""Write any model as a GGUF file: for llama.cpp and what is built on it.
+"""Write GPT-2 as a GGUF file, for llama.cpp and what is built on it.
 
-    python -m tools.export_gguf tales-large exported/tales-large.gguf
-    python -m tools.export_gguf tales-small exported/tales-small.gguf
-    llama-server -m exported/tales-large.gguf -md exported/tales-small.gguf -c 512 ...
-
-docs/engines.md has the rest of that line. The package gguf names the weights and writes the format.
+The package gguf names the weights and writes the format.
 """
 
-import sys
 from contextlib import closing
 from pathlib import Path
 
@@ -15,13 +10,11 @@ import numpy as np
 
 from lib.checkpoints.files import atomic
 from lib.checkpoints.huggingface import their_name
+from lib.checkpoints.vocabulary import merge_lines
 from lib.checkpoints.weights import flatten
-from lib.terminal import command
-from tools.export_hf import merges, parse_args
-from utils import load_encoder_hparams_and_params
 
 
-def export(path, encoder, hparams, params, dtype=np.float32):
+def write_file(path, encoder, hparams, params, dtype=np.float32):
     """Write a model, loaded as utils loads it, to one file: whole or not at all.
 
     Matrices are written as `dtype`, float32 or float16, vectors as float32: llama.cpp wants that.
@@ -63,20 +56,5 @@ def add_tokenizer(writer, encoder, kinds):
         writer.add_bos_token_id(encoder.end_of_text)
         writer.add_eos_token_id(encoder.end_of_text)
     writer.add_token_types(types)
-    writer.add_token_merges(merges(encoder))
+    writer.add_token_merges(merge_lines(encoder))
     writer.add_add_bos_token(False)
-
-
-@command("export_gguf", "requirements/engines.txt")
-def main(argv=None):
-    args = parse_args(argv, __doc__, "file", ("float16", "float32"))
-    if args.path.is_dir():
-        raise ValueError(f"need the name of a file, such as {args.path / 'model.gguf'}, got the "
-                         f"folder {args.path}")
-    export(args.path, *load_encoder_hparams_and_params(
-        args.model, args.models_dir, cut_vocab=args.cut_vocab), np.dtype(args.dtype))
-    print(f"{args.path}: {args.path.stat().st_size / 1e6:.1f} MB")
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -24,10 +24,9 @@ from typing import NamedTuple
 import numpy as np
 from tqdm import tqdm
 
+from demo.compare import acceptance_figures, ratio
+from demo.task import MAX_PROMPT, decode, load_task, settings_for_json, with_prompt, without_newline
 from lib.backend.arrays import gpu_errors_in_one_line
-from lib.demo.compare import acceptance_figures, ratio
-from lib.demo.task import (MAX_PROMPT, decode, load_task, settings_for_json, with_prompt,
-                           without_newline)
 from variants import Models, build
 
 START = b'{"index": '  # of every record
@@ -47,7 +46,7 @@ def record_of(job, rounds, task):
     """Return the record of a prompt and of the rounds that were written after it."""
     if "error" in job.head:
         return job.head
-    ids = [token for round in rounds for token in round.ids]
+    ids = [token for result in rounds for token in result.ids]
     return job.head | {"text": task.encoder.decode(job.x + ids), "ids": ids,
                        "acceptance": acceptance_figures(task.entry, rounds)["acceptance"],
                        "tokens_per_pass": ratio(len(ids), len(rounds))}

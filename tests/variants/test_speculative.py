@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 
-from exact.toys import counted, toy
 from speculative import generate
 from tests.small import fixed_acceptance, of_probabilities
+from tests.toys import counted, toy
 from theory.speedup import best_K
-from variants.auto import RETRY_AFTER, build
 from variants.registry import Costs
+from variants.speculative import RETRY_AFTER, build
 
 EVEN = Costs(0.1, [1.0] * 9)
 
@@ -16,7 +16,7 @@ EVEN = Costs(0.1, [1.0] * 9)
 def guesses_per_round(draft, target, costs, N=400):
     """Return the number of guesses in every round of a text of N tokens."""
     step = build(of_probabilities(draft, target, costs), "auto")
-    return [len(round.guesses) for round in generate([0], step, N, np.random.default_rng(0))]
+    return [len(result.guesses) for result in generate([0], step, N, np.random.default_rng(0))]
 
 
 def test_a_perfect_draft_gets_the_largest_K():

@@ -1,0 +1,64 @@
+"""Write any model for other programs: a Hugging Face folder, or a GGUF file for llama.cpp.
+
+    python -m tools.export 124M exported/124M
+    python -m tools.export tales-large exported/tales-large.gguf --format gguf
+    python main.py --target_model_size exported/124M     # the folder can be read back
+
+A Hugging Face folder is for transformers, vLLM, or any engine that reads it; the bundled models are
+such folders already. docs/engines.md says how engines load the two.
+"""
+
+import argparse
+import sys
+from pathlib import Path
+
+import numpy as np
+
+from lib.checkpoints import gguf, huggingface
+from lib.terminal import command
+from utils import MODELS_DIR, load_encoder_hparams_and_params
+
+
+def parse_args(argv):
+    """Return the flags; ValueError if they do not fit, or if a model would be lost."""
+    parser = argparse.ArgumentParser("python -m tools.export", description=__doc__.split("\n")[0])
+    parser.add_argument("model", help="as main.py's --target_model_size")
+    parser.add_argument("path", type=Path, help="where to write it: a folder, or a file for gguf")
+    parser.add_argument("--format", choices=["hf", "gguf"], default="hf",
+                        help="hf: a Hugging Face folder; gguf: llama.cpp's file")
+    parser.add_argument("--models_dir", default=MODELS_DIR, type=Path)
+    parser.add_argument("--dtype", choices=["float16", "float32", "float64"], default="float32",
+                        help="of the weights; float64 for hf only")
+    parser.add_argument("--cut_vocab", action="store_true",
+                        help="leave out rows of the embedding beyond the vocabulary")
+    parser.add_argument("--force", action="store_true", help="overwrite what is there")
+    args = parser.parse_args(argv)
+    path = args.path
+    if args.format == "gguf" and args.dtype == "float64":
+        raise ValueError("--format gguf has no --dtype float64: choose float32 or float16")
+    if args.format == "gguf" and path.is_dir():
+        raise ValueError(f"--format gguf needs the name of a file, such as {path / 'model.gguf'}, "
+                         f"got the folder {path}")
+    if path.exists() and not args.force and (path.is_file() or any(path.iterdir())):
+        raise ValueError(f"{path} is there already: choose a new name, or --force to overwrite it")
+    return args
+
+
+@command("tools.export", "requirements/engines.txt")
+def main(argv=None):
+    """Run the command line."""
+    args = parse_args(argv)
+    dtype = np.dtype(args.dtype)
+    loaded_as = np.dtype(np.float32) if args.format == "gguf" else dtype  # vectors stay float32
+    model = load_encoder_hparams_and_params(args.model, args.models_dir, loaded_as,
+                                            cut_vocab=args.cut_vocab)
+    if args.format == "gguf":
+        gguf.write_file(args.path, *model, dtype)
+        print(f"{args.path}: {args.path.stat().st_size / 1e6:.1f} MB")
+        return
+    huggingface.write_folder(args.path, *model)
+    print(f"{args.path}: " + ", ".join(sorted(path.name for path in args.path.iterdir())))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
