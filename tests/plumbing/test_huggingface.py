@@ -26,7 +26,8 @@ def load(folder, dtype=np.float32, **kwargs):
 @pytest.fixture
 def folder(tmp_path):
     """A model folder of a few kilobytes."""
-    huggingface.write_folder(tmp_path / "tiny", TINY, HPARAMS, random_params(HPARAMS, np.random.default_rng(0)))
+    params = random_params(HPARAMS, np.random.default_rng(0))
+    huggingface.write_folder(tmp_path / "tiny", TINY, HPARAMS, params)
     return tmp_path / "tiny"
 
 
@@ -244,7 +245,8 @@ def test_the_models_own_end_of_text_ends_it_and_is_kept(folder, tmp_path):
 def test_a_padded_vocabulary_is_cut_if_asked(tmp_path):
     """nanoGPT's 50,304 rows for 50,257 tokens."""
     padded = HPARAMS | {"n_vocab": 264}
-    huggingface.write_folder(tmp_path / "padded", TINY, padded, random_params(padded, np.random.default_rng(0)))
+    params = random_params(padded, np.random.default_rng(0))
+    huggingface.write_folder(tmp_path / "padded", TINY, padded, params)
     _, hparams, params = load(tmp_path / "padded", cut_vocab=True)
     assert hparams == HPARAMS and params["wte"].shape == (258, 12)
     assert export.main([str(tmp_path / "padded"), str(tmp_path / "cut"), "--cut_vocab"]) == 0
