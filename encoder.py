@@ -10,12 +10,12 @@ neighbours with the lowest rank, until no pair is in the list. Any text has an e
 256 bytes are symbols. Sennrich et al. (2016); Radford et al. (2019) Sec. 2.2.
 """
 
-import functools
 import heapq
 
 import regex
 
 END_OF_TEXT = "<|endoftext|>"
+MOST_WORDS = 2**15  # whose ids an Encoder keeps
 
 # GPT-2's split: contractions, letters, numbers, other signs (with the space before them), spaces.
 SPLIT = regex.compile(
@@ -43,8 +43,9 @@ def merge(symbols, ranks):
     a merge only makes pairs of a higher rank; for 30,000 random letters it takes 14 seconds.
     """
     symbols = ["", *symbols, ""]  # no merge has an empty symbol
-    before, after = [*range(-1, len(symbols) - 1)], [*range(1, len(symbols) + 1)]
-    heap = []
+    before = [*range(-1, len(symbols) - 1)]
+    after = [*range(1, len(symbols) + 1)]
+    heap: list = []
 
     def offer(i):
         pair = symbols[i], symbols[after[i]]
@@ -58,7 +59,10 @@ def merge(symbols, ranks):
         j = after[i]
         if pair != (symbols[i], symbols[j]):
             continue  # one of the two has been merged since
-        symbols[i], symbols[j], after[i], before[after[j]] = "".join(pair), "", after[j], i
+        symbols[i] = "".join(pair)  # i takes j's bytes
+        symbols[j] = ""
+        after[i] = after[j]  # j leaves the list
+        before[after[j]] = i
         offer(before[i])
         offer(i)
     return [symbol for symbol in symbols if symbol]
@@ -93,7 +97,8 @@ class Encoder:
     """
 
     def __init__(self, vocab, merges, end_of_text=END_OF_TEXT, added=()):
-        self.special, ids = {END_OF_TEXT, end_of_text, *added}, vocab.values()
+        ids = vocab.values()
+        self.special = {END_OF_TEXT, end_of_text, *added}
         self.characters = byte_characters()
         self.bytes = {ord(character): byte for byte, character in self.characters.items()}
         known = set(self.characters.values())
@@ -107,19 +112,25 @@ class Encoder:
         for left, right in merges:
             if left + right not in vocab:
                 raise ValueError(f"need a symbol for every merge, got no {left + right!r}")
-        self.vocab, self.symbols = vocab, {token: symbol for symbol, token in vocab.items()}
+        self.vocab = vocab
+        self.symbols = {token: symbol for symbol, token in vocab.items()}
         self.ranks = {pair: rank for rank, pair in enumerate(merges)}
         self.end_of_text = vocab.get(end_of_text)
         self.n_vocab = len(vocab)
-        self.encode_word = functools.lru_cache(maxsize=2**15)(self._encode_word)
+        self.ids_of_words: dict[str, tuple] = {}  # because a text repeats its words
 
     def to_characters(self, text):
         """Return a text with each byte of its UTF-8 as one character."""
         return text.encode("utf-8").decode("latin-1").translate(self.characters)
 
-    def _encode_word(self, word):
-        """Return the ids of one word (cached: a text repeats its words)."""
-        return [self.vocab[symbol] for symbol in merge(self.to_characters(word), self.ranks)]
+    def encode_word(self, word):
+        """Return the ids of one word."""
+        if word not in self.ids_of_words:
+            if len(self.ids_of_words) == MOST_WORDS:
+                self.ids_of_words.clear()
+            symbols = merge(self.to_characters(word), self.ranks)
+            self.ids_of_words[word] = tuple(self.vocab[symbol] for symbol in symbols)
+        return self.ids_of_words[word]
 
     def encode(self, text):
         """Return the ids of a text; ValueError for a lone surrogate, which UTF-8 cannot hold."""

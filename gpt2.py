@@ -1,4 +1,4 @@
-"""GPT-2's forward pass as formulas, and GPT2: a model that remembers what it has read.
+"""GPT-2's forward pass as formulas, and GPT2: a model that caches what it has read.
 
     n_vocab n_ctx n_embd n_head n_layer    the sizes in hparams.json
     n_past     tokens already read: their keys and values are in the cache
@@ -23,7 +23,7 @@ import numpy as np
 
 from lib.backend.products import matmul, one_blas_thread
 
-PART = 128  # tokens of a long prompt that one pass reads, and n_last more in its last pass
+PART = 128  # tokens of a long prompt that one pass reads; the last pass has n_last more
 
 
 def gelu(x):  # [n_new, n] -> [n_new, n]
@@ -64,11 +64,14 @@ def attention(q, k, v, mask):  # [n_head, n_new, d_head], 2 x [n_head, n_seq, d_
 
 
 def mha(x, c_attn, c_proj, n_head, attend):  # [n_new, n_embd] -> [n_new, n_embd]
-    """Apply multi-head attention; `attend` knows the tokens before the new ones."""
+    """Apply multi-head attention; `attend` adds the tokens before the new ones."""
     n_new, n_embd = x.shape
-    qkv = linear(x, **c_attn).reshape(n_new, 3, n_head, n_embd // n_head)
-    x = attend(*qkv.transpose(1, 2, 0, 3))  # [n_head, n_new, d_head]
-    return linear(x.transpose(1, 0, 2).reshape(n_new, n_embd), **c_proj)
+    qkv = linear(x, **c_attn)  # [n_new, 3 n_embd]
+    qkv = qkv.reshape(n_new, 3, n_head, n_embd // n_head)  # [n_new, 3, n_head, d_head]
+    q, k, v = qkv.transpose(1, 2, 0, 3)  # 3 x [n_head, n_new, d_head]
+    heads = attend(q, k, v)  # [n_head, n_new, d_head]
+    x = heads.transpose(1, 0, 2).reshape(n_new, n_embd)  # the heads side by side
+    return linear(x, **c_proj)
 
 
 def transformer_block(x, ln_1, attn, ln_2, mlp, n_head, attend):  # as mha
@@ -96,16 +99,19 @@ def cached(cache, n_past, mask):
     """
     def attend(q, k, v):  # 3 x [n_head, n_new, d_head] -> [n_head, n_new, d_head]
         n_seq = n_past + q.shape[1]
-        keys, values = cache[:, :, :n_seq]
-        keys[:, n_past:], values[:, n_past:] = k, v
+        keys, values = cache[:, :, :n_seq]  # views: writing to them writes to the cache
+        keys[:, n_past:] = k
+        values[:, n_past:] = v
         return attention(q, keys, values, mask)
 
     return attend
 
 
-def widened(cache, n_columns):  # [.., n, d_head] -> [.., n_columns, d_head]
-    """Return a copy of a cache of keys and values with columns for more tokens."""
+def widened(cache, n_columns):  # [.., n, d_head] -> [.., at least n_columns, d_head]
+    """Return the cache itself if it has n_columns columns, else a copy with as many."""
     *shape, n, d_head = cache.shape
+    if n >= n_columns:
+        return cache
     more = np.zeros((*shape, n_columns - n, d_head), cache.dtype, like=cache)
     return np.concatenate([cache, more], axis=-2)
 
@@ -115,9 +121,18 @@ def unembed(x, params):  # [n_last, n_embd] -> [n_last, n_vocab]
     return matmul(x, params["wte"].mT)
 
 
-def causal_mask(n_ctx, like):  # -> [n_ctx, n_ctx]
-    """Return 0 where row i may look, at columns j <= i, and -inf elsewhere."""
-    return np.asarray(np.where(np.tri(n_ctx, dtype=bool), 0, -np.inf), like.dtype, like=like)
+def mask_of(visible, like):  # [n_new, n_seq] of bool -> [n_new, n_seq]
+    """Return the mask that attention adds to its scores: 0 where a row may look, else -inf."""
+    return np.asarray(np.where(visible, 0, -np.inf), like.dtype, like=like)
+
+
+def part_ends(n_past, n_seq, n_last):
+    """Return where the passes over a prompt end: after PART tokens each; the last has n_last rows.
+
+    >>> part_ends(0, 300, 1), part_ends(299, 300, 1)
+    ([128, 256, 300], [300])
+    """
+    return [*range(n_past + PART, n_seq - n_last, PART), n_seq]
 
 
 def to_host(array):
@@ -140,7 +155,8 @@ class GPT2:
     decide backend (NumPy or CuPy) and precision. The key/value cache is a memo: called with a
     different sequence, the model goes back to the longest common prefix and reads on from there.
     Threads that share a model take turns and read their texts again: give each thread its own, over
-    the same weights, as `GPT2(model.params, model.n_head)`. No answer depends on earlier calls:
+    the same weights, as `GPT2(model.params, model.n_head)`. A copied or pickled model has an empty
+    cache. No answer depends on earlier calls:
 
     >>> from lib.checkpoints.weights import random_params
     >>> hparams = dict(n_vocab=11, n_ctx=8, n_embd=6, n_head=2, n_layer=2)
@@ -153,15 +169,22 @@ class GPT2:
     """
 
     def __init__(self, params: dict, n_head: int):
-        wte, (n_ctx, n_embd) = params["wte"], params["wpe"].shape
+        wte = params["wte"]
+        n_ctx, n_embd = params["wpe"].shape
         if n_head < 1 or n_embd % n_head:
             raise ValueError(f"need n_head to divide n_embd = {n_embd}, got {n_head}")
-        self.params, self.n_head, self.n_ctx, self.n_vocab = params, n_head, n_ctx, wte.shape[0]
+        self.params = params
+        self.n_head = n_head
+        self.n_ctx = n_ctx
+        self.n_vocab = len(wte)
         shape = (len(params["blocks"]), 2, n_head, n_ctx, n_embd // n_head)
         self.cache = np.zeros(shape, wte.dtype, like=wte)  # like: on the weights' own device
-        self.mask = causal_mask(n_ctx, like=wte)
-        self.ids = []  # what the cache holds
+        self.mask = mask_of(np.tri(n_ctx, dtype=bool), like=wte)  # row i sees columns j <= i
+        self.ids: list[int] = []  # what the cache holds
         self.lock = threading.Lock()
+
+    def __reduce__(self):  # copy and pickle: neither knows locks
+        return type(self), (self.params, self.n_head)
 
     def __call__(self, ids: Sequence[int], n_last: int = 1) -> np.ndarray:
         """Return logits [n_last, n_vocab]; the last row follows `ids`, the one before `ids[:-1]`.
@@ -180,28 +203,37 @@ class GPT2:
             return self.read(ids, n_last)
 
     def read(self, ids, n_last):  # -> [n_last, n_embd]
-        """Read what is not in the cache; of a long prompt a part at a time, which sees less."""
-        ids, n_seq = list(ids), len(ids)
-        if not 1 <= n_last <= n_seq <= self.n_ctx:
-            raise ValueError(f"need 1 <= n_last <= len(ids) <= n_ctx = {self.n_ctx}, "
-                             f"got n_last = {n_last}, len(ids) = {n_seq}")
-        # Reuse the cached prefix, but recompute the last n_last rows.
-        n_past = min(common_prefix(self.ids, ids), n_seq - n_last)
-        check_ids(ids[n_past:], self.n_vocab)
+        """Read what is not in the cache: of a long prompt one part after another."""
+        ids = list(ids)
+        n_past = self.n_reusable(self.ids, ids, n_last)
         self.ids = ids[:n_past]  # so that Ctrl-C in forward leaves tokens and cache consistent
-        for end in (*range(n_past + PART, n_seq - n_last, PART), n_seq):
+        for end in part_ends(n_past, len(ids), n_last):
             mask = self.mask[n_past:end, :end]
             attends = [cached(layer, n_past, mask) for layer in self.cache]
-            x = forward(np.asarray(ids[n_past:end], like=self.cache), slice(n_past, end), attends,
-                        self.params, self.n_head)
-            self.ids, n_past = ids[:end], end
+            tokens = np.asarray(ids[n_past:end], like=self.cache)
+            x = forward(tokens, slice(n_past, end), attends, self.params, self.n_head)
+            self.ids = ids[:end]
+            n_past = end
         return x[-n_last:]
+
+    def n_reusable(self, known, ids, n_last):
+        """Return how many tokens of `ids` a cache of the tokens `known` serves.
+
+        These are the tokens that both begin with, without the last n_last of `ids`, whose rows are
+        computed again. ValueError if not 1 <= n_last <= len(ids) <= n_ctx, or a token that must be
+        read is not in the vocabulary.
+        """
+        if not 1 <= n_last <= len(ids) <= self.n_ctx:
+            raise ValueError(f"need 1 <= n_last <= len(ids) <= n_ctx = {self.n_ctx}, "
+                             f"got n_last = {n_last}, len(ids) = {len(ids)}")
+        n_past = min(common_prefix(known, ids), len(ids) - n_last)
+        check_ids(ids[n_past:], self.n_vocab)
+        return n_past
 
 
 def check_ids(ids, n_vocab):
-    """Return the ids, or raise ValueError with the first one outside the vocabulary."""
+    """Raise ValueError with the first id that is not a whole number in 0 .. n_vocab - 1."""
     for i, token in enumerate(ids):
-        if not 0 <= token < n_vocab:
-            raise ValueError(f"need ids in 0 .. n_vocab - 1 = {n_vocab - 1}, got {token} at "
+        if not (isinstance(token, int | np.integer) and 0 <= token < n_vocab):
+            raise ValueError(f"need ids in 0 .. n_vocab - 1 = {n_vocab - 1}, got {token!r:.80} at "
                              f"position {i - len(ids)} from the end")
-    return ids

@@ -1,6 +1,8 @@
 """Byte-level BPE: round trips, published ids, and a slow twin."""
 
+import copy
 import importlib.util
+import pickle
 import time
 from pathlib import Path
 
@@ -79,6 +81,26 @@ def test_a_word_of_100_000_letters_takes_near_linear_time(gpt2_encoder, letters)
     start = time.perf_counter()
     ids = gpt2_encoder.encode(word)
     assert time.perf_counter() - start < 5 and gpt2_encoder.decode(ids) == word
+
+
+def test_a_caller_cannot_change_the_ids_that_an_encoder_keeps(tales):
+    before = tales.encode("the king")
+    assert not hasattr(tales.encode_word("the"), "append")
+    tales.encode("the king").append(5)
+    assert tales.encode("the king") == before
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda it: pickle.loads(pickle.dumps(it))])
+def test_a_copied_encoder_encodes_alike(tales, copied):
+    assert copied(tales).encode("Once upon a time") == tales.encode("Once upon a time")
+
+
+def test_the_words_that_an_encoder_keeps_are_bounded(tales, monkeypatch):
+    monkeypatch.setattr("encoder.MOST_WORDS", 3)
+    fresh = copy.deepcopy(tales)
+    fresh.ids_of_words.clear()
+    text = "one two three four five six"
+    assert fresh.encode(text) == tales.encode(text) and len(fresh.ids_of_words) <= 3
 
 
 def test_words_are_split_as_gpt2_splits_them():

@@ -137,7 +137,7 @@ def test_the_next_job_is_taken_when_a_text_has_ended():
 
 
 def test_passes_are_held_to_the_rows_that_keep_their_bits():
-    part = lambda n_new: Part(None, [0] * n_new, 0, 1)
+    part = lambda n_new: Part(None, None, [0] * n_new, 0, 1)
     sizes = lambda ns, most: [[p.n_new for p in group]
                               for group in groups(list(map(part, ns)), most)]
     assert sizes([5] * 8, 16) == [[5] * 3, [5] * 3, [5] * 2]

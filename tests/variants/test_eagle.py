@@ -15,6 +15,7 @@ from tests import bundled
 from tests.small import tiny_params, write_heads
 from utils import MODELS_DIR
 from variants import Models, build
+from variants.shared.branches import Branches
 from variants.shared.eagle_head import Head, load_head
 from variants.shared.long_context import windowed
 from variants.shared.states import States
@@ -83,11 +84,13 @@ def test_the_head_is_its_formula_whatever_it_read_before(head, then):
     """Before: guesses on the way that the text took, other ones, other texts, the same again."""
     model, x = States(TreeGPT2(PARAMS, N_HEAD)), [3, 1, 2]
     read = Head(head, N_HEAD, model.states_of)
+    text = []  # one list, which changes in place
     for what in [*then, -1]:
-        bush, rows = Tree(), [*read(x + Tree(), 1)]
+        text[:] = x
+        bush, rows = Tree(), [*read(Branches(text, Tree()), 1)]
         for token, parent in ((5, -1), (6, -1), (7, 0), (8, 1), (5, 1), (1, 3), (2, 2)):
             bush.add(parent, token, None)
-            rows += [*read(x + bush, 1)]
+            rows += [*read(Branches(text, bush), 1)]
         assert np.allclose(rows, [by_hand(head, x, path) for path in [[], *bush.paths()]])
         assert np.allclose(rows, read(x + Tree(bush.tokens, bush.parents), 8))
         model(x + bush, 1 + len(bush))

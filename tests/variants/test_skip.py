@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from gpt2 import GPT2, cached, causal_mask, layer_norm, transformer_block, unembed
+from gpt2 import GPT2, cached, layer_norm, mask_of, transformer_block, unembed
 from lib.checkpoints.weights import cut_params, flatten, n_params
 from sampling import softmax
 from speculative import generate
@@ -40,8 +40,8 @@ def through(ids, kept):
     """The logits after ids of these blocks one after another, nothing remembered."""
     n, x = len(ids), PARAMS["wte"][ids] + PARAMS["wpe"][: len(ids)]
     for i in kept:
-        x = transformer_block(x, **PARAMS["blocks"][i], n_head=2,
-                              attend=cached(np.zeros((2, 2, n, 2)), 0, causal_mask(n, x)))
+        attend = cached(np.zeros((2, 2, n, 2)), 0, mask_of(np.tri(n, dtype=bool), x))
+        x = transformer_block(x, **PARAMS["blocks"][i], n_head=2, attend=attend)
     return unembed(layer_norm(x, **PARAMS["ln_f"]), PARAMS)
 
 

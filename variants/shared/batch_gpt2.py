@@ -1,4 +1,4 @@
-"""Yu et al. (2022), "Orca", Sec. 3.2, selective batching: one pass over many texts. Lossless.
+"""Yu et al. (2022), "Orca", Sec. 3.2, selective batching: one pass over many texts.
 
 Adds to gpt2.py: the new tokens of all texts are the rows of one pass. Products with weights and
 everything else that depends on one row alone take all rows at once. Attention goes text by text,
@@ -15,18 +15,19 @@ prompt, gets its own pass: every product has the same bits as for the text alone
 
 import math
 from operator import attrgetter
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from gpt2 import GPT2, cached, common_prefix, forward, to_host, unembed
+from gpt2 import GPT2, cached, forward, to_host, unembed
 from lib.backend.products import MAX_ROWS, compiled_product, one_blas_thread
 
 
 class Part(NamedTuple):
     """Hold what one text adds to a pass."""
 
+    text: Any
     cache: np.ndarray  # its own keys and values
     ids: list
     n_past: int
@@ -34,11 +35,12 @@ class Part(NamedTuple):
 
     @property
     def n_new(self):
+        """Return how many rows it adds."""
         return len(self.ids) - self.n_past
 
 
 class BatchGPT2(GPT2):
-    """A GPT2 that reads many texts in one pass, `model(calls)`, and remembers each of them.
+    """A GPT2 that reads many texts in one pass, `model(calls)`, and has a cache for each of them.
 
     A text can be any object; what was read of it is dropped with it. Every text has the logits that
     it has alone:
@@ -60,28 +62,39 @@ class BatchGPT2(GPT2):
         self.texts = WeakKeyDictionary()  # text -> its ids and cache, while the text exists
 
     def __call__(self, calls):  # -> a list of [n_last, n_vocab]
-        """Return the logits of every call, each of a different text."""
-        parts, rows = [self.part(*call) for call in calls], {}
+        """Return the logits of every call, each of a different text.
+
+        ValueError if a text comes twice, or as in GPT2.
+        """
+        if len({text for text, *_ in calls}) < len(calls):
+            raise ValueError("need calls of different texts, got one text twice")
+        parts = [self.part(*call) for call in calls]
+        logits = {}
         with one_blas_thread():
             for group in groups(parts, most_rows(self.params["wte"])):
-                rows |= zip(map(id, group), self.read_parts(group))
-        return [rows[id(part)] for part in parts]
+                for part, rows in zip(group, self.read_parts(group)):
+                    logits[part.text] = rows
+        return [logits[part.text] for part in parts]
 
     def part(self, text, ids, n_last):
         """Return what is new in `ids`; as in GPT2.read, the last n_last rows are computed again."""
+        ids = list(ids)
         if text not in self.texts:
             self.texts[text] = [], np.zeros(self.cache.shape, self.cache.dtype, like=self.cache)
         known, cache = self.texts[text]
-        self.texts[text] = list(ids), cache
-        return Part(cache, ids, min(common_prefix(known, ids), len(ids) - n_last), n_last)
+        return Part(text, cache, ids, self.n_reusable(known, ids, n_last), n_last)
 
     def read_parts(self, parts):  # -> [n_last, n_vocab] of each part
         """Run one pass over the new tokens of all parts."""
+        for part in parts:  # as in GPT2.read: true if Ctrl-C comes in forward
+            self.texts[part.text] = part.ids[: part.n_past], part.cache
         new = [token for part in parts for token in part.ids[part.n_past :]]
         positions = [i for part in parts for i in range(part.n_past, len(part.ids))]
+        attends = [self.attend(layer, parts) for layer in range(len(self.cache))]
         x = forward(np.asarray(new, like=self.cache), np.asarray(positions, like=self.cache),
-                    [self.attend(layer, parts) for layer in range(len(self.cache))], self.params,
-                    self.n_head)
+                    attends, self.params, self.n_head)
+        for part in parts:
+            self.texts[part.text] = part.ids, part.cache
         ends = np.cumsum([part.n_new for part in parts])
         last = np.concatenate([x[end - part.n_last : end] for part, end in zip(parts, ends)])
         bounds = np.cumsum([part.n_last for part in parts])[:-1]
@@ -90,9 +103,11 @@ class BatchGPT2(GPT2):
     def attend(self, layer, parts):
         """Return one layer's `attend`, in which each part's rows see their own text."""
         def attend(q, k, v):  # 3 x [n_head, n_rows, d_head] -> [n_head, n_rows, d_head]
-            out, first = [], 0
+            out = []
+            first = 0
             for part in parts:
-                rows = slice(first, first := first + part.n_new)
+                rows = slice(first, first + part.n_new)
+                first += part.n_new
                 mask = self.mask[part.n_past : len(part.ids), : len(part.ids)]
                 own = cached(part.cache[layer], part.n_past, mask)
                 out.append(own(q[:, rows], k[:, rows], v[:, rows]))

@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from gpt2 import GPT2, mask_of
 from sampling import one_hot_rows, warp
 
 
@@ -30,27 +31,30 @@ class Tree:
     def __len__(self):
         return len(self.tokens)
 
-    def __iter__(self):
-        return iter(self.tokens)
-
     def __radd__(self, x):
         return Branches(list(x), self)  # a copy, because the text will grow
 
     def add(self, parent, token, row):
         """Add one guess; return its node, a new one unless the tree has this path already."""
+        node = self.add_node(parent, token)
+        self.proposals.append((node, row))
+        return node
+
+    def add_node(self, parent, token):
+        """Return the node of a token below a node, a new one unless there is one; it is no guess.
+        """
         node = self.child(parent, token)
         if node is None:
             node = len(self)
             self.tokens.append(token)
             self.parents.append(parent)
-        self.proposals.append((node, row))
         return node
 
     def add_path(self, path):
-        """Add the nodes of a path that the tree does not have yet, without rows; return its end."""
+        """Add the nodes of a path that the tree does not have yet; return its last node."""
         node = -1
         for token in path:
-            node = self.add(node, token, None)
+            node = self.add_node(node, token)
         return node
 
     def child(self, parent, token):
@@ -98,6 +102,13 @@ class Branches(NamedTuple):
         return [self.x, *(self.x + path for path in self.tree.paths())]
 
 
+def tree_mask(sees, n_past, like):  # [n_new, n_nodes] of bool -> [n_new, n_past + n_nodes]
+    """Return the mask of nodes that see n_past tokens before the tree, and in it what `sees` says.
+    """
+    text = np.ones((len(sees), n_past), dtype=bool)
+    return mask_of(np.concatenate([text, sees], axis=1), like)
+
+
 def plant(paths, n_vocab):
     """Return the Tree of paths of tokens, parents first. They are not drawn: rows are one-hot."""
     tree = Tree()
@@ -107,7 +118,13 @@ def plant(paths, n_vocab):
 
 
 def with_tree_sampling(model, **settings):
-    """Return `sampling.with_sampling` of a tree model: each node is penalised for its own path."""
+    """Return `sampling.with_sampling` of a tree model: each node is penalised for its own path.
+
+    ValueError for a GPT2, which reads sequences only.
+    """
+    if type(model) is GPT2:
+        raise ValueError("need a TreeGPT2 for guesses that form a tree, got a GPT2")
+
     def probabilities(ids, n_last):
         rows_and_texts = zip(model(ids, n_last), ids.texts()[-n_last:])
         return np.array([warp(row, ids=text, **settings) for row, text in rows_and_texts])

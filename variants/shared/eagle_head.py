@@ -1,4 +1,4 @@
-"""The head of EAGLE, Li et al. (2024a): one block that continues the target's states. Lossless.
+"""The head of EAGLE, Li et al. (2024a): one block that continues the target's states.
 
 Adds to gpt2.py: a transformer that reads pairs, and so knows what was drawn from a state.
 
@@ -28,6 +28,7 @@ from gpt2 import (
     widened,
 )
 from lib.checkpoints.weights import build_params
+from variants.shared.branches import tree_mask
 from variants.shared.heads import open_heads
 
 
@@ -39,17 +40,22 @@ class Head:
     """
 
     def __init__(self, params, n_head, states_of):
-        self.params, self.n_head, self.states_of = params, n_head, states_of
-        (n_ctx, n_embd), wte = params["wpe"].shape, params["wte"]
+        self.params = params
+        self.n_head = n_head
+        self.states_of = states_of
+        wte = params["wte"]
+        n_ctx, n_embd = params["wpe"].shape
         self.cache = np.zeros((2, n_head, n_ctx, n_embd // n_head), wte.dtype, like=wte)
         self.ids = []  # pair i of this text is in column i of the cache
-        self.tree = self.predicted = None  # the tree after it; [1 + n_nodes, n_embd] of those read
+        self.tree = None  # the one that follows the text
+        self.predicted = np.empty((0, n_embd))  # [1 + n_nodes read, n_embd], of the text and tree
 
     def __call__(self, branches, n_last):  # -> [n_last, n_vocab]
         """Return the logits after the last nodes; the tree may have grown since the last call."""
         x, tree = branches
         if tree is not self.tree or x != self.ids:
-            self.predicted, self.tree = self.read(x), tree
+            self.predicted = self.read(x)
+            self.tree = tree
         while len(self.predicted) <= len(tree):
             self.predicted = np.concatenate([self.predicted, self.read_nodes(tree)])
         return to_host(unembed(self.predicted[-n_last:], self.params))
@@ -60,8 +66,9 @@ class Head:
         n_past = max(0, min(common_prefix(self.ids, x) - 1, n - 1))
         states = self.states_of(x[:-1], n - n_past)
         self.ids = x[: n_past + 1]  # as in GPT2: true even if Ctrl-C comes below
-        states = self.feed(states, x[n_past + 1 :], n_past, np.tri(n - n_past, dtype=bool))
-        self.ids = x
+        path = np.tri(n - n_past, dtype=bool)  # each pair sees those before it
+        states = self.feed(states, x[n_past + 1 :], n_past, path)
+        self.ids = x[:]  # a copy, because the caller's list may grow
         return states[-1:]
 
     def read_nodes(self, tree):  # -> [n_new, n_embd]
@@ -75,18 +82,20 @@ class Head:
     def feed(self, states, tokens, n_past, sees):  # [n_new, n_embd] -> [n_new, n_embd]
         """Return the states predicted at tokens: the last of a tree (or path) after n_past pairs.
 
-        As in tree_gpt2.py each sees all pairs before the tree, and `sees` its ancestors.
+        As in tree_gpt2.py each sees all pairs before the tree, and in it what `sees` says: its
+        ancestors.
         """
-        (n_new, n_nodes), params, on_device = sees.shape, self.params, {"like": self.cache}
-        if self.cache.shape[-2] < n_past + n_nodes:  # a tree near the end of the context
-            self.cache = widened(self.cache, n_past + n_nodes)
-        visible = np.concatenate([np.ones((n_new, n_past), bool), sees], axis=1)
-        mask = np.asarray(np.where(visible, 0, -np.inf), self.cache.dtype, **on_device)
-        e = (params["wte"][np.asarray(tokens, **on_device)]
-             + params["wpe"][np.asarray(n_past + sees.sum(axis=1), **on_device)])
+        n_new, n_nodes = sees.shape
+        params = self.params
+        self.cache = widened(self.cache, n_past + n_nodes)  # for a tree near the context's end
+        mask = tree_mask(sees, n_past, like=self.cache)
+        tokens = np.asarray(tokens, like=self.cache)
+        positions = np.asarray(n_past + sees.sum(axis=1), like=self.cache)
+        e = params["wte"][tokens] + params["wpe"][positions]
         pairs = [layer_norm(e, **params["ln_token"]), layer_norm(states, **params["ln_state"])]
-        x, (block,) = linear(np.concatenate(pairs, axis=1), **params["fc"]), params["blocks"]
+        x = linear(np.concatenate(pairs, axis=1), **params["fc"])
         attend = cached(self.cache, n_past + n_nodes - n_new, mask)
+        [block] = params["blocks"]
         x = transformer_block(x, **block, n_head=self.n_head, attend=attend)
         return layer_norm(x, **params["ln_f"])
 

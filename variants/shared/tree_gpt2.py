@@ -1,4 +1,4 @@
-"""Tree attention, Miao et al. (2023): a GPT2 that scores all paths of a tree in one pass. Lossless.
+"""Tree attention, Miao et al. (2023): a GPT2 that scores all paths of a tree in one pass.
 
 Adds to gpt2.py: a node sees the text and its own ancestors, and its position is that of its depth,
 not of its column in the cache. Afterwards the keys and values of an accepted path are moved into
@@ -7,8 +7,8 @@ order, so nothing is read twice.
 
 import numpy as np
 
-from gpt2 import GPT2, cached, check_ids, common_prefix, forward, widened
-from variants.shared.branches import Branches, Tree
+from gpt2 import GPT2, cached, check_ids, forward, widened
+from variants.shared.branches import Branches, Tree, tree_mask
 
 
 class TreeGPT2(GPT2):
@@ -16,7 +16,7 @@ class TreeGPT2(GPT2):
 
     def __init__(self, params, n_head):
         super().__init__(params, n_head)
-        self.paths = {}  # of the tree after self.ids: the tokens and the nodes of each
+        self.paths: dict[tuple, np.ndarray] = {}  # of the tree after self.ids: tokens -> nodes
 
     def read(self, ids, n_last):  # -> [n_last, n_embd]
         """Run one pass over a sequence, or over x and every node of a tree."""
@@ -31,30 +31,35 @@ class TreeGPT2(GPT2):
         longest = self.n_ctx - max(map(len, paths), default=0)
         if not 1 <= len(x) <= longest:
             raise ValueError(f"need 1 <= len(x) <= n_ctx - depth = {longest}, got {len(x)}")
+        check_ids(tree.tokens, self.n_vocab)
         self.keep_path(x)
-        n_past = min(common_prefix(self.ids, x), len(x) - 1)
-        tokens, n_unread = check_ids(x[n_past:] + tree.tokens, self.n_vocab), len(x) - n_past
+        n_past = self.n_reusable(self.ids, x, 1)
+        n_unread = len(x) - n_past
+        # What is unread of x is one path, and the tree hangs below its end.
         parents = [*range(-1, n_unread - 1), *(n_unread + parent for parent in tree.parents)]
-        sees = Tree(tokens, parents).ancestors()
-        visible = np.concatenate([np.ones((len(sees), n_past), bool), sees], axis=1)
-        mask = np.asarray(np.where(visible, 0, -np.inf), self.cache.dtype, like=self.cache)
-        if self.cache.shape[-2] < n_past + len(sees):  # a tree near the end of the context
-            self.cache = widened(self.cache, n_past + len(sees))
+        tokens = x[n_past:] + tree.tokens
+        sees = Tree(tokens, parents).ancestors()  # [n_new, n_new] of bool
+        self.cache = widened(self.cache, n_past + len(sees))  # for a tree near the context's end
+        mask = tree_mask(sees, n_past, like=self.cache)
         attends = [cached(layer, n_past, mask) for layer in self.cache]
-        positions = np.asarray(n_past - 1 + sees.sum(axis=1), like=self.cache)
-        self.ids = x[:n_past]
+        depths = sees.sum(axis=1)  # from 1 on
+        positions = np.asarray(n_past + depths - 1, like=self.cache)
+        self.ids = x[:n_past]  # as in GPT2.read: true if Ctrl-C comes in forward
         states = forward(np.asarray(tokens, like=self.cache), positions, attends, self.params,
                          self.n_head)
-        self.ids, columns = x, map(np.flatnonzero, tree.ancestors())
-        self.paths = dict(zip(map(tuple, paths), columns))
+        self.ids = x[:]  # a copy, because the caller's list may grow
+        columns = [np.flatnonzero(row) for row in tree.ancestors()]
+        self.paths = {tuple(path): nodes for path, nodes in zip(paths, columns)}
         return states
 
     def keep_path(self, ids):
         """Move the columns of the last tree's path along which `ids` continues into order."""
-        paths, self.paths, n = self.paths, {}, len(self.ids)
+        n = len(self.ids)
+        paths = self.paths
+        self.paths = {}
         fits = (path for path in paths if [*self.ids, *path] == ids[: n + len(path)])
         path = max(fits, key=len, default=())
         if path:
-            kept = self.cache[:, :, :, np.asarray(n + paths[path], like=self.cache)]
-            self.cache[:, :, :, n : n + len(path)] = kept
+            columns = np.asarray(n + paths[path], like=self.cache)
+            self.cache[:, :, :, n : n + len(path)] = self.cache[:, :, :, columns]
             self.ids = ids[: n + len(path)]
