@@ -38,8 +38,8 @@ def warp(logits: ArrayLike, temperature: float = 1.0, top_k: int = 0, top_p: flo
     "The target's distribution" in every theorem here is the one *after* this function. The
     settings, in the order of application:
 
-    repetition_penalty  > 0: divides the logit of a token that occurs before its row if positive,
-                        multiplies it if not. Keskar et al. (2019) Sec. 4.1.
+    repetition_penalty  > 0: for tokens that occur earlier, divides a positive logit by it and
+                        multiplies any other. Keskar et al. (2019) Sec. 4.1.
     temperature         >= 0: divides the logits; 0 is greedy, a one-hot row at the largest one.
     top_k               >= 0: keep the top_k most probable tokens; 0 keeps all.
     top_p               in (0, 1]: keep the smallest set of most probable tokens whose mass is at
@@ -57,7 +57,8 @@ def warp(logits: ArrayLike, temperature: float = 1.0, top_k: int = 0, top_p: flo
     (array([0., 0., 1.]), array([1., 0., 0.]))
     """
     check_sampling(temperature, top_k, top_p, repetition_penalty)
-    shape, rows = np.shape(logits), np.atleast_2d(np.asarray(logits, dtype=np.float64))
+    shape = np.shape(logits)
+    rows = np.atleast_2d(np.asarray(logits, dtype=np.float64))
     check_finite(rows)
     if repetition_penalty != 1.0:
         rows = penalize(rows, ids, repetition_penalty)
@@ -111,7 +112,8 @@ def penalize(rows, ids, penalty):  # [n_last, n_vocab] -> [n_last, n_vocab]
                          f"for {len(rows)} rows of logits")
     rows = rows.copy()
     for i, row in enumerate(rows):
-        seen = sorted(set(ids[: len(ids) - len(rows) + 1 + i]))
+        prefix = ids[: len(ids) - len(rows) + 1 + i]  # row i follows it
+        seen = sorted(set(prefix))
         row[seen] = np.where(row[seen] > 0, row[seen] / penalty, row[seen] * penalty)
     return rows
 
@@ -155,11 +157,11 @@ def sample(probs: ArrayLike, rng: np.random.Generator) -> int:
     >>> sample([0.0, 1.0, 0.0], np.random.default_rng(0))
     1
     """
-    probs = at_least_float64(probs)
-    cdf = np.cumsum(probs)
-    if not 0 < cdf[-1] < np.inf or (probs < 0).any():
+    weights = at_least_float64(probs)
+    cdf = np.cumsum(weights)
+    if not 0 < cdf[-1] < np.inf or (weights < 0).any():
         raise ValueError(f"need probabilities >= 0 with a finite sum > 0, got sum {cdf[-1]}, "
-                         f"smallest {probs.min()}")
+                         f"smallest {weights.min()}")
     return int(np.argmax(rng.random() < cdf / cdf[-1]))
 
 

@@ -26,24 +26,23 @@ the distribution of the token after `ids`, the row before it that of the token a
 and so on. Every decoder is a guess and a test: `speculative_step` takes both.
 """
 
+import operator
 from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from sampling import accept, residual, sample
-
-Model = Callable[[Sequence[int], int], np.ndarray]
 
 
 class Round(NamedTuple):
     """Hold the result of one round: enough to stream, count, draw and replay it."""
 
     ids: list[int]  # the tokens it appends to x, 1 .. k + 1 of them
-    guesses: list[int]  # k tokens, accepted or not
-    p_draft: list[np.ndarray]  # k rows, row t the distribution that guess t was sampled from
-    p_target: np.ndarray  # [k + 1, n_vocab], row t the target's distribution at that position
+    guesses: Any  # k tokens in a list, accepted or not; a Tree (variants/) if they branch
+    p_draft: Any  # k rows, row t the distribution that guess t was sampled from
+    p_target: Any  # [k + 1, n_vocab], row t the target's distribution at that position
 
     @property
     def n_accepted(self):
@@ -57,12 +56,18 @@ class Round(NamedTuple):
         return min(self.n_accepted + 1, len(self.guesses), len(self.ids))
 
 
-def guess(x, k, rng, draft):
+Model = Callable[[Sequence[int], int], np.ndarray]  # (ids, n_last) -> rows
+Guess = Callable[[list[int], int, Any], tuple[Any, Any]]  # (x, k, rng) -> guesses, p_draft
+Test = Callable[[Any, Any, Any, Any], list[int]]  # (guesses, p_draft, p_target, rng) -> ids
+Step = Callable[[list[int], int, Any], Round]  # (x, n_left, rng) -> Round
+
+
+def guess(x, k, rng, draft: Model, draw=sample):
     """Sample k tokens from the draft, one after another; keep the distributions for the test."""
     guesses, p_draft = [], []
     for _ in range(k):
         p_draft.append(draft(x + guesses, 1)[-1])
-        guesses.append(sample(p_draft[-1], rng))
+        guesses.append(draw(p_draft[-1], rng))
     return guesses, p_draft
 
 
@@ -84,34 +89,48 @@ def verify(guesses, p_draft, p_target, rng):
 
 
 def check_rows(guesses, p_draft, p_target):
-    """Raise ValueError unless the rows fit the guesses."""
+    """Raise ValueError unless the rows are distributions that fit the guesses."""
     k = len(guesses)
     if not isinstance(guesses, list):  # `+` would add arrays instead of concatenating
         raise ValueError(f"need a list of guesses, got {type(guesses).__name__}")
     if len(p_draft) != k or len(p_target) != k + 1:
         raise ValueError(f"need k rows of p_draft and k + 1 of p_target for k = {k} guesses, "
                          f"got {len(p_draft)} and {len(p_target)}")
+    for row in (*p_draft, *p_target):
+        check_sum(row)
     for t, token in enumerate(guesses):
         if len(p_draft[t]) != len(p_target[t]):
             raise ValueError(f"need draft and target with one vocabulary, got sizes "
                              f"{len(p_draft[t])} and {len(p_target[t])}")
+        if not 0 <= token < len(p_draft[t]):
+            raise ValueError(f"need guesses in 0 .. n_vocab - 1 = {len(p_draft[t]) - 1}, got "
+                             f"{token} for guess {t}")
         if not p_draft[t][token] > 0:
             raise ValueError(f"need p_draft[t] to be what guess t was sampled from, got "
                              f"probability {p_draft[t][token]} for guess {t} (token {token})")
 
 
-def speculative_step(x, n_left, rng, target, K, make_guesses, test=verify):
-    """Run one round of any decoder. Lossless if `test` is, for what `make_guesses` returns.
+def check_sum(row):
+    """Raise ValueError unless the row sums to 1, within what float32 can add up to."""
+    total = np.sum(row)
+    if not abs(total - 1) < 1e-3:
+        raise ValueError(f"need rows of probabilities, which sum to 1 (sampling.with_sampling "
+                         f"makes them from logits), got a row with sum {total}")
+
+
+def speculative_step(x, n_left, rng, target: Model, K, make_guesses: Guess, test: Test = verify):
+    """Run one round of any decoder.
 
     `make_guesses(x, k, rng)` returns up to k guesses and the distributions they were sampled from.
+    The round is lossless if `test` is lossless for guesses drawn from these distributions.
     """
-    guesses, p_draft = make_guesses(x, min(K, n_left - 1), rng)  # [1]; the test adds a token
+    guesses, p_draft = make_guesses(x, min(K, n_left - 1), rng)  # [1]; the test adds one token
     p_target = target(x + guesses, len(guesses) + 1)  # [2]
     ids = test(guesses, p_draft, p_target, rng)  # [3] [4] [5]
     return Round(ids, guesses, p_draft, p_target)
 
 
-def make_step(target, K, make_guesses, test=verify):
+def make_step(target: Model, K, make_guesses: Guess, test: Test = verify) -> Step:
     """Return the step `(x, n_left, rng) -> Round` of a decoder: a guess and a test."""
     def step(x, n_left, rng):
         return speculative_step(x, n_left, rng, target, K, make_guesses, test)
@@ -119,46 +138,55 @@ def make_step(target, K, make_guesses, test=verify):
     return step
 
 
-def draft_and_verify(draft, target, K, test=verify):
+def draft_and_verify(draft: Model, target: Model, K, test: Test = verify) -> Step:
     """Return the step of both papers, or the same step with a different test."""
     return make_step(target, K, partial(guess, draft=draft), test)
 
 
-def autoregressive_step(x, n_left, rng, model):
+def autoregressive_step(x, n_left, rng, model: Model):
     """Sample one token from the model itself: Chen et al. (2023) Alg. 1."""
     p_target = model(x, 1)
+    check_sum(p_target[-1])
     return Round([sample(p_target[-1], rng)], [], [], p_target)
 
 
-def generate(x: Sequence[int], step: Callable[..., Round], N: int, rng: np.random.Generator,
+def generate(x: Sequence[int], step: Step, N: int, rng: np.random.Generator,
              stop: Collection[int] = ()) -> Iterator[Round]:
     """Run `step` until there are N new tokens, or one of the stop tokens; yield every round.
 
-    Erratum: Chen et al. (2023) Alg. 2 advances n inside the loop that indexes with n + t; n must
-    stay fixed until that loop ends.
-
     The `ids` of a round are cut after a stop token; those of all rounds, joined, are the new text.
-    ValueError if x is empty, N < 0, or `rng` is not a generator.
+    ValueError if x is empty or has anything but token ids, N < 0, or `rng` is not a generator.
 
     >>> always_1 = lambda ids, n_last: np.eye(3)[[1] * n_last]
     >>> step = draft_and_verify(always_1, always_1, K=2)
     >>> [round.ids for round in generate([0], step, 4, np.random.default_rng(0))]
     [[1, 1, 1], [1]]
     """
+    x = token_ids(x)
     if len(x) == 0:
         raise ValueError("need at least one token to start from, got an empty sequence")
     if N < 0:
         raise ValueError(f"need N >= 0 new tokens, got {N}")
     if not hasattr(rng, "random"):
         raise ValueError(f"need rng to be a np.random.Generator, got {rng!r}")
-    x, end = list(x), len(x) + N
+    end = len(x) + N
     while len(x) < end:
         result = step(x, end - len(x), rng)
         result = result._replace(ids=up_to_stop(result.ids, stop))
+        # Erratum: Chen et al. (2023) Alg. 2 advances n inside the loop that indexes with n + t;
+        # n must stay fixed until that loop ends. Here n is len(x), and the loop is in `verify`.
         x += result.ids
         yield result
         if result.ids[-1] in stop:
             return
+
+
+def token_ids(x):
+    """Return the tokens as a list of Python's integers; ValueError if one is not an integer."""
+    try:
+        return [operator.index(token) for token in x]
+    except TypeError:
+        raise ValueError(f"need token ids, whole numbers, got {x!r:.80}") from None
 
 
 def up_to_stop(ids, stop):
@@ -169,9 +197,10 @@ def up_to_stop(ids, stop):
     return ids
 
 
-def complete(x, step, N, rng, stop=()):
+def complete(x, step: Step, N, rng, stop=()):
     """Run `generate` to its end; return x followed by all new tokens."""
-    return list(x) + [token for result in generate(x, step, N, rng, stop) for token in result.ids]
+    new = [token for result in generate(x, step, N, rng, stop) for token in result.ids]
+    return token_ids(x) + new
 
 
 def autoregressive_sampling(x: Sequence[int], model: Model, N: int, rng: np.random.Generator,
@@ -193,13 +222,13 @@ def speculative_sampling(x: Sequence[int], draft: Model, target: Model, N: int, 
     """Draw the same N tokens with fewer target passes, up to K + 1 tokens per pass. Lossless.
 
     The text is distributed exactly as that of `autoregressive_sampling(x, target, N, rng, stop)`.
-    ValueError also if K < 1 or the vocabularies differ. Chen et al. (2023) Alg. 2; Leviathan et al.
-    (2023) Alg. 1.
+    ValueError also if K is not a whole number >= 1, or the vocabularies differ. Chen et al. (2023)
+    Alg. 2; Leviathan et al. (2023) Alg. 1.
 
     >>> count_up = lambda ids, n_last: np.eye(10)[np.array(ids[-n_last:]) + 1]
     >>> speculative_sampling([0], count_up, count_up, 6, 2, np.random.default_rng(0))
     [0, 1, 2, 3, 4, 5, 6]
     """
-    if K < 1:
-        raise ValueError(f"need K >= 1 guesses per round, got {K}")
+    if not isinstance(K, int | np.integer) or K < 1:
+        raise ValueError(f"need a whole number K >= 1 of guesses per round, got {K!r}")
     return complete(x, draft_and_verify(draft, target, K), N, rng, stop)

@@ -31,7 +31,7 @@ MODELS_DIR = Path(__file__).parent / "models"
 
 
 def load_encoder_hparams_and_params(model_size: str, models_dir: str | Path, dtype=np.float32,
-                                    backend: str = "numpy", cut_vocab: bool = False
+                                    backend: str = "numba", cut_vocab: bool = False
                                     ) -> tuple[Encoder, dict, dict]:
     """Return everything a model folder holds; download and convert it first if need be.
 
@@ -43,6 +43,8 @@ def load_encoder_hparams_and_params(model_size: str, models_dir: str | Path, dty
     models_dir : path
     dtype : float32 or float64
     backend : "numba", "numpy" or "cupy"
+        The arrays, and the matrix products of the whole process: "numba" compiles products of few
+        rows where Numba is installed, "numpy" uses NumPy alone, "cupy" a GPU.
     cut_vocab : bool
         Leave out rows of wte beyond the vocabulary, which some training code pads to a round
         number. Without this such a folder is refused.
@@ -67,8 +69,10 @@ def load_encoder_hparams_and_params(model_size: str, models_dir: str | Path, dty
         openai.fetch_missing(model_size, folder)
     hparams = kind.read_hparams(folder)
     encoder = read_encoder(folder, hparams["n_vocab"], cut_vocab)
+    arrays = get_backend(backend)
+    products.set_backend(backend)
     flat = kind.load_flat(folder, hparams, dtype)
-    params = cut_params(get_backend(backend).asarray(flat), hparams)
+    params = cut_params(arrays.asarray(flat), hparams)
     params["wte"] = params["wte"][: encoder.n_vocab]
     return encoder, hparams | {"n_vocab": encoder.n_vocab}, params
 
@@ -80,8 +84,6 @@ def load_pair(draft_model_size, target_model_size, models_dir=MODELS_DIR, dtype=
     Both models share their weights if both names lead to one folder. The other arguments are
     those of `load_encoder_hparams_and_params`. ValueError if the two vocabularies differ.
     """
-    products.set_backend(backend)
-
     def load(size):
         return load_encoder_hparams_and_params(size, models_dir, dtype, backend, cut_vocab)
 

@@ -260,9 +260,21 @@ def test_the_enumeration_sees_a_uniform_used_twice():
 
 # ---- bad input
 
+LOGITS = lambda ids, n_last: np.tile([1.0, 2.0, 3.0], (n_last, 1))  # a newcomer's first mistake
+
+
 @pytest.mark.parametrize("call, message", [
     (lambda rng: speculative_sampling([], *PAIRS["dense"], 3, 2, rng), "at least one token"),
     (lambda rng: speculative_sampling([0], *PAIRS["dense"], 3, 0, rng), "K >= 1"),
+    (lambda rng: speculative_sampling([0], *PAIRS["dense"], 3, "auto", rng), "K >= 1 .* 'auto'"),
+    (lambda rng: speculative_sampling([1.5], *PAIRS["dense"], 3, 2, rng), "whole numbers, got"),
+    (lambda rng: speculative_sampling("abc", *PAIRS["dense"], 3, 2, rng), "whole numbers, got"),
+    (lambda rng: speculative_sampling([[0, 1]], *PAIRS["dense"], 3, 2, rng), "whole numbers"),
+    (lambda rng: speculative_sampling([0], LOGITS, LOGITS, 3, 2, rng), "with_sampling .* sum 6.0"),
+    (lambda rng: autoregressive_sampling([0], LOGITS, 3, rng), "with_sampling .* sum 6.0"),
+    (lambda rng: verify([0], [[1.0, 0.0]], [[0.5, 0.5], [0.6, 0.5]], rng), "sum 1.1"),
+    (lambda rng: verify([-1], [[0.5, 0.5]], [[0.5, 0.5]] * 2, rng), "got -1 for guess 0"),
+    (lambda rng: verify([2], [[0.5, 0.5]], [[0.5, 0.5]] * 2, rng), "got 2 for guess 0"),
     (lambda rng: speculative_sampling([0], *PAIRS["dense"], -1, 2, rng), "N >= 0"),
     (lambda rng: speculative_sampling([0], toy(3, 0), toy(4, 0), 3, 2, rng), "sizes 3 and 4"),
     (lambda rng: speculative_sampling([0], *PAIRS["dense"], 3, 2, 5), "Generator, got 5"),

@@ -227,12 +227,15 @@ def test_real_draws_of_three_tokens_have_the_targets_joint_law(pair):
 
 
 FAULTS = {
-    "resample from p_target": ("residual", lambda p_target, p_draft: p_target),
-    "residual reversed": ("residual", lambda p_target, p_draft: residual(p_draft, p_target)),
-    "keep every guess": ("accept", lambda prob, rng: True),
-    "keep no guess": ("accept", lambda prob, rng: False),
-    "keep half of what may be kept": ("accept", lambda prob, rng: bool(rng.random() < prob / 2)),
-    "most probable guess": ("sample", lambda probs, rng: int(np.argmax(probs))),
+    "resample from p_target": (speculative, "residual", lambda p_target, p_draft: p_target),
+    "residual reversed": (
+        speculative, "residual", lambda p_target, p_draft: residual(p_draft, p_target)),
+    "keep every guess": (speculative, "accept", lambda prob, rng: True),
+    "keep no guess": (speculative, "accept", lambda prob, rng: False),
+    "keep half of what may be kept": (
+        speculative, "accept", lambda prob, rng: bool(rng.random() < prob / 2)),
+    "most probable guess": (
+        guess, "__defaults__", (lambda probs, rng: int(np.argmax(probs)),)),
 }
 
 
@@ -241,7 +244,7 @@ def test_real_draws_show_a_planted_fault_almost_surely(fault):
     p_draft, p_target = np.array([0.6, 0.3, 0.1]), np.array([0.2, 0.3, 0.5])
     token = lambda rng: one_guess(p_draft, p_target)(rng)[1]
     right = dict(enumerate(p_target))
-    with mock.patch.object(speculative, *FAULTS[fault]):
+    with mock.patch.object(*FAULTS[fault]):
         wrong, outcomes = law(token), drawn(token, 4000, 1)
     assert miss(wrong, right, 4000) < FALSE_ALARM
     with pytest.raises(AssertionError, match=" of 4000, not "):

@@ -1,13 +1,14 @@
 """The front door to checkpoints: a pair of models, and names of models."""
 
 import json
+from functools import partial
 
 import numpy as np
 import pytest
 
 from lib.backend import products
 from tests.checkpoints import HPARAMS, write_converted
-from utils import load_pair
+from utils import load_encoder_hparams_and_params, load_pair
 
 
 @pytest.fixture
@@ -25,7 +26,16 @@ def test_a_pair_is_two_models_of_one_vocabulary(models):
     assert load_pair(None, "large", models)[1] is None
     with pytest.raises(ValueError, match="numba, numpy or cupy, got jax"):
         load_pair(None, "large", models, backend="jax")
-    products.set_backend("numba")
+
+
+@pytest.mark.parametrize("load", [load_encoder_hparams_and_params, partial(load_pair, None)])
+def test_both_loaders_choose_the_products_of_the_process(models, load):
+    for backend in ("numpy", "numba"):
+        load("large", models, backend=backend)
+        assert products.backend == backend
+    with pytest.raises(ValueError, match="got jax"):
+        load("large", models, backend="jax")
+    assert products.backend == "numba"
 
 
 def test_a_model_that_is_its_own_draft_is_loaded_once(models):
