@@ -24,6 +24,7 @@ from sampling import one_hot_rows
 from speculative import draft_and_verify, generate
 from theory.speedup import walltime_improvement
 from variants import Models, build, build_plain
+from variants.shared.branches import Tree
 
 WARM_UP = 16  # tokens of every decoder before the race: kernels are compiled, caches filled
 
@@ -82,8 +83,9 @@ def speed(runs, plain, K=0):
     With K, a round of K guesses, also the speed-up by the formula.
     """
     rounds = [result for texts in runs for text in texts for result in text.rounds]
-    tested, accepted = (sum(getattr(result, name) for result in rounds)
-                        for name in ("n_tested", "n_accepted"))
+    chains = [result for result in rounds if not isinstance(result.guesses, Tree)]
+    accepted = sum(result.n_accepted for result in chains)
+    tested = sum(result.n_tested for result in chains)
     n_ids = [sum(len(text.ids) for text in texts) for texts in runs]
     ours, theirs = (np.array([sum(text.seconds for text in texts) for texts in one])
                     for one in (runs, plain))

@@ -99,7 +99,7 @@ def with_costs(task):
     if not task.needs_costs:
         return task, 0.0
     start, models = time.perf_counter(), task.models()
-    costs = measure_costs(models.probabilities("draft"), models.probabilities("target"),
+    costs = measure_costs(models.draft_rows, models.target_rows,
                           window(task.x, len(task.x), task.n_ctx), min(N_ROWS, task.n_ctx))
     return task._replace(costs=costs), time.perf_counter() - start
 

@@ -67,9 +67,10 @@ def describe(result, uniforms, test, text_of):
     n, k = result.n_accepted if verified else len(result.ids) - 1, len(result.guesses)
     replaced = not branches and n < min(len(result.ids), k) and result.ids[n] != result.guesses[n]
     last = "bonus" if n == k else "replacement" if replaced else "last"
+    tokens = result.guesses.tokens if branches else result.guesses
     seen = {"ids": [{"id": int(token), "origin": "kept" if i < n else last}
                     for i, token in enumerate(result.ids)],
-            "guesses": [{"id": int(token), "text": text_of(token)} for token in result.guesses]}
+            "guesses": [{"id": int(token), "text": text_of(token)} for token in tokens]}
     if branches:
         add_branches(seen["guesses"], result)
         return seen

@@ -38,7 +38,7 @@ BONUS = "return guesses + [sample(p_target[-1], rng)]"
 MAKE = "make_guesses(x, min(K, n_left - 1), rng)"
 SPECULATIVE = [
     ("draft(x + guesses, 1)", "draft(x, 1)", "the draft ignores its own guesses"),
-    ("guesses.append(sample(p_draft[-1], rng))", "guesses.append(int(np.argmax(p_draft[-1])))",
+    ("guesses.append(draw(p_draft[-1], rng))", "guesses.append(int(np.argmax(p_draft[-1])))",
      "greedy guesses, tested as if they were drawn"),
     (RATIO, "min(p_draft[t][token] / p_target[t][token], 1)", "ratio swapped"),
     (RATIO, "min(1, p_target[t][token] / p_draft[t][token])", "a NaN ratio is an acceptance"),
@@ -65,7 +65,7 @@ SPECULATIVE = [
      "np.array([target(x + guesses[:t], 1)[-1] for t in range(len(guesses) + 1)])",
      "one target pass per guess"),
     ("while len(x) < end:", "while len(x) <= end:", "one round too many"),
-    ("x, end = list(x), len(x) + N", "x, end = x, len(x) + N", "the caller's list is written to"),
+    ("    x = token_ids(x)\n    if len", "    if len", "the caller's list is written to"),
     ("result._replace(ids=up_to_stop(result.ids, stop))", "result",
      "stop tokens inside a round pass unseen"),
     ("return ids[: i + 1]", "return ids[:i]", "the stop token is cut off"),
@@ -90,9 +90,9 @@ SAMPLING = [
     ("if not prob >= 0:", "if prob < 0:", "a NaN is a rejection"),
     ("rng.random() < cdf", "rng.random() <= cdf", "a token of weight 0 can be drawn"),
     ("cdf / cdf[-1]))", "cdf))", "weights taken to sum to 1"),
-    ("probs = at_least_float64(probs)\n", "probs = np.asarray(probs)\n",
+    ("weights = at_least_float64(probs)\n", "weights = np.asarray(probs)\n",
      "cumulative sum in float32"),
-    (" or (probs < 0).any()", "", "negative weights pass unseen"),
+    (" or (weights < 0).any()", "", "negative weights pass unseen"),
     (SURPLUS, "abs(p_target - p_draft)", "residual without its maximum"),
     (SURPLUS, f"{SURPLUS} + 1e-10", "an epsilon for every token in the residual"),
     ("surplus / mass if mass > 0 else p_target", "surplus / mass",
@@ -117,17 +117,17 @@ SAMPLING = [
      "one token too many for top-p"),
 ]
 
-N_PAST = "n_past = min(common_prefix(self.ids, ids), n_seq - n_last)"
-NEW = "np.asarray(ids[n_past:end], like=self.cache), slice(n_past, end)"
-WRITE = "keys[:, n_past:], values[:, n_past:] = k, v"
+N_PAST = "n_past = min(common_prefix(known, ids), len(ids) - n_last)"
+NEW = "forward(tokens, slice(n_past, end)"
+WRITE = "keys[:, n_past:] = k\n        values[:, n_past:] = v"
 GPT2 = [
-    (N_PAST, "n_past = min(len(self.ids), n_seq - n_last)", "the cache is not rewound"),
+    (N_PAST, "n_past = min(len(known), len(ids) - n_last)", "the cache is not rewound"),
     (N_PAST, N_PAST.replace("n_last", "1"), "rows wanted again are not computed"),
     (N_PAST, "n_past = 0", "nothing is remembered"),
     (NEW, NEW.replace("n_past, end", "0, end - n_past"), "positions start at 0 again"),
     ("self.mask[n_past:end, :end]", "self.mask[: end - n_past, :end]",
      "the mask's rows start at 0 again"),
-    (WRITE, "keys[:, : q.shape[1]], values[:, : q.shape[1]] = k, v",
+    (WRITE, WRITE.replace("n_past:", ": q.shape[1]"),
      "keys and values written to the start"),
     ("self.ids = ids[:n_past]  # so", "pass  # so",
      "an interrupt leaves tokens that are not in the cache"),
@@ -163,9 +163,11 @@ DISTRIBUTIONS = [
 ]
 
 REGISTRY = [
-    ("if name not in self.flags:", "if False:", "a flag that a decoder lacks passes unseen"),
-    ("type(value) is int and value < 1", "False", "a number of guesses below 1 passes unseen"),
-    ("given.get(name, default) for", "default for", "flags that are given do not arrive"),
+    ("if name not in settings:", "if False:", "a flag that a decoder lacks passes unseen"),
+    ("settings[name] = self.flags[name][1].read(value)", "settings[name] = value",
+     "a number of guesses below 1 passes unseen"),
+    ("settings[name] = self.flags[name][1].read(value)", "self.flags[name][1].read(value)",
+     "flags that are given do not arrive"),
     ("self.exact_if(settings) if self.exact_if else bool(self.exact)", "bool(self.exact)",
      "a condition is taken for exact"),
     (' or "auto" in (settings.get("K"), settings.get("widths"))', "",
@@ -397,13 +399,20 @@ CASES += [("variants/" + file, tests, mutants) for file, tests, mutants in [
     ]),
     ("shared/tree_gpt2.py", own("tree"), [
         ("sees.sum(axis=1)", "np.arange(1, 1 + len(sees))", "positions by column, not by depth"),
-        ("self.cache[:, :, :, n : n + len(path)] = kept", "pass",
+        ("self.cache[:, :, :, n : n + len(path)] = self.cache[:, :, :, columns]", "pass",
          "the accepted path's columns stay where they are"),
     ]),
     ("shared/batch_gpt2.py", "tests/test_laws.py -k batch", [
         ("k[:, rows], v[:, rows]", "k[:, : part.n_new], v[:, : part.n_new]",
          "keys and values of another text"),
         ("x[end - part.n_last : end]", "x[-part.n_last :]", "the last text's rows for all"),
+    ]),
+    ("shared/batch_gpt2.py", "tests/test_caches.py", [
+        ("part.ids[: part.n_past], part.cache", "part.ids, part.cache",
+         "a text is taken for read before its pass"),
+    ]),
+    ("shared/tree_gpt2.py", "tests/test_caches.py", [
+        ("self.ids = x[:]", "self.ids = x", "a list that the caller grows is taken for read"),
     ]),
     ("shared/long_context.py", own("long_context"), [
         ("n_left, n_ctx - len(seen)", "n_left, n_ctx", "a round that goes beyond its window"),

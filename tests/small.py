@@ -140,7 +140,7 @@ def tree_step(draft, target, widths, siblings="distinct", verify=verify_tree):
 
 def of_probabilities(draft, target, costs=None, n_vocab=None):
     """Return what a decoder's `build` reads of Models, for models that give probabilities."""
-    models = SimpleNamespace(probabilities={"draft": draft, "target": target}.get, costs=costs,
+    models = SimpleNamespace(draft_rows=draft, target_rows=target, costs=costs,
                              is_greedy=False, target=SimpleNamespace(n_vocab=n_vocab))
     models.warm = models
     return models

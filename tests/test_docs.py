@@ -185,7 +185,8 @@ def test_every_row_is_checked_and_every_numbered_line_is_quoted():
 
 def test_an_erratum_is_noted_where_it_is_said_to_be_and_no_other_is_marked():
     for file, noted in NOTES:
-        assert noted in " ".join((ROOT / file).read_text(encoding="utf-8").split())
+        text = (ROOT / file).read_text(encoding="utf-8").replace("# ", "")
+        assert noted in " ".join(text.split())
     marked = {path.relative_to(ROOT).as_posix() for folder in (".", "theory", "variants")
               for path in (ROOT / folder).glob("*.py")
               if re.search(r"\bErrat(um|a):", path.read_text(encoding="utf-8"))}

@@ -42,8 +42,11 @@ DECODERS = {module.DECODER.name: module.DECODER for module in MODULES}
 def build(name, models, given=()):
     """Return the step of one text: a decoder with the flags given, defaults for the others.
 
-    ValueError if a flag or the temperature does not fit the decoder, or costs are needed.
+    ValueError if there is no such decoder, a flag or the temperature does not fit it, or costs are
+    needed.
     """
+    if name not in DECODERS:
+        raise ValueError(f"need one of the decoders {', '.join(DECODERS)}, got {name!r}")
     entry = DECODERS[name]
     flags = entry.settings(dict(given))
     if entry.greedy and not models.is_greedy:
@@ -59,4 +62,4 @@ def build_plain(name, models, given=()):
     entry = DECODERS[name]
     if entry.plain:
         return entry.plain(models, **entry.settings(dict(given)))
-    return partial(autoregressive_step, model=models.probabilities("target"))
+    return partial(autoregressive_step, model=models.target_rows)

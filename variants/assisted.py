@@ -9,10 +9,11 @@ other guesses with a distribution that is not the one in `p_draft`, and bias the
 """
 
 from functools import partial
+from typing import Annotated
 
 from sampling import one_hot_rows, sample
-from speculative import speculative_step, verify
-from variants.registry import Decoder, Flag, whole
+from speculative import Step, speculative_step, verify
+from variants.registry import Decoder, Flag, Models, whole
 
 
 def guess_while_sure(x, k, rng, draft, confidence, greedy=False):
@@ -31,13 +32,15 @@ def guess_while_sure(x, k, rng, draft, confidence, greedy=False):
     return guesses, p_draft
 
 
-def build(models, K: Flag(whole, "most guesses per round") = 20,
-          schedule: Flag(str, "how K follows the past", ("constant", "heuristic")) = "constant",
-          confidence: Flag(float, "stop guessing after a guess with a smaller draft probability"
-                           ) = 0.4):
+def build(models: Models,
+          K: Annotated[int, Flag(whole, "most guesses per round")] = 20,
+          schedule: Annotated[str, Flag(str, "how K follows the past",
+              ("constant", "heuristic"))] = "constant",
+          confidence: Annotated[float, Flag(float, "stop guessing after a guess with a "
+              "smaller draft probability")] = 0.4) -> Step:
     """Return the step of one text, which keeps K between its rounds."""
-    target = models.probabilities("target")
-    guess = partial(guess_while_sure, draft=models.warm.probabilities("draft"),
+    target = models.target_rows
+    guess = partial(guess_while_sure, draft=models.warm.draft_rows,
                     confidence=confidence, greedy=models.is_greedy)
 
     def step(x, n_left, rng):

@@ -13,11 +13,12 @@ the large model would have written the same; a fallback threshold of 0 is 0, not
 """
 
 from functools import partial
+from typing import Annotated
 
 import numpy as np
 
-from speculative import make_step
-from variants.registry import Decoder, Flag, whole
+from speculative import Step, make_step
+from variants.registry import Decoder, Flag, Models, whole
 
 
 def write_while_sure(x, k, rng, small, fallback):
@@ -49,11 +50,14 @@ def big_little_verify(guesses, p_small, p_large, rng, rollback):
     return guesses[:n] + [int(p_large[n].argmax())]
 
 
-def build(models, run: Flag(whole, "most tokens that the small model writes in a row") = 10,
-          fallback: Flag(float, "the small model stops below this probability") = 0.6,
-          rollback: Flag(float, "the large model rejects beyond this distance, in nats") = 5.0):
+def build(models: Models,
+          run: Annotated[int, Flag(whole, "most tokens that the small model writes in a row")] = 10,
+          fallback: Annotated[float, Flag(float, "the small model stops below this "
+              "probability")] = 0.6,
+          rollback: Annotated[float, Flag(float, "the large model rejects beyond this "
+              "distance, in nats")] = 5.0) -> Step:
     """Return the step. Both thresholds compare probabilities at temperature 1."""
-    small, large = map(models.warm.probabilities, ("draft", "target"))
+    small, large = models.warm.draft_rows, models.warm.target_rows
     return make_step(large, run, partial(write_while_sure, small=small, fallback=fallback),
                      partial(big_little_verify, rollback=rollback))
 

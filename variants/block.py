@@ -17,8 +17,8 @@ from the residual with the share in it, not from `residual(p_target, p_draft)`.
 import numpy as np
 
 from sampling import accept, residual, sample
-from speculative import check_rows, draft_and_verify, guess
-from variants.registry import GUESSES, Decoder
+from speculative import Step, check_rows, draft_and_verify, guess
+from variants.registry import GUESSES, Decoder, Models
 
 
 def shares(guesses, p_draft, p_target):
@@ -57,9 +57,9 @@ def block_verify(guesses, p_draft, p_target, rng):
     return guesses[:n] + [sample(residual(share[n] * p_target[n], p_draft[n]), rng)]
 
 
-def build(models, K: GUESSES = 4):
+def build(models: Models, K: GUESSES = 4) -> Step:
     """Return the step: guess and score as in speculative.py, then the block test."""
-    draft, target = models.probabilities("draft"), models.probabilities("target")
+    draft, target = models.draft_rows, models.target_rows
     return draft_and_verify(draft, target, K, block_verify)
 
 

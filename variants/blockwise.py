@@ -14,9 +14,11 @@ read. The distance criterion of Sec. 5.2 is for ids that are numbers, such as pi
 """
 
 from functools import partial
+from typing import Annotated
 
+from speculative import Step
 from variants.medusa import guess_by_heads, medusa_step
-from variants.registry import Decoder, Flag, whole
+from variants.registry import Decoder, Flag, Models, whole
 from variants.shared.branches import best_ids
 
 
@@ -28,10 +30,12 @@ def blockwise_verify(tree, p_draft, p_target, rng, top_k=1, minimum=1):
     return guesses[:n] + [int(p_target[n].argmax())]
 
 
-def build(models, block: Flag(whole, "most tokens per round") = 4,
-          selection: Flag(whole, "accept a guess among this many best tokens of the target; 1 is "
-                          "exact") = 1,
-          minimum: Flag(whole, "fewest tokens per round; 1 is exact") = 1):
+def build(models: Models,
+          block: Annotated[int, Flag(whole, "most tokens per round")] = 4,
+          selection: Annotated[int, Flag(whole, "accept a guess among this many best tokens "
+              "of the target; 1 is exact")] = 1,
+          minimum: Annotated[int, Flag(whole, "fewest tokens per round; 1 is exact")] = 1
+          ) -> Step:
     """Return the step. The selection compares the target's row at temperature 1."""
     if minimum > block:
         raise ValueError(f"need --minimum <= --block, got {minimum} and {block}")

@@ -17,11 +17,13 @@ Subtle: pi has a row at the position after all guesses too, so the draft reads t
 one pass. The target's row there would bias every bonus token.
 """
 
+from typing import Annotated
+
 import numpy as np
 
 from sampling import one_hot_rows
-from speculative import draft_and_verify, guess, verify
-from variants.registry import GUESSES, Decoder, Flag
+from speculative import Step, draft_and_verify, guess, verify
+from variants.registry import GUESSES, Decoder, Flag, Models
 
 
 def cascade(p_draft, p_target, alpha):  # 2 x [n, n_vocab] -> [n, n_vocab]
@@ -36,17 +38,18 @@ def cascade(p_draft, p_target, alpha):  # 2 x [n, n_vocab] -> [n, n_vocab]
     return np.where((surer > alpha * distance)[:, None], p_target, p_draft)
 
 
-def build(models, K: GUESSES = 4,
-          alpha: Flag(float, "the price of deferring to the target: 0: the surer model decides; "
-                      "1: the draft alone; below -1: lossless") = 0.0):
+def build(models: Models,
+          K: GUESSES = 4,
+          alpha: Annotated[float, Flag(float, "the price of deferring to the target: 0: the "
+              "surer model decides; 1: the draft alone; below -1: lossless")] = 0.0) -> Step:
     """Return the papers' own step for the target pi, whose rule compares rows at temperature 1."""
-    draft, target = map(models.warm.probabilities, ("draft", "target"))
+    draft, target = models.warm.draft_rows, models.warm.target_rows
 
     def cascaded(ids, n_last):
         pi = cascade(draft(ids, n_last), target(ids, n_last), alpha)
         return one_hot_rows(pi.argmax(axis=-1), pi.shape[-1]) if models.is_greedy else pi
 
-    return draft_and_verify(models.probabilities("draft"), cascaded, K)
+    return draft_and_verify(models.draft_rows, cascaded, K)
 
 
 DECODER = Decoder(

@@ -16,13 +16,14 @@ a number only when it suits us, and bias the text.
 """
 
 from functools import lru_cache, partial
+from typing import Annotated
 
 import numpy as np
 
 from sampling import sample
-from speculative import speculative_step
+from speculative import Step, guess, speculative_step
 from variants.match import match_verify
-from variants.registry import GUESSES, Decoder, Flag
+from variants.registry import GUESSES, Decoder, Flag, Models
 
 
 @lru_cache(maxsize=32)  # draft and target need the same ones
@@ -56,16 +57,7 @@ class Replay:
         return self.drawn[self.t - 1]
 
 
-def drawn_guess(x, k, rng, draft, draw):
-    """Guess as speculative.guess does, with a different way to draw."""
-    guesses, p_draft = [], []
-    for _ in range(k):
-        p_draft.append(draft(x + guesses, 1)[-1])
-        guesses.append(draw(p_draft[-1], rng))
-    return guesses, p_draft
-
-
-def coupled(target, K, guess, draw=sample):
+def coupled(target, K, make_guesses, draw=sample):
     """Return the step of one text, for any guess that draws at most one number per position."""
     drawn = []  # for the positions from the end of x on
 
@@ -73,27 +65,30 @@ def coupled(target, K, guess, draw=sample):
         def replayed_match(guesses, p_draft, p_target, rng_after_guesses):
             return match_verify(guesses, p_draft, p_target, Replay(drawn, rng), draw)
 
-        result = speculative_step(x, n_left, Replay(drawn, rng), target, K, guess, replayed_match)
+        result = speculative_step(x, n_left, Replay(drawn, rng), target, K, make_guesses,
+                                  replayed_match)
         del drawn[: len(result.ids)]  # these positions are text now
         return result
 
     return step
 
 
-def build(models, K: GUESSES = 4,
-          sampler: Flag(str, "how a token is drawn: race agrees more often, inverse is what all "
-                        "other decoders do", ("race", "inverse")) = "race"):
+def build(models: Models,
+          K: GUESSES = 4,
+          sampler: Annotated[str, Flag(str, "how a token is drawn: race agrees more often, "
+              "inverse is what all other decoders do", ("race", "inverse"))] = "race") -> Step:
     """Return the step: guesses of a draft, drawn with the numbers of their positions."""
-    guess = partial(drawn_guess, draft=models.probabilities("draft"), draw=SAMPLERS[sampler])
-    return coupled(models.probabilities("target"), K, guess, SAMPLERS[sampler])
+    draw = SAMPLERS[sampler]
+    make_guesses = partial(guess, draft=models.draft_rows, draw=draw)
+    return coupled(models.target_rows, K, make_guesses, draw)
 
 
 def plain(models, K, sampler):
     """Return plain decoding with the same numbers: a round without guesses is one draw."""
-    return coupled(models.probabilities("target"), K, lambda x, k, rng: ([], []), SAMPLERS[sampler])
+    return coupled(models.target_rows, K, lambda x, k, rng: ([], []), SAMPLERS[sampler])
 
 
 DECODER = Decoder(
     "coupled", "Daliri et al. (2024)", "https://arxiv.org/abs/2408.07978",
     idea="draws a position's token in both models with the same random number",
-    guess=drawn_guess, test=match_verify, build=build, plain=plain)
+    guess=guess, test=match_verify, build=build, plain=plain)

@@ -9,14 +9,15 @@ learned EAGLE-1's aim, then EAGLE-3's, Li et al. (2025).
 """
 
 from functools import partial
+from typing import Annotated
 
-from speculative import make_step, verify
-from variants.registry import Decoder, Flag, either, whole, wholes
+from speculative import Step, make_step, verify
+from variants.registry import Decoder, Flag, Models, either, whole, wholes
 from variants.shared.best_tree import uniform
 from variants.shared.eagle_head import Head, load_head
 from variants.shared.states import States
 from variants.tree import (
-    SIBLINGS_FLAG,
+    SIBLINGS,
     TOTAL,
     guess_shape,
     tree_step,
@@ -31,12 +32,14 @@ def guess_chain(x, k, rng, draft):
     return tree.tokens, rows
 
 
-def build(models,
-          K: Flag(whole, "guesses in a chain, or levels of a dynamic tree (default: 4)") = None,
-          widths: Flag(either(wholes, "chain", "dynamic"), "chain: K guesses in a row; or children "
-                       "for each node, level by level; dynamic: a new tree in each round"
-                       ) = "chain",
-          siblings: SIBLINGS_FLAG = None, total: TOTAL = None):
+def build(models: Models,
+          K: Annotated[int | None, Flag(whole, "guesses in a chain, or levels of a dynamic "
+              "tree (default: 4)")] = None,
+          widths: Annotated[tuple | str, Flag(
+              either(wholes, "chain", "dynamic"), "chain: K guesses in a row; or children for "
+              "each node, level by level; dynamic: a new tree in each round")] = "chain",
+          siblings: SIBLINGS = None,
+          total: TOTAL = None) -> Step:
     """Return the step of a chain, of a tree of these widths, or of the best tree of each round."""
     if K is not None and widths not in ("chain", "dynamic"):
         raise ValueError(f"need --widths chain or dynamic for --K, got {widths}")
@@ -47,7 +50,7 @@ def build(models,
     models = models._replace(draft=head, target=target)
     if widths == "chain":
         guess = partial(guess_chain, draft=with_tree_sampling(head, **models.sampling))
-        any_step = make_step(models.probabilities("target"), K or 4, guess)
+        any_step = make_step(models.target_rows, K or 4, guess)
     else:
         any_step = tree_step(models, widths, siblings, total, K or 4)
 

@@ -18,8 +18,8 @@ with the text. A guess is not drawn, so its row is one-hot and the test exact at
 from functools import partial
 
 from sampling import one_hot_rows
-from speculative import speculative_step, verify
-from variants.registry import GUESSES, Decoder
+from speculative import Step, speculative_step, verify
+from variants.registry import GUESSES, Decoder, Models
 
 
 def guess_block(x, k, rng, block, n_vocab):
@@ -28,9 +28,9 @@ def guess_block(x, k, rng, block, n_vocab):
     return guesses, one_hot_rows(guesses, n_vocab)
 
 
-def build(models, K: GUESSES = 4):
+def build(models: Models, K: GUESSES = 4) -> Step:
     """Return the step of one text, which keeps the block between its rounds: no draft model."""
-    target, block = models.probabilities("target"), []
+    target, block = models.target_rows, []
     guess = partial(guess_block, block=block, n_vocab=models.target.n_vocab)
 
     def step(x, n_left, rng):

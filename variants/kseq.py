@@ -13,12 +13,13 @@ distribution of the token that follows m rejections is negative.
 """
 
 from functools import partial
+from typing import Annotated
 
 import numpy as np
 
 from sampling import accept, residual, sample
-from speculative import guess, make_step
-from variants.registry import GUESSES, Decoder, Flag, whole
+from speculative import Step, guess, make_step
+from variants.registry import GUESSES, Decoder, Flag, Models, whole
 from variants.tree import Tree, with_tree_sampling
 
 
@@ -76,9 +77,11 @@ def verify_kseq(tree, p_draft, p_target, rng):
             return ids + [sample(left_over(row, p, rho, m), rng)]
 
 
-def build(models, K: GUESSES = 4, chains: Flag(whole, "independent drafts") = 3):
+def build(models: Models,
+          K: GUESSES = 4,
+          chains: Annotated[int, Flag(whole, "independent drafts")] = 3) -> Step:
     """Return the step: chains are drawn one by one and scored as a tree."""
-    guess = partial(guess_chains, draft=models.probabilities("draft"), chains=chains)
+    guess = partial(guess_chains, draft=models.draft_rows, chains=chains)
     return make_step(with_tree_sampling(models.target, **models.sampling), K, guess, verify_kseq)
 
 

@@ -10,10 +10,11 @@ the target. But its probability can fall as low as the draft's, even to 0.
 """
 
 from functools import partial
+from typing import Annotated
 
 from sampling import accept, residual, sample
-from speculative import check_rows, draft_and_verify, guess
-from variants.registry import GUESSES, Decoder, Flag
+from speculative import Step, check_rows, draft_and_verify, guess
+from variants.registry import GUESSES, Decoder, Flag, Models
 
 
 def lenient_verify(guesses, p_draft, p_target, rng, lenience):
@@ -36,16 +37,17 @@ def lenient_greedy_verify(guesses, p_draft, p_target, rng, lenience):
     return guesses + [int(p_target[-1].argmax())]
 
 
-def build(models, K: GUESSES = 4,
-          lenience: Flag(float, "in (0, 1]; 1 is lossless") = 0.3):
+def build(models: Models,
+          K: GUESSES = 4,
+          lenience: Annotated[float, Flag(float, "in (0, 1]; 1 is lossless")] = 0.3) -> Step:
     """Return the step. At temperature 0 the test compares probabilities at temperature 1."""
     if not 0 < lenience <= 1:
         raise ValueError(f"need 0 < lenience <= 1, got {lenience}")
-    draft = models.probabilities("draft")
+    draft = models.draft_rows
     if lenience == 1:  # the ratio test, because a guess that ties with the best is not the best
-        return draft_and_verify(draft, models.probabilities("target"), K)
+        return draft_and_verify(draft, models.target_rows, K)
     test = lenient_greedy_verify if models.is_greedy else lenient_verify
-    return draft_and_verify(draft, models.warm.probabilities("target"), K,
+    return draft_and_verify(draft, models.warm.target_rows, K,
                             partial(test, lenience=lenience))
 
 

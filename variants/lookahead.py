@@ -21,10 +21,11 @@ they are not tested. Their tokens change no distribution and may be any; they st
 """
 
 from itertools import cycle, islice
+from typing import Annotated
 
 from sampling import one_hot_rows
-from speculative import speculative_step
-from variants.registry import Decoder, Flag, whole
+from speculative import Step, speculative_step
+from variants.registry import Decoder, Flag, Models, whole
 from variants.shared.branches import Tree, with_tree_sampling
 from variants.tree import verify_tree
 
@@ -61,15 +62,16 @@ def make_tree(ngrams, paths, k, n_vocab):
     tree = Tree()
     for ngram in reversed(ngrams):
         tree.add_path(ngram[:k])
-    proposals = list(enumerate(one_hot_rows(tree.tokens, n_vocab)))
+    tree.proposals = list(enumerate(one_hot_rows(tree.tokens, n_vocab)))
     ends = [tree.add_path(path) for path in paths if len(path) <= k]
-    tree.proposals = proposals
     return tree, ends
 
 
-def build(models, columns: Flag(whole, "columns of the window, iterated on in every pass") = 5,
-          ngram: Flag(whole, "length of the runs of tokens that it collects") = 4,
-          pool: Flag(whole, "runs kept for each first token") = 5):
+def build(models: Models,
+          columns: Annotated[int, Flag(whole, "columns of the window, iterated on in every "
+              "pass")] = 5,
+          ngram: Annotated[int, Flag(whole, "length of the runs of tokens that it collects")] = 4,
+          pool: Annotated[int, Flag(whole, "runs kept for each first token")] = 5) -> Step:
     """Return the step of one text; `round.guesses` are the tested ones.
 
     The window moves as far as the text and is filled up at once. (The authors' code by default

@@ -8,10 +8,11 @@ probability of it; a rejected guess is replaced by a draw from the target withou
 """
 
 from functools import partial
+from typing import Annotated
 
 from sampling import one_hot_rows
-from speculative import make_step, verify
-from variants.registry import GUESSES, Decoder, Flag, whole
+from speculative import Step, make_step, verify
+from variants.registry import GUESSES, Decoder, Flag, Models, whole
 
 
 def find_source(x, max_ngram):
@@ -41,11 +42,13 @@ def lookup_guess(x, k, rng, n_vocab, max_ngram=3):
     return guesses, one_hot_rows(guesses, n_vocab)
 
 
-def build(models, K: GUESSES = 10,
-          max_ngram: Flag(whole, "longest run of tokens that is looked up") = 3):
+def build(models: Models,
+          K: GUESSES = 10,
+          max_ngram: Annotated[int, Flag(whole, "longest run of tokens that is looked up")] = 3
+          ) -> Step:
     """Return the step: no draft model."""
     guess = partial(lookup_guess, n_vocab=models.target.n_vocab, max_ngram=max_ngram)
-    return make_step(models.probabilities("target"), K, guess)
+    return make_step(models.target_rows, K, guess)
 
 
 DECODER = Decoder(

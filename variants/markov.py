@@ -13,12 +13,13 @@ That is all a draft is, so speculative.py's guess and test apply as they are, at
 """
 
 from functools import partial
+from typing import Annotated
 
 from gpt2 import to_host
 from sampling import with_sampling
-from speculative import guess, make_step, verify
+from speculative import Step, guess, make_step, verify
 from variants.medusa import load_heads
-from variants.registry import Decoder, Flag, whole
+from variants.registry import Decoder, Flag, Models, whole
 from variants.shared.heads import open_heads
 from variants.shared.states import States
 
@@ -42,7 +43,8 @@ def load_table(take, n_vocab):
     return lambda token: to_host(w1[token] @ w2)
 
 
-def build(models, K: Flag(whole, "guesses per round, at most one per head") = 3):
+def build(models: Models,
+          K: Annotated[int, Flag(whole, "guesses per round, at most one per head")] = 3) -> Step:
     """Return the step: a chain of guesses, one per head."""
     model, take = States(models.target), open_heads(models)
     guess = partial(guess_by_chain, state_after=model.state_after,

@@ -12,9 +12,11 @@ test, sum(min(p_target, p_draft)). The best guess can be: p_target = (.9, .1, 0)
 (.4, .3, .3) give .9 against .5. It is worse where the two models prefer different tokens.
 """
 
+from typing import Annotated
+
 from sampling import sample
-from speculative import draft_and_verify, guess
-from variants.registry import GUESSES, Decoder, Flag
+from speculative import Step, draft_and_verify, guess
+from variants.registry import GUESSES, Decoder, Flag, Models
 
 
 def match_verify(guesses, p_draft, p_target, rng, draw=sample):
@@ -32,13 +34,14 @@ def match_verify(guesses, p_draft, p_target, rng, draw=sample):
             return ids
 
 
-def build(models, K: GUESSES = 4,
-          guesses: Flag(str, "the draft's most probable tokens, or drawn from the draft",
-                        ("best", "drawn")) = "best"):
+def build(models: Models,
+          K: GUESSES = 4,
+          guesses: Annotated[str, Flag(str, "the draft's most probable tokens, or drawn from "
+              "the draft", ("best", "drawn"))] = "best") -> Step:
     """Return the step: the draft's best token is what it draws at temperature 0."""
     settings = models.sampling | ({"temperature": 0.0} if guesses == "best" else {})
-    draft = models._replace(sampling=settings).probabilities("draft")
-    return draft_and_verify(draft, models.probabilities("target"), K, match_verify)
+    draft = models._replace(sampling=settings).draft_rows
+    return draft_and_verify(draft, models.target_rows, K, match_verify)
 
 
 DECODER = Decoder(

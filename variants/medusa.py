@@ -14,13 +14,14 @@ with the root of the next tree; ours counts it as the round's last token.
 
 import re
 from functools import partial
+from typing import Annotated
 
 import numpy as np
 
 from gpt2 import to_host, unembed
 from sampling import sample
-from speculative import make_step
-from variants.registry import Decoder, Flag, wholes
+from speculative import Step, make_step
+from variants.registry import Decoder, Flag, Models, wholes
 from variants.shared.best_tree import n_levels, uniform
 from variants.shared.branches import Tree, best_ids, plant, with_tree_sampling
 from variants.shared.heads import open_heads
@@ -97,13 +98,17 @@ def choices(text):
     return tuples
 
 
-def build(models,
-          widths: Flag(wholes, "children for each node, level by level (default: 3,2,1)") = None,
-          sparse: Flag(choices, "a sparse tree in place of widths, each node by its path's ranks: "
-                       "'0 1 0.0 0.1 0.0.0'") = None,
-          acceptance: Flag(str, "which test: exact or typical", ("exact", "typical")) = "exact",
-          epsilon: Flag(float, "threshold of the typical test (default: 0.09)") = None,
-          delta: Flag(float, "threshold of the typical test (default: 0.3)") = None):
+def build(models: Models,
+          widths: Annotated[tuple | None, Flag(wholes, "children for each node, level by "
+              "level (default: 3,2,1)")] = None,
+          sparse: Annotated[list | None, Flag(choices, "a sparse tree in place of widths, "
+              "each node by its path's ranks: '0 1 0.0 0.1 0.0.0'")] = None,
+          acceptance: Annotated[str, Flag(str, "which test: exact or typical",
+              ("exact", "typical"))] = "exact",
+          epsilon: Annotated[float | None, Flag(float, "threshold of the typical test "
+              "(default: 0.09)")] = None,
+          delta: Annotated[float | None, Flag(float, "threshold of the typical test "
+              "(default: 0.3)")] = None) -> Step:
     """Return the step of the paper's heads with either test, over either kind of tree."""
     if sparse and widths:
         raise ValueError("need --widths or --sparse, got both")

@@ -8,9 +8,12 @@ import math
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
+from typing import Annotated, Any, NamedTuple, Protocol
+
+import numpy as np
 
 from sampling import with_sampling
+from speculative import Model, Step
 
 
 class Costs(NamedTuple):
@@ -30,11 +33,32 @@ class Costs(NamedTuple):
         return [time / self.passes[0] for time in self.passes]
 
 
+class LogitsModel(Protocol):
+    """State what any draft offers: gpt2.GPT2 is one."""
+
+    def __call__(self, ids: Any, n_last: int = 1) -> np.ndarray:  # -> [n_last, n_vocab]
+        """Return logits; the last row is for the token after `ids`."""
+
+
+class Target(LogitsModel, Protocol):
+    """State what decoders read of a target beyond its logits: gpt2.GPT2 and TreeGPT2 have it."""
+
+    n_vocab: int
+    n_head: int
+    params: dict  # for heads, and for the drafts that are parts or copies of the target
+
+    def hidden(self, ids: Any, n_last: int = 1) -> np.ndarray:  # -> [n_last, n_embd]
+        """Return the hidden states that `logits` unembeds; heads read them (states.py)."""
+
+    def logits(self, states: np.ndarray) -> np.ndarray:  # [n, n_embd] -> [n, n_vocab]
+        """Return the logits of hidden states."""
+
+
 class Models(NamedTuple):
     """Hold what a decoder is built from: models that give logits, and the sampling settings."""
 
-    draft: object  # a GPT2, or what has its __call__
-    target: object  # a TreeGPT2, or what has its __call__, hidden, params, n_vocab
+    draft: Any  # a LogitsModel, for some decoders one that reads trees; None without a draft
+    target: Any  # a Target, for some decoders a TreeGPT2
     sampling: dict  # sampling.warp's settings
     folder: Path | None = None  # the target's, where its heads are
     costs: Costs | None = None  # given or measured before the run
@@ -42,17 +66,25 @@ class Models(NamedTuple):
     @property
     def is_greedy(self):
         """Return whether the temperature is 0."""
-        return self.sampling["temperature"] == 0
+        return self.sampling.get("temperature", 1.0) == 0
 
     @property
     def warm(self):
-        """Return them with temperature 1 in place of 0, for what needs more than the best token."""
-        return self._replace(sampling={**self.sampling,
-                                       "temperature": self.sampling["temperature"] or 1.0})
+        """Return these models at temperature 1 if it is 0, for methods that compare probabilities.
+        """
+        if not self.is_greedy:
+            return self
+        return self._replace(sampling={**self.sampling, "temperature": 1.0})
 
-    def probabilities(self, name):
-        """Return the draft or the target as a callable that gives probabilities."""
-        return with_sampling(getattr(self, name), **self.sampling)
+    @property
+    def draft_rows(self) -> Model:
+        """Return the draft as a callable that gives probabilities."""
+        return with_sampling(self.draft, **self.sampling)
+
+    @property
+    def target_rows(self) -> Model:
+        """Return the target as a callable that gives probabilities."""
+        return with_sampling(self.target, **self.sampling)
 
 
 class Flag(NamedTuple):
@@ -62,6 +94,18 @@ class Flag(NamedTuple):
     help: str
     choices: tuple | None = None
 
+    def read(self, value):
+        """Return a value given as text or as itself; ValueError if the command line refuses it."""
+        text = ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
+        if isinstance(value, list) or value is None:  # a sparse tree, or no value at all
+            return value
+        value = self.type(text)
+        if self.choices and value not in self.choices:
+            raise ValueError(f"need {' or '.join(self.choices)}, got {value!r}")
+        if isinstance(value, float) and not math.isfinite(value):
+            raise ValueError(f"need a finite number, got {value}")
+        return value
+
 
 class Decoder(NamedTuple):
     """Describe one method, and how to build it from models and flags."""
@@ -70,9 +114,9 @@ class Decoder(NamedTuple):
     source: str
     url: str
     idea: str  # what it adds, in one phrase
-    guess: Callable  # the function that guesses
-    test: Callable  # the function that tests
-    build: Callable  # (models, **settings) -> step; its parameters after `models` are the flags
+    guess: Callable  # a speculative.Guess, once `build` has bound its other arguments
+    test: Callable  # a speculative.Test, likewise
+    build: Callable[..., Step]  # (models, **settings); its parameters after `models` are the flags
     exact: bool | str = True  # True, False, or "with --lenience 1"
     exact_if: Callable | None = None  # (settings) -> bool, where `exact` is a condition
     tree: tuple = ()  # (guess, test) with flags that make the guesses a tree
@@ -85,18 +129,19 @@ class Decoder(NamedTuple):
     def flags(self):
         """Return {name: (default, Flag)}, read from the signature of `build`."""
         _, *parameters = inspect.signature(self.build).parameters.values()
-        return {each.name: (each.default, each.annotation) for each in parameters}
+        return {each.name: (each.default, each.annotation.__metadata__[0]) for each in parameters}
 
     def settings(self, given):
         """Return all flags: those given, if they are valid, and the defaults of the others."""
+        settings = {name: default for name, (default, _) in self.flags.items()}
         for name, value in given.items():
-            if name not in self.flags:
-                raise ValueError(f"need no --{name} with the decoder {self.name}, got {value}")
-            if type(value) is int and value < 1:
-                raise ValueError(f"need --{name} >= 1, got {value}")
-            if type(value) is float and not math.isfinite(value):
-                raise ValueError(f"need a finite --{name}, got {value}")
-        return {name: given.get(name, default) for name, (default, _) in self.flags.items()}
+            if name not in settings:
+                raise ValueError(f"--{name} does not apply to --decoder {self.name}, got {value}")
+            try:
+                settings[name] = self.flags[name][1].read(value)
+            except ValueError as error:
+                raise ValueError(f"--{name}: {error}") from None
+        return settings
 
     def is_exact(self, settings):
         """Return whether the text is distributed as the target's with these settings."""
@@ -144,4 +189,4 @@ def wholes(text, least=1):
     return tuple(whole(part, least) for part in text.split(","))
 
 
-GUESSES = Flag(whole, "guesses per round")
+GUESSES = Annotated[int, Flag(whole, "guesses per round")]

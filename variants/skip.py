@@ -10,10 +10,11 @@ theory/speedup.py.
 """
 
 from functools import partial
+from typing import Annotated
 
 from gpt2 import GPT2
-from speculative import draft_and_verify, guess, verify
-from variants.registry import GUESSES, Decoder, Flag, either, whole, wholes
+from speculative import Step, draft_and_verify, guess, verify
+from variants.registry import GUESSES, Decoder, Flag, Models, either, whole, wholes
 
 
 def blocks_kept(n_layer, skip, exit):
@@ -37,15 +38,18 @@ def with_blocks(model, kept):
     return GPT2({**model.params, "blocks": blocks}, model.n_head)
 
 
-def build(models, K: GUESSES = 2,
-          skip: Flag(either(partial(wholes, least=0), "middle"), "blocks that the draft leaves "
-                     "out, such as 5,7,9; middle: all except the first quarter, one more, and the "
-                     "last quarter") = "middle",
-          exit: Flag(whole, "in place of --skip: the draft ends after this many blocks") = None):
+def build(models: Models,
+          K: GUESSES = 2,
+          skip: Annotated[tuple | str, Flag(
+              either(partial(wholes, least=0), "middle"), "blocks that the draft leaves out, such "
+              "as 5,7,9; middle: all except the first quarter, one more, and the last "
+              "quarter")] = "middle",
+          exit: Annotated[int | None, Flag(whole, "instead of --skip: the draft ends after "
+              "this many blocks")] = None) -> Step:
     """Return the papers' own step, with a part of the target as the draft."""
     kept = blocks_kept(len(models.target.params["blocks"]), skip, exit)
     models = models._replace(draft=with_blocks(models.target, kept))
-    return draft_and_verify(models.probabilities("draft"), models.probabilities("target"), K)
+    return draft_and_verify(models.draft_rows, models.target_rows, K)
 
 
 DECODER = Decoder(

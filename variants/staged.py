@@ -11,13 +11,14 @@ takes the middle model's rows, `Round.p_target`; the inner draft's would bias th
 """
 
 from functools import partial
+from typing import Annotated
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
 from sampling import one_hot_rows
-from speculative import draft_and_verify, generate, make_step, verify
-from variants.registry import GUESSES, Decoder, Flag, whole
+from speculative import Step, draft_and_verify, generate, make_step, verify
+from variants.registry import GUESSES, Decoder, Flag, Models, whole
 from variants.tree import Tree, draw_siblings, verify_tree, with_tree_sampling
 
 
@@ -59,10 +60,13 @@ def ngram(n_vocab, order):
                                            for i in reversed(range(n_last))])
 
 
-def build(models, K: GUESSES = 4,
-          inner_K: Flag(whole, "guesses per round of the inner stage") = 2,
-          order: Flag(whole, "order of the n-gram model: 3 looks at two tokens") = 3,
-          width: Flag(whole, "guesses per position; above 1 the chain becomes a tree") = 1):
+def build(models: Models,
+          K: GUESSES = 4,
+          inner_K: Annotated[int, Flag(whole, "guesses per round of the inner stage")] = 2,
+          order: Annotated[int, Flag(whole, "order of the n-gram model: 3 looks at two "
+              "tokens")] = 3,
+          width: Annotated[int, Flag(whole, "guesses per position; above 1 the chain becomes "
+              "a tree")] = 1) -> Step:
     """Return the step of an n-gram model under the draft under the target."""
     if models.is_greedy and width > 1:
         raise ValueError(f"need --width 1 at --temperature 0, where one token has all the mass, "
@@ -71,9 +75,9 @@ def build(models, K: GUESSES = 4,
     small = counts = ngram(n_vocab, order)
     if models.is_greedy:
         small = lambda ids, n_last=1: one_hot_rows(counts(ids, n_last).argmax(axis=-1), n_vocab)
-    inner = draft_and_verify(small, models.probabilities("draft"), inner_K)
+    inner = draft_and_verify(small, models.draft_rows, inner_K)
     if width == 1:
-        return make_step(models.probabilities("target"), K, partial(staged_guess, inner=inner))
+        return make_step(models.target_rows, K, partial(staged_guess, inner=inner))
     target = with_tree_sampling(models.target, **models.sampling)
     return make_step(target, K, partial(staged_tree, inner=inner, width=width), verify_tree)
 

@@ -33,8 +33,8 @@ from functools import partial
 import numpy as np
 
 from sampling import one_hot_rows, sample
-from speculative import speculative_step, verify
-from variants.registry import Decoder
+from speculative import Step, speculative_step, verify
+from variants.registry import Decoder, Models
 
 BUCKETS = 8  # of the draft's confidence
 DECAY = 0.996  # what a round's weight is multiplied by with every further round
@@ -98,11 +98,11 @@ def guess_while_it_pays(x, k, rng, draft, seen, buckets, greedy=False):
     return guesses, p_draft
 
 
-def build(models):
+def build(models: Models) -> Step:
     """Return the step of one text, which guesses while it pays, from the Costs."""
-    seen, target = History(models.costs), models.probabilities("target")
+    seen, target = History(models.costs), models.target_rows
     most = len(models.costs.pass_cost) - 1
-    guess = partial(guess_while_it_pays, draft=models.warm.probabilities("draft"), seen=seen,
+    guess = partial(guess_while_it_pays, draft=models.warm.draft_rows, seen=seen,
                     greedy=models.is_greedy)
 
     def step(x, n_left, rng):

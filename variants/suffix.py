@@ -14,10 +14,11 @@ draft's rows. The choice between the two is made before any sampling, so both ar
 """
 
 from collections import defaultdict
+from typing import Annotated
 
 from sampling import one_hot_rows
-from speculative import guess, make_step, verify
-from variants.registry import Decoder, Flag, whole
+from speculative import Step, guess, make_step, verify
+from variants.registry import Decoder, Flag, Models, whole
 from variants.shared.memory import read_memory
 
 
@@ -75,20 +76,23 @@ def best_guess(x, counts, k, factor=2.0, min_prob=0.1):
     return max(found, key=lambda pair: pair[1])
 
 
-def build(models, K: Flag(whole, "guesses per round of the draft") = 4,
-          cap: Flag(whole, "most guesses copied in a round") = 10,
-          factor: Flag(float, "most guesses per token looked back") = 2.0,
-          min_prob: Flag(float, "stop copying where the probability of a guess, by the counts, "
-                         "falls below this") = 0.1,
-          depth: Flag(whole, "longest run of tokens counted, its guesses included") = 16,
-          sure: Flag(float, "copy if at least this many guesses are expected to be right, else "
-                     "use the draft; 0: always copy") = 3.0,
-          memory: Flag(str, "a file of finished texts to copy from too; this one is added") = ""):
+def build(models: Models,
+          K: Annotated[int, Flag(whole, "guesses per round of the draft")] = 4,
+          cap: Annotated[int, Flag(whole, "most guesses copied in a round")] = 10,
+          factor: Annotated[float, Flag(float, "most guesses per token looked back")] = 2.0,
+          min_prob: Annotated[float, Flag(float, "stop copying where the probability of a "
+              "guess, by the counts, falls below this")] = 0.1,
+          depth: Annotated[int, Flag(whole, "longest run of tokens counted, its guesses "
+              "included")] = 16,
+          sure: Annotated[float, Flag(float, "copy if at least this many guesses are "
+              "expected to be right, else use the draft; 0: always copy")] = 3.0,
+          memory: Annotated[str, Flag(str, "a file of finished texts to copy from too; this "
+              "one is added")] = "") -> Step:
     """Return the step of one text, which keeps its counts; main.py adds the text to `memory`."""
     if not (factor > 0 and 0 <= min_prob <= 1 and sure >= 0):
         raise ValueError(f"need factor > 0, 0 <= min_prob <= 1 and sure >= 0, got {factor}, "
                          f"{min_prob} and {sure}")
-    draft, n_vocab = models.probabilities("draft"), models.target.n_vocab
+    draft, n_vocab = models.draft_rows, models.target.n_vocab
     remembered = Counts(depth, read_memory(memory, n_vocab) if memory else ())
     counts, text = Counts(depth), []
 
@@ -103,7 +107,7 @@ def build(models, K: Flag(whole, "guesses per round of the draft") = 4,
             return guesses[:k], one_hot_rows(guesses[:k], n_vocab)
         return guess(x, min(k, K), rng, draft)
 
-    return make_step(models.probabilities("target"), max(K, cap), suffix_or_draft)
+    return make_step(models.target_rows, max(K, cap), suffix_or_draft)
 
 
 DECODER = Decoder(

@@ -20,8 +20,9 @@ rejected token, but its row is subtracted once more.
 import numpy as np
 
 from sampling import accept, residual, sample
-from variants.registry import Decoder
-from variants.tree import SIBLINGS_FLAG, WIDTHS, guess_shape, tree_step
+from speculative import Step
+from variants.registry import Decoder, Models
+from variants.tree import SIBLINGS, WIDTHS, guess_shape, tree_step
 
 
 def verify_traversal(tree, p_draft, p_target, rng):
@@ -47,7 +48,9 @@ def verify_traversal(tree, p_draft, p_target, rng):
     return visit(-1, 1)
 
 
-def build(models, widths: WIDTHS = (2, 2, 1), siblings: SIBLINGS_FLAG = None):
+def build(models: Models,
+          widths: WIDTHS = (2, 2, 1),
+          siblings: SIBLINGS = None) -> Step:
     """Return the step: guesses and rows as in tree.py, then the test from the leaves."""
     return tree_step(models, widths, siblings, test=verify_traversal)
 

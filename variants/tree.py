@@ -13,12 +13,13 @@ and the target scores the tree in one pass; the walk continues at the first gues
 
 from collections import Counter
 from functools import partial
+from typing import Annotated
 
 import numpy as np
 
 from sampling import accept, one_hot_rows, residual, sample
-from speculative import make_step
-from variants.registry import Decoder, Flag, either, whole, wholes
+from speculative import Step, make_step
+from variants.registry import Decoder, Flag, Models, either, whole, wholes
 from variants.shared.best_tree import auto_tree, n_levels, uniform
 from variants.shared.branches import Tree, best_ids, with_tree_sampling
 from variants.shared.dynamic_tree import DEPTH, TOTAL_GUESSES, guess_dynamic
@@ -97,17 +98,21 @@ def tree_step(models, widths, siblings=None, total=None, depth=DEPTH, test=verif
     return step_of(uniform(widths))
 
 
-WIDTHS = Flag(wholes, "children for each node, level by level")
-SIBLINGS_FLAG = Flag(str, "how children of one node are drawn (default: top at temperature 0, else "
-                     "distinct)", ("distinct", "independent", "top"))
-TOTAL = Flag(whole, f"guesses in a dynamic tree (default: {TOTAL_GUESSES})")
+WIDTHS = Annotated[tuple, Flag(wholes, "children for each node, level by level")]
+SIBLINGS = Annotated[str | None, Flag(
+    str, "how children of one node are drawn (default: top at temperature 0, else distinct)",
+    ("distinct", "independent", "top"))]
+TOTAL = Annotated[int | None, Flag(
+    whole, f"guesses in a dynamic tree (default: {TOTAL_GUESSES})")]
 
 
-def build(models,
-          widths: Flag(either(wholes, "auto", "dynamic"), "children for each node, level by level; "
-                       "auto: the best tree at the measured costs; dynamic: a new tree in each "
-                       "round, from the draft's probabilities") = (2, 2, 1),
-          siblings: SIBLINGS_FLAG = None, total: TOTAL = None):
+def build(models: Models,
+          widths: Annotated[tuple | str, Flag(
+              either(wholes, "auto", "dynamic"), "children for each node, level by level; "
+              "auto: the best tree at the measured costs; dynamic: a new tree in each round, "
+              "from the draft's probabilities")] = (2, 2, 1),
+          siblings: SIBLINGS = None,
+          total: TOTAL = None) -> Step:
     """Return the step with guesses from the draft."""
     return tree_step(models, widths, siblings, total)
 

@@ -85,10 +85,11 @@ def test_several_at_once_get_each_their_own_text_though_a_tab_is_closed_in_mid_s
 # ---- what is refused
 
 @pytest.mark.parametrize("body, why", [
-    ({"N": "x"}, ""), ({"K": 0}, "need --K >= 1, got 0"), ({"K": 2.5}, ""),
+    ({"N": "x"}, ""), ({"K": 0}, "--K: need auto or a whole number >= 1"), ({"K": 2.5}, ""),
     ({"prompt": ""}, "got an empty one"), ({"prompt": "tale " * 5000}, "need a prompt that leaves"),
     ({"temperature": -1}, "need 0 <= temperature"), ({"prompt": "\ud800"}, "surrogates"),
-    ({"decoder": "../x"}, "../x"), ({"decoder": "tree", "K": 2}, "need no --K")],
+    ({"decoder": "../x"}, "../x"),
+    ({"decoder": "tree", "K": 2}, "--K does not apply to --decoder tree")],
     ids=lambda value: str(value)[:40])
 def test_a_malformed_request_is_refused_and_told_why(server, body, why):
     _, text = ask(server, ASKED | body)

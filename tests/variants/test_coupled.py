@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from exact.law import law, text_law
 from sampling import sample
-from speculative import autoregressive_sampling, complete
+from speculative import autoregressive_sampling, complete, guess
 from tests.distributions import Scripted, assert_same_law
 from tests.small import models_of
 from tests.test_main import figures
@@ -17,7 +17,7 @@ from tests.toys import PAIRS, toy
 from theory.coupling import agreement_bound, inverse_agreement, match_agreement, race_agreement
 from theory.speedup import acceptance_rate
 from variants import build
-from variants.coupled import SAMPLERS, Replay, coupled, drawn_guess, exponentials, race
+from variants.coupled import SAMPLERS, Replay, coupled, exponentials, race
 from variants.lookup import lookup_guess
 
 EXACT = 1e-12
@@ -28,7 +28,7 @@ weights = st.lists(st.integers(0, 20), min_size=4, max_size=4).filter(any).map(
 
 
 def by_inverse(draft, target, K):
-    return coupled(target, K, partial(drawn_guess, draft=draft, draw=sample))
+    return coupled(target, K, partial(guess, draft=draft, draw=sample))
 
 
 # ---- match
@@ -41,7 +41,7 @@ def test_a_guess_is_met_with_the_chance_that_two_draws_agree(guesses, chance, sa
     models = models_of(PAIRS["dense"], sampling)
     step = build("match", models, {"K": 1, "guesses": guesses})
     kept = law(lambda rng: step([0], 2, rng).n_accepted)
-    p_draft, p_target = (models.probabilities(name)([0])[0] for name in ("draft", "target"))
+    p_draft, p_target = models.draft_rows([0])[0], models.target_rows([0])[0]
     assert kept[1] == pytest.approx(chance(p_target, p_draft), abs=EXACT)
 
 
@@ -81,7 +81,7 @@ def test_between_the_break_points_of_both_rows_the_draws_agree_as_the_closed_for
 @pytest.mark.parametrize("K", [1, 2, 5])
 def test_any_draft_any_K_and_any_guess_write_one_text(draw, K):
     target = toy(5, 6)
-    guesses = [partial(drawn_guess, draft=toy(5, seed), draw=draw) for seed in range(3)]
+    guesses = [partial(guess, draft=toy(5, seed), draw=draw) for seed in range(3)]
     guesses += [partial(lookup_guess, n_vocab=5), lambda x, k, rng: ([], [])]
     for seed in range(20):
         steps = [coupled(target, K, guess, draw) for guess in guesses]

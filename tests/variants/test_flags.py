@@ -199,13 +199,19 @@ def test_what_is_typed_is_read_and_checked(read, good, bad):
 
 
 @pytest.mark.parametrize("name, flags, temperature, message", [
-    ("lookup", {"lenience": 0.5}, 1.0, "no --lenience with the decoder lookup"),
-    ("block", {"K": 0}, 1.0, "--K >= 1"), ("kseq", {"chains": 0}, 1.0, "--chains >= 1"),
+    ("lookup", {"lenience": 0.5}, 1.0, "--lenience does not apply to --decoder lookup"),
+    ("block", {"K": 0}, 1.0, "--K: need a whole number >= 1, got '0'"),
+    ("block", {"K": "auto"}, 1.0, "--K: need a whole number >= 1, got 'auto'"),
+    ("speculative", {"K": "aut"}, 1.0, "--K: need auto or a whole number >= 1, got 'aut'"),
+    ("tree", {"widths": ()}, 1.0, "--widths: "), ("tree", {"widths": (2, 0)}, 1.0, "--widths: "),
+    ("match", {"guesses": "worst"}, 1.0, "--guesses: need best or drawn, got 'worst'"),
+    ("nope", {}, 1.0, "need one of the decoders speculative, .*, got 'nope'"),
+    ("kseq", {"chains": 0}, 1.0, "--chains: need a whole number >= 1"),
     ("big_little", {}, 1.0, "temperature 0"), ("blockwise", {}, 0.5, "temperature 0"),
     ("tree", {"siblings": "distinct"}, 0.0, "siblings top"),
     ("tree", {"siblings": "distinct", "widths": "dynamic"}, 1.0, "siblings top"),
-    ("cascade", {"alpha": np.nan}, 1.0, "need a finite --alpha, got nan"),
-    ("big_little", {"rollback": np.inf}, 0.0, "need a finite --rollback, got inf"),
+    ("cascade", {"alpha": np.nan}, 1.0, "--alpha: need a finite number, got nan"),
+    ("big_little", {"rollback": np.inf}, 0.0, "--rollback: need a finite number, got inf"),
     ("tree", {"total": 3}, 1.0, "need --widths dynamic for --total"),
     ("tree", {"widths": "auto"}, 1.0, "need costs for the decoder tree"),
     ("speculative", {"K": "auto"}, 1.0, "need costs"), ("stopping", {}, 1.0, "need costs"),

@@ -220,7 +220,8 @@ def test_relaxed_blocks_keep_their_predicate_and_their_size(seed, top_k, minimum
     verify = partial(blockwise_verify, top_k=top_k, minimum=minimum)
     step = medusa(model, head_toy(3, 5, seed), BLOCK, verify)
     for result in generate([0, 1], step, 15, np.random.default_rng(0)):
-        guesses, n_left = list(result.guesses), 15 - (len(x) - 2)
+        guesses = result.guesses.tokens
+        n_left = 15 - (len(x) - 2)
         assert len(result.ids) >= min(minimum, n_left)
         kept = len(result.ids) - 1
         for t, token in enumerate(guesses[: kept + 1]):

@@ -12,7 +12,7 @@ import gpt2
 from exact.law import expectation
 from gpt2 import GPT2
 from sampling import warp
-from speculative import draft_and_verify, generate
+from speculative import Round, draft_and_verify, generate
 from tests.distributions import Scripted
 from tests.small import tiny_params, tree_step
 from tests.toys import PAIRS, toy
@@ -102,7 +102,15 @@ def test_a_path_drawn_twice_is_one_node_and_two_proposals():
     assert [tree.add(-1, 1, row), tree.add(0, 1, row), tree.add(-1, 1, row)] == [0, 1, 0]
     assert tree.tokens == [1, 1] and tree.parents == [-1, 0] and len(tree.proposals) == 3
     assert [tree.find(ids) for ids in ([], [1], [1, 1], [0])] == [-1, 0, 1, None]
-    assert len(tree) == 2 and list(tree) == [1, 1] and len(tree.rows()) == 2
+    assert len(tree) == 2 and len(tree.rows()) == 2
+    assert tree.add_path([1, 0]) == 2 and len(tree.proposals) == 3  # a node, but no guess
+
+
+def test_the_guesses_of_a_tree_are_never_counted_as_those_of_a_chain():
+    tree = planted([5, 7, 9], [-1, -1, 1])  # 7 9 was accepted, but the nodes begin with 5
+    result = Round([7, 9, 1], tree, tree.rows(), None)
+    with pytest.raises(TypeError, match="not iterable"):
+        print(result.n_accepted)
 
 
 # ---- tree attention
