@@ -19,9 +19,9 @@ def get_backend(name):
         ones = cupy.ones((2, 2), np.float32)
         (ones @ ones + ones).get()  # memory, CUDA's products, its compiler: each may be missing
     except Exception as error:
-        raise ValueError("need CuPy >= 14 (pip install cupy-cuda13x, or the package for your CUDA),"
-                         " a GPU and its driver for backend cupy, got: "
-                         f"{in_one_line(error)}") from None
+        raise ValueError("need CuPy >= 14 with CUDA's libraries (pip install "
+                         "'cupy-cuda13x[ctk]', or the package for your CUDA), a GPU and its "
+                         f"driver for backend cupy, got: {in_one_line(error)}") from None
     return cupy
 
 
