@@ -22,6 +22,12 @@ def new_parser(module, doc, repeats=None):
     return parser
 
 
+def add_backend(parser):
+    """Add the flag that puts the models on a GPU."""
+    parser.add_argument("--backend", choices=("numba", "cupy"), default="numba",
+                        help="numba: this machine's processor; cupy: its GPU")
+
+
 def run(program, args, measure, tell, requirements="requirements.txt"):
     """Measure, print and write --json, or print what --show holds. Return the exit status."""
     @command(program, requirements)

@@ -20,23 +20,26 @@ OPENINGS = [
 ]
 
 
-def load(size):
+def load(size, backend="numba"):
     """Return (encoder or None, draft, target).
 
     A released size has random weights, because time does not depend on what a weight is. Its draft
     is as wide, and has an eighth of the layers.
     """
+    products.set_backend(backend)
     products.warm_up(np.float32)
     if size == "pair":
-        return load_pair("tales-small", "tales-large")
+        return load_pair("tales-small", "tales-large", backend=backend)
     hparams = GPT2_SIZES[size]
-    draft = random_model(hparams | {"n_layer": max(1, hparams["n_layer"] // 8)}, seed=1)
-    return None, draft, random_model(hparams)
+    few_layers = hparams | {"n_layer": max(1, hparams["n_layer"] // 8)}
+    draft = random_model(few_layers, seed=1, backend=backend)
+    return None, draft, random_model(hparams, backend=backend)
 
 
-def random_model(hparams, seed=0):
+def random_model(hparams, seed=0, backend="numba"):
     """Return a GPT2 of random weights."""
-    return GPT2(random_params(hparams, np.random.default_rng(seed)), hparams["n_head"])
+    params = random_params(hparams, np.random.default_rng(seed), backend=backend)
+    return GPT2(params, hparams["n_head"])
 
 
 def sizes(model):

@@ -3,6 +3,7 @@
     python -m benchmarks.speed --json benchmarks/results/speed-pair.json
     python -m benchmarks.speed --size 124M --json benchmarks/results/speed-124M.json
     python -m benchmarks.speed --show benchmarks/results/speed-124M.json --only passes
+    python -m benchmarks.speed --backend cupy --size 124M --json gpu-124M.json
 
     passes      bandwidth; milliseconds of M rows, and of a token after several contexts
     simulated   tokens per second for K = 1 .. 8 if a guess is accepted with probability alpha
@@ -13,6 +14,7 @@
 
 import sys
 from functools import partial
+from itertools import chain
 
 import numpy as np
 
@@ -22,52 +24,56 @@ from benchmarks.command import number, ranged, table
 from benchmarks.models import OPENINGS, SIZES, load, named, sizes
 from benchmarks.race import builder, race, simulated_builder, speed
 from demo.costs import measure_costs
-from gpt2 import GPT2
+from gpt2 import GPT2, to_host
+from lib.backend.arrays import get_backend
 from sampling import with_sampling
 from theory.hardware import pass_bytes
 
 KS = range(1, 9)
 ALPHAS = (0.6, 0.7, 0.8, 0.9)
-ROWS = (1, 2, 3, 4, 5, 6, 7, 8, 9, 16)
+ROWS = {"numba": (1, 2, 3, 4, 5, 6, 7, 8, 9, 16), "cupy": (1, 2, 3, 4, 5, 6, 8, 9, 16, 32, 64)}
 CONTEXTS = (64, 512, 1000)
 RUNS = 3  # of every text; --repeats is for passes
 GUESSES = 4  # draft steps in a row
-BLOCK = 2**29  # bytes that are read at once to measure the bandwidth
+BLOCK = {"numba": 2**29, "cupy": 2**31}  # bytes that are read to measure the bandwidth
 LABELS = ("tokens per second (quartiles)", "speed-up", "predicted", "acceptance", "tokens per pass")
 
 
 # ---- one function a part: of the flags, and of what `load` returned
 
 def passes(args, encoder, draft, target):
-    weights = pass_bytes(sizes(target))
-    row, read = (np.median(seconds) for seconds in floor_times(target, args.repeats))
-    floor = weights * read / BLOCK
-    step, actions = rows_actions(draft, (1,))[1], {}
-    for backend in ("numpy", "numba"):
-        for n, action in rows_actions(target, ROWS, backend=backend).items():
+    row, read = (np.median(seconds) for seconds in floor_times(args, target))
+    rate = BLOCK[args.backend] / read
+    floor = pass_bytes(sizes(target)) / rate
+    step = rows_actions(draft, (1,))[1]
+    actions = {"draft": lambda: [step() for _ in range(GUESSES)]}
+    for backend in ("cupy",) if args.backend == "cupy" else ("numpy", "numba"):
+        for n, action in rows_actions(target, ROWS[args.backend], backend=backend).items():
             actions[backend, n] = action
-    actions["draft"] = lambda: [step() for _ in range(GUESSES)]
-    rows = milliseconds(actions, args.repeats)
+    times = milliseconds(actions, args.repeats)
+    draft_times = times.pop("draft")
     contexts = {n: rows_actions(GPT2(target.params, target.n_head), (1,), context=n)[1]
                 for n in CONTEXTS if n < target.n_ctx}
-    return {"bandwidth_GB_per_s": BLOCK / read / 1e9, "floor_ms": 1e3 * floor,
+    return {"bandwidth_GB_per_s": rate / 1e9, "floor_ms": 1e3 * floor,
             "row_over_floor": row / floor,
-            "draft_ms": {name: ms / GUESSES for name, ms in rows["draft"].items()},
-            "rows_ms": {n: rows["numba", n] for n in ROWS},
-            "numpy_rows_ms": {n: rows["numpy", n] for n in ROWS},
+            "draft_ms": {name: ms / GUESSES for name, ms in draft_times.items()},
+            "rows_ms": {n: ms for (name, n), ms in times.items() if name != "numpy"},
+            "numpy_rows_ms": {n: ms for (name, n), ms in times.items() if name == "numpy"},
             "context_ms": milliseconds(contexts, args.repeats)}
 
 
-def floor_times(target, repeats):
+def floor_times(args, target):
     """Return the seconds of passes over one row, and of reading BLOCK bytes of memory.
 
     They take turns, because the bandwidth of a shared machine changes from second to second. The
     reading empties the caches a small model lies in, so the other passes are timed apart from it.
     BLAS's product of a row and a matrix reads faster than a sum, and is what a pass consists of.
     """
-    matrix, row = np.ones((BLOCK // 2**14, 2**12), np.float32), np.ones((1, 2**12), np.float32)
-    actions = rows_actions(target, (1,)) | {"read": partial(np.matmul, row, matrix.T)}
-    return interleaved(actions, repeats).values()
+    arrays = get_backend(args.backend)
+    matrix = arrays.ones((BLOCK[args.backend] // 2**14, 2**12), np.float32)
+    row = arrays.ones((1, 2**12), np.float32)
+    read = lambda: to_host((row @ matrix.T)[:, :1])  # on the host only when a GPU has finished
+    return interleaved(rows_actions(target, (1,)) | {"read": read}, args.repeats).values()
 
 
 def simulated(args, encoder, draft, target):
@@ -100,9 +106,12 @@ def tell_passes(part):
     yield (f"{part['bandwidth_GB_per_s']:.1f} GB/s, so a floor of {part['floor_ms']:.2f} ms per "
            f"token; one row from cold caches takes {part['row_over_floor']:.2f} times the floor. "
            f"A draft step takes {ranged(part['draft_ms'])} ms.\n")
-    yield table(["rows in one pass", "ms (quartiles)", "relative", "NumPy alone: ms", "relative"],
-                [[n, *cells, *more] for n, cells, more in
-                 zip(part["rows_ms"], column(part["rows_ms"]), column(part["numpy_rows_ms"]))])
+    heads = ["rows in one pass", "ms (quartiles)", "relative"]
+    columns = [column(part["rows_ms"])]
+    if part["numpy_rows_ms"]:  # empty on a GPU
+        heads += ["NumPy alone: ms", "relative"]
+        columns.append(column(part["numpy_rows_ms"]))
+    yield table(heads, [[n, *chain(*cells)] for n, *cells in zip(part["rows_ms"], *columns)])
     yield table(["tokens in the context", "ms (quartiles)", "relative"],
                 [[n, *cells] for n, cells in zip(part["context_ms"], column(part["context_ms"]))])
 
@@ -136,7 +145,7 @@ PARTS = {"passes": (passes, tell_passes), "simulated": (simulated, partial(tell_
 
 def measure(args):
     """Return the figures of the parts wanted; `own` is of the pair only."""
-    found = load(args.size)
+    found = load(args.size, args.backend)
     return machine() | {"size": args.size} | {
         part: PARTS[part][0](args, *found) for part in args.only if part != "own" or found[0]}
 
@@ -153,6 +162,7 @@ def main(argv=None):
     parser = command.new_parser("benchmarks.speed", __doc__, repeats=21)
     parser.add_argument("--size", choices=SIZES, default="pair")
     parser.add_argument("--only", nargs="+", choices=PARTS, default=[*PARTS])
+    command.add_backend(parser)
     return command.run("speed", parser.parse_args(argv), measure, tell)
 
 

@@ -54,7 +54,7 @@ def default_rows(temperature):
 
 def measure_one(temperature, rows, args):
     """Return one dict per row, plain decoding first."""
-    encoder, *pair = load("pair")
+    encoder, *pair = load("pair", args.backend)
     draft, target = (TreeGPT2(model.params, model.n_head) for model in pair)
     texts = [encoder.encode(prompt) for prompt in OPENINGS]
     costs = measure_costs(*(with_sampling(model, temperature=temperature)
@@ -96,6 +96,7 @@ def main(argv=None):
     parser = command.new_parser("benchmarks.variants", __doc__, repeats=3)
     parser.add_argument("--rows", nargs="+", type=row_of, metavar="ROW",
                         help="only these decoders, with their flags in quotes")
+    command.add_backend(parser)
     return command.run("variants", parser.parse_args(argv), measure, tell)
 
 

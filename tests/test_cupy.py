@@ -1,4 +1,7 @@
-"""Run --backend cupy without a GPU, on a stand-in with CuPy's names and refusals: fake_cupy.py."""
+"""Run --backend cupy on a stand-in with CuPy's names and refusals, fake_cupy.py, and on a GPU.
+
+Tests of what both must do run twice: the second time with the installed CuPy, if it has a GPU.
+"""
 
 import sys
 from unittest import mock
@@ -7,40 +10,72 @@ import numpy as np
 import pytest
 
 import main
-from benchmarks import gpu, speed
+from benchmarks import speed, variants
+from lib.backend import products
 from lib.backend.arrays import get_backend, gpu_errors_in_one_line
 from speculative import complete
 from tests import fake_cupy
-from variants import build
+from theory.hardware import GPT2_SIZES
+from tools import will_it_pay
+from utils import MODELS_DIR, load_pair
+from variants import DECODERS, Costs, Models, build
 from variants.shared.batch_gpt2 import BatchGPT2
+from variants.shared.tree_gpt2 import TreeGPT2
 from variants.tree import Tree
 
 X = [3, 1, 4, 1, 5]
+COSTS = Costs(0.1, [1.0, 1.1, 1.2, 1.3, 1.4])
+HPARAMS = dict(n_vocab=12, n_ctx=160, n_embd=8, n_head=2, n_layer=2)
+
+
+@pytest.fixture(autouse=True)
+def numba_afterwards():
+    yield
+    products.set_backend("numba")
 
 
 @pytest.fixture
-def cupy():
+def stand_in():
     with fake_cupy.installed() as cupy:
         yield cupy
 
 
+@pytest.fixture(params=["stand-in", "GPU"])
+def cupy(request):
+    """The stand-in, and then the installed CuPy."""
+    if request.param == "stand-in":
+        return request.getfixturevalue("stand_in")
+    try:
+        return get_backend("cupy")
+    except ValueError as error:
+        pytest.skip(str(error))
+
+
+def load(backend, dtype, temperature=0.0):
+    """The bundled pair as Models."""
+    _, *pair = load_pair("tales-small", "tales-large", dtype=dtype, backend=backend)
+    draft, target = (TreeGPT2(model.params, model.n_head) for model in pair)
+    folder = MODELS_DIR / "tales-large"
+    return Models(draft, target, {"temperature": temperature}, folder, COSTS)
+
+
 @pytest.mark.parametrize("name, flags", [
-    ("speculative", {}), ("tree", {"widths": (2, 1)}), ("medusa", {}),
+    *((name, {}) for name in DECODERS), ("tree", {"widths": "auto"}),
     ("eagle", {"widths": "dynamic"})])
-def test_four_decoders_write_numpys_texts(cupy, name, flags):
-    for temperature in (0.0, 1.0):
+def test_every_decoder_writes_numpys_text(cupy, name, flags):
+    for temperature in (0.0,) if DECODERS[name].greedy else (0.0, 1.0):
         texts = []
         for backend in ("numpy", "cupy"):
-            _, models = gpu.load(backend, np.float64, temperature)
+            models = load(backend, np.float64, temperature)
             assert isinstance(models.target.cache, np.ndarray) == (backend == "numpy")
             texts.append(complete(X, build(name, models, flags), 8, np.random.default_rng(0)))
         assert texts[0] == texts[1] and len(texts[0]) == len(X) + 8
 
 
-def test_logits_cross_to_the_host_once_a_pass(cupy):
+def test_logits_cross_to_the_host_once_a_pass(stand_in):
     tree = Tree()
     tree.add(tree.add(-1, 5, None), 7, None)
-    target = gpu.load("cupy", np.float32)[1].target
+    target = load("cupy", np.float32).target
     batch, names = BatchGPT2(target.params, target.n_head), [mock.Mock(), mock.Mock()]
     for read in (lambda: target(X), lambda: target(X + [9, 2], 3), lambda: target(X + tree, 3),
                  lambda: target(X + [5, 7, 1]), lambda: batch([(name, X, 2) for name in names])[0]):
@@ -49,12 +84,19 @@ def test_logits_cross_to_the_host_once_a_pass(cupy):
         assert fake_cupy.COUNTS["to_device"] <= 3  # tokens, for a tree its positions and its mask
 
 
-def test_the_gpu_benchmark_runs(cupy, monkeypatch, tmp_path, capsys):
-    for module, name, value in ((gpu, "ROWS", [1]), (gpu, "DECODERS", ["stopping"]),
-                                (speed, "KS", [1]), (speed, "OPENINGS", ["A fox"])):
-        monkeypatch.setattr(module, name, value)
-    gpu.main(["--json", str(tmp_path / "gpu.json"), "--repeats", "1", "--N", "4"])
-    assert "| stopping | equal |" in capsys.readouterr().out and (tmp_path / "gpu.json").exists()
+@pytest.mark.parametrize("command, words", [
+    (speed, ""), (speed, "--size 124M"), (variants, "--rows stopping"),
+    (will_it_pay, "--random --target 124M --draft 124M")])
+def test_benchmarks_measure_a_gpu(cupy, command, words, monkeypatch, capsys):
+    for name, value in {"ROWS": {"cupy": [1, 64]}, "BLOCK": {"cupy": 2**20}, "KS": [1],
+                        "ALPHAS": [0.8], "RUNS": 1, "OPENINGS": ["A fox"]}.items():
+        monkeypatch.setattr(command, name, value, raising=False)
+    monkeypatch.setitem(GPT2_SIZES, "124M", HPARAMS)
+    monkeypatch.setattr(products, "many_rows", None)  # no weight may be on the host
+    assert command.main([*words.split(), *"--backend cupy --N 3 --repeats 1".split()]) == 0
+    out = capsys.readouterr().out
+    assert f"matrix products by CuPy {cupy.__version__} on " in out and "1.00" in out
+    assert "NumPy alone" not in out
 
 
 # ---- what goes wrong, in one line
@@ -63,15 +105,16 @@ def test_the_gpu_benchmark_runs(cupy, monkeypatch, tmp_path, capsys):
     ({"ones": mock.Mock(side_effect=fake_cupy.CUDARuntimeError(
         "cudaErrorInsufficientDriver: CUDA driver version is\ninsufficient"))}, "is insufficient"),
     ({"__version__": "13.6.0"}, "got: ImportError: CuPy 13.6.0"), (None, "got: ModuleNotFound")])
-def test_a_missing_or_old_cupy_or_driver_is_one_line(cupy, capsys, monkeypatch, change, words):
+def test_a_missing_or_old_cupy_or_driver_is_one_line(stand_in, capsys, monkeypatch, change,
+                                                     words):
     if change is None:
         monkeypatch.setitem(sys.modules, "cupy", None)
     for name, value in (change or {}).items():
-        monkeypatch.setattr(cupy, name, value, raising=False)
+        monkeypatch.setattr(stand_in, name, value, raising=False)
     assert main.main(["--backend", "cupy"]) == 2
     out, err = capsys.readouterr()
     assert out == "" and err.count("\n") == 1 and words in err
-    assert err.startswith("main.py: need CuPy >= 14 (pip install")
+    assert err.startswith("main.py: need CuPy >= 14 with CUDA's libraries (pip install")
 
 
 @pytest.mark.parametrize("error, kind, words", [
@@ -92,16 +135,17 @@ def test_the_names_kept_are_those_of_the_installed_cupy():
     assert installed == fake_cupy.KEPT or installed["version"] != fake_cupy.KEPT["version"]
 
 
-def test_it_offers_no_name_that_cupy_has_not(cupy):
-    for module in (cupy, cupy.cuda, cupy.cuda.runtime):
+def test_it_offers_no_name_that_cupy_has_not(stand_in):
+    for module in (stand_in, stand_in.cuda, stand_in.cuda.runtime):
         own = {name for name in vars(module) if not name.startswith("__")}
         assert own <= fake_cupy.NAMES[module.__name__]
     own = {name for name in vars(fake_cupy.ndarray) if name not in vars(object)}
     assert own - {"__dict__", "__weakref__", "__getattr__"} <= fake_cupy.NAMES["cupy.ndarray"]
-    assert not hasattr(cupy, "no_such_name") and not hasattr(cupy.ones(2), "__array_interface__")
+    assert not hasattr(stand_in, "no_such_name")
+    assert not hasattr(stand_in.ones(2), "__array_interface__")
 
 
-def test_it_refuses_what_cupy_refuses_and_takes_part_in_numpys_dispatch(cupy):
+def test_cupy_refuses_what_cupy_refuses_and_takes_part_in_numpys_dispatch(cupy):
     x, host = cupy.ones((2, 3)), np.ones((2, 3))
     for refused in (lambda: x + host, lambda: host + x, lambda: x @ host.T, lambda: np.add(x, host),
                     lambda: np.asarray(x), lambda: np.concatenate([x, host]), lambda: host[x]):

@@ -49,11 +49,11 @@ def load(args):
     """Return (encoder, draft, target); the encoder is None if the weights are random."""
     names = (args.draft, args.target)
     if args.random:
-        need(args.backend != "cupy", "--backend numba or numpy with --random", args.backend)
         need(GPT2_SIZES.keys() >= {*names}, f"two of {', '.join(GPT2_SIZES)} with --random",
              " and ".join(names))
         products.set_backend(args.backend)
-        encoder, models = None, [random_model(GPT2_SIZES[name]) for name in names]
+        encoder = None
+        models = [random_model(GPT2_SIZES[name], backend=args.backend) for name in names]
     else:
         encoder, *models = load_pair(*names, args.models_dir, backend=args.backend,
                                      cut_vocab=args.cut_vocab)

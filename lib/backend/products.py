@@ -106,7 +106,9 @@ def compiled_product():
 def describe():
     """Return the library that multiplies small batches, with its version."""
     if backend == "cupy":
-        return "CuPy"
+        cupy = sys.modules["cupy"]
+        gpu = cupy.cuda.runtime.getDeviceProperties(0)["name"].decode()
+        return f"CuPy {cupy.__version__} on {gpu}"
     numba = compiled_product() and sys.modules["numba"]
     return f"Numba {numba.__version__}" if numba else f"NumPy {np.__version__}"
 

@@ -9,6 +9,8 @@ import math
 
 import numpy as np
 
+from lib.backend.arrays import get_backend
+
 
 def build_params(hparams, take):
     """Return the tree of weights; `take(name, *shape)` gives each, by OpenAI's name for it."""
@@ -73,13 +75,13 @@ def flatten(params, prefix=""):
             yield prefix + key, part
 
 
-def random_params(hparams, rng, dtype=np.float32):
+def random_params(hparams, rng, dtype=np.float32, backend="numpy"):
     """Return random weights, for tests and timing: standard deviation 0.02, gains near 1."""
-    params = cut_params(np.empty(n_params(hparams), dtype), hparams)
-    for name, weight in flatten(params):
+    flat = np.empty(n_params(hparams), dtype)
+    for name, weight in flatten(cut_params(flat, hparams)):
         noise = rng.standard_normal(weight.shape[::-1], dtype=np.float32).T
         weight[...] = 0.02 * noise + name.endswith("/g")
-    return params
+    return cut_params(get_backend(backend).asarray(flat), hparams)
 
 
 def check_hparams(hparams, path):

@@ -24,8 +24,8 @@ COMMANDS = {"speed": speed, "batch": batch, "engines": engines, "variants": vari
 
 
 SMALL = {  # constants of the commands
-    "speed": {"OPENINGS": ["A fox"], "KS": [2], "ALPHAS": [0.6], "RUNS": 1, "ROWS": [1],
-              "BLOCK": 2**20},
+    "speed": {"OPENINGS": ["A fox"], "KS": [2], "ALPHAS": [0.6], "RUNS": 1, "ROWS": {"numba": [1]},
+              "BLOCK": {"numba": 2**20}},
     "batch": {"load": lambda size: (None, model(0), model(1)), "BATCHES": [1, 2], "KS": [0, 2]},
     "engines": {"OPENINGS": ["A fox"], "SEEDS": 1}, "variants": {"OPENINGS": ["A fox"]}}
 
@@ -118,7 +118,7 @@ def test_every_decoder_that_can_run_has_a_row():
 
 
 def test_help_needs_no_optional_package():
-    modules = [*map("benchmarks.{}".format, COMMANDS), "benchmarks.gpu", "benchmarks.rules",
+    modules = [*map("benchmarks.{}".format, COMMANDS), "benchmarks.rules",
                "docs.pictures", "tools.will_it_pay"]
     hidden = "requests torch transformers matplotlib gguf xllamacpp greenlet threadpoolctl".split()
     code = f"""import contextlib, runpy, sys
