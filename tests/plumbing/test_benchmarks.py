@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks import batch, clock, engines, speed, variants
+from benchmarks import batch, clock, command, engines, gpu, speed, variants
 from benchmarks.clock import rows_actions
 from benchmarks.models import agreeing, random_model, sizes
 from benchmarks.race import Written, builder, race, simulated_builder
@@ -32,6 +32,15 @@ SMALL = {  # constants of the commands
 
 def model(seed):
     return random_model(HPARAMS, seed)
+
+
+def test_every_run_on_a_gpu_is_a_command_line_that_its_benchmark_takes(monkeypatch, tmp_path):
+    taken = []
+    monkeypatch.setattr(command, "run", lambda program, args, *rest: taken.append((program, args)))
+    assert gpu.main([str(tmp_path / "new")]) == 0 and (tmp_path / "new").is_dir()
+    assert [program for program, _ in taken] == ["speed"] * 3 + ["variants"]
+    assert all(args.backend == "cupy" for _, args in taken)
+    assert len({args.json for _, args in taken}) == 4
 
 
 def test_a_pass_of_M_rows_computes_M_rows_after_the_context():
