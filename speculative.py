@@ -150,7 +150,7 @@ def autoregressive_step(x, n_left, rng, model: Model):
     return Round([sample(p_target[-1], rng)], [], [], p_target)
 
 
-def generate(x: Sequence[int], step: Step, N: int, rng: np.random.Generator,
+def generate(x: list[int], step: Step, N: int, rng: np.random.Generator,
              stop: Collection[int] = ()) -> Iterator[Round]:
     """Run `step` until there are N new tokens, or one of the stop tokens; yield every round.
 
@@ -203,7 +203,7 @@ def complete(x, step: Step, N, rng, stop=()):
     return token_ids(x) + new
 
 
-def autoregressive_sampling(x: Sequence[int], model: Model, N: int, rng: np.random.Generator,
+def autoregressive_sampling(x: list[int], model: Model, N: int, rng: np.random.Generator,
                             stop: Collection[int] = ()) -> list[int]:
     """Draw N tokens, each by its own pass of the model: the text that speculation must equal.
 
@@ -217,7 +217,7 @@ def autoregressive_sampling(x: Sequence[int], model: Model, N: int, rng: np.rand
     return complete(x, partial(autoregressive_step, model=model), N, rng, stop)
 
 
-def speculative_sampling(x: Sequence[int], draft: Model, target: Model, N: int, K: int,
+def speculative_sampling(x: list[int], draft: Model, target: Model, N: int, K: int,
                          rng: np.random.Generator, stop: Collection[int] = ()) -> list[int]:
     """Draw the same N tokens with fewer target passes, up to K + 1 tokens per pass. Lossless.
 

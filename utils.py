@@ -95,7 +95,8 @@ def load_pair(draft_model_size, target_model_size, models_dir=MODELS_DIR, dtype=
                for size in (draft_model_size, target_model_size)}
     if len(folders) > 1:
         draft_encoder, hparams, params = load(draft_model_size)
-        here, there = draft_encoder.symbols, encoder.symbols
+        here = draft_encoder.symbols
+        there = encoder.symbols
         if here != there:
             token, _ = min(here.items() ^ there.items())
             raise ValueError("Draft and target use different vocabularies (first difference at "

@@ -48,7 +48,8 @@ def block_verify(guesses, p_draft, p_target, rng):
     [0, 1]
     """
     check_rows(guesses, p_draft, p_target)
-    share, k = shares(guesses, p_draft, p_target), len(guesses)
+    share = shares(guesses, p_draft, p_target)
+    k = len(guesses)
     n = k  # from the top: the first to succeed is the largest
     while n > 0 and not accept(p_accept(n, share[n], p_draft, p_target), rng):
         n -= 1
@@ -59,8 +60,7 @@ def block_verify(guesses, p_draft, p_target, rng):
 
 def build(models: Models, K: GUESSES = 4) -> Step:
     """Return the step: guess and score as in speculative.py, then the block test."""
-    draft, target = models.draft_rows, models.target_rows
-    return draft_and_verify(draft, target, K, block_verify)
+    return draft_and_verify(models.draft_rows, models.target_rows, K, block_verify)
 
 
 DECODER = Decoder(

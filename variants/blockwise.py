@@ -1,7 +1,7 @@
 """Stern et al. (2018), "Blockwise Parallel Decoding". Lossless with the exact criterion only.
 
-Adds to medusa.py: a different test. The ancestor of all the others, and of Medusa in particular:
-heads, but one chain of their best guesses instead of a tree, and greedy decoding only.
+Adds to medusa.py: a different test. It is the ancestor of all the others, and of Medusa in
+particular: it has heads, but one chain of their best guesses, and decodes greedily only.
 
     here            Stern et al. (2018)
     guess t         the best token of p_(t + 2): head t
@@ -24,7 +24,8 @@ from variants.shared.branches import best_ids
 
 def blockwise_verify(tree, p_draft, p_target, rng, top_k=1, minimum=1):
     """Accept the guesses before the first to fail, but minimum - 1 at least; add the best token."""
-    guesses, n = tree.tokens, 0
+    guesses = tree.tokens
+    n = 0
     while n < len(guesses) and (n < minimum - 1 or guesses[n] in best_ids(p_target[n], top_k)):
         n += 1
     return guesses[:n] + [int(p_target[n].argmax())]

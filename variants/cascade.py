@@ -11,7 +11,7 @@ text has exactly the distribution that the rule defines.
 
 Rule OPT: r = 1 if and only if max p_draft < max p_target - alpha TV. (The paper writes q for the
 draft, p for the target, gamma for K.) The largest entries differ by at most TV. Therefore the text
-is the draft's for alpha >= 1 and the target's below -1; at 0 the surer of the two decides.
+is the draft's for alpha >= 1 and the target's below -1; at 0 the more confident model decides.
 
 Subtle: pi has a row at the position after all guesses too, so the draft reads them all: K steps and
 one pass. The target's row there would bias every bonus token.
@@ -34,14 +34,16 @@ def cascade(p_draft, p_target, alpha):  # 2 x [n, n_vocab] -> [n, n_vocab]
     [[0.25, 0.0, 0.75], [0.5, 0.5, 0.0]]
     """
     distance = np.maximum(p_target - p_draft, 0).sum(axis=-1)  # TV
-    surer = p_target.max(axis=-1) - p_draft.max(axis=-1)  # at alpha = 1 no rounding exceeds TV
-    return np.where((surer > alpha * distance)[:, None], p_target, p_draft)
+    gain = p_target.max(axis=-1) - p_draft.max(axis=-1)  # at most TV, also after rounding
+    defers = gain > alpha * distance
+    return np.where(defers[:, None], p_target, p_draft)
 
 
 def build(models: Models,
           K: GUESSES = 4,
           alpha: Annotated[float, Flag(float, "the price of deferring to the target: 0: the "
-              "surer model decides; 1: the draft alone; below -1: lossless")] = 0.0) -> Step:
+              "more confident model decides; 1: the draft alone; below -1: lossless")] = 0.0
+          ) -> Step:
     """Return the papers' own step for the target pi, whose rule compares rows at temperature 1."""
     draft, target = models.warm.draft_rows, models.warm.target_rows
 
@@ -54,6 +56,6 @@ def build(models: Models,
 
 DECODER = Decoder(
     "cascade", "Narasimhan et al. (2025)", "https://arxiv.org/abs/2405.19261",
-    idea="at each position the surer of the two models decides",
+    idea="lets the more confident of the two models decide at each position",
     guess=guess, test=verify, build=build,
     exact="with --alpha below -1", exact_if=lambda settings: settings["alpha"] < -1)

@@ -10,9 +10,9 @@ the text of plain decoding, at every temperature.
                exponential E (the Gumbel trick); the order of the vocabulary is irrelevant
 
 Subtle: a number belongs to its position. The next round reuses the numbers of positions that this
-round did not reach; new ones would give a different text. And no number may be replaced after it
-was looked at: dropping a guess for what it is, and drawing there with a fresh number, would reuse
-a number only when it suits us, and bias the text.
+round did not reach; new ones would give a different text. And no number may be replaced once it
+has been used: dropping a guess because of its value, and drawing there with a fresh number, would
+keep a number only when it suits us, and bias the text.
 """
 
 from functools import lru_cache, partial
@@ -48,7 +48,9 @@ class Replay:
     """Give the numbers in `drawn` first, then new ones of `rng`, which are appended to `drawn`."""
 
     def __init__(self, drawn, rng):
-        self.drawn, self.rng, self.t = drawn, rng, 0
+        self.drawn = drawn
+        self.rng = rng
+        self.t = 0
 
     def random(self):
         if self.t == len(self.drawn):

@@ -9,7 +9,8 @@ computed anyway.
 One pass gives all of F(y). It is one step of Jacobi's method for these equations, y <- F(y): all
 positions at once, each from the values of the previous step (their Alg. 1). As far as y and F(y)
 agree, both are greedy text, and so is one more token of F(y): `verify` returns exactly these. The
-rest of F(y) are the next guesses. K tokens take at most K passes, since each makes one more right.
+rest of F(y) are the next guesses. K tokens take at most K passes, because each pass fixes at least
+one more.
 
 The paper decodes greedily, and solves one block before it begins the next; here the block moves
 with the text. A guess is not drawn, so its row is one-hot and the test exact at any temperature.
@@ -30,7 +31,8 @@ def guess_block(x, k, rng, block, n_vocab):
 
 def build(models: Models, K: GUESSES = 4) -> Step:
     """Return the step of one text, which keeps the block between its rounds: no draft model."""
-    target, block = models.target_rows, []
+    target = models.target_rows
+    block: list[int] = []
     guess = partial(guess_block, block=block, n_vocab=models.target.n_vocab)
 
     def step(x, n_left, rng):

@@ -34,7 +34,7 @@ def find_rho(p_draft, p_target, m):
         beta = shared(p_draft, p_target, rho).sum()
         return 1 - (1 - beta) ** m <= rho * beta + 1e-15  # equal rows: beta is 1, rounded
 
-    low, high = 1.0, float(m)
+    low, high = 1.0, float(m)  # of an interval that holds rho
     if large_enough(low):
         return low
     for _ in range(30):
@@ -61,20 +61,24 @@ def guess_chains(x, k, rng, draft, chains):
 
 def verify_kseq(tree, p_draft, p_target, rng):
     """Walk down as `verify_tree` does, with the K-SEQ test at every node."""
-    ids, node = [], -1
+    ids: list[int] = []
+    node = -1
     while True:
-        guesses, p = tree.guesses_at(node), p_target[1 + node]
+        guesses = tree.guesses_at(node)
+        target_row = p_target[1 + node]
         if not guesses:
-            return ids + [sample(p, rng)]
-        row, m = guesses[0][1], len(guesses)
-        rho = find_rho(row, p, m)
+            return ids + [sample(target_row, rng)]
+        m = len(guesses)
+        _, row = guesses[0]  # all were drawn from it
+        rho = find_rho(row, target_row, m)
         for child, _ in guesses:
             token = tree.tokens[child]
-            if accept(min(p[token] / (rho * row[token]), 1), rng):
-                ids, node = ids + [token], child
+            if accept(min(target_row[token] / (rho * row[token]), 1), rng):
+                ids.append(token)
+                node = child
                 break
-        else:
-            return ids + [sample(left_over(row, p, rho, m), rng)]
+        else:  # none passed
+            return ids + [sample(left_over(row, target_row, rho, m), rng)]
 
 
 def build(models: Models,

@@ -47,11 +47,11 @@ def column_paths(window):
     return [trunk[:i] + column[1:] for i, column in enumerate(window)]
 
 
-def remember(pool, tokens, size):
+def remember(known, tokens, size):
     """Put an n-gram into the pool as the latest, and once; drop the oldest beyond `size`."""
     key, *rest = tokens
-    others = [known for known in pool.get(key, []) if known != rest]
-    pool[key] = [*others, rest][-size:]
+    others = [run for run in known.get(key, []) if run != rest]
+    known[key] = [*others, rest][-size:]
 
 
 def make_tree(ngrams, paths, k, n_vocab):
@@ -80,21 +80,27 @@ def build(models: Models,
     if ngram < 2:
         raise ValueError(f"need --ngram >= 2, got {ngram}")
     target = with_tree_sampling(models.target, **models.sampling)
-    window, known, ends = [], {}, []
+    window: list[list] = []
+    ends: list[int] = []  # the node at the end of each column's path, in this round's tree
+    known: dict[int, list] = {}  # the pool
 
     def guess(x, k, rng):
-        window[:] = refill(window, x, columns, ngram)
-        tree, ends[:] = make_tree(known.get(x[-1], []), column_paths(window), k,
-                                  models.target.n_vocab)
+        nonlocal window, ends
+        window = refill(window, x, columns, ngram)
+        tree, ends = make_tree(known.get(x[-1], []), column_paths(window), k,
+                               models.target.n_vocab)
         return tree, [row for _, row in tree.proposals]
 
     def step(x, n_left, rng):
+        nonlocal window
         result = speculative_step(x, n_left, rng, target, columns + ngram, guess, verify_tree)
-        tree, n = result.guesses, len(result.guesses.proposals)
         for column, end in zip(window, ends):
             column.append(int(result.p_target[1 + end].argmax()))
             remember(known, column, pool)
-        window[:] = [column[1:] for column in window[len(result.ids) - 1 : len(ends)]]
+        # The window moves past the new text; a column loses its first token to the pool.
+        window = [column[1:] for column in window[len(result.ids) - 1 : len(ends)]]
+        tree = result.guesses
+        n = len(tree.proposals)  # the first nodes; those of the window follow them
         return result._replace(guesses=Tree(tree.tokens[:n], tree.parents[:n], tree.proposals))
 
     return step

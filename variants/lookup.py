@@ -34,7 +34,8 @@ def lookup_guess(x, k, rng, n_vocab, max_ngram=3):
     >>> lookup_guess([0, 1, 2, 0], 4, None, n_vocab=3)[0]
     [1, 2, 0, 1]
     """
-    source, text = find_source(x, max_ngram), list(x)
+    text = list(x)
+    source = find_source(x, max_ngram)
     if source is not None:
         for i in range(k):
             text.append(text[source + i])  # past the end of x the copies are copied, as in LZ77

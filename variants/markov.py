@@ -39,14 +39,20 @@ def guess_by_chain(x, k, rng, state_after, heads, follows, **settings):
 def load_table(take, n_vocab):
     """Return the target's own table as a callable token -> [n_vocab]."""
     rank = len(take("markov/w2"))
-    w1, w2 = take("markov/w1", n_vocab, rank), take("markov/w2", rank, n_vocab)
-    return lambda token: to_host(w1[token] @ w2)
+    w1 = take("markov/w1", n_vocab, rank)
+    w2 = take("markov/w2", rank, n_vocab)
+
+    def follows(token):  # -> [n_vocab]
+        return to_host(w1[token] @ w2)
+
+    return follows
 
 
 def build(models: Models,
           K: Annotated[int, Flag(whole, "guesses per round, at most one per head")] = 3) -> Step:
     """Return the step: a chain of guesses, one per head."""
-    model, take = States(models.target), open_heads(models)
+    model = States(models.target)
+    take = open_heads(models)
     guess = partial(guess_by_chain, state_after=model.state_after,
                     heads=load_heads(take, models.target.params),
                     follows=load_table(take, models.target.n_vocab), **models.sampling)

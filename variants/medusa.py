@@ -37,13 +37,15 @@ def load_heads(take, params):
     """
     n_embd = params["wte"].shape[1]
     n_heads = len(take("medusa/b"))
-    w, b = take("medusa/w", n_heads, n_embd, n_embd), take("medusa/b", n_heads, n_embd)
-    a = take("medusa/a", *w.shape)
+    w = take("medusa/w", n_heads, n_embd, n_embd)
+    b = take("medusa/b", n_heads, n_embd)
+    a = take("medusa/a", n_heads, n_embd, n_embd)
 
     def heads(h):
         z = h @ w + b  # [n_heads, n_embd]
         x = h + z * (1 + np.tanh(z / 2)) / 2  # SiLU, without overflow
-        return to_host(unembed((x[:, None, :] @ a)[:, 0, :], params))
+        states = (x[:, None, :] @ a)[:, 0, :]  # each head's row times its own matrix
+        return to_host(unembed(states, params))
 
     return heads
 
@@ -87,7 +89,7 @@ def medusa_step(models, choices, test, **settings):
     return make_step(with_tree_sampling(model, **settings), n_levels(choices), guess, test)
 
 
-def choices(text):
+def sparse_tree(text):
     """Read "0 1 0.0" as the sparse tree (0,), (1,), (0, 0)."""
     if not re.fullmatch(r" *(\d+(\.\d+)*( +|$))*", text):
         raise ValueError(f"need ranks such as '0 1 0.0 0.1', got {text!r}")
@@ -101,7 +103,7 @@ def choices(text):
 def build(models: Models,
           widths: Annotated[tuple | None, Flag(wholes, "children for each node, level by "
               "level (default: 3,2,1)")] = None,
-          sparse: Annotated[list | None, Flag(choices, "a sparse tree in place of widths, "
+          sparse: Annotated[list | None, Flag(sparse_tree, "a sparse tree instead of widths, "
               "each node by its path's ranks: '0 1 0.0 0.1 0.0.0'")] = None,
           acceptance: Annotated[str, Flag(str, "which test: exact or typical",
               ("exact", "typical"))] = "exact",
@@ -111,12 +113,12 @@ def build(models: Models,
               "(default: 0.3)")] = None) -> Step:
     """Return the step of the paper's heads with either test, over either kind of tree."""
     if sparse and widths:
-        raise ValueError("need --widths or --sparse, got both")
-    typical = {name: value for name, value in (("epsilon", epsilon), ("delta", delta))
-               if value is not None}
-    if typical and acceptance == "exact":
-        raise ValueError(f"need --acceptance typical for --{next(iter(typical))}, got exact")
-    verify = verify_tree if acceptance == "exact" else partial(verify_typical, **typical)
+        raise ValueError("--widths and --sparse are two kinds of trees: give one of them")
+    thresholds = {name: value for name, value in (("epsilon", epsilon), ("delta", delta))
+                  if value is not None}
+    if thresholds and acceptance == "exact":
+        raise ValueError(f"--{min(thresholds)} needs --acceptance typical")
+    verify = verify_tree if acceptance == "exact" else partial(verify_typical, **thresholds)
     return medusa_step(models, sparse or uniform(widths or (3, 2, 1)), verify, **models.sampling)
 
 

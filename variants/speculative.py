@@ -26,7 +26,8 @@ def build(models: Models,
     if K != "auto":
         return draft_and_verify(draft, target, K)
     accepted, tested = START_COUNTS
-    idle, wait = 0, RETRY_AFTER  # rounds since the last guess, and until the next if no K pays
+    idle = 0  # rounds since the last guess
+    wait = RETRY_AFTER  # rounds until the next one if no K pays
 
     def step(x, n_left, rng):
         nonlocal accepted, tested, idle, wait
@@ -34,7 +35,8 @@ def build(models: Models,
         if best > 0:
             wait = RETRY_AFTER
         elif idle >= wait:
-            best, wait = 1, 2 * wait
+            best = 1
+            wait = 2 * wait
         idle = 0 if best > 0 else idle + 1
         result = draft_and_verify(draft, target, best)(x, n_left, rng)
         accepted = DECAY * accepted + result.n_accepted

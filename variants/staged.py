@@ -33,11 +33,13 @@ def staged_guess(x, k, rng, inner):
 
 def staged_tree(x, k, rng, inner, width):
     """Return the same guesses in a tree, each with width - 1 siblings drawn from its row."""
-    tree, node = Tree(), -1
+    tree = Tree()
+    node = -1
     for token, row in zip(*staged_guess(x, k, rng, inner)):
         rest = row * (np.arange(len(row)) != token)
         siblings = [(token, row), *draw_siblings(rest, width - 1, "distinct", rng)]
-        node, *_ = [tree.add(node, *guess) for guess in siblings]
+        children = [tree.add(node, *sibling) for sibling in siblings]
+        node = children[0]  # the chain continues below the guess itself
     return tree, tree.rows()
 
 
@@ -48,9 +50,10 @@ def ngram(n_vocab, order):
     context's row counts as one occurrence. MacKay and Peto (1995).
     """
     def row_after(ids):
-        text, row = np.array(ids), np.full(n_vocab, 1 / n_vocab)
+        text = np.array(ids)
+        row = np.full(n_vocab, 1 / n_vocab)
         for n in range(min(order, len(text))):
-            runs = sliding_window_view(text, n + 1)
+            runs = sliding_window_view(text, n + 1)  # all runs of n + 1 tokens
             same = (runs[:, :n] == text[len(text) - n :]).all(axis=1)
             counts = np.bincount(runs[same, n], minlength=n_vocab)
             row = (counts + row) / (counts.sum() + 1)

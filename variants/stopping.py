@@ -1,7 +1,8 @@
 """Huang et al. (2024), "SpecDec++": stop guessing by a threshold; here a measured one. Lossless.
 
-Adds to assisted.py: no K and no constant. The draft guesses while the probability that the next
-guess becomes text is worth its time; costs are those of speculative.py, probabilities are counted.
+Adds to assisted.py: it needs neither K nor a constant threshold. The draft guesses while the
+probability that the next guess becomes text is worth its time; costs are measured as for `--K auto`
+(speculative.py), probabilities are counted.
 
     s           the probability that all guesses of this round so far are accepted
     a           the probability that a guess is accepted if those before it are: a table over the
@@ -16,8 +17,8 @@ theorem). So m more guesses, the first from a row with a, the others with the me
 
     gain  =  max over m >= 1 of  s a (1 + alpha + .. + alpha^(m-1)) - rho (m d + V[k+m] - V[k])
 
-    [1] compute a draft row           while the mean of max(0, gain + rho d) is above rho d
-    [2] draw a guess from that row    if gain + rho d > 0: its own step is paid already
+    (a) compute a draft row           while the mean of max(0, gain + rho d) is above rho d
+    (b) draw a guess from that row    if gain + rho d > 0: its own step is paid already
 
 If a is the same for all rows, this is best_K of theory/speedup.py. Otherwise it is the best rule if
 V rises ever more steeply; if not, a costly row may lead to a cheap one, hence m.
@@ -51,7 +52,8 @@ class History:
     """
 
     def __init__(self, costs):
-        self.costs, self.table = costs, START  # [3, BUCKETS]: guesses accepted, and tested; rows
+        self.costs = costs
+        self.table = START  # [3, BUCKETS]: guesses accepted, guesses tested, rows of the draft
         self.tokens = self.time = 1.0  # plain decoding's speed
 
     def estimates(self):
@@ -62,8 +64,11 @@ class History:
     def count(self, result, buckets):
         """Add a round, and the buckets of all rows that the draft computed in it."""
         self.table = START + DECAY * (self.table - START)
+        accepted, tested, rows = self.table  # views
         for t, bucket in enumerate(buckets):
-            self.table[:, bucket] += t < result.n_accepted, t < result.n_tested, 1
+            accepted[bucket] += t < result.n_accepted
+            tested[bucket] += t < result.n_tested
+            rows[bucket] += 1
         cost = len(buckets) * self.costs.c + self.costs.pass_cost[len(result.guesses)]
         self.tokens = DECAY * self.tokens + len(result.ids)
         self.time = DECAY * self.time + cost
@@ -80,17 +85,18 @@ def guess_while_it_pays(x, k, rng, draft, seen, buckets, greedy=False):
 
     With `greedy` the draft's rows are at temperature 1, but it guesses its best token.
     """
-    guesses, p_draft, s = [], [], 1.0
+    guesses, p_draft = [], []
+    s = 1.0
     a, shares, rho = seen.estimates()
     step = rho * seen.costs.c
     prices = step + rho * np.diff(seen.costs.pass_cost[: k + 1])  # [k]
     while len(guesses) < k:
         gains = step + gain(s * a, shares @ a, prices[len(guesses) :])  # [BUCKETS]
-        if shares @ np.maximum(0, gains) <= step:  # [1]
+        if shares @ np.maximum(0, gains) <= step:  # (a)
             break
         row = draft(x + guesses, 1)[-1]
         buckets.append(min(int(BUCKETS * row.max()), BUCKETS - 1))
-        if gains[buckets[-1]] <= 0:  # [2]
+        if gains[buckets[-1]] <= 0:  # (b)
             break
         p_draft.append(one_hot_rows([row.argmax()], len(row))[0] if greedy else row)
         guesses.append(sample(p_draft[-1], rng))
@@ -100,7 +106,9 @@ def guess_while_it_pays(x, k, rng, draft, seen, buckets, greedy=False):
 
 def build(models: Models) -> Step:
     """Return the step of one text, which guesses while it pays, from the Costs."""
-    seen, target = History(models.costs), models.target_rows
+    assert models.costs is not None  # variants.build asks for them: `needs` names them
+    seen = History(models.costs)
+    target = models.target_rows
     most = len(models.costs.pass_cost) - 1
     guess = partial(guess_while_it_pays, draft=models.warm.draft_rows, seen=seen,
                     greedy=models.is_greedy)

@@ -31,7 +31,8 @@ class Counts:
     """
 
     def __init__(self, depth, texts=()):
-        self.depth, self.after = depth, defaultdict(dict)
+        self.depth = depth
+        self.after: dict[tuple, dict] = defaultdict(dict)
         for text in texts:
             self.count(text, 0)
 
@@ -48,7 +49,9 @@ def most_frequent_path(run, after, n, min_prob):
 
     Of equally frequent tokens it is the one that came last.
     """
-    guesses, probability, score = [], 1.0, 0.0
+    guesses: list[int] = []
+    probability = 1.0
+    score = 0.0
     while len(guesses) < n and (followed := after.get(run)):
         token = max(reversed(followed), key=followed.get)
         probability *= followed[token] / sum(followed.values())
@@ -92,14 +95,17 @@ def build(models: Models,
     if not (factor > 0 and 0 <= min_prob <= 1 and sure >= 0):
         raise ValueError(f"need factor > 0, 0 <= min_prob <= 1 and sure >= 0, got {factor}, "
                          f"{min_prob} and {sure}")
-    draft, n_vocab = models.draft_rows, models.target.n_vocab
+    draft = models.draft_rows
+    n_vocab = models.target.n_vocab
     remembered = Counts(depth, read_memory(memory, n_vocab) if memory else ())
-    counts, text = Counts(depth), []
+    counts = Counts(depth)
+    text: list[int] = []  # what is counted
 
     def suffix_or_draft(x, k, rng):
         nonlocal counts, text
         if x[: len(text)] != text:  # a different text
-            counts, text = Counts(depth), []
+            counts = Counts(depth)
+            text = []
         counts.count(x, len(text))
         text = list(x)
         guesses, score = best_guess(x, [counts, remembered], cap, factor, min_prob)

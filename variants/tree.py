@@ -42,14 +42,18 @@ def draw_siblings(row, width, siblings, rng):
 def guess_shape(x, k, rng, draft, shape, siblings="distinct"):
     """Return a tree of at most k levels, drawn level by level, and the row of each node."""
     n_children = Counter(path[:-1] for path in shape if len(path) <= k)
-    tree, level = Tree(), {-1: ()}  # node: its path in the shape
-    while any(n_children[path] for path in level.values()):
-        rows, below = draft(x + tree, len(level)), {}
-        for (node, path), row in zip(level.items(), rows):
+    tree = Tree()
+    paths_of_level: dict[int, tuple] = {-1: ()}  # node: its path in the shape
+    while any(n_children[path] for path in paths_of_level.values()):
+        rows = draft(x + tree, len(paths_of_level))
+        paths_below: dict[int, tuple] = {}
+        for (node, path), row in zip(paths_of_level.items(), rows):
             guesses = draw_siblings(row, n_children[path], siblings, rng)
             for rank, (token, its_row) in enumerate(guesses):
-                below.setdefault(tree.add(node, token, its_row), (*path, rank))  # may come twice
-        level = below
+                child = tree.add(node, token, its_row)
+                # A token drawn twice is one node; its first rank decides its children.
+                paths_below.setdefault(child, (*path, rank))
+        paths_of_level = paths_below
     return tree, tree.rows()
 
 
@@ -60,16 +64,18 @@ def verify_tree(tree, p_draft, p_target, rng):
     against what the rejected ones before it have left of the target's distribution. With one-hot
     rows this is SpecInfer's greedy verification. Miao et al. (2023), VerifyStochastic.
     """
-    ids, node = [], -1
+    ids: list[int] = []
+    node = -1
     while True:
         left = p_target[1 + node]
         for child, row in tree.guesses_at(node):
             token = tree.tokens[child]
             if accept(min(left[token] / row[token], 1), rng):  # a NaN stays one, and is refused
-                ids, node = ids + [token], child
+                ids.append(token)
+                node = child
                 break
             left = residual(left, row)
-        else:
+        else:  # no child passed, or there is none
             return ids + [sample(left, rng)]
 
 

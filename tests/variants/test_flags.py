@@ -19,7 +19,7 @@ from tests.toys import toy
 from variants import DECODERS, Models, build
 from variants.blockwise import blockwise_verify
 from variants.lenient import lenient_greedy_verify
-from variants.medusa import choices, verify_typical
+from variants.medusa import sparse_tree, verify_typical
 from variants.registry import costs, either, whole, wholes
 
 DRAFT, TARGET = toy(3, 41, zeros=0), toy(3, 42, zeros=0)
@@ -189,7 +189,7 @@ def test_build_reads_every_flag(name):
     (either(wholes, "auto"), {"3,2,1": (3, 2, 1), "auto": "auto"}, ("0,1", "", "a", "dynamic")),
     (costs, {"0.1,1,2": (0.1, [1.0, 2.0])}, ("1", "1,1", "0,1,1", "1,nan,1", "1,inf,2", "-1,1,1")),
     (partial(wholes, least=0), {"0,7": (0, 7)}, ("-1", "a", "")),
-    (choices, {"0 1 0.0": [(0,), (1,), (0, 0)], "": []}, ("0 1.0", "0.0", "-1", "0..1", "0.")),
+    (sparse_tree, {"0 1 0.0": [(0,), (1,), (0, 0)], "": []}, ("0 1.0", "0.0", "-1", "0..1", "0.")),
 ])
 def test_what_is_typed_is_read_and_checked(read, good, bad):
     assert {text: read(text) for text in good} == good
@@ -216,8 +216,8 @@ def test_what_is_typed_is_read_and_checked(read, good, bad):
     ("tree", {"widths": "auto"}, 1.0, "need costs for the decoder tree"),
     ("speculative", {"K": "auto"}, 1.0, "need costs"), ("stopping", {}, 1.0, "need costs"),
     ("medusa", {}, 0.0, "heads"), ("eagle", {}, 0.0, "head"),
-    ("medusa", {"widths": (2,), "sparse": [(0,)]}, 1.0, "--widths or --sparse, got both"),
-    ("medusa", {"epsilon": 0.5}, 1.0, "need --acceptance typical for --epsilon"),
+    ("medusa", {"widths": (2,), "sparse": [(0,)]}, 1.0, "--widths and --sparse"),
+    ("medusa", {"epsilon": 0.5}, 1.0, "--epsilon needs --acceptance typical"),
     ("skip", {"skip": (0,), "exit": 1}, 1.0, "need --skip or --exit"),
     ("staged", {"width": 2}, 0.0, "width 1"), ("lenient", {"lenience": 2.0}, 1.0, "lenience")])
 def test_what_does_not_go_together_is_refused(name, flags, temperature, message):

@@ -36,7 +36,8 @@ class Shared:
     """
 
     def __init__(self, model, turn=0):
-        self.model, self.turn = model, turn
+        self.model = model
+        self.turn = turn
 
     def __call__(self, ids, n_last=1):
         if isinstance(ids, Branches):
@@ -73,7 +74,7 @@ def generate_batch(jobs, new_step, batch=8, stop=()):
     >>> jobs = [([i], 3, np.random.default_rng(i)) for i in (0, 4)]
     >>> new_step = partial(draft_and_verify, count_up, count_up, 1)
     >>> for rounds in generate_batch(jobs, new_step, stop={6}):
-    ...     print([round.ids for round in rounds])
+    ...     print([result.ids for result in rounds])
     [[1, 2], [3]]
     [[5, 6]]
     """
@@ -81,18 +82,21 @@ def generate_batch(jobs, new_step, batch=8, stop=()):
         rounds = generate(x, new_step(), N, rng, stop)
         return {i: [result._replace(p_draft=None, p_target=None) for result in rounds]}
 
-    jobs, waiting, done, n_yielded = enumerate(jobs), {}, {}, 0  # waiting: {text: its request}
+    jobs = enumerate(jobs)
+    waiting: dict = {}  # text: its request
+    done: dict[int, list] = {}  # number of the job: its rounds
+    n_yielded = 0
     while True:
         begun = [(greenlet(write), (i, *job)) for i, job in islice(jobs, batch - len(waiting))]
         if not begun and not waiting:
             return
         for text, given in begun or run_pass(waiting):
-            result = text.switch(*given)
+            returned = text.switch(*given)  # runs the text until it requests rows, or has ended
             if text.dead:
                 waiting.pop(text, None)
-                done |= result
+                done |= returned
             else:
-                waiting[text] = result
+                waiting[text] = returned
         while n_yielded in done:
             yield done.pop(n_yielded)
             n_yielded += 1

@@ -12,9 +12,9 @@ alone, so it is lossless.
     l, c          levels of a tree; time of one draft step / time of one target row
     t             t(n) = pass_cost[n]: time of n + 1 target rows in one pass / time of one row
 
-[1] The best tree of n guesses: Sequoia's dynamic program finds it. The n largest products are the
+(a) The best tree of n guesses: Sequoia's dynamic program finds it. The n largest products are the
     same tree if no later child is accepted more often than an earlier one.
-[2] The best n and l have the largest F / (t(n) + l c); a chain, or no guess, can be the best tree.
+(b) The best n and l have the largest F / (t(n) + l c); a chain, or no guess, can be the best tree.
 """
 
 from functools import cache
@@ -39,7 +39,7 @@ def n_levels(shape):
 
 
 def largest(products, n):
-    """Return the part of {path: product} with the root and the n largest, parents first. [1]
+    """Return the part of {path: product} with the root and the n largest, parents first. (a)
 
     No child of a node that is not among them is, because a product only falls along a path.
     """
@@ -48,14 +48,17 @@ def largest(products, n):
 
 
 def best_shape(acceptances, c, pass_cost):
-    """Return (speed-up, shape) of the largest F / (t(n) + l c), or (1, []) if no tree pays. [2]
+    """Return (speed-up, shape) of the largest F / (t(n) + l c), or (1, []) if no tree pays. (b)
 
     Chen et al. (2024) Sec. 3.3; for chains it is theory.speedup.best_K. The acceptances fall.
 
     >>> best_shape([0.8, 0.1], 0.1, [1, 1.1, 1.3, 2.5])[1], best_shape([0.1], 0.1, [1, 1.1])
     ([(0,), (0, 0)], (1.0, []))
     """
-    n, best, shape, products = len(pass_cost) - 1, 1.0, [], {(): 1.0}
+    n = len(pass_cost) - 1
+    best = 1.0
+    shape: list[tuple] = []
+    products = {(): 1.0}  # path: the product of its acceptances
     for depth in range(1, n + 1):
         children = {(*path, rank): products[path] * p
                     for path in products for rank, p in enumerate(acceptances)}
@@ -63,7 +66,8 @@ def best_shape(acceptances, c, pass_cost):
         for size, tokens in enumerate(np.cumsum(list(products.values()))):
             gain = float(tokens / (pass_cost[size] + depth * c))
             if gain > best:
-                best, shape = gain, list(products)[1 : 1 + size]
+                best = gain
+                shape = list(products)[1 : 1 + size]
     return best, shape
 
 
@@ -81,16 +85,19 @@ def auto_tree(step_of, costs):
 
     Untried ranks decay back to START_ACCEPTANCES, so they are retried.
     """
-    accepted, tried = np.zeros((2, len(START_ACCEPTANCES)))
+    accepted = np.zeros(len(START_ACCEPTANCES))  # counts of each rank
+    tried = accepted.copy()
     accepted[0], tried[0] = START_COUNTS
     best = cache(lambda *acceptances: best_shape(acceptances, costs.c, costs.pass_cost)[1])
 
     def step(x, n_left, rng):
+        nonlocal accepted, tried
         acceptances = (accepted + START_ACCEPTANCES) / (tried + 1)
-        acceptances = np.minimum.accumulate(acceptances)  # as [1] needs them
+        acceptances = np.minimum.accumulate(acceptances)  # as (a) needs them
         shape = best(*acceptances.round(2).tolist())  # rounded, so that most rounds find it cached
         result = step_of(shape)(x, n_left, rng)
-        accepted[:], tried[:] = DECAY * accepted, DECAY * tried
+        accepted = DECAY * accepted
+        tried = DECAY * tried
         for n_guesses, rank in outcomes(result.guesses, result.ids):
             tried[:n_guesses] += 1
             if rank is not None:

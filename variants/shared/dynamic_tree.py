@@ -1,8 +1,8 @@
 """Wang et al. (2024), "OPT-Tree"; Li et al. (2024b), "EAGLE-2": a tree for this round. Lossless.
 
-Adds to best_tree.py: the products are the draft's own probabilities, so that a sure draft makes a
-chain and an unsure one a bush. Level by level, the draft reads the guesses that are among the best
-so far; the tree consists of the best of all that it found.
+Adds to best_tree.py: the products are the draft's own probabilities, so that a confident draft
+makes a chain and a hesitant one a bush. Level by level, the draft reads the guesses that are among
+the best so far; the tree consists of the best of all that it found.
 
     here     Li et al. (2024b)
     total    m    guesses in the tree                                      Wang et al. (2024): n
@@ -13,6 +13,8 @@ and the test is exact for any tree, at every temperature. That the values estima
 assumption (Li et al. (2024b) Sec. 3.2): it decides how good the tree is, not the text.
 """
 
+from collections.abc import Sequence
+
 from variants.shared.best_tree import largest
 from variants.shared.branches import Tree, best_ids, plant
 
@@ -22,7 +24,10 @@ TOTAL_GUESSES = 16
 
 def guess_dynamic(x, k, rng, draft, total):
     """Return the tree of the `total` guesses with the largest values, in at most k levels."""
-    read, level, values, row = Tree(), [()], {(): 1.0}, ()  # paths are of tokens; row: any
+    read = Tree()
+    level: list[tuple] = [()]  # paths of tokens
+    values = {(): 1.0}  # path: its value
+    row: Sequence[float] = ()  # any row, for its length
     for depth in range(1, k + 1):
         for path, row in zip(level, draft(x + read, len(level))):
             values |= {(*path, token): values[path] * row[token]

@@ -110,7 +110,8 @@ def build_head(n_embd, take):
 
 def load_head(models):
     """Return the weights of the target's own head, and the target's tables."""
-    params, stored = models.target.params, open_heads(models)
+    params = models.target.params
+    stored = open_heads(models)
 
     def take(name, *shape):
         if name in ("wte", "wpe"):

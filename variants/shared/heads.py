@@ -24,7 +24,8 @@ def open_heads(models):
     if not path or not path.exists():
         raise ValueError(f"need heads trained for this target (tales-large has some; see "
                          f"models/training), got no file {path}")
-    (stored, metadata), wte = tensors.open_file(path), models.target.params["wte"]
+    wte = models.target.params["wte"]
+    stored, metadata = tensors.open_file(path)
     named = metadata.get("target")
     if named is not None and named != (own := fingerprint(wte)):
         raise ValueError(f"need heads that were trained for this target, {own[:8]}, in {path}, got "

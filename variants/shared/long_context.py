@@ -13,7 +13,8 @@ def window(x, n_prompt, n_ctx):
     >>> [window([0, 1, 2, 3, 4, 5, 6, 7][:n], 1, 4) for n in (3, 4, 5, 6)]
     [[0, 1, 2], [2, 3], [2, 3, 4], [4, 5]]
     """
-    half, full = n_ctx // 2, max(n_prompt, n_ctx)  # full: the length at which it first moves
+    half = n_ctx // 2
+    full = max(n_prompt, n_ctx)  # the length at which it first moves
     if len(x) < full:
         return x
     return x[len(x) - half - (len(x) - full) % (n_ctx - half) :]

@@ -11,7 +11,8 @@ class States:
     """A model over sequences or trees, with the states of its last pass."""
 
     def __init__(self, model):
-        self.model, self.known = model, {}
+        self.model = model
+        self.known: dict[tuple, np.ndarray] = {}  # text: the state at its end
 
     def __call__(self, ids, n_last):  # -> [n_last, n_vocab]
         """Return the model's logits for a text, or for all branches of one."""
