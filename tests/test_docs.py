@@ -6,6 +6,7 @@ import re
 import shlex
 import subprocess
 import sys
+import tomllib
 from functools import partial
 from pathlib import Path
 
@@ -133,7 +134,7 @@ def test_the_toy_gives_the_targets_distribution():
 
 
 def test_the_short_list_of_packages_is_all_that_the_main_job_needs():
-    short = set(re.search("`pip install ([^-`]*)`", README)[1].split())
+    short = set(re.search(r"^pip install ([^-#\n]*)", README, re.MULTILINE)[1].split())
     whole = {re.match(r"[\w-]+", line)[0] for line in
              (ROOT / "requirements.txt").read_text(encoding="utf-8").splitlines()}
     hide = "import sys; sys.modules |= dict.fromkeys(sys.argv[1:]); sys.argv[1:] = []; import main"
@@ -141,6 +142,14 @@ def test_the_short_list_of_packages_is_all_that_the_main_job_needs():
                            "nerate', '4']))", *(name.replace("-", "_") for name in whole - short)],
                           cwd=ROOT, capture_output=True, text=True)
     assert short < whole and done.returncode == 0, done.stderr
+
+
+def test_pyproject_names_packages_of_requirements_txt_with_its_bounds():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    named = {line.replace("'", '"') for line in project["dependencies"]}
+    lines = (ROOT / "requirements.txt").read_text(encoding="utf-8").splitlines()
+    assert named <= {line.replace("'", '"') for line in lines}
+    assert f"Python {project['requires-python'].removeprefix('>=')} or newer" in README
 
 
 # ---- the programs
