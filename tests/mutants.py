@@ -234,7 +234,7 @@ CASES += [("variants/" + file, tests, mutants) for file, tests, mutants in [
         ("list(range(exit))", "list(range(exit + 1))", "one block more than --exit"),
     ]),
     ("assisted.py", laws("assisted"), [
-        ("one_hot_rows([row.argmax()], len(row))[0] if greedy else row)\n"
+        ("greedy_row(row) if greedy else row)\n"
          "        guesses.append(sample(p_draft[-1], rng))",
          "row)\n        guesses.append(int(row.argmax()))",
          "the best token as the guess, with the draft's row in the ratio"),

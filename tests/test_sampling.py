@@ -110,6 +110,12 @@ def test_the_knobs_turn_in_the_order_penalty_temperature_top_k_top_p(
         np.testing.assert_allclose(got[i], row, atol=EXACT)
 
 
+def test_a_penalty_looks_back_to_the_first_token_of_a_full_context():
+    """By hand: logits 1/2, 1, 1/2, since token 1 is the only one that did not occur."""
+    got = warp([1.0, 1.0, 1.0], repetition_penalty=2.0, ids=[2] + [0] * 1023)
+    assert got == pytest.approx([0.27407, 0.45186, 0.27407], abs=1e-5)
+
+
 def test_a_penalty_sees_each_rows_own_prefix_and_counts_a_token_once():
     rows = np.array([[2.0, -2.0, 1.0]] * 3)
     got = warp(rows, repetition_penalty=2.0, ids=[0, 0, 1, 2])

@@ -16,6 +16,11 @@ from speculative import Step, speculative_step, verify
 from variants.registry import Decoder, Flag, Models, whole
 
 
+def greedy_row(row):  # [n_vocab] -> [n_vocab]
+    """Return the one-hot row that this row is at temperature 0."""
+    return one_hot_rows([row.argmax()], len(row))[0]
+
+
 def guess_while_sure(x, k, rng, draft, confidence, greedy=False):
     """Sample up to k tokens from the draft, stopping after the first unsure one.
 
@@ -25,7 +30,7 @@ def guess_while_sure(x, k, rng, draft, confidence, greedy=False):
     guesses, p_draft = [], []
     while len(guesses) < k:
         row = draft(x + guesses, 1)[-1]
-        p_draft.append(one_hot_rows([row.argmax()], len(row))[0] if greedy else row)
+        p_draft.append(greedy_row(row) if greedy else row)
         guesses.append(sample(p_draft[-1], rng))
         if row[guesses[-1]] < confidence:
             break

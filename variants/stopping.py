@@ -33,8 +33,9 @@ from functools import partial
 
 import numpy as np
 
-from sampling import one_hot_rows, sample
+from sampling import sample
 from speculative import Step, speculative_step, verify
+from variants.assisted import greedy_row
 from variants.registry import Decoder, Models
 
 BUCKETS = 8  # of the draft's confidence
@@ -98,7 +99,7 @@ def guess_while_it_pays(x, k, rng, draft, seen, buckets, greedy=False):
         buckets.append(min(int(BUCKETS * row.max()), BUCKETS - 1))
         if gains[buckets[-1]] <= 0:  # (b)
             break
-        p_draft.append(one_hot_rows([row.argmax()], len(row))[0] if greedy else row)
+        p_draft.append(greedy_row(row) if greedy else row)
         guesses.append(sample(p_draft[-1], rng))
         s *= a[buckets[-1]]
     return guesses, p_draft
