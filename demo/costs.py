@@ -15,8 +15,8 @@ def measure_costs(draft, target, ids, n_rows=N_ROWS, clock=time.perf_counter):
     """Return the Costs of one draft step and of target passes over 1 .. n_rows rows, in seconds.
 
     The models give probabilities. All passes take turns, and the least time of each counts, since
-    interference can only slow a pass down. `ids` has at most n_ctx tokens; they are repeated if they
-    are fewer than n_rows.
+    interference can only slow a pass down. `ids` has at most n_ctx tokens, which are repeated if
+    they are fewer than n_rows.
     """
     ids = (list(ids) * n_rows)[: max(len(ids), n_rows)]
     passes = [(draft, 1), *((target, n) for n in range(1, n_rows + 1))]
