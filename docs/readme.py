@@ -9,6 +9,7 @@ A block begins with a comment that says what belongs in it. It is a fence, or en
     <!-- table: COMMAND -->        the same as Markdown
     <!-- code: FILE NAME .. -->    the source of these functions, without their docstrings
     <!-- decoders -->              the table of variants/
+    <!-- rules: LINK -->           a sentence that counts the rules of exact/, with a link
 """
 
 import argparse
@@ -20,10 +21,12 @@ import sys
 from operator import attrgetter
 from pathlib import Path
 
+from exact import rules, settings
 from variants import DECODERS
 
 ROOT = Path(__file__).parent.parent
-BLOCK = re.compile(r"(?P<head><!-- (?P<kind>run|table|code|decoders)(: (?P<argument>.*?))? -->\n"
+KINDS = "run|table|code|decoders|rules"
+BLOCK = re.compile(rf"(?P<head><!-- (?P<kind>{KINDS})(: (?P<argument>.*?))? -->\n"
                    r"(?P<fence>```\w*\n)?)(?P<text>(.|\n)*?)\n?"
                    r"^(?P<end>(?(fence)```|<!-- end -->))", re.MULTILINE)
 
@@ -49,6 +52,15 @@ def decoders(argument=None):
     return "\n".join(rows)
 
 
+def counted(link):
+    """Return how many rules are not exact, and how many of those were met in public."""
+    every = [*rules.RULES, *settings.RULES]
+    wrong = [rule for rule in every if not rule.exact]
+    met = sum(bool(rule.seen) for rule in wrong)
+    return (f"Of [{len(every)} rules]({link}), {len(wrong)} change the distribution of the text; "
+            f"{met} of these were met in public.")
+
+
 def run(command):
     """Return what a shell prints for a command; `python` is this one."""
     command = command.replace("python", f'"{sys.executable}"', 1)
@@ -66,12 +78,12 @@ def fill(text, kinds):
     return BLOCK.sub(renewed, text)
 
 
-STATIC = {"code": source, "decoders": decoders}  # kinds that need no run
+STATIC = {"code": source, "decoders": decoders, "rules": counted}  # kinds that need no run
 
 
 def main():
     parser = argparse.ArgumentParser("python -m docs.readme", description=__doc__.split("\n")[0])
-    parser.add_argument("--code", action="store_true", help="only code and decoders, no runs")
+    parser.add_argument("--code", action="store_true", help="only what needs no run")
     parser.add_argument("files", nargs="*", default=["README.md"])
     args = parser.parse_args()
     kinds = STATIC if args.code else STATIC | {"run": run, "table": run}

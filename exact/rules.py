@@ -1,28 +1,36 @@
 """Compute how far verification rules, used or discussed in public, are from the target.
 
-    python -m exact.rules     their distance, tokens per round, and where each is met
+    python -m exact.rules             the table of docs/wild.md, on toy A
+    python -m exact.rules WORDS       the rules with one of these words, on toys A, B and C
+    python -m exact.rules --alarms    rules that were called inexact in public, and are exact
 
-A rule is a way to guess and a way to test, for speculative.speculative_step. Its distance is the
-total variation between the distribution of K + 1 tokens that it writes and the target's. All
-outcomes are enumerated, on Fractions: the 0 of an exact rule is 0. tests/test_rules.py checks every
+A rule is a way to guess and a way to test (exact/verifiers.py), given to speculative_step. Its
+distance is the total variation between the distribution of K + 1 tokens that it writes and the
+target's. All outcomes are enumerated, on Fractions: the 0 of an exact rule is 0.
+exact/settings.py has the rules that need more than one round. tests/test_rules.py checks every
 figure of docs/wild.md.
 """
 
 from collections import defaultdict
 from fractions import Fraction
 from functools import cache, partial
-from math import ceil, log
+from itertools import accumulate
+from operator import mul
 from typing import NamedTuple
 
 import numpy as np
 
+from exact import verifiers
 from exact.law import law, rounds_law, text_law, total_variation
-from sampling import accept, residual, sample
+from exact.tables import chosen, distances, parser_of, table, texts_needed
+from exact.verifiers import chain, one_hot, q_is_one
+from sampling import keep_largest
 from speculative import guess, speculative_step, verify
 from variants.match import match_verify
 
-SURE = Fraction(2, 5)  # a draft is sure of a token from this probability on
-ERROR = 1e-6  # of the test in the column of texts
+CONFIDENT = Fraction(2, 5)  # a draft is confident of a token from this probability on
+COSTS = (10, 16, 17, 18)  # of a pass with 0 .. 3 guesses
+COMMON = 2  # tokens 0 and 1 are in both vocabularies, where that matters
 X = (0,)  # the prompt
 
 
@@ -49,19 +57,31 @@ def mapped(model, function):
     return lambda ids, n_last=1: np.array([function(row) for row in model(ids, n_last)])
 
 
-def one_hot(token, n_vocab=3):
-    return np.array([Fraction(int(i == token)) for i in range(n_vocab)], dtype=object)
-
-
 # ---- ways to guess: (x, k, rng, draft) -> guesses and the rows that the test receives
 
 def best(x, k, rng, draft):
     """Return the draft's most probable tokens, with one-hot rows."""
-    return guess(x, k, rng, lambda ids, n_last: [one_hot(np.argmax(draft(ids, 1)[-1]))])
+    return guess(x, k, rng, mapped(draft, lambda row: one_hot(np.argmax(row))))
+
+
+def colder(x, k, rng, draft):
+    """Draw at temperature 1/2; return those rows."""
+    return guess(x, k, rng, mapped(draft, lambda row: row**2 / (row**2).sum()))
+
+
+def best_two(x, k, rng, draft):
+    """Draw from the two most probable tokens; return those rows."""
+    return guess(x, k, rng, mapped(draft, partial(keep_largest, n=2)))
+
+
+def common_tokens(x, k, rng, draft):
+    """Draw from the tokens that both vocabularies have; return rows that do not sum to 1."""
+    in_common = np.arange(3) < COMMON
+    return guess(x, k, rng, mapped(draft, lambda row: row * in_common.astype(int)))
 
 
 def as_drawn(x, k, rng, draft, guess):
-    """Return the tokens of `guess` with the draft's own rows, as if they were drawn from those."""
+    """Return the tokens of `guess` with the draft's own rows, as if drawn from those."""
     guesses, _ = guess(x, k, rng, draft)
     return guesses, [draft(x + guesses[:t], 1)[-1] for t in range(len(guesses))]
 
@@ -76,124 +96,42 @@ def beam(x, k, rng, draft, width=2):
     return beams[0][1], None
 
 
-def colder(x, k, rng, draft):
-    """Draw at temperature 1/2; return those rows."""
-    def sharper(ids, n_last):
-        squares = draft(ids, 1)[-1] ** 2
-        return [squares / squares.sum()]
-
-    return guess(x, k, rng, sharper)
-
+# ---- ways to choose how many guesses are tested
 
 def stop_before(x, k, rng, draft):
-    """Stop where the draft's row has no sure token, before a guess is drawn from it."""
-    if k == 0 or draft(x, 1)[-1].max() <= SURE:
+    """Stop before drawing from a row without a confident token."""
+    if k == 0 or draft(x, 1)[-1].max() <= CONFIDENT:
         return [], []
     token, row = guess(x, 1, rng, draft)
     guesses, p_draft = stop_before(x + token, k - 1, rng, draft)
     return token + guesses, row + p_draft
 
 
-def drop_unsure(x, k, rng, draft, guess=guess, extra=0):
-    """Drop the first guess with a low draft probability, and all after it; `extra` keeps more."""
+def drop_improbable(x, k, rng, draft, guess=guess, extra=0):
+    """Drop the first guess with a low draft probability and all after it; `extra` keeps more."""
     guesses, p_draft = guess(x, k, rng, draft)
-    sure = [draft(x + guesses[:t], 1)[-1][token] >= SURE for t, token in enumerate(guesses)]
-    n = [*sure, False].index(False) + extra
+    confident = [draft(x + guesses[:t], 1)[-1][token] >= CONFIDENT
+                 for t, token in enumerate(guesses)]
+    n = [*confident, False].index(False) + extra
     return guesses[:n], p_draft[:n]
 
 
-# ---- parts of a test: at position t, the probability to accept, and the row of the replacement
-
-def ratio(t, token, p_draft, p_target):
-    return min(1, p_target[t][token] / p_draft[t][token])
-
-
-def probability(t, token, p_draft, p_target):
-    return p_target[t][token]
+def first_descent(rates):
+    """Return the first n after which the rate does not rise."""
+    rises = [later > rate for rate, later in zip(rates, rates[1:])]
+    return [*rises, False].index(False)
 
 
-def if_not_less(t, token, p_draft, p_target):
-    return Fraction(int(p_target[t][token] >= p_draft[t][token]))
+def planned(x, k, rng, draft, choose=np.argmax, costs=COSTS):
+    """Draw k guesses; keep as many as `choose` finds best by the rates of 0 .. k guesses.
 
-
-def same_number(t, token, p_draft, p_target):
-    """Return P(u < p_target) for the u that drew the guess: uniform in the token's interval."""
-    low = p_draft[t][:token].sum()
-    return max(p_target[t][token] - low, 0) / p_draft[t][token]
-
-
-def from_residual(t, token, p_draft, p_target):
-    return residual(p_target[t], p_draft[t])
-
-
-def from_others(t, token, p_draft, p_target):
-    return residual(p_target[t], one_hot(token))
-
-
-def from_target(t, token, p_draft, p_target):
-    return p_target[t]
-
-
-def from_next_row(t, token, p_draft, p_target):
-    return p_target[t + 1]
-
-
-def from_same_race(t, token, p_draft, p_target):
-    """Return the row of argmin E / residual if the guess was argmin E / p_draft, with the same E.
-
-    The E are standard exponentials, one per token (minus their logarithms are Gumbel numbers). The
-    guess has E / p_draft = T, a standard exponential; any other token has E = p_draft T + a fresh
-    one. So token x runs from p_draft T / residual on, with speed residual: integrate over T. Of
-    three tokens two can be in the residual, because the rejected guess is not.
+    The draft's confidence in guess t is the largest probability of its row. The product of the
+    first n estimates P(n guesses are accepted), so tokens / costs estimate the rates.
     """
-    rest = residual(p_target[t], p_draft[t])
-    (start, first), *others = sorted((p_draft[t][x] / rest[x], x) for x in np.flatnonzero(rest))
-    row = one_hot(first)
-    for later_start, later in others:
-        row[later] = rest[later] / (1 + rest[first] * (later_start - start))
-        row[first] -= row[later]
-    return row
-
-
-# ---- ways to test: (guesses, p_draft, p_target, rng) -> 1 .. k + 1 tokens
-
-def chain(guesses, p_draft, p_target, rng, p_accept=ratio, replace=from_residual, bonus=-1):
-    """Test as speculative.verify, with other parts; the bonus token is from row `bonus`."""
-    for t, token in enumerate(guesses):
-        if not accept(p_accept(t, token, p_draft, p_target), rng):
-            return guesses[:t] + [sample(replace(t, token, p_draft, p_target), rng)]
-    return guesses + [sample(p_target[max(bonus, -len(p_target))], rng)]
-
-
-def one_uniform(guesses, p_draft, p_target, rng):
-    """Compare one number u with all ratios of a round."""
-    u = rng.random()
-    for t, token in enumerate(guesses):
-        if not u < ratio(t, token, p_draft, p_target):
-            return guesses[:t] + [sample(residual(p_target[t], p_draft[t]), rng)]
-    return guesses + [sample(p_target[-1], rng)]
-
-
-def drafts_rest(S, alpha, q):
-    return max(1 - q, S)
-
-
-def traversal(guesses, p_draft, p_target, rng, rest=lambda S, alpha, q: S + 1 - alpha):
-    """Accept the longest start that passes, tried from its end; alpha: probability of each."""
-    alpha = [Fraction(1)]
-    for t, token in enumerate(guesses):
-        alpha.append(min(1, alpha[-1] * p_target[t][token] / p_draft[t][token]))
-    row, p_accept = p_target[-1], alpha[-1]
-    for n in range(len(guesses), 0, -1):
-        if accept(p_accept, rng):
-            return guesses[:n] + [sample(row, rng)]
-        row = np.maximum(alpha[n - 1] * p_target[n - 1] - p_draft[n - 1], 0)
-        S, q = row.sum(), p_draft[n - 1][guesses[n - 1]]
-        p_accept = S / rest(S, alpha[n - 1], q) if S else 0
-    return [sample(row, rng)]
-
-
-q_is_one = partial(chain, p_accept=probability, replace=from_others)  # as if all rows were one-hot
+    guesses, p_draft = guess(x, k, rng, draft)
+    passed = accumulate([row.max() for row in p_draft], mul, initial=Fraction(1))
+    n = choose([tokens / cost for tokens, cost in zip(accumulate(passed), costs)])
+    return guesses[:n], p_draft[:n]
 
 
 # ---- the rules
@@ -213,10 +151,22 @@ def issue(repository, number, kind="issues"):
     return f"[{name} #{number}](https://github.com/{repository}/{kind}/{number})"
 
 
+def commit(repository, sha, words="fixed"):
+    name = repository.split("/")[1]
+    return f"[{name} {sha[:7]}](https://github.com/{repository}/commit/{sha}): {words}"
+
+
+def file_at(repository, version, path, words):
+    return f"[{words}](https://github.com/{repository}/blob/{version}/{path})"
+
+
 pull = partial(issue, kind="pull")
 paper = lambda name, number: f"[{name}](https://arxiv.org/abs/{number})"
-VLLM, HF = "vllm-project/vllm", "huggingface/transformers"
+VLLM, HF, SGLANG = "vllm-project/vllm", "huggingface/transformers", "sgl-project/sglang"
+MLX_SWIFT = "ml-explore/mlx-swift-lm"
+RTP_LLM = commit("alibaba/rtp-llm", "d5290e7b5214d61a97a6e8c8169695861063e415")
 RULES = [
+    # guesses, and the rows that are said to be theirs
     Rule("ratio test, residual; guesses drawn", guess, verify, True,
          f"{paper('Leviathan et al. (2023)', '2211.17192')}, "
          f"{paper('Chen et al. (2023)', '2302.01318')}"),
@@ -224,43 +174,95 @@ RULES = [
          pull(VLLM, 10198)),
     Rule("drawn at a different temperature than the rows", partial(as_drawn, guess=colder),
          verify, False, issue(HF, 47932)),
+    Rule("drawn from the two best tokens, whole rows", partial(as_drawn, guess=best_two),
+         verify, False),
+    Rule("drawn from common tokens, rows that sum to less than 1", common_tokens,
+         verify, False),
     Rule("argmax guesses, one-hot rows (\"q = 1\")", best, verify, True,
          f"{pull(VLLM, 16899)}, {pull(VLLM, 40651)}, {issue('SafeAILab/EAGLE', 183)}"),
     Rule("argmax guesses, softmax rows", partial(as_drawn, guess=best), verify, False,
-         f"{issue(HF, 32867)}, {pull(HF, 33534)}"),
+         f"{issue(HF, 32867)}, {pull(HF, 33534)}; {RTP_LLM}"),
     Rule("beam search's guesses, softmax rows", partial(as_drawn, guess=beam), verify, False,
          issue("apple/ml-recurrent-drafter", 6)),
+    # the test
     Rule("\"q = 1\"; guesses drawn", guess, q_is_one, True, issue(VLLM, 40149)),
     Rule("\"q = 1\", with the number that drew the guess", guess,
-         partial(chain, p_accept=same_number, replace=from_others), False),
+         partial(chain, p_accept=verifiers.same_number, replace=verifiers.from_others), False),
+    Rule("\"q = 1\"; argmax guesses, accepted from p_target = .5 on", best,
+         partial(chain, p_accept=verifiers.raised, replace=verifiers.from_others), False,
+         file_at(SGLANG, "v0.5.23", "python/sglang/srt/arg_groups/fields/spec.py",
+                 "SGLang's thresholds, both .5 (default: 1)")),
+    Rule("\"q = 1\"; argmax guesses, always rejected", best,
+         partial(chain, p_accept=verifiers.never, replace=verifiers.from_others), False),
     Rule("match; guesses drawn", guess, match_verify, True, pull("ml-explore/mlx-lm", 1709)),
     Rule("match; argmax guesses", best, match_verify, True, pull("NVIDIA/TensorRT-LLM", 15775)),
+    Rule("match with the target's best token, at any temperature", guess,
+         partial(match_verify, draw=lambda row, rng: int(np.argmax(row))), False,
+         file_at(SGLANG, "v0.5.23", "python/sglang/srt/speculative/eagle_utils.py",
+                 "SGLang 0.5.23 on CPUs and XPUs")),
     Rule("match, then a fresh draw", guess,
-         partial(chain, p_accept=probability, replace=from_target), False),
-    Rule("accept if p_target >= p_draft", guess, partial(chain, p_accept=if_not_less), False),
-    Rule("ratio test, then a draw from the target", guess, partial(chain, replace=from_target),
-         False, "[Clay (2024)](https://github.com/ccs96307/fast-llm-inference)"),
+         partial(chain, p_accept=verifiers.probability, replace=verifiers.from_target), False),
+    Rule("match or the ratio test, then the residual", guess,
+         partial(chain, p_accept=verifiers.match_or_ratio), False, RTP_LLM),
+    Rule("accept if p_target >= p_draft", guess,
+         partial(chain, p_accept=verifiers.if_not_less), False),
+    Rule("accept if p_target >= p_draft, then a draw from the target", guess,
+         partial(chain, p_accept=verifiers.if_not_less, replace=verifiers.from_target), False,
+         file_at("modular/modular", "105920b9a352f04e4ec176a470c8d1cc1981694c",
+                 "max/python/max/nn/sampling/rejection_sampler.py",
+                 "Modular's RejectionSampler, on logits")),
+    Rule("ratio test, then a draw from the target", guess,
+         partial(chain, replace=verifiers.from_target), False,
+         "[Clay (2024)](https://github.com/ccs96307/fast-llm-inference)"),
+    Rule("ratio test, then the target without the guess", guess,
+         partial(chain, replace=verifiers.from_others), False,
+         f"{commit('SafeAILab/EAGLE', '2f982e249fc1f171f9f8e2cccfee8acd4087bb2a')}; "
+         f"{commit('xLLM-AI/xllm', '6337bec39b87f71c61b005099df267f6e23f4a01')}"),
     Rule("ratio test, then a draw from the next row", guess,
-         partial(chain, replace=from_next_row), False,
+         partial(chain, replace=verifiers.from_next_row), False,
          issue("openvinotoolkit/openvino.genai", 4190)),
+    Rule("ratio test with the target's next row", guess, verifiers.next_rows, False),
+    Rule("ratio test, .01 added to p_draft and to the residual", guess,
+         partial(chain, p_accept=verifiers.ratio_with_epsilon,
+                 replace=verifiers.from_residual_with_epsilon), False),
     Rule("bonus token from the last guess's row", guess, partial(chain, bonus=-2), False),
-    Rule("one uniform for all tests of a round", guess, one_uniform, False),
+    Rule("one uniform for all tests of a round", guess, verifiers.one_uniform, False),
+    Rule("one uniform for a test and its replacement", guess, verifiers.uniform_twice, False),
     Rule("one Gumbel vector for a guess and its replacement", guess,
-         partial(chain, replace=from_same_race), False,
+         partial(chain, replace=verifiers.from_same_race), False,
          f"{pull(VLLM, 47386)}, fixed by {pull(VLLM, 54282)}"),
-    Rule("stop before drawing where the row is unsure", stop_before, verify, True),
-    Rule("stop after an unsure guess, which is tested", partial(drop_unsure, extra=1), verify,
-         True, paper("SpecDec++", "2405.19715")),
-    Rule("drop an unsure guess; drawn, ratio test", drop_unsure, verify, False),
-    Rule("drop an unsure guess; drawn, \"q = 1\"", drop_unsure, q_is_one, True),
-    Rule("drop an unsure guess; drawn, match", drop_unsure, match_verify, True),
-    Rule("drop an unsure guess; argmax, one-hot rows", partial(drop_unsure, guess=best), verify,
-         True, pull("ggml-org/llama.cpp", 22506)),
-    Rule("traversal", guess, traversal, True, paper("Weng et al. (2025)", "2505.12398")),
+    Rule("products of ratios and of uniforms, then the residual of one row", guess,
+         verifiers.one_product, False,
+         commit("vllm-project/vllm-ascend", "2f4d55e7e88ca3ff8960bccac749eb380f0c423d")),
+    Rule("traversal", guess, verifiers.traversal, True,
+         paper("Weng et al. (2025)", "2505.12398")),
     Rule("traversal, divided by what the draft has left", guess,
-         partial(traversal, rest=drafts_rest), False),
+         partial(verifiers.traversal, rest=verifiers.drafts_rest), False),
+    # how many guesses are tested
+    Rule("stop before drawing from a low-confidence row", stop_before, verify, True),
+    Rule("stop after a low-confidence guess, which is tested",
+         partial(drop_improbable, extra=1), verify, True, paper("SpecDec++", "2405.19715")),
+    Rule("drop a low-confidence guess; drawn, ratio test", drop_improbable, verify, False),
+    Rule("drop a low-confidence guess; drawn, \"q = 1\"", drop_improbable, q_is_one, True),
+    Rule("drop a low-confidence guess; drawn, match", drop_improbable, match_verify, True),
+    Rule("drop a low-confidence guess; argmax, one-hot rows",
+         partial(drop_improbable, guess=best), verify, True, pull("ggml-org/llama.cpp", 22506)),
+    Rule("guesses up to the first that does not pay; ratio test",
+         partial(planned, choose=first_descent, costs=(10, 14, 17, 18)), verify, True),
+    Rule("the number of guesses that pays best; ratio test", planned, verify, False),
+    Rule("the number of guesses that pays best; match", planned, match_verify, True),
 ]
 BY_NAME = {rule.name: rule for rule in RULES}
+ALARMS = [  # (rule, what was said of it, where)
+    ("match; guesses drawn", "\"sampling cannot preserve the target distribution without q\"",
+     commit(MLX_SWIFT, "5d8dbfc528d5de300e06256e6c7eb4bbfcb1c246", "its comments")),
+    ("match; argmax guesses", "\"the accepted tokens do not follow the target distribution\"",
+     commit("z-lab/dflash", "e4234468192b0c156175e31e5b5325b0b205dc9f", "its message")),
+    ("argmax guesses, one-hot rows (\"q = 1\")", "the draft's probability is set to 1: is that "
+     "still lossless?", issue("SafeAILab/EAGLE", 183)),
+    ("\"q = 1\"; guesses drawn", "the draft's probabilities do not reach the test",
+     issue(VLLM, 40149)),
+]
 
 
 # ---- enumeration
@@ -275,7 +277,7 @@ def round_of(name, toy, last, k):
 
 
 class Found(NamedTuple):
-    """Hold what came out for one toy and one K: texts of K + 1 tokens."""
+    """Hold what came out for one toy and one K."""
 
     toy: str
     K: int
@@ -306,28 +308,24 @@ def tokens_per_round(name, toy, K):
 
 # ---- as Markdown
 
-def table(head, rows):
-    lines = [head, ["---"] * len(head), *rows]
-    return "\n".join(f"| {' | '.join(map(str, line))} |" for line in lines)
-
-
-def texts_needed(found):
-    """Return log(1 / ERROR) / KL: the texts that the best test needs (Stein's lemma)."""
-    nats = sum(p * log(p / found.wanted[text]) for text, p in found.texts.items() if p)
-    return f"{ceil(log(1 / ERROR) / nats):,}" if nats else "-"
-
-
-def rules_table():
-    """Show every rule on toy A."""
+def rules_table(words=()):
+    """Show what each rule does, and where it is met."""
     rows = []
-    for rule in RULES:
-        found = [find(rule.name, "A", K) for K in (1, 2, 3)]
-        distances = [f"{float(one.distance):.4f}" if one.distance else "0" for one in found]
-        tokens = float(tokens_per_round(rule.name, "A", 3))
-        rows.append([rule.name, "exact" if rule.exact else "**no**", *distances, f"{tokens:.3f}",
-                     texts_needed(found[-1]), rule.seen])
+    for name, rule, toy in chosen(RULES, TOYS, words):
+        tokens = float(tokens_per_round(rule.name, toy, 3))
+        texts = texts_needed(find(rule.name, toy, 3))
+        rows.append([name, *distances(rule, toy, find), f"{tokens:.3f}", texts, rule.seen])
     return table(["rule", "exact?", "K = 1", "K = 2", "K = 3", "tokens/round", "texts",
                   "used, asked about or fixed in"], rows)
+
+
+def alarms_table():
+    """Show what was said of rules that are exact, and their largest distance on any toy."""
+    rows = []
+    for name, said, where in ALARMS:
+        largest = max(find(name, toy, K).distance for toy in TOYS for K in (1, 2, 3))
+        rows.append([name, said, where, largest])
+    return table(["rule", "what was said or asked", "where", "distance"], rows)
 
 
 def toys_table():
@@ -337,5 +335,13 @@ def toys_table():
     return table(["toy", "p_draft after 0; 1; 2", "p_target after 0; 1; 2"], rows)
 
 
+def main(argv=None):
+    parser = parser_of("exact.rules", __doc__, RULES)
+    parser.add_argument("--alarms", action="store_true",
+                        help="show rules that were called inexact in public, and are exact")
+    args = parser.parse_args(argv)
+    print(alarms_table() if args.alarms else rules_table(args.words))
+
+
 if __name__ == "__main__":
-    print(rules_table())
+    main()

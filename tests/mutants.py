@@ -6,7 +6,7 @@
 Every mutant is a piece of a file, what stands there instead, and what fault that is. It is put into
 a copy of the project, in which the tests named with it run until one fails. At the end the tests
 that failed must pass in a copy without a fault. The exit status is 1 if a mutant survives or such a
-test fails. Many of the faults were found in public implementations.
+test fails.
 """
 
 import os

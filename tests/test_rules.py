@@ -1,14 +1,16 @@
 """docs/wild.md: every rule is as far from the target as the page says, and no figure is typed."""
 
+from collections import defaultdict
 from fractions import Fraction
 from functools import partial
+from itertools import product
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from docs.readme import BLOCK
-from exact import rules
+from exact import rules, settings, verifiers
 from exact.law import law, text_law, total_variation
 from exact.rules import BY_NAME, RULES, TOYS, X, find
 from sampling import residual, sample
@@ -25,14 +27,45 @@ def test_an_exact_rule_has_the_targets_distribution_and_a_wrong_one_does_not(rul
     if rule.exact:
         assert not any(map(any, distances.values()))
     else:
-        assert all(distances["A"][1:]) and all(distances["B"][1:])
-        assert bool(distances["A"][0]) != rule.name.startswith(("one uniform", "traversal"))
+        planner = rule.name.startswith("the number of guesses")
+        from_two_on = rule.name.startswith(("one uniform for all", "traversal", "products of"))
+        assert all(distances["A"][1:])
+        assert (distances["A"][0] > 1e-12) != (from_two_on or planner)
+        assert all(distances["B"][1:]) != planner
+
+
+@pytest.mark.parametrize("rule", settings.RULES, ids=lambda rule: rule.name)
+def test_a_setting_is_exact_where_every_row_has_that_of_the_tokens_before_it(rule):
+    distances = [settings.find(rule.name, *case).distance for case in product("ABC", (1, 2, 3))]
+    if rule.exact:
+        assert not any(distances)
+    else:
+        assert all(distances[:6])  # toys A and B
 
 
 def test_the_pages_tables_are_enumerated():
-    assert len(RULES) == len(BY_NAME)
-    (quoted,) = [match["text"] for match in BLOCK.finditer(PAGE)]
-    assert rules.rules_table() == quoted and rules.toys_table() in PAGE
+    assert len(RULES) == len(BY_NAME) and len(settings.RULES) == len(settings.BY_NAME)
+    quoted = {match["argument"]: match["text"] for match in BLOCK.finditer(PAGE)}
+    assert quoted["python -m exact.rules"] == rules.rules_table()
+    assert quoted["python -m exact.settings"] == settings.settings_table()
+    assert quoted["python -m exact.rules --alarms"] == rules.alarms_table()
+    assert rules.toys_table() in PAGE
+
+
+def test_what_was_called_inexact_is_exact():
+    assert all(BY_NAME[name].exact for name, *_ in rules.ALARMS)
+    assert all(row.endswith("| 0 |") for row in rules.alarms_table().split("\n")[2:])
+
+
+@pytest.mark.parametrize("main, words, names", [
+    (rules.main, "traversal", 2), (rules.main, "PAYS best", 2), (settings.main, "mask:", 3)])
+def test_a_command_shows_the_rules_with_a_word_on_every_toy(main, words, names, capsys):
+    main([words])
+    rows = capsys.readouterr().out.splitlines()[2:]
+    assert len(rows) == 3 * names and all(words.lower() in row.lower() for row in rows)
+    with pytest.raises(SystemExit):
+        main(["no rule's words"])
+    assert capsys.readouterr().err.endswith("no rule has \"no rule's words\" in its name\n")
 
 
 def test_the_distance_round_by_round_is_that_of_the_whole_text():
@@ -42,6 +75,27 @@ def test_the_distance_round_by_round_is_that_of_the_whole_text():
                        make_guesses=partial(rule.guess, draft=draft))
         texts = law(lambda rng, step=step: complete(list(X), step, 3, rng))
         assert texts == find(rule.name, "B", 2).texts
+
+
+def test_settings_round_by_round_are_those_of_the_whole_text():
+    """Run three of them through `complete`, with a record that lives in the step."""
+    for rule in (settings.RULES[1], settings.RULES[5], settings.RULES[7]):
+        def text(rng, rule=rule):
+            record = ()
+
+            def step(x, n_left, rng):
+                nonlocal record
+                rows = lambda ids, n: np.array([
+                    rule.setting(row, rule.given(record, ids[len(x) :], t))
+                    for t, row in enumerate(TOYS["A"][1](ids, n))])
+                done = speculative_step(x, n_left, rng, rows, 1,
+                                        partial(rules.guess, draft=TOYS["A"][0]))
+                record = rule.keep(record, done)
+                return done
+
+            return complete(list(X), step, settings.N_NEW, rng)
+
+        assert law(text) == settings.find(rule.name, "A", 1).texts
 
 
 # ---- distances by hand, K = 1: the first token's, because the second is the target's own
@@ -77,7 +131,7 @@ def test_two_races_with_the_same_numbers_are_as_the_integral_says():
     numbers = np.random.default_rng(0).exponential(size=(200_000, 3))
     rejected = numbers[np.argmin(numbers / q.astype(float), axis=1) == 0]
     winners = np.argmin(rejected[:, 1:] / rest[1:].astype(float), axis=1)
-    row = rules.from_same_race(0, 0, [q], [p])
+    row = verifiers.from_same_race(0, 0, [q], [p])
     assert row.sum() == 1 and row[0] == 0 and abs(row[2] - rest[2]) > Fraction(1, 50)
     assert abs(np.mean(winners) - float(row[2])) < 0.005
     assert find("one Gumbel vector for a guess and its replacement", "B", 1).distance == tv(
@@ -100,7 +154,17 @@ def test_the_erratum_of_clay_has_its_distances():
     assert f"{float(three):.4f} with three" in page
 
 
-# ---- the three theorems of the page, and the smallest examples beyond them
+def test_a_product_of_uniforms_is_as_the_integrals_say():
+    uniforms = np.random.default_rng(0).random((400_000, 3))
+    for bounds in ([1, 0.5], [1, 1, 0.4], [1, 0.7, 0.6, 0.2], [1, 1, 0.5, 0]):
+        below = np.cumprod(uniforms[:, : len(bounds) - 1], axis=1) <= bounds[1:]
+        last = np.where(below, np.arange(1, len(bounds)), 0).max(axis=1)
+        counted = np.bincount(last, minlength=len(bounds)) / len(last)
+        # five standard errors of a frequency: a false alarm in less than 1 of 100,000 runs
+        assert abs(verifiers.longest(bounds) - counted).max() < 5 * 0.5 / np.sqrt(len(last))
+
+
+# ---- the three statements of the page, and the smallest examples beyond them
 
 def distances(guess, verify, toys="AB"):
     """Enumerate 3 tokens with K = 2."""
@@ -113,8 +177,8 @@ def distances(guess, verify, toys="AB"):
 
 
 WAYS = [rules.guess, rules.best, partial(rules.as_drawn, guess=rules.colder), rules.colder,
-        partial(rules.as_drawn, guess=rules.beam), rules.stop_before, rules.drop_unsure,
-        partial(rules.drop_unsure, guess=rules.best)]
+        partial(rules.as_drawn, guess=rules.beam), rules.stop_before, rules.drop_improbable,
+        partial(rules.drop_improbable, guess=rules.best), rules.planned]
 
 
 @pytest.mark.parametrize("verify", [rules.q_is_one, rules.match_verify])
@@ -149,12 +213,65 @@ def test_with_match_an_argmax_guess_is_accepted_more_often_where_both_prefer_the
 
 
 def test_a_drawn_guess_may_be_dropped_for_what_it_is_but_not_with_the_ratio_test():
-    wrong, *right = ["drop an unsure guess; drawn, ratio test",
-                     "drop an unsure guess; drawn, \"q = 1\"", "drop an unsure guess; drawn, match",
-                     "drop an unsure guess; argmax, one-hot rows",
-                     "stop before drawing where the row is unsure",
-                     "stop after an unsure guess, which is tested"]
+    wrong, *right = ["drop a low-confidence guess; drawn, ratio test",
+                     "drop a low-confidence guess; drawn, \"q = 1\"",
+                     "drop a low-confidence guess; drawn, match",
+                     "drop a low-confidence guess; argmax, one-hot rows",
+                     "stop before drawing from a low-confidence row",
+                     "stop after a low-confidence guess, which is tested"]
     cases = [(toy, K) for toy in TOYS for K in (1, 2, 3)]
     assert [bool(find(wrong, *case).distance) for case in cases] == [c != ("C", 1) for c in cases]
     assert {find(name, *case).distance for name in right for case in cases} == {0}
     assert all(BY_NAME[name].exact for name in right)
+
+
+def test_a_planner_is_exact_to_the_first_descent_and_not_at_the_best_of_all():
+    first, best, match = [rule.name for rule in RULES if " pay" in rule.name]
+    cases = list(product(TOYS, (1, 2, 3)))
+    assert {find(name, *case).distance for name in (first, match) for case in cases} == {0}
+    found = [find(best, *case).distance for case in cases]
+    assert found[:3] == [0, Fraction(1, 5), Fraction(2254, 10_000)] and not any(found[3:])
+    assert 1 < rules.tokens_per_round(first, "A", 3) < rules.tokens_per_round(RULES[0].name, "A", 3)
+
+
+def after_a_round(guess, toy, K=2):
+    """Return the distance of K + 1 tokens: one round with the ratio test, then the target."""
+    draft, target = TOYS[toy]
+    step = lambda rng: speculative_step([0], K + 1, rng, target, K, partial(guess, draft=draft)).ids
+    texts = defaultdict(int)
+    for ids, p in law(step).items():
+        for text, rest in text_law((0, *ids), target, K + 1 - len(ids)).items():
+            texts[text] += p * rest
+    return total_variation(texts, text_law((0,), target, K + 1))
+
+
+@pytest.mark.parametrize("costs", [(10, 16, 17, 18), (10, 14, 17, 18), (10, 11, 16, 17)])
+def test_at_any_costs_a_first_descent_is_exact(costs):
+    guess = partial(rules.planned, choose=rules.first_descent, costs=costs)
+    assert not any(after_a_round(guess, toy, K) for toy in TOYS for K in (1, 2, 3))
+
+
+def keep_while(x, k, rng, draft, tested):
+    """Draw k guesses; keep guess t if all before it are kept and tested(guesses, t)."""
+    guesses, p_draft = rules.guess(x, k, rng, draft)
+    n = [*(tested(guesses, t) for t in range(k)), False].index(False)
+    return guesses[:n], p_draft[:n]
+
+
+@pytest.mark.parametrize("toy", TOYS)
+def test_every_stopping_time_of_two_guesses_is_exact(toy):
+    for first, *second in product((True, False), repeat=4):
+        def tested(guesses, t, first=first, second=second):
+            return second[guesses[0]] if t else first
+
+        assert after_a_round(partial(keep_while, tested=tested), toy) == 0
+
+
+@pytest.mark.parametrize("toy", "AB")
+def test_of_all_choices_to_test_one_guess_only_those_that_ignore_it_are_exact(toy):
+    for chosen in product((True, False), repeat=3):
+        def tested(guesses, t, chosen=chosen):
+            return chosen[guesses[t]]
+
+        exact = after_a_round(partial(keep_while, tested=tested), toy, K=1) == 0
+        assert exact == (len(set(chosen)) == 1)

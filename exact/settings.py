@@ -1,0 +1,227 @@
+"""Compute how far a text is from the target's when settings around the test are misapplied.
+
+    python -m exact.settings            the table of docs/wild.md
+    python -m exact.settings WORDS      the rules with one of these words, on every toy
+
+A setting (a penalty, a mask, a minimum length) changes the target's row, by the new tokens before
+it. A round needs the rows of all positions at once, before it is known which guesses are accepted,
+and the engine keeps a record of the text from round to round. A rule says
+
+    record    the tokens on record before a round: the new text, if the engine is right
+    given     (record, guesses, t) -> the tokens that the setting is given for row t;
+              None: no setting for this row
+    keep      (record, done) -> the record after the round `done`
+    cut       (ids, stop, is_last) -> the tokens of a round that become text
+
+Guesses are drawn from the draft's rows, without any setting, and tested by the ratio test. Texts
+have four tokens, or end with a stop token. All outcomes are enumerated, on Fractions.
+"""
+
+from collections import defaultdict
+from fractions import Fraction
+from functools import cache, partial
+from typing import NamedTuple
+
+import numpy as np
+
+from exact.law import law, text_law
+from exact.rules import MLX_SWIFT, SGLANG, TOYS, Found, X, commit, file_at
+from exact.tables import chosen, distances, parser_of, table
+from speculative import guess, speculative_step, up_to_stop
+
+N_NEW = 4
+STOP = 2
+FEWEST = 2  # new tokens before STOP is allowed
+
+
+# ---- settings: (row, tokens before it) -> row
+
+def normalised(weights):
+    return weights / weights.sum()
+
+
+def penalty(row, seen):
+    """Halve the probability of a token for each time that it was seen."""
+    return normalised(row * [Fraction(1, 2 ** seen.count(token)) for token in range(len(row))])
+
+
+def no_repeat(row, seen):
+    """Mask the last token, as a grammar may."""
+    return normalised(row * [int((token,) != seen[-1:]) for token in range(len(row))])
+
+
+def min_length(row, seen):
+    """Mask STOP among the first FEWEST tokens."""
+    masked = len(seen) < FEWEST
+    return normalised(row * [int(token != STOP or not masked) for token in range(len(row))])
+
+
+def sharper(row, seen):
+    """Square the row, as temperature 1/2 does."""
+    return normalised(row**2)
+
+
+def no_setting(row, seen):
+    return row
+
+
+# ---- what the setting is given for row t
+
+def own_tokens(record, guesses, t):
+    return (*record, *guesses[:t])
+
+
+def tokens_before_the_round(record, guesses, t):
+    return record
+
+
+def bonus_only(record, guesses, t):
+    return record if t == len(guesses) else None
+
+
+def all_but_bonus(record, guesses, t):
+    return None if t == len(guesses) else own_tokens(record, guesses, t)
+
+
+def last_twice(record, guesses, t):
+    counted = (*record[-1:], *record) if t else record
+    return own_tokens(counted, guesses, t)
+
+
+# ---- the record after a round
+
+def keep_text(record, done):
+    return (*record, *done.ids)
+
+
+def keep_last(record, done):
+    return (*record, done.ids[-1])
+
+
+def keep_rejected(record, done):
+    """Return the record with rejected guesses; sorted, because a penalty only counts."""
+    return tuple(sorted((*record, *done.ids, *done.guesses[done.n_accepted :])))
+
+
+# ---- the tokens of a round that become text
+
+def until_stop(ids, stop, is_last):
+    return up_to_stop(ids, stop)
+
+
+def whole_round(ids, stop, is_last):
+    return ids
+
+
+def limit_first(ids, stop, is_last):
+    """Return all tokens of a round that reaches the limit of length."""
+    return ids if is_last else up_to_stop(ids, stop)
+
+
+# ---- the rules
+
+class Rule(NamedTuple):
+    """Hold a setting, how an engine applies it, whether that is exact, and where it is met."""
+
+    name: str
+    setting: object
+    exact: bool
+    given: object = own_tokens
+    keep: object = keep_text
+    cut: object = until_stop
+    stop: tuple = ()
+    seen: str = ""
+
+
+def sglang(path, name):
+    return file_at(SGLANG, "v0.5.23", f"python/sglang/srt/{path}", f"SGLang 0.5.23, {name}")
+
+
+RULES = [
+    Rule("penalty: each row for the tokens before it", penalty, True),
+    Rule("penalty: every row for the tokens before the round", penalty, False,
+         given=tokens_before_the_round, seen=sglang("speculative/eagle_utils.py", "verify")),
+    Rule("penalty: only the bonus row, for the tokens before the round", penalty, False,
+         given=bonus_only),
+    Rule("penalty: the last token before the round counts twice from row 1 on", penalty, False,
+         given=last_twice),
+    Rule("penalty: of a round's tokens only the last goes on record", penalty, False,
+         keep=keep_last, seen=sglang("managers/schedule_batch.py", "one token per round")),
+    Rule("penalty: rejected guesses stay on record", penalty, False, keep=keep_rejected,
+         seen=commit(MLX_SWIFT, "6f609be9ee85159ac69a9fdfea2ad74d8eab8629", "fixed")),
+    Rule("minimum length: counted in tokens", min_length, True),
+    Rule("minimum length: counted in rounds, one mask for a round", min_length, False,
+         given=tokens_before_the_round, keep=keep_last,
+         seen=sglang("sampling/penaltylib/min_new_tokens.py", "a step counts 1")),
+    Rule("mask: each row for the tokens before it", no_repeat, True),
+    Rule("mask: the bonus row has none", no_repeat, False, given=all_but_bonus),
+    Rule("mask: every row has that of the round's start", no_repeat, False,
+         given=tokens_before_the_round),
+    Rule("sampling setting: the bonus row only", sharper, False, given=bonus_only),
+    Rule("stop token: the round is cut after it", no_setting, True, stop=(STOP,)),
+    Rule("stop token: the rest of its round is kept", no_setting, False, cut=whole_round,
+         stop=(STOP,), seen=commit("openvinotoolkit/openvino.genai",
+                                   "bcdf67b0d29c1e6c354a7a95549003978d02a19b", "fixed")),
+    Rule("stop token: ignored in the round that reaches the limit of length", no_setting,
+         False, cut=limit_first, stop=(STOP,),
+         seen=sglang("managers/schedule_batch.py", "a comment on it")),
+]
+BY_NAME = {rule.name: rule for rule in RULES}
+
+
+# ---- enumeration
+
+def one_round(x, record, rule, toy, K, rng):
+    """Return the text after a round, its record, and whether the text has ended."""
+    draft, target = TOYS[toy]
+
+    def rows(ids, n_last):
+        guesses = ids[len(x) :]
+        given = [rule.given(record, guesses, t) for t in range(n_last)]
+        return np.array([row if seen is None else rule.setting(row, seen)
+                         for row, seen in zip(target(ids, n_last), given)])
+
+    n_left = len(X) + N_NEW - len(x)
+    done = speculative_step(list(x), n_left, rng, rows, K, partial(guess, draft=draft))
+    ids = rule.cut(done.ids, rule.stop, is_last=len(done.ids) == n_left)
+    ended = len(ids) == n_left or any(token in rule.stop for token in ids)
+    return (*x, *ids), rule.keep(record, done), ended
+
+
+@cache
+def find(name, toy, K):
+    """Return what a rule does to texts, round by round from every text and record so far."""
+    rule, texts, begun = BY_NAME[name], defaultdict(int), {(X, ()): Fraction(1)}
+    while begun:
+        longer = defaultdict(int)
+        for (x, record), p in begun.items():
+            outcomes = law(partial(one_round, x, record, rule, toy, K))
+            for (text, next_record, ended), p_round in outcomes.items():
+                if ended:
+                    texts[text] += p * p_round
+                else:
+                    longer[text, next_record] += p * p_round
+        begun = longer
+    return Found(toy, K, texts, text_law(X, partial(wanted_rows, rule, toy), N_NEW, rule.stop))
+
+
+def wanted_rows(rule, toy, ids, n_last=1):
+    """Return the target's last row under the setting."""
+    return [rule.setting(TOYS[toy][1](ids)[-1], tuple(ids[len(X) :]))]
+
+
+# ---- as Markdown
+
+def settings_table(words=()):
+    """Show what each rule does, and where it is met."""
+    rows = [[name, *distances(rule, toy, find), rule.seen]
+            for name, rule, toy in chosen(RULES, TOYS, words)]
+    return table(["rule", "exact?", "K = 1", "K = 2", "K = 3", "used or fixed in"], rows)
+
+
+def main(argv=None):
+    print(settings_table(parser_of("exact.settings", __doc__, RULES).parse_args(argv).words))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,55 @@
+"""Write what exact/ finds as Markdown, and read the command lines of its registers.
+
+    find(name, toy, K)    what a rule does: `texts` {text: probability}, the target's `wanted`, and
+                          their `distance`
+"""
+
+import argparse
+from math import ceil, log
+
+ROUNDING = 1e-12  # what floats may add up to; nearly all figures are Fractions
+ERROR = 1e-6  # of the test in the column of texts
+
+
+def table(head, rows):
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join(f"| {' | '.join(map(str, line))} |" for line in lines)
+
+
+def distances(rule, toy, find):
+    """Return the cells of a rule's verdict and of its distances for K = 1, 2, 3."""
+    found = [find(rule.name, toy, K).distance for K in (1, 2, 3)]
+    cells = [f"{float(distance):.4f}" if distance > ROUNDING else "0" for distance in found]
+    return ["exact" if rule.exact else "**no**", *cells]
+
+
+def texts_needed(found):
+    """Return log(1 / ERROR) / KL: the texts that the best test needs (Stein's lemma)."""
+    nats = sum(p * log(p / found.wanted[text]) for text, p in found.texts.items() if p)
+    return f"{ceil(log(1 / ERROR) / nats):,}" if nats > ROUNDING else "-"
+
+
+def has_words(rule, words):
+    return any(word.lower() in rule.name.lower() for word in words)
+
+
+def chosen(rules, toys, words):
+    """Yield (name, rule, toy): all rules on toy A, or those with a word on every toy."""
+    for rule in rules:
+        if not words:
+            yield rule.name, rule, "A"
+        elif has_words(rule, words):
+            yield from ((f"{rule.name}; toy {toy}", rule, toy) for toy in toys)
+
+
+def parser_of(program, doc, rules):
+    """Return the parser of a command that shows rules, all of them or those with some words."""
+    def word(text):
+        if not any(has_words(rule, [text]) for rule in rules):
+            raise argparse.ArgumentTypeError(f"no rule has {text!r} in its name")
+        return text
+
+    parser = argparse.ArgumentParser(f"python -m {program}", description=doc.split("\n")[0])
+    parser.add_argument("words", nargs="*", type=word, metavar="WORD",
+                        help="show the rules with one of these words in their names, on all toys")
+    return parser
