@@ -7,6 +7,7 @@ from xml.etree import ElementTree
 import pytest
 
 from docs.pictures.__main__ import IMAGES, PLOTS, SVG, data_of, main, write
+from docs.pictures.bars import distances
 from docs.pictures.palette import THEMES
 from docs.pictures.race import BAR, SIZE, text_of
 from docs.pictures.theorem1 import columns
@@ -37,6 +38,16 @@ def test_the_committed_files_say_what_the_data_say(name, words, tmp_path):
     for path in tmp_path.iterdir():
         shown, committed = path.read_text(), (IMAGES / path.name).read_text()
         assert all(word in shown and word in committed for word in words or [shown])
+
+
+def test_the_picture_of_rules_has_the_names_and_distances_of_today():
+    wrong, n_exact = distances()
+    for path in (IMAGES / "wild.svg", IMAGES / "wild-dark.svg"):
+        texts = [node.text for node in ElementTree.parse(path).iter(TEXT)]
+        drawn = [text for text in texts if text in {name for name, _ in wrong}]
+        figures = [text for text in texts if re.fullmatch(r"0\.\d{3}", text)]
+        assert drawn == [name for name, _ in wrong] and f"{n_exact} other rules" in texts
+        assert figures == [f"{distance:.3f}" for _, distance in wrong]
 
 
 def test_a_plot_without_matplotlib_says_what_to_install(monkeypatch):

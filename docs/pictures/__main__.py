@@ -7,7 +7,7 @@
     round             one recorded round, step by step, with its numbers
     theorem1          why accepted and resampled tokens together have the target's distribution
     ladder            the expected tokens per round of each test, and what each step adds
-    wild              how far from the target's distribution each rule of exact/rules.py is
+    wild              how far from the target's distribution the rules of exact/ are
     forking           every outcome of two tokens, as exact/law.py enumerates them
     expected_tokens   tokens per round against alpha: Leviathan et al. (2023) Eq. 1, Fig. 2
     speed-pair        the costs of passes and the speed-ups that benchmarks.speed measured
@@ -30,7 +30,7 @@ ROOT = Path(__file__).parents[2]
 IMAGES, RESULTS = ROOT / "docs" / "img", ROOT / "benchmarks" / "results"
 SVG = {"race": race.draw, "round": one_round.draw}
 PLOTS = {"theorem1": (theorem1.draw, 3.7), "ladder": (bars.draw_ladder, 5.2),
-         "wild": (bars.draw_wild, 8.2), "forking": (forking.draw, 5.2),
+         "wild": (bars.draw_wild, 11.6), "forking": (forking.draw, 5.2),
          "expected_tokens": (speed.draw_expected_tokens, 4), "speed-pair": (speed.draw_speed, 4),
          "batch-124M": (speed.draw_batch, 4.2)}  # height in inches of 96 pixels
 

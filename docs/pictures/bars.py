@@ -1,14 +1,14 @@
 """Draw ladder.svg and wild.svg: bars of what exact/ enumerates on a toy.
 
     ladder    python -m exact.expected: the expected tokens per round of each test
-    wild      python -m exact.rules: the distance of each rule from the target's distribution
+    wild      python -m exact.rules and exact.settings: the distance of each inexact rule
 """
 
 import functools
 
 from docs.pictures.figures import colour
+from exact import rules, settings
 from exact.expected import climb
-from exact.rules import RULES, find
 
 TOY, K = "A", 3
 
@@ -30,21 +30,23 @@ def draw_ladder(figure, data):
 
 @functools.cache  # for both themes
 def distances():
-    """Return [(distance, rule)], the largest distance first."""
-    rows = [(float(find(rule.name, TOY, K).distance), rule) for rule in RULES]
-    return sorted(rows, key=lambda row: -row[0])
+    """Return [(name, distance)] of the inexact rules, the largest first, and how many are exact."""
+    every = [(rule, module) for module in (rules, settings) for rule in module.RULES]
+    wrong = [(rule.name, float(module.find(rule.name, TOY, K).distance))
+             for rule, module in every if not rule.exact]
+    return sorted(wrong, key=lambda row: -row[1]), len(every) - len(wrong)
 
 
 def draw_wild(figure, data):
-    """Draw a bar for each rule that is wrong, and a green mark for each that is exact."""
-    axes, rows = figure.subplots(), distances()
-    for y, (distance, rule) in enumerate(rows):
+    """Draw a bar for each rule that is wrong, and one green mark for all that are exact."""
+    axes = figure.subplots()
+    wrong, n_exact = distances()
+    for y, (_, distance) in enumerate(wrong):
         axes.barh(y, distance, 0.6, color=colour("red_bar"))
-        if rule.exact:
-            axes.plot(0, y, marker="o", color=colour("green"), clip_on=False, markersize=5)
-        write_figure(axes, distance, y, "0, exact" if rule.exact else f"{distance:.3f}",
-                     "green" if rule.exact else "ink")
-    name_bars(axes, [rule.name for _, rule in rows])
+        write_figure(axes, distance, y, f"{distance:.3f}", "ink")
+    axes.plot(0, len(wrong), marker="o", color=colour("green"), clip_on=False, markersize=5)
+    write_figure(axes, 0, len(wrong), "0, exact", "green")
+    name_bars(axes, [*(name for name, _ in wrong), f"{n_exact} other rules"])
     axes.set(xlim=(0, 1), xticks=[0, 0.25, 0.5, 0.75, 1],
              title=f"Total variation distance from the target's distribution, {K + 1} tokens\n"
              f"with {K} guesses per round: toy {TOY}, all outcomes enumerated")
