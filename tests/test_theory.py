@@ -1,6 +1,8 @@
 """The closed forms against their definitions, and against what papers and articles print."""
 
+import re
 from fractions import Fraction
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -193,3 +195,12 @@ LAW = [0.5, 0.5]
 def test_what_cannot_be_is_refused_with_what_must_hold(formula, arguments, message):
     with pytest.raises(ValueError, match=message):
         formula(*arguments)
+
+
+def test_the_acceptance_that_engines_report_is_tokens_per_round_less_one_over_K():
+    page = (Path(__file__).parents[1] / "docs" / "engines.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (0\.\d) \| (.{5}) \| (.{5}) \| (.{5}) \|$", page, re.MULTILINE)
+    assert len(rows) == 5
+    for alpha, *reported in rows:
+        per_drafted = [(expected_tokens(float(alpha), K) - 1) / K for K in (2, 4, 8)]
+        assert [float(text) for text in reported] == pytest.approx(per_drafted, abs=5.001e-4)
