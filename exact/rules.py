@@ -176,8 +176,8 @@ RULES = [
          verify, False, issue(HF, 47932)),
     Rule("drawn from the two best tokens, whole rows", partial(as_drawn, guess=best_two),
          verify, False),
-    Rule("drawn from common tokens, rows that sum to less than 1", common_tokens,
-         verify, False),
+    Rule("drawn from common tokens, rows that sum to less than 1", common_tokens, chain,
+         False),  # speculative.verify refuses such rows
     Rule("argmax guesses, one-hot rows (\"q = 1\")", best, verify, True,
          f"{pull(VLLM, 16899)}, {pull(VLLM, 40651)}, {issue('SafeAILab/EAGLE', 183)}"),
     Rule("argmax guesses, softmax rows", partial(as_drawn, guess=best), verify, False,
