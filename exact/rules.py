@@ -254,12 +254,13 @@ RULES = [
 ]
 BY_NAME = {rule.name: rule for rule in RULES}
 ALARMS = [  # (rule, what was said of it, where)
-    ("match; guesses drawn", "\"sampling cannot preserve the target distribution without q\"",
+    ("match; guesses drawn", "cannot keep the target's distribution without the draft's rows",
      commit(MLX_SWIFT, "5d8dbfc528d5de300e06256e6c7eb4bbfcb1c246", "its comments")),
-    ("match; argmax guesses", "\"the accepted tokens do not follow the target distribution\"",
+    ("match; argmax guesses", "the accepted tokens do not have the target's distribution",
      commit("z-lab/dflash", "e4234468192b0c156175e31e5b5325b0b205dc9f", "its message")),
-    ("argmax guesses, one-hot rows (\"q = 1\")", "the draft's probability is set to 1: is that "
-     "still lossless?", issue("SafeAILab/EAGLE", 183)),
+    ("argmax guesses, one-hot rows (\"q = 1\")",
+     "the draft's probability is set to 1: is that still lossless?",
+     issue("SafeAILab/EAGLE", 183)),
     ("\"q = 1\"; guesses drawn", "the draft's probabilities do not reach the test",
      issue(VLLM, 40149)),
 ]
