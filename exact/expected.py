@@ -22,6 +22,7 @@ import numpy as np
 from exact.law import expectation
 from exact.optimum import best_accepted, guesses_law
 from exact.rules import TOYS, X, best, table
+from lib.terminal import Parser
 from sampling import residual
 from speculative import guess
 from variants.shared.branches import Tree
@@ -191,5 +192,11 @@ def ladder_table(toy="A", K=3):
         f"drawn guesses exceeds {bound:.3f}."])
 
 
-if __name__ == "__main__":
+def main(argv=None):
+    parser = Parser("python -m exact.expected", description=__doc__.split("\n")[0])
+    parser.parse_args(argv)
     print(ladder_table())
+
+
+if __name__ == "__main__":
+    main()

@@ -23,6 +23,7 @@ import numpy as np
 
 from exact.law import law
 from exact.rules import TOYS, X, table
+from lib.terminal import Parser
 from sampling import residual
 from variants.kseq import find_rho, shared
 from variants.tree import draw_siblings
@@ -99,5 +100,11 @@ def toys_table():
     return table(["toy", "guesses", *FORMS], rows)
 
 
-if __name__ == "__main__":
+def main(argv=None):
+    parser = Parser("python -m exact.optimum", description=__doc__.split("\n")[0])
+    parser.parse_args(argv)
     print(toys_table())
+
+
+if __name__ == "__main__":
+    main()
