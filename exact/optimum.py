@@ -100,7 +100,8 @@ def match(p_draft: np.ndarray, p_target: np.ndarray, n: int) -> float:
 
 
 Form = Callable[[np.ndarray, np.ndarray, int], float]
-FORMS: dict[str, Form] = {"optimum": best_independent, "multi-step": multi_step, "K-SEQ": kseq, "match": match}
+FORMS: dict[str, Form] = {
+    "optimum": best_independent, "multi-step": multi_step, "K-SEQ": kseq, "match": match}
 
 
 def toys_table() -> str:

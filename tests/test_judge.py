@@ -140,6 +140,30 @@ def test_a_fault_is_shown_where_it_happens(said, old, new, found):
     assert out.count("<- too high by") == 1
 
 
+def test_the_first_wrong_token_is_shown_and_not_an_earlier_rounding(said):
+    later = f"np.float32({RATIO}) if t == 0 else p_target[t][token]"
+    status, out = said("import numpy as np" + RIGHT.replace(RATIO, later), tolerance=1e-6)
+    found, head, *alternatives = out.splitlines()[-5:]
+    assert status == 1 and found.startswith("toy A, K = 2: distance 0.")
+    assert all(re.match(r"  \[0, \d, \d\] ", line) for line in alternatives)
+
+
+def test_the_token_with_the_largest_excess_is_shown(said):
+    status, out = said("from sampling import sample\n" + VERIFY + "return [sample(ROW, rng)]\n"
+                       "ROW = [0.28, 0.7, 0.02]")  # not .2 .6 .2; by factors 1.40 and 1.17
+    assert status == 1 and "  [0, 1]                   0.7000    0.6000   <- too high by 0.1" in out
+
+
+def test_a_step_is_judged_where_both_are_defined(said):
+    assert said(f"{RIGHT}\ndef step(x, n_left, rng, draft, target, K): return [0]")[0] == 1
+    assert said(f"{STEP}\n{VERIFY}return [0]")[0] == 0
+
+
+def test_the_models_of_the_toy_equal_are_one_as_is_printed():
+    draft, target = judge.TOYS["equal"]
+    assert draft is target is judge.TOYS["A"][1]
+
+
 def test_the_page_shows_what_the_judge_says(said):
     _, out = said(RIGHT.replace(RESIDUAL, "p_target[t]"))
     page = (ROOT / "docs" / "exercises.md").read_text(encoding="utf-8")
@@ -158,6 +182,9 @@ def test_the_page_shows_what_the_judge_says(said):
     (VERIFY + "\n    return [g[0]]", r"index out of range \(called without guesses, as in the"),
     (VERIFY + "return [1] if rng.random() * 2 < 1 else [2]", "can only be compared, u < bound"),
     (VERIFY + "return [[0]]", r"got \[\[0\]\]"),
+    (VERIFY + "return [*g, 0, 0]", r"need a list of 1 to 2 tokens of 0, 1, 2, got \[\d, 0, 0\]"),
+    ("def step(x, n_left, *others): return [0] * (n_left + 1)", r"1 to 2 tokens .*got \[0, 0, 0\]"),
+    ("def one(g):\n    return [g[9]]\n" + VERIFY + "return one(g)", "line 2: IndexError"),
     (VERIFY + "raise SystemExit(0)", "does not run: line 1: SystemExit"),
     ("n = []\n" + VERIFY + "\n    n.append(1)\n    return [len(n) % 3]", "not deterministic"),
     (VERIFY + "\n    while rng.random() < 2: pass", "does not end"),
