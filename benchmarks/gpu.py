@@ -23,7 +23,7 @@ RUNS = {"speed-pair": (speed, []), "speed-124M": (speed, ["--size", "124M", *LAR
 
 @command("benchmarks.gpu", "requirements/gpu.txt")
 def main(argv=None):
-    parser = Parser(prog="benchmarks.gpu", description=__doc__.split("\n")[0])
+    parser = Parser("python -m benchmarks.gpu", description=__doc__.split("\n")[0])
     parser.add_argument("folder", type=Path, help="where the results go, a JSON file each")
     folder = parser.parse_args(argv).folder
     folder.mkdir(parents=True, exist_ok=True)

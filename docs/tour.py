@@ -5,7 +5,10 @@ The file keeps no execution counts and no versions.
 """
 
 import os
+import sys
 from pathlib import Path
+
+from lib.terminal import Parser, command
 
 TOUR = Path(__file__).parent.parent / "docs" / "tour.ipynb"
 
@@ -27,7 +30,14 @@ def execute():
     return notebook
 
 
-if __name__ == "__main__":
+@command("docs.tour", "requirements/tour.txt")
+def main(argv=None):
+    parser = Parser("python -m docs.tour", description=__doc__.split(":")[0] + ".")
+    parser.parse_args(argv)
     import nbformat
 
     nbformat.write(execute(), TOUR)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -22,6 +22,7 @@ import numpy as np
 
 from exact.law import law, text_law, total_variation
 from exact.rules import TOYS, X, as_drawn, best, mapped, table
+from lib.terminal import Parser
 from sampling import sample
 from speculative import guess
 
@@ -129,7 +130,9 @@ def rows(package):
                  for distances in found)]
 
 
-def main():
+def main(argv=None):
+    parser = Parser("python -m exact.engines", description=__doc__.split("\n")[0])
+    parser.parse_args(argv)
     installed = [package for package in ENGINES if is_installed(package)]
     print(table(["engine", "guesses", "exact?", *(f"toy {toy}, K = 1, 2, 3" for toy in TOYS)],
                 [row for package in installed for row in rows(package)]))

@@ -13,28 +13,35 @@ share them. tests/test_expected.py compares each function with the enumeration o
     python -m exact.expected    the ladder: what each idea adds on one toy
 """
 
+from collections.abc import Callable, Iterable
 from functools import partial
 from itertools import accumulate
 from operator import mul
+from typing import Any
 
 import numpy as np
 
 from exact.law import expectation
 from exact.optimum import best_accepted, guesses_law
 from exact.rules import TOYS, X, best, table
+from lib.terminal import Parser
 from sampling import residual
 from speculative import guess
 from variants.shared.branches import Tree
 from variants.tree import draw_siblings
 
+Rows = Any  # [k, n_vocab], of floats or Fractions
+ChainTokens = Callable[[list[int], Rows, Rows], Any]  # (guesses, p_draft, p_target) -> tokens
+
+
 # ---- chains
 
-def until_rejected(passed):
+def until_rejected(passed: Iterable) -> Any:
     """Return 1 + a_0 + a_0 a_1 + ...: a guess is tested only if all before it were accepted."""
     return 1 + sum(accumulate(passed, mul))
 
 
-def ratio_tokens(guesses, p_draft, p_target, lenience=1):
+def ratio_tokens(guesses: list[int], p_draft: Rows, p_target: Rows, lenience: float = 1) -> Any:
     """Return the expected tokens of a round with the ratio test, the token after the guesses too.
 
     A lenience below 1 is that of variants/lenient.py, which is not lossless. The mean over one
@@ -50,63 +57,85 @@ def ratio_tokens(guesses, p_draft, p_target, lenience=1):
                           for t, g in enumerate(guesses))
 
 
-def match_tokens(guesses, p_draft, p_target):
-    """Return the same for `match` and "q = 1": both accept guess g with probability p_target."""
+def match_tokens(guesses: list[int], p_draft: Rows, p_target: Rows) -> Any:
+    """Return the expected tokens of a round with `match`, or with "q = 1".
+
+    Both accept guess g with probability p_target[t][g], whatever its draft row.
+    """
     return until_rejected(p_target[t][g] for t, g in enumerate(guesses))
 
 
-def chain_bound(guesses, p_draft, p_target):
-    """Return a bound: its mean over drawn guesses is not exceeded by any lossless test of a chain.
+def chain_bound(guesses: list[int], p_draft: Rows, p_target: Rows) -> Any:
+    """Return a bound: no lossless test of a chain exceeds its mean over drawn guesses.
 
-    A guess drawn with probability d can be text with probability p at most min(p, d), p and d being
-    products over the first n rows: 1 - TV of the distributions of n tokens, summed over n.
+    Let p and d be the probabilities of the first n guesses as text and as guesses. A test can
+    accept all n with probability min(p, d) / d at most. The mean of that is 1 - TV of the two
+    distributions of n tokens, and the bound is the sum over n.
     """
     ratios = (p_target[t][g] / p_draft[t][g] for t, g in enumerate(guesses))
-    return 1 + sum(min(1, share) for share in accumulate(ratios, mul))
+    return 1 + sum(min(1, ratio) for ratio in accumulate(ratios, mul))
 
 
 # ---- trees
 
-def walk(guesses, left):
-    """Return the expected tokens from one node on: `left` is the target's row there.
+def tokens_below(siblings: list[tuple[int, Any, Any]], left: Any) -> Any:
+    """Return the expected tokens from one node on, by multi-step sampling.
 
-    `guesses` are (token, row, expected tokens from this child on) in the order drawn.
+    siblings    (token, row, expected tokens from this child on) in the order drawn
+    left        the target's row at the node; after a rejection, what is left of it
     """
-    none, total = 1, 1
-    for token, row, below in guesses:
+    all_rejected: Any = 1
+    total: Any = 1
+    for token, row, below in siblings:
         passed = min(left[token] / row[token], 1)
-        total += none * passed * below
-        none, left = none * (1 - passed), residual(left, row)
+        total += all_rejected * passed * below
+        all_rejected *= 1 - passed
+        left = residual(left, row)
     return total
 
 
-def tree_tokens(tree, p_target, node=-1):
-    """Return the same for multi-step sampling; with siblings "top" it is "q = 1" on a tree."""
-    return walk([(tree.tokens[child], row, tree_tokens(tree, p_target, child))
-                 for child, row in tree.guesses_at(node)], p_target[1 + node])
+def tree_tokens(tree: Tree, p_target: Rows, node: int = -1) -> Any:
+    """Return the expected tokens of a round with multi-step sampling of a tree.
+
+    With siblings "top", whose rows are one-hot, that is "q = 1" on a tree.
+    """
+    siblings = [(tree.tokens[child], row, tree_tokens(tree, p_target, child))
+                for child, row in tree.guesses_at(node)]
+    return tokens_below(siblings, p_target[1 + node])
 
 
-def traversal_tokens(tree, p_target):
-    """Return the same for traversal verification, which tests whole paths from their leaves."""
+def traversal_tokens(tree: Tree, p_target: Rows) -> Any:
+    """Return the expected tokens of a round with traversal verification of a tree.
+
+    It tests whole paths from their leaves.
+    """
     def visit(node, share):
         """Return the probability that a path through the node passes, and its expected tokens."""
-        left, none, total = p_target[1 + node], 1, 0
+        left = p_target[1 + node]
+        none_passed = 1
+        total = 0
         for child, row in tree.guesses_at(node):
             token = tree.tokens[child]
             passed, tokens = visit(child, min(share * left[token] / row[token], 1))
-            none, total = none * (1 - passed), total + none * (passed + tokens)
-            S = np.maximum(share * left - row, 0).sum()
+            total += none_passed * (passed + tokens)
+            none_passed *= 1 - passed
+            surplus = np.maximum(share * left - row, 0).sum()
             left = residual(share * left, row)
-            share = S / (S + (1 - share)) if S + (1 - share) > 0 else 1
-        last = none * (1 if node == -1 else share)  # the path ends here, and one token is drawn
-        return 1 - none + last, total + last
+            share = surplus / (surplus + (1 - share)) if surplus + (1 - share) > 0 else 1
+        ends_here = none_passed * (1 if node == -1 else share)  # then one token is drawn
+        return 1 - none_passed + ends_here, total + ends_here
 
-    return visit(-1, 1)[1]
+    _, tokens_of_round = visit(-1, 1)
+    return tokens_of_round
 
 
-def block_tokens(guesses, p_draft, p_target):
-    """Return the same for block verification, which is traversal verification of a chain."""
-    tree, node = Tree(), -1
+def block_tokens(guesses: list[int], p_draft: Rows, p_target: Rows) -> Any:
+    """Return the expected tokens of a round with block verification.
+
+    Block verification is traversal verification of a chain.
+    """
+    tree = Tree()
+    node = -1
     for token, row in zip(guesses, p_draft):
         node = tree.add(node, token, row)
     return traversal_tokens(tree, p_target)
@@ -114,7 +143,7 @@ def block_tokens(guesses, p_draft, p_target):
 
 # ---- the ladder
 
-def chain_mean(make_guesses, tokens, toy, K):
+def chain_mean(make_guesses: Callable, tokens: ChainTokens, toy: str, K: int) -> Any:
     """Return the mean of a chain's formula over all its guesses after X."""
     draft, target = TOYS[toy]
 
@@ -125,38 +154,48 @@ def chain_mean(make_guesses, tokens, toy, K):
     return expectation(guesses_and_rows, lambda found: tokens(*found))
 
 
-def tree_mean(widths, toy, x=X):
-    """Return the same for multi-step sampling, distinct siblings: level by level.
+def tree_mean(widths: tuple[int, ...], toy: str, x: tuple[int, ...] = X) -> Any:
+    """Return the mean tokens of a round with multi-step sampling of distinct siblings.
 
-    Subtrees are drawn independently, so the mean of each child's subtree stands in its place.
+    It is computed level by level: subtrees are drawn independently, so the mean of each child's
+    subtree can replace its tokens.
     """
     if not widths:
         return 1
     p_draft, p_target = (model(x)[-1] for model in TOYS[toy])
     below = [tree_mean(widths[1:], toy, (*x, token)) for token in range(len(p_target))]
-    return expectation(lambda rng: draw_siblings(p_draft, widths[0], "distinct", rng),
-                       lambda drawn: walk([(g, row, below[g]) for g, row in drawn], p_target))
+
+    def tokens(drawn):
+        return tokens_below([(token, row, below[token]) for token, row in drawn], p_target)
+
+    return expectation(lambda rng: draw_siblings(p_draft, widths[0], "distinct", rng), tokens)
 
 
-def best_mean(widths, toy, x=X):
-    """Return the same if every node had the best test of its siblings (exact/optimum.py).
+def best_mean(widths: tuple[int, ...], toy: str, x: tuple[int, ...] = X) -> Any:
+    """Return the mean tokens of a round with the best test of siblings at each node of a tree.
 
-    Tokens of the largest worth are served first: the most that tokens of different worth can bring.
+    `best_accepted` (exact/optimum.py) of a row in which only some tokens have their probability is
+    the most that can be accepted of these tokens. The tokens are added to that row one by one,
+    those with the largest mean below first; each contributes its mean times the increase.
     """
     if not widths:
         return 1
     p_draft, p_target = (model(x)[-1] for model in TOYS[toy])
     guesses = guesses_law(p_draft, widths[0])
-    worth = {token: best_mean(widths[1:], toy, (*x, token)) for token in range(len(p_target))}
-    total, accepted, served = 1, 0, p_target * 0
-    for token in sorted(worth, key=worth.get, reverse=True):
-        served[token], before = p_target[token], accepted
-        accepted = best_accepted(guesses, served)
-        total += worth[token] * (accepted - before)
+    below = [best_mean(widths[1:], toy, (*x, token)) for token in range(len(p_target))]
+    total: Any = 1
+    accepted: Any = 0
+    row = p_target * 0
+    for token in sorted(range(len(below)), key=below.__getitem__, reverse=True):
+        row[token] = p_target[token]
+        before = accepted
+        accepted = best_accepted(guesses, row)
+        total += below[token] * (accepted - before)
     return total
 
 
-LADDER = [  # (rung, what it adds, (toy, K) -> expected tokens per round)
+Rung = tuple[str, str, Callable[[str, int], Any]]
+LADDER: list[Rung] = [  # (rung, what it adds, (toy, K) -> expected tokens per round)
     ("plain decoding", "one token per pass", lambda toy, K: 1),
     ("match", "drawn guesses, compared with the target's own draws",
      partial(chain_mean, guess, match_tokens)),
@@ -173,14 +212,15 @@ LADDER = [  # (rung, what it adds, (toy, K) -> expected tokens per round)
 ]
 
 
-def climb(toy, K):
+def climb(toy: str, K: int) -> list[tuple[str, str, float]]:
     """Return [(rung, what it adds, expected tokens per round)]."""
     return [(rung, adds, float(tokens(toy, K))) for rung, adds, tokens in LADDER]
 
 
-def ladder_table(toy="A", K=3):
+def ladder_table(toy: str = "A", K: int = 3) -> str:
     """Return the ladder as Markdown, and the bound of a chain under it."""
-    rows, before = [], 1
+    rows = []
+    before = 1.0
     for rung, adds, tokens in climb(toy, K):
         rows.append([rung, adds, f"{tokens:.3f}", f"{tokens - before:+.3f}"])
         before = tokens
@@ -191,5 +231,11 @@ def ladder_table(toy="A", K=3):
         f"drawn guesses exceeds {bound:.3f}."])
 
 
-if __name__ == "__main__":
+def main(argv: list[str] | None = None) -> None:
+    parser = Parser("python -m exact.expected", description=__doc__.split("\n")[0])
+    parser.parse_args(argv)
     print(ladder_table())
+
+
+if __name__ == "__main__":
+    main()

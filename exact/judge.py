@@ -8,98 +8,177 @@ FILE.py defines one of
     step(x, n_left, rng, draft, target, K) -> 1 .. n_left tokens      a whole round
 
 and may import sampling.py: its `sample` and `accept`, or rng.random(), are the only source of
-randomness. Every outcome is enumerated for the toys printed, with K = 1, 2 and 3. The exit status
-is 0 if every text has the target's probability, 1 if one does not, and 2 if there is no answer.
+randomness. Every outcome is enumerated for the toys printed, with K = 1, 2 and 3: of `verify` round
+by round, because it sees nothing but its arguments, and of `step` from the first token to the last.
+The exit status is 0 if every text has the target's probability, 1 if one does not, and 2 if there
+is no answer.
 """
 
-import argparse
+import math
 import runpy
 import subprocess
 import sys
+import time
 import traceback
 from collections import defaultdict
-from functools import partial
+from collections.abc import Callable, Iterator
+from functools import cache, partial
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from exact import rules
-from exact.law import law, no_other_chance, text_law
+from exact.law import (
+    ONLY_COMPARED,
+    Forking,
+    composed_law,
+    forbid_in,
+    law,
+    text_law,
+    total_variation,
+)
 from exact.rules import Found, X, mapped
-from speculative import Round, complete, draft_and_verify
+from lib.terminal import Parser
+from speculative import Model, Round, complete, draft_and_verify
 
-SECONDS = 60
-EXACT = 1e-9  # what rounding may add up to
+SECONDS = 60.0
+GRACE = 10.0  # seconds more for a single outcome, before the process is stopped
+EXACT = 1e-9  # the largest distance of an exact float64 verifier: errors are near 1e-16
+FLOAT32 = 1e-6  # the same, computed in float32
+NOT_ENUMERATED = """Not enumerated: more guesses, larger vocabularies, real models and their caches.
+See docs/exactness.md#what-is-enumerated-and-what-is-not"""
 TOYS = {name: [mapped(model, np.float64) for model in pair] for name, pair in rules.TOYS.items()}
-TOYS["equal"] = (TOYS["A"][1],) * 2
+TOYS["equal"] = [TOYS["A"][1]] * 2
+
+Text = tuple[int, ...]
+Texts = dict[Text, float]  # {text: probability}
+Enumerate = Callable[[Callable], Texts]  # exact.law.law, or law within a time limit
+TextsOf = Callable[[Model, Model, int, Enumerate], Texts]  # of a draft, a target and K
 
 
-# ---- the file
+# ---- what the file defines
 
-def load(path):
-    """Return its `verify` or `step` as the step of a draft, a target and K."""
+def rounds_of(verify: Callable) -> TextsOf:
+    """Return a function that enumerates one round per last token and k, and composes the rounds."""
+    def texts(draft, target, K, enumerate_outcomes):
+        @cache
+        def round_after(last, k):
+            step = draft_and_verify(draft, target, k, verify)
+            return enumerate_outcomes(lambda rng: step([last], k + 1, rng).ids)
+
+        return composed_law(X, lambda x, k: round_after(x[-1], k), K + 1, K)
+
+    return texts
+
+
+def texts_of(step: Callable) -> TextsOf:
+    """Return a function that enumerates whole texts: a step may remember its earlier rounds."""
+    def texts(draft, target, K, enumerate_outcomes):
+        one_round = partial(step, draft=draft, target=target, K=K)
+        return enumerate_outcomes(partial(complete, X, one_round, K + 1))
+
+    return texts
+
+
+def load(path: Path) -> TextsOf:
+    """Run the file; return what enumerates the texts of its `step` or its `verify`.
+
+    Randomness is forbidden only afterwards: imports may draw, and so does the first call that
+    compiles or imports something.
+    """
     if path.suffix != ".py" or not path.is_file():
         raise AssertionError("need a Python file, FILE.py")
-    with no_other_chance():
-        answer = runpy.run_path(str(path.absolute()))
-    if not answer.keys() & {"step", "verify"}:
+    defined = runpy.run_path(str(path.absolute()))
+    function: Any = defined.get("step") or defined.get("verify")
+    if not callable(function):
         raise AssertionError("need a function verify or step in it")
 
     def verify(guesses, p_draft, p_target, rng):
-        return check(answer["verify"](list(guesses), p_draft, p_target, rng), len(guesses) + 1)
+        try:
+            ids = function(list(guesses), p_draft, p_target, rng)
+        except Exception as error:
+            if not guesses:
+                error.add_note("(called without guesses, as in the last round of a text)")
+            raise
+        return as_tokens(ids, len(guesses) + 1)
 
-    def step_of(draft, target, K):
-        def step(x, n_left, rng):
-            ids = answer["step"](list(x), n_left, rng, draft, target, K)
-            return Round(check(ids, n_left), [], [], [])
+    def step(x, n_left, rng, draft, target, K):
+        ids = function(list(x), n_left, rng, draft, target, K)
+        return Round(as_tokens(ids, n_left), [], [], np.empty(0))
 
-        return step if "step" in answer else draft_and_verify(draft, target, K, verify)
+    texts = texts_of(step) if "step" in defined else rounds_of(verify)
+    draft, target = TOYS["A"]
+    texts(draft, target, 1, lambda run: {tuple(run(Forking([]))): 1.0})
+    forbid_in(getattr(function, "__globals__", {}))
+    return texts
 
-    return step_of
 
-
-def check(ids, most):
-    """Return the tokens as a list; raise AssertionError if they are not."""
-    is_list = isinstance(ids, (list, tuple, np.ndarray))
-    if not is_list or not 1 <= len(ids) <= most or not {*ids} <= {0, 1, 2}:
+def as_tokens(ids: Any, most: int) -> list[int]:
+    """Return a list, an array, a tensor or a Round as a list; raise AssertionError otherwise."""
+    tokens = ids.ids if isinstance(ids, Round) else ids
+    if hasattr(tokens, "tolist"):
+        tokens = tokens.tolist()
+    is_list = isinstance(tokens, (list, tuple))
+    if not is_list or not 1 <= len(tokens) <= most or not all(i in (0, 1, 2) for i in tokens):
         raise AssertionError(f"need a list of 1 to {most} tokens of 0, 1, 2, got {ids}")
-    return [int(token) for token in ids]
-
-
-def where(error, path):
-    """Return "line N: " for the last line of the file that an error passed, or nothing."""
-    frames = [(frame.filename, frame.lineno) for frame in traceback.extract_tb(error.__traceback__)]
-    if isinstance(error, SyntaxError):
-        frames.append((error.filename, error.lineno))
-    lines = [line for file, line in frames if file == str(path.absolute())]
-    return f"line {lines[-1]}: " if lines else ""
+    return [int(token) for token in tokens]
 
 
 # ---- the judgement
 
-def judge(step_of):
-    """Yield what was found for every toy and K."""
-    for (toy, pair), K in product(TOYS.items(), (1, 2, 3)):
-        texts = law(partial(complete, X, step_of(*pair, K), K + 1))
-        yield Found(toy, K, texts, text_law(X, pair[1], K + 1))
+class Clock:
+    """Enumerate within a time limit; know how far the enumeration came."""
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+        self.end = time.monotonic() + seconds
+
+    def start(self, what: str) -> None:
+        self.what = what
+        self.n_outcomes = 0
+
+    def law(self, function: Callable) -> Texts:
+        """Return exact.law.law(function); raise AssertionError if the time is over before."""
+        def counted(rng):
+            if time.monotonic() > self.end:
+                raise AssertionError(f"still running after {self.seconds:g} s: {self.what}, "
+                                     f"{self.n_outcomes:,} outcomes so far (--seconds sets the "
+                                     "limit)")
+            self.n_outcomes += 1
+            return function(rng)
+
+        return law(counted)
 
 
-def starts(texts, n):
+def judge(texts: TextsOf, seconds: float = math.inf) -> Iterator[Found]:
+    """Yield what was found for every toy and K; raise AssertionError after this many seconds."""
+    clock = Clock(seconds)
+    for (toy, (draft, target)), K in product(TOYS.items(), (1, 2, 3)):
+        clock.start(f"toy {toy}, K = {K}")
+        yield Found(toy, K, texts(draft, target, K, clock.law), text_law(X, target, K + 1))
+
+
+def starts(texts: Texts, n: int) -> Texts:
     """Return {first n tokens: probability}."""
-    total = defaultdict(float)
+    total: Texts = defaultdict(float)
     for text, p in texts.items():
         total[text[:n]] += p
     return total
 
 
-def explain(found):
-    """Yield the lines that show the first token that comes too often, and its alternatives."""
+def explain(found: Found, tolerance: float = EXACT) -> Iterator[str]:
+    """Yield the lines that show the first token that comes too often, and its alternatives.
+
+    It is the first after which the distribution of the texts so far is too far from the target's.
+    """
     for n in range(len(X) + 1, len(X) + found.K + 2):
-        got, wanted = starts(found.texts, n), starts(found.wanted, n)
-        worst = max(got, key=lambda text: got[text] - wanted[text])
-        if got[worst] - wanted[worst] > EXACT / 100:
+        got = starts(found.texts, n)
+        wanted = starts(found.wanted, n)
+        if total_variation(got, wanted) > tolerance:
             break
+    worst = max(got, key=lambda text: got[text] - wanted[text])
     yield f"toy {found.toy}, K = {found.K}: distance {found.distance:.2g}"
     yield "  text                      yours    target"
     for text in ((*worst[:-1], token) for token in range(3)):
@@ -107,38 +186,77 @@ def explain(found):
         yield f"  {str(list(text)):20}{got[text]:11.4f}{wanted[text]:10.4f}{mark}"
 
 
-def answer(path):
+# ---- the command
+
+def line_of(error: BaseException, path: Path) -> str:
+    """Return "line N: " for the last line of the file that an error passed, or nothing."""
+    frames = [(frame.filename, frame.lineno) for frame in traceback.extract_tb(error.__traceback__)]
+    if isinstance(error, SyntaxError):
+        frames.append((error.filename or "", error.lineno))
+    lines = [line for file, line in frames if file == str(path.absolute())]
+    return f"line {lines[-1]}: " if lines else ""
+
+
+def in_words(error: BaseException) -> str:
+    """Return an error's message in one line."""
+    parts = [str(getattr(error, "msg", error)), *getattr(error, "__notes__", [])]
+    if "Uniform" in parts[0]:
+        parts.append(f"({ONLY_COMPARED})")
+    return " ".join(" ".join(parts).split())
+
+
+def answer(file: str, seconds: float = SECONDS, tolerance: float = EXACT) -> int:
     """Judge a file in this process and print; return the exit status."""
-    path = Path(path)
+    path = Path(file)
     try:
-        step_of = load(path)
+        judgements = judge(load(path), seconds)
         print(rules.toys_table(), "Toy equal: both models are A's target.\n", sep="\n\n")
-        for found in judge(step_of):
-            if found.distance > EXACT:
-                print(*explain(found), sep="\n")
+        for found in judgements:
+            if not found.distance <= tolerance:
+                print(*explain(found, tolerance), sep="\n")
+                if found.distance <= FLOAT32:
+                    print(f"  float32 rounds as much as this: --tolerance {FLOAT32:g} accepts it")
                 return 1
-            print(f"toy {found.toy}, K = {found.K}: exact, {len(found.texts)} texts")
+            size = "exact" if found.distance <= EXACT else f"distance {found.distance:.0e}"
+            print(f"toy {found.toy}, K = {found.K}: {size}, {len(found.texts)} texts", flush=True)
     except AssertionError as error:
-        print(f"{path}: {where(error, path)}{error}")
+        print(f"{path}: {line_of(error, path)}{in_words(error)}")
         return 2
     except (Exception, SystemExit) as error:
-        text = " ".join(str(getattr(error, "msg", error)).split())
-        print(f"{path} does not run: {where(error, path)}{type(error).__name__}: {text}")
+        kind = type(error).__name__
+        print(f"{path} does not run: {line_of(error, path)}{kind}: {in_words(error)}")
         return 2
-    print("The distribution is the target's for K = 1, 2 and 3 on these toys.")
+    within = "" if tolerance == EXACT else f" to within {tolerance:g} (--tolerance)"
+    print(f"The distribution is the target's{within} for K = 1, 2 and 3 on these toys.")
+    print(NOT_ENUMERATED)
     return 0
 
 
-def main(argv=None):
-    """Judge a file in a separate process, which is stopped if it takes too long."""
-    parser = argparse.ArgumentParser("python -m exact.judge", description=__doc__.split("\n")[0])
+def positive(text: str, limit: float = math.inf) -> float:
+    """Read a number between 0 and the limit."""
+    number = float(text)
+    if not 0 < number < limit:
+        raise ValueError(f"need a number above 0 and below {limit:g}, got {text}")
+    return number
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Judge a file in a separate process, which is stopped if a call does not end."""
+    parser = Parser("python -m exact.judge", description=__doc__.split("\n")[0])
     parser.add_argument("file", help="a Python file with a function verify or step")
-    file = parser.parse_args(argv).file
-    program = f"import sys; from exact.judge import answer; sys.exit(answer({file!r}))"
+    parser.add_argument("--seconds", type=positive, default=SECONDS,
+                        help="the time limit of the enumeration (default: %(default)g)")
+    parser.add_argument("--tolerance", type=partial(positive, limit=1), default=EXACT,
+                        help="the largest distance of an exact verifier (default: %(default)g; "
+                             f"float32 needs {FLOAT32:g})")
+    args = parser.parse_args(argv)
+    program = ("import sys; from exact.judge import answer; "
+               f"sys.exit(answer({args.file!r}, {args.seconds}, {args.tolerance}))")
+    limit = args.seconds + GRACE
     try:
-        return subprocess.run([sys.executable, "-B", "-c", program], timeout=SECONDS).returncode
+        return subprocess.run([sys.executable, "-B", "-c", program], timeout=limit).returncode
     except subprocess.TimeoutExpired:
-        print(f"{file} was still running after {SECONDS} s (an endless loop?)")
+        print(f"{args.file} was still running after {limit:g} s (an endless loop?)")
         return 2
 
 

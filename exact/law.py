@@ -7,27 +7,34 @@ code under test is the production code, unchanged.
 
 A uniform keeps its piece, so comparing one uniform twice gives dependent decisions, as it would
 with a real number, and such a fault shows as a wrong distribution. Every other source of
-randomness is an error: methods that the rng does not have (`choice`, `integers`, ...), NumPy's and
-Python's own generators during an enumeration, runs that do not end, and functions that do not
-repeat themselves when their decisions do.
+randomness is an error: methods that the rng does not have (`choice`, `integers`, ...), NumPy's,
+Python's and PyTorch's own generators during an enumeration, runs that do not end, and functions
+that do not repeat themselves when their decisions do.
 
 Probabilities are exact Fractions if the rows are; otherwise floats, with errors near 1e-16.
 """
 
 import contextlib
 import math
-import os
+import pkgutil
 import random
+import sys
 from collections import defaultdict
 from unittest import mock
 
 import numpy as np
 
-GENERATORS = {np.random: "default_rng Generator PCG64 RandomState random rand randn randint choice "
-                         "uniform random_sample permutation shuffle",
-              random: "Random SystemRandom random randint randrange uniform choice choices sample",
-              os: "urandom"}
+GENERATORS = {  # module: what draws random numbers in it
+    "numpy.random": "default_rng Generator PCG64 RandomState random rand randn randint choice "
+                    "uniform random_sample permutation shuffle exponential gumbel multinomial",
+    "random": "Random SystemRandom random randint randrange uniform choice choices sample shuffle",
+    "os": "urandom",
+    "torch": "rand rand_like randn randn_like randint randint_like randperm multinomial bernoulli "
+             "Tensor.multinomial Tensor.exponential_ Tensor.uniform_ Tensor.bernoulli "
+             "Tensor.bernoulli_ Tensor.normal_ Tensor.random_",
+}
 MAX_DRAWS = 1000  # of one run
+ONLY_COMPARED = "a number of rng is an interval here: it can only be compared, u < bound"
 NOT_DETERMINISTIC = ("not deterministic: the same random decisions gave a different result "
                      "(hidden state or randomness)")
 
@@ -36,13 +43,14 @@ class Uniform:
     """Stand for a number in [0, 1) of which only an interval is known."""
 
     __array_ufunc__ = None  # arrays leave comparisons to this class
-    __eq__ = __bool__ = None  # `u == c` and `if u` raise TypeError, like any use not defined here
 
     def __init__(self, rng, interval):
         self.rng, self.interval = rng, interval
 
     def __lt__(self, bounds):
         """Return `u < bounds` for a number or an array; cut the interval at the bounds inside."""
+        if isinstance(bounds, Uniform):
+            self.refuse()
         cuts = np.asarray(bounds)
         low, high = self.interval
         inside = cuts[(low < cuts) & (cuts < high)]
@@ -59,6 +67,18 @@ class Uniform:
     __ge__ = __gt__
     __le__ = __lt__
 
+    def refuse(self, *args, **kwargs):
+        raise TypeError(ONLY_COMPARED)
+
+    __eq__ = __bool__ = __float__ = __int__ = refuse
+    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __neg__ = refuse
+
+
+class Uniforms(np.ndarray):
+    """Hold Uniforms, [..]: a comparison compares each of them, with tensors too."""
+
+    __array_priority__ = 2000  # PyTorch's tensors have 1000
+
 
 class Forking:
     """Be the generator of one run: take the branches that `forks` lists, then always the first.
@@ -69,7 +89,12 @@ class Forking:
     def __init__(self, forks):
         self.forks, self.depth, self.draws = forks, 0, 0
 
-    def random(self):
+    def random(self, size=None):
+        """Return one uniform, or an array of independent ones."""
+        if size is not None:
+            uniforms = np.empty(size, dtype=object).view(Uniforms)
+            uniforms.flat = [self.random() for _ in range(uniforms.size)]
+            return uniforms
         self.draws += 1
         if self.draws > MAX_DRAWS:
             raise AssertionError(f"more than {MAX_DRAWS} draws: this run does not end")
@@ -89,18 +114,46 @@ class Forking:
         return branch
 
 
-def forbidden(*args, **kwargs):
-    raise AssertionError("randomness must come from rng alone: a hidden generator was used")
+class Forbidden:
+    """Stand for a source of randomness; raise AssertionError if it is used."""
+
+    def __init__(self, name):
+        self.name = name
+
+    def __call__(self, *args, **kwargs):
+        raise AssertionError(f"randomness must come from rng alone, but {self.name} has a hidden "
+                             "generator")
+
+    def __getattr__(self, attribute):
+        self()
+
+
+def sources():
+    """Return the names of the sources of randomness in all modules that are loaded."""
+    return [f"{module}.{name}" for module in GENERATORS if module in sys.modules
+            for name in GENERATORS[module].split()]
 
 
 @contextlib.contextmanager
 def no_other_chance():
     """Make every other source of randomness raise within this block."""
     with contextlib.ExitStack() as stack:
-        for module, names in GENERATORS.items():
-            for name in names.split():
-                stack.enter_context(mock.patch.object(module, name, forbidden))
+        for name in sources():
+            stack.enter_context(mock.patch(name, Forbidden(name)))
         yield
+
+
+def forbid_in(namespace):
+    """Forbid the sources of randomness that a module has under names of its own, for ever.
+
+    They are what `from torch import rand` and `draw = np.random.default_rng(0)` leave there.
+    """
+    functions = [pkgutil.resolve_name(name) for name in sources()]
+    kinds = (np.random.Generator, np.random.RandomState, random.Random)
+    for name, value in namespace.items():
+        owner = getattr(value, "__self__", value)  # a method's
+        if isinstance(owner, kinds) or any(value is function for function in functions):
+            namespace[name] = Forbidden(name)
 
 
 def run_once(function, forks):
@@ -167,6 +220,17 @@ def rounds_law(x, one_round, N, K):
     for ids, p in one_round(x, min(K, N - 1)).items():
         for (text, rounds), rest in rounds_law([*x, *ids], one_round, N - len(ids), K).items():
             total[(text, rounds + 1)] += p * rest
+    return dict(total)
+
+
+def composed_law(x, one_round, N, K):
+    """Return {text: p} of N new ids, from the law `one_round(x, k)` of a round's ids.
+
+    Outcomes are enumerated round by round and do not multiply over the rounds of a text.
+    """
+    total = defaultdict(int)
+    for (text, _), p in rounds_law(x, one_round, N, K).items():
+        total[text] += p
     return dict(total)
 
 

@@ -8,7 +8,7 @@
 
 A lossless test is a transport of the guesses' distribution to p_target, and an accepted token
 arrives at one of its own guesses. Where all guesses lie in a set A the token must be in A to be
-accepted, and is with probability p_target(A) at most. The worst set decides (max-flow, min-cut):
+accepted, and it is in A with probability p_target(A). The worst set decides (max-flow, min-cut):
 
     accepted = 1 - max over A of (P(all guesses in A) - p_target(A))
 
@@ -17,23 +17,28 @@ For one guess this is 1 - TV, which the ratio test reaches (docs/proof.md).
     python -m exact.optimum     the optimum and the tests on the toys of docs/wild.md
 """
 
+from collections.abc import Callable
 from itertools import combinations
+from typing import Any
 
 import numpy as np
 
 from exact.law import law
 from exact.rules import TOYS, X, table
+from lib.terminal import Parser
 from sampling import residual
 from variants.kseq import find_rho, shared
 from variants.tree import draw_siblings
 
+Guesses = dict[tuple[int, ...], Any]  # {tuple of n tokens: probability}
 
-def guesses_law(p_draft, n, siblings="distinct"):
+
+def guesses_law(p_draft: np.ndarray, n: int, siblings: str = "distinct") -> Guesses:
     """Return {tuple of n tokens: probability} of the siblings that variants/tree.py draws."""
     return law(lambda rng: [token for token, _ in draw_siblings(p_draft, n, siblings, rng)])
 
 
-def best_accepted(guesses, p_target):
+def best_accepted(guesses: Guesses, p_target: np.ndarray) -> Any:
     """Return the largest probability with which a lossless test can accept one of its guesses.
 
     Exact on Fractions; it tries every set of tokens, so only for toys. For one guess it is 1 - TV:
@@ -44,15 +49,19 @@ def best_accepted(guesses, p_target):
     >>> float(np.minimum(p_draft, p_target).sum())
     0.5
     """
-    sets = (A for size in range(len(p_target) + 1)
-            for A in combinations(range(len(p_target)), size))
-    return 1 - max(sum(chance for tokens, chance in guesses.items() if {*tokens} <= {*A})
-                   - sum(p_target[token] for token in A) for A in sets)
+    def excess(A):
+        """Return P(all guesses in A) - p_target(A)."""
+        inside = sum(p for tokens, p in guesses.items() if {*tokens} <= {*A})
+        return inside - sum(p_target[token] for token in A)
+
+    n_vocab = len(p_target)
+    sets = (A for size in range(n_vocab + 1) for A in combinations(range(n_vocab), size))
+    return 1 - max(excess(A) for A in sets)
 
 
 # ---- for any vocabulary, n independent guesses
 
-def best_independent(p_draft, p_target, n):
+def best_independent(p_draft: np.ndarray, p_target: np.ndarray, n: int) -> float:
     """Return the optimum for n independent guesses: P(all in A) is p_draft(A) ** n.
 
     A convex function of p_draft(A) is the maximum of its tangents. Along a tangent of slope s the
@@ -63,41 +72,54 @@ def best_independent(p_draft, p_target, n):
     >>> round(float(best_independent(p_draft, p_target, 2)), 4)
     0.99
     """
-    infinite = np.full(len(p_draft), np.inf)
+    infinite = np.full(len(p_draft), np.inf)  # the ratio of tokens that are never guessed
     order = np.argsort(np.divide(p_target, p_draft, out=infinite, where=p_draft > 0))
-    return 1 - max(0, (np.cumsum(p_draft[order]) ** n - np.cumsum(p_target[order])).max())
+    excess = np.cumsum(p_draft[order]) ** n - np.cumsum(p_target[order])  # of each start
+    return 1 - max(0, excess.max())
 
 
-def multi_step(p_draft, p_target, n):
-    """Return what multi-step sampling accepts. Miao et al. (2023)."""
-    none, left = 1, p_target
+def multi_step(p_draft: np.ndarray, p_target: np.ndarray, n: int) -> float:
+    """Return the acceptance of multi-step sampling. Miao et al. (2023)."""
+    all_rejected = 1.0
+    left = p_target
     for _ in range(n):
-        none, left = none * (1 - np.minimum(left, p_draft).sum()), residual(left, p_draft)
-    return 1 - none
+        all_rejected *= 1 - np.minimum(left, p_draft).sum()
+        left = residual(left, p_draft)
+    return 1 - all_rejected
 
 
-def kseq(p_draft, p_target, n):
-    """Return what K-SEQ accepts: 1 - (1 - beta)^n. Sun et al. (2023)."""
-    return 1 - (1 - shared(p_draft, p_target, find_rho(p_draft, p_target, n)).sum()) ** n
+def kseq(p_draft: np.ndarray, p_target: np.ndarray, n: int) -> float:
+    """Return the acceptance of K-SEQ: 1 - (1 - beta)^n. Sun et al. (2023)."""
+    beta = shared(p_draft, p_target, find_rho(p_draft, p_target, n)).sum()
+    return 1 - (1 - beta) ** n
 
 
-def match(p_draft, p_target, n):
-    """Return how often the target's own draw is one of the guesses."""
+def match(p_draft: np.ndarray, p_target: np.ndarray, n: int) -> float:
+    """Return the acceptance of match: the target's own draw is one of the guesses."""
     return (p_target * (1 - (1 - p_draft) ** n)).sum()
 
 
-FORMS = {"optimum": best_independent, "multi-step": multi_step, "K-SEQ": kseq, "match": match}
+Form = Callable[[np.ndarray, np.ndarray, int], float]
+FORMS: dict[str, Form] = {
+    "optimum": best_independent, "multi-step": multi_step, "K-SEQ": kseq, "match": match}
 
 
-def toys_table():
+def toys_table() -> str:
     """Return the optimum and the tests, for one, two and three guesses on every toy."""
     rows = []
     for toy, pair in TOYS.items():
-        first_rows = [np.asarray(model(X)[-1], float) for model in pair]
-        rows += [[toy, n, *(f"{form(*first_rows, n):.4f}" for form in FORMS.values())]
-                 for n in (1, 2, 3)]
+        p_draft, p_target = (np.asarray(model(X)[-1], float) for model in pair)
+        for n in (1, 2, 3):
+            accepted = [form(p_draft, p_target, n) for form in FORMS.values()]
+            rows.append([toy, n, *(f"{probability:.4f}" for probability in accepted)])
     return table(["toy", "guesses", *FORMS], rows)
 
 
-if __name__ == "__main__":
+def main(argv: list[str] | None = None) -> None:
+    parser = Parser("python -m exact.optimum", description=__doc__.split("\n")[0])
+    parser.parse_args(argv)
     print(toys_table())
+
+
+if __name__ == "__main__":
+    main()

@@ -24,6 +24,8 @@ from unittest import mock
 import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
+from lib.terminal import Parser
+
 PATH = Path(__file__).parent / "data" / "cupy-names.json"
 PARTS = ("cupy", "cupy.ndarray", "cupy.cuda", "cupy.cuda.runtime")
 KEPT = json.loads(PATH.read_text("utf-8"))
@@ -165,4 +167,5 @@ def installed():
 CUPY = make_cupy()
 
 if __name__ == "__main__":
+    Parser("python -m tests.fake_cupy", description=f"Renew {PATH.name} from CuPy.").parse_args()
     PATH.write_text(json.dumps(read_names(), indent=1) + "\n", encoding="utf-8")

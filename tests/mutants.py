@@ -22,6 +22,8 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import NamedTuple
 
+from lib.terminal import Parser
+
 ROOT = Path(__file__).parent.parent
 SECONDS = 120  # a mutant may loop for ever
 PROFILE = """
@@ -149,8 +151,8 @@ LAW = [
      "pieces of a piece are not taken relative to it"),
     ("return ~np.asarray(self < bounds)[()]", "return np.asarray(self < bounds)[()]",
      "above is taken for below"),
-    ("                stack.enter_context(mock.patch.object(module, name, forbidden))",
-     "                pass", "a draw from another generator is not noticed"),
+    ("            stack.enter_context(mock.patch(name, Forbidden(name)))",
+     "            pass", "a draw from another generator is not noticed"),
     ("for _ in range(8)):", "for _ in range(0)):",
      "a draw from a generator made before is not noticed"),
     ("        if known != weights:", "        if False:",
@@ -505,8 +507,20 @@ def run(mutants, jobs=2):
     return not n_alive and not unsound
 
 
+def main(argv=None):
+    """Run the chosen mutants; return the exit status."""
+    parser = Parser("python -m tests.mutants", description=__doc__.split("\n")[0])
+    parser.add_argument("words", nargs="*", metavar="WORD",
+                        help="run the mutants with one of these words in their file or fault")
+    words = parser.parse_args(argv).words
+    lines = {f"{mutant.file} {mutant.fault}": mutant for mutant in MUTANTS}
+    for word in words:
+        if not any(word in line for line in lines):
+            parser.error(f"no mutant has {word!r} in its file or fault")
+    chosen = [mutant for line, mutant in lines.items()
+              if not words or any(word in line for word in words)]
+    return 0 if run(chosen) else 1
+
+
 if __name__ == "__main__":
-    words = sys.argv[1:]
-    chosen = [mutant for mutant in MUTANTS
-              if not words or any(word in f"{mutant.file} {mutant.fault}" for word in words)]
-    sys.exit(0 if chosen and run(chosen) else 1)
+    sys.exit(main())

@@ -1,11 +1,19 @@
 """The judge of docs/exercises.md: right answers pass, wrong ones are shown, others are refused."""
 
+import itertools
 import re
+import sys
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
 from exact import judge
+from exact.law import GENERATORS, law, paths
+from sampling import sample
+from speculative import draft_and_verify
+from tests.distributions import assert_same_law
+from variants.match import match_verify
 
 ROOT = Path(judge.__file__).parents[1]
 RIGHT = """
@@ -29,6 +37,39 @@ def step(x, n_left, rng, draft, target, K):
             break
     return ids
 """
+MATCH = "from variants.match import match_verify as verify"
+ROUND = """
+from functools import partial
+from speculative import guess, speculative_step
+
+def step(x, n_left, rng, draft, target, K):
+    return speculative_step(x, n_left, rng, target, min(K, 2), partial(guess, draft=draft))
+"""
+VECTORISED = """
+import numpy as np
+from sampling import residual, sample
+
+def verify(guesses, p_draft, p_target, rng):
+    k = len(guesses)
+    t = np.arange(k)
+    ratios = p_target[t, guesses] / np.reshape(p_draft, (k, 3))[t, guesses]
+    n = np.cumprod(rng.random(k) < ratios).sum()
+    row = residual(p_target[n], p_draft[n]) if n < k else p_target[-1]
+    return np.array([*guesses[:n], sample(row, rng)])
+"""
+TENSORS = """
+import torch
+from sampling import residual, sample
+
+def verify(guesses, p_draft, p_target, rng):
+    k = len(guesses)
+    ratios = [p_target[t][token] / p_draft[t][token] for t, token in enumerate(guesses)]
+    bounds = torch.tensor(ratios, dtype=torch.float64)
+    accepted = torch.as_tensor(rng.random(k) < bounds)
+    n = int(accepted.int().cumprod(0).sum())
+    row = residual(p_target[n], p_draft[n]) if n < k else p_target[-1]
+    return torch.tensor([*guesses[:n], sample(torch.tensor(row), rng)])
+"""
 RATIO = "min(1, p_target[t][token] / p_draft[t][token])"
 RESIDUAL = "residual(p_target[t], p_draft[t])"
 VERIFY = "def verify(g, q, p, rng): "
@@ -37,18 +78,50 @@ VERIFY = "def verify(g, q, p, rng): "
 @pytest.fixture
 def said(tmp_path, capsys):
     """Return a function that judges a text: (exit status, what was printed)."""
-    def run(text):
+    def run(text, **limits):
         path = tmp_path / "answer.py"
         path.write_text(text, encoding="utf-8")
-        return judge.answer(path), capsys.readouterr().out
+        return judge.answer(str(path), **limits), capsys.readouterr().out
     return run
 
 
-@pytest.mark.parametrize("text", [RIGHT, STEP])
+@pytest.mark.parametrize("text", [RIGHT, STEP, MATCH, ROUND, VECTORISED])
 def test_right_answers_are_exact_on_every_toy_for_the_K_that_are_named(said, text):
     status, out = said(text)
     assert status == 0 and out.count(": exact") == 12 == 3 * len(judge.TOYS)
-    assert out.endswith("The distribution is the target's for K = 1, 2 and 3 on these toys.\n")
+    verdict = "The distribution is the target's for K = 1, 2 and 3 on these toys.\n"
+    assert out.endswith(f"{verdict}{judge.NOT_ENUMERATED}\n")
+
+
+def test_what_is_not_enumerated_is_on_the_page_that_the_verdict_names():
+    page, anchor = judge.NOT_ENUMERATED.split()[-1].split("#")
+    titles = re.findall("^## (.*)$", (ROOT / page).read_text(encoding="utf-8"), re.MULTILINE)
+    assert anchor in {title.lower().replace(" ", "-").replace(",", "") for title in titles}
+
+
+@pytest.mark.parametrize("toy", ["A", "C"])
+def test_rounds_that_are_composed_have_the_distribution_of_whole_texts(toy):
+    def match_then_draw_again(guesses, p_draft, p_target, rng):
+        ids = match_verify(guesses, p_draft, p_target, rng)
+        return [*ids[:-1], sample(p_target[len(ids) - 1], rng)]
+
+    def step(x, n_left, rng, draft, target, K):
+        return draft_and_verify(draft, target, K, match_then_draw_again)(x, n_left, rng)
+
+    by_rounds = judge.rounds_of(match_then_draw_again)(*judge.TOYS[toy], 2, law)
+    assert_same_law(by_rounds, judge.texts_of(step)(*judge.TOYS[toy], 2, law))
+
+
+def test_a_verify_is_enumerated_once_for_each_last_token_and_k():
+    n_outcomes = []
+
+    def counted_law(function):
+        n_outcomes.append(len(list(paths(function))))
+        return law(function)
+
+    judge.rounds_of(match_verify)(*judge.TOYS["A"], 3, counted_law)
+    assert len(n_outcomes) == 1 + 3 * 3  # k = 3 after the prompt; k = 2, 1, 0 after any token
+    assert sum(n_outcomes) < 3000  # whole texts: 32,328
 
 
 @pytest.mark.parametrize("old, new, found", [
@@ -67,6 +140,30 @@ def test_a_fault_is_shown_where_it_happens(said, old, new, found):
     assert out.count("<- too high by") == 1
 
 
+def test_the_first_wrong_token_is_shown_and_not_an_earlier_rounding(said):
+    later = f"np.float32({RATIO}) if t == 0 else p_target[t][token]"
+    status, out = said("import numpy as np" + RIGHT.replace(RATIO, later), tolerance=1e-6)
+    found, head, *alternatives = out.splitlines()[-5:]
+    assert status == 1 and found.startswith("toy A, K = 2: distance 0.")
+    assert all(re.match(r"  \[0, \d, \d\] ", line) for line in alternatives)
+
+
+def test_the_token_with_the_largest_excess_is_shown(said):
+    status, out = said("from sampling import sample\n" + VERIFY + "return [sample(ROW, rng)]\n"
+                       "ROW = [0.28, 0.7, 0.02]")  # not .2 .6 .2; by factors 1.40 and 1.17
+    assert status == 1 and "  [0, 1]                   0.7000    0.6000   <- too high by 0.1" in out
+
+
+def test_a_step_is_judged_where_both_are_defined(said):
+    assert said(f"{RIGHT}\ndef step(x, n_left, rng, draft, target, K): return [0]")[0] == 1
+    assert said(f"{STEP}\n{VERIFY}return [0]")[0] == 0
+
+
+def test_the_models_of_the_toy_equal_are_one_as_is_printed():
+    draft, target = judge.TOYS["equal"]
+    assert draft is target is judge.TOYS["A"][1]
+
+
 def test_the_page_shows_what_the_judge_says(said):
     _, out = said(RIGHT.replace(RESIDUAL, "p_target[t]"))
     page = (ROOT / "docs" / "exercises.md").read_text(encoding="utf-8")
@@ -81,9 +178,14 @@ def test_the_page_shows_what_the_judge_says(said):
     (VERIFY + "return []", r"got \[\]"),
     (VERIFY + "return [7]", r"got \[7\]"),
     (VERIFY + "pass", "need a list of 1 to 2 tokens of 0, 1, 2, got None"),
-    (VERIFY + "\n    return g[5]", "does not run: line 2: IndexError"),
+    (VERIFY + "\n    return g[5]", "does not run: line 2: IndexError: list index out of range$"),
+    (VERIFY + "\n    return [g[0]]", r"index out of range \(called without guesses, as in the"),
+    (VERIFY + "return [1] if rng.random() * 2 < 1 else [2]", "can only be compared, u < bound"),
+    (VERIFY + "return [[0]]", r"got \[\[0\]\]"),
+    (VERIFY + "return [*g, 0, 0]", r"need a list of 1 to 2 tokens of 0, 1, 2, got \[\d, 0, 0\]"),
+    ("def step(x, n_left, *others): return [0] * (n_left + 1)", r"1 to 2 tokens .*got \[0, 0, 0\]"),
+    ("def one(g):\n    return [g[9]]\n" + VERIFY + "return one(g)", "line 2: IndexError"),
     (VERIFY + "raise SystemExit(0)", "does not run: line 1: SystemExit"),
-    ("import numpy as np\n" + VERIFY + "return [np.random.choice(3)]", "line 2: .*from rng alone"),
     ("n = []\n" + VERIFY + "\n    n.append(1)\n    return [len(n) % 3]", "not deterministic"),
     (VERIFY + "\n    while rng.random() < 2: pass", "does not end"),
     (VERIFY + "return [rng.choice(3)]", r"line 1: .*use rng\.random\(\), accept or sample"),
@@ -94,6 +196,77 @@ def test_what_cannot_be_judged_gets_one_line(said, text, message):
     assert status == 2 and re.search(message, complaint) and "answer.py" in complaint
 
 
+@pytest.mark.parametrize("text, name", [
+    ("import numpy as np\n" + VERIFY + "return [np.random.choice(3)]", "numpy.random.choice"),
+    ("import random\n" + VERIFY + "return [random.randrange(3)]", "random.randrange"),
+    ("from random import randrange as draw\n" + VERIFY + "return [draw(3)]", "draw"),
+    ("from numpy.random import default_rng\n" + VERIFY + "return [default_rng(0).integers(3)]",
+     "default_rng"),
+    ("import numpy as np; RNG = np.random.default_rng(0)\n" + VERIFY + "return [RNG.integers(3)]",
+     "RNG"),
+    ("import random; draw = random.Random(0).randrange\n" + VERIFY + "return [draw(3)]", "draw"),
+])
+def test_a_hidden_generator_is_named_with_its_line(said, text, name):
+    status, out = said(text)
+    assert status == 2
+    assert out.endswith("answer.py: line 2: randomness must come from rng alone, but "
+                        f"{name} has a hidden generator\n")
+
+
+@pytest.fixture
+def torch_stand_in(tmp_path, monkeypatch):
+    """Let `import torch` load a stand-in that draws while it is imported, as PyTorch does."""
+    lines = ["import random", "class Tensor: pass", "draw = lambda n: random.randrange(n)"]
+    lines += ["seed = draw(3)", *(f"{name} = draw" for name in GENERATORS["torch"].split())]
+    (tmp_path / "torch.py").write_text("\n".join(lines), encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    with mock.patch.dict(sys.modules):
+        sys.modules.pop("torch", None)
+        yield
+
+
+@pytest.mark.parametrize("place", ["{}\ndef verify", "def verify(*args):\n    {}\n"
+                                   "    return right(*args)\n\ndef right"])
+def test_a_file_and_its_first_call_may_import_what_draws(said, torch_stand_in, place):
+    text = RIGHT.replace("def verify", place.format("import torch"))
+    assert said(text)[0] == 0
+
+
+@pytest.mark.parametrize("name", ["torch.rand", "torch.multinomial", "torch.Tensor.exponential_"])
+def test_a_generator_of_pytorch_is_named_with_its_line(said, torch_stand_in, name):
+    status, out = said(f"import torch\n{VERIFY}\n    return [{name}(3)]")
+    assert status == 2 and f"line 3: randomness must come from rng alone, but {name} has" in out
+
+
+def test_a_test_written_for_pytorch_is_judged(said):
+    pytest.importorskip("torch")
+    assert said(TENSORS)[0] == 0
+    status, out = said(TENSORS.replace("rng.random(k)", "torch.rand(k)"))
+    assert status == 2 and "line 9: randomness must come from rng alone, but torch.rand" in out
+
+
+def test_the_tolerance_is_stated_and_covers_rounding_only(said):
+    rounded = "import numpy as np" + RIGHT.replace(RATIO, f"np.float32({RATIO})")
+    status, out = said(rounded)
+    assert status == 1
+    assert out.endswith("float32 rounds as much as this: --tolerance 1e-06 accepts it\n")
+    status, out = said(rounded, tolerance=1e-6)
+    assert status == 0 and re.search(r"^toy A, K = 3: distance \de-0[789], 81 texts$", out, re.M)
+    assert "The distribution is the target's to within 1e-06 (--tolerance) for K = 1, 2" in out
+    slightly_wrong = RIGHT.replace(RATIO, RATIO.replace("p_target", "1.0001 * p_target", 1))
+    status, out = said(slightly_wrong, tolerance=1e-6)
+    assert status == 1 and "float32" not in out
+
+
+def test_the_limit_in_seconds_says_how_far_an_enumeration_came(said, monkeypatch):
+    monkeypatch.setattr(judge.time, "monotonic", itertools.count().__next__)  # a second per look
+    status, out = said(ROUND, seconds=2000)
+    *done, end = out.splitlines()
+    n_outcomes = re.search(r"after 2000 s: toy B, K = 3, ([\d,]+) outcomes so far \(--sec", end)
+    assert status == 2 and n_outcomes and done[-1] == "toy B, K = 2: exact, 27 texts"
+    assert 0 < int(n_outcomes[1].replace(",", "")) < 1000
+
+
 def test_the_command_names_its_file_and_returns_the_judgement(tmp_path, capfd, monkeypatch):
     path = tmp_path / "answer.py"
     path.write_text(VERIFY + "return [0]", encoding="utf-8")
@@ -102,6 +275,27 @@ def test_the_command_names_its_file_and_returns_the_judgement(tmp_path, capfd, m
         assert judge.main([str(other)]) == 2
         assert capfd.readouterr().out.endswith(f"{other}: need a Python file, FILE.py\n")
     path.write_text("while True: pass", encoding="utf-8")
-    monkeypatch.setattr(judge, "SECONDS", 0.1)
-    assert judge.main([str(path)]) == 2
-    assert capfd.readouterr().out.endswith("still running after 0.1 s (an endless loop?)\n")
+    monkeypatch.setattr(judge, "GRACE", 0.1)
+    assert judge.main([str(path), "--seconds", "0.1"]) == 2
+    assert capfd.readouterr().out.endswith("still running after 0.2 s (an endless loop?)\n")
+
+
+@pytest.mark.parametrize("flags, status, line", [
+    ([], 1, "  float32 rounds as much as this: --tolerance 1e-06 accepts it"),
+    (["--tolerance", "1e-6", "--seconds", "1e-9"], 2, "still running after 1e-09 s: toy A, K = 1"),
+    (["--tolerance", "1e-6"], 0, "to within 1e-06 (--tolerance)"),
+])
+def test_the_commands_flags_reach_the_judgement(tmp_path, capfd, flags, status, line):
+    path = tmp_path / "answer.py"
+    rounded = "import numpy as np" + RIGHT.replace(RATIO, f"np.float32({RATIO})")
+    path.write_text(rounded, encoding="utf-8")
+    assert judge.main([str(path), *flags]) == status
+    assert line in capfd.readouterr().out
+
+
+@pytest.mark.parametrize("flags", [["--seconds", "0"], ["--seconds", "inf"], ["--seconds", "nan"],
+                                   ["--tolerance", "1"], ["--tolerance", "nan"]])
+def test_a_limit_that_judges_nothing_is_refused(capsys, flags):
+    with pytest.raises(SystemExit) as exit_:
+        judge.main(["answer.py", *flags])
+    assert exit_.value.code == 2 and "need a number above 0 and below" in capsys.readouterr().err

@@ -11,12 +11,15 @@ race reaches at least (1 - TV) / (1 + TV) for all rows, and no coupling that dra
 the other row guarantees more: Daliri, Musco and Suresh (2024), arXiv 2408.07978.
 """
 
+from typing import Any
+
 import numpy as np
+from numpy.typing import ArrayLike
 
 from theory.speedup import acceptance_rate
 
 
-def match_agreement(p_target, p_draft):  # 2 x [n_vocab] -> a probability
+def match_agreement(p_target: ArrayLike, p_draft: ArrayLike) -> float:  # 2 x [n_vocab]
     """Return sum(p_target * p_draft): two independent draws.
 
     The draft's best token as a one-hot row agrees with p_target there, which can be more:
@@ -25,10 +28,10 @@ def match_agreement(p_target, p_draft):  # 2 x [n_vocab] -> a probability
     >>> float(match_agreement(row, row)), float(match_agreement(row, best))
     (0.375, 0.5)
     """
-    return (np.asarray(p_target) * p_draft).sum()
+    return (np.asarray(p_target) * np.asarray(p_draft)).sum()
 
 
-def inverse_agreement(p_target, p_draft):
+def inverse_agreement(p_target: ArrayLike, p_draft: ArrayLike) -> float:
     """Return the length of [0, 1) on which both inverse functions give the same token.
 
     It depends on the order of the tokens: moving mass between neighbours costs less.
@@ -38,13 +41,13 @@ def inverse_agreement(p_target, p_draft):
     ...  for other in (np.array([0.3, 0.4, 0.3]), np.array([0.3, 0.3, 0.4]))]
     [0.9, 0.8]
     """
-    ends, other_ends = np.cumsum(p_target), np.cumsum(p_draft)
-    overlap = (np.minimum(ends, other_ends)
-               - np.maximum(ends - p_target, other_ends - p_draft))
+    end_target, end_draft = np.cumsum(p_target), np.cumsum(p_draft)
+    start_target, start_draft = end_target - p_target, end_draft - p_draft
+    overlap = np.minimum(end_target, end_draft) - np.maximum(start_target, start_draft)
     return np.maximum(overlap, 0).sum()
 
 
-def race_agreement(p_target, p_draft):
+def race_agreement(p_target: ArrayLike, p_draft: ArrayLike) -> float:
     """Return the sum over tokens i of 1 / sum_j max(p_j / p_i, q_j / q_i): one race for both.
 
     Runner i wins both if E_j >= E_i max(p_j / p_i, q_j / q_i) for all j. Sorted by p / q, the
@@ -55,14 +58,16 @@ def race_agreement(p_target, p_draft):
     (0.7, 0.6)
     """
     p, q = (np.asarray(row, dtype=np.float64) for row in (p_target, p_draft))
-    order = np.argsort(np.divide(q, p, out=np.full(len(p), np.inf), where=p > 0))  # p / q falls
+    ratios = np.divide(q, p, out=np.full(len(p), np.inf), where=p > 0)
+    order = np.argsort(ratios)  # p / q falls
     p, q = p[order], q[order]
-    before, after = np.cumsum(p), np.cumsum(q[::-1])[::-1] - q
+    p_up_to = np.cumsum(p)
+    q_after = np.cumsum(q[::-1])[::-1] - q
     both = (p > 0) & (q > 0)
-    return (1 / (before[both] / p[both] + after[both] / q[both])).sum()
+    return (1 / (p_up_to[both] / p[both] + q_after[both] / q[both])).sum()
 
 
-def agreement_bound(p_target, p_draft):
+def agreement_bound(p_target: ArrayLike, p_draft: ArrayLike) -> Any:
     """Return (1 - TV) / (1 + TV): a race agrees with at least this probability."""
     alpha = acceptance_rate(p_target, p_draft)
     return alpha / (2 - alpha)

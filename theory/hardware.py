@@ -20,7 +20,8 @@ GPT2_SIZES = {
 }
 
 
-def pass_latency(n_params, n_bytes, bandwidth, flop_rate, batch=1):
+def pass_latency(n_params: float, n_bytes: float, bandwidth: float, flop_rate: float,
+                 batch: int = 1) -> tuple[float, float]:
     """Return the seconds of memory traffic and of arithmetic of one pass; the larger one decides.
 
     `batch` counts the rows of the pass, of several texts or the K + 1 of one; `bandwidth` is in
@@ -34,7 +35,7 @@ def pass_latency(n_params, n_bytes, bandwidth, flop_rate, batch=1):
     return n_params * n_bytes / bandwidth, 2 * n_params * batch / flop_rate
 
 
-def crossover_batch(n_bytes, bandwidth, flop_rate):
+def crossover_batch(n_bytes: float, bandwidth: float, flop_rate: float) -> float:
     """Return the batch at which arithmetic takes as long as memory, so that rows cease to be free.
 
     It is n_bytes * flop_rate / (2 * bandwidth): the published 161 (Timbers 2023) is that of an A100
@@ -47,7 +48,8 @@ def crossover_batch(n_bytes, bandwidth, flop_rate):
     return memory / compute
 
 
-def linear_cost(n_rows, n_in, n_out, weight_bytes=2, row_bytes=2):
+def linear_cost(n_rows: int, n_in: int, n_out: int, weight_bytes: float = 2,
+                row_bytes: float = 2) -> tuple[float, int]:
     """Return the bytes moved and the FLOP of one product [n_rows, n_in] @ [n_in, n_out].
 
     The example is a published one, on an RTX 4090 of 1 TB/s and 330 TFLOP/s: one row moves nearly
@@ -65,7 +67,8 @@ def linear_cost(n_rows, n_in, n_out, weight_bytes=2, row_bytes=2):
 
 # ---- arithmetic intensity, step by step
 
-def intensity_table(n_new, n_past, n_embd, n_head, n_bytes=2):
+def intensity_table(n_new: int, n_past: int, n_embd: int, n_head: int,
+                    n_bytes: float = 2) -> dict[str, tuple[int, float]]:
     """Return the products of one layer: {step: (FLOP, FLOP per byte moved)}.
 
     Prefill of L tokens: (L, 0). Decoding after L tokens: (1, L). Verifying K guesses: (K + 1, L).
@@ -81,7 +84,8 @@ def intensity_table(n_new, n_past, n_embd, n_head, n_bytes=2):
     >>> intensity_table(1, L, D, 25)["Q = x W_Q"][1] == D / (2 + D)
     True
     """
-    n_seq, d_head = n_past + n_new, n_embd // n_head
+    n_seq = n_past + n_new
+    d_head = n_embd // n_head
     shapes = {  # step: (m, k, n, how many products [m, k] @ [k, n])
         "Q = x W_Q": (n_new, n_embd, n_embd, 1),
         "K = x W_K": (n_new, n_embd, n_embd, 1),
@@ -90,17 +94,18 @@ def intensity_table(n_new, n_past, n_embd, n_head, n_bytes=2):
         "Z = Score V": (n_new, n_seq, d_head, n_head),
         "Out = Z W_O": (n_new, n_embd, n_embd, 1),
         "A = Out W_1": (n_new, n_embd, 4 * n_embd, 1),
-        "x' = gelu(A) W_2": (n_new, 4 * n_embd, n_embd, 1)}
+        "x' = gelu(A) W_2": (n_new, 4 * n_embd, n_embd, 1),
+    }
     table = {}
     for step, (m, k, n, count) in shapes.items():
         moved, flops = linear_cost(m, k, n, n_bytes, n_bytes)
-        table[step] = count * flops, flops / moved
+        table[step] = (count * flops, flops / moved)
     return table
 
 
 # ---- a whole pass; `hparams` is the dict in hparams.json
 
-def pass_flops(hparams, n_new=1, n_past=0, n_last=1):
+def pass_flops(hparams: dict, n_new: int = 1, n_past: int = 0, n_last: int = 1) -> int:
     """Return the FLOP of a pass's matrix products: about 2 n_params per token. n_last <= n_new.
 
     >>> round(pass_flops(GPT2_SIZES["124M"]) / (2 * n_params(GPT2_SIZES["124M"])), 2)
@@ -111,7 +116,7 @@ def pass_flops(hparams, n_new=1, n_past=0, n_last=1):
     return hparams["n_layer"] * sum(flops for flops, _ in layer.values()) + logits
 
 
-def pass_bytes(hparams, n_new=1, n_past=0, n_bytes=4):
+def pass_bytes(hparams: dict, n_new: int = 1, n_past: int = 0, n_bytes: float = 4) -> float:
     """Return the bytes that one pass must move at least, if activations stay in the processor.
 
     Each parameter once (of wpe the rows of the new tokens only); the cache, n_past tokens read and

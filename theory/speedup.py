@@ -12,16 +12,14 @@ alpha. Real text has easy and hard stretches, so the formulas predict and do not
 docs/papers.md lists figures in the papers that differ from their own formulas.
 """
 
+from collections.abc import Sequence
+from typing import Any
+
 import numpy as np
+from numpy.typing import ArrayLike
 
 
-def need(holds, what, got):
-    """Raise the ValueError of a front door unless `holds`."""
-    if not holds:
-        raise ValueError(f"need {what}, got {got}")
-
-
-def acceptance_rate(p_target, p_draft):  # 2 x [..., n_vocab] -> [...]
+def acceptance_rate(p_target: ArrayLike, p_draft: ArrayLike) -> Any:  # 2 x [..., n_vocab] -> [...]
     """Return the probability that a drawn guess is accepted: sum(min(p_target, p_draft)).
 
     It is 1 - TV; the total variation distance TV is Leviathan's D_LK. Its mean over the
@@ -34,16 +32,20 @@ def acceptance_rate(p_target, p_draft):  # 2 x [..., n_vocab] -> [...]
     >>> float(1 - abs(p_target - (p_target + p_draft) / 2).sum())  # 1 - D_LK
     0.5
     """
-    p_target, p_draft = np.asarray(p_target, np.float64), np.asarray(p_draft, np.float64)
-    need(p_target.shape == p_draft.shape, "two rows over the same tokens",
-         f"shapes {p_target.shape} and {p_draft.shape}")
+    p_target = np.asarray(p_target, np.float64)
+    p_draft = np.asarray(p_draft, np.float64)
+    if p_target.shape != p_draft.shape:
+        raise ValueError("need two rows over the same tokens, got shapes "
+                         f"{p_target.shape} and {p_draft.shape}")
     for row in (p_target, p_draft):
-        need((row >= 0).all() and (abs(row.sum(axis=-1) - 1) <= 1e-6).all(),
-             "probabilities >= 0 with sum 1", f"smallest {row.min()}, sum {row.sum(axis=-1)}")
+        sums = row.sum(axis=-1)
+        if not ((row >= 0).all() and (abs(sums - 1) <= 1e-6).all()):
+            raise ValueError("need probabilities >= 0 with sum 1, got smallest "
+                             f"{row.min()}, sum {sums}")
     return np.minimum(1.0, np.minimum(p_target, p_draft).sum(axis=-1))  # rounding: 1 + 2e-16
 
 
-def expected_tokens(alpha, K):
+def expected_tokens(alpha: float, K: int) -> float:
     """Return the mean tokens per round, resampled or bonus token included: 1 + .. + alpha**K.
 
     The printed form, (1 - alpha**(K + 1)) / (1 - alpha), has a special case at alpha = 1; the sum
@@ -52,12 +54,14 @@ def expected_tokens(alpha, K):
     >>> [round(expected_tokens(0.7, K), 4) for K in (1, 3, 5)]
     [1.7, 2.533, 2.9412]
     """
-    need(0 <= alpha <= 1, "0 <= alpha <= 1", alpha)
-    need(K >= 0 and K % 1 == 0, "K a whole number >= 0", K)
+    if not 0 <= alpha <= 1:
+        raise ValueError(f"need 0 <= alpha <= 1, got {alpha}")
+    if not (K >= 0 and K % 1 == 0):
+        raise ValueError(f"need K a whole number >= 0, got {K}")
     return sum(alpha**t for t in range(int(K) + 1))
 
 
-def walltime_improvement(alpha, K, c, pass_cost=1):
+def walltime_improvement(alpha: float, K: int, c: float, pass_cost: float = 1) -> float:
     """Return the speed-up over one target pass per token.
 
     The papers' pass_cost is 1, which holds where memory bandwidth alone limits a pass;
@@ -71,12 +75,12 @@ def walltime_improvement(alpha, K, c, pass_cost=1):
     >>> round(walltime_improvement(alpha=0.75, K=7, c=0.02, pass_cost=2.1), 1)
     1.6
     """
-    need(0 <= c < np.inf and 0 < pass_cost < np.inf, "0 <= c < inf, 0 < pass_cost < inf",
-         f"{c}, {pass_cost}")
+    if not (0 <= c < np.inf and 0 < pass_cost < np.inf):
+        raise ValueError(f"need 0 <= c < inf, 0 < pass_cost < inf, got {c}, {pass_cost}")
     return expected_tokens(alpha, K) / (K * c + pass_cost)
 
 
-def operations_factor(alpha, K, c_hat):
+def operations_factor(alpha: float, K: int, c_hat: float) -> float:
     """Return the arithmetic per token, in target rows: more than 1 because guesses are rejected.
 
     Leviathan et al. (2023) Theorem 3.11, Table 1.
@@ -87,7 +91,7 @@ def operations_factor(alpha, K, c_hat):
     return (K * c_hat + K + 1) / expected_tokens(alpha, K)
 
 
-def best_K(alpha, c, pass_cost=None):
+def best_K(alpha: float, c: float, pass_cost: Sequence[float] | None = None) -> int:
     """Return the K of the largest `walltime_improvement` (the smallest of equals; 0: no guesses).
 
     `pass_cost[K]` is the measured cost of K + 1 rows in units of one row (so `pass_cost[0]` is 1),
@@ -105,7 +109,7 @@ def best_K(alpha, c, pass_cost=None):
     return max(range(len(gains)), key=gains.__getitem__)
 
 
-def chen_speedup(r, K, t_draft, t_target):
+def chen_speedup(r: float, K: int, t_draft: float, t_target: float) -> float:
     """Return the speed-up from the figures of Chen et al. (2023): r = tokens per round / (K + 1).
 
     t_draft is one step of the draft and t_target one pass of the target, over one row or K + 1, in

@@ -87,7 +87,8 @@ def new_client(scheduler, n_workers):
 @command("survey", "requirements/cluster.txt")
 def main(argv=None):
     """Write all records; print what was written."""
-    parser = Parser("survey", description=__doc__, formatter_class=Help, allow_abbrev=False)
+    parser = Parser("python -m tools.survey", description=__doc__, formatter_class=Help,
+                    allow_abbrev=False)
     parser.add_argument("--scheduler", help="Dask's address (default: workers on this machine)")
     parser.add_argument("--workers", type=whole, help="how many here (default: one per core)")
     own, words = parser.parse_known_args(argv)

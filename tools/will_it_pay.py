@@ -33,7 +33,7 @@ from lib.backend import products
 from lib.backend.arrays import gpu_errors_in_one_line
 from sampling import check_sampling, with_sampling
 from theory.hardware import GPT2_SIZES
-from theory.speedup import best_K, expected_tokens, need, walltime_improvement
+from theory.speedup import best_K, expected_tokens, walltime_improvement
 from utils import MODELS_DIR, load_pair
 from variants.registry import Costs
 from variants.shared.tree_gpt2 import TreeGPT2
@@ -49,8 +49,9 @@ def load(args):
     """Return (encoder, draft, target); the encoder is None if the weights are random."""
     names = (args.draft, args.target)
     if args.random:
-        need(GPT2_SIZES.keys() >= {*names}, f"two of {', '.join(GPT2_SIZES)} with --random",
-             " and ".join(names))
+        if not GPT2_SIZES.keys() >= {*names}:
+            raise ValueError(f"need two of {', '.join(GPT2_SIZES)} with --random, got "
+                             f"{' and '.join(names)}")
         products.set_backend(args.backend)
         encoder = None
         models = [random_model(GPT2_SIZES[name], backend=args.backend) for name in names]
@@ -66,8 +67,9 @@ def read_texts(args, encoder, n_ctx):
     prompts = read_prompts(args.prompts) if args.prompts else OPENINGS
     texts = [encoder.encode(prompt) for prompt in prompts]
     longest = max(map(len, texts), default=0)
-    need(0 < longest <= n_ctx - args.N, f"prompts of 1 .. {n_ctx - args.N} tokens (n_ctx = "
-         f"{n_ctx}, --N {args.N})", longest or "none")
+    if not 0 < longest <= n_ctx - args.N:
+        raise ValueError(f"need prompts of 1 .. {n_ctx - args.N} tokens (n_ctx = {n_ctx}, "
+                         f"--N {args.N}), got {longest or 'none'}")
     return texts
 
 

@@ -17,107 +17,33 @@ FOLDER holds train.txt and valid.txt. A finished stage is skipped; an interrupte
 
 Sizes and plans: models/training/plans.py.
 """
+
 import argparse
+import sys
 from pathlib import Path
 
-import numpy as np
-import torch
-
-from models.training import bpe, export, plans, tasks, trainer
-from models.training.eagle import LOSSES, Eagle
-
-# ---- the stages
-
-def make_task(stage, work):
-    """Return the untrained task of a stage."""
-    torch.manual_seed(plans.PLANS[stage]["seed"])
-    if stage in ("target", "early"):
-        return tasks.LanguageModel(tasks.new_gpt2(plans.SHAPES[stage]))
-    if stage == "markov":
-        return tasks.Markov(trained("heads", work))
-    if stage == "eagle":
-        head = trained("states", work)
-        head.weights = LOSSES["eagle"]
-        return head
-    target = trained("target", work).gpt2
-    if stage == "draft":
-        return tasks.Distilled(trained("early", work).gpt2, target)
-    return tasks.Heads(target) if stage == "heads" else Eagle(target, LOSSES["states"])
+from lib.terminal import Parser, command
 
 
-def trained(stage, work):
-    """Return the task of a stage with the weights that it has learned."""
-    task = make_task(stage, work)
-    task.load_state_dict(torch.load(work / f"{stage}.pt", map_location="cpu")["task"])
-    return task
-
-
-def train_stage(stage, work):
-    """Train a stage unless it is done."""
-    plan, path = plans.PLANS[stage], work / f"{stage}.pt"
-    if path.exists() and torch.load(path, map_location="cpu")["step"] == plan["steps"]:
-        return
-    print(f"--- {stage}", flush=True)
-    trainer.train(make_task(stage, work), plan, path, np.load(work / f"{plan['text']}.npy"),
-                  np.load(work / "valid.npy"))
-
-
-def write_stage(work):
-    """Let the target write the text that draft and heads are trained on."""
-    path = work / "written.npy"
-    if path.exists():
-        return
-    target = trained("target", work).gpt2.to(trainer.DEVICE)
-    with torch.autocast(trainer.DEVICE, torch.bfloat16):
-        rows = write(target, np.load(work / "train.npy"), **plans.WRITE)
-    part = path.with_suffix(".part.npy")
-    np.save(part, rows.numpy().astype(np.uint16).reshape(-1))
-    part.replace(path)
-
-
-def write(target, ids, n_rows, n_given, n_new, B, seed):
-    """Return n_rows rows: n_given ids of the text, then n_new of the target's.
-
-    Every second batch is greedy, the others are drawn at temperature 1.
-    """
-    rng, rows = np.random.default_rng(seed), []
-    torch.manual_seed(seed)
-    for i in range(n_rows // B):
-        starts = rng.integers(len(ids) - n_given, size=B)
-        given = np.stack([ids[start : start + n_given] for start in starts]).astype(np.int64)
-        rows.append(target.generate(torch.from_numpy(given).to(target.device), do_sample=i % 2 == 1,
-                                    max_new_tokens=n_new, top_k=0, use_cache=True))
-    return torch.cat(rows).cpu()
-
-
-def export_stage(work, out):
-    """Write the model folders into `out`, with all heads beside the target."""
-    markov, eagle = trained("markov", work), trained("eagle", work)
-    export.export(eagle.target, work, out / "tales-large")
-    export.export_heads(eagle.target, export.medusa_weights(markov) | export.eagle_weights(eagle),
-                        out / "tales-large")
-    export.export(trained("draft", work).gpt2, work, out / "tales-small")
-
-
-# ---- the command
-
+@command("models.training.train", "requirements/train.txt")
 def main(argv=None):
-    parser = argparse.ArgumentParser("python -m models.training.train",
-                                     description="Train the bundled pair of models.",
-                                     formatter_class=argparse.ArgumentDefaultsHelpFormatter)
+    parser = Parser("python -m models.training.train", description=__doc__.split("\n")[0],
+                    formatter_class=argparse.ArgumentDefaultsHelpFormatter)
     add = parser.add_argument
     add("--corpus", type=Path, required=True, help="folder with train.txt and valid.txt")
     add("--out", type=Path, default="models", help="where the two model folders go")
     add("--work", type=Path, default="train-work", help="folder for checkpoints and logs")
     args = parser.parse_args(argv)
+    from models.training import bpe, plans, stages  # they need PyTorch, which --help does not
+
     args.work.mkdir(parents=True, exist_ok=True)
     bpe.prepare(args.corpus, args.work, plans.SHAPES["target"]["vocab_size"])
     for stage in plans.PLANS:  # in this order
         if plans.PLANS[stage]["text"] == "written":
-            write_stage(args.work)
-        train_stage(stage, args.work)
-    export_stage(args.work, args.out)
+            stages.write_stage(args.work)
+        stages.train_stage(stage, args.work)
+    stages.export_stage(args.work, args.out)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

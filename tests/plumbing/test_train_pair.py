@@ -9,7 +9,7 @@ torch = pytest.importorskip("torch", exc_type=ImportError)
 pytest.importorskip("transformers", exc_type=ImportError)
 
 from gpt2 import GPT2  # noqa: E402  after what may skip
-from models.training import plans, tasks, train, trainer  # noqa: E402
+from models.training import plans, stages, tasks, train, trainer  # noqa: E402
 from models.training.eagle import Eagle  # noqa: E402
 from utils import load_encoder_hparams_and_params  # noqa: E402
 from variants import Models, build  # noqa: E402
@@ -69,7 +69,7 @@ def test_the_loss_falls(trained, stage, fraction):
 
 @pytest.mark.parametrize("stage, name", [("target", "tales-large"), ("draft", "tales-small")])
 def test_the_exported_model_gives_the_trained_models_logits(trained, stage, name):
-    theirs = train.trained(stage, trained / "work").gpt2.half().float()  # as on disk
+    theirs = stages.trained(stage, trained / "work").gpt2.half().float()  # as on disk
     encoder, hparams, params = load_encoder_hparams_and_params(name, trained / "models")
     ids = list(range(0, 270, 11))
     logits = GPT2(params, hparams["n_head"])(ids, len(ids))
