@@ -27,10 +27,10 @@ IMPOSSIBLE = float(np.finfo(np.float32).min)
 
 
 def meanings(encoder):
-    """Return {id: meaning}: bytes; of a special token its name, or None if it ends a text."""
-    return {id: None if id == encoder.end_of_text else
-            symbol if symbol in encoder.special else encoder.decode_bytes([id])
-            for id, symbol in encoder.symbols.items()}
+    """Return {token: meaning}: its bytes; if it is special its name, or None if it ends a text."""
+    return {token: None if token == encoder.end_of_text else
+            symbol if symbol in encoder.special else encoder.decode_bytes([token])
+            for token, symbol in encoder.symbols.items()}
 
 
 class CommonTokens:
@@ -40,19 +40,22 @@ class CommonTokens:
     """
 
     def __init__(self, draft_encoder, encoder):
-        ours, theirs = meanings(encoder), meanings(draft_encoder)
-        id_of = {meaning: id for id, meaning in theirs.items()}
-        pairs = [(id, id_of[meaning]) for id, meaning in ours.items() if meaning in id_of]
+        ours = meanings(encoder)
+        theirs = meanings(draft_encoder)
+        draft_token = {meaning: token for token, meaning in theirs.items()}
+        pairs = [(token, draft_token[meaning]) for token, meaning in ours.items()
+                 if meaning in draft_token]
         if not pairs:
             raise ValueError("need a draft and a target with tokens in common, got none among "
                              f"{len(theirs)} and {len(ours)}; choose a different draft")
         self.ids, self.draft_ids = np.array(pairs).T  # of the same tokens
-        self.n_vocab, self.n_draft_vocab = len(ours), len(theirs)
+        self.n_vocab = len(ours)
+        self.n_draft_vocab = len(theirs)
         self.encode_bytes = draft_encoder.encode_bytes
         # A special token becomes the draft's, or else its name is read as text.
-        self.pieces = {id: meaning if isinstance(meaning, bytes) else
-                       id_of.get(meaning, encoder.decode_bytes([id]))
-                       for id, meaning in ours.items()}
+        self.pieces = {token: meaning if isinstance(meaning, bytes) else
+                       draft_token.get(meaning, encoder.decode_bytes([token]))
+                       for token, meaning in ours.items()}
 
     def __str__(self):
         n = len(self.ids)
@@ -62,7 +65,7 @@ class CommonTokens:
     def draft_text(self, ids):
         """Return the draft's ids of a text that is given as the target's ids."""
         text = []
-        pieces = (self.pieces[id] for id in ids)
+        pieces = (self.pieces[token] for token in ids)
         for is_bytes, run in groupby(pieces, lambda piece: isinstance(piece, bytes)):
             if is_bytes:
                 text += self.encode_bytes(b"".join(run))
@@ -102,7 +105,9 @@ class TokenLevelIntersection:
     n_ctx = math.inf  # a text longer than the draft's context is read from a later start
 
     def __init__(self, draft, common):
-        self.draft, self.common, self.n_vocab = draft, common, common.n_vocab
+        self.draft = draft
+        self.common = common
+        self.n_vocab = common.n_vocab
 
     def __getattr__(self, name):  # params, n_head: of the draft itself
         return getattr(self.draft, name)

@@ -18,8 +18,8 @@ import main
 from encoder import END_OF_TEXT, Encoder, byte_characters
 from exact.law import assert_same_law, expectation, law, text_law, total_variation
 from exact.rules import TOYS
-from exact.toys import mapped, toy
 from gpt2 import GPT2
+from lib.checkpoints.huggingface import write_folder
 from lib.checkpoints.weights import random_params
 from lib.token_level_intersection import CommonTokens, TokenLevelIntersection
 from sampling import warp, with_sampling
@@ -28,9 +28,10 @@ from tests import bundled
 from tests.small import COSTS, Logits, forms
 from tests.test_laws import ALL, ALL_SETTINGS, SETTINGS, SHALLOW, X, fits, n_levels
 from tests.test_main import figures, said
-from tools.export_hf import export
+from tests.toys import mapped, toy
 from utils import MODELS_DIR, load_pair
 from variants import DECODERS, Models, build
+from variants.shared.branches import Tree
 
 HAVE_A_DRAFT = [name for name, entry in DECODERS.items() if "draft" in entry.needs]
 
@@ -40,17 +41,17 @@ class ToyTokenizer:
 
     special, end_of_text = (), None
 
-    def __init__(self, *tokens):
-        self.symbols = dict(enumerate(tokens))
+    def __init__(self, *symbols):
+        self.symbols = dict(enumerate(symbols))
 
     def decode_bytes(self, ids):
-        return b"".join(self.symbols[id] for id in ids)
+        return b"".join(self.symbols[token] for token in ids)
 
     def encode_bytes(self, data):
         if not data:
             return []
-        fits = [id for id, token in self.symbols.items() if data.startswith(token)]
-        best = max(fits, key=lambda id: len(self.symbols[id]))
+        fitting = [token for token, symbol in self.symbols.items() if data.startswith(symbol)]
+        best = max(fitting, key=lambda token: len(self.symbols[token]))
         return [best, *self.encode_bytes(data[len(self.symbols[best]) :])]
 
 
@@ -96,14 +97,14 @@ def of_bytes(tokenizer, order):
 def test_a_draft_with_the_targets_rows_at_other_ids_loses_no_guess(name):
     """Exactness alone cannot see a draft that reads a different text, or rows at wrong ids."""
     order = [2, 0, 3, 1]  # the target's id of each of the draft's tokens
-    permuted = ToyTokenizer(*(TARGET.symbols[id] for id in order))
+    permuted = ToyTokenizer(*(TARGET.symbols[token] for token in order))
     sampling = dict(temperature=0.0 if DECODERS[name].greedy else 0.7)
 
     def lost(rng):
         models = Models(wrapped(of_bytes(permuted, order), permuted), of_bytes(TARGET, range(4)),
                         sampling, None, COSTS)
         step = build(name, models, SHALLOW.get(name, forms(name)[0]))
-        return sum(n_levels(round) + 1 - len(round.ids) for round in generate(X, step, 3, rng))
+        return sum(n_levels(result) + 1 - len(result.ids) for result in generate(X, step, 3, rng))
 
     assert expectation(lost, float) == pytest.approx(0, abs=1e-9)
 
@@ -163,10 +164,10 @@ LETTERS = [*byte_characters().values()]
 def encoders():
     """Return a draft's and a target's Encoder; both end texts, by different names."""
     symbols = [*reversed(LETTERS), "Ã©", "bc", "</s>", "<pad>"]
-    draft = Encoder({symbol: id for id, symbol in enumerate(symbols)},
+    draft = Encoder({symbol: token for token, symbol in enumerate(symbols)},
                     [("Ã", "©"), ("b", "c")], "</s>", ["<pad>"])
     symbols = [END_OF_TEXT, "<pad>", "<only here>", *LETTERS, "ab", "©b", "Ãb"]
-    target = Encoder({symbol: id for id, symbol in enumerate(symbols)},
+    target = Encoder({symbol: token for token, symbol in enumerate(symbols)},
                      [("a", "b"), ("©", "b"), ("Ã", "b")], added=["<pad>", "<only here>"])
     return draft, target
 
@@ -183,7 +184,7 @@ def test_a_text_is_read_as_the_draft_would_encode_it():
     draft, target = encoders()
     common, ab = CommonTokens(draft, target), target.vocab["ab"]
     byte = {char: target.vocab[char] for char in "bcÃ©"}
-    read = lambda *ids: [draft.symbols[id] for id in common.draft_text(ids)]
+    read = lambda *ids: [draft.symbols[token] for token in common.draft_text(ids)]
     assert read(ab, byte["c"]) == ["a", "bc"]  # it merges across the boundary
     assert read(byte["b"], byte["Ã"]) == ["b", "Ã"]  # a text that ends within é
     assert read(byte["b"], byte["Ã"], byte["©"]) == ["b", "Ã©"]
@@ -196,7 +197,7 @@ def test_special_tokens_are_common_by_their_role_or_name_and_else_read_as_text()
     pairs = {target.symbols[a]: draft.symbols[b] for a, b in zip(common.ids, common.draft_ids)}
     assert pairs == {char: char for char in LETTERS} | {END_OF_TEXT: "</s>", "<pad>": "<pad>"}
     b, end, pad, only = (target.vocab[name] for name in ("b", END_OF_TEXT, "<pad>", "<only here>"))
-    read = lambda *ids: [draft.symbols[id] for id in common.draft_text(ids)]
+    read = lambda *ids: [draft.symbols[token] for token in common.draft_text(ids)]
     assert read(b, end, target.vocab["c"]) == ["b", "</s>", "c"]  # no merge across the end
     assert read(end) == ["</s>"] and read(pad, pad) == ["<pad>"] * 2
     assert "".join(read(b, only)) == "b<onlyĠhere>"
@@ -238,12 +239,24 @@ def test_a_used_draft_gives_the_rows_of_a_fresh_one(edits, n_last):
         assert got.shape == (n, 262) and np.isfinite(got).all()
 
 
-def test_what_a_longer_text_shares_with_the_one_before_is_not_read_again():
-    model = wrapped_gpt2(Reading, n_ctx=64)
+@pytest.mark.parametrize("n_ctx, n_read", [
+    (64, 40), (16, 16 + 3 * (9 + 7))])  # a full context: half of it and the new token, then 7 more
+def test_what_a_longer_text_shares_with_the_one_before_is_not_read_again(n_ctx, n_read):
+    model = wrapped_gpt2(Reading, n_ctx)
     a = encoders()[1].vocab["a"]
     for n in range(1, 41):
         model([a] * n)
-    assert model.draft.n_read == 40
+    assert model.draft.n_read == n_read
+
+
+def test_the_rows_of_a_tree_are_those_of_its_paths():
+    model, tree = wrapped_gpt2(), Tree()
+    for path in ([5], [100], [5, 200], [5, 7], [100, 7]):
+        tree.add_path(path)
+    text = [100, 101] + tree
+    alone = np.concatenate([wrapped_gpt2()(ids) for ids in text.texts()])
+    for n_last in (1, 3, 6):
+        np.testing.assert_allclose(model(text, n_last), alone[-n_last:], rtol=0, atol=1e-9)
 
 
 # ---- from the command line
@@ -258,7 +271,7 @@ def models_dir(tmp_path_factory):
     for seed, (name, encoder) in enumerate(zip(("draft", "target"), encoders())):
         sizes = SIZES | {"n_vocab": encoder.n_vocab, "n_ctx": 40 + 24 * seed}
         (folder / name).mkdir()
-        export(folder / name, encoder, sizes, random_params(sizes, np.random.default_rng(seed)))
+        write_folder(folder / name, encoder, sizes, random_params(sizes, np.random.default_rng(seed)))
     return folder
 
 
@@ -302,7 +315,7 @@ def respelled(n_tokens, seed=0):
     symbols = [*LETTERS, *merged, END_OF_TEXT]
     np.random.default_rng(seed).shuffle(symbols)
     wte = params["wte"][[encoder.vocab[symbol] for symbol in symbols]]
-    return (Encoder({symbol: id for id, symbol in enumerate(symbols)},
+    return (Encoder({symbol: token for token, symbol in enumerate(symbols)},
                     [ranks[symbol][1] for symbol in merged]), params | {"wte": wte}, n_head)
 
 
@@ -310,7 +323,7 @@ def test_the_bundled_draft_spelled_differently_is_still_a_draft(tmp_path):
     """All its tokens are common, and it still guesses well: the right rows at the right ids."""
     encoder, params, n_head = respelled(2048)
     hparams = dict(n_vocab=2048, n_ctx=512, n_embd=128, n_head=n_head, n_layer=1)
-    export(tmp_path, encoder, hparams, params)
+    write_folder(tmp_path, encoder, hparams, params)
     got = figures("--draft_model_size", tmp_path, "--dtype", "float64")
     assert got["identical"] and got["acceptance"] > 0.4
     assert got["vocabularies"] == ("2048 tokens in common, 100 % of the draft's vocabulary and "

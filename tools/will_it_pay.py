@@ -177,7 +177,7 @@ def conditions(costs, alpha):
 def tell(found, args=None):
     """Yield the paragraphs and tables."""
     yield f"Target {found['target']}, draft {found['draft']}. {found['measured']}\n"
-    if found["vocabularies"]:
+    if found.get("vocabularies"):
         yield f"Vocabularies differ: {found['vocabularies']}.\n"
     for name, costs in found["costs"].items():
         row, times = costs["passes"][0], [*costs["passes"], costs["draft"]]
