@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 import main
 from encoder import END_OF_TEXT, Encoder, byte_characters
-from exact.law import assert_same_law, expectation, law, text_law, total_variation
+from exact.law import expectation, law, text_law, total_variation
 from exact.rules import TOYS
 from gpt2 import GPT2
 from lib.checkpoints.huggingface import write_folder
@@ -25,6 +25,7 @@ from lib.token_level_intersection import CommonTokens, TokenLevelIntersection
 from sampling import warp, with_sampling
 from speculative import complete, generate, guess, make_step
 from tests import bundled
+from tests.distributions import assert_same_law
 from tests.small import COSTS, Logits, forms
 from tests.test_laws import ALL, ALL_SETTINGS, SETTINGS, SHALLOW, X, fits, n_levels
 from tests.test_main import figures, said
@@ -271,7 +272,8 @@ def models_dir(tmp_path_factory):
     for seed, (name, encoder) in enumerate(zip(("draft", "target"), encoders())):
         sizes = SIZES | {"n_vocab": encoder.n_vocab, "n_ctx": 40 + 24 * seed}
         (folder / name).mkdir()
-        write_folder(folder / name, encoder, sizes, random_params(sizes, np.random.default_rng(seed)))
+        params = random_params(sizes, np.random.default_rng(seed))
+        write_folder(folder / name, encoder, sizes, params)
     return folder
 
 
