@@ -59,8 +59,8 @@ class CommonTokens:
 
     def __str__(self):
         n = len(self.ids)
-        return (f"{n} tokens in common, {100 * n / self.n_draft_vocab:.0f} % of the draft's "
-                f"vocabulary and {100 * n / self.n_vocab:.0f} % of the target's")
+        return (f"{n} tokens in common, {100 * n / self.n_draft_vocab:.0f} % of the draft's and "
+                f"{100 * n / self.n_vocab:.0f} % of the target's")
 
     def draft_text(self, ids):
         """Return the draft's ids of a text that is given as the target's ids."""
