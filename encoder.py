@@ -16,6 +16,7 @@ import regex
 
 END_OF_TEXT = "<|endoftext|>"
 MOST_WORDS = 2**15  # whose ids an Encoder keeps
+BROKEN = "surrogateescape"  # a byte that is not UTF-8 becomes a lone surrogate, and this byte again
 
 # GPT-2's split: contractions, letters, numbers, other signs (with the space before them), spaces.
 SPLIT = regex.compile(
@@ -121,7 +122,7 @@ class Encoder:
 
     def to_characters(self, text):
         """Return a text with each byte of its UTF-8 as one character."""
-        return text.encode("utf-8").decode("latin-1").translate(self.characters)
+        return text.encode("utf-8", BROKEN).decode("latin-1").translate(self.characters)
 
     def encode_word(self, word):
         """Return the ids of one word."""
@@ -134,6 +135,11 @@ class Encoder:
 
     def encode(self, text):
         """Return the ids of a text; ValueError for a lone surrogate, which UTF-8 cannot hold."""
+        return self.encode_bytes(text.encode("utf-8"))
+
+    def encode_bytes(self, data):
+        """Return the ids of bytes, which may begin or end within a character."""
+        text = data.decode("utf-8", BROKEN)
         return [token for word in SPLIT.findall(text) for token in self.encode_word(word)]
 
     def id_of(self, text):

@@ -66,7 +66,8 @@ def make_parser(first, entry):
         "last half (exact for the target with that window)")
     add = parser.add_argument_group("models").add_argument
     add("--draft_model_size", default="tales-small", metavar="SIZE", help="124M, 355M, 774M, "
-        "1558M, a folder name in --models_dir, or the path of a Hugging Face folder")
+        "1558M, a folder name in --models_dir, or the path of a Hugging Face folder; its "
+        "vocabulary may differ from the target's")
     add("--target_model_size", default="tales-large", metavar="SIZE", help="likewise")
     add("--models_dir", default=str(MODELS_DIR), metavar="DIR", help="where model folders are, or "
         "are downloaded to (default: the repository's models/)")

@@ -26,6 +26,7 @@ from lib.backend.arrays import get_backend
 from lib.checkpoints import huggingface, openai
 from lib.checkpoints.vocabulary import read_end_of_text, read_vocabulary
 from lib.checkpoints.weights import cut_params
+from lib.token_level_intersection import CommonTokens, TokenLevelIntersection
 
 MODELS_DIR = Path(__file__).parent / "models"
 
@@ -81,8 +82,10 @@ def load_pair(draft_model_size, target_model_size, models_dir=MODELS_DIR, dtype=
               backend="numba", cut_vocab=False):
     """Return (encoder, draft, target): two GPT2 models; the draft is None if no name is given.
 
-    Both models share their weights if both names lead to one folder. The other arguments are
-    those of `load_encoder_hparams_and_params`. ValueError if the two vocabularies differ.
+    The encoder is the target's. A draft with a different vocabulary is wrapped, so that it is a
+    model over the target's ids too; ValueError if the two have no token in common. Both models
+    share their weights if both names lead to one folder. The other arguments are those of
+    `load_encoder_hparams_and_params`.
     """
     def load(size):
         return load_encoder_hparams_and_params(size, models_dir, dtype, backend, cut_vocab)
@@ -95,12 +98,10 @@ def load_pair(draft_model_size, target_model_size, models_dir=MODELS_DIR, dtype=
                for size in (draft_model_size, target_model_size)}
     if len(folders) > 1:
         draft_encoder, hparams, params = load(draft_model_size)
-        here = draft_encoder.symbols
-        there = encoder.symbols
-        if here != there:
-            token, _ = min(here.items() ^ there.items())
-            raise ValueError("Draft and target use different vocabularies (first difference at "
-                             f"id {token}: {here.get(token)!r} / {there.get(token)!r}).")
+        if draft_encoder.symbols != encoder.symbols:
+            draft = GPT2(params, hparams["n_head"])
+            common = CommonTokens(draft_encoder, encoder)
+            return encoder, TokenLevelIntersection(draft, common), target
     return encoder, GPT2(params, hparams["n_head"]), target
 
 

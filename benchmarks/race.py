@@ -20,6 +20,7 @@ from tqdm import tqdm
 
 from benchmarks.clock import spread
 from demo.compare import Timed
+from lib.token_level_intersection import TokenLevelIntersection
 from sampling import one_hot_rows
 from speculative import draft_and_verify, generate
 from theory.speedup import walltime_improvement
@@ -51,9 +52,16 @@ def builder(name, flags, temperature, **known):
     return build_step
 
 
+def fresh(model, kind=None):
+    """Return a model over the same weights that has read nothing, of its own or another class."""
+    if isinstance(model, TokenLevelIntersection):
+        return TokenLevelIntersection(fresh(model.draft, kind), model.common)
+    return (kind or type(model))(model.params, model.n_head)
+
+
 def write(draft, target, build_step, ids, N, seed):
     """Return one text as Written, from models that have read nothing."""
-    draft, target = (Timed(type(model)(model.params, model.n_head)) for model in (draft, target))
+    draft, target = Timed(fresh(draft)), Timed(fresh(target))
     new, rounds, n_rows, rng, start = [], [], 0, np.random.default_rng(seed), time.perf_counter()
     for result in generate(ids, build_step(draft, target), N, rng):
         new += result.ids

@@ -132,6 +132,7 @@ def compare(task, on_seen=None):
         "prompt": task.encoder.decode(task.x),
         "versions": {"python": platform.python_version(), "numpy": np.__version__},
         "product": products.describe(),
+        "vocabularies": str(task.common) if task.common else None,  # None: one vocabulary
         "exact": bool(task.entry.is_exact(task.settings)),
         "n_ctx": task.n_ctx,
         "window_moved": len(task.x) + max(len(plain.ids), n_tokens) > task.n_ctx,

@@ -54,6 +54,8 @@ def notes(numbers, decoder):
     elif full:
         lines.append(f"Context full: n_ctx = {n_ctx} reached after {full[0]} new tokens; "
                      "--window continues.")
+    if numbers.get("vocabularies"):
+        lines.append(f"Vocabularies differ: {numbers['vocabularies']}; only these are guessed.")
     if not numbers["exact"]:
         lines.append("This method is not exact: its text does not follow the target's "
                      "distribution.")

@@ -107,9 +107,9 @@ def in_batches(task, args):
     if "heads" in task.entry.needs:
         raise ValueError("need a decoder without heads for texts in batches (such as speculative, "
                          f"block, lookup), got {task.decoder}")
-    shared = [new_model and Shared(BatchGPT2(*new_model.args), turn)
-              for turn, new_model in enumerate((task.new_draft, task.new_target))]
-    models = Models(*shared, task.sampling, costs=task.costs)
+    draft, target = (new_model and Shared(BatchGPT2(*new_model.args), turn)
+                     for turn, new_model in enumerate((task.new_draft, task.new_target)))
+    models = Models(draft and task.over_target_ids(draft), target, task.sampling, costs=task.costs)
     run = partial(generate_batch, new_step=partial(build, task.decoder, models, task.settings),
                   batch=args.batch or 8, stop=task.stop)
     trial = [([0], min(2, task.n_ctx - 1), np.random.default_rng(0))]
@@ -207,6 +207,7 @@ def append_records(out, jobs, task, n_done):
         n_texts += "ids" in record
         n_tokens += len(record.get("ids", ()))
     seconds = time.perf_counter() - start
+    vocabularies = f"\nVocabularies differ: {task.common}." if task.common else ""
     return (f"Wrote {n_texts} texts and {n_errors} errors to {out.name} ({n_done} records were "
             f"already there).\n{n_tokens} tokens in {seconds:.2f} s "
-            f"({n_tokens / seconds:.1f} tokens/s)")
+            f"({n_tokens / seconds:.1f} tokens/s){vocabularies}")

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from lib.token_level_intersection import CommonTokens, TokenLevelIntersection
 from utils import find_folder, load_pair
 from variants import DECODERS, Costs, Models
 from variants.shared.memory import read_memory
@@ -36,6 +37,7 @@ class Task(NamedTuple):
     n_ctx: int  # the smallest of the models in use
     window: bool  # continue beyond n_ctx, with a window of the text (long_context.py)
     costs: Costs | None = None  # given; None: measured if the decoder needs them
+    common: CommonTokens | None = None  # of a draft with a different vocabulary
 
     @property
     def entry(self):
@@ -54,8 +56,12 @@ class Task(NamedTuple):
 
     def models(self):
         """Return fresh models, which have read nothing."""
-        return Models(self.new_draft and self.new_draft(), self.new_target(), self.sampling,
-                      self.folder, self.costs)
+        draft = self.new_draft and self.over_target_ids(self.new_draft())
+        return Models(draft, self.new_target(), self.sampling, self.folder, self.costs)
+
+    def over_target_ids(self, draft):
+        """Return the draft itself, or wrapped if its vocabulary is not the target's."""
+        return TokenLevelIntersection(draft, self.common) if self.common else draft
 
 
 def settings_for_json(args):
@@ -122,5 +128,6 @@ def load_task(args, prompt=None):
                 folder=find_folder(args.target_model_size, args.models_dir),
                 sampling=args.sampling, decoder=args.decoder, settings=args.settings,
                 N=args.n_tokens_to_generate, seed=args.seed, window=args.window, costs=args.costs,
+                common=getattr(draft, "common", None),
                 n_ctx=min(model.n_ctx for model in (draft, target) if model))
     return with_prompt(task, prompt)

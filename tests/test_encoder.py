@@ -109,8 +109,10 @@ def test_words_are_split_as_gpt2_splits_them():
 
 
 def test_what_has_no_encoding_or_no_text_is_named(tales):
-    with pytest.raises(ValueError, match="surrogates"):
-        tales.encode("a\ud800")
+    for text in ("a\ud800", "a\udcff"):  # the second could stand for the byte 0xff
+        with pytest.raises(ValueError, match="surrogates"):
+            tales.encode(text)
+    assert tales.decode_bytes(tales.encode_bytes(b"caf\xc3")) == b"caf\xc3"
     for token in (-1, 4096, 10**9):
         with pytest.raises(ValueError, match=f"got {token}"):
             tales.decode([5, token])

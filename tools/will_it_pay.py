@@ -26,7 +26,7 @@ from benchmarks import command
 from benchmarks.clock import machine
 from benchmarks.command import number, table
 from benchmarks.models import OPENINGS, named, random_model
-from benchmarks.race import builder, race, speed
+from benchmarks.race import builder, fresh, race, speed
 from demo.costs import N_ROWS, measure_costs
 from demo.prompts import read_lines, read_prompt
 from lib.backend import products
@@ -59,7 +59,7 @@ def load(args):
         encoder, *models = load_pair(*names, args.models_dir, backend=args.backend,
                                      cut_vocab=args.cut_vocab)
     products.warm_up(np.float32)
-    return encoder, *(TreeGPT2(model.params, model.n_head) for model in models)
+    return encoder, *(fresh(model, TreeGPT2) for model in models)
 
 
 def read_texts(args, encoder, n_ctx):
@@ -140,7 +140,8 @@ def measure(args):
     texts = ([[1] * N_ROWS] if args.random else
              read_texts(args, encoder, min(draft.n_ctx, target.n_ctx)))
     found = machine() | {"target": args.target, "draft": args.draft, "costs": {}, "cases": [],
-                         "texts": named(len(texts), args.N), "given": {}}
+                         "texts": named(len(texts), args.N), "given": {},
+                         "vocabularies": str(getattr(draft, "common", ""))}
     for T in [1.0] if args.random else args.temperature:
         costs = measure_costs(*(with_sampling(model, temperature=T) for model in (draft, target)),
                               texts[0])
@@ -178,6 +179,8 @@ def conditions(costs, alpha):
 def tell(found, args=None):
     """Yield the paragraphs and tables."""
     yield f"Target {found['target']}, draft {found['draft']}. {found['measured']}\n"
+    if found.get("vocabularies"):
+        yield f"Vocabularies differ: {found['vocabularies']}.\n"
     for name, costs in found["costs"].items():
         row, times = costs["passes"][0], [*costs["passes"], costs["draft"]]
         yield table([f"rows in one pass, {name}", *range(1, len(times)), "a draft step"],

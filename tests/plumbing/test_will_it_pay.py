@@ -96,6 +96,13 @@ def test_the_answer_and_its_json_agree(models_dir, capsys, tmp_path):
                     walltime_improvement(1, K, costs["draft"] / row, passes[K - 1] / row))
 
 
+def test_a_draft_with_a_different_vocabulary_is_measured_and_named(models_dir, capsys):
+    assert call(models_dir, "--temperature", 0, draft="wide") == 0
+    out = capsys.readouterr().out
+    assert "\nVocabularies differ: 257 tokens in common, 99 % of the draft's" in out
+    assert "Temperature 0: it " in out and "--decoder tree --widths auto" in out
+
+
 def test_one_token_tests_no_guess_and_gets_no_verdict(models_dir, capsys):
     assert call(models_dir, "--N", 1, "--temperature", 0) == 0
     assert "no verdict from runs of fewer than 16 tokens (--N 1)" in capsys.readouterr().out
@@ -109,7 +116,6 @@ def test_random_weights_are_timed_and_acceptance_is_given(models_dir, capsys, mo
 
 
 @pytest.mark.parametrize("flags, models, message", [
-    ([], {"draft": "wide"}, "different vocabularies"),
     (["--random"], {}, "need two of 124M, 355M, 774M, 1558M with --random, got draft and target"),
     (["--temperature", -1], {}, "need 0 <= temperature < inf, got -1.0"),
     (["--N", 90], {}, "need prompts of 1 .. 6 tokens (n_ctx = 96, --N 90), got 8"),  # "Two hens"

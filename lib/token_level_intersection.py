@@ -1,0 +1,135 @@
+"""Timor et al. (2025) Alg. 4: a draft with a vocabulary that is not the target's. Lossless.
+
+Adds to gpt2.py: a model over the target's ids, made from a draft that has its own tokenizer. Every
+model here is a function of the text, so no decoder has to know:
+
+    text so far     the target's ids as bytes, which the draft's tokenizer encodes again
+    common token    its bytes are a token of both vocabularies; a special token is common by its
+                    role (the end of a text) or by its name
+    row             the draft's probabilities of the common tokens, divided by their sum, at the
+                    target's ids; 0 elsewhere
+
+Guesses are drawn from the same row that the test receives, so every decoder stays lossless,
+whatever the tokenizers are. A bad match of the vocabularies only costs acceptance.
+
+Subtle: the row must be divided by its sum. A row that is only cut is not the distribution of the
+guesses, and biases the text. Here softmax divides, because the wrapper returns logits.
+"""
+
+import math
+from itertools import groupby
+
+import numpy as np
+
+# A logit of probability 0: exp((IMPOSSIBLE - max) / T) is 0 for any temperature T below 1e35. It is
+# finite, because sampling.warp refuses infinite logits as the fault of a model.
+IMPOSSIBLE = float(np.finfo(np.float32).min)
+
+
+def meanings(encoder):
+    """Return {token: meaning}: its bytes; if it is special its name, or None if it ends a text."""
+    return {token: None if token == encoder.end_of_text else
+            symbol if symbol in encoder.special else encoder.decode_bytes([token])
+            for token, symbol in encoder.symbols.items()}
+
+
+class CommonTokens:
+    """Hold what two vocabularies have in common, and read a text of one as a text of the other.
+
+    Made from the draft's Encoder and the target's. ValueError if no token is common.
+    """
+
+    def __init__(self, draft_encoder, encoder):
+        ours = meanings(encoder)
+        theirs = meanings(draft_encoder)
+        draft_token = {meaning: token for token, meaning in theirs.items()}
+        pairs = [(token, draft_token[meaning]) for token, meaning in ours.items()
+                 if meaning in draft_token]
+        if not pairs:
+            raise ValueError("need a draft and a target with tokens in common, got none among "
+                             f"{len(theirs)} and {len(ours)}; choose a different draft")
+        self.ids, self.draft_ids = np.array(pairs).T  # of the same tokens
+        self.n_vocab = len(ours)
+        self.n_draft_vocab = len(theirs)
+        self.encode_bytes = draft_encoder.encode_bytes
+        # A special token becomes the draft's, or else its name is read as text.
+        self.pieces = {token: meaning if isinstance(meaning, bytes) else
+                       draft_token.get(meaning, encoder.decode_bytes([token]))
+                       for token, meaning in ours.items()}
+
+    def __str__(self):
+        n = len(self.ids)
+        return (f"{n} tokens in common, {100 * n / self.n_draft_vocab:.0f} % of the draft's and "
+                f"{100 * n / self.n_vocab:.0f} % of the target's")
+
+    def draft_text(self, ids):
+        """Return the draft's ids of a text that is given as the target's ids."""
+        text = []
+        pieces = (self.pieces[token] for token in ids)
+        for is_bytes, run in groupby(pieces, lambda piece: isinstance(piece, bytes)):
+            if is_bytes:
+                text += self.encode_bytes(b"".join(run))
+            else:
+                text += run
+        return text
+
+
+class TokenLevelIntersection:
+    """A draft over the target's ids; its logits are finite, and its rows have common tokens only.
+
+    Each row is a call of the draft, whose cache keeps what the re-encoded texts share: the new
+    token may merge with those before it.
+
+    Parameters
+    ----------
+    draft : GPT2, or any model of logits over the draft's ids
+    common : CommonTokens
+
+    Examples
+    --------
+    >>> from encoder import Encoder, byte_characters
+    >>> from gpt2 import GPT2
+    >>> from lib.checkpoints.weights import random_params
+    >>> from sampling import softmax
+    >>> letters = {char: id for id, char in enumerate(byte_characters().values())}
+    >>> common = CommonTokens(Encoder(letters | {"bc": 256}, [("b", "c")]),
+    ...                       Encoder(letters | {"ab": 256, "bc": 257}, [("a", "b"), ("b", "c")]))
+    >>> hparams = dict(n_vocab=257, n_ctx=8, n_embd=6, n_head=2, n_layer=1)
+    >>> draft = GPT2(random_params(hparams, np.random.default_rng(0)), n_head=2)
+    >>> row = softmax(TokenLevelIntersection(draft, common)([256, letters["c"]])[0])  # ab, c
+    >>> theirs = softmax(draft([letters["a"], 256])[0])  # a, bc; all its tokens are common
+    >>> row[256] == 0, np.allclose(row[[*range(256), 257]], theirs)
+    (np.True_, True)
+    """
+
+    n_ctx = math.inf  # a text longer than the draft's context is read from a later start
+
+    def __init__(self, draft, common):
+        self.draft = draft
+        self.common = common
+        self.n_vocab = common.n_vocab
+
+    def __getattr__(self, name):  # params, n_head: of the draft itself
+        return getattr(self.draft, name)
+
+    def __call__(self, ids, n_last=1):  # -> [n_last, n_vocab]
+        """Return logits over the target's ids, as GPT2 does; `ids` may be a text with a tree."""
+        texts = ids.texts() if hasattr(ids, "texts") else [
+            ids[: len(ids) - i] for i in reversed(range(n_last))]
+        rows = np.concatenate([self.draft(self.read(text)) for text in texts[-n_last:]])
+        logits = np.full((n_last, self.n_vocab), IMPOSSIBLE, rows.dtype)
+        logits[:, self.common.ids] = rows[:, self.common.draft_ids]
+        return logits
+
+    hidden = __call__  # GPT2's two halves of a pass: here the first one does everything
+
+    def logits(self, states):
+        """Return the states, which are logits already."""
+        return states
+
+    def read(self, ids):
+        """Return the draft's ids, or their end, which starts later by half a context at a time."""
+        text = self.common.draft_text(ids)
+        half = max(1, self.draft.n_ctx // 2)
+        n_over = max(0, len(text) - self.draft.n_ctx)
+        return text[math.ceil(n_over / half) * half :]

@@ -1,0 +1,344 @@
+"""A draft with a different vocabulary: exact under every decoder, and wired into the command line.
+
+Texts are enumerated over two toy tokenizers that share three tokens. Each has a token that the
+other lacks; a character is two tokens of the target; and the draft's longest tokens merge across
+the ends of the target's tokens.
+"""
+
+import json
+from functools import cache, partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import main
+from benchmarks.models import OPENINGS
+from encoder import END_OF_TEXT, Encoder, byte_characters
+from exact.law import expectation, law, text_law, total_variation
+from exact.rules import TOYS
+from gpt2 import GPT2
+from lib.checkpoints.huggingface import write_folder
+from lib.checkpoints.weights import random_params
+from lib.token_level_intersection import CommonTokens, TokenLevelIntersection
+from sampling import warp, with_sampling
+from speculative import complete, draft_and_verify, generate, guess, make_step
+from tests import bundled
+from tests.distributions import assert_same_law
+from tests.small import COSTS, Logits, forms
+from tests.test_laws import ALL, ALL_SETTINGS, SETTINGS, SHALLOW, X, fits, n_levels
+from tests.test_main import figures, said
+from tests.toys import mapped, toy
+from variants import DECODERS, Models, build
+from variants.shared.branches import Tree
+
+HAVE_A_DRAFT = [name for name, entry in DECODERS.items() if "draft" in entry.needs]
+
+
+class ToyTokenizer:
+    """A tokenizer of a few tokens, which takes the longest one that fits from the left."""
+
+    special, end_of_text = (), None
+
+    def __init__(self, *symbols):
+        self.symbols = dict(enumerate(symbols))
+
+    def decode_bytes(self, ids):
+        return b"".join(self.symbols[token] for token in ids)
+
+    def encode_bytes(self, data):
+        if not data:
+            return []
+        fitting = [token for token, symbol in self.symbols.items() if data.startswith(symbol)]
+        best = max(fitting, key=lambda token: len(self.symbols[token]))
+        return [best, *self.encode_bytes(data[len(self.symbols[best]) :])]
+
+
+FIRST, SECOND = "é".encode()[:1], "é".encode()[1:]
+TARGET = ToyTokenizer(b"a", b"aa", FIRST, SECOND)
+DRAFT = ToyTokenizer("é".encode(), SECOND, b"aaa", FIRST, b"a")
+
+
+def wrapped(draft, tokenizer=DRAFT, n_ctx=99):
+    """Return a draft over the target's ids."""
+    draft.n_ctx = n_ctx
+    return TokenLevelIntersection(draft, CommonTokens(tokenizer, TARGET))
+
+
+def toy_models(sampling):
+    """Return a draft whose context is soon full, and a target, both new."""
+    return Models(wrapped(Logits(toy(5, 41, zeros=0)), n_ctx=4), Logits(toy(4, 42, zeros=0)),
+                  sampling, None, COSTS)
+
+
+# ---- the distribution
+
+CASES = [(name, i, sampling) for name, i in ALL if name in HAVE_A_DRAFT
+         for sampling in [*SETTINGS[:2], ALL_SETTINGS] if fits(name, i, sampling)]
+
+
+@pytest.mark.parametrize("name, i, sampling", CASES, ids=str)
+def test_the_text_is_distributed_as_the_targets_own(name, i, sampling):
+    new_step = lambda: build(name, toy_models(sampling), forms(name)[i])
+    target = with_sampling(toy_models(sampling).target, **sampling)
+    assert_same_law(law(lambda rng: tuple(complete(X, new_step(), 3, rng))), text_law(X, target, 3))
+
+
+def of_bytes(tokenizer, order):
+    """Return a model that sees the bytes of a text only, with a toy's rows in the order of ids."""
+    row_after = toy(4, 42, zeros=0)
+    return Logits(lambda ids, n_last=1: np.array([
+        row_after(tokenizer.decode_bytes(ids[: len(ids) - i]))[0][order]
+        for i in reversed(range(n_last))]))
+
+
+@pytest.mark.parametrize("name", [name for name in HAVE_A_DRAFT if name != "match"])
+def test_a_draft_with_the_targets_rows_at_other_ids_loses_no_guess(name):
+    """Exactness alone cannot see a draft that reads a different text, or rows at wrong ids."""
+    order = [2, 0, 3, 1]  # the target's id of each of the draft's tokens
+    permuted = ToyTokenizer(*(TARGET.symbols[token] for token in order))
+    sampling = dict(temperature=0.0 if DECODERS[name].greedy else 0.7)
+
+    def lost(rng):
+        models = Models(wrapped(of_bytes(permuted, order), permuted), of_bytes(TARGET, range(4)),
+                        sampling, None, COSTS)
+        step = build(name, models, SHALLOW.get(name, forms(name)[0]))
+        return sum(n_levels(result) + 1 - len(result.ids) for result in generate(X, step, 3, rng))
+
+    assert expectation(lost, float) == pytest.approx(0, abs=1e-9)
+
+
+def divided(row):
+    """Return the row of toy A that the wrapper gives, if its last token is not common."""
+    return row * np.array([1, 1, 0]) / (row[0] + row[1])
+
+
+def step_of(tested, K):
+    """Return toy A's step: guesses from the divided row, and the row that they are tested with."""
+    draft, target = TOYS["A"]
+
+    def guess_common(x, k, rng):
+        guesses, _ = guess(x, k, rng, mapped(draft, divided))
+        return guesses, [tested(draft(x + guesses[:t])[-1]) for t in range(k)]
+
+    return make_step(target, K, guess_common)
+
+
+@pytest.mark.parametrize("tested, distances", [
+    (divided, [0, 0, 0]), (lambda own: own, [0.2333, 0.3722, 0.4922])], ids=["divided", "own"])
+def test_guesses_must_be_tested_with_the_row_that_is_divided_by_its_sum(tested, distances):
+    """Not with the draft's own row: texts of K + 1 tokens, toy A of docs/wild.md."""
+    found = []
+    for K in (1, 2, 3):
+        write = partial(complete, [0], step_of(tested, K), K + 1)
+        got = law(lambda rng, write=write: tuple(write(rng)))
+        found.append(float(total_variation(got, text_law([0], TOYS["A"][1], K + 1))))
+    assert found == pytest.approx(distances, abs=5e-5) and any(found) == any(distances)
+
+
+def test_a_row_that_is_cut_and_not_divided_is_refused():
+    with pytest.raises(ValueError, match="a row with sum 3/5"):
+        complete([0], step_of(lambda own: own * np.array([1, 1, 0]), 1), 2,
+                 np.random.default_rng(0))
+
+
+# ---- the row
+
+@pytest.mark.parametrize("ids", [[0], [0, 1], [2], [0, 2, 3], [1, 0, 1]])
+@pytest.mark.parametrize("sampling", [
+    dict(temperature=T, repetition_penalty=penalty)
+    for T in (0.0, 1e-6, 1.0, 1e30) for penalty in (1e-3, 1.0, 1e3)], ids=str)
+def test_a_row_is_the_drafts_divided_by_the_sum_of_the_common_tokens(ids, sampling):
+    row = warp(wrapped(Logits(toy(5, 41, zeros=0)))(ids)[0], ids=ids, **sampling)
+    assert row[1] == 0 and row.sum() == pytest.approx(1)  # "aa" is not a token of the draft
+    text = DRAFT.encode_bytes(TARGET.decode_bytes(ids))
+    if sampling == dict(temperature=1.0, repetition_penalty=1.0):
+        theirs = toy(5, 41, zeros=0)(text)[0][[4, 3, 1]]  # a, and the halves of é
+        np.testing.assert_allclose(row[[0, 2, 3]], theirs / theirs.sum(), rtol=1e-12)
+
+
+def test_without_a_common_token_it_is_refused():
+    with pytest.raises(ValueError, match="in common, got none among 2 and 1; choose a different"):
+        CommonTokens(ToyTokenizer(b"a", b"b"), ToyTokenizer(b"ab"))
+
+
+# ---- texts
+
+LETTERS = [*byte_characters().values()]
+
+
+@cache
+def encoders():
+    """Return a draft's and a target's Encoder; both end texts, by different names."""
+    symbols = [*reversed(LETTERS), "Ã©", "bc", "</s>", "<pad>"]
+    draft = Encoder({symbol: token for token, symbol in enumerate(symbols)},
+                    [("Ã", "©"), ("b", "c")], "</s>", ["<pad>"])
+    symbols = [END_OF_TEXT, "<pad>", "<only here>", *LETTERS, "ab", "©b", "Ãb"]
+    target = Encoder({symbol: token for token, symbol in enumerate(symbols)},
+                     [("a", "b"), ("©", "b"), ("Ã", "b")], added=["<pad>", "<only here>"])
+    return draft, target
+
+
+@given(st.lists(st.integers(3, 261), min_size=1, max_size=12))
+@settings(deadline=None)
+def test_any_bytes_are_read_and_nothing_is_lost(ids):
+    draft, target = encoders()
+    text = CommonTokens(draft, target).draft_text(ids)
+    assert draft.decode_bytes(text) == target.decode_bytes(ids)
+
+
+def test_a_text_is_read_as_the_draft_would_encode_it():
+    draft, target = encoders()
+    common, ab = CommonTokens(draft, target), target.vocab["ab"]
+    byte = {char: target.vocab[char] for char in "bcÃ©"}
+    read = lambda *ids: [draft.symbols[token] for token in common.draft_text(ids)]
+    assert read(ab, byte["c"]) == ["a", "bc"]  # it merges across the boundary
+    assert read(byte["b"], byte["Ã"]) == ["b", "Ã"]  # a text that ends within é
+    assert read(byte["b"], byte["Ã"], byte["©"]) == ["b", "Ã©"]
+    assert read(byte["Ã"], target.vocab["©b"], byte["c"]) == ["Ã©", "bc"]
+
+
+def test_special_tokens_are_common_by_their_role_or_name_and_else_read_as_text():
+    draft, target = encoders()
+    common = CommonTokens(draft, target)
+    pairs = {target.symbols[a]: draft.symbols[b] for a, b in zip(common.ids, common.draft_ids)}
+    assert pairs == {char: char for char in LETTERS} | {END_OF_TEXT: "</s>", "<pad>": "<pad>"}
+    b, end, pad, only = (target.vocab[name] for name in ("b", END_OF_TEXT, "<pad>", "<only here>"))
+    read = lambda *ids: [draft.symbols[token] for token in common.draft_text(ids)]
+    assert read(b, end, target.vocab["c"]) == ["b", "</s>", "c"]  # no merge across the end
+    assert read(end) == ["</s>"] and read(pad, pad) == ["<pad>"] * 2
+    assert "".join(read(b, only)) == "b<onlyĠhere>"
+    assert str(common) == "258 tokens in common, 99 % of the draft's and 98 % of the target's"
+
+
+# ---- the draft's cache
+
+class Reading(GPT2):
+    """A GPT2 that counts the tokens it reads."""
+
+    n_read = 0
+
+    def read(self, ids, n_last):
+        before = len(self.ids) if self.ids == list(ids)[: len(self.ids)] else 0
+        self.n_read += len(ids) - before
+        return super().read(ids, n_last)
+
+
+def wrapped_gpt2(kind=GPT2, n_ctx=12):
+    draft, target = encoders()
+    hparams = dict(n_vocab=draft.n_vocab, n_ctx=n_ctx, n_embd=12, n_head=3, n_layer=2)
+    params = random_params(hparams, np.random.default_rng(0), np.float64)
+    return TokenLevelIntersection(kind(params, 3), CommonTokens(draft, target))
+
+
+@given(st.lists(st.tuples(st.integers(0, 30), st.sampled_from([3, 100, 101, 198, 172, 259, 0])),
+                min_size=1, max_size=25), st.integers(1, 3))
+@settings(deadline=None, max_examples=50)
+def test_a_used_draft_gives_the_rows_of_a_fresh_one(edits, n_last):
+    """Texts that go back and on at random, far beyond the draft's context."""
+    used, ids = wrapped_gpt2(), [100]
+    for keep, token in edits:
+        ids = [*ids[: keep + 1], token, token + 1]
+        n = min(n_last, len(ids))
+        got = used(ids, n)
+        np.testing.assert_allclose(got, wrapped_gpt2()(ids, n), rtol=0, atol=1e-9)
+        assert got.shape == (n, 262) and np.isfinite(got).all()
+
+
+@pytest.mark.parametrize("n_ctx, n_read", [
+    (64, 40), (16, 16 + 3 * (9 + 7))])  # a full context: half of it and the new token, then 7 more
+def test_what_a_longer_text_shares_with_the_one_before_is_not_read_again(n_ctx, n_read):
+    model = wrapped_gpt2(Reading, n_ctx)
+    a = encoders()[1].vocab["a"]
+    for n in range(1, 41):
+        model([a] * n)
+    assert model.draft.n_read == n_read
+
+
+def test_the_rows_of_a_tree_are_those_of_its_paths():
+    model, tree = wrapped_gpt2(), Tree()
+    for path in ([5], [100], [5, 200], [5, 7], [100, 7]):
+        tree.add_path(path)
+    text = [100, 101] + tree
+    alone = np.concatenate([wrapped_gpt2()(ids) for ids in text.texts()])
+    for n_last in (1, 3, 6):
+        np.testing.assert_allclose(model(text, n_last), alone[-n_last:], rtol=0, atol=1e-9)
+
+
+# ---- from the command line
+
+SIZES = dict(n_ctx=64, n_embd=12, n_head=3, n_layer=2)
+
+
+@pytest.fixture(scope="module")
+def models_dir(tmp_path_factory):
+    """Two Hugging Face folders with random weights, each with its own vocabulary."""
+    folder = tmp_path_factory.mktemp("models")
+    for seed, (name, encoder) in enumerate(zip(("draft", "target"), encoders())):
+        sizes = SIZES | {"n_vocab": encoder.n_vocab, "n_ctx": 40 + 24 * seed}
+        (folder / name).mkdir()
+        params = random_params(sizes, np.random.default_rng(seed))
+        write_folder(folder / name, encoder, sizes, params)
+    return folder
+
+
+def flags_of(models_dir, *more):
+    return ["--models_dir", models_dir, "--draft_model_size", "draft", "--target_model_size",
+            "target", "--n_tokens_to_generate", 30, "--dtype", "float64", *more]
+
+
+@pytest.mark.parametrize("decoder", ["speculative", "assisted", "staged", "tree", "suffix"])
+def test_a_pair_of_two_vocabularies_writes_the_targets_text(models_dir, decoder):
+    got = figures(*flags_of(models_dir, "--decoder", decoder))
+    assert got["identical"] and len(got[decoder]["ids"]) == 30 and got["n_ctx"] == 64
+    assert got["vocabularies"].startswith("258 tokens in common, 99 % of the draft's")
+
+
+def test_the_share_of_common_tokens_is_one_line(models_dir):
+    status, out, _ = said(*flags_of(models_dir, "--temperature", 1))
+    assert status == 0 and out.count("\nVocabularies differ: 258 tokens in common, 99 %") == 1
+    status, out, _ = said("--n_tokens_to_generate", 2)  # one vocabulary
+    assert status == 0 and "ocabular" not in out
+
+
+@pytest.mark.parametrize("decoder", ["speculative", "staged"])
+def test_a_text_in_a_batch_is_the_text_alone(models_dir, decoder, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    Path("prompts").write_text("abc\nbcé\n", encoding="utf-8")
+    flags = flags_of(models_dir, "--decoder", decoder, "--prompts", "prompts", "--temperature", 1)
+    for batch in (1, 2):
+        more = ("--out", f"out{batch}", "--batch", batch)
+        assert main.main([*map(str, [*flags, *more])]) == 0
+        assert "\nVocabularies differ: 258 tokens" in capsys.readouterr().out
+    alone, together = (Path(f"out{batch}").read_text() for batch in (1, 2))
+    assert alone == together and len(json.loads(alone.splitlines()[0])["ids"]) == 30
+
+
+def respelled(n_tokens, seed=0):
+    """Return the bundled draft with the first tokens of its vocabulary only, at other ids."""
+    encoder, (params, n_head) = bundled.encoder(), bundled.weights("tales-small")
+    ranks = {"".join(pair): (rank, pair) for pair, rank in encoder.ranks.items()}
+    merged = sorted(ranks, key=ranks.get)[: n_tokens - 257]
+    symbols = [*LETTERS, *merged, END_OF_TEXT]
+    np.random.default_rng(seed).shuffle(symbols)
+    wte = params["wte"][[encoder.vocab[symbol] for symbol in symbols]]
+    return (Encoder({symbol: token for token, symbol in enumerate(symbols)},
+                    [ranks[symbol][1] for symbol in merged]), params | {"wte": wte}, n_head)
+
+
+@pytest.mark.parametrize("n_tokens, expected", [(4096, 2.79), (2048, 2.47)])
+def test_the_bundled_draft_with_fewer_tokens_still_guesses(n_tokens, expected):
+    """The figures of docs/decoders.md; with all tokens, at other ids, it is the bundled draft."""
+    encoder, *weights = respelled(n_tokens)
+    common = CommonTokens(encoder, bundled.encoder())
+    target = with_sampling(GPT2(*bundled.weights("tales-large")), temperature=0)
+    n_passes = 0
+    for prompt in OPENINGS:
+        draft = TokenLevelIntersection(GPT2(*weights), common)
+        step = draft_and_verify(with_sampling(draft, temperature=0), target, 4)
+        rounds = generate(bundled.encoder().encode(prompt), step, 100, np.random.default_rng(0))
+        n_passes += len(list(rounds))
+    assert str(common).startswith(f"{n_tokens} tokens in common, 100 % of the draft's")
+    assert 600 / n_passes == pytest.approx(expected, abs=0.03)
