@@ -142,13 +142,15 @@ class Array:
                   into_l2, data)
 
     def total(self, vector):
-        """Return the sum of a vector's numbers: one half is added to the other until one is left."""
-        places = [ir.IntType(32)(k) for k in range(self.lanes)]
-        while (n := len(places) // 2) > 0:
-            low, high = (self.builder.shuffle_vector(vector, vector, ir.Constant(
-                ir.VectorType(ir.IntType(32), n), part)) for part in (places[:n], places[n:]))
-            vector, places = self.builder.fadd(low, high), places[:n]
-        return self.builder.extract_element(vector, ir.IntType(32)(0))
+        """Return the sum of a vector's numbers: half is added to half until one is left."""
+        index, n = ir.IntType(32), self.lanes
+        while n > 1:
+            n //= 2
+            halves = [ir.Constant(ir.VectorType(index, n), list(range(first, first + n)))
+                      for first in (0, n)]
+            low, high = (self.builder.shuffle_vector(vector, vector, half) for half in halves)
+            vector = self.builder.fadd(low, high)
+        return self.builder.extract_element(vector, index(0))
 
     def store(self, number, row, i):
         """Store a number."""
