@@ -1,15 +1,15 @@
-"""Zhao et al. (2024), "QSpec"; Georganas et al. (2025), "ML-SpecQD". Lossless.
+"""Georganas et al. (2025), "ML-SpecQD"; Zhao et al. (2024), "QSpec". Lossless.
 
-Adds to speculative.py: the target's copy in int8 is the draft. It needs no second model and no
-training, and its distributions are nearly the target's at every temperature. Where a pass waits for
-its weights a step of the copy takes a third of the time: a weight is one byte in place of four.
+Adds to speculative.py: the draft is the target's own copy with weights in int8. It needs no second
+model and no training, and its distributions are nearly the target's at every temperature. Where
+reading the weights takes most of a pass, a draft step costs about a third of a target row, because
+a weight is one byte instead of four.
 
-    w          a matrix of the target: a linear map, or wte, the token embeddings
-    copy       w in whole numbers of -127 .. 127, with a scale for each output (lib/backend/int8.py)
+    copy      a GPT2 whose matrices, the linear maps and wte, are rounded (lib/backend/int8.py);
+              it shares everything else with the target: layer norms, biases, wpe
 
-Everything else, biases and layer norms among it, is the target's own and shared. The draft has its
-own key/value cache: QSpec's overwrites the target's, which is exact as well, because the target
-writes its own keys and values over it. Reading them without that would bias the text.
+Subtle: the copy has its own key/value cache. Its keys and values are not the target's, and a target
+that read them would be a different model.
 """
 
 from gpt2 import GPT2
@@ -20,21 +20,22 @@ from variants.registry import GUESSES_OR_AUTO, Decoder, Models
 from variants.speculative import build as build_speculative
 
 
-def in_int8(part):
-    """Return a part of the tree of weights with its linear maps in int8; the rest is shared."""
-    if isinstance(part, list):
-        return [in_int8(block) for block in part]
+def with_matrices(part, change, name=None):
+    """Return a part of the tree of weights, its matrices changed as [n_out, n_in]; share the rest.
+    """
     if isinstance(part, dict):
-        return {name: int8(value.mT).mT if name == "w" else in_int8(value)
-                for name, value in part.items()}
-    return part
+        return {name: with_matrices(weight, change, name) for name, weight in part.items()}
+    if isinstance(part, list):
+        return [with_matrices(block, change) for block in part]
+    if name == "wte":
+        return change(part)
+    return change(part.mT).mT if name == "w" else part
 
 
 def int8_copy(model):
     """Return a GPT2 that is the model in int8, and has read nothing."""
     warm_up(model.params["wpe"].dtype, is_int8=True)
-    params = in_int8(model.params) | {"wte": int8(model.params["wte"])}
-    return GPT2(params, model.n_head)
+    return GPT2(with_matrices(model.params, int8), model.n_head)
 
 
 def is_copy(draft, target):

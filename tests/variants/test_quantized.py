@@ -6,13 +6,14 @@ from unittest import mock
 import numpy as np
 import pytest
 
-from exact.law import assert_same_law, law, text_law, total_variation
+from exact.law import law, text_law, total_variation
 from gpt2 import GPT2
 from lib.backend import products
 from lib.backend.int8 import Int8, int8
 from lib.checkpoints.weights import cut_params, flatten, n_params
 from sampling import with_sampling
 from speculative import complete, draft_and_verify
+from tests.distributions import assert_same_law
 from tests.test_main import figures, said
 from variants import Models, build, quantized
 from variants.quantized import int8_copy, is_copy
@@ -100,10 +101,10 @@ def test_a_copy_that_is_given_is_taken_and_none_is_made():
     model = target()
     models = Models(int8_copy(model), model, T)
     with mock.patch.object(quantized, "int8_copy", side_effect=AssertionError):
-        round = build("quantized", models)(X, 3, np.random.default_rng(0))
-    assert models.draft.ids and len(round.guesses) == 2
+        result = build("quantized", models)(X, 3, np.random.default_rng(0))
+    assert models.draft.ids and len(result.guesses) == 2
     without = build("quantized", models._replace(draft=target()))  # a draft, but no copy
-    assert without(X, 3, np.random.default_rng(0)).ids == round.ids
+    assert without(X, 3, np.random.default_rng(0)).ids == result.ids
 
 
 def test_in_a_batch_the_copy_reads_all_texts_in_one_pass():
@@ -114,7 +115,7 @@ def test_in_a_batch_the_copy_reads_all_texts_in_one_pass():
     shared = [Shared(BatchGPT2(params, 2), turn)
               for turn, params in enumerate((int8_copy(model).params, model.params))]
     new_step = partial(build, "quantized", Models(*shared, T))
-    texts = [[token for round in rounds for token in round.ids]
+    texts = [[token for one in rounds for token in one.ids]
              for rounds in generate_batch(jobs(), new_step)]
     assert texts == alone and len(shared[0].model.texts) == 0
 
