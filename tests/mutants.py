@@ -233,6 +233,13 @@ CASES += [("variants/" + file, tests, mutants) for file, tests, mutants in [
          "the blocks to leave out are those that run"),
         ("list(range(exit))", "list(range(exit + 1))", "one block more than --exit"),
     ]),
+    ("quantized.py", own("quantized"), [
+        ("return GPT2(with_matrices(model.params, int8), model.n_head)",
+         "copy = GPT2(with_matrices(model.params, int8), model.n_head)\n"
+         "    copy.cache = model.cache\n    return copy", "the copy writes into the target's cache"),
+        ("if not is_copy(models.draft, models.target):", "if models.draft is None:",
+         "another draft is taken for the copy"),
+    ]),
     ("assisted.py", laws("assisted"), [
         ("greedy_row(row) if greedy else row)\n"
          "        guesses.append(sample(p_draft[-1], rng))",
