@@ -10,8 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks import (batch, clock, command, engines, gpu, quantized, speed,
-                        variants)
+from benchmarks import batch, clock, command, engines, gpu, quantized, speed, variants
 from benchmarks.clock import rows_actions
 from benchmarks.models import agreeing, random_model, sizes
 from benchmarks.race import Written, builder, race, simulated_builder
