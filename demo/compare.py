@@ -143,7 +143,8 @@ def compare(task, on_seen=None):
         "rows_per_target_pass": ratio(sum(passes), len(passes)),
         **acceptance_figures(task.entry, fast.rounds),
         "draft_ms": fast.draft.ms() if fast.draft else None,
-        "draft_in_int8": bool(fast.draft) and isinstance(fast.draft.params["wte"], Int8),
+        "draft_in_int8": (task.entry.make_draft is not None
+                          and isinstance(fast.draft.params["wte"], Int8)),
         "target_ms": plain.target.ms(),
         "target_pass_ms": fast.target.ms(),
         "speedup_measured": None if len(plain.ids) < SHORT else plain.seconds / fast.seconds,
