@@ -1,4 +1,4 @@
-"""Measure the target's int8 copy as its draft: what rounding costs, what it saves, what it gains.
+"""Measure the target's int8 copy as its draft: what rounding costs, saves and gains.
 
     python -m benchmarks.quantized --json benchmarks/results/quantized-pair.json
     python -m benchmarks.quantized --size 124M --json benchmarks/results/quantized-124M.json
@@ -7,10 +7,10 @@
 
     rounding   1 - TV of the target and its copies, on texts that it writes (the pair only)
     passes     milliseconds of 1 .. 8 rows: all matrix products of a pass, and whole passes
-    races      plain decoding, K = 1 .. 8, auto and staged, in turns: the pair on its own text, a
-               released size with random weights, each guess accepted with a set probability alpha
+    races      plain decoding, K = 1 .. 8, auto and staged, in turns: the pair on its own text; a
+               released size with random weights and a set probability alpha of acceptance
 
-    staged K, k   K guesses of the copy per round, which are guessed k at a time by a small draft
+    staged K, k   K guesses of the copy per round, guessed k at a time by a small draft
 """
 
 import subprocess
@@ -39,7 +39,7 @@ from variants.staged import staged_guess
 ROWS = range(1, 9)
 KS = range(1, 9)
 STAGED = ((6, 2), (8, 2), (12, 3))
-SMALL = 0.6  # the probability that the copy accepts a guess of the small draft: about the pair's
+SMALL = 0.6  # the set probability that the copy accepts a small draft's guess: the pair's
 ROUNDINGS = [(bits, size) for bits in (8, 6, 4) for size in (None, 32)]  # weights per scale
 
 
@@ -65,7 +65,7 @@ def rounding(args, encoder, draft, copy, target):
 
 
 def rounded(w, bits, size):  # [n_out, n_in] -> as w
-    """Return weights rounded to whole multiples of a scale; `size` of them share one, or a row."""
+    """Return weights rounded to whole multiples of a scale that `size` of them share."""
     parts = w.reshape(len(w), -1, size or w.shape[1])
     scale = abs(parts).max(axis=-1, keepdims=True) / (2 ** (bits - 1) - 1)
     return (np.rint(parts / scale) * scale).reshape(w.shape)
@@ -105,8 +105,8 @@ def races(args, encoder, draft, copy, target):
     small = int8_copy(draft)
     found = {"texts": named(len(texts), args.N), "settings": {}}
     for T in args.temperature:
-        costs = measure_costs(*(with_sampling(model, temperature=T) for model in (copy, target)),
-                              texts[0])
+        both = (with_sampling(model, temperature=T) for model in (copy, target))
+        costs = measure_costs(*both, texts[0])
         for alpha in [None] if encoder else args.alpha:
             rows = partial(rows_of, temperature=T, alpha=alpha)
             name = f"temperature {T:g}" + (f", alpha {alpha:g}" if alpha else "")
@@ -122,16 +122,18 @@ def races(args, encoder, draft, copy, target):
 
 
 def rows_of(model, role, temperature, alpha):
-    """Return a model of probabilities; with `alpha` at the full cost, but with set decisions."""
+    """Return a model of probabilities; with `alpha` at its full cost, but with set decisions."""
     model = with_sampling(model, temperature=temperature)
-    return simulated(model, {"small": SMALL, "copy": alpha, "target": 1}[role]) if alpha else model
+    if alpha is None:
+        return model
+    return simulated(model, {"small": SMALL, "copy": alpha, "target": 1}[role])
 
 
 def chain(rows, K, costs=None):
     """Return the builder of --decoder quantized --K K; of plain decoding if K is 0."""
     def build_step(copy, target):
-        models = SimpleNamespace(draft_rows=rows(copy, "copy"), target_rows=rows(target, "target"),
-                                 costs=costs)
+        models = SimpleNamespace(draft_rows=rows(copy, "copy"), costs=costs,
+                                 target_rows=rows(target, "target"))
         return build_speculative(models, K)
 
     return build_step
@@ -156,7 +158,8 @@ def measure(args):
     """Return the figures of the parts wanted; `rounding` is of the pair only."""
     encoder, draft, target = load(args.size)
     models = draft, int8_copy(target), target
-    busy = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(args.busy)]
+    spin = [sys.executable, "-c", "while True: pass"]
+    busy = [subprocess.Popen(spin) for _ in range(args.busy)]
     try:
         return machine() | {"size": args.size, "busy": args.busy} | {
             part: PARTS[part](args, encoder, *models) for part in args.only
@@ -188,14 +191,16 @@ def tell_passes(part):
         row = theirs[0]["median"]
         yield table([f"rows, {products.strip() or 'whole passes'}", "float32: ms (quartiles)",
                      "relative", "int8: ms (quartiles)", "relative to float32's row"],
-                    [[n, ranged(b), number(b["median"] / row), ranged(a), number(a["median"] / row)]
+                    [[n, ranged(b), number(b["median"] / row),
+                      ranged(a), number(a["median"] / row)]
                      for n, a, b in zip(ROWS, ours, theirs)])
 
 
 def tell_races(part):
     for setting, rows in part["settings"].items():
         yield table([f"{setting}, {part['texts']}", "tokens per second (quartiles)",
-                     "speed-up (slowest - fastest)", "predicted", "acceptance", "tokens per pass"],
+                     "speed-up (slowest - fastest)", "predicted", "acceptance",
+                     "tokens per pass"],
                     [[name, ranged(row["tokens_per_s"], "{:.0f}"),
                       f"{number(row['speedup'])} ({number(row['slowest'])} - "
                       f"{number(row['fastest'])})", number(row.get("predicted")),

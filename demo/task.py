@@ -111,8 +111,8 @@ def load_task(args, prompt=None):
     """Return the Task of the flags, and of their prompt unless one is given."""
     prompt = read_prompt(args) if prompt is None else prompt
     entry = DECODERS[args.decoder]
-    encoder, draft, target = load_pair(args.draft_model_size if "draft" in entry.needs else None,
-                                       args.target_model_size, args.models_dir,
+    draft_size = args.draft_model_size if "draft" in entry.needs else None
+    encoder, draft, target = load_pair(draft_size, args.target_model_size, args.models_dir,
                                        np.dtype(args.dtype), args.backend, args.cut_vocab)
     if entry.make_draft:
         draft = entry.make_draft(target)

@@ -85,7 +85,8 @@ def test_the_product_of_int8_is_that_of_the_rounded_weights_with_one_rows_bits(d
 @pytest.mark.parametrize("registers", [4, 16, 32])
 @pytest.mark.parametrize("n_bytes", [32, 64])
 @pytest.mark.parametrize("is_int8", [False, True])
-def test_bits_do_not_depend_on_how_many_outputs_are_summed_at_a_time(registers, n_bytes, is_int8):
+def test_bits_do_not_depend_on_how_many_outputs_are_summed_at_a_time(registers, n_bytes,
+                                                                     is_int8):
     from lib.backend import compiled
 
     x, w = arrays(5, 64, 10, np.float32)

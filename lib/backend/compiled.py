@@ -5,8 +5,8 @@
     vector     numbers side by side in one register: eight float32 or four float64 in 32 bytes
 
 The loop is written in LLVM's own operations, because Numba's loops leave to the compiler how many
-partial sums a sum is made of. Here each number of y is the sum of one vector's numbers, half added
-to half, so it has the same bits whatever else is computed beside it.
+partial sums a sum is made of. Here each number of y is the sum of one vector's numbers, half
+added to half, so it has the same bits whatever else is computed beside it.
 """
 
 import functools
@@ -102,7 +102,7 @@ def write_loop(builder, x, w, scale, y, first, last, n_rows, n_outputs):
 class Array:
     """An array of the function that is compiled: its operations write code.
 
-    `vector` is the type that is computed with; whole numbers are converted when they are loaded.
+    `vector` is the type of what is computed; whole numbers are converted when they are loaded.
     """
 
     def __init__(self, context, builder, kind, value, vector):
@@ -115,7 +115,8 @@ class Array:
 
     def pointer(self, index, to):
         """Return the address of a number, which may lie beyond the end."""
-        place = cgutils.get_item_pointer(self.context, self.builder, self.kind, self.view, index)
+        place = cgutils.get_item_pointer(
+            self.context, self.builder, self.kind, self.view, index)
         return self.builder.bitcast(place, to.as_pointer())
 
     def call(self, name, result, *args):
@@ -138,8 +139,8 @@ class Array:
         """Ask memory for the numbers AHEAD of i; nothing is computed, and nothing can fail."""
         i = self.builder.add(i, i.type(AHEAD // self.n_bytes))
         to_read, into_l2, data = (ir.IntType(32)(n) for n in (0, 2, 1))
-        self.call("llvm.prefetch.p0", ir.VoidType(), self.pointer([row, i], ir.IntType(8)), to_read,
-                  into_l2, data)
+        place = self.pointer([row, i], ir.IntType(8))
+        self.call("llvm.prefetch.p0", ir.VoidType(), place, to_read, into_l2, data)
 
     def total(self, vector):
         """Return the sum of a vector's numbers: half is added to half until one is left."""

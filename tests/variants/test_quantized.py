@@ -59,7 +59,8 @@ def floats(w):
 def test_matrices_are_rounded_by_half_a_step_at_most_and_the_rest_is_shared(backend):
     model = target()
     copy = int8_copy(model)
-    for (name, w), (_, rounded) in zip(flatten(model.params), flatten(copy.params), strict=True):
+    both = zip(flatten(model.params), flatten(copy.params), strict=True)
+    for (name, w), (_, rounded) in both:
         if name != "wte" and not name.endswith("/w"):
             assert rounded is w, name
             continue
@@ -112,8 +113,8 @@ def test_a_copy_that_is_given_is_taken_and_none_is_made():
 def test_in_a_batch_the_copy_reads_all_texts_in_one_pass():
     model = target()
     jobs = lambda: [([i, 1], 6, np.random.default_rng(i)) for i in range(3)]
-    alone = [complete(x, build("quantized", Models(int8_copy(model), model, T)), N, rng)[len(x):]
-             for x, N, rng in jobs()]
+    models = Models(int8_copy(model), model, T)
+    alone = [complete(x, build("quantized", models), N, rng)[len(x) :] for x, N, rng in jobs()]
     shared = [Shared(BatchGPT2(params, 2), turn)
               for turn, params in enumerate((int8_copy(model).params, model.params))]
     new_step = partial(build, "quantized", Models(*shared, T))
@@ -154,7 +155,7 @@ def test_a_model_with_its_own_copy_keeps_its_distribution(backend, K):
 
 
 def test_with_the_targets_cache_the_text_would_be_biased():
-    """The target would not read the accepted guesses again, and see what the copy made of them."""
+    """The target would see what the copy made of the accepted guesses."""
     biased = law(lambda rng: text(2, copy_in_the_targets_cache, rng))
     assert total_variation(biased, EXACT) > 1e-3
 
