@@ -7,8 +7,8 @@
 
     rounding   1 - TV of the target and its copies, on texts that it writes (the pair only)
     passes     milliseconds of 1 .. 8 rows: all matrix products of a pass, and whole passes
-    races      plain decoding, K = 1 .. 8, auto and staged, in turns: the pair on its own text; a
-               released size with random weights and a set probability alpha of acceptance
+    races      plain decoding, K = 1 .. 8, auto and staged, in turns: the pair on its own text;
+               a released size with random weights and a set probability alpha of acceptance
 
     staged K, k   K guesses of the copy per round, guessed k at a time by a small draft
 """
@@ -122,7 +122,7 @@ def races(args, encoder, draft, copy, target):
 
 
 def rows_of(model, role, temperature, alpha):
-    """Return a model of probabilities; with `alpha` at its full cost, but with set decisions."""
+    """Return a model of probabilities; with `alpha` at full cost, but with set decisions."""
     model = with_sampling(model, temperature=temperature)
     if alpha is None:
         return model

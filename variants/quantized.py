@@ -1,15 +1,15 @@
 """Georganas et al. (2025), "ML-SpecQD"; Zhao et al. (2024), "QSpec". Lossless.
 
-Adds to speculative.py: the draft is the target's own copy with weights in int8. It needs no second
-model and no training, and its distributions are nearly the target's at every temperature. Where
-reading the weights takes most of a pass, a draft step costs about a third of a target row, because
-a weight is one byte instead of four.
+Adds to speculative.py: the draft is the target's own copy with weights in int8. It needs no
+second model and no training, and its distributions are nearly the target's at every temperature.
+Where reading the weights takes most of a pass, a draft step costs about a third of a target row,
+because a weight is one byte instead of four.
 
     copy      a GPT2 whose matrices, the linear maps and wte, are rounded (lib/backend/int8.py);
               it shares everything else with the target: layer norms, biases, wpe
 
-Subtle: the copy has its own key/value cache. Its keys and values are not the target's, and a target
-that read them would be a different model.
+Subtle: the copy has its own key/value cache. Its keys and values are not the target's, and a
+target that read them would be a different model.
 """
 
 from gpt2 import GPT2
@@ -21,10 +21,12 @@ from variants.speculative import build as build_speculative
 
 
 def with_matrices(part, change, name=None):
-    """Return a part of the tree of weights, its matrices changed as [n_out, n_in]; share the rest.
+    """Return a part of the tree of weights with its matrices, [n_out, n_in], changed.
+
+    The rest is shared with the tree that is given.
     """
     if isinstance(part, dict):
-        return {name: with_matrices(weight, change, name) for name, weight in part.items()}
+        return {key: with_matrices(value, change, key) for key, value in part.items()}
     if isinstance(part, list):
         return [with_matrices(block, change) for block in part]
     if name == "wte":
@@ -45,7 +47,7 @@ def is_copy(draft, target):
 
 
 def build(models: Models, K: GUESSES_OR_AUTO = 5) -> Step:
-    """Return the papers' own step with the copy as the draft, which is made unless it is given."""
+    """Return the papers' own step with the copy as the draft, made unless it is given."""
     if not is_copy(models.draft, models.target):
         models = models._replace(draft=int8_copy(models.target))
     return build_speculative(models, K)
