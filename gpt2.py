@@ -169,17 +169,17 @@ class GPT2:
     """
 
     def __init__(self, params: dict, n_head: int):
-        wte = params["wte"]
-        n_ctx, n_embd = params["wpe"].shape
+        wpe = params["wpe"]
+        n_ctx, n_embd = wpe.shape
         if n_head < 1 or n_embd % n_head:
             raise ValueError(f"need n_head to divide n_embd = {n_embd}, got {n_head}")
         self.params = params
         self.n_head = n_head
         self.n_ctx = n_ctx
-        self.n_vocab = len(wte)
+        self.n_vocab = params["wte"].shape[0]
         shape = (len(params["blocks"]), 2, n_head, n_ctx, n_embd // n_head)
-        self.cache = np.zeros(shape, wte.dtype, like=wte)  # like: on the weights' own device
-        self.mask = mask_of(np.tri(n_ctx, dtype=bool), like=wte)  # row i sees columns j <= i
+        self.cache = np.zeros(shape, wpe.dtype, like=wpe)  # like: on the weights' own device
+        self.mask = mask_of(np.tri(n_ctx, dtype=bool), like=wpe)  # row i sees columns j <= i
         self.ids: list[int] = []  # what the cache holds
         self.lock = threading.Lock()
 

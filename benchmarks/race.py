@@ -20,11 +20,12 @@ from tqdm import tqdm
 
 from benchmarks.clock import spread
 from demo.compare import Timed
+from gpt2 import GPT2
 from lib.token_level_intersection import TokenLevelIntersection
 from sampling import one_hot_rows
 from speculative import draft_and_verify, generate
 from theory.speedup import walltime_improvement
-from variants import Models, build, build_plain
+from variants import DECODERS, Models, build, build_plain
 from variants.shared.branches import Tree
 
 WARM_UP = 16  # tokens of every decoder before the race: kernels are compiled, caches filled
@@ -44,8 +45,18 @@ class Written(NamedTuple):
 
 
 def builder(name, flags, temperature, **known):
-    """Return the builder of a registered decoder; of plain decoding if the name is None."""
+    """Return the builder of a registered decoder; of plain decoding if the name is None.
+
+    A draft that is made from the target is made once, in the race's warm-up.
+    """
+    make_draft = name and DECODERS[name].make_draft
+    made = None
+
     def build_step(draft, target):
+        nonlocal made
+        if make_draft:
+            made = made or make_draft(target)
+            draft = GPT2(made.params, made.n_head)  # which has read nothing
         models = Models(draft, target, {"temperature": temperature}, **known)
         return build(name, models, flags) if name else build_plain("speculative", models)
 

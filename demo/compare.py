@@ -11,6 +11,7 @@ from demo.costs import N_ROWS, measure_costs
 from demo.trace import Recorded, watcher
 from gpt2 import common_prefix
 from lib.backend import products
+from lib.backend.int8 import Int8
 from sampling import penalize
 from speculative import generate
 from theory.speedup import walltime_improvement
@@ -143,6 +144,8 @@ def compare(task, on_seen=None):
         "rows_per_target_pass": ratio(sum(passes), len(passes)),
         **acceptance_figures(task.entry, fast.rounds),
         "draft_ms": fast.draft.ms() if fast.draft else None,
+        "draft_in_int8": (task.entry.make_draft is not None
+                          and isinstance(fast.draft.params["wte"], Int8)),
         "target_ms": plain.target.ms(),
         "target_pass_ms": fast.target.ms(),
         "speedup_measured": None if len(plain.ids) < SHORT else plain.seconds / fast.seconds,
@@ -181,8 +184,8 @@ def predict(task, plain, fast, alpha):
 
     None if the decoder is not the papers' with a fixed K, or the run too short to have costs.
     """
-    fixed = task.decoder == "speculative" and task.settings["K"] != "auto"
-    if not fixed or alpha is None or len(plain.ids) < SHORT:
+    is_papers = task.decoder in ("speculative", "quantized")
+    if not is_papers or task.settings["K"] == "auto" or alpha is None or len(plain.ids) < SHORT:
         return None
     K, row = max(len(result.guesses) for result in fast.rounds), plain.target.ms()
     return walltime_improvement(alpha, K, fast.draft.ms() / row, fast.target.ms() / row)

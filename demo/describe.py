@@ -59,6 +59,9 @@ def notes(numbers, decoder):
     if not numbers["exact"]:
         lines.append("This method is not exact: its text does not follow the target's "
                      "distribution.")
+    if decoder == "quantized" and not numbers["draft_in_int8"]:
+        lines.append("The int8 copy is held as floats here, and no faster than the target: "
+                     "only Numba's product reads int8.")
     if "first_difference" in numbers:
         where = numbers["first_difference"]
         lines.append(f"The texts differ from new token {where['token'] + 1} on (top two logits "

@@ -116,10 +116,12 @@ def with_prompt(task, prompt):
 def load_task(args, prompt=None):
     """Return the Task of the flags, and of their prompt unless one is given."""
     prompt = read_prompt(args) if prompt is None else prompt
-    needs_draft = "draft" in DECODERS[args.decoder].needs
-    encoder, draft, target = load_pair(args.draft_model_size if needs_draft else None,
-                                       args.target_model_size, args.models_dir,
+    entry = DECODERS[args.decoder]
+    draft_size = args.draft_model_size if "draft" in entry.needs else None
+    encoder, draft, target = load_pair(draft_size, args.target_model_size, args.models_dir,
                                        np.dtype(args.dtype), args.backend, args.cut_vocab)
+    if entry.make_draft:
+        draft = entry.make_draft(target)
     new = lambda model: model and partial(TreeGPT2, model.params, model.n_head)
     if path := args.settings.get("memory"):
         read_memory(path, encoder.n_vocab)  # report a bad one now, not after the first run

@@ -16,6 +16,7 @@ def products_compiled():
 
     for dtype in (np.float32, np.float64):
         products.warm_up(dtype)
+    products.warm_up(np.float64, is_int8=True)
 
 
 @pytest.fixture(autouse=True)

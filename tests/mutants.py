@@ -240,6 +240,12 @@ CASES += [("variants/" + file, tests, mutants) for file, tests, mutants in [
          "the blocks to leave out are those that run"),
         ("list(range(exit))", "list(range(exit + 1))", "one block more than --exit"),
     ]),
+    ("quantized.py", own("quantized"), [
+        ("return GPT2(with_matrices(model.params, int8), model.n_head)",
+         "copy = GPT2(with_matrices(model.params, int8), model.n_head)\n"
+         "    copy.cache = model.cache\n    return copy",
+         "the copy writes into the target's cache"),
+    ]),
     ("assisted.py", laws("assisted"), [
         ("greedy_row(row) if greedy else row)\n"
          "        guesses.append(sample(p_draft[-1], rng))",

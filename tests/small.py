@@ -27,6 +27,7 @@ FORMS = {  # the first is the one that meets every setting and pair
     "suffix": [{"K": 2, "sure": 1.0, "cap": 2}, {"sure": 0.0, "depth": 3}, {"sure": 99.0, "K": 2}],
     "jacobi": [{"K": 2}],
     "skip": [{"K": 1}, {"K": 1, "exit": 2}],
+    "quantized": [{"K": 2}, {"K": "auto"}],
     "assisted": [{"K": 2}, {"K": 2, "schedule": "heuristic", "confidence": 0.0}],
     "stopping": [{}],
     "match": [{"K": 2}, {"K": 2, "guesses": "drawn"}],

@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lib.backend import products
+from lib.backend.int8 import int8
 
 ROOT = Path(products.__file__).parents[2]
 HAS_NUMBA = products.compiled_product() is not None
@@ -65,15 +66,39 @@ def test_a_rows_product_has_the_same_bits_whatever_is_multiplied_beside_it(dtype
 
 
 @needs_numba
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("shape", [(192, 768), (768, 1), (3072, 2100)])
+def test_the_product_of_int8_is_that_of_the_rounded_weights_with_one_rows_bits(dtype, shape):
+    x, w = arrays(products.MAX_ROWS + 8, *shape, dtype)
+    w = int8(w.T)
+    alone = np.concatenate([products.matmul(row[None], w.mT) for row in x])
+    tolerance = dict(rtol=0, atol=1e-3 if dtype == np.float32 else 1e-10)
+    np.testing.assert_allclose(alone, x.astype(np.float64) @ w[:].T, **tolerance)
+    assert alone.dtype == dtype and alone.shape == (len(x), shape[1])
+    for n_rows in range(1, len(x) + 1):
+        assert (products.matmul(x[:n_rows], w.mT) == alone[:n_rows]).all()
+    with mock.patch.object(products, "SHARED", 0):
+        assert (products.matmul(x, w.mT) == alone).all()
+
+
+@needs_numba
 @pytest.mark.parametrize("registers", [4, 16, 32])
-def test_bits_do_not_depend_on_how_many_outputs_are_summed_at_a_time(registers):
+@pytest.mark.parametrize("n_bytes", [32, 64])
+@pytest.mark.parametrize("is_int8", [False, True])
+def test_bits_do_not_depend_on_how_many_outputs_are_summed_at_a_time(registers, n_bytes,
+                                                                     is_int8):
     from lib.backend import compiled
 
     x, w = arrays(5, 64, 10, np.float32)
-    with mock.patch.object(compiled, "REGISTERS", registers):
-        y = np.empty((5, 10), np.float32)
-        compiled.product.__wrapped__(5, x.dtype)(x, w.T, y, 0, 10)
-    assert (y == products.matmul(x, w)).all()
+    given = (int8(w.T).numbers, int8(w.T).scale) if is_int8 else (w.T, None)
+    results = []
+    for count in (registers, 8):
+        with mock.patch.multiple(compiled, REGISTERS=count, BYTES=n_bytes, INT8_BYTES=n_bytes):
+            y = np.empty((5, 10), np.float32)
+            compiled.product.__wrapped__(5, x.dtype, is_int8)(x, *given, y, 0, 10)
+            results.append(y)
+    assert (results[0] == results[1]).all()
+    np.testing.assert_allclose(y, x @ (int8(w.T)[:].T if is_int8 else w), atol=1e-4)
 
 
 def test_odd_arrays_are_multiplied_too(backend):
@@ -176,7 +201,10 @@ main.main(sys.argv[1:])
 
 @needs_numba
 @pytest.mark.skipif(sys.platform == "win32", reason="no terminals to be had")
-def test_a_first_run_compiles_before_it_measures_and_says_so_on_a_terminal(tmp_path):
+@pytest.mark.parametrize("decoder, kinds", [("suffix", ["matrix"]),
+                                            ("quantized", ["int8 matrix", "matrix"])])
+def test_a_first_run_compiles_before_it_measures_and_says_so_on_a_terminal(tmp_path, decoder,
+                                                                           kinds):
     """With an empty cache, then with a full one; the prompt has rows for every product."""
     import pty
 
@@ -185,7 +213,7 @@ def test_a_first_run_compiles_before_it_measures_and_says_so_on_a_terminal(tmp_p
         ours, theirs = pty.openpty()
         done = subprocess.run(
             [sys.executable, "-B", "-c", FIRST_RUN, "--n_tokens_to_generate", "12", "--dtype",
-             "float64", "--decoder", "suffix", "--prompt",
+             "float64", "--decoder", decoder, "--prompt",
              "There was once an old fisherman who was afraid of the dark, and so he"],
             cwd=ROOT, text=True, stdout=subprocess.PIPE, stderr=theirs,
             env={**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)})
@@ -195,4 +223,5 @@ def test_a_first_run_compiles_before_it_measures_and_says_so_on_a_terminal(tmp_p
         while not said[-1].endswith(b"end"):
             said[-1] += os.read(ours, 1000)
         os.close(ours), os.close(theirs)
-    assert said == [b"Compiling matrix products (once per machine) ...\r\nend", b"end"]
+    lines = [f"Compiling {kind} products (once per machine) ...\r\n" for kind in kinds]
+    assert said == ["".join([*lines, "end"]).encode(), b"end"]

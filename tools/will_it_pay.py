@@ -120,6 +120,7 @@ def run_case(args, draft, target, texts, temperature, costs):
     predicted = predict(costs, alpha)
     best = sorted(sorted(predicted, key=predicted.get)[-CHAINS:])
     builders = {"plain": build(None), **{f"--K {K}": build("speculative", K=K) for K in best},
+                "--decoder quantized": build("quantized"),
                 "--decoder stopping": build("stopping"),
                 "--decoder tree --widths auto": build("tree", widths="auto")}
     results = race(draft, target, builders, texts, args.N, args.repeats)

@@ -23,6 +23,7 @@ from variants import (
     markov,
     match,
     medusa,
+    quantized,
     skip,
     speculative,
     staged,
@@ -33,9 +34,9 @@ from variants import (
 )
 from variants.registry import Costs, Models
 
-MODULES = (speculative, lookup, suffix, jacobi, skip, assisted, stopping, match, coupled, block,
-           lenient, big_little, cascade, tree, traversal, kseq, lookahead, staged, medusa, markov,
-           eagle, blockwise)
+MODULES = (speculative, lookup, suffix, jacobi, skip, quantized, assisted, stopping, match, coupled,
+           block, lenient, big_little, cascade, tree, traversal, kseq, lookahead, staged, medusa,
+           markov, eagle, blockwise)
 DECODERS = {module.DECODER.name: module.DECODER for module in MODULES}
 
 

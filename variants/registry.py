@@ -121,6 +121,7 @@ class Decoder(NamedTuple):
     exact_if: Callable | None = None  # (settings) -> bool, where `exact` is a condition
     tree: tuple = ()  # (guess, test) with flags that make the guesses a tree
     needs: tuple = ("draft",)  # of "draft", "heads", "costs"
+    make_draft: Callable | None = None  # (target) -> draft, for one that is made, not loaded
     greedy: bool = False  # temperature 0 only
     one_by_one: bool = True  # the test stops at the first guess that it rejects
     plain: Callable | None = None  # (models, **settings) -> plain decoding that draws the same text
@@ -190,3 +191,5 @@ def wholes(text, least=1):
 
 
 GUESSES = Annotated[int, Flag(whole, "guesses per round")]
+GUESSES_OR_AUTO = Annotated[int | str, Flag(
+    either(whole, "auto"), "guesses per round; auto: chosen in each round from the costs")]

@@ -7,20 +7,16 @@ tries one guess after 32 rounds, after 64 more, and so on. K depends on finished
 is lossless.
 """
 
-from typing import Annotated
-
 from speculative import Step, draft_and_verify, guess, verify
 from theory.speedup import best_K
-from variants.registry import Decoder, Flag, Models, either, whole
+from variants.registry import GUESSES_OR_AUTO, Decoder, Models
 
 DECAY = 0.98  # what a round's weight is multiplied by with every further round
 START_COUNTS = (3.0, 4.0)  # accepted, tested: alpha is 0.75 before any round
 RETRY_AFTER = 32  # rounds without a guess before one is tried; doubled if it fails
 
 
-def build(models: Models,
-          K: Annotated[int | str, Flag(either(whole, "auto"), "guesses per round; auto: "
-              "chosen in each round from the costs")] = 4) -> Step:
+def build(models: Models, K: GUESSES_OR_AUTO = 4) -> Step:
     """Return the papers' own step, or that of one text, which chooses K for every round."""
     draft, target = models.draft_rows, models.target_rows
     if K != "auto":

@@ -41,7 +41,7 @@ def set_backend(name):
 
 def matmul(x, w):  # [n_rows, n_in], [n_in, n_out] -> [n_rows, n_out]
     """Return x @ w, fast for few rows."""
-    if not isinstance(w, np.ndarray):  # on a GPU
+    if not isinstance(w, np.ndarray):  # on a GPU, or in int8 (int8.py)
         return x @ w
     whole_vectors = w.flags.f_contiguous and x.dtype == w.dtype and len(w) * w.itemsize % 32 == 0
     if 1 <= len(x) <= MAX_ROWS and whole_vectors and compiled_product():
@@ -49,19 +49,23 @@ def matmul(x, w):  # [n_rows, n_in], [n_in, n_out] -> [n_rows, n_out]
     return many_rows(x, w)
 
 
-def few_rows(x, w):  # [n_rows, n_in], [n_out, n_in] -> [n_rows, n_out]
-    """Multiply by the compiled product: a part of the weights times all rows, group by group."""
-    x, y = np.ascontiguousarray(x), np.empty((len(x), len(w)), w.dtype)
+def few_rows(x, w, scale=None):  # [n_rows, n_in], [n_out, n_in], [n_out] -> [n_rows, n_out]
+    """Multiply by the compiled product: a part of the weights times all rows, group by group.
+
+    `scale` belongs to weights in int8: four of them count as one, since they take as long.
+    """
+    x, y = np.ascontiguousarray(x), np.empty((len(x), len(w)), x.dtype)
     n_groups = -(-len(x) // GROUP)
     bounds = [len(x) * i // n_groups for i in range(n_groups + 1)]
-    groups = [(compiled_product()(b - a, w.dtype), x[a:b], y[a:b])
+    is_int8 = scale is not None
+    groups = [(compiled_product()(b - a, x.dtype, is_int8), x[a:b], y[a:b])
               for a, b in zip(bounds, bounds[1:])]
 
     def work(first, last):
         for product, rows, out in groups:
-            product(rows, w, out, first, last)
+            product(rows, w, scale, out, first, last)
 
-    in_parallel(work, len(w), w.size)
+    in_parallel(work, len(w), w.size // 4 if is_int8 else w.size)
     return y
 
 
@@ -97,7 +101,7 @@ def compiled_product():
         from lib.backend.compiled import product
 
         x, w, y = np.zeros((3, 1, 8), np.float32)
-        product(1, w.dtype)(x, w, y, 0, 1)  # a broken one may fail only here
+        product(1, w.dtype)(x, w, None, y, 0, 1)  # a broken one may fail only here
     except Exception:  # absent, broken, unknown to this Python: each fails in a different way
         return None
     return product
@@ -113,17 +117,18 @@ def describe():
     return f"Numba {numba.__version__}" if numba else f"NumPy {np.__version__}"
 
 
-def warm_up(dtype):
+def warm_up(dtype, is_int8=False):
     """Compile or load all products of a dtype before a run, and say so where somebody waits."""
     product, dtype = compiled_product(), np.dtype(dtype)
     if product is None:
         return
-    stats = product(1, dtype).stats
+    stats = product(1, dtype, is_int8).stats
     if stats.cache_misses and sys.stderr.isatty():
         when = "once per machine" if stats.cache_path else "at each start: no cache can be written"
-        print(f"Compiling matrix products ({when}) ...", file=sys.stderr, flush=True)
+        kind = "int8 " if is_int8 else ""
+        print(f"Compiling {kind}matrix products ({when}) ...", file=sys.stderr, flush=True)
     for n_rows in range(2, 1 + GROUP):
-        product(n_rows, dtype)
+        product(n_rows, dtype, is_int8)
 
 
 # ---- threads

@@ -4,12 +4,13 @@ import json
 import os
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from benchmarks import batch, clock, command, engines, gpu, speed, variants
+from benchmarks import batch, clock, command, engines, gpu, quantized, speed, variants
 from benchmarks.clock import rows_actions
 from benchmarks.models import agreeing, random_model, sizes
 from benchmarks.race import Written, builder, race, simulated_builder
@@ -20,14 +21,17 @@ from variants import DECODERS
 
 ROOT = Path(__file__).parents[2]
 HPARAMS = dict(n_vocab=12, n_ctx=96, n_embd=8, n_head=2, n_layer=3)
-COMMANDS = {"speed": speed, "batch": batch, "engines": engines, "variants": variants}
+COMMANDS = {"speed": speed, "batch": batch, "engines": engines, "variants": variants,
+            "quantized": quantized}
 
 
 SMALL = {  # constants of the commands
     "speed": {"OPENINGS": ["A fox"], "KS": [2], "ALPHAS": [0.6], "RUNS": 1, "ROWS": {"numba": [1]},
               "BLOCK": {"numba": 2**20}},
     "batch": {"load": lambda size: (None, model(0), model(1)), "BATCHES": [1, 2], "KS": [0, 2]},
-    "engines": {"OPENINGS": ["A fox"], "SEEDS": 1}, "variants": {"OPENINGS": ["A fox"]}}
+    "engines": {"OPENINGS": ["A fox"], "SEEDS": 1}, "variants": {"OPENINGS": ["A fox"]},
+    "quantized": {"OPENINGS": ["A fox"], "KS": [2], "STAGED": [(2, 1)], "ROWS": [1],
+                  "ROUNDINGS": [(4, None)]}}
 
 
 def model(seed):
@@ -105,10 +109,28 @@ def test_an_agreeing_pair_accepts_every_guess():
     assert len(text.rounds) == 6
 
 
+def test_weights_are_rounded_to_as_many_steps_as_bits_have_and_staged_texts_are_plain_ones():
+    w, int8s = np.random.default_rng(0).normal(size=(5, 64)), quantized.int8_copy(model(1))
+    for bits, size in ((8, None), (6, 32), (4, 16)):
+        parts = quantized.rounded(w, bits, size).reshape(-1, size or 64)
+        most = 2 ** (bits - 1) - 1
+        steps = parts / abs(parts).max(axis=1, keepdims=True) * most
+        np.testing.assert_allclose(steps, np.rint(steps), atol=1e-9)
+        assert abs(parts.reshape(w.shape) - w).max() <= abs(w).max() / most / 2
+    rows = partial(quantized.rows_of, temperature=0.0, alpha=None)
+    builders = {"plain": quantized.chain(rows, 0), "chain": quantized.chain(rows, 3),
+                "staged": quantized.staged(rows, model(2), 3, 2)}
+    results = race(int8s, model(1), builders, [[1, 2]], N=9, repeats=1)
+    ((plain,),), *others = results.values()
+    for ((text,),) in others:
+        assert text.ids == plain.ids and len(text.rounds) < len(plain.rounds) == 9
+
+
 # ---- the commands
 
 @pytest.mark.parametrize("name, words", [("speed", ""), ("batch", ""), ("engines", "--only here"),
-                                         ("variants", "--rows stopping lookup")])
+                                         ("variants", "--rows stopping lookup"),
+                                         ("quantized", "--temperature 1 --busy 1")])
 def test_what_a_command_measures_it_shows_again(name, words, tmp_path, capsys, monkeypatch):
     for constant, value in SMALL[name].items():
         monkeypatch.setattr(COMMANDS[name], constant, value)

@@ -87,6 +87,7 @@ def test_the_answer_and_its_json_agree(models_dir, capsys, tmp_path):
         row, *passes = costs["passes"]
         assert case["acceptance"] == 1 and len(passes) == 8  # the draft is the target
         assert f"{case['name']}: {will_it_pay.verdict(case)}" in out
+        assert case["rows"]["--decoder quantized"]["tokens_per_pass"] > 3
         for name, found in case["rows"].items():
             assert re.search(rf"\| {name} \| .*{found['speedup']:.2f}", out)
             if name.startswith("--K"):

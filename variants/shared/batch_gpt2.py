@@ -71,7 +71,7 @@ class BatchGPT2(GPT2):
         parts = [self.part(*call) for call in calls]
         logits = {}
         with one_blas_thread():
-            for group in groups(parts, most_rows(self.params["wte"])):
+            for group in groups(parts, most_rows(self.cache)):
                 for part, rows in zip(group, self.read_parts(group)):
                     logits[part.text] = rows
         return [logits[part.text] for part in parts]
@@ -116,9 +116,9 @@ class BatchGPT2(GPT2):
         return attend
 
 
-def most_rows(weights):
+def most_rows(cache):
     """Return the most rows of a pass whose bits do not depend on one another (inf: no limit)."""
-    return MAX_ROWS if isinstance(weights, np.ndarray) and compiled_product() else math.inf
+    return MAX_ROWS if isinstance(cache, np.ndarray) and compiled_product() else math.inf
 
 
 def groups(parts, most):
