@@ -106,6 +106,16 @@ def test_the_words_that_an_encoder_keeps_are_bounded(tales, monkeypatch):
 def test_words_are_split_as_gpt2_splits_them():
     assert SPLIT.findall("I'm  here, it's 42!\n\n ok") == [
         "I", "'m", " ", " here", ",", " it", "'s", " 42", "!", "\n\n", " ok"]
+    assert SPLIT.findall("he'd they'll 'Tis") == ["he", "'d", " they", "'ll", " '", "Tis"]
+    assert SPLIT.findall("HE'D") == ["HE", "'", "D"]  # contractions are lower-case only
+    assert SPLIT.findall("in 12345") == ["in", " 12345"]  # a number is one word
+
+
+def test_an_added_symbol_stands_for_itself():
+    """Its characters need not be those of bytes, and no text is encoded as it."""
+    encoder = Encoder(BYTES | {"€nd": 256}, [], added=["€nd"])
+    assert encoder.decode([256]) == "€nd" and encoder.id_of("€nd") == 256
+    assert 256 not in encoder.encode("€nd")
 
 
 def test_what_has_no_encoding_or_no_text_is_named(tales):
