@@ -20,10 +20,16 @@ import pkgutil
 import random
 import sys
 from collections import defaultdict
+from collections.abc import Callable, Collection, Iterator, Sequence
+from typing import Any
 from unittest import mock
 
 import numpy as np
 
+from speculative import Model
+
+Run = Callable[[Any], Any]  # function(rng) -> outcome
+RoundLaw = Callable[[Any, int], dict]  # (x, k) -> {the ids of a round: probability}
 GENERATORS = {  # module: what draws random numbers in it
     "numpy.random": "default_rng Generator PCG64 RandomState random rand randn randint choice "
                     "uniform random_sample permutation shuffle exponential gumbel multinomial",
@@ -45,7 +51,8 @@ class Uniform:
     __array_ufunc__ = None  # arrays leave comparisons to this class
 
     def __init__(self, rng, interval):
-        self.rng, self.interval = rng, interval
+        self.rng = rng
+        self.interval = interval  # [low, high], cut by comparisons
 
     def __lt__(self, bounds):
         """Return `u < bounds` for a number or an array; cut the interval at the bounds inside."""
@@ -87,7 +94,9 @@ class Forking:
     """
 
     def __init__(self, forks):
-        self.forks, self.depth, self.draws = forks, 0, 0
+        self.forks = forks
+        self.depth = 0  # decisions so far
+        self.draws = 0
 
     def random(self, size=None):
         """Return one uniform, or an array of independent ones."""
@@ -156,7 +165,7 @@ def forbid_in(namespace):
             namespace[name] = Forbidden(name)
 
 
-def run_once(function, forks):
+def run_once(function: Run, forks: list) -> tuple[Any, Any]:
     """Return outcome and probability of the run that takes the branches in `forks`."""
     rng = Forking(forks)
     outcome = function(rng)
@@ -165,7 +174,7 @@ def run_once(function, forks):
     return outcome, math.prod(weights[branch] for weights, branch in forks)
 
 
-def paths(function):
+def paths(function: Run) -> Iterator[tuple[Any, Any, list]]:
     """Yield (outcome, probability, forks) for every way the decisions of `function(rng)` can fall.
 
     The forks are its decisions in order: the weights of the branches, and which was taken.
@@ -179,12 +188,13 @@ def paths(function):
             forks = starts.pop()
             known = len(forks)
             yield *run_once(function, forks), forks
+            # the other branches of each decision that this run added
             starts += [[*forks[:i], (weights, branch)]
                        for i, (weights, _) in enumerate(forks[known:], known)
                        for branch in range(len(weights) - 1, 0, -1)]
 
 
-def law(function):
+def law(function: Run) -> dict[Any, Any]:
     """Return the distribution of `function(rng)`: {outcome: probability}. Lists become tuples."""
     total = defaultdict(int)
     for outcome, probability, _ in paths(function):
@@ -192,27 +202,28 @@ def law(function):
     return dict(total)
 
 
-def expectation(function, value):
+def expectation(function: Run, value: Callable[[Any], Any]) -> Any:
     """Return the mean of `value(outcome)` over the distribution of `function(rng)`."""
     return sum(value(outcome) * probability for outcome, probability, _ in paths(function))
 
 
 # ---- distributions that are multiplied out, without the code under test
 
-def text_law(x, model, N, stop=()):
+def text_law(x: Sequence[int], model: Model, N: int, stop: Collection[int] = ()) -> dict:
     """Return the distribution of N tokens after x from the model's rows alone: {text: p}."""
-    laws, done = {tuple(x): 1}, {}
+    unfinished: dict[Any, Any] = {tuple(x): 1}
+    stopped: dict[Any, Any] = {}
     for _ in range(N):
-        longer = defaultdict(int)
-        for ids, probability in laws.items():
+        longer: dict[Any, Any] = {}
+        for ids, probability in unfinished.items():
             for token, p in enumerate(model(list(ids), 1)[-1]):
                 if p > 0:
-                    (done if token in stop else longer)[(*ids, token)] = probability * p
-        laws = longer
-    return {**done, **laws}
+                    (stopped if token in stop else longer)[(*ids, token)] = probability * p
+        unfinished = longer
+    return {**stopped, **unfinished}
 
 
-def rounds_law(x, one_round, N, K):
+def rounds_law(x: Sequence[int], one_round: RoundLaw, N: int, K: int) -> dict:
     """Return {(text, rounds): p} of N new ids, `one_round(x, k)` being the law of a round's ids."""
     if N == 0:
         return {(tuple(x), 0): 1}
@@ -223,7 +234,7 @@ def rounds_law(x, one_round, N, K):
     return dict(total)
 
 
-def composed_law(x, one_round, N, K):
+def composed_law(x: Sequence[int], one_round: RoundLaw, N: int, K: int) -> dict:
     """Return {text: p} of N new ids, from the law `one_round(x, k)` of a round's ids.
 
     Outcomes are enumerated round by round and do not multiply over the rounds of a text.
@@ -236,6 +247,6 @@ def composed_law(x, one_round, N, K):
 
 # ---- comparisons
 
-def total_variation(law_a, law_b):
+def total_variation(law_a: dict, law_b: dict) -> Any:
     """Return half the sum of all differences: the largest difference for any set of outcomes."""
     return sum(abs(law_a.get(k, 0) - law_b.get(k, 0)) for k in law_a.keys() | law_b.keys()) / 2

@@ -3,7 +3,7 @@
     python -m tests.mutants                  all of them, two at a time
     python -m tests.mutants residual lookup  those with one of these words in their line
 
-Every mutant is a piece of a file, what stands there instead, and what fault that is. It is put into
+Every mutant is a piece of a file, its replacement, and the fault that this is. It is written into
 a copy of the project, in which the tests named with it run until one fails. At the end the tests
 that failed must pass in a copy without a fault. The exit status is 1 if a mutant survives or such a
 test fails.
@@ -157,7 +157,7 @@ LAW = [
      "a draw from a generator made before is not noticed"),
     ("        if known != weights:", "        if False:",
      "a different decision in a later run is not noticed"),
-    ("(done if token in stop else longer)", "longer", "the text goes on after a stop token"),
+    ("(stopped if token in stop else longer)", "longer", "the text goes on after a stop token"),
 ]
 DISTRIBUTIONS = [
     ("law_a.keys() | law_b.keys()]", "law_a.keys()]", "outcomes of one law alone do not count"),
@@ -190,7 +190,7 @@ def own(name):
     return f"tests/variants/test_{name}.py"
 
 
-CASES = [  # (file, tests, [(piece, what stands there instead, fault)])
+CASES = [  # (file, tests, [(piece, its replacement, fault)])
     ("speculative.py", "tests/test_speculative.py", SPECULATIVE),
     ("sampling.py", "tests/test_sampling.py", SAMPLING),
     ("gpt2.py", "tests/test_gpt2.py", GPT2),
@@ -434,6 +434,8 @@ CASES += [("variants/" + file, tests, mutants) for file, tests, mutants in [
 
 
 class Mutant(NamedTuple):
+    """Hold a piece of a file, its replacement, the fault that this is, and the tests to run."""
+
     file: str
     tests: str
     old: str
@@ -446,7 +448,7 @@ QUICK = ["ratio swapped", "temperature ignored", "the earliest occurrence"]
 
 
 class Copy:
-    """A copy of the project in its own folder, for one fault after the other."""
+    """Hold a copy of the project in its own folder, for one fault after the other."""
 
     def __init__(self, folder):
         self.folder = Path(folder)
@@ -482,8 +484,8 @@ class Copy:
             path.write_text(text, encoding="utf-8")
 
 
-def mutated(text, mutant):
-    """Return the text with the fault in it; ValueError unless the piece stands there once."""
+def mutated(text: str, mutant: Mutant) -> str:
+    """Return the text with the fault in it; ValueError unless the piece occurs once."""
     found = text.count(mutant.old)
     if found != 1:
         raise ValueError(f"need {mutant.old!r} exactly once in {mutant.file}, got it {found} times "
@@ -491,12 +493,15 @@ def mutated(text, mutant):
     return text.replace(mutant.old, mutant.new)
 
 
-def run(mutants, jobs=2):
-    """Print who kills each of the mutants; return whether all are dead and their killers sound."""
-    copies, killers = SimpleQueue(), []
+def run(mutants: list[Mutant], jobs: int = 2) -> bool:
+    """Print which test kills each mutant; return whether all die, by tests that pass without it."""
+    copies = SimpleQueue()
+    killers = []
 
     def kill(mutant):
-        start, copy = time.perf_counter(), copies.get()
+        """Return the test that sees the mutant, or None, and the seconds it took."""
+        start = time.perf_counter()
+        copy = copies.get()
         try:
             return copy.killer(mutant), time.perf_counter() - start
         finally:
@@ -507,8 +512,8 @@ def run(mutants, jobs=2):
             copies.put(Copy(f"{folder}/{job}"))
         for mutant, (killer, seconds) in zip(mutants, pool.map(kill, mutants)):
             killers.append(killer)
-            print(f"{mutant.file:30} {mutant.fault:62} {killer or 'SURVIVES'}  {seconds:.1f} s",
-                  flush=True)
+            fate = killer or "SURVIVES"
+            print(f"{mutant.file:30} {mutant.fault:62} {fate}  {seconds:.1f} s", flush=True)
         tests = sorted({killer for killer in killers if killer and "::" in killer})
         unsound = copies.get().first_failure(*tests) if tests else None
     n_alive = killers.count(None)
@@ -524,12 +529,13 @@ def main(argv=None):
     parser.add_argument("words", nargs="*", metavar="WORD",
                         help="run the mutants with one of these words in their file or fault")
     words = parser.parse_args(argv).words
-    lines = {f"{mutant.file} {mutant.fault}": mutant for mutant in MUTANTS}
-    for word in words:
-        if not any(word in line for line in lines):
+    found = {word: [mutant for mutant in MUTANTS if word in f"{mutant.file} {mutant.fault}"]
+             for word in words}
+    for word, mutants in found.items():
+        if not mutants:
             parser.error(f"no mutant has {word!r} in its file or fault")
-    chosen = [mutant for line, mutant in lines.items()
-              if not words or any(word in line for word in words)]
+    chosen = [mutant for mutant in MUTANTS
+              if not words or any(mutant in mutants for mutants in found.values())]
     return 0 if run(chosen) else 1
 
 

@@ -1,5 +1,6 @@
-"""exact/expected.py: every formula is the mean of its test's own outcomes, for the same guesses."""
+"""Test exact/expected.py: each formula is the mean of its test's outcomes for the same guesses."""
 
+from fractions import Fraction
 from functools import partial
 
 import pytest
@@ -16,7 +17,8 @@ from exact.expected import (
     tree_tokens,
 )
 from exact.law import expectation, text_law
-from exact.rules import TOYS, X, best, q_is_one, tokens_per_round
+from exact.optimum import guesses_law
+from exact.rules import TOYS, X, best, markov, q_is_one, tokens_per_round
 from speculative import guess, verify
 from tests.distributions import round_law
 from tests.toys import path_by_path
@@ -74,6 +76,23 @@ def test_the_ladders_means_are_those_of_whole_rounds(toy):
     assert chain_mean(guess, ratio_tokens, toy, 3) == ratio == tree_mean((1, 1, 1), toy)
     assert ratio == tokens_per_round("ratio test, residual; guesses drawn", toy, 3)
     assert best_mean((1, 1, 1), toy) == ratio  # for one guess no test is better
+
+
+def test_the_best_test_of_siblings_prefers_the_tokens_with_more_below_them(monkeypatch):
+    """Tokens 2 and 3 are in 11/45 of the pairs of guesses each, and together in 7/15 of them.
+
+    The target has .4 of each, more than can be accepted. Below token 2 a guess is always accepted,
+    below token 3 never, so token 2 gets all pairs that it is in, and token 3 the rest.
+    """
+    draft = markov(["4411", "4411", "1144", "5500"])
+    target = markov(["1144", "4411", "1144", "0055"])
+    monkeypatch.setitem(TOYS, "four tokens", (draft, target))
+    pairs = guesses_law(draft([0])[0], 2)
+    assert sum(p for pair, p in pairs.items() if 2 in pair) == Fraction(11, 45)
+    assert sum(p for pair, p in pairs.items() if {2, 3} & {*pair}) == Fraction(7, 15)
+    tokens_0_and_1 = Fraction(1, 10) * Fraction(14, 10) + Fraction(1, 10) * 2
+    tokens_2_and_3 = Fraction(11, 45) * 2 + (Fraction(7, 15) - Fraction(11, 45))
+    assert best_mean((2, 1), "four tokens") == 1 + tokens_0_and_1 + tokens_2_and_3
 
 
 @pytest.mark.parametrize("toy", TOYS)

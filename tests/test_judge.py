@@ -204,6 +204,8 @@ def test_what_cannot_be_judged_gets_one_line(said, text, message):
      "default_rng"),
     ("import numpy as np; RNG = np.random.default_rng(0)\n" + VERIFY + "return [RNG.integers(3)]",
      "RNG"),
+    ("import numpy as np; RNG = np.random.RandomState(0)\n" + VERIFY + "return [RNG.randint(3)]",
+     "RNG"),
     ("import random; draw = random.Random(0).randrange\n" + VERIFY + "return [draw(3)]", "draw"),
 ])
 def test_a_hidden_generator_is_named_with_its_line(said, text, name):

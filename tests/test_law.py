@@ -1,5 +1,6 @@
 """Test the enumerator that every exactness test trusts: distributions worked out by hand."""
 
+import math
 import re
 from fractions import Fraction
 from pathlib import Path
@@ -32,6 +33,17 @@ def test_two_draws_are_independent_and_one_used_twice_is_not():
 
     assert law(once) == {(True, True, True): THIRD, (True, False, True): Fraction(1, 6),
                          (False, False, True): Fraction(1, 6), (False, False, False): THIRD}
+
+
+def test_an_array_of_numbers_is_independent_draws_each_compared_with_its_bound():
+    def fewer_than(rng):
+        accepted = rng.random(2) < np.array([HALF, THIRD])
+        rejected = np.array([HALF, THIRD]) <= rng.random((2, 1))
+        return tuple(accepted.tolist()), rejected.shape
+
+    half_third = {(a, b): HALF * (THIRD if b else 2 * THIRD)
+                  for a in (True, False) for b in (True, False)}
+    assert law(fewer_than) == {(pair, (2, 2)): p for pair, p in half_third.items()}
 
 
 def test_what_a_draw_decides_may_decide_whether_there_is_another():
@@ -71,13 +83,20 @@ def never_ends(rng):
 @pytest.mark.parametrize("function, error", [
     (never_ends, AssertionError),
     (lambda rng: rng.integers(2), AttributeError),
-    (lambda rng: rng.random() == 0.5, TypeError),
-    (lambda rng: bool(rng.random()), TypeError),
-    (lambda rng: np.searchsorted([0.5, 1.0], rng.random()), TypeError),
+    (lambda rng: np.log(rng.random()), TypeError),
 ])
 def test_what_cannot_be_enumerated_is_refused(function, error):
     with pytest.raises(error):
         law(function)
+
+
+@pytest.mark.parametrize("use", [
+    lambda u, other: u == 0.5, lambda u, other: bool(u), lambda u, other: u < other,
+    lambda u, other: 2 * u, lambda u, other: 1 - u, lambda u, other: math.log(u),
+    lambda u, other: np.searchsorted([0.5, 1.0], u)])
+def test_a_number_of_rng_can_only_be_compared_with_a_bound(use):
+    with pytest.raises(TypeError, match="can only be compared, u < bound"):
+        law(lambda rng: use(rng.random(), rng.random()))
 
 
 def test_a_function_whose_decisions_change_between_runs_is_noticed():
