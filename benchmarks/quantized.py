@@ -1,9 +1,11 @@
-"""Measure the target's int8 copy as its draft: what rounding costs, saves and gains.
+r"""Measure the target's int8 copy as its draft: what rounding costs, saves and gains.
 
     python -m benchmarks.quantized --json benchmarks/results/quantized-pair.json
-    python -m benchmarks.quantized --size 124M --json benchmarks/results/quantized-124M.json
-    python -m benchmarks.quantized --size 1558M --N 16 --repeats 1 --alpha 0.98 --temperature 1
-    python -m benchmarks.quantized --size 124M --only races --busy 1     # beside a busy process
+    python -m benchmarks.quantized --size 124M --temperature 0 1 --N 64 \
+        --json benchmarks/results/quantized-124M.json                      # eight minutes or more
+    python -m benchmarks.quantized --size 124M --N 64 --only races --temperature 1 --alpha 0.98 \
+        --busy 1                                                           # beside a busy process
+    python -m benchmarks.quantized --size 1558M --N 16 --repeats 1 --temperature 1 --alpha 0.98
 
     rounding   1 - TV of the target and its copies, on texts that it writes (the pair only)
     passes     milliseconds of 1 .. 8 rows: all matrix products of a pass, and whole passes

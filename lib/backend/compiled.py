@@ -22,7 +22,7 @@ from numba.extending import intrinsic
 HAS_AVX512 = bool(get_host_cpu_features().get("avx512vl"))
 REGISTERS = 32 if HAS_AVX512 else 16  # each holds a vector
 BYTES = 32  # of a vector
-INT8_BYTES = 64 if HAS_AVX512 else 32  # of a vector of widened int8, which memory waits for
+INT8_BYTES = 64 if HAS_AVX512 else 32  # with int8: converting, not reading, takes the time
 AHEAD = 4096  # bytes: how early memory is asked for weights
 
 
