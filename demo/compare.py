@@ -142,13 +142,13 @@ def compare(task, on_seen=None):
         "target_passes": len(passes),
         "tokens_per_target_pass": ratio(n_tokens, len(passes)),
         "rows_per_target_pass": ratio(sum(passes), len(passes)),
-        **acceptance_figures(task.entry, fast.rounds),
+        **acceptance_figures(fast.rounds, task.entry.one_by_one),
         "draft_ms": fast.draft.ms() if fast.draft else None,
         "draft_in_int8": (task.entry.make_draft is not None
                           and isinstance(fast.draft.params["wte"], Int8)),
         "target_ms": plain.target.ms(),
         "target_pass_ms": fast.target.ms(),
-        "speedup_measured": None if len(plain.ids) < SHORT else plain.seconds / fast.seconds,
+        "speedup_measured": speedup(plain, fast),
     }
     numbers["speedup_predicted"] = predict(task, plain, fast, numbers["acceptance"])
     if measuring:
@@ -165,12 +165,25 @@ def text_figures(task, run):
             "text": task.encoder.decode(task.x + run.ids), "ids": run.ids}
 
 
-def acceptance_figures(entry, rounds):
-    """Return accepted and tested guesses; None where the guesses are a tree: siblings compete."""
+def speedup(plain, fast):
+    """Return the ratio of tokens per second; None if either text is too short to measure it.
+
+    Not the ratio of seconds: two texts that stop tokens end have different lengths.
+    """
+    if min(len(plain.ids), len(fast.ids)) < SHORT:
+        return None
+    return (len(fast.ids) / fast.seconds) / (len(plain.ids) / plain.seconds)
+
+
+def acceptance_figures(rounds, one_by_one=True):
+    """Return accepted and tested guesses; None if the guesses are a tree: siblings compete.
+
+    A test that is not `one_by_one` tests the guesses after a rejection too.
+    """
     if any(isinstance(result.guesses, Tree) for result in rounds):
         return {"accepted": None, "tested": None, "acceptance": None}
     accepted = sum(result.n_accepted for result in rounds)
-    tested = sum(result.n_tested if entry.one_by_one else len(result.guesses) for result in rounds)
+    tested = sum(result.n_tested if one_by_one else len(result.guesses) for result in rounds)
     return {"accepted": accepted, "tested": tested, "acceptance": ratio(accepted, tested)}
 
 
@@ -182,10 +195,12 @@ def ratio(a, b):
 def predict(task, plain, fast, alpha):
     """Return Leviathan et al. (2023) Theorem 3.8 with this run's acceptance and costs.
 
-    None if the decoder is not the papers' with a fixed K, or the run too short to have costs.
+    None if the decoder is not the papers' with a fixed K, or if `speedup` has nothing to compare
+    it with.
     """
     is_papers = task.decoder in ("speculative", "quantized")
-    if not is_papers or task.settings["K"] == "auto" or alpha is None or len(plain.ids) < SHORT:
+    fixed = is_papers and task.settings["K"] != "auto"
+    if not fixed or alpha is None or speedup(plain, fast) is None:
         return None
     K, row = max(len(result.guesses) for result in fast.rounds), plain.target.ms()
     return walltime_improvement(alpha, K, fast.draft.ms() / row, fast.target.ms() / row)

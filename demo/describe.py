@@ -1,5 +1,7 @@
 """Write a comparison as text for people: two texts, then a table of what they cost."""
 
+from demo.compare import SHORT
+
 
 def describe(numbers, decoder):
     """Return what main.py prints: both decoders' time and text, the table, what to try next."""
@@ -27,7 +29,8 @@ def table(numbers, decoder):
     rows = [
         ("", "plain", decoder),
         ("speed-up", "1.00",
-         shown(speedup) + shown(numbers["speedup_predicted"], theory, none="")),
+         shown(speedup, none=f"-  (a text has fewer than {SHORT} tokens)")
+         + shown(numbers["speedup_predicted"], theory, none="")),
         ("time", shown(plain["time_s"], "{:.2f} s"), shown(fast["time_s"], "{:.2f} s")),
         ("of which measuring", "-", shown(numbers.get("measuring_s"), "{:.2f} s")),
         ("tokens per second", shown(plain["tokens_per_second"], "{:.1f}"),

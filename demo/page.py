@@ -9,7 +9,7 @@ from demo.trace import text_reader
 from lib.checkpoints.files import atomic
 from variants import DECODERS
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[1]
 TEMPLATE = Path(__file__).parent / "trace.html"
 
 

@@ -47,8 +47,9 @@ def record_of(job, rounds, task):
     if "error" in job.head:
         return job.head
     ids = [token for result in rounds for token in result.ids]
+    acceptance = acceptance_figures(rounds, task.entry.one_by_one)["acceptance"]
     return job.head | {"text": task.encoder.decode(job.x + ids), "ids": ids,
-                       "acceptance": acceptance_figures(task.entry, rounds)["acceptance"],
+                       "acceptance": acceptance,
                        "tokens_per_pass": ratio(len(ids), len(rounds))}
 
 

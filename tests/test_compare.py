@@ -4,6 +4,7 @@
     draft     the same, but after 3 it says 0; its second best is t + 5; a pass takes 1 second
 """
 
+import re
 from functools import partial
 from types import SimpleNamespace
 
@@ -13,11 +14,13 @@ import pytest
 import demo.compare
 import demo.costs
 import main
-from demo.compare import compare, first_difference
+from demo.compare import Run, Timed, acceptance_figures, compare, first_difference
 from demo.describe import describe, table
 from demo.task import Task, load_task
+from speculative import Round
 from utils import MODELS_DIR
 from variants import DECODERS
+from variants.shared.branches import Tree
 
 N_VOCAB = 30
 
@@ -137,7 +140,8 @@ def test_a_run_of_trees(clock, stop, N, tokens, rows):
     drafted = 2 * sum(n > 1 for n in rows)  # one pass for each level
     seconds = sum(10 + n for n in rows) + drafted
     assert got["tree"]["time_s"] == seconds and got["speedup_predicted"] is None
-    assert got["speedup_measured"] == (tokens * 11 / seconds if tokens >= 8 else None)
+    speedup = pytest.approx(tokens * 11 / seconds) if tokens >= 8 else None
+    assert got["speedup_measured"] == speedup
     assert part(got, "draft_ms", "target_pass_ms") == {"draft_ms": 1000, "target_pass_ms": 15_000}
 
 
@@ -152,6 +156,18 @@ def test_without_a_draft_and_without_tokens_nothing_is_counted(clock):
 
 # ---- what is counted of other decoders
 
+def test_acceptance_is_counted_by_the_test_and_never_of_a_tree():
+    """One of three guesses accepted: the third was tested by a block only."""
+    rounds = [Round([1, 9], [1, 2, 3], None, None)]
+    assert acceptance_figures(rounds) == {"accepted": 1, "tested": 2, "acceptance": 1 / 2}
+    assert acceptance_figures(rounds, one_by_one=False) == {
+        "accepted": 1, "tested": 3, "acceptance": 1 / 3}
+    tree = Tree([0])
+    tree.add_path([5])
+    tree.add_path([7])
+    assert acceptance_figures([Round([7, 9], tree, None, None)]) == dict.fromkeys(GUESSES)
+
+
 def test_a_block_tests_all_its_guesses_and_has_no_prediction(clock):
     got = figures(clock, "block", K=3, N=8)
     assert got["tested"] == 3 + 3 + 1 and got["accepted"] == 1 + 3 + 1
@@ -162,7 +178,34 @@ def test_a_block_tests_all_its_guesses_and_has_no_prediction(clock):
 def test_a_run_that_is_too_short_says_nothing_of_speed(clock, N):
     got = figures(clock, K=3, N=N)
     assert got["speedup_measured"] is None is got["speedup_predicted"]
-    assert "speed-up" not in describe(got, "speculative")
+    assert re.search(r"^speed-up +1.00   -  \(a text has fewer than 8 tokens\)$",
+                     describe(got, "speculative"), re.MULTILINE)
+
+
+@pytest.mark.parametrize("plain, fast, speedup, advice", [
+    ((100, 50.0), (28, 7.0), 2.0, "--trace"),  # 2 and 4 tokens per second; 50 s / 7 s is 7.14
+    ((100, 5.0), (20, 2.0), 0.5, "python -m tools.will_it_pay"),  # 20 and 10; 5 s / 2 s is 2.5
+    ((20, 1.0), (100, 4.0), 1.25, "--trace"),  # 20 and 25; 1 s / 4 s is 0.25
+    ((100, 50.0), (7, 7.0), None, "--trace"), ((7, 50.0), (100, 7.0), None, "--trace")])
+def test_the_speedup_of_texts_of_two_lengths_is_that_of_tokens_per_second(
+        clock, monkeypatch, plain, fast, speedup, advice):
+    def decoded_run(task, decoder, on_seen=None):
+        n_tokens, seconds = plain if decoder == "autoregressive" else fast
+        rounds = [Round([1], [1], None, None)] * n_tokens
+        models = (Timed(Counting(clock, is_draft)) for is_draft in (True, False))
+        draft, target = models
+        draft([1])
+        target([1])
+        return Run([1] * n_tokens, rounds, seconds, draft, target)
+
+    monkeypatch.setattr(demo.compare, "decode", decoded_run)
+    got = figures(clock)
+    assert got["speedup_measured"] == (None if speedup is None else pytest.approx(speedup))
+    assert (got["speedup_predicted"] is None) == (speedup is None)
+    words = "-  (a text" if speedup is None else f"{speedup:.2f}  (theory"
+    assert re.search(rf"^speed-up +1.00   {re.escape(words)}", describe(got, "speculative"),
+                     re.MULTILINE)
+    assert f"\nTry: {advice}" in describe(got, "speculative")
 
 
 @pytest.mark.parametrize("decoder, advice", [("speculative", "--trace"), ("tree", "python -m")])

@@ -4,6 +4,7 @@ import errno
 import json
 import os
 import re
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -21,6 +22,7 @@ from speculative import complete, draft_and_verify, generate, verify
 from tests.distributions import Scripted
 from variants import DECODERS
 
+ROOT = Path(main.__file__).parent
 ENCODER = Encoder({char: token for token, char in enumerate(byte_characters().values())}, [])
 PROMPT = ENCODER.encode("Hi")
 HOSTILE = "</script><script>alert(1)</script><!--<b>&amp;\u2028\x00\x1b[31m\u202e\"'"
@@ -136,6 +138,13 @@ def test_a_row_holds_the_likeliest_tokens_of_both_models_and_the_sum_of_the_othe
 
 
 # ---- every decoder
+
+def test_the_page_names_the_file_and_line_of_every_guess_and_test():
+    for entry in DECODERS.values():
+        for found in page.code(entry, []).values():
+            lines = (ROOT / found["file"]).read_text(encoding="utf-8").splitlines()
+            assert lines[found["line"] - 1].strip() == found["text"]
+
 
 @pytest.mark.parametrize("name, temperature", [
     (name, t) for name, entry in DECODERS.items() for t in ("0", "1")[: 2 - entry.greedy]])
