@@ -14,12 +14,12 @@ import textwrap
 from demo.compare import compare
 from demo.describe import describe
 from demo.page import check_path, save, trace_of
-from demo.prompts import continue_prompts
+from demo.prompts import continue_prompts, in_batches
 from demo.task import MANY_TEXTS, ONE_TEXT, SAMPLING, load_task, settings_for_json
 from demo.trace import line, wants_colour
 from lib.backend.arrays import gpu_errors_in_one_line
 from lib.backend.products import BACKENDS
-from lib.terminal import Help, Parser, command, print_safely
+from lib.terminal import Help, Parser, command, flags_given, print_safely
 from sampling import check_sampling
 from utils import MODELS_DIR
 from variants import DECODERS
@@ -99,7 +99,7 @@ def add_output_flags(parser):
     add("--prompts", metavar="FILE", help="continue all of them: one prompt per line, or one JSON "
         'object per line, {"prompt": ..., "id": ...}; - reads standard input')
     add("--out", metavar="FILE.jsonl", help="one JSON record per prompt, in their order; an "
-        "interrupted run resumes")
+        "interrupted run resumes; - writes standard output; exit status 3 if a record is an error")
     add("--batch", type=whole, metavar="B", help="texts per batch (default: 8)")
 
 
@@ -114,55 +114,71 @@ def add_decoder_flags(parser, entry):
                            metavar=None if flag.choices else name.upper())
 
 
-def parse_args(argv):
+def parse_args(argv=None):
     """Return the checked flags; those of the decoder are in `settings`."""
+    words = sys.argv[1:] if argv is None else argv
     first = make_first_parser()
-    entry = DECODERS[first.parse_known_args(argv)[0].decoder]
+    entry = DECODERS[first.parse_known_args(words)[0].decoder]
     parser = make_parser(first, entry)
-    args, unknown = parser.parse_known_args(argv)
+    args, unknown = parser.parse_known_args(words)
     if unknown:
-        flag = unknown[0].split("=")[0].removeprefix("--")
-        users = ", ".join(name for name, other in DECODERS.items() if flag in other.flags)
-        parser.error(f"need no --{flag} with the decoder {entry.name} (it belongs to {users})"
-                     if users else f"unrecognized arguments: {unknown[0]}; see --help")
+        parser.error(describe_unknown(unknown[0], entry))
     args.settings = entry.settings({name: vars(args).pop(name) for name in entry.flags
                                     if name in args})
     args.sampling = {name: getattr(args, name) for name in SAMPLING}
-    check_args(args, entry, parser.get_default)
-    return args
-
-
-def check_args(args, entry, default_of):
-    """Raise ValueError for settings out of range, or flags that do not fit together."""
     check_sampling(**args.sampling)
     if args.trace:
         check_path(args.trace)
-    if args.prompt_file and args.prompt != default_of("prompt"):
-        raise ValueError("need --prompt or --prompt_file, got both")
+    check_flags(args, entry, flags_given(words))
+    return args
+
+
+def describe_unknown(word, entry):
+    """Return why a word of the command line is not a flag of this decoder."""
+    name = word.partition("=")[0].removeprefix("--")
+    users = [other.name for other in DECODERS.values() if name in other.flags]
+    if users:
+        return (f"--{name} does not apply to --decoder {entry.name} "
+                f"(only to {', '.join(users)})")
+    return f"unrecognized arguments: {word}; see --help"
+
+
+def check_flags(args, entry, given):
+    """Raise ValueError if a flag that was given does nothing, or lacks one that it needs."""
+    if given >= {"prompt", "prompt_file"}:
+        raise ValueError("--prompt and --prompt_file are both given: choose one")
     if args.costs and not entry.needs_costs(args.settings):
-        raise ValueError("need --K auto, --widths auto or --decoder stopping for --costs, got "
-                         f"{args.decoder}")
-    if "draft" not in entry.needs and args.draft_model_size != default_of("draft_model_size"):
-        raise ValueError(f"need no --draft_model_size with the decoder {args.decoder}, which has "
-                         f"no draft model, got {args.draft_model_size}")
-    many = args.prompts is not None
-    for name in (*ONE_TEXT, "window") if many else MANY_TEXTS:
-        if getattr(args, name) != default_of(name):
-            raise ValueError(f"need --prompts {'without' if many else 'with'} --{name}, "
-                             f"got {'both' if many else 'none'}")
-    if many and args.out is None:
-        raise ValueError("need --out FILE.jsonl with --prompts, got none")
-    if many and args.settings.get("memory"):
-        raise ValueError("need --prompts without --memory: no text depends on the others, got both")
+        raise ValueError(f"--costs does not apply to --decoder {entry.name} with these flags "
+                         "(only to stopping, --K auto and --widths auto)")
+    if "draft_model_size" in given and "draft" not in entry.needs:
+        raise ValueError(f"--draft_model_size does not apply to --decoder {entry.name}, which has "
+                         "no draft model")
+    if args.prompts is None:
+        for name in sorted(given & {*MANY_TEXTS}):
+            raise ValueError(f"--{name} needs --prompts")
+        return
+    for name in sorted(given & {*ONE_TEXT, "window"}):
+        raise ValueError(f"--{name} does not apply to --prompts")
+    if args.out is None:
+        raise ValueError("--prompts needs --out FILE.jsonl")
+    if args.settings.get("memory"):
+        raise ValueError("--memory does not apply to --prompts: no text depends on the others")
 
 
 @command("main.py")
 def main(argv=None):
     """Run the command line."""
     args = parse_args(argv)
-    if args.prompts is not None:
-        return print_safely(continue_prompts(args), sys.stdout)
-    seen, stream = [], sys.stderr if args.json else sys.stdout
+    if args.prompts is None:
+        continue_one(args)
+        return 0
+    return write_records(args)
+
+
+def continue_one(args):
+    """Continue --prompt by both decoders; print the comparison, save --trace and --memory."""
+    seen = []
+    stream = sys.stderr if args.json else sys.stdout
 
     def on_round(result):
         seen.append(result)
@@ -180,6 +196,13 @@ def main(argv=None):
         save(args.trace, trace_of(task, numbers, seen))
         if not args.json:
             print(f"Wrote {args.trace}")
+
+
+def write_records(args, new_writer=in_batches):
+    """Continue --prompts into --out; print what was written. Return 3 if records have errors."""
+    report = continue_prompts(args, new_writer)
+    print_safely(report.text, sys.stderr if args.out == "-" else sys.stdout)
+    return 3 if report.n_errors else 0
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from lib.terminal import open_flag
 from lib.token_level_intersection import CommonTokens, TokenLevelIntersection
 from utils import find_folder, load_pair
 from variants import DECODERS, Costs, Models
@@ -79,7 +80,8 @@ def read_prompt(args):
     if not args.prompt_file and args.prompt != "-":
         return decode(os.fsencode(args.prompt))
     source = args.prompt_file or "standard input"
-    with open(source, "rb") if args.prompt_file else nullcontext(sys.stdin.buffer) as file:
+    with (open_flag("prompt_file", source, "rb") if args.prompt_file
+          else nullcontext(sys.stdin.buffer)) as file:
         data = file.read(MAX_PROMPT + 1)
     if len(data) > MAX_PROMPT:
         raise ValueError(f"need a prompt of at most {MAX_PROMPT} bytes from {source}, got more")
@@ -100,14 +102,18 @@ def decode(data):
                          f"{error.start}") from None
 
 
-def with_prompt(task, prompt):
-    """Return the task with a prompt, which has tokens and leaves a position for a new one."""
+def with_prompt(task, prompt, advice=""):
+    """Return the task with a prompt, which has tokens and leaves a position for a new one.
+
+    `advice` says what else than a shorter prompt helps.
+    """
     x = task.encoder.encode(prompt)
     if not x:
         raise ValueError("need a prompt of at least one token, got an empty one")
-    if len(x) + min(task.N, 1) > task.n_ctx and not task.window:
-        raise ValueError("need a prompt that leaves a position for a new token in n_ctx = "
-                         f"{task.n_ctx}, or --window, got {len(x)} tokens")
+    longest = task.n_ctx - min(task.N, 1)
+    if len(x) > longest and not task.window:
+        raise ValueError(f"the prompt has {len(x)} tokens, and at most {longest} fit (n_ctx = "
+                         f"{task.n_ctx}): shorten it{advice}")
     return task._replace(x=x)
 
 
@@ -132,4 +138,4 @@ def load_task(args, prompt=None):
                 N=args.n_tokens_to_generate, seed=args.seed, window=args.window, costs=args.costs,
                 common=getattr(draft, "common", None),
                 n_ctx=min(model.n_ctx for model in (draft, target) if model))
-    return with_prompt(task, prompt)
+    return with_prompt(task, prompt, advice=" or add --window")

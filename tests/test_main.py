@@ -65,8 +65,9 @@ def test_trace_keeps_the_run_that_was_reported(tmp_path):
     assert got["settings"]["seed"] == 123 and "numpy" in got["versions"]
 
 
-def test_the_help_is_short_and_leads_to_a_decoders_flags(capsys):
+def test_the_help_is_short_and_leads_to_a_decoders_flags(capsys, monkeypatch):
     lines = []
+    monkeypatch.setenv("COLUMNS", "100")
     for flags, *needed in ((["--help"], "--decoder NAME --help shows the flags of that decoder",
                             "keep writing when the context is full", "exact for the target with",
                             "without the newline at its end"),
@@ -128,19 +129,26 @@ BAD = {
                          "--target_model_size", "nope"], "There: none."),
     "a path as size": (["--draft_model_size", "../docs"], "is not a Hugging Face folder"),
     "empty prompt": (["--prompt", ""], "at least one token"),
-    "long prompt": (["--prompt", "word " * 600], "n_ctx"),
-    "missing file": (["--prompt_file", "no-such-file"], "no-such-file"),
+    "long prompt": (["--prompt", "word " * 600], "(n_ctx = 512): shorten it or add --window"),
+    "missing file": (["--prompt_file", "no-such-file"],
+                     "cannot read --prompt_file no-such-file: No such file"),
     "stop of two tokens": (["--stop", "the king"], "which is 2: 'the', ' king'"),
     "not a number": (["--K", "four"], "a whole number >= 1"),
     "unknown flag": (["--gamma", 4], "--gamma; see --help"),
-    "flag of another decoder": (["--decoder", "lookup", "--lenience", 0.5], "--lenience"),
+    "flag of another decoder":
+        (["--decoder", "lookup", "--lenience", 0.5],
+         "--lenience does not apply to --decoder lookup (only to lenient)"),
     "no heads for this target":
         (["--decoder", "medusa", "--target_model_size", "tales-small"], "heads"),
-    "unknown decoder": (["--decoder", "lookahaed"], "invalid choice: 'lookahaed'"),
-    "no number": (["--decoder", "cascade", "--alpha", "a"], "to float: 'a'"),
-    "a draft that is not asked":
-        (["--decoder", "lookup", "--draft_model_size", "124M"], "need no --draft_model_size"),
-    "costs for nothing": (["--costs", "0.1,1,2"], "need --K auto"),
+    "unknown decoder": (["--decoder", "lookahaed"],
+                        "'lookahaed' is not a choice: did you mean lookahead?"),
+    "choice like no other": (["--dtype", "x"], "'x' is not a choice: choose from float32, float64"),
+    "no number": (["--decoder", "cascade", "--alpha", "a"], "--alpha: need a number, got 'a'"),
+    "a draft that is not asked": (["--decoder", "lookup", "--draft_model_size", "tales-small"],
+                                  "--draft_model_size does not apply to --decoder lookup"),
+    "guesses of a draft that is not asked":
+        (["--decoder", "suffix", "--sure", 0, "--K", 4], "--K does not apply with --sure 0"),
+    "costs for nothing": (["--costs", "0.1,1,2"], "--costs does not apply to --decoder spec"),
 }
 
 

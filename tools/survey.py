@@ -16,11 +16,11 @@ from itertools import chain, islice
 
 import numpy as np
 
-from demo.prompts import Job, continue_prompts
+from demo.prompts import Job
 from demo.task import load_task
 from lib.backend.arrays import in_one_line
-from lib.terminal import Help, Parser, command, print_safely
-from main import parse_args
+from lib.terminal import Help, Parser, command
+from main import parse_args, write_records
 from speculative import generate
 from variants import build
 from variants.registry import whole
@@ -45,7 +45,8 @@ def write_text(words, job):
 def on_workers(words, scheduler, n_workers, task, args):
     """Return `write(jobs)`, which yields (job, rounds) in their order, each when it is finished."""
     if args.batch is not None:
-        raise ValueError("need no --batch: a worker writes one text at a time, got one")
+        raise ValueError("--batch does not apply to tools.survey: a worker writes one text at a "
+                         "time")
     build(task.decoder, task.models(), task.settings)  # refuse what does not fit: --out is not open
 
     def write(jobs):
@@ -94,11 +95,10 @@ def main(argv=None):
     own, words = parser.parse_known_args(argv)
     args = parse_args(words)
     if args.prompts is None:
-        raise ValueError("need --prompts FILE and --out FILE.jsonl, got none")
+        raise ValueError("tools.survey needs --prompts FILE and --out FILE.jsonl")
     if own.workers and own.scheduler:
-        raise ValueError("need --workers or --scheduler, got both")
-    writer = partial(on_workers, tuple(words), own.scheduler, own.workers)
-    print_safely(continue_prompts(args, writer), sys.stdout)
+        raise ValueError("--workers and --scheduler are both given: choose one")
+    return write_records(args, partial(on_workers, tuple(words), own.scheduler, own.workers))
 
 
 if __name__ == "__main__":

@@ -180,8 +180,8 @@ for module in {modules}:
 @pytest.mark.parametrize("name, words, message", [
     ("variants", ["--N", "0"], "whole number >= 1"), ("batch", ["--show", "nofile"], "nofile"),
     ("variants", ["--show", os.devnull], "char 0"),
-    ("variants", ["--rows", "none"], "invalid choice"),
-    ("variants", ["--rows", "match --widths 2"], "need no --widths with the decoder match"),
+    ("variants", ["--rows", "none"], "'none' is not a choice"),
+    ("variants", ["--rows", "match --widths 2"], "--widths does not apply to --decoder match"),
     ("engines", ["--show", f"{ROOT}/benchmarks/results/variants.json"], "need figures that this"),
     ("engines", ["--only", "vllm"], "llama.cpp")])
 def test_what_cannot_be_is_one_line(name, words, message, capsys):

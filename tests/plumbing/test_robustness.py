@@ -101,7 +101,8 @@ def test_a_prompt_that_leaves_no_position_is_refused_or_seen_through_the_window(
     if fits:
         assert with_prompt(task, "a" * n).x == ["a"] * n
     else:
-        with pytest.raises(ValueError, match=f"in n_ctx = 32, or --window, got {n} tokens"):
+        words = f"the prompt has {n} tokens, and at most {32 - min(N, 1)} fit .n_ctx = 32.: shorten"
+        with pytest.raises(ValueError, match=words):
             with_prompt(task, "a" * n)
 
 
