@@ -16,6 +16,7 @@ from safetensors.numpy import save_file
 
 import main
 from demo.task import Task, with_prompt
+from tests.conftest import pytest_configure
 from utils import MODELS_DIR
 
 ROOT = Path(main.__file__).parent
@@ -189,3 +190,9 @@ def test_any_argument_gets_a_text_or_one_line(arguments, capsys):
         status = exit.code
     out, err = capsys.readouterr()
     assert status == 0 or (status == 2 and out == "" and err.count("\n") == 1)
+
+
+def test_pytest_names_a_file_that_is_not_there():
+    pytest_configure(mock.Mock(args=["tests", f"{Path(__file__)}::test_x"]))
+    with pytest.raises(pytest.UsageError, match="not found: tests/nosuch.py::test_x"):
+        pytest_configure(mock.Mock(args=["tests/nosuch.py::test_x"]))
