@@ -5,6 +5,7 @@ import json
 from collections import Counter
 from pathlib import Path
 
+import speculative
 from demo.trace import text_reader
 from lib.checkpoints.files import atomic
 from variants import DECODERS
@@ -18,7 +19,8 @@ def trace(prompt, rounds, settings):
     entry = DECODERS[settings["decoder"]]
     return {"prompt": prompt, "settings": settings, "rounds": rounds,
             "summary": summary(rounds, entry.one_by_one), "code": code(entry, rounds),
-            "exact": entry.is_exact(settings), "idea": entry.idea}
+            "exact": entry.is_exact(settings), "idea": entry.idea,
+            "is_chain": entry.guess is speculative.guess and entry.test is speculative.verify}
 
 
 def trace_of(task, numbers, rounds):
@@ -62,7 +64,8 @@ def place(function):
 def check_path(path):
     """Raise ValueError unless `save` can write such a file; call it before a long run."""
     if Path(path).suffix != ".html" or not Path(path).absolute().parent.is_dir():
-        raise ValueError(f"need a trace file FOLDER/NAME.html in a folder that exists, got {path}")
+        raise ValueError(f"--trace {path} cannot be written: choose a name that ends in .html, in "
+                         "a folder that exists")
 
 
 def save(path, run):

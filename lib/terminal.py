@@ -91,7 +91,9 @@ def command(program: str, requirements: str = "requirements.txt") -> Callable:
             except ModuleNotFoundError as error:
                 return complain(program, f"need {error.name} (pip install -r {requirements}), "
                                 "got none")
-            except (ValueError, OSError, OverflowError, MemoryError) as error:
+            except OverflowError as error:
+                return complain(program, f"a number is too large: {error}")
+            except (ValueError, OSError, MemoryError) as error:
                 return complain(program, error)
             except KeyboardInterrupt as error:
                 return complain(program, str(error) or "interrupted", 130)

@@ -144,6 +144,8 @@ BAD = {
                         "'lookahaed' is not a choice: did you mean lookahead?"),
     "choice like no other": (["--dtype", "x"], "'x' is not a choice: choose from float32, float64"),
     "no number": (["--decoder", "cascade", "--alpha", "a"], "--alpha: need a number, got 'a'"),
+    "more children than fit in an integer":
+        (["--decoder", "medusa", "--widths", "9" * 30], "a number is too large"),
     "a draft that is not asked": (["--decoder", "lookup", "--draft_model_size", "tales-small"],
                                   "--draft_model_size does not apply to --decoder lookup"),
     "guesses of a draft that is not asked":

@@ -122,6 +122,9 @@ def test_nothing_is_wider_than_the_screen_and_all_can_be_touched(browser, tmp_pa
     assert tab("document.querySelectorAll('details.round').length") == len(rounds)
     assert tab("document.querySelectorAll('script').length") == 2 and tab.said == []
     assert tab("document.documentElement.scrollWidth") <= width
+    assert tab("[...document.querySelectorAll('.sums .scroll')].filter(each => "
+               "each.clientWidth && each.scrollWidth > each.clientWidth).length") == 0
+    assert tab("at('about').textContent.length") < 300 < len(run["prompt"])  # it is in the text
     assert tab("""[...document.querySelectorAll('button, input, select, summary, #text a')]
         .filter(each => each.getClientRects().length && each.type !== 'checkbox'
             && each.getClientRects()[0].height < 24).map(each => each.outerHTML)""") == []
@@ -144,6 +147,27 @@ def test_a_tree_is_drawn_as_one_and_has_no_dead_button(browser, tmp_path):
     assert tab("at('rejection').hidden && document.querySelector('.legend .replacement').hidden")
     assert tab("document.querySelectorAll('#round-1 .led').length") == len(
         run["rounds"][0]["ids"]) - 1
+
+
+@pytest.mark.parametrize("name, is_chain", [
+    ("speculative", True), ("cascade", True), ("tree", False), ("lookup", False), ("block", False)])
+def test_a_chain_of_the_drafts_guesses_is_drawn_only_where_a_round_is_one(browser, tmp_path, name,
+                                                                          is_chain):
+    tab = opened(browser, tmp_path, decoded(name))
+    shown = tab("document.body.innerText")
+    assert ("min(1, p_target / p_draft). The first" in shown) == is_chain
+    assert tab("document.querySelector('.drawing').getClientRects().length") == int(is_chain)
+
+
+def test_a_marker_hides_no_label(race):
+    """Each label is at the end of its stretch that is further from the marker."""
+    _, _, tab = race
+    tab.wait("document.querySelector('.stretch') !== null")
+    for u, sides in ((0.25, ["left", "right"]), (0.1, ["right", "right"]), (0.9, ["left", "left"])):
+        tab(f"drawThreshold(document.querySelector('.stretch'), 0.4, {u})")
+        got = tab("[...document.querySelectorAll('.stretch')[0].children]"
+                  ".map(each => each.style.textAlign)")
+        assert got == sides
 
 
 @pytest.mark.parametrize("name, exact, draft", [

@@ -224,7 +224,7 @@ def test_the_page_holds_the_run_fetches_nothing_and_none_of_its_texts_is_markup(
 
 @pytest.mark.parametrize("name", ["run.txt", "run.json", "nowhere/run.html"])
 def test_a_file_of_a_different_kind_or_place_is_refused(tmp_path, name):
-    with pytest.raises(ValueError, match="need a trace file"):
+    with pytest.raises(ValueError, match="cannot be written: choose a name"):
         page.check_path(tmp_path / name)
 
 

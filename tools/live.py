@@ -97,7 +97,7 @@ def live_page(task):
     fields = {name: {"K": "K" in entry.flags, "temperature": not entry.greedy}
               for name, entry in DECODERS.items()}
     form = Path(__file__).with_name("live.html").read_text(encoding="utf-8")
-    text = page(run_of(task) | {"live": fields})
+    text = page(run_of(task) | {"live": fields, "settings": {}})  # none before the first text
     text = text.replace("default-src 'none';", "default-src 'none'; connect-src 'self';", 1)
     return text.replace("</body>", f"{form}</body>")
 
@@ -112,7 +112,8 @@ def main(argv=None):
     own, others = parser.parse_known_args(argv)
     for flag in others:
         if flag.startswith("--") and flag[2:].partition("=")[0] not in FLAGS:
-            raise ValueError(f"need no {flag}: the page asks for it, or see --help")
+            raise ValueError(f"{flag} is asked for on the page, or unknown; --help lists the "
+                             "flags that are taken")
     task = load_task(parse_args(others))
     warm_up(task)
     with ThreadingHTTPServer((HOST, own.port), Handler) as server:

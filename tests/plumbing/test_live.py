@@ -139,7 +139,8 @@ def test_ctrl_c_ends_it_while_a_text_is_written():
 
 
 @pytest.mark.parametrize("flags, why", [
-    (["--prompt", "P"], "--prompt"), (["--K=7"], "--K=7"), (["--show"], "--show"),
+    (["--prompt", "P"], "--prompt is asked for on the page"), (["--K=7"], "--K=7"),
+    (["--show"], "--show"),
     (["--max_ngram", "2"], "--max_ngram"), (["--top_k", "-1"], "top_k"), (["--port", "PORT"], "")],
     ids=str)
 def test_a_flag_is_used_or_refused_by_name_in_one_line(server, capsys, flags, why):
@@ -152,10 +153,15 @@ def test_a_flag_is_used_or_refused_by_name_in_one_line(server, capsys, flags, wh
 def test_the_page_writes_the_text_that_was_asked_for_and_can_stop(server):
     with chromium() as tab:
         tab.open(f"http://127.0.0.1:{server.server_port}/")
+        shown = tab("document.body.innerText")  # before the first text: no figures, no settings
+        assert " in 0 passes" not in shown and "temperature 0" not in shown
+        assert "Settings" not in shown and "What a round is" in shown
         tab("""ask.prompt.value = "Once upon a time"; ask.N.value = 12; ask.seed.value = 3;
                ask.write.click()""")
         tab.wait("!ask.write.disabled")
         assert tab("at('state').textContent") == "Done"
+        shown = tab("document.body.innerText")
+        assert "12 tokens in" in shown and "temperature 1" in shown and "Settings" in shown
         assert tab("run.rounds.flatMap(round => round.ids.map(each => each.id))") == directly(
             server, ASKED | {"K": 4})
         tab("ask.N.value = 200; ask.write.click()")
