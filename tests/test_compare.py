@@ -20,7 +20,7 @@ from demo.task import Task, load_task
 from speculative import Round
 from utils import MODELS_DIR
 from variants import DECODERS
-from variants.shared.branches import Tree
+from variants.shared.branches import plant
 
 N_VOCAB = 30
 
@@ -162,9 +162,7 @@ def test_acceptance_is_counted_by_the_test_and_never_of_a_tree():
     assert acceptance_figures(rounds) == {"accepted": 1, "tested": 2, "acceptance": 1 / 2}
     assert acceptance_figures(rounds, one_by_one=False) == {
         "accepted": 1, "tested": 3, "acceptance": 1 / 3}
-    tree = Tree([0])
-    tree.add_path([5])
-    tree.add_path([7])
+    tree = plant([[5], [7]], N_VOCAB)
     assert acceptance_figures([Round([7, 9], tree, None, None)]) == dict.fromkeys(GUESSES)
 
 
