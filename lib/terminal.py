@@ -13,7 +13,10 @@ NUMBERS = {int: "a whole number", float: "a number"}  # Python's own messages na
 
 
 class Parser(argparse.ArgumentParser):
-    """Parse as argparse does; print errors in one line."""
+    """Parse as argparse does, without abbreviations; print errors in one line."""
+
+    def __init__(self, *args, **settings):
+        super().__init__(*args, allow_abbrev=False, **settings)
 
     def error(self, message):
         self.exit(complain(self.prog, message))
@@ -59,7 +62,7 @@ class Help(argparse.RawDescriptionHelpFormatter):
 def flags_given(words: Iterable[str]) -> set[str]:
     """Return the names of the flags in a command line, given with their default's value or not.
 
-    For parsers without abbreviations: argparse takes no value that is spelled as a flag.
+    A Parser has no abbreviations, and argparse takes no value that is spelled as a flag.
 
     >>> sorted(flags_given(["--K", "4", "--seed=3", "prompts"]))
     ['K', 'seed']
@@ -67,12 +70,12 @@ def flags_given(words: Iterable[str]) -> set[str]:
     return {word.partition("=")[0].removeprefix("--") for word in words if word.startswith("--")}
 
 
-def open_flag(name: str, path: str, mode: str) -> BinaryIO:
+def open_flag(name: str, path: str, binary_mode: str) -> BinaryIO:
     """Open the file that a flag names; an OSError names the flag too."""
     try:
-        return open(path, mode)
+        return open(path, binary_mode)
     except OSError as error:
-        verb = "read" if mode == "rb" else "write"
+        verb = "read" if binary_mode == "rb" else "write"
         raise OSError(f"cannot {verb} --{name} {path}: {error.strerror}") from None
 
 

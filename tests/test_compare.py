@@ -15,7 +15,7 @@ import demo.compare
 import demo.costs
 import main
 from demo.compare import Run, Timed, acceptance_figures, compare, first_difference
-from demo.describe import describe, table
+from demo.describe import comparison_in_words, table_lines
 from demo.task import Task, load_task
 from speculative import Round
 from utils import MODELS_DIR
@@ -102,7 +102,7 @@ def test_a_run_that_a_stop_token_ends_inside_a_round(clock):
     for name, seconds in (("autoregressive", plain), ("speculative", fast)):
         assert part(got[name], "time_s", "tokens", "tokens_per_second", "ended_by") == {
             "time_s": seconds, "tokens": 8, "tokens_per_second": 8 / seconds, "ended_by": "stop"}
-    assert [" ".join(row.split()) for row in table(got, "speculative")] == [
+    assert [" ".join(row.split()) for row in table_lines(got, "speculative")] == [
         "plain speculative", "speed-up 1.00 1.73 (theory, from this run's timings: 2.08)",
         "time 88.00 s 51.00 s", "tokens per second 0.1 0.2", "target passes 8 3",
         "tokens per pass 1.00 2.67", "ms per target pass 11000.00 14000.00 for 4.0 rows",
@@ -177,7 +177,7 @@ def test_a_run_that_is_too_short_says_nothing_of_speed(clock, N):
     got = figures(clock, K=3, N=N)
     assert got["speedup_measured"] is None is got["speedup_predicted"]
     assert re.search(r"^speed-up +1.00   -  \(a text has fewer than 8 tokens\)$",
-                     describe(got, "speculative"), re.MULTILINE)
+                     comparison_in_words(got, "speculative"), re.MULTILINE)
 
 
 @pytest.mark.parametrize("plain, fast, speedup, advice", [
@@ -187,7 +187,7 @@ def test_a_run_that_is_too_short_says_nothing_of_speed(clock, N):
     ((100, 50.0), (7, 7.0), None, "--trace"), ((7, 50.0), (100, 7.0), None, "--trace")])
 def test_the_speedup_of_texts_of_two_lengths_is_that_of_tokens_per_second(
         clock, monkeypatch, plain, fast, speedup, advice):
-    def decoded_run(task, decoder, on_seen=None):
+    def made_run(task, decoder, on_seen=None):
         n_tokens, seconds = plain if decoder == "autoregressive" else fast
         rounds = [Round([1], [1], None, None)] * n_tokens
         models = (Timed(Counting(clock, is_draft)) for is_draft in (True, False))
@@ -196,20 +196,20 @@ def test_the_speedup_of_texts_of_two_lengths_is_that_of_tokens_per_second(
         target([1])
         return Run([1] * n_tokens, rounds, seconds, draft, target)
 
-    monkeypatch.setattr(demo.compare, "decode", decoded_run)
+    monkeypatch.setattr(demo.compare, "decoded_run", made_run)
     got = figures(clock)
     assert got["speedup_measured"] == (None if speedup is None else pytest.approx(speedup))
     assert (got["speedup_predicted"] is None) == (speedup is None)
     words = "-  (a text" if speedup is None else f"{speedup:.2f}  (theory"
-    assert re.search(rf"^speed-up +1.00   {re.escape(words)}", describe(got, "speculative"),
-                     re.MULTILINE)
-    assert f"\nTry: {advice}" in describe(got, "speculative")
+    printed = comparison_in_words(got, "speculative")
+    assert re.search(rf"^speed-up +1.00   {re.escape(words)}", printed, re.MULTILINE)
+    assert f"\nTry: {advice}" in printed
 
 
 @pytest.mark.parametrize("decoder, advice", [("speculative", "--trace"), ("tree", "python -m")])
 def test_what_is_advised_next_fits_the_run(clock, decoder, advice):
     slow = {"widths": (1, 9, 9)} if decoder == "tree" else {}
-    assert f"\nTry: {advice}" in describe(figures(clock, decoder, N=20, **slow), decoder)
+    assert f"\nTry: {advice}" in comparison_in_words(figures(clock, decoder, N=20, **slow), decoder)
 
 
 # ---- costs
@@ -224,7 +224,8 @@ def test_the_seconds_of_measuring_are_counted_and_shown(clock, monkeypatch):
     passes, rows = got["target_passes"], got["target_passes"] * got["rows_per_target_pass"]
     decoding = 10 * passes + rows + (rows - passes)  # all rows but one a pass are for guesses
     assert got["speculative"]["time_s"] == measuring + decoding
-    assert f"of which measuring          -   {measuring:.2f} s" in describe(got, "speculative")
+    printed = comparison_in_words(got, "speculative")
+    assert f"of which measuring          -   {measuring:.2f} s" in printed
 
 
 def test_costs_that_are_given_are_not_measured_and_equal_seeds_give_equal_texts():

@@ -21,7 +21,7 @@ def browser():
 
 def opened(tab, folder, run):
     """Open the page of a run."""
-    page.save(folder / "run.html", run)
+    page.save_page(folder / "run.html", run)
     tab.said.clear()
     tab.open((folder / "run.html").as_uri() + "#round-1")
     return tab
@@ -131,7 +131,7 @@ def test_nothing_is_wider_than_the_screen_and_all_can_be_touched(browser, tmp_pa
 
 
 def test_a_run_without_rounds_is_a_page_too(browser, tmp_path):
-    assert opened(browser, tmp_path, page.trace("Hi", [], {"decoder": "lookup"})).said == []
+    assert opened(browser, tmp_path, page.run_as_data("Hi", [], {"decoder": "lookup"})).said == []
 
 
 def test_a_tree_is_drawn_as_one_and_has_no_dead_button(browser, tmp_path):

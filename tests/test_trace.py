@@ -13,7 +13,7 @@ import pytest
 import main
 from demo import page
 from demo import trace as watch
-from demo.compare import Timed, decode, with_costs
+from demo.compare import Timed, decoded_run, with_costs
 from demo.task import load_task
 from encoder import Encoder, byte_characters
 from main import parse_args, settings_for_json
@@ -53,7 +53,7 @@ def example(N=60, K=4, prompt="Hi"):
     """Return a run as the page gets it, and its rounds."""
     rounds, seen, _ = watched(N, K=K)
     settings = {"decoder": "speculative", "K": K, "note": HOSTILE}
-    return page.trace(prompt, seen, settings) | {"seconds": 12.0}, rounds
+    return page.run_as_data(prompt, seen, settings) | {"seconds": 12.0}, rounds
 
 
 def stored(path):
@@ -67,8 +67,9 @@ def decoded(name, temperature="1"):
     args = parse_args(["--decoder", name, "--temperature", temperature,
                        "--n_tokens_to_generate", "20"])
     task, seen = with_costs(load_task(args))[0], []
-    decode(task, name, seen.append)
-    return json.loads(json.dumps(page.trace("Hi", seen, settings_for_json(args)), allow_nan=False))
+    decoded_run(task, name, seen.append)
+    run = page.run_as_data("Hi", seen, settings_for_json(args))
+    return json.loads(json.dumps(run, allow_nan=False))
 
 
 def texts(tokens):
@@ -86,7 +87,7 @@ def test_every_decision_can_be_made_again_from_what_is_shown(seed):
         assert [token["id"] for token in seen["ids"]] == result.ids
         assert seen["seconds"] == {"target": seconds}
         n, bonus = len(result.ids) - 1, len(result.ids) > len(result.guesses)
-        origins = ["kept"] * n + ["bonus" if bonus else "replacement"]
+        origins = ["accepted"] * n + ["bonus" if bonus else "replacement"]
         assert [token["origin"] for token in seen["ids"]] == origins
         for t, guess in enumerate(seen["guesses"]):
             assert guess["threshold"] == min(1, guess["p_target"] / guess["p_draft"])
@@ -114,7 +115,7 @@ def test_a_stop_id_among_accepted_guesses_leaves_no_last_id_and_no_verdict_after
     _, (seen,), _ = watched(models=(letters, letters), x=ENCODER.encode("A"),
                             stop=ENCODER.encode("C"))
     assert texts(seen["ids"]) == "BC" and all("u_accept" in guess for guess in seen["guesses"])
-    assert [token["origin"] for token in seen["ids"]] == ["kept", "kept"]
+    assert [token["origin"] for token in seen["ids"]] == ["accepted", "accepted"]
     assert [guess.get("accepted") for guess in seen["guesses"]] == [True, True, None, None]
 
 
@@ -141,7 +142,7 @@ def test_a_row_holds_the_likeliest_tokens_of_both_models_and_the_sum_of_the_othe
 
 def test_the_page_names_the_file_and_line_of_every_guess_and_test():
     for entry in DECODERS.values():
-        for found in page.code(entry, []).values():
+        for found in page.source_lines(entry, []).values():
             lines = (ROOT / found["file"]).read_text(encoding="utf-8").splitlines()
             assert lines[found["line"] - 1].strip() == found["text"]
 
@@ -157,7 +158,7 @@ def test_of_every_decoder_what_is_shown_is_known(name, temperature):
         lines = (page.ROOT / place["file"]).read_text(encoding="utf-8").split("\n")
         assert lines[place["line"] - 1] == place["text"]
     if not entry.one_by_one:
-        n_tested = sum(place["tested"] for place in run["summary"]["by_place"])
+        n_tested = sum(place["tested"] for place in run["summary"]["by_position"])
         assert n_tested == sum(len(result["guesses"]) for result in run["rounds"])
     assert run["exact"] == entry.is_exact(run["settings"])
     assert ("draft_model_size" in run["settings"]) == ("draft" in entry.needs)
@@ -176,20 +177,20 @@ def test_of_every_decoder_what_is_shown_is_known(name, temperature):
 
 def test_a_line_has_the_text_and_the_rejected_guess():
     for seen in watched()[1]:
-        line = watch.line(seen)
+        line = watch.round_as_line(seen)
         rejected = [guess["text"] for guess in seen["guesses"] if guess.get("accepted") is False]
         struck = "".join(f"[-{watch.printable(text)}-]" for text in rejected)
         text = line.replace(struck, "", 1).replace("{+", "").replace("+}", "")
         assert struck in line and text == watch.printable(texts(seen["ids"]))
         plain = re.sub(r"\[-|-\]|\{\+|\+\}", "", line)
-        assert re.sub(r"\x1b\[[\d;]*m", "", watch.line(seen, colour=True)) == plain
+        assert re.sub(r"\x1b\[[\d;]*m", "", watch.round_as_line(seen, colour=True)) == plain
 
 
 def test_no_text_breaks_a_line_or_commands_a_terminal():
     hostile = {"ids": [{"text": HOSTILE, "origin": "bonus"}], "guesses": []}
     for seen in [hostile, *watched(N=200)[1]]:  # a toy that writes every byte
-        assert watch.line(seen).isprintable()
-    assert "\x1b[31m" not in watch.line(hostile, colour=True)
+        assert watch.round_as_line(seen).isprintable()
+    assert "\x1b[31m" not in watch.round_as_line(hostile, colour=True)
 
 
 @pytest.mark.parametrize("tty, environ, wanted", [
@@ -205,13 +206,13 @@ def test_a_summary_counts_what_the_rounds_hold():
     run, rounds = example(N=100)
     assert run["summary"]["ids"] == 100
     for name, n in (("accepted", "n_accepted"), ("tested", "n_tested")):
-        assert sum(place[name] for place in run["summary"]["by_place"]) == sum(
+        assert sum(place[name] for place in run["summary"]["by_position"]) == sum(
             getattr(result, n) for result in rounds)
 
 
 def test_the_page_holds_the_run_fetches_nothing_and_none_of_its_texts_is_markup(tmp_path):
     (run, _), template = example(prompt=HOSTILE), page.TEMPLATE.read_text(encoding="utf-8")
-    page.save(tmp_path / "run.html", run)
+    page.save_page(tmp_path / "run.html", run)
     assert stored(tmp_path / "run.html") == run
     text = (tmp_path / "run.html").read_text(encoding="utf-8")
     assert len(text) < 1_000_000 and "default-src 'none'" in text
@@ -225,7 +226,7 @@ def test_the_page_holds_the_run_fetches_nothing_and_none_of_its_texts_is_markup(
 @pytest.mark.parametrize("name", ["run.txt", "run.json", "nowhere/run.html"])
 def test_a_file_of_a_different_kind_or_place_is_refused(tmp_path, name):
     with pytest.raises(ValueError, match="cannot be written: choose a name"):
-        page.check_path(tmp_path / name)
+        page.check_page_path(tmp_path / name)
 
 
 def test_on_a_full_disk_the_report_is_printed_and_the_old_page_stays(tmp_path, monkeypatch, capsys):

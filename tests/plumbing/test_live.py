@@ -12,7 +12,7 @@ from http.server import ThreadingHTTPServer
 
 import pytest
 
-from demo.compare import decode
+from demo.compare import decoded_run
 from demo.task import load_task
 from main import parse_args
 from tests.chromium import chromium
@@ -52,7 +52,7 @@ def ids_of(text):
 def directly(server, asked):
     """Return the ids of the same text without a server."""
     task = live.task_of(server.task, asked)
-    return decode(task, task.decoder).ids
+    return decoded_run(task, task.decoder).ids
 
 
 # ---- the text

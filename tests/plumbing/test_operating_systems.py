@@ -8,7 +8,7 @@ import pytest
 
 import main
 import utils
-from demo.task import read_prompt
+from demo.task import prompt_of_flags
 from lib.checkpoints.vocabulary import read_merges
 from tests.test_trace import stored
 from utils import MODELS_DIR, find_folder
@@ -69,7 +69,7 @@ def test_carriage_returns_are_read_as_line_ends_or_kept_as_written(tmp_path):
     assert read_merges(tmp_path / "vocab.bpe") == [("a", "b"), ("ab", "c")]
     (tmp_path / "prompt").write_bytes(b"a\r\nb")
     args = main.parse_args(["--prompt_file", str(tmp_path / "prompt")])
-    assert read_prompt(args) == "a\r\nb"
+    assert prompt_of_flags(args) == "a\r\nb"
 
 
 def test_every_text_file_is_opened_with_its_encoding():

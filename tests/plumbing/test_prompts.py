@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import main
-from demo.prompts import advice_on_ids, counted
+from demo.prompts import counted, repeated_ids
 from demo.task import MAX_PROMPT, settings_for_json
 from lib.terminal import command
 from sampling import with_sampling
@@ -113,8 +113,8 @@ def test_an_id_is_copied_and_named_if_several_prompts_have_it(run):
 
 def test_of_many_ids_that_are_repeated_five_are_named():
     n_of_id = {str(i): 1 + (i > 0) for i in range(8)}
-    assert advice_on_ids(n_of_id) == "\nSeveral prompts have the id 1, 2, 3, 4, 5 and 2 more."
-    assert advice_on_ids({"1": 1}) == ""
+    assert repeated_ids(n_of_id) == "\nSeveral prompts have the id 1, 2, 3, 4, 5 and 2 more."
+    assert repeated_ids({"1": 1}) == ""
 
 
 BAD = [(b"once \xff upon", "byte 0xff at position 5"), (b"", "at least one token"),

@@ -60,13 +60,13 @@ def finished(fault, monkeypatch):
     jobs = [Job({"index": i}) for i in range(6)]
     futures = [mock.Mock(result=lambda: [0]) for _ in jobs]
     futures[2].result = mock.Mock(side_effect=fault)
-    return list(survey.finished(mock.Mock(submit=mock.Mock(side_effect=futures)), None, jobs))
+    return list(survey.finished_texts(mock.Mock(submit=mock.Mock(side_effect=futures)), None, jobs))
 
 
 def test_a_prompt_that_workers_die_of_is_an_error_and_other_faults_end_the_run(monkeypatch):
     from distributed import KilledWorker
 
-    fault = KilledWorker("write_text", type("", (), {"address": "tcp"}), 3)
+    fault = KilledWorker("rounds_of_text", type("", (), {"address": "tcp"}), 3)
     jobs, rounds = zip(*finished(fault, monkeypatch))
     assert [job.head["index"] for job in jobs] == [*range(6)]
     assert list(rounds) == [[0], [0], [], [0], [0], [0]]
@@ -79,7 +79,7 @@ def test_a_worker_writes_trees_too_whose_guesses_are_rivals(flags):
     words = (*flags, "--decoder", "tree")
     task = load_task(main.parse_args(words), prompt=".")
     job = Job({"seed": [123, 0]}, task.encoder.encode("A bear"), 9)
-    record = record_of(job, survey.write_text(words, job), task)
+    record = record_of(job, survey.rounds_of_text(words, job), task)
     assert len(record["ids"]) == 9 and record["acceptance"] is None
 
 

@@ -21,7 +21,8 @@ def test_the_figures_by_hand():
     two need alpha + alpha^2 > 0.8, so more. At 0.6 one guess allows c = 1.6 - 1.1, two 0.56 / 2.
     """
     costs = Costs(2.0, [10.0, 11.0, 14.0])
-    assert will_it_pay.predict(costs, 0.6) == pytest.approx({1: 1.6 / 1.3, 2: 1.96 / 1.8})
+    predicted = will_it_pay.predicted_speedups(costs, 0.6)
+    assert predicted == pytest.approx({1: 1.6 / 1.3, 2: 1.96 / 1.8})
     assert will_it_pay.conditions(costs, 0.6) == (
         "By the formula, to gain at these costs, you need acceptance above 0.30 (yours: 0.60). "
         "To gain at this acceptance, you need a draft step cheaper than 0.50 target passes "
@@ -129,7 +130,7 @@ def test_random_weights_are_timed_and_acceptance_is_given(models_dir, capsys, mo
 
 
 @pytest.mark.parametrize("flags, models, message", [
-    (["--random"], {}, "need two of 124M, 355M, 774M, 1558M with --random, got draft and target"),
+    (["--random"], {}, "--random has no weights like those of draft: choose"),
     (["--temperature", -1], {}, "need 0 <= temperature < inf, got -1.0"),
     (["--N", 89], {}, "the longest prompt has 8 tokens, and --N 89 more do not fit in n_ctx = 96"),
     (["--prompts", "{}/blank.txt"], {}, "blank.txt has blank lines only"),
