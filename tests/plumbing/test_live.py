@@ -1,4 +1,4 @@
-"""The live page shows the real decoders' rounds, whoever else asks, leaves or sends nonsense."""
+"""The live page shows the real decoders' rounds, whatever other requests arrive."""
 
 import json
 import re
@@ -25,6 +25,7 @@ ASKED = {"prompt": "Once upon a time", "decoder": "speculative", "temperature": 
 
 @pytest.fixture(scope="module")
 def server():
+    """Yield the live page's server in a thread."""
     with ThreadingHTTPServer((live.HOST, 0), live.Handler) as server:
         server.task = load_task(parse_args([]))
         thread = threading.Thread(target=server.serve_forever)
@@ -35,7 +36,7 @@ def server():
 
 
 def ask(server, body=None, path="/decode", **headers):
-    """Return status and text of an answer, to GET where there is no body."""
+    """Return status and text of the answer to a POST, or to a GET without a body."""
     connection = HTTPConnection(live.HOST, server.server_port, timeout=120)
     method, data = ("POST", json.dumps(body)) if body else ("GET", None)
     connection.request(method, path, data if isinstance(body, dict) else body, headers)

@@ -10,7 +10,7 @@ import main
 import utils
 from demo.task import prompt_of_flags
 from lib.checkpoints.vocabulary import read_merges
-from tests.test_trace import stored
+from tests.test_trace import stored_run
 from utils import MODELS_DIR, find_folder
 
 ROOT = Path(main.__file__).parent
@@ -31,11 +31,11 @@ def test_a_whole_run_in_folders_of_odd_names(tmp_path, monkeypatch, capsys, name
     for flags in (("--decoder", "medusa"), ("--trace", f"{name}/D:\\run.html")):
         assert main.main(["--models_dir", name, "--prompt_file", f"{name}/C:\\prompt.txt",
                           *FEW, *flags]) == 0, capsys.readouterr().err
-    assert stored(Path(name, "D:\\run.html"))["prompt"] == "The king"
+    assert stored_run(Path(name, "D:\\run.html"))["prompt"] == "The king"
 
 
 class There(PureWindowsPath):
-    """A path of Windows, where one Hugging Face folder is."""
+    """Imitate a path of Windows, where one Hugging Face folder is."""
 
     def is_file(self):
         return self.parent == PureWindowsPath("C:\\exported\\x")

@@ -44,25 +44,27 @@ def test_some_k_gains_above_the_thresholds_and_none_below(c, passes, alpha):
         best_K(alpha, allowed + 1e-9, passes) == 0 < best_K(alpha, allowed - 1e-9, passes))
 
 
-def ran(slowest, speedup, fastest, **more):
+def measured(slowest, speedup, fastest, **more):
+    """Return the row of a decoder: its speed-ups in three runs."""
     return dict(slowest=slowest, speedup=speedup, fastest=fastest, **more)
 
 
 @pytest.mark.parametrize("rows, N, words", [
-    ({"--K 1": ran(1.1, 1.2, 1.3), "--K 2": ran(1.2, 1.4, 1.5)}, 60,
+    ({"--K 1": measured(1.1, 1.2, 1.3), "--K 2": measured(1.2, 1.4, 1.5)}, 60,
      "it pays; best measured: --K 2, 1.40x (median of 3)."),
-    ({"stopping": ran(0.7, 0.8, 0.9)}, 16,
+    ({"stopping": measured(0.7, 0.8, 0.9)}, 16,
      "it does not pay; best measured: stopping, 0.80x (median of 3)."),
-    ({"--K 1": ran(1.0, 1.2, 1.3)}, 60,
+    ({"--K 1": measured(1.0, 1.2, 1.3)}, 60,
      "it is too close to call; best measured: --K 1, 1.20x (median of 3)."),
-    ({"--K 1": ran(0.92, 0.96, 1.01, predicted=1.14)}, 60,  # two of three runs were slower
+    ({"--K 1": measured(0.92, 0.96, 1.01, predicted=1.14)}, 60,  # two of three runs were slower
      "it does not pay; best measured: --K 1, 0.96x (median of 3). By the formula it pays (1.14x); "
      "sampling and Python's own time, which the formula leaves out, took the rest."),
-    ({"--K 1": ran(0.9, 1.02, 1.1, predicted=0.98), "stopping": ran(0.8, 0.9, 1.0)}, 60,
+    ({"--K 1": measured(0.9, 1.02, 1.1, predicted=0.98), "stopping": measured(0.8, 0.9, 1.0)}, 60,
      "it is too close to call; best measured: --K 1, 1.02x (median of 3)."),
-    ({"--K 1": ran(1.1, 1.2, 1.3, predicted=1.4)}, 60,
+    ({"--K 1": measured(1.1, 1.2, 1.3, predicted=1.4)}, 60,
      "it pays; best measured: --K 1, 1.20x (median of 3)."),
-    ({"--K 1": ran(1.1, 1.2, 1.3)}, 15, "no verdict from runs of fewer than 16 tokens (--N 15).")])
+    ({"--K 1": measured(1.1, 1.2, 1.3)}, 15,
+     "no verdict from runs of fewer than 16 tokens (--N 15).")])
 def test_it_pays_only_if_every_run_was_faster(rows, N, words):
     assert will_it_pay.verdict({"rows": rows, "repeats": 3, "N": N}) == words
 
@@ -71,7 +73,7 @@ def test_it_pays_only_if_every_run_was_faster(rows, N, words):
 
 @pytest.fixture(scope="module")
 def models_dir(tmp_path_factory):
-    """Three models, of two vocabularies, and two prompts, one of them as JSON."""
+    """Return a folder with three models, of two vocabularies, and files of prompts."""
     folder = tmp_path_factory.mktemp("models")
     for seed, name in enumerate(("target", "draft")):
         write_converted(folder / name, SIZES | {"n_layer": 2 - seed}, seed)
@@ -82,7 +84,8 @@ def models_dir(tmp_path_factory):
     return folder
 
 
-def call(models_dir, *flags, target="target", draft="draft"):
+def run_command(models_dir, *flags, target="target", draft="draft"):
+    """Run will_it_pay on two small models; return its status."""
     words = ["--target", target, "--draft", draft, *map(str, flags)]
     if "--random" not in flags:
         words = ["--models_dir", str(models_dir), "--prompts", str(models_dir / "prompts.txt"),
@@ -91,8 +94,9 @@ def call(models_dir, *flags, target="target", draft="draft"):
 
 
 def test_the_answer_and_its_json_agree(models_dir, capsys, tmp_path):
-    assert call(models_dir, "--json", tmp_path / "a.json", draft="target") == 0
-    out, figures = capsys.readouterr().out, json.loads((tmp_path / "a.json").read_text())
+    assert run_command(models_dir, "--json", tmp_path / "a.json", draft="target") == 0
+    out = capsys.readouterr().out
+    figures = json.loads((tmp_path / "a.json").read_text())
     assert [case["name"] for case in figures["cases"]] == ["Temperature 0", "Temperature 1"]
     assert ", 2 prompts of 16 new tokens each: 1.00 of the guesses" in out  # the blank line is none
     for case, costs in zip(figures["cases"], figures["costs"].values()):
@@ -117,14 +121,14 @@ def test_a_draft_with_a_different_vocabulary_is_measured_and_named(models_dir, c
 
 
 def test_one_token_tests_no_guess_and_gets_no_verdict(models_dir, capsys):
-    assert call(models_dir, "--N", 1, "--temperature", 0) == 0
+    assert run_command(models_dir, "--N", 1, "--temperature", 0) == 0
     out = capsys.readouterr().out
     assert out.endswith("no verdict from runs of fewer than 16 tokens (--N 1).\n\n")
 
 
 def test_random_weights_are_timed_and_acceptance_is_given(models_dir, capsys, monkeypatch):
     monkeypatch.setitem(will_it_pay.GPT2_SIZES, "124M", SIZES)
-    assert call(models_dir, "--random", target="124M", draft="124M") == 0
+    assert run_command(models_dir, "--random", target="124M", draft="124M") == 0
     out = capsys.readouterr().out
     assert out.count("| Acceptance 0.") == 4 and "measured:" not in out
 
@@ -142,6 +146,6 @@ def test_what_cannot_be_is_refused_in_a_line_before_anything_is_measured(
         flags, models, message, models_dir, capsys, monkeypatch):
     monkeypatch.setattr(will_it_pay, "measure_costs", None)
     flags = [str(flag).format(models_dir) for flag in flags]
-    assert call(models_dir, *flags, **models) == 2
+    assert run_command(models_dir, *flags, **models) == 2
     out, err = capsys.readouterr()
     assert not out and err.count("\n") == 1 and message in err and err.startswith("will_it_pay: ")
