@@ -10,20 +10,22 @@ import argparse
 import json
 import sys
 import textwrap
+from argparse import ArgumentParser, Namespace
+from collections.abc import Callable, Sequence
 
 from demo.compare import compare
-from demo.describe import describe
-from demo.page import check_path, save, trace_of
-from demo.prompts import continue_prompts
+from demo.describe import comparison_in_words
+from demo.page import check_page_path, raced_run, save_page
+from demo.prompts import batch_writer, continue_prompts
 from demo.task import MANY_TEXTS, ONE_TEXT, SAMPLING, load_task, settings_for_json
-from demo.trace import line, wants_colour
+from demo.trace import round_as_line, wants_colour
 from lib.backend.arrays import gpu_errors_in_one_line
 from lib.backend.products import BACKENDS
-from lib.terminal import Help, Parser, command, print_safely
+from lib.terminal import Help, Parser, command, flags_given, print_safely
 from sampling import check_sampling
 from utils import MODELS_DIR
 from variants import DECODERS
-from variants.registry import costs, whole, whole_from_0
+from variants.registry import Decoder, costs, whole, whole_from_0
 from variants.shared.memory import remember
 
 PROMPT = "One day a merchant who"
@@ -37,9 +39,11 @@ EXAMPLES = """examples:
 """
 
 
-def make_first_parser():
+# ---- the flags
+
+def make_first_parser() -> ArgumentParser:
     """Return the parser of the flags that decide which other flags there are."""
-    parser = Parser(prog="main.py", add_help=False, allow_abbrev=False)
+    parser = Parser(prog="main.py", add_help=False)
     add = parser.add_argument_group("decoder").add_argument
     add("--decoder", default="speculative", choices=DECODERS, metavar="NAME",
         help="the method that is compared with plain decoding")
@@ -49,13 +53,23 @@ def make_first_parser():
     return parser
 
 
-def make_parser(first, entry):
+def make_parser(first: ArgumentParser, entry: Decoder) -> ArgumentParser:
     """Return the parser of all flags, spelled as in the source articles, and of one decoder's."""
     names = textwrap.fill(" ".join(DECODERS), 98, initial_indent="  ", subsequent_indent="  ")
     parser = Parser(prog="main.py", usage="main.py [--decoder NAME] [flags]", parents=[first],
                     description=__doc__.split("\n")[0], epilog=EXAMPLES + names,
-                    formatter_class=Help, allow_abbrev=False)
-    add = parser.add_argument_group("text").add_argument
+                    formatter_class=Help)
+    add_text_flags(parser.add_argument_group("text").add_argument)
+    add_model_flags(parser.add_argument_group("models").add_argument)
+    add_sampling_flags(parser.add_argument_group("sampling").add_argument)
+    add_output_flags(parser.add_argument_group("output").add_argument)
+    add_prompts_flags(parser.add_argument_group("many prompts").add_argument)
+    add_decoder_flags(parser, entry)
+    return parser
+
+
+def add_text_flags(add: Callable) -> None:
+    """Add the flags of the prompt and of where its continuation ends."""
     add("--prompt", default=PROMPT, help="the text to continue; - reads standard input")
     add("--prompt_file", metavar="FILE",
         help="read the prompt from a file instead, without the newline at its end")
@@ -64,7 +78,10 @@ def make_parser(first, entry):
         "be repeated (default: the target's end of text)")
     add("--window", action="store_true", help="keep writing when the context is full, keeping its "
         "last half (exact for the target with that window)")
-    add = parser.add_argument_group("models").add_argument
+
+
+def add_model_flags(add: Callable) -> None:
+    """Add the flags of the two models and of their arrays."""
     add("--draft_model_size", default="tales-small", metavar="SIZE", help="124M, 355M, 774M, "
         "1558M, a folder name in --models_dir, or the path of a Hugging Face folder; its "
         "vocabulary may differ from the target's")
@@ -76,34 +93,36 @@ def make_parser(first, entry):
     add("--backend", choices=BACKENDS, default="numba", metavar="NAME",
         help="matrix products: numba (compiled) where installed, numpy, or cupy (GPU)")
     add("--dtype", choices=["float32", "float64"], default="float32", help="of the weights")
-    add = parser.add_argument_group("sampling").add_argument
+
+
+def add_sampling_flags(add: Callable) -> None:
+    """Add sampling.warp's settings and the seed."""
     add("--temperature", type=float, default=0.0, metavar="T", help="0 is greedy")
     add("--top_k", type=int, default=0, metavar="K", help="keep the K most probable; 0 keeps all")
     add("--top_p", type=float, default=1.0, metavar="P", help="keep the most probable of mass P")
     add("--repetition_penalty", type=float, default=1.0, metavar="R",
         help="above 1: tokens seen before become less probable")
     add("--seed", type=whole_from_0, default=123, help="random seed, the same for both runs")
-    add_output_flags(parser)
-    add_decoder_flags(parser, entry)
-    return parser
 
 
-def add_output_flags(parser):
-    """Add what decides where the text goes, and the flags of many prompts."""
-    add = parser.add_argument_group("output").add_argument
+def add_output_flags(add: Callable) -> None:
+    """Add what is shown and saved of one text."""
     add("--show", action="store_true",
         help="print every round: accepted guesses, [-rejected-]{+replacement+} or {+bonus+}")
     add("--trace", metavar="FILE", help="save every round as a page: FILE.html")
     add("--json", action="store_true", help="print only one JSON object")
-    add = parser.add_argument_group("many prompts").add_argument
+
+
+def add_prompts_flags(add: Callable) -> None:
+    """Add the flags of many prompts."""
     add("--prompts", metavar="FILE", help="continue all of them: one prompt per line, or one JSON "
         'object per line, {"prompt": ..., "id": ...}; - reads standard input')
     add("--out", metavar="FILE.jsonl", help="one JSON record per prompt, in their order; an "
-        "interrupted run resumes")
+        "interrupted run resumes; - writes standard output; exit status 3 if a record is an error")
     add("--batch", type=whole, metavar="B", help="texts per batch (default: 8)")
 
 
-def add_decoder_flags(parser, entry):
+def add_decoder_flags(parser: ArgumentParser, entry: Decoder) -> None:
     """Add the flags of a decoder; those not given stay out of the parsed arguments."""
     group = parser.add_argument_group(f"--decoder {entry.name} ({entry.source})", entry.idea)
     for name, (default, flag) in entry.flags.items():
@@ -114,60 +133,78 @@ def add_decoder_flags(parser, entry):
                            metavar=None if flag.choices else name.upper())
 
 
-def parse_args(argv):
+def parse_args(argv: Sequence[str] | None = None) -> Namespace:
     """Return the checked flags; those of the decoder are in `settings`."""
+    words = sys.argv[1:] if argv is None else argv
     first = make_first_parser()
-    entry = DECODERS[first.parse_known_args(argv)[0].decoder]
+    entry = DECODERS[first.parse_known_args(words)[0].decoder]
     parser = make_parser(first, entry)
-    args, unknown = parser.parse_known_args(argv)
+    args, unknown = parser.parse_known_args(words)
     if unknown:
-        flag = unknown[0].split("=")[0].removeprefix("--")
-        users = ", ".join(name for name, other in DECODERS.items() if flag in other.flags)
-        parser.error(f"need no --{flag} with the decoder {entry.name} (it belongs to {users})"
-                     if users else f"unrecognized arguments: {unknown[0]}; see --help")
+        parser.error(why_unknown(unknown[0], entry))
     args.settings = entry.settings({name: vars(args).pop(name) for name in entry.flags
                                     if name in args})
     args.sampling = {name: getattr(args, name) for name in SAMPLING}
-    check_args(args, entry, parser.get_default)
+    check_sampling(**args.sampling)
+    if args.trace:
+        check_page_path(args.trace)
+    check_flags(args, entry, flags_given(words))
     return args
 
 
-def check_args(args, entry, default_of):
-    """Raise ValueError for settings out of range, or flags that do not fit together."""
-    check_sampling(**args.sampling)
-    if args.trace:
-        check_path(args.trace)
-    if args.prompt_file and args.prompt != default_of("prompt"):
-        raise ValueError("need --prompt or --prompt_file, got both")
-    if args.costs and not entry.needs_costs(args.settings):
-        raise ValueError("need --K auto, --widths auto or --decoder stopping for --costs, got "
-                         f"{args.decoder}")
-    if "draft" not in entry.needs and args.draft_model_size != default_of("draft_model_size"):
-        raise ValueError(f"need no --draft_model_size with the decoder {args.decoder}, which has "
-                         f"no draft model, got {args.draft_model_size}")
-    many = args.prompts is not None
-    for name in (*ONE_TEXT, "window") if many else MANY_TEXTS:
-        if getattr(args, name) != default_of(name):
-            raise ValueError(f"need --prompts {'without' if many else 'with'} --{name}, "
-                             f"got {'both' if many else 'none'}")
-    if many and args.out is None:
-        raise ValueError("need --out FILE.jsonl with --prompts, got none")
-    if many and args.settings.get("memory"):
-        raise ValueError("need --prompts without --memory: no text depends on the others, got both")
+def why_unknown(word: str, entry: Decoder) -> str:
+    """Return why a word of the command line is not a flag of this decoder."""
+    name = word.partition("=")[0].removeprefix("--")
+    users = [other.name for other in DECODERS.values() if name in other.flags]
+    if users:
+        return (f"--{name} does not apply to --decoder {entry.name} "
+                f"(only to {', '.join(users)})")
+    return f"unrecognized arguments: {word}; see --help"
 
+
+def check_flags(args: Namespace, entry: Decoder, given: set[str]) -> None:
+    """Raise ValueError if a flag that was given does nothing, or lacks one that it needs."""
+    if given >= {"prompt", "prompt_file"}:
+        raise ValueError("--prompt and --prompt_file are both given: choose one")
+    if args.costs and not entry.needs_costs(args.settings):
+        raise ValueError(f"--costs does not apply to --decoder {entry.name} with these flags "
+                         "(only to stopping, --K auto and --widths auto)")
+    if "draft_model_size" in given and "draft" not in entry.needs:
+        raise ValueError(f"--draft_model_size does not apply to --decoder {entry.name}, which has "
+                         "no draft model")
+    if args.prompts is None:
+        for name in sorted(given & {*MANY_TEXTS}):
+            raise ValueError(f"--{name} needs --prompts")
+        return
+    for name in sorted(given & {*ONE_TEXT, "window"}):
+        raise ValueError(f"--{name} does not apply to --prompts")
+    if args.out is None:
+        raise ValueError("--prompts needs --out FILE.jsonl")
+    if args.settings.get("memory"):
+        raise ValueError("--memory does not apply to --prompts: no text depends on the others")
+
+
+# ---- one text, or many
 
 @command("main.py")
 def main(argv=None):
     """Run the command line."""
     args = parse_args(argv)
-    if args.prompts is not None:
-        return print_safely(continue_prompts(args), sys.stdout)
-    seen, stream = [], sys.stderr if args.json else sys.stdout
+    if args.prompts is None:
+        continue_one(args)
+        return 0
+    return write_records(args)
+
+
+def continue_one(args: Namespace) -> None:
+    """Continue --prompt by both decoders; print the comparison, save --trace and --memory."""
+    seen = []
+    stream = sys.stderr if args.json else sys.stdout
 
     def on_round(result):
         seen.append(result)
         if args.show:
-            print_safely(line(result, wants_colour(stream)), stream)
+            print_safely(round_as_line(result, wants_colour(stream)), stream)
 
     with gpu_errors_in_one_line():
         task = load_task(args)
@@ -175,11 +212,19 @@ def main(argv=None):
     numbers["settings"] = settings_for_json(args)
     if path := args.settings.get("memory"):
         remember(path, task.x + numbers[args.decoder]["ids"], task.encoder.n_vocab)
-    print_safely(json.dumps(numbers) if args.json else describe(numbers, args.decoder), sys.stdout)
+    text = json.dumps(numbers) if args.json else comparison_in_words(numbers, args.decoder)
+    print_safely(text, sys.stdout)
     if args.trace:
-        save(args.trace, trace_of(task, numbers, seen))
+        save_page(args.trace, raced_run(task, numbers, seen))
         if not args.json:
             print(f"Wrote {args.trace}")
+
+
+def write_records(args: Namespace, new_writer: Callable = batch_writer) -> int:
+    """Continue --prompts into --out; print what was written. Return 3 if records have errors."""
+    report = continue_prompts(args, new_writer)
+    print_safely(report.text, sys.stderr if args.out == "-" else sys.stdout)
+    return 3 if report.n_errors else 0
 
 
 if __name__ == "__main__":

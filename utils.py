@@ -111,8 +111,8 @@ def find_folder(model_size, models_dir):
         return Path(models_dir) / model_size
     if not huggingface.is_model(Path(model_size)):
         raise ValueError(f"{model_size!r} is not a Hugging Face folder (needs config.json and "
-                         "model.safetensors). OpenAI-style folders are given by name, with "
-                         "--models_dir.")
+                         "model.safetensors). OpenAI-style folders are given by name, in "
+                         "models_dir.")
     return Path(model_size)
 
 

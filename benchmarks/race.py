@@ -19,14 +19,13 @@ import numpy as np
 from tqdm import tqdm
 
 from benchmarks.clock import spread
-from demo.compare import Timed
+from demo.compare import Timed, acceptance_figures
 from gpt2 import GPT2
 from lib.token_level_intersection import TokenLevelIntersection
 from sampling import one_hot_rows
 from speculative import draft_and_verify, generate
 from theory.speedup import walltime_improvement
 from variants import DECODERS, Models, build, build_plain
-from variants.shared.branches import Tree
 
 WARM_UP = 16  # tokens of every decoder before the race: kernels are compiled, caches filled
 
@@ -96,29 +95,32 @@ def race(draft, target, builders, texts, N, repeats):
 
 # ---- what comes out
 
-def speed(runs, plain, K=0):
+def speed(runs, plain, K=0, one_by_one=True):
     """Return tokens per second, the speed-up of each repeat's texts, and what was accepted.
 
-    With K, a round of K guesses, also the speed-up by the formula.
+    The speed-up is the ratio of tokens per second. With K, a round of K guesses, also the speed-up
+    by the formula. `one_by_one`: see demo.compare.acceptance_figures.
     """
     rounds = [result for texts in runs for text in texts for result in text.rounds]
-    chains = [result for result in rounds if not isinstance(result.guesses, Tree)]
-    accepted = sum(result.n_accepted for result in chains)
-    tested = sum(result.n_tested for result in chains)
-    n_ids = [sum(len(text.ids) for text in texts) for texts in runs]
-    ours, theirs = (np.array([sum(text.seconds for text in texts) for texts in one])
-                    for one in (runs, plain))
-    gains = (theirs / ours).tolist()
-    found = {"tokens_per_s": spread(n_ids / ours), "speedup": float(np.median(gains)),
+    n_ids = sum(len(text.ids) for texts in runs for text in texts)
+    ours = tokens_per_second(runs)
+    gains = (ours / tokens_per_second(plain)).tolist()
+    found = {"tokens_per_s": spread(ours), "speedup": float(np.median(gains)),
              "slowest": min(gains), "fastest": max(gains),
-             "acceptance": accepted / tested if tested else None,
-             "tokens_per_pass": sum(n_ids) / len(rounds),
+             "acceptance": acceptance_figures(rounds, one_by_one)["acceptance"],
+             "tokens_per_pass": n_ids / len(rounds),
              "rows_per_pass": sum(text.n_rows for texts in runs for text in texts) / len(rounds)}
     if K and found["acceptance"] is not None:
         row, step, target = (median(plain, "target"), median(runs, "draft"),
                              median(runs, "target"))
         found["predicted"] = walltime_improvement(found["acceptance"], K, step / row, target / row)
     return found
+
+
+def tokens_per_second(runs):  # -> [repeats]
+    """Return the tokens per second of each repeat's texts."""
+    return np.array([sum(len(text.ids) for text in texts) / sum(text.seconds for text in texts)
+                     for texts in runs])
 
 
 def median(runs, role):

@@ -2,31 +2,35 @@
 
 import platform
 import time
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 from tqdm import tqdm
 
 from demo.costs import N_ROWS, measure_costs
+from demo.task import Task
 from demo.trace import Recorded, watcher
 from gpt2 import common_prefix
 from lib.backend import products
 from lib.backend.int8 import Int8
 from sampling import penalize
-from speculative import generate
+from speculative import Round, generate
 from theory.speedup import walltime_improvement
 from variants import build, build_plain
 from variants.shared.branches import Tree
 from variants.shared.long_context import window, windowed
 
-SHORT = 8  # tokens; shorter runs measure no speed
+SHORTEST = 8  # tokens of a text that is long enough to measure its speed
 
 
 class Timed:
     """A model, and the seconds and the rows of each of its passes."""
 
     def __init__(self, model):
-        self.model, self.seconds, self.rows = model, [], []
+        self.model = model
+        self.seconds = []
+        self.rows = []
 
     def __getattr__(self, name):
         return getattr(self.model, name)
@@ -49,16 +53,16 @@ class Timed:
         self.seconds[-1] += time.perf_counter() - start
         return logits
 
-    def ms(self):
+    def ms(self) -> float | None:
         """Return the median milliseconds of a pass, or None if there was none."""
         return 1e3 * float(np.median(self.seconds)) if self.seconds else None
 
 
 class Run(NamedTuple):
-    """One decoding and what was seen of it."""
+    """Hold one decoding and what was seen of it."""
 
-    ids: list  # the new ones
-    rounds: list  # without their rows of probabilities, which are large
+    ids: list[int]  # the new ones
+    rounds: list[Round]  # without their rows of probabilities, which are large
     seconds: float
     draft: Timed | None
     target: Timed
@@ -66,25 +70,29 @@ class Run(NamedTuple):
 
 # ---- one run
 
-def decode(task, decoder, on_seen=None):
+def decoded_run(task: Task, decoder: str, on_seen: Callable[[dict], Any] | None = None) -> Run:
     """Run `autoregressive` or the task's decoder with empty caches, with a bar on a terminal.
 
     `on_seen` receives every round as data (demo/trace.py), with the second of its "end", and
     replaces the bar.
     """
     models = task.models()
-    draft, target = models.draft and Timed(models.draft), Timed(models.target)
+    draft = models.draft and Timed(models.draft)
+    target = Timed(models.target)
     build_step = build_plain if decoder == "autoregressive" else build
     step = build_step(task.decoder, models._replace(draft=draft, target=target), task.settings)
     if task.window:
         step = windowed(step, len(task.x), task.n_ctx)
-    rounds, seconds, rng = [], 0.0, np.random.default_rng(task.seed)
+    rng = np.random.default_rng(task.seed)
     if on_seen:
-        clocks = {"target": target.seconds} | ({"draft": draft.seconds} if draft else {})
         rng = Recorded(rng, target.seconds)
+        clocks = {"target": target.seconds} | ({"draft": draft.seconds} if draft else {})
         see = watcher(task.encoder, rng, task.entry.test, clocks)
-    start, disable = time.perf_counter(), True if on_seen else None  # None: only on a terminal
-    with tqdm(total=task.n_new, desc=decoder, unit="token", leave=False, disable=disable) as bar:
+    rounds = []
+    seconds = 0.0
+    no_bar = True if on_seen else None  # None: no bar unless on a terminal
+    start = time.perf_counter()
+    with tqdm(total=task.n_new, desc=decoder, unit="token", leave=False, disable=no_bar) as bar:
         for result in generate(task.x, step, task.n_new, rng, task.stop):
             seconds += time.perf_counter() - start
             if on_seen:
@@ -92,43 +100,46 @@ def decode(task, decoder, on_seen=None):
             rounds.append(result._replace(p_draft=None, p_target=None))
             bar.update(len(result.ids))
             start = time.perf_counter()  # watching is not a part of decoding
-    return Run([token for result in rounds for token in result.ids], rounds, seconds, draft, target)
+    ids = [token for result in rounds for token in result.ids]
+    return Run(ids, rounds, seconds, draft, target)
 
 
-def with_costs(task):
+def with_costs(task: Task) -> tuple[Task, float]:
     """Return the task with the costs that its decoder needs, and the seconds to measure them."""
     if not task.needs_costs:
         return task, 0.0
-    start, models = time.perf_counter(), task.models()
-    costs = measure_costs(models.draft_rows, models.target_rows,
-                          window(task.x, len(task.x), task.n_ctx), min(N_ROWS, task.n_ctx))
+    start = time.perf_counter()
+    models = task.models()
+    ids = window(task.x, len(task.x), task.n_ctx)
+    costs = measure_costs(models.draft_rows, models.target_rows, ids, min(N_ROWS, task.n_ctx))
     return task._replace(costs=costs), time.perf_counter() - start
 
 
-def warm_up(task):
+def warmed_up(task: Task) -> tuple[Task, float]:
     """Run both decoders for two tokens, so that no measured run pays for a first time.
 
-    Returns what `with_costs` does.
+    Returns the task with costs, and the seconds to measure them, as `with_costs` does.
     """
     products.warm_up(task.new_target().cache.dtype)
     task, seconds = with_costs(task)
     for decoder in ("autoregressive", task.decoder):
-        decode(task._replace(N=min(task.N, 2)), decoder)
+        decoded_run(task._replace(N=min(task.N, 2)), decoder)
     return task, seconds
 
 
 # ---- both runs
 
-def compare(task, on_seen=None):
+def compare(task: Task, on_seen: Callable[[dict], Any] | None = None) -> dict:
     """Run plain decoding and the task's decoder; return all measurements as a dict for JSON.
 
     Times are seconds or milliseconds as their names say, and None if nothing was measured. The
     decoder's time includes that of measuring its costs.
     """
-    task, measuring = warm_up(task)
-    plain, fast = decode(task, "autoregressive"), decode(task, task.decoder, on_seen)
+    task, measuring = warmed_up(task)
+    plain = decoded_run(task, "autoregressive")
+    fast = decoded_run(task, task.decoder, on_seen)
     fast = fast._replace(seconds=fast.seconds + measuring)
-    passes, n_tokens = fast.target.rows, len(fast.ids)
+    acceptance = acceptance_figures(fast.rounds, task.entry.one_by_one)
     numbers = {
         "prompt": task.encoder.decode(task.x),
         "versions": {"python": platform.python_version(), "numpy": np.__version__},
@@ -136,27 +147,23 @@ def compare(task, on_seen=None):
         "vocabularies": str(task.common) if task.common else None,  # None: one vocabulary
         "exact": bool(task.entry.is_exact(task.settings)),
         "n_ctx": task.n_ctx,
-        "window_moved": len(task.x) + max(len(plain.ids), n_tokens) > task.n_ctx,
+        "window_moved": len(task.x) + max(len(plain.ids), len(fast.ids)) > task.n_ctx,
         "autoregressive": text_figures(task, plain),
         task.decoder: text_figures(task, fast),
-        "target_passes": len(passes),
-        "tokens_per_target_pass": ratio(n_tokens, len(passes)),
-        "rows_per_target_pass": ratio(sum(passes), len(passes)),
-        **acceptance_figures(task.entry, fast.rounds),
-        "draft_ms": fast.draft.ms() if fast.draft else None,
+        **pass_figures(plain, fast),
         "draft_in_int8": (task.entry.make_draft is not None
                           and isinstance(fast.draft.params["wte"], Int8)),
-        "target_ms": plain.target.ms(),
-        "target_pass_ms": fast.target.ms(),
-        "speedup_measured": None if len(plain.ids) < SHORT else plain.seconds / fast.seconds,
+        **acceptance,
+        "speedup_measured": measured_speedup(plain, fast),
+        "speedup_predicted": predicted_speedup(task, plain, fast, acceptance["acceptance"]),
+        **difference_of_texts(task, plain.ids, fast.ids),
     }
-    numbers["speedup_predicted"] = predict(task, plain, fast, numbers["acceptance"])
     if measuring:
         numbers |= {"measuring_s": measuring, "costs": task.costs._asdict()}
-    return numbers | comparison_of_texts(task, plain.ids, fast.ids)
+    return numbers
 
 
-def text_figures(task, run):
+def text_figures(task: Task, run: Run) -> dict:
     """Return time and text of one run, and what ended it: N, a stop token or n_ctx."""
     stopped = run.ids and run.ids[-1] in task.stop
     return {"time_s": run.seconds, "tokens": len(run.ids),
@@ -165,33 +172,61 @@ def text_figures(task, run):
             "text": task.encoder.decode(task.x + run.ids), "ids": run.ids}
 
 
-def acceptance_figures(entry, rounds):
-    """Return accepted and tested guesses; None where the guesses are a tree: siblings compete."""
+def pass_figures(plain: Run, fast: Run) -> dict:
+    """Return how many passes the decoder took, how large they were, and the median times."""
+    rows = fast.target.rows
+    return {"target_passes": len(rows),
+            "tokens_per_target_pass": ratio(len(fast.ids), len(rows)),
+            "rows_per_target_pass": ratio(sum(rows), len(rows)),
+            "draft_ms": fast.draft.ms() if fast.draft else None,
+            "target_ms": plain.target.ms(),
+            "target_pass_ms": fast.target.ms()}
+
+
+def acceptance_figures(rounds: Sequence[Round], one_by_one: bool = True) -> dict:
+    """Return accepted and tested guesses; None if the guesses are a tree: siblings compete.
+
+    A test that is not `one_by_one` tests the guesses after a rejection too.
+    """
     if any(isinstance(result.guesses, Tree) for result in rounds):
         return {"accepted": None, "tested": None, "acceptance": None}
     accepted = sum(result.n_accepted for result in rounds)
-    tested = sum(result.n_tested if entry.one_by_one else len(result.guesses) for result in rounds)
+    tested = sum(result.n_tested if one_by_one else len(result.guesses) for result in rounds)
     return {"accepted": accepted, "tested": tested, "acceptance": ratio(accepted, tested)}
 
 
-def ratio(a, b):
+def ratio(a: float, b: float) -> float | None:
     """Return a / b, or None if b is 0."""
     return a / b if b else None
 
 
-def predict(task, plain, fast, alpha):
+def measured_speedup(plain: Run, fast: Run) -> float | None:
+    """Return the ratio of tokens per second; None if either text is too short to measure it.
+
+    Not the ratio of seconds: two texts that stop tokens end have different lengths.
+    """
+    if min(len(plain.ids), len(fast.ids)) < SHORTEST:
+        return None
+    return (len(fast.ids) / fast.seconds) / (len(plain.ids) / plain.seconds)
+
+
+def predicted_speedup(task: Task, plain: Run, fast: Run, alpha: float | None) -> float | None:
     """Return Leviathan et al. (2023) Theorem 3.8 with this run's acceptance and costs.
 
-    None if the decoder is not the papers' with a fixed K, or the run too short to have costs.
+    None if the decoder is not the papers' with a fixed K, or if there is no measured speed-up to
+    compare it with.
     """
     is_papers = task.decoder in ("speculative", "quantized")
-    if not is_papers or task.settings["K"] == "auto" or alpha is None or len(plain.ids) < SHORT:
+    if not is_papers or task.settings["K"] == "auto":
         return None
-    K, row = max(len(result.guesses) for result in fast.rounds), plain.target.ms()
-    return walltime_improvement(alpha, K, fast.draft.ms() / row, fast.target.ms() / row)
+    if alpha is None or measured_speedup(plain, fast) is None:
+        return None
+    K = max(len(result.guesses) for result in fast.rounds)
+    row_ms = plain.target.ms()
+    return walltime_improvement(alpha, K, fast.draft.ms() / row_ms, fast.target.ms() / row_ms)
 
 
-def comparison_of_texts(task, plain, fast):
+def difference_of_texts(task: Task, plain: list[int], fast: list[int]) -> dict:
     """Return whether the texts are identical, where they should be, and where they first differ."""
     if task.sampling["temperature"]:
         return {"identical": plain == fast} if task.entry.plain else {}
@@ -200,7 +235,7 @@ def comparison_of_texts(task, plain, fast):
     return {"identical": False, "first_difference": first_difference(task, plain, fast)}
 
 
-def first_difference(task, a, b):
+def first_difference(task: Task, a: list[int], b: list[int]) -> dict:
     """Return where two greedy texts differ first, and how close the two best logits were there."""
     n = common_prefix(a, b)
     x = window(task.x + a[:n], len(task.x), task.n_ctx)  # without --window: all of it

@@ -1,33 +1,42 @@
 """Write a comparison as text for people: two texts, then a table of what they cost."""
 
+from demo.compare import SHORTEST
 
-def describe(numbers, decoder):
+
+def comparison_in_words(numbers: dict, decoder: str) -> str:
     """Return what main.py prints: both decoders' time and text, the table, what to try next."""
-    lines = []
-    for name, title in (("autoregressive", "Plain decoding (target alone)"),
-                        (decoder, f"{decoder.capitalize()} decoding")):
-        run = numbers[name]
-        same = name == decoder and numbers.get("identical") and run["tokens"]
-        lines += [title, "-" * len(title), f"Time = {run['time_s']:.2f}s",
-                  f"Text = {'identical' if same else run['text']}", ""]
-    return "\n".join([*lines, *table(numbers, decoder), "", *notes(numbers, decoder),
-                      f"Matrix products: {numbers['product']}",
-                      f"Try: {hint(numbers)}"])
+    return "\n".join([
+        *text_lines(numbers["autoregressive"], "Plain decoding (target alone)"),
+        *text_lines(numbers[decoder], f"{decoder.replace('_', ' ').capitalize()} decoding",
+                    is_identical=numbers.get("identical", False)),
+        *table_lines(numbers, decoder), "", *note_lines(numbers, decoder),
+        f"Matrix products: {numbers['product']}",
+        f"Try: {next_step(numbers)}"])
 
 
-def shown(number, form="{:.2f}", none="-"):
+def text_lines(run: dict, title: str, is_identical: bool = False) -> list[str]:
+    """Return the time and the text of one run, under its title."""
+    text = "identical" if is_identical and run["tokens"] else run["text"]
+    return [title, "-" * len(title), f"Time = {run['time_s']:.2f}s", f"Text = {text}", ""]
+
+
+def shown(number: float | None, form: str = "{:.2f}", none: str = "-") -> str:
     """Return a number as text, or "-" if there is none."""
     return none if number is None else form.format(number)
 
 
-def table(numbers, decoder):
-    """Return plain decoding and the decoder side by side; the speed-up first."""
-    plain, fast, speedup = numbers["autoregressive"], numbers[decoder], numbers["speedup_measured"]
+def table_lines(numbers: dict, decoder: str) -> list[str]:
+    """Return plain decoding and the decoder in two columns; the speed-up first."""
+    plain = numbers["autoregressive"]
+    fast = numbers[decoder]
+    too_short = f"-  (a text has fewer than {SHORTEST} tokens)"
     theory = "  (theory, from this run's timings: {:.2f})"
+    accepted = ("{accepted} of {tested} tested, {percent:.0f} %".format(
+        **numbers, percent=100 * numbers["acceptance"]) if numbers["tested"] else "-")
     rows = [
         ("", "plain", decoder),
-        ("speed-up", "1.00",
-         shown(speedup) + shown(numbers["speedup_predicted"], theory, none="")),
+        ("speed-up", "1.00", shown(numbers["speedup_measured"], none=too_short)
+         + shown(numbers["speedup_predicted"], theory, none="")),
         ("time", shown(plain["time_s"], "{:.2f} s"), shown(fast["time_s"], "{:.2f} s")),
         ("of which measuring", "-", shown(numbers.get("measuring_s"), "{:.2f} s")),
         ("tokens per second", shown(plain["tokens_per_second"], "{:.1f}"),
@@ -37,15 +46,15 @@ def table(numbers, decoder):
         ("ms per target pass", shown(numbers["target_ms"]), shown(numbers["target_pass_ms"])
          + shown(numbers["rows_per_target_pass"], " for {:.1f} rows", none="")),
         ("ms per draft pass", "-", shown(numbers["draft_ms"])),
-        ("guesses accepted", "-", f"{numbers['accepted']} of {numbers['tested']} tested, "
-         f"{100 * numbers['acceptance']:.0f} %" if numbers["tested"] else "-"),
+        ("guesses accepted", "-", accepted),
         ("texts identical", "", {True: "yes", False: "no"}.get(numbers.get("identical"), "-"))]
     return [f"{name:<20}{before:>9}   {after}" for name, before, after in rows if after != "-"]
 
 
-def notes(numbers, decoder):
+def note_lines(numbers: dict, decoder: str) -> list[str]:
     """Return what a reader of the table should know of this run."""
-    lines, n_ctx = [], numbers["n_ctx"]
+    lines = []
+    n_ctx = numbers["n_ctx"]
     full = [run["tokens"] for run in (numbers["autoregressive"], numbers[decoder])
             if run["ended_by"] == "n_ctx"]
     if numbers["window_moved"]:
@@ -69,7 +78,7 @@ def notes(numbers, decoder):
     return lines
 
 
-def hint(numbers):
+def next_step(numbers: dict) -> str:
     """Return one thing to try next."""
     if (numbers["speedup_measured"] or 1) < 1:
         return "python -m tools.will_it_pay, because this was slower than plain decoding"

@@ -1,35 +1,52 @@
 """Continue many prompts, a line of JSON for each: main.py --prompts FILE --out FILE.jsonl --batch 8
 
     FILE       one prompt per line, or one JSON object per line: {"prompt": ..., "id": ...}; an id
-               is copied and not checked: two records with one id are told apart by their index
+               is copied, and the report names ids that several prompts have
     record     a line of --out: index, prompt, seed, settings, id, then text, ids, acceptance and
-               tokens_per_pass, or in place of these four an error
+               tokens_per_pass, or instead of these four an error
     seed       of a text: (--seed, index), so no text depends on the others (shared/batch.py)
     settings   the flags that decide the texts. Models are compared by name, so --models_dir may
                differ when a run resumes
+    writer     a function of the jobs that yields (job, rounds) in their order, each when its text
+               is finished
 
 Records are written in the order of the prompts, each as soon as all before it are finished. The
 same command resumes an interrupted run: whole records stay, an unfinished last line is cut off.
+With --out - the records go to standard output, and nothing can be resumed.
 """
 
 import json
 import os
 import reprlib
 import time
+from argparse import Namespace
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
 from itertools import chain, tee
-from typing import NamedTuple
+from typing import BinaryIO, NamedTuple
 
 import numpy as np
 from tqdm import tqdm
 
 from demo.compare import acceptance_figures, ratio
-from demo.task import MAX_PROMPT, decode, load_task, settings_for_json, with_prompt, without_newline
+from demo.task import (
+    MAX_PROMPT,
+    Task,
+    load_task,
+    settings_for_json,
+    utf8_text,
+    with_prompt,
+    without_newline,
+)
 from lib.backend.arrays import gpu_errors_in_one_line
+from lib.terminal import open_flag
+from speculative import Round
 from variants import Models, build
 
 START = b'{"index": '  # of every record
+N_NAMED = 5  # ids that the report names
 
 
 # ---- lines and jobs
@@ -38,36 +55,30 @@ class Job(NamedTuple):
     """Hold one prompt; one with an error wants no tokens."""
 
     head: dict  # of its record
-    x: list = (0,)
+    x: list[int] | tuple[int, ...] = (0,)
     n_left: int = 0
 
 
-def record_of(job, rounds, task):
-    """Return the record of a prompt and of the rounds that were written after it."""
-    if "error" in job.head:
-        return job.head
-    ids = [token for result in rounds for token in result.ids]
-    return job.head | {"text": task.encoder.decode(job.x + ids), "ids": ids,
-                       "acceptance": acceptance_figures(task.entry, rounds)["acceptance"],
-                       "tokens_per_pass": ratio(len(ids), len(rounds))}
+Writer = Callable[[Iterable[Job]], Iterable[tuple[Job, list[Round]]]]
 
 
-def read_lines(file, path):
+def prompt_lines(file: BinaryIO, path: str) -> Iterator[bytes]:
     """Yield the lines of a binary file; ValueError if there are none, or one that is too long."""
+    source = "standard input" if path == "-" else path
     n_lines = 0
     while line := file.readline(MAX_PROMPT + 1):
         n_lines += 1
         if len(line) > MAX_PROMPT:
-            raise ValueError(f"need lines of at most {MAX_PROMPT} bytes in {path}, got a longer "
+            raise ValueError(f"need lines of at most {MAX_PROMPT} bytes in {source}, got a longer "
                              f"line {n_lines}")
         yield without_newline(line)
     if n_lines == 0:
-        raise ValueError(f"need at least one prompt in {path}, got an empty file")
+        raise ValueError(f"need at least one prompt in {source}, got an empty file")
 
 
-def read_prompt(line):
+def prompt_of_line(line: bytes) -> dict:
     """Return {"prompt": text} of a line, with its "id" if it has one; ValueError if it is bad."""
-    text = decode(line)
+    text = utf8_text(line)
     if not text.startswith("{"):
         return {"prompt": text}
     try:
@@ -80,24 +91,38 @@ def read_prompt(line):
     return {name: given[name] for name in ("id", "prompt") if name in given}
 
 
-def read_jobs(lines, args, task):
-    """Yield the Job of every line."""
+def jobs_of_lines(lines: Iterable[bytes], args: Namespace, task: Task,
+                  n_of_id: Counter) -> Iterator[Job]:
+    """Yield the Job of every line; count in `n_of_id` how many prompts have each id."""
     settings = json.loads(json.dumps(settings_for_json(args)))  # as they are read back
     for index, line in enumerate(lines):
         head = {"index": index, "prompt": line.decode("utf-8", "replace"),
                 "seed": [args.seed, index], "settings": settings}
         try:
-            head |= read_prompt(line)
-            own = with_prompt(task, head["prompt"])
-            yield Job(head, own.x, own.n_new)
+            head |= prompt_of_line(line)
+            if "id" in head:
+                n_of_id[json.dumps(head["id"])] += 1
+            own_task = with_prompt(task, head["prompt"])
+            yield Job(head, own_task.x, own_task.n_new)
         except ValueError as why:
             yield Job(head | {"error": str(why)})
 
 
+def record_of(job: Job, rounds: list[Round], task: Task) -> dict:
+    """Return the record of a prompt and of the rounds that were written after it."""
+    if "error" in job.head:
+        return job.head
+    ids = [token for result in rounds for token in result.ids]
+    acceptance = acceptance_figures(rounds, task.entry.one_by_one)["acceptance"]
+    return job.head | {"text": task.encoder.decode([*job.x, *ids]), "ids": ids,
+                       "acceptance": acceptance,
+                       "tokens_per_pass": ratio(len(ids), len(rounds))}
+
+
 # ---- texts that share passes
 
-def in_batches(task, args):
-    """Return `write(jobs)`, which yields (job, rounds) in their order, each when it is finished.
+def batch_writer(task: Task, args: Namespace) -> Writer:
+    """Return a writer of texts that share their passes.
 
     ValueError if the decoder cannot share passes, or its settings do not fit.
     """
@@ -105,109 +130,194 @@ def in_batches(task, args):
     from variants.shared.batch_gpt2 import BatchGPT2
 
     if "heads" in task.entry.needs:
-        raise ValueError("need a decoder without heads for texts in batches (such as speculative, "
-                         f"block, lookup), got {task.decoder}")
+        raise ValueError(f"--decoder {task.decoder} has heads, and texts in batches need a decoder "
+                         "without: choose one such as speculative, block or lookup")
     draft, target = (new_model and Shared(BatchGPT2(*new_model.args), turn)
                      for turn, new_model in enumerate((task.new_draft, task.new_target)))
     models = Models(draft and task.over_target_ids(draft), target, task.sampling, costs=task.costs)
-    run = partial(generate_batch, new_step=partial(build, task.decoder, models, task.settings),
-                  batch=args.batch or 8, stop=task.stop)
+    new_step = partial(build, task.decoder, models, task.settings)
+    texts_of = partial(generate_batch, new_step=new_step, batch=args.batch or 8, stop=task.stop)
     trial = [([0], min(2, task.n_ctx - 1), np.random.default_rng(0))]
-    list(run(trial))  # refuse what does not fit before --out is opened
+    list(texts_of(trial))  # refuse what does not fit before --out is opened
 
-    def write(jobs):
+    def write_texts(jobs):
         jobs, begun = tee(jobs)
-        return zip(jobs, run((job.x, job.n_left, np.random.default_rng(job.head["seed"]))
-                             for job in begun))
+        seeded = ((job.x, job.n_left, np.random.default_rng(job.head["seed"])) for job in begun)
+        return zip(jobs, texts_of(seeded))
 
-    return write
+    return write_texts
 
 
 # ---- --out
 
 @contextmanager
-def opened_alone(path):
-    """Open --out for reading and appending; ValueError if a different process writes it."""
+def opened_alone(path: str) -> Iterator[BinaryIO]:
+    """Open --out for reading and appending; ValueError if a different process writes it.
+
+    "-" is standard output, which can only be written.
+    """
     from filelock import FileLock, Timeout  # here: it may be missing
 
+    if path == "-":
+        with open(1, "wb", closefd=False) as file:
+            yield file
+        return
     if os.path.exists(path) and not os.path.isfile(path):
-        raise ValueError(f"need --out to be a file, got {path}, a folder, pipe or device")
+        raise ValueError(f"--out {path} is a folder, pipe or device: choose a file, or - for "
+                         "standard output")
+    lock = FileLock(f"{path}.lock", blocking=False)
     try:
-        with open(path, "a+b") as file, FileLock(f"{path}.lock", blocking=False) as lock:
+        with open_flag("out", path, "a+b") as file, lock:
             try:
                 yield file
             finally:
                 with suppress(OSError):  # on Windows filelock removes it
                     os.remove(lock.lock_file)
     except Timeout:
-        raise ValueError(f"{path} is being written by another process") from None
+        raise ValueError(f"--out {path} is being written by another process: wait for it, or "
+                         "choose a new --out") from None
 
 
-def skip_written(file, jobs):
-    """Skip the jobs that --out has records of, cut off an unfinished last line; return how many.
+def skip_written(file: BinaryIO, jobs: Iterator[Job]) -> list[bool]:
+    """Skip the jobs that --out has records of, and cut off an unfinished last line.
 
-    ValueError, and nothing is changed, if a record does not fit its job.
+    Returns whether each record is an error. ValueError, and nothing is changed, if a record does
+    not fit its job.
     """
-    n_done = n_bytes = 0
+    are_errors = []
+    n_bytes = 0
     file.seek(0)
     for line in file:
         if not line.endswith(b"\n") and line.startswith(START[: len(line)]):
             break
-        n_done, n_bytes = n_done + 1, n_bytes + len(line)
-        check_record(line, next(jobs, None), f"line {n_done} of {file.name}")
+        where = f"line {len(are_errors) + 1} of {file.name}"
+        record = checked_record(line, next(jobs, None), where)
+        are_errors.append("error" in record)
+        n_bytes += len(line)
     file.truncate(n_bytes)
-    return n_done
+    return are_errors
 
 
-def check_record(line, job, place):
-    """Raise ValueError unless a line of --out is the record of this job and these settings."""
+def checked_record(line: bytes, job: Job | None, where: str) -> dict:
+    """Return the record in a line of --out; ValueError unless it is of this job and settings."""
     try:
         record = json.loads(line)
-        there = record["settings"] | record
+        written = record["settings"] | record
     except (ValueError, LookupError, TypeError, RecursionError):
-        raise ValueError(f"{place} is not a record of --prompts. Choose a new --out.") from None
+        raise ValueError(f"{where} is not a record of --prompts. Choose a new --out.") from None
     asked = job.head["settings"] | job.head if job else {"prompt": None}
     for name, value in asked.items():
-        if there.get(name) != value:
-            raise ValueError(f"{place} was written with {name} {reprlib.repr(there.get(name))}, "
+        if written.get(name) != value:
+            raise ValueError(f"{where} was written with {name} {reprlib.repr(written.get(name))}, "
                              f"got {reprlib.repr(value)}. Choose a new --out.")
+    return record
 
 
 # ---- all of them
 
-@gpu_errors_in_one_line()
-def continue_prompts(args, new_writer=in_batches):
-    """Continue every prompt of --prompts into --out; return what was written as text.
+class Report(NamedTuple):
+    """Hold what a run says at its end."""
 
-    `new_writer(task, args)` returns a function of jobs such as that of `in_batches`.
-    """
-    is_stdin = args.prompts == "-"
-    with open(0 if is_stdin else args.prompts, "rb", closefd=not is_stdin) as prompts:
-        lines = read_lines(prompts, args.prompts)
+    text: str
+    n_errors: int  # records of --out that are an error, those of earlier runs included
+
+
+@gpu_errors_in_one_line()
+def continue_prompts(args: Namespace,
+                     new_writer: Callable[[Task, Namespace], Writer] = batch_writer) -> Report:
+    """Continue every prompt of --prompts into --out; return the Report."""
+    n_of_id = Counter()
+    with opened_prompts(args.prompts) as prompts:
+        lines = prompt_lines(prompts, args.prompts)
         lines = chain([next(lines)], lines)  # an empty file is refused first
         task = load_task(args, prompt=".")  # a placeholder
         if task.needs_costs:
-            raise ValueError("need --costs with --prompts for the decoder "
-                             f"{task.decoder} with these flags, got none")
-        write = new_writer(task, args)
-        with opened_alone(args.out) as out:
-            jobs = read_jobs(lines, args, task)
-            n_done = skip_written(out, jobs)
-            return append_records(out, write(jobs), task, n_done)
+            raise ValueError(f"--prompts needs --costs with --decoder {task.decoder} and these "
+                             "flags")
+        write_texts = new_writer(task, args)
+        with opened_alone(args.out) as out, advice_how_to_resume(args):
+            jobs = jobs_of_lines(lines, args, task, n_of_id)
+            old = [] if args.out == "-" else skip_written(out, jobs)
+            start = time.perf_counter()
+            new, n_tokens = append_records(out, write_texts(jobs), task, len(old))
+            seconds = time.perf_counter() - start
+    text = report_text(args.out, old, new, n_tokens, seconds) + repeated_ids(n_of_id)
+    if task.common:
+        text += f"\nVocabularies differ: {task.common}."
+    return Report(text, n_errors=sum(old + new))
 
 
-def append_records(out, jobs, task, n_done):
-    """Append the record of every job, with a counter on a terminal; return what was written."""
-    start, n_texts, n_errors, n_tokens = time.perf_counter(), 0, 0, 0
-    for job, rounds in tqdm(jobs, initial=n_done, unit="text", leave=False, disable=None):
+def opened_prompts(path: str) -> BinaryIO:
+    """Return the binary file of --prompts; "-" is standard input."""
+    return open(0, "rb", closefd=False) if path == "-" else open_flag("prompts", path, "rb")
+
+
+@contextmanager
+def advice_how_to_resume(args: Namespace) -> Iterator[None]:
+    """Let Ctrl-C end with what to do next."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        advice = "interrupted: the same command resumes"
+        if args.prompts == "-":
+            advice += " if standard input has the same prompts"
+        if args.out == "-":
+            advice = "interrupted"
+        raise KeyboardInterrupt(advice) from None
+
+
+def append_records(out: BinaryIO, texts: Iterable[tuple[Job, list[Round]]], task: Task,
+                   n_done: int) -> tuple[list[bool], int]:
+    """Append the record of every job, with a counter on a terminal.
+
+    Returns whether each is an error, and the number of new tokens.
+    """
+    are_errors = []
+    n_tokens = 0
+    for job, rounds in tqdm(texts, initial=n_done, unit="text", leave=False, disable=None):
         record = record_of(job, rounds, task)
         out.write(json.dumps(record).encode() + b"\n")
         out.flush()
-        n_errors += "error" in record
-        n_texts += "ids" in record
+        are_errors.append("error" in record)
         n_tokens += len(record.get("ids", ()))
-    seconds = time.perf_counter() - start
-    vocabularies = f"\nVocabularies differ: {task.common}." if task.common else ""
-    return (f"Wrote {n_texts} texts and {n_errors} errors to {out.name} ({n_done} records were "
-            f"already there).\n{n_tokens} tokens in {seconds:.2f} s "
-            f"({n_tokens / seconds:.1f} tokens/s){vocabularies}")
+    return are_errors, n_tokens
+
+
+# ---- the report
+
+def report_text(path: str, old: list[bool], new: list[bool], n_tokens: int,
+                seconds: float) -> str:
+    """Return what was written. `old` and `new` are whether each record is an error."""
+    name = "standard output" if path == "-" else path
+    had = f", which already had {counted(len(old), 'record')}" if old else ""
+    had += f" ({counted(sum(old), 'error')})" if any(old) else ""
+    text = (f"Wrote {counted(len(new) - sum(new), 'text')} and {counted(sum(new), 'error')} to "
+            f"{name}{had}.\n"
+            f"{n_tokens} tokens in {seconds:.2f} s ({n_tokens / seconds:.1f} tokens/s)")
+    are_errors = old + new
+    if not any(are_errors):
+        return text
+    first = are_errors.index(True) + 1
+    text += f"\nErrors: {sum(are_errors)} of {len(are_errors)} records, the first in line {first}."
+    if path == "-":
+        return text
+    return (f"{text} To try again, correct the prompts, delete line {first} of {path} and all "
+            "lines after it, and run the same command.")
+
+
+def repeated_ids(n_of_id: Counter) -> str:
+    """Return a sentence that names the ids that several prompts have, or nothing."""
+    repeated = [name for name, n in n_of_id.items() if n > 1]
+    if not repeated:
+        return ""
+    more = f" and {len(repeated) - N_NAMED} more" if len(repeated) > N_NAMED else ""
+    return f"\nSeveral prompts have the id {', '.join(repeated[:N_NAMED])}{more}."
+
+
+def counted(n: int, noun: str) -> str:
+    """Return a number and its noun.
+
+    >>> counted(1, "text"), counted(2, "text")
+    ('1 text', '2 texts')
+    """
+    return f"{n} {noun}" if n == 1 else f"{n} {noun}s"

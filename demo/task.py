@@ -2,15 +2,22 @@
 
 import os
 import sys
+from argparse import Namespace
+from collections.abc import Callable
 from contextlib import nullcontext
 from functools import partial
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
+from encoder import Encoder
+from gpt2 import GPT2
+from lib.terminal import open_flag
 from lib.token_level_intersection import CommonTokens, TokenLevelIntersection
 from utils import find_folder, load_pair
 from variants import DECODERS, Costs, Models
+from variants.registry import Decoder
 from variants.shared.memory import read_memory
 from variants.shared.tree_gpt2 import TreeGPT2
 
@@ -23,12 +30,12 @@ MANY_TEXTS = ("prompts", "out", "batch")
 class Task(NamedTuple):
     """Hold what a run needs, loaded and checked."""
 
-    encoder: object
-    x: list  # the prompt's tokens
-    stop: set
-    new_draft: object  # () -> a TreeGPT2 with an empty cache; None: no draft needed
-    new_target: object
-    folder: object  # the target's
+    encoder: Encoder
+    x: list[int]  # the prompt's tokens
+    stop: set[int]
+    new_draft: Callable[[], TreeGPT2] | None  # with an empty cache; None: no draft needed
+    new_target: Callable[[], TreeGPT2]
+    folder: Path  # the target's
     sampling: dict  # sampling.warp's settings
     decoder: str
     settings: dict  # the decoder's own flags
@@ -40,21 +47,21 @@ class Task(NamedTuple):
     common: CommonTokens | None = None  # of a draft with a different vocabulary
 
     @property
-    def entry(self):
+    def entry(self) -> Decoder:
         """Return the decoder's entry."""
         return DECODERS[self.decoder]
 
     @property
-    def needs_costs(self):
+    def needs_costs(self) -> bool:
         """Return whether the costs still have to be measured."""
         return self.costs is None and self.entry.needs_costs(self.settings)
 
     @property
-    def n_new(self):
+    def n_new(self) -> int:
         """Return how many tokens to write: N, or as many as the context has positions for."""
         return self.N if self.window else min(self.N, self.n_ctx - len(self.x))
 
-    def models(self):
+    def models(self) -> Models:
         """Return fresh models, which have read nothing."""
         draft = self.new_draft and self.over_target_ids(self.new_draft())
         return Models(draft, self.new_target(), self.sampling, self.folder, self.costs)
@@ -64,7 +71,7 @@ class Task(NamedTuple):
         return TokenLevelIntersection(draft, self.common) if self.common else draft
 
 
-def settings_for_json(args):
+def settings_for_json(args: Namespace) -> dict:
     """Return the flags that decide what comes out, those of the decoder among them."""
     hidden = {*ONE_TEXT, *MANY_TEXTS, "models_dir", "sampling", "settings"}
     if "draft" not in DECODERS[args.decoder].needs:
@@ -74,24 +81,29 @@ def settings_for_json(args):
 
 # ---- the prompt
 
-def read_prompt(args):
+def prompt_of_flags(args: Namespace) -> str:
     """Return the prompt from --prompt, a file or standard input; ValueError unless it is UTF-8."""
-    if not args.prompt_file and args.prompt != "-":
-        return decode(os.fsencode(args.prompt))
-    source = args.prompt_file or "standard input"
-    with open(source, "rb") if args.prompt_file else nullcontext(sys.stdin.buffer) as file:
+    if args.prompt_file:
+        source = args.prompt_file
+        opened = open_flag("prompt_file", source, "rb")
+    elif args.prompt == "-":
+        source = "standard input"
+        opened = nullcontext(sys.stdin.buffer)
+    else:
+        return utf8_text(os.fsencode(args.prompt))
+    with opened as file:
         data = file.read(MAX_PROMPT + 1)
     if len(data) > MAX_PROMPT:
         raise ValueError(f"need a prompt of at most {MAX_PROMPT} bytes from {source}, got more")
-    return decode(without_newline(data))
+    return utf8_text(without_newline(data))
 
 
-def without_newline(data):
+def without_newline(data: bytes) -> bytes:
     """Return bytes without the newline at their end, of which every editor adds one to a file."""
     return data.removesuffix(b"\n").removesuffix(b"\r") if data.endswith(b"\n") else data
 
 
-def decode(data):
+def utf8_text(data: bytes) -> str:
     """Return bytes as text; ValueError that names the first byte that is not UTF-8."""
     try:
         return data.decode()
@@ -100,36 +112,51 @@ def decode(data):
                          f"{error.start}") from None
 
 
-def with_prompt(task, prompt):
-    """Return the task with a prompt, which has tokens and leaves a position for a new one."""
+def with_prompt(task: Task, prompt: str, advice: str = "") -> Task:
+    """Return the task with a prompt, which has tokens and leaves a position for a new one.
+
+    `advice` says what helps if the prompt cannot be shortened.
+    """
     x = task.encoder.encode(prompt)
     if not x:
         raise ValueError("need a prompt of at least one token, got an empty one")
-    if len(x) + min(task.N, 1) > task.n_ctx and not task.window:
-        raise ValueError("need a prompt that leaves a position for a new token in n_ctx = "
-                         f"{task.n_ctx}, or --window, got {len(x)} tokens")
+    longest = task.n_ctx - min(task.N, 1)
+    if len(x) > longest and not task.window:
+        raise ValueError(f"the prompt has {len(x)} tokens, and at most {longest} fit (n_ctx = "
+                         f"{task.n_ctx}): shorten it{advice}")
     return task._replace(x=x)
 
 
 # ---- the models
 
-def load_task(args, prompt=None):
+def load_task(args: Namespace, prompt: str | None = None) -> Task:
     """Return the Task of the flags, and of their prompt unless one is given."""
-    prompt = read_prompt(args) if prompt is None else prompt
+    prompt = prompt_of_flags(args) if prompt is None else prompt
     entry = DECODERS[args.decoder]
     draft_size = args.draft_model_size if "draft" in entry.needs else None
     encoder, draft, target = load_pair(draft_size, args.target_model_size, args.models_dir,
                                        np.dtype(args.dtype), args.backend, args.cut_vocab)
     if entry.make_draft:
         draft = entry.make_draft(target)
-    new = lambda model: model and partial(TreeGPT2, model.params, model.n_head)
     if path := args.settings.get("memory"):
         read_memory(path, encoder.n_vocab)  # report a bad one now, not after the first run
-    stop = {encoder.end_of_text} - {None} if args.stop is None else map(encoder.id_of, args.stop)
-    task = Task(encoder=encoder, x=[], stop=set(stop), new_draft=new(draft), new_target=new(target),
+    task = Task(encoder=encoder, x=[], stop=stop_tokens(args.stop, encoder),
+                new_draft=tree_model_of(draft), new_target=tree_model_of(target),
                 folder=find_folder(args.target_model_size, args.models_dir),
                 sampling=args.sampling, decoder=args.decoder, settings=args.settings,
                 N=args.n_tokens_to_generate, seed=args.seed, window=args.window, costs=args.costs,
                 common=getattr(draft, "common", None),
                 n_ctx=min(model.n_ctx for model in (draft, target) if model))
-    return with_prompt(task, prompt)
+    return with_prompt(task, prompt, advice=" or add --window")
+
+
+def tree_model_of(model: GPT2 | None) -> Callable[[], TreeGPT2] | None:
+    """Return a function that returns a TreeGPT2 with these weights and an empty cache."""
+    return model and partial(TreeGPT2, model.params, model.n_head)
+
+
+def stop_tokens(names: list[str] | None, encoder: Encoder) -> set[int]:
+    """Return the ids of --stop; without the flag, the end of text if the vocabulary has one."""
+    if names is not None:
+        return {encoder.id_of(name) for name in names}
+    return set() if encoder.end_of_text is None else {encoder.end_of_text}

@@ -2,8 +2,8 @@
 
 A round as seen is a dict that JSON can hold. What cannot be known is left out.
 
-    ids       "id", "text" and "origin" of each: "kept" (an accepted guess), "replacement", "bonus",
-              or "last" where these cannot be told apart
+    ids       "id", "text" and "origin" of each: "accepted" (a guess), "replacement", "bonus", or
+              "last" where these cannot be told apart
     guesses   "id", "text", "p_draft" and "p_target" of each, whether it was "accepted", and the
               "threshold" that the uniform number "u_accept" was compared with; in a tree "parent",
               and "led_on" on the path taken
@@ -14,37 +14,49 @@ A round as seen is a dict that JSON can hold. What cannot be known is left out.
 
 import codecs
 import os
+from collections.abc import Callable, Mapping
+from typing import TextIO
 
 import numpy as np
 
+from encoder import Encoder
 from sampling import residual
-from speculative import verify
+from speculative import Round, Test, verify
 from variants.shared.branches import Tree
 
-N_TOP = 4  # tokens of a row that are kept: on a page, a whole vocabulary is too much
+N_TOP = 4  # tokens of a row that are stored: on a page, a whole vocabulary is too much
 
 
 class Recorded:
-    """A generator that keeps what it returned since the target's last pass: the test's part."""
+    """A generator that stores what it returned since the target's last pass: the test's part."""
 
-    def __init__(self, rng, passes):
-        self.rng, self.passes, self.n_passes, self.drawn = rng, passes, 0, []
+    def __init__(self, rng: np.random.Generator, passes: list):
+        self.rng = rng
+        self.passes = passes  # one entry for each pass of the target; it grows
+        self.n_passes = 0  # when the last number was drawn
+        self.drawn = []
 
     def random(self):
         if self.n_passes < len(self.passes):
-            self.n_passes, self.drawn = len(self.passes), []
+            self.n_passes = len(self.passes)
+            self.drawn = []
         self.drawn.append(self.rng.random())
         return self.drawn[-1]
 
 
 # ---- a round as data
 
-def watcher(encoder, rng, test, clocks):
-    """Return a function that turns a Round into data. `rng` is Recorded, `test` the decoder's."""
-    next_text, n_read = text_reader(encoder), dict.fromkeys(clocks, 0)
+def watcher(encoder: Encoder, rng: Recorded, test: Test,
+            clocks: Mapping[str, list]) -> Callable[[Round], dict]:
+    """Return a function that turns each Round of a run into data.
+
+    `test` is the decoder's; `clocks` has the seconds of all passes by model, and grows.
+    """
+    next_text = text_reader(encoder)
+    n_read = dict.fromkeys(clocks, 0)
 
     def see(result):
-        seen = describe(result, rng.drawn, test, lambda token: encoder.decode([token]))
+        seen = round_as_data(result, rng.drawn, test, lambda token: encoder.decode([token]))
         for token in seen["ids"]:
             token["text"] = next_text(token["id"])
         seen["seconds"] = {name: sum(clock[n_read[name] :]) for name, clock in clocks.items()}
@@ -54,37 +66,40 @@ def watcher(encoder, rng, test, clocks):
     return see
 
 
-def text_reader(encoder):
+def text_reader(encoder: Encoder) -> Callable[[int], str]:
     """Return a function from the next id to its text; a character of several ids ends with it."""
     reader = codecs.getincrementaldecoder("utf-8")("replace")
     return lambda token: reader.decode(encoder.decode_bytes([token]))
 
 
-def describe(result, uniforms, test, text_of):
-    """Return one round as a dict. `uniforms` are those of its test."""
-    branches = isinstance(result.guesses, Tree)
-    verified = test is verify and not branches
-    n, k = result.n_accepted if verified else len(result.ids) - 1, len(result.guesses)
-    replaced = not branches and n < min(len(result.ids), k) and result.ids[n] != result.guesses[n]
-    last = "bonus" if n == k else "replacement" if replaced else "last"
-    tokens = result.guesses.tokens if branches else result.guesses
-    seen = {"ids": [{"id": int(token), "origin": "kept" if i < n else last}
+def round_as_data(result: Round, uniforms: list, test: Test,
+                  text_of: Callable[[int], str]) -> dict:
+    """Return one round as a dict. `uniforms` are the numbers that its test drew."""
+    is_tree = isinstance(result.guesses, Tree)
+    guesses = result.guesses.tokens if is_tree else result.guesses
+    is_verified = test is verify and not is_tree
+    n = result.n_accepted if is_verified else len(result.ids) - 1
+    k = len(guesses)
+    is_replaced = not is_tree and n < min(len(result.ids), k) and result.ids[n] != guesses[n]
+    last = "bonus" if n == k else "replacement" if is_replaced else "last"
+    seen = {"ids": [{"id": int(token), "origin": "accepted" if i < n else last}
                     for i, token in enumerate(result.ids)],
-            "guesses": [{"id": int(token), "text": text_of(token)} for token in tokens]}
-    if branches:
+            "guesses": [{"id": int(token), "text": text_of(token)} for token in guesses]}
+    if is_tree:
         add_branches(seen["guesses"], result)
         return seen
     for t, guess in enumerate(seen["guesses"]):
         guess["p_draft"] = float(result.p_draft[t][guess["id"]])
         guess["p_target"] = float(result.p_target[t][guess["id"]])
-        if t < n + replaced:  # of the others the text does not say
+        if t < n + is_replaced:  # the text does not show whether the others would be accepted
             guess["accepted"] = t < n
-    if verified:
+    if is_verified:
         add_test(seen, uniforms)
-    return seen | {"rows": [row_of(result, t, text_of) for t in range(k + 1)]}
+    seen["rows"] = [row_of(result, t, text_of) for t in range(k + 1)]
+    return seen
 
 
-def add_test(seen, uniforms):
+def add_test(seen: dict, uniforms: list) -> None:
     """Add the numbers that `verify` compared: Leviathan et al. (2023) Sec. 2.3."""
     *of_guesses, seen["u_last"] = uniforms
     for guess in seen["guesses"]:
@@ -93,7 +108,7 @@ def add_test(seen, uniforms):
         guess["u_accept"] = u
 
 
-def add_branches(guesses, result):
+def add_branches(guesses: list[dict], result: Round) -> None:
     """Add "parent" to the guesses of a tree, and "led_on" to those on the path taken."""
     for guess, parent in zip(guesses, result.guesses.parents):
         guess["parent"] = int(parent)
@@ -101,7 +116,7 @@ def add_branches(guesses, result):
         guesses[result.guesses.find(result.ids[:n])]["led_on"] = True
 
 
-def row_of(result, t, text_of):
+def row_of(result: Round, t: int, text_of: Callable[[int], str]) -> dict:
     """Return {"top": [[id, text, p_draft, p_target, from, to], ..], "others": [..]} of a position.
 
     A uniform number u with from <= u < to draws this token where `verify` draws one here. "others"
@@ -111,10 +126,13 @@ def row_of(result, t, text_of):
     draft = result.p_draft[t] if t < len(result.guesses) else np.zeros_like(target)
     shown = {*result.ids[t : t + 1], *result.guesses[t : t + 1]}
     for row in (draft, target):
-        shown.update(i for i in np.argpartition(row, -N_TOP)[-N_TOP:].tolist() if row[i] > 0)
+        largest = np.argpartition(row, -N_TOP)[-N_TOP:].tolist()
+        shown.update(token for token in largest if row[token] > 0)
     ids = sorted(map(int, shown), key=lambda token: (-target[token], -draft[token], token))
-    cdf = np.append(0.0, np.cumsum(residual(target, draft)))
-    numbers = np.stack([draft, target, cdf[:-1] / cdf[-1], cdf[1:] / cdf[-1]], axis=1)
+    # `sample` draws the token whose stretch of the cumulative sum holds u
+    ends = np.append(0.0, np.cumsum(residual(target, draft)))
+    ends /= ends[-1]
+    numbers = np.stack([draft, target, ends[:-1], ends[1:]], axis=1)  # [n_vocab, 4]
     others = np.delete([draft, target, np.minimum(draft, target)], ids, axis=1).sum(axis=1)
     return {"top": [[token, text_of(token), *numbers[token].tolist()] for token in ids],
             "others": others.tolist()}
@@ -126,26 +144,29 @@ MARKS = ("{}", "[-{}-]", "{{+{}+}}")  # accepted, rejected, added
 COLOURS = ("\x1b[32m{}\x1b[0m", "\x1b[9;31m{}\x1b[0m", "\x1b[94m{}\x1b[0m")
 
 
-def line(seen, colour=False):
+def round_as_line(seen: dict, colour: bool = False) -> str:
     """Return one round as Leviathan et al. (2023) Fig. 1 shows it: accepted, rejected, added.
 
-    >>> line({"ids": [{"text": " a", "origin": "kept"}, {"text": " b", "origin": "replacement"}],
-    ...       "guesses": [{"text": " a", "accepted": True}, {"text": " c", "accepted": False}]})
+    >>> round_as_line({"ids": [{"text": " a", "origin": "accepted"},
+    ...                        {"text": " b", "origin": "replacement"}],
+    ...                "guesses": [{"text": " a", "accepted": True},
+    ...                            {"text": " c", "accepted": False}]})
     ' a[- c-]{+ b+}'
     """
-    texts = ([token["text"] for token in seen["ids"] if token["origin"] == "kept"],
+    texts = ([token["text"] for token in seen["ids"] if token["origin"] == "accepted"],
              [guess["text"] for guess in seen["guesses"] if guess.get("accepted") is False],
-             [token["text"] for token in seen["ids"] if token["origin"] != "kept"])
+             [token["text"] for token in seen["ids"] if token["origin"] != "accepted"])
     marks = COLOURS if colour else MARKS
     return "".join(mark.format(printable("".join(text)))
                    for mark, text in zip(marks, texts) if text)
 
 
-def printable(text):
+def printable(text: str) -> str:
     """Return the text with everything escaped that could break a line or command a terminal."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
-def wants_colour(stream, environ=os.environ):
+def wants_colour(stream: TextIO, environ: Mapping[str, str] = os.environ) -> bool:
     """Return whether a stream is a terminal whose user did not set NO_COLOR (no-color.org)."""
-    return stream.isatty() and not environ.get("NO_COLOR") and environ.get("TERM") != "dumb"
+    return (stream.isatty() and not environ.get("NO_COLOR")
+            and environ.get("TERM") != "dumb")

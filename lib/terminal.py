@@ -3,11 +3,20 @@
 import argparse
 import functools
 import os
+import shutil
 import sys
+from collections.abc import Callable, Iterable
+from difflib import get_close_matches
+from typing import BinaryIO, TextIO
+
+NUMBERS = {int: "a whole number", float: "a number"}  # Python's own messages name its types
 
 
 class Parser(argparse.ArgumentParser):
-    """Parse as argparse does; print errors in one line."""
+    """Parse as argparse does, without abbreviations; print errors in one line."""
+
+    def __init__(self, *args, **settings):
+        super().__init__(*args, allow_abbrev=False, **settings)
 
     def error(self, message):
         self.exit(complain(self.prog, message))
@@ -23,52 +32,87 @@ class Parser(argparse.ArgumentParser):
         try:
             return (action.type or str)(text)
         except ValueError as error:
-            raise argparse.ArgumentError(action, error) from None
+            kind = NUMBERS.get(action.type)
+            message = f"need {kind}, got {text!r}" if kind else error
+            raise argparse.ArgumentError(action, message) from None
+
+    def _check_value(self, action, value):
+        """Raise an error that names the nearest choice, or all of them if none is near."""
+        if action.choices is None or value in action.choices:
+            return
+        near = get_close_matches(str(value), map(str, action.choices), n=1)
+        advice = f"did you mean {near[0]}?" if near else f"choose from {', '.join(action.choices)}"
+        raise argparse.ArgumentError(action, f"{value!r} is not a choice: {advice}")
 
 
 class Help(argparse.RawDescriptionHelpFormatter):
     """Show each default once, and the examples at the end as they are written."""
 
     def __init__(self, prog):
-        super().__init__(prog, max_help_position=30, width=100)
+        width = shutil.get_terminal_size(fallback=(100, 24)).columns
+        super().__init__(prog, max_help_position=30, width=min(width, 100))
 
     def _get_help_string(self, action):
-        no_default = any(action.default is none for none in (None, False, argparse.SUPPRESS))
-        if no_default or "default" in action.help:
-            return action.help
-        return f"{action.help} (default: %(default)s)"
+        has_default = action.default not in (None, False, argparse.SUPPRESS)
+        if has_default and "default" not in action.help:
+            return f"{action.help} (default: %(default)s)"
+        return action.help
 
 
-def command(program, requirements="requirements.txt"):
-    """Return a decorator for a `main(argv)`: it returns an exit status and prints errors."""
+def flags_given(words: Iterable[str]) -> set[str]:
+    """Return the names of the flags in a command line, given with their default's value or not.
+
+    A Parser has no abbreviations, and argparse takes no value that is spelled as a flag.
+
+    >>> sorted(flags_given(["--K", "4", "--seed=3", "prompts"]))
+    ['K', 'seed']
+    """
+    return {word.partition("=")[0].removeprefix("--") for word in words if word.startswith("--")}
+
+
+def open_flag(name: str, path: str, binary_mode: str) -> BinaryIO:
+    """Open the file that a flag names; an OSError names the flag too."""
+    try:
+        return open(path, binary_mode)
+    except OSError as error:
+        verb = "read" if binary_mode == "rb" else "write"
+        raise OSError(f"cannot {verb} --{name} {path}: {error.strerror}") from None
+
+
+def command(program: str, requirements: str = "requirements.txt") -> Callable:
+    """Return a decorator for a `main(argv)`: it returns an exit status and prints errors.
+
+    The status is what `main` returns, 0 for None; 2 after an error, 130 after Ctrl-C.
+    """
     def decorate(main):
         @functools.wraps(main)
         def wrapper(argv=None):
             try:
-                main(argv)
-                return 0
+                return main(argv) or 0
             except BrokenPipeError:  # as in `| head -1`: the reader has seen enough
                 return 0
             except ModuleNotFoundError as error:
                 return complain(program, f"need {error.name} (pip install -r {requirements}), "
                                 "got none")
-            except (ValueError, OSError, OverflowError, MemoryError) as error:
+            except OverflowError as error:
+                return complain(program, f"a number is too large: {error}")
+            except (ValueError, OSError, MemoryError) as error:
                 return complain(program, error)
-            except KeyboardInterrupt:
-                return complain(program, "interrupted", 130)
+            except KeyboardInterrupt as error:
+                return complain(program, str(error) or "interrupted", 130)
 
         return wrapper
 
     return decorate
 
 
-def complain(program, error, status=2):
+def complain(program: str, error: object, status: int = 2) -> int:
     """Print in one line on standard error why a program ends; return its exit status."""
     print(f"{program}: {' '.join(str(error).split())}", file=sys.stderr)
     return status
 
 
-def print_safely(text, stream):
+def print_safely(text: str, stream: TextIO) -> None:
     """Print. After an error there (a full disk, a closed pipe) Python's exit must not try again."""
     try:
         print(text, file=stream, flush=True)

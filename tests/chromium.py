@@ -36,10 +36,12 @@ def until(ready):
 
 
 class Page:
-    """One tab: commands go out, answers and events come in, on one socket."""
+    """Control one tab: commands go out, answers and events come in, on one socket."""
 
     def __init__(self, socket):
-        self.socket, self.n, self.said = socket, 0, []
+        self.socket = socket
+        self.n = 0  # commands sent
+        self.said = []
         for domain in ("Page", "Runtime", "Log"):
             self.ask(f"{domain}.enable")
 

@@ -4,6 +4,7 @@
     draft     the same, but after 3 it says 0; its second best is t + 5; a pass takes 1 second
 """
 
+import re
 from functools import partial
 from types import SimpleNamespace
 
@@ -13,17 +14,19 @@ import pytest
 import demo.compare
 import demo.costs
 import main
-from demo.compare import compare, first_difference
-from demo.describe import describe, table
+from demo.compare import Run, Timed, acceptance_figures, compare, first_difference
+from demo.describe import comparison_in_words, table_lines
 from demo.task import Task, load_task
+from speculative import Round
 from utils import MODELS_DIR
 from variants import DECODERS
+from variants.shared.branches import plant
 
 N_VOCAB = 30
 
 
 class Clock:
-    """Seconds that pass only where somebody says so."""
+    """Count seconds that pass only when a model adds them."""
 
     def __init__(self):
         self.now = 0.0
@@ -33,12 +36,14 @@ class Clock:
 
 
 class Counting:
-    """A model that counts, and takes its time."""
+    """Continue by counting: the draft or the target of this file's first lines."""
 
-    n_vocab, cache = N_VOCAB, SimpleNamespace(dtype=np.dtype("float64"))
+    n_vocab = N_VOCAB
+    cache = SimpleNamespace(dtype=np.dtype("float64"))
 
     def __init__(self, clock, is_draft):
-        self.clock, self.is_draft = clock, is_draft
+        self.clock = clock
+        self.is_draft = is_draft
 
     def __call__(self, ids, n_last=1):
         return self.logits(self.hidden(ids, n_last))
@@ -65,8 +70,8 @@ def clock(monkeypatch):
     return clock
 
 
-def figures(clock, decoder="speculative", N=99, stop=(), x=(2,), **flags):
-    """The figures of a run of the two models above."""
+def run_figures(clock, decoder="speculative", N=99, stop=(), x=(2,), **flags):
+    """Return the figures of a run of the two models above."""
     return compare(Task(
         encoder=SimpleNamespace(decode=str), x=list(x), stop=set(stop), folder=None, seed=0,
         new_draft=lambda: Counting(clock, True), new_target=lambda: Counting(clock, False),
@@ -74,7 +79,8 @@ def figures(clock, decoder="speculative", N=99, stop=(), x=(2,), **flags):
         settings=DECODERS[decoder].settings(dict(flags)), n_ctx=1024, window=False))
 
 
-def part(numbers, *names):
+def picked(numbers, *names):
+    """Return these figures alone."""
     return {name: numbers[name] for name in names}
 
 
@@ -85,27 +91,28 @@ TIMES = ("draft_ms", "target_ms", "target_pass_ms", "speedup_measured", "speedup
 
 def test_a_run_that_a_stop_token_ends_inside_a_round(clock):
     """Rounds: 3 [-0-] 4, then 5 6 7 and 8, then 9 10, where 11 and 12 were cut."""
-    got = figures(clock, K=3, stop={10})
+    got = run_figures(clock, K=3, stop={10})
     assert got["speculative"]["ids"] == got["autoregressive"]["ids"] == [3, 4, 5, 6, 7, 8, 9, 10]
-    assert part(got, *GUESSES) == {"accepted": 1 + 3 + 2, "tested": 2 + 3 + 2,
-                                   "acceptance": 6 / 7}
-    assert part(got, *PASSES) == {"target_passes": 3, "tokens_per_target_pass": 8 / 3,
-                                  "rows_per_target_pass": 4.0}
-    plain, fast = 8 * 11, 3 * 14 + 9 * 1  # seconds: passes of one row; of four, and nine guesses
+    assert picked(got, *GUESSES) == {"accepted": 1 + 3 + 2, "tested": 2 + 3 + 2,
+                                     "acceptance": 6 / 7}
+    assert picked(got, *PASSES) == {"target_passes": 3, "tokens_per_target_pass": 8 / 3,
+                                    "rows_per_target_pass": 4.0}
+    plain = 8 * 11  # seconds of eight passes over one row
+    fast = 3 * 14 + 9 * 1  # of three passes over four rows, and of nine guesses
     gain = 1 + 6 / 7 + (6 / 7) ** 2 + (6 / 7) ** 3
-    assert part(got, *TIMES) == pytest.approx({
+    assert picked(got, *TIMES) == pytest.approx({
         "draft_ms": 1000, "target_ms": 11_000, "target_pass_ms": 14_000,
         "speedup_measured": plain / fast, "speedup_predicted": gain / (3 * 1 / 11 + 14 / 11)})
     for name, seconds in (("autoregressive", plain), ("speculative", fast)):
-        assert part(got[name], "time_s", "tokens", "tokens_per_second", "ended_by") == {
+        assert picked(got[name], "time_s", "tokens", "tokens_per_second", "ended_by") == {
             "time_s": seconds, "tokens": 8, "tokens_per_second": 8 / seconds, "ended_by": "stop"}
-    assert [" ".join(row.split()) for row in table(got, "speculative")] == [
+    assert [" ".join(row.split()) for row in table_lines(got, "speculative")] == [
         "plain speculative", "speed-up 1.00 1.73 (theory, from this run's timings: 2.08)",
         "time 88.00 s 51.00 s", "tokens per second 0.1 0.2", "target passes 8 3",
         "tokens per pass 1.00 2.67", "ms per target pass 11000.00 14000.00 for 4.0 rows",
         "ms per draft pass - 1000.00", "guesses accepted - 6 of 7 tested, 86 %",
         "texts identical yes"]
-    assert part(got, "prompt", "exact", "n_ctx", "window_moved") == {
+    assert picked(got, "prompt", "exact", "n_ctx", "window_moved") == {
         "prompt": "[2]", "exact": True, "n_ctx": 1024, "window_moved": False}
     assert got["speculative"]["text"] == str([*range(2, 11)])
 
@@ -114,14 +121,14 @@ def test_a_run_that_a_stop_token_ends_inside_a_round(clock):
     (6, 4, 5, [4, 4]), (7, 4, 5, [4, 4, 1]), (8, 5, 6, [4, 4, 2]), (9, 6, 7, [4, 4, 3])])
 def test_a_run_that_N_ends(clock, N, accepted, tested, rows):
     """After 3 4 and 5 6 7 8 there is room for a shorter round, or for the target's token alone."""
-    got = figures(clock, K=3, N=N)
+    got = run_figures(clock, K=3, N=N)
     assert got["speculative"]["ids"] == [*range(3, 3 + N)]
     assert got["speculative"]["ended_by"] == "N" and got["speculative"]["tokens"] == N
-    assert part(got, *GUESSES) == {"accepted": accepted, "tested": tested,
-                                   "acceptance": accepted / tested}
-    assert part(got, *PASSES) == {"target_passes": len(rows),
-                                  "tokens_per_target_pass": N / len(rows),
-                                  "rows_per_target_pass": sum(rows) / len(rows)}
+    assert picked(got, *GUESSES) == {"accepted": accepted, "tested": tested,
+                                     "acceptance": accepted / tested}
+    assert picked(got, *PASSES) == {"target_passes": len(rows),
+                                    "tokens_per_target_pass": N / len(rows),
+                                    "rows_per_target_pass": sum(rows) / len(rows)}
     assert got["speculative"]["time_s"] == sum(10 + n for n in rows) + sum(n - 1 for n in rows)
 
 
@@ -129,46 +136,85 @@ def test_a_run_that_N_ends(clock, N, accepted, tested, rows):
                                                    ((), 6, 6, [5, 5, 1])])
 def test_a_run_of_trees(clock, stop, N, tokens, rows):
     """Two children, each with one: 3 (and 7), where 0 fails; 5 6 (and 9 10); 8 9 (and 12 13)."""
-    got = figures(clock, "tree", widths=(2, 1), stop=stop, N=N)
+    got = run_figures(clock, "tree", widths=(2, 1), stop=stop, N=N)
     assert got["tree"]["ids"] == [*range(3, 3 + tokens)]
-    assert part(got, *GUESSES) == dict.fromkeys(GUESSES)
-    assert part(got, *PASSES) == {"target_passes": 3, "tokens_per_target_pass": tokens / 3,
-                                  "rows_per_target_pass": sum(rows) / 3}
+    assert picked(got, *GUESSES) == dict.fromkeys(GUESSES)
+    assert picked(got, *PASSES) == {"target_passes": 3, "tokens_per_target_pass": tokens / 3,
+                                    "rows_per_target_pass": sum(rows) / 3}
     drafted = 2 * sum(n > 1 for n in rows)  # one pass for each level
     seconds = sum(10 + n for n in rows) + drafted
     assert got["tree"]["time_s"] == seconds and got["speedup_predicted"] is None
-    assert got["speedup_measured"] == (tokens * 11 / seconds if tokens >= 8 else None)
-    assert part(got, "draft_ms", "target_pass_ms") == {"draft_ms": 1000, "target_pass_ms": 15_000}
+    speedup = pytest.approx(tokens * 11 / seconds) if tokens >= 8 else None
+    assert got["speedup_measured"] == speedup
+    assert picked(got, "draft_ms", "target_pass_ms") == {"draft_ms": 1000, "target_pass_ms": 15_000}
 
 
 def test_without_a_draft_and_without_tokens_nothing_is_counted(clock):
-    got = figures(clock, K=3, N=0)
-    assert part(got, *GUESSES, *PASSES) == {
+    got = run_figures(clock, K=3, N=0)
+    assert picked(got, *GUESSES, *PASSES) == {
         "accepted": 0, "tested": 0, "acceptance": None, "target_passes": 0,
         "tokens_per_target_pass": None, "rows_per_target_pass": None}
-    got = figures(clock, "lookup", N=4)
+    got = run_figures(clock, "lookup", N=4)
     assert got["draft_ms"] is None and got["target_passes"] == 4 and got["tested"] == 0
 
 
 # ---- what is counted of other decoders
 
+def test_acceptance_is_counted_by_the_test_and_never_of_a_tree():
+    """One of three guesses accepted: the third was tested by a block only."""
+    rounds = [Round([1, 9], [1, 2, 3], None, None)]
+    assert acceptance_figures(rounds) == {"accepted": 1, "tested": 2, "acceptance": 1 / 2}
+    assert acceptance_figures(rounds, one_by_one=False) == {
+        "accepted": 1, "tested": 3, "acceptance": 1 / 3}
+    tree = plant([[5], [7]], N_VOCAB)
+    assert acceptance_figures([Round([7, 9], tree, None, None)]) == dict.fromkeys(GUESSES)
+
+
 def test_a_block_tests_all_its_guesses_and_has_no_prediction(clock):
-    got = figures(clock, "block", K=3, N=8)
+    got = run_figures(clock, "block", K=3, N=8)
     assert got["tested"] == 3 + 3 + 1 and got["accepted"] == 1 + 3 + 1
-    assert got["speedup_predicted"] is None is figures(clock, "match", K=3)["speedup_predicted"]
+    assert got["speedup_predicted"] is None is run_figures(clock, "match", K=3)["speedup_predicted"]
 
 
 @pytest.mark.parametrize("N", [0, 1, 7])
 def test_a_run_that_is_too_short_says_nothing_of_speed(clock, N):
-    got = figures(clock, K=3, N=N)
+    got = run_figures(clock, K=3, N=N)
     assert got["speedup_measured"] is None is got["speedup_predicted"]
-    assert "speed-up" not in describe(got, "speculative")
+    assert re.search(r"^speed-up +1.00   -  \(a text has fewer than 8 tokens\)$",
+                     comparison_in_words(got, "speculative"), re.MULTILINE)
+
+
+@pytest.mark.parametrize("plain, fast, speedup, advice", [
+    ((100, 50.0), (28, 7.0), 2.0, "--trace"),  # 2 and 4 tokens per second; 50 s / 7 s is 7.14
+    ((100, 5.0), (20, 2.0), 0.5, "python -m tools.will_it_pay"),  # 20 and 10; 5 s / 2 s is 2.5
+    ((20, 1.0), (100, 4.0), 1.25, "--trace"),  # 20 and 25; 1 s / 4 s is 0.25
+    ((100, 50.0), (7, 7.0), None, "--trace"), ((7, 50.0), (100, 7.0), None, "--trace")])
+def test_the_speedup_of_texts_of_two_lengths_is_that_of_tokens_per_second(
+        clock, monkeypatch, plain, fast, speedup, advice):
+    def made_run(task, decoder, on_seen=None):
+        n_tokens, seconds = plain if decoder == "autoregressive" else fast
+        rounds = [Round([1], [1], None, None)] * n_tokens
+        models = (Timed(Counting(clock, is_draft)) for is_draft in (True, False))
+        draft, target = models
+        draft([1])
+        target([1])
+        return Run([1] * n_tokens, rounds, seconds, draft, target)
+
+    monkeypatch.setattr(demo.compare, "decoded_run", made_run)
+    got = run_figures(clock)
+    assert got["speedup_measured"] == (None if speedup is None else pytest.approx(speedup))
+    assert (got["speedup_predicted"] is None) == (speedup is None)
+    words = "-  (a text" if speedup is None else f"{speedup:.2f}  (theory"
+    printed = comparison_in_words(got, "speculative")
+    assert re.search(rf"^speed-up +1.00   {re.escape(words)}", printed, re.MULTILINE)
+    assert f"\nTry: {advice}" in printed
 
 
 @pytest.mark.parametrize("decoder, advice", [("speculative", "--trace"), ("tree", "python -m")])
 def test_what_is_advised_next_fits_the_run(clock, decoder, advice):
     slow = {"widths": (1, 9, 9)} if decoder == "tree" else {}
-    assert f"\nTry: {advice}" in describe(figures(clock, decoder, N=20, **slow), decoder)
+    got = run_figures(clock, decoder, N=20, **slow)
+    assert f"\nTry: {advice}" in comparison_in_words(got, decoder)
 
 
 # ---- costs
@@ -176,20 +222,22 @@ def test_what_is_advised_next_fits_the_run(clock, decoder, advice):
 def test_the_seconds_of_measuring_are_counted_and_shown(clock, monkeypatch):
     monkeypatch.setattr(demo.compare, "measure_costs",
                         partial(demo.costs.measure_costs, clock=clock.perf_counter))
-    got = figures(clock, K="auto", N=30, x=(4,))  # the draft is right: 8 guesses, 9 tokens
+    got = run_figures(clock, K="auto", N=30, x=(4,))  # the draft is right: 8 guesses, 9 tokens
     measuring = 1 + 11 + 1 + sum(10 + n for n in range(1, 10))  # read the text; one of each
     assert got["measuring_s"] == measuring
     assert got["costs"] == {"draft": 1.0, "passes": [10.0 + n for n in range(1, 10)]}
-    passes, rows = got["target_passes"], got["target_passes"] * got["rows_per_target_pass"]
+    passes = got["target_passes"]
+    rows = passes * got["rows_per_target_pass"]
     decoding = 10 * passes + rows + (rows - passes)  # all rows but one a pass are for guesses
     assert got["speculative"]["time_s"] == measuring + decoding
-    assert f"of which measuring          -   {measuring:.2f} s" in describe(got, "speculative")
+    printed = comparison_in_words(got, "speculative")
+    assert f"of which measuring          -   {measuring:.2f} s" in printed
 
 
 def test_costs_that_are_given_are_not_measured_and_equal_seeds_give_equal_texts():
     flags = ("--K", "auto", "--costs", "0.1,1,1.1,1.2,1.3", "--temperature", 1,
              "--n_tokens_to_generate", 20)
-    one, other = (compare(loaded(*flags)) for _ in range(2))
+    one, other = (compare(loaded_task(*flags)) for _ in range(2))
     assert "measuring_s" not in one and one["speculative"]["ids"] == other["speculative"]["ids"]
 
 
@@ -206,7 +254,8 @@ def test_the_first_difference_is_between_the_logits_that_greedy_decoding_compare
 
 # ---- one model given twice
 
-def loaded(*flags):
+def loaded_task(*flags):
+    """Return the Task of these flags."""
     return load_task(main.parse_args([*map(str, flags)]))
 
 
@@ -214,8 +263,8 @@ def test_weights_that_are_the_same_are_read_and_kept_once(tmp_path):
     (tmp_path / "link").symlink_to(MODELS_DIR / "tales-small")
     (tmp_path / "tales-small").symlink_to(MODELS_DIR / "tales-small")
     for draft in ("tales-small", "link"):
-        task = loaded("--models_dir", tmp_path, "--draft_model_size", draft,
-                      "--target_model_size", "tales-small")
+        task = loaded_task("--models_dir", tmp_path, "--draft_model_size", draft,
+                           "--target_model_size", "tales-small")
         assert task.new_draft.args[0] is task.new_target.args[0]
         draft, target = task.new_draft(), task.new_target()
         assert draft is not target and draft.cache is not target.cache

@@ -7,7 +7,7 @@ from gpt2 import common_prefix
 
 
 class Clock:
-    """Time that passes only where a model reads: seconds per row, as GPT2 would compute them."""
+    """Count time that passes only when a model reads: seconds for each row that GPT2 computes."""
 
     def __init__(self):
         self.now = 0.0
@@ -16,7 +16,9 @@ class Clock:
         return self.now
 
     def model(self, seconds_per_row, late=()):
-        read, calls = [], iter(range(1000))
+        """Return a model that takes this long; its calls `late` take five times as long."""
+        read = []
+        calls = iter(range(1000))
 
         def wrapper(ids, n_last=1):
             n_past = min(common_prefix(read, ids), len(ids) - n_last)

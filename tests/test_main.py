@@ -13,23 +13,24 @@ import pytest
 
 import main
 from lib.checkpoints.huggingface import write_folder
-from tests.test_trace import stored
+from tests.test_trace import stored_run
 from utils import MODELS_DIR, load_encoder_hparams_and_params
 
 ROOT = Path(main.__file__).parent
 
 
-def said(*flags):
-    """Status, output and errors of a run, in this process."""
-    out, err = io.StringIO(), io.StringIO()
+def run_main(*flags):
+    """Run main.py in this process; return its status, output and errors."""
+    out = io.StringIO()
+    err = io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         status = main.main([*map(str, flags)])
     return status, out.getvalue(), err.getvalue()
 
 
-def figures(*flags):
-    """The JSON object of a run, in this process."""
-    status, out, err = said("--json", *flags)
+def json_of_run(*flags):
+    """Run main.py in this process; return the JSON object that it prints."""
+    status, out, err = run_main("--json", *flags)
     assert status == 0 and err == "", err
     return json.loads(out)
 
@@ -47,26 +48,27 @@ def test_the_main_job_prints_two_identical_texts_and_its_figures():
 
 
 def test_K_auto_writes_the_targets_text_and_says_what_it_chose():
-    got = figures("--K", "auto", "--dtype", "float64", "--n_tokens_to_generate", 40)
+    got = json_of_run("--K", "auto", "--dtype", "float64", "--n_tokens_to_generate", 40)
     assert got["identical"] and got["measuring_s"] > 0 and len(got["costs"]["passes"]) == 9
 
 
 def test_show_prints_every_round_and_no_colour_into_a_pipe():
-    status, out, _ = said("--show", "--n_tokens_to_generate", 12)
+    status, out, _ = run_main("--show", "--n_tokens_to_generate", 12)
     assert status == 0 and "{+" in out and "\x1b" not in out
     assert out.index("{+") < out.index("Plain decoding")
 
 
 def test_trace_keeps_the_run_that_was_reported(tmp_path):
-    got = figures("--trace", tmp_path / "run.html", "--decoder", "tree", "--temperature", 0.5)
-    seen = stored(tmp_path / "run.html")
+    got = json_of_run("--trace", tmp_path / "run.html", "--decoder", "tree", "--temperature", 0.5)
+    seen = stored_run(tmp_path / "run.html")
     shown = [token["id"] for result in seen["rounds"] for token in result["ids"]]
     assert shown == got["tree"]["ids"]
     assert got["settings"]["seed"] == 123 and "numpy" in got["versions"]
 
 
-def test_the_help_is_short_and_leads_to_a_decoders_flags(capsys):
+def test_the_help_is_short_and_leads_to_a_decoders_flags(capsys, monkeypatch):
     lines = []
+    monkeypatch.setenv("COLUMNS", "100")
     for flags, *needed in ((["--help"], "--decoder NAME --help shows the flags of that decoder",
                             "keep writing when the context is full", "exact for the target with",
                             "without the newline at its end"),
@@ -87,7 +89,7 @@ def test_a_prompt_from_a_file_from_standard_input_and_from_the_flag_is_the_same(
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(prompt.encode())))
     for source in (["--prompt", prompt], ["--prompt_file", tmp_path / "prompt.txt"],
                    ["--prompt", "-"]):
-        assert figures(*source, "--n_tokens_to_generate", 0)["prompt"] == prompt
+        assert json_of_run(*source, "--n_tokens_to_generate", 0)["prompt"] == prompt
 
 
 def test_a_text_ends_at_the_targets_own_end_of_text_or_at_any_named_token(tmp_path):
@@ -97,7 +99,7 @@ def test_a_text_ends_at_the_targets_own_end_of_text_or_at_any_named_token(tmp_pa
         sizes = json.loads(path.read_text(encoding="utf-8"))
         path.write_text(json.dumps(sizes | {"eos_token_id": encoder.id_of(".")}), encoding="utf-8")
     flags = ("--prompt", "Once upon a time", "--target_model_size", tmp_path / "x")
-    ended = [figures(*flags, *stop)["speculative"]
+    ended = [json_of_run(*flags, *stop)["speculative"]
              for stop in ((), ("--stop", "<|endoftext|>", "--stop", "."),
                           ("--stop", "<|endoftext|>"))]
     assert ended[0]["text"] == ended[1]["text"] and ended[0]["ended_by"] == "stop"
@@ -128,19 +130,28 @@ BAD = {
                          "--target_model_size", "nope"], "There: none."),
     "a path as size": (["--draft_model_size", "../docs"], "is not a Hugging Face folder"),
     "empty prompt": (["--prompt", ""], "at least one token"),
-    "long prompt": (["--prompt", "word " * 600], "n_ctx"),
-    "missing file": (["--prompt_file", "no-such-file"], "no-such-file"),
+    "long prompt": (["--prompt", "word " * 600], "(n_ctx = 512): shorten it or add --window"),
+    "missing file": (["--prompt_file", "no-such-file"],
+                     "cannot read --prompt_file no-such-file: No such file"),
     "stop of two tokens": (["--stop", "the king"], "which is 2: 'the', ' king'"),
     "not a number": (["--K", "four"], "a whole number >= 1"),
     "unknown flag": (["--gamma", 4], "--gamma; see --help"),
-    "flag of another decoder": (["--decoder", "lookup", "--lenience", 0.5], "--lenience"),
+    "flag of another decoder":
+        (["--decoder", "lookup", "--lenience", 0.5],
+         "--lenience does not apply to --decoder lookup (only to lenient)"),
     "no heads for this target":
         (["--decoder", "medusa", "--target_model_size", "tales-small"], "heads"),
-    "unknown decoder": (["--decoder", "lookahaed"], "invalid choice: 'lookahaed'"),
-    "no number": (["--decoder", "cascade", "--alpha", "a"], "to float: 'a'"),
-    "a draft that is not asked":
-        (["--decoder", "lookup", "--draft_model_size", "124M"], "need no --draft_model_size"),
-    "costs for nothing": (["--costs", "0.1,1,2"], "need --K auto"),
+    "unknown decoder": (["--decoder", "lookahaed"],
+                        "'lookahaed' is not a choice: did you mean lookahead?"),
+    "choice like no other": (["--dtype", "x"], "'x' is not a choice: choose from float32, float64"),
+    "no number": (["--decoder", "cascade", "--alpha", "a"], "--alpha: need a number, got 'a'"),
+    "more children than fit in an integer":
+        (["--decoder", "medusa", "--widths", "9" * 30], "a number is too large"),
+    "a draft that is not asked": (["--decoder", "lookup", "--draft_model_size", "tales-small"],
+                                  "--draft_model_size does not apply to --decoder lookup"),
+    "guesses of a draft that is not asked":
+        (["--decoder", "suffix", "--sure", 0, "--K", 4], "--K does not apply with --sure 0"),
+    "costs for nothing": (["--costs", "0.1,1,2"], "--costs does not apply to --decoder spec"),
 }
 
 
@@ -157,6 +168,6 @@ def test_bad_input_gets_one_line_and_status_2(case, capsys):
 
 def test_no_network_is_one_line_and_leaves_nothing(tmp_path, monkeypatch):
     monkeypatch.setenv("GPT2_BASE_URL", "http://127.0.0.1:9")
-    status, _, err = said("--target_model_size", "124M", "--models_dir", tmp_path / "new")
+    status, _, err = run_main("--target_model_size", "124M", "--models_dir", tmp_path / "new")
     assert status == 2 and err.count("\n") == 1
     assert not [path for path in (tmp_path / "new" / "124M").iterdir() if path.name != ".lock"]

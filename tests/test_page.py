@@ -10,26 +10,27 @@ from speculative import verify
 from tests.chromium import chromium
 from tests.distributions import Scripted
 from tests.small import lenient_law
-from tests.test_trace import HOSTILE, decoded, example
+from tests.test_trace import HOSTILE, decoded_page_run, example_run
 
 
 @pytest.fixture(scope="module")
 def browser():
+    """Yield a tab for all tests of this file."""
     with chromium() as tab:
         yield tab
 
 
-def opened(tab, folder, run):
+def opened_page(tab, folder, run):
     """Open the page of a run."""
-    page.save(folder / "run.html", run)
+    page.save_page(folder / "run.html", run)
     tab.said.clear()
     tab.open((folder / "run.html").as_uri() + "#round-1")
     return tab
 
 
-def raced(**options):
+def example_race(**options):
     """Return a run that raced plain decoding, and its rounds."""
-    run, rounds = example(N=30, **options)
+    run, rounds = example_run(N=30, **options)
     for i, seen in enumerate(run["rounds"]):
         seen["end"] = 12.0 * (i + 1) / len(rounds)
     return run | {"plain": {"seconds": 15.0, "pieces": ["x"] * 30, "speedup": 1.25,
@@ -38,12 +39,12 @@ def raced(**options):
 
 @pytest.fixture
 def race(browser, tmp_path):
-    """Return the rounds of such a run, the run, and its page."""
-    run, rounds = raced()
-    return rounds, run, opened(browser, tmp_path, run)
+    """Return the rounds of a run that raced plain decoding, the run, and its page."""
+    run, rounds = example_race()
+    return rounds, run, opened_page(browser, tmp_path, run)
 
 
-def wanted(result, us):
+def verified_ids(result, us):
     """Return what verify gives if us[t] tests guess t and the last of us draws the token."""
     passed = [u < min(1, result.p_target[t][token] / result.p_draft[t][token])
               for t, (u, token) in enumerate(zip(us, result.guesses))]
@@ -53,7 +54,9 @@ def wanted(result, us):
 
 
 def test_what_a_dragged_marker_claims_is_what_verify_gives(race):
-    (rounds, run, tab), cases, chance = race, [], np.random.default_rng(0)
+    rounds, run, tab = race
+    chance = np.random.default_rng(0)
+    cases = []
     for i, (result, seen) in enumerate(zip(rounds, run["rounds"])):
         k = len(result.guesses)
         grid = [[u] * (k + 1) for u in (0.0, 0.5, 0.999)] + chance.random((30, k + 1)).tolist()
@@ -62,7 +65,7 @@ def test_what_a_dragged_marker_claims_is_what_verify_gives(race):
     said = tab(f"{json.dumps(cases)}.map(([i, us]) => {{ const got = replay(run.rounds[i], us);"
                "return [got.accepted, got.token?.id ?? null]; })")
     for (i, us), (n, token) in zip(cases, said):
-        ids = wanted(rounds[i], us)
+        ids = verified_ids(rounds[i], us)
         held = [entry[0] for entry in run["rounds"][i]["rows"][n]["top"]]
         assert n == len(ids) - 1 and token == (ids[-1] if ids[-1] in held else None)
     assert sum(token is not None for _, token in said) > len(cases) / 4
@@ -115,25 +118,29 @@ def test_rounds_are_reached_by_button_key_and_link(race):
 def test_nothing_is_wider_than_the_screen_and_all_can_be_touched(browser, tmp_path, width):
     browser.ask("Emulation.setDeviceMetricsOverride", width=width, height=900,
                 deviceScaleFactor=1, mobile=False)
-    run, rounds = raced(prompt=HOSTILE + "x" * 300)
-    tab = opened(browser, tmp_path, run)
+    run, rounds = example_race(prompt=HOSTILE + "x" * 300)
+    tab = opened_page(browser, tmp_path, run)
     tab("document.querySelectorAll('details').forEach(each => { each.open = true })")
     tab.wait("document.querySelectorAll('.what-if').length > 0")
     assert tab("document.querySelectorAll('details.round').length") == len(rounds)
     assert tab("document.querySelectorAll('script').length") == 2 and tab.said == []
     assert tab("document.documentElement.scrollWidth") <= width
+    assert tab("[...document.querySelectorAll('.sums .scroll')].filter(each => "
+               "each.clientWidth && each.scrollWidth > each.clientWidth).length") == 0
+    assert tab("at('about').textContent.length") < 300 < len(run["prompt"])  # it is in the text
     assert tab("""[...document.querySelectorAll('button, input, select, summary, #text a')]
         .filter(each => each.getClientRects().length && each.type !== 'checkbox'
             && each.getClientRects()[0].height < 24).map(each => each.outerHTML)""") == []
 
 
 def test_a_run_without_rounds_is_a_page_too(browser, tmp_path):
-    assert opened(browser, tmp_path, page.trace("Hi", [], {"decoder": "lookup"})).said == []
+    run = page.run_as_data("Hi", [], {"decoder": "lookup"})
+    assert opened_page(browser, tmp_path, run).said == []
 
 
 def test_a_tree_is_drawn_as_one_and_has_no_dead_button(browser, tmp_path):
-    run = decoded("tree")
-    tab = opened(browser, tmp_path, run)
+    run = decoded_page_run("tree")
+    tab = opened_page(browser, tmp_path, run)
     tab.wait("at('round-1').querySelector('.tree') !== null")
     got = tab("[...at('round-1').querySelectorAll('.tree li')].map(each => "
               "each.parentNode.closest('li')?.firstChild.textContent ?? null)")
@@ -146,10 +153,31 @@ def test_a_tree_is_drawn_as_one_and_has_no_dead_button(browser, tmp_path):
         run["rounds"][0]["ids"]) - 1
 
 
+@pytest.mark.parametrize("name, is_chain", [
+    ("speculative", True), ("cascade", True), ("tree", False), ("lookup", False), ("block", False)])
+def test_a_chain_of_the_drafts_guesses_is_drawn_only_where_a_round_is_one(browser, tmp_path, name,
+                                                                          is_chain):
+    tab = opened_page(browser, tmp_path, decoded_page_run(name))
+    shown = tab("document.body.innerText")
+    assert ("min(1, p_target / p_draft). The first" in shown) == is_chain
+    assert tab("document.querySelector('.drawing').getClientRects().length") == int(is_chain)
+
+
+def test_a_marker_hides_no_label(race):
+    """Each label is at the end of its stretch that is further from the marker."""
+    _, _, tab = race
+    tab.wait("document.querySelector('.stretch') !== null")
+    for u, sides in ((0.25, ["left", "right"]), (0.1, ["right", "right"]), (0.9, ["left", "left"])):
+        tab(f"drawThreshold(document.querySelector('.stretch'), 0.4, {u})")
+        got = tab("[...document.querySelectorAll('.stretch')[0].children]"
+                  ".map(each => each.style.textAlign)")
+        assert got == sides
+
+
 @pytest.mark.parametrize("name, exact, draft", [
     ("speculative", True, True), ("lenient", False, True), ("jacobi", True, False)])
 def test_exactness_and_a_draft_are_named_only_where_they_are(browser, tmp_path, name, exact, draft):
-    tab = opened(browser, tmp_path, decoded(name))
+    tab = opened_page(browser, tmp_path, decoded_page_run(name))
     text = tab("document.body.innerText")
     assert (text.count("distributed exactly as"), text.count("not lossless")) == (exact, not exact)
     assert ("tales-small" in text) == draft and "tales-large" in text
@@ -175,7 +203,8 @@ def test_the_numbers_shown_are_the_datas(race):
     tab("show(1)")
     tab.wait("at('round-1').querySelector('.rows') !== null")
     assert tab("at('result').textContent").endswith(
-        "15.00 s for 30 tokens, this run 12.00 s: a speed-up of 1.25.")
+        "Plain decoding wrote 30 tokens in 15.00 s, this run 30 in 12.00 s: a speed-up of 1.25 "
+        "(tokens per second).")
     cells = tab("""[...at('round-1').querySelectorAll('.positions section:first-child tbody tr')]
         .map(row => [...row.querySelectorAll('td')].slice(0, 2).map(cell => cell.textContent))""")
     row = run["rounds"][0]["rows"][0]

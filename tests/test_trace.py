@@ -4,6 +4,7 @@ import errno
 import json
 import os
 import re
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -12,7 +13,7 @@ import pytest
 import main
 from demo import page
 from demo import trace as watch
-from demo.compare import Timed, decode, with_costs
+from demo.compare import Timed, decoded_run, with_costs
 from demo.task import load_task
 from encoder import Encoder, byte_characters
 from main import parse_args, settings_for_json
@@ -21,12 +22,13 @@ from speculative import complete, draft_and_verify, generate, verify
 from tests.distributions import Scripted
 from variants import DECODERS
 
+ROOT = Path(main.__file__).parent
 ENCODER = Encoder({char: token for token, char in enumerate(byte_characters().values())}, [])
 PROMPT = ENCODER.encode("Hi")
 HOSTILE = "</script><script>alert(1)</script><!--<b>&amp;\u2028\x00\x1b[31m\u202e\"'"
 
 
-def toy(seed):
+def byte_model(seed):
     """Return a model of bytes with a row for each last id; two of them agree at times."""
     rows = np.random.default_rng(seed).random((256, 256)) ** 30
     rows += np.random.default_rng(0).random((256, 256)) ** 60
@@ -34,12 +36,13 @@ def toy(seed):
     return lambda ids, n_last: rows[np.array(ids[-n_last:])]
 
 
-TOYS = toy(1), toy(2)
+TOYS = byte_model(1), byte_model(2)
 
 
-def watched(N=60, seed=0, K=4, models=TOYS, x=PROMPT, stop=()):
+def watched_run(N=60, seed=0, K=4, models=TOYS, x=PROMPT, stop=()):
     """Return the rounds of a run, what was seen of them, and the seconds of their passes."""
-    draft, target = models[0], Timed(SimpleNamespace(hidden=models[1], logits=np.asarray))
+    draft = models[0]
+    target = Timed(SimpleNamespace(hidden=models[1], logits=np.asarray))
     rng = watch.Recorded(np.random.default_rng(seed), target.seconds)
     see = watch.watcher(ENCODER, rng, verify, {"target": target.seconds})
     step = draft_and_verify(draft, target, K)
@@ -47,29 +50,32 @@ def watched(N=60, seed=0, K=4, models=TOYS, x=PROMPT, stop=()):
     return [result for result, _ in pairs], [seen for _, seen in pairs], target.seconds
 
 
-def example(N=60, K=4, prompt="Hi"):
+def example_run(N=60, K=4, prompt="Hi"):
     """Return a run as the page gets it, and its rounds."""
-    rounds, seen, _ = watched(N, K=K)
+    rounds, seen, _ = watched_run(N, K=K)
     settings = {"decoder": "speculative", "K": K, "note": HOSTILE}
-    return page.trace(prompt, seen, settings) | {"seconds": 12.0}, rounds
+    return page.run_as_data(prompt, seen, settings) | {"seconds": 12.0}, rounds
 
 
-def stored(path):
+def stored_run(path):
     """Return the run in a page."""
     text = path.read_text(encoding="utf-8")
     return json.loads(re.search(r'json" id="run">(.*?)</script>', text, re.DOTALL)[1])
 
 
-def decoded(name, temperature="1"):
+def decoded_page_run(name, temperature="1"):
     """Return a run of the bundled pair as its page holds it."""
     args = parse_args(["--decoder", name, "--temperature", temperature,
                        "--n_tokens_to_generate", "20"])
-    task, seen = with_costs(load_task(args))[0], []
-    decode(task, name, seen.append)
-    return json.loads(json.dumps(page.trace("Hi", seen, settings_for_json(args)), allow_nan=False))
+    task, _ = with_costs(load_task(args))
+    seen = []
+    decoded_run(task, name, seen.append)
+    run = page.run_as_data("Hi", seen, settings_for_json(args))
+    return json.loads(json.dumps(run, allow_nan=False))
 
 
-def texts(tokens):
+def joined_text(tokens):
+    """Return the text of tokens as the page holds them."""
     return "".join(token["text"] for token in tokens)
 
 
@@ -77,14 +83,15 @@ def texts(tokens):
 
 @pytest.mark.parametrize("seed", range(3))
 def test_every_decision_can_be_made_again_from_what_is_shown(seed):
-    ids = [token for result in watched(seed=seed)[0] for token in result.ids]
+    ids = [token for result in watched_run(seed=seed)[0] for token in result.ids]
     step = draft_and_verify(*TOYS, 4)
     assert complete(PROMPT, step, 60, np.random.default_rng(seed)) == PROMPT + ids
-    for result, seen, seconds in zip(*watched(seed=seed), strict=True):
+    for result, seen, seconds in zip(*watched_run(seed=seed), strict=True):
         assert [token["id"] for token in seen["ids"]] == result.ids
         assert seen["seconds"] == {"target": seconds}
-        n, bonus = len(result.ids) - 1, len(result.ids) > len(result.guesses)
-        origins = ["kept"] * n + ["bonus" if bonus else "replacement"]
+        n = len(result.ids) - 1
+        bonus = len(result.ids) > len(result.guesses)
+        origins = ["accepted"] * n + ["bonus" if bonus else "replacement"]
         assert [token["origin"] for token in seen["ids"]] == origins
         for t, guess in enumerate(seen["guesses"]):
             assert guess["threshold"] == min(1, guess["p_target"] / guess["p_draft"])
@@ -103,21 +110,22 @@ def test_a_character_of_several_ids_gets_its_text_with_its_last_id():
     def recite(x, n_last):
         return np.eye(256)[[*ids, 0, 0][len(x) - n_last + 1 : len(x) + 1]]
 
-    _, rounds, _ = watched(N=len(ids) - 1, K=3, models=(recite, recite), x=ids[:1])
-    assert "".join(texts(seen["ids"]) for seen in rounds) == text[1:]
+    _, rounds, _ = watched_run(N=len(ids) - 1, K=3, models=(recite, recite), x=ids[:1])
+    assert "".join(joined_text(seen["ids"]) for seen in rounds) == text[1:]
 
 
 def test_a_stop_id_among_accepted_guesses_leaves_no_last_id_and_no_verdict_after_it():
     letters = lambda ids, n_last: np.eye(256)[np.array(ids[-n_last:]) + 1]
-    _, (seen,), _ = watched(models=(letters, letters), x=ENCODER.encode("A"),
-                            stop=ENCODER.encode("C"))
-    assert texts(seen["ids"]) == "BC" and all("u_accept" in guess for guess in seen["guesses"])
-    assert [token["origin"] for token in seen["ids"]] == ["kept", "kept"]
+    _, (seen,), _ = watched_run(models=(letters, letters), x=ENCODER.encode("A"),
+                                stop=ENCODER.encode("C"))
+    assert joined_text(seen["ids"]) == "BC"
+    assert all("u_accept" in guess for guess in seen["guesses"])
+    assert [token["origin"] for token in seen["ids"]] == ["accepted", "accepted"]
     assert [guess.get("accepted") for guess in seen["guesses"]] == [True, True, None, None]
 
 
 def test_a_row_holds_the_likeliest_tokens_of_both_models_and_the_sum_of_the_others():
-    for result, seen, _ in zip(*watched(seed=2)):
+    for result, seen, _ in zip(*watched_run(seed=2)):
         assert len(seen["rows"]) == len(result.guesses) + 1
         p_draft = [*result.p_draft, np.zeros(256)]
         for t, (row, target, draft) in enumerate(zip(seen["rows"], result.p_target, p_draft)):
@@ -137,10 +145,18 @@ def test_a_row_holds_the_likeliest_tokens_of_both_models_and_the_sum_of_the_othe
 
 # ---- every decoder
 
+def test_the_page_names_the_file_and_line_of_every_guess_and_test():
+    for entry in DECODERS.values():
+        for found in page.source_lines(entry, []).values():
+            lines = (ROOT / found["file"]).read_text(encoding="utf-8").splitlines()
+            assert lines[found["line"] - 1].strip() == found["text"]
+
+
 @pytest.mark.parametrize("name, temperature", [
     (name, t) for name, entry in DECODERS.items() for t in ("0", "1")[: 2 - entry.greedy]])
 def test_of_every_decoder_what_is_shown_is_known(name, temperature):
-    run, entry = decoded(name, temperature), DECODERS[name]
+    run = decoded_page_run(name, temperature)
+    entry = DECODERS[name]
     branches = any("parent" in guess for result in run["rounds"] for guess in result["guesses"])
     guess, test = entry.tree if branches and entry.tree else (entry.guess, entry.test)
     for function, place in ((guess, run["code"]["guess"]), (test, run["code"]["test"])):
@@ -148,7 +164,7 @@ def test_of_every_decoder_what_is_shown_is_known(name, temperature):
         lines = (page.ROOT / place["file"]).read_text(encoding="utf-8").split("\n")
         assert lines[place["line"] - 1] == place["text"]
     if not entry.one_by_one:
-        n_tested = sum(place["tested"] for place in run["summary"]["by_place"])
+        n_tested = sum(place["tested"] for place in run["summary"]["by_position"])
         assert n_tested == sum(len(result["guesses"]) for result in run["rounds"])
     assert run["exact"] == entry.is_exact(run["settings"])
     assert ("draft_model_size" in run["settings"]) == ("draft" in entry.needs)
@@ -166,21 +182,21 @@ def test_of_every_decoder_what_is_shown_is_known(name, temperature):
 # ---- a round as a line
 
 def test_a_line_has_the_text_and_the_rejected_guess():
-    for seen in watched()[1]:
-        line = watch.line(seen)
+    for seen in watched_run()[1]:
+        line = watch.round_as_line(seen)
         rejected = [guess["text"] for guess in seen["guesses"] if guess.get("accepted") is False]
         struck = "".join(f"[-{watch.printable(text)}-]" for text in rejected)
         text = line.replace(struck, "", 1).replace("{+", "").replace("+}", "")
-        assert struck in line and text == watch.printable(texts(seen["ids"]))
+        assert struck in line and text == watch.printable(joined_text(seen["ids"]))
         plain = re.sub(r"\[-|-\]|\{\+|\+\}", "", line)
-        assert re.sub(r"\x1b\[[\d;]*m", "", watch.line(seen, colour=True)) == plain
+        assert re.sub(r"\x1b\[[\d;]*m", "", watch.round_as_line(seen, colour=True)) == plain
 
 
 def test_no_text_breaks_a_line_or_commands_a_terminal():
     hostile = {"ids": [{"text": HOSTILE, "origin": "bonus"}], "guesses": []}
-    for seen in [hostile, *watched(N=200)[1]]:  # a toy that writes every byte
-        assert watch.line(seen).isprintable()
-    assert "\x1b[31m" not in watch.line(hostile, colour=True)
+    for seen in [hostile, *watched_run(N=200)[1]]:  # a toy that writes every byte
+        assert watch.round_as_line(seen).isprintable()
+    assert "\x1b[31m" not in watch.round_as_line(hostile, colour=True)
 
 
 @pytest.mark.parametrize("tty, environ, wanted", [
@@ -193,17 +209,18 @@ def test_colour_is_for_terminals_whose_user_did_not_refuse_it(tty, environ, want
 # ---- a run as a file
 
 def test_a_summary_counts_what_the_rounds_hold():
-    run, rounds = example(N=100)
+    run, rounds = example_run(N=100)
     assert run["summary"]["ids"] == 100
     for name, n in (("accepted", "n_accepted"), ("tested", "n_tested")):
-        assert sum(place[name] for place in run["summary"]["by_place"]) == sum(
+        assert sum(place[name] for place in run["summary"]["by_position"]) == sum(
             getattr(result, n) for result in rounds)
 
 
 def test_the_page_holds_the_run_fetches_nothing_and_none_of_its_texts_is_markup(tmp_path):
-    (run, _), template = example(prompt=HOSTILE), page.TEMPLATE.read_text(encoding="utf-8")
-    page.save(tmp_path / "run.html", run)
-    assert stored(tmp_path / "run.html") == run
+    run, _ = example_run(prompt=HOSTILE)
+    template = page.TEMPLATE.read_text(encoding="utf-8")
+    page.save_page(tmp_path / "run.html", run)
+    assert stored_run(tmp_path / "run.html") == run
     text = (tmp_path / "run.html").read_text(encoding="utf-8")
     assert len(text) < 1_000_000 and "default-src 'none'" in text
     for sign in ("<", "</script", "<!--", "\u2028", "\x1b", "\x00"):
@@ -215,8 +232,8 @@ def test_the_page_holds_the_run_fetches_nothing_and_none_of_its_texts_is_markup(
 
 @pytest.mark.parametrize("name", ["run.txt", "run.json", "nowhere/run.html"])
 def test_a_file_of_a_different_kind_or_place_is_refused(tmp_path, name):
-    with pytest.raises(ValueError, match="need a trace file"):
-        page.check_path(tmp_path / name)
+    with pytest.raises(ValueError, match="cannot be written: choose a name"):
+        page.check_page_path(tmp_path / name)
 
 
 def test_on_a_full_disk_the_report_is_printed_and_the_old_page_stays(tmp_path, monkeypatch, capsys):

@@ -62,7 +62,23 @@ def test_a_draft_with_other_ids_and_a_further_token_is_a_draft_over_the_targets_
     "../large", "/etc", "", "a/b", "..", "nowhere", "large\0", "large/", "./large", "C:\\large",
     "~", "-", ".lock", "large\n", "\udcff"])
 def test_a_name_that_is_no_model_is_refused(models, name):
-    with pytest.raises(ValueError, match="No model nowhere in .*Downloadable: 124M|"
+    with pytest.raises(ValueError, match="No model 'nowhere' in .*Downloadable: 124M|"
                                          "is not a Hugging Face folder"):
         load_pair(None, name, models / "elsewhere")
     assert not (models / "elsewhere").exists()
+
+
+@pytest.mark.parametrize("written, words", [
+    ([], "No model 'tgt' in .*models. There: large, small. Downloadable: .* by its path, such as "
+         "./tgt.$"),
+    (["tgt/config.json"], "Did you mean ./tgt\\?$"),
+    (["models/tgt/config.json"], "models.tgt lacks model.safetensors$"),
+    (["models/tgt/hparams.json"], "models.tgt lacks encoder.json, vocab.bpe, checkpoint, model")])
+def test_a_model_that_is_not_there_is_answered_with_what_is(tmp_path, monkeypatch, written, words):
+    monkeypatch.chdir(tmp_path)
+    for name in ["models/small/config.json", "models/large/hparams.json", *written]:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("{}")
+    with pytest.raises(ValueError, match=words) as caught:
+        load_pair(None, "tgt", "models")
+    assert ("model.ckpt" in str(caught.value)) == ("models/tgt/hparams.json" in written)

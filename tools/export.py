@@ -8,20 +8,21 @@ A Hugging Face folder is for transformers, vLLM, or any engine that reads it; th
 such folders already. docs/engines.md says how engines load the two.
 """
 
-import argparse
 import sys
+from argparse import Namespace
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 
 from lib.checkpoints import gguf, huggingface
-from lib.terminal import command
+from lib.terminal import Parser, command
 from utils import MODELS_DIR, load_encoder_hparams_and_params
 
 
-def parse_args(argv):
+def checked_flags(argv: Sequence[str] | None) -> Namespace:
     """Return the flags; ValueError if they do not fit, or if a model would be lost."""
-    parser = argparse.ArgumentParser("python -m tools.export", description=__doc__.split("\n")[0])
+    parser = Parser("python -m tools.export", description=__doc__.split("\n")[0])
     parser.add_argument("model", help="as main.py's --target_model_size")
     parser.add_argument("path", type=Path, help="where to write it: a folder, or a file for gguf")
     parser.add_argument("--format", choices=["hf", "gguf"], default="hf",
@@ -47,16 +48,16 @@ def parse_args(argv):
 @command("tools.export", "requirements/engines.txt")
 def main(argv=None):
     """Run the command line."""
-    args = parse_args(argv)
+    args = checked_flags(argv)
     dtype = np.dtype(args.dtype)
     loaded_as = np.dtype(np.float32) if args.format == "gguf" else dtype  # vectors stay float32
-    model = load_encoder_hparams_and_params(args.model, args.models_dir, loaded_as,
-                                            cut_vocab=args.cut_vocab)
+    encoder, hparams, params = load_encoder_hparams_and_params(
+        args.model, args.models_dir, loaded_as, cut_vocab=args.cut_vocab)
     if args.format == "gguf":
-        gguf.write_file(args.path, *model, dtype)
+        gguf.write_file(args.path, encoder, hparams, params, dtype)
         print(f"{args.path}: {args.path.stat().st_size / 1e6:.1f} MB")
         return
-    huggingface.write_folder(args.path, *model)
+    huggingface.write_folder(args.path, encoder, hparams, params)
     print(f"{args.path}: " + ", ".join(sorted(path.name for path in args.path.iterdir())))
 
 

@@ -5,17 +5,17 @@ GET / is trace.html with live.html; POST /decode takes {"prompt", "decoder", "K"
 can connect. A request by a foreign page has a different Origin or Host, and is refused.
 """
 
-import argparse
 import json
 import sys
 import threading
+from collections.abc import Callable, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
-from demo.compare import decode, warm_up, with_costs
-from demo.page import page, trace
-from demo.task import load_task, with_prompt
-from lib.terminal import command
+from demo.compare import decoded_run, warmed_up, with_costs
+from demo.page import page_text, run_as_data
+from demo.task import Task, load_task, with_prompt
+from lib.terminal import Parser, command
 from main import parse_args
 from variants import DECODERS
 
@@ -24,31 +24,33 @@ FLAGS = """draft_model_size target_model_size models_dir cut_vocab backend dtype
 repetition_penalty stop""".split()  # main.py's that choose models and sampling
 
 
-def task_of(task, asked):
+def task_of(task: Task, asked: dict) -> Task:
     """Return the Task that a page asks for; ValueError if one of its values is out of range."""
     entry = DECODERS[asked["decoder"]]
-    return with_prompt(task._replace(
-        decoder=entry.name, settings=entry.settings({"K": asked["K"]} if "K" in asked else {}),
-        sampling={**task.sampling, "temperature": asked.get("temperature", 0)}, N=asked["N"],
-        seed=asked["seed"]), asked["prompt"])
+    given = {"K": asked["K"]} if "K" in asked else {}
+    sampling = {**task.sampling, "temperature": asked.get("temperature", 0)}
+    task = task._replace(decoder=entry.name, settings=entry.settings(given), sampling=sampling,
+                         N=asked["N"], seed=asked["seed"])
+    return with_prompt(task, asked["prompt"])
 
 
-def run_of(task, rounds=()):
+def run_so_far(task: Task, rounds: Sequence[dict] = ()) -> dict:
     """Return the rounds so far as the page draws them."""
-    return trace(task.encoder.decode(task.x), rounds, {
-        "decoder": task.decoder, **task.settings, **task.sampling, "seed": task.seed,
-        "n_tokens_to_generate": task.N})
+    settings = {"decoder": task.decoder, **task.settings, **task.sampling, "seed": task.seed,
+                "n_tokens_to_generate": task.N}
+    return run_as_data(task.encoder.decode(task.x), rounds, settings)
 
 
-def write_text(task, send):
+def send_rounds(task: Task, send: Callable[[dict], None]) -> None:
     """Decode; send each round with the figures so far, and at the end the seconds."""
     rounds = []
 
     def on_round(seen):
         rounds.append(seen)
-        send({"round": seen, "run": run_of(task, rounds) | {"rounds": None}})
+        send({"round": seen, "run": run_so_far(task, rounds) | {"rounds": None}})
 
-    send({"seconds": decode(with_costs(task)[0], task.decoder, on_round).seconds})
+    task, _ = with_costs(task)
+    send({"seconds": decoded_run(task, task.decoder, on_round).seconds})
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -68,7 +70,7 @@ class Handler(BaseHTTPRequestHandler):
             asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
             task = task_of(self.server.task, asked)
             with self.lock:
-                write_text(task, self.send)
+                send_rounds(task, self.send)
         except (ConnectionError, TimeoutError):
             pass  # the tab was closed
         except (LookupError, TypeError, ValueError, OSError, RecursionError) as error:
@@ -92,12 +94,13 @@ class Handler(BaseHTTPRequestHandler):
         self.wfile.write(f"{json.dumps(message, allow_nan=False)}\n".encode())
 
 
-def live_page(task):
+def live_page(task: Task) -> str:
     """Return trace.html with no run in it yet, and live.html, which asks for one."""
     fields = {name: {"K": "K" in entry.flags, "temperature": not entry.greedy}
               for name, entry in DECODERS.items()}
     form = Path(__file__).with_name("live.html").read_text(encoding="utf-8")
-    text = page(run_of(task) | {"live": fields})
+    run = run_so_far(task) | {"live": fields, "settings": {}}  # no settings before the first text
+    text = page_text(run)
     text = text.replace("default-src 'none';", "default-src 'none'; connect-src 'self';", 1)
     return text.replace("</body>", f"{form}</body>")
 
@@ -105,16 +108,16 @@ def live_page(task):
 @command("tools.live")
 def main(argv=None):
     """Load the models, serve until Ctrl-C."""
-    parser = argparse.ArgumentParser(
-        prog="python -m tools.live", description=__doc__.split("\n")[0],
-        epilog=f"Flags of main.py that are taken: --{', --'.join(FLAGS)}.")
+    parser = Parser(prog="python -m tools.live", description=__doc__.split("\n")[0],
+                    epilog=f"Flags of main.py that are taken: --{', --'.join(FLAGS)}.")
     parser.add_argument("--port", type=int, default=8000, help="0: any free one (default: 8000)")
     own, others = parser.parse_known_args(argv)
     for flag in others:
         if flag.startswith("--") and flag[2:].partition("=")[0] not in FLAGS:
-            raise ValueError(f"need no {flag}: the page asks for it, or see --help")
+            raise ValueError(f"{flag} is asked for on the page, or unknown; --help lists the "
+                             "flags that are taken")
     task = load_task(parse_args(others))
-    warm_up(task)
+    warmed_up(task)
     with ThreadingHTTPServer((HOST, own.port), Handler) as server:
         server.task = task
         print(f"http://{HOST}:{server.server_port}/  (Ctrl-C stops it)", flush=True)

@@ -10,53 +10,60 @@ machines run in the same checkout of this repository, with the same models.
 """
 
 import sys
+from argparse import Namespace
 from collections import deque
+from collections.abc import Callable, Iterable
 from functools import lru_cache, partial
 from itertools import chain, islice
 
 import numpy as np
 
-from demo.prompts import Job, continue_prompts
-from demo.task import load_task
+from demo.prompts import Job, Writer
+from demo.task import Task, load_task
 from lib.backend.arrays import in_one_line
-from lib.terminal import Help, Parser, command, print_safely
-from main import parse_args
-from speculative import generate
+from lib.terminal import Help, Parser, command
+from main import parse_args, write_records
+from speculative import Round, generate
 from variants import build
 from variants.registry import whole
 
-TIMEOUT, AHEAD = 10, 256  # seconds for a scheduler to answer; prompts that Dask has at a time
+TIMEOUT = 10  # seconds for a scheduler to answer
+AHEAD = 256  # prompts that Dask has at a time
 
 
 @lru_cache(maxsize=1)
-def load_once(words):
+def load_once(words: tuple[str, ...]) -> Task:
     """Return the Task of a command line."""
     return load_task(parse_args(words), prompt=".")
 
 
-def write_text(words, job):
+def rounds_of_text(words: tuple[str, ...], job: Job) -> list[Round]:
     """Return the rounds of a job's text."""
     task = load_once(words)
     step = build(task.decoder, task.models(), task.settings)
-    rounds = generate(job.x, step, job.n_left, np.random.default_rng(job.head["seed"]), task.stop)
+    rng = np.random.default_rng(job.head["seed"])
+    rounds = generate(job.x, step, job.n_left, rng, task.stop)
     return [result._replace(p_draft=None, p_target=None) for result in rounds]
 
 
-def on_workers(words, scheduler, n_workers, task, args):
-    """Return `write(jobs)`, which yields (job, rounds) in their order, each when it is finished."""
+def workers_writer(words: tuple[str, ...], scheduler: str | None, n_workers: int | None,
+                   task: Task, args: Namespace) -> Writer:
+    """Return a writer of texts on workers: see demo/prompts.py."""
     if args.batch is not None:
-        raise ValueError("need no --batch: a worker writes one text at a time, got one")
+        raise ValueError("--batch does not apply to tools.survey: a worker writes one text at a "
+                         "time")
     build(task.decoder, task.models(), task.settings)  # refuse what does not fit: --out is not open
 
-    def write(jobs):
+    def write_texts(jobs):
         for first in jobs:  # none: no worker is started
             with new_client(scheduler, n_workers) as client:
-                yield from finished(client, partial(write_text, words), chain([first], jobs))
+                work = partial(rounds_of_text, words)
+                yield from finished_texts(client, work, chain([first], jobs))
 
-    return write
+    return write_texts
 
 
-def finished(client, work, jobs):
+def finished_texts(client, work: Callable, jobs: Iterable[Job]):
     """Yield (job, rounds) in their order; a prompt that killed several workers is an error."""
     from distributed import KilledWorker  # optional: requirements/cluster.txt
 
@@ -73,7 +80,7 @@ def finished(client, work, jobs):
         futures.extend(islice(submitted, 1))
 
 
-def new_client(scheduler, n_workers):
+def new_client(scheduler: str | None, n_workers: int | None):
     """Return a client of the scheduler that was named, or of workers on this machine."""
     from distributed import Client  # optional: requirements/cluster.txt
 
@@ -87,18 +94,16 @@ def new_client(scheduler, n_workers):
 @command("survey", "requirements/cluster.txt")
 def main(argv=None):
     """Write all records; print what was written."""
-    parser = Parser("python -m tools.survey", description=__doc__, formatter_class=Help,
-                    allow_abbrev=False)
+    parser = Parser("python -m tools.survey", description=__doc__, formatter_class=Help)
     parser.add_argument("--scheduler", help="Dask's address (default: workers on this machine)")
     parser.add_argument("--workers", type=whole, help="how many here (default: one per core)")
     own, words = parser.parse_known_args(argv)
     args = parse_args(words)
     if args.prompts is None:
-        raise ValueError("need --prompts FILE and --out FILE.jsonl, got none")
+        raise ValueError("tools.survey needs --prompts FILE and --out FILE.jsonl")
     if own.workers and own.scheduler:
-        raise ValueError("need --workers or --scheduler, got both")
-    writer = partial(on_workers, tuple(words), own.scheduler, own.workers)
-    print_safely(continue_prompts(args, writer), sys.stdout)
+        raise ValueError("--workers and --scheduler are both given: choose one")
+    return write_records(args, partial(workers_writer, tuple(words), own.scheduler, own.workers))
 
 
 if __name__ == "__main__":

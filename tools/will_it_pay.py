@@ -1,23 +1,26 @@
-"""Will speculation pay for your pair of models on your machine? Measure, predict and run it.
+"""Measure whether speculation pays for your pair of GPT-2 models on your machine.
 
     python -m tools.will_it_pay                                   # the bundled pair
     python -m tools.will_it_pay --target 1558M --draft 124M --N 20 --repeats 1
     python -m tools.will_it_pay --target 1558M --draft 124M --random      # without a download
 
-    [1] costs        time of a draft step, and of passes over 1 .. 9 rows      demo/costs.py
-    [2] acceptance   counted on the pair's own texts                           benchmarks/race.py
-    [3] prediction   the best K by the papers' formulas                        theory/speedup.py
-    [4] race         plain decoding against the best few, several runs         benchmarks/race.py
+    (a) costs        time of a draft step, and of passes over 1 .. 9 rows      demo/costs.py
+    (b) acceptance   counted on the pair's own texts                           benchmarks/race.py
+    (c) prediction   the best K by the papers' formulas                        theory/speedup.py
+    (d) race         plain decoding against the best few, several runs         benchmarks/race.py
 
     alpha   probability that a guess is accepted
     c       time of a draft step / of a target pass over one row
     case    the figures of one temperature
 
-It pays if the best decoder was faster than plain decoding in every run. Other work on the machine
-slows a run down, too: the table shows the slowest and the fastest run.
+It pays if the best decoder was faster than plain decoding in every run, and does not if it was not
+faster in the median run. Other work on the machine slows a run down, too: the table shows the
+slowest and the fastest run.
 """
 
 import sys
+from argparse import Namespace
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -28,9 +31,11 @@ from benchmarks.command import number, table
 from benchmarks.models import OPENINGS, named, random_model
 from benchmarks.race import builder, fresh, race, speed
 from demo.costs import N_ROWS, measure_costs
-from demo.prompts import read_lines, read_prompt
+from demo.prompts import prompt_lines, prompt_of_line
+from encoder import Encoder
 from lib.backend import products
 from lib.backend.arrays import gpu_errors_in_one_line
+from lib.terminal import flags_given
 from sampling import check_sampling, with_sampling
 from theory.hardware import GPT2_SIZES
 from theory.speedup import best_K, expected_tokens, walltime_improvement
@@ -40,18 +45,17 @@ from variants.shared.tree_gpt2 import TreeGPT2
 
 ALPHAS = (0.6, 0.7, 0.8, 0.9)  # what is predicted for random weights
 CHAINS = 3  # numbers of guesses that are run
-SHORT = 16  # new tokens per prompt below which a run says nothing
+FEWEST = 16  # new tokens per prompt; from fewer there is no verdict
+FOR_TEXTS = {"models_dir", "cut_vocab", "temperature", "prompts", "N", "repeats"}  # not --random
 
 
 # ---- the pair and its prompts
 
-def load(args):
+def load_models(args: Namespace) -> tuple[Encoder | None, TreeGPT2, TreeGPT2]:
     """Return (encoder, draft, target); the encoder is None if the weights are random."""
     names = (args.draft, args.target)
     if args.random:
-        if not GPT2_SIZES.keys() >= {*names}:
-            raise ValueError(f"need two of {', '.join(GPT2_SIZES)} with --random, got "
-                             f"{' and '.join(names)}")
+        check_random(args, names)
         products.set_backend(args.backend)
         encoder = None
         models = [random_model(GPT2_SIZES[name], backend=args.backend) for name in names]
@@ -59,70 +63,89 @@ def load(args):
         encoder, *models = load_pair(*names, args.models_dir, backend=args.backend,
                                      cut_vocab=args.cut_vocab)
     products.warm_up(np.float32)
-    return encoder, *(fresh(model, TreeGPT2) for model in models)
+    draft, target = (fresh(model, TreeGPT2) for model in models)
+    return encoder, draft, target
 
 
-def read_texts(args, encoder, n_ctx):
+def check_random(args: Namespace, names: tuple[str, str]) -> None:
+    """Raise ValueError for flags and models that do not fit --random."""
+    for name in sorted(args.given & FOR_TEXTS):
+        raise ValueError(f"--{name} does not apply to --random, which writes no text")
+    for name in names:
+        if name not in GPT2_SIZES:
+            raise ValueError(f"--random has no weights like those of {name}: choose --target and "
+                             f"--draft of {', '.join(GPT2_SIZES)}")
+
+
+def prompts_as_ids(args: Namespace, encoder: Encoder, n_ctx: int) -> list[list[int]]:
     """Return the ids of every prompt; ValueError if N more tokens do not fit after one."""
-    prompts = read_prompts(args.prompts) if args.prompts else OPENINGS
+    prompts = prompts_of_file(args.prompts) if args.prompts else OPENINGS
     texts = [encoder.encode(prompt) for prompt in prompts]
     longest = max(map(len, texts), default=0)
-    if not 0 < longest <= n_ctx - args.N:
-        raise ValueError(f"need prompts of 1 .. {n_ctx - args.N} tokens (n_ctx = {n_ctx}, "
-                         f"--N {args.N}), got {longest or 'none'}")
+    if longest == 0:
+        raise ValueError(f"--prompts {args.prompts} has blank lines only: write a prompt per line")
+    if longest + args.N > n_ctx:
+        raise ValueError(f"the longest prompt has {longest} tokens, and --N {args.N} more do not "
+                         f"fit in n_ctx = {n_ctx}: choose a smaller --N or shorter prompts")
     return texts
 
 
-def read_prompts(path):
+def prompts_of_file(path: Path) -> Iterator[str]:
     """Yield the prompt of each line that is not blank, text or JSON, as main.py reads it."""
     with open(path, "rb") as file:
-        for i, line in enumerate(read_lines(file, path), 1):
+        for i, line in enumerate(prompt_lines(file, str(path)), 1):
             try:
                 if line.strip():
-                    yield read_prompt(line)["prompt"]
+                    yield prompt_of_line(line)["prompt"]
             except ValueError as error:
                 raise ValueError(f"{path}, line {i}: {error}") from None
 
 
 # ---- measuring
 
-def predict(costs, alpha):
+def predicted_speedups(costs: Costs, alpha: float) -> dict[int, float]:
     """Return {K: speed-up} by the formula."""
     return {K: walltime_improvement(alpha, K, costs.c, cost)
             for K, cost in enumerate(costs.pass_cost) if K}
 
 
-def needed_acceptance(costs):
+def needed_acceptance(costs: Costs) -> float | None:
     """Return the alpha above which some K gains at these costs; None if not even 1 does."""
     if not best_K(1, costs.c, costs.pass_cost):
         return None
     low, high = 0.0, 1.0
     for _ in range(50):  # a larger alpha never does worse, so bisection finds the border
         middle = (low + high) / 2
-        low, high = (low, middle) if best_K(middle, costs.c, costs.pass_cost) else (middle, high)
+        if best_K(middle, costs.c, costs.pass_cost):
+            high = middle
+        else:
+            low = middle
     return high
 
 
-def allowed_c(costs, alpha):
+def allowed_c(costs: Costs, alpha: float) -> float | None:
     """Return the c below which some K gains at this alpha; None if not even 0 does."""
     most = max((expected_tokens(alpha, K) - cost) / K
                for K, cost in enumerate(costs.pass_cost) if K)
     return most if most > 0 else None
 
 
-def run_case(args, draft, target, texts, temperature, costs):
+def case_figures(args: Namespace, draft: TreeGPT2, target: TreeGPT2, texts: list[list[int]],
+                 temperature: float, costs: Costs) -> dict:
     """Return the case of one temperature: counted, predicted and run."""
-    def build(name, **flags):
+    def builder_of(name, **flags):
         return builder(name, flags, temperature, costs=costs)
 
-    chain = race(draft, target, {4: build("speculative", K=4)}, texts, args.N, repeats=1)[4]
+    four = {"K = 4": builder_of("speculative", K=4)}
+    chain = race(draft, target, four, texts, args.N, repeats=1)["K = 4"]
     alpha = speed(chain, chain)["acceptance"] or 0.0  # None: N is 1, nothing was tested
-    predicted = predict(costs, alpha)
+    predicted = predicted_speedups(costs, alpha)
     best = sorted(sorted(predicted, key=predicted.get)[-CHAINS:])
-    builders = {"plain": build(None), **{f"--K {K}": build("speculative", K=K) for K in best},
-                "--decoder quantized": build("quantized"),
-                "--decoder stopping": build("stopping"),
-                "--decoder tree --widths auto": build("tree", widths="auto")}
+    builders = {"plain": builder_of(None),
+                **{f"--K {K}": builder_of("speculative", K=K) for K in best},
+                "--decoder quantized": builder_of("quantized"),
+                "--decoder stopping": builder_of("stopping"),
+                "--decoder tree --widths auto": builder_of("tree", widths="auto")}
     results = race(draft, target, builders, texts, args.N, args.repeats)
     plain = results.pop("plain")
     rows = {name: speed(result, plain) for name, result in results.items()}
@@ -133,72 +156,95 @@ def run_case(args, draft, target, texts, temperature, costs):
 
 
 @gpu_errors_in_one_line()
-def measure(args):
-    """Return all figures."""
+def all_figures(args: Namespace) -> dict:
+    """Return all figures: costs, and a case for each temperature or predictions."""
     for temperature in args.temperature:
         check_sampling(temperature)
-    encoder, draft, target = load(args)
+    encoder, draft, target = load_models(args)
     texts = ([[1] * N_ROWS] if args.random else
-             read_texts(args, encoder, min(draft.n_ctx, target.n_ctx)))
+             prompts_as_ids(args, encoder, min(draft.n_ctx, target.n_ctx)))
     found = machine() | {"target": args.target, "draft": args.draft, "costs": {}, "cases": [],
                          "texts": named(len(texts), args.N), "given": {},
                          "vocabularies": str(getattr(draft, "common", ""))}
     for T in [1.0] if args.random else args.temperature:
-        costs = measure_costs(*(with_sampling(model, temperature=T) for model in (draft, target)),
-                              texts[0])
+        rows = [with_sampling(model, temperature=T) for model in (draft, target)]
+        costs = measure_costs(*rows, texts[0])
         found["costs"][f"temperature {T:g}"] = costs._asdict()
         if args.random:
-            found["given"] = {f"Acceptance {alpha}": predict(costs, alpha) for alpha in ALPHAS}
+            found["given"] = {f"Acceptance {alpha}": predicted_speedups(costs, alpha)
+                              for alpha in ALPHAS}
         else:
-            found["cases"].append(run_case(args, draft, target, texts, T, costs))
+            found["cases"].append(case_figures(args, draft, target, texts, T, costs))
     return found
 
 
 # ---- in words
 
-def verdict(case):
-    """Return whether it pays: only if the best decoder was faster in every run."""
-    if case["N"] < SHORT:
-        return f"no verdict from runs of fewer than {SHORT} tokens (--N {case['N']})."
-    name, row = max(case["rows"].items(), key=lambda item: item[1]["speedup"])
-    pays = ("pays" if row["slowest"] > 1 else
-            "does not pay" if row["fastest"] <= 1 else "is too close to call")
-    return f"it {pays}; best measured: {name}, {row['speedup']:.2f}x (median of {case['repeats']})."
+def verdict(case: dict) -> str:
+    """Return whether it pays; why not, if the formula says that it does."""
+    if case["N"] < FEWEST:
+        return f"no verdict from runs of fewer than {FEWEST} tokens (--N {case['N']})."
+    rows = case["rows"]
+    name = max(rows, key=lambda name: rows[name]["speedup"])
+    best = rows[name]
+    pays = ("pays" if best["slowest"] > 1 else
+            "does not pay" if best["speedup"] <= 1 else "is too close to call")
+    measured = (f"it {pays}; best measured: {name}, {best['speedup']:.2f}x (median of "
+                f"{case['repeats']}).")
+    predicted = max((row.get("predicted", 0.0) for row in rows.values()), default=0.0)
+    if pays == "pays" or predicted <= 1:
+        return measured
+    return (f"{measured} By the formula it pays ({predicted:.2f}x); sampling and Python's own "
+            "time, which the formula leaves out, took the rest.")
 
 
-def conditions(costs, alpha):
-    """Return what must hold for speculation to gain."""
-    needed, allowed = needed_acceptance(costs), allowed_c(costs, alpha)
-    enough = ("At these costs no acceptance is enough" if needed is None else
-              f"To gain at these costs, you need acceptance above {needed:.2f}")
+def conditions(costs: Costs, alpha: float) -> str:
+    """Return what must hold for speculation to gain by the formula."""
+    needed = needed_acceptance(costs)
+    allowed = allowed_c(costs, alpha)
+    enough = ("at these costs no acceptance is enough" if needed is None else
+              f"to gain at these costs, you need acceptance above {needed:.2f}")
     cheap = ("At this acceptance no draft is cheap enough" if allowed is None else
              "To gain at this acceptance, you need a draft step cheaper than "
              f"{allowed:.2f} target passes")
-    return f"{enough} (yours: {alpha:.2f}). {cheap} (yours: {costs.c:.2f})."
+    return f"By the formula, {enough} (yours: {alpha:.2f}). {cheap} (yours: {costs.c:.2f})."
 
 
-def tell(found, args=None):
+def paragraphs(found: dict, args: Namespace | None = None) -> Iterator[str]:
     """Yield the paragraphs and tables."""
     yield f"Target {found['target']}, draft {found['draft']}. {found['measured']}\n"
     if found.get("vocabularies"):
         yield f"Vocabularies differ: {found['vocabularies']}.\n"
     for name, costs in found["costs"].items():
-        row, times = costs["passes"][0], [*costs["passes"], costs["draft"]]
-        yield table([f"rows in one pass, {name}", *range(1, len(times)), "a draft step"],
-                    [["ms", *(number(1e3 * time) for time in times)],
-                     ["relative", *(number(time / row) for time in times)]])
+        yield costs_table(name, Costs(**costs))
     if given := found["given"]:
         yield table(["predicted", *(f"--K {K}" for K in next(iter(given.values())))],
                     [[name, *map(number, gains.values())] for name, gains in given.items()])
     for case, costs in zip(found["cases"], found["costs"].values()):
         yield (f"{case['name']}, {found['texts']}: {case['acceptance']:.2f} of the guesses were "
                "accepted.\n")
-        yield table(["decoder", "predicted", "measured (slowest - fastest run)", "tokens/pass"],
-                    [[name, number(row.get("predicted")), f"{number(row['speedup'])} "
-                      f"({number(row['slowest'])} - {number(row['fastest'])})",
-                      number(row["tokens_per_pass"])] for name, row in case["rows"].items()])
-        yield (f"{case['name']}: {verdict(case)} "
-               f"{conditions(Costs(**costs), case['acceptance'])}\n")
+        yield case_table(case)
+        advice = ""
+        if case["N"] >= FEWEST:
+            advice = f" {conditions(Costs(**costs), case['acceptance'])}"
+        yield f"{case['name']}: {verdict(case)}{advice}\n"
+
+
+def costs_table(name: str, costs: Costs) -> str:
+    """Return the times of passes and of a draft step, also in units of one target row."""
+    row = costs.passes[0]
+    times = [*costs.passes, costs.draft]
+    return table([f"rows in one pass, {name}", *range(1, len(times)), "a draft step"],
+                 [["ms", *(number(1e3 * time) for time in times)],
+                  ["relative", *(number(time / row) for time in times)]])
+
+
+def case_table(case: dict) -> str:
+    """Return what was predicted and measured of each decoder."""
+    rows = [[name, number(row.get("predicted")),
+             f"{number(row['speedup'])} ({number(row['slowest'])} - {number(row['fastest'])})",
+             number(row["tokens_per_pass"])] for name, row in case["rows"].items()]
+    return table(["decoder", "predicted", "measured (slowest - fastest run)", "tokens/pass"], rows)
 
 
 # ---- the command
@@ -217,7 +263,9 @@ def main(argv=None):
     add("--temperature", type=float, nargs="+", default=[0.0, 1.0])
     add("--prompts", type=Path, metavar="FILE",
         help="a prompt per line, or a JSON object, as main.py's (default: six openings)")
-    return command.run("will_it_pay", parser.parse_args(argv), measure, tell)
+    args = parser.parse_args(argv)
+    args.given = flags_given(sys.argv[1:] if argv is None else argv)
+    return command.run("will_it_pay", args, all_figures, paragraphs)
 
 
 if __name__ == "__main__":

@@ -80,7 +80,8 @@ def best_guess(x, counts, k, factor=2.0, min_prob=0.1):
 
 
 def build(models: Models,
-          K: Annotated[int, Flag(whole, "guesses per round of the draft")] = 4,
+          K: Annotated[int | None, Flag(whole, "guesses per round of the draft "
+              "(default: 4)")] = None,
           cap: Annotated[int, Flag(whole, "most guesses copied in a round")] = 10,
           factor: Annotated[float, Flag(float, "most guesses per token looked back")] = 2.0,
           min_prob: Annotated[float, Flag(float, "stop copying where the probability of a "
@@ -95,6 +96,9 @@ def build(models: Models,
     if not (factor > 0 and 0 <= min_prob <= 1 and sure >= 0):
         raise ValueError(f"need factor > 0, 0 <= min_prob <= 1 and sure >= 0, got {factor}, "
                          f"{min_prob} and {sure}")
+    if sure == 0 and K:
+        raise ValueError("--K does not apply with --sure 0: the draft is never asked")
+    K = K or 4
     draft = models.draft_rows
     n_vocab = models.target.n_vocab
     remembered = Counts(depth, read_memory(memory, n_vocab) if memory else ())

@@ -94,7 +94,7 @@ def written(run, prompt, clock, x0, own):
     for result in run["rounds"]:
         guessed, end = start + result["draft_s"], result["end"]
         for token, origin in result["ids"]:
-            if origin == "kept":
+            if origin == "accepted":
                 class_ = f"green {clock.accept(guessed, end)}"
             else:
                 yield rejected(result, text, clock, (guessed, end), x0)

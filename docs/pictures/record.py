@@ -10,7 +10,7 @@ import shlex
 
 import numpy as np
 
-from demo.compare import decode, warm_up
+from demo.compare import decoded_run, warmed_up
 from demo.task import load_task
 from main import parse_args
 
@@ -28,7 +28,7 @@ def load(flags):
 def timed_rounds(task, decoder):
     """Return the seconds of one run, and every round with the second at which it ended."""
     rounds = []
-    run = decode(task, decoder, rounds.append)
+    run = decoded_run(task, decoder, rounds.append)
     return {"seconds": run.seconds, "rounds": [
         {"end": seen["end"], "draft_s": seen["seconds"].get("draft", 0.0),
          "guesses": [[guess["text"], guess.get("accepted")] for guess in seen["guesses"]],
@@ -39,16 +39,22 @@ def timed_rounds(task, decoder):
 def record_race(repeats=21):
     """Return the repeat with the median speed-up, and the speed-ups of all."""
     task, about = load(RACE)
-    warm_up(task)
+    warmed_up(task)
     runs = [{name: timed_rounds(task, name) for name in ("autoregressive", "speculative")}
             for _ in range(repeats)]
-    speedups = [run["autoregressive"]["seconds"] / run["speculative"]["seconds"] for run in runs]
+    speedups = [tokens_per_second(run["speculative"]) / tokens_per_second(run["autoregressive"])
+                for run in runs]
     middle = int(np.argsort(speedups)[repeats // 2])
     return about | {"speedups": sorted(speedups)} | runs[middle]
+
+
+def tokens_per_second(run):
+    """Return the speed of what `timed_rounds` returned."""
+    return sum(len(seen["ids"]) for seen in run["rounds"]) / run["seconds"]
 
 
 def record_round():
     """Return the first round, with every number that decided it."""
     (task, about), rounds = load(ROUND), []
-    decode(task, task.decoder, rounds.append)
+    decoded_run(task, task.decoder, rounds.append)
     return about | rounds[0]

@@ -22,8 +22,8 @@ def columns(row):
 
 def draw(figure, data):
     """Draw the row at which a recorded round rejected a guess."""
-    kept = [token["text"] for token in data["ids"] if token["origin"] == "kept"]
-    axes, shown = figure.subplots(), columns(data["rows"][len(kept)])
+    accepted = [token["text"] for token in data["ids"] if token["origin"] == "accepted"]
+    axes, shown = figure.subplots(), columns(data["rows"][len(accepted)])
     accepted, resampled, rejected = np.array([parts for _, *parts in shown]).T
     xs, half = np.arange(len(shown)), np.where(resampled * rejected > 0, 0.3, 0.6)  # side by side
     axes.bar(xs, accepted, 0.6, color=colour("green_bar"),
@@ -38,7 +38,7 @@ def draw(figure, data):
     axes.set_xticks([-0.75, *xs], ["\n\ndraft\ntarget", *labels])
     axes.tick_params(axis="x", length=0)
     axes.set(xlim=(-1.1, len(shown) - 0.5), ylabel="probability",
-             title=f"The next token after \u201c\u2026{''.join(kept)}\u201d")
+             title=f"The next token after \u201c\u2026{''.join(accepted)}\u201d")
     axes.grid(axis="x", visible=False)
     note = axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.02), frameon=False,
                        labelspacing=0.9, title="Draw a token from the draft:", alignment="left")

@@ -9,6 +9,7 @@ In params.safetensors a projection is [n_out, n_in], as it lies in memory: it is
 
 import contextlib
 import os
+from pathlib import Path
 
 import numpy as np
 
@@ -31,15 +32,25 @@ def fetch_missing(model_size, folder):
     if not missing:
         return
     if model_size not in RELEASED:
-        here = sorted(path.parent.name for path in folder.parent.glob("*/*")
-                      if path.name in ("hparams.json", "config.json"))
-        raise ValueError(f"No model {model_size} in {folder.parent} (--models_dir): need "
-                         f"{', '.join(missing)}. There: {', '.join(here) or 'none'}. "
-                         f"Downloadable: {', '.join(RELEASED)}.")
+        raise ValueError(why_no_model(model_size, folder, missing))
     base = os.environ.get("GPT2_BASE_URL", BASE_URL).rstrip("/")
     with folder_lock(folder):
         for name in missing:
             download(f"{base}/{model_size}/{name}", folder / name)
+
+
+def why_no_model(name, folder, missing):
+    """Return what a folder lacks that has some files of a model, else which models there are."""
+    if (folder / "hparams.json").is_file():
+        return f"{folder} lacks {', '.join(missing)}"
+    if (folder / "config.json").is_file():
+        return f"{folder} lacks model.safetensors"
+    there = sorted(path.parent.name for path in folder.parent.glob("*/*")
+                   if path.name in ("hparams.json", "config.json"))
+    advice = (f"Did you mean ./{name}?" if Path(name, "config.json").is_file() else
+              f"A Hugging Face folder elsewhere is given by its path, such as ./{name}.")
+    return (f"No model {name!r} in {folder.parent}. There: {', '.join(there) or 'none'}. "
+            f"Downloadable: {', '.join(RELEASED)}. {advice}")
 
 
 def read_hparams(folder):
@@ -74,9 +85,13 @@ def convert(folder, hparams):
             raise ValueError(f"need {name} of shape {shape}, got {stored.shape}")
         return stored.reshape(shape)
 
+    # TensorFlow takes \ [ * ? in a path for patterns; only then is the folder entered, because
+    # that changes the working directory of all threads
+    path = (folder / "model.ckpt").as_posix()
+    is_pattern = any(sign in path for sign in "\\[*?")
     try:
-        with contextlib.chdir(folder):  # TensorFlow takes \ [ * ? in a path for patterns
-            reader = tf.train.load_checkpoint("model.ckpt")
+        with contextlib.chdir(folder) if is_pattern else contextlib.nullcontext():
+            reader = tf.train.load_checkpoint("model.ckpt" if is_pattern else path)
             flat = read_flat(hparams, take, folder, np.float32)
     except (tf.errors.OpError, IndexError, ValueError, RuntimeError) as error:
         advice = "; remove model.ckpt.* to have it downloaded again" * (folder.name in RELEASED)

@@ -18,6 +18,7 @@ from benchmarks.race import speed as race_speed
 from speculative import Round
 from theory.speedup import walltime_improvement
 from variants import DECODERS
+from variants.shared.tree_gpt2 import TreeGPT2
 
 ROOT = Path(__file__).parents[2]
 HPARAMS = dict(n_vocab=12, n_ctx=96, n_embd=8, n_head=2, n_layer=3)
@@ -47,6 +48,11 @@ def test_every_run_on_a_gpu_is_a_command_line_that_its_benchmark_takes(monkeypat
     assert len({args.json for _, args in taken}) == 4
 
 
+def gpt2_of(seed):
+    """Return the arguments of a GPT2."""
+    return model(seed).params, HPARAMS["n_head"]
+
+
 def test_a_pass_of_M_rows_computes_M_rows_after_the_context():
     class Seeing:
         n_ctx, n_vocab, seen = 96, 11, []
@@ -74,17 +80,25 @@ def test_all_decoders_of_a_race_write_the_same_texts_by_the_same_seeds():
 
 
 def test_speed_and_predictions_by_hand():
-    """Plain decoding takes 5 to 7 s for 5 tokens; two rounds of 2 guesses take 2 to 4 s."""
+    """Plain decoding writes 10 tokens in 5 to 7 s, two rounds of 2 guesses 5 in 2 to 4 s."""
     rounds = [Round([1, 2, 3], [1, 2], None, None), Round([1, 5], [1, 2], None, None)]
-    plain = [[Written([1] * 5, [Round([1], [], None, None)] * 5, 5, seconds, [], [10.0] * 5)]
+    plain = [[Written([1] * 10, [Round([1], [], None, None)] * 10, 10, seconds, [], [10.0] * 10)]
              for seconds in (6.0, 5.0, 7.0)]
     ours = [[Written([1, 2, 3, 1, 5], rounds, 6, seconds, [1.0, 1.0, 1.0, 3.0], [20.0, 20.0])]
             for seconds in (2.0, 4.0, 3.0)]
     row = race_speed(ours, plain, K=2)
     assert row.pop("tokens_per_s")["median"] == pytest.approx(5 / 3)
-    assert row == {"slowest": 5 / 4, "speedup": 7 / 3, "fastest": 3.0, "acceptance": 3 / 4,
-                   "tokens_per_pass": 2.5, "rows_per_pass": 3.0,
-                   "predicted": walltime_improvement(3 / 4, 2, c=0.1, pass_cost=2.0)}
+    assert row == pytest.approx({
+        "slowest": 5 / 8, "speedup": 7 / 6, "fastest": 3 / 2, "acceptance": 3 / 4,
+        "tokens_per_pass": 2.5, "rows_per_pass": 3.0,
+        "predicted": walltime_improvement(3 / 4, 2, c=0.1, pass_cost=2.0)})
+    assert race_speed(ours, plain, one_by_one=False)["acceptance"] == 3 / 4
+
+
+def test_a_race_counts_no_acceptance_of_trees():
+    builders = {"tree": builder("tree", {"widths": (2, 1)}, temperature=0)}
+    results = race(TreeGPT2(*gpt2_of(0)), TreeGPT2(*gpt2_of(1)), builders, [[1]], N=5, repeats=1)
+    assert race_speed(results["tree"], results["tree"])["acceptance"] is None
 
 
 def test_simulated_runs_compare_K_at_equal_luck():
@@ -166,8 +180,8 @@ for module in {modules}:
 @pytest.mark.parametrize("name, words, message", [
     ("variants", ["--N", "0"], "whole number >= 1"), ("batch", ["--show", "nofile"], "nofile"),
     ("variants", ["--show", os.devnull], "char 0"),
-    ("variants", ["--rows", "none"], "invalid choice"),
-    ("variants", ["--rows", "match --widths 2"], "need no --widths with the decoder match"),
+    ("variants", ["--rows", "none"], "'none' is not a choice"),
+    ("variants", ["--rows", "match --widths 2"], "--widths does not apply to --decoder match"),
     ("engines", ["--show", f"{ROOT}/benchmarks/results/variants.json"], "need figures that this"),
     ("engines", ["--only", "vllm"], "llama.cpp")])
 def test_what_cannot_be_is_one_line(name, words, message, capsys):

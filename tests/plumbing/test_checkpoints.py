@@ -59,6 +59,17 @@ def test_loading_through_tensorflow_gives_bit_equal_parameters(models, original)
     assert_has(load(models, dtype=np.float64)[2], original[1], np.float64)
 
 
+@pytest.mark.parametrize("name", ["plain folder", "[odd]*?\\"])
+def test_a_checkpoint_is_read_from_any_folder_and_a_plain_one_is_not_entered(
+        models, original, monkeypatch, name):
+    """The working directory belongs to all threads."""
+    (models / name).mkdir()
+    (models / "tiny").rename(models / name / "tiny")
+    if name == "plain folder":
+        monkeypatch.setattr("contextlib.chdir", None)
+    assert_has(load(models / name)[2], original[1])
+
+
 def test_a_released_size_is_downloaded_converted_and_loaded_once(original, tmp_path, monkeypatch):
     urls = []
 

@@ -60,7 +60,7 @@ def test_openais_own_upload_has_no_prefix_and_masks_among_its_weights(folder):
 def test_an_export_overwrites_nothing_unless_forced(folder, capsys):
     before = sorted((path, path.read_bytes()) for path in folder.iterdir())
     for arguments, words in [(("tales-small", folder), "--force"),
-                             (("no-such-model", folder / "x"), "No model no-such-model")]:
+                             (("no-such-model", folder / "x"), "No model 'no-such-model'")]:
         assert export.main([*map(str, arguments)]) == 2
         err = capsys.readouterr().err
         assert err.startswith("tools.export: ") and err.count("\n") == 1 and words in err

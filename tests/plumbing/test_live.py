@@ -1,4 +1,4 @@
-"""The live page shows the real decoders' rounds, whoever else asks, leaves or sends nonsense."""
+"""The live page shows the real decoders' rounds, whatever other requests arrive."""
 
 import json
 import re
@@ -12,7 +12,7 @@ from http.server import ThreadingHTTPServer
 
 import pytest
 
-from demo.compare import decode
+from demo.compare import decoded_run
 from demo.task import load_task
 from main import parse_args
 from tests.chromium import chromium
@@ -25,6 +25,7 @@ ASKED = {"prompt": "Once upon a time", "decoder": "speculative", "temperature": 
 
 @pytest.fixture(scope="module")
 def server():
+    """Yield the live page's server in a thread."""
     with ThreadingHTTPServer((live.HOST, 0), live.Handler) as server:
         server.task = load_task(parse_args([]))
         thread = threading.Thread(target=server.serve_forever)
@@ -35,7 +36,7 @@ def server():
 
 
 def ask(server, body=None, path="/decode", **headers):
-    """Return status and text of an answer, to GET where there is no body."""
+    """Return status and text of the answer to a POST, or to a GET without a body."""
     connection = HTTPConnection(live.HOST, server.server_port, timeout=120)
     method, data = ("POST", json.dumps(body)) if body else ("GET", None)
     connection.request(method, path, data if isinstance(body, dict) else body, headers)
@@ -52,7 +53,7 @@ def ids_of(text):
 def directly(server, asked):
     """Return the ids of the same text without a server."""
     task = live.task_of(server.task, asked)
-    return decode(task, task.decoder).ids
+    return decoded_run(task, task.decoder).ids
 
 
 # ---- the text
@@ -86,7 +87,7 @@ def test_several_at_once_get_each_their_own_text_though_a_tab_is_closed_in_mid_s
 
 @pytest.mark.parametrize("body, why", [
     ({"N": "x"}, ""), ({"K": 0}, "--K: need auto or a whole number >= 1"), ({"K": 2.5}, ""),
-    ({"prompt": ""}, "got an empty one"), ({"prompt": "tale " * 5000}, "need a prompt that leaves"),
+    ({"prompt": ""}, "got an empty one"), ({"prompt": "tale " * 5000}, "shorten it"),
     ({"temperature": -1}, "need 0 <= temperature"), ({"prompt": "\ud800"}, "surrogates"),
     ({"decoder": "../x"}, "../x"),
     ({"decoder": "tree", "K": 2}, "--K does not apply to --decoder tree")],
@@ -139,7 +140,8 @@ def test_ctrl_c_ends_it_while_a_text_is_written():
 
 
 @pytest.mark.parametrize("flags, why", [
-    (["--prompt", "P"], "--prompt"), (["--K=7"], "--K=7"), (["--show"], "--show"),
+    (["--prompt", "P"], "--prompt is asked for on the page"), (["--K=7"], "--K=7"),
+    (["--show"], "--show"),
     (["--max_ngram", "2"], "--max_ngram"), (["--top_k", "-1"], "top_k"), (["--port", "PORT"], "")],
     ids=str)
 def test_a_flag_is_used_or_refused_by_name_in_one_line(server, capsys, flags, why):
@@ -152,10 +154,15 @@ def test_a_flag_is_used_or_refused_by_name_in_one_line(server, capsys, flags, wh
 def test_the_page_writes_the_text_that_was_asked_for_and_can_stop(server):
     with chromium() as tab:
         tab.open(f"http://127.0.0.1:{server.server_port}/")
+        shown = tab("document.body.innerText")  # before the first text: no figures, no settings
+        assert " in 0 passes" not in shown and "temperature 0" not in shown
+        assert "Settings" not in shown and "What a round is" in shown
         tab("""ask.prompt.value = "Once upon a time"; ask.N.value = 12; ask.seed.value = 3;
                ask.write.click()""")
         tab.wait("!ask.write.disabled")
         assert tab("at('state').textContent") == "Done"
+        shown = tab("document.body.innerText")
+        assert "12 tokens in" in shown and "temperature 1" in shown and "Settings" in shown
         assert tab("run.rounds.flatMap(round => round.ids.map(each => each.id))") == directly(
             server, ASKED | {"K": 4})
         tab("ask.N.value = 200; ask.write.click()")
@@ -169,5 +176,5 @@ def test_the_page_writes_the_text_that_was_asked_for_and_can_stop(server):
         assert tab("ask.K.disabled") and "K" not in tab("asked()")
         tab("ask.prompt.value = 'tale '.repeat(5000); form.requestSubmit()")
         tab.wait("!ask.write.disabled")
-        assert tab("at('state').textContent").startswith("need a prompt that leaves")
+        assert tab("at('state').textContent").endswith("shorten it")
         assert [said for said in tab.said if "entry" not in said] == []

@@ -8,9 +8,9 @@ import pytest
 
 import main
 import utils
-from demo.task import read_prompt
+from demo.task import prompt_of_flags
 from lib.checkpoints.vocabulary import read_merges
-from tests.test_trace import stored
+from tests.test_trace import stored_run
 from utils import MODELS_DIR, find_folder
 
 ROOT = Path(main.__file__).parent
@@ -31,11 +31,11 @@ def test_a_whole_run_in_folders_of_odd_names(tmp_path, monkeypatch, capsys, name
     for flags in (("--decoder", "medusa"), ("--trace", f"{name}/D:\\run.html")):
         assert main.main(["--models_dir", name, "--prompt_file", f"{name}/C:\\prompt.txt",
                           *FEW, *flags]) == 0, capsys.readouterr().err
-    assert stored(Path(name, "D:\\run.html"))["prompt"] == "The king"
+    assert stored_run(Path(name, "D:\\run.html"))["prompt"] == "The king"
 
 
 class There(PureWindowsPath):
-    """A path of Windows, where one Hugging Face folder is."""
+    """Imitate a path of Windows, where one Hugging Face folder is."""
 
     def is_file(self):
         return self.parent == PureWindowsPath("C:\\exported\\x")
@@ -69,7 +69,7 @@ def test_carriage_returns_are_read_as_line_ends_or_kept_as_written(tmp_path):
     assert read_merges(tmp_path / "vocab.bpe") == [("a", "b"), ("ab", "c")]
     (tmp_path / "prompt").write_bytes(b"a\r\nb")
     args = main.parse_args(["--prompt_file", str(tmp_path / "prompt")])
-    assert read_prompt(args) == "a\r\nb"
+    assert prompt_of_flags(args) == "a\r\nb"
 
 
 def test_every_text_file_is_opened_with_its_encoding():

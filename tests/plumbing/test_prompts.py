@@ -12,7 +12,9 @@ import numpy as np
 import pytest
 
 import main
+from demo.prompts import counted, repeated_ids
 from demo.task import MAX_PROMPT, settings_for_json
+from lib.terminal import command
 from sampling import with_sampling
 from speculative import draft_and_verify, generate
 from tests.checkpoints import HPARAMS, write_converted
@@ -21,12 +23,13 @@ from utils import load_pair
 ROOT = Path(main.__file__).parent
 SIZES = HPARAMS | dict(n_embd=16, n_head=2, n_ctx=32)
 PROMPTS = ["A bear", "A bird who sang well", "b", "The end of it", "", "A bear", "Nobody"]
-SMALL, LARGE = "tales-small", "tales-large"  # the names of the default, for small models here
+SMALL = "tales-small"  # the default names, for small models here
+LARGE = "tales-large"
 
 
 @pytest.fixture(scope="module")
 def models(tmp_path_factory):
-    """A folder with two small models."""
+    """Return a folder with two small models."""
     folder = tmp_path_factory.mktemp("models")
     for seed, name in enumerate((SMALL, LARGE)):
         write_converted(folder / name, SIZES, seed)
@@ -35,9 +38,9 @@ def models(tmp_path_factory):
 
 @pytest.fixture
 def flags(models, tmp_path, monkeypatch):
-    """The flags of a run in an empty folder; its files are `prompts` and `out`."""
+    """Return the flags of a run in an empty folder; its files are `prompts` and `out`."""
     monkeypatch.chdir(tmp_path)
-    write(PROMPTS)
+    write_prompts(PROMPTS)
     return list(map(str, (
         "--models_dir", models, "--n_tokens_to_generate", 9, "--temperature", 1,
         "--dtype", "float64", "--prompts", "prompts", "--out", "out")))
@@ -45,28 +48,30 @@ def flags(models, tmp_path, monkeypatch):
 
 @pytest.fixture
 def run(flags, capsys):
-    """A run in this process: status, standard output, errors."""
+    """Return a function that runs main.py here: status, standard output, errors."""
     return lambda *more: (main.main([*flags, *map(str, more)]), *capsys.readouterr())
 
 
-def start(flags, *more, **rest):
-    """The same in a separate process."""
+def start_process(flags, *more, **rest):
+    """Start main.py in a separate process."""
     return subprocess.Popen([sys.executable, ROOT / "main.py", *flags, *more], text=True,
                             stdout=subprocess.PIPE, stderr=subprocess.PIPE, **rest)
 
 
-def write(lines):
-    """The file of prompts; strings and bytes, the last without a newline."""
+def write_prompts(lines):
+    """Write the file of prompts, of strings and bytes; the last has no newline."""
     lines = [line if isinstance(line, bytes) else line.encode() for line in lines]
     Path("prompts").write_bytes(b"\n".join(lines))
 
 
-def out():
+def out_bytes():
+    """Return what --out holds."""
     return Path("out").read_bytes()
 
 
-def records():
-    return [json.loads(line) for line in out().splitlines()]
+def out_records():
+    """Return the records of --out."""
+    return [json.loads(line) for line in out_bytes().splitlines()]
 
 
 # ---- what is written
@@ -76,9 +81,9 @@ def test_a_record_is_that_of_its_prompt_alone(run, flags, models):
     settings = settings_for_json(main.parse_args(flags))
     assert settings["temperature"] == 1 and not {"out", "prompts", "models_dir"} & settings.keys()
     status, said, err = run("--batch", 3)
-    assert (status, err) == (0, "")
-    assert said.startswith("Wrote 6 texts and 1 errors to out (0 records were already there).\n")
-    for i, (prompt, record) in enumerate(zip(PROMPTS, records(), strict=True)):
+    assert (status, err) == (3, "")
+    assert said.startswith("Wrote 6 texts and 1 error to out.\n")
+    for i, (prompt, record) in enumerate(zip(PROMPTS, out_records(), strict=True)):
         head = {"index": i, "prompt": prompt, "seed": [123, i], "settings": settings}
         if not prompt:
             assert record == head | {
@@ -86,7 +91,8 @@ def test_a_record_is_that_of_its_prompt_alone(run, flags, models):
             continue
         encoder, *pair = load_pair(SMALL, LARGE, models, np.float64)
         draft, target = (with_sampling(model, temperature=1) for model in pair)
-        x, rng = encoder.encode(prompt), np.random.default_rng((123, i))
+        x = encoder.encode(prompt)
+        rng = np.random.default_rng((123, i))
         rounds = list(generate(x, draft_and_verify(draft, target, 4), 9, rng, {256}))
         ids = [token for result in rounds for token in result.ids]
         accepted = tested = 0
@@ -99,34 +105,96 @@ def test_a_record_is_that_of_its_prompt_alone(run, flags, models):
             "tokens_per_pass": len(ids) / len(rounds)}
 
 
-def test_an_id_is_copied_and_two_records_may_share_it(run):
-    write(['{"prompt": "A bear", "id": "x1"}', '{"id": "x1", "prompt": "b", "other": 0}', "A bear"])
-    assert run()[0] == 0
-    assert [(r.get("id"), r["prompt"]) for r in records()] == [
-        ("x1", "A bear"), ("x1", "b"), (None, "A bear")]
+def test_an_id_is_copied_and_named_if_several_prompts_have_it(run):
+    write_prompts(['{"prompt": "A bear", "id": "x1"}', '{"id": "x1", "prompt": "b", "other": 0}',
+                   "A bear", '{"prompt": "b", "id": "x2"}'])
+    for _ in range(2):  # and again where all records are there
+        status, said, _ = run()
+        assert status == 0 and said.endswith('\nSeveral prompts have the id "x1".\n')
+    assert [(r.get("id"), r["prompt"]) for r in out_records()] == [
+        ("x1", "A bear"), ("x1", "b"), (None, "A bear"), ("x2", "b")]
+
+
+def test_of_many_ids_that_are_repeated_five_are_named():
+    n_of_id = {str(i): 1 + (i > 0) for i in range(8)}
+    assert repeated_ids(n_of_id) == "\nSeveral prompts have the id 1, 2, 3, 4, 5 and 2 more."
+    assert repeated_ids({"1": 1}) == ""
 
 
 BAD = [(b"once \xff upon", "byte 0xff at position 5"), (b"", "at least one token"),
-       (b"a" * 32, "n_ctx = 32, or --window, got 32 tokens"),
+       (b"a" * 32, "the prompt has 32 tokens, and at most 31 fit (n_ctx = 32): shorten it"),
        (b'{"prompt": "b"', "a JSON object where a line begins with {"),
        (b'{"a":' * 10**5, "a JSON object"), (b'{"text": "b"}', '"prompt" that is text'),
        (b'{"prompt": ["b"]}', 'got ["b"]'), (b'{"prompt": "\\ud800"}', "surrogate")]
 
 
 def test_a_bad_line_becomes_its_error_and_the_others_are_written(run):
-    write(["A bear", *(line for line, _ in BAD), "b"])
+    write_prompts(["A bear", *(line for line, _ in BAD), "b"])
     status, said, _ = run()
-    assert status == 0 and f"Wrote 2 texts and {len(BAD)} errors to out" in said
-    first, *bad, last = records()
+    assert status == 3 and f"Wrote 2 texts and {len(BAD)} errors to out" in said
+    first, *bad, last = out_records()
     assert len(first["ids"]) == 9 and len(last["ids"]) == 9
     for i, (record, (_, words)) in enumerate(zip(bad, BAD, strict=True), 1):
         assert words in record["error"] and "text" not in record and record["index"] == i
+        assert "--window" not in record["error"]  # --prompts refuses it
+
+
+def test_errors_are_counted_again_until_they_are_corrected_and_tried_again(run):
+    """The advice is followed: line 3 is corrected, it and all lines after it are deleted."""
+    write_prompts(["A bear", "b", "", "The end of it", "", "b"])
+    advice = ("Errors: 2 of 6 records, the first in line 3. To try again, correct the prompts, "
+              "delete line 3 of out and all lines after it, and run the same command.\n")
+    status, said, _ = run()
+    assert status == 3 and "Wrote 4 texts and 2 errors" in said and said.endswith(advice)
+    status, said, _ = run()
+    assert status == 3 and "to out, which already had 6 records (2 errors).\n" in said
+    assert said.endswith(advice)
+    whole = out_records()
+    write_prompts(["A bear", "b", "Nobody", "The end of it", "b", "b"])
+    Path("out").write_bytes(b"".join(out_bytes().splitlines(True)[:2]))
+    status, said, _ = run()
+    assert status == 0 and "Wrote 4 texts and 0 errors" in said and "Errors:" not in said
+    assert len(out_records()) == 6 and out_records()[3] == whole[3]  # the same seed
+
+
+def test_a_dash_writes_the_records_to_standard_output_and_the_report_to_errors(run, flags):
+    assert run()[0] == 3
+    process = start_process(flags, "--out", "-")
+    said, err = process.communicate(timeout=60)
+    assert process.returncode == 3 and said.encode() == out_bytes()
+    assert err.startswith("Wrote 6 texts and 1 error to standard output.\n")
+    assert err.endswith("\nErrors: 1 of 7 records, the first in line 5.\n")
+    assert not {"-", "-.lock"} & {*os.listdir()}
+
+
+@pytest.mark.parametrize("more, words", [
+    ([], "interrupted: the same command resumes"),
+    (["--prompts", "-"], "interrupted: the same command resumes if standard input has the same "
+                         "prompts"),
+    (["--out", "-"], "interrupted")])
+def test_ctrl_c_says_how_to_resume_and_whole_records_stay(flags, more, words, monkeypatch, capfd):
+    def interrupted(task, args):
+        def texts(jobs):
+            yield next(jobs), []
+            raise KeyboardInterrupt
+
+        return texts
+
+    descriptor = os.open("prompts", os.O_RDONLY)
+    monkeypatch.setattr("demo.prompts.opened_prompts", lambda path: open(descriptor, "rb"))
+    parsed = main.parse_args([*flags, *more])
+    assert command("main.py")(lambda _: main.write_records(parsed, interrupted))() == 130
+    said, err = capfd.readouterr()
+    assert err == f"main.py: {words}\n"
+    lines = said if "--out" in more else out_bytes().decode()
+    assert lines.count("\n") == 1 and json.loads(lines)["prompt"] == "A bear"
 
 
 def test_short_contexts_no_new_tokens_and_other_newlines(run):
-    write([b"a" * 30 + b"\r", b"a" * 31 + b"\r", b""])  # three lines would be a fourth, empty one
+    # the third line is not there: it would be an empty one after the last newline
+    write_prompts([b"a" * 30 + b"\r", b"a" * 31 + b"\r", b""])
     assert run()[0] == 0
-    assert [len(record["ids"]) for record in records()] == [2, 1]
+    assert [len(record["ids"]) for record in out_records()] == [2, 1]
     assert run("--n_tokens_to_generate", 0, "--out", "none")[0] == 0
     record = json.loads(Path("none").read_text().splitlines()[0])
     assert (record["text"], record["ids"], record["tokens_per_pass"]) == ("a" * 30, [], None)
@@ -134,31 +202,35 @@ def test_short_contexts_no_new_tokens_and_other_newlines(run):
 
 @pytest.mark.parametrize("path", ["-", "pipe"])
 def test_prompts_that_can_be_read_only_once(run, flags, path):
-    assert run()[0] == 0
-    whole, data = out(), Path("prompts").read_text()
+    assert run()[0] == 3
+    whole = out_bytes()
+    data = Path("prompts").read_text()
     os.remove("out")
     if path == "pipe":
         os.mkfifo(path)
-    process = start(flags, "--prompts", path, stdin=subprocess.PIPE)
+    process = start_process(flags, "--prompts", path, stdin=subprocess.PIPE)
     if path == "pipe":
         Path(path).write_text(data)
     _, err = process.communicate(None if path == "pipe" else data, timeout=60)
-    assert process.returncode == 0, err
-    assert out() == whole
+    assert process.returncode == 3, err
+    assert out_bytes() == whole
 
 
 # ---- resumed
 
 def test_a_file_cut_at_any_byte_is_resumed_to_the_same_bytes(run):
-    assert run()[0] == 0
-    whole = out()
+    assert run()[0] == 3
+    whole = out_bytes()
     ends = list(accumulate(map(len, whole.splitlines(True))))
     for n_bytes in (0, 1, 5, ends[0] - 1, ends[0], ends[0] + 1, ends[2] + 40, ends[4], ends[-2]):
         Path("out").write_bytes(whole[:n_bytes])
         status, said, _ = run("--batch", 2)
         n_done = sum(end <= n_bytes for end in ends)
-        assert status == 0 and f"to out ({n_done} records were already there)" in said
-        assert out() == whole
+        n_errors = sum("error" in json.loads(line) for line in whole.splitlines()[:n_done])
+        records_there = counted(n_done, "record") + (" (1 error)" if n_errors else "")
+        had = f", which already had {records_there}" if n_done else ""
+        assert status == 3 and f" to out{had}.\n" in said
+        assert out_bytes() == whole
 
 
 @pytest.mark.parametrize("flag, value, there", [
@@ -166,11 +238,11 @@ def test_a_file_cut_at_any_byte_is_resumed_to_the_same_bytes(run):
     ("n_tokens_to_generate", 8, 9), ("target_model_size", SMALL, LARGE),
     ("dtype", "float32", "float64")])
 def test_other_settings_are_refused_by_name_and_nothing_is_touched(run, flag, value, there):
-    assert run()[0] == 0
-    Path("out").write_bytes(out()[:-9])
-    before = out()
+    assert run()[0] == 3
+    Path("out").write_bytes(out_bytes()[:-9])
+    before = out_bytes()
     status, said, err = run(f"--{flag}", value)
-    assert (status, said) == (2, "") and out() == before and not Path("out.lock").exists()
+    assert (status, said) == (2, "") and out_bytes() == before and not Path("out.lock").exists()
     assert err == (f"main.py: line 1 of out was written with {flag} {there!r}, got {value!r}. "
                    "Choose a new --out.\n")
 
@@ -182,27 +254,29 @@ def test_other_settings_are_refused_by_name_and_nothing_is_touched(run, flag, va
     (PROMPTS, b"notes", "line 1 of out is not a record"),
     (PROMPTS, b'{"index": 0, "seed": [123, 0]}\n', "line 1 of out is not a record")])
 def test_a_file_of_a_different_command_is_refused_and_kept(run, prompts, written, words):
-    assert run()[0] == 0
-    write(prompts)
-    Path("out").write_bytes(written or out())
-    before = out()
+    assert run()[0] == 3
+    write_prompts(prompts)
+    Path("out").write_bytes(written or out_bytes())
+    before = out_bytes()
     status, said, err = run()
-    assert (status, said, err.count("\n")) == (2, "", 1) and words in err and out() == before
+    assert (status, said, err.count("\n")) == (2, "", 1) and words in err and out_bytes() == before
 
 
 def test_one_process_writes_and_a_second_is_refused_until_it_has_ended(run, flags):
     """The first has written four records and waits for more prompts."""
-    with start(flags, "--prompts", "-", "--batch", "1", stdin=subprocess.PIPE) as process:
+    with start_process(flags, "--prompts", "-", "--batch", "1", stdin=subprocess.PIPE) as process:
         process.stdin.write("".join(f"{prompt}\n" for prompt in PROMPTS[:4]))
         process.stdin.flush()
-        wait_until(lambda: Path("out").exists() and out().count(b"\n") == 4)
-        assert run() == (2, "", "main.py: out is being written by another process\n")
+        wait_until(lambda: Path("out").exists() and out_bytes().count(b"\n") == 4)
+        assert run() == (2, "", "main.py: --out out is being written by another process: wait for "
+                                "it, or choose a new --out\n")
         process.kill()
-    assert out().count(b"\n") == 4 and "(4 records were already there)" in run()[1]
-    assert len(records()) == 7 and not Path("out.lock").exists()
+    assert out_bytes().count(b"\n") == 4 and "to out, which already had 4 records.\n" in run()[1]
+    assert len(out_records()) == 7 and not Path("out.lock").exists()
 
 
 def wait_until(holds, seconds=240):
+    """Return as soon as `holds()` is true."""
     for _ in range(20 * seconds):
         if holds():
             return
@@ -213,20 +287,24 @@ def wait_until(holds, seconds=240):
 # ---- refused in one line
 
 @pytest.mark.parametrize("more, words", [
-    (["--prompt", "b"], "without --prompt, got both"),
-    (["--prompt_file", "b"], "without --prompt_file"), (["--json"], "without --json"),
-    (["--show"], "without --show"), (["--trace", "a.html"], "without --trace"),
-    (["--window"], "without --window"), (["--K", "auto"], "need --costs"),
-    (["--out", "prompts"], "is not a record"), (["--prompts", "none"], "No such file"),
-    (["--out", "none/out"], "No such file"), (["--decoder", "tree"], "guesses that are a chain"),
-    (["--decoder", "medusa"], "got medusa"), (["--decoder", "lookahead"], "are a chain"),
-    (["--decoder", "stopping"], "need --costs"), (["--temperature", -1], "temperature"),
-    (["--decoder", "suffix", "--memory", "a"], "without --memory"),
+    (["--prompt", "b"], "--prompt does not apply to --prompts"),
+    (["--prompt", main.PROMPT], "--prompt does not apply to --prompts"),
+    (["--prompt_file", "b"], "--prompt_file does not apply"), (["--json"], "--json does not apply"),
+    (["--show"], "--show does not apply"), (["--trace", "a.html"], "--trace does not apply"),
+    (["--window"], "--window does not apply"), (["--K", "auto"], "--prompts needs --costs"),
+    (["--out", "prompts"], "is not a record"),
+    (["--prompts", "none"], "cannot read --prompts none: No such file"),
+    (["--out", "none/out"], "cannot write --out none/out: No such file"),
+    (["--decoder", "tree"], "guesses that are a chain"),
+    (["--decoder", "medusa"], "--decoder medusa has heads"),
+    (["--decoder", "lookahead"], "are a chain"),
+    (["--decoder", "stopping"], "--prompts needs --costs"), (["--temperature", -1], "temperature"),
+    (["--decoder", "suffix", "--memory", "a"], "--memory does not apply to --prompts"),
     (["--decoder", "big_little", "--temperature", 1], "need --temperature 0"),
     (["--prompts", "/dev/null"], "need at least one prompt in /dev/null, got an empty file"),
     (["--prompts", "/dev/zero"], f"need lines of at most {MAX_PROMPT} bytes in /dev/zero"),
-    (["--out", "/dev/full"], "need --out to be a file, got /dev/full"),
-    (["--out", "fifo"], "need --out to be a file, got fifo")])
+    (["--out", "/dev/full"], "--out /dev/full is a folder, pipe or device: choose a file"),
+    (["--out", "fifo"], "--out fifo is a folder, pipe or device")])
 def test_flags_that_do_not_fit_are_refused_in_one_line(run, more, words):
     os.mkfifo("fifo")
     status, said, err = run(*more)
@@ -236,8 +314,10 @@ def test_flags_that_do_not_fit_are_refused_in_one_line(run, more, words):
 
 
 @pytest.mark.parametrize("more, words", [
-    (["--prompts", "prompts"], "need --out FILE.jsonl"), (["--out", "out"], "with --out, got none"),
-    (["--prompt", "b", "--prompt_file", "prompts"], "need --prompt or --prompt_file, got both")])
+    (["--prompts", "prompts"], "--prompts needs --out FILE.jsonl"),
+    (["--out", "out"], "--out needs --prompts"), (["--batch", "8"], "--batch needs --prompts"),
+    (["--prompt", "b", "--prompt_file", "prompts"], "both given: choose one"),
+    (["--prompt_file=prompts", f"--prompt={main.PROMPT}"], "both given: choose one")])
 def test_flags_of_many_prompts_and_of_one_need_each_other_or_not(more, words, capsys):
     assert main.main(more) == 2
     assert words in capsys.readouterr().err
@@ -246,9 +326,9 @@ def test_flags_of_many_prompts_and_of_one_need_each_other_or_not(more, words, ca
 def test_a_full_disk_is_one_line_and_whole_lines_stay(run, flags):
     resource = pytest.importorskip("resource")
     limit = lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (3000, 3000))
-    _, err = start(flags, preexec_fn=limit).communicate(timeout=60)
+    _, err = start_process(flags, preexec_fn=limit).communicate(timeout=60)
     assert "File too large" in err and err.count("\n") == 1
-    assert run()[0] == 0 and len(records()) == 7
+    assert run()[0] == 3 and len(out_records()) == 7
 
 
 def test_one_text_needs_no_greenlet_and_many_name_it(run, flags, monkeypatch, capsys):

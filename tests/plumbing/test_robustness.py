@@ -16,6 +16,7 @@ from safetensors.numpy import save_file
 
 import main
 from demo.task import Task, with_prompt
+from tests.conftest import pytest_configure
 from utils import MODELS_DIR
 
 ROOT = Path(main.__file__).parent
@@ -25,7 +26,7 @@ BLAS = {"OPENBLAS_NUM_THREADS": "1"}
 DEFAULT_CTRL_C = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
 
 
-def command(*flags, stdin=None, env=BLAS, **kwargs):
+def run_process(*flags, stdin=None, env=BLAS, **kwargs):
     """Run `python main.py` with these flags in its own process, output in pipes.
 
     With NumPy's products: that starts in a third of the time.
@@ -37,8 +38,8 @@ def command(*flags, stdin=None, env=BLAS, **kwargs):
 
 
 @pytest.fixture
-def here(monkeypatch, capsys):
-    """Run the same in this process, which saves the start of another."""
+def run_here(monkeypatch, capsys):
+    """Return a function that runs main.py in this process, which starts faster."""
     def run(*flags, stdin=b""):
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin)))
         args = [*map(str, flags)]
@@ -67,28 +68,29 @@ BYTES = {
 
 
 @pytest.mark.parametrize("case", BYTES)
-def test_a_prompt_that_cannot_be_read_is_refused_in_one_line(here, case):
+def test_a_prompt_that_cannot_be_read_is_refused_in_one_line(run_here, case):
     data, words = BYTES[case]
-    refused(here("--prompt", "-", stdin=data), words)
+    refused(run_here("--prompt", "-", stdin=data), words)
 
 
-def test_bytes_in_a_flag_that_are_no_utf8_are_refused(here):
-    refused(here("--prompt", b"\xff".decode("utf-8", "surrogateescape")), "byte 0xff at position 0")
+def test_bytes_in_a_flag_that_are_no_utf8_are_refused(run_here):
+    prompt = b"\xff".decode("utf-8", "surrogateescape")
+    refused(run_here("--prompt", prompt), "byte 0xff at position 0")
 
 
 @pytest.mark.parametrize("prompt", [
     "a\0b", "e\u0301" * 30, "\u202eabc\u2028", "\ufeffonce\r\n\r\na\x1b[31m",
     "<|endoftext|>\U0010ffff"], ids=ascii)
-def test_any_text_is_a_prompt(here, prompt):
-    done = here("--prompt", "-", "--json", *FEW, stdin=prompt.encode())
+def test_any_text_is_a_prompt(run_here, prompt):
+    done = run_here("--prompt", "-", "--json", *FEW, stdin=prompt.encode())
     assert done.returncode == 0 and done.stderr == b""
     got = json.loads(done.stdout)
     assert got["prompt"] == prompt and got["speculative"]["text"].startswith(prompt)
 
 
 @pytest.mark.parametrize("source", ["/dev/zero", "/dev/null", "/", "no\nsuch\nfile"])
-def test_a_prompt_file_that_is_none_is_one_line(here, source):
-    refused(here("--prompt_file", source), "main.py: ")
+def test_a_prompt_file_that_is_none_is_one_line(run_here, source):
+    refused(run_here("--prompt_file", source), "main.py: ")
 
 
 # ---- the end of the context
@@ -101,7 +103,8 @@ def test_a_prompt_that_leaves_no_position_is_refused_or_seen_through_the_window(
     if fits:
         assert with_prompt(task, "a" * n).x == ["a"] * n
     else:
-        with pytest.raises(ValueError, match=f"in n_ctx = 32, or --window, got {n} tokens"):
+        words = f"the prompt has {n} tokens, and at most {32 - min(N, 1)} fit .n_ctx = 32.: shorten"
+        with pytest.raises(ValueError, match=words):
             with_prompt(task, "a" * n)
 
 
@@ -112,7 +115,7 @@ def test_a_pipe_that_is_closed_ends_quietly(flags):
     """As `python main.py | head -1` does: the reader is gone before a word came."""
     read, write = os.pipe()
     os.close(read)
-    done = command(*FEW, *flags, stdout=write)
+    done = run_process(*FEW, *flags, stdout=write)
     os.close(write)
     assert (done.returncode, done.stderr) == (0, b"")
 
@@ -121,7 +124,7 @@ def test_a_pipe_that_is_closed_ends_quietly(flags):
 @pytest.mark.parametrize("flags", [(), ("--show",)])
 def test_output_to_a_full_disk_is_one_line(flags):
     with open("/dev/full", "wb") as full:
-        done = command(*FEW, *flags, stdout=full)
+        done = run_process(*FEW, *flags, stdout=full)
     assert done.returncode == 2 and done.stderr.count(b"\n") == 1
     assert b"No space left" in done.stderr
 
@@ -129,13 +132,13 @@ def test_output_to_a_full_disk_is_one_line(flags):
 def test_neither_locale_nor_terminal_matters_and_no_bar_gets_into_a_pipe():
     env = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "TERM": "dumb",
            "COLUMNS": "x", "FORCE_COLOR": "1"}
-    done = command("--prompt", "-", *FEW, stdin="Das Märchen 語".encode(), env=env)
+    done = run_process("--prompt", "-", *FEW, stdin="Das Märchen 語".encode(), env=env)
     assert done.returncode == 0 and done.stderr == b"" and not {0x1b, 0x0d} & {*done.stdout}
     assert "Text = Das M\\xe4rchen \\u8a9e" in done.stdout.decode("ascii")
 
 
 def test_a_closed_standard_input_is_no_error_where_nobody_reads_it():
-    assert command(*FEW, stdin=None, preexec_fn=partial(os.close, 0)).returncode == 0
+    assert run_process(*FEW, stdin=None, preexec_fn=partial(os.close, 0)).returncode == 0
 
 
 @pytest.mark.parametrize("fault, status, words", [
@@ -188,3 +191,9 @@ def test_any_argument_gets_a_text_or_one_line(arguments, capsys):
         status = exit.code
     out, err = capsys.readouterr()
     assert status == 0 or (status == 2 and out == "" and err.count("\n") == 1)
+
+
+def test_pytest_names_a_file_that_is_not_there():
+    pytest_configure(mock.Mock(args=["tests", f"{Path(__file__)}::test_x"]))
+    with pytest.raises(pytest.UsageError, match="not found: tests/nosuch.py::test_x"):
+        pytest_configure(mock.Mock(args=["tests/nosuch.py::test_x"]))
