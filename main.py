@@ -7,6 +7,7 @@ describe.py prints the result.
 """
 
 import argparse
+import io
 import json
 import sys
 import textwrap
@@ -230,5 +231,6 @@ def write_records(args: Namespace, new_writer: Callable = batch_writer) -> int:
 if __name__ == "__main__":
     if sys.stdout is None:
         sys.exit("main.py: need standard output, got a closed one")
-    sys.stdout.reconfigure(errors="backslashreplace")  # what a terminal's encoding lacks
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # what a terminal's encoding lacks
     sys.exit(main())

@@ -114,7 +114,7 @@ def test_the_answer_and_its_json_agree(models_dir, capsys, tmp_path):
 
 
 def test_a_draft_with_a_different_vocabulary_is_measured_and_named(models_dir, capsys):
-    assert call(models_dir, "--temperature", 0, draft="wide") == 0
+    assert run_command(models_dir, "--temperature", 0, draft="wide") == 0
     out = capsys.readouterr().out
     assert "\nVocabularies differ: 257 tokens in common, 99 % of the draft's" in out
     assert "Temperature 0: it " in out and "--decoder tree --widths auto" in out
