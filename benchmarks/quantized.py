@@ -34,8 +34,7 @@ from lib.checkpoints.weights import flatten
 from sampling import with_sampling
 from speculative import autoregressive_sampling, draft_and_verify, make_step
 from theory.speedup import acceptance_rate
-from variants.quantized import int8_copy, with_matrices
-from variants.speculative import build as build_speculative
+from variants.quantized import build, int8_copy, with_matrices
 from variants.staged import staged_guess
 
 ROWS = range(1, 9)
@@ -134,9 +133,9 @@ def rows_of(model, role, temperature, alpha):
 def chain(rows, K, costs=None):
     """Return the builder of --decoder quantized --K K; of plain decoding if K is 0."""
     def build_step(copy, target):
-        models = SimpleNamespace(draft_rows=rows(copy, "copy"), costs=costs,
-                                 target_rows=rows(target, "target"))
-        return build_speculative(models, K)
+        models = SimpleNamespace(draft=copy, target=target, draft_rows=rows(copy, "copy"),
+                                 target_rows=rows(target, "target"), costs=costs)
+        return build(models, K)
 
     return build_step
 

@@ -18,10 +18,14 @@ RETRY_AFTER = 32  # rounds without a guess before one is tried; doubled if it fa
 
 def build(models: Models, K: GUESSES_OR_AUTO = 4) -> Step:
     """Return the papers' own step, or that of one text, which chooses K for every round."""
+    if K == "auto":
+        return choosing_step(models, *START_COUNTS)
+    return draft_and_verify(models.draft_rows, models.target_rows, K)
+
+
+def choosing_step(models, accepted, tested):
+    """Return the step of one text that chooses K; it starts from these counts of guesses."""
     draft, target = models.draft_rows, models.target_rows
-    if K != "auto":
-        return draft_and_verify(draft, target, K)
-    accepted, tested = START_COUNTS
     idle = 0  # rounds since the last guess
     wait = RETRY_AFTER  # rounds until the next one if no K pays
 
