@@ -14,7 +14,7 @@ from lib.checkpoints.weights import cut_params, flatten, n_params
 from sampling import with_sampling
 from speculative import complete, draft_and_verify
 from tests.distributions import assert_same_law
-from tests.test_main import figures, said
+from tests.test_main import json_of_run, run_main
 from variants import Models, build, quantized
 from variants.quantized import int8_copy, is_copy
 from variants.shared.batch import Shared, generate_batch
@@ -166,7 +166,7 @@ def test_with_the_targets_cache_the_text_would_be_biased():
                                            pytest.param("numba", True, marks=needs_numba)])
 def test_main_measures_the_copy_and_says_where_it_is_slow(name, in_int8):
     flags = ["--decoder", "quantized", "--backend", name, "--n_tokens_to_generate", 12]
-    got = figures(*flags, "--K", "auto", "--costs", "0.2,1,1,1,1")
+    got = json_of_run(*flags, "--K", "auto", "--costs", "0.2,1,1,1,1")
     assert got["draft_in_int8"] == in_int8 and got["draft_ms"] > 0 and got["identical"]
     assert got["target_passes"] < 12 and "draft_model_size" not in got["settings"]
-    assert ("The int8 copy is held as floats" in said(*flags)[1]) != in_int8
+    assert ("The int8 copy is held as floats" in run_main(*flags)[1]) != in_int8
