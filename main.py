@@ -55,7 +55,7 @@ def make_first_parser() -> ArgumentParser:
 
 
 def make_parser(first: ArgumentParser, entry: Decoder) -> ArgumentParser:
-    """Return the parser of all flags, spelled as in the source articles, and of one decoder's."""
+    """Return the parser of all flags, spelled as in the articles, and of one decoder's."""
     names = textwrap.fill(" ".join(DECODERS), 98, initial_indent="  ", subsequent_indent="  ")
     parser = Parser(prog="main.py", usage="main.py [--decoder NAME] [flags]", parents=[first],
                     description=__doc__.split("\n")[0], epilog=EXAMPLES + names,
@@ -74,11 +74,12 @@ def add_text_flags(add: Callable) -> None:
     add("--prompt", default=PROMPT, help="the text to continue; - reads standard input")
     add("--prompt_file", metavar="FILE",
         help="read the prompt from a file instead, without the newline at its end")
-    add("--n_tokens_to_generate", type=whole_from_0, default=100, metavar="N", help="new tokens")
-    add("--stop", action="append", metavar="TOKEN", help="end at this token of the vocabulary; may "
-        "be repeated (default: the target's end of text)")
-    add("--window", action="store_true", help="keep writing when the context is full, keeping its "
-        "last half (exact for the target with that window)")
+    add("--n_tokens_to_generate", type=whole_from_0, default=100, metavar="N",
+        help="new tokens")
+    add("--stop", action="append", metavar="TOKEN", help="end at this token of the vocabulary; "
+        "may be repeated (default: the target's end of text)")
+    add("--window", action="store_true", help="keep writing when the context is full, keeping "
+        "its last half (exact for the target with that window)")
 
 
 def add_model_flags(add: Callable) -> None:
@@ -87,8 +88,8 @@ def add_model_flags(add: Callable) -> None:
         "1558M, a folder name in --models_dir, or the path of a Hugging Face folder; its "
         "vocabulary may differ from the target's")
     add("--target_model_size", default="tales-large", metavar="SIZE", help="likewise")
-    add("--models_dir", default=str(MODELS_DIR), metavar="DIR", help="where model folders are, or "
-        "are downloaded to (default: the repository's models/)")
+    add("--models_dir", default=str(MODELS_DIR), metavar="DIR", help="where model folders are, "
+        "or are downloaded to (default: the repository's models/)")
     add("--cut_vocab", action="store_true", help="ignore embeddings beyond the tokenizer's "
         "vocabulary, where training code has padded it")
     add("--backend", choices=BACKENDS, default="numba", metavar="NAME",
@@ -99,8 +100,10 @@ def add_model_flags(add: Callable) -> None:
 def add_sampling_flags(add: Callable) -> None:
     """Add sampling.warp's settings and the seed."""
     add("--temperature", type=float, default=0.0, metavar="T", help="0 is greedy")
-    add("--top_k", type=int, default=0, metavar="K", help="keep the K most probable; 0 keeps all")
-    add("--top_p", type=float, default=1.0, metavar="P", help="keep the most probable of mass P")
+    add("--top_k", type=int, default=0, metavar="K",
+        help="keep the K most probable; 0 keeps all")
+    add("--top_p", type=float, default=1.0, metavar="P",
+        help="keep the most probable of mass P")
     add("--repetition_penalty", type=float, default=1.0, metavar="R",
         help="above 1: tokens seen before become less probable")
     add("--seed", type=whole_from_0, default=123, help="random seed, the same for both runs")
@@ -116,10 +119,11 @@ def add_output_flags(add: Callable) -> None:
 
 def add_prompts_flags(add: Callable) -> None:
     """Add the flags of many prompts."""
-    add("--prompts", metavar="FILE", help="continue all of them: one prompt per line, or one JSON "
-        'object per line, {"prompt": ..., "id": ...}; - reads standard input')
+    add("--prompts", metavar="FILE", help="continue all of them: one prompt per line, or one "
+        'JSON object per line, {"prompt": ..., "id": ...}; - reads standard input')
     add("--out", metavar="FILE.jsonl", help="one JSON record per prompt, in their order; an "
-        "interrupted run resumes; - writes standard output; exit status 3 if a record is an error")
+        "interrupted run resumes; - writes standard output; exit status 3 if a record is an "
+        "error")
     add("--batch", type=whole, metavar="B", help="texts per batch (default: 8)")
 
 
@@ -171,8 +175,8 @@ def check_flags(args: Namespace, entry: Decoder, given: set[str]) -> None:
         raise ValueError(f"--costs does not apply to --decoder {entry.name} with these flags "
                          "(only to stopping, --K auto and --widths auto)")
     if "draft_model_size" in given and "draft" not in entry.needs:
-        raise ValueError(f"--draft_model_size does not apply to --decoder {entry.name}, which has "
-                         "no draft model")
+        raise ValueError(f"--draft_model_size does not apply to --decoder {entry.name}, which "
+                         "has no draft model")
     if args.prompts is None:
         for name in sorted(given & {*MANY_TEXTS}):
             raise ValueError(f"--{name} needs --prompts")
@@ -222,7 +226,7 @@ def continue_one(args: Namespace) -> None:
 
 
 def write_records(args: Namespace, new_writer: Callable = batch_writer) -> int:
-    """Continue --prompts into --out; print what was written. Return 3 if records have errors."""
+    """Continue --prompts into --out; print the report. Return 3 if records are errors."""
     report = continue_prompts(args, new_writer)
     print_safely(report.text, sys.stderr if args.out == "-" else sys.stdout)
     return 3 if report.n_errors else 0

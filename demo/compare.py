@@ -83,7 +83,7 @@ def decoded_run(task: Task, decoder: str, on_seen: Callable[[dict], Any] | None 
     step = build_step(task.decoder, models._replace(draft=draft, target=target), task.settings)
     if task.window:
         step = windowed(step, len(task.x), task.n_ctx)
-    rng = np.random.default_rng(task.seed)
+    rng: Any = np.random.default_rng(task.seed)
     if on_seen:
         rng = Recorded(rng, target.seconds)
         clocks = {"target": target.seconds} | ({"draft": draft.seconds} if draft else {})
@@ -105,7 +105,7 @@ def decoded_run(task: Task, decoder: str, on_seen: Callable[[dict], Any] | None 
 
 
 def with_costs(task: Task) -> tuple[Task, float]:
-    """Return the task with the costs that its decoder needs, and the seconds to measure them."""
+    """Return the task with the costs that its decoder needs, and the seconds this took."""
     if not task.needs_costs:
         return task, 0.0
     start = time.perf_counter()
@@ -151,14 +151,14 @@ def compare(task: Task, on_seen: Callable[[dict], Any] | None = None) -> dict:
         "autoregressive": text_figures(task, plain),
         task.decoder: text_figures(task, fast),
         **pass_figures(plain, fast),
-        "draft_in_int8": (task.entry.make_draft is not None
-                          and isinstance(fast.draft.params["wte"], Int8)),
+        "draft_in_int8": bool(task.entry.make_draft and fast.draft
+                              and isinstance(fast.draft.params["wte"], Int8)),
         **acceptance,
         "speedup_measured": measured_speedup(plain, fast),
         "speedup_predicted": predicted_speedup(task, plain, fast, acceptance["acceptance"]),
         **difference_of_texts(task, plain.ids, fast.ids),
     }
-    if measuring:
+    if measuring and task.costs:
         numbers |= {"measuring_s": measuring, "costs": task.costs._asdict()}
     return numbers
 
@@ -213,8 +213,8 @@ def measured_speedup(plain: Run, fast: Run) -> float | None:
 def predicted_speedup(task: Task, plain: Run, fast: Run, alpha: float | None) -> float | None:
     """Return Leviathan et al. (2023) Theorem 3.8 with this run's acceptance and costs.
 
-    None if the decoder is not the papers' with a fixed K, or if there is no measured speed-up to
-    compare it with.
+    None if the decoder is not the papers' with a fixed K, or if there is no measured speed-up
+    to compare it with.
     """
     is_papers = task.decoder in ("speculative", "quantized")
     if not is_papers or task.settings["K"] == "auto":
@@ -223,11 +223,15 @@ def predicted_speedup(task: Task, plain: Run, fast: Run, alpha: float | None) ->
         return None
     K = max(len(result.guesses) for result in fast.rounds)
     row_ms = plain.target.ms()
-    return walltime_improvement(alpha, K, fast.draft.ms() / row_ms, fast.target.ms() / row_ms)
+    pass_ms = fast.target.ms()
+    draft_ms = fast.draft.ms() if fast.draft else None
+    if row_ms is None or pass_ms is None or draft_ms is None:
+        return None
+    return walltime_improvement(alpha, K, draft_ms / row_ms, pass_ms / row_ms)
 
 
 def difference_of_texts(task: Task, plain: list[int], fast: list[int]) -> dict:
-    """Return whether the texts are identical, where they should be, and where they first differ."""
+    """Return whether the texts are identical, if they should be, and where they differ."""
     if task.sampling["temperature"]:
         return {"identical": plain == fast} if task.entry.plain else {}
     if plain == fast:
@@ -236,7 +240,7 @@ def difference_of_texts(task: Task, plain: list[int], fast: list[int]) -> dict:
 
 
 def first_difference(task: Task, a: list[int], b: list[int]) -> dict:
-    """Return where two greedy texts differ first, and how close the two best logits were there."""
+    """Return where two greedy texts first differ, and how close the best two logits were."""
     n = common_prefix(a, b)
     x = window(task.x + a[:n], len(task.x), task.n_ctx)  # without --window: all of it
     rows = np.asarray(task.new_target()(x), dtype=np.float64)

@@ -15,7 +15,7 @@ SECONDS = 0.5
 
 def measure_costs(draft: Model, target: Model, ids: Sequence[int], n_rows: int = N_ROWS,
                   clock: Callable[[], float] = time.perf_counter) -> Costs:
-    """Return the Costs of one draft step and of target passes over 1 .. n_rows rows, in seconds.
+    """Return the Costs in seconds: of a draft step and of target passes over 1 .. n_rows rows.
 
     All passes take turns, and the least time of each counts, since interference can only slow a
     pass down. `ids` has at most n_ctx tokens; if it has fewer than n_rows, they are repeated.

@@ -33,6 +33,7 @@ def table_lines(numbers: dict, decoder: str) -> list[str]:
     theory = "  (theory, from this run's timings: {:.2f})"
     accepted = ("{accepted} of {tested} tested, {percent:.0f} %".format(
         **numbers, percent=100 * numbers["acceptance"]) if numbers["tested"] else "-")
+    identical = numbers.get("identical")
     rows = [
         ("", "plain", decoder),
         ("speed-up", "1.00", shown(numbers["speedup_measured"], none=too_short)
@@ -47,7 +48,7 @@ def table_lines(numbers: dict, decoder: str) -> list[str]:
          + shown(numbers["rows_per_target_pass"], " for {:.1f} rows", none="")),
         ("ms per draft pass", "-", shown(numbers["draft_ms"])),
         ("guesses accepted", "-", accepted),
-        ("texts identical", "", {True: "yes", False: "no"}.get(numbers.get("identical"), "-"))]
+        ("texts identical", "", "-" if identical is None else "yes" if identical else "no")]
     return [f"{name:<20}{before:>9}   {after}" for name, before, after in rows if after != "-"]
 
 

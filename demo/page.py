@@ -24,8 +24,9 @@ def run_as_data(prompt: str, rounds: Sequence[dict], settings: dict) -> dict:
     entry = DECODERS[settings["decoder"]]
     is_chain = entry.guess is speculative.guess and entry.test is speculative.verify
     return {"prompt": prompt, "settings": settings, "rounds": rounds,
-            "summary": run_summary(rounds, entry.one_by_one), "code": source_lines(entry, rounds),
-            "exact": entry.is_exact(settings), "idea": entry.idea, "is_chain": is_chain}
+            "summary": run_summary(rounds, entry.one_by_one),
+            "code": source_lines(entry, rounds), "exact": entry.is_exact(settings),
+            "idea": entry.idea, "is_chain": is_chain}
 
 
 def raced_run(task: Task, numbers: dict, rounds: Sequence[dict]) -> dict:
@@ -68,7 +69,7 @@ def source_lines(entry: Decoder, rounds: Sequence[dict]) -> dict:
 def source_line(function: Callable) -> dict:
     """Return file, line and text of a function's first line."""
     lines, n = inspect.getsourcelines(function)
-    file = Path(inspect.getsourcefile(function)).resolve().relative_to(ROOT)
+    file = Path(inspect.getfile(function)).resolve().relative_to(ROOT)
     return {"file": file.as_posix(), "line": n, "text": lines[0].strip()}
 
 
@@ -77,8 +78,8 @@ def source_line(function: Callable) -> dict:
 def check_page_path(path: str) -> None:
     """Raise ValueError unless `save_page` can write such a file; call it before a long run."""
     if Path(path).suffix != ".html" or not Path(path).absolute().parent.is_dir():
-        raise ValueError(f"--trace {path} cannot be written: choose a name that ends in .html, in "
-                         "a folder that exists")
+        raise ValueError(f"--trace {path} cannot be written: choose a name that ends in .html, "
+                         "in a folder that exists")
 
 
 def save_page(path: str | Path, run: dict) -> None:

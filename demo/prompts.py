@@ -1,14 +1,14 @@
-"""Continue many prompts, a line of JSON for each: main.py --prompts FILE --out FILE.jsonl --batch 8
+"""Continue many prompts, a line of JSON for each: main.py --prompts FILE --out FILE.jsonl
 
-    FILE       one prompt per line, or one JSON object per line: {"prompt": ..., "id": ...}; an id
-               is copied, and the report names ids that several prompts have
-    record     a line of --out: index, prompt, seed, settings, id, then text, ids, acceptance and
-               tokens_per_pass, or instead of these four an error
+    FILE       one prompt per line, or one JSON object per line: {"prompt": ..., "id": ...};
+               an id is copied, and the report names ids that several prompts have
+    record     a line of --out: index, prompt, seed, settings, id, then text, ids, acceptance
+               and tokens_per_pass, or instead of these four an error
     seed       of a text: (--seed, index), so no text depends on the others (shared/batch.py)
     settings   the flags that decide the texts. Models are compared by name, so --models_dir may
                differ when a run resumes
-    writer     a function of the jobs that yields (job, rounds) in their order, each when its text
-               is finished
+    writer     a function of the jobs that yields (job, rounds) in their order, each when its
+               text is finished
 
 Records are written in the order of the prompts, each as soon as all before it are finished. The
 same command resumes an interrupted run: whole records stay, an unfinished last line is cut off.
@@ -21,11 +21,11 @@ import reprlib
 import time
 from argparse import Namespace
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from itertools import chain, tee
-from typing import BinaryIO, NamedTuple
+from typing import IO, NamedTuple
 
 import numpy as np
 from tqdm import tqdm
@@ -55,36 +55,37 @@ class Job(NamedTuple):
     """Hold one prompt; one with an error wants no tokens."""
 
     head: dict  # of its record
-    x: list[int] | tuple[int, ...] = (0,)
+    x: Sequence[int] = (0,)
     n_left: int = 0
 
 
 Writer = Callable[[Iterable[Job]], Iterable[tuple[Job, list[Round]]]]
 
 
-def prompt_lines(file: BinaryIO, path: str) -> Iterator[bytes]:
-    """Yield the lines of a binary file; ValueError if there are none, or one that is too long."""
+def prompt_lines(file: IO[bytes], path: str) -> Iterator[bytes]:
+    """Yield the lines of a binary file; ValueError if there are none, or one is too long."""
     source = "standard input" if path == "-" else path
     n_lines = 0
     while line := file.readline(MAX_PROMPT + 1):
         n_lines += 1
         if len(line) > MAX_PROMPT:
-            raise ValueError(f"need lines of at most {MAX_PROMPT} bytes in {source}, got a longer "
-                             f"line {n_lines}")
+            raise ValueError(f"need lines of at most {MAX_PROMPT} bytes in {source}, got a "
+                             f"longer line {n_lines}")
         yield without_newline(line)
     if n_lines == 0:
         raise ValueError(f"need at least one prompt in {source}, got an empty file")
 
 
 def prompt_of_line(line: bytes) -> dict:
-    """Return {"prompt": text} of a line, with its "id" if it has one; ValueError if it is bad."""
+    """Return {"prompt": text} of a line, and its "id" if it has one; ValueError if bad."""
     text = utf8_text(line)
     if not text.startswith("{"):
         return {"prompt": text}
     try:
         given = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise ValueError(f"need a JSON object where a line begins with {{, got: {error}") from None
+        raise ValueError("need a JSON object where a line begins with {, got: "
+                         f"{error}") from None
     if not isinstance(given.get("prompt"), str):
         raise ValueError('need a "prompt" that is text in a JSON object, got '
                          f'{json.dumps(given.get("prompt"))}')
@@ -130,11 +131,12 @@ def batch_writer(task: Task, args: Namespace) -> Writer:
     from variants.shared.batch_gpt2 import BatchGPT2
 
     if "heads" in task.entry.needs:
-        raise ValueError(f"--decoder {task.decoder} has heads, and texts in batches need a decoder "
-                         "without: choose one such as speculative, block or lookup")
+        raise ValueError(f"--decoder {task.decoder} has heads, and texts in batches need a "
+                         "decoder without: choose one such as speculative, block or lookup")
     draft, target = (new_model and Shared(BatchGPT2(*new_model.args), turn)
                      for turn, new_model in enumerate((task.new_draft, task.new_target)))
-    models = Models(draft and task.over_target_ids(draft), target, task.sampling, costs=task.costs)
+    draft = draft and task.over_target_ids(draft)
+    models = Models(draft, target, task.sampling, costs=task.costs)
     new_step = partial(build, task.decoder, models, task.settings)
     texts_of = partial(generate_batch, new_step=new_step, batch=args.batch or 8, stop=task.stop)
     trial = [([0], min(2, task.n_ctx - 1), np.random.default_rng(0))]
@@ -151,7 +153,7 @@ def batch_writer(task: Task, args: Namespace) -> Writer:
 # ---- --out
 
 @contextmanager
-def opened_alone(path: str) -> Iterator[BinaryIO]:
+def opened_alone(path: str) -> Iterator[IO[bytes]]:
     """Open --out for reading and appending; ValueError if a different process writes it.
 
     "-" is standard output, which can only be written.
@@ -178,11 +180,11 @@ def opened_alone(path: str) -> Iterator[BinaryIO]:
                          "choose a new --out") from None
 
 
-def skip_written(file: BinaryIO, jobs: Iterator[Job]) -> list[bool]:
+def skip_written(file: IO[bytes], jobs: Iterator[Job]) -> list[bool]:
     """Skip the jobs that --out has records of, and cut off an unfinished last line.
 
-    Returns whether each record is an error. ValueError, and nothing is changed, if a record does
-    not fit its job.
+    Returns whether each record is an error. ValueError, and nothing is changed, if a record
+    does not fit its job.
     """
     are_errors = []
     n_bytes = 0
@@ -199,7 +201,7 @@ def skip_written(file: BinaryIO, jobs: Iterator[Job]) -> list[bool]:
 
 
 def checked_record(line: bytes, job: Job | None, where: str) -> dict:
-    """Return the record in a line of --out; ValueError unless it is of this job and settings."""
+    """Return the record in a line of --out; ValueError unless it is of this job."""
     try:
         record = json.loads(line)
         written = record["settings"] | record
@@ -208,8 +210,9 @@ def checked_record(line: bytes, job: Job | None, where: str) -> dict:
     asked = job.head["settings"] | job.head if job else {"prompt": None}
     for name, value in asked.items():
         if written.get(name) != value:
-            raise ValueError(f"{where} was written with {name} {reprlib.repr(written.get(name))}, "
-                             f"got {reprlib.repr(value)}. Choose a new --out.")
+            there = reprlib.repr(written.get(name))
+            raise ValueError(f"{where} was written with {name} {there}, got "
+                             f"{reprlib.repr(value)}. Choose a new --out.")
     return record
 
 
@@ -247,7 +250,7 @@ def continue_prompts(args: Namespace,
     return Report(text, n_errors=sum(old + new))
 
 
-def opened_prompts(path: str) -> BinaryIO:
+def opened_prompts(path: str) -> IO[bytes]:
     """Return the binary file of --prompts; "-" is standard input."""
     return open(0, "rb", closefd=False) if path == "-" else open_flag("prompts", path, "rb")
 
@@ -266,7 +269,7 @@ def advice_how_to_resume(args: Namespace) -> Iterator[None]:
         raise KeyboardInterrupt(advice) from None
 
 
-def append_records(out: BinaryIO, texts: Iterable[tuple[Job, list[Round]]], task: Task,
+def append_records(out: IO[bytes], texts: Iterable[tuple[Job, list[Round]]], task: Task,
                    n_done: int) -> tuple[list[bool], int]:
     """Append the record of every job, with a counter on a terminal.
 
@@ -298,7 +301,8 @@ def report_text(path: str, old: list[bool], new: list[bool], n_tokens: int,
     if not any(are_errors):
         return text
     first = are_errors.index(True) + 1
-    text += f"\nErrors: {sum(are_errors)} of {len(are_errors)} records, the first in line {first}."
+    text += (f"\nErrors: {sum(are_errors)} of {len(are_errors)} records, the first in line "
+             f"{first}.")
     if path == "-":
         return text
     return (f"{text} To try again, correct the prompts, delete line {first} of {path} and all "

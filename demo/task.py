@@ -3,11 +3,10 @@
 import os
 import sys
 from argparse import Namespace
-from collections.abc import Callable
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import IO, NamedTuple
 
 import numpy as np
 
@@ -33,8 +32,8 @@ class Task(NamedTuple):
     encoder: Encoder
     x: list[int]  # the prompt's tokens
     stop: set[int]
-    new_draft: Callable[[], TreeGPT2] | None  # with an empty cache; None: no draft needed
-    new_target: Callable[[], TreeGPT2]
+    new_draft: partial[TreeGPT2] | None  # () -> with an empty cache; None: no draft needed
+    new_target: partial[TreeGPT2]
     folder: Path  # the target's
     sampling: dict  # sampling.warp's settings
     decoder: str
@@ -76,13 +75,15 @@ def settings_for_json(args: Namespace) -> dict:
     hidden = {*ONE_TEXT, *MANY_TEXTS, "models_dir", "sampling", "settings"}
     if "draft" not in DECODERS[args.decoder].needs:
         hidden.add("draft_model_size")  # not loaded
-    return {name: value for name, value in vars(args).items() if name not in hidden} | args.settings
+    shown = {name: value for name, value in vars(args).items() if name not in hidden}
+    return shown | args.settings
 
 
 # ---- the prompt
 
 def prompt_of_flags(args: Namespace) -> str:
-    """Return the prompt from --prompt, a file or standard input; ValueError unless it is UTF-8."""
+    """Return the prompt of --prompt, a file or standard input; ValueError if not UTF-8."""
+    opened: AbstractContextManager[IO[bytes]]
     if args.prompt_file:
         source = args.prompt_file
         opened = open_flag("prompt_file", source, "rb")
@@ -99,7 +100,7 @@ def prompt_of_flags(args: Namespace) -> str:
 
 
 def without_newline(data: bytes) -> bytes:
-    """Return bytes without the newline at their end, of which every editor adds one to a file."""
+    """Return bytes without the newline that every editor adds to the end of a file."""
     return data.removesuffix(b"\n").removesuffix(b"\r") if data.endswith(b"\n") else data
 
 
@@ -141,18 +142,18 @@ def load_task(args: Namespace, prompt: str | None = None) -> Task:
     if path := args.settings.get("memory"):
         read_memory(path, encoder.n_vocab)  # report a bad one now, not after the first run
     task = Task(encoder=encoder, x=[], stop=stop_tokens(args.stop, encoder),
-                new_draft=tree_model_of(draft), new_target=tree_model_of(target),
+                new_draft=draft and tree_model_of(draft), new_target=tree_model_of(target),
                 folder=find_folder(args.target_model_size, args.models_dir),
                 sampling=args.sampling, decoder=args.decoder, settings=args.settings,
-                N=args.n_tokens_to_generate, seed=args.seed, window=args.window, costs=args.costs,
-                common=getattr(draft, "common", None),
+                N=args.n_tokens_to_generate, seed=args.seed, window=args.window,
+                costs=args.costs, common=getattr(draft, "common", None),
                 n_ctx=min(model.n_ctx for model in (draft, target) if model))
     return with_prompt(task, prompt, advice=" or add --window")
 
 
-def tree_model_of(model: GPT2 | None) -> Callable[[], TreeGPT2] | None:
+def tree_model_of(model: GPT2) -> partial[TreeGPT2]:
     """Return a function that returns a TreeGPT2 with these weights and an empty cache."""
-    return model and partial(TreeGPT2, model.params, model.n_head)
+    return partial(TreeGPT2, model.params, model.n_head)
 
 
 def stop_tokens(names: list[str] | None, encoder: Encoder) -> set[int]:

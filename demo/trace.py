@@ -2,11 +2,11 @@
 
 A round as seen is a dict that JSON can hold. What cannot be known is left out.
 
-    ids       "id", "text" and "origin" of each: "accepted" (a guess), "replacement", "bonus", or
-              "last" where these cannot be told apart
-    guesses   "id", "text", "p_draft" and "p_target" of each, whether it was "accepted", and the
-              "threshold" that the uniform number "u_accept" was compared with; in a tree "parent",
-              and "led_on" on the path taken
+    ids       "id", "text" and "origin" of each: "accepted" (a guess), "replacement", "bonus",
+              or "last" where these cannot be told apart
+    guesses   "id", "text", "p_draft" and "p_target" of each, whether it was "accepted", and
+              the "threshold" that the uniform number "u_accept" was compared with; in a tree
+              "parent", and "led_on" on the path taken
     rows      of each position, unless the guesses branch: see `row_of`
     u_last    the uniform number that drew the last token
     seconds   in this round, by model
@@ -28,7 +28,7 @@ N_TOP = 4  # tokens of a row that are stored: on a page, a whole vocabulary is t
 
 
 class Recorded:
-    """A generator that stores what it returned since the target's last pass: the test's part."""
+    """Store what a generator returned since the target's last pass: the test's numbers."""
 
     def __init__(self, rng: np.random.Generator, passes: list):
         self.rng = rng
@@ -67,7 +67,10 @@ def watcher(encoder: Encoder, rng: Recorded, test: Test,
 
 
 def text_reader(encoder: Encoder) -> Callable[[int], str]:
-    """Return a function from the next id to its text; a character of several ids ends with it."""
+    """Return a function from the next id to its text.
+
+    A character of several ids comes with the last of them.
+    """
     reader = codecs.getincrementaldecoder("utf-8")("replace")
     return lambda token: reader.decode(encoder.decode_bytes([token]))
 
@@ -117,10 +120,11 @@ def add_branches(guesses: list[dict], result: Round) -> None:
 
 
 def row_of(result: Round, t: int, text_of: Callable[[int], str]) -> dict:
-    """Return {"top": [[id, text, p_draft, p_target, from, to], ..], "others": [..]} of a position.
+    """Return the likeliest tokens of a position, as "top", and the sums of the "others".
 
-    A uniform number u with from <= u < to draws this token where `verify` draws one here. "others"
-    sums the other tokens' p_draft, p_target and what both share; the bonus token has no p_draft.
+    A row of "top" is [id, text, p_draft, p_target, from, to]: a uniform number u with
+    from <= u < to draws this token where `verify` draws one here. "others" sums the other
+    tokens' p_draft, p_target and what both share; the bonus token has no p_draft.
     """
     target = result.p_target[t]
     draft = result.p_draft[t] if t < len(result.guesses) else np.zeros_like(target)

@@ -7,7 +7,7 @@ import shutil
 import sys
 from collections.abc import Callable, Iterable
 from difflib import get_close_matches
-from typing import BinaryIO, TextIO
+from typing import IO, TextIO
 
 NUMBERS = {int: "a whole number", float: "a number"}  # Python's own messages name its types
 
@@ -22,7 +22,7 @@ class Parser(argparse.ArgumentParser):
         self.exit(complain(self.prog, message))
 
     def _get_values(self, action, texts):
-        """Read the values of a flag. Before Python 3.13 argparse drops the -- of `--flag=--`."""
+        """Read the values of a flag. Before Python 3.13 argparse drops `--` of `--flag=--`."""
         if texts == ["--"]:
             raise argparse.ArgumentError(action, "expected one argument")
         return super()._get_values(action, texts)
@@ -41,7 +41,8 @@ class Parser(argparse.ArgumentParser):
         if action.choices is None or value in action.choices:
             return
         near = get_close_matches(str(value), map(str, action.choices), n=1)
-        advice = f"did you mean {near[0]}?" if near else f"choose from {', '.join(action.choices)}"
+        all_of_them = ", ".join(map(str, action.choices))
+        advice = f"did you mean {near[0]}?" if near else f"choose from {all_of_them}"
         raise argparse.ArgumentError(action, f"{value!r} is not a choice: {advice}")
 
 
@@ -67,10 +68,11 @@ def flags_given(words: Iterable[str]) -> set[str]:
     >>> sorted(flags_given(["--K", "4", "--seed=3", "prompts"]))
     ['K', 'seed']
     """
-    return {word.partition("=")[0].removeprefix("--") for word in words if word.startswith("--")}
+    return {word.removeprefix("--").partition("=")[0] for word in words
+            if word.startswith("--")}
 
 
-def open_flag(name: str, path: str, binary_mode: str) -> BinaryIO:
+def open_flag(name: str, path: str, binary_mode: str) -> IO[bytes]:
     """Open the file that a flag names; an OSError names the flag too."""
     try:
         return open(path, binary_mode)
@@ -113,7 +115,7 @@ def complain(program: str, error: object, status: int = 2) -> int:
 
 
 def print_safely(text: str, stream: TextIO) -> None:
-    """Print. After an error there (a full disk, a closed pipe) Python's exit must not try again."""
+    """Print. After an error (a full disk, a closed pipe) Python's exit must not try again."""
     try:
         print(text, file=stream, flush=True)
     except OSError:

@@ -29,7 +29,7 @@ from tests import bundled
 from tests.distributions import assert_same_law
 from tests.small import COSTS, Logits, forms
 from tests.test_laws import ALL, ALL_SETTINGS, SETTINGS, SHALLOW, X, fits, n_levels
-from tests.test_main import figures, said
+from tests.test_main import json_of_run, run_main
 from tests.toys import mapped, toy
 from variants import DECODERS, Models, build
 from variants.shared.branches import Tree
@@ -291,15 +291,15 @@ def flags_of(models_dir, *more):
 
 @pytest.mark.parametrize("decoder", ["speculative", "assisted", "staged", "tree", "suffix"])
 def test_a_pair_of_two_vocabularies_writes_the_targets_text(models_dir, decoder):
-    got = figures(*flags_of(models_dir, "--decoder", decoder))
+    got = json_of_run(*flags_of(models_dir, "--decoder", decoder))
     assert got["identical"] and len(got[decoder]["ids"]) == 30 and got["n_ctx"] == 64
     assert got["vocabularies"].startswith("258 tokens in common, 99 % of the draft's")
 
 
 def test_the_share_of_common_tokens_is_one_line(models_dir):
-    status, out, _ = said(*flags_of(models_dir, "--temperature", 1))
+    status, out, _ = run_main(*flags_of(models_dir, "--temperature", 1))
     assert status == 0 and out.count("\nVocabularies differ: 258 tokens in common, 99 %") == 1
-    status, out, _ = said("--n_tokens_to_generate", 2)  # one vocabulary
+    status, out, _ = run_main("--n_tokens_to_generate", 2)  # one vocabulary
     assert status == 0 and "ocabular" not in out
 
 

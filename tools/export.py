@@ -4,8 +4,8 @@
     python -m tools.export tales-large exported/tales-large.gguf --format gguf
     python main.py --target_model_size exported/124M     # the folder can be read back
 
-A Hugging Face folder is for transformers, vLLM, or any engine that reads it; the bundled models are
-such folders already. docs/engines.md says how engines load the two.
+A Hugging Face folder is for transformers, vLLM, or any engine that reads it; the bundled models
+are such folders already. docs/engines.md says how engines load the two.
 """
 
 import sys
@@ -24,7 +24,8 @@ def checked_flags(argv: Sequence[str] | None) -> Namespace:
     """Return the flags; ValueError if they do not fit, or if a model would be lost."""
     parser = Parser("python -m tools.export", description=__doc__.split("\n")[0])
     parser.add_argument("model", help="as main.py's --target_model_size")
-    parser.add_argument("path", type=Path, help="where to write it: a folder, or a file for gguf")
+    parser.add_argument("path", type=Path,
+                        help="where to write it: a folder, or a file for gguf")
     parser.add_argument("--format", choices=["hf", "gguf"], default="hf",
                         help="hf: a Hugging Face folder; gguf: llama.cpp's file")
     parser.add_argument("--models_dir", default=MODELS_DIR, type=Path)
@@ -38,10 +39,11 @@ def checked_flags(argv: Sequence[str] | None) -> Namespace:
     if args.format == "gguf" and args.dtype == "float64":
         raise ValueError("--format gguf has no --dtype float64: choose float32 or float16")
     if args.format == "gguf" and path.is_dir():
-        raise ValueError(f"--format gguf needs the name of a file, such as {path / 'model.gguf'}, "
-                         f"got the folder {path}")
+        raise ValueError("--format gguf needs the name of a file, such as "
+                         f"{path / 'model.gguf'}, got the folder {path}")
     if path.exists() and not args.force and (path.is_file() or any(path.iterdir())):
-        raise ValueError(f"{path} is there already: choose a new name, or --force to overwrite it")
+        raise ValueError(f"{path} is there already: choose a new name, or --force to "
+                         "overwrite it")
     return args
 
 

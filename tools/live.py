@@ -1,8 +1,8 @@
 """Show a run while it is written: python -m tools.live, and open the address it prints.
 
 GET / is trace.html with live.html; POST /decode takes {"prompt", "decoder", "K", "temperature",
-"seed", "N"} and answers a line of JSON per round. One text is written at a time. Only this machine
-can connect. A request by a foreign page has a different Origin or Host, and is refused.
+"seed", "N"} and answers a line of JSON per round. One text is written at a time. Only this
+machine can connect. A request by a foreign page has a different Origin or Host, and is refused.
 """
 
 import json
@@ -99,8 +99,8 @@ def live_page(task: Task) -> str:
     fields = {name: {"K": "K" in entry.flags, "temperature": not entry.greedy}
               for name, entry in DECODERS.items()}
     form = Path(__file__).with_name("live.html").read_text(encoding="utf-8")
-    run = run_so_far(task) | {"live": fields, "settings": {}}  # no settings before the first text
-    text = page_text(run)
+    no_text = {"settings": {}}  # shown from the first text on
+    text = page_text(run_so_far(task) | no_text | {"live": fields})
     text = text.replace("default-src 'none';", "default-src 'none'; connect-src 'self';", 1)
     return text.replace("</body>", f"{form}</body>")
 
@@ -110,7 +110,8 @@ def main(argv=None):
     """Load the models, serve until Ctrl-C."""
     parser = Parser(prog="python -m tools.live", description=__doc__.split("\n")[0],
                     epilog=f"Flags of main.py that are taken: --{', --'.join(FLAGS)}.")
-    parser.add_argument("--port", type=int, default=8000, help="0: any free one (default: 8000)")
+    parser.add_argument("--port", type=int, default=8000,
+                        help="0: any free one (default: 8000)")
     own, others = parser.parse_known_args(argv)
     for flag in others:
         if flag.startswith("--") and flag[2:].partition("=")[0] not in FLAGS:

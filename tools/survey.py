@@ -5,8 +5,8 @@
 
 Flags, records, resuming and refusals are main.py's, because the code is (demo/prompts.py).
 Dask (requirements/cluster.txt) gives the prompts to workers, which write one text at a time, by
-trees and heads too. The prompt of a worker that died is given to a different one. Workers on other
-machines run in the same checkout of this repository, with the same models.
+trees and heads too. The prompt of a worker that died is given to a different one. Workers on
+other machines run in the same checkout of this repository, with the same models.
 """
 
 import sys
@@ -42,7 +42,7 @@ def rounds_of_text(words: tuple[str, ...], job: Job) -> list[Round]:
     task = load_once(words)
     step = build(task.decoder, task.models(), task.settings)
     rng = np.random.default_rng(job.head["seed"])
-    rounds = generate(job.x, step, job.n_left, rng, task.stop)
+    rounds = generate([*job.x], step, job.n_left, rng, task.stop)
     return [result._replace(p_draft=None, p_target=None) for result in rounds]
 
 
@@ -50,9 +50,10 @@ def workers_writer(words: tuple[str, ...], scheduler: str | None, n_workers: int
                    task: Task, args: Namespace) -> Writer:
     """Return a writer of texts on workers: see demo/prompts.py."""
     if args.batch is not None:
-        raise ValueError("--batch does not apply to tools.survey: a worker writes one text at a "
-                         "time")
-    build(task.decoder, task.models(), task.settings)  # refuse what does not fit: --out is not open
+        raise ValueError("--batch does not apply to tools.survey: a worker writes one text at "
+                         "a time")
+    # refuse what does not fit before --out is opened
+    build(task.decoder, task.models(), task.settings)
 
     def write_texts(jobs):
         for first in jobs:  # none: no worker is started
@@ -76,7 +77,8 @@ def finished_texts(client, work: Callable, jobs: Iterable[Job]):
         except KilledWorker as why:
             yield Job(job.head | {"error": in_one_line(why)}), []
         except Exception as why:
-            raise OSError(f"need workers that can load the models, got {in_one_line(why)}") from why
+            raise OSError("need workers that can load the models, got "
+                          f"{in_one_line(why)}") from why
         futures.extend(islice(submitted, 1))
 
 
@@ -103,7 +105,8 @@ def main(argv=None):
         raise ValueError("tools.survey needs --prompts FILE and --out FILE.jsonl")
     if own.workers and own.scheduler:
         raise ValueError("--workers and --scheduler are both given: choose one")
-    return write_records(args, partial(workers_writer, tuple(words), own.scheduler, own.workers))
+    new_writer = partial(workers_writer, tuple(words), own.scheduler, own.workers)
+    return write_records(args, new_writer)
 
 
 if __name__ == "__main__":

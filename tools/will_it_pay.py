@@ -4,18 +4,18 @@
     python -m tools.will_it_pay --target 1558M --draft 124M --N 20 --repeats 1
     python -m tools.will_it_pay --target 1558M --draft 124M --random      # without a download
 
-    (a) costs        time of a draft step, and of passes over 1 .. 9 rows      demo/costs.py
-    (b) acceptance   counted on the pair's own texts                           benchmarks/race.py
-    (c) prediction   the best K by the papers' formulas                        theory/speedup.py
-    (d) race         plain decoding against the best few, several runs         benchmarks/race.py
+    (a) costs        time of a draft step, and of passes over 1 .. 9 rows    demo/costs.py
+    (b) acceptance   counted on the pair's own texts                         benchmarks/race.py
+    (c) prediction   the best K by the papers' formulas                      theory/speedup.py
+    (d) race         plain decoding against the best few, several runs       benchmarks/race.py
 
     alpha   probability that a guess is accepted
     c       time of a draft step / of a target pass over one row
     case    the figures of one temperature
 
-It pays if the best decoder was faster than plain decoding in every run, and does not if it was not
-faster in the median run. Other work on the machine slows a run down, too: the table shows the
-slowest and the fastest run.
+It pays if the best decoder was faster than plain decoding in every run, and does not if it was
+not faster in the median run. Other work on the machine slows a run down, too: the table shows
+the slowest and the fastest run.
 """
 
 import sys
@@ -46,7 +46,8 @@ from variants.shared.tree_gpt2 import TreeGPT2
 ALPHAS = (0.6, 0.7, 0.8, 0.9)  # what is predicted for random weights
 CHAINS = 3  # numbers of guesses that are run
 FEWEST = 16  # new tokens per prompt; from fewer there is no verdict
-FOR_TEXTS = {"models_dir", "cut_vocab", "temperature", "prompts", "N", "repeats"}  # not --random
+FOR_TEXTS = {  # flags that do not apply to --random
+    "models_dir", "cut_vocab", "temperature", "prompts", "N", "repeats"}
 
 
 # ---- the pair and its prompts
@@ -73,8 +74,8 @@ def check_random(args: Namespace, names: tuple[str, str]) -> None:
         raise ValueError(f"--{name} does not apply to --random, which writes no text")
     for name in names:
         if name not in GPT2_SIZES:
-            raise ValueError(f"--random has no weights like those of {name}: choose --target and "
-                             f"--draft of {', '.join(GPT2_SIZES)}")
+            raise ValueError(f"--random has no weights like those of {name}: choose --target "
+                             f"and --draft of {', '.join(GPT2_SIZES)}")
 
 
 def prompts_as_ids(args: Namespace, encoder: Encoder, n_ctx: int) -> list[list[int]]:
@@ -83,10 +84,11 @@ def prompts_as_ids(args: Namespace, encoder: Encoder, n_ctx: int) -> list[list[i
     texts = [encoder.encode(prompt) for prompt in prompts]
     longest = max(map(len, texts), default=0)
     if longest == 0:
-        raise ValueError(f"--prompts {args.prompts} has blank lines only: write a prompt per line")
+        raise ValueError(f"--prompts {args.prompts} has blank lines only: write a prompt per "
+                         "line")
     if longest + args.N > n_ctx:
-        raise ValueError(f"the longest prompt has {longest} tokens, and --N {args.N} more do not "
-                         f"fit in n_ctx = {n_ctx}: choose a smaller --N or shorter prompts")
+        raise ValueError(f"the longest prompt has {longest} tokens, and --N {args.N} more do "
+                         f"not fit in n_ctx = {n_ctx}: choose a smaller --N or shorter prompts")
     return texts
 
 
@@ -140,7 +142,7 @@ def case_figures(args: Namespace, draft: TreeGPT2, target: TreeGPT2, texts: list
     chain = race(draft, target, four, texts, args.N, repeats=1)["K = 4"]
     alpha = speed(chain, chain)["acceptance"] or 0.0  # None: N is 1, nothing was tested
     predicted = predicted_speedups(costs, alpha)
-    best = sorted(sorted(predicted, key=predicted.get)[-CHAINS:])
+    best = sorted(sorted(predicted, key=lambda K: predicted[K])[-CHAINS:])
     builders = {"plain": builder_of(None),
                 **{f"--K {K}": builder_of("speculative", K=K) for K in best},
                 "--decoder quantized": builder_of("quantized"),
@@ -161,14 +163,15 @@ def all_figures(args: Namespace) -> dict:
     for temperature in args.temperature:
         check_sampling(temperature)
     encoder, draft, target = load_models(args)
-    texts = ([[1] * N_ROWS] if args.random else
+    texts = ([[1] * N_ROWS] if encoder is None else
              prompts_as_ids(args, encoder, min(draft.n_ctx, target.n_ctx)))
     found = machine() | {"target": args.target, "draft": args.draft, "costs": {}, "cases": [],
                          "texts": named(len(texts), args.N), "given": {},
                          "vocabularies": str(getattr(draft, "common", ""))}
     for T in [1.0] if args.random else args.temperature:
-        rows = [with_sampling(model, temperature=T) for model in (draft, target)]
-        costs = measure_costs(*rows, texts[0])
+        draft_rows, target_rows = (with_sampling(model, temperature=T)
+                                   for model in (draft, target))
+        costs = measure_costs(draft_rows, target_rows, texts[0])
         found["costs"][f"temperature {T:g}"] = costs._asdict()
         if args.random:
             found["given"] = {f"Acceptance {alpha}": predicted_speedups(costs, alpha)
@@ -221,8 +224,8 @@ def paragraphs(found: dict, args: Namespace | None = None) -> Iterator[str]:
         yield table(["predicted", *(f"--K {K}" for K in next(iter(given.values())))],
                     [[name, *map(number, gains.values())] for name, gains in given.items()])
     for case, costs in zip(found["cases"], found["costs"].values()):
-        yield (f"{case['name']}, {found['texts']}: {case['acceptance']:.2f} of the guesses were "
-               "accepted.\n")
+        yield (f"{case['name']}, {found['texts']}: {case['acceptance']:.2f} of the guesses "
+               "were accepted.\n")
         yield case_table(case)
         advice = ""
         if case["N"] >= FEWEST:
@@ -244,7 +247,8 @@ def case_table(case: dict) -> str:
     rows = [[name, number(row.get("predicted")),
              f"{number(row['speedup'])} ({number(row['slowest'])} - {number(row['fastest'])})",
              number(row["tokens_per_pass"])] for name, row in case["rows"].items()]
-    return table(["decoder", "predicted", "measured (slowest - fastest run)", "tokens/pass"], rows)
+    head = ["decoder", "predicted", "measured (slowest - fastest run)", "tokens/pass"]
+    return table(head, rows)
 
 
 # ---- the command

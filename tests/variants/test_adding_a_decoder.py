@@ -13,7 +13,7 @@ from sampling import with_sampling
 from speculative import complete
 from tests.distributions import assert_same_law
 from tests.small import PAIRS, Logits, forms, stepper
-from tests.test_main import figures
+from tests.test_main import json_of_run
 
 PAGE = (Path(main.__file__).parent / ".github/CONTRIBUTING.md").read_text(encoding="utf-8")
 EXAMPLE = re.search(r"^## Adding a decoder$.*?^```python\n(.*?)^```$", PAGE,
@@ -45,7 +45,7 @@ def test_the_command_line_lists_it(added, capsys):
 
 
 def test_the_command_line_runs_it(added):
-    got = figures("--decoder", added, "--n_tokens_to_generate", 10, "--dtype", "float64")
+    got = json_of_run("--decoder", added, "--n_tokens_to_generate", 10, "--dtype", "float64")
     assert got["identical"] and got["exact"] and got[added]["tokens"] == 10
 
 

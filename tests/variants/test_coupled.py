@@ -12,7 +12,7 @@ from sampling import sample
 from speculative import autoregressive_sampling, complete, guess
 from tests.distributions import Scripted, assert_same_law
 from tests.small import models_of
-from tests.test_main import figures
+from tests.test_main import json_of_run
 from tests.toys import PAIRS, toy
 from theory.coupling import agreement_bound, inverse_agreement, match_agreement, race_agreement
 from theory.speedup import acceptance_rate
@@ -151,8 +151,8 @@ def test_the_bound_is_reached():
 
 @pytest.mark.parametrize("flags", [(), ("--sampler", "inverse", "--window")])
 def test_the_command_line_says_that_the_texts_are_identical(flags):
-    got = figures("--decoder", "coupled", "--temperature", 1, "--dtype", "float64",
+    got = json_of_run("--decoder", "coupled", "--temperature", 1, "--dtype", "float64",
                   "--n_tokens_to_generate", 15, *flags)
     assert got["identical"] and got["exact"] and got["coupled"]["tokens"] == 15
-    assert "identical" not in figures("--decoder", "match", "--temperature", 1,
+    assert "identical" not in json_of_run("--decoder", "match", "--temperature", 1,
                                       "--n_tokens_to_generate", 3)
