@@ -6,9 +6,10 @@
     passed[t]  probability that guess t is accepted if all guesses before it were
     tree       a Tree of guesses; p_target[1 + node] is the target's row after that node
 
-Two decoders compared by their texts differ by the luck of their seeds. These functions sum over all
-random numbers of a test, so only the guesses are left to chance, and all tests that guess alike
-share them. tests/test_expected.py compares each function with the enumeration of its test.
+Two decoders compared by their texts differ by the luck of their seeds. These functions sum over
+all random numbers of a test, so only the guesses are left to chance, and all tests that guess
+alike share them. tests/test_expected.py compares each function with the enumeration of its
+test.
 
     python -m exact.expected    the ladder: what each idea adds on one toy
 """
@@ -42,7 +43,7 @@ def until_rejected(passed: Iterable) -> Any:
 
 
 def ratio_tokens(guesses: list[int], p_draft: Rows, p_target: Rows, lenience: float = 1) -> Any:
-    """Return the expected tokens of a round with the ratio test, the token after the guesses too.
+    """Return the expected tokens of a round with the ratio test, the last token included.
 
     A lenience below 1 is that of variants/lenient.py, which is not lossless. The mean over one
     drawn guess is 1 + (1 - TV), the most any lossless test reaches:
@@ -110,7 +111,7 @@ def traversal_tokens(tree: Tree, p_target: Rows) -> Any:
     It tests whole paths from their leaves.
     """
     def visit(node, share):
-        """Return the probability that a path through the node passes, and its expected tokens."""
+        """Return the probability that a path through the node passes, and expected tokens."""
         left = p_target[1 + node]
         none_passed = 1
         total = 0
@@ -174,9 +175,9 @@ def tree_mean(widths: tuple[int, ...], toy: str, x: tuple[int, ...] = X) -> Any:
 def best_mean(widths: tuple[int, ...], toy: str, x: tuple[int, ...] = X) -> Any:
     """Return the mean tokens of a round with the best test of siblings at each node of a tree.
 
-    `best_accepted` (exact/optimum.py) of a row in which only some tokens have their probability is
-    the most that can be accepted of these tokens. The tokens are added to that row one by one,
-    those with the largest mean below first; each contributes its mean times the increase.
+    `best_accepted` (exact/optimum.py) of a row in which only some tokens have their probability
+    is the most that can be accepted of these tokens. The tokens are added to that row one by
+    one, those with the largest mean below first; each contributes its mean times the increase.
     """
     if not widths:
         return 1
@@ -206,7 +207,8 @@ LADDER: list[Rung] = [  # (rung, what it adds, (toy, K) -> expected tokens per r
     ("block", "all guesses are tested together", partial(chain_mean, guess, block_tokens)),
     ("siblings", "ratio test, two guesses for the first position",
      lambda toy, K: tree_mean((2,) + (1,) * (K - 1), toy)),
-    ("tree", "ratio test, two guesses for every position", lambda toy, K: tree_mean((2,) * K, toy)),
+    ("tree", "ratio test, two guesses for every position",
+     lambda toy, K: tree_mean((2,) * K, toy)),
     ("optimum", "the same tree, the best test at every node",
      lambda toy, K: best_mean((2,) * K, toy)),
 ]
@@ -227,8 +229,8 @@ def ladder_table(toy: str = "A", K: int = 3) -> str:
     bound = float(chain_mean(guess, chain_bound, toy, K))
     return "\n".join([
         table(["test", "what it adds", "tokens per round", "more"], rows), "",
-        f"Toy {toy}, K = {K}, at most {K + 1} tokens per round. No lossless test of one chain of "
-        f"drawn guesses exceeds {bound:.3f}."])
+        f"Toy {toy}, K = {K}, at most {K + 1} tokens per round. No lossless test of one chain "
+        f"of drawn guesses exceeds {bound:.3f}."])
 
 
 def main(argv: list[str] | None = None) -> None:

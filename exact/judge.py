@@ -8,10 +8,10 @@ FILE.py defines one of
     step(x, n_left, rng, draft, target, K) -> 1 .. n_left tokens      a whole round
 
 and may import sampling.py: its `sample` and `accept`, or rng.random(), are the only source of
-randomness. Every outcome is enumerated for the toys printed, with K = 1, 2 and 3: of `verify` round
-by round, because it sees nothing but its arguments, and of `step` from the first token to the last.
-The exit status is 0 if every text has the target's probability, 1 if one does not, and 2 if there
-is no answer.
+randomness. Every outcome is enumerated for the toys printed, with K = 1, 2 and 3: of `verify`
+round by round, because it sees nothing but its arguments, and of `step` from the first token to
+the last. The exit status is 0 if every text has the target's probability, 1 if one does not,
+and 2 if there is no answer.
 """
 
 import math
@@ -41,15 +41,17 @@ from exact.law import (
 )
 from exact.rules import Found, X, mapped
 from lib.terminal import Parser
-from speculative import Model, Round, complete, draft_and_verify
+from speculative import Model, Round, Test, complete, draft_and_verify
 
 SECONDS = 60.0
 GRACE = 10.0  # seconds more for a single outcome, before the process is stopped
 EXACT = 1e-9  # the largest distance of an exact float64 verifier: errors are near 1e-16
 FLOAT32 = 1e-6  # the same, computed in float32
-NOT_ENUMERATED = """Not enumerated: more guesses, larger vocabularies, real models and their caches.
+NOT_ENUMERATED = """\
+Not enumerated: more guesses, larger vocabularies, real models and their caches.
 See docs/exactness.md#what-is-enumerated-and-what-is-not"""
-TOYS = {name: [mapped(model, np.float64) for model in pair] for name, pair in rules.TOYS.items()}
+TOYS = {name: [mapped(model, np.float64) for model in pair]
+        for name, pair in rules.TOYS.items()}
 TOYS["equal"] = [TOYS["A"][1]] * 2
 
 Text = tuple[int, ...]
@@ -60,8 +62,8 @@ TextsOf = Callable[[Model, Model, int, Enumerate], Texts]  # of a draft, a targe
 
 # ---- what the file defines
 
-def rounds_of(verify: Callable) -> TextsOf:
-    """Return a function that enumerates one round per last token and k, and composes the rounds."""
+def rounds_of(verify: Test) -> TextsOf:
+    """Return a function that enumerates a round per last token and k, and composes rounds."""
     def texts(draft, target, K, enumerate_outcomes):
         @cache
         def round_after(last, k):
@@ -116,7 +118,7 @@ def load(path: Path) -> TextsOf:
 
 
 def as_tokens(ids: Any, most: int) -> list[int]:
-    """Return a list, an array, a tensor or a Round as a list; raise AssertionError otherwise."""
+    """Return a list, an array, a tensor or a Round as a list, or raise AssertionError."""
     tokens = ids.ids if isinstance(ids, Round) else ids
     if hasattr(tokens, "tolist"):
         tokens = tokens.tolist()
@@ -153,7 +155,7 @@ class Clock:
 
 
 def judge(texts: TextsOf, seconds: float = math.inf) -> Iterator[Found]:
-    """Yield what was found for every toy and K; raise AssertionError after this many seconds."""
+    """Yield what is found for every toy and K; raise AssertionError after these seconds."""
     clock = Clock(seconds)
     for (toy, (draft, target)), K in product(TOYS.items(), (1, 2, 3)):
         clock.start(f"toy {toy}, K = {K}")
@@ -171,7 +173,8 @@ def starts(texts: Texts, n: int) -> Texts:
 def explain(found: Found, tolerance: float = EXACT) -> Iterator[str]:
     """Yield the lines that show the first token that comes too often, and its alternatives.
 
-    It is the first after which the distribution of the texts so far is too far from the target's.
+    It is the first after which the distribution of the texts so far is too far from the
+    target's.
     """
     for n in range(len(X) + 1, len(X) + found.K + 2):
         got = starts(found.texts, n)
@@ -190,10 +193,11 @@ def explain(found: Found, tolerance: float = EXACT) -> Iterator[str]:
 
 def line_of(error: BaseException, path: Path) -> str:
     """Return "line N: " for the last line of the file that an error passed, or nothing."""
-    frames = [(frame.filename, frame.lineno) for frame in traceback.extract_tb(error.__traceback__)]
+    frames = traceback.extract_tb(error.__traceback__)
+    places = [(frame.filename, frame.lineno) for frame in frames]
     if isinstance(error, SyntaxError):
-        frames.append((error.filename or "", error.lineno))
-    lines = [line for file, line in frames if file == str(path.absolute())]
+        places.append((error.filename or "", error.lineno))
+    lines = [line for file, line in places if file == str(path.absolute())]
     return f"line {lines[-1]}: " if lines else ""
 
 
@@ -215,10 +219,12 @@ def answer(file: str, seconds: float = SECONDS, tolerance: float = EXACT) -> int
             if not found.distance <= tolerance:
                 print(*explain(found, tolerance), sep="\n")
                 if found.distance <= FLOAT32:
-                    print(f"  float32 rounds as much as this: --tolerance {FLOAT32:g} accepts it")
+                    print("  float32 rounds as much as this: --tolerance "
+                          f"{FLOAT32:g} accepts it")
                 return 1
             size = "exact" if found.distance <= EXACT else f"distance {found.distance:.0e}"
-            print(f"toy {found.toy}, K = {found.K}: {size}, {len(found.texts)} texts", flush=True)
+            case = f"toy {found.toy}, K = {found.K}"
+            print(f"{case}: {size}, {len(found.texts)} texts", flush=True)
     except AssertionError as error:
         print(f"{path}: {line_of(error, path)}{in_words(error)}")
         return 2

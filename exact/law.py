@@ -2,8 +2,8 @@
 
 `law(function)` runs `function(rng)` once for every way its random decisions can turn out. The
 uniforms of that `rng` are not numbers but intervals: a uniform starts as [0, 1), a comparison
-`u < c` cuts it at c, this run continues with one piece, and other runs follow the other pieces. The
-code under test is the production code, unchanged.
+`u < c` cuts it at c, this run continues with one piece, and other runs follow the other pieces.
+The code under test is the production code, unchanged.
 
 A uniform keeps its piece, so comparing one uniform twice gives dependent decisions, as it would
 with a real number, and such a fault shows as a wrong distribution. Every other source of
@@ -33,11 +33,12 @@ RoundLaw = Callable[[Any, int], dict]  # (x, k) -> {the ids of a round: probabil
 GENERATORS = {  # module: what draws random numbers in it
     "numpy.random": "default_rng Generator PCG64 RandomState random rand randn randint choice "
                     "uniform random_sample permutation shuffle exponential gumbel multinomial",
-    "random": "Random SystemRandom random randint randrange uniform choice choices sample shuffle",
+    "random": "Random SystemRandom random randint randrange uniform choice choices sample "
+              "shuffle",
     "os": "urandom",
-    "torch": "rand rand_like randn randn_like randint randint_like randperm multinomial bernoulli "
-             "Tensor.multinomial Tensor.exponential_ Tensor.uniform_ Tensor.bernoulli "
-             "Tensor.bernoulli_ Tensor.normal_ Tensor.random_",
+    "torch": "rand rand_like randn randn_like randint randint_like randperm multinomial "
+             "bernoulli Tensor.multinomial Tensor.exponential_ Tensor.uniform_ "
+             "Tensor.bernoulli Tensor.bernoulli_ Tensor.normal_ Tensor.random_",
 }
 MAX_DRAWS = 1000  # of one run
 ONLY_COMPARED = "a number of rng is an interval here: it can only be compared, u < bound"
@@ -55,7 +56,7 @@ class Uniform:
         self.interval = interval  # [low, high], cut by comparisons
 
     def __lt__(self, bounds):
-        """Return `u < bounds` for a number or an array; cut the interval at the bounds inside."""
+        """Return `u < bounds` for a number or an array; cut the interval at bounds inside."""
         if isinstance(bounds, Uniform):
             self.refuse()
         cuts = np.asarray(bounds)
@@ -110,7 +111,8 @@ class Forking:
         return Uniform(self, [0, 1])
 
     def __getattr__(self, name):
-        raise AttributeError(f"rng.{name} cannot be enumerated; use rng.random(), accept or sample")
+        raise AttributeError(f"rng.{name} cannot be enumerated; use rng.random(), accept or "
+                             "sample")
 
     def fork(self, weights):
         """Return which of the branches with these weights this run takes."""
@@ -130,8 +132,8 @@ class Forbidden:
         self.name = name
 
     def __call__(self, *args, **kwargs):
-        raise AssertionError(f"randomness must come from rng alone, but {self.name} has a hidden "
-                             "generator")
+        raise AssertionError(f"randomness must come from rng alone, but {self.name} has a "
+                             "hidden generator")
 
     def __getattr__(self, attribute):
         self()
@@ -175,9 +177,9 @@ def run_once(function: Run, forks: list) -> tuple[Any, Any]:
 
 
 def paths(function: Run) -> Iterator[tuple[Any, Any, list]]:
-    """Yield (outcome, probability, forks) for every way the decisions of `function(rng)` can fall.
+    """Yield (outcome, probability, forks) for every way that the decisions of a run can fall.
 
-    The forks are its decisions in order: the weights of the branches, and which was taken.
+    The forks are the decisions in order: the weights of the branches, and which was taken.
     """
     with no_other_chance():
         first = repr(run_once(function, []))
@@ -195,7 +197,7 @@ def paths(function: Run) -> Iterator[tuple[Any, Any, list]]:
 
 
 def law(function: Run) -> dict[Any, Any]:
-    """Return the distribution of `function(rng)`: {outcome: probability}. Lists become tuples."""
+    """Return the distribution of `function(rng)`: {outcome: probability}; a list as a tuple."""
     total = defaultdict(int)
     for outcome, probability, _ in paths(function):
         total[tuple(outcome) if isinstance(outcome, list) else outcome] += probability
@@ -224,7 +226,7 @@ def text_law(x: Sequence[int], model: Model, N: int, stop: Collection[int] = ())
 
 
 def rounds_law(x: Sequence[int], one_round: RoundLaw, N: int, K: int) -> dict:
-    """Return {(text, rounds): p} of N new ids, `one_round(x, k)` being the law of a round's ids."""
+    """Return {(text, rounds): p} of N new ids, from the law `one_round(x, k)` of a round's ids."""
     if N == 0:
         return {(tuple(x), 0): 1}
     total = defaultdict(int)
@@ -248,5 +250,5 @@ def composed_law(x: Sequence[int], one_round: RoundLaw, N: int, K: int) -> dict:
 # ---- comparisons
 
 def total_variation(law_a: dict, law_b: dict) -> Any:
-    """Return half the sum of all differences: the largest difference for any set of outcomes."""
+    """Return half the sum of all differences: the largest one for any set of outcomes."""
     return sum(abs(law_a.get(k, 0) - law_b.get(k, 0)) for k in law_a.keys() | law_b.keys()) / 2

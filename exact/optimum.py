@@ -7,8 +7,8 @@
     A, p(A)             a set of tokens, and its probability under p
 
 A lossless test is a transport of the guesses' distribution to p_target, and an accepted token
-arrives at one of its own guesses. Where all guesses lie in a set A the token must be in A to be
-accepted, and it is in A with probability p_target(A). The worst set decides (max-flow, min-cut):
+arrives at one of its own guesses. If all guesses lie in a set A, the token must be in A to be
+accepted. It is in A with probability p_target(A). The worst set decides (max-flow, min-cut):
 
     accepted = 1 - max over A of (P(all guesses in A) - p_target(A))
 
@@ -41,7 +41,8 @@ def guesses_law(p_draft: np.ndarray, n: int, siblings: str = "distinct") -> Gues
 def best_accepted(guesses: Guesses, p_target: np.ndarray) -> Any:
     """Return the largest probability with which a lossless test can accept one of its guesses.
 
-    Exact on Fractions; it tries every set of tokens, so only for toys. For one guess it is 1 - TV:
+    Every set of tokens is tried, which is possible for toys only, and exact on Fractions. The
+    optimum for one guess is 1 - TV:
 
     >>> p_draft, p_target = np.array([0.25, 0.75, 0.0]), np.array([0.5, 0.25, 0.25])
     >>> float(best_accepted({(0,): 0.25, (1,): 0.75}, p_target))
@@ -64,9 +65,9 @@ def best_accepted(guesses: Guesses, p_target: np.ndarray) -> Any:
 def best_independent(p_draft: np.ndarray, p_target: np.ndarray, n: int) -> float:
     """Return the optimum for n independent guesses: P(all in A) is p_draft(A) ** n.
 
-    A convex function of p_draft(A) is the maximum of its tangents. Along a tangent of slope s the
-    worst set has all tokens with s p_draft > p_target, so only the starts of the rows count, sorted
-    by p_target / p_draft.
+    A convex function of p_draft(A) is the maximum of its tangents. Along a tangent of slope s
+    the worst set has all tokens with s p_draft > p_target, so only the starts of the rows
+    count, sorted by p_target / p_draft.
 
     >>> p_draft, p_target = np.array([0.1, 0.5, 0.4]), np.array([0.2, 0.6, 0.2])
     >>> round(float(best_independent(p_draft, p_target, 2)), 4)

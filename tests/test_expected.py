@@ -67,7 +67,7 @@ def test_a_trees_formula_is_the_mean_of_its_test_for_each_of_its_trees(toy, widt
 
 @pytest.mark.parametrize("toy", TOYS)
 def test_the_ladders_means_are_those_of_whole_rounds(toy):
-    """Level by level, and by the distribution of a round that docs/proof.md writes down."""
+    """Compare means level by level with those of trees, and of docs/proof.md's closed form."""
     draft, target = map(path_by_path, TOYS[toy])
     trees = expectation(lambda rng: guess_shape(list(X), 2, rng, draft, uniform((2, 1)))[0],
                         lambda tree: tree_tokens(tree, target(list(X) + tree, 1 + len(tree))))

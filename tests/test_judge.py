@@ -1,4 +1,4 @@
-"""The judge of docs/exercises.md: right answers pass, wrong ones are shown, others are refused."""
+"""Test the judge: right answers pass, wrong ones are shown, what cannot be judged is refused."""
 
 import itertools
 import re
@@ -77,7 +77,7 @@ VERIFY = "def verify(g, q, p, rng): "
 
 @pytest.fixture
 def said(tmp_path, capsys):
-    """Return a function that judges a text: (exit status, what was printed)."""
+    """Return a function that judges a file with this text: (exit status, printed text)."""
     def run(text, **limits):
         path = tmp_path / "answer.py"
         path.write_text(text, encoding="utf-8")

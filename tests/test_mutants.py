@@ -1,9 +1,9 @@
-"""A few of tests/mutants.py in every test run, and all of them still to be found in the code."""
+"""Run a few of tests/mutants.py, and check that the code still has the lines that all replace."""
 
 from tests.mutants import MUTANTS, QUICK, ROOT, mutated, run
 
 
-def test_every_mutant_has_its_place_once_and_is_python():
+def test_each_mutant_replaces_a_piece_that_occurs_once_and_is_python():
     assert len({mutant[:4] for mutant in MUTANTS}) == len(MUTANTS) <= 180
     for mutant in MUTANTS:
         text = (ROOT / mutant.file).read_text(encoding="utf-8")

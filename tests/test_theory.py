@@ -1,4 +1,4 @@
-"""The closed forms against their definitions, and against what papers and articles print."""
+"""Test the closed forms: their definitions, and the figures that papers and articles print."""
 
 import re
 from fractions import Fraction
@@ -27,13 +27,13 @@ from theory.speedup import (
 )
 
 lookaheads = st.integers(0, 12)
-shares = st.integers(0, 100).map(lambda n: Fraction(n, 100))  # exact arithmetic, ends included
+alphas = st.integers(0, 100).map(lambda n: Fraction(n, 100))  # exact arithmetic, ends included
 ratios = st.integers(0, 150).map(lambda n: Fraction(n, 100))
 pass_costs = st.lists(st.integers(50, 900).map(lambda n: Fraction(n, 100)), min_size=1, max_size=13)
 
 
 def improvement(alpha, K, c, cost=1):
-    """Leviathan et al. (2023) Theorem 3.8 as printed, its limit at alpha = 1."""
+    """Return Leviathan et al. (2023) Theorem 3.8 as printed, and its limit at alpha = 1."""
     tokens = Fraction(K + 1) if alpha == 1 else (1 - alpha ** (K + 1)) / (1 - alpha)
     return tokens / (K * c + cost)
 
@@ -43,19 +43,19 @@ def test_the_acceptance_rate_is_one_per_row_and_never_exceeds_one_by_rounding():
     assert acceptance_rate([law, [0.25, 0.75]], [law, [0.5, 0.5]]).tolist() == [1.0, 0.75]
 
 
-@given(shares, lookaheads)
+@given(alphas, lookaheads)
 def test_expected_tokens_is_the_mean_of_the_capped_geometric_law(alpha, K):
     law = {t + 1: alpha**t * (1 - alpha) for t in range(K)} | {K + 1: alpha**K}
     assert sum(law.values()) == 1
     assert expected_tokens(alpha, K) == sum(n * chance for n, chance in law.items())
 
 
-@given(shares, lookaheads, ratios)
+@given(alphas, lookaheads, ratios)
 def test_walltime_improvement_is_theorem_3_8_at_every_alpha(alpha, K, c):
     assert walltime_improvement(alpha, K, c) == improvement(alpha, K, c)
 
 
-@given(shares, ratios)
+@given(alphas, ratios)
 def test_some_K_improves_if_and_only_if_alpha_exceeds_c(alpha, c):
     best = max(walltime_improvement(alpha, K, c) for K in range(1, 13))
     assert (best > 1) == (alpha > c)
@@ -63,21 +63,21 @@ def test_some_K_improves_if_and_only_if_alpha_exceeds_c(alpha, c):
         assert best >= walltime_improvement(alpha, 1, c) == (1 + alpha) / (1 + c)
 
 
-@given(shares, lookaheads, ratios)
+@given(alphas, lookaheads, ratios)
 def test_operations_factor_is_theorem_3_11_and_at_least_one(alpha, K, c_hat):
     operations = operations_factor(alpha, K, c_hat)
     assert operations * improvement(alpha, K, 0) == K * c_hat + K + 1
     assert operations >= 1
 
 
-@given(shares, lookaheads, st.integers(1, 50), st.integers(1, 50))
+@given(alphas, lookaheads, st.integers(1, 50), st.integers(1, 50))
 def test_chen_speedup_is_the_improvement_with_ids_a_round_as_r(alpha, K, t_draft, t_target):
     r = expected_tokens(alpha, K) / Fraction(K + 1)
     c = Fraction(t_draft, t_target)
     assert chen_speedup(r, K, t_draft, t_target) == walltime_improvement(alpha, K, c)
 
 
-@given(shares, ratios, st.none() | pass_costs)
+@given(alphas, ratios, st.none() | pass_costs)
 def test_best_K_is_the_brute_force_argmax(alpha, c, pass_cost):
     gains = [improvement(alpha, K, c, cost) for K, cost in enumerate(pass_cost or [1] * 101)]
     assert best_K(alpha, c, pass_cost) == gains.index(max(gains))
@@ -107,7 +107,7 @@ TABLE_4_OFF = {  # what the formula gives where the table says 0.1 more
 @pytest.mark.parametrize("task, draft, temperature, K, alpha, c, printed", TABLE_4)
 def test_table_4_of_leviathan_is_reproduced_but_for_three_rows(task, draft, temperature, K, alpha,
                                                                c, printed):
-    """Those three agree within the rounding of alpha and c."""
+    """All rows agree with the table within the rounding of alpha and c."""
     expected = TABLE_4_OFF.get((task, draft, temperature), printed)
     assert round(walltime_improvement(alpha, K, c), 1) == expected
     assert walltime_improvement(alpha - 0.005, K, c + 0.005) < printed + 0.05

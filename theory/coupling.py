@@ -6,9 +6,9 @@
     inverse             one uniform, two inverse functions:   variants/coupled.py --sampler inverse
     race                one race, two vectors of speeds:      variants/coupled.py --sampler race
 
-The ratio test reaches 1 - TV, which no coupling exceeds (theory/speedup.py, acceptance_rate). The
-race reaches at least (1 - TV) / (1 + TV) for all rows, and no coupling that draws without seeing
-the other row guarantees more: Daliri, Musco and Suresh (2024), arXiv 2408.07978.
+The ratio test reaches 1 - TV, which no coupling exceeds (theory/speedup.py, acceptance_rate).
+The race reaches at least (1 - TV) / (1 + TV) for all rows, and no coupling that draws without
+seeing the other row guarantees more: Daliri, Musco and Suresh (2024), arXiv 2408.07978.
 """
 
 from typing import Any

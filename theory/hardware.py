@@ -22,11 +22,11 @@ GPT2_SIZES = {
 
 def pass_latency(n_params: float, n_bytes: float, bandwidth: float, flop_rate: float,
                  batch: int = 1) -> tuple[float, float]:
-    """Return the seconds of memory traffic and of arithmetic of one pass; the larger one decides.
+    """Return the seconds of memory traffic and of arithmetic of one pass; the larger decides.
 
     `batch` counts the rows of the pass, of several texts or the K + 1 of one; `bandwidth` is in
-    bytes per second, `flop_rate` in FLOP per second. Each parameter is read once, and takes part in
-    one multiply-add per row. Timbers (2023), "How is LLaMa.cpp possible?".
+    bytes per second, `flop_rate` in FLOP per second. Each parameter is read once, and takes
+    part in one multiply-add per row. Timbers (2023), "How is LLaMa.cpp possible?".
 
     >>> memory, compute = pass_latency(70e9, 2, bandwidth=1935e9, flop_rate=312e12)
     >>> f"{1e3 * memory:.1f} ms, {1e3 * compute:.2f} ms"
@@ -36,10 +36,10 @@ def pass_latency(n_params: float, n_bytes: float, bandwidth: float, flop_rate: f
 
 
 def crossover_batch(n_bytes: float, bandwidth: float, flop_rate: float) -> float:
-    """Return the batch at which arithmetic takes as long as memory, so that rows cease to be free.
+    """Return the batch at which arithmetic takes as long as memory: more rows are not free.
 
-    It is n_bytes * flop_rate / (2 * bandwidth): the published 161 (Timbers 2023) is that of an A100
-    of 80 GB in float16. (Erratum: its memory term has a second factor 2.)
+    It is n_bytes * flop_rate / (2 * bandwidth): the published 161 (Timbers 2023) is that of an
+    A100 of 80 GB in float16. (Erratum: its memory term has a second factor 2.)
 
     >>> int(crossover_batch(n_bytes=2, bandwidth=1935e9, flop_rate=312e12))
     161
@@ -52,8 +52,9 @@ def linear_cost(n_rows: int, n_in: int, n_out: int, weight_bytes: float = 2,
                 row_bytes: float = 2) -> tuple[float, int]:
     """Return the bytes moved and the FLOP of one product [n_rows, n_in] @ [n_in, n_out].
 
-    The example is a published one, on an RTX 4090 of 1 TB/s and 330 TFLOP/s: one row moves nearly
-    as much as 1024. (Erratum: it counts a multiply-add as one FLOP; the 330 count it as two.)
+    The example is a published one, on an RTX 4090 of 1 TB/s and 330 TFLOP/s: one row moves
+    nearly as much as 1024. (Erratum: it counts a multiply-add as one FLOP; the 330 count it as
+    two.)
 
     >>> for n_rows in (1024, 1):
     ...     moved, flops = linear_cost(n_rows, 6656, 17920)
@@ -71,12 +72,12 @@ def intensity_table(n_new: int, n_past: int, n_embd: int, n_head: int,
                     n_bytes: float = 2) -> dict[str, tuple[int, float]]:
     """Return the products of one layer: {step: (FLOP, FLOP per byte moved)}.
 
-    Prefill of L tokens: (L, 0). Decoding after L tokens: (1, L). Verifying K guesses: (K + 1, L).
-    A dense step has intensity L D / (2 L + D), D = n_embd: about L as long as L is far below D, so
-    the K + 1 rows of a verification move hardly more bytes than one. Source: the slides of Yuan's
-    COMP4901Y, lecture 17 (their H is d_head; GPT-2's gelu stands for their relu). Their
-    multiply-adds per element are FLOP per byte in float16. (Erratum: scores are divided by sqrt(H),
-    not sqrt(D).)
+    Prefill of L tokens: (L, 0). Decoding after L tokens: (1, L). Verifying K guesses: (K + 1,
+    L). A dense step has intensity L D / (2 L + D), D = n_embd: about L as long as L is far
+    below D, so the K + 1 rows of a verification move hardly more bytes than one. Source: the
+    slides of Yuan's COMP4901Y, lecture 17 (their H is d_head; GPT-2's gelu stands for their
+    relu). Their multiply-adds per element are FLOP per byte in float16. (Erratum: scores are
+    divided by sqrt(H), not sqrt(D).)
 
     >>> L, D = 1023, 1600
     >>> intensity_table(L, 0, D, 25)["Q = x W_Q"][1] == L * D / (2 * L + D)
@@ -119,8 +120,9 @@ def pass_flops(hparams: dict, n_new: int = 1, n_past: int = 0, n_last: int = 1) 
 def pass_bytes(hparams: dict, n_new: int = 1, n_past: int = 0, n_bytes: float = 4) -> float:
     """Return the bytes that one pass must move at least, if activations stay in the processor.
 
-    Each parameter once (of wpe the rows of the new tokens only); the cache, n_past tokens read and
-    n_new written. Speculative decoding rests on five rows moving hardly more bytes than one:
+    Each parameter once (of wpe the rows of the new tokens only); the cache, n_past tokens read
+    and n_new written. Speculative decoding rests on five rows moving hardly more bytes than
+    one:
 
     >>> hparams = GPT2_SIZES["1558M"]
     >>> round(pass_bytes(hparams, n_new=5, n_past=100) / pass_bytes(hparams, 1, 100), 4)

@@ -19,8 +19,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 
-def acceptance_rate(p_target: ArrayLike, p_draft: ArrayLike) -> Any:  # 2 x [..., n_vocab] -> [...]
-    """Return the probability that a drawn guess is accepted: sum(min(p_target, p_draft)).
+def acceptance_rate(p_target: ArrayLike, p_draft: ArrayLike) -> Any:  # each [..., n_vocab]
+    """Return the probability that a drawn guess is accepted: sum(min(p_target, p_draft)), [...].
 
     It is 1 - TV; the total variation distance TV is Leviathan's D_LK. Its mean over the
     positions of a text is alpha, with less variance than a count of accepted guesses. Rows are
@@ -48,8 +48,8 @@ def acceptance_rate(p_target: ArrayLike, p_draft: ArrayLike) -> Any:  # 2 x [...
 def expected_tokens(alpha: float, K: int) -> float:
     """Return the mean tokens per round, resampled or bonus token included: 1 + .. + alpha**K.
 
-    The printed form, (1 - alpha**(K + 1)) / (1 - alpha), has a special case at alpha = 1; the sum
-    has none. Leviathan et al. (2023) Eq. 1.
+    The printed form, (1 - alpha**(K + 1)) / (1 - alpha), has a special case at alpha = 1; the
+    sum has none. Leviathan et al. (2023) Eq. 1.
 
     >>> [round(expected_tokens(0.7, K), 4) for K in (1, 3, 5)]
     [1.7, 2.533, 2.9412]
@@ -65,10 +65,10 @@ def walltime_improvement(alpha: float, K: int, c: float, pass_cost: float = 1) -
     """Return the speed-up over one target pass per token.
 
     The papers' pass_cost is 1, which holds where memory bandwidth alone limits a pass;
-    docs/speed.md has measured values. With 1, some K improves if and only if alpha > c, and then
-    K = 1 does, by (1 + alpha) / (1 + c). Leviathan et al. (2023) Theorem 3.8, Corollary 3.9.
-    (Errata: three values of Table 4, and those of Appendix A.5 at temperature 1, are not what this
-    formula gives.)
+    docs/speed.md has measured values. With 1, some K improves if and only if alpha > c, and
+    then K = 1 does, by (1 + alpha) / (1 + c). Leviathan et al. (2023) Theorem 3.8, Corollary
+    3.9. (Errata: three values of Table 4, and those of Appendix A.5 at temperature 1, are not
+    what this formula gives.)
 
     >>> round(walltime_improvement(alpha=0.75, K=7, c=0.02), 1)  # Table 4, row 1
     3.2
@@ -81,7 +81,7 @@ def walltime_improvement(alpha: float, K: int, c: float, pass_cost: float = 1) -
 
 
 def operations_factor(alpha: float, K: int, c_hat: float) -> float:
-    """Return the arithmetic per token, in target rows: more than 1 because guesses are rejected.
+    """Return the arithmetic per token, in target rows: above 1 because guesses are rejected.
 
     Leviathan et al. (2023) Theorem 3.11, Table 1.
 
@@ -92,12 +92,12 @@ def operations_factor(alpha: float, K: int, c_hat: float) -> float:
 
 
 def best_K(alpha: float, c: float, pass_cost: Sequence[float] | None = None) -> int:
-    """Return the K of the largest `walltime_improvement` (the smallest of equals; 0: no guesses).
+    """Return the K of the largest `walltime_improvement`: the smallest of equals, 0 for none.
 
-    `pass_cost[K]` is the measured cost of K + 1 rows in units of one row (so `pass_cost[0]` is 1),
-    and no K beyond its end is considered; by default it is 1 up to K = 100. Every K is tried: with
-    equal costs one could stop at the first decrease, but with measured ones 8 rows can be cheaper
-    than 5. Leviathan et al. (2023) Sec. 3.5.
+    `pass_cost[K]` is the measured cost of K + 1 rows in units of one row (so `pass_cost[0]` is
+    1), and no K beyond its end is considered; by default it is 1 up to K = 100. Every K is
+    tried: with equal costs one could stop at the first decrease, but with measured ones 8 rows
+    can be cheaper than 5. Leviathan et al. (2023) Sec. 3.5.
 
     >>> best_K(0.8, 0.05), best_K(0.9, 0.2), best_K(0.2, 0.3)
     (8, 7, 0)
@@ -110,10 +110,11 @@ def best_K(alpha: float, c: float, pass_cost: Sequence[float] | None = None) -> 
 
 
 def chen_speedup(r: float, K: int, t_draft: float, t_target: float) -> float:
-    """Return the speed-up from the figures of Chen et al. (2023): r = tokens per round / (K + 1).
+    """Return the speed-up from figures of Chen et al. (2023); r is tokens per round / (K + 1).
 
-    t_draft is one step of the draft and t_target one pass of the target, over one row or K + 1, in
-    one unit of time. Table 1, Fig. 1. (Erratum: the paper says tokens "accepted" for "decoded".)
+    t_draft is one step of the draft and t_target one pass of the target, over one row or K + 1,
+    in one unit of time. Table 1, Fig. 1. (Erratum: the paper says tokens "accepted" for
+    "decoded".)
 
     >>> [round(chen_speedup(r, K=4, t_draft=1.8, t_target=14.1), 2) for r in (0.8, 0.62)]
     [2.65, 2.05]
