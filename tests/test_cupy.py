@@ -85,7 +85,8 @@ def test_logits_cross_to_the_host_once_a_pass(stand_in):
 
 
 @pytest.mark.parametrize("command, words", [
-    (speed, ""), (speed, "--size 124M"), (variants, "--rows stopping"),
+    (speed, "--N 3 --repeats 1"), (speed, "--N 3 --repeats 1 --size 124M"),
+    (variants, "--N 3 --repeats 1 --rows stopping"),
     (will_it_pay, "--random --target 124M --draft 124M")])
 def test_benchmarks_measure_a_gpu(cupy, command, words, monkeypatch, capsys):
     for name, value in {"ROWS": {"cupy": [1, 64]}, "BLOCK": {"cupy": 2**20}, "KS": [1],
@@ -93,7 +94,7 @@ def test_benchmarks_measure_a_gpu(cupy, command, words, monkeypatch, capsys):
         monkeypatch.setattr(command, name, value, raising=False)
     monkeypatch.setitem(GPT2_SIZES, "124M", HPARAMS)
     monkeypatch.setattr(products, "many_rows", None)  # no weight may be on the host
-    assert command.main([*words.split(), *"--backend cupy --N 3 --repeats 1".split()]) == 0
+    assert command.main([*words.split(), "--backend", "cupy"]) == 0
     out = capsys.readouterr().out
     assert f"matrix products by CuPy {cupy.__version__} on " in out and "1.00" in out
     assert "NumPy alone" not in out

@@ -189,12 +189,13 @@ from numba.core import event
 
 def counted(task, *args):
     with event.install_recorder("numba:compiler_lock") as recorder:  # held to compile and to load
-        run = decode(task, *args)
+        run = decoded_run(task, *args)
     if task.N > 2:  # not the warm-up
         print(f"compiled: {len(recorder.buffer)} for {len(run.ids)} tokens")
     return run
 
-decode, compare.decode = compare.decode, counted
+decoded_run = compare.decoded_run
+compare.decoded_run = counted
 main.main(sys.argv[1:])
 """
 

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from demo.compare import compare, decode, first_difference
-from demo.describe import describe
+from demo.compare import compare, decoded_run, first_difference
+from demo.describe import comparison_in_words
 from demo.task import Task
 from encoder import Encoder, byte_characters
 from exact.law import law, text_law
@@ -142,7 +142,7 @@ def task(N, x=(1, 2, 3), flags=(("K", 3),), n_ctx=12, moves=True):
 @pytest.mark.parametrize("N, ended_by", [(9, "N"), (10, "n_ctx"), (10**9, "n_ctx")])
 def test_one_below_at_and_above_the_context_without_a_window(N, ended_by):
     got = compare(task(N, moves=False))
-    said = describe(got, "speculative")
+    said = comparison_in_words(got, "speculative")
     assert got["identical"] and got["speculative"]["tokens"] == min(N, 9)
     assert not got["window_moved"]
     assert got["autoregressive"]["ended_by"] == got["speculative"]["ended_by"] == ended_by
@@ -156,7 +156,7 @@ def test_one_below_at_and_above_the_context_with_a_window(N, moved):
     assert got["identical"] and got["speculative"]["tokens"] == N
     assert got["speculative"]["ended_by"] == "N" and got["window_moved"] == moved
     assert got["speculative"]["ids"] == greedy_in_windows(model(0), [1, 2, 3], 12, N)[3:]
-    assert ("the last 6-11 tokens" in describe(got, "speculative")) == moved
+    assert ("the last 6-11 tokens" in comparison_in_words(got, "speculative")) == moved
 
 
 @pytest.mark.parametrize("n_ctx", [2, 3, 7])
@@ -175,7 +175,7 @@ def test_K_auto_measures_within_the_context():
 @pytest.mark.parametrize("place", [8, 9, 30])
 def test_the_first_difference_is_judged_by_what_the_window_showed(place):
     job = task(40)
-    ids = decode(job, "autoregressive").ids
+    ids = decoded_run(job, "autoregressive").ids
     other = ids[:place] + [(ids[place] + 1) % 40] + ids[place + 1 :]
     got = first_difference(job, ids, other)
     start = dict(starts(3, 12, 3 + place))[3 + place]

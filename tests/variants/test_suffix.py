@@ -109,7 +109,7 @@ def test_the_draft_is_asked_exactly_where_the_counts_are_not_sure():
 @pytest.mark.parametrize("n_left", [1, 2, 3, 30])
 def test_no_round_overshoots_and_each_source_has_its_own_limit(sure, n_left):
     model = count_round(3)
-    step = suffix(model, model, K=4, cap=7, sure=sure)
+    step = suffix(model, model, cap=7, sure=sure)  # K is 4
     result = step([0, 1, 2] * 9, n_left, Scripted([0.5] * 9))
     assert len(result.guesses) == min(n_left - 1, 7 if sure == 0 else 4)
 
