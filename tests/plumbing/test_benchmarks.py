@@ -124,7 +124,7 @@ def test_an_agreeing_pair_accepts_every_guess():
 
 
 def test_weights_are_rounded_to_as_many_steps_as_bits_have_and_staged_texts_are_plain_ones():
-    w, int8s = np.random.default_rng(0).normal(size=(5, 64)), quantized.int8_copy(model(1))
+    w = np.random.default_rng(0).normal(size=(5, 64))
     for bits, size in ((8, None), (6, 32), (4, 16)):
         parts = quantized.rounded(w, bits, size).reshape(-1, size or 64)
         most = 2 ** (bits - 1) - 1
@@ -134,7 +134,9 @@ def test_weights_are_rounded_to_as_many_steps_as_bits_have_and_staged_texts_are_
     rows = partial(quantized.rows_of, temperature=0.0, alpha=None)
     builders = {"plain": quantized.chain(rows, 0), "chain": quantized.chain(rows, 3),
                 "staged": quantized.staged(rows, model(2), 3, 2)}
-    results = race(int8s, model(1), builders, [[1, 2]], N=9, repeats=1)
+    target = model(1)
+    copy = quantized.int8_copy(target)
+    results = race(copy, target, builders, [[1, 2]], N=9, repeats=1)
     ((plain,),), *others = results.values()
     for ((text,),) in others:
         assert text.ids == plain.ids and len(text.rounds) < len(plain.rounds) == 9
