@@ -245,9 +245,9 @@ def check(verify, K=3, V=3, **options):
     bits, rounding = DTYPES[cases.dtype]
     answer = lambda case, points: cases.call(verify, case, points / 2.0**bits)
     case = rng.integers(len(cases.weight), size=512)
-    points = rng.integers(2**bits, size=(512, K + 1))
+    points, some = rng.integers(2**bits, size=(512, K + 1)), rng.permutation(512)[:300]
     try:
-        if (answer(case, points) != answer(case[::-1], points[::-1])[::-1]).any():
+        if (answer(case, points)[some] != answer(case[some], points[some])).any():
             raise Refused("a row's tokens depend on more than its arguments: on other rows, or "
                           "on random numbers drawn inside (then use check_by_sampling)")
         boxes = find_boxes(answer, len(cases.weight), K + 1, 2**bits - 1, rng)
