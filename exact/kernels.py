@@ -14,8 +14,8 @@ from typing import Callable, NamedTuple
 import numpy as np
 
 PAD_ROW = ((0, 0), (0, 1), (0, 0))  # one row of zeros after p_draft: its residual is the target
-SURE = 0.4  # a draft is confident in a token from this probability on
-COSTS = np.array([10, 16, 17, 18])  # of passes over 1 .. 4 rows, for the planner
+CONFIDENT = 0.4  # a draft is confident of a token from this probability on
+COSTS = (10, 16, 17, 18)  # of a pass with 0 .. 3 guesses
 
 
 # ---- parts
@@ -57,12 +57,13 @@ def ratio(guesses, p_draft, p_target, epsilon=0):
     return at(p_target[:, :-1], guesses) / (np.where(q > 0, q, 1) + epsilon)
 
 
-def ratio_of_next_row(guesses, p_draft, p_target):
-    return ratio(guesses, p_draft, np.concatenate([p_target[:, 1:], p_target[:, -1:]], axis=1))
-
-
 def probability(guesses, p_draft, p_target):
     return at(p_target[:, :-1], guesses)
+
+
+def match_or_ratio(guesses, p_draft, p_target):
+    p = probability(guesses, p_draft, p_target)
+    return p + (1 - p) * np.minimum(ratio(guesses, p_draft, p_target), 1)
 
 
 def if_not_less(guesses, p_draft, p_target):
@@ -73,9 +74,8 @@ def never(guesses, p_draft, p_target):
     return np.zeros(guesses.shape)
 
 
-def with_thresholds(guesses, p_draft, p_target, single=0.5, acc=0.5):
-    p = at(p_target[:, :-1], guesses)
-    return np.where(p >= single, 1, p / acc)
+def doubled(guesses, p_draft, p_target):
+    return 2 * at(p_target[:, :-1], guesses)
 
 
 # ---- the weights of the token that replaces guess t: (guesses, p_draft, p_target) -> [B, K, V]
@@ -85,7 +85,7 @@ def from_residual(guesses, p_draft, p_target):
 
 
 def from_residual_with_epsilon(guesses, p_draft, p_target, epsilon=0.01):
-    return np.maximum(p_target[:, :-1] - p_draft, epsilon)
+    return np.maximum(p_target[:, :-1] - p_draft, 0) + epsilon
 
 
 def from_others(guesses, p_draft, p_target):
@@ -107,11 +107,11 @@ def all_of(guesses, p_draft):
 
 
 def before_unsure_row(guesses, p_draft):
-    return first_rejected(p_draft.max(axis=-1) > SURE)
+    return first_rejected(p_draft.max(axis=-1) > CONFIDENT)
 
 
 def before_unsure_guess(guesses, p_draft, extra=0):
-    n = first_rejected(at(p_draft, guesses) >= SURE)
+    n = first_rejected(at(p_draft, guesses) >= CONFIDENT)
     return np.minimum(n + extra, guesses.shape[1])
 
 
@@ -119,11 +119,20 @@ def before_token_2(guesses, p_draft):
     return first_rejected(guesses != 2)
 
 
-def planned(guesses, p_draft):
-    """Return the n with the most expected tokens per cost, by confidences in all guesses drawn."""
+def rates(p_draft, costs):  # -> [B, K + 1]
+    """Return the expected tokens per cost of 0 .. K guesses, by the draft's confidence."""
     survival = np.cumprod(p_draft.max(axis=-1), axis=1).cumsum(axis=1)
-    return (np.pad(1 + survival, ((0, 0), (1, 0)), constant_values=1)
-            / COSTS[: guesses.shape[1] + 1]).argmax(axis=1)
+    tokens = np.pad(1 + survival, ((0, 0), (1, 0)), constant_values=1)
+    return tokens / np.array(costs)[: tokens.shape[1]]
+
+
+def best_rate(guesses, p_draft, costs=COSTS):
+    return rates(p_draft, costs).argmax(axis=1)
+
+
+def first_descent(guesses, p_draft, costs=(10, 14, 17, 18)):
+    each = rates(p_draft, costs)
+    return first_rejected(each[:, 1:] > each[:, :-1])
 
 
 # ---- tests
@@ -155,6 +164,12 @@ def match(guesses, p_draft, p_target, uniforms, fresh=False, n_tested=all_of):
     n = np.minimum(first_rejected(drawn[:, :-1] == guesses), last)
     token = draw(p_target[each, n], uniforms[:, -1]) if fresh else drawn[each, n]
     return written(guesses, n, token)
+
+
+def with_next_rows(guesses, p_draft, p_target, uniforms):
+    """Test guess t with row t + 1 of the target."""
+    rows = np.concatenate([p_target[:, 1:], p_target[:, -1:]], axis=1)
+    return chain(guesses, p_draft, rows, uniforms)
 
 
 def best_tokens(guesses, p_draft, p_target, uniforms):
@@ -196,7 +211,8 @@ def longest(guesses, p_draft, p_target, uniforms, rest=all_rest):
 def last_product(guesses, p_draft, p_target, uniforms):
     """Accept up to the last guess at which the product of ratios reaches that of the uniforms."""
     each, K = np.arange(len(guesses)), guesses.shape[1]
-    passed = shares(guesses, p_draft, p_target)[:, 1:] >= np.cumprod(uniforms[:, :K], axis=1)
+    ratios = np.minimum(ratio(guesses, p_draft, p_target), 1)
+    passed = np.cumprod(ratios, axis=1) >= np.cumprod(uniforms[:, :K], axis=1)
     passed = np.pad(passed, ((0, 0), (1, 0)), constant_values=True)
     n = K - passed[:, ::-1].argmax(axis=1)
     weights = surplus(p_target, np.pad(p_draft, PAD_ROW))[each, n]
@@ -217,41 +233,51 @@ KERNELS = {
     "ratio test, residual; guesses drawn": Kernel(chain, True),
     "argmax guesses, one-hot rows (\"q = 1\")": Kernel(q_is_one, True),
     "\"q = 1\"; guesses drawn": Kernel(q_is_one, True),
+    "\"q = 1\"; argmax guesses, accepted from p_target = .5 on":
+        Kernel(partial(chain, p_accept=doubled, replace=from_others), False),
+    "\"q = 1\"; argmax guesses, always rejected":
+        Kernel(partial(chain, p_accept=never, replace=from_others), False),
     "match; guesses drawn": Kernel(match, True),
     "match; argmax guesses": Kernel(match, True),
+    "match with the target's best token, at any temperature": Kernel(best_tokens, False),
     "match, then a fresh draw": Kernel(partial(match, fresh=True), False),
+    "match or the ratio test, then the residual":
+        Kernel(partial(chain, p_accept=match_or_ratio), False),
     "accept if p_target >= p_draft": Kernel(partial(chain, p_accept=if_not_less), False),
+    "accept if p_target >= p_draft, then a draw from the target":
+        Kernel(partial(chain, p_accept=if_not_less, replace=from_target), False),
     "ratio test, then a draw from the target": Kernel(partial(chain, replace=from_target), False),
+    "ratio test, then the target without the guess":
+        Kernel(partial(chain, replace=from_others), False),
     "ratio test, then a draw from the next row":
         Kernel(partial(chain, replace=from_next_row), False),
+    "ratio test with the target's next row": Kernel(with_next_rows, False),
+    "ratio test, .01 added to p_draft and to the residual": Kernel(partial(
+        chain, p_accept=partial(ratio, epsilon=0.01), replace=from_residual_with_epsilon), False),
     "bonus token from the last guess's row": Kernel(partial(chain, bonus_row=-1), False),
     "one uniform for all tests of a round": Kernel(partial(chain, numbers="one"), False),
-    "stop before drawing where the row is unsure":
-        Kernel(partial(chain, n_tested=before_unsure_row), True),
-    "stop after an unsure guess, which is tested":
-        Kernel(partial(chain, n_tested=partial(before_unsure_guess, extra=1)), True),
-    "drop an unsure guess; drawn, ratio test":
-        Kernel(partial(chain, n_tested=before_unsure_guess), False),
-    "drop an unsure guess; drawn, \"q = 1\"":
-        Kernel(partial(q_is_one, n_tested=before_unsure_guess), True),
-    "drop an unsure guess; drawn, match":
-        Kernel(partial(match, n_tested=before_unsure_guess), True),
-    "drop an unsure guess; argmax, one-hot rows":
-        Kernel(partial(q_is_one, n_tested=before_token_2), True),
+    "one uniform for a test and its replacement": Kernel(partial(chain, numbers="twice"), False),
+    "products of ratios and of uniforms, then the residual of one row":
+        Kernel(last_product, False),
     "traversal": Kernel(longest, True),
     "traversal, divided by what the draft has left":
         Kernel(partial(longest, rest=drafts_rest), False),
-    "the uniform that rejects a guess draws its replacement":
-        Kernel(partial(chain, numbers="twice"), False),
-    "block test with a product of uniforms": Kernel(last_product, False),
-    "the target's best token": Kernel(best_tokens, False),
-    "ratio test, then a draw from the target without the guess":
-        Kernel(partial(chain, replace=from_others), False),
-    "guess t tested with row t + 1": Kernel(partial(chain, p_accept=ratio_of_next_row), False),
-    "epsilon in ratio and residual": Kernel(partial(
-        chain, p_accept=partial(ratio, epsilon=0.01), replace=from_residual_with_epsilon), False),
-    "a plan made with the guesses": Kernel(partial(chain, n_tested=planned), False),
-    "one-hot guesses are always rejected":
-        Kernel(partial(chain, p_accept=never, replace=from_others), False),
-    "thresholds 0.5": Kernel(partial(chain, p_accept=with_thresholds, replace=from_others), False),
+    "stop before drawing from a low-confidence row":
+        Kernel(partial(chain, n_tested=before_unsure_row), True),
+    "stop after a low-confidence guess, which is tested":
+        Kernel(partial(chain, n_tested=partial(before_unsure_guess, extra=1)), True),
+    "drop a low-confidence guess; drawn, ratio test":
+        Kernel(partial(chain, n_tested=before_unsure_guess), False),
+    "drop a low-confidence guess; drawn, \"q = 1\"":
+        Kernel(partial(q_is_one, n_tested=before_unsure_guess), True),
+    "drop a low-confidence guess; drawn, match":
+        Kernel(partial(match, n_tested=before_unsure_guess), True),
+    "drop a low-confidence guess; argmax, one-hot rows":
+        Kernel(partial(q_is_one, n_tested=before_token_2), True),
+    "guesses up to the first that does not pay; ratio test":
+        Kernel(partial(chain, n_tested=first_descent), True),
+    "the number of guesses that pays best; ratio test":
+        Kernel(partial(chain, n_tested=best_rate), False),
+    "the number of guesses that pays best; match":
+        Kernel(partial(match, n_tested=best_rate), True),
 }

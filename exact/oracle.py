@@ -11,18 +11,19 @@
     tokens     [B, K + 1]        the accepted guesses and one more token, then -1
 
 The arrays are NumPy's, or what `asarray=` makes of them (torch.as_tensor, cupy.asarray, ..).
-With `padding=True` some rows have fewer guesses, then -1 and rows of zeros. A line around it
-serves a verifier with final uniforms apart, one-hot rows for p_draft, or a bonus token given:
+With `padding=True` some rows have fewer guesses, then -1 and rows of zeros. Other arguments need
+a lambda: final uniforms of their own, no p_draft (one-hot rows), a bonus token that was drawn:
 
     check(lambda g, q, p, u: verify(g, q, p, u[:, :-1], u[:, -1]))
     check(lambda g, q, p, u: verify(g, p, u))
     check(lambda g, q, p, u: verify(g, q, p[:, :-1], u, draw(p[:, -1], u[:, -1])))
 
 How it works. The verifier is called with every path of guesses of a small model, ROWS. Its
-answer changes only where a uniform crosses a threshold. Bisection finds these and cuts the cube
-of uniforms into boxes; one call per box gives the distribution of what is written. A round that
-ends early is completed with the target's rows. Uniforms are multiples of 2^-24 (float32) or of
-2^-52 (float64), so the sum is exact. A search found ROWS: each rule in KNOWN is visible there.
+answer changes only where a uniform crosses a threshold. Bisection finds the thresholds and cuts
+the cube of uniforms into boxes; one call per box gives the distribution of what is written. A
+round that ends early is completed with the target's rows. Uniforms are multiples of 2^-24
+(float32) or 2^-52 (float64), so the sum is exact. A search found ROWS (exact/rows.py): there
+each rule in KNOWN is visible.
 
     check_by_sampling(verify, n)       for verifiers that draw their own random numbers
     python -m exact.oracle FILE.py     a copy of this file: python oracle.py FILE.py
@@ -37,7 +38,7 @@ import numpy as np
 
 DTYPES = {"float32": (24, 1e-6), "float64": (52, 1e-12)}  # bits of a uniform, rounding
 CHUNK = 1 << 16  # rows per call
-MOST_BOXES = 1 << 5  # per path of guesses, at a time
+MOST_BOXES = 1 << 5  # per path of guesses, at a time; half the most cuts one after another
 SAMPLES = 1 << 6  # points at which a box is tested
 
 # V: the rows after no token, after token 0, after token 1, .. in 16ths, of draft and target
@@ -51,23 +52,25 @@ ROWS = {
 # Wrong rules for V = K = 3: total variation from the target, tokens per round, and the rounds
 # that check_by_sampling needs to see the rule with a probability above 1 - 1e-6.
 KNOWN = {
-    "match, then a fresh draw": (0.0719719, 1.4689817, 9876),
-    "accept if p_target >= p_draft": (0.3300781, 1.8393555, 1028),
-    "ratio test, then a draw from the target": (0.2021484, 2.5112305, 1261),
-    "ratio test, then a draw from the next row": (0.2714844, 2.5112305, 654),
-    "bonus token from the last guess's row": (0.0601807, 2.5112305, 9255),
-    "one uniform for all tests of a round": (0.0781250, 2.6420898, 1472),
-    "drop an unsure guess; drawn, ratio test": (0.1640625, 1.2187500, 1184),
-    "traversal, divided by what the draft has left": (0.3437500, 3.1958008, 197),
-    "the uniform that rejects a guess draws its replacement": (0.0532227, 2.5112305, 14431),
-    "block test with a product of uniforms": (0.3838988, 3.4820200, 403),
-    "the target's best token": (0.5000000, 1.3054199, 325),
-    "ratio test, then a draw from the target without the guess": (0.1417411, 2.5112305, 2122),
-    "guess t tested with row t + 1": (0.3593750, 1.8234863, 236),
-    "epsilon in ratio and residual": (0.0088080, 2.4637991, 358161),
-    "a plan made with the guesses": (0.0878906, 2.1113281, 7842),
-    "one-hot guesses are always rejected": (0.0500000, 1.0000000, 15561),
-    "thresholds 0.5": (0.2444001, 2.5018539, 1099),
+    '"q = 1"; argmax guesses, accepted from p_target = .5 on': (0.2444, 2.501854, 1099),
+    '"q = 1"; argmax guesses, always rejected': (0.05, 1.0, 15561),
+    "match with the target's best token, at any temperature": (0.5, 1.30542, 325),
+    "match, then a fresh draw": (0.071972, 1.468982, 9876),
+    "match or the ratio test, then the residual": (0.162415, 2.875916, 2464),
+    "accept if p_target >= p_draft": (0.330078, 1.839355, 1028),
+    "accept if p_target >= p_draft, then a draw from the target": (0.164062, 1.839355, 1418),
+    "ratio test, then a draw from the target": (0.202148, 2.51123, 1261),
+    "ratio test, then the target without the guess": (0.141741, 2.51123, 2122),
+    "ratio test, then a draw from the next row": (0.271484, 2.51123, 654),
+    "ratio test with the target's next row": (0.249268, 1.823486, 878),
+    "ratio test, .01 added to p_draft and to the residual": (0.010825, 2.463799, 388997),
+    "bonus token from the last guess's row": (0.060181, 2.51123, 9255),
+    "one uniform for all tests of a round": (0.078125, 2.64209, 1472),
+    "one uniform for a test and its replacement": (0.053223, 2.51123, 14431),
+    "products of ratios and of uniforms, then the residual of one row": (0.375461, 3.45235, 403),
+    "traversal, divided by what the draft has left": (0.34375, 3.195801, 197),
+    "drop a low-confidence guess; drawn, ratio test": (0.164062, 1.21875, 1184),
+    "the number of guesses that pays best; ratio test": (0.087891, 2.111328, 7842),
 }
 
 
@@ -139,8 +142,6 @@ class Cases:
         return tokens.astype(np.int64)
 
 
-# ---- a box is a set of uniforms for which the answer is the same
-
 def first_changes(answer, case, low, high, rng):
     """Return for each box an axis (-1: none) and a coordinate at which the answer changes.
 
@@ -168,7 +169,7 @@ def first_changes(answer, case, low, high, rng):
 def find_boxes(answer, n_cases, n_axes, top, rng):
     """Return case [n], low and high corners [n, n_axes] of all boxes, or None if too many.
 
-    A case starts as one box. A box is cut in two where the answer changes, again and again.
+    A case starts as one box, all its uniforms. A box is cut in two where the answer changes.
     """
     case, boxes = np.arange(n_cases), []
     low, high = np.zeros((n_cases, n_axes), dtype=np.int64), np.full((n_cases, n_axes), top)
@@ -177,7 +178,7 @@ def find_boxes(answer, n_cases, n_axes, top, rng):
         some = axis >= 0  # boxes with a change
         boxes.append([part[~some] for part in (case, low, high)])
         case, low, high, axis, first = (part[some] for part in (case, low, high, axis, first))
-        if len(case) > MOST_BOXES * n_cases:
+        if len(case) > MOST_BOXES * n_cases or len(boxes) > 2 * MOST_BOXES:
             return None
         case, low, high = np.tile(case, 2), np.tile(low, (2, 1)), np.tile(high, (2, 1))
         high[range(len(axis)), axis] = first - 1
@@ -203,19 +204,17 @@ def compare(cases, written, weight):  # -> [2, V ** (K + 1)]
 
 def explain(cases, came, should, case, written, weight, uniforms):
     """Return the text whose last token comes too often, and lines on it and on such a call."""
-    V, code = cases.V, int(np.argmax(came - should))
-    m = round(np.log(len(came)) / np.log(V))
-    text = [code // V**i % V for i in reversed(range(m))]
-    rows = {"came": came.reshape(-1, V)[code // V], "should": should.reshape(-1, V)[code // V]}
-    rows = {name: row / row.sum() for name, row in rows.items()}
+    text = [int(i) for i in np.unravel_index(np.argmax(came - should), came.shape)]
+    m, before = len(text), tuple(text[:-1])
+    rows = {"came": came[before], "should": should[before]}
     i = np.argmax(weight * (written[:, :m] == text).all(axis=1))
-    if m <= cases.K:
+    if (cases.guesses[case[i]] >= 0).sum() >= m:
         rows["p_draft"] = cases.p_draft[case[i], m - 1]
     numbers = "" if uniforms is None else f" and uniforms {np.round(uniforms[i], 4).tolist()}"
-    return text, [f"first wrong token: {text[-1]} at position {m - 1}, after {text[:-1]}",
-                  *(f"  {name:10}{np.round(row, 6).tolist()}" for name, row in rows.items()),
-                  f"for example, guesses {cases.guesses[case[i]].tolist()}{numbers} gave "
-                  f"{written[i].tolist()}"]
+    return text, [
+        f"first wrong token: {text[-1]} at position {m - 1}, after {text[:-1]}",
+        *(f"  {name:10}{np.round(row / row.sum(), 6).tolist()}" for name, row in rows.items()),
+        f"example: guesses {cases.guesses[case[i]].tolist()}{numbers} gave {written[i].tolist()}"]
 
 
 def judge(cases, differ, method, case, written, weight, uniforms=None, exact=None):
@@ -225,7 +224,7 @@ def judge(cases, differ, method, case, written, weight, uniforms=None, exact=Non
     per_round = float((written >= 0).sum(axis=1) @ weight)
     summary = (f"total variation {distance:.2g} from the target's distribution, "
                f"{per_round:.4g} tokens per round (K = {cases.K}, V = {V}, {method})")
-    starts = [[part.reshape(V**m, -1).sum(axis=1) for part in (came, should)]
+    starts = [[part.reshape(*[V] * m, -1).sum(axis=-1) for part in (came, should)]
               for m in range(1, cases.K + 2)]  # of 1, 2, .. K + 1 tokens
     wrong = [pair for pair in starts if differ(*pair)]
     if not wrong:
@@ -294,7 +293,8 @@ def check_by_sampling(verify, n=100_000, K=3, V=3, false_alarm=1e-9, seed=0,
 
 
 if __name__ == "__main__":  # FILE.py defines verify, and perhaps a dict OPTIONS for check
-    names = runpy.run_path(sys.argv[1])
-    verdict = check(names["verify"], **names.get("OPTIONS", {}))
-    print(verdict)
+    names = runpy.run_path(sys.argv[1]) if len(sys.argv) == 2 else {}
+    if "verify" not in names:
+        sys.exit("need one argument: a Python file that defines verify")
+    print(verdict := check(names["verify"], **names.get("OPTIONS", {})))
     sys.exit(not verdict.exact)

@@ -17,7 +17,7 @@ from typing import Callable, NamedTuple
 import numpy as np
 
 from exact.kernels import KERNELS
-from exact.oracle import check
+from exact.oracle import KNOWN, check
 from exact.rules import table
 
 NUMBERS = 1 << 21  # the most probabilities in one array
@@ -208,10 +208,11 @@ def share(passed, runs):
 
 def figures_table(figures):
     """Return the figures as Markdown, with links to the tests."""
-    head = ["rule", "exact?", *(f"[{name}]({PROTOCOLS[name].source})" for name in PROTOCOLS)]
+    head = ["rule", "exact?", *(f"[{name}]({PROTOCOLS[name].source})" for name in PROTOCOLS),
+            "rounds"]
     return table(head, [[rule, "exact" if KERNELS[rule].exact else "**no**",
-                         *(share(*figures[rule][name]) for name in PROTOCOLS)]
-                        for rule in figures])
+                         *(share(*figures[rule][name]) for name in PROTOCOLS),
+                         f"{KNOWN[rule][2]:,}" if rule in KNOWN else "-"] for rule in figures])
 
 
 def main(argv=None):

@@ -19,7 +19,6 @@ from exact.rules import BY_NAME, TENTHS, TOYS, round_of
 
 EXACT = {name: kernel.verify for name, kernel in KERNELS.items() if kernel.exact}
 WRONG = {name: kernel.verify for name, kernel in KERNELS.items() if not kernel.exact}
-SLOW = "block test with a product of uniforms"  # it has no boxes, so it is sampled
 
 
 # ---- rules
@@ -48,26 +47,28 @@ def test_every_wrong_rule_is_seen_and_named(name, dtype):
 def test_right_and_wrong_are_told_apart_for_other_K_and_V(K, V):
     for name in ("ratio test, residual; guesses drawn", "match; guesses drawn", "traversal"):
         assert check(EXACT[name], K, V).exact
-    for name in ("ratio test, then a draw from the target", "guess t tested with row t + 1"):
+    for name in ("ratio test, then a draw from the target", "accept if p_target >= p_draft"):
         assert check(WRONG[name], K, V).exact is False
 
 
+ABOUT_GUESSES = {  # rules of the register that no function over arrays can be
+    "the same, the draft at a different temperature",
+    "drawn at a different temperature than the rows", "drawn from the two best tokens, whole rows",
+    "drawn from common tokens, rows that sum to less than 1", "argmax guesses, softmax rows",
+    "beam search's guesses, softmax rows", "\"q = 1\", with the number that drew the guess",
+    "one Gumbel vector for a guess and its replacement"}
+
+
 def test_the_kernels_are_the_rules_of_the_register():
-    assert all(kernel.exact == BY_NAME[name].exact
-               for name, kernel in KERNELS.items() if name in BY_NAME)
-    about_guesses = {name for name in BY_NAME if name not in KERNELS}
-    assert about_guesses == {"the same, the draft at a different temperature",
-                             "drawn at a different temperature than the rows",
-                             "argmax guesses, softmax rows",
-                             "beam search's guesses, softmax rows",
-                             "\"q = 1\", with the number that drew the guess",
-                             "one Gumbel vector for a guess and its replacement"}
+    assert BY_NAME.keys() - KERNELS.keys() <= ABOUT_GUESSES
+    assert all(kernel.exact == BY_NAME[name].exact for name, kernel in KERNELS.items())
 
 
 @pytest.mark.parametrize("toy", "AB")
-@pytest.mark.parametrize("name", [name for name in WRONG if name in BY_NAME])
-def test_a_kernel_has_the_distribution_of_its_rule(name, toy):
+@pytest.mark.parametrize("name", [name for name in WRONG if "argmax" not in name])
+def test_a_kernel_has_the_distance_of_its_rule(name, toy):
     """The rule enumerated on fractions, one round and then the target, on the same rows."""
+    tolerance = 0.01 if name.startswith("products") else 1e-12  # this one is sampled
     models = [np.array([[int(digit) for digit in row] for row in part]) / 10
               for part in TENTHS[toy]]
     of_oracle = [np.concatenate([model[:1], model]) for model in models]  # the prompt is token 0
@@ -78,14 +79,14 @@ def test_a_kernel_has_the_distribution_of_its_rule(name, toy):
                 texts[text] += float(p * rest)
         target = {text: float(p) for text, p in text_law((0,), TOYS[toy][1], K + 1).items()}
         report = check(WRONG[name], K, rows=of_oracle)
-        assert report.distance == pytest.approx(total_variation(texts, target), abs=1e-12)
+        assert report.distance == pytest.approx(total_variation(texts, target), abs=tolerance)
 
 
 def test_known_is_what_the_rules_give_on_the_rows_of_the_file():
     found = rows.known()
     assert found.keys() == KNOWN.keys()
     for name, (distance, tokens, rounds) in found.items():
-        assert KNOWN[name] == (round(distance, 7), round(tokens, 7), rounds)
+        assert KNOWN[name] == (round(distance, 6), round(tokens, 6), rounds)
     assert min(distance * rows.SMALL.get(name, 1)
                for name, (distance, *_) in KNOWN.items()) == 0.05
 
@@ -218,7 +219,7 @@ def test_more_tokens_than_the_guesses_of_a_row_allow_are_refused():
 
 
 def test_a_verifier_that_ignores_its_uniforms_is_named_so():
-    best = WRONG["the target's best token"]
+    best = WRONG["match with the target's best token, at any temperature"]
     assert "(K = 3, V = 3, the same for all uniforms)" in str(check(best))
 
 
@@ -312,4 +313,5 @@ def test_a_copy_of_the_file_works_without_the_project(alone):
     assert status == 0 and out.startswith("exact: ") and "1 tokens per round (K = 2, V = 3" in out
     status, out = alone(ONE_TOKEN.replace("ROW", "1"))
     assert status == 1 and out.startswith("NOT exact: ")
+    assert alone("x = 1") == (1, "need one argument: a Python file that defines verify\n")
     assert len(Path(oracle.__file__).read_text("utf-8").splitlines()) <= 300
