@@ -315,3 +315,16 @@ def test_a_copy_of_the_file_works_without_the_project(alone):
     assert status == 1 and out.startswith("NOT exact: ")
     assert alone("x = 1") == (1, "need one argument: a Python file that defines verify\n")
     assert len(Path(oracle.__file__).read_text("utf-8").splitlines()) <= 300
+
+
+# ---- docs/engines.md
+
+def test_the_verifier_for_pytorch_is_exact_and_its_fault_is_named_as_shown(alone):
+    """In a copy of the file, without the project."""
+    pytest.importorskip("torch")
+    page = (Path(oracle.__file__).parents[1] / "docs" / "engines.md").read_text("utf-8")
+    (code,) = re.findall(r"```python\n(import torch\n.*?)```", page, re.DOTALL)
+    (fault,) = re.findall(r"```text\n(NOT exact.*?)```", page, re.DOTALL)
+    right, wrong = "(p_target - p_draft).clamp(min=0)[each, n]", "p_target[each, n]"
+    assert alone(code)[0] == 0 and right in code and f"Write `{wrong}.cumsum(-1)`" in page
+    assert alone(code.replace(right, wrong)) == (1, fault)
