@@ -11,7 +11,7 @@ and may import sampling.py: its `sample` and `accept`, or rng.random(), are the 
 randomness. Every outcome is enumerated for the toys printed, with K = 1, 2 and 3: of `verify`
 round by round, because it sees nothing but its arguments, and of `step` from the first token to
 the last. The exit status is 0 if every text has the target's probability, 1 if one does not,
-and 2 if there is no answer.
+and 2 if there is no answer. A verifier over arrays is for exact/oracle.py.
 """
 
 import math

@@ -1,0 +1,230 @@
+"""Which test would have seen it? Run the tests of engines on the rules of exact/kernels.py.
+
+    python -m exact.power --json benchmarks/results/power.json    many minutes
+    python -m exact.power --show benchmarks/results/power.json
+
+A protocol is what a public test draws and what it asserts, with its numbers, restated for functions
+over arrays: `protocol(verify, rng)` returns whether the verifier passes. A figure is the share of
+runs that pass, and each run has random numbers of its own. The oracle's verdict is not simulated.
+"""
+
+import argparse
+import json
+from functools import partial
+from pathlib import Path
+from typing import Callable, NamedTuple
+
+import numpy as np
+
+from exact.kernels import KERNELS
+from exact.oracle import KNOWN, check
+from exact.rules import table
+
+NUMBERS = 1 << 21  # the most probabilities in one array
+
+
+def softmax(logits):
+    weights = np.exp(logits - logits.max(axis=-1, keepdims=True))
+    return weights / weights.sum(axis=-1, keepdims=True)
+
+
+def rounds(verify, p_draft, p_target, n, rng):  # [K, V], [K + 1, V] -> [n, K + 1]
+    """Return the tokens of n rounds with these rows, a part at a time; the guesses are drawn."""
+    (K, V), tokens = p_draft.shape, []
+    for start in range(0, n, NUMBERS // (K * V)):
+        size = min(NUMBERS // (K * V), n - start)
+        guesses = np.stack([rng.choice(V, size, p=row) for row in p_draft], axis=1)
+        rows = (np.broadcast_to(part, (size, *part.shape)) for part in (p_draft, p_target))
+        tokens.append(verify(guesses, *rows, rng.random((size, K + 1))))
+    return np.concatenate(tokens)
+
+
+def frequencies(tokens, V):
+    """Return how often each token came; -1 is not counted."""
+    counts = np.bincount(tokens[tokens >= 0], minlength=V)
+    return counts / counts.sum()
+
+
+# ---- protocols
+
+def vllm_v1(verify, rng, V=10, K=2):
+    """The distance to the target must fall 20 times as much as that to other distributions."""
+    draft, target, *others = softmax(rng.random((102, V)))
+    to_target, to_others = [], []
+    for n in (10, 100, 1000, 10_000, 100_000):
+        tokens = rounds(verify, np.array([draft] * K), np.array([target] * (K + 1)), n, rng)
+        came = frequencies(tokens[:, :-1], V)  # not the bonus token, which is mocked
+        to_target.append(np.linalg.norm(came - target))
+        to_others.append(np.linalg.norm(came - others) / len(others))
+    return to_target[0] / to_target[-1] > 20 * to_others[0] / to_others[-1]
+
+
+def fits(tokens, target, fewest=5):
+    """Return whether chi-squared is below df + 10 sqrt(2 df); rare tokens are one bin."""
+    expected = target * len(tokens)
+    is_rare = expected < fewest
+    came = np.bincount(tokens, minlength=len(target)).astype(float)
+    if expected[is_rare].sum() >= fewest:
+        came, expected = (np.append(part[~is_rare], part[is_rare].sum())
+                          for part in (came, expected))
+    else:
+        came, expected = came[~is_rare], expected[~is_rare]
+    df = len(expected) - 1
+    chi2 = ((came - expected) ** 2 / expected).sum()
+    return df < 1 or chi2 < df + 10 * np.sqrt(2 * df)
+
+
+def vllm_marginals(verify, rng, V, n, is_opposite, K=3):
+    """Each position's tokens must fit the target's row, which is the same at all positions.
+
+    There with one and three guesses, wide also at temperature 0.6; here with three, at 1. Narrow
+    there draws the guesses with the test's own Gumbel numbers, here not.
+    """
+    target = rng.standard_normal(V)
+    draft = -target if is_opposite else rng.standard_normal(V)
+    draft, target = softmax(draft), softmax(target)
+    tokens = rounds(verify, np.array([draft] * K), np.array([target] * (K + 1)), n, rng)
+    return all(fits(column[column >= 0], target) for column in tokens.T)
+
+
+def sglang(verify, rng, V=20):
+    """The accepted paths of two fixed trees at temperature 0.01, as chains: rows are one-hot."""
+    for text in ([3, 4, 5, 18], [11, 12, 18]):
+        rows = np.eye(V)[text]
+        tokens = rounds(verify, rows[:-1], rows, 1, rng)
+        if tokens.tolist() != [text]:
+            return False
+    return True
+
+
+def top_100(rng, V):
+    """Return a random row with 100 tokens."""
+    row = rng.random(V)
+    row[np.argsort(row)[:-100]] = 0
+    return row / row.sum()
+
+
+def tensorrt_llm(verify, rng, V=500, n=50_000):
+    """The first token's divergence from the target must be that of plain draws, up to 0.01."""
+    draft, target = top_100(rng, V), top_100(rng, V)
+    bonus = rng.random(V)
+    tokens = rounds(verify, draft[None], np.stack([target, bonus / bonus.sum()]), n, rng)
+    plain = rng.choice(V, n, p=target)
+    some = target > 0
+    with np.errstate(divide="ignore"):
+        speculative, ordinary = ((target[some] * np.log(target[some] / came[some])).sum()
+                                 for came in (frequencies(tokens[:, 0], V), frequencies(plain, V)))
+    return abs(speculative - ordinary) < 0.01
+
+
+def transformers(verify, rng, V=10, n=10_000):
+    """Two guesses must be accepted, the third never; four tokens replace it, in an order."""
+    draft = np.eye(V)[[1, 4, 5]]  # there nearly one-hot: logits 10 and -10, the guesses given
+    last = np.full(V, -np.inf)
+    last[[1, 3, 7, 8]] = 2, 1, -0.01, 2
+    target = np.stack([np.eye(V)[1], np.eye(V)[4], softmax(last), np.zeros(V)])
+    tokens = rounds(verify, draft, target, n, rng)
+    if (tokens[:, :2] != [1, 4]).any() or (tokens[:, 3] >= 0).any():
+        return False
+    counts = np.bincount(np.maximum(tokens[:, 2], 0), minlength=V + 1)
+    is_ordered = counts[1] > counts[3] > counts[7] > 0 and counts[8] > counts[3]
+    return bool(is_ordered and counts[[1, 3, 7, 8]].sum() == n)
+
+
+def flashinfer(verify, rng, V=111, B=99, K=3):
+    """With a one-hot target all its tokens must come; else only ids and ends are looked at."""
+    for is_one_hot in (True, False):
+        guesses = rng.integers(V, size=(B, K + 1))
+        p_draft, p_target = rng.random((B, K, V)), rng.random((B, K + 1, V))
+        p_draft /= p_draft.sum(axis=-1, keepdims=True)
+        p_target = np.eye(V)[guesses] if is_one_hot else p_target / p_target.sum(-1, keepdims=True)
+        for _ in range(10):
+            tokens = verify(guesses[:, :K], p_draft, p_target, rng.random((B, K + 1)))
+            if is_one_hot and (tokens != guesses).any() or (tokens >= V).any():
+                return False
+    return True
+
+
+def oracle(verify, rng):
+    return bool(check(verify).exact)
+
+
+class Protocol(NamedTuple):
+    """Hold a test, how often it is run for each rule, and its public source."""
+
+    passes: Callable
+    runs: int
+    source: str
+
+
+def file(repository, commit, path):
+    return f"https://github.com/{repository}/blob/{commit}/{path}"
+
+
+VLLM = file("vllm-project/vllm", "0822b17a5fbdb70b87c755232f3de0dff8a81b72",
+            "tests/v1/spec_decode/test_rejection_sampler_utils.py")
+PROTOCOLS = {
+    "vLLM V1": Protocol(vllm_v1, 100, file(
+        "vllm-project/vllm", "004fce2d0b6ad5146fa0f32b5e777dc8f5112d80",
+        "tests/v1/sample/test_rejection_sampler.py")),
+    "vLLM wide": Protocol(partial(vllm_marginals, V=4096, n=40_960, is_opposite=False), 2, VLLM),
+    "vLLM narrow": Protocol(partial(vllm_marginals, V=16, n=200_000, is_opposite=True), 20, VLLM),
+    "SGLang": Protocol(sglang, 100, file(
+        "sgl-project/sglang", "120affb9613cc3f5bcd055ec09c7621d3ced0ebc",
+        "sgl-kernel/tests/speculative/test_speculative_sampling.py")),
+    "TensorRT-LLM": Protocol(tensorrt_llm, 20, file(
+        "NVIDIA/TensorRT-LLM", "476ab24800f17b6133153dd1d8c961c79ca56ccd",
+        "tests/unittest/_torch/speculative/test_torch_rejection_sampling.py")),
+    "transformers": Protocol(transformers, 100, file(
+        "huggingface/transformers", "cf63921b9648e760a9a72a3c84bf797f17d1e140",
+        "tests/generation/test_utils.py")),
+    "FlashInfer": Protocol(flashinfer, 20, file(
+        "flashinfer-ai/flashinfer", "f5e3febcb90b1dead3df092d4aabeea15d4e4d47",
+        "tests/utils/test_sampling.py")),
+    "oracle": Protocol(oracle, 1, "../exact/oracle.py"),
+}
+EXACT = ["ratio test, residual; guesses drawn", "match; guesses drawn", "traversal"]
+RULES = EXACT + [name for name, kernel in KERNELS.items() if not kernel.exact]
+
+
+# ---- figures
+
+def simulate():
+    """Return {rule: {protocol: [runs passed, runs]}}."""
+    figures = {}
+    for i, rule in enumerate(RULES):
+        rng = np.random.default_rng(i)
+        figures[rule] = {name: [sum(bool(protocol.passes(KERNELS[rule].verify, rng))
+                                    for _ in range(protocol.runs)), protocol.runs]
+                         for name, protocol in PROTOCOLS.items()}
+    return figures
+
+
+def share(passed, runs):
+    """Return the share of runs that passed, with its standard error unless it is 0 or 1."""
+    p = passed / runs
+    return f"{p:.0f}" if passed in (0, runs) else f"{p:.2f} +- {np.sqrt(p * (1 - p) / runs):.2f}"
+
+
+def figures_table(figures):
+    """Return the figures as Markdown, with links to the tests."""
+    head = ["rule", "exact?", *(f"[{name}]({PROTOCOLS[name].source})" for name in PROTOCOLS),
+            "rounds"]
+    return table(head, [[rule, "exact" if KERNELS[rule].exact else "**no**",
+                         *(share(*figures[rule][name]) for name in PROTOCOLS),
+                         f"{KNOWN[rule][2]:,}" if rule in KNOWN else "-"] for rule in figures])
+
+
+def main(argv=None):
+    parser = argparse.ArgumentParser("python -m exact.power", description=__doc__.split("\n")[0])
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures to FILE, too")
+    parser.add_argument("--show", type=Path, metavar="FILE", help="print the figures of FILE")
+    args = parser.parse_args(argv)
+    figures = json.loads(args.show.read_text(encoding="utf-8")) if args.show else simulate()
+    print(figures_table(figures))
+    if args.json:
+        args.json.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

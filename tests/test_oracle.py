@@ -1,0 +1,330 @@
+"""The oracle: right verifiers pass, every wrong rule is seen and named, others get one sentence."""
+
+import re
+import shutil
+import subprocess
+import sys
+from collections import defaultdict
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from exact import kernels, oracle, rows
+from exact.kernels import KERNELS, chain, draw, written
+from exact.law import text_law, total_variation
+from exact.oracle import KNOWN, check, check_by_sampling
+from exact.rules import BY_NAME, TENTHS, TOYS, round_of
+
+EXACT = {name: kernel.verify for name, kernel in KERNELS.items() if kernel.exact}
+WRONG = {name: kernel.verify for name, kernel in KERNELS.items() if not kernel.exact}
+
+
+# ---- rules
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("name", EXACT)
+def test_every_exact_rule_is_found_exact(name, dtype):
+    report = check(EXACT[name], dtype=dtype)
+    assert report.exact is True
+    assert report.distance < (1e-6 if dtype == "float32" else 1e-12)
+    assert report.first_wrong_token is report.rule is None and str(report).startswith("exact: ")
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("name", WRONG)
+def test_every_wrong_rule_is_seen_and_named(name, dtype):
+    report = check(WRONG[name], dtype=dtype)
+    assert report.exact is False and report.rule == name
+    assert str(report).startswith("NOT exact: ") and str(report).endswith(name)
+    position, before, token = report.first_wrong_token
+    assert f"first wrong token: {token} at position {position}, after {before}" in str(report)
+    assert len(before) == position
+
+
+@pytest.mark.parametrize("K, V", [(1, 3), (2, 3), (4, 3), (1, 4), (3, 4)])
+def test_right_and_wrong_are_told_apart_for_other_K_and_V(K, V):
+    for name in ("ratio test, residual; guesses drawn", "match; guesses drawn", "traversal"):
+        assert check(EXACT[name], K, V).exact
+    for name in ("ratio test, then a draw from the target", "accept if p_target >= p_draft"):
+        assert check(WRONG[name], K, V).exact is False
+
+
+ABOUT_GUESSES = {  # rules of the register that no function over arrays can be
+    "the same, the draft at a different temperature",
+    "drawn at a different temperature than the rows", "drawn from the two best tokens, whole rows",
+    "drawn from common tokens, rows that sum to less than 1", "argmax guesses, softmax rows",
+    "beam search's guesses, softmax rows", "\"q = 1\", with the number that drew the guess",
+    "one Gumbel vector for a guess and its replacement"}
+
+
+def test_the_kernels_are_the_rules_of_the_register():
+    assert BY_NAME.keys() - KERNELS.keys() <= ABOUT_GUESSES
+    assert all(kernel.exact == BY_NAME[name].exact for name, kernel in KERNELS.items())
+
+
+@pytest.mark.parametrize("toy", "AB")
+@pytest.mark.parametrize("name", [name for name in WRONG if "argmax" not in name])
+def test_a_kernel_has_the_distance_of_its_rule(name, toy):
+    """The rule enumerated on fractions, one round and then the target, on the same rows."""
+    tolerance = 0.01 if name.startswith("products") else 1e-12  # this one is sampled
+    models = [np.array([[int(digit) for digit in row] for row in part]) / 10
+              for part in TENTHS[toy]]
+    of_oracle = [np.concatenate([model[:1], model]) for model in models]  # the prompt is token 0
+    for K in (1, 2):
+        texts = defaultdict(float)
+        for ids, p in round_of(name, toy, 0, K).items():
+            for text, rest in text_law((0, *ids), TOYS[toy][1], K + 1 - len(ids)).items():
+                texts[text] += float(p * rest)
+        target = {text: float(p) for text, p in text_law((0,), TOYS[toy][1], K + 1).items()}
+        report = check(WRONG[name], K, rows=of_oracle)
+        assert report.distance == pytest.approx(total_variation(texts, target), abs=tolerance)
+
+
+def test_known_is_what_the_rules_give_on_the_rows_of_the_file():
+    found = rows.known()
+    assert found.keys() == KNOWN.keys()
+    for name, (distance, tokens, rounds) in found.items():
+        assert KNOWN[name] == (round(distance, 6), round(tokens, 6), rounds)
+    assert min(distance * rows.SMALL.get(name, 1)
+               for name, (distance, *_) in KNOWN.items()) == 0.05
+
+
+def test_a_search_finds_visible_rows():
+    (draft, target), least = rows.search(V=3, n=1, seed=0)
+    assert (draft.sum(axis=1) == 16).all() and (target.sum(axis=1) == 16).all() and least > 0
+    assert (draft == target).all(axis=1).sum() == (draft == 16).any(axis=1).sum() == 1
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("epsilon", [1e-2, 1e-3, 1e-4])
+@pytest.mark.parametrize("fault", [
+    lambda epsilon: {"p_accept": partial(kernels.ratio, epsilon=epsilon)},
+    lambda epsilon: {"replace": partial(kernels.from_residual_with_epsilon, epsilon=epsilon)},
+], ids=["ratio", "residual"])
+def test_an_epsilon_is_seen(fault, epsilon, dtype):
+    report = check(partial(chain, **fault(epsilon)), dtype=dtype)
+    assert report.exact is False and epsilon / 50 < report.distance < epsilon * 3
+
+
+def test_a_narrow_interval_between_equal_answers_is_seen():
+    def verify(guesses, p_draft, p_target, uniforms):
+        tokens = chain(guesses, p_draft, p_target, uniforms)
+        is_odd = abs(uniforms[:, 1] - 0.7) < 0.01
+        return np.where(is_odd[:, None], written(guesses, 0 * tokens[:, 0], 2), tokens)
+
+    assert check(verify).exact is False
+
+
+# ---- ways to be called
+
+def test_a_line_around_it_serves_other_arguments():
+    def final_apart(guesses, p_draft, p_target, uniforms, final_uniforms):
+        assert uniforms.shape == guesses.shape
+        return chain(guesses, p_draft, p_target, np.c_[uniforms, final_uniforms])
+
+    def one_hot(guesses, p_target, uniforms):
+        return kernels.q_is_one(guesses, None, p_target, uniforms)
+
+    def bonus_given(guesses, p_draft, p_target, uniforms, bonus):
+        assert p_target.shape == p_draft.shape
+        rows = np.concatenate([p_target, np.eye(3)[bonus][:, None]], axis=1)
+        return chain(guesses, p_draft, rows, uniforms)
+
+    assert check(lambda g, q, p, u: final_apart(g, q, p, u[:, :-1], u[:, -1])).exact
+    assert check(lambda g, q, p, u: one_hot(g, p, u)).exact
+    verify = lambda g, q, p, u: bonus_given(g, q, p[:, :-1], u, draw(p[:, -1], u[:, -1]))
+    assert check(verify).exact
+    wrong = lambda g, q, p, u: bonus_given(g, q, p[:, :-1], u, draw(p[:, -2], u[:, -1]))
+    assert check(wrong).rule == "bonus token from the last guess's row"
+
+
+def test_rows_with_fewer_guesses():
+    def wrong(guesses, p_draft, p_target, uniforms):
+        rows = np.where(p_target.any(axis=-1, keepdims=True), p_target, 1 / 3)
+        right = chain(guesses, p_draft, rows, uniforms)
+        n = (right >= 0).sum(axis=1) - 1
+        bonus = draw(rows[:, -1], uniforms[:, -1])  # of row K, for rows of k < K guesses too
+        return np.where((n == (guesses >= 0).sum(axis=1))[:, None],
+                        written(np.maximum(guesses, 0), n, bonus), right)
+
+    assert check(chain, padding=True).exact and check(chain, dtype="float32", padding=True).exact
+    assert check(wrong).exact and check(wrong, padding=True).exact is False
+
+
+class Other:
+    """Stand for an array of another library, on a device."""
+
+    def __init__(self, array):
+        self.array = array
+
+    def cpu(self):
+        return self.array
+
+
+def test_arrays_of_another_library_are_converted_both_ways():
+    def verify(*arrays):
+        assert all(isinstance(array, Other) for array in arrays)
+        return Other(chain(*(array.array for array in arrays)))
+
+    assert check(verify, asarray=Other).exact
+
+
+def test_calls_are_of_bounded_size(monkeypatch):
+    sizes = []
+
+    def verify(guesses, *arrays):
+        sizes.append(len(guesses))
+        return chain(guesses, *arrays)
+
+    monkeypatch.setattr(oracle, "CHUNK", 600)
+    assert check(verify).exact
+    assert check_by_sampling(with_own_numbers(verify, seed=0), n=2000).exact is None
+    assert max(sizes) == 600
+
+
+# ---- what cannot be judged
+
+RNG = np.random.default_rng(0)
+
+
+def changed(change):
+    """Return the ratio test with its tokens changed."""
+    return lambda *arrays: change(chain(*arrays))
+
+
+@pytest.mark.parametrize("verify, sentence", [
+    (changed(lambda tokens: tokens[:, :-1]), r"\[512, 4\], got int64 of shape \[512, 3\]"),
+    (changed(lambda tokens: tokens[0]), r"got int64 of shape \[4\]"),
+    (changed(lambda tokens: None), r"got object of shape \[\]"),
+    (changed(lambda tokens: tokens * np.nan), "need integers of shape .*, got float64"),
+    (changed(lambda tokens: tokens + 1), "need 1 to 4 tokens of 0 .. 2 for 3 guesses, then -1"),
+    (changed(lambda tokens: np.full_like(tokens, 7)), r"got \[7, 7, 7, 7\]"),
+    (changed(lambda tokens: np.full_like(tokens, -1)), r"got \[-1, -1, -1, -1\]"),
+    (changed(lambda tokens: tokens[:, ::-1]), r"then -1, got \[-1, "),
+    (changed(lambda tokens: tokens[::-1]), "depend on more than its arguments: on other rows"),
+    (lambda g, q, p, u: chain(g, q, p, RNG.random(u.shape)), "random numbers drawn inside"),
+])
+def test_what_cannot_be_judged_gets_one_sentence(verify, sentence):
+    report = check(verify)
+    assert report.exact is False and np.isnan(report.distance)
+    assert re.search(f"^not checked: .*{sentence}", str(report)) and "\n" not in str(report)
+
+
+def test_more_tokens_than_the_guesses_of_a_row_allow_are_refused():
+    four = lambda g, q, p, u: np.zeros((len(g), 4), dtype=int)
+    assert check(four).distance > 0
+    assert re.search(r"guesses, then -1, got \[0, 0, 0, 0\]$", str(check(four, padding=True)))
+
+
+def test_a_verifier_that_ignores_its_uniforms_is_named_so():
+    best = WRONG["match with the target's best token, at any temperature"]
+    assert "(K = 3, V = 3, the same for all uniforms)" in str(check(best))
+
+
+@pytest.mark.parametrize("arguments", [{"K": 0}, {"V": 5}, {"dtype": "float16"}])
+def test_other_sizes_are_refused(arguments):
+    with pytest.raises(ValueError, match="need K >= 1, V of"):
+        check(chain, **arguments)
+
+
+def test_what_a_verifier_raises_is_raised():
+    with pytest.raises(IndexError):
+        check(lambda g, q, p, u: p[:, 9])
+
+
+# ---- by sampling
+
+def with_own_numbers(verify, seed):
+    """Return the verifier with uniforms of its own."""
+    rng = np.random.default_rng(seed)
+    return lambda g, q, p: verify(g, q, p, rng.random((len(g), p.shape[1])))
+
+
+def test_a_right_verifier_is_not_called_wrong():
+    """10,000 runs: an alarm has a probability of at most 1e-5."""
+    verify = with_own_numbers(chain, seed=1)
+    reports = (check_by_sampling(verify, 100, K=1, seed=seed) for seed in range(10_000))
+    assert all(report.exact is None for report in reports)
+
+
+def test_alarms_are_as_rare_as_stated_and_not_impossible():
+    """1,000 runs that may fail with 1/2 each: more than 600 with a probability below 1e-9."""
+    verify = with_own_numbers(chain, seed=1)
+    alarms = sum(check_by_sampling(verify, 200, K=2, false_alarm=0.5, seed=seed).exact is False
+                 for seed in range(1000))
+    assert 0 < alarms <= 600
+
+
+@pytest.mark.parametrize("name", [name for name, (*_, n) in KNOWN.items() if n < 20_000])
+def test_a_rule_is_seen_with_the_rounds_that_it_needs(name):
+    """Not seen with a probability below 1e-6."""
+    verify = with_own_numbers(WRONG[name], seed=2)
+    report = check_by_sampling(verify, n=KNOWN[name][2])
+    assert report.exact is False and "uniforms" not in str(report)
+
+
+def test_the_rounds_needed_are_not_far_from_enough():
+    """A tenth of them do not show the rule."""
+    verify = with_own_numbers(WRONG["match, then a fresh draw"], seed=3)
+    report = check_by_sampling(verify, n=KNOWN["match, then a fresh draw"][2] // 10)
+    assert report.exact is None and str(report).startswith("no fault seen: ")
+
+
+def test_sampling_shows_the_distance_and_tokens_of_the_exact_check():
+    verify = with_own_numbers(WRONG["accept if p_target >= p_draft"], seed=4)
+    report = check_by_sampling(verify, n=50_000)
+    distance, tokens, _ = KNOWN["accept if p_target >= p_draft"]
+    assert report.distance == pytest.approx(distance, abs=0.02)
+    assert report.tokens_per_round == pytest.approx(tokens, abs=0.05)
+
+
+def test_sampling_refuses_what_cannot_be_judged():
+    assert str(check_by_sampling(lambda g, q, p: g, n=10)).startswith("not checked: need integers")
+
+
+# ---- the file alone
+
+@pytest.fixture
+def alone(tmp_path):
+    """Return a function that runs a copy of the oracle on a text: (exit status, output)."""
+    copy = shutil.copy(oracle.__file__, tmp_path / "oracle.py")
+
+    def run(text):
+        (tmp_path / "mine.py").write_text(text, encoding="utf-8")
+        done = subprocess.run([sys.executable, "-I", copy, tmp_path / "mine.py"], cwd=tmp_path,
+                              capture_output=True, text=True)
+        return done.returncode, done.stdout + done.stderr
+    return run
+
+
+ONE_TOKEN = """
+import numpy as np
+def verify(guesses, p_draft, p_target, uniforms):
+    token = (uniforms[:, :1] >= p_target[:, ROW].cumsum(axis=-1)).sum(axis=-1)
+    return np.where(np.arange(p_target.shape[1]) == 0, token[:, None], -1)
+OPTIONS = dict(K=2, dtype="float32")
+"""
+
+
+def test_a_copy_of_the_file_works_without_the_project(alone):
+    status, out = alone(ONE_TOKEN.replace("ROW", "0"))
+    assert status == 0 and out.startswith("exact: ") and "1 tokens per round (K = 2, V = 3" in out
+    status, out = alone(ONE_TOKEN.replace("ROW", "1"))
+    assert status == 1 and out.startswith("NOT exact: ")
+    assert alone("x = 1") == (1, "need one argument: a Python file that defines verify\n")
+    assert len(Path(oracle.__file__).read_text("utf-8").splitlines()) <= 300
+
+
+# ---- docs/engines.md
+
+def test_the_verifier_for_pytorch_is_exact_and_its_fault_is_named_as_shown(alone):
+    """In a copy of the file, without the project."""
+    pytest.importorskip("torch")
+    page = (Path(oracle.__file__).parents[1] / "docs" / "engines.md").read_text("utf-8")
+    (code,) = re.findall(r"```python\n(import torch\n.*?)```", page, re.DOTALL)
+    (fault,) = re.findall(r"```text\n(NOT exact.*?)```", page, re.DOTALL)
+    right, wrong = "(p_target - p_draft).clamp(min=0)[each, n]", "p_target[each, n]"
+    assert alone(code)[0] == 0 and right in code and f"Write `{wrong}.cumsum(-1)`" in page
+    assert alone(code.replace(right, wrong)) == (1, fault)
