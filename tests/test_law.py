@@ -75,6 +75,10 @@ def test_a_draw_from_elsewhere_is_noticed(other):
         law(lambda rng: (accept(HALF, rng), bool(other())))
 
 
+def test_a_run_may_draw_as_often_as_a_text_of_a_few_hundred_tokens():
+    assert law(lambda rng: sum(accept(1, rng) for _ in range(900))) == {900: 1}
+
+
 def never_ends(rng):
     while accept(HALF, rng):
         pass
