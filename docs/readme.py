@@ -9,6 +9,7 @@ A block begins with a comment that says what belongs in it. It is a fence, or en
     <!-- table: COMMAND -->        the same as Markdown
     <!-- code: FILE NAME .. -->    the source of these functions, without their docstrings
     <!-- decoders -->              the table of variants/
+    <!-- families -->              the decoders of variants/ by what they change
     <!-- rules: LINK -->           a sentence that counts the rules of exact/, with a link
 """
 
@@ -21,11 +22,13 @@ import sys
 from operator import attrgetter
 from pathlib import Path
 
+from docs.pictures.family import members
 from exact import rules, settings
 from variants import DECODERS
+from variants.registry import FAMILIES
 
 ROOT = Path(__file__).parent.parent
-KINDS = "run|table|code|decoders|rules"
+KINDS = "run|table|code|decoders|families|rules"
 BLOCK = re.compile(rf"(?P<head><!-- (?P<kind>{KINDS})(: (?P<argument>.*?))? -->\n"
                    r"(?P<fence>```\w*\n)?)(?P<text>(.|\n)*?)\n?"
                    r"^(?P<end>(?(fence)```|<!-- end -->))", re.MULTILINE)
@@ -49,6 +52,15 @@ def decoders(argument=None):
         exact = {True: "exact", False: "no"}.get(entry.exact) or re.sub(
             "--.*", r"`\g<0>`", entry.exact)
         rows.append(f"| [{name}](../{file}) | {paper} | {exact} | {entry.idea} |")
+    return "\n".join(rows)
+
+
+def families(argument=None):
+    """Return the README's table: the decoders of each family."""
+    rows = ["| what a decoder changes | `--decoder` |", "|---|---|"]
+    for family in FAMILIES:
+        names = ", ".join(f"`{name}`" for name in members(family))
+        rows.append(f"| {family} | {names} |")
     return "\n".join(rows)
 
 
@@ -78,7 +90,8 @@ def fill(text, kinds):
     return BLOCK.sub(renewed, text)
 
 
-STATIC = {"code": source, "decoders": decoders, "rules": counted}  # kinds that need no run
+STATIC = {"code": source, "decoders": decoders, "families": families,
+          "rules": counted}  # kinds that need no run
 
 
 def main():

@@ -15,8 +15,9 @@ import pytest
 
 import speculative
 from docs import sixty_lines
-from docs.readme import BLOCK, STATIC, fill, run, source
+from docs.readme import BLOCK, STATIC, families, fill, run, source
 from variants import DECODERS
+from variants.registry import FAMILIES
 
 ROOT = Path(__file__).parent.parent
 PAGES = [*(ROOT / page for page in ("README.md", ".github/CONTRIBUTING.md", ".github/SECURITY.md",
@@ -71,14 +72,18 @@ def test_every_link_leads_somewhere_and_no_path_is_of_one_machine(page):
     assert all(text.lower().count(f"[{label}]") > 1 for label in defined)
 
 
-def test_every_core_file_and_every_decoder_is_on_the_front_page():
+def test_every_core_file_and_every_family_is_on_the_front_page():
     assert all(f"]({path.name})" in README for path in ROOT.glob("*.py"))
-    picture = (ROOT / "docs/img/family.svg").read_text()
-    drawn = re.findall(r'"bold">(.+)</text>\n.+"mono small">(.+)</text>', picture)
-    names = " ".join(["speculative", *(names for _, names in drawn)])
-    assert sorted(names.split()) == sorted(DECODERS)
-    for family, names in drawn:
-        assert f"| {family} | {', '.join(f'`{name}`' for name in names.split())} |" in README
+    assert families() in README
+
+
+def test_every_decoder_has_a_family_and_a_paragraph_in_its_section():
+    page = TEXTS[ROOT / "docs/decoders.md"]
+    sections = {section.partition("\n")[0]: section for section in page.split("\n## ")}
+    for name, entry in DECODERS.items():
+        if name != "speculative":  # the root of the family
+            assert entry.family in FAMILIES, name
+            assert f"**[{name}](" in sections[entry.family[0].upper() + entry.family[1:]]
 
 
 # ---- quoted code and outputs

@@ -61,4 +61,5 @@ def build(models: Models,
 DECODER = Decoder(
     "assisted", "Gante (2023)", "https://huggingface.co/blog/assisted-generation",
     idea="adapts the number of guesses per round; stops after an unsure guess",
+    family="a cheaper draft, or a K that adapts",
     guess=guess_while_sure, test=verify, build=build)

@@ -65,5 +65,6 @@ def build(models: Models,
 DECODER = Decoder(
     "big_little", "Kim et al. (2023)", "https://arxiv.org/abs/2302.07863",
     idea="lets the small model write until it is unsure, and the large one take back",
+    family="a lossy test",
     guess=write_while_sure, test=big_little_verify, build=build, greedy=True,
     exact="with --fallback above 1", exact_if=lambda settings: settings["fallback"] > 1)

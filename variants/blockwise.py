@@ -48,6 +48,7 @@ def build(models: Models,
 DECODER = Decoder(
     "blockwise", "Stern et al. (2018)", "https://arxiv.org/abs/1811.03115",
     idea="chains the heads' best guesses; the ancestor of Medusa",
+    family="heads on the target",
     guess=guess_by_heads, test=blockwise_verify, build=build, greedy=True, needs=("heads",),
     exact="with --selection 1 --minimum 1",
     exact_if=lambda settings: settings["selection"] == settings["minimum"] == 1)

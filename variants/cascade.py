@@ -57,5 +57,6 @@ def build(models: Models,
 DECODER = Decoder(
     "cascade", "Narasimhan et al. (2025)", "https://arxiv.org/abs/2405.19261",
     idea="lets the more confident of the two models decide at each position",
+    family="a lossy test",
     guess=guess, test=verify, build=build,
     exact="with --alpha below -1", exact_if=lambda settings: settings["alpha"] < -1)

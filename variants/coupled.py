@@ -93,4 +93,5 @@ def plain(models, K, sampler):
 DECODER = Decoder(
     "coupled", "Daliri et al. (2024)", "https://arxiv.org/abs/2408.07978",
     idea="draws a position's token in both models with the same random number",
+    family="a different lossless test",
     guess=guess, test=match_verify, build=build, plain=plain)

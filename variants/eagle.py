@@ -63,5 +63,6 @@ def build(models: Models,
 DECODER = Decoder(
     "eagle", "Li et al. (2024a)", "https://arxiv.org/abs/2401.15077",
     idea="guesses with one block that reads the target's states and its own guesses",
+    family="heads on the target",
     guess=guess_chain, test=verify, build=build, needs=("heads",),
     tree=(guess_shape, verify_tree))

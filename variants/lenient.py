@@ -54,5 +54,6 @@ def build(models: Models,
 DECODER = Decoder(
     "lenient", "Leviathan et al. (2023) App. A.5", "https://arxiv.org/abs/2211.17192",
     idea="multiplies the draft's probability by a factor before the test",
+    family="a lossy test",
     guess=guess, test=lenient_verify, build=build,
     exact="with --lenience 1", exact_if=lambda settings: settings["lenience"] == 1)

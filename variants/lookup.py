@@ -55,4 +55,5 @@ def build(models: Models,
 DECODER = Decoder(
     "lookup", "Saxena (2023)", "https://github.com/apoorvumang/prompt-lookup-decoding",
     idea="copies what followed the same words earlier in the text",
+    family="no draft model",
     guess=lookup_guess, test=verify, build=build, needs=())

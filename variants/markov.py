@@ -62,4 +62,5 @@ def build(models: Models,
 DECODER = Decoder(
     "markov", "DeepSeek (2026)", "https://github.com/deepseek-ai/DeepSpec",
     idea="chains Medusa's heads: each guess depends on the one before it",
+    family="heads on the target",
     guess=guess_by_chain, test=verify, build=build, needs=("heads",))

@@ -125,5 +125,6 @@ def build(models: Models,
 DECODER = Decoder(
     "medusa", "Cai et al. (2024)", "https://arxiv.org/abs/2401.10774",
     idea="guesses with small heads on the target's last hidden state",
+    family="heads on the target",
     guess=guess_by_heads, test=verify_tree, build=build, needs=("heads",),
     exact="with --acceptance exact", exact_if=lambda settings: settings["acceptance"] == "exact")

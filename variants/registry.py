@@ -107,6 +107,16 @@ class Flag(NamedTuple):
         return value
 
 
+FAMILIES = {  # what a decoder changes: which part of `speculative`, the root of all families
+    "no draft model": "guess",
+    "heads on the target": "guess",
+    "a cheaper draft, or a K that adapts": "guess",
+    "several guesses per position": "guess",
+    "a different lossless test": "test",
+    "a lossy test": "test",
+}
+
+
 class Decoder(NamedTuple):
     """Describe one method, and how to build it from models and flags."""
 
@@ -117,6 +127,7 @@ class Decoder(NamedTuple):
     guess: Callable  # a speculative.Guess, once `build` has bound its other arguments
     test: Callable  # a speculative.Test, likewise
     build: Callable[..., Step]  # (models, **settings); its parameters after `models` are the flags
+    family: str = ""  # of FAMILIES
     exact: bool | str = True  # True, False, or "with --lenience 1"
     exact_if: Callable | None = None  # (settings) -> bool, where `exact` is a condition
     tree: tuple = ()  # (guess, test) with flags that make the guesses a tree

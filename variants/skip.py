@@ -55,4 +55,5 @@ def build(models: Models,
 DECODER = Decoder(
     "skip", "Zhang et al. (2023)", "https://arxiv.org/abs/2309.08168",
     idea="drafts with the target itself, some of its blocks left out",
+    family="a cheaper draft, or a K that adapts",
     guess=guess, test=verify, build=build, needs=())

@@ -88,4 +88,5 @@ def build(models: Models,
 DECODER = Decoder(
     "staged", "Spector and Re (2023)", "https://arxiv.org/abs/2308.04623",
     idea="decodes the draft itself speculatively, with an n-gram model",
+    family="a cheaper draft, or a K that adapts",
     guess=staged_guess, test=verify, build=build, tree=(staged_tree, verify_tree))

@@ -123,4 +123,5 @@ def build(models: Models,
 DECODER = Decoder(
     "suffix", "Oliaro et al. (2024)", "https://arxiv.org/abs/2411.04975",
     idea="counts what followed the last words; asks the draft where the counts are unsure",
+    family="no draft model",
     guess=best_guess, test=verify, build=build)

@@ -126,4 +126,5 @@ def build(models: Models,
 DECODER = Decoder(
     "tree", "Miao et al. (2023)", "https://arxiv.org/abs/2305.09781",
     idea="guesses several tokens per position; one pass scores the whole tree",
+    family="several guesses per position",
     guess=guess_shape, test=verify_tree, build=build)

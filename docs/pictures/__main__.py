@@ -1,8 +1,9 @@
-"""Draw pictures of the pages: docs/img/NAME.svg, and NAME-dark.svg for dark pages.
+"""Draw pictures of the pages: docs/img/NAME.svg, and from it NAME-dark.svg for dark pages.
 
     python -m docs.pictures all               # from the figures in benchmarks/results/
     python -m docs.pictures race --record     # run the bundled pair first
 
+    family            the decoders of the registry, by what they change
     race              both decoders write the same text at their recorded pace
     round             one recorded round, step by step, with its numbers
     theorem1          why accepted and resampled tokens together have the target's distribution
@@ -13,8 +14,8 @@
     speed-pair        the costs of passes and the speed-ups that benchmarks.speed measured
     batch-124M        tokens per second against texts at once, as benchmarks.batch measured
 
-All but the first two are drawn by matplotlib: pip install -r requirements/plots.txt
-The other files of docs/img are edited by hand.
+All but the first three are drawn by matplotlib: pip install -r requirements/plots.txt
+The other files of docs/img are edited by hand; their dark ones are derived like all others.
 """
 
 import argparse
@@ -22,13 +23,15 @@ import json
 import sys
 from pathlib import Path
 
-from docs.pictures import bars, forking, one_round, race, speed, theorem1
+from docs.pictures import bars, family, forking, one_round, race, speed, theorem1
 from docs.pictures.figures import save
-from docs.pictures.palette import THEMES
+from docs.pictures.palette import darkened
 
 ROOT = Path(__file__).parents[2]
-IMAGES, RESULTS = ROOT / "docs" / "img", ROOT / "benchmarks" / "results"
-SVG = {"race": race.draw, "round": one_round.draw}
+IMAGES = ROOT / "docs" / "img"
+RESULTS = ROOT / "benchmarks" / "results"
+SVG = {"family": family.draw, "race": race.draw, "round": one_round.draw}
+RECORDED = ("race", "round")
 PLOTS = {"theorem1": (theorem1.draw, 3.7), "ladder": (bars.draw_ladder, 5.2),
          "wild": (bars.draw_wild, 11.6), "forking": (forking.draw, 5.2),
          "expected_tokens": (speed.draw_expected_tokens, 4), "speed-pair": (speed.draw_speed, 4),
@@ -41,33 +44,43 @@ def data_of(name):
     return json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
 
 
+def names():
+    """Return the names of all pictures, those edited by hand last."""
+    light = {path.stem for path in IMAGES.glob("*.svg") if not path.stem.endswith("-dark")}
+    drawn = [*SVG, *PLOTS]
+    return drawn + sorted(light.difference(drawn))
+
+
 def record(name):
-    """Run the models for a picture and keep what they did."""
+    """Run the models for a picture and store what they did."""
     from docs.pictures import record  # loads models, which drawing does not need
 
-    text = json.dumps(getattr(record, f"record_{name}")(), indent=1, ensure_ascii=False) + "\n"
+    text = json.dumps(record.RECORDERS[name](), indent=1, ensure_ascii=False) + "\n"
     (RESULTS / f"{name}.json").write_text(text, encoding="utf-8")
 
 
-def write(name, folder):
-    """Write both files of one picture."""
+def write_picture(name, folder):
+    """Write both files of one picture; of one that is edited by hand the dark one."""
+    light = folder / f"{name}.svg"
     if name in PLOTS:
-        return save(*PLOTS[name], data_of(name), folder / f"{name}.svg")
-    for suffix, colours in THEMES.items():
-        text = SVG[name](data_of(name), colours)
-        (folder / f"{name}{suffix}.svg").write_text(text, encoding="utf-8")
+        save(*PLOTS[name], data_of(name), light)
+    elif name in SVG:
+        light.write_text(SVG[name](data_of(name)), encoding="utf-8")
+    dark = darkened(light.read_text(encoding="utf-8"))
+    (folder / f"{name}-dark.svg").write_text(dark, encoding="utf-8")
 
 
 def main(argv=None):
     parser = argparse.ArgumentParser("python -m docs.pictures", description="Draw the pictures.")
-    parser.add_argument("name", choices=[*SVG, *PLOTS, "all"])
-    parser.add_argument("--record", action="store_true", help="run the models for race and round")
+    parser.add_argument("name", choices=[*names(), "all"])
+    parser.add_argument("--record", action="store_true",
+                        help=f"run the models first, for {' and '.join(RECORDED)}")
     args = parser.parse_args(argv)
-    for name in [*SVG, *PLOTS] if args.name == "all" else [args.name]:
-        if args.record and name in SVG:
+    for name in names() if args.name == "all" else [args.name]:
+        if args.record and name in RECORDED:
             record(name)
         try:
-            write(name, IMAGES)
+            write_picture(name, IMAGES)
         except ModuleNotFoundError as error:
             sys.exit(f"{name}: need matplotlib (pip install -r requirements/plots.txt), "
                      f"got: {error}")

@@ -6,7 +6,7 @@
 
 import functools
 
-from docs.pictures.figures import colour
+from docs.pictures.palette import colour
 from exact import rules, settings
 from exact.expected import climb
 
@@ -15,12 +15,14 @@ TOY, K = "A", 3
 
 def draw_ladder(figure, data):
     """Draw a bar for each test: what the test before it gives, and in green what this test adds."""
-    axes, rows, before = figure.subplots(), climb(TOY, K), 0
+    axes = figure.subplots()
+    rows = climb(TOY, K)
+    before = 0
     for y, (*_, tokens) in enumerate(rows):
         axes.barh(y, before, 0.5, color=colour("block"))
         axes.barh(y, tokens - before, 0.5, before, color=colour("green_bar"))
         more = f"  (+{tokens - before:.3f})" if before else ""
-        write_figure(axes, tokens, y, f"{tokens:.3f}{more}", "ink")
+        label_bar(axes, tokens, y, f"{tokens:.3f}{more}", "ink")
         before = tokens
     name_bars(axes, [f"{name}\n{adds}" for name, adds, _ in rows])
     axes.set(xlim=(0, K + 1.9), xticks=range(K + 2),
@@ -28,7 +30,7 @@ def draw_ladder(figure, data):
              "all outcomes enumerated. Grey: the bar above; green: what this step adds")
 
 
-@functools.cache  # for both themes
+@functools.cache
 def distances():
     """Return [(name, distance)] of the inexact rules, the largest first, and how many are exact."""
     every = [(rule, module) for module in (rules, settings) for rule in module.RULES]
@@ -43,16 +45,16 @@ def draw_wild(figure, data):
     wrong, n_exact = distances()
     for y, (_, distance) in enumerate(wrong):
         axes.barh(y, distance, 0.6, color=colour("red_bar"))
-        write_figure(axes, distance, y, f"{distance:.3f}", "ink")
+        label_bar(axes, distance, y, f"{distance:.3f}", "ink")
     axes.plot(0, len(wrong), marker="o", color=colour("green"), clip_on=False, markersize=5)
-    write_figure(axes, 0, len(wrong), "0, exact", "green")
+    label_bar(axes, 0, len(wrong), "0, exact", "green")
     name_bars(axes, [*(name for name, _ in wrong), f"{n_exact} other rules"])
     axes.set(xlim=(0, 1), xticks=[0, 0.25, 0.5, 0.75, 1],
              title=f"Total variation distance from the target's distribution, {K + 1} tokens\n"
              f"with {K} guesses per round: toy {TOY}, all outcomes enumerated")
 
 
-def write_figure(axes, x, y, words, ink):
+def label_bar(axes, x, y, words, ink):
     """Write a bar's figure at its end."""
     axes.annotate(words, (x, y), (8, 0), textcoords="offset points", va="center", fontsize=9,
                   color=colour(ink))

@@ -12,7 +12,7 @@ from fractions import Fraction
 
 import numpy as np
 
-from docs.pictures.figures import colour
+from docs.pictures.palette import colour
 from exact.law import paths
 from speculative import draft_and_verify, generate
 
@@ -41,10 +41,10 @@ def enumerate_paths():
     """Return [(text, probability, [(decision, weight)])], enumerated."""
     step = draft_and_verify(flat(P_DRAFT), flat(P_TARGET), K)
     found = []
-    for rounds, chance, forks in paths(lambda rng: list(generate([0], step, N, rng))):
+    for rounds, probability, forks in paths(lambda rng: list(generate([0], step, N, rng))):
         weights = [weights[branch] for weights, branch in forks]
         words = " ".join(str(token) for result in rounds for token in result.ids)
-        found.append((words, chance, list(zip(decisions(rounds), weights))))
+        found.append((words, probability, list(zip(decisions(rounds), weights))))
     return found
 
 
@@ -59,16 +59,18 @@ def heights(leaves):
 
 def draw(figure, data):
     """Draw the tree of decisions, the product at each leaf, the sum of each text at its last."""
-    axes, leaves, sums = figure.subplots(), enumerate_paths(), defaultdict(list)
+    axes = figure.subplots()
+    leaves = enumerate_paths()
+    sums = defaultdict(list)
     at = heights(leaves)
     for path, y in at.items():
         draw_decision(axes, path, y, at.get(path[:-1], y))
-    for y, (words, chance, path) in enumerate(leaves):
-        sums[words].append(chance)
+    for y, (words, probability, path) in enumerate(leaves):
+        sums[words].append(probability)
         axes.plot([len(path) + 0.36, PRODUCT - 0.15], [y, y], ":", marker="", linewidth=1,
                   color=colour("block"))
         axes.text(PRODUCT, y, words, va="center", fontweight="bold")
-        axes.text(PRODUCT + 0.35, y, str(chance), va="center")
+        axes.text(PRODUCT + 0.35, y, str(probability), va="center")
         if words not in [later for later, *_ in leaves[y + 1 :]]:
             total = f" = {sum(sums[words])}" if len(sums[words]) > 1 else ""
             axes.text(SUM, y, " + ".join(map(str, sums[words])) + total, va="center",
@@ -86,7 +88,8 @@ def draw(figure, data):
 
 def draw_decision(axes, path, y, above):
     """Draw the last decision of a path, with the line and the weight that lead to it."""
-    x, words = len(path), path[-1][0] if path else "start"
+    x = len(path)
+    words = path[-1][0] if path else "start"
     edge = {"boxstyle": "round,pad=0.35", "facecolor": "none", "edgecolor": colour("block")}
     axes.text(x, y, words, ha="center", va="center", fontsize=9, bbox=edge)
     if path:

@@ -4,6 +4,7 @@
     threshold   min(1, p_target / p_draft), the probability to accept; u is compared with it
 """
 
+from docs.pictures.palette import colour
 from docs.pictures.svg import ADVANCE, line, mono, picture, rect, text
 
 WIDTH, HEIGHT = 840, 436
@@ -67,19 +68,23 @@ def verdicts(data):
 
 def test(i, u, threshold, accepted):
     """Yield the threshold as a bar, u as a tick on it, and the verdict."""
-    x, relation = LEFT + STEP * i, "<" if accepted else "\u2265"
+    x = LEFT + STEP * i
+    relation = "<" if accepted else "\u2265"
     yield rect(x, ACCEPT - 3, BOX, 12, "track", rx=2)
     yield rect(x, ACCEPT - 3, BOX * threshold, 12, "green_bar", rx=2)
     yield line(x + BOX * u, ACCEPT - 8, x + BOX * u, ACCEPT + 14, "mark")
     yield cell(i, ACCEPT + 32, f"{u:.2f} {relation} {threshold:.2f}", "small")
-    yield cell(i, ACCEPT + 52, *(("accepted", "bold green") if accepted else
-                                 ("rejected", "bold red")))
+    if accepted:
+        yield cell(i, ACCEPT + 52, "accepted", "bold green")
+    else:
+        yield cell(i, ACCEPT + 52, "rejected", "bold red")
 
 
 def resample(data):
     """Yield [4]: the residual, as the token that was drawn and the sum of all others."""
     yield from step(RESAMPLE + 14, "[4] resample", "from max(0, p_target \u2212 p_draft)")
-    row, drawn = data["rows"][len(data["ids"]) - 1]["top"], data["ids"][-1]
+    row = data["rows"][len(data["ids"]) - 1]["top"]
+    drawn = data["ids"][-1]
     p = next(end - start for token, *_, start, end in row if token == drawn["id"])
     width = STEP * len(data["guesses"]) + BOX
     yield rect(LEFT + width * p + 0.5, RESAMPLE - 5.5, width * (1 - p) - 2, 30, "box", rx=6)
@@ -90,7 +95,7 @@ def resample(data):
     yield text(LEFT + width * p / 2, RESAMPLE + 44, "drawn", "bold blue", text_anchor="middle")
 
 
-def draw(data, colour):
+def draw(data):
     """Return the picture of one recorded round."""
     *accepted, (own, _) = [(token["text"], "green") for token in data["ids"]]
     new = [*accepted, (own, "blue bold")]
@@ -101,9 +106,9 @@ def draw(data, colour):
              line(EDGE, AFTER - 32, WIDTH - EDGE, AFTER - 32),
              *running_text(AFTER, f"{len(new)} tokens for 1 target pass",
                            [(data["prompt"], ""), *new])]
-    style = (f".box{{fill:none;stroke:{colour['grey']}}}"
-             f".own{{fill:none;stroke:{colour['blue']};stroke-width:2}}")
+    style = (f".box{{fill:none;stroke:{colour('grey')}}}"
+             f".own{{fill:none;stroke:{colour('blue')};stroke-width:2}}")
     words = "".join(token["text"] for token in data["guesses"])
     title = (f"One round: after '{data['prompt']}' the draft guesses '{words.strip()}', the target "
              f"accepts {len(accepted)} of them and adds '{own.strip()}'.")
-    return picture(WIDTH, HEIGHT, title, parts, colour, style)
+    return picture(WIDTH, HEIGHT, title, parts, style)

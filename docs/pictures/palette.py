@@ -2,18 +2,48 @@
 
     python -m docs.pictures wild        # writes docs/img/wild.svg and docs/img/wild-dark.svg
 
-Text in ink, muted or a colour of SERIES has a contrast of at least 4.5 on panel and page.
+A picture is drawn in the light colours; `darkened` derives the file for dark pages from it. Text in
+ink, muted or a colour of SERIES has a contrast of at least 4.5 on panel and page.
 """
 
-THEMES = {  # suffix of the file: {name: colour}
-    "": {"ink": "#1f2328", "muted": "#59636e", "line": "#d1d9e0", "panel": "#f6f8fa",
-         "blue": "#0757ba", "orange": "#9a5200", "green": "#1a7f37", "violet": "#76349c",
-         "red": "#c21c26", "grey": "#6a737d", "track": "#e3e7eb", "block": "#818b98",
-         "green_bar": "#4ac26b", "blue_bar": "#54aeff", "red_bar": "#ff8182"},
-    "-dark": {"ink": "#f0f6fc", "muted": "#9ea7b3", "line": "#3d444d", "panel": "#151b23",
-              "blue": "#6cb6ff", "orange": "#e8a33d", "green": "#4cc15d", "violet": "#c297ff",
-              "red": "#ff7b72", "grey": "#8d96a0", "track": "#2b323b", "block": "#7d8590",
-              "green_bar": "#238636", "blue_bar": "#1f6feb", "red_bar": "#b62324"},
+import re
+
+COLOURS = {  # name: (for light pages, for dark pages)
+    "ink": ("#1f2328", "#f0f6fc"),
+    "muted": ("#59636e", "#9ea7b3"),
+    "line": ("#d1d9e0", "#3d444d"),
+    "panel": ("#f6f8fa", "#151b23"),
+    "blue": ("#0757ba", "#6cb6ff"),
+    "orange": ("#9a5200", "#e8a33d"),
+    "green": ("#1a7f37", "#4cc15d"),
+    "violet": ("#76349c", "#c297ff"),
+    "red": ("#c21c26", "#ff7b72"),
+    "grey": ("#6a737d", "#8d96a0"),
+    "track": ("#e3e7eb", "#2b323b"),
+    "block": ("#818b98", "#7d8590"),
+    "green_bar": ("#4ac26b", "#238636"),
+    "blue_bar": ("#54aeff", "#1f6feb"),
+    "red_bar": ("#ff8182", "#b62324"),
 }
 SERIES = ["blue", "orange", "green", "violet", "red", "muted"]  # the order of a plot's curves
 MARKERS = ["o", "s", "^", "D", "v", "P"]
+DARK = dict(COLOURS.values())
+
+
+def colour(name):
+    """Return the light colour of this name, or of the series of this number.
+
+    >>> colour(0) == colour(len(SERIES)) == colour("blue")
+    True
+    """
+    light, _ = COLOURS[SERIES[name % len(SERIES)] if isinstance(name, int) else name]
+    return light
+
+
+def darkened(svg):
+    """Return the text of a picture in the dark colours; KeyError if it has one of no palette.
+
+    >>> darkened("fill: #1f2328; stroke: #d1d9e0")
+    'fill: #f0f6fc; stroke: #3d444d'
+    """
+    return re.sub("#[0-9a-f]{6}", lambda light: DARK[light[0]], svg)

@@ -9,7 +9,8 @@ CSS animates it. Every part is drawn as it looks at the end, and keyframes give 
 animation (prefers-reduced-motion) the last state is shown.
 """
 
-from docs.pictures.svg import ADVANCE, element, mono, picture, places, rect, text
+from docs.pictures.palette import colour
+from docs.pictures.svg import ADVANCE, element, mono, picture, positions, rect, text
 
 WIDTH, HEIGHT, MARGIN = 840, 300, 18
 PANEL, GAP = 412, 16  # width of a panel, and what lies between the two
@@ -25,11 +26,13 @@ SHOWN, HIDDEN = "opacity:1", "opacity:0"
 class Clock:
     """Hold the seconds of the picture, and the style classes of everything that changes."""
 
-    def __init__(self, longest, colour):
+    def __init__(self, longest):
         self.slower = max(1, round(PLAY / longest / 5) * 5)  # a multiple of 5
-        self.longest, self.loop = longest, LEAD + self.slower * longest + PAUSE
-        self.grey, self.green, self.red = (f"fill:{colour[name]}"
-                                           for name in ("grey", "green", "red"))
+        self.longest = longest
+        self.loop = LEAD + self.slower * longest + PAUSE
+        self.grey = f"fill:{colour('grey')}"
+        self.green = f"fill:{colour('green')}"
+        self.red = f"fill:{colour('red')}"
         self.rules = {}  # {keyframes: class}
 
     def change(self, style, *changes):
@@ -45,6 +48,7 @@ class Clock:
         return self.rules.setdefault(steps, f"e{len(self.rules)}")
 
     def appear(self, end):
+        """Show a part from a second on."""
         return self.change(HIDDEN, (end, SHOWN))
 
     def accept(self, guessed, end):
@@ -75,6 +79,7 @@ class Clock:
 # ---- text
 
 def text_of(run, prompt):
+    """Return the whole text of a run."""
     return prompt + "".join(token for result in run["rounds"] for token, _ in result["ids"])
 
 
@@ -89,10 +94,13 @@ def letters(string, where, x0, class_=""):
 
 def written(run, prompt, clock, x0, own):
     """Yield every round's guesses, accepted or falling, then the target's own token."""
-    text, where, start = prompt, places(text_of(run, prompt), COLUMNS), 0.0
+    text = prompt
+    where = positions(text_of(run, prompt), COLUMNS)
+    start = 0.0
     yield letters(prompt, where, x0)
     for result in run["rounds"]:
-        guessed, end = start + result["draft_s"], result["end"]
+        guessed = start + result["draft_s"]
+        end = result["end"]
         for token, origin in result["ids"]:
             if origin == "accepted":
                 class_ = f"green {clock.accept(guessed, end)}"
@@ -109,9 +117,9 @@ def rejected(result, before, clock, times, x0):
     parts = []
     for guess, accepted in result["guesses"]:
         if not accepted:
-            where = places(before + guess, COLUMNS)[len(before) :]
-            parts.append(letters(guess, where, x0, "grey" if accepted is None else
-                                 clock.reject(times[1])))
+            where = positions(before + guess, COLUMNS)[len(before) :]
+            class_ = "grey" if accepted is None else clock.reject(times[1])
+            parts.append(letters(guess, where, x0, class_))
             before += guess
     return element("g", "".join(parts), class_=f"gone {clock.fall(*times)}") if parts else ""
 
@@ -120,10 +128,12 @@ def rejected(result, before, clock, times, x0):
 
 def bar(run, clock, x0):
     """Yield a block for each pass of the target; the gap before it is the draft's."""
-    width, start = COLUMNS * SIZE * ADVANCE, 0.0
+    width = COLUMNS * SIZE * ADVANCE
+    start = 0.0
     yield rect(x0, BAR, width, 12, "track", rx=2)
     for result in run["rounds"]:
-        left, right = ((start + result["draft_s"]) / clock.longest, result["end"] / clock.longest)
+        left = (start + result["draft_s"]) / clock.longest
+        right = result["end"] / clock.longest
         yield rect(x0 + width * left, BAR, max(width * (right - left) - 1.2, 1.0), 12,
                    f"block {clock.appear(result['end'])}")
         start = result["end"]
@@ -131,7 +141,8 @@ def bar(run, clock, x0):
 
 def panel(x, title, note, run, body, clock):
     """Yield a frame with its text and its bar; at the end, the seconds and passes."""
-    x0, took = x + MARGIN, f"{1000 * run['seconds']:.0f} ms"
+    x0 = x + MARGIN
+    took = f"{1000 * run['seconds']:.0f} ms"
     yield rect(x + 0.5, 8.5, PANEL - 1, 256, "panel", rx=8)
     yield text(x0, 36, title, "bold", font_size=16)
     yield text(x + PANEL - MARGIN, 36, note, "small muted", text_anchor="end")
@@ -151,10 +162,12 @@ def legend(x, y):
         yield text(x + right, y, name, f"small {class_}")
 
 
-def draw(data, colour):
+def draw(data):
     """Return the picture of one recorded race."""
-    plain, fast, prompt = data["autoregressive"], data["speculative"], data["prompt"]
-    clock, left, right = Clock(plain["seconds"], colour), MARGIN, PANEL + GAP + MARGIN
+    plain, fast = data["autoregressive"], data["speculative"]
+    prompt = data["prompt"]
+    clock = Clock(plain["seconds"])
+    left, right = MARGIN, PANEL + GAP + MARGIN
     most = 1 + max(len(result["guesses"]) for result in fast["rounds"])
     gain = plain["seconds"] / fast["seconds"]
     parts = [text(left, 288, "a recorded run of the bundled models, played "
@@ -166,8 +179,8 @@ def draw(data, colour):
              text(WIDTH - MARGIN, BAR + 31, f"{gain:.1f} \u00d7 faster",
                   f"bold {clock.appear(clock.longest)}", text_anchor="end")]
     style = (f".own{{font-weight:700}}.struck{{text-decoration:line-through}}"
-             f".block{{fill:{colour['blue_bar']}}}{clock.style()}")
+             f".block{{fill:{colour('blue_bar')}}}{clock.style()}")
     words = (f"Plain decoding writes in {1000 * plain['seconds']:.0f} ms, speculative decoding "
              f"the same in {1000 * fast['seconds']:.0f} ms (median of "
              f"{len(data['speedups'])} runs): {text_of(fast, prompt)}")
-    return picture(WIDTH, HEIGHT, words, filter(None, parts), colour, style)
+    return picture(WIDTH, HEIGHT, words, filter(None, parts), style)

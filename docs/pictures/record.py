@@ -19,8 +19,8 @@ RACE = ('--prompt "The owl said to the mouse," --repetition_penalty 1.2 --temper
 ROUND = '--prompt "There was once an old woman who" --temperature 1 --K 4 --seed 16'
 
 
-def load(flags):
-    """Return a task, and what a reader must know of it."""
+def task_of(flags):
+    """Return the task of a command line, and what a reader must know of it."""
     task = load_task(parse_args(shlex.split(flags)))
     return task, {"command": f"python main.py {flags}", "prompt": task.encoder.decode(task.x)}
 
@@ -38,7 +38,7 @@ def timed_rounds(task, decoder):
 
 def record_race(repeats=21):
     """Return the repeat with the median speed-up, and the speed-ups of all."""
-    task, about = load(RACE)
+    task, about = task_of(RACE)
     warmed_up(task)
     runs = [{name: timed_rounds(task, name) for name in ("autoregressive", "speculative")}
             for _ in range(repeats)]
@@ -55,6 +55,10 @@ def tokens_per_second(run):
 
 def record_round():
     """Return the first round, with every number that decided it."""
-    (task, about), rounds = load(ROUND), []
+    task, about = task_of(ROUND)
+    rounds = []
     decoded_run(task, task.decoder, rounds.append)
     return about | rounds[0]
+
+
+RECORDERS = {"race": record_race, "round": record_round}

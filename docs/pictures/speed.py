@@ -2,14 +2,14 @@
 
 import numpy as np
 
-from docs.pictures.figures import colour
-from docs.pictures.palette import MARKERS
+from docs.pictures.palette import MARKERS, colour
 from theory.speedup import expected_tokens
 
 
 def draw_expected_tokens(figure, data):
     """Draw Eq. 1, a line for each K; `data` is not needed."""
-    axes, alphas = figure.subplots(), np.linspace(0, 1, 51)
+    axes = figure.subplots()
+    alphas = np.linspace(0, 1, 51)
     for i, K in enumerate((1, 2, 3, 5, 7, 10)):
         tokens = [expected_tokens(alpha, K) for alpha in alphas]
         axes.plot(alphas, tokens, markevery=10, clip_on=False)
@@ -37,7 +37,7 @@ def draw_speed(figure, data):
                       color=colour(i), marker="")
         axes.axhline(1, color=colour("ink"), linewidth=0.8)
         axes.set(xlabel="K", title=f"{title} (lines: predicted)", xticks=range(1, 9))
-        below(axes, ncols=2)
+        place_legend(axes, ncols=2)
     panels[0].set_ylabel("times faster than plain decoding")
     panels[1].sharey(panels[0])
     panels[0].set_ylim(0, None)
@@ -47,14 +47,15 @@ def draw_batch(figure, data):
     """Draw tokens per second against the number of texts."""
     axes = figure.subplots()
     for K, run in data["runs"].items():
-        axes.plot(list(map(int, run)), [cell["tokens_per_s"]["median"] for cell in run.values()],
-                  label=f"K = {K}" if K != "0" else "plain")
-    axes.set(xlabel="texts at once", ylabel="tokens per second, all texts together", ylim=(0, None),
-             xticks=list(map(int, run)), title=f"{data['size']}, {data['cores']} cores")
-    below(axes, ncols=5)
+        n_texts = [int(n) for n in run]
+        medians = [cell["tokens_per_s"]["median"] for cell in run.values()]
+        axes.plot(n_texts, medians, label=f"K = {K}" if K != "0" else "plain")
+    axes.set(xlabel="texts per batch", ylabel="tokens per second, all texts together",
+             ylim=(0, None), xticks=n_texts, title=f"{data['size']}, {data['cores']} cores")
+    place_legend(axes, ncols=5)
 
 
-def below(axes, ncols):
+def place_legend(axes, ncols):
     """Put the legend under the axes, where it covers no data."""
     axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.2), ncols=ncols, fontsize=9,
                 frameon=False)

@@ -1,11 +1,13 @@
 """Write SVG as text: elements, a picture, and the positions of the letters of a text.
 
-A picture is a function `draw(data, colour)` of data and one theme, so that the light and the dark
-file differ in colours only. A file has no script and no font.
+A picture is a function `draw(data)`, in the palette's light colours. A file has no script and no
+font.
 """
 
 import re
 from xml.sax.saxutils import escape, quoteattr
+
+from docs.pictures.palette import COLOURS, colour
 
 SANS = "-apple-system,BlinkMacSystemFont,'Segoe UI','Noto Sans',Helvetica,Arial,sans-serif"
 MONO = "ui-monospace,SFMono-Regular,'SF Mono',Menlo,Consolas,'Liberation Mono',monospace"
@@ -38,42 +40,47 @@ def mono(x, y, string, size=14, class_="", **attributes):
 
 
 def rect(x, y, width, height, class_=None, **attributes):
+    """Return a rectangle; rx is the radius of its corners."""
     return element("rect", x=x, y=y, width=width, height=height, class_=class_, **attributes)
 
 
 def line(x1, y1, x2, y2, class_="rule", **attributes):
+    """Return a straight line."""
     return element("line", x1=x1, y1=y1, x2=x2, y2=y2, class_=class_, **attributes)
 
 
-def picture(width, height, title, parts, colour, style=""):
+def picture(width, height, title, parts, style=""):
     """Return the file. `title` describes what is seen, for readers who do not see it."""
-    inks = "".join(f".{name}{{fill:{colour[name]}}}" for name in colour)
-    base = (f"text{{font-family:{SANS};fill:{colour['ink']};white-space:pre}}"
+    inks = "".join(f".{name}{{fill:{colour(name)}}}" for name in COLOURS)
+    base = (f"text{{font-family:{SANS};fill:{colour('ink')};white-space:pre}}"
             f".mono{{font-family:{MONO}}}.small{{font-size:12.5px}}.bold{{font-weight:600}}"
-            f"{inks}.panel{{stroke:{colour['line']}}}"
-            f".rule{{stroke:{colour['line']}}}.mark{{stroke:{colour['ink']};stroke-width:2}}")
+            f"{inks}.panel{{stroke:{colour('line')}}}"
+            f".rule{{stroke:{colour('line')}}}.mark{{stroke:{colour('ink')};stroke-width:2}}")
     body = "\n".join([element("title", escape(title)), element("style", f"\n{base}\n{style}\n"),
                       *parts])
     return element("svg", f"\n{body}\n", xmlns="http://www.w3.org/2000/svg", width=width,
                    height=height, viewBox=f"0 0 {width} {height}", role="img", font_size=14) + "\n"
 
 
-def places(string, columns):
+def positions(string, columns):
     """Return [(column, line)] of every letter of a text broken between words.
 
     A new paragraph begins one and a half lines lower.
 
-    >>> places("ab cde", 5)
+    >>> positions("ab cde", 5)
     [(0, 0), (1, 0), (2, 0), (0, 1), (1, 1), (2, 1)]
     """
-    found, column, row = [], 0, 0
+    found = []
+    column, row = 0, 0
     for piece in re.findall(r"\n+|[^\S\n]+|\S+", string):
         if piece[0] == "\n":
-            column, row = 0, row + (1 if len(piece) == 1 else 1.5)
+            row += 1 if len(piece) == 1 else 1.5
+            column = 0
             found += [(column, row)] * len(piece)
             continue
         if not piece.isspace() and column and column + len(piece) > columns:
-            column, row = 0, row + 1
+            row += 1
+            column = 0
         found += [(column + i, row) for i in range(len(piece))]
         column += len(piece)
     return found

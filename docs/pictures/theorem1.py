@@ -9,23 +9,27 @@ Green and red are the draft, green and blue the target: that is Theorem 1 (docs/
 
 import numpy as np
 
-from docs.pictures.figures import colour
+from docs.pictures.palette import colour
 
 
 def columns(row):
     """Return [(name, accepted, resampled, rejected)]; the last is the sum of all other tokens."""
     draft, target, both = row["others"]
-    return [*((name.strip(), min(p), max(p[1] - p[0], 0), max(p[0] - p[1], 0))
-              for _, name, *p in (entry[:4] for entry in row["top"])),
-            ("all others", both, target - both, draft - both)]
+    shown = []
+    for _, name, p_draft, p_target, *_ in row["top"]:
+        shown.append((name.strip(), min(p_draft, p_target), max(p_target - p_draft, 0),
+                      max(p_draft - p_target, 0)))
+    return [*shown, ("all others", both, target - both, draft - both)]
 
 
 def draw(figure, data):
     """Draw the row at which a recorded round rejected a guess."""
-    accepted = [token["text"] for token in data["ids"] if token["origin"] == "accepted"]
-    axes, shown = figure.subplots(), columns(data["rows"][len(accepted)])
+    accepted_text = [token["text"] for token in data["ids"] if token["origin"] == "accepted"]
+    axes = figure.subplots()
+    shown = columns(data["rows"][len(accepted_text)])
     accepted, resampled, rejected = np.array([parts for _, *parts in shown]).T
-    xs, half = np.arange(len(shown)), np.where(resampled * rejected > 0, 0.3, 0.6)  # side by side
+    xs = np.arange(len(shown))
+    half = np.where(resampled * rejected > 0, 0.3, 0.6)  # two surpluses stand side by side
     axes.bar(xs, accepted, 0.6, color=colour("green_bar"),
              label=f"accepted, {accepted.sum():.0%}\nthe part that both models give")
     axes.bar(xs + 0.3 - half, rejected, half, accepted, align="edge", hatch="///",
@@ -38,7 +42,7 @@ def draw(figure, data):
     axes.set_xticks([-0.75, *xs], ["\n\ndraft\ntarget", *labels])
     axes.tick_params(axis="x", length=0)
     axes.set(xlim=(-1.1, len(shown) - 0.5), ylabel="probability",
-             title=f"The next token after \u201c\u2026{''.join(accepted)}\u201d")
+             title=f"The next token after \u201c\u2026{''.join(accepted_text)}\u201d")
     axes.grid(axis="x", visible=False)
     note = axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.02), frameon=False,
                        labelspacing=0.9, title="Draw a token from the draft:", alignment="left")

@@ -8,6 +8,8 @@ import pytest
 
 import main
 import variants
+from docs.pictures import family
+from docs.readme import families
 from exact.law import law, text_law
 from sampling import with_sampling
 from speculative import complete
@@ -47,6 +49,11 @@ def test_the_command_line_lists_it(added, capsys):
 def test_the_command_line_runs_it(added):
     got = json_of_run("--decoder", added, "--n_tokens_to_generate", 10, "--dtype", "float64")
     assert got["identical"] and got["exact"] and got[added]["tokens"] == 10
+
+
+def test_the_picture_and_the_table_of_families_show_it(added):
+    assert re.search(rf"mono small.*\b{added}\b", family.draw(None))
+    assert f"`{added}`" in families()
 
 
 def test_its_first_line_says_whether_it_is_lossless():
