@@ -1,6 +1,6 @@
-"""Time what is compared in turns, repeat it, and give the median and the quartiles.
+"""Time functions in turns, repeat that, and return the median and the quartiles.
 
-A machine has slow minutes: taking turns, all contestants get their share of them.
+A machine has slow minutes. All functions take turns, so that each has its share of them.
 """
 
 import datetime
@@ -26,7 +26,7 @@ def interleaved(actions, repeats):
 
 
 def milliseconds(actions, repeats):
-    """Return {name: spread in milliseconds} of some functions, interleaved."""
+    """Return {name: spread in milliseconds} of functions that take turns."""
     return {name: spread(1e3 * np.array(seconds))
             for name, seconds in interleaved(actions, repeats).items()}
 
@@ -43,10 +43,10 @@ def machine():
 
     kernels = {library.get("architecture", "unknown") for library in threadpool_info()
                if library["user_api"] == "blas"}
-    return {"cores": os.cpu_count(),
-            "measured": f"Measured on {datetime.date.today()}: {os.cpu_count()} cores "
-                        f"({platform.machine()}), matrix products by {products.describe()}, NumPy "
-                        f"{np.__version__}, BLAS kernels for {' '.join(sorted(kernels))}."}
+    sentence = (f"Measured on {datetime.date.today()}: {os.cpu_count()} cores "
+                f"({platform.machine()}), matrix products by {products.library_name()}, "
+                f"NumPy {np.__version__}, BLAS kernels for {' '.join(sorted(kernels))}.")
+    return {"cores": os.cpu_count(), "measured": sentence}
 
 
 def rows_actions(model, rows, context=64, backend=None):

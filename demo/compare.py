@@ -14,6 +14,7 @@ from demo.trace import Recorded, watcher
 from gpt2 import common_prefix
 from lib.backend import products
 from lib.backend.int8 import Int8
+from lib.terminal import notify
 from sampling import penalize
 from speculative import Round, generate
 from theory.speedup import walltime_improvement
@@ -120,7 +121,7 @@ def warmed_up(task: Task) -> tuple[Task, float]:
 
     Returns the task with costs, and the seconds to measure them, as `with_costs` does.
     """
-    products.warm_up(task.new_target().cache.dtype)
+    products.warm_up(task.new_target().cache.dtype, notify)
     task, seconds = with_costs(task)
     for decoder in ("autoregressive", task.decoder):
         decoded_run(task._replace(N=min(task.N, 2)), decoder)
@@ -143,7 +144,7 @@ def compare(task: Task, on_seen: Callable[[dict], Any] | None = None) -> dict:
     numbers = {
         "prompt": task.encoder.decode(task.x),
         "versions": {"python": platform.python_version(), "numpy": np.__version__},
-        "product": products.describe(),
+        "product": products.library_name(),
         "vocabularies": str(task.common) if task.common else None,  # None: one vocabulary
         "exact": bool(task.entry.is_exact(task.settings)),
         "n_ctx": task.n_ctx,

@@ -114,6 +114,12 @@ def complain(program: str, error: object, status: int = 2) -> int:
     return status
 
 
+def notify(text: str) -> None:
+    """Print on standard error, if somebody watches it, why the program takes its time."""
+    if sys.stderr.isatty():
+        print(text, file=sys.stderr, flush=True)
+
+
 def print_safely(text: str, stream: TextIO) -> None:
     """Print. After an error (a full disk, a closed pipe) Python's exit must not try again."""
     try:

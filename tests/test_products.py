@@ -163,7 +163,7 @@ from lib.backend import products
 for n_out in (96, 2**15):
     x, w = np.ones((5, 64), np.float32), np.ones((n_out, 64), np.float32).T
     assert (products.matmul(x, w) == 64).all()
-print(products.describe().split()[0])
+print(products.library_name().split()[0])
 """
 
 

@@ -15,6 +15,7 @@ target that read them would be a different model.
 from gpt2 import GPT2
 from lib.backend.int8 import int8
 from lib.backend.products import warm_up
+from lib.terminal import notify
 from speculative import Step, draft_and_verify, guess, verify
 from variants.registry import GUESSES_OR_AUTO, Decoder, Models
 from variants.speculative import choosing_step
@@ -38,7 +39,7 @@ def with_matrices(part, change, name=None):
 
 def int8_copy(model):
     """Return a GPT2 that is the model in int8, and has read nothing."""
-    warm_up(model.params["wpe"].dtype, is_int8=True)
+    warm_up(model.params["wpe"].dtype, notify, is_int8=True)
     return GPT2(with_matrices(model.params, int8), model.n_head)
 
 

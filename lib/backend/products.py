@@ -29,11 +29,12 @@ SHARED = 2**20  # weights from which waking another thread pays
 PART = 2**18  # weights that a thread takes at a time: some 40 microseconds
 N_THREADS = min(8, os.cpu_count() or 1)  # a few use up what the memory can give
 
-backend = "numba"  # of the whole process: set_backend
+# The one setting of the whole process: products are chosen for weights, not by whoever calls.
+backend = "numba"
 
 
 def set_backend(name):
-    """Choose a backend for all products of this process, before the first one."""
+    """Choose a backend for all products of this process from now on."""
     global backend
     backend = name
     compiled_product.cache_clear()
@@ -78,7 +79,8 @@ def many_rows(x, w):  # [n_rows, n_in], [n_in, n_out] -> [n_rows, n_out]
     y = np.empty((len(x), w.shape[1]), np.result_type(x, w))
 
     def work(first, last):
-        part, out = w[:, first:last], y[:, first:last]
+        part = w[:, first:last]
+        out = y[:, first:last]  # a view: writing to it writes to y
         if 2 <= len(x) <= 5:
             for row, row_out in zip(x, out):
                 row_out[:] = row.dot(part)
@@ -107,7 +109,7 @@ def compiled_product():
     return product
 
 
-def describe():
+def library_name():
     """Return the library that multiplies small batches, with its version."""
     if backend == "cupy":
         cupy = sys.modules["cupy"]
@@ -117,16 +119,20 @@ def describe():
     return f"Numba {numba.__version__}" if numba else f"NumPy {np.__version__}"
 
 
-def warm_up(dtype, is_int8=False):
-    """Compile or load all products of a dtype before a run, and say so where somebody waits."""
-    product, dtype = compiled_product(), np.dtype(dtype)
+def warm_up(dtype, notify=None, is_int8=False):
+    """Compile or load all products of a dtype before a run.
+
+    If they must be compiled, `notify` is called with a sentence for whoever waits.
+    """
+    product = compiled_product()
+    dtype = np.dtype(dtype)
     if product is None:
         return
     stats = product(1, dtype, is_int8).stats
-    if stats.cache_misses and sys.stderr.isatty():
+    if stats.cache_misses and notify:
         when = "once per machine" if stats.cache_path else "at each start: no cache can be written"
         kind = "int8 " if is_int8 else ""
-        print(f"Compiling {kind}matrix products ({when}) ...", file=sys.stderr, flush=True)
+        notify(f"Compiling {kind}matrix products ({when}) ...")
     for n_rows in range(2, 1 + GROUP):
         product(n_rows, dtype, is_int8)
 
@@ -138,7 +144,8 @@ def in_parallel(work, n_out, size, n_threads=N_THREADS):
     if size < SHARED:
         return work(0, n_out)
     starts = range(0, n_out, max(1, n_out * PART // size))
-    left, done = iter(starts), SimpleQueue()
+    left = iter(starts)  # shared by all threads: each takes the next part when it is free
+    done = SimpleQueue()  # of each part: None, or its error
 
     def run_parts():
         for first in left:
@@ -151,7 +158,7 @@ def in_parallel(work, n_out, size, n_threads=N_THREADS):
     for _ in range(n_threads - 1):
         job_queue().put(run_parts)
     run_parts()
-    for error in [done.get() for _ in starts]:
+    for error in [done.get() for _ in starts]:  # waits until all parts are done
         if error:
             raise error
 

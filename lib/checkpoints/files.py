@@ -18,7 +18,10 @@ def read_json(path):
 
 @contextlib.contextmanager
 def atomic(path):
-    """Yield a binary file that replaces `path` when the block ends without an error."""
+    """Yield a binary file that replaces `path` when the block ends without an error.
+
+    The numbers go to a file of this process beside it, which is removed after an error.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(f"{path.name}.{os.getpid()}.part")
     try:

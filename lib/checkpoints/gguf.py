@@ -32,10 +32,10 @@ def write_file(path, encoder, hparams, params, dtype=np.float32):
     add_tokenizer(writer, encoder, gguf.TokenType)
     names = gguf.get_tensor_name_map(gguf.MODEL_ARCH.GPT2, hparams["n_layer"])
     for name, weight in flatten(params):
-        weight = weight.T if name.endswith("/w") else weight  # [n_out, n_in]
-        kind = dtype if weight.ndim == 2 and name != "wpe" else np.float32
-        name = names.get_name(f"transformer.{their_name(name)}", (".weight", ".bias"))
-        writer.add_tensor(name, np.ascontiguousarray(weight, kind))
+        array = weight.T if name.endswith("/w") else weight  # [n_out, n_in]
+        kind = dtype if array.ndim == 2 and name != "wpe" else np.float32
+        stored_name = names.get_name(f"transformer.{their_name(name)}", (".weight", ".bias"))
+        writer.add_tensor(stored_name, np.ascontiguousarray(array, kind))
     with atomic(path) as file, closing(writer):
         writer.write_header_to_file(Path(file.name))  # the library opens by name
         writer.write_kv_data_to_file()
@@ -43,13 +43,12 @@ def write_file(path, encoder, hparams, params, dtype=np.float32):
 
 
 def add_tokenizer(writer, encoder, kinds):
-    """Write vocabulary and merges; "gpt-2" names the split pattern, which a converter would guess.
-    """
+    """Write vocabulary and merges, and the split pattern's name, which a converter would guess."""
     symbols = sorted(encoder.vocab, key=encoder.vocab.get)
     types = [kinds.USER_DEFINED if symbol in encoder.special else kinds.NORMAL
              for symbol in symbols]
     writer.add_tokenizer_model("gpt2")
-    writer.add_tokenizer_pre("gpt-2")
+    writer.add_tokenizer_pre("gpt-2")  # the split pattern
     writer.add_token_list(symbols)
     if encoder.end_of_text is not None:
         types[encoder.end_of_text] = kinds.CONTROL

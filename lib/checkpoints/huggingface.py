@@ -55,18 +55,21 @@ def read_hparams(folder):
 
 def load_flat(folder, hparams, dtype=np.float32):
     """Return all weights as one flat array."""
-    found, used = {}, {"lm_head.weight"}
+    found = {}
+    used = {"lm_head.weight"}
     whole = folder / "model.safetensors"
     for path in [whole] if whole.is_file() else folder.glob("model-*.safetensors"):
-        for name, stored in tensors.open_file(path)[0].items():
-            found[name.removeprefix("transformer.")] = stored
+        arrays, _ = tensors.open_arrays(path)
+        for name, array in arrays.items():
+            found[name.removeprefix("transformer.")] = array
 
-    def take(name, shape=None):
+    def take(name, *shape):
         used.add(their_name(name))
-        return tensors.read(found, their_name(name), folder, shape)
+        return tensors.checked_array(found, their_name(name), folder, *shape)
 
     flat = read_flat(hparams, take, folder, dtype)
-    if extra := [name for name in found.keys() - used if not MASK.fullmatch(name)]:
+    extra = sorted(name for name in found.keys() - used if not MASK.fullmatch(name))
+    if extra:
         raise ValueError(f"need the weights of a GPT-2 of the sizes in config.json in {folder}, "
                          f"got one more: {extra[0]!r:.80}")
     if "lm_head.weight" in found and not np.array_equal(take("lm_head"), take("wte")):
@@ -83,32 +86,31 @@ def write_folder(folder, encoder, hparams, params):
     config.json comes last: a folder without it is not a model, so an interrupted export is never
     loaded.
     """
-    dtype, end = params["wte"].dtype, encoder.symbols.get(encoder.end_of_text)
-    added = {symbol: encoder.vocab[symbol] for symbol in encoder.special & encoder.vocab.keys()}
     for name in ("config.json", "generation_config.json", "tokenizer.json"):  # of a former model
         (folder / name).unlink(missing_ok=True)
-    write_weights(folder, params, dtype)
-    for name, text in {
-            "vocab.json": json.dumps(encoder.vocab),
-            "added_tokens.json": json.dumps(added),
-            "merges.txt": "\n".join(["#version: 0.2", *merge_lines(encoder), ""]),
-            "tokenizer_config.json": json.dumps({
-                "tokenizer_class": "GPT2Tokenizer", "bos_token": end, "eos_token": end,
-                "unk_token": end}),
-            "config.json": json.dumps(config(hparams, encoder.end_of_text, dtype))}.items():
+    weights = {f"transformer.{their_name(name)}": weight for name, weight in flatten(params)}
+    tensors.write_arrays(folder / "model.safetensors", weights, {"format": "pt"})
+    texts = tokenizer_texts(encoder)
+    settings = config_json(hparams, encoder.end_of_text, params["wte"].dtype)
+    for name, text in {**texts, "config.json": json.dumps(settings)}.items():
         with atomic(folder / name) as file:
             file.write(text.encode())
 
 
-def write_weights(folder, params, dtype):
-    """Write model.safetensors."""
-    weights = {f"transformer.{their_name(name)}": weight.astype(dtype, copy=False)
-               for name, weight in flatten(params)}
-    tensors.write_file(folder / "model.safetensors", weights, {"format": "pt"})
+def tokenizer_texts(encoder):
+    """Return {name of a file: its text} of a vocabulary."""
+    added = {symbol: encoder.vocab[symbol] for symbol in encoder.special & encoder.vocab.keys()}
+    end = encoder.symbols.get(encoder.end_of_text)
+    return {"vocab.json": json.dumps(encoder.vocab),
+            "added_tokens.json": json.dumps(added),
+            "merges.txt": "\n".join(["#version: 0.2", *merge_lines(encoder), ""]),
+            "tokenizer_config.json": json.dumps({
+                "tokenizer_class": "GPT2Tokenizer", "bos_token": end, "eos_token": end,
+                "unk_token": end})}
 
 
-def config(hparams, end_of_text, dtype):
-    """Return what config.json says.
+def config_json(hparams, end_of_text, dtype):
+    """Return the object in config.json.
 
     Engines cast weights to half precision unless it names a dtype, under either of two names;
     llama.cpp's converter looks for n_ctx.

@@ -65,12 +65,12 @@ def load_flat(folder, hparams, dtype=np.float32):
         with folder_lock(folder):
             if not path.exists():  # again, as above
                 convert(folder, hparams)
-    found, _ = tensors.open_file(path)
+    found, _ = tensors.open_arrays(path)
 
-    def take(name, shape):
+    def take(name, *shape):
         if name.endswith("/w"):
-            return tensors.read(found, name, path, shape[::-1]).T
-        return tensors.read(found, name, path, shape)
+            return tensors.checked_array(found, name, path, *shape[::-1]).T
+        return tensors.checked_array(found, name, path, *shape)
 
     return read_flat(hparams, take, path, dtype)
 
@@ -79,7 +79,7 @@ def convert(folder, hparams):
     """Write params.safetensors from the TensorFlow checkpoint in a folder; ValueError if broken."""
     import tensorflow as tf  # here: it takes seconds, once per model
 
-    def take(name, shape):
+    def take(name, *shape):
         stored = reader.get_tensor(f"model/{name}")
         if stored.shape not in (shape, (1, *shape)):  # projections have an axis of 1
             raise ValueError(f"need {name} of shape {shape}, got {stored.shape}")
@@ -102,5 +102,6 @@ def convert(folder, hparams):
 
 def write_params(folder, params):
     """Write the tree of weights to params.safetensors."""
-    tensors.write_file(folder / PARAMS, {name: weight.T if name.endswith("/w") else weight
-                                         for name, weight in flatten(params)})
+    arrays = {name: weight.T if name.endswith("/w") else weight
+              for name, weight in flatten(params)}
+    tensors.write_arrays(folder / PARAMS, arrays)

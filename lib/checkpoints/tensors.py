@@ -5,6 +5,7 @@ header and writes files; NumPy reads the numbers, bfloat16 too.
 """
 
 import json
+from pathlib import Path
 
 import numpy as np
 from safetensors import SafetensorError, safe_open
@@ -13,9 +14,10 @@ from safetensors.numpy import save
 from lib.checkpoints.files import atomic
 
 NUMPY = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2"}  # no bfloat16 in NumPy
+Arrays = dict[str, np.ndarray]
 
 
-def open_file(path):
+def open_arrays(path: Path) -> tuple[Arrays, dict[str, str]]:
     """Return {name: array}, mapped from a file, and its metadata; ValueError if it is not whole."""
     try:
         with safe_open(path, framework="numpy"):
@@ -24,8 +26,9 @@ def open_file(path):
         raise ValueError(f"need a whole safetensors file in {path}, got: {str(error)[:200]!r}"
                          ) from None
     start = 8 + int.from_bytes(data[:8].tobytes(), "little")
-    header, arrays = json.loads(data[8:start].tobytes()), {}
+    header = json.loads(data[8:start].tobytes())
     metadata = header.pop("__metadata__", {})
+    arrays = {}
     for name, entry in header.items():
         if entry["dtype"] in NUMPY:
             first, last = entry["data_offsets"]
@@ -34,10 +37,13 @@ def open_file(path):
     return arrays, metadata
 
 
-def read(arrays, name, where, shape=None):
-    """Return a copy of an array, or the array itself; ValueError if it is absent or misshapen."""
+def checked_array(arrays: Arrays, name: str, where: Path, *shape: int) -> np.ndarray:
+    """Return an array by name, bfloat16 as float32; ValueError if it is absent or misshapen.
+
+    No shape is any shape. The array is read-only if it lies in a file.
+    """
     found = arrays[name].shape if name in arrays else "none"
-    if shape not in (None, found) or found == "none":
+    if found == "none" or shape not in ((), found):
         raise ValueError(f"need {name} in {where}, floating-point numbers of shape "
                          f"{shape or 'any'}, got {found}")
     if arrays[name].dtype == NUMPY["BF16"]:  # the upper half of a float32
@@ -45,8 +51,9 @@ def read(arrays, name, where, shape=None):
     return arrays[name]
 
 
-def write_file(path, arrays, metadata=None):
+def write_arrays(path: Path, arrays: Arrays, metadata: dict[str, str] | None = None) -> None:
     """Write {name: array} to a file: whole or not at all."""
+    # the library writes the memory of an array as it lies, so a transposed one is copied first
     arrays = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
     with atomic(path) as file:
         file.write(save(arrays, metadata))

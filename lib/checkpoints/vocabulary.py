@@ -1,19 +1,23 @@
 """Read a vocabulary: encoder.json and vocab.bpe, vocab.json and merges.txt, or tokenizer.json."""
 
+from pathlib import Path
+
 from lib.checkpoints.files import read_json
 
 
-def read_vocabulary(folder):
+def read_vocabulary(folder: Path) -> tuple[dict, list, dict, str]:
     """Return {symbol: id}, the merges, the tokens added to them, and the names of the files read.
 
     An added token stands for itself; no merge makes it, so that no text is encoded as one.
     """
     if (folder / "tokenizer.json").is_file():
         return *read_tokenizer(folder / "tokenizer.json"), "tokenizer.json"
-    openai, path = (folder / "encoder.json").is_file(), folder / "added_tokens.json"
-    names = ("encoder.json", "vocab.bpe") if openai else ("vocab.json", "merges.txt")
-    vocab, merges = read_json(folder / names[0]), read_merges(folder / names[1])
-    added = read_json(path) if path.is_file() else {}
+    is_openai = (folder / "encoder.json").is_file()
+    names = ("encoder.json", "vocab.bpe") if is_openai else ("vocab.json", "merges.txt")
+    vocab = read_json(folder / names[0])
+    merges = read_merges(folder / names[1])
+    added_tokens = folder / "added_tokens.json"
+    added = read_json(added_tokens) if added_tokens.is_file() else {}
     return vocab | added, merges, added, " and ".join(names)
 
 
@@ -21,7 +25,8 @@ def read_tokenizer(path):
     """Return vocabulary, merges and added tokens of a tokenizer.json with GPT-2's kind of BPE."""
     found = read_json(path)
     try:
-        model, split = found["model"], found["pre_tokenizer"]
+        model = found["model"]
+        split = found["pre_tokenizer"]
         if (model.get("type", "BPE"), split["type"]) != ("BPE", "ByteLevel"):
             raise ValueError(f"{model['type']} after {split['type']}")
         pairs = [pair.split(" ") if isinstance(pair, str) else pair for pair in model["merges"]]

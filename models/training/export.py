@@ -5,7 +5,7 @@ import shutil
 import numpy as np
 
 from lib.checkpoints import tensors
-from lib.checkpoints.huggingface import THEIR_SIZES, config
+from lib.checkpoints.huggingface import THEIR_SIZES, config_json
 from models.training import bpe
 from variants.shared.heads import fingerprint
 
@@ -22,9 +22,9 @@ def export(gpt2, work, folder):
     for name in bpe.FILES:
         shutil.copy(work / name, folder)
     named = dict(gpt2.transformer.named_parameters(prefix="transformer"))
-    tensors.write_file(folder / "model.safetensors", to_arrays(named), {"format": "pt"})
+    tensors.write_arrays(folder / "model.safetensors", to_arrays(named), {"format": "pt"})
     hparams = {ours: getattr(gpt2.config, theirs) for ours, theirs in THEIR_SIZES.items()}
-    settings = config(hparams, hparams["n_vocab"] - 1, np.dtype(np.float32))
+    settings = config_json(hparams, hparams["n_vocab"] - 1, np.dtype(np.float32))
     (folder / "config.json").write_text(json.dumps(settings, indent=2) + "\n")
 
 
@@ -52,5 +52,5 @@ def eagle_weights(head):
 def export_heads(target, named, folder):
     """Write heads.safetensors, whose metadata name the target."""
     wte = target.transformer.wte.weight.detach().numpy()
-    tensors.write_file(folder / "heads.safetensors", to_arrays(named),
+    tensors.write_arrays(folder / "heads.safetensors", to_arrays(named),
                        {"target": fingerprint(wte)})

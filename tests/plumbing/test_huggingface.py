@@ -74,7 +74,7 @@ def test_an_export_that_is_interrupted_is_no_model(tmp_path, monkeypatch):
     def interrupt(*args):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("lib.checkpoints.huggingface.config", interrupt)
+    monkeypatch.setattr("lib.checkpoints.huggingface.config_json", interrupt)
     params = random_params(HPARAMS, np.random.default_rng(0))
     with pytest.raises(KeyboardInterrupt):
         huggingface.write_folder(tmp_path, TINY, HPARAMS, params)

@@ -27,7 +27,7 @@ from gpt2 import (
     unembed,
     widened,
 )
-from lib.checkpoints.weights import build_params
+from lib.checkpoints.weights import build_params, linear_weights, norm_weights
 from variants.shared.branches import tree_mask
 from variants.shared.heads import open_heads
 
@@ -101,11 +101,11 @@ class Head:
 
 
 def build_head(n_embd, take):
-    """Return the tree of the head's weights, as lib/checkpoints/weights.py's build_params does."""
-    norm = lambda name: {"g": take(f"{name}/g", n_embd), "b": take(f"{name}/b", n_embd)}
+    """Return the tree of the head's weights: those of a GPT-2 of one block, two norms and fc."""
     return {**build_params(dict(n_vocab=0, n_ctx=0, n_embd=n_embd, n_layer=1), take),
-            "ln_token": norm("ln_token"), "ln_state": norm("ln_state"),
-            "fc": {"w": take("fc/w", 2 * n_embd, n_embd), "b": take("fc/b", n_embd)}}
+            "ln_token": norm_weights(take, "ln_token", n_embd),
+            "ln_state": norm_weights(take, "ln_state", n_embd),
+            "fc": linear_weights(take, "fc", 2 * n_embd, n_embd)}
 
 
 def load_head(models):

@@ -25,14 +25,14 @@ def open_heads(models):
         raise ValueError(f"need heads trained for this target (tales-large has some; see "
                          f"models/training), got no file {path}")
     wte = models.target.params["wte"]
-    stored, metadata = tensors.open_file(path)
+    stored, metadata = tensors.open_arrays(path)
     named = metadata.get("target")
     if named is not None and named != (own := fingerprint(wte)):
         raise ValueError(f"need heads that were trained for this target, {own[:8]}, in {path}, got "
                          f"some for {named[:8]!r}")
 
     def take(name, *shape):
-        weight = np.array(tensors.read(stored, name, path, shape or None))
+        weight = np.array(tensors.checked_array(stored, name, path, *shape))
         if min(weight.shape, default=0) < 1:
             raise ValueError(f"need {name} in {path} with a row for each head, got shape "
                              f"{weight.shape}")
