@@ -1,13 +1,13 @@
-"""Measure many texts at once: tokens per second for 1 .. 16 of them, plain and speculative.
+"""Measure batches: tokens per second of 1 .. 16 texts per batch, plain and speculative.
 
     python -m benchmarks.batch --N 24 --repeats 2 --json benchmarks/results/batch-124M.json
 
-The same texts are written for every number at once, and the compiled product makes them equal bit
-by bit (variants/shared/batch.py), so only the time can differ. Reading the prompts counts. Weights
-are random, of the true shape; guesses are accepted with a given probability (race.py). All settings
+Every batch size writes the same texts, which the compiled product makes equal bit by bit
+(variants/shared/batch.py), so only the time can differ. Reading the prompts counts. The weights are
+random, of the true shape; guesses are accepted with a given probability (race.py). All settings
 take turns.
 
-    n    texts at once
+    n    texts per batch
     K    guesses per round; 0 is plain decoding
 """
 
@@ -18,18 +18,21 @@ import numpy as np
 
 from benchmarks import command
 from benchmarks.clock import interleaved, machine, spread
-from benchmarks.command import number, ranged, table
-from benchmarks.models import load, named
+from benchmarks.command import number, ranged
+from benchmarks.models import load_models, named
 from benchmarks.race import simulated
+from lib.markdown import markdown_table
 from speculative import draft_and_verify
 from variants.shared.batch_gpt2 import BatchGPT2
 
-SIZE, BATCHES, KS = "124M", (1, 2, 4, 8, 16), range(5)
+SIZE = "124M"
+BATCHES = (1, 2, 4, 8, 16)
+KS = range(5)
 ALPHA = 0.8  # the probability of acceptance
 
 
-def write(draft, target, xs, N, n, K):
-    """Write all texts, n at once, with new models; return the new tokens and rounds of all."""
+def written_counts(draft, target, xs, N, n, K):
+    """Write all texts with new models; return how many tokens and rounds they took together."""
     from variants.shared.batch import Shared, generate_batch  # here: it needs greenlet
 
     draft, target = (Shared(BatchGPT2(model.params, model.n_head), turn)
@@ -37,39 +40,40 @@ def write(draft, target, xs, N, n, K):
     new_step = partial(draft_and_verify, simulated(draft, ALPHA), simulated(target, 1), K)
     jobs = [(x, N, np.random.default_rng((0, i))) for i, x in enumerate(xs)]
     texts = generate_batch(jobs, new_step, n)
-    counts = [len(result.ids) for rounds in texts for result in rounds]
-    return sum(counts), len(counts)
+    n_tokens = [len(result.ids) for rounds in texts for result in rounds]
+    return sum(n_tokens), len(n_tokens)
 
 
-def measure(args):
+def all_figures(args):
     """Return all figures."""
-    _, draft, target = load(SIZE)
+    _, draft, target = load_models(SIZE)
     xs = [[i, *range(1, 12)] for i in range(BATCHES[-1])]  # known by their first tokens
-    actions = {(n, K): partial(write, draft, target, xs, args.N, n, K)
+    actions = {(n, K): partial(written_counts, draft, target, xs, args.N, n, K)
                for K in KS for n in BATCHES}
     counts = {K: actions[BATCHES[-1], K]() for K in KS}  # the same for every n
     times = interleaved(actions, args.repeats)
-    runs = {K: {n: {"tokens_per_s": spread(counts[K][0] / np.array(times[n, K]))}
-                for n in BATCHES} for K in KS}
+    runs = {}
+    for K, (n_tokens, _) in counts.items():
+        runs[K] = {n: {"tokens_per_s": spread(n_tokens / np.array(times[n, K]))} for n in BATCHES}
     return machine() | {
         "size": SIZE, "texts": f"{named(len(xs), args.N)}, acceptance {ALPHA}", "runs": runs,
         "tokens_per_pass": {K: n_tokens / n_rounds for K, (n_tokens, n_rounds) in counts.items()}}
 
 
-def tell(figures, args):
-    """Yield the paragraphs of a file."""
-    yield f"{figures['size']}, {figures['texts']}. {figures['measured']}\n"
+def paragraphs(figures, args):
+    """Yield the sentence and the table of a file."""
+    yield f"{figures['size']}, {figures['texts']}. {figures['measured']}"
     runs = figures["runs"]
     rows = [["tokens per pass", *map(number, figures["tokens_per_pass"].values())]]
     rows += [[f"{n} at once: tokens per second (quartiles)",
               *(ranged(run[n]["tokens_per_s"], "{:.0f}") for run in runs.values())]
              for n in next(iter(runs.values()))]
-    yield table(["", *("plain" if K == "0" else f"K = {K}" for K in runs)], rows)
+    yield markdown_table(["", *("plain" if K == "0" else f"K = {K}" for K in runs)], rows)
 
 
 def main(argv=None):
     parser = command.new_parser("benchmarks.batch", __doc__, repeats=3)
-    return command.run("batch", parser.parse_args(argv), measure, tell)
+    return command.run("batch", parser.parse_args(argv), all_figures, paragraphs)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,8 @@
-"""Share what the benchmarks' commands need: flags, errors in one line, and figures as Markdown."""
+"""Share what the benchmarks' commands need: flags, errors in one line, and figures as text.
+
+    all_figures(args)           a benchmark's function that returns its figures, to be stored
+    paragraphs(figures, args)   its function that yields them as sentences and tables
+"""
 
 import json
 import sys
@@ -28,32 +32,30 @@ def add_backend(parser):
                         help="numba: this machine's processor; cupy: its GPU")
 
 
-def run(program, args, measure, tell, requirements="requirements.txt"):
+def run(program, args, all_figures, paragraphs, requirements="requirements.txt"):
     """Measure, print and write --json, or print what --show holds. Return the exit status."""
     @command(program, requirements)
     def print_tables(argv=None):
-        stored = args.show.read_text(encoding="utf-8") if args.show else json.dumps(measure(args))
+        # through JSON in both cases, so that what is printed now is what --show prints later
+        if args.show:
+            stored = args.show.read_text(encoding="utf-8")
+        else:
+            stored = json.dumps(all_figures(args))
         figures = json.loads(stored)
         try:
-            lines = list(tell(figures, args))
+            parts = list(paragraphs(figures, args))
         except (KeyError, TypeError, AttributeError) as why:
             if not args.show:
                 raise  # a fault of the command, not of a file
             raise ValueError(f"need figures that this command wrote, got no {why}") from why
-        print_safely("\n".join(lines), sys.stdout)
+        print_safely("\n\n".join(parts), sys.stdout)
         if args.json and not args.show:
             args.json.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
 
     return print_tables()
 
 
-# ---- Markdown
-
-def table(head, rows):
-    """Return a Markdown table."""
-    lines = [head, ["---"] * len(head), *rows]
-    return "\n".join("| " + " | ".join(map(str, line)) + " |" for line in lines) + "\n"
-
+# ---- cells of tables
 
 def number(value, form="{:.2f}"):
     """Return a formatted number; "-" for None."""

@@ -24,14 +24,14 @@ import numpy as np
 
 from benchmarks import command
 from benchmarks.clock import machine
-from benchmarks.command import number, table
-from benchmarks.models import OPENINGS, SIZES, agreeing, load, named, sizes
-from benchmarks.race import builder
-from benchmarks.race import write as write_text
+from benchmarks.command import number
+from benchmarks.models import OPENINGS, SIZES, agreeing, load_models, named, sizes
+from benchmarks.race import builder, write_text
 from encoder import Encoder, byte_characters
 from lib.backend import products
 from lib.checkpoints.huggingface import their_name
 from lib.checkpoints.weights import flatten
+from lib.markdown import markdown_table
 
 K, SEEDS = 4, 16  # guesses per round; texts per prompt at temperature 1
 COLUMNS = ("tokens/pass at 0", "tokens/pass at 1", "tokens/s", "plain tokens/s")
@@ -145,26 +145,29 @@ ENGINES = {"here": ours, "here, match": partial(ours, decoder="match"),
 
 # ---- the table
 
-def measure(args):
+def all_figures(args):
     """Return the figures of one size."""
-    encoder, draft, target = load(args.size)
-    xs, pairs = [list(range(1, 33))], {"": (draft, target)}
+    encoder, draft, target = load_models(args.size)
     if encoder:
         xs = [encoder.encode(opening) for opening in OPENINGS]
+        pairs = {"": (draft, target)}
     else:
+        xs = [list(range(1, 33))]
         first_layers = agreeing(target, len(draft.params["blocks"]))
         pairs = {", all rejected": (draft, target), ", all accepted": (first_layers, target)}
     seeds = range(SEEDS if encoder else 0)
-    rows = {name + end: measure_one(ENGINES[name], (encoder, *pair), xs, seeds, args)
+    rows = {name + end: engine_figures(ENGINES[name], (encoder, *pair), xs, seeds, args)
             for name in args.only for end, pair in pairs.items()}
     return machine() | {"size": args.size, "K": K, "texts": named(len(xs), args.N),
                         "rows": rows}
 
 
-def measure_one(engine, pair, xs, seeds, args):
+def engine_figures(engine, pair, xs, seeds, args):
     """Return one row of the table."""
-    n_same, n_passes, n_passes_at_1, seconds = 0, 0, 0, {False: [], True: []}
-    our_write, write = ours(*pair), engine(*pair)
+    n_same = n_passes = n_passes_at_1 = 0
+    seconds = {False: [], True: []}  # plain, speculative
+    our_write = ours(*pair)
+    write = engine(*pair)
     for x in xs:
         write(x, 2, 0.0, 0, True)  # a warm-up
         for speculative in [False, True] * args.repeats:
@@ -180,12 +183,12 @@ def measure_one(engine, pair, xs, seeds, args):
     return {"same": f"{n_same} of {len(xs)}", **dict(zip(COLUMNS, values))}
 
 
-def tell(figures, args):
-    """Yield the paragraphs of a file."""
-    yield f"{figures['size']}, K = {figures['K']}, {figures['texts']}. {figures['measured']}\n"
-    yield table(["engine", "same", *COLUMNS],
-                [[name, row["same"], *(number(row[column]) for column in COLUMNS)]
-                 for name, row in figures["rows"].items()])
+def paragraphs(figures, args):
+    """Yield the sentence and the table of a file."""
+    yield f"{figures['size']}, K = {figures['K']}, {figures['texts']}. {figures['measured']}"
+    yield markdown_table(["engine", "same", *COLUMNS],
+                         [[name, row["same"], *(number(row[column]) for column in COLUMNS)]
+                          for name, row in figures["rows"].items()])
 
 
 def main(argv=None):
@@ -194,7 +197,7 @@ def main(argv=None):
     add("--size", choices=SIZES, default="pair")
     add("--only", nargs="+", choices=ENGINES, default=[*ENGINES], metavar="ENGINE",
         help=f"of {', '.join(map(repr, ENGINES))} (default: all)")
-    return command.run("engines", parser.parse_args(argv), measure, tell,
+    return command.run("engines", parser.parse_args(argv), all_figures, paragraphs,
                        "requirements/peers.txt -r requirements/engines.txt")
 
 

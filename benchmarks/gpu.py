@@ -1,4 +1,4 @@
-"""Measure everything that a GPU can show, one benchmark after another, into a folder.
+"""Run all benchmarks of a GPU, one after another, and write their results into a folder.
 
     python -m benchmarks.gpu gpu
 

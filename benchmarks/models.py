@@ -5,6 +5,7 @@ import numpy as np
 from gpt2 import GPT2
 from lib.backend import products
 from lib.checkpoints.weights import flatten, random_params
+from lib.terminal import notify
 from theory.hardware import GPT2_SIZES
 from utils import load_pair
 
@@ -20,14 +21,14 @@ OPENINGS = [
 ]
 
 
-def load(size, backend="numba"):
+def load_models(size, backend="numba"):
     """Return (encoder or None, draft, target).
 
     A released size has random weights, because time does not depend on what a weight is. Its draft
     is as wide, and has an eighth of the layers.
     """
     products.set_backend(backend)
-    products.warm_up(np.float32)
+    products.warm_up(np.float32, notify)
     if size == "pair":
         return load_pair("tales-small", "tales-large", backend=backend)
     hparams = GPT2_SIZES[size]

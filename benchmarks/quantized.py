@@ -24,13 +24,14 @@ import numpy as np
 
 from benchmarks import command
 from benchmarks.clock import machine, milliseconds, rows_actions
-from benchmarks.command import number, ranged, table
-from benchmarks.models import OPENINGS, SIZES, load, named
-from benchmarks.race import race, simulated, speed
+from benchmarks.command import number, ranged
+from benchmarks.models import OPENINGS, SIZES, load_models, named
+from benchmarks.race import race, race_figures, simulated
 from demo.costs import measure_costs
 from gpt2 import GPT2
 from lib.backend.products import matmul
 from lib.checkpoints.weights import flatten
+from lib.markdown import markdown_table
 from sampling import with_sampling
 from speculative import autoregressive_sampling, draft_and_verify, make_step
 from theory.speedup import acceptance_rate
@@ -117,7 +118,7 @@ def races(args, encoder, draft, copy, target):
             results = race(copy, target, builders, texts, args.N, args.repeats)
             fixed = {f"K = {K}": K for K in KS}
             found["settings"][f"{name}, c = {costs.c:.2f}"] = {
-                decoder: speed(result, results["plain"], fixed.get(decoder, 0))
+                decoder: race_figures(result, results["plain"], fixed.get(decoder, 0))
                 for decoder, result in results.items()}
     return found
 
@@ -155,9 +156,9 @@ def staged(rows, small, K, k):
 PARTS = {"rounding": rounding, "passes": passes, "races": races}
 
 
-def measure(args):
+def all_figures(args):
     """Return the figures of the parts wanted; `rounding` is of the pair only."""
-    encoder, draft, target = load(args.size)
+    encoder, draft, target = load_models(args.size)
     models = draft, int8_copy(target), target
     spin = [sys.executable, "-c", "while True: pass"]
     busy = [subprocess.Popen(spin) for _ in range(args.busy)]
@@ -171,45 +172,47 @@ def measure(args):
             process.wait()
 
 
-def tell(figures, args):
+def paragraphs(figures, args):
     """Yield the paragraphs and tables of a file."""
     beside = f", beside {figures['busy']} busy process(es)" if figures["busy"] else ""
-    yield f"{figures['size']}{beside}. {figures['measured']}\n"
+    yield f"{figures['size']}{beside}. {figures['measured']}"
     for part in args.only:
         if part in figures:
-            yield from TELL[part](figures[part])
+            yield from TABLES[part](figures[part])
 
 
-def tell_rounding(part):
-    yield table(["draft", "mean 1 - TV", "same best token"],
-                [[name, *(number(share, "{:.3f}") for share in both)]
-                 for name, both in part.items()])
+def rounding_table(part):
+    """Yield the table of `rounding`."""
+    yield markdown_table(["draft", "mean 1 - TV", "same best token"],
+                         [[name, *(number(share, "{:.3f}") for share in both)]
+                          for name, both in part.items()])
 
 
-def tell_passes(part):
+def pass_tables(part):
+    """Yield the tables of `passes`: of the products alone, and of whole passes."""
     for products in (" products", ""):
         ours, theirs = (part[name + products] for name in ("int8", "float32"))
         row = theirs[0]["median"]
-        yield table([f"rows, {products.strip() or 'whole passes'}", "float32: ms (quartiles)",
-                     "relative", "int8: ms (quartiles)", "relative to float32's row"],
-                    [[n, ranged(b), number(b["median"] / row),
-                      ranged(a), number(a["median"] / row)]
-                     for n, a, b in zip(ROWS, ours, theirs)])
+        yield markdown_table(
+            [f"rows, {products.strip() or 'whole passes'}", "float32: ms (quartiles)", "relative",
+             "int8: ms (quartiles)", "relative to float32's row"],
+            [[n, ranged(b), number(b["median"] / row), ranged(a), number(a["median"] / row)]
+             for n, a, b in zip(ROWS, ours, theirs)])
 
 
-def tell_races(part):
+def race_tables(part):
+    """Yield a table per setting of `races`."""
     for setting, rows in part["settings"].items():
-        yield table([f"{setting}, {part['texts']}", "tokens per second (quartiles)",
-                     "speed-up (slowest - fastest)", "predicted", "acceptance",
-                     "tokens per pass"],
-                    [[name, ranged(row["tokens_per_s"], "{:.0f}"),
-                      f"{number(row['speedup'])} ({number(row['slowest'])} - "
-                      f"{number(row['fastest'])})", number(row.get("predicted")),
-                      number(row["acceptance"]), number(row["tokens_per_pass"])]
-                     for name, row in rows.items()])
+        yield markdown_table(
+            [f"{setting}, {part['texts']}", "tokens per second (quartiles)",
+             "speed-up (slowest - fastest)", "predicted", "acceptance", "tokens per pass"],
+            [[name, ranged(row["tokens_per_s"], "{:.0f}"),
+              f"{number(row['speedup'])} ({number(row['slowest'])} - {number(row['fastest'])})",
+              number(row.get("predicted")), number(row["acceptance"]),
+              number(row["tokens_per_pass"])] for name, row in rows.items()])
 
 
-TELL = {"rounding": tell_rounding, "passes": tell_passes, "races": tell_races}
+TABLES = {"rounding": rounding_table, "passes": pass_tables, "races": race_tables}
 
 
 def main(argv=None):
@@ -220,7 +223,7 @@ def main(argv=None):
     add("--temperature", type=float, nargs="+", default=[0.0, 0.7, 1.0])
     add("--alpha", type=float, nargs="+", default=[0.98, 0.96, 0.93])
     add("--busy", type=int, default=0, metavar="N", help="keep N processes busy meanwhile")
-    return command.run("quantized", parser.parse_args(argv), measure, tell)
+    return command.run("quantized", parser.parse_args(argv), all_figures, paragraphs)
 
 
 if __name__ == "__main__":

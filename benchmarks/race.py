@@ -1,8 +1,8 @@
 """Race decoders on the same texts, and state what the papers' formula predicts of them.
 
     builder    (draft, target) -> step: a decoder, but for its models
-    simulated  real passes of both models with one-hot rows in place of theirs: at each position the
-               guess is accepted or not, with probability alpha, decided once for every K
+    simulated  real passes of both models, with one-hot rows instead of their own: at each position
+               the guess is accepted with probability alpha, decided once for every K
     predicted  Leviathan et al. (2023) Theorem 3.8 with what was measured in the race: acceptance,
                and the medians of a draft step, of a round's target pass, of one row
 
@@ -69,10 +69,13 @@ def fresh(model, kind=None):
     return (kind or type(model))(model.params, model.n_head)
 
 
-def write(draft, target, build_step, ids, N, seed):
+def write_text(draft, target, build_step, ids, N, seed):
     """Return one text as Written, from models that have read nothing."""
     draft, target = Timed(fresh(draft)), Timed(fresh(target))
-    new, rounds, n_rows, rng, start = [], [], 0, np.random.default_rng(seed), time.perf_counter()
+    rng = np.random.default_rng(seed)
+    new, rounds = [], []
+    n_rows = 0
+    start = time.perf_counter()
     for result in generate(ids, build_step(draft, target), N, rng):
         new += result.ids
         n_rows += len(result.p_target)
@@ -83,37 +86,38 @@ def write(draft, target, build_step, ids, N, seed):
 def race(draft, target, builders, texts, N, repeats):
     """Return {name: [a list of Written, one per text, for every repeat]}; see above."""
     for build_step in builders.values():
-        write(draft, target, build_step, texts[0], min(N, WARM_UP), 0)
+        write_text(draft, target, build_step, texts[0], min(N, WARM_UP), 0)
     results = {name: [[] for _ in range(repeats)] for name in builders}
     turns = list(product(range(repeats), enumerate(texts)))
     for repeat, (i, ids) in tqdm(turns, unit="text", leave=False, disable=None):
         for name, build_step in builders.items():
-            written = write(draft, target, build_step, ids, N, (repeat, i))
+            written = write_text(draft, target, build_step, ids, N, (repeat, i))
             results[name][repeat].append(written)
     return results
 
 
-# ---- what comes out
+# ---- figures
 
-def speed(runs, plain, K=0, one_by_one=True):
+def race_figures(runs, plain, K=0, one_by_one=True):
     """Return tokens per second, the speed-up of each repeat's texts, and what was accepted.
 
     The speed-up is the ratio of tokens per second. With K, a round of K guesses, also the speed-up
     by the formula. `one_by_one`: see demo.compare.acceptance_figures.
     """
     rounds = [result for texts in runs for text in texts for result in text.rounds]
+    n_rows = sum(text.n_rows for texts in runs for text in texts)
     n_ids = sum(len(text.ids) for texts in runs for text in texts)
     ours = tokens_per_second(runs)
     gains = (ours / tokens_per_second(plain)).tolist()
     found = {"tokens_per_s": spread(ours), "speedup": float(np.median(gains)),
              "slowest": min(gains), "fastest": max(gains),
              "acceptance": acceptance_figures(rounds, one_by_one)["acceptance"],
-             "tokens_per_pass": n_ids / len(rounds),
-             "rows_per_pass": sum(text.n_rows for texts in runs for text in texts) / len(rounds)}
+             "tokens_per_pass": n_ids / len(rounds), "rows_per_pass": n_rows / len(rounds)}
     if K and found["acceptance"] is not None:
-        row, step, target = (median(plain, "target"), median(runs, "draft"),
-                             median(runs, "target"))
-        found["predicted"] = walltime_improvement(found["acceptance"], K, step / row, target / row)
+        row = median_seconds(plain, "target")
+        c = median_seconds(runs, "draft") / row
+        pass_cost = median_seconds(runs, "target") / row
+        found["predicted"] = walltime_improvement(found["acceptance"], K, c, pass_cost)
     return found
 
 
@@ -123,15 +127,16 @@ def tokens_per_second(runs):  # -> [repeats]
                      for texts in runs])
 
 
-def median(runs, role):
-    """Return the median seconds of the passes of one model."""
-    return float(np.median([s for texts in runs for text in texts for s in getattr(text, role)]))
+def median_seconds(runs, role):
+    """Return the median seconds of a pass of the draft or the target, as `role` says."""
+    passes = [getattr(text, role) for texts in runs for text in texts]
+    return float(np.median(np.concatenate(passes)))
 
 
 # ---- simulated acceptance
 
 @cache
-def luck(text, n_positions=2048):
+def uniforms(text, n_positions=2048):
     """Return the uniform number of every position of one text, the same for every alpha and K."""
     return np.random.default_rng(text).random(n_positions)
 
@@ -145,7 +150,8 @@ def simulated(model, alpha):
     """
     def rows(ids, n_last=1):
         n_vocab = model(ids, n_last).shape[-1]
-        drawn = luck(int(ids[0]))[len(ids) - n_last + 1 : len(ids) + 1]
+        # row i of the last n_last is for the position after its token
+        drawn = uniforms(int(ids[0]))[len(ids) - n_last + 1 : len(ids) + 1]
         return one_hot_rows((drawn >= alpha).astype(int), n_vocab)
 
     return rows

@@ -21,8 +21,7 @@ from typing import NamedTuple
 import numpy as np
 
 from benchmarks import command
-from benchmarks.command import table
-from benchmarks.models import LENGTH, OPENINGS, load
+from benchmarks.models import LENGTH, OPENINGS, load_models
 from exact.expected import (
     block_tokens,
     chain_bound,
@@ -32,6 +31,7 @@ from exact.expected import (
     tree_tokens,
 )
 from exact.optimum import FORMS
+from lib.markdown import markdown_table
 from speculative import verify
 from variants.registry import whole
 from variants.shared.best_tree import uniform
@@ -125,7 +125,7 @@ def standard_error(values, texts):
     return float(np.sqrt((np.bincount(texts, differences) ** 2).sum()) / len(values))
 
 
-def figures(rows, texts):
+def means(rows, texts):
     """Return {name: mean, its standard error, and those of the difference to the first name}."""
     columns = {name: np.array([row[name] for row in rows], float) for name in rows[0]}
     first = next(iter(columns.values()))
@@ -135,9 +135,9 @@ def figures(rows, texts):
             for name, column in columns.items()}
 
 
-def measure(args):
+def all_figures(args):
     """Return the figures of all temperatures."""
-    encoder, *pair = load("pair")
+    encoder, *pair = load_models("pair")
     pair = [TreeGPT2(model.params, model.n_head) for model in pair]
     out = {"N": LENGTH, "K": K, "rounds": args.rounds, "temperatures": {}}
     for temperature in TEMPERATURES:
@@ -146,30 +146,31 @@ def measure(args):
             (text, tests(place), siblings(place))
             for text, place in places(*models, encoder, args.rounds)))
         out["temperatures"][f"{temperature:g}"] = {
-            "texts": len(set(texts)), "tests": figures(by_test, texts),
-            "siblings": figures(by_guesses, texts)}
+            "texts": len(set(texts)), "tests": means(by_test, texts),
+            "siblings": means(by_guesses, texts)}
     return out
 
 
 # ---- the tables
 
-def tell(figures, args):
-    """Yield the paragraphs."""
+def paragraphs(figures, args):
+    """Yield the sentences and tables of a file."""
     parts = figures["temperatures"].items()
     for temperature, part in parts:
         yield (f"Temperature {temperature}: {figures['rounds']} rounds of {part['texts']} texts of "
-               f"{figures['N']} tokens (openings), K = {figures['K']}.\n")
-        yield table(["test", "tokens per round", "standard error", "more than ratio",
-                     "standard error"],
-                    [[name, f"{row['mean']:.3f}", f"{row['error']:.3f}", f"{row['more']:+.3f}",
-                      f"{row['more_error']:.3f}"] for name, row in part["tests"].items()])
-    yield "The probability that one of the guesses for a position is accepted:\n"
-    yield table(["temperature", "guesses", *FORMS],
-                [[temperature, n, *(shown(part["siblings"][f"{n}: {test}"]) for test in FORMS)]
-                 for temperature, part in parts for n in SIBLINGS])
+               f"{figures['N']} tokens (openings), K = {figures['K']}.")
+        yield markdown_table(
+            ["test", "tokens per round", "standard error", "more than ratio", "standard error"],
+            [[name, f"{row['mean']:.3f}", f"{row['error']:.3f}", f"{row['more']:+.3f}",
+              f"{row['more_error']:.3f}"] for name, row in part["tests"].items()])
+    yield "The probability that one of the guesses for a position is accepted:"
+    yield markdown_table(
+        ["temperature", "guesses", *FORMS],
+        [[temperature, n, *(mean_and_error(part["siblings"][f"{n}: {test}"]) for test in FORMS)]
+         for temperature, part in parts for n in SIBLINGS])
 
 
-def shown(figure):
+def mean_and_error(figure):
     """Return a mean and its standard error as text."""
     return f"{figure['mean']:.3f} ± {figure['error']:.3f}"
 
@@ -178,7 +179,7 @@ def main(argv=None):
     parser = command.new_parser("benchmarks.rules", __doc__)
     parser.add_argument("--rounds", type=whole, default=2000,
                         help="recorded at each temperature")
-    return command.run("rules", parser.parse_args(argv), measure, tell)
+    return command.run("rules", parser.parse_args(argv), all_figures, paragraphs)
 
 
 if __name__ == "__main__":

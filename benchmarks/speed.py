@@ -1,4 +1,4 @@
-"""Measure what a pass costs on this machine, and when speculation pays.
+"""Measure the times of passes on this machine, and when speculation pays.
 
     python -m benchmarks.speed --json benchmarks/results/speed-pair.json
     python -m benchmarks.speed --size 124M --json benchmarks/results/speed-124M.json
@@ -7,7 +7,7 @@
 
     passes      bandwidth; milliseconds of M rows, and of a token after several contexts
     simulated   tokens per second for K = 1 .. 8 if a guess is accepted with probability alpha
-    own         the same of the bundled pair on its own text, and of K auto (race.py)
+    own         tokens per second of the bundled pair on its own text, K auto too (race.py)
 
     floor       bytes of the weights / memory bandwidth, timed in turns with one row
 """
@@ -20,12 +20,13 @@ import numpy as np
 
 from benchmarks import command
 from benchmarks.clock import interleaved, machine, milliseconds, rows_actions
-from benchmarks.command import number, ranged, table
-from benchmarks.models import OPENINGS, SIZES, load, named, sizes
-from benchmarks.race import builder, race, simulated_builder, speed
+from benchmarks.command import number, ranged
+from benchmarks.models import OPENINGS, SIZES, load_models, named, sizes
+from benchmarks.race import builder, race, race_figures, simulated_builder
 from demo.costs import measure_costs
 from gpt2 import GPT2, to_host
 from lib.backend.arrays import get_backend
+from lib.markdown import markdown_table
 from sampling import with_sampling
 from theory.hardware import pass_bytes
 
@@ -39,9 +40,10 @@ BLOCK = {"numba": 2**29, "cupy": 2**31}  # bytes that are read to measure the ba
 LABELS = ("tokens per second (quartiles)", "speed-up", "predicted", "acceptance", "tokens per pass")
 
 
-# ---- one function a part: of the flags, and of what `load` returned
+# ---- one function per part, of the flags and of what `load_models` returned
 
-def passes(args, encoder, draft, target):
+def pass_figures(args, encoder, draft, target):
+    """Return bandwidth, floor and the milliseconds of passes."""
     row, read = (np.median(seconds) for seconds in floor_times(args, target))
     rate = BLOCK[args.backend] / read
     floor = pass_bytes(sizes(target)) / rate
@@ -66,8 +68,9 @@ def floor_times(args, target):
     """Return the seconds of passes over one row, and of reading BLOCK bytes of memory.
 
     They take turns, because the bandwidth of a shared machine changes from second to second. The
-    reading empties the caches a small model lies in, so the other passes are timed apart from it.
-    BLAS's product of a row and a matrix reads faster than a sum, and is what a pass consists of.
+    reading empties the processor's caches, which may hold a small model, so the other passes are
+    timed apart from it. It is BLAS's product of a row and a matrix, which reads faster than a sum,
+    and of which a pass consists.
     """
     arrays = get_backend(args.backend)
     matrix = arrays.ones((BLOCK[args.backend] // 2**14, 2**12), np.float32)
@@ -76,59 +79,69 @@ def floor_times(args, target):
     return interleaved(rows_actions(target, (1,)) | {"read": read}, args.repeats).values()
 
 
-def simulated(args, encoder, draft, target):
+def simulated_figures(args, encoder, draft, target):
+    """Return the races of every alpha."""
     texts = [[i] * 32 for i in range(3)]
-    return {"texts": named(len(texts), args.N), "races": {
-        alpha: run({K: simulated_builder(K, alpha) for K in (0, *KS)}, draft, target, texts, args.N)
-        for alpha in ALPHAS}}
+    races = {}
+    for alpha in ALPHAS:
+        builders = {K: simulated_builder(K, alpha) for K in (0, *KS)}
+        races[alpha] = run_race(builders, draft, target, texts, args.N)
+    return {"texts": named(len(texts), args.N), "races": races}
 
 
-def own(args, encoder, draft, target):
-    texts, races = [encoder.encode(opening) for opening in OPENINGS], {}
+def own_figures(args, encoder, draft, target):
+    """Return the races of both temperatures."""
+    texts = [encoder.encode(opening) for opening in OPENINGS]
+    races = {}
     for T in (0.0, 1.0):
         models = [with_sampling(model, temperature=T) for model in (draft, target)]
         costs = measure_costs(*models, texts[0])
         builders = {0: builder(None, {}, T)} | {
             K: builder("speculative", {"K": K}, T, costs=costs) for K in (*KS, "auto")}
-        races[f"{T:g}"] = run(builders, draft, target, texts, args.N)
+        races[f"{T:g}"] = run_race(builders, draft, target, texts, args.N)
     return {"texts": named(len(texts), args.N), "races": races}
 
 
-def run(builders, draft, target, texts, N):
+def run_race(builders, draft, target, texts, N):
     """Return the figures of a race whose name 0 is plain decoding, and K a round of K guesses."""
     results = race(draft, target, builders, texts, N, RUNS)
-    return {K: speed(result, results[0], K if K in KS else 0) for K, result in results.items()}
+    return {K: race_figures(result, results[0], K if K in KS else 0)
+            for K, result in results.items()}
 
 
 # ---- the tables
 
-def tell_passes(part):
+def pass_paragraphs(part):
+    """Yield a sentence and the two tables of `pass_figures`."""
     yield (f"{part['bandwidth_GB_per_s']:.1f} GB/s, so a floor of {part['floor_ms']:.2f} ms per "
            f"token; one row from cold caches takes {part['row_over_floor']:.2f} times the floor. "
-           f"A draft step takes {ranged(part['draft_ms'])} ms.\n")
+           f"A draft step takes {ranged(part['draft_ms'])} ms.")
     heads = ["rows in one pass", "ms (quartiles)", "relative"]
-    columns = [column(part["rows_ms"])]
+    columns = [time_cells(part["rows_ms"])]
     if part["numpy_rows_ms"]:  # empty on a GPU
         heads += ["NumPy alone: ms", "relative"]
-        columns.append(column(part["numpy_rows_ms"]))
-    yield table(heads, [[n, *chain(*cells)] for n, *cells in zip(part["rows_ms"], *columns)])
-    yield table(["tokens in the context", "ms (quartiles)", "relative"],
-                [[n, *cells] for n, cells in zip(part["context_ms"], column(part["context_ms"]))])
+        columns.append(time_cells(part["numpy_rows_ms"]))
+    yield markdown_table(heads, [[n, *chain(*cells)]
+                                 for n, *cells in zip(part["rows_ms"], *columns)])
+    contexts = zip(part["context_ms"], time_cells(part["context_ms"]))
+    yield markdown_table(["tokens in the context", "ms (quartiles)", "relative"],
+                         [[n, *cells] for n, cells in contexts])
 
 
-def column(times):
-    """Return the cells of one kind of pass: its time, and that over the first one's."""
+def time_cells(times):
+    """Return two cells per pass: its time, and its time over the first pass's."""
     first = next(iter(times.values()))["median"]
     return [[ranged(ms), number(ms["median"] / first)] for ms in times.values()]
 
 
-def tell_races(setting, part):
+def race_paragraphs(setting, part):
     """Yield the table of {setting: race}."""
     races = part["races"]
     heads = ["plain" if K == "0" else f"K = {K}" for K in next(iter(races.values()))]
-    yield table([part["texts"], *heads],
-                [[f"{setting} {value}: {label}", *cells] for value, rows in races.items()
-                 for label, *cells in zip(LABELS, *map(race_cells, rows.values()))])
+    # race_cells gives a column per decoder; zip turns them into a row per label
+    yield markdown_table([part["texts"], *heads],
+                         [[f"{setting} {value}: {label}", *cells] for value, rows in races.items()
+                          for label, *cells in zip(LABELS, *map(race_cells, rows.values()))])
 
 
 def race_cells(row):
@@ -139,20 +152,21 @@ def race_cells(row):
 
 # ---- all parts
 
-PARTS = {"passes": (passes, tell_passes), "simulated": (simulated, partial(tell_races, "alpha")),
-         "own": (own, partial(tell_races, "temperature"))}
+PARTS = {"passes": (pass_figures, pass_paragraphs),
+         "simulated": (simulated_figures, partial(race_paragraphs, "alpha")),
+         "own": (own_figures, partial(race_paragraphs, "temperature"))}
 
 
-def measure(args):
+def all_figures(args):
     """Return the figures of the parts wanted; `own` is of the pair only."""
-    found = load(args.size, args.backend)
+    found = load_models(args.size, args.backend)
     return machine() | {"size": args.size} | {
         part: PARTS[part][0](args, *found) for part in args.only if part != "own" or found[0]}
 
 
-def tell(figures, args):
-    """Yield the paragraphs of a file."""
-    yield f"{figures['size']}. {figures['measured']}\n"
+def paragraphs(figures, args):
+    """Yield the sentences and tables of a file."""
+    yield f"{figures['size']}. {figures['measured']}"
     for part in args.only:
         if part in figures:
             yield from PARTS[part][1](figures[part])
@@ -163,7 +177,7 @@ def main(argv=None):
     parser.add_argument("--size", choices=SIZES, default="pair")
     parser.add_argument("--only", nargs="+", choices=PARTS, default=[*PARTS])
     command.add_backend(parser)
-    return command.run("speed", parser.parse_args(argv), measure, tell)
+    return command.run("speed", parser.parse_args(argv), all_figures, paragraphs)
 
 
 if __name__ == "__main__":

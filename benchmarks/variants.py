@@ -3,12 +3,12 @@
     python -m benchmarks.variants --json benchmarks/results/variants.json
     python -m benchmarks.variants --rows stopping "speculative --K 2" "speculative --K 3"
 
-All decoders take turns on each prompt (race.py), and the whole is repeated: at temperature 1 each
-repeat draws different texts. Loading is not counted, reading the prompt is.
+All decoders take turns on each prompt (race.py), and everything is repeated: at temperature 1 each
+repeat draws different texts. Loading is not counted; reading the prompt is.
 
-    tokens/pass    new ids / rounds: a round is one pass of the target
-    rows/pass      rows of the target that a pass computed, on average
-    ms/token       seconds / new ids
+    tokens/pass    new tokens / rounds: a round is one pass of the target
+    rows/pass      rows of the target that a pass computes, on average
+    ms/token       milliseconds / new tokens
     speed-up       over plain decoding, the median of the repeats
     same           at temperature 0: prompts whose text is plain decoding's
 """
@@ -18,10 +18,11 @@ import sys
 
 from benchmarks import command
 from benchmarks.clock import machine
-from benchmarks.command import number, table
-from benchmarks.models import OPENINGS, load, named
-from benchmarks.race import builder, race, speed
+from benchmarks.command import number
+from benchmarks.models import OPENINGS, load_models, named
+from benchmarks.race import builder, race, race_figures
 from demo.costs import measure_costs
+from lib.markdown import markdown_table
 from main import parse_args
 from sampling import with_sampling
 from utils import MODELS_DIR
@@ -52,9 +53,9 @@ def default_rows(temperature):
     return [row for row in rows if not DECODERS[row[1]].greedy]
 
 
-def measure_one(temperature, rows, args):
+def figures_at(temperature, rows, args):
     """Return one dict per row, plain decoding first."""
-    encoder, *pair = load("pair", args.backend)
+    encoder, *pair = load_models("pair", args.backend)
     draft, target = (TreeGPT2(model.params, model.n_head) for model in pair)
     texts = [encoder.encode(prompt) for prompt in OPENINGS]
     costs = measure_costs(*(with_sampling(model, temperature=temperature)
@@ -65,31 +66,33 @@ def measure_one(temperature, rows, args):
     results = race(draft, target, builders, texts, args.N, args.repeats)
     exact = {text: DECODERS[name].is_exact(flags) for text, name, flags in rows}
     return [{"decoder": text, "exact": "yes" if exact.get(text, True) else "no",
-             **figures(result, results["plain"], temperature)} for text, result in results.items()]
+             **row_figures(result, results["plain"], temperature)}
+            for text, result in results.items()]
 
 
-def figures(result, plain, temperature):
+def row_figures(result, plain, temperature):
     """Return the numbers of one row."""
-    found, texts = speed(result, plain), list(zip(result[0], plain[0]))
+    found = race_figures(result, plain)
+    texts = list(zip(result[0], plain[0]))
     n_same = sum(text.ids == theirs.ids for text, theirs in texts)
     return {"tokens/pass": found["tokens_per_pass"], "rows/pass": found["rows_per_pass"],
             "ms/token": 1e3 / found["tokens_per_s"]["median"], "speed-up": found["speedup"],
             "same": "-" if temperature else f"{n_same} of {len(texts)}"}
 
 
-def measure(args):
+def all_figures(args):
     """Return the figures of all temperatures."""
-    tables = {f"{T:g}": measure_one(T, args.rows or default_rows(T), args) for T in (0.0, 1.0)}
+    tables = {f"{T:g}": figures_at(T, args.rows or default_rows(T), args) for T in (0.0, 1.0)}
     return machine() | {"texts": named(len(OPENINGS), args.N), "tables": tables}
 
 
-def tell(figures, args):
-    """Yield the paragraphs of a file."""
-    yield f"The bundled pair, {figures['texts']}. {figures['measured']}\n"
+def paragraphs(figures, args):
+    """Yield the sentences and tables of a file."""
+    yield f"The bundled pair, {figures['texts']}. {figures['measured']}"
     for temperature, rows in figures["tables"].items():
-        yield f"Temperature {temperature}:\n"
-        yield table(rows[0], [[cell if isinstance(cell, str) else number(cell)
-                               for cell in row.values()] for row in rows])
+        yield f"Temperature {temperature}:"
+        yield markdown_table(rows[0], [[cell if isinstance(cell, str) else number(cell)
+                                        for cell in row.values()] for row in rows])
 
 
 def main(argv=None):
@@ -97,7 +100,7 @@ def main(argv=None):
     parser.add_argument("--rows", nargs="+", type=row_of, metavar="ROW",
                         help="only these decoders, with their flags in quotes")
     command.add_backend(parser)
-    return command.run("variants", parser.parse_args(argv), measure, tell)
+    return command.run("variants", parser.parse_args(argv), all_figures, paragraphs)
 
 
 if __name__ == "__main__":

@@ -21,7 +21,8 @@ from unittest import mock
 import numpy as np
 
 from exact.law import law, text_law, total_variation
-from exact.rules import TOYS, X, as_drawn, best, mapped, table
+from exact.rules import TOYS, X, as_drawn, best, mapped
+from lib.markdown import markdown_table
 from lib.terminal import Parser
 from sampling import sample
 from speculative import guess
@@ -134,8 +135,8 @@ def main(argv=None):
     parser = Parser("python -m exact.engines", description=__doc__.split("\n")[0])
     parser.parse_args(argv)
     installed = [package for package in ENGINES if is_installed(package)]
-    print(table(["engine", "guesses", "exact?", *(f"toy {toy}, K = 1, 2, 3" for toy in TOYS)],
-                [row for package in installed for row in rows(package)]))
+    head = ["engine", "guesses", "exact?", *(f"toy {toy}, K = 1, 2, 3" for toy in TOYS)]
+    print(markdown_table(head, [row for package in installed for row in rows(package)]))
     for package in ENGINES.keys() - installed:
         print(f"\nNot installed, so left out: {package}")
 

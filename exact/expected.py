@@ -24,7 +24,8 @@ import numpy as np
 
 from exact.law import expectation
 from exact.optimum import best_accepted, guesses_law
-from exact.rules import TOYS, X, best, table
+from exact.rules import TOYS, X, best
+from lib.markdown import markdown_table
 from lib.terminal import Parser
 from sampling import residual
 from speculative import guess
@@ -228,7 +229,7 @@ def ladder_table(toy: str = "A", K: int = 3) -> str:
         before = tokens
     bound = float(chain_mean(guess, chain_bound, toy, K))
     return "\n".join([
-        table(["test", "what it adds", "tokens per round", "more"], rows), "",
+        markdown_table(["test", "what it adds", "tokens per round", "more"], rows), "",
         f"Toy {toy}, K = {K}, at most {K + 1} tokens per round. No lossless test of one chain "
         f"of drawn guesses exceeds {bound:.3f}."])
 

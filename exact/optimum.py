@@ -24,7 +24,8 @@ from typing import Any
 import numpy as np
 
 from exact.law import law
-from exact.rules import TOYS, X, table
+from exact.rules import TOYS, X
+from lib.markdown import markdown_table
 from lib.terminal import Parser
 from sampling import residual
 from variants.kseq import find_rho, shared
@@ -113,7 +114,7 @@ def toys_table() -> str:
         for n in (1, 2, 3):
             accepted = [form(p_draft, p_target, n) for form in FORMS.values()]
             rows.append([toy, n, *(f"{probability:.4f}" for probability in accepted)])
-    return table(["toy", "guesses", *FORMS], rows)
+    return markdown_table(["toy", "guesses", *FORMS], rows)
 
 
 def main(argv: list[str] | None = None) -> None:

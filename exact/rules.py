@@ -22,8 +22,9 @@ import numpy as np
 
 from exact import verifiers
 from exact.law import law, rounds_law, text_law, total_variation
-from exact.tables import chosen, distances, parser_of, table, texts_needed
+from exact.tables import chosen, distances, parser_of, texts_needed
 from exact.verifiers import chain, one_hot, q_is_one
+from lib.markdown import markdown_table
 from sampling import keep_largest
 from speculative import guess, speculative_step, verify
 from variants.match import match_verify
@@ -316,7 +317,7 @@ def rules_table(words=()):
         tokens = float(tokens_per_round(rule.name, toy, 3))
         texts = texts_needed(find(rule.name, toy, 3))
         rows.append([name, *distances(rule, toy, find), f"{tokens:.3f}", texts, rule.seen])
-    return table(["rule", "exact?", "K = 1", "K = 2", "K = 3", "tokens/round", "texts",
+    return markdown_table(["rule", "exact?", "K = 1", "K = 2", "K = 3", "tokens/round", "texts",
                   "used, asked about or fixed in"], rows)
 
 
@@ -326,14 +327,14 @@ def alarms_table():
     for name, said, where in ALARMS:
         largest = max(find(name, toy, K).distance for toy in TOYS for K in (1, 2, 3))
         rows.append([name, said, where, largest])
-    return table(["rule", "what was said or asked", "where", "distance"], rows)
+    return markdown_table(["rule", "what was said or asked", "where", "distance"], rows)
 
 
 def toys_table():
     """Show the rows of all toys."""
     as_rows = lambda three: "; ".join(" ".join(f".{digit}" for digit in row) for row in three)
     rows = [[toy, as_rows(draft), as_rows(target)] for toy, (draft, target) in TENTHS.items()]
-    return table(["toy", "p_draft after 0; 1; 2", "p_target after 0; 1; 2"], rows)
+    return markdown_table(["toy", "p_draft after 0; 1; 2", "p_target after 0; 1; 2"], rows)
 
 
 def main(argv=None):

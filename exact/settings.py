@@ -26,7 +26,8 @@ import numpy as np
 
 from exact.law import law, text_law
 from exact.rules import MLX_SWIFT, SGLANG, TOYS, Found, X, commit, file_at
-from exact.tables import chosen, distances, parser_of, table
+from exact.tables import chosen, distances, parser_of
+from lib.markdown import markdown_table
 from speculative import guess, speculative_step, up_to_stop
 
 N_NEW = 4
@@ -216,7 +217,7 @@ def settings_table(words=()):
     """Show what each rule does, and where it is met."""
     rows = [[name, *distances(rule, toy, find), rule.seen]
             for name, rule, toy in chosen(RULES, TOYS, words)]
-    return table(["rule", "exact?", "K = 1", "K = 2", "K = 3", "used or fixed in"], rows)
+    return markdown_table(["rule", "exact?", "K = 1", "K = 2", "K = 3", "used or fixed in"], rows)
 
 
 def main(argv=None):

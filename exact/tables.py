@@ -11,11 +11,6 @@ ROUNDING = 1e-12  # what floats may add up to; nearly all figures are Fractions
 ERROR = 1e-6  # of the test in the column of texts
 
 
-def table(head, rows):
-    lines = [head, ["---"] * len(head), *rows]
-    return "\n".join(f"| {' | '.join(map(str, line))} |" for line in lines)
-
-
 def distances(rule, toy, find):
     """Return the cells of a rule's verdict and of its distances for K = 1, 2, 3."""
     found = [find(rule.name, toy, K).distance for K in (1, 2, 3)]

@@ -27,15 +27,16 @@ import numpy as np
 
 from benchmarks import command
 from benchmarks.clock import machine
-from benchmarks.command import number, table
+from benchmarks.command import number
 from benchmarks.models import OPENINGS, named, random_model
-from benchmarks.race import builder, fresh, race, speed
+from benchmarks.race import builder, fresh, race, race_figures
 from demo.costs import N_ROWS, measure_costs
 from demo.prompts import prompt_lines, prompt_of_line
 from encoder import Encoder
 from lib.backend import products
 from lib.backend.arrays import gpu_errors_in_one_line
-from lib.terminal import flags_given
+from lib.markdown import markdown_table
+from lib.terminal import flags_given, notify
 from sampling import check_sampling, with_sampling
 from theory.hardware import GPT2_SIZES
 from theory.speedup import best_K, expected_tokens, walltime_improvement
@@ -63,7 +64,7 @@ def load_models(args: Namespace) -> tuple[Encoder | None, TreeGPT2, TreeGPT2]:
     else:
         encoder, *models = load_pair(*names, args.models_dir, backend=args.backend,
                                      cut_vocab=args.cut_vocab)
-    products.warm_up(np.float32)
+    products.warm_up(np.float32, notify)
     draft, target = (fresh(model, TreeGPT2) for model in models)
     return encoder, draft, target
 
@@ -140,7 +141,7 @@ def case_figures(args: Namespace, draft: TreeGPT2, target: TreeGPT2, texts: list
 
     four = {"K = 4": builder_of("speculative", K=4)}
     chain = race(draft, target, four, texts, args.N, repeats=1)["K = 4"]
-    alpha = speed(chain, chain)["acceptance"] or 0.0  # None: N is 1, nothing was tested
+    alpha = race_figures(chain, chain)["acceptance"] or 0.0  # None: N is 1, nothing was tested
     predicted = predicted_speedups(costs, alpha)
     best = sorted(sorted(predicted, key=lambda K: predicted[K])[-CHAINS:])
     builders = {"plain": builder_of(None),
@@ -150,7 +151,7 @@ def case_figures(args: Namespace, draft: TreeGPT2, target: TreeGPT2, texts: list
                 "--decoder tree --widths auto": builder_of("tree", widths="auto")}
     results = race(draft, target, builders, texts, args.N, args.repeats)
     plain = results.pop("plain")
-    rows = {name: speed(result, plain) for name, result in results.items()}
+    rows = {name: race_figures(result, plain) for name, result in results.items()}
     for K in best:
         rows[f"--K {K}"]["predicted"] = predicted[K]
     return {"name": f"Temperature {temperature:g}", "N": args.N, "repeats": args.repeats,
@@ -215,31 +216,32 @@ def conditions(costs: Costs, alpha: float) -> str:
 
 def paragraphs(found: dict, args: Namespace | None = None) -> Iterator[str]:
     """Yield the paragraphs and tables."""
-    yield f"Target {found['target']}, draft {found['draft']}. {found['measured']}\n"
+    yield f"Target {found['target']}, draft {found['draft']}. {found['measured']}"
     if found.get("vocabularies"):
-        yield f"Vocabularies differ: {found['vocabularies']}.\n"
+        yield f"Vocabularies differ: {found['vocabularies']}."
     for name, costs in found["costs"].items():
         yield costs_table(name, Costs(**costs))
     if given := found["given"]:
-        yield table(["predicted", *(f"--K {K}" for K in next(iter(given.values())))],
-                    [[name, *map(number, gains.values())] for name, gains in given.items()])
+        yield markdown_table(
+            ["predicted", *(f"--K {K}" for K in next(iter(given.values())))],
+            [[name, *map(number, gains.values())] for name, gains in given.items()])
     for case, costs in zip(found["cases"], found["costs"].values()):
         yield (f"{case['name']}, {found['texts']}: {case['acceptance']:.2f} of the guesses "
-               "were accepted.\n")
+               "were accepted.")
         yield case_table(case)
         advice = ""
         if case["N"] >= FEWEST:
             advice = f" {conditions(Costs(**costs), case['acceptance'])}"
-        yield f"{case['name']}: {verdict(case)}{advice}\n"
+        yield f"{case['name']}: {verdict(case)}{advice}"
 
 
 def costs_table(name: str, costs: Costs) -> str:
     """Return the times of passes and of a draft step, also in units of one target row."""
     row = costs.passes[0]
     times = [*costs.passes, costs.draft]
-    return table([f"rows in one pass, {name}", *range(1, len(times)), "a draft step"],
-                 [["ms", *(number(1e3 * time) for time in times)],
-                  ["relative", *(number(time / row) for time in times)]])
+    return markdown_table([f"rows in one pass, {name}", *range(1, len(times)), "a draft step"],
+                          [["ms", *(number(1e3 * time) for time in times)],
+                           ["relative", *(number(time / row) for time in times)]])
 
 
 def case_table(case: dict) -> str:
@@ -248,7 +250,7 @@ def case_table(case: dict) -> str:
              f"{number(row['speedup'])} ({number(row['slowest'])} - {number(row['fastest'])})",
              number(row["tokens_per_pass"])] for name, row in case["rows"].items()]
     head = ["decoder", "predicted", "measured (slowest - fastest run)", "tokens/pass"]
-    return table(head, rows)
+    return markdown_table(head, rows)
 
 
 # ---- the command

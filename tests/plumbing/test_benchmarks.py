@@ -13,8 +13,7 @@ import pytest
 from benchmarks import batch, clock, command, engines, gpu, quantized, speed, variants
 from benchmarks.clock import rows_actions
 from benchmarks.models import agreeing, random_model, sizes
-from benchmarks.race import Written, builder, race, simulated_builder
-from benchmarks.race import speed as race_speed
+from benchmarks.race import Written, builder, race, race_figures, simulated_builder
 from speculative import Round
 from theory.speedup import walltime_improvement
 from variants import DECODERS
@@ -29,7 +28,8 @@ COMMANDS = {"speed": speed, "batch": batch, "engines": engines, "variants": vari
 SMALL = {  # constants of the commands
     "speed": {"OPENINGS": ["A fox"], "KS": [2], "ALPHAS": [0.6], "RUNS": 1, "ROWS": {"numba": [1]},
               "BLOCK": {"numba": 2**20}},
-    "batch": {"load": lambda size: (None, model(0), model(1)), "BATCHES": [1, 2], "KS": [0, 2]},
+    "batch": {"load_models": lambda size: (None, model(0), model(1)), "BATCHES": [1, 2],
+              "KS": [0, 2]},
     "engines": {"OPENINGS": ["A fox"], "SEEDS": 1}, "variants": {"OPENINGS": ["A fox"]},
     "quantized": {"OPENINGS": ["A fox"], "KS": [2], "STAGED": [(2, 1)], "ROWS": [1],
                   "ROUNDINGS": [(4, None)]}}
@@ -86,19 +86,19 @@ def test_speed_and_predictions_by_hand():
              for seconds in (6.0, 5.0, 7.0)]
     ours = [[Written([1, 2, 3, 1, 5], rounds, 6, seconds, [1.0, 1.0, 1.0, 3.0], [20.0, 20.0])]
             for seconds in (2.0, 4.0, 3.0)]
-    row = race_speed(ours, plain, K=2)
+    row = race_figures(ours, plain, K=2)
     assert row.pop("tokens_per_s")["median"] == pytest.approx(5 / 3)
     assert row == pytest.approx({
         "slowest": 5 / 8, "speedup": 7 / 6, "fastest": 3 / 2, "acceptance": 3 / 4,
         "tokens_per_pass": 2.5, "rows_per_pass": 3.0,
         "predicted": walltime_improvement(3 / 4, 2, c=0.1, pass_cost=2.0)})
-    assert race_speed(ours, plain, one_by_one=False)["acceptance"] == 3 / 4
+    assert race_figures(ours, plain, one_by_one=False)["acceptance"] == 3 / 4
 
 
 def test_a_race_counts_no_acceptance_of_trees():
     builders = {"tree": builder("tree", {"widths": (2, 1)}, temperature=0)}
     results = race(TreeGPT2(*gpt2_of(0)), TreeGPT2(*gpt2_of(1)), builders, [[1]], N=5, repeats=1)
-    assert race_speed(results["tree"], results["tree"])["acceptance"] is None
+    assert race_figures(results["tree"], results["tree"])["acceptance"] is None
 
 
 def test_simulated_runs_compare_K_at_equal_luck():
@@ -107,7 +107,7 @@ def test_simulated_runs_compare_K_at_equal_luck():
     for alpha in (0.6, 0.9):
         builders = {K: simulated_builder(K, alpha) for K in (0, 1, 2, 4, 8)}
         results = race(model(0), model(1), builders, [[i] * 32 for i in range(3)], 30, 1)
-        rows = [race_speed(result, results[0]) for result in results.values()]
+        rows = [race_figures(result, results[0]) for result in results.values()]
         tokens.append([row["tokens_per_pass"] for row in rows])
         tested = [row["acceptance"] for row in rows[1:]]
         assert np.mean(tested) == pytest.approx(alpha, abs=0.1) and tokens[-1][0] == 1

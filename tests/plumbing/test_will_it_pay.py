@@ -123,7 +123,7 @@ def test_a_draft_with_a_different_vocabulary_is_measured_and_named(models_dir, c
 def test_one_token_tests_no_guess_and_gets_no_verdict(models_dir, capsys):
     assert run_command(models_dir, "--N", 1, "--temperature", 0) == 0
     out = capsys.readouterr().out
-    assert out.endswith("no verdict from runs of fewer than 16 tokens (--N 1).\n\n")
+    assert out.endswith("no verdict from runs of fewer than 16 tokens (--N 1).\n")
 
 
 def test_random_weights_are_timed_and_acceptance_is_given(models_dir, capsys, monkeypatch):

@@ -1,0 +1,16 @@
+"""Write tables as Markdown: figures that pages quote and terminals show."""
+
+from collections.abc import Iterable, Sequence
+
+
+def markdown_table(head: Sequence, rows: Iterable[Sequence]) -> str:
+    """Return a table, one line per row.
+
+    >>> print(markdown_table(["K", "tokens"], [[1, 1.7], [3, 2.533]]))
+    | K | tokens |
+    | --- | --- |
+    | 1 | 1.7 |
+    | 3 | 2.533 |
+    """
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join(f"| {' | '.join(map(str, line))} |" for line in lines)
