@@ -122,6 +122,7 @@ def test_a_missing_or_old_cupy_or_driver_is_one_line(stand_in, capsys, monkeypat
     (fake_cupy.CUDARuntimeError("cudaErrorIllegalAddress:\nan illegal address"), OSError,
      "need a GPU that works, got: CUDARuntimeError: cudaErrorIllegalAddress: an"),
     (fake_cupy.OutOfMemoryError("Out of memory\nallocating"), MemoryError, "more free memory"),
+    (fake_cupy.CUDARuntimeError("cudaErrorMemoryAllocation: out"), MemoryError, "more free memory"),
     (ZeroDivisionError(), ZeroDivisionError, None), (KeyboardInterrupt(), KeyboardInterrupt, None)])
 def test_an_error_in_a_pass_is_one_line_and_others_are_not_touched(error, kind, words):
     with pytest.raises(kind, match=words), gpu_errors_in_one_line():

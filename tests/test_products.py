@@ -106,7 +106,9 @@ def test_odd_arrays_are_multiplied_too(backend):
     expected = x @ w
     for odd_x, odd_w in [(x[::-1][::-1], w), (np.asfortranarray(x), w), (x, w[:, ::-1][:, ::-1]),
                          (x.astype(np.float64), w), (x[:0], w)]:
-        np.testing.assert_allclose(products.matmul(odd_x, odd_w), expected[: len(odd_x)], atol=1e-4)
+        got = products.matmul(odd_x, odd_w)
+        assert got.dtype == np.result_type(odd_x, odd_w)
+        np.testing.assert_allclose(got, expected[: len(odd_x)], atol=1e-4)
     w.flags.writeable = False
     np.testing.assert_allclose(products.matmul(x, w), expected, atol=1e-4)
 
@@ -122,6 +124,15 @@ def test_a_large_product_wakes_each_thread_once_a_small_one_none_and_late_ones_h
             with mock.patch.object(products, "job_queue") as queue:  # from which nobody takes
                 np.testing.assert_allclose(products.matmul(x, w), x @ w, atol=1e-9)
             assert queue.return_value.put.call_count == n_woken
+
+
+def test_threads_that_blas_may_have_get_no_company():
+    """Without threadpoolctl BLAS keeps its own threads, so ours do not share its products."""
+    x, w = arrays(1 + products.MAX_ROWS, 768, 3072, np.float64)
+    with mock.patch.object(products, "job_queue") as queue, \
+            mock.patch.object(products, "blas_libraries", list):
+        np.testing.assert_allclose(products.matmul(x, w), x @ w, atol=1e-9)
+    assert queue.return_value.put.call_count == 0
 
 
 def test_blas_has_one_thread_inside_a_pass_and_its_own_afterwards():
@@ -151,6 +162,22 @@ def test_an_error_in_a_part_reaches_the_caller():
 
     with pytest.raises(ZeroDivisionError):
         products.in_parallel(work, 2048, size=products.SHARED)
+
+
+def test_the_library_is_that_of_the_backend(backend):
+    assert products.library_name().lower().startswith(backend)
+
+
+@needs_numba
+def test_after_a_warm_up_nothing_is_left_to_compile():
+    from lib.backend import compiled
+
+    compiled.product.cache_clear()
+    products.warm_up(np.float32)
+    before = compiled.product.cache_info().misses
+    for n_rows in range(1, products.MAX_ROWS + 1):
+        products.matmul(*arrays(n_rows, 64, 8, np.float32))
+    assert compiled.product.cache_info().misses == before
 
 
 # ---- no Numba, a broken one, no place for its cache

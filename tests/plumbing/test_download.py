@@ -8,6 +8,7 @@ import threading
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
@@ -28,6 +29,7 @@ class Handler(BaseHTTPRequestHandler):
     def do_GET(self):
         wants = self.headers["Range"]
         self.server.requests.append(wants)
+        assert self.headers["Accept-Encoding"] == "identity"  # lengths are those of the file
         fault = self.server.faults.pop(0) if self.server.faults else None
         start = 0 if fault == "no ranges" else int(wants.removeprefix("bytes=").rstrip("-"))
         if isinstance(fault, int) or start >= len(DATA):
@@ -82,6 +84,24 @@ def test_a_fault_that_stays_is_one_clear_error_and_leaves_nothing(server, path, 
     with pytest.raises(OSError, match=words):
         download(server.url, path)
     assert not [file for file in path.parent.iterdir() if file.stat().st_size]
+
+
+def test_a_server_that_falls_silent_is_left(server, path, monkeypatch):
+    monkeypatch.setattr(module, "TIMEOUT", 0.1)
+    server.pause = 1
+    with pytest.raises(OSError, match="run it again to resume"):
+        download(server.url, path)
+    assert left(path) == ["data.part"]
+
+
+def test_a_file_that_is_shorter_than_the_server_said_is_not_whole(path, monkeypatch):
+    """HTTP libraries do not have to count."""
+    response = mock.MagicMock(status_code=206, headers={"Content-Length": "9"})
+    response.__enter__.return_value = response
+    response.iter_content.return_value = [b"1234"]
+    monkeypatch.setattr("requests.get", lambda *args, **kwargs: response)
+    with pytest.raises(EOFError, match="4 of 9 bytes"):
+        module.fetch("http://127.0.0.1/data", path)
 
 
 @pytest.mark.parametrize("part", [DATA, DATA + b"x"])

@@ -5,6 +5,7 @@ import sys
 import numpy as np
 import pytest
 
+from encoder import Encoder
 from lib.checkpoints.gguf import write_file
 from lib.checkpoints.weights import flatten, random_params
 from tests.checkpoints import HPARAMS, SYMBOLS, TINY
@@ -52,6 +53,20 @@ def test_the_sizes_and_the_vocabulary_are_read_back(written):
     assert {name: written[2].fields[name].contents() for name in expected} == expected
 
 
+def test_tokens_are_written_in_the_order_of_their_ids_and_merges_in_theirs(tmp_path):
+    symbols = [*SYMBOLS[:-1], "ba", "<added>", "<|endoftext|>"]
+    vocab = {symbol: token for token, symbol in reversed([*enumerate(symbols)])}
+    encoder = Encoder(vocab, [("b", "a"), ("a", "b")], added=["<added>"])
+    hparams = HPARAMS | {"n_vocab": len(symbols)}
+    params = random_params(hparams, np.random.default_rng(0))
+    write_file(tmp_path / "a.gguf", encoder, hparams, params)
+    fields = gguf.GGUFReader(tmp_path / "a.gguf").fields
+    assert {name: fields[f"tokenizer.ggml.{name}"].contents() for name in (
+        "tokens", "merges", "token_type", "add_bos_token")} == {
+            "tokens": symbols, "merges": ["b a", "a b"], "add_bos_token": False,
+            "token_type": [1] * 258 + [4, 3]}  # normal, user-defined, control
+
+
 def test_a_package_that_is_missing_is_named(tmp_path, monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "gguf", None)
     assert export.main(["tales-small", str(tmp_path / "a.gguf"), *GGUF]) == 2
@@ -64,7 +79,7 @@ def test_what_cannot_be_written_is_one_clear_line(tmp_path, capsys):
     file.parent.mkdir()
     file.write_bytes(b"precious")
     (tmp_path / "empty").mkdir()
-    for model, path, words in [("nothing", tmp_path / "a.gguf", "No model nothing in"),
+    for model, path, words in [("nothing", tmp_path / "a.gguf", "No model 'nothing' in"),
                                ("tales-small", file, "or --force"),
                                ("tales-small", file.parent, "needs the name of a file"),
                                ("tales-small", tmp_path / "empty", "needs the name of a file")]:

@@ -5,8 +5,9 @@ from functools import cache
 
 import numpy as np
 import pytest
-from safetensors.numpy import load_file, save_file
+from safetensors.numpy import load_file, save, save_file
 
+from encoder import Encoder
 from gpt2 import GPT2
 from lib.checkpoints import huggingface
 from lib.checkpoints.weights import flatten, random_params
@@ -31,7 +32,11 @@ def folder(tmp_path):
     return tmp_path / "tiny"
 
 
+WPE = "transformer.wpe.weight"
+
+
 def equal(a, b):
+    """Return whether two trees have the same weights."""
     a, b = dict(flatten(a)), dict(flatten(b))
     return a.keys() == b.keys() and all((a[name] == b[name]).all() for name in a)
 
@@ -41,11 +46,61 @@ def equal(a, b):
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
 def test_what_was_written_is_read_back_bit_by_bit(tmp_path, dtype):
     params = random_params(HPARAMS, np.random.default_rng(0), dtype)
+    params["wte"][0, 0] = 1 / 3  # has a digit for every bit
     huggingface.write_folder(tmp_path, TINY, HPARAMS, params)
     encoder, hparams, loaded = load(tmp_path, dtype)
+    config = json.loads((tmp_path / "config.json").read_text(encoding="utf-8"))
+    assert config["dtype"] == config["torch_dtype"] == np.dtype(dtype).name
     assert hparams == HPARAMS and equal(loaded, params) and loaded["wte"].dtype == dtype
     assert encoder.vocab == TINY.vocab and encoder.ranks == TINY.ranks
     assert loaded["blocks"][0]["mlp"]["c_fc"]["w"].T.flags.c_contiguous  # as products.py wants it
+
+
+def test_merges_and_added_tokens_are_read_back_and_a_former_models_end_of_text_is_not(folder):
+    symbols = [*TINY.symbols.values()][:256] + ["ab", "ba", "<added>", "<|endoftext|>"]
+    written = Encoder(dict(zip(symbols, range(260))), [("b", "a"), ("a", "b")], added=["<added>"])
+    (folder / "generation_config.json").write_text('{"eos_token_id": 5}')  # of a former model
+    hparams = HPARAMS | {"n_vocab": 260}
+    params = random_params(hparams, np.random.default_rng(0))
+    huggingface.write_folder(folder, written, hparams, params)
+    encoder, *_ = load(folder)
+    assert encoder.end_of_text == 259
+    for text in ("bab", "<added>"):
+        assert encoder.encode(text) == written.encode(text)
+    assert encoder.decode([258]) == "<added>"
+
+
+def test_shards_are_read_as_one_file(folder):
+    before, path = load(folder)[2], folder / "model.safetensors"
+    arrays = [*load_file(path).items()]
+    for i, part in enumerate((arrays[:5], arrays[5:])):
+        save_file(dict(part), folder / f"model-0000{i + 1}-of-00002.safetensors")
+    path.unlink()
+    assert equal(load(folder)[2], before)
+
+
+def test_bfloat16_is_the_upper_half_of_float32(folder):
+    path = folder / "model.safetensors"
+    wpe = np.arange(16 * 12, dtype=np.float32).reshape(16, 12)  # 8 bits are enough for each
+    stored = save(load_file(path) | {WPE: (wpe.view(np.uint32) >> 16).astype(np.uint16)})
+    n = int.from_bytes(stored[:8], "little")
+    header = stored[8 : 8 + n].replace(b'"U16"', b'"BF16"')
+    path.write_bytes(len(header).to_bytes(8, "little") + header + stored[8 + n :])
+    assert (load(folder)[2]["wpe"] == wpe).all()
+
+
+@pytest.mark.parametrize("as_text", [True, False])
+def test_a_tokenizer_json_is_the_same_vocabulary(folder, as_text):
+    before, *_ = load(folder)
+    (folder / "merges.txt").unlink()
+    vocab = json.loads((folder / "vocab.json").read_text(encoding="utf-8"))
+    added = [{"content": "<|endoftext|>", "id": vocab.pop("<|endoftext|>")}]
+    model = {"vocab": vocab, "merges": ["a b" if as_text else ["a", "b"]]}
+    (folder / "tokenizer.json").write_text(json.dumps(
+        {"model": model, "pre_tokenizer": {"type": "ByteLevel"}, "added_tokens": added}))
+    encoder, *_ = load(folder)
+    assert (encoder.vocab, encoder.ranks) == (before.vocab, before.ranks)
+    assert encoder.special == before.special
 
 
 def test_openais_own_upload_has_no_prefix_and_masks_among_its_weights(folder):
@@ -232,6 +287,8 @@ def test_the_models_own_end_of_text_ends_it_and_is_kept(folder, tmp_path):
     edit(folder, "vocab.json", lambda found: found | {"</s>": found.pop("<|endoftext|>")})
     (folder / "added_tokens.json").unlink()
     edit(folder, "config.json", lambda found: found | {"eos_token_id": 5})
+    (folder / "generation_config.json").write_text("{}")
+    assert load(folder)[0].end_of_text == 5
     (folder / "generation_config.json").write_text('{"eos_token_id": 257}')
     encoder, *model = load(folder)
     assert encoder.end_of_text == encoder.id_of("</s>") == 257
@@ -272,8 +329,13 @@ def weights(change):
     return change_file
 
 
-WPE = "transformer.wpe.weight"
+DIFFERENT = {"layer_norm_epsilon": 1e-6, "activation_function": "relu", "scale_attn_weights": False,
+             "tie_word_embeddings": False, "scale_attn_by_inverse_layer_idx": True,
+             "add_cross_attention": True, "n_inner": 50}
 FAULTS = {
+    **{name: (config(**{name: value}), f"need {name} = ") for name, value in DIFFERENT.items()},
+    "an unembedding that is not wte": (
+        weights(lambda w: {"lm_head.weight": w["transformer.wte.weight"] + 1}), "to equal wte"),
     "no vocabulary": (lambda folder: (folder / "vocab.json").unlink(), "vocab.json"),
     "no merges": (lambda folder: (folder / "merges.txt").unlink(), "merges.txt"),
     "a file that is cut": (cut, "whole safetensors file"),
@@ -293,7 +355,7 @@ FAULTS = {
 
 @pytest.mark.filterwarnings("default")
 @pytest.mark.parametrize("case", [*REFUSED, *FAULTS])
-def test_a_folder_that_cannot_be_read_says_in_one_line_what_to_do(folder, tmp_path, case):
+def test_a_folder_that_cannot_be_read_is_one_line_that_says_what_to_do(folder, tmp_path, case):
     if case in REFUSED:
         arguments, change, words = REFUSED[case]
         folder = saved(tmp_path / "saved", **arguments)
@@ -303,3 +365,10 @@ def test_a_folder_that_cannot_be_read_says_in_one_line_what_to_do(folder, tmp_pa
     with pytest.raises((ValueError, FileNotFoundError), match=words) as caught:
         load(folder)
     assert len(str(caught.value)) < 1000 and "\n" not in str(caught.value)
+
+
+def test_a_weight_that_float16_cannot_hold_is_refused(folder):
+    weights(lambda w: {WPE: w[WPE] + 1e5})(folder)
+    assert load(folder)[2]["wpe"].min() > 9e4
+    with pytest.raises(ValueError, match="NaN or inf in wpe"):
+        load(folder, np.float16)
