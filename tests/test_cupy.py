@@ -25,6 +25,7 @@ from variants.tree import Tree
 
 X = [3, 1, 4, 1, 5]
 COSTS = Costs(0.1, [1.0, 1.1, 1.2, 1.3, 1.4])
+SHORT = "--N 3 --repeats 1"
 HPARAMS = dict(n_vocab=12, n_ctx=160, n_embd=8, n_head=2, n_layer=2)
 
 
@@ -85,8 +86,7 @@ def test_logits_cross_to_the_host_once_a_pass(stand_in):
 
 
 @pytest.mark.parametrize("command, words", [
-    (speed, "--N 3 --repeats 1"), (speed, "--N 3 --repeats 1 --size 124M"),
-    (variants, "--N 3 --repeats 1 --rows stopping"),
+    (speed, SHORT), (speed, f"--size 124M {SHORT}"), (variants, f"--rows stopping {SHORT}"),
     (will_it_pay, "--random --target 124M --draft 124M")])
 def test_benchmarks_measure_a_gpu(cupy, command, words, monkeypatch, capsys):
     for name, value in {"ROWS": {"cupy": [1, 64]}, "BLOCK": {"cupy": 2**20}, "KS": [1],

@@ -217,7 +217,7 @@ from numba.core import event
 def counted(task, *args):
     with event.install_recorder("numba:compiler_lock") as recorder:  # held to compile and to load
         run = decoded_run(task, *args)
-    if task.N > 2:  # not the warm-up
+    if task.n_new > 2:  # not the warm-up
         print(f"compiled: {len(recorder.buffer)} for {len(run.ids)} tokens")
     return run
 

@@ -1,5 +1,6 @@
 """benchmarks/rules.py: a recorded round gives each test its own mean; the page has the figures."""
 
+from collections import defaultdict
 from functools import partial
 from pathlib import Path
 
@@ -39,6 +40,31 @@ def test_rounds_start_where_those_of_the_ratio_test_do(monkeypatch):
     encoder = type("Encoder", (), {"encode": lambda self, prompt: [0]})()
     texts = [text for text, _ in rules.places(draft, target, encoder, n_rounds=60)]
     assert len(texts) == 60 and texts == sorted(texts) and max(texts) > 10
+
+
+def test_each_text_has_random_numbers_of_its_own(monkeypatch):
+    """Not all texts of one prompt begin with the same guesses. Seeds are fixed: no false alarm."""
+    monkeypatch.setattr(rules, "LENGTH", 10)
+    monkeypatch.setattr(rules, "OPENINGS", [""])
+    draft, target = map(path_by_path, TOYS["A"])
+    encoder = type("Encoder", (), {"encode": lambda self, prompt: [0]})()
+    guesses = defaultdict(list)
+    for text, place in rules.places(draft, target, encoder, n_rounds=60):
+        guesses[text] += place.tree.tokens
+    firsts = {tuple(tokens[:10]) for tokens in guesses.values()}
+    assert len(firsts) > 1
+
+
+def test_differences_are_to_the_first_test_and_have_their_own_errors():
+    """Two texts of a round each: a difference that does not vary has no error."""
+    rows = [{"ratio": 1.0, "better": 1.5, "worse": 0.0},
+            {"ratio": 3.0, "better": 3.5, "worse": 1.0}]
+    found = rules.means(rows, [0, 1])
+    assert [found[name]["mean"] for name in found] == [2, 2.5, 0.5]
+    assert [found[name]["more"] for name in found] == [0, 0.5, -1.5]
+    assert found["better"]["error"] == pytest.approx(1 / np.sqrt(2))
+    assert found["better"]["more_error"] == 0
+    assert found["worse"]["more_error"] == pytest.approx(0.5 / np.sqrt(2))
 
 
 def test_a_standard_error_counts_texts():

@@ -1,9 +1,10 @@
-"""The figures of benchmarks/: the counts are right, every command runs, and errors are one line."""
+"""Test benchmarks/: figures by hand and their units, every command, and errors in one line."""
 
 import json
 import os
 import subprocess
 import sys
+from argparse import Namespace
 from functools import partial
 from pathlib import Path
 
@@ -14,9 +15,12 @@ from benchmarks import batch, clock, command, engines, gpu, quantized, speed, va
 from benchmarks.clock import rows_actions
 from benchmarks.models import agreeing, random_model, sizes
 from benchmarks.race import Written, builder, race, race_figures, simulated_builder
+from gpt2 import common_prefix
 from speculative import Round
+from theory.hardware import pass_bytes
 from theory.speedup import walltime_improvement
 from variants import DECODERS
+from variants.shared.batch_gpt2 import BatchGPT2
 from variants.shared.tree_gpt2 import TreeGPT2
 
 ROOT = Path(__file__).parents[2]
@@ -36,8 +40,17 @@ SMALL = {  # constants of the commands
 
 
 def model(seed):
+    """Return a GPT2 of a few thousand random weights."""
     return random_model(HPARAMS, seed)
 
+
+def written(ids, seconds):
+    """Return one text as plain decoding writes it."""
+    return Written(ids, [Round([token], [], None, None) for token in ids], len(ids), seconds, [],
+                   [seconds / len(ids)] * len(ids))
+
+
+# ---- clocks
 
 def test_every_run_on_a_gpu_is_a_command_line_that_its_benchmark_takes(monkeypatch, tmp_path):
     taken = []
@@ -54,15 +67,26 @@ def gpt2_of(seed):
 
 
 def test_a_pass_of_M_rows_computes_M_rows_after_the_context():
-    class Seeing:
-        n_ctx, n_vocab, seen = 96, 11, []
+    """Two passes share the context and, of tokens drawn from 10**9, no other."""
+    class Recording:
+        n_ctx, n_vocab, calls = 96, 10**9, []
 
         def __call__(self, ids, n_last=1):
-            self.seen.append((len(ids), n_last))
+            self.calls.append((ids, n_last))
 
-    times = clock.interleaved(rows_actions(Seeing(), (1, 4, 9), context=64), repeats=2)
-    assert Seeing.seen == 3 * [(65, 1), (68, 4), (73, 9)]
+    times = clock.interleaved(rows_actions(Recording(), (1, 4, 9), context=64), repeats=2)
+    calls = Recording.calls
+    assert [(len(ids), n_last) for ids, n_last in calls] == 3 * [(65, 1), (68, 4), (73, 9)]
+    assert {common_prefix(a, b) for (a, _), (b, _) in zip(calls, calls[1:])} == {64}
     assert all(len(seconds) == 2 for seconds in times.values())
+
+
+def test_a_spread_is_the_median_and_the_quartiles_in_the_unit_of_its_name(monkeypatch):
+    monkeypatch.setattr(clock, "interleaved", lambda actions, repeats: {
+        "pass": [0.001, 0.005, 0.002, 0.004, 0.003]})
+    spread = clock.milliseconds({}, 5)["pass"]
+    assert spread == pytest.approx({"median": 3, "low": 2, "high": 4})
+    assert command.ranged(spread, "{:.1f}") == "3.0 (2.0 - 4.0)"
 
 
 # ---- race
@@ -77,6 +101,15 @@ def test_all_decoders_of_a_race_write_the_same_texts_by_the_same_seeds():
         for text in sum(result, []):
             assert len(text.target) == len(text.rounds) and text.seconds >= sum(text.target)
             assert text.n_rows == sum(len(result.guesses) + 1 for result in text.rounds)
+
+
+def test_each_repeat_draws_new_texts_with_models_that_have_read_nothing():
+    """Seeds are fixed, so that it raises no false alarm."""
+    draft, target = model(0), model(1)
+    result = race(draft, target, {"plain": builder(None, {}, temperature=1)}, [[1]], 32, 2)
+    (first,), (second,) = result["plain"]
+    assert first.ids != second.ids
+    assert draft.ids == target.ids == []  # the race reads with models of its own
 
 
 def test_speed_and_predictions_by_hand():
@@ -140,6 +173,88 @@ def test_weights_are_rounded_to_as_many_steps_as_bits_have_and_staged_texts_are_
     ((plain,),), *others = results.values()
     for ((text,),) in others:
         assert text.ids == plain.ids and len(text.rounds) < len(plain.rounds) == 9
+
+
+# ---- figures of the commands, by hand
+
+def test_a_batch_counts_tokens_per_second_and_per_pass(monkeypatch):
+    """Plain decoding writes 30 tokens in 30 rounds, K = 2 in 10; a batch of n takes 6 / n s."""
+    monkeypatch.setattr(batch, "BATCHES", (1, 2))
+    monkeypatch.setattr(batch, "KS", (0, 2))
+    monkeypatch.setattr(batch, "load_models", lambda size: (None, None, None))
+    monkeypatch.setattr(batch, "written_counts", lambda draft, target, xs, N, n, K: (
+        30, 10 if K else 30))
+    monkeypatch.setattr(batch, "interleaved", lambda actions, repeats: {
+        (n, K): [6 / n] for n, K in actions})
+    figures = batch.all_figures(Namespace(N=15, repeats=1))
+    assert figures["tokens_per_pass"] == {0: 1, 2: 3}
+    for run in figures["runs"].values():
+        assert [cell["tokens_per_s"]["median"] for cell in run.values()] == [5, 10]
+
+
+def test_a_batch_of_n_reads_n_texts_in_a_pass_and_writes_the_same_tokens(monkeypatch):
+    sizes_seen = []
+
+    def seen(self, calls):
+        sizes_seen.append(len(calls))
+        return call(self, calls)
+
+    call = BatchGPT2.__call__
+    monkeypatch.setattr(BatchGPT2, "__call__", seen)
+    for n in (1, 3):
+        n_tokens, n_rounds = batch.written_counts(model(0), model(1), [[1], [2], [3]], 4, n, 0)
+        assert (n_tokens, n_rounds) == (12, 12) and max(sizes_seen) == n
+
+
+def test_the_floor_of_a_pass_is_its_bytes_over_the_bandwidth(monkeypatch):
+    """2**20 bytes take 2 ms, a row 4 ms; four draft steps take 8 ms."""
+    args = Namespace(backend="numba", repeats=1)
+    monkeypatch.setattr(speed, "BLOCK", {"numba": 2**20})
+    monkeypatch.setattr(speed, "floor_times", lambda args, target: ([0.004], [0.002]))
+    monkeypatch.setattr(speed, "milliseconds", lambda actions, repeats: {
+        name: {"median": 8.0} for name in actions})
+    figures = speed.pass_figures(args, None, model(0), model(1))
+    floor_ms = 2 * pass_bytes(HPARAMS) / 2**20
+    assert figures["floor_ms"] == pytest.approx(floor_ms)
+    assert figures["bandwidth_GB_per_s"] == pytest.approx(2**20 / 0.002 / 1e9)
+    assert figures["row_over_floor"] == pytest.approx(4 / floor_ms)
+    assert figures["draft_ms"] == {"median": 2.0}
+
+
+def test_a_row_of_a_decoder_by_hand():
+    """Two texts of two tokens, in 0.1 s each; plain decoding takes 0.3 s; one differs."""
+    plain = [[written([1, 2], 0.3), written([3, 4], 0.3)]]
+    ours = [[written([1, 2], 0.1), written([3, 5], 0.1)]]
+    row = variants.row_figures(ours, plain, temperature=0)
+    assert row == {"tokens/pass": 1, "rows/pass": 1, "ms/token": pytest.approx(50),
+                   "speed-up": pytest.approx(3), "same": "1 of 2"}
+
+
+def test_the_table_says_which_decoders_are_exact(monkeypatch):
+    monkeypatch.setattr(variants, "OPENINGS", ["A fox"])
+    rows = [variants.row_of(text) for text in ("lenient", "lenient --lenience 1")]
+    args = Namespace(backend="numba", N=3, repeats=1)
+    found = variants.figures_at(1.0, rows, args)
+    assert [row["exact"] for row in found] == ["yes", "no", "yes"]  # plain decoding first
+
+
+def test_an_engines_figures_by_hand(monkeypatch):
+    """4 tokens take 2 s and 4 passes plainly; 1 s and 2 passes, at temperature 1 in 4, else."""
+    seconds = [0.0]
+
+    def engine(encoder, draft, target):
+        def write(x, N, temperature, seed, speculative):
+            seconds[0] += 1 if speculative else 2
+            return x * N, (4 if temperature else 2) if speculative else 4
+
+        return write
+
+    monkeypatch.setattr(engines, "ours", engine)
+    monkeypatch.setattr(engines, "time", Namespace(perf_counter=lambda: seconds[0]))
+    args = Namespace(N=4, repeats=3)
+    row = engines.engine_figures(engine, (None, None, None), [[1], [2]], range(5), args)
+    assert row == {"same": "2 of 2", "tokens/pass at 0": 2, "tokens/pass at 1": 1, "tokens/s": 4,
+                   "plain tokens/s": 2}
 
 
 # ---- the commands
