@@ -10,7 +10,7 @@ from pathlib import Path
 
 from lib.terminal import Parser, command
 
-TOUR = Path(__file__).parent.parent / "docs" / "tour.ipynb"
+TOUR = Path(__file__).with_name("tour.ipynb")
 
 
 def execute():

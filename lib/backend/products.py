@@ -55,11 +55,12 @@ def few_rows(x, w, scale=None):  # [n_rows, n_in], [n_out, n_in], [n_out] -> [n_
 
     `scale` belongs to weights in int8: four of them count as one, since they take as long.
     """
-    x, y = np.ascontiguousarray(x), np.empty((len(x), len(w)), x.dtype)
-    n_groups = -(-len(x) // GROUP)
+    x = np.ascontiguousarray(x)
+    y = np.empty((len(x), len(w)), x.dtype)
+    n_groups = -(-len(x) // GROUP)  # rounded up, so that all groups are about as large
     bounds = [len(x) * i // n_groups for i in range(n_groups + 1)]
     is_int8 = scale is not None
-    groups = [(compiled_product()(b - a, x.dtype, is_int8), x[a:b], y[a:b])
+    groups = [(compiled_product()(b - a, x.dtype, is_int8), x[a:b], y[a:b])  # views of y
               for a, b in zip(bounds, bounds[1:])]
 
     def work(first, last):

@@ -33,12 +33,16 @@ def later(x, n):  # [.., T, d_head] -> [.., T, d_head]
 def attend(block, x, past):  # [B, T, n_embd] -> [B, T, n_embd]
     """Let row i of step s see rows up to i - s of step 0, and row i - s + r of each step r."""
     B, T, n_embd = x.shape
-    q, k, v = block.attn.c_attn(x).view(B, T, 3, block.attn.num_heads, -1).permute(2, 0, 3, 1, 4)
+    qkv = block.attn.c_attn(x).view(B, T, 3, block.attn.num_heads, -1)  # [.., 3, n_head, d_head]
+    q, k, v = qkv.permute(2, 0, 3, 1, 4)  # 3 x [B, n_head, T, d_head]
     past.append((k, v))
-    step, (k_true, v_true) = len(past) - 1, past[0]
+    step = len(past) - 1
+    k_true, v_true = past[0]
+    # row i sees one row of each later step r, which `later` moves to row i
     own = [(later(k, step - r), later(v, step - r)) for r, (k, v) in enumerate(past) if r]
     mask = torch.full((T, T), -1e9, dtype=q.dtype, device=q.device).triu(1 - step)
-    scores = [q @ k_true.transpose(-1, -2) + mask, *((q * k).sum(-1, keepdim=True) for k, _ in own)]
+    scores = [q @ k_true.transpose(-1, -2) + mask,  # [B, n_head, T, T]
+              *((q * k).sum(-1, keepdim=True) for k, _ in own)]  # each [B, n_head, T, 1]
     weights = (torch.cat(scores, -1) / math.sqrt(q.shape[-1])).softmax(-1).to(v.dtype)
     out = weights[..., :T] @ v_true  # [B, n_head, T, d_head]
     for r, (_, v) in enumerate(own):
@@ -57,12 +61,15 @@ class Eagle(nn.Module):
         self.fc.weight.data[n_embd:] = torch.eye(n_embd)  # starts near its input state
         self.h = nn.ModuleList([GPT2Block(target.config)])  # as GPT-2 names its blocks
         self.ln_f.load_state_dict(target.transformer.ln_f.state_dict())
-        self.target, self.weights = target.requires_grad_(False), weights
-        self.n_steps, self.decay = n_steps, decay
+        self.target = target.requires_grad_(False)
+        self.weights = weights
+        self.n_steps = n_steps
+        self.decay = decay
 
     def step(self, h, e, past):  # -> [B, T, n_embd]
         """Return the states predicted for the positions of the tokens."""
-        x, (block,) = self.fc(torch.cat([self.ln_token(e), self.ln_state(h)], -1)), self.h
+        (block,) = self.h
+        x = self.fc(torch.cat([self.ln_token(e), self.ln_state(h)], -1))
         x = x + attend(block, block.ln_1(x), past)
         return self.ln_f(x + block.mlp(block.ln_2(x)))
 
@@ -82,8 +89,11 @@ class Eagle(nn.Module):
         return found
 
     def loss(self, x, y, first):
-        h, unembed = hidden(self.target, x, first), self.target.lm_head
-        p_target, total = F.softmax(unembed(h[:, 1:]).float(), -1), 0.0
+        """Return the mean loss of all steps; `decay` weighs each step less than the one before."""
+        h = hidden(self.target, x, first)
+        unembed = self.target.lm_head
+        p_target = F.softmax(unembed(h[:, 1:]).float(), -1)
+        total = 0.0
         predicted = self.predicted(h[:, :-1], self.embeddings(x, first), self.n_steps)
         for s, state in enumerate(predicted):
             log_p = F.log_softmax(unembed(state[:, s:]).float(), -1)

@@ -7,7 +7,7 @@ from models.training import export, plans, tasks, trainer
 from models.training.eagle import LOSSES, Eagle
 
 
-def make_task(stage, work):
+def untrained(stage, work):
     """Return the untrained task of a stage."""
     torch.manual_seed(plans.PLANS[stage]["seed"])
     if stage in ("target", "early"):
@@ -26,19 +26,20 @@ def make_task(stage, work):
 
 def trained(stage, work):
     """Return the task of a stage with the weights that it has learned."""
-    task = make_task(stage, work)
+    task = untrained(stage, work)
     task.load_state_dict(torch.load(work / f"{stage}.pt", map_location="cpu")["task"])
     return task
 
 
 def train_stage(stage, work):
     """Train a stage unless it is done."""
-    plan, path = plans.PLANS[stage], work / f"{stage}.pt"
+    plan = plans.PLANS[stage]
+    path = work / f"{stage}.pt"
     if path.exists() and torch.load(path, map_location="cpu")["step"] == plan["steps"]:
         return
     print(f"--- {stage}", flush=True)
-    trainer.train(make_task(stage, work), plan, path, np.load(work / f"{plan['text']}.npy"),
-                  np.load(work / "valid.npy"))
+    train_ids = np.load(work / f"{plan['text']}.npy")
+    trainer.train(untrained(stage, work), plan, path, train_ids, np.load(work / "valid.npy"))
 
 
 def write_stage(work):
@@ -48,30 +49,33 @@ def write_stage(work):
         return
     target = trained("target", work).gpt2.to(trainer.DEVICE)
     with torch.autocast(trainer.DEVICE, torch.bfloat16):
-        rows = write(target, np.load(work / "train.npy"), **plans.WRITE)
+        rows = written_rows(target, np.load(work / "train.npy"), **plans.WRITE)
     part = path.with_suffix(".part.npy")
     np.save(part, rows.numpy().astype(np.uint16).reshape(-1))
     part.replace(path)
 
 
-def write(target, ids, n_rows, n_given, n_new, B, seed):
+def written_rows(target, ids, n_rows, n_given, n_new, B, seed):
     """Return n_rows rows: n_given ids of the text, then n_new of the target's.
 
     Every second batch is greedy, the others are drawn at temperature 1.
     """
-    rng, rows = np.random.default_rng(seed), []
+    rng = np.random.default_rng(seed)
+    rows = []
     torch.manual_seed(seed)
     for i in range(n_rows // B):
         starts = rng.integers(len(ids) - n_given, size=B)
         given = np.stack([ids[start : start + n_given] for start in starts]).astype(np.int64)
-        rows.append(target.generate(torch.from_numpy(given).to(target.device), do_sample=i % 2 == 1,
-                                    max_new_tokens=n_new, top_k=0, use_cache=True))
+        given = torch.from_numpy(given).to(target.device)
+        rows.append(target.generate(given, do_sample=i % 2 == 1, max_new_tokens=n_new, top_k=0,
+                                    use_cache=True))
     return torch.cat(rows).cpu()
 
 
 def export_stage(work, out):
     """Write the model folders into `out`, with all heads beside the target."""
-    markov, eagle = trained("markov", work), trained("eagle", work)
+    markov = trained("markov", work)
+    eagle = trained("eagle", work)
     export.export(eagle.target, work, out / "tales-large")
     export.export_heads(eagle.target, export.medusa_weights(markov) | export.eagle_weights(eagle),
                         out / "tales-large")

@@ -59,7 +59,8 @@ class Distilled(LanguageModel):
 
     def __init__(self, gpt2, target, weights=DISTILLED):
         super().__init__(gpt2)
-        self.target, self.weights = target.requires_grad_(False), weights
+        self.target = target.requires_grad_(False)
+        self.weights = weights
 
     def loss(self, x, y, first):
         if not torch.is_grad_enabled():  # validation: the text only
@@ -116,7 +117,7 @@ class Markov(nn.Module):
     def loss(self, x, y, first):
         h = hidden(self.heads.target, x, first)
         p_target = F.softmax(self.heads.target.lm_head(h).float(), -1)
-        total = weights = 0
+        total = weights = 0.0
         for k, logits in enumerate(self.heads.logits(h), start=1):  # of y[:, k:]
             logits = logits[:, :-k] + (self.w1[y[:, k - 1 : -1]] @ self.w2).float()
             from_text = F.cross_entropy(logits.flatten(0, 1), y[:, k:].flatten())

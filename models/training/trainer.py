@@ -30,7 +30,9 @@ def batch(ids, plan, T, step):  # -> x, y [B, T], first [B, 1]
 
     Short windows begin at different positions, which trains every row of wpe.
     """
-    n_windows, rows, first, B = (len(ids) - 1) // T - 1, [], [], plan["batch"] // T
+    n_windows = (len(ids) - 1) // T - 1
+    B = plan["batch"] // T
+    rows, first = [], []
     for i in range(step * B, step * B + B):
         order, shift = epoch_order(n_windows, i // n_windows, plan["seed"])
         window = int(order[i % n_windows])
@@ -38,7 +40,7 @@ def batch(ids, plan, T, step):  # -> x, y [B, T], first [B, 1]
         rows.append(ids[start : start + T + 1])
         first.append(T * (window % (plan["T_last"] // T)))
     rows = torch.from_numpy(np.stack(rows).astype(np.int64))
-    return rows[:, :-1], rows[:, 1:], torch.tensor(first)[:, None]
+    return rows[:, :-1], rows[:, 1:], torch.tensor(first)[:, None]  # y is x one token later
 
 
 def learning_rate(progress, decay_from, warmup=0.02):
@@ -74,7 +76,10 @@ def train(task, plan, path, train_ids, valid_ids):
     """Train a task until its steps are done; resume from the checkpoint `path` if it exists."""
     task.to(DEVICE)
     loss = torch.compile(task.loss, dynamic=False) if plan["compile"] else task.loss
-    optimizers, step, losses, saved = make_optimizers(task, plan), 0, [], time.perf_counter()
+    optimizers = make_optimizers(task, plan)
+    step = 0
+    losses = []
+    saved = time.perf_counter()
     if path.exists():
         step = resume(path, task, optimizers)
         log(path, resumed_at_step=step)
@@ -84,7 +89,8 @@ def train(task, plan, path, train_ids, valid_ids):
         if time.perf_counter() - saved >= plan["save_seconds"] or step == 1:
             log(path, step=step, train_loss=float(np.mean(losses)))
             save(path, task, optimizers, step)
-            losses, saved = [], time.perf_counter()
+            losses = []
+            saved = time.perf_counter()
     log(path, step=step, valid_loss=validate(task, valid_ids, plan["T_last"]))
     save(path, task, optimizers, step)
 
@@ -109,7 +115,8 @@ def learn(loss_of, optimizers, ids, plan, step):
 @torch.no_grad()
 def validate(task, ids, T, B=4):
     """Return the mean loss over consecutive windows of ids."""
-    losses, first = [], torch.zeros((1, 1), dtype=torch.int64, device=DEVICE)
+    losses = []
+    first = torch.zeros((1, 1), dtype=torch.int64, device=DEVICE)
     windows = np.lib.stride_tricks.sliding_window_view(ids, T + 1)[::T]
     for rows in np.array_split(windows, -(-len(windows) // B)):
         x = torch.from_numpy(rows.astype(np.int64)).to(DEVICE)
