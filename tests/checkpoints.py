@@ -15,13 +15,13 @@ TINY = Encoder({symbol: token for token, symbol in enumerate(SYMBOLS)}, [("a", "
 
 
 def random_weights(hparams, rng):
-    """{OpenAI's variable name: array}; the projections with their leading axis of 1."""
+    """Return {OpenAI's variable name: array}; projections have a leading axis of 1."""
     return {f"model/{name}": weight[None] if name.endswith("/w") else weight
             for name, weight in flatten(random_params(hparams, rng))}
 
 
 def write_checkpoint(folder, weights):
-    """checkpoint and model.ckpt.*, by the operation that TensorFlow's Saver uses."""
+    """Write checkpoint and model.ckpt.* by the operation that TensorFlow's Saver uses."""
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     import tensorflow as tf
 
@@ -33,7 +33,7 @@ def write_checkpoint(folder, weights):
 
 
 def write_texts(folder, hparams):
-    """hparams.json, and a vocabulary of single bytes and <|endoftext|> (filled up with numbers)."""
+    """Write hparams.json and a vocabulary: bytes, <|endoftext|>, and numbers up to n_vocab."""
     folder.mkdir(parents=True, exist_ok=True)
     symbols = [*byte_characters().values(), "<|endoftext|>"]
     symbols[256:256] = [f"<{i}>" for i in range(hparams["n_vocab"] - 257)]
@@ -43,7 +43,7 @@ def write_texts(folder, hparams):
 
 
 def write_model(folder, hparams=HPARAMS, seed=0):
-    """A whole model folder; returns the weights in it."""
+    """Write a whole model folder; return the weights in it."""
     weights = random_weights(hparams, np.random.default_rng(seed))
     write_texts(folder, hparams)
     write_checkpoint(folder, weights)

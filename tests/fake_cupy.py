@@ -77,7 +77,7 @@ def call(function, name, *args, **kwargs):
 
 
 class ndarray(NDArrayOperatorsMixin):
-    """cupy.ndarray."""
+    """Stand for cupy.ndarray."""
 
     __module__ = "cupy"
     __hash__ = None
@@ -151,8 +151,11 @@ class Module(types.ModuleType):
 def make_cupy():
     """Return the module cupy, with cupy.cuda.runtime for what a benchmark reports."""
     cupy, cuda, runtime = map(Module, ("cupy", "cupy.cuda", "cupy.cuda.runtime"))
-    cupy.__version__, cupy.ndarray, cupy.cuda = KEPT["version"], ndarray, cuda
-    cuda.runtime, runtime.CUDARuntimeError = runtime, CUDARuntimeError
+    cupy.__version__ = KEPT["version"]
+    cupy.ndarray = ndarray
+    cupy.cuda = cuda
+    cuda.runtime = runtime
+    runtime.CUDARuntimeError = CUDARuntimeError
     runtime.getDeviceProperties = lambda device: {"name": b"a stand-in, no GPU"}
     return cupy
 

@@ -1,4 +1,4 @@
-"""Run --backend cupy on a stand-in with CuPy's names and refusals, fake_cupy.py, and on a GPU.
+"""Test --backend cupy on a stand-in with CuPy's names and refusals, fake_cupy.py, and on a GPU.
 
 Tests of what both must do run twice: the second time with the installed CuPy, if it has a GPU.
 """
@@ -43,7 +43,7 @@ def stand_in():
 
 @pytest.fixture(params=["stand-in", "GPU"])
 def cupy(request):
-    """The stand-in, and then the installed CuPy."""
+    """Return the stand-in, then the installed CuPy."""
     if request.param == "stand-in":
         return request.getfixturevalue("stand_in")
     try:
@@ -52,8 +52,8 @@ def cupy(request):
         pytest.skip(str(error))
 
 
-def load(backend, dtype, temperature=0.0):
-    """The bundled pair as Models."""
+def bundled_models(backend, dtype, temperature=0.0):
+    """Return the bundled pair as Models."""
     _, *pair = load_pair("tales-small", "tales-large", dtype=dtype, backend=backend)
     draft, target = (TreeGPT2(model.params, model.n_head) for model in pair)
     folder = MODELS_DIR / "tales-large"
@@ -67,7 +67,7 @@ def test_every_decoder_writes_numpys_text(cupy, name, flags):
     for temperature in (0.0,) if DECODERS[name].greedy else (0.0, 1.0):
         texts = []
         for backend in ("numpy", "cupy"):
-            models = load(backend, np.float64, temperature)
+            models = bundled_models(backend, np.float64, temperature)
             assert isinstance(models.target.cache, np.ndarray) == (backend == "numpy")
             texts.append(complete(X, build(name, models, flags), 8, np.random.default_rng(0)))
         assert texts[0] == texts[1] and len(texts[0]) == len(X) + 8
@@ -76,8 +76,9 @@ def test_every_decoder_writes_numpys_text(cupy, name, flags):
 def test_logits_cross_to_the_host_once_a_pass(stand_in):
     tree = Tree()
     tree.add(tree.add(-1, 5, None), 7, None)
-    target = load("cupy", np.float32).target
-    batch, names = BatchGPT2(target.params, target.n_head), [mock.Mock(), mock.Mock()]
+    target = bundled_models("cupy", np.float32).target
+    batch = BatchGPT2(target.params, target.n_head)
+    names = [mock.Mock(), mock.Mock()]
     for read in (lambda: target(X), lambda: target(X + [9, 2], 3), lambda: target(X + tree, 3),
                  lambda: target(X + [5, 7, 1]), lambda: batch([(name, X, 2) for name in names])[0]):
         fake_cupy.COUNTS.clear()
@@ -148,7 +149,8 @@ def test_it_offers_no_name_that_cupy_has_not(stand_in):
 
 
 def test_cupy_refuses_what_cupy_refuses_and_takes_part_in_numpys_dispatch(cupy):
-    x, host = cupy.ones((2, 3)), np.ones((2, 3))
+    x = cupy.ones((2, 3))
+    host = np.ones((2, 3))
     for refused in (lambda: x + host, lambda: host + x, lambda: x @ host.T, lambda: np.add(x, host),
                     lambda: np.asarray(x), lambda: np.concatenate([x, host]), lambda: host[x]):
         with pytest.raises((TypeError, IndexError)):

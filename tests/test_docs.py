@@ -37,7 +37,8 @@ EACH_PAGE = pytest.mark.parametrize("page", TEXTS, ids=lambda page: page.name)
 
 # ---- links
 
-def prose(text):  # without its fenced code
+def prose(text):
+    """Return a page without its fenced code."""
     return FENCE.sub("", text)
 
 

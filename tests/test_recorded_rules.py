@@ -1,4 +1,4 @@
-"""benchmarks/rules.py: a recorded round gives each test its own mean; the page has the figures."""
+"""Test benchmarks/rules.py: a recorded round gives each test its mean; the page has the figures."""
 
 from collections import defaultdict
 from functools import partial

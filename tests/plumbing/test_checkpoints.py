@@ -1,4 +1,4 @@
-"""OpenAI's folders: real checkpoints by TensorFlow, and what can be wrong with them."""
+"""Test OpenAI's folders: real checkpoints by TensorFlow, and what can be wrong with them."""
 
 import json
 import shutil
@@ -24,27 +24,30 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.fixture(scope="module")
 def original(tmp_path_factory):
-    """models/tiny as OpenAI would ship it, and its weights."""
+    """Return models/tiny as OpenAI would ship it, and its weights."""
     folder = tmp_path_factory.mktemp("original") / "tiny"
     return folder, write_model(folder)
 
 
 @pytest.fixture
 def models(original, tmp_path):
-    """A fresh copy of it."""
+    """Return a fresh copy of its models folder."""
     shutil.copytree(original[0], tmp_path / "tiny")
     return tmp_path
 
 
-def load(models, name="tiny", **kwargs):
+def loaded(models, name="tiny", **kwargs):
+    """Return (encoder, hparams, params) of a model."""
     return load_encoder_hparams_and_params(name, models, **kwargs)
 
 
-def names(folder):
+def file_names(folder):
+    """Return the names of a folder's files."""
     return {path.name for path in folder.iterdir()} - {".lock"}
 
 
 def assert_has(params, weights, dtype=np.float32):
+    """Assert that a tree has these weights, bit by bit."""
     for name, weight in flatten(params):
         assert weight.dtype == dtype
         assert (weight == weights[f"model/{name}"].reshape(weight.shape)).all(), name
@@ -52,11 +55,11 @@ def assert_has(params, weights, dtype=np.float32):
 
 def test_loading_through_tensorflow_gives_bit_equal_parameters(models, original):
     (models / "tiny" / "params.npy").write_bytes(b"of an earlier version")  # nobody reads it
-    _, hparams, params = load(models)
+    _, hparams, params = loaded(models)
     assert hparams == HPARAMS and len([*flatten(params)]) == len(original[1])
     assert_has(params, original[1])
     assert params["blocks"][0]["mlp"]["c_fc"]["w"].T.flags.c_contiguous  # as products.py wants it
-    assert_has(load(models, dtype=np.float64)[2], original[1], np.float64)
+    assert_has(loaded(models, dtype=np.float64)[2], original[1], np.float64)
 
 
 @pytest.mark.parametrize("name", ["plain folder", "[odd]*?\\"])
@@ -67,7 +70,7 @@ def test_a_checkpoint_is_read_from_any_folder_and_a_plain_one_is_not_entered(
     (models / "tiny").rename(models / name / "tiny")
     if name == "plain folder":
         monkeypatch.setattr("contextlib.chdir", None)
-    assert_has(load(models / name)[2], original[1])
+    assert_has(loaded(models / name)[2], original[1])
 
 
 def test_a_released_size_is_downloaded_converted_and_loaded_once(original, tmp_path, monkeypatch):
@@ -79,18 +82,19 @@ def test_a_released_size_is_downloaded_converted_and_loaded_once(original, tmp_p
 
     monkeypatch.setattr(openai, "download", download)
     monkeypatch.setenv("GPT2_BASE_URL", "https://mirror/")
-    assert_has(load(tmp_path, "124M")[2], original[1])
-    assert names(tmp_path / "124M") == {*CHECKPOINT, *TEXTS, PARAMS}
+    assert_has(loaded(tmp_path, "124M")[2], original[1])
+    assert file_names(tmp_path / "124M") == {*CHECKPOINT, *TEXTS, PARAMS}
     for name in CHECKPOINT:  # the second time it needs neither these nor TensorFlow
         (tmp_path / "124M" / name).unlink()
     monkeypatch.setitem(sys.modules, "tensorflow", None)
-    assert_has(load(tmp_path, "124M")[2], original[1])
+    assert_has(loaded(tmp_path, "124M")[2], original[1])
     assert sorted(urls) == sorted(f"https://mirror/124M/{name}" for name in CHECKPOINT + TEXTS)
 
 
 # ---- what can be wrong with a folder
 
 def hparams(**changes):
+    """Return a change of hparams.json."""
     def edit(folder):
         found = json.loads((folder / "hparams.json").read_text(encoding="utf-8")) | changes
         (folder / "hparams.json").write_text(json.dumps(found), encoding="utf-8")
@@ -98,6 +102,7 @@ def hparams(**changes):
 
 
 def truncate(name):
+    """Return a change of a folder: half of a file is missing."""
     def edit(folder):
         data = (folder / name).read_bytes()
         (folder / name).write_bytes(data[: len(data) // 2])
@@ -105,11 +110,13 @@ def truncate(name):
 
 
 def not_finite(folder):
+    """Write a checkpoint with NaN in it."""
     weights = random_weights(HPARAMS, np.random.default_rng(0))
     write_checkpoint(folder, weights | {"model/wpe": weights["model/wpe"] * np.nan})
 
 
 def text(name, content):
+    """Return a change of a folder: a file has this content."""
     return lambda folder: (folder / name).write_bytes(content)
 
 
@@ -134,10 +141,10 @@ FAULTS = {
 def test_a_broken_folder_is_one_clear_error_and_leaves_no_params(models, fault):
     edit, message = FAULTS[fault]
     edit(models / "tiny")
-    before = names(models / "tiny")
+    before = file_names(models / "tiny")
     with pytest.raises(ValueError, match=message) as caught:
-        load(models)
-    assert names(models / "tiny") == before and "\n" not in str(caught.value)
+        loaded(models)
+    assert file_names(models / "tiny") == before and "\n" not in str(caught.value)
     assert "downloaded again" not in str(caught.value)  # for nobody could
 
 
@@ -145,19 +152,19 @@ def test_a_broken_checkpoint_of_a_released_size_may_be_downloaded_again(models):
     (models / "tiny").rename(models / "124M")
     truncate("model.ckpt.index")(models / "124M")
     with pytest.raises(ValueError, match="remove model.ckpt.* to have it downloaded again"):
-        load(models, "124M")
+        loaded(models, "124M")
 
 
 def test_broken_params_are_one_clear_error(models):
-    load(models)
+    loaded(models)
     path = models / "tiny" / PARAMS
     weights = load_file(path)
     save_file({**weights, "wpe": weights["wpe"].T.copy()}, path)
     with pytest.raises(ValueError, match="of shape"):
-        load(models)
+        loaded(models)
     truncate(PARAMS)(models / "tiny")
     with pytest.raises(ValueError, match="whole safetensors file"):
-        load(models)
+        loaded(models)
 
 
 CONVERT = """
@@ -191,8 +198,8 @@ def test_two_conversions_at_once_and_one_that_is_killed_end_with_one_good_file(m
     killed.communicate()
     said = [process.communicate(timeout=120) for process in others]
     assert sorted(out for out, _ in said) == ["converts\nloaded\n", "loaded\n"], said
-    assert names(models / "tiny") == {*TEXTS, *CHECKPOINT, PARAMS}
-    assert_has(load(models)[2], original[1])
+    assert file_names(models / "tiny") == {*TEXTS, *CHECKPOINT, PARAMS}
+    assert_has(loaded(models)[2], original[1])
 
 
 @pytest.mark.parametrize("package, name", [

@@ -1,4 +1,4 @@
-"""Downloads from a real server that misbehaves on purpose, and real processes that are killed."""
+"""Test downloads from a server that misbehaves on purpose, and processes that are killed."""
 
 import errno
 import random
@@ -21,7 +21,7 @@ DATA = random.Random(0).randbytes(300_000)
 
 
 class Handler(BaseHTTPRequestHandler):
-    """Serves DATA with ranges; each request takes the next of `server.faults`, if any."""
+    """Serve DATA with ranges; each request takes the next of `server.faults`, if any."""
 
     def log_message(self, *args):
         pass
@@ -51,7 +51,8 @@ def server(monkeypatch):
     monkeypatch.setattr(module, "WAITS", (0.01, 0.01, 0.01))
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     server.handle_error = lambda *args: None  # clients are killed here
-    server.faults, server.requests, server.pause = [], [], 0
+    server.faults, server.requests = [], []
+    server.pause = 0
     server.url = f"http://127.0.0.1:{server.server_port}/data"
     threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
     yield server
@@ -65,6 +66,7 @@ def path(tmp_path):
 
 
 def left(path):
+    """Return the names of the files beside a path, and its own."""
     return sorted({file.name for file in path.parent.iterdir()} - {".lock"})
 
 

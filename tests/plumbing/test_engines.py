@@ -1,4 +1,4 @@
-"""Models as GGUF files: written and read back. (test_benchmarks.py has llama.cpp's own texts.)"""
+"""Test GGUF files: written and read back. (test_benchmarks.py has llama.cpp's own texts.)"""
 
 import sys
 
@@ -18,7 +18,7 @@ HPARAMS = HPARAMS | {"n_vocab": TINY.n_vocab}
 
 @pytest.fixture(scope="module", params=[np.float16, np.float32])
 def written(request, tmp_path_factory):
-    """A tiny model, and what the library reads in its file."""
+    """Return a tiny model, and what the library reads in its file."""
     params = random_params(HPARAMS, np.random.default_rng(0), np.float32)
     path = tmp_path_factory.mktemp("gguf") / "tiny.gguf"
     write_file(path, TINY, HPARAMS, params, request.param)
@@ -37,7 +37,8 @@ def test_the_weights_are_read_back_bit_by_bit(written):
     tensors = {tensor.name: tensor.data for tensor in reader.tensors}
     assert len(tensors) == len(weights)
     for ours, theirs in NAMES.items():
-        weight, stored = weights[ours].T if ours.endswith("/w") else weights[ours], tensors[theirs]
+        weight = weights[ours].T if ours.endswith("/w") else weights[ours]
+        stored = tensors[theirs]
         kind = dtype if weight.ndim == 2 and ours != "wpe" else np.float32
         assert stored.dtype == kind and (stored == weight.astype(kind)).all()
 

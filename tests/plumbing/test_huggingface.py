@@ -1,4 +1,4 @@
-"""Models as Hugging Face keeps them: written, read back, equal in transformers, or refused."""
+"""Test Hugging Face folders: written, read back, equal in transformers, or refused."""
 
 import json
 from functools import cache
@@ -20,13 +20,14 @@ from utils import MODELS_DIR, load_encoder_hparams_and_params, load_pair
 HPARAMS = HPARAMS | {"n_vocab": TINY.n_vocab}
 
 
-def load(folder, dtype=np.float32, **kwargs):
+def loaded(folder, dtype=np.float32, **kwargs):
+    """Return (encoder, hparams, params) of a folder."""
     return load_encoder_hparams_and_params(str(folder), MODELS_DIR, dtype, **kwargs)
 
 
 @pytest.fixture
 def folder(tmp_path):
-    """A model folder of a few kilobytes."""
+    """Return a model folder of a few kilobytes."""
     params = random_params(HPARAMS, np.random.default_rng(0))
     huggingface.write_folder(tmp_path / "tiny", TINY, HPARAMS, params)
     return tmp_path / "tiny"
@@ -37,7 +38,8 @@ WPE = "transformer.wpe.weight"
 
 def equal(a, b):
     """Return whether two trees have the same weights."""
-    a, b = dict(flatten(a)), dict(flatten(b))
+    a = dict(flatten(a))
+    b = dict(flatten(b))
     return a.keys() == b.keys() and all((a[name] == b[name]).all() for name in a)
 
 
@@ -48,35 +50,37 @@ def test_what_was_written_is_read_back_bit_by_bit(tmp_path, dtype):
     params = random_params(HPARAMS, np.random.default_rng(0), dtype)
     params["wte"][0, 0] = 1 / 3  # has a digit for every bit
     huggingface.write_folder(tmp_path, TINY, HPARAMS, params)
-    encoder, hparams, loaded = load(tmp_path, dtype)
+    encoder, hparams, found = loaded(tmp_path, dtype)
     config = json.loads((tmp_path / "config.json").read_text(encoding="utf-8"))
     assert config["dtype"] == config["torch_dtype"] == np.dtype(dtype).name
-    assert hparams == HPARAMS and equal(loaded, params) and loaded["wte"].dtype == dtype
+    assert hparams == HPARAMS and equal(found, params) and found["wte"].dtype == dtype
     assert encoder.vocab == TINY.vocab and encoder.ranks == TINY.ranks
-    assert loaded["blocks"][0]["mlp"]["c_fc"]["w"].T.flags.c_contiguous  # as products.py wants it
+    assert found["blocks"][0]["mlp"]["c_fc"]["w"].T.flags.c_contiguous  # as products.py wants it
 
 
 def test_merges_and_added_tokens_are_read_back_and_a_former_models_end_of_text_is_not(folder):
-    symbols = [*TINY.symbols.values()][:256] + ["ab", "ba", "<added>", "<|endoftext|>"]
-    written = Encoder(dict(zip(symbols, range(260))), [("b", "a"), ("a", "b")], added=["<added>"])
+    added = "<an added token>"  # with spaces, which no merge can have
+    symbols = [*TINY.symbols.values()][:256] + ["ab", "ba", added, "<|endoftext|>"]
+    written = Encoder(dict(zip(symbols, range(260))), [("b", "a"), ("a", "b")], added=[added])
     (folder / "generation_config.json").write_text('{"eos_token_id": 5}')  # of a former model
     hparams = HPARAMS | {"n_vocab": 260}
     params = random_params(hparams, np.random.default_rng(0))
     huggingface.write_folder(folder, written, hparams, params)
-    encoder, *_ = load(folder)
+    encoder, *_ = loaded(folder)
     assert encoder.end_of_text == 259
-    for text in ("bab", "<added>"):
+    for text in ("bab", added):
         assert encoder.encode(text) == written.encode(text)
-    assert encoder.decode([258]) == "<added>"
+    assert encoder.decode([258]) == added
 
 
 def test_shards_are_read_as_one_file(folder):
-    before, path = load(folder)[2], folder / "model.safetensors"
+    before = loaded(folder)[2]
+    path = folder / "model.safetensors"
     arrays = [*load_file(path).items()]
     for i, part in enumerate((arrays[:5], arrays[5:])):
         save_file(dict(part), folder / f"model-0000{i + 1}-of-00002.safetensors")
     path.unlink()
-    assert equal(load(folder)[2], before)
+    assert equal(loaded(folder)[2], before)
 
 
 def test_bfloat16_is_the_upper_half_of_float32(folder):
@@ -86,30 +90,31 @@ def test_bfloat16_is_the_upper_half_of_float32(folder):
     n = int.from_bytes(stored[:8], "little")
     header = stored[8 : 8 + n].replace(b'"U16"', b'"BF16"')
     path.write_bytes(len(header).to_bytes(8, "little") + header + stored[8 + n :])
-    assert (load(folder)[2]["wpe"] == wpe).all()
+    assert (loaded(folder)[2]["wpe"] == wpe).all()
 
 
 @pytest.mark.parametrize("as_text", [True, False])
 def test_a_tokenizer_json_is_the_same_vocabulary(folder, as_text):
-    before, *_ = load(folder)
+    before, *_ = loaded(folder)
     (folder / "merges.txt").unlink()
     vocab = json.loads((folder / "vocab.json").read_text(encoding="utf-8"))
     added = [{"content": "<|endoftext|>", "id": vocab.pop("<|endoftext|>")}]
     model = {"vocab": vocab, "merges": ["a b" if as_text else ["a", "b"]]}
     (folder / "tokenizer.json").write_text(json.dumps(
         {"model": model, "pre_tokenizer": {"type": "ByteLevel"}, "added_tokens": added}))
-    encoder, *_ = load(folder)
+    encoder, *_ = loaded(folder)
     assert (encoder.vocab, encoder.ranks) == (before.vocab, before.ranks)
     assert encoder.special == before.special
 
 
 def test_openais_own_upload_has_no_prefix_and_masks_among_its_weights(folder):
     """huggingface.co/openai-community/gpt2: wte.weight, h.0.attn.bias [1, 1, n_ctx, n_ctx]."""
-    before, path = load(folder)[2], folder / "model.safetensors"
+    before = loaded(folder)[2]
+    path = folder / "model.safetensors"
     weights = {name.removeprefix("transformer."): array for name, array in load_file(path).items()}
     save_file({**weights, "h.0.attn.bias": np.zeros((1, 1, 16, 16), np.uint8),
                "lm_head.weight": weights["wte.weight"]}, path)
-    assert equal(load(folder)[2], before)
+    assert equal(loaded(folder)[2], before)
 
 
 def test_an_export_overwrites_nothing_unless_forced(folder, capsys):
@@ -122,7 +127,7 @@ def test_an_export_overwrites_nothing_unless_forced(folder, capsys):
     assert before == sorted((path, path.read_bytes()) for path in folder.iterdir())
     (folder / "tokenizer.json").write_text("of a former model")
     assert export.main(["tales-small", str(folder), "--force"]) == 0
-    assert "model.safetensors" in capsys.readouterr().out and load(folder)[1]["n_vocab"] == 4096
+    assert "model.safetensors" in capsys.readouterr().out and loaded(folder)[1]["n_vocab"] == 4096
 
 
 def test_an_export_that_is_interrupted_is_no_model(tmp_path, monkeypatch):
@@ -139,19 +144,22 @@ def test_an_export_that_is_interrupted_is_no_model(tmp_path, monkeypatch):
 # ---- the same in transformers
 
 def transformers_with_torch():
-    torch, transformers = pytest.importorskip("torch"), pytest.importorskip("transformers")
+    """Return both modules; skip the test if either is missing."""
+    torch = pytest.importorskip("torch")
+    transformers = pytest.importorskip("transformers")
     torch.set_num_threads(1)
     return torch, transformers
 
 
 @cache
-def theirs(folder):
+def their_model(folder):
+    """Return the model that transformers reads in a folder."""
     torch, transformers = transformers_with_torch()
     return transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float64).eval()
 
 
 def their_greedy(model, x, N, **kwargs):
-    """The new ids that transformers writes."""
+    """Return the new ids that transformers writes."""
     torch, _ = transformers_with_torch()
     with torch.no_grad():
         return model.generate(torch.tensor([x]), do_sample=False, max_new_tokens=N,
@@ -164,22 +172,23 @@ def test_transformers_reads_the_bundled_models_as_they_are(tmp_path):
     torch, _ = transformers_with_torch()
     large, small = MODELS_DIR / "tales-large", MODELS_DIR / "tales-small"
     encoder, draft, target = load_pair("tales-small", "tales-large", dtype=np.float64)
-    x, N = encoder.encode("Once upon a time there was a"), 20
-    huggingface.write_folder(tmp_path, *load(large))
+    x = encoder.encode("Once upon a time there was a")
+    N = 20
+    huggingface.write_folder(tmp_path, *loaded(large))
     for folder, ours in ((large, target), (small, draft), (tmp_path, target)):
         with torch.no_grad():
-            logits = theirs(folder)(torch.tensor([x])).logits[0].numpy()
+            logits = their_model(folder)(torch.tensor([x])).logits[0].numpy()
         np.testing.assert_allclose(ours(x, len(x)), logits, rtol=0, atol=1e-9)
     draft, target = (with_sampling(model, temperature=0) for model in (draft, target))
     ids = speculative_sampling(x, draft, target, N, 4, np.random.default_rng(0))[len(x):]
-    assert ids == their_greedy(theirs(large), x, N)
-    assert ids == their_greedy(theirs(large), x, N, assistant_model=theirs(small))
+    assert ids == their_greedy(their_model(large), x, N)
+    assert ids == their_greedy(their_model(large), x, N, assistant_model=their_model(small))
 
 
 @pytest.mark.filterwarnings("default")
 def test_their_tokenizers_give_our_ids(tmp_path):
     _, transformers = transformers_with_torch()
-    encoder, *model = load(MODELS_DIR / "tales-large")
+    encoder, *model = loaded(MODELS_DIR / "tales-large")
     huggingface.write_folder(tmp_path, encoder, *model)
     for folder in (MODELS_DIR / "tales-large", tmp_path):
         tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
@@ -190,7 +199,7 @@ def test_their_tokenizers_give_our_ids(tmp_path):
 
 
 def saved(folder, prepare=None, dtype="float32", **changes):
-    """A folder with a random model and a tokenizer, as transformers saves them."""
+    """Return a folder with a random model and a tokenizer, as transformers saves them."""
     torch, transformers = transformers_with_torch()
     torch.manual_seed(0)
     sizes = dict(vocab_size=4096, n_positions=40, n_embd=24, n_head=2, n_layer=2, eos_token_id=4095)
@@ -212,12 +221,13 @@ def edit(folder, name, change):
 
 
 def pairs_as_text(folder):
+    """Write each merge of tokenizer.json as one string."""
     edit(folder, "tokenizer.json", lambda found: found["model"].update(
         merges=[" ".join(pair) for pair in found["model"]["merges"]]))
 
 
 def vocabulary_in_two_files(folder):
-    """The older form, in which added tokens have a file of their own."""
+    """Rewrite a tokenizer in the older form, in which added tokens have their own file."""
     found = json.loads((folder / "tokenizer.json").read_text(encoding="utf-8"))
     added = {token["content"]: token["id"] for token in found["added_tokens"]}
     vocab, pairs = found["model"]["vocab"], found["model"]["merges"]
@@ -228,6 +238,7 @@ def vocabulary_in_two_files(folder):
 
 
 def add_tokens(resize):
+    """Return a change of model and tokenizer: two more tokens, with or without rows of wte."""
     def prepare(model, tokenizer):
         tokenizer.add_tokens(["<a new token>", "語"])
         if resize:
@@ -272,11 +283,11 @@ def test_a_folder_that_transformers_saved_writes_its_text(tmp_path, case):
     arguments, change = SAVED[case]
     saved(tmp_path, **arguments)
     change and change(tmp_path)
-    encoder, hparams, params = load(tmp_path, np.float64)
+    encoder, hparams, params = loaded(tmp_path, np.float64)
     target = with_sampling(GPT2(params, hparams["n_head"]), temperature=0)
     x = encoder.encode("The king")
     ids = autoregressive_sampling(x, target, 12, np.random.default_rng(0))[len(x):]
-    assert ids == their_greedy(theirs(tmp_path), x, 12)
+    assert ids == their_greedy(their_model(tmp_path), x, 12)
     assert encoder.end_of_text == encoder.id_of("<|endoftext|>") == 4095
     if "added" in case:
         assert encoder.decode([4096, 4097]) == "<a new token>語" and encoder.id_of("語") == 4097
@@ -288,12 +299,12 @@ def test_the_models_own_end_of_text_ends_it_and_is_kept(folder, tmp_path):
     (folder / "added_tokens.json").unlink()
     edit(folder, "config.json", lambda found: found | {"eos_token_id": 5})
     (folder / "generation_config.json").write_text("{}")
-    assert load(folder)[0].end_of_text == 5
+    assert loaded(folder)[0].end_of_text == 5
     (folder / "generation_config.json").write_text('{"eos_token_id": 257}')
-    encoder, *model = load(folder)
+    encoder, *model = loaded(folder)
     assert encoder.end_of_text == encoder.id_of("</s>") == 257
     huggingface.write_folder(tmp_path / "again", encoder, *model)
-    assert load(tmp_path / "again")[0].end_of_text == 257
+    assert loaded(tmp_path / "again")[0].end_of_text == 257
     written = json.loads((tmp_path / "again" / "config.json").read_text(encoding="utf-8"))
     assert written["eos_token_id"] == 257 and written["n_ctx"] == written["n_positions"] == 16
     assert written["dtype"] == written["torch_dtype"] == "float32"  # engines read one or the other
@@ -304,24 +315,27 @@ def test_a_padded_vocabulary_is_cut_if_asked(tmp_path):
     padded = HPARAMS | {"n_vocab": 264}
     params = random_params(padded, np.random.default_rng(0))
     huggingface.write_folder(tmp_path / "padded", TINY, padded, params)
-    _, hparams, params = load(tmp_path / "padded", cut_vocab=True)
+    _, hparams, params = loaded(tmp_path / "padded", cut_vocab=True)
     assert hparams == HPARAMS and params["wte"].shape == (258, 12)
     assert export.main([str(tmp_path / "padded"), str(tmp_path / "cut"), "--cut_vocab"]) == 0
-    assert load(tmp_path / "cut")[1] == HPARAMS
+    assert loaded(tmp_path / "cut")[1] == HPARAMS
 
 
 # ---- what can be wrong with such a folder
 
 def cut(folder):
+    """Remove the last weight's last bytes."""
     path = folder / "model.safetensors"
     path.write_bytes(path.read_bytes()[:-4])
 
 
 def config(**changes):
+    """Return a change of config.json."""
     return lambda folder: edit(folder, "config.json", lambda found: found | changes)
 
 
 def weights(change):
+    """Return a change of a folder's weights, by a function of all of them."""
     def change_file(folder):
         path = folder / "model.safetensors"
         found = load_file(path)
@@ -363,12 +377,12 @@ def test_a_folder_that_cannot_be_read_is_one_line_that_says_what_to_do(folder, t
         change, words = FAULTS[case]
     change and change(folder)
     with pytest.raises((ValueError, FileNotFoundError), match=words) as caught:
-        load(folder)
+        loaded(folder)
     assert len(str(caught.value)) < 1000 and "\n" not in str(caught.value)
 
 
 def test_a_weight_that_float16_cannot_hold_is_refused(folder):
     weights(lambda w: {WPE: w[WPE] + 1e5})(folder)
-    assert load(folder)[2]["wpe"].min() > 9e4
+    assert loaded(folder)[2]["wpe"].min() > 9e4
     with pytest.raises(ValueError, match="NaN or inf in wpe"):
-        load(folder, np.float16)
+        loaded(folder, np.float16)

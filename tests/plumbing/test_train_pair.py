@@ -1,4 +1,4 @@
-"""models/training, tiny, on a generated text: it learns, resumes, and exports what it trained."""
+"""Test models/training, tiny, on a generated text: it learns, resumes, exports what it trained."""
 
 import json
 
@@ -25,20 +25,23 @@ TOY = {"SHAPES": {"target": dict(SIZES, n_layer=2), "early": DRAFT, "draft": DRA
 
 
 def log_of(folder, stage):
+    """Return the entries of a stage's log."""
     text = (folder / "work" / f"{stage}.pt.log").read_text()
     return [json.loads(line) for line in text.splitlines()]
 
 
 def interrupt(progress, decay_from):
+    """Return a learning rate, or raise an error in the middle of a stage."""
     assert progress < 0.5
     return 1.0
 
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
-    """A whole run that was interrupted in its first training stage and started again."""
+    """Return the folder of a run that was interrupted in its first stage and started again."""
     folder = tmp_path_factory.mktemp("train")
-    rng, words = np.random.default_rng(0), ["king", "queen", "frog", "said", "golden"]
+    rng = np.random.default_rng(0)
+    words = ["king", "queen", "frog", "said", "golden"]
     for split, n_tales in (("train", 300), ("valid", 30)):
         tales = [" ".join(rng.choice(words, 20)).capitalize() + "." for _ in range(n_tales)]
         (folder / f"{split}.txt").write_text("\n\n\n".join(tales))
@@ -98,14 +101,16 @@ def test_muon_sees_a_matrix_as_if_its_outputs_were_its_rows():
 def test_the_losses_are_the_distances_they_name():
     torch.manual_seed(0)
     sizes = dict(vocab_size=9, n_positions=8, n_embd=8, n_head=2)
-    (x, y), first = torch.randint(0, 9, (2, 2, 6)), torch.zeros((1, 1), dtype=torch.int64)
+    x, y = torch.randint(0, 9, (2, 2, 6))
+    first = torch.zeros((1, 1), dtype=torch.int64)
     target, draft = (tasks.new_gpt2(sizes | {"n_layer": n}) for n in (2, 1))
     target.transformer.wte.weight.data.normal_()
     task = tasks.Distilled(draft, target, {"TV": 1})
     p_target, p_draft = (model(x).logits.softmax(-1).detach() for model in (target, draft))
     rejected = 1 - torch.minimum(p_target, p_draft).sum(-1).mean().item()
     assert task.loss(x, y, first).item() == pytest.approx(rejected, abs=1e-5)
-    head, h = Eagle(target, {"TV": 1}).requires_grad_(False), tasks.hidden(target, x, first)
+    head = Eagle(target, {"TV": 1}).requires_grad_(False)
+    h = tasks.hidden(target, x, first)
     one, two = head.predicted(h[:, :-1], head.embeddings(x, first), 2)
     p = lambda state: torch.softmax(state @ target.transformer.wte.weight.T, -1)
     steps = [1 - torch.minimum(p(a), p(b)).sum(-1).mean().item()
