@@ -3,9 +3,9 @@
     python -m benchmarks.batch --N 24 --repeats 2 --json benchmarks/results/batch-124M.json
 
 Every batch size writes the same texts, which the compiled product makes equal bit by bit
-(variants/shared/batch.py), so only the time can differ. Reading the prompts counts. The weights are
-random, of the true shape; guesses are accepted with a given probability (race.py). All settings
-take turns.
+(variants/shared/batch.py), so only the time can differ. Reading the prompts counts. The weights
+are random, of the true shape; guesses are accepted with a given probability (race.py). All
+settings take turns.
 
     n    texts per batch
     K    guesses per round; 0 is plain decoding
@@ -54,7 +54,8 @@ def all_figures(args):
     times = interleaved(actions, args.repeats)
     runs = {}
     for K, (n_tokens, _) in counts.items():
-        runs[K] = {n: {"tokens_per_s": spread(n_tokens / np.array(times[n, K]))} for n in BATCHES}
+        rates = {n: n_tokens / np.array(times[n, K]) for n in BATCHES}
+        runs[K] = {n: {"tokens_per_s": spread(rate)} for n, rate in rates.items()}
     return machine() | {
         "size": SIZE, "texts": f"{named(len(xs), args.N)}, acceptance {ALPHA}", "runs": runs,
         "tokens_per_pass": {K: n_tokens / n_rounds for K, (n_tokens, n_rounds) in counts.items()}}

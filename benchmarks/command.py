@@ -14,7 +14,7 @@ from variants.registry import whole
 
 
 def new_parser(module, doc, repeats=None):
-    """Return a Parser with the flags of every benchmark; with --N and --repeats if it repeats."""
+    """Return a Parser with the flags of every benchmark, --N and --repeats if it repeats."""
     parser = Parser(f"python -m {module}", description=doc.split("\n")[0])
     add = parser.add_argument
     add("--json", type=Path, metavar="FILE", help="write the figures to FILE, too")

@@ -1,4 +1,4 @@
-"""The models of the tables, and their prompts: openings of tales that are in no training text."""
+"""Load the models of the tables; their prompts are openings that are in no training text."""
 
 import numpy as np
 
@@ -24,8 +24,8 @@ OPENINGS = [
 def load_models(size, backend="numba"):
     """Return (encoder or None, draft, target).
 
-    A released size has random weights, because time does not depend on what a weight is. Its draft
-    is as wide, and has an eighth of the layers.
+    A released size has random weights, because time does not depend on what a weight is. Its
+    draft is as wide, and has an eighth of the layers.
     """
     products.set_backend(backend)
     products.warm_up(np.float32, notify)
@@ -53,7 +53,8 @@ def sizes(model):
 def agreeing(target, n_layers):
     """Silence all but the target's first layers; return the draft that consists of these.
 
-    The silent layers add nothing and take as long as ever: every guess is accepted at full cost.
+    The silent layers add nothing and take as long as ever: every guess is accepted at full
+    cost.
     """
     blocks = target.params["blocks"]
     for _, weight in flatten({"blocks": blocks[n_layers:]}):

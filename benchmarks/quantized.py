@@ -55,7 +55,8 @@ def rounding(args, encoder, draft, copy, target):
         drafts[f"{bits} bits, a scale per {size or 'output'}"] = GPT2(params, target.n_head)
     found = {name: [] for name in drafts}
     for i, opening in enumerate(OPENINGS):
-        ids, rng = encoder.encode(opening), np.random.default_rng(i)
+        ids = encoder.encode(opening)
+        rng = np.random.default_rng(i)
         text = autoregressive_sampling(ids, with_sampling(target), args.N, rng)
         n_last = args.N + 1
         p_target = with_sampling(target)(text, n_last)

@@ -6,8 +6,8 @@
     predicted  Leviathan et al. (2023) Theorem 3.8 with what was measured in the race: acceptance,
                and the medians of a draft step, of a round's target pass, of one row
 
-All decoders take turns on every text. Each starts with models that have read nothing, and reading
-the prompt counts. In repeat r, text i has the seed (r, i), for every decoder.
+All decoders take turns on every text. Each starts with models that have read nothing, and
+reading the prompt counts. In repeat r, text i has the seed (r, i), for every decoder.
 """
 
 import time
@@ -63,7 +63,7 @@ def builder(name, flags, temperature, **known):
 
 
 def fresh(model, kind=None):
-    """Return a model over the same weights that has read nothing, of its own or another class."""
+    """Return a model over the same weights that has read nothing, of its own class or `kind`."""
     if isinstance(model, TokenLevelIntersection):
         return TokenLevelIntersection(fresh(model.draft, kind), model.common)
     return (kind or type(model))(model.params, model.n_head)
@@ -80,7 +80,8 @@ def write_text(draft, target, build_step, ids, N, seed):
         new += result.ids
         n_rows += len(result.p_target)
         rounds.append(result._replace(p_draft=None, p_target=None))
-    return Written(new, rounds, n_rows, time.perf_counter() - start, draft.seconds, target.seconds)
+    seconds = time.perf_counter() - start
+    return Written(new, rounds, n_rows, seconds, draft.seconds, target.seconds)
 
 
 def race(draft, target, builders, texts, N, repeats):
@@ -101,8 +102,8 @@ def race(draft, target, builders, texts, N, repeats):
 def race_figures(runs, plain, K=0, one_by_one=True):
     """Return tokens per second, the speed-up of each repeat's texts, and what was accepted.
 
-    The speed-up is the ratio of tokens per second. With K, a round of K guesses, also the speed-up
-    by the formula. `one_by_one`: see demo.compare.acceptance_figures.
+    The speed-up is the ratio of tokens per second. With K, a round of K guesses, also the
+    speed-up by the formula. `one_by_one`: see demo.compare.acceptance_figures.
     """
     rounds = [result for texts in runs for text in texts for result in text.rounds]
     n_rows = sum(text.n_rows for texts in runs for text in texts)
@@ -137,16 +138,16 @@ def median_seconds(runs, role):
 
 @cache
 def uniforms(text, n_positions=2048):
-    """Return the uniform number of every position of one text, the same for every alpha and K."""
+    """Return a text's uniform number of every position, the same for every alpha and K."""
     return np.random.default_rng(text).random(n_positions)
 
 
 def simulated(model, alpha):
     """Run the model's passes; return one-hot rows: token 0 with probability alpha, else token 1.
 
-    The token belongs to the position and to the text, which is known by its first token. A guess of
-    `simulated(draft, alpha)` is accepted by `simulated(target, 1)` if it is 0, so every K meets the
-    same decisions, and the tokens per pass cannot fall as K grows.
+    The token belongs to the position and to the text, which is known by its first token. A
+    guess of `simulated(draft, alpha)` is accepted by `simulated(target, 1)` if it is 0, so
+    every K meets the same decisions, and the tokens per pass cannot fall as K grows.
     """
     def rows(ids, n_last=1):
         n_vocab = model(ids, n_last).shape[-1]

@@ -67,10 +67,10 @@ def pass_figures(args, encoder, draft, target):
 def floor_times(args, target):
     """Return the seconds of passes over one row, and of reading BLOCK bytes of memory.
 
-    They take turns, because the bandwidth of a shared machine changes from second to second. The
-    reading empties the processor's caches, which may hold a small model, so the other passes are
-    timed apart from it. It is BLAS's product of a row and a matrix, which reads faster than a sum,
-    and of which a pass consists.
+    They take turns, because the bandwidth of a shared machine changes from second to second.
+    The reading empties the processor's caches, which may hold a small model, so the other
+    passes are timed apart from it. It is BLAS's product of a row and a matrix, which reads
+    faster than a sum, and of which a pass consists.
     """
     arrays = get_backend(args.backend)
     matrix = arrays.ones((BLOCK[args.backend] // 2**14, 2**12), np.float32)
@@ -103,7 +103,7 @@ def own_figures(args, encoder, draft, target):
 
 
 def run_race(builders, draft, target, texts, N):
-    """Return the figures of a race whose name 0 is plain decoding, and K a round of K guesses."""
+    """Return the figures of a race; builder 0 is plain decoding, K a round of K guesses."""
     results = race(draft, target, builders, texts, N, RUNS)
     return {K: race_figures(result, results[0], K if K in KS else 0)
             for K, result in results.items()}

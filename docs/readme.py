@@ -3,7 +3,8 @@
     python -m docs.readme                            # all blocks of README.md; runs its commands
     python -m docs.readme README.md docs/*.md --code # only what needs no run, in these files
 
-A block begins with a comment that says what belongs in it. It is a fence, or ends at <!-- end -->:
+A block begins with a comment that says what belongs in it. It is a fence, or ends at <!-- end
+-->:
 
     <!-- run: COMMAND -->          the output of that command
     <!-- table: COMMAND -->        the same as Markdown

@@ -1,7 +1,7 @@
 """Execute docs/tour.ipynb in place: python -m docs.tour, with requirements/tour.txt.
 
-Cells tagged "measured" show times; tests do not compare their outputs. All seeds are in the cells.
-The file keeps no execution counts and no versions.
+Cells tagged "measured" show times; tests do not compare their outputs. All seeds are in the
+cells. The file keeps no execution counts and no versions.
 """
 
 import os

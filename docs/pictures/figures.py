@@ -1,7 +1,7 @@
 """Draw with matplotlib, in the palette's light colours.
 
-The same data give the same bytes. The background is transparent, and letters stay letters, so that
-a page shows them in a font it has.
+The same data give the same bytes. The background is transparent, and letters stay letters, so
+that a page shows them in a font it has.
 """
 
 from docs.pictures.palette import MARKERS, SERIES, colour

@@ -58,7 +58,7 @@ def heights(leaves):
 
 
 def draw(figure, data):
-    """Draw the tree of decisions, the product at each leaf, the sum of each text at its last."""
+    """Draw the tree of decisions, the product at each leaf, each text's sum at its last."""
     axes = figure.subplots()
     leaves = enumerate_paths()
     sums = defaultdict(list)

@@ -5,8 +5,8 @@
     where     (column, line) of each letter of the whole text
     second    of the picture: LEAD + slower * recorded seconds; then a pause, then again
 
-CSS animates it. Every part is drawn as it looks at the end, and keyframes give its past: without
-animation (prefers-reduced-motion) the last state is shown.
+CSS animates it. Every part is drawn as it looks at the end, and keyframes give its past:
+without animation (prefers-reduced-motion) the last state is shown.
 """
 
 from docs.pictures.palette import colour

@@ -1,7 +1,7 @@
 """Write SVG as text: elements, a picture, and the positions of the letters of a text.
 
-A picture is a function `draw(data)`, in the palette's light colours. A file has no script and no
-font.
+A picture is a function `draw(data)`, in the palette's light colours. A file has no script and
+no font.
 """
 
 import re
@@ -28,7 +28,7 @@ def number(value):
 
 
 def text(x, y, string, class_=None, **attributes):
-    """Return a line of text in the sans-serif font; x is its start unless text_anchor is given."""
+    """Return a line of sans-serif text; x is its start unless text_anchor is given."""
     return element("text", escape(string), x=x, y=y, class_=class_, **attributes)
 
 

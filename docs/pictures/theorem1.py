@@ -13,7 +13,7 @@ from docs.pictures.palette import colour
 
 
 def columns(row):
-    """Return [(name, accepted, resampled, rejected)]; the last is the sum of all other tokens."""
+    """Return [(name, accepted, resampled, rejected)]; the last row is all other tokens."""
     draft, target, both = row["others"]
     shown = []
     for _, name, p_draft, p_target, *_ in row["top"]:

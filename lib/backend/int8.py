@@ -22,7 +22,8 @@ def int8(w):  # [n_out, n_in] -> as w
     if not is_compiled or w.shape[1] * w.itemsize % VECTOR:
         scale = scale_of(w)
         return np.rint(w / scale) * scale
-    numbers, scale = np.empty(w.shape, np.int8), np.empty(len(w), w.dtype)
+    numbers = np.empty(w.shape, np.int8)
+    scale = np.empty(len(w), w.dtype)
 
     def work(first, last):
         part = scale_of(w[first:last])
@@ -42,7 +43,9 @@ class Int8:
     """A matrix [n_out, n_in] in int8 with a scale for each row."""
 
     def __init__(self, numbers, scale):
-        self.numbers, self.scale, self.shape = numbers, scale, numbers.shape
+        self.numbers = numbers
+        self.scale = scale
+        self.shape = numbers.shape
 
     def __getitem__(self, rows):  # -> [.., n_in]
         """Return rows as floats: of wte, the embeddings of tokens."""

@@ -8,9 +8,10 @@ times as much as one row, although the weights have to be read only once. The co
     w        [n_in, n_out], transposed in memory: each output's weights side by side
     work     a function of a range of outputs, which computes them for all rows
 
-A few threads of ours share a large product, and BLAS has one thread meanwhile. BLAS's own threads
-spin while they wait for one another, up to a hundred times slower if a different process takes
-their cores. Ours take the next part when they are free, so a late one delays nothing.
+A few threads of ours share a large product, and BLAS has one thread meanwhile. BLAS's own
+threads spin while they wait for one another, up to a hundred times slower if a different
+process takes their cores. Ours take the next part when they are free, so a late one delays
+nothing.
 """
 
 import functools
@@ -44,8 +45,10 @@ def matmul(x, w):  # [n_rows, n_in], [n_in, n_out] -> [n_rows, n_out]
     """Return x @ w, fast for few rows."""
     if not isinstance(w, np.ndarray):  # on a GPU, or in int8 (int8.py)
         return x @ w
-    whole_vectors = w.flags.f_contiguous and x.dtype == w.dtype and len(w) * w.itemsize % 32 == 0
-    if 1 <= len(x) <= MAX_ROWS and whole_vectors and compiled_product():
+    is_transposed = w.flags.f_contiguous and x.dtype == w.dtype
+    whole_vectors = len(w) * w.itemsize % 32 == 0
+    few = 1 <= len(x) <= MAX_ROWS
+    if few and is_transposed and whole_vectors and compiled_product():
         return few_rows(x, w.T)
     return many_rows(x, w)
 
@@ -74,8 +77,8 @@ def few_rows(x, w, scale=None):  # [n_rows, n_in], [n_out, n_in], [n_out] -> [n_
 def many_rows(x, w):  # [n_rows, n_in], [n_in, n_out] -> [n_rows, n_out]
     """Multiply by BLAS: a prompt, and everything where Numba is missing.
 
-    Subtle: two to five rows are multiplied one at a time, so that nothing is packed, and a part of
-    the weights comes from the processor's cache for all rows but the first.
+    Subtle: two to five rows are multiplied one at a time, so that nothing is packed, and a part
+    of the weights comes from the processor's cache for all rows but the first.
     """
     y = np.empty((len(x), w.shape[1]), np.result_type(x, w))
 
@@ -131,7 +134,7 @@ def warm_up(dtype, notify=None, is_int8=False):
         return
     stats = product(1, dtype, is_int8).stats
     if stats.cache_misses and notify:
-        when = "once per machine" if stats.cache_path else "at each start: no cache can be written"
+        when = "once per machine" if stats.cache_path else "at each start: no cache is writable"
         kind = "int8 " if is_int8 else ""
         notify(f"Compiling {kind}matrix products ({when}) ...")
     for n_rows in range(2, 1 + GROUP):
@@ -188,7 +191,8 @@ def one_blas_thread():
 
     Subtle: whoever finds one thread sets nothing and restores nothing, so blocks may overlap.
     """
-    before = [(library, n) for library in blas_libraries() if (n := library.get_num_threads()) > 1]
+    n_threads = [(library, library.get_num_threads()) for library in blas_libraries()]
+    before = [(library, n) for library, n in n_threads if n > 1]
     for library, _ in before:
         library.set_num_threads(1)
     try:

@@ -35,11 +35,12 @@ def download(url, path):
 
 
 def fetch(url, part):
-    """Append the rest of a file to `part`; EOFError if the server is busy or sends too little."""
+    """Append the rest of a file to `part`; EOFError if the server is busy or stops early."""
     import requests
 
     n_past = part.stat().st_size if part.exists() else 0
-    headers = {"Range": f"bytes={n_past}-", "Accept-Encoding": "identity"}  # lengths are the file's
+    # identity: not compressed, so that lengths are those of the file
+    headers = {"Range": f"bytes={n_past}-", "Accept-Encoding": "identity"}
     with requests.get(url, headers=headers, stream=True, timeout=TIMEOUT) as response:
         if response.status_code == 416:  # the part does not belong to this file, or is all of it
             part.unlink(missing_ok=True)

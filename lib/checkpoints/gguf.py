@@ -17,8 +17,8 @@ from lib.checkpoints.weights import flatten
 def write_file(path, encoder, hparams, params, dtype=np.float32):
     """Write a model, loaded as utils loads it, to one file: whole or not at all.
 
-    Matrices are written as `dtype`, float32 or float16, vectors as float32: llama.cpp wants that.
-    The unembedding is not written: without one it takes the embedding, as GPT-2 does.
+    Matrices are written as `dtype`, float32 or float16, vectors as float32: llama.cpp wants
+    that. The unembedding is not written: without one it takes the embedding, as GPT-2 does.
     """
     import gguf  # here: only this format needs it
 
@@ -43,7 +43,7 @@ def write_file(path, encoder, hparams, params, dtype=np.float32):
 
 
 def add_tokenizer(writer, encoder, kinds):
-    """Write vocabulary and merges, and the split pattern's name, which a converter would guess."""
+    """Write vocabulary, merges, and the split pattern's name, which a converter would guess."""
     symbols = sorted(encoder.vocab, key=encoder.vocab.get)
     types = [kinds.USER_DEFINED if symbol in encoder.special else kinds.NORMAL
              for symbol in symbols]

@@ -39,7 +39,7 @@ def their_name(name):
 
 
 def read_hparams(folder):
-    """Return the sizes in config.json under our names; ValueError for a model of another kind."""
+    """Return the sizes in config.json under our names; ValueError if it is not a GPT-2."""
     path = folder / "config.json"
     found = read_json(path)
     if found.get("model_type") != "gpt2":
@@ -83,8 +83,8 @@ def load_flat(folder, hparams, dtype=np.float32):
 def write_folder(folder, encoder, hparams, params):
     """Write a model, loaded as utils loads it, to a folder; weights in their own dtype.
 
-    config.json comes last: a folder without it is not a model, so an interrupted export is never
-    loaded.
+    config.json comes last: a folder without it is not a model, so an interrupted export is
+    never loaded.
     """
     for name in ("config.json", "generation_config.json", "tokenizer.json"):  # of a former model
         (folder / name).unlink(missing_ok=True)

@@ -4,7 +4,8 @@
     checkpoint, model.ckpt.*    the weights, TensorFlow's format
     params.safetensors          ours: the same weights in float32, under OpenAI's names
 
-In params.safetensors a projection is [n_out, n_in], as it lies in memory: it is read in one piece.
+In params.safetensors a projection is [n_out, n_in], as it lies in memory: it is read in one
+piece.
 """
 
 import contextlib
@@ -40,7 +41,7 @@ def fetch_missing(model_size, folder):
 
 
 def why_no_model(name, folder, missing):
-    """Return what a folder lacks that has some files of a model, else which models there are."""
+    """Return what a folder with files of a model lacks, else which models there are."""
     if (folder / "hparams.json").is_file():
         return f"{folder} lacks {', '.join(missing)}"
     if (folder / "config.json").is_file():
@@ -59,7 +60,7 @@ def read_hparams(folder):
 
 
 def load_flat(folder, hparams, dtype=np.float32):
-    """Return all weights as one flat array, from params.safetensors, which is made if need be."""
+    """Return all weights as one flat array; convert the checkpoint if that was not done."""
     path = folder / PARAMS
     if not path.exists():
         with folder_lock(folder):

@@ -1,7 +1,7 @@
 """Read and write arrays in safetensors files.
 
-A file has the header's length in 8 bytes, the header (JSON) and the numbers. The library checks the
-header and writes files; NumPy reads the numbers, bfloat16 too.
+A file has the header's length in 8 bytes, the header (JSON) and the numbers. The library checks
+the header and writes files; NumPy reads the numbers, bfloat16 too.
 """
 
 import json

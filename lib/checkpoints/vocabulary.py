@@ -1,4 +1,4 @@
-"""Read a vocabulary: encoder.json and vocab.bpe, vocab.json and merges.txt, or tokenizer.json."""
+"""Read encoder.json and vocab.bpe, vocab.json and merges.txt, or tokenizer.json."""
 
 from pathlib import Path
 
@@ -22,7 +22,7 @@ def read_vocabulary(folder: Path) -> tuple[dict, list, dict, str]:
 
 
 def read_tokenizer(path):
-    """Return vocabulary, merges and added tokens of a tokenizer.json with GPT-2's kind of BPE."""
+    """Return vocabulary, merges and added tokens of a tokenizer.json with byte-level BPE."""
     found = read_json(path)
     try:
         model = found["model"]
@@ -39,8 +39,8 @@ def read_tokenizer(path):
 def read_end_of_text(folder, vocab):
     """Return the symbol with eos_token_id, <|endoftext|> if the vocabulary has no such id.
 
-    generation_config.json counts before config.json, as in transformers; GPT2Config's default is
-    50256, whatever the vocabulary.
+    generation_config.json counts before config.json, as in transformers; GPT2Config's default
+    is 50256, whatever the vocabulary.
     """
     ends = None
     for path in (folder / "config.json", folder / "generation_config.json"):
@@ -54,7 +54,7 @@ def read_end_of_text(folder, vocab):
 
 
 def read_merges(path):
-    """Return the pairs of vocab.bpe or merges.txt: one per line, after a line with the version."""
+    """Return the pairs of vocab.bpe or merges.txt: one per line, after the version's line."""
     try:
         lines = path.read_text(encoding="utf-8").split("\n")  # or CR LF
     except UnicodeDecodeError as error:

@@ -5,12 +5,12 @@
     step       0: all states are true; s: the last s of them are the head's own predictions
     past       the keys and values of every step so far
 
-Training has two parts. The first loss is that of Li et al. (2024a), EAGLE-1: the distance of the
-states, and a tenth of the cross-entropy to the target's distribution. It falls fast and soon stops.
-The second is the draft's loss (models/training/tasks.py), with a little of that distance instead
-of the text's: it scores the guesses, and the states are only a means, as in Li et al. (2025),
-EAGLE-3. Steps after the first are what they call training-time test: the head learns on the inputs
-that it has when drafting.
+Training has two parts. The first loss is that of Li et al. (2024a), EAGLE-1: the distance of
+the states, and a tenth of the cross-entropy to the target's distribution. It falls fast and
+soon stops. The second is the draft's loss (models/training/tasks.py), with a little of that
+distance instead of the text's: it scores the guesses, and the states are only a means, as in Li
+et al. (2025), EAGLE-3. Steps after the first are what they call training-time test: the head
+learns on the inputs that it has when drafting.
 """
 import math
 
@@ -51,7 +51,7 @@ def attend(block, x, past):  # [B, T, n_embd] -> [B, T, n_embd]
 
 
 class Eagle(nn.Module):
-    """One block on pairs of a state and the next token; the target and its tables are frozen."""
+    """Apply one block to pairs of a state and the next token; the target is frozen."""
 
     def __init__(self, target, weights, n_steps=2, decay=0.8):
         super().__init__()
@@ -89,7 +89,7 @@ class Eagle(nn.Module):
         return found
 
     def loss(self, x, y, first):
-        """Return the mean loss of all steps; `decay` weighs each step less than the one before."""
+        """Return the mean loss of the steps, each weighing `decay` times the one before."""
         h = hidden(self.target, x, first)
         unembed = self.target.lm_head
         p_target = F.softmax(unembed(h[:, 1:]).float(), -1)

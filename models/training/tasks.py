@@ -1,7 +1,7 @@
 """What is learned: language models, a draft from its target, Medusa heads, a Markov table.
 
-Letters: x, y [B, T] ids, y one token later; `first` [B, 1] the position of column 0; k the head.
-A task is a module with `loss(x, y, first)`. EAGLE's head is in models/training/eagle.py.
+Letters: x, y [B, T] ids, y one token later; `first` [B, 1] the position of column 0; k the
+head. A task is a module with `loss(x, y, first)`. EAGLE's head is in models/training/eagle.py.
 """
 import math
 
@@ -43,8 +43,8 @@ class LanguageModel(nn.Module):
 def distances(p_target, log_p_draft):  # 2 x [.., n_vocab] -> scalars
     """Return how far a draft is from its target on average, for losses.
 
-    KL(target, draft) up to a constant, Hinton et al. (2015); and the probability that a guess is
-    rejected, TV = sum |p_target - p_draft| / 2, Leviathan et al. (2023) Thm. 3.5.
+    KL(target, draft) up to a constant, Hinton et al. (2015); and the probability that a guess
+    is rejected, TV = sum |p_target - p_draft| / 2, Leviathan et al. (2023) Thm. 3.5.
     """
     return {"KL": -(p_target * log_p_draft).sum(-1).mean(),
             "TV": (p_target - log_p_draft.exp()).abs().sum(-1).mean() / 2}
@@ -53,8 +53,8 @@ def distances(p_target, log_p_draft):  # 2 x [.., n_vocab] -> scalars
 class Distilled(LanguageModel):
     """A draft that learns the target's distribution at every position, and a little from the text.
 
-    The loss is a weighted sum of the two distances and the text's cross-entropy. Zhou et al. (2023)
-    compare such losses and train the draft on text that the target wrote, as we do.
+    The loss is a weighted sum of the two distances and the text's cross-entropy. Zhou et al.
+    (2023) compare such losses and train the draft on text that the target wrote, as we do.
     """
 
     def __init__(self, gpt2, target, weights=DISTILLED):
@@ -77,7 +77,8 @@ class Heads(nn.Module):
 
     The target itself predicts y, one token ahead; head k the token k further. Cai et al. (2024)
     section 3.1.1, with their unembedding W_2 = wte a_k: n_embd x n_embd to learn instead of
-    n_vocab x n_embd. a_k starts as the identity, so W_2 starts as the target's own, as theirs does.
+    n_vocab x n_embd. a_k starts as the identity, so W_2 starts as the target's own, as theirs
+    does.
     """
 
     def __init__(self, target, n_heads=3):
@@ -102,9 +103,9 @@ class Heads(nn.Module):
 class Markov(nn.Module):
     """A table for the trained heads: the previous guess's effect on each head's scores.
 
-    logits_k + w1[previous guess] @ w2, of rank 64. The loss is that of DSpark (DeepSeek, 2026): for
-    guess k, 0.1 cross-entropy + 0.9 sum |p_target - p_draft|, times exp(-k / 4). The target wrote
-    the text, so its tokens are what accepted guesses are.
+    logits_k + w1[previous guess] @ w2, of rank 64. The loss is that of DSpark (DeepSeek, 2026):
+    for guess k, 0.1 cross-entropy + 0.9 sum |p_target - p_draft|, times exp(-k / 4). The target
+    wrote the text, so its tokens are what accepted guesses are.
     """
 
     def __init__(self, heads, rank=64):

@@ -20,7 +20,7 @@ DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
 @functools.lru_cache(maxsize=2)
 def epoch_order(n_windows, epoch, seed):
-    """Return a shuffled order of the windows for one pass over the text, and a shift in 0 .. 1."""
+    """Return the order of the windows in one pass over the text, and a shift in 0 .. 1."""
     rng = np.random.default_rng([seed, epoch])
     return rng.permutation(n_windows), rng.random()
 
@@ -44,7 +44,7 @@ def batch(ids, plan, T, step):  # -> x, y [B, T], first [B, 1]
 
 
 def learning_rate(progress, decay_from, warmup=0.02):
-    """Return the fraction of the peak rate: a short warm-up, a plateau, a line to 0 at the end."""
+    """Return the fraction of the peak rate: a short warm-up, a plateau, a line to 0."""
     decay = (1 - progress) / (1 - decay_from) if progress > decay_from else 1.0
     return min(1.0, (progress + 1e-4) / warmup, decay)
 
@@ -52,8 +52,8 @@ def learning_rate(progress, decay_from, warmup=0.02):
 def make_optimizers(task, plan):
     """Return AdamW, and Muon (Jordan et al. 2024) for the blocks' matrices.
 
-    Subtle: Muon takes a matrix as [n_out, n_in] and multiplies its rate by sqrt(n_out / n_in) if
-    that is above 1. GPT-2's are [n_in, n_out]: the factor below makes it so for these.
+    Subtle: Muon takes a matrix as [n_out, n_in] and multiplies its rate by sqrt(n_out / n_in)
+    if that is above 1. GPT-2's are [n_in, n_out]: the factor below makes it so for these.
     """
     matrices, other = [], []
     for name, p in task.named_parameters():
