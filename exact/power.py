@@ -18,7 +18,7 @@ import numpy as np
 
 from exact.kernels import KERNELS
 from exact.oracle import KNOWN, check
-from exact.rules import table
+from lib.markdown import markdown_table
 
 NUMBERS = 1 << 21  # the most probabilities in one array
 
@@ -210,9 +210,10 @@ def figures_table(figures):
     """Return the figures as Markdown, with links to the tests."""
     head = ["rule", "exact?", *(f"[{name}]({PROTOCOLS[name].source})" for name in PROTOCOLS),
             "rounds"]
-    return table(head, [[rule, "exact" if KERNELS[rule].exact else "**no**",
-                         *(share(*figures[rule][name]) for name in PROTOCOLS),
-                         f"{KNOWN[rule][2]:,}" if rule in KNOWN else "-"] for rule in figures])
+    rows = [[rule, "exact" if KERNELS[rule].exact else "**no**",
+             *(share(*figures[rule][name]) for name in PROTOCOLS),
+             f"{KNOWN[rule][2]:,}" if rule in KNOWN else "-"] for rule in figures]
+    return markdown_table(head, rows)
 
 
 def main(argv=None):
