@@ -2,6 +2,7 @@
 
 import inspect
 import json
+import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -92,3 +93,9 @@ def page_text(run: dict) -> str:
     """Return trace.html with the run in it. No text of the run can end the data's element."""
     data = json.dumps(run, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c")
     return TEMPLATE.read_text(encoding="utf-8").replace("{{run}}", data, 1)
+
+
+def stored_run(path: str | Path) -> dict:
+    """Return the run in a page."""
+    text = Path(path).read_text(encoding="utf-8")
+    return json.loads(re.search(r'json" id="run">(.*?)</script>', text, re.DOTALL)[1])

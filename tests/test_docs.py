@@ -2,6 +2,7 @@
 
 import doctest
 import importlib
+import json
 import re
 import shlex
 import subprocess
@@ -16,6 +17,8 @@ import pytest
 import speculative
 from docs import sixty_lines
 from docs.readme import BLOCK, STATIC, families, fill, run, source
+from theory.hardware import pass_latency
+from theory.speedup import best_K, walltime_improvement
 from variants import DECODERS
 from variants.registry import FAMILIES
 
@@ -26,6 +29,7 @@ PAGES = [*(ROOT / page for page in ("README.md", ".github/CONTRIBUTING.md", ".gi
 TEXTS = {page: page.read_text(encoding="utf-8") for page in PAGES}
 README, LEARN, PAPERS = (TEXTS[ROOT / name] for name in ("README.md", "docs/learn.md",
                                                          "docs/papers.md"))
+LEARN_WORDS = " ".join(LEARN.split())  # without line ends
 FENCE, SPAN = re.compile(r"^ *```.*?^ *```", re.DOTALL | re.MULTILINE), re.compile(r"`[^`\n]+`")
 LINK = re.compile(r"\]\(([^)\s]+)\)|^\[[^\]]+\]: (\S+)|\b(?:src|srcset|href)=\"([^\"]+)\"",
                   re.MULTILINE)
@@ -173,10 +177,77 @@ def test_the_loops_of_the_pages_draw_the_tokens_of_speculative_py():
             speculative.autoregressive_sampling([0, 1], target, N, rng())
 
 
-def test_with_gpt2_it_prints_what_the_page_shows(capsys, monkeypatch):
-    monkeypatch.chdir(ROOT)
-    exec(example(LEARN, "load_pair"), {})
-    assert f"```text\n{capsys.readouterr().out}```" in LEARN
+# ---- figures of docs/learn.md
+
+def table(text, first):
+    """Return the cells of the table whose head begins with these words, a list for each row."""
+    lines = text[text.index(f"\n| {first}") + 1 :].split("\n\n")[0].split("\n")
+    return [line.strip("| ").split(" | ") for line in lines]
+
+
+def stored(name):
+    """Return the figures of benchmarks/results."""
+    return json.loads((ROOT / f"benchmarks/results/{name}.json").read_text(encoding="utf-8"))
+
+
+def test_the_worked_round_is_the_recorded_one():
+    recorded = stored("round")
+    assert f"`{recorded['command']}`" in LEARN
+    _, _, *rows = table(LEARN, "guess x |")
+    for cells, guess in zip(rows, recorded["guesses"], strict=True):
+        verdict = "accepted" if guess["accepted"] else "rejected"
+        assert cells == [guess["text"].strip(), f"{guess['p_draft']:.3f}",
+                         f"{guess['p_target']:.3f}", f"{guess['threshold']:.2f}",
+                         f"{guess['u_accept']:.2f}", verdict]
+
+
+def test_the_replacement_of_the_worked_round_has_the_probability_that_is_said():
+    recorded = stored("round")
+    row = recorded["rows"][3]
+    *_, shared_by_others = row["others"]
+    mass = 1 - shared_by_others - sum(min(d, p) for _, _, d, p, *_ in row["top"])
+    replacement = recorded["ids"][3]["id"]
+    _, name, d, p, *_ = next(entry for entry in row["top"] if entry[0] == replacement)
+    assert f"sum is {mass:.3f}." in LEARN
+    assert f'The token "{name.strip()}" has p = {p:.3f} and d = {d:.3f}' in LEARN_WORDS
+    assert f"{p - d:.3f} / {mass:.3f} = {(p - d) / mass:.2f}" in LEARN_WORDS
+
+
+def test_the_best_K_and_the_speed_ups_are_theorys():
+    head, _, *rows = table(LEARN, "| $\\alpha$ = 0.5")
+    alphas = [float(re.search(r"[\d.]+$", cell)[0]) for cell in head]
+    for c, *Ks in rows:
+        assert [int(K) for K in Ks] == [best_K(alpha, float(c[4:])) for alpha in alphas]
+    assert [len(row) for row in rows] == [6] * 4
+    fast, slow = (walltime_improvement(0.6, K, 0.1, m) for K, m in ((2, 1.2), (8, 1.9)))
+    assert f"K = 2 is {fast:.2f} times as fast" in LEARN and f"K = 8 only {slow:.2f}" in LEARN
+    memory, compute = pass_latency(7e9, 2, bandwidth=2e12, flop_rate=312e12)
+    assert f"= {1e3 * memory:.0f} ms;" in LEARN and f"= {1e3 * compute:.3f} ms." in LEARN
+    assert f"About {round(memory / compute, -1):.0f} rows" in LEARN
+
+
+def test_the_measured_figures_are_those_of_the_tables():
+    pair, large = stored("speed-pair"), stored("speed-124M")
+    rows = {name: data["passes"]["rows_ms"] for name, data in (("pair", pair), ("124M", large))}
+    relative = {name: ms["5"]["median"] / ms["1"]["median"] for name, ms in rows.items()}
+    assert f"five rows of GPT-2 124M cost {relative['124M']:.2f} times one row" in LEARN_WORDS
+    assert f"CPU's caches, {relative['pair']:.2f} times" in LEARN_WORDS
+    c = pair["passes"]["draft_ms"]["median"] / rows["pair"]["1"]["median"]
+    race = pair["own"]["races"]["0"]
+    alpha = race["4"]["acceptance"]
+    fixed = {int(K): run["speedup"] for K, run in race.items() if K.isdigit()}
+    best = best_K(alpha, c)
+    assert f"$\\alpha$ = {alpha:.2f} and c = {c:.2f}, so K = {best} if rows were" in LEARN_WORDS
+    fastest = max(fixed, key=fixed.get)
+    assert f"K = {fastest} was the fastest: {fixed[fastest]:.2f} times" in LEARN_WORDS
+
+
+def test_the_acceptance_at_each_temperature_is_the_tours():
+    tour = (ROOT / "docs/tour.ipynb").read_text(encoding="utf-8")
+    alphas = dict(re.findall(r"temperature ([\d.]+): alpha ([\d.]+) over", tour))
+    said = re.search(r"has \$\\alpha\$ = (\S+) at temperature 0, (.*?)\. ", LEARN_WORDS)
+    pairs = [(said[1], "0"), *re.findall(r"([\d.]+) at ([\d.]+)", said[2])]
+    assert len(pairs) == 4 and all(alphas[temperature] == alpha for alpha, temperature in pairs)
 
 
 # ---- docs/papers.md

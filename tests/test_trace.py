@@ -14,6 +14,7 @@ import main
 from demo import page
 from demo import trace as watch
 from demo.compare import Timed, decoded_run, with_costs
+from demo.page import stored_run
 from demo.task import load_task
 from encoder import Encoder, byte_characters
 from main import parse_args, settings_for_json
@@ -55,12 +56,6 @@ def example_run(N=60, K=4, prompt="Hi"):
     rounds, seen, _ = watched_run(N, K=K)
     settings = {"decoder": "speculative", "K": K, "note": HOSTILE}
     return page.run_as_data(prompt, seen, settings) | {"seconds": 12.0}, rounds
-
-
-def stored_run(path):
-    """Return the run in a page."""
-    text = path.read_text(encoding="utf-8")
-    return json.loads(re.search(r'json" id="run">(.*?)</script>', text, re.DOTALL)[1])
 
 
 def decoded_page_run(name, temperature="1"):

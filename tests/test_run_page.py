@@ -1,0 +1,49 @@
+"""docs/run.html is the page of today, with a run that the bundled pair writes today."""
+
+import json
+
+import pytest
+
+from demo.page import page_text, stored_run
+from docs.run import PAGE, recorded_race, recorded_run, renewed
+
+STORED = stored_run(PAGE)
+
+
+def drawn(rounds):
+    """Return what was guessed and written, and the number that each test drew."""
+    return [([guess["id"] for guess in seen["guesses"]], [token["id"] for token in seen["ids"]],
+             [guess.get("u_accept") for guess in seen["guesses"]], seen["u_last"])
+            for seen in rounds]
+
+
+def probabilities(rounds):
+    """Return both models' probabilities of every guess."""
+    return [guess[name] for seen in rounds for guess in seen["guesses"]
+            for name in ("p_draft", "p_target")]
+
+
+def test_the_published_page_is_todays_page_around_the_stored_run():
+    text = PAGE.read_text(encoding="utf-8")
+    assert text == page_text(renewed(STORED)), "python -m docs.run"
+    assert len(text) < 150_000
+
+
+def test_the_published_run_is_what_the_pair_writes_today():
+    today = recorded_run()
+    assert today["settings"] == STORED["settings"] and today["prompt"] == STORED["prompt"]
+    assert drawn(today["rounds"]) == drawn(STORED["rounds"])
+    assert probabilities(today["rounds"]) == pytest.approx(probabilities(STORED["rounds"]), 1e-3)
+
+
+def test_its_first_round_is_the_round_of_the_pictures():
+    recorded = json.loads((PAGE.parents[1] / "benchmarks/results/round.json").read_text())
+    assert drawn(STORED["rounds"][:1]) == drawn([recorded])
+
+
+def test_a_recorded_race_is_the_same_run_with_its_seconds():
+    race = recorded_race(repeats=1)
+    assert drawn(race["rounds"]) == drawn(STORED["rounds"])
+    assert len(race["plain"]["pieces"]) == race["summary"]["ids"]
+    assert race["seconds"] > sum(race["summary"]["by_clock"].values()) > 0
+    assert renewed(race) == race
