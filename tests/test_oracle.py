@@ -149,7 +149,11 @@ def test_rows_with_fewer_guesses():
         return np.where((n == (guesses >= 0).sum(axis=1))[:, None],
                         written(np.maximum(guesses, 0), n, bonus), right)
 
-    assert check(chain, padding=True).exact and check(chain, dtype="float32", padding=True).exact
+    def right(guesses, p_draft, p_target, uniforms):
+        assert not p_draft[guesses < 0].any() and not p_target[:, 1:][guesses < 0].any()
+        return chain(guesses, p_draft, p_target, uniforms)
+
+    assert check(right, padding=True).exact and check(right, dtype="float32", padding=True).exact
     assert check(wrong).exact and check(wrong, padding=True).exact is False
 
 
