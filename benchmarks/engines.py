@@ -28,6 +28,7 @@ from benchmarks.command import number
 from benchmarks.models import OPENINGS, SIZES, agreeing, load_models, named, sizes
 from benchmarks.race import builder, write_text
 from encoder import Encoder, byte_characters
+from exact.samplers import llama_server
 from lib.backend import products
 from lib.checkpoints.huggingface import their_name
 from lib.checkpoints.weights import flatten
@@ -106,7 +107,8 @@ def llama_engine(encoder, draft, target):
         paths = [Path(folder, name) for name in ("target.gguf", "draft.gguf")]
         for path, model in zip(paths, (target, draft)):
             gguf.write_file(path, encoder, sizes(model), model.params)
-        servers = [server(target, *map(str, paths[:n])) for n in (1, 2)]
+        servers = [llama_server(paths[0], draft_path, target.n_ctx, K, n_threads(target))
+                   for draft_path in (None, paths[1])]
 
     def write(x, N, temperature, seed, speculative):
         asked = {"prompt": x, "n_predict": N, "temperature": temperature, "seed": seed, "top_k": 0,
@@ -119,24 +121,6 @@ def llama_engine(encoder, draft, target):
         return ids, N - timings.get("draft_n_accepted", 0)  # a pass brings one token more
 
     return write
-
-
-def server(target, target_path, draft_path=None):
-    """Return llama.cpp's server of one or two files, running."""
-    import xllamacpp
-
-    params = xllamacpp.CommonParams()
-    draft, kinds = params.speculative.draft, xllamacpp.common_speculative_type
-    params.verbosity, params.hostnames = 0, ["127.0.0.1"]
-    params.model.path, params.n_ctx, params.n_parallel = target_path, target.n_ctx, 1
-    if draft_path:
-        draft.mparams.path, draft.n_max, draft.n_min, draft.p_min = draft_path, K, 1, 0.0
-        params.speculative.types = [kinds.COMMON_SPECULATIVE_TYPE_DRAFT_SIMPLE]
-    params.flash_attn_type = xllamacpp.llama_flash_attn_type.LLAMA_FLASH_ATTN_TYPE_DISABLED
-    for model in (params, draft):
-        model.cache_type_k = model.cache_type_v = xllamacpp.ggml_type.GGML_TYPE_F32
-        model.cpuparams.n_threads = model.cpuparams_batch.n_threads = n_threads(target)
-    return xllamacpp.Server(params)
 
 
 ENGINES = {"here": ours, "here, match": partial(ours, decoder="match"),

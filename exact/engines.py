@@ -1,27 +1,34 @@
-"""Enumerate the verifiers that engines ship: installed packages are called, nothing is paraphrased.
+"""Run the verifiers that engines ship: what is installed is called, nothing is paraphrased.
 
-    python -m exact.engines
+    python -m exact.engines                  # all that is installed, for minutes
+    python -m exact.engines --only vllm      # this one
 
-An engine's two or three random calls are replaced by ones that fork (exact/law.py), and its
-distribution of K + 1 tokens is compared with the target's: one round, then the target. The toys are
-those of exact/rules.py, K = 1, 2, 3. A package that is not installed is named and left out:
+transformers   _speculative_sampling of generation/utils.py: its random calls fork (exact/law.py)
+mlx-lm         speculative_generate_step of generate.py, in the same way
+sglang, vllm   Triton kernels, on a CPU by Triton's interpreter (exact/triton_kernels.py)
+xllamacpp, openvino-genai    whole programs, so their texts are sampled (exact/samplers.py)
 
-    pip install transformers torch        transformers: generation/utils.py, _speculative_sampling
-    pip install mlx-lm "mlx[cpu]"         mlx-lm: generate.py, speculative_generate_step
-
-The toys' rows depend on the last token only, so the caches of an engine are not tested.
+All but the last two are enumerated: the distribution of K + 1 tokens, one round and then the
+target, on the toys of exact/rules.py, whose rows depend on the last token only: the caches of these
+engines are not tested. requirements/verifiers.txt says how to install what.
 """
 
-import importlib
+import datetime
 import importlib.metadata
+import os
 from collections import defaultdict
+from collections.abc import Callable
 from functools import partial
+from importlib import import_module
+from typing import NamedTuple
 from unittest import mock
 
 import numpy as np
 
 from exact.law import law, text_law, total_variation
 from exact.rules import TOYS, X, as_drawn, best, mapped
+from exact.samplers import SAMPLED, explanation, sampled_rows
+from exact.triton_kernels import load_sglang, load_vllm, round_of, sglang, vllm_gpu, vllm_sample
 from lib.markdown import markdown_table
 from lib.terminal import Parser
 from sampling import sample
@@ -90,18 +97,39 @@ def mlx_round(x, rng, draft, target, K):
 
 # ---- all of them
 
-drawn, argmax = guess, partial(as_drawn, guess=best)
-ENGINES = {  # package: (module, what rounding may add up to, [(guesses in words, one round)])
-    "transformers": ("transformers.generation.utils", 1e-12, [
-        ("drawn, with their rows", partial(transformers_round, guess=drawn)),
-        ("argmax, with softmax rows", partial(transformers_round, guess=argmax)),
-        ("drawn, `assistant_ensemble_weight` 0.5",
-         partial(transformers_round, guess=drawn, assistant_ensemble_weight=0.5))]),
-    "mlx-lm": ("mlx_lm.generate", 1e-6, [("drawn by its sampler", mlx_round)]),
+class Engine(NamedTuple):
+    """Hold what loads an engine, what rounding may add up to, and its settings."""
+
+    load: Callable
+    rounding: float
+    rounds: dict  # {guesses in words: one round}
+
+
+argmax = partial(as_drawn, guess=best)
+ENGINES = {  # package: Engine
+    "transformers": Engine(partial(import_module, "transformers.generation.utils"), 1e-12, {
+        "drawn, with their rows": partial(transformers_round, guess=guess),
+        "argmax, with softmax rows": partial(transformers_round, guess=argmax),
+        "drawn, `assistant_ensemble_weight` 0.5":
+            partial(transformers_round, guess=guess, assistant_ensemble_weight=0.5)}),
+    "mlx-lm": Engine(partial(import_module, "mlx_lm.generate"), 1e-6, {
+        "drawn by its sampler": mlx_round}),
+    "sglang": Engine(load_sglang, 1e-5, {
+        "drawn": round_of(sglang),
+        "drawn, block verification": round_of(sglang, block_verification=True)}),
+    "vllm": Engine(load_vllm, 1e-5, {
+        "v1/sample: drawn": round_of(vllm_sample),
+        "v1/sample: one-hot": round_of(vllm_sample, one_hot=True),
+        "v1/worker/gpu: drawn": round_of(vllm_gpu),
+        "v1/worker/gpu: one-hot": round_of(vllm_gpu, one_hot=True),
+        "v1/worker/gpu: drawn, block verification":
+            round_of(vllm_gpu, block_verification=True),
+        "v1/worker/gpu: one-hot, block verification":
+            round_of(vllm_gpu, one_hot=True, block_verification=True)}),
 }
 
 
-def find(one_round, toy, K):
+def distance(one_round, toy, K):
     """Return the distance of K + 1 tokens: one round of the engine, then the target."""
     draft, target = (mapped(model, np.float64) for model in TOYS[toy])
     texts = defaultdict(float)
@@ -111,34 +139,59 @@ def find(one_round, toy, K):
     return total_variation(texts, text_law(X, target, K + 1))
 
 
-def is_installed(package):
-    """Return whether it can be imported; do so, because imports draw random numbers."""
+def reason_to_leave_out(load):
+    """Load an engine now, because imports draw random numbers; return "" or what is missing."""
     try:
-        importlib.import_module(ENGINES[package][0])
-    except ImportError:
-        return False
-    return True
+        load()
+    except (ImportError, OSError) as error:  # a package, or a file of a package
+        return str(error)
+    return ""
 
 
 def rows(package):
-    """Yield a line of the table for each case of an installed package."""
-    _, limit, cases = ENGINES[package]
-    name = f"{package} {importlib.metadata.version(package)}"
-    for words, one_round in cases:
-        found = [[find(one_round, toy, K) for K in (1, 2, 3)] for toy in TOYS]
-        yield [name, words, "exact" if max(map(max, found)) < limit else "**no**",
-               *(" ".join("0" if distance < limit else f"{distance:.4f}" for distance in distances)
-                 for distances in found)]
+    """Yield the lines of an installed engine; settings with equal distances share one."""
+    engine = ENGINES[package]
+    settings = defaultdict(list)
+    for words, one_round in engine.rounds.items():
+        found = [[distance(one_round, toy, K) for K in (1, 2, 3)] for toy in TOYS]
+        exact = max(map(max, found)) < engine.rounding
+        cells = [" ".join("0" if far < engine.rounding else f"{far:.4f}" for far in distances)
+                 for distances in found]
+        settings["exact" if exact else "**no**", *cells].append(words)
+    for cells, words in settings.items():
+        yield [with_version(package), "; ".join(words), *cells]
+
+
+def with_version(package):
+    return f"{package} {importlib.metadata.version(package)}"
+
+
+def tell(packages):
+    """Print the tables of installed engines: those that are enumerated, then those sampled."""
+    enumerated = [row for package in packages if package in ENGINES for row in rows(package)]
+    if enumerated:
+        toys = [f"toy {toy}, K = 1, 2, 3" for toy in TOYS]
+        print(markdown_table(["engine", "guesses", "exact?", *toys], enumerated), end="\n\n")
+    sampled = [[with_version(package), *row] for package in packages if package in SAMPLED
+               for row in sampled_rows(package)]
+    if sampled:
+        print(markdown_table(["engine", "guesses", "exact?", "distance of the texts"], sampled))
+        print(f"\n{explanation()}\n")
 
 
 def main(argv=None):
+    everything = ENGINES | SAMPLED
     parser = Parser("python -m exact.engines", description=__doc__.split("\n")[0])
-    parser.parse_args(argv)
-    installed = [package for package in ENGINES if is_installed(package)]
-    head = ["engine", "guesses", "exact?", *(f"toy {toy}, K = 1, 2, 3" for toy in TOYS)]
-    print(markdown_table(head, [row for package in installed for row in rows(package)]))
-    for package in ENGINES.keys() - installed:
-        print(f"\nNot installed, so left out: {package}")
+    parser.add_argument("--only", nargs="+", choices=everything, metavar="ENGINE",
+                        default=[*everything], help=", ".join(everything))
+    only = parser.parse_args(argv).only
+    os.environ["TRITON_INTERPRET"] = "1"  # before anything imports triton
+    reasons = {package: reason_to_leave_out(everything[package].load) for package in only}
+    print(f"Run on {datetime.date.today()}.\n")
+    tell([package for package in only if not reasons[package]])
+    for package, reason in reasons.items():
+        if reason:
+            print(f"Left out: {package} ({reason})")
 
 
 if __name__ == "__main__":

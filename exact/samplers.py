@@ -1,0 +1,223 @@
+"""Sample the engines that only run as a whole: llama.cpp and OpenVINO GenAI, their caches included.
+
+Draft and target are random GPT-2s of two layers and three tokens, so the target's distribution of
+all texts is known. An engine writes n texts, each with its own seed. Its distance is the total
+variation between their frequencies and the target's distribution. With
+
+    limit = sqrt((m log 2 + log(1 / ERROR)) / (2 n))          m = number of different texts
+
+an exact engine exceeds the limit with probability at most ERROR: for each of the 2^m sets of texts
+Hoeffding bounds the chance that it comes too often by exp(-2 n limit^2). For the same reason an
+engine whose distribution is 2 limit or more away stays below with probability at most ERROR.
+"""
+
+import tempfile
+from collections import Counter
+from collections.abc import Callable
+from functools import cache, partial
+from importlib import import_module
+from math import log, sqrt
+from pathlib import Path
+from types import SimpleNamespace
+from typing import NamedTuple
+
+import numpy as np
+
+from exact.law import law, text_law, total_variation
+from exact.rules import RULES, X
+from gpt2 import GPT2
+from lib.checkpoints import gguf, huggingface
+from lib.checkpoints.weights import flatten, random_params
+from sampling import with_sampling
+from speculative import complete, make_step
+
+SIZES = {"n_vocab": 3, "n_ctx": 16, "n_embd": 8, "n_head": 2, "n_layer": 2}
+SEEDS = {"draft": 26, "target": 27}  # of 25 pairs the one whose nearest wrong rule was farthest
+SCALE = 20  # of random_params' matrices: rows that differ
+K, N = 2, 3  # guesses per round; tokens of a text
+N_TEXTS = 100_000
+ERROR = 1e-6  # of either kind
+
+
+# ---- the models, and what is known about them
+
+def random_weights(name):
+    """Return the parameters of the draft or the target."""
+    params = random_params(SIZES, np.random.default_rng(SEEDS[name]))
+    for _, weight in flatten(params):
+        if weight.ndim == 2:
+            weight *= SCALE
+    return params
+
+
+@cache
+def model(name):
+    """Return the draft or the target as a model of probabilities that remembers its rows."""
+    probabilities = with_sampling(GPT2(random_weights(name), SIZES["n_head"]))
+    row = cache(lambda ids: probabilities(list(ids))[-1])
+    return lambda ids, n_last=1: np.array([row(tuple(ids[: len(ids) - i]))
+                                           for i in reversed(range(n_last))])
+
+
+@cache
+def wanted():
+    """Return the target's distribution of a text."""
+    return text_law(X, model("target"), N)
+
+
+def limit(n_texts, n_different):
+    """Return the distance that an exact engine exceeds with probability ERROR at most.
+
+    >>> round(limit(100_000, 27), 4)
+    0.0128
+    """
+    return sqrt((n_different * log(2) - log(ERROR)) / (2 * n_texts))
+
+
+@cache
+def wrong_rules():
+    """Return {name: distance} of the rules of exact/rules.py that are not exact, on these models.
+    """
+    target_law = wanted()  # before any enumeration: a first pass compiles, which draws names
+    found = {}
+    for rule in RULES:
+        if not rule.exact:
+            guesses = partial(rule.guess, draft=model("draft"))
+            step = make_step(model("target"), K, guesses, rule.verify)
+            texts = law(partial(complete, X, step, N))
+            found[rule.name] = float(total_variation(texts, target_law))
+    return found
+
+
+def distance(write_text, n_texts=N_TEXTS):
+    """Return how far the frequencies of texts are from the target; each text has its own seed."""
+    seeds = np.random.default_rng(0).integers(2**31, size=n_texts)
+    texts = Counter((*X, *write_text(int(seed))) for seed in seeds)
+    return total_variation({text: n / n_texts for text, n in texts.items()}, wanted())
+
+
+# ---- llama.cpp
+
+def llama_server(target_path, draft_path, n_ctx, n_guesses, n_threads=1, probabilistic=False):
+    """Return llama.cpp's server of a target and perhaps a draft, all in float32."""
+    import xllamacpp
+
+    params = xllamacpp.CommonParams()
+    draft, kinds = params.speculative.draft, xllamacpp.common_speculative_type
+    params.verbosity, params.hostnames = 0, ["127.0.0.1"]
+    params.model.path, params.n_ctx, params.n_parallel = str(target_path), n_ctx, 1
+    if draft_path:
+        draft.mparams.path, draft.probabilistic = str(draft_path), probabilistic
+        draft.n_max, draft.n_min, draft.p_min = n_guesses, 1, 0.0
+        params.speculative.types = [kinds.COMMON_SPECULATIVE_TYPE_DRAFT_SIMPLE]
+    params.flash_attn_type = xllamacpp.llama_flash_attn_type.LLAMA_FLASH_ATTN_TYPE_DISABLED
+    for one in (params, draft):
+        one.cache_type_k = one.cache_type_v = xllamacpp.ggml_type.GGML_TYPE_F32
+        one.cpuparams.n_threads = one.cpuparams_batch.n_threads = n_threads
+    return xllamacpp.Server(params)
+
+
+def letters(**changes):
+    """Return a vocabulary of three letters; a file needs one, although a prompt is given as ids."""
+    parts = {"vocab": {"a": 0, "b": 1, "c": 2}, "ranks": {}, "special": set(), "symbols": {},
+             "end_of_text": None}
+    return SimpleNamespace(**parts | changes)
+
+
+def llama_cpp(folder, with_draft=True, probabilistic=False):
+    """Return llama.cpp with files in this folder as a function: seed -> N tokens."""
+    for name in SEEDS:
+        gguf.write_file(folder / f"{name}.gguf", letters(ranks={("a", "b"): 0}), SIZES,
+                        random_weights(name))
+    server = llama_server(folder / "target.gguf", folder / "draft.gguf" if with_draft else None,
+                          SIZES["n_ctx"], K, probabilistic=probabilistic)
+
+    def write_text(seed):
+        answer = server.handle_completions({
+            "prompt": list(X), "n_predict": N, "seed": seed, "temperature": 1.0, "top_k": 0,
+            "top_p": 1.0, "min_p": 0.0, "cache_prompt": False, "ignore_eos": True})
+        return map("abc".index, answer["choices"][0]["text"])
+
+    return write_text
+
+
+# ---- OpenVINO GenAI
+
+def openvino(folder, with_draft=True):
+    """Return OpenVINO GenAI as a function: seed -> N tokens."""
+    import openvino_genai
+    from openvino import Tensor
+    from optimum.exporters.openvino import main_export
+
+    in_float32 = {"INFERENCE_PRECISION_HINT": "f32", "KV_CACHE_PRECISION": "f32"}
+    encoder = letters(vocab={"a": 0, "b": 1, "c": 2, "end": 3}, symbols={3: "end"},
+                      end_of_text=3)  # which is not in the model, so no text ends early
+    for name in SEEDS:
+        (folder / name).mkdir()
+        huggingface.write_folder(folder / name, encoder, SIZES, random_weights(name))
+        main_export(str(folder / name), str(folder / f"{name}-ir"), convert_tokenizer=True,
+                    task="text-generation-with-past")
+    scheduler = openvino_genai.SchedulerConfig()
+    scheduler.enable_prefix_caching = False
+    settings = openvino_genai.GenerationConfig(
+        max_new_tokens=N, do_sample=True, temperature=1.0, top_k=0, top_p=1.0, ignore_eos=True)
+    if with_draft:
+        settings.num_assistant_tokens = K
+        in_float32["draft_model"] = openvino_genai.draft_model(str(folder / "draft-ir"), "CPU",
+                                                               **in_float32)
+    pipeline = openvino_genai.LLMPipeline(str(folder / "target-ir"), "CPU",
+                                          scheduler_config=scheduler, **in_float32)
+
+    def write_text(seed):
+        settings.rng_seed = seed
+        return pipeline.generate(Tensor(np.array([X])), settings).tokens[0]
+
+    return write_text
+
+
+# ---- the table
+
+class Program(NamedTuple):
+    """Hold what loads a program, and its settings."""
+
+    load: Callable
+    starts: dict  # {guesses in words: folder -> seed -> tokens}
+
+
+def load_all(*modules):
+    for module in modules:
+        import_module(module)
+
+
+SAMPLED = {  # package: Program
+    "xllamacpp": Program(partial(load_all, "xllamacpp", "gguf"), {
+        "none (no draft)": partial(llama_cpp, with_draft=False),
+        "its most probable": llama_cpp,
+        "`probabilistic`": partial(llama_cpp, probabilistic=True)}),
+    "openvino-genai": Program(partial(load_all, "openvino_genai", "optimum.exporters.openvino"), {
+        "none (no draft)": partial(openvino, with_draft=False),
+        "its own (`enable_prefix_caching` off)": openvino}),
+}
+
+
+def sampled_rows(package, n_texts=N_TEXTS):
+    """Yield what was found for each setting of an engine: words, verdict, distance."""
+    largest = limit(n_texts, len(wanted()))
+    for words, start in SAMPLED[package].starts.items():
+        with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+            found = distance(start(Path(folder)), n_texts)
+        yield [words, "**no**" if found > largest else "no difference", f"{found:.4f}"]
+
+
+def explanation(n_texts=N_TEXTS):
+    """Return in words what the limit is, and which wrong rules it shows."""
+    largest = limit(n_texts, len(wanted()))
+    rules = wrong_rules()
+    missed = [name for name, far in rules.items() if far < 2 * largest]
+    nearest = min(far for far in rules.values() if far >= 2 * largest)
+    rare = f"with a probability below {ERROR:.0e}".replace("e-0", "e-")
+    return (f"{n_texts:,} texts of {N} tokens, K = {K}. An exact engine is farther than "
+            f"{largest:.4f} away {rare}; an engine {2 * largest:.4f} or more away is missed {rare}."
+            f" Of the {len(rules)} rules of exact/rules.py that are not exact, "
+            f"{len(rules) - len(missed)} are so far away on these models, the nearest {nearest:.4f}"
+            f". The others: {'; '.join(missed)}.")
