@@ -72,6 +72,11 @@ def test_the_figures_are_of_all_rules_and_protocols():
                for passed in [int(KERNELS[rule].exact)])
 
 
+def test_four_wrong_rules_pass_the_wide_test_and_not_the_narrow_one():
+    stored = json.loads((ROOT / "benchmarks/results/power.json").read_text("utf-8"))
+    assert sum(row["vLLM wide"][0] > 0 == row["vLLM narrow"][0] for row in stored.values()) == 4
+
+
 def test_sources_are_files_at_a_commit():
     sources = [protocol.source for name, protocol in PROTOCOLS.items() if name != "oracle"]
     pattern = r"https://github.com/[\w-]+/[\w-]+/blob/[0-9a-f]{40}/[\w/-]+\.py"
