@@ -1,4 +1,4 @@
-"""exact/engines.py, triton_kernels.py, boxes.py, samplers.py, and what docs/wild.md says of engines."""
+"""Test what exact/engines.py runs (triton_kernels, boxes, samplers), and docs/wild.md on engines."""
 
 import re
 import subprocess
@@ -12,8 +12,8 @@ import pytest
 
 from exact import engines, samplers, triton_kernels
 from exact.boxes import boxes, pieces, widths
-from exact.triton_kernels import Kernel, round_of
 from exact.rules import BY_NAME, X
+from exact.triton_kernels import Kernel, round_of
 from sampling import residual
 from speculative import complete, make_step
 
@@ -106,7 +106,8 @@ def fake_package(tmp_path, monkeypatch):
         monkeypatch.setitem(sys.modules, name, ModuleType(name))
     sys.modules["triton"].language = sys.modules["triton.language"]
     found = SimpleNamespace(locate_file=tmp_path.joinpath)
-    monkeypatch.setattr(triton_kernels.importlib.metadata, "distribution", {"fake": found}.__getitem__)
+    packages = {"fake": found}
+    monkeypatch.setattr(triton_kernels.importlib.metadata, "distribution", packages.__getitem__)
 
 
 def test_a_file_is_run_with_names_instead_of_its_package(fake_package, monkeypatch):
