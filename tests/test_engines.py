@@ -1,4 +1,4 @@
-"""Test what exact/engines.py runs (triton_kernels, boxes, samplers), and docs/wild.md on engines."""
+"""Test what exact/engines.py runs (triton_kernels, boxes, samplers), and wild.md on engines."""
 
 import re
 import subprocess
