@@ -1,9 +1,10 @@
 """Enumerate a function of uniform numbers that can only be called with numbers.
 
-exact/law.py gives a function intervals instead of uniforms. A compiled test of guesses needs real
-numbers; but it compares each with thresholds, so its outcome is constant on boxes. Here each axis
-is cut where the outcome changes, to CUT, and one point of every box is tried: the sum over boxes
-is the distribution.
+exact/law.py gives a function intervals instead of numbers; a compiled kernel needs numbers. But
+a test of guesses compares each uniform with thresholds, so its outcome is constant on boxes.
+Each axis is cut where the outcome changes, and one point of every box is tried: the sum over
+boxes is the distribution. (exact/oracle.py does this in large batches. Here a call may take
+10 ms, so a further uniform is looked at only where the outcome so far depends on it.)
 """
 
 from collections import defaultdict
@@ -20,7 +21,8 @@ PROBES = np.linspace(1e-6, 1 - 1e-6, 5).tolist()  # points of an axis that are c
 def cuts(outcome, low, high, width=1 / 256):
     """Yield the numbers between low and high at which the outcome changes.
 
-    Halve to `width`, then try the simplest fraction, because most cuts are one; then halve to CUT.
+    Halve to `width`, then try the simplest fraction, because most cuts are one; then halve to
+    CUT.
     """
     ends = outcome(low), outcome(high)
     if ends[0] == ends[1]:
@@ -46,7 +48,7 @@ def simplest_fraction(low, high):
 
 
 def pieces(outcome):
-    """Yield (low, high) of the pieces of [0, 1) on which the outcome is constant.
+    """Return the (low, high) of the pieces of [0, 1) on which the outcome is constant.
 
     >>> list(pieces(lambda u: u < 0.3))
     [(0, 0.3), (0.3, 1)]
@@ -71,9 +73,9 @@ def widths(outcome):
 def boxes(outcome, n, middle=(), other=()):
     """Yield (volume, middle) of the boxes of [0, 1)^n on which the outcome is constant.
 
-    Two settings of the later uniforms, all small and all large, show where one uniform matters. If
-    it never does, it is one piece: little is run after a rejection. ValueError if a second point of
-    a box has a different outcome.
+    Two settings of the later uniforms, all small and all large, show where one uniform matters.
+    If it never does, it is one piece: little is run after a rejection. ValueError if a second
+    point of a box has a different outcome.
     """
     if len(middle) == n:
         if outcome(middle) != outcome(other):
@@ -92,9 +94,9 @@ def boxes(outcome, n, middle=(), other=()):
 def race(winner, n):
     """Return the distribution of argmax(weights / E) for independent standard exponentials E.
 
-    It is weights / sum. `winner(1 / E)` is the argmax: with equal E the largest weight. Slowed down
-    by u, that token loses against token x, if all others stand still, where u < weights[x] / its
-    weight: the width of x is the quotient of the weights.
+    It is weights / sum. `winner(1 / E)` is the argmax: with equal E, the largest weight. Slowed
+    down by u, that token loses to token x, all others standing still, if u is below the
+    quotient of their weights. So the width on which x wins is that quotient.
 
     >>> weights = np.array([0.1, 0.4, 0.0])
     >>> race(lambda speeds: int(np.argmax(weights * speeds)), 3).round(6).tolist()

@@ -3,14 +3,14 @@
     python -m exact.engines                  # all that is installed, for minutes
     python -m exact.engines --only vllm      # this one
 
-transformers   _speculative_sampling of generation/utils.py: its random calls fork (exact/law.py)
+transformers   _speculative_sampling of generation/utils.py: its random calls fork, as in law.py
 mlx-lm         speculative_generate_step of generate.py, in the same way
-sglang, vllm   Triton kernels, on a CPU by Triton's interpreter (exact/triton_kernels.py)
-xllamacpp, openvino-genai    whole programs, so their texts are sampled (exact/samplers.py)
+sglang, vllm   Triton kernels, on a CPU by Triton's interpreter: triton_kernels.py
+xllamacpp, openvino-genai    whole programs, so their texts are sampled: samplers.py
 
 All but the last two are enumerated: the distribution of K + 1 tokens, one round and then the
-target, on the toys of exact/rules.py, whose rows depend on the last token only: the caches of these
-engines are not tested. requirements/verifiers.txt says how to install what.
+target, on the toys of exact/rules.py. Those rows depend on the last token only, so the engines'
+caches are not tested. requirements/verifiers.txt says how to install the packages.
 """
 
 import datetime

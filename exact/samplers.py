@@ -1,14 +1,14 @@
-"""Sample the engines that only run as a whole: llama.cpp and OpenVINO GenAI, their caches included.
+"""Sample the engines that only run as a whole, caches included: llama.cpp and OpenVINO GenAI.
 
-Draft and target are random GPT-2s of two layers and three tokens, so the target's distribution of
-all texts is known. An engine writes n texts, each with its own seed. Its distance is the total
-variation between their frequencies and the target's distribution. With
+Draft and target are random GPT-2s of two layers and three tokens, so the target's distribution
+of all texts is known. An engine writes n texts, each with its own seed. Its distance is the
+total variation between their frequencies and the target's distribution. With
 
     limit = sqrt((m log 2 + log(1 / ERROR)) / (2 n))          m = number of different texts
 
-an exact engine exceeds the limit with probability at most ERROR: for each of the 2^m sets of texts
-Hoeffding bounds the chance that it comes too often by exp(-2 n limit^2). For the same reason an
-engine whose distribution is 2 limit or more away stays below with probability at most ERROR.
+an exact engine exceeds the limit with a probability of at most ERROR: for each of the 2^m sets
+of texts, exp(-2 n limit^2) bounds the probability that it comes too often (Hoeffding). For the
+same reason an engine 2 limit or more away stays below with a probability of at most ERROR.
 """
 
 import tempfile
@@ -32,7 +32,7 @@ from sampling import with_sampling
 from speculative import complete, make_step
 
 SIZES = {"n_vocab": 3, "n_ctx": 16, "n_embd": 8, "n_head": 2, "n_layer": 2}
-SEEDS = {"draft": 26, "target": 27}  # of 25 pairs the one whose nearest wrong rule was farthest
+SEEDS = {"draft": 26, "target": 27}  # of 25 pairs, the nearest wrong rule was farthest on this
 SCALE = 20  # of random_params' matrices: rows that differ
 K, N = 2, 3  # guesses per round; tokens of a text
 N_TEXTS = 100_000
@@ -76,8 +76,7 @@ def limit(n_texts, n_different):
 
 @cache
 def wrong_rules():
-    """Return {name: distance} of the rules of exact/rules.py that are not exact, on these models.
-    """
+    """Return {name: distance} of the rules that are not exact, on these models."""
     target_law = wanted()  # before any enumeration: a first pass compiles, which draws names
     found = {}
     for rule in RULES:
@@ -90,7 +89,7 @@ def wrong_rules():
 
 
 def distance(write_text, n_texts=N_TEXTS):
-    """Return how far the frequencies of texts are from the target; each text has its own seed."""
+    """Return how far the frequencies of texts are from the target's distribution."""
     seeds = np.random.default_rng(0).integers(2**31, size=n_texts)
     texts = Counter((*X, *write_text(int(seed))) for seed in seeds)
     return total_variation({text: n / n_texts for text, n in texts.items()}, wanted())
@@ -118,7 +117,8 @@ def llama_server(target_path, draft_path, n_ctx, n_guesses, n_threads=1, probabi
 
 
 def letters(**changes):
-    """Return a vocabulary of three letters; a file needs one, although a prompt is given as ids."""
+    """Return a vocabulary of three letters. Files need one, although prompts are given as ids.
+    """
     parts = {"vocab": {"a": 0, "b": 1, "c": 2}, "ranks": {}, "special": set(), "symbols": {},
              "end_of_text": None}
     return SimpleNamespace(**parts | changes)
@@ -184,6 +184,9 @@ class Program(NamedTuple):
     starts: dict  # {guesses in words: folder -> seed -> tokens}
 
 
+CONVERTER = "optimum.exporters.openvino"
+
+
 def load_all(*modules):
     for module in modules:
         import_module(module)
@@ -194,7 +197,7 @@ SAMPLED = {  # package: Program
         "none (no draft)": partial(llama_cpp, with_draft=False),
         "its most probable": llama_cpp,
         "`probabilistic`": partial(llama_cpp, probabilistic=True)}),
-    "openvino-genai": Program(partial(load_all, "openvino_genai", "optimum.exporters.openvino"), {
+    "openvino-genai": Program(partial(load_all, "openvino_genai", CONVERTER), {
         "none (no draft)": partial(openvino, with_draft=False),
         "its own (`enable_prefix_caching` off)": openvino}),
 }
@@ -217,7 +220,7 @@ def explanation(n_texts=N_TEXTS):
     nearest = min(far for far in rules.values() if far >= 2 * largest)
     rare = f"with a probability below {ERROR:.0e}".replace("e-0", "e-")
     return (f"{n_texts:,} texts of {N} tokens, K = {K}. An exact engine is farther than "
-            f"{largest:.4f} away {rare}; an engine {2 * largest:.4f} or more away is missed {rare}."
-            f" Of the {len(rules)} rules of exact/rules.py that are not exact, "
-            f"{len(rules) - len(missed)} are so far away on these models, the nearest {nearest:.4f}"
-            f". The others: {'; '.join(missed)}.")
+            f"{largest:.4f} away {rare}; an engine {2 * largest:.4f} or more away is missed "
+            f"{rare}. Of the {len(rules)} rules of exact/rules.py that are not exact, "
+            f"{len(rules) - len(missed)} are so far away on these models, the nearest "
+            f"{nearest:.4f}. The others: {'; '.join(missed)}.")

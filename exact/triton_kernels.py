@@ -1,6 +1,6 @@
 """Run the Triton kernels that SGLang and vLLM ship on a CPU, by Triton's interpreter.
 
-The installed file is run as it is. Names that it imports from its own package are replaced, so it
+The installed file is run as it is. What it imports from its own package is replaced, so it
 needs neither a GPU nor the package's many dependencies. Its random numbers are given to it, and
 every outcome is enumerated (exact/boxes.py):
 
@@ -74,7 +74,7 @@ def round_of(bind, one_hot=False, **settings):
 # ---- files of packages
 
 def load(package, path, **names):
-    """Run an installed file; return its names. `names` replace what its package would give it."""
+    """Run an installed file; return its names. `names` replace those of its package."""
     file = importlib.metadata.distribution(package).locate_file(path)
     if "triton" in sys.modules and os.environ.get("TRITON_INTERPRET") != "1":
         raise ImportError("need TRITON_INTERPRET=1 before triton is imported")
@@ -98,7 +98,7 @@ def tensor(values, dtype=np.float32):
     return torch.tensor(np.array(values, dtype))
 
 
-# ---- SGLang: chain_speculative_sampling_triton. All its random numbers are arguments.
+# ---- SGLang: its random numbers are arguments
 
 @cache
 def load_sglang():
@@ -114,9 +114,9 @@ def sglang(guesses, p_draft, p_target, block_verification=False):
         ids = tensor([-1] * (k + 1), np.int32)
         n_accepted = tensor([0], np.int32)
         places = tensor([range(k + 1)], np.int64)
-        verify(ids, places.clone(), n_accepted, tensor([[-1, *guesses]], np.int64), places, None,
-               None, tensor([uniforms]), tensor([last]), tensor([p_target]), tensor([p_draft]),
-               1.0, 1.0, True, block_verification=block_verification)
+        verify(ids, places.clone(), n_accepted, tensor([[-1, *guesses]], np.int64), places,
+               None, None, tensor([uniforms]), tensor([last]), tensor([p_target]),
+               tensor([p_draft]), 1.0, 1.0, True, block_verification=block_verification)
         return tuple(ids[: n_accepted.item() + 1].tolist())
 
     def row(uniforms):
@@ -126,7 +126,7 @@ def sglang(guesses, p_draft, p_target, block_verification=False):
     return Kernel(run, row)
 
 
-# ---- vLLM, v1/sample: rejection_random_sample_kernel and sample_recovered_tokens_kernel
+# ---- vLLM, v1/sample: the kernels rejection_random_sample and sample_recovered_tokens
 
 def launcher(kernel, warmup_inputs):
     """Replace vLLM's launcher: pass each argument to the kernel's parameter of that name."""
@@ -135,7 +135,8 @@ def launcher(kernel, warmup_inputs):
             given = inspect.signature(dispatch).bind(*args, **kwargs).arguments
             grid, constants = dispatch(**given)
             names = inspect.signature(kernel.fn).parameters.keys() - constants.keys()
-            kernel[grid](**constants, **{name: given[name.removesuffix("_ptr")] for name in names})
+            tensors = {name: given[name.removesuffix("_ptr")] for name in names}
+            kernel[grid](**tensors, **constants)
 
         return launch
 
@@ -149,13 +150,15 @@ def load_vllm_sample():
 
 
 def vllm_sample(guesses, p_draft, p_target):
-    """Return vLLM's kernels. A replacement wins a race; its ordinary sampler draws the bonus token.
+    """Return vLLM's kernels. A replacement wins a race of exponentials.
+
+    Its ordinary sampler draws the bonus token, here a number outside the vocabulary.
     """
     import torch
 
     rejection_sample = load_vllm_sample()["rejection_sample"]
     k = len(guesses)
-    bonus = len(p_target[0])  # a token that is not in the vocabulary
+    bonus = len(p_target[0])
     equal = (1.0,) * bonus
     settings = SimpleNamespace(all_greedy=False, all_random=True, temperature=torch.ones(1),
                                generators={})
@@ -185,8 +188,8 @@ def vllm_sample(guesses, p_draft, p_target):
 def load_vllm_gpu():
     """Return the file's names, and the numbers that replace the hashes: `uniforms`, `logits`.
 
-    `logits` are those of the last token, to which the file adds Gumbel noise. (Triton's interpreter
-    has no log1p either.)
+    `logits` are those of the last token, to which Gumbel noise would be added. Triton's
+    interpreter has no log1p, so that is replaced too.
     """
     noise = SimpleNamespace(uniforms=(), logits=None)
 
