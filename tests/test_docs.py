@@ -17,7 +17,7 @@ import pytest
 import speculative
 from docs import sixty_lines
 from docs.readme import BLOCK, STATIC, families, fill, run, source
-from theory.hardware import pass_latency
+from theory.hardware import crossover_batch, pass_latency
 from theory.speedup import best_K, walltime_improvement
 from variants import DECODERS
 from variants.registry import FAMILIES
@@ -221,9 +221,17 @@ def test_the_best_K_and_the_speed_ups_are_theorys():
     assert [len(row) for row in rows] == [6] * 4
     fast, slow = (walltime_improvement(0.6, K, 0.1, m) for K, m in ((2, 1.2), (8, 1.9)))
     assert f"K = 2 is {fast:.2f} times as fast" in LEARN and f"K = 8 only {slow:.2f}" in LEARN
+
+
+def test_the_roofline_is_theorys():
     memory, compute = pass_latency(7e9, 2, bandwidth=2e12, flop_rate=312e12)
-    assert f"= {1e3 * memory:.0f} ms;" in LEARN and f"= {1e3 * compute:.3f} ms." in LEARN
-    assert f"About {round(memory / compute, -1):.0f} rows" in LEARN
+    rows = f"{crossover_batch(2, bandwidth=2e12, flop_rate=312e12):.0f} rows"
+    assert f"2 TB/s = {1e3 * memory:.0f} ms" in LEARN_WORDS and f"{rows} take as long" in LEARN
+    assert f"= {1e3 * compute:.3f} ms" in LEARN
+    for path in (ROOT / "docs/img").glob("roofline*.svg"):
+        picture = path.read_text(encoding="utf-8")
+        assert f">{rows}: both take {1e3 * memory:.0f} ms<" in picture
+        assert f">arithmetic: {1e3 * compute:.3f} ms per row<" in picture
 
 
 def test_the_measured_figures_are_those_of_the_tables():
