@@ -6,8 +6,8 @@
     ranks      {(left, right): rank}, the merges, in vocab.bpe or merges.txt
 
 Text becomes words, words become bytes, and the bytes of a word are merged: always the pair of
-neighbours with the lowest rank, until no pair is in the list. Any text has an encoding because all
-256 bytes are symbols. Sennrich et al. (2016); Radford et al. (2019) Sec. 2.2.
+neighbours with the lowest rank, until no pair is in the list. Any text has an encoding because
+all 256 bytes are symbols. Sennrich et al. (2016); Radford et al. (2019) Sec. 2.2.
 """
 
 import heapq
@@ -18,7 +18,8 @@ END_OF_TEXT = "<|endoftext|>"
 MOST_WORDS = 2**15  # whose ids an Encoder keeps
 BROKEN = "surrogateescape"  # a byte that is not UTF-8 becomes a lone surrogate, and this byte again
 
-# GPT-2's split: contractions, letters, numbers, other signs (with the space before them), spaces.
+# GPT-2's split: contractions, letters, numbers, other signs (with the space before them),
+# spaces.
 SPLIT = regex.compile(
     r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 )
@@ -39,9 +40,10 @@ def byte_characters():
 def merge(symbols, ranks):
     """Merge neighbours, lowest rank first, as long as a pair is in `ranks`.
 
-    Subtle: a heap of (rank, position) over a linked list, so that n symbols take O(n log n) steps.
-    The plain loop (join the best pair everywhere, then search again) gives the same symbols, since
-    a merge only makes pairs of a higher rank; for 30,000 random letters it takes 14 seconds.
+    Subtle: a heap of (rank, position) over a linked list, so that n symbols take O(n log n)
+    steps. The plain loop (join the best pair everywhere, then search again) gives the same
+    symbols, since a merge only makes pairs of a higher rank; for 30,000 random letters it takes
+    14 seconds.
     """
     symbols = ["", *symbols, ""]  # no merge has an empty symbol
     before = [*range(-1, len(symbols) - 1)]

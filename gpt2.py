@@ -11,8 +11,8 @@
 Radford et al. (2019), "Language Models are Unsupervised Multitask Learners", Sec. 2.3: learned
 positions, layer normalisation before each sub-block and once at the end, tied unembedding.
 
-The same lines run on NumPy's arrays and on CuPy's: they use operators, array methods, and NumPy's
-functions, which call CuPy's by themselves. Tokens and logits live on the host.
+The same lines run on NumPy's arrays and on CuPy's: they use operators, array methods, and
+NumPy's functions, which call CuPy's by themselves. Tokens and logits live on the host.
 """
 
 import math
@@ -94,8 +94,9 @@ def forward(ids, positions, attends, params, n_head):  # [n_new] -> [n_new, n_em
 def cached(cache, n_past, mask):
     """Return one layer's `attend`: new keys and values join the cache, and each row sees it masked.
 
-    `cache` is [2, n_head, n_ctx, d_head] (2: keys and values); columns n_past : n_seq are written,
-    those before them read. `mask` is [n_new, n_seq]: 0 where a new token may look, -inf where not.
+    `cache` is [2, n_head, n_ctx, d_head] (2: keys and values); columns n_past : n_seq are
+    written, those before them read. `mask` is [n_new, n_seq]: 0 where a new token may look,
+    -inf where not.
     """
     def attend(q, k, v):  # 3 x [n_head, n_new, d_head] -> [n_head, n_new, d_head]
         n_seq = n_past + q.shape[1]
@@ -151,12 +152,12 @@ def common_prefix(a, b):
 class GPT2:
     """GPT-2 as a function of the whole sequence that computes only what it has not read yet.
 
-    `params` is the tree of weights that `utils.load_encoder_hparams_and_params` returns; its arrays
-    decide backend (NumPy or CuPy) and precision. The key/value cache is a memo: called with a
-    different sequence, the model goes back to the longest common prefix and reads on from there.
-    Threads that share a model take turns and read their texts again: give each thread its own, over
-    the same weights, as `GPT2(model.params, model.n_head)`. A copied or pickled model has an empty
-    cache. No answer depends on earlier calls:
+    `params` is the tree of weights that `utils.load_encoder_hparams_and_params` returns; its
+    arrays decide backend (NumPy or CuPy) and precision. The key/value cache is a memo: called
+    with a different sequence, the model goes back to the longest common prefix and reads on
+    from there. Threads that share a model take turns and read their texts again: give each
+    thread its own, over the same weights, as `GPT2(model.params, model.n_head)`. A copied or
+    pickled model has an empty cache. No answer depends on earlier calls:
 
     >>> from lib.checkpoints.weights import random_params
     >>> hparams = dict(n_vocab=11, n_ctx=8, n_embd=6, n_head=2, n_layer=2)
@@ -219,9 +220,9 @@ class GPT2:
     def n_reusable(self, known, ids, n_last):
         """Return how many tokens of `ids` a cache of the tokens `known` serves.
 
-        These are the tokens that both begin with, without the last n_last of `ids`, whose rows are
-        computed again. ValueError if not 1 <= n_last <= len(ids) <= n_ctx, or a token that must be
-        read is not in the vocabulary.
+        These are the tokens that both begin with, without the last n_last of `ids`, whose rows
+        are computed again. ValueError if not 1 <= n_last <= len(ids) <= n_ctx, or a token that
+        must be read is not in the vocabulary.
         """
         if not 1 <= n_last <= len(ids) <= self.n_ctx:
             raise ValueError(f"need 1 <= n_last <= len(ids) <= n_ctx = {self.n_ctx}, "

@@ -6,9 +6,9 @@
     rng        a np.random.Generator: the only source of randomness
 
 Randomness enters the project in two functions, `sample` and `accept`. Each draws one uniform
-number in [0, 1) from `rng` and compares it once, so a test can replace the generator by one that
-enumerates every outcome with its exact probability (exact/law.py). The one exception is the `race`
-of variants/coupled.py, which derives n_vocab numbers from one uniform.
+number in [0, 1) from `rng` and compares it once, so a test can replace the generator by one
+that enumerates every outcome with its exact probability (exact/law.py). The one exception is
+the `race` of variants/coupled.py, which derives n_vocab numbers from one uniform.
 """
 
 from collections.abc import Sequence
@@ -20,7 +20,8 @@ from numpy.typing import ArrayLike
 def softmax(logits: ArrayLike, T: float = 1.0) -> np.ndarray:  # [..., n_vocab] -> [..., n_vocab]
     """Return exp(l / T) divided by its sum, in float64 (gpt2.py's keeps the weights' dtype).
 
-    The largest logit is subtracted first, so that nothing overflows; it cancels in the quotient.
+    The largest logit is subtracted first, so that nothing overflows; it cancels in the
+    quotient.
 
     >>> logits = np.array([-110.0, -35.0, -36.0])      # GPT-2's logits look like this
     >>> np.allclose(softmax(logits), softmax(logits + 110.0))
@@ -45,11 +46,11 @@ def warp(logits: ArrayLike, temperature: float = 1.0, top_k: int = 0, top_p: flo
     top_p               in (0, 1]: keep the smallest set of most probable tokens whose mass is at
                         least top_p. Holtzman et al. (2020) Sec. 3.1.
 
-    Ties fall to the lowest id. `logits` is [n_last, n_vocab], or [n_vocab] for one row; the result
-    has the same shape, in float64. `ids` is the whole sequence, which the repetition penalty needs:
-    the last row follows `ids`, the row before it `ids[:-1]`, and every row is penalised for its own
-    prefix. ValueError if a setting is out of range, a logit is NaN or infinite, or a repetition
-    penalty has fewer ids than rows.
+    Ties fall to the lowest id. `logits` is [n_last, n_vocab], or [n_vocab] for one row; the
+    result has the same shape, in float64. `ids` is the whole sequence, which the repetition
+    penalty needs: the last row follows `ids`, the row before it `ids[:-1]`, and every row is
+    penalised for its own prefix. ValueError if a setting is out of range, a logit is NaN or
+    infinite, or a repetition penalty has fewer ids than rows.
 
     >>> np.allclose(warp([0.0, 0.0, np.log(2.0)]), [0.25, 0.25, 0.5])
     True
@@ -75,8 +76,8 @@ def warp(logits: ArrayLike, temperature: float = 1.0, top_k: int = 0, top_p: flo
 def with_sampling(model, **settings):
     """Return a callable `(ids, n_last) -> probs` from a model that gives logits.
 
-    `settings` are `warp`'s. Draft and target may have different ones; only the target's change the
-    distribution of the text.
+    `settings` are `warp`'s. Draft and target may have different ones; only the target's change
+    the distribution of the text.
     """
     def probabilities(ids, n_last=1):
         return warp(model(ids, n_last), ids=ids, **settings)

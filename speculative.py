@@ -1,8 +1,8 @@
 """Speculative sampling: the algorithm of both papers, in one notation.
 
-A small model, the draft, guesses a few tokens; the large model, the target, scores all of them in
-one pass; a test accepts as many as it can without changing the distribution of the text (Theorem 1,
-docs/proof.md). One round:
+A small model, the draft, guesses a few tokens; the large model, the target, scores all of them
+in one pass; a test accepts as many as it can without changing the distribution of the text
+(Theorem 1, docs/proof.md). One round:
 
                       Chen et al. (2023) Alg. 2              Leviathan et al. (2023) Alg. 1
     [1] guess         "Sample draft auto-regressively"       "Sample gamma guesses from M_q"
@@ -21,9 +21,9 @@ The papers use p and q with opposite meanings, so the code names the role:
     t                  index in the round: row t of p_target is for the position of guesses[t]
     rng                np.random.Generator, the only source of randomness
 
-A model is a callable `model(ids, n_last) -> [n_last, n_vocab]` of probabilities: its last row is
-the distribution of the token after `ids`, the row before it that of the token after `ids[:-1]`,
-and so on. Every decoder is a guess and a test: `speculative_step` takes both.
+A model is a callable `model(ids, n_last) -> [n_last, n_vocab]` of probabilities: its last row
+is the distribution of the token after `ids`, the row before it that of the token after
+`ids[:-1]`, and so on. Every decoder is a guess and a test: `speculative_step` takes both.
 """
 
 import operator
@@ -121,8 +121,9 @@ def check_sum(row):
 def speculative_step(x, n_left, rng, target: Model, K, make_guesses: Guess, test: Test = verify):
     """Run one round of any decoder.
 
-    `make_guesses(x, k, rng)` returns up to k guesses and the distributions they were sampled from.
-    The round is lossless if `test` is lossless for guesses drawn from these distributions.
+    `make_guesses(x, k, rng)` returns up to k guesses and the distributions they were sampled
+    from. The round is lossless if `test` is lossless for guesses drawn from these
+    distributions.
     """
     guesses, p_draft = make_guesses(x, min(K, n_left - 1), rng)  # [1]; the test adds one token
     p_target = target(x + guesses, len(guesses) + 1)  # [2]
@@ -154,8 +155,9 @@ def generate(x: list[int], step: Step, N: int, rng: np.random.Generator,
              stop: Collection[int] = ()) -> Iterator[Round]:
     """Run `step` until there are N new tokens, or one of the stop tokens; yield every round.
 
-    The `ids` of a round are cut after a stop token; those of all rounds, joined, are the new text.
-    ValueError if x is empty or has anything but token ids, N < 0, or `rng` is not a generator.
+    The `ids` of a round are cut after a stop token; those of all rounds, joined, are the new
+    text. ValueError if x is empty or has anything but token ids, N < 0, or `rng` is not a
+    generator.
 
     >>> always_1 = lambda ids, n_last: np.eye(3)[[1] * n_last]
     >>> step = draft_and_verify(always_1, always_1, K=2)
@@ -207,8 +209,8 @@ def autoregressive_sampling(x: list[int], model: Model, N: int, rng: np.random.G
                             stop: Collection[int] = ()) -> list[int]:
     """Draw N tokens, each by its own pass of the model: the text that speculation must equal.
 
-    Returns x and exactly N new tokens, or fewer if one of them is a stop token, which is then the
-    last. ValueError as in `generate`. Chen et al. (2023) Alg. 1.
+    Returns x and exactly N new tokens, or fewer if one of them is a stop token, which is then
+    the last. ValueError as in `generate`. Chen et al. (2023) Alg. 1.
 
     >>> count_up = lambda ids, n_last: np.eye(10)[np.array(ids[-n_last:]) + 1]
     >>> autoregressive_sampling([3], count_up, 4, np.random.default_rng(0))
@@ -221,9 +223,9 @@ def speculative_sampling(x: list[int], draft: Model, target: Model, N: int, K: i
                          rng: np.random.Generator, stop: Collection[int] = ()) -> list[int]:
     """Draw the same N tokens with fewer target passes, up to K + 1 tokens per pass. Lossless.
 
-    The text is distributed exactly as that of `autoregressive_sampling(x, target, N, rng, stop)`.
-    ValueError also if K is not a whole number >= 1, or the vocabularies differ. Chen et al. (2023)
-    Alg. 2; Leviathan et al. (2023) Alg. 1.
+    The text is distributed exactly as that of `autoregressive_sampling(x, target, N, rng,
+    stop)`. ValueError also if K is not a whole number >= 1, or the vocabularies differ. Chen et
+    al. (2023) Alg. 2; Leviathan et al. (2023) Alg. 1.
 
     >>> count_up = lambda ids, n_last: np.eye(10)[np.array(ids[-n_last:]) + 1]
     >>> speculative_sampling([0], count_up, count_up, 6, 2, np.random.default_rng(0))

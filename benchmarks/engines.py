@@ -8,9 +8,9 @@
     tokens/pass   new tokens / passes of the target, at temperature 0 and 1 (several seeds)
     tokens/s      speculative and plain, greedy, one text at a time, by the median
 
-A released size has one text, random weights and the two ends of the scale: a draft that is never
-right, and one that always is. Weights, keys and values are float32 everywhere, and every engine
-has as many threads as our products. transformers needs requirements/peers.txt, llama.cpp
+A released size has one text, random weights and the two ends of the scale: a draft that is
+never right, and one that always is. Weights, keys and values are float32 everywhere, and every
+engine has as many threads as our products. transformers needs requirements/peers.txt, llama.cpp
 requirements/engines.txt.
 """
 

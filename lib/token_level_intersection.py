@@ -1,7 +1,7 @@
 """Timor et al. (2025) Alg. 4: a draft with a vocabulary that is not the target's. Lossless.
 
-Adds to gpt2.py: a model over the target's ids, made from a draft that has its own tokenizer. Every
-model here is a function of the text, so no decoder has to know:
+Adds to gpt2.py: a model over the target's ids, made from a draft that has its own tokenizer.
+Every model here is a function of the text, so no decoder has to know:
 
     text so far     the target's ids as bytes, which the draft's tokenizer encodes again
     common token    its bytes are a token of both vocabularies; a special token is common by its
@@ -12,8 +12,8 @@ model here is a function of the text, so no decoder has to know:
 Guesses are drawn from the same row that the test receives, so every decoder stays lossless,
 whatever the tokenizers are. A bad match of the vocabularies only costs acceptance.
 
-Subtle: the row must be divided by its sum. A row that is only cut is not the distribution of the
-guesses, and biases the text. Here softmax divides, because the wrapper returns logits.
+Subtle: the row must be divided by its sum. A row that is only cut is not the distribution of
+the guesses, and biases the text. Here softmax divides, because the wrapper returns logits.
 """
 
 import math
@@ -21,8 +21,8 @@ from itertools import groupby
 
 import numpy as np
 
-# A logit of probability 0: exp((IMPOSSIBLE - max) / T) is 0 for any temperature T below 1e35. It is
-# finite, because sampling.warp refuses infinite logits as the fault of a model.
+# A logit of probability 0: exp((IMPOSSIBLE - max) / T) is 0 for any temperature T below 1e35.
+# It is finite, because sampling.warp refuses infinite logits as the fault of a model.
 IMPOSSIBLE = float(np.finfo(np.float32).min)
 
 

@@ -11,8 +11,8 @@ docs/papers.md lists where results differ from a printed source.
 
 from lib.checkpoints.weights import n_params
 
-# OpenAI's hparams.json, four times. Erratum: Radford et al. (2019) Table 2 has other counts; the
-# names of the sizes are right (`n_params`).
+# OpenAI's hparams.json, four times. Erratum: Radford et al. (2019) Table 2 has other counts;
+# the names of the sizes are right (`n_params`).
 GPT2_SIZES = {
     size: dict(n_vocab=50257, n_ctx=1024, n_embd=n_embd, n_head=n_head, n_layer=n_layer)
     for size, n_layer, n_embd, n_head in [("124M", 12, 768, 12), ("355M", 24, 1024, 16),

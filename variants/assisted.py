@@ -1,11 +1,12 @@
 """Gante (2023), "Assisted Generation", as in Hugging Face transformers. Lossless.
 
-Adds to speculative.py: the number of guesses adapts. The draft stops after a guess with a smaller
-probability than --confidence; and with the heuristic schedule (there heuristic_transient: it starts
-anew with each text) K becomes K + 2 if every guess was accepted, else K - 1, at least 1.
+Adds to speculative.py: the number of guesses adapts. The draft stops after a guess with a
+smaller probability than --confidence; and with the heuristic schedule (there
+heuristic_transient: it starts anew with each text) K becomes K + 2 if every guess was accepted,
+else K - 1, at least 1.
 
-Subtle: the unsure guess is tested too. Dropping it because of its own probability would leave the
-other guesses with a distribution that is not the one in `p_draft`, and bias the text.
+Subtle: the unsure guess is tested too. Dropping it because of its own probability would leave
+the other guesses with a distribution that is not the one in `p_draft`, and bias the text.
 """
 
 from functools import partial
@@ -24,8 +25,8 @@ def greedy_row(row):  # [n_vocab] -> [n_vocab]
 def guess_while_sure(x, k, rng, draft, confidence, greedy=False):
     """Sample up to k tokens from the draft, stopping after the first unsure one.
 
-    With `greedy` the draft's row is at temperature 1, which says how sure it is, and the guess is
-    its best token: at temperature 0 every row is one-hot, so the draft would always be sure.
+    With `greedy` the draft's row is at temperature 1, which says how sure it is, and the guess
+    is its best token: at temperature 0 every row is one-hot, so the draft would always be sure.
     """
     guesses, p_draft = [], []
     while len(guesses) < k:

@@ -8,8 +8,9 @@ tolerates tokens that are not its own best. The method is greedy: nothing is dra
                 - log p_large (cross-entropy to a hard label)
 
 Where the authors' code differs or leaves it open: a token of the small model is final only when
-the large one has scored it, a stop token included; every token is compared, none is skipped because
-the large model would have written the same; a fallback threshold of 0 is 0, not the default.
+the large one has scored it, a stop token included; every token is compared, none is skipped
+because the large model would have written the same; a fallback threshold of 0 is 0, not the
+default.
 """
 
 from functools import partial

@@ -9,8 +9,8 @@ particular: it has heads, but one chain of their best guesses, and decodes greed
     top_k           the top-k selection criterion of Sec. 5.1 (1: exact)
     minimum         the minimum block size, l in Sec. 5.3 (1: exact): tokens per round, at least
 
-Proposing and scoring are one pass (Sec. 4), because the pass also gives the state that the heads
-read. The distance criterion of Sec. 5.2 is for ids that are numbers, such as pixels.
+Proposing and scoring are one pass (Sec. 4), because the pass also gives the state that the
+heads read. The distance criterion of Sec. 5.2 is for ids that are numbers, such as pixels.
 """
 
 from functools import partial

@@ -1,20 +1,21 @@
 """Narasimhan et al. (2025), "Faster Cascades via Speculative Decoding". Not lossless.
 
 Adds to speculative.py: a target distribution between draft and target. At each position a rule
-chooses the row of one of the two models; the ratio test gets the chosen row as the target's, so the
-text has exactly the distribution that the rule defines.
+chooses the row of one of the two models; the ratio test gets the chosen row as the target's, so
+the text has exactly the distribution that the rule defines.
 
     pi         the cascade's distribution:  pi(.|x) = (1 - r) p_draft + r p_target
     r          1: the cascade defers to the target    0: the draft decides
     alpha      the price of deferring (not the acceptance rate that theory/ calls alpha)
     TV         total variation distance of the two rows: the probability of a rejection
 
-Rule OPT: r = 1 if and only if max p_draft < max p_target - alpha TV. (The paper writes q for the
-draft, p for the target, gamma for K.) The largest entries differ by at most TV. Therefore the text
-is the draft's for alpha >= 1 and the target's below -1; at 0 the more confident model decides.
+Rule OPT: r = 1 if and only if max p_draft < max p_target - alpha TV. (The paper writes q for
+the draft, p for the target, gamma for K.) The largest entries differ by at most TV. Therefore
+the text is the draft's for alpha >= 1 and the target's below -1; at 0 the more confident model
+decides.
 
-Subtle: pi has a row at the position after all guesses too, so the draft reads them all: K steps and
-one pass. The target's row there would bias every bonus token.
+Subtle: pi has a row at the position after all guesses too, so the draft reads them all: K steps
+and one pass. The target's row there would bias every bonus token.
 """
 
 from typing import Annotated

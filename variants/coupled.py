@@ -2,17 +2,17 @@
 
 Adds to match.py: draft and target draw with the same random number at the same position. Models
 that nearly agree then nearly always draw the same token. The text is the target's own draw with
-that number, whatever the draft, K or the kind of guess: with the same seed it is, token for token,
-the text of plain decoding, at every temperature.
+that number, whatever the draft, K or the kind of guess: with the same seed it is, token for
+token, the text of plain decoding, at every temperature.
 
     inverse    draw by the inverse distribution function, as sampling.sample does
     race       draw the first to arrive of n_vocab runners of speed p: argmin of E / p with
                exponential E (the Gumbel trick); the order of the vocabulary is irrelevant
 
-Subtle: a number belongs to its position. The next round reuses the numbers of positions that this
-round did not reach; new ones would give a different text. And no number may be replaced once it
-has been used: dropping a guess because of its value, and drawing there with a fresh number, would
-keep a number only when it suits us, and bias the text.
+Subtle: a number belongs to its position. The next round reuses the numbers of positions that
+this round did not reach; new ones would give a different text. And no number may be replaced
+once it has been used: dropping a guess because of its value, and drawing there with a fresh
+number, would keep a number only when it suits us, and bias the text.
 """
 
 from functools import lru_cache, partial

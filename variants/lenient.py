@@ -1,12 +1,12 @@
 """Leviathan et al. (2023) Appendix A.5, lenience. Not lossless.
 
-Adds to speculative.py: one factor. The draft's probability is multiplied by the lenience before the
-test. More guesses are accepted, and the text moves towards the draft's distribution.
+Adds to speculative.py: one factor. The draft's probability is multiplied by the lenience before
+the test. More guesses are accepted, and the text moves towards the draft's distribution.
 
-With lenience l in (0, 1] a guess is accepted with the probability beta, the sum of
-min(p_draft, p_target / l), and a token is distributed as min(p_draft, p_target / l) +
-(1 - beta) residual(p_target, p_draft). No token becomes more than 1 / l times as probable as under
-the target. But its probability can fall as low as the draft's, even to 0.
+With lenience l in (0, 1] a guess is accepted with the probability beta, the sum of min(p_draft,
+p_target / l), and a token is distributed as min(p_draft, p_target / l) + (1 - beta)
+residual(p_target, p_draft). No token becomes more than 1 / l times as probable as under the
+target. But its probability can fall as low as the draft's, even to 0.
 """
 
 from functools import partial

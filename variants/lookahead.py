@@ -1,7 +1,8 @@
 """Fu et al. (2024), "Break the Sequential Dependency ... Using Lookahead Decoding". Lossless.
 
-Adds to jacobi.py: a pool of n-grams. Jacobi's iteration often writes the right tokens at the wrong
-position. Its runs of tokens are kept, and guessed wherever the text reaches their first token.
+Adds to jacobi.py: a pool of n-grams. Jacobi's iteration often writes the right tokens at the
+wrong position. Its runs of tokens are kept, and guessed wherever the text reaches their first
+token.
 
     ngram      N, the length of a run; a column has N - 1 levels, its guesses of N - 1 passes
     window     W columns: level l of column i is i + l tokens after the last of x
@@ -16,8 +17,9 @@ One pass over one token tree does both (the paper's lookahead branch and verific
      |       |     |
      a2      b2    c2    level 2, N = 4: the pass finds a3 b3 c3, and (t1 b1 b2 b3) joins the pool
 
-Subtle: the window's nodes are in the tree to be continued; they are scored, but not proposals, so
-they are not tested. Their tokens change no distribution and may be any; they start as copies of x.
+Subtle: the window's nodes are in the tree to be continued; they are scored, but not proposals,
+so they are not tested. Their tokens change no distribution and may be any; they start as copies
+of x.
 """
 
 from itertools import cycle, islice

@@ -1,10 +1,10 @@
 """Saxena (2023), "Prompt Lookup Decoding". Lossless.
 
-Adds to speculative.py: a draft without a model. Text repeats itself, so the guesses are copied from
-what followed the last few tokens earlier.
+Adds to speculative.py: a draft without a model. Text repeats itself, so the guesses are copied
+from what followed the last few tokens earlier.
 
-A copied guess is not drawn, so its row is one-hot. `verify` then accepts it with the target's own
-probability of it; a rejected guess is replaced by a draw from the target without it.
+A copied guess is not drawn, so its row is one-hot. `verify` then accepts it with the target's
+own probability of it; a rejected guess is replaced by a draw from the target without it.
 """
 
 from functools import partial

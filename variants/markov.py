@@ -1,9 +1,10 @@
 """DeepSeek (2026), "DSpark": its Markov head, for Medusa's heads. Lossless.
 
-Adds to medusa.py: guesses that depend on one another. All heads read the same hidden state, so the
-second guess does not depend on the first. A table of low rank adds what a token says about the next
-position. Guesses are then drawn one after another, each from a distribution given those before it.
-That is all a draft is, so speculative.py's guess and test apply as they are, at every temperature.
+Adds to medusa.py: guesses that depend on one another. All heads read the same hidden state, so
+the second guess does not depend on the first. A table of low rank adds what a token says about
+the next position. Guesses are then drawn one after another, each from a distribution given
+those before it. That is all a draft is, so speculative.py's guess and test apply as they are,
+at every temperature.
 
     here              DSpark
     heads             as in medusa.py; their scores are the "base logits" of a block

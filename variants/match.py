@@ -6,10 +6,11 @@ every position; as long as it equals the guess, the row of the next position is 
     best     guess the draft's most probable token: accepted with p_target of that token
     drawn    draw the guess: accepted with sum(p_target * p_draft), two draws that agree
 
-Every token of the text is the target's own draw, so the text is exact for any guesses; they only
-decide how many tokens one pass gives. A drawn guess is never accepted more often than by the ratio
-test, sum(min(p_target, p_draft)). The best guess can be: p_target = (.9, .1, 0) and p_draft =
-(.4, .3, .3) give .9 against .5. It is worse where the two models prefer different tokens.
+Every token of the text is the target's own draw, so the text is exact for any guesses; they
+only decide how many tokens one pass gives. A drawn guess is never accepted more often than by
+the ratio test, sum(min(p_target, p_draft)). The best guess can be: p_target = (.9, .1, 0) and
+p_draft = (.4, .3, .3) give .9 against .5. It is worse where the two models prefer different
+tokens.
 """
 
 from typing import Annotated

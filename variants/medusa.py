@@ -1,15 +1,15 @@
 """Cai et al. (2024), "Medusa". Lossless with the exact test, not lossless with the typical one.
 
-Adds to tree.py: a draft without a model. A few small heads on the target's last hidden state guess
-the next tokens, each head one position further on, and their best guesses form a tree.
+Adds to tree.py: a draft without a model. A few small heads on the target's last hidden state
+guess the next tokens, each head one position further on, and their best guesses form a tree.
 
     state      the hidden state, after ln_f, of the row for the last token of x
     heads      callable state -> [n_heads, n_vocab] of scores: row 0 is for the token after x
     choices    the tree: (0,) is head 0's best guess, (0, 2) head 1's third best after it; a
                prefix of a choice is a choice
 
-The state of the next round is a by-product of this round's pass (states.py). The paper's round ends
-with the root of the next tree; ours counts it as the round's last token.
+The state of the next round is a by-product of this round's pass (states.py). The paper's round
+ends with the root of the next tree; ours counts it as the round's last token.
 """
 
 import re
@@ -32,8 +32,8 @@ from variants.tree import verify_tree
 def load_heads(take, params):
     """Return the target's own heads as a callable [n_embd] -> [n_heads, n_vocab].
 
-    Head k is unembed((h + SiLU(h @ w[k] + b[k])) @ a[k]): Sec. 3.1.1 with W_2 = wte a[k], so that
-    a head needs no separate unembedding.
+    Head k is unembed((h + SiLU(h @ w[k] + b[k])) @ a[k]): Sec. 3.1.1 with W_2 = wte a[k], so
+    that a head needs no separate unembedding.
     """
     n_embd = params["wte"].shape[1]
     n_heads = len(take("medusa/b"))

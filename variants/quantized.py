@@ -1,9 +1,9 @@
 """Georganas et al. (2025), "ML-SpecQD"; Zhao et al. (2024), "QSpec". Lossless.
 
 Adds to speculative.py: the draft is the target's own copy with weights in int8. It needs no
-second model and no training, and its distributions are nearly the target's at every temperature.
-Where reading the weights takes most of a pass, a draft step costs about a third of a target row,
-because a weight is one byte instead of four.
+second model and no training, and its distributions are nearly the target's at every
+temperature. Where reading the weights takes most of a pass, a draft step costs about a third of
+a target row, because a weight is one byte instead of four.
 
     copy      a GPT2 whose matrices, the linear maps and wte, are rounded (lib/backend/int8.py);
               it shares everything else with the target: layer norms, biases, wpe

@@ -1,10 +1,10 @@
 """The papers' own decoder; and K chosen from costs: Leviathan et al. (2023) Sec. 3.5. Lossless.
 
-Adds to speculative.py: it chooses K. The papers' formula for the best K needs the costs of draft
-and target, which are given or measured before the run (demo/costs.py), and the acceptance rate
-alpha: accepted / tested guesses, older rounds counting less. If no K pays it decodes plainly, and
-tries one guess after 32 rounds, after 64 more, and so on. K depends on finished rounds alone, so it
-is lossless.
+Adds to speculative.py: it chooses K. The papers' formula for the best K needs the costs of
+draft and target, which are given or measured before the run (demo/costs.py), and the acceptance
+rate alpha: accepted / tested guesses, older rounds counting less. If no K pays it decodes
+plainly, and tries one guess after 32 rounds, after 64 more, and so on. K depends on finished
+rounds alone, so it is lossless.
 """
 
 from speculative import Step, draft_and_verify, guess, verify

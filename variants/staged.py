@@ -1,13 +1,13 @@
 """Spector and Re (2023), "Accelerating LLM Inference with Staged Speculative Decoding". Lossless.
 
-Adds to speculative.py: the draft is itself decoded speculatively, by a smaller draft; and its rows
-serve to widen the chain of guesses into a tree.
+Adds to speculative.py: the draft is itself decoded speculatively, by a smaller draft; and its
+rows serve to widen the chain of guesses into a tree.
 
     inner     a lossless step for the middle model, with a draft or an n-gram model under it, or
               another staged step
 
-Subtle: the inner step is lossless, so a guess has the middle model's distribution. The outer test
-takes the middle model's rows, `Round.p_target`; the inner draft's would bias the text.
+Subtle: the inner step is lossless, so a guess has the middle model's distribution. The outer
+test takes the middle model's rows, `Round.p_target`; the inner draft's would bias the text.
 """
 
 from functools import partial

@@ -1,8 +1,8 @@
 """Huang et al. (2024), "SpecDec++": stop guessing by a threshold; here a measured one. Lossless.
 
 Adds to assisted.py: it needs neither K nor a constant threshold. The draft guesses while the
-probability that the next guess becomes text is worth its time; costs are measured as for `--K auto`
-(speculative.py), probabilities are counted.
+probability that the next guess becomes text is worth its time; costs are measured as for `--K
+auto` (speculative.py), probabilities are counted.
 
     s           the probability that all guesses of this round so far are accepted
     a           the probability that a guess is accepted if those before it are: a table over the
@@ -11,22 +11,23 @@ probability that the next guess becomes text is worth its time; costs are measur
     d, V        times in units of one target row: d of a draft step, V[k] of a pass with k guesses
     rho         tokens per unit of time so far, at least plain decoding's 1
 
-A round with k guesses gives 1 + s_1 + .. + s_k tokens and takes the time k d + V[k]. The rule with
-the best rate is the one whose rounds maximise tokens - rho time, at that rate (the renewal-reward
-theorem). So m more guesses, the first from a row with a, the others with the mean alpha, are worth
+A round with k guesses gives 1 + s_1 + .. + s_k tokens and takes the time k d + V[k]. The rule
+with the best rate is the one whose rounds maximise tokens - rho time, at that rate (the
+renewal-reward theorem). So m more guesses, the first from a row with a, the others with the
+mean alpha, are worth
 
     gain  =  max over m >= 1 of  s a (1 + alpha + .. + alpha^(m-1)) - rho (m d + V[k+m] - V[k])
 
     (a) compute a draft row           while the mean of max(0, gain + rho d) is above rho d
     (b) draw a guess from that row    if gain + rho d > 0: its own step is paid already
 
-If a is the same for all rows, this is best_K of theory/speedup.py. Otherwise it is the best rule if
-V rises ever more steeply; if not, a costly row may lead to a cheap one, hence m.
+If a is the same for all rows, this is best_K of theory/speedup.py. Otherwise it is the best
+rule if V rises ever more steeply; if not, a costly row may lead to a cheap one, hence m.
 
-Huang et al. (2024) Theorem 3.1 stops where 1 - s exceeds a constant, and trains a head to predict
-s. Their released code evaluates the head after drawing a guess, which is tested. Here, unlike it,
-the row is judged before a guess is drawn. Both are exact; dropping a drawn guess for what it is,
-before the ratio test, is not (docs/wild.md).
+Huang et al. (2024) Theorem 3.1 stops where 1 - s exceeds a constant, and trains a head to
+predict s. Their released code evaluates the head after drawing a guess, which is tested. Here,
+unlike it, the row is judged before a guess is drawn. Both are exact; dropping a drawn guess for
+what it is, before the ratio test, is not (docs/wild.md).
 """
 
 from functools import partial
@@ -40,7 +41,8 @@ from variants.registry import Decoder, Models
 
 BUCKETS = 8  # of the draft's confidence
 DECAY = 0.996  # what a round's weight is multiplied by with every further round
-# An optimistic start: of two guesses one was accepted, the other with the draft's own probability.
+# An optimistic start: of two guesses one was accepted, the other with the draft's own
+# probability.
 START = np.array([1 + (np.arange(BUCKETS) + 0.5) / BUCKETS, np.full(BUCKETS, 2.0),
                   np.full(BUCKETS, 1 / BUCKETS)])
 

@@ -1,16 +1,16 @@
 """Oliaro et al. (2024), "SuffixDecoding". Lossless.
 
 Adds to lookup.py: counts of everything that followed, and a draft where they are not sure. The
-guess is what followed the last m tokens most often, and is as long as the counts are sure of it.
-Finished texts can be remembered for the next one (memory.py).
+guess is what followed the last m tokens most often, and is as long as the counts are sure of
+it. Finished texts can be remembered for the next one (memory.py).
 
     m             how many tokens a guess looks back: 1, 2, ... depth - 1 are all tried
     probability   of a guess: the product of the relative frequencies on its path
     score         the sum of the probabilities: how many guesses are expected to be right
     factor        after m tokens at most min(cap, factor m) guesses: alpha in the paper's MAX_SPEC
 
-A copied guess is not drawn, so its row is one-hot, as in lookup.py; the draft's guesses have the
-draft's rows. The choice between the two is made before any sampling, so both are exact.
+A copied guess is not drawn, so its row is one-hot, as in lookup.py; the draft's guesses have
+the draft's rows. The choice between the two is made before any sampling, so both are exact.
 """
 
 from collections import defaultdict

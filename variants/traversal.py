@@ -1,9 +1,9 @@
 """Weng et al. (2025), "Traversal Verification for Speculative Tree Decoding", Alg. 1. Lossless.
 
-Adds to tree.py and block.py: a tree is tested from its leaves to its root, each whole path at once.
-A guess with more probability under the target than under the draft makes up for one with less, and
-what a rejected path leaves over goes to the next one. On a chain it is block.py's test; with
-one-hot rows it is tree.py's.
+Adds to tree.py and block.py: a tree is tested from its leaves to its root, each whole path at
+once. A guess with more probability under the target than under the draft makes up for one with
+less, and what a rejected path leaves over goes to the next one. On a chain it is block.py's
+test; with one-hot rows it is tree.py's.
 
     share     of a node: the probability of accepting the path to it. The root's is 1, a child's is
               at first min(1, its parent's share * left[token] / row[token]), and its own rejected
@@ -13,8 +13,8 @@ one-hot rows it is tree.py's.
     S         the sum of (share * left - row)_+, left over when that child is rejected
 
 Subtle: a share falls to S / (S + 1 - share), not to S / (what the draft has left). And a token
-drawn twice at one node is two guesses. The second is never accepted, because nothing is left of a
-rejected token, but its row is subtracted once more.
+drawn twice at one node is two guesses. The second is never accepted, because nothing is left of
+a rejected token, but its row is subtracted once more.
 """
 
 import numpy as np
@@ -29,8 +29,8 @@ def verify_traversal(tree, p_draft, p_target, rng):
     """Return the tokens of the first path that passes, leaves first, and one more.
 
     The root always passes: then no guess is accepted. All guesses must be drawn by one draft. A
-    second draft could draw a token once more, and add guesses below its first node: what is tested
-    there would depend on a sibling that is tested later.
+    second draft could draw a token once more, and add guesses below its first node: what is
+    tested there would depend on a sibling that is tested later.
     """
     def visit(node, share):
         """Return the tokens after this node, or None if no path through it passes."""

@@ -1,7 +1,8 @@
 """Miao et al. (2023), "SpecInfer: ... Tree-based Speculative Inference and Verification". Lossless.
 
-Adds to speculative.py: several guesses for one position. They form a tree with what follows each,
-and the target scores the tree in one pass; the walk continues at the first guess that passes.
+Adds to speculative.py: several guesses for one position. They form a tree with what follows
+each, and the target scores the tree in one pass; the walk continues at the first guess that
+passes.
 
     widths      <k_1, .., k_m>, the expansion configuration: children for each node of each level;
                 "auto": the best tree at the measured costs (best_tree.py); "dynamic": a tree for
@@ -60,9 +61,10 @@ def guess_shape(x, k, rng, draft, shape, siblings="distinct"):
 def verify_tree(tree, p_draft, p_target, rng):
     """Walk down while a child passes, then add a token: multi-step speculative sampling.
 
-    At each node the proposals are tested in the order drawn, each with its own row (not p_draft's),
-    against what the rejected ones before it have left of the target's distribution. With one-hot
-    rows this is SpecInfer's greedy verification. Miao et al. (2023), VerifyStochastic.
+    At each node the proposals are tested in the order drawn, each with its own row (not
+    p_draft's), against what the rejected ones before it have left of the target's distribution.
+    With one-hot rows this is SpecInfer's greedy verification. Miao et al. (2023),
+    VerifyStochastic.
     """
     ids: list[int] = []
     node = -1

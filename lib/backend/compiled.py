@@ -4,9 +4,9 @@
     scale      [n_out] if w is in int8, which is widened to the type of x; else None
     vector     numbers side by side in one register: eight float32 or four float64 in 32 bytes
 
-The loop is written in LLVM's own operations, because Numba's loops leave to the compiler how many
-partial sums a sum is made of. Here each number of y is the sum of one vector's numbers, half
-added to half, so it has the same bits whatever else is computed beside it.
+The loop is written in LLVM's own operations, because Numba's loops leave to the compiler how
+many partial sums a sum is made of. Here each number of y is the sum of one vector's numbers,
+half added to half, so it has the same bits whatever else is computed beside it.
 """
 
 import functools

@@ -1,8 +1,9 @@
 """Zhang et al. (2025), "Batch Speculative Decoding Done Right": many texts at once. Lossless.
 
-Adds to speculative.py: several texts share each pass, because a loaded weight can multiply the rows
-of all of them. Each text has its own tokens, n_left, cache and generator, so it is the same as
-alone. When a text ends, the next one takes its position (Yu et al. (2022), "Orca", Sec. 3.1).
+Adds to speculative.py: several texts share each pass, because a loaded weight can multiply the
+rows of all of them. Each text has its own tokens, n_left, cache and generator, so it is the
+same as alone. When a text ends, the next one takes its position (Yu et al. (2022), "Orca", Sec.
+3.1).
 
     jobs      (x, N, rng): the tokens so far, how many new ones are wanted, the text's generator
     text      the greenlet of a running job, suspended while it waits for a model
@@ -10,13 +11,14 @@ alone. When a text ends, the next one takes its position (Yu et al. (2022), "Orc
     calls     a list of (text, ids, n_last): what several texts request of one model
     model     here a batch model, `model(calls) -> list of [n_last, n_vocab]`
 
-No decoder contains code for batches. Its step calls a model, and the greenlet that it runs in (a
-coroutine that can be suspended from inside a nested call) passes the request to `generate_batch`,
-which collects the requests of all texts and answers them in one pass.
+No decoder contains code for batches. Its step calls a model, and the greenlet that it runs in
+(a coroutine that can be suspended from inside a nested call) passes the request to
+`generate_batch`, which collects the requests of all texts and answers them in one pass.
 
 Subtle: after a round the texts differ in length, because each accepts a different number of
-guesses. If they share one padded array, positions, masks and caches must be realigned after every
-round; the paper finds that public code fails at this. Nothing is padded here: batch_gpt2.py.
+guesses. If they share one padded array, positions, masks and caches must be realigned after
+every round; the paper finds that public code fails at this. Nothing is padded here:
+batch_gpt2.py.
 """
 
 from itertools import islice
@@ -31,8 +33,8 @@ from variants.shared.branches import Branches
 class Shared:
     """Give a step the rows `(ids, n_last) -> rows` of a batch model, from a shared pass.
 
-    Of the models with requests the one with the lowest turn runs first: a draft before the target,
-    so that the target's pass includes the guesses of all texts.
+    Of the models with requests the one with the lowest turn runs first: a draft before the
+    target, so that the target's pass includes the guesses of all texts.
     """
 
     def __init__(self, model, turn=0):
@@ -64,8 +66,8 @@ def generate_batch(jobs, new_step, batch=8, stop=()):
     """Write many texts, `batch` at once; yield the Rounds of each, in the order of the jobs.
 
     `jobs` are (x, N, rng); the next one is taken when a text has ended. `new_step()` returns a
-    decoder's step for one text; its models are `Shared`, the same for all. The Rounds are without
-    their rows of probabilities, which are large.
+    decoder's step for one text; its models are `Shared`, the same for all. The Rounds are
+    without their rows of probabilities, which are large.
 
     >>> import numpy as np
     >>> from functools import partial

@@ -1,16 +1,17 @@
 """Yu et al. (2022), "Orca", Sec. 3.2, selective batching: one pass over many texts.
 
 Adds to gpt2.py: the new tokens of all texts are the rows of one pass. Products with weights and
-everything else that depends on one row alone take all rows at once. Attention goes text by text,
-each with its own keys and values; nothing is padded.
+everything else that depends on one row alone take all rows at once. Attention goes text by
+text, each with its own keys and values; nothing is padded.
 
     calls     a list of (text, ids, n_last), as in batch.py
     part      what one text adds to a pass: tokens n_past : n_seq of its ids
 
-Subtle: BLAS sums in a different order for a different number of rows, so the last bits of a text
-would depend on how many others there are. The compiled product (lib/backend/products.py) does not,
-for up to MAX_ROWS rows. With it passes have at most that many rows, and a text with more, such as a
-prompt, gets its own pass: every product has the same bits as for the text alone.
+Subtle: BLAS sums in a different order for a different number of rows, so the last bits of a
+text would depend on how many others there are. The compiled product (lib/backend/products.py)
+does not, for up to MAX_ROWS rows. With it passes have at most that many rows, and a text with
+more, such as a prompt, gets its own pass: every product has the same bits as for the text
+alone.
 """
 
 import math
@@ -42,8 +43,8 @@ class Part(NamedTuple):
 class BatchGPT2(GPT2):
     """A GPT2 that reads many texts in one pass, `model(calls)`, and has a cache for each of them.
 
-    A text can be any object; what was read of it is dropped with it. Every text has the logits that
-    it has alone:
+    A text can be any object; what was read of it is dropped with it. Every text has the logits
+    that it has alone:
 
     >>> from lib.checkpoints.weights import random_params
     >>> hparams = dict(n_vocab=11, n_ctx=8, n_embd=6, n_head=2, n_layer=2)

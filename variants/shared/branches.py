@@ -7,8 +7,8 @@ Adds to speculative.py: the guesses of a round may branch, and so may a text.
     proposal    a node and the row it was drawn from, in the order drawn: a guess may come twice
     x + tree    the text x continued along every path: Branches, which a tree model reads
 
-A tree model is `model(x + tree, n_last) -> [n_last, n_vocab]` of probabilities, the last rows of
-1 + n_nodes: row 0 follows x, row 1 + i the path to node i. Miao et al. (2023) Sec. 3 and 4.
+A tree model is `model(x + tree, n_last) -> [n_last, n_vocab]` of probabilities, the last rows
+of 1 + n_nodes: row 0 follows x, row 1 + i the path to node i. Miao et al. (2023) Sec. 3 and 4.
 """
 
 from dataclasses import dataclass, field

@@ -9,10 +9,10 @@ Adds to gpt2.py: a transformer that reads pairs, and so knows what was drawn fro
 
     z_i = fc [ln_token(e_(i + 1)); ln_state(f_i)]    predicted f_(i + 1) = ln_f(block(z_0 .. z_i))
 
-Two norms, because the two differ in scale. The target's unembedding makes the predicted state at
-token i + 1 a distribution of token i + 2. The states before the end of x are true. For the tree
-there are none, and the head continues the states it predicted; their keys and values come after
-the text's, and are never taken for them.
+Two norms, because the two differ in scale. The target's unembedding makes the predicted state
+at token i + 1 a distribution of token i + 2. The states before the end of x are true. For the
+tree there are none, and the head continues the states it predicted; their keys and values come
+after the text's, and are never taken for them.
 """
 
 import numpy as np

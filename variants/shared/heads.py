@@ -17,8 +17,8 @@ def fingerprint(wte):
 def open_heads(models):
     """Return `take(name, *shape)`, which reads an array of the target's heads; no shape is any.
 
-    ValueError if there is no file, it is broken or names a different target, or an array is absent,
-    has a different shape, or a number in it is not finite.
+    ValueError if there is no file, it is broken or names a different target, or an array is
+    absent, has a different shape, or a number in it is not finite.
     """
     path = models.folder and Path(models.folder) / "heads.safetensors"
     if not path or not path.exists():

@@ -4,11 +4,11 @@
 def window(x, n_prompt, n_ctx):
     """Return the tokens of x that the models read: all of them until they fill the context.
 
-    Then its last n_ctx // 2 tokens and those that follow, until these fill the context again, and
-    so on. A prompt of n_prompt >= n_ctx tokens starts with its last n_ctx // 2.
+    Then its last n_ctx // 2 tokens and those that follow, until these fill the context again,
+    and so on. A prompt of n_prompt >= n_ctx tokens starts with its last n_ctx // 2.
 
-    Subtle: GPT-2 learned a vector for each position, so when the window moves, every token in it
-    must be read again. A window that moves token by token would cost a full pass for each.
+    Subtle: GPT-2 learned a vector for each position, so when the window moves, every token in
+    it must be read again. A window that moves token by token would cost a full pass for each.
 
     >>> [window([0, 1, 2, 3, 4, 5, 6, 7][:n], 1, 4) for n in (3, 4, 5, 6)]
     [[0, 1, 2], [2, 3], [2, 3, 4], [4, 5]]

@@ -1,8 +1,8 @@
 """Tree attention, Miao et al. (2023): a GPT2 that scores all paths of a tree in one pass.
 
-Adds to gpt2.py: a node sees the text and its own ancestors, and its position is that of its depth,
-not of its column in the cache. Afterwards the keys and values of an accepted path are moved into
-order, so nothing is read twice.
+Adds to gpt2.py: a node sees the text and its own ancestors, and its position is that of its
+depth, not of its column in the cache. Afterwards the keys and values of an accepted path are
+moved into order, so nothing is read twice.
 """
 
 import numpy as np
