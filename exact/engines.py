@@ -175,7 +175,7 @@ def tell(packages):
     sampled = [[with_version(package), *row] for package in packages if package in SAMPLED
                for row in sampled_rows(package)]
     if sampled:
-        print(markdown_table(["engine", "guesses", "exact?", "distance of the texts"], sampled))
+        print(markdown_table(["engine", "guesses", "exact?", "distance"], sampled))
         print(f"\n{explanation()}\n")
 
 

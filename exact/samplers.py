@@ -12,7 +12,7 @@ same reason an engine 2 limit or more away stays below with a probability of at 
 """
 
 import tempfile
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable
 from functools import cache, partial
 from importlib import import_module
@@ -88,7 +88,7 @@ def wrong_rules():
     return found
 
 
-def distance(write_text, n_texts=N_TEXTS):
+def sampled_distance(write_text, n_texts=N_TEXTS):
     """Return how far the frequencies of texts are from the target's distribution."""
     seeds = np.random.default_rng(0).integers(2**31, size=n_texts)
     texts = Counter((*X, *write_text(int(seed))) for seed in seeds)
@@ -204,23 +204,24 @@ SAMPLED = {  # package: Program
 
 
 def sampled_rows(package, n_texts=N_TEXTS):
-    """Yield what was found for each setting of an engine: words, verdict, distance."""
+    """Yield what was found: settings, verdict, distances; equal verdicts share a line."""
     largest = limit(n_texts, len(wanted()))
+    found = defaultdict(list)
     for words, start in SAMPLED[package].starts.items():
         with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
-            found = distance(start(Path(folder)), n_texts)
-        yield [words, "**no**" if found > largest else "no difference", f"{found:.4f}"]
+            far = sampled_distance(start(Path(folder)), n_texts)
+        found["**no**" if far > largest else "no difference"].append((words, f"{far:.4f}"))
+    for verdict, settings in found.items():
+        words, distances = zip(*settings)
+        yield ["; ".join(words), verdict, " ".join(distances)]
 
 
 def explanation(n_texts=N_TEXTS):
-    """Return in words what the limit is, and which wrong rules it shows."""
+    """Return in words what the limit is, and which wrong rules it does not show."""
     largest = limit(n_texts, len(wanted()))
-    rules = wrong_rules()
-    missed = [name for name, far in rules.items() if far < 2 * largest]
-    nearest = min(far for far in rules.values() if far >= 2 * largest)
-    rare = f"with a probability below {ERROR:.0e}".replace("e-0", "e-")
-    return (f"{n_texts:,} texts of {N} tokens, K = {K}. An exact engine is farther than "
-            f"{largest:.4f} away {rare}; an engine {2 * largest:.4f} or more away is missed "
-            f"{rare}. Of the {len(rules)} rules of exact/rules.py that are not exact, "
-            f"{len(rules) - len(missed)} are so far away on these models, the nearest "
-            f"{nearest:.4f}. The others: {'; '.join(missed)}.")
+    missed = [name for name, far in wrong_rules().items() if far < 2 * largest]
+    error = f"{ERROR:.0e}".replace("e-0", "e-")
+    return (f"{n_texts:,} texts of {N} tokens, K = {K}. But for a probability of {error} an "
+            f"exact engine is within {largest:.4f}, and one {2 * largest:.4f} or more away is "
+            "not. All rules of exact/rules.py that are not exact are that far away on these "
+            f"models, except {' and '.join(f'`{name}`' for name in missed) or 'none'}.")
