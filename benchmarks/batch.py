@@ -56,9 +56,10 @@ def all_figures(args):
     for K, (n_tokens, _) in counts.items():
         rates = {n: n_tokens / np.array(times[n, K]) for n in BATCHES}
         runs[K] = {n: {"tokens_per_s": spread(rate)} for n, rate in rates.items()}
+    per_pass = {K: n_tokens / n_rounds for K, (n_tokens, n_rounds) in counts.items()}
     return machine() | {
         "size": SIZE, "texts": f"{named(len(xs), args.N)}, acceptance {ALPHA}", "runs": runs,
-        "tokens_per_pass": {K: n_tokens / n_rounds for K, (n_tokens, n_rounds) in counts.items()}}
+        "tokens_per_pass": per_pass}
 
 
 def paragraphs(figures, args):

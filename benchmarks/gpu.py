@@ -13,8 +13,9 @@ from pathlib import Path
 from benchmarks import speed, variants
 from lib.terminal import Parser, command
 
-DECODERS = ["speculative --K 4", "tree", "tree --widths 4,2,1,1", "tree --widths auto", "traversal",
-            "eagle", "eagle --widths dynamic --K 6", "suffix", "lookahead", "block", "skip"]
+DECODERS = ["speculative --K 4", "tree", "tree --widths 4,2,1,1", "tree --widths auto",
+            "traversal", "eagle", "eagle --widths dynamic --K 6", "suffix", "lookahead", "block",
+            "skip"]
 LARGE = ["--N", "24", "--repeats", "9"]
 RUNS = {"speed-pair": (speed, []), "speed-124M": (speed, ["--size", "124M", *LARGE]),
         "speed-1558M": (speed, ["--size", "1558M", *LARGE]),

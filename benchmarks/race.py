@@ -1,10 +1,10 @@
 """Race decoders on the same texts, and state what the papers' formula predicts of them.
 
     builder    (draft, target) -> step: a decoder, but for its models
-    simulated  real passes of both models, with one-hot rows instead of their own: at each position
-               the guess is accepted with probability alpha, decided once for every K
-    predicted  Leviathan et al. (2023) Theorem 3.8 with what was measured in the race: acceptance,
-               and the medians of a draft step, of a round's target pass, of one row
+    simulated  real passes of both models, with one-hot rows instead of their own: at each
+               position the guess is accepted with probability alpha, decided once for every K
+    predicted  Leviathan et al. (2023) Theorem 3.8 with what was measured in the race:
+               acceptance, and the medians of a draft step, of a round's target pass, of one row
 
 All decoders take turns on every text. Each starts with models that have read nothing, and
 reading the prompt counts. In repeat r, text i has the seed (r, i), for every decoder.
@@ -63,7 +63,7 @@ def builder(name, flags, temperature, **known):
 
 
 def fresh(model, kind=None):
-    """Return a model over the same weights that has read nothing, of its own class or `kind`."""
+    """Return a model of the same weights that has read nothing, of its class or `kind`."""
     if isinstance(model, TokenLevelIntersection):
         return TokenLevelIntersection(fresh(model.draft, kind), model.common)
     return (kind or type(model))(model.params, model.n_head)
@@ -143,7 +143,7 @@ def uniforms(text, n_positions=2048):
 
 
 def simulated(model, alpha):
-    """Run the model's passes; return one-hot rows: token 0 with probability alpha, else token 1.
+    """Run the model's passes; return one-hot rows: token 0 with probability alpha, or token 1.
 
     The token belongs to the position and to the text, which is known by its first token. A
     guess of `simulated(draft, alpha)` is accepted by `simulated(target, 1)` if it is 0, so

@@ -37,7 +37,8 @@ CONTEXTS = (64, 512, 1000)
 RUNS = 3  # of every text; --repeats is for passes
 GUESSES = 4  # draft steps in a row
 BLOCK = {"numba": 2**29, "cupy": 2**31}  # bytes that are read to measure the bandwidth
-LABELS = ("tokens per second (quartiles)", "speed-up", "predicted", "acceptance", "tokens per pass")
+LABELS = ("tokens per second (quartiles)", "speed-up", "predicted", "acceptance",
+          "tokens per pass")
 
 
 # ---- one function per part, of the flags and of what `load_models` returned
@@ -113,9 +114,9 @@ def run_race(builders, draft, target, texts, N):
 
 def pass_paragraphs(part):
     """Yield a sentence and the two tables of `pass_figures`."""
-    yield (f"{part['bandwidth_GB_per_s']:.1f} GB/s, so a floor of {part['floor_ms']:.2f} ms per "
-           f"token; one row from cold caches takes {part['row_over_floor']:.2f} times the floor. "
-           f"A draft step takes {ranged(part['draft_ms'])} ms.")
+    yield (f"{part['bandwidth_GB_per_s']:.1f} GB/s, so a floor of {part['floor_ms']:.2f} ms "
+           f"per token; one row from cold caches takes {part['row_over_floor']:.2f} times the "
+           f"floor. A draft step takes {ranged(part['draft_ms'])} ms.")
     heads = ["rows in one pass", "ms (quartiles)", "relative"]
     columns = [time_cells(part["rows_ms"])]
     if part["numpy_rows_ms"]:  # empty on a GPU
@@ -138,10 +139,12 @@ def race_paragraphs(setting, part):
     """Yield the table of {setting: race}."""
     races = part["races"]
     heads = ["plain" if K == "0" else f"K = {K}" for K in next(iter(races.values()))]
-    # race_cells gives a column per decoder; zip turns them into a row per label
-    yield markdown_table([part["texts"], *heads],
-                         [[f"{setting} {value}: {label}", *cells] for value, rows in races.items()
-                          for label, *cells in zip(LABELS, *map(race_cells, rows.values()))])
+    table = []
+    for value, rows in races.items():
+        columns = map(race_cells, rows.values())  # one per decoder
+        table += [[f"{setting} {value}: {label}", *cells]
+                  for label, *cells in zip(LABELS, *columns)]
+    yield markdown_table([part["texts"], *heads], table)
 
 
 def race_cells(row):

@@ -14,7 +14,7 @@ TOY, K = "A", 3
 
 
 def draw_ladder(figure, data):
-    """Draw a bar for each test: what the test before it gives, and in green what this test adds."""
+    """Draw a bar for each test: what the one before it gives, and in green what it adds."""
     axes = figure.subplots()
     rows = climb(TOY, K)
     before = 0
@@ -32,7 +32,7 @@ def draw_ladder(figure, data):
 
 @functools.cache
 def distances():
-    """Return [(name, distance)] of the inexact rules, the largest first, and how many are exact."""
+    """Return [(name, distance)] of the inexact rules, largest first, and the number of others."""
     every = [(rule, module) for module in (rules, settings) for rule in module.RULES]
     wrong = [(rule.name, float(module.find(rule.name, TOY, K).distance))
              for rule, module in every if not rule.exact]

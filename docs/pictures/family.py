@@ -1,4 +1,4 @@
-"""Draw family.svg: every decoder of the registry, in a box for what it changes in `speculative`.
+"""Draw family.svg: every decoder of the registry, in a box for what it changes.
 
 A decoder's entry names its family (variants/registry.py): nothing is drawn by hand.
 """
@@ -56,6 +56,6 @@ def draw(data):
     style = (f".box{{fill:none;stroke:{colour('grey')}}}"
              f".strong{{fill:none;stroke-width:2;stroke:{colour('blue')}}}")
     listed = "; ".join(f"{family}: {', '.join(members(family))}" for family in FAMILIES)
-    title = ("A tree from left to right. Its root is speculative; one branch changes the guess, "
-             f"the other the test. Boxes at its right: {listed}.")
+    title = ("A tree from left to right. Its root is speculative; one branch changes the "
+             f"guess, the other the test. Boxes at its right: {listed}.")
     return picture(WIDTH, height, title, parts, style)

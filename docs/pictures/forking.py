@@ -78,7 +78,8 @@ def draw(figure, data):
     for x, words in ((-0.3, "decisions, and the weight of each branch"),
                      (PRODUCT, "text, product"), (SUM, "sum = target's")):
         axes.text(x, -0.85, words, color=colour("muted"), fontsize=9)
-    alone = ", ".join(f"{a} {b} with {P_TARGET[a] * P_TARGET[b]}" for a in (0, 1) for b in (0, 1))
+    alone = ", ".join(f"{a} {b} with {P_TARGET[a] * P_TARGET[b]}"
+                      for a in (0, 1) for b in (0, 1))
     axes.text(-0.3, len(leaves) - 0.15, f"The target alone: {alone}", fontsize=9)
     axes.set(xlim=(-0.4, 7.2), ylim=(len(leaves) + 0.1, -1.2))
     axes.set_title(f"Tokens 0 and 1.  p_draft = ({P_DRAFT[0]}, {P_DRAFT[1]}),  p_target = "

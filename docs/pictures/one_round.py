@@ -109,6 +109,6 @@ def draw(data):
     style = (f".box{{fill:none;stroke:{colour('grey')}}}"
              f".own{{fill:none;stroke:{colour('blue')};stroke-width:2}}")
     words = "".join(token["text"] for token in data["guesses"])
-    title = (f"One round: after '{data['prompt']}' the draft guesses '{words.strip()}', the target "
-             f"accepts {len(accepted)} of them and adds '{own.strip()}'.")
+    title = (f"One round: after '{data['prompt']}' the draft guesses '{words.strip()}', the "
+             f"target accepts {len(accepted)} of them and adds '{own.strip()}'.")
     return picture(WIDTH, HEIGHT, title, parts, style)

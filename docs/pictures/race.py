@@ -16,7 +16,7 @@ WIDTH, HEIGHT, MARGIN = 840, 300, 18
 PANEL, GAP = 412, 16  # width of a panel, and what lies between the two
 SIZE, LINE, COLUMNS = 14, 24, 44  # of the text: letters, distance of lines, letters in a line
 TOP, BAR = 76, 216  # first line of the text, and the bar below it
-LEAD, PAUSE, PLAY = 0.8, 4.5, 12  # seconds: before, after, and about how long the longer run takes
+LEAD, PAUSE, PLAY = 0.8, 4.5, 12  # seconds: before, after, and about those of the longer run
 FADE, DROP = 0.06, 15  # seconds of a change; how far a discarded guess falls
 SHOWN, HIDDEN = "opacity:1", "opacity:0"
 
@@ -36,7 +36,7 @@ class Clock:
         self.rules = {}  # {keyframes: class}
 
     def change(self, style, *changes):
-        """Return the class of a part that starts as `style`; changes are (recorded second, style).
+        """Return the class of a part that starts as `style`; changes are (second, style).
 
         Parts that change alike share a class.
         """

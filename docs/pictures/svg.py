@@ -58,8 +58,9 @@ def picture(width, height, title, parts, style=""):
             f".rule{{stroke:{colour('line')}}}.mark{{stroke:{colour('ink')};stroke-width:2}}")
     body = "\n".join([element("title", escape(title)), element("style", f"\n{base}\n{style}\n"),
                       *parts])
-    return element("svg", f"\n{body}\n", xmlns="http://www.w3.org/2000/svg", width=width,
-                   height=height, viewBox=f"0 0 {width} {height}", role="img", font_size=14) + "\n"
+    svg = element("svg", f"\n{body}\n", xmlns="http://www.w3.org/2000/svg", width=width,
+                  height=height, viewBox=f"0 0 {width} {height}", role="img", font_size=14)
+    return svg + "\n"
 
 
 def positions(string, columns):

@@ -1,4 +1,4 @@
-"""Draw theorem1.svg: both distributions at one position of a recorded round, one column per token.
+"""Draw theorem1.svg: both distributions at one position of a recorded round, token by token.
 
     accepted    min(p_draft, p_target), the part that both models give: green
     rejected    p_draft - accepted, the draft's surplus: red

@@ -29,8 +29,8 @@ def download(url, path):
                 requests.exceptions.ChunkedEncodingError) as error:
             n_bytes = part.stat().st_size if part.exists() else 0
             if wait is None or not n_bytes and isinstance(error, requests.ConnectionError):
-                raise OSError(f"need all of {url}, got {n_bytes} bytes; run it again to resume, or "
-                              f"let GPT2_BASE_URL name a mirror: {error}") from None
+                raise OSError(f"need all of {url}, got {n_bytes} bytes; run it again to resume, "
+                              f"or let GPT2_BASE_URL name a mirror: {error}") from None
             time.sleep(wait)
 
 
@@ -42,7 +42,7 @@ def fetch(url, part):
     # identity: not compressed, so that lengths are those of the file
     headers = {"Range": f"bytes={n_past}-", "Accept-Encoding": "identity"}
     with requests.get(url, headers=headers, stream=True, timeout=TIMEOUT) as response:
-        if response.status_code == 416:  # the part does not belong to this file, or is all of it
+        if response.status_code == 416:  # the part is not of this file, or is all of it
             part.unlink(missing_ok=True)
         if response.status_code in (416, 429) or response.status_code >= 500:  # try again
             raise EOFError(f"status {response.status_code}")

@@ -1,7 +1,7 @@
 """Read and write GPT-2 as Hugging Face keeps it: the same weights under other names.
 
-    config.json               the sizes, under other names, and what else could differ in the model
-    model.safetensors         the weights, or several files, model-00001-of-00003.safetensors
+    config.json            the sizes, under other names, and what else could differ in the model
+    model.safetensors      the weights, or several files, model-00001-of-00003.safetensors
 """
 
 import json
@@ -16,7 +16,8 @@ from lib.checkpoints.weights import check_hparams, flatten, read_flat
 
 THEIR_SIZES = {"n_vocab": "vocab_size", "n_ctx": "n_positions", "n_embd": "n_embd",
                "n_head": "n_head", "n_layer": "n_layer"}  # ours: theirs
-FIXED = {"layer_norm_epsilon": (1e-5,), "activation_function": ("gelu_new", "gelu_pytorch_tanh"),
+FIXED = {"layer_norm_epsilon": (1e-5,),
+         "activation_function": ("gelu_new", "gelu_pytorch_tanh"),
          "tie_word_embeddings": (True,), "scale_attn_weights": (True,),
          "scale_attn_by_inverse_layer_idx": (False,), "add_cross_attention": (False,)}
 MASK = re.compile(r"h\.\d+\.attn\.(masked_)?bias")
@@ -70,11 +71,11 @@ def load_flat(folder, hparams, dtype=np.float32):
     flat = read_flat(hparams, take, folder, dtype)
     extra = sorted(name for name in found.keys() - used if not MASK.fullmatch(name))
     if extra:
-        raise ValueError(f"need the weights of a GPT-2 of the sizes in config.json in {folder}, "
-                         f"got one more: {extra[0]!r:.80}")
+        raise ValueError("need the weights of a GPT-2 of the sizes in config.json in "
+                         f"{folder}, got one more: {extra[0]!r:.80}")
     if "lm_head.weight" in found and not np.array_equal(take("lm_head"), take("wte")):
-        raise ValueError(f"need lm_head.weight to equal wte.weight in {folder}, got a different "
-                         "one: only models with tied embeddings can be read")
+        raise ValueError(f"need lm_head.weight to equal wte.weight in {folder}, got a "
+                         "different one: only models with tied embeddings can be read")
     return flat
 
 
@@ -86,7 +87,8 @@ def write_folder(folder, encoder, hparams, params):
     config.json comes last: a folder without it is not a model, so an interrupted export is
     never loaded.
     """
-    for name in ("config.json", "generation_config.json", "tokenizer.json"):  # of a former model
+    # a former model's files would count
+    for name in ("config.json", "generation_config.json", "tokenizer.json"):
         (folder / name).unlink(missing_ok=True)
     weights = {f"transformer.{their_name(name)}": weight for name, weight in flatten(params)}
     tensors.write_arrays(folder / "model.safetensors", weights, {"format": "pt"})

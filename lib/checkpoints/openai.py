@@ -77,7 +77,7 @@ def load_flat(folder, hparams, dtype=np.float32):
 
 
 def convert(folder, hparams):
-    """Write params.safetensors from the TensorFlow checkpoint in a folder; ValueError if broken."""
+    """Write params.safetensors from a folder's TensorFlow checkpoint; ValueError if broken."""
     import tensorflow as tf  # here: it takes seconds, once per model
 
     def take(name, *shape):

@@ -18,7 +18,7 @@ Arrays = dict[str, np.ndarray]
 
 
 def open_arrays(path: Path) -> tuple[Arrays, dict[str, str]]:
-    """Return {name: array}, mapped from a file, and its metadata; ValueError if it is not whole."""
+    """Return {name: array}, mapped from a file, and its metadata; ValueError if it is cut."""
     try:
         with safe_open(path, framework="numpy"):
             data = np.memmap(path, np.uint8, "r")

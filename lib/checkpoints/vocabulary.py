@@ -6,7 +6,7 @@ from lib.checkpoints.files import read_json
 
 
 def read_vocabulary(folder: Path) -> tuple[dict, list, dict, str]:
-    """Return {symbol: id}, the merges, the tokens added to them, and the names of the files read.
+    """Return {symbol: id}, the merges, the added tokens, and the names of the files read.
 
     An added token stands for itself; no merge makes it, so that no text is encoded as one.
     """
@@ -48,8 +48,8 @@ def read_end_of_text(folder, vocab):
             ends = read_json(path).get("eos_token_id", ends)
     ends = ends if isinstance(ends, list) else [ends]
     if len(ends) > 1:
-        raise ValueError(f"need one eos_token_id in {folder}, got {ends!s:.80}; keep one there, "
-                         "and name all of them by --stop")
+        raise ValueError(f"need one eos_token_id in {folder}, got {ends!s:.80}; keep one "
+                         "there, and name all of them by --stop")
     return next((symbol for symbol, token in vocab.items() if token in ends), "<|endoftext|>")
 
 

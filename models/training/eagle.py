@@ -22,7 +22,8 @@ from transformers.pytorch_utils import Conv1D
 
 from models.training.tasks import distances, hidden
 
-LOSSES = {"states": dict(states=1, KL=0.1), "eagle": dict(states=0.1, KL=0.3, TV=1.2)}  # by stage
+LOSSES = {"states": dict(states=1, KL=0.1),  # by stage
+          "eagle": dict(states=0.1, KL=0.3, TV=1.2)}
 
 
 def later(x, n):  # [.., T, d_head] -> [.., T, d_head]
@@ -33,7 +34,8 @@ def later(x, n):  # [.., T, d_head] -> [.., T, d_head]
 def attend(block, x, past):  # [B, T, n_embd] -> [B, T, n_embd]
     """Let row i of step s see rows up to i - s of step 0, and row i - s + r of each step r."""
     B, T, n_embd = x.shape
-    qkv = block.attn.c_attn(x).view(B, T, 3, block.attn.num_heads, -1)  # [.., 3, n_head, d_head]
+    qkv = block.attn.c_attn(x)  # [B, T, 3 n_embd]
+    qkv = qkv.view(B, T, 3, block.attn.num_heads, -1)  # [B, T, 3, n_head, d_head]
     q, k, v = qkv.permute(2, 0, 3, 1, 4)  # 3 x [B, n_head, T, d_head]
     past.append((k, v))
     step = len(past) - 1

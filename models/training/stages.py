@@ -77,6 +77,6 @@ def export_stage(work, out):
     markov = trained("markov", work)
     eagle = trained("eagle", work)
     export.export(eagle.target, work, out / "tales-large")
-    export.export_heads(eagle.target, export.medusa_weights(markov) | export.eagle_weights(eagle),
-                        out / "tales-large")
+    heads = export.medusa_weights(markov) | export.eagle_weights(eagle)
+    export.export_heads(eagle.target, heads, out / "tales-large")
     export.export(trained("draft", work).gpt2, work, out / "tales-small")

@@ -51,7 +51,7 @@ def distances(p_target, log_p_draft):  # 2 x [.., n_vocab] -> scalars
 
 
 class Distilled(LanguageModel):
-    """A draft that learns the target's distribution at every position, and a little from the text.
+    """Train a draft on the target's distribution at every position, and a little on the text.
 
     The loss is a weighted sum of the two distances and the text's cross-entropy. Zhou et al.
     (2023) compare such losses and train the draft on text that the target wrote, as we do.
@@ -73,7 +73,7 @@ class Distilled(LanguageModel):
 
 
 class Heads(nn.Module):
-    """Medusa heads on a frozen target: logits_k = wte . ((h + SiLU(h w_k + b_k)) a_k), k = 1, 2, ..
+    """Hold Medusa heads on a frozen target: logits_k = wte . ((h + SiLU(h w_k + b_k)) a_k).
 
     The target itself predicts y, one token ahead; head k the token k further. Cai et al. (2024)
     section 3.1.1, with their unembedding W_2 = wte a_k: n_embd x n_embd to learn instead of

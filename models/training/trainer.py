@@ -1,4 +1,4 @@
-"""Train the target, the draft and the heads with one loop: resumable, seeded, of a given length.
+"""Train the target, the draft and the heads with one loop: resumable, seeded, of set length.
 
     task      an nn.Module with `loss(x, y, first)`
     x, y      [B, T] ids, y one token later; `first` is the position of column 0, [B, 1]
