@@ -1,4 +1,4 @@
-"""The bundled pair, in float64, loaded once for all tests of a process."""
+"""Load the bundled pair, in float64, once for all tests of a process."""
 
 from functools import cache
 
@@ -9,16 +9,16 @@ from utils import MODELS_DIR, load_encoder_hparams_and_params
 
 @cache
 def load(model_size):
-    """Encoder, hparams and params; nobody may write to them."""
+    """Return encoder, hparams and params; no test may write to them."""
     return load_encoder_hparams_and_params(model_size, MODELS_DIR, np.float64)
 
 
 def weights(model_size):
-    """The arguments of a GPT2."""
+    """Return the arguments of a GPT2."""
     _, hparams, params = load(model_size)
     return params, hparams["n_head"]
 
 
 def encoder():
-    """That of both."""
+    """Return the encoder of both models."""
     return load("tales-large")[0]

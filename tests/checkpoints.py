@@ -26,14 +26,14 @@ def write_checkpoint(folder, weights):
     import tensorflow as tf
 
     folder.mkdir(parents=True, exist_ok=True)
-    for name in ("checkpoint", "model.ckpt.meta"):  # nobody reads them
+    for name in ("checkpoint", "model.ckpt.meta"):  # the loader does not read them
         (folder / name).write_bytes(b"")
     tf.raw_ops.SaveV2(prefix=str(folder / "model.ckpt"), tensor_names=[*weights],
                       shape_and_slices=[""] * len(weights), tensors=[*weights.values()])
 
 
 def write_texts(folder, hparams):
-    """Write hparams.json and a vocabulary: bytes, <|endoftext|>, and numbers up to n_vocab."""
+    """Write hparams.json and a vocabulary: single bytes, numbers, and <|endoftext|>."""
     folder.mkdir(parents=True, exist_ok=True)
     symbols = [*byte_characters().values(), "<|endoftext|>"]
     symbols[256:256] = [f"<{i}>" for i in range(hparams["n_vocab"] - 257)]

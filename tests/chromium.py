@@ -1,10 +1,10 @@
-"""A headless Chromium for the tests of pages, by its DevTools protocol. Skipped where none is.
+"""Run pages in a headless Chromium, by its DevTools protocol; skip where there is none.
 
     page.open(uri)               goes to a page, and waits for it
     page("1 + 1")                the value of a JavaScript expression; a promise is awaited
     page.wait("shown === 2")     waits until an expression is true
     page.press("n")              presses and releases one key
-    page.said                    messages on the console, and exceptions that nobody caught
+    page.said                    messages on the console, and exceptions that no code caught
 """
 
 import contextlib

@@ -1,6 +1,7 @@
 """Give BLAS one thread, as main.py does; compile all products; report what was enumerated."""
 
 import os
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,7 @@ def pytest_configure(config):
 
 @pytest.fixture(scope="session", autouse=True)
 def products_compiled():
-    """Before any test, for Numba names its files by chance, which an enumeration forbids."""
+    """Compile before any test: Numba's compiler draws random names, which a test refuses."""
     import numpy as np
 
     from lib.backend import products
@@ -27,9 +28,33 @@ def products_compiled():
     products.warm_up(np.float64, is_int8=True)
 
 
+@pytest.fixture(params=["numpy", "numba"])
+def backend(request):
+    """Run a test with NumPy's products and with Numba's, where it is installed."""
+    from lib.backend import products
+
+    if request.param == "numba" and products.compiled_product() is None:
+        pytest.skip("needs Numba")
+    products.set_backend(request.param)
+    yield request.param
+    products.set_backend("numba")
+
+
+@pytest.fixture(scope="session")
+def heads(tmp_path_factory):
+    """Return a function: the folder with random heads for a model of these sizes."""
+    from tests.small import write_heads
+
+    @cache
+    def folder_of(n_embd, n_vocab):
+        return write_heads(tmp_path_factory.mktemp("heads"), n_embd, n_vocab=n_vocab)
+
+    return folder_of
+
+
 @pytest.fixture(autouse=True)
 def compared(request):
-    """Attach the enumerated comparisons of a test to its report, which pytest-xdist sends home."""
+    """Attach a test's enumerated comparisons to its report, which pytest-xdist collects."""
     from tests import distributions
 
     distributions.COMPARED = []

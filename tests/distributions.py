@@ -1,4 +1,4 @@
-"""Compare distributions in tests: scripted uniforms, Theorem 1's closed form, and the comparison.
+"""Compare distributions in tests: scripted uniforms, Theorem 1's closed form, the comparison.
 
 exact/law.py enumerates a distribution; the functions here state what it must be equal to.
 """
@@ -9,7 +9,7 @@ from exact.law import total_variation
 
 
 class Scripted:
-    """Be a generator that returns these uniforms, in this order."""
+    """Return these uniforms, in this order, as a generator would."""
 
     def __init__(self, uniforms):
         self.uniforms = iter(uniforms)
@@ -21,14 +21,15 @@ class Scripted:
 def round_law(x, k, draft, target):
     """Return the distribution of one round's ids as docs/proof.md states it, without division.
 
-    Each accepted guess contributes min(p_draft, p_target), the token that replaces a rejected one
-    max(0, p_target - p_draft), the bonus token p_target.
+    Each accepted guess contributes min(p_draft, p_target), the token that replaces a rejected
+    one max(0, p_target - p_draft), the bonus token p_target.
     """
     p_target = target(x, 1)[-1]
     if k == 0:
         return {(token,): p for token, p in enumerate(p_target) if p > 0}
     p_draft = draft(x, 1)[-1]
-    accepted, surplus = np.minimum(p_draft, p_target), np.maximum(p_target - p_draft, 0)
+    accepted = np.minimum(p_draft, p_target)
+    surplus = np.maximum(p_target - p_draft, 0)
     total = {(token,): p for token, p in enumerate(surplus) if p > 0}
     for token in np.flatnonzero(accepted > 0).tolist():
         for ids, p in round_law([*x, token], k - 1, draft, target).items():
@@ -37,7 +38,7 @@ def round_law(x, k, draft, target):
 
 
 def distance(law_a, law_b):
-    """Return the largest difference of the two probabilities of one outcome; NaN if any is NaN."""
+    """Return the largest difference of an outcome's two probabilities; NaN if any is NaN."""
     found = [abs(law_a.get(key, 0) - law_b.get(key, 0)) for key in law_a.keys() | law_b.keys()]
     return next((size for size in found if size != size), max(found))
 
@@ -51,8 +52,8 @@ def assert_same_law(got, expected, tolerance=1e-12):
     if not deviation <= tolerance:
         worst = sorted(got.keys() | expected.keys(),
                        key=lambda key: -abs(got.get(key, 0) - expected.get(key, 0)))[:8]
-        rows = [f"    {key}: {float(got.get(key, 0)):.6f}, not {float(expected.get(key, 0)):.6f}"
-                for key in worst]
+        rows = [f"    {key}: {float(got.get(key, 0)):.6f}, "
+                f"not {float(expected.get(key, 0)):.6f}" for key in worst]
         raise AssertionError("\n".join([f"a different distribution came out, total variation "
                              f"{float(total_variation(got, expected)):.6f} away:", *rows]))
     COMPARED.append((float(deviation), len(expected)))

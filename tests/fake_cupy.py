@@ -1,14 +1,14 @@
-"""A stand-in for CuPy without a GPU: its names, its refusals, its transfers, with NumPy behind it.
+"""Stand in for CuPy without a GPU: its names, refusals and transfers, NumPy's arithmetic.
 
     with fake_cupy.installed() as cupy:    `import cupy` gives the stand-in
     fake_cupy.COUNTS                       transfers: COUNTS["to_host"], COUNTS["to_device"]
 
-    names       those of the real package and no others (tests/data/cupy-names.json, written by
-                `python -m tests.fake_cupy` where CuPy is installed); one that this file does not
-                need raises NotImplementedError
+    names       the names of the real package and no others (tests/data/cupy-names.json, written
+                by `python -m tests.fake_cupy` where CuPy is installed); a name that no test
+                needs raises NotImplementedError
     dispatch    NumPy's functions reach it by __array_ufunc__ and __array_function__
-    refusals    a NumPy array beside one of its own, and turning one of its own into NumPy's
-                without get(), are TypeErrors
+    refusals    mixing its arrays with NumPy's, and turning one into NumPy's without get(), are
+                TypeErrors
 """
 
 import functools
@@ -28,8 +28,8 @@ from lib.terminal import Parser
 
 PATH = Path(__file__).parent / "data" / "cupy-names.json"
 PARTS = ("cupy", "cupy.ndarray", "cupy.cuda", "cupy.cuda.runtime")
-KEPT = json.loads(PATH.read_text("utf-8"))
-NAMES = {part: set(names) for part, names in KEPT["names"].items()}
+RECORDED = json.loads(PATH.read_text("utf-8"))
+NAMES = {part: set(names) for part, names in RECORDED["names"].items()}
 TAKES_HOST_ARRAYS = ("array", "asarray", "ascontiguousarray", "asfortranarray")
 COUNTS = Counter()
 CUDARuntimeError = type("CUDARuntimeError", (RuntimeError,),
@@ -41,7 +41,8 @@ def read_names():
     """Return the version of the installed CuPy and the names of its parts; no GPU is needed."""
     import cupy
 
-    found = {part: dir(operator.attrgetter(part[5:])(cupy) if part[4:] else cupy) for part in PARTS}
+    found = {part: dir(operator.attrgetter(part[5:])(cupy) if part[4:] else cupy)
+             for part in PARTS}
     return {"version": cupy.__version__, "names": {part: sorted(
         name for name in names if not name.startswith("_") or name.startswith("__"))
         for part, names in found.items()}}
@@ -50,7 +51,7 @@ def read_names():
 # ---- arrays
 
 def to_host(value, name=""):
-    """Return the NumPy array behind a value, in a list too; refuse what CuPy refuses."""
+    """Return a value's NumPy array, in a list too; TypeError where CuPy raises it."""
     if isinstance(value, ndarray):
         return value._host
     if isinstance(value, np.ndarray) and name not in TAKES_HOST_ARRAYS:
@@ -61,14 +62,14 @@ def to_host(value, name=""):
 
 
 def to_device(host):
-    """Return an array of the stand-in's with this NumPy array behind it."""
+    """Return an array of the stand-in that holds this NumPy array."""
     array = object.__new__(ndarray)
     array._host = np.asarray(host)
     return array
 
 
 def call(function, name, *args, **kwargs):
-    """Call a function of NumPy's on what is behind the arguments."""
+    """Call a function of NumPy's on the arguments' NumPy arrays."""
     if args and isinstance(args[0], np.ndarray | list) and name in TAKES_HOST_ARRAYS:
         COUNTS["to_device"] += 1
         return to_device(function(*args, **kwargs))
@@ -77,7 +78,7 @@ def call(function, name, *args, **kwargs):
 
 
 class ndarray(NDArrayOperatorsMixin):
-    """Stand for cupy.ndarray."""
+    """Stand in for cupy.ndarray."""
 
     __module__ = "cupy"
     __hash__ = None
@@ -99,8 +100,8 @@ class ndarray(NDArrayOperatorsMixin):
         return self._host.copy()
 
     def __array__(self, dtype=None):
-        raise TypeError("Implicit conversion to a NumPy array is not allowed. Please use `.get()` "
-                        "to construct a NumPy array explicitly.")
+        raise TypeError("Implicit conversion to a NumPy array is not allowed. Please use "
+                        "`.get()` to construct a NumPy array explicitly.")
 
     def __array_ufunc__(self, ufunc, method, *inputs, out=(), **kwargs):
         if method != "__call__" or ufunc.__name__ not in NAMES["cupy"]:
@@ -128,7 +129,7 @@ class ndarray(NDArrayOperatorsMixin):
 
 
 def index(key):
-    """Return an index for NumPy's arrays; CuPy copies a list or an array in it to the device."""
+    """Return an index for NumPy's arrays; CuPy copies its lists and arrays to the device."""
     parts = key if isinstance(key, tuple) else (key,)
     COUNTS["to_device"] += sum(isinstance(part, (list, np.ndarray)) for part in parts)
     return tuple(part._host if isinstance(part, ndarray) else part for part in parts)
@@ -137,7 +138,7 @@ def index(key):
 # ---- modules
 
 class Module(types.ModuleType):
-    """A module with the names of the real one: its own, else NumPy's function of that name."""
+    """Offer the names of a real module: its own, else NumPy's function of that name."""
 
     def __getattr__(self, name):
         if name not in NAMES[self.__name__] or name.startswith("__"):
@@ -145,13 +146,15 @@ class Module(types.ModuleType):
         function = getattr(np, name, None)
         if not callable(function) or self.__name__ != "cupy":
             raise NotImplementedError(f"the stand-in has no {self.__name__}.{name}")
-        return function if isinstance(function, type) else functools.partial(call, function, name)
+        if isinstance(function, type):
+            return function
+        return functools.partial(call, function, name)
 
 
 def make_cupy():
     """Return the module cupy, with cupy.cuda.runtime for what a benchmark reports."""
     cupy, cuda, runtime = map(Module, ("cupy", "cupy.cuda", "cupy.cuda.runtime"))
-    cupy.__version__ = KEPT["version"]
+    cupy.__version__ = RECORDED["version"]
     cupy.ndarray = ndarray
     cupy.cuda = cuda
     cuda.runtime = runtime
@@ -162,7 +165,7 @@ def make_cupy():
 
 @contextmanager
 def installed():
-    """Let `import cupy` give the stand-in within the block."""
+    """Make `import cupy` load the stand-in within the block."""
     with mock.patch.dict(sys.modules, cupy=CUPY):
         yield CUPY
 
@@ -170,5 +173,6 @@ def installed():
 CUPY = make_cupy()
 
 if __name__ == "__main__":
-    Parser("python -m tests.fake_cupy", description=f"Renew {PATH.name} from CuPy.").parse_args()
+    parser = Parser("python -m tests.fake_cupy", description=f"Renew {PATH.name} from CuPy.")
+    parser.parse_args()
     PATH.write_text(json.dumps(read_names(), indent=1) + "\n", encoding="utf-8")

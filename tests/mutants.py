@@ -131,8 +131,6 @@ GPT2 = [
      "the mask's rows start at 0 again"),
     (WRITE, WRITE.replace("n_past:", ": q.shape[1]"),
      "keys and values written to the start"),
-    ("self.ids = ids[:n_past]  # so", "pass  # so",
-     "an interrupt leaves tokens that are not in the cache"),
     ("if a[:n] == b[:n]:", "if a[-n:] == b[-n:]:", "a common suffix taken for a prefix"),
     ("/ math.sqrt(q.shape[-1])", "/ math.sqrt(q.shape[-2])", "scores divided by the wrong length"),
 ]
@@ -194,11 +192,15 @@ CASES = [  # (file, tests, [(piece, its replacement, fault)])
     ("speculative.py", "tests/test_speculative.py", SPECULATIVE),
     ("sampling.py", "tests/test_sampling.py", SAMPLING),
     ("gpt2.py", "tests/test_gpt2.py", GPT2),
+    ("gpt2.py", "tests/test_caches.py", [
+        ("self.ids = ids[:n_past]  # so", "pass  # so",
+         "an interrupt leaves tokens that are not in the cache"),
+    ]),
     ("exact/law.py", "tests/test_law.py", LAW),
     ("tests/distributions.py", "tests/test_law.py", DISTRIBUTIONS),
     ("variants/registry.py", own("flags"), REGISTRY),
     ("lib/token_level_intersection.py",
-     "tests/test_token_level_intersection.py -k loses_no_guess", [
+     "tests/test_token_level_intersection.py -k is_rejected", [
         ("rows[:, self.common.draft_ids]", "rows[:, : len(self.common.ids)]",
          "the draft's first entries, whatever their ids"),
     ]),

@@ -1,4 +1,4 @@
-"""Define what the laws of tests/test_laws.py need: toys as models of logits, and small flags.
+"""Define what tests of decoders need: toys as models of logits, small flags, random weights.
 
     FORMS      decoder -> sets of flags under which it is exact and can be enumerated
     PAIRS      name -> (draft, target), toys of two or three tokens
@@ -10,21 +10,23 @@ from types import SimpleNamespace
 import numpy as np
 from safetensors.numpy import save_file
 
-from lib.checkpoints.weights import cut_params, flatten, n_params, random_params
+from lib.checkpoints.weights import cut_params, n_params, random_params
 from sampling import residual
-from speculative import make_step
-from tests.toys import disjoint, mapped, path_by_path, toy, ulp_away
+from speculative import generate, make_step
+from tests.toys import context_free, disjoint, mapped, path_by_path, toy, ulp_away
 from variants import DECODERS, Models, build
 from variants.registry import Costs
 from variants.shared.best_tree import uniform
+from variants.shared.branches import Tree
 from variants.shared.eagle_head import build_head
 from variants.tree import guess_shape, verify_tree
 
 COSTS = Costs(0.1, [1.0, 1.1, 1.2, 1.3])
-FORMS = {  # the first is the one that meets every setting and pair
+FORMS = {  # the first is run with every setting and pair
     "speculative": [{"K": 2}, {"K": "auto"}, {"K": 1}],
     "lookup": [{"K": 2, "max_ngram": 2}],
-    "suffix": [{"K": 2, "sure": 1.0, "cap": 2}, {"sure": 0.0, "depth": 3}, {"sure": 99.0, "K": 2}],
+    "suffix": [{"K": 2, "sure": 1.0, "cap": 2}, {"sure": 0.0, "depth": 3},
+               {"sure": 99.0, "K": 2}],
     "jacobi": [{"K": 2}],
     "skip": [{"K": 1}, {"K": 1, "exit": 2}],
     "quantized": [{"K": 2}, {"K": "auto"}],
@@ -37,7 +39,8 @@ FORMS = {  # the first is the one that meets every setting and pair
     "big_little": [{"run": 2, "fallback": 1.5}],
     "cascade": [{"K": 2, "alpha": -2.0}],
     "tree": [{"widths": (2, 1)}, {"widths": "dynamic", "total": 3}, {"widths": "auto"},
-             {"widths": (3,), "siblings": "independent"}, {"widths": (2, 2), "siblings": "top"}],
+             {"widths": (3,), "siblings": "independent"},
+             {"widths": (2, 2), "siblings": "top"}],
     "traversal": [{"widths": (2, 1)}, {"widths": (3,), "siblings": "independent"},
                   {"widths": (2, 2), "siblings": "top"}],
     "kseq": [{"K": 1, "chains": 2}, {"K": 1, "chains": 3}],
@@ -52,12 +55,17 @@ WARM_ONLY = {("staged", 1), ("tree", 3), ("traversal", 1)}  # forms that need a 
 
 
 def forms(name):
-    """Return the sets of flags to enumerate. A decoder that is new needs no more than --K."""
+    """Return the sets of flags to enumerate; --K 2 for a decoder that FORMS does not have."""
     if name not in FORMS and "K" not in DECODERS[name].flags:
         raise AssertionError(f"need small flags for {name}: add it to FORMS in tests/small.py, "
-                             f"with values of {', '.join(DECODERS[name].flags)} that make a round "
-                             "of at most three guesses")
+                             f"with values of {', '.join(DECODERS[name].flags)} that make a "
+                             "round of at most three guesses")
     return FORMS.get(name, [{"K": 2}])
+
+
+def sampling_of(name, temperature=1.0):
+    """Return this temperature as sampling settings, or 0 for a greedy decoder."""
+    return dict(temperature=0.0 if DECODERS[name].greedy else temperature)
 
 
 def sharp(row):
@@ -78,21 +86,23 @@ PAIRS = {
 }
 
 
+def lively_params(hparams, seed=0, scale=0.5, dtype=np.float64):
+    """Return random weights of a GPT-2, so large that attention and GELU matter."""
+    flat = scale * np.random.default_rng(seed).normal(size=n_params(hparams))
+    return cut_params(flat.astype(dtype), hparams)
+
+
 def params_of(n_vocab):
-    """Return weights of a GPT-2 as wide as the vocabulary: wte of ones, three random blocks."""
+    """Return a GPT-2 as wide as the vocabulary: wte is the identity, the rest random."""
     hparams = dict(n_vocab=n_vocab, n_ctx=32, n_embd=n_vocab, n_head=1, n_layer=3)
-    rng = np.random.default_rng(0)
-    params = cut_params(np.empty(n_params(hparams)), hparams)
-    for _, weight in flatten(params):
-        weight[...] = rng.normal(size=weight.shape)
-    return {**params, "wte": np.eye(n_vocab)}
+    return {**lively_params(hparams, scale=1), "wte": np.eye(n_vocab)}
 
 
-PARAMS = {n_vocab: params_of(n_vocab) for n_vocab in range(2, 7)}  # drawn before any enumeration
+PARAMS = {n_vocab: params_of(n_vocab) for n_vocab in range(2, 7)}  # before any enumeration
 
 
 class Logits:
-    """Give a toy as a model of logits, of sequences and of trees; `asked` notes every call.
+    """Return a toy's rows as logits, for sequences and for trees.
 
     Its hidden states are the logits. A decoder that runs some of its blocks runs `params`.
     """
@@ -100,15 +110,17 @@ class Logits:
     n_head = 1
 
     def __init__(self, model):
-        self.model, self.n_vocab, self.asked = model, len(model([0])[0]), []
+        self.model = model
+        self.n_vocab = len(model([0])[0])
         self.params = PARAMS[self.n_vocab]
+        self.asked = []  # (text, n_last) of every call
 
     def __call__(self, ids, n_last=1):
         branches = hasattr(ids, "texts")
         self.asked.append((tuple(ids.x if branches else ids), n_last))
         with np.errstate(divide="ignore"):
             rows = np.log((path_by_path(self.model) if branches else self.model)(ids, n_last))
-        return np.maximum(rows, -1e6)  # no logit is infinite; this one has no mass all the same
+        return np.maximum(rows, -1e6)  # finite, and its probability is still 0
 
     hidden = __call__
 
@@ -148,26 +160,38 @@ def of_probabilities(draft, target, costs=None, n_vocab=None):
 
 
 def fixed_acceptance(alpha):
-    """Return draft and target of context-free rows that share the mass alpha."""
-    p_target, p_draft = np.array([1.0, 0.0]), np.array([alpha, 1 - alpha])
-    return [lambda ids, n_last, row=row: np.array([row] * n_last) for row in (p_draft, p_target)]
+    """Return a context-free draft and target with this acceptance rate."""
+    return context_free([alpha, 1 - alpha]), context_free([1.0, 0.0])
+
+
+def n_levels(result):
+    """Return for how many positions a round had a guess."""
+    if isinstance(result.guesses, Tree):
+        return max(map(len, result.guesses.paths()), default=0)
+    return len(result.guesses)
+
+
+def n_rejected(step, x, N, rng):
+    """Return for how many positions of a text there was a guess and none was accepted."""
+    return sum(n_levels(result) + 1 - len(result.ids) for result in generate(x, step, N, rng))
 
 
 def write_heads(folder, n_embd, n_heads=3, n_vocab=3):
-    """Random heads, and a table for --markov: bad guesses, which is what losslessness is for."""
+    """Write random heads, whose guesses are bad, to a folder; return the folder."""
     rng = np.random.default_rng(1)
     w, a = rng.normal(size=(2, n_heads, n_embd, n_embd)) / np.sqrt(n_embd)
-    b = rng.normal(size=(n_heads, n_embd))
-    w1, w2 = rng.normal(size=(n_vocab, 2)), rng.normal(size=(2, n_vocab))
+    weights = {"medusa/w": w, "medusa/a": a, "medusa/b": rng.normal(size=(n_heads, n_embd)),
+               "markov/w1": rng.normal(size=(n_vocab, 2)),
+               "markov/w2": rng.normal(size=(2, n_vocab))}
     eagle = {f"eagle/{name}": weight for name, weight in eagle_weights(n_embd).items()}
-    save_file({"medusa/w": w, "medusa/a": a, "medusa/b": b, "markov/w1": w1, "markov/w2": w2,
-               **eagle}, folder / "heads.safetensors")
+    save_file(weights | eagle, folder / "heads.safetensors")
     return folder
 
 
 def eagle_weights(n_embd, seed=1):
     """Return random weights of EAGLE's head by name, large enough that its rows are uneven."""
-    rng, weights = np.random.default_rng(seed), {}
+    rng = np.random.default_rng(seed)
+    weights = {}
 
     def take(name, *shape):
         if name not in ("wte", "wpe"):  # the target's

@@ -1,7 +1,7 @@
-"""No answer depends on earlier calls: every class that caches what it has read, against fresh ones.
+"""No answer depends on earlier calls: every class with a cache has the rows of a fresh model.
 
-A text is one list that grows and shrinks in place, as a caller's may. Each step asks one of the
-models for it: as a sequence, with a tree of guesses, or in a batch. Some passes are interrupted.
+A text is one list that grows and shrinks in place, as a caller's may. Each step calls one of
+the models: with a sequence, with a tree of guesses, or with a batch. Some are interrupted.
 """
 
 import contextlib
@@ -16,22 +16,21 @@ from hypothesis import strategies as st
 
 import gpt2
 from gpt2 import GPT2
-from tests.test_gpt2 import HPARAMS, lively_params
+from tests.test_gpt2 import HPARAMS, PARAMS
 from variants.shared import batch_gpt2, tree_gpt2
 from variants.shared.batch_gpt2 import BatchGPT2
 from variants.shared.branches import Branches, Tree
 from variants.shared.tree_gpt2 import TreeGPT2
 
-PARAMS = lively_params()
 N_CTX = HPARAMS["n_ctx"]
 N_TOKENS = 3  # so few that texts continue along trees read before
 
 
 class Name:
-    """A text of a batch model, which knows texts by objects."""
+    """Identify one text of a batch."""
 
 
-def grown_tree(rng, most):
+def random_tree(rng, most):
     """Return a random tree of at most `most` levels."""
     tree = Tree()
     depth = {-1: 0}
@@ -44,7 +43,7 @@ def grown_tree(rng, most):
 
 @contextlib.contextmanager
 def interrupted(now):
-    """Interrupt the forward pass in its second block, as Ctrl-C might, if `now`."""
+    """Interrupt a pass in its second block, as Ctrl-C might, if `now`."""
     blocks = []
 
     def block(*args, **kwargs):
@@ -61,22 +60,22 @@ def interrupted(now):
 
 @given(st.integers(0, 10**9))
 @settings(deadline=None, max_examples=60)
-def test_a_mixture_of_sequences_trees_batches_and_growth_in_place(seed):
+def test_sequences_trees_and_batches_have_the_rows_of_a_fresh_model(seed):
     rng = np.random.default_rng(seed)
-    plain, trees, batch = GPT2(PARAMS, 2), TreeGPT2(PARAMS, 2), BatchGPT2(PARAMS, 2)
+    plain, trees, batch = (kind(PARAMS, 2) for kind in (GPT2, TreeGPT2, BatchGPT2))
     texts = {Name(): [1, 2, 3], Name(): [4]}
     for _ in range(12):
         name = list(texts)[rng.integers(2)]
         x = texts[name]
-        del x[int(rng.integers(1, len(x) + 1)) :]  # in place: the models have seen this very list
+        del x[int(rng.integers(1, len(x) + 1)) :]  # in place: models were called with this list
         x += rng.integers(0, N_TOKENS, rng.integers(0, 3)).tolist()
         del x[N_CTX - 2 :]
-        tree = grown_tree(rng, N_CTX - len(x))
+        tree = random_tree(rng, N_CTX - len(x))
         n_last = int(rng.integers(1, len(x) + 1))
-        asked = [(plain, (x, n_last)), (trees, (x, n_last)),
+        calls = [(plain, (x, n_last)), (trees, (x, n_last)),
                  (trees, (Branches(x, tree), 1 + len(tree))),
                  (batch, ([(each, text, 1) for each, text in texts.items()],))]
-        model, args = asked[rng.integers(len(asked))]
+        model, args = calls[rng.integers(len(calls))]
         with interrupted(rng.random() < 0.3):
             got = model(*args)
             fresh = type(model)(PARAMS, 2)(*args)
@@ -84,26 +83,20 @@ def test_a_mixture_of_sequences_trees_batches_and_growth_in_place(seed):
                 np.testing.assert_allclose(rows, expected, rtol=0, atol=1e-10)
 
 
-def test_an_interrupted_batch_answers_as_a_fresh_one_when_it_is_asked_again():
-    name = Name()
-    model = BatchGPT2(PARAMS, 2)
-    with interrupted(now=True):
-        model([(name, [3, 4, 5], 1)])
-    [again] = model([(name, [3, 4, 5], 1)])
-    np.testing.assert_allclose(again, GPT2(PARAMS, 2)([3, 4, 5]), rtol=0, atol=1e-11)
-
-
-@pytest.mark.parametrize("ids, n_last", [([], 1), ([1] * 13, 1), ([1, 2], 3), ([13], 1), ([-1], 1),
-                                         ([1.5], 1), ("abc", 1), ([[1, 2]], 1)])
-def test_all_classes_refuse_the_same_sequences(ids, n_last):
+@pytest.mark.parametrize("ids, n_last", [
+    ([], 1), ([1] * 13, 1), ([1, 2], 3), ([1, 2], 0), ([13], 1), ([-1], 1), ([1, 2, 99], 1),
+    ([1.5], 1), ("abc", 1), ([[1, 2]], 1)])
+def test_all_classes_refuse_the_same_sequences_and_stay_right(ids, n_last):
     name = Name()
     batch = BatchGPT2(PARAMS, 2)
-    batch([(name, [1, 2], 1)])
-    for ask in (GPT2(PARAMS, 2), TreeGPT2(PARAMS, 2), lambda *call: batch([(name, *call)])):
+    in_batch = lambda *call: batch([(name, *call)])[0]
+    for model in (GPT2(PARAMS, 2), TreeGPT2(PARAMS, 2), in_batch):
+        model([1, 2], 1)
         with pytest.raises(ValueError, match="need .* got"):
-            ask(ids, n_last)
-    [rows] = batch([(name, [1, 2, 3], 1)])
-    np.testing.assert_allclose(rows, GPT2(PARAMS, 2)([1, 2, 3]), rtol=0, atol=1e-11)
+            model(ids, n_last)
+        expected = GPT2(PARAMS, 2)([1, 2, 3])
+        np.testing.assert_allclose(model([1, 2, 3], 1), expected, rtol=0, atol=1e-11)
+        assert model([1] * 12, 12).shape == (12, 13)
 
 
 def test_a_batch_of_one_text_twice_is_refused():
@@ -114,7 +107,8 @@ def test_a_batch_of_one_text_twice_is_refused():
 
 @pytest.mark.parametrize("kind", [GPT2, TreeGPT2, BatchGPT2])
 @pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy,
-                                    lambda model: pickle.loads(pickle.dumps(model))])
+                                    lambda model: pickle.loads(pickle.dumps(model))],
+                         ids=["copy", "deepcopy", "pickle"])
 def test_a_copy_is_a_model_over_the_same_weights(kind, copied):
     model = kind(PARAMS, 2)
     model.hidden([1, 2, 3])

@@ -1,4 +1,6 @@
-"""demo/costs.py: each pass measured by turns, the least counted, the text read before."""
+"""demo/costs.py measures passes in turn, after the text was read, and counts the fastest."""
+
+from itertools import count
 
 import pytest
 
@@ -7,7 +9,7 @@ from gpt2 import common_prefix
 
 
 class Clock:
-    """Count time that passes only when a model reads: seconds for each row that GPT2 computes."""
+    """Tell a time that advances only when a model computes a row."""
 
     def __init__(self):
         self.now = 0.0
@@ -15,15 +17,15 @@ class Clock:
     def __call__(self):
         return self.now
 
-    def model(self, seconds_per_row, late=()):
-        """Return a model that takes this long; its calls `late` take five times as long."""
+    def model(self, seconds_per_row, slow_calls=()):
+        """Return a model that computes as many rows as GPT2; slow calls take 5 times longer."""
         read = []
-        calls = iter(range(1000))
+        calls = count()
 
         def wrapper(ids, n_last=1):
             n_past = min(common_prefix(read, ids), len(ids) - n_last)
-            slow = 5.0 if next(calls) in late else 1.0
-            self.now += slow * seconds_per_row * (len(ids) - n_past)
+            factor = 5.0 if next(calls) in slow_calls else 1.0
+            self.now += factor * seconds_per_row * (len(ids) - n_past)
             read[:] = ids
 
         return wrapper
@@ -31,16 +33,16 @@ class Clock:
 
 @pytest.mark.parametrize("ids", [[0], [0] * 30])
 @pytest.mark.parametrize("n_rows", [1, 4, 9])
-def test_a_pass_costs_its_rows_and_not_those_of_the_text(ids, n_rows):
+def test_a_pass_costs_its_new_rows_and_not_the_rows_of_the_text(ids, n_rows):
     clock = Clock()
     costs = measure_costs(clock.model(0.001), clock.model(0.004), ids, n_rows, clock)
     assert costs.draft == pytest.approx(0.001)
     assert costs.passes == pytest.approx([0.004 * n for n in range(1, n_rows + 1)])
 
 
-def test_a_slow_moment_is_not_believed():
+def test_a_slow_moment_does_not_change_the_costs():
     clock = Clock()
-    target = clock.model(0.004, late=range(2, 8))
+    target = clock.model(0.004, slow_calls=range(2, 8))
     costs = measure_costs(clock.model(0.001), target, [0] * 9, 4, clock)
     assert costs.passes == pytest.approx([0.004, 0.008, 0.012, 0.016])
 

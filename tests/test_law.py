@@ -1,8 +1,9 @@
-"""Test the enumerator that every exactness test trusts: distributions worked out by hand."""
+"""exact/law.py, the base of every exactness test, on distributions worked out by hand."""
 
 import math
 import re
 from fractions import Fraction
+from itertools import count
 from pathlib import Path
 
 import numpy as np
@@ -11,9 +12,11 @@ import pytest
 from exact.law import expectation, law, text_law, total_variation
 from sampling import accept, sample
 from tests.distributions import assert_same_law, distance
+from tests.toys import context_free
 
 ROOT = Path(__file__).parents[1]
-THIRD, HALF = Fraction(1, 3), Fraction(1, 2)
+THIRD = Fraction(1, 3)
+HALF = Fraction(1, 2)
 ROW = np.array([Fraction(1, 2), Fraction(1, 3), Fraction(1, 6)], dtype=object)
 
 
@@ -23,7 +26,7 @@ def test_every_outcome_of_a_draw_comes_with_its_probability():
     assert expectation(lambda rng: sample(ROW, rng), lambda token: token) == Fraction(2, 3)
 
 
-def test_two_draws_are_independent_and_one_used_twice_is_not():
+def test_two_draws_are_independent_and_one_uniform_used_twice_is_not():
     assert law(lambda rng: (sample(ROW, rng), sample(ROW, rng))) == {
         (a, b): ROW[a] * ROW[b] for a in range(3) for b in range(3)}
 
@@ -46,7 +49,7 @@ def test_an_array_of_numbers_is_independent_draws_each_compared_with_its_bound()
     assert law(fewer_than) == {(pair, (2, 2)): p for pair, p in half_third.items()}
 
 
-def test_what_a_draw_decides_may_decide_whether_there_is_another():
+def test_a_draw_may_decide_whether_there_is_one_more():
     def until_accepted(rng):
         return next((n for n in range(3) if accept(THIRD, rng)), 3)
 
@@ -54,7 +57,7 @@ def test_what_a_draw_decides_may_decide_whether_there_is_another():
                                    3: Fraction(8, 27)}
 
 
-def test_comparisons_the_other_way_and_bounds_outside_the_interval():
+def test_all_comparisons_are_enumerated_and_bounds_may_be_outside_the_interval():
     for compare in (lambda u: u > THIRD, lambda u: u >= THIRD):
         got = law(lambda rng, compare=compare: bool(compare(rng.random())))
         assert got == {True: 2 * THIRD, False: THIRD}
@@ -63,11 +66,11 @@ def test_comparisons_the_other_way_and_bounds_outside_the_interval():
         (False, True, True): 1}
 
 
-HIDDEN, LATE = np.random.default_rng(0), []
+HIDDEN = np.random.default_rng(0)
 
 
 @pytest.mark.parametrize("other", [
-    lambda: HIDDEN.random() < 0.5,  # made before, so it cannot be forbidden
+    lambda: HIDDEN.random() < 0.5,  # created before, so it cannot be forbidden
     lambda: np.random.default_rng(0).random() < 0.5, lambda: np.random.rand() < 0.5,
     lambda: __import__("random").random() < 0.5, lambda: __import__("os").urandom(1) < b"a"])
 def test_a_draw_from_elsewhere_is_noticed(other):
@@ -89,7 +92,7 @@ def never_ends(rng):
     (lambda rng: rng.integers(2), AttributeError),
     (lambda rng: np.log(rng.random()), TypeError),
 ])
-def test_what_cannot_be_enumerated_is_refused(function, error):
+def test_a_function_that_cannot_be_enumerated_is_refused(function, error):
     with pytest.raises(error):
         law(function)
 
@@ -103,31 +106,27 @@ def test_a_number_of_rng_can_only_be_compared_with_a_bound(use):
         law(lambda rng: use(rng.random(), rng.random()))
 
 
-def test_a_function_whose_decisions_change_between_runs_is_noticed():
-    def later(rng):
-        LATE.append(rng)
-        return [accept(THIRD if len(LATE) > 12 else HALF, rng), accept(HALF, rng)]
-
-    def fewer(rng):
-        LATE.append(rng)
-        return [accept(HALF, rng)] + ([accept(HALF, rng)] if len(LATE) < 11 else [])
-
-    for function in (later, fewer):
-        LATE.clear()
-        with pytest.raises(AssertionError, match="hidden state"):
-            law(function)
+@pytest.mark.parametrize("decide", [
+    lambda n_runs, rng: [accept(THIRD if n_runs > 12 else HALF, rng), accept(HALF, rng)],
+    lambda n_runs, rng: [accept(HALF, rng) for _ in range(2 if n_runs < 11 else 1)]],
+    ids=["other probabilities", "fewer draws"])
+def test_a_function_whose_decisions_change_between_runs_is_noticed(decide):
+    runs = count(1)
+    with pytest.raises(AssertionError, match="hidden state"):
+        law(lambda rng: decide(next(runs), rng))
 
 
 def test_the_text_law_is_the_product_of_its_rows_and_ends_at_a_stop_token():
-    model = lambda ids, n_last: [ROW]
+    model = context_free(ROW)
     assert text_law([0], model, 2) == {(0, a, b): ROW[a] * ROW[b] for a in range(3)
                                        for b in range(3)}
     assert text_law([0], model, 2, stop={1}) == {
         (0, 1): THIRD, **{(0, a, b): ROW[a] * ROW[b] for a in (0, 2) for b in range(3)}}
 
 
-def test_two_laws_are_compared_by_all_their_outcomes_and_the_comparison_is_reported(request):
-    a, b = {0: HALF, 1: HALF}, {0: HALF, 2: HALF}
+def test_two_distributions_are_compared_at_all_outcomes_and_the_comparison_is_reported(request):
+    a = {0: HALF, 1: HALF}
+    b = {0: HALF, 2: HALF}
     assert distance(a, b) == HALF == total_variation(a, b) and distance(a, a) == 0
     for pair in ((a, b), (b, a), ({}, a), (a, {0: HALF}), (a, {0: HALF, 1: float("nan")})):
         with pytest.raises(AssertionError, match="a different distribution"):
@@ -136,10 +135,20 @@ def test_two_laws_are_compared_by_all_their_outcomes_and_the_comparison_is_repor
     assert dict(request.node.user_properties)["compared"] == [(0.0, 2)]
 
 
-def test_the_page_quotes_tests_that_exist():
-    page = (ROOT / "docs" / "exactness.md").read_text(encoding="utf-8")
-    rows = re.findall(r"^\| (tests/\S+)::(\w+) \| [\d,]+ \| [\d,]+ \| (\S+) \|$", page, re.M)
-    assert len(rows) == page.count("\n| tests/") >= 5
-    for file, name, deviation in rows:
-        assert f"def {name}(" in (ROOT / file).read_text(encoding="utf-8"), name
-        assert float(deviation) < 1e-12
+def test_the_tests_that_the_pages_name_exist():
+    proof, exactness, papers = ((ROOT / "docs" / name).read_text(encoding="utf-8")
+                                for name in ("proof.md", "exactness.md", "papers.md"))
+    files = dict(re.findall(r"^\[(\w+)\]: \.\./(tests/\w+\.py)$", proof, re.MULTILINE))
+    of_proof = [(files[label], name)
+                for name, label in re.findall(r"\[`(test_\w+)`\]\[(\w+)\]", proof)]
+    table = re.findall(r"^\| (tests/\S+)::(\w+) \| .* \| (\S+) \|$", exactness, re.MULTILINE)
+    of_exactness = [(file, name) for file, name, _ in table]
+    assert all(float(deviation) < 1e-12 for *_, deviation in table)
+    of_papers = [(file, name) for name, file
+                 in re.findall(r"\[`(test_\w+)`\]\(\.\./(tests/\w+\.py)\)", papers)]
+    assert len(of_proof) == proof.count("`test_") >= 20
+    assert len(of_exactness) == exactness.count("\n| tests/") >= 5
+    assert len(of_papers) == papers.count("`test_") >= 2
+    for file, name in of_proof + of_exactness + of_papers:
+        text = (ROOT / file).read_text(encoding="utf-8")
+        assert f"def {name}(" in text, f"{file} has no {name}"

@@ -1,7 +1,7 @@
-"""The laws, each written once over all decoders of the registry, through its own builders.
+"""Properties of every decoder of the registry, each written once, through `variants.build`.
 
-A decoder is covered the moment it is registered: with --K 2, or with the flags that tests/small.py
-lists for it. Distributions are enumerated (exact/law.py), so no test here has a false alarm.
+A decoder is covered as soon as it is registered: with --K 2, or with its flags in
+tests/small.py. Distributions are enumerated (exact/law.py), so no test here has a false alarm.
 """
 
 from functools import partial
@@ -24,8 +24,9 @@ from tests.small import (
     Logits,
     forms,
     models_of,
+    n_rejected,
+    sampling_of,
     stepper,
-    write_heads,
 )
 from utils import MODELS_DIR
 from variants import DECODERS, Models, build
@@ -35,38 +36,30 @@ from variants.shared.branches import Tree
 from variants.shared.long_context import window, windowed
 from variants.shared.tree_gpt2 import TreeGPT2
 
-X, N = [0, 1, 0], 3
-T = dict(temperature=0.7)
-SETTINGS = [T, dict(temperature=0.0), dict(temperature=0.4),
+X = [0, 1, 0]
+N = 3
+WARM = dict(temperature=0.7)
+SETTINGS = [WARM, dict(temperature=0.0), dict(temperature=0.4),
             *(dict(temperature=1.0) | more for more in (
                 dict(top_k=2), dict(top_p=0.6), dict(repetition_penalty=2.5),
                 dict(repetition_penalty=0.4)))]
 ALL_SETTINGS = dict(temperature=0.7, top_k=2, top_p=0.8, repetition_penalty=2.5)
 ALL = [(name, i) for name in DECODERS for i in range(len(forms(name)))]
+NOT_GREEDY = [name for name in DECODERS if not DECODERS[name].greedy]
 NO_HEADS = [name for name in DECODERS if "heads" not in DECODERS[name].needs]
 
 
 def fits(name, i, sampling):
     """Return whether form i of a decoder runs with these settings."""
-    cold = sampling["temperature"] == 0
-    return cold if DECODERS[name].greedy else not (cold and (name, i) in WARM_ONLY)
+    is_greedy = sampling["temperature"] == 0
+    return is_greedy if DECODERS[name].greedy else not (is_greedy and (name, i) in WARM_ONLY)
 
 
-@pytest.fixture(scope="session")
-def heads(tmp_path_factory):
-    """Return a folder with random heads for every vocabulary of the toys: {n_vocab: folder}."""
-    folders = {}
-    for n_vocab in (2, 3):
-        folder = tmp_path_factory.mktemp(f"heads{n_vocab}")
-        folders[n_vocab] = write_heads(folder, n_embd=n_vocab, n_vocab=n_vocab)
-    return folders
-
-
-def assert_keeps_the_distribution(new_step, pair, sampling, x=X, N=N, stop=()):
-    """Refuse a decoder under which the text has another distribution than the target's."""
-    got = law(lambda rng: tuple(complete(x, new_step(), N, rng, stop)))
+def assert_exact(new_step, pair, sampling, N=N, stop=()):
+    """Refuse a decoder whose text has a different distribution from the target's."""
+    got = law(lambda rng: tuple(complete(X, new_step(), N, rng, stop)))
     target = with_sampling(Logits(PAIRS[pair][1]), **sampling)
-    assert_same_law(got, text_law(x, target, N, stop))
+    assert_same_law(got, text_law(X, target, N, stop))
 
 
 # ---- the distribution
@@ -74,75 +67,76 @@ def assert_keeps_the_distribution(new_step, pair, sampling, x=X, N=N, stop=()):
 CASES = [(name, i, "dense", sampling) for name, i in ALL
          for sampling in (SETTINGS if i == 0 else [*SETTINGS[:2], ALL_SETTINGS])
          if fits(name, i, sampling)]
-CASES += [(name, 0, pair, sampling) for name in DECODERS
-          for pair in ("zeros", "disjoint", "two left", "equal", "one ulp away", "sharp")
-          for sampling in [dict(temperature=0.0 if DECODERS[name].greedy else 1.0)]]
+CASES += [(name, 0, pair, sampling_of(name)) for name in DECODERS
+          for pair in ("zeros", "disjoint", "two left", "equal", "one ulp away", "sharp")]
 
 
 @pytest.mark.parametrize("name, i, pair, sampling", CASES, ids=str)
 def test_the_text_is_distributed_as_the_targets_own(name, i, pair, sampling, heads):
-    new_step = stepper(name, forms(name)[i], PAIRS[pair], sampling, heads[3])
-    assert_keeps_the_distribution(new_step, pair, sampling)
+    new_step = stepper(name, forms(name)[i], PAIRS[pair], sampling, heads(3, 3))
+    assert_exact(new_step, pair, sampling)
 
 
 DEEP = {"tree": {"widths": (2, 1, 1)}, "traversal": {"widths": (2, 1, 1)}, "eagle": {"K": 3},
         "medusa": {"widths": (2, 1, 1)}, "blockwise": {"block": 4}, "big_little": {"run": 3},
         "lookahead": {"columns": 2, "ngram": 4, "pool": 2}, "kseq": {"K": 3, "chains": 2},
         "suffix": {"cap": 3}, "stopping": {}}
-DEEPER = [("speculative", 4, 5), *((name, 5, 6) for name in ("lookup", "jacobi", "match", "block"))]
+DEEPER = [("speculative", 4, 5), ("lookup", 5, 6), ("jacobi", 5, 6), ("match", 5, 6),
+          ("block", 5, 6)]
 
 
 @pytest.mark.parametrize("name, K, N", [*((name, 3, 4) for name in DECODERS), *DEEPER])
 def test_a_fault_that_begins_at_the_third_guess_would_be_seen(name, K, N, heads):
-    sampling = dict(temperature=0.0 if DECODERS[name].greedy else 1.0)
     flags = forms(name)[0] | DEEP.get(name, {"K": K})
-    new_step = stepper(name, flags, PAIRS["two tokens"], sampling, heads[2])
-    assert_keeps_the_distribution(new_step, "two tokens", sampling, N=N)
+    new_step = stepper(name, flags, PAIRS["two tokens"], sampling_of(name), heads(2, 2))
+    assert_exact(new_step, "two tokens", sampling_of(name), N=N)
 
 
-@pytest.mark.parametrize("name", [name for name in DECODERS if not DECODERS[name].greedy])
+@pytest.mark.parametrize("name", NOT_GREEDY)
 def test_a_stop_token_ends_the_text_where_it_ends_the_targets(name, heads):
-    new_step = stepper(name, forms(name)[0], PAIRS["dense"], T, heads[3])
-    assert_keeps_the_distribution(new_step, "dense", T, stop={1})
+    new_step = stepper(name, forms(name)[0], PAIRS["dense"], WARM, heads(3, 3))
+    assert_exact(new_step, "dense", WARM, stop={1})
 
 
-@pytest.mark.parametrize("name", [name for name in DECODERS if not DECODERS[name].greedy])
+@pytest.mark.parametrize("name", NOT_GREEDY)
 def test_two_texts_one_after_the_other_are_independent(name, heads):
-    """What a step remembers of a text must not reach into the next one."""
-    new_step = stepper(name, forms(name)[0], PAIRS["two tokens"], T, heads[2])
+    """A step's state must not reach into the next text."""
+    new_step = stepper(name, forms(name)[0], PAIRS["two tokens"], WARM, heads(2, 2))
     texts = [[0, 1, 0], [1]]
 
     def both(rng):
         step = new_step()
         return tuple(tuple(complete(x, step, 2, rng)) for x in texts)
 
-    target = with_sampling(Logits(PAIRS["two tokens"][1]), **T)
-    one, other = (text_law(x, target, 2) for x in texts)
-    assert_same_law(law(both), {(a, b): p * q for a, p in one.items() for b, q in other.items()})
+    target = with_sampling(Logits(PAIRS["two tokens"][1]), **WARM)
+    first, second = (text_law(x, target, 2) for x in texts)
+    assert_same_law(law(both), {(a, b): p_a * p_b for a, p_a in first.items()
+                                for b, p_b in second.items()})
 
 
 @pytest.mark.parametrize("name", DECODERS)
 def test_in_a_window_the_text_is_the_windowed_targets(name, heads):
-    sampling, n_ctx = T if not DECODERS[name].greedy else dict(temperature=0.0), 4
-    new_step = stepper(name, forms(name)[0], PAIRS["two tokens"], sampling, heads[2])
+    n_ctx = 4
+    sampling = sampling_of(name, 0.7)
+    new_step = stepper(name, forms(name)[0], PAIRS["two tokens"], sampling, heads(2, 2))
     target = with_sampling(Logits(PAIRS["two tokens"][1]), **sampling)
-    seen = lambda ids, n_last: target(window(list(ids), len(X), n_ctx), n_last)
+    in_window = lambda ids, n_last: target(window(list(ids), len(X), n_ctx), n_last)
     got = law(lambda rng: tuple(complete(X, windowed(new_step(), len(X), n_ctx), 4, rng)))
-    assert_same_law(got, text_law(X, seen, 4))
+    assert_same_law(got, text_law(X, in_window, 4))
 
 
-def test_a_decoder_that_is_not_exact_is_refused_by_that():
-    new_step = stepper("lenient", {"K": 2, "lenience": 0.5}, PAIRS["dense"], T)
+def test_a_decoder_that_is_not_exact_is_seen():
+    new_step = stepper("lenient", {"K": 2, "lenience": 0.5}, PAIRS["dense"], WARM)
     with pytest.raises(AssertionError, match="a different distribution"):
-        assert_keeps_the_distribution(new_step, "dense", T)
+        assert_exact(new_step, "dense", WARM)
 
 
-@pytest.mark.parametrize("seed", [0, 1])
-def test_every_setting_matters_to_the_toys(seed):
-    """Else the laws above could not see a setting that does not arrive."""
-    laws = [text_law(X, with_sampling(Logits(PAIRS["dense"][seed]), **sampling), N)
-            for sampling in SETTINGS]
-    assert all(total_variation(laws[0], other) > 0.02 for other in laws[1:])
+@pytest.mark.parametrize("model", PAIRS["dense"])
+def test_every_sampling_setting_changes_the_toys_distribution(model):
+    """Otherwise the comparisons above could not see that a decoder drops a setting."""
+    first, *others = (text_law(X, with_sampling(Logits(model), **sampling), N)
+                      for sampling in SETTINGS)
+    assert all(total_variation(first, other) > 0.02 for other in others)
 
 
 def test_every_decoder_has_small_flags(monkeypatch):
@@ -159,9 +153,8 @@ def test_every_decoder_has_small_flags(monkeypatch):
 
 @pytest.mark.parametrize("name", DECODERS)
 @pytest.mark.parametrize("N", range(6))
-def test_exactly_N_tokens_come_and_no_round_is_empty(name, N, heads):
-    sampling = dict(temperature=0.0 if DECODERS[name].greedy else 1.0)
-    step = stepper(name, {}, PAIRS["dense"], sampling, heads[3])()
+def test_a_text_has_exactly_N_new_tokens_and_no_round_is_empty(name, N, heads):
+    step = stepper(name, {}, PAIRS["dense"], sampling_of(name), heads(3, 3))()
     rounds = list(generate(X, step, N, np.random.default_rng(N)))
     assert sum(len(result.ids) for result in rounds) == N
     assert all(1 <= len(result.ids) <= len(result.guesses) + 1 for result in rounds)
@@ -175,33 +168,22 @@ SHALLOW = {"tree": {"widths": (2,)}, "traversal": {"widths": (2,)}, "suffix": {"
 @pytest.mark.parametrize("name", [name for name, entry in DECODERS.items()
                                   if "draft" in entry.needs and name != "match"])
 @pytest.mark.parametrize("sampling", [*SETTINGS[:2], ALL_SETTINGS], ids=str)
-def test_a_draft_equal_to_the_target_loses_no_guess(name, sampling):
-    """So it takes the fewest passes; exactness alone cannot see a useless draft."""
+def test_no_guess_of_a_draft_equal_to_the_target_is_rejected(name, sampling):
+    """So it needs the fewest passes; exactness alone cannot see a useless draft."""
     if DECODERS[name].greedy and sampling["temperature"]:
         pytest.skip("greedy only")
     new_step = stepper(name, SHALLOW.get(name, forms(name)[0]), PAIRS["equal"], sampling)
-
-    def lost(rng):
-        return sum(n_levels(result) + 1 - len(result.ids)
-                   for result in generate(X, new_step(), N, rng))
-
-    assert expectation(lost, float) == pytest.approx(0, abs=1e-9)
-
-
-def n_levels(result):
-    """Return for how many positions there was a guess."""
-    guesses = result.guesses
-    return max(map(len, guesses.paths()), default=0) if hasattr(guesses, "paths") else len(guesses)
+    mean = expectation(lambda rng: n_rejected(new_step(), X, N, rng), float)
+    assert mean == pytest.approx(0, abs=1e-9)
 
 
 @pytest.mark.parametrize("name", DECODERS)
-def test_the_target_scores_once_a_round_and_the_draft_is_asked_if_it_is_needed(name, heads):
-    sampling = dict(temperature=0.0 if DECODERS[name].greedy else 1.0)
-    models = models_of(PAIRS["dense"], sampling, heads[3])
+def test_a_round_is_one_target_pass_and_only_decoders_with_a_draft_call_it(name, heads):
+    models = models_of(PAIRS["dense"], sampling_of(name), heads(3, 3))
     step = build(name, models, {"fallback": 0.0} if name == "big_little" else {})
     rounds = list(generate([0, 1, 2, 1, 0, 0, 1], step, 20, np.random.default_rng(0)))
-    first = "heads" in DECODERS[name].needs  # no pass before the first round has left a state
-    assert len(models.target.asked) == len(rounds) + first
+    n_extra = "heads" in DECODERS[name].needs  # heads need a state before the first round
+    assert len(models.target.asked) == len(rounds) + n_extra
     assert (len(models.draft.asked) > len(rounds) / 2) == ("draft" in DECODERS[name].needs)
 
 
@@ -209,34 +191,23 @@ def test_the_target_scores_once_a_round_and_the_draft_is_asked_if_it_is_needed(n
 
 TINY = [random_params(dict(n_vocab=13, n_ctx=24, n_embd=12, n_head=3, n_layer=n_layer),
                       np.random.default_rng(n_layer), np.float64) for n_layer in (1, 2)]
-BOTH = [(name, temperature) for name in DECODERS for temperature in (0.0, 1.0)
-        if temperature == 0 or not DECODERS[name].greedy]
-
-
-@pytest.fixture(scope="session")
-def tiny_heads(tmp_path_factory):
-    return write_heads(tmp_path_factory.mktemp("tiny"), n_embd=12, n_vocab=13)
+TEMPERATURES = [(name, temperature) for name in DECODERS for temperature in (0.0, 1.0)
+                if temperature == 0 or not DECODERS[name].greedy]
 
 
 def tiny(sampling, folder):
-    """Return draft and target that have read nothing yet."""
+    """Return a draft and a target that have read nothing yet."""
     return Models(*(TreeGPT2(params, 3) for params in TINY), sampling, folder, COSTS)
 
 
-@pytest.mark.parametrize("name, temperature", BOTH)
-def test_the_same_seed_gives_the_same_text(name, temperature, tiny_heads):
-    texts = [complete([1], build(name, tiny(dict(temperature=temperature), tiny_heads)), 20,
-                      np.random.default_rng(5)) for _ in range(2)]
-    assert texts[0] == texts[1]
-
-
-@pytest.mark.parametrize("name, temperature", BOTH)
-def test_a_used_cache_gives_the_rows_of_a_fresh_one_in_every_round(name, temperature, tiny_heads):
-    chosen = dict(temperature=temperature, top_k=7, repetition_penalty=1.2)
-    step, x = build(name, tiny(chosen, tiny_heads), forms(name)[0]), [1, 2, 3]
-    for result in generate(x, step, 21, np.random.default_rng(0)):  # as far as the context goes
-        rows = [with_sampling(GPT2(TINY[1], 3), **{**chosen, "temperature": T})(x)[-1]
-                for T in (temperature, 1.0)]  # 1: what a threshold looks at
+@pytest.mark.parametrize("name, temperature", TEMPERATURES)
+def test_a_used_cache_gives_the_rows_of_a_fresh_one_in_every_round(name, temperature, heads):
+    sampling = dict(temperature=temperature, top_k=7, repetition_penalty=1.2)
+    step = build(name, tiny(sampling, heads(12, 13)), forms(name)[0])
+    x = [1, 2, 3]
+    for result in generate(x, step, 21, np.random.default_rng(0)):  # to the end of the context
+        rows = [with_sampling(GPT2(TINY[1], 3), **{**sampling, "temperature": T})(x)[-1]
+                for T in (temperature, 1.0)]  # 1: for tests with a threshold
         assert any(np.allclose(result.p_target[0], row, atol=1e-10) for row in rows)
         x = x + result.ids
     assert len(x) == 24
@@ -244,32 +215,31 @@ def test_a_used_cache_gives_the_rows_of_a_fresh_one_in_every_round(name, tempera
 
 @pytest.mark.parametrize("name", NO_HEADS)
 @pytest.mark.parametrize("batch", [1, 3])
-def test_a_text_in_a_batch_is_the_text_alone_or_a_tree_is_refused(name, batch, tiny_heads):
-    sampling = dict(temperature=0.0 if DECODERS[name].greedy else 1.0)
+def test_a_text_in_a_batch_is_the_text_alone_or_a_tree_is_refused(name, batch):
+    new_step = lambda: build(name, tiny(sampling_of(name), None))
     jobs = lambda: [([i, 1, 2], 6 + i, np.random.default_rng(i)) for i in range(5)]
-    alone = [complete(x, build(name, tiny(sampling, tiny_heads)), N, rng) for x, N, rng in jobs()]
     draft, target = (Shared(BatchGPT2(params, 3), turn) for turn, params in enumerate(TINY))
-    models = Models(draft, target, sampling, tiny_heads, COSTS)
+    models = Models(draft, target, sampling_of(name), None, COSTS)
     texts = generate_batch(jobs(), partial(build, name, models), batch)
-    if isinstance(next(generate([0, 1, 0], build(name, tiny(sampling, None)), 5,
-                                np.random.default_rng(0))).guesses, Tree):
+    if isinstance(new_step()([0, 1, 0], 5, np.random.default_rng(0)).guesses, Tree):
         with pytest.raises(ValueError, match="need guesses that are a chain"):
             list(texts)
         return
+    alone = [complete(x, new_step(), N, rng) for x, N, rng in jobs()]
     assert [x + [token for result in rounds for token in result.ids]
             for (x, _, _), rounds in zip(jobs(), texts, strict=True)] == alone
 
 
 @pytest.mark.parametrize("name, i", ALL)
 def test_greedy_texts_of_the_bundled_pair_are_the_targets(name, i):
-    """Through real weights, caches and heads; with a repetition penalty, which looks at all ids."""
+    """With real weights, caches and heads, and a repetition penalty, which reads all ids."""
     if (name, i) in WARM_ONLY:
         pytest.skip("needs a temperature")
     sampling = dict(temperature=0.0, repetition_penalty=1.3)
     x = bundled.encoder().encode("The fox looked up at the raven and said")
     target = with_sampling(GPT2(*bundled.weights("tales-large")), **sampling)
     plain = autoregressive_sampling(x, target, 30, np.random.default_rng(0))
-    draft, target = (TreeGPT2(*bundled.weights(size)) for size in ("tales-small", "tales-large"))
-    models = Models(draft, target, sampling, MODELS_DIR / "tales-large", COSTS)
+    pair = (TreeGPT2(*bundled.weights(size)) for size in ("tales-small", "tales-large"))
+    models = Models(*pair, sampling, MODELS_DIR / "tales-large", COSTS)
     step = build(name, models, forms(name)[i])
     assert complete(x, step, 30, np.random.default_rng(1)) == plain

@@ -1,4 +1,4 @@
-"""Test products of few rows: with every backend the matrix product, bit by bit the same."""
+"""Products of few rows are the matrix product for every backend, with the same bits per row."""
 
 import os
 import subprocess
@@ -16,20 +16,11 @@ from lib.backend import products
 from lib.backend.int8 import int8
 
 ROOT = Path(products.__file__).parents[2]
-HAS_NUMBA = products.compiled_product() is not None
-needs_numba = pytest.mark.skipif(not HAS_NUMBA, reason="needs Numba")
-BACKENDS = ["numpy", pytest.param("numba", marks=needs_numba)]
-
-
-@pytest.fixture(params=BACKENDS)
-def backend(request):
-    products.set_backend(request.param)
-    yield request.param
-    products.set_backend("numba")
+needs_numba = pytest.mark.skipif(products.compiled_product() is None, reason="needs Numba")
 
 
 def arrays(n_rows, n_in, n_out, dtype, transposed=True, seed=0):
-    """Return random rows, and weights transposed in memory, as models have them, or not."""
+    """Return rows, and weights in the models' order in memory or else a checkpoint's."""
     rng = np.random.default_rng(seed)
     x, w = (rng.normal(size=shape).astype(dtype) for shape in ((n_rows, n_in), (n_out, n_in)))
     return x, w.T if transposed else np.ascontiguousarray(w.T)
@@ -41,8 +32,8 @@ sizes = st.sampled_from([1, 3, 8, 17, 64, 96, 200])
 @pytest.mark.parametrize("dtype, tolerance", [(np.float32, 1e-3), (np.float64, 1e-10)])
 @given(st.integers(1, 40), sizes, sizes, st.booleans(), st.integers(0, 99))
 @settings(deadline=None, max_examples=40)
-def test_it_is_the_matrix_product_for_all_shapes(dtype, tolerance, n_rows, n_in, n_out, transposed,
-                                                 seed):
+def test_matmul_is_the_matrix_product_for_all_shapes(
+        dtype, tolerance, n_rows, n_in, n_out, transposed, seed):
     x, w = arrays(n_rows, n_in, n_out, dtype, transposed, seed)
     for name in ("numpy", "numba"):
         products.set_backend(name)
@@ -52,60 +43,51 @@ def test_it_is_the_matrix_product_for_all_shapes(dtype, tolerance, n_rows, n_in,
 
 
 @needs_numba
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("dtype, tolerance", [(np.float32, 1e-3), (np.float64, 1e-10)])
 @pytest.mark.parametrize("shape", [(192, 768), (192, 577), (768, 1), (1024, 1100)])
-def test_a_rows_product_has_the_same_bits_whatever_is_multiplied_beside_it(dtype, shape):
-    """Any number of rows, any place among them, one thread or several."""
-    x, w = arrays(products.MAX_ROWS, *shape, dtype)
-    alone = np.concatenate([products.matmul(row[None], w) for row in x])
-    for n_rows in range(1, products.MAX_ROWS + 1):
-        assert (products.matmul(x[:n_rows], w) == alone[:n_rows]).all()
-        assert (products.matmul(x[-n_rows:], w) == alone[-n_rows:]).all()
-    with mock.patch.object(products, "SHARED", 2**60):
-        assert (products.matmul(x, w) == alone).all()
-
-
-@needs_numba
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize("shape", [(192, 768), (768, 1), (3072, 2100)])
-def test_the_product_of_int8_is_that_of_the_rounded_weights_with_one_rows_bits(dtype, shape):
-    x, w = arrays(products.MAX_ROWS + 8, *shape, dtype)
-    w = int8(w.T)
-    alone = np.concatenate([products.matmul(row[None], w.mT) for row in x])
-    tolerance = dict(rtol=0, atol=1e-3 if dtype == np.float32 else 1e-10)
-    np.testing.assert_allclose(alone, x.astype(np.float64) @ w[:].T, **tolerance)
+@pytest.mark.parametrize("is_int8", [False, True])
+def test_a_rows_product_has_the_same_bits_for_any_number_of_rows(
+        dtype, tolerance, shape, is_int8):
+    """At any position, by one thread or several; int8 also beyond MAX_ROWS."""
+    x, w = arrays(products.MAX_ROWS + 8 * is_int8, *shape, dtype)
+    factor = int8(w.T).mT if is_int8 else w
+    alone = np.concatenate([products.matmul(row[None], factor) for row in x])
+    rounded = int8(w.T)[:].T if is_int8 else w
+    np.testing.assert_allclose(alone, x.astype(np.float64) @ rounded, rtol=0, atol=tolerance)
     assert alone.dtype == dtype and alone.shape == (len(x), shape[1])
     for n_rows in range(1, len(x) + 1):
-        assert (products.matmul(x[:n_rows], w.mT) == alone[:n_rows]).all()
-    with mock.patch.object(products, "SHARED", 0):
-        assert (products.matmul(x, w.mT) == alone).all()
+        assert (products.matmul(x[:n_rows], factor) == alone[:n_rows]).all()
+        assert (products.matmul(x[-n_rows:], factor) == alone[-n_rows:]).all()
+    for least in (0, 2**60):
+        with mock.patch.object(products, "SHARED", least):
+            assert (products.matmul(x, factor) == alone).all()
 
 
 @needs_numba
 @pytest.mark.parametrize("registers", [4, 16, 32])
 @pytest.mark.parametrize("n_bytes", [32, 64])
 @pytest.mark.parametrize("is_int8", [False, True])
-def test_bits_do_not_depend_on_how_many_outputs_are_summed_at_a_time(registers, n_bytes,
-                                                                     is_int8):
+def test_bits_do_not_depend_on_how_many_outputs_are_summed_at_a_time(
+        registers, n_bytes, is_int8):
     from lib.backend import compiled
 
     x, w = arrays(5, 64, 10, np.float32)
-    given = (int8(w.T).numbers, int8(w.T).scale) if is_int8 else (w.T, None)
+    weights = (int8(w.T).numbers, int8(w.T).scale) if is_int8 else (w.T, None)
     results = []
-    for count in (registers, 8):
-        with mock.patch.multiple(compiled, REGISTERS=count, BYTES=n_bytes, INT8_BYTES=n_bytes):
+    for n in (registers, 8):
+        with mock.patch.multiple(compiled, REGISTERS=n, BYTES=n_bytes, INT8_BYTES=n_bytes):
             y = np.empty((5, 10), np.float32)
-            compiled.product.__wrapped__(5, x.dtype, is_int8)(x, *given, y, 0, 10)
+            compiled.product.__wrapped__(5, x.dtype, is_int8)(x, *weights, y, 0, 10)
             results.append(y)
     assert (results[0] == results[1]).all()
     np.testing.assert_allclose(y, x @ (int8(w.T)[:].T if is_int8 else w), atol=1e-4)
 
 
-def test_odd_arrays_are_multiplied_too(backend):
+def test_arrays_of_any_layout_are_multiplied(backend):
     x, w = arrays(5, 64, 96, np.float32)
     expected = x @ w
-    for odd_x, odd_w in [(x[::-1][::-1], w), (np.asfortranarray(x), w), (x, w[:, ::-1][:, ::-1]),
-                         (x.astype(np.float64), w), (x[:0], w)]:
+    for odd_x, odd_w in [(x[::-1][::-1], w), (np.asfortranarray(x), w),
+                         (x, w[:, ::-1][:, ::-1]), (x.astype(np.float64), w), (x[:0], w)]:
         got = products.matmul(odd_x, odd_w)
         assert got.dtype == np.result_type(odd_x, odd_w)
         np.testing.assert_allclose(got, expected[: len(odd_x)], atol=1e-4)
@@ -115,13 +97,13 @@ def test_odd_arrays_are_multiplied_too(backend):
 
 # ---- threads
 
-def test_a_large_product_wakes_each_thread_once_a_small_one_none_and_late_ones_hold_up_nobody(
+def test_a_large_product_wakes_each_thread_once_a_small_one_none_and_neither_waits(
         backend):
-    """What a pass costs beside a busy process is what it hands over: counted, not timed."""
+    """A busy process slows down the parts that a pass hands over: counted, not timed."""
     for n_rows in (1, 5, 16, 40):
         for shape, n_woken in ((192, 4096), 0), ((768, 3072), products.N_THREADS - 1):
             x, w = arrays(n_rows, *shape, np.float64)
-            with mock.patch.object(products, "job_queue") as queue:  # from which nobody takes
+            with mock.patch.object(products, "job_queue") as queue:  # no thread reads it
                 np.testing.assert_allclose(products.matmul(x, w), x @ w, atol=1e-9)
             assert queue.return_value.put.call_count == n_woken
 
@@ -135,19 +117,18 @@ def test_threads_that_blas_may_have_get_no_company():
     assert queue.return_value.put.call_count == 0
 
 
-def test_blas_has_one_thread_inside_a_pass_and_its_own_afterwards():
-    """Blocks may overlap, as those of two threads do."""
+def test_blas_has_one_thread_during_a_pass_and_its_former_number_afterwards():
+    """The blocks of two threads may overlap."""
     blas = mock.Mock(n=7)
     blas.get_num_threads = lambda: blas.n
     blas.set_num_threads = lambda n: setattr(blas, "n", n)
     with mock.patch.object(products, "blas_libraries", lambda: [blas]):
-        first = products.one_blas_thread()
-        second = products.one_blas_thread()
-        for enter in (first.__enter__, second.__enter__):
-            enter()
+        blocks = [products.one_blas_thread() for _ in range(2)]
+        for block in blocks:
+            block.__enter__()
             assert blas.n == 1
-        first.__exit__(None, None, None)
-        second.__exit__(None, None, None)
+        for block in blocks:
+            block.__exit__(None, None, None)
     assert blas.n == 7
 
 
@@ -182,7 +163,7 @@ def test_after_a_warm_up_nothing_is_left_to_compile():
     assert compiled.product.cache_info().misses == before
 
 
-# ---- no Numba, a broken one, no place for its cache
+# ---- no Numba, a broken one, no folder for its cache
 
 PROGRAM = """
 import sys
@@ -200,10 +181,10 @@ print(products.library_name().split()[0])
     ("sys.modules['numba'] = None", "NumPy"), ("sys.modules['llvmlite'] = None", "NumPy"),
     ("import types; sys.modules['numba'] = types.ModuleType('numba')", "NumPy"),
     ("sys.modules['numba'] = sys.modules['threadpoolctl'] = None", "NumPy"),
-    pytest.param("from numba.core import caching; caching.CacheImpl._locator_classes = []", "Numba",
-                 marks=needs_numba)],
+    pytest.param("from numba.core import caching; caching.CacheImpl._locator_classes = []",
+                 "Numba", marks=needs_numba)],
     ids=["absent", "without its compiler", "broken", "threadpoolctl absent too", "no cache"])
-def test_without_a_numba_that_works_NumPy_multiplies_and_without_a_cache_Numba(before, library):
+def test_NumPy_multiplies_without_a_working_Numba_and_Numba_without_a_cache(before, library):
     program = PROGRAM.format(before=before)
     done = subprocess.run([sys.executable, "-B", "-c", program], cwd=ROOT, capture_output=True,
                           text=True, env={"PATH": ""})
@@ -217,7 +198,7 @@ from demo import compare
 from numba.core import event
 
 def counted(task, *args):
-    with event.install_recorder("numba:compiler_lock") as recorder:  # held to compile and to load
+    with event.install_recorder("numba:compiler_lock") as recorder:  # to compile and to load
         run = decoded_run(task, *args)
     if task.n_new > 2:  # not the warm-up
         print(f"compiled: {len(recorder.buffer)} for {len(run.ids)} tokens")
@@ -230,28 +211,30 @@ main.main(sys.argv[1:])
 
 
 @needs_numba
-@pytest.mark.skipif(sys.platform == "win32", reason="no terminals to be had")
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no pty")
 @pytest.mark.parametrize("decoder, kinds", [("suffix", ["matrix"]),
                                             ("quantized", ["int8 matrix", "matrix"])])
-def test_a_first_run_compiles_before_it_measures_and_says_so_on_a_terminal(tmp_path, decoder,
-                                                                           kinds):
-    """With an empty cache, then with a full one; the prompt has rows for every product."""
+def test_a_first_run_compiles_before_it_measures_and_announces_it_on_a_terminal(
+        tmp_path, decoder, kinds):
+    """With an empty cache, then a full one; the prompt is long enough for every product."""
     import pty
 
-    said = []
+    flags = ["--n_tokens_to_generate", "12", "--dtype", "float64", "--decoder", decoder,
+             "--prompt", "There was an old fisherman who was afraid of the dark, and he asked"]
+    messages = []
     for _ in range(2):
-        ours, theirs = pty.openpty()
+        reading, writing = pty.openpty()
         done = subprocess.run(
-            [sys.executable, "-B", "-c", FIRST_RUN, "--n_tokens_to_generate", "12", "--dtype",
-             "float64", "--decoder", decoder, "--prompt",
-             "There was once an old fisherman who was afraid of the dark, and so he"],
-            cwd=ROOT, text=True, stdout=subprocess.PIPE, stderr=theirs,
+            [sys.executable, "-B", "-c", FIRST_RUN, *flags], cwd=ROOT, text=True,
+            stdout=subprocess.PIPE, stderr=writing,
             env={**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)})
         assert done.stdout.count("compiled: 0 for 12 tokens") == 2
-        os.write(theirs, b"end")
-        said.append(b"")
-        while not said[-1].endswith(b"end"):
-            said[-1] += os.read(ours, 1000)
-        os.close(ours), os.close(theirs)
+        os.write(writing, b"end")
+        message = b""
+        while not message.endswith(b"end"):
+            message += os.read(reading, 1000)
+        messages.append(message.decode())
+        os.close(reading)
+        os.close(writing)
     lines = [f"Compiling {kind} products (once per machine) ...\r\n" for kind in kinds]
-    assert said == ["".join([*lines, "end"]).encode(), b"end"]
+    assert messages == ["".join([*lines, "end"]), "end"]

@@ -1,4 +1,4 @@
-"""From logits to chance: each knob against its definition, each draw over all its outcomes."""
+"""From logits to tokens: each setting by its definition, each draw over all its outcomes."""
 
 from fractions import Fraction
 
@@ -19,33 +19,36 @@ from sampling import (
     with_sampling,
 )
 from tests.distributions import Scripted, distance
-from tests.toys import toy
+from tests.toys import mapped, toy
 
 EXACT = 1e-12
-LOWEST, HIGHEST = 0.0, 1 - 2**-53  # the uniforms that random() can return lie between these
+LOWEST = 0.0  # the uniforms that random() can return are between these two
+HIGHEST = 1 - 2**-53
 
 logits = st.lists(st.floats(-110, -35), min_size=1, max_size=8).map(np.array)
-weights = st.lists(st.integers(0, 6), min_size=1, max_size=8).filter(any).map(np.array)  # many ties
+with_ties = st.lists(st.integers(0, 6), min_size=1, max_size=8).filter(any).map(np.array)
 
 
 # ---- softmax
 
 @given(logits, st.sampled_from([-1000.0, 35.0, 110.0, 1000.0]))
-def test_a_constant_added_to_all_logits_changes_no_law(row, constant):
+def test_a_constant_added_to_all_logits_changes_no_probability(row, constant):
     np.testing.assert_allclose(softmax(row + constant), softmax(row), rtol=1e-10)
 
 
 @given(logits)
-def test_two_probabilities_have_the_ratio_that_their_logits_say(row):
+def test_the_ratio_of_two_probabilities_is_the_exponential_of_their_logits_difference(row):
     probs = softmax(row)
     np.testing.assert_allclose(np.log(probs) - np.log(probs[0]), row - row[0], atol=1e-10)
     assert probs.dtype == np.float64 and probs.sum() == pytest.approx(1, abs=EXACT)
 
 
 def test_float32_logits_are_warped_in_float64():
-    logits, settings = np.float32([[1.1, -0.3, 2.7]]), dict(repetition_penalty=1.3, ids=[0, 2])
-    assert softmax(logits[0]).dtype == np.float64
-    assert (warp(logits, 0.7, **settings) == warp(logits.astype(float), 0.7, **settings)).all()
+    in_32 = np.float32([[1.1, -0.3, 2.7]])
+    assert softmax(in_32[0]).dtype == np.float64
+    rows = [warp(logits, 0.7, repetition_penalty=1.3, ids=[0, 2])
+            for logits in (in_32, in_32.astype(np.float64))]
+    np.testing.assert_array_equal(*rows)
 
 
 def test_every_row_has_its_own_softmax():
@@ -56,9 +59,9 @@ def test_every_row_has_its_own_softmax():
 
 # ---- warp against plain definitions, in loops
 
-def naive_keep(row, n):
-    """The n most probable tokens, the lowest ids first among equals."""
-    kept = sorted(range(len(row)), key=lambda token: (-row[token], token))[:n]
+def naive_top_k(row, top_k):
+    """Keep the top_k most probable tokens, the lowest ids first among equals."""
+    kept = sorted(range(len(row)), key=lambda token: (-row[token], token))[:top_k]
     mass = sum(row[token] for token in kept)
     return [row[token] / mass if token in kept else 0 for token in range(len(row))]
 
@@ -67,7 +70,7 @@ def naive_top_p(row, top_p):
     n = 1
     while n < len(row) and sum(sorted(row, reverse=True)[:n]) < top_p:
         n += 1
-    return naive_keep(row, n)
+    return naive_top_k(row, n)
 
 
 def naive_penalty(row, prefix, penalty):
@@ -75,21 +78,22 @@ def naive_penalty(row, prefix, penalty):
             for token, value in enumerate(row)]
 
 
-@given(weights, st.integers(1, 10))
+@given(with_ties, st.integers(1, 10))
 def test_top_k_keeps_the_k_most_probable_and_the_lowest_ids_of_equals(weights, top_k):
     row = weights / weights.sum()
-    np.testing.assert_allclose(keep_largest(row, top_k), naive_keep(row, top_k), atol=EXACT)
+    np.testing.assert_allclose(keep_largest(row, top_k), naive_top_k(row, top_k), atol=EXACT)
 
 
-@given(weights, st.integers(0, 47))
+@given(with_ties, st.integers(0, 47))
 def test_top_p_keeps_the_smallest_set_that_has_the_mass(weights, steps):
     row = weights / weights.sum()
     top_p = (steps % weights.sum() + 0.5) / weights.sum()  # between the masses of two sets
     np.testing.assert_allclose(keep_top_p(row, top_p), naive_top_p(row, top_p), atol=EXACT)
 
 
-@pytest.mark.parametrize("top_p, kept", [(0.25, [2]), (0.5, [2]), (0.51, [0, 2]), (0.75, [0, 2]),
-                                         (0.76, [0, 1, 2]), (1.0, [0, 1, 2, 3])])
+@pytest.mark.parametrize("top_p, kept", [
+    (0.25, [2]), (0.5, [2]), (0.51, [0, 2]), (0.75, [0, 2]), (0.76, [0, 1, 2]),
+    (1.0, [0, 1, 2, 3])])
 def test_a_mass_of_exactly_top_p_is_enough(top_p, kept):
     row = np.log([0.25, 0.125, 0.5, 0.125])
     assert np.flatnonzero(warp(row, top_p=top_p)).tolist() == kept
@@ -98,37 +102,33 @@ def test_a_mass_of_exactly_top_p_is_enough(top_p, kept):
 @given(st.integers(0, 99), st.integers(1, 4), st.floats(0.3, 3), st.integers(0, 6),
        st.floats(0.1, 1), st.floats(0.5, 2))
 @settings(deadline=None)
-def test_the_knobs_turn_in_the_order_penalty_temperature_top_k_top_p(
+def test_the_settings_apply_in_the_order_penalty_temperature_top_k_top_p(
         seed, n_last, temperature, top_k, top_p, penalty):
     rng = np.random.default_rng(seed)
-    rows, ids = rng.normal(0, 3, (n_last, 6)), rng.integers(0, 6, 4).tolist()
+    rows = rng.normal(0, 3, (n_last, 6))
+    ids = rng.integers(0, 6, 4).tolist()
     got = warp(rows, temperature, top_k, top_p, penalty, ids)
     for i, row in enumerate(rows):
         row = naive_penalty(row, ids[: len(ids) - n_last + 1 + i], penalty)
         row = softmax(np.array(row) / temperature).tolist()
-        row = naive_top_p(naive_keep(row, top_k or len(row)), top_p)
+        row = naive_top_p(naive_top_k(row, top_k or len(row)), top_p)
         np.testing.assert_allclose(got[i], row, atol=EXACT)
 
 
-def test_a_penalty_looks_back_to_the_first_token_of_a_full_context():
-    """By hand: logits 1/2, 1, 1/2, since token 1 is the only one that did not occur."""
-    got = warp([1.0, 1.0, 1.0], repetition_penalty=2.0, ids=[2] + [0] * 1023)
-    assert got == pytest.approx([0.27407, 0.45186, 0.27407], abs=1e-5)
-
-
-def test_a_penalty_sees_each_rows_own_prefix_and_counts_a_token_once():
-    rows = np.array([[2.0, -2.0, 1.0]] * 3)
-    got = warp(rows, repetition_penalty=2.0, ids=[0, 0, 1, 2])
-    expected = [[1.0, -2.0, 1.0], [1.0, -4.0, 1.0], [1.0, -4.0, 0.5]]
+def test_a_penalty_is_for_each_rows_whole_prefix_and_counts_a_token_once():
+    rows = np.array([[2.0, -2.0, 1.0, 0.0]] * 3)
+    got = warp(rows, repetition_penalty=2.0, ids=[0, 0, *[3] * 1020, 1, 2])  # a full context
+    expected = [[1.0, -2.0, 1.0, 0.0], [1.0, -4.0, 1.0, 0.0], [1.0, -4.0, 0.5, 0.0]]
     np.testing.assert_allclose(got, softmax(np.array(expected)), atol=EXACT)
-    assert rows.tolist() == [[2.0, -2.0, 1.0]] * 3
+    assert rows.tolist() == [[2.0, -2.0, 1.0, 0.0]] * 3
 
 
 def test_a_warped_model_is_the_model_then_warp():
-    model, ids = lambda ids, n_last: 5 * toy(4, 1)(ids, n_last), [0, 3, 1, 3]
-    knobs = dict(temperature=0.7, top_k=3, top_p=0.8, repetition_penalty=1.5)
-    got = with_sampling(model, **knobs)(ids, 3)
-    np.testing.assert_array_equal(got, warp(model(ids, 3), ids=ids, **knobs))
+    model = mapped(toy(4, 1), lambda row: 5 * row)
+    ids = [0, 3, 1, 3]
+    sampling = dict(temperature=0.7, top_k=3, top_p=0.8, repetition_penalty=1.5)
+    got = with_sampling(model, **sampling)(ids, 3)
+    np.testing.assert_array_equal(got, warp(model(ids, 3), ids=ids, **sampling))
     assert np.abs(got - softmax(model(ids, 3))).max() > 0.1
 
 
@@ -139,7 +139,12 @@ def test_temperature_0_is_the_limit_of_small_temperatures(row):
     order = np.sort(row)
     if len(row) > 1 and order[-1] - order[-2] > 1e-3:
         np.testing.assert_allclose(warp(row, temperature=1e-6), warp(row, temperature=0))
-    assert warp(row, temperature=0).tolist() == [i == row.argmax() for i in range(len(row))]
+
+
+@pytest.mark.parametrize("temperature", [1e-3, 1e-300, 5e-324])
+def test_a_temperature_just_above_0_is_greedy(temperature):
+    with np.errstate(over="ignore"):  # -1 / 5e-324 is -inf, and its exp 0
+        assert warp([1.0, 3.0, 2.0], temperature).tolist() == [0, 1, 0]
 
 
 def test_temperature_0_takes_the_lowest_id_of_equals():
@@ -148,10 +153,11 @@ def test_temperature_0_takes_the_lowest_id_of_equals():
 
 
 @given(logits)
-def test_knobs_at_rest_leave_the_softmax(row):
+def test_neutral_settings_leave_the_softmax(row):
     plain = softmax(row)
-    for knobs in ({}, {"top_k": 0}, {"top_k": 99}, {"top_p": 1.0}, {"repetition_penalty": 1.0}):
-        np.testing.assert_allclose(warp(row, ids=[0], **knobs), plain, rtol=EXACT)
+    for neutral in ({}, dict(top_k=0), dict(top_k=99), dict(top_p=1.0),
+                    dict(repetition_penalty=1.0)):
+        np.testing.assert_allclose(warp(row, ids=[0], **neutral), plain, rtol=EXACT)
     assert np.count_nonzero(warp(row, top_k=1)) == np.count_nonzero(warp(row, top_p=1e-9)) == 1
 
 
@@ -159,7 +165,7 @@ def test_knobs_at_rest_leave_the_softmax(row):
 
 @given(st.lists(st.integers(0, 9), min_size=1, max_size=8).filter(any))
 @settings(deadline=None)
-def test_sample_draws_each_id_with_its_share_of_the_weights(weights):
+def test_sample_draws_each_id_in_proportion_to_its_weight(weights):
     row = np.array([Fraction(weight) for weight in weights])
     expected = {token: weight / sum(row) for token, weight in enumerate(row) if weight > 0}
     assert law(lambda rng: sample(row, rng)) == expected
@@ -187,7 +193,7 @@ def test_the_outermost_uniforms_draw_the_outermost_ids_that_have_weight(scale):
     assert sample(row, Scripted([HIGHEST])) == 3
 
 
-def test_float32_rows_of_GPT2s_length_are_drawn_as_their_weights_say():
+def test_float32_rows_of_GPT2s_length_are_drawn_in_proportion_to_their_weights():
     """A float32 cumulative sum of these drifts by 1e-6 and more."""
     row = np.random.default_rng(0).random(50257).astype(np.float32)
     ends = np.cumsum(row, dtype=np.float64)
@@ -196,14 +202,12 @@ def test_float32_rows_of_GPT2s_length_are_drawn_as_their_weights_say():
     assert sample(row, Scripted([HIGHEST])) == 50256
 
 
-def test_a_vocabulary_of_one_has_one_law():
+def test_the_one_token_of_a_vocabulary_has_probability_1():
     assert warp([7.0], 0.3, top_k=5, top_p=0.1, repetition_penalty=2, ids=[0]).tolist() == [1]
-    assert sample([1.0], Scripted([HIGHEST])) == 0
-    assert residual(np.array([1.0]), np.array([1.0])).tolist() == [1]
 
 
-@given(weights)
-def test_a_residual_without_mass_is_the_targets_law(weights):
+@given(with_ties)
+def test_a_residual_without_mass_is_the_targets_distribution(weights):
     row = weights / weights.sum()
     np.testing.assert_array_equal(residual(row, row), row)
     np.testing.assert_array_equal(residual(row, 2 * row), row)
@@ -219,14 +223,14 @@ def test_a_residual_of_one_unit_in_the_last_place_is_one_token():
 @pytest.mark.parametrize("row", range(3))
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
 @pytest.mark.parametrize("temperature", [0, 1])
-def test_a_logit_that_is_no_number_names_its_row(row, value, temperature):
+def test_a_logit_that_is_not_finite_is_refused_with_its_row(row, value, temperature):
     rows = np.zeros((3, 5))
     rows[row, 4] = value
     with pytest.raises(ValueError, match=f"got {value} in row {row} of 3, token 4"):
         warp(rows, temperature=temperature)
 
 
-@pytest.mark.parametrize("knobs, message", [
+@pytest.mark.parametrize("sampling, message", [
     (dict(temperature=-1), "temperature"), (dict(temperature=np.nan), "temperature"),
     (dict(temperature=np.inf), "temperature"),
     (dict(top_k=-1), "top_k"), (dict(top_k=1.5), "top_k"),
@@ -235,31 +239,25 @@ def test_a_logit_that_is_no_number_names_its_row(row, value, temperature):
     (dict(repetition_penalty=np.inf), "repetition_penalty"),
     (dict(repetition_penalty=2.0), "whole sequence .*, got 0 ids for 1 rows"),
 ])
-def test_a_knob_out_of_range_is_named(knobs, message):
+def test_a_setting_out_of_range_is_refused_by_name(sampling, message):
     with pytest.raises(ValueError, match=f"need .*{message}"):
-        warp([1.0, 2.0], **knobs)
+        warp([1.0, 2.0], **sampling)
 
 
 @pytest.mark.parametrize("weights, got", [
     ([0.0, 0.0], "sum 0.0"), ([0.5, np.nan], "sum nan"), ([np.nan, 1.0], "sum nan"),
     ([0.5, 1.5, -0.5], "sum 1.5, smallest -0.5"), ([np.inf, 1.0], "sum inf")])
-def test_weights_that_are_no_law_are_refused(weights, got):
+def test_weights_that_are_not_a_distribution_are_refused(weights, got):
     with pytest.raises(ValueError, match=f"need probabilities >= 0 .*, got {got}"):
         sample(np.array(weights), Scripted([0.3]))
 
 
 @pytest.mark.parametrize("prob", [-0.1, np.nan, np.float32(np.nan)])
-def test_a_chance_that_is_no_number_is_not_a_rejection(prob):
+def test_a_probability_that_is_not_a_number_is_not_a_rejection(prob):
     with pytest.raises(ValueError, match="need a probability >= 0"):
         accept(prob, Scripted([0.3]))
 
 
-def test_a_temperature_however_low_is_greedy_in_the_end():
-    for temperature in (1e-3, 1e-300, 5e-324):
-        with np.errstate(over="ignore"):  # -1 / 5e-324 is -inf, and its exp 0
-            assert warp([1.0, 3.0, 2.0], temperature).tolist() == [0, 1, 0]
-
-
 @pytest.mark.parametrize("weights, token", [([0, 5e-324], 1), ([5e-324, 0, 5e-324, 0], 2)])
-def test_a_token_of_weight_0_is_not_drawn_even_where_the_sum_is_subnormal(weights, token):
+def test_a_token_of_weight_0_is_not_drawn_even_if_the_sum_is_subnormal(weights, token):
     assert sample(weights, Scripted([0.9])) == token

@@ -1,6 +1,7 @@
-"""Theorem 1 by enumeration: the joint law of speculative sampling is the target's, to 1e-12."""
+"""Theorem 1 by enumeration: the joint distribution of the text is the target's, to 1e-12."""
 
 from functools import partial
+from itertools import product
 
 import numpy as np
 import pytest
@@ -8,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from exact.law import expectation, law, rounds_law, text_law
-from sampling import warp
+from sampling import warp, with_sampling
 from speculative import (
     Round,
     autoregressive_sampling,
@@ -20,36 +21,36 @@ from speculative import (
     verify,
 )
 from tests.distributions import Scripted, assert_same_law, round_law
-from tests.toys import PAIRS, counted, toy
+from tests.toys import PAIRS, context_free, counted, mapped, toy
 
-LARGE = {"dense", "disjoint", "one ulp away", "four tokens", "five tokens"}  # 10^6 branches, K = 3
+LARGE = {"dense", "disjoint", "one ulp away", "four tokens", "five tokens"}  # 10^6 branches
 CASES = [(pair, K, K + 2) for pair in PAIRS for K in (1, 2, 3) if K < 3 or pair not in LARGE]
 
 
 @pytest.mark.parametrize("pair, K, N", [*CASES, ("dense", 3, 4), ("disjoint", 3, 4),
                                         ("one ulp away", 3, 4)])
-def test_speculative_sampling_has_the_targets_joint_law(pair, K, N):
+def test_speculative_sampling_has_the_targets_joint_distribution(pair, K, N):
     draft, target = PAIRS[pair]
     got = law(lambda rng: speculative_sampling([0], draft, target, N, K, rng))
     assert_same_law(got, text_law([0], target, N))
 
 
 @pytest.mark.parametrize("pair", PAIRS)
-def test_autoregressive_sampling_has_the_models_joint_law(pair):
+def test_autoregressive_sampling_has_the_models_joint_distribution(pair):
     _, target = PAIRS[pair]
     got = law(lambda rng: autoregressive_sampling([0, 1], target, 4, rng))
     assert_same_law(got, text_law([0, 1], target, 4))
 
 
 @pytest.mark.parametrize("K", [1, 2, 3])
-def test_the_law_is_exact_to_the_last_bit_on_fractions(K):
-    draft, target = toy(3, 21, exact=True), toy(3, 22, exact=True)
+def test_the_distribution_is_exact_to_the_last_bit_on_fractions(K):
+    draft, target = (toy(3, seed, exact=True) for seed in (21, 22))
     got = law(lambda rng: speculative_sampling([0], draft, target, K + 1, K, rng))
     assert_same_law(got, text_law([0], target, K + 1), tolerance=0)
 
 
 @pytest.mark.parametrize("pair", PAIRS)
-def test_the_joint_law_of_text_and_target_passes_is_the_proofs(pair):
+def test_the_joint_distribution_of_text_and_target_passes_is_the_proofs(pair):
     draft, target = PAIRS[pair]
 
     def text_and_passes(rng):
@@ -63,7 +64,7 @@ def test_the_joint_law_of_text_and_target_passes_is_the_proofs(pair):
 
 @pytest.mark.parametrize("stop", [{0}, {2}, {0, 2}, {0, 1, 2}])
 @pytest.mark.parametrize("K", [1, 2, 3])
-def test_a_stop_id_anywhere_in_a_round_keeps_the_law(K, stop):
+def test_a_stop_token_anywhere_in_a_round_keeps_the_distribution(K, stop):
     draft, target = PAIRS["dense"]
     got = law(lambda rng: speculative_sampling([0], draft, target, 4, K, rng, stop=stop))
     assert_same_law(got, text_law([0], target, 4, stop))
@@ -71,32 +72,29 @@ def test_a_stop_id_anywhere_in_a_round_keeps_the_law(K, stop):
 
 @pytest.mark.parametrize("N", [0, 1, 2, 3])
 @pytest.mark.parametrize("K", [1, 2, 5])
-def test_a_round_cut_by_N_keeps_the_law(N, K):
+def test_a_round_cut_by_N_keeps_the_distribution(N, K):
     draft, target = PAIRS["sparse"]
     got = law(lambda rng: speculative_sampling([1], draft, target, N, K, rng))
     assert_same_law(got, text_law([1], target, N))
 
 
-KNOBS = [dict(temperature=0.5), dict(top_k=2), dict(top_p=0.7), dict(repetition_penalty=1.8),
-         dict(temperature=2.0, top_k=3, top_p=0.8, repetition_penalty=1.3), dict(temperature=0)]
+@pytest.mark.parametrize("of_draft, of_target", [(True, False), (False, True), (True, True)])
+@pytest.mark.parametrize("sampling", [
+    dict(temperature=0.5), dict(top_k=2), dict(top_p=0.7), dict(repetition_penalty=1.8),
+    dict(temperature=2.0, top_k=3, top_p=0.8, repetition_penalty=1.3), dict(temperature=0)],
+    ids=str)
+def test_sampling_settings_on_either_side_keep_the_warped_targets_distribution(
+        sampling, of_draft, of_target):
+    def warped(seed, has_settings):  # the toy's rows, shifted, serve as logits
+        logits = mapped(toy(4, seed), lambda row: 4 * row - 40)
+        return with_sampling(logits, **(sampling if has_settings else {}))
 
-
-@pytest.mark.parametrize("sides", ["draft", "target", "both"])
-@pytest.mark.parametrize("knobs", KNOBS, ids=str)
-def test_sampling_knobs_on_either_side_keep_the_warped_targets_law(knobs, sides):
-    def with_knobs(model):  # the toy's rows, shifted, serve as logits
-        return lambda ids, n_last=1: warp(4 * model(ids, n_last) - 40, ids=ids, **knobs)
-
-    def plain(model):
-        return lambda ids, n_last=1: warp(4 * model(ids, n_last) - 40, ids=ids)
-
-    draft = (plain if sides == "target" else with_knobs)(toy(4, 31))
-    target = (plain if sides == "draft" else with_knobs)(toy(4, 32))
+    draft, target = warped(31, of_draft), warped(32, of_target)
     got = law(lambda rng: speculative_sampling([0], draft, target, 3, 2, rng))
     assert_same_law(got, text_law([0], target, 3))
 
 
-def test_a_K_that_depends_on_the_past_keeps_the_law():
+def test_a_K_that_depends_on_the_past_keeps_the_distribution():
     draft, target = PAIRS["dense"]
 
     def step(x, n_left, rng):
@@ -108,7 +106,7 @@ def test_a_K_that_depends_on_the_past_keeps_the_law():
 
 @pytest.mark.parametrize("pair", PAIRS)
 def test_verify_is_lossless(pair):
-    """One round, then the target alone: the joint law of k + 1 tokens is the target's."""
+    """After one round and the target alone, k + 1 tokens have the target's distribution."""
     draft, target = PAIRS[pair]
 
     def two_guesses_then_target(rng):
@@ -121,7 +119,7 @@ def test_verify_is_lossless(pair):
 
 
 @pytest.mark.parametrize("k", [0, 1, 2, 3])
-def test_the_law_of_one_round_is_the_proofs_product(k):
+def test_the_distribution_of_one_round_is_the_proofs_product(k):
     models = toy(4, 23, exact=True), toy(4, 24, exact=True)
     got = law(lambda rng: draft_and_verify(*models, 9)([1], k + 1, rng).ids)
     assert_same_law(got, round_law([1], k, *models), tolerance=0)
@@ -130,7 +128,8 @@ def test_the_law_of_one_round_is_the_proofs_product(k):
 @given(st.integers(0, 30), st.integers(1, 8), st.integers(0, 99))
 @settings(deadline=None)
 def test_an_equal_draft_needs_the_fewest_target_passes(N, K, seed):
-    x, draft, target = [0], counted(PAIRS["dense"][1]), counted(PAIRS["dense"][1])
+    x = [0]
+    draft, target = (counted(PAIRS["dense"][1]) for _ in range(2))
     speculative_sampling(x, draft, target, N, K, np.random.default_rng(seed))
     assert len(target.calls) == -(-N // (K + 1)) and x == [0]
     assert set(draft.calls) <= {1}  # one row per guess
@@ -138,8 +137,8 @@ def test_an_equal_draft_needs_the_fewest_target_passes(N, K, seed):
 
 @pytest.mark.parametrize("N", range(1, 9))
 @pytest.mark.parametrize("K", [1, 3, 8])
-def test_no_model_is_asked_beyond_the_last_token_wanted(N, K):
-    """So a prompt and N new ids fit wherever len(x) + N <= n_ctx."""
+def test_no_model_is_called_beyond_the_last_token_wanted(N, K):
+    """So a prompt and N new tokens fit if len(x) + N <= n_ctx."""
     def bounded(model):
         def wrapper(ids, n_last):
             assert len(ids) < 2 + N
@@ -152,16 +151,16 @@ def test_no_model_is_asked_beyond_the_last_token_wanted(N, K):
 
 @given(st.integers(0, 6), st.integers(1, 4), st.integers(0, 99))
 @settings(deadline=None)
-def test_the_rounds_one_after_another_are_the_text_up_to_its_first_stop_id(N, K, seed):
-    rng, same = np.random.default_rng(seed), np.random.default_rng(seed)
+def test_the_rounds_joined_are_the_text_up_to_its_first_stop_token(N, K, seed):
+    rng, same_rng = (np.random.default_rng(seed) for _ in range(2))
     text = speculative_sampling([2], *PAIRS["dense"], N, K, rng, stop={2})
-    rounds = generate([2], draft_and_verify(*PAIRS["dense"], K), N, same, stop={2})
+    rounds = generate([2], draft_and_verify(*PAIRS["dense"], K), N, same_rng, stop={2})
     assert text == [2] + [token for result in rounds for token in result.ids]
     assert len(text) == 1 + N or text[-1] == 2
     assert 2 not in text[1:-1]
 
 
-def test_plain_decoding_asks_for_one_row_per_token():
+def test_plain_decoding_computes_one_row_per_token():
     target = counted(PAIRS["dense"][1])
     text = autoregressive_sampling((0,), target, 5, np.random.default_rng(0))  # any sequence
     assert target.calls == [1] * 5 and len(text) == 6
@@ -177,8 +176,8 @@ def test_a_round_counts_its_accepted_and_tested_guesses(ids, guesses, accepted, 
 
 def test_rows_of_a_round_are_fresh_calls_on_their_prefixes():
     draft, target = PAIRS["dense"]
-    x, step = [0], draft_and_verify(draft, target, 3)
-    for result in generate(x, step, 12, np.random.default_rng(0)):
+    x = [0]
+    for result in generate(x, draft_and_verify(draft, target, 3), 12, np.random.default_rng(0)):
         for t, row in enumerate(result.p_draft):
             assert (row == draft(x + result.guesses[:t], 1)[-1]).all()
         for t, row in enumerate(result.p_target):
@@ -186,25 +185,25 @@ def test_rows_of_a_round_are_fresh_calls_on_their_prefixes():
         x = x + result.ids
 
 
-def test_tokens_per_round_are_what_the_acceptance_says():
-    """With context-free laws E[ids a round] = (1 - alpha^(K+1)) / (1 - alpha). Leviathan Eq. 1."""
-    p_draft, p_target = PAIRS["dense"][0]([0])[0], PAIRS["dense"][1]([0])[0]
-    draft = lambda ids, n_last: np.array([p_draft] * n_last)
-    target = lambda ids, n_last: np.array([p_target] * n_last)
-    alpha, K = np.minimum(p_draft, p_target).sum(), 3
-    mean = expectation(lambda rng: draft_and_verify(draft, target, K)([0], 9, rng).ids, len)
-    assert mean == pytest.approx((1 - alpha ** (K + 1)) / (1 - alpha), abs=1e-12)
+def test_tokens_per_round_follow_from_the_acceptance_rate():
+    """Without context their mean is (1 - alpha^(K+1)) / (1 - alpha). Leviathan Eq. 1."""
+    p_draft, p_target = (model([0])[0] for model in PAIRS["dense"])
+    alpha = np.minimum(p_draft, p_target).sum()
+    step = draft_and_verify(context_free(p_draft), context_free(p_target), 3)
+    mean = expectation(lambda rng: step([0], 9, rng).ids, len)
+    assert mean == pytest.approx((1 - alpha**4) / (1 - alpha), abs=1e-12)
 
 
 # ---- numbers at the edge
 
-LOWEST, HIGHEST = 0.0, 1 - 2**-53  # the uniforms that random() can return lie between these
+LOWEST = 0.0  # the uniforms that random() can return are between these two
+HIGHEST = 1 - 2**-53
 EDGE_ROWS = [([0, 1, 0], [1, 0, 0]), ([0, 0, 1], [0, 1, 0]), ([0, 1, 0], [0, 1, 0]),
              ([0, 0.5, 0.5], [0, 0.25, 0.75]), ([0.5, 0.5, 0], [0.1, 0.9, 0]),
              ([0, 0.7, 0.3], [0, 0.3, 0.7])]
 
 
-@pytest.mark.parametrize("uniforms", [(u, v) for u in (LOWEST, HIGHEST) for v in (LOWEST, HIGHEST)])
+@pytest.mark.parametrize("uniforms", [*product((LOWEST, HIGHEST), repeat=2)])
 @pytest.mark.parametrize("rows", EDGE_ROWS, ids=str)
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_the_outermost_uniforms_give_only_tokens_of_the_target(dtype, rows, uniforms):
@@ -215,15 +214,14 @@ def test_the_outermost_uniforms_give_only_tokens_of_the_target(dtype, rows, unif
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_a_guess_that_the_target_likes_as_much_is_kept_at_any_uniform(dtype):
+def test_a_guess_with_equal_probabilities_is_accepted_at_any_uniform(dtype):
     row = np.array([0.3, 0.7], dtype)
     assert verify([0], [row], [row] * 2, Scripted([HIGHEST, LOWEST])) == [0, 0]
 
 
-def test_float32_rows_that_do_not_sum_to_1_keep_the_law_to_their_precision():
-    p_draft, p_target = (row.astype(np.float32) * np.float32(scale) for row, scale in
-                         zip((model([0])[0] for model in PAIRS["dense"]), (0.9999, 1.0001)))
-    draft, target = lambda ids, n_last: [p_draft] * n_last, lambda ids, n_last: [p_target] * n_last
+def test_float32_rows_that_do_not_sum_to_1_keep_the_distribution_to_their_precision():
+    draft, target = (context_free(np.float32(scale) * model([0])[0].astype(np.float32))
+                     for model, scale in zip(PAIRS["dense"], (0.9999, 1.0001)))
     got = law(lambda rng: speculative_sampling([0], draft, target, 2, 2, rng))
     assert_same_law(got, text_law([0], target, 2), tolerance=1e-3)
 
@@ -231,46 +229,35 @@ def test_float32_rows_that_do_not_sum_to_1_keep_the_law_to_their_precision():
 @pytest.mark.parametrize("row", [0, 1])
 @pytest.mark.parametrize("side", ["draft", "target"])
 def test_a_row_of_nan_is_never_a_token(side, row):
-    """At row 1 of the draft only if its guess is looked at; a NaN is not a rejection."""
-    p_draft, p_target = np.full((2, 3), 1 / 3), np.full((3, 3), 1 / 3)
-    (p_draft if side == "draft" else p_target)[row] = np.nan
+    rows = {"draft": np.full((2, 3), 1 / 3), "target": np.full((3, 3), 1 / 3)}
+    rows[side][row] = np.nan
     with pytest.raises(ValueError, match="nan"):
-        verify([0, 1], p_draft, p_target, Scripted([LOWEST] * 3))
+        verify([0, 1], *rows.values(), Scripted([LOWEST] * 3))
 
 
 @pytest.mark.parametrize("n_vocab", [1, 50257])
 def test_a_vocabulary_of_one_and_of_GPT2(n_vocab):
     rows = np.random.default_rng(0).random((2, n_vocab)) ** 9
-    draft, target = (lambda ids, n_last, row=row: warp([row] * n_last) for row in rows)
+    draft, target = map(context_free, warp(rows))
     ids = speculative_sampling([0], draft, target, 9, 3, np.random.default_rng(1))
     assert len(ids) == 10 and all(0 <= token < n_vocab for token in ids)
-    again = law(lambda rng: verify([0], draft([0], 1), target([0], 2), Scripted([LOWEST, HIGHEST])))
-    assert again == {(0, n_vocab - 1): 1}
-
-
-# ---- the enumeration itself
-
-def test_the_enumeration_sees_a_uniform_used_twice():
-    def twice(rng):
-        u = rng.random()
-        return bool(u < 0.5), bool(u < 0.25)
-
-    assert law(twice) == {(True, True): 0.25, (True, False): 0.25, (False, False): 0.5}
+    ids = verify([0], draft([0], 1), target([0], 2), Scripted([LOWEST, HIGHEST]))
+    assert ids == [0, n_vocab - 1]
 
 
 # ---- bad input
 
-LOGITS = lambda ids, n_last: np.tile([1.0, 2.0, 3.0], (n_last, 1))  # a newcomer's first mistake
+LOGITS = context_free([1.0, 2.0, 3.0])  # a common mistake: logits instead of probabilities
 
 
 @pytest.mark.parametrize("call, message", [
     (lambda rng: speculative_sampling([], *PAIRS["dense"], 3, 2, rng), "at least one token"),
     (lambda rng: speculative_sampling([0], *PAIRS["dense"], 3, 0, rng), "K >= 1"),
-    (lambda rng: speculative_sampling([0], *PAIRS["dense"], 3, "auto", rng), "K >= 1 .* 'auto'"),
+    (lambda rng: speculative_sampling([0], *PAIRS["dense"], 3, "auto", rng), "K >= 1 .*'auto'"),
     (lambda rng: speculative_sampling([1.5], *PAIRS["dense"], 3, 2, rng), "whole numbers, got"),
     (lambda rng: speculative_sampling("abc", *PAIRS["dense"], 3, 2, rng), "whole numbers, got"),
     (lambda rng: speculative_sampling([[0, 1]], *PAIRS["dense"], 3, 2, rng), "whole numbers"),
-    (lambda rng: speculative_sampling([0], LOGITS, LOGITS, 3, 2, rng), "with_sampling .* sum 6.0"),
+    (lambda rng: speculative_sampling([0], LOGITS, LOGITS, 3, 2, rng), "with_sampling .* 6.0"),
     (lambda rng: autoregressive_sampling([0], LOGITS, 3, rng), "with_sampling .* sum 6.0"),
     (lambda rng: verify([0], [[1.0, 0.0]], [[0.5, 0.5], [0.502, 0.5]], rng), "sum 1.002"),
     (lambda rng: verify([0], [[2.0, 1.0]], [[0.5, 0.5]] * 2, rng), "sum 3.0"),
@@ -280,11 +267,11 @@ LOGITS = lambda ids, n_last: np.tile([1.0, 2.0, 3.0], (n_last, 1))  # a newcomer
     (lambda rng: speculative_sampling([0], toy(3, 0), toy(4, 0), 3, 2, rng), "sizes 3 and 4"),
     (lambda rng: speculative_sampling([0], *PAIRS["dense"], 3, 2, 5), "Generator, got 5"),
     (lambda rng: verify(np.array([0]), [[1.0]], [[1.0]] * 2, rng), "a list of guesses"),
-    (lambda rng: verify([0], [[1.0]], [[1.0]], rng), "k rows .* for k = 1 guesses, got 1 and 1"),
+    (lambda rng: verify([0], [[1.0]], [[1.0]], rng), "k rows .* k = 1 guesses, got 1 and 1"),
     (lambda rng: verify([0], [[1.0]] * 2, [[1.0]] * 2, rng), "k rows"),
     (lambda rng: verify([1], [[1.0, 0.0]], [[0.5, 0.5]] * 2, rng), "was sampled from"),
     (lambda rng: autoregressive_sampling([], toy(3, 0), 3, rng), "at least one token"),
 ])
-def test_bad_input_is_named(call, message):
+def test_bad_input_is_refused_by_name(call, message):
     with pytest.raises(ValueError, match=message):
         call(np.random.default_rng(0))

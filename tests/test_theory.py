@@ -1,4 +1,4 @@
-"""Test the closed forms: their definitions, and the figures that papers and articles print."""
+"""The closed forms against their definitions, and against numbers in papers and articles."""
 
 import re
 from fractions import Fraction
@@ -29,25 +29,26 @@ from theory.speedup import (
 lookaheads = st.integers(0, 12)
 alphas = st.integers(0, 100).map(lambda n: Fraction(n, 100))  # exact arithmetic, ends included
 ratios = st.integers(0, 150).map(lambda n: Fraction(n, 100))
-pass_costs = st.lists(st.integers(50, 900).map(lambda n: Fraction(n, 100)), min_size=1, max_size=13)
+pass_costs = st.lists(st.integers(50, 900).map(lambda n: Fraction(n, 100)),
+                      min_size=1, max_size=13)
 
 
 def improvement(alpha, K, c, cost=1):
-    """Return Leviathan et al. (2023) Theorem 3.8 as printed, and its limit at alpha = 1."""
+    """Return Leviathan et al. (2023) Theorem 3.8 as printed, at alpha = 1 its limit."""
     tokens = Fraction(K + 1) if alpha == 1 else (1 - alpha ** (K + 1)) / (1 - alpha)
     return tokens / (K * c + cost)
 
 
 def test_the_acceptance_rate_is_one_per_row_and_never_exceeds_one_by_rounding():
-    law = [0.5, 0.5 + 1e-7]  # as a float32 row might be
-    assert acceptance_rate([law, [0.25, 0.75]], [law, [0.5, 0.5]]).tolist() == [1.0, 0.75]
+    row = [0.5, 0.5 + 1e-7]  # float32 rows can sum to more than 1
+    assert acceptance_rate([row, [0.25, 0.75]], [row, [0.5, 0.5]]).tolist() == [1.0, 0.75]
 
 
 @given(alphas, lookaheads)
-def test_expected_tokens_is_the_mean_of_the_capped_geometric_law(alpha, K):
-    law = {t + 1: alpha**t * (1 - alpha) for t in range(K)} | {K + 1: alpha**K}
-    assert sum(law.values()) == 1
-    assert expected_tokens(alpha, K) == sum(n * chance for n, chance in law.items())
+def test_expected_tokens_is_the_mean_of_the_capped_geometric_distribution(alpha, K):
+    distribution = {t + 1: alpha**t * (1 - alpha) for t in range(K)} | {K + 1: alpha**K}
+    assert sum(distribution.values()) == 1
+    assert expected_tokens(alpha, K) == sum(n * p for n, p in distribution.items())
 
 
 @given(alphas, lookaheads, ratios)
@@ -71,7 +72,8 @@ def test_operations_factor_is_theorem_3_11_and_at_least_one(alpha, K, c_hat):
 
 
 @given(alphas, lookaheads, st.integers(1, 50), st.integers(1, 50))
-def test_chen_speedup_is_the_improvement_with_ids_a_round_as_r(alpha, K, t_draft, t_target):
+def test_chen_speedup_is_the_improvement_with_r_from_the_tokens_per_round(
+        alpha, K, t_draft, t_target):
     r = expected_tokens(alpha, K) / Fraction(K + 1)
     c = Fraction(t_draft, t_target)
     assert chen_speedup(r, K, t_draft, t_target) == walltime_improvement(alpha, K, c)
@@ -100,14 +102,14 @@ TABLE_4 = [  # Leviathan et al. (2023) Table 4: task, draft, temperature, K, alp
     ("CNNDM", "T5-small", 0, 5, 0.65, 0.02, 2.4), ("CNNDM", "T5-base", 0, 5, 0.73, 0.04, 2.6),
     ("CNNDM", "T5-large", 0, 3, 0.74, 0.11, 2.0), ("CNNDM", "T5-small", 1, 5, 0.53, 0.02, 1.9),
     ("CNNDM", "T5-base", 1, 3, 0.55, 0.04, 1.8), ("CNNDM", "T5-large", 1, 3, 0.56, 0.11, 1.6)]
-TABLE_4_OFF = {  # what the formula gives where the table says 0.1 more
+TABLE_4_OFF = {  # the formula's value for the three rows where the table prints 0.1 more
     ("EnDe", "T5-base", 1): 2.3, ("EnDe", "T5-large", 1): 1.9, ("CNNDM", "T5-large", 1): 1.5}
 
 
 @pytest.mark.parametrize("task, draft, temperature, K, alpha, c, printed", TABLE_4)
-def test_table_4_of_leviathan_is_reproduced_but_for_three_rows(task, draft, temperature, K, alpha,
-                                                               c, printed):
-    """All rows agree with the table within the rounding of alpha and c."""
+def test_table_4_of_leviathan_is_reproduced_but_for_three_rows(
+        task, draft, temperature, K, alpha, c, printed):
+    """The three rows agree within the rounding of alpha and c."""
     expected = TABLE_4_OFF.get((task, draft, temperature), printed)
     assert round(walltime_improvement(alpha, K, c), 1) == expected
     assert walltime_improvement(alpha - 0.005, K, c + 0.005) < printed + 0.05
@@ -115,13 +117,14 @@ def test_table_4_of_leviathan_is_reproduced_but_for_three_rows(task, draft, temp
 
 
 def test_lenience_of_leviathan_appendix_a_5_is_reproduced_at_temperature_0():
-    speeds = [round(walltime_improvement(alpha, 8, 0.015), 1) for alpha in (0.75, 0.75, 0.8, 0.87)]
-    assert speeds == [3.3, 3.3, 3.9, 4.9]
+    for alpha, printed in (0.75, 3.3), (0.75, 3.3), (0.8, 3.9), (0.87, 4.9):
+        assert round(walltime_improvement(alpha, 8, 0.015), 1) == printed
 
 
 @pytest.mark.parametrize("alpha, printed, here", [
     (0.62, 2.5, 2.33), (0.71, 3.1, 2.94), (0.76, 3.6, 3.45), (0.84, 5.0, 4.79)])
-def test_lenience_of_leviathan_appendix_a_5_is_a_misprint_at_temperature_1(alpha, printed, here):
+def test_lenience_of_leviathan_appendix_a_5_is_a_misprint_at_temperature_1(
+        alpha, printed, here):
     best = walltime_improvement(alpha, best_K(alpha, 0.015), 0.015)
     assert round(best, 2) == here < printed - 0.05  # no K reaches the printed factor
 
@@ -145,7 +148,7 @@ def test_the_4090_example_has_the_figures_of_the_errata():
 
 
 @given(st.integers(1, 2048), st.integers(1, 64), st.integers(1, 128))
-def test_the_intensities_are_the_slides(L, n_head, H):
+def test_the_intensities_are_those_of_the_slides(L, n_head, H):
     D = n_head * H
     prefill = L * D / (2 * L + D), L * H / (2 * H + L), 4 * L * D / (5 * L + 4 * D)
     decode = D / (2 + D), (H + L * H) / (2 * H + L + L * H + 1), 4 * D / (5 + 4 * D)
@@ -157,14 +160,15 @@ def test_the_intensities_are_the_slides(L, n_head, H):
 
 # ---- a whole pass
 
-def test_n_params_are_the_names_of_the_sizes():
+def test_the_sizes_are_named_after_their_numbers_of_parameters():
     for size, hparams in GPT2_SIZES.items():
         assert f"{n_params(hparams) / 1e6:.0f}M" == size
 
 
 @given(st.integers(1, 100), st.integers(0, 900), st.sampled_from(list(GPT2_SIZES.values())))
-def test_pass_flops_are_two_a_matrix_element_and_four_a_score(n_new, n_past, hparams):
-    D, n_layer = hparams["n_embd"], hparams["n_layer"]
+def test_pass_flops_are_two_per_matrix_element_and_four_per_score(n_new, n_past, hparams):
+    D = hparams["n_embd"]
+    n_layer = hparams["n_layer"]
     dense = 2 * n_new * 12 * D**2 * n_layer + 2 * n_new * hparams["n_vocab"] * D
     scores = 4 * n_new * (n_past + n_new) * D * n_layer
     assert pass_flops(hparams, n_new, n_past, n_last=n_new) == dense + scores
@@ -180,24 +184,24 @@ def test_pass_bytes_are_the_parameters_and_the_cache():
 
 # ---- front doors
 
-LAW = [0.5, 0.5]
+EVEN = [0.5, 0.5]
 
 
 @pytest.mark.parametrize("formula, arguments, message", [
-    (acceptance_rate, (LAW, [0.5, 0.25, 0.25]), r"same tokens, got shapes \(2,\) and \(3,\)"),
-    (acceptance_rate, (LAW, [0.5, 0.6]), "sum 1, got smallest 0.5, sum 1.1"),
-    (acceptance_rate, ([-0.5, 1.5], LAW), "probabilities >= 0"),
+    (acceptance_rate, (EVEN, [0.5, 0.25, 0.25]), r"same tokens, got shapes \(2,\) and \(3,\)"),
+    (acceptance_rate, (EVEN, [0.5, 0.6]), "sum 1, got smallest 0.5, sum 1.1"),
+    (acceptance_rate, ([-0.5, 1.5], EVEN), "probabilities >= 0"),
     (expected_tokens, (1.1, 4), "need 0 <= alpha <= 1, got 1.1"),
     (expected_tokens, (0.5, -1), "need K a whole number >= 0, got -1"),
     (walltime_improvement, (0.5, 1, -0.1), "need 0 <= c < inf, .*, got -0.1"),
     (walltime_improvement, (0.5, 1, 0.1, 0), "0 < pass_cost < inf, got 0.1, 0"),
 ])
-def test_what_cannot_be_is_refused_with_what_must_hold(formula, arguments, message):
+def test_arguments_out_of_range_are_refused_with_what_must_hold(formula, arguments, message):
     with pytest.raises(ValueError, match=message):
         formula(*arguments)
 
 
-def test_the_acceptance_that_engines_report_is_tokens_per_round_less_one_over_K():
+def test_the_acceptance_that_engines_report_is_tokens_per_round_minus_one_divided_by_K():
     page = (Path(__file__).parents[1] / "docs" / "engines.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| (0\.\d) \| (.{5}) \| (.{5}) \| (.{5}) \|$", page, re.MULTILINE)
     assert len(rows) == 5

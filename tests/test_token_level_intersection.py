@@ -1,8 +1,8 @@
-"""A draft with a different vocabulary: exact under every decoder, and wired into the command line.
+"""A draft with a different vocabulary: exact with every decoder, and from the command line.
 
 Texts are enumerated over two toy tokenizers that share three tokens. Each has a token that the
-other lacks; a character is two tokens of the target; and the draft's longest tokens merge across
-the ends of the target's tokens.
+other lacks; a character is two tokens of the target; and the draft's longest tokens merge
+across the boundaries of the target's tokens.
 """
 
 import json
@@ -27,8 +27,8 @@ from sampling import warp, with_sampling
 from speculative import complete, draft_and_verify, generate, guess, make_step
 from tests import bundled
 from tests.distributions import assert_same_law
-from tests.small import COSTS, Logits, forms
-from tests.test_laws import ALL, ALL_SETTINGS, SETTINGS, SHALLOW, X, fits, n_levels
+from tests.small import COSTS, Logits, forms, n_rejected, sampling_of
+from tests.test_laws import ALL, ALL_SETTINGS, SETTINGS, SHALLOW, X, fits
 from tests.test_main import json_of_run, run_main
 from tests.toys import mapped, toy
 from variants import DECODERS, Models, build
@@ -38,9 +38,10 @@ HAVE_A_DRAFT = [name for name, entry in DECODERS.items() if "draft" in entry.nee
 
 
 class ToyTokenizer:
-    """A tokenizer of a few tokens, which takes the longest one that fits from the left."""
+    """Encode by the longest of a few tokens that fits, from the left."""
 
-    special, end_of_text = (), None
+    special = ()
+    end_of_text = None
 
     def __init__(self, *symbols):
         self.symbols = dict(enumerate(symbols))
@@ -56,7 +57,7 @@ class ToyTokenizer:
         return [best, *self.encode_bytes(data[len(self.symbols[best]) :])]
 
 
-FIRST, SECOND = "é".encode()[:1], "é".encode()[1:]
+FIRST, SECOND = (bytes([byte]) for byte in "é".encode())
 TARGET = ToyTokenizer(b"a", b"aa", FIRST, SECOND)
 DRAFT = ToyTokenizer("é".encode(), SECOND, b"aaa", FIRST, b"a")
 
@@ -68,7 +69,7 @@ def wrapped(draft, tokenizer=DRAFT, n_ctx=99):
 
 
 def toy_models(sampling):
-    """Return a draft whose context is soon full, and a target, both new."""
+    """Return new models: a draft with a small context, and a target."""
     return Models(wrapped(Logits(toy(5, 41, zeros=0)), n_ctx=4), Logits(toy(4, 42, zeros=0)),
                   sampling, None, COSTS)
 
@@ -82,12 +83,12 @@ CASES = [(name, i, sampling) for name, i in ALL if name in HAVE_A_DRAFT
 @pytest.mark.parametrize("name, i, sampling", CASES, ids=str)
 def test_the_text_is_distributed_as_the_targets_own(name, i, sampling):
     new_step = lambda: build(name, toy_models(sampling), forms(name)[i])
-    target = with_sampling(toy_models(sampling).target, **sampling)
-    assert_same_law(law(lambda rng: tuple(complete(X, new_step(), 3, rng))), text_law(X, target, 3))
+    got = law(lambda rng: tuple(complete(X, new_step(), 3, rng)))
+    assert_same_law(got, text_law(X, toy_models(sampling).target_rows, 3))
 
 
 def of_bytes(tokenizer, order):
-    """Return a model that sees the bytes of a text only, with a toy's rows in the order of ids."""
+    """Return a model that depends on a text's bytes only: a toy's rows in the order of ids."""
     row_after = toy(4, 42, zeros=0)
     return Logits(lambda ids, n_last=1: np.array([
         row_after(tokenizer.decode_bytes(ids[: len(ids) - i]))[0][order]
@@ -95,19 +96,18 @@ def of_bytes(tokenizer, order):
 
 
 @pytest.mark.parametrize("name", [name for name in HAVE_A_DRAFT if name != "match"])
-def test_a_draft_with_the_targets_rows_at_other_ids_loses_no_guess(name):
+def test_no_guess_of_a_draft_with_the_targets_rows_at_other_ids_is_rejected(name):
     """Exactness alone cannot see a draft that reads a different text, or rows at wrong ids."""
     order = [2, 0, 3, 1]  # the target's id of each of the draft's tokens
     permuted = ToyTokenizer(*(TARGET.symbols[token] for token in order))
-    sampling = dict(temperature=0.0 if DECODERS[name].greedy else 0.7)
 
-    def lost(rng):
-        models = Models(wrapped(of_bytes(permuted, order), permuted), of_bytes(TARGET, range(4)),
-                        sampling, None, COSTS)
+    def rejected(rng):
+        draft = wrapped(of_bytes(permuted, order), permuted)
+        models = Models(draft, of_bytes(TARGET, range(4)), sampling_of(name, 0.7), None, COSTS)
         step = build(name, models, SHALLOW.get(name, forms(name)[0]))
-        return sum(n_levels(result) + 1 - len(result.ids) for result in generate(X, step, 3, rng))
+        return n_rejected(step, X, 3, rng)
 
-    assert expectation(lost, float) == pytest.approx(0, abs=1e-9)
+    assert expectation(rejected, float) == pytest.approx(0, abs=1e-9)
 
 
 def divided(row):
@@ -116,7 +116,7 @@ def divided(row):
 
 
 def step_of(tested, K):
-    """Return toy A's step: guesses from the divided row, and the row that they are tested with."""
+    """Return toy A's step: guesses from the divided row, tested with another row."""
     draft, target = TOYS["A"]
 
     def guess_common(x, k, rng):
@@ -132,8 +132,8 @@ def test_guesses_must_be_tested_with_the_row_that_is_divided_by_its_sum(tested, 
     """Not with the draft's own row: texts of K + 1 tokens, toy A of docs/wild.md."""
     found = []
     for K in (1, 2, 3):
-        write = partial(complete, [0], step_of(tested, K), K + 1)
-        got = law(lambda rng, write=write: tuple(write(rng)))
+        new_text = partial(complete, [0], step_of(tested, K), K + 1)
+        got = law(lambda rng, new_text=new_text: tuple(new_text(rng)))
         found.append(float(total_variation(got, text_law([0], TOYS["A"][1], K + 1))))
     assert found == pytest.approx(distances, abs=5e-5) and any(found) == any(distances)
 
@@ -155,12 +155,12 @@ def test_a_row_is_the_drafts_divided_by_the_sum_of_the_common_tokens(ids, sampli
     assert row[1] == 0 and row.sum() == pytest.approx(1)  # "aa" is not a token of the draft
     text = DRAFT.encode_bytes(TARGET.decode_bytes(ids))
     if sampling == dict(temperature=1.0, repetition_penalty=1.0):
-        theirs = toy(5, 41, zeros=0)(text)[0][[4, 3, 1]]  # a, and the halves of é
-        np.testing.assert_allclose(row[[0, 2, 3]], theirs / theirs.sum(), rtol=1e-12)
+        common = toy(5, 41, zeros=0)(text)[0][[4, 3, 1]]  # a, and the halves of é
+        np.testing.assert_allclose(row[[0, 2, 3]], common / common.sum(), rtol=1e-12)
 
 
-def test_without_a_common_token_it_is_refused():
-    with pytest.raises(ValueError, match="in common, got none among 2 and 1; choose a different"):
+def test_vocabularies_without_a_common_token_are_refused():
+    with pytest.raises(ValueError, match="in common, got none among 2 and 1; choose a diff"):
         CommonTokens(ToyTokenizer(b"a", b"b"), ToyTokenizer(b"ab"))
 
 
@@ -183,29 +183,30 @@ def encoders():
 
 @given(st.lists(st.integers(3, 261), min_size=1, max_size=12))
 @settings(deadline=None)
-def test_any_bytes_are_read_and_nothing_is_lost(ids):
+def test_the_drafts_text_has_the_bytes_of_the_targets(ids):
     draft, target = encoders()
     text = CommonTokens(draft, target).draft_text(ids)
     assert draft.decode_bytes(text) == target.decode_bytes(ids)
 
 
-def test_a_text_is_read_as_the_draft_would_encode_it():
+@pytest.mark.parametrize("symbols, expected", [
+    (["ab", "c"], ["a", "bc"]),  # it merges across the boundary
+    (["b", "Ã"], ["b", "Ã"]),  # a text that ends within é
+    (["b", "Ã", "©"], ["b", "Ã©"]), (["Ã", "©b", "c"], ["Ã©", "bc"])])
+def test_a_text_is_read_as_the_draft_would_encode_it(symbols, expected):
     draft, target = encoders()
-    common, ab = CommonTokens(draft, target), target.vocab["ab"]
-    byte = {char: target.vocab[char] for char in "bcÃ©"}
-    read = lambda *ids: [draft.symbols[token] for token in common.draft_text(ids)]
-    assert read(ab, byte["c"]) == ["a", "bc"]  # it merges across the boundary
-    assert read(byte["b"], byte["Ã"]) == ["b", "Ã"]  # a text that ends within é
-    assert read(byte["b"], byte["Ã"], byte["©"]) == ["b", "Ã©"]
-    assert read(byte["Ã"], target.vocab["©b"], byte["c"]) == ["Ã©", "bc"]
+    ids = [target.vocab[symbol] for symbol in symbols]
+    found = CommonTokens(draft, target).draft_text(ids)
+    assert [draft.symbols[token] for token in found] == expected
 
 
-def test_special_tokens_are_common_by_their_role_or_name_and_else_read_as_text():
+def test_special_tokens_are_common_by_their_role_or_name_and_otherwise_read_as_text():
     draft, target = encoders()
     common = CommonTokens(draft, target)
     pairs = {target.symbols[a]: draft.symbols[b] for a, b in zip(common.ids, common.draft_ids)}
     assert pairs == {char: char for char in LETTERS} | {END_OF_TEXT: "</s>", "<pad>": "<pad>"}
-    b, end, pad, only = (target.vocab[name] for name in ("b", END_OF_TEXT, "<pad>", "<only here>"))
+    symbols = ("b", END_OF_TEXT, "<pad>", "<only here>")
+    b, end, pad, only = (target.vocab[symbol] for symbol in symbols)
     read = lambda *ids: [draft.symbols[token] for token in common.draft_text(ids)]
     assert read(b, end, target.vocab["c"]) == ["b", "</s>", "c"]  # no merge across the end
     assert read(end) == ["</s>"] and read(pad, pad) == ["<pad>"] * 2
@@ -215,8 +216,8 @@ def test_special_tokens_are_common_by_their_role_or_name_and_else_read_as_text()
 
 # ---- the draft's cache
 
-class Reading(GPT2):
-    """A GPT2 that counts the tokens it reads."""
+class Counting(GPT2):
+    """Count the tokens that are read."""
 
     n_read = 0
 
@@ -226,9 +227,12 @@ class Reading(GPT2):
         return super().read(ids, n_last)
 
 
+SIZES = dict(n_embd=12, n_head=3, n_layer=2)
+
+
 def wrapped_gpt2(kind=GPT2, n_ctx=12):
     draft, target = encoders()
-    hparams = dict(n_vocab=draft.n_vocab, n_ctx=n_ctx, n_embd=12, n_head=3, n_layer=2)
+    hparams = SIZES | {"n_vocab": draft.n_vocab, "n_ctx": n_ctx}
     params = random_params(hparams, np.random.default_rng(0), np.float64)
     return TokenLevelIntersection(kind(params, 3), CommonTokens(draft, target))
 
@@ -237,10 +241,11 @@ def wrapped_gpt2(kind=GPT2, n_ctx=12):
                 min_size=1, max_size=25), st.integers(1, 3))
 @settings(deadline=None, max_examples=50)
 def test_a_used_draft_gives_the_rows_of_a_fresh_one(edits, n_last):
-    """Texts that go back and on at random, far beyond the draft's context."""
-    used, ids = wrapped_gpt2(), [100]
-    for keep, token in edits:
-        ids = [*ids[: keep + 1], token, token + 1]
+    """Texts shrink and grow at random, far beyond the draft's context."""
+    used = wrapped_gpt2()
+    ids = [100]
+    for n_common, token in edits:
+        ids = [*ids[: n_common + 1], token, token + 1]
         n = min(n_last, len(ids))
         got = used(ids, n)
         np.testing.assert_allclose(got, wrapped_gpt2()(ids, n), rtol=0, atol=1e-9)
@@ -248,9 +253,9 @@ def test_a_used_draft_gives_the_rows_of_a_fresh_one(edits, n_last):
 
 
 @pytest.mark.parametrize("n_ctx, n_read", [
-    (64, 40), (16, 16 + 3 * (9 + 7))])  # a full context: half of it and the new token, then 7 more
-def test_what_a_longer_text_shares_with_the_one_before_is_not_read_again(n_ctx, n_read):
-    model = wrapped_gpt2(Reading, n_ctx)
+    (64, 40), (16, 16 + 3 * (9 + 7))])  # a full context: half of it and a new token, then 7
+def test_the_common_start_of_two_texts_is_read_once(n_ctx, n_read):
+    model = wrapped_gpt2(Counting, n_ctx)
     a = encoders()[1].vocab["a"]
     for n in range(1, 41):
         model([a] * n)
@@ -258,10 +263,8 @@ def test_what_a_longer_text_shares_with_the_one_before_is_not_read_again(n_ctx, 
 
 
 def test_the_rows_of_a_tree_are_those_of_its_paths():
-    model, tree = wrapped_gpt2(), Tree()
-    for path in ([5], [100], [5, 200], [5, 7], [100, 7]):
-        tree.add_path(path)
-    text = [100, 101] + tree
+    model = wrapped_gpt2()
+    text = [100, 101] + Tree([5, 100, 200, 7, 7], [-1, -1, 0, 0, 1])
     alone = np.concatenate([wrapped_gpt2()(ids) for ids in text.texts()])
     for n_last in (1, 3, 6):
         np.testing.assert_allclose(model(text, n_last), alone[-n_last:], rtol=0, atol=1e-9)
@@ -269,12 +272,9 @@ def test_the_rows_of_a_tree_are_those_of_its_paths():
 
 # ---- from the command line
 
-SIZES = dict(n_ctx=64, n_embd=12, n_head=3, n_layer=2)
-
-
 @pytest.fixture(scope="module")
 def models_dir(tmp_path_factory):
-    """Two Hugging Face folders with random weights, each with its own vocabulary."""
+    """Return a folder with two Hugging Face models, each with its own vocabulary."""
     folder = tmp_path_factory.mktemp("models")
     for seed, (name, encoder) in enumerate(zip(("draft", "target"), encoders())):
         sizes = SIZES | {"n_vocab": encoder.n_vocab, "n_ctx": 40 + 24 * seed}
@@ -304,10 +304,12 @@ def test_the_share_of_common_tokens_is_one_line(models_dir):
 
 
 @pytest.mark.parametrize("decoder", ["speculative", "staged"])
-def test_a_text_in_a_batch_is_the_text_alone(models_dir, decoder, tmp_path, monkeypatch, capsys):
+def test_a_text_in_a_batch_is_the_text_alone(
+        models_dir, decoder, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     Path("prompts").write_text("abc\nbcé\n", encoding="utf-8")
-    flags = flags_of(models_dir, "--decoder", decoder, "--prompts", "prompts", "--temperature", 1)
+    flags = flags_of(models_dir, "--decoder", decoder, "--prompts", "prompts",
+                     "--temperature", 1)
     for batch in (1, 2):
         more = ("--out", f"out{batch}", "--batch", batch)
         assert main.main([*map(str, [*flags, *more])]) == 0
@@ -318,7 +320,8 @@ def test_a_text_in_a_batch_is_the_text_alone(models_dir, decoder, tmp_path, monk
 
 def respelled(n_tokens, seed=0):
     """Return the bundled draft with the first tokens of its vocabulary only, at other ids."""
-    encoder, (params, n_head) = bundled.encoder(), bundled.weights("tales-small")
+    encoder = bundled.encoder()
+    params, n_head = bundled.weights("tales-small")
     ranks = {"".join(pair): (rank, pair) for pair, rank in encoder.ranks.items()}
     merged = sorted(ranks, key=ranks.get)[: n_tokens - 257]
     symbols = [*LETTERS, *merged, END_OF_TEXT]
@@ -330,7 +333,7 @@ def respelled(n_tokens, seed=0):
 
 @pytest.mark.parametrize("n_tokens, expected", [(4096, 2.79), (2048, 2.47)])
 def test_the_bundled_draft_with_fewer_tokens_still_guesses(n_tokens, expected):
-    """The figures of docs/decoders.md; with all tokens, at other ids, it is the bundled draft."""
+    """As docs/decoders.md states; with all tokens, at other ids, it is the bundled draft."""
     encoder, *weights = respelled(n_tokens)
     common = CommonTokens(encoder, bundled.encoder())
     target = with_sampling(GPT2(*bundled.weights("tales-large")), temperature=0)

@@ -1,6 +1,6 @@
 """Define toy models and draft-target pairs, small enough that exact/law.py enumerates all.
 
-A model here is `model(ids, n_last=1) -> [n_last, n_vocab]` of probabilities, as speculative.py's.
+A model here is speculative.py's: `model(ids, n_last=1) -> [n_last, n_vocab]` of probabilities.
 """
 
 import hashlib
@@ -8,8 +8,10 @@ from fractions import Fraction
 from functools import cache
 
 import numpy as np
+from hypothesis import strategies as st
 
 from exact.rules import mapped
+from variants.shared.branches import Tree
 
 
 def toy(n_vocab, seed, zeros=0.3, exact=False):
@@ -20,8 +22,8 @@ def toy(n_vocab, seed, zeros=0.3, exact=False):
     @cache
     def row(ids):
         digest = hashlib.shake_128(repr((seed, ids)).encode()).digest(2 * n_vocab + 1)
-        weights = [1 + size % 9 if chance >= 256 * zeros else 0
-                   for size, chance in zip(digest[:n_vocab], digest[n_vocab:])]
+        weights = [1 + size % 9 if other >= 256 * zeros else 0
+                   for size, other in zip(digest[:n_vocab], digest[n_vocab:])]
         weights[digest[-1] % n_vocab] += 1  # at least one is not zero
         return (np.array([Fraction(w, sum(weights)) for w in weights], dtype=object)
                 if exact else np.array(weights) / sum(weights))
@@ -40,9 +42,21 @@ def one_hot(row):
 
 def ulp_away(row):
     """Return the row with two entries moved by one unit in the last place, in opposite ways."""
-    row, (a, b) = row.copy(), np.argsort(row)[-2:]
-    row[a], row[b] = np.nextafter(row[a], 2), np.nextafter(row[b], 0)
+    a, b = np.argsort(row)[-2:]
+    row = row.copy()
+    row[a] = np.nextafter(row[a], 2)
+    row[b] = np.nextafter(row[b], 0)
     return row
+
+
+def context_free(row):
+    """Return a model with this row after every text."""
+    return lambda ids, n_last=1: np.array([row] * n_last)
+
+
+def count_up(n_vocab):
+    """Return a model that counts: 0 1 2 .. n_vocab - 1 0 1 .."""
+    return lambda ids, n_last=1: np.eye(n_vocab)[(np.array(ids[-n_last:]) + 1) % n_vocab]
 
 
 def counted(model):
@@ -55,8 +69,17 @@ def counted(model):
     return wrapper
 
 
+def tree_of(tokens, parents):
+    """Return a tree of these guesses, each below an earlier one, or -1; they have no rows."""
+    tree = Tree()
+    nodes = []  # two guesses of one path are one node
+    for token, parent in zip(tokens, parents):
+        nodes.append(tree.add(nodes[parent] if parent >= 0 else -1, token, None))
+    return tree
+
+
 def path_by_path(model):
-    """Return a tree model that runs each path alone: slow, and what tree attention must equal."""
+    """Return a tree model that runs each path alone: slow, and right by definition."""
     return lambda ids, n_last: np.array([model(text, 1)[-1] for text in ids.texts()[-n_last:]])
 
 
@@ -72,9 +95,12 @@ def remembered(model):
 def disjoint(n_vocab):
     """Return a draft and a target without a common token: even ids, odd ids."""
     even = np.arange(n_vocab) % 2 == 0
-    keep = lambda mask: lambda row: (row + 1e-3) * mask / ((row + 1e-3) * mask).sum()
-    return mapped(toy(n_vocab, 1), keep(even)), mapped(toy(n_vocab, 2), keep(~even))
+    only = lambda mask: lambda row: (row + 1e-3) * mask / ((row + 1e-3) * mask).sum()
+    return mapped(toy(n_vocab, 1), only(even)), mapped(toy(n_vocab, 2), only(~even))
 
+
+rows_of_four = st.lists(st.integers(0, 20), min_size=4, max_size=4).filter(any).map(
+    lambda weights: np.array(weights) / sum(weights))
 
 PAIRS = {  # (draft, target)
     "dense": (toy(3, 1, zeros=0), toy(3, 2, zeros=0)),

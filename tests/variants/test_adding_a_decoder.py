@@ -24,7 +24,7 @@ EXAMPLE = re.search(r"^## Adding a decoder$.*?^```python\n(.*?)^```$", PAGE,
 
 @pytest.fixture
 def added(monkeypatch):
-    """The example's module, registered as variants/__init__.py would: the name of its decoder."""
+    """Register the example's decoder as variants/__init__.py would; return its name."""
     module = types.ModuleType("variants.example")
     exec(compile(EXAMPLE, "CONTRIBUTING.md", "exec"), module.__dict__)
     monkeypatch.setitem(variants.DECODERS, module.DECODER.name, module.DECODER)
@@ -32,7 +32,7 @@ def added(monkeypatch):
 
 
 @pytest.mark.parametrize("temperature", [0.0, 0.7, 1.0])
-def test_it_is_exact(added, temperature):
+def test_the_example_is_exact(added, temperature):
     sampling = dict(temperature=temperature)
     new_step = stepper(added, forms(added)[0], PAIRS["dense"], sampling)
     target = with_sampling(Logits(PAIRS["dense"][1]), **sampling)
@@ -40,13 +40,10 @@ def test_it_is_exact(added, temperature):
                     text_law([0, 1], target, 3))
 
 
-def test_the_command_line_lists_it(added, capsys):
+def test_the_command_line_lists_and_runs_the_example(added, capsys):
     with pytest.raises(SystemExit):
         main.main(["--help"])
     assert f" {added}" in capsys.readouterr().out.split("Decoders (")[1]
-
-
-def test_the_command_line_runs_it(added):
     got = json_of_run("--decoder", added, "--n_tokens_to_generate", 10, "--dtype", "float64")
     assert got["identical"] and got["exact"] and got[added]["tokens"] == 10
 
@@ -56,5 +53,5 @@ def test_the_picture_and_the_table_of_families_show_it(added):
     assert f"`{added}`" in families()
 
 
-def test_its_first_line_says_whether_it_is_lossless():
+def test_the_first_line_states_whether_the_example_is_lossless():
     assert "ossless" in EXAMPLE.split("\n")[0]

@@ -1,4 +1,4 @@
-"""Many texts in shared passes: the distribution of all together, and each as if it were alone."""
+"""Many texts in shared passes: their joint distribution, and each text as if it were alone."""
 
 import gc
 from functools import partial
@@ -10,26 +10,20 @@ from greenlet import greenlet
 
 from exact.law import law, text_law
 from gpt2 import GPT2
-from lib.backend import products
 from lib.checkpoints.weights import cut_params, n_params
 from sampling import with_sampling
 from speculative import draft_and_verify
 from tests import fake_cupy
 from tests.distributions import assert_same_law
+from tests.small import lively_params
+from tests.test_caches import Name
 from tests.toys import PAIRS, toy
 from variants.shared.batch import Shared, generate_batch, unbatched
 from variants.shared.batch_gpt2 import BatchGPT2, Part, groups
 
-SIZES = dict(n_vocab=13, n_ctx=48, n_embd=32, n_head=2, n_layer=2)
-XS = [[3, 1, 4], [1, 5, 9, 2, 6], [5], [3, 5, 8, 9, 7, 9, 3, 2, 3, 8, 4, 6, 2, 6, 4, 3, 3, 8, 3],
-      [3, 1, 4, 1], [5, 9]]  # one of more rows than are multiplied together
-needs_numba = pytest.mark.skipif(products.compiled_product() is None, reason="needs Numba")
-
-
-def weights(seed, dtype=np.float64):
-    """The arguments of a small model, with weights so large that its rows follow the whole text."""
-    flat = np.random.default_rng(seed).normal(0, 0.4, n_params(SIZES)).astype(dtype)
-    return cut_params(flat, SIZES), SIZES["n_head"]
+HPARAMS = dict(n_vocab=13, n_ctx=48, n_embd=32, n_head=2, n_layer=2)
+XS = [[3, 1, 4], [1, 5, 9, 2, 6], [5], [3, 5, 8, 9, 7, 9, 3, 2, 3, 8, 4, 6, 2, 6, 4, 3, 3, 8],
+      [3, 1, 4, 1], [5, 9]]  # the fourth has more rows than are multiplied together
 
 
 def jobs_of(xs, N):
@@ -37,14 +31,10 @@ def jobs_of(xs, N):
 
 
 def texts_of(jobs, new_step, batch=8, stop=()):
-    """All texts, finished."""
+    """Decode the jobs in batches; return their finished texts."""
     texts = generate_batch(jobs, new_step, batch, stop)
     return [list(x) + [token for result in rounds for token in result.ids]
             for (x, *_), rounds in zip(jobs, texts, strict=True)]
-
-
-class Name:
-    """A text to a batch model."""
 
 
 # ---- the distribution of all texts together, and each text alone
@@ -54,7 +44,8 @@ class Name:
                                                ((1, 3), 2, 2, ()), ((2, 2), 1, 1, {1})])
 def test_the_distribution_of_two_texts_is_the_product_of_the_targets(pair, N, K, batch, stop):
     models = [Shared(unbatched(model), turn) for turn, model in enumerate(PAIRS[pair])]
-    xs, new_step = ([0, 1], [2]), partial(draft_and_verify, *models, K)
+    new_step = partial(draft_and_verify, *models, K)
+    xs = ([0, 1], [2])
 
     def both(rng):
         jobs = [(x, n, rng) for x, n in zip(xs, N)]
@@ -65,33 +56,33 @@ def test_the_distribution_of_two_texts_is_the_product_of_the_targets(pair, N, K,
                                 for texts in product(*alone)})
 
 
-@pytest.mark.parametrize("backend", ["numpy", pytest.param("numba", marks=needs_numba)])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_logits_are_those_of_the_text_alone(backend, dtype):
     """With the compiled product to the last bit; BLAS sums in a different order."""
-    products.set_backend(backend)
-    rng, params = np.random.default_rng(0), weights(1, dtype)
-    model, texts = BatchGPT2(*params), {i: list(x) for i, x in enumerate(XS)}
-    names, alone = {i: Name() for i in texts}, {i: GPT2(*params) for i in texts}
+    rng = np.random.default_rng(0)
+    params = lively_params(HPARAMS, dtype=dtype)
+    model = BatchGPT2(params, 2)
+    names = [Name() for _ in XS]
+    texts = XS[:]
+    alone = [GPT2(params, 2) for _ in XS]
     tolerance = 0 if backend == "numba" else 1e-10 if dtype == np.float64 else 1e-3
     for _ in range(12):
-        asked = rng.permutation(len(XS))[: rng.integers(1, len(XS) + 1)].tolist()
-        for i in asked:  # back a few tokens, as after a rejection, and on
-            kept = max(1, len(texts[i]) - int(rng.integers(0, 4)))
-            texts[i] = texts[i][:kept] + rng.integers(0, 13, rng.integers(0, 4)).tolist()
+        chosen = rng.permutation(len(XS))[: rng.integers(1, len(XS) + 1)].tolist()
+        for i in chosen:  # back a few tokens, as after a rejection, and on
+            n = max(1, len(texts[i]) - int(rng.integers(0, 4)))
+            texts[i] = texts[i][:n] + rng.integers(0, 13, rng.integers(0, 4)).tolist()
         calls = [(names[i], texts[i], int(rng.integers(1, min(6, len(texts[i])) + 1)))
-                 for i in asked]
-        for rows, (_, ids, n_last), i in zip(model(calls), calls, asked):
+                 for i in chosen]
+        for rows, (_, ids, n_last), i in zip(model(calls), calls, chosen):
             np.testing.assert_allclose(rows, alone[i](ids, n_last), rtol=0, atol=tolerance)
-    products.set_backend("numba")
 
 
-def test_the_same_formulas_run_on_a_gpus_arrays():
-    params, n_head = weights(1)
-    alone, names = GPT2(params, n_head), [Name(), Name()]
+def test_a_batch_on_a_gpus_arrays_has_numpys_logits():
+    flat = np.random.default_rng(1).normal(0, 0.5, n_params(HPARAMS))
+    alone = GPT2(cut_params(flat, HPARAMS), 2)
+    names = [Name(), Name()]
     with fake_cupy.installed() as cupy:
-        flat = np.random.default_rng(1).normal(0, 0.4, n_params(SIZES))
-        model = BatchGPT2(cut_params(cupy.asarray(flat), SIZES), n_head)
+        model = BatchGPT2(cut_params(cupy.asarray(flat), HPARAMS), 2)
         for texts in (XS[0], XS[1]), (XS[4], XS[1] + [7, 7]):
             for x, rows in zip(texts, model([(name, x, 2) for name, x in zip(names, texts)])):
                 assert isinstance(rows, np.ndarray)
@@ -101,7 +92,7 @@ def test_the_same_formulas_run_on_a_gpus_arrays():
 # ---- passes
 
 def counting(model):
-    """A batch model with `calls`: the lengths and n_last of every pass."""
+    """Return a batch model with `calls`: the lengths and n_last of every pass."""
     def wrapper(calls):
         wrapper.calls.append([(len(ids), n_last) for _, ids, n_last in calls])
         return unbatched(model)(calls)
@@ -111,19 +102,20 @@ def counting(model):
 
 
 def test_equal_models_need_the_fewest_passes_and_the_draft_goes_level_by_level():
-    """A text that wants fewer guesses leaves the deeper levels to the others."""
+    """A text with fewer guesses takes no part in the deeper levels."""
     draft, target = map(counting, PAIRS["equal"])
     new_step = partial(draft_and_verify, Shared(draft), Shared(target, turn=1), 3)
-    texts = texts_of([([0], 8, np.random.default_rng(0)), ([1, 2], 6, np.random.default_rng(1))],
-                     new_step)
+    jobs = [([0], 8, np.random.default_rng(0)), ([1, 2], 6, np.random.default_rng(1))]
+    texts = texts_of(jobs, new_step)
     assert [len(text) for text in texts] == [9, 8]
     assert target.calls == [[(4, 4), (5, 4)], [(8, 4), (7, 2)]]
-    assert draft.calls == [*([(n, 1), (n + 1, 1)] for n in (1, 2, 3)), [(5, 1), (6, 1)], [(6, 1)],
-                           [(7, 1)]]
+    assert draft.calls == [*([(n, 1), (n + 1, 1)] for n in (1, 2, 3)),
+                           [(5, 1), (6, 1)], [(6, 1)], [(7, 1)]]
 
 
 def test_the_next_job_is_taken_when_a_text_has_ended():
-    target, taken = counting(toy(3, 1)), []
+    target = counting(toy(3, 1))
+    taken = []
 
     def jobs():
         for i, N in enumerate([1, 5, 2, 0, 3]):
@@ -131,12 +123,12 @@ def test_the_next_job_is_taken_when_a_text_has_ended():
             yield [i % 3], N, np.random.default_rng(i)
 
     texts = generate_batch(jobs(), partial(draft_and_verify, None, Shared(target), 0), batch=2)
-    seen = [(len(rounds), len(taken)) for rounds in texts]
-    assert seen == [(1, 2), (5, 5), (2, 5), (0, 5), (3, 5)]
+    numbers = [(len(rounds), len(taken)) for rounds in texts]
+    assert numbers == [(1, 2), (5, 5), (2, 5), (0, 5), (3, 5)]
     assert [len(calls) for calls in target.calls] == [2, 2, 2, 2, 2, 1]
 
 
-def test_passes_are_held_to_the_rows_that_keep_their_bits():
+def test_a_pass_has_at_most_the_rows_whose_bits_do_not_change():
     part = lambda n_new: Part(None, None, [0] * n_new, 0, 1)
     sizes = lambda ns, most: [[p.n_new for p in group]
                               for group in groups(list(map(part, ns)), most)]
@@ -148,31 +140,38 @@ def test_passes_are_held_to_the_rows_that_keep_their_bits():
 # ---- caches, errors
 
 def test_a_text_that_has_ended_takes_no_memory():
-    models, held = [BatchGPT2(*weights(i)) for i in (1, 2)], []
+    models = [BatchGPT2(lively_params(HPARAMS, seed), 2) for seed in (1, 2)]
+    n_cached = []
 
     def jobs():
         for job in jobs_of(XS * 2, 4):
-            held.append(max(len(model.texts) for model in models))
+            n_cached.append(max(len(model.texts) for model in models))
             yield job
 
     steps = partial(draft_and_verify, *(with_sampling(Shared(model, i))
                                         for i, model in enumerate(models)), 2)
     assert len(list(generate_batch(jobs(), steps, 4))) == 12
-    assert max(held) <= 4 and not any(model.texts for model in models)
+    assert max(n_cached) <= 4 and not any(model.texts for model in models)
 
 
-def test_a_text_that_fails_ends_all_and_a_closed_batch_closes_its_texts():
+def test_an_error_in_one_text_ends_the_batch():
     def broken(x, n_left, rng):
         raise OSError(f"at {x}")
 
     with pytest.raises(OSError, match="at .3."):
         list(generate_batch(jobs_of([[3]], 2), lambda: broken))
-    n_before = sum(issubclass(type(each), greenlet) for each in gc.get_objects())
+
+
+def test_a_closed_batch_closes_its_texts():
+    def n_greenlets():
+        gc.collect()
+        return sum(issubclass(type(each), greenlet) for each in gc.get_objects())
+
+    n_before = n_greenlets()
     target = counting(toy(3, 1))
     step = partial(draft_and_verify, None, Shared(target), 0)
-    texts = generate_batch([([0], 9 if i else 1, np.random.default_rng(i)) for i in range(4)], step)
+    jobs = [([0], N, np.random.default_rng(N)) for N in (1, 9, 9, 9)]
+    texts = generate_batch(jobs, step)
     next(texts)
     texts.close()
-    gc.collect()
-    assert len(target.calls) == 1
-    assert sum(issubclass(type(each), greenlet) for each in gc.get_objects()) == n_before
+    assert len(target.calls) == 1 and n_greenlets() == n_before

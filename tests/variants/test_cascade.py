@@ -1,4 +1,4 @@
-"""Speculative cascades: the text is distributed as pi, which rule OPT writes down beforehand."""
+"""Speculative cascades: the text is distributed as pi, which rule OPT defines."""
 
 from fractions import Fraction
 from functools import partial
@@ -12,30 +12,31 @@ from exact.law import expectation, law, text_law, total_variation
 from sampling import with_sampling
 from speculative import complete, generate
 from tests.distributions import assert_same_law
+from tests.small import PAIRS as SMALL_PAIRS
 from tests.small import Logits, of_probabilities
 from tests.toys import PAIRS, counted, one_hot, toy
 from variants import Models
 from variants.cascade import build, cascade
 
 ALPHAS = [-2.0, 0.0, 0.25, 0.6, 1.0]
-DRAFT, TARGET = toy(3, 41, zeros=0), toy(3, 42, zeros=0)
+DRAFT, TARGET = SMALL_PAIRS["dense"]
 
 
 def cascading(draft, target, K, alpha):
-    """The step, from models of probabilities."""
+    """Return the step of two models of probabilities."""
     return build(of_probabilities(draft, target), K, alpha)
 
 
 def opt(q, p, alpha):
-    """One row of pi, as the paper writes it: q is the draft's row, p the target's."""
-    exact_q, exact_p = ([Fraction(chance) for chance in row] for row in (q, p))
+    """Return one row of pi, as the paper writes it: q is the draft's row, p the target's."""
+    exact_q, exact_p = ([Fraction(prob) for prob in row] for row in (q, p))
     tv = sum(max(b - a, 0) for a, b in zip(exact_q, exact_p))
     r = 1 if max(exact_q) < max(exact_p) - Fraction(alpha) * tv else 0
     return np.array([(1 - r) * a + r * b for a, b in zip(q, p)])
 
 
 def pi_of(draft, target, alpha, sharpen=np.asarray):
-    """The cascade as a model."""
+    """Return the cascade as one model."""
     return lambda ids, n_last=1: np.array([sharpen(opt(q, p, alpha)) for q, p in
                                            zip(draft(ids, n_last), target(ids, n_last))])
 
@@ -46,7 +47,8 @@ def pi_of(draft, target, alpha, sharpen=np.asarray):
 @pytest.mark.parametrize("exact", [False, True])
 def test_the_text_is_distributed_as_pi(exact, alpha):
     """On Fractions to the last bit."""
-    pair, alpha = [toy(3, seed, exact=exact) for seed in (21, 22)], Fraction(alpha)
+    pair = [toy(3, seed, exact=exact) for seed in (21, 22)]
+    alpha = Fraction(alpha)
     assert_same_law(law(partial(complete, [0], cascading(*pair, 2, alpha), 3)),
                     text_law([0], pi_of(*pair, alpha), 3), tolerance=0 if exact else 1e-12)
 
@@ -55,17 +57,17 @@ def test_the_text_is_distributed_as_pi(exact, alpha):
 @pytest.mark.parametrize("sampling", [
     dict(temperature=0.4), dict(temperature=1.0, top_k=2, repetition_penalty=2.5),
     dict(temperature=0.0), dict(temperature=0.0, repetition_penalty=2.5)], ids=str)
-def test_pi_is_that_of_the_rows_after_all_sampling_settings(sampling, alpha):
+def test_pi_has_the_rows_after_all_sampling_settings(sampling, alpha):
     greedy = sampling["temperature"] == 0
-    at = sampling | {"temperature": 1.0} if greedy else sampling  # what the rule compares
-    rows = [with_sampling(Logits(model), **at) for model in (DRAFT, TARGET)]
-    pi = pi_of(*rows, alpha, one_hot if greedy else np.asarray)
+    warm = sampling | {"temperature": 1.0} if greedy else sampling  # what the rule compares
+    models = [with_sampling(Logits(model), **warm) for model in (DRAFT, TARGET)]
+    pi = pi_of(*models, alpha, one_hot if greedy else np.asarray)
     for x in ([0, 1, 0], [1], [2, 2]):
         step = build(Models(Logits(DRAFT), Logits(TARGET), sampling), K=2, alpha=alpha)
         assert_same_law(law(partial(complete, x, step, 3)), text_law(x, pi, 3))
 
 
-def test_it_is_not_the_targets_text():
+def test_pi_is_not_the_targets_distribution():
     pi, target = (text_law([0], model, 2) for model in (pi_of(DRAFT, TARGET, 0.0), TARGET))
     assert total_variation(pi, target) > 0.1
 
@@ -78,8 +80,7 @@ distributions = weights.map(lambda row: np.array([Fraction(w, sum(row)) for w in
 
 @settings(max_examples=40, deadline=None)
 @given(distributions, distributions, st.fractions(-2, 2), st.fractions(0, 1))
-def test_a_row_is_that_of_the_papers_formula_and_a_higher_price_never_defers_more(
-        q, p, alpha, more):
+def test_a_row_is_the_papers_formula_and_a_higher_price_never_defers_more(q, p, alpha, more):
     rows = cascade(np.array([q, p]), np.array([p, q]), alpha).tolist()
     assert rows == [opt(q, p, alpha).tolist(), opt(p, q, alpha).tolist()]
     if rows[0] == q.tolist():
@@ -95,22 +96,23 @@ def test_the_ends_of_alpha_are_the_draft_and_the_target(q, p):
 
 
 def test_no_rounding_defers_at_a_price_of_1():
-    """Where p exceeds q at the best token of both alone, max p - max q is TV: a tie."""
+    """If p exceeds q only at the best token of both, max p - max q is TV: a tie."""
     rng = np.random.default_rng(0)
     for _ in range(300):
         p = rng.dirichlet(np.ones(5))
-        best, shift = p.argmax(), rng.random() / 2 * np.diff(np.sort(p))[-1]
+        best = p.argmax()
+        shift = rng.random() / 2 * np.diff(np.sort(p))[-1]
         q = p + shift / 4
         q[best] = p[best] - shift
         assert cascade(q[None], p[None], 1.0)[0].tolist() == q.tolist()
 
 
-def test_at_minus_1_it_is_not_yet_the_target():
-    q, p = np.array([[1.0, 0.0]]), np.array([[0.5, 0.5]])  # max q - max p is TV: r = 0
+def test_at_minus_1_the_cascade_is_not_yet_the_target():
+    q, p = np.array([[[1.0, 0.0]], [[0.5, 0.5]]])  # max q - max p is TV: r = 0
     assert cascade(q, p, -1).tolist() == q.tolist()
 
 
-# ---- what it costs, and what it gives
+# ---- passes and accepted guesses
 
 def test_a_round_is_K_draft_steps_and_a_pass_of_each_model_over_all_guesses():
     draft, target = counted(DRAFT), counted(TARGET)
@@ -120,7 +122,8 @@ def test_a_round_is_K_draft_steps_and_a_pass_of_each_model_over_all_guesses():
     assert target.calls == [k + 1 for k in sizes]
 
 
-def test_the_chance_to_keep_a_guess_grows_with_alpha():
-    kept = [expectation(partial(cascading(*PAIRS["four tokens"], 2, alpha), [0], 3),
-                        lambda result: result.n_accepted) for alpha in ALPHAS]
-    assert kept == sorted(kept) and kept[0] < kept[-1] - 0.5 and kept[-1] == pytest.approx(2)
+def test_the_acceptance_grows_with_alpha():
+    means = [expectation(partial(cascading(*PAIRS["four tokens"], 2, alpha), [0], 3),
+                         lambda result: result.n_accepted) for alpha in ALPHAS]
+    assert means == sorted(means)
+    assert means[0] < means[-1] - 0.5 and means[-1] == pytest.approx(2)

@@ -1,19 +1,18 @@
-"""Match verification and coupled draws, and the closed forms of how often draws agree."""
+"""Token matching and coupled draws, and the closed forms of how often draws agree."""
 
 from functools import partial
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from exact.law import law, text_law
-from sampling import sample
+from sampling import sample, with_sampling
 from speculative import autoregressive_sampling, complete, guess
 from tests.distributions import Scripted, assert_same_law
-from tests.small import models_of
+from tests.small import Logits, models_of
 from tests.test_main import json_of_run
-from tests.toys import PAIRS, toy
+from tests.toys import PAIRS, rows_of_four, toy
 from theory.coupling import agreement_bound, inverse_agreement, match_agreement, race_agreement
 from theory.speedup import acceptance_rate
 from variants import build
@@ -23,9 +22,6 @@ from variants.lookup import lookup_guess
 EXACT = 1e-12
 CASES = [*((pair, 1) for pair in PAIRS), ("sparse", 3), ("four tokens", 2)]
 
-weights = st.lists(st.integers(0, 20), min_size=4, max_size=4).filter(any).map(
-    lambda w: np.array(w) / sum(w))
-
 
 def by_inverse(draft, target, K):
     return coupled(target, K, partial(guess, draft=draft, draw=sample))
@@ -33,44 +29,45 @@ def by_inverse(draft, target, K):
 
 # ---- match
 
-@pytest.mark.parametrize("guesses, chance", [("drawn", match_agreement),
-                                             ("best", lambda p, q: p[np.argmax(q)])])
-@pytest.mark.parametrize("sampling", [dict(temperature=1.0), dict(temperature=0.7, top_k=2)],
-                         ids=str)
-def test_a_guess_is_met_with_the_chance_that_two_draws_agree(guesses, chance, sampling):
-    models = models_of(PAIRS["dense"], sampling)
-    step = build("match", models, {"K": 1, "guesses": guesses})
-    kept = law(lambda rng: step([0], 2, rng).n_accepted)
-    p_draft, p_target = models.draft_rows([0])[0], models.target_rows([0])[0]
-    assert kept[1] == pytest.approx(chance(p_target, p_draft), abs=EXACT)
+@pytest.mark.parametrize("guesses, agreement", [("drawn", match_agreement),
+                                                ("best", lambda p, q: p[np.argmax(q)])])
+@pytest.mark.parametrize("sampling", [
+    dict(temperature=1.0), dict(temperature=0.7, top_k=2), dict(top_p=0.6),
+    dict(repetition_penalty=2.5)], ids=str)
+def test_a_guess_is_accepted_with_the_probability_that_two_draws_agree(
+        guesses, agreement, sampling):
+    step = build("match", models_of(PAIRS["dense"], sampling), {"K": 1, "guesses": guesses})
+    n_accepted = law(lambda rng: step([0], 2, rng).n_accepted)
+    p_draft, p_target = (with_sampling(Logits(model), **sampling)([0])[0]
+                         for model in PAIRS["dense"])
+    assert n_accepted[1] == pytest.approx(agreement(p_target, p_draft), abs=EXACT)
 
 
-@given(weights, weights)
+@given(rows_of_four, rows_of_four)
 def test_match_never_agrees_more_often_than_the_ratio_test(p_target, p_draft):
     assert match_agreement(p_target, p_draft) <= acceptance_rate(p_target, p_draft) + EXACT
 
 
-# ---- coupled: the text is that of plain decoding, in every cell of the uniforms
+# ---- coupled: plain decoding writes the same text, in every cell of the uniforms
 
 @pytest.mark.parametrize("pair, K", CASES)
-def test_in_every_cell_of_the_uniforms_the_text_is_that_of_plain_decoding(pair, K):
-    """The enumeration cuts [0, 1) of each position at the break points of every row it meets."""
+def test_in_every_cell_of_the_uniforms_plain_decoding_writes_the_same_text(pair, K):
+    """The enumeration cuts [0, 1) of each position at the break points of all rows."""
     draft, target = PAIRS[pair]
 
     def both(rng):
-        numbers = []  # of the positions, for both
+        numbers = []  # one per position, for both
         text = complete([0], by_inverse(draft, target, K), K + 1, Replay(numbers, rng))
         return tuple(text), tuple(
             autoregressive_sampling([0], target, K + 1, Replay(numbers, rng)))
 
     found = law(both)
     assert all(text == plain for text, plain in found)
-    assert_same_law({text: chance for (text, _), chance in found.items()},
-                    text_law([0], target, K + 1))
+    assert_same_law({text: p for (text, _), p in found.items()}, text_law([0], target, K + 1))
 
 
-@given(weights, weights)
-def test_between_the_break_points_of_both_rows_the_draws_agree_as_the_closed_form_says(p, q):
+@given(rows_of_four, rows_of_four)
+def test_between_the_break_points_of_both_rows_the_draws_agree_by_the_closed_form(p, q):
     cuts = np.unique(np.concatenate([[0, 1], np.cumsum(p), np.cumsum(q)]).clip(0, 1))
     agree = sum(b - a for a, b in zip(cuts, cuts[1:]) if b - a > EXACT
                 and sample(p, Scripted([(a + b) / 2])) == sample(q, Scripted([(a + b) / 2])))
@@ -94,21 +91,18 @@ def test_any_draft_any_K_and_any_guess_write_one_text(draw, K):
 
 # ---- the race
 
-def often(n, p):
-    """How far a count of n draws may be from n p: Hoeffding, false alarm 1e-12 each."""
-    return np.sqrt(n * np.log(2e12) / 2)
-
-
-@pytest.mark.parametrize("p, q", [([0.5, 0.3, 0.2, 0], [0.2, 0.3, 0.1, 0.4]),
-                                  ([0.7, 0.1, 0.1, 0.1], [0.1, 0.1, 0.1, 0.7])])
-def test_the_first_of_a_race_has_the_rows_distribution_and_agrees_as_the_closed_form_says(p, q):
-    p, q, rng, n = np.array(p), np.array(q), np.random.default_rng(0), 5_000
-    numbers = rng.random(n)
-    first, other = (np.array([race(row, Scripted([u])) for u in numbers]) for row in (p, q))
-    for row, won in ((p, first), (q, other)):
-        counts = np.bincount(won, minlength=4)
-        assert (abs(counts - n * row) < often(n, row)).all() and (counts[row == 0] == 0).all()
-    assert abs((first == other).sum() - n * race_agreement(p, q)) < often(n, 0)
+@pytest.mark.parametrize("rows", [[[0.5, 0.3, 0.2, 0], [0.2, 0.3, 0.1, 0.4]],
+                                  [[0.7, 0.1, 0.1, 0.1], [0.1, 0.1, 0.1, 0.7]]])
+def test_the_first_of_a_race_has_the_rows_distribution_and_agrees_by_the_closed_form(rows):
+    n = 5_000
+    limit = np.sqrt(n * np.log(2e12) / 2)  # Hoeffding: each count's false alarm is 1e-12
+    rows = np.array(rows)
+    numbers = np.random.default_rng(0).random(n)
+    first, other = (np.array([race(row, Scripted([u])) for u in numbers]) for row in rows)
+    for row, tokens in zip(rows, (first, other)):
+        counts = np.bincount(tokens, minlength=4)
+        assert (abs(counts - n * row) < limit).all() and (counts[row == 0] == 0).all()
+    assert abs((first == other).sum() - n * race_agreement(*rows)) < limit
 
 
 def test_a_race_is_a_function_of_one_uniform():
@@ -127,30 +121,27 @@ def test_a_race_without_speeds_is_an_error(row):
 
 # ---- closed forms
 
-def as_defined(p, q):
-    return sum(1 / sum(max(a / p[i], b / q[i]) for a, b in zip(p, q))
-               for i in range(len(p)) if p[i] > 0 and q[i] > 0)
-
-
-@given(weights, weights)
+@given(rows_of_four, rows_of_four)
 @settings(max_examples=200)
 def test_a_race_agrees_as_defined_and_between_its_bounds(p, q):
     agreement = race_agreement(p, q)
-    assert agreement == pytest.approx(as_defined(p, q), abs=1e-9)
+    defined = sum(1 / sum(max(a / p[i], b / q[i]) for a, b in zip(p, q))
+                  for i in range(len(p)) if p[i] > 0 and q[i] > 0)
+    assert agreement == pytest.approx(defined, abs=1e-9)
     assert agreement_bound(p, q) - 1e-9 <= agreement <= acceptance_rate(p, q) + 1e-9
     tv = abs(p - q).sum() / 2
     assert agreement_bound(p, q) == pytest.approx((1 - tv) / (1 + tv), abs=1e-9)
 
 
 def test_the_bound_is_reached():
-    p, q = np.array([0.5, 0.5, 0]), np.array([0.5, 0, 0.5])
+    p, q = np.array([[0.5, 0.5, 0], [0.5, 0, 0.5]])
     assert race_agreement(p, q) == pytest.approx(1 / 3) == agreement_bound(p, q)
 
 
 # ---- the command line
 
 @pytest.mark.parametrize("flags", [(), ("--sampler", "inverse", "--window")])
-def test_the_command_line_says_that_the_texts_are_identical(flags):
+def test_the_command_line_reports_identical_texts(flags):
     got = json_of_run("--decoder", "coupled", "--temperature", 1, "--dtype", "float64",
                   "--n_tokens_to_generate", 15, *flags)
     assert got["identical"] and got["exact"] and got["coupled"]["tokens"] == 15

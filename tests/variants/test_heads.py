@@ -1,4 +1,4 @@
-"""Decoders with heads: their file, the states that they read; Medusa's and blockwise's tests."""
+"""Decoders with heads: their file, the target's states, Medusa's and blockwise's tests."""
 
 from functools import partial
 from unittest import mock
@@ -13,9 +13,9 @@ import gpt2
 from exact.law import law, text_law
 from gpt2 import GPT2
 from speculative import autoregressive_sampling, complete, generate, make_step
-from tests.distributions import distance
+from tests.distributions import assert_same_law
 from tests.small import eagle_weights, tiny_params, write_heads
-from tests.toys import mapped, one_hot, path_by_path, toy
+from tests.toys import mapped, one_hot, path_by_path, toy, tree_of
 from variants import Models, build
 from variants.blockwise import blockwise_verify
 from variants.medusa import guess_by_heads, load_heads, typical, verify_typical
@@ -25,7 +25,7 @@ from variants.shared.eagle_head import load_head
 from variants.shared.heads import fingerprint, open_heads
 from variants.shared.states import States
 from variants.shared.tree_gpt2 import TreeGPT2
-from variants.tree import Tree, verify_tree
+from variants.tree import verify_tree
 
 PARAMS = tiny_params()
 ALL = [("medusa", {}), ("blockwise", {}), ("markov", {}), ("eagle", {}),
@@ -33,7 +33,7 @@ ALL = [("medusa", {}), ("blockwise", {}), ("markov", {}), ("eagle", {}),
 
 
 def models(folder, params=PARAMS, **sampling):
-    """A target that has read nothing yet, and no draft."""
+    """Return a target that has read nothing yet, and no draft."""
     return Models(None, TreeGPT2(params, 3), {"temperature": 0.0, **sampling}, folder)
 
 
@@ -41,7 +41,7 @@ def models(folder, params=PARAMS, **sampling):
 
 @pytest.fixture
 def saved(tmp_path):
-    """A function that saves heads, with changes, and returns models whose target they are for."""
+    """Return a function that saves heads, with changes, and returns Models that use them."""
     def save(metadata=None, **changes):
         path = write_heads(tmp_path, n_embd=12, n_vocab=13) / "heads.safetensors"
         arrays = {**load_file(path), **changes}
@@ -87,18 +87,20 @@ def test_a_file_that_is_not_whole_is_named(saved, n_bytes):
         open_heads(target)
 
 
-def test_a_target_without_heads_is_told_where_they_were_looked_for(tmp_path):
+def test_an_error_about_missing_heads_names_their_folder(tmp_path):
     for folder, path in ((None, "None"), (tmp_path, "heads.safetensors")):
         with pytest.raises(ValueError, match=f"need heads trained for this target.*{path}"):
             open_heads(models(folder))
 
 
 def test_loaded_heads_are_the_formula(saved):
-    target, h = saved(), 100 * GPT2(PARAMS, 3).hidden([1, 2])[0]  # both tails of SiLU
+    target = saved()
+    h = 100 * GPT2(PARAMS, 3).hidden([1, 2])[0]  # both tails of SiLU
     file = load_file(target.folder / "heads.safetensors")
     for k, row in enumerate(load_heads(open_heads(target), target.target.params)(h)):
         z = h @ file["medusa/w"][k] + file["medusa/b"][k]
-        assert np.allclose(row, PARAMS["wte"] @ ((h + z / (1 + np.exp(-z))) @ file["medusa/a"][k]))
+        state = (h + z / (1 + np.exp(-z))) @ file["medusa/a"][k]
+        assert np.allclose(row, PARAMS["wte"] @ state)
 
 
 # ---- the states
@@ -126,15 +128,14 @@ def test_the_last_token_wanted_costs_no_guess_and_the_first_has_none(saved, name
 @example([[1, 2, 5], [1, 2, 5, 6, 7, 8]], False)
 @settings(deadline=None, max_examples=60)
 def test_a_state_is_that_of_its_text_whatever_was_read_before(calls, as_tree):
-    """After the path to a node of a tree or a part of a chain, after another text, the same."""
-    model, x = States(TreeGPT2(PARAMS, 3)), [1, 2]
-    for then in calls:
-        tree = Tree()
-        for token, parent in ((5, -1), (6, -1), (7, 0), (8, 2)):
-            tree.add(parent, token, None)
-        guesses = tree if as_tree else [5, 7, 8]
+    """Texts continue along a path of guesses (its node) or are different ones (a list)."""
+    model = States(TreeGPT2(PARAMS, 3))
+    tree = tree_of([5, 6, 7, 8], [-1, -1, 0, 2])
+    guesses = tree if as_tree else [5, 7, 8]
+    x = [1, 2]
+    for next_text in calls:
         model(x + guesses, 1 + len(guesses))
-        x = then if isinstance(then, list) else (x + tree).texts()[1 + then]
+        x = next_text if isinstance(next_text, list) else (x + tree).texts()[1 + next_text]
         x = x if len(x) < 12 else [7, 7]
         assert np.allclose(model.state_after(x), GPT2(PARAMS, 3).hidden(x)[-1], atol=1e-10)
 
@@ -151,14 +152,14 @@ def medusa(model, heads, choices, verify=verify_tree):
 
 
 def head_toy(n_heads, n_vocab, seed):
-    """Heads whose scores are toys of the prefix."""
+    """Return heads whose scores are toys of the prefix."""
     models = [toy(n_vocab, seed + k, zeros=0) for k in range(n_heads)]
     return lambda state: np.array([model(list(state))[0] for model in models])
 
 
 @pytest.mark.parametrize("choices, verify", [(uniform((2, 1, 1)), verify_tree),
                                              (BLOCK, blockwise_verify)])
-def test_heads_that_know_need_the_fewest_passes(choices, verify):
+def test_perfect_heads_need_the_fewest_passes(choices, verify):
     model = mapped(toy(5, 3, zeros=0), one_hot)
 
     def heads(state):
@@ -181,58 +182,58 @@ def test_choices_become_paths_of_the_heads_best_ids():
 def test_typical_is_the_papers_inequality():
     row = np.array([0.5, 0.25, 0.125, 0.125])  # H = 1.75 bits
     threshold = np.exp(-1.75 * np.log(2))
-    assert typical(row, 1, 1).tolist() == (row > threshold).tolist() == [True, False, False, False]
+    assert typical(row, 1, 1).tolist() == (row > threshold).tolist() == [True] + [False] * 3
     assert typical(row, 0.2, 1).tolist() == [True, True, False, False]
     assert typical(row, 1, 0.2 / threshold).tolist() == [True, True, False, False]
     assert typical(np.array([1.0, 0, 0]), 0.09, 0.3).tolist() == [True, False, False]
 
 
-def test_nothing_typical_is_plain_sampling():
-    model, verify = toy(4, 6), partial(verify_typical, epsilon=1, delta=np.inf)
+def test_without_typical_guesses_medusa_is_plain_sampling():
+    model = toy(4, 6)
+    verify = partial(verify_typical, epsilon=1, delta=np.inf)
     step = medusa(model, head_toy(3, 4, 70), uniform((2, 2)), verify)
     got = law(lambda rng: complete([0, 1], step, 3, rng))
-    assert distance(got, text_law([0, 1], model, 3)) < 1e-12
+    assert_same_law(got, text_law([0, 1], model, 3))
 
 
 @given(st.integers(0, 99), st.floats(0.01, 1), st.floats(0.1, 2))
 @settings(deadline=None, max_examples=40)
-def test_the_longest_typical_path_is_kept_the_likeliest_of_equal_length(seed, epsilon, delta):
-    model, x = toy(4, seed), [0, 1]
+def test_the_longest_typical_path_is_accepted_the_most_probable_of_equal_length(
+        seed, epsilon, delta):
+    model = toy(4, seed)
     verify = partial(verify_typical, epsilon=epsilon, delta=delta)
     step = medusa(model, head_toy(3, 4, 70), SPARSE_TREE, verify)
-    for result in generate([0, 1], step, 8, np.random.default_rng(seed)):
-        passing = [(0, 1.0)]
-        for path in result.guesses.paths():
-            rows = [model(x + path[:t])[0] for t in range(len(path))]
+    x = [0, 1]
+    for result in generate(x, step, 8, np.random.default_rng(seed)):
+        probs = {(): 1.0}  # of the typical paths
+        for path in map(tuple, result.guesses.paths()):
+            rows = [model([*x, *path[:t]])[0] for t in range(len(path))]
             if all(typical(row, epsilon, delta)[token] for row, token in zip(rows, path)):
-                chance = np.prod([row[token] for row, token in zip(rows, path)])
-                passing.append((len(path), chance))
-        kept = result.ids[:-1]
-        chance = np.prod([model(x + kept[:t])[0][token] for t, token in enumerate(kept)])
-        assert (len(kept), chance) == (max(passing)[0], pytest.approx(max(passing)[1]))
-        x += result.ids
+                probs[path] = np.prod([row[token] for row, token in zip(rows, path)])
+        accepted = tuple(result.ids[:-1])
+        longest = max(map(len, probs))
+        assert len(accepted) == longest
+        assert probs[accepted] == max(p for path, p in probs.items() if len(path) == longest)
+        x = x + result.ids
 
 
 @given(st.integers(0, 99), st.integers(1, 3), st.integers(1, 4))
 @settings(deadline=None, max_examples=40)
-def test_relaxed_blocks_keep_their_predicate_and_their_size(seed, top_k, minimum):
-    model, x = toy(5, seed), [0, 1]
+def test_a_blockwise_guess_is_accepted_if_it_is_in_the_top_k_or_the_minimum_needs_it(
+        seed, top_k, minimum):
+    model = toy(5, seed)
     verify = partial(blockwise_verify, top_k=top_k, minimum=minimum)
     step = medusa(model, head_toy(3, 5, seed), BLOCK, verify)
+    x = [0, 1]
     for result in generate([0, 1], step, 15, np.random.default_rng(0)):
         guesses = result.guesses.tokens
         n_left = 15 - (len(x) - 2)
         assert len(result.ids) >= min(minimum, n_left)
-        kept = len(result.ids) - 1
-        for t, token in enumerate(guesses[: kept + 1]):
+        n_accepted = len(result.ids) - 1
+        for t, token in enumerate(guesses[: n_accepted + 1]):
             row = model(x + guesses[:t])[0]
-            good = token in np.argsort(-row, kind="stable")[:top_k]
-            assert good == (t < kept) or t < minimum - 1
+            in_top_k = token in np.argsort(-row, kind="stable")[:top_k]
+            assert in_top_k == (t < n_accepted) or t < minimum - 1
         x += result.ids[:-1]
         assert result.ids[-1] == model(x)[0].argmax()
         x += result.ids[-1:]
-
-
-def test_a_minimum_larger_than_the_block_is_refused():
-    with pytest.raises(ValueError, match="need --minimum <= --block, got 5 and 4"):
-        build("blockwise", models(None), dict(minimum=5))

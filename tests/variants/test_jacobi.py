@@ -1,4 +1,4 @@
-"""Jacobi: the fixed-point view itself, the joint distribution, and what the block carries over."""
+"""Jacobi: the fixed-point iteration, and the block that a round hands to the next."""
 
 from itertools import product
 
@@ -24,12 +24,13 @@ def greedy_text(target, x, N):
 # ---- the equations
 
 GREEDY = mapped(toy(3, 21, zeros=0), one_hot)
-X, K = [0, 2], 4
+X = [0, 2]
+K = 4
 BLOCKS = [list(block) for block in product(range(3), repeat=K)]
 
 
 def F(block):
-    """One pass: the target's best token at every place of the block."""
+    """Return the target's best token at every position of the block: one pass."""
     return GREEDY(X + block, K + 1)[:-1].argmax(axis=-1).tolist()
 
 
@@ -46,8 +47,9 @@ def test_a_pass_makes_one_more_token_right_from_any_block(block):
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_every_pass_gives_a_token_and_the_rest_of_F_is_guessed_next(seed):
-    rounds, n_left = rounds_of(toy(4, seed), 4, [seed % 4], 30, 4, seed), 30
+def test_every_pass_yields_a_token_and_the_rest_of_F_is_guessed_next(seed):
+    rounds = rounds_of(toy(4, seed), 4, [seed % 4], 30, 4, seed)
+    n_left = 30
     for before, after in zip(rounds, rounds[1:]):
         n_left -= len(before.ids)
         carried = before.p_target[len(before.ids) :].argmax(axis=-1).tolist()
@@ -56,7 +58,7 @@ def test_every_pass_gives_a_token_and_the_rest_of_F_is_guessed_next(seed):
 
 
 @pytest.mark.parametrize("K", range(1, 5))
-def test_what_depends_on_no_neighbour_is_solved_in_one_pass_and_seen_in_the_next(K):
-    places = lambda ids, n_last: one_hot_rows(range(len(ids) + 1 - n_last, len(ids) + 1), 50)
-    rounds = rounds_of(places, K, [0], 4 * (K + 2), 50)
+def test_independent_positions_are_solved_in_one_pass_and_accepted_in_the_next(K):
+    position = lambda ids, n_last: one_hot_rows(range(len(ids) + 1 - n_last, len(ids) + 1), 50)
+    rounds = rounds_of(position, K, [0], 4 * (K + 2), 50)
     assert [len(result.ids) for result in rounds] == [1, K + 1] * 4

@@ -1,4 +1,4 @@
-"""A text that outgrows the context: where the window stands, and that nothing else changes."""
+"""A text longer than the context: the window's position, and that nothing else changes."""
 
 from functools import partial
 
@@ -15,7 +15,7 @@ from exact.law import law, text_law
 from lib.checkpoints.weights import flatten, random_params
 from speculative import autoregressive_step, complete, draft_and_verify
 from tests.distributions import assert_same_law
-from tests.small import COSTS, FORMS, write_heads
+from tests.small import COSTS, FORMS
 from tests.toys import PAIRS, toy
 from variants import DECODERS, Models, build
 from variants.shared.long_context import window, windowed
@@ -26,7 +26,7 @@ GREEDY = dict(temperature=0)
 
 
 def starts(n_prompt, n_ctx, n):
-    """Where the window starts at each length from n_prompt to n, step by step."""
+    """Yield each length from n_prompt to n and where its window starts, step by step."""
     start = 0 if n_prompt < n_ctx else n_prompt - n_ctx // 2
     for length in range(n_prompt, n + 1):
         if length - start == n_ctx:
@@ -35,7 +35,7 @@ def starts(n_prompt, n_ctx, n):
 
 
 def seen_through(model, n_prompt, n_ctx):
-    """The model that sees the window, at every length."""
+    """Return the model that sees the window, at every length."""
     def row(ids):
         start = dict(starts(n_prompt, n_ctx, len(ids)))[len(ids)]
         return model(ids[start:], 1)[-1]
@@ -45,7 +45,7 @@ def seen_through(model, n_prompt, n_ctx):
 
 
 def bounded(model, n_ctx):
-    """The model, which refuses more than n_ctx ids, as GPT-2 does."""
+    """Return the model, which refuses more than n_ctx tokens, as GPT-2 does."""
     def wrapper(ids, n_last=1):
         assert n_last <= len(ids) <= n_ctx
         return model(ids, n_last)
@@ -53,7 +53,7 @@ def bounded(model, n_ctx):
     return wrapper
 
 
-# ---- where it stands
+# ---- where the window is
 
 @given(st.integers(1, 40), st.integers(2, 13), st.integers(0, 60))
 def test_the_window_jumps_by_halves(n_prompt, n_ctx, n):
@@ -62,7 +62,7 @@ def test_the_window_jumps_by_halves(n_prompt, n_ctx, n):
 
 
 @given(st.integers(1, 40), st.integers(2, 13), st.integers(0, 60), st.integers(1, 5))
-def test_no_step_sees_or_fills_more_than_the_context_and_N_ids_come(n_prompt, n_ctx, N, most):
+def test_no_step_exceeds_the_context_and_N_tokens_follow(n_prompt, n_ctx, N, most):
     def step(x, n_left, rng):
         assert 1 <= len(x) and 1 <= n_left <= n_ctx - len(x)
         return draft_and_verify(*[toy(2, 0)] * 2, most)(x, min(n_left, most), rng)
@@ -77,39 +77,31 @@ def test_a_context_of_one_has_no_half(n_ctx):
         windowed(None, 1, n_ctx)
 
 
-# ---- the law
+# ---- the distribution
 
-@pytest.mark.parametrize("x, n_ctx, K", [([0], 2, 1), ([0], 3, 2), ([0, 1], 4, 3), ([1] * 7, 4, 2)])
-def test_windowed_speculation_has_the_law_of_the_target_that_sees_the_window(x, n_ctx, K):
+@pytest.mark.parametrize("x, n_ctx, K", [([0], 2, 1), ([0], 3, 2), ([0, 1], 4, 3),
+                                         ([1] * 7, 4, 2)])
+def test_windowed_speculation_has_the_windowed_targets_distribution(x, n_ctx, K):
     draft, target = (bounded(model, n_ctx) for model in PAIRS["dense"])
     expected = text_law(x, seen_through(target, len(x), n_ctx), 5)
-    for step in (draft_and_verify(draft, target, K), partial(autoregressive_step, model=target)):
-        write = partial(complete, x, windowed(step, len(x), n_ctx), 5)
-        assert_same_law(law(write), expected)
+    plain = partial(autoregressive_step, model=target)
+    for step in (draft_and_verify(draft, target, K), plain):
+        new_text = partial(complete, x, windowed(step, len(x), n_ctx), 5)
+        assert_same_law(law(new_text), expected)
 
 
 # ---- GPT-2, and all decoders
 
-def weights(seed, **sizes):
-    """A random GPT-2 in float64 whose greedy texts are no mere repetition."""
-    hparams = HPARAMS | sizes
-    params = random_params(hparams, np.random.default_rng(seed), np.float64)
+def model(seed, **sizes):
+    """Return a random GPT-2 whose greedy texts are more than a repetition."""
+    params = random_params(HPARAMS | sizes, np.random.default_rng(seed), np.float64)
     for name, weight in flatten(params):
         weight *= 1 if name.endswith(("/g", "/b")) else 25
-    return params
-
-
-def model(seed, **sizes):
-    return TreeGPT2(weights(seed, **sizes), HPARAMS["n_head"])
-
-
-@pytest.fixture(scope="module")
-def heads(tmp_path_factory):
-    return write_heads(tmp_path_factory.mktemp("heads"), n_embd=12, n_vocab=40)
+    return TreeGPT2(params, HPARAMS["n_head"])
 
 
 def greedy_in_windows(target, x, n_ctx, N):
-    """Greedy ids by their definition: a fresh model reads each window, for each id."""
+    """Return the greedy text by its definition: each token from a pass over its window."""
     x = list(x)
     for _, start in starts(len(x), n_ctx, len(x) + N - 1):
         x.append(int(target(x[start:])[-1].argmax()))
@@ -120,7 +112,7 @@ def greedy_in_windows(target, x, n_ctx, N):
 @pytest.mark.parametrize("n_prompt", [1, 30])
 def test_every_exact_decoder_writes_the_greedy_text_of_the_window(decoder, n_prompt, heads):
     x = np.random.default_rng(0).integers(0, 40, n_prompt).tolist()
-    models = Models(model(10, n_ctx=10), model(0), GREEDY, heads, COSTS)
+    models = Models(model(10, n_ctx=10), model(0), GREEDY, heads(12, 40), COSTS)
     step = windowed(build(decoder, models, FORMS[decoder][0]), n_prompt, 10)
     got = complete(x, step, 40, np.random.default_rng(0))
     assert got == greedy_in_windows(model(0), x, 10, 40)
@@ -129,7 +121,7 @@ def test_every_exact_decoder_writes_the_greedy_text_of_the_window(decoder, n_pro
 
 # ---- main.py
 
-ENCODER = Encoder({symbol: token for token, symbol in enumerate(byte_characters().values())}, [])
+ENCODER = Encoder({char: token for token, char in enumerate(byte_characters().values())}, [])
 
 
 def task(N, x=(1, 2, 3), flags=(("K", 3),), n_ctx=12, moves=True):
@@ -167,17 +159,18 @@ def test_the_smaller_context_of_the_two_models_counts(n_ctx):
 
 
 def test_K_auto_measures_within_the_context():
-    job = task(60, x=[1] * 100, flags={"K": "auto"})  # the draft sees 12
+    job = task(60, x=[1] * 100, flags={"K": "auto"})  # the draft's n_ctx is 12
     got = compare(job._replace(new_target=partial(model, 0, n_ctx=40)))
     assert got["identical"] and got["speculative"]["tokens"] == 60
 
 
-@pytest.mark.parametrize("place", [8, 9, 30])
-def test_the_first_difference_is_judged_by_what_the_window_showed(place):
+@pytest.mark.parametrize("position", [8, 9, 30])
+def test_the_logits_at_the_first_difference_are_those_of_its_window(position):
     job = task(40)
     ids = decoded_run(job, "autoregressive").ids
-    other = ids[:place] + [(ids[place] + 1) % 40] + ids[place + 1 :]
+    other = ids[:position] + [(ids[position] + 1) % 40] + ids[position + 1 :]
     got = first_difference(job, ids, other)
-    start = dict(starts(3, 12, 3 + place))[3 + place]
-    *_, second, best = np.sort(model(0)(([1, 2, 3] + ids[:place])[start:])[-1])
-    assert got == {"token": place, "gap_of_the_two_best_logits": pytest.approx(best - second)}
+    start = dict(starts(3, 12, 3 + position))[3 + position]
+    *_, second, best = np.sort(model(0)(([1, 2, 3] + ids[:position])[start:])[-1])
+    gap = pytest.approx(best - second)
+    assert got == {"token": position, "gap_of_the_two_best_logits": gap}

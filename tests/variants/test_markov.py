@@ -1,4 +1,4 @@
-"""Medusa's heads with a Markov table: a chain whose guesses know each other."""
+"""Medusa's heads with a Markov table: a chain in which each guess depends on the one before."""
 
 from functools import partial
 
@@ -22,13 +22,13 @@ EFFECTS = np.random.default_rng(80).normal(size=(4, 4))  # of a token on the sco
 
 
 def heads(state):
-    """Scores of three heads, which depend on the whole prefix, their state."""
+    """Return the scores of three heads, which depend on the whole prefix, their state."""
     return np.log([toy(4, seed, zeros=0)(list(state))[0] for seed in (70, 71, 72)])
 
 
 @given(st.integers(0, 10**6), st.sampled_from(SETTINGS), st.integers(1, 4))
 @settings(deadline=None, max_examples=60)
-def test_each_row_is_that_heads_scores_and_what_follows_the_token_before(seed, sampling, k):
+def test_each_row_is_a_heads_scores_plus_the_tables_row_of_the_token_before(seed, sampling, k):
     x = [2, 0, 1]
     guesses, rows = guess_by_chain(x, k, np.random.default_rng(seed), tuple, heads,
                                    EFFECTS.__getitem__, **sampling)
@@ -39,10 +39,10 @@ def test_each_row_is_that_heads_scores_and_what_follows_the_token_before(seed, s
         assert np.allclose(row, expected) and row[token] > 0
 
 
-@pytest.mark.parametrize("sampling", [dict(temperature=0.5), dict(temperature=0.0), dict(top_k=2)],
-                         ids=str)
-def test_a_table_that_is_the_target_has_every_guess_kept(sampling):
-    """A first-order chain needs no state: only the token before, which the table knows."""
+@pytest.mark.parametrize("sampling", [
+    dict(temperature=0.5), dict(temperature=0.0), dict(top_k=2)], ids=str)
+def test_every_guess_of_a_table_that_is_the_target_is_accepted(sampling):
+    """A first-order chain needs no state, only the table's row of the token before."""
     model = counted(with_sampling(lambda ids, n_last=1: EFFECTS[ids[-n_last:]], **sampling))
     guess = partial(guess_by_chain, state_after=tuple, heads=lambda state: np.zeros((3, 4)),
                     follows=EFFECTS.__getitem__, **sampling)

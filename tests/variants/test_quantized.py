@@ -8,12 +8,12 @@ import pytest
 
 from exact.law import law, text_law, total_variation
 from gpt2 import GPT2
-from lib.backend import products
 from lib.backend.int8 import Int8, int8
-from lib.checkpoints.weights import cut_params, flatten, n_params
+from lib.checkpoints.weights import flatten
 from sampling import with_sampling
 from speculative import complete, draft_and_verify
 from tests.distributions import assert_same_law
+from tests.small import lively_params
 from tests.test_main import json_of_run, run_main
 from variants import Models, build, quantized
 from variants.quantized import int8_copy, is_copy
@@ -21,36 +21,18 @@ from variants.shared.batch import Shared, generate_batch
 from variants.shared.batch_gpt2 import BatchGPT2
 
 HPARAMS = dict(n_vocab=3, n_ctx=16, n_embd=16, n_head=2, n_layer=2)
-X, T = [0, 2, 1], {"temperature": 0.7}
-needs_numba = pytest.mark.skipif(products.compiled_product() is None, reason="needs Numba")
-
-
-def wild_params():
-    """Weights large enough for their rounding to be seen."""
-    rng = np.random.default_rng(3)
-    params = cut_params(np.empty(n_params(HPARAMS)), HPARAMS)
-    for _, weight in flatten(params):
-        weight[...] = 0.5 * rng.normal(size=weight.shape)
-    return params
-
-
-PARAMS = wild_params()
-
-
-@pytest.fixture(params=["numpy", pytest.param("numba", marks=needs_numba)])
-def backend(request):
-    products.set_backend(request.param)
-    yield request.param
-    products.set_backend("numba")
+X = [0, 2, 1]
+SAMPLING = {"temperature": 0.7}
+PARAMS = lively_params(HPARAMS, seed=3)
 
 
 def target():
-    """A model that has read nothing yet."""
+    """Return a model that has read nothing yet."""
     return GPT2(PARAMS, 2)
 
 
 def floats(w):
-    """The numbers that an array or an Int8 stands for."""
+    """Return the numbers of an array, of an Int8 or of its transpose."""
     return w if isinstance(w, np.ndarray) else w[:] if isinstance(w, Int8) else w.mT[:].T
 
 
@@ -80,16 +62,15 @@ def test_a_row_of_zeros_stays_one(backend):
 
 def test_the_copy_is_a_model_of_the_rounded_weights(backend):
     copy = int8_copy(target())
-    plain = {name: floats(w) for name, w in flatten(copy.params)}
-    params = cut_params(np.empty(n_params(HPARAMS)), HPARAMS)
-    for name, weight in flatten(params):
-        weight[...] = plain[name]
+    params = lively_params(HPARAMS)
+    for (_, w), (_, rounded) in zip(flatten(params), flatten(copy.params)):
+        w[...] = floats(rounded)
     for n_last in (1, 2, 3):
         assert np.allclose(copy(X, n_last), GPT2(params, 2)(X, n_last), rtol=0, atol=1e-12)
     assert 0.01 < abs(copy(X, 1) - target()(X, 1)).max() < 1
 
 
-def test_it_has_a_cache_of_its_own_and_tells_a_copy_from_other_drafts():
+def test_a_copy_has_its_own_cache_and_is_distinguished_from_other_drafts():
     model = target()
     copy = int8_copy(model)
     assert not np.shares_memory(copy.cache, model.cache) and is_copy(copy, model)
@@ -98,27 +79,27 @@ def test_it_has_a_cache_of_its_own_and_tells_a_copy_from_other_drafts():
     assert not is_copy(int8_copy(other), model)
 
 
-def test_a_copy_that_is_given_is_taken_and_none_is_made():
+def test_a_copy_given_as_the_draft_is_used_and_a_different_draft_is_not():
     model = target()
-    models = Models(int8_copy(model), model, T)
+    models = Models(int8_copy(model), model, SAMPLING)
     with mock.patch.object(quantized, "int8_copy", side_effect=AssertionError):
         result = build("quantized", models)(X, 3, np.random.default_rng(0))
     assert models.draft.ids and len(result.guesses) == 2
-    stranger = GPT2({**PARAMS, "wpe": -PARAMS["wpe"]}, 2)
-    step = build("quantized", models._replace(draft=stranger))
+    other = GPT2({**PARAMS, "wpe": -PARAMS["wpe"]}, 2)
+    step = build("quantized", models._replace(draft=other))
     assert np.array_equal(step(X, 3, np.random.default_rng(0)).p_draft, result.p_draft)
-    assert not stranger.ids
+    assert not other.ids
 
 
 def test_in_a_batch_the_copy_reads_all_texts_in_one_pass():
     model = target()
     jobs = lambda: [([i, 1], 6, np.random.default_rng(i)) for i in range(3)]
-    models = Models(int8_copy(model), model, T)
+    models = Models(int8_copy(model), model, SAMPLING)
     alone = [complete(x, build("quantized", models), N, rng)[len(x) :] for x, N, rng in jobs()]
     shared = [Shared(BatchGPT2(params, 2), turn)
               for turn, params in enumerate((int8_copy(model).params, model.params))]
-    new_step = partial(build, "quantized", Models(*shared, T))
-    texts = [[token for one in rounds for token in one.ids]
+    new_step = partial(build, "quantized", Models(*shared, SAMPLING))
+    texts = [[token for result in rounds for token in result.ids]
              for rounds in generate_batch(jobs(), new_step)]
     assert texts == alone and len(shared[0].model.texts) == 0
 
@@ -126,46 +107,42 @@ def test_in_a_batch_the_copy_reads_all_texts_in_one_pass():
 # ---- the distribution
 
 def text(K, new_draft, rng):
-    """Four tokens by fresh models."""
+    """Return a text of four new tokens by fresh models."""
     model = target()
-    draft = with_sampling(new_draft(model), **T)
-    return tuple(complete(X, draft_and_verify(draft, with_sampling(model, **T), K), 4, rng))
+    rows = [with_sampling(each, **SAMPLING) for each in (new_draft(model), model)]
+    return tuple(complete(X, draft_and_verify(*rows, K), 4, rng))
 
 
 def copy_in_the_targets_cache(model):
-    """The copy as it must not be: its keys and values go where the target has its own."""
+    """Return a wrong copy: it writes its keys and values to the target's cache."""
     params = int8_copy(model).params
 
-    def read(ids, n_last=1):
-        own, model.params = model.params, params
-        try:
+    def copy(ids, n_last=1):
+        with mock.patch.object(model, "params", params):
             return model(ids, n_last)
-        finally:
-            model.params = own
 
-    return read
+    return copy
 
 
-EXACT = text_law(X, with_sampling(GPT2(PARAMS, 2), **T), 4)
+EXACT = text_law(X, with_sampling(target(), **SAMPLING), 4)
 
 
 @pytest.mark.parametrize("K", [1, 2, 3])
-def test_a_model_with_its_own_copy_keeps_its_distribution(backend, K):
+def test_a_model_with_its_copy_as_the_draft_has_its_own_distribution(backend, K):
     assert_same_law(law(lambda rng: text(K, int8_copy, rng)), EXACT)
 
 
 def test_with_the_targets_cache_the_text_would_be_biased():
-    """The target would see what the copy made of the accepted guesses."""
+    """The target would read the copy's keys and values of accepted guesses."""
     biased = law(lambda rng: text(2, copy_in_the_targets_cache, rng))
     assert total_variation(biased, EXACT) > 1e-3
 
 
 # ---- main.py
 
-@pytest.mark.parametrize("name, in_int8", [("numpy", False),
-                                           pytest.param("numba", True, marks=needs_numba)])
-def test_main_measures_the_copy_and_says_where_it_is_slow(name, in_int8):
-    flags = ["--decoder", "quantized", "--backend", name, "--n_tokens_to_generate", 12]
+def test_main_measures_the_copy_and_reports_where_it_is_slow(backend):
+    in_int8 = backend == "numba"
+    flags = ["--decoder", "quantized", "--backend", backend, "--n_tokens_to_generate", 12]
     # a start with .75, as of other drafts, would see no gain in a guess: 1.75 < 0.7 + 1.1
     got = json_of_run(*flags, "--K", "auto", "--costs", "0.7,1,1.1,1.1,1.1")
     assert got["draft_in_int8"] == in_int8 and got["draft_ms"] > 0 and got["identical"]

@@ -4,29 +4,17 @@ import numpy as np
 import pytest
 
 from gpt2 import GPT2, cached, layer_norm, mask_of, transformer_block, unembed
-from lib.checkpoints.weights import cut_params, flatten, n_params
 from sampling import softmax
 from speculative import generate
+from tests.small import lively_params
 from variants import Models
 from variants.skip import DECODER, blocks_kept, with_blocks
 
-HPARAMS = dict(n_vocab=3, n_ctx=12, n_embd=4, n_head=2, n_layer=4)
-
-
-def wild_params(seed=1):
-    """Weights large enough for every block to matter."""
-    rng = np.random.default_rng(seed)
-    params = cut_params(np.empty(n_params(HPARAMS)), HPARAMS)
-    for name, weight in flatten(params):
-        weight[...] = (0.5 if name == "wte" else 0.7) * rng.normal(size=weight.shape)
-    return params
-
-
-PARAMS = wild_params()
+PARAMS = lively_params(dict(n_vocab=3, n_ctx=12, n_embd=4, n_head=2, n_layer=4), scale=0.7)
 
 
 def target():
-    """A model that has read nothing yet."""
+    """Return a model that has read nothing yet."""
     return GPT2(PARAMS, 2)
 
 
@@ -37,8 +25,9 @@ def build(sampling, K=2, skip="middle", exit=None, model=None):
 # ---- the draft
 
 def through(ids, kept):
-    """The logits after ids of these blocks one after another, nothing remembered."""
-    n, x = len(ids), PARAMS["wte"][ids] + PARAMS["wpe"][: len(ids)]
+    """Return the logits after ids of these blocks one after another, without a cache."""
+    n = len(ids)
+    x = PARAMS["wte"][ids] + PARAMS["wpe"][:n]
     for i in kept:
         attend = cached(np.zeros((2, 2, n, 2)), 0, mask_of(np.tri(n, dtype=bool), x))
         x = transformer_block(x, **PARAMS["blocks"][i], n_head=2, attend=attend)
@@ -51,7 +40,8 @@ def through(ids, kept):
     (dict(skip=(3, 2, 1, 0), exit=None), [])], ids=str)
 def test_the_draft_is_the_target_without_the_blocks(flags, kept):
     assert blocks_kept(4, **flags) == kept
-    x, rows = [0, 2, 1, 1], through([0, 2, 1, 1], kept)
+    x = [0, 2, 1, 1]
+    rows = through(x, kept)
     assert np.allclose(with_blocks(target(), kept)(x, 4), rows)
     result = build(dict(temperature=1.0), **flags)(x, 2, np.random.default_rng(0))
     assert np.allclose(result.p_draft[0], softmax(rows[-1]))
@@ -64,18 +54,10 @@ def test_draft_and_target_share_the_weights_and_no_cache():
     assert not np.shares_memory(draft.cache, model.cache)
 
 
-def test_with_all_blocks_no_guess_is_lost():
+def test_with_all_blocks_no_guess_is_rejected():
     rounds = generate([0], build(dict(temperature=0.4, top_k=2), K=3, exit=4), 8,
                       np.random.default_rng(0))
     assert [len(result.ids) for result in rounds] == [4, 4]
-
-
-@pytest.mark.parametrize("skip, exit, message", [
-    ((1,), 2, "need --skip or --exit, got both"), ("middle", 5, "need --exit <= n_layer = 4"),
-    ((0, 4), None, "need --skip in 0 .. n_layer - 1 = 3, got 4")])
-def test_blocks_that_are_not_there_are_refused(skip, exit, message):
-    with pytest.raises(ValueError, match=message):
-        build(dict(temperature=1.0), skip=skip, exit=exit)
 
 
 def test_the_middle_leaves_the_first_and_the_last_quarter():

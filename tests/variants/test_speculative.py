@@ -1,4 +1,4 @@
-"""--K auto: quick to find K, and idle where no K pays. (Its law: tests/test_laws.py.)"""
+"""--K auto finds K quickly, and rests where no K pays. (Exactness: tests/test_laws.py.)"""
 
 import numpy as np
 import pytest
@@ -10,7 +10,7 @@ from theory.speedup import best_K
 from variants.registry import Costs
 from variants.speculative import RETRY_AFTER, build
 
-EVEN = Costs(0.1, [1.0] * 9)
+EQUAL_COSTS = Costs(0.1, [1.0] * 9)
 
 
 def guesses_per_round(draft, target, costs, N=400):
@@ -21,20 +21,20 @@ def guesses_per_round(draft, target, costs, N=400):
 
 def test_a_perfect_draft_gets_the_largest_K():
     target = toy(5, 43)
-    assert guesses_per_round(target, target, EVEN)[-2] == 8
+    assert guesses_per_round(target, target, EQUAL_COSTS)[-2] == 8
 
 
 @pytest.mark.parametrize("alpha", [0.3, 0.6, 0.9])
 def test_K_settles_near_the_best_one_for_the_acceptance(alpha):
-    chosen = guesses_per_round(*fixed_acceptance(alpha), EVEN, N=2000)
-    best = best_K(alpha, EVEN.c, EVEN.pass_cost)
+    chosen = guesses_per_round(*fixed_acceptance(alpha), EQUAL_COSTS, N=2000)
+    best = best_K(alpha, EQUAL_COSTS.c, EQUAL_COSTS.pass_cost)
     assert abs(np.mean(chosen[len(chosen) // 2 :]) - best) <= 1.5
 
 
 def test_only_the_ratios_of_the_costs_matter():
     pair = fixed_acceptance(0.6)
-    in_ms = Costs(100 * EVEN.draft, [100 * cost for cost in EVEN.passes])
-    assert guesses_per_round(*pair, EVEN) == guesses_per_round(*pair, in_ms)
+    in_ms = Costs(100 * EQUAL_COSTS.draft, [100 * cost for cost in EQUAL_COSTS.passes])
+    assert guesses_per_round(*pair, EQUAL_COSTS) == guesses_per_round(*pair, in_ms)
 
 
 def test_a_useless_draft_is_hardly_called():
@@ -44,4 +44,4 @@ def test_a_useless_draft_is_hardly_called():
     assert len(draft.calls) < 8 + 1000 / RETRY_AFTER
     pauses = [gap for gap in np.diff(np.flatnonzero(chosen)).tolist() if gap > 1]
     assert len(pauses) >= 4
-    assert pauses == [RETRY_AFTER * 2**i + 1 for i in range(len(pauses))]  # 33, 65, 129, 257, ...
+    assert pauses == [RETRY_AFTER * 2**i + 1 for i in range(len(pauses))]  # 33, 65, 129, 257 ..

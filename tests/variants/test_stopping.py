@@ -1,4 +1,4 @@
-"""Stopping: the best rule of all that can be listed, and idle where nothing pays."""
+"""Stopping: the best of all rules that can be listed, at rest where no guess pays."""
 
 from types import SimpleNamespace
 
@@ -9,56 +9,57 @@ from hypothesis import strategies as st
 
 from speculative import Round, generate
 from tests.small import Logits, fixed_acceptance, of_probabilities
-from tests.toys import PAIRS, counted, toy
+from tests.toys import PAIRS, context_free, counted, toy
 from theory.speedup import best_K
 from variants import Models
 from variants.registry import Costs
 from variants.stopping import BUCKETS, START, History, build, guess_while_it_pays
 
 K_MAX = 8
-
-EVEN = Costs(0.1, [1.0] * (K_MAX + 1))
-RISING = Costs(0.1, [1 + 0.1 * K for K in range(K_MAX + 1)])
+EQUAL_COSTS = Costs(0.1, [1.0] * (K_MAX + 1))
+RISING_COSTS = Costs(0.1, [1 + 0.1 * K for K in range(K_MAX + 1)])
 
 
 # ---- the best rule
 
 def policies(k, s, a, shares, costs):
-    """(tokens, time) that each rule there is adds to a round with k guesses, by listing them all.
+    """Return what every rule adds to a round with k guesses, as a list of (tokens, time).
 
-    A rule says after which rows another is asked for, and from which of them a guess is drawn.
+    A rule decides after which rows the draft is called again, and from which a guess is drawn.
     """
     stop = [(0.0, 0.0)]
     if k + 1 == len(costs.pass_cost):
         return stop
-    looks = [(0.0, costs.c)]
-    for chance, share in zip(a, shares):
+    calls = [(0.0, costs.c)]
+    for acceptance, share in zip(a, shares):
         price = costs.pass_cost[k + 1] - costs.pass_cost[k]
-        drawn = [(s * chance + tokens, price + time)
-                 for tokens, time in policies(k + 1, s * chance, a, shares, costs)]
-        looks = [(tokens + share * more, time + share * longer)
-                 for tokens, time in looks for more, longer in stop + drawn]
-    return stop + looks
+        drawn = [(s * acceptance + tokens, price + time)
+                 for tokens, time in policies(k + 1, s * acceptance, a, shares, costs)]
+        calls = [(tokens + share * more, time + share * longer)
+                 for tokens, time in calls for more, longer in stop + drawn]
+    return stop + calls
 
 
 def fixed(a, shares, rho, costs):
-    """A `History` that knows all there is to know."""
+    """Return a `History` with these estimates."""
     return SimpleNamespace(costs=costs, estimates=lambda: (np.array(a), np.array(shares), rho))
 
 
 def row_of(bucket):
-    """A row of this bucket's confidence."""
-    sure = (bucket + 0.5) / BUCKETS
-    row = np.full(40, (1 - sure) / 39)
-    row[0] = sure
+    """Return a row of this bucket's confidence."""
+    confidence = (bucket + 0.5) / BUCKETS
+    row = np.full(40, (1 - confidence) / 39)
+    row[0] = confidence
     return row
 
 
 def rate_of_the_rule(a, shares, rho, costs):
-    """Tokens per time of the rule of this file at this rho: every sequence of rows, weighted."""
-    tokens, time, K = 1.0, costs.pass_cost[0], len(costs.pass_cost) - 1
+    """Return the tokens per time of our rule at this rho: every sequence of rows, weighted."""
+    tokens = 1.0
+    time = costs.pass_cost[0]
+    K = len(costs.pass_cost) - 1
 
-    def walk(buckets, weight):  # the rule after these rows, found by giving them
+    def walk(buckets, weight):  # run the rule on rows of these buckets
         nonlocal tokens, time
         asked = []
         draft = lambda ids, n_last: row_of([*buckets, *[0] * K][len(asked)])[None]
@@ -78,10 +79,11 @@ def rate_of_the_rule(a, shares, rho, costs):
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_no_rule_is_better_where_rows_cost_ever_more(seed):
+def test_no_rule_is_better_if_each_row_costs_more_than_the_one_before(seed):
     """Of 1445 rules for two kinds of rows and up to three guesses."""
     rng = np.random.default_rng(seed)
-    costs = Costs(rng.uniform(0.01, 0.4), [1.0, *(1 + np.cumsum(np.sort(rng.uniform(0, 0.5, 3))))])
+    c = rng.uniform(0.01, 0.4)
+    costs = Costs(c, [1.0, *(1 + np.cumsum(np.sort(rng.uniform(0, 0.5, 3))))])
     a = [*rng.uniform(0.1, 1, 2), *[0.5] * (BUCKETS - 2)]
     share = rng.uniform(0.1, 0.9)
     shares = [share, 1 - share, *[0.0] * (BUCKETS - 2)]
@@ -94,24 +96,25 @@ def test_no_rule_is_better_where_rows_cost_ever_more(seed):
 @settings(max_examples=60, deadline=None)
 @given(st.floats(0.05, 0.95), st.floats(0.01, 0.6),
        st.lists(st.floats(0.7, 4), min_size=1, max_size=8))
-def test_with_one_chance_for_all_rows_it_is_the_best_K(alpha, c, pass_cost):
-    """Whatever the costs: rows may be expensive and the next ones cheap."""
-    costs, rho, k = Costs(c, [1.0, *pass_cost]), 1.0, 0
-    draft = lambda ids, n_last: row_of(3)[None]
-    for _ in range(20):  # to the best rate, by the rate of the rule at the last one
+def test_with_equal_acceptances_the_rule_is_the_best_K(alpha, c, pass_cost):
+    """For all costs: rows may be expensive and the next ones cheap."""
+    costs = Costs(c, [1.0, *pass_cost])
+    rho = 1.0
+    for _ in range(20):  # each rho is the rule's rate at the rho before, up to the best rate
         asked = []
-        seen = fixed([alpha] * BUCKETS, [1 / BUCKETS] * BUCKETS, rho, costs)
-        guesses, _ = guess_while_it_pays([0], len(pass_cost), np.random.default_rng(0), draft,
-                                         seen, asked)
-        k, before = len(guesses), rho
-        assert len(asked) == k  # and no draft step is for nothing
-        rho = max(1.0, sum(alpha**t for t in range(k + 1)) / (k * c + costs.pass_cost[k]))
-        if rho == before:
+        history = fixed([alpha] * BUCKETS, [1 / BUCKETS] * BUCKETS, rho, costs)
+        guesses, _ = guess_while_it_pays([0], len(pass_cost), np.random.default_rng(0),
+                                         context_free(row_of(3)), history, asked)
+        k = len(guesses)
+        assert len(asked) == k  # no draft step is wasted
+        rate = max(1.0, sum(alpha**t for t in range(k + 1)) / (k * c + costs.pass_cost[k]))
+        if rate == rho:
             break
+        rho = rate
     assert k == best_K(alpha, c, costs.pass_cost)
 
 
-def test_a_second_guess_that_would_pay_for_the_first_needs_room():
+def test_a_first_guess_that_pays_only_with_a_second_is_not_made_alone():
     for n_left, n in ((3, 2), (2, 0)):
         step = build(of_probabilities(*PAIRS["equal"], Costs(0.01, [1.0, 3.0, 1.1])))
         assert len(step([0], n_left, np.random.default_rng(0)).guesses) == n
@@ -120,51 +123,50 @@ def test_a_second_guess_that_would_pay_for_the_first_needs_room():
 # ---- as the text grows
 
 def written(draft, target, costs, N=600):
-    """The rounds of one text."""
+    """Return the rounds of one text."""
     step = build(of_probabilities(draft, target, costs))
     return list(generate([0], step, N, np.random.default_rng(0)))
 
 
 def test_a_perfect_draft_gets_every_guess_there_is():
-    target = toy(5, 43)
-    draft, target = counted(target), counted(target)
-    rounds = written(draft, target, EVEN)
+    draft, target = (counted(toy(5, 43)) for _ in range(2))
+    rounds = written(draft, target, EQUAL_COSTS)
     assert [len(result.ids) for result in rounds[20:-1]] == [K_MAX + 1] * (len(rounds) - 21)
     assert len(draft.calls) == sum(len(result.guesses) for result in rounds)
 
 
 @pytest.mark.parametrize("alpha", [0.3, 0.6, 0.9])
-@pytest.mark.parametrize("costs", [EVEN, RISING])
+@pytest.mark.parametrize("costs", [EQUAL_COSTS, RISING_COSTS])
 def test_the_guesses_settle_near_the_best_K_for_the_acceptance(alpha, costs):
     rounds = written(*fixed_acceptance(alpha), costs, N=1000)
     k = np.mean([len(result.guesses) for result in rounds[len(rounds) // 2 :]])
     assert abs(k - best_K(alpha, costs.c, costs.pass_cost)) <= 1
 
 
-def test_a_useless_draft_is_hardly_called_and_never_forgotten():
+def test_a_useless_draft_is_hardly_called_but_tried_again():
     draft, target = map(counted, fixed_acceptance(0.0))
-    rounds = written(draft, target, RISING._replace(draft=0.2), N=1000)
+    rounds = written(draft, target, RISING_COSTS._replace(draft=0.2), N=1000)
     assert len(draft.calls) < 60
-    asked = np.flatnonzero([len(result.guesses) for result in rounds])
-    assert asked[-1] > 900 and np.diff(asked).max() < 200
+    with_guesses = np.flatnonzero([len(result.guesses) for result in rounds])
+    assert with_guesses[-1] > 900 and np.diff(with_guesses).max() < 200
 
 
 def test_the_table_counts_the_guesses_that_were_tested_and_every_row():
-    seen = History(Costs(0.1, [1.0, 1.1, 1.2]))
-    seen.count(Round([0, 1], [0, 0], None, None), [7, 3])
-    seen.count(Round([1], [0, 0], None, None), [2, 3, 5])
-    kept, tested, rows = (seen.table - START).round(1)
-    assert np.flatnonzero(kept).tolist() == [7]
+    history = History(Costs(0.1, [1.0, 1.1, 1.2]))
+    history.count(Round([0, 1], [0, 0], None, None), [7, 3])
+    history.count(Round([1], [0, 0], None, None), [2, 3, 5])
+    accepted, tested, rows = (history.table - START).round(1)
+    assert np.flatnonzero(accepted).tolist() == [7]
     assert np.flatnonzero(tested).tolist() == [2, 3, 7]
     assert rows.tolist() == [0, 0, 1, 2, 0, 1, 0, 1]
-    assert seen.tokens == pytest.approx(4, abs=0.05)
-    assert seen.time == pytest.approx(1 + 2 * 0.1 + 1.2 + 3 * 0.1 + 1.2, abs=0.05)
-    assert seen.estimates()[2] == seen.tokens / seen.time > 1
-    seen.time = 99.0  # slower than plain decoding
-    assert seen.estimates()[2] == 1
+    assert history.tokens == pytest.approx(4, abs=0.05)
+    assert history.time == pytest.approx(1 + 2 * 0.1 + 1.2 + 3 * 0.1 + 1.2, abs=0.05)
+    assert history.estimates()[2] == history.tokens / history.time > 1
+    history.time = 99.0  # slower than plain decoding
+    assert history.estimates()[2] == 1
 
 
-def test_a_greedy_draft_that_is_unsure_at_temperature_1_makes_no_guess_that_must_be_sure():
-    flat = Logits(lambda ids, n_last=1: np.full((n_last, 3), 1 / 3))
-    models = Models(flat, flat, dict(temperature=0.0), costs=Costs(0.05, [1.0, 1.7, 2.4]))
+def test_a_greedy_drafts_confidence_is_read_at_temperature_1():
+    even = Logits(context_free([1 / 3] * 3))
+    models = Models(even, even, dict(temperature=0.0), costs=Costs(0.05, [1.0, 1.7, 2.4]))
     assert build(models)([0], 9, np.random.default_rng(0)).guesses == []

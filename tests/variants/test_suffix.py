@@ -1,4 +1,4 @@
-"""Suffix decoding: the counts against counting by hand, the distribution, the memory's file."""
+"""Suffix decoding: counts and guesses compared with a search by hand, the file of --memory."""
 
 import json
 from collections import Counter
@@ -13,18 +13,18 @@ import main
 from speculative import generate
 from tests.distributions import Scripted
 from tests.small import of_probabilities
-from tests.toys import counted, mapped, toy
+from tests.toys import count_up, counted, mapped, toy
 from variants.shared import memory
 from variants.shared.memory import read_memory, remember
 from variants.suffix import DECODER, Counts, best_guess
 
-texts = st.lists(st.lists(st.integers(0, 2), min_size=1, max_size=14), max_size=3)
 one_text = st.lists(st.integers(0, 2), min_size=1, max_size=14)
+texts = st.lists(one_text, max_size=3)
 depths = st.integers(1, 5)
 
 
 def suffix(draft=None, target=None, n_vocab=3, **flags):
-    """The step of one text, on toys."""
+    """Return the step of one text, on toys."""
     target = target or toy(n_vocab, 1)
     return DECODER.build(of_probabilities(draft, target, n_vocab=n_vocab),
                          **DECODER.settings(flags))
@@ -38,7 +38,8 @@ def guesses_of(step, x):
 
 @given(texts, depths, st.data())
 def test_what_followed_every_run_is_counted_within_its_own_text(texts, depth, data):
-    counts, expected = Counts(depth), {}
+    counts = Counts(depth)
+    expected = {}
     for text in texts:
         cut = data.draw(st.integers(0, len(text)))  # a text may come in pieces
         counts.count(text[:cut], 0)
@@ -47,13 +48,15 @@ def test_what_followed_every_run_is_counted_within_its_own_text(texts, depth, da
             for m in range(1, min(depth - 1, end) + 1):
                 expected.setdefault(tuple(text[end - m : end]), []).append(text[end])
     assert counts.after == {run: Counter(after) for run, after in expected.items()}
-    for run, after in expected.items():  # the latest last
-        assert list(counts.after[run]) == sorted(set(after), key=lambda t: -after[::-1].index(t))
+    for run, after in expected.items():  # in the order of their last occurrence
+        assert [*counts.after[run]] == [*dict.fromkeys(after[::-1])][::-1]
 
 
 def followed_by_hand(text, run, n, min_prob):
-    """`most_frequent_path` without a table: count what came next in the text, again and again."""
-    guesses, chance, score = [], 1.0, 0.0
+    """Return `most_frequent_path` without a table: search the text again for every guess."""
+    guesses = []
+    prob = 1.0
+    score = 0.0
     while len(guesses) < n:
         so_far = [*run, *guesses]
         after = [text[i + len(so_far)] for i in range(len(text) - len(so_far))
@@ -61,11 +64,11 @@ def followed_by_hand(text, run, n, min_prob):
         if not after:
             break
         token = max(reversed(after), key=after.count)
-        chance *= after.count(token) / len(after)
-        if chance < min_prob:
+        prob *= after.count(token) / len(after)
+        if prob < min_prob:
             break
         guesses.append(token)
-        score += chance
+        score += prob
     return guesses, score
 
 
@@ -74,41 +77,36 @@ def followed_by_hand(text, run, n, min_prob):
 @settings(deadline=None)
 def test_the_guess_is_the_best_that_counting_by_hand_finds(x, factor, min_prob, k):
     depth = 5
-    ways = [followed_by_hand(x, x[-m:], min(k, int(factor * m), depth - m), min_prob)
-            for m in range(min(depth - 1, len(x)), 0, -1)]
+    candidates = [followed_by_hand(x, x[-m:], min(k, int(factor * m), depth - m), min_prob)
+                  for m in range(min(depth - 1, len(x)), 0, -1)]
     guesses, score = best_guess(x, [Counts(depth, [x])], k, factor, min_prob)
-    assert score == pytest.approx(max(score for _, score in ways))
-    assert guesses == next(ids for ids, its in ways if its == pytest.approx(score))
+    assert score == pytest.approx(max(other for _, other in candidates))
+    assert guesses == next(ids for ids, other in candidates if other == pytest.approx(score))
 
 
 # ---- efficiency
 
-def count_round(n):
-    """A target that goes round: 0 1 2 ... n - 1 0 1 ..."""
-    return lambda ids, n_last=1: np.eye(n)[(np.array(ids[-n_last:]) + 1) % n]
-
-
-def test_a_text_that_goes_round_is_copied_as_fast_as_the_cap_allows():
-    target, wrong = count_round(5), mapped(count_round(5), lambda row: np.roll(row, 1))
-    x = list(range(5)) * 3
-    step = suffix(wrong, target, 5, cap=9, depth=20)
-    rounds = list(generate(x, step, 40, np.random.default_rng(0)))
+def test_a_text_that_repeats_itself_is_copied_as_fast_as_the_cap_allows():
+    wrong = mapped(count_up(5), lambda row: np.roll(row, 1))
+    step = suffix(wrong, count_up(5), 5, cap=9, depth=20)
+    rounds = generate(list(range(5)) * 3, step, 40, np.random.default_rng(0))
     assert [len(result.ids) for result in rounds] == [10] * 4
 
 
-def test_the_draft_is_asked_exactly_where_the_counts_are_not_sure():
-    x, draft = [0, 1, 2, 0, 1, 2, 0], counted(toy(3, 1, zeros=0))
+def test_the_draft_is_called_if_and_only_if_the_score_is_below_the_threshold():
+    x = [0, 1, 2, 0, 1, 2, 0]
+    draft = counted(toy(3, 1, zeros=0))
     _, score = best_guess(x, [Counts(16, [x])], 3)
-    for sure, asked in ((score, 0), (score + 1e-9, 2)):
+    for threshold, n_calls in ((score, 0), (score + 1e-9, 2)):
         draft.calls.clear()
-        suffix(draft, K=2, sure=sure)(x, 4, np.random.default_rng(0))
-        assert len(draft.calls) == asked
+        suffix(draft, K=2, sure=threshold)(x, 4, np.random.default_rng(0))
+        assert len(draft.calls) == n_calls
 
 
 @pytest.mark.parametrize("sure", [0.0, 99.0])
 @pytest.mark.parametrize("n_left", [1, 2, 3, 30])
 def test_no_round_overshoots_and_each_source_has_its_own_limit(sure, n_left):
-    model = count_round(3)
+    model = count_up(3)
     step = suffix(model, model, cap=7, sure=sure)  # K is 4
     result = step([0, 1, 2] * 9, n_left, Scripted([0.5] * 9))
     assert len(result.guesses) == min(n_left - 1, 7 if sure == 0 else 4)
@@ -116,17 +114,18 @@ def test_no_round_overshoots_and_each_source_has_its_own_limit(sure, n_left):
 
 # ---- one text after another
 
-A, B = [0, 1, 2, 0, 1, 2, 0], [0, 2, 1, 0, 2, 1, 0, 2]
+FIRST = [0, 1, 2, 0, 1, 2, 0]
 
 
-@pytest.mark.parametrize("then", [B, A[:4], [2, *A], A[:-1] + [1, 0, 1, 0]])
-def test_another_text_is_counted_anew(then):
+@pytest.mark.parametrize("second", [[0, 2, 1, 0, 2, 1, 0, 2], FIRST[:4], [2, *FIRST],
+                                    FIRST[:-1] + [1, 0, 1, 0]])
+def test_a_new_text_has_new_counts(second):
     used, fresh = (suffix(sure=0.0) for _ in range(2))
-    guesses_of(used, A)
-    assert guesses_of(used, then) == guesses_of(fresh, then) != []
+    guesses_of(used, FIRST)
+    assert guesses_of(used, second) == guesses_of(fresh, second) != []
 
 
-def test_the_memory_outlives_a_text_and_the_text_itself_comes_first(tmp_path):
+def test_remembered_texts_serve_every_text_and_its_own_counts_come_first(tmp_path):
     remember(tmp_path / "texts", [1, 1, 2], 3)
     step = suffix(sure=0.0, memory=str(tmp_path / "texts"))
     for x in ([0, 1, 1], [2, 1, 1]):
@@ -134,14 +133,7 @@ def test_the_memory_outlives_a_text_and_the_text_itself_comes_first(tmp_path):
     assert guesses_of(step, [1, 1, 0, 1, 1])[:1] == [0]
 
 
-@pytest.mark.parametrize("bad", [dict(factor=0.0), dict(min_prob=1.1), dict(sure=-1.0)])
-def test_bad_settings_are_named(bad):
-    got = "{factor}, {min_prob} and {sure}".format(**dict(factor=2.0, min_prob=0.1, sure=3.0) | bad)
-    with pytest.raises(ValueError, match=f"need factor > 0, .*, got {got}$"):
-        suffix(**bad)
-
-
-# ---- the memory's file
+# ---- the file of --memory
 
 def test_what_is_remembered_is_read_back_in_order(tmp_path):
     path = tmp_path / "texts"
@@ -151,7 +143,7 @@ def test_what_is_remembered_is_read_back_in_order(tmp_path):
     assert read_memory(path, 5) == [[0, 1], [4, 4], [2]] and list(tmp_path.iterdir()) == [path]
 
 
-def test_old_texts_go(tmp_path, monkeypatch):
+def test_the_oldest_texts_are_dropped(tmp_path, monkeypatch):
     monkeypatch.setattr(memory, "NEWEST", 5)
     for text in ([0, 0], [1, 1], [2, 2, 2]):
         remember(tmp_path / "texts", text, 5)
@@ -171,9 +163,10 @@ def test_a_broken_or_different_file_is_named_and_left_as_it_is(line, tmp_path):
     path = tmp_path / "texts"
     path.write_text(f"{GOOD}\n{line}\n", encoding="utf-8", errors="surrogateescape")
     before = path.read_bytes()
-    for touch in (partial(read_memory, path, 5), partial(remember, path, [0], 5)):
-        with pytest.raises(ValueError, match="need texts as --memory keeps them, .* of 5 tokens"):
-            touch()
+    message = "need texts as --memory keeps them, .* of 5 tokens"
+    for use in (partial(read_memory, path, 5), partial(remember, path, [0], 5)):
+        with pytest.raises(ValueError, match=message):
+            use()
     assert path.read_bytes() == before
 
 
@@ -181,15 +174,15 @@ ARGS = ["--decoder", "suffix", "--n_tokens_to_generate", "18", "--json", "--memo
 
 
 def test_main_adds_the_finished_text_and_the_next_run_copies_it(tmp_path, capsys):
-    path, passes = tmp_path / "texts", []
+    path = tmp_path / "texts"
+    runs = []
     for _ in range(2):
         assert main.main([*ARGS, str(path)]) == 0
-        numbers = json.loads(capsys.readouterr().out)
-        passes.append(numbers["target_passes"])
-        assert numbers["identical"]
+        runs.append(json.loads(capsys.readouterr().out))
     first, second = read_memory(path, 4096)
-    assert first == second and first[-18:] == numbers["suffix"]["ids"] and len(first) > 18
-    assert passes[1] <= 3 < passes[0]
+    assert first == second and first[-18:] == runs[1]["suffix"]["ids"] and len(first) > 18
+    assert runs[1]["target_passes"] <= 3 < runs[0]["target_passes"]
+    assert runs[0]["identical"] and runs[1]["identical"]
 
 
 def test_main_names_a_broken_file_before_it_runs(tmp_path, capsys, monkeypatch):
