@@ -221,7 +221,7 @@ def explanation(n_texts=N_TEXTS):
     largest = limit(n_texts, len(wanted()))
     missed = [name for name, far in wrong_rules().items() if far < 2 * largest]
     error = f"{ERROR:.0e}".replace("e-0", "e-")
-    return (f"{n_texts:,} texts of {N} tokens, K = {K}: but for a probability of {error} an "
+    return (f"{n_texts:,} texts of random GPT-2s, K = {K}: but for a probability of {error} an "
             f"exact engine is within {largest:.4f}, and one {2 * largest:.4f} or more away is "
             "not. All rules of exact/rules.py that are not exact are that far away here, except "
             f"{' and '.join(f'`{name}`' for name in missed) or 'none'}.")
