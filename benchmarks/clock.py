@@ -44,9 +44,18 @@ def machine():
     kernels = {library.get("architecture", "unknown") for library in threadpool_info()
                if library["user_api"] == "blas"}
     sentence = (f"Measured on {datetime.date.today()}: {os.cpu_count()} cores "
-                f"({platform.machine()}), matrix products by {products.library_name()}, "
+                f"({processor()}), matrix products by {products.library_name()}, "
                 f"NumPy {np.__version__}, BLAS kernels for {' '.join(sorted(kernels))}.")
     return {"cores": os.cpu_count(), "measured": sentence}
+
+
+def processor():
+    """Return the kind of processor as LLVM names it; without LLVM, its instruction set."""
+    try:
+        from llvmlite.binding import get_host_cpu_features, get_host_cpu_name  # with Numba only
+    except ImportError:
+        return platform.machine()
+    return get_host_cpu_name() + (" with AVX-512" if get_host_cpu_features().get("avx512f") else "")
 
 
 def rows_actions(model, rows, context=64, backend=None):

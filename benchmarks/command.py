@@ -66,3 +66,9 @@ def ranged(values, form="{:.2f}"):
     """Return "median (low - high)"."""
     low, median, high = (number(values[key], form) for key in ("low", "median", "high"))
     return f"{median} ({low} - {high})"
+
+
+def gain(found):
+    """Return a speed-up as "median (slowest - fastest)" of all repeats."""
+    median, slowest, fastest = (number(found[key]) for key in ("speedup", "slowest", "fastest"))
+    return f"{median} ({slowest} - {fastest})"

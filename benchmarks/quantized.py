@@ -24,7 +24,7 @@ import numpy as np
 
 from benchmarks import command
 from benchmarks.clock import machine, milliseconds, rows_actions
-from benchmarks.command import number, ranged
+from benchmarks.command import gain, number, ranged
 from benchmarks.models import OPENINGS, SIZES, load_models, named
 from benchmarks.race import race, race_figures, simulated
 from demo.costs import measure_costs
@@ -208,8 +208,7 @@ def race_tables(part):
             [f"{setting}, {part['texts']}", "tokens per second (quartiles)",
              "speed-up (slowest - fastest)", "predicted", "acceptance", "tokens per pass"],
             [[name, ranged(row["tokens_per_s"], "{:.0f}"),
-              f"{number(row['speedup'])} ({number(row['slowest'])} - {number(row['fastest'])})",
-              number(row.get("predicted")), number(row["acceptance"]),
+              gain(row), number(row.get("predicted")), number(row["acceptance"]),
               number(row["tokens_per_pass"])] for name, row in rows.items()])
 
 

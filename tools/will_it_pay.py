@@ -27,7 +27,7 @@ import numpy as np
 
 from benchmarks import command
 from benchmarks.clock import machine
-from benchmarks.command import number
+from benchmarks.command import gain, number
 from benchmarks.models import OPENINGS, named, random_model
 from benchmarks.race import builder, fresh, race, race_figures
 from demo.costs import N_ROWS, measure_costs
@@ -246,9 +246,8 @@ def costs_table(name: str, costs: Costs) -> str:
 
 def case_table(case: dict) -> str:
     """Return what was predicted and measured of each decoder."""
-    rows = [[name, number(row.get("predicted")),
-             f"{number(row['speedup'])} ({number(row['slowest'])} - {number(row['fastest'])})",
-             number(row["tokens_per_pass"])] for name, row in case["rows"].items()]
+    rows = [[name, number(row.get("predicted")), gain(row), number(row["tokens_per_pass"])]
+            for name, row in case["rows"].items()]
     head = ["decoder", "predicted", "measured (slowest - fastest run)", "tokens/pass"]
     return markdown_table(head, rows)
 
