@@ -227,7 +227,7 @@ def test_a_row_of_a_decoder_by_hand():
     ours = [[written([1, 2], 0.1), written([3, 5], 0.1)]]
     row = variants.row_figures(ours, plain, temperature=0)
     assert row == {"tokens/pass": 1, "rows/pass": 1, "ms/token": pytest.approx(50),
-                   "speed-up": pytest.approx(3), "same": "1 of 2"}
+                   "speed-up (slowest - fastest)": "3.00 (3.00 - 3.00)", "same": "1 of 2"}
 
 
 def test_the_table_says_which_decoders_are_exact(monkeypatch):
