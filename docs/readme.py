@@ -49,10 +49,11 @@ def decoders(argument=None):
     rows = ["| `--decoder` | paper | exact | what it adds |", "|---|---|---|---|"]
     for name, entry in DECODERS.items():
         file = entry.build.__module__.replace(".", "/") + ".py"
-        paper = f"[{entry.source}]({entry.url})" if entry.url else entry.source
+        papers = zip(entry.source.split("; "), entry.url.split(), strict=True)
+        sources = "; ".join(f"[{paper}]({url})" for paper, url in papers)
         exact = {True: "exact", False: "no"}.get(entry.exact) or re.sub(
             "--.*", r"`\g<0>`", entry.exact)
-        rows.append(f"| [{name}](../{file}) | {paper} | {exact} | {entry.idea} |")
+        rows.append(f"| [{name}](../{file}) | {sources} | {exact} | {entry.idea} |")
     return "\n".join(rows)
 
 

@@ -121,8 +121,8 @@ class Decoder(NamedTuple):
     """Describe one method, and how to build it from models and flags."""
 
     name: str  # its --decoder, and its file
-    source: str
-    url: str
+    source: str  # of several papers: joined by "; "
+    url: str  # of each paper, joined by " "
     idea: str  # what it adds, in one phrase
     guess: Callable  # a speculative.Guess, once `build` has bound its other arguments
     test: Callable  # a speculative.Test, likewise

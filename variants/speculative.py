@@ -48,6 +48,6 @@ def choosing_step(models, accepted, tested):
 
 DECODER = Decoder(
     "speculative", "Chen et al. (2023); Leviathan et al. (2023)",
-    "https://arxiv.org/abs/2302.01318",
+    "https://arxiv.org/abs/2302.01318 https://arxiv.org/abs/2211.17192",
     idea="guesses with a small draft model; the ratio test decides",
     guess=guess, test=verify, build=build)
