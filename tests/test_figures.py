@@ -1,0 +1,94 @@
+"""Figures that pages quote are in a table of benchmarks/RESULTS.md, in the row they speak of."""
+
+import json
+import re
+from pathlib import Path
+
+from tests.test_docs import FENCE, SPAN, TEXTS
+
+ROOT = Path(__file__).parent.parent
+RESULTS, README, SPEED, DECODERS = (
+    TEXTS[ROOT / name] for name in ("benchmarks/RESULTS.md", "README.md", "docs/speed.md",
+                                    "docs/decoders.md"))
+TARGET = re.compile(r"\]\([^)]*\)")  # of a link
+FIGURE = re.compile(r"(?<![\w.])(?<!Sec\. )\d+\.\d+(?![\d.]*\w)")
+ROW = re.compile(r"^\| .*\|$", re.MULTILINE)
+
+
+def figures(text):
+    """Return the numbers with a decimal point in a page, without code and links."""
+    return set(FIGURE.findall(TARGET.sub("", SPAN.sub("", FENCE.sub("", text)))))
+
+
+def section(anchor):
+    """Return the section of RESULTS.md with this anchor."""
+    sections = {re.sub(r"[^\w\- ]", "", part.partition("\n")[0].lower()).replace(" ", "-"): part
+                for part in RESULTS.split("\n## ")}
+    return sections[anchor]
+
+
+def decoder_rows(name):
+    """Return the lines of a decoder, with any flags, in the table of every decoder."""
+    return "\n".join(row for row in ROW.findall(section("every-decoder"))
+                     if row[2:].split()[0] == name)
+
+
+def test_a_figure_of_a_decoder_is_in_its_row_or_in_the_table_that_is_linked():
+    n_checked = 0
+    for part in re.split(r"\n(?=\*\*|#)", DECODERS):
+        name = re.match(r"\*\*\[(\w+)\]\(\.\./variants/\1\.py\)", part)
+        if name:
+            known = decoder_rows(name[1]) + decoder_rows("speculative")
+            for anchor in re.findall(r"RESULTS\.md#([\w-]+)", part):
+                known += section(anchor)
+            found = figures(part)
+            assert found <= rounded(figures(known)), name[1]
+            n_checked += len(found)
+    assert n_checked > 20
+
+
+def rounded(numbers):
+    """Return the numbers with one decimal place, and with two."""
+    return {form.format(float(number)) for number in numbers for form in ("{:.1f}", "{:.2f}")}
+
+
+def test_every_figure_of_the_front_page_and_of_speed_md_is_in_a_table():
+    for page in (README.split("\n## How fast?")[1], SPEED):
+        prose = re.sub(r"^    .*$", "", page, flags=re.MULTILINE)
+        assert figures(prose) <= figures(RESULTS)
+
+
+def test_the_speed_ups_of_the_front_page_are_those_of_the_decoders():
+    stored = json.loads((ROOT / "benchmarks/results/variants.json").read_text(encoding="utf-8"))
+    by_temperature = [{row["decoder"]: row for row in rows} for rows in stored["tables"].values()]
+    quoted = by_column(README, "speed-up over plain")
+    for name, cells in quoted.items():
+        decoder = re.match(r"`(.*?)`", name)[1]
+        assert [*cells.values()] == [found[decoder]["speed-up (slowest - fastest)"]
+                                     for found in by_temperature]
+    assert len(quoted) == 3
+
+
+def by_column(text, first):
+    """Return {first cell of a row: {head of a column: cell}} of a table."""
+    lines = text[text.index(f"\n| {first}") + 1 :].split("\n\n")[0].split("\n")
+    (_, *head), _, *rows = ([cell.strip() for cell in line.split("|")[1:-1]]
+                            for line in lines if line.startswith("|"))
+    return {name: dict(zip(head, cells)) for name, *cells in rows}
+
+
+def test_the_speed_ups_of_speed_md_are_those_of_RESULTS_md():
+    known = by_column(RESULTS, "6 prompts of 100 new tokens each | plain | K = 1 |")
+    kinds = [f"temperature {T}: {kind}" for T in (0, 1) for kind in ("speed-up", "predicted")]
+    quoted = by_column(SPEED, "speed-up over plain")
+    for kind, cells in zip(kinds, quoted.values(), strict=True):
+        assert cells == {K: known[kind][K] for K in cells} and len(cells) == 7
+
+
+def test_the_batches_of_speed_md_are_those_of_RESULTS_md():
+    known = by_column(RESULTS, " | plain | K = 1 |")
+    quoted = by_column(SPEED, "tokens per second of all")
+    for texts, cells in quoted.items():
+        row = known[f"{texts.split()[0]} at once: tokens per second (quartiles)"]
+        assert cells == {K: row[K].split()[0] for K in cells}
+    assert len(quoted) == 5
