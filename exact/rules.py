@@ -261,7 +261,7 @@ ALARMS = [  # (rule, what was said of it, where)
      commit("z-lab/dflash", "e4234468192b0c156175e31e5b5325b0b205dc9f", "its message")),
     ("argmax guesses, one-hot rows (\"q = 1\")",
      "the draft's probability is set to 1: is that still lossless?",
-     issue("SafeAILab/EAGLE", 183)),
+     f"{issue('SafeAILab/EAGLE', 183)}; {issue('SafeAILab/EAGLE', 329)}: called not lossless"),
     ("\"q = 1\"; guesses drawn", "the draft's probabilities do not reach the test",
      issue(VLLM, 40149)),
 ]
