@@ -1,5 +1,7 @@
 """The notebook of docs/ says the same when it is run again, and can be read as it is."""
 
+import ast
+import importlib
 import json
 import re
 
@@ -16,6 +18,14 @@ def test_every_link_leads_somewhere():
     found = [link for cell in CELLS for match in LINK.findall("".join(cell["source"]))
              if not re.match(r"\w+:", link := "".join(match))]
     assert len(found) > 8 and all(leads(tour.TOUR, link) for link in found)
+
+
+def test_every_name_that_a_cell_imports_from_the_project_exists():
+    for cell in CODE:
+        for node in ast.walk(ast.parse("".join(cell["source"]))):
+            if isinstance(node, ast.ImportFrom) and node.module not in ("pathlib", "matplotlib"):
+                module = importlib.import_module(node.module)
+                assert all(hasattr(module, name.name) for name in node.names), node.module
 
 
 def test_it_holds_nothing_of_a_run_but_its_outputs():
