@@ -2,6 +2,7 @@
 
     python -m benchmarks.rules --json benchmarks/results/rules.json    some minutes
     python -m benchmarks.rules --show benchmarks/results/rules.json
+    python -m benchmarks.rules --record benchmarks/results/rows.npz    rows of exact/recorded.py
 
     round    a recorded place: it starts where a round of the ratio test started, in texts that
              continue models.OPENINGS
@@ -16,12 +17,15 @@ rounds start where its own test ended the last one, so its tokens per pass can d
 """
 
 import sys
+from itertools import islice
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
 from benchmarks import command
 from benchmarks.models import LENGTH, OPENINGS, load_models
+from exact import recorded
 from exact.expected import (
     block_tokens,
     chain_bound,
@@ -31,6 +35,8 @@ from exact.expected import (
     tree_tokens,
 )
 from exact.optimum import FORMS
+from exact.recorded import means, means_table
+from lib import terminal
 from lib.markdown import markdown_table
 from speculative import verify
 from variants.registry import whole
@@ -42,6 +48,7 @@ from variants.tree import guess_shape
 K, WIDTHS = 4, (2, 2, 1, 1)
 TEMPERATURES = (1.0, 0.7)
 SIBLINGS = (1, 2, 3)
+EVERY = 10  # rounds, of which one is recorded: neighbours share their text
 
 
 # ---- recording
@@ -92,6 +99,21 @@ def places(draft, target, encoder, n_rounds):
         x = x + verify(*place.chain(), rng)
 
 
+def places_of_pair(temperature, n_rounds):
+    """Return the `places` of the bundled pair at this temperature."""
+    encoder, *pair = load_models("pair")
+    models = (with_tree_sampling(TreeGPT2(model.params, model.n_head), temperature=temperature)
+              for model in pair)
+    return places(*models, encoder, n_rounds)
+
+
+def record_chains(args):
+    """Write the chains of every EVERYth round at temperature 1; print their figures."""
+    rounds = islice(places_of_pair(1.0, args.rounds), 0, None, EVERY)
+    recorded.write(args.record, [place.chain() for _, place in rounds])
+    print("\n\n".join(recorded.paragraphs(path=args.record)))
+
+
 # ---- what each test gives
 
 def tests(place):
@@ -119,32 +141,13 @@ def siblings(place):
 
 # ---- figures
 
-def standard_error(values, texts):
-    """Return that of a mean over rounds whose texts are independent, and rounds of one are not."""
-    differences = np.asarray(values) - np.mean(values)
-    return float(np.sqrt((np.bincount(texts, differences) ** 2).sum()) / len(values))
-
-
-def means(rows, texts):
-    """Return {name: mean, its standard error, and those of the difference to the first name}."""
-    columns = {name: np.array([row[name] for row in rows], float) for name in rows[0]}
-    first = next(iter(columns.values()))
-    return {name: {"mean": float(column.mean()), "error": standard_error(column, texts),
-                   "more": float((column - first).mean()),
-                   "more_error": standard_error(column - first, texts)}
-            for name, column in columns.items()}
-
-
 def all_figures(args):
     """Return the figures of all temperatures."""
-    encoder, *pair = load_models("pair")
-    pair = [TreeGPT2(model.params, model.n_head) for model in pair]
     out = {"N": LENGTH, "K": K, "rounds": args.rounds, "temperatures": {}}
     for temperature in TEMPERATURES:
-        models = (with_tree_sampling(model, temperature=temperature) for model in pair)
         texts, by_test, by_guesses = zip(*(
             (text, tests(place), siblings(place))
-            for text, place in places(*models, encoder, args.rounds)))
+            for text, place in places_of_pair(temperature, args.rounds)))
         out["temperatures"][f"{temperature:g}"] = {
             "texts": len(set(texts)), "tests": means(by_test, texts),
             "siblings": means(by_guesses, texts)}
@@ -159,10 +162,7 @@ def paragraphs(figures, args):
     for temperature, part in parts:
         yield (f"Temperature {temperature}: {figures['rounds']} rounds of {part['texts']} texts of "
                f"{figures['N']} tokens (openings), K = {figures['K']}.")
-        yield markdown_table(
-            ["test", "tokens per round", "standard error", "more than ratio", "standard error"],
-            [[name, f"{row['mean']:.3f}", f"{row['error']:.3f}", f"{row['more']:+.3f}",
-              f"{row['more_error']:.3f}"] for name, row in part["tests"].items()])
+        yield means_table(part["tests"])
     yield "The probability that one of the guesses for a position is accepted:"
     yield markdown_table(
         ["temperature", "guesses", *FORMS],
@@ -179,7 +179,13 @@ def main(argv=None):
     parser = command.new_parser("benchmarks.rules", __doc__)
     parser.add_argument("--rounds", type=whole, default=2000,
                         help="recorded at each temperature")
-    return command.run("rules", parser.parse_args(argv), all_figures, paragraphs)
+    parser.add_argument("--record", type=Path, metavar="FILE",
+                        help=f"write every {EVERY}th round at temperature 1 to FILE, for "
+                             "python -m exact.judge --rows; measure nothing else")
+    args = parser.parse_args(argv)
+    if args.record:
+        return terminal.command("rules")(record_chains)(args)
+    return command.run("rules", args, all_figures, paragraphs)
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ from docs.readme import BLOCK
 from exact import expected, optimum
 from exact.expected import block_tokens, chain_mean, match_tokens, ratio_tokens, tree_mean
 from exact.law import expectation
+from exact.recorded import means, standard_error
 from exact.rules import TOYS, X, best
 from speculative import guess
 from tests.toys import path_by_path
@@ -59,7 +60,7 @@ def test_differences_are_to_the_first_test_and_have_their_own_errors():
     """Two texts of a round each: a difference that does not vary has no error."""
     rows = [{"ratio": 1.0, "better": 1.5, "worse": 0.0},
             {"ratio": 3.0, "better": 3.5, "worse": 1.0}]
-    found = rules.means(rows, [0, 1])
+    found = means(rows, [0, 1])
     assert [found[name]["mean"] for name in found] == [2, 2.5, 0.5]
     assert [found[name]["more"] for name in found] == [0, 0.5, -1.5]
     assert found["better"]["error"] == pytest.approx(1 / np.sqrt(2))
@@ -69,9 +70,9 @@ def test_differences_are_to_the_first_test_and_have_their_own_errors():
 
 def test_a_standard_error_counts_texts():
     values = np.array([1.0, 2, 4, 7])
-    alone = rules.standard_error(values, [0, 1, 2, 3])
+    alone = standard_error(values, [0, 1, 2, 3])
     assert alone == pytest.approx(values.std() / 2)
-    thrice = rules.standard_error(np.repeat(values, 3), np.repeat(range(4), 3))
+    thrice = standard_error(np.repeat(values, 3), np.repeat(range(4), 3))
     assert thrice == pytest.approx(alone)
 
 

@@ -1,0 +1,131 @@
+"""Compare tests on the same recorded rounds of the bundled pair: expected tokens per round.
+
+    python -m exact.judge FILE.py --rows     your verify, the ratio test, block and the bound
+    python -m benchmarks.rules --record benchmarks/results/rows.npz    writes the file
+
+    chain       the guesses, p_draft and p_target of one round; temperature 1
+    guesses     K columns: guess t was drawn from the draft's row t
+    p_draft     [K, V]
+    p_target    [K + 1, V]
+
+A column of row t is a token: guess t, or one of the most probable tokens of the draft's or the
+target's row t. The other tokens share the last four columns, by the ratio of p_target to
+p_draft: up to 1, 2, 4, and above. So a guess keeps its probabilities, and the sum of
+min(p_draft, p_target) is that of the whole rows. Sums with a factor can differ a little: block's
+is max(share * p_target - p_draft, 0). The same column is a different token in a different row.
+
+The file has float16. The rows are its numbers, divided by their sum in float64.
+"""
+
+from collections.abc import Iterator
+from functools import partial
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from exact.expected import block_tokens, chain_bound, ratio_tokens
+from exact.law import expectation, paths
+from lib.markdown import markdown_table
+from speculative import Test
+from variants.shared.branches import best_ids
+
+PATH = Path(__file__).parents[1] / "benchmarks/results/rows.npz"
+TOKENS = 64  # with a column of their own
+RATIOS = 1, 2, 4  # between the columns of the other tokens
+TESTS = {"ratio": ratio_tokens, "block": block_tokens, "bound of one chain": chain_bound}
+MOST = 2000  # outcomes of the first round: more are not enumerated
+RUNS = 200  # of each round, if it is not enumerated
+
+Chain = tuple[list[int], np.ndarray, np.ndarray]
+
+
+# ---- the file
+
+def reduced(guesses: list[int], p_draft: np.ndarray, p_target: np.ndarray) -> Chain:
+    """Return a chain of whole rows with the columns that the file has."""
+    guesses_out, rows_out = [], []
+    # The bonus token has no guess and no row of the draft; what stands in for them is cut off.
+    for guess, draft, target in zip([*guesses, 0], [*p_draft, p_target[-1]], p_target):
+        largest = np.maximum(draft, target)
+        largest[guess] = 1  # a guess has its own column
+        columns = sorted(best_ids(largest, TOKENS))
+        others = np.delete(np.arange(len(target)), columns)
+        group = sum(target > ratio * draft for ratio in RATIOS)[others]
+        sums = [np.bincount(group, row[others], len(RATIOS) + 1) for row in (draft, target)]
+        rows_out.append([[*draft[columns], *sums[0]], [*target[columns], *sums[1]]])
+        guesses_out.append(columns.index(guess))
+    draft_out, target_out = np.array(rows_out).swapaxes(0, 1)
+    return guesses_out[:-1], draft_out[:-1], target_out
+
+
+def write(path: Path, chains: list) -> None:
+    """Write the chains with reduced rows, and what each of TESTS gives on their whole rows."""
+    guesses, p_draft, p_target = zip(*(reduced(*chain) for chain in chains))
+    on_whole_rows = [[tokens(*chain) for tokens in TESTS.values()] for chain in chains]
+    np.savez_compressed(path, guesses=np.array(guesses, np.uint8),
+                        p_draft=np.array(p_draft, np.float16),
+                        p_target=np.array(p_target, np.float16), on_whole_rows=on_whole_rows)
+
+
+def read(path: Path = PATH) -> tuple[list[Chain], np.ndarray]:
+    """Return the chains of a file, and what each of TESTS gives on their whole rows, [n, 3]."""
+    with np.load(path) as stored:
+        rows = [stored[name].astype(np.float64) for name in ("p_draft", "p_target")]
+        p_draft, p_target = (part / part.sum(axis=-1, keepdims=True) for part in rows)
+        return list(zip(stored["guesses"].tolist(), p_draft, p_target)), stored["on_whole_rows"]
+
+
+# ---- figures
+
+def tokens_of(verify: Test, chains: list[Chain]) -> tuple[list, str]:
+    """Return the tokens of a verifier in each round, and in words how they were found."""
+    rounds = [partial(verify, *chain) for chain in chains]  # of rng
+    if len(list(islice(paths(rounds[0]), MOST + 1))) <= MOST:
+        expected = [expectation(one_round, len) for one_round in rounds]
+        return expected, "every outcome is enumerated"
+    rng = np.random.default_rng(0)
+    runs = [[len(one_round(rng)) for _ in range(RUNS)] for one_round in rounds]
+    return [np.mean(lengths) for lengths in runs], f"the mean of {RUNS} runs of each round"
+
+
+def standard_error(values: Any, texts: Any) -> float:
+    """Return that of a mean over rounds whose texts are independent, and rounds of one are not."""
+    differences = np.asarray(values) - np.mean(values)
+    return float(np.sqrt((np.bincount(texts, differences) ** 2).sum()) / len(values))
+
+
+def means(rows: list[dict], texts: Any) -> dict[str, dict[str, float]]:
+    """Return {name: mean, its standard error, and those of the difference to the first name}."""
+    columns = {name: np.array([row[name] for row in rows], float) for name in rows[0]}
+    first = next(iter(columns.values()))
+    return {name: {"mean": float(column.mean()), "error": standard_error(column, texts),
+                   "more": float((column - first).mean()),
+                   "more_error": standard_error(column - first, texts)}
+            for name, column in columns.items()}
+
+
+def means_table(figures: dict[str, dict[str, float]]) -> str:
+    """Return the means of tests as Markdown; the first is the ratio test."""
+    return markdown_table(
+        ["test", "tokens per round", "standard error", "more than ratio", "standard error"],
+        [[name, f"{row['mean']:.3f}", f"{row['error']:.3f}", f"{row['more']:+z.3f}",
+          f"{row['more_error']:.3f}"] for name, row in figures.items()])
+
+
+def paragraphs(name: str = "", verify: Test | None = None, path: Path = PATH) -> Iterator[str]:
+    """Yield the figures of TESTS, and of a verifier with this name, on the recorded rounds."""
+    chains, on_whole_rows = read(path)
+    rows = [{test: tokens(*chain) for test, tokens in TESTS.items()} for chain in chains]
+    yield (f"{len(chains)} recorded rounds of the bundled pair, temperature 1, "
+           f"K = {len(chains[0][0])}:")
+    if verify:
+        found, how = tokens_of(verify, chains)
+        rows = [row | {name: tokens} for row, tokens in zip(rows, found)]
+    yield means_table(means(rows, range(len(rows))))
+    whole_means = zip(TESTS, on_whole_rows.mean(axis=0))
+    whole = ", ".join(f"{test} {mean:.3f}" for test, mean in whole_means)
+    yield f"On rows with a column for every token of the vocabulary: {whole}."
+    if verify:
+        yield f"{name}: {how}."
