@@ -1,6 +1,7 @@
 """Judge a test of guesses that you wrote: enumerate what it makes of the target's distribution.
 
     python -m exact.judge FILE.py
+    python -m exact.judge FILE.py --rows    and its tokens per round on recorded rows
 
 FILE.py defines one of
 
@@ -29,7 +30,7 @@ from typing import Any
 
 import numpy as np
 
-from exact import rules
+from exact import recorded, rules
 from exact.law import (
     ONLY_COMPARED,
     Forking,
@@ -84,11 +85,12 @@ def texts_of(step: Callable) -> TextsOf:
     return texts
 
 
-def load(path: Path) -> TextsOf:
+def load(path: Path) -> tuple[TextsOf, Test | None]:
     """Run the file; return what enumerates the texts of its `step` or its `verify`.
 
-    Randomness is forbidden only afterwards: imports may draw, and so does the first call that
-    compiles or imports something.
+    The second value is the `verify`, or None if the file has a step. Randomness is forbidden
+    only afterwards: imports may draw, and so does the first call that compiles or imports
+    something.
     """
     if path.suffix != ".py" or not path.is_file():
         raise AssertionError("need a Python file, FILE.py")
@@ -98,33 +100,39 @@ def load(path: Path) -> TextsOf:
         raise AssertionError("need a function verify or step in it")
 
     def verify(guesses, p_draft, p_target, rng):
+        n_vocab = len(p_target[-1])
         try:
             ids = function(list(guesses), p_draft, p_target, rng)
         except Exception as error:
             if not guesses:
                 error.add_note("(called without guesses, as in the last round of a text)")
+            if n_vocab > 3:
+                error.add_note(f"(called with recorded rows, of {n_vocab} columns)")
             raise
-        return as_tokens(ids, len(guesses) + 1)
+        return as_tokens(ids, len(guesses) + 1, n_vocab)
 
     def step(x, n_left, rng, draft, target, K):
         ids = function(list(x), n_left, rng, draft, target, K)
         return Round(as_tokens(ids, n_left), [], [], np.empty(0))
 
-    texts = texts_of(step) if "step" in defined else rounds_of(verify)
+    is_step = "step" in defined
+    texts = texts_of(step) if is_step else rounds_of(verify)
     draft, target = TOYS["A"]
     texts(draft, target, 1, lambda run: {tuple(run(Forking([]))): 1.0})
     forbid_in(getattr(function, "__globals__", {}))
-    return texts
+    return texts, None if is_step else verify
 
 
-def as_tokens(ids: Any, most: int) -> list[int]:
+def as_tokens(ids: Any, most: int, n_vocab: int = 3) -> list[int]:
     """Return a list, an array, a tensor or a Round as a list, or raise AssertionError."""
     tokens = ids.ids if isinstance(ids, Round) else ids
     if hasattr(tokens, "tolist"):
         tokens = tokens.tolist()
     is_list = isinstance(tokens, (list, tuple))
-    if not is_list or not 1 <= len(tokens) <= most or not all(i in (0, 1, 2) for i in tokens):
-        raise AssertionError(f"need a list of 1 to {most} tokens of 0, 1, 2, got {ids}")
+    vocabulary = range(n_vocab)
+    if not is_list or not 1 <= len(tokens) <= most or not all(i in vocabulary for i in tokens):
+        raise AssertionError(f"need a list of 1 to {most} tokens of 0 .. {n_vocab - 1}, "
+                             f"got {ids}")
     return [int(token) for token in tokens]
 
 
@@ -143,15 +151,19 @@ class Clock:
 
     def law(self, function: Callable) -> Texts:
         """Return exact.law.law(function); raise AssertionError if the time is over before."""
-        def counted(rng):
+        return law(self.counted(function))
+
+    def counted(self, function: Callable) -> Callable:
+        """Return the function, its calls counted; raise AssertionError if the time is over."""
+        def count_and_call(*args):
             if time.monotonic() > self.end:
                 raise AssertionError(f"still running after {self.seconds:g} s: {self.what}, "
                                      f"{self.n_outcomes:,} outcomes so far (--seconds sets the "
                                      "limit)")
             self.n_outcomes += 1
-            return function(rng)
+            return function(*args)
 
-        return law(counted)
+        return count_and_call
 
 
 def judge(texts: TextsOf, seconds: float = math.inf) -> Iterator[Found]:
@@ -209,33 +221,48 @@ def in_words(error: BaseException) -> str:
     return " ".join(" ".join(parts).split())
 
 
-def answer(file: str, seconds: float = SECONDS, tolerance: float = EXACT) -> int:
-    """Judge a file in this process and print; return the exit status."""
-    path = Path(file)
-    try:
-        judgements = judge(load(path), seconds)
-        print(rules.toys_table(), "Toy equal: both models are A's target.\n", sep="\n\n")
-        for found in judgements:
-            if not found.distance <= tolerance:
-                print(*explain(found, tolerance), sep="\n")
-                if found.distance <= FLOAT32:
-                    print("  float32 rounds as much as this: --tolerance "
-                          f"{FLOAT32:g} accepts it")
-                return 1
-            size = "exact" if found.distance <= EXACT else f"distance {found.distance:.0e}"
-            case = f"toy {found.toy}, K = {found.K}"
-            print(f"{case}: {size}, {len(found.texts)} texts", flush=True)
-    except AssertionError as error:
-        print(f"{path}: {line_of(error, path)}{in_words(error)}")
-        return 2
-    except (Exception, SystemExit) as error:
-        kind = type(error).__name__
-        print(f"{path} does not run: {line_of(error, path)}{kind}: {in_words(error)}")
-        return 2
+def print_judgement(texts: TextsOf, seconds: float, tolerance: float) -> int:
+    """Print the judgement; return the exit status, 0 if the distribution is the target's."""
+    print(rules.toys_table(), "Toy equal: both models are A's target.\n", sep="\n\n")
+    for found in judge(texts, seconds):
+        if not found.distance <= tolerance:
+            print(*explain(found, tolerance), sep="\n")
+            if found.distance <= FLOAT32:
+                print("  float32 rounds as much as this: --tolerance "
+                      f"{FLOAT32:g} accepts it")
+            return 1
+        size = "exact" if found.distance <= EXACT else f"distance {found.distance:.0e}"
+        print(f"toy {found.toy}, K = {found.K}: {size}, {len(found.texts)} texts", flush=True)
     within = "" if tolerance == EXACT else f" to within {tolerance:g} (--tolerance)"
     print(f"The distribution is the target's{within} for K = 1, 2 and 3 on these toys.")
     print(NOT_ENUMERATED)
     return 0
+
+
+def answer(file: str, seconds: float = SECONDS, tolerance: float = EXACT,
+           with_rows: bool = False) -> int:
+    """Judge a file in this process and print; return the exit status."""
+    path = Path(file)
+    try:
+        texts, verify = load(path)
+        if with_rows and not verify:
+            raise AssertionError("--rows needs a function verify and no step: a step calls "
+                                 "models, and the recorded rows come without models")
+        status = print_judgement(texts, seconds, tolerance)
+        if with_rows and verify:
+            clock = Clock(seconds)
+            clock.start("the recorded rounds")
+            for paragraph in recorded.paragraphs(path.name, clock.counted(verify)):
+                print(f"\n{paragraph}", flush=True)
+            if status == 1:
+                print(f"{path.name} is not lossless: the bound does not hold for it.")
+        return status
+    except AssertionError as error:
+        print(f"{path}: {line_of(error, path)}{in_words(error)}")
+    except (Exception, SystemExit) as error:
+        kind = type(error).__name__
+        print(f"{path} does not run: {line_of(error, path)}{kind}: {in_words(error)}")
+    return 2
 
 
 def positive(text: str, limit: float = math.inf) -> float:
@@ -255,10 +282,12 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--tolerance", type=partial(positive, limit=1), default=EXACT,
                         help="the largest distance of an exact verifier (default: %(default)g; "
                              f"float32 needs {FLOAT32:g})")
+    parser.add_argument("--rows", action="store_true",
+                        help="show the tokens per round of verify on recorded rows, too")
     args = parser.parse_args(argv)
-    program = ("import sys; from exact.judge import answer; "
-               f"sys.exit(answer({args.file!r}, {args.seconds}, {args.tolerance}))")
-    limit = args.seconds + GRACE
+    values = args.file, args.seconds, args.tolerance, args.rows
+    program = f"import sys; from exact.judge import answer; sys.exit(answer{values})"
+    limit = args.seconds * (1 + args.rows) + GRACE
     try:
         return subprocess.run([sys.executable, "-B", "-c", program], timeout=limit).returncode
     except subprocess.TimeoutExpired:

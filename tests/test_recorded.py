@@ -1,0 +1,112 @@
+"""Test exact/recorded.py: what the file has, and what the judge prints of a verifier on it."""
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from benchmarks import rules
+from exact import judge, recorded
+from exact.expected import block_tokens, match_tokens, ratio_tokens
+from speculative import verify
+from variants.block import block_verify
+from variants.match import match_verify
+
+PAGE = (Path(judge.__file__).parents[1] / ".github/CONTRIBUTING.md").read_text(encoding="utf-8")
+SECTION = PAGE.split("## Your test on the recorded rows")[1].split("\n## ")[0]
+CHAINS, ON_WHOLE_ROWS = recorded.read()
+ALWAYS = "def verify(guesses, p_draft, p_target, rng):\n    return [*guesses, 0]\n"
+
+
+@pytest.fixture
+def said(tmp_path, capsys, monkeypatch):
+    """Return a function that judges a file with this text on n rounds: (status, output)."""
+    def run(text, n=3, **limits):
+        monkeypatch.setattr(recorded, "read", lambda path: (CHAINS[:n], ON_WHOLE_ROWS[:n]))
+        path = tmp_path / "answer.py"
+        path.write_text(text, encoding="utf-8")
+        return judge.answer(str(path), with_rows=True, **limits), capsys.readouterr().out
+    return run
+
+
+# ---- the file
+
+def test_every_row_is_a_distribution_and_every_guess_has_a_column():
+    assert len(CHAINS) == len(ON_WHOLE_ROWS) == 200
+    for guesses, p_draft, p_target in CHAINS:
+        assert p_draft.shape == (4, 68) and p_target.shape == (5, 68)
+        assert abs(np.concatenate([p_draft, p_target]).sum(axis=1) - 1).max() < 1e-14
+        assert all(token < 64 and row[token] > 0 for token, row in zip(guesses, p_draft))
+
+
+def test_reduced_rows_keep_the_guesses_and_what_is_accepted():
+    p_draft, p_target = np.random.default_rng(0).dirichlet([0.1] * 200, size=(2, 3))
+    p_draft[:, 7], p_target[:, 7] = 1e-12, 1e-13  # guesses that are not probable
+    guesses, few_draft, few_target = recorded.reduced([7, 7], p_draft[:2], p_target)
+    for t, token in enumerate(guesses):
+        assert few_draft[t][token] == 1e-12 and few_target[t][token] == 1e-13
+    assert few_draft.shape == (2, 68) and few_target.shape == (3, 68)
+    assert np.allclose(few_target.sum(axis=1), p_target.sum(axis=1))
+    accepted = np.minimum(few_draft, few_target[:2]).sum(axis=1)
+    assert np.allclose(accepted, np.minimum(p_draft, p_target)[:2].sum(axis=1))
+
+
+def test_the_figures_of_reduced_rows_are_those_of_whole_rows():
+    reduced = [[tokens(*chain) for tokens in recorded.TESTS.values()] for chain in CHAINS]
+    assert abs(np.mean(reduced, axis=0) - ON_WHOLE_ROWS.mean(axis=0)).max() < 0.001
+
+
+def test_the_file_is_what_the_command_writes(tmp_path, capsys):
+    assert rules.main(["--record", str(tmp_path / "rows.npz"), "--rounds", "21"]) == 0
+    assert "3 recorded rounds of the bundled pair" in capsys.readouterr().out
+    written, on_whole_rows = recorded.read(tmp_path / "rows.npz")
+    for new, stored in zip(written, CHAINS[:3], strict=True):
+        assert new[0] == stored[0]
+        for new_rows, stored_rows in zip(new[1:], stored[1:]):  # float16: 11 bits
+            assert np.allclose(new_rows, stored_rows, rtol=2e-3, atol=1e-6)
+    assert np.allclose(on_whole_rows, ON_WHOLE_ROWS[:3], rtol=1e-4)
+
+
+# ---- a verifier on its rows
+
+@pytest.mark.parametrize("test, tokens", [(verify, ratio_tokens), (block_verify, block_tokens),
+                                          (match_verify, match_tokens)])
+def test_a_verifiers_tokens_are_those_of_its_formula(test, tokens, monkeypatch):
+    wanted = [tokens(*chain) for chain in CHAINS[:8]]
+    found, how = recorded.tokens_of(test, CHAINS[:8])
+    assert "enumerated" in how and found == pytest.approx(wanted, abs=1e-12)
+    monkeypatch.setattr(recorded, "MOST", 10)  # the mean of 8 * 200 runs; the seeds are fixed
+    found, how = recorded.tokens_of(test, CHAINS[:8])
+    assert "200 runs" in how and np.mean(found) == pytest.approx(np.mean(wanted), abs=0.1)
+
+
+def test_the_page_shows_what_the_judge_says(said):
+    (text,), (quoted,) = (re.findall(rf"```{kind}\n(.*?)```", SECTION, re.DOTALL)
+                          for kind in ("python", "text"))
+    status, out = said(text, n=200)
+    assert status == 0 and out.endswith(judge.NOT_ENUMERATED + "\n\n" + quoted)
+
+
+def test_the_table_of_a_verifier_that_is_not_lossless_says_so(said):
+    status, out = said(ALWAYS)
+    assert status == 1 and "| answer.py | 5.000 | 0.000 |" in out and "<- too high" in out
+    assert out.endswith("answer.py is not lossless: the bound does not hold for it.\n")
+
+
+@pytest.mark.parametrize("text, message", [
+    ("def step(*args): return [0]", "--rows needs a function verify and no step: a step calls"),
+    (ALWAYS.replace("return", "return len(p_target[0]) > 3 and 1 / 0 or"),
+     r"line 2: ZeroDivisionError: .* \(called with recorded rows, of 68 columns\)"),
+    (ALWAYS.replace("0]", "99 * (len(p_target[0]) > 3)]"),
+     "need a list of 1 to 5 tokens of 0 .. 67, got"),
+])
+def test_what_has_no_tokens_per_round_gets_one_line(said, text, message):
+    status, out = said(text)
+    assert status == 2 and re.search(message, out.splitlines()[-1])
+
+
+def test_the_limit_in_seconds_holds_for_the_rows(said, monkeypatch):
+    monkeypatch.setattr(judge, "print_judgement", lambda *args: 0)
+    status, out = said(ALWAYS, seconds=1e-9)
+    assert status == 2 and "still running after 1e-09 s: the recorded rounds, 0 outcomes" in out
