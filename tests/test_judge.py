@@ -171,18 +171,30 @@ def test_the_page_shows_what_the_judge_says(said):
     assert out.endswith("\n\n" + quoted)
 
 
+@pytest.mark.parametrize("rule, status", [
+    ("", 0), ("from variants.tree import verify_tree as walk", 0),
+    ("from variants.traversal import verify_traversal as walk", 0),
+    ("def walk(tree, *rest): return [tree.tokens[0], sample(p_target[1], rng)]", 1)])
+def test_the_pages_step_judges_a_test_of_trees(said, rule, status):
+    page = (ROOT / "docs" / "exercises.md").read_text(encoding="utf-8")
+    (text,) = re.findall(r"^```python\n(import (?:(?!```).)*def step.*?)^```", page, re.S | re.M)
+    (accepts_nothing,) = re.findall(r"^    return .*# accepts nothing$", text, re.M)
+    mine = f"    {rule}\n    return walk(tree, None, p_target, rng)" if rule else accepts_nothing
+    assert said(text.replace(accepts_nothing, mine))[0] == status
+
+
 @pytest.mark.parametrize("text, message", [
     ("import nothing_of_this_name", "does not run: line 1: ModuleNotFoundError"),
     ("x = 1\ndef verify(", "does not run: line 2: SyntaxError: "),
     ("x = 1", "need a function verify or step"),
     (VERIFY + "return []", r"got \[\]"),
     (VERIFY + "return [7]", r"got \[7\]"),
-    (VERIFY + "pass", "need a list of 1 to 2 tokens of 0, 1, 2, got None"),
+    (VERIFY + "pass", "need a list of 1 to 2 tokens of 0 .. 2, got None"),
     (VERIFY + "\n    return g[5]", "does not run: line 2: IndexError: list index out of range$"),
     (VERIFY + "\n    return [g[0]]", r"index out of range \(called without guesses, as in the"),
     (VERIFY + "return [1] if rng.random() * 2 < 1 else [2]", "can only be compared, u < bound"),
     (VERIFY + "return [[0]]", r"got \[\[0\]\]"),
-    (VERIFY + "return [*g, 0, 0]", r"need a list of 1 to 2 tokens of 0, 1, 2, got \[\d, 0, 0\]"),
+    (VERIFY + "return [*g, 0, 0]", r"need a list of 1 to 2 tokens of 0 .. 2, got \[\d, 0, 0\]"),
     ("def step(x, n_left, *others): return [0] * (n_left + 1)", r"1 to 2 tokens .*got \[0, 0, 0\]"),
     ("def one(g):\n    return [g[9]]\n" + VERIFY + "return one(g)", "line 2: IndexError"),
     (VERIFY + "raise SystemExit(0)", "does not run: line 1: SystemExit"),
