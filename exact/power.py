@@ -1,6 +1,6 @@
 """Which test would have seen it? Run the tests of engines on the rules of exact/kernels.py.
 
-    python -m exact.power --json benchmarks/results/power.json    ten minutes
+    python -m exact.power --json benchmarks/results/power.json    10 to 35 minutes
     python -m exact.power --show benchmarks/results/power.json
 
 A protocol is what a public test draws and what it asserts, with its numbers, restated for functions

@@ -2,7 +2,7 @@
 
     python -m exact.rows                       KNOWN, for the rows that are there
     python -m exact.rows --search 500          the best of so many random rows for V = 3; minutes
-    python -m exact.rows --search 150 --V 4
+    python -m exact.rows --search 150 --V 4    a minute; the best of 1000 is the same
 
 The best rows are those on which the smallest distance of all wrong rules of exact/kernels.py is
 largest. The row after no token prefers other tokens in the draft than in the target. Of the rows
