@@ -298,6 +298,7 @@ def test_the_command_names_its_file_and_returns_the_judgement(tmp_path, capfd, m
     ([], 1, "  float32 rounds as much as this: --tolerance 1e-06 accepts it"),
     (["--tolerance", "1e-6", "--seconds", "1e-9"], 2, "still running after 1e-09 s: toy A, K = 1"),
     (["--tolerance", "1e-6"], 0, "to within 1e-06 (--tolerance)"),
+    (["--tolerance", "1e-6", "--rows"], 0, "answer.py: every outcome is enumerated."),
 ])
 def test_the_commands_flags_reach_the_judgement(tmp_path, capfd, flags, status, line):
     path = tmp_path / "answer.py"
