@@ -209,8 +209,9 @@ def all_figures(args):
 
 def paragraphs(figures, args):
     """Yield the paragraphs and tables of a file."""
-    beside = f", next to {figures['busy']} busy process(es)" if figures["busy"] else ""
-    yield f"{figures['size']}{beside}. {figures['measured']}"
+    n = figures["busy"]
+    busy = f", next to {n} busy process(es)" if n else ""
+    yield f"{figures['size']}{busy}. {figures['measured']}"
     for part in args.only:
         if part in figures:
             yield from PARTS[part][1](figures[part])
@@ -219,10 +220,12 @@ def paragraphs(figures, args):
 def main(argv=None):
     parser = command.new_parser("benchmarks.quantized", __doc__, repeats=3)
     add = parser.add_argument
-    add("--size", choices=SIZES, default="pair")
-    add("--only", nargs="+", choices=PARTS, default=[*PARTS])
-    add("--temperature", type=float, nargs="+", default=[0.0, 0.7, 1.0])
-    add("--alpha", type=float, nargs="+", default=[0.98, 0.96, 0.93])
+    add("--size", choices=SIZES, default="pair", help="models (default: pair)")
+    add("--only", nargs="+", choices=PARTS, default=[*PARTS],
+        help="parts to measure or to show (default: all)")
+    add("--temperature", type=float, nargs="+", default=[0.0, 0.7, 1.0], help="of the races")
+    add("--alpha", type=float, nargs="+", default=[0.98, 0.96, 0.93],
+        help="acceptances of the races with random weights")
     add("--busy", type=int, default=0, metavar="N", help="keep N processes busy meanwhile")
     return command.run("quantized", parser.parse_args(argv), all_figures, paragraphs)
 

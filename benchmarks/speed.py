@@ -170,8 +170,9 @@ def paragraphs(figures, args):
 
 def main(argv=None):
     parser = command.new_parser("benchmarks.speed", __doc__, repeats=21)
-    parser.add_argument("--size", choices=SIZES, default="pair")
-    parser.add_argument("--only", nargs="+", choices=PARTS, default=[*PARTS])
+    parser.add_argument("--size", choices=SIZES, default="pair", help="models (default: pair)")
+    parser.add_argument("--only", nargs="+", choices=PARTS, default=[*PARTS],
+                        help="parts to measure or to show (default: all)")
     command.add_backend(parser)
     return command.run("speed", parser.parse_args(argv), all_figures, paragraphs)
 

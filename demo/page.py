@@ -63,7 +63,9 @@ def run_summary(rounds: Sequence[dict], one_by_one: bool) -> dict:
 def source_lines(entry: Decoder, rounds: Sequence[dict]) -> dict:
     """Return the lines of code that define a decoder's guess and its test."""
     is_tree = any("parent" in guess for seen in rounds for guess in seen["guesses"])
-    guess, test = entry.tree if is_tree and entry.tree else (entry.guess, entry.test)
+    guess, test = (entry.guess, entry.test)
+    if is_tree and entry.tree:
+        guess, test = entry.tree
     return {"guess": source_line(guess), "test": source_line(test)}
 
 

@@ -252,7 +252,8 @@ def main(argv=None):
     add("--backend", choices=products.BACKENDS, default="numba", help="as main.py's")
     add("--random", action="store_true", help="random weights for released sizes, without a "
         f"download: predict for acceptances of {', '.join(map(str, ALPHAS))}")
-    add("--temperature", type=float, nargs="+", default=[0.0, 1.0])
+    add("--temperature", type=float, nargs="+", default=[0.0, 1.0], metavar="T",
+        help="temperatures of the races (default: 0 1)")
     add("--prompts", type=Path, metavar="FILE",
         help="a prompt per line, or a JSON object, as main.py's (default: six openings)")
     args = parser.parse_args(argv)

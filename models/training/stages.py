@@ -73,7 +73,7 @@ def written_rows(target, ids, n_rows, n_given, n_new, B, seed):
 
 
 def export_stage(work, out):
-    """Write the model folders into `out`, with all heads beside the target."""
+    """Write the model folders into `out`, with all heads in the target's."""
     markov = trained("markov", work)
     eagle = trained("eagle", work)
     export.export(eagle.target, work, out / "tales-large")

@@ -144,7 +144,7 @@ def save(path, task, optimizers, step):
 
 
 def log(path, **entry):
-    """Append a line of JSON to the log beside a checkpoint, and print it."""
+    """Append a line of JSON to the log of a checkpoint, and print it."""
     with path.with_suffix(".pt.log").open("a") as file:
         print(json.dumps(entry), file=file)
     print(json.dumps(entry), flush=True)
