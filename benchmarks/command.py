@@ -9,28 +9,28 @@ import sys
 from pathlib import Path
 
 from benchmarks.models import LENGTH
-from lib.terminal import Parser, command, open_flag, print_safely
+from lib.terminal import Help, Parser, command, open_flag, print_safely
 from variants.registry import whole
 
 
 def new_parser(module, doc, repeats=None):
     """Return a Parser with the flags of every benchmark, --N and --repeats if it repeats."""
-    parser = Parser(f"python -m {module}", description=doc.split("\n")[0])
+    parser = Parser(f"python -m {module}", description=doc.split("\n")[0],
+                    formatter_class=Help)
     add = parser.add_argument
     add("--json", type=Path, metavar="FILE", help="also write the figures to FILE")
     add("--show", type=Path, metavar="FILE",
         help="print the tables of the figures in FILE instead of measuring")
     if repeats:
-        add("--N", type=whole, default=LENGTH, help=f"new tokens per text (default: {LENGTH})")
-        add("--repeats", type=whole, default=repeats,
-            help=f"how often everything is measured (default: {repeats})")
+        add("--N", type=whole, default=LENGTH, help="new tokens per text")
+        add("--repeats", type=whole, default=repeats, help="how often everything is measured")
     return parser
 
 
 def add_backend(parser):
     """Add the flag that puts the models on a GPU."""
     parser.add_argument("--backend", choices=("numba", "cupy"), default="numba",
-                        help="numba: this machine's processor (default); cupy: its GPU")
+                        help="numba: this machine's processor; cupy: its GPU")
 
 
 def run(program, args, all_figures, paragraphs, requirements="requirements.txt"):

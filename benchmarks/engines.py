@@ -183,7 +183,7 @@ def paragraphs(figures, args):
 def main(argv=None):
     parser = command.new_parser("benchmarks.engines", __doc__, repeats=3)
     add = parser.add_argument
-    add("--size", choices=SIZES, default="pair", help="models (default: pair)")
+    add("--size", choices=SIZES, default="pair", help="models")
     add("--only", nargs="+", choices=ENGINES, default=[*ENGINES], metavar="ENGINE",
         help=f"of {', '.join(map(repr, ENGINES))} (default: all)")
     return command.run("engines", parser.parse_args(argv), all_figures, paragraphs,

@@ -3,8 +3,8 @@
     python -m benchmarks.gpu gpu
 
 It runs benchmarks.speed for the pair, 124M and 1558M, and benchmarks.variants for some decoders
-of each kind, with --backend cupy; `python -m benchmarks.speed --show gpu/speed-pair.json` shows a
-result. tests/test_cupy.py compares the decoders' texts with NumPy's, on a GPU if there is one.
+of each kind, with --backend cupy. `python -m benchmarks.speed --show gpu/speed-pair.json` shows
+a result. tests/test_cupy.py compares the decoders' texts with NumPy's, on a GPU if there is one.
 """
 
 import sys

@@ -220,12 +220,13 @@ def paragraphs(figures, args):
 def main(argv=None):
     parser = command.new_parser("benchmarks.quantized", __doc__, repeats=3)
     add = parser.add_argument
-    add("--size", choices=SIZES, default="pair", help="models (default: pair)")
+    add("--size", choices=SIZES, default="pair", help="models")
     add("--only", nargs="+", choices=PARTS, default=[*PARTS],
         help="parts to measure or to show (default: all)")
-    add("--temperature", type=float, nargs="+", default=[0.0, 0.7, 1.0], help="of the races")
+    add("--temperature", type=float, nargs="+", default=[0.0, 0.7, 1.0],
+        help="of the races (default: 0 0.7 1)")
     add("--alpha", type=float, nargs="+", default=[0.98, 0.96, 0.93],
-        help="acceptances of the races with random weights")
+        help="acceptances of the races with random weights (default: 0.98 0.96 0.93)")
     add("--busy", type=int, default=0, metavar="N", help="keep N processes busy meanwhile")
     return command.run("quantized", parser.parse_args(argv), all_figures, paragraphs)
 

@@ -170,7 +170,7 @@ def paragraphs(figures, args):
 
 def main(argv=None):
     parser = command.new_parser("benchmarks.speed", __doc__, repeats=21)
-    parser.add_argument("--size", choices=SIZES, default="pair", help="models (default: pair)")
+    parser.add_argument("--size", choices=SIZES, default="pair", help="models")
     parser.add_argument("--only", nargs="+", choices=PARTS, default=[*PARTS],
                         help="parts to measure or to show (default: all)")
     command.add_backend(parser)

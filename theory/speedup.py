@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from lib.markdown import markdown_table
-from lib.terminal import Parser, command
+from lib.terminal import Help, Parser, command
 
 
 def acceptance_rate(p_target: ArrayLike, p_draft: ArrayLike) -> Any:  # each [..., n_vocab]
@@ -167,7 +167,8 @@ def needed_alpha(c: float, pass_cost: Sequence[float]) -> float | None:
 @command("theory.speedup")
 def main(argv=None):
     """Print the best K, the alpha that is needed, and what every K gains."""
-    parser = Parser("python -m theory.speedup", description=__doc__.split("\n")[0])
+    parser = Parser("python -m theory.speedup", description=__doc__.split("\n")[0],
+                    formatter_class=Help)
     add = parser.add_argument
     add("--alpha", type=float, help="probability that a tested guess is accepted")
     add("--accepted_per_drafted", type=float, metavar="SHARE",
@@ -175,7 +176,7 @@ def main(argv=None):
     add("--K", type=int, help="drafted guesses per round in that report")
     add("--c", type=float, required=True, help="time of a draft step, in target rows")
     add("--m", type=float, nargs="+", default=[1.0], help="time of 2, 3, .. target rows in one "
-        "pass, in target rows; one number is that of 2 to 9 rows (default: 1)")
+        "pass, in target rows; one number: of 2 to 9 rows each (default: 1)")
     args = parser.parse_args(argv)
     chosen = {name for name in ("alpha", "accepted_per_drafted", "K")
               if getattr(args, name) is not None}

@@ -247,7 +247,8 @@ def main(argv=None):
     for role, bundled in (("target", "tales-large"), ("draft", "tales-small")):
         add(f"--{role}", metavar="MODEL", default=bundled, help="124M, 355M, .., a folder in "
             "models_dir, or the path of a Hugging Face folder (default: the bundled one)")
-    add("--models_dir", type=Path, default=MODELS_DIR, metavar="DIR")
+    add("--models_dir", type=Path, default=MODELS_DIR, metavar="DIR",
+        help="as main.py's (default: the repository's models/)")
     add("--cut_vocab", action="store_true", help="as main.py's")
     add("--backend", choices=products.BACKENDS, default="numba", help="as main.py's")
     add("--random", action="store_true", help="random weights for released sizes, without a "
