@@ -2,10 +2,10 @@
 
     python -m benchmarks.batch --N 24 --repeats 2 --json benchmarks/results/batch-124M.json
 
-Every batch size writes the same texts, which the compiled product makes equal bit by bit
-(variants/shared/batch.py), so only the time can differ. Reading the prompts counts. The weights
-are random, of the true shape; guesses are accepted with a given probability (race.py). All
-settings take turns.
+Only the time can differ between batch sizes: every size writes the same texts, because the
+compiled product makes them equal bit by bit (variants/shared/batch.py). The time includes
+reading the prompts. The weights are random, of the true shape; guesses are accepted with a
+given probability (race.py). All settings take turns.
 
     n    texts per batch
     K    guesses per round; 0 is plain decoding
@@ -20,9 +20,8 @@ from benchmarks import command
 from benchmarks.clock import interleaved, machine, spread
 from benchmarks.command import number, ranged
 from benchmarks.models import load_models, named
-from benchmarks.race import simulated
+from benchmarks.race import simulated_builder
 from lib.markdown import markdown_table
-from speculative import draft_and_verify
 from variants.shared.batch_gpt2 import BatchGPT2
 
 SIZE = "124M"
@@ -35,9 +34,9 @@ def written_counts(draft, target, xs, N, n, K):
     """Write all texts with new models; return how many tokens and rounds they took together."""
     from variants.shared.batch import Shared, generate_batch  # here: it needs greenlet
 
-    draft, target = (Shared(BatchGPT2(model.params, model.n_head), turn)
-                     for turn, model in enumerate((draft, target)))
-    new_step = partial(draft_and_verify, simulated(draft, ALPHA), simulated(target, 1), K)
+    shared = [Shared(BatchGPT2(model.params, model.n_head), turn)
+              for turn, model in enumerate((draft, target))]
+    new_step = partial(simulated_builder(K, ALPHA), *shared)
     jobs = [(x, N, np.random.default_rng((0, i))) for i, x in enumerate(xs)]
     texts = generate_batch(jobs, new_step, n)
     n_tokens = [len(result.ids) for rounds in texts for result in rounds]
@@ -47,16 +46,18 @@ def written_counts(draft, target, xs, N, n, K):
 def all_figures(args):
     """Return all figures."""
     _, draft, target = load_models(SIZE)
-    xs = [[i, *range(1, 12)] for i in range(BATCHES[-1])]  # known by their first tokens
+    # the first token names the text: simulated acceptance depends on it
+    xs = [[i, *range(1, 12)] for i in range(BATCHES[-1])]
     actions = {(n, K): partial(written_counts, draft, target, xs, args.N, n, K)
                for K in KS for n in BATCHES}
     counts = {K: actions[BATCHES[-1], K]() for K in KS}  # the same for every n
     times = interleaved(actions, args.repeats)
     runs = {}
-    for K, (n_tokens, _) in counts.items():
-        rates = {n: n_tokens / np.array(times[n, K]) for n in BATCHES}
-        runs[K] = {n: {"tokens_per_s": spread(rate)} for n, rate in rates.items()}
-    per_pass = {K: n_tokens / n_rounds for K, (n_tokens, n_rounds) in counts.items()}
+    per_pass = {}
+    for K, (n_tokens, n_rounds) in counts.items():
+        runs[K] = {n: {"tokens_per_s": spread(n_tokens / np.array(times[n, K]))}
+                   for n in BATCHES}
+        per_pass[K] = n_tokens / n_rounds
     return machine() | {
         "size": SIZE, "texts": f"{named(len(xs), args.N)}, acceptance {ALPHA}", "runs": runs,
         "tokens_per_pass": per_pass}
@@ -67,9 +68,9 @@ def paragraphs(figures, args):
     yield f"{figures['size']}, {figures['texts']}. {figures['measured']}"
     runs = figures["runs"]
     rows = [["tokens per pass", *map(number, figures["tokens_per_pass"].values())]]
-    rows += [[f"{n} at once: tokens per second (quartiles)",
-              *(ranged(run[n]["tokens_per_s"], "{:.0f}") for run in runs.values())]
-             for n in next(iter(runs.values()))]
+    for n in next(iter(runs.values())):
+        cells = [ranged(run[n]["tokens_per_s"], "{:.0f}") for run in runs.values()]
+        rows.append([f"{n} at once: tokens per second (quartiles)", *cells])
     yield markdown_table(["", *("plain" if K == "0" else f"K = {K}" for K in runs)], rows)
 
 

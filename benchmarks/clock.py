@@ -1,6 +1,6 @@
-"""Time functions in turns, repeat that, and return the median and the quartiles.
+"""Time functions in turns, several times; return the median and the quartiles.
 
-A machine has slow minutes. All functions take turns, so that each has its share of them.
+A machine has slow minutes. Turns spread them evenly over all functions.
 """
 
 import datetime
@@ -32,7 +32,7 @@ def milliseconds(actions, repeats):
 
 
 def spread(values):
-    """Return median and quartiles: half of all repeats lay between `low` and `high`."""
+    """Return median and quartiles: half of all repeats lie between `low` and `high`."""
     low, median, high = np.percentile(values, [25, 50, 75]).tolist()
     return {"median": median, "low": low, "high": high}
 
@@ -52,19 +52,22 @@ def machine():
 def processor():
     """Return the kind of processor as LLVM names it; without LLVM, its instruction set."""
     try:
-        from llvmlite.binding import get_host_cpu_features, get_host_cpu_name  # with Numba only
+        from llvmlite import binding  # comes with Numba
     except ImportError:
         return platform.machine()
-    return get_host_cpu_name() + (" with AVX-512" if get_host_cpu_features().get("avx512f") else "")
+    has_avx512 = binding.get_host_cpu_features().get("avx512f")
+    return binding.get_host_cpu_name() + (" with AVX-512" if has_avx512 else "")
 
 
 def rows_actions(model, rows, context=64, backend=None):
     """Return {M: a function that runs a pass over M rows} of a model, after `context` ids."""
-    def read(n):  # the tokens differ from those in the cache, so all n are computed
-        if backend:
-            products.set_backend(backend)
-        return model(prompt + rng.integers(0, model.n_vocab, n).tolist(), n)
-
     rng = np.random.default_rng(0)
     prompt = [1] * context
+
+    def read(n):
+        if backend:
+            products.set_backend(backend)
+        # the tokens differ from those in the cache, so all n are computed
+        return model(prompt + rng.integers(0, model.n_vocab, n).tolist(), n)
+
     return {n: partial(read, n) for n in rows}

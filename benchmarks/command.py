@@ -1,6 +1,6 @@
-"""Share what the benchmarks' commands need: flags, errors in one line, and figures as text.
+"""Share what the benchmarks' commands need: flags, errors in one line, and cells of tables.
 
-    all_figures(args)           a benchmark's function that returns its figures, to be stored
+    all_figures(args)           a benchmark's function that measures and returns its figures
     paragraphs(figures, args)   its function that yields them as sentences and tables
 """
 
@@ -9,20 +9,21 @@ import sys
 from pathlib import Path
 
 from benchmarks.models import LENGTH
-from lib.terminal import Parser, command, print_safely
+from lib.terminal import Help, Parser, command, open_flag, print_safely
 from variants.registry import whole
 
 
 def new_parser(module, doc, repeats=None):
     """Return a Parser with the flags of every benchmark, --N and --repeats if it repeats."""
-    parser = Parser(f"python -m {module}", description=doc.split("\n")[0])
+    parser = Parser(f"python -m {module}", description=doc.split("\n")[0],
+                    formatter_class=Help)
     add = parser.add_argument
-    add("--json", type=Path, metavar="FILE", help="write the figures to FILE, too")
+    add("--json", type=Path, metavar="FILE", help="also write the figures to FILE")
     add("--show", type=Path, metavar="FILE",
-        help="print the tables of the figures in FILE, measure nothing")
+        help="print the tables of the figures in FILE instead of measuring")
     if repeats:
         add("--N", type=whole, default=LENGTH, help="new tokens per text")
-        add("--repeats", type=whole, default=repeats, help="measurements of everything")
+        add("--repeats", type=whole, default=repeats, help="how often everything is measured")
     return parser
 
 
@@ -38,7 +39,8 @@ def run(program, args, all_figures, paragraphs, requirements="requirements.txt")
     def print_tables(argv=None):
         # through JSON in both cases, so that what is printed now is what --show prints later
         if args.show:
-            stored = args.show.read_text(encoding="utf-8")
+            with open_flag("show", args.show, "rb") as file:
+                stored = file.read()
         else:
             stored = json.dumps(all_figures(args))
         figures = json.loads(stored)
@@ -47,7 +49,8 @@ def run(program, args, all_figures, paragraphs, requirements="requirements.txt")
         except (KeyError, TypeError, AttributeError) as why:
             if not args.show:
                 raise  # a fault of the command, not of a file
-            raise ValueError(f"need figures that this command wrote, got no {why}") from why
+            raise ValueError(f"--show {args.show} does not hold figures of this "
+                             "command") from why
         print_safely("\n\n".join(parts), sys.stdout)
         if args.json and not args.show:
             args.json.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")

@@ -1,4 +1,4 @@
-"""Run the same work here, in transformers and in llama.cpp: same texts, and how many per second.
+"""Compare our texts and speed with those of transformers and llama.cpp on the same work.
 
     python -m benchmarks.engines --N 48 --json benchmarks/results/engines.json
     python -m benchmarks.engines --size 124M --N 60 --json benchmarks/results/engines-124M.json
@@ -6,12 +6,12 @@
 
     same          prompts whose greedy speculative text is our plain decoding's
     tokens/pass   new tokens / passes of the target, at temperature 0 and 1 (several seeds)
-    tokens/s      speculative and plain, greedy, one text at a time, by the median
+    tokens/s      speculative and plain, greedy, one text at a time: the median
 
-A released size has one text, random weights and the two ends of the scale: a draft that is
-never right, and one that always is. Weights, keys and values are float32 everywhere, and every
-engine has as many threads as our products. transformers needs requirements/peers.txt, llama.cpp
-requirements/engines.txt.
+A released size has one text, random weights, and the two ends of the scale: a draft that is
+always rejected, and one that is always accepted. Weights, keys and values are float32
+everywhere, and every engine has as many threads as our products. transformers needs
+requirements/peers.txt, llama.cpp requirements/engines.txt.
 """
 
 import sys
@@ -34,7 +34,8 @@ from lib.checkpoints.huggingface import their_name
 from lib.checkpoints.weights import flatten
 from lib.markdown import markdown_table
 
-K, SEEDS = 4, 16  # guesses per round; texts per prompt at temperature 1
+K = 4  # guesses per round
+SEEDS = 16  # texts per prompt at temperature 1
 COLUMNS = ("tokens/pass at 0", "tokens/pass at 1", "tokens/s", "plain tokens/s")
 
 
@@ -75,9 +76,11 @@ def transformers_engine(encoder, draft, target):
     import torch
 
     torch.set_num_threads(n_threads(target))
-    assistant, peer, passes = to_transformers(draft), to_transformers(target), []
+    assistant, peer = to_transformers(draft), to_transformers(target)
+    passes = []
     settings = assistant.generation_config
-    settings.num_assistant_tokens, settings.assistant_confidence_threshold = K, 0
+    settings.num_assistant_tokens = K
+    settings.assistant_confidence_threshold = 0
     settings.num_assistant_tokens_schedule = "constant"
     peer.register_forward_hook(lambda *args: passes.append(1))
 
@@ -101,24 +104,26 @@ def llama_engine(encoder, draft, target):
     from lib.checkpoints import gguf
 
     if encoder is None:  # a file needs a vocabulary, although all tokens are given as numbers
-        symbols = [*byte_characters().values(), "ab", *map("<{}>".format, range(target.n_vocab))]
+        names = (f"<{i}>" for i in range(target.n_vocab))
+        symbols = [*byte_characters().values(), "ab", *names]
         encoder = Encoder(dict(zip(symbols, range(target.n_vocab))), [("a", "b")])
     with tempfile.TemporaryDirectory() as folder:
         paths = [Path(folder, name) for name in ("target.gguf", "draft.gguf")]
         for path, model in zip(paths, (target, draft)):
             gguf.write_file(path, encoder, sizes(model), model.params)
-        servers = [llama_server(paths[0], draft_path, target.n_ctx, K, n_threads(target))
-                   for draft_path in (None, paths[1])]
+        plain, fast = [llama_server(paths[0], draft_path, target.n_ctx, K, n_threads(target))
+                       for draft_path in (None, paths[1])]
 
     def write(x, N, temperature, seed, speculative):
-        asked = {"prompt": x, "n_predict": N, "temperature": temperature, "seed": seed, "top_k": 0,
-                 "top_p": 1.0, "min_p": 0.0, "cache_prompt": False, "ignore_eos": True,
-                 "return_tokens": True}
-        url = servers[speculative].listening_address
-        answer = requests.post(f"{url}/completion", json=asked, timeout=300)
-        answer.raise_for_status()
-        ids, timings = answer.json()["tokens"], answer.json()["timings"]
-        return ids, N - timings.get("draft_n_accepted", 0)  # a pass brings one token more
+        asked = {"prompt": x, "n_predict": N, "temperature": temperature, "seed": seed,
+                 "top_k": 0, "top_p": 1.0, "min_p": 0.0, "cache_prompt": False,
+                 "ignore_eos": True, "return_tokens": True}
+        url = (fast if speculative else plain).listening_address
+        response = requests.post(f"{url}/completion", json=asked, timeout=300)
+        response.raise_for_status()
+        answer = response.json()
+        # every pass adds one token to the guesses that it accepts
+        return answer["tokens"], N - answer["timings"].get("draft_n_accepted", 0)
 
     return write
 
@@ -149,11 +154,11 @@ def all_figures(args):
 def engine_figures(engine, pair, xs, seeds, args):
     """Return one row of the table."""
     n_same = n_passes = n_passes_at_1 = 0
-    seconds = {False: [], True: []}  # plain, speculative
+    seconds = {False: [], True: []}  # of plain and of speculative texts
     our_write = ours(*pair)
     write = engine(*pair)
     for x in xs:
-        write(x, 2, 0.0, 0, True)  # a warm-up
+        write(x, 2, 0.0, 0, True)  # warm-up
         for speculative in [False, True] * args.repeats:
             start = time.perf_counter()
             ids, n = write(x, args.N, 0.0, 0, speculative)
@@ -162,8 +167,8 @@ def engine_figures(engine, pair, xs, seeds, args):
         n_passes += n
         n_passes_at_1 += sum(write(x, args.N, 1.0, seed, True)[1] for seed in seeds)
     n_ids = args.N * len(xs)
-    values = (n_ids / n_passes, len(seeds) * n_ids / n_passes_at_1 if seeds else None,
-              *(args.N / float(np.median(seconds[speculative])) for speculative in (True, False)))
+    rates = [args.N / float(np.median(seconds[speculative])) for speculative in (True, False)]
+    values = (n_ids / n_passes, len(seeds) * n_ids / n_passes_at_1 if seeds else None, *rates)
     return {"same": f"{n_same} of {len(xs)}", **dict(zip(COLUMNS, values))}
 
 
@@ -178,7 +183,7 @@ def paragraphs(figures, args):
 def main(argv=None):
     parser = command.new_parser("benchmarks.engines", __doc__, repeats=3)
     add = parser.add_argument
-    add("--size", choices=SIZES, default="pair")
+    add("--size", choices=SIZES, default="pair", help="models")
     add("--only", nargs="+", choices=ENGINES, default=[*ENGINES], metavar="ENGINE",
         help=f"of {', '.join(map(repr, ENGINES))} (default: all)")
     return command.run("engines", parser.parse_args(argv), all_figures, paragraphs,

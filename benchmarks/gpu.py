@@ -1,10 +1,10 @@
-"""Run all benchmarks of a GPU, one after another, and write their results into a folder.
+"""Run all benchmarks for a GPU, one after another, and write their results into a folder.
 
     python -m benchmarks.gpu gpu
 
-It runs benchmarks.speed for the pair, 124M and 1558M, and benchmarks.variants for decoders of
-each kind, with --backend cupy; `python -m benchmarks.speed --show gpu/speed-pair.json` shows a
-result. tests/test_cupy.py compares the decoders' texts with NumPy's, on a GPU if there is one.
+It runs benchmarks.speed for the pair, 124M and 1558M, and benchmarks.variants for some decoders
+of each kind, with --backend cupy. `python -m benchmarks.speed --show gpu/speed-pair.json` shows
+a result. tests/test_cupy.py compares the decoders' texts with NumPy's, on a GPU if there is one.
 """
 
 import sys
@@ -14,18 +14,20 @@ from benchmarks import speed, variants
 from lib.terminal import Parser, command
 
 DECODERS = ["speculative --K 4", "tree", "tree --widths 4,2,1,1", "tree --widths auto",
-            "traversal", "eagle", "eagle --widths dynamic --K 6", "suffix", "lookahead", "block",
-            "skip"]
+            "traversal", "eagle", "eagle --widths dynamic --K 6", "suffix", "lookahead",
+            "block", "skip"]
 LARGE = ["--N", "24", "--repeats", "9"]
-RUNS = {"speed-pair": (speed, []), "speed-124M": (speed, ["--size", "124M", *LARGE]),
-        "speed-1558M": (speed, ["--size", "1558M", *LARGE]),
-        "variants": (variants, ["--N", "50", "--rows", *DECODERS])}
+RUNS = {
+    "speed-pair": (speed, []),
+    "speed-124M": (speed, ["--size", "124M", *LARGE]),
+    "speed-1558M": (speed, ["--size", "1558M", *LARGE]),
+    "variants": (variants, ["--N", "50", "--rows", *DECODERS])}
 
 
 @command("benchmarks.gpu", "requirements/gpu.txt")
 def main(argv=None):
     parser = Parser("python -m benchmarks.gpu", description=__doc__.split("\n")[0])
-    parser.add_argument("folder", type=Path, help="where the results go, a JSON file each")
+    parser.add_argument("folder", type=Path, help="where the results go, as JSON files")
     folder = parser.parse_args(argv).folder
     folder.mkdir(parents=True, exist_ok=True)
     for name, (benchmark, flags) in RUNS.items():

@@ -1,4 +1,4 @@
-"""Load the models of the tables; their prompts are openings that are in no training text."""
+"""Load the models of the tables. The prompts, OPENINGS, are in no training text."""
 
 import numpy as np
 
@@ -24,8 +24,8 @@ OPENINGS = [
 def load_models(size, backend="numba"):
     """Return (encoder or None, draft, target).
 
-    A released size has random weights, because time does not depend on what a weight is. Its
-    draft is as wide, and has an eighth of the layers.
+    A released size has random weights, because time does not depend on their values. Its draft
+    is as wide, with an eighth of the layers.
     """
     products.set_backend(backend)
     products.warm_up(np.float32, notify)
@@ -51,9 +51,9 @@ def sizes(model):
 
 
 def agreeing(target, n_layers):
-    """Silence all but the target's first layers; return the draft that consists of these.
+    """Silence all but the target's first layers; return a draft of these layers.
 
-    The silent layers add nothing and take as long as ever: every guess is accepted at full
+    The silenced layers add nothing but cost the same time, so every guess is accepted at full
     cost.
     """
     blocks = target.params["blocks"]
@@ -63,6 +63,7 @@ def agreeing(target, n_layers):
 
 
 def named(n_prompts, N):
-    """Return how a table names its texts."""
-    return f"1 prompt of {N} new tokens" if n_prompts == 1 else (
-        f"{n_prompts} prompts of {N} new tokens each")
+    """Return what a table calls its texts."""
+    if n_prompts == 1:
+        return f"1 prompt of {N} new tokens"
+    return f"{n_prompts} prompts of {N} new tokens each"

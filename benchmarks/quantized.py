@@ -2,14 +2,14 @@ r"""Measure the target's int8 copy as its draft: what rounding costs, saves and 
 
     python -m benchmarks.quantized --json benchmarks/results/quantized-pair.json
     python -m benchmarks.quantized --size 124M --temperature 0 1 --N 64 \
-        --json benchmarks/results/quantized-124M.json                      # eight minutes or more
-    python -m benchmarks.quantized --size 124M --N 64 --only races --temperature 1 --alpha 0.98 \
-        --busy 1                                                           # beside a busy process
+        --json benchmarks/results/quantized-124M.json               # eight minutes or more
+    python -m benchmarks.quantized --size 124M --N 64 --only races --temperature 1 \
+        --alpha 0.98 --busy 1                                       # next to a busy process
     python -m benchmarks.quantized --size 1558M --N 16 --repeats 1 --temperature 1 --alpha 0.98
 
-    rounding   1 - TV of the target and its copies, on texts that it writes (the pair only)
+    rounding   1 - TV of the target and its rounded copies, on its own texts (the pair only)
     passes     milliseconds of 1 .. 8 rows: all matrix products of a pass, and whole passes
-    races      plain decoding, K = 1 .. 8, auto and staged, in turns: the pair on its own text;
+    races      plain decoding, K = 1 .. 8, auto and staged, in turns: the pair on its own text,
                a released size with random weights and a set probability alpha of acceptance
 
     staged K, k   K guesses of the copy per round, guessed k at a time by a small draft
@@ -26,8 +26,7 @@ from benchmarks import command
 from benchmarks.clock import machine, milliseconds, rows_actions
 from benchmarks.command import gain, number, ranged
 from benchmarks.models import OPENINGS, SIZES, load_models, named
-from benchmarks.race import race, race_figures, simulated
-from demo.costs import measure_costs
+from benchmarks.race import costs_at, race, race_figures, simulated
 from gpt2 import GPT2
 from lib.backend.products import matmul
 from lib.checkpoints.weights import flatten
@@ -41,14 +40,14 @@ from variants.staged import staged_guess
 ROWS = range(1, 9)
 KS = range(1, 9)
 STAGED = ((6, 2), (8, 2), (12, 3))
-SMALL = 0.6  # the set probability that the copy accepts a small draft's guess: the pair's
+SMALL = 0.6  # probability that the copy accepts a small draft's guess, as in the pair
 ROUNDINGS = [(bits, size) for bits in (8, 6, 4) for size in (None, 32)]  # weights per scale
 
 
 # ---- what rounding costs
 
 def rounding(args, encoder, draft, copy, target):
-    """Return {draft: (mean 1 - TV, share of positions with the same best token)}."""
+    """Return {draft: (mean 1 - TV, share of positions with the same most probable token)}."""
     drafts = {"the int8 copy": copy, "tales-small": draft}
     for bits, size in ROUNDINGS:
         params = with_matrices(target.params, partial(rounded, bits=bits, size=size))
@@ -68,7 +67,7 @@ def rounding(args, encoder, draft, copy, target):
 
 
 def rounded(w, bits, size):  # [n_out, n_in] -> as w
-    """Return weights rounded to whole multiples of a scale that `size` of them share."""
+    """Return weights rounded to multiples of a scale; `size` weights of an output share one."""
     parts = w.reshape(len(w), -1, size or w.shape[1])
     scale = abs(parts).max(axis=-1, keepdims=True) / (2 ** (bits - 1) - 1)
     return (np.rint(parts / scale) * scale).reshape(w.shape)
@@ -77,6 +76,7 @@ def rounded(w, bits, size):  # [n_out, n_in] -> as w
 # ---- what it saves
 
 def passes(args, encoder, draft, copy, target):
+    """Return milliseconds of ROWS rows: of the products, and of whole passes."""
     actions = {}
     for name, model in (("float32", target), ("int8", copy)):
         for n, action in rows_actions(model, ROWS).items():
@@ -103,29 +103,30 @@ def multiply(weights, n_rows):
 
 def races(args, encoder, draft, copy, target):
     """Return {setting: {decoder: figures}}."""
-    texts = ([encoder.encode(opening) for opening in OPENINGS] if encoder else
-             [[i] * 16 for i in range(3)])
+    if encoder:
+        texts = [encoder.encode(opening) for opening in OPENINGS]
+    else:
+        texts = [[i] * 16 for i in range(3)]
     small = int8_copy(draft)
     found = {"texts": named(len(texts), args.N), "settings": {}}
+    Ks = {"plain": 0} | {f"K = {K}": K for K in KS}
     for T in args.temperature:
-        both = (with_sampling(model, temperature=T) for model in (copy, target))
-        costs = measure_costs(*both, texts[0])
+        costs = costs_at(T, copy, target, texts[0])
         for alpha in [None] if encoder else args.alpha:
             rows = partial(rows_of, temperature=T, alpha=alpha)
-            name = f"temperature {T:g}" + (f", alpha {alpha:g}" if alpha else "")
-            builders = {"plain": chain(rows, 0)} | {f"K = {K}": chain(rows, K) for K in KS}
+            builders = {name: chain(rows, K) for name, K in Ks.items()}
             builders["K = auto"] = chain(rows, "auto", costs)
             builders |= {f"staged {K}, {k}": staged(rows, small, K, k) for K, k in STAGED}
             results = race(copy, target, builders, texts, args.N, args.repeats)
-            fixed = {f"K = {K}": K for K in KS}
-            found["settings"][f"{name}, c = {costs.c:.2f}"] = {
-                decoder: race_figures(result, results["plain"], fixed.get(decoder, 0))
-                for decoder, result in results.items()}
+            setting = f"temperature {T:g}" + (f", alpha {alpha:g}" if alpha else "")
+            found["settings"][f"{setting}, c = {costs.c:.2f}"] = {
+                name: race_figures(result, results["plain"], Ks.get(name, 0))
+                for name, result in results.items()}
     return found
 
 
 def rows_of(model, role, temperature, alpha):
-    """Return a model of probabilities; with `alpha` at full cost, but with set decisions."""
+    """Return a model of probabilities; with `alpha` its passes are real, its acceptance set."""
     model = with_sampling(model, temperature=temperature)
     if alpha is None:
         return model
@@ -152,35 +153,7 @@ def staged(rows, small, K, k):
     return build_step
 
 
-# ---- all parts
-
-PARTS = {"rounding": rounding, "passes": passes, "races": races}
-
-
-def all_figures(args):
-    """Return the figures of the parts wanted; `rounding` is of the pair only."""
-    encoder, draft, target = load_models(args.size)
-    models = draft, int8_copy(target), target
-    spin = [sys.executable, "-c", "while True: pass"]
-    busy = [subprocess.Popen(spin) for _ in range(args.busy)]
-    try:
-        return machine() | {"size": args.size, "busy": args.busy} | {
-            part: PARTS[part](args, encoder, *models) for part in args.only
-            if part != "rounding" or encoder}
-    finally:
-        for process in busy:
-            process.kill()
-            process.wait()
-
-
-def paragraphs(figures, args):
-    """Yield the paragraphs and tables of a file."""
-    beside = f", beside {figures['busy']} busy process(es)" if figures["busy"] else ""
-    yield f"{figures['size']}{beside}. {figures['measured']}"
-    for part in args.only:
-        if part in figures:
-            yield from TABLES[part](figures[part])
-
+# ---- tables
 
 def rounding_table(part):
     """Yield the table of `rounding`."""
@@ -191,14 +164,14 @@ def rounding_table(part):
 
 def pass_tables(part):
     """Yield the tables of `passes`: of the products alone, and of whole passes."""
-    for products in (" products", ""):
-        ours, theirs = (part[name + products] for name in ("int8", "float32"))
+    for kind, end in (("products", " products"), ("whole passes", "")):
+        theirs, ours = (part[name + end] for name in ("float32", "int8"))
         row = theirs[0]["median"]
-        yield markdown_table(
-            [f"rows, {products.strip() or 'whole passes'}", "float32: ms (quartiles)", "relative",
-             "int8: ms (quartiles)", "relative to float32's row"],
-            [[n, ranged(b), number(b["median"] / row), ranged(a), number(a["median"] / row)]
-             for n, a, b in zip(ROWS, ours, theirs)])
+        cells = lambda ms, row=row: [ranged(ms), number(ms["median"] / row)]
+        yield markdown_table([f"rows, {kind}", "float32: ms (quartiles)", "relative",
+                              "int8: ms (quartiles)", "relative to float32's row"],
+                             [[n, *cells(float32), *cells(int8)]
+                              for n, float32, int8 in zip(ROWS, theirs, ours)])
 
 
 def race_tables(part):
@@ -207,21 +180,53 @@ def race_tables(part):
         yield markdown_table(
             [f"{setting}, {part['texts']}", "tokens per second (quartiles)",
              "speed-up (slowest - fastest)", "predicted", "acceptance", "tokens per pass"],
-            [[name, ranged(row["tokens_per_s"], "{:.0f}"),
-              gain(row), number(row.get("predicted")), number(row["acceptance"]),
+            [[name, ranged(row["tokens_per_s"], "{:.0f}"), gain(row),
+              number(row.get("predicted")), number(row["acceptance"]),
               number(row["tokens_per_pass"])] for name, row in rows.items()])
 
 
-TABLES = {"rounding": rounding_table, "passes": pass_tables, "races": race_tables}
+# ---- all parts
+
+PARTS = {"rounding": (rounding, rounding_table), "passes": (passes, pass_tables),
+         "races": (races, race_tables)}
+
+
+def all_figures(args):
+    """Return the figures of the parts wanted; `rounding` is of the pair only."""
+    encoder, draft, target = load_models(args.size)
+    models = (draft, int8_copy(target), target)
+    spin = [sys.executable, "-c", "while True: pass"]
+    busy = [subprocess.Popen(spin) for _ in range(args.busy)]
+    try:
+        return machine() | {"size": args.size, "busy": args.busy} | {
+            part: PARTS[part][0](args, encoder, *models) for part in args.only
+            if part != "rounding" or encoder}
+    finally:
+        for process in busy:
+            process.kill()
+            process.wait()
+
+
+def paragraphs(figures, args):
+    """Yield the paragraphs and tables of a file."""
+    n = figures["busy"]
+    busy = f", next to {n} busy process(es)" if n else ""
+    yield f"{figures['size']}{busy}. {figures['measured']}"
+    for part in args.only:
+        if part in figures:
+            yield from PARTS[part][1](figures[part])
 
 
 def main(argv=None):
     parser = command.new_parser("benchmarks.quantized", __doc__, repeats=3)
     add = parser.add_argument
-    add("--size", choices=SIZES, default="pair")
-    add("--only", nargs="+", choices=PARTS, default=[*PARTS])
-    add("--temperature", type=float, nargs="+", default=[0.0, 0.7, 1.0])
-    add("--alpha", type=float, nargs="+", default=[0.98, 0.96, 0.93])
+    add("--size", choices=SIZES, default="pair", help="models")
+    add("--only", nargs="+", choices=PARTS, default=[*PARTS],
+        help="parts to measure or to show (default: all)")
+    add("--temperature", type=float, nargs="+", default=[0.0, 0.7, 1.0],
+        help="of the races (default: 0 0.7 1)")
+    add("--alpha", type=float, nargs="+", default=[0.98, 0.96, 0.93],
+        help="acceptances of the races with random weights (default: 0.98 0.96 0.93)")
     add("--busy", type=int, default=0, metavar="N", help="keep N processes busy meanwhile")
     return command.run("quantized", parser.parse_args(argv), all_figures, paragraphs)
 

@@ -1,18 +1,18 @@
-"""Race decoders on the same texts, and state what the papers' formula predicts of them.
+"""Race decoders on the same texts, and compute what the papers' formula predicts.
 
-    builder    (draft, target) -> step: a decoder, but for its models
-    simulated  real passes of both models, with one-hot rows instead of their own: at each
-               position the guess is accepted with probability alpha, decided once for every K
+    builder    (draft, target) -> step: a decoder without its models
+    simulated  real passes of both models, but one-hot rows instead of theirs: at each position
+               the guess is accepted with probability alpha, decided once for every K
     predicted  Leviathan et al. (2023) Theorem 3.8 with what was measured in the race:
                acceptance, and the medians of a draft step, of a round's target pass, of one row
 
-All decoders take turns on every text. Each starts with models that have read nothing, and
-reading the prompt counts. In repeat r, text i has the seed (r, i), for every decoder.
+All decoders take turns on every text. Each starts with models that have read nothing, so the
+time includes reading the prompt. In repeat r, text i has the seed (r, i), for every decoder.
 """
 
 import time
 from functools import cache
-from itertools import product
+from itertools import chain, product
 from typing import NamedTuple
 
 import numpy as np
@@ -20,9 +20,10 @@ from tqdm import tqdm
 
 from benchmarks.clock import spread
 from demo.compare import Timed, acceptance_figures
+from demo.costs import measure_costs
 from gpt2 import GPT2
 from lib.token_level_intersection import TokenLevelIntersection
-from sampling import one_hot_rows
+from sampling import one_hot_rows, with_sampling
 from speculative import draft_and_verify, generate
 from theory.speedup import walltime_improvement
 from variants import DECODERS, Models, build, build_plain
@@ -33,7 +34,7 @@ WARM_UP = 16  # tokens of every decoder before the race: kernels are compiled, c
 # ---- running
 
 class Written(NamedTuple):
-    """One text of one decoder."""
+    """Hold one text of one decoder."""
 
     ids: list  # the new ones
     rounds: list  # without their distributions, which are large
@@ -69,11 +70,18 @@ def fresh(model, kind=None):
     return (kind or type(model))(model.params, model.n_head)
 
 
+def costs_at(temperature, draft, target, ids):
+    """Return the Costs of a pair at this temperature."""
+    rows = (with_sampling(model, temperature=temperature) for model in (draft, target))
+    return measure_costs(*rows, ids)
+
+
 def write_text(draft, target, build_step, ids, N, seed):
     """Return one text as Written, from models that have read nothing."""
     draft, target = Timed(fresh(draft)), Timed(fresh(target))
     rng = np.random.default_rng(seed)
-    new, rounds = [], []
+    new = []
+    rounds = []
     n_rows = 0
     start = time.perf_counter()
     for result in generate(ids, build_step(draft, target), N, rng):
@@ -99,21 +107,21 @@ def race(draft, target, builders, texts, N, repeats):
 
 # ---- figures
 
-def race_figures(runs, plain, K=0, one_by_one=True):
+def race_figures(runs, plain, K=0):
     """Return tokens per second, the speed-up of each repeat's texts, and what was accepted.
 
     The speed-up is the ratio of tokens per second. With K, a round of K guesses, also the
-    speed-up by the formula. `one_by_one`: see demo.compare.acceptance_figures.
+    speed-up by the formula.
     """
-    rounds = [result for texts in runs for text in texts for result in text.rounds]
-    n_rows = sum(text.n_rows for texts in runs for text in texts)
-    n_ids = sum(len(text.ids) for texts in runs for text in texts)
-    ours = tokens_per_second(runs)
-    gains = (ours / tokens_per_second(plain)).tolist()
-    found = {"tokens_per_s": spread(ours), "speedup": float(np.median(gains)),
+    texts = list(chain(*runs))
+    rounds = [result for text in texts for result in text.rounds]
+    rates = tokens_per_second(runs)
+    gains = (rates / tokens_per_second(plain)).tolist()
+    found = {"tokens_per_s": spread(rates), "speedup": float(np.median(gains)),
              "slowest": min(gains), "fastest": max(gains),
-             "acceptance": acceptance_figures(rounds, one_by_one)["acceptance"],
-             "tokens_per_pass": n_ids / len(rounds), "rows_per_pass": n_rows / len(rounds)}
+             "acceptance": acceptance_figures(rounds)["acceptance"],
+             "tokens_per_pass": sum(len(text.ids) for text in texts) / len(rounds),
+             "rows_per_pass": sum(text.n_rows for text in texts) / len(rounds)}
     if K and found["acceptance"] is not None:
         row = median_seconds(plain, "target")
         c = median_seconds(runs, "draft") / row
@@ -130,8 +138,7 @@ def tokens_per_second(runs):  # -> [repeats]
 
 def median_seconds(runs, role):
     """Return the median seconds of a pass of the draft or the target, as `role` says."""
-    passes = [getattr(text, role) for texts in runs for text in texts]
-    return float(np.median(np.concatenate(passes)))
+    return float(np.median(np.concatenate([getattr(text, role) for text in chain(*runs)])))
 
 
 # ---- simulated acceptance
@@ -145,9 +152,9 @@ def uniforms(text, n_positions=2048):
 def simulated(model, alpha):
     """Run the model's passes; return one-hot rows: token 0 with probability alpha, or token 1.
 
-    The token belongs to the position and to the text, which is known by its first token. A
-    guess of `simulated(draft, alpha)` is accepted by `simulated(target, 1)` if it is 0, so
-    every K meets the same decisions, and the tokens per pass cannot fall as K grows.
+    The token belongs to the position and to the text, which its first token identifies. A
+    guess of `simulated(draft, alpha)` is accepted by `simulated(target, 1)` if it is 0, so the
+    decisions are the same for every K, and the tokens per pass cannot fall as K grows.
     """
     def rows(ids, n_last=1):
         n_vocab = model(ids, n_last).shape[-1]

@@ -14,7 +14,6 @@
 
 import sys
 from functools import partial
-from itertools import chain
 
 import numpy as np
 
@@ -22,12 +21,10 @@ from benchmarks import command
 from benchmarks.clock import interleaved, machine, milliseconds, rows_actions
 from benchmarks.command import number, ranged
 from benchmarks.models import OPENINGS, SIZES, load_models, named, sizes
-from benchmarks.race import builder, race, race_figures, simulated_builder
-from demo.costs import measure_costs
+from benchmarks.race import builder, costs_at, race, race_figures, simulated_builder
 from gpt2 import GPT2, to_host
 from lib.backend.arrays import get_backend
 from lib.markdown import markdown_table
-from sampling import with_sampling
 from theory.hardware import pass_bytes
 
 KS = range(1, 9)
@@ -37,8 +34,8 @@ CONTEXTS = (64, 512, 1000)
 RUNS = 3  # of every text; --repeats is for passes
 GUESSES = 4  # draft steps in a row
 BLOCK = {"numba": 2**29, "cupy": 2**31}  # bytes that are read to measure the bandwidth
-LABELS = ("tokens per second (quartiles)", "speed-up", "predicted", "acceptance",
-          "tokens per pass")
+LABELS = {"speedup": "speed-up", "predicted": "predicted", "acceptance": "acceptance",
+          "tokens_per_pass": "tokens per pass"}
 
 
 # ---- one function per part, of the flags and of what `load_models` returned
@@ -50,7 +47,7 @@ def pass_figures(args, encoder, draft, target):
     floor = pass_bytes(sizes(target)) / rate
     step = rows_actions(draft, (1,))[1]
     actions = {"draft": lambda: [step() for _ in range(GUESSES)]}
-    for backend in ("cupy",) if args.backend == "cupy" else ("numpy", "numba"):
+    for backend in ["cupy"] if args.backend == "cupy" else ["numpy", "numba"]:
         for n, action in rows_actions(target, ROWS[args.backend], backend=backend).items():
             actions[backend, n] = action
     times = milliseconds(actions, args.repeats)
@@ -70,13 +67,14 @@ def floor_times(args, target):
 
     They take turns, because the bandwidth of a shared machine changes from second to second.
     The reading empties the processor's caches, which may hold a small model, so the other
-    passes are timed apart from it. It is BLAS's product of a row and a matrix, which reads
-    faster than a sum, and of which a pass consists.
+    passes are timed apart from it. It is a product of a row and a matrix by BLAS: a pass
+    consists of such products, and they read faster than a sum does.
     """
     arrays = get_backend(args.backend)
     matrix = arrays.ones((BLOCK[args.backend] // 2**14, 2**12), np.float32)
     row = arrays.ones((1, 2**12), np.float32)
-    read = lambda: to_host((row @ matrix.T)[:, :1])  # on the host only when a GPU has finished
+    # the first column is on the host only when a GPU has finished
+    read = lambda: to_host((row @ matrix.T)[:, :1])
     return interleaved(rows_actions(target, (1,)) | {"read": read}, args.repeats).values()
 
 
@@ -86,7 +84,7 @@ def simulated_figures(args, encoder, draft, target):
     races = {}
     for alpha in ALPHAS:
         builders = {K: simulated_builder(K, alpha) for K in (0, *KS)}
-        races[alpha] = run_race(builders, draft, target, texts, args.N)
+        races[alpha] = raced(builders, draft, target, texts, args.N)
     return {"texts": named(len(texts), args.N), "races": races}
 
 
@@ -95,15 +93,14 @@ def own_figures(args, encoder, draft, target):
     texts = [encoder.encode(opening) for opening in OPENINGS]
     races = {}
     for T in (0.0, 1.0):
-        models = [with_sampling(model, temperature=T) for model in (draft, target)]
-        costs = measure_costs(*models, texts[0])
+        costs = costs_at(T, draft, target, texts[0])
         builders = {0: builder(None, {}, T)} | {
             K: builder("speculative", {"K": K}, T, costs=costs) for K in (*KS, "auto")}
-        races[f"{T:g}"] = run_race(builders, draft, target, texts, args.N)
+        races[f"{T:g}"] = raced(builders, draft, target, texts, args.N)
     return {"texts": named(len(texts), args.N), "races": races}
 
 
-def run_race(builders, draft, target, texts, N):
+def raced(builders, draft, target, texts, N):
     """Return the figures of a race; builder 0 is plain decoding, K a round of K guesses."""
     results = race(draft, target, builders, texts, N, RUNS)
     return {K: race_figures(result, results[0], K if K in KS else 0)
@@ -118,39 +115,35 @@ def pass_paragraphs(part):
            f"per token; one row from cold caches takes {part['row_over_floor']:.2f} times the "
            f"floor. A draft step takes {ranged(part['draft_ms'])} ms.")
     heads = ["rows in one pass", "ms (quartiles)", "relative"]
-    columns = [time_cells(part["rows_ms"])]
+    rows = time_rows(part["rows_ms"])
     if part["numpy_rows_ms"]:  # empty on a GPU
         heads += ["NumPy alone: ms", "relative"]
-        columns.append(time_cells(part["numpy_rows_ms"]))
-    yield markdown_table(heads, [[n, *chain(*cells)]
-                                 for n, *cells in zip(part["rows_ms"], *columns)])
-    contexts = zip(part["context_ms"], time_cells(part["context_ms"]))
+        numpy_rows = time_rows(part["numpy_rows_ms"])
+        rows = [row + cells for row, (_, *cells) in zip(rows, numpy_rows)]
+    yield markdown_table(heads, rows)
     yield markdown_table(["tokens in the context", "ms (quartiles)", "relative"],
-                         [[n, *cells] for n, cells in contexts])
+                         time_rows(part["context_ms"]))
 
 
-def time_cells(times):
-    """Return two cells per pass: its time, and its time over the first pass's."""
+def time_rows(times):
+    """Return of every pass its name, its time, and its time over the first pass's."""
     first = next(iter(times.values()))["median"]
-    return [[ranged(ms), number(ms["median"] / first)] for ms in times.values()]
+    return [[name, ranged(ms), number(ms["median"] / first)] for name, ms in times.items()]
 
 
 def race_paragraphs(setting, part):
-    """Yield the table of {setting: race}."""
+    """Yield the table of {setting: race}: a column per decoder, a line per figure."""
     races = part["races"]
     heads = ["plain" if K == "0" else f"K = {K}" for K in next(iter(races.values()))]
-    table = []
-    for value, rows in races.items():
-        columns = map(race_cells, rows.values())  # one per decoder
-        table += [[f"{setting} {value}: {label}", *cells]
-                  for label, *cells in zip(LABELS, *columns)]
-    yield markdown_table([part["texts"], *heads], table)
-
-
-def race_cells(row):
-    """Return the cells of a decoder, which LABELS names."""
-    names = ("speedup", "predicted", "acceptance", "tokens_per_pass")
-    return [ranged(row["tokens_per_s"], "{:.0f}"), *(number(row.get(name)) for name in names)]
+    lines = []
+    for value, by_decoder in races.items():
+        columns = by_decoder.values()
+        lines.append([f"{setting} {value}: tokens per second (quartiles)",
+                      *(ranged(column["tokens_per_s"], "{:.0f}") for column in columns)])
+        lines += [[f"{setting} {value}: {label}",
+                   *(number(column.get(name)) for column in columns)]
+                  for name, label in LABELS.items()]
+    yield markdown_table([part["texts"], *heads], lines)
 
 
 # ---- all parts
@@ -177,8 +170,9 @@ def paragraphs(figures, args):
 
 def main(argv=None):
     parser = command.new_parser("benchmarks.speed", __doc__, repeats=21)
-    parser.add_argument("--size", choices=SIZES, default="pair")
-    parser.add_argument("--only", nargs="+", choices=PARTS, default=[*PARTS])
+    parser.add_argument("--size", choices=SIZES, default="pair", help="models")
+    parser.add_argument("--only", nargs="+", choices=PARTS, default=[*PARTS],
+                        help="parts to measure or to show (default: all)")
     command.add_backend(parser)
     return command.run("speed", parser.parse_args(argv), all_figures, paragraphs)
 

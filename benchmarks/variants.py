@@ -3,8 +3,8 @@
     python -m benchmarks.variants --json benchmarks/results/variants.json
     python -m benchmarks.variants --rows stopping "speculative --K 2" "speculative --K 3"
 
-All decoders take turns on each prompt (race.py), and everything is repeated: at temperature 1
-each repeat draws different texts. Loading is not counted; reading the prompt is.
+All decoders take turns on each prompt (race.py), and everything is repeated; at temperature 1
+each repeat draws different texts. The time includes reading the prompt, but not loading.
 
     tokens/pass    new tokens / rounds: a round is one pass of the target
     rows/pass      rows of the target that a pass computes, on average
@@ -20,11 +20,9 @@ from benchmarks import command
 from benchmarks.clock import machine
 from benchmarks.command import gain, number
 from benchmarks.models import OPENINGS, load_models, named
-from benchmarks.race import builder, race, race_figures
-from demo.costs import measure_costs
+from benchmarks.race import builder, costs_at, race, race_figures
 from lib.markdown import markdown_table
 from main import parse_args
-from sampling import with_sampling
 from utils import MODELS_DIR
 from variants import DECODERS
 from variants.shared.tree_gpt2 import TreeGPT2
@@ -45,11 +43,12 @@ def row_of(text):
 
 
 def default_rows(temperature):
-    """Return every decoder, and EXTRA after its decoder, where they run at this temperature."""
-    rows = [row_of(text) for name in DECODERS
-            for text in (name, *(row for row in EXTRA if row.split()[0] == name))]
+    """Return the decoders that run at this temperature, each followed by its rows of EXTRA."""
+    names = list(DECODERS)
+    texts = sorted([*names, *EXTRA], key=lambda text: names.index(text.split()[0]))
+    rows = [row_of(text) for text in texts]
     if temperature == 0:
-        return [row for row in rows if row[2].get("width", 1) == 1]
+        return [row for row in rows if row[2].get("width", 1) == 1]  # a width needs draws
     return [row for row in rows if not DECODERS[row[1]].greedy]
 
 
@@ -58,14 +57,15 @@ def figures_at(temperature, rows, args):
     encoder, *pair = load_models("pair", args.backend)
     draft, target = (TreeGPT2(model.params, model.n_head) for model in pair)
     texts = [encoder.encode(prompt) for prompt in OPENINGS]
-    costs = measure_costs(*(with_sampling(model, temperature=temperature)
-                            for model in (draft, target)), texts[0])
-    builders = {"plain": builder(None, {}, temperature)} | {
-        text: builder(name, flags, temperature, folder=MODELS_DIR / "tales-large", costs=costs)
-        for text, name, flags in rows}
+    costs = costs_at(temperature, draft, target, texts[0])
+    builders = {"plain": builder(None, {}, temperature)}
+    are_exact = {"plain": True}
+    for text, name, flags in rows:
+        builders[text] = builder(name, flags, temperature, folder=MODELS_DIR / "tales-large",
+                                 costs=costs)
+        are_exact[text] = DECODERS[name].is_exact(flags)
     results = race(draft, target, builders, texts, args.N, args.repeats)
-    exact = {text: DECODERS[name].is_exact(flags) for text, name, flags in rows}
-    return [{"decoder": text, "exact": "yes" if exact.get(text, True) else "no",
+    return [{"decoder": text, "exact": "yes" if are_exact[text] else "no",
              **row_figures(result, results["plain"], temperature)}
             for text, result in results.items()]
 
@@ -73,12 +73,11 @@ def figures_at(temperature, rows, args):
 def row_figures(result, plain, temperature):
     """Return the numbers of one row."""
     found = race_figures(result, plain)
-    texts = list(zip(result[0], plain[0]))
-    n_same = sum(text.ids == theirs.ids for text, theirs in texts)
+    n_same = sum(text.ids == other.ids for text, other in zip(result[0], plain[0]))
     return {"tokens/pass": found["tokens_per_pass"], "rows/pass": found["rows_per_pass"],
             "ms/token": 1e3 / found["tokens_per_s"]["median"],
             "speed-up (slowest - fastest)": gain(found),
-            "same": "-" if temperature else f"{n_same} of {len(texts)}"}
+            "same": "-" if temperature else f"{n_same} of {len(plain[0])}"}
 
 
 def all_figures(args):

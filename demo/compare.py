@@ -1,4 +1,4 @@
-"""Run plain decoding and a decoder, both timed, and count what they did: main.py's figures."""
+"""Run plain decoding and a decoder, time both and count their work: main.py's figures."""
 
 import platform
 import time
@@ -26,7 +26,7 @@ SHORTEST = 8  # tokens of a text that is long enough to measure its speed
 
 
 class Timed:
-    """A model, and the seconds and the rows of each of its passes."""
+    """Call a model; record the seconds and the rows of each of its passes."""
 
     def __init__(self, model):
         self.model = model
@@ -40,7 +40,7 @@ class Timed:
         return self.logits(self.hidden(ids, n_last))
 
     def hidden(self, ids, n_last=1):
-        """Time the first half of a pass: what decoders with heads call."""
+        """Time the first half of a pass, which decoders with heads call."""
         start = time.perf_counter()
         states = self.model.hidden(ids, n_last)
         self.seconds.append(time.perf_counter() - start)
@@ -60,7 +60,7 @@ class Timed:
 
 
 class Run(NamedTuple):
-    """Hold one decoding and what was seen of it."""
+    """Hold one run of a decoder and its measurements."""
 
     ids: list[int]  # the new ones
     rounds: list[Round]  # without their rows of probabilities, which are large
@@ -74,8 +74,8 @@ class Run(NamedTuple):
 def decoded_run(task: Task, decoder: str, on_seen: Callable[[dict], Any] | None = None) -> Run:
     """Run `autoregressive` or the task's decoder with empty caches, with a bar on a terminal.
 
-    `on_seen` receives every round as data (demo/trace.py), with the second of its "end", and
-    replaces the bar.
+    `on_seen` receives every round as data (demo/trace.py), with "end", the seconds since the
+    start. It replaces the bar.
     """
     models = task.models()
     draft = models.draft and Timed(models.draft)
@@ -117,9 +117,9 @@ def with_costs(task: Task) -> tuple[Task, float]:
 
 
 def warmed_up(task: Task) -> tuple[Task, float]:
-    """Run both decoders for two tokens, so that no measured run pays for a first time.
+    """Run both decoders for two tokens, so that no measured run includes a first call.
 
-    Returns the task with costs, and the seconds to measure them, as `with_costs` does.
+    Returns the task with costs and the seconds to measure them, as `with_costs` does.
     """
     products.warm_up(task.new_target().cache.dtype, notify)
     task, seconds = with_costs(task)
@@ -133,8 +133,8 @@ def warmed_up(task: Task) -> tuple[Task, float]:
 def compare(task: Task, on_seen: Callable[[dict], Any] | None = None) -> dict:
     """Run plain decoding and the task's decoder; return all measurements as a dict for JSON.
 
-    Times are seconds or milliseconds as their names say, and None if nothing was measured. The
-    decoder's time includes that of measuring its costs.
+    Times are in seconds (_s) or milliseconds (_ms), and None if nothing was measured. The
+    decoder's time includes the measurement of its costs.
     """
     task, measuring = warmed_up(task)
     plain = decoded_run(task, "autoregressive")
@@ -185,7 +185,7 @@ def pass_figures(plain: Run, fast: Run) -> dict:
 
 
 def acceptance_figures(rounds: Sequence[Round], one_by_one: bool = True) -> dict:
-    """Return accepted and tested guesses; None if the guesses are a tree: siblings compete.
+    """Return accepted and tested guesses; None for trees, in which siblings compete.
 
     A test that is not `one_by_one` tests the guesses after a rejection too.
     """

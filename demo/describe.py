@@ -1,4 +1,4 @@
-"""Write a comparison as text for people: two texts, then a table of what they cost."""
+"""Write a comparison as text for people: the two texts, then a table of their costs."""
 
 from demo.compare import SHORTEST
 
@@ -26,7 +26,7 @@ def shown(number: float | None, form: str = "{:.2f}", none: str = "-") -> str:
 
 
 def table_lines(numbers: dict, decoder: str) -> list[str]:
-    """Return plain decoding and the decoder in two columns; the speed-up first."""
+    """Return the table: plain decoding and the decoder in two columns, the speed-up first."""
     plain = numbers["autoregressive"]
     fast = numbers[decoder]
     too_short = f"-  (a text has fewer than {SHORTEST} tokens)"
@@ -53,7 +53,7 @@ def table_lines(numbers: dict, decoder: str) -> list[str]:
 
 
 def note_lines(numbers: dict, decoder: str) -> list[str]:
-    """Return what a reader of the table should know of this run."""
+    """Return notes about this run."""
     lines = []
     n_ctx = numbers["n_ctx"]
     full = [run["tokens"] for run in (numbers["autoregressive"], numbers[decoder])
@@ -70,8 +70,8 @@ def note_lines(numbers: dict, decoder: str) -> list[str]:
         lines.append("This method is not exact: its text does not follow the target's "
                      "distribution.")
     if decoder == "quantized" and not numbers["draft_in_int8"]:
-        lines.append("The int8 copy is held as floats here, and no faster than the target: "
-                     "only Numba's product reads int8.")
+        lines.append("The int8 copy is stored as floats here, so it is no faster than the "
+                     "target: only Numba's product reads int8.")
     if "first_difference" in numbers:
         where = numbers["first_difference"]
         lines.append(f"The texts differ from new token {where['token'] + 1} on (top two logits "

@@ -1,4 +1,4 @@
-"""A watched run as a file: trace.html with its data."""
+"""Write a watched run as a page: trace.html with the run's data."""
 
 import inspect
 import json
@@ -21,7 +21,7 @@ TEMPLATE = Path(__file__).parent / "trace.html"
 # ---- the data of a page
 
 def run_as_data(prompt: str, rounds: Sequence[dict], settings: dict) -> dict:
-    """Return a run as the page draws it; rounds are as demo/trace.py sees them."""
+    """Return a run as data for the page; demo/trace.py returns such rounds."""
     entry = DECODERS[settings["decoder"]]
     is_chain = entry.guess is speculative.guess and entry.test is speculative.verify
     return {"prompt": prompt, "settings": settings, "rounds": rounds,
@@ -31,7 +31,7 @@ def run_as_data(prompt: str, rounds: Sequence[dict], settings: dict) -> dict:
 
 
 def raced_run(task: Task, numbers: dict, rounds: Sequence[dict]) -> dict:
-    """Return the run that demo/compare.py measured, with plain decoding to race against."""
+    """Return a run that demo/compare.py measured, with the plain run that it races against."""
     plain = numbers["autoregressive"]
     run = run_as_data(numbers["prompt"], rounds, numbers["settings"])
     run["seconds"] = numbers[task.decoder]["time_s"]
@@ -61,9 +61,11 @@ def run_summary(rounds: Sequence[dict], one_by_one: bool) -> dict:
 
 
 def source_lines(entry: Decoder, rounds: Sequence[dict]) -> dict:
-    """Return where a decoder's guess and test are."""
+    """Return the lines of code that define a decoder's guess and its test."""
     is_tree = any("parent" in guess for seen in rounds for guess in seen["guesses"])
-    guess, test = entry.tree if is_tree and entry.tree else (entry.guess, entry.test)
+    guess, test = (entry.guess, entry.test)
+    if is_tree and entry.tree:
+        guess, test = entry.tree
     return {"guess": source_line(guess), "test": source_line(test)}
 
 
@@ -77,20 +79,20 @@ def source_line(function: Callable) -> dict:
 # ---- the file
 
 def check_page_path(path: str) -> None:
-    """Raise ValueError unless `save_page` can write such a file; call it before a long run."""
+    """Raise ValueError unless `save_page` can write this file; call it before a long run."""
     if Path(path).suffix != ".html" or not Path(path).absolute().parent.is_dir():
         raise ValueError(f"--trace {path} cannot be written: choose a name that ends in .html, "
                          "in a folder that exists")
 
 
 def save_page(path: str | Path, run: dict) -> None:
-    """Write the page of a run; after an error, which names the file, the old one stays."""
+    """Write the page of a run; after an error, which names the file, the old file stays."""
     with atomic(Path(path).resolve()) as file:
         file.write(page_text(run).encode())
 
 
 def page_text(run: dict) -> str:
-    """Return trace.html with the run in it. No text of the run can end the data's element."""
+    """Return trace.html with the run in it, escaped: no text of the run can end its element."""
     data = json.dumps(run, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c")
     return TEMPLATE.read_text(encoding="utf-8").replace("{{run}}", data, 1)
 

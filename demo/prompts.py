@@ -2,9 +2,9 @@
 
     FILE       one prompt per line, or one JSON object per line: {"prompt": ..., "id": ...};
                an id is copied, and the report names ids that several prompts have
-    record     a line of --out: index, prompt, seed, settings, id, then text, ids, acceptance
-               and tokens_per_pass, or instead of these four an error
-    seed       of a text: (--seed, index), so no text depends on the others (shared/batch.py)
+    record     a line of --out: index, prompt, seed, settings, id; then text, ids, acceptance
+               and tokens_per_pass, or an error instead of these four
+    seed       (--seed, index), so no text depends on the others (shared/batch.py)
     settings   the flags that decide the texts. Models are compared by name, so --models_dir may
                differ when a run resumes
     writer     a function of the jobs that yields (job, rounds) in their order, each when its
@@ -52,7 +52,7 @@ N_NAMED = 5  # ids that the report names
 # ---- lines and jobs
 
 class Job(NamedTuple):
-    """Hold one prompt; one with an error wants no tokens."""
+    """Hold one prompt; a job with an error wants no tokens."""
 
     head: dict  # of its record
     x: Sequence[int] = (0,)
@@ -219,7 +219,7 @@ def checked_record(line: bytes, job: Job | None, where: str) -> dict:
 # ---- all of them
 
 class Report(NamedTuple):
-    """Hold what a run says at its end."""
+    """Hold the report at the end of a run."""
 
     text: str
     n_errors: int  # records of --out that are an error, those of earlier runs included
@@ -257,7 +257,7 @@ def opened_prompts(path: str) -> IO[bytes]:
 
 @contextmanager
 def advice_how_to_resume(args: Namespace) -> Iterator[None]:
-    """Let Ctrl-C end with what to do next."""
+    """Say in the message after Ctrl-C how to resume."""
     try:
         yield
     except KeyboardInterrupt:
@@ -290,7 +290,7 @@ def append_records(out: IO[bytes], texts: Iterable[tuple[Job, list[Round]]], tas
 
 def report_text(path: str, old: list[bool], new: list[bool], n_tokens: int,
                 seconds: float) -> str:
-    """Return what was written. `old` and `new` are whether each record is an error."""
+    """Return what was written; `old` and `new` are whether each record is an error."""
     name = "standard output" if path == "-" else path
     had = f", which already had {counted(len(old), 'record')}" if old else ""
     had += f" ({counted(sum(old), 'error')})" if any(old) else ""

@@ -1,6 +1,6 @@
-"""A run that can be watched: every round as plain data, or as one line.
+"""Watch a run: return every round as plain data, or as one line.
 
-A round as seen is a dict that JSON can hold. What cannot be known is left out.
+A round as data is a dict for JSON. A key whose value is unknown is missing.
 
     ids       "id", "text" and "origin" of each: "accepted" (a guess), "replacement", "bonus",
               or "last" where these cannot be told apart
@@ -28,7 +28,7 @@ N_TOP = 4  # tokens of a row that are stored: on a page, a whole vocabulary is t
 
 
 class Recorded:
-    """Store what a generator returned since the target's last pass: the test's numbers."""
+    """Record the numbers drawn since the target's last pass: those of the test."""
 
     def __init__(self, rng: np.random.Generator, passes: list):
         self.rng = rng
@@ -69,7 +69,7 @@ def watcher(encoder: Encoder, rng: Recorded, test: Test,
 def text_reader(encoder: Encoder) -> Callable[[int], str]:
     """Return a function from the next id to its text.
 
-    A character of several ids comes with the last of them.
+    A character of several ids is returned with its last id.
     """
     reader = codecs.getincrementaldecoder("utf-8")("replace")
     return lambda token: reader.decode(encoder.decode_bytes([token]))
@@ -77,7 +77,7 @@ def text_reader(encoder: Encoder) -> Callable[[int], str]:
 
 def round_as_data(result: Round, uniforms: list, test: Test,
                   text_of: Callable[[int], str]) -> dict:
-    """Return one round as a dict. `uniforms` are the numbers that its test drew."""
+    """Return one round as a dict; `uniforms` are the numbers that its test drew."""
     is_tree = isinstance(result.guesses, Tree)
     guesses = result.guesses.tokens if is_tree else result.guesses
     is_verified = test is verify and not is_tree
@@ -120,7 +120,7 @@ def add_branches(guesses: list[dict], result: Round) -> None:
 
 
 def row_of(result: Round, t: int, text_of: Callable[[int], str]) -> dict:
-    """Return the likeliest tokens of a position, as "top", and the sums of the "others".
+    """Return the most probable tokens of a position, "top", and the sums of the "others".
 
     A row of "top" is [id, text, p_draft, p_target, from, to]: a uniform number u with
     from <= u < to draws this token where `verify` draws one here. "others" sums the other

@@ -1,20 +1,19 @@
-"""Fill the README's and the docs' quoted code, tables and outputs from the project itself.
+"""Fill the quoted code, tables and outputs of README.md and docs/ from the project itself.
 
-    python -m docs.readme                            # all blocks of README.md; runs its commands
-    python -m docs.readme README.md docs/*.md --code # only what needs no run, in these files
+    python -m docs.readme                              # all of README.md; runs its commands
+    python -m docs.readme README.md docs/*.md --code   # only blocks that need no run
 
-A block begins with a comment that says what belongs in it. It is a fence, or ends at <!-- end
--->:
+A block begins with one of these comments. It ends with the fence that follows the comment, or
+at <!-- end -->:
 
     <!-- run: COMMAND -->          the output of that command
-    <!-- table: COMMAND -->        the same as Markdown
+    <!-- table: COMMAND -->        likewise, if the output is Markdown
     <!-- code: FILE NAME .. -->    the source of these functions, without their docstrings
     <!-- decoders -->              the table of variants/
     <!-- families -->              the decoders of variants/ by what they change
     <!-- rules: LINK -->           a sentence that counts the rules of exact/, with a link
 """
 
-import argparse
 import importlib
 import inspect
 import re
@@ -25,6 +24,7 @@ from pathlib import Path
 
 from docs.pictures.family import members
 from exact import rules, settings
+from lib.terminal import Parser
 from variants import DECODERS
 from variants.registry import FAMILIES
 
@@ -67,16 +67,16 @@ def families(argument=None):
 
 
 def counted(link):
-    """Return how many rules are not exact, and how many of those were met in public."""
+    """Return a sentence that counts the rules, those not exact, and those met in public."""
     every = [*rules.RULES, *settings.RULES]
     wrong = [rule for rule in every if not rule.exact]
     met = sum(bool(rule.seen) for rule in wrong)
-    return (f"Of [{len(every)} rules]({link}), {len(wrong)} change the distribution of the text; "
-            f"{met} of these were met in public.")
+    return (f"Of [{len(every)} rules]({link}), {len(wrong)} change the distribution of the "
+            f"text; {met} of these were met in public.")
 
 
 def run(command):
-    """Return what a shell prints for a command; `python` is this one."""
+    """Return what a command prints in a shell; `python` is this Python."""
     command = command.replace("python", f'"{sys.executable}"', 1)
     return subprocess.run(command, shell=True, cwd=ROOT, stdout=subprocess.PIPE, text=True,
                           check=True).stdout.rstrip("\n")
@@ -97,8 +97,8 @@ STATIC = {"code": source, "decoders": decoders, "families": families,
 
 
 def main():
-    parser = argparse.ArgumentParser("python -m docs.readme", description=__doc__.split("\n")[0])
-    parser.add_argument("--code", action="store_true", help="only what needs no run")
+    parser = Parser("python -m docs.readme", description=__doc__.split("\n")[0])
+    parser.add_argument("--code", action="store_true", help="only blocks that need no run")
     parser.add_argument("files", nargs="*", default=["README.md"])
     args = parser.parse_args()
     kinds = STATIC if args.code else STATIC | {"run": run, "table": run}

@@ -1,4 +1,4 @@
-"""Make docs/run.html, the page of one recorded run, whose first round is that of docs/learn.md.
+"""Make docs/run.html, the page of one recorded run; its first round is docs/learn.md's example.
 
     python -m docs.run                       # put the stored run into today's page
     python -m docs.run --record              # run the bundled pair again
@@ -22,7 +22,7 @@ REPEATS = 21
 
 
 def recorded_run():
-    """Return the run without its seconds; the seed decides everything else."""
+    """Return the run without seconds; the seed determines everything else."""
     args = parse_args(shlex.split(FLAGS))
     task = load_task(args)
     rounds = []
@@ -34,7 +34,7 @@ def recorded_run():
 
 
 def recorded_race(repeats=REPEATS):
-    """Return the run with the median speed-up of several, and the plain run it raced against."""
+    """Return, of several runs, that of the median speed-up, with the plain run of its race."""
     args = parse_args(shlex.split(FLAGS))
     runs = []
     for _ in range(repeats):
@@ -53,7 +53,7 @@ def renewed(run):
 @command("docs.run")
 def main(argv=None):
     """Write the page."""
-    parser = Parser("python -m docs.run", description=__doc__.split(",")[0] + ".")
+    parser = Parser("python -m docs.run", description=__doc__.split(";")[0] + ".")
     parser.add_argument("--record", action="store_true", help="run the bundled pair first")
     parser.add_argument("--seconds", action="store_true", help="record times and a race too")
     args = parser.parse_args(argv)

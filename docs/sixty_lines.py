@@ -54,7 +54,9 @@ def verify(guesses, p_draft, p_target, rng):
 
 def speculative(x, draft, target, N, K, rng):
     """Return x and N more tokens of the target's distribution; count the target passes."""
-    x, end, n_passes = list(x), len(x) + N, 0
+    x = list(x)
+    end = len(x) + N
+    n_passes = 0
     while len(x) < end:
         guesses, p_draft = guess(x, min(K, end - len(x) - 1), draft, rng)
         p_target = target(x + guesses, len(guesses) + 1)  # all guesses in one pass

@@ -22,6 +22,7 @@ from theory.speedup import (
     best_K,
     chen_speedup,
     expected_tokens,
+    main,
     operations_factor,
     walltime_improvement,
 )
@@ -208,3 +209,16 @@ def test_the_acceptance_that_engines_report_is_tokens_per_round_minus_one_divide
     for alpha, *reported in rows:
         per_drafted = [(expected_tokens(float(alpha), K) - 1) / K for K in (2, 4, 8)]
         assert [float(text) for text in reported] == pytest.approx(per_drafted, abs=5.001e-4)
+
+
+def test_the_calculator_by_hand(capsys):
+    """(0.5 + 0.25) / 2 = 0.375, so alpha is 0.5; with c = 0.25 one guess gains 1.5 / 1.25."""
+    assert main("--accepted_per_drafted 0.375 --K 2 --c 0.25 --m 1 1.25".split()) == 0
+    out = capsys.readouterr().out
+    assert out.startswith("alpha = 0.50. The best K is 1: 1.20 times the speed of plain decoding")
+    assert "alpha must exceed 0.25.\n" in out and out.endswith("| 2 | 1.75 | 1.00 |\n")
+    assert main("--alpha 0.5 --c 1".split()) == 0  # a draft as slow as its target
+    out = capsys.readouterr().out
+    assert "The best K is 0: 1.00 times" in out and "no alpha is enough" in out
+    assert out.count("\n|") == 11  # two of the heads, K = 0 .. 8
+    assert main("--alpha 0.5 --K 2 --c 0".split()) == 2

@@ -1,4 +1,7 @@
-"""The papers' closed forms: tokens per round, and the speed-up.
+"""The papers' closed forms: tokens per round, and the speed-up; a calculator for any pair.
+
+    python -m theory.speedup --alpha 0.8 --c 0.1 --m 1.2
+    python -m theory.speedup --accepted_per_drafted 0.59 --K 4 --c 0.1 --m 1 1.1 1.1 1.2
 
     alpha      the probability that a guess is accepted, averaged over texts        Leviathan: alpha
     K          guesses per round                             Chen: K           Leviathan: gamma
@@ -12,11 +15,15 @@ alpha. Real text has easy and hard stretches, so the formulas predict and do not
 docs/papers.md lists figures in the papers that differ from their own formulas.
 """
 
+import sys
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
+
+from lib.markdown import markdown_table
+from lib.terminal import Help, Parser, command
 
 
 def acceptance_rate(p_target: ArrayLike, p_draft: ArrayLike) -> Any:  # each [..., n_vocab]
@@ -120,3 +127,75 @@ def chen_speedup(r: float, K: int, t_draft: float, t_target: float) -> float:
     [2.65, 2.05]
     """
     return r * (K + 1) * t_target / (K * t_draft + t_target)
+
+
+# ---- a calculator, for figures that were measured elsewhere
+
+def alpha_of_report(accepted_per_drafted: float, K: int) -> float:
+    """Return alpha from an engine's accepted / drafted guesses, (alpha + .. + alpha**K) / K.
+
+    >>> round(alpha_of_report((0.5 + 0.25 + 0.125) / 3, K=3), 6)
+    0.5
+    """
+    if not (0 <= accepted_per_drafted <= 1 and K >= 1):
+        raise ValueError("need 0 <= accepted per drafted <= 1 and K >= 1, got "
+                         f"{accepted_per_drafted} and {K}")
+    low = 0.0
+    high = 1.0
+    for _ in range(50):  # bisection
+        middle = (low + high) / 2
+        if (expected_tokens(middle, K) - 1) / K < accepted_per_drafted:
+            low = middle
+        else:
+            high = middle
+    return high
+
+
+def needed_alpha(c: float, pass_cost: Sequence[float]) -> float | None:
+    """Return the alpha above which some K gains at these costs; None if not even 1 is enough.
+
+    K guesses gain if more than K c + pass_cost[K] - 1 of them are accepted on average.
+
+    >>> round(needed_alpha(0.2, [1, 1.1, 1.4]), 6)  # K = 1 gains if 1 + alpha > 0.2 + 1.1
+    0.3
+    """
+    shares = [(K, c + (cost - 1) / K) for K, cost in enumerate(pass_cost) if K]
+    alphas = [alpha_of_report(max(share, 0.0), K) for K, share in shares if share < 1]
+    return min(alphas, default=None)
+
+
+@command("theory.speedup")
+def main(argv=None):
+    """Print the best K, the alpha that is needed, and what every K gains."""
+    parser = Parser("python -m theory.speedup", description=__doc__.split("\n")[0],
+                    formatter_class=Help)
+    add = parser.add_argument
+    add("--alpha", type=float, help="probability that a tested guess is accepted")
+    add("--accepted_per_drafted", type=float, metavar="SHARE",
+        help="instead of --alpha, with --K: what vLLM and llama.cpp report")
+    add("--K", type=int, help="drafted guesses per round in that report")
+    add("--c", type=float, required=True, help="time of a draft step, in target rows")
+    add("--m", type=float, nargs="+", default=[1.0], help="time of 2, 3, .. target rows in one "
+        "pass, in target rows; one number: of 2 to 9 rows each (default: 1)")
+    args = parser.parse_args(argv)
+    chosen = {name for name in ("alpha", "accepted_per_drafted", "K")
+              if getattr(args, name) is not None}
+    if chosen not in ({"alpha"}, {"accepted_per_drafted", "K"}):
+        raise ValueError("give either --alpha, or --accepted_per_drafted and --K")
+    alpha = args.alpha
+    if alpha is None:
+        alpha = alpha_of_report(args.accepted_per_drafted, args.K)
+    pass_cost = [1.0, *(args.m if len(args.m) > 1 else 8 * args.m)]
+    rows = [[K, f"{expected_tokens(alpha, K):.2f}",
+             f"{walltime_improvement(alpha, K, args.c, cost):.2f}"]
+            for K, cost in enumerate(pass_cost)]
+    best = best_K(alpha, args.c, pass_cost)
+    needed = needed_alpha(args.c, pass_cost)
+    enough = "no alpha is enough" if needed is None else f"alpha must exceed {needed:.2f}"
+    print(f"alpha = {alpha:.2f}. The best K is {best}: {rows[best][2]} times the speed of "
+          f"plain decoding (K = 0).\nFor a gain at these costs {enough}.\n")
+    print(markdown_table(["K", "tokens per round", "speed-up"], rows))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -4,8 +4,8 @@
     python -m tools.export tales-large exported/tales-large.gguf --format gguf
     python main.py --target_model_size exported/124M     # the folder can be read back
 
-A Hugging Face folder is for transformers, vLLM, or any engine that reads it; the bundled models
-are such folders already. docs/engines.md says how engines load the two.
+Transformers, vLLM and other engines read a Hugging Face folder; the bundled models are such
+folders already. docs/engines.md says how engines load both formats.
 """
 
 import sys
@@ -21,29 +21,29 @@ from utils import MODELS_DIR, load_encoder_hparams_and_params
 
 
 def checked_flags(argv: Sequence[str] | None) -> Namespace:
-    """Return the flags; ValueError if they do not fit, or if a model would be lost."""
+    """Return the flags; ValueError if they do not fit or would overwrite a file."""
     parser = Parser("python -m tools.export", description=__doc__.split("\n")[0])
     parser.add_argument("model", help="as main.py's --target_model_size")
     parser.add_argument("path", type=Path,
                         help="where to write it: a folder, or a file for gguf")
     parser.add_argument("--format", choices=["hf", "gguf"], default="hf",
-                        help="hf: a Hugging Face folder; gguf: llama.cpp's file")
+                        help="hf: a Hugging Face folder (default); gguf: llama.cpp's file")
     parser.add_argument("--models_dir", default=MODELS_DIR, type=Path)
     parser.add_argument("--dtype", choices=["float16", "float32", "float64"], default="float32",
-                        help="of the weights; float64 for hf only")
+                        help="precision of the weights; float64 for hf only (default: float32)")
     parser.add_argument("--cut_vocab", action="store_true",
-                        help="leave out rows of the embedding beyond the vocabulary")
-    parser.add_argument("--force", action="store_true", help="overwrite what is there")
+                        help="leave out embeddings beyond the vocabulary")
+    parser.add_argument("--force", action="store_true", help="overwrite what exists")
     args = parser.parse_args(argv)
     path = args.path
     if args.format == "gguf" and args.dtype == "float64":
         raise ValueError("--format gguf has no --dtype float64: choose float32 or float16")
     if args.format == "gguf" and path.is_dir():
-        raise ValueError("--format gguf needs the name of a file, such as "
-                         f"{path / 'model.gguf'}, got the folder {path}")
+        raise ValueError(f"--format gguf writes a file, and {path} is a folder: choose a name "
+                         f"such as {path / 'model.gguf'}")
     if path.exists() and not args.force and (path.is_file() or any(path.iterdir())):
-        raise ValueError(f"{path} is there already: choose a new name, or --force to "
-                         "overwrite it")
+        raise ValueError(f"{path} exists already: choose a new name, or --force to overwrite "
+                         "it")
     return args
 
 

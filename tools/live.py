@@ -1,8 +1,9 @@
 """Show a run while it is written: python -m tools.live, and open the address it prints.
 
-GET / is trace.html with live.html; POST /decode takes {"prompt", "decoder", "K", "temperature",
-"seed", "N"} and answers a line of JSON per round. One text is written at a time. Only this
-machine can connect. A request by a foreign page has a different Origin or Host, and is refused.
+GET / returns trace.html with live.html; POST /decode takes {"prompt", "decoder", "K",
+"temperature", "seed", "N"} and returns a line of JSON per round. One text is written at a time.
+Only this machine can connect. Requests of other pages have a different Origin or Host, and are
+refused.
 """
 
 import json
@@ -21,11 +22,11 @@ from variants import DECODERS
 
 HOST = "127.0.0.1"
 FLAGS = """draft_model_size target_model_size models_dir cut_vocab backend dtype top_k top_p
-repetition_penalty stop""".split()  # main.py's that choose models and sampling
+repetition_penalty stop""".split()  # flags of main.py that choose models and sampling
 
 
 def task_of(task: Task, asked: dict) -> Task:
-    """Return the Task that a page asks for; ValueError if one of its values is out of range."""
+    """Return the Task that a page asks for; ValueError if a value is out of range."""
     entry = DECODERS[asked["decoder"]]
     given = {"K": asked["K"]} if "K" in asked else {}
     sampling = {**task.sampling, "temperature": asked.get("temperature", 0)}
@@ -35,7 +36,7 @@ def task_of(task: Task, asked: dict) -> Task:
 
 
 def run_so_far(task: Task, rounds: Sequence[dict] = ()) -> dict:
-    """Return the rounds so far as the page draws them."""
+    """Return the rounds so far as data for the page."""
     settings = {"decoder": task.decoder, **task.settings, **task.sampling, "seed": task.seed,
                 "n_tokens_to_generate": task.N}
     return run_as_data(task.encoder.decode(task.x), rounds, settings)
@@ -77,7 +78,7 @@ class Handler(BaseHTTPRequestHandler):
             self.send({"error": " ".join(str(error).split())})
 
     def begin(self, path, kind):
-        """Begin the answer to this server's page; return False to any other."""
+        """Begin the answer to this server's page; refuse others and return False."""
         own = {f"{name}:{self.server.server_port}" for name in (HOST, "localhost")}
         origins = {None, *(f"http://{name}" for name in own)}
         if (self.path != path or self.headers.get("Host") not in own
@@ -95,7 +96,7 @@ class Handler(BaseHTTPRequestHandler):
 
 
 def live_page(task: Task) -> str:
-    """Return trace.html with no run in it yet, and live.html, which asks for one."""
+    """Return trace.html without a run, and live.html, the form that asks for one."""
     fields = {name: {"K": "K" in entry.flags, "temperature": not entry.greedy}
               for name, entry in DECODERS.items()}
     form = Path(__file__).with_name("live.html").read_text(encoding="utf-8")
@@ -109,14 +110,14 @@ def live_page(task: Task) -> str:
 def main(argv=None):
     """Load the models, serve until Ctrl-C."""
     parser = Parser(prog="python -m tools.live", description=__doc__.split("\n")[0],
-                    epilog=f"Flags of main.py that are taken: --{', --'.join(FLAGS)}.")
+                    epilog=f"Flags of main.py that also apply: --{', --'.join(FLAGS)}.")
     parser.add_argument("--port", type=int, default=8000,
-                        help="0: any free one (default: 8000)")
+                        help="0: any free port (default: 8000)")
     own, others = parser.parse_known_args(argv)
     for flag in others:
         if flag.startswith("--") and flag[2:].partition("=")[0] not in FLAGS:
-            raise ValueError(f"{flag} is asked for on the page, or unknown; --help lists the "
-                             "flags that are taken")
+            raise ValueError(f"{flag} is not a flag of tools.live: choose it on the page, or "
+                             "see --help")
     task = load_task(parse_args(others))
     warmed_up(task)
     with ThreadingHTTPServer((HOST, own.port), Handler) as server:

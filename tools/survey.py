@@ -1,12 +1,13 @@
-"""Continue many prompts on all cores of a machine, or of several: main.py --prompts, on Dask.
+"""Run main.py --prompts on all cores of one machine or several, with Dask.
 
     python -m tools.survey --prompts FILE --out FILE.jsonl --temperature 1
     python -m tools.survey --prompts FILE --out FILE.jsonl --scheduler tcp://HOST:8786
 
-Flags, records, resuming and refusals are main.py's, because the code is (demo/prompts.py).
-Dask (requirements/cluster.txt) gives the prompts to workers, which write one text at a time, by
-trees and heads too. The prompt of a worker that died is given to a different one. Workers on
-other machines run in the same checkout of this repository, with the same models.
+Flags, records, resuming and errors are main.py's: the code is the same (demo/prompts.py). Dask
+(requirements/cluster.txt) gives the prompts to workers. Each writes one text at a time, so
+decoders with trees and heads work too. The prompt of a worker that dies goes to a different
+worker. Workers on other machines run in the same checkout of this repository, with the same
+models.
 """
 
 import sys

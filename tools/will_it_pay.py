@@ -1,4 +1,4 @@
-"""Measure whether speculation pays for your pair of GPT-2 models on your machine.
+"""Measure whether speculation pays for your GPT-2 models; for others: python -m theory.speedup.
 
     python -m tools.will_it_pay                                   # the bundled pair
     python -m tools.will_it_pay --target 1558M --draft 124M --N 20 --repeats 1
@@ -10,12 +10,12 @@
     (d) race         plain decoding against the best few, several runs       benchmarks/race.py
 
     alpha   probability that a guess is accepted
-    c       time of a draft step / of a target pass over one row
+    c       time of a draft step / time of a target pass over one row
     case    the figures of one temperature
 
-It pays if the best decoder was faster than plain decoding in every run, and does not if it was
-not faster in the median run. Other work on the machine slows a run down, too: the table shows
-the slowest and the fastest run.
+It pays if the best decoder was faster than plain decoding in every run, and does not pay if it
+was not faster in the median run. Other work on the machine slows runs down, too, so the table
+shows the slowest and the fastest run.
 """
 
 import sys
@@ -29,17 +29,17 @@ from benchmarks import command
 from benchmarks.clock import machine
 from benchmarks.command import gain, number
 from benchmarks.models import OPENINGS, named, random_model
-from benchmarks.race import builder, fresh, race, race_figures
-from demo.costs import N_ROWS, measure_costs
-from demo.prompts import prompt_lines, prompt_of_line
+from benchmarks.race import builder, costs_at, fresh, race, race_figures
+from demo.costs import N_ROWS
+from demo.prompts import opened_prompts, prompt_lines, prompt_of_line
 from encoder import Encoder
 from lib.backend import products
 from lib.backend.arrays import gpu_errors_in_one_line
 from lib.markdown import markdown_table
 from lib.terminal import flags_given, notify
-from sampling import check_sampling, with_sampling
+from sampling import check_sampling
 from theory.hardware import GPT2_SIZES
-from theory.speedup import best_K, expected_tokens, walltime_improvement
+from theory.speedup import expected_tokens, needed_alpha, walltime_improvement
 from utils import MODELS_DIR, load_pair
 from variants.registry import Costs
 from variants.shared.tree_gpt2 import TreeGPT2
@@ -85,7 +85,7 @@ def prompts_as_ids(args: Namespace, encoder: Encoder, n_ctx: int) -> list[list[i
     texts = [encoder.encode(prompt) for prompt in prompts]
     longest = max(map(len, texts), default=0)
     if longest == 0:
-        raise ValueError(f"--prompts {args.prompts} has blank lines only: write a prompt per "
+        raise ValueError(f"--prompts {args.prompts} has blank lines only: write one prompt per "
                          "line")
     if longest + args.N > n_ctx:
         raise ValueError(f"the longest prompt has {longest} tokens, and --N {args.N} more do "
@@ -94,8 +94,8 @@ def prompts_as_ids(args: Namespace, encoder: Encoder, n_ctx: int) -> list[list[i
 
 
 def prompts_of_file(path: Path) -> Iterator[str]:
-    """Yield the prompt of each line that is not blank, text or JSON, as main.py reads it."""
-    with open(path, "rb") as file:
+    """Yield a prompt per line that is not blank: text or JSON, as main.py reads it."""
+    with opened_prompts(str(path)) as file:
         for i, line in enumerate(prompt_lines(file, str(path)), 1):
             try:
                 if line.strip():
@@ -110,20 +110,6 @@ def predicted_speedups(costs: Costs, alpha: float) -> dict[int, float]:
     """Return {K: speed-up} by the formula."""
     return {K: walltime_improvement(alpha, K, costs.c, cost)
             for K, cost in enumerate(costs.pass_cost) if K}
-
-
-def needed_acceptance(costs: Costs) -> float | None:
-    """Return the alpha above which some K gains at these costs; None if not even 1 does."""
-    if not best_K(1, costs.c, costs.pass_cost):
-        return None
-    low, high = 0.0, 1.0
-    for _ in range(50):  # a larger alpha never does worse, so bisection finds the border
-        middle = (low + high) / 2
-        if best_K(middle, costs.c, costs.pass_cost):
-            high = middle
-        else:
-            low = middle
-    return high
 
 
 def allowed_c(costs: Costs, alpha: float) -> float | None:
@@ -143,7 +129,8 @@ def case_figures(args: Namespace, draft: TreeGPT2, target: TreeGPT2, texts: list
     chain = race(draft, target, four, texts, args.N, repeats=1)["K = 4"]
     alpha = race_figures(chain, chain)["acceptance"] or 0.0  # None: N is 1, nothing was tested
     predicted = predicted_speedups(costs, alpha)
-    best = sorted(sorted(predicted, key=lambda K: predicted[K])[-CHAINS:])
+    by_speedup = sorted(predicted, key=lambda K: predicted[K])
+    best = sorted(by_speedup[-CHAINS:])
     builders = {"plain": builder_of(None),
                 **{f"--K {K}": builder_of("speculative", K=K) for K in best},
                 "--decoder quantized": builder_of("quantized"),
@@ -160,19 +147,19 @@ def case_figures(args: Namespace, draft: TreeGPT2, target: TreeGPT2, texts: list
 
 @gpu_errors_in_one_line()
 def all_figures(args: Namespace) -> dict:
-    """Return all figures: costs, and a case for each temperature or predictions."""
+    """Return all figures: costs, and a case for each temperature; with --random predictions."""
     for temperature in args.temperature:
         check_sampling(temperature)
     encoder, draft, target = load_models(args)
-    texts = ([[1] * N_ROWS] if encoder is None else
-             prompts_as_ids(args, encoder, min(draft.n_ctx, target.n_ctx)))
+    if args.random:
+        texts = [[1] * N_ROWS]
+    else:
+        texts = prompts_as_ids(args, encoder, min(draft.n_ctx, target.n_ctx))
     found = machine() | {"target": args.target, "draft": args.draft, "costs": {}, "cases": [],
                          "texts": named(len(texts), args.N), "given": {},
                          "vocabularies": str(getattr(draft, "common", ""))}
     for T in [1.0] if args.random else args.temperature:
-        draft_rows, target_rows = (with_sampling(model, temperature=T)
-                                   for model in (draft, target))
-        costs = measure_costs(draft_rows, target_rows, texts[0])
+        costs = costs_at(T, draft, target, texts[0])
         found["costs"][f"temperature {T:g}"] = costs._asdict()
         if args.random:
             found["given"] = {f"Acceptance {alpha}": predicted_speedups(costs, alpha)
@@ -204,7 +191,7 @@ def verdict(case: dict) -> str:
 
 def conditions(costs: Costs, alpha: float) -> str:
     """Return what must hold for speculation to gain by the formula."""
-    needed = needed_acceptance(costs)
+    needed = needed_alpha(costs.c, costs.pass_cost)
     allowed = allowed_c(costs, alpha)
     enough = ("at these costs no acceptance is enough" if needed is None else
               f"to gain at these costs, you need acceptance above {needed:.2f}")
@@ -260,12 +247,14 @@ def main(argv=None):
     for role, bundled in (("target", "tales-large"), ("draft", "tales-small")):
         add(f"--{role}", metavar="MODEL", default=bundled, help="124M, 355M, .., a folder in "
             "models_dir, or the path of a Hugging Face folder (default: the bundled one)")
-    add("--models_dir", type=Path, default=MODELS_DIR, metavar="DIR")
+    add("--models_dir", type=Path, default=MODELS_DIR, metavar="DIR",
+        help="as main.py's (default: the repository's models/)")
     add("--cut_vocab", action="store_true", help="as main.py's")
     add("--backend", choices=products.BACKENDS, default="numba", help="as main.py's")
     add("--random", action="store_true", help="random weights for released sizes, without a "
         f"download: predict for acceptances of {', '.join(map(str, ALPHAS))}")
-    add("--temperature", type=float, nargs="+", default=[0.0, 1.0])
+    add("--temperature", type=float, nargs="+", default=[0.0, 1.0], metavar="T",
+        help="temperatures of the races (default: 0 1)")
     add("--prompts", type=Path, metavar="FILE",
         help="a prompt per line, or a JSON object, as main.py's (default: six openings)")
     args = parser.parse_args(argv)

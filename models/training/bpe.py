@@ -27,7 +27,7 @@ def train_bpe(text, n_vocab, folder):
     tokenizer.train_from_iterator(text.split("\n"), trainer)
     vocab = tokenizer.get_vocab()
     if len(vocab) != n_vocab - 1:
-        raise ValueError(f"need text enough for {n_vocab - 1} entries, got {len(vocab)}")
+        raise ValueError(f"need enough text for {n_vocab - 1} entries, got {len(vocab)}")
     tokenizer.model.save(str(folder))
     (folder / "vocab.json").write_text(json.dumps(vocab | {END: n_vocab - 1}), encoding="utf-8")
 
@@ -51,4 +51,5 @@ def prepare(corpus, work, n_vocab):
     for split, text in texts.items():
         ids = encode_tales(text, work)
         np.save(work / f"{split}.npy", ids)
-        print(f"{split}: {len(ids)} ids, {len(text) / len(ids):.3f} characters per id", flush=True)
+        print(f"{split}: {len(ids)} ids, {len(text) / len(ids):.3f} characters per id",
+              flush=True)

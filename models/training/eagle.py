@@ -1,16 +1,16 @@
-"""Train EAGLE's head: on the target's states first, then on its own (variants/eagle.py).
+"""Train EAGLE's head: first on the target's states, then on its own (variants/eagle.py).
 
-    h          [B, T, n_embd] the target's states after ln_f, true or predicted
+    h          [B, T, n_embd] states after ln_f: the target's (true), or predicted ones
     e          [B, T, n_embd] the embeddings of the tokens one position later
     step       0: all states are true; s: the last s of them are the head's own predictions
     past       the keys and values of every step so far
 
-Training has two parts. The first loss is that of Li et al. (2024a), EAGLE-1: the distance of
-the states, and a tenth of the cross-entropy to the target's distribution. It falls fast and
-soon stops. The second is the draft's loss (models/training/tasks.py), with a little of that
-distance instead of the text's: it scores the guesses, and the states are only a means, as in Li
-et al. (2025), EAGLE-3. Steps after the first are what they call training-time test: the head
-learns on the inputs that it has when drafting.
+Training has two parts. The first loss is from Li et al. (2024a), EAGLE-1: the distance of the
+states, and a tenth of the cross-entropy to the target's distribution. It falls fast, but soon
+stops falling. The second loss is the draft's (models/training/tasks.py), with a little of the
+states' distance instead of the text's cross-entropy. It scores the guesses; the states are only
+a means, as in Li et al. (2025), EAGLE-3. The steps after the first are their training-time
+test: the head learns on the inputs that it has when drafting.
 """
 import math
 
@@ -32,7 +32,7 @@ def later(x, n):  # [.., T, d_head] -> [.., T, d_head]
 
 
 def attend(block, x, past):  # [B, T, n_embd] -> [B, T, n_embd]
-    """Let row i of step s see rows up to i - s of step 0, and row i - s + r of each step r."""
+    """Attend from row i of step s to rows <= i - s of step 0, and i - s + r of step r > 0."""
     B, T, n_embd = x.shape
     qkv = block.attn.c_attn(x)  # [B, T, 3 n_embd]
     qkv = qkv.view(B, T, 3, block.attn.num_heads, -1)  # [B, T, 3, n_head, d_head]
@@ -40,7 +40,7 @@ def attend(block, x, past):  # [B, T, n_embd] -> [B, T, n_embd]
     past.append((k, v))
     step = len(past) - 1
     k_true, v_true = past[0]
-    # row i sees one row of each later step r, which `later` moves to row i
+    # row i attends to one row of each later step r, which `later` moves to row i
     own = [(later(k, step - r), later(v, step - r)) for r, (k, v) in enumerate(past) if r]
     mask = torch.full((T, T), -1e9, dtype=q.dtype, device=q.device).triu(1 - step)
     scores = [q @ k_true.transpose(-1, -2) + mask,  # [B, n_head, T, T]
@@ -81,17 +81,18 @@ class Eagle(nn.Module):
         return self.target.transformer.wte(x[:, 1:]) + self.target.transformer.wpe(positions)
 
     def predicted(self, h, e, n_steps=3):  # -> n_steps x [B, T, n_embd]
-        """Return the predictions of every step; those of step s before row s mean nothing.
+        """Return the predictions of every step; ignore the first s rows of step s.
 
-        From step 1 on a row's state is what the row before it predicted in the previous step.
+        From step 1 on, a row's state is the prediction of the row before it in the last step.
         """
-        found, past = [], []
+        found = []
+        past = []
         for _ in range(n_steps):
             found.append(self.step(later(found[-1], 1) if found else h, e, past))
         return found
 
     def loss(self, x, y, first):
-        """Return the mean loss of the steps, each weighing `decay` times the one before."""
+        """Return the mean loss of the steps; each has `decay` times the weight of the last."""
         h = hidden(self.target, x, first)
         unembed = self.target.lm_head
         p_target = F.softmax(unembed(h[:, 1:]).float(), -1)

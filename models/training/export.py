@@ -1,4 +1,4 @@
-"""Write trained PyTorch models as model folders, and the heads beside the target."""
+"""Write trained PyTorch models as model folders, and the heads into the target's folder."""
 import json
 import shutil
 

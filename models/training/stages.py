@@ -25,7 +25,7 @@ def untrained(stage, work):
 
 
 def trained(stage, work):
-    """Return the task of a stage with the weights that it has learned."""
+    """Return the task of a stage with its trained weights."""
     task = untrained(stage, work)
     task.load_state_dict(torch.load(work / f"{stage}.pt", map_location="cpu")["task"])
     return task
@@ -43,7 +43,7 @@ def train_stage(stage, work):
 
 
 def write_stage(work):
-    """Let the target write the text that draft and heads are trained on."""
+    """Write the target's text, on which draft and heads are trained."""
     path = work / "written.npy"
     if path.exists():
         return
@@ -73,7 +73,7 @@ def written_rows(target, ids, n_rows, n_given, n_new, B, seed):
 
 
 def export_stage(work, out):
-    """Write the model folders into `out`, with all heads beside the target."""
+    """Write the model folders into `out`, with all heads in the target's."""
     markov = trained("markov", work)
     eagle = trained("eagle", work)
     export.export(eagle.target, work, out / "tales-large")

@@ -1,4 +1,4 @@
-"""What is learned: language models, a draft from its target, Medusa heads, a Markov table.
+"""Define the tasks: language models, a distilled draft, Medusa heads, a Markov table.
 
 Letters: x, y [B, T] ids, y one token later; `first` [B, 1] the position of column 0; k the
 head. A task is a module with `loss(x, y, first)`. EAGLE's head is in models/training/eagle.py.
@@ -27,7 +27,7 @@ def hidden(gpt2, ids, first):  # [B, T] at positions first .. -> [B, T, n_embd]
 
 
 class LanguageModel(nn.Module):
-    """Next-token cross-entropy of one GPT-2."""
+    """Train one GPT-2 by next-token cross-entropy."""
 
     def __init__(self, gpt2):
         super().__init__()
@@ -41,7 +41,7 @@ class LanguageModel(nn.Module):
 
 
 def distances(p_target, log_p_draft):  # 2 x [.., n_vocab] -> scalars
-    """Return how far a draft is from its target on average, for losses.
+    """Return the mean distances of a draft from its target, for losses.
 
     KL(target, draft) up to a constant, Hinton et al. (2015); and the probability that a guess
     is rejected, TV = sum |p_target - p_draft| / 2, Leviathan et al. (2023) Thm. 3.5.
@@ -54,7 +54,7 @@ class Distilled(LanguageModel):
     """Train a draft on the target's distribution at every position, and a little on the text.
 
     The loss is a weighted sum of the two distances and the text's cross-entropy. Zhou et al.
-    (2023) compare such losses and train the draft on text that the target wrote, as we do.
+    (2023) compare such losses; they, too, train the draft on the target's text.
     """
 
     def __init__(self, gpt2, target, weights=DISTILLED):
@@ -75,10 +75,10 @@ class Distilled(LanguageModel):
 class Heads(nn.Module):
     """Hold Medusa heads on a frozen target: logits_k = wte . ((h + SiLU(h w_k + b_k)) a_k).
 
-    The target itself predicts y, one token ahead; head k the token k further. Cai et al. (2024)
-    section 3.1.1, with their unembedding W_2 = wte a_k: n_embd x n_embd to learn instead of
-    n_vocab x n_embd. a_k starts as the identity, so W_2 starts as the target's own, as theirs
-    does.
+    The target itself predicts y, one token ahead; head k predicts the token k further. Cai et
+    al. (2024) section 3.1.1, with their unembedding W_2 = wte a_k: n_embd x n_embd to learn
+    instead of n_vocab x n_embd. a_k starts as the identity, so W_2 starts as the target's own
+    unembedding, as theirs does.
     """
 
     def __init__(self, target, n_heads=3):
@@ -101,11 +101,11 @@ class Heads(nn.Module):
 
 
 class Markov(nn.Module):
-    """A table for the trained heads: the previous guess's effect on each head's scores.
+    """Train a table for the trained heads: the previous guess's effect on each head's scores.
 
     logits_k + w1[previous guess] @ w2, of rank 64. The loss is that of DSpark (DeepSeek, 2026):
     for guess k, 0.1 cross-entropy + 0.9 sum |p_target - p_draft|, times exp(-k / 4). The target
-    wrote the text, so its tokens are what accepted guesses are.
+    wrote the text, so its tokens are the guesses that are accepted.
     """
 
     def __init__(self, heads, rank=64):

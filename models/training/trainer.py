@@ -2,9 +2,10 @@
 
     task      an nn.Module with `loss(x, y, first)`
     x, y      [B, T] ids, y one token later; `first` is the position of column 0, [B, 1]
-    plan      steps, batch (tokens per step), T, T_last and long_part (windows of T ids, of T_last
-              in the last long_part of the run), aligned (windows begin at multiples of T ids, as
-              written rows do), lr, muon_lr, decay_from, seed, save_seconds, compile
+    plan      steps, batch (tokens per step), lr, muon_lr, decay_from, seed, save_seconds,
+              compile; T, T_last, long_part: windows have T ids, and T_last in the last
+              long_part of the run; aligned: they begin at multiples of T ids, as the
+              target's written rows do
     progress  0 .. 1, the fraction of the steps
 """
 import functools
@@ -26,9 +27,9 @@ def epoch_order(n_windows, epoch, seed):
 
 
 def batch(ids, plan, T, step):  # -> x, y [B, T], first [B, 1]
-    """Return the windows of a step in an endless, shuffled reading of ids.
+    """Return the windows of a step; the windows of ids repeat for ever, shuffled.
 
-    Short windows begin at different positions, which trains every row of wpe.
+    Short windows begin at different positions, so that every row of wpe is trained.
     """
     n_windows = (len(ids) - 1) // T - 1
     B = plan["batch"] // T
@@ -44,7 +45,7 @@ def batch(ids, plan, T, step):  # -> x, y [B, T], first [B, 1]
 
 
 def learning_rate(progress, decay_from, warmup=0.02):
-    """Return the fraction of the peak rate: a short warm-up, a plateau, a line to 0."""
+    """Return the fraction of the peak rate: short warm-up, plateau, linear decay to 0."""
     decay = (1 - progress) / (1 - decay_from) if progress > decay_from else 1.0
     return min(1.0, (progress + 1e-4) / warmup, decay)
 
@@ -53,7 +54,7 @@ def make_optimizers(task, plan):
     """Return AdamW, and Muon (Jordan et al. 2024) for the blocks' matrices.
 
     Subtle: Muon takes a matrix as [n_out, n_in] and multiplies its rate by sqrt(n_out / n_in)
-    if that is above 1. GPT-2's are [n_in, n_out]: the factor below makes it so for these.
+    if that is above 1. GPT-2's matrices are [n_in, n_out]; the factor below corrects for that.
     """
     matrices, other = [], []
     for name, p in task.named_parameters():
@@ -135,7 +136,7 @@ def resume(path, task, optimizers):
 
 
 def save(path, task, optimizers, step):
-    """Write a checkpoint; a kill while writing leaves the old one whole."""
+    """Write a checkpoint; the old one stays whole if the writing is interrupted."""
     part = path.with_suffix(".tmp")
     torch.save(dict(task=task.state_dict(), step=step,
                     optimizers=[optimizer.state_dict() for optimizer in optimizers]), part)
@@ -143,7 +144,7 @@ def save(path, task, optimizers, step):
 
 
 def log(path, **entry):
-    """Append a line of JSON to the log beside a checkpoint, and print it."""
+    """Append a line of JSON to the log of a checkpoint, and print it."""
     with path.with_suffix(".pt.log").open("a") as file:
         print(json.dumps(entry), file=file)
     print(json.dumps(entry), flush=True)

@@ -125,7 +125,6 @@ def test_speed_and_predictions_by_hand():
         "slowest": 5 / 8, "speedup": 7 / 6, "fastest": 3 / 2, "acceptance": 3 / 4,
         "tokens_per_pass": 2.5, "rows_per_pass": 3.0,
         "predicted": walltime_improvement(3 / 4, 2, c=0.1, pass_cost=2.0)})
-    assert race_figures(ours, plain, one_by_one=False)["acceptance"] == 3 / 4
 
 
 def test_a_race_counts_no_acceptance_of_trees():
@@ -299,7 +298,8 @@ for module in {modules}:
     ("variants", ["--show", os.devnull], "char 0"),
     ("variants", ["--rows", "none"], "'none' is not a choice"),
     ("variants", ["--rows", "match --widths 2"], "--widths does not apply to --decoder match"),
-    ("engines", ["--show", f"{ROOT}/benchmarks/results/variants.json"], "need figures that this"),
+    ("engines", ["--show", f"{ROOT}/benchmarks/results/variants.json"],
+     "variants.json does not hold figures of this command"),
     ("engines", ["--only", "vllm"], "llama.cpp")])
 def test_what_cannot_be_is_one_line(name, words, message, capsys):
     try:

@@ -82,8 +82,8 @@ def test_what_cannot_be_written_is_one_clear_line(tmp_path, capsys):
     (tmp_path / "empty").mkdir()
     for model, path, words in [("nothing", tmp_path / "a.gguf", "No model 'nothing' in"),
                                ("tales-small", file, "or --force"),
-                               ("tales-small", file.parent, "needs the name of a file"),
-                               ("tales-small", tmp_path / "empty", "needs the name of a file")]:
+                               ("tales-small", file.parent, "is a folder: choose"),
+                               ("tales-small", tmp_path / "empty", "is a folder: choose")]:
         assert export.main([model, str(path), *GGUF]) == 2
         err = capsys.readouterr().err
         assert err.startswith("tools.export: ") and err.count("\n") == 1 and words in err

@@ -140,7 +140,7 @@ def test_ctrl_c_ends_it_while_a_text_is_written():
 
 
 @pytest.mark.parametrize("flags, why", [
-    (["--prompt", "P"], "--prompt is asked for on the page"), (["--K=7"], "--K=7"),
+    (["--prompt", "P"], "--prompt is not a flag of tools.live"), (["--K=7"], "--K=7"),
     (["--show"], "--show"),
     (["--max_ngram", "2"], "--max_ngram"), (["--top_k", "-1"], "top_k"), (["--port", "PORT"], "")],
     ids=str)

@@ -7,7 +7,7 @@ import re
 import pytest
 
 from tests.checkpoints import HPARAMS, write_converted
-from theory.speedup import best_K, walltime_improvement
+from theory.speedup import best_K, needed_alpha, walltime_improvement
 from tools import will_it_pay
 from variants.registry import Costs
 
@@ -36,7 +36,7 @@ def test_the_figures_by_hand():
     (0.02, [1, 1.2, 1.3, 1.9], 0.6), (0.3, [1, 2, 2.9, 3.5], 0.9), (0.3, [1, 1.1, 1.1, 1.2], 0.3),
     (0.1, [1, 2.6, 2.5, 2.7, 3.3, 4, 4, 2.1, 5], 0.9)])  # 8 rows cheaper than 2
 def test_some_k_gains_above_the_thresholds_and_none_below(c, passes, alpha):
-    needed = will_it_pay.needed_acceptance(Costs(c, passes))
+    needed = needed_alpha(c, passes)
     allowed = will_it_pay.allowed_c(Costs(c, passes), alpha)
     assert best_K(1, c, passes) == 0 if needed is None else (
         best_K(max(0, needed - 1e-9), c, passes) == 0 < best_K(min(1, needed + 1e-9), c, passes))
@@ -144,7 +144,7 @@ def test_random_weights_are_timed_and_acceptance_is_given(models_dir, capsys, mo
     (["--prompts", "no-such-file"], {}, "no-such-file")])
 def test_what_cannot_be_is_refused_in_a_line_before_anything_is_measured(
         flags, models, message, models_dir, capsys, monkeypatch):
-    monkeypatch.setattr(will_it_pay, "measure_costs", None)
+    monkeypatch.setattr(will_it_pay, "costs_at", None)
     flags = [str(flag).format(models_dir) for flag in flags]
     assert run_command(models_dir, *flags, **models) == 2
     out, err = capsys.readouterr()

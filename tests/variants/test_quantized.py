@@ -147,4 +147,4 @@ def test_main_measures_the_copy_and_reports_where_it_is_slow(backend):
     got = json_of_run(*flags, "--K", "auto", "--costs", "0.7,1,1.1,1.1,1.1")
     assert got["draft_in_int8"] == in_int8 and got["draft_ms"] > 0 and got["identical"]
     assert got["target_passes"] < 12 and "draft_model_size" not in got["settings"]
-    assert ("The int8 copy is held as floats" in run_main(*flags)[1]) != in_int8
+    assert ("The int8 copy is stored as floats" in run_main(*flags)[1]) != in_int8
