@@ -158,6 +158,9 @@ def tree_model_of(model: GPT2) -> partial[TreeGPT2]:
 
 def stop_tokens(names: list[str] | None, encoder: Encoder) -> set[int]:
     """Return the ids of --stop; without the flag, the end of text if the vocabulary has one."""
-    if names is not None:
+    if names is None:
+        return set() if encoder.end_of_text is None else {encoder.end_of_text}
+    try:
         return {encoder.id_of(name) for name in names}
-    return set() if encoder.end_of_text is None else {encoder.end_of_text}
+    except ValueError as error:
+        raise ValueError(f"--stop: {error}") from None
