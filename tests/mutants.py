@@ -256,7 +256,7 @@ CASES += [("variants/" + file, tests, mutants) for file, tests, mutants in [
         ("        if row[guesses[-1]] < confidence:\n            break",
          "        if row[guesses[-1]] < confidence:\n"
          "            guesses.pop(), p_draft.pop()\n            break",
-         "an unsure guess is dropped because of its own probability"),
+         "a low-confidence guess is dropped because of its own probability"),
     ]),
     ("assisted.py", own("chain"), [
         ("K + 2 if result.n_accepted == len(result.guesses)", "K + 2 if result.n_accepted",
@@ -311,7 +311,7 @@ CASES += [("variants/" + file, tests, mutants) for file, tests, mutants in [
         ("        if row.max() < fallback:\n            break\n        rows.append(row)\n"
          "        guesses.append(int(row.argmax()))",
          "        rows.append(row)\n        guesses.append(int(row.argmax()))\n"
-         "        if row.max() < fallback:\n            break", "the unsure token is written"),
+         "        if row.max() < fallback:\n            break", "the low-confidence token is written"),
     ]),
     ("cascade.py", own("cascade"), [
         ("np.maximum(p_target - p_draft, 0).sum(axis=-1)", "abs(p_target - p_draft).sum(axis=-1)",

@@ -208,4 +208,4 @@ def test_a_package_that_is_missing_is_named(models, monkeypatch, capsys, package
     monkeypatch.setitem(sys.modules, package, None)
     assert main.main(["--models_dir", str(models), "--target_model_size", name]) == 2
     assert capsys.readouterr().err == (
-        f"main.py: need {package} (pip install -r requirements.txt), got none\n")
+        f"main.py: the package {package} is missing: pip install -r requirements.txt\n")

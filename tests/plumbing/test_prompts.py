@@ -335,4 +335,5 @@ def test_one_text_needs_no_greenlet_and_many_name_it(run, flags, monkeypatch, ca
     monkeypatch.setitem(sys.modules, "greenlet", None)
     monkeypatch.delitem(sys.modules, "variants.shared.batch", raising=False)
     assert main.main([*flags[:-4], "--prompt", "A bear"]) == 0 and capsys.readouterr().out
-    assert run() == (2, "", "main.py: need greenlet (pip install -r requirements.txt), got none\n")
+    error = "main.py: the package greenlet is missing: pip install -r requirements.txt\n"
+    assert run() == (2, "", error)

@@ -195,8 +195,9 @@ def test_the_text_of_a_flag_is_read_and_checked(read, good, bad):
     ("cascade", {"alpha": np.nan}, 1.0, "--alpha: need a finite number, got nan"),
     ("big_little", {"rollback": np.inf}, 0.0, "--rollback: need a finite number, got inf"),
     ("tree", {"total": 3}, 1.0, "need --widths dynamic for --total"),
-    ("tree", {"widths": "auto"}, 1.0, "need costs for the decoder tree"),
-    ("speculative", {"K": "auto"}, 1.0, "need costs"), ("stopping", {}, 1.0, "need costs"),
+    ("tree", {"widths": "auto"}, 1.0, "--decoder tree needs Models.costs"),
+    ("speculative", {"K": "auto"}, 1.0, "needs Models.costs"),
+    ("stopping", {}, 1.0, "needs Models.costs"),
     ("medusa", {}, 0.0, "heads"), ("eagle", {}, 0.0, "head"),
     ("medusa", {"widths": (2,), "sparse": [(0,)]}, 1.0, "--widths and --sparse"),
     ("medusa", {"epsilon": 0.5}, 1.0, "--epsilon needs --acceptance typical"),
@@ -208,9 +209,9 @@ def test_the_text_of_a_flag_is_read_and_checked(read, good, bad):
     ("skip", {"exit": 4}, 1.0, "need --exit <= n_layer = 3"),
     ("skip", {"skip": (0, 3)}, 1.0, "need --skip in 0 .. n_layer - 1 = 2, got 3"),
     ("lookahead", {"ngram": 1}, 1.0, "need --ngram >= 2, got 1"),
-    ("suffix", {"factor": 0.0}, 1.0, "need factor > 0, .*, got 0.0, 0.1 and "),
-    ("suffix", {"min_prob": 1.1}, 1.0, "need factor > 0, .*, 1.1 and "),
-    ("suffix", {"sure": -1.0}, 1.0, "need factor > 0, .* and -1.0$"),
+    ("suffix", {"factor": 0.0}, 1.0, "need --factor > 0, .*, got 0.0, 0.1 and "),
+    ("suffix", {"min_prob": 1.1}, 1.0, "need --factor > 0, .*, 1.1 and "),
+    ("suffix", {"sure": -1.0}, 1.0, "need --factor > 0, .* and -1.0$"),
     ("staged", {"width": 2}, 0.0, "width 1"), ("lenient", {"lenience": 2.0}, 1.0, "lenience")])
 def test_flags_that_do_not_fit_are_refused(name, flags, temperature, message):
     with pytest.raises(ValueError, match=message):
