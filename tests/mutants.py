@@ -311,7 +311,8 @@ CASES += [("variants/" + file, tests, mutants) for file, tests, mutants in [
         ("        if row.max() < fallback:\n            break\n        rows.append(row)\n"
          "        guesses.append(int(row.argmax()))",
          "        rows.append(row)\n        guesses.append(int(row.argmax()))\n"
-         "        if row.max() < fallback:\n            break", "the low-confidence token is written"),
+         "        if row.max() < fallback:\n            break",
+         "the low-confidence token is written"),
     ]),
     ("cascade.py", own("cascade"), [
         ("np.maximum(p_target - p_draft, 0).sum(axis=-1)", "abs(p_target - p_draft).sum(axis=-1)",

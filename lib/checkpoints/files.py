@@ -46,8 +46,22 @@ def named(path):
 
 
 def folder_lock(folder):
-    """Return a lock on a folder, which is made if need be; it is free if its process dies."""
-    import filelock  # here: only a download or a conversion needs it
-
+    """Return a lock on a folder, which is made if need be."""
     folder.mkdir(parents=True, exist_ok=True)
-    return filelock.FileLock(folder / ".lock")
+    return file_lock(folder / ".lock")
+
+
+@contextlib.contextmanager
+def file_lock(path, blocking=True):
+    """Hold a lock: a file that is removed at the end, and free if its process dies.
+
+    If it is held elsewhere, wait, or raise filelock.Timeout unless `blocking`.
+    """
+    import filelock  # imported here because it is optional
+
+    with filelock.FileLock(path, blocking=blocking):
+        try:
+            yield
+        finally:
+            with contextlib.suppress(OSError):  # Windows refuses; filelock removes it there
+                os.remove(path)

@@ -43,7 +43,7 @@ def loaded(models, name="tiny", **kwargs):
 
 def file_names(folder):
     """Return the names of a folder's files."""
-    return {path.name for path in folder.iterdir()} - {".lock"}
+    return {path.name for path in folder.iterdir()}
 
 
 def assert_has(params, weights, dtype=np.float32):

@@ -300,7 +300,7 @@ def wait_until(holds, seconds=240):
     (["--decoder", "lookahead"], "are a chain"),
     (["--decoder", "stopping"], "--prompts needs --costs"), (["--temperature", -1], "temperature"),
     (["--decoder", "suffix", "--memory", "a"], "--memory does not apply to --prompts"),
-    (["--decoder", "big_little", "--temperature", 1], "need --temperature 0"),
+    (["--decoder", "big_little", "--temperature", 1], "needs --temperature 0"),
     (["--prompts", "/dev/null"], "need at least one prompt in /dev/null, got an empty file"),
     (["--prompts", "/dev/zero"], f"need lines of at most {MAX_PROMPT} bytes in /dev/zero"),
     (["--out", "/dev/full"], "--out /dev/full is a folder, pipe or device: choose a file"),

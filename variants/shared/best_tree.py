@@ -18,17 +18,22 @@ alone, so it is lossless.
 """
 
 from functools import cache
-from itertools import product
+from itertools import accumulate, product
+from operator import mul
 
 import numpy as np
 
 from variants.speculative import DECAY, START_COUNTS
 
 START_ACCEPTANCES = np.array([0.75, 0.15, 0.05, 0.02])  # before any round; they count as one
+MOST_GUESSES = 2**12  # in a tree: a pass over more takes seconds
 
 
 def uniform(widths):
-    """Return the shape with widths[l] children for each node of level l."""
+    """Return the shape with widths[l] children for each node of level l; ValueError if too many."""
+    n_guesses = sum(accumulate(widths, mul))
+    if n_guesses > MOST_GUESSES:
+        raise ValueError(f"need --widths of at most {MOST_GUESSES} guesses in all, got {n_guesses}")
     levels = [product(*map(range, widths[: n + 1])) for n in range(len(widths))]
     return [path for level in levels for path in level]
 
