@@ -10,10 +10,11 @@ from importlib import import_module
 from speculative import autoregressive_step
 from variants.registry import Costs, Decoder, Models
 
-FILES = ("speculative", "lookup", "suffix", "jacobi", "skip", "quantized", "assisted", "stopping",
-         "match", "coupled", "block", "lenient", "big_little", "cascade", "tree", "traversal",
-         "kseq", "lookahead", "staged", "medusa", "markov", "eagle", "blockwise")
-DECODERS: dict[str, Decoder] = {name: import_module(f"variants.{name}").DECODER for name in FILES}
+FILES = ("speculative", "lookup", "suffix", "jacobi", "skip", "quantized", "assisted",
+         "stopping", "match", "coupled", "block", "lenient", "big_little", "cascade", "tree",
+         "traversal", "kseq", "lookahead", "staged", "medusa", "markov", "eagle", "blockwise")
+DECODERS: dict[str, Decoder] = {
+    name: import_module(f"variants.{name}").DECODER for name in FILES}
 
 
 def build(name, models, given=()):
@@ -27,15 +28,15 @@ def build(name, models, given=()):
     entry = DECODERS[name]
     flags = entry.settings(dict(given))
     if entry.greedy and not models.is_greedy:
-        raise ValueError(f"--decoder {name} needs --temperature 0, because its method is greedy; "
-                         f"got {models.sampling['temperature']}")
+        raise ValueError(f"--decoder {name} needs --temperature 0, because it is greedy; got "
+                         f"{models.sampling['temperature']}")
     if entry.needs_costs(flags) and models.costs is None:
         raise ValueError(f"--decoder {name} needs Models.costs with these flags")
     return entry.build(models, **flags)
 
 
 def build_plain(name, models, given=()):
-    """Return plain decoding to compare with, with the decoder's own random numbers if it can."""
+    """Return plain decoding to compare with; if possible with the decoder's random numbers."""
     entry = DECODERS[name]
     if entry.plain:
         return entry.plain(models, **entry.settings(dict(given)))

@@ -363,7 +363,7 @@ FAULTS = {
     "tokenizer.json that is not JSON": (
         lambda folder: (folder / "tokenizer.json").write_text("[]"), "JSON object in .*tokenizer"),
     "a merge that makes no symbol": (
-        lambda folder: (folder / "merges.txt").write_text("a c"), "got none for 'ac' in vocab.json and"),
+        lambda folder: (folder / "merges.txt").write_text("a c"), "none for 'ac' in vocab.json"),
 }
 
 
