@@ -20,7 +20,7 @@ def read_json(path):
 def atomic(path):
     """Yield a binary file that replaces `path` when the block ends without an error.
 
-    The numbers go to a file of this process beside it, which is removed after an error.
+    The bytes go to a file of this process next to it, which is removed after an error.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(f"{path.name}.{os.getpid()}.part")

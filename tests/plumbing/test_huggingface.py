@@ -349,7 +349,7 @@ DIFFERENT = {"layer_norm_epsilon": 1e-6, "activation_function": "relu", "scale_a
 FAULTS = {
     **{name: (config(**{name: value}), f"need {name} = ") for name, value in DIFFERENT.items()},
     "an unembedding that is not wte": (
-        weights(lambda w: {"lm_head.weight": w["transformer.wte.weight"] + 1}), "to equal wte"),
+        weights(lambda w: {"lm_head.weight": w["transformer.wte.weight"] + 1}), "differs from wte"),
     "no vocabulary": (lambda folder: (folder / "vocab.json").unlink(), "vocab.json"),
     "no merges": (lambda folder: (folder / "merges.txt").unlink(), "merges.txt"),
     "a file that is cut": (cut, "whole safetensors file"),
