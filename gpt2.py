@@ -183,7 +183,7 @@ class GPT2:
         self.ids: list[int] = []  # what the cache holds
         self.lock = threading.Lock()
 
-    def __reduce__(self):  # copy and pickle: neither knows locks
+    def __reduce__(self):  # for copy and pickle, because a lock cannot be copied
         return type(self), (self.params, self.n_head)
 
     def __call__(self, ids: Sequence[int], n_last: int = 1) -> np.ndarray:
@@ -221,8 +221,7 @@ class GPT2:
         """Return how many tokens of `ids` need not be read if a cache holds the ids `known`.
 
         It is the length of their common prefix, without the last n_last of `ids`, whose rows
-        are computed again. ValueError if not 1 <= n_last <= len(ids) <= n_ctx, or a token that
-        must be read is not in the vocabulary.
+        are computed again. ValueError as in `__call__`, for the ids that must be read.
         """
         if not 1 <= n_last <= len(ids) <= self.n_ctx:
             raise ValueError(f"need 1 <= n_last <= len(ids) <= n_ctx = {self.n_ctx}, "

@@ -74,7 +74,7 @@ def make_parser(first: ArgumentParser, entry: Decoder) -> ArgumentParser:
 
 
 def add_text_flags(add: Callable) -> None:
-    """Add the flags of the prompt and of where its continuation ends."""
+    """Add the flags of the prompt and of the end of its continuation."""
     add("--prompt", default=PROMPT, help="the text to continue; - reads standard input")
     add("--prompt_file", metavar="FILE",
         help="read the prompt from a file instead, without the newline at its end")
@@ -95,9 +95,9 @@ def add_model_flags(add: Callable) -> None:
     add("--models_dir", default=str(MODELS_DIR), metavar="DIR", help="where model folders are, "
         "or are downloaded to (default: the repository's models/)")
     add("--cut_vocab", action="store_true", help="ignore embeddings beyond the tokenizer's "
-        "vocabulary, where training code has padded it")
+        "vocabulary, if training code has padded it")
     add("--backend", choices=BACKENDS, default="numba", metavar="NAME",
-        help="matrix products: numba (compiled) where installed, numpy, or cupy (GPU)")
+        help="matrix products: numba (compiled) if installed, numpy, or cupy (GPU)")
     add("--dtype", choices=["float32", "float64"], default="float32",
         help="precision of the weights")
 

@@ -77,16 +77,10 @@ class CommonTokens:
 class TokenLevelIntersection:
     """A draft over the target's ids, with probability for common tokens only.
 
-    Each row is a call of the draft, because the new token may merge with tokens before it; its
-    cache keeps what the re-encoded texts share.
+    `draft` is a GPT2, or any model of logits over its own ids; `common` are the CommonTokens.
+    Each row is a call of the draft, because the new token may merge with tokens before it; the
+    draft's cache keeps what the re-encoded texts share.
 
-    Parameters
-    ----------
-    draft : GPT2, or any model of logits over the draft's ids
-    common : CommonTokens
-
-    Examples
-    --------
     >>> from encoder import Encoder, byte_characters
     >>> from gpt2 import GPT2
     >>> from lib.checkpoints.weights import random_params
