@@ -1,4 +1,4 @@
-"""GPT-2's byte-level byte-pair encoding: text <-> ids.
+"""Encode text as ids and decode ids: GPT-2's byte-level byte-pair encoding.
 
     word       a piece of text that merges never cross: GPT-2's split pattern finds them
     symbol     one or more bytes, each byte written as one printable character
@@ -16,10 +16,9 @@ import regex
 
 END_OF_TEXT = "<|endoftext|>"
 MOST_WORDS = 2**15  # whose ids an Encoder keeps
-BROKEN = "surrogateescape"  # a byte that is not UTF-8 becomes a lone surrogate, and this byte again
+BROKEN = "surrogateescape"  # bytes that are not UTF-8 become lone surrogates, and bytes again
 
-# GPT-2's split: contractions, letters, numbers, other signs (with the space before them),
-# spaces.
+# GPT-2's split: contractions, letters, numbers, other signs (each with a space before), spaces.
 SPLIT = regex.compile(
     r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 )
@@ -34,16 +33,16 @@ def byte_characters():
     printable = {*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1),
                  *range(ord("®"), ord("ÿ") + 1)}
     others = [byte for byte in range(256) if byte not in printable]
-    return {byte: chr(byte) for byte in printable} | {b: chr(256 + i) for i, b in enumerate(others)}
+    characters = {byte: chr(byte) for byte in printable}
+    return characters | {byte: chr(256 + i) for i, byte in enumerate(others)}
 
 
 def merge(symbols, ranks):
     """Merge neighbours, lowest rank first, as long as a pair is in `ranks`.
 
-    Subtle: a heap of (rank, position) over a linked list, so that n symbols take O(n log n)
-    steps. The plain loop (join the best pair everywhere, then search again) gives the same
-    symbols, since a merge only makes pairs of a higher rank; for 30,000 random letters it takes
-    14 seconds.
+    Subtle: a heap of (rank, position) over a linked list takes O(n log n) steps for n symbols.
+    The plain loop (join the best pair everywhere, then search again) gives the same symbols,
+    since a merge only makes pairs of a higher rank; it takes 14 seconds for 30,000 letters.
     """
     symbols = ["", *symbols, ""]  # no merge has an empty symbol
     before = [*range(-1, len(symbols) - 1)]
@@ -83,8 +82,8 @@ class Encoder:
     end_of_text : str
         The symbol that ends a text; its id is the attribute `end_of_text`, None if it has none.
     added : list of str
-        Further symbols that stand for themselves and not for bytes. No text is encoded as one of
-        them, nor as end_of_text.
+        Further symbols that stand for themselves and not for bytes. No text is encoded as
+        them or as end_of_text.
 
     Raises
     ------
@@ -93,8 +92,8 @@ class Encoder:
 
     Examples
     --------
-    >>> vocab = {char: token for token, char in enumerate(byte_characters().values())} | {"ab": 256}
-    >>> encoder = Encoder(vocab, [("a", "b")])
+    >>> vocab = {char: token for token, char in enumerate(byte_characters().values())}
+    >>> encoder = Encoder(vocab | {"ab": 256}, [("a", "b")])
     >>> encoder.decode(encoder.encode("abc déjà vu")), len(encoder.encode("ab"))
     ('abc déjà vu', 1)
     """
@@ -108,13 +107,14 @@ class Encoder:
         if any(type(token) is not int for token in ids) or sorted(ids) != [*range(len(vocab))]:
             raise ValueError(f"need ids 0 .. {len(vocab) - 1} for {len(vocab)} symbols")
         if missing := known - vocab.keys():
-            raise ValueError(f"need a symbol for every byte, got no {min(missing)!r}")
+            raise ValueError(f"need a symbol for every byte, got none for {min(missing)!r}")
         for symbol in vocab.keys() - self.special:
             if not known.issuperset(symbol):
                 raise ValueError(f"need symbols of byte characters, got {symbol!r}")
         for left, right in merges:
             if left + right not in vocab:
-                raise ValueError(f"need a symbol for every merge, got no {left + right!r}")
+                raise ValueError("need a symbol for every merge, got none for "
+                                 f"{left + right!r}")
         self.vocab = vocab
         self.symbols = {token: symbol for symbol, token in vocab.items()}
         self.ranks = {pair: rank for rank, pair in enumerate(merges)}
@@ -136,7 +136,7 @@ class Encoder:
         return self.ids_of_words[word]
 
     def encode(self, text):
-        """Return the ids of a text; ValueError for a lone surrogate, which UTF-8 cannot hold."""
+        """Return the ids of a text; ValueError if it has a lone surrogate (not in UTF-8)."""
         return self.encode_bytes(text.encode("utf-8"))
 
     def encode_bytes(self, data):
@@ -149,7 +149,7 @@ class Encoder:
         symbol = text if text in self.special else self.to_characters(text)
         if symbol not in self.vocab:
             pieces = [self.decode([token]) for token in self.encode(text)]
-            raise ValueError(f"need one token of the vocabulary, got {text!r}, which is "
+            raise ValueError(f"need a single token of the vocabulary, got {text!r}, which is "
                              f"{len(pieces)}: {', '.join(map(repr, pieces))}")
         return self.vocab[symbol]
 
@@ -157,9 +157,10 @@ class Encoder:
         """Return the bytes that the ids stand for; they may end within a character."""
         symbols = [self.symbols.get(int(token)) for token in ids]
         if None in symbols:
-            raise ValueError(f"need ids in 0 .. {self.n_vocab - 1}, got {ids[symbols.index(None)]}")
-        return b"".join(symbol.encode() if symbol in self.special
-                        else symbol.translate(self.bytes).encode("latin-1") for symbol in symbols)
+            unknown = ids[symbols.index(None)]
+            raise ValueError(f"need ids in 0 .. {self.n_vocab - 1}, got {unknown}")
+        return b"".join(symbol.encode() if symbol in self.special else
+                        symbol.translate(self.bytes).encode("latin-1") for symbol in symbols)
 
     def decode(self, ids):
         """Return the text of the ids; bytes that are not UTF-8 become U+FFFD."""

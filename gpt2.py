@@ -1,4 +1,4 @@
-"""GPT-2's forward pass as formulas, and GPT2: a model that caches what it has read.
+"""Run GPT-2: its forward pass as formulas, and a model that caches what it has read.
 
     n_vocab n_ctx n_embd n_head n_layer    the sizes in hparams.json
     n_past     tokens already read: their keys and values are in the cache
@@ -27,7 +27,7 @@ PART = 128  # tokens of a long prompt that one pass reads; the last pass has n_l
 
 
 def gelu(x):  # [n_new, n] -> [n_new, n]
-    """Return x times the normal distribution function (tanh form). Hendrycks and Gimpel (2016)."""
+    """Return x times the normal distribution function (tanh). Hendrycks and Gimpel (2016)."""
     return 0.5 * x * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x * x * x)))
 
 
@@ -92,11 +92,10 @@ def forward(ids, positions, attends, params, n_head):  # [n_new] -> [n_new, n_em
 
 
 def cached(cache, n_past, mask):
-    """Return one layer's `attend`: new keys and values join the cache, and each row sees it masked.
+    """Return one layer's `attend`, which appends the new keys and values to the cache.
 
     `cache` is [2, n_head, n_ctx, d_head] (2: keys and values); columns n_past : n_seq are
-    written, those before them read. `mask` is [n_new, n_seq]: 0 where a new token may look,
-    -inf where not.
+    written, the columns before them read. `mask` is [n_new, n_seq], as mask_of returns it.
     """
     def attend(q, k, v):  # 3 x [n_head, n_new, d_head] -> [n_head, n_new, d_head]
         n_seq = n_past + q.shape[1]
@@ -128,7 +127,7 @@ def mask_of(visible, like):  # [n_new, n_seq] of bool -> [n_new, n_seq]
 
 
 def part_ends(n_past, n_seq, n_last):
-    """Return where the passes over a prompt end: after PART tokens each; the last has n_last rows.
+    """Return where each pass over a prompt ends: after PART tokens; the last has n_last rows.
 
     >>> part_ends(0, 300, 1), part_ends(299, 300, 1)
     ([128, 256, 300], [300])
@@ -155,8 +154,8 @@ class GPT2:
     `params` is the tree of weights that `utils.load_encoder_hparams_and_params` returns; its
     arrays decide backend (NumPy or CuPy) and precision. The key/value cache is a memo: called
     with a different sequence, the model goes back to the longest common prefix and reads on
-    from there. Threads that share a model take turns and read their texts again: give each
-    thread its own, over the same weights, as `GPT2(model.params, model.n_head)`. A copied or
+    from there. Threads that share a model take turns and read their texts again, so give each
+    thread a model over the same weights, `GPT2(model.params, model.n_head)`. A copied or
     pickled model has an empty cache. No answer depends on earlier calls:
 
     >>> from lib.checkpoints.weights import random_params
@@ -184,13 +183,14 @@ class GPT2:
         self.ids: list[int] = []  # what the cache holds
         self.lock = threading.Lock()
 
-    def __reduce__(self):  # copy and pickle: neither knows locks
+    def __reduce__(self):  # for copy and pickle, because a lock cannot be copied
         return type(self), (self.params, self.n_head)
 
     def __call__(self, ids: Sequence[int], n_last: int = 1) -> np.ndarray:
-        """Return logits [n_last, n_vocab]; the last row follows `ids`, the one before `ids[:-1]`.
+        """Return logits [n_last, n_vocab]; the last row is for the token after `ids`.
 
-        ValueError if not 1 <= n_last <= len(ids) <= n_ctx, or an id is outside the vocabulary.
+        The row before it is for the token after `ids[:-1]`, and so on. ValueError if not 1 <=
+        n_last <= len(ids) <= n_ctx, or an id is outside the vocabulary.
         """
         return self.logits(self.hidden(ids, n_last))
 
@@ -218,11 +218,10 @@ class GPT2:
         return x[-n_last:]
 
     def n_reusable(self, known, ids, n_last):
-        """Return how many tokens of `ids` a cache of the tokens `known` serves.
+        """Return how many tokens of `ids` need not be read if a cache holds the ids `known`.
 
-        These are the tokens that both begin with, without the last n_last of `ids`, whose rows
-        are computed again. ValueError if not 1 <= n_last <= len(ids) <= n_ctx, or a token that
-        must be read is not in the vocabulary.
+        It is the length of their common prefix, without the last n_last of `ids`, whose rows
+        are computed again. ValueError as in `__call__`, for the ids that must be read.
         """
         if not 1 <= n_last <= len(ids) <= self.n_ctx:
             raise ValueError(f"need 1 <= n_last <= len(ids) <= n_ctx = {self.n_ctx}, "
@@ -236,5 +235,5 @@ def check_ids(ids, n_vocab):
     """Raise ValueError with the first id that is not a whole number in 0 .. n_vocab - 1."""
     for i, token in enumerate(ids):
         if not (isinstance(token, int | np.integer) and 0 <= token < n_vocab):
-            raise ValueError(f"need ids in 0 .. n_vocab - 1 = {n_vocab - 1}, got {token!r:.80} at "
-                             f"position {i - len(ids)} from the end")
+            raise ValueError(f"need ids in 0 .. n_vocab - 1 = {n_vocab - 1}, got {token!r:.80} "
+                             f"at position {i - len(ids)} from the end")

@@ -14,6 +14,11 @@ import textwrap
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Sequence
 
+from lib.terminal import Help, Parser, catch_ctrl_c, command, flags_given, print_safely
+
+if __name__ == "__main__":
+    catch_ctrl_c("main.py")  # the imports below take a second
+
 from demo.compare import compare
 from demo.describe import comparison_in_words
 from demo.page import check_page_path, raced_run, save_page
@@ -22,7 +27,6 @@ from demo.task import MANY_TEXTS, ONE_TEXT, SAMPLING, load_task, settings_for_js
 from demo.trace import round_as_line, wants_colour
 from lib.backend.arrays import gpu_errors_in_one_line
 from lib.backend.products import BACKENDS
-from lib.terminal import Help, Parser, command, flags_given, print_safely
 from sampling import check_sampling
 from utils import MODELS_DIR
 from variants import DECODERS
@@ -49,7 +53,7 @@ def make_first_parser() -> ArgumentParser:
     add("--decoder", default="speculative", choices=DECODERS, metavar="NAME",
         help="the method that is compared with plain decoding")
     add("--costs", type=costs, metavar="D,T1,T2", help="times of a draft step and of "
-        "target passes over 1, 2, .. rows, in any unit, where a decoder needs them (default: "
+        "target passes over 1, 2, .. rows, in any unit, for decoders that need them (default: "
         "measured before the run)")
     return parser
 
@@ -70,7 +74,7 @@ def make_parser(first: ArgumentParser, entry: Decoder) -> ArgumentParser:
 
 
 def add_text_flags(add: Callable) -> None:
-    """Add the flags of the prompt and of where its continuation ends."""
+    """Add the flags of the prompt and of the end of its continuation."""
     add("--prompt", default=PROMPT, help="the text to continue; - reads standard input")
     add("--prompt_file", metavar="FILE",
         help="read the prompt from a file instead, without the newline at its end")
@@ -87,30 +91,31 @@ def add_model_flags(add: Callable) -> None:
     add("--draft_model_size", default="tales-small", metavar="SIZE", help="124M, 355M, 774M, "
         "1558M, a folder name in --models_dir, or the path of a Hugging Face folder; its "
         "vocabulary may differ from the target's")
-    add("--target_model_size", default="tales-large", metavar="SIZE", help="likewise")
+    add("--target_model_size", default="tales-large", metavar="SIZE", help="the same choices")
     add("--models_dir", default=str(MODELS_DIR), metavar="DIR", help="where model folders are, "
         "or are downloaded to (default: the repository's models/)")
     add("--cut_vocab", action="store_true", help="ignore embeddings beyond the tokenizer's "
-        "vocabulary, where training code has padded it")
+        "vocabulary, if training code has padded it")
     add("--backend", choices=BACKENDS, default="numba", metavar="NAME",
-        help="matrix products: numba (compiled) where installed, numpy, or cupy (GPU)")
-    add("--dtype", choices=["float32", "float64"], default="float32", help="of the weights")
+        help="matrix products: numba (compiled) if installed, numpy, or cupy (GPU)")
+    add("--dtype", choices=["float32", "float64"], default="float32",
+        help="precision of the weights")
 
 
 def add_sampling_flags(add: Callable) -> None:
     """Add sampling.warp's settings and the seed."""
     add("--temperature", type=float, default=0.0, metavar="T", help="0 is greedy")
     add("--top_k", type=int, default=0, metavar="K",
-        help="keep the K most probable; 0 keeps all")
+        help="keep the K most probable tokens; 0 keeps all")
     add("--top_p", type=float, default=1.0, metavar="P",
-        help="keep the most probable of mass P")
+        help="keep the smallest set of tokens with total probability P")
     add("--repetition_penalty", type=float, default=1.0, metavar="R",
         help="above 1: tokens seen before become less probable")
     add("--seed", type=whole_from_0, default=123, help="random seed, the same for both runs")
 
 
 def add_output_flags(add: Callable) -> None:
-    """Add what is shown and saved of one text."""
+    """Add the flags of what is shown and saved of one text."""
     add("--show", action="store_true",
         help="print every round: accepted guesses, [-rejected-]{+replacement+} or {+bonus+}")
     add("--trace", metavar="FILE", help="save every round as a page: FILE.html")
@@ -119,8 +124,8 @@ def add_output_flags(add: Callable) -> None:
 
 def add_prompts_flags(add: Callable) -> None:
     """Add the flags of many prompts."""
-    add("--prompts", metavar="FILE", help="continue all of them: one prompt per line, or one "
-        'JSON object per line, {"prompt": ..., "id": ...}; - reads standard input')
+    add("--prompts", metavar="FILE", help="continue all prompts of a file: one per line, or "
+        'one JSON object per line, {"prompt": ..., "id": ...}; - reads standard input')
     add("--out", metavar="FILE.jsonl", help="one JSON record per prompt, in their order; an "
         "interrupted run resumes; - writes standard output; exit status 3 if a record is an "
         "error")
@@ -128,7 +133,7 @@ def add_prompts_flags(add: Callable) -> None:
 
 
 def add_decoder_flags(parser: ArgumentParser, entry: Decoder) -> None:
-    """Add the flags of a decoder; those not given stay out of the parsed arguments."""
+    """Add the flags of a decoder; flags not given stay out of the parsed arguments."""
     group = parser.add_argument_group(f"--decoder {entry.name} ({entry.source})", entry.idea)
     for name, (default, flag) in entry.flags.items():
         value = ",".join(map(str, default)) if isinstance(default, tuple) else default
@@ -139,7 +144,7 @@ def add_decoder_flags(parser: ArgumentParser, entry: Decoder) -> None:
 
 
 def parse_args(argv: Sequence[str] | None = None) -> Namespace:
-    """Return the checked flags; those of the decoder are in `settings`."""
+    """Return the checked flags; the decoder's own flags are in `settings`."""
     words = sys.argv[1:] if argv is None else argv
     first = make_first_parser()
     entry = DECODERS[first.parse_known_args(words)[0].decoder]
@@ -168,15 +173,15 @@ def why_unknown(word: str, entry: Decoder) -> str:
 
 
 def check_flags(args: Namespace, entry: Decoder, given: set[str]) -> None:
-    """Raise ValueError if a flag that was given does nothing, or lacks one that it needs."""
+    """Raise ValueError if a given flag has no effect or needs a flag that is not given."""
     if given >= {"prompt", "prompt_file"}:
         raise ValueError("--prompt and --prompt_file are both given: choose one")
     if args.costs and not entry.needs_costs(args.settings):
         raise ValueError(f"--costs does not apply to --decoder {entry.name} with these flags "
                          "(only to stopping, --K auto and --widths auto)")
-    if "draft_model_size" in given and "draft" not in entry.needs:
-        raise ValueError(f"--draft_model_size does not apply to --decoder {entry.name}, which "
-                         "has no draft model")
+    if "draft_model_size" in given and not entry.needs_draft(args.settings):
+        raise ValueError(f"--draft_model_size does not apply to --decoder {entry.name} with "
+                         "these flags: no draft model is asked")
     if args.prompts is None:
         for name in sorted(given & {*MANY_TEXTS}):
             raise ValueError(f"--{name} needs --prompts")
@@ -202,7 +207,7 @@ def main(argv=None):
 
 
 def continue_one(args: Namespace) -> None:
-    """Continue --prompt by both decoders; print the comparison, save --trace and --memory."""
+    """Continue --prompt with both decoders; print the comparison, save --trace and --memory."""
     seen = []
     stream = sys.stderr if args.json else sys.stdout
 
@@ -234,7 +239,7 @@ def write_records(args: Namespace, new_writer: Callable = batch_writer) -> int:
 
 if __name__ == "__main__":
     if sys.stdout is None:
-        sys.exit("main.py: need standard output, got a closed one")
+        sys.exit("main.py: standard output is closed")
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # what a terminal's encoding lacks
     sys.exit(main())

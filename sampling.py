@@ -1,4 +1,4 @@
-"""From logits to tokens: how every decoder here, speculative or not, draws a token.
+"""Turn logits into tokens: how every decoder here, speculative or not, draws a token.
 
     logits     what the model returns for one position, [n_vocab]
     probs      the distribution of the next token, [n_vocab], float64, sums to 1
@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 
-def softmax(logits: ArrayLike, T: float = 1.0) -> np.ndarray:  # [..., n_vocab] -> [..., n_vocab]
+def softmax(logits: ArrayLike, T: float = 1.0) -> np.ndarray:  # [.., n_vocab] -> [.., n_vocab]
     """Return exp(l / T) divided by its sum, in float64 (gpt2.py's keeps the weights' dtype).
 
     The largest logit is subtracted first, so that nothing overflows; it cancels in the
@@ -43,8 +43,8 @@ def warp(logits: ArrayLike, temperature: float = 1.0, top_k: int = 0, top_p: flo
                         multiplies any other. Keskar et al. (2019) Sec. 4.1.
     temperature         >= 0: divides the logits; 0 is greedy, a one-hot row at the largest one.
     top_k               >= 0: keep the top_k most probable tokens; 0 keeps all.
-    top_p               in (0, 1]: keep the smallest set of most probable tokens whose mass is at
-                        least top_p. Holtzman et al. (2020) Sec. 3.1.
+    top_p               in (0, 1]: keep the smallest set of most probable tokens whose mass is
+                        at least top_p. Holtzman et al. (2020) Sec. 3.1.
 
     Ties fall to the lowest id. `logits` is [n_last, n_vocab], or [n_vocab] for one row; the
     result has the same shape, in float64. `ids` is the whole sequence, which the repetition
@@ -102,15 +102,15 @@ def check_finite(rows):  # [n_last, n_vocab]
     finite = np.isfinite(rows)
     if not finite.all():
         row, token = np.argwhere(~finite)[0]
-        raise ValueError(f"need finite logits, got {rows[row, token]} in row {row} of {len(rows)}, "
-                         f"token {token}")
+        raise ValueError(f"need finite logits, got {rows[row, token]} in row {row} of "
+                         f"{len(rows)}, token {token}")
 
 
 def penalize(rows, ids, penalty):  # [n_last, n_vocab] -> [n_last, n_vocab]
-    """Make the tokens of a row's own prefix less likely. Keskar et al. (2019) Sec. 4.1."""
+    """Penalise the tokens of each row's own prefix. Keskar et al. (2019) Sec. 4.1."""
     if len(ids) < len(rows):
-        raise ValueError(f"need the whole sequence for a repetition penalty, got {len(ids)} ids "
-                         f"for {len(rows)} rows of logits")
+        raise ValueError(f"need the whole sequence for a repetition penalty, got {len(ids)} "
+                         f"ids for {len(rows)} rows of logits")
     rows = rows.copy()
     for i, row in enumerate(rows):
         prefix = ids[: len(ids) - len(rows) + 1 + i]  # row i follows it
@@ -120,7 +120,7 @@ def penalize(rows, ids, penalty):  # [n_last, n_vocab] -> [n_last, n_vocab]
 
 
 def one_hot_rows(ids, n_vocab):  # -> [len(ids), n_vocab]
-    """Return distributions with all mass on one token each: greedy choices or copied guesses."""
+    """Return distributions with all mass on one token each: greedy choices, copied guesses."""
     rows = np.zeros((len(ids), n_vocab))
     rows[np.arange(len(ids)), ids] = 1.0
     return rows
@@ -139,7 +139,7 @@ def keep_largest(row, n):  # [n_vocab] -> [n_vocab]
 def keep_top_p(row, top_p):  # [n_vocab] -> [n_vocab]
     """Zero all tokens outside the smallest set with mass >= top_p. Holtzman et al. (2020)."""
     mass = np.cumsum(np.sort(row)[::-1])  # mass[n]: the n + 1 most probable tokens together
-    return keep_largest(row, 1 + np.count_nonzero(mass < top_p))  # rounding can make it n_vocab + 1
+    return keep_largest(row, 1 + np.count_nonzero(mass < top_p))  # n_vocab + 1 after rounding
 
 
 def at_least_float64(numbers):
@@ -182,8 +182,8 @@ def accept(prob: float, rng: np.random.Generator) -> bool:
 def residual(p_target: np.ndarray, p_draft: np.ndarray) -> np.ndarray:
     """Return norm(max(0, p_target - p_draft)), the distribution that replaces a rejected guess.
 
-    If it has no mass, both rows are equal, only rounding can have rejected, and p_target is
-    returned. Chen et al. (2023) Eq. 2; Leviathan et al. (2023) Sec. 2.3.
+    If it has no mass, the rows are equal, and only rounding can have rejected the guess:
+    returns p_target. Chen et al. (2023) Eq. 2; Leviathan et al. (2023) Sec. 2.3.
 
     Accepted plus resampled mass is the target's distribution: Theorem 1 for one token.
 

@@ -63,7 +63,7 @@ Step = Callable[[list[int], int, Any], Round]  # (x, n_left, rng) -> Round
 
 
 def guess(x, k, rng, draft: Model, draw=sample):
-    """Sample k tokens from the draft, one after another; keep the distributions for the test."""
+    """Sample k tokens from the draft one by one; keep their distributions for the test."""
     guesses, p_draft = [], []
     for _ in range(k):
         p_draft.append(draft(x + guesses, 1)[-1])
@@ -111,7 +111,7 @@ def check_rows(guesses, p_draft, p_target):
 
 
 def check_sum(row):
-    """Raise ValueError unless the row sums to 1, within what float32 can add up to."""
+    """Raise ValueError unless the row sums to 1, up to the rounding errors of float32."""
     total = np.sum(row)
     if not abs(total - 1) < 1e-3:
         raise ValueError(f"need rows of probabilities, which sum to 1 (sampling.with_sampling "
@@ -156,7 +156,7 @@ def generate(x: list[int], step: Step, N: int, rng: np.random.Generator,
     """Run `step` until there are N new tokens, or one of the stop tokens; yield every round.
 
     The `ids` of a round are cut after a stop token; those of all rounds, joined, are the new
-    text. ValueError if x is empty or has anything but token ids, N < 0, or `rng` is not a
+    text. ValueError if x is empty or contains anything but token ids, N < 0, or `rng` is not a
     generator.
 
     >>> always_1 = lambda ids, n_last: np.eye(3)[[1] * n_last]
@@ -207,7 +207,7 @@ def complete(x, step: Step, N, rng, stop=()):
 
 def autoregressive_sampling(x: list[int], model: Model, N: int, rng: np.random.Generator,
                             stop: Collection[int] = ()) -> list[int]:
-    """Draw N tokens, each by its own pass of the model: the text that speculation must equal.
+    """Draw N tokens, each by its own pass of the model: plain decoding, without speculation.
 
     Returns x and exactly N new tokens, or fewer if one of them is a stop token, which is then
     the last. ValueError as in `generate`. Chen et al. (2023) Alg. 1.
@@ -221,7 +221,7 @@ def autoregressive_sampling(x: list[int], model: Model, N: int, rng: np.random.G
 
 def speculative_sampling(x: list[int], draft: Model, target: Model, N: int, K: int,
                          rng: np.random.Generator, stop: Collection[int] = ()) -> list[int]:
-    """Draw the same N tokens with fewer target passes, up to K + 1 tokens per pass. Lossless.
+    """Draw N tokens from the same distribution, up to K + 1 per pass of the target. Lossless.
 
     The text is distributed exactly as that of `autoregressive_sampling(x, target, N, rng,
     stop)`. ValueError also if K is not a whole number >= 1, or the vocabularies differ. Chen et

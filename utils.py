@@ -1,15 +1,15 @@
-"""The front door to checkpoints: find a model, download and convert it if need be, load it fast.
+"""Find, download, convert and load checkpoints.
 
     models_dir/
-        tales-large/              one folder a model, as Hugging Face keeps it:
-            config.json           the sizes
-            model.safetensors     the weights
-            vocab.json, merges.txt             the vocabulary
-        124M/                     or in the layout that OpenAI ships:
-            hparams.json          the sizes
-            encoder.json, vocab.bpe            the vocabulary
-            checkpoint, model.ckpt.*           the weights, TensorFlow's format
-            params.safetensors    ours: the same weights, made from the checkpoint once
+        tales-large/                    one folder per model, in Hugging Face's layout:
+            config.json                 the sizes
+            model.safetensors           the weights
+            vocab.json, merges.txt      the vocabulary
+        124M/                           or in OpenAI's layout:
+            hparams.json                the sizes
+            encoder.json, vocab.bpe     the vocabulary
+            checkpoint, model.ckpt.*    the weights, in TensorFlow's format
+            params.safetensors          ours: the same weights, converted once
 
 lib/checkpoints/ reads the files.
 """
@@ -39,16 +39,16 @@ def load_encoder_hparams_and_params(model_size: str, models_dir: str | Path, dty
     Parameters
     ----------
     model_size : str
-        A released size (124M, 355M, 774M, 1558M), the name of any folder in `models_dir`, or the
-        path of a Hugging Face folder.
+        A released size (124M, 355M, 774M, 1558M), the name of any folder in `models_dir`, or
+        the path of a Hugging Face folder.
     models_dir : path
     dtype : float32 or float64
     backend : "numba", "numpy" or "cupy"
-        The arrays, and the matrix products of the whole process: "numba" compiles products of few
-        rows where Numba is installed, "numpy" uses NumPy alone, "cupy" a GPU.
+        The arrays, and the matrix products of the whole process: "numba" compiles products of
+        few rows where Numba is installed, "numpy" uses NumPy alone, "cupy" a GPU.
     cut_vocab : bool
         Leave out rows of wte beyond the vocabulary, which some training code pads to a round
-        number. Without this such a folder is refused.
+        number. Without cut_vocab such a folder is refused.
 
     Returns
     -------
@@ -60,7 +60,7 @@ def load_encoder_hparams_and_params(model_size: str, models_dir: str | Path, dty
     Raises
     ------
     ValueError
-        If there is no such model, a file of it is not what it should be, or a package is missing.
+        If there is no such model, one of its files is broken, or a package is missing.
     OSError
         If a download or a disk fails. GPT2_BASE_URL in the environment may name a mirror.
     """
@@ -80,11 +80,11 @@ def load_encoder_hparams_and_params(model_size: str, models_dir: str | Path, dty
 
 def load_pair(draft_model_size, target_model_size, models_dir=MODELS_DIR, dtype=np.float32,
               backend="numba", cut_vocab=False):
-    """Return (encoder, draft, target): two GPT2 models; the draft is None if no name is given.
+    """Return (encoder, draft, target): two GPT2 models; the draft is None if its name is None.
 
     The encoder is the target's. A draft with a different vocabulary is wrapped, so that it is a
-    model over the target's ids too; ValueError if the two have no token in common. Both models
-    share their weights if both names lead to one folder. The other arguments are those of
+    model over the target's ids too; ValueError if the two have no token in common. The models
+    share their weights if both names lead to one folder. For the other arguments see
     `load_encoder_hparams_and_params`.
     """
     def load(size):
@@ -94,25 +94,24 @@ def load_pair(draft_model_size, target_model_size, models_dir=MODELS_DIR, dtype=
     target = GPT2(params, hparams["n_head"])
     if draft_model_size is None:
         return encoder, None, target
-    folders = {find_folder(size, models_dir).resolve()
-               for size in (draft_model_size, target_model_size)}
-    if len(folders) > 1:
-        draft_encoder, hparams, params = load(draft_model_size)
-        if draft_encoder.symbols != encoder.symbols:
-            draft = GPT2(params, hparams["n_head"])
-            common = CommonTokens(draft_encoder, encoder)
-            return encoder, TokenLevelIntersection(draft, common), target
-    return encoder, GPT2(params, hparams["n_head"]), target
+    draft_folder = find_folder(draft_model_size, models_dir)
+    if draft_folder.resolve() == find_folder(target_model_size, models_dir).resolve():
+        return encoder, GPT2(target.params, target.n_head), target
+    draft_encoder, hparams, params = load(draft_model_size)
+    draft = GPT2(params, hparams["n_head"])
+    if draft_encoder.symbols == encoder.symbols:
+        return encoder, draft, target
+    return encoder, TokenLevelIntersection(draft, CommonTokens(draft_encoder, encoder)), target
 
 
 def find_folder(model_size, models_dir):
-    """Return where a model is: by its name in models_dir, or a Hugging Face folder by its path."""
+    """Return a model's folder, given its name in models_dir or a Hugging Face folder's path."""
     if re.fullmatch(r"\w[\w.-]*", model_size):
         return Path(models_dir) / model_size
     if not huggingface.is_model(Path(model_size)):
         raise ValueError(f"{model_size!r} is not a Hugging Face folder (needs config.json and "
-                         "model.safetensors). OpenAI-style folders are given by name, in "
-                         "models_dir.")
+                         "model.safetensors). Name an OpenAI-style folder in models_dir "
+                         "without its path.")
     return Path(model_size)
 
 
@@ -124,9 +123,9 @@ def read_encoder(folder, n_vocab, cut_vocab):
     except ValueError as error:
         raise ValueError(f"{error} in {files} of {folder}") from None
     padding = n_vocab - encoder.n_vocab
-    if padding < 0 or padding and not cut_vocab:
-        advice = f"padded by {padding}, which --cut_vocab leaves out" if padding > 0 else (
-            "give the model a row for each token (in transformers: resize_token_embeddings)")
-        raise ValueError(f"need as many symbols in {files} as n_vocab says in {folder}, got "
-                         f"{encoder.n_vocab} and {n_vocab}: {advice}")
-    return encoder
+    if padding == 0 or padding > 0 and cut_vocab:
+        return encoder
+    advice = f"padded by {padding}, which --cut_vocab leaves out" if padding > 0 else (
+        "give the model a row for each token (in transformers: resize_token_embeddings)")
+    raise ValueError(f"need as many symbols in {files} as n_vocab says in {folder}, got "
+                     f"{encoder.n_vocab} and {n_vocab}: {advice}")

@@ -22,7 +22,7 @@ import time
 from argparse import Namespace
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from functools import partial
 from itertools import chain, tee
 from typing import IO, NamedTuple
@@ -41,6 +41,7 @@ from demo.task import (
     without_newline,
 )
 from lib.backend.arrays import gpu_errors_in_one_line
+from lib.checkpoints.files import file_lock
 from lib.terminal import open_flag
 from speculative import Round
 from variants import Models, build
@@ -158,7 +159,7 @@ def opened_alone(path: str) -> Iterator[IO[bytes]]:
 
     "-" is standard output, which can only be written.
     """
-    from filelock import FileLock, Timeout  # here: it may be missing
+    from filelock import Timeout  # imported here because it is optional
 
     if path == "-":
         with open(1, "wb", closefd=False) as file:
@@ -167,14 +168,9 @@ def opened_alone(path: str) -> Iterator[IO[bytes]]:
     if os.path.exists(path) and not os.path.isfile(path):
         raise ValueError(f"--out {path} is a folder, pipe or device: choose a file, or - for "
                          "standard output")
-    lock = FileLock(f"{path}.lock", blocking=False)
     try:
-        with open_flag("out", path, "a+b") as file, lock:
-            try:
-                yield file
-            finally:
-                with suppress(OSError):  # on Windows filelock removes it
-                    os.remove(lock.lock_file)
+        with open_flag("out", path, "a+b") as file, file_lock(f"{path}.lock", blocking=False):
+            yield file
     except Timeout:
         raise ValueError(f"--out {path} is being written by another process: wait for it, or "
                          "choose a new --out") from None

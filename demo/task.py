@@ -12,7 +12,7 @@ import numpy as np
 
 from encoder import Encoder
 from gpt2 import GPT2
-from lib.terminal import open_flag
+from lib.terminal import notify, open_flag
 from lib.token_level_intersection import CommonTokens, TokenLevelIntersection
 from utils import find_folder, load_pair
 from variants import DECODERS, Costs, Models
@@ -73,7 +73,7 @@ class Task(NamedTuple):
 def settings_for_json(args: Namespace) -> dict:
     """Return the flags that decide what comes out, those of the decoder among them."""
     hidden = {*ONE_TEXT, *MANY_TEXTS, "models_dir", "sampling", "settings"}
-    if "draft" not in DECODERS[args.decoder].needs:
+    if not DECODERS[args.decoder].needs_draft(args.settings):
         hidden.add("draft_model_size")  # not loaded
     shown = {name: value for name, value in vars(args).items() if name not in hidden}
     return shown | args.settings
@@ -134,11 +134,11 @@ def load_task(args: Namespace, prompt: str | None = None) -> Task:
     """Return the Task of the flags, and of their prompt unless one is given."""
     prompt = prompt_of_flags(args) if prompt is None else prompt
     entry = DECODERS[args.decoder]
-    draft_size = args.draft_model_size if "draft" in entry.needs else None
+    draft_size = args.draft_model_size if entry.needs_draft(args.settings) else None
     encoder, draft, target = load_pair(draft_size, args.target_model_size, args.models_dir,
                                        np.dtype(args.dtype), args.backend, args.cut_vocab)
     if entry.make_draft:
-        draft = entry.make_draft(target)
+        draft = entry.make_draft(target, notify)
     if path := args.settings.get("memory"):
         read_memory(path, encoder.n_vocab)  # report a bad one now, not after the first run
     task = Task(encoder=encoder, x=[], stop=stop_tokens(args.stop, encoder),
@@ -158,6 +158,9 @@ def tree_model_of(model: GPT2) -> partial[TreeGPT2]:
 
 def stop_tokens(names: list[str] | None, encoder: Encoder) -> set[int]:
     """Return the ids of --stop; without the flag, the end of text if the vocabulary has one."""
-    if names is not None:
+    if names is None:
+        return set() if encoder.end_of_text is None else {encoder.end_of_text}
+    try:
         return {encoder.id_of(name) for name in names}
-    return set() if encoder.end_of_text is None else {encoder.end_of_text}
+    except ValueError as error:
+        raise ValueError(f"--stop: {error}") from None

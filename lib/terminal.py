@@ -1,4 +1,4 @@
-"""What a command line needs beyond argparse: errors in one line, grouped help, a safe print."""
+"""Extend argparse: one-line errors, grouped help, a safe print."""
 
 import argparse
 import functools
@@ -13,7 +13,7 @@ NUMBERS = {int: "a whole number", float: "a number"}  # Python's own messages na
 
 
 class Parser(argparse.ArgumentParser):
-    """Parse as argparse does, without abbreviations; print errors in one line."""
+    """Parse as argparse does, but without abbreviations, and with errors in one line."""
 
     def __init__(self, *args, **settings):
         super().__init__(*args, allow_abbrev=False, **settings)
@@ -47,7 +47,7 @@ class Parser(argparse.ArgumentParser):
 
 
 class Help(argparse.RawDescriptionHelpFormatter):
-    """Show each default once, and the examples at the end as they are written."""
+    """Show each default once; keep the line breaks of the examples."""
 
     def __init__(self, prog):
         width = shutil.get_terminal_size(fallback=(100, 24)).columns
@@ -61,7 +61,7 @@ class Help(argparse.RawDescriptionHelpFormatter):
 
 
 def flags_given(words: Iterable[str]) -> set[str]:
-    """Return the names of the flags in a command line, given with their default's value or not.
+    """Return the names of the flags in a command line, also of those set to their default.
 
     A Parser has no abbreviations, and argparse takes no value that is spelled as a flag.
 
@@ -82,9 +82,9 @@ def open_flag(name: str, path: str, binary_mode: str) -> IO[bytes]:
 
 
 def command(program: str, requirements: str = "requirements.txt") -> Callable:
-    """Return a decorator for a `main(argv)`: it returns an exit status and prints errors.
+    """Return a decorator for a `main(argv)`, which then prints errors and returns a status.
 
-    The status is what `main` returns, 0 for None; 2 after an error, 130 after Ctrl-C.
+    The exit status is what `main` returned, 0 for None; 2 after an error, 130 after Ctrl-C.
     """
     def decorate(main):
         @functools.wraps(main)
@@ -94,8 +94,8 @@ def command(program: str, requirements: str = "requirements.txt") -> Callable:
             except BrokenPipeError:  # as in `| head -1`: the reader has seen enough
                 return 0
             except ModuleNotFoundError as error:
-                return complain(program, f"need {error.name} (pip install -r {requirements}), "
-                                "got none")
+                return complain(program, f"the package {error.name} is missing: pip install -r "
+                                f"{requirements}")
             except OverflowError as error:
                 return complain(program, f"a number is too large: {error}")
             except (ValueError, OSError, MemoryError) as error:
@@ -108,20 +108,33 @@ def command(program: str, requirements: str = "requirements.txt") -> Callable:
     return decorate
 
 
+def catch_ctrl_c(program: str) -> None:
+    """Print one line at Ctrl-C, not a traceback, where no `command` catches it: in imports."""
+    print_error = sys.excepthook
+
+    def hook(kind, error, trace):
+        if kind is KeyboardInterrupt:
+            complain(program, "interrupted")
+        else:
+            print_error(kind, error, trace)
+
+    sys.excepthook = hook
+
+
 def complain(program: str, error: object, status: int = 2) -> int:
-    """Print in one line on standard error why a program ends; return its exit status."""
+    """Print on standard error, in one line, why a program ends; return its exit status."""
     print(f"{program}: {' '.join(str(error).split())}", file=sys.stderr)
     return status
 
 
 def notify(text: str) -> None:
-    """Print on standard error, if somebody watches it, why the program takes its time."""
+    """Print a text on standard error if it is a terminal: why the user has to wait."""
     if sys.stderr.isatty():
         print(text, file=sys.stderr, flush=True)
 
 
 def print_safely(text: str, stream: TextIO) -> None:
-    """Print. After an error (a full disk, a closed pipe) Python's exit must not try again."""
+    """Print a text; after an error (full disk, closed pipe) Python's exit must not retry."""
     try:
         print(text, file=stream, flush=True)
     except OSError:

@@ -1,7 +1,7 @@
 """Timor et al. (2025) Alg. 4: a draft with a vocabulary that is not the target's. Lossless.
 
 Adds to gpt2.py: a model over the target's ids, made from a draft that has its own tokenizer.
-Every model here is a function of the text, so no decoder has to know:
+Every model here is a function of the text, so no decoder changes:
 
     text so far     the target's ids as bytes, which the draft's tokenizer encodes again
     common token    its bytes are a token of both vocabularies; a special token is common by its
@@ -22,21 +22,21 @@ from itertools import groupby
 import numpy as np
 
 # A logit of probability 0: exp((IMPOSSIBLE - max) / T) is 0 for any temperature T below 1e35.
-# It is finite, because sampling.warp refuses infinite logits as the fault of a model.
+# It is finite, because sampling.warp refuses infinite logits.
 IMPOSSIBLE = float(np.finfo(np.float32).min)
 
 
 def meanings(encoder):
-    """Return {token: meaning}: its bytes; if it is special its name, or None if it ends a text."""
+    """Return {token: meaning}: its bytes, its name if it is special, None if it ends a text."""
     return {token: None if token == encoder.end_of_text else
             symbol if symbol in encoder.special else encoder.decode_bytes([token])
             for token, symbol in encoder.symbols.items()}
 
 
 class CommonTokens:
-    """Hold what two vocabularies have in common, and read a text of one as a text of the other.
+    """Hold the common tokens of two Encoders, the draft's and the target's; translate texts.
 
-    Made from the draft's Encoder and the target's. ValueError if no token is common.
+    ValueError if no token is common.
     """
 
     def __init__(self, draft_encoder, encoder):
@@ -59,11 +59,11 @@ class CommonTokens:
 
     def __str__(self):
         n = len(self.ids)
-        return (f"{n} tokens in common, {100 * n / self.n_draft_vocab:.0f} % of the draft's and "
-                f"{100 * n / self.n_vocab:.0f} % of the target's")
+        return (f"{n} tokens in common, {100 * n / self.n_draft_vocab:.0f} % of the draft's "
+                f"and {100 * n / self.n_vocab:.0f} % of the target's")
 
     def draft_text(self, ids):
-        """Return the draft's ids of a text that is given as the target's ids."""
+        """Return the draft's ids of a text given as the target's ids."""
         text = []
         pieces = (self.pieces[token] for token in ids)
         for is_bytes, run in groupby(pieces, lambda piece: isinstance(piece, bytes)):
@@ -75,25 +75,20 @@ class CommonTokens:
 
 
 class TokenLevelIntersection:
-    """A draft over the target's ids; its logits are finite, and its rows have common tokens only.
+    """A draft over the target's ids, with probability for common tokens only.
 
-    Each row is a call of the draft, whose cache keeps what the re-encoded texts share: the new
-    token may merge with those before it.
+    `draft` is a GPT2, or any model of logits over its own ids; `common` are the CommonTokens.
+    Each row is a call of the draft, because the new token may merge with tokens before it; the
+    draft's cache keeps what the re-encoded texts share.
 
-    Parameters
-    ----------
-    draft : GPT2, or any model of logits over the draft's ids
-    common : CommonTokens
-
-    Examples
-    --------
     >>> from encoder import Encoder, byte_characters
     >>> from gpt2 import GPT2
     >>> from lib.checkpoints.weights import random_params
     >>> from sampling import softmax
     >>> letters = {char: id for id, char in enumerate(byte_characters().values())}
-    >>> common = CommonTokens(Encoder(letters | {"bc": 256}, [("b", "c")]),
-    ...                       Encoder(letters | {"ab": 256, "bc": 257}, [("a", "b"), ("b", "c")]))
+    >>> merges = [("a", "b"), ("b", "c")]
+    >>> common = CommonTokens(Encoder(letters | {"bc": 256}, merges[1:]),
+    ...                       Encoder(letters | {"ab": 256, "bc": 257}, merges))
     >>> hparams = dict(n_vocab=257, n_ctx=8, n_embd=6, n_head=2, n_layer=1)
     >>> draft = GPT2(random_params(hparams, np.random.default_rng(0)), n_head=2)
     >>> row = softmax(TokenLevelIntersection(draft, common)([256, letters["c"]])[0])  # ab, c
@@ -113,7 +108,7 @@ class TokenLevelIntersection:
         return getattr(self.draft, name)
 
     def __call__(self, ids, n_last=1):  # -> [n_last, n_vocab]
-        """Return logits over the target's ids, as GPT2 does; `ids` may be a text with a tree."""
+        """Return finite logits over the target's ids; `ids` may be a text with a tree."""
         texts = ids.texts() if hasattr(ids, "texts") else [
             ids[: len(ids) - i] for i in reversed(range(n_last))]
         rows = np.concatenate([self.draft(self.read(text)) for text in texts[-n_last:]])
@@ -128,7 +123,7 @@ class TokenLevelIntersection:
         return states
 
     def read(self, ids):
-        """Return the draft's ids, or their end, which starts later by half a context at a time."""
+        """Return the draft's ids; if too many, their end, which starts half contexts later."""
         text = self.common.draft_text(ids)
         half = max(1, self.draft.n_ctx // 2)
         n_over = max(0, len(text) - self.draft.n_ctx)

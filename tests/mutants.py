@@ -256,7 +256,7 @@ CASES += [("variants/" + file, tests, mutants) for file, tests, mutants in [
         ("        if row[guesses[-1]] < confidence:\n            break",
          "        if row[guesses[-1]] < confidence:\n"
          "            guesses.pop(), p_draft.pop()\n            break",
-         "an unsure guess is dropped because of its own probability"),
+         "a low-confidence guess is dropped because of its own probability"),
     ]),
     ("assisted.py", own("chain"), [
         ("K + 2 if result.n_accepted == len(result.guesses)", "K + 2 if result.n_accepted",
@@ -311,7 +311,8 @@ CASES += [("variants/" + file, tests, mutants) for file, tests, mutants in [
         ("        if row.max() < fallback:\n            break\n        rows.append(row)\n"
          "        guesses.append(int(row.argmax()))",
          "        rows.append(row)\n        guesses.append(int(row.argmax()))\n"
-         "        if row.max() < fallback:\n            break", "the unsure token is written"),
+         "        if row.max() < fallback:\n            break",
+         "the low-confidence token is written"),
     ]),
     ("cascade.py", own("cascade"), [
         ("np.maximum(p_target - p_draft, 0).sum(axis=-1)", "abs(p_target - p_draft).sum(axis=-1)",
@@ -355,9 +356,7 @@ CASES += [("variants/" + file, tests, mutants) for file, tests, mutants in [
          "a guess made twice counts once"),
     ]),
     ("lookahead.py", laws("lookahead"), [
-        ("one_hot_rows(tree.tokens, n_vocab)",
-         "one_hot_rows(tree.tokens, n_vocab) * 0.5 + 0.5 / n_vocab", FIXED[2]),
-        ("tree.add_path(ngram[:k])", "tree.add_path(ngram)", "n-grams longer than n_left"),
+        ("[ngram[:k] for", "[ngram for", "n-grams longer than n_left"),
     ]),
     ("lookahead.py", own("lookahead"), [
         ("len(result.ids) - 1 :", "len(result.ids) :", "the window moves one position too far"),
@@ -405,8 +404,12 @@ CASES += [("variants/" + file, tests, mutants) for file, tests, mutants in [
          "the row of the next position"),
     ]),
     ("shared/branches.py", laws("medusa"), [
-        ("one_hot_rows([token], n_vocab)[0]", "np.full(n_vocab, 1 / n_vocab)",
+        ("one_hot_rows(tree.tokens, n_vocab)", "np.full((len(tree), n_vocab), 1 / n_vocab)",
          "the best tokens tested as if they were drawn"),
+    ]),
+    ("shared/branches.py", laws("lookahead"), [
+        ("one_hot_rows(tree.tokens, n_vocab)",
+         "one_hot_rows(tree.tokens, n_vocab) * 0.5 + 0.5 / n_vocab", FIXED[2]),
     ]),
     ("shared/branches.py", laws("tree"), [
         ("ids=text, **settings", "ids=ids.x, **settings", "the penalty forgets the path"),

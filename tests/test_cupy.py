@@ -118,7 +118,7 @@ def test_a_missing_or_old_cupy_or_driver_is_named_in_one_line(
     assert main.main(["--backend", "cupy"]) == 2
     out, err = capsys.readouterr()
     assert out == "" and err.count("\n") == 1 and words in err
-    assert err.startswith("main.py: need CuPy >= 14 with CUDA's libraries (pip install")
+    assert err.startswith("main.py: backend cupy needs CuPy >= 14 with CUDA's libraries (pip i")
 
 
 @pytest.mark.parametrize("error, kind, words", [

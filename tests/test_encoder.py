@@ -150,7 +150,7 @@ def test_id_of_finds_any_symbol_by_its_text(tales):
     ({**BYTES, "ab": 5}, [], "ids 0 .. 256"),
     ({**BYTES, "a\n": 256}, [], "byte characters"),
     ({}, [], "symbol for every byte"),
-    (BYTES, [("a", "b")], "got no 'ab'"),
+    (BYTES, [("a", "b")], "got none for 'ab'"),
 ])
 def test_a_broken_vocabulary_is_named(vocab, merges, message):
     with pytest.raises(ValueError, match=message):

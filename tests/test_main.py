@@ -146,7 +146,9 @@ BAD = {
     "choice like no other": (["--dtype", "x"], "'x' is not a choice: choose from float32, float64"),
     "no number": (["--decoder", "cascade", "--alpha", "a"], "--alpha: need a number, got 'a'"),
     "more children than fit in an integer":
-        (["--decoder", "medusa", "--widths", "9" * 30], "a number is too large"),
+        (["--decoder", "medusa", "--widths", "9" * 30], "at most 4096 guesses in all"),
+    "a tree of too many guesses": (["--decoder", "tree", "--widths", 5000],
+                                   "need --widths of at most 4096 guesses in all, got 5000"),
     "a draft that is not asked": (["--decoder", "lookup", "--draft_model_size", "tales-small"],
                                   "--draft_model_size does not apply to --decoder lookup"),
     "guesses of a draft that is not asked":
@@ -170,4 +172,4 @@ def test_no_network_is_one_line_and_leaves_nothing(tmp_path, monkeypatch):
     monkeypatch.setenv("GPT2_BASE_URL", "http://127.0.0.1:9")
     status, _, err = run_main("--target_model_size", "124M", "--models_dir", tmp_path / "new")
     assert status == 2 and err.count("\n") == 1
-    assert not [path for path in (tmp_path / "new" / "124M").iterdir() if path.name != ".lock"]
+    assert not [*(tmp_path / "new" / "124M").iterdir()]

@@ -190,7 +190,7 @@ EVEN = [0.5, 0.5]
 
 @pytest.mark.parametrize("formula, arguments, message", [
     (acceptance_rate, (EVEN, [0.5, 0.25, 0.25]), r"same tokens, got shapes \(2,\) and \(3,\)"),
-    (acceptance_rate, (EVEN, [0.5, 0.6]), "sum 1, got smallest 0.5, sum 1.1"),
+    (acceptance_rate, (EVEN, [0.5, 0.6]), "sum 1, got smallest 0.5 and sum 1.1"),
     (acceptance_rate, ([-0.5, 1.5], EVEN), "probabilities >= 0"),
     (expected_tokens, (1.1, 4), "need 0 <= alpha <= 1, got 1.1"),
     (expected_tokens, (0.5, -1), "need K a whole number >= 0, got -1"),

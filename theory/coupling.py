@@ -2,9 +2,9 @@
 
     p_target, p_draft   the two distributions at one position, [n_vocab]
     TV                  their total variation distance, 1 - sum(min(p_target, p_draft))
-    match               independent draws:                    variants/match.py, guesses drawn
-    inverse             one uniform, two inverse functions:   variants/coupled.py --sampler inverse
-    race                one race, two vectors of speeds:      variants/coupled.py --sampler race
+    match               independent draws                     variants/match.py, guesses drawn
+    inverse             one uniform, two inverse functions    variants/coupled.py, with inverse
+    race                one race, two vectors of speeds       variants/coupled.py, with race
 
 The ratio test reaches 1 - TV, which no coupling exceeds (theory/speedup.py, acceptance_rate).
 The race reaches at least (1 - TV) / (1 + TV) for all rows, and no coupling that draws without
@@ -60,7 +60,8 @@ def race_agreement(p_target: ArrayLike, p_draft: ArrayLike) -> float:
     p, q = (np.asarray(row, dtype=np.float64) for row in (p_target, p_draft))
     ratios = np.divide(q, p, out=np.full(len(p), np.inf), where=p > 0)
     order = np.argsort(ratios)  # p / q falls
-    p, q = p[order], q[order]
+    p = p[order]
+    q = q[order]
     p_up_to = np.cumsum(p)
     q_after = np.cumsum(q[::-1])[::-1] - q
     both = (p > 0) & (q > 0)

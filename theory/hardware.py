@@ -1,4 +1,4 @@
-"""Why decoding waits for memory: the arithmetic and the bytes of a pass.
+"""Count the arithmetic and the bytes of a pass: why decoding waits for memory.
 
     n_new      tokens that a pass reads
     n_past     tokens in the cache before it: n_seq = n_past + n_new
@@ -25,8 +25,8 @@ def pass_latency(n_params: float, n_bytes: float, bandwidth: float, flop_rate: f
     """Return the seconds of memory traffic and of arithmetic of one pass; the larger decides.
 
     `batch` counts the rows of the pass, of several texts or the K + 1 of one; `bandwidth` is in
-    bytes per second, `flop_rate` in FLOP per second. Each parameter is read once, and takes
-    part in one multiply-add per row. Timbers (2023), "How is LLaMa.cpp possible?".
+    bytes per second, `flop_rate` in FLOP per second. Each parameter is read once, and is used
+    in one multiply-add per row. Timbers (2023), "How is LLaMa.cpp possible?".
 
     >>> memory, compute = pass_latency(70e9, 2, bandwidth=1935e9, flop_rate=312e12)
     >>> f"{1e3 * memory:.1f} ms, {1e3 * compute:.2f} ms"
@@ -38,8 +38,8 @@ def pass_latency(n_params: float, n_bytes: float, bandwidth: float, flop_rate: f
 def crossover_batch(n_bytes: float, bandwidth: float, flop_rate: float) -> float:
     """Return the batch at which arithmetic takes as long as memory: more rows are not free.
 
-    It is n_bytes * flop_rate / (2 * bandwidth): the published 161 (Timbers 2023) is that of an
-    A100 of 80 GB in float16. (Erratum: its memory term has a second factor 2.)
+    It is n_bytes * flop_rate / (2 * bandwidth): the published 161 (Timbers 2023) is for an A100
+    of 80 GB in float16. (Erratum: its memory term has a second factor 2.)
 
     >>> int(crossover_batch(n_bytes=2, bandwidth=1935e9, flop_rate=312e12))
     161
@@ -58,9 +58,9 @@ def linear_cost(n_rows: int, n_in: int, n_out: int, weight_bytes: float = 2,
 
     >>> for n_rows in (1024, 1):
     ...     moved, flops = linear_cost(n_rows, 6656, 17920)
-    ...     f"{moved / 1e6:.1f} MB, {flops / 1e9:.2f} GFLOP, {1e3 * moved / 1e12:.2f} ms to move"
-    '288.9 MB, 244.28 GFLOP, 0.29 ms to move'
-    '238.6 MB, 0.24 GFLOP, 0.24 ms to move'
+    ...     f"{moved / 1e6:.1f} MB in {1e3 * moved / 1e12:.2f} ms, {flops / 1e9:.2f} GFLOP"
+    '288.9 MB in 0.29 ms, 244.28 GFLOP'
+    '238.6 MB in 0.24 ms, 0.24 GFLOP'
     """
     moved = weight_bytes * n_in * n_out + row_bytes * n_rows * (n_in + n_out)
     return moved, 2 * n_rows * n_in * n_out
@@ -72,12 +72,12 @@ def intensity_table(n_new: int, n_past: int, n_embd: int, n_head: int,
                     n_bytes: float = 2) -> dict[str, tuple[int, float]]:
     """Return the products of one layer: {step: (FLOP, FLOP per byte moved)}.
 
-    Prefill of L tokens: (L, 0). Decoding after L tokens: (1, L). Verifying K guesses: (K + 1,
-    L). A dense step has intensity L D / (2 L + D), D = n_embd: about L as long as L is far
-    below D, so the K + 1 rows of a verification move hardly more bytes than one. Source: the
-    slides of Yuan's COMP4901Y, lecture 17 (their H is d_head; GPT-2's gelu stands for their
-    relu). Their multiply-adds per element are FLOP per byte in float16. (Erratum: scores are
-    divided by sqrt(H), not sqrt(D).)
+    (n_new, n_past) is (L, 0) for the prefill of L tokens, (1, L) for decoding after L tokens,
+    (K + 1, L) for verifying K guesses. A dense step has intensity L D / (2 L + D), D = n_embd:
+    about L if L is far below D, so the K + 1 rows of a verification move hardly more bytes than
+    one. Source: the slides of Yuan's COMP4901Y, lecture 17 (their H is d_head; GPT-2's gelu
+    replaces their relu). Their multiply-adds per element are FLOP per byte in float16.
+    (Erratum: scores are divided by sqrt(H), not sqrt(D).)
 
     >>> L, D = 1023, 1600
     >>> intensity_table(L, 0, D, 25)["Q = x W_Q"][1] == L * D / (2 * L + D)
@@ -118,11 +118,11 @@ def pass_flops(hparams: dict, n_new: int = 1, n_past: int = 0, n_last: int = 1) 
 
 
 def pass_bytes(hparams: dict, n_new: int = 1, n_past: int = 0, n_bytes: float = 4) -> float:
-    """Return the bytes that one pass must move at least, if activations stay in the processor.
+    """Return the least bytes that one pass moves, if activations stay in the processor.
 
-    Each parameter once (of wpe the rows of the new tokens only); the cache, n_past tokens read
-    and n_new written. Speculative decoding rests on five rows moving hardly more bytes than
-    one:
+    They are each parameter once (of wpe the rows of the new tokens only), and the cache: n_past
+    tokens read and n_new written. Speculative decoding works because five rows move hardly more
+    bytes than one:
 
     >>> hparams = GPT2_SIZES["1558M"]
     >>> round(pass_bytes(hparams, n_new=5, n_past=100) / pass_bytes(hparams, 1, 100), 4)

@@ -1,9 +1,9 @@
-"""The papers' closed forms: tokens per round, and the speed-up; a calculator for any pair.
+"""Compute tokens per round and the speed-up by the papers' closed forms, for any pair.
 
     python -m theory.speedup --alpha 0.8 --c 0.1 --m 1.2
     python -m theory.speedup --accepted_per_drafted 0.59 --K 4 --c 0.1 --m 1 1.1 1.1 1.2
 
-    alpha      the probability that a guess is accepted, averaged over texts        Leviathan: alpha
+    alpha      the probability that a guess is accepted, averaged over texts   Leviathan: alpha
     K          guesses per round                             Chen: K           Leviathan: gamma
     c          time of one draft step / time of one target row                 Leviathan: c
     c_hat      the same ratio in arithmetic operations                         Leviathan: c^
@@ -26,8 +26,8 @@ from lib.markdown import markdown_table
 from lib.terminal import Help, Parser, command
 
 
-def acceptance_rate(p_target: ArrayLike, p_draft: ArrayLike) -> Any:  # each [..., n_vocab]
-    """Return the probability that a drawn guess is accepted: sum(min(p_target, p_draft)), [...].
+def acceptance_rate(p_target: ArrayLike, p_draft: ArrayLike) -> Any:  # each [.., n_vocab]
+    """Return the probability that a drawn guess is accepted: sum(min(p_target, p_draft)), [..].
 
     It is 1 - TV; the total variation distance TV is Leviathan's D_LK. Its mean over the
     positions of a text is alpha, with less variance than a count of accepted guesses. Rows are
@@ -48,7 +48,7 @@ def acceptance_rate(p_target: ArrayLike, p_draft: ArrayLike) -> Any:  # each [..
         sums = row.sum(axis=-1)
         if not ((row >= 0).all() and (abs(sums - 1) <= 1e-6).all()):
             raise ValueError("need probabilities >= 0 with sum 1, got smallest "
-                             f"{row.min()}, sum {sums}")
+                             f"{row.min()} and sum {sums}")
     return np.minimum(1.0, np.minimum(p_target, p_draft).sum(axis=-1))  # rounding: 1 + 2e-16
 
 
@@ -71,11 +71,11 @@ def expected_tokens(alpha: float, K: int) -> float:
 def walltime_improvement(alpha: float, K: int, c: float, pass_cost: float = 1) -> float:
     """Return the speed-up over one target pass per token.
 
-    The papers' pass_cost is 1, which holds where memory bandwidth alone limits a pass;
+    The papers' pass_cost is 1, which holds if memory bandwidth alone limits a pass;
     docs/speed.md has measured values. With 1, some K improves if and only if alpha > c, and
     then K = 1 does, by (1 + alpha) / (1 + c). Leviathan et al. (2023) Theorem 3.8, Corollary
-    3.9. (Errata: three values of Table 4, and those of Appendix A.5 at temperature 1, are not
-    what this formula gives.)
+    3.9. (Errata: three values of Table 4, and those of Appendix A.5 at temperature 1, differ
+    from this formula.)
 
     >>> round(walltime_improvement(alpha=0.75, K=7, c=0.02), 1)  # Table 4, row 1
     3.2
@@ -99,12 +99,12 @@ def operations_factor(alpha: float, K: int, c_hat: float) -> float:
 
 
 def best_K(alpha: float, c: float, pass_cost: Sequence[float] | None = None) -> int:
-    """Return the K of the largest `walltime_improvement`: the smallest of equals, 0 for none.
+    """Return the K of the largest `walltime_improvement`, the smallest of equals; 0 for none.
 
     `pass_cost[K]` is the measured cost of K + 1 rows in units of one row (so `pass_cost[0]` is
     1), and no K beyond its end is considered; by default it is 1 up to K = 100. Every K is
-    tried: with equal costs one could stop at the first decrease, but with measured ones 8 rows
-    can be cheaper than 5. Leviathan et al. (2023) Sec. 3.5.
+    tried: with equal costs one could stop at the first decrease, but measured costs of 8 rows
+    can be lower than of 5. Leviathan et al. (2023) Sec. 3.5.
 
     >>> best_K(0.8, 0.05), best_K(0.9, 0.2), best_K(0.2, 0.3)
     (8, 7, 0)
@@ -119,9 +119,8 @@ def best_K(alpha: float, c: float, pass_cost: Sequence[float] | None = None) -> 
 def chen_speedup(r: float, K: int, t_draft: float, t_target: float) -> float:
     """Return the speed-up from figures of Chen et al. (2023); r is tokens per round / (K + 1).
 
-    t_draft is one step of the draft and t_target one pass of the target, over one row or K + 1,
-    in one unit of time. Table 1, Fig. 1. (Erratum: the paper says tokens "accepted" for
-    "decoded".)
+    t_draft is the time of a draft step, t_target that of a target pass, over one row or K + 1,
+    in one unit. Table 1, Fig. 1. (Erratum: the paper says tokens "accepted" for "decoded".)
 
     >>> [round(chen_speedup(r, K=4, t_draft=1.8, t_target=14.1), 2) for r in (0.8, 0.62)]
     [2.65, 2.05]

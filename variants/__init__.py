@@ -1,43 +1,20 @@
 """One paper per file: a way to guess, a way to test, or both, for the step in speculative.py.
 
-Reading order: MODULES, below. docs/decoders.md has a paragraph and measurements for each.
+FILES is the reading order. docs/decoders.md has a paragraph and measurements for each decoder.
 variants/shared/ holds what several of them use.
 """
 
 from functools import partial
+from importlib import import_module
 
 from speculative import autoregressive_step
-from variants import (
-    assisted,
-    big_little,
-    block,
-    blockwise,
-    cascade,
-    coupled,
-    eagle,
-    jacobi,
-    kseq,
-    lenient,
-    lookahead,
-    lookup,
-    markov,
-    match,
-    medusa,
-    quantized,
-    skip,
-    speculative,
-    staged,
-    stopping,
-    suffix,
-    traversal,
-    tree,
-)
-from variants.registry import Costs, Models
+from variants.registry import Costs, Decoder, Models
 
-MODULES = (speculative, lookup, suffix, jacobi, skip, quantized, assisted, stopping, match, coupled,
-           block, lenient, big_little, cascade, tree, traversal, kseq, lookahead, staged, medusa,
-           markov, eagle, blockwise)
-DECODERS = {module.DECODER.name: module.DECODER for module in MODULES}
+FILES = ("speculative", "lookup", "suffix", "jacobi", "skip", "quantized", "assisted",
+         "stopping", "match", "coupled", "block", "lenient", "big_little", "cascade", "tree",
+         "traversal", "kseq", "lookahead", "staged", "medusa", "markov", "eagle", "blockwise")
+DECODERS: dict[str, Decoder] = {
+    name: import_module(f"variants.{name}").DECODER for name in FILES}
 
 
 def build(name, models, given=()):
@@ -51,15 +28,15 @@ def build(name, models, given=()):
     entry = DECODERS[name]
     flags = entry.settings(dict(given))
     if entry.greedy and not models.is_greedy:
-        raise ValueError(f"need --temperature 0 for the decoder {name}, a greedy method, "
-                         f"got {models.sampling['temperature']}")
+        raise ValueError(f"--decoder {name} needs --temperature 0, because it is greedy; got "
+                         f"{models.sampling['temperature']}")
     if entry.needs_costs(flags) and models.costs is None:
-        raise ValueError(f"need costs for the decoder {name} with these flags, got none")
+        raise ValueError(f"--decoder {name} needs Models.costs with these flags")
     return entry.build(models, **flags)
 
 
 def build_plain(name, models, given=()):
-    """Return plain decoding to compare with; with the decoder's own random numbers if it can."""
+    """Return plain decoding to compare with; if possible with the decoder's random numbers."""
     entry = DECODERS[name]
     if entry.plain:
         return entry.plain(models, **entry.settings(dict(given)))

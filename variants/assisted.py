@@ -1,12 +1,12 @@
 """Gante (2023), "Assisted Generation", as in Hugging Face transformers. Lossless.
 
 Adds to speculative.py: the number of guesses adapts. The draft stops after a guess with a
-smaller probability than --confidence; and with the heuristic schedule (there
-heuristic_transient: it starts anew with each text) K becomes K + 2 if every guess was accepted,
-else K - 1, at least 1.
+smaller probability than --confidence. With the heuristic schedule, K becomes K + 2 if every
+guess was accepted, else K - 1, at least 1 (transformers' heuristic_transient: each text starts
+with the first K again).
 
-Subtle: the unsure guess is tested too. Dropping it because of its own probability would leave
-the other guesses with a distribution that is not the one in `p_draft`, and bias the text.
+Subtle: the low-confidence guess is tested too. Dropping it because of its own probability would
+leave the other guesses with a distribution that is not the one in `p_draft`, and bias the text.
 """
 
 from functools import partial
@@ -18,15 +18,15 @@ from variants.registry import Decoder, Flag, Models, whole
 
 
 def greedy_row(row):  # [n_vocab] -> [n_vocab]
-    """Return the one-hot row that this row is at temperature 0."""
+    """Return a row as it is at temperature 0: one-hot."""
     return one_hot_rows([row.argmax()], len(row))[0]
 
 
-def guess_while_sure(x, k, rng, draft, confidence, greedy=False):
-    """Sample up to k tokens from the draft, stopping after the first unsure one.
+def guess_while_confident(x, k, rng, draft, confidence, greedy=False):
+    """Sample up to k tokens from the draft; stop after the first low-confidence token.
 
-    With `greedy` the draft's row is at temperature 1, which says how sure it is, and the guess
-    is its best token: at temperature 0 every row is one-hot, so the draft would always be sure.
+    With `greedy` the draft's rows are at temperature 1, which show its confidence, and the
+    guess is its best token. At temperature 0 every row is one-hot, so confidence is always 1.
     """
     guesses, p_draft = [], []
     while len(guesses) < k:
@@ -46,7 +46,7 @@ def build(models: Models,
               "smaller draft probability")] = 0.4) -> Step:
     """Return the step of one text, which keeps K between its rounds."""
     target = models.target_rows
-    guess = partial(guess_while_sure, draft=models.warm.draft_rows,
+    guess = partial(guess_while_confident, draft=models.warm.draft_rows,
                     confidence=confidence, greedy=models.is_greedy)
 
     def step(x, n_left, rng):
@@ -61,6 +61,6 @@ def build(models: Models,
 
 DECODER = Decoder(
     "assisted", "Gante (2023)", "https://huggingface.co/blog/assisted-generation",
-    idea="adapts the number of guesses per round; stops after an unsure guess",
+    idea="adapts the number of guesses per round; stops after a low-confidence guess",
     family="a cheaper draft, or a K that adapts",
-    guess=guess_while_sure, test=verify, build=build)
+    guess=guess_while_confident, test=verify, build=build)

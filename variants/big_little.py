@@ -3,14 +3,13 @@
 Adds to speculative.py: the small model decides when to ask the large one, and the large model
 tolerates tokens that are not its own best. The method is greedy: nothing is drawn.
 
-    fallback    alpha_FB: the small model stops where its best token has a smaller probability
+    fallback    alpha_FB: the small model stops when its best token has a smaller probability
     rollback    alpha_RB: the large model rejects from the first token with a larger distance,
                 - log p_large (cross-entropy to a hard label)
 
-Where the authors' code differs or leaves it open: a token of the small model is final only when
-the large one has scored it, a stop token included; every token is compared, none is skipped
-because the large model would have written the same; a fallback threshold of 0 is 0, not the
-default.
+Differs from the authors' code: a token of the small model is final only when the large model
+has scored it, a stop token included; every token is compared, also those that the large model
+would have written; a fallback threshold of 0 is 0, not the default.
 """
 
 from functools import partial
@@ -22,8 +21,8 @@ from speculative import Step, make_step
 from variants.registry import Decoder, Flag, Models, whole
 
 
-def write_while_sure(x, k, rng, small, fallback):
-    """Return up to k best tokens of the small model, ending before the first unsure one."""
+def write_while_confident(x, k, rng, small, fallback):
+    """Return up to k best tokens of the small model, ending before the first below fallback."""
     guesses, rows = [], []
     while len(guesses) < k:
         row = small(x + guesses, 1)[-1]
@@ -35,10 +34,10 @@ def write_while_sure(x, k, rng, small, fallback):
 
 
 def big_little_verify(guesses, p_small, p_large, rng, rollback):
-    """Accept the tokens before the first one that is too far off, then add the large model's best.
+    """Accept the tokens before the first one beyond rollback; add the large model's best token.
 
-    `rng` is not used. A rollback of 0 accepts only certain tokens, infinity all. Here the large
-    model gives each guess 1 / 4, a distance of 1.39 nats.
+    `rng` is not used. A rollback of 0 accepts only tokens of probability 1, infinity accepts
+    all. Here the large model gives each guess 1 / 4, a distance of 1.39 nats.
 
     >>> rows = np.array([[0.25, 0.75]] * 3)
     >>> [big_little_verify([0, 0], None, rows, None, rollback) for rollback in (1.3, 1.4)]
@@ -52,20 +51,21 @@ def big_little_verify(guesses, p_small, p_large, rng, rollback):
 
 
 def build(models: Models,
-          run: Annotated[int, Flag(whole, "most tokens that the small model writes in a row")] = 10,
+          run: Annotated[int, Flag(whole, "most tokens that the small model writes in a "
+              "row")] = 10,
           fallback: Annotated[float, Flag(float, "the small model stops below this "
               "probability")] = 0.6,
           rollback: Annotated[float, Flag(float, "the large model rejects beyond this "
               "distance, in nats")] = 5.0) -> Step:
     """Return the step. Both thresholds compare probabilities at temperature 1."""
     small, large = models.warm.draft_rows, models.warm.target_rows
-    return make_step(large, run, partial(write_while_sure, small=small, fallback=fallback),
+    return make_step(large, run, partial(write_while_confident, small=small, fallback=fallback),
                      partial(big_little_verify, rollback=rollback))
 
 
 DECODER = Decoder(
     "big_little", "Kim et al. (2023)", "https://arxiv.org/abs/2302.07863",
-    idea="lets the small model write until it is unsure, and the large one take back",
+    idea="lets the small model write while it is confident, and the large model take back",
     family="a lossy test",
-    guess=write_while_sure, test=big_little_verify, build=build, greedy=True,
+    guess=write_while_confident, test=big_little_verify, build=build, greedy=True,
     exact="with --fallback above 1", exact_if=lambda settings: settings["fallback"] > 1)

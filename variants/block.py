@@ -1,16 +1,16 @@
 """Sun et al. (2024), "Block Verification Accelerates Speculative Decoding", Alg. 2. Lossless.
 
 Adds to speculative.py: the guesses are tested as one block. A guess to which the target assigns
-more probability than the draft makes up for one to which it assigns less. On average no fewer
-guesses are accepted than one by one, from the same rows.
+more probability than the draft makes up for one to which it assigns less. On average at least
+as many guesses are accepted as one by one, from the same rows.
 
     here       Sun et al. (2024)
-    share[t]   p_t       min(1, share[t - 1] * p_target / p_draft of guess t - 1); share[0] = 1
-    surplus    sum of (p_t M_b - M_s)_+    what the target still needs after t guesses
-    p_accept   h_t^block the probability of accepting t guesses, given that not more are accepted
-    n          tau       number of accepted guesses: the largest t whose test succeeds
+    share[t]   p_t        min(1, share[t - 1] * p_target / p_draft of guess t - 1); share[0] = 1
+    surplus    sum of (p_t M_b - M_s)_+: the mass that the target still needs after t guesses
+    p_accept   h_t^block  the probability of accepting t guesses, if not more are accepted
+    n          tau        the number of accepted guesses: the largest t whose test succeeds
 
-Subtle: n is the largest t that passes, not the first t that fails; and the token after it comes
+Subtle: n is the largest t that passes, not the first t that fails. And the token after it comes
 from the residual with the share in it, not from `residual(p_target, p_draft)`.
 """
 
@@ -22,7 +22,7 @@ from variants.registry import GUESSES, Decoder, Models
 
 
 def shares(guesses, p_draft, p_target):
-    """Return share[0 .. k]: what is left of the block's probability after each guess."""
+    """Return share[0 .. k]: how much of the block's probability is left after each guess."""
     out = [1]
     for t, token in enumerate(guesses):
         out.append(min(out[-1] * p_target[t][token] / p_draft[t][token], 1))
@@ -30,7 +30,7 @@ def shares(guesses, p_draft, p_target):
 
 
 def p_accept(t, share, p_draft, p_target):
-    """Return h_t, the probability of accepting t guesses, given that not more are accepted."""
+    """Return h_t, the probability of accepting t guesses, if not more are accepted."""
     if t == len(p_draft):
         return share
     surplus = np.maximum(share * p_target[t] - p_draft[t], 0).sum()
@@ -50,7 +50,7 @@ def block_verify(guesses, p_draft, p_target, rng):
     check_rows(guesses, p_draft, p_target)
     share = shares(guesses, p_draft, p_target)
     k = len(guesses)
-    n = k  # from the top: the first to succeed is the largest
+    n = k  # from the top, because the first t to succeed is then the largest
     while n > 0 and not accept(p_accept(n, share[n], p_draft, p_target), rng):
         n -= 1
     if n == k:

@@ -1,11 +1,11 @@
 """Stern et al. (2018), "Blockwise Parallel Decoding". Lossless with the exact criterion only.
 
-Adds to medusa.py: a different test. It is the ancestor of all the others, and of Medusa in
-particular: it has heads, but one chain of their best guesses, and decodes greedily only.
+Adds to medusa.py: a different test. It is the ancestor of all other decoders, of Medusa in
+particular: its heads guess one chain of best tokens, and it decodes greedily only.
 
     here            Stern et al. (2018)
     guess t         the best token of p_(t + 2): head t
-    accepted + 1    k-hat, the length of the block that is right; the + 1 is p_1's own next token
+    accepted + 1    k-hat, the length of the correct block; the + 1 is p_1's own next token
     top_k           the top-k selection criterion of Sec. 5.1 (1: exact)
     minimum         the minimum block size, l in Sec. 5.3 (1: exact): tokens per round, at least
 
@@ -23,7 +23,7 @@ from variants.shared.branches import best_ids
 
 
 def blockwise_verify(tree, p_draft, p_target, rng, top_k=1, minimum=1):
-    """Accept the guesses before the first to fail, but minimum - 1 at least; add the best token."""
+    """Accept at least minimum - 1 guesses, and on to the first to fail; add the best token."""
     guesses = tree.tokens
     n = 0
     while n < len(guesses) and (n < minimum - 1 or guesses[n] in best_ids(p_target[n], top_k)):
@@ -37,7 +37,7 @@ def build(models: Models,
               "of the target; 1 is exact")] = 1,
           minimum: Annotated[int, Flag(whole, "fewest tokens per round; 1 is exact")] = 1
           ) -> Step:
-    """Return the step. The selection compares the target's row at temperature 1."""
+    """Return the step. The selection ranks the target's tokens at temperature 1."""
     if minimum > block:
         raise ValueError(f"need --minimum <= --block, got {minimum} and {block}")
     chain = [(0,) * n for n in range(1, block)]

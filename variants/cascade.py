@@ -1,8 +1,8 @@
 """Narasimhan et al. (2025), "Faster Cascades via Speculative Decoding". Not lossless.
 
 Adds to speculative.py: a target distribution between draft and target. At each position a rule
-chooses the row of one of the two models; the ratio test gets the chosen row as the target's, so
-the text has exactly the distribution that the rule defines.
+chooses one model's row; the ratio test gets the chosen row as the target's, so the text has
+exactly the distribution that the rule defines.
 
     pi         the cascade's distribution:  pi(.|x) = (1 - r) p_draft + r p_target
     r          1: the cascade defers to the target    0: the draft decides
@@ -30,7 +30,7 @@ from variants.registry import GUESSES, Decoder, Flag, Models
 def cascade(p_draft, p_target, alpha):  # 2 x [n, n_vocab] -> [n, n_vocab]
     """Return pi: at each position the target's row where the rule defers, else the draft's.
 
-    >>> p_draft, p_target = np.array([[0.5, 0.5, 0.0]]), np.array([[0.25, 0.0, 0.75]])  # TV 0.75
+    >>> p_draft, p_target = np.array([[0.5, 0.5, 0]]), np.array([[0.25, 0, 0.75]])  # TV 0.75
     >>> [cascade(p_draft, p_target, alpha)[0].tolist() for alpha in (0.3, 0.4)]
     [[0.25, 0.0, 0.75], [0.5, 0.5, 0.0]]
     """
@@ -45,7 +45,7 @@ def build(models: Models,
           alpha: Annotated[float, Flag(float, "the price of deferring to the target: 0: the "
               "more confident model decides; 1: the draft alone; below -1: lossless")] = 0.0
           ) -> Step:
-    """Return the papers' own step for the target pi, whose rule compares rows at temperature 1."""
+    """Return the papers' own step for the target pi; its rule reads rows at temperature 1."""
     draft, target = models.warm.draft_rows, models.warm.target_rows
 
     def cascaded(ids, n_last):

@@ -1,9 +1,9 @@
-"""Daliri et al. (2024), "Coupling without Communication and ... Speculative Decoding". Lossless.
+"""Daliri et al. (2024), "Coupling without Communication ... Speculative Decoding". Lossless.
 
 Adds to match.py: draft and target draw with the same random number at the same position. Models
 that nearly agree then nearly always draw the same token. The text is the target's own draw with
-that number, whatever the draft, K or the kind of guess: with the same seed it is, token for
-token, the text of plain decoding, at every temperature.
+that number, for any draft, K and kind of guess: with the same seed it equals the text of plain
+decoding, token for token, at every temperature.
 
     inverse    draw by the inverse distribution function, as sampling.sample does
     race       draw the first to arrive of n_vocab runners of speed p: argmin of E / p with
@@ -26,7 +26,7 @@ from variants.match import match_verify
 from variants.registry import GUESSES, Decoder, Flag, Models
 
 
-@lru_cache(maxsize=32)  # draft and target need the same ones
+@lru_cache(maxsize=32)  # draft and target need the same numbers
 def exponentials(u, n):  # -> [n]
     """Return n independent exponential numbers, a function of u in [0, 1) (of 53 bits)."""
     key = np.random.Philox(key=int(u * 2**53))
@@ -34,7 +34,7 @@ def exponentials(u, n):  # -> [n]
 
 
 def race(probs, rng):
-    """Draw the runner that arrives first, with speeds `probs`, by one uniform as `sample` does."""
+    """Draw the first runner to arrive, of speeds `probs`; as in `sample`, from one uniform."""
     probs = np.asarray(probs)
     if not 0 < probs.sum() < np.inf:
         raise ValueError(f"need probabilities with a finite sum > 0, got sum {probs.sum()}")
@@ -45,7 +45,7 @@ SAMPLERS = {"race": race, "inverse": sample}
 
 
 class Replay:
-    """Give the numbers in `drawn` first, then new ones of `rng`, which are appended to `drawn`."""
+    """Return the numbers in `drawn` first, then new ones of `rng`, appended to `drawn`."""
 
     def __init__(self, drawn, rng):
         self.drawn = drawn

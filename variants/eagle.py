@@ -14,16 +14,10 @@ from typing import Annotated
 from speculative import Step, make_step, verify
 from variants.registry import Decoder, Flag, Models, either, whole, wholes
 from variants.shared.best_tree import uniform
+from variants.shared.branches import with_tree_sampling
 from variants.shared.eagle_head import Head, load_head
 from variants.shared.states import States
-from variants.tree import (
-    SIBLINGS,
-    TOTAL,
-    guess_shape,
-    tree_step,
-    verify_tree,
-    with_tree_sampling,
-)
+from variants.tree import SIBLINGS, TOTAL, guess_shape, tree_step, verify_tree
 
 
 def guess_chain(x, k, rng, draft):
@@ -40,11 +34,11 @@ def build(models: Models,
               "each node, level by level; dynamic: a new tree in each round")] = "chain",
           siblings: SIBLINGS = None,
           total: TOTAL = None) -> Step:
-    """Return the step of a chain, of a tree of these widths, or of the best tree of each round."""
+    """Return the step of a chain, of a tree of these widths, or of each round's best tree."""
     if K is not None and widths not in ("chain", "dynamic"):
-        raise ValueError(f"need --widths chain or dynamic for --K, got {widths}")
+        raise ValueError("--K needs --widths chain or --widths dynamic")
     if widths == "chain" and (siblings or total):
-        raise ValueError(f"need a tree in --widths for --siblings and --total, got {widths}")
+        raise ValueError("--siblings and --total need a tree: choose its --widths")
     target = States(models.target)
     head = Head(load_head(models), models.target.n_head, target.states_of)
     models = models._replace(draft=head, target=target)

@@ -1,16 +1,16 @@
-"""Santilli et al. (2023), "Accelerating Transformer Inference ... via Parallel Decoding". Lossless.
+"""Santilli et al. (2023), "Accelerating Transformer Inference ... Parallel Decoding". Lossless.
 
 Adds to speculative.py: no draft. The guesses are the target's own, from rows that the last pass
 has computed anyway.
 
-    y = F(y)   greedy decoding of a block y_1 .. y_K, written as K equations whose only solution is
-               its text: F(y)_t is the target's best token after x and y_1 .. y_(t - 1)
+    y = F(y)   greedy decoding of a block y_1 .. y_K, written as K equations whose only solution
+               is its text: F(y)_t is the target's best token after x and y_1 .. y_(t - 1)
 
-One pass gives all of F(y). It is one step of Jacobi's method for these equations, y <- F(y):
+One pass computes all of F(y). It is one step of Jacobi's method for these equations, y <- F(y):
 all positions at once, each from the values of the previous step (their Alg. 1). As far as y and
 F(y) agree, both are greedy text, and so is one more token of F(y): `verify` returns exactly
 these. The rest of F(y) are the next guesses. K tokens take at most K passes, because each pass
-fixes at least one more.
+fixes at least one more token.
 
 The paper decodes greedily, and solves one block before it begins the next; here the block moves
 with the text. A guess is not drawn, so its row is one-hot and the test exact at any

@@ -1,4 +1,4 @@
-"""Sun et al. (2023), "SpecTr: Fast Speculative Decoding via Optimal Transport", K-SEQ. Lossless.
+"""Sun et al. (2023), "SpecTr: ... Decoding via Optimal Transport", K-SEQ. Lossless.
 
 Adds to tree.py: a different test for several guesses of one position, drawn independently from
 one row. Multi-step sampling spends the target's mass greedily on the first guess. Here every
@@ -21,7 +21,7 @@ import numpy as np
 from sampling import accept, residual, sample
 from speculative import Step, guess, make_step
 from variants.registry import GUESSES, Decoder, Flag, Models, whole
-from variants.tree import Tree, with_tree_sampling
+from variants.shared.branches import Tree, with_tree_sampling
 
 
 def shared(p_draft, p_target, rho):  # -> [n_vocab]
@@ -30,17 +30,21 @@ def shared(p_draft, p_target, rho):  # -> [n_vocab]
 
 
 def find_rho(p_draft, p_target, m):
-    """Return the smallest rho in [1, m] with passed <= rho beta, by bisection (m satisfies it)."""
+    """Return the smallest rho in [1, m] that is large enough, by bisection (m always is)."""
     def large_enough(rho):
         beta = shared(p_draft, p_target, rho).sum()
         return 1 - (1 - beta) ** m <= rho * beta + 1e-15  # equal rows: beta is 1, rounded
 
-    low, high = 1.0, float(m)  # of an interval that holds rho
-    if large_enough(low):
-        return low
+    if large_enough(1.0):
+        return 1.0
+    low = 1.0
+    high = float(m)
     for _ in range(30):
         middle = (low + high) / 2
-        low, high = (low, middle) if large_enough(middle) else (middle, high)
+        if large_enough(middle):
+            high = middle
+        else:
+            low = middle
     return high
 
 
@@ -51,7 +55,7 @@ def left_over(p_draft, p_target, rho, m):  # -> [n_vocab]
 
 
 def guess_chains(x, k, rng, draft, chains):
-    """Return a tree of chains of k guesses, each drawn independently; common starts are merged."""
+    """Return a tree of chains of k guesses, drawn independently; common starts are merged."""
     tree = Tree()
     for _ in range(chains):
         node = -1
@@ -87,7 +91,8 @@ def build(models: Models,
           chains: Annotated[int, Flag(whole, "independent drafts")] = 3) -> Step:
     """Return the step: chains are drawn one by one and scored as a tree."""
     guess = partial(guess_chains, draft=models.draft_rows, chains=chains)
-    return make_step(with_tree_sampling(models.target, **models.sampling), K, guess, verify_kseq)
+    target = with_tree_sampling(models.target, **models.sampling)
+    return make_step(target, K, guess, verify_kseq)
 
 
 DECODER = Decoder(

@@ -6,7 +6,7 @@ the test. More guesses are accepted, and the text moves towards the draft's dist
 With lenience l in (0, 1] a guess is accepted with the probability beta, the sum of min(p_draft,
 p_target / l), and a token is distributed as min(p_draft, p_target / l) + (1 - beta)
 residual(p_target, p_draft). No token becomes more than 1 / l times as probable as under the
-target. But its probability can fall as low as the draft's, even to 0.
+target, but its probability can fall as low as the draft's, even to 0.
 """
 
 from functools import partial
@@ -44,7 +44,7 @@ def build(models: Models,
     if not 0 < lenience <= 1:
         raise ValueError(f"need 0 < lenience <= 1, got {lenience}")
     draft = models.draft_rows
-    if lenience == 1:  # the ratio test, because a guess that ties with the best is not the best
+    if lenience == 1:  # the ratio test: a guess that ties with the best must be rejected
         return draft_and_verify(draft, models.target_rows, K)
     test = lenient_greedy_verify if models.is_greedy else lenient_verify
     return draft_and_verify(draft, models.warm.target_rows, K,

@@ -1,11 +1,11 @@
 """Fu et al. (2024), "Break the Sequential Dependency ... Using Lookahead Decoding". Lossless.
 
 Adds to jacobi.py: a pool of n-grams. Jacobi's iteration often writes the right tokens at the
-wrong position. Its runs of tokens are kept, and guessed wherever the text reaches their first
+wrong position. So its runs of tokens are kept, and guessed when the text reaches their first
 token.
 
     ngram      N, the length of a run; a column has N - 1 levels, its guesses of N - 1 passes
-    window     W columns: level l of column i is i + l tokens after the last of x
+    window     W columns: level l of column i is i + l tokens after the last token of x
     trunk      level 0 of all columns, which the other levels follow
     pool       token -> the last G n-grams seen after it, the latest last
 
@@ -15,25 +15,24 @@ One pass over one token tree does both (the paper's lookahead branch and verific
      |       |     |                      \
      a1      b1    c1    level 1           b' - c' - d'        guesses with one-hot rows
      |       |     |
-     a2      b2    c2    level 2, N = 4: the pass finds a3 b3 c3, and (t1 b1 b2 b3) joins the pool
+     a2      b2    c2    level 2, N = 4: the pass finds a3 b3 c3; (t1 b1 b2 b3) joins the pool
 
-Subtle: the window's nodes are in the tree to be continued; they are scored, but not proposals,
-so they are not tested. Their tokens change no distribution and may be any; they start as copies
-of x.
+Subtle: the window's nodes are in the tree to be continued. They are scored but not tested,
+because they are not proposals. Their tokens change no distribution, so they may be any tokens;
+they start as copies of x.
 """
 
 from itertools import cycle, islice
 from typing import Annotated
 
-from sampling import one_hot_rows
 from speculative import Step, speculative_step
 from variants.registry import Decoder, Flag, Models, whole
-from variants.shared.branches import Tree, with_tree_sampling
+from variants.shared.branches import Tree, plant, with_tree_sampling
 from variants.tree import verify_tree
 
 
 def refill(window, x, columns, ngram):
-    """Return the window with all its columns, new ones copied from x, and the root at x[-1]."""
+    """Return the window with new columns, copied from x, and with x[-1] as its root."""
     fresh = [list(islice(cycle(x), i, i + ngram - 1)) for i in range(len(window), columns)]
     first, *others = window + fresh
     return [[x[-1], *first[1:]], *others]
@@ -50,31 +49,29 @@ def column_paths(window):
 
 
 def remember(known, tokens, size):
-    """Put an n-gram into the pool as the latest, and once; drop the oldest beyond `size`."""
+    """Put an n-gram into the pool once, as the latest; drop the oldest beyond `size`."""
     key, *rest = tokens
     others = [run for run in known.get(key, []) if run != rest]
     known[key] = [*others, rest][-size:]
 
 
 def make_tree(ngrams, paths, k, n_vocab):
-    """Return a tree of at most k levels, n-grams as proposals, the latest first; the paths' ends.
+    """Return a tree of at most k levels, and the last node of each path.
 
-    Each path is longer than the one before it; those of more than k levels are left out.
+    The n-grams are proposals, the latest first; the paths are not. Each path is longer than
+    the one before it; those of more than k levels are left out.
     """
-    tree = Tree()
-    for ngram in reversed(ngrams):
-        tree.add_path(ngram[:k])
-    tree.proposals = list(enumerate(one_hot_rows(tree.tokens, n_vocab)))
+    tree = plant([ngram[:k] for ngram in reversed(ngrams)], n_vocab)
     ends = [tree.add_path(path) for path in paths if len(path) <= k]
     return tree, ends
 
 
 def build(models: Models,
-          columns: Annotated[int, Flag(whole, "columns of the window, iterated on in every "
+          columns: Annotated[int, Flag(whole, "columns of the window, continued in every "
               "pass")] = 5,
-          ngram: Annotated[int, Flag(whole, "length of the runs of tokens that it collects")] = 4,
+          ngram: Annotated[int, Flag(whole, "length of the runs of tokens kept")] = 4,
           pool: Annotated[int, Flag(whole, "runs kept for each first token")] = 5) -> Step:
-    """Return the step of one text; `round.guesses` are the tested ones.
+    """Return the step of one text; the `guesses` of its Rounds are the tested ones only.
 
     The window moves as far as the text and is filled up at once. (The authors' code by default
     moves it by one position, and fills it level by level in the first rounds.)

@@ -4,7 +4,7 @@ Adds to speculative.py: a draft without a model. Text repeats itself, so the gue
 from what followed the last few tokens earlier.
 
 A copied guess is not drawn, so its row is one-hot. `verify` then accepts it with the target's
-own probability of it; a rejected guess is replaced by a draw from the target without it.
+probability of the guess, and replaces a rejected guess by a draw from the other tokens.
 """
 
 from functools import partial
@@ -16,13 +16,13 @@ from variants.registry import GUESSES, Decoder, Flag, Models, whole
 
 
 def find_source(x, max_ngram):
-    """Return where copying starts: after the latest earlier occurrence of the longest suffix of x.
+    """Return where copying starts: after the latest earlier copy of the longest suffix of x.
 
-    The longest one tried has max_ngram tokens; None if not even the last token occurred. Saxena
-    (2023) takes the earliest occurrence; in running text the latest is the better guide.
+    Suffixes have at most max_ngram tokens; None if not even the last token occurred before.
+    Saxena (2023) takes the earliest copy; in running text the latest is the better guide.
     """
     for n in range(min(max_ngram, len(x) - 1), 0, -1):
-        for start in range(len(x) - n - 1, -1, -1):  # not the suffix itself, but it may overlap it
+        for start in range(len(x) - n - 1, -1, -1):  # a copy may overlap the suffix
             if x[start : start + n] == x[-n:]:
                 return start + n
     return None

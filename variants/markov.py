@@ -1,16 +1,16 @@
 """DeepSeek (2026), "DSpark": its Markov head, for Medusa's heads. Lossless.
 
 Adds to medusa.py: guesses that depend on one another. All heads read the same hidden state, so
-the second guess does not depend on the first. A table of low rank adds what a token says about
-the next position. Guesses are then drawn one after another, each from a distribution given
-those before it. That is all a draft is, so speculative.py's guess and test apply as they are,
-at every temperature.
+the second guess does not depend on the first. A table of low rank adds what a token implies for
+the next position. Guesses are then drawn one after another, each from a distribution given the
+guesses before it. A draft does no more, so speculative.py's guess and test apply unchanged, at
+every temperature.
 
-    here              DSpark
-    heads             as in medusa.py; their scores are the "base logits" of a block
-    w1, w2            W_1 [n_vocab, rank], W_2 [rank, n_vocab]: the Markov head
-    follows(token)    w1[token] @ w2, which is added to the scores of the position after the token
-    p_draft, row t    softmax(heads(state)[t] + follows(token before)), after the sampling settings
+    here             DSpark
+    heads            as in medusa.py; their scores are the "base logits" of a block
+    w1, w2           W_1 [n_vocab, rank], W_2 [rank, n_vocab]: the Markov head
+    follows(token)   w1[token] @ w2, which is added to the scores of the next position
+    p_draft, row t   softmax(heads(state)[t] + follows(token before)), after sampling.warp
 """
 
 from functools import partial
@@ -50,7 +50,8 @@ def load_table(take, n_vocab):
 
 
 def build(models: Models,
-          K: Annotated[int, Flag(whole, "guesses per round, at most one per head")] = 3) -> Step:
+          K: Annotated[int, Flag(whole, "guesses per round, at most one per head")] = 3
+          ) -> Step:
     """Return the step: a chain of guesses, one per head."""
     model = States(models.target)
     take = open_heads(models)

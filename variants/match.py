@@ -1,4 +1,4 @@
-"""Gante (2023), "Assisted Generation": the default of llama.cpp, TensorRT-LLM, mlx-lm. Lossless.
+"""Gante (2023), "Assisted Generation": default of llama.cpp, TensorRT-LLM, mlx-lm. Lossless.
 
 Adds to speculative.py: a test that needs no row of the draft. The target draws its own token at
 every position; as long as it equals the guess, the row of the next position is valid too.
@@ -7,10 +7,10 @@ every position; as long as it equals the guess, the row of the next position is 
     drawn    draw the guess: accepted with sum(p_target * p_draft), two draws that agree
 
 Every token of the text is the target's own draw, so the text is exact for any guesses; they
-only decide how many tokens one pass gives. A drawn guess is never accepted more often than by
+only decide how many tokens a pass yields. A drawn guess is never accepted more often than by
 the ratio test, sum(min(p_target, p_draft)). The best guess can be: p_target = (.9, .1, 0) and
-p_draft = (.4, .3, .3) give .9 against .5. It is worse where the two models prefer different
-tokens.
+p_draft = (.4, .3, .3) give .9 instead of .5. It is accepted less often if the two models prefer
+different tokens.
 """
 
 from typing import Annotated
@@ -21,15 +21,16 @@ from variants.registry import GUESSES, Decoder, Flag, Models
 
 
 def match_verify(guesses, p_draft, p_target, rng, draw=sample):
-    """Return the target's draws up to the first that differs from the guess, which is text too.
+    """Return the target's draws up to and including the first that differs from its guess.
 
     >>> import numpy as np
     >>> rows = np.eye(3)[[0, 2, 1]]
-    >>> [match_verify(g, None, rows, np.random.default_rng(0)) for g in ([0, 2], [0, 1], [1, 2])]
+    >>> rng = np.random.default_rng(0)
+    >>> [match_verify(guesses, None, rows, rng) for guesses in ([0, 2], [0, 1], [1, 2])]
     [[0, 2, 1], [0, 2], [0]]
     """
     ids = []
-    for row, token in zip(p_target, [*guesses, None]):  # None: the bonus token meets no guess
+    for row, token in zip(p_target, [*guesses, None]):  # None: the bonus token has no guess
         ids.append(draw(row, rng))
         if ids[-1] != token:
             return ids
@@ -39,7 +40,7 @@ def build(models: Models,
           K: GUESSES = 4,
           guesses: Annotated[str, Flag(str, "the draft's most probable tokens, or drawn from "
               "the draft", ("best", "drawn"))] = "best") -> Step:
-    """Return the step: the draft's best token is what it draws at temperature 0."""
+    """Return the step: at temperature 0 the draft draws its best tokens."""
     settings = models.sampling | ({"temperature": 0.0} if guesses == "best" else {})
     draft = models._replace(sampling=settings).draft_rows
     return draft_and_verify(draft, models.target_rows, K, match_verify)
@@ -47,6 +48,6 @@ def build(models: Models,
 
 DECODER = Decoder(
     "match", "Gante (2023)", "https://huggingface.co/blog/assisted-generation",
-    idea="accepts a guess where the target's own draw is the same token",
+    idea="accepts a guess if the target's own draw is the same token",
     family="a different lossless test",
     guess=guess, test=match_verify, build=build)

@@ -8,8 +8,8 @@ guess the next tokens, each head one position further on, and their best guesses
     choices    the tree: (0,) is head 0's best guess, (0, 2) head 1's third best after it; a
                prefix of a choice is a choice
 
-The state of the next round is a by-product of this round's pass (states.py). The paper's round
-ends with the root of the next tree; ours counts it as the round's last token.
+This round's pass also computes the state that the next round reads (states.py). The paper's
+round ends with the root of the next tree, which is here the last token of the round.
 """
 
 import re
@@ -51,7 +51,7 @@ def load_heads(take, params):
 
 
 def guess_by_heads(x, k, rng, state_after, heads, choices):
-    """Return the heads' tree for the next k positions; an empty one if x has a single token."""
+    """Return the heads' tree for the next k positions, an empty one if x has a single token."""
     if len(x) == 1:  # no state before it
         return Tree(), []
     scores = heads(state_after(x[:-1]))
@@ -64,13 +64,13 @@ def guess_by_heads(x, k, rng, state_after, heads, choices):
 
 
 def typical(row, epsilon, delta):  # [n_vocab] -> [n_vocab] of bool
-    """Return which tokens pass: p_target > min(epsilon, delta exp(-H)), H the entropy in nats."""
+    """Return which tokens pass: p_target > min(epsilon, delta exp(-H)); H: entropy in nats."""
     entropy = -(row * np.log(np.where(row > 0, row, 1))).sum()
     return row > min(epsilon, delta * np.exp(-entropy))
 
 
 def verify_typical(tree, p_draft, p_target, rng, epsilon=0.09, delta=0.3):
-    """Accept the longest path of typical tokens, of equal ones the most probable; draw one more."""
+    """Accept the longest path of typical tokens, the most probable of equals; add a token."""
     passed = {-1: (0, 1.0)}  # node: length and probability of its path
     for node, (token, parent) in enumerate(zip(tree.tokens, tree.parents)):
         row = p_target[1 + parent]
@@ -93,11 +93,12 @@ def sparse_tree(text):
     """Read "0 1 0.0" as the sparse tree (0,), (1,), (0, 0)."""
     if not re.fullmatch(r" *(\d+(\.\d+)*( +|$))*", text):
         raise ValueError(f"need ranks such as '0 1 0.0 0.1', got {text!r}")
-    tuples = [tuple(int(part) for part in word.split(".")) for word in text.split()]
-    for choice in tuples:
-        if choice[:-1] and choice[:-1] not in tuples:
-            raise ValueError(f"need the start of each path to be a path, got {choice} in {text!r}")
-    return tuples
+    paths = [tuple(map(int, word.split("."))) for word in text.split()]
+    for path in paths:
+        if path[:-1] and path[:-1] not in paths:
+            node = ".".join(map(str, path))
+            raise ValueError(f"need the parent of each node, got {node} without it in {text!r}")
+    return paths
 
 
 def build(models: Models,
@@ -118,8 +119,9 @@ def build(models: Models,
                   if value is not None}
     if thresholds and acceptance == "exact":
         raise ValueError(f"--{min(thresholds)} needs --acceptance typical")
+    choices = sparse or uniform(widths or (3, 2, 1))
     verify = verify_tree if acceptance == "exact" else partial(verify_typical, **thresholds)
-    return medusa_step(models, sparse or uniform(widths or (3, 2, 1)), verify, **models.sampling)
+    return medusa_step(models, choices, verify, **models.sampling)
 
 
 DECODER = Decoder(
@@ -127,4 +129,5 @@ DECODER = Decoder(
     idea="guesses with small heads on the target's last hidden state",
     family="heads on the target",
     guess=guess_by_heads, test=verify_tree, build=build, needs=("heads",),
-    exact="with --acceptance exact", exact_if=lambda settings: settings["acceptance"] == "exact")
+    exact="with --acceptance exact",
+    exact_if=lambda settings: settings["acceptance"] == "exact")

@@ -2,8 +2,8 @@
 
 Adds to speculative.py: the draft is the target's own copy with weights in int8. It needs no
 second model and no training, and its distributions are nearly the target's at every
-temperature. Where reading the weights takes most of a pass, a draft step costs about a third of
-a target row, because a weight is one byte instead of four.
+temperature. If reading the weights takes most of a pass, a draft step costs about a third of a
+target row, because a weight is one byte instead of four.
 
     copy      a GPT2 whose matrices, the linear maps and wte, are rounded (lib/backend/int8.py);
               it shares everything else with the target: layer norms, biases, wpe
@@ -15,7 +15,6 @@ target that read them would be a different model.
 from gpt2 import GPT2
 from lib.backend.int8 import int8
 from lib.backend.products import warm_up
-from lib.terminal import notify
 from speculative import Step, draft_and_verify, guess, verify
 from variants.registry import GUESSES_OR_AUTO, Decoder, Models
 from variants.speculative import choosing_step
@@ -24,9 +23,9 @@ START_COUNTS = (49.0, 50.0)  # accepted, tested, for --K auto: a copy is nearly 
 
 
 def with_matrices(part, change, name=None):
-    """Return a part of the tree of weights with its matrices, [n_out, n_in], changed.
+    """Return a part of the tree of weights with `change` applied to its matrices [n_out, n_in].
 
-    The rest is shared with the tree that is given.
+    Everything else is shared with the given tree.
     """
     if isinstance(part, dict):
         return {key: with_matrices(value, change, key) for key, value in part.items()}
@@ -37,20 +36,20 @@ def with_matrices(part, change, name=None):
     return change(part.mT).mT if name == "w" else part
 
 
-def int8_copy(model):
-    """Return a GPT2 that is the model in int8, and has read nothing."""
+def int8_copy(model, notify=None):
+    """Return a GPT2 that is the model in int8, with an empty cache; `notify` as in warm_up."""
     warm_up(model.params["wpe"].dtype, notify, is_int8=True)
     return GPT2(with_matrices(model.params, int8), model.n_head)
 
 
 def is_copy(draft, target):
-    """Return whether a draft is the copy of a target: it shares wpe, and not wte."""
+    """Return whether a draft is the copy of a target: it shares wpe, but not wte."""
     return (draft is not None and draft.params["wpe"] is target.params["wpe"]
             and draft.params["wte"] is not target.params["wte"])
 
 
 def build(models: Models, K: GUESSES_OR_AUTO = 5) -> Step:
-    """Return the papers' own step with the copy as the draft, made unless it is given."""
+    """Return the papers' own step with the copy as the draft, made here unless it is given."""
     if not is_copy(models.draft, models.target):
         models = models._replace(draft=int8_copy(models.target))
     if K == "auto":

@@ -1,4 +1,4 @@
-"""The registry entry of a decoder: its guess, its test, and how to build it from models and flags.
+"""Describe a decoder: its guess, its test, and how it is built from models and flags.
 
 A decoder's file ends with its entry, DECODER. .github/CONTRIBUTING.md says how to add one.
 """
@@ -24,12 +24,12 @@ class Costs(NamedTuple):
 
     @property
     def c(self):
-        """Return a draft step's time in units of a target row. Leviathan et al. (2023) Sec. 3.3."""
+        """Return a draft step's time in target rows. Leviathan et al. (2023) Sec. 3.3."""
         return self.draft / self.passes[0]
 
     @property
     def pass_cost(self):
-        """Return the passes' times in units of one target row."""
+        """Return the passes' times in target rows."""
         return [time / self.passes[0] for time in self.passes]
 
 
@@ -41,7 +41,7 @@ class LogitsModel(Protocol):
 
 
 class Target(LogitsModel, Protocol):
-    """State what decoders read of a target beyond its logits: gpt2.GPT2 and TreeGPT2 have it."""
+    """State what decoders read of a target beyond its logits, as gpt2.GPT2 offers it."""
 
     n_vocab: int
     n_head: int
@@ -55,7 +55,7 @@ class Target(LogitsModel, Protocol):
 
 
 class Models(NamedTuple):
-    """Hold what a decoder is built from: models that give logits, and the sampling settings."""
+    """Hold what a decoder is built from: models of logits, and the sampling settings."""
 
     draft: Any  # a LogitsModel, for some decoders one that reads trees; None without a draft
     target: Any  # a Target, for some decoders a TreeGPT2
@@ -70,20 +70,19 @@ class Models(NamedTuple):
 
     @property
     def warm(self):
-        """Return these models at temperature 1 if it is 0, for methods that compare probabilities.
-        """
+        """Return greedy models at temperature 1, for decoders that need whole distributions."""
         if not self.is_greedy:
             return self
         return self._replace(sampling={**self.sampling, "temperature": 1.0})
 
     @property
     def draft_rows(self) -> Model:
-        """Return the draft as a callable that gives probabilities."""
+        """Return the draft as a model of probabilities."""
         return with_sampling(self.draft, **self.sampling)
 
     @property
     def target_rows(self) -> Model:
-        """Return the target as a callable that gives probabilities."""
+        """Return the target as a model of probabilities."""
         return with_sampling(self.target, **self.sampling)
 
 
@@ -95,7 +94,7 @@ class Flag(NamedTuple):
     choices: tuple | None = None
 
     def read(self, value):
-        """Return a value given as text or as itself; ValueError if the command line refuses it."""
+        """Return a value, given as text or as itself; ValueError if the flag refuses it."""
         text = ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
         if isinstance(value, list) or value is None:  # a sparse tree, or no value at all
             return value
@@ -126,29 +125,30 @@ class Decoder(NamedTuple):
     idea: str  # what it adds, in one phrase
     guess: Callable  # a speculative.Guess, once `build` has bound its other arguments
     test: Callable  # a speculative.Test, likewise
-    build: Callable[..., Step]  # (models, **settings); its parameters after `models` are the flags
+    build: Callable[..., Step]  # (models, **settings): its parameters after `models` are flags
     family: str = ""  # of FAMILIES
     exact: bool | str = True  # True, False, or "with --lenience 1"
-    exact_if: Callable | None = None  # (settings) -> bool, where `exact` is a condition
+    exact_if: Callable | None = None  # (settings) -> bool, if `exact` is a condition
     tree: tuple = ()  # (guess, test) with flags that make the guesses a tree
     needs: tuple = ("draft",)  # of "draft", "heads", "costs"
-    make_draft: Callable | None = None  # (target) -> draft, for one that is made, not loaded
+    no_draft_if: Callable | None = None  # (settings) -> bool, if flags can make a draft useless
+    make_draft: Callable | None = None  # (target, notify) -> draft, if it is made, not loaded
     greedy: bool = False  # temperature 0 only
     one_by_one: bool = True  # the test stops at the first guess that it rejects
-    plain: Callable | None = None  # (models, **settings) -> plain decoding that draws the same text
+    plain: Callable | None = None  # (models, **settings) -> plain decoding with the same text
 
     @property
     def flags(self):
         """Return {name: (default, Flag)}, read from the signature of `build`."""
         _, *parameters = inspect.signature(self.build).parameters.values()
-        return {each.name: (each.default, each.annotation.__metadata__[0]) for each in parameters}
+        return {one.name: (one.default, one.annotation.__metadata__[0]) for one in parameters}
 
     def settings(self, given):
         """Return all flags: those given, if they are valid, and the defaults of the others."""
         settings = {name: default for name, (default, _) in self.flags.items()}
         for name, value in given.items():
             if name not in settings:
-                raise ValueError(f"--{name} does not apply to --decoder {self.name}, got {value}")
+                raise ValueError(f"--{name} does not apply to --decoder {self.name}")
             try:
                 settings[name] = self.flags[name][1].read(value)
             except ValueError as error:
@@ -158,6 +158,10 @@ class Decoder(NamedTuple):
     def is_exact(self, settings):
         """Return whether the text is distributed as the target's with these settings."""
         return self.exact_if(settings) if self.exact_if else bool(self.exact)
+
+    def needs_draft(self, settings):
+        """Return whether the decoder asks a draft that has to be loaded."""
+        return "draft" in self.needs and not (self.no_draft_if and self.no_draft_if(settings))
 
     def needs_costs(self, settings):
         """Return whether `build` reads Models.costs, always or because a flag is auto."""
@@ -198,7 +202,11 @@ def either(read, *words):
 
 def wholes(text, least=1):
     """Read "3,2,1" as a tuple of whole numbers."""
-    return tuple(whole(part, least) for part in text.split(","))
+    try:
+        return tuple(whole(part, least) for part in text.split(","))
+    except ValueError:
+        raise ValueError(f"need whole numbers >= {least} separated by commas, got {text!r}"
+                         ) from None
 
 
 GUESSES = Annotated[int, Flag(whole, "guesses per round")]

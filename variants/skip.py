@@ -22,19 +22,20 @@ def blocks_kept(n_layer, skip, exit):
     """Return the blocks that the draft runs, in order: the first `exit`, or all but `skip`."""
     if exit is not None:
         if skip != "middle":
-            raise ValueError(f"need --skip or --exit, got both, {skip} and {exit}")
+            raise ValueError("--skip and --exit are both given: choose one")
         if exit > n_layer:
             raise ValueError(f"need --exit <= n_layer = {n_layer}, got {exit}")
         return list(range(exit))
     quarter = n_layer // 4
     left_out = range(quarter + 1, n_layer - quarter) if skip == "middle" else skip
-    if max(left_out, default=0) >= n_layer:
-        raise ValueError(f"need --skip in 0 .. n_layer - 1 = {n_layer - 1}, got {max(left_out)}")
+    last = max(left_out, default=0)
+    if last >= n_layer:
+        raise ValueError(f"need --skip in 0 .. n_layer - 1 = {n_layer - 1}, got {last}")
     return [i for i in range(n_layer) if i not in left_out]
 
 
 def with_blocks(model, kept):
-    """Return a GPT2 that runs only these blocks, on the model's own weights (none is copied)."""
+    """Return a GPT2 of these blocks only, with the model's own weights (none is copied)."""
     blocks = [model.params["blocks"][i] for i in kept]
     return GPT2({**model.params, "blocks": blocks}, model.n_head)
 
@@ -42,8 +43,8 @@ def with_blocks(model, kept):
 def build(models: Models,
           K: GUESSES = 2,
           skip: Annotated[tuple | str, Flag(
-              either(partial(wholes, least=0), "middle"), "blocks that the draft leaves out, such "
-              "as 5,7,9; middle: all except the first quarter, one more, and the last "
+              either(partial(wholes, least=0), "middle"), "blocks that the draft leaves out, "
+              "such as 5,7,9; middle: all except the first quarter, one more, and the last "
               "quarter")] = "middle",
           exit: Annotated[int | None, Flag(whole, "instead of --skip: the draft ends after "
               "this many blocks")] = None) -> Step:

@@ -1,10 +1,10 @@
-"""Spector and Re (2023), "Accelerating LLM Inference with Staged Speculative Decoding". Lossless.
+"""Spector and Re (2023), "Accelerating ... with Staged Speculative Decoding". Lossless.
 
-Adds to speculative.py: the draft is itself decoded speculatively, by a smaller draft; and its
-rows serve to widen the chain of guesses into a tree.
+Adds to speculative.py: the draft is itself decoded speculatively, with a smaller draft; and its
+rows can widen the chain of guesses into a tree.
 
-    inner     a lossless step for the middle model, with a draft or an n-gram model under it, or
-              another staged step
+    inner     a lossless step for the middle model: with a draft or an n-gram model under it, or
+              itself staged
 
 Subtle: the inner step is lossless, so a guess has the middle model's distribution. The outer
 test takes the middle model's rows, `Round.p_target`; the inner draft's would bias the text.
@@ -19,11 +19,13 @@ from numpy.lib.stride_tricks import sliding_window_view
 from sampling import one_hot_rows
 from speculative import Step, draft_and_verify, generate, make_step, verify
 from variants.registry import GUESSES, Decoder, Flag, Models, whole
-from variants.tree import Tree, draw_siblings, verify_tree, with_tree_sampling
+from variants.shared.branches import Tree, with_tree_sampling
+from variants.shared.states import prefixes
+from variants.tree import draw_siblings, verify_tree
 
 
 def staged_guess(x, k, rng, inner):
-    """Decode k tokens by the inner step; return them and their distributions, its target's rows."""
+    """Decode k tokens with the inner step; return them and the rows of its target."""
     guesses, p_draft = [], []
     for result in generate(x, inner, k, rng):
         guesses += result.ids
@@ -32,7 +34,7 @@ def staged_guess(x, k, rng, inner):
 
 
 def staged_tree(x, k, rng, inner, width):
-    """Return the same guesses in a tree, each with width - 1 siblings drawn from its row."""
+    """Return the guesses of staged_guess in a tree, each with width - 1 siblings of its row."""
     tree = Tree()
     node = -1
     for token, row in zip(*staged_guess(x, k, rng, inner)):
@@ -44,7 +46,7 @@ def staged_tree(x, k, rng, inner, width):
 
 
 def ngram(n_vocab, order):
-    """Return a draft that counts what followed the last tokens earlier in the text, with back-off.
+    """Return a draft that counts what followed the last tokens earlier in the text.
 
     Order 3 looks at the last two tokens, and backs off to the last one and to none. The shorter
     context's row counts as one occurrence. MacKay and Peto (1995).
@@ -59,21 +61,20 @@ def ngram(n_vocab, order):
             row = (counts + row) / (counts.sum() + 1)
         return row
 
-    return lambda ids, n_last=1: np.array([row_after(ids[: len(ids) - i])
-                                           for i in reversed(range(n_last))])
+    return lambda ids, n_last=1: np.array([row_after(text) for text in prefixes(ids, n_last)])
 
 
 def build(models: Models,
           K: GUESSES = 4,
-          inner_K: Annotated[int, Flag(whole, "guesses per round of the inner stage")] = 2,
+          inner_K: Annotated[int, Flag(whole, "guesses per round of the inner step")] = 2,
           order: Annotated[int, Flag(whole, "order of the n-gram model: 3 looks at two "
               "tokens")] = 3,
           width: Annotated[int, Flag(whole, "guesses per position; above 1 the chain becomes "
               "a tree")] = 1) -> Step:
     """Return the step of an n-gram model under the draft under the target."""
     if models.is_greedy and width > 1:
-        raise ValueError(f"need --width 1 at --temperature 0, where one token has all the mass, "
-                         f"got {width}")
+        raise ValueError(f"--width {width} does not apply at --temperature 0, where one token "
+                         "has all the mass")
     n_vocab = models.target.n_vocab
     small = counts = ngram(n_vocab, order)
     if models.is_greedy:

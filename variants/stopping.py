@@ -1,14 +1,14 @@
-"""Huang et al. (2024), "SpecDec++": stop guessing by a threshold; here a measured one. Lossless.
+"""Huang et al. (2024), "SpecDec++": stop guessing by a threshold, here measured. Lossless.
 
 Adds to assisted.py: it needs neither K nor a constant threshold. The draft guesses while the
 probability that the next guess becomes text is worth its time; costs are measured as for `--K
 auto` (speculative.py), probabilities are counted.
 
     s           the probability that all guesses of this round so far are accepted
-    a           the probability that a guess is accepted if those before it are: a table over the
-                draft's confidence, the largest probability of the row it is drawn from
+    a           the probability that a guess is accepted if those before it are: a table over
+                the draft's confidence, the largest probability of the row it is drawn from
     alpha       the mean of a over the draft's rows
-    d, V        times in units of one target row: d of a draft step, V[k] of a pass with k guesses
+    d, V        times in target rows: d of a draft step, V[k] of a pass with k guesses
     rho         tokens per unit of time so far, at least plain decoding's 1
 
 A round with k guesses gives 1 + s_1 + .. + s_k tokens and takes the time k d + V[k]. The rule
@@ -24,10 +24,10 @@ mean alpha, are worth
 If a is the same for all rows, this is best_K of theory/speedup.py. Otherwise it is the best
 rule if V rises ever more steeply; if not, a costly row may lead to a cheap one, hence m.
 
-Huang et al. (2024) Theorem 3.1 stops where 1 - s exceeds a constant, and trains a head to
-predict s. Their released code evaluates the head after drawing a guess, which is tested. Here,
-unlike it, the row is judged before a guess is drawn. Both are exact; dropping a drawn guess for
-what it is, before the ratio test, is not (docs/wild.md).
+Huang et al. (2024) Theorem 3.1 stops when 1 - s exceeds a constant, and trains a head to
+predict s. Their released code evaluates the head after drawing a guess, which is tested. Here
+the row is judged before a guess is drawn. Both are exact; dropping a drawn guess because of its
+value, before the ratio test, is not (docs/wild.md).
 """
 
 from functools import partial
@@ -40,9 +40,9 @@ from variants.assisted import greedy_row
 from variants.registry import Decoder, Models
 
 BUCKETS = 8  # of the draft's confidence
-DECAY = 0.996  # what a round's weight is multiplied by with every further round
-# An optimistic start: of two guesses one was accepted, the other with the draft's own
-# probability.
+DECAY = 0.996  # multiplies a round's weight with every further round
+# An optimistic start: of two guesses per bucket one was accepted, the other with the
+# probability of the bucket.
 START = np.array([1 + (np.arange(BUCKETS) + 0.5) / BUCKETS, np.full(BUCKETS, 2.0),
                   np.full(BUCKETS, 1 / BUCKETS)])
 
@@ -50,14 +50,15 @@ START = np.array([1 + (np.arange(BUCKETS) + 0.5) / BUCKETS, np.full(BUCKETS, 2.0
 class History:
     """Count how often guesses were accepted, and how fast the text grew.
 
-    Older rounds count less, and untested buckets decay back to START, so what did not pay is
-    retried now and then.
+    Older rounds count less, and untested buckets decay back to START, so a bucket that did not
+    pay is retried now and then.
     """
 
     def __init__(self, costs):
         self.costs = costs
         self.table = START  # [3, BUCKETS]: guesses accepted, guesses tested, rows of the draft
-        self.tokens = self.time = 1.0  # plain decoding's speed
+        self.tokens = 1.0  # with `time`: plain decoding's speed
+        self.time = 1.0
 
     def estimates(self):
         """Return a [BUCKETS], the fraction of rows in each bucket [BUCKETS], and rho."""
@@ -78,13 +79,13 @@ class History:
 
 
 def gain(first, alpha, prices):  # [..] -> [..]
-    """Return the largest gain of m >= 1 guesses; `first` is s a, prices[i] that of guess i."""
+    """Return the largest gain of m >= 1 guesses; `first` is s a, prices[i] guess i's price."""
     accepted = np.multiply.outer(first, alpha ** np.arange(len(prices)))
     return np.cumsum(accepted - prices, axis=-1).max(axis=-1)
 
 
 def guess_while_it_pays(x, k, rng, draft, seen, buckets, greedy=False):
-    """Sample up to k tokens from the draft, while they pay; append every row's bucket to `buckets`.
+    """Sample up to k tokens from the draft while they pay; append each row's bucket.
 
     With `greedy` the draft's rows are at temperature 1, but it guesses its best token.
     """

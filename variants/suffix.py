@@ -1,13 +1,13 @@
 """Oliaro et al. (2024), "SuffixDecoding". Lossless.
 
-Adds to lookup.py: counts of everything that followed, and a draft where they are not sure. The
-guess is what followed the last m tokens most often, and is as long as the counts are sure of
-it. Finished texts can be remembered for the next one (memory.py).
+Adds to lookup.py: counts of everything that followed, and a draft where their confidence is
+low. The guess is what followed the last m tokens most often, as long as that is probable
+enough. Finished texts can be remembered for later texts (memory.py).
 
     m             how many tokens a guess looks back: 1, 2, ... depth - 1 are all tried
     probability   of a guess: the product of the relative frequencies on its path
     score         the sum of the probabilities: how many guesses are expected to be right
-    factor        after m tokens at most min(cap, factor m) guesses: alpha in the paper's MAX_SPEC
+    factor        after m tokens at most min(cap, factor m) guesses; the paper's MAX_SPEC: alpha
 
 A copied guess is not drawn, so its row is one-hot, as in lookup.py; the draft's guesses have
 the draft's rows. The choice between the two is made before any sampling, so both are exact.
@@ -23,9 +23,9 @@ from variants.shared.memory import read_memory
 
 
 class Counts:
-    """Count what came next after every run of up to `depth` - 1 tokens, as the paper's suffix tree.
+    """Count what came next after every run of up to depth - 1 tokens: the paper's suffix tree.
 
-    >>> after = Counts(3, [[0, 1, 0, 2, 0, 1]]).after  # run -> {token: how often}, the latest last
+    >>> after = Counts(3, [[0, 1, 0, 2, 0, 1]]).after  # run -> {token: how often}, latest last
     >>> after[0,], after[0, 1]
     ({2: 1, 1: 2}, {0: 1})
     """
@@ -37,7 +37,7 @@ class Counts:
             self.count(text, 0)
 
     def count(self, text, start):
-        """Count the tokens of a text from index `start` on, each after the runs that end there."""
+        """Count the tokens of a text from index `start` on, each after the runs before it."""
         for end in range(start, len(text)):
             for m in range(1, min(self.depth, end + 1)):
                 followed = self.after[tuple(text[end - m : end])]
@@ -47,7 +47,7 @@ class Counts:
 def most_frequent_path(run, after, n, min_prob):
     """Return up to n tokens along the most frequent continuation of a run, and their score.
 
-    Of equally frequent tokens it is the one that came last.
+    Of equally frequent tokens the latest counts.
     """
     guesses: list[int] = []
     probability = 1.0
@@ -64,9 +64,9 @@ def most_frequent_path(run, after, n, min_prob):
 
 
 def best_guess(x, counts, k, factor=2.0, min_prob=0.1):
-    """Return up to k guesses and their score: over all m and counts, those with the largest score.
+    """Return up to k guesses and their score: the largest over all m and counts.
 
-    Of equal scores that of the largest m, and then of the first counts.
+    Of equal scores the largest m wins, then the first counts.
 
     >>> counts = Counts(8, [[0, 1, 2, 0, 1, 3, 0, 1, 2, 0]])
     >>> best_guess([9, 0], [counts], k=4)  # 1 always came after 0, then 2 in two of three cases
@@ -84,18 +84,18 @@ def build(models: Models,
               "(default: 4)")] = None,
           cap: Annotated[int, Flag(whole, "most guesses copied in a round")] = 10,
           factor: Annotated[float, Flag(float, "most guesses per token looked back")] = 2.0,
-          min_prob: Annotated[float, Flag(float, "stop copying where the probability of a "
+          min_prob: Annotated[float, Flag(float, "stop copying when the probability of a "
               "guess, by the counts, falls below this")] = 0.1,
           depth: Annotated[int, Flag(whole, "longest run of tokens counted, its guesses "
               "included")] = 16,
           sure: Annotated[float, Flag(float, "copy if at least this many guesses are "
               "expected to be right, else use the draft; 0: always copy")] = 3.0,
-          memory: Annotated[str, Flag(str, "a file of finished texts to copy from too; this "
-              "one is added")] = "") -> Step:
-    """Return the step of one text, which keeps its counts; main.py adds the text to `memory`."""
+          memory: Annotated[str, Flag(str, "a file of finished texts to copy from too; the "
+              "new text is added")] = "") -> Step:
+    """Return the step of one text, which keeps its counts; main.py adds it to `memory`."""
     if not (factor > 0 and 0 <= min_prob <= 1 and sure >= 0):
-        raise ValueError(f"need factor > 0, 0 <= min_prob <= 1 and sure >= 0, got {factor}, "
-                         f"{min_prob} and {sure}")
+        raise ValueError("need --factor > 0, 0 <= --min_prob <= 1 and --sure >= 0, got "
+                         f"{factor}, {min_prob} and {sure}")
     if sure == 0 and K:
         raise ValueError("--K does not apply with --sure 0: the draft is never asked")
     K = K or 4
@@ -122,6 +122,7 @@ def build(models: Models,
 
 DECODER = Decoder(
     "suffix", "Oliaro et al. (2024)", "https://arxiv.org/abs/2411.04975",
-    idea="counts what followed the last words; asks the draft where the counts are unsure",
+    idea="counts what followed the last words; asks the draft if their confidence is low",
     family="no draft model",
-    guess=best_guess, test=verify, build=build)
+    guess=best_guess, test=verify, build=build,
+    no_draft_if=lambda settings: settings["sure"] == 0)

@@ -2,14 +2,14 @@
 
 Adds to tree.py and block.py: a tree is tested from its leaves to its root, each whole path at
 once. A guess with more probability under the target than under the draft makes up for one with
-less, and what a rejected path leaves over goes to the next one. On a chain it is block.py's
+less, and what a rejected path leaves over goes to the next path. On a chain it is block.py's
 test; with one-hot rows it is tree.py's.
 
-    share     of a node: the probability of accepting the path to it. The root's is 1, a child's is
-              at first min(1, its parent's share * left[token] / row[token]), and its own rejected
-              children lower it
-    left      the target's row at a node, after what its rejected children took     the paper's M_b
-    row       the row of a guess; of distinct siblings each has its own             the paper's M_s
+    share     of a node: the probability of accepting the path to it. The root's is 1; a child's
+              starts as min(1, its parent's share * left[token] / row[token]), and falls with
+              each rejected child of its own
+    left      the target's row at a node, after what its rejected children took  the paper's M_b
+    row       the row of a guess; of distinct siblings each has its own          the paper's M_s
     S         the sum of (share * left - row)_+, left over when that child is rejected
 
 Subtle: a share falls to S / (S + 1 - share), not to S / (what the draft has left). And a token
@@ -29,8 +29,8 @@ def verify_traversal(tree, p_draft, p_target, rng):
     """Return the tokens of the first path that passes, leaves first, and one more.
 
     The root always passes: then no guess is accepted. All guesses must be drawn by one draft. A
-    second draft could draw a token once more, and add guesses below its first node: what is
-    tested there would depend on a sibling that is tested later.
+    second draft could draw a token again and add guesses below its first node: what is tested
+    there would depend on a sibling that is tested later.
     """
     def visit(node, share):
         """Return the tokens after this node, or None if no path through it passes."""

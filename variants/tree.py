@@ -1,15 +1,15 @@
-"""Miao et al. (2023), "SpecInfer: ... Tree-based Speculative Inference and Verification". Lossless.
+"""Miao et al. (2023), "SpecInfer: ... Tree-based ... Inference and Verification". Lossless.
 
-Adds to speculative.py: several guesses for one position. They form a tree with what follows
-each, and the target scores the tree in one pass; the walk continues at the first guess that
-passes.
+Adds to speculative.py: several guesses for one position. They form a tree with the guesses
+after them, and the target scores the tree in one pass; the walk continues at the first guess
+that passes.
 
-    widths      <k_1, .., k_m>, the expansion configuration: children for each node of each level;
-                "auto": the best tree at the measured costs (best_tree.py); "dynamic": a tree for
-                each round, from the draft's probabilities (dynamic_tree.py)
-    shape       the same as paths, for any numbers of children (best_tree.py)
-    siblings    how children of one node are drawn: "distinct" (without replacement), "independent"
-                (with replacement) or "top" (the most probable ones, not drawn)
+    widths      <k_1, .., k_m>, the expansion configuration: children for each node of a level;
+                "auto": the best tree at the measured costs (best_tree.py); "dynamic": a tree
+                for each round, from the draft's probabilities (dynamic_tree.py)
+    shape       a tree without tokens, with any numbers of children (best_tree.py)
+    siblings    how children of one node are drawn: "distinct" (without replacement),
+                "independent" (with replacement) or "top" (the most probable ones, not drawn)
 """
 
 from collections import Counter
@@ -62,8 +62,8 @@ def verify_tree(tree, p_draft, p_target, rng):
     """Walk down while a child passes, then add a token: multi-step speculative sampling.
 
     At each node the proposals are tested in the order drawn, each with its own row (not
-    p_draft's), against what the rejected ones before it have left of the target's distribution.
-    With one-hot rows this is SpecInfer's greedy verification. Miao et al. (2023),
+    p_draft's), against what the rejected proposals before it left of the target's distribution.
+    With one-hot rows it is SpecInfer's greedy verification. Miao et al. (2023),
     VerifyStochastic.
     """
     ids: list[int] = []
@@ -72,7 +72,7 @@ def verify_tree(tree, p_draft, p_target, rng):
         left = p_target[1 + node]
         for child, row in tree.guesses_at(node):
             token = tree.tokens[child]
-            if accept(min(left[token] / row[token], 1), rng):  # a NaN stays one, and is refused
+            if accept(min(left[token] / row[token], 1), rng):  # a NaN stays NaN, and is refused
                 ids.append(token)
                 node = child
                 break
@@ -82,15 +82,15 @@ def verify_tree(tree, p_draft, p_target, rng):
 
 
 def tree_step(models, widths, siblings=None, total=None, depth=DEPTH, test=verify_tree):
-    """Return the step of a tree of these widths, or of the best one: on average, or this round."""
+    """Return the step of a tree: of these widths, or the best one on average or per round."""
     if total is not None and widths != "dynamic":
-        raise ValueError(f"need --widths dynamic for --total, got {widths}")
+        raise ValueError("--total needs --widths dynamic")
     are_best = models.is_greedy or widths == "dynamic"
     if are_best and siblings not in (None, "top"):
-        raise ValueError(f"need --siblings top at --temperature 0 and with --widths dynamic, got "
-                         f"{siblings}")
+        raise ValueError(f"--siblings {siblings} does not apply at --temperature 0 or with "
+                         "--widths dynamic (only top)")
     siblings = siblings or ("top" if are_best else "distinct")
-    # A draft's greedy row is one-hot and names one child; at temperature 1 it ranks all.
+    # A draft's greedy row is one-hot and names one child; at temperature 1 it ranks all tokens.
     draft = with_tree_sampling(models.draft, **models.warm.sampling)
     target = with_tree_sampling(models.target, **models.sampling)
 

@@ -1,4 +1,4 @@
-"""Choose the array library, and translate the errors of a GPU."""
+"""Choose the array library, and translate GPU errors."""
 
 from contextlib import contextmanager
 
@@ -12,22 +12,22 @@ def get_backend(name):
     if name != "cupy":
         raise ValueError(f"need backend numba, numpy or cupy, got {name}")
     try:
-        import cupy  # here, because only this backend needs it
+        import cupy  # imported here because only this backend needs it
 
         if int(cupy.__version__.split(".")[0]) < 14:  # arrays without mT
             raise ImportError(f"CuPy {cupy.__version__}")
         ones = cupy.ones((2, 2), np.float32)
         (ones @ ones + ones).get()  # memory, CUDA's products, its compiler: each may be missing
     except Exception as error:
-        raise ValueError("need CuPy >= 14 with CUDA's libraries (pip install "
+        raise ValueError("backend cupy needs CuPy >= 14 with CUDA's libraries (pip install "
                          "'cupy-cuda13x[ctk]', or the package for your CUDA), a GPU and its "
-                         f"driver for backend cupy, got: {in_one_line(error)}") from None
+                         f"driver; got: {in_one_line(error)}") from None
     return cupy
 
 
 @contextmanager
 def gpu_errors_in_one_line():
-    """Raise the errors of CuPy and CUDA as ones that main.py prints in one line."""
+    """Raise the errors of CuPy and CUDA as errors that main.py prints in one line."""
     try:
         yield
     except Exception as error:

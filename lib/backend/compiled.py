@@ -1,12 +1,12 @@
-"""The product of few rows, compiled by Numba; imported only where it is used (products.py).
+"""Compile the product of few rows, by Numba; imported only where it is used (products.py).
 
     x, w, y    [n_rows, n_in], [n_out, n_in], [n_rows, n_out]
     scale      [n_out] if w is in int8, which is widened to the type of x; else None
     vector     numbers side by side in one register: eight float32 or four float64 in 32 bytes
 
-The loop is written in LLVM's own operations, because Numba's loops leave to the compiler how
-many partial sums a sum is made of. Here each number of y is the sum of one vector's numbers,
-half added to half, so it has the same bits whatever else is computed beside it.
+The loop is written in LLVM's own operations, because Numba lets the compiler choose how many
+partial sums a sum has. Here each number of y is the sum of one vector's numbers, half added to
+half, so its bits do not depend on the number of rows or outputs.
 """
 
 import functools
@@ -23,7 +23,7 @@ HAS_AVX512 = bool(get_host_cpu_features().get("avx512vl"))
 REGISTERS = 32 if HAS_AVX512 else 16  # each holds a vector
 BYTES = 32  # of a vector
 INT8_BYTES = 64 if HAS_AVX512 else 32  # with int8: converting, not reading, takes the time
-AHEAD = 4096  # bytes: how early memory is asked for weights
+AHEAD = 4096  # bytes: how far ahead weights are requested from memory
 
 
 @functools.cache
@@ -32,9 +32,9 @@ def product(n_rows, dtype, is_int8=False):
 
     With `is_int8` w is in int8, and the output o is multiplied by scale[o] when it is stored.
 
-    Subtle: several outputs are summed at a time, as many as the registers hold sums of, because
-    this keeps a processor busier than one; and they lie far apart, a stretch of the range each,
-    because weights that are side by side in memory are fetched more slowly.
+    Subtle: several outputs are summed at a time, as many as fit in the registers, because that
+    keeps a processor busier than one output. They lie far apart, one in each stretch of the
+    range, because weights side by side in memory are fetched more slowly.
     """
     n_outputs = max(1, min(4, (REGISTERS - 1) // (n_rows + 1)))  # sums, weights and a row
     lanes = (INT8_BYTES if is_int8 else BYTES) // np.dtype(dtype).itemsize
@@ -52,13 +52,13 @@ def product(n_rows, dtype, is_int8=False):
     compiled = functools.partial(njit, signature, nogil=True)
     try:
         return compiled(cache=True)(product)
-    except (RuntimeError, OSError):  # no folder that can be written: compiled in every process
+    except (RuntimeError, OSError):  # no writable folder: compiled in every process
         return compiled()(product)
 
 
 @intrinsic(prefer_literal=True)
 def multiply(typing_context, x, w, scale, y, first, last, n_rows, n_outputs, lanes):
-    """Write the loop over the weights; each is multiplied by every row while it is in a register.
+    """Write the loop over the weights; each is multiplied by every row while in a register.
 
     `n_rows`, `n_outputs` and `lanes` are constants of the function that is compiled.
     """
@@ -77,7 +77,8 @@ def write_loop(builder, x, w, scale, y, first, last, n_rows, n_outputs):
     whole = first.type
     n = builder.sub(last, first)
     stretch = builder.udiv(builder.add(n, whole(n_outputs - 1)), whole(n_outputs))
-    most, skips = builder.sub(n, stretch), []
+    most = builder.sub(n, stretch)
+    skips = []
     for k in range(n_outputs):
         skip = builder.mul(stretch, whole(k))
         skips.append(builder.select(builder.icmp_signed("<", skip, most), skip, most))
@@ -87,7 +88,8 @@ def write_loop(builder, x, w, scale, y, first, last, n_rows, n_outputs):
         for total in sums:
             builder.store(w.vector(None), total)
         with cgutils.for_range_slice(builder, whole(0), w.n_columns, whole(w.lanes)) as (i, _):
-            weights, rows = [w.load(o, i) for o in os], [x.load(whole(m), i) for m in range(n_rows)]
+            weights = [w.load(o, i) for o in os]
+            rows = [x.load(whole(m), i) for m in range(n_rows)]
             for total, (row, weight) in zip(sums, itertools.product(rows, weights)):
                 former = builder.load(total)
                 builder.store(w.call("llvm.fmuladd.{}", w.vector, row, weight, former), total)
@@ -100,13 +102,16 @@ def write_loop(builder, x, w, scale, y, first, last, n_rows, n_outputs):
 
 
 class Array:
-    """An array of the function that is compiled: its operations write code.
+    """An array of the compiled function: its operations write code.
 
-    `vector` is the type of what is computed; whole numbers are converted when they are loaded.
+    `vector` is the type computed with; whole numbers are converted when they are loaded.
     """
 
     def __init__(self, context, builder, kind, value, vector):
-        self.context, self.builder, self.kind, self.vector = context, builder, kind, vector
+        self.context = context
+        self.builder = builder
+        self.kind = kind
+        self.vector = vector
         self.view = context.make_array(kind)(context, builder, value)
         self.n_columns = cgutils.unpack_tuple(builder, self.view.shape)[-1]
         self.stored = context.get_value_type(kind.dtype)
@@ -136,7 +141,7 @@ class Array:
         return self.builder.load(self.pointer([i], self.stored))
 
     def fetch(self, row, i):
-        """Ask memory for the numbers AHEAD of i; nothing is computed, and nothing can fail."""
+        """Request the numbers AHEAD of i from memory; nothing is computed or can fail."""
         i = self.builder.add(i, i.type(AHEAD // self.n_bytes))
         to_read, into_l2, data = (ir.IntType(32)(n) for n in (0, 2, 1))
         place = self.pointer([row, i], ir.IntType(8))
@@ -144,13 +149,14 @@ class Array:
 
     def total(self, vector):
         """Return the sum of a vector's numbers: half is added to half until one is left."""
-        index, n = ir.IntType(32), self.lanes
+        index = ir.IntType(32)
+        n = self.lanes
         while n > 1:
             n //= 2
-            halves = [ir.Constant(ir.VectorType(index, n), list(range(first, first + n)))
-                      for first in (0, n)]
-            low, high = (self.builder.shuffle_vector(vector, vector, half) for half in halves)
-            vector = self.builder.fadd(low, high)
+            low, high = (ir.Constant(ir.VectorType(index, n), list(range(first, first + n)))
+                         for first in (0, n))
+            vector = self.builder.fadd(self.builder.shuffle_vector(vector, vector, low),
+                                       self.builder.shuffle_vector(vector, vector, high))
         return self.builder.extract_element(vector, index(0))
 
     def store(self, number, row, i):

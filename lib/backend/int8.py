@@ -1,4 +1,4 @@
-"""Weights in int8: a quarter of the bytes of float32, so a product of few rows takes less time.
+"""Round weights to int8: with a quarter of the bytes a product of few rows takes less time.
 
     w          [n_out, n_in]    weights, here rounded to scale * numbers
     numbers    [n_out, n_in]    whole numbers, -127 .. 127
@@ -13,11 +13,11 @@ import numpy as np
 from lib.backend.products import compiled_product, few_rows, in_parallel
 
 LARGEST = 127
-VECTOR = 64  # bytes of the compiled product's longest vector: it takes whole ones
+VECTOR = 64  # bytes of the compiled product's longest vector; rows must be whole vectors
 
 
 def int8(w):  # [n_out, n_in] -> as w
-    """Return weights in int8; where the compiled product cannot be used, rounded as floats."""
+    """Return weights in int8; rounded as floats if the compiled product cannot be used."""
     is_compiled = isinstance(w, np.ndarray) and compiled_product()
     if not is_compiled or w.shape[1] * w.itemsize % VECTOR:
         scale = scale_of(w)
@@ -48,7 +48,7 @@ class Int8:
         self.shape = numbers.shape
 
     def __getitem__(self, rows):  # -> [.., n_in]
-        """Return rows as floats: of wte, the embeddings of tokens."""
+        """Return rows as floats, such as the embeddings of tokens."""
         return self.numbers[rows] * self.scale[rows, None]
 
     @property

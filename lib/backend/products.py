@@ -1,4 +1,4 @@
-"""The product of a few rows for about the price of one: what makes a pass over K + 1 tokens cheap.
+"""Multiply a few rows for about the cost of one, which makes a pass over K + 1 tokens cheap.
 
 BLAS packs a matrix before every product of more than one row, so five rows cost it two to four
 times as much as one row, although the weights have to be read only once. The compiled product
@@ -10,8 +10,8 @@ times as much as one row, although the weights have to be read only once. The co
 
 A few threads of ours share a large product, and BLAS has one thread meanwhile. BLAS's own
 threads spin while they wait for one another, up to a hundred times slower if a different
-process takes their cores. Ours take the next part when they are free, so a late one delays
-nothing.
+process takes their cores. Our threads take the next part when they are free, so a late one
+delays nothing.
 """
 
 import functools
@@ -24,13 +24,13 @@ from queue import SimpleQueue
 import numpy as np
 
 BACKENDS = ("numba", "numpy", "cupy")
-MAX_ROWS = 32  # with more, BLAS's packing pays
+MAX_ROWS = 32  # with more rows, BLAS's packing pays off
 GROUP = 8  # rows multiplied at a time, at most: the sums of more do not fit the registers
-SHARED = 2**20  # weights from which waking another thread pays
+SHARED = 2**20  # number of weights above which a second thread pays off
 PART = 2**18  # weights that a thread takes at a time: some 40 microseconds
-N_THREADS = min(8, os.cpu_count() or 1)  # a few use up what the memory can give
+N_THREADS = min(8, os.cpu_count() or 1)  # a few threads use up the memory's bandwidth
 
-# The one setting of the whole process: products are chosen for weights, not by whoever calls.
+# The one setting of the whole process: the weights decide about products, not the caller.
 backend = "numba"
 
 
@@ -56,7 +56,7 @@ def matmul(x, w):  # [n_rows, n_in], [n_in, n_out] -> [n_rows, n_out]
 def few_rows(x, w, scale=None):  # [n_rows, n_in], [n_out, n_in], [n_out] -> [n_rows, n_out]
     """Multiply by the compiled product: a part of the weights times all rows, group by group.
 
-    `scale` belongs to weights in int8: four of them count as one, since they take as long.
+    `scale` belongs to weights in int8; four of them count as one, since they take as long.
     """
     x = np.ascontiguousarray(x)
     y = np.empty((len(x), len(w)), x.dtype)
@@ -75,7 +75,7 @@ def few_rows(x, w, scale=None):  # [n_rows, n_in], [n_out, n_in], [n_out] -> [n_
 
 
 def many_rows(x, w):  # [n_rows, n_in], [n_in, n_out] -> [n_rows, n_out]
-    """Multiply by BLAS: a prompt, and everything where Numba is missing.
+    """Multiply by BLAS: a prompt, and everything if Numba is missing.
 
     Subtle: two to five rows are multiplied one at a time, so that nothing is packed, and a part
     of the weights comes from the processor's cache for all rows but the first.
@@ -124,10 +124,7 @@ def library_name():
 
 
 def warm_up(dtype, notify=None, is_int8=False):
-    """Compile or load all products of a dtype before a run.
-
-    If they must be compiled, `notify` is called with a sentence for whoever waits.
-    """
+    """Compile or load all products of a dtype; if it compiles, call `notify` with a message."""
     product = compiled_product()
     dtype = np.dtype(dtype)
     if product is None:
@@ -144,7 +141,7 @@ def warm_up(dtype, notify=None, is_int8=False):
 # ---- threads
 
 def in_parallel(work, n_out, size, n_threads=N_THREADS):
-    """Run work(first, last) for all outputs: at once, or, of large weights, in parts by threads."""
+    """Run work(first, last) for all outputs: at once, or in parts by threads if it is large."""
     if size < SHARED:
         return work(0, n_out)
     starts = range(0, n_out, max(1, n_out * PART // size))
@@ -169,7 +166,7 @@ def in_parallel(work, n_out, size, n_threads=N_THREADS):
 
 @functools.cache
 def job_queue():
-    """Start the threads beside the caller's; return the queue from which they take jobs."""
+    """Start the threads besides the caller's; return the queue from which they take jobs."""
     jobs = SimpleQueue()
 
     def serve():
@@ -187,18 +184,18 @@ if hasattr(os, "register_at_fork"):  # a child process has none of its parent's 
 
 @contextmanager
 def one_blas_thread():
-    """Give BLAS one thread inside the block, and the number that it had afterwards.
+    """Limit BLAS to one thread inside the block; restore its number of threads afterwards.
 
-    Subtle: whoever finds one thread sets nothing and restores nothing, so blocks may overlap.
+    Subtle: a block that finds one thread sets and restores nothing, so blocks may overlap.
     """
     n_threads = [(library, library.get_num_threads()) for library in blas_libraries()]
-    before = [(library, n) for library, n in n_threads if n > 1]
-    for library, _ in before:
+    several = [(library, n) for library, n in n_threads if n > 1]
+    for library, _ in several:
         library.set_num_threads(1)
     try:
         yield
     finally:
-        for library, n in before:
+        for library, n in several:
             library.set_num_threads(n)
 
 
@@ -206,7 +203,7 @@ def one_blas_thread():
 def blas_libraries():
     """Return the loaded BLAS libraries whose threads can be set: none without threadpoolctl."""
     try:
-        from threadpoolctl import ThreadpoolController  # here, because it may be absent
+        from threadpoolctl import ThreadpoolController  # imported here because it is optional
     except ImportError:
         return []
     return ThreadpoolController().select(user_api="blas").lib_controllers

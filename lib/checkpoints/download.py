@@ -1,6 +1,6 @@
 """Download files that never change: `path.part` grows, and becomes `path` when it is whole.
 
-An interrupted download resumes: a Range header asks for the rest (RFC 9110 Sec. 14).
+An interrupted download resumes: a Range header requests the rest (RFC 9110 Sec. 14).
 """
 
 import os
@@ -16,9 +16,9 @@ WAITS = (1, 2, 4, 8)  # seconds before each new attempt
 
 def download(url, path):
     """Fetch `url` to `path`; OSError if the server refuses or breaks off at every attempt."""
-    if path.exists():  # another process may have been here first
+    if path.exists():  # a different process may have been faster
         return
-    import requests  # here, as in fetch: only a download needs it
+    import requests  # imported here, as in fetch, because only a download needs it
 
     part = path.with_name(f"{path.name}.part")
     for wait in (*WAITS, None):
@@ -29,8 +29,9 @@ def download(url, path):
                 requests.exceptions.ChunkedEncodingError) as error:
             n_bytes = part.stat().st_size if part.exists() else 0
             if wait is None or not n_bytes and isinstance(error, requests.ConnectionError):
-                raise OSError(f"need all of {url}, got {n_bytes} bytes; run it again to resume, "
-                              f"or let GPT2_BASE_URL name a mirror: {error}") from None
+                raise OSError(f"the download of {url} stopped after {n_bytes} bytes; run it "
+                              f"again to resume, or set GPT2_BASE_URL to a mirror: {error}"
+                              ) from None
             time.sleep(wait)
 
 
@@ -39,10 +40,10 @@ def fetch(url, part):
     import requests
 
     n_past = part.stat().st_size if part.exists() else 0
-    # identity: not compressed, so that lengths are those of the file
+    # identity: not compressed, so that lengths are the file's
     headers = {"Range": f"bytes={n_past}-", "Accept-Encoding": "identity"}
     with requests.get(url, headers=headers, stream=True, timeout=TIMEOUT) as response:
-        if response.status_code == 416:  # the part is not of this file, or is all of it
+        if response.status_code == 416:  # the part is of a different file, or already whole
             part.unlink(missing_ok=True)
         if response.status_code in (416, 429) or response.status_code >= 500:  # try again
             raise EOFError(f"status {response.status_code}")

@@ -20,7 +20,7 @@ def read_json(path):
 def atomic(path):
     """Yield a binary file that replaces `path` when the block ends without an error.
 
-    The numbers go to a file of this process beside it, which is removed after an error.
+    The bytes go to a file of this process next to it, which is removed after an error.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(f"{path.name}.{os.getpid()}.part")
@@ -46,8 +46,22 @@ def named(path):
 
 
 def folder_lock(folder):
-    """Return a lock on a folder, which is made if need be; it is free if its process dies."""
-    import filelock  # here: only a download or a conversion needs it
-
+    """Return a lock on a folder, which is made if need be."""
     folder.mkdir(parents=True, exist_ok=True)
-    return filelock.FileLock(folder / ".lock")
+    return file_lock(folder / ".lock")
+
+
+@contextlib.contextmanager
+def file_lock(path, blocking=True):
+    """Hold a lock: a file that is removed at the end, and free if its process dies.
+
+    If it is held elsewhere, wait, or raise filelock.Timeout unless `blocking`.
+    """
+    import filelock  # imported here because it is optional
+
+    with filelock.FileLock(path, blocking=blocking):
+        try:
+            yield
+        finally:
+            with contextlib.suppress(OSError):  # Windows refuses; filelock removes it there
+                os.remove(path)

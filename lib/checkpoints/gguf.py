@@ -1,4 +1,4 @@
-"""Write GPT-2 as a GGUF file, for llama.cpp and what is built on it.
+"""Write GPT-2 as a GGUF file, for llama.cpp and programs built on it.
 
 The package gguf names the weights and writes the format.
 """
@@ -17,10 +17,11 @@ from lib.checkpoints.weights import flatten
 def write_file(path, encoder, hparams, params, dtype=np.float32):
     """Write a model, loaded as utils loads it, to one file: whole or not at all.
 
-    Matrices are written as `dtype`, float32 or float16, vectors as float32: llama.cpp wants
-    that. The unembedding is not written: without one it takes the embedding, as GPT-2 does.
+    Matrices are written as `dtype`, float32 or float16, vectors as float32, as llama.cpp
+    requires. The unembedding is not written: without one llama.cpp uses the embedding, as GPT-2
+    does.
     """
-    import gguf  # here: only this format needs it
+    import gguf  # imported here because only this format needs it
 
     writer = gguf.GGUFWriter(None, "gpt2")
     writer.add_context_length(hparams["n_ctx"])
@@ -43,7 +44,7 @@ def write_file(path, encoder, hparams, params, dtype=np.float32):
 
 
 def add_tokenizer(writer, encoder, kinds):
-    """Write vocabulary, merges, and the split pattern's name, which a converter would guess."""
+    """Write vocabulary, merges, and the split pattern's name (a converter would guess it)."""
     symbols = sorted(encoder.vocab, key=encoder.vocab.get)
     types = [kinds.USER_DEFINED if symbol in encoder.special else kinds.NORMAL
              for symbol in symbols]

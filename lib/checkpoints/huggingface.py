@@ -1,6 +1,6 @@
-"""Read and write GPT-2 as Hugging Face keeps it: the same weights under other names.
+"""Read and write GPT-2 in Hugging Face's layout: the same weights under other names.
 
-    config.json            the sizes, under other names, and what else could differ in the model
+    config.json            the sizes, under other names, and settings that FIXED checks
     model.safetensors      the weights, or several files, model-00001-of-00003.safetensors
 """
 
@@ -24,7 +24,7 @@ MASK = re.compile(r"h\.\d+\.attn\.(masked_)?bias")
 
 
 def is_model(folder):
-    """Return whether a folder is of this kind."""
+    """Return whether a folder is a Hugging Face model."""
     return (folder / "config.json").is_file() and any(folder.glob("model*.safetensors"))
 
 
@@ -74,8 +74,8 @@ def load_flat(folder, hparams, dtype=np.float32):
         raise ValueError("need the weights of a GPT-2 of the sizes in config.json in "
                          f"{folder}, got one more: {extra[0]!r:.80}")
     if "lm_head.weight" in found and not np.array_equal(take("lm_head"), take("wte")):
-        raise ValueError(f"need lm_head.weight to equal wte.weight in {folder}, got a "
-                         "different one: only models with tied embeddings can be read")
+        raise ValueError(f"lm_head.weight differs from wte.weight in {folder}: only models "
+                         "with tied embeddings can be read")
     return flat
 
 
@@ -87,7 +87,7 @@ def write_folder(folder, encoder, hparams, params):
     config.json comes last: a folder without it is not a model, so an interrupted export is
     never loaded.
     """
-    # a former model's files would count
+    # Files of a former model would be read with the new ones.
     for name in ("config.json", "generation_config.json", "tokenizer.json"):
         (folder / name).unlink(missing_ok=True)
     weights = {f"transformer.{their_name(name)}": weight for name, weight in flatten(params)}
@@ -100,7 +100,7 @@ def write_folder(folder, encoder, hparams, params):
 
 
 def tokenizer_texts(encoder):
-    """Return {name of a file: its text} of a vocabulary."""
+    """Return {file name: text} of a vocabulary."""
     added = {symbol: encoder.vocab[symbol] for symbol in encoder.special & encoder.vocab.keys()}
     end = encoder.symbols.get(encoder.end_of_text)
     return {"vocab.json": json.dumps(encoder.vocab),
@@ -115,7 +115,7 @@ def config_json(hparams, end_of_text, dtype):
     """Return the object in config.json.
 
     Engines cast weights to half precision unless it names a dtype, under either of two names;
-    llama.cpp's converter looks for n_ctx.
+    llama.cpp's converter reads n_ctx.
     """
     return {"model_type": "gpt2", "architectures": ["GPT2LMHeadModel"],
             **{name: values[0] for name, values in FIXED.items()},

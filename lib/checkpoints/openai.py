@@ -1,11 +1,11 @@
-"""GPT-2 as OpenAI released it: downloaded once, read through TensorFlow once, then converted.
+"""Load GPT-2 as OpenAI released it: downloaded once, and converted once through TensorFlow.
 
     hparams.json                the sizes
-    checkpoint, model.ckpt.*    the weights, TensorFlow's format
+    checkpoint, model.ckpt.*    the weights, in TensorFlow's format
     params.safetensors          ours: the same weights in float32, under OpenAI's names
 
-In params.safetensors a projection is [n_out, n_in], as it lies in memory: it is read in one
-piece.
+In params.safetensors a projection is [n_out, n_in], its order in memory, so that it is read in
+one piece.
 """
 
 import contextlib
@@ -21,7 +21,8 @@ from lib.checkpoints.weights import check_hparams, cut_params, flatten, read_fla
 
 RELEASED = ("124M", "355M", "774M", "1558M")
 BASE_URL = "https://openaipublic.blob.core.windows.net/gpt-2/models"
-CHECKPOINT = ("checkpoint", "model.ckpt.data-00000-of-00001", "model.ckpt.index", "model.ckpt.meta")
+CHECKPOINT = ("checkpoint", "model.ckpt.data-00000-of-00001", "model.ckpt.index",
+              "model.ckpt.meta")
 TEXTS = ("encoder.json", "hparams.json", "vocab.bpe")
 PARAMS = "params.safetensors"
 
@@ -41,7 +42,7 @@ def fetch_missing(model_size, folder):
 
 
 def why_no_model(name, folder, missing):
-    """Return what a folder with files of a model lacks, else which models there are."""
+    """Return which files a model's folder lacks, or which models there are."""
     if (folder / "hparams.json").is_file():
         return f"{folder} lacks {', '.join(missing)}"
     if (folder / "config.json").is_file():
@@ -60,11 +61,11 @@ def read_hparams(folder):
 
 
 def load_flat(folder, hparams, dtype=np.float32):
-    """Return all weights as one flat array; convert the checkpoint if that was not done."""
+    """Return all weights as one flat array; convert the checkpoint first if need be."""
     path = folder / PARAMS
     if not path.exists():
         with folder_lock(folder):
-            if not path.exists():  # again, as above
+            if not path.exists():  # a different process may have been faster
                 convert(folder, hparams)
     found, _ = tensors.open_arrays(path)
 
@@ -78,7 +79,7 @@ def load_flat(folder, hparams, dtype=np.float32):
 
 def convert(folder, hparams):
     """Write params.safetensors from a folder's TensorFlow checkpoint; ValueError if broken."""
-    import tensorflow as tf  # here: it takes seconds, once per model
+    import tensorflow as tf  # imported here because it is slow, and needed once per model
 
     def take(name, *shape):
         stored = reader.get_tensor(f"model/{name}")
@@ -86,8 +87,8 @@ def convert(folder, hparams):
             raise ValueError(f"need {name} of shape {shape}, got {stored.shape}")
         return stored.reshape(shape)
 
-    # TensorFlow takes \ [ * ? in a path for patterns; only then is the folder entered, because
-    # that changes the working directory of all threads
+    # TensorFlow reads \ [ * ? in a path as a pattern. Only then is the folder entered, because
+    # that changes the working directory of all threads.
     path = (folder / "model.ckpt").as_posix()
     is_pattern = any(sign in path for sign in "\\[*?")
     try:

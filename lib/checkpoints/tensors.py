@@ -1,7 +1,7 @@
 """Read and write arrays in safetensors files.
 
-A file has the header's length in 8 bytes, the header (JSON) and the numbers. The library checks
-the header and writes files; NumPy reads the numbers, bfloat16 too.
+A file consists of the header's length in 8 bytes, the header (JSON) and the numbers. The
+library checks the header and writes files; NumPy reads the numbers, bfloat16 included.
 """
 
 import json
@@ -18,7 +18,7 @@ Arrays = dict[str, np.ndarray]
 
 
 def open_arrays(path: Path) -> tuple[Arrays, dict[str, str]]:
-    """Return {name: array}, mapped from a file, and its metadata; ValueError if it is cut."""
+    """Return {name: array}, mapped from a file, and its metadata; ValueError if broken."""
     try:
         with safe_open(path, framework="numpy"):
             data = np.memmap(path, np.uint8, "r")
@@ -40,7 +40,7 @@ def open_arrays(path: Path) -> tuple[Arrays, dict[str, str]]:
 def checked_array(arrays: Arrays, name: str, where: Path, *shape: int) -> np.ndarray:
     """Return an array by name, bfloat16 as float32; ValueError if it is absent or misshapen.
 
-    No shape is any shape. The array is read-only if it lies in a file.
+    Without `shape` any shape is allowed. An array mapped from a file is read-only.
     """
     found = arrays[name].shape if name in arrays else "none"
     if found == "none" or shape not in ((), found):
@@ -53,7 +53,7 @@ def checked_array(arrays: Arrays, name: str, where: Path, *shape: int) -> np.nda
 
 def write_arrays(path: Path, arrays: Arrays, metadata: dict[str, str] | None = None) -> None:
     """Write {name: array} to a file: whole or not at all."""
-    # the library writes the memory of an array as it lies, so a transposed one is copied first
+    # The library ignores strides, so a transposed array is copied first.
     arrays = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
     with atomic(path) as file:
         file.write(save(arrays, metadata))

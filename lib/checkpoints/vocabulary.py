@@ -8,7 +8,7 @@ from lib.checkpoints.files import read_json
 def read_vocabulary(folder: Path) -> tuple[dict, list, dict, str]:
     """Return {symbol: id}, the merges, the added tokens, and the names of the files read.
 
-    An added token stands for itself; no merge makes it, so that no text is encoded as one.
+    An added token stands for itself. No merge makes it, so no text is encoded as one.
     """
     if (folder / "tokenizer.json").is_file():
         return *read_tokenizer(folder / "tokenizer.json"), "tokenizer.json"
@@ -39,8 +39,8 @@ def read_tokenizer(path):
 def read_end_of_text(folder, vocab):
     """Return the symbol with eos_token_id, <|endoftext|> if the vocabulary has no such id.
 
-    generation_config.json counts before config.json, as in transformers; GPT2Config's default
-    is 50256, whatever the vocabulary.
+    generation_config.json overrides config.json, as in transformers; GPT2Config's default is
+    50256, whatever the vocabulary.
     """
     ends = None
     for path in (folder / "config.json", folder / "generation_config.json"):
@@ -48,8 +48,8 @@ def read_end_of_text(folder, vocab):
             ends = read_json(path).get("eos_token_id", ends)
     ends = ends if isinstance(ends, list) else [ends]
     if len(ends) > 1:
-        raise ValueError(f"need one eos_token_id in {folder}, got {ends!s:.80}; keep one "
-                         "there, and name all of them by --stop")
+        raise ValueError(f"need one eos_token_id in {folder}, got {ends!s:.80}: keep one, and "
+                         "name all of them by --stop")
     return next((symbol for symbol, token in vocab.items() if token in ends), "<|endoftext|>")
 
 

@@ -1,4 +1,4 @@
-"""Keep a model's weights as a tree: its keys, its order, its checks.
+"""Build a model's weights as a tree, with its keys, its order and its checks.
 
     hparams    the sizes: n_vocab, n_ctx, n_embd, n_head, n_layer
     params     the tree, whose keys are the argument names of gpt2.py's functions
@@ -18,7 +18,7 @@ Take = Callable[..., Any]  # (name, *shape) -> a weight
 
 
 def build_params(hparams: dict[str, int], take: Take) -> dict:
-    """Return the tree of weights that `take` gives."""
+    """Return the tree of weights that `take` returns."""
     n = hparams["n_embd"]
     return {
         "wte": take("wte", hparams["n_vocab"], n),
@@ -53,7 +53,7 @@ def linear_weights(take: Take, name: str, n_in: int, n_out: int) -> dict:
 def cut_params(flat: Any, hparams: dict[str, int]) -> dict:
     """Return the tree as views of one flat array.
 
-    A projection [n_in, n_out] lies transposed in memory, as lib/backend/products.py wants it.
+    A projection [n_in, n_out] is transposed in memory, as lib/backend/products.py needs it.
     """
     offset = 0
 
@@ -62,7 +62,7 @@ def cut_params(flat: Any, hparams: dict[str, int]) -> dict:
         first = offset
         offset += math.prod(shape)
         part = flat[first:offset]
-        # reshaped as [n_out, n_in] and turned, each output's weights lie side by side
+        # A projection is reshaped as [n_out, n_in]: each output's weights side by side.
         return part.reshape(shape[::-1]).T if name.endswith("/w") else part.reshape(shape)
 
     return build_params(hparams, take)

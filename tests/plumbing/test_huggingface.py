@@ -349,7 +349,7 @@ DIFFERENT = {"layer_norm_epsilon": 1e-6, "activation_function": "relu", "scale_a
 FAULTS = {
     **{name: (config(**{name: value}), f"need {name} = ") for name, value in DIFFERENT.items()},
     "an unembedding that is not wte": (
-        weights(lambda w: {"lm_head.weight": w["transformer.wte.weight"] + 1}), "to equal wte"),
+        weights(lambda w: {"lm_head.weight": w["transformer.wte.weight"] + 1}), "differs from wte"),
     "no vocabulary": (lambda folder: (folder / "vocab.json").unlink(), "vocab.json"),
     "no merges": (lambda folder: (folder / "merges.txt").unlink(), "merges.txt"),
     "a file that is cut": (cut, "whole safetensors file"),
@@ -363,7 +363,7 @@ FAULTS = {
     "tokenizer.json that is not JSON": (
         lambda folder: (folder / "tokenizer.json").write_text("[]"), "JSON object in .*tokenizer"),
     "a merge that makes no symbol": (
-        lambda folder: (folder / "merges.txt").write_text("a c"), "got no 'ac' in vocab.json and"),
+        lambda folder: (folder / "merges.txt").write_text("a c"), "none for 'ac' in vocab.json"),
 }
 
 

@@ -300,7 +300,7 @@ def wait_until(holds, seconds=240):
     (["--decoder", "lookahead"], "are a chain"),
     (["--decoder", "stopping"], "--prompts needs --costs"), (["--temperature", -1], "temperature"),
     (["--decoder", "suffix", "--memory", "a"], "--memory does not apply to --prompts"),
-    (["--decoder", "big_little", "--temperature", 1], "need --temperature 0"),
+    (["--decoder", "big_little", "--temperature", 1], "needs --temperature 0"),
     (["--prompts", "/dev/null"], "need at least one prompt in /dev/null, got an empty file"),
     (["--prompts", "/dev/zero"], f"need lines of at most {MAX_PROMPT} bytes in /dev/zero"),
     (["--out", "/dev/full"], "--out /dev/full is a folder, pipe or device: choose a file"),
@@ -335,4 +335,5 @@ def test_one_text_needs_no_greenlet_and_many_name_it(run, flags, monkeypatch, ca
     monkeypatch.setitem(sys.modules, "greenlet", None)
     monkeypatch.delitem(sys.modules, "variants.shared.batch", raising=False)
     assert main.main([*flags[:-4], "--prompt", "A bear"]) == 0 and capsys.readouterr().out
-    assert run() == (2, "", "main.py: need greenlet (pip install -r requirements.txt), got none\n")
+    error = "main.py: the package greenlet is missing: pip install -r requirements.txt\n"
+    assert run() == (2, "", error)

@@ -150,6 +150,23 @@ def test_ctrl_c_and_missing_memory_are_one_line(monkeypatch, capsys, fault, stat
     assert out == "" and err.count("\n") == 1 and words in err
 
 
+INTERRUPTED = """
+import runpy, sys
+class Interrupt:
+    def find_spec(self, name, *_):
+        if name == "demo.compare":
+            raise KeyboardInterrupt
+sys.meta_path.insert(0, Interrupt())
+runpy.run_path("main.py", run_name="__main__")
+"""
+
+
+def test_ctrl_c_while_main_is_imported_is_one_line():
+    done = subprocess.run([sys.executable, "-c", INTERRUPTED], cwd=ROOT, capture_output=True)
+    assert done.returncode in (130, -signal.SIGINT) and done.stdout == b""
+    assert done.stderr == b"main.py: interrupted\n"
+
+
 HEADS = {
     "no safetensors file": b"garbage", "other arrays": dict(a=np.zeros(1)),
     "NaN": {f"medusa/{name}": np.full((2, 192, 192), np.nan) for name in "wba"},

@@ -13,8 +13,8 @@ from tests.distributions import assert_same_law
 from tests.small import lenient_law, of_probabilities
 from tests.toys import PAIRS, context_free, mapped, one_hot, rows_of_four, toy
 from variants import assisted, lenient
-from variants.assisted import guess_while_sure
-from variants.big_little import big_little_verify, write_while_sure
+from variants.assisted import guess_while_confident
+from variants.big_little import big_little_verify, write_while_confident
 from variants.block import block_verify
 from variants.lenient import lenient_greedy_verify
 from variants.lookup import find_source, lookup_guess
@@ -67,7 +67,7 @@ def test_the_heuristic_adds_two_or_takes_one():
 def test_a_guess_below_the_confidence_is_the_last_and_stays_in_the_round():
     draft = PAIRS["four tokens"][0]
     for seed in range(50):
-        guesses, p_draft = guess_while_sure([0], 6, np.random.default_rng(seed), draft, 0.4)
+        guesses, p_draft = guess_while_confident([0], 6, np.random.default_rng(seed), draft, 0.4)
         confident = [row[token] >= 0.4 for token, row in zip(guesses, p_draft)]
         assert all(confident[:-1]) and (len(guesses) == 6 or not confident[-1])
 
@@ -117,7 +117,7 @@ def test_greedy_lenience_compares_with_the_best(lenience, n_accepted):
 # ---- big little decoder
 
 def big_little(small, large, run, fallback, rollback):
-    return make_step(large, run, partial(write_while_sure, small=small, fallback=fallback),
+    return make_step(large, run, partial(write_while_confident, small=small, fallback=fallback),
                      partial(big_little_verify, rollback=rollback))
 
 

@@ -89,7 +89,7 @@ def test_a_file_that_is_not_whole_is_named(saved, n_bytes):
 
 def test_an_error_about_missing_heads_names_their_folder(tmp_path):
     for folder, path in ((None, "None"), (tmp_path, "heads.safetensors")):
-        with pytest.raises(ValueError, match=f"need heads trained for this target.*{path}"):
+        with pytest.raises(ValueError, match=f"there are no heads for this target.*{path}"):
             open_heads(models(folder))
 
 

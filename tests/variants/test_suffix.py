@@ -163,7 +163,7 @@ def test_a_broken_or_different_file_is_named_and_left_as_it_is(line, tmp_path):
     path = tmp_path / "texts"
     path.write_text(f"{GOOD}\n{line}\n", encoding="utf-8", errors="surrogateescape")
     before = path.read_bytes()
-    message = "need texts as --memory keeps them, .* of 5 tokens"
+    message = "is not a file of texts over a vocabulary of 5 tokens"
     for use in (partial(read_memory, path, 5), partial(remember, path, [0], 5)):
         with pytest.raises(ValueError, match=message):
             use()
@@ -190,5 +190,5 @@ def test_main_names_a_broken_file_before_it_runs(tmp_path, capsys, monkeypatch):
     path.write_text("not a text")
     monkeypatch.setattr(main, "compare", None)
     assert main.main([*ARGS, str(path)]) == 2
-    assert "need texts as --memory keeps them" in capsys.readouterr().err
+    assert "is not a file of texts" in capsys.readouterr().err
     assert path.read_text() == "not a text"

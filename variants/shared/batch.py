@@ -2,13 +2,13 @@
 
 Adds to speculative.py: several texts share each pass, because a loaded weight can multiply the
 rows of all of them. Each text has its own tokens, n_left, cache and generator, so it is the
-same as alone. When a text ends, the next one takes its position (Yu et al. (2022), "Orca", Sec.
+same as alone. When a text ends, the next one takes its turn (Yu et al. (2022), "Orca", Sec.
 3.1).
 
     jobs      (x, N, rng): the tokens so far, how many new ones are wanted, the text's generator
     text      the greenlet of a running job, suspended while it waits for a model
-    request   (model, ids, n_last): what a text waits for, rows of a `Shared` model
-    calls     a list of (text, ids, n_last): what several texts request of one model
+    request   (model, ids, n_last): the rows of a `Shared` model that a text waits for
+    calls     a list of (text, ids, n_last): the requests of several texts to one model
     model     here a batch model, `model(calls) -> list of [n_last, n_vocab]`
 
 No decoder contains code for batches. Its step calls a model, and the greenlet that it runs in
@@ -31,7 +31,7 @@ from variants.shared.branches import Branches
 
 
 class Shared:
-    """Give a step the rows `(ids, n_last) -> rows` of a batch model, from a shared pass.
+    """Return a batch model's rows to a step, `(ids, n_last) -> rows`, from a shared pass.
 
     Of the models with requests the one with the lowest turn runs first: a draft before the
     target, so that the target's pass includes the guesses of all texts.
@@ -43,7 +43,7 @@ class Shared:
 
     def __call__(self, ids, n_last=1):
         if isinstance(ids, Branches):
-            raise ValueError("need guesses that are a chain for texts in batches, got a tree")
+            raise ValueError("need a chain of guesses for texts in batches, got a tree")
         return getcurrent().parent.switch((self, ids, n_last))
 
     def __getattr__(self, name):  # n_vocab, params: of the model itself
@@ -66,7 +66,7 @@ def generate_batch(jobs, new_step, batch=8, stop=()):
     """Write many texts, `batch` at once; yield the Rounds of each, in the order of the jobs.
 
     `jobs` are (x, N, rng); the next one is taken when a text has ended. `new_step()` returns a
-    decoder's step for one text; its models are `Shared`, the same for all. The Rounds are
+    decoder's step for one text; all texts have the same `Shared` models. The Rounds come
     without their rows of probabilities, which are large.
 
     >>> import numpy as np

@@ -8,10 +8,9 @@ text, each with its own keys and values; nothing is padded.
     part      what one text adds to a pass: tokens n_past : n_seq of its ids
 
 Subtle: BLAS sums in a different order for a different number of rows, so the last bits of a
-text would depend on how many others there are. The compiled product (lib/backend/products.py)
-does not, for up to MAX_ROWS rows. With it passes have at most that many rows, and a text with
-more, such as a prompt, gets its own pass: every product has the same bits as for the text
-alone.
+text would depend on the other texts. The compiled product (lib/backend/products.py) does not,
+for up to MAX_ROWS rows. With it passes have at most MAX_ROWS rows, and a text with more, such
+as a prompt, gets its own pass: every product has the same bits as for the text alone.
 """
 
 import math
@@ -41,10 +40,10 @@ class Part(NamedTuple):
 
 
 class BatchGPT2(GPT2):
-    """A GPT2 that reads many texts in one pass, `model(calls)`, and has a cache for each of them.
+    """A GPT2 that reads many texts in one pass, `model(calls)`, with a cache for each text.
 
-    A text can be any object; what was read of it is dropped with it. Every text has the logits
-    that it has alone:
+    A text can be any object; its cache is dropped with it. Every text has the logits that it
+    has alone:
 
     >>> from lib.checkpoints.weights import random_params
     >>> hparams = dict(n_vocab=11, n_ctx=8, n_embd=6, n_head=2, n_layer=2)
@@ -78,7 +77,7 @@ class BatchGPT2(GPT2):
         return [logits[part.text] for part in parts]
 
     def part(self, text, ids, n_last):
-        """Return what is new in `ids`; as in GPT2.read, the last n_last rows are computed again."""
+        """Return what a pass must read of `ids`, as in GPT2.read."""
         ids = list(ids)
         if text not in self.texts:
             self.texts[text] = [], np.zeros(self.cache.shape, self.cache.dtype, like=self.cache)
@@ -118,7 +117,7 @@ class BatchGPT2(GPT2):
 
 
 def most_rows(cache):
-    """Return the most rows of a pass whose bits do not depend on one another (inf: no limit)."""
+    """Return the most rows of a pass that get the same bits as alone (inf: no limit)."""
     return MAX_ROWS if isinstance(cache, np.ndarray) and compiled_product() else math.inf
 
 

@@ -1,10 +1,10 @@
-"""Token trees as data, for the decoders with several guesses for one position.
+"""Hold token trees, for the decoders with several guesses for one position.
 
 Adds to speculative.py: the guesses of a round may branch, and so may a text.
 
-    tree        the guesses of a round: a Tree in place of a list
+    tree        the guesses of a round: a Tree instead of a list
     node        a token in it, at the end of one path; -1 is the root, the end of x
-    proposal    a node and the row it was drawn from, in the order drawn: a guess may come twice
+    proposal    a node and the row it was drawn from, in the order drawn; a guess may come twice
     x + tree    the text x continued along every path: Branches, which a tree model reads
 
 A tree model is `model(x + tree, n_last) -> [n_last, n_vocab]` of probabilities, the last rows
@@ -25,7 +25,7 @@ class Tree:
     """Distinct paths of guesses, parents first, and the rows they were drawn from."""
 
     tokens: list = field(default_factory=list)  # tokens[i] is the token at node i
-    parents: list = field(default_factory=list)  # the node before node i, -1: a child of the root
+    parents: list = field(default_factory=list)  # the node before node i, -1 for the root
     proposals: list = field(default_factory=list)  # (node, row) in the order drawn
 
     def __len__(self):
@@ -35,14 +35,13 @@ class Tree:
         return Branches(list(x), self)  # a copy, because the text will grow
 
     def add(self, parent, token, row):
-        """Add one guess; return its node, a new one unless the tree has this path already."""
+        """Add one guess; return its node, which is new unless the tree has this path."""
         node = self.add_node(parent, token)
         self.proposals.append((node, row))
         return node
 
     def add_node(self, parent, token):
-        """Return the node of a token below a node, a new one unless there is one; it is no guess.
-        """
+        """Return the node of a token below a node, and add it if missing; it is not a guess."""
         node = self.child(parent, token)
         if node is None:
             node = len(self)
@@ -51,7 +50,7 @@ class Tree:
         return node
 
     def add_path(self, path):
-        """Add the nodes of a path that the tree does not have yet; return its last node."""
+        """Add the missing nodes of a path; return its last node."""
         node = -1
         for token in path:
             node = self.add_node(node, token)
@@ -103,17 +102,17 @@ class Branches(NamedTuple):
 
 
 def tree_mask(sees, n_past, like):  # [n_new, n_nodes] of bool -> [n_new, n_past + n_nodes]
-    """Return the mask of nodes that see n_past tokens before the tree, and in it what `sees` says.
-    """
+    """Return the mask of nodes that see n_past tokens, and in the tree what `sees` says."""
     text = np.ones((len(sees), n_past), dtype=bool)
     return mask_of(np.concatenate([text, sees], axis=1), like)
 
 
 def plant(paths, n_vocab):
-    """Return the Tree of paths of tokens, parents first. They are not drawn: rows are one-hot."""
+    """Return the Tree of paths of tokens that are not drawn, so that their rows are one-hot."""
     tree = Tree()
-    for *before, token in paths:
-        tree.add(tree.find(before), token, one_hot_rows([token], n_vocab)[0])
+    for path in paths:
+        tree.add_path(path)
+    tree.proposals = list(enumerate(one_hot_rows(tree.tokens, n_vocab)))
     return tree
 
 

@@ -1,12 +1,12 @@
-"""Wang et al. (2024), "OPT-Tree"; Li et al. (2024b), "EAGLE-2": a tree for this round. Lossless.
+"""Wang et al. (2024), "OPT-Tree"; Li et al. (2024b), "EAGLE-2": a tree per round. Lossless.
 
-Adds to best_tree.py: the products are the draft's own probabilities, so that a confident draft
-makes a chain and a hesitant one a bush. Level by level, the draft reads the guesses that are
-among the best so far; the tree consists of the best of all that it found.
+Adds to best_tree.py: the products are the draft's own probabilities, so a confident draft makes
+a long tree and a hesitant draft a wide one. Level by level, the draft reads the guesses that
+are among the best so far; the tree consists of the best of all guesses found.
 
     here     Li et al. (2024b)
-    total    m    guesses in the tree                                      Wang et al. (2024): n
-    value    V    the product of the draft's probabilities on a path       Wang et al. (2024): P^
+    total    m    guesses in the tree                                    Wang et al. (2024): n
+    value    V    the product of the draft's probabilities on a path     Wang et al. (2024): P^
 
 The children of a node are the draft's best tokens. They are not drawn, so their rows are
 one-hot, and the test is exact for any tree, at every temperature. That the values estimate

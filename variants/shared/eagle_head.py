@@ -1,18 +1,18 @@
-"""The head of EAGLE, Li et al. (2024a): one block that continues the target's states.
+"""Run the head of EAGLE, Li et al. (2024a): one block that continues the target's states.
 
-Adds to gpt2.py: a transformer that reads pairs, and so knows what was drawn from a state.
+Adds to gpt2.py: a transformer that reads pairs, each a state and the token drawn from it.
 
     f_i        the target's state at token i: the last hidden one, after ln_f
     e_i        the embedding of token i, which in GPT-2 includes its position: wte[x_i] + wpe[i]
     pair i     (f_i, e_(i + 1)): a state and the token that came NEXT
-    predicted  the states that the head gives, at the end of x and at every node of a tree
+    predicted  the head's states, at the end of x and at every node of a tree
 
-    z_i = fc [ln_token(e_(i + 1)); ln_state(f_i)]    predicted f_(i + 1) = ln_f(block(z_0 .. z_i))
+    z_i = fc [ln_token(e_(i + 1)); ln_state(f_i)]  predicted f_(i + 1) = ln_f(block(z_0 .. z_i))
 
-Two norms, because the two differ in scale. The target's unembedding makes the predicted state
-at token i + 1 a distribution of token i + 2. The states before the end of x are true. For the
-tree there are none, and the head continues the states it predicted; their keys and values come
-after the text's, and are never taken for them.
+There are two norms, because states and embeddings differ in scale. The target's unembedding
+makes the predicted state at token i + 1 a distribution of token i + 2. The states before the
+end of x are the target's own. For the tree there are none, so the head continues the states it
+predicted; their keys and values come after the text's, and are not reused as the text's.
 """
 
 import numpy as np
@@ -33,10 +33,11 @@ from variants.shared.heads import open_heads
 
 
 class Head:
-    """The head as a tree model of logits. As GPT2's, its cache is a memo: no answer depends on it.
+    """The head as a tree model of logits; as in GPT2, no answer depends on its cache.
 
-    `params` are those of a GPT-2 of one block, with the target's wte and wpe, and of ln_token,
-    ln_state and fc. `states_of(ids, n_last)` gives the target's states at a text's last tokens.
+    `params` is the tree of a GPT-2 of one block, with the target's wte and wpe, and with
+    ln_token, ln_state and fc. `states_of(ids, n_last)` returns the target's states at a text's
+    last tokens.
     """
 
     def __init__(self, params, n_head, states_of):
@@ -48,10 +49,10 @@ class Head:
         self.cache = np.zeros((2, n_head, n_ctx, n_embd // n_head), wte.dtype, like=wte)
         self.ids = []  # pair i of this text is in column i of the cache
         self.tree = None  # the one that follows the text
-        self.predicted = np.empty((0, n_embd))  # [1 + n_nodes read, n_embd], of the text and tree
+        self.predicted = np.empty((0, n_embd))  # [1 + n_nodes read, n_embd], of text and tree
 
     def __call__(self, branches, n_last):  # -> [n_last, n_vocab]
-        """Return the logits after the last nodes; the tree may have grown since the last call."""
+        """Return the logits after the last nodes; the tree may have grown since last time."""
         x, tree = branches
         if tree is not self.tree or x != self.ids:
             self.predicted = self.read(x)
@@ -74,16 +75,16 @@ class Head:
     def read_nodes(self, tree):  # -> [n_new, n_embd]
         """Return the states predicted at the next nodes, each from the one at its parent."""
         first = len(self.predicted) - 1
-        end = next((node for node, parent in enumerate(tree.parents) if parent >= first), len(tree))
+        children = (node for node, parent in enumerate(tree.parents) if parent >= first)
+        end = next(children, len(tree))  # the nodes before it have predicted states above them
         states = np.stack([self.predicted[1 + parent] for parent in tree.parents[first:end]])
         return self.feed(states, tree.tokens[first:end], len(self.ids) - 1,
                          tree.ancestors()[first:end, :end])
 
     def feed(self, states, tokens, n_past, sees):  # [n_new, n_embd] -> [n_new, n_embd]
-        """Return the states predicted at tokens: the last of a tree (or path) after n_past pairs.
+        """Return the states predicted at tokens, the last of a tree or path after n_past pairs.
 
-        As in tree_gpt2.py each sees all pairs before the tree, and in it what `sees` says: its
-        ancestors.
+        As in tree_gpt2.py each sees all pairs before the tree, and in it its ancestors: `sees`.
         """
         n_new, n_nodes = sees.shape
         params = self.params
@@ -101,7 +102,7 @@ class Head:
 
 
 def build_head(n_embd, take):
-    """Return the tree of the head's weights: those of a GPT-2 of one block, two norms and fc."""
+    """Return the head's weights: the tree of a GPT-2 of one block, two norms and fc."""
     return {**build_params(dict(n_vocab=0, n_ctx=0, n_embd=n_embd, n_layer=1), take),
             "ln_token": norm_weights(take, "ln_token", n_embd),
             "ln_state": norm_weights(take, "ln_state", n_embd),
@@ -117,6 +118,6 @@ def load_head(models):
         if name in ("wte", "wpe"):
             return params[name]
         weight = stored(f"eagle/{name}", *shape)
-        return np.asarray(weight, order="F", like=weight)  # lib/backend/products.py is fast with it
+        return np.asarray(weight, order="F", like=weight)  # as lib/backend/products.py needs it
 
     return build_head(params["wpe"].shape[1], take)

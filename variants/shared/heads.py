@@ -1,4 +1,4 @@
-"""The heads beside the target's weights, heads.safetensors, for medusa.py, markov.py, eagle.py."""
+"""Read heads.safetensors, a target's heads for medusa.py, blockwise.py, markov.py, eagle.py."""
 
 import hashlib
 from pathlib import Path
@@ -22,14 +22,15 @@ def open_heads(models):
     """
     path = models.folder and Path(models.folder) / "heads.safetensors"
     if not path or not path.exists():
-        raise ValueError(f"need heads trained for this target (tales-large has some; see "
-                         f"models/training), got no file {path}")
+        raise ValueError(f"there are no heads for this target: no file {path} (tales-large has "
+                         "heads; models/training trains them)")
     wte = models.target.params["wte"]
     stored, metadata = tensors.open_arrays(path)
-    named = metadata.get("target")
-    if named is not None and named != (own := fingerprint(wte)):
-        raise ValueError(f"need heads that were trained for this target, {own[:8]}, in {path}, got "
-                         f"some for {named[:8]!r}")
+    own = fingerprint(wte)
+    named = metadata.get("target", own)
+    if named != own:
+        raise ValueError(f"need heads that were trained for this target, {own[:8]}, in {path}, "
+                         f"got heads for {named[:8]!r}")
 
     def take(name, *shape):
         weight = np.array(tensors.checked_array(stored, name, path, *shape))

@@ -1,4 +1,4 @@
-"""Any decoder on texts longer than the models' context, within a window. Lossless if it is."""
+"""Run any decoder on texts longer than the context, within a window. Lossless if it is."""
 
 
 def window(x, n_prompt, n_ctx):
@@ -14,7 +14,7 @@ def window(x, n_prompt, n_ctx):
     [[0, 1, 2], [2, 3], [2, 3, 4], [4, 5]]
     """
     half = n_ctx // 2
-    full = max(n_prompt, n_ctx)  # the length at which it first moves
+    full = max(n_prompt, n_ctx)  # the length at which the window first moves
     if len(x) < full:
         return x
     return x[len(x) - half - (len(x) - full) % (n_ctx - half) :]

@@ -1,7 +1,7 @@
-"""The file of `--memory`: finished texts that suffix.py copies from.
+"""Keep the file of `--memory`: finished texts that suffix.py copies from.
 
-Each line is a text, oldest first: {"n_vocab": 4096, "ids": [17, 4, ...]}, with the size of the
-vocabulary that its ids are from.
+Each line is a text, oldest first: {"n_vocab": 4096, "ids": [17, 4, ...]}, with the size of its
+ids' vocabulary.
 """
 
 import json
@@ -13,7 +13,7 @@ NEWEST = 2**13  # tokens that the file keeps: counted with depth 16 some 40 MB, 
 
 
 def read_memory(path, n_vocab):
-    """Return the texts in a file, none if there is no file yet. ValueError for any other file."""
+    """Return the texts in a file, none if there is no file yet; ValueError if it is broken."""
     if not Path(path).exists():
         return []
     try:
@@ -23,13 +23,13 @@ def read_memory(path, n_vocab):
     except (ValueError, TypeError, KeyError, RecursionError):
         good = False
     if not good:
-        raise ValueError(f"need texts as --memory keeps them, with a vocabulary of {n_vocab} "
-                         f"tokens, got a different file {path}")
+        raise ValueError(f"--memory {path} is not a file of texts over a vocabulary of "
+                         f"{n_vocab} tokens: choose a different file")
     return [text["ids"] for text in texts]
 
 
 def remember(path, ids, n_vocab):
-    """Add a finished text; replace the file as a whole, so that it is never half written."""
+    """Add a finished text; the file is replaced as a whole, so it is never half written."""
     texts = [*read_memory(path, n_vocab), list(ids)]
     while len(texts) > 1 and sum(map(len, texts)) > NEWEST:
         del texts[0]

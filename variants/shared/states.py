@@ -1,6 +1,6 @@
-"""A target that keeps the hidden states of its last pass, for the heads of Medusa and EAGLE.
+"""Keep the hidden states of the target's last pass, for the heads of Medusa and EAGLE.
 
-Adds to gpt2.py: the states after ln_f, each under the text that it ends. A round's pass
+Adds to gpt2.py: the states after ln_f, each stored under the text that it ends. A round's pass
 computes them anyway, so the guesses of medusa.py and eagle.py cost the target nothing.
 """
 

@@ -1,7 +1,7 @@
-"""Tree attention, Miao et al. (2023): a GPT2 that scores all paths of a tree in one pass.
+"""Score all paths of a tree in one pass, by tree attention: Miao et al. (2023).
 
-Adds to gpt2.py: a node sees the text and its own ancestors, and its position is that of its
-depth, not of its column in the cache. Afterwards the keys and values of an accepted path are
+Adds to gpt2.py: a node sees the text and its own ancestors, and its position follows from its
+depth, not from its column in the cache. Afterwards the keys and values of an accepted path are
 moved into order, so nothing is read twice.
 """
 
@@ -12,7 +12,7 @@ from variants.shared.branches import Branches, Tree, tree_mask
 
 
 class TreeGPT2(GPT2):
-    """A GPT2 that reads sequences and trees; every node has the logits of its path run alone."""
+    """A GPT2 that reads sequences and trees; every node has the logits of its path alone."""
 
     def __init__(self, params, n_head):
         super().__init__(params, n_head)
@@ -26,7 +26,7 @@ class TreeGPT2(GPT2):
         return super().read(ids, n_last)
 
     def read_tree(self, x, tree):  # -> [n_new, n_embd]
-        """Run one pass over what is unread of x, as a path, and over the tree below it."""
+        """Run one pass over the unread end of x, as a path, and over the tree below it."""
         paths = tree.paths()
         longest = self.n_ctx - max(map(len, paths), default=0)
         if not 1 <= len(x) <= longest:
@@ -35,11 +35,11 @@ class TreeGPT2(GPT2):
         self.keep_path(x)
         n_past = self.n_reusable(self.ids, x, 1)
         n_unread = len(x) - n_past
-        # What is unread of x is one path, and the tree hangs below its end.
+        # The unread end of x is one path, and the tree hangs below it.
         parents = [*range(-1, n_unread - 1), *(n_unread + parent for parent in tree.parents)]
         tokens = x[n_past:] + tree.tokens
         sees = Tree(tokens, parents).ancestors()  # [n_new, n_new] of bool
-        self.cache = widened(self.cache, n_past + len(sees))  # for a tree near the context's end
+        self.cache = widened(self.cache, n_past + len(sees))  # for trees near the context's end
         mask = tree_mask(sees, n_past, like=self.cache)
         attends = [cached(layer, n_past, mask) for layer in self.cache]
         depths = sees.sum(axis=1)  # from 1 on
