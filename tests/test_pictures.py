@@ -8,7 +8,7 @@ import pytest
 
 from docs.pictures.__main__ import IMAGES, SVG, data_of, main, names, write_picture
 from docs.pictures.bars import distances
-from docs.pictures.palette import darkened
+from docs.pictures.palette import COLOURS, SERIES, darkened
 from docs.pictures.race import BAR, SIZE, text_of
 from docs.pictures.theorem1 import columns
 
@@ -24,11 +24,43 @@ def test_the_dark_picture_is_the_light_one_in_the_dark_colours(name):
     assert ElementTree.fromstring(light).tag.endswith("svg")
 
 
+def contrast(one, other):
+    """Return the contrast of two colours as the Web Content Accessibility Guidelines define it."""
+    lights = []
+    for colour in (one, other):
+        parts = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+        linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4
+                  for part in parts]
+        lights.append(0.05 + 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2])
+    return max(lights) / min(lights)
+
+
+@pytest.mark.parametrize("side, page", [(0, "#ffffff"), (1, "#0d1117")])  # light, dark
+def test_text_lines_and_bars_stand_out_from_their_ground(side, page):
+    colours = {name: both[side] for name, both in COLOURS.items()}
+    for ground in (page, colours["panel"]):
+        for name in colours.keys() - {"line", "panel", "track"}:  # of frames and grounds
+            least = 4.5 if name in {"ink", "muted", "grey", *SERIES} else 3
+            assert contrast(colours[name], ground) >= least, name
+    for ground in ("track", "blue_bar"):  # with text on them
+        assert contrast(colours["ink"], colours[ground]) >= 4.5
+
+
+@pytest.mark.parametrize("name", names())
+def test_only_frames_are_faint(name):
+    """No line has the colour of frames or of bars that are not filled; a panel's stroke is one."""
+    svg = (IMAGES / f"{name}.svg").read_text()
+    faint = "|".join(COLOURS[ground][0] for ground in ("line", "track"))
+    lines = re.findall(rf"\.(\w+)\s*{{[^}}]*stroke: ?(?:{faint})", svg)
+    assert set(lines) <= {"panel"} and not re.search(rf'style="[^"]*stroke: (?:{faint})', svg)
+
+
 @pytest.mark.parametrize("name, words", [
-    *((name, None) for name in SVG), ("ladder", ["3.634  (+0.357)"]),
+    *((name, None) for name in SVG), ("ladder", ["3.634", "of drawn guesses exceeds 3.218"]),
     ("theorem1", ["accepted", "green + blue = the target, exactly."]), ("wild", ["0, exact"]),
-    ("forking", ["instead 1", "2/9 + 2/9 = 4/9", "The target alone: 0 0 with 1/9"]),
-    ("expected_tokens", ["K = 10"]), ("speed-pair", ["temperature 1"]), ("batch-124M", ["plain"])])
+    ("forking", ["replacement 1", "2/9 + 2/9 = 4/9", "The target alone: 0 0 with 1/9"]),
+    ("expected_tokens", ["K = 10"]), ("speed-pair", ["temperature 1"]), ("batch-124M", ["plain"]),
+    ("acceptance", ["temperature of both models"])])
 def test_the_committed_files_show_their_data(name, words, tmp_path):
     if words:
         pytest.importorskip("matplotlib")

@@ -7,12 +7,13 @@
     race              both decoders write the same text at their recorded pace
     round             one recorded round, step by step, with its numbers
     theorem1          why accepted and resampled tokens together have the target's distribution
-    ladder            the expected tokens per round of each test, and what each step adds
+    ladder            the expected tokens per round of each test, and the bound of a chain
     wild              how far from the target's distribution the rules of exact/ are
     forking           every outcome of two tokens, as exact/law.py enumerates them
     expected_tokens   tokens per round against alpha: Leviathan et al. (2023) Eq. 1, Fig. 2
     speed-pair        the costs of passes and the speed-ups that benchmarks.speed measured
     batch-124M        tokens per second against texts at once, as benchmarks.batch measured
+    acceptance        acceptance against the temperature, as benchmarks.acceptance measured
 
 All but the first three are drawn by matplotlib: pip install -r requirements/plots.txt
 The other files of docs/img are edited by hand; their dark ones are derived like all others.
@@ -35,7 +36,8 @@ RECORDED = ("race", "round")
 PLOTS = {"theorem1": (theorem1.draw, 3.7), "ladder": (bars.draw_ladder, 5.2),
          "wild": (bars.draw_wild, 11.6), "forking": (forking.draw, 5.2),
          "expected_tokens": (speed.draw_expected_tokens, 4), "speed-pair": (speed.draw_speed, 4),
-         "batch-124M": (speed.draw_batch, 4.2)}  # height in inches of 96 pixels
+         "batch-124M": (speed.draw_batch, 4.2),
+         "acceptance": (speed.draw_acceptance, 3.2)}  # height in inches of 96 pixels
 
 
 def data_of(name):

@@ -8,26 +8,27 @@ import functools
 
 from docs.pictures.palette import colour
 from exact import rules, settings
-from exact.expected import climb
+from exact.expected import chain_bound, chain_mean, climb
+from speculative import guess
 
 TOY, K = "A", 3
 
 
 def draw_ladder(figure, data):
-    """Draw a bar for each test: what the one before it gives, and in green what it adds."""
+    """Draw a bar for each test, and the bound of a chain as a line."""
     axes = figure.subplots()
-    rows = climb(TOY, K)
-    before = 0
-    for y, (*_, tokens) in enumerate(rows):
-        axes.barh(y, before, 0.5, color=colour("block"))
-        axes.barh(y, tokens - before, 0.5, before, color=colour("green_bar"))
-        more = f"  (+{tokens - before:.3f})" if before else ""
-        label_bar(axes, tokens, y, f"{tokens:.3f}{more}", "ink")
-        before = tokens
-    name_bars(axes, [f"{name}\n{adds}" for name, adds, _ in rows])
-    axes.set(xlim=(0, K + 1.9), xticks=range(K + 2),
-             title=f"Expected tokens per pass of the target, {K} guesses per path: toy {TOY},\n"
-             "all outcomes enumerated. Grey: the bar above; green: what this step adds")
+    names, ideas, tokens = zip(*climb(TOY, K))
+    bound = float(chain_mean(guess, chain_bound, TOY, K))
+    axes.barh(range(len(names)), tokens, 0.5, color=colour("blue_bar"))
+    for y, expected in enumerate(tokens):
+        annotate(axes, K + 1, y, f"{expected:.3f}")  # in one column, which the line misses
+    axes.axvline(bound, linestyle="--", color=colour("ink"))
+    annotate(axes, bound, 0, f"no lossless test of one chain\nof drawn guesses exceeds {bound:.3f}",
+             -8, ha="right")
+    name_bars(axes, [f"{name}\n{idea}" for name, idea in zip(names, ideas)],
+              f"Expected tokens per pass of the target, {K} guesses per path "
+              f"(toy {TOY}, all outcomes enumerated)")
+    axes.set(xlim=(0, K + 1.6), xticks=range(K + 2))
 
 
 @functools.cache
@@ -45,23 +46,24 @@ def draw_wild(figure, data):
     wrong, n_exact = distances()
     for y, (_, distance) in enumerate(wrong):
         axes.barh(y, distance, 0.6, color=colour("red_bar"))
-        label_bar(axes, distance, y, f"{distance:.3f}", "ink")
+        annotate(axes, distance, y, f"{distance:.3f}")
     axes.plot(0, len(wrong), marker="o", color=colour("green"), clip_on=False, markersize=5)
-    label_bar(axes, 0, len(wrong), "0, exact", "green")
-    name_bars(axes, [*(name for name, _ in wrong), f"{n_exact} other rules"])
-    axes.set(xlim=(0, 1), xticks=[0, 0.25, 0.5, 0.75, 1],
-             title=f"Total variation distance from the target's distribution, {K + 1} tokens\n"
-             f"with {K} guesses per round: toy {TOY}, all outcomes enumerated")
+    annotate(axes, 0, len(wrong), "0, exact", color=colour("green"))
+    name_bars(axes, [*(name for name, _ in wrong), f"{n_exact} other rules"],
+              f"Total variation distance from the target's distribution, {K + 1} tokens with {K} "
+              f"guesses per round\n(toy {TOY}, all outcomes enumerated)")
+    axes.set(xlim=(0, 1), xticks=[0, 0.25, 0.5, 0.75, 1])
 
 
-def label_bar(axes, x, y, words, ink):
-    """Write a bar's figure at its end."""
-    axes.annotate(words, (x, y), (8, 0), textcoords="offset points", va="center", fontsize=9,
-                  color=colour(ink))
+def annotate(axes, x, y, words, right=8, **style):
+    """Write next to the end of a bar."""
+    axes.annotate(words, (x, y), (right, 0), textcoords="offset points", va="center", fontsize=9,
+                  **style)
 
 
-def name_bars(axes, names):
-    """Write the names at the left, the first one at the top."""
+def name_bars(axes, names, title):
+    """Write the title above everything and the names at the left, the first one at the top."""
+    axes.figure.suptitle(title, x=0.01, ha="left", fontsize=10)
     axes.set_yticks(range(len(names)), names, fontsize=9)
     axes.set_ylim(len(names) - 0.45, -0.55)
     axes.grid(axis="y", visible=False)

@@ -33,7 +33,7 @@ def decisions(rounds):
             yield f"guess {token}"
         for t in range(result.n_tested):
             yield "accept" if t < result.n_accepted else "reject"
-        kind = "draw" if not result.guesses else "bonus" if result.n_accepted else "instead"
+        kind = "draw" if not result.guesses else "bonus" if result.n_accepted else "replacement"
         yield f"{kind} {result.ids[-1]}"
 
 
@@ -63,12 +63,18 @@ def draw(figure, data):
     leaves = enumerate_paths()
     sums = defaultdict(list)
     at = heights(leaves)
+    boxes = {}  # {path so far: the box around its last decision}
     for path, y in at.items():
-        draw_decision(axes, path, y, at.get(path[:-1], y))
+        boxes[path] = draw_decision(axes, path, y)
+        if path:
+            before = path[:-1]
+            connect(axes, (len(before), at[before]), (len(path), y), boxes[before], boxes[path])
+            shift = 0.15 if y > at[before] else -0.15
+            axes.text(len(path) - 0.52, (at[before] + y) / 2 + shift, str(path[-1][1]),
+                      va="center", ha="right", fontsize=8.5, color=colour("muted"))
     for y, (words, probability, path) in enumerate(leaves):
         sums[words].append(probability)
-        axes.plot([len(path) + 0.36, PRODUCT - 0.15], [y, y], ":", marker="", linewidth=1,
-                  color=colour("block"))
+        connect(axes, (len(path), y), (PRODUCT - 0.1, y), boxes[tuple(path)], linestyle=":")
         axes.text(PRODUCT, y, words, va="center", fontweight="bold")
         axes.text(PRODUCT + 0.35, y, str(probability), va="center")
         if words not in [later for later, *_ in leaves[y + 1 :]]:
@@ -87,14 +93,16 @@ def draw(figure, data):
     axes.axis("off")
 
 
-def draw_decision(axes, path, y, above):
-    """Draw the last decision of a path, with the line and the weight that lead to it."""
-    x = len(path)
+def draw_decision(axes, path, y):
+    """Draw the last decision of a path; return the box around it."""
     words = path[-1][0] if path else "start"
     edge = {"boxstyle": "round,pad=0.35", "facecolor": "none", "edgecolor": colour("block")}
-    axes.text(x, y, words, ha="center", va="center", fontsize=9, bbox=edge)
-    if path:
-        axes.plot([x - 0.7, x - 0.3], [above, y], marker="", linewidth=1, color=colour("muted"))
-        shift = 0.15 if y > above else -0.15
-        axes.text(x - 0.55, (above + y) / 2 + shift, str(path[-1][1]), va="center", ha="right",
-                  fontsize=8.5, color=colour("muted"))
+    return axes.text(len(path), y, words, ha="center", va="center", fontsize=9,
+                     bbox=edge).get_bbox_patch()
+
+
+def connect(axes, start, end, from_box, to_box=None, linestyle="-"):
+    """Draw a line between two points that ends at the edges of their boxes."""
+    axes.annotate("", end, start, arrowprops={
+        "arrowstyle": "-", "patchA": from_box, "patchB": to_box, "shrinkA": 0, "shrinkB": 0,
+        "linestyle": linestyle, "color": colour("muted")})

@@ -41,7 +41,8 @@ def guesses(data):
                     "p_draft of each guess")
     for i, guess in enumerate(data["guesses"]):
         yield rect(LEFT + STEP * i + 0.5, GUESS - 5.5, BOX, 30, "box", rx=6)
-        yield cell(i, GUESS + 14, guess["text"].strip(), "mono")
+        rejected = guess.get("accepted") is False
+        yield cell(i, GUESS + 14, guess["text"].strip(), "mono red bold" if rejected else "mono")
         yield cell(i, GUESS + 50, f"{guess['p_draft']:.3f}")
 
 

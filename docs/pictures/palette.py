@@ -21,9 +21,9 @@ COLOURS = {  # name: (for light pages, for dark pages)
     "grey": ("#6a737d", "#8d96a0"),
     "track": ("#e3e7eb", "#2b323b"),
     "block": ("#818b98", "#7d8590"),
-    "green_bar": ("#4ac26b", "#238636"),
-    "blue_bar": ("#54aeff", "#1f6feb"),
-    "red_bar": ("#ff8182", "#b62324"),
+    "green_bar": ("#2da44e", "#238636"),
+    "blue_bar": ("#218bff", "#1c66dd"),
+    "red_bar": ("#fa4549", "#da3633"),
 }
 SERIES = ["blue", "orange", "green", "violet", "red", "muted"]  # the order of a plot's curves
 MARKERS = ["o", "s", "^", "D", "v", "P"]

@@ -157,7 +157,7 @@ def panel(x, title, note, run, body, clock):
 def legend(x, y):
     """Yield what the colours mean."""
     entries = [("grey", "guess", 0), ("green", "accepted", 48), ("red struck", "rejected", 120),
-               ("blue own", "the large model's own", 188)]
+               ("blue own", "written by the large model", 188)]
     for class_, name, right in entries:
         yield text(x + right, y, name, f"small {class_}")
 
@@ -176,7 +176,7 @@ def draw(data):
                     written(plain, prompt, clock, left, ""), clock),
              *panel(PANEL + GAP, "speculative decoding", f"up to {most} tokens per pass", fast,
                     written(fast, prompt, clock, right, "blue own"), clock),
-             text(WIDTH - MARGIN, BAR + 31, f"{gain:.1f} \u00d7 faster",
+             text(WIDTH - MARGIN, BAR + 31, f"{gain:.1f} \u00d7 the speed",
                   f"bold {clock.appear(clock.longest)}", text_anchor="end")]
     style = (f".own{{font-weight:700}}.struck{{text-decoration:line-through}}"
              f".block{{fill:{colour('blue_bar')}}}{clock.style()}")

@@ -26,8 +26,9 @@ def draw_speed(figure, data):
     rows = {int(n): ms["median"] for n, ms in data["passes"]["rows_ms"].items()}
     left.plot(list(rows), np.array(list(rows.values())) / rows[1])
     left.set(xlabel="rows in one pass", ylabel="time / time of one row", ylim=(0, None),
-             title=f"{data['size']}, {data['cores']} cores", xticks=[1, 4, 8, 16])
-    named = [("simulated", "acceptance set", "alpha = {}"), ("own", "own text", "temperature {}")]
+             title="time of a target pass", xticks=[1, 4, 8, 16])
+    named = [("simulated", "speed-up, acceptance set", "alpha = {}"),
+             ("own", "speed-up on the pair's own texts", "temperature {}")]
     for axes, (part, title, name) in zip(panels, named):
         for i, (key, race) in enumerate(data[part]["races"].items()):
             points = {int(K): row for K, row in race.items() if "predicted" in row}
@@ -36,11 +37,13 @@ def draw_speed(figure, data):
             axes.plot(list(points), [row["predicted"] for row in points.values()],
                       color=colour(i), marker="")
         axes.axhline(1, color=colour("ink"), linewidth=0.8)
-        axes.set(xlabel="K", title=f"{title} (lines: predicted)", xticks=range(1, 9))
+        axes.set(xlabel="K", title=title, xticks=range(1, 9))
         place_legend(axes, ncols=2)
-    panels[0].set_ylabel("times faster than plain decoding")
+    panels[0].set_ylabel("speed-up over plain decoding")
     panels[1].sharey(panels[0])
     panels[0].set_ylim(0, None)
+    figure.suptitle(f"The bundled pair on {data['cores']} cores. Speed-up: points are measured, "
+                    "lines predicted from the costs and the acceptance", fontsize=10)
 
 
 def draw_batch(figure, data):
@@ -50,9 +53,26 @@ def draw_batch(figure, data):
         n_texts = [int(n) for n in run]
         medians = [cell["tokens_per_s"]["median"] for cell in run.values()]
         axes.plot(n_texts, medians, label=f"K = {K}" if K != "0" else "plain")
+    axes.set_xscale("log", base=2)
+    axes.set_xticks(n_texts, n_texts)
+    *_, alpha = data["texts"].split()
     axes.set(xlabel="texts per batch", ylabel="tokens per second, all texts together",
-             ylim=(0, None), xticks=n_texts, title=f"{data['size']}, {data['cores']} cores")
+             ylim=(0, None), title=f"GPT-2 {data['size']} with random weights on {data['cores']} "
+             f"cores, acceptance set to {alpha}")
     place_legend(axes, ncols=5)
+
+
+def draw_acceptance(figure, data):
+    """Draw the acceptance against the temperature, on texts of each one and on the same texts."""
+    axes = figure.subplots()
+    temperatures = [float(key) for key in data["temperatures"]]
+    rows = data["temperatures"].values()
+    for key, name in (("own", "on texts written at this temperature"),
+                      ("same", "on the same texts, written at temperature 1")):
+        axes.plot(temperatures, [row[key]["mean"] for row in rows], label=name)
+    axes.set(xlabel="temperature of both models", ylabel="alpha", xticks=temperatures,
+             ylim=(0.4, 0.8), title=f"Acceptance of the bundled pair, {data['texts']} texts at each temperature")
+    axes.legend(loc="lower right", frameon=False)
 
 
 def place_legend(axes, ncols):

@@ -55,7 +55,7 @@ def picture(width, height, title, parts, style=""):
     base = (f"text{{font-family:{SANS};fill:{colour('ink')};white-space:pre}}"
             f".mono{{font-family:{MONO}}}.small{{font-size:12.5px}}.bold{{font-weight:600}}"
             f"{inks}.panel{{stroke:{colour('line')}}}"
-            f".rule{{stroke:{colour('line')}}}.mark{{stroke:{colour('ink')};stroke-width:2}}")
+            f".rule{{stroke:{colour('block')}}}.mark{{stroke:{colour('ink')};stroke-width:2}}")
     body = "\n".join([element("title", escape(title)), element("style", f"\n{base}\n{style}\n"),
                       *parts])
     svg = element("svg", f"\n{body}\n", xmlns="http://www.w3.org/2000/svg", width=width,

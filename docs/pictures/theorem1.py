@@ -13,32 +13,30 @@ from docs.pictures.palette import colour
 
 
 def columns(row):
-    """Return [(name, accepted, resampled, rejected)]; the last row is all other tokens."""
-    draft, target, both = row["others"]
-    shown = []
-    for _, name, p_draft, p_target, *_ in row["top"]:
-        shown.append((name.strip(), min(p_draft, p_target), max(p_target - p_draft, 0),
-                      max(p_draft - p_target, 0)))
-    return [*shown, ("all others", both, target - both, draft - both)]
+    """Return [(name, accepted, resampled, rejected)]; the last one sums all other tokens."""
+    found = [(name.strip(), p_draft, p_target, min(p_draft, p_target))
+             for _, name, p_draft, p_target, *_ in row["top"]]
+    return [(name, both, p_target - both, p_draft - both)
+            for name, p_draft, p_target, both in [*found, ("others", *row["others"])]]
 
 
 def draw(figure, data):
     """Draw the row at which a recorded round rejected a guess."""
     accepted_text = [token["text"] for token in data["ids"] if token["origin"] == "accepted"]
     axes = figure.subplots()
-    shown = columns(data["rows"][len(accepted_text)])
-    accepted, resampled, rejected = np.array([parts for _, *parts in shown]).T
-    xs = np.arange(len(shown))
-    half = np.where(resampled * rejected > 0, 0.3, 0.6)  # two surpluses stand side by side
+    *shown, (_, green, blue, red) = columns(data["rows"][len(accepted_text)])
+    names, *parts = zip(*shown)
+    accepted, resampled, rejected = np.array(parts)
+    xs = range(len(shown))
     axes.bar(xs, accepted, 0.6, color=colour("green_bar"),
-             label=f"accepted, {accepted.sum():.0%}\nthe part that both models give")
-    axes.bar(xs + 0.3 - half, rejected, half, accepted, align="edge", hatch="///",
-             color=colour("red_bar"), edgecolor=colour("panel"), linewidth=0,
-             label=f"rejected, {rejected.sum():.0%}\nwhere the draft gives too much")
-    axes.bar(xs - 0.3, resampled, half, accepted, align="edge", color=colour("blue_bar"),
-             label=f"resampled, {resampled.sum():.0%}\ninstead, where it gives too little")
-    labels = [f"{name}\n\n{green + red:.2f}\n{green + blue:.2f}"
-              for name, green, blue, red in shown]
+             label=f"accepted, {accepted.sum() + green:.0%}\nthe part that both models give")
+    axes.bar(xs, rejected, 0.6, accepted, hatch="///", color=colour("red_bar"),
+             edgecolor=colour("panel"), linewidth=0,
+             label=f"rejected, {rejected.sum() + red:.0%}\nwhere the draft gives too much")
+    axes.bar(xs, resampled, 0.6, accepted, color=colour("blue_bar"),
+             label=f"resampled, {resampled.sum() + blue:.0%}\ninstead, where it gives too little")
+    labels = [f"{name}\n\n{draft:.2f}\n{target:.2f}" for name, draft, target
+              in zip(names, accepted + rejected, accepted + resampled)]
     axes.set_xticks([-0.75, *xs], ["\n\ndraft\ntarget", *labels])
     axes.tick_params(axis="x", length=0)
     axes.set(xlim=(-1.1, len(shown) - 0.5), ylabel="probability",
@@ -48,5 +46,6 @@ def draw(figure, data):
                        labelspacing=0.9, title="Draw a token from the draft:", alignment="left")
     note.get_title().set_fontweight("bold")
     axes.annotate("green + red = the draft\ngreen + blue = the target, exactly.\n\n"
-                  "All others: a sum over tokens,\nsome of them red, some blue.", (1.03, -0.12),
-                  xycoords="axes fraction", linespacing=1.5)
+                  f"Not shown, but counted: all other\ntokens, draft "
+                  f"{green + red:.2f}, target {green + blue:.2f}.", (1.03, -0.12), xycoords="axes fraction",
+                  linespacing=1.5)

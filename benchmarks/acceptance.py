@@ -1,0 +1,76 @@
+"""Measure the acceptance of the bundled pair against the temperature of both models.
+
+    python -m benchmarks.acceptance --json benchmarks/results/acceptance.json    some minutes
+    python -m benchmarks.acceptance --show benchmarks/results/acceptance.json
+
+Every position whose guess was tested gives its probability of acceptance, the sum of
+min(p_target, p_draft); alpha is the mean. `own` texts are written at each temperature. The `same`
+texts are those of temperature 1: only the rows there are taken at a different temperature.
+Positions of one text are not independent, so standard errors count texts.
+"""
+
+import sys
+
+import numpy as np
+
+from benchmarks import command
+from benchmarks.models import LENGTH, OPENINGS, load_models
+from benchmarks.rules import mean_and_error, standard_error
+from lib.markdown import markdown_table
+from sampling import softmax, with_sampling
+from speculative import draft_and_verify, generate
+from theory.speedup import acceptance_rate
+from variants.registry import whole
+
+K = 4
+TEMPERATURES = [0.2, 0.4, 0.6, 0.8, 1.0, 1.2, 1.4, 1.6, 1.8, 2.0]
+
+
+def tested_rows(x, models, temperature, rng):  # -> [2, n_tested, n_vocab]
+    """Return the target's and the draft's row at every tested position of one text."""
+    target, draft = (with_sampling(model, temperature=temperature) for model in models)
+    rounds = generate(x, draft_and_verify(draft, target, K), LENGTH, rng)
+    return np.array([(result.p_target[t], result.p_draft[t])
+                     for result in rounds for t in range(result.n_tested)]).swapaxes(0, 1)
+
+
+def mean(alphas):
+    """Return the mean over the positions of all texts, and its standard error."""
+    texts = np.repeat(range(len(alphas)), [len(text) for text in alphas])
+    values = np.concatenate(alphas)
+    return {"mean": float(values.mean()), "error": standard_error(values, texts)}
+
+
+def all_figures(args):
+    """Return {temperature: acceptance on its own texts, and on the same ones}."""
+    encoder, draft, target = load_models("pair")
+    own, same = ({T: [] for T in TEMPERATURES} for _ in range(2))
+    for i in range(args.texts):
+        x = encoder.encode(OPENINGS[i % len(OPENINGS)])
+        rows = {T: tested_rows(x, (target, draft), T, np.random.default_rng(i))
+                for T in TEMPERATURES}
+        for T in TEMPERATURES:
+            own[T].append(acceptance_rate(*rows[T]))
+            same[T].append(acceptance_rate(*softmax(np.log(rows[1.0]), T)))
+    return {"texts": args.texts, "N": LENGTH, "K": K, "temperatures": {
+        T: {"own": mean(own[T]), "same": mean(same[T])} for T in TEMPERATURES}}
+
+
+def paragraphs(figures, args):
+    """Yield a sentence and the table."""
+    yield (f"{figures['texts']} texts of {figures['N']} tokens (openings) at each temperature, "
+           f"K = {figures['K']}; alpha ± its standard error:")
+    yield markdown_table(
+        ["temperature", "texts of this temperature", "texts of temperature 1"],
+        [[temperature, *map(mean_and_error, row.values())]
+         for temperature, row in figures["temperatures"].items()])
+
+
+def main(argv=None):
+    parser = command.new_parser("benchmarks.acceptance", __doc__)
+    parser.add_argument("--texts", type=whole, default=120, help="written at each temperature")
+    return command.run("acceptance", parser.parse_args(argv), all_figures, paragraphs)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
