@@ -15,7 +15,8 @@ import numpy as np
 
 from benchmarks import command
 from benchmarks.models import LENGTH, OPENINGS, load_models
-from benchmarks.rules import mean_and_error, standard_error
+from benchmarks.rules import mean_and_error
+from exact.recorded import standard_error
 from lib.markdown import markdown_table
 from sampling import softmax, with_sampling
 from speculative import draft_and_verify, generate
