@@ -250,12 +250,15 @@ def test_the_measured_figures_are_those_of_the_tables():
     assert f"K = {fastest} was the fastest: {fixed[fastest]:.2f} times" in LEARN_WORDS
 
 
-def test_the_acceptance_at_each_temperature_is_the_tours():
-    tour = (ROOT / "docs/tour.ipynb").read_text(encoding="utf-8")
-    alphas = dict(re.findall(r"temperature ([\d.]+): alpha ([\d.]+) over", tour))
-    said = re.search(r"has \$\\alpha\$ = (\S+) at temperature 0, (.*?)\. ", LEARN_WORDS)
-    pairs = [(said[1], "0"), *re.findall(r"([\d.]+) at ([\d.]+)", said[2])]
-    assert len(pairs) == 4 and all(alphas[temperature] == alpha for alpha, temperature in pairs)
+def test_the_acceptance_at_each_temperature_is_the_measured_one():
+    measured = {float(T): row for T, row in stored("acceptance")["temperatures"].items()}
+    own, same = ({T: f"{row[texts]['mean']:.2f}" for T, row in measured.items()}
+                 for texts in ("own", "same"))
+    lowest = min(measured, key=lambda T: measured[T]["own"]["mean"])
+    assert (f"falls from {own[0.2]} at temperature 0.2 to {own[lowest]} at {lowest}, and rises to "
+            f"{own[2.0]} at 2.0") in LEARN_WORDS
+    assert f"falls from {own[0.2]} to {own[lowest]} and rises to {own[2.0]};" in LEARN
+    assert f"it rises from {same[0.2]} to {same[2.0]}." in LEARN
 
 
 # ---- docs/papers.md
