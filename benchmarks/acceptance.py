@@ -4,8 +4,8 @@
     python -m benchmarks.acceptance --show benchmarks/results/acceptance.json
 
 Every position whose guess was tested gives its probability of acceptance, the sum of
-min(p_target, p_draft); alpha is the mean. `own` texts are written at each temperature. The `same`
-texts are those of temperature 1: only the rows there are taken at a different temperature.
+min(p_target, p_draft); alpha is the mean. `own` texts are written at each temperature. The
+`same` texts are those of temperature 1: only the rows are taken at a different temperature.
 Positions of one text are not independent, so standard errors count texts.
 """
 

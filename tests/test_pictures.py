@@ -1,11 +1,13 @@
 """Test that pictures show their data, and that the dark ones are the light ones in dark colours."""
 
+import json
 import re
 import sys
 from xml.etree import ElementTree
 
 import pytest
 
+from benchmarks import acceptance
 from docs.pictures.__main__ import IMAGES, SVG, data_of, main, names, write_picture
 from docs.pictures.bars import distances
 from docs.pictures.palette import COLOURS, SERIES, darkened
@@ -25,7 +27,7 @@ def test_the_dark_picture_is_the_light_one_in_the_dark_colours(name):
 
 
 def contrast(one, other):
-    """Return the contrast of two colours as the Web Content Accessibility Guidelines define it."""
+    """Return the contrast of two colours, 1 to 21, as WCAG 2 defines it."""
     lights = []
     for colour in (one, other):
         parts = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
@@ -48,7 +50,7 @@ def test_text_lines_and_bars_stand_out_from_their_ground(side, page):
 
 @pytest.mark.parametrize("name", names())
 def test_only_frames_are_faint(name):
-    """No line has the colour of frames or of bars that are not filled; a panel's stroke is one."""
+    """Only the frame around a panel has a line in one of these colours."""
     svg = (IMAGES / f"{name}.svg").read_text()
     faint = "|".join(COLOURS[ground][0] for ground in ("line", "track"))
     lines = re.findall(rf"\.(\w+)\s*{{[^}}]*stroke: ?(?:{faint})", svg)
@@ -59,7 +61,8 @@ def test_only_frames_are_faint(name):
     *((name, None) for name in SVG), ("ladder", ["3.634", "of drawn guesses exceeds 3.218"]),
     ("theorem1", ["accepted", "green + blue = the target, exactly."]), ("wild", ["0, exact"]),
     ("forking", ["replacement 1", "2/9 + 2/9 = 4/9", "The target alone: 0 0 with 1/9"]),
-    ("expected_tokens", ["K = 10"]), ("speed-pair", ["temperature 1"]), ("batch-124M", ["plain"]),
+    ("expected_tokens", ["K = 10"]), ("speed-pair", ["temperature 1"]),
+    ("batch-124M", ["plain", "acceptance set to 0.8"]),
     ("acceptance", ["temperature of both models"])])
 def test_the_committed_files_show_their_data(name, words, tmp_path):
     if words:
@@ -80,10 +83,21 @@ def test_the_picture_of_rules_has_the_names_and_distances_of_today():
         assert figures == [f"{distance:.3f}" for _, distance in wrong]
 
 
-def test_a_plot_without_matplotlib_says_what_to_install(monkeypatch):
+def test_one_text_has_one_acceptance_at_its_own_temperature(monkeypatch, tmp_path, capsys):
+    monkeypatch.setattr(acceptance, "TEMPERATURES", [0.5, 1.0])
+    monkeypatch.setattr(acceptance, "LENGTH", 12)
+    path = tmp_path / "figures.json"
+    assert acceptance.main(["--texts", "2", "--json", str(path)]) == 0
+    measured = capsys.readouterr().out
+    assert acceptance.main(["--show", str(path)]) == 0 and capsys.readouterr().out == measured
+    half, one = json.loads(path.read_text())["temperatures"].values()
+    assert one["own"] == pytest.approx(one["same"]) and half["own"] != pytest.approx(half["same"])
+
+
+def test_a_plot_without_matplotlib_says_what_to_install(monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    with pytest.raises(SystemExit, match="pip install -r requirements/plots.txt"):
-        main(["forking"])
+    assert main(["forking"]) == 2
+    assert "need matplotlib (pip install -r requirements/plots.txt)" in capsys.readouterr().err
 
 
 def test_the_race_shows_the_text_that_both_wrote_and_every_guess():

@@ -19,7 +19,6 @@ All but the first three are drawn by matplotlib: pip install -r requirements/plo
 The other files of docs/img are edited by hand; their dark ones are derived like all others.
 """
 
-import argparse
 import json
 import sys
 from pathlib import Path
@@ -27,6 +26,7 @@ from pathlib import Path
 from docs.pictures import bars, family, forking, one_round, race, speed, theorem1
 from docs.pictures.figures import save
 from docs.pictures.palette import darkened
+from lib.terminal import Parser, command
 
 ROOT = Path(__file__).parents[2]
 IMAGES = ROOT / "docs" / "img"
@@ -55,9 +55,9 @@ def names():
 
 def record(name):
     """Run the models for a picture and store what they did."""
-    from docs.pictures import record  # loads models, which drawing does not need
+    from docs.pictures.record import RECORDERS  # loads models, which drawing does not need
 
-    text = json.dumps(record.RECORDERS[name](), indent=1, ensure_ascii=False) + "\n"
+    text = json.dumps(RECORDERS[name](), indent=1, ensure_ascii=False) + "\n"
     (RESULTS / f"{name}.json").write_text(text, encoding="utf-8")
 
 
@@ -72,8 +72,9 @@ def write_picture(name, folder):
     (folder / f"{name}-dark.svg").write_text(dark, encoding="utf-8")
 
 
+@command("docs.pictures", "requirements/plots.txt")
 def main(argv=None):
-    parser = argparse.ArgumentParser("python -m docs.pictures", description="Draw the pictures.")
+    parser = Parser("python -m docs.pictures", description="Draw the pictures.")
     parser.add_argument("name", choices=[*names(), "all"])
     parser.add_argument("--record", action="store_true",
                         help=f"run the models first, for {' and '.join(RECORDED)}")
@@ -81,12 +82,8 @@ def main(argv=None):
     for name in names() if args.name == "all" else [args.name]:
         if args.record and name in RECORDED:
             record(name)
-        try:
-            write_picture(name, IMAGES)
-        except ModuleNotFoundError as error:
-            sys.exit(f"{name}: need matplotlib (pip install -r requirements/plots.txt), "
-                     f"got: {error}")
+        write_picture(name, IMAGES)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

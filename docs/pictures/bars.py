@@ -23,8 +23,8 @@ def draw_ladder(figure, data):
     for y, expected in enumerate(tokens):
         annotate(axes, K + 1, y, f"{expected:.3f}")  # in one column, which the line misses
     axes.axvline(bound, linestyle="--", color=colour("ink"))
-    annotate(axes, bound, 0, f"no lossless test of one chain\nof drawn guesses exceeds {bound:.3f}",
-             -8, ha="right")
+    words = f"no lossless test of one chain\nof drawn guesses exceeds {bound:.3f}"
+    annotate(axes, bound, 0, words, -8, ha="right")
     name_bars(axes, [f"{name}\n{idea}" for name, idea in zip(names, ideas)],
               f"Expected tokens per pass of the target, {K} guesses per path "
               f"(toy {TOY}, all outcomes enumerated)")
@@ -44,14 +44,14 @@ def draw_wild(figure, data):
     """Draw a bar for each rule that is wrong, and one green mark for all that are exact."""
     axes = figure.subplots()
     wrong, n_exact = distances()
-    for y, (_, distance) in enumerate(wrong):
-        axes.barh(y, distance, 0.6, color=colour("red_bar"))
-        annotate(axes, distance, y, f"{distance:.3f}")
+    names, shown = zip(*wrong)
+    bars = axes.barh(range(len(wrong)), shown, 0.6, color=colour("red_bar"))
+    axes.bar_label(bars, fmt="%.3f", padding=8, fontsize=9)
     axes.plot(0, len(wrong), marker="o", color=colour("green"), clip_on=False, markersize=5)
     annotate(axes, 0, len(wrong), "0, exact", color=colour("green"))
-    name_bars(axes, [*(name for name, _ in wrong), f"{n_exact} other rules"],
-              f"Total variation distance from the target's distribution, {K + 1} tokens with {K} "
-              f"guesses per round\n(toy {TOY}, all outcomes enumerated)")
+    name_bars(axes, [*names, f"{n_exact} other rules"],
+              f"Total variation distance from the target's distribution, {K + 1} tokens\n"
+              f"with {K} guesses per round (toy {TOY}, all outcomes enumerated)")
     axes.set(xlim=(0, 1), xticks=[0, 0.25, 0.5, 0.75, 1])
 
 

@@ -14,22 +14,17 @@ def save(draw, height, data, path):
     import matplotlib  # optional: requirements/plots.txt
     from matplotlib.figure import Figure
 
-    with matplotlib.rc_context(style()):
-        figure = Figure(figsize=(WIDTH, height), layout="constrained")
-        figure.get_layout_engine().set(w_pad=0.1, h_pad=0.07)
-        draw(figure, data)
-        figure.savefig(path, metadata={"Date": None})
-
-
-def style():
-    """Return matplotlib's settings."""
-    from matplotlib import cycler
-
     inks = ["text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color",
             "grid.color"]
-    return dict.fromkeys(inks, colour("ink")) | {
-        "axes.prop_cycle": cycler(color=[colour(name) for name in SERIES], marker=MARKERS),
+    colours = [colour(name) for name in SERIES]
+    style = dict.fromkeys(inks, colour("ink")) | {
+        "axes.prop_cycle": matplotlib.cycler(color=colours, marker=MARKERS),
         "svg.hashsalt": "", "svg.fonttype": "none", "font.size": 10, "axes.grid": True,
         "axes.axisbelow": True, "grid.alpha": 0.15, "axes.spines.top": False,
         "axes.spines.right": False, "axes.titlesize": 10, "savefig.transparent": True,
         "lines.linewidth": 1.5}
+    with matplotlib.rc_context(style):
+        figure = Figure(figsize=(WIDTH, height), layout="constrained")
+        figure.get_layout_engine().set(w_pad=0.1, h_pad=0.07)
+        draw(figure, data)
+        figure.savefig(path, metadata={"Date": None})

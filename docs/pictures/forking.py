@@ -64,18 +64,12 @@ def draw(figure, data):
     sums = defaultdict(list)
     at = heights(leaves)
     boxes = {}  # {path so far: the box around its last decision}
-    for path, y in at.items():
-        boxes[path] = draw_decision(axes, path, y)
-        if path:
-            before = path[:-1]
-            connect(axes, (len(before), at[before]), (len(path), y), boxes[before], boxes[path])
-            shift = 0.15 if y > at[before] else -0.15
-            axes.text(len(path) - 0.52, (at[before] + y) / 2 + shift, str(path[-1][1]),
-                      va="center", ha="right", fontsize=8.5, color=colour("muted"))
+    for path in at:
+        boxes[path] = draw_decision(axes, path, at, boxes)
     for y, (words, probability, path) in enumerate(leaves):
         sums[words].append(probability)
-        connect(axes, (len(path), y), (PRODUCT - 0.1, y), boxes[tuple(path)], linestyle=":")
-        axes.text(PRODUCT, y, words, va="center", fontweight="bold")
+        axes.annotate(words, (len(path), y), (PRODUCT, y), va="center", fontweight="bold",
+                      arrowprops=line_to(boxes[tuple(path)]) | {"linestyle": ":"})
         axes.text(PRODUCT + 0.35, y, str(probability), va="center")
         if words not in [later for later, *_ in leaves[y + 1 :]]:
             total = f" = {sum(sums[words])}" if len(sums[words]) > 1 else ""
@@ -93,16 +87,20 @@ def draw(figure, data):
     axes.axis("off")
 
 
-def draw_decision(axes, path, y):
-    """Draw the last decision of a path; return the box around it."""
-    words = path[-1][0] if path else "start"
+def draw_decision(axes, path, at, boxes):
+    """Draw the last decision of a path, its line and weight; return the box around it."""
+    x, y = len(path), at[path]
+    words, weight = path[-1] if path else ("start", "")
+    above = at[path[:-1]]
     edge = {"boxstyle": "round,pad=0.35", "facecolor": "none", "edgecolor": colour("block")}
-    return axes.text(len(path), y, words, ha="center", va="center", fontsize=9,
-                     bbox=edge).get_bbox_patch()
+    axes.text(x - 0.52, (above + y) / 2 + (0.15 if y > above else -0.15), str(weight),
+              va="center", ha="right", fontsize=8.5, color=colour("muted"))
+    return axes.annotate(
+        words, (len(path[:-1]), above), (x, y), ha="center", va="center", fontsize=9, bbox=edge,
+        arrowprops=line_to(boxes[path[:-1]]) if path else None).get_bbox_patch()
 
 
-def connect(axes, start, end, from_box, to_box=None, linestyle="-"):
-    """Draw a line between two points that ends at the edges of their boxes."""
-    axes.annotate("", end, start, arrowprops={
-        "arrowstyle": "-", "patchA": from_box, "patchB": to_box, "shrinkA": 0, "shrinkB": 0,
-        "linestyle": linestyle, "color": colour("muted")})
+def line_to(box):
+    """Return the style of a line that ends at the edge of a box."""
+    return {"arrowstyle": "-", "patchB": box, "shrinkA": 0, "shrinkB": 0,
+            "color": colour("muted")}

@@ -11,6 +11,7 @@ WIDTH, HEIGHT = 840, 436
 LEFT, STEP, BOX = 232, 118, 104  # of the columns: first edge, from one to the next, width
 TEXT, GUESS, SCORE, ACCEPT, RESAMPLE, AFTER = 36, 74, 156, 226, 312, 410  # baselines and tops
 EDGE = 24  # of the panel
+VERDICTS = {True: ("<", "accepted", "bold green"), False: ("\u2265", "rejected", "bold red")}
 
 
 def step(y, name, *notes):
@@ -41,8 +42,8 @@ def guesses(data):
                     "p_draft of each guess")
     for i, guess in enumerate(data["guesses"]):
         yield rect(LEFT + STEP * i + 0.5, GUESS - 5.5, BOX, 30, "box", rx=6)
-        rejected = guess.get("accepted") is False
-        yield cell(i, GUESS + 14, guess["text"].strip(), "mono red bold" if rejected else "mono")
+        class_ = "mono red bold" if guess.get("accepted") is False else "mono"
+        yield cell(i, GUESS + 14, guess["text"].strip(), class_)
         yield cell(i, GUESS + 50, f"{guess['p_draft']:.3f}")
 
 
@@ -70,15 +71,12 @@ def verdicts(data):
 def test(i, u, threshold, accepted):
     """Yield the threshold as a bar, u as a tick on it, and the verdict."""
     x = LEFT + STEP * i
-    relation = "<" if accepted else "\u2265"
+    relation, verdict, class_ = VERDICTS[accepted]
     yield rect(x, ACCEPT - 3, BOX, 12, "track", rx=2)
     yield rect(x, ACCEPT - 3, BOX * threshold, 12, "green_bar", rx=2)
     yield line(x + BOX * u, ACCEPT - 8, x + BOX * u, ACCEPT + 14, "mark")
     yield cell(i, ACCEPT + 32, f"{u:.2f} {relation} {threshold:.2f}", "small")
-    if accepted:
-        yield cell(i, ACCEPT + 52, "accepted", "bold green")
-    else:
-        yield cell(i, ACCEPT + 52, "rejected", "bold red")
+    yield cell(i, ACCEPT + 52, verdict, class_)
 
 
 def resample(data):

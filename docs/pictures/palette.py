@@ -31,13 +31,8 @@ DARK = dict(COLOURS.values())
 
 
 def colour(name):
-    """Return the light colour of this name, or of the series of this number.
-
-    >>> colour(0) == colour(len(SERIES)) == colour("blue")
-    True
-    """
-    light, _ = COLOURS[SERIES[name % len(SERIES)] if isinstance(name, int) else name]
-    return light
+    """Return the light colour of this name."""
+    return COLOURS[name][0]
 
 
 def darkened(svg):

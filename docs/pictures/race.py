@@ -18,6 +18,8 @@ SIZE, LINE, COLUMNS = 14, 24, 44  # of the text: letters, distance of lines, let
 TOP, BAR = 76, 216  # first line of the text, and the bar below it
 LEAD, PAUSE, PLAY = 0.8, 4.5, 12  # seconds: before, after, and about those of the longer run
 FADE, DROP = 0.06, 15  # seconds of a change; how far a discarded guess falls
+LEGEND = [(0, "guess", "grey"), (48, "accepted", "green"), (120, "rejected", "red struck"),
+          (188, "written by the large model", "blue own")]
 SHOWN, HIDDEN = "opacity:1", "opacity:0"
 
 
@@ -30,9 +32,8 @@ class Clock:
         self.slower = max(1, round(PLAY / longest / 5) * 5)  # a multiple of 5
         self.longest = longest
         self.loop = LEAD + self.slower * longest + PAUSE
-        self.grey = f"fill:{colour('grey')}"
-        self.green = f"fill:{colour('green')}"
-        self.red = f"fill:{colour('red')}"
+        self.grey, self.green, self.red = (f"fill:{colour(name)}"
+                                           for name in ("grey", "green", "red"))
         self.rules = {}  # {keyframes: class}
 
     def change(self, style, *changes):
@@ -142,7 +143,6 @@ def bar(run, clock, x0):
 def panel(x, title, note, run, body, clock):
     """Yield a frame with its text and its bar; at the end, the seconds and passes."""
     x0 = x + MARGIN
-    took = f"{1000 * run['seconds']:.0f} ms"
     yield rect(x + 0.5, 8.5, PANEL - 1, 256, "panel", rx=8)
     yield text(x0, 36, title, "bold", font_size=16)
     yield text(x + PANEL - MARGIN, 36, note, "small muted", text_anchor="end")
@@ -150,16 +150,8 @@ def panel(x, title, note, run, body, clock):
     yield from bar(run, clock, x0)
     yield text(x0, BAR + 31, "each block is a pass of the large model",
                f"small muted gone {clock.change(SHOWN, (run['seconds'], HIDDEN))}")
-    yield text(x0, BAR + 31, f"{took}, {len(run['rounds'])} passes of the large model",
-               clock.appear(run["seconds"]))
-
-
-def legend(x, y):
-    """Yield what the colours mean."""
-    entries = [("grey", "guess", 0), ("green", "accepted", 48), ("red struck", "rejected", 120),
-               ("blue own", "written by the large model", 188)]
-    for class_, name, right in entries:
-        yield text(x + right, y, name, f"small {class_}")
+    yield text(x0, BAR + 31, f"{1000 * run['seconds']:.0f} ms, {len(run['rounds'])} passes of "
+               "the large model", clock.appear(run["seconds"]))
 
 
 def draw(data):
@@ -171,7 +163,8 @@ def draw(data):
     most = 1 + max(len(result["guesses"]) for result in fast["rounds"])
     gain = plain["seconds"] / fast["seconds"]
     parts = [text(left, 288, "a recorded run of the bundled models, played "
-                  f"{clock.slower} times slower", "small muted"), *legend(right, 288),
+                  f"{clock.slower} times slower", "small muted"),
+             *(text(right + x, 288, name, f"small {class_}") for x, name, class_ in LEGEND),
              *panel(0, "plain decoding", "1 token per pass", plain,
                     written(plain, prompt, clock, left, ""), clock),
              *panel(PANEL + GAP, "speculative decoding", f"up to {most} tokens per pass", fast,

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from docs.pictures.palette import MARKERS, colour
+from docs.pictures.palette import colour
 from theory.speedup import expected_tokens
 
 
@@ -14,7 +14,7 @@ def draw_expected_tokens(figure, data):
         tokens = [expected_tokens(alpha, K) for alpha in alphas]
         axes.plot(alphas, tokens, markevery=10, clip_on=False)
         axes.annotate(f"K = {K}", (1, tokens[-1]), (9, -5), textcoords="offset points",
-                      color=colour(i))
+                      color=f"C{i}")
     axes.set(xlabel="alpha, the probability that a guess is accepted", xlim=(0, 1),
              ylim=(0, 11.5), ylabel="tokens per round", xticks=np.linspace(0, 1, 6),
              title="Tokens per pass of the target, (1 - alpha^(K+1)) / (1 - alpha)")
@@ -31,19 +31,18 @@ def draw_speed(figure, data):
              ("own", "speed-up on the pair's own texts", "temperature {}")]
     for axes, (part, title, name) in zip(panels, named):
         for i, (key, race) in enumerate(data[part]["races"].items()):
-            points = {int(K): row for K, row in race.items() if "predicted" in row}
-            axes.plot(list(points), [row["speedup"] for row in points.values()], linestyle="",
-                      color=colour(i), marker=MARKERS[i], label=name.format(key))
-            axes.plot(list(points), [row["predicted"] for row in points.values()],
-                      color=colour(i), marker="")
+            Ks = [int(K) for K, row in race.items() if "predicted" in row]
+            axes.plot(Ks, [race[str(K)]["speedup"] for K in Ks], linestyle="",
+                      label=name.format(key))
+            axes.plot(Ks, [race[str(K)]["predicted"] for K in Ks], color=f"C{i}", marker="")
         axes.axhline(1, color=colour("ink"), linewidth=0.8)
         axes.set(xlabel="K", title=title, xticks=range(1, 9))
         place_legend(axes, ncols=2)
     panels[0].set_ylabel("speed-up over plain decoding")
     panels[1].sharey(panels[0])
     panels[0].set_ylim(0, None)
-    figure.suptitle(f"The bundled pair on {data['cores']} cores. Speed-up: points are measured, "
-                    "lines predicted from the costs and the acceptance", fontsize=10)
+    figure.suptitle(f"The bundled pair on {data['cores']} cores. Speed-up: points are "
+                    "measured, lines predicted from the costs and the acceptance", fontsize=10)
 
 
 def draw_batch(figure, data):
@@ -57,13 +56,13 @@ def draw_batch(figure, data):
     axes.set_xticks(n_texts, n_texts)
     *_, alpha = data["texts"].split()
     axes.set(xlabel="texts per batch", ylabel="tokens per second, all texts together",
-             ylim=(0, None), title=f"GPT-2 {data['size']} with random weights on {data['cores']} "
-             f"cores, acceptance set to {alpha}")
+             ylim=(0, None), title=f"GPT-2 {data['size']} with random weights on "
+             f"{data['cores']} cores, acceptance set to {alpha}")
     place_legend(axes, ncols=5)
 
 
 def draw_acceptance(figure, data):
-    """Draw the acceptance against the temperature, on texts of each one and on the same texts."""
+    """Draw acceptance against temperature, on texts of each one and on the same texts."""
     axes = figure.subplots()
     temperatures = [float(key) for key in data["temperatures"]]
     rows = data["temperatures"].values()
@@ -71,7 +70,7 @@ def draw_acceptance(figure, data):
                       ("same", "on the same texts, written at temperature 1")):
         axes.plot(temperatures, [row[key]["mean"] for row in rows], label=name)
     axes.set(xlabel="temperature of both models", ylabel="alpha", xticks=temperatures,
-             ylim=(0.4, 0.8), title=f"Acceptance of the bundled pair, {data['texts']} texts at each temperature")
+             ylim=(0.4, 0.8), title=f"Acceptance of the bundled pair on {data['texts']} texts")
     axes.legend(loc="lower right", frameon=False)
 
 

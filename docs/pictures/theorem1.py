@@ -34,7 +34,8 @@ def draw(figure, data):
              edgecolor=colour("panel"), linewidth=0,
              label=f"rejected, {rejected.sum() + red:.0%}\nwhere the draft gives too much")
     axes.bar(xs, resampled, 0.6, accepted, color=colour("blue_bar"),
-             label=f"resampled, {resampled.sum() + blue:.0%}\ninstead, where it gives too little")
+             label=f"resampled, {resampled.sum() + blue:.0%}\n"
+             "instead, where it gives too little")
     labels = [f"{name}\n\n{draft:.2f}\n{target:.2f}" for name, draft, target
               in zip(names, accepted + rejected, accepted + resampled)]
     axes.set_xticks([-0.75, *xs], ["\n\ndraft\ntarget", *labels])
@@ -46,6 +47,6 @@ def draw(figure, data):
                        labelspacing=0.9, title="Draw a token from the draft:", alignment="left")
     note.get_title().set_fontweight("bold")
     axes.annotate("green + red = the draft\ngreen + blue = the target, exactly.\n\n"
-                  f"Not shown, but counted: all other\ntokens, draft "
-                  f"{green + red:.2f}, target {green + blue:.2f}.", (1.03, -0.12), xycoords="axes fraction",
-                  linespacing=1.5)
+                  "Not shown, but counted: all other\ntokens, "
+                  f"draft {green + red:.2f}, target {green + blue:.2f}.", (1.03, -0.12),
+                  xycoords="axes fraction", linespacing=1.5)

@@ -279,7 +279,7 @@ def test_every_decoder_that_can_run_has_a_row():
 
 
 def test_help_needs_no_optional_package():
-    modules = [*map("benchmarks.{}".format, COMMANDS), "benchmarks.rules",
+    modules = [*map("benchmarks.{}".format, COMMANDS), "benchmarks.rules", "benchmarks.acceptance",
                "docs.pictures", "tools.will_it_pay"]
     hidden = "requests torch transformers matplotlib gguf xllamacpp greenlet threadpoolctl".split()
     code = f"""import contextlib, runpy, sys
