@@ -98,7 +98,8 @@ def test_one_text_has_one_acceptance_at_its_own_temperature(monkeypatch, tmp_pat
 def test_a_plot_without_matplotlib_says_what_to_install(monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     assert main(["forking"]) == 2
-    assert "need matplotlib (pip install -r requirements/plots.txt)" in capsys.readouterr().err
+    err = capsys.readouterr().err
+    assert "matplotlib is missing: pip install -r requirements/plots.txt" in err
 
 
 def test_the_race_shows_the_text_that_both_wrote_and_every_guess():
