@@ -96,7 +96,7 @@ def convert(folder, hparams):
             reader = tf.train.load_checkpoint("model.ckpt" if is_pattern else path)
             flat = read_flat(hparams, take, folder, np.float32)
     except (tf.errors.OpError, IndexError, ValueError, RuntimeError) as error:
-        advice = "; remove model.ckpt.* to have it downloaded again" * (folder.name in RELEASED)
+        advice = "; remove model.ckpt.* to download it again" if folder.name in RELEASED else ""
         raise ValueError(f"need a whole TensorFlow checkpoint in {folder}, got: "
                          f"{str(error).strip().splitlines()[0][:200]}{advice}") from None
     write_params(folder, cut_params(flat, hparams))

@@ -63,7 +63,7 @@ class Head:
 
     def read(self, x):  # -> [1, n_embd]
         """Return the state predicted at the end of x, from the true states before it."""
-        n = len(x) - 1  # pairs
+        n = len(x) - 1  # pairs; the last one is read again, because its state is wanted
         n_past = max(0, min(common_prefix(self.ids, x) - 1, n - 1))
         states = self.states_of(x[:-1], n - n_past)
         self.ids = x[: n_past + 1]  # as in GPT2: true even if Ctrl-C comes below

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from lib.checkpoints.files import atomic
 
-NEWEST = 2**13  # tokens that the file keeps: counted with depth 16 some 40 MB, in half a second
+NEWEST = 2**13  # tokens that the file keeps; counting them takes half a second and 40 MB
 
 
 def read_memory(path, n_vocab):
