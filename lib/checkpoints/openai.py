@@ -4,8 +4,7 @@
     checkpoint, model.ckpt.*    the weights, in TensorFlow's format
     params.safetensors          ours: the same weights in float32, under OpenAI's names
 
-In params.safetensors a projection is [n_out, n_in], its order in memory, so that it is read in
-one piece.
+In params.safetensors a projection is [n_out, n_in], as in memory, to be read in one piece.
 """
 
 import contextlib

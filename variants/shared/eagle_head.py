@@ -35,9 +35,8 @@ from variants.shared.heads import open_heads
 class Head:
     """The head as a tree model of logits; as in GPT2, no answer depends on its cache.
 
-    `params` is the tree of a GPT-2 of one block, with the target's wte and wpe, and with
-    ln_token, ln_state and fc. `states_of(ids, n_last)` returns the target's states at a text's
-    last tokens.
+    `params` is the tree of a GPT-2 of one block, with the target's wte and wpe, and ln_token,
+    ln_state and fc. `states_of(ids, n_last)` returns the target's states at the last tokens.
     """
 
     def __init__(self, params, n_head, states_of):

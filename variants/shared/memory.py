@@ -1,7 +1,7 @@
 """Keep the file of `--memory`: finished texts that suffix.py copies from.
 
-Each line is a text, oldest first: {"n_vocab": 4096, "ids": [17, 4, ...]}, with the size of its
-ids' vocabulary.
+Each line is a text, oldest first: {"n_vocab": 4096, "ids": [17, 4, ...]}; n_vocab is the number
+of tokens in its vocabulary.
 """
 
 import json
