@@ -6,8 +6,8 @@ Every model here is a function of the text, so no decoder changes:
     text so far     the target's ids as bytes, which the draft's tokenizer encodes again
     common token    its bytes are a token of both vocabularies; a special token is common by its
                     role (the end of a text) or by its name
-    row             the draft's probabilities of the common tokens, divided by their sum, at the
-                    target's ids; 0 elsewhere
+    row             at the target's ids: the draft's probabilities of the common tokens, divided
+                    by their sum; 0 elsewhere
 
 Guesses are drawn from the same row that the test receives, so every decoder stays lossless,
 whatever the tokenizers are. A bad match of the vocabularies only costs acceptance.

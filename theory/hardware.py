@@ -53,8 +53,7 @@ def linear_cost(n_rows: int, n_in: int, n_out: int, weight_bytes: float = 2,
     """Return the bytes moved and the FLOP of one product [n_rows, n_in] @ [n_in, n_out].
 
     The example is a published one, on an RTX 4090 of 1 TB/s and 330 TFLOP/s: one row moves
-    nearly as much as 1024. (Erratum: it counts a multiply-add as one FLOP; the 330 count it as
-    two.)
+    nearly as much as 1024. (Erratum: it counts a multiply-add as one FLOP, the 330 as two.)
 
     >>> for n_rows in (1024, 1):
     ...     moved, flops = linear_cost(n_rows, 6656, 17920)
@@ -121,8 +120,7 @@ def pass_bytes(hparams: dict, n_new: int = 1, n_past: int = 0, n_bytes: float = 
     """Return the least bytes that one pass moves, if activations stay in the processor.
 
     They are each parameter once (of wpe the rows of the new tokens only), and the cache: n_past
-    tokens read and n_new written. Speculative decoding works because five rows move hardly more
-    bytes than one:
+    tokens read and n_new written. Speculation pays because five rows move hardly more than one:
 
     >>> hparams = GPT2_SIZES["1558M"]
     >>> round(pass_bytes(hparams, n_new=5, n_past=100) / pass_bytes(hparams, 1, 100), 4)

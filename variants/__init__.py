@@ -20,8 +20,8 @@ DECODERS: dict[str, Decoder] = {
 def build(name, models, given=()):
     """Return the step of one text: a decoder with the flags given, defaults for the others.
 
-    ValueError if there is no such decoder, a flag or the temperature does not fit it, or costs
-    are needed.
+    ValueError if there is no such decoder, a flag or the temperature does not fit, or costs are
+    missing.
     """
     if name not in DECODERS:
         raise ValueError(f"need one of the decoders {', '.join(DECODERS)}, got {name!r}")

@@ -1,9 +1,9 @@
 """Gante (2023), "Assisted Generation", as in Hugging Face transformers. Lossless.
 
 Adds to speculative.py: the number of guesses adapts. The draft stops after a guess with a
-smaller probability than --confidence. With the heuristic schedule, K becomes K + 2 if every
-guess was accepted, else K - 1, at least 1 (transformers' heuristic_transient: each text starts
-with the first K again).
+smaller probability than --confidence. With the heuristic schedule (heuristic_transient in
+transformers), K becomes K + 2 if every guess was accepted, else K - 1, at least 1; each text
+starts with the first K.
 
 Subtle: the low-confidence guess is tested too. Dropping it because of its own probability would
 leave the other guesses with a distribution that is not the one in `p_draft`, and bias the text.

@@ -10,9 +10,8 @@ exactly the distribution that the rule defines.
     TV         total variation distance of the two rows: the probability of a rejection
 
 Rule OPT: r = 1 if and only if max p_draft < max p_target - alpha TV. (The paper writes q for
-the draft, p for the target, gamma for K.) The largest entries differ by at most TV. Therefore
-the text is the draft's for alpha >= 1 and the target's below -1; at 0 the more confident model
-decides.
+the draft, p for the target, gamma for K.) The largest entries differ by at most TV, so the text
+is the draft's for alpha >= 1 and the target's below -1; at 0 the more confident model decides.
 
 Subtle: pi has a row at the position after all guesses too, so the draft reads them all: K steps
 and one pass. The target's row there would bias every bonus token.

@@ -1,7 +1,6 @@
 """Santilli et al. (2023), "Accelerating Transformer Inference ... Parallel Decoding". Lossless.
 
-Adds to speculative.py: no draft. The guesses are the target's own, from rows that the last pass
-has computed anyway.
+Adds to speculative.py: no draft. The guesses are the target's own, from rows of the last pass.
 
     y = F(y)   greedy decoding of a block y_1 .. y_K, written as K equations whose only solution
                is its text: F(y)_t is the target's best token after x and y_1 .. y_(t - 1)
@@ -13,8 +12,7 @@ these. The rest of F(y) are the next guesses. K tokens take at most K passes, be
 fixes at least one more token.
 
 The paper decodes greedily, and solves one block before it begins the next; here the block moves
-with the text. A guess is not drawn, so its row is one-hot and the test exact at any
-temperature.
+with the text. A guess is not drawn: its row is one-hot, and the test exact at any temperature.
 """
 
 from functools import partial

@@ -1,9 +1,8 @@
 """Sun et al. (2023), "SpecTr: ... Decoding via Optimal Transport", K-SEQ. Lossless.
 
 Adds to tree.py: a different test for several guesses of one position, drawn independently from
-one row. Multi-step sampling spends the target's mass greedily on the first guess. Here every
-guess has the same, smaller probability p_target / (rho p_draft), and one of them is accepted
-more often.
+one row. Multi-step sampling spends the target's mass greedily on the first guess. Here all
+guesses have the same, smaller probability p_target / (rho p_draft): one passes more often.
 
     m         guesses for this position (k in the paper), all from p_draft
     rho       in [1, m]: the divisor of the ratio

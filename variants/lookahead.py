@@ -1,8 +1,7 @@
 """Fu et al. (2024), "Break the Sequential Dependency ... Using Lookahead Decoding". Lossless.
 
 Adds to jacobi.py: a pool of n-grams. Jacobi's iteration often writes the right tokens at the
-wrong position. So its runs of tokens are kept, and guessed when the text reaches their first
-token.
+wrong position, so its runs are kept, and guessed when the text reaches their first token.
 
     ngram      N, the length of a run; a column has N - 1 levels, its guesses of N - 1 passes
     window     W columns: level l of column i is i + l tokens after the last token of x

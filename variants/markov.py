@@ -2,9 +2,8 @@
 
 Adds to medusa.py: guesses that depend on one another. All heads read the same hidden state, so
 the second guess does not depend on the first. A table of low rank adds what a token implies for
-the next position. Guesses are then drawn one after another, each from a distribution given the
-guesses before it. A draft does no more, so speculative.py's guess and test apply unchanged, at
-every temperature.
+the next position. Guesses are then drawn one after another, each given the guesses before it,
+as from any draft, so speculative.py's guess and test apply at every temperature.
 
     here             DSpark
     heads            as in medusa.py; their scores are the "base logits" of a block

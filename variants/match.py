@@ -9,8 +9,7 @@ every position; as long as it equals the guess, the row of the next position is 
 Every token of the text is the target's own draw, so the text is exact for any guesses; they
 only decide how many tokens a pass yields. A drawn guess is never accepted more often than by
 the ratio test, sum(min(p_target, p_draft)). The best guess can be: p_target = (.9, .1, 0) and
-p_draft = (.4, .3, .3) give .9 instead of .5. It is accepted less often if the two models prefer
-different tokens.
+p_draft = (.4, .3, .3) give .9 instead of .5. It is worse if the models prefer different tokens.
 """
 
 from typing import Annotated

@@ -78,7 +78,8 @@ def verify_typical(tree, p_draft, p_target, rng, epsilon=0.09, delta=0.3):
             length, probability = passed[parent]
             passed[node] = (length + 1, probability * row[token])
     end = max(passed, key=passed.get)
-    return [*tree.paths(), []][end] + [sample(p_target[1 + end], rng)]
+    path = tree.paths()[end] if end >= 0 else []
+    return path + [sample(p_target[1 + end], rng)]
 
 
 def medusa_step(models, choices, test, **settings):

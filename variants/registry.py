@@ -95,9 +95,9 @@ class Flag(NamedTuple):
 
     def read(self, value):
         """Return a value, given as text or as itself; ValueError if the flag refuses it."""
-        text = ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
         if isinstance(value, list) or value is None:  # a sparse tree, or no value at all
             return value
+        text = ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
         value = self.type(text)
         if self.choices and value not in self.choices:
             raise ValueError(f"need {' or '.join(self.choices)}, got {value!r}")
@@ -182,10 +182,13 @@ def whole_from_0(text):
 
 def costs(text):
     """Read "0.1,1,1.1,1.2": times of a draft step and of target passes over 1, 2, .. rows."""
-    draft, *passes = times = [float(time) for time in text.split(",")]
+    try:
+        times = [float(time) for time in text.split(",")]
+    except ValueError:
+        times = []
     if len(times) < 3 or not all(0 < time < math.inf for time in times):
         raise ValueError(f"need at least three times > 0, such as 0.1,1,1.1,1.2, got {text!r}")
-    return Costs(draft, passes)
+    return Costs(draft=times[0], passes=times[1:])
 
 
 def either(read, *words):

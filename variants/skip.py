@@ -1,13 +1,11 @@
 """Zhang et al. (2023), "Draft & Verify"; Elhoushi et al. (2024), "LayerSkip". Lossless.
 
 Adds to speculative.py: the target is its own draft, without some of its blocks. It needs no
-second model and no training, and runs on any checkpoint: a block adds to x, so x passes on
-without it. LayerSkip's draft ends after its first blocks (--exit); ln_f and the unembedding
-always follow.
+second model and no training, and works with any checkpoint: a block adds to x, so x passes on
+without it. LayerSkip's draft is the target's first blocks (--exit), ln_f and the unembedding.
 
 The draft has its own key/value cache (LayerSkip's draft shares the target's). A draft step
-costs the remaining share of the blocks, so it pays only if the acceptance exceeds that share:
-theory/speedup.py.
+costs the remaining share of the blocks, so it pays only if more guesses are accepted than that.
 """
 
 from functools import partial

@@ -3,8 +3,7 @@
 Adds to speculative.py: the draft is itself decoded speculatively, with a smaller draft; and its
 rows can widen the chain of guesses into a tree.
 
-    inner     a lossless step for the middle model: with a draft or an n-gram model under it, or
-              itself staged
+    inner     a lossless step for the middle model: over a draft or an n-gram model, or staged
 
 Subtle: the inner step is lossless, so a guess has the middle model's distribution. The outer
 test takes the middle model's rows, `Round.p_target`; the inner draft's would bias the text.

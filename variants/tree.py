@@ -1,8 +1,7 @@
 """Miao et al. (2023), "SpecInfer: ... Tree-based ... Inference and Verification". Lossless.
 
 Adds to speculative.py: several guesses for one position. They form a tree with the guesses
-after them, and the target scores the tree in one pass; the walk continues at the first guess
-that passes.
+after them. The target scores it in one pass; the walk continues at the first guess to pass.
 
     widths      <k_1, .., k_m>, the expansion configuration: children for each node of a level;
                 "auto": the best tree at the measured costs (best_tree.py); "dynamic": a tree

@@ -10,8 +10,7 @@ times as much as one row, although the weights have to be read only once. The co
 
 A few threads of ours share a large product, and BLAS has one thread meanwhile. BLAS's own
 threads spin while they wait for one another, up to a hundred times slower if a different
-process takes their cores. Our threads take the next part when they are free, so a late one
-delays nothing.
+process takes their cores. Our threads take the next part when free: a late one delays nothing.
 """
 
 import functools

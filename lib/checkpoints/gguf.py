@@ -18,8 +18,7 @@ def write_file(path, encoder, hparams, params, dtype=np.float32):
     """Write a model, loaded as utils loads it, to one file: whole or not at all.
 
     Matrices are written as `dtype`, float32 or float16, vectors as float32, as llama.cpp
-    requires. The unembedding is not written: without one llama.cpp uses the embedding, as GPT-2
-    does.
+    requires. The unembedding is not written: without one llama.cpp uses wte, as GPT-2 does.
     """
     import gguf  # imported here because only this format needs it
 

@@ -84,8 +84,7 @@ def load_flat(folder, hparams, dtype=np.float32):
 def write_folder(folder, encoder, hparams, params):
     """Write a model, loaded as utils loads it, to a folder; weights in their own dtype.
 
-    config.json comes last: a folder without it is not a model, so an interrupted export is
-    never loaded.
+    config.json comes last: a folder without it is not a model, so no partial export is loaded.
     """
     # Files of a former model would be read with the new ones.
     for name in ("config.json", "generation_config.json", "tokenizer.json"):

@@ -4,8 +4,7 @@
     checkpoint, model.ckpt.*    the weights, in TensorFlow's format
     params.safetensors          ours: the same weights in float32, under OpenAI's names
 
-In params.safetensors a projection is [n_out, n_in], its order in memory, so that it is read in
-one piece.
+In params.safetensors a projection is [n_out, n_in], as in memory, to be read in one piece.
 """
 
 import contextlib
@@ -96,7 +95,7 @@ def convert(folder, hparams):
             reader = tf.train.load_checkpoint("model.ckpt" if is_pattern else path)
             flat = read_flat(hparams, take, folder, np.float32)
     except (tf.errors.OpError, IndexError, ValueError, RuntimeError) as error:
-        advice = "; remove model.ckpt.* to have it downloaded again" * (folder.name in RELEASED)
+        advice = "; remove model.ckpt.* to download it again" if folder.name in RELEASED else ""
         raise ValueError(f"need a whole TensorFlow checkpoint in {folder}, got: "
                          f"{str(error).strip().splitlines()[0][:200]}{advice}") from None
     write_params(folder, cut_params(flat, hparams))

@@ -145,13 +145,13 @@ def test_a_broken_folder_is_one_clear_error_and_leaves_no_params(models, fault):
     with pytest.raises(ValueError, match=message) as caught:
         loaded(models)
     assert file_names(models / "tiny") == before and "\n" not in str(caught.value)
-    assert "downloaded again" not in str(caught.value)  # for nobody could
+    assert "download it again" not in str(caught.value)  # for nobody could
 
 
 def test_a_broken_checkpoint_of_a_released_size_may_be_downloaded_again(models):
     (models / "tiny").rename(models / "124M")
     truncate("model.ckpt.index")(models / "124M")
-    with pytest.raises(ValueError, match="remove model.ckpt.* to have it downloaded again"):
+    with pytest.raises(ValueError, match="remove model.ckpt.* to download it again"):
         loaded(models, "124M")
 
 

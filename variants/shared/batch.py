@@ -2,8 +2,7 @@
 
 Adds to speculative.py: several texts share each pass, because a loaded weight can multiply the
 rows of all of them. Each text has its own tokens, n_left, cache and generator, so it is the
-same as alone. When a text ends, the next one takes its turn (Yu et al. (2022), "Orca", Sec.
-3.1).
+same as alone. When a text ends, the next one begins: Yu et al. (2022), "Orca", Sec. 3.1.
 
     jobs      (x, N, rng): the tokens so far, how many new ones are wanted, the text's generator
     text      the greenlet of a running job, suspended while it waits for a model
@@ -17,8 +16,7 @@ No decoder contains code for batches. Its step calls a model, and the greenlet t
 
 Subtle: after a round the texts differ in length, because each accepts a different number of
 guesses. If they share one padded array, positions, masks and caches must be realigned after
-every round; the paper finds that public code fails at this. Nothing is padded here:
-batch_gpt2.py.
+every round; the paper finds that public code fails at this. batch_gpt2.py pads nothing.
 """
 
 from itertools import islice

@@ -42,8 +42,7 @@ class Part(NamedTuple):
 class BatchGPT2(GPT2):
     """A GPT2 that reads many texts in one pass, `model(calls)`, with a cache for each text.
 
-    A text can be any object; its cache is dropped with it. Every text has the logits that it
-    has alone:
+    A text can be any object; its cache is dropped with it. Every text has the logits as alone:
 
     >>> from lib.checkpoints.weights import random_params
     >>> hparams = dict(n_vocab=11, n_ctx=8, n_embd=6, n_head=2, n_layer=2)

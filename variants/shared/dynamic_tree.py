@@ -10,8 +10,7 @@ are among the best so far; the tree consists of the best of all guesses found.
 
 The children of a node are the draft's best tokens. They are not drawn, so their rows are
 one-hot, and the test is exact for any tree, at every temperature. That the values estimate
-acceptance is an assumption (Li et al. (2024b) Sec. 3.2): it decides how good the tree is, not
-the text.
+acceptance is an assumption (Li et al. (2024b) Sec. 3.2); it affects the speed, not the text.
 """
 
 from collections.abc import Sequence

@@ -35,9 +35,8 @@ from variants.shared.heads import open_heads
 class Head:
     """The head as a tree model of logits; as in GPT2, no answer depends on its cache.
 
-    `params` is the tree of a GPT-2 of one block, with the target's wte and wpe, and with
-    ln_token, ln_state and fc. `states_of(ids, n_last)` returns the target's states at a text's
-    last tokens.
+    `params` is the tree of a GPT-2 of one block, with the target's wte and wpe, and ln_token,
+    ln_state and fc. `states_of(ids, n_last)` returns the target's states at the last tokens.
     """
 
     def __init__(self, params, n_head, states_of):
@@ -63,7 +62,7 @@ class Head:
 
     def read(self, x):  # -> [1, n_embd]
         """Return the state predicted at the end of x, from the true states before it."""
-        n = len(x) - 1  # pairs
+        n = len(x) - 1  # pairs; the last one is read again, because its state is wanted
         n_past = max(0, min(common_prefix(self.ids, x) - 1, n - 1))
         states = self.states_of(x[:-1], n - n_past)
         self.ids = x[: n_past + 1]  # as in GPT2: true even if Ctrl-C comes below

@@ -1,7 +1,7 @@
 """Keep the file of `--memory`: finished texts that suffix.py copies from.
 
-Each line is a text, oldest first: {"n_vocab": 4096, "ids": [17, 4, ...]}, with the size of its
-ids' vocabulary.
+Each line is a text, oldest first: {"n_vocab": 4096, "ids": [17, 4, ...]}; n_vocab is the number
+of tokens in its vocabulary.
 """
 
 import json
@@ -9,7 +9,7 @@ from pathlib import Path
 
 from lib.checkpoints.files import atomic
 
-NEWEST = 2**13  # tokens that the file keeps: counted with depth 16 some 40 MB, in half a second
+NEWEST = 2**13  # tokens that the file keeps; counting them takes half a second and 40 MB
 
 
 def read_memory(path, n_vocab):
