@@ -49,8 +49,8 @@ def decoders(argument=None):
     rows = ["| `--decoder` | paper | exact | what it adds |", "|---|---|---|---|"]
     for name, entry in DECODERS.items():
         file = entry.build.__module__.replace(".", "/") + ".py"
-        papers = zip(entry.source.split("; "), entry.url.split(), strict=True)
-        sources = "; ".join(f"[{paper}]({url})" for paper, url in papers)
+        papers = zip(entry.source.split("; "), entry.url.split())
+        sources = "; ".join(f"[{paper}]({url})" for paper, url in papers) or entry.source
         exact = {True: "exact", False: "no"}.get(entry.exact) or re.sub(
             "--.*", r"`\g<0>`", entry.exact)
         rows.append(f"| [{name}](../{file}) | {sources} | {exact} | {entry.idea} |")
