@@ -98,3 +98,14 @@ def test_the_batches_of_speed_md_are_those_of_RESULTS_md():
         row = known[f"{texts.split()[0]} at once: tokens per second (quartiles)"]
         assert cells == {K: row[K].split()[0] for K in cells}
     assert len(quoted) == 5
+
+
+def test_the_tokens_per_pass_of_engines_md_are_those_of_RESULTS_md():
+    rows = stored("engines")["rows"]
+    at_1 = {name: f"{row['tokens/pass at 1']:.2f}" for name, row in rows.items()}
+    words = " ".join(TEXTS[ROOT / "docs/engines.md"].split())
+    assert f"test and has {at_1['transformers']}; " in words
+    assert f"[speculative.py](../speculative.py) has {at_1['here']}. " in words
+    assert f"by match and has {at_1['llama.cpp']}; `--decoder match` has {at_1['here, match']}." \
+        in words
+    assert f"wrote {rows['llama.cpp']['tokens/pass at 0']:.2f} tokens" in words
