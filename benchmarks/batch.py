@@ -1,6 +1,6 @@
 """Measure batches: tokens per second of 1 .. 16 texts per batch, plain and speculative.
 
-    python -m benchmarks.batch --N 24 --repeats 2 --json benchmarks/results/batch-124M.json
+    python -m benchmarks.batch --N 24 --repeats 4 --json benchmarks/results/batch-124M.json
 
 Only the time can differ between batch sizes: every size writes the same texts, because the
 compiled product makes them equal bit by bit (variants/shared/batch.py). The time includes
