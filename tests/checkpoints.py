@@ -54,3 +54,31 @@ def write_converted(folder, hparams=HPARAMS, seed=0):
     """Write a model folder as it is after its conversion, which needs no TensorFlow."""
     write_texts(folder, hparams)
     write_params(folder, random_params(hparams, np.random.default_rng(seed)))
+
+
+# ---- changes of a folder, each a function of it
+
+def edited(name, change):
+    """Return a change of a folder: of the object in a JSON file, by a function of it."""
+    def edit(folder):
+        found = json.loads((folder / name).read_text(encoding="utf-8"))
+        (folder / name).write_text(json.dumps(change(found) or found), encoding="utf-8")
+    return edit
+
+
+def rewritten(name, content):
+    """Return a change of a folder: a file has this content."""
+    return lambda folder: (folder / name).write_bytes(content)
+
+
+def truncated(name, share=0.5):
+    """Return a change of a folder: a file has only this share of its bytes."""
+    def truncate(folder):
+        data = (folder / name).read_bytes()
+        (folder / name).write_bytes(data[: int(share * len(data))])
+    return truncate
+
+
+def without(name):
+    """Return a change of a folder: a file is missing."""
+    return lambda folder: (folder / name).unlink()

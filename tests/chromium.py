@@ -12,27 +12,18 @@ import json
 import shutil
 import subprocess
 import tempfile
-import time
 from pathlib import Path
 from urllib.request import urlopen
 
 import pytest
 
+from tests.commands import until
+
 CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome") or shutil.which("chrome")
 FLAGS = """--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-sync
 --disable-background-networking --disable-component-update --remote-allow-origins=*
 --remote-debugging-port=0 --hide-scrollbars about:blank""".split()
-WAIT = 120  # seconds; a loaded machine starts a browser slowly
 KEYS = {"Enter": ("\r", 13), "ArrowLeft": ("", 37), "ArrowRight": ("", 39)}  # text, code
-
-
-def until(ready):
-    """Return what `ready` returns as soon as it is true."""
-    end = time.monotonic() + WAIT
-    while not (value := ready()):
-        assert time.monotonic() < end, f"waited {WAIT} s"
-        time.sleep(0.05)
-    return value
 
 
 class Page:
@@ -89,10 +80,10 @@ def chromium():
         try:
             file = Path(profile) / "DevToolsActivePort"  # the browser writes it when it listens
             port = until(lambda: file.exists() and file.read_text()).split("\n")[0]
-            with urlopen(f"http://127.0.0.1:{port}/json", timeout=WAIT) as answer:
+            with urlopen(f"http://127.0.0.1:{port}/json", timeout=120) as answer:
                 tab = next(tab for tab in json.load(answer) if tab["type"] == "page")
             with contextlib.closing(websocket.create_connection(
-                    tab["webSocketDebuggerUrl"], timeout=WAIT)) as socket:
+                    tab["webSocketDebuggerUrl"], timeout=120)) as socket:
                 yield Page(socket)
         finally:
             process.terminate()

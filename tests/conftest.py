@@ -5,8 +5,11 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # before NumPy loads
+settings.register_profile("tests", parent=settings(), deadline=None)  # machines are busy
+settings.load_profile("tests")
 
 
 def pytest_configure(config):

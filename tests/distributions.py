@@ -7,6 +7,9 @@ import numpy as np
 
 from exact.law import total_variation
 
+LOWEST = 0.0  # the uniforms that random() can return are between these two
+HIGHEST = 1 - 2**-53
+
 
 class Scripted:
     """Return these uniforms, in this order, as a generator would."""

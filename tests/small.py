@@ -10,6 +10,7 @@ from types import SimpleNamespace
 import numpy as np
 from safetensors.numpy import save_file
 
+from gpt2 import cached, mask_of, transformer_block
 from lib.checkpoints.weights import cut_params, n_params, random_params
 from sampling import residual
 from speculative import generate, make_step
@@ -132,6 +133,14 @@ def tiny_params(n_ctx=32):
     """Return random weights of a GPT-2 of 13 tokens with three attention heads, 12 wide."""
     hparams = dict(n_vocab=13, n_ctx=n_ctx, n_embd=12, n_head=3, n_layer=2)
     return random_params(hparams, np.random.default_rng(0), np.float64)
+
+
+def block_alone(x, block, n_head):  # [n_seq, n_embd] -> [n_seq, n_embd]
+    """Return a block's output for a whole text, without a cache."""
+    n_seq, n_embd = x.shape
+    cache = np.zeros((2, n_head, n_seq, n_embd // n_head))
+    attend = cached(cache, 0, mask_of(np.tri(n_seq, dtype=bool), x))
+    return transformer_block(x, **block, n_head=n_head, attend=attend)
 
 
 def models_of(pair, sampling, folder=None):

@@ -4,6 +4,7 @@ Tests with the fixture `cupy` run twice: again with the installed CuPy, if it ha
 """
 
 import sys
+from functools import cache
 from unittest import mock
 
 import numpy as np
@@ -15,6 +16,7 @@ from lib.backend import products
 from lib.backend.arrays import get_backend, gpu_errors_in_one_line
 from speculative import complete
 from tests import fake_cupy
+from tests.commands import outcome, refusal
 from theory.hardware import GPT2_SIZES
 from tools import will_it_pay
 from utils import MODELS_DIR, load_pair
@@ -52,12 +54,19 @@ def cupy(request):
         pytest.skip(str(error))
 
 
-def bundled_models(backend, dtype, temperature=0.0):
-    """Return the bundled pair as Models."""
+@cache
+def bundled_pair(arrays, dtype):
+    """Return the bundled pair over the arrays of this module, numpy or a cupy."""
+    backend = "numpy" if arrays is np else "cupy"
     _, *pair = load_pair("tales-small", "tales-large", dtype=dtype, backend=backend)
-    draft, target = (TreeGPT2(model.params, model.n_head) for model in pair)
-    folder = MODELS_DIR / "tales-large"
-    return Models(draft, target, {"temperature": temperature}, folder, COSTS)
+    return pair
+
+
+def bundled_models(arrays, dtype, temperature=0.0):
+    """Return the bundled pair as Models that have read nothing."""
+    products.set_backend("numpy" if arrays is np else "cupy")
+    pair = (TreeGPT2(model.params, model.n_head) for model in bundled_pair(arrays, dtype))
+    return Models(*pair, {"temperature": temperature}, MODELS_DIR / "tales-large", COSTS)
 
 
 @pytest.mark.parametrize("name, flags", [
@@ -66,16 +75,16 @@ def bundled_models(backend, dtype, temperature=0.0):
 def test_every_decoder_writes_numpys_text(cupy, name, flags):
     for temperature in (0.0,) if DECODERS[name].greedy else (0.0, 1.0):
         texts = []
-        for backend in ("numpy", "cupy"):
-            models = bundled_models(backend, np.float64, temperature)
-            assert isinstance(models.target.cache, np.ndarray) == (backend == "numpy")
+        for arrays in (np, cupy):
+            models = bundled_models(arrays, np.float64, temperature)
+            assert isinstance(models.target.cache, np.ndarray) == (arrays is np)
             texts.append(complete(X, build(name, models, flags), 8, np.random.default_rng(0)))
         assert texts[0] == texts[1] and len(texts[0]) == len(X) + 8
 
 
 def test_logits_cross_to_the_host_once_a_pass(stand_in):
     tree = Tree([5, 7], [-1, 0])
-    target = bundled_models("cupy", np.float32).target
+    target = bundled_models(stand_in, np.float32).target
     batch = BatchGPT2(target.params, target.n_head)
     calls = [(mock.Mock(), X, 2) for _ in range(2)]
     for run_pass in (lambda: target(X), lambda: target(X + [9, 2], 3),
@@ -84,41 +93,42 @@ def test_logits_cross_to_the_host_once_a_pass(stand_in):
         fake_cupy.COUNTS.clear()
         assert type(run_pass()) is np.ndarray and fake_cupy.COUNTS["to_host"] == 1
         assert fake_cupy.COUNTS["to_device"] <= 3  # tokens; a tree's positions and mask
+    np.testing.assert_allclose(batch(calls)[1], target(X, 2), rtol=0, atol=1e-4)
 
 
 @pytest.mark.parametrize("command, words", [
     (speed, SHORT), (speed, f"--size 124M {SHORT}"), (variants, f"--rows stopping {SHORT}"),
     (will_it_pay, "--random --target 124M --draft 124M")])
-def test_benchmarks_measure_with_cupy(cupy, command, words, monkeypatch, capsys):
+def test_benchmarks_measure_with_cupy(cupy, command, words, monkeypatch):
     for name, value in {"ROWS": {"cupy": [1, 64]}, "BLOCK": {"cupy": 2**20}, "KS": [1],
                         "ALPHAS": [0.8], "RUNS": 1, "OPENINGS": ["A fox"]}.items():
         monkeypatch.setattr(command, name, value, raising=False)
     monkeypatch.setitem(GPT2_SIZES, "124M", HPARAMS)
     monkeypatch.setattr(products, "many_rows", None)  # so that no product may run on the host
-    assert command.main([*words.split(), "--backend", "cupy"]) == 0
-    out = capsys.readouterr().out
-    assert f"matrix products by CuPy {cupy.__version__} on " in out and "1.00" in out
-    assert "NumPy alone" not in out
+    status, out, _ = outcome(command.main, *words.split(), "--backend", "cupy")
+    assert status == 0 and f"matrix products by CuPy {cupy.__version__} on " in out
+    assert "1.00" in out and "NumPy alone" not in out
 
 
 # ---- what goes wrong, in one line
 
-@pytest.mark.parametrize("change, words", [
-    ({"ones": mock.Mock(side_effect=fake_cupy.CUDARuntimeError(
-        "cudaErrorInsufficientDriver: CUDA driver version is\ninsufficient"))},
-     "is insufficient"),
-    ({"__version__": "13.6.0"}, "got: ImportError: CuPy 13.6.0"),
-    (None, "got: ModuleNotFound")])
+NO_DRIVER = fake_cupy.CUDARuntimeError(
+    "cudaErrorInsufficientDriver: CUDA driver version is\ninsufficient")
+
+
+@pytest.mark.parametrize("name, value, words", [
+    ("ones", mock.Mock(side_effect=NO_DRIVER), "is insufficient"),
+    ("__version__", "13.6.0", "got: ImportError: CuPy 13.6.0"),
+    (None, None, "got: ModuleNotFound")])
 def test_a_missing_or_old_cupy_or_driver_is_named_in_one_line(
-        stand_in, capsys, monkeypatch, change, words):
-    if change is None:
-        monkeypatch.setitem(sys.modules, "cupy", None)
-    for name, value in (change or {}).items():
+        stand_in, monkeypatch, name, value, words):
+    if name:
         monkeypatch.setattr(stand_in, name, value, raising=False)
-    assert main.main(["--backend", "cupy"]) == 2
-    out, err = capsys.readouterr()
-    assert out == "" and err.count("\n") == 1 and words in err
-    assert err.startswith("main.py: backend cupy needs CuPy >= 14 with CUDA's libraries (pip i")
+    else:
+        monkeypatch.setitem(sys.modules, "cupy", None)
+    why = refusal(main.main, "--backend", "cupy")
+    assert why.startswith("main.py: backend cupy needs CuPy >= 14 with CUDA's libraries (pip i")
+    assert words in why
 
 
 @pytest.mark.parametrize("error, kind, words", [

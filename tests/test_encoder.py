@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from encoder import END_OF_TEXT, SPLIT, Encoder, byte_characters, merge
@@ -33,7 +33,6 @@ def gpt2_encoder():
 
 
 @given(any_text | storyish)
-@settings(deadline=None)
 def test_any_text_survives_the_round_trip(tales, gpt2_encoder, text):
     for encoder in (tales, gpt2_encoder):
         assert encoder.decode(encoder.encode(text)) == text
@@ -70,18 +69,21 @@ def slow_merge(symbols, ranks):
 
 
 @given(st.text(alphabet="abcdeinorst", min_size=1, max_size=40))
-@settings(deadline=None)
 def test_the_heap_merges_like_the_plain_loop(tales, word):
     assert merge(word, tales.ranks) == slow_merge(word, tales.ranks)
 
 
 @pytest.mark.parametrize("letters", ["a", "abcdefghijklmnopqrstuvwxyz"])
 def test_a_word_of_100_000_letters_takes_near_linear_time(gpt2_encoder, letters):
-    """The plain loop takes a minute for random letters."""
-    word = "".join(letters[i * i * i % 99_991 % len(letters)] for i in range(100_000))
-    start = time.perf_counter()
-    ids = gpt2_encoder.encode(word)
-    assert time.perf_counter() - start < 5 and gpt2_encoder.decode(ids) == word
+    """Ten times the letters take some 12 times as long; the plain loop takes 100 times."""
+    seconds = []  # of this process, however busy the machine is
+    for n in (10_000, 100_000):
+        word = "".join(letters[i * i * i % 99_991 % len(letters)] for i in range(n))
+        start = time.process_time()
+        ids = gpt2_encoder.encode(word)
+        seconds.append(time.process_time() - start)
+        assert gpt2_encoder.decode(ids) == word
+    assert seconds[1] < 40 * seconds[0]
 
 
 def test_a_caller_cannot_change_the_ids_that_an_encoder_has_cached(tales):

@@ -1,4 +1,7 @@
-"""The forward pass against its formulas, itself without a cache, and transformers."""
+"""The forward pass against its formulas, what it computes, threads and long prompts.
+
+tests/plumbing/test_huggingface.py compares its logits with those of transformers.
+"""
 
 import math
 import threading
@@ -6,11 +9,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 import gpt2
-from benchmarks.engines import to_transformers
 from gpt2 import GPT2, PART, forward
 from tests.small import lively_params
 
@@ -56,25 +56,7 @@ def test_a_number_of_heads_that_does_not_divide_the_width_is_refused(n_head):
         GPT2(PARAMS, n_head)
 
 
-# ---- no answer depends on earlier calls (tests/test_caches.py: interrupts, trees, batches)
-
-sequences = st.lists(st.integers(0, 12), min_size=1, max_size=12)
-
-
-@given(st.lists(st.tuples(st.integers(0, 12), sequences, st.integers(1, 12)), min_size=1,
-                max_size=8))
-@settings(deadline=None, max_examples=60)
-def test_no_answer_depends_on_earlier_calls(steps):
-    """After any rewinds and extensions the logits are those of a fresh model."""
-    used = GPT2(PARAMS, 2)
-    ids = []
-    for n_accepted, new, n_last in steps:
-        ids = (ids[:n_accepted] + new)[:12]
-        n_last = min(n_last, len(ids))
-        got = used(ids, n_last)
-        np.testing.assert_allclose(got, GPT2(PARAMS, 2)(ids, n_last), rtol=0, atol=1e-11)
-        assert got.shape == (n_last, 13)
-
+# ---- what is computed (tests/test_caches.py: no answer depends on earlier calls)
 
 def count_rows(monkeypatch):
     """Return a list that gets the number of new rows of every forward pass from here on."""
@@ -115,18 +97,6 @@ def test_threads_that_share_a_model_get_its_logits(monkeypatch):
         for text, rows in zip(texts, threads.map(logits_of, texts)):
             expected = logits_of(text, GPT2(PARAMS, 2))
             np.testing.assert_allclose(rows, expected, rtol=0, atol=1e-11)
-
-
-# ---- other people's models
-
-def test_logits_agree_with_transformers():
-    torch = pytest.importorskip("torch")
-    pytest.importorskip("transformers")
-    model = GPT2(PARAMS, 2)
-    ids = [3, 1, 4, 1, 5, 9, 2, 6]
-    with torch.no_grad():
-        theirs = to_transformers(model)(torch.tensor([ids])).logits[0].numpy()
-    np.testing.assert_allclose(model(ids, 8), theirs, rtol=0, atol=1e-10)
 
 
 # ---- long prompts

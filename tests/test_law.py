@@ -66,18 +66,6 @@ def test_all_comparisons_are_enumerated_and_bounds_may_be_outside_the_interval()
         (False, True, True): 1}
 
 
-HIDDEN = np.random.default_rng(0)
-
-
-@pytest.mark.parametrize("other", [
-    lambda: HIDDEN.random() < 0.5,  # created before, so it cannot be forbidden
-    lambda: np.random.default_rng(0).random() < 0.5, lambda: np.random.rand() < 0.5,
-    lambda: __import__("random").random() < 0.5, lambda: __import__("os").urandom(1) < b"a"])
-def test_a_draw_from_elsewhere_is_noticed(other):
-    with pytest.raises(AssertionError, match="hidden"):
-        law(lambda rng: (accept(HALF, rng), bool(other())))
-
-
 def test_a_run_may_draw_as_often_as_a_text_of_a_few_hundred_tokens():
     assert law(lambda rng: sum(accept(1, rng) for _ in range(900))) == {900: 1}
 
@@ -87,33 +75,40 @@ def never_ends(rng):
         pass
 
 
-@pytest.mark.parametrize("function, error", [
-    (never_ends, AssertionError),
-    (lambda rng: rng.integers(2), AttributeError),
-    (lambda rng: np.log(rng.random()), TypeError),
-])
-def test_a_function_that_cannot_be_enumerated_is_refused(function, error):
-    with pytest.raises(error):
-        law(function)
+def changes_between_runs(decide):
+    """Return a function of rng that decides by the number of its run too."""
+    runs = count(1)
+    return lambda rng: decide(next(runs), rng)
 
 
-@pytest.mark.parametrize("use", [
+HIDDEN = np.random.default_rng(0)  # created before, so it cannot be forbidden
+DRAWS_FROM_ELSEWHERE = [
+    lambda: HIDDEN.random() < 0.5, lambda: np.random.default_rng(0).random() < 0.5,
+    lambda: np.random.rand() < 0.5, lambda: __import__("random").random() < 0.5,
+    lambda: __import__("os").urandom(1) < b"a"]
+USES_OF_A_NUMBER = [
     lambda u, other: u == 0.5, lambda u, other: bool(u), lambda u, other: u < other,
     lambda u, other: 2 * u, lambda u, other: 1 - u, lambda u, other: math.log(u),
-    lambda u, other: np.searchsorted([0.5, 1.0], u)])
-def test_a_number_of_rng_can_only_be_compared_with_a_bound(use):
-    with pytest.raises(TypeError, match="can only be compared, u < bound"):
-        law(lambda rng: use(rng.random(), rng.random()))
+    lambda u, other: np.searchsorted([0.5, 1.0], u)]
 
 
-@pytest.mark.parametrize("decide", [
-    lambda n_runs, rng: [accept(THIRD if n_runs > 12 else HALF, rng), accept(HALF, rng)],
-    lambda n_runs, rng: [accept(HALF, rng) for _ in range(2 if n_runs < 11 else 1)]],
-    ids=["other probabilities", "fewer draws"])
-def test_a_function_whose_decisions_change_between_runs_is_noticed(decide):
-    runs = count(1)
-    with pytest.raises(AssertionError, match="hidden state"):
-        law(lambda rng: decide(next(runs), rng))
+@pytest.mark.parametrize("function, error, words", [
+    (never_ends, AssertionError, "does not end"),
+    (lambda rng: rng.integers(2), AttributeError, "cannot be enumerated"),
+    (lambda rng: np.log(rng.random()), TypeError, "'Uniform' does not support"),
+    *((lambda rng, use=use: use(rng.random(), rng.random()), TypeError,
+       "can only be compared, u < bound") for use in USES_OF_A_NUMBER),
+    *((lambda rng, other=other: (accept(HALF, rng), bool(other())), AssertionError, "hidden")
+      for other in DRAWS_FROM_ELSEWHERE),
+    (changes_between_runs(lambda n_runs, rng: [
+        accept(THIRD if n_runs > 12 else HALF, rng), accept(HALF, rng)]),
+     AssertionError, "state"),
+    (changes_between_runs(lambda n_runs, rng: [
+        accept(HALF, rng) for _ in range(2 if n_runs < 11 else 1)]), AssertionError, "state")])
+def test_a_function_that_cannot_be_enumerated_is_refused(function, error, words):
+    """It does not end, uses more of rng than comparisons, has hidden randomness or state."""
+    with pytest.raises(error, match=words):
+        law(function)
 
 
 def test_the_text_law_is_the_product_of_its_rows_and_ends_at_a_stop_token():

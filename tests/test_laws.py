@@ -230,16 +230,22 @@ def test_a_text_in_a_batch_is_the_text_alone_or_a_tree_is_refused(name, batch):
             for (x, _, _), rounds in zip(jobs(), texts, strict=True)] == alone
 
 
-@pytest.mark.parametrize("name, i", ALL)
-def test_greedy_texts_of_the_bundled_pair_are_the_targets(name, i):
-    """With real weights, caches and heads, and a repetition penalty, which reads all ids."""
-    if (name, i) in WARM_ONLY:
-        pytest.skip("needs a temperature")
-    sampling = dict(temperature=0.0, repetition_penalty=1.3)
+PENALISED = dict(temperature=0.0, repetition_penalty=1.3)  # a penalty reads all ids
+
+
+@pytest.fixture(scope="module")
+def plain_text():
+    """Return a prompt of the bundled target, and its greedy text."""
     x = bundled.encoder().encode("The fox looked up at the raven and said")
-    target = with_sampling(GPT2(*bundled.weights("tales-large")), **sampling)
-    plain = autoregressive_sampling(x, target, 30, np.random.default_rng(0))
+    target = with_sampling(GPT2(*bundled.weights("tales-large")), **PENALISED)
+    return x, autoregressive_sampling(x, target, 30, np.random.default_rng(0))
+
+
+@pytest.mark.parametrize("name, i", [form for form in ALL if form not in WARM_ONLY])
+def test_greedy_texts_of_the_bundled_pair_are_the_targets(name, i, plain_text):
+    """With real weights, caches and heads."""
+    x, plain = plain_text
     pair = (TreeGPT2(*bundled.weights(size)) for size in ("tales-small", "tales-large"))
-    models = Models(*pair, sampling, MODELS_DIR / "tales-large", COSTS)
+    models = Models(*pair, PENALISED, MODELS_DIR / "tales-large", COSTS)
     step = build(name, models, forms(name)[i])
     assert complete(x, step, 30, np.random.default_rng(1)) == plain

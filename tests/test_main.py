@@ -1,6 +1,5 @@
 """The command line, end to end."""
 
-import contextlib
 import io
 import json
 import re
@@ -13,26 +12,11 @@ import pytest
 
 import main
 from lib.checkpoints.huggingface import write_folder
+from tests.commands import json_of_run, refusal, run_main
 from tests.test_trace import stored_run
 from utils import MODELS_DIR, load_encoder_hparams_and_params
 
 ROOT = Path(main.__file__).parent
-
-
-def run_main(*flags):
-    """Run main.py in this process; return its status, output and errors."""
-    out = io.StringIO()
-    err = io.StringIO()
-    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-        status = main.main([*map(str, flags)])
-    return status, out.getvalue(), err.getvalue()
-
-
-def json_of_run(*flags):
-    """Run main.py in this process; return the JSON object that it prints."""
-    status, out, err = run_main("--json", *flags)
-    assert status == 0 and err == "", err
-    return json.loads(out)
 
 
 def test_the_main_job_prints_two_identical_texts_and_its_figures():
@@ -116,60 +100,7 @@ def test_the_heads_of_a_target_named_by_its_path_are_in_its_folder(tmp_path, mon
                           "--n_tokens_to_generate", "5"]) == 0
 
 
-# ---- what bad input gets: one line, status 2, nothing left behind
-
-BAD = {
-    "K 0": (["--K", 0], "--K: need auto or a whole number >= 1, got '0'"),
-    "negative temperature": (["--temperature", -1], "temperature"),
-    "top_p 0": (["--top_p", 0], "top_p"),
-    "penalty 0": (["--repetition_penalty", 0], "repetition_penalty"),
-    "negative N": (["--n_tokens_to_generate", -1], "n_tokens_to_generate"),
-    "negative seed": (["--seed", -1], "--seed"),
-    "unknown size": (["--target_model_size", "125M"], "125M"),
-    "no models there": (["--models_dir", ROOT / "docs", "--draft_model_size", "nope",
-                         "--target_model_size", "nope"], "There: none."),
-    "a path as size": (["--draft_model_size", "../docs"], "is not a Hugging Face folder"),
-    "empty prompt": (["--prompt", ""], "at least one token"),
-    "long prompt": (["--prompt", "word " * 600], "(n_ctx = 512): shorten it or add --window"),
-    "missing file": (["--prompt_file", "no-such-file"],
-                     "cannot read --prompt_file no-such-file: No such file"),
-    "stop of two tokens": (["--stop", "the king"], "which is 2: 'the', ' king'"),
-    "not a number": (["--K", "four"], "a whole number >= 1"),
-    "unknown flag": (["--gamma", 4], "--gamma; see --help"),
-    "flag of another decoder":
-        (["--decoder", "lookup", "--lenience", 0.5],
-         "--lenience does not apply to --decoder lookup (only to lenient)"),
-    "no heads for this target":
-        (["--decoder", "medusa", "--target_model_size", "tales-small"], "heads"),
-    "unknown decoder": (["--decoder", "lookahaed"],
-                        "'lookahaed' is not a choice: did you mean lookahead?"),
-    "choice like no other": (["--dtype", "x"], "'x' is not a choice: choose from float32, float64"),
-    "no number": (["--decoder", "cascade", "--alpha", "a"], "--alpha: need a number, got 'a'"),
-    "more children than fit in an integer":
-        (["--decoder", "medusa", "--widths", "9" * 30], "at most 4096 guesses in all"),
-    "a tree of too many guesses": (["--decoder", "tree", "--widths", 5000],
-                                   "need --widths of at most 4096 guesses in all, got 5000"),
-    "a draft that is not asked": (["--decoder", "lookup", "--draft_model_size", "tales-small"],
-                                  "--draft_model_size does not apply to --decoder lookup"),
-    "guesses of a draft that is not asked":
-        (["--decoder", "suffix", "--sure", 0, "--K", 4], "--K does not apply with --sure 0"),
-    "costs for nothing": (["--costs", "0.1,1,2"], "--costs does not apply to --decoder spec"),
-}
-
-
-@pytest.mark.parametrize("case", BAD)
-def test_bad_input_gets_one_line_and_status_2(case, capsys):
-    flags, words = BAD[case]
-    try:
-        status = main.main([str(flag) for flag in flags])
-    except SystemExit as exit:  # argparse
-        status = exit.code
-    out, err = capsys.readouterr()
-    assert status == 2 and out == "" and err.count("\n") == 1 and words in err
-
-
 def test_no_network_is_one_line_and_leaves_nothing(tmp_path, monkeypatch):
     monkeypatch.setenv("GPT2_BASE_URL", "http://127.0.0.1:9")
-    status, _, err = run_main("--target_model_size", "124M", "--models_dir", tmp_path / "new")
-    assert status == 2 and err.count("\n") == 1
+    refusal(main.main, "--target_model_size", "124M", "--models_dir", tmp_path / "new")
     assert not [*(tmp_path / "new" / "124M").iterdir()]

@@ -153,14 +153,19 @@ def test_a_tree_is_drawn_as_one_and_has_no_dead_button(browser, tmp_path):
         run["rounds"][0]["ids"]) - 1
 
 
-@pytest.mark.parametrize("name, is_chain", [
-    ("speculative", True), ("cascade", True), ("tree", False), ("lookup", False), ("block", False)])
-def test_a_chain_of_the_drafts_guesses_is_drawn_only_where_a_round_is_one(browser, tmp_path, name,
-                                                                          is_chain):
+@pytest.mark.parametrize("name, is_chain, is_exact, has_draft", [
+    ("speculative", True, True, True), ("cascade", True, False, True),
+    ("tree", False, True, True), ("lookup", False, True, False),
+    ("block", False, True, True), ("lenient", False, False, True)])
+def test_a_chain_exactness_and_a_draft_are_shown_only_where_they_are(
+        browser, tmp_path, name, is_chain, is_exact, has_draft):
     tab = opened_page(browser, tmp_path, decoded_page_run(name))
     shown = tab("document.body.innerText")
     assert ("min(1, p_target / p_draft). The first" in shown) == is_chain
     assert tab("document.querySelector('.drawing').getClientRects().length") == int(is_chain)
+    assert shown.count("distributed exactly as") == is_exact
+    assert shown.count("not lossless") == (not is_exact)
+    assert ("tales-small" in shown) == has_draft and "tales-large" in shown
 
 
 def test_a_marker_hides_no_label(race):
@@ -172,15 +177,6 @@ def test_a_marker_hides_no_label(race):
         got = tab("[...document.querySelectorAll('.stretch')[0].children]"
                   ".map(each => each.style.textAlign)")
         assert got == sides
-
-
-@pytest.mark.parametrize("name, exact, draft", [
-    ("speculative", True, True), ("lenient", False, True), ("jacobi", True, False)])
-def test_exactness_and_a_draft_are_named_only_where_they_are(browser, tmp_path, name, exact, draft):
-    tab = opened_page(browser, tmp_path, decoded_page_run(name))
-    text = tab("document.body.innerText")
-    assert (text.count("distributed exactly as"), text.count("not lossless")) == (exact, not exact)
-    assert ("tales-small" in text) == draft and "tales-large" in text
 
 
 def test_the_race_ends_with_both_texts_at_their_recorded_times(race):

@@ -3,6 +3,7 @@
 from collections import defaultdict
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -35,25 +36,26 @@ def test_the_mean_over_recorded_rounds_is_that_of_each_test(toy, monkeypatch):
         assert float(found) == pytest.approx(float(mean))
 
 
-def test_rounds_start_where_those_of_the_ratio_test_do(monkeypatch):
+def recorded(monkeypatch, openings):
+    """Return the (text, place) of 60 rounds of toy A, in texts of 10 tokens."""
     monkeypatch.setattr(rules, "LENGTH", 10)
+    monkeypatch.setattr(rules, "OPENINGS", openings)
     draft, target = map(path_by_path, TOYS["A"])
-    encoder = type("Encoder", (), {"encode": lambda self, prompt: [0]})()
-    texts = [text for text, _ in rules.places(draft, target, encoder, n_rounds=60)]
+    encoder = SimpleNamespace(encode=lambda prompt: [0])
+    return list(rules.places(draft, target, encoder, n_rounds=60))
+
+
+def test_rounds_start_where_those_of_the_ratio_test_do(monkeypatch):
+    texts = [text for text, _ in recorded(monkeypatch, rules.OPENINGS)]
     assert len(texts) == 60 and texts == sorted(texts) and max(texts) > 10
 
 
 def test_each_text_has_random_numbers_of_its_own(monkeypatch):
     """Not all texts of one prompt begin with the same guesses. Seeds are fixed: no false alarm."""
-    monkeypatch.setattr(rules, "LENGTH", 10)
-    monkeypatch.setattr(rules, "OPENINGS", [""])
-    draft, target = map(path_by_path, TOYS["A"])
-    encoder = type("Encoder", (), {"encode": lambda self, prompt: [0]})()
     guesses = defaultdict(list)
-    for text, place in rules.places(draft, target, encoder, n_rounds=60):
+    for text, place in recorded(monkeypatch, [""]):
         guesses[text] += place.tree.tokens
-    firsts = {tuple(tokens[:10]) for tokens in guesses.values()}
-    assert len(firsts) > 1
+    assert len({tuple(tokens[:10]) for tokens in guesses.values()}) > 1
 
 
 def test_differences_are_to_the_first_test_and_have_their_own_errors():

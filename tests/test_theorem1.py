@@ -63,7 +63,7 @@ def for_any_pair_of_rows(test):
     """Run a test on Hypothesis' pairs of rows, a disjoint, an equal and a one-hot pair."""
     for rows in ([[1, 0, 2], [0, 3, 0]], [[1, 2, 3], [1, 2, 3]], [[0, 1, 0], [1, 1, 1]]):
         test = example(normalised(*rows))(test)
-    return given(pair_of_rows())(settings(deadline=None)(test))
+    return given(pair_of_rows())(test)
 
 
 def one_guess(p_draft, p_target):
@@ -121,7 +121,7 @@ def test_the_acceptance_rate_is_1_minus_TV_and_1_minus_D_LK(rows):
 
 
 @given(st.integers(0, 2**16), st.integers(3, 4), st.integers(1, 3), st.integers(0, 3))
-@settings(deadline=None, max_examples=25)
+@settings(max_examples=25)
 def test_the_rounds_products_sum_to_the_targets_joint_distribution(seed, n_vocab, K, N):
     """No code of the algorithm here: the induction over guesses and rounds is algebra."""
     draft, target = (toy(n_vocab, seed + i, exact=True) for i in range(2))
@@ -136,7 +136,6 @@ tiny = st.floats(1e-300, 1) | st.sampled_from([0.0, 1.0, 1e-9, 0.5, np.nextafter
 
 
 @given(st.lists(st.tuples(tiny, tiny), min_size=3, max_size=6))
-@settings(deadline=None)
 def test_in_floats_the_distribution_of_one_token_is_the_targets_too(weights):
     rows = [np.array(row) for row in zip(*weights)]
     assume(all(row.any() for row in rows))
@@ -202,7 +201,7 @@ def drawn(function, n, seed):
 
 
 @given(pair_of_rows(), st.integers(0, 2**64 - 1))
-@settings(deadline=None, max_examples=40, database=None, phases=[Phase.generate])
+@settings(max_examples=40, database=None, phases=[Phase.generate])
 def test_real_draws_accept_and_replace_guesses_with_the_exact_probabilities(rows, seed):
     p_draft, p_target = (row.astype(float) for row in rows)
     outcomes = drawn(one_guess(p_draft, p_target), 1000, seed)

@@ -4,13 +4,12 @@ import errno
 import json
 import os
 import re
-from pathlib import Path
 from types import SimpleNamespace
+from unittest import mock
 
 import numpy as np
 import pytest
 
-import main
 from demo import page
 from demo import trace as watch
 from demo.compare import Timed, decoded_run, with_costs
@@ -20,10 +19,10 @@ from encoder import Encoder, byte_characters
 from main import parse_args, settings_for_json
 from sampling import residual, sample
 from speculative import complete, draft_and_verify, generate, verify
+from tests.commands import run_main
 from tests.distributions import Scripted
 from variants import DECODERS
 
-ROOT = Path(main.__file__).parent
 ENCODER = Encoder({char: token for token, char in enumerate(byte_characters().values())}, [])
 PROMPT = ENCODER.encode("Hi")
 HOSTILE = "</script><script>alert(1)</script><!--<b>&amp;\u2028\x00\x1b[31m\u202e\"'"
@@ -140,13 +139,6 @@ def test_a_row_holds_the_likeliest_tokens_of_both_models_and_the_sum_of_the_othe
 
 # ---- every decoder
 
-def test_the_page_names_the_file_and_line_of_every_guess_and_test():
-    for entry in DECODERS.values():
-        for found in page.source_lines(entry, []).values():
-            lines = (ROOT / found["file"]).read_text(encoding="utf-8").splitlines()
-            assert lines[found["line"] - 1].strip() == found["text"]
-
-
 @pytest.mark.parametrize("name, temperature", [
     (name, t) for name, entry in DECODERS.items() for t in ("0", "1")[: 2 - entry.greedy]])
 def test_of_every_decoder_what_is_shown_is_known(name, temperature):
@@ -231,16 +223,13 @@ def test_a_file_of_a_different_kind_or_place_is_refused(tmp_path, name):
         page.check_page_path(tmp_path / name)
 
 
-def test_on_a_full_disk_the_report_is_printed_and_the_old_page_stays(tmp_path, monkeypatch, capsys):
-    def full(descriptor):
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    flags = ["--n_tokens_to_generate", "3", "--trace", str(tmp_path / "run.html")]
-    assert main.main(flags) == 0
-    assert capsys.readouterr().out.endswith(f"Wrote {tmp_path / 'run.html'}\n")
+def test_on_a_full_disk_the_report_is_printed_and_the_old_page_stays(tmp_path, monkeypatch):
+    full = mock.Mock(side_effect=OSError(errno.ENOSPC, "No space left on device"))
+    flags = ("--n_tokens_to_generate", 3, "--trace", tmp_path / "run.html")
+    status, out, _ = run_main(*flags)
+    assert status == 0 and out.endswith(f"Wrote {tmp_path / 'run.html'}\n")
     before = (tmp_path / "run.html").read_bytes()
     monkeypatch.setattr(os, "fsync", full)
-    assert main.main(flags) == 2
-    out, err = capsys.readouterr()
-    assert "target passes" in out and err.count("\n") == 1 and "run.html" in err
+    status, out, err = run_main(*flags)
+    assert status == 2 and "target passes" in out and err.count("\n") == 1 and "run.html" in err
     assert [(file.name, file.read_bytes()) for file in tmp_path.iterdir()] == [("run.html", before)]

@@ -36,13 +36,6 @@ def test_both_loaders_choose_the_products_of_the_process(models, load):
     assert products.backend == "numba"
 
 
-def test_a_model_that_is_its_own_draft_is_loaded_once(models):
-    (models / "linked").symlink_to(models / "large")
-    for name in ("large", "linked"):
-        _, draft, target = load_pair(name, "large", models)
-        assert draft is not target and draft.params is target.params
-
-
 def test_a_draft_with_other_ids_and_a_further_token_is_a_draft_over_the_targets_ids(models):
     path = models / "small" / "encoder.json"
     vocab = json.loads(path.read_text(encoding="utf-8"))

@@ -1,6 +1,5 @@
 """Test OpenAI's folders: real checkpoints by TensorFlow, and what can be wrong with them."""
 
-import json
 import shutil
 import subprocess
 import sys
@@ -15,16 +14,25 @@ import main
 from lib.checkpoints import openai
 from lib.checkpoints.openai import CHECKPOINT, PARAMS, TEXTS
 from lib.checkpoints.weights import flatten
-from tests.checkpoints import HPARAMS, random_weights, write_checkpoint, write_model
+from tests.checkpoints import (
+    HPARAMS,
+    edited,
+    random_weights,
+    rewritten,
+    truncated,
+    write_checkpoint,
+    write_model,
+)
+from tests.commands import refusal
 from utils import load_encoder_hparams_and_params
 
-pytest.importorskip("tensorflow")
 ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="module")
 def original(tmp_path_factory):
     """Return models/tiny as OpenAI would ship it, and its weights."""
+    pytest.importorskip("tensorflow")
     folder = tmp_path_factory.mktemp("original") / "tiny"
     return folder, write_model(folder)
 
@@ -54,7 +62,7 @@ def assert_has(params, weights, dtype=np.float32):
 
 
 def test_loading_through_tensorflow_gives_bit_equal_parameters(models, original):
-    (models / "tiny" / "params.npy").write_bytes(b"of an earlier version")  # nobody reads it
+    (models / "tiny" / "params.npy").write_bytes(b"of an earlier version")  # not read any more
     _, hparams, params = loaded(models)
     assert hparams == HPARAMS and len([*flatten(params)]) == len(original[1])
     assert_has(params, original[1])
@@ -95,18 +103,7 @@ def test_a_released_size_is_downloaded_converted_and_loaded_once(original, tmp_p
 
 def hparams(**changes):
     """Return a change of hparams.json."""
-    def edit(folder):
-        found = json.loads((folder / "hparams.json").read_text(encoding="utf-8")) | changes
-        (folder / "hparams.json").write_text(json.dumps(found), encoding="utf-8")
-    return edit
-
-
-def truncate(name):
-    """Return a change of a folder: half of a file is missing."""
-    def edit(folder):
-        data = (folder / name).read_bytes()
-        (folder / name).write_bytes(data[: len(data) // 2])
-    return edit
+    return edited("hparams.json", lambda found: found | changes)
 
 
 def not_finite(folder):
@@ -115,42 +112,31 @@ def not_finite(folder):
     write_checkpoint(folder, weights | {"model/wpe": weights["model/wpe"] * np.nan})
 
 
-def text(name, content):
-    """Return a change of a folder: a file has this content."""
-    return lambda folder: (folder / name).write_bytes(content)
-
-
-FAULTS = {
-    "a size is missing": (hparams(n_layer=None), "n_layer"),
-    "a size is text": (hparams(n_ctx="16"), "n_ctx"),
-    "heads do not divide": (hparams(n_head=5), "n_head to divide"),
-    "another vocabulary": (hparams(n_vocab=258), "as many symbols in encoder.json"),
-    "another context length": (hparams(n_ctx=15), "need wpe of shape"),
-    "data cut": (truncate("model.ckpt.data-00000-of-00001"), "whole TensorFlow checkpoint"),
-    "a weight that is not finite": (not_finite, "finite"),
-    "a vocabulary that is not JSON": (text("encoder.json", b"\xff"), "JSON object in .*encoder"),
-    "a vocabulary of brackets": (text("encoder.json", b"[" * 10**5), "JSON object in .*encoder"),
-    "a vocabulary of texts": (text("encoder.json", b'{"a": "x"}'), "need ids .* encoder.json"),
-    "a merge of three": (text("vocab.bpe", b"#version: 0.2\na b c\n"), "merges of two .*vocab.bpe"),
-    "a merge of nothing known": (text("vocab.bpe", b"zz qq\n"), "'zzqq' in .* vocab.bpe of"),
-    "merges that are not UTF-8": (text("vocab.bpe", b"\xff\xfe\n"), "UTF-8 text in .*vocab.bpe"),
-}
-
-
-@pytest.mark.parametrize("fault", FAULTS)
-def test_a_broken_folder_is_one_clear_error_and_leaves_no_params(models, fault):
-    edit, message = FAULTS[fault]
-    edit(models / "tiny")
+@pytest.mark.parametrize("change, message", [
+    (hparams(n_layer=None), "n_layer"), (hparams(n_ctx="16"), "n_ctx"),
+    (hparams(n_head=5), "n_head to divide"),
+    (hparams(n_vocab=258), "as many symbols in encoder.json"),
+    (hparams(n_ctx=15), "need wpe of shape"),
+    (truncated("model.ckpt.data-00000-of-00001"), "whole TensorFlow checkpoint"),
+    (not_finite, "finite"),
+    (rewritten("encoder.json", b"\xff"), "JSON object in .*encoder"),
+    (rewritten("encoder.json", b"[" * 10**5), "JSON object in .*encoder"),
+    (rewritten("encoder.json", b'{"a": "x"}'), "need ids .* encoder.json"),
+    (rewritten("vocab.bpe", b"#version: 0.2\na b c\n"), "merges of two .*vocab.bpe"),
+    (rewritten("vocab.bpe", b"zz qq\n"), "'zzqq' in .* vocab.bpe of"),
+    (rewritten("vocab.bpe", b"\xff\xfe\n"), "UTF-8 text in .*vocab.bpe")])
+def test_a_broken_folder_is_one_clear_error_and_leaves_no_params(models, change, message):
+    change(models / "tiny")
     before = file_names(models / "tiny")
     with pytest.raises(ValueError, match=message) as caught:
         loaded(models)
     assert file_names(models / "tiny") == before and "\n" not in str(caught.value)
-    assert "download it again" not in str(caught.value)  # for nobody could
+    assert "download it again" not in str(caught.value)  # no one else has it
 
 
 def test_a_broken_checkpoint_of_a_released_size_may_be_downloaded_again(models):
     (models / "tiny").rename(models / "124M")
-    truncate("model.ckpt.index")(models / "124M")
+    truncated("model.ckpt.index")(models / "124M")
     with pytest.raises(ValueError, match="remove model.ckpt.* to download it again"):
         loaded(models, "124M")
 
@@ -162,7 +148,7 @@ def test_broken_params_are_one_clear_error(models):
     save_file({**weights, "wpe": weights["wpe"].T.copy()}, path)
     with pytest.raises(ValueError, match="of shape"):
         loaded(models)
-    truncate(PARAMS)(models / "tiny")
+    truncated(PARAMS)(models / "tiny")
     with pytest.raises(ValueError, match="whole safetensors file"):
         loaded(models)
 
@@ -204,8 +190,7 @@ def test_two_conversions_at_once_and_one_that_is_killed_end_with_one_good_file(m
 
 @pytest.mark.parametrize("package, name", [
     ("tensorflow", "tiny"), ("requests", "124M"), ("filelock", "124M")])
-def test_a_package_that_is_missing_is_named(models, monkeypatch, capsys, package, name):
+def test_a_package_that_is_missing_is_named(models, monkeypatch, package, name):
     monkeypatch.setitem(sys.modules, package, None)
-    assert main.main(["--models_dir", str(models), "--target_model_size", name]) == 2
-    assert capsys.readouterr().err == (
+    assert refusal(main.main, "--models_dir", models, "--target_model_size", name) == (
         f"main.py: the package {package} is missing: pip install -r requirements.txt\n")

@@ -15,6 +15,7 @@ import pytest
 import lib.checkpoints.download as module
 from lib.checkpoints.download import download
 from lib.checkpoints.files import atomic, folder_lock
+from tests.commands import until
 
 ROOT = Path(__file__).parents[2]
 DATA = random.Random(0).randbytes(300_000)
@@ -51,7 +52,8 @@ def server(monkeypatch):
     monkeypatch.setattr(module, "WAITS", (0.01, 0.01, 0.01))
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     server.handle_error = lambda *args: None  # clients are killed here
-    server.faults, server.requests = [], []
+    server.faults = []
+    server.requests = []
     server.pause = 0
     server.url = f"http://127.0.0.1:{server.server_port}/data"
     threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
@@ -66,7 +68,7 @@ def path(tmp_path):
 
 
 def left(path):
-    """Return the names of the files beside a path, and its own."""
+    """Return the names of the files in the folder of a path."""
     return sorted(file.name for file in path.parent.iterdir())
 
 
@@ -128,12 +130,11 @@ with folder_lock(path.parent):
 
 
 def test_a_killed_download_leaves_no_file_and_holds_no_lock_and_resumes(server, path):
-    path, server.pause = path.parent / "folder" / "data", 5
-    part, process = path.with_name("data.part"), subprocess.Popen(
-        [sys.executable, "-c", DOWNLOAD, server.url, str(path)], cwd=ROOT)
-    deadline = time.monotonic() + 30
-    while not (part.exists() and part.stat().st_size) and time.monotonic() < deadline:
-        time.sleep(0.01)
+    server.pause = 5
+    path = path.parent / "folder" / "data"
+    part = path.with_name("data.part")
+    process = subprocess.Popen([sys.executable, "-c", DOWNLOAD, server.url, path], cwd=ROOT)
+    until(lambda: part.exists() and part.stat().st_size)
     process.kill()
     process.wait(timeout=30)
     assert not path.exists() and part.stat().st_size > 0

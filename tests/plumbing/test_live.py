@@ -16,6 +16,7 @@ from demo.compare import decoded_run
 from demo.task import load_task
 from main import parse_args
 from tests.chromium import chromium
+from tests.commands import refusal
 from tests.plumbing.test_robustness import DEFAULT_CTRL_C
 from tools import live
 
@@ -90,16 +91,12 @@ def test_several_at_once_get_each_their_own_text_though_a_tab_is_closed_in_mid_s
     ({"prompt": ""}, "got an empty one"), ({"prompt": "tale " * 5000}, "shorten it"),
     ({"temperature": -1}, "need 0 <= temperature"), ({"prompt": "\ud800"}, "surrogates"),
     ({"decoder": "../x"}, "../x"),
-    ({"decoder": "tree", "K": 2}, "--K does not apply to --decoder tree")],
+    ({"decoder": "tree", "K": 2}, "--K does not apply to --decoder tree"),
+    ("[" * 100_000, "recursion")],
     ids=lambda value: str(value)[:40])
 def test_a_malformed_request_is_refused_and_told_why(server, body, why):
-    _, text = ask(server, ASKED | body)
+    _, text = ask(server, body if isinstance(body, str) else ASKED | body)
     assert why in json.loads(text)["error"] and len(text.splitlines()) == 1 and len(text) < 300
-
-
-def test_brackets_without_end_are_refused_in_one_line(server):
-    _, text = ask(server, "[" * 100_000)
-    assert "recursion" in json.loads(text)["error"]
 
 
 @pytest.mark.parametrize("headers, wanted", [
@@ -139,16 +136,8 @@ def test_ctrl_c_ends_it_while_a_text_is_written():
         process.kill()
 
 
-@pytest.mark.parametrize("flags, why", [
-    (["--prompt", "P"], "--prompt is not a flag of tools.live"), (["--K=7"], "--K=7"),
-    (["--show"], "--show"),
-    (["--max_ngram", "2"], "--max_ngram"), (["--top_k", "-1"], "top_k"), (["--port", "PORT"], "")],
-    ids=str)
-def test_a_flag_is_used_or_refused_by_name_in_one_line(server, capsys, flags, why):
-    flags = [str(server.server_port) if flag == "PORT" else flag for flag in flags]
-    assert live.main(flags) == 2
-    said = capsys.readouterr().err
-    assert said.count("\n") == 1 and why in said
+def test_a_port_that_is_used_is_named_in_one_line(server):
+    refusal(live.main, "--port", server.server_port)
 
 
 def test_the_page_writes_the_text_that_was_asked_for_and_can_stop(server):

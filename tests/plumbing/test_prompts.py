@@ -1,23 +1,27 @@
-"""main.py --prompts: files that are read, written, interrupted and resumed."""
+"""main.py --prompts and tools/survey.py: files that are written, interrupted and resumed."""
 
 import json
 import os
+import signal
 import subprocess
 import sys
-import time
+from concurrent.futures import ThreadPoolExecutor
 from itertools import accumulate
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 import pytest
 
 import main
-from demo.prompts import counted, repeated_ids
-from demo.task import MAX_PROMPT, settings_for_json
+from demo.prompts import Job, counted, record_of, repeated_ids
+from demo.task import load_task, settings_for_json
 from lib.terminal import command
 from sampling import with_sampling
 from speculative import draft_and_verify, generate
 from tests.checkpoints import HPARAMS, write_converted
+from tests.commands import refusal, run_main, until
+from tools import survey
 from utils import load_pair
 
 ROOT = Path(main.__file__).parent
@@ -41,15 +45,14 @@ def flags(models, tmp_path, monkeypatch):
     """Return the flags of a run in an empty folder; its files are `prompts` and `out`."""
     monkeypatch.chdir(tmp_path)
     write_prompts(PROMPTS)
-    return list(map(str, (
-        "--models_dir", models, "--n_tokens_to_generate", 9, "--temperature", 1,
-        "--dtype", "float64", "--prompts", "prompts", "--out", "out")))
+    words = "--n_tokens_to_generate 9 --temperature 1 --dtype float64"
+    return ["--models_dir", str(models), *words.split(), "--prompts", "prompts", "--out", "out"]
 
 
 @pytest.fixture
-def run(flags, capsys):
+def run(flags):
     """Return a function that runs main.py here: status, standard output, errors."""
-    return lambda *more: (main.main([*flags, *map(str, more)]), *capsys.readouterr())
+    return lambda *more: run_main(*flags, *more)
 
 
 def start_process(flags, *more, **rest):
@@ -77,7 +80,7 @@ def out_records():
 # ---- what is written
 
 def test_a_record_is_that_of_its_prompt_alone(run, flags, models):
-    """Every figure counted again from the rounds of `generate`, with separate models."""
+    """Every figure is counted again from the rounds of `generate`, with separate models."""
     settings = settings_for_json(main.parse_args(flags))
     assert settings["temperature"] == 1 and not {"out", "prompts", "models_dir"} & settings.keys()
     status, said, err = run("--batch", 3)
@@ -86,8 +89,8 @@ def test_a_record_is_that_of_its_prompt_alone(run, flags, models):
     for i, (prompt, record) in enumerate(zip(PROMPTS, out_records(), strict=True)):
         head = {"index": i, "prompt": prompt, "seed": [123, i], "settings": settings}
         if not prompt:
-            assert record == head | {
-                "error": "need a prompt of at least one token, got an empty one"}
+            why = "need a prompt of at least one token, got an empty one"
+            assert record == head | {"error": why}
             continue
         encoder, *pair = load_pair(SMALL, LARGE, models, np.float64)
         draft, target = (with_sampling(model, temperature=1) for model in pair)
@@ -95,13 +98,10 @@ def test_a_record_is_that_of_its_prompt_alone(run, flags, models):
         rng = np.random.default_rng((123, i))
         rounds = list(generate(x, draft_and_verify(draft, target, 4), 9, rng, {256}))
         ids = [token for result in rounds for token in result.ids]
-        accepted = tested = 0
-        for result in rounds:
-            same = [a == b for a, b in zip(result.ids, result.guesses)]
-            accepted += (same + [False]).index(False)
-            tested += len(same)  # the accepted ones, and the one that gave way to the last token
+        acceptance = (sum(result.n_accepted for result in rounds)
+                      / sum(result.n_tested for result in rounds))
         assert record == head | {
-            "text": encoder.decode(x + ids), "ids": ids, "acceptance": accepted / tested,
+            "text": encoder.decode(x + ids), "ids": ids, "acceptance": acceptance,
             "tokens_per_pass": len(ids) / len(rounds)}
 
 
@@ -133,7 +133,7 @@ def test_a_bad_line_becomes_its_error_and_the_others_are_written(run):
     status, said, _ = run()
     assert status == 3 and f"Wrote 2 texts and {len(BAD)} errors to out" in said
     first, *bad, last = out_records()
-    assert len(first["ids"]) == 9 and len(last["ids"]) == 9
+    assert len(first["ids"]) == len(last["ids"]) == 9
     for i, (record, (_, words)) in enumerate(zip(bad, BAD, strict=True), 1):
         assert words in record["error"] and "text" not in record and record["index"] == i
         assert "--window" not in record["error"]  # --prompts refuses it
@@ -157,33 +157,40 @@ def test_errors_are_counted_again_until_they_are_corrected_and_tried_again(run):
     assert len(out_records()) == 6 and out_records()[3] == whole[3]  # the same seed
 
 
-def test_a_dash_writes_the_records_to_standard_output_and_the_report_to_errors(run, flags):
+def test_dashes_are_standard_input_and_output_and_the_report_goes_to_errors(run, flags):
     assert run()[0] == 3
-    process = start_process(flags, "--out", "-")
-    said, err = process.communicate(timeout=60)
+    process = start_process(flags, "--prompts", "-", "--out", "-", stdin=subprocess.PIPE)
+    said, err = process.communicate(Path("prompts").read_text(), timeout=60)
     assert process.returncode == 3 and said.encode() == out_bytes()
     assert err.startswith("Wrote 6 texts and 1 error to standard output.\n")
     assert err.endswith("\nErrors: 1 of 7 records, the first in line 5.\n")
     assert not {"-", "-.lock"} & {*os.listdir()}
 
 
+def test_prompts_in_a_pipe_are_read_once(run):
+    assert run()[0] == 3
+    whole = out_bytes()
+    os.remove("out")
+    os.mkfifo("pipe")
+    with ThreadPoolExecutor(1) as writer:
+        writer.submit(Path("pipe").write_bytes, Path("prompts").read_bytes())
+        assert run("--prompts", "pipe")[0] == 3
+    assert out_bytes() == whole
+
+
 @pytest.mark.parametrize("more, words", [
-    ([], "interrupted: the same command resumes"),
-    (["--prompts", "-"], "interrupted: the same command resumes if standard input has the same "
-                         "prompts"),
-    (["--out", "-"], "interrupted")])
+    ([], "interrupted: the same command resumes"), (["--out", "-"], "interrupted"),
+    (["--prompts", "-"],
+     "interrupted: the same command resumes if standard input has the same prompts")])
 def test_ctrl_c_says_how_to_resume_and_whole_records_stay(flags, more, words, monkeypatch, capfd):
-    def interrupted(task, args):
-        def texts(jobs):
-            yield next(jobs), []
-            raise KeyboardInterrupt
+    def texts(jobs):
+        yield next(jobs), []
+        raise KeyboardInterrupt
 
-        return texts
-
-    descriptor = os.open("prompts", os.O_RDONLY)
-    monkeypatch.setattr("demo.prompts.opened_prompts", lambda path: open(descriptor, "rb"))
+    monkeypatch.setattr("demo.prompts.opened_prompts", lambda path: open("prompts", "rb"))
     parsed = main.parse_args([*flags, *more])
-    assert command("main.py")(lambda _: main.write_records(parsed, interrupted))() == 130
+    written = command("main.py")(lambda _: main.write_records(parsed, lambda task, args: texts))
+    assert written() == 130
     said, err = capfd.readouterr()
     assert err == f"main.py: {words}\n"
     lines = said if "--out" in more else out_bytes().decode()
@@ -198,22 +205,6 @@ def test_short_contexts_no_new_tokens_and_other_newlines(run):
     assert run("--n_tokens_to_generate", 0, "--out", "none")[0] == 0
     record = json.loads(Path("none").read_text().splitlines()[0])
     assert (record["text"], record["ids"], record["tokens_per_pass"]) == ("a" * 30, [], None)
-
-
-@pytest.mark.parametrize("path", ["-", "pipe"])
-def test_prompts_that_can_be_read_only_once(run, flags, path):
-    assert run()[0] == 3
-    whole = out_bytes()
-    data = Path("prompts").read_text()
-    os.remove("out")
-    if path == "pipe":
-        os.mkfifo(path)
-    process = start_process(flags, "--prompts", path, stdin=subprocess.PIPE)
-    if path == "pipe":
-        Path(path).write_text(data)
-    _, err = process.communicate(None if path == "pipe" else data, timeout=60)
-    assert process.returncode == 3, err
-    assert out_bytes() == whole
 
 
 # ---- resumed
@@ -233,33 +224,25 @@ def test_a_file_cut_at_any_byte_is_resumed_to_the_same_bytes(run):
         assert out_bytes() == whole
 
 
-@pytest.mark.parametrize("flag, value, there", [
-    ("temperature", 0.5, 1.0), ("decoder", "lookup", "speculative"), ("K", 2, 4), ("top_k", 5, 0),
-    ("n_tokens_to_generate", 8, 9), ("target_model_size", SMALL, LARGE),
-    ("dtype", "float32", "float64")])
-def test_other_settings_are_refused_by_name_and_nothing_is_touched(run, flag, value, there):
-    assert run()[0] == 3
-    Path("out").write_bytes(out_bytes()[:-9])
-    before = out_bytes()
-    status, said, err = run(f"--{flag}", value)
-    assert (status, said) == (2, "") and out_bytes() == before and not Path("out.lock").exists()
-    assert err == (f"main.py: line 1 of out was written with {flag} {there!r}, got {value!r}. "
-                   "Choose a new --out.\n")
-
-
-@pytest.mark.parametrize("prompts, written, words", [
-    (["A bee", *PROMPTS[1:]], None, "out was written with prompt 'A bear', got 'A bee'"),
-    (PROMPTS[:3], None, "line 4 of out was written with prompt 'The end of it', got None"),
-    (PROMPTS, b"notes\n", "line 1 of out is not a record"),
-    (PROMPTS, b"notes", "line 1 of out is not a record"),
-    (PROMPTS, b'{"index": 0, "seed": [123, 0]}\n', "line 1 of out is not a record")])
-def test_a_file_of_a_different_command_is_refused_and_kept(run, prompts, written, words):
+@pytest.mark.parametrize("more, prompts, written, words", [
+    *(([f"--{flag}", value], PROMPTS, None, f"line 1 of out was written with {flag} {there!r}, "
+       f"got {value!r}. Choose a new --out.\n") for flag, value, there in (
+        ("temperature", 0.5, 1.0), ("decoder", "lookup", "speculative"), ("K", 2, 4),
+        ("top_k", 5, 0), ("n_tokens_to_generate", 8, 9), ("target_model_size", SMALL, LARGE),
+        ("dtype", "float32", "float64"))),
+    ([], ["A bee", *PROMPTS[1:]], None, "out was written with prompt 'A bear', got 'A bee'"),
+    ([], PROMPTS[:3], None, "line 4 of out was written with prompt 'The end of it', got None"),
+    ([], PROMPTS, b"notes\n", "line 1 of out is not a record"),
+    ([], PROMPTS, b"notes", "line 1 of out is not a record"),
+    ([], PROMPTS, b'{"index": 0, "seed": [123, 0]}\n', "line 1 of out is not a record")])
+def test_a_file_of_a_different_command_is_refused_and_kept(
+        run, flags, more, prompts, written, words):
     assert run()[0] == 3
     write_prompts(prompts)
-    Path("out").write_bytes(written or out_bytes())
+    Path("out").write_bytes(written or out_bytes()[:-9])
     before = out_bytes()
-    status, said, err = run()
-    assert (status, said, err.count("\n")) == (2, "", 1) and words in err and out_bytes() == before
+    assert words in refusal(main.main, *flags, *more)
+    assert out_bytes() == before and not Path("out.lock").exists()
 
 
 def test_one_process_writes_and_a_second_is_refused_until_it_has_ended(run, flags):
@@ -267,7 +250,7 @@ def test_one_process_writes_and_a_second_is_refused_until_it_has_ended(run, flag
     with start_process(flags, "--prompts", "-", "--batch", "1", stdin=subprocess.PIPE) as process:
         process.stdin.write("".join(f"{prompt}\n" for prompt in PROMPTS[:4]))
         process.stdin.flush()
-        wait_until(lambda: Path("out").exists() and out_bytes().count(b"\n") == 4)
+        until(lambda: Path("out").exists() and out_bytes().count(b"\n") == 4)
         assert run() == (2, "", "main.py: --out out is being written by another process: wait for "
                                 "it, or choose a new --out\n")
         process.kill()
@@ -275,53 +258,7 @@ def test_one_process_writes_and_a_second_is_refused_until_it_has_ended(run, flag
     assert len(out_records()) == 7 and not Path("out.lock").exists()
 
 
-def wait_until(holds, seconds=240):
-    """Return as soon as `holds()` is true."""
-    for _ in range(20 * seconds):
-        if holds():
-            return
-        time.sleep(0.05)
-    raise TimeoutError("did not happen")
-
-
-# ---- refused in one line
-
-@pytest.mark.parametrize("more, words", [
-    (["--prompt", "b"], "--prompt does not apply to --prompts"),
-    (["--prompt", main.PROMPT], "--prompt does not apply to --prompts"),
-    (["--prompt_file", "b"], "--prompt_file does not apply"), (["--json"], "--json does not apply"),
-    (["--show"], "--show does not apply"), (["--trace", "a.html"], "--trace does not apply"),
-    (["--window"], "--window does not apply"), (["--K", "auto"], "--prompts needs --costs"),
-    (["--out", "prompts"], "is not a record"),
-    (["--prompts", "none"], "cannot read --prompts none: No such file"),
-    (["--out", "none/out"], "cannot write --out none/out: No such file"),
-    (["--decoder", "tree"], "need a chain of guesses"),
-    (["--decoder", "medusa"], "--decoder medusa has heads"),
-    (["--decoder", "lookahead"], "need a chain of guesses"),
-    (["--decoder", "stopping"], "--prompts needs --costs"), (["--temperature", -1], "temperature"),
-    (["--decoder", "suffix", "--memory", "a"], "--memory does not apply to --prompts"),
-    (["--decoder", "big_little", "--temperature", 1], "needs --temperature 0"),
-    (["--prompts", "/dev/null"], "need at least one prompt in /dev/null, got an empty file"),
-    (["--prompts", "/dev/zero"], f"need lines of at most {MAX_PROMPT} bytes in /dev/zero"),
-    (["--out", "/dev/full"], "--out /dev/full is a folder, pipe or device: choose a file"),
-    (["--out", "fifo"], "--out fifo is a folder, pipe or device")])
-def test_flags_that_do_not_fit_are_refused_in_one_line(run, more, words):
-    os.mkfifo("fifo")
-    status, said, err = run(*more)
-    assert (status, said, err.count("\n")) == (2, "", 1) and words in err
-    assert sorted(os.listdir()) == ["fifo", "prompts"]
-    assert Path("prompts").read_bytes().startswith(b"A bear\n")
-
-
-@pytest.mark.parametrize("more, words", [
-    (["--prompts", "prompts"], "--prompts needs --out FILE.jsonl"),
-    (["--out", "out"], "--out needs --prompts"), (["--batch", "8"], "--batch needs --prompts"),
-    (["--prompt", "b", "--prompt_file", "prompts"], "both given: choose one"),
-    (["--prompt_file=prompts", f"--prompt={main.PROMPT}"], "both given: choose one")])
-def test_flags_of_many_prompts_and_of_one_need_each_other_or_not(more, words, capsys):
-    assert main.main(more) == 2
-    assert words in capsys.readouterr().err
-
+# ---- what is missing
 
 def test_a_full_disk_is_one_line_and_whole_lines_stay(run, flags):
     resource = pytest.importorskip("resource")
@@ -331,9 +268,76 @@ def test_a_full_disk_is_one_line_and_whole_lines_stay(run, flags):
     assert run()[0] == 3 and len(out_records()) == 7
 
 
-def test_one_text_needs_no_greenlet_and_many_name_it(run, flags, monkeypatch, capsys):
+def test_one_text_needs_no_greenlet_and_many_name_it(flags, monkeypatch):
     monkeypatch.setitem(sys.modules, "greenlet", None)
     monkeypatch.delitem(sys.modules, "variants.shared.batch", raising=False)
-    assert main.main([*flags[:-4], "--prompt", "A bear"]) == 0 and capsys.readouterr().out
-    error = "main.py: the package greenlet is missing: pip install -r requirements.txt\n"
-    assert run() == (2, "", error)
+    status, said, _ = run_main(*flags[:-4], "--prompt", "A bear")
+    assert status == 0 and said
+    assert refusal(main.main, *flags) == (
+        "main.py: the package greenlet is missing: pip install -r requirements.txt\n")
+
+
+# ---- tools/survey.py: the same file, by workers of which one is killed
+
+def workers_of(pid):
+    """Return the ids of the processes that Dask has spawned for a survey."""
+    import psutil  # comes with Dask
+
+    return [child.pid for child in psutil.Process(pid).children(recursive=True)
+            if any("spawn_main" in word for word in child.cmdline())]
+
+
+def test_a_killed_worker_costs_no_prompt_and_changes_no_byte(flags, run):
+    """The run resumes the file of main.py, whose last line is unfinished."""
+    pytest.importorskip("distributed", reason="needs requirements/cluster.txt")
+    write_prompts(PROMPTS * 20)
+    assert run()[0] == 3
+    whole = out_bytes()
+    Path("out").write_bytes(whole[: whole.index(b"\n") + 40])
+    files = ("--prompts", Path("prompts").resolve(), "--out", Path("out").resolve())
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tools.survey", *flags, *files, "--workers", "2"], cwd=ROOT,
+        stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    try:
+        until(lambda: out_bytes().count(b"\n") > 5 or process.poll() is not None)
+        os.kill(workers_of(process.pid)[0], signal.SIGKILL)
+        n_then = out_bytes().count(b"\n")
+        said, err = process.communicate(timeout=240)
+    finally:
+        process.kill()
+    assert process.returncode == 3 and 5 < n_then < 140, err
+    assert "Wrote 119 texts and 20 errors to" in said and "which already had 1 record.\n" in said
+    assert out_bytes() == whole
+
+
+def finished_with_fault(fault, monkeypatch):
+    """Run six jobs, the third of which raises; return what is yielded."""
+    monkeypatch.setattr(survey, "AHEAD", 3)
+    jobs = [Job({"index": i}) for i in range(6)]
+    futures = [mock.Mock(result=lambda: [0]) for _ in jobs]
+    futures[2].result = mock.Mock(side_effect=fault)
+    return list(survey.finished_texts(mock.Mock(submit=mock.Mock(side_effect=futures)), None, jobs))
+
+
+def test_a_prompt_that_workers_die_of_is_an_error_and_other_faults_end_the_run(monkeypatch):
+    distributed = pytest.importorskip("distributed", reason="needs requirements/cluster.txt")
+    fault = distributed.KilledWorker("rounds_of_text", type("", (), {"address": "tcp"}), 3)
+    jobs, rounds = zip(*finished_with_fault(fault, monkeypatch))
+    assert [job.head["index"] for job in jobs] == [*range(6)]
+    assert list(rounds) == [[0], [0], [], [0], [0], [0]]
+    assert "KilledWorker" in jobs[2].head["error"] and "error" not in jobs[3].head
+    with pytest.raises(OSError, match="workers that can load the models, got MemoryError: no room"):
+        finished_with_fault(MemoryError("no room"), monkeypatch)
+
+
+def test_a_worker_writes_trees_too_whose_guesses_are_rivals(flags):
+    words = (*flags, "--decoder", "tree")
+    task = load_task(main.parse_args(words), prompt=".")
+    job = Job({"seed": [123, 0]}, task.encoder.encode("A bear"), 9)
+    record = record_of(job, survey.rounds_of_text(words, job), task)
+    assert len(record["ids"]) == 9 and record["acceptance"] is None
+
+
+def test_without_dask_one_line_says_what_to_install(flags, monkeypatch):
+    monkeypatch.setitem(sys.modules, "distributed", None)
+    assert "requirements/cluster.txt" in refusal(survey.main, *flags)

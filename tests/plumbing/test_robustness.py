@@ -1,23 +1,28 @@
-"""Give main.py odd input and odd surroundings: a text, or one line and status 2."""
+"""Give main.py odd input and odd surroundings: a text, or one line and status 2.
 
+The last tests are of what Windows does differently.
+"""
+
+import ast
 import io
-import json
 import os
 import signal
 import subprocess
 import sys
 from functools import partial
-from pathlib import Path
+from pathlib import Path, PureWindowsPath
 from unittest import mock
 
-import numpy as np
 import pytest
-from safetensors.numpy import save_file
 
 import main
-from demo.task import Task, with_prompt
+import utils
+from demo.page import stored_run
+from demo.task import Task, prompt_of_flags, with_prompt
+from lib.checkpoints.vocabulary import read_merges
+from tests.commands import json_of_run, refusal, run_main
 from tests.conftest import pytest_configure
-from utils import MODELS_DIR
+from utils import MODELS_DIR, find_folder
 
 ROOT = Path(main.__file__).parent
 FEW = ("--n_tokens_to_generate", 5)
@@ -38,59 +43,33 @@ def run_process(*flags, stdin=None, env=BLAS, **kwargs):
 
 
 @pytest.fixture
-def run_here(monkeypatch, capsys):
-    """Return a function that runs main.py in this process, which starts faster."""
-    def run(*flags, stdin=b""):
-        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin)))
-        args = [*map(str, flags)]
-        status = main.main(args)
-        out, err = capsys.readouterr()
-        return subprocess.CompletedProcess(args, status, out.encode(), err.encode())
-
-    return run
-
-
-def refused(done, words):
-    """Assert status 2, nothing on standard output, one line that says why."""
-    assert done.returncode == 2 and not done.stdout, done
-    assert done.stderr.count(b"\n") == 1 and words.encode() in done.stderr, done.stderr
-    assert b"Traceback" not in done.stderr
+def standard_input(monkeypatch):
+    """Return a function that gives main.py these bytes on its standard input."""
+    return lambda data: monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(data)))
 
 
 # ---- prompts
 
-BYTES = {
-    "no UTF-8": (b"once \xff upon", "byte 0xff at position 5"),
-    "a megabyte of one letter": (b"a" * 10**6, "n_ctx = "),
-    "five megabytes": (b"a" * 5 * 2**20, "at most 4194304 bytes"),
-    "nothing": (b"", "at least one token"),
-}
+@pytest.mark.parametrize("data, words", [
+    (b"once \xff upon", "byte 0xff at position 5"), (b"a" * 10**6, "n_ctx = "),
+    (b"a" * 5 * 2**20, "at most 4194304 bytes"), (b"", "at least one token")],
+    ids=["no UTF-8", "a megabyte of one letter", "five megabytes", "nothing"])
+def test_a_prompt_that_cannot_be_read_is_refused_in_one_line(standard_input, data, words):
+    standard_input(data)
+    assert words in refusal(main.main, "--prompt", "-")
 
 
-@pytest.mark.parametrize("case", BYTES)
-def test_a_prompt_that_cannot_be_read_is_refused_in_one_line(run_here, case):
-    data, words = BYTES[case]
-    refused(run_here("--prompt", "-", stdin=data), words)
-
-
-def test_bytes_in_a_flag_that_are_no_utf8_are_refused(run_here):
-    prompt = b"\xff".decode("utf-8", "surrogateescape")
-    refused(run_here("--prompt", prompt), "byte 0xff at position 0")
+def test_bytes_in_a_flag_that_are_no_utf8_are_refused():
+    assert "byte 0xff at position 0" in refusal(main.main, "--prompt", "\udcff")
 
 
 @pytest.mark.parametrize("prompt", [
     "a\0b", "e\u0301" * 30, "\u202eabc\u2028", "\ufeffonce\r\n\r\na\x1b[31m",
     "<|endoftext|>\U0010ffff"], ids=ascii)
-def test_any_text_is_a_prompt(run_here, prompt):
-    done = run_here("--prompt", "-", "--json", *FEW, stdin=prompt.encode())
-    assert done.returncode == 0 and done.stderr == b""
-    got = json.loads(done.stdout)
+def test_any_text_is_a_prompt(standard_input, prompt):
+    standard_input(prompt.encode())
+    got = json_of_run("--prompt", "-", *FEW)
     assert got["prompt"] == prompt and got["speculative"]["text"].startswith(prompt)
-
-
-@pytest.mark.parametrize("source", ["/dev/zero", "/dev/null", "/", "no\nsuch\nfile"])
-def test_a_prompt_file_that_is_none_is_one_line(run_here, source):
-    refused(run_here("--prompt_file", source), "main.py: ")
 
 
 # ---- the end of the context
@@ -143,11 +122,10 @@ def test_a_closed_standard_input_is_no_error_where_nobody_reads_it():
 
 @pytest.mark.parametrize("fault, status, words", [
     (KeyboardInterrupt, 130, "interrupted"), (MemoryError("Unable to\nallocate"), 2, "Unable")])
-def test_ctrl_c_and_missing_memory_are_one_line(monkeypatch, capsys, fault, status, words):
+def test_ctrl_c_and_missing_memory_are_one_line(monkeypatch, fault, status, words):
     monkeypatch.setattr(main, "load_task", mock.Mock(side_effect=fault))
-    assert main.main([]) == status
-    out, err = capsys.readouterr()
-    assert out == "" and err.count("\n") == 1 and words in err
+    *got, err = run_main()
+    assert got == [status, ""] and err.count("\n") == 1 and words in err
 
 
 INTERRUPTED = """
@@ -167,50 +145,89 @@ def test_ctrl_c_while_main_is_imported_is_one_line():
     assert done.stderr == b"main.py: interrupted\n"
 
 
-HEADS = {
-    "no safetensors file": b"garbage", "other arrays": dict(a=np.zeros(1)),
-    "NaN": {f"medusa/{name}": np.full((2, 192, 192), np.nan) for name in "wba"},
-    "another width": {f"medusa/{name}": np.zeros((2, 3, 3)) for name in "wba"},
-}
-
-
-@pytest.mark.parametrize("case", HEADS)
-def test_broken_heads_are_one_line(tmp_path, capsys, case):
-    (tmp_path / "x").mkdir()
-    for file in (MODELS_DIR / "tales-large").iterdir():
-        (tmp_path / "x" / file.name).symlink_to(file)
-    path, content = tmp_path / "x" / "heads.safetensors", HEADS[case]
-    path.unlink()
-    path.write_bytes(content) if isinstance(content, bytes) else save_file(content, path)
-    assert main.main(["--models_dir", str(tmp_path), "--target_model_size", "x", *map(str, FEW),
-                      "--decoder", "medusa"]) == 2
-    out, err = capsys.readouterr()
-    assert out == "" and err.count("\n") == 1 and "heads.safetensors" in err
-
-
 # ---- the command line's arguments
 
-ARGUMENTS = [
+@pytest.mark.parametrize("arguments", [
     ["--K", "9" * 400], ["--K", ""], ["--K", "\u0664x"], ["--temperature", "inf"],
     ["--top_p", "nan"], ["--repetition_penalty", "nan"], ["--top_k", "1.5"],
     ["--stop", ""], ["--stop", "\udcff"],
     ["--dtype", "float8"], ["--models_dir", "\0"], ["--target_model_size", "a" * 5000],
     ["--models_dir", "/dev/null"], ["two\nlines"], ["--K", "4\n5\r6"], ["--"], ["--prompt"],
-    ["--=x"], ["--stop=--"], ["--prompt=--"], ["--K=--"],
-]
-
-
-@pytest.mark.parametrize("arguments", ARGUMENTS, ids=lambda arguments: ascii(arguments)[:30])
-def test_any_argument_gets_a_text_or_one_line(arguments, capsys):
-    try:
-        status = main.main([*arguments, *map(str, FEW)])
-    except SystemExit as exit:  # argparse
-        status = exit.code
-    out, err = capsys.readouterr()
-    assert status == 0 or (status == 2 and out == "" and err.count("\n") == 1)
+    ["--=x"], ["--stop=--"], ["--prompt=--"], ["--K=--"]],
+    ids=lambda arguments: ascii(arguments)[:30])
+def test_any_argument_gets_a_text_or_one_line(arguments):
+    status, out, err = run_main(*arguments, *FEW)
+    assert status == 0 or (status, out, err.count("\n")) == (2, "", 1)
 
 
 def test_pytest_names_a_file_that_is_not_there():
     pytest_configure(mock.Mock(args=["tests", f"{Path(__file__)}::test_x"]))
     with pytest.raises(pytest.UsageError, match="not found: tests/nosuch.py::test_x"):
         pytest_configure(mock.Mock(args=["tests/nosuch.py::test_x"]))
+
+
+# ---- what Windows does differently, as far as Linux can imitate it
+
+SOURCES = [path for name in (".", "lib", "lib/backend", "lib/checkpoints", "demo", "theory",
+                             "variants", "variants/shared") for path in (ROOT / name).glob("*.py")]
+
+
+@pytest.mark.skipif(os.name == "nt", reason="there they are no names")
+@pytest.mark.parametrize("name", ["C:\\my models", "a'b \"[c]\" *?"])
+def test_a_whole_run_in_folders_of_odd_names(tmp_path, monkeypatch, name):
+    """models_dir, heads, prompt and trace, all by relative names."""
+    monkeypatch.chdir(tmp_path)
+    Path(name).mkdir()
+    for size in ("tales-small", "tales-large"):
+        Path(name, size).symlink_to(MODELS_DIR / size)
+    Path(name, "C:\\prompt.txt").write_text("The king", encoding="utf-8")
+    for flags in (("--decoder", "medusa"), ("--trace", f"{name}/D:\\run.html")):
+        status, _, err = run_main("--models_dir", name, *FEW,
+                                  "--prompt_file", f"{name}/C:\\prompt.txt", *flags)
+        assert status == 0, err
+    assert stored_run(Path(name, "D:\\run.html"))["prompt"] == "The king"
+
+
+@pytest.mark.parametrize("size, folder", [
+    ("124M", "D:\\models\\124M"), ("C:/exported/x", "C:\\exported\\x"),
+    ("c:\\Exported\\X\\", "C:\\exported\\x"), ("C:\\exported", None), ("..\\x", None),
+    ("124M:stream", None)])
+def test_a_model_is_found_by_name_or_path(monkeypatch, size, folder):
+    monkeypatch.setattr(utils, "Path", PureWindowsPath)
+    one_model = PureWindowsPath("C:\\exported\\x")
+    monkeypatch.setattr(utils.huggingface, "is_model", lambda folder: folder == one_model)
+    if folder:
+        assert find_folder(size, "D:\\models") == PureWindowsPath(folder)
+    else:
+        with pytest.raises(ValueError, match="not a Hugging Face folder"):
+            find_folder(size, "D:\\models")
+
+
+def test_half_a_character_of_utf16_in_an_argument(monkeypatch):
+    """Windows' arguments are UTF-16; Python's encoding for them there lets halves pass."""
+    monkeypatch.setattr(os, "fsencode", lambda text: text.encode("utf-8", "surrogatepass"))
+    assert "byte 0xed at position 1" in refusal(main.main, "--prompt", "a\ud83d")
+
+
+def test_carriage_returns_are_read_as_line_ends_or_kept_as_written(tmp_path):
+    (tmp_path / "vocab.bpe").write_bytes(b"#version: 0.2\r\na b\r\nab c\r\n")
+    assert read_merges(tmp_path / "vocab.bpe") == [("a", "b"), ("ab", "c")]
+    (tmp_path / "prompt").write_bytes(b"a\r\nb")
+    args = main.parse_args(["--prompt_file", str(tmp_path / "prompt")])
+    assert prompt_of_flags(args) == "a\r\nb"
+
+
+def test_every_text_file_is_opened_with_its_encoding():
+    """Windows' default is not UTF-8."""
+    for file in SOURCES:
+        for call in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            if isinstance(call, ast.Call) and opens_text(call):
+                assert "encoding" in {each.arg for each in call.keywords}, (file, call.lineno)
+
+
+def opens_text(call):
+    """Return whether a call opens a text file."""
+    if isinstance(call.func, ast.Name):
+        mode = "".join(map(ast.unparse, call.args[1:2]))
+        return call.func.id == "open" and "b" not in mode
+    return getattr(call.func, "attr", "") in ("read_text", "write_text")

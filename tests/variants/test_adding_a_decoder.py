@@ -10,12 +10,9 @@ import main
 import variants
 from docs.pictures import family
 from docs.readme import families
-from exact.law import law, text_law
-from sampling import with_sampling
-from speculative import complete
-from tests.distributions import assert_same_law
-from tests.small import PAIRS, Logits, forms, stepper
-from tests.test_main import json_of_run
+from tests.commands import json_of_run
+from tests.small import PAIRS, forms, stepper
+from tests.test_laws import assert_exact
 
 PAGE = (Path(main.__file__).parent / ".github/CONTRIBUTING.md").read_text(encoding="utf-8")
 EXAMPLE = re.search(r"^## Adding a decoder$.*?^```python\n(.*?)^```$", PAGE,
@@ -32,12 +29,11 @@ def added(monkeypatch):
 
 
 @pytest.mark.parametrize("temperature", [0.0, 0.7, 1.0])
-def test_the_example_is_exact(added, temperature):
+def test_the_example_is_exact_and_its_first_line_says_so(added, temperature):
     sampling = dict(temperature=temperature)
     new_step = stepper(added, forms(added)[0], PAIRS["dense"], sampling)
-    target = with_sampling(Logits(PAIRS["dense"][1]), **sampling)
-    assert_same_law(law(lambda rng: tuple(complete([0, 1], new_step(), 3, rng))),
-                    text_law([0, 1], target, 3))
+    assert_exact(new_step, "dense", sampling)
+    assert "ossless" in EXAMPLE.split("\n")[0]
 
 
 def test_the_command_line_lists_and_runs_the_example(added, capsys):
@@ -51,7 +47,3 @@ def test_the_command_line_lists_and_runs_the_example(added, capsys):
 def test_the_picture_and_the_table_of_families_show_it(added):
     assert re.search(rf"mono small.*\b{added}\b", family.draw(None))
     assert f"`{added}`" in families()
-
-
-def test_the_first_line_states_whether_the_example_is_lossless():
-    assert "ossless" in EXAMPLE.split("\n")[0]

@@ -1,20 +1,15 @@
-"""Many texts in shared passes: their joint distribution, and each text as if it were alone."""
+"""Many texts in shared passes: each has the logits that it has alone, and memory is freed."""
 
 import gc
 from functools import partial
-from itertools import product
 
 import numpy as np
 import pytest
 from greenlet import greenlet
 
-from exact.law import law, text_law
 from gpt2 import GPT2
-from lib.checkpoints.weights import cut_params, n_params
 from sampling import with_sampling
 from speculative import draft_and_verify
-from tests import fake_cupy
-from tests.distributions import assert_same_law
 from tests.small import lively_params
 from tests.test_caches import Name
 from tests.toys import PAIRS, toy
@@ -37,24 +32,7 @@ def texts_of(jobs, new_step, batch=8, stop=()):
             for (x, *_), rounds in zip(jobs, texts, strict=True)]
 
 
-# ---- the distribution of all texts together, and each text alone
-
-@pytest.mark.parametrize("pair", ["dense", "sparse", "greedy draft", "equal"])
-@pytest.mark.parametrize("N, K, batch, stop", [((2, 2), 2, 2, ()), ((3, 1), 2, 2, {0, 2}),
-                                               ((1, 3), 2, 2, ()), ((2, 2), 1, 1, {1})])
-def test_the_distribution_of_two_texts_is_the_product_of_the_targets(pair, N, K, batch, stop):
-    models = [Shared(unbatched(model), turn) for turn, model in enumerate(PAIRS[pair])]
-    new_step = partial(draft_and_verify, *models, K)
-    xs = ([0, 1], [2])
-
-    def both(rng):
-        jobs = [(x, n, rng) for x, n in zip(xs, N)]
-        return tuple(map(tuple, texts_of(jobs, new_step, batch, stop)))
-
-    alone = [text_law(x, PAIRS[pair][1], n, stop) for x, n in zip(xs, N)]
-    assert_same_law(law(both), {texts: alone[0][texts[0]] * alone[1][texts[1]]
-                                for texts in product(*alone)})
-
+# ---- each text as if it were alone (tests/test_laws.py: with every decoder)
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_logits_are_those_of_the_text_alone(backend, dtype):
@@ -75,18 +53,6 @@ def test_logits_are_those_of_the_text_alone(backend, dtype):
                  for i in chosen]
         for rows, (_, ids, n_last), i in zip(model(calls), calls, chosen):
             np.testing.assert_allclose(rows, alone[i](ids, n_last), rtol=0, atol=tolerance)
-
-
-def test_a_batch_on_a_gpus_arrays_has_numpys_logits():
-    flat = np.random.default_rng(1).normal(0, 0.5, n_params(HPARAMS))
-    alone = GPT2(cut_params(flat, HPARAMS), 2)
-    names = [Name(), Name()]
-    with fake_cupy.installed() as cupy:
-        model = BatchGPT2(cut_params(cupy.asarray(flat), HPARAMS), 2)
-        for texts in (XS[0], XS[1]), (XS[4], XS[1] + [7, 7]):
-            for x, rows in zip(texts, model([(name, x, 2) for name, x in zip(names, texts)])):
-                assert isinstance(rows, np.ndarray)
-                np.testing.assert_allclose(rows, alone(x, 2), rtol=0, atol=1e-10)
 
 
 # ---- passes

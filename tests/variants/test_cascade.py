@@ -78,7 +78,7 @@ weights = st.lists(st.integers(0, 9), min_size=4, max_size=4).filter(any)
 distributions = weights.map(lambda row: np.array([Fraction(w, sum(row)) for w in row]))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(distributions, distributions, st.fractions(-2, 2), st.fractions(0, 1))
 def test_a_row_is_the_papers_formula_and_a_higher_price_never_defers_more(q, p, alpha, more):
     rows = cascade(np.array([q, p]), np.array([p, q]), alpha).tolist()
@@ -87,12 +87,12 @@ def test_a_row_is_the_papers_formula_and_a_higher_price_never_defers_more(q, p, 
         assert cascade(q[None], p[None], alpha + more)[0].tolist() == q.tolist()
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(distributions, distributions)
 def test_the_ends_of_alpha_are_the_draft_and_the_target(q, p):
     rows = lambda alpha: cascade(q[None], p[None], alpha)[0].tolist()
     assert rows(1) == rows(7) == q.tolist()
-    assert rows(Fraction(-11, 10)) == rows(-2) == p.tolist()
+    assert rows(Fraction(-11, 10)) == rows(-2) == p.tolist()  # at -1 there can be a tie
 
 
 def test_no_rounding_defers_at_a_price_of_1():
@@ -105,11 +105,6 @@ def test_no_rounding_defers_at_a_price_of_1():
         q = p + shift / 4
         q[best] = p[best] - shift
         assert cascade(q[None], p[None], 1.0)[0].tolist() == q.tolist()
-
-
-def test_at_minus_1_the_cascade_is_not_yet_the_target():
-    q, p = np.array([[[1.0, 0.0]], [[0.5, 0.5]]])  # max q - max p is TV: r = 0
-    assert cascade(q, p, -1).tolist() == q.tolist()
 
 
 # ---- passes and accepted guesses

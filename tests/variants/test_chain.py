@@ -97,7 +97,7 @@ def test_a_block_never_has_fewer_accepted_guesses_than_one_by_one(K, seed):
 # ---- lenient
 
 @given(rows_of_four, rows_of_four, st.floats(0.05, 1))
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 def test_a_lenient_token_has_its_formulas_distribution_and_bound(p_draft, p_target, lenience):
     models = of_probabilities(context_free(p_draft), context_free(p_target))
     step = lenient.build(models, 1, lenience)
@@ -122,7 +122,7 @@ def big_little(small, large, run, fallback, rollback):
 
 
 @given(st.integers(0, 99), st.floats(0, 1), st.floats(0, 4))
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 def test_a_guess_is_accepted_if_and_only_if_both_models_find_it_probable_enough(
         seed, fallback, rollback):
     small, large = toy(5, seed), toy(5, seed + 500)

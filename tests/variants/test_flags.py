@@ -46,38 +46,27 @@ def first_round(name, flags, sampling, x, folder=None, u=0.5):
 
 
 @pytest.mark.parametrize("n", [1, 2])
-@pytest.mark.parametrize("name, flags, number", [
-    ("tree", {"widths": "dynamic"}, "total"), ("suffix", {"sure": 99.0}, "K"),
-    ("suffix", {"sure": 0.0}, "cap")])
-def test_a_number_of_guesses_is_the_number_of_guesses(name, flags, number, n):
-    result = first_round(name, {number: n, **flags}, WARM, [0, 1] * 6)
+@pytest.mark.parametrize("name, flags", [
+    ("tree", lambda n: {"widths": "dynamic", "total": n}),
+    ("suffix", lambda n: {"sure": 99.0, "K": n}), ("suffix", lambda n: {"sure": 0.0, "cap": n}),
+    ("blockwise", lambda n: {"block": 1 + n}),
+    ("medusa", lambda n: {"sparse": [(0,), (1,)][:n]})])
+def test_a_round_has_the_number_of_guesses_asked_for(name, flags, n, folder):
+    result = first_round(name, flags(n), sampling_of(name), [0, 1] * 6, folder)
     assert len(result.guesses) == n
 
 
-@pytest.mark.parametrize("epsilon, delta", [(0.05, 0.9), (0.9, 0.05), (0.6, 0.9), (0.9, 0.6)])
-def test_epsilon_and_delta_reach_the_typical_test(epsilon, delta, folder):
-    flags = {"acceptance": "typical", "epsilon": epsilon, "delta": delta, "widths": (2, 2)}
+@pytest.mark.parametrize("name, flags, test", [
+    *(("medusa", dict(acceptance="typical", epsilon=epsilon, delta=delta, widths=(2, 2)),
+       partial(verify_typical, epsilon=epsilon, delta=delta))
+      for epsilon, delta in ((0.05, 0.9), (0.9, 0.05), (0.6, 0.9), (0.9, 0.6))),
+    *(("blockwise", dict(block=3, selection=selection, minimum=minimum),
+       partial(blockwise_verify, top_k=selection, minimum=minimum))
+      for selection, minimum in ((2, 1), (1, 2), (3, 1), (1, 3)))])
+def test_the_two_numbers_of_a_lossy_test_reach_it_in_their_order(name, flags, test, folder):
     for x in TEXTS[:4]:
-        got = first_round("medusa", flags, WARM, x, folder)
-        assert got.ids == verify_typical(got.guesses, None, got.p_target, Scripted([0.5]),
-                                         epsilon, delta)
-
-
-@pytest.mark.parametrize("selection, minimum", [(2, 1), (1, 2), (3, 1), (1, 3)])
-def test_selection_and_minimum_reach_the_blockwise_test(selection, minimum, folder):
-    flags = {"block": 3, "selection": selection, "minimum": minimum}
-    for x in TEXTS[:4]:
-        got = first_round("blockwise", flags, GREEDY, x, folder)
-        assert got.ids == blockwise_verify(got.guesses, None, got.p_target, None,
-                                           top_k=selection, minimum=minimum)
-
-
-@pytest.mark.parametrize("name, flags, lengths", [
-    ("medusa", {"sparse": [(0,), (1,)]}, [1, 1]), ("blockwise", {"block": 2}, [1]),
-    ("blockwise", {"block": 3}, [1, 2])])
-def test_a_sparse_tree_and_a_block_have_the_guesses_asked_for(name, flags, lengths, folder):
-    got = first_round(name, flags, sampling_of(name), [0, 1], folder)
-    assert [len(path) for path in got.guesses.paths()] == lengths
+        got = first_round(name, flags, sampling_of(name), x, folder)
+        assert got.ids == test(got.guesses, None, got.p_target, Scripted([0.5]))
 
 
 AT_1 = [WARM, WARM | {"top_k": 2}, WARM | {"top_p": 0.6}, WARM | {"repetition_penalty": 2.5}]

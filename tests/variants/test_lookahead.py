@@ -135,8 +135,3 @@ def test_a_text_that_repeats_itself_has_n_tokens_per_pass(ngram):
     rounds = list(generate([0, 0, 0], stepper(count_up(5), 5, ngram, 2), 20 + 4 * ngram,
                            np.random.default_rng(0)))
     assert [len(result.ids) for result in rounds[-4:-1]] == [ngram] * 3
-
-
-def test_one_column_of_four_grams_has_two_nodes():
-    result = stepper(DENSE, columns=1, ngram=4)([0, 1, 2], 9, Scripted([0.5]))
-    assert len(result.p_target) == 1 + 2

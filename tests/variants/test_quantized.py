@@ -1,20 +1,19 @@
-"""The target's copy in int8 as its draft: what is rounded, what is shared, what is not."""
+"""The target's copy in int8 as its draft: what is rounded, what is shared, what is not.
+
+tests/test_laws.py has its distribution, and that no row of the target depends on the copy.
+"""
 
 from functools import partial
 from unittest import mock
 
 import numpy as np
-import pytest
 
-from exact.law import law, text_law, total_variation
 from gpt2 import GPT2
 from lib.backend.int8 import Int8, int8
 from lib.checkpoints.weights import flatten
-from sampling import with_sampling
-from speculative import complete, draft_and_verify
-from tests.distributions import assert_same_law
+from speculative import complete
+from tests.commands import json_of_run, run_main
 from tests.small import lively_params
-from tests.test_main import json_of_run, run_main
 from variants import Models, build, quantized
 from variants.quantized import int8_copy, is_copy
 from variants.shared.batch import Shared, generate_batch
@@ -96,46 +95,12 @@ def test_in_a_batch_the_copy_reads_all_texts_in_one_pass():
     jobs = lambda: [([i, 1], 6, np.random.default_rng(i)) for i in range(3)]
     models = Models(int8_copy(model), model, SAMPLING)
     alone = [complete(x, build("quantized", models), N, rng)[len(x) :] for x, N, rng in jobs()]
-    shared = [Shared(BatchGPT2(params, 2), turn)
-              for turn, params in enumerate((int8_copy(model).params, model.params))]
+    shared = [Shared(BatchGPT2(each.params, 2), turn)
+              for turn, each in enumerate((models.draft, model))]
     new_step = partial(build, "quantized", Models(*shared, SAMPLING))
     texts = [[token for result in rounds for token in result.ids]
              for rounds in generate_batch(jobs(), new_step)]
     assert texts == alone and len(shared[0].model.texts) == 0
-
-
-# ---- the distribution
-
-def text(K, new_draft, rng):
-    """Return a text of four new tokens by fresh models."""
-    model = target()
-    rows = [with_sampling(each, **SAMPLING) for each in (new_draft(model), model)]
-    return tuple(complete(X, draft_and_verify(*rows, K), 4, rng))
-
-
-def copy_in_the_targets_cache(model):
-    """Return a wrong copy: it writes its keys and values to the target's cache."""
-    params = int8_copy(model).params
-
-    def copy(ids, n_last=1):
-        with mock.patch.object(model, "params", params):
-            return model(ids, n_last)
-
-    return copy
-
-
-EXACT = text_law(X, with_sampling(target(), **SAMPLING), 4)
-
-
-@pytest.mark.parametrize("K", [1, 2, 3])
-def test_a_model_with_its_copy_as_the_draft_has_its_own_distribution(backend, K):
-    assert_same_law(law(lambda rng: text(K, int8_copy, rng)), EXACT)
-
-
-def test_with_the_targets_cache_the_text_would_be_biased():
-    """The target would read the copy's keys and values of accepted guesses."""
-    biased = law(lambda rng: text(2, copy_in_the_targets_cache, rng))
-    assert total_variation(biased, EXACT) > 1e-3
 
 
 # ---- main.py

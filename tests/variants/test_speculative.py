@@ -1,4 +1,7 @@
-"""--K auto finds K quickly, and rests where no K pays. (Exactness: tests/test_laws.py.)"""
+"""--K auto and stopping choose how many guesses to make: as many as pay, and none if none pays.
+
+tests/test_laws.py has their distribution.
+"""
 
 import numpy as np
 import pytest
@@ -7,41 +10,56 @@ from speculative import generate
 from tests.small import fixed_acceptance, of_probabilities
 from tests.toys import counted, toy
 from theory.speedup import best_K
+from variants import DECODERS
 from variants.registry import Costs
-from variants.speculative import RETRY_AFTER, build
+from variants.speculative import RETRY_AFTER
 
-EQUAL_COSTS = Costs(0.1, [1.0] * 9)
+K_MAX = 8
+EQUAL_COSTS = Costs(0.1, [1.0] * (K_MAX + 1))
+RISING_COSTS = Costs(0.1, [1 + 0.1 * K for K in range(K_MAX + 1)])
+FLAGS = {"speculative": {"K": "auto"}, "stopping": {}}
+EACH = pytest.mark.parametrize("name", FLAGS)
 
 
-def guesses_per_round(draft, target, costs, N=400):
+def guesses_per_round(name, draft, target, costs, N):
     """Return the number of guesses in every round of a text of N tokens."""
-    step = build(of_probabilities(draft, target, costs), "auto")
+    step = DECODERS[name].build(of_probabilities(draft, target, costs), **FLAGS[name])
     return [len(result.guesses) for result in generate([0], step, N, np.random.default_rng(0))]
 
 
-def test_a_perfect_draft_gets_the_largest_K():
-    target = toy(5, 43)
-    assert guesses_per_round(target, target, EQUAL_COSTS)[-2] == 8
+@EACH
+def test_a_perfect_draft_gets_every_guess_there_is(name):
+    draft, target = (counted(toy(5, 43)) for _ in range(2))
+    chosen = guesses_per_round(name, draft, target, EQUAL_COSTS, N=600)
+    assert chosen[20:-1] == [K_MAX] * (len(chosen) - 21)
+    assert len(draft.calls) == sum(chosen)
 
 
+@EACH
 @pytest.mark.parametrize("alpha", [0.3, 0.6, 0.9])
-def test_K_settles_near_the_best_one_for_the_acceptance(alpha):
-    chosen = guesses_per_round(*fixed_acceptance(alpha), EQUAL_COSTS, N=2000)
-    best = best_K(alpha, EQUAL_COSTS.c, EQUAL_COSTS.pass_cost)
-    assert abs(np.mean(chosen[len(chosen) // 2 :]) - best) <= 1.5
+@pytest.mark.parametrize("costs", [EQUAL_COSTS, RISING_COSTS])
+def test_the_guesses_settle_near_the_best_K_for_the_acceptance(name, costs, alpha):
+    chosen = guesses_per_round(name, *fixed_acceptance(alpha), costs, N=1000)
+    best = best_K(alpha, costs.c, costs.pass_cost)
+    assert abs(np.mean(chosen[len(chosen) // 2 :]) - best) <= 1
 
 
-def test_only_the_ratios_of_the_costs_matter():
+@EACH
+def test_only_the_ratios_of_the_costs_matter(name):
     pair = fixed_acceptance(0.6)
     in_ms = Costs(100 * EQUAL_COSTS.draft, [100 * cost for cost in EQUAL_COSTS.passes])
-    assert guesses_per_round(*pair, EQUAL_COSTS) == guesses_per_round(*pair, in_ms)
+    one, other = (guesses_per_round(name, *pair, costs, 400) for costs in (EQUAL_COSTS, in_ms))
+    assert one == other
 
 
-def test_a_useless_draft_is_hardly_called():
+@EACH
+def test_a_useless_draft_is_hardly_called_but_tried_again(name):
     draft, target = map(counted, fixed_acceptance(0.0))
-    costs = Costs(0.2, [1 + 0.3 * K for K in range(9)])
-    chosen = guesses_per_round(draft, target, costs, N=1000)
-    assert len(draft.calls) < 8 + 1000 / RETRY_AFTER
+    chosen = guesses_per_round(name, draft, target, RISING_COSTS._replace(draft=0.2), N=1000)
+    assert len(draft.calls) < 60
     pauses = [gap for gap in np.diff(np.flatnonzero(chosen)).tolist() if gap > 1]
-    assert len(pauses) >= 4
-    assert pauses == [RETRY_AFTER * 2**i + 1 for i in range(len(pauses))]  # 33, 65, 129, 257 ..
+    if name == "stopping":
+        assert np.flatnonzero(chosen)[-1] > 900 and max(pauses) < 200
+    else:  # each pause is twice as long: 33, 65, 129, 257 ..
+        assert len(draft.calls) < 8 + 1000 / RETRY_AFTER and len(pauses) >= 4
+        assert pauses == [RETRY_AFTER * 2**i + 1 for i in range(len(pauses))]

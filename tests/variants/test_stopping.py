@@ -7,18 +7,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from speculative import Round, generate
-from tests.small import Logits, fixed_acceptance, of_probabilities
-from tests.toys import PAIRS, context_free, counted, toy
+from speculative import Round
+from tests.small import Logits, of_probabilities
+from tests.toys import PAIRS, context_free
 from theory.speedup import best_K
 from variants import Models
 from variants.registry import Costs
 from variants.stopping import BUCKETS, START, History, build, guess_while_it_pays
-
-K_MAX = 8
-EQUAL_COSTS = Costs(0.1, [1.0] * (K_MAX + 1))
-RISING_COSTS = Costs(0.1, [1 + 0.1 * K for K in range(K_MAX + 1)])
-
 
 # ---- the best rule
 
@@ -93,7 +88,7 @@ def test_no_rule_is_better_if_each_row_costs_more_than_the_one_before(seed):
     assert rate_of_the_rule(a, shares, best, costs) == pytest.approx(best, rel=1e-12)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.floats(0.05, 0.95), st.floats(0.01, 0.6),
        st.lists(st.floats(0.7, 4), min_size=1, max_size=8))
 def test_with_equal_acceptances_the_rule_is_the_best_K(alpha, c, pass_cost):
@@ -120,36 +115,7 @@ def test_a_first_guess_that_pays_only_with_a_second_is_not_made_alone():
         assert len(step([0], n_left, np.random.default_rng(0)).guesses) == n
 
 
-# ---- as the text grows
-
-def written(draft, target, costs, N=600):
-    """Return the rounds of one text."""
-    step = build(of_probabilities(draft, target, costs))
-    return list(generate([0], step, N, np.random.default_rng(0)))
-
-
-def test_a_perfect_draft_gets_every_guess_there_is():
-    draft, target = (counted(toy(5, 43)) for _ in range(2))
-    rounds = written(draft, target, EQUAL_COSTS)
-    assert [len(result.ids) for result in rounds[20:-1]] == [K_MAX + 1] * (len(rounds) - 21)
-    assert len(draft.calls) == sum(len(result.guesses) for result in rounds)
-
-
-@pytest.mark.parametrize("alpha", [0.3, 0.6, 0.9])
-@pytest.mark.parametrize("costs", [EQUAL_COSTS, RISING_COSTS])
-def test_the_guesses_settle_near_the_best_K_for_the_acceptance(alpha, costs):
-    rounds = written(*fixed_acceptance(alpha), costs, N=1000)
-    k = np.mean([len(result.guesses) for result in rounds[len(rounds) // 2 :]])
-    assert abs(k - best_K(alpha, costs.c, costs.pass_cost)) <= 1
-
-
-def test_a_useless_draft_is_hardly_called_but_tried_again():
-    draft, target = map(counted, fixed_acceptance(0.0))
-    rounds = written(draft, target, RISING_COSTS._replace(draft=0.2), N=1000)
-    assert len(draft.calls) < 60
-    with_guesses = np.flatnonzero([len(result.guesses) for result in rounds])
-    assert with_guesses[-1] > 900 and np.diff(with_guesses).max() < 200
-
+# ---- as the text grows (tests/variants/test_speculative.py: what it chooses)
 
 def test_the_table_counts_the_guesses_that_were_tested_and_every_row():
     history = History(Costs(0.1, [1.0, 1.1, 1.2]))

@@ -1,16 +1,16 @@
 """Suffix decoding: counts and guesses compared with a search by hand, the file of --memory."""
 
-import json
 from collections import Counter
 from functools import partial
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import main
 from speculative import generate
+from tests.commands import json_of_run, refusal
 from tests.distributions import Scripted
 from tests.small import of_probabilities
 from tests.toys import count_up, counted, mapped, toy
@@ -74,7 +74,6 @@ def followed_by_hand(text, run, n, min_prob):
 
 @given(one_text, st.sampled_from([0.5, 1.0, 2.0]), st.sampled_from([0.0, 0.1, 0.4, 0.7]),
        st.integers(0, 6))
-@settings(deadline=None)
 def test_the_guess_is_the_best_that_counting_by_hand_finds(x, factor, min_prob, k):
     depth = 5
     candidates = [followed_by_hand(x, x[-m:], min(k, int(factor * m), depth - m), min_prob)
@@ -170,25 +169,21 @@ def test_a_broken_or_different_file_is_named_and_left_as_it_is(line, tmp_path):
     assert path.read_bytes() == before
 
 
-ARGS = ["--decoder", "suffix", "--n_tokens_to_generate", "18", "--json", "--memory"]
+FLAGS = ("--decoder", "suffix", "--n_tokens_to_generate", 18, "--memory")
 
 
-def test_main_adds_the_finished_text_and_the_next_run_copies_it(tmp_path, capsys):
+def test_main_adds_the_finished_text_and_the_next_run_copies_it(tmp_path):
     path = tmp_path / "texts"
-    runs = []
-    for _ in range(2):
-        assert main.main([*ARGS, str(path)]) == 0
-        runs.append(json.loads(capsys.readouterr().out))
+    one, two = (json_of_run(*FLAGS, path) for _ in range(2))
     first, second = read_memory(path, 4096)
-    assert first == second and first[-18:] == runs[1]["suffix"]["ids"] and len(first) > 18
-    assert runs[1]["target_passes"] <= 3 < runs[0]["target_passes"]
-    assert runs[0]["identical"] and runs[1]["identical"]
+    assert first == second and first[-18:] == two["suffix"]["ids"] and len(first) > 18
+    assert two["target_passes"] <= 3 < one["target_passes"]
+    assert one["identical"] and two["identical"]
 
 
-def test_main_names_a_broken_file_before_it_runs(tmp_path, capsys, monkeypatch):
+def test_main_names_a_broken_file_before_it_runs(tmp_path, monkeypatch):
     path = tmp_path / "texts"
     path.write_text("not a text")
     monkeypatch.setattr(main, "compare", None)
-    assert main.main([*ARGS, str(path)]) == 2
-    assert "is not a file of texts" in capsys.readouterr().err
+    assert "is not a file of texts" in refusal(main.main, *FLAGS, path)
     assert path.read_text() == "not a text"

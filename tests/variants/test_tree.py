@@ -1,30 +1,39 @@
-"""Token trees: attention equals each path alone, siblings have their rows, paths are reused."""
+"""Token trees: attention equals each path alone, siblings have their rows, paths are reused.
+
+Then the tests of the decoders kseq and traversal.
+"""
 
 from functools import partial
 from unittest import mock
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 import gpt2
-from exact.law import expectation
+from exact.law import expectation, law
 from gpt2 import GPT2
 from sampling import warp
-from speculative import Round, complete, draft_and_verify, verify
-from tests.distributions import Scripted
+from speculative import Round, complete, draft_and_verify, make_step, verify
+from tests.distributions import Scripted, assert_same_law
 from tests.small import tiny_params, tree_step
-from tests.toys import PAIRS, toy, tree_of
+from tests.toys import PAIRS, path_by_path, rows_of_four, toy, tree_of
 from variants.block import block_verify
-from variants.kseq import verify_kseq
+from variants.kseq import find_rho, guess_chains, left_over, shared, verify_kseq
 from variants.shared import tree_gpt2
 from variants.shared.branches import Tree, best_ids
 from variants.shared.tree_gpt2 import TreeGPT2
 from variants.traversal import verify_traversal
 from variants.tree import draw_siblings, verify_tree
 
+EXACT = 1e-12
 PARAMS = tiny_params(n_ctx=16)
+
+
+def mean_tokens(step):
+    """Return the mean number of tokens of a first round."""
+    return expectation(partial(step, [0], 9), lambda result: len(result.ids))
 
 
 # ---- guesses and test
@@ -46,11 +55,10 @@ def test_multi_step_sampling_accepts_more_than_sample_and_match(seed, siblings):
     """Miao et al. (2023): sample and match draws from the target and looks for that child."""
     draft, target = (toy(4, seed + more, zeros=0) for more in (0, 50))
     p_target = target([0])[0]
-    accepted = expectation(partial(tree_step(draft, target, (2,), siblings), [0], 9),
-                           lambda result: len(result.ids) - 1)
+    accepted = mean_tokens(tree_step(draft, target, (2,), siblings)) - 1
     matched = expectation(partial(draw_siblings, draft([0])[0], 2, siblings),
                           lambda drawn: p_target[sorted({token for token, _ in drawn})].sum())
-    assert accepted >= matched - 1e-12
+    assert accepted >= matched - EXACT
 
 
 @given(st.lists(st.integers(0, 3), min_size=1, max_size=9), st.integers(1, 12))
@@ -145,25 +153,11 @@ def test_the_accepted_path_is_not_computed_again(n_accepted, then):
     assert close(got, fresh(x))
 
 
-@given(st.lists(st.tuples(prompts, trees, st.integers(-1, 6), st.booleans()), max_size=5))
-@settings(deadline=None, max_examples=50)
-def test_every_node_has_the_logits_of_its_path_alone_whatever_was_read_before(calls):
-    """Texts continue along a path or are different ones; some calls have no tree."""
-    used = TreeGPT2(PARAMS, 3)
-    x = [1]
-    for prompt, tree, node, continues in calls:
-        x = x if continues and len(x) < 9 else prompt
-        assert close(tree_rows(used, x, tree), [fresh(text)[-1] for text in (x + tree).texts()])
-        x = ((x + tree).texts()[1 + min(node, len(tree) - 1)] + [7])[:16]
-        if not continues:
-            assert close(used(x, 1), fresh(x))
-
-
-def test_a_tree_may_have_more_nodes_than_the_context_has_positions_left():
-    x = list(range(13))
-    tokens = [1, 2, 3, 4, 5, 6]
-    got = tree_rows(TreeGPT2(PARAMS, 3), x, tree_of(tokens, [-1] * 6))
-    assert close(got[1:], [fresh(x + [token])[-1] for token in tokens])
+@given(prompts, trees)
+@example([*range(13)], tree_of([1, 2, 3, 4, 5, 6], [-1] * 6))  # more nodes than positions left
+def test_every_node_has_the_logits_of_its_path_alone(x, tree):
+    got = tree_rows(TreeGPT2(PARAMS, 3), x, tree)
+    assert close(got, [fresh(text)[-1] for text in (x + tree).texts()])
 
 
 @pytest.mark.parametrize("x, tokens, parents, message", [
@@ -189,3 +183,62 @@ def test_no_guess_is_accepted_by_a_row_of_nan(verify):
     p_target = np.array([[np.nan, np.nan], [0.5, 0.5]])
     with pytest.raises(ValueError, match="nan"):
         verify(tree, tree.rows(), p_target, np.random.default_rng(0))
+
+
+# ---- K-SEQ
+
+@given(rows_of_four, rows_of_four, st.integers(1, 6))
+def test_accepted_guesses_and_the_residual_sum_to_the_target(p_draft, p_target, m):
+    rho = find_rho(p_draft, p_target, m)
+    once = shared(p_draft, p_target, rho)
+    beta = once.sum()
+    accepted = once * sum((1 - beta) ** i for i in range(m))
+    rest = left_over(p_draft, p_target, rho, m)
+    assert 1 <= rho <= m and (accepted <= p_target + EXACT).all()
+    assert np.allclose(accepted + (1 - accepted.sum()) * rest, p_target, atol=1e-9)
+
+
+@given(rows_of_four, rows_of_four, st.integers(2, 6))
+def test_rho_is_the_smallest_that_fits(p_draft, p_target, m):
+    assert find_rho(p_draft, p_draft, m) == 1
+    rho = find_rho(p_draft, p_target, m)
+    if rho > 1 + 1e-6:
+        beta = shared(p_draft, p_target, rho - 1e-6).sum()
+        assert 1 - (1 - beta) ** m > (rho - 1e-6) * beta - EXACT
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_more_chains_yield_more_tokens_and_three_at_least_as_many_as_multi_step(seed):
+    draft, target = (toy(4, seed + more, zeros=0) for more in (0, 60))
+    steps = [make_step(path_by_path(target), 1,
+                       partial(guess_chains, draft=draft, chains=chains), verify_kseq)
+             for chains in (1, 2, 3)]
+    steps.append(tree_step(draft, target, (3,), "independent"))
+    *means, multi_step = map(mean_tokens, steps)
+    assert means == sorted(means) and means[2] >= multi_step - EXACT
+
+
+# ---- traversal
+
+@pytest.mark.parametrize("widths, siblings, n_toys", [
+    ((1, 1), "distinct", 6), ((2, 1), "distinct", 6), ((1, 2), "distinct", 6),
+    ((2, 2), "distinct", 2), ((2, 1), "independent", 2)])
+def test_traversal_never_yields_fewer_tokens_than_the_walk_from_the_root(
+        widths, siblings, n_toys):
+    gains = []
+    for seed in range(n_toys):
+        draft, target = (toy(3, seed + more, zeros=0.2) for more in (0, 50))
+        walk, traversal = (mean_tokens(tree_step(draft, target, widths, siblings, verify))
+                           for verify in (verify_tree, verify_traversal))
+        gains.append(traversal - walk)
+    assert min(gains) > -EXACT and max(gains) > 0.001
+
+
+@pytest.mark.parametrize("pair, widths, siblings", [
+    ("sparse", (2, 2), "top"), ("greedy target", (2, 2), "top"),
+    ("four tokens", (3,), "distinct"), ("four tokens", (2,), "independent")])
+def test_with_one_hot_rows_or_one_level_traversal_is_the_walk_from_the_root(
+        pair, widths, siblings):
+    steps = [tree_step(*PAIRS[pair], widths, siblings, verify)
+             for verify in (verify_tree, verify_traversal)]
+    assert_same_law(*(law(lambda rng, step=step: step([0], 9, rng).ids) for step in steps))

@@ -1,0 +1,48 @@
+"""Run commands in this process, which starts faster than a separate one; wait for others."""
+
+import contextlib
+import io
+import json
+import time
+
+import main
+
+
+def outcome(command, *flags):
+    """Run a command's `main`; return its status, output and errors."""
+    out = io.StringIO()
+    err = io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        try:
+            status = command([*map(str, flags)])
+        except SystemExit as end:  # argparse
+            status = end.code
+    return status, out.getvalue(), err.getvalue()
+
+
+def refusal(command, *flags):
+    """Return the one line with which a command refuses these flags."""
+    status, out, err = outcome(command, *flags)
+    assert (status, out, err.count("\n")) == (2, "", 1), (status, out, err)
+    return err
+
+
+def until(ready, seconds=240):
+    """Return what `ready` returns as soon as it is true; a busy machine is slow."""
+    end = time.monotonic() + seconds
+    while not (value := ready()):
+        assert time.monotonic() < end, f"waited {seconds} s"
+        time.sleep(0.05)
+    return value
+
+
+def run_main(*flags):
+    """Run main.py; return its status, output and errors."""
+    return outcome(main.main, *flags)
+
+
+def json_of_run(*flags):
+    """Run main.py; return the JSON object that it prints."""
+    status, out, err = run_main("--json", *flags)
+    assert status == 0 and err == "", err
+    return json.loads(out)

@@ -1,0 +1,55 @@
+"""Commands that cannot be are refused in one line, before anything is measured or written."""
+
+import importlib
+import os
+import re
+import shlex
+from pathlib import Path
+from string import Template
+
+import pytest
+
+import main
+from tests.checkpoints import HPARAMS, write_converted
+from tests.commands import refusal
+from tools import survey, will_it_pay
+
+DATA = Path(__file__).parent / "data"
+CASES = re.findall(r"^python (?:-m )?(\S+) (.*)\n    (.*)$",
+                   (DATA / "refused.txt").read_text(encoding="utf-8"), re.MULTILINE)
+RESULTS = Path(main.__file__).parent / "benchmarks" / "results"
+PARTS = {"files": "--models_dir models --prompts prompts --out out", "default": main.PROMPT,
+         "words": "word " * 600, "newline": "\n", "results": RESULTS.as_posix()}
+FILES = {"prompts": b"A bear\nb\n", "blank": b"\n \n", "bad": b"A fox\nTwo \xff hens\n"}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Return a folder with two small models, files of prompts, an empty folder and a pipe."""
+    folder = tmp_path_factory.mktemp("refused")
+    for name in ("tales-small", "tales-large"):
+        write_converted(folder / "models" / name, HPARAMS | {"n_ctx": 32})
+    for name, data in FILES.items():
+        (folder / name).write_bytes(data)
+    (folder / "empty").mkdir()
+    os.mkfifo(folder / "pipe")
+    return folder
+
+
+@pytest.mark.parametrize("command, flags, words", CASES, ids=lambda text: text[:60])
+def test_a_command_that_cannot_be_is_one_line(folder, monkeypatch, command, flags, words):
+    if command == "tools.survey":
+        pytest.importorskip("distributed", reason="needs requirements/cluster.txt")
+    monkeypatch.chdir(folder)
+    monkeypatch.setattr(survey, "TIMEOUT", 1)
+    monkeypatch.setattr(will_it_pay, "costs_at", None)
+    before = sorted(os.listdir())
+    flags = shlex.split(Template(flags).substitute(PARTS))
+    why = refusal(importlib.import_module(command.removesuffix(".py")).main, *flags)
+    assert words in why
+    assert sorted(os.listdir()) == before and Path("prompts").read_bytes() == FILES["prompts"]
+
+
+def test_every_case_is_read():
+    text = (DATA / "refused.txt").read_text(encoding="utf-8")
+    assert len(CASES) == text.count("\npython ") == text.count("\n    ") > 80
