@@ -221,8 +221,8 @@ def explanation(n_texts=N_TEXTS):
     largest = limit(n_texts, len(wanted()))
     missed = [name for name, far in wrong_rules().items() if far < 2 * largest]
     error = f"{ERROR:.0e}".replace("e-0", "e-")
-    return (f"With {n_texts:,} texts of random GPT-2s and K = {K}, an exact engine is within "
-            f"{largest:.4f}, and one whose distance is {2 * largest:.4f} or more is not, each but "
-            f"for a probability of {error}. All rules of exact/rules.py that are not exact are "
-            "that far away here, except "
+    return (f"With {n_texts:,} texts of random GPT-2s and K = {K}, an exact engine measures at "
+            f"most {largest:.4f}, and an engine whose distance is {2 * largest:.4f} or more "
+            f"measures more, each except with probability {error}. All inexact rules of "
+            "exact/rules.py have such a distance here, except "
             f"{' and '.join(f'`{name}`' for name in missed) or 'none'}.")
