@@ -139,7 +139,7 @@ def keep_largest(row, n):  # [n_vocab] -> [n_vocab]
 def keep_top_p(row, top_p):  # [n_vocab] -> [n_vocab]
     """Zero all tokens outside the smallest set with mass >= top_p. Holtzman et al. (2020)."""
     mass = np.cumsum(np.sort(row)[::-1])  # mass[n]: the n + 1 most probable tokens together
-    return keep_largest(row, 1 + np.count_nonzero(mass < top_p))  # n_vocab + 1 after rounding
+    return keep_largest(row, 1 + np.count_nonzero(mass < top_p))  # rounding: up to n_vocab + 1
 
 
 def at_least_float64(numbers):

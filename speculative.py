@@ -21,8 +21,8 @@ The papers use p and q with opposite meanings, so the code names the role:
     t                  index in the round: row t of p_target is for the position of guesses[t]
     rng                np.random.Generator, the only source of randomness
 
-A model is a callable `model(ids, n_last) -> [n_last, n_vocab]` of probabilities: its last row
-is the distribution of the token after `ids`, the row before it that of the token after
+A model is a callable `model(ids, n_last) -> [n_last, n_vocab]` of probabilities. The last row
+is the distribution of the token after `ids`, the row before it is for the token after
 `ids[:-1]`, and so on. Every decoder is a guess and a test: `speculative_step` takes both.
 """
 
@@ -155,7 +155,7 @@ def generate(x: list[int], step: Step, N: int, rng: np.random.Generator,
              stop: Collection[int] = ()) -> Iterator[Round]:
     """Run `step` until there are N new tokens, or one of the stop tokens; yield every round.
 
-    The `ids` of a round are cut after a stop token; those of all rounds, joined, are the new
+    The `ids` of a round are cut after a stop token; joined, the `ids` of all rounds are the new
     text. ValueError if x is empty or contains anything but token ids, N < 0, or `rng` is not a
     generator.
 
@@ -223,9 +223,9 @@ def speculative_sampling(x: list[int], draft: Model, target: Model, N: int, K: i
                          rng: np.random.Generator, stop: Collection[int] = ()) -> list[int]:
     """Draw N tokens from the same distribution, up to K + 1 per pass of the target. Lossless.
 
-    The text is distributed exactly as that of `autoregressive_sampling(x, target, N, rng,
-    stop)`. ValueError also if K is not a whole number >= 1, or the vocabularies differ. Chen et
-    al. (2023) Alg. 2; Leviathan et al. (2023) Alg. 1.
+    The text has exactly the distribution of `autoregressive_sampling(x, target, N, rng, stop)`.
+    ValueError also if K is not a whole number >= 1, or the vocabularies differ. Chen et al.
+    (2023) Alg. 2; Leviathan et al. (2023) Alg. 1.
 
     >>> count_up = lambda ids, n_last: np.eye(10)[np.array(ids[-n_last:]) + 1]
     >>> speculative_sampling([0], count_up, count_up, 6, 2, np.random.default_rng(0))
