@@ -5,7 +5,7 @@
 
 A protocol is what a public test draws and what it asserts, with its numbers, restated for functions
 over arrays: `protocol(verify, rng)` returns whether the verifier passes. A figure is the share of
-runs that pass, and each run has random numbers of its own. The oracle's verdict is not simulated.
+runs that pass; each run has its own random numbers. The oracle's verdict is not simulated.
 """
 
 import argparse
@@ -16,23 +16,21 @@ from typing import Callable, NamedTuple
 
 import numpy as np
 
-from exact.kernels import KERNELS
+from exact.kernels import EXACT, WRONG
 from exact.oracle import KNOWN, check
 from lib.markdown import markdown_table
+from sampling import softmax
 
 NUMBERS = 1 << 21  # the most probabilities in one array
 
 
-def softmax(logits):
-    weights = np.exp(logits - logits.max(axis=-1, keepdims=True))
-    return weights / weights.sum(axis=-1, keepdims=True)
-
-
 def rounds(verify, p_draft, p_target, n, rng):  # [K, V], [K + 1, V] -> [n, K + 1]
     """Return the tokens of n rounds with these rows, a part at a time; the guesses are drawn."""
-    (K, V), tokens = p_draft.shape, []
-    for start in range(0, n, NUMBERS // (K * V)):
-        size = min(NUMBERS // (K * V), n - start)
+    K, V = p_draft.shape
+    most = NUMBERS // (K * V)
+    tokens = []
+    for start in range(0, n, most):
+        size = min(most, n - start)
         guesses = np.stack([rng.choice(V, size, p=row) for row in p_draft], axis=1)
         rows = (np.broadcast_to(part, (size, *part.shape)) for part in (p_draft, p_target))
         tokens.append(verify(guesses, *rows, rng.random((size, K + 1))))
@@ -70,8 +68,8 @@ def fits(tokens, target, fewest=5):
     else:
         came, expected = came[~is_rare], expected[~is_rare]
     df = len(expected) - 1
-    chi2 = ((came - expected) ** 2 / expected).sum()
-    return df < 1 or chi2 < df + 10 * np.sqrt(2 * df)
+    chi_squared = ((came - expected) ** 2 / expected).sum()
+    return df < 1 or chi_squared < df + 10 * np.sqrt(2 * df)
 
 
 def vllm_marginals(verify, rng, V, n, is_opposite, K=3):
@@ -183,8 +181,8 @@ PROTOCOLS = {
         "tests/utils/test_sampling.py")),
     "oracle": Protocol(oracle, 1, "../exact/oracle.py"),
 }
-EXACT = ["ratio test, residual; guesses drawn", "match; guesses drawn", "traversal"]
-RULES = EXACT + [name for name, kernel in KERNELS.items() if not kernel.exact]
+RIGHT = ("ratio test, residual; guesses drawn", "match; guesses drawn", "traversal")
+VERIFIERS = {name: EXACT[name] for name in RIGHT} | WRONG
 
 
 # ---- figures
@@ -192,11 +190,11 @@ RULES = EXACT + [name for name, kernel in KERNELS.items() if not kernel.exact]
 def simulate():
     """Return {rule: {protocol: [runs passed, runs]}}."""
     figures = {}
-    for i, rule in enumerate(RULES):
+    for i, (rule, verify) in enumerate(VERIFIERS.items()):
         rng = np.random.default_rng(i)
-        figures[rule] = {name: [sum(bool(protocol.passes(KERNELS[rule].verify, rng))
-                                    for _ in range(protocol.runs)), protocol.runs]
-                         for name, protocol in PROTOCOLS.items()}
+        figures[rule] = {}
+        for name, (passes, runs, _) in PROTOCOLS.items():
+            figures[rule][name] = [sum(bool(passes(verify, rng)) for _ in range(runs)), runs]
     return figures
 
 
@@ -208,14 +206,16 @@ def share(passed, runs):
 
 def figures_table(figures):
     """Return the figures as Markdown, with links to the tests."""
-    head = ["rule", "exact?", *(f"[{name}]({PROTOCOLS[name].source})" for name in PROTOCOLS),
-            "rounds"]
-    rows = [[rule, "exact" if KERNELS[rule].exact else "**no**",
-             *(share(*figures[rule][name]) for name in PROTOCOLS),
-             f"{KNOWN[rule][2]:,}" if rule in KNOWN else "-"] for rule in figures]
-    unseen = [sum(figures[rule][name][0] > figures[rule][name][1] / 2 for rule in KNOWN)
+    links = [f"[{name}]({protocol.source})" for name, protocol in PROTOCOLS.items()]
+    rows = []
+    for rule, row in figures.items():
+        verdict = "exact" if rule in EXACT else "**no**"
+        needed = f"{KNOWN[rule][2]:,}" if rule in KNOWN else "-"
+        rows.append([rule, verdict, *(share(*row[name]) for name in PROTOCOLS), needed])
+    passed = [sum(row[name][0] > row[name][1] / 2 for rule, row in figures.items() if rule in WRONG)
               for name in PROTOCOLS]
-    return markdown_table(head, [*rows, [f"of {len(KNOWN)} wrong rules pass", "", *unseen, ""]])
+    rows.append([f"of {len(WRONG)} wrong rules pass", "", *passed, ""])
+    return markdown_table(["rule", "exact?", *links, "rounds"], rows)
 
 
 def main(argv=None):

@@ -16,11 +16,10 @@ from math import ceil, log
 
 import numpy as np
 
-from exact.kernels import KERNELS
+from exact.kernels import EXACT, WRONG
 from exact.oracle import check
 
 ERROR = 1e-6  # of not seeing a wrong rule
-WRONG = {name: kernel.verify for name, kernel in KERNELS.items() if not kernel.exact}
 EPSILON = "ratio test, .01 added to p_draft and to the residual"  # as near as its .01 is small:
 SMALL = {EPSILON: 10}  # its distance counts ten times
 
@@ -103,7 +102,7 @@ def rounds_needed(came, should, V, false_alarm=1e-9):
 
 def known():
     """Return {rule: (distance, tokens per round, rounds needed)} for K = V = 3."""
-    exact = check(KERNELS["ratio test, residual; guesses drawn"].verify).texts
+    exact = check(EXACT["ratio test, residual; guesses drawn"]).texts
     reports = {name: check(verify) for name, verify in WRONG.items()}
     return {name: (report.distance, report.tokens_per_round,
                    rounds_needed(report.texts, exact, V=3)) for name, report in reports.items()}

@@ -44,9 +44,8 @@ def outcomes(bind, guesses, p_draft, p_target):
     """Return [(probability, accepted guesses, row of the last token)] for guesses and rows."""
     with np.errstate(divide="ignore", invalid="ignore"):  # logarithms of 0 in vLLM's kernels
         kernel = bind(guesses, p_draft, p_target)
-        ids = cache(kernel.ids)
-        return [(volume, ids(point)[:-1], kernel.row(point))
-                for volume, point in boxes(ids, len(guesses))]
+        return [(volume, ids[:-1], kernel.row(point))
+                for volume, ids, point in boxes(kernel.ids, len(guesses))]
 
 
 def as_tuples(rows):

@@ -11,15 +11,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from exact import kernels, oracle, rows
-from exact.kernels import KERNELS, chain, draw, written
+from exact import oracle, rows, verifiers
+from exact.kernels import EXACT, WRONG, chain, draw, written
 from exact.law import text_law, total_variation
 from exact.oracle import KNOWN, check, check_by_sampling
 from exact.rules import BY_NAME, TENTHS, TOYS, round_of
-
-EXACT = {name: kernel.verify for name, kernel in KERNELS.items() if kernel.exact}
-WRONG = {name: kernel.verify for name, kernel in KERNELS.items() if not kernel.exact}
-
 
 # ---- rules
 
@@ -56,12 +52,12 @@ ABOUT_GUESSES = {  # rules of the register that no function over arrays can be
     "drawn at a different temperature than the rows", "drawn from the two best tokens, whole rows",
     "drawn from common tokens, rows that sum to less than 1", "argmax guesses, softmax rows",
     "beam search's guesses, softmax rows", "\"q = 1\", with the number that drew the guess",
-    "one Gumbel vector for a guess and its replacement"}
+    "one Gumbel vector for a guess and its replacement",
+    "drop a low-confidence guess; argmax, one-hot rows"}
 
 
 def test_the_kernels_are_the_rules_of_the_register():
-    assert BY_NAME.keys() - KERNELS.keys() <= ABOUT_GUESSES
-    assert all(kernel.exact == BY_NAME[name].exact for name, kernel in KERNELS.items())
+    assert BY_NAME.keys() - EXACT.keys() - WRONG.keys() == ABOUT_GUESSES
 
 
 @pytest.mark.parametrize("toy", "AB")
@@ -98,14 +94,14 @@ def test_a_search_finds_visible_rows():
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.parametrize("epsilon", [1e-2, 1e-3, 1e-4])
-@pytest.mark.parametrize("fault", [
-    lambda epsilon: {"p_accept": partial(kernels.ratio, epsilon=epsilon)},
-    lambda epsilon: {"replace": partial(kernels.from_residual_with_epsilon, epsilon=epsilon)},
-], ids=["ratio", "residual"])
-def test_an_epsilon_is_seen(fault, epsilon, dtype):
-    report = check(partial(chain, **fault(epsilon)), dtype=dtype)
-    assert report.exact is False and epsilon / 50 < report.distance < epsilon * 3
+@pytest.mark.parametrize("n", [100, 1000, 10_000])
+@pytest.mark.parametrize("part", [{"p_accept": verifiers.ratio_with_epsilon},
+                                  {"replace": verifiers.from_residual_with_epsilon}])
+def test_an_epsilon_is_seen(part, n, dtype):
+    """An epsilon of 1 / n."""
+    (name, function), = part.items()
+    report = check(partial(chain, **{name: partial(function, n=n)}), dtype=dtype)
+    assert report.exact is False and 1 / (50 * n) < report.distance < 3 / n
 
 
 def test_a_narrow_interval_between_equal_answers_is_seen():
@@ -124,8 +120,10 @@ def test_a_line_around_it_serves_other_arguments():
         assert uniforms.shape == guesses.shape
         return chain(guesses, p_draft, p_target, np.c_[uniforms, final_uniforms])
 
+    q_is_one = EXACT["\"q = 1\"; guesses drawn"]
+
     def one_hot(guesses, p_target, uniforms):
-        return kernels.q_is_one(guesses, None, p_target, uniforms)
+        return q_is_one(guesses, np.eye(3)[guesses], p_target, uniforms)
 
     def bonus_given(guesses, p_draft, p_target, uniforms, bonus):
         assert p_target.shape == p_draft.shape

@@ -86,8 +86,9 @@ def test_settings_round_by_round_are_those_of_the_whole_text():
             def step(x, n_left, rng):
                 nonlocal record
                 rows = lambda ids, n: np.array([
-                    rule.setting(row, rule.given(record, ids[len(x) :], t))
-                    for t, row in enumerate(TOYS["A"][1](ids, n))])
+                    settings.row_under(rule.setting, "A", last,
+                                       rule.given(record, ids[len(x) :], t))
+                    for t, last in enumerate(ids[-n:])])
                 done = speculative_step(x, n_left, rng, rows, 1,
                                         partial(rules.guess, draft=TOYS["A"][0]))
                 record = rule.keep(record, done)
@@ -131,7 +132,7 @@ def test_two_races_with_the_same_numbers_are_as_the_integral_says():
     numbers = np.random.default_rng(0).exponential(size=(200_000, 3))
     rejected = numbers[np.argmin(numbers / q.astype(float), axis=1) == 0]
     winners = np.argmin(rejected[:, 1:] / rest[1:].astype(float), axis=1)
-    row = verifiers.from_same_race(0, 0, [q], [p])
+    row = verifiers.from_same_race(0, p, q, None)
     assert row.sum() == 1 and row[0] == 0 and abs(row[2] - rest[2]) > Fraction(1, 50)
     assert abs(np.mean(winners) - float(row[2])) < 0.005
     assert find("one Gumbel vector for a guess and its replacement", "B", 1).distance == tv(
