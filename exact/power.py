@@ -3,12 +3,11 @@
     python -m exact.power --json benchmarks/results/power.json    10 to 35 minutes
     python -m exact.power --show benchmarks/results/power.json
 
-A protocol is what a public test draws and what it asserts, with its numbers, restated for functions
-over arrays: `protocol(verify, rng)` returns whether the verifier passes. A figure is the share of
-runs that pass; each run has its own random numbers. The oracle's verdict is not simulated.
+A protocol is what a public test draws and what it asserts, with its numbers, restated for
+functions over arrays: `protocol(verify, rng)` returns whether the verifier passes. A figure is the
+share of runs that pass, with their own random numbers. The oracle's verdict is not simulated.
 """
 
-import argparse
 import json
 from functools import partial
 from pathlib import Path
@@ -19,13 +18,14 @@ import numpy as np
 from exact.kernels import EXACT, WRONG
 from exact.oracle import KNOWN, check
 from lib.markdown import markdown_table
+from lib.terminal import Parser
 from sampling import softmax
 
 NUMBERS = 1 << 21  # the most probabilities in one array
 
 
 def rounds(verify, p_draft, p_target, n, rng):  # [K, V], [K + 1, V] -> [n, K + 1]
-    """Return the tokens of n rounds with these rows, a part at a time; the guesses are drawn."""
+    """Return the tokens of n rounds with these rows and drawn guesses, a part at a time."""
     K, V = p_draft.shape
     most = NUMBERS // (K * V)
     tokens = []
@@ -46,9 +46,10 @@ def frequencies(tokens, V):
 # ---- protocols
 
 def vllm_v1(verify, rng, V=10, K=2):
-    """The distance to the target must fall 20 times as much as that to other distributions."""
+    """Return whether the distance to the target falls 20 times as much as that to others."""
     draft, target, *others = softmax(rng.random((102, V)))
-    to_target, to_others = [], []
+    to_target = []
+    to_others = []
     for n in (10, 100, 1000, 10_000, 100_000):
         tokens = rounds(verify, np.array([draft] * K), np.array([target] * (K + 1)), n, rng)
         came = frequencies(tokens[:, :-1], V)  # not the bonus token, which is mocked
@@ -73,20 +74,20 @@ def fits(tokens, target, fewest=5):
 
 
 def vllm_marginals(verify, rng, V, n, is_opposite, K=3):
-    """Each position's tokens must fit the target's row, which is the same at all positions.
+    """Return whether each position's tokens fit the target's row, the same at all positions.
 
-    There with one and three guesses, wide also at temperature 0.6; here with three, at 1. Narrow
-    there draws the guesses with the test's own Gumbel numbers, here not.
+    There: one and three guesses, wide also at temperature 0.6; here: three, at 1. Narrow draws
+    the guesses with the test's own Gumbel numbers there, and not here.
     """
-    target = rng.standard_normal(V)
-    draft = -target if is_opposite else rng.standard_normal(V)
-    draft, target = softmax(draft), softmax(target)
+    logits = rng.standard_normal(V)
+    target = softmax(logits)
+    draft = softmax(-logits if is_opposite else rng.standard_normal(V))
     tokens = rounds(verify, np.array([draft] * K), np.array([target] * (K + 1)), n, rng)
     return all(fits(column[column >= 0], target) for column in tokens.T)
 
 
 def sglang(verify, rng, V=20):
-    """The accepted paths of two fixed trees at temperature 0.01, as chains: rows are one-hot."""
+    """Return whether the paths that two fixed trees accept, as chains of one-hot rows, come."""
     for text in ([3, 4, 5, 18], [11, 12, 18]):
         rows = np.eye(V)[text]
         tokens = rounds(verify, rows[:-1], rows, 1, rng)
@@ -103,20 +104,27 @@ def top_100(rng, V):
 
 
 def tensorrt_llm(verify, rng, V=500, n=50_000):
-    """The first token's divergence from the target must be that of plain draws, up to 0.01."""
-    draft, target = top_100(rng, V), top_100(rng, V)
+    """Return whether first tokens diverge from the target as plain draws do, up to 0.01."""
+    draft = top_100(rng, V)
+    target = top_100(rng, V)
     bonus = rng.random(V)
     tokens = rounds(verify, draft[None], np.stack([target, bonus / bonus.sum()]), n, rng)
     plain = rng.choice(V, n, p=target)
     some = target > 0
-    with np.errstate(divide="ignore"):
-        speculative, ordinary = ((target[some] * np.log(target[some] / came[some])).sum()
-                                 for came in (frequencies(tokens[:, 0], V), frequencies(plain, V)))
-    return abs(speculative - ordinary) < 0.01
+
+    def divergence(tokens):
+        with np.errstate(divide="ignore"):
+            logs = np.log(target[some] / frequencies(tokens, V)[some])
+        return (target[some] * logs).sum()
+
+    return abs(divergence(tokens[:, 0]) - divergence(plain)) < 0.01
 
 
 def transformers(verify, rng, V=10, n=10_000):
-    """Two guesses must be accepted, the third never; four tokens replace it, in an order."""
+    """Return whether two guesses are always and the third never accepted.
+
+    Four tokens replace it, and their counts have an order.
+    """
     draft = np.eye(V)[[1, 4, 5]]  # there nearly one-hot: logits 10 and -10, the guesses given
     last = np.full(V, -np.inf)
     last[[1, 3, 7, 8]] = 2, 1, -0.01, 2
@@ -130,12 +138,15 @@ def transformers(verify, rng, V=10, n=10_000):
 
 
 def flashinfer(verify, rng, V=111, B=99, K=3):
-    """With a one-hot target all its tokens must come; else only ids and ends are looked at."""
+    """Return whether all tokens of a one-hot target come; of others look at the ids only."""
     for is_one_hot in (True, False):
         guesses = rng.integers(V, size=(B, K + 1))
-        p_draft, p_target = rng.random((B, K, V)), rng.random((B, K + 1, V))
+        p_draft = rng.random((B, K, V))
         p_draft /= p_draft.sum(axis=-1, keepdims=True)
-        p_target = np.eye(V)[guesses] if is_one_hot else p_target / p_target.sum(-1, keepdims=True)
+        p_target = rng.random((B, K + 1, V))
+        p_target /= p_target.sum(axis=-1, keepdims=True)
+        if is_one_hot:
+            p_target = np.eye(V)[guesses]
         for _ in range(10):
             tokens = verify(guesses[:, :K], p_draft, p_target, rng.random((B, K + 1)))
             if is_one_hot and (tokens != guesses).any() or (tokens >= V).any():
@@ -165,8 +176,10 @@ PROTOCOLS = {
     "vLLM V1": Protocol(vllm_v1, 100, file(
         "vllm-project/vllm", "004fce2d0b6ad5146fa0f32b5e777dc8f5112d80",
         "tests/v1/sample/test_rejection_sampler.py")),
-    "vLLM wide": Protocol(partial(vllm_marginals, V=4096, n=40_960, is_opposite=False), 2, VLLM),
-    "vLLM narrow": Protocol(partial(vllm_marginals, V=16, n=200_000, is_opposite=True), 20, VLLM),
+    "vLLM wide": Protocol(
+        partial(vllm_marginals, V=4096, n=40_960, is_opposite=False), 2, VLLM),
+    "vLLM narrow": Protocol(
+        partial(vllm_marginals, V=16, n=200_000, is_opposite=True), 20, VLLM),
     "SGLang": Protocol(sglang, 100, file(
         "sgl-project/sglang", "120affb9613cc3f5bcd055ec09c7621d3ced0ebc",
         "sgl-kernel/tests/speculative/test_speculative_sampling.py")),
@@ -201,7 +214,8 @@ def simulate():
 def share(passed, runs):
     """Return the share of runs that passed, with its standard error unless it is 0 or 1."""
     p = passed / runs
-    return f"{p:.0f}" if passed in (0, runs) else f"{p:.2f} +- {np.sqrt(p * (1 - p) / runs):.2f}"
+    error = np.sqrt(p * (1 - p) / runs)
+    return f"{p:.2f} +- {error:.2f}" if error else f"{p:.0f}"
 
 
 def figures_table(figures):
@@ -212,15 +226,15 @@ def figures_table(figures):
         verdict = "exact" if rule in EXACT else "**no**"
         needed = f"{KNOWN[rule][2]:,}" if rule in KNOWN else "-"
         rows.append([rule, verdict, *(share(*row[name]) for name in PROTOCOLS), needed])
-    passed = [sum(row[name][0] > row[name][1] / 2 for rule, row in figures.items() if rule in WRONG)
-              for name in PROTOCOLS]
+    passed = [sum(figures[rule][name][0] > protocol.runs / 2 for rule in WRONG)
+              for name, protocol in PROTOCOLS.items()]
     rows.append([f"of {len(WRONG)} wrong rules pass", "", *passed, ""])
     return markdown_table(["rule", "exact?", *links, "rounds"], rows)
 
 
 def main(argv=None):
-    parser = argparse.ArgumentParser("python -m exact.power", description=__doc__.split("\n")[0])
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures to FILE, too")
+    parser = Parser("python -m exact.power", description=__doc__.split("\n")[0])
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures to FILE")
     parser.add_argument("--show", type=Path, metavar="FILE", help="print the figures of FILE")
     args = parser.parse_args(argv)
     figures = json.loads(args.show.read_text(encoding="utf-8")) if args.show else simulate()

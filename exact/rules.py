@@ -23,7 +23,7 @@ from exact.tables import distances_table, parser_of, texts_needed
 from exact.verifiers import chain, one_hot, q_is_one
 from lib.markdown import markdown_table
 from sampling import keep_largest
-from speculative import guess, speculative_step, verify
+from speculative import guess, make_step, verify
 from variants.match import match_verify
 
 CONFIDENT = Fraction(2, 5)  # a draft is confident of a token from this probability on
@@ -57,25 +57,15 @@ def mapped(model, function):
 
 # ---- ways to guess: (x, k, rng, draft) -> guesses and the rows that the test receives
 
-def best(x, k, rng, draft):
-    """Return the draft's most probable tokens, with one-hot rows."""
-    return guess(x, k, rng, mapped(draft, lambda row: one_hot(np.argmax(row))))
+def drawn_from(change):
+    """Return a way to guess: draw from the draft's changed rows, and return those rows."""
+    return lambda x, k, rng, draft: guess(x, k, rng, mapped(draft, change))
 
 
-def colder(x, k, rng, draft):
-    """Draw at temperature 1/2; return those rows."""
-    return guess(x, k, rng, mapped(draft, lambda row: row**2 / (row**2).sum()))
-
-
-def best_two(x, k, rng, draft):
-    """Draw from the two most probable tokens; return those rows."""
-    return guess(x, k, rng, mapped(draft, partial(keep_largest, n=2)))
-
-
-def common_tokens(x, k, rng, draft):
-    """Draw from the tokens that both vocabularies have; return rows that do not sum to 1."""
-    in_common = np.arange(3) < COMMON
-    return guess(x, k, rng, mapped(draft, lambda row: row * in_common.astype(int)))
+best = drawn_from(lambda row: one_hot(np.argmax(row)))  # the most probable tokens
+colder = drawn_from(lambda row: row**2 / (row**2).sum())  # temperature 1/2
+best_two = drawn_from(partial(keep_largest, n=2))
+common_tokens = drawn_from(lambda row: row * (np.arange(3) < COMMON))  # which do not sum to 1
 
 
 def as_drawn(x, k, rng, draft, guess):
@@ -190,14 +180,13 @@ RULES = [
          issue("apple/ml-recurrent-drafter", 6)),
     # the test
     Rule("\"q = 1\"; guesses drawn", guess, q_is_one, True, issue(VLLM, 40149)),
-    Rule("\"q = 1\", with the number that drew the guess", guess,
-         verifiers.same_number, False),
+    Rule("\"q = 1\", with the number that drew the guess", guess, verifiers.same_number, False),
     Rule("\"q = 1\"; argmax guesses, accepted from p_target = .5 on", best,
-         partial(chain, p_accept=verifiers.doubled, replace=verifiers.from_others), False,
+         partial(q_is_one, p_accept=verifiers.doubled), False,
          file_at(SGLANG, "v0.5.23", "python/sglang/srt/arg_groups/fields/spec.py",
                  "SGLang's thresholds, both .5 (default: 1)")),
     Rule("\"q = 1\"; argmax guesses, always rejected", best,
-         partial(chain, p_accept=verifiers.never, replace=verifiers.from_others), False),
+         partial(q_is_one, p_accept=verifiers.never), False),
     Rule("match; guesses drawn", guess, match_verify, True, pull("ml-explore/mlx-lm", 1709)),
     Rule("match; argmax guesses", best, match_verify, True, pull("NVIDIA/TensorRT-LLM", 15775)),
     Rule("match with the target's best token, at any temperature", guess,
@@ -275,10 +264,10 @@ ALARMS = [  # (rule, what was said of it, where)
 @cache
 def round_of(name, toy, last, k):
     """Return the distribution of one round's tokens after `last`, with k guesses."""
-    rule, (draft, target) = BY_NAME[name], TOYS[toy]
-    make_guesses = partial(rule.guess, draft=draft)
-    return law(lambda rng: speculative_step([last], k + 1, rng, target, k, make_guesses,
-                                            rule.verify).ids)
+    rule = BY_NAME[name]
+    draft, target = TOYS[toy]
+    step = make_step(target, k, partial(rule.guess, draft=draft), rule.verify)
+    return law(lambda rng: step([last], k + 1, rng).ids)
 
 
 class Found(NamedTuple):

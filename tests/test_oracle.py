@@ -87,7 +87,8 @@ def test_known_is_what_the_rules_give_on_the_rows_of_the_file():
                for name, (distance, *_) in KNOWN.items()) == 0.05
 
 
-def test_a_search_finds_visible_rows():
+def test_a_search_finds_visible_rows(monkeypatch):
+    monkeypatch.setattr(rows, "WRONG", dict([*WRONG.items()][:5]))
     (draft, target), least = rows.search(V=3, n=1, seed=0)
     assert (draft.sum(axis=1) == 16).all() and (target.sum(axis=1) == 16).all() and least > 0
     assert (draft == target).all(axis=1).sum() == (draft == 16).any(axis=1).sum() == 1
@@ -245,9 +246,9 @@ def with_own_numbers(verify, seed):
 
 
 def test_a_right_verifier_is_not_called_wrong():
-    """10,000 runs: an alarm has a probability of at most 1e-5."""
+    """1,000 runs: an alarm has a probability of at most 1e-6."""
     verify = with_own_numbers(chain, seed=1)
-    reports = (check_by_sampling(verify, 100, K=1, seed=seed) for seed in range(10_000))
+    reports = (check_by_sampling(verify, 100, K=1, seed=seed) for seed in range(1000))
     assert all(report.exact is None for report in reports)
 
 
