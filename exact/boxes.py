@@ -2,8 +2,8 @@
 
 exact/law.py gives a function intervals instead of numbers; a compiled kernel needs numbers. But
 a test of guesses compares each uniform with thresholds, so its outcome is constant on boxes, and
-the sum over boxes is the distribution. exact/oracle.py finds the boxes. It asks for few points
-here, because one call of a kernel may take 10 ms.
+a sum over boxes is its distribution. exact/oracle.py finds the boxes. It tries few points here,
+because one call of a kernel may take 10 ms.
 """
 
 from collections import defaultdict
@@ -19,7 +19,7 @@ RNG = np.random.default_rng(0)  # draws them; an enumeration (exact/law.py) make
 
 
 def boxes(outcome, n):
-    """Yield (volume, outcome, middle) of the boxes of [0, 1)^n on which the outcome is constant.
+    """Yield (volume, outcome, middle) of the boxes of [0, 1)^n with a constant outcome.
 
     ValueError if there are too many, because uniforms are not compared with thresholds.
 

@@ -1,12 +1,12 @@
 """Run the rules of exact/rules.py on arrays, as engines do: EXACT and WRONG have them by name.
 
     guesses    [B, K]           p_draft   [B, K, V]        p_target   [B, K + 1, V]
-    uniforms   [B, K + 1]       u_t tests guess t; the last one draws the token after the accepted
+    uniforms   [B, K + 1]       u_t tests guess t; the last one draws the replacement or bonus
     tokens     [B, K + 1]       the accepted guesses and that token, then -1
 
-exact/oracle.py is tested with them, and exact/power.py runs the tests of engines on them. A test
-here does what the one with its name in exact/verifiers.py does, with the same parts. A rule on
-how guesses are made is not such a function, so it is absent.
+exact/oracle.py is tested with them; exact/power.py runs the tests of engines on them. A test here
+does what the one with its name in exact/verifiers.py does, with the same parts. A rule on how
+guesses are made is not such a function, so it is absent.
 """
 
 from functools import partial
@@ -82,7 +82,7 @@ def planned(guesses, p_draft, choose=np.argmax, costs=rules.COSTS):
 
 def chain(guesses, p_draft, p_target, uniforms, p_accept=ratio, replace=from_residual, bonus=-1,
           numbers="separate", n_tested=all_of):
-    """Accept guess after guess; at the first rejection draw a replacement, else the bonus token.
+    """Accept guess after guess; draw a replacement at the first rejection, or the bonus token.
 
     `bonus` and `numbers` are those of verifiers.chain.
     """
@@ -102,7 +102,7 @@ def chain(guesses, p_draft, p_target, uniforms, p_accept=ratio, replace=from_res
 
 
 def match(guesses, p_draft, p_target, uniforms, n_tested=all_of):
-    """Draw the target's tokens and write them as long as they are the guesses; one draw more."""
+    """Draw the target's tokens; write them up to the first that is not the guess."""
     drawn = draw(p_target, uniforms)
     n = np.minimum(first_rejected(drawn[:, :-1] == guesses), n_tested(guesses, p_draft))
     return written(guesses, n, drawn[np.arange(len(n)), n])
@@ -142,7 +142,7 @@ def traversal(guesses, p_draft, p_target, uniforms, rest=whole_rest):
 
 
 def one_product(guesses, p_draft, p_target, uniforms):
-    """Accept up to the last guess at which the product of ratios reaches that of the uniforms."""
+    """Accept up to the last guess at which the ratios' product reaches that of the uniforms."""
     ratios = ratio(*probabilities(guesses, p_draft, p_target))
     K = guesses.shape[1]
     n = last_passed(np.cumprod(ratios, axis=1) >= np.cumprod(uniforms[:, :K], axis=1))
@@ -174,7 +174,7 @@ def parts(function):
 
 
 def kernels(exact):
-    """Return {name: test of a batch} of the rules that do not depend on how guesses are made."""
+    """Return {name: test of a batch} of the rules for which guesses can be drawn elsewhere."""
     found = {}
     for rule in rules.RULES:
         way, options = parts(rule.guess)

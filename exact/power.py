@@ -3,9 +3,9 @@
     python -m exact.power --json benchmarks/results/power.json    10 to 35 minutes
     python -m exact.power --show benchmarks/results/power.json
 
-A protocol is what a public test draws and what it asserts, with its numbers, restated for
-functions over arrays: `protocol(verify, rng)` returns whether the verifier passes. A figure is the
-share of runs that pass, with their own random numbers. The oracle's verdict is not simulated.
+A protocol is what a public test draws and asserts, with its numbers, restated for functions over
+arrays: `protocol(verify, rng)` returns whether the verifier passes. A figure is the share of runs
+that pass; each run has its own random numbers. The oracle's verdict is not simulated.
 """
 
 import json

@@ -96,7 +96,7 @@ def stop_before(x, k, rng, draft):
 
 
 def drop_improbable(x, k, rng, draft, guess=guess, extra=0):
-    """Drop the first guess with a low draft probability and all after it; `extra` keeps more."""
+    """Drop the guesses from the first with a low draft probability on, but for `extra`."""
     guesses, p_draft = guess(x, k, rng, draft)
     confident = [draft(x + guesses[:t], 1)[-1][token] >= CONFIDENT
                  for t, token in enumerate(guesses)]

@@ -195,12 +195,13 @@ def load_all(*modules):
         import_module(module)
 
 
+EXPORTER = "optimum.exporters.openvino"
 SAMPLED = {  # package: Program
     "xllamacpp": Program(partial(load_all, "xllamacpp", "gguf"), {
         "none (no draft)": partial(llama_cpp, with_draft=False),
         "its most probable": llama_cpp,
         "`probabilistic`": partial(llama_cpp, probabilistic=True)}),
-    "openvino-genai": Program(partial(load_all, "openvino_genai", "optimum.exporters.openvino"), {
+    "openvino-genai": Program(partial(load_all, "openvino_genai", EXPORTER), {
         "none (no draft)": partial(openvino, with_draft=False),
         "its own (`enable_prefix_caching` off)": openvino}),
 }

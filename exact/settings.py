@@ -3,9 +3,9 @@
     python -m exact.settings            the table of docs/wild.md
     python -m exact.settings WORDS      the rules with one of these words, on every toy
 
-A setting (a penalty, a mask, a minimum length) changes the target's row, by the new tokens before
-it. A round needs the rows of all positions at once, before it is known which guesses are accepted,
-and the engine keeps a record of the text from round to round. A rule says
+A setting (a penalty, a mask, a minimum length) changes the target's row, by the new tokens
+before it. A round needs the rows of all positions at once, before it is known which guesses are
+accepted, and the engine keeps a record of the text from round to round. A rule says
 
     record    the tokens on record before a round: the new text, if the engine is right
     given     (record, guesses, t) -> the tokens that the setting is given for row t;
@@ -14,8 +14,8 @@ and the engine keeps a record of the text from round to round. A rule says
     cut       (ids, stop, is_last) -> the tokens of a round that become text; the last round
               reaches the limit of length
 
-Guesses are drawn from the draft's rows, without any setting, and tested by the ratio test. Texts
-have four tokens, or end with a stop token. All outcomes are enumerated, on Fractions.
+Guesses are drawn from the draft's rows, without any setting, and tested by the ratio test.
+Texts have four tokens, or end with a stop token. All outcomes are enumerated, on Fractions.
 """
 
 from collections import defaultdict
@@ -67,8 +67,15 @@ def no_setting(row, seen):
 own_tokens = lambda record, guesses, t: (*record, *guesses[:t])
 tokens_before_the_round = lambda record, guesses, t: record
 bonus_only = lambda record, guesses, t: record if t == len(guesses) else None
-all_but_bonus = lambda record, guesses, t: None if t == len(guesses) else (*record, *guesses[:t])
-last_twice = lambda record, guesses, t: (*(record[-1:] if t else ()), *record, *guesses[:t])
+
+
+def all_but_bonus(record, guesses, t):
+    return None if t == len(guesses) else own_tokens(record, guesses, t)
+
+
+def last_twice(record, guesses, t):
+    counted = (*record[-1:], *record) if t else record
+    return own_tokens(counted, guesses, t)
 
 
 # ---- the record after a round

@@ -1,7 +1,7 @@
 """Write what exact/ finds as Markdown, and read the command lines of its registers.
 
-    find(name, toy, K)    what a rule does: `texts` {text: probability}, the target's `wanted`, and
-                          their `distance`
+    find(name, toy, K)    what a rule does: `texts` {text: probability}, the target's `wanted`,
+                          and their `distance`
 """
 
 import argparse
@@ -50,5 +50,5 @@ def parser_of(program, doc, rules):
 
     parser = argparse.ArgumentParser(f"python -m {program}", description=doc.split("\n")[0])
     parser.add_argument("words", nargs="*", type=word, metavar="WORD",
-                        help="show the rules with one of these words in their names, on all toys")
+                        help="show the rules with one of these words in the name, on all toys")
     return parser

@@ -3,12 +3,13 @@
     verify(guesses, p_draft, p_target, rng) -> 1 .. k + 1 tokens     as speculative.verify
     p_draft[t], p_target[t]     the rows for the position of guess t; p_target has one row more
 
-Most tests are a `chain` with two parts. Both compute with Fractions, so distances are exact, and
-with arrays of floats for exact/kernels.py.
+Most tests are a `chain` with two parts. Both compute with Fractions, so distances are exact,
+and with arrays of floats for exact/kernels.py.
 
     p_accept(p_target, p_draft)     the probability to accept a guess, from its probabilities
-    replace(token, p_target, p_draft, p_next)     the weights of the token that replaces a guess,
-                                    from its rows and the target's next row, [.., n_vocab]
+    replace(token, p_target, p_draft, p_next)
+                                    the weights of the token that replaces a guess, from its
+                                    rows and the target's next row, [.., n_vocab]
 """
 
 from fractions import Fraction
@@ -30,11 +31,15 @@ def one_hot(token, n_vocab=3):
 # ---- the probability to accept a guess
 
 ratio = lambda p_target, p_draft: np.minimum(p_target / p_draft, 1)
-ratio_with_epsilon = lambda p_target, p_draft, n=100: ratio(n * p_target, n * p_draft + 1)  # 1 / n
 probability = lambda p_target, p_draft: p_target
 doubled = lambda p_target, p_draft: np.minimum(2 * p_target, 1)
 if_not_less = lambda p_target, p_draft: 1 * (p_target >= p_draft)
 never = lambda p_target, p_draft: 0 * p_target
+
+
+def ratio_with_epsilon(p_target, p_draft, n=100):
+    """Return the ratio with epsilon = 1 / n added to p_draft."""
+    return ratio(n * p_target, n * p_draft + 1)
 
 
 def match_or_ratio(p_target, p_draft):
@@ -45,7 +50,7 @@ def match_or_ratio(p_target, p_draft):
 # ---- the weights of the token that replaces a rejected guess
 
 def surplus(p_target, p_draft):
-    """Return what p_target has more than p_draft: the residual's weights; p_target if nothing."""
+    """Return max(0, p_target - p_draft), the residual's weights; p_target if all are 0."""
     weights = np.maximum(p_target - p_draft, 0)
     return np.where((weights > 0).any(axis=-1, keepdims=True), weights, p_target)
 
@@ -66,12 +71,12 @@ def from_others(token, p_target, p_draft, p_next):
 
 
 def from_same_race(token, p_target, p_draft, p_next):
-    """Return the row of argmin E / residual if the guess was argmin E / p_draft, with the same E.
+    """Return the row of argmin E / residual if the guess was argmin E / p_draft, the same E.
 
-    The E are standard exponentials, one per token (minus their logarithms are Gumbel numbers). The
-    guess has E / p_draft = T, a standard exponential; any other token has E = p_draft T + a fresh
-    one. So token x runs from p_draft T / residual on, with speed residual: integrate over T. Of
-    three tokens two can be in the residual, because the rejected guess is not.
+    The E are standard exponentials, one per token (minus their logarithms are Gumbel numbers).
+    The guess has E / p_draft = T, a standard exponential; any other token has E = p_draft T + a
+    fresh one. So token x runs from p_draft T / residual on, with speed residual: integrate over
+    T. Of three tokens two can be in the residual, because the rejected guess is not.
     """
     rest = residual(p_target, p_draft)
     (start, first), *others = sorted((p_draft[x] / rest[x], x) for x in np.flatnonzero(rest))
