@@ -57,8 +57,12 @@ def transformers_round(x, rng, draft, target, K, guess, **settings):
     guesses, p_draft = guess(x, K, rng, draft)
     with (mock.patch.object(torch, "rand_like", lambda ratios: Uniforms()),
           mock.patch.object(torch, "multinomial", multinomial)):
-        ids, _ = utils._speculative_sampling(torch.tensor([x + guesses]), logits(p_draft), K,
-                                             logits(target(x + guesses, K + 1)), **settings)
+        ids, _ = utils._speculative_sampling(
+            candidate_input_ids=torch.tensor([x + guesses]),
+            candidate_logits=logits(p_draft),
+            candidate_length=K,
+            new_logits=logits(target(x + guesses, K + 1)),
+            **settings)
     return ids[0].tolist()
 
 

@@ -226,7 +226,7 @@ def text_law(x: Sequence[int], model: Model, N: int, stop: Collection[int] = ())
 
 
 def rounds_law(x: Sequence[int], one_round: RoundLaw, N: int, K: int) -> dict:
-    """Return {(text, rounds): p} of N new ids, from the law `one_round(x, k)` of a round's ids."""
+    """Return {(text, rounds): p} of N new ids, from the law `one_round(x, k)` of a round."""
     if N == 0:
         return {(tuple(x), 0): 1}
     total = defaultdict(int)

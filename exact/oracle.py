@@ -142,20 +142,20 @@ class Cases:
         return tokens.astype(np.int64)
 
 
-def first_changes(answer, case, low, high, rng):
+def first_changes(answer, case, low, high, rng, n_samples):
     """Return for each box an axis (-1: none) and a coordinate at which the answer changes.
 
     Walk from the low corner to the high one and to random points, axis after axis, and bisect
     the first step with a change.
     """
     each, n_axes = np.arange(len(case)), low.shape[1]
-    box = np.tile(each, SAMPLES)
+    box = np.tile(each, n_samples)
     to = rng.integers(low[box], high[box], endpoint=True)
     to[: len(case)] = high
     walk = np.stack([np.where(np.arange(n_axes) < a, to, low[box]) for a in range(n_axes + 1)])
     tokens = np.stack([answer(case[box], points) for points in walk])
-    is_change = (tokens[1:] != tokens[:-1]).any(axis=-1)  # [n_axes, SAMPLES * n_boxes]
-    way = is_change.any(axis=0).reshape(SAMPLES, -1).argmax(axis=0) * len(case) + each
+    is_change = (tokens[1:] != tokens[:-1]).any(axis=-1)  # [n_axes, n_samples * n_boxes]
+    way = is_change.any(axis=0).reshape(n_samples, -1).argmax(axis=0) * len(case) + each
     axis = np.where(is_change[:, way].any(axis=0), is_change[:, way].argmax(axis=0), -1)
     point, old = walk[axis, way], tokens[axis, way]
     below, above = point[each, axis], np.where(axis < 0, point[each, axis], to[way, axis])
@@ -166,7 +166,7 @@ def first_changes(answer, case, low, high, rng):
     return axis, above
 
 
-def find_boxes(answer, n_cases, n_axes, top, rng):
+def find_boxes(answer, n_cases, n_axes, top, rng, n_samples=SAMPLES):
     """Return case [n], low and high corners [n, n_axes] of all boxes, or None if too many.
 
     A case starts as one box, all its uniforms. A box is cut in two where the answer changes.
@@ -174,7 +174,7 @@ def find_boxes(answer, n_cases, n_axes, top, rng):
     case, boxes = np.arange(n_cases), []
     low, high = np.zeros((n_cases, n_axes), dtype=np.int64), np.full((n_cases, n_axes), top)
     while len(case):
-        axis, first = first_changes(answer, case, low, high, rng)
+        axis, first = first_changes(answer, case, low, high, rng, n_samples)
         some = axis >= 0  # boxes with a change
         boxes.append([part[~some] for part in (case, low, high)])
         case, low, high, axis, first = (part[some] for part in (case, low, high, axis, first))

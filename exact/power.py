@@ -3,12 +3,11 @@
     python -m exact.power --json benchmarks/results/power.json    10 to 35 minutes
     python -m exact.power --show benchmarks/results/power.json
 
-A protocol is what a public test draws and what it asserts, with its numbers, restated for functions
-over arrays: `protocol(verify, rng)` returns whether the verifier passes. A figure is the share of
-runs that pass, and each run has random numbers of its own. The oracle's verdict is not simulated.
+A protocol is what a public test draws and asserts, with its numbers, restated for functions over
+arrays: `protocol(verify, rng)` returns whether the verifier passes. A figure is the share of runs
+that pass; each run has its own random numbers. The oracle's verdict is not simulated.
 """
 
-import argparse
 import json
 from functools import partial
 from pathlib import Path
@@ -16,23 +15,22 @@ from typing import Callable, NamedTuple
 
 import numpy as np
 
-from exact.kernels import KERNELS
+from exact.kernels import EXACT, WRONG
 from exact.oracle import KNOWN, check
 from lib.markdown import markdown_table
+from lib.terminal import Parser
+from sampling import softmax
 
 NUMBERS = 1 << 21  # the most probabilities in one array
 
 
-def softmax(logits):
-    weights = np.exp(logits - logits.max(axis=-1, keepdims=True))
-    return weights / weights.sum(axis=-1, keepdims=True)
-
-
 def rounds(verify, p_draft, p_target, n, rng):  # [K, V], [K + 1, V] -> [n, K + 1]
-    """Return the tokens of n rounds with these rows, a part at a time; the guesses are drawn."""
-    (K, V), tokens = p_draft.shape, []
-    for start in range(0, n, NUMBERS // (K * V)):
-        size = min(NUMBERS // (K * V), n - start)
+    """Return the tokens of n rounds with these rows and drawn guesses, a part at a time."""
+    K, V = p_draft.shape
+    most = NUMBERS // (K * V)
+    tokens = []
+    for start in range(0, n, most):
+        size = min(most, n - start)
         guesses = np.stack([rng.choice(V, size, p=row) for row in p_draft], axis=1)
         rows = (np.broadcast_to(part, (size, *part.shape)) for part in (p_draft, p_target))
         tokens.append(verify(guesses, *rows, rng.random((size, K + 1))))
@@ -48,9 +46,10 @@ def frequencies(tokens, V):
 # ---- protocols
 
 def vllm_v1(verify, rng, V=10, K=2):
-    """The distance to the target must fall 20 times as much as that to other distributions."""
+    """Return whether the distance to the target falls 20 times as much as that to others."""
     draft, target, *others = softmax(rng.random((102, V)))
-    to_target, to_others = [], []
+    to_target = []
+    to_others = []
     for n in (10, 100, 1000, 10_000, 100_000):
         tokens = rounds(verify, np.array([draft] * K), np.array([target] * (K + 1)), n, rng)
         came = frequencies(tokens[:, :-1], V)  # not the bonus token, which is mocked
@@ -70,25 +69,25 @@ def fits(tokens, target, fewest=5):
     else:
         came, expected = came[~is_rare], expected[~is_rare]
     df = len(expected) - 1
-    chi2 = ((came - expected) ** 2 / expected).sum()
-    return df < 1 or chi2 < df + 10 * np.sqrt(2 * df)
+    chi_squared = ((came - expected) ** 2 / expected).sum()
+    return df < 1 or chi_squared < df + 10 * np.sqrt(2 * df)
 
 
 def vllm_marginals(verify, rng, V, n, is_opposite, K=3):
-    """Each position's tokens must fit the target's row, which is the same at all positions.
+    """Return whether each position's tokens fit the target's row, the same at all positions.
 
-    There with one and three guesses, wide also at temperature 0.6; here with three, at 1. Narrow
-    there draws the guesses with the test's own Gumbel numbers, here not.
+    There: one and three guesses, wide also at temperature 0.6; here: three, at 1. Narrow draws
+    the guesses with the test's own Gumbel numbers there, and not here.
     """
-    target = rng.standard_normal(V)
-    draft = -target if is_opposite else rng.standard_normal(V)
-    draft, target = softmax(draft), softmax(target)
+    logits = rng.standard_normal(V)
+    target = softmax(logits)
+    draft = softmax(-logits if is_opposite else rng.standard_normal(V))
     tokens = rounds(verify, np.array([draft] * K), np.array([target] * (K + 1)), n, rng)
     return all(fits(column[column >= 0], target) for column in tokens.T)
 
 
 def sglang(verify, rng, V=20):
-    """The accepted paths of two fixed trees at temperature 0.01, as chains: rows are one-hot."""
+    """Return whether the paths that two fixed trees accept, as chains of one-hot rows, come."""
     for text in ([3, 4, 5, 18], [11, 12, 18]):
         rows = np.eye(V)[text]
         tokens = rounds(verify, rows[:-1], rows, 1, rng)
@@ -105,20 +104,27 @@ def top_100(rng, V):
 
 
 def tensorrt_llm(verify, rng, V=500, n=50_000):
-    """The first token's divergence from the target must be that of plain draws, up to 0.01."""
-    draft, target = top_100(rng, V), top_100(rng, V)
+    """Return whether first tokens diverge from the target as plain draws do, up to 0.01."""
+    draft = top_100(rng, V)
+    target = top_100(rng, V)
     bonus = rng.random(V)
     tokens = rounds(verify, draft[None], np.stack([target, bonus / bonus.sum()]), n, rng)
     plain = rng.choice(V, n, p=target)
     some = target > 0
-    with np.errstate(divide="ignore"):
-        speculative, ordinary = ((target[some] * np.log(target[some] / came[some])).sum()
-                                 for came in (frequencies(tokens[:, 0], V), frequencies(plain, V)))
-    return abs(speculative - ordinary) < 0.01
+
+    def divergence(tokens):
+        with np.errstate(divide="ignore"):
+            logs = np.log(target[some] / frequencies(tokens, V)[some])
+        return (target[some] * logs).sum()
+
+    return abs(divergence(tokens[:, 0]) - divergence(plain)) < 0.01
 
 
 def transformers(verify, rng, V=10, n=10_000):
-    """Two guesses must be accepted, the third never; four tokens replace it, in an order."""
+    """Return whether two guesses are always and the third never accepted.
+
+    Four tokens replace it, and their counts have an order.
+    """
     draft = np.eye(V)[[1, 4, 5]]  # there nearly one-hot: logits 10 and -10, the guesses given
     last = np.full(V, -np.inf)
     last[[1, 3, 7, 8]] = 2, 1, -0.01, 2
@@ -132,12 +138,15 @@ def transformers(verify, rng, V=10, n=10_000):
 
 
 def flashinfer(verify, rng, V=111, B=99, K=3):
-    """With a one-hot target all its tokens must come; else only ids and ends are looked at."""
+    """Return whether all tokens of a one-hot target come; of others look at the ids only."""
     for is_one_hot in (True, False):
         guesses = rng.integers(V, size=(B, K + 1))
-        p_draft, p_target = rng.random((B, K, V)), rng.random((B, K + 1, V))
+        p_draft = rng.random((B, K, V))
         p_draft /= p_draft.sum(axis=-1, keepdims=True)
-        p_target = np.eye(V)[guesses] if is_one_hot else p_target / p_target.sum(-1, keepdims=True)
+        p_target = rng.random((B, K + 1, V))
+        p_target /= p_target.sum(axis=-1, keepdims=True)
+        if is_one_hot:
+            p_target = np.eye(V)[guesses]
         for _ in range(10):
             tokens = verify(guesses[:, :K], p_draft, p_target, rng.random((B, K + 1)))
             if is_one_hot and (tokens != guesses).any() or (tokens >= V).any():
@@ -167,8 +176,10 @@ PROTOCOLS = {
     "vLLM V1": Protocol(vllm_v1, 100, file(
         "vllm-project/vllm", "004fce2d0b6ad5146fa0f32b5e777dc8f5112d80",
         "tests/v1/sample/test_rejection_sampler.py")),
-    "vLLM wide": Protocol(partial(vllm_marginals, V=4096, n=40_960, is_opposite=False), 2, VLLM),
-    "vLLM narrow": Protocol(partial(vllm_marginals, V=16, n=200_000, is_opposite=True), 20, VLLM),
+    "vLLM wide": Protocol(
+        partial(vllm_marginals, V=4096, n=40_960, is_opposite=False), 2, VLLM),
+    "vLLM narrow": Protocol(
+        partial(vllm_marginals, V=16, n=200_000, is_opposite=True), 20, VLLM),
     "SGLang": Protocol(sglang, 100, file(
         "sgl-project/sglang", "120affb9613cc3f5bcd055ec09c7621d3ced0ebc",
         "sgl-kernel/tests/speculative/test_speculative_sampling.py")),
@@ -183,8 +194,8 @@ PROTOCOLS = {
         "tests/utils/test_sampling.py")),
     "oracle": Protocol(oracle, 1, "../exact/oracle.py"),
 }
-EXACT = ["ratio test, residual; guesses drawn", "match; guesses drawn", "traversal"]
-RULES = EXACT + [name for name, kernel in KERNELS.items() if not kernel.exact]
+RIGHT = ("ratio test, residual; guesses drawn", "match; guesses drawn", "traversal")
+VERIFIERS = {name: EXACT[name] for name in RIGHT} | WRONG
 
 
 # ---- figures
@@ -192,35 +203,38 @@ RULES = EXACT + [name for name, kernel in KERNELS.items() if not kernel.exact]
 def simulate():
     """Return {rule: {protocol: [runs passed, runs]}}."""
     figures = {}
-    for i, rule in enumerate(RULES):
+    for i, (rule, verify) in enumerate(VERIFIERS.items()):
         rng = np.random.default_rng(i)
-        figures[rule] = {name: [sum(bool(protocol.passes(KERNELS[rule].verify, rng))
-                                    for _ in range(protocol.runs)), protocol.runs]
-                         for name, protocol in PROTOCOLS.items()}
+        figures[rule] = {}
+        for name, (passes, runs, _) in PROTOCOLS.items():
+            figures[rule][name] = [sum(bool(passes(verify, rng)) for _ in range(runs)), runs]
     return figures
 
 
 def share(passed, runs):
     """Return the share of runs that passed, with its standard error unless it is 0 or 1."""
     p = passed / runs
-    return f"{p:.0f}" if passed in (0, runs) else f"{p:.2f} +- {np.sqrt(p * (1 - p) / runs):.2f}"
+    error = np.sqrt(p * (1 - p) / runs)
+    return f"{p:.2f} +- {error:.2f}" if error else f"{p:.0f}"
 
 
 def figures_table(figures):
     """Return the figures as Markdown, with links to the tests."""
-    head = ["rule", "exact?", *(f"[{name}]({PROTOCOLS[name].source})" for name in PROTOCOLS),
-            "rounds"]
-    rows = [[rule, "exact" if KERNELS[rule].exact else "**no**",
-             *(share(*figures[rule][name]) for name in PROTOCOLS),
-             f"{KNOWN[rule][2]:,}" if rule in KNOWN else "-"] for rule in figures]
-    unseen = [sum(figures[rule][name][0] > figures[rule][name][1] / 2 for rule in KNOWN)
-              for name in PROTOCOLS]
-    return markdown_table(head, [*rows, [f"of {len(KNOWN)} wrong rules pass", "", *unseen, ""]])
+    links = [f"[{name}]({protocol.source})" for name, protocol in PROTOCOLS.items()]
+    rows = []
+    for rule, row in figures.items():
+        verdict = "exact" if rule in EXACT else "**no**"
+        needed = f"{KNOWN[rule][2]:,}" if rule in KNOWN else "-"
+        rows.append([rule, verdict, *(share(*row[name]) for name in PROTOCOLS), needed])
+    passed = [sum(figures[rule][name][0] > protocol.runs / 2 for rule in WRONG)
+              for name, protocol in PROTOCOLS.items()]
+    rows.append([f"of {len(WRONG)} wrong rules pass", "", *passed, ""])
+    return markdown_table(["rule", "exact?", *links, "rounds"], rows)
 
 
 def main(argv=None):
-    parser = argparse.ArgumentParser("python -m exact.power", description=__doc__.split("\n")[0])
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures to FILE, too")
+    parser = Parser("python -m exact.power", description=__doc__.split("\n")[0])
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures to FILE")
     parser.add_argument("--show", type=Path, metavar="FILE", help="print the figures of FILE")
     args = parser.parse_args(argv)
     figures = json.loads(args.show.read_text(encoding="utf-8")) if args.show else simulate()

@@ -1,13 +1,13 @@
 """Search for the ROWS of exact/oracle.py, and print its KNOWN.
 
     python -m exact.rows                       KNOWN, for the rows that are there
-    python -m exact.rows --search 500          the best of so many random rows for V = 3; minutes
+    python -m exact.rows --search 500          the best of 500 random rows for V = 3; minutes
     python -m exact.rows --search 150 --V 4    a minute; the best of 1000 is the same
 
 The best rows are those on which the smallest distance of all wrong rules of exact/kernels.py is
-largest. The row after no token prefers other tokens in the draft than in the target. Of the rows
-after a token one is equal in both, one is one-hot in the draft, and one has a token that only the
-target can write.
+largest. In the row after no token the draft prefers other tokens than the target. Of the rows
+after a token one is equal in both, one is one-hot in the draft, and one has a token that only
+the target can write.
 """
 
 import argparse
@@ -16,11 +16,10 @@ from math import ceil, log
 
 import numpy as np
 
-from exact.kernels import KERNELS
+from exact.kernels import EXACT, WRONG
 from exact.oracle import check
 
 ERROR = 1e-6  # of not seeing a wrong rule
-WRONG = {name: kernel.verify for name, kernel in KERNELS.items() if not kernel.exact}
 EPSILON = "ratio test, .01 added to p_draft and to the residual"  # as near as its .01 is small:
 SMALL = {EPSILON: 10}  # its distance counts ten times
 
@@ -46,14 +45,15 @@ def random_rows(V, rng):
 
 
 def smallest(rows, wrong, V, K, limit):
-    """Return the smallest distance of these rules; stop at one below the limit, moved to the front.
+    """Return the smallest distance of these rules; stop at one below the limit.
 
-    The rules that are hardest to see come to be tried first.
+    That one moves to the front, so the rules that are hardest to see are tried first.
     """
     least = np.inf
+    probabilities = tuple(part / 16 for part in rows)
     for name in list(wrong):
-        rows_of_16 = tuple(part / 16 for part in rows)
-        distance = check(WRONG[name], K, V, rows=rows_of_16).distance * SMALL.get(name, 1)
+        report = check(WRONG[name], K, V, rows=probabilities)
+        distance = report.distance * SMALL.get(name, 1)
         least = min(least, distance)
         if least < limit:
             wrong.remove(name)
@@ -64,13 +64,16 @@ def smallest(rows, wrong, V, K, limit):
 
 def search(V, n, K=3, seed=1):
     """Return the best of n random pairs of rows, and its smallest distance."""
-    rng, best, least, wrong = np.random.default_rng(seed), None, 0, list(WRONG)
-    wrong.sort(key=lambda name: "product" in name)  # slow: last
+    rng = np.random.default_rng(seed)
+    wrong = sorted(WRONG, key=lambda name: "product" in name)  # the slow ones are last
+    best = None
+    least = 0
     for _ in range(n):
         rows = random_rows(V, rng)
         found = smallest(rows, wrong, V, K, least)
         if found > least:
-            best, least = rows, found
+            best = rows
+            least = found
     return best, least
 
 
@@ -82,30 +85,35 @@ def kl(a, b):
 
 
 def rounds_needed(came, should, V, false_alarm=1e-9):
-    """Return the number of rounds from which on the rule is seen, except with probability ERROR.
+    """Return the number of rounds that show the rule, except with probability ERROR.
 
-    A start of a text has the probability p, and q under the rule. Between them is the frequency a
-    with n KL(a, p) = log(events / false_alarm) and n KL(a, q) = log(1 / ERROR): by Hoeffding's
+    A start of a text has the probability p, and q under the rule. Between them is the frequency
+    a with n KL(a, p) = log(events / false_alarm) and n KL(a, q) = log(1 / ERROR): by Hoeffding's
     bound the rule shows a frequency beyond a, which is enough for an alarm.
     """
     starts = [[part.reshape(V**m, -1).sum(axis=1) for part in (came, should)]
               for m in range(1, round(log(len(came), V)) + 1)]
     q, p = (np.concatenate(part) for part in zip(*starts))
-    alarm, miss = log(2 * len(p) / false_alarm), log(1 / ERROR)
+    alarm = log(2 * len(p) / false_alarm)
+    miss = log(1 / ERROR)
     some = (abs(q - p) > 1e-9) & (p > 0) & (q > 0) & (q < 1) & (p < 1)
-    near, far, p, q = p[some], q[some], p[some], q[some]
+    p = p[some]
+    q = q[some]
+    near = p
+    far = q
     for _ in range(60):  # a moves away from p as long as the alarm is the harder condition
         a = (near + far) / 2
         harder = kl(a, p) / alarm < kl(a, q) / miss
-        near, far = np.where(harder, a, near), np.where(harder, far, a)
+        near = np.where(harder, a, near)
+        far = np.where(harder, far, a)
     return ceil((alarm / kl(near, p)).min())
 
 
 def known():
     """Return {rule: (distance, tokens per round, rounds needed)} for K = V = 3."""
-    exact = check(KERNELS["ratio test, residual; guesses drawn"].verify).texts
+    exact = check(EXACT["ratio test, residual; guesses drawn"]).texts
     reports = {name: check(verify) for name, verify in WRONG.items()}
-    return {name: (report.distance, report.tokens_per_round,
+    return {name: (round(report.distance, 6), round(report.tokens_per_round, 6),
                    rounds_needed(report.texts, exact, V=3)) for name, report in reports.items()}
 
 
@@ -119,8 +127,8 @@ def main():
         print(f"    {args.V}: ({draft.tolist()},\n        {target.tolist()}),")
         print(f"smallest distance: {least:.4f}")
     else:
-        for name, (distance, tokens, rounds) in known().items():
-            print(f"    {json.dumps(name)}: ({round(distance, 6)}, {round(tokens, 6)}, {rounds}),")
+        for name, figures in known().items():
+            print(f"    {json.dumps(name)}: {figures},")
 
 
 if __name__ == "__main__":

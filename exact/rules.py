@@ -11,22 +11,19 @@ exact/settings.py has the rules that need more than one round. tests/test_rules.
 figure of docs/wild.md.
 """
 
-from collections import defaultdict
 from fractions import Fraction
 from functools import cache, partial
-from itertools import accumulate
-from operator import mul
 from typing import NamedTuple
 
 import numpy as np
 
 from exact import verifiers
-from exact.law import law, rounds_law, text_law, total_variation
-from exact.tables import chosen, distances, parser_of, texts_needed
+from exact.law import composed_law, law, text_law, total_variation
+from exact.tables import distances_table, parser_of, texts_needed
 from exact.verifiers import chain, one_hot, q_is_one
 from lib.markdown import markdown_table
 from sampling import keep_largest
-from speculative import guess, speculative_step, verify
+from speculative import guess, make_step, verify
 from variants.match import match_verify
 
 CONFIDENT = Fraction(2, 5)  # a draft is confident of a token from this probability on
@@ -60,25 +57,15 @@ def mapped(model, function):
 
 # ---- ways to guess: (x, k, rng, draft) -> guesses and the rows that the test receives
 
-def best(x, k, rng, draft):
-    """Return the draft's most probable tokens, with one-hot rows."""
-    return guess(x, k, rng, mapped(draft, lambda row: one_hot(np.argmax(row))))
+def drawn_from(change):
+    """Return a way to guess: draw from the draft's changed rows, and return those rows."""
+    return lambda x, k, rng, draft: guess(x, k, rng, mapped(draft, change))
 
 
-def colder(x, k, rng, draft):
-    """Draw at temperature 1/2; return those rows."""
-    return guess(x, k, rng, mapped(draft, lambda row: row**2 / (row**2).sum()))
-
-
-def best_two(x, k, rng, draft):
-    """Draw from the two most probable tokens; return those rows."""
-    return guess(x, k, rng, mapped(draft, partial(keep_largest, n=2)))
-
-
-def common_tokens(x, k, rng, draft):
-    """Draw from the tokens that both vocabularies have; return rows that do not sum to 1."""
-    in_common = np.arange(3) < COMMON
-    return guess(x, k, rng, mapped(draft, lambda row: row * in_common.astype(int)))
+best = drawn_from(lambda row: one_hot(np.argmax(row)))  # the most probable tokens
+colder = drawn_from(lambda row: row**2 / (row**2).sum())  # temperature 1/2
+best_two = drawn_from(partial(keep_largest, n=2))
+common_tokens = drawn_from(lambda row: row * (np.arange(3) < COMMON))  # which do not sum to 1
 
 
 def as_drawn(x, k, rng, draft, guess):
@@ -109,7 +96,7 @@ def stop_before(x, k, rng, draft):
 
 
 def drop_improbable(x, k, rng, draft, guess=guess, extra=0):
-    """Drop the first guess with a low draft probability and all after it; `extra` keeps more."""
+    """Drop the guesses from the first with a low draft probability on, but for `extra`."""
     guesses, p_draft = guess(x, k, rng, draft)
     confident = [draft(x + guesses[:t], 1)[-1][token] >= CONFIDENT
                  for t, token in enumerate(guesses)]
@@ -117,21 +104,27 @@ def drop_improbable(x, k, rng, draft, guess=guess, extra=0):
     return guesses[:n], p_draft[:n]
 
 
-def first_descent(rates):
+def rates(confidences, costs):  # [.., k] -> [.., k + 1]
+    """Return the expected tokens per cost of 0 .. k guesses.
+
+    The draft's confidence in guess t is the largest probability of its row. The product of the
+    first n estimates P(n guesses are accepted).
+    """
+    ones = np.ones_like(confidences, shape=(*np.shape(confidences)[:-1], 1))
+    passed = np.concatenate([ones, confidences], axis=-1).cumprod(axis=-1)
+    return passed.cumsum(axis=-1) / np.array(costs)[: passed.shape[-1]]
+
+
+def first_descent(rates, axis=-1):
     """Return the first n after which the rate does not rise."""
-    rises = [later > rate for rate, later in zip(rates, rates[1:])]
-    return [*rises, False].index(False)
+    rises = np.diff(rates, axis=axis) > 0
+    return rises.cumprod(axis=axis).sum(axis=axis)
 
 
 def planned(x, k, rng, draft, choose=np.argmax, costs=COSTS):
-    """Draw k guesses; keep as many as `choose` finds best by the rates of 0 .. k guesses.
-
-    The draft's confidence in guess t is the largest probability of its row. The product of the
-    first n estimates P(n guesses are accepted), so tokens / costs estimate the rates.
-    """
+    """Draw k guesses; keep as many as `choose` finds best by their rates."""
     guesses, p_draft = guess(x, k, rng, draft)
-    passed = accumulate([row.max() for row in p_draft], mul, initial=Fraction(1))
-    n = choose([tokens / cost for tokens, cost in zip(accumulate(passed), costs)])
+    n = choose(rates([row.max() for row in p_draft], costs), axis=-1)
     return guesses[:n], p_draft[:n]
 
 
@@ -187,18 +180,17 @@ RULES = [
          issue("apple/ml-recurrent-drafter", 6)),
     # the test
     Rule("\"q = 1\"; guesses drawn", guess, q_is_one, True, issue(VLLM, 40149)),
-    Rule("\"q = 1\", with the number that drew the guess", guess,
-         partial(chain, p_accept=verifiers.same_number, replace=verifiers.from_others), False),
+    Rule("\"q = 1\", with the number that drew the guess", guess, verifiers.same_number, False),
     Rule("\"q = 1\"; argmax guesses, accepted from p_target = .5 on", best,
-         partial(chain, p_accept=verifiers.raised, replace=verifiers.from_others), False,
+         partial(q_is_one, p_accept=verifiers.doubled), False,
          file_at(SGLANG, "v0.5.23", "python/sglang/srt/arg_groups/fields/spec.py",
                  "SGLang's thresholds, both .5 (default: 1)")),
     Rule("\"q = 1\"; argmax guesses, always rejected", best,
-         partial(chain, p_accept=verifiers.never, replace=verifiers.from_others), False),
+         partial(q_is_one, p_accept=verifiers.never), False),
     Rule("match; guesses drawn", guess, match_verify, True, pull("ml-explore/mlx-lm", 1709)),
     Rule("match; argmax guesses", best, match_verify, True, pull("NVIDIA/TensorRT-LLM", 15775)),
     Rule("match with the target's best token, at any temperature", guess,
-         partial(match_verify, draw=lambda row, rng: int(np.argmax(row))), False,
+         verifiers.best_tokens, False,
          file_at(SGLANG, "v0.5.23", "python/sglang/srt/speculative/eagle_utils.py",
                  "SGLang 0.5.23 on CPUs and XPUs")),
     Rule("match, then a fresh draw", guess,
@@ -227,10 +219,10 @@ RULES = [
          partial(chain, p_accept=verifiers.ratio_with_epsilon,
                  replace=verifiers.from_residual_with_epsilon), False),
     Rule("bonus token from the last guess's row", guess, partial(chain, bonus=-2), False),
-    Rule("one uniform for all tests of a round", guess, verifiers.one_uniform, False),
-    Rule("one uniform for a test and its replacement", guess, verifiers.uniform_twice, False),
-    Rule("one Gumbel vector for a guess and its replacement", guess,
-         partial(chain, replace=verifiers.from_same_race), False,
+    Rule("one uniform for all tests of a round", guess, partial(chain, numbers="one"), False),
+    Rule("one uniform for a test and its replacement", guess,
+         partial(chain, numbers="twice"), False),
+    Rule("one Gumbel vector for a guess and its replacement", guess, verifiers.same_race, False,
          f"{pull(VLLM, 47386)}, fixed by {pull(VLLM, 54282)}"),
     Rule("products of ratios and of uniforms, then the residual of one row", guess,
          verifiers.one_product, False,
@@ -272,10 +264,10 @@ ALARMS = [  # (rule, what was said of it, where)
 @cache
 def round_of(name, toy, last, k):
     """Return the distribution of one round's tokens after `last`, with k guesses."""
-    rule, (draft, target) = BY_NAME[name], TOYS[toy]
-    make_guesses = partial(rule.guess, draft=draft)
-    return law(lambda rng: speculative_step([last], k + 1, rng, target, k, make_guesses,
-                                            rule.verify).ids)
+    rule = BY_NAME[name]
+    draft, target = TOYS[toy]
+    step = make_step(target, k, partial(rule.guess, draft=draft), rule.verify)
+    return law(lambda rng: step([last], k + 1, rng).ids)
 
 
 class Found(NamedTuple):
@@ -294,12 +286,7 @@ class Found(NamedTuple):
 @cache
 def find(name, toy, K):
     """Return what a rule does; no rule depends on earlier rounds, no row on earlier tokens."""
-    def one_round(x, k):
-        return round_of(name, toy, x[-1], k)
-
-    texts = defaultdict(int)
-    for (text, _), p in rounds_law(X, one_round, K + 1, K).items():
-        texts[text] += p
+    texts = composed_law(X, lambda x, k: round_of(name, toy, x[-1], k), K + 1, K)
     return Found(toy, K, texts, text_law(X, TOYS[toy][1], K + 1))
 
 
@@ -312,13 +299,11 @@ def tokens_per_round(name, toy, K):
 
 def rules_table(words=()):
     """Show what each rule does, and where it is met."""
-    rows = []
-    for name, rule, toy in chosen(RULES, TOYS, words):
-        tokens = float(tokens_per_round(rule.name, toy, 3))
-        texts = texts_needed(find(rule.name, toy, 3))
-        rows.append([name, *distances(rule, toy, find), f"{tokens:.3f}", texts, rule.seen])
-    return markdown_table(["rule", "exact?", "K = 1", "K = 2", "K = 3", "tokens/round", "texts",
-                  "used, asked about or fixed in"], rows)
+    columns = {
+        "tokens/round": lambda rule, toy: f"{float(tokens_per_round(rule.name, toy, 3)):.3f}",
+        "texts": lambda rule, toy: texts_needed(find(rule.name, toy, 3)),
+        "used, asked about or fixed in": lambda rule, toy: rule.seen}
+    return distances_table(RULES, TOYS, words, find, columns)
 
 
 def alarms_table():

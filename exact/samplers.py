@@ -4,7 +4,7 @@ Draft and target are random GPT-2s of two layers and three tokens, so the target
 of all texts is known. An engine writes n texts, each with its own seed. Its distance is the
 total variation between their frequencies and the target's distribution. With
 
-    limit = sqrt((m log 2 + log(1 / ERROR)) / (2 n))          m = number of different texts
+    limit = sqrt((m log 2 + log(1 / ERROR)) / (2 n))          m: the number of different texts
 
 an exact engine exceeds the limit with a probability of at most ERROR: for each of the 2^m sets
 of texts, exp(-2 n limit^2) bounds the probability that it comes too often (Hoeffding). For the
@@ -77,14 +77,13 @@ def limit(n_texts, n_different):
 @cache
 def wrong_rules():
     """Return {name: distance} of the rules that are not exact, on these models."""
-    target_law = wanted()  # before any enumeration: a first pass compiles, which draws names
+    wanted()  # before any enumeration: a first pass compiles, which draws names
     found = {}
     for rule in RULES:
         if not rule.exact:
             guesses = partial(rule.guess, draft=model("draft"))
             step = make_step(model("target"), K, guesses, rule.verify)
-            texts = law(partial(complete, X, step, N))
-            found[rule.name] = float(total_variation(texts, target_law))
+            found[rule.name] = total_variation(law(partial(complete, X, step, N)), wanted())
     return found
 
 
@@ -102,12 +101,19 @@ def llama_server(target_path, draft_path, n_ctx, n_guesses, n_threads=1, probabi
     import xllamacpp
 
     params = xllamacpp.CommonParams()
-    draft, kinds = params.speculative.draft, xllamacpp.common_speculative_type
-    params.verbosity, params.hostnames = 0, ["127.0.0.1"]
-    params.model.path, params.n_ctx, params.n_parallel = str(target_path), n_ctx, 1
+    draft = params.speculative.draft
+    params.verbosity = 0
+    params.hostnames = ["127.0.0.1"]
+    params.model.path = str(target_path)
+    params.n_ctx = n_ctx
+    params.n_parallel = 1
     if draft_path:
-        draft.mparams.path, draft.probabilistic = str(draft_path), probabilistic
-        draft.n_max, draft.n_min, draft.p_min = n_guesses, 1, 0.0
+        draft.mparams.path = str(draft_path)
+        draft.probabilistic = probabilistic
+        draft.n_max = n_guesses
+        draft.n_min = 1
+        draft.p_min = 0.0
+        kinds = xllamacpp.common_speculative_type
         params.speculative.types = [kinds.COMMON_SPECULATIVE_TYPE_DRAFT_SIMPLE]
     params.flash_attn_type = xllamacpp.llama_flash_attn_type.LLAMA_FLASH_ATTN_TYPE_DISABLED
     for one in (params, draft):
@@ -184,45 +190,43 @@ class Program(NamedTuple):
     starts: dict  # {guesses in words: folder -> seed -> tokens}
 
 
-CONVERTER = "optimum.exporters.openvino"
-
-
 def load_all(*modules):
     for module in modules:
         import_module(module)
 
 
+EXPORTER = "optimum.exporters.openvino"
 SAMPLED = {  # package: Program
     "xllamacpp": Program(partial(load_all, "xllamacpp", "gguf"), {
         "none (no draft)": partial(llama_cpp, with_draft=False),
         "its most probable": llama_cpp,
         "`probabilistic`": partial(llama_cpp, probabilistic=True)}),
-    "openvino-genai": Program(partial(load_all, "openvino_genai", CONVERTER), {
+    "openvino-genai": Program(partial(load_all, "openvino_genai", EXPORTER), {
         "none (no draft)": partial(openvino, with_draft=False),
         "its own (`enable_prefix_caching` off)": openvino}),
 }
 
 
-def sampled_rows(package, n_texts=N_TEXTS):
+def sampled_rows(package):
     """Yield what was found: settings, verdict, distances; equal verdicts share a line."""
-    largest = limit(n_texts, len(wanted()))
     found = defaultdict(list)
     for words, start in SAMPLED[package].starts.items():
         with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
-            far = sampled_distance(start(Path(folder)), n_texts)
-        found["**no**" if far > largest else "no difference"].append((words, f"{far:.4f}"))
+            distance = sampled_distance(start(Path(folder)))
+        is_wrong = distance > limit(N_TEXTS, len(wanted()))
+        found["**no**" if is_wrong else "no difference"].append((words, f"{distance:.4f}"))
     for verdict, settings in found.items():
         words, distances = zip(*settings)
         yield ["; ".join(words), verdict, " ".join(distances)]
 
 
-def explanation(n_texts=N_TEXTS):
+def explanation():
     """Return in words what the limit is, and which wrong rules it does not show."""
-    largest = limit(n_texts, len(wanted()))
-    missed = [name for name, far in wrong_rules().items() if far < 2 * largest]
+    largest = limit(N_TEXTS, len(wanted()))
+    missed = [f"`{name}`" for name, far in wrong_rules().items() if far < 2 * largest]
     error = f"{ERROR:.0e}".replace("e-0", "e-")
-    return (f"With {n_texts:,} texts of random GPT-2s and K = {K}, an exact engine measures at "
+    return (f"With {N_TEXTS:,} texts of random GPT-2s and K = {K}, an exact engine measures at "
             f"most {largest:.4f}, and an engine whose distance is {2 * largest:.4f} or more "
             f"measures more, each except with probability {error}. All inexact rules of "
             "exact/rules.py have such a distance here, except "
-            f"{' and '.join(f'`{name}`' for name in missed) or 'none'}.")
+            f"{' and '.join(missed)}.")

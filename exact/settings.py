@@ -3,18 +3,19 @@
     python -m exact.settings            the table of docs/wild.md
     python -m exact.settings WORDS      the rules with one of these words, on every toy
 
-A setting (a penalty, a mask, a minimum length) changes the target's row, by the new tokens before
-it. A round needs the rows of all positions at once, before it is known which guesses are accepted,
-and the engine keeps a record of the text from round to round. A rule says
+A setting (a penalty, a mask, a minimum length) changes the target's row, by the new tokens
+before it. A round needs the rows of all positions at once, before it is known which guesses are
+accepted, and the engine keeps a record of the text from round to round. A rule says
 
     record    the tokens on record before a round: the new text, if the engine is right
     given     (record, guesses, t) -> the tokens that the setting is given for row t;
               None: no setting for this row
     keep      (record, done) -> the record after the round `done`
-    cut       (ids, stop, is_last) -> the tokens of a round that become text
+    cut       (ids, stop, is_last) -> the tokens of a round that become text; the last round
+              reaches the limit of length
 
-Guesses are drawn from the draft's rows, without any setting, and tested by the ratio test. Texts
-have four tokens, or end with a stop token. All outcomes are enumerated, on Fractions.
+Guesses are drawn from the draft's rows, without any setting, and tested by the ratio test.
+Texts have four tokens, or end with a stop token. All outcomes are enumerated, on Fractions.
 """
 
 from collections import defaultdict
@@ -26,8 +27,7 @@ import numpy as np
 
 from exact.law import law, text_law
 from exact.rules import MLX_SWIFT, SGLANG, TOYS, Found, X, commit, file_at
-from exact.tables import chosen, distances, parser_of
-from lib.markdown import markdown_table
+from exact.tables import distances_table, parser_of
 from speculative import guess, speculative_step, up_to_stop
 
 N_NEW = 4
@@ -35,31 +35,27 @@ STOP = 2
 FEWEST = 2  # new tokens before STOP is allowed
 
 
-# ---- settings: (row, tokens before it) -> row
-
-def normalised(weights):
-    return weights / weights.sum()
-
+# ---- settings: (row, new tokens before it) -> weights
 
 def penalty(row, seen):
     """Halve the probability of a token for each time that it was seen."""
-    return normalised(row * [Fraction(1, 2 ** seen.count(token)) for token in range(len(row))])
+    return row * [Fraction(1, 2 ** seen.count(token)) for token in range(len(row))]
 
 
 def no_repeat(row, seen):
     """Mask the last token, as a grammar may."""
-    return normalised(row * [int((token,) != seen[-1:]) for token in range(len(row))])
+    return row * [int((token,) != seen[-1:]) for token in range(len(row))]
 
 
 def min_length(row, seen):
     """Mask STOP among the first FEWEST tokens."""
-    masked = len(seen) < FEWEST
-    return normalised(row * [int(token != STOP or not masked) for token in range(len(row))])
+    is_masked = len(seen) < FEWEST
+    return row * [int(token != STOP or not is_masked) for token in range(len(row))]
 
 
 def sharper(row, seen):
     """Square the row, as temperature 1/2 does."""
-    return normalised(row**2)
+    return row**2
 
 
 def no_setting(row, seen):
@@ -68,16 +64,9 @@ def no_setting(row, seen):
 
 # ---- what the setting is given for row t
 
-def own_tokens(record, guesses, t):
-    return (*record, *guesses[:t])
-
-
-def tokens_before_the_round(record, guesses, t):
-    return record
-
-
-def bonus_only(record, guesses, t):
-    return record if t == len(guesses) else None
+own_tokens = lambda record, guesses, t: (*record, *guesses[:t])
+tokens_before_the_round = lambda record, guesses, t: record
+bonus_only = lambda record, guesses, t: record if t == len(guesses) else None
 
 
 def all_but_bonus(record, guesses, t):
@@ -91,12 +80,8 @@ def last_twice(record, guesses, t):
 
 # ---- the record after a round
 
-def keep_text(record, done):
-    return (*record, *done.ids)
-
-
-def keep_last(record, done):
-    return (*record, done.ids[-1])
+keep_text = lambda record, done: (*record, *done.ids)
+keep_last = lambda record, done: (*record, done.ids[-1])
 
 
 def keep_rejected(record, done):
@@ -106,17 +91,9 @@ def keep_rejected(record, done):
 
 # ---- the tokens of a round that become text
 
-def until_stop(ids, stop, is_last):
-    return up_to_stop(ids, stop)
-
-
-def whole_round(ids, stop, is_last):
-    return ids
-
-
-def limit_first(ids, stop, is_last):
-    """Return all tokens of a round that reaches the limit of length."""
-    return ids if is_last else up_to_stop(ids, stop)
+until_stop = lambda ids, stop, is_last: up_to_stop(ids, stop)
+whole_round = lambda ids, stop, is_last: ids
+limit_first = lambda ids, stop, is_last: ids if is_last else up_to_stop(ids, stop)
 
 
 # ---- the rules
@@ -172,52 +149,57 @@ BY_NAME = {rule.name: rule for rule in RULES}
 
 # ---- enumeration
 
+@cache
+def row_under(setting, toy, last, seen):
+    """Return the target's row after token `last`, under a setting that is given `seen`."""
+    row = TOYS[toy][1]([last])[-1]
+    weights = row if seen is None else setting(row, seen)
+    return weights / weights.sum()
+
+
 def one_round(x, record, rule, toy, K, rng):
     """Return the text after a round, its record, and whether the text has ended."""
-    draft, target = TOYS[toy]
-
-    def rows(ids, n_last):
+    def target(ids, n_last):
         guesses = ids[len(x) :]
-        given = [rule.given(record, guesses, t) for t in range(n_last)]
-        return np.array([row if seen is None else rule.setting(row, seen)
-                         for row, seen in zip(target(ids, n_last), given)])
+        return np.array([row_under(rule.setting, toy, last, rule.given(record, guesses, t))
+                         for t, last in enumerate(ids[-n_last:])])
 
     n_left = len(X) + N_NEW - len(x)
-    done = speculative_step(list(x), n_left, rng, rows, K, partial(guess, draft=draft))
+    done = speculative_step(list(x), n_left, rng, target, K, partial(guess, draft=TOYS[toy][0]))
     ids = rule.cut(done.ids, rule.stop, is_last=len(done.ids) == n_left)
-    ended = len(ids) == n_left or any(token in rule.stop for token in ids)
-    return (*x, *ids), rule.keep(record, done), ended
+    has_ended = len(ids) == n_left or any(token in rule.stop for token in ids)
+    return (*x, *ids), rule.keep(record, done), has_ended
 
 
 @cache
 def find(name, toy, K):
     """Return what a rule does to texts, round by round from every text and record so far."""
-    rule, texts, begun = BY_NAME[name], defaultdict(int), {(X, ()): Fraction(1)}
+    rule = BY_NAME[name]
+    texts = defaultdict(int)
+    begun = {(X, ()): 1}
     while begun:
         longer = defaultdict(int)
         for (x, record), p in begun.items():
             outcomes = law(partial(one_round, x, record, rule, toy, K))
-            for (text, next_record, ended), p_round in outcomes.items():
-                if ended:
+            for (text, next_record, has_ended), p_round in outcomes.items():
+                if has_ended:
                     texts[text] += p * p_round
                 else:
                     longer[text, next_record] += p * p_round
         begun = longer
-    return Found(toy, K, texts, text_law(X, partial(wanted_rows, rule, toy), N_NEW, rule.stop))
 
+    def target(ids, n_last=1):
+        return [row_under(rule.setting, toy, ids[-1], tuple(ids[len(X) :]))]
 
-def wanted_rows(rule, toy, ids, n_last=1):
-    """Return the target's last row under the setting."""
-    return [rule.setting(TOYS[toy][1](ids)[-1], tuple(ids[len(X) :]))]
+    return Found(toy, K, texts, text_law(X, target, N_NEW, rule.stop))
 
 
 # ---- as Markdown
 
 def settings_table(words=()):
     """Show what each rule does, and where it is met."""
-    rows = [[name, *distances(rule, toy, find), rule.seen]
-            for name, rule, toy in chosen(RULES, TOYS, words)]
-    return markdown_table(["rule", "exact?", "K = 1", "K = 2", "K = 3", "used or fixed in"], rows)
+    columns = {"used or fixed in": lambda rule, toy: rule.seen}
+    return distances_table(RULES, TOYS, words, find, columns)
 
 
 def main(argv=None):

@@ -1,21 +1,16 @@
 """Write what exact/ finds as Markdown, and read the command lines of its registers.
 
-    find(name, toy, K)    what a rule does: `texts` {text: probability}, the target's `wanted`, and
-                          their `distance`
+    find(name, toy, K)    what a rule does: `texts` {text: probability}, the target's `wanted`,
+                          and their `distance`
 """
 
 import argparse
 from math import ceil, log
 
+from lib.markdown import markdown_table
+
 ROUNDING = 1e-12  # what floats may add up to; nearly all figures are Fractions
 ERROR = 1e-6  # of the test in the column of texts
-
-
-def distances(rule, toy, find):
-    """Return the cells of a rule's verdict and of its distances for K = 1, 2, 3."""
-    found = [find(rule.name, toy, K).distance for K in (1, 2, 3)]
-    cells = [f"{float(distance):.4f}" if distance > ROUNDING else "0" for distance in found]
-    return ["exact" if rule.exact else "**no**", *cells]
 
 
 def texts_needed(found):
@@ -28,13 +23,22 @@ def has_words(rule, words):
     return any(word.lower() in rule.name.lower() for word in words)
 
 
-def chosen(rules, toys, words):
-    """Yield (name, rule, toy): all rules on toy A, or those with a word on every toy."""
-    for rule in rules:
-        if not words:
-            yield rule.name, rule, "A"
-        elif has_words(rule, words):
-            yield from ((f"{rule.name}; toy {toy}", rule, toy) for toy in toys)
+def distances_table(rules, toys, words, find, columns):
+    """Show the distances of all rules on toy A, or of those with a word on every toy.
+
+    columns    {head: (rule, toy) -> cell}, what else is shown
+    """
+    cases = [(rule.name, rule, "A") for rule in rules]
+    if words:
+        cases = [(f"{rule.name}; toy {toy}", rule, toy) for rule in rules
+                 if has_words(rule, words) for toy in toys]
+    rows = []
+    for name, rule, toy in cases:
+        found = [float(find(rule.name, toy, K).distance) for K in (1, 2, 3)]
+        distances = [f"{distance:.4f}" if distance > ROUNDING else "0" for distance in found]
+        others = [cell(rule, toy) for cell in columns.values()]
+        rows.append([name, "exact" if rule.exact else "**no**", *distances, *others])
+    return markdown_table(["rule", "exact?", "K = 1", "K = 2", "K = 3", *columns], rows)
 
 
 def parser_of(program, doc, rules):
@@ -46,5 +50,5 @@ def parser_of(program, doc, rules):
 
     parser = argparse.ArgumentParser(f"python -m {program}", description=doc.split("\n")[0])
     parser.add_argument("words", nargs="*", type=word, metavar="WORD",
-                        help="show the rules with one of these words in their names, on all toys")
+                        help="show the rules with one of these words in the name, on all toys")
     return parser

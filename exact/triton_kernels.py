@@ -44,9 +44,8 @@ def outcomes(bind, guesses, p_draft, p_target):
     """Return [(probability, accepted guesses, row of the last token)] for guesses and rows."""
     with np.errstate(divide="ignore", invalid="ignore"):  # logarithms of 0 in vLLM's kernels
         kernel = bind(guesses, p_draft, p_target)
-        ids = cache(kernel.ids)
-        return [(volume, ids(point)[:-1], kernel.row(point))
-                for volume, point in boxes(ids, len(guesses))]
+        return [(volume, ids[:-1], kernel.row(point))
+                for volume, ids, point in boxes(kernel.ids, len(guesses))]
 
 
 def as_tuples(rows):
@@ -58,10 +57,11 @@ def kernel_round(x, rng, draft, target, K, bind, one_hot=False):
 
     One-hot guesses are the draft's most probable tokens, tested without rows of the draft.
     """
-    guesses, p_draft = (best if one_hot else guess)(x, K, rng, draft)
-    found = outcomes(bind, tuple(guesses), None if one_hot else as_tuples(p_draft),
-                     as_tuples(target(x + guesses, K + 1)))
-    probabilities, accepted, rows = zip(*found)
+    make_guesses = best if one_hot else guess
+    guesses, p_draft = make_guesses(x, K, rng, draft)
+    draft_rows = None if one_hot else as_tuples(p_draft)
+    target_rows = as_tuples(target(x + guesses, K + 1))
+    probabilities, accepted, rows = zip(*outcomes(bind, tuple(guesses), draft_rows, target_rows))
     branch = sample(np.array(probabilities), rng)
     return [*accepted[branch], sample(rows[branch], rng)]
 
@@ -113,10 +113,23 @@ def sglang(guesses, p_draft, p_target, block_verification=False):
     def run(uniforms, last=0.5):
         ids = tensor([-1] * (k + 1), np.int32)
         n_accepted = tensor([0], np.int32)
-        places = tensor([range(k + 1)], np.int64)
-        verify(ids, places.clone(), n_accepted, tensor([[-1, *guesses]], np.int64), places,
-               None, None, tensor([uniforms]), tensor([last]), tensor([p_target]),
-               tensor([p_draft]), 1.0, 1.0, True, block_verification=block_verification)
+        positions = tensor([range(k + 1)], np.int64)
+        verify(
+            predicts=ids,  # written by the kernel, as are the next two
+            accept_index=positions.clone(),
+            accept_token_num=n_accepted,
+            candidates=tensor([[-1, *guesses]], np.int64),
+            retrive_index=positions,
+            retrive_next_token=None,
+            retrive_next_sibling=None,
+            uniform_samples=tensor([uniforms]),
+            uniform_samples_for_final_sampling=tensor([last]),
+            target_probs=tensor([p_target]),
+            draft_probs=tensor([p_draft]),
+            threshold_single=1.0,
+            threshold_acc=1.0,
+            deterministic=True,
+            block_verification=block_verification)
         return tuple(ids[: n_accepted.item() + 1].tolist())
 
     def row(uniforms):
@@ -169,9 +182,14 @@ def vllm_sample(guesses, p_draft, p_target):
         with (mock.patch.object(torch, "rand", lambda *size, **kind: numbers),
               mock.patch.object(torch.Tensor, "exponential_", lambda E: E.copy_(times))):
             ids = rejection_sample(
-                tensor(guesses, np.int32), [k], k, tensor([k], np.int32),
-                None if p_draft is None else tensor(p_draft), tensor(p_target[:-1]).log(),
-                tensor([[bonus]], np.int64), settings)
+                draft_token_ids=tensor(guesses, np.int32),
+                num_draft_tokens=[k],
+                max_spec_len=k,
+                cu_num_draft_tokens=tensor([k], np.int32),
+                draft_probs=None if p_draft is None else tensor(p_draft),
+                target_logits=tensor(p_target[:-1]).log(),
+                bonus_token_ids=tensor([[bonus]], np.int64),
+                sampling_metadata=settings)
         return tuple(token for token in ids[0].tolist() if token >= 0)
 
     def row(uniforms):
@@ -217,22 +235,30 @@ def load_vllm():
 def vllm_gpu(guesses, p_draft, p_target, block_verification=False):
     """Return the kernels of vLLM's second model runner, for one request at temperature 1."""
     scope, noise = load_vllm_gpu()
-    k, n_vocab = len(guesses), len(p_target[0])
+    k = len(guesses)
     positions = tensor(range(k + 1), np.int64)
-    request = tensor([0], np.int32)
+    request = tensor([0], np.int32)  # the first and only one
 
     def run(uniforms):
         noise.uniforms = (*uniforms, 0.5)
         ids, n_ids = scope["rejection_sample"](
-            tensor(p_target).log(), None if p_draft is None else tensor([p_draft]).log(),
-            tensor([-1, *guesses], np.int64), tensor([0, k + 1], np.int32), positions, request,
-            request.repeat(k + 1), positions.int(), tensor([1.0]), request.long(), k,
+            target_logits=tensor(p_target).log(),
+            draft_logits=None if p_draft is None else tensor([p_draft]).log(),
+            draft_sampled=tensor([-1, *guesses], np.int64),
+            cu_num_logits=tensor([0, k + 1], np.int32),
+            pos=positions,
+            idx_mapping=request,
+            expanded_idx_mapping=request.repeat(k + 1),
+            expanded_local_pos=positions.int(),
+            temperature=tensor([1.0]),
+            seed=request.long(),
+            num_speculative_steps=k,
             use_block_verification=block_verification)
         return tuple(ids[0, : n_ids.item()].tolist())
 
     def row(uniforms):
         run(uniforms)
-        weights = np.exp(noise.logits[:n_vocab].astype(np.float64))
+        weights = np.exp(noise.logits[: len(p_target[0])].astype(np.float64))
         return weights / weights.sum()
 
     return Kernel(run, row)

@@ -3,9 +3,13 @@
     verify(guesses, p_draft, p_target, rng) -> 1 .. k + 1 tokens     as speculative.verify
     p_draft[t], p_target[t]     the rows for the position of guess t; p_target has one row more
 
-Most of them are a `chain`: at each position a probability to accept the guess, and the row that
-replaces a rejected one. All compute with Fractions, so distances are exact; `one_product` needs
-logarithms.
+Most tests are a `chain` with two parts. Both compute with Fractions, so distances are exact,
+and with arrays of floats for exact/kernels.py.
+
+    p_accept(p_target, p_draft)     the probability to accept a guess, from its probabilities
+    replace(token, p_target, p_draft, p_next)
+                                    the weights of the token that replaces a guess, from its
+                                    rows and the target's next row, [.., n_vocab]
 """
 
 from fractions import Fraction
@@ -16,87 +20,66 @@ import numpy as np
 
 from sampling import accept, residual, sample
 from speculative import verify
-
-EPSILON = Fraction(1, 100)
-THRESHOLD = Fraction(1, 2)
+from variants.block import shares
+from variants.match import match_verify
 
 
 def one_hot(token, n_vocab=3):
     return np.array([Fraction(int(i == token)) for i in range(n_vocab)], dtype=object)
 
 
-# ---- the probability to accept guess t: (t, token, p_draft, p_target) -> probability
+# ---- the probability to accept a guess
 
-def ratio(t, token, p_draft, p_target):
-    return min(1, p_target[t][token] / p_draft[t][token])
-
-
-def probability(t, token, p_draft, p_target):
-    return p_target[t][token]
-
-
-def if_not_less(t, token, p_draft, p_target):
-    return Fraction(int(p_target[t][token] >= p_draft[t][token]))
+ratio = lambda p_target, p_draft: np.minimum(p_target / p_draft, 1)
+probability = lambda p_target, p_draft: p_target
+doubled = lambda p_target, p_draft: np.minimum(2 * p_target, 1)
+if_not_less = lambda p_target, p_draft: 1 * (p_target >= p_draft)
+never = lambda p_target, p_draft: 0 * p_target
 
 
-def never(t, token, p_draft, p_target):
-    return Fraction(0)
+def ratio_with_epsilon(p_target, p_draft, n=100):
+    """Return the ratio with epsilon = 1 / n added to p_draft."""
+    return ratio(n * p_target, n * p_draft + 1)
 
 
-def raised(t, token, p_draft, p_target):
-    """Return 1 from THRESHOLD on, and p_target / THRESHOLD below it."""
-    return min(1, p_target[t][token] / THRESHOLD)
-
-
-def match_or_ratio(t, token, p_draft, p_target):
+def match_or_ratio(p_target, p_draft):
     """Return P(the target's own draw is the guess, or else the ratio test passes)."""
-    p = p_target[t][token]
-    return p + (1 - p) * ratio(t, token, p_draft, p_target)
+    return p_target + (1 - p_target) * ratio(p_target, p_draft)
 
 
-def ratio_with_epsilon(t, token, p_draft, p_target):
-    return min(1, p_target[t][token] / (p_draft[t][token] + EPSILON))
+# ---- the weights of the token that replaces a rejected guess
+
+def surplus(p_target, p_draft):
+    """Return max(0, p_target - p_draft), the residual's weights; p_target if all are 0."""
+    weights = np.maximum(p_target - p_draft, 0)
+    return np.where((weights > 0).any(axis=-1, keepdims=True), weights, p_target)
 
 
-def same_number(t, token, p_draft, p_target):
-    """Return P(u < p_target) for the u that drew the guess: uniform in the token's interval."""
-    low = p_draft[t][:token].sum()
-    return max(p_target[t][token] - low, 0) / p_draft[t][token]
+from_residual = lambda token, p_target, p_draft, p_next: surplus(p_target, p_draft)
+from_target = lambda token, p_target, p_draft, p_next: p_target
+from_next_row = lambda token, p_target, p_draft, p_next: p_next
 
 
-# ---- the row that replaces a rejected guess t: (t, token, p_draft, p_target) -> row
-
-def from_residual(t, token, p_draft, p_target):
-    return residual(p_target[t], p_draft[t])
-
-
-def from_residual_with_epsilon(t, token, p_draft, p_target):
-    row = np.maximum(p_target[t] - p_draft[t], 0) + EPSILON
-    return row / row.sum()
+def from_residual_with_epsilon(token, p_target, p_draft, p_next, n=100):
+    """Return n times the surplus, and 1 for each token: epsilon = 1 / n is added."""
+    return n * np.maximum(p_target - p_draft, 0) + 1
 
 
-def from_others(t, token, p_draft, p_target):
-    return residual(p_target[t], one_hot(token))
+def from_others(token, p_target, p_draft, p_next):
+    """Return the target's row without the guess: the residual for one-hot rows of the draft."""
+    return surplus(p_target, np.eye(p_target.shape[-1], dtype=int)[token])
 
 
-def from_target(t, token, p_draft, p_target):
-    return p_target[t]
+def from_same_race(token, p_target, p_draft, p_next):
+    """Return the row of argmin E / residual if the guess was argmin E / p_draft, the same E.
 
-
-def from_next_row(t, token, p_draft, p_target):
-    return p_target[t + 1]
-
-
-def from_same_race(t, token, p_draft, p_target):
-    """Return the row of argmin E / residual if the guess was argmin E / p_draft, with the same E.
-
-    The E are standard exponentials, one per token (minus their logarithms are Gumbel numbers). The
-    guess has E / p_draft = T, a standard exponential; any other token has E = p_draft T + a fresh
-    one. So token x runs from p_draft T / residual on, with speed residual: integrate over T. Of
-    three tokens two can be in the residual, because the rejected guess is not.
+    The E are standard exponentials, one per token (minus their logarithms are Gumbel numbers).
+    The guess has E / p_draft = T, a standard exponential; any other token has E = p_draft T + a
+    fresh one. So token x runs from p_draft T / residual on, with speed residual: integrate over
+    T. Of three tokens two can be in the residual, because the rejected guess is not.
     """
-    rest = residual(p_target[t], p_draft[t])
-    (start, first), *others = sorted((p_draft[t][x] / rest[x], x) for x in np.flatnonzero(rest))
+    rest = residual(p_target, p_draft)
+    (start, first), *others = sorted((p_draft[x] / rest[x], x) for x in np.flatnonzero(rest))
     row = one_hot(first)
     for later_start, later in others:
         row[later] = rest[later] / (1 + rest[first] * (later_start - start))
@@ -106,31 +89,41 @@ def from_same_race(t, token, p_draft, p_target):
 
 # ---- ways to test
 
-def chain(guesses, p_draft, p_target, rng, p_accept=ratio, replace=from_residual, bonus=-1):
-    """Test as speculative.verify, with other parts; the bonus token is from row `bonus`."""
+def chain(guesses, p_draft, p_target, rng, p_accept=ratio, replace=from_residual, bonus=-1,
+          numbers="separate"):
+    """Test as speculative.verify, with other parts.
+
+    bonus      the row of the bonus token
+    numbers    "separate"; "one": the first uniform tests all guesses; "twice": the uniform that
+               rejected a guess also draws its replacement
+    """
     for t, token in enumerate(guesses):
-        if not accept(p_accept(t, token, p_draft, p_target), rng):
-            return guesses[:t] + [sample(replace(t, token, p_draft, p_target), rng)]
+        if t == 0 or numbers != "one":
+            u = rng.random()
+        if not u < p_accept(p_target[t][token], p_draft[t][token]):
+            weights = replace(token, p_target[t], p_draft[t], p_target[t + 1])
+            if numbers == "twice":
+                return guesses[:t] + [int(np.argmax(u < np.cumsum(weights) / weights.sum()))]
+            return guesses[:t] + [sample(weights, rng)]
     return guesses + [sample(p_target[max(bonus, -len(p_target))], rng)]
 
 
-def one_uniform(guesses, p_draft, p_target, rng):
-    """Compare one number u with all ratios of a round."""
-    u = rng.random()
+# "q = 1": as if all rows were one-hot
+q_is_one = partial(chain, p_accept=probability, replace=from_others)
+
+
+def same_number(guesses, p_draft, p_target, rng):
+    """Test as "q = 1" with the number that drew the guess, uniform in the guess's interval."""
     for t, token in enumerate(guesses):
-        if not u < ratio(t, token, p_draft, p_target):
-            return guesses[:t] + [sample(residual(p_target[t], p_draft[t]), rng)]
+        low = p_draft[t][:token].sum()
+        if not accept(max(p_target[t][token] - low, 0) / p_draft[t][token], rng):
+            return guesses[:t] + [sample(residual(p_target[t], one_hot(token)), rng)]
     return guesses + [sample(p_target[-1], rng)]
 
 
-def uniform_twice(guesses, p_draft, p_target, rng):
-    """Draw from the residual with the number that rejected the guess."""
-    for t, token in enumerate(guesses):
-        u = rng.random()
-        if not u < ratio(t, token, p_draft, p_target):
-            cdf = np.cumsum(residual(p_target[t], p_draft[t]))
-            return guesses[:t] + [int(np.argmax(u < cdf))]
-    return guesses + [sample(p_target[-1], rng)]
+def best_tokens(guesses, p_draft, p_target, rng):
+    """Compare the guesses with the target's most probable tokens."""
+    return match_verify(guesses, p_draft, [one_hot(np.argmax(row)) for row in p_target], rng)
 
 
 def next_rows(guesses, p_draft, p_target, rng):
@@ -138,23 +131,32 @@ def next_rows(guesses, p_draft, p_target, rng):
     return verify(guesses, p_draft, [*p_target[1:], p_target[-1]], rng)
 
 
-def drafts_rest(S, alpha, q):
-    return max(1 - q, S)
+def same_race(guesses, p_draft, p_target, rng):
+    """Draw from the residual with the Gumbel numbers that drew the guess."""
+    return chain(guesses, p_draft, p_target, rng, replace=from_same_race)
 
 
-def traversal(guesses, p_draft, p_target, rng, rest=lambda S, alpha, q: S + 1 - alpha):
-    """Accept the longest start that passes, tried from its end; alpha: probability of each."""
-    alpha = [Fraction(1)]
-    for t, token in enumerate(guesses):
-        alpha.append(min(1, alpha[-1] * p_target[t][token] / p_draft[t][token]))
-    row, p_accept = p_target[-1], alpha[-1]
+def whole_rest(mass, share, p_guess):
+    return mass + 1 - share
+
+
+def drafts_rest(mass, share, p_guess):
+    return np.maximum(1 - p_guess, mass)
+
+
+def traversal(guesses, p_draft, p_target, rng, rest=whole_rest):
+    """Accept the longest start that passes, tried from its end; share: variants/block.py."""
+    share = shares(guesses, p_draft, p_target)
+    weights = p_target[-1]
+    p_accept = share[-1]
     for n in range(len(guesses), 0, -1):
         if accept(p_accept, rng):
-            return guesses[:n] + [sample(row, rng)]
-        row = np.maximum(alpha[n - 1] * p_target[n - 1] - p_draft[n - 1], 0)
-        S, q = row.sum(), p_draft[n - 1][guesses[n - 1]]
-        p_accept = S / rest(S, alpha[n - 1], q) if S else 0
-    return [sample(row, rng)]
+            return guesses[:n] + [sample(weights, rng)]
+        row = p_draft[n - 1]
+        weights = np.maximum(share[n - 1] * p_target[n - 1] - row, 0)
+        mass = weights.sum()
+        p_accept = mass / rest(mass, share[n - 1], row[guesses[n - 1]]) if mass else 0
+    return [sample(weights, rng)]
 
 
 def one_product(guesses, p_draft, p_target, rng):
@@ -162,9 +164,8 @@ def one_product(guesses, p_draft, p_target, rng):
 
     The replacement is from the residual of the ratio test, one row at a time.
     """
-    products = np.cumprod([1, *(ratio(t, token, p_draft, p_target)
-                                for t, token in enumerate(guesses))])
-    n = sample(longest(products), rng)
+    ratios = [ratio(p_target[t][token], p_draft[t][token]) for t, token in enumerate(guesses)]
+    n = sample(longest(np.cumprod([1, *ratios])), rng)
     if n == len(guesses):
         return guesses + [sample(p_target[-1], rng)]
     return guesses[:n] + [sample(residual(p_target[n], p_draft[n]), rng)]
@@ -177,12 +178,10 @@ def longest(bounds):
     out, for up to three uniforms.
     """
     _, a, b, c = [*map(float, bounds), 0, 0, 0][:4]
-    log_ab, log_b, log_c = log(a / b) if b else 0, -log(b) if b else 0, -log(c) if c else 0
+    log_ab = log(a / b) if b else 0
+    log_b = -log(b) if b else 0
+    log_c = -log(c) if c else 0
     p_3 = c * (1 + log_c + log_c**2 / 2)
     p_2 = b * (1 + log_b) - c * (1 + log_c) - c * (log_c**2 - log_b**2) / 2
     p_1 = a - b - b * log_ab - c * log_ab**2 / 2
     return np.maximum([1 - p_1 - p_2 - p_3, p_1, p_2, p_3][: len(bounds)], 0)
-
-
-# "q = 1": as if all rows were one-hot
-q_is_one = partial(chain, p_accept=probability, replace=from_others)
