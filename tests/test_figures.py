@@ -109,3 +109,20 @@ def test_the_tokens_per_pass_of_engines_md_are_those_of_RESULTS_md():
     assert f"by match and has {at_1['llama.cpp']}; `--decoder match` has {at_1['here, match']}." \
         in words
     assert f"wrote {rows['llama.cpp']['tokens/pass at 0']:.2f} tokens" in words
+
+
+def test_the_memory_of_a_draft_is_that_of_its_sizes():
+    """A layer has 12 n_embd^2 weights with 9 n_embd outputs, and 13 n_embd other numbers."""
+    def counts(n_layer, n_embd, n_vocab=50257, n_ctx=1024):
+        """Return the numbers in matrices, their outputs, and all other numbers."""
+        matrices = 12 * n_layer * n_embd**2 + n_vocab * n_embd
+        return matrices, 9 * n_layer * n_embd + n_vocab, (13 * n_layer + 2 + n_ctx) * n_embd
+
+    (large, outputs, others), (small, _, small_others) = counts(48, 1600), counts(12, 768)
+    rows = [(4 * (large + others), 2 * 48 * 1600 * 4),
+            (large + 4 * outputs, 2 * 48 * 1600 * 4),  # int8, and a scale per output
+            (4 * (small + small_others), 2 * 12 * 768 * 4)]
+    quoted = by_column(SPEED, "| weights | cache per token")
+    assert [*map(list, (cells.values() for cells in quoted.values()))] == [
+        [f"{'+ ' * (i > 0)}{weights / 1e6:,.0f} MB", f"{'+ ' * (i > 0)}{cache / 1e3:.0f} kB"]
+        for i, (weights, cache) in enumerate(rows)]
