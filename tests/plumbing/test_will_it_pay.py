@@ -134,7 +134,7 @@ def test_random_weights_are_timed_and_acceptance_is_given(models_dir, capsys, mo
 
 
 @pytest.mark.parametrize("flags, models, message", [
-    (["--random"], {}, "--random has no weights like those of draft: choose"),
+    (["--random"], {}, "--random has no weights of the shape of draft: choose"),
     (["--temperature", -1], {}, "need 0 <= temperature < inf, got -1.0"),
     (["--N", 89], {}, "the longest prompt has 8 tokens, and --N 89 more do not fit in n_ctx = 96"),
     (["--prompts", "{}/blank.txt"], {}, "blank.txt has blank lines only"),
