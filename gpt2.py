@@ -6,13 +6,13 @@
     n_last     rows of logits wanted           d_head = n_embd / n_head
     wte wpe    token and position embeddings   blocks  the n_layer transformer blocks
     ln_1 attn ln_2 mlp ln_f c_attn c_proj c_fc    weights and arguments, named by OpenAI
-    attend     a function of one layer's new queries, keys and values: who sees whom
+    attend     a function of one layer's new queries, keys and values, which applies attention
 
 Radford et al. (2019), "Language Models are Unsupervised Multitask Learners", Sec. 2.3: learned
 positions, layer normalisation before each sub-block and once at the end, tied unembedding.
 
 The same lines run on NumPy's arrays and on CuPy's: they use operators, array methods, and
-NumPy's functions, which call CuPy's by themselves. Tokens and logits live on the host.
+NumPy's functions, which dispatch to CuPy's. Tokens and logits live on the host.
 """
 
 import math
@@ -64,7 +64,7 @@ def attention(q, k, v, mask):  # [n_head, n_new, d_head], 2 x [n_head, n_seq, d_
 
 
 def mha(x, c_attn, c_proj, n_head, attend):  # [n_new, n_embd] -> [n_new, n_embd]
-    """Apply multi-head attention; `attend` adds the tokens before the new ones."""
+    """Apply multi-head attention; `attend` adds the keys and values of earlier tokens."""
     n_new, n_embd = x.shape
     qkv = linear(x, **c_attn)  # [n_new, 3 n_embd]
     qkv = qkv.reshape(n_new, 3, n_head, n_embd // n_head)  # [n_new, 3, n_head, d_head]
@@ -75,7 +75,7 @@ def mha(x, c_attn, c_proj, n_head, attend):  # [n_new, n_embd] -> [n_new, n_embd
 
 
 def transformer_block(x, ln_1, attn, ln_2, mlp, n_head, attend):  # as mha
-    """Add attention to its input, then the feed-forward network to its own."""
+    """Add the output of attention to its input; then do the same with the feed-forward part."""
     x = x + mha(layer_norm(x, **ln_1), **attn, n_head=n_head, attend=attend)
     return x + ffn(layer_norm(x, **ln_2), **mlp)
 
@@ -83,7 +83,7 @@ def transformer_block(x, ln_1, attn, ln_2, mlp, n_head, attend):  # as mha
 def forward(ids, positions, attends, params, n_head):  # [n_new] -> [n_new, n_embd]
     """Return the last hidden states of the new tokens, after ln_f.
 
-    `positions` picks rows of wpe: a slice, or an array for a tree. `attends` has one per layer.
+    `positions` picks rows of wpe: a slice, or an array for a tree. One attend per layer.
     """
     x = params["wte"][ids] + params["wpe"][positions]
     for block, attend in zip(params["blocks"], attends):
@@ -127,7 +127,7 @@ def mask_of(visible, like):  # [n_new, n_seq] of bool -> [n_new, n_seq]
 
 
 def part_ends(n_past, n_seq, n_last):
-    """Return where each pass over a prompt ends: after PART tokens; the last has n_last rows.
+    """Return where each pass over a prompt ends: every PART tokens; the last has n_last rows.
 
     >>> part_ends(0, 300, 1), part_ends(299, 300, 1)
     ([128, 256, 300], [300])
@@ -156,7 +156,7 @@ class GPT2:
     with a different sequence, the model goes back to the longest common prefix and reads on
     from there. Threads that share a model take turns and read their texts again, so give each
     thread a model over the same weights, `GPT2(model.params, model.n_head)`. A copied or
-    pickled model has an empty cache. No answer depends on earlier calls:
+    pickled model has an empty cache. No result depends on earlier calls:
 
     >>> from lib.checkpoints.weights import random_params
     >>> hparams = dict(n_vocab=11, n_ctx=8, n_embd=6, n_head=2, n_layer=2)
@@ -204,7 +204,7 @@ class GPT2:
             return self.read(ids, n_last)
 
     def read(self, ids, n_last):  # -> [n_last, n_embd]
-        """Read what is not in the cache: of a long prompt one part after another."""
+        """Read the tokens that are not in the cache: a long prompt in parts, one per pass."""
         ids = list(ids)
         n_past = self.n_reusable(self.ids, ids, n_last)
         self.ids = ids[:n_past]  # so that Ctrl-C in forward leaves tokens and cache consistent

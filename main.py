@@ -2,8 +2,8 @@
 
     python main.py --K 4 --temperature 0
 
-This file reads the flags; demo/task.py loads what they ask for, compare.py runs it timed and
-describe.py prints the result.
+This file reads the flags, demo/task.py loads what they name, demo/compare.py runs and times
+both decoders, and demo/describe.py puts the result into words.
 """
 
 import argparse
@@ -59,7 +59,7 @@ def make_first_parser() -> ArgumentParser:
 
 
 def make_parser(first: ArgumentParser, entry: Decoder) -> ArgumentParser:
-    """Return the parser of all flags, spelled as in the articles, and of one decoder's."""
+    """Return the parser of the common flags and of one decoder's flags."""
     names = textwrap.fill(" ".join(DECODERS), 98, initial_indent="  ", subsequent_indent="  ")
     parser = Parser(prog="main.py", usage="main.py [--decoder NAME] [flags]", parents=[first],
                     description=__doc__.split("\n")[0], epilog=EXAMPLES + names,
@@ -74,7 +74,7 @@ def make_parser(first: ArgumentParser, entry: Decoder) -> ArgumentParser:
 
 
 def add_text_flags(add: Callable) -> None:
-    """Add the flags of the prompt and of the end of its continuation."""
+    """Add the flags of the prompt and its continuation."""
     add("--prompt", default=PROMPT, help="the text to continue; - reads standard input")
     add("--prompt_file", metavar="FILE",
         help="read the prompt from a file instead, without the newline at its end")
@@ -115,7 +115,7 @@ def add_sampling_flags(add: Callable) -> None:
 
 
 def add_output_flags(add: Callable) -> None:
-    """Add the flags of what is shown and saved of one text."""
+    """Add the flags that show and save the rounds of one text."""
     add("--show", action="store_true",
         help="print every round: accepted guesses, [-rejected-]{+replacement+} or {+bonus+}")
     add("--trace", metavar="FILE", help="save every round as a page: FILE.html")
@@ -181,7 +181,7 @@ def check_flags(args: Namespace, entry: Decoder, given: set[str]) -> None:
                          "(only to stopping, --K auto and --widths auto)")
     if "draft_model_size" in given and not entry.needs_draft(args.settings):
         raise ValueError(f"--draft_model_size does not apply to --decoder {entry.name} with "
-                         "these flags: no draft model is asked")
+                         "these flags: no draft model is used")
     if args.prompts is None:
         for name in sorted(given & {*MANY_TEXTS}):
             raise ValueError(f"--{name} needs --prompts")
@@ -241,5 +241,5 @@ if __name__ == "__main__":
     if sys.stdout is None:
         sys.exit("main.py: standard output is closed")
     if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="backslashreplace")  # what a terminal's encoding lacks
+        sys.stdout.reconfigure(errors="backslashreplace")  # escape characters it cannot encode
     sys.exit(main())

@@ -127,5 +127,5 @@ def read_encoder(folder, n_vocab, cut_vocab):
         return encoder
     advice = f"padded by {padding}, which --cut_vocab leaves out" if padding > 0 else (
         "give the model a row for each token (in transformers: resize_token_embeddings)")
-    raise ValueError(f"need as many symbols in {files} as n_vocab says in {folder}, got "
+    raise ValueError(f"need as many symbols in {files} as n_vocab in {folder}, got "
                      f"{encoder.n_vocab} and {n_vocab}: {advice}")

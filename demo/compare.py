@@ -48,7 +48,7 @@ class Timed:
         return states
 
     def logits(self, states):
-        """Time the second half; it belongs to the last pass."""
+        """Time the second half; add it to the last pass."""
         start = time.perf_counter()
         logits = self.model.logits(states)
         self.seconds[-1] += time.perf_counter() - start
@@ -62,7 +62,7 @@ class Timed:
 class Run(NamedTuple):
     """Hold one run of a decoder and its measurements."""
 
-    ids: list[int]  # the new ones
+    ids: list[int]  # the new tokens
     rounds: list[Round]  # without their rows of probabilities, which are large
     seconds: float
     draft: Timed | None
@@ -72,10 +72,10 @@ class Run(NamedTuple):
 # ---- one run
 
 def decoded_run(task: Task, decoder: str, on_seen: Callable[[dict], Any] | None = None) -> Run:
-    """Run `autoregressive` or the task's decoder with empty caches, with a bar on a terminal.
+    """Run `autoregressive` or the task's decoder with empty caches; show a bar on a terminal.
 
     `on_seen` receives every round as data (demo/trace.py), with "end", the seconds since the
-    start. It replaces the bar.
+    start. A run with `on_seen` shows no bar.
     """
     models = task.models()
     draft = models.draft and Timed(models.draft)
@@ -204,7 +204,7 @@ def ratio(a: float, b: float) -> float | None:
 def measured_speedup(plain: Run, fast: Run) -> float | None:
     """Return the ratio of tokens per second; None if either text is too short to measure it.
 
-    Not the ratio of seconds: two texts that stop tokens end have different lengths.
+    It is not the ratio of seconds, because texts that end at stop tokens differ in length.
     """
     if min(len(plain.ids), len(fast.ids)) < SHORTEST:
         return None
@@ -212,7 +212,7 @@ def measured_speedup(plain: Run, fast: Run) -> float | None:
 
 
 def predicted_speedup(task: Task, plain: Run, fast: Run, alpha: float | None) -> float | None:
-    """Return Leviathan et al. (2023) Theorem 3.8 with this run's acceptance and costs.
+    """Return Leviathan et al. (2023) Theorem 3.8 for this run's acceptance and costs.
 
     None if the decoder is not the papers' with a fixed K, or if there is no measured speed-up
     to compare it with.

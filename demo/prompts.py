@@ -1,4 +1,4 @@
-"""Continue many prompts, a line of JSON for each: main.py --prompts FILE --out FILE.jsonl
+"""Continue many prompts, one line of JSON per prompt: main.py --prompts FILE --out FILE.jsonl
 
     FILE       one prompt per line, or one JSON object per line: {"prompt": ..., "id": ...};
                an id is copied, and the report names ids that several prompts have
@@ -53,7 +53,7 @@ N_NAMED = 5  # ids that the report names
 # ---- lines and jobs
 
 class Job(NamedTuple):
-    """Hold one prompt; a job with an error wants no tokens."""
+    """Hold one prompt; n_left is 0 if its record is an error."""
 
     head: dict  # of its record
     x: Sequence[int] = (0,)
@@ -111,7 +111,7 @@ def jobs_of_lines(lines: Iterable[bytes], args: Namespace, task: Task,
 
 
 def record_of(job: Job, rounds: list[Round], task: Task) -> dict:
-    """Return the record of a prompt and of the rounds that were written after it."""
+    """Return the record of a prompt and of the rounds that continue it."""
     if "error" in job.head:
         return job.head
     ids = [token for result in rounds for token in result.ids]
@@ -128,7 +128,7 @@ def batch_writer(task: Task, args: Namespace) -> Writer:
 
     ValueError if the decoder cannot share passes, or its settings do not fit.
     """
-    from variants.shared.batch import Shared, generate_batch  # here: greenlet may be missing
+    from variants.shared.batch import Shared, generate_batch  # here: greenlet is optional
     from variants.shared.batch_gpt2 import BatchGPT2
 
     if "heads" in task.entry.needs:
@@ -177,7 +177,7 @@ def opened_alone(path: str) -> Iterator[IO[bytes]]:
 
 
 def skip_written(file: IO[bytes], jobs: Iterator[Job]) -> list[bool]:
-    """Skip the jobs that --out has records of, and cut off an unfinished last line.
+    """Skip the jobs whose records are in --out, and cut off an unfinished last line.
 
     Returns whether each record is an error. ValueError, and nothing is changed, if a record
     does not fit its job.
@@ -197,7 +197,7 @@ def skip_written(file: IO[bytes], jobs: Iterator[Job]) -> list[bool]:
 
 
 def checked_record(line: bytes, job: Job | None, where: str) -> dict:
-    """Return the record in a line of --out; ValueError unless it is of this job."""
+    """Return the record in a line of --out; ValueError unless it belongs to this job."""
     try:
         record = json.loads(line)
         written = record["settings"] | record
@@ -218,7 +218,7 @@ class Report(NamedTuple):
     """Hold the report at the end of a run."""
 
     text: str
-    n_errors: int  # records of --out that are an error, those of earlier runs included
+    n_errors: int  # error records in --out, also of earlier runs
 
 
 @gpu_errors_in_one_line()
@@ -253,7 +253,7 @@ def opened_prompts(path: str) -> IO[bytes]:
 
 @contextmanager
 def advice_how_to_resume(args: Namespace) -> Iterator[None]:
-    """Say in the message after Ctrl-C how to resume."""
+    """Add to the message after Ctrl-C how to resume."""
     try:
         yield
     except KeyboardInterrupt:
@@ -286,7 +286,7 @@ def append_records(out: IO[bytes], texts: Iterable[tuple[Job, list[Round]]], tas
 
 def report_text(path: str, old: list[bool], new: list[bool], n_tokens: int,
                 seconds: float) -> str:
-    """Return what was written; `old` and `new` are whether each record is an error."""
+    """Return the report; `old` and `new` are whether each record is an error."""
     name = "standard output" if path == "-" else path
     had = f", which already had {counted(len(old), 'record')}" if old else ""
     had += f" ({counted(sum(old), 'error')})" if any(old) else ""

@@ -1,4 +1,4 @@
-"""Judge a test of guesses that you wrote: enumerate what it makes of the target's distribution.
+"""Judge a test of guesses that you wrote: enumerate the distribution that it produces.
 
     python -m exact.judge FILE.py
     python -m exact.judge FILE.py --rows    and its tokens per round on recorded rows
@@ -9,10 +9,10 @@ FILE.py defines one of
     step(x, n_left, rng, draft, target, K) -> 1 .. n_left tokens      a whole round
 
 and may import sampling.py: its `sample` and `accept`, or rng.random(), are the only source of
-randomness. Every outcome is enumerated for the toys printed, with K = 1, 2 and 3: of `verify`
-round by round, because it sees nothing but its arguments, and of `step` from the first token to
-the last. The exit status is 0 if every text has the target's probability, 1 if one does not,
-and 2 if there is no answer. A verifier over arrays is for exact/oracle.py.
+randomness. Every outcome is enumerated on the printed toys, with K = 1, 2 and 3: round by round
+for `verify`, which depends on its arguments alone, and over whole texts for `step`. The exit
+status is 0 if every text has the target's probability, 1 if one does not, and 2 if there is no
+answer. For a verifier over arrays use exact/oracle.py.
 """
 
 import math
@@ -64,7 +64,7 @@ TextsOf = Callable[[Model, Model, int, Enumerate], Texts]  # of a draft, a targe
 # ---- what the file defines
 
 def rounds_of(verify: Test) -> TextsOf:
-    """Return a function that enumerates a round per last token and k, and composes rounds."""
+    """Return a function that enumerates a round for each last token and k, and joins rounds."""
     def texts(draft, target, K, enumerate_outcomes):
         @cache
         def round_after(last, k):
@@ -77,7 +77,7 @@ def rounds_of(verify: Test) -> TextsOf:
 
 
 def texts_of(step: Callable) -> TextsOf:
-    """Return a function that enumerates whole texts: a step may remember its earlier rounds."""
+    """Return a function that enumerates whole texts: a step may remember earlier rounds."""
     def texts(draft, target, K, enumerate_outcomes):
         one_round = partial(step, draft=draft, target=target, K=K)
         return enumerate_outcomes(partial(complete, X, one_round, K + 1))
@@ -86,10 +86,10 @@ def texts_of(step: Callable) -> TextsOf:
 
 
 def load(path: Path) -> tuple[TextsOf, Test | None]:
-    """Run the file; return what enumerates the texts of its `step` or its `verify`.
+    """Run the file; return a function that enumerates the texts of its `step` or `verify`.
 
     The second value is the `verify`, or None if the file has a step. Randomness is forbidden
-    only afterwards: imports may draw, and so does the first call that compiles or imports
+    only afterwards: imports may draw, and so may the first call, which can compile or import
     something.
     """
     if path.suffix != ".py" or not path.is_file():
@@ -139,7 +139,7 @@ def as_tokens(ids: Any, most: int, n_vocab: int = 3) -> list[int]:
 # ---- the judgement
 
 class Clock:
-    """Enumerate within a time limit; know how far the enumeration came."""
+    """Enumerate within a time limit; count the outcomes so far."""
 
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
@@ -150,7 +150,7 @@ class Clock:
         self.n_outcomes = 0
 
     def law(self, function: Callable) -> Texts:
-        """Return exact.law.law(function); raise AssertionError if the time is over before."""
+        """Return exact.law.law(function); raise AssertionError if the time is over first."""
         return law(self.counted(function))
 
     def counted(self, function: Callable) -> Callable:
@@ -167,7 +167,7 @@ class Clock:
 
 
 def judge(texts: TextsOf, seconds: float = math.inf) -> Iterator[Found]:
-    """Yield what is found for every toy and K; raise AssertionError after these seconds."""
+    """Yield the findings for every toy and K; raise AssertionError when time is up."""
     clock = Clock(seconds)
     for (toy, (draft, target)), K in product(TOYS.items(), (1, 2, 3)):
         clock.start(f"toy {toy}, K = {K}")
@@ -183,10 +183,9 @@ def starts(texts: Texts, n: int) -> Texts:
 
 
 def explain(found: Found, tolerance: float = EXACT) -> Iterator[str]:
-    """Yield the lines that show the first token that comes too often, and its alternatives.
+    """Yield lines that show the first token that is too frequent, and its alternatives.
 
-    It is the first after which the distribution of the texts so far is too far from the
-    target's.
+    At this token the distribution of the texts so far first differs too much from the target's.
     """
     for n in range(len(X) + 1, len(X) + found.K + 2):
         got = starts(found.texts, n)
@@ -204,7 +203,7 @@ def explain(found: Found, tolerance: float = EXACT) -> Iterator[str]:
 # ---- the command
 
 def line_of(error: BaseException, path: Path) -> str:
-    """Return "line N: " for the last line of the file that an error passed, or nothing."""
+    """Return "line N: " for the last line of the file in an error's traceback, or nothing."""
     frames = traceback.extract_tb(error.__traceback__)
     places = [(frame.filename, frame.lineno) for frame in frames]
     if isinstance(error, SyntaxError):

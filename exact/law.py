@@ -5,11 +5,11 @@ uniforms of that `rng` are not numbers but intervals: a uniform starts as [0, 1)
 `u < c` cuts it at c, this run continues with one piece, and other runs follow the other pieces.
 The code under test is the production code, unchanged.
 
-A uniform keeps its piece, so comparing one uniform twice gives dependent decisions, as it would
-with a real number, and such a fault shows as a wrong distribution. Every other source of
-randomness is an error: methods that the rng does not have (`choice`, `integers`, ...), NumPy's,
-Python's and PyTorch's own generators during an enumeration, runs that do not end, and functions
-that do not repeat themselves when their decisions do.
+A uniform keeps its piece, so two comparisons of one uniform are dependent, as with a real
+number, and code that uses a number twice shows as a wrong distribution. These raise errors:
+methods that the rng does not have (`choice`, `integers`, ...), NumPy's, Python's and PyTorch's
+own generators during an enumeration, runs that do not end, and functions that answer
+differently to the same decisions.
 
 Probabilities are exact Fractions if the rows are; otherwise floats, with errors near 1e-16.
 """
@@ -47,7 +47,7 @@ NOT_DETERMINISTIC = ("not deterministic: the same random decisions gave a differ
 
 
 class Uniform:
-    """Stand for a number in [0, 1) of which only an interval is known."""
+    """Represent a number in [0, 1) by an interval that contains it."""
 
     __array_ufunc__ = None  # arrays leave comparisons to this class
 
@@ -83,13 +83,13 @@ class Uniform:
 
 
 class Uniforms(np.ndarray):
-    """Hold Uniforms, [..]: a comparison compares each of them, with tensors too."""
+    """Hold an array of Uniforms, which compares each of them, with tensors too."""
 
     __array_priority__ = 2000  # PyTorch's tensors have 1000
 
 
 class Forking:
-    """Be the generator of one run: take the branches that `forks` lists, then always the first.
+    """Generate the uniforms of one run: follow the branches in `forks`, then the first ones.
 
     forks    the decisions in order: (the weights of the branches, the number of the one taken)
     """
@@ -126,7 +126,7 @@ class Forking:
 
 
 class Forbidden:
-    """Stand for a source of randomness; raise AssertionError if it is used."""
+    """Replace a source of randomness; raise AssertionError if it is used."""
 
     def __init__(self, name):
         self.name = name
@@ -155,9 +155,9 @@ def no_other_chance():
 
 
 def forbid_in(namespace):
-    """Forbid the sources of randomness that a module has under names of its own, for ever.
+    """Forbid the sources of randomness among a module's own names, for the rest of the process.
 
-    They are what `from torch import rand` and `draw = np.random.default_rng(0)` leave there.
+    `from torch import rand` and `draw = np.random.default_rng(0)` leave such names.
     """
     functions = [pkgutil.resolve_name(name) for name in sources()]
     kinds = (np.random.Generator, np.random.RandomState, random.Random)
@@ -177,7 +177,7 @@ def run_once(function: Run, forks: list) -> tuple[Any, Any]:
 
 
 def paths(function: Run) -> Iterator[tuple[Any, Any, list]]:
-    """Yield (outcome, probability, forks) for every way that the decisions of a run can fall.
+    """Yield (outcome, probability, forks) for every way that a run's decisions can turn out.
 
     The forks are the decisions in order: the weights of the branches, and which was taken.
     """
@@ -185,7 +185,7 @@ def paths(function: Run) -> Iterator[tuple[Any, Any, list]]:
         first = repr(run_once(function, []))
         if any(repr(run_once(function, [])) != first for _ in range(8)):
             raise AssertionError(NOT_DETERMINISTIC)
-        starts = [[]]  # of paths that have not been walked, the next one last
+        starts = [[]]  # of paths not walked yet; the next one is last
         while starts:
             forks = starts.pop()
             known = len(forks)
@@ -226,7 +226,7 @@ def text_law(x: Sequence[int], model: Model, N: int, stop: Collection[int] = ())
 
 
 def rounds_law(x: Sequence[int], one_round: RoundLaw, N: int, K: int) -> dict:
-    """Return {(text, rounds): p} of N new ids, from the law `one_round(x, k)` of a round."""
+    """Return {(text, rounds): p} of N new ids, given `one_round(x, k)`, the law of a round."""
     if N == 0:
         return {(tuple(x), 0): 1}
     total = defaultdict(int)
@@ -239,7 +239,7 @@ def rounds_law(x: Sequence[int], one_round: RoundLaw, N: int, K: int) -> dict:
 def composed_law(x: Sequence[int], one_round: RoundLaw, N: int, K: int) -> dict:
     """Return {text: p} of N new ids, from the law `one_round(x, k)` of a round's ids.
 
-    Outcomes are enumerated round by round and do not multiply over the rounds of a text.
+    Outcomes are enumerated round by round, so they do not multiply over the rounds of a text.
     """
     total = defaultdict(int)
     for (text, _), p in rounds_law(x, one_round, N, K).items():
@@ -250,5 +250,5 @@ def composed_law(x: Sequence[int], one_round: RoundLaw, N: int, K: int) -> dict:
 # ---- comparisons
 
 def total_variation(law_a: dict, law_b: dict) -> Any:
-    """Return half the sum of all differences: the largest one for any set of outcomes."""
+    """Return half the sum of all differences: the largest one of any set of outcomes."""
     return sum(abs(law_a.get(k, 0) - law_b.get(k, 0)) for k in law_a.keys() | law_b.keys()) / 2

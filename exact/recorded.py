@@ -11,10 +11,11 @@
 A column of row t is a token: guess t, or one of the most probable tokens of the draft's or the
 target's row t. The other tokens share the last four columns, by the ratio of p_target to
 p_draft: up to 1, 2, 4, and above. So a guess keeps its probabilities, and the sum of
-min(p_draft, p_target) is that of the whole rows. Sums with a factor can differ a little: block's
-is max(share * p_target - p_draft, 0). The same column is a different token in a different row.
+min(p_draft, p_target) is the same as with whole rows. Sums with a factor can differ a little,
+such as block's sum of max(share * p_target - p_draft, 0). The same column is a different token
+in a different row.
 
-The file has float16. The rows are its numbers, divided by their sum in float64.
+The file stores float16; `read` divides each row by its sum in float64.
 """
 
 from collections.abc import Iterator
@@ -44,9 +45,9 @@ Chain = tuple[list[int], np.ndarray, np.ndarray]
 # ---- the file
 
 def reduced(guesses: list[int], p_draft: np.ndarray, p_target: np.ndarray) -> Chain:
-    """Return a chain of whole rows with the columns that the file has."""
+    """Return a chain of whole rows, reduced to the columns of the file."""
     guesses_out, rows_out = [], []
-    # The bonus token has no guess and no row of the draft; what stands in for them is cut off.
+    # The bonus token has no guess and no row of the draft; their placeholders are cut off.
     for guess, draft, target in zip([*guesses, 0], [*p_draft, p_target[-1]], p_target):
         largest = np.maximum(draft, target)
         largest[guess] = 1  # a guess has its own column
@@ -61,7 +62,7 @@ def reduced(guesses: list[int], p_draft: np.ndarray, p_target: np.ndarray) -> Ch
 
 
 def write(path: Path, chains: list) -> None:
-    """Write the chains with reduced rows, and what each of TESTS gives on their whole rows."""
+    """Write the chains with reduced rows, and the tokens of TESTS on their whole rows."""
     guesses, p_draft, p_target = zip(*(reduced(*chain) for chain in chains))
     on_whole_rows = [[tokens(*chain) for tokens in TESTS.values()] for chain in chains]
     np.savez_compressed(path, guesses=np.array(guesses, np.uint8),
@@ -70,7 +71,7 @@ def write(path: Path, chains: list) -> None:
 
 
 def read(path: Path = PATH) -> tuple[list[Chain], np.ndarray]:
-    """Return the chains of a file, and what each of TESTS gives on their whole rows, [n, 3]."""
+    """Return the chains of a file, and the tokens of TESTS on their whole rows, [n, 3]."""
     with np.load(path) as stored:
         rows = [stored[name].astype(np.float64) for name in ("p_draft", "p_target")]
         p_draft, p_target = (part / part.sum(axis=-1, keepdims=True) for part in rows)
@@ -91,13 +92,13 @@ def tokens_of(verify: Test, chains: list[Chain]) -> tuple[list, str]:
 
 
 def standard_error(values: Any, texts: Any) -> float:
-    """Return that of a mean over rounds whose texts are independent, and rounds of one are not."""
+    """Return the standard error of a mean over rounds; only different texts are independent."""
     differences = np.asarray(values) - np.mean(values)
     return float(np.sqrt((np.bincount(texts, differences) ** 2).sum()) / len(values))
 
 
 def means(rows: list[dict], texts: Any) -> dict[str, dict[str, float]]:
-    """Return {name: mean, its standard error, and those of the difference to the first name}."""
+    """Return {name: mean and standard error, also of the difference to the first name}."""
     columns = {name: np.array([row[name] for row in rows], float) for name in rows[0]}
     first = next(iter(columns.values()))
     return {name: {"mean": float(column.mean()), "error": standard_error(column, texts),

@@ -13,7 +13,7 @@ Guesses are drawn from the same row that the test receives, so every decoder sta
 whatever the tokenizers are. A bad match of the vocabularies only costs acceptance.
 
 Subtle: the row must be divided by its sum. A row that is only cut is not the distribution of
-the guesses, and biases the text. Here softmax divides, because the wrapper returns logits.
+the guesses, and biases the text. Here softmax divides it, because the wrapper returns logits.
 """
 
 import math
@@ -52,7 +52,7 @@ class CommonTokens:
         self.n_vocab = len(ours)
         self.n_draft_vocab = len(theirs)
         self.encode_bytes = draft_encoder.encode_bytes
-        # A special token becomes the draft's, or else its name is read as text.
+        # A special token becomes the draft's; if there is none, its name is encoded as text.
         self.pieces = {token: meaning if isinstance(meaning, bytes) else
                        draft_token.get(meaning, encoder.decode_bytes([token]))
                        for token, meaning in ours.items()}
@@ -123,7 +123,7 @@ class TokenLevelIntersection:
         return states
 
     def read(self, ids):
-        """Return the draft's ids; if too many, their end, which starts half contexts later."""
+        """Return the draft's ids; drop half contexts from the start if there are too many."""
         text = self.common.draft_text(ids)
         half = max(1, self.draft.n_ctx // 2)
         n_over = max(0, len(text) - self.draft.n_ctx)

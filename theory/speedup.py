@@ -11,7 +11,7 @@
     r          tokens per round / (K + 1)                    Chen: acceptance rate
 
 The formulas in alpha assume that guesses are accepted independently, each with probability
-alpha. Real text has easy and hard stretches, so the formulas predict and do not bound.
+alpha. Real text has easy and hard stretches, so the formulas are predictions, not bounds.
 docs/papers.md lists figures in the papers that differ from their own formulas.
 """
 
@@ -72,8 +72,8 @@ def walltime_improvement(alpha: float, K: int, c: float, pass_cost: float = 1) -
     """Return the speed-up over one target pass per token.
 
     The papers' pass_cost is 1, which holds if memory bandwidth alone limits a pass;
-    docs/speed.md has measured values. With 1, some K improves if and only if alpha > c, and
-    then K = 1 does, by (1 + alpha) / (1 + c). Leviathan et al. (2023) Theorem 3.8, Corollary
+    docs/speed.md has measured values. With 1, some K gains if and only if alpha > c, and then
+    K = 1 gains, by (1 + alpha) / (1 + c). Leviathan et al. (2023) Theorem 3.8, Corollary
     3.9. (Errata: three values of Table 4, and those of Appendix A.5 at temperature 1, differ
     from this formula.)
 
@@ -104,7 +104,7 @@ def best_K(alpha: float, c: float, pass_cost: Sequence[float] | None = None) -> 
     `pass_cost[K]` is the measured cost of K + 1 rows in units of one row (so `pass_cost[0]` is
     1), and no K beyond its end is considered; by default it is 1 up to K = 100. Every K is
     tried: with equal costs one could stop at the first decrease, but measured costs of 8 rows
-    can be lower than of 5. Leviathan et al. (2023) Sec. 3.5.
+    can be lower than those of 5. Leviathan et al. (2023) Sec. 3.5.
 
     >>> best_K(0.8, 0.05), best_K(0.9, 0.2), best_K(0.2, 0.3)
     (8, 7, 0)
@@ -119,8 +119,9 @@ def best_K(alpha: float, c: float, pass_cost: Sequence[float] | None = None) -> 
 def chen_speedup(r: float, K: int, t_draft: float, t_target: float) -> float:
     """Return the speed-up from figures of Chen et al. (2023); r is tokens per round / (K + 1).
 
-    t_draft is the time of a draft step, t_target that of a target pass, over one row or K + 1,
-    in one unit. Table 1, Fig. 1. (Erratum: the paper says tokens "accepted" for "decoded".)
+    t_draft is the time of a draft step, t_target the time of a target pass (over one row or
+    K + 1), in one unit. Table 1, Fig. 1. (Erratum: the paper says tokens "accepted" for
+    "decoded".)
 
     >>> [round(chen_speedup(r, K=4, t_draft=1.8, t_target=14.1), 2) for r in (0.8, 0.62)]
     [2.65, 2.05]
@@ -174,8 +175,8 @@ def main(argv=None):
         help="instead of --alpha, with --K: what vLLM and llama.cpp report")
     add("--K", type=int, help="drafted guesses per round in that report")
     add("--c", type=float, required=True, help="time of a draft step, in target rows")
-    add("--m", type=float, nargs="+", default=[1.0], help="time of 2, 3, .. target rows in one "
-        "pass, in target rows; one number: of 2 to 9 rows each (default: 1)")
+    add("--m", type=float, nargs="+", default=[1.0], help="times of target passes over 2, 3, .."
+        " rows, in target rows; one number holds for 2 to 9 rows (default: 1)")
     args = parser.parse_args(argv)
     chosen = {name for name in ("alpha", "accepted_per_drafted", "K")
               if getattr(args, name) is not None}
@@ -192,7 +193,7 @@ def main(argv=None):
     needed = needed_alpha(args.c, pass_cost)
     enough = "no alpha is enough" if needed is None else f"alpha must exceed {needed:.2f}"
     print(f"alpha = {alpha:.2f}. The best K is {best}: {rows[best][2]} times the speed of "
-          f"plain decoding (K = 0).\nFor a gain at these costs {enough}.\n")
+          f"plain decoding (K = 0).\nTo gain at these costs, {enough}.\n")
     print(markdown_table(["K", "tokens per round", "speed-up"], rows))
 
 

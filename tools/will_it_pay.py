@@ -44,9 +44,9 @@ from utils import MODELS_DIR, load_pair
 from variants.registry import Costs
 from variants.shared.tree_gpt2 import TreeGPT2
 
-ALPHAS = (0.6, 0.7, 0.8, 0.9)  # what is predicted for random weights
-CHAINS = 3  # numbers of guesses that are run
-FEWEST = 16  # new tokens per prompt; from fewer there is no verdict
+ALPHAS = (0.6, 0.7, 0.8, 0.9)  # acceptances assumed for random weights
+CHAINS = 3  # values of K that are run
+FEWEST = 16  # new tokens per prompt; with fewer there is no verdict
 FOR_TEXTS = {  # flags that do not apply to --random
     "models_dir", "cut_vocab", "temperature", "prompts", "N", "repeats"}
 
@@ -75,8 +75,8 @@ def check_random(args: Namespace, names: tuple[str, str]) -> None:
         raise ValueError(f"--{name} does not apply to --random, which writes no text")
     for name in names:
         if name not in GPT2_SIZES:
-            raise ValueError(f"--random has no weights like those of {name}: choose --target "
-                             f"and --draft of {', '.join(GPT2_SIZES)}")
+            raise ValueError(f"--random has no weights of the shape of {name}: choose --target "
+                             f"and --draft from {', '.join(GPT2_SIZES)}")
 
 
 def prompts_as_ids(args: Namespace, encoder: Encoder, n_ctx: int) -> list[list[int]]:
@@ -113,7 +113,7 @@ def predicted_speedups(costs: Costs, alpha: float) -> dict[int, float]:
 
 
 def allowed_c(costs: Costs, alpha: float) -> float | None:
-    """Return the c below which some K gains at this alpha; None if not even 0 does."""
+    """Return the c below which some K gains at this alpha; None if not even c = 0 gains."""
     most = max((expected_tokens(alpha, K) - cost) / K
                for K, cost in enumerate(costs.pass_cost) if K)
     return most if most > 0 else None
@@ -147,7 +147,7 @@ def case_figures(args: Namespace, draft: TreeGPT2, target: TreeGPT2, texts: list
 
 @gpu_errors_in_one_line()
 def all_figures(args: Namespace) -> dict:
-    """Return all figures: costs, and a case for each temperature; with --random predictions."""
+    """Return all figures: costs, and a case per temperature, or predictions with --random."""
     for temperature in args.temperature:
         check_sampling(temperature)
     encoder, draft, target = load_models(args)
@@ -172,7 +172,7 @@ def all_figures(args: Namespace) -> dict:
 # ---- in words
 
 def verdict(case: dict) -> str:
-    """Return whether it pays; why not, if the formula says that it does."""
+    """Return whether it pays; if it does not but the formula predicts a gain, also why."""
     if case["N"] < FEWEST:
         return f"no verdict from runs of fewer than {FEWEST} tokens (--N {case['N']})."
     rows = case["rows"]
@@ -202,7 +202,7 @@ def conditions(costs: Costs, alpha: float) -> str:
 
 
 def paragraphs(found: dict, args: Namespace | None = None) -> Iterator[str]:
-    """Yield the paragraphs and tables."""
+    """Yield the paragraphs and tables of the report."""
     yield f"Target {found['target']}, draft {found['draft']}. {found['measured']}"
     if found.get("vocabularies"):
         yield f"Vocabularies differ: {found['vocabularies']}."
@@ -232,7 +232,7 @@ def costs_table(name: str, costs: Costs) -> str:
 
 
 def case_table(case: dict) -> str:
-    """Return what was predicted and measured of each decoder."""
+    """Return the table of predicted and measured speed-ups of each decoder."""
     rows = [[name, number(row.get("predicted")), gain(row), number(row["tokens_per_pass"])]
             for name, row in case["rows"].items()]
     head = ["decoder", "predicted", "measured (slowest - fastest run)", "tokens/pass"]

@@ -3,9 +3,9 @@
 Adds to medusa.py: one head that also reads its own guesses. The target's state at a token does
 not determine which token was drawn there. The head (eagle_head.py) reads pairs of a state and
 the token that came next, predicts the state at that token, and continues from its own
-prediction. So it is a draft for a chain and for tree.py's trees; the dynamic one is Li et al.
-(2024b). The true states of accepted tokens come from the test's own pass. The head has
-EAGLE-3's norms on both inputs, and learned EAGLE-1's aim, then EAGLE-3's, Li et al. (2025).
+prediction. So it is a draft for a chain and for tree.py's trees; the dynamic tree is by Li et
+al. (2024b). The true states of accepted tokens come from the test's own pass. The head has
+EAGLE-3's norms on both inputs, and learned EAGLE-1's goal, then EAGLE-3's, Li et al. (2025).
 """
 
 from functools import partial

@@ -2,7 +2,7 @@
 
 Adds to speculative.py: --K auto. The papers' formula for the best K needs the costs of draft
 and target, which are given or measured before the run (demo/costs.py), and the acceptance rate
-alpha: accepted / tested guesses, in which older rounds count less. If no K pays, the step
+alpha: accepted / tested guesses, with less weight on older rounds. If no K pays, the step
 decodes plainly, and tries one guess after 32 rounds, after 64 more, and so on. K depends on
 finished rounds alone, so the text stays exact.
 """
@@ -11,7 +11,7 @@ from speculative import Step, draft_and_verify, guess, verify
 from theory.speedup import best_K
 from variants.registry import GUESSES_OR_AUTO, Decoder, Models
 
-DECAY = 0.98  # multiplies a round's weight with every further round
+DECAY = 0.98  # multiplies a round's weight after every further round
 START_COUNTS = (3.0, 4.0)  # accepted, tested: alpha is 0.75 before any round
 RETRY_AFTER = 32  # rounds without a guess before one is tried; doubled if it fails
 

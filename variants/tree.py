@@ -1,7 +1,7 @@
 """Miao et al. (2023), "SpecInfer: ... Tree-based ... Inference and Verification". Lossless.
 
 Adds to speculative.py: several guesses for one position. They form a tree with the guesses
-after them. The target scores it in one pass; the walk continues at the first guess to pass.
+after them. The target scores it in one pass; the walk continues at the first accepted guess.
 
     widths      <k_1, .., k_m>, the expansion configuration: children for each node of a level;
                 "auto": the best tree at the measured costs (best_tree.py); "dynamic": a tree
@@ -58,10 +58,10 @@ def guess_shape(x, k, rng, draft, shape, siblings="distinct"):
 
 
 def verify_tree(tree, p_draft, p_target, rng):
-    """Walk down while a child passes, then add a token: multi-step speculative sampling.
+    """Walk down while a child is accepted; add a token: multi-step speculative sampling.
 
-    At each node the proposals are tested in the order drawn, each with its own row (not
-    p_draft's), against what the rejected proposals before it left of the target's distribution.
+    At each node the guesses are tested in the order drawn, each with its own row (not
+    p_draft's), against what the siblings rejected so far left of the target's distribution.
     With one-hot rows it is SpecInfer's greedy verification. Miao et al. (2023),
     VerifyStochastic.
     """
@@ -76,7 +76,7 @@ def verify_tree(tree, p_draft, p_target, rng):
                 node = child
                 break
             left = residual(left, row)
-        else:  # no child passed, or there is none
+        else:  # no child is accepted, or there is none
             return ids + [sample(left, rng)]
 
 

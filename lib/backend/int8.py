@@ -5,7 +5,7 @@
     scale      [n_out]          of each output: its largest |w| / 127
     x          [n_rows, n_in]   stays in floating point
 
-gpt2.py's formulas use an `Int8` as they use an array: they take its rows, and x @ w.mT.
+gpt2.py's formulas use an `Int8` like an array: they index its rows and compute x @ w.mT.
 """
 
 import numpy as np
@@ -17,7 +17,7 @@ VECTOR = 64  # bytes of the compiled product's longest vector; rows must be whol
 
 
 def int8(w):  # [n_out, n_in] -> as w
-    """Return weights in int8; rounded as floats if the compiled product cannot be used."""
+    """Return weights in int8, or rounded floats if the compiled product cannot be used."""
     is_compiled = isinstance(w, np.ndarray) and compiled_product()
     if not is_compiled or w.shape[1] * w.itemsize % VECTOR:
         scale = scale_of(w)
@@ -40,7 +40,7 @@ def scale_of(w):  # [n_out, n_in] -> [n_out, 1]
 
 
 class Int8:
-    """A matrix [n_out, n_in] in int8 with a scale for each row."""
+    """Hold a matrix [n_out, n_in] in int8 with a scale for each row."""
 
     def __init__(self, numbers, scale):
         self.numbers = numbers
@@ -58,7 +58,7 @@ class Int8:
 
 
 class Transposed:
-    """An Int8 with its axes exchanged: the right side of a product."""
+    """Hold an Int8 with its axes exchanged: the right side of a product."""
 
     __array_ufunc__ = None  # NumPy then leaves x @ self to __rmatmul__
 

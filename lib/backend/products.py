@@ -1,6 +1,6 @@
 """Multiply a few rows for about the cost of one, which makes a pass over K + 1 tokens cheap.
 
-BLAS packs a matrix before every product of more than one row, so five rows cost it two to four
+BLAS packs a matrix before every product of more than one row, so five rows cost two to four
 times as much as one row, although the weights have to be read only once. The compiled product
 (compiled.py) reads each weight once, in its order in memory, and multiplies it by every row.
 
@@ -8,9 +8,9 @@ times as much as one row, although the weights have to be read only once. The co
     w        [n_in, n_out], transposed in memory: each output's weights side by side
     work     a function of a range of outputs, which computes them for all rows
 
-A few threads of ours share a large product, and BLAS has one thread meanwhile. BLAS's own
-threads spin while they wait for one another, up to a hundred times slower if a different
-process takes their cores. Our threads take the next part when free: a late one delays nothing.
+Our own threads share a large product; BLAS is limited to one thread meanwhile. BLAS's threads
+spin while they wait for one another, up to a hundred times slower if a different process takes
+their cores. Our threads take the next part when they are free: a late thread delays nothing.
 """
 
 import functools
@@ -29,7 +29,7 @@ SHARED = 2**20  # number of weights above which a second thread pays off
 PART = 2**18  # weights that a thread takes at a time: some 40 microseconds
 N_THREADS = min(8, os.cpu_count() or 1)  # a few threads use up the memory's bandwidth
 
-# The one setting of the whole process: the weights decide about products, not the caller.
+# The one setting of the whole process: callers pass weights, which determine the product.
 backend = "numba"
 
 
@@ -55,7 +55,7 @@ def matmul(x, w):  # [n_rows, n_in], [n_in, n_out] -> [n_rows, n_out]
 def few_rows(x, w, scale=None):  # [n_rows, n_in], [n_out, n_in], [n_out] -> [n_rows, n_out]
     """Multiply by the compiled product: a part of the weights times all rows, group by group.
 
-    `scale` belongs to weights in int8; four of them count as one, since they take as long.
+    `scale` belongs to int8 weights; four of them take as long as one float and count as one.
     """
     x = np.ascontiguousarray(x)
     y = np.empty((len(x), len(w)), x.dtype)
@@ -74,7 +74,7 @@ def few_rows(x, w, scale=None):  # [n_rows, n_in], [n_out, n_in], [n_out] -> [n_
 
 
 def many_rows(x, w):  # [n_rows, n_in], [n_in, n_out] -> [n_rows, n_out]
-    """Multiply by BLAS: a prompt, and everything if Numba is missing.
+    """Multiply by BLAS, for prompts, and for all products if Numba is missing.
 
     Subtle: two to five rows are multiplied one at a time, so that nothing is packed, and a part
     of the weights comes from the processor's cache for all rows but the first.
