@@ -84,6 +84,7 @@ PAIRS = {
     "one ulp away": (toy(3, 42, zeros=0), mapped(toy(3, 42, zeros=0), ulp_away)),
     "sharp": (mapped(toy(3, 45, zeros=0), sharp), mapped(toy(3, 46, zeros=0), sharp)),
     "two tokens": (toy(2, 47, zeros=0), toy(2, 48, zeros=0)),
+    "few branches": (toy(2, 47), toy(2, 48)),  # for what is enumerated slowly
 }
 
 
