@@ -106,7 +106,7 @@ def check_rows(guesses, p_draft, p_target):
             raise ValueError(f"need guesses in 0 .. n_vocab - 1 = {len(p_draft[t]) - 1}, got "
                              f"{token} for guess {t}")
         if not p_draft[t][token] > 0:
-            raise ValueError(f"need p_draft[t] to be what guess t was sampled from, got "
+            raise ValueError(f"need p_draft[t] to be the distribution of guess t, got "
                              f"probability {p_draft[t][token]} for guess {t} (token {token})")
 
 

@@ -227,7 +227,7 @@ def print_judgement(texts: TextsOf, seconds: float, tolerance: float) -> int:
         if not found.distance <= tolerance:
             print(*explain(found, tolerance), sep="\n")
             if found.distance <= FLOAT32:
-                print("  float32 rounds as much as this: --tolerance "
+                print("  this is within float32 rounding: --tolerance "
                       f"{FLOAT32:g} accepts it")
             return 1
         size = "exact" if found.distance <= EXACT else f"distance {found.distance:.0e}"

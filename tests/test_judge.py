@@ -263,7 +263,7 @@ def test_the_tolerance_is_stated_and_covers_rounding_only(said):
     rounded = "import numpy as np" + RIGHT.replace(RATIO, f"np.float32({RATIO})")
     status, out = said(rounded)
     assert status == 1
-    assert out.endswith("float32 rounds as much as this: --tolerance 1e-06 accepts it\n")
+    assert out.endswith("this is within float32 rounding: --tolerance 1e-06 accepts it\n")
     status, out = said(rounded, tolerance=1e-6)
     assert status == 0 and re.search(r"^toy A, K = 3: distance \de-0[789], 81 texts$", out, re.M)
     assert "The distribution is the target's to within 1e-06 (--tolerance) for K = 1, 2" in out
@@ -295,7 +295,7 @@ def test_the_command_names_its_file_and_returns_the_judgement(tmp_path, capfd, m
 
 
 @pytest.mark.parametrize("flags, status, line", [
-    ([], 1, "  float32 rounds as much as this: --tolerance 1e-06 accepts it"),
+    ([], 1, "  this is within float32 rounding: --tolerance 1e-06 accepts it"),
     (["--tolerance", "1e-6", "--seconds", "1e-9"], 2, "still running after 1e-09 s: toy A, K = 1"),
     (["--tolerance", "1e-6"], 0, "to within 1e-06 (--tolerance)"),
     (["--tolerance", "1e-6", "--rows"], 0, "answer.py: every outcome is enumerated."),
