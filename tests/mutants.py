@@ -205,7 +205,7 @@ CASES = [  # (file, tests, [(piece, its replacement, fault)])
 ]
 CASES += [("variants/" + file, tests, mutants) for file, tests, mutants in [
     ("speculative.py", own("speculative"), [
-        ("accepted + result.n_accepted", "accepted + round.n_tested", "all guesses count"),
+        ("accepted + result.n_accepted", "accepted + result.n_tested", "all guesses count"),
         ("wait = 2 * wait", "pass", "no longer pause after a useless trial"),
     ]),
     ("lookup.py", laws("lookup"), [
