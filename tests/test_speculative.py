@@ -261,7 +261,7 @@ LOGITS = context_free([1.0, 2.0, 3.0])  # a common mistake: logits instead of pr
     (lambda rng: verify(np.array([0]), [[1.0]], [[1.0]] * 2, rng), "a list of guesses"),
     (lambda rng: verify([0], [[1.0]], [[1.0]], rng), "k rows .* k = 1 guesses, got 1 and 1"),
     (lambda rng: verify([0], [[1.0]] * 2, [[1.0]] * 2, rng), "k rows"),
-    (lambda rng: verify([1], [[1.0, 0.0]], [[0.5, 0.5]] * 2, rng), "was sampled from"),
+    (lambda rng: verify([1], [[1.0, 0.0]], [[0.5, 0.5]] * 2, rng), "the distribution of guess t"),
     (lambda rng: autoregressive_sampling([], toy(3, 0), 3, rng), "at least one token"),
 ])
 def test_bad_input_is_refused_by_name(call, message):
