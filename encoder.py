@@ -6,7 +6,7 @@
     ranks      {(left, right): rank}, the merges, in vocab.bpe or merges.txt
 
 Text becomes words, words become bytes, and the bytes of a word are merged: always the pair of
-neighbours with the lowest rank, until no pair is in the list. Any text has an encoding because
+neighbours with the lowest rank, until no pair has a rank. Any text has an encoding because
 all 256 bytes are symbols. Sennrich et al. (2016); Radford et al. (2019) Sec. 2.2.
 """
 
@@ -42,7 +42,7 @@ def merge(symbols, ranks):
 
     Subtle: a heap of (rank, position) over a linked list takes O(n log n) steps for n symbols.
     The plain loop (join the best pair everywhere, then search again) gives the same symbols,
-    since a merge only makes pairs of a higher rank; it takes 14 seconds for 30,000 letters.
+    since a merge only makes pairs of a higher rank, but takes 14 seconds for 30,000 letters.
     """
     symbols = ["", *symbols, ""]  # no merge has an empty symbol
     before = [*range(-1, len(symbols) - 1)]
@@ -80,7 +80,7 @@ class Encoder:
     merges : list of (str, str)
         Pairs that may be merged, most important first.
     end_of_text : str
-        The symbol that ends a text; its id is the attribute `end_of_text`, None if it has none.
+        The symbol that ends a text. The attribute `end_of_text` is its id, or None.
     added : list of str
         Further symbols that stand for themselves and not for bytes. No text is encoded as
         them or as end_of_text.

@@ -95,7 +95,7 @@ def cached(cache, n_past, mask):
     """Return one layer's `attend`, which appends the new keys and values to the cache.
 
     `cache` is [2, n_head, n_ctx, d_head] (2: keys and values); columns n_past : n_seq are
-    written, the columns before them read. `mask` is [n_new, n_seq], as mask_of returns it.
+    written, and those before them are read. `mask` is [n_new, n_seq], as mask_of returns it.
     """
     def attend(q, k, v):  # 3 x [n_head, n_new, d_head] -> [n_head, n_new, d_head]
         n_seq = n_past + q.shape[1]

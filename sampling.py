@@ -39,8 +39,8 @@ def warp(logits: ArrayLike, temperature: float = 1.0, top_k: int = 0, top_p: flo
     "The target's distribution" in every theorem here is the one *after* this function. The
     settings, in the order of application:
 
-    repetition_penalty  > 0: for tokens that occur earlier, divides a positive logit by it and
-                        multiplies any other. Keskar et al. (2019) Sec. 4.1.
+    repetition_penalty  > 0: the logit of a token that occurs earlier is divided by it if
+                        positive, else multiplied by it. Keskar et al. (2019) Sec. 4.1.
     temperature         >= 0: divides the logits; 0 is greedy, a one-hot row at the largest one.
     top_k               >= 0: keep the top_k most probable tokens; 0 keeps all.
     top_p               in (0, 1]: keep the smallest set of most probable tokens whose mass is

@@ -88,9 +88,8 @@ def texts_of(step: Callable) -> TextsOf:
 def load(path: Path) -> tuple[TextsOf, Test | None]:
     """Run the file; return a function that enumerates the texts of its `step` or `verify`.
 
-    The second value is the `verify`, or None if the file has a step. Randomness is forbidden
-    only afterwards: imports may draw, and so may the first call, which can compile or import
-    something.
+    The second value is the `verify`, or None if the file has a step. After a first
+    call randomness is forbidden: imports, and that call, may draw (it may compile something).
     """
     if path.suffix != ".py" or not path.is_file():
         raise AssertionError("need a Python file, FILE.py")

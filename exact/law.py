@@ -83,13 +83,13 @@ class Uniform:
 
 
 class Uniforms(np.ndarray):
-    """Hold an array of Uniforms, which compares each of them, with tensors too."""
+    """Hold Uniforms in an array that is compared elementwise, with tensors too."""
 
     __array_priority__ = 2000  # PyTorch's tensors have 1000
 
 
 class Forking:
-    """Generate the uniforms of one run: follow the branches in `forks`, then the first ones.
+    """Generate the uniforms of one run: follow `forks`, then always the first branch.
 
     forks    the decisions in order: (the weights of the branches, the number of the one taken)
     """
@@ -250,5 +250,5 @@ def composed_law(x: Sequence[int], one_round: RoundLaw, N: int, K: int) -> dict:
 # ---- comparisons
 
 def total_variation(law_a: dict, law_b: dict) -> Any:
-    """Return half the sum of all differences: the largest one of any set of outcomes."""
+    """Return half the sum of all differences: the largest difference of any event."""
     return sum(abs(law_a.get(k, 0) - law_b.get(k, 0)) for k in law_a.keys() | law_b.keys()) / 2

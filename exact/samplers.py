@@ -225,8 +225,8 @@ def explanation():
     largest = limit(N_TEXTS, len(wanted()))
     missed = [f"`{name}`" for name, far in wrong_rules().items() if far < 2 * largest]
     error = f"{ERROR:.0e}".replace("e-0", "e-")
-    return (f"With {N_TEXTS:,} texts of random GPT-2s and K = {K}, an exact engine measures at "
-            f"most {largest:.4f}, and an engine whose distance is {2 * largest:.4f} or more "
-            f"measures more, each except with probability {error}. All inexact rules of "
-            "exact/rules.py have such a distance here, except "
+    return (f"With {N_TEXTS:,} texts of random GPT-2s and K = {K}, the measured distance is at "
+            f"most {largest:.4f} for an exact engine, and above it for an engine whose distance "
+            f"is {2 * largest:.4f} or more, each except with probability {error}. All inexact "
+            "rules of exact/rules.py have such a distance here, except "
             f"{' and '.join(missed)}.")

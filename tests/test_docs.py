@@ -245,7 +245,7 @@ def test_the_measured_figures_are_those_of_the_tables():
     alpha = race["4"]["acceptance"]
     fixed = {int(K): run["speedup"] for K, run in race.items() if K.isdigit()}
     best = best_K(alpha, c)
-    assert f"$\\alpha$ = {alpha:.2f} and c = {c:.2f}, so K = {best} if rows were" in LEARN_WORDS
+    assert f"$\\alpha$ = {alpha:.2f} and c = {c:.2f}, so K = {best} would" in LEARN_WORDS
     fastest = max(fixed, key=fixed.get)
     assert f"K = {fastest} was the fastest: {fixed[fastest]:.2f} times" in LEARN_WORDS
 

@@ -1,8 +1,8 @@
 """Sun et al. (2024), "Block Verification Accelerates Speculative Decoding", Alg. 2. Lossless.
 
 Adds to speculative.py: the guesses are tested as one block. A guess to which the target assigns
-more probability than the draft makes up for one to which it assigns less. On average at least
-as many guesses are accepted as one by one, from the same rows.
+more probability than the draft makes up for one to which it assigns less. On average it
+accepts at least as many guesses as testing them one by one, on the same rows.
 
     here       Sun et al. (2024)
     share[t]   p_t        min(1, share[t - 1] * p_target / p_draft of guess t - 1); share[0] = 1

@@ -61,7 +61,7 @@ def verify_tree(tree, p_draft, p_target, rng):
     """Walk down while a child is accepted; add a token: multi-step speculative sampling.
 
     At each node the guesses are tested in the order drawn, each with its own row (not
-    p_draft's), against what the siblings rejected so far left of the target's distribution.
+    p_draft's), against what remains of the target's distribution after its rejected siblings.
     With one-hot rows it is SpecInfer's greedy verification. Miao et al. (2023),
     VerifyStochastic.
     """
