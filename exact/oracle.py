@@ -219,12 +219,12 @@ def explain(cases, came, should, case, written, weight, uniforms):
 
 def judge(cases, differ, method, case, written, weight, uniforms=None, exact=None):
     """Return the Report on what was written, in which cases and with which weights."""
-    V, (came, should) = cases.V, compare(cases, written, weight)
+    came, should = compare(cases, written, weight)
     distance = float(abs(came - should).sum() / 2)
     per_round = float((written >= 0).sum(axis=1) @ weight)
     summary = (f"total variation {distance:.2g} from the target's distribution, "
-               f"{per_round:.4g} tokens per round (K = {cases.K}, V = {V}, {method})")
-    starts = [[part.reshape(*[V] * m, -1).sum(axis=-1) for part in (came, should)]
+               f"{per_round:.4g} tokens per round (K = {cases.K}, V = {cases.V}, {method})")
+    starts = [[part.reshape(*[cases.V] * m, -1).sum(axis=-1) for part in (came, should)]
               for m in range(1, cases.K + 2)]  # of 1, 2, .. K + 1 tokens
     wrong = [pair for pair in starts if differ(*pair)]
     if not wrong:

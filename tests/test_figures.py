@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from tests.test_docs import FENCE, SPAN, TEXTS, stored
+from tests.test_docs import FENCE, SPAN, TEXTS, stored, table
 
 ROOT = Path(__file__).parent.parent
 RESULTS, README, SPEED, DECODERS = (
@@ -77,9 +77,7 @@ def test_the_speed_ups_of_the_front_page_are_those_of_the_decoders():
 
 def by_column(text, first):
     """Return {first cell of a row: {head of a column: cell}} of a table."""
-    lines = text[text.index(f"\n| {first}") + 1 :].split("\n\n")[0].split("\n")
-    (_, *head), _, *rows = ([cell.strip() for cell in line.split("|")[1:-1]]
-                            for line in lines if line.startswith("|"))
+    (_, *head), _, *rows = table(text, first)
     return {name: dict(zip(head, cells)) for name, *cells in rows}
 
 
