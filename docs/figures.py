@@ -21,20 +21,21 @@ table, outside code, links and quoted output. `python -m docs.readme FILES --cod
 
 import re
 from contextlib import suppress
+from functools import cache
 from typing import NamedTuple
 
-from docs.tables import ROOT, every_table
-
-
+from docs.tables import every_table
 
 PAGES = ("README.md", "docs/speed.md", "docs/decoders.md", "docs/learn.md", "docs/engines.md",
          "models/README.md")  # every figure of these pages is bound
 MARKER = re.compile(r"<!-- figures:\s(?P<cells>.*?)\s*-->", re.DOTALL)
-NOT_PROSE = re.compile(
-    r"^ *```.*?^ *```|^    [^\n]*$|`(?:[^`\n]|\n(?!\n))+`|<!--[^\n]*?(?:run|table|code|rules|decoders|families)"
-    r"\b[^\n]*-->.*?<!-- end -->|<!--.*?-->|\]\([^)]*\)|^\[[^\]]+\]: [^\n]*"  # links
-    r"|^\|[^\n]*\n\|[ :|-]+$|^\|[^\n|]*(?=\|)"  # a table's head, and the label of each row
-    r"|(?:Sec\.|Theorem|App\.) [\d.]+\d", re.DOTALL | re.MULTILINE)
+NOT_PROSE = re.compile("|".join([
+    r"^ *```.*?^ *```|^    [^\n]*$|`(?:[^`\n]|\n(?!\n))+`",  # code
+    r"<!-- (?:table|rules|decoders|families)\b[^\n]*-->.*?<!-- end -->",  # filled by docs.readme
+    r"<!--.*?-->",
+    r"\]\([^)]*\)|^\[[^\]]+\]: [^\n]*",  # the targets of links
+    r"^\|[^\n]*\n\|[ :|-]+$|^\|[^\n|]*(?=\|)",  # the head of a table, the label of each row
+    r"(?:Sec\.|Theorem|App\.) [\d.]+\d"]), re.DOTALL | re.MULTILINE)
 FIGURE = re.compile(r"(?<![\w.,])(\d[\d,]*)?\.\d+(?![\d.]*\w)|(?<![\w.])\d+(?= %| percent)"
                     r"|(?<=\|)(?P<sign> (\+ )?)\d[\d,]*(?=( [a-zA-Z]+)? \|)")
 NUMBER = re.compile(r"\d[\d,]*(?:\.\d+)?|\.\d+")
@@ -69,6 +70,7 @@ def quoted(rows, row, column):
     return [float(number.replace(",", "")) for number in numbers]
 
 
+@cache
 def numbers_of(line):
     """Return the numbers that a line of a marker names."""
     if line.startswith("given "):

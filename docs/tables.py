@@ -15,8 +15,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from exact.expected import chain_bound, chain_mean
 from lib.checkpoints.huggingface import THEIR_SIZES
 from lib.checkpoints.weights import n_params
+from speculative import guess
 from theory.hardware import crossover_batch, pass_latency
 from theory.speedup import best_K, expected_tokens, walltime_improvement
 
@@ -134,6 +136,26 @@ def best_Ks():
             for c in (0.02, 0.1, 0.2, 0.3)}
 
 
+def pair_by_formula():
+    """Return the speed-up of the greedy bundled pair by the formula, at its acceptance with K = 4.
+
+    "NumPy alone" takes the cost of five rows without Numba.
+    """
+    figures = stored("speed-pair")
+    alpha = figures["own"]["races"]["0"]["4"]["acceptance"]
+    passes = figures["passes"]
+    rows = passes["rows_ms"]
+    numpy_rows = passes["numpy_rows_ms"]
+
+    def speed_up(K, times):
+        one_row = times["1"]["median"]
+        return walltime_improvement(alpha, K, passes["draft_ms"]["median"] / one_row,
+                                    times[str(K + 1)]["median"] / one_row)
+
+    return {f"K = {K}": {"speed-up": speed_up(K, rows), "NumPy alone": speed_up(K, numpy_rows)}
+            for K in range(1, 9)}
+
+
 def converted():
     """Return accepted / drafted guesses for alpha, which is accepted / tested guesses."""
     return {str(alpha): {f"K = {K}": (expected_tokens(alpha, K) - 1) / K for K in (2, 4, 8)}
@@ -164,6 +186,21 @@ def three_facts():
     return {"a draw from p": {str(x): float(share) for x, share in enumerate(wrong)}}
 
 
+def chain_bounds():
+    """Return the tokens per round that no lossless test of one chain exceeds."""
+    return {"toy A, K = 3": {"bound": float(chain_mean(guess, chain_bound, "A", 3))}}
+
+
+def heads_gain():
+    """Return how many more of EAGLE's guesses than of the draft's are accepted with K = 1."""
+    acceptance = stored("recorded")["acceptance of the pair"]
+    heads = acceptance["head"]
+    one_guess = {head: float(cell.split(" / ")[0])
+                 for head, cell in zip(heads, acceptance["rows"][0][1:])}
+    return {"K = 1": {f"temperature {T}": one_guess[f"eagle, temperature {T}"]
+                      - one_guess[f"tales-small, temperature {T}"] for T in (0, 1)}}
+
+
 def examples():
     """Return the worked examples of docs/learn.md: speed-ups, a time line, a row's arithmetic."""
     memory_s, compute_s = pass_latency(7e9, 2, bandwidth=2e12, flop_rate=312e12)
@@ -175,8 +212,10 @@ def examples():
 
 
 COMPUTED = {"costs": costs, "int8 copy": int8_costs, "ends of the scale": speed_ups_of_engines,
-            "memory": memory, "bundled models": parameters, "best K": best_Ks, "accepted / drafted": converted,
-            "worked round": worked_round, "three facts": three_facts, "examples": examples}
+            "memory": memory, "bundled models": parameters, "best K": best_Ks,
+            "accepted / drafted": converted, "K of the pair": pair_by_formula,
+            "worked round": worked_round, "three facts": three_facts, "examples": examples,
+            "bound of a chain": chain_bounds, "gain of EAGLE's head": heads_gain}
 
 
 @cache

@@ -11,7 +11,7 @@ import re
 import sys
 
 from docs import figures
-from docs.readme import BLOCK
+from docs.readme import BLOCK, ROOT
 from lib.terminal import Parser
 
 # What is found here is not what docs/figures.py finds, but every decimal number, every percentage
@@ -63,7 +63,7 @@ def main(argv=None):
     n_planted = 0
     n_seen = 0
     for page in figures.PAGES:
-        text = (figures.ROOT / page).read_text(encoding="utf-8")
+        text = (ROOT / page).read_text(encoding="utf-8")
         planted = [(where, is_seen(wrong)) for wrong, where in wrong_pages(text)]
         print(f"{page}: {sum(seen for _, seen in planted)} of {len(planted)} are seen")
         for where, seen in planted:

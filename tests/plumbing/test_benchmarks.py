@@ -118,6 +118,20 @@ def test_speed_and_predictions_by_hand():
         "predicted": walltime_improvement(3 / 4, 2, c=0.1, pass_cost=2.0)})
 
 
+def test_speed_predicts_with_the_costs_of_its_table_of_passes():
+    """One row takes 2 ms, three rows 3 ms, a draft step 0.5 ms; four rows were not measured."""
+    def by_K():
+        return {0: {"acceptance": None}, 2: {"acceptance": 0.5}, 3: {"acceptance": 0.5},
+                "auto": {"acceptance": 0.5}}
+
+    races = {"0": by_K(), "1": by_K()}
+    speed.add_predictions(races, {"draft_ms": {"median": 0.5},
+                                  "rows_ms": {n: {"median": ms} for n, ms in ((1, 2), (3, 3))}})
+    wanted = by_K()
+    wanted[2]["predicted"] = (1 + 0.5 + 0.25) / (2 * 0.25 + 1.5)
+    assert races == {"0": wanted, "1": wanted}
+
+
 def test_a_race_counts_no_acceptance_of_trees():
     models = (TreeGPT2(model(seed).params, HPARAMS["n_head"]) for seed in (0, 1))
     builders = {"tree": builder("tree", {"widths": (2, 1)}, temperature=0)}
