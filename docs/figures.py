@@ -27,7 +27,7 @@ from typing import NamedTuple
 from docs.tables import every_table
 
 PAGES = ("README.md", "docs/speed.md", "docs/decoders.md", "docs/learn.md", "docs/engines.md",
-         "models/README.md")  # every figure of these pages is bound
+         "models/README.md", "benchmarks/RESULTS.md")  # every figure of these pages is bound
 MARKER = re.compile(r"<!-- figures:\s(?P<cells>.*?)\s*-->", re.DOTALL)
 NOT_PROSE = re.compile("|".join([
     r"^ *```.*?^ *```|^    [^\n]*$|`(?:[^`\n]|\n(?!\n))+`",  # code

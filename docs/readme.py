@@ -115,7 +115,10 @@ def main(argv=None):
     for path in (ROOT / name for name in args.files):
         page = fill(path.read_text(encoding="utf-8"), kinds)
         if figures.MARKER.search(page):
-            page = figures.renewed(page)
+            try:
+                page = figures.renewed(page)
+            except figures.Unbound as error:
+                raise figures.Unbound(f"{path.relative_to(ROOT)}: {error}") from None
         path.write_text(page, encoding="utf-8")
 
 

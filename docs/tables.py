@@ -1,10 +1,10 @@
 """The named tables that pages quote figures from.
 
-    NAME                           the table, or the tables, of that name
-    variants, rules, ..            what a page prints from this file of benchmarks/results
-    exact.rules, exact.expected    what a page prints by this module
-    costs, memory, best K, ..      COMPUTED, below: from stored figures, or by a formula
-    target, acceptance of .., ..   benchmarks/results/recorded.json: figures that no program prints
+    variants, rules, ..            printed on a page from this file of benchmarks/results
+    exact.rules, exact.expected    printed on a page by this module
+    costs, memory, best K, ..      computed below (COMPUTED), from stored figures or by a formula
+    training, heads, ..            written down in benchmarks/results/recorded.json, because no
+                                   program here prints them
 """
 
 import json
@@ -89,9 +89,12 @@ def costs():
 
 def int8_costs():
     """Return the time of a draft step by the int8 copy, in target rows, in each race."""
-    races = [(size, setting.rpartition(", c = ")) for size in ("pair", "124M", "1558M")
-             for setting in stored(f"quantized-{size}")["races"]["settings"]]
-    return {f"{size}, {race}": {"c": c} for size, (race, _, c) in races}
+    found = {}
+    for size in ("pair", "124M", "1558M"):
+        for setting in stored(f"quantized-{size}")["races"]["settings"]:
+            race, _, c = setting.rpartition(", c = ")
+            found[f"{size}, {race}"] = {"c": c}
+    return found
 
 
 def speed_ups_of_engines():
@@ -191,14 +194,23 @@ def chain_bounds():
     return {"toy A, K = 3": {"bound": float(chain_mean(guess, chain_bound, "A", 3))}}
 
 
+def multi_step_gaps():
+    """Return how much less than the best test multi-step sampling accepts on recorded rows."""
+    gaps = []
+    for figures in stored("rules")["temperatures"].values():
+        accepted = {name: row["mean"] for name, row in figures["siblings"].items()}
+        gaps += [accepted[f"{n}: optimum"] - accepted[f"{n}: multi-step"] for n in (2, 3)]
+    return {"two or three guesses": {"least": min(gaps), "most": max(gaps)}}
+
+
 def heads_gain():
     """Return how many more of EAGLE's guesses than of the draft's are accepted with K = 1."""
     acceptance = stored("recorded")["acceptance of the pair"]
-    heads = acceptance["head"]
-    one_guess = {head: float(cell.split(" / ")[0])
-                 for head, cell in zip(heads, acceptance["rows"][0][1:])}
-    return {"K = 1": {f"temperature {T}": one_guess[f"eagle, temperature {T}"]
-                      - one_guess[f"tales-small, temperature {T}"] for T in (0, 1)}}
+    _, *cells = acceptance["rows"][0]  # with K = 1: "accepted / tokens per pass"
+    accepted = dict(zip(acceptance["head"], [float(cell.split(" / ")[0]) for cell in cells]))
+    return {f"temperature {T}": {
+        "K = 1": accepted[f"eagle, temperature {T}"] - accepted[f"tales-small, temperature {T}"]}
+        for T in (0, 1)}
 
 
 def examples():
@@ -215,7 +227,8 @@ COMPUTED = {"costs": costs, "int8 copy": int8_costs, "ends of the scale": speed_
             "memory": memory, "bundled models": parameters, "best K": best_Ks,
             "accepted / drafted": converted, "K of the pair": pair_by_formula,
             "worked round": worked_round, "three facts": three_facts, "examples": examples,
-            "bound of a chain": chain_bounds, "gain of EAGLE's head": heads_gain}
+            "bound of a chain": chain_bounds, "short of the optimum": multi_step_gaps,
+            "gain of EAGLE's head": heads_gain}
 
 
 @cache

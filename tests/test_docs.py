@@ -16,8 +16,8 @@ import numpy as np
 import pytest
 
 import speculative
-from docs import sixty_lines, tour
-from docs.readme import BLOCK, STATIC, families, fill, run, source
+from docs import readme, sixty_lines, tour
+from docs.readme import BLOCK, STATIC, exactness, families, fill, run, source
 from docs.tables import costs, pair_by_formula, stored
 from theory.hardware import crossover_batch, pass_latency
 from theory.speedup import best_K, walltime_improvement
@@ -97,6 +97,19 @@ def test_every_decoder_has_a_family_and_a_paragraph_in_its_section():
 
 
 # ---- quoted code and outputs
+
+def test_only_flags_and_their_values_are_shown_as_code():
+    for entry in DECODERS.values():
+        for shown in SPAN.findall(exactness(entry.exact)):
+            assert re.fullmatch(r"`(--\w+( [\w.]+)?)( --\w+( [\w.]+)?)*`", shown), shown
+    assert exactness("with --fallback above 1") == "with `--fallback` above 1"
+    assert exactness("with --selection 1 --minimum 1") == "with `--selection 1 --minimum 1`"
+
+
+def test_a_page_that_is_not_there_is_refused_in_a_sentence(capsys):
+    assert readme.main(["nosuch.md", "--code"]) == 2
+    assert capsys.readouterr().err.startswith("docs.readme: ")
+
 
 @EACH_PAGE
 def test_quoted_code_and_tables_are_the_sources(page):

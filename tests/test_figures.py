@@ -25,8 +25,8 @@ def test_no_figure_changed_in_its_last_place_passes(page):
     n_figures = len(planted_figures.places(TEXTS[page]))
     step = planted_figures.STEPS[len(page) % 8]
     missed = [where for wrong, where in planted_figures.wrong_pages(TEXTS[page], [step])
-              if not planted_figures.is_seen(wrong) and "Python [" not in where]
-    assert not missed and n_figures >= 20
+              if not planted_figures.is_seen(wrong)]
+    assert not missed and n_figures >= 4
 
 
 def test_the_figures_that_are_changed_are_all_that_a_marker_names_and_more():
