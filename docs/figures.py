@@ -50,46 +50,48 @@ def blanked(match):
     return " " * len(match[0])
 
 
-def chosen(wanted, labels):
+def named_labels(wanted, labels):
     """Return the labels that a marker names; a KeyError says that one is not there."""
     if wanted == "*":
         return [*labels]
-    by_name = {label.partition(" (")[0]: label for label in labels}
+    by_name = {label.partition(" (")[0]: label for label in labels}  # "speed-up (slowest - ..)"
     by_name |= {label: label for label in labels}
     return [by_name[name.strip()] for name in wanted.split(";")]
 
 
-def quoted(rows, row, column):
+def cell_numbers(rows, row, column):
     """Return the numbers of the named cells of a table, row by row."""
     every_number = any(name == "*" or name.endswith(")") for name in (row, column))
     numbers = []
-    for label in chosen(row, rows):
-        for head in chosen(column, rows[label]):
+    for label in named_labels(row, rows):
+        for head in named_labels(column, rows[label]):
             in_cell = NUMBER.findall(str(rows[label][head]))
             numbers += in_cell if every_number else in_cell[:1]
     return [float(number.replace(",", "")) for number in numbers]
 
 
 @cache
-def numbers_of(line):
+def line_numbers(line):
     """Return the numbers that a line of a marker names."""
     if line.startswith("given "):
         return [float(number) for number in line.removeprefix("given ").split(";")]
     table, row, column = (part.strip() for part in line.split(" | "))
     name, *words = table.split(", ")
+    # "temperature 0" is not in "temperature 0.7", nor "1" in "16"
     patterns = [re.compile(rf"(?<!\w){re.escape(word)}(?![.\d]*\d)", re.I) for word in words]
     found = []
     for candidate in every_table():
-        if candidate.name == name and all(it.search(candidate.caption) for it in patterns):
+        is_meant = all(pattern.search(candidate.caption) for pattern in patterns)
+        if candidate.name == name and is_meant:
             with suppress(KeyError):  # a table of this name without this row or column
-                found.append(quoted(candidate.rows, row, column))
+                found.append(cell_numbers(candidate.rows, row, column))
     if len(found) != 1:
         raise Unbound(f"need one table with this cell, got {len(found)}: {line}")
     return found[0]
 
 
-def shaped(number, figure, is_percentage):
-    """Return a number with the decimal places, and the commas, of a figure on a page."""
+def as_written(number, figure, is_percentage):
+    """Return a number in the form of a figure on a page: places, commas, .98 for 0.98, per cent."""
     if is_percentage:
         return f"{100 * number:.0f}"
     comma = "," if "," in figure else ""
@@ -104,7 +106,7 @@ class Span(NamedTuple):
     is_percentage: bool
 
 
-def figures_of(prose, first, last):
+def found_figures(prose, first, last):
     """Return the figures between two offsets of a page whose code is blanked."""
     found = []
     for match in FIGURE.finditer(prose, first, last):
@@ -113,38 +115,40 @@ def figures_of(prose, first, last):
     return found
 
 
-def bound(text):
+def figures_with_cells(text):
     """Yield each figure of a page with the text that its cell gives it; raise `Unbound`."""
     prose = NOT_PROSE.sub(blanked, text)
     start = 0
     for paragraph in prose.split("\n\n"):
         end = start + len(paragraph)
         markers = [*MARKER.finditer(text, start, end)]
-        starts = [start, *(marker.end() for marker in markers)]
-        wanted = [[], *(numbers_of_marker(marker) for marker in markers)]
-        for first, last, numbers in zip(starts, [*starts[1:], end], wanted):
-            figures = figures_of(prose, first, last)
+        # The part before the first marker has no cells, and so must have no figures.
+        firsts = [start, *(marker.end() for marker in markers)]
+        lasts = [*firsts[1:], end]
+        cells = [[], *(marker_numbers(marker) for marker in markers)]
+        for first, last, numbers in zip(firsts, lasts, cells):
+            figures = found_figures(prose, first, last)
             if len(figures) != len(numbers):
                 shown = ", ".join(text[figure.start:figure.end] for figure in figures)
                 raise Unbound(f"need a cell for each figure, got {len(numbers)} cells for "
                               f"{len(figures)} figures: {shown or text[first:last][:80]}")
             for figure, number in zip(figures, numbers):
                 old = text[figure.start:figure.end]
-                yield figure, shaped(number, old, figure.is_percentage)
-        start = end + 2
+                yield figure, as_written(number, old, figure.is_percentage)
+        start = end + len("\n\n")
 
 
-def numbers_of_marker(marker):
+def marker_numbers(marker):
     """Return the numbers that all lines of a marker name."""
     lines = marker["cells"].split("\n")
-    return [number for line in lines for number in numbers_of(line.strip())]
+    return [number for line in lines for number in line_numbers(line.strip())]
 
 
-def renewed(text):
+def renewed_page(text):
     """Return a page with the figures that its markers name."""
     parts = []
     end = 0
-    for figure, new in bound(text):
+    for figure, new in figures_with_cells(text):
         parts += [text[end:figure.start], new]
         end = figure.end
     return "".join([*parts, text[end:]])

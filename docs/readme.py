@@ -116,7 +116,7 @@ def main(argv=None):
         page = fill(path.read_text(encoding="utf-8"), kinds)
         if figures.MARKER.search(page):
             try:
-                page = figures.renewed(page)
+                page = figures.renewed_page(page)
             except figures.Unbound as error:
                 raise figures.Unbound(f"{path.relative_to(ROOT)}: {error}") from None
         path.write_text(page, encoding="utf-8")

@@ -48,7 +48,7 @@ def rows_of(lines):
     return {label: dict(zip(heads, values)) for label, *values in body}
 
 
-def printed(text):
+def printed_tables(text):
     """Yield the tables that the commands in a page's comments printed."""
     for block in PRINTED.finditer(text):
         shown = re.search(r"--show \S*/([\w-]+)\.json", block["flags"])
@@ -67,7 +67,7 @@ def stored(name):
     return json.loads((ROOT / f"benchmarks/results/{name}.json").read_text(encoding="utf-8"))
 
 
-def recorded():
+def recorded_tables():
     """Yield the tables of figures that were written down: no program prints them."""
     for name, record in stored("recorded").items():
         rows = {label: dict(zip(record["head"], values)) for label, *values in record["rows"]}
@@ -76,7 +76,7 @@ def recorded():
 
 # ---- computed tables
 
-def costs():
+def pass_costs():
     """Return the costs of passes that benchmarks.speed prints outside its tables."""
     def of(size):
         passes = stored(f"speed-{size}")["passes"]
@@ -104,7 +104,7 @@ def speed_ups_of_engines():
             for name, row in rows.items()}
 
 
-def memory():
+def memory_of_drafts():
     """Return the megabytes of weights, and the kilobytes of a cache per token, in float32.
 
     A layer has 12 n_embd^2 weights with 9 n_embd outputs, and 13 n_embd other numbers.
@@ -123,7 +123,7 @@ def memory():
             for name, (weights, cache) in n_bytes.items()}
 
 
-def parameters():
+def model_sizes():
     """Return the sizes of the bundled models, and their parameters in millions."""
     def of(name):
         config = json.loads((ROOT / f"models/{name}/config.json").read_text(encoding="utf-8"))
@@ -159,7 +159,7 @@ def pair_by_formula():
             for K in range(1, 9)}
 
 
-def converted():
+def reported_acceptance():
     """Return accepted / drafted guesses for alpha, which is accepted / tested guesses."""
     return {str(alpha): {f"K = {K}": (expected_tokens(alpha, K) - 1) / K for K in (2, 4, 8)}
             for alpha in (0.5, 0.6, 0.7, 0.8, 0.9)}
@@ -213,7 +213,7 @@ def heads_gain():
         for T in (0, 1)}
 
 
-def examples():
+def worked_examples():
     """Return the worked examples of docs/learn.md: speed-ups, a time line, a row's arithmetic."""
     memory_s, compute_s = pass_latency(7e9, 2, bandwidth=2e12, flop_rate=312e12)
     return {"alpha = 0.6, c = 0.1": {"K = 2, m = 1.2": walltime_improvement(0.6, 2, 0.1, 1.2),
@@ -223,10 +223,10 @@ def examples():
                               "rows": crossover_batch(2, bandwidth=2e12, flop_rate=312e12)}}
 
 
-COMPUTED = {"costs": costs, "int8 copy": int8_costs, "ends of the scale": speed_ups_of_engines,
-            "memory": memory, "bundled models": parameters, "best K": best_Ks,
-            "accepted / drafted": converted, "K of the pair": pair_by_formula,
-            "worked round": worked_round, "three facts": three_facts, "examples": examples,
+COMPUTED = {"costs": pass_costs, "int8 copy": int8_costs, "ends of the scale": speed_ups_of_engines,
+            "memory": memory_of_drafts, "bundled models": model_sizes, "best K": best_Ks,
+            "accepted / drafted": reported_acceptance, "K of the pair": pair_by_formula,
+            "worked round": worked_round, "three facts": three_facts, "examples": worked_examples,
             "bound of a chain": chain_bounds, "short of the optimum": multi_step_gaps,
             "gain of EAGLE's head": heads_gain}
 
@@ -235,5 +235,5 @@ COMPUTED = {"costs": costs, "int8 copy": int8_costs, "ends of the scale": speed_
 def every_table():
     """Return the list of all named tables."""
     texts = [(ROOT / page).read_text(encoding="utf-8") for page in PAGES]
-    return [*(table for text in texts for table in printed(text)), *recorded(),
+    return [*(table for text in texts for table in printed_tables(text)), *recorded_tables(),
             *(Table(name, "", rows()) for name, rows in COMPUTED.items())]

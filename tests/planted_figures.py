@@ -51,7 +51,7 @@ def wrong_pages(text, steps=STEPS):
 def is_seen(text):
     """Return whether a page differs from what its markers name."""
     try:
-        return figures.renewed(text) != text
+        return figures.renewed_page(text) != text
     except figures.Unbound:
         return True
 

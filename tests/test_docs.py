@@ -18,7 +18,7 @@ import pytest
 import speculative
 from docs import readme, sixty_lines, tour
 from docs.readme import BLOCK, STATIC, exactness, families, fill, run, source
-from docs.tables import costs, pair_by_formula, stored
+from docs.tables import pair_by_formula, pass_costs, stored
 from theory.hardware import crossover_batch, pass_latency
 from theory.speedup import best_K, walltime_improvement
 from variants import DECODERS
@@ -239,7 +239,7 @@ def test_the_roofline_is_theorys():
 
 def test_the_K_that_the_formula_prefers_is_the_one_that_the_page_names():
     by_formula = {K: row["speed-up"] for K, row in pair_by_formula().items()}
-    pair = costs()["pair"]
+    pair = pass_costs()["pair"]
     alpha = stored("speed-pair")["own"]["races"]["0"]["4"]["acceptance"]
     free = best_K(alpha, pair["a draft step, in rows"])
     assert f"so K = {free} would be best if rows were free" in LEARN_WORDS

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from docs import figures
-from docs.tables import Table, every_table, printed
+from docs.tables import Table, every_table, printed_tables
 from tests import planted_figures
 
 ROOT = Path(__file__).parent.parent
@@ -16,7 +16,7 @@ EACH_PAGE = pytest.mark.parametrize("page", figures.PAGES)
 
 @EACH_PAGE
 def test_every_figure_is_that_of_the_table_its_marker_names(page):
-    assert figures.renewed(TEXTS[page]) == TEXTS[page]
+    assert figures.renewed_page(TEXTS[page]) == TEXTS[page]
 
 
 @EACH_PAGE
@@ -31,7 +31,7 @@ def test_no_figure_changed_in_its_last_place_passes(page):
 
 def test_the_figures_that_are_changed_are_all_that_a_marker_names_and_more():
     for page, text in TEXTS.items():
-        bound = {span[:2] for span, _ in figures.bound(text)}
+        bound = {span[:2] for span, _ in figures.figures_with_cells(text)}
         assert bound <= set(planted_figures.places(text)), page
 
 
@@ -51,9 +51,9 @@ SAMPLED = Table("speeds", "Temperature 0.7:\n| decoder |", SPEEDS.rows | {
 @pytest.fixture
 def tables(monkeypatch):
     monkeypatch.setattr(figures, "every_table", lambda: [SPEEDS, SAMPLED])
-    figures.numbers_of.cache_clear()
+    figures.line_numbers.cache_clear()
     yield
-    figures.numbers_of.cache_clear()
+    figures.line_numbers.cache_clear()
 
 
 @pytest.mark.parametrize("line, numbers", [
@@ -66,7 +66,7 @@ def tables(monkeypatch):
     ("given 0.8; .5", [0.8, 0.5]),
 ])
 def test_a_line_of_a_marker_names_the_numbers_of_cells(tables, line, numbers):
-    assert figures.numbers_of(line) == numbers
+    assert figures.line_numbers(line) == numbers
 
 
 @pytest.mark.parametrize("line, n_found", [
@@ -74,7 +74,7 @@ def test_a_line_of_a_marker_names_the_numbers_of_cells(tables, line, numbers):
     ("speeds, greedy | fast | none", 0), ("nothing | fast | tokens", 0)])
 def test_a_line_that_names_no_table_or_two_is_refused(tables, line, n_found):
     with pytest.raises(figures.Unbound, match=rf"got {n_found}: {re.escape(line)}"):
-        figures.numbers_of(line)
+        figures.line_numbers(line)
 
 
 @pytest.mark.parametrize("old, new, message", [
@@ -83,9 +83,9 @@ def test_a_line_that_names_no_table_or_two_is_refused(tables, line, n_found):
     ("1.50 times", "several times", "got 1 cells for 0 figures"),
 ])
 def test_a_figure_without_a_cell_and_a_cell_without_a_figure_are_refused(tables, old, new, message):
-    assert figures.renewed(PAGE) == PAGE and old in PAGE
+    assert figures.renewed_page(PAGE) == PAGE and old in PAGE
     with pytest.raises(figures.Unbound, match=message):
-        figures.renewed(PAGE.replace(old, new))
+        figures.renewed_page(PAGE.replace(old, new))
 
 
 @pytest.mark.parametrize("old, new, renewed", [
@@ -93,14 +93,14 @@ def test_a_figure_without_a_cell_and_a_cell_without_a_figure_are_refused(tables,
     ("1.50 times the speed", "149 % of the speed", "150 % of the speed"),
     ("1.50 times the speed", "149 percent of the speed", "150 percent of the speed")])
 def test_a_figure_is_renewed_with_the_places_that_it_has(tables, old, new, renewed):
-    assert figures.renewed(PAGE.replace(old, new)) == PAGE.replace(old, renewed)
+    assert figures.renewed_page(PAGE.replace(old, new)) == PAGE.replace(old, renewed)
 
 
 def test_a_figure_that_lost_or_gained_its_comma_or_its_zero_is_renewed_as_it_is_written(tables):
     page = "<!-- figures: speeds, temperature 0.7 | fast | tokens -->\n| a | b |\n|---|---|\n"
     for cell, renewed in (("1,000", "1,024"), ("1000", "1024"), ("+ 1,000 MB", "+ 1,024 MB")):
-        assert figures.renewed(f"{page}| 7 | {cell} |\n") == f"{page}| 7 | {renewed} |\n"
-    assert figures.renewed("<!-- figures: given 0.98 -->\nat .97") == \
+        assert figures.renewed_page(f"{page}| 7 | {cell} |\n") == f"{page}| 7 | {renewed} |\n"
+    assert figures.renewed_page("<!-- figures: given 0.98 -->\nat .97") == \
         "<!-- figures: given 0.98 -->\nat .98"
 
 
@@ -108,7 +108,7 @@ def test_the_second_of_two_equal_heads_has_a_name():
     text = ("<!-- table: python -m some.module --show benchmarks/results/times.json -->\nTimes:\n\n"
             "| rows | ms | relative | NumPy: ms | relative |\n| --- | --- | --- | --- | --- |\n"
             "| 1 | 2.0 | 1.0 | 3.0 | 1.1 |\n<!-- end -->\n")
-    (table,) = printed(text)
+    (table,) = printed_tables(text)
     assert table.name == "times" and table.caption.startswith("Times:\n| rows |")
     assert table.rows == {"1": {"ms": "2.0", "relative": "1.0", "NumPy: ms": "3.0",
                                 "relative, second": "1.1"}}
