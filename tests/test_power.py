@@ -10,8 +10,10 @@ import pytest
 from exact import power
 from exact.kernels import EXACT
 from exact.power import PROTOCOLS, VERIFIERS, fits, rounds, share
+from tests.commands import outcome, refusal
 
 ROOT = Path(power.__file__).parents[1]
+STORED = ROOT / "benchmarks/results/power.json"
 RATIO, MATCH, _ = power.RIGHT
 QUICK = [name for name in PROTOCOLS if name not in ("vLLM wide", "TensorRT-LLM")]
 
@@ -66,15 +68,37 @@ def test_shares_have_their_standard_error():
 
 
 def test_the_figures_are_of_all_rules_and_protocols():
-    stored = json.loads((ROOT / "benchmarks/results/power.json").read_text("utf-8"))
+    stored = json.loads(STORED.read_text("utf-8"))
     assert [*stored] == [*VERIFIERS] and all([*row] == [*PROTOCOLS] for row in stored.values())
     assert all([passed, 1] == stored[rule]["oracle"] for rule in VERIFIERS
                for passed in [int(rule in EXACT)])
 
 
 def test_four_wrong_rules_pass_the_wide_test_and_not_the_narrow_one():
-    stored = json.loads((ROOT / "benchmarks/results/power.json").read_text("utf-8"))
+    stored = json.loads(STORED.read_text("utf-8"))
     assert sum(row["vLLM wide"][0] > 0 == row["vLLM narrow"][0] for row in stored.values()) == 4
+
+
+def test_the_command_shows_the_figures_of_its_file():
+    status, out, err = outcome(power.main, "--show", STORED)
+    assert (status, err) == (0, "") and out.count("\n") == 2 + len(VERIFIERS) + 1
+    page = (ROOT / "docs/power.md").read_text(encoding="utf-8")
+    assert out in page
+
+
+@pytest.mark.parametrize("text", ["{}", "[]", "3", '{"traversal": {}}', '{"traversal": [0, 0]}'])
+def test_a_file_without_figures_is_one_line(text, tmp_path):
+    path = tmp_path / "figures.json"
+    path.write_text(text, encoding="utf-8")
+    assert f"--show {path} does not hold figures of this" in refusal(power.main, "--show", path)
+
+
+def test_what_cannot_be_written_is_refused_before_anything_is_simulated(tmp_path, monkeypatch):
+    monkeypatch.setattr(power, "simulate", None)
+    assert f"cannot write --json {tmp_path}: Is a dir" in refusal(power.main, "--json", tmp_path)
+    assert "--json does not apply to --show" in refusal(
+        power.main, "--json", tmp_path / "new", "--show", STORED)
+    assert not any(tmp_path.iterdir())
 
 
 def test_sources_are_files_at_a_commit():
