@@ -1,8 +1,8 @@
 """One paper per file: a way to guess, a way to test, or both, for the step in speculative.py.
 
 FILES is the reading order. docs/decoders.md has a paragraph and measurements for each decoder.
-variants/shared/ holds what several of them use. `import variants.match` runs match.py alone, so exact/
-can enumerate its test with NumPy alone; the first use of DECODERS imports all files.
+variants/shared/ holds what several of them use. `import variants.match` runs match.py alone, so
+exact/ can enumerate its test with NumPy alone; the first use of DECODERS imports all files.
 """
 
 from functools import cache, partial
