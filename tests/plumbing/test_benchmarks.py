@@ -11,10 +11,23 @@ from unittest import mock
 import numpy as np
 import pytest
 
-from benchmarks import batch, clock, command, engines, gpu, quantized, speed, variants
+from benchmarks import (
+    acceptance,
+    batch,
+    clock,
+    command,
+    engines,
+    gpu,
+    quantized,
+    rules,
+    speed,
+    variants,
+)
+from benchmarks import race as race_module
 from benchmarks.clock import rows_actions
 from benchmarks.models import agreeing, random_model, sizes
 from benchmarks.race import Written, builder, race, race_figures, simulated_builder
+from demo import compare
 from gpt2 import common_prefix
 from speculative import Round
 from tests.commands import outcome
@@ -94,6 +107,33 @@ def test_all_decoders_of_a_race_write_the_same_texts_by_the_same_seeds():
             assert len(text.target) == len(text.rounds) and text.seconds >= sum(text.target)
             assert text.n_rows == sum(len(result.guesses) + 1 for result in text.rounds)
     assert draft.ids == target.ids == []  # the race reads with models of its own
+
+
+def test_a_texts_seconds_are_those_of_its_rounds_alone(monkeypatch):
+    """A target pass takes 10 s, a draft pass 1 s; to build the step takes 100 s more."""
+    now = [0.0]
+
+    class Slow:
+        def __init__(self, params, n_head):
+            self.params = params  # the seconds of a pass
+            self.n_head = n_head
+
+        def hidden(self, ids, n_last):
+            now[0] += self.params
+            return np.zeros((n_last, 3))
+
+        def logits(self, states):
+            return states
+
+    def build_step(draft, target):
+        now[0] += 100
+        return builder("speculative", {"K": 2}, temperature=0)(draft, target)
+
+    for module in (race_module, compare):
+        monkeypatch.setattr(module, "time", Namespace(perf_counter=lambda: now[0]))
+    text = race_module.write_text(Slow(1.0, 1), Slow(10.0, 1), build_step, [1], N=5, seed=0)
+    assert (text.draft, text.target) == ([1.0] * 3, [10.0] * 2)  # 3 tokens, then 2: all accepted
+    assert text.seconds == 23
 
 
 def test_each_repeat_draws_new_texts():
