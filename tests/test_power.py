@@ -10,27 +10,38 @@ import pytest
 from exact import power
 from exact.kernels import EXACT
 from exact.power import PROTOCOLS, VERIFIERS, fits, rounds, share
+from sampling import softmax
 from tests.commands import outcome, refusal
 
 ROOT = Path(power.__file__).parents[1]
 STORED = ROOT / "benchmarks/results/power.json"
 RATIO, MATCH, _ = power.RIGHT
-QUICK = [name for name in PROTOCOLS if name not in ("vLLM wide", "TensorRT-LLM")]
+SMALLER = {"vLLM wide": {"V": 512, "n": 5_120}}  # the whole one takes seconds
+SEEN = {  # protocol: a rule that it is known to see
+    "vLLM V1": "ratio test, then a draw from the target",
+    "vLLM wide": "ratio test, then a draw from the target",
+    "vLLM narrow": "ratio test, then a draw from the target",
+    "SGLang": "bonus token from the last guess's row",
+    "TensorRT-LLM": "ratio test, then a draw from the target",
+    "transformers": "match with the target's best token, at any temperature",
+    "FlashInfer": "\"q = 1\"; argmax guesses, always rejected",
+    "oracle": "ratio test, then a draw from the target"}
 
 
 def passes(protocol, rule, seed=0):
-    return PROTOCOLS[protocol].passes(VERIFIERS[rule], np.random.default_rng(seed))
+    test = PROTOCOLS[protocol].passes
+    return test(VERIFIERS[rule], np.random.default_rng(seed), **SMALLER.get(protocol, {}))
 
 
-@pytest.mark.parametrize("protocol", QUICK)
+@pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_exact_rules_pass(protocol):
     """A right rule fails a test by chance with a probability that the page gives as 0."""
     assert passes(protocol, RATIO) and passes(protocol, MATCH)
 
 
-@pytest.mark.parametrize("protocol", ["vLLM V1", "vLLM narrow", "oracle"])
-def test_a_draw_from_the_target_is_seen(protocol):
-    assert not passes(protocol, "ratio test, then a draw from the target")
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_every_protocol_can_fail(protocol):
+    assert not passes(protocol, SEEN[protocol])
 
 
 @pytest.mark.parametrize("protocol", ["vLLM V1", "vLLM narrow"])
@@ -40,13 +51,50 @@ def test_equal_rows_hide_faults_of_rows(protocol):
     assert not passes("oracle", "bonus token from the last guess's row")
 
 
-@pytest.mark.parametrize("protocol, rule", [
-    ("SGLang", "bonus token from the last guess's row"),
-    ("FlashInfer", "\"q = 1\"; argmax guesses, always rejected"),
-    ("transformers", "\"q = 1\"; argmax guesses, always rejected"),
-    ("transformers", "match with the target's best token, at any temperature")])
-def test_every_protocol_can_fail(protocol, rule):
-    assert not passes(protocol, rule)
+# ---- the limits of the protocols, each passed and exceeded
+
+@pytest.mark.parametrize("times, is_right", [(19, False), (21, True)])
+def test_the_distance_to_the_target_must_fall_20_times_as_much(times, is_right, monkeypatch):
+    """The frequencies are near the target's row: their distances to other rows stay equal."""
+    _, target, *_ = softmax(np.random.default_rng(0).random((102, 10)))
+    distances = iter([1e-3, 1e-3, 1e-3, 1e-3, 1e-3 / times])
+    monkeypatch.setattr(power, "rounds", lambda *args: np.zeros((1, 2), int))
+    monkeypatch.setattr(power, "frequencies",
+                        lambda tokens, V: target + next(distances) * np.eye(10)[0])
+    assert power.vllm_v1(None, np.random.default_rng(0)) == is_right
+
+
+@pytest.mark.parametrize("deviations, is_right", [(9, True), (11, False)])
+def test_chi_squared_must_be_below_df_and_10_standard_deviations(deviations, is_right):
+    """Five tokens, 10,000 of each expected, so df = 4; two have x more and x fewer."""
+    chi_squared = 4 + deviations * np.sqrt(2 * 4)
+    x = round(np.sqrt(10_000 * chi_squared / 2))
+    tokens = np.repeat(range(5), [10_000 + x, 10_000 - x, 10_000, 10_000, 10_000])
+    assert fits(tokens, np.full(5, 0.2)) == is_right
+
+
+@pytest.mark.parametrize("n, is_right", [(10_000, False), (4_000, True)])
+def test_rare_tokens_are_one_bin_if_five_are_expected_in_it(n, is_right):
+    """Ten tokens are expected once, and together 10 times, or 4 times: they come 100 times."""
+    row = np.array([0.999, *[1e-4] * 10])
+    tokens = np.repeat([0, 1], [n - 100, 100])
+    assert fits(tokens, row) == is_right
+
+
+@pytest.mark.parametrize("change, is_right", [(0.1, True), (0.2, False)])
+def test_first_tokens_may_diverge_by_a_hundredth(change, is_right, monkeypatch):
+    """Every other token is more and less frequent by this part: the divergence is change^2 / 2.
+
+    50,000 draws of 100 tokens add about 0.001 to it: 0.005 passes, and 0.02 does not.
+    """
+    def first_tokens(verify, p_draft, p_target, n, rng):
+        row = p_target[0].copy()
+        tokens = np.argsort(row)[-100:]  # by their probability, so that the sums are nearly equal
+        row[tokens] *= 1 + change * (-1.0) ** np.arange(100)
+        return rng.choice(len(row), (n, 1), p=row / row.sum())
+
+    monkeypatch.setattr(power, "rounds", first_tokens)
+    assert power.tensorrt_llm(None, np.random.default_rng(0)) == is_right
 
 
 def test_chi_squared_is_below_its_bound_for_the_right_row_only():

@@ -346,7 +346,8 @@ def test_a_fault_while_measuring_leaves_the_file_as_it_was(tmp_path):
 def test_figures_are_written_before_they_are_shown(tmp_path):
     """As if a reader such as `head` had stopped, or the paragraphs had a fault."""
     path = tmp_path / "figures"
-    status, _, err = run_command(lambda args: {"K": 4}, lambda figures, args: fails(args), json=path)
+    broken = lambda figures, args: fails(args)
+    status, _, err = run_command(lambda args: {"K": 4}, broken, json=path)
     assert status == 2 and "fault" in err
     assert json.loads(path.read_text(encoding="utf-8")) == {"K": 4}
 
