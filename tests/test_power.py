@@ -104,6 +104,43 @@ def test_chi_squared_is_below_its_bound_for_the_right_row_only():
     assert fits(tokens[:5], row)  # too few for two bins
 
 
+def test_the_narrow_test_has_a_draft_that_prefers_what_the_target_does_not(monkeypatch):
+    rows = []
+
+    def no_rounds(verify, p_draft, p_target, n, rng):
+        rows.append((p_draft, p_target))
+        return np.zeros((1, 4), int)
+
+    monkeypatch.setattr(power, "rounds", no_rounds)
+    for protocol in ("vLLM narrow", "vLLM wide"):
+        passes(protocol, RATIO)
+    (narrow_draft, narrow_target), (wide_draft, wide_target) = rows
+    assert np.ptp(narrow_draft * narrow_target[:-1]) < 1e-15  # inverse, but for a factor
+    assert np.ptp(wide_draft * wide_target[:-1]) > 1e-6
+    assert narrow_target.shape == (4, 16) and wide_target.shape == (4, 512)
+
+
+@pytest.mark.parametrize("replacements, is_right", [
+    ([1, 1, 1, 8, 8, 8, 3, 3, 7], True), ([3, 3, 3, 1, 1, 8, 8, 8, 7], False),
+    ([1, 1, 1, 8, 8, 3, 3, 7], False), ([1, 1, 1, 8, 8, 8, 3, 3], False),
+    ([1, 1, 1, 8, 8, 8, 3, 3, 7, 5], False)])
+def test_the_replacements_of_the_third_guess_have_an_order(replacements, is_right, monkeypatch):
+    """Tokens 1 and 8 are more frequent than 3, and 3 than 7, which comes; no other token does."""
+    tokens = np.array([[1, 4, token, -1] for token in replacements])
+    monkeypatch.setattr(power, "rounds", lambda *args: tokens)
+    assert power.transformers(None, None, n=len(tokens)) == is_right
+
+
+@pytest.mark.parametrize("token, is_right", [(110, True), (111, False)])
+def test_of_rows_that_are_not_one_hot_only_the_range_of_the_ids_is_seen(token, is_right):
+    def verify(guesses, p_draft, p_target, uniforms):
+        best = p_target.argmax(axis=-1)
+        is_one_hot = p_target.max() == 1
+        return best if is_one_hot else np.full_like(best, token)
+
+    assert power.flashinfer(verify, np.random.default_rng(0)) == is_right
+
+
 def test_rounds_of_many_parts_have_the_rows_that_are_given(monkeypatch):
     monkeypatch.setattr(power, "NUMBERS", 100)
     rows = np.eye(3)[[1, 2, 0]]
