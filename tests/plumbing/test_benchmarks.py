@@ -65,11 +65,18 @@ def written(ids, seconds):
 
 def test_every_run_on_a_gpu_is_a_command_line_that_its_benchmark_takes(monkeypatch, tmp_path):
     taken = []
-    monkeypatch.setattr(command, "run", lambda program, args, *rest: taken.append((program, args)))
+    statuses = iter([0, 0, 0, 0, 2, 0, 0, 0])
+
+    def run(program, args, *rest):
+        taken.append((program, args))
+        return next(statuses)
+
+    monkeypatch.setattr(command, "run", run)
     assert gpu.main([str(tmp_path / "new")]) == 0 and (tmp_path / "new").is_dir()
     assert [program for program, _ in taken] == ["speed"] * 3 + ["variants"]
     assert all(args.backend == "cupy" for _, args in taken)
     assert len({args.json for _, args in taken}) == 4
+    assert gpu.main([str(tmp_path / "new")]) == 2  # the first of its benchmarks fails
 
 
 def test_a_pass_of_M_rows_computes_M_rows_after_the_context():
