@@ -135,7 +135,7 @@ def test_of(entry: Any) -> Callable:
         raise AssertionError("need a DECODER with a test, as in variants/registry.py")
     parameters = inspect.signature(test).parameters.values()
     needed = [one.name for one in parameters if one.default is one.empty]
-    if needed[0] == "tree":
+    if needed[:1] == ["tree"]:
         raise AssertionError(f"the test of its DECODER, {test.__name__}, tests a tree of guesses: "
                              "write a step that calls it, as docs/exercises.md shows")
     if len(needed) > 4:

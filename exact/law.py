@@ -20,7 +20,7 @@ import pkgutil
 import random
 import sys
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Generator, Sequence
 from typing import Any
 from unittest import mock
 
@@ -181,7 +181,7 @@ def run_once(function: Run, forks: list) -> tuple[Any, Any]:
     return outcome, math.prod(weights[branch] for weights, branch in forks)
 
 
-def paths(function: Run) -> Iterator[tuple[Any, Any, list]]:
+def paths(function: Run) -> Generator[tuple[Any, Any, list], None, None]:
     """Yield (outcome, probability, forks) for every way that a run's decisions can turn out.
 
     The forks are the decisions in order: the weights of the branches, and which was taken. The
