@@ -1,10 +1,11 @@
 """One paper per file: a way to guess, a way to test, or both, for the step in speculative.py.
 
 FILES is the reading order. docs/decoders.md has a paragraph and measurements for each decoder.
-variants/shared/ holds what several of them use.
+variants/shared/ holds what several of them use. `import variants.match` runs match.py alone, so
+exact/ can enumerate its test with NumPy alone; the first use of DECODERS imports all files.
 """
 
-from functools import partial
+from functools import cache, partial
 from importlib import import_module
 
 from speculative import autoregressive_step
@@ -13,8 +14,20 @@ from variants.registry import Costs, Decoder, Models
 FILES = ("speculative", "lookup", "suffix", "jacobi", "skip", "quantized", "assisted",
          "stopping", "match", "coupled", "block", "lenient", "big_little", "cascade", "tree",
          "traversal", "kseq", "lookahead", "staged", "medusa", "markov", "eagle", "blockwise")
-DECODERS: dict[str, Decoder] = {
-    name: import_module(f"variants.{name}").DECODER for name in FILES}
+DECODERS: dict[str, Decoder]  # {name: entry}; not assigned here: see __getattr__
+
+
+@cache
+def decoders() -> dict[str, Decoder]:
+    """Import all files; return DECODERS, the same dict in every call."""
+    return {name: import_module(f"variants.{name}").DECODER for name in FILES}
+
+
+def __getattr__(name):
+    """Return DECODERS. Python calls this for names that the package lacks (PEP 562)."""
+    if name == "DECODERS":
+        return decoders()
+    raise AttributeError(f"module 'variants' has no attribute {name!r}")
 
 
 def build(name, models, given=()):
@@ -23,9 +36,9 @@ def build(name, models, given=()):
     ValueError if there is no such decoder, a flag or the temperature does not fit, or costs are
     missing.
     """
-    if name not in DECODERS:
-        raise ValueError(f"need one of the decoders {', '.join(DECODERS)}, got {name!r}")
-    entry = DECODERS[name]
+    if name not in decoders():
+        raise ValueError(f"need one of the decoders {', '.join(decoders())}, got {name!r}")
+    entry = decoders()[name]
     flags = entry.settings(dict(given))
     if entry.greedy and not models.is_greedy:
         raise ValueError(f"--decoder {name} needs --temperature 0, because it is greedy; got "
@@ -37,7 +50,7 @@ def build(name, models, given=()):
 
 def build_plain(name, models, given=()):
     """Return plain decoding to compare with; if possible with the decoder's random numbers."""
-    entry = DECODERS[name]
+    entry = decoders()[name]
     if entry.plain:
         return entry.plain(models, **entry.settings(dict(given)))
     return partial(autoregressive_step, model=models.target_rows)
