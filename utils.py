@@ -106,6 +106,7 @@ def load_pair(draft_model_size, target_model_size, models_dir=MODELS_DIR, dtype=
 
 def find_folder(model_size, models_dir):
     """Return a model's folder, given its name in models_dir or a Hugging Face folder's path."""
+    model_size = str(model_size)  # it may be a Path
     if re.fullmatch(r"\w[\w.-]*", model_size):
         return Path(models_dir) / model_size
     if not huggingface.is_model(Path(model_size)):

@@ -5,12 +5,21 @@ from contextlib import contextmanager
 import numpy as np
 
 
+BACKENDS = ("numba", "numpy", "cupy")
+
+
+def check_backend(name):
+    """Raise ValueError unless there is a backend of this name."""
+    if name not in BACKENDS:
+        raise ValueError(f"need backend {', '.join(BACKENDS[:-1])} or {BACKENDS[-1]}, got "
+                         f"{name!r}")
+
+
 def get_backend(name):
     """Return the array module of a backend: NumPy, for `numba` too, or CuPy."""
+    check_backend(name)
     if name in ("numba", "numpy"):
         return np
-    if name != "cupy":
-        raise ValueError(f"need backend numba, numpy or cupy, got {name}")
     try:
         import cupy  # imported here because only this backend needs it
 

@@ -22,7 +22,8 @@ from queue import SimpleQueue
 
 import numpy as np
 
-BACKENDS = ("numba", "numpy", "cupy")
+from lib.backend.arrays import check_backend
+
 MAX_ROWS = 32  # with more rows, BLAS's packing pays off
 GROUP = 8  # rows multiplied at a time, at most: the sums of more do not fit the registers
 SHARED = 2**20  # number of weights above which a second thread pays off
@@ -34,8 +35,9 @@ backend = "numba"
 
 
 def set_backend(name):
-    """Choose a backend for all products of this process from now on."""
+    """Choose a backend for all products of this process; ValueError if there is none."""
     global backend
+    check_backend(name)
     backend = name
     compiled_product.cache_clear()
 
