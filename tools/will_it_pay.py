@@ -90,6 +90,16 @@ def check_random(args: Namespace, names: tuple[str, str]) -> None:
                              f"and --draft from {', '.join(GPT2_SIZES)}")
 
 
+def check_temperatures(temperatures: list[float]) -> None:
+    """Raise ValueError for a temperature out of range, or two that a table calls the same."""
+    for T in temperatures:
+        check_sampling(T)
+    names = [f"{T:g}" for T in temperatures]
+    for name in names:
+        if names.count(name) > 1:
+            raise ValueError(f"need --temperature values that differ, got {name} twice")
+
+
 def prompts_as_ids(args: Namespace, encoder: Encoder, n_ctx: int) -> list[list[int]]:
     """Return the ids of every prompt; ValueError if N more tokens do not fit after one."""
     prompts = prompts_of_file(args.prompts) if args.prompts else OPENINGS
@@ -173,8 +183,7 @@ def case_figures(args: Namespace, draft: TreeGPT2, target: TreeGPT2, texts: list
 @gpu_errors_in_one_line()
 def all_figures(args: Namespace) -> dict:
     """Return all figures: costs, and a case per temperature, or predictions with --random."""
-    for temperature in args.temperature:
-        check_sampling(temperature)
+    check_temperatures(args.temperature)
     encoder, draft, target = load_models(args)
     if args.random:
         texts = [[1] * N_ROWS]

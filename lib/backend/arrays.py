@@ -4,7 +4,6 @@ from contextlib import contextmanager
 
 import numpy as np
 
-
 BACKENDS = ("numba", "numpy", "cupy")
 
 

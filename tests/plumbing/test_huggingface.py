@@ -338,7 +338,8 @@ FAULTS = [
     (weights(lambda w: {WPE: w[WPE].T.copy()}), "of shape"),
     (weights(lambda w: {"extra": w[WPE]}), "one more: 'extra'"),
     (weights(lambda w: {WPE: w[WPE] * np.nan}), "NaN or inf"),
-    (config(model_type="llama"), "model_type"),
+    (config(model_type="llama"), "need model_type gpt2 in .*config.json, got 'llama': only GPT-2 "
+     "can be read. For a pair of different models, measure .* python -m theory.speedup --help"),
     (config(n_layer=3), "got none"),
     (config(vocab_size=257), "as many symbols in vocab.json and merges.*resize_token_embed"),
     (rewritten("generation_config.json", b'{"eos_token_id": [1, 2]}'),
