@@ -153,7 +153,7 @@ class Decoder(NamedTuple):
     test: Callable  # a speculative.Test, likewise
     build: Callable[..., Step]  # (models, **settings): its parameters after `models` are flags
     family: str = ""  # of FAMILIES
-    exact: bool | str = True  # True, False, or "with --lenience 1"
+    exact: bool | str = True  # True, False (with any flags), or "with --lenience 1"
     exact_if: Callable | None = None  # (settings) -> bool, if `exact` is a condition
     tree: tuple = ()  # (guess, test) with flags that make the guesses a tree
     needs: tuple = ("draft",)  # of "draft", "heads", "costs"

@@ -21,9 +21,9 @@ FIXED = {"layer_norm_epsilon": (1e-5,),
          "tie_word_embeddings": (True,), "scale_attn_weights": (True,),
          "scale_attn_by_inverse_layer_idx": (False,), "add_cross_attention": (False,)}
 # What to do with a Llama or a Qwen.
-OTHER_MODELS = ("only GPT-2 can be read. For a pair of different models, measure its costs and its "
-                "acceptance where it runs; python -m theory.speedup --help says which, and computes "
-                "the speed-up")
+OTHER_MODELS = ("only GPT-2 can be read. For a pair of different models, measure its costs and "
+                "its acceptance where it runs; python -m theory.speedup --help says which, and "
+                "computes the speed-up")
 MASK = re.compile(r"h\.\d+\.attn\.(masked_)?bias")
 
 
