@@ -66,7 +66,7 @@ OPTIONAL = {"temperature": 0.0}
 
 
 def read_request(asked: Any) -> dict:
-    """Return the values of a request; ValueError that names a value which is missing or wrong."""
+    """Return the values of a request; ValueError that names a missing or wrong one."""
     if not isinstance(asked, dict):
         raise ValueError(f"need a JSON object, got {asked!r:.80}")
     values = dict(OPTIONAL)
@@ -84,7 +84,7 @@ def read_request(asked: Any) -> dict:
 
 
 def task_of(task: Task, asked: Any) -> Task:
-    """Return the Task that a page asks for; ValueError if a value is missing or out of range."""
+    """Return the Task that a page asks for; ValueError for a missing or wrong value."""
     values = read_request(asked)
     entry = entry_of(values["decoder"])
     flags = {name: value for name, value in values.items() if name == "K"}

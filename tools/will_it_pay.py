@@ -15,8 +15,8 @@
 
 It pays if the best decoder was faster than plain decoding in every run, and does not pay if it
 was not faster in the median run. Other work on the machine slows runs down, too, so the table
-shows the slowest and the fastest run. There is no verdict from short texts or few runs, nor from
-costs that no idle machine has.
+shows the slowest and the fastest run. There is no verdict from short texts or few runs, nor
+from costs that no idle machine has.
 
 The table's "predicted" speed-ups are computed after the race, from the acceptance and the mean
 times of its own passes, as in main.py's table. Those of --random, which runs nothing, and the
@@ -54,8 +54,8 @@ ALPHAS = (0.6, 0.7, 0.8, 0.9)  # acceptances assumed for random weights
 CHAINS = 3  # values of K that are run
 FEWEST = 16  # new tokens per prompt; with fewer there is no verdict
 FEWEST_RUNS = 3  # the same of --repeats
-# On idle machines a pass over several rows never took less than 0.95 of one row's time, nor less
-# than 0.7 of a pass over fewer rows (0.74: eight rows and seven, by NumPy).
+# On idle machines a pass over several rows never took less than 0.95 of one row's time, nor
+# less than 0.7 of a pass over fewer rows (0.74: eight rows and seven, by NumPy).
 LEAST_OF_ONE_ROW = 0.95
 LEAST_OF_FEWER_ROWS = 0.7
 FOR_TEXTS = {  # flags that do not apply to --random

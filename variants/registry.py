@@ -34,11 +34,11 @@ class Costs(NamedTuple):
 
 
 def check_costs(costs: Costs) -> None:
-    """Raise ValueError unless the costs are a time >= 0, and at least one time > 0 of a pass."""
+    """Raise ValueError unless the step's time is >= 0 and every pass's > 0."""
     draft, passes = costs
     if not (0 <= draft < math.inf and len(passes) and all(0 < t < math.inf for t in passes)):
-        raise ValueError("need Costs of a draft step >= 0 and of passes over 1, 2, .. rows, each "
-                         f"> 0, got {draft} and {passes}")
+        raise ValueError("need Costs of a draft step >= 0 and of passes over 1, 2, .. rows, "
+                         f"each > 0, got {draft} and {passes}")
 
 
 class LogitsModel(Protocol):

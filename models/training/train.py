@@ -2,8 +2,8 @@
 
     python -m models.training.train --corpus FOLDER --work DIR
 
-FOLDER holds train.txt and valid.txt. A finished stage is skipped; an interrupted one resumes. The
-models go to DIR/models, or to --out. Models that are there already are overwritten only by --force.
+FOLDER holds train.txt and valid.txt. A finished stage is skipped; an interrupted one resumes.
+The models go to DIR/models, or to --out. Only --force overwrites models that are there already.
 
     bpe        byte-level BPE of 4,096 entries in GPT-2's format, and the corpus as ids
     target     the large model, on windows of 256 ids and then of 512
@@ -38,8 +38,8 @@ def check_folders(args: Namespace) -> None:
     for name in plans.MODELS.values():
         folder = args.out / name
         if folder.exists() and not args.force:
-            raise ValueError(f"{folder} exists already: choose a different --out, or --force to "
-                             "overwrite it")
+            raise ValueError(f"{folder} exists already: choose a different --out, or --force "
+                             "to overwrite it")
 
 
 @command("models.training.train", "requirements/train.txt")

@@ -42,8 +42,8 @@ class Part(NamedTuple):
 class BatchGPT2(GPT2):
     """A GPT2 that reads many texts in one pass, `model(calls)`, with a cache for each text.
 
-    A text is any object that can be weakly referenced: a greenlet, or an instance of a class, but
-    not a string or a tuple. Its cache is dropped with it. Every text has the logits as alone:
+    A text is any object that can be weakly referenced: a greenlet, or an instance of a class,
+    but not a string or a tuple. Its cache is dropped with it. Every text has the logits as alone:
 
     >>> from lib.checkpoints.weights import random_params
     >>> hparams = dict(n_vocab=11, n_ctx=8, n_embd=6, n_head=2, n_layer=2)

@@ -31,8 +31,8 @@ def read_memory(path, n_vocab):
 def remember(path, ids, n_vocab):
     """Add a finished text to a file, which is never half written.
 
-    The file is replaced as a whole. Processes that finish together take turns, so that each adds
-    its text to those of the others.
+    The file is replaced as a whole. Processes that finish together take turns, so that each
+    adds its text to those of the others.
     """
     path = Path(path).resolve()
     path.parent.mkdir(parents=True, exist_ok=True)  # the lock is a file next to it
