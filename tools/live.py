@@ -33,10 +33,10 @@ repetition_penalty stop""".split()  # flags of main.py that choose models and sa
 
 def port(text: str) -> int:
     """Read a port's number."""
-    number = whole_from_0(text)
-    if number > LAST_PORT:
+    value = whole_from_0(text)
+    if value > LAST_PORT:
         raise ValueError(f"need a port in 0 .. {LAST_PORT}, got {text!r}")
-    return number
+    return value
 
 
 def number(text: str) -> float:

@@ -53,7 +53,7 @@ from variants.shared.tree_gpt2 import TreeGPT2
 ALPHAS = (0.6, 0.7, 0.8, 0.9)  # acceptances assumed for random weights
 CHAINS = 3  # values of K that are run
 FEWEST = 16  # new tokens per prompt; with fewer there is no verdict
-FEWEST_RUNS = 3  # the same of --repeats
+FEWEST_RUNS = 3  # of every decoder; with fewer there is no verdict
 # On idle machines a pass over several rows never took less than 0.95 of one row's time, nor
 # less than 0.7 of a pass over fewer rows (0.74: eight rows and seven, by NumPy).
 LEAST_OF_ONE_ROW = 0.95
@@ -146,12 +146,13 @@ def disturbance(costs: Costs) -> str:
     >>> disturbance(Costs(0.1, [1.0, 1.2, 0.9])), disturbance(Costs(0.1, [1.0, 1.1, 1.05]))
     ('a pass over 3 rows took 0.90 of the time of 1 row', '')
     """
-    for fewer, more in combinations(range(len(costs.passes)), 2):
-        share = costs.passes[more] / costs.passes[fewer]
-        if share < (LEAST_OF_FEWER_ROWS if fewer else LEAST_OF_ONE_ROW):
-            rows = "rows" if fewer else "row"
-            return (f"a pass over {more + 1} rows took {share:.2f} of the time of {fewer + 1} "
-                    f"{rows}")
+    times = enumerate(costs.passes, start=1)  # (number of rows, time of a pass over them)
+    for (fewer, time), (more, other_time) in combinations(times, 2):
+        share = other_time / time
+        least = LEAST_OF_ONE_ROW if fewer == 1 else LEAST_OF_FEWER_ROWS
+        if share < least:
+            rows = "1 row" if fewer == 1 else f"{fewer} rows"
+            return f"a pass over {more} rows took {share:.2f} of the time of {rows}"
     return ""
 
 
@@ -195,13 +196,11 @@ def all_figures(args: Namespace) -> dict:
     for T in [1.0] if args.random else args.temperature:
         costs = costs_at(T, draft, target, texts[0])
         found["costs"][f"temperature {T:g}"] = costs._asdict()
-        if args.random and disturbance(costs):
-            continue
-        if args.random:
+        if not args.random:
+            found["cases"].append(case_figures(args, draft, target, texts, T, costs))
+        elif not disturbance(costs):
             found["given"] = {f"Acceptance {alpha}": predicted_speedups(costs, alpha)
                               for alpha in ALPHAS}
-        else:
-            found["cases"].append(case_figures(args, draft, target, texts, T, costs))
     return found
 
 
