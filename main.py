@@ -25,7 +25,8 @@ from demo.page import check_page_path, raced_run, save_page
 from demo.prompts import batch_writer, continue_prompts
 from demo.task import MANY_TEXTS, ONE_TEXT, SAMPLING, load_task, settings_for_json
 from demo.trace import round_as_line, wants_colour
-from lib.backend.arrays import BACKENDS, gpu_errors_in_one_line
+from lib.backend.arrays import gpu_errors_in_one_line
+from lib.backend.products import BACKENDS
 from sampling import check_sampling
 from utils import MODELS_DIR
 from variants import DECODERS

@@ -40,7 +40,7 @@ from demo.costs import N_ROWS
 from demo.prompts import opened_prompts, prompt_lines, prompt_of_line
 from encoder import Encoder
 from lib.backend import products
-from lib.backend.arrays import BACKENDS, gpu_errors_in_one_line
+from lib.backend.arrays import gpu_errors_in_one_line
 from lib.markdown import markdown_table
 from lib.terminal import flags_given, notify
 from sampling import check_sampling
@@ -293,7 +293,7 @@ def main(argv=None):
     add("--models_dir", type=Path, default=MODELS_DIR, metavar="DIR",
         help="as main.py's (default: the repository's models/)")
     add("--cut_vocab", action="store_true", help="as main.py's")
-    add("--backend", choices=BACKENDS, default="numba", help="as main.py's")
+    add("--backend", choices=products.BACKENDS, default="numba", help="as main.py's")
     add("--random", action="store_true", help="random weights for released sizes, without a "
         f"download: predict for acceptances of {', '.join(map(str, ALPHAS))}")
     add("--temperature", type=float, nargs="+", default=[0.0, 1.0], metavar="T",

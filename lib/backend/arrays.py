@@ -4,14 +4,7 @@ from contextlib import contextmanager
 
 import numpy as np
 
-BACKENDS = ("numba", "numpy", "cupy")
-
-
-def check_backend(name):
-    """Raise ValueError unless there is a backend of this name."""
-    if name not in BACKENDS:
-        raise ValueError(f"need backend {', '.join(BACKENDS[:-1])} or {BACKENDS[-1]}, got "
-                         f"{name!r}")
+from lib.backend.products import check_backend
 
 
 def get_backend(name):

@@ -22,8 +22,7 @@ from queue import SimpleQueue
 
 import numpy as np
 
-from lib.backend.arrays import check_backend
-
+BACKENDS = ("numba", "numpy", "cupy")
 MAX_ROWS = 32  # with more rows, BLAS's packing pays off
 GROUP = 8  # rows multiplied at a time, at most: the sums of more do not fit the registers
 SHARED = 2**20  # number of weights above which a second thread pays off
@@ -32,6 +31,13 @@ N_THREADS = min(8, os.cpu_count() or 1)  # a few threads use up the memory's ban
 
 # The one setting of the whole process: callers pass weights, which determine the product.
 backend = "numba"
+
+
+def check_backend(name):
+    """Raise ValueError unless there is a backend of this name."""
+    if name not in BACKENDS:
+        raise ValueError(f"need backend {', '.join(BACKENDS[:-1])} or {BACKENDS[-1]}, got "
+                         f"{name!r}")
 
 
 def set_backend(name):
