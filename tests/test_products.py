@@ -26,13 +26,6 @@ def arrays(n_rows, n_in, n_out, dtype, transposed=True, seed=0):
     return x, w.T if transposed else np.ascontiguousarray(w.T)
 
 
-def test_a_backend_that_does_not_exist_changes_nothing():
-    before = products.backend
-    with pytest.raises(ValueError, match="need backend numba, numpy or cupy, got 'nope'"):
-        products.set_backend("nope")
-    assert products.backend == before
-
-
 sizes = st.sampled_from([1, 3, 8, 17, 64, 96, 200])
 
 

@@ -33,17 +33,9 @@ N_THREADS = min(8, os.cpu_count() or 1)  # a few threads use up the memory's ban
 backend = "numba"
 
 
-def check_backend(name):
-    """Raise ValueError unless there is a backend of this name."""
-    if name not in BACKENDS:
-        raise ValueError(f"need backend {', '.join(BACKENDS[:-1])} or {BACKENDS[-1]}, got "
-                         f"{name!r}")
-
-
 def set_backend(name):
-    """Choose a backend for all products of this process; ValueError if there is none."""
+    """Choose a backend for all products of this process from now on."""
     global backend
-    check_backend(name)
     backend = name
     compiled_product.cache_clear()
 
