@@ -106,13 +106,14 @@ def load_pair(draft_model_size, target_model_size, models_dir=MODELS_DIR, dtype=
 
 def find_folder(model_size, models_dir):
     """Return a model's folder, given its name in models_dir or a Hugging Face folder's path."""
-    if re.fullmatch(r"\w[\w.-]*", model_size):
-        return Path(models_dir) / model_size
-    if not huggingface.is_model(Path(model_size)):
-        raise ValueError(f"{model_size!r} is not a Hugging Face folder (needs config.json and "
+    name = str(model_size)  # it may be a Path
+    if re.fullmatch(r"\w[\w.-]*", name):
+        return Path(models_dir) / name
+    if not huggingface.is_model(Path(name)):
+        raise ValueError(f"{name!r} is not a Hugging Face folder (needs config.json and "
                          "model.safetensors). Name an OpenAI-style folder in models_dir "
                          "without its path.")
-    return Path(model_size)
+    return Path(name)
 
 
 def read_encoder(folder, n_vocab, cut_vocab):

@@ -4,7 +4,8 @@
     simulated  real passes of both models, but one-hot rows instead of theirs: at each position
                the guess is accepted with probability alpha, decided once for every K
     predicted  Leviathan et al. (2023) Theorem 3.8 with what was measured in the race:
-               acceptance, and the medians of a draft step, of a round's target pass, of one row
+               acceptance, and the means of a draft step, of a round's target pass, of one row;
+               the sum of all passes is what a run takes, and means keep it (medians do not)
 
 All decoders take turns on every text. Each starts with models that have read nothing, so the
 time includes reading the prompt. In repeat r, text i has the seed (r, i), for every decoder.
@@ -124,9 +125,9 @@ def race_figures(runs, plain, K=0):
              "tokens_per_pass": sum(len(text.ids) for text in texts) / len(rounds),
              "rows_per_pass": sum(text.n_rows for text in texts) / len(rounds)}
     if K and found["acceptance"] is not None:
-        row = median_seconds(plain, "target")
-        c = median_seconds(runs, "draft") / row
-        pass_cost = median_seconds(runs, "target") / row
+        row = mean_seconds(plain, "target")
+        c = mean_seconds(runs, "draft") / row
+        pass_cost = mean_seconds(runs, "target") / row
         found["predicted"] = walltime_improvement(found["acceptance"], K, c, pass_cost)
     return found
 
@@ -137,9 +138,9 @@ def tokens_per_second(runs):  # -> [repeats]
                      for texts in runs])
 
 
-def median_seconds(runs, role):
-    """Return the median seconds of a pass of the draft or the target, as `role` says."""
-    return float(np.median(np.concatenate([getattr(text, role) for text in chain(*runs)])))
+def mean_seconds(runs, role):
+    """Return the mean seconds of a pass of the draft or the target, as `role` says."""
+    return float(np.mean(np.concatenate([getattr(text, role) for text in chain(*runs)])))
 
 
 # ---- simulated acceptance

@@ -34,6 +34,8 @@ class Timed:
         self.rows = []
 
     def __getattr__(self, name):
+        if name.startswith("__"):  # copy and pickle ask for these before `model` is set
+            raise AttributeError(name)
         return getattr(self.model, name)
 
     def __call__(self, ids, n_last=1):

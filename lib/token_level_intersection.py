@@ -63,7 +63,11 @@ class CommonTokens:
                 f"and {100 * n / self.n_vocab:.0f} % of the target's")
 
     def draft_text(self, ids):
-        """Return the draft's ids of a text given as the target's ids."""
+        """Return the draft's ids of a text given as the target's ids; ValueError for others."""
+        unknown = [token for token in ids if token not in self.pieces]
+        if unknown:
+            raise ValueError(f"need ids in 0 .. n_vocab - 1 = {self.n_vocab - 1}, got "
+                             f"{unknown[0]!r:.80}")
         text = []
         pieces = (self.pieces[token] for token in ids)
         for is_bytes, run in groupby(pieces, lambda piece: isinstance(piece, bytes)):
@@ -105,11 +109,20 @@ class TokenLevelIntersection:
         self.n_vocab = common.n_vocab
 
     def __getattr__(self, name):  # params, n_head: of the draft itself
+        if name.startswith("__"):  # copy and pickle ask for these before `draft` is set
+            raise AttributeError(name)
         return getattr(self.draft, name)
 
     def __call__(self, ids, n_last=1):  # -> [n_last, n_vocab]
-        """Return finite logits over the target's ids; `ids` may be a text with a tree."""
-        texts = ids.texts() if hasattr(ids, "texts") else [
+        """Return finite logits over the target's ids; `ids` may be a text with a tree.
+
+        ValueError unless 1 <= n_last <= the number of rows there are, or for a wrong id.
+        """
+        branches = hasattr(ids, "texts")
+        n_rows = 1 + len(ids.tree) if branches else len(ids)
+        if not 1 <= n_last <= n_rows:
+            raise ValueError(f"need 1 <= n_last <= {n_rows} rows, got n_last = {n_last}")
+        texts = ids.texts() if branches else [
             ids[: len(ids) - i] for i in reversed(range(n_last))]
         rows = np.concatenate([self.draft(self.read(text)) for text in texts[-n_last:]])
         logits = np.full((n_last, self.n_vocab), IMPOSSIBLE, rows.dtype)

@@ -166,9 +166,9 @@ DISTRIBUTIONS = [
 
 REGISTRY = [
     ("if name not in settings:", "if False:", "a flag that a decoder lacks passes unseen"),
-    ("settings[name] = self.flags[name][1].read(value)", "settings[name] = value",
+    ("settings[name] = flag.read(value, default)", "settings[name] = value",
      "a number of guesses below 1 passes unseen"),
-    ("settings[name] = self.flags[name][1].read(value)", "self.flags[name][1].read(value)",
+    ("settings[name] = flag.read(value, default)", "self.flags[name][1].read(value)",
      "flags that are given do not arrive"),
     ("self.exact_if(settings) if self.exact_if else bool(self.exact)", "bool(self.exact)",
      "a condition is taken for exact"),
@@ -226,6 +226,11 @@ CASES += [("variants/" + file, tests, mutants) for file, tests, mutants in [
         ("max(reversed(followed)", "max(followed",
          "the first of the most frequent, not the latest"),
         ("if x[: len(text)] != text:", "if False:", "a new text is counted with the one before"),
+        ("counts.count(x, len(text))", "counts.count(x, 0)", "old tokens count once per round"),
+    ]),
+    ("shared/memory.py", own("suffix"), [
+        ('with file_lock(f"{path}.lock"):', "if True:", "writers overwrite each other's texts"),
+        ("with atomic(path) as file:", 'with open(path, "wb") as file:', "written in place"),
     ]),
     ("jacobi.py", laws("jacobi"), [
         FIXED, ("* k)[:k]", "* k)", "a block longer than n_left"),
@@ -271,6 +276,7 @@ CASES += [("variants/" + file, tests, mutants) for file, tests, mutants in [
         ("if shares @ np.maximum(0, gains) <= step:", "if False:", "rows whatever they bring"),
         ("prices[len(guesses) :]", "prices", "every guess has the price of the first"),
         ("        s *= a[buckets[-1]]\n", "", "the guesses before are taken for certain"),
+        ("DECAY * self.time + cost", "self.time + cost", "the time of old rounds never decays"),
     ]),
     ("match.py", laws("match"), [
         ("            return ids\n", "            return ids[:-1] + [draw(row, rng)]\n",
@@ -316,6 +322,7 @@ CASES += [("variants/" + file, tests, mutants) for file, tests, mutants in [
         ("np.maximum(p_target - p_draft, 0).sum(axis=-1)", "abs(p_target - p_draft).sum(axis=-1)",
          "total variation without its half"),
         ("gain > alpha * distance", "gain >= alpha * distance", "a tie goes to the target"),
+        ('settings["alpha"] < -1)', 'settings["alpha"] <= -1)', "exact where a tie is the draft's"),
         ("[:, None], p_target, p_draft)", "[:, None], p_draft, p_target)",
          "draft and target exchanged"),
         ("        return one_hot_rows(pi", "        pi[-1] = target(ids, 1)[-1]\n"
@@ -374,6 +381,7 @@ CASES += [("variants/" + file, tests, mutants) for file, tests, mutants in [
         ("key=passed.get", "key=lambda node: passed[node][::-1]",
          "the most probable path, not the longest"),
         ("x = h + z *", "x = z *", "no residual connection in the heads"),
+        ("epsilon=0.09, delta=0.3", "epsilon=0.9, delta=0.3", "ten times the paper's threshold"),
     ]),
     ("markov.py", own("heads"), [
         ("scores[[len(ids) - len(x)]]", "scores[[0]]", "the first head guesses at every position"),
@@ -386,6 +394,7 @@ CASES += [("variants/" + file, tests, mutants) for file, tests, mutants in [
     ("eagle.py", own("eagle"), [
         ("with_tree_sampling(head, **models.sampling)", "with_tree_sampling(head)",
          "the sampling settings do not reach the head"),
+        ("siblings, total, K or 4)", "siblings, total, (K or 4) + 1)", "a level more than --K"),
     ]),
     ("shared/eagle_head.py", own("eagle"), [
         ("x[n_past + 1 :], n_past,", "x[n_past:-1], n_past,",

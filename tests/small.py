@@ -1,6 +1,7 @@
 """Define what tests of decoders need: toys as models of logits, small flags, random weights.
 
     FORMS      decoder -> sets of flags under which it is exact and can be enumerated
+    LOSSY      lossy decoder -> flags, and the distribution of a round's first token with them
     PAIRS      name -> (draft, target), toys of two or three tokens
 """
 
@@ -215,3 +216,35 @@ def lenient_law(p_draft, p_target, lenience):  # [n_vocab], [n_vocab] -> [n_voca
     """Return the distribution of one token under lenience, in closed form."""
     accepted = np.minimum(p_draft, p_target / lenience)
     return accepted + (1 - accepted.sum()) * residual(p_target, p_draft)
+
+
+def more_confident(p_draft, p_target):  # [n_vocab], [n_vocab] -> [n_vocab]
+    """Return the row that the cascade chooses at alpha = 0: the draft's if both are equal."""
+    return max(p_draft, p_target, key=np.max)
+
+
+# The flags make rounds of one guess. The function takes the draft's and the target's row.
+LOSSY = {
+    "lenient": ({"K": 1, "lenience": 0.5}, partial(lenient_law, lenience=0.5)),
+    "cascade": ({"K": 1, "alpha": 0.0}, more_confident),
+}
+
+
+def can_be_exact(name):
+    """Return whether a decoder has the target's distribution, at least with some flags."""
+    return DECODERS[name].exact is not False
+
+
+def is_lossy(name):
+    """Return whether a decoder has to be in LOSSY: greedy ones have no distribution to predict."""
+    entry = DECODERS[name]
+    return (entry.family == "a lossy test" or entry.exact is False) and not entry.greedy
+
+
+def deviation(name):
+    """Return the entry of a lossy decoder in LOSSY."""
+    if name not in LOSSY:
+        raise AssertionError(f"need the distribution that {name} has instead of the target's: add "
+                             "it to LOSSY in tests/small.py, with flags that make rounds of one "
+                             "guess")
+    return LOSSY[name]

@@ -5,7 +5,10 @@ other lacks; a character is two tokens of the target; and the draft's longest to
 across the boundaries of the target's tokens.
 """
 
+import copy
 import json
+import pickle
+import re
 from functools import cache
 
 import numpy as np
@@ -14,6 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from benchmarks.models import OPENINGS
+from demo.compare import Timed
 from docs.tables import stored
 from encoder import END_OF_TEXT, Encoder, byte_characters
 from exact.law import expectation, law, text_law
@@ -233,6 +237,31 @@ def test_the_rows_of_a_tree_are_those_of_its_paths():
     alone = np.concatenate([wrapped_gpt2()(ids) for ids in text.texts()])
     for n_last in (1, 3, 6):
         np.testing.assert_allclose(model(text, n_last), alone[-n_last:], rtol=0, atol=1e-9)
+
+
+# ---- copies, and what is refused
+
+@pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy,
+                                    lambda model: pickle.loads(pickle.dumps(model))])
+def test_a_copy_gives_the_same_rows(copied):
+    model = wrapped_gpt2()
+    for wrapper in (model, Timed(model)):
+        again = copied(wrapper)
+        assert (again([100, 101, 7], 2) == model([100, 101, 7], 2)).all()
+        assert again.n_vocab == model.n_vocab and again.n_head == 3
+
+
+@pytest.mark.parametrize("ids, n_last, message", [
+    ([100, 262], 1, "need ids in 0 .. n_vocab - 1 = 261, got 262"),
+    ([-1, 100], 1, "need ids in 0 .. n_vocab - 1 = 261, got -1"),
+    ([100, "a"], 1, "need ids in 0 .. n_vocab - 1 = 261, got 'a'"),
+    ([100], 0, "need 1 <= n_last <= 1 rows, got n_last = 0"),
+    ([100], 2, "need 1 <= n_last <= 1 rows, got n_last = 2"),
+    ([], 1, "need 1 <= n_last <= 0 rows, got n_last = 1"),
+    ([100] + Tree([5], [-1]), 3, "need 1 <= n_last <= 2 rows, got n_last = 3")], ids=str)
+def test_ids_and_rows_that_do_not_exist_are_named(ids, n_last, message):
+    with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
+        wrapped_gpt2()(ids, n_last)
 
 
 # ---- from the command line

@@ -17,7 +17,7 @@ import numpy as np
 
 from lib.checkpoints import gguf, huggingface
 from lib.terminal import Parser, command
-from utils import MODELS_DIR, load_encoder_hparams_and_params
+from utils import MODELS_DIR, find_folder, load_encoder_hparams_and_params
 
 
 def checked_flags(argv: Sequence[str] | None) -> Namespace:
@@ -44,6 +44,8 @@ def checked_flags(argv: Sequence[str] | None) -> Namespace:
     if path.exists() and not args.force and (path.is_file() or any(path.iterdir())):
         raise ValueError(f"{path} exists already: choose a new name, or --force to overwrite "
                          "it")
+    if path.resolve() == find_folder(args.model, args.models_dir).resolve():
+        raise ValueError(f"{path} is the model itself: choose a new name")
     return args
 
 

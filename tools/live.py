@@ -7,32 +7,92 @@ refused.
 """
 
 import json
+import re
 import sys
 import threading
 from collections.abc import Callable, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 
 from demo.compare import decoded_run, warmed_up, with_costs
 from demo.page import page_text, run_as_data
 from demo.task import Task, load_task, with_prompt
+from lib.backend.arrays import in_one_line
 from lib.terminal import Parser, command
 from main import parse_args
-from variants import DECODERS
+from sampling import check_sampling
+from variants import DECODERS, entry_of
+from variants.registry import whole_from_0
 
 HOST = "127.0.0.1"
+LAST_PORT = 2**16 - 1
 FLAGS = """draft_model_size target_model_size models_dir cut_vocab backend dtype top_k top_p
 repetition_penalty stop""".split()  # flags of main.py that choose models and sampling
 
 
-def task_of(task: Task, asked: dict) -> Task:
-    """Return the Task that a page asks for; ValueError if a value is out of range."""
-    entry = DECODERS[asked["decoder"]]
-    given = {"K": asked["K"]} if "K" in asked else {}
-    sampling = {**task.sampling, "temperature": asked.get("temperature", 0)}
-    task = task._replace(decoder=entry.name, settings=entry.settings(given), sampling=sampling,
-                         N=asked["N"], seed=asked["seed"])
-    return with_prompt(task, asked["prompt"])
+def port(text: str) -> int:
+    """Read a port's number."""
+    value = whole_from_0(text)
+    if value > LAST_PORT:
+        raise ValueError(f"need a port in 0 .. {LAST_PORT}, got {text!r}")
+    return value
+
+
+def number(text: str) -> float:
+    """Read a number."""
+    try:
+        return float(text)
+    except ValueError:
+        raise ValueError(f"need a number, got {text!r:.80}") from None
+
+
+def plain_text(value: Any) -> str:
+    """Return a value that is a text."""
+    if not isinstance(value, str):
+        raise ValueError(f"need a text, got {value!r:.80}")
+    return value
+
+
+def as_flag(read: Callable[[str], Any]) -> Callable[[Any], Any]:
+    """Return a function that reads a value as if it had been typed as a flag."""
+    return lambda value: read(str(value))
+
+
+# How each value of a request is read. K is a flag of the decoder, whose entry reads it.
+READ = {"prompt": plain_text, "decoder": plain_text, "N": as_flag(whole_from_0),
+        "seed": as_flag(whole_from_0), "temperature": as_flag(number), "K": lambda value: value}
+OPTIONAL = {"temperature": 0.0}
+
+
+def read_request(asked: Any) -> dict:
+    """Return the values of a request; ValueError that names a missing or wrong one."""
+    if not isinstance(asked, dict):
+        raise ValueError(f"need a JSON object, got {asked!r:.80}")
+    values = dict(OPTIONAL)
+    for name, value in asked.items():
+        if name not in READ:
+            raise ValueError(f"need a request of {', '.join(READ)}, got {name!r:.80}")
+        try:
+            values[name] = READ[name](value)
+        except ValueError as error:
+            raise ValueError(f"{name}: {error}") from None
+    for name in READ:
+        if name not in values and name != "K":
+            raise ValueError(f"need a request with {name}, got none")
+    return values
+
+
+def task_of(task: Task, asked: Any) -> Task:
+    """Return the Task that a page asks for; ValueError for a missing or wrong value."""
+    values = read_request(asked)
+    entry = entry_of(values["decoder"])
+    flags = {name: value for name, value in values.items() if name == "K"}
+    sampling = {**task.sampling, "temperature": values["temperature"]}
+    check_sampling(**sampling)
+    task = task._replace(decoder=entry.name, settings=entry.settings(flags), sampling=sampling,
+                         N=values["N"], seed=values["seed"])
+    return with_prompt(task, values["prompt"])
 
 
 def run_so_far(task: Task, rounds: Sequence[dict] = ()) -> dict:
@@ -68,14 +128,25 @@ class Handler(BaseHTTPRequestHandler):
         if not self.begin("/decode", "application/jsonl"):
             return
         try:
-            asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-            task = task_of(self.server.task, asked)
+            task = task_of(self.server.task, self.read_json())
             with self.lock:
                 send_rounds(task, self.send)
         except (ConnectionError, TimeoutError):
             pass  # the tab was closed
-        except (LookupError, TypeError, ValueError, OSError, RecursionError) as error:
+        except ValueError as error:
             self.send({"error": " ".join(str(error).split())})
+        except Exception as error:  # whatever it is, the page is told
+            self.send({"error": f"cannot decode this request: {in_one_line(error)}"})
+
+    def read_json(self):
+        """Return the JSON value in the body of the request; ValueError if it has none."""
+        length = self.headers.get("Content-Length", "")
+        if not re.fullmatch("[0-9]{1,9}", length):
+            raise ValueError(f"need a Content-Length, got {length!r:.80}")
+        try:
+            return json.loads(self.rfile.read(int(length)))
+        except (ValueError, RecursionError) as error:
+            raise ValueError(f"need JSON, got: {error}") from None
 
     def begin(self, path, kind):
         """Begin the answer to this server's page; refuse others and return False."""
@@ -111,7 +182,7 @@ def main(argv=None):
     """Load the models, serve until Ctrl-C."""
     parser = Parser(prog="python -m tools.live", description=__doc__.split("\n")[0],
                     epilog=f"Flags of main.py that also apply: --{', --'.join(FLAGS)}.")
-    parser.add_argument("--port", type=int, default=8000,
+    parser.add_argument("--port", type=port, default=8000,
                         help="0: any free port (default: 8000)")
     own, others = parser.parse_known_args(argv)
     for flag in others:

@@ -106,6 +106,7 @@ def main(argv=None):
         raise ValueError("tools.survey needs --prompts FILE and --out FILE.jsonl")
     if own.workers and own.scheduler:
         raise ValueError("--workers and --scheduler are both given: choose one")
+    import distributed  # noqa: F401  if it is missing, say so before --out is made
     new_writer = partial(workers_writer, tuple(words), own.scheduler, own.workers)
     return write_records(args, new_writer)
 

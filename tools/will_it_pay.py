@@ -1,12 +1,12 @@
 """Measure whether speculation pays for your GPT-2 models; for others: python -m theory.speedup.
 
     python -m tools.will_it_pay                                   # the bundled pair
-    python -m tools.will_it_pay --target 1558M --draft 124M --N 20 --repeats 1
+    python -m tools.will_it_pay --target 1558M --draft 124M --N 20
     python -m tools.will_it_pay --target 1558M --draft 124M --random      # without a download
 
     (a) costs        time of a draft step, and of passes over 1 .. 9 rows    demo/costs.py
     (b) acceptance   counted on the pair's own texts                         benchmarks/race.py
-    (c) prediction   the best K by the papers' formulas                      theory/speedup.py
+    (c) prediction   the best K by the papers' formulas and these costs      theory/speedup.py
     (d) race         plain decoding against the best few, several runs       benchmarks/race.py
 
     alpha   probability that a guess is accepted
@@ -15,12 +15,18 @@
 
 It pays if the best decoder was faster than plain decoding in every run, and does not pay if it
 was not faster in the median run. Other work on the machine slows runs down, too, so the table
-shows the slowest and the fastest run.
+shows the slowest and the fastest run. There is no verdict from short texts or few runs, nor
+from costs that no idle machine has.
+
+The table's "predicted" speed-ups are computed after the race, from the acceptance and the mean
+times of its own passes, as in main.py's table. Those of --random, which runs nothing, and the
+thresholds in the last sentences are computed from the costs.
 """
 
 import sys
 from argparse import Namespace
 from collections.abc import Iterator
+from itertools import combinations
 from pathlib import Path
 
 import numpy as np
@@ -47,6 +53,11 @@ from variants.shared.tree_gpt2 import TreeGPT2
 ALPHAS = (0.6, 0.7, 0.8, 0.9)  # acceptances assumed for random weights
 CHAINS = 3  # values of K that are run
 FEWEST = 16  # new tokens per prompt; with fewer there is no verdict
+FEWEST_RUNS = 3  # of every decoder; with fewer there is no verdict
+# On idle machines a pass over several rows never took less than 0.95 of one row's time, nor
+# less than 0.7 of a pass over fewer rows (0.74: eight rows and seven, by NumPy).
+LEAST_OF_ONE_ROW = 0.95
+LEAST_OF_FEWER_ROWS = 0.7
 FOR_TEXTS = {  # flags that do not apply to --random
     "models_dir", "cut_vocab", "temperature", "prompts", "N", "repeats"}
 
@@ -77,6 +88,16 @@ def check_random(args: Namespace, names: tuple[str, str]) -> None:
         if name not in GPT2_SIZES:
             raise ValueError(f"--random has no weights of the shape of {name}: choose --target "
                              f"and --draft from {', '.join(GPT2_SIZES)}")
+
+
+def check_temperatures(temperatures: list[float]) -> None:
+    """Raise ValueError for a temperature out of range, or two that a table calls the same."""
+    for T in temperatures:
+        check_sampling(T)
+    names = [f"{T:g}" for T in temperatures]
+    for name in names:
+        if names.count(name) > 1:
+            raise ValueError(f"need --temperature values that differ, got {name} twice")
 
 
 def prompts_as_ids(args: Namespace, encoder: Encoder, n_ctx: int) -> list[list[int]]:
@@ -119,6 +140,22 @@ def allowed_c(costs: Costs, alpha: float) -> float | None:
     return most if most > 0 else None
 
 
+def disturbance(costs: Costs) -> str:
+    """Return which measured passes contradict each other, or "" if all are possible.
+
+    >>> disturbance(Costs(0.1, [1.0, 1.2, 0.9])), disturbance(Costs(0.1, [1.0, 1.1, 1.05]))
+    ('a pass over 3 rows took 0.90 of the time of 1 row', '')
+    """
+    times = enumerate(costs.passes, start=1)  # (number of rows, time of a pass over them)
+    for (fewer, time), (more, other_time) in combinations(times, 2):
+        share = other_time / time
+        least = LEAST_OF_ONE_ROW if fewer == 1 else LEAST_OF_FEWER_ROWS
+        if share < least:
+            rows = "1 row" if fewer == 1 else f"{fewer} rows"
+            return f"a pass over {more} rows took {share:.2f} of the time of {rows}"
+    return ""
+
+
 def case_figures(args: Namespace, draft: TreeGPT2, target: TreeGPT2, texts: list[list[int]],
                  temperature: float, costs: Costs) -> dict:
     """Return the case of one temperature: counted, predicted and run."""
@@ -130,17 +167,16 @@ def case_figures(args: Namespace, draft: TreeGPT2, target: TreeGPT2, texts: list
     alpha = race_figures(chain, chain)["acceptance"] or 0.0  # None: N is 1, nothing was tested
     predicted = predicted_speedups(costs, alpha)
     by_speedup = sorted(predicted, key=lambda K: predicted[K])
-    best = sorted(by_speedup[-CHAINS:])
+    chains = {f"--K {K}": K for K in sorted(by_speedup[-CHAINS:])}
     builders = {"plain": builder_of(None),
-                **{f"--K {K}": builder_of("speculative", K=K) for K in best},
+                **{name: builder_of("speculative", K=K) for name, K in chains.items()},
                 "--decoder quantized": builder_of("quantized"),
                 "--decoder stopping": builder_of("stopping"),
                 "--decoder tree --widths auto": builder_of("tree", widths="auto")}
     results = race(draft, target, builders, texts, args.N, args.repeats)
     plain = results.pop("plain")
-    rows = {name: race_figures(result, plain) for name, result in results.items()}
-    for K in best:
-        rows[f"--K {K}"]["predicted"] = predicted[K]
+    rows = {name: race_figures(result, plain, chains.get(name, 0))
+            for name, result in results.items()}
     return {"name": f"Temperature {temperature:g}", "N": args.N, "repeats": args.repeats,
             "acceptance": alpha, "rows": rows}
 
@@ -148,8 +184,7 @@ def case_figures(args: Namespace, draft: TreeGPT2, target: TreeGPT2, texts: list
 @gpu_errors_in_one_line()
 def all_figures(args: Namespace) -> dict:
     """Return all figures: costs, and a case per temperature, or predictions with --random."""
-    for temperature in args.temperature:
-        check_sampling(temperature)
+    check_temperatures(args.temperature)
     encoder, draft, target = load_models(args)
     if args.random:
         texts = [[1] * N_ROWS]
@@ -161,20 +196,24 @@ def all_figures(args: Namespace) -> dict:
     for T in [1.0] if args.random else args.temperature:
         costs = costs_at(T, draft, target, texts[0])
         found["costs"][f"temperature {T:g}"] = costs._asdict()
-        if args.random:
+        if not args.random:
+            found["cases"].append(case_figures(args, draft, target, texts, T, costs))
+        elif not disturbance(costs):
             found["given"] = {f"Acceptance {alpha}": predicted_speedups(costs, alpha)
                               for alpha in ALPHAS}
-        else:
-            found["cases"].append(case_figures(args, draft, target, texts, T, costs))
     return found
 
 
 # ---- in words
 
-def verdict(case: dict) -> str:
+def verdict(case: dict, costs: Costs) -> str:
     """Return whether it pays; if it does not but the formula predicts a gain, also why."""
     if case["N"] < FEWEST:
-        return f"no verdict from runs of fewer than {FEWEST} tokens (--N {case['N']})."
+        return f"no verdict from texts of fewer than {FEWEST} tokens (--N {case['N']})."
+    if case["repeats"] < FEWEST_RUNS:
+        return f"no verdict from fewer than {FEWEST_RUNS} runs (--repeats {case['repeats']})."
+    if disturbance(costs):
+        return "no verdict, because the costs are disturbed."
     rows = case["rows"]
     name = max(rows, key=lambda name: rows[name]["speedup"])
     best = rows[name]
@@ -206,20 +245,24 @@ def paragraphs(found: dict, args: Namespace | None = None) -> Iterator[str]:
     yield f"Target {found['target']}, draft {found['draft']}. {found['measured']}"
     if found.get("vocabularies"):
         yield f"Vocabularies differ: {found['vocabularies']}."
-    for name, costs in found["costs"].items():
-        yield costs_table(name, Costs(**costs))
+    costs_of = {name: Costs(**costs) for name, costs in found["costs"].items()}
+    for name, costs in costs_of.items():
+        yield costs_table(name, costs)
+        if why := disturbance(costs):
+            yield (f"The costs at {name} are disturbed: {why}, which no idle machine does. "
+                   "Nothing follows from them. Run this again when the machine is idle.")
     if given := found["given"]:
         yield markdown_table(
             ["predicted", *(f"--K {K}" for K in next(iter(given.values())))],
             [[name, *map(number, gains.values())] for name, gains in given.items()])
-    for case, costs in zip(found["cases"], found["costs"].values()):
+    for case, costs in zip(found["cases"], costs_of.values()):
         yield (f"{case['name']}, {found['texts']}: {case['acceptance']:.2f} of the guesses "
                "were accepted.")
         yield case_table(case)
         advice = ""
-        if case["N"] >= FEWEST:
-            advice = f" {conditions(Costs(**costs), case['acceptance'])}"
-        yield f"{case['name']}: {verdict(case)}{advice}"
+        if case["N"] >= FEWEST and not disturbance(costs):
+            advice = f" {conditions(costs, case['acceptance'])}"
+        yield f"{case['name']}: {verdict(case, costs)}{advice}"
 
 
 def costs_table(name: str, costs: Costs) -> str:

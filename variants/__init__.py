@@ -9,7 +9,7 @@ from functools import cache, partial
 from importlib import import_module
 
 from speculative import autoregressive_step
-from variants.registry import Costs, Decoder, Models
+from variants.registry import Costs, Decoder, Models, check_costs
 
 FILES = ("speculative", "lookup", "suffix", "jacobi", "skip", "quantized", "assisted",
          "stopping", "match", "coupled", "block", "lenient", "big_little", "cascade", "tree",
@@ -30,27 +30,34 @@ def __getattr__(name):
     raise AttributeError(f"module 'variants' has no attribute {name!r}")
 
 
+def entry_of(name):
+    """Return the entry of a decoder; ValueError if there is none of this name."""
+    if name not in decoders():
+        raise ValueError(f"need one of the decoders {', '.join(decoders())}, got {name!r}")
+    return decoders()[name]
+
+
 def build(name, models, given=()):
     """Return the step of one text: a decoder with the flags given, defaults for the others.
 
     ValueError if there is no such decoder, a flag or the temperature does not fit, or costs are
-    missing.
+    missing or impossible.
     """
-    if name not in decoders():
-        raise ValueError(f"need one of the decoders {', '.join(decoders())}, got {name!r}")
-    entry = decoders()[name]
+    entry = entry_of(name)
     flags = entry.settings(dict(given))
     if entry.greedy and not models.is_greedy:
         raise ValueError(f"--decoder {name} needs --temperature 0, because it is greedy; got "
                          f"{models.sampling['temperature']}")
-    if entry.needs_costs(flags) and models.costs is None:
-        raise ValueError(f"--decoder {name} needs Models.costs with these flags")
+    if entry.needs_costs(flags):
+        if models.costs is None:
+            raise ValueError(f"--decoder {name} needs Models.costs with these flags")
+        check_costs(models.costs)
     return entry.build(models, **flags)
 
 
 def build_plain(name, models, given=()):
     """Return plain decoding to compare with; if possible with the decoder's random numbers."""
-    entry = decoders()[name]
+    entry = entry_of(name)
     if entry.plain:
         return entry.plain(models, **entry.settings(dict(given)))
     return partial(autoregressive_step, model=models.target_rows)

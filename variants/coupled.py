@@ -30,7 +30,9 @@ from variants.registry import GUESSES, Decoder, Flag, Models
 def exponentials(u, n):  # -> [n]
     """Return n independent exponential numbers, a function of u in [0, 1) (of 53 bits)."""
     key = np.random.Philox(key=int(u * 2**53))
-    return np.maximum(np.random.Generator(key).standard_exponential(n), 1e-300)  # none is 0
+    numbers = np.maximum(np.random.Generator(key).standard_exponential(n), 1e-300)  # none is 0
+    numbers.flags.writeable = False  # every later call with u returns this array
+    return numbers
 
 
 def race(probs, rng):

@@ -92,7 +92,7 @@ def medusa_step(models, choices, test, **settings):
 
 def sparse_tree(text):
     """Read "0 1 0.0" as the sparse tree (0,), (1,), (0, 0)."""
-    if not re.fullmatch(r" *(\d+(\.\d+)*( +|$))*", text):
+    if not re.fullmatch(r" *(\d+(\.\d+)*( +|$))+", text):
         raise ValueError(f"need ranks such as '0 1 0.0 0.1', got {text!r}")
     paths = [tuple(map(int, word.split("."))) for word in text.split()]
     for path in paths:

@@ -33,6 +33,14 @@ class Costs(NamedTuple):
         return [time / self.passes[0] for time in self.passes]
 
 
+def check_costs(costs: Costs) -> None:
+    """Raise ValueError unless the step's time is >= 0 and every pass's > 0."""
+    draft, passes = costs
+    if not (0 <= draft < math.inf and len(passes) and all(0 < t < math.inf for t in passes)):
+        raise ValueError("need Costs of a draft step >= 0 and of passes over 1, 2, .. rows, "
+                         f"each > 0, got {draft} and {passes}")
+
+
 class LogitsModel(Protocol):
     """State what any draft offers: gpt2.GPT2 is one."""
 
@@ -86,6 +94,20 @@ class Models(NamedTuple):
         return with_sampling(self.target, **self.sampling)
 
 
+def as_typed(value):
+    """Return a value as a user would type it, so that it is checked as if it had been typed.
+
+    >>> as_typed(4), as_typed((3, 2, 1)), as_typed([(0,), (1,), (0, 0)])
+    ('4', '3,2,1', '0 1 0.0')
+    """
+    if isinstance(value, tuple):
+        return ",".join(map(str, value))
+    is_sparse_tree = isinstance(value, list) and all(isinstance(path, tuple) for path in value)
+    if is_sparse_tree:
+        return " ".join(".".join(map(str, path)) for path in value)
+    return str(value)
+
+
 class Flag(NamedTuple):
     """Describe a parameter of `build` to argparse, which has its name and its default."""
 
@@ -93,12 +115,16 @@ class Flag(NamedTuple):
     help: str
     choices: tuple | None = None
 
-    def read(self, value):
-        """Return a value, given as text or as itself; ValueError if the flag refuses it."""
-        if isinstance(value, list) or value is None:  # a sparse tree, or no value at all
-            return value
-        text = ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
-        value = self.type(text)
+    def read(self, value, default):
+        """Return a value, given as text or as itself; ValueError if the flag refuses it.
+
+        None is a value only if it is the default.
+        """
+        if value is None and default is None:
+            return None
+        if value is None:
+            raise ValueError(f"need a value, got None (the default is {default})")
+        value = self.type(as_typed(value))
         if self.choices and value not in self.choices:
             raise ValueError(f"need {' or '.join(self.choices)}, got {value!r}")
         if isinstance(value, float) and not math.isfinite(value):
@@ -127,7 +153,7 @@ class Decoder(NamedTuple):
     test: Callable  # a speculative.Test, likewise
     build: Callable[..., Step]  # (models, **settings): its parameters after `models` are flags
     family: str = ""  # of FAMILIES
-    exact: bool | str = True  # True, False, or "with --lenience 1"
+    exact: bool | str = True  # True, False (with any flags), or "with --lenience 1"
     exact_if: Callable | None = None  # (settings) -> bool, if `exact` is a condition
     tree: tuple = ()  # (guess, test) with flags that make the guesses a tree
     needs: tuple = ("draft",)  # of "draft", "heads", "costs"
@@ -149,8 +175,9 @@ class Decoder(NamedTuple):
         for name, value in given.items():
             if name not in settings:
                 raise ValueError(f"--{name} does not apply to --decoder {self.name}")
+            default, flag = self.flags[name]
             try:
-                settings[name] = self.flags[name][1].read(value)
+                settings[name] = flag.read(value, default)
             except ValueError as error:
                 raise ValueError(f"--{name}: {error}") from None
         return settings

@@ -20,6 +20,10 @@ FIXED = {"layer_norm_epsilon": (1e-5,),
          "activation_function": ("gelu_new", "gelu_pytorch_tanh"),
          "tie_word_embeddings": (True,), "scale_attn_weights": (True,),
          "scale_attn_by_inverse_layer_idx": (False,), "add_cross_attention": (False,)}
+# What to do with a Llama or a Qwen.
+OTHER_MODELS = ("only GPT-2 can be read. For a pair of different models, measure its costs and "
+                "its acceptance where it runs; python -m theory.speedup --help says which, and "
+                "computes the speed-up")
 MASK = re.compile(r"h\.\d+\.attn\.(masked_)?bias")
 
 
@@ -44,7 +48,8 @@ def read_hparams(folder):
     path = folder / "config.json"
     found = read_json(path)
     if found.get("model_type") != "gpt2":
-        raise ValueError(f"need model_type gpt2 in {path}, got {found.get('model_type')!r:.80}")
+        raise ValueError(f"need model_type gpt2 in {path}, got {found.get('model_type')!r:.80}: "
+                         f"{OTHER_MODELS}")
     for name, values in FIXED.items():
         if found.get(name, values[0]) not in values:
             raise ValueError(f"need {name} = {values[0]} in {path}, got {found[name]!r:.80}")

@@ -25,7 +25,7 @@ def export(gpt2, work, folder):
     tensors.write_arrays(folder / "model.safetensors", to_arrays(named), {"format": "pt"})
     hparams = {ours: getattr(gpt2.config, theirs) for ours, theirs in THEIR_SIZES.items()}
     settings = config_json(hparams, hparams["n_vocab"] - 1, np.dtype(np.float32))
-    (folder / "config.json").write_text(json.dumps(settings, indent=2) + "\n")
+    (folder / "config.json").write_text(json.dumps(settings, indent=2) + "\n", encoding="utf-8")
 
 
 def medusa_weights(markov):

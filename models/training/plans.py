@@ -1,9 +1,10 @@
-"""Hold the sizes and the plans of the stages of models.training.train.
+"""Hold the names, the sizes and the plans of the stages of models.training.train.
 
 SHAPES has the names of transformers' GPT2Config; trainer.py explains a plan's entries. `text`
 is "train", the corpus, or "written", the target's text.
 """
 
+MODELS = {"target": "tales-large", "draft": "tales-small"}  # the folders that are written
 DRAFT = dict(vocab_size=4096, n_positions=512, n_embd=128, n_head=4, n_layer=1)
 SHAPES = {"target": dict(vocab_size=4096, n_positions=512, n_embd=192, n_head=3, n_layer=16),
           "early": DRAFT, "draft": DRAFT}

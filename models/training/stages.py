@@ -27,7 +27,7 @@ def untrained(stage, work):
 def trained(stage, work):
     """Return the task of a stage with its trained weights."""
     task = untrained(stage, work)
-    task.load_state_dict(torch.load(work / f"{stage}.pt", map_location="cpu")["task"])
+    task.load_state_dict(trainer.checkpoint(work / f"{stage}.pt", "cpu")["task"])
     return task
 
 
@@ -35,11 +35,20 @@ def train_stage(stage, work):
     """Train a stage unless it is done."""
     plan = plans.PLANS[stage]
     path = work / f"{stage}.pt"
-    if path.exists() and torch.load(path, map_location="cpu")["step"] == plan["steps"]:
+    if path.exists() and trainer.checkpoint(path, "cpu")["step"] == plan["steps"]:
         return
     print(f"--- {stage}", flush=True)
-    train_ids = np.load(work / f"{plan['text']}.npy")
-    trainer.train(untrained(stage, work), plan, path, train_ids, np.load(work / "valid.npy"))
+    train_ids, valid_ids = (ids_of(work, text, plan) for text in (plan["text"], "valid"))
+    trainer.train(untrained(stage, work), plan, path, train_ids, valid_ids)
+
+
+def ids_of(work, text, plan):
+    """Return the ids of a text; ValueError if it has no two windows of the largest size."""
+    ids = np.load(work / f"{text}.npy")
+    if len(ids) <= 2 * plan["T_last"]:
+        raise ValueError(f"need a {text} text of more than {2 * plan['T_last']} ids, got "
+                         f"{len(ids)}: choose a longer text, and a new --work")
+    return ids
 
 
 def write_stage(work):
@@ -76,7 +85,8 @@ def export_stage(work, out):
     """Write the model folders into `out`, with all heads in the target's."""
     markov = trained("markov", work)
     eagle = trained("eagle", work)
-    export.export(eagle.target, work, out / "tales-large")
+    large = out / plans.MODELS["target"]
+    export.export(eagle.target, work, large)
     heads = export.medusa_weights(markov) | export.eagle_weights(eagle)
-    export.export_heads(eagle.target, heads, out / "tales-large")
-    export.export(trained("draft", work).gpt2, work, out / "tales-small")
+    export.export_heads(eagle.target, heads, large)
+    export.export(trained("draft", work).gpt2, work, out / plans.MODELS["draft"])

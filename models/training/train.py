@@ -1,8 +1,9 @@
 """Train the bundled pair of models.
 
-    python -m models.training.train --corpus FOLDER --work DIR --out models
+    python -m models.training.train --corpus FOLDER --work DIR
 
 FOLDER holds train.txt and valid.txt. A finished stage is skipped; an interrupted one resumes.
+The models go to DIR/models, or to --out. Only --force overwrites models that are there already.
 
     bpe        byte-level BPE of 4,096 entries in GPT-2's format, and the corpus as ids
     target     the large model, on windows of 256 ids and then of 512
@@ -18,23 +19,42 @@ FOLDER holds train.txt and valid.txt. A finished stage is skipped; an interrupte
 Sizes and plans: models/training/plans.py.
 """
 
-import argparse
 import sys
+from argparse import Namespace
 from pathlib import Path
 
-from lib.terminal import Parser, command
+from lib.terminal import Help, Parser, command
+from models.training import plans
+
+
+def check_folders(args: Namespace) -> None:
+    """Raise ValueError if the corpus is not there or a model would be overwritten."""
+    for name in ("train.txt", "valid.txt"):
+        if not (args.corpus / name).is_file():
+            raise ValueError(f"need a file {name} in --corpus {args.corpus}, got none")
+    for flag, folder in (("work", args.work), ("out", args.out)):
+        if folder.exists() and not folder.is_dir():
+            raise ValueError(f"need a folder for --{flag}, got the file {folder}")
+    for name in plans.MODELS.values():
+        folder = args.out / name
+        if folder.exists() and not args.force:
+            raise ValueError(f"{folder} exists already: choose a different --out, or --force "
+                             "to overwrite it")
 
 
 @command("models.training.train", "requirements/train.txt")
 def main(argv=None):
     parser = Parser("python -m models.training.train", description=__doc__.split("\n")[0],
-                    formatter_class=argparse.ArgumentDefaultsHelpFormatter)
+                    formatter_class=Help)
     add = parser.add_argument
     add("--corpus", type=Path, required=True, help="folder with train.txt and valid.txt")
-    add("--out", type=Path, default="models", help="where the two model folders go")
     add("--work", type=Path, default="train-work", help="folder for checkpoints and logs")
+    add("--out", type=Path, help="where the two model folders go (default: models in --work)")
+    add("--force", action="store_true", help="overwrite models that are in --out already")
     args = parser.parse_args(argv)
-    from models.training import bpe, plans, stages  # they need PyTorch, which --help does not
+    args.out = args.out or args.work / "models"
+    check_folders(args)
+    from models.training import bpe, stages  # they need PyTorch, which --help does not
 
     args.work.mkdir(parents=True, exist_ok=True)
     bpe.prepare(args.corpus, args.work, plans.SHAPES["target"]["vocab_size"])

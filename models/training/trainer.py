@@ -16,6 +16,8 @@ import time
 import numpy as np
 import torch
 
+from lib.backend.arrays import in_one_line
+
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
 
@@ -126,9 +128,22 @@ def validate(task, ids, T, B=4):
     return float(np.mean(losses))
 
 
+def checkpoint(path, device):
+    """Return the state in a checkpoint; ValueError if the file is broken."""
+    try:
+        state = torch.load(path, map_location=device)
+        if state.keys() == {"task", "step", "optimizers"}:
+            return state
+        why = f"got {', '.join(state)}"
+    except Exception as error:  # PyTorch raises many kinds for a file that is not its own
+        why = in_one_line(error)
+    raise ValueError(f"need a whole checkpoint in {path} ({why}): remove it to train this stage "
+                     "again")
+
+
 def resume(path, task, optimizers):
     """Load a checkpoint; return its step."""
-    state = torch.load(path, map_location=DEVICE)
+    state = checkpoint(path, DEVICE)
     task.load_state_dict(state["task"])
     for optimizer, saved in zip(optimizers, state["optimizers"]):
         optimizer.load_state_dict(saved)
@@ -145,6 +160,6 @@ def save(path, task, optimizers, step):
 
 def log(path, **entry):
     """Append a line of JSON to the log of a checkpoint, and print it."""
-    with path.with_suffix(".pt.log").open("a") as file:
+    with path.with_suffix(".pt.log").open("a", encoding="utf-8") as file:
         print(json.dumps(entry), file=file)
     print(json.dumps(entry), flush=True)

@@ -11,6 +11,7 @@ from safetensors.numpy import load_file, save, save_file
 from encoder import Encoder
 from gpt2 import GPT2
 from lib.checkpoints import huggingface
+from lib.checkpoints.files import atomic
 from lib.checkpoints.weights import flatten, random_params
 from sampling import with_sampling
 from speculative import autoregressive_sampling, speculative_sampling
@@ -110,6 +111,14 @@ def test_a_folder_in_a_different_form_is_the_same_model(folder, change):
     assert found.special == encoder.special
 
 
+def test_parts_of_a_former_model_next_to_a_whole_file_are_not_read(folder):
+    before = loaded(folder)[2]
+    stored = load_file(folder / "model.safetensors")
+    save_file({WPE: stored[WPE] + 1, "extra": stored[WPE]},
+              folder / "model-00001-of-00002.safetensors")
+    assert equal(before, loaded(folder)[2])
+
+
 def test_bfloat16_is_the_upper_half_of_float32(folder):
     path = folder / "model.safetensors"
     wpe = np.arange(16 * 12, dtype=np.float32).reshape(16, 12)  # 8 bits are enough for each
@@ -135,6 +144,16 @@ def test_an_export_that_is_interrupted_is_no_model(tmp_path, monkeypatch):
     with pytest.raises(KeyboardInterrupt):
         huggingface.write_folder(tmp_path, TINY, HPARAMS, PARAMS)
     assert not huggingface.is_model(tmp_path)
+
+
+# ---- files that are replaced
+
+def test_ctrl_c_in_a_write_leaves_the_file_as_it_was_and_nothing_else(tmp_path):
+    (tmp_path / "file").write_bytes(b"old")
+    with pytest.raises(KeyboardInterrupt), atomic(tmp_path / "file") as file:
+        file.write(b"new")
+        raise KeyboardInterrupt
+    assert [path.read_bytes() for path in tmp_path.iterdir()] == [b"old"]
 
 
 # ---- the same in transformers
@@ -319,7 +338,8 @@ FAULTS = [
     (weights(lambda w: {WPE: w[WPE].T.copy()}), "of shape"),
     (weights(lambda w: {"extra": w[WPE]}), "one more: 'extra'"),
     (weights(lambda w: {WPE: w[WPE] * np.nan}), "NaN or inf"),
-    (config(model_type="llama"), "model_type"),
+    (config(model_type="llama"), "need model_type gpt2 in .*config.json, got 'llama': only GPT-2 "
+     "can be read. For a pair of different models, measure .* python -m theory.speedup --help"),
     (config(n_layer=3), "got none"),
     (config(vocab_size=257), "as many symbols in vocab.json and merges.*resize_token_embed"),
     (rewritten("generation_config.json", b'{"eos_token_id": [1, 2]}'),

@@ -87,16 +87,51 @@ def test_several_at_once_get_each_their_own_text_though_a_tab_is_closed_in_mid_s
 # ---- what is refused
 
 @pytest.mark.parametrize("body, why", [
-    ({"N": "x"}, ""), ({"K": 0}, "--K: need auto or a whole number >= 1"), ({"K": 2.5}, ""),
+    ({"N": "x"}, "N: need a whole number >= 0, got 'x'"),
+    ({"N": 2.5}, "N: need a whole number >= 0, got '2.5'"),
+    ({"N": None}, "N: need a whole number"), ({"N": [1]}, "N: need a whole number"),
+    ({"seed": -1}, "seed: need a whole number >= 0, got '-1'"),
+    ({"seed": True}, "seed: need a whole number >= 0, got 'True'"),
+    ({"K": 0}, "--K: need auto or a whole number >= 1"),
+    ({"K": 2.5}, "--K: need auto or a whole number >= 1, got '2.5'"),
+    ({"K": None}, "--K: need a value, got None"), ({"K": [4]}, "--K: need auto or a whole"),
     ({"prompt": ""}, "got an empty one"), ({"prompt": "tale " * 5000}, "shorten it"),
+    ({"prompt": 5}, "prompt: need a text, got 5"), ({"prompt": None}, "prompt: need a text"),
     ({"temperature": -1}, "need 0 <= temperature"), ({"prompt": "\ud800"}, "surrogates"),
-    ({"decoder": "../x"}, "../x"),
+    ({"temperature": "warm"}, "temperature: need a number, got 'warm'"),
+    ({"temperature": float("nan")}, "need 0 <= temperature < inf, got nan"),
+    ({"temperature": {}}, "temperature: need a number"),
+    ({"decoder": "../x"}, "need one of the decoders speculative, "),
+    ({"decoder": ["tree"]}, "decoder: need a text"),
     ({"decoder": "tree", "K": 2}, "--K does not apply to --decoder tree"),
+    ({"top_k": 5}, "need a request of prompt, decoder, N, seed, temperature, K, got 'top_k'"),
+    ("{}", "need a request with prompt, got none"), ("[]", "need a JSON object, got []"),
+    ("5", "need a JSON object, got 5"), ("{", "need JSON, got: "), (" ", "need JSON, got: "),
     ("[" * 100_000, "recursion")],
     ids=lambda value: str(value)[:40])
 def test_a_malformed_request_is_refused_and_told_why(server, body, why):
     _, text = ask(server, body if isinstance(body, str) else ASKED | body)
-    assert why in json.loads(text)["error"] and len(text.splitlines()) == 1 and len(text) < 300
+    assert why in json.loads(text)["error"] and len(text.splitlines()) == 1 and len(text) < 400
+
+
+@pytest.mark.parametrize("length", ["-1", "x", "", "1" * 30])
+def test_a_request_without_a_length_is_refused(server, length):
+    _, text = ask(server, ASKED, **{"Content-Length": length})
+    assert json.loads(text)["error"] == f"need a Content-Length, got {length!r}"
+
+
+def test_a_fault_of_the_decoder_reaches_the_page(server, monkeypatch):
+    def broken(*args):
+        raise KeyError("here")
+
+    monkeypatch.setattr(live, "send_rounds", broken)
+    _, text = ask(server, ASKED)
+    assert json.loads(text) == {"error": "cannot decode this request: KeyError: 'here'"}
+
+
+@pytest.mark.parametrize("port", ["-1", "65536", "80.5", "http"])
+def test_a_port_that_cannot_be_is_named(port):
+    assert "--port: need a " in refusal(live.main, "--port", port)
 
 
 @pytest.mark.parametrize("headers, wanted", [

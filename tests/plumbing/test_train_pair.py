@@ -9,9 +9,10 @@ torch = pytest.importorskip("torch", exc_type=ImportError)
 pytest.importorskip("transformers", exc_type=ImportError)
 
 from gpt2 import GPT2  # noqa: E402  after what may skip
-from models.training import plans, stages, tasks, train, trainer  # noqa: E402
+from models.training import bpe, plans, stages, tasks, train, trainer  # noqa: E402
 from models.training.eagle import Eagle  # noqa: E402
-from utils import load_encoder_hparams_and_params  # noqa: E402
+from tests.commands import outcome, refusal  # noqa: E402
+from utils import MODELS_DIR, load_encoder_hparams_and_params  # noqa: E402
 from variants import Models, build  # noqa: E402
 from variants.shared.tree_gpt2 import TreeGPT2  # noqa: E402
 
@@ -55,6 +56,73 @@ def trained(tmp_path_factory):
         train.main(flags)
         yield folder
 
+
+# ---- what is refused, before anything is written or trained
+
+@pytest.fixture
+def corpus(tmp_path):
+    """Return a folder with a short text, in which nothing else may appear."""
+    for split in ("train", "valid"):
+        (tmp_path / f"{split}.txt").write_text("A fox.", encoding="utf-8")
+    return tmp_path
+
+
+def files_in(folder):
+    """Return {path: bytes} of all files below a folder."""
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_models_that_are_there_are_overwritten_only_by_force(corpus, monkeypatch):
+    """By default they go to the folder of the work, and never to the bundled ones."""
+    (corpus / "work" / "models" / "tales-small").mkdir(parents=True)
+    (corpus / "work" / "models" / "tales-small" / "config.json").write_text("{}")
+    before = files_in(corpus)
+    flags = ("--corpus", corpus, "--work", corpus / "work")
+    assert "tales-small exists already: choose a different --out, or --force" in refusal(
+        train.main, *flags)
+    assert "tales-large exists already" in refusal(train.main, *flags, "--out", MODELS_DIR)
+    assert files_in(corpus) == before
+    exported = []
+    monkeypatch.setattr(bpe, "prepare", lambda *args: None)
+    monkeypatch.setattr(plans, "PLANS", {})
+    monkeypatch.setattr(stages, "export_stage", lambda work, out: exported.append(out))
+    assert outcome(train.main, *flags, "--force")[0] == 0
+    assert exported == [corpus / "work" / "models"]
+
+
+@pytest.mark.parametrize("change, words", [
+    (lambda folder: (folder / "valid.txt").unlink(), "need a file valid.txt in --corpus"),
+    (lambda folder: (folder / "work").write_text("x"), "need a folder for --work, got the file"),
+    (lambda folder: (folder / "train.txt").write_bytes(b"\xff"), "need UTF-8 text in "),
+    (lambda folder: None, "need enough text for 4095 entries, got ")])
+def test_a_corpus_that_cannot_be_is_one_line(corpus, change, words):
+    change(corpus)
+    before = files_in(corpus)
+    assert words in refusal(train.main, "--corpus", corpus, "--work", corpus / "work")
+    assert files_in(corpus) == before
+
+
+def test_a_text_that_is_too_short_for_its_plan_is_refused(tmp_path):
+    plan = plans.PLANS["target"] | SMALL
+    np.save(tmp_path / "train.npy", np.zeros(65, np.uint16))
+    assert len(stages.ids_of(tmp_path, "train", plan)) == 65
+    np.save(tmp_path / "train.npy", np.zeros(64, np.uint16))
+    with pytest.raises(ValueError, match="need a train text of more than 64 ids, got 64"):
+        stages.ids_of(tmp_path, "train", plan)
+
+
+@pytest.mark.parametrize("broken", [b"", b"not a checkpoint", None])
+def test_a_broken_checkpoint_is_named(tmp_path, broken):
+    path = tmp_path / "target.pt"
+    if broken is None:
+        torch.save({"step": 3}, path)
+    else:
+        path.write_bytes(broken)
+    with pytest.raises(ValueError, match="need a whole checkpoint in .*target.pt .*remove it"):
+        trainer.checkpoint(path, "cpu")
+
+
+# ---- training
 
 def test_an_interrupted_run_resumes(trained):
     log = log_of(trained, "target")

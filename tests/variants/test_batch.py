@@ -1,6 +1,8 @@
 """Many texts in shared passes: each has the logits that it has alone, and memory is freed."""
 
+import copy
 import gc
+import pickle
 from functools import partial
 
 import numpy as np
@@ -118,6 +120,24 @@ def test_a_text_that_has_ended_takes_no_memory():
                                         for i, model in enumerate(models)), 2)
     assert len(list(generate_batch(jobs(), steps, 4))) == 12
     assert max(n_cached) <= 4 and not any(model.texts for model in models)
+
+
+@pytest.mark.parametrize("batch", [0, -1])
+def test_a_batch_without_a_text_is_refused(batch):
+    with pytest.raises(ValueError, match=f"need batch >= 1 texts at once, got {batch}"):
+        list(generate_batch(jobs_of(XS, 2), None, batch))
+
+
+def test_a_pass_over_no_text_has_no_rows():
+    assert BatchGPT2(lively_params(HPARAMS), 2)([]) == []
+
+
+@pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy,
+                                    lambda model: pickle.loads(pickle.dumps(model))])
+def test_a_shared_model_can_be_copied(copied):
+    model = Shared(BatchGPT2(lively_params(HPARAMS), 2), turn=1)
+    again = copied(model)
+    assert again.turn == 1 and again.n_vocab == 13 and (again.model.texts is not None)
 
 
 def test_an_error_in_one_text_ends_the_batch():

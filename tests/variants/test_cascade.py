@@ -16,7 +16,7 @@ from tests.small import PAIRS as SMALL_PAIRS
 from tests.small import Logits, of_probabilities
 from tests.toys import PAIRS, counted, one_hot, toy
 from variants import Models
-from variants.cascade import build, cascade
+from variants.cascade import DECODER, build, cascade
 
 ALPHAS = [-2.0, 0.0, 0.25, 0.6, 1.0]
 DRAFT, TARGET = SMALL_PAIRS["dense"]
@@ -93,6 +93,13 @@ def test_the_ends_of_alpha_are_the_draft_and_the_target(q, p):
     rows = lambda alpha: cascade(q[None], p[None], alpha)[0].tolist()
     assert rows(1) == rows(7) == q.tolist()
     assert rows(Fraction(-11, 10)) == rows(-2) == p.tolist()  # at -1 there can be a tie
+
+
+def test_at_a_price_of_minus_1_a_tie_goes_to_the_draft_so_only_prices_below_are_exact():
+    p_draft, p_target = np.array([[0.75, 0.25]]), np.array([[0.5, 0.5]])  # TV 0.25
+    assert cascade(p_draft, p_target, -1.0).tolist() == p_draft.tolist()
+    is_exact = lambda alpha: DECODER.is_exact({"alpha": alpha})
+    assert not is_exact(-1.0) and is_exact(np.nextafter(-1, -2)) and not is_exact(0.0)
 
 
 def test_no_rounding_defers_at_a_price_of_1():

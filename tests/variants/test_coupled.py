@@ -140,6 +140,11 @@ def test_a_race_is_a_function_of_one_uniform():
     assert len(rng.drawn) == 1
 
 
+def test_no_caller_can_change_the_numbers_of_later_races():
+    with pytest.raises(ValueError, match="read-only"):
+        exponentials(0.25, 9)[:] = 1
+
+
 @pytest.mark.parametrize("row", [[0.0, 0.0], [np.nan, 1.0], [np.inf, 1.0]])
 def test_a_race_without_speeds_is_an_error(row):
     with pytest.raises(ValueError, match="probabilities"):

@@ -124,6 +124,14 @@ def test_a_tree_is_that_of_the_decoder_tree_with_the_head_as_its_draft(
     assert got.paths() == expected.paths() and np.allclose(got.rows(), expected.rows())
 
 
+@pytest.mark.parametrize("K, n_guesses", [(1, 13), (2, 40)])
+def test_a_dynamic_tree_has_K_levels_at_most(folder, K, n_guesses):
+    """Level 1 has no more guesses than the vocabulary, so a second one would be needed."""
+    flags = {"widths": "dynamic", "K": K, "total": 40}
+    tree = build("eagle", models(folder), flags)([3, 1, 4], 9, np.random.default_rng(0)).guesses
+    assert len(tree) == n_guesses and max(map(len, tree.paths())) == K
+
+
 @pytest.mark.parametrize("flags", SHAPES, ids=str)
 def test_the_head_reads_the_text_once_a_round(folder, flags):
     step = build("eagle", models(folder), flags)

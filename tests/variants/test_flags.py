@@ -15,7 +15,7 @@ from sampling import with_sampling
 from tests.distributions import Scripted
 from tests.small import PAIRS, Logits, sampling_of
 from tests.toys import context_free
-from variants import DECODERS, Models, build
+from variants import DECODERS, Costs, Models, build, build_plain
 from variants.blockwise import blockwise_verify
 from variants.lenient import lenient_greedy_verify
 from variants.medusa import sparse_tree, verify_typical
@@ -158,8 +158,8 @@ def test_build_reads_every_flag(name):
     (costs, {"0.1,1,2": (0.1, [1.0, 2.0])},
      ("1", "1,1", "0,1,1", "1,nan,1", "1,inf,2", "-1,1,1")),
     (partial(wholes, least=0), {"0,7": (0, 7)}, ("-1", "a", "")),
-    (sparse_tree, {"0 1 0.0": [(0,), (1,), (0, 0)], "": []},
-     ("0 1.0", "0.0", "-1", "0..1", "0.")),
+    (sparse_tree, {"0 1 0.0": [(0,), (1,), (0, 0)], " 0 ": [(0,)]},
+     ("", " ", "0 1.0", "0.0", "-1", "0..1", "0.")),
 ])
 def test_the_text_of_a_flag_is_read_and_checked(read, good, bad):
     assert {text: read(text) for text in good} == good
@@ -202,12 +202,51 @@ def test_the_text_of_a_flag_is_read_and_checked(read, good, bad):
     ("suffix", {"min_prob": 1.1}, 1.0, "need --factor > 0, .*, 1.1 and "),
     ("suffix", {"sure": -1.0}, 1.0, "need --factor > 0, .* and -1.0$"),
     ("staged", {"width": 2}, 0.0, "--width 2 does not apply at --temperature 0"),
-    ("lenient", {"lenience": 2.0}, 1.0, "lenience")])
+    ("lenient", {"lenience": 2.0}, 1.0, "lenience"),
+    ("speculative", {"K": None}, 1.0, "--K: need a value, got None .the default is 4"),
+    ("speculative", {"K": [4]}, 1.0, "--K: need auto or a whole number >= 1, got '.4.'"),
+    ("speculative", {"K": True}, 1.0, "--K: need auto or a whole number >= 1, got 'True'"),
+    ("tree", {"widths": None}, 1.0, "--widths: need a value, got None"),
+    ("tree", {"widths": [3, 2]}, 1.0, "--widths: need "),
+    ("match", {"guesses": None}, 1.0, "--guesses: need a value, got None .the default is best"),
+    ("assisted", {"schedule": None}, 1.0, "--schedule: need a value"),
+    ("coupled", {"sampler": None}, 1.0, "--sampler: need a value"),
+    ("suffix", {"memory": None}, 1.0, "--memory: need a value"),
+    ("medusa", {"sparse": [(0,), (1, 0)]}, 1.0, "--sparse: need the parent of each node, got 1.0"),
+    ("medusa", {"sparse": []}, 1.0, "--sparse: need ranks"),
+    ("medusa", {"sparse": [0]}, 1.0, "--sparse: need ranks")])
 def test_flags_that_do_not_fit_are_refused(name, flags, temperature, message):
     with pytest.raises(ValueError, match=message):
         step = build(name, Models(Logits(DRAFT), Logits(TARGET), dict(temperature=temperature)),
                      flags)
         step([1, 2], 5, np.random.default_rng(0))
+
+
+@pytest.mark.parametrize("wrong", [
+    Costs(0.1, []), Costs(0, [0, 0]), Costs(-0.1, [1, 1]), Costs(0.1, [1, np.nan]),
+    Costs(0.1, [1, np.inf]), Costs(np.nan, [1, 1])], ids=str)
+@pytest.mark.parametrize("name, flags", [
+    ("speculative", {"K": "auto"}), ("stopping", {}), ("tree", {"widths": "auto"})])
+def test_costs_that_no_machine_has_are_refused(name, flags, wrong):
+    models = Models(Logits(DRAFT), Logits(TARGET), WARM)
+    with pytest.raises(ValueError, match="need Costs of a draft step >= 0 and of passes"):
+        build(name, models._replace(costs=wrong), flags)
+    assert build(name, models._replace(costs=Costs(0, [1.0, 1.1])), flags)
+
+
+def test_plain_decoding_has_the_names_that_decoders_have():
+    with pytest.raises(ValueError, match="need one of the decoders speculative, .*, got 'nope'"):
+        build_plain("nope", Models(Logits(DRAFT), Logits(TARGET), WARM))
+
+
+def test_None_is_the_value_of_a_flag_whose_default_it_is():
+    assert DECODERS["suffix"].settings({"K": None}) == DECODERS["suffix"].settings({})
+
+
+def test_a_sparse_tree_is_the_same_as_text_and_as_paths():
+    read = DECODERS["medusa"].settings
+    assert read({"sparse": "0 1 0.0"}) == read({"sparse": [(0,), (1,), (0, 0)]})
+    assert read({"sparse": "0 1 0.0"})["sparse"] == [(0,), (1,), (0, 0)]
 
 
 def test_settings_fill_in_defaults_and_decide_exactness():

@@ -23,6 +23,7 @@ from variants.markov import guess_by_chain, load_table
 from variants.medusa import guess_by_heads, load_heads, typical, verify_typical
 from variants.shared import tree_gpt2
 from variants.shared.best_tree import uniform
+from variants.shared.branches import Tree
 from variants.shared.eagle_head import load_head
 from variants.shared.heads import fingerprint, open_heads
 from variants.shared.states import States
@@ -187,6 +188,18 @@ def test_typical_is_the_papers_inequality():
     assert typical(row, 0.2, 1).tolist() == [True, True, False, False]
     assert typical(row, 1, 0.2 / threshold).tolist() == [True, True, False, False]
     assert typical(np.array([1.0, 0, 0]), 0.09, 0.3).tolist() == [True, False, False]
+
+
+@pytest.mark.parametrize("row, passes", [
+    ([0.8, 0.1, 0.1], True),  # delta exp(-H) is 0.158 and 0.171: epsilon = 0.09 decides
+    ([0.84, 0.08, 0.08], False),
+    ([0.305, 0.085, 0.305, 0.305], True),  # delta exp(-H) is 0.082 and 0.083: delta = 0.3 decides
+    ([0.31, 0.08, 0.31, 0.3], False)])
+def test_the_thresholds_are_the_papers_unless_they_are_given(row, passes):
+    tree = Tree()
+    tree.add(-1, 1, None)
+    ids = verify_typical(tree, None, np.array([row, row]), np.random.default_rng(0))
+    assert (len(ids) == 2) == passes
 
 
 def test_without_typical_guesses_medusa_is_plain_sampling():

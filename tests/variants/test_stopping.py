@@ -13,7 +13,7 @@ from tests.toys import PAIRS, context_free
 from theory.speedup import best_K
 from variants import Models
 from variants.registry import Costs
-from variants.stopping import BUCKETS, START, History, build, guess_while_it_pays
+from variants.stopping import BUCKETS, DECAY, START, History, build, guess_while_it_pays
 
 # ---- the best rule
 
@@ -125,8 +125,9 @@ def test_the_table_counts_the_guesses_that_were_tested_and_every_row():
     assert np.flatnonzero(accepted).tolist() == [7]
     assert np.flatnonzero(tested).tolist() == [2, 3, 7]
     assert rows.tolist() == [0, 0, 1, 2, 0, 1, 0, 1]
-    assert history.tokens == pytest.approx(4, abs=0.05)
-    assert history.time == pytest.approx(1 + 2 * 0.1 + 1.2 + 3 * 0.1 + 1.2, abs=0.05)
+    assert history.tokens == pytest.approx(DECAY * (DECAY + 2) + 1, rel=1e-12)
+    first, second = 2 * 0.1 + 1.2, 3 * 0.1 + 1.2  # the time of each round
+    assert history.time == pytest.approx(DECAY * (DECAY + first) + second, rel=1e-12)
     assert history.estimates()[2] == history.tokens / history.time > 1
     history.time = 99.0  # slower than plain decoding
     assert history.estimates()[2] == 1

@@ -1,6 +1,8 @@
 """Suffix decoding: counts and guesses compared with a search by hand, the file of --memory."""
 
+import time
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 import numpy as np
@@ -48,6 +50,7 @@ def test_what_followed_every_run_is_counted_within_its_own_text(texts, depth, da
             for m in range(1, min(depth - 1, end) + 1):
                 expected.setdefault(tuple(text[end - m : end]), []).append(text[end])
     assert counts.after == {run: Counter(after) for run, after in expected.items()}
+    assert Counts(depth, texts).after == counts.after
     for run, after in expected.items():  # in the order of their last occurrence
         assert [*counts.after[run]] == [*dict.fromkeys(after[::-1])][::-1]
 
@@ -124,6 +127,15 @@ def test_a_new_text_has_new_counts(second):
     assert guesses_of(used, second) == guesses_of(fresh, second) != []
 
 
+def test_no_token_is_counted_twice_as_a_text_grows():
+    """Otherwise the oldest tokens count most: here 1 after 0, though 2 came twice."""
+    x = [0, 1, 0, 2, 0, 2, 0]
+    used = suffix(sure=0.0)
+    for n in range(1, len(x) + 1):
+        assert guesses_of(used, x[:n]) == guesses_of(suffix(sure=0.0), x[:n])
+    assert guesses_of(used, x)[:1] == [2]
+
+
 def test_remembered_texts_serve_every_text_and_its_own_counts_come_first(tmp_path):
     remember(tmp_path / "texts", [1, 1, 2], 3)
     step = suffix(sure=0.0, memory=str(tmp_path / "texts"))
@@ -149,6 +161,29 @@ def test_the_oldest_texts_are_dropped(tmp_path, monkeypatch):
     assert read_memory(tmp_path / "texts", 5) == [[1, 1], [2, 2, 2]]
     remember(tmp_path / "texts", [3] * 9, 5)  # one text may be longer
     assert read_memory(tmp_path / "texts", 5) == [[3] * 9]
+
+
+def test_texts_that_finish_together_are_all_remembered(tmp_path, monkeypatch):
+    """Each writer waits after reading, so that without a lock all read the same old texts."""
+    def slow_read(*args):
+        texts = read_memory(*args)
+        time.sleep(0.05)
+        return texts
+
+    monkeypatch.setattr(memory, "read_memory", slow_read)
+    with ThreadPoolExecutor(4) as writers:
+        list(writers.map(lambda token: remember(tmp_path / "texts", [token], 8), range(8)))
+    assert sorted(read_memory(tmp_path / "texts", 8)) == [[token] for token in range(8)]
+    assert [path.name for path in tmp_path.iterdir()] == ["texts"]
+
+
+def test_a_text_that_cannot_be_written_leaves_the_file_as_it_was(tmp_path, monkeypatch):
+    monkeypatch.setattr(memory, "NEWEST", 2)  # so that the old text would be dropped
+    remember(tmp_path / "texts", [0, 1], 5)
+    before = (tmp_path / "texts").read_bytes()
+    with pytest.raises(ValueError):
+        remember(tmp_path / "texts", [2, "three"], 5)
+    assert (tmp_path / "texts").read_bytes() == before
 
 
 GOOD = '{"n_vocab": 5, "ids": [0, 1]}'

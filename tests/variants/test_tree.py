@@ -168,6 +168,18 @@ def test_a_tree_that_does_not_fit_is_named(x, tokens, parents, message):
         tree_rows(TreeGPT2(PARAMS, 3), x, tree_of(tokens, parents))
 
 
+@pytest.mark.parametrize("n_last", [-1, 0, 4, 9])
+def test_a_number_of_rows_that_a_tree_does_not_have_is_refused(n_last):
+    with pytest.raises(ValueError, match=f"need 1 <= n_last <= 1 . n_nodes = 3 .*= {n_last}$"):
+        TreeGPT2(PARAMS, 3)([1, 2, 3, 4, 5] + tree_of([1, 2], [-1, 0]), n_last)
+
+
+def test_an_array_of_ids_continues_along_a_tree():
+    tree = tree_of([5, 6], [-1, 0])
+    got = TreeGPT2(PARAMS, 3)(np.array([1, 2]) + tree, 3)
+    assert close(got, [fresh(text)[-1] for text in ([1, 2], [1, 2, 5], [1, 2, 5, 6])])
+
+
 def test_a_sibling_is_drawn_from_the_rest_of_a_sharp_row_even_if_it_is_subnormal():
     """Otherwise u times the sum rounds to the sum, and a token of weight 0 is drawn."""
     row = warp([-30.0, 10.0, 2.57], temperature=0.01)

@@ -45,6 +45,8 @@ class Shared:
         return getcurrent().parent.switch((self, ids, n_last))
 
     def __getattr__(self, name):  # n_vocab, params: of the model itself
+        if name.startswith("__"):  # copy and pickle ask for these before `model` is set
+            raise AttributeError(name)
         return getattr(self.model, name)
 
 
@@ -65,7 +67,7 @@ def generate_batch(jobs, new_step, batch=8, stop=()):
 
     `jobs` are (x, N, rng); the next one is taken when a text has ended. `new_step()` returns a
     decoder's step for one text; all texts have the same `Shared` models. The Rounds come
-    without their rows of probabilities, which are large.
+    without their rows of probabilities, which are large. ValueError if batch < 1.
 
     >>> import numpy as np
     >>> from functools import partial
@@ -82,6 +84,8 @@ def generate_batch(jobs, new_step, batch=8, stop=()):
         rounds = generate(x, new_step(), N, rng, stop)
         return {i: [result._replace(p_draft=None, p_target=None) for result in rounds]}
 
+    if batch < 1:
+        raise ValueError(f"need batch >= 1 texts at once, got {batch}")
     jobs = enumerate(jobs)
     waiting: dict = {}  # text: its request
     done: dict[int, list] = {}  # number of the job: its rounds

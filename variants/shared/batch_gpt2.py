@@ -42,7 +42,8 @@ class Part(NamedTuple):
 class BatchGPT2(GPT2):
     """A GPT2 that reads many texts in one pass, `model(calls)`, with a cache for each text.
 
-    A text can be any object; its cache is dropped with it. Every text has the logits as alone:
+    A text is any object that can be weakly referenced: a greenlet, or an instance of a class,
+    but not a string or a tuple. Its cache is dropped with it. Every text has the logits as alone:
 
     >>> from lib.checkpoints.weights import random_params
     >>> hparams = dict(n_vocab=11, n_ctx=8, n_embd=6, n_head=2, n_layer=2)
@@ -122,9 +123,9 @@ def most_rows(cache):
 
 def groups(parts, most):
     """Split the parts into passes of at most `most` rows; a larger part is a pass by itself."""
-    passes = [[]]
+    passes = []
     for part in sorted(parts, key=attrgetter("n_new")):
-        if passes[-1] and sum(p.n_new for p in passes[-1]) + part.n_new > most:
+        if not passes or sum(p.n_new for p in passes[-1]) + part.n_new > most:
             passes.append([])
         passes[-1].append(part)
     return passes

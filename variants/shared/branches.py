@@ -28,6 +28,8 @@ class Tree:
     parents: list = field(default_factory=list)  # the node before node i, -1 for the root
     proposals: list = field(default_factory=list)  # (node, row) in the order drawn
 
+    __array_ufunc__ = None  # so that NumPy leaves `array + tree` to __radd__
+
     def __len__(self):
         return len(self.tokens)
 

@@ -7,7 +7,7 @@ of tokens in its vocabulary.
 import json
 from pathlib import Path
 
-from lib.checkpoints.files import atomic
+from lib.checkpoints.files import atomic, file_lock
 
 NEWEST = 2**13  # tokens that the file keeps; counting them takes half a second and 40 MB
 
@@ -29,11 +29,18 @@ def read_memory(path, n_vocab):
 
 
 def remember(path, ids, n_vocab):
-    """Add a finished text; the file is replaced as a whole, so it is never half written."""
-    texts = [*read_memory(path, n_vocab), list(ids)]
-    while len(texts) > 1 and sum(map(len, texts)) > NEWEST:
-        del texts[0]
-    with atomic(Path(path).resolve()) as file:
-        for text in texts:
-            line = json.dumps({"n_vocab": n_vocab, "ids": [int(token) for token in text]})
-            file.write(line.encode() + b"\n")
+    """Add a finished text to a file, which is never half written.
+
+    The file is replaced as a whole. Processes that finish together take turns, so that each
+    adds its text to those of the others.
+    """
+    path = Path(path).resolve()
+    path.parent.mkdir(parents=True, exist_ok=True)  # the lock is a file next to it
+    with file_lock(f"{path}.lock"):
+        texts = [*read_memory(path, n_vocab), list(ids)]
+        while len(texts) > 1 and sum(map(len, texts)) > NEWEST:
+            del texts[0]
+        with atomic(path) as file:
+            for text in texts:
+                line = json.dumps({"n_vocab": n_vocab, "ids": [int(token) for token in text]})
+                file.write(line.encode() + b"\n")

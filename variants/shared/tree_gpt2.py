@@ -21,6 +21,10 @@ class TreeGPT2(GPT2):
     def read(self, ids, n_last):  # -> [n_last, n_embd]
         """Run one pass over a sequence, or over x and every node of a tree."""
         if isinstance(ids, Branches):
+            n_rows = 1 + len(ids.tree)
+            if not 1 <= n_last <= n_rows:
+                raise ValueError(f"need 1 <= n_last <= 1 + n_nodes = {n_rows} for a tree, got "
+                                 f"n_last = {n_last}")
             return self.read_tree(ids.x, ids.tree)[-n_last:]
         self.keep_path(list(ids))
         return super().read(ids, n_last)
