@@ -9,7 +9,6 @@ the wrong faults of exact/faults.py, with 1, 2 and 3 guesses together. A rule's 
 divided by its distance on the oracle's toys, and the smallest quotient counts.
 """
 
-import json
 from collections import defaultdict
 from fractions import Fraction
 from functools import partial
@@ -73,7 +72,15 @@ def figures(name, V=3, K=3):
         lengths.append(float(sum(len(ids) * p for ids, p in tokens.items())))
         needed.append(rounds_needed(texts, wanted, V, K, len(oracle.TOYS[V])))
     # each toy gets an equal part of the rounds
-    return *distances, round(np.mean(lengths), 6), len(needed) * min(needed)
+    return *distances, round(sum(lengths) / len(lengths), 6), len(needed) * min(needed)
+
+
+def known_line(item):
+    """Return a line, or two, of KNOWN as it is written in the oracle's file."""
+    name, row = item
+    words = repr(name) if '"' in name else f'"{name}"'
+    line = f"    {words}: {row},"
+    return line if len(line) < 100 else f"    {words}:\n        {row},"
 
 
 def known():
@@ -254,8 +261,7 @@ def main(argv=None):
         print(f"    {args.V or 3}: {toys},")
         print(f"smallest distance, as a part of the distance on the oracle's toys: {quotient:.4f}")
     else:
-        for name, row in known().items():
-            print(f"    {json.dumps(name)}:\n        {row},")
+        print("\n".join(map(known_line, known().items())))
 
 
 if __name__ == "__main__":
