@@ -264,7 +264,7 @@ def on_host(tokens):
 # ---- boxes of uniforms with a constant answer
 
 def first_changes(answer, case, low, high, rng, n_samples):
-    """Return for each box an axis (-1: none) and a coordinate at which the answer changes.
+    """Return for each box an axis (-1: none) and the coordinate at which the answer changes.
 
     Walk from the low corner to n_samples points, axis after axis: first to the high corner, then
     to random points. Bisect the first step of the first walk with a change.
@@ -282,26 +282,37 @@ def first_changes(answer, case, low, high, rng, n_samples):
     walk = sample * n_boxes + np.arange(n_boxes)
     is_change = is_change[:, walk]
     axis = np.where(is_change.any(axis=0), is_change.argmax(axis=0), -1)
-    return axis, bisected(answer, case, steps[axis, walk], tokens[axis, walk], axis, goal[walk])
+    first = np.zeros(n_boxes, dtype=np.int64)
+    cut = np.flatnonzero(axis >= 0)
+    if len(cut):
+        start = steps[axis, walk][cut]
+        old = tokens[axis, walk][cut]
+        first[cut] = bisected(answer, case[cut], start, old, axis[cut], goal[walk[cut]])
+    return axis, first
 
 
 def bisected(answer, case, start, old, axis, goal):
     """Return the first coordinate on the way from start to goal at which the answer is not old.
 
-    The way is along one axis. (With axis -1 it has no length, and the result means nothing.)
+    The way is along one axis. The answer is old at the start, and not at the goal.
     """
     each = np.arange(len(case))
     point = start.copy()
+
+    def is_old(coordinate):
+        point[each, axis] = coordinate
+        return (answer(case, point) == old).all(axis=1)
+
     below = start[each, axis]
-    above = np.where(axis < 0, below, goal[each, axis])
-    if ((axis >= 0) & (below >= above)).any():  # two answers at one point
-        raise Refused(DEPENDS)
+    above = goal[each, axis]
     while (above - below > 1).any():
         middle = (below + above) // 2
-        point[each, axis] = middle
-        is_old = (answer(case, point) == old).all(axis=1)
-        below = np.where(is_old, middle, below)
-        above = np.where(is_old, above, middle)
+        is_below = is_old(middle)
+        below = np.where(is_below, middle, below)
+        above = np.where(is_below, above, middle)
+    # once more at the threshold: an answer that has changed comes from a different batch
+    if (below >= above).any() or not is_old(above - 1).all() or is_old(above).any():
+        raise Refused(DEPENDS)
     return above
 
 
