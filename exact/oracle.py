@@ -411,7 +411,7 @@ def explain(cases, came, should, m, toy, written):
     if wrote_it[i] and (cases.guesses[case] >= 0).sum() >= m:
         rows["p_draft"] = cases.p_draft[case, m - 1]
     for name, row in rows.items():
-        lines.append(f"  {name:10}{np.round(row / row.sum(), 6).tolist()}")
+        lines.append(f"  {name:10}{np.round(np.float64(row) / row.sum(), 6).tolist()}")
     if wrote_it[i]:
         numbers = ""
         if written.uniforms is not None:
