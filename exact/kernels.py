@@ -43,8 +43,9 @@ def written(guesses, n, token):  # [B, K], [B], [B] -> [B, K + 1]
     return tokens
 
 
-def first_rejected(accepted):  # [B, K] -> [B]
-    return np.cumprod(accepted, axis=1).sum(axis=1)
+def n_leading(flags):  # [B, K] -> [B]
+    """Return how many flags of each row are true before the first that is false."""
+    return np.cumprod(flags, axis=1).sum(axis=1)
 
 
 def last_passed(passed):  # [B, K] -> [B]
@@ -62,15 +63,15 @@ def probabilities(guesses, p_draft, p_target):  # -> [B, K], [B, K]
 # ---- how many guesses are tested: (guesses, p_draft) -> [B]
 
 def all_of(guesses, p_draft):
-    return (guesses >= 0).sum(axis=1)
+    return (guesses >= 0).sum(axis=1)  # the rest is padding
 
 
 def before_unsure_row(guesses, p_draft):
-    return first_rejected(p_draft.max(axis=-1) > float(rules.CONFIDENT))
+    return n_leading(rules.is_confident(p_draft.max(axis=-1)))
 
 
 def before_unsure_guess(guesses, p_draft, extra=0):
-    n = first_rejected(at(p_draft, guesses) >= float(rules.CONFIDENT))
+    n = n_leading(rules.is_confident(at(p_draft, guesses)))
     return np.minimum(n + extra, guesses.shape[1])
 
 
@@ -88,15 +89,15 @@ def chain(guesses, p_draft, p_target, uniforms, p_accept=ratio, replace=from_res
     """
     each = np.arange(len(guesses))
     K = guesses.shape[1]
-    last = n_tested(guesses, p_draft)
+    k = n_tested(guesses, p_draft)
     guesses = np.maximum(guesses, 0)
     tests = uniforms[:, :1] if numbers == "one" else uniforms[:, :K]
     accepted = tests < p_accept(*probabilities(guesses, p_draft, p_target))
-    n = np.minimum(first_rejected(accepted), last)
+    n = np.minimum(n_leading(accepted), k)  # the round writes n guesses and one token
     replaced = replace(guesses, p_target[:, :K], p_draft, p_target[:, 1:])  # [B, K, V]
-    bonus_row = p_target[each, np.maximum(last + 1 + bonus, 0)]
-    weights = np.concatenate([replaced, p_target[:, K:]], axis=1)[each, n]
-    weights = np.where((n == last)[:, None], bonus_row, weights)
+    replacement_row = replaced[each, np.minimum(n, K - 1)]
+    bonus_row = p_target[each, np.maximum(k + 1 + bonus, 0)]  # bonus -1 is row k, the last
+    weights = np.where((n == k)[:, None], bonus_row, replacement_row)
     number = uniforms[each, n] if numbers == "twice" else uniforms[:, K]
     return written(guesses, n, draw(weights, number))
 
@@ -104,7 +105,7 @@ def chain(guesses, p_draft, p_target, uniforms, p_accept=ratio, replace=from_res
 def match(guesses, p_draft, p_target, uniforms, n_tested=all_of):
     """Draw the target's tokens; write them up to the first that is not the guess."""
     drawn = draw(p_target, uniforms)
-    n = np.minimum(first_rejected(drawn[:, :-1] == guesses), n_tested(guesses, p_draft))
+    n = np.minimum(n_leading(drawn[:, :-1] == guesses), n_tested(guesses, p_draft))
     return written(guesses, n, drawn[np.arange(len(n)), n])
 
 
@@ -121,7 +122,7 @@ def next_rows(guesses, p_draft, p_target, uniforms):
 def shares(guesses, p_draft, p_target):  # -> [B, K + 1]
     """Return what is left of the block's probability after each guess: variants/block.py."""
     target, draft = probabilities(guesses, p_draft, p_target)
-    share = np.ones((len(guesses), 1 + guesses.shape[1]))
+    share = np.ones((len(guesses), 1 + guesses.shape[1]), dtype=p_target.dtype)
     for t in range(guesses.shape[1]):
         share[:, t + 1] = ratio(share[:, t] * target[:, t], draft[:, t])
     return share
@@ -175,15 +176,15 @@ def parts(function):
 
 def kernels(exact):
     """Return {name: test of a batch} of the rules for which guesses can be drawn elsewhere."""
-    found = {}
+    tests = {}
     for rule in rules.RULES:
         way, options = parts(rule.guess)
         test, settings = parts(rule.verify)
         if rule.exact != exact or test not in TESTS or way not in COUNTS or "guess" in options:
             continue
         count = {} if COUNTS[way] is all_of else {"n_tested": partial(COUNTS[way], **options)}
-        found[rule.name] = partial(TESTS[test], **settings, **count)
-    return found
+        tests[rule.name] = partial(TESTS[test], **settings, **count)
+    return tests
 
 
 EXACT = kernels(exact=True)

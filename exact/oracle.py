@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: MIT. Copyright (c) 2026 The authors of this repository.
+# exact/oracle.py of speculative-decoding-numpy 1.0
 """Check whether a verifier of speculative decoding is lossless. One file, NumPy only: copy it.
 
     report = check(verify)      verify(guesses, p_draft, p_target, uniforms) -> tokens
@@ -12,66 +13,97 @@
 
 The arrays are NumPy's, or what `asarray=` makes of them (torch.as_tensor, cupy.asarray, ..).
 With `padding=True` some rows have fewer guesses, then -1 and rows of zeros. Other arguments need
-a lambda: final uniforms of their own, no p_draft (one-hot rows), a bonus token that was drawn:
+a lambda: final uniforms of their own, no p_draft (one-hot rows), a bonus token that was drawn, a
+verifier that also returns the number of accepted guesses:
 
     check(lambda g, q, p, u: verify(g, q, p, u[:, :-1], u[:, -1]))
     check(lambda g, q, p, u: verify(g, p, u))
     check(lambda g, q, p, u: verify(g, q, p[:, :-1], u, draw(p[:, -1], u[:, -1])))
+    check(lambda g, q, p, u: verify(g, q, p, u)[0])
 
-How it works. The verifier is called with every path of guesses of a small model, ROWS. Its
-answer changes only where a uniform crosses a threshold. Bisection finds the thresholds and cuts
-the cube of uniforms into boxes; one call per box gives the distribution of what is written. A
-round that ends early is completed with the target's rows. Uniforms are multiples of 2^-24
-(float32) or 2^-52 (float64), so the sum is exact. A search found ROWS (exact/rows.py): there
-each rule in KNOWN is visible.
+How it works. The verifier is called with every path of guesses of two small models, the toys of
+TOYS. Its answer changes only where a uniform crosses a threshold. Bisection finds the thresholds
+and cuts the cube of uniforms into boxes. One call per box gives the distribution of what is
+written, and the target's rows complete a round that ends early. Uniforms are multiples of 2^-24
+(float32) or 2^-52 (float64), so the sum is exact. A search found the toys (exact/rows.py): they
+show each rule in KNOWN, and single-line faults of a right verifier (exact/faults.py).
+
+report.exact    True     the target's distribution on all toys, up to rounding
+                False    a different distribution
+                None     not known: no fault in a sample, or "not checked" with a reason
 
     check_by_sampling(verify, n)       for verifiers that draw their own random numbers
     python -m exact.oracle FILE.py     a copy of this file: python oracle.py FILE.py
 """
 
+import argparse
+import inspect
+import operator
 import runpy
 import sys
+import traceback
 from itertools import product
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
+ORIGIN = "exact/oracle.py of speculative-decoding-numpy 1.0"
 DTYPES = {"float32": (24, 1e-6), "float64": (52, 1e-12)}  # bits of a uniform, rounding
 CHUNK = 1 << 16  # rows per call
-MOST_BOXES = 1 << 5  # per path of guesses, at a time; half the most cuts one after another
+MOST_BOXES = 12  # per case, at a time; rules that compare uniforms with thresholds need 4
+MOST_CUTS = 64  # one after another; such rules need 13
 SAMPLES = 1 << 6  # points at which a box is tested
+REPEATED = 1 << 13  # rows that are called again, in a different order
+ALONE = 16  # rows that are called again, each in a batch of one row
+WITH_ONE_START = 3  # with so many guesses a toy begins with its own first row only
 
-# V: the rows after no token, after token 0, after token 1, .. in 16ths, of draft and target
-ROWS = {
-    3: ([[6, 7, 3], [0, 0, 16], [14, 2, 0], [4, 5, 7]],
-        [[6, 2, 8], [1, 7, 8], [8, 4, 4], [4, 5, 7]]),
-    4: ([[2, 1, 8, 5], [2, 7, 4, 3], [0, 0, 16, 0], [9, 1, 4, 2], [0, 6, 4, 6]],
-        [[4, 4, 4, 4], [3, 8, 2, 3], [2, 1, 6, 7], [9, 1, 4, 2], [5, 3, 3, 5]]),
+# {V: two toys}, a toy is (draft, target): in thousandths the row after no token, after token 0,
+# after token 1, .. No half-precision number is a thousandth.
+TOYS = {
+    3: (([[440, 200, 360], [0, 0, 1000], [700, 300, 0], [250, 311, 439]],
+         [[250, 330, 420], [63, 437, 500], [310, 250, 440], [250, 311, 439]]),
+        ([[230, 500, 270], [950, 6, 44], [300, 500, 200], [600, 370, 30]],
+         [[410, 300, 290], [931, 25, 44], [370, 0, 630], [975, 24, 1]])),
+    4: (([[420, 130, 260, 190], [0, 0, 1000, 0], [500, 170, 0, 330], [250, 311, 170, 269],
+          [120, 430, 260, 190]],
+         [[190, 290, 230, 290], [63, 290, 437, 210], [210, 250, 330, 210], [250, 311, 170, 269],
+          [340, 90, 330, 240]]),
+        ([[150, 370, 230, 250], [950, 6, 31, 13], [270, 410, 120, 200], [530, 340, 30, 100],
+          [90, 260, 210, 440]],
+         [[330, 210, 310, 150], [931, 21, 31, 17], [330, 0, 450, 220], [11, 975, 3, 11],
+          [300, 170, 390, 140]])),
 }
 
-# Wrong rules for V = K = 3: total variation from the target, tokens per round, and the rounds
-# that check_by_sampling needs to see the rule with a probability above 1 - 1e-6.
+# Wrong rules for V = K = 3: total variation from the target on either toy, mean tokens per round,
+# and the rounds after which check_by_sampling sees the rule with a probability above 1 - 1e-6.
 KNOWN = {
-    '"q = 1"; argmax guesses, accepted from p_target = .5 on': (0.2444, 2.501854, 1099),
-    '"q = 1"; argmax guesses, always rejected': (0.05, 1.0, 15561),
-    "match with the target's best token, at any temperature": (0.5, 1.30542, 325),
-    "match, then a fresh draw": (0.071972, 1.468982, 9876),
-    "match or the ratio test, then the residual": (0.162415, 2.875916, 2464),
-    "accept if p_target >= p_draft": (0.330078, 1.839355, 1028),
-    "accept if p_target >= p_draft, then a draw from the target": (0.164062, 1.839355, 1418),
-    "ratio test, then a draw from the target": (0.202148, 2.51123, 1261),
-    "ratio test, then the target without the guess": (0.141741, 2.51123, 2122),
-    "ratio test, then a draw from the next row": (0.271484, 2.51123, 654),
-    "ratio test with the target's next row": (0.249268, 1.823486, 878),
-    "ratio test, .01 added to p_draft and to the residual": (0.010825, 2.463799, 388997),
-    "bonus token from the last guess's row": (0.060181, 2.51123, 9255),
-    "one uniform for all tests of a round": (0.078125, 2.64209, 1472),
-    "one uniform for a test and its replacement": (0.053223, 2.51123, 14431),
-    "products of ratios and of uniforms, then the residual of one row": (0.375461, 3.45235, 403),
-    "traversal, divided by what the draft has left": (0.34375, 3.195801, 197),
-    "drop a low-confidence guess; drawn, ratio test": (0.164062, 1.21875, 1184),
-    "the number of guesses that pays best; ratio test": (0.087891, 2.111328, 7842),
+    '"q = 1"; argmax guesses, accepted from p_target = .5 on':
+        (0.229218, 0.070673, 2.476723, 2282),
+    '"q = 1"; argmax guesses, always rejected': (0.068428, 0.068966, 1.0, 12996),
+    "match with the target's best token, at any temperature": (0.58, 0.59, 1.621747, 66),
+    "match, then a fresh draw": (0.060032, 0.05322, 1.565483, 22542),
+    "match or the ratio test, then the residual": (0.164274, 0.063483, 3.096067, 4570),
+    "accept if p_target >= p_draft": (0.35029, 0.423306, 1.883201, 426),
+    "accept if p_target >= p_draft, then a draw from the target": (0.14, 0.150925, 1.883201, 2326),
+    "ratio test, then a draw from the target": (0.184879, 0.100388, 2.853157, 4716),
+    "ratio test, then the target without the guess": (0.075614, 0.098063, 2.853157, 11866),
+    "ratio test, then a draw from the next row": (0.192633, 0.158446, 2.853157, 1154),
+    "ratio test with the target's next row": (0.245879, 0.3, 1.914579, 1100),
+    "ratio test, .01 added to p_draft and to the residual": (0.00832, 0.01425, 2.816582, 58030),
+    "bonus token from the last guess's row": (0.045215, 0.007833, 2.853157, 24690),
+    "one uniform for all tests of a round": (0.1316, 0.00688, 2.969897, 2662),
+    "one uniform for a test and its replacement": (0.099124, 0.03, 2.853157, 10474),
+    "products of ratios and of uniforms, then the residual of one row":
+        (0.413364, 0.127474, 3.489992, 824),
+    "traversal, divided by what the draft has left": (0.248174, 0.044478, 3.015177, 678),
+    "drop a low-confidence guess; drawn, ratio test": (0.14, 0.15, 1.364937, 3244),
+    "the number of guesses that pays best; ratio test": (0.18495, 0.0, 2.472789, 2878),
 }
+TOLERANCE = 3e-6  # of the first three figures
+
+DEPENDS = ("a row's tokens depend on more than its arguments: on other rows, on earlier calls, or "
+           "on random numbers drawn inside (then use check_by_sampling)")
 
 
 class Refused(Exception):
@@ -82,39 +114,100 @@ class Report(NamedTuple):
     """Hold the verdict; print it to read it."""
 
     exact: bool | None  # None: not known
-    distance: float  # total variation
+    distance: float  # total variation, on the toy where it is largest
     text: str
     first_wrong_token: tuple | None = None  # its position, the tokens before it, the token
-    rule: str | None = None  # of KNOWN, with the same distribution
-    tokens_per_round: float | None = None
-    texts: np.ndarray | None = None  # [V ** (K + 1)], the distribution of K + 1 tokens
+    rule: str | None = None  # of KNOWN, with the same figures
+    tokens_per_round: float | None = None  # mean over the toys
+    texts: np.ndarray | None = None  # [n_toys, V ** (K + 1)], distributions of K + 1 tokens
 
     def __str__(self):
         return self.text
 
 
-class Cases:
-    """Hold all inputs but the uniforms: every path of guesses, and its probability `weight`."""
+# ---- what a verifier is called with
 
-    def __init__(self, K, V, dtype="float64", asarray=np.asarray, padding=False, rows=None):
-        if dtype not in DTYPES or K < 1 or (rows is None and V not in ROWS):
-            raise ValueError(f"need K >= 1, V of {[*ROWS]} (or rows=), dtype of {[*DTYPES]}, "
-                             f"got K = {K}, V = {V}, {dtype!r}")
-        self.K, self.V, self.dtype, self.asarray = K, V, dtype, asarray
-        draft, self.target = (np.array(part) / 16 for part in ROWS[V]) if rows is None else rows
-        numbers = range(0 if padding else K, K + 1)
-        guesses = np.array([(*path, *[-1] * (K - k)) for k in numbers
-                            for path in product(range(V), repeat=k)])
-        is_guess = guesses >= 0
-        last = np.pad(guesses + 1, ((0, 0), (1, 0)))  # [n, K + 1], which row of the model
-        p_draft, p_target = draft[last[:, :-1]], self.target[last]
-        drawn = np.take_along_axis(p_draft, np.maximum(guesses, 0)[..., None], axis=-1)[..., 0]
-        weight = np.where(is_guess, drawn, 1).prod(axis=1) / len(numbers)
-        p_draft[~is_guess] = 0
-        p_target[:, 1:][~is_guess] = 0
-        some = weight > 0
-        self.weight, self.guesses = weight[some], guesses[some]
-        self.p_draft, self.p_target = p_draft[some].astype(dtype), p_target[some].astype(dtype)
+def whole(name, value, least):
+    """Return the value as an integer; raise ValueError unless it is one, and large enough."""
+    try:
+        number = operator.index(value)
+    except TypeError:
+        number = least - 1
+    if number < least:
+        raise ValueError(f"need a whole number {name} >= {least}, got {value!r}")
+    return number
+
+
+def toys_for(K, V):
+    """Return the rows of all toys, of draft and target, [n_toys, V + 1, V] each.
+
+    With one or two guesses few rows are reached, so each row of a toy is also its first row.
+    """
+    if V not in TOYS:
+        raise ValueError(f"need V of {[*TOYS]} (or rows=), got {V}")
+    toys = np.array(TOYS[V]) / 1000  # [2, 2, V + 1, V]
+    if K < WITH_ONE_START:
+        starts = [toys[:, :, [first, *range(1, V + 1)]] for first in range(V + 1)]
+        toys = np.concatenate(starts)
+    return toys[:, 0], toys[:, 1]
+
+
+def toy_of_rows(rows):
+    """Return the one toy of `rows`, (draft, target), in the form of toys_for."""
+    try:
+        both = np.array([np.asarray(part, dtype=float) for part in rows])
+    except (TypeError, ValueError):
+        raise ValueError("need rows=(draft, target), [V + 1, V] each, of numbers") from None
+    if both.ndim != 3 or len(both) != 2 or both.shape[1] != both.shape[2] + 1:
+        raise ValueError("need rows=(draft, target), [V + 1, V] each, "
+                         f"got an array of shape {[*both.shape]}")
+    if not ((both >= 0).all() and np.allclose(both.sum(axis=-1), 1, rtol=0, atol=1e-9)):
+        raise ValueError("need rows= of probabilities that sum to 1, "
+                         f"got a row with sum {both.sum(axis=-1).ravel().tolist()}")
+    return both[:1], both[1:]
+
+
+class Cases:
+    """Hold all inputs but the uniforms: each toy with every path of guesses.
+
+    A case has its toy and its `weight`, the probability of its guesses in the toy.
+    """
+
+    def __init__(self, K, V, dtype, asarray, padding, rows):
+        if dtype not in DTYPES:
+            raise ValueError(f"need dtype of {[*DTYPES]}, got {dtype!r}")
+        if not callable(asarray):
+            raise ValueError(f"need a function asarray, got {asarray!r}")
+        self.K = whole("K", K, 1)
+        is_default = rows is None
+        draft, self.target = toys_for(K, whole("V", V, 2)) if is_default else toy_of_rows(rows)
+        self.V = self.target.shape[-1]
+        self.n_toys = len(self.target)
+        self.dtype = dtype
+        self.asarray = asarray
+        self.padding = padding
+        self.has_known_figures = is_default and (K, V) == (3, 3) and not padding
+
+        numbers = range(0 if padding else self.K, self.K + 1)  # of guesses
+        paths = np.array([(*path, *[-1] * (self.K - k)) for k in numbers
+                          for path in product(range(self.V), repeat=k)])
+        is_guess = paths >= 0
+        # row 0 of a toy follows no token, row 1 + t token t
+        row = np.pad(paths + 1, ((0, 0), (1, 0)))  # [n, K + 1]
+        p_draft = draft[:, row[:, :-1]]  # [n_toys, n, K, V]
+        p_target = self.target[:, row]  # [n_toys, n, K + 1, V]
+        drawn = np.take_along_axis(p_draft, np.maximum(paths, 0)[None, ..., None], -1)[..., 0]
+        weight = np.where(is_guess, drawn, 1).prod(axis=-1) / len(numbers)  # [n_toys, n]
+        p_draft[:, ~is_guess] = 0
+        after_guesses = p_target[:, :, 1:]  # a view: p_target is written
+        after_guesses[:, ~is_guess] = 0
+
+        possible = weight > 0
+        self.toy, path = np.nonzero(possible)
+        self.guesses = paths[path]
+        self.weight = weight[possible]
+        self.p_draft = p_draft[possible].astype(dtype)
+        self.p_target = p_target[possible].astype(dtype)
 
     def call(self, verify, case, uniforms):
         """Return the tokens that the verifier writes for these cases. [B, K + 1]"""
@@ -122,48 +215,105 @@ class Cases:
             parts = np.split(np.arange(len(case)), range(CHUNK, len(case), CHUNK))
             return np.concatenate([self.call(verify, case[i], uniforms[i]) for i in parts])
         guesses = self.guesses[case]
-        arrays = guesses, self.p_draft[case], self.p_target[case], uniforms.astype(self.dtype)
-        tokens = verify(*map(self.asarray, arrays))
-        for method in ("detach", "cpu", "get"):  # to the host: PyTorch's, then CuPy's
-            tokens = getattr(tokens, method)() if hasattr(tokens, method) else tokens
-        return self.checked(np.asarray(tokens), (guesses >= 0).sum(axis=1))
+        uniforms = uniforms.astype(self.dtype)
+        arrays = guesses, self.p_draft[case], self.p_target[case], uniforms
+        tokens = on_host(verify(*map(self.asarray, arrays)))
+        self.check_shape(tokens, len(case))
+        self.check_tokens(tokens, guesses, uniforms)
+        return tokens.astype(np.int64)
 
-    def checked(self, tokens, k):
-        """Return the tokens; raise Refused unless each row has 1 .. k + 1 of them, then -1."""
-        if tokens.shape != (len(k), self.K + 1) or tokens.dtype.kind not in "iu":
-            raise Refused(f"need integers of shape [B, K + 1] = {[len(k), self.K + 1]}, "
+    def check_shape(self, tokens, B):
+        """Raise Refused unless the tokens are signed integers of shape [B, K + 1]."""
+        if tokens.shape != (B, self.K + 1) or tokens.dtype.kind != "i":
+            raise Refused(f"need signed integers of shape [B, K + 1] = {[B, self.K + 1]}, "
                           f"got {tokens.dtype} of shape {[*tokens.shape]}")
+
+    def check_tokens(self, tokens, guesses, uniforms):
+        """Raise Refused unless each row has 1 .. k + 1 tokens for k guesses, then -1."""
+        k = (guesses >= 0).sum(axis=1)
         n = (tokens >= 0).sum(axis=1)
         is_end = np.arange(self.K + 1) >= n[:, None]
         is_wrong = (tokens < -1) | (tokens >= self.V) | ((tokens < 0) != is_end)
-        for row in np.flatnonzero(is_wrong.any(axis=1) | (n < 1) | (n > k + 1)):
-            raise Refused(f"need 1 to {k[row] + 1} tokens of 0 .. {self.V - 1} for {k[row]} "
-                          f"guesses, then -1, got {tokens[row].tolist()}")
-        return tokens.astype(np.int64)
+        wrong_rows = np.flatnonzero(is_wrong.any(axis=1) | (n < 1) | (n > k + 1))
+        if len(wrong_rows) == 0:
+            return
+        row = wrong_rows[0]
+        reason = (f"need 1 to {k[row] + 1} tokens of 0 .. {self.V - 1} for {k[row]} guesses, then "
+                  f"-1, got {tokens[row].tolist()} for guesses {guesses[row].tolist()} and "
+                  f"uniforms {uniforms[row].tolist()}")
+        if self.dtype == "float64" and (uniforms[row].astype(np.float32) == 1).any():
+            reason += ' (so large that it is 1 in float32: such a verifier needs dtype="float32")'
+        raise Refused(reason)
 
+
+def on_host(tokens):
+    """Return what a verifier returned as an array of NumPy."""
+    if isinstance(tokens, tuple):
+        raise Refused(f"need one array of tokens, got a tuple of {len(tokens)}: "
+                      "check(lambda *arrays: verify(*arrays)[0]) takes its first part")
+    for method in ("detach", "cpu", "get"):  # PyTorch's, then CuPy's
+        if hasattr(tokens, method):
+            tokens = getattr(tokens, method)()
+    try:
+        return np.asarray(tokens)
+    except ValueError:
+        raise Refused("need one array of tokens, got lists of different lengths: "
+                      "fill each up with -1") from None
+
+
+# ---- boxes of uniforms with a constant answer
 
 def first_changes(answer, case, low, high, rng, n_samples):
-    """Return for each box an axis (-1: none) and a coordinate at which the answer changes.
+    """Return for each box an axis (-1: none) and the coordinate at which the answer changes.
 
-    Walk from the low corner to the high one and to random points, axis after axis, and bisect
-    the first step with a change.
+    Walk from the low corner to n_samples points, axis after axis: first to the high corner, then
+    to random points. Bisect the first step of the first walk with a change.
     """
-    each, n_axes = np.arange(len(case)), low.shape[1]
-    box = np.tile(each, n_samples)
-    to = rng.integers(low[box], high[box], endpoint=True)
-    to[: len(case)] = high
-    walk = np.stack([np.where(np.arange(n_axes) < a, to, low[box]) for a in range(n_axes + 1)])
-    tokens = np.stack([answer(case[box], points) for points in walk])
+    n_boxes, n_axes = low.shape
+    box = np.tile(np.arange(n_boxes), n_samples)  # of each walk: all boxes, then all again
+    goal = rng.integers(low[box], high[box], endpoint=True)
+    goal[:n_boxes] = high
+    # after step a of a walk the first a coordinates are the goal's
+    steps = np.stack([np.where(np.arange(n_axes) < a, goal, low[box]) for a in range(n_axes + 1)])
+    tokens = np.stack([answer(case[box], points) for points in steps])
     is_change = (tokens[1:] != tokens[:-1]).any(axis=-1)  # [n_axes, n_samples * n_boxes]
-    way = is_change.any(axis=0).reshape(n_samples, -1).argmax(axis=0) * len(case) + each
-    axis = np.where(is_change[:, way].any(axis=0), is_change[:, way].argmax(axis=0), -1)
-    point, old = walk[axis, way], tokens[axis, way]
-    below, above = point[each, axis], np.where(axis < 0, point[each, axis], to[way, axis])
+    # the first walk of each box with a change (walk 0 if there is none), and its first change
+    sample = is_change.any(axis=0).reshape(n_samples, n_boxes).argmax(axis=0)
+    walk = sample * n_boxes + np.arange(n_boxes)
+    is_change = is_change[:, walk]
+    axis = np.where(is_change.any(axis=0), is_change.argmax(axis=0), -1)
+    first = np.zeros(n_boxes, dtype=np.int64)
+    cut = np.flatnonzero(axis >= 0)
+    if len(cut):
+        start = steps[axis, walk][cut]
+        old = tokens[axis, walk][cut]
+        first[cut] = bisected(answer, case[cut], start, old, axis[cut], goal[walk[cut]])
+    return axis, first
+
+
+def bisected(answer, case, start, old, axis, goal):
+    """Return the first coordinate on the way from start to goal at which the answer is not old.
+
+    The way is along one axis. The answer is old at the start, and not at the goal.
+    """
+    each = np.arange(len(case))
+    point = start.copy()
+
+    def is_old(coordinate):
+        point[each, axis] = coordinate
+        return (answer(case, point) == old).all(axis=1)
+
+    below = start[each, axis]
+    above = goal[each, axis]
     while (above - below > 1).any():
-        point[each, axis] = middle = (below + above) // 2
-        is_old = (answer(case, point) == old).all(axis=1)
-        below, above = np.where(is_old, middle, below), np.where(is_old, above, middle)
-    return axis, above
+        middle = (below + above) // 2
+        is_below = is_old(middle)
+        below = np.where(is_below, middle, below)
+        above = np.where(is_below, above, middle)
+    # once more at the threshold: an answer that has changed comes from a different batch
+    if (below >= above).any() or not is_old(above - 1).all() or is_old(above).any():
+        raise Refused(DEPENDS)
+    return above
 
 
 def find_boxes(answer, n_cases, n_axes, top, rng, n_samples=SAMPLES):
@@ -171,130 +321,300 @@ def find_boxes(answer, n_cases, n_axes, top, rng, n_samples=SAMPLES):
 
     A case starts as one box, all its uniforms. A box is cut in two where the answer changes.
     """
-    case, boxes = np.arange(n_cases), []
-    low, high = np.zeros((n_cases, n_axes), dtype=np.int64), np.full((n_cases, n_axes), top)
+    done = []
+    case = np.arange(n_cases)
+    low = np.zeros((n_cases, n_axes), dtype=np.int64)
+    high = np.full((n_cases, n_axes), top)
     while len(case):
         axis, first = first_changes(answer, case, low, high, rng, n_samples)
-        some = axis >= 0  # boxes with a change
-        boxes.append([part[~some] for part in (case, low, high)])
-        case, low, high, axis, first = (part[some] for part in (case, low, high, axis, first))
-        if len(case) > MOST_BOXES * n_cases or len(boxes) > 2 * MOST_BOXES:
+        is_cut = axis >= 0
+        done.append((case[~is_cut], low[~is_cut], high[~is_cut]))
+        if is_cut.sum() > MOST_BOXES * n_cases or len(done) > MOST_CUTS:
             return None
-        case, low, high = np.tile(case, 2), np.tile(low, (2, 1)), np.tile(high, (2, 1))
-        high[range(len(axis)), axis] = first - 1
-        low[range(len(axis), len(low)), axis] = first
-    return [np.concatenate(part) for part in zip(*boxes)]
+        axis = axis[is_cut]
+        first = first[is_cut]
+        # the lower halves, then the upper halves
+        n = len(axis)
+        case = np.tile(case[is_cut], 2)
+        low = np.tile(low[is_cut], (2, 1))
+        high = np.tile(high[is_cut], (2, 1))
+        high[np.arange(n), axis] = first - 1
+        low[n + np.arange(n), axis] = first
+    return [np.concatenate(part) for part in zip(*done)]
 
 
-def compare(cases, written, weight):  # -> [2, V ** (K + 1)]
-    """Return the distribution of K + 1 tokens that came, and the one that should have come."""
-    V, code = cases.V, np.zeros(len(written), dtype=np.int64)
-    for column in written.T:  # a row of tokens as a number in base V, with the digits 1 .. V
-        code = np.where(column < 0, code, code * V + column + 1)
-    # the target's rows complete what was written; nothing, completed, is what should have come
-    n_codes = (V ** (cases.K + 2) - 1) // (V - 1)
-    mass = np.stack([np.bincount(code, weight, n_codes), np.eye(n_codes)[0]])
-    texts, rows, first = mass[:, :1], cases.target[:1], 1
+def repeated(answer, case, points, rng):
+    """Return the answers; raise Refused if a row's answer differs in a different batch."""
+    tokens = answer(case, points)
+    order = rng.permutation(len(case))
+    shuffled = answer(case[order], points[order])
+    alone = [answer(case[[i]], points[[i]]) for i in order[:ALONE]]
+    if (shuffled != tokens[order]).any() or (np.concatenate(alone) != tokens[order[:ALONE]]).any():
+        raise Refused(DEPENDS)
+    return tokens
+
+
+# ---- the verdict
+
+class Written(NamedTuple):
+    """Hold rounds: the case of each, its tokens, its weight within its toy, its uniforms."""
+
+    case: np.ndarray  # [n]
+    tokens: np.ndarray  # [n, K + 1]
+    weight: np.ndarray  # [n]
+    uniforms: np.ndarray | None  # [n, K + 1]; None if the verifier drew its own
+
+
+def distributions(cases, written):
+    """Return the distributions of K + 1 tokens that came, and those that should have come.
+
+    [n_toys, V ** (K + 1)] each. The target's rows complete a round that ends early.
+    """
+    V = cases.V
+    n_toys = cases.n_toys
+    toy = cases.toy[written.case]
+    n_tokens = (written.tokens >= 0).sum(axis=1)
+    came = np.zeros((n_toys, 1))  # of the text without tokens: no round has written it
+    should = np.ones((n_toys, 1))
+    row_after = cases.target[:, :1]  # [n_toys, n_texts, V]
     for m in range(1, cases.K + 2):
-        texts = (texts[..., None] * rows).reshape(2, -1) + mass[:, first : first + V**m]
-        rows = cases.target[1 + np.arange(V**m) % V]
-        first += V**m
-    return texts
+        ends = n_tokens == m
+        text = written.tokens[ends, :m] @ V ** np.arange(m - 1, -1, -1)  # a number in base V
+        new = np.bincount(toy[ends] * V**m + text, written.weight[ends], n_toys * V**m)
+        # a text of m tokens was written by a round, or is the completion of a shorter text
+        came = (came[..., None] * row_after).reshape(n_toys, -1) + new.reshape(n_toys, -1)
+        should = (should[..., None] * row_after).reshape(n_toys, -1)
+        last_token = np.arange(V**m) % V
+        row_after = cases.target[:, 1 + last_token]
+    return came, should
 
 
-def explain(cases, came, should, case, written, weight, uniforms):
-    """Return the text whose last token comes too often, and lines on it and on such a call."""
-    text = [int(i) for i in np.unravel_index(np.argmax(came - should), came.shape)]
-    m, before = len(text), tuple(text[:-1])
+def starts_of(texts, V, m):
+    """Return the distribution of the first m tokens of texts. [.., V ** m]"""
+    return texts.reshape(*texts.shape[:-1], V**m, -1).sum(axis=-1)
+
+
+def explain(cases, came, should, m, toy, written):
+    """Return a token that comes too often at position m - 1, and lines on it and on a call."""
+    shape = [cases.V] * m
+    came = starts_of(came[toy], cases.V, m).reshape(shape)
+    should = starts_of(should[toy], cases.V, m).reshape(shape)
+    text = [int(token) for token in np.unravel_index(np.argmax(came - should), shape)]
+    before = tuple(text[:-1])
+    lines = [f"first wrong token: {text[-1]} at position {m - 1}, after {text[:-1]}"]
+
+    # the likeliest round that wrote this text, or a round of weight 0 if none did
+    wrote_it = (written.tokens[:, :m] == text).all(axis=1) & (cases.toy[written.case] == toy)
+    i = np.argmax(written.weight * wrote_it)
+    case = written.case[i]
     rows = {"came": came[before], "should": should[before]}
-    i = np.argmax(weight * (written[:, :m] == text).all(axis=1))
-    if (cases.guesses[case[i]] >= 0).sum() >= m:
-        rows["p_draft"] = cases.p_draft[case[i], m - 1]
-    numbers = "" if uniforms is None else f" and uniforms {np.round(uniforms[i], 4).tolist()}"
-    return text, [
-        f"first wrong token: {text[-1]} at position {m - 1}, after {text[:-1]}",
-        *(f"  {name:10}{np.round(row / row.sum(), 6).tolist()}" for name, row in rows.items()),
-        f"example: guesses {cases.guesses[case[i]].tolist()}{numbers} gave {written[i].tolist()}"]
+    if wrote_it[i] and (cases.guesses[case] >= 0).sum() >= m:
+        rows["p_draft"] = cases.p_draft[case, m - 1]
+    for name, row in rows.items():
+        lines.append(f"  {name:10}{np.round(np.float64(row) / row.sum(), 6).tolist()}")
+    if wrote_it[i]:
+        numbers = ""
+        if written.uniforms is not None:
+            numbers = f" and uniforms {np.round(written.uniforms[i], 4).tolist()}"
+        lines.append(f"example: guesses {cases.guesses[case].tolist()}{numbers} "
+                     f"gave {written.tokens[i].tolist()}")
+    return (m - 1, text[:-1], text[-1]), lines
 
 
-def judge(cases, differ, method, case, written, weight, uniforms=None, exact=None):
-    """Return the Report on what was written, in which cases and with which weights."""
-    came, should = compare(cases, written, weight)
-    distance = float(abs(came - should).sum() / 2)
-    per_round = float((written >= 0).sum(axis=1) @ weight)
-    summary = (f"total variation {distance:.2g} from the target's distribution, "
-               f"{per_round:.4g} tokens per round (K = {cases.K}, V = {cases.V}, {method})")
-    starts = [[part.reshape(*[cases.V] * m, -1).sum(axis=-1) for part in (came, should)]
-              for m in range(1, cases.K + 2)]  # of 1, 2, .. K + 1 tokens
-    wrong = [pair for pair in starts if differ(*pair)]
-    if not wrong:
-        word = "exact" if exact else "no fault seen"
-        return Report(exact, distance, f"{word}: {summary}", None, None, per_round, came)
-    text, lines = explain(cases, *wrong[0], case, written, weight, uniforms)
-    rule = next((name for name, known in KNOWN.items()
-                 if np.allclose(known[:2], (distance, per_round), rtol=0, atol=3e-6)), None)
-    lines = [f"NOT exact: {summary}", *lines, *[f"the same distribution: {rule}"] * bool(rule)]
-    first_wrong = len(text) - 1, text[:-1], text[-1]
-    return Report(False, distance, "\n".join(lines), first_wrong, rule, per_round, came)
+def known_rule(distances, per_round):
+    """Return the name of the rule with these figures, or None."""
+    for name, figures in KNOWN.items():
+        if np.allclose(figures[:3], (*distances, per_round), rtol=0, atol=TOLERANCE):
+            return name
+    return None
 
 
-def check(verify, K=3, V=3, **options):
-    """Return the Report on a verifier whose uniforms are arguments. `options`: as for Cases."""
-    cases, rng = Cases(K, V, **options), np.random.default_rng(0)
-    bits, rounding = DTYPES[cases.dtype]
-    answer = lambda case, points: cases.call(verify, case, points / 2.0**bits)
-    case = rng.integers(len(cases.weight), size=512)
-    points, some = rng.integers(2**bits, size=(512, K + 1)), rng.permutation(512)[:300]
+def judge(cases, differ, method, written, is_enumerated):
+    """Return the Report on the rounds. `differ(came, should)` compares starts of all toys."""
+    came, should = distributions(cases, written)
+    distances = abs(came - should).sum(axis=-1) / 2
+    toy = int(distances.argmax())
+    distance = float(distances[toy])
+    n_tokens = (written.tokens >= 0).sum(axis=1)
+    per_round = float(n_tokens @ written.weight / cases.n_toys)
+    padding = "" if cases.padding else "no padding, "
+    summary = (f"total variation {distance:.2g} from the target's distribution, {per_round:.4g} "
+               f"tokens per round (K = {cases.K}, V = {cases.V}, {padding}{method})")
+
+    for m in range(1, cases.K + 2):
+        is_wrong = differ(starts_of(came, cases.V, m), starts_of(should, cases.V, m))
+        if is_wrong.any():
+            break
+    else:
+        exact = True if is_enumerated else None
+        verdict = "exact" if exact else "no fault seen"
+        return Report(exact, distance, f"{verdict}: {summary}", None, None, per_round, came)
+
+    if not is_wrong[toy]:
+        toy = int(is_wrong.argmax())
+    first_wrong_token, lines = explain(cases, came, should, m, toy, written)
+    rule = None
+    if is_enumerated and cases.has_known_figures:
+        rule = known_rule(distances, per_round)
+    if rule:
+        lines.append(f"the same figures as: {rule}")
+    if is_enumerated and cases.dtype == "float64" and distance < DTYPES["float32"][1]:
+        lines.append('within float32 rounding: for a verifier in float32 say dtype="float32"')
+    text = "\n".join([f"NOT exact: {summary}", *lines, f"({ORIGIN})"])
+    return Report(False, distance, text, first_wrong_token, rule, per_round, came)
+
+
+def not_checked(reason):
+    """Return the Report on what cannot be judged."""
+    return Report(None, np.nan, f"not checked: {reason} ({ORIGIN})")
+
+
+def check(verify, K=3, V=3, dtype="float64", asarray=np.asarray, padding=False, rows=None):
+    """Return the Report on a verifier whose uniforms are arguments.
+
+    dtype     in which the verifier computes
+    asarray   makes its arguments of NumPy's arrays
+    padding   whether some rows have fewer guesses
+    rows      a toy to use instead: (draft, target), [V + 1, V] each, as in TOYS but summing to 1
+    """
+    cases = Cases(K, V, dtype, asarray, padding, rows)
+    rng = np.random.default_rng(0)
+    bits, rounding = DTYPES[dtype]
+    n_cases = len(cases.weight)
+
+    def answer(case, points):
+        return cases.call(verify, case, points / 2.0**bits)
+
     try:
-        if (answer(case, points)[some] != answer(case[some], points[some])).any():
-            raise Refused("a row's tokens depend on more than its arguments: on other rows, or "
-                          "on random numbers drawn inside (then use check_by_sampling)")
-        boxes = find_boxes(answer, len(cases.weight), K + 1, 2**bits - 1, rng)
+        case = rng.integers(n_cases, size=REPEATED)
+        repeated(answer, case, rng.integers(2**bits, size=(REPEATED, K + 1)), rng)
+        boxes = find_boxes(answer, n_cases, K + 1, 2**bits - 1, rng)
         if boxes is None:  # uniforms are not compared with thresholds
-            return check_by_sampling(verify, K=K, V=V, pass_uniforms=True, **options)
+            return check_by_sampling(verify, 100_000, K, V, dtype, asarray, padding, rows,
+                                     pass_uniforms=True)
         case, low, high = boxes
-        written = answer(case, (low + high) // 2)
+        tokens = repeated(answer, case, (low + high) // 2, rng)
     except Refused as error:
-        return Report(False, np.nan, f"not checked: {error}")
+        return not_checked(error)
     weight = cases.weight[case] * ((high - low + 1) / 2.0**bits).prod(axis=1)
-    is_constant = len(case) == len(cases.weight)
-    method = "the same for all uniforms" if is_constant else f"{len(case):,} boxes"
-    return judge(cases, lambda came, should: abs(came - should).sum() / 2 > rounding, method,
-                 case, written, weight, (low + high) / 2.0 ** (bits + 1), exact=True)
+    method = "the same for all uniforms" if len(case) == n_cases else f"{len(case):,} boxes"
+    written = Written(case, tokens, weight, (low + high) / 2.0 ** (bits + 1))
+
+    def differ(came, should):
+        return abs(came - should).sum(axis=-1) / 2 > rounding
+
+    return judge(cases, differ, method, written, is_enumerated=True)
 
 
-def check_by_sampling(verify, n=100_000, K=3, V=3, false_alarm=1e-9, seed=0,
-                      pass_uniforms=False, **options):
+def check_by_sampling(verify, n=100_000, K=3, V=3, dtype="float64", asarray=np.asarray,
+                      padding=False, rows=None, false_alarm=1e-9, seed=0, pass_uniforms=False):
     """Return the Report on verify(guesses, p_draft, p_target), which draws its own numbers.
 
-    If it is right, the frequency of a text's start is f, or farther from its probability p,
-    with a probability of at most exp(-n KL(f, p)) on either side (Hoeffding (1963) Theorem 1).
-    So it is called wrong with a probability of at most `false_alarm`.
+    Each toy gets an equal part of the n rounds. If the verifier is right, the frequency of a
+    text's start in n rounds is f, or farther from its probability p, with a probability of at
+    most exp(-n KL(f, p)) on either side (Hoeffding (1963) Theorem 1). So it is called wrong with
+    a probability of at most `false_alarm`.
     """
-    cases, rng = Cases(K, V, **options), np.random.default_rng(seed)
-    limit = np.log(2 * sum(V**m for m in range(1, K + 2)) / false_alarm) / n
+    cases = Cases(K, V, dtype, asarray, padding, rows)
+    n_each = whole("n", n, cases.n_toys) // cases.n_toys  # rounds per toy
+    rng = np.random.default_rng(seed)
+    n_events = 2 * cases.n_toys * sum(cases.V**m for m in range(1, cases.K + 2))
+    limit = np.log(n_events / false_alarm) / n_each
 
     def differ(f, p):
-        with np.errstate(divide="ignore", invalid="ignore"):
-            kl = sum(np.where(a > 1e-12, a * np.log(a / b), 0) for a, b in ((f, p), (1-f, 1-p)))
-        return kl.max() > limit
+        return (kl(f, p) > limit).any(axis=-1)
 
-    case = rng.choice(len(cases.weight), n, p=cases.weight)
-    uniforms = rng.integers(2**24, size=(n, K + 1)) / 2.0**24
+    case = np.concatenate([
+        rng.choice(np.flatnonzero(cases.toy == toy), n_each, p=cases.weight[cases.toy == toy])
+        for toy in range(cases.n_toys)])
+    uniforms = rng.integers(2**24, size=(len(case), K + 1)) / 2.0**24
     call = verify if pass_uniforms else lambda *arrays: verify(*arrays[:3])
     try:
-        written = cases.call(call, case, uniforms)
+        tokens = cases.call(call, case, uniforms)
     except Refused as error:
-        return Report(False, np.nan, f"not checked: {error}")
-    n_seen = sum(needed <= n for *_, needed in KNOWN.values())
-    method = f"{n:,} rounds; for K = V = 3 they show {n_seen} of {len(KNOWN)} wrong rules"
-    return judge(cases, differ, method, case, written, np.full(n, 1 / n),
-                 uniforms if pass_uniforms else None)
+        return not_checked(error)
+    n_seen = sum(needed <= len(case) for *_, needed in KNOWN.values())
+    method = (f"{len(case):,} sampled rounds; for K = V = 3 they show {n_seen} of {len(KNOWN)} "
+              "wrong rules")
+    written = Written(case, tokens, np.full(len(case), 1 / n_each),
+                      uniforms if pass_uniforms else None)
+    return judge(cases, differ, method, written, is_enumerated=False)
 
 
-if __name__ == "__main__":  # FILE.py defines verify, and perhaps a dict OPTIONS for check
-    names = runpy.run_path(sys.argv[1]) if len(sys.argv) == 2 else {}
-    if "verify" not in names:
-        sys.exit("need one argument: a Python file that defines verify")
-    print(verdict := check(names["verify"], **names.get("OPTIONS", {})))
-    sys.exit(not verdict.exact)
+def kl(f, p):
+    """Return the divergence of coins with the probabilities f from coins with p."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        heads = np.where(f > 1e-12, f * np.log(f / p), 0)
+        tails = np.where(f < 1 - 1e-12, (1 - f) * np.log((1 - f) / (1 - p)), 0)
+    return heads + tails
+
+
+# ---- the command
+
+STATUS = {True: 0, False: 1, None: 2}  # exit status
+IN_PROJECT = Path(__file__).parent.name == "exact"
+PROGRAM = "python -m exact.oracle" if IN_PROJECT else f"python {Path(__file__).name}"
+
+
+class Parser(argparse.ArgumentParser):
+    """Parse as argparse does, with errors in one line."""
+
+    def error(self, message):
+        self.exit(2, f"{self.prog}: {message}\n")
+
+
+def verifier_of_file(path):
+    """Return the `verify` of a Python file and its OPTIONS; ValueError if that cannot be."""
+    if not Path(path).is_file():
+        raise ValueError(f"cannot read {path}: no such file")
+    try:
+        names = runpy.run_path(path)
+    except SyntaxError as error:
+        raise ValueError(f"need a Python file, got {path}: line {error.lineno}: "
+                         f"{error.msg}") from None
+    verify = names.get("verify")
+    options = names.get("OPTIONS", {})
+    if not callable(verify):
+        raise ValueError(f"need a function verify in {path}")
+    parameters = inspect.signature(verify).parameters
+    if [*parameters][-1:] == ["rng"]:
+        raise ValueError(f"for a verify with an rng: python -m exact.judge {path}")
+    try:
+        inspect.signature(verify).bind(*"gqpu")
+    except TypeError:
+        raise ValueError("need verify(guesses, p_draft, p_target, uniforms), got "
+                         f"verify({', '.join(parameters)})") from None
+    known = [*inspect.signature(check).parameters][1:]
+    if not isinstance(options, dict) or not set(options) <= set(known):
+        raise ValueError(f"need a dict OPTIONS with keys of {known}, got {options!r}")
+    return verify, options
+
+
+def place_of(error, path):
+    """Return "FILE.py, line 9: IndexError: .." for what the file raised, or its own words."""
+    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__)
+             if frame.filename == str(path)]
+    if lines:
+        return f"{path}, line {lines[-1]}: {type(error).__name__}: {error}"
+    return str(error)
+
+
+def main(argv=None):
+    parser = Parser(PROGRAM, description=__doc__.split("\n")[0], allow_abbrev=False,
+                    epilog="Exit status: 0 exact, 1 not exact, 2 not known or not checked.")
+    parser.add_argument("file", metavar="FILE.py",
+                        help="a file that defines verify, and perhaps a dict OPTIONS for check")
+    path = parser.parse_args(argv).file
+    try:
+        verify, options = verifier_of_file(path)
+        report = check(verify, **options)
+    except KeyboardInterrupt:
+        parser.exit(130, f"{PROGRAM}: interrupted\n")
+    except (Exception, SystemExit) as error:
+        parser.error(" ".join(place_of(error, path).split()))
+    print(report)
+    return STATUS[report.exact]
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -225,7 +225,7 @@ def figures_table(figures):
     rows = []
     for rule, row in figures.items():
         verdict = "exact" if rule in EXACT else "**no**"
-        needed = f"{KNOWN[rule][2]:,}" if rule in KNOWN else "-"
+        needed = f"{KNOWN[rule][-1]:,}" if rule in KNOWN else "-"
         rows.append([rule, verdict, *(share(*row[name]) for name in PROTOCOLS), needed])
     passed = [sum(figures[rule][name][0] > protocol.runs / 2 for rule in WRONG)
               for name, protocol in PROTOCOLS.items()]

@@ -1,135 +1,268 @@
-"""Search for the ROWS of exact/oracle.py, and print its KNOWN.
+"""Print KNOWN of exact/oracle.py, enumerated; search for its TOYS.
 
-    python -m exact.rows                       KNOWN, for the rows that are there
-    python -m exact.rows --search 500          the best of 500 random rows for V = 3; minutes
-    python -m exact.rows --search 150 --V 4    a minute; the best of 1000 is the same
+    python -m exact.rows                      KNOWN, for the toys that are there; seconds
+    python -m exact.rows --search 50 --V 3    try 50 random pairs of toys; an hour
 
-The best rows are those on which the smallest distance of all wrong rules of exact/kernels.py is
-largest. In the row after no token the draft prefers other tokens than the target. Of the rows
-after a token one is equal in both, one is one-hot in the draft, and one has a token that only
-the target can write.
+KNOWN is computed by exact/law.py from the row-by-row rules of exact/rules.py, on fractions: no
+line of the oracle takes part. A search compares toys by the wrong rules of exact/kernels.py and
+the wrong faults of exact/faults.py, with 1, 2 and 3 guesses together. A rule's distance is
+divided by its distance on the oracle's toys, and the smallest quotient counts.
 """
 
-import argparse
-import json
+from collections import defaultdict
+from fractions import Fraction
+from functools import partial
 from math import ceil, log
 
 import numpy as np
 
-from exact.kernels import EXACT, WRONG
-from exact.oracle import check
+from exact import oracle
+from exact.faults import mutants
+from exact.kernels import WRONG
+from exact.law import law, text_law, total_variation
+from exact.rules import BY_NAME
+from lib.terminal import Parser, command
+from speculative import guess, make_step
 
 ERROR = 1e-6  # of not seeing a wrong rule
-EPSILON = "ratio test, .01 added to p_draft and to the residual"  # as near as its .01 is small:
-SMALL = {EPSILON: 10}  # its distance counts ten times
+NOTHING = -1  # stands before the first token: row 1 + (-1) of a toy follows no token
+EXACT = 1e-9  # a fault with a smaller distance is exact
 
 
-def random_row(V, rng):
-    """Return positive sixteenths that sum to 16."""
-    cuts = np.sort(rng.choice(np.arange(1, 16), V - 1, replace=False))
-    return np.diff([0, *cuts, 16])
+# ---- KNOWN
+
+def model_of(thousandths):
+    """Return the model whose row after a text is row 1 + its last token."""
+    rows = [np.array([Fraction(number, 1000) for number in row], dtype=object)
+            for row in thousandths]
+    return lambda ids, n_last=1: np.array([rows[1 + token] for token in list(ids)[-n_last:]])
 
 
-def random_rows(V, rng):
-    """Return the rows of draft and target, [V + 1, V] each, in sixteenths."""
-    draft, target = (np.array([random_row(V, rng) for _ in range(V + 1)]) for _ in range(2))
-    draft[0], target[0] = np.sort(draft[0]), np.sort(target[0])[::-1]
-    equal, one_hot, zero, *_ = 1 + rng.permutation(V)
-    draft[equal] = target[equal]
-    draft[one_hot] = 16 * np.eye(V, dtype=int)[rng.integers(V)]
-    donor, receiver = rng.permutation(V)[:2]
-    draft[zero, receiver] += draft[zero, donor]
-    draft[zero, donor] = 0
-    order = rng.permutation(V)
-    return draft[:, order], target[:, order]
+def round_and_target(rule, toy, K):
+    """Return the distributions of a round's tokens and of K + 1 tokens, and the target's.
 
-
-def smallest(rows, wrong, V, K, limit):
-    """Return the smallest distance of these rules; stop at one below the limit.
-
-    That one moves to the front, so the rules that are hardest to see are tried first.
+    One round has K guesses, and the target's rows complete it, as in the oracle.
     """
-    least = np.inf
-    probabilities = tuple(part / 16 for part in rows)
-    for name in list(wrong):
-        report = check(WRONG[name], K, V, rows=probabilities)
-        distance = report.distance * SMALL.get(name, 1)
-        least = min(least, distance)
-        if least < limit:
-            wrong.remove(name)
-            wrong.insert(0, name)
-            break
-    return least
+    draft, target = map(model_of, toy)
+    step = make_step(target, K, partial(rule.guess, draft=draft), rule.verify)
+    tokens = law(lambda rng: step([NOTHING], K + 1, rng).ids)
+    texts = defaultdict(Fraction)
+    for ids, p in tokens.items():
+        for text, p_rest in text_law((NOTHING, *ids), target, K + 1 - len(ids)).items():
+            texts[text] += p * p_rest
+    return tokens, texts, text_law((NOTHING,), target, K + 1)
 
 
-def search(V, n, K=3, seed=1):
-    """Return the best of n random pairs of rows, and its smallest distance."""
-    rng = np.random.default_rng(seed)
-    wrong = sorted(WRONG, key=lambda name: "product" in name)  # the slow ones are last
-    best = None
-    least = 0
-    for _ in range(n):
-        rows = random_rows(V, rng)
-        found = smallest(rows, wrong, V, K, least)
-        if found > least:
-            best = rows
-            least = found
-    return best, least
+def drawn(rule):
+    """Return the rule as the oracle calls it: with drawn guesses instead of the best tokens."""
+    return rule._replace(guess=guess) if rule.guess is BY_NAME[BEST].guess else rule
+
+
+BEST = "argmax guesses, one-hot rows (\"q = 1\")"
+
+
+def figures(name, V=3, K=3):
+    """Return a rule's distance on each toy, its tokens per round, and the rounds it needs."""
+    distances = []
+    lengths = []
+    needed = []
+    for toy in oracle.TOYS[V]:
+        tokens, texts, wanted = round_and_target(drawn(BY_NAME[name]), toy, K)
+        distances.append(round(float(total_variation(texts, wanted)), 6))
+        lengths.append(float(sum(len(ids) * p for ids, p in tokens.items())))
+        needed.append(rounds_needed(texts, wanted, V, K, len(oracle.TOYS[V])))
+    # each toy gets an equal part of the rounds
+    return *distances, round(sum(lengths) / len(lengths), 6), len(needed) * min(needed)
+
+
+def known_line(item):
+    """Return a line, or two, of KNOWN as it is written in the oracle's file."""
+    name, row = item
+    words = repr(name) if '"' in name else f'"{name}"'
+    line = f"    {words}: {row},"
+    return line if len(line) < 100 else f"    {words}:\n        {row},"
+
+
+def known():
+    """Return {rule: its figures} for K = V = 3."""
+    return {name: figures(name) for name in WRONG}
 
 
 # ---- from how many rounds on check_by_sampling sees a rule
 
-def kl(a, b):
-    """Return the divergence of two Bernoulli distributions."""
-    return a * np.log(a / b) + (1 - a) * np.log((1 - a) / (1 - b))
+def starts(texts, m):
+    """Return the distribution of the first m tokens, behind NOTHING."""
+    found = defaultdict(float)
+    for text, p in texts.items():
+        found[text[: 1 + m]] += float(p)
+    return found
 
 
-def rounds_needed(came, should, V, false_alarm=1e-9):
-    """Return the number of rounds that show the rule, except with probability ERROR.
+def rounds_needed(texts, wanted, V, K, n_toys, false_alarm=1e-9):
+    """Return the number of rounds on this toy that show the rule, but for probability ERROR.
 
     A start of a text has the probability p, and q under the rule. Between them is the frequency
     a with n KL(a, p) = log(events / false_alarm) and n KL(a, q) = log(1 / ERROR): by Hoeffding's
     bound the rule shows a frequency beyond a, which is enough for an alarm.
     """
-    starts = [[part.reshape(V**m, -1).sum(axis=1) for part in (came, should)]
-              for m in range(1, round(log(len(came), V)) + 1)]
-    q, p = (np.concatenate(part) for part in zip(*starts))
-    alarm = log(2 * len(p) / false_alarm)
+    pairs = [(came[start], should[start]) for m in range(1, K + 2)
+             for came, should in [(starts(texts, m), starts(wanted, m))]
+             for start in {*came, *should}]
+    q, p = np.array(pairs).T
+    alarm = log(2 * n_toys * sum(V**m for m in range(1, K + 2)) / false_alarm)
     miss = log(1 / ERROR)
-    some = (abs(q - p) > 1e-9) & (p > 0) & (q > 0) & (q < 1) & (p < 1)
-    p = p[some]
-    q = q[some]
+    is_clear = (abs(q - p) > 1e-9) & (p > 0) & (q > 0) & (q < 1) & (p < 1)
+    if not is_clear.any():  # the rule is exact on this toy
+        return np.inf
+    p = p[is_clear]
+    q = q[is_clear]
     near = p
     far = q
     for _ in range(60):  # a moves away from p as long as the alarm is the harder condition
         a = (near + far) / 2
-        harder = kl(a, p) / alarm < kl(a, q) / miss
-        near = np.where(harder, a, near)
-        far = np.where(harder, far, a)
-    return ceil((alarm / kl(near, p)).min())
+        is_harder = oracle.kl(a, p) / alarm < oracle.kl(a, q) / miss
+        near = np.where(is_harder, a, near)
+        far = np.where(is_harder, far, a)
+    return ceil((alarm / oracle.kl(near, p)).min())
 
 
-def known():
-    """Return {rule: (distance, tokens per round, rounds needed)} for K = V = 3."""
-    exact = check(EXACT["ratio test, residual; guesses drawn"]).texts
-    reports = {name: check(verify) for name, verify in WRONG.items()}
-    return {name: (round(report.distance, 6), round(report.tokens_per_round, 6),
-                   rounds_needed(report.texts, exact, V=3)) for name, report in reports.items()}
+# ---- search
+
+def random_row(V, rng, least=1):
+    """Return thousandths that sum to 1000, each at least `least`."""
+    shares = rng.dirichlet(np.ones(V))
+    row = least + np.floor(shares * (1000 - V * least)).astype(int)
+    row[row.argmax()] += 1000 - row.sum()
+    return row
 
 
-def main():
-    parser = argparse.ArgumentParser("python -m exact.rows", description=__doc__.split("\n")[0])
-    parser.add_argument("--search", type=int, metavar="N", help="try N random pairs of rows")
-    parser.add_argument("--V", type=int, default=3, help="tokens in the vocabulary (3)")
-    args = parser.parse_args()
+def peaked_row(V, rng, token, rest):
+    """Return a row in which all tokens but one share `rest` thousandths."""
+    row = np.ones(V, dtype=int)
+    row[token] = 0
+    others = np.flatnonzero(row)
+    row[others] += rng.multinomial(rest - len(others), np.ones(len(others)) / len(others))
+    row[token] = 1000 - rest
+    return row
+
+
+def random_toys(V, rng):
+    """Return two toys, (draft, target) each, that show the faults of most kinds.
+
+    The toys have these rows: one-hot for the draft; equal in both; peaked, and nearly equal;
+    peaked for the target alone; and in one row each a token that only the target can write, and
+    a token that only the draft can.
+    """
+    toys = []
+    for special in ("one-hot, equal, target's token", "near, draft's token, peak"):
+        draft, target = (np.array([random_row(V, rng, 30) for _ in range(V + 1)])
+                         for _ in range(2))
+        for row, kind in zip(1 + rng.permutation(V), special.split(", ")):
+            token, other = rng.permutation(V)[:2]
+            if kind == "one-hot":
+                draft[row] = 1000 * np.eye(V, dtype=int)[token]
+            elif kind == "equal":
+                draft[row] = target[row]
+            elif kind == "target's token":
+                draft[row, other] += draft[row, token]
+                draft[row, token] = 0
+            elif kind == "draft's token":
+                target[row, other] += target[row, token]
+                target[row, token] = 0
+            elif kind == "near":
+                target[row] = peaked_row(V, rng, token, 60 + rng.integers(20))
+                draft[row] = peaked_row(V, rng, token, 40 + rng.integers(20))
+            else:
+                target[row] = peaked_row(V, rng, token, 25)
+        toys.append((draft.tolist(), target.tolist()))
+    return tuple(toys)
+
+
+def distance_on(toys, verify, V, K):
+    """Return the distance that `check` finds on these toys: 1 if the verifier is refused."""
+    kept = oracle.TOYS
+    oracle.TOYS = {V: toys}
+    try:
+        report = oracle.check(verify, K, V)
+    except Exception:  # a fault may raise anything
+        return 1.0
+    finally:
+        oracle.TOYS = kept
+    return 1.0 if report.exact is None else report.distance
+
+
+def wrong_rules(V):
+    """Return {(name, K): (verify, distance)} of all that is wrong on the oracle's toys."""
+    wrong = {}
+    for name, verify in (WRONG | mutants()).items():
+        for K in (1, 2, 3):
+            distance = distance_on(oracle.TOYS[V], verify, V, K)
+            if EXACT < distance < 1:
+                wrong[name, K] = verify, distance
+    return wrong
+
+
+def smallest_quotient(toys, wrong, V, limit):
+    """Return the smallest quotient of a rule's distances, on these toys and on the oracle's.
+
+    Stop at a quotient below the limit; its rule moves to the front, so the rules that are
+    hardest to see are tried first.
+    """
+    least = np.inf
+    for key in list(wrong):
+        verify, distance = wrong[key]
+        least = min(least, distance_on(toys, verify, V, key[1]) / distance)
+        if least < limit:
+            rest = dict(wrong)
+            wrong.clear()
+            wrong[key] = rest.pop(key)
+            wrong.update(rest)
+            break
+    return least
+
+
+def search(V, n, wrong=None, seed=1):
+    """Return the best of n random pairs of toys, and its smallest quotient."""
+    rng = np.random.default_rng(seed)
+    wrong = wrong_rules(V) if wrong is None else wrong
+    best = None
+    most = 0.0
+    for _ in range(n):
+        toys = random_toys(V, rng)
+        quotient = smallest_quotient(toys, wrong, V, most)
+        if best is None or quotient > most:
+            best = toys
+            most = quotient
+    return best, most
+
+
+# ---- the command
+
+def natural(text):
+    """Read a number of toys to try."""
+    number = int(text) if text.isdecimal() else 0
+    if number < 1:
+        raise ValueError(f"need a whole number >= 1, got {text!r}")
+    return number
+
+
+@command("exact.rows")
+def main(argv=None):
+    parser = Parser("python -m exact.rows", description=__doc__.split("\n")[0])
+    parser.add_argument("--search", type=natural, metavar="N",
+                        help="try N random pairs of toys")
+    parser.add_argument("--V", type=int, choices=[*oracle.TOYS],
+                        help="tokens in the vocabulary of --search (3)")
+    args = parser.parse_args(argv)
+    if args.V and not args.search:
+        parser.error("--V needs --search")
     if args.search:
-        (draft, target), least = search(args.V, args.search)
-        print(f"    {args.V}: ({draft.tolist()},\n        {target.tolist()}),")
-        print(f"smallest distance: {least:.4f}")
+        toys, quotient = search(args.V or 3, args.search)
+        print(f"    {args.V or 3}: {toys},")
+        print(f"smallest distance, as a part of the distance on the oracle's toys: {quotient:.4f}")
     else:
-        for name, figures in known().items():
-            print(f"    {json.dumps(name)}: {figures},")
+        print("\n".join(map(known_line, known().items())))
 
 
 if __name__ == "__main__":
-    main()
+    raise SystemExit(main())

@@ -28,8 +28,8 @@ from sampling import keep_largest
 from speculative import guess, make_step, verify
 from variants.match import match_verify
 
-CONFIDENT = Fraction(2, 5)  # a draft is confident of a token from this probability on
-COSTS = (10, 16, 17, 18)  # of a pass with 0 .. 3 guesses
+COSTS = (10, *range(16, 32))  # of a pass with 0, 1, 2, .. guesses
+COSTS_WITH_A_BEND = (10, 14, *range(17, 32))
 COMMON = 2  # tokens 0 and 1 are in both vocabularies, where that matters
 X = (0,)  # the prompt
 
@@ -88,9 +88,14 @@ def beam(x, k, rng, draft, width=2):
 
 # ---- ways to choose how many guesses are tested
 
+def is_confident(p):
+    """Return whether a draft is confident of a token: from the probability 2/5 on."""
+    return 5 * p >= 2  # for a float too: the product of 5 and the float next to 2/5 is 2
+
+
 def stop_before(x, k, rng, draft):
     """Stop before drawing from a row without a confident token."""
-    if k == 0 or draft(x, 1)[-1].max() <= CONFIDENT:
+    if k == 0 or not is_confident(draft(x, 1)[-1].max()):
         return [], []
     token, row = guess(x, 1, rng, draft)
     guesses, p_draft = stop_before(x + token, k - 1, rng, draft)
@@ -100,7 +105,7 @@ def stop_before(x, k, rng, draft):
 def drop_improbable(x, k, rng, draft, guess=guess, extra=0):
     """Drop the guesses from the first with a low draft probability on, but for `extra`."""
     guesses, p_draft = guess(x, k, rng, draft)
-    confident = [draft(x + guesses[:t], 1)[-1][token] >= CONFIDENT
+    confident = [is_confident(draft(x + guesses[:t], 1)[-1][token])
                  for t, token in enumerate(guesses)]
     n = [*confident, False].index(False) + extra
     return guesses[:n], p_draft[:n]
@@ -243,7 +248,7 @@ RULES = [
     Rule("drop a low-confidence guess; argmax, one-hot rows",
          partial(drop_improbable, guess=best), verify, True, pull("ggml-org/llama.cpp", 22506)),
     Rule("guesses up to the first that does not pay; ratio test",
-         partial(planned, choose=first_descent, costs=(10, 14, 17, 18)), verify, True),
+         partial(planned, choose=first_descent, costs=COSTS_WITH_A_BEND), verify, True),
     Rule("the number of guesses that pays best; ratio test", planned, verify, False),
     Rule("the number of guesses that pays best; match", planned, match_verify, True),
 ]

@@ -137,7 +137,7 @@ def same_race(guesses, p_draft, p_target, rng):
 
 
 def whole_rest(mass, share, p_guess):
-    return mass + 1 - share
+    return mass + (1 - share)  # the mass itself, to the last bit, if the share is 1
 
 
 def drafts_rest(mass, share, p_guess):

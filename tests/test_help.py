@@ -6,9 +6,8 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-MAIN = re.compile('^if __name__ == "__main__":$', re.MULTILINE)
 FILES = sorted(path.relative_to(ROOT).as_posix() for path in ROOT.rglob("*.py")
-               if MAIN.search(path.read_text(encoding="utf-8")))
+               if re.search("^if __name__ ==", path.read_text("utf-8"), re.MULTILINE))
 OPTIONAL = ["requests", "torch", "transformers", "matplotlib", "gguf", "xllamacpp", "greenlet",
             "threadpoolctl"]
 WRITTEN = ("docs", "benchmarks/results", "tests/data")  # by commands that have no --out

@@ -1,0 +1,410 @@
+"""Make single-line faults of a right verifier, for the tests and the search of toys.
+
+    RIGHT     the lines of the verifier, a ratio test over arrays as exact/oracle.py calls it
+    FAULTS    {line: what is written instead}, by hand
+    SWAPS     {piece of a line: other pieces}, tried at each occurrence in each line
+
+`mutants()` returns {"line -> other line": verifier}. Most are wrong; some are right (a sum that
+is taken in a different order), and some are right with one guess only. Which are which is not
+written here: tests/test_faults.py decides it on many other toys.
+"""
+
+from types import CodeType
+
+import numpy as np
+
+from exact.kernels import at
+
+RIGHT = """\
+B, K = guesses.shape
+each = np.arange(B)
+rows = p_target[:, :K]
+p = at(rows, guesses)
+q = at(p_draft, guesses)
+ratio = p / q
+tests = uniforms[:, :K]
+accepted = tests < ratio
+n = accepted.cumprod(axis=1).sum(axis=1)
+drafts = np.concatenate([p_draft, np.zeros_like(p_target[:, :1])], axis=1)
+target_row = p_target[each, n]
+draft_row = drafts[each, n]
+weights = np.maximum(target_row - draft_row, 0)
+cumulative = weights.cumsum(axis=-1)
+bounds = cumulative / cumulative[:, -1:]
+u = uniforms[:, K]
+token = (u[:, None] >= bounds).sum(axis=-1)
+tokens = np.concatenate([guesses, guesses[:, :1]], axis=1)
+tokens[np.arange(K + 1) > n[:, None]] = -1
+tokens[each, n] = token
+""".splitlines()
+
+# names that a fault may use besides NumPy's and the lines' own: see `names`
+FAULTS = {
+    "rows = p_target[:, :K]": [
+        # a different row
+        "rows = p_target[:, 1:]",
+        "rows = np.roll(p_target[:, :K], 1, axis=1)",
+        "rows = p_target[:, [0] * K]",
+        "rows = p_target[:, [K - 1] * K]",
+        "rows = p_target[:, ::-1][:, :K]",
+        "rows = p_target[:, np.minimum(np.arange(K) + 1, K - 1)]",
+        "rows = p_target[:, np.maximum(np.arange(K) - 1, 0)]",
+        # a different distribution
+        "rows = top_p(p_target[:, :K], 0.95)",
+        "rows = top_p(p_target[:, :K], 0.99)",
+        "rows = min_p(p_target[:, :K], 0.05)",
+        "rows = min_p(p_target[:, :K], 0.1)",
+        "rows = greedy_above(p_target[:, :K], 0.9)",
+        "rows = top_k(p_target[:, :K], 2)",
+        "rows = sharper(p_target[:, :K], 1.001)",
+        "rows = p_target[:, :K].round(2)",
+        "rows = p_target[:, :K].astype(np.float16)",
+        "rows = bfloat16(p_target[:, :K])",
+        "rows = in_8_bits(p_target[:, :K])",
+    ],
+    "p = at(rows, guesses)": [
+        "p = at(rows, np.roll(guesses, 1, axis=1))",
+        "p = at(rows, np.roll(guesses, -1, axis=1))",
+        "p = at(rows, guesses[:, :1].repeat(K, axis=1))",
+        "p = at(rows, (guesses + 1) % rows.shape[-1])",
+        "p = rows.max(axis=-1)",
+        "p = at(rows, guesses) + 1e-3",
+        "p = np.maximum(at(rows, guesses), 1e-3)",
+        "p = np.where(at(rows, guesses) > 0, at(rows, guesses), 1)",
+        "p = np.where(at(rows, guesses) < 0.05, 0, at(rows, guesses))",
+        "p = at(rows, guesses) ** 1.01",
+        "p = at(rows, guesses).astype(np.float16)",
+        "p = bfloat16(at(rows, guesses))",
+    ],
+    "q = at(p_draft, guesses)": [
+        "q = at(np.roll(p_draft, 1, axis=1), guesses)",
+        "q = at(np.roll(p_draft, -1, axis=1), guesses)",
+        "q = at(p_draft[:, :1].repeat(K, axis=1), guesses)",
+        "q = at(p_draft[:, -1:].repeat(K, axis=1), guesses)",
+        "q = at(p_draft, np.roll(guesses, 1, axis=1))",
+        "q = p_draft.max(axis=-1)",
+        "q = at(rows, guesses)",
+        "q = np.ones_like(p)",
+        "q = at(p_draft, guesses) + 1e-3",
+        "q = at(p_draft, guesses) + 1e-5",
+        "q = np.maximum(at(p_draft, guesses), 0.1)",
+        "q = np.maximum(at(p_draft, guesses), 0.05)",
+        "q = at(top_p(p_draft, 0.9), guesses)",
+        "q = at(top_p(p_draft, 0.95), guesses)",
+        "q = at(sharper(p_draft, 1.001), guesses)",
+        "q = at(p_draft, guesses).astype(np.float16)",
+        "q = bfloat16(at(p_draft, guesses))",
+        "q = at(in_8_bits(p_draft), guesses)",
+    ],
+    "ratio = p / q": [
+        "ratio = (p / q).clip(0.01)",
+        "ratio = (p / q).clip(0.05)",
+        "ratio = (p / q).clip(max=0.99)",
+        "ratio = np.exp(np.nan_to_num(np.log(p) - np.log(q), neginf=0))",
+        "ratio = np.exp(np.nan_to_num(np.log(p), neginf=np.log(1e-3)) - np.log(q))",
+        "ratio = np.where(p == 0, 1, p / q)",
+        "ratio = np.where(p == q, 0, p / q)",
+        "ratio = np.where(p == q, 0.5, p / q)",
+        "ratio = np.where(p > 0.9, 1, p / q)",
+        "ratio = np.where(q == 1, 1, p / q)",
+        "ratio = np.where(q > 0.65, p, p / q)",
+        "ratio = np.where(p / q > 0.9, 1, p / q)",
+        "ratio = np.where(p / q < 0.1, 0, p / q)",
+        "ratio = (p / q) ** 2",
+        "ratio = np.sqrt(p / q)",
+        "ratio = p / (p + q)",
+        "ratio = 1 - np.abs(p - q)",
+        "ratio = p / q.max(axis=1, keepdims=True)",
+        "ratio = (p / q).cumprod(axis=1)",
+        "ratio = np.minimum.accumulate(p / q, axis=1)",
+        "ratio = np.where(np.arange(K) == K - 1, p, p / q)",
+        "ratio = np.where(np.arange(K) == 0, 1, p / q)",
+        "ratio = (p / q).astype(np.float16)",
+        "ratio = bfloat16(p / q)",
+        "ratio = (p / q).round(3)",
+        "ratio = np.minimum(p / q, 1)",
+        "ratio = np.where(p >= q, 1, p / q)",
+    ],
+    "tests = uniforms[:, :K]": [
+        "tests = uniforms[:, :1].repeat(K, axis=1)",
+        "tests = uniforms[:, 1:]",
+        "tests = uniforms[:, [K, *range(1, K)]]",
+        "tests = uniforms[:, [*range(K - 1), 0]]",
+        "tests = uniforms[:, [0, *range(K - 1)]]",
+        "tests = uniforms[:, :K][:, ::-1]",
+        "tests = 1 - uniforms[:, :K]",
+        "tests = uniforms[:, :K].cumprod(axis=1)",
+        "tests = uniforms[:, :K].round(3)",
+        "tests = uniforms[:, :K].astype(np.float16)",
+        "tests = bfloat16(uniforms[:, :K])",
+        "tests = np.maximum(uniforms[:, :K], 1e-3)",
+        "tests = uniforms[:1, :K].repeat(B, axis=0)",
+    ],
+    "accepted = tests < ratio": [
+        "accepted = tests * q < p",
+        "accepted = ratio >= 0.5",
+        "accepted = ratio >= 1",
+        "accepted = (tests < ratio) | (p > 0.9)",
+        "accepted = (tests < ratio) & (p > 0.05)",
+        "accepted = (tests < ratio) & (p > 0)",
+        "accepted = (tests < ratio) | (guesses == rows.argmax(axis=-1))",
+        "accepted = (tests < ratio) & ((guesses == guesses[:, :1]) | (tests > 0.001))",
+    ],
+    "n = accepted.cumprod(axis=1).sum(axis=1)": [
+        "n = accepted.sum(axis=1)",
+        "n = np.where(accepted.all(axis=1), K, 0)",
+        "n = accepted.argmin(axis=1)",
+        "n = (accepted.cumprod(axis=1).sum(axis=1) // K) * K",
+        "n = np.minimum(accepted.cumprod(axis=1).sum(axis=1), K - 1)",
+        "n = accepted.cumprod(axis=1).sum(axis=1) * (B > 1)",
+        "n = accepted.cumprod(axis=1).squeeze().sum(axis=-1)",
+        "n = K - np.logical_or.accumulate(accepted[:, ::-1], axis=1)[:, ::-1].sum(axis=1)",
+        "n = np.logical_or.accumulate(accepted[:, ::-1], axis=1).sum(axis=1)",
+    ],
+    "drafts = np.concatenate([p_draft, np.zeros_like(p_target[:, :1])], axis=1)": [
+        "drafts = np.concatenate([p_draft, p_draft[:, -1:]], axis=1)",
+        "drafts = np.concatenate([p_draft[:, 1:], np.zeros_like(p_target[:, :2])], axis=1)",
+        "drafts = np.concatenate([np.zeros_like(p_target[:, :1]), p_draft], axis=1)",
+        "drafts = np.concatenate([p_draft, p_target[:, K:]], axis=1)",
+        "drafts = np.concatenate([top_p(p_draft, 0.9), np.zeros_like(p_target[:, :1])], axis=1)",
+        "drafts = np.concatenate([in_8_bits(p_draft), np.zeros_like(p_target[:, :1])], axis=1)",
+    ],
+    "target_row = p_target[each, n]": [
+        "target_row = p_target[each, np.minimum(n + 1, K)]",
+        "target_row = p_target[each, np.minimum(n, K - 1)]",
+        "target_row = p_target[each, np.maximum(n - 1, 0)]",
+        "target_row = p_target[:, 0]",
+        "target_row = p_target[:, K]",
+        "target_row = p_target[each, n][::-1]",
+        "target_row = top_p(p_target[each, n], 0.95)",
+        "target_row = top_p(p_target[each, n], 0.99)",
+        "target_row = min_p(p_target[each, n], 0.05)",
+        "target_row = min_p(p_target[each, n], 0.1)",
+        "target_row = greedy_above(p_target[each, n], 0.7)",
+        "target_row = greedy_above(p_target[each, n], 0.9)",
+        "target_row = sharper(p_target[each, n], 1.001)",
+        "target_row = p_target[each, n].astype(np.float16)",
+        "target_row = bfloat16(p_target[each, n])",
+        "target_row = in_8_bits(p_target[each, n])",
+    ],
+    "draft_row = drafts[each, n]": [
+        "draft_row = drafts[each, np.minimum(n + 1, K)]",
+        "draft_row = drafts[each, np.maximum(n - 1, 0)]",
+        "draft_row = drafts[each, np.minimum(n, K - 1)]",
+        "draft_row = drafts[:, 0]",
+        "draft_row = drafts[:, K - 1]",
+        "draft_row = drafts[:, K - 1] * (n < K)[:, None]",
+        "draft_row = drafts[:, 0] * (n < K)[:, None]",
+        "draft_row = 0 * drafts[each, n]",
+        "draft_row = drafts[each, n] * (n > 0)[:, None]",
+        "draft_row = drafts[each, n] * (n == 0)[:, None]",
+        "draft_row = drafts[each, n].astype(np.float16)",
+        "draft_row = bfloat16(drafts[each, n])",
+    ],
+    "weights = np.maximum(target_row - draft_row, 0)": [
+        "weights = target_row - draft_row",
+        "weights = abs(target_row - draft_row)",
+        "weights = np.maximum(target_row - draft_row, 0.01)",
+        "weights = np.maximum(target_row - draft_row, 0) + 1e-4",
+        "weights = np.maximum(target_row - draft_row, 0) ** 2",
+        "weights = np.maximum(target_row - draft_row, 0) / np.maximum(target_row, 1e-9)",
+        "weights = np.maximum(target_row - draft_row, 0) / np.maximum(draft_row, 1e-9)",
+        "weights = 1.0 * (target_row > draft_row)",
+        "weights = 1.0 * (target_row >= draft_row)",
+        "weights = target_row * (target_row > draft_row)",
+        "weights = target_row * (target_row >= draft_row)",
+        "weights = np.maximum(target_row - draft_row, 0) * (target_row > 0.05)",
+        "weights = np.maximum(target_row / np.maximum(draft_row, 1e-9) - 1, 0)",
+        "weights = np.maximum(target_row - one_hot_of(tokens_at(guesses, n), target_row), 0)",
+        "weights = target_row * (1 - one_hot_of(tokens_at(guesses, n), target_row))",
+        "weights = best_of(np.maximum(target_row - draft_row, 0))",
+        "weights = np.where((n == 0)[:, None], best_of(np.maximum(target_row - draft_row, 0)), "
+        "np.maximum(target_row - draft_row, 0))",
+        "weights = np.where((n < K)[:, None], target_row * (target_row > draft_row), target_row)",
+        "weights = np.maximum(target_row - draft_row, 0).astype(np.float16)",
+        "weights = bfloat16(np.maximum(target_row - draft_row, 0))",
+        "weights = np.maximum(target_row - draft_row, 0).round(2)",
+        "weights = unless_small(np.maximum(target_row - draft_row, 0), target_row, 0.1)",
+        "weights = unless_small(np.maximum(target_row - draft_row, 0), target_row, 0.02)",
+    ],
+    "cumulative = weights.cumsum(axis=-1)": [
+        "cumulative = weights.cumsum(axis=-1).astype(np.float16)",
+        "cumulative = weights[:, ::-1].cumsum(axis=-1)",
+        "cumulative = np.maximum.accumulate(weights, axis=-1)",
+    ],
+    "bounds = cumulative / cumulative[:, -1:]": [
+        "bounds = cumulative",
+        "bounds = cumulative / np.maximum(cumulative[:, -1:], 0.2)",
+        "bounds = (cumulative / cumulative[:, -1:]).astype(np.float16)",
+        "bounds = bfloat16(cumulative / cumulative[:, -1:])",
+        "bounds = (cumulative / cumulative[:, -1:]).round(2)",
+        "bounds = cumulative / (cumulative[:, -1:] + 1e-3)",
+    ],
+    "u = uniforms[:, K]": [
+        "u = uniforms[each, n]",
+        "u = uniforms[each, np.maximum(n - 1, 0)]",
+        "u = uniforms[:, 0]",
+        "u = uniforms[:, K - 1]",
+        "u = np.where(n == 0, uniforms[:, 0], uniforms[:, K])",
+        "u = np.where(n == K, uniforms[:, 0], uniforms[:, K])",
+        "u = np.where(n == K, uniforms[:, K - 1], uniforms[:, K])",
+        "u = 1 - uniforms[:, K]",
+        "u = uniforms[:, K] * 0.999",
+        "u = uniforms[:, K] ** 2",
+        "u = uniforms[:, K].round(2)",
+        "u = uniforms[:, K].astype(np.float16)",
+        "u = bfloat16(uniforms[:, K])",
+        "u = uniforms[::-1, K]",
+        "u = (uniforms[:, K] + uniforms[:, 0]) % 1",
+    ],
+    "token = (u[:, None] >= bounds).sum(axis=-1)": [
+        "token = weights.argmax(axis=-1)",
+        "token = np.where(n == K, target_row.argmax(axis=-1), (u[:, None] >= bounds).sum(axis=-1))",
+        "token = np.minimum((u[:, None] >= bounds).sum(axis=-1), 1)",
+        "token = (bounds > u[:, None]).argmax(axis=-1)",
+    ],
+    "tokens = np.concatenate([guesses, guesses[:, :1]], axis=1)": [
+        "tokens = np.concatenate([guesses[:, :1], guesses], axis=1)",
+        "tokens = np.concatenate([np.roll(guesses, 1, axis=1), guesses[:, :1]], axis=1)",
+    ],
+    "tokens[np.arange(K + 1) > n[:, None]] = -1": [
+        "tokens[np.arange(K + 1) > n[:, None]] = 0",
+        "tokens[:, 1:] = -1",
+    ],
+    "tokens[each, n] = token": [
+        "tokens[each, n] = np.where((token == tokens_at(guesses, n)) & (n < K), 0, token)",
+        "tokens[each, np.maximum(n - 1, 0)] = token",
+    ],
+}
+
+SWAPS = {
+    " < ": (" <= ", " > ", " >= "),
+    " >= ": (" > ", " < ", " <= "),
+    " > ": (" >= ", " < "),
+    " / ": (" * ", " - "),
+    " - ": (" + ",),
+    " + 1": (" - 1", "", " + 2"),
+    "np.maximum(": ("np.minimum(", "np.fmax("),
+    "cumprod": ("cumsum",),
+    "cumsum": ("cumprod",),
+    ".sum(": (".max(", ".prod("),
+    "axis=1": ("axis=0",),
+    "axis=-1": ("axis=0",),
+    ":K": (":1", "1:"),
+    ", K]": (", 0]", ", 1]", ", K - 1]"),
+    "[each, n]": ("[each, 0]", "[each, K - 1]", "[each, n - 1]", "[0, n]"),
+    "-1:": (":1", "-2:-1"),
+    "= -1": ("= 0", "= -2"),
+    ":1]": ("-1:]",),
+    "target_row": ("draft_row",),
+    "draft_row": ("target_row",),
+    "p / q": ("q / p",),
+    "p_target": ("p_draft",),
+    "p_draft": ("p_target[:, :K]",),
+}
+
+
+# ---- what faults use
+
+def normalised(weights):
+    return weights / weights.sum(axis=-1, keepdims=True)
+
+
+def top_p(rows, mass):
+    """Return rows of the most probable tokens with at least this mass."""
+    order = np.argsort(-rows, axis=-1)
+    largest = np.take_along_axis(rows, order, axis=-1)
+    is_kept = largest.cumsum(axis=-1) - largest < mass
+    kept = np.zeros_like(rows)
+    np.put_along_axis(kept, order, largest * is_kept, axis=-1)
+    return normalised(kept)
+
+
+def top_k(rows, k):
+    return normalised(rows * (rows >= np.sort(rows, axis=-1)[..., [-k]]))
+
+
+def min_p(rows, share):
+    return normalised(rows * (rows >= share * rows.max(axis=-1, keepdims=True)))
+
+
+def best_of(rows):
+    """Return one-hot rows of the largest entries."""
+    return np.eye(rows.shape[-1], dtype=rows.dtype)[rows.argmax(axis=-1)]
+
+
+def greedy_above(rows, probability):
+    return np.where(rows.max(axis=-1, keepdims=True) > probability, best_of(rows), rows)
+
+
+def sharper(rows, power):
+    return normalised(rows**power)
+
+
+def bfloat16(numbers):
+    """Return float32 numbers rounded to the 8 bits of a bfloat16 (half away from zero)."""
+    bits = np.ascontiguousarray(numbers, dtype=np.float32).view(np.uint32)
+    return ((bits + 0x8000) & 0xFFFF0000).view(np.float32)
+
+
+def in_8_bits(rows):
+    """Return rows rounded to multiples of 1 / 255."""
+    return np.round(rows * 255) / 255
+
+
+def tokens_at(guesses, n):
+    """Return guess n of each row; the last guess where n is their number."""
+    return guesses[np.arange(len(n)), np.minimum(n, guesses.shape[1] - 1)]
+
+
+def one_hot_of(tokens, rows):
+    return np.eye(rows.shape[-1])[tokens]
+
+
+def unless_small(weights, rows, mass):
+    """Return the weights, but the rows where the weights' sum is below `mass`."""
+    return np.where(weights.sum(axis=-1, keepdims=True) < mass, rows, weights)
+
+
+names = {function.__name__: function
+         for function in (at, top_p, top_k, min_p, best_of, greedy_above, sharper, bfloat16,
+                          in_8_bits, tokens_at, one_hot_of, unless_small)} | {"np": np}
+
+
+# ---- mutants
+
+def swapped(line):
+    """Yield the line with one piece of SWAPS changed, for each occurrence of each piece."""
+    for piece, others in SWAPS.items():
+        start = line.find(piece)
+        while start >= 0:
+            for other in others:
+                yield line[:start] + other + line[start + len(piece) :]
+            start = line.find(piece, start + 1)
+
+
+def compiled(lines) -> CodeType:
+    return compile("\n".join(lines), "<mutant>", "exec")
+
+
+def verifier(lines):
+    """Return the verifier with these lines."""
+    code = compiled(lines)
+
+    def verify(guesses, p_draft, p_target, uniforms):
+        scope = dict(names, guesses=guesses, p_draft=p_draft, p_target=p_target,
+                     uniforms=uniforms)
+        with np.errstate(all="ignore"):
+            exec(code, scope)
+        return scope["tokens"]
+
+    return verify
+
+
+def mutants():
+    """Return {"line -> other line": verifier}, one line changed in each."""
+    found = {}
+    for i, line in enumerate(RIGHT):
+        for other in dict.fromkeys([*FAULTS.get(line, []), *swapped(line)]):
+            found[f"{line} -> {other}"] = verifier([*RIGHT[:i], other, *RIGHT[i + 1 :]])
+    return found

@@ -1,0 +1,182 @@
+"""The oracle against single-line faults of a right verifier: it sees each that is wrong."""
+
+import numpy as np
+import pytest
+
+from exact import oracle
+from exact.faults import FAULTS, RIGHT, mutants, verifier
+from exact.oracle import check
+from exact.rows import random_toys
+
+MUTANTS = {name.split(" -> ")[1]: verify for name, verify in mutants().items()}
+
+# the same distribution as the right verifier's, and why
+RIGHT_ANYWAY = {
+    "accepted = (tests < ratio) & (p > 0)":
+        "a ratio of 0 rejects",
+    "accepted = tests * q < p":
+        "both sides multiplied by q",
+    "accepted = tests <= ratio":
+        "<= for <: one point",
+    "drafts = np.concatenate([p_draft, np.zeros_like(p_draft[:, :1])], axis=1)":
+        "zeros of a shape that is equal",
+    "drafts = np.concatenate([p_draft, np.zeros_like(p_target[:, -1:])], axis=1)":
+        "zeros of a shape that is equal",
+    "ratio = np.minimum(p / q, 1)":
+        "no uniform is above 1",
+    "ratio = np.where(p >= q, 1, p / q)":
+        "no uniform is above 1",
+    "tests = 1 - uniforms[:, :K]":
+        "1 - u is uniform too, but for one point",
+    "tests = uniforms[:, :K][:, ::-1]":
+        "independent uniforms, in a different order",
+    "token = (bounds > u[:, None]).argmax(axis=-1)":
+        "the first larger bound is the number of the others",
+    "token = (u[:, None] > bounds).sum(axis=-1)":
+        "> for >=: one point",
+    "tokens = np.concatenate([guesses, guesses[:, -1:]], axis=1)":
+        "a column that is overwritten",
+    "tokens[each, n] = np.where((token == tokens_at(guesses, n)) & (n < K), 0, token)":
+        "a residual does not contain the guess",
+    "tokens[np.arange(K + 1) >= n[:, None]] = -1":
+        "token n is written in the next line",
+    "weights = np.fmax(target_row - draft_row, 0)":
+        "the same maximum, but for NaN",
+}
+# wrong, but by an epsilon that no toy reaches
+EPSILONS = {
+    "tests = np.maximum(uniforms[:, :K], 1e-3)":
+        "a guess with a ratio between 0 and 0.001 is never accepted",
+}
+# right with one guess: there is one row, one test, one uniform for tests
+RIGHT_WITH_ONE_GUESS = {
+    "accepted = (tests < ratio) & ((guesses == guesses[:, :1]) | (tests > 0.001))",
+    "draft_row = drafts[:, 0] * (n < K)[:, None]",
+    "draft_row = drafts[:, K - 1] * (n < K)[:, None]",
+    "draft_row = drafts[each, n] * (n == 0)[:, None]",
+    "n = (accepted.cumprod(axis=1).sum(axis=1) // K) * K",
+    "n = accepted.cumprod(axis=1).max(axis=1)",
+    "n = accepted.cumprod(axis=1).prod(axis=1)",
+    "n = accepted.cumsum(axis=1).sum(axis=1)",
+    "n = accepted.sum(axis=1)",
+    "n = np.logical_or.accumulate(accepted[:, ::-1], axis=1).sum(axis=1)",
+    "n = np.where(accepted.all(axis=1), K, 0)",
+    "p = at(rows, guesses[:, :1].repeat(K, axis=1))",
+    "p = at(rows, np.roll(guesses, -1, axis=1))",
+    "p = at(rows, np.roll(guesses, 1, axis=1))",
+    "q = at(np.roll(p_draft, -1, axis=1), guesses)",
+    "q = at(np.roll(p_draft, 1, axis=1), guesses)",
+    "q = at(p_draft, np.roll(guesses, 1, axis=1))",
+    "q = at(p_draft[:, -1:].repeat(K, axis=1), guesses)",
+    "q = at(p_draft[:, :1].repeat(K, axis=1), guesses)",
+    "ratio = (p / q).cumprod(axis=1)",
+    "ratio = np.minimum.accumulate(p / q, axis=1)",
+    "ratio = p / q.max(axis=1, keepdims=True)",
+    "rows = np.roll(p_target[:, :K], 1, axis=1)",
+    "rows = p_target[:, :1]",
+    "rows = p_target[:, [0] * K]",
+    "rows = p_target[:, [K - 1] * K]",
+    "rows = p_target[:, np.maximum(np.arange(K) - 1, 0)]",
+    "rows = p_target[:, np.minimum(np.arange(K) + 1, K - 1)]",
+    "tests = uniforms[:, :1]",
+    "tests = uniforms[:, :1].repeat(K, axis=1)",
+    "tests = uniforms[:, :K].cumprod(axis=1)",
+    "tests = uniforms[:, [*range(K - 1), 0]]",
+    "tests = uniforms[:, [0, *range(K - 1)]]",
+    "tokens = np.concatenate([guesses[:, :1], guesses], axis=1)",
+    "tokens = np.concatenate([np.roll(guesses, 1, axis=1), guesses[:, :1]], axis=1)",
+    "tokens[:, 1:] = -1",
+    "u = uniforms[:, 1]",
+}
+
+
+def verdict(verify, *arguments, **options):
+    """Return the oracle's verdict; False for a verifier that raises."""
+    try:
+        return check(verify, *arguments, **options).exact
+    except Exception:  # a fault may raise anything: it does not go unseen
+        return False
+
+
+def called_exact(lines, K, V, dtype="float64"):
+    """Return which of these mutants the oracle calls exact."""
+    return {line for line in lines if verdict(MUTANTS[line], K, V, dtype=dtype) is True}
+
+
+def right_mutants(K):
+    return {*RIGHT_ANYWAY, *EPSILONS, *(RIGHT_WITH_ONE_GUESS if K == 1 else ())}
+
+
+def test_there_are_many_mutants_and_each_changes_one_line():
+    assert len(MUTANTS) == len(mutants()) > 240 and not MUTANTS.keys() & {*RIGHT}
+    assert FAULTS.keys() <= {*RIGHT}
+    assert right_mutants(K=1) <= MUTANTS.keys()
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("K", [1, 2, 3])
+def test_the_right_verifier_is_exact(K, dtype):
+    assert all(check(verifier(RIGHT), K, V, dtype=dtype).exact for V in oracle.TOYS)
+
+
+CLASSES = {  # wrong mutants of each kind that the oracle's toys were chosen for
+    "a guess that the target cannot write": [
+        "ratio = np.where(p == 0, 1, p / q)", "ratio = (p / q).clip(0.01)",
+        "ratio = np.exp(np.nan_to_num(np.log(p) - np.log(q), neginf=0))"],
+    "the choice among several tokens of the residual": [
+        "weights = best_of(np.maximum(target_row - draft_row, 0))",
+        "weights = np.maximum(target_row - draft_row, 0) ** 2",
+        "weights = target_row * (target_row > draft_row)", "u = uniforms[each, n]",
+        "u = np.where(n == 0, uniforms[:, 0], uniforms[:, K])"],
+    "truncation": [
+        "rows = top_p(p_target[:, :K], 0.99)", "target_row = top_p(p_target[each, n], 0.99)",
+        "q = at(top_p(p_draft, 0.95), guesses)"],
+    "half precision": [
+        "rows = p_target[:, :K].astype(np.float16)", "rows = bfloat16(p_target[:, :K])",
+        "draft_row = drafts[each, n].astype(np.float16)", "q = at(in_8_bits(p_draft), guesses)"],
+    "a batch of one row": [
+        "n = accepted.cumprod(axis=1).sum(axis=1) * (B > 1)",
+        "n = accepted.cumprod(axis=1).squeeze().sum(axis=-1)"],
+}
+
+
+@pytest.mark.parametrize("K", [1, 2, 3])
+@pytest.mark.parametrize("kind", CLASSES)
+def test_a_kind_of_fault_is_seen(kind, K):
+    assert called_exact(CLASSES[kind], K, 3) == set()
+
+
+@pytest.mark.parametrize("V, dtype", [(4, "float64"), (3, "float32")])
+def test_half_precision_is_seen_in_every_type_and_vocabulary(V, dtype):
+    assert called_exact(CLASSES["half precision"], 1, V, dtype) == set()
+
+
+def test_with_one_guess_a_part_of_the_mutants_is_judged_rightly():
+    """Every fifth; `python -m pytest -m weekly tests/test_faults.py` judges all."""
+    some = [*MUTANTS][::5]
+    assert called_exact(some, 1, 3) == right_mutants(K=1) & {*some}
+
+
+@pytest.mark.weekly
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("V", oracle.TOYS)
+@pytest.mark.parametrize("K", [1, 2, 3])
+def test_every_mutant_is_judged_rightly(K, V, dtype):
+    assert called_exact(MUTANTS, K, V, dtype) == right_mutants(K)
+
+
+def exact_on_other_toys(line, K, seed, monkeypatch):
+    """Return whether a mutant is exact on random toys, with every row as first row."""
+    monkeypatch.setattr(oracle, "TOYS", {3: random_toys(3, np.random.default_rng(seed))})
+    return verdict(MUTANTS[line], K, 3) is True
+
+
+def test_right_mutants_are_exact_on_other_toys(monkeypatch):
+    assert all(exact_on_other_toys(line, 1, 0, monkeypatch) for line in right_mutants(K=1))
+
+
+@pytest.mark.weekly
+@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("K", [1, 2])
+def test_right_mutants_are_exact_on_many_other_toys(K, seed, monkeypatch):
+    assert all(exact_on_other_toys(line, K, seed, monkeypatch) for line in right_mutants(K))
