@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 from benchmarks.models import LENGTH
-from lib.terminal import Help, Parser, command, open_flag, print_safely
+from lib.terminal import Help, Parser, command, print_safely, read_json, try_to_write
 from variants.registry import whole
 
 
@@ -37,25 +37,35 @@ def run(program, args, all_figures, paragraphs, requirements="requirements.txt")
     """Measure, print and write --json, or print what --show holds. Return the exit status."""
     @command(program, requirements)
     def print_tables(argv=None):
-        # through JSON in both cases, so that what is printed now is what --show prints later
+        if args.show and args.json:
+            raise ValueError("--json does not apply to --show, which measures nothing")
         if args.show:
-            with open_flag("show", args.show, "rb") as file:
-                stored = file.read()
+            figures = read_json("show", args.show)
+            parts = shown_paragraphs(figures, args, paragraphs)
         else:
-            stored = json.dumps(all_figures(args))
-        figures = json.loads(stored)
-        try:
-            parts = list(paragraphs(figures, args))
-        except (KeyError, TypeError, AttributeError) as why:
-            if not args.show:
-                raise  # a fault of the command, not of a file
-            raise ValueError(f"--show {args.show} does not hold figures of this "
-                             "command") from why
+            figures = measured_figures(args, all_figures)
+            parts = paragraphs(figures, args)
         print_safely("\n\n".join(parts), sys.stdout)
-        if args.json and not args.show:
-            args.json.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
 
     return print_tables()
+
+
+def measured_figures(args, all_figures):
+    """Return the figures as --show would read them; write them before anything can fail."""
+    if args.json:
+        try_to_write("json", args.json)
+    text = json.dumps(all_figures(args), indent=1)
+    if args.json:
+        args.json.write_text(text + "\n", encoding="utf-8")
+    return json.loads(text)
+
+
+def shown_paragraphs(figures, args, paragraphs):
+    """Return the paragraphs of a file's figures; ValueError if it holds something else."""
+    try:
+        return list(paragraphs(figures, args))
+    except (LookupError, TypeError, AttributeError, ValueError) as why:
+        raise ValueError(f"--show {args.show} does not hold figures of this command") from why
 
 
 # ---- cells of tables

@@ -26,12 +26,16 @@ RUNS = {
 
 @command("benchmarks.gpu", "requirements/gpu.txt")
 def main(argv=None):
+    """Run all benchmarks; return the exit status of the worst."""
     parser = Parser("python -m benchmarks.gpu", description=__doc__.split("\n")[0])
     parser.add_argument("folder", type=Path, help="where the results go, as JSON files")
     folder = parser.parse_args(argv).folder
     folder.mkdir(parents=True, exist_ok=True)
+    statuses = []
     for name, (benchmark, flags) in RUNS.items():
-        benchmark.main(["--backend", "cupy", *flags, "--json", str(folder / f"{name}.json")])
+        path = folder / f"{name}.json"
+        statuses.append(benchmark.main(["--backend", "cupy", *flags, "--json", str(path)]))
+    return max(statuses)  # 0 if every benchmark ran
 
 
 if __name__ == "__main__":

@@ -35,6 +35,7 @@ from sampling import with_sampling
 from speculative import autoregressive_sampling, draft_and_verify, make_step
 from theory.speedup import acceptance_rate
 from variants.quantized import build, int8_copy, with_matrices
+from variants.registry import whole_from_0
 from variants.staged import staged_guess
 
 ROWS = range(1, 9)
@@ -217,6 +218,14 @@ def paragraphs(figures, args):
             yield from PARTS[part][1](figures[part])
 
 
+def probability(text):
+    """Read a number above 0 and up to 1."""
+    value = float(text)
+    if not 0 < value <= 1:
+        raise ValueError(f"need a probability above 0 and up to 1, got {text}")
+    return value
+
+
 def main(argv=None):
     parser = command.new_parser("benchmarks.quantized", __doc__, repeats=3)
     add = parser.add_argument
@@ -225,9 +234,9 @@ def main(argv=None):
         help="parts to measure or to show (default: all)")
     add("--temperature", type=float, nargs="+", default=[0.0, 0.7, 1.0],
         help="of the races (default: 0 0.7 1)")
-    add("--alpha", type=float, nargs="+", default=[0.98, 0.96, 0.93],
+    add("--alpha", type=probability, nargs="+", default=[0.98, 0.96, 0.93],
         help="acceptances of the races with random weights (default: 0.98 0.96 0.93)")
-    add("--busy", type=int, default=0, metavar="N", help="keep N processes busy meanwhile")
+    add("--busy", type=whole_from_0, default=0, metavar="N", help="keep N processes busy meanwhile")
     return command.run("quantized", parser.parse_args(argv), all_figures, paragraphs)
 
 

@@ -80,12 +80,13 @@ def costs_at(temperature, draft, target, ids):
 def write_text(draft, target, build_step, ids, N, seed):
     """Return one text as Written, from models that have read nothing."""
     draft, target = Timed(fresh(draft)), Timed(fresh(target))
+    step = build_step(draft, target)  # before the clock starts: it may read a file of heads
     rng = np.random.default_rng(seed)
     new = []
     rounds = []
     n_rows = 0
     start = time.perf_counter()
-    for result in generate(ids, build_step(draft, target), N, rng):
+    for result in generate(ids, step, N, rng):
         new += result.ids
         n_rows += len(result.p_target)
         rounds.append(result._replace(p_draft=None, p_target=None))

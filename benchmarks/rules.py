@@ -109,6 +109,7 @@ def places_of_pair(temperature, n_rounds):
 
 def record_chains(args):
     """Write the chains of every EVERYth round at temperature 1; print their figures."""
+    terminal.try_to_write("record", args.record)
     rounds = islice(places_of_pair(1.0, args.rounds), 0, None, EVERY)
     recorded.write(args.record, [place.chain() for _, place in rounds])
     print("\n\n".join(recorded.paragraphs(path=args.record)))

@@ -26,6 +26,7 @@ from gpt2 import GPT2, to_host
 from lib.backend.arrays import get_backend
 from lib.markdown import markdown_table
 from theory.hardware import pass_bytes
+from theory.speedup import walltime_improvement
 
 KS = range(1, 9)
 ALPHAS = (0.6, 0.7, 0.8, 0.9)
@@ -103,8 +104,18 @@ def own_figures(args, encoder, draft, target):
 def raced(builders, draft, target, texts, N):
     """Return the figures of a race; builder 0 is plain decoding, K a round of K guesses."""
     results = race(draft, target, builders, texts, N, RUNS)
-    return {K: race_figures(result, results[0], K if K in KS else 0)
-            for K, result in results.items()}
+    return {K: race_figures(result, results[0]) for K, result in results.items()}
+
+
+def add_predictions(races, passes):
+    """Add the speed-up by the formula to each row of K guesses, with the costs of `passes`."""
+    rows_ms = {int(n): ms["median"] for n, ms in passes["rows_ms"].items()}
+    c = passes["draft_ms"]["median"] / rows_ms[1]
+    for by_decoder in races.values():
+        for K, row in by_decoder.items():
+            if K in KS and K + 1 in rows_ms and row["acceptance"] is not None:
+                row["predicted"] = walltime_improvement(row["acceptance"], K, c,
+                                                        rows_ms[K + 1] / rows_ms[1])
 
 
 # ---- the tables
@@ -154,10 +165,17 @@ PARTS = {"passes": (pass_figures, pass_paragraphs),
 
 
 def all_figures(args):
-    """Return the figures of the parts wanted; `own` is of the pair only."""
+    """Return the figures of the parts wanted; `own` is of the pair only.
+
+    Speed-ups are predicted if passes are measured too.
+    """
     found = load_models(args.size, args.backend)
-    return machine() | {"size": args.size} | {
+    figures = machine() | {"size": args.size} | {
         part: PARTS[part][0](args, *found) for part in args.only if part != "own" or found[0]}
+    for part in ("simulated", "own"):
+        if part in figures and "passes" in figures:
+            add_predictions(figures[part]["races"], figures["passes"])
+    return figures
 
 
 def paragraphs(figures, args):

@@ -12,6 +12,8 @@ at <!-- end -->:
     <!-- decoders -->              the table of variants/
     <!-- families -->              the decoders of variants/ by what they change
     <!-- rules: LINK -->           a sentence that counts the rules of exact/, with a link
+
+Figures in the text are renewed from the tables that markers name (docs/figures.py).
 """
 
 import importlib
@@ -22,9 +24,10 @@ import sys
 from operator import attrgetter
 from pathlib import Path
 
+from docs import figures
 from docs.pictures.family import members
 from exact import rules, settings
-from lib.terminal import Parser
+from lib.terminal import Parser, command
 from variants import DECODERS
 from variants.registry import FAMILIES
 
@@ -51,10 +54,16 @@ def decoders(argument=None):
         file = entry.build.__module__.replace(".", "/") + ".py"
         papers = zip(entry.source.split("; "), entry.url.split())
         sources = "; ".join(f"[{paper}]({url})" for paper, url in papers) or entry.source
-        exact = {True: "exact", False: "no"}.get(entry.exact) or re.sub(
-            "--.*", r"`\g<0>`", entry.exact)
-        rows.append(f"| [{name}](../{file}) | {sources} | {exact} | {entry.idea} |")
+        rows.append(f"| [{name}](../{file}) | {sources} | {exactness(entry.exact)} | "
+                    f"{entry.idea} |")
     return "\n".join(rows)
+
+
+def exactness(exact):
+    """Return whether a decoder is exact, or with which flags; only flags and values are code."""
+    if isinstance(exact, bool):
+        return "exact" if exact else "no"
+    return re.sub("--.*?(?= above| below|$)", r"`\g<0>`", exact)
 
 
 def families(argument=None):
@@ -75,10 +84,10 @@ def counted(link):
             f"text; {met} of these were met in public.")
 
 
-def run(command):
-    """Return what a command prints in a shell; `python` is this Python."""
-    command = command.replace("python", f'"{sys.executable}"', 1)
-    return subprocess.run(command, shell=True, cwd=ROOT, stdout=subprocess.PIPE, text=True,
+def run(line):
+    """Return what a command line prints in a shell; `python` is this Python."""
+    line = line.replace("python", f'"{sys.executable}"', 1)
+    return subprocess.run(line, shell=True, cwd=ROOT, stdout=subprocess.PIPE, text=True,
                           check=True).stdout.rstrip("\n")
 
 
@@ -96,15 +105,22 @@ STATIC = {"code": source, "decoders": decoders, "families": families,
           "rules": counted}  # kinds that need no run
 
 
-def main():
+@command("docs.readme")
+def main(argv=None):
     parser = Parser("python -m docs.readme", description=__doc__.split("\n")[0])
     parser.add_argument("--code", action="store_true", help="only blocks that need no run")
     parser.add_argument("files", nargs="*", default=["README.md"])
-    args = parser.parse_args()
+    args = parser.parse_args(argv)
     kinds = STATIC if args.code else STATIC | {"run": run, "table": run}
     for path in (ROOT / name for name in args.files):
-        path.write_text(fill(path.read_text(encoding="utf-8"), kinds), encoding="utf-8")
+        page = fill(path.read_text(encoding="utf-8"), kinds)
+        if figures.MARKER.search(page):
+            try:
+                page = figures.renewed_page(page)
+            except figures.Unbound as error:
+                raise figures.Unbound(f"{path.relative_to(ROOT)}: {error}") from None
+        path.write_text(page, encoding="utf-8")
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -16,6 +16,7 @@ caches are not tested. requirements/verifiers.txt says how to install the packag
 import datetime
 import importlib.metadata
 import os
+import sys
 from collections import defaultdict
 from collections.abc import Callable
 from functools import partial
@@ -30,7 +31,7 @@ from exact.rules import TOYS, X, as_drawn, best, mapped
 from exact.samplers import SAMPLED, explanation, sampled_rows
 from exact.triton_kernels import load_sglang, load_vllm, round_of, sglang, vllm_gpu, vllm_sample
 from lib.markdown import markdown_table
-from lib.terminal import Parser
+from lib.terminal import Parser, command, print_safely
 from sampling import sample
 from speculative import guess
 
@@ -170,20 +171,22 @@ def with_version(package):
     return f"{package} {importlib.metadata.version(package)}"
 
 
-def tell(packages):
-    """Print the tables of installed engines: those that are enumerated, then those sampled."""
+def tables(packages):
+    """Yield the tables of installed engines: those that are enumerated, then those sampled."""
     enumerated = [row for package in packages if package in ENGINES for row in rows(package)]
     if enumerated:
         toys = [f"toy {toy}, K = 1, 2, 3" for toy in TOYS]
-        print(markdown_table(["engine", "guesses", "exact?", *toys], enumerated), end="\n\n")
+        yield markdown_table(["engine", "guesses", "exact?", *toys], enumerated)
     sampled = [[with_version(package), *row] for package in packages if package in SAMPLED
                for row in sampled_rows(package)]
     if sampled:
-        print(markdown_table(["engine", "guesses", "exact?", "distance"], sampled))
-        print(f"\n{explanation()}\n")
+        yield markdown_table(["engine", "guesses", "exact?", "distance"], sampled)
+        yield explanation()
 
 
+@command("exact.engines", "requirements/verifiers.txt")
 def main(argv=None):
+    """Print what was found of the engines that are installed, and which are not."""
     everything = ENGINES | SAMPLED
     parser = Parser("python -m exact.engines", description=__doc__.split("\n")[0])
     parser.add_argument("--only", nargs="+", choices=everything, metavar="ENGINE",
@@ -191,12 +194,13 @@ def main(argv=None):
     only = parser.parse_args(argv).only
     os.environ["TRITON_INTERPRET"] = "1"  # before anything imports triton
     reasons = {package: reason_to_leave_out(everything[package].load) for package in only}
-    print(f"Run on {datetime.date.today()}.\n")
-    tell([package for package in only if not reasons[package]])
+    print_safely(f"Run on {datetime.date.today()}.\n", sys.stdout)
+    for table in tables([package for package in only if not reasons[package]]):
+        print_safely(f"{table}\n", sys.stdout)
     for package, reason in reasons.items():
         if reason:
-            print(f"Left out: {package} ({reason})")
+            print_safely(f"Left out: {package} ({reason})", sys.stdout)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -14,6 +14,7 @@ test.
     python -m exact.expected    the ladder: what each idea adds on one toy
 """
 
+import sys
 from collections.abc import Callable, Iterable
 from functools import partial
 from itertools import accumulate
@@ -26,7 +27,7 @@ from exact.law import expectation
 from exact.optimum import best_accepted, guesses_law
 from exact.rules import TOYS, X, best
 from lib.markdown import markdown_table
-from lib.terminal import Parser
+from lib.terminal import Parser, command, print_safely
 from sampling import residual
 from speculative import guess
 from variants.shared.branches import Tree
@@ -234,11 +235,13 @@ def ladder_table(toy: str = "A", K: int = 3) -> str:
         f"of drawn guesses exceeds {bound:.3f}."])
 
 
+@command("exact.expected")
 def main(argv: list[str] | None = None) -> None:
+    """Print the table."""
     parser = Parser("python -m exact.expected", description=__doc__.split("\n")[0])
     parser.parse_args(argv)
-    print(ladder_table())
+    print_safely(ladder_table(), sys.stdout)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

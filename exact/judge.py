@@ -7,15 +7,19 @@ FILE.py defines one of
 
     verify(guesses, p_draft, p_target, rng) -> 1 .. k + 1 tokens      like speculative.verify
     step(x, n_left, rng, draft, target, K) -> 1 .. n_left tokens      a whole round
+    DECODER                                       as a file of variants/: its test is judged
 
-and may import sampling.py: its `sample` and `accept`, or rng.random(), are the only source of
-randomness. Every outcome is enumerated on the printed toys, with K = 1, 2 and 3: round by round
-for `verify`, which depends on its arguments alone, and over whole texts for `step`. The exit
-status is 0 if every text has the target's probability, 1 if one does not, and 2 if there is no
-answer. For a verifier over arrays use exact/oracle.py.
+p_draft is a list of k rows, p_target an array [k + 1, n_vocab]. The file may import sampling.py:
+its `sample` and `accept`, or rng.random(), are the only source of randomness. Every outcome is
+enumerated on the printed toys, with K = 1, 2 and 3: round by round for `verify`, which depends
+on its arguments alone, and over whole texts for `step`. The exit status is 0 if every text has
+the target's probability, 1 if one does not, and 2 if there is no answer. For a verifier over
+arrays use exact/oracle.py.
 """
 
+import inspect
 import math
+import os
 import runpy
 import subprocess
 import sys
@@ -41,7 +45,7 @@ from exact.law import (
     total_variation,
 )
 from exact.rules import Found, X, mapped
-from lib.terminal import Parser
+from lib.terminal import Parser, command
 from speculative import Model, Round, Test, complete, draft_and_verify
 
 SECONDS = 60.0
@@ -51,6 +55,15 @@ FLOAT32 = 1e-6  # the same, computed in float32
 NOT_ENUMERATED = """\
 Not enumerated: more guesses, larger vocabularies, real models and their caches.
 See docs/exactness.md#what-is-enumerated-and-what-is-not"""
+JUDGED = {100: 0, 101: 1, 102: 2}  # {exit status of the process that runs the file: ours}
+# At Ctrl-C the process that waits says so, and stops this one.
+PROGRAM = """
+import signal
+signal.signal(signal.SIGINT, signal.SIG_IGN)
+import sys
+from exact.judge import answer
+sys.exit(100 + answer({!r}, {}, {}, {}))
+"""
 TOYS = {name: [mapped(model, np.float64) for model in pair]
         for name, pair in rules.TOYS.items()}
 TOYS["equal"] = [TOYS["A"][1]] * 2
@@ -85,41 +98,78 @@ def texts_of(step: Callable) -> TextsOf:
     return texts
 
 
-def load(path: Path) -> tuple[TextsOf, Test | None]:
+def load(path: Path) -> tuple[TextsOf, Test | None, str]:
     """Run the file; return a function that enumerates the texts of its `step` or `verify`.
 
-    The second value is the `verify`, or None if the file has a step. After a first
-    call randomness is forbidden: imports, and that call, may draw (it may compile something).
+    The second value is the `verify`, or None if the file has a step; the third says what is
+    judged if the file does not define it under one of these names.
     """
     if path.suffix != ".py" or not path.is_file():
         raise AssertionError("need a Python file, FILE.py")
-    defined = runpy.run_path(str(path.absolute()))
-    function: Any = defined.get("step") or defined.get("verify")
-    if not callable(function):
-        raise AssertionError("need a function verify or step in it")
+    name, function, note = judged_function(runpy.run_path(str(path.absolute())))
+    verify = None if name == "step" else checked_verify(function)
+    texts = rounds_of(verify) if verify else texts_of(checked_step(function))
+    # The imports and this first call may draw random numbers (they may compile something).
+    draft, target = TOYS["A"]
+    texts(draft, target, 1, lambda run: {tuple(run(Forking([]))): 1.0})
+    forbid_in(getattr(function, "__globals__", {}))
+    return texts, verify, note
 
+
+def judged_function(defined: dict[str, Any]) -> tuple[str, Callable, str]:
+    """Return "step" or "verify", that function of a file's names, and a note for the reader."""
+    if "DECODER" in defined:
+        test = test_of(defined["DECODER"])
+        return "verify", test, (f"The test of DECODER is judged, {test.__name__}; how the decoder "
+                                "makes its guesses is not.")
+    name = "step" if callable(defined.get("step")) else "verify"
+    if not callable(defined.get(name)):
+        raise AssertionError("need a function verify or step in it, or a DECODER")
+    return name, defined[name], ""
+
+
+def test_of(entry: Any) -> Callable:
+    """Return the test of a decoder's entry; AssertionError unless a `verify` can be called so."""
+    test = getattr(entry, "test", None)
+    if not callable(test):
+        raise AssertionError("need a DECODER with a test, as in variants/registry.py")
+    parameters = inspect.signature(test).parameters.values()
+    needed = [one.name for one in parameters if one.default is one.empty]
+    if needed[:1] == ["tree"]:
+        raise AssertionError(f"the test of its DECODER, {test.__name__}, tests a tree of guesses: "
+                             "write a step that calls it, as docs/exercises.md shows")
+    if len(needed) > 4:
+        raise AssertionError(f"the test of its DECODER, {test.__name__}, needs {needed[4]}: write "
+                             "a function verify that gives it a value")
+    return test
+
+
+def checked_verify(function: Callable) -> Test:
+    """Return the function as a Test whose tokens are checked and whose errors say more."""
     def verify(guesses, p_draft, p_target, rng):
         n_vocab = len(p_target[-1])
         try:
             ids = function(list(guesses), p_draft, p_target, rng)
+            return as_tokens(ids, len(guesses) + 1, n_vocab)
         except Exception as error:
             if not guesses:
                 error.add_note("(called without guesses, as in the last round of a text)")
             if n_vocab > 3:
                 error.add_note(f"(called with recorded rows, of {n_vocab} columns)")
+            if str(error).startswith("list indices must be integers"):
+                error.add_note("(guesses and p_draft are lists: p_draft[t][token])")
             raise
-        return as_tokens(ids, len(guesses) + 1, n_vocab)
 
+    return verify
+
+
+def checked_step(function: Callable) -> Callable:
+    """Return the function with its tokens checked, as a round."""
     def step(x, n_left, rng, draft, target, K):
         ids = function(list(x), n_left, rng, draft, target, K)
         return Round(as_tokens(ids, n_left), [], [], np.empty(0))
 
-    is_step = "step" in defined
-    texts = texts_of(step) if is_step else rounds_of(verify)
-    draft, target = TOYS["A"]
-    texts(draft, target, 1, lambda run: {tuple(run(Forking([]))): 1.0})
-    forbid_in(getattr(function, "__globals__", {}))
-    return texts, None if is_step else verify
+    return step
 
 
 def as_tokens(ids: Any, most: int, n_vocab: int = 3) -> list[int]:
@@ -130,8 +180,8 @@ def as_tokens(ids: Any, most: int, n_vocab: int = 3) -> list[int]:
     is_list = isinstance(tokens, (list, tuple))
     vocabulary = range(n_vocab)
     if not is_list or not 1 <= len(tokens) <= most or not all(i in vocabulary for i in tokens):
-        raise AssertionError(f"need a list of 1 to {most} tokens of 0 .. {n_vocab - 1}, "
-                             f"got {ids}")
+        number = "1 token" if most == 1 else f"1 to {most} tokens"
+        raise AssertionError(f"need a list of {number} of 0 .. {n_vocab - 1}, got {ids}")
     return [int(token) for token in tokens]
 
 
@@ -221,7 +271,7 @@ def in_words(error: BaseException) -> str:
 
 def print_judgement(texts: TextsOf, seconds: float, tolerance: float) -> int:
     """Print the judgement; return the exit status, 0 if the distribution is the target's."""
-    print(rules.toys_table(), "Toy equal: both models are A's target.\n", sep="\n\n")
+    print(rules.toys_table(), "Toy equal: both models are A's target.\n", sep="\n\n", flush=True)
     for found in judge(texts, seconds):
         if not found.distance <= tolerance:
             print(*explain(found, tolerance), sep="\n")
@@ -242,10 +292,12 @@ def answer(file: str, seconds: float = SECONDS, tolerance: float = EXACT,
     """Judge a file in this process and print; return the exit status."""
     path = Path(file)
     try:
-        texts, verify = load(path)
+        texts, verify, note = load(path)
         if with_rows and not verify:
             raise AssertionError("--rows needs a function verify and no step: a step calls "
                                  "models, and the recorded rows come without models")
+        if note:
+            print(f"{note}\n")
         status = print_judgement(texts, seconds, tolerance)
         if with_rows and verify:
             clock = Clock(seconds)
@@ -254,7 +306,11 @@ def answer(file: str, seconds: float = SECONDS, tolerance: float = EXACT,
                 print(f"\n{paragraph}", flush=True)
             if status == 1:
                 print(f"{path.name} is not lossless: the bound does not hold for it.")
+        sys.stdout.flush()
         return status
+    except BrokenPipeError:  # as in `| head -1`: nobody reads the answer
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for Python's exit
+        return 2
     except AssertionError as error:
         print(f"{path}: {line_of(error, path)}{in_words(error)}")
     except (Exception, SystemExit) as error:
@@ -265,12 +321,16 @@ def answer(file: str, seconds: float = SECONDS, tolerance: float = EXACT,
 
 def positive(text: str, limit: float = math.inf) -> float:
     """Read a number between 0 and the limit."""
-    number = float(text)
+    try:
+        number = float(text)
+    except ValueError:
+        number = math.nan
     if not 0 < number < limit:
-        raise ValueError(f"need a number above 0 and below {limit:g}, got {text}")
+        raise ValueError(f"need a number above 0 and below {limit:g}, got {text!r}")
     return number
 
 
+@command("exact.judge")
 def main(argv: list[str] | None = None) -> int:
     """Judge a file in a separate process, which is stopped if a call does not end."""
     parser = Parser("python -m exact.judge", description=__doc__.split("\n")[0])
@@ -283,14 +343,16 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--rows", action="store_true",
                         help="show the tokens per round of verify on recorded rows, too")
     args = parser.parse_args(argv)
-    values = args.file, args.seconds, args.tolerance, args.rows
-    program = f"import sys; from exact.judge import answer; sys.exit(answer{values})"
+    program = PROGRAM.format(args.file, args.seconds, args.tolerance, args.rows)
     limit = args.seconds * (1 + args.rows) + GRACE
     try:
-        return subprocess.run([sys.executable, "-B", "-c", program], timeout=limit).returncode
+        status = subprocess.run([sys.executable, "-B", "-c", program], timeout=limit).returncode
     except subprocess.TimeoutExpired:
         print(f"{args.file} was still running after {limit:g} s (an endless loop?)")
         return 2
+    if status not in JUDGED:
+        print(f"{args.file} ended its process without an answer (exit status {status})")
+    return JUDGED.get(status, 2)
 
 
 if __name__ == "__main__":

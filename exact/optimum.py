@@ -17,6 +17,7 @@ For one guess this is 1 - TV, which the ratio test reaches (docs/proof.md).
     python -m exact.optimum     the optimum and the tests on the toys of docs/wild.md
 """
 
+import sys
 from collections.abc import Callable
 from itertools import combinations
 from typing import Any
@@ -26,7 +27,7 @@ import numpy as np
 from exact.law import law
 from exact.rules import TOYS, X
 from lib.markdown import markdown_table
-from lib.terminal import Parser
+from lib.terminal import Parser, command, print_safely
 from sampling import residual
 from variants.kseq import find_rho, shared
 from variants.tree import draw_siblings
@@ -117,11 +118,13 @@ def toys_table() -> str:
     return markdown_table(["toy", "guesses", *FORMS], rows)
 
 
+@command("exact.optimum")
 def main(argv: list[str] | None = None) -> None:
+    """Print the table."""
     parser = Parser("python -m exact.optimum", description=__doc__.split("\n")[0])
     parser.parse_args(argv)
-    print(toys_table())
+    print_safely(toys_table(), sys.stdout)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

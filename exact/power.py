@@ -9,6 +9,7 @@ that pass; each run has its own random numbers. The oracle's verdict is not simu
 """
 
 import json
+import sys
 from functools import partial
 from pathlib import Path
 from typing import Callable, NamedTuple
@@ -18,7 +19,7 @@ import numpy as np
 from exact.kernels import EXACT, WRONG
 from exact.oracle import KNOWN, check
 from lib.markdown import markdown_table
-from lib.terminal import Parser
+from lib.terminal import Help, Parser, command, print_safely, read_json, try_to_write
 from sampling import softmax
 
 NUMBERS = 1 << 21  # the most probabilities in one array
@@ -232,17 +233,37 @@ def figures_table(figures):
     return markdown_table(["rule", "exact?", *links, "rounds"], rows)
 
 
+def table_of(path):
+    """Return the table of the figures in a file; ValueError if it holds something else."""
+    figures = read_json("show", path)
+    try:
+        return figures_table(figures)
+    except (LookupError, TypeError, AttributeError, ValueError, ZeroDivisionError) as why:
+        raise ValueError(f"--show {path} does not hold figures of this command") from why
+
+
+@command("exact.power")
 def main(argv=None):
-    parser = Parser("python -m exact.power", description=__doc__.split("\n")[0])
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures to FILE")
-    parser.add_argument("--show", type=Path, metavar="FILE", help="print the figures of FILE")
+    """Simulate all protocols, or read their figures; print the table."""
+    parser = Parser("python -m exact.power", description=__doc__.split("\n")[0],
+                    formatter_class=Help)
+    parser.add_argument("--json", type=Path, metavar="FILE", help="also write the figures to FILE")
+    parser.add_argument("--show", type=Path, metavar="FILE",
+                        help="print the table of the figures in FILE instead of simulating")
     args = parser.parse_args(argv)
-    figures = json.loads(args.show.read_text(encoding="utf-8")) if args.show else simulate()
-    print(figures_table(figures))
+    if args.show and args.json:
+        raise ValueError("--json does not apply to --show, which simulates nothing")
+    if args.show:
+        print_safely(table_of(args.show), sys.stdout)
+        return
+    if args.json:
+        try_to_write("json", args.json)
+    figures = simulate()
     if args.json:
         rules = (f"{json.dumps(rule)}: {json.dumps(row)}" for rule, row in figures.items())
         args.json.write_text("{" + ",\n".join(rules) + "}\n", encoding="utf-8")
+    print_safely(figures_table(figures), sys.stdout)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -18,6 +18,7 @@ in a different row.
 The file stores float16; `read` divides each row by its sum in float64.
 """
 
+import contextlib
 from collections.abc import Iterator
 from functools import partial
 from itertools import islice
@@ -47,7 +48,8 @@ Chain = tuple[list[int], np.ndarray, np.ndarray]
 def reduced(guesses: list[int], p_draft: np.ndarray, p_target: np.ndarray) -> Chain:
     """Return a chain of whole rows, reduced to the columns of the file."""
     guesses_out, rows_out = [], []
-    # The bonus token has no guess and no row of the draft; their placeholders are cut off.
+    # The bonus token has no guess and no row of the draft. Token 0 and the target's row take their
+    # places, so token 0 has its own column in the bonus row; the return cuts off the rest.
     for guess, draft, target in zip([*guesses, 0], [*p_draft, p_target[-1]], p_target):
         largest = np.maximum(draft, target)
         largest[guess] = 1  # a guess has its own column
@@ -83,7 +85,10 @@ def read(path: Path = PATH) -> tuple[list[Chain], np.ndarray]:
 def tokens_of(verify: Test, chains: list[Chain]) -> tuple[list, str]:
     """Return the tokens of a verifier in each round, and in words how they were found."""
     rounds = [partial(verify, *chain) for chain in chains]  # of rng
-    if len(list(islice(paths(rounds[0]), MOST + 1))) <= MOST:
+    # closed, because an enumeration that is not at its end forbids the generator below
+    with contextlib.closing(paths(rounds[0])) as outcomes:
+        n_outcomes = len(list(islice(outcomes, MOST + 1)))
+    if n_outcomes <= MOST:
         expected = [expectation(one_round, len) for one_round in rounds]
         return expected, "every outcome is enumerated"
     rng = np.random.default_rng(0)

@@ -11,6 +11,7 @@ exact/settings.py has the rules that need more than one round. tests/test_rules.
 figure of docs/wild.md.
 """
 
+import sys
 from fractions import Fraction
 from functools import cache, partial
 from typing import NamedTuple
@@ -22,6 +23,7 @@ from exact.law import composed_law, law, text_law, total_variation
 from exact.tables import distances_table, parser_of, texts_needed
 from exact.verifiers import chain, one_hot, q_is_one
 from lib.markdown import markdown_table
+from lib.terminal import command, print_safely
 from sampling import keep_largest
 from speculative import guess, make_step, verify
 from variants.match import match_verify
@@ -322,13 +324,17 @@ def toys_table():
     return markdown_table(["toy", "p_draft after 0; 1; 2", "p_target after 0; 1; 2"], rows)
 
 
+@command("exact.rules")
 def main(argv=None):
+    """Print the rules, or those that were called inexact in public."""
     parser = parser_of("exact.rules", __doc__, RULES)
     parser.add_argument("--alarms", action="store_true",
                         help="show rules that were called inexact in public, and are exact")
     args = parser.parse_args(argv)
-    print(alarms_table() if args.alarms else rules_table(args.words))
+    if args.alarms and args.words:
+        raise ValueError(f"--alarms shows all its rules: it takes no word, got {args.words[0]}")
+    print_safely(alarms_table() if args.alarms else rules_table(args.words), sys.stdout)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

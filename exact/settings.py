@@ -18,6 +18,7 @@ Guesses are drawn from the draft's rows, without any setting, and tested by the 
 Texts have four tokens, or end with a stop token. All outcomes are enumerated, on Fractions.
 """
 
+import sys
 from collections import defaultdict
 from fractions import Fraction
 from functools import cache, partial
@@ -28,6 +29,7 @@ import numpy as np
 from exact.law import law, text_law
 from exact.rules import MLX_SWIFT, SGLANG, TOYS, Found, X, commit, file_at
 from exact.tables import distances_table, parser_of
+from lib.terminal import command, print_safely
 from speculative import guess, speculative_step, up_to_stop
 
 N_NEW = 4
@@ -202,9 +204,12 @@ def settings_table(words=()):
     return distances_table(RULES, TOYS, words, find, columns)
 
 
+@command("exact.settings")
 def main(argv=None):
-    print(settings_table(parser_of("exact.settings", __doc__, RULES).parse_args(argv).words))
+    """Print the rules, or those with some words."""
+    words = parser_of("exact.settings", __doc__, RULES).parse_args(argv).words
+    print_safely(settings_table(words), sys.stdout)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -4,17 +4,27 @@
                           and their `distance`
 """
 
-import argparse
-from math import ceil, log
+from math import ceil, log, log1p
 
 from lib.markdown import markdown_table
+from lib.terminal import Help, Parser
 
 ROUNDING = 1e-12  # what floats may add up to; nearly all figures are Fractions
 ERROR = 1e-6  # of the test in the column of texts
 
 
 def texts_needed(found):
-    """Return log(1 / ERROR) / KL: the texts that the best test needs (Stein's lemma)."""
+    """Return how many texts show the rule except with probability ERROR; "-" if none can.
+
+    A text that the target cannot write shows the rule alone. If the rule writes no such text, the
+    best test needs log(1 / ERROR) / KL texts (Stein's lemma).
+    """
+    impossible = sum(p for text, p in found.texts.items() if text not in found.wanted)
+    if impossible == 1:
+        return "1"
+    if impossible:
+        # n texts are all possible for the target with probability (1 - impossible)^n
+        return f"{ceil(log(ERROR) / log1p(-impossible)):,}"
     nats = sum(p * log(p / found.wanted[text]) for text, p in found.texts.items() if p)
     return f"{ceil(log(1 / ERROR) / nats):,}" if nats > ROUNDING else "-"
 
@@ -44,11 +54,12 @@ def distances_table(rules, toys, words, find, columns):
 def parser_of(program, doc, rules):
     """Return the parser of a command that shows rules, all of them or those with some words."""
     def word(text):
-        if not any(has_words(rule, [text]) for rule in rules):
-            raise argparse.ArgumentTypeError(f"no rule has {text!r} in its name")
+        if not text.strip() or not any(has_words(rule, [text]) for rule in rules):
+            raise ValueError(f"no rule has {text!r} in its name")
         return text
 
-    parser = argparse.ArgumentParser(f"python -m {program}", description=doc.split("\n")[0])
+    parser = Parser(f"python -m {program}", description=doc.split("\n")[0],
+                    formatter_class=Help)
     parser.add_argument("words", nargs="*", type=word, metavar="WORD",
                         help="show the rules with one of these words in the name, on all toys")
     return parser

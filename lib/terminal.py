@@ -2,12 +2,14 @@
 
 import argparse
 import functools
+import json
 import os
 import shutil
 import sys
 from collections.abc import Callable, Iterable
 from difflib import get_close_matches
-from typing import IO, TextIO
+from pathlib import Path
+from typing import IO, Any, TextIO
 
 NUMBERS = {int: "a whole number", float: "a number"}  # Python's own messages name its types
 
@@ -79,6 +81,24 @@ def open_flag(name: str, path: str, binary_mode: str) -> IO[bytes]:
     except OSError as error:
         verb = "read" if binary_mode == "rb" else "write"
         raise OSError(f"cannot {verb} --{name} {path}: {error.strerror}") from None
+
+
+def try_to_write(name: str, path: Path) -> None:
+    """Raise OSError now, not after minutes, if the file of a flag cannot be written."""
+    is_new = not os.path.exists(path)
+    open_flag(name, str(path), "ab").close()
+    if is_new:
+        path.unlink()  # an empty file would look like a result
+
+
+def read_json(name: str, path: Path) -> Any:
+    """Return the value in the JSON file that a flag names; ValueError if it holds no JSON."""
+    with open_flag(name, str(path), "rb") as file:
+        data = file.read()
+    try:
+        return json.loads(data)
+    except (ValueError, RecursionError) as error:  # not JSON, not UTF-8, or nested too deeply
+        raise ValueError(f"--{name} {path} does not hold JSON: {error}") from None
 
 
 def command(program: str, requirements: str = "requirements.txt") -> Callable:

@@ -22,7 +22,7 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import NamedTuple
 
-from lib.terminal import Parser
+from lib.terminal import Parser, command
 
 ROOT = Path(__file__).parent.parent
 SECONDS = 120  # a mutant may loop for ever
@@ -153,7 +153,7 @@ LAW = [
      "above is taken for below"),
     ("            stack.enter_context(mock.patch(name, Forbidden(name)))",
      "            pass", "a draw from another generator is not noticed"),
-    ("for _ in range(8)):", "for _ in range(0)):",
+    ("for _ in range(RERUNS):", "for _ in range(0):",
      "a draw from a generator made before is not noticed"),
     ("        if known != weights:", "        if False:",
      "a different decision in a later run is not noticed"),
@@ -535,6 +535,7 @@ def run(mutants: list[Mutant], jobs: int = 2) -> bool:
     return not n_alive and not unsound
 
 
+@command("tests.mutants")
 def main(argv=None):
     """Run the chosen mutants; return the exit status."""
     parser = Parser("python -m tests.mutants", description=__doc__.split("\n")[0])

@@ -13,6 +13,7 @@ import pytest
 
 from exact import engines, samplers, triton_kernels
 from exact.boxes import boxes, widths
+from exact.law import law
 from exact.rules import BY_NAME, X
 from exact.triton_kernels import Kernel, round_of
 from sampling import residual
@@ -96,6 +97,17 @@ def test_a_cut_is_found_wherever_it_is():
     cuts = [1 / 3, 0.4, 0.4142135, 0.777]
     found = widths(lambda u: sum(u >= cut for cut in cuts))
     assert np.allclose([found[i] for i in range(5)], np.diff([0, *cuts, 1]), atol=1e-6)
+
+
+def test_boxes_are_found_at_the_same_points_whatever_was_found_before():
+    def points_asked():
+        asked = []
+        list(boxes(lambda point: asked.append(point) or point[0] < 0.3, 2))
+        return asked
+
+    first = points_asked()
+    assert points_asked() == first
+    assert law(lambda rng: [*points_asked()]) == {tuple(first): 1}  # generators are forbidden there
 
 
 def test_what_is_not_constant_on_boxes_is_refused():

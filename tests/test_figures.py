@@ -1,126 +1,127 @@
-"""Figures that pages quote are in a table of benchmarks/RESULTS.md, in the row they speak of."""
+"""Every figure of a page is the one of the table that the page's marker names."""
 
 import re
 from pathlib import Path
 
-from tests.test_docs import FENCE, SPAN, TEXTS, stored, table
+import pytest
+
+from docs import figures
+from docs.tables import Table, every_table, printed_tables
+from tests import planted_figures
 
 ROOT = Path(__file__).parent.parent
-RESULTS, README, SPEED, DECODERS = (
-    TEXTS[ROOT / name] for name in ("benchmarks/RESULTS.md", "README.md", "docs/speed.md",
-                                    "docs/decoders.md"))
-TARGET = re.compile(r"\]\([^)]*\)")  # of a link
-FIGURE = re.compile(r"(?<![\w.])(?<!Sec\. )\d+\.\d+(?![\d.]*\w)")
-ROW = re.compile(r"^\| .*\|$", re.MULTILINE)
+TEXTS = {page: (ROOT / page).read_text(encoding="utf-8") for page in figures.PAGES}
+EACH_PAGE = pytest.mark.parametrize("page", figures.PAGES)
 
 
-def figures(text):
-    """Return the numbers with a decimal point in a page, without code and links."""
-    return set(FIGURE.findall(TARGET.sub("", SPAN.sub("", FENCE.sub("", text)))))
+@EACH_PAGE
+def test_every_figure_is_that_of_the_table_its_marker_names(page):
+    assert figures.renewed_page(TEXTS[page]) == TEXTS[page]
 
 
-def section(anchor):
-    """Return the section of RESULTS.md with this anchor."""
-    sections = {re.sub(r"[^\w\- ]", "", part.partition("\n")[0].lower()).replace(" ", "-"): part
-                for part in RESULTS.split("\n## ")}
-    return sections[anchor]
+@EACH_PAGE
+def test_no_figure_changed_in_its_last_place_passes(page):
+    """One change for each figure; `python -m tests.planted_figures` makes all eight."""
+    n_figures = len(planted_figures.places(TEXTS[page]))
+    step = planted_figures.STEPS[len(page) % 8]
+    missed = [where for wrong, where in planted_figures.wrong_pages(TEXTS[page], [step])
+              if not planted_figures.is_seen(wrong)]
+    assert not missed and n_figures >= 4
 
 
-def decoder_rows(name):
-    """Return the lines of a decoder, with any flags, in the table of every decoder."""
-    return "\n".join(row for row in ROW.findall(section("every-decoder"))
-                     if row[2:].split()[0] == name)
+def test_the_figures_that_are_changed_are_all_that_a_marker_names_and_more():
+    for page, text in TEXTS.items():
+        bound = {span[:2] for span, _ in figures.figures_with_cells(text)}
+        assert bound <= set(planted_figures.places(text)), page
 
 
-def test_a_figure_of_a_decoder_is_in_its_row_or_in_the_table_that_is_linked():
-    n_checked = 0
-    for part in re.split(r"\n(?=\*\*|#)", DECODERS):
-        name = re.match(r"\*\*\[(\w+)\]\(\.\./variants/\1\.py\)", part)
-        if name:
-            known = decoder_rows(name[1]) + decoder_rows("speculative")
-            for anchor in re.findall(r"RESULTS\.md#([\w-]+)", part):
-                known += section(anchor)
-            found = figures(part)
-            assert found <= rounded(figures(known)), name[1]
-            n_checked += len(found)
-    assert n_checked > 20
+# ---- the markers, on a page and tables of a few lines
+
+PAGE = """
+<!-- figures: speeds, greedy | fast | speed-up -->
+It runs at 1.50 times the speed (`--K 0.7`, [a link](x-1.7.md), Sec. 3.5).
+"""
+SPEEDS = Table("speeds", "Temperature 0, greedy:\n| decoder |", {
+    "fast": {"tokens": "3.00", "speed-up (slowest - fastest)": "1.50 (1.40 - 1.60)"},
+    "slow (no cache)": {"tokens": "1.25", "speed-up (slowest - fastest)": "0.90 (0.80 - 0.95)"}})
+SAMPLED = Table("speeds", "Temperature 0.7:\n| decoder |", SPEEDS.rows | {
+    "fast": {"tokens": "1,024", "speed-up (slowest - fastest)": "1.10 (1.00 - 1.20)"}})
 
 
-def rounded(numbers):
-    """Return the numbers with one decimal place, and with two."""
-    return {form.format(float(number)) for number in numbers for form in ("{:.1f}", "{:.2f}")}
+@pytest.fixture
+def tables(monkeypatch):
+    monkeypatch.setattr(figures, "every_table", lambda: [SPEEDS, SAMPLED])
+    figures.line_numbers.cache_clear()
+    yield
+    figures.line_numbers.cache_clear()
 
 
-def test_every_figure_of_the_front_page_and_of_speed_md_is_in_a_table():
-    costs = {relative_cost("speed-pair"), relative_cost("speed-124M")}
-    for page in (README.split("\n## How fast?")[1], SPEED):
-        prose = re.sub(r"^    .*$", "", page, flags=re.MULTILINE)
-        assert figures(prose) <= rounded(figures(RESULTS)) | costs
+@pytest.mark.parametrize("line, numbers", [
+    ("speeds, greedy | fast | speed-up", [1.5]),
+    ("speeds, greedy | fast | speed-up (slowest - fastest)", [1.5, 1.4, 1.6]),
+    ("speeds, greedy | slow; fast | tokens", [1.25, 3]),
+    ("speeds, greedy | fast | tokens; speed-up", [3, 1.5]),
+    ("speeds, temperature 0 | * | *", [3, 1.5, 1.4, 1.6, 1.25, 0.9, 0.8, 0.95]),
+    ("speeds, temperature 0.7 | fast | tokens", [1024]),
+    ("given 0.8; .5", [0.8, 0.5]),
+])
+def test_a_line_of_a_marker_names_the_numbers_of_cells(tables, line, numbers):
+    assert figures.line_numbers(line) == numbers
 
 
-def relative_cost(name):
-    """Return the cost of a draft step, in target rows, of a file of benchmarks.speed."""
-    passes = stored(name)["passes"]
-    return f"{passes['draft_ms']['median'] / passes['rows_ms']['1']['median']:.2f}"
+@pytest.mark.parametrize("line, n_found", [
+    ("speeds | fast | tokens", 2), ("speeds, greedy | none | tokens", 0),
+    ("speeds, greedy | fast | none", 0), ("nothing | fast | tokens", 0)])
+def test_a_line_that_names_no_table_or_two_is_refused(tables, line, n_found):
+    with pytest.raises(figures.Unbound, match=rf"got {n_found}: {re.escape(line)}"):
+        figures.line_numbers(line)
 
 
-def test_the_speed_ups_of_the_front_page_are_those_of_the_decoders():
-    tables = stored("variants")["tables"]
-    by_temperature = [{row["decoder"]: row for row in rows} for rows in tables.values()]
-    quoted = by_column(README, "speed-up over plain")
-    for name, cells in quoted.items():
-        decoder = re.match(r"`(.*?)`", name)[1]
-        assert [*cells.values()] == [found[decoder]["speed-up (slowest - fastest)"]
-                                     for found in by_temperature]
-    assert len(quoted) == 3
+@pytest.mark.parametrize("old, new, message", [
+    ("<!-- figures: speeds, greedy | fast | speed-up -->\n", "", "got 0 cells for 1 figures: 1.50"),
+    ("1.50 times", "1.50 to 1.60 times", "got 1 cells for 2 figures: 1.50, 1.60"),
+    ("1.50 times", "several times", "got 1 cells for 0 figures"),
+])
+def test_a_figure_without_a_cell_and_a_cell_without_a_figure_are_refused(tables, old, new, message):
+    assert figures.renewed_page(PAGE) == PAGE and old in PAGE
+    with pytest.raises(figures.Unbound, match=message):
+        figures.renewed_page(PAGE.replace(old, new))
 
 
-def by_column(text, first):
-    """Return {first cell of a row: {head of a column: cell}} of a table."""
-    (_, *head), _, *rows = table(text, first)
-    return {name: dict(zip(head, cells)) for name, *cells in rows}
+@pytest.mark.parametrize("old, new, renewed", [
+    ("1.50 times", "1.51 times", "1.50 times"), ("1.50 times", "1.3 times", "1.5 times"),
+    ("1.50 times the speed", "149 % of the speed", "150 % of the speed"),
+    ("1.50 times the speed", "149 percent of the speed", "150 percent of the speed")])
+def test_a_figure_is_renewed_with_the_places_that_it_has(tables, old, new, renewed):
+    assert figures.renewed_page(PAGE.replace(old, new)) == PAGE.replace(old, renewed)
 
 
-def test_the_speed_ups_of_speed_md_are_those_of_RESULTS_md():
-    known = by_column(RESULTS, "6 prompts of 100 new tokens each | plain | K = 1 |")
-    kinds = [f"temperature {T}: {kind}" for T in (0, 1) for kind in ("speed-up", "predicted")]
-    quoted = by_column(SPEED, "speed-up over plain")
-    for kind, cells in zip(kinds, quoted.values(), strict=True):
-        assert cells == {K: known[kind][K] for K in cells} and len(cells) == 7
+def test_a_figure_that_lost_or_gained_its_comma_or_its_zero_is_renewed_as_it_is_written(tables):
+    page = "<!-- figures: speeds, temperature 0.7 | fast | tokens -->\n| a | b |\n|---|---|\n"
+    for cell, renewed in (("1,000", "1,024"), ("1000", "1024"), ("+ 1,000 MB", "+ 1,024 MB")):
+        assert figures.renewed_page(f"{page}| 7 | {cell} |\n") == f"{page}| 7 | {renewed} |\n"
+    assert figures.renewed_page("<!-- figures: given 0.98 -->\nat .97") == \
+        "<!-- figures: given 0.98 -->\nat .98"
 
 
-def test_the_batches_of_speed_md_are_those_of_RESULTS_md():
-    known = by_column(RESULTS, " | plain | K = 1 |")
-    quoted = by_column(SPEED, "tokens per second of all")
-    for texts, cells in quoted.items():
-        row = known[f"{texts.split()[0]} at once: tokens per second (quartiles)"]
-        assert cells == {K: row[K].split()[0] for K in cells}
-    assert len(quoted) == 5
+def test_the_second_of_two_equal_heads_has_a_name():
+    text = ("<!-- table: python -m some.module --show benchmarks/results/times.json -->\nTimes:\n\n"
+            "| rows | ms | relative | NumPy: ms | relative |\n| --- | --- | --- | --- | --- |\n"
+            "| 1 | 2.0 | 1.0 | 3.0 | 1.1 |\n<!-- end -->\n")
+    (table,) = printed_tables(text)
+    assert table.name == "times" and table.caption.startswith("Times:\n| rows |")
+    assert table.rows == {"1": {"ms": "2.0", "relative": "1.0", "NumPy: ms": "3.0",
+                                "relative, second": "1.1"}}
 
 
-def test_the_tokens_per_pass_of_engines_md_are_those_of_RESULTS_md():
-    rows = stored("engines")["rows"]
-    at_1 = {name: f"{row['tokens/pass at 1']:.2f}" for name, row in rows.items()}
-    words = " ".join(TEXTS[ROOT / "docs/engines.md"].split())
-    assert f"test and has {at_1['transformers']}; " in words
-    assert f"[speculative.py](../speculative.py) has {at_1['here']}. " in words
-    assert f"by match and has {at_1['llama.cpp']}; `--decoder match` has {at_1['here, match']}." \
-        in words
-    assert f"wrote {rows['llama.cpp']['tokens/pass at 0']:.2f} tokens" in words
+def test_every_recorded_and_computed_table_is_quoted():
+    """A table that no page quotes would be a figure with nobody to read it."""
+    markers = " ".join(TEXTS.values())
+    pages_own = {table.name for table in every_table() if not table.caption}
+    assert {name for name in pages_own if f"{name} | " not in markers} == set()
 
 
-def test_the_memory_of_a_draft_is_that_of_its_sizes():
-    """A layer has 12 n_embd^2 weights with 9 n_embd outputs, and 13 n_embd other numbers."""
-    def counts(n_layer, n_embd, n_vocab=50257, n_ctx=1024):
-        """Return the numbers in matrices, their outputs, and all other numbers."""
-        matrices = 12 * n_layer * n_embd**2 + n_vocab * n_embd
-        return matrices, 9 * n_layer * n_embd + n_vocab, (13 * n_layer + 2 + n_ctx) * n_embd
-
-    (large, outputs, others), (small, _, small_others) = counts(48, 1600), counts(12, 768)
-    rows = [(4 * (large + others), 2 * 48 * 1600 * 4),
-            (large + 4 * outputs, 2 * 48 * 1600 * 4),  # int8, and a scale per output
-            (4 * (small + small_others), 2 * 12 * 768 * 4)]
-    quoted = by_column(SPEED, "| weights | cache per token")
-    assert [*map(list, (cells.values() for cells in quoted.values()))] == [
-        [f"{'+ ' * (i > 0)}{weights / 1e6:,.0f} MB", f"{'+ ' * (i > 0)}{cache / 1e3:.0f} kB"]
-        for i, (weights, cache) in enumerate(rows)]
+def test_the_sentence_that_will_it_pay_ends_with_is_in_RESULTS_md():
+    quoted = re.search(r"^    Temperature 0: it pays;(.|\n)*?\n\n", TEXTS["docs/speed.md"], re.M)
+    results = (ROOT / "benchmarks/RESULTS.md").read_text(encoding="utf-8")
+    assert " ".join(quoted[0].split()) in " ".join(results.split())

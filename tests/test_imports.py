@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parent.parent
 APART = {"lib.checkpoints", "demo", "tqdm", "argparse", "numba"}
 
@@ -29,6 +31,14 @@ def test_the_algorithm_imports_numpy_alone():
 def test_no_checkpoint_download_or_terminal_is_loaded_with_the_forward_pass():
     assert not loaded_by("gpt2") & APART
     assert loaded_by("main") >= APART - {"numba"}
+
+
+@pytest.mark.parametrize("module", ["law", "oracle", "rules", "settings", "judge", "power"])
+def test_a_verifier_is_judged_with_numpy_alone(module):
+    """Of the decoders only the files whose tests are in the register are loaded."""
+    loaded = loaded_by(f"exact.{module}")
+    assert {name.split(".")[0] for name in loaded} - sys.stdlib_module_names <= {*FLOOR}
+    assert "variants.eagle" not in loaded
 
 
 FLOORS = [  # an import leads to a lower floor, or stays in its room

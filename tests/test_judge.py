@@ -1,7 +1,10 @@
 """Test the judge: right answers pass, wrong ones are shown, what cannot be judged is refused."""
 
 import itertools
+import os
 import re
+import signal
+import subprocess
 import sys
 from pathlib import Path
 from unittest import mock
@@ -12,6 +15,7 @@ from exact import judge
 from exact.law import GENERATORS, law, paths
 from sampling import sample
 from speculative import draft_and_verify
+from tests.commands import until
 from tests.distributions import assert_same_law
 from variants.match import match_verify
 
@@ -159,6 +163,25 @@ def test_a_step_is_judged_where_both_are_defined(said):
     assert said(f"{STEP}\n{VERIFY}return [0]")[0] == 0
 
 
+def test_a_verify_is_judged_beside_a_step_that_is_no_function(said):
+    assert said(f"{RIGHT}\nstep = None")[0] == 0
+
+
+def test_of_a_decoders_file_the_test_of_its_entry_is_judged(said):
+    """Its other names are not: a decoder may import a verify that it does not test with."""
+    entry = "from variants.block import DECODER"
+    status, out = said(f"{entry}\n{VERIFY}return [0]\ndef step(*args): return [0]")
+    first, *_ = out.splitlines()
+    assert status == 0 and first == ("The test of DECODER is judged, block_verify; how the decoder "
+                                     "makes its guesses is not.")
+    assert said(f"{entry}\n{VERIFY}return [0]\nDECODER = DECODER._replace(test=verify)")[0] == 1
+
+
+def test_a_uniform_that_is_printed_shows_what_is_known_of_it(said):
+    text = VERIFY + "\n    u = rng.random(); u < 0.25; print(u); return 'x'"
+    assert "u in [0, 0.25)" in said(text)[1]
+
+
 def test_the_models_of_the_toy_equal_are_one_as_is_printed():
     draft, target = judge.TOYS["equal"]
     assert draft is target is judge.TOYS["A"][1]
@@ -189,6 +212,12 @@ def test_the_pages_step_judges_a_test_of_trees(said, rule, status):
     ("x = 1", "need a function verify or step"),
     (VERIFY + "return []", r"got \[\]"),
     (VERIFY + "return [7]", r"got \[7\]"),
+    (VERIFY + "return g", r"need a list of 1 token of 0 .. 2, got \[\] \(called without guesses"),
+    (VERIFY + "return [0] if q[0, g[0]] else []", r"\(guesses and p_draft are lists: p_draft\[t\]"),
+    ("step = 3", "need a function verify or step in it, or a DECODER$"),
+    ("DECODER = 3", "need a DECODER with a test"),
+    ("from variants.tree import DECODER", "verify_tree, tests a tree of guesses: write a step"),
+    ("from variants.lenient import DECODER", "lenient_verify, needs lenience: write a function"),
     (VERIFY + "pass", "need a list of 1 to 2 tokens of 0 .. 2, got None"),
     (VERIFY + "\n    return g[5]", "does not run: line 2: IndexError: list index out of range$"),
     (VERIFY + "\n    return [g[0]]", r"index out of range \(called without guesses, as in the"),
@@ -294,6 +323,39 @@ def test_the_command_names_its_file_and_returns_the_judgement(tmp_path, capfd, m
     assert capfd.readouterr().out.endswith("still running after 0.2 s (an endless loop?)\n")
 
 
+@pytest.mark.parametrize("line, status", [("os._exit(0)", 0), ("os.kill(os.getpid(), 9)", -9)])
+def test_a_process_that_ends_itself_is_no_answer(line, status, tmp_path, capfd):
+    path = tmp_path / "answer.py"
+    path.write_text(f"import os; {line}", encoding="utf-8")
+    assert judge.main([str(path)]) == 2
+    assert f"ended its process without an answer (exit status {status})" in capfd.readouterr().out
+
+
+@pytest.mark.skipif(not hasattr(os, "killpg"), reason="needs process groups")
+def test_ctrl_c_is_one_line(tmp_path):
+    """The signal reaches both processes, as from a terminal, once the file runs."""
+    path = tmp_path / "answer.py"
+    started = tmp_path / "started"
+    path.write_text(f"open({str(started)!r}, 'w').close()\nwhile True: pass", encoding="utf-8")
+    process = subprocess.Popen([sys.executable, "-m", "exact.judge", str(path)], cwd=ROOT,
+                               stderr=subprocess.PIPE, start_new_session=True, text=True)
+    until(started.exists)
+    os.killpg(process.pid, signal.SIGINT)
+    assert process.communicate(timeout=60)[1] == "exact.judge: interrupted\n"
+    assert process.returncode == 130
+
+
+def test_a_reader_that_stops_is_no_traceback(tmp_path):
+    path = tmp_path / "answer.py"
+    path.write_text(RIGHT, encoding="utf-8")
+    process = subprocess.Popen([sys.executable, "-m", "exact.judge", str(path)], cwd=ROOT,
+                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    process.stdout.readline()
+    process.stdout.close()
+    assert process.stderr.read() == "" and process.wait() in (0, 2)  # 0: it was faster
+    process.stderr.close()
+
+
 @pytest.mark.parametrize("flags, status, line", [
     ([], 1, "  this is within float32 rounding: --tolerance 1e-06 accepts it"),
     (["--tolerance", "1e-6", "--seconds", "1e-9"], 2, "still running after 1e-09 s: toy A, K = 1"),
@@ -309,7 +371,8 @@ def test_the_commands_flags_reach_the_judgement(tmp_path, capfd, flags, status, 
 
 
 @pytest.mark.parametrize("flags", [["--seconds", "0"], ["--seconds", "inf"], ["--seconds", "nan"],
-                                   ["--tolerance", "1"], ["--tolerance", "nan"]])
+                                   ["--tolerance", "1"], ["--tolerance", "nan"],
+                                   ["--seconds", "abc"], ["--seconds", ""]])
 def test_a_limit_that_judges_nothing_is_refused(capsys, flags):
     with pytest.raises(SystemExit) as exit_:
         judge.main(["answer.py", *flags])

@@ -1,13 +1,11 @@
 """Test that pictures show their data, and that the dark ones are the light ones in dark colours."""
 
-import json
 import re
 import sys
 from xml.etree import ElementTree
 
 import pytest
 
-from benchmarks import acceptance
 from docs.pictures.__main__ import IMAGES, SVG, data_of, main, names, write_picture
 from docs.pictures.bars import distances
 from docs.pictures.palette import COLOURS, SERIES, darkened
@@ -81,18 +79,6 @@ def test_the_picture_of_rules_has_the_names_and_distances_of_today():
         figures = [text for text in texts if re.fullmatch(r"0\.\d{3}", text)]
         assert drawn == [name for name, _ in wrong] and f"{n_exact} other rules" in texts
         assert figures == [f"{distance:.3f}" for _, distance in wrong]
-
-
-def test_one_text_has_one_acceptance_at_its_own_temperature(monkeypatch, tmp_path, capsys):
-    monkeypatch.setattr(acceptance, "TEMPERATURES", [0.5, 1.0])
-    monkeypatch.setattr(acceptance, "LENGTH", 12)
-    path = tmp_path / "figures.json"
-    assert acceptance.main(["--texts", "2", "--json", str(path)]) == 0
-    measured = capsys.readouterr().out
-    assert acceptance.main(["--show", str(path)]) == 0 and capsys.readouterr().out == measured
-    half, one = json.loads(path.read_text())["temperatures"].values()
-    assert one["own"] == pytest.approx(one["same"])
-    assert half["own"] != pytest.approx(half["same"])
 
 
 def test_a_plot_without_matplotlib_says_what_to_install(monkeypatch, capsys):

@@ -10,25 +10,38 @@ import pytest
 from exact import power
 from exact.kernels import EXACT
 from exact.power import PROTOCOLS, VERIFIERS, fits, rounds, share
+from sampling import softmax
+from tests.commands import outcome, refusal
 
 ROOT = Path(power.__file__).parents[1]
+STORED = ROOT / "benchmarks/results/power.json"
 RATIO, MATCH, _ = power.RIGHT
-QUICK = [name for name in PROTOCOLS if name not in ("vLLM wide", "TensorRT-LLM")]
+SMALLER = {"vLLM wide": {"V": 512, "n": 5_120}}  # the whole one takes seconds
+SEEN = {  # protocol: a rule that it is known to see
+    "vLLM V1": "ratio test, then a draw from the target",
+    "vLLM wide": "ratio test, then a draw from the target",
+    "vLLM narrow": "ratio test, then a draw from the target",
+    "SGLang": "bonus token from the last guess's row",
+    "TensorRT-LLM": "ratio test, then a draw from the target",
+    "transformers": "match with the target's best token, at any temperature",
+    "FlashInfer": "\"q = 1\"; argmax guesses, always rejected",
+    "oracle": "ratio test, then a draw from the target"}
 
 
 def passes(protocol, rule, seed=0):
-    return PROTOCOLS[protocol].passes(VERIFIERS[rule], np.random.default_rng(seed))
+    test = PROTOCOLS[protocol].passes
+    return test(VERIFIERS[rule], np.random.default_rng(seed), **SMALLER.get(protocol, {}))
 
 
-@pytest.mark.parametrize("protocol", QUICK)
+@pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_exact_rules_pass(protocol):
     """A right rule fails a test by chance with a probability that the page gives as 0."""
     assert passes(protocol, RATIO) and passes(protocol, MATCH)
 
 
-@pytest.mark.parametrize("protocol", ["vLLM V1", "vLLM narrow", "oracle"])
-def test_a_draw_from_the_target_is_seen(protocol):
-    assert not passes(protocol, "ratio test, then a draw from the target")
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_every_protocol_can_fail(protocol):
+    assert not passes(protocol, SEEN[protocol])
 
 
 @pytest.mark.parametrize("protocol", ["vLLM V1", "vLLM narrow"])
@@ -38,13 +51,50 @@ def test_equal_rows_hide_faults_of_rows(protocol):
     assert not passes("oracle", "bonus token from the last guess's row")
 
 
-@pytest.mark.parametrize("protocol, rule", [
-    ("SGLang", "bonus token from the last guess's row"),
-    ("FlashInfer", "\"q = 1\"; argmax guesses, always rejected"),
-    ("transformers", "\"q = 1\"; argmax guesses, always rejected"),
-    ("transformers", "match with the target's best token, at any temperature")])
-def test_every_protocol_can_fail(protocol, rule):
-    assert not passes(protocol, rule)
+# ---- the limits of the protocols, each passed and exceeded
+
+@pytest.mark.parametrize("times, is_right", [(19, False), (21, True)])
+def test_the_distance_to_the_target_must_fall_20_times_as_much(times, is_right, monkeypatch):
+    """The frequencies are near the target's row: their distances to other rows stay equal."""
+    _, target, *_ = softmax(np.random.default_rng(0).random((102, 10)))
+    distances = iter([1e-3, 1e-3, 1e-3, 1e-3, 1e-3 / times])
+    monkeypatch.setattr(power, "rounds", lambda *args: np.zeros((1, 2), int))
+    monkeypatch.setattr(power, "frequencies",
+                        lambda tokens, V: target + next(distances) * np.eye(10)[0])
+    assert power.vllm_v1(None, np.random.default_rng(0)) == is_right
+
+
+@pytest.mark.parametrize("deviations, is_right", [(9, True), (11, False)])
+def test_chi_squared_must_be_below_df_and_10_standard_deviations(deviations, is_right):
+    """Five tokens, 10,000 of each expected, so df = 4; two have x more and x fewer."""
+    chi_squared = 4 + deviations * np.sqrt(2 * 4)
+    x = round(np.sqrt(10_000 * chi_squared / 2))
+    tokens = np.repeat(range(5), [10_000 + x, 10_000 - x, 10_000, 10_000, 10_000])
+    assert fits(tokens, np.full(5, 0.2)) == is_right
+
+
+@pytest.mark.parametrize("n, is_right", [(10_000, False), (4_000, True)])
+def test_rare_tokens_are_one_bin_if_five_are_expected_in_it(n, is_right):
+    """Ten tokens are expected once, and together 10 times, or 4 times: they come 100 times."""
+    row = np.array([0.999, *[1e-4] * 10])
+    tokens = np.repeat([0, 1], [n - 100, 100])
+    assert fits(tokens, row) == is_right
+
+
+@pytest.mark.parametrize("change, is_right", [(0.1, True), (0.2, False)])
+def test_first_tokens_may_diverge_by_a_hundredth(change, is_right, monkeypatch):
+    """Every other token is more and less frequent by this part: the divergence is change^2 / 2.
+
+    50,000 draws of 100 tokens add about 0.001 to it: 0.005 passes, and 0.02 does not.
+    """
+    def first_tokens(verify, p_draft, p_target, n, rng):
+        row = p_target[0].copy()
+        tokens = np.argsort(row)[-100:]  # by their probability, so that the sums are nearly equal
+        row[tokens] *= 1 + change * (-1.0) ** np.arange(100)
+        return rng.choice(len(row), (n, 1), p=row / row.sum())
+
+    monkeypatch.setattr(power, "rounds", first_tokens)
+    assert power.tensorrt_llm(None, np.random.default_rng(0)) == is_right
 
 
 def test_chi_squared_is_below_its_bound_for_the_right_row_only():
@@ -52,6 +102,43 @@ def test_chi_squared_is_below_its_bound_for_the_right_row_only():
     tokens = np.random.default_rng(0).choice(5, 10_000, p=row)
     assert fits(tokens, row) and not fits(tokens, row[[1, 0, 2, 3, 4]])
     assert fits(tokens[:5], row)  # too few for two bins
+
+
+def test_the_narrow_test_has_a_draft_that_prefers_what_the_target_does_not(monkeypatch):
+    rows = []
+
+    def no_rounds(verify, p_draft, p_target, n, rng):
+        rows.append((p_draft, p_target))
+        return np.zeros((1, 4), int)
+
+    monkeypatch.setattr(power, "rounds", no_rounds)
+    for protocol in ("vLLM narrow", "vLLM wide"):
+        passes(protocol, RATIO)
+    (narrow_draft, narrow_target), (wide_draft, wide_target) = rows
+    assert np.ptp(narrow_draft * narrow_target[:-1]) < 1e-15  # inverse, but for a factor
+    assert np.ptp(wide_draft * wide_target[:-1]) > 1e-6
+    assert narrow_target.shape == (4, 16) and wide_target.shape == (4, 512)
+
+
+@pytest.mark.parametrize("replacements, is_right", [
+    ([1, 1, 1, 8, 8, 8, 3, 3, 7], True), ([3, 3, 3, 1, 1, 8, 8, 8, 7], False),
+    ([1, 1, 1, 8, 8, 3, 3, 7], False), ([1, 1, 1, 8, 8, 8, 3, 3], False),
+    ([1, 1, 1, 8, 8, 8, 3, 3, 7, 5], False)])
+def test_the_replacements_of_the_third_guess_have_an_order(replacements, is_right, monkeypatch):
+    """Tokens 1 and 8 are more frequent than 3, and 3 than 7, which comes; no other token does."""
+    tokens = np.array([[1, 4, token, -1] for token in replacements])
+    monkeypatch.setattr(power, "rounds", lambda *args: tokens)
+    assert power.transformers(None, None, n=len(tokens)) == is_right
+
+
+@pytest.mark.parametrize("token, is_right", [(110, True), (111, False)])
+def test_of_rows_that_are_not_one_hot_only_the_range_of_the_ids_is_seen(token, is_right):
+    def verify(guesses, p_draft, p_target, uniforms):
+        best = p_target.argmax(axis=-1)
+        is_one_hot = p_target.max() == 1
+        return best if is_one_hot else np.full_like(best, token)
+
+    assert power.flashinfer(verify, np.random.default_rng(0)) == is_right
 
 
 def test_rounds_of_many_parts_have_the_rows_that_are_given(monkeypatch):
@@ -66,15 +153,35 @@ def test_shares_have_their_standard_error():
 
 
 def test_the_figures_are_of_all_rules_and_protocols():
-    stored = json.loads((ROOT / "benchmarks/results/power.json").read_text("utf-8"))
+    stored = json.loads(STORED.read_text("utf-8"))
     assert [*stored] == [*VERIFIERS] and all([*row] == [*PROTOCOLS] for row in stored.values())
     assert all([passed, 1] == stored[rule]["oracle"] for rule in VERIFIERS
                for passed in [int(rule in EXACT)])
 
 
 def test_four_wrong_rules_pass_the_wide_test_and_not_the_narrow_one():
-    stored = json.loads((ROOT / "benchmarks/results/power.json").read_text("utf-8"))
+    stored = json.loads(STORED.read_text("utf-8"))
     assert sum(row["vLLM wide"][0] > 0 == row["vLLM narrow"][0] for row in stored.values()) == 4
+
+
+def test_the_command_shows_the_figures_of_its_file():
+    status, out, err = outcome(power.main, "--show", STORED)
+    assert (status, err) == (0, "") and out.count("\n") == 2 + len(VERIFIERS) + 1
+
+
+@pytest.mark.parametrize("text", ["{}", "[]", "3", '{"traversal": {}}', '{"traversal": [0, 0]}'])
+def test_a_file_without_figures_is_one_line(text, tmp_path):
+    path = tmp_path / "figures.json"
+    path.write_text(text, encoding="utf-8")
+    assert f"--show {path} does not hold figures of this" in refusal(power.main, "--show", path)
+
+
+def test_what_cannot_be_written_is_refused_before_anything_is_simulated(tmp_path, monkeypatch):
+    monkeypatch.setattr(power, "simulate", None)
+    assert f"cannot write --json {tmp_path}: Is a dir" in refusal(power.main, "--json", tmp_path)
+    assert "--json does not apply to --show" in refusal(
+        power.main, "--json", tmp_path / "new", "--show", STORED)
+    assert not any(tmp_path.iterdir())
 
 
 def test_sources_are_files_at_a_commit():

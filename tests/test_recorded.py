@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from benchmarks import rules
-from exact import judge, recorded
+from exact import judge, law, recorded
 from exact.expected import block_tokens, match_tokens, ratio_tokens
 from speculative import verify
 from variants.block import block_verify
@@ -79,6 +79,19 @@ def test_a_verifiers_tokens_are_those_of_its_formula(test, tokens, monkeypatch):
     monkeypatch.setattr(recorded, "MOST", 10)  # the mean of 8 * 200 runs; the seeds are fixed
     found, how = recorded.tokens_of(test, CHAINS[:8])
     assert "200 runs" in how and np.mean(found) == pytest.approx(np.mean(wanted), abs=0.1)
+
+
+def test_an_enumeration_that_is_left_does_not_forbid_the_runs(monkeypatch):
+    """As on a Python that does not free a generator at once: here the list keeps it."""
+    kept = []
+
+    def paths(function):
+        kept.append(law.paths(function))
+        return kept[-1]
+
+    monkeypatch.setattr(recorded, "paths", paths)
+    monkeypatch.setattr(recorded, "MOST", 10)
+    assert "200 runs" in recorded.tokens_of(verify, CHAINS[:1])[1] and len(kept) == 1
 
 
 def test_the_page_shows_what_the_judge_says(said):

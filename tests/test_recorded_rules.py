@@ -14,8 +14,8 @@ from exact import expected, optimum
 from exact.expected import block_tokens, chain_mean, match_tokens, ratio_tokens, tree_mean
 from exact.law import expectation
 from exact.recorded import means, standard_error
-from exact.rules import TOYS, X, best
-from speculative import guess
+from exact.rules import TOYS, X, best, mapped
+from speculative import guess, verify
 from tests.toys import path_by_path
 
 PAGE = Path(rules.__file__).with_name("RESULTS.md").read_text(encoding="utf-8")
@@ -30,10 +30,22 @@ def test_the_mean_over_recorded_rounds_is_that_of_each_test(toy, monkeypatch):
              "block": chain_mean(guess, block_tokens, toy, 2),
              "match or q = 1, best guesses": chain_mean(best, match_tokens, toy, 2),
              "siblings 2,1,1,1, multi-step": tree_mean((2, 1), toy)}
+    record = partial(rules.record, list(X), draft, target)
     for name, mean in means.items():
-        found = expectation(partial(rules.record, list(X), draft, target),
-                            lambda place, name=name: rules.tests(place)[name])
+        found = expectation(record, lambda place, name=name: rules.tests(place)[name])
         assert float(found) == pytest.approx(float(mean))
+
+
+@pytest.mark.parametrize("toy", TOYS)
+def test_the_acceptance_of_siblings_is_that_of_the_first_position(toy, monkeypatch):
+    monkeypatch.setattr(rules, "K", 1)
+    monkeypatch.setattr(rules, "WIDTHS", (1,))
+    pair = [mapped(model, np.float64) for model in TOYS[toy]]
+    p_draft, p_target = (model(X)[-1] for model in pair)
+    place = rules.record(list(X), *map(path_by_path, pair), np.random.default_rng(0))
+    wanted = {f"{n}: {test}": form(p_draft, p_target, n)
+              for n in (1, 2, 3) for test, form in optimum.FORMS.items()}
+    assert rules.siblings(place) == pytest.approx(wanted)
 
 
 def recorded(monkeypatch, openings):
@@ -46,16 +58,53 @@ def recorded(monkeypatch, openings):
 
 
 def test_rounds_start_where_those_of_the_ratio_test_do(monkeypatch):
-    texts = [text for text, _ in recorded(monkeypatch, rules.OPENINGS)]
+    """A place is recorded after the text of the place before it and what the ratio test added."""
+    starts = []
+
+    def record(x, *others, recorded=rules.record):
+        starts.append(list(x))
+        return recorded(x, *others)
+
+    written = []
+
+    def watched(*chain_and_rng):
+        written.append(verify(*chain_and_rng))
+        return written[-1]
+
+    monkeypatch.setattr(rules, "record", record)
+    monkeypatch.setattr(rules, "verify", watched)
+    found = recorded(monkeypatch, rules.OPENINGS)
+    texts = [text for text, _ in found]
     assert len(texts) == 60 and texts == sorted(texts) and max(texts) > 10
+    for n in range(1, 60):
+        is_new = texts[n] != texts[n - 1]
+        before, after = starts[n - 1], starts[n]
+        assert after == ([0] if is_new else before + written[n - 1])
+        assert is_new == (len(before + written[n - 1]) >= 11)  # [0] and 10 tokens
 
 
-def test_each_text_has_random_numbers_of_its_own(monkeypatch):
-    """Not all texts of one prompt begin with the same guesses. Seeds are fixed: no false alarm."""
+def test_the_ratio_test_gets_the_chain_of_each_place(monkeypatch):
+    chains = []
+
+    def watched(guesses, p_draft, p_target, rng):
+        chains.append((guesses, p_draft, p_target))
+        return verify(guesses, p_draft, p_target, rng)
+
+    monkeypatch.setattr(rules, "verify", watched)
+    found = recorded(monkeypatch, [""])
+    for chain, (_, place) in zip(chains, found):
+        for got, wanted in zip(chain, place.chain()):
+            assert np.array_equal(got, wanted)
+    assert len(chains) == 60
+
+
+def test_each_text_has_its_own_random_numbers(monkeypatch):
+    """All texts of one prompt begin with different guesses. Seeds are fixed: no false alarm."""
     guesses = defaultdict(list)
     for text, place in recorded(monkeypatch, [""]):
         guesses[text] += place.tree.tokens
-    assert len({tuple(tokens[:10]) for tokens in guesses.values()}) > 1
+    complete = [tuple(tokens[:15]) for tokens in guesses.values() if len(tokens) >= 15]
+    assert len(set(complete)) == len(complete) > 5
 
 
 def test_differences_are_to_the_first_test_and_have_their_own_errors():

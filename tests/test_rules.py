@@ -10,11 +10,12 @@ import numpy as np
 import pytest
 
 from docs.readme import BLOCK
-from exact import rules, settings, verifiers
+from exact import rules, settings, tables, verifiers
 from exact.law import law, text_law, total_variation
 from exact.rules import BY_NAME, RULES, TOYS, X, find
 from sampling import residual, sample
 from speculative import complete, speculative_step
+from tests.commands import outcome, refusal
 
 ROOT = Path(rules.__file__).parents[1]
 PAGE = (ROOT / "docs" / "wild.md").read_text(encoding="utf-8")
@@ -57,13 +58,41 @@ def test_what_was_called_inexact_is_exact():
 
 @pytest.mark.parametrize("main, words, names", [
     (rules.main, "traversal", 2), (rules.main, "PAYS best", 2), (settings.main, "mask:", 3)])
-def test_a_command_shows_the_rules_with_a_word_on_every_toy(main, words, names, capsys):
-    main([words])
-    rows = capsys.readouterr().out.splitlines()[2:]
-    assert len(rows) == 3 * names and all(words.lower() in row.lower() for row in rows)
-    with pytest.raises(SystemExit):
-        main(["no rule's words"])
-    assert capsys.readouterr().err.endswith("no rule has \"no rule's words\" in its name\n")
+def test_a_command_shows_the_rules_with_a_word_on_every_toy(main, words, names):
+    status, out, _ = outcome(main, words)
+    rows = out.splitlines()[2:]
+    assert status == 0 and len(rows) == 3 * names
+    assert all(words.lower() in row.lower() for row in rows)
+
+
+@pytest.mark.parametrize("main", [rules.main, settings.main])
+@pytest.mark.parametrize("word", ["no rule's words", "", " "])
+def test_a_word_of_no_rule_is_refused(main, word):
+    assert refusal(main, word).endswith(f"no rule has {word!r} in its name\n")
+
+
+@pytest.mark.parametrize("register", [rules, settings])
+def test_a_command_shows_every_rule_by_its_name(register):
+    for rule in register.RULES:
+        status, out, _ = outcome(register.main, rule.name)
+        assert status == 0 and all(f"| {rule.name}; toy {toy} |" in out for toy in TOYS)
+
+
+def test_the_alarms_are_shown_whole():
+    status, out, _ = outcome(rules.main, "--alarms")
+    assert status == 0 and out == rules.alarms_table() + "\n"
+    assert "it takes no word, got traversal" in refusal(rules.main, "--alarms", "traversal")
+
+
+def test_a_text_that_the_target_cannot_write_shows_a_rule():
+    """By hand: one text in four is impossible, so n texts show none with probability 0.75^n."""
+    wanted = {"a": Fraction(1)}
+    found = lambda impossible: rules.Found(
+        "C", 3, {text: p for text, p in (("a", 1 - impossible), ("b", impossible)) if p}, wanted)
+    assert rules.texts_needed(found(Fraction(1, 4))) == "49"
+    assert 0.75**49 < tables.ERROR < 0.75**48
+    assert rules.texts_needed(found(Fraction(1))) == "1"
+    assert rules.texts_needed(found(Fraction(0))) == "-"
 
 
 def test_the_distance_round_by_round_is_that_of_the_whole_text():

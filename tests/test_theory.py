@@ -19,6 +19,7 @@ from theory.hardware import (
 )
 from theory.speedup import (
     acceptance_rate,
+    alpha_of_report,
     best_K,
     chen_speedup,
     expected_tokens,
@@ -192,6 +193,9 @@ EVEN = [0.5, 0.5]
     (acceptance_rate, (EVEN, [0.5, 0.25, 0.25]), r"same tokens, got shapes \(2,\) and \(3,\)"),
     (acceptance_rate, (EVEN, [0.5, 0.6]), "sum 1, got smallest 0.5 and sum 1.1"),
     (acceptance_rate, ([-0.5, 1.5], EVEN), "probabilities >= 0"),
+    (acceptance_rate, (EVEN, [0.5, 0.495]), r"sum 1, got smallest 0.495 and sum 0.995"),
+    (acceptance_rate, (EVEN, [0.5, 0.49999]), "sum 1, got"),
+    (alpha_of_report, (0.5, 10**9), "1 <= K <= 1000, got 0.5 and 1000000000"),
     (expected_tokens, (1.1, 4), "need 0 <= alpha <= 1, got 1.1"),
     (expected_tokens, (0.5, -1), "need K a whole number >= 0, got -1"),
     (walltime_improvement, (0.5, 1, -0.1), "need 0 <= c < inf, .*, got -0.1"),

@@ -137,8 +137,8 @@ def alpha_of_report(accepted_per_drafted: float, K: int) -> float:
     >>> round(alpha_of_report((0.5 + 0.25 + 0.125) / 3, K=3), 6)
     0.5
     """
-    if not (0 <= accepted_per_drafted <= 1 and K >= 1):
-        raise ValueError("need 0 <= accepted per drafted <= 1 and K >= 1, got "
+    if not (0 <= accepted_per_drafted <= 1 and 1 <= K <= 1000):
+        raise ValueError("need 0 <= accepted per drafted <= 1 and 1 <= K <= 1000, got "
                          f"{accepted_per_drafted} and {K}")
     low = 0.0
     high = 1.0

@@ -1,10 +1,11 @@
 """One paper per file: a way to guess, a way to test, or both, for the step in speculative.py.
 
 FILES is the reading order. docs/decoders.md has a paragraph and measurements for each decoder.
-variants/shared/ holds what several of them use.
+variants/shared/ holds what several of them use. `import variants.match` runs match.py alone, so
+exact/ can enumerate its test with NumPy alone; the first use of DECODERS imports all files.
 """
 
-from functools import partial
+from functools import cache, partial
 from importlib import import_module
 
 from speculative import autoregressive_step
@@ -13,15 +14,27 @@ from variants.registry import Costs, Decoder, Models, check_costs
 FILES = ("speculative", "lookup", "suffix", "jacobi", "skip", "quantized", "assisted",
          "stopping", "match", "coupled", "block", "lenient", "big_little", "cascade", "tree",
          "traversal", "kseq", "lookahead", "staged", "medusa", "markov", "eagle", "blockwise")
-DECODERS: dict[str, Decoder] = {
-    name: import_module(f"variants.{name}").DECODER for name in FILES}
+DECODERS: dict[str, Decoder]  # {name: entry}; not assigned here: see __getattr__
+
+
+@cache
+def decoders() -> dict[str, Decoder]:
+    """Import all files; return DECODERS, the same dict in every call."""
+    return {name: import_module(f"variants.{name}").DECODER for name in FILES}
+
+
+def __getattr__(name):
+    """Return DECODERS. Python calls this for names that the package lacks (PEP 562)."""
+    if name == "DECODERS":
+        return decoders()
+    raise AttributeError(f"module 'variants' has no attribute {name!r}")
 
 
 def entry_of(name):
     """Return the entry of a decoder; ValueError if there is none of this name."""
-    if name not in DECODERS:
-        raise ValueError(f"need one of the decoders {', '.join(DECODERS)}, got {name!r}")
-    return DECODERS[name]
+    if name not in decoders():
+        raise ValueError(f"need one of the decoders {', '.join(decoders())}, got {name!r}")
+    return decoders()[name]
 
 
 def build(name, models, given=()):

@@ -1,4 +1,4 @@
-"""Spector and Re (2023), "Accelerating ... with Staged Speculative Decoding". Lossless.
+"""Spector and Ré (2023), "Accelerating ... with Staged Speculative Decoding". Lossless.
 
 Adds to speculative.py: the draft is itself decoded speculatively, with a smaller draft; and its
 rows can widen the chain of guesses into a tree.
@@ -86,7 +86,7 @@ def build(models: Models,
 
 
 DECODER = Decoder(
-    "staged", "Spector and Re (2023)", "https://arxiv.org/abs/2308.04623",
+    "staged", "Spector and Ré (2023)", "https://arxiv.org/abs/2308.04623",
     idea="decodes the draft itself speculatively, with an n-gram model",
     family="a cheaper draft, or a K that adapts",
     guess=staged_guess, test=verify, build=build, tree=(staged_tree, verify_tree))

@@ -17,7 +17,7 @@ def draw_expected_tokens(figure, data):
                       color=f"C{i}")
     axes.set(xlabel="alpha, the probability that a guess is accepted", xlim=(0, 1),
              ylim=(0, 11.5), ylabel="tokens per round", xticks=np.linspace(0, 1, 6),
-             title="Tokens per pass of the target, (1 - alpha^(K+1)) / (1 - alpha)")
+             title="Tokens per round, (1 - alpha^(K+1)) / (1 - alpha)")
 
 
 def draw_speed(figure, data):

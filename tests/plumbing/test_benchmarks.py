@@ -11,10 +11,23 @@ from unittest import mock
 import numpy as np
 import pytest
 
-from benchmarks import batch, clock, command, engines, gpu, quantized, speed, variants
+from benchmarks import (
+    acceptance,
+    batch,
+    clock,
+    command,
+    engines,
+    gpu,
+    quantized,
+    rules,
+    speed,
+    variants,
+)
+from benchmarks import race as race_module
 from benchmarks.clock import rows_actions
 from benchmarks.models import agreeing, random_model, sizes
 from benchmarks.race import Written, builder, race, race_figures, simulated_builder
+from demo import compare
 from gpt2 import common_prefix
 from speculative import Round
 from tests.commands import outcome
@@ -27,7 +40,7 @@ from variants.shared.tree_gpt2 import TreeGPT2
 ROOT = Path(__file__).parents[2]
 HPARAMS = dict(n_vocab=12, n_ctx=96, n_embd=8, n_head=2, n_layer=3)
 COMMANDS = {"speed": speed, "batch": batch, "engines": engines, "variants": variants,
-            "quantized": quantized}
+            "quantized": quantized, "acceptance": acceptance, "rules": rules}
 model = partial(random_model, HPARAMS)  # a GPT2 of a few thousand weights, by its seed
 SMALL = {  # constants of the commands
     "speed": {"OPENINGS": ["A fox"], "KS": [2], "ALPHAS": [0.6], "RUNS": 1, "ROWS": {"numba": [1]},
@@ -37,7 +50,9 @@ SMALL = {  # constants of the commands
     "engines": {"OPENINGS": ["A fox"], "SEEDS": 1},
     "variants": {"OPENINGS": ["A fox"]},
     "quantized": {"OPENINGS": ["A fox"], "KS": [2], "STAGED": [(2, 1)], "ROWS": [1],
-                  "ROUNDINGS": [(4, None)]}}
+                  "ROUNDINGS": [(4, None)]},
+    "acceptance": {"TEMPERATURES": [0.5, 1.0], "LENGTH": 12},
+    "rules": {"LENGTH": 12}}
 
 
 def written(ids, seconds):
@@ -50,11 +65,18 @@ def written(ids, seconds):
 
 def test_every_run_on_a_gpu_is_a_command_line_that_its_benchmark_takes(monkeypatch, tmp_path):
     taken = []
-    monkeypatch.setattr(command, "run", lambda program, args, *rest: taken.append((program, args)))
+    statuses = iter([0, 0, 0, 0, 2, 0, 0, 0])
+
+    def run(program, args, *rest):
+        taken.append((program, args))
+        return next(statuses)
+
+    monkeypatch.setattr(command, "run", run)
     assert gpu.main([str(tmp_path / "new")]) == 0 and (tmp_path / "new").is_dir()
     assert [program for program, _ in taken] == ["speed"] * 3 + ["variants"]
     assert all(args.backend == "cupy" for _, args in taken)
     assert len({args.json for _, args in taken}) == 4
+    assert gpu.main([str(tmp_path / "new")]) == 2  # the first of its benchmarks fails
 
 
 def test_a_pass_of_M_rows_computes_M_rows_after_the_context():
@@ -96,6 +118,33 @@ def test_all_decoders_of_a_race_write_the_same_texts_by_the_same_seeds():
     assert draft.ids == target.ids == []  # the race reads with models of its own
 
 
+def test_a_texts_seconds_are_those_of_its_rounds_alone(monkeypatch):
+    """A target pass takes 10 s, a draft pass 1 s; to build the step takes 100 s more."""
+    now = [0.0]
+
+    class Slow:
+        def __init__(self, params, n_head):
+            self.params = params  # the seconds of a pass
+            self.n_head = n_head
+
+        def hidden(self, ids, n_last):
+            now[0] += self.params
+            return np.zeros((n_last, 3))
+
+        def logits(self, states):
+            return states
+
+    def build_step(draft, target):
+        now[0] += 100
+        return builder("speculative", {"K": 2}, temperature=0)(draft, target)
+
+    for module in (race_module, compare):
+        monkeypatch.setattr(module, "time", Namespace(perf_counter=lambda: now[0]))
+    text = race_module.write_text(Slow(1.0, 1), Slow(10.0, 1), build_step, [1], N=5, seed=0)
+    assert (text.draft, text.target) == ([1.0] * 3, [10.0] * 2)  # 3 tokens, then 2: all accepted
+    assert text.seconds == 23
+
+
 def test_each_repeat_draws_new_texts():
     """Seeds are fixed, so that it raises no false alarm."""
     builders = {"plain": builder(None, {}, temperature=1)}
@@ -116,6 +165,20 @@ def test_speed_and_predictions_by_hand():
         "slowest": 5 / 8, "speedup": 7 / 6, "fastest": 3 / 2, "acceptance": 3 / 4,
         "tokens_per_pass": 2.5, "rows_per_pass": 3.0,
         "predicted": walltime_improvement(3 / 4, 2, c=0.15, pass_cost=2.0)})
+
+
+def test_speed_predicts_with_the_costs_of_its_table_of_passes():
+    """One row takes 2 ms, three rows 3 ms, a draft step 0.5 ms; four rows were not measured."""
+    def by_K():
+        return {0: {"acceptance": None}, 2: {"acceptance": 0.5}, 3: {"acceptance": 0.5},
+                "auto": {"acceptance": 0.5}}
+
+    races = {"0": by_K(), "1": by_K()}
+    speed.add_predictions(races, {"draft_ms": {"median": 0.5},
+                                  "rows_ms": {n: {"median": ms} for n, ms in ((1, 2), (3, 3))}})
+    wanted = by_K()
+    wanted[2]["predicted"] = (1 + 0.5 + 0.25) / (2 * 0.25 + 1.5)
+    assert races == {"0": wanted, "1": wanted}
 
 
 def test_a_race_counts_no_acceptance_of_trees():
@@ -214,6 +277,21 @@ def test_a_row_of_a_decoder_by_hand():
                    "speed-up (slowest - fastest)": "3.00 (3.00 - 3.00)", "same": "1 of 2"}
 
 
+def test_one_text_has_one_acceptance_at_its_own_temperature(monkeypatch):
+    """The bundled pair's texts at temperature 1 are both kinds of texts there."""
+    for constant, value in SMALL["acceptance"].items():
+        monkeypatch.setattr(acceptance, constant, value)
+    half, one = acceptance.all_figures(Namespace(texts=2))["temperatures"].values()
+    assert one["own"] == pytest.approx(one["same"])
+    assert half["own"] != pytest.approx(half["same"])
+
+
+def test_the_error_of_an_acceptance_counts_texts():
+    """By hand: the differences to the mean, 0.5, sum to -0.4 in one text and 0.4 in the other."""
+    figure = acceptance.mean([np.array([0.2, 0.4]), np.array([0.9])])
+    assert figure == pytest.approx({"mean": 0.5, "error": np.sqrt(0.4**2 + 0.4**2) / 3})
+
+
 def test_the_table_says_which_decoders_are_exact(monkeypatch):
     monkeypatch.setattr(variants, "OPENINGS", ["A fox"])
     rows = [variants.row_of(text) for text in ("lenient", "lenient --lenience 1")]
@@ -241,17 +319,78 @@ def test_an_engines_figures_by_hand(monkeypatch):
 
 # ---- the commands
 
-@pytest.mark.parametrize("name, words", [("speed", ""), ("batch", ""), ("engines", "--only here"),
-                                         ("variants", "--rows stopping lookup"),
-                                         ("quantized", "--temperature 1 --busy 1")])
-def test_what_a_command_measures_it_shows_again(name, words, tmp_path, monkeypatch):
+ONCE = "--N 3 --repeats 1"
+
+
+@pytest.mark.parametrize("name, words, shown", [
+    ("speed", ONCE, "3 new tokens"), ("batch", ONCE, "3 new tokens"),
+    ("engines", f"{ONCE} --only here", "3 new tokens"),
+    ("variants", f"{ONCE} --rows stopping lookup", "3 new tokens"),
+    ("quantized", f"{ONCE} --temperature 1 --busy 1", "3 new tokens"),
+    ("acceptance", "--texts 2", "2 texts of 12 tokens"),
+    ("rules", "--rounds 6", "Temperature 0.7: 6 rounds of")])
+def test_what_a_command_measures_it_shows_again(name, words, shown, tmp_path, monkeypatch):
     for constant, value in SMALL[name].items():
         monkeypatch.setattr(COMMANDS[name], constant, value)
     path = tmp_path / "figures.json"
-    flags = (*words.split(), "--N", 3, "--repeats", 1, "--json", path)
-    status, measured, _ = outcome(COMMANDS[name].main, *flags)
+    status, measured, _ = outcome(COMMANDS[name].main, *words.split(), "--json", path)
     assert (status, measured) == outcome(COMMANDS[name].main, "--show", path)[:2]
-    assert "3 new tokens" in measured and "Measured on 20" in measured and "| --- |" in measured
+    assert status == 0 and shown in measured and "| --- |" in measured
+    is_timed = name not in ("acceptance", "rules")
+    assert ("Measured on 20" in measured) == is_timed
+
+
+def fails(args):
+    raise ValueError("a fault after minutes")
+
+
+def run_command(all_figures, paragraphs=lambda figures, args: [str(figures)], **flags):
+    """Run benchmarks/command.py with these functions; return the status and what is printed."""
+    args = Namespace(**{"json": None, "show": None} | flags)
+    return outcome(lambda argv: command.run("bench", args, all_figures, paragraphs))
+
+
+def test_a_file_that_cannot_be_written_is_refused_before_anything_is_measured(tmp_path):
+    for path in (tmp_path, tmp_path / "none/file.json"):
+        status, out, err = run_command(fails, json=path)
+        assert (status, out) == (2, "") and err.startswith(f"bench: cannot write --json {path}: ")
+
+
+def test_a_fault_while_measuring_leaves_the_file_as_it_was(tmp_path):
+    old, new = tmp_path / "old", tmp_path / "new"
+    old.write_text("earlier figures", encoding="utf-8")
+    for path in (old, new):
+        assert run_command(fails, json=path) == (2, "", "bench: a fault after minutes\n")
+    assert old.read_text(encoding="utf-8") == "earlier figures" and not new.exists()
+
+
+def test_figures_are_written_before_they_are_shown(tmp_path):
+    """As if a reader such as `head` had stopped, or the paragraphs had a fault."""
+    path = tmp_path / "figures"
+    broken = lambda figures, args: fails(args)
+    status, _, err = run_command(lambda args: {"K": 4}, broken, json=path)
+    assert status == 2 and "fault" in err
+    assert json.loads(path.read_text(encoding="utf-8")) == {"K": 4}
+
+
+@pytest.mark.parametrize("text, why", [
+    *((text, "does not hold JSON: ") for text in (b"", b"{", b"\xff", b"[" * 100_000)),
+    *((text, "does not hold figures of this command\n")
+      for text in (b"{}", b"[]", b"3", b'{"K": "four"}'))])
+def test_a_file_that_holds_no_figures_is_named(text, why, tmp_path):
+    path = tmp_path / "figures"
+    path.write_bytes(text)
+    show_K = lambda figures, args: [f"K = {figures['K']:d}"]
+    status, out, err = run_command(fails, show_K, show=path)
+    assert (status, out) == (2, "") and err.startswith(f"bench: --show {path} {why}")
+
+
+def test_json_is_not_written_when_a_file_is_shown(tmp_path):
+    path = tmp_path / "figures"
+    path.write_text("{}", encoding="utf-8")
+    status, _, err = run_command(fails, show=path, json=tmp_path / "new")
+    assert status == 2 and "--json does not apply to --show" in err
+    assert not (tmp_path / "new").exists()
 
 
 def test_every_decoder_that_can_run_has_a_row():

@@ -1,11 +1,13 @@
 """Token matching and coupled draws, and the closed forms of how often draws agree."""
 
 from functools import partial
+from itertools import combinations
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 
+from exact import boxes
 from exact.law import law, text_law
 from sampling import sample, with_sampling
 from speculative import autoregressive_sampling, complete, guess
@@ -16,6 +18,7 @@ from tests.toys import PAIRS, rows_of_four, toy
 from theory.coupling import agreement_bound, inverse_agreement, match_agreement, race_agreement
 from theory.speedup import acceptance_rate
 from variants import build
+from variants import coupled as coupled_module
 from variants.coupled import SAMPLERS, Replay, coupled, exponentials, race
 from variants.lookup import lookup_guess
 
@@ -86,11 +89,23 @@ def test_any_draft_any_K_and_any_guess_write_one_text(draw, K):
 
 # ---- the race
 
+@pytest.mark.parametrize("row", [[0.5, 0.3, 0.2, 0], [0.2, 0.3, 0.1, 0.4],
+                                 [0.7, 0.1, 0.1, 0.1]])
+def test_the_first_of_a_race_has_the_rows_distribution(row, monkeypatch):
+    """exact/boxes.py computes the distribution from who wins at given times: nothing is sampled."""
+    def winner(speeds):
+        times = np.array([1 / speed if speed else np.inf for speed in speeds])
+        monkeypatch.setattr(coupled_module, "exponentials", lambda u, n_vocab: times)
+        return race(row, Scripted([0.5]))
+
+    assert boxes.race(winner, 4) == pytest.approx(row, abs=1e-5)
+
+
 @pytest.mark.parametrize("rows", [[[0.5, 0.3, 0.2, 0], [0.2, 0.3, 0.1, 0.4]],
                                   [[0.7, 0.1, 0.1, 0.1], [0.1, 0.1, 0.1, 0.7]]])
-def test_the_first_of_a_race_has_the_rows_distribution_and_agrees_by_the_closed_form(rows):
+def test_two_races_with_the_same_numbers_agree_by_the_closed_form(rows):
     n = 5_000
-    limit = np.sqrt(n * np.log(2e12) / 2)  # Hoeffding: each count's false alarm is 1e-12
+    limit = np.sqrt(n * np.log(2e12) / 2)  # Hoeffding: a false alarm of 1e-12 for each count
     rows = np.array(rows)
     numbers = np.random.default_rng(0).random(n)
     first, other = (np.array([race(row, Scripted([u])) for u in numbers]) for row in rows)
@@ -98,6 +113,23 @@ def test_the_first_of_a_race_has_the_rows_distribution_and_agrees_by_the_closed_
         counts = np.bincount(tokens, minlength=4)
         assert (abs(counts - n * row) < limit).all() and (counts[row == 0] == 0).all()
     assert abs((first == other).sum() - n * race_agreement(*rows)) < limit
+
+
+@pytest.mark.parametrize("least, most", [(0.0, 0.5), (0.1, 1.0), (1.0, 3.0)])
+def test_the_times_of_a_race_are_independent_standard_exponentials(least, most):
+    """Of 40,000 times, in 10,000 races of 4: how many are within bounds, and both of two.
+
+    A count of n with probability p is within sqrt(n log(2e12) / 2) of n p except with
+    probability 1e-12 (Hoeffding).
+    """
+    n = 10_000
+    times = np.array([exponentials(u, 4) for u in np.random.default_rng(0).random(n)])
+    is_within = (times >= least) & (times < most)
+    p = np.exp(-least) - np.exp(-most)
+    limit = np.sqrt(n * np.log(2e12) / 2)
+    assert (abs(is_within.sum(axis=0) - n * p) < limit).all()
+    for i, j in combinations(range(4), 2):
+        assert abs((is_within[:, i] & is_within[:, j]).sum() - n * p**2) < limit
 
 
 def test_a_race_is_a_function_of_one_uniform():

@@ -1,0 +1,154 @@
+"""Bind the figures of the pages to the tables that they are quoted from.
+
+A marker stands above a paragraph, a list or a table of a page. It names the cells whose numbers
+are the figures below it, in their order:
+
+    <!-- figures: variants, temperature 0 | jacobi | tokens/pass -->
+
+    <!-- figures:
+      speed-124M | 5; 8 | relative
+      given 0.8 -->
+
+A cell is TABLE | ROW | COLUMN. `TABLE, WORDS` is the table of that name (docs/tables.py) with
+these words in its head or in the paragraph above it. `5; 8` are two rows, `*` is every one.
+`speed-up` quotes the first number of the column `speed-up (slowest - fastest)`; the whole head,
+or `*`, quotes all numbers of a cell. `given` is followed by figures that are nobody's result:
+settings, versions, numbers of an example.
+
+A figure is a number with a decimal point, a percentage, or a number that fills a cell of a
+table, outside code, links and quoted output. `python -m docs.readme FILES --code` renews them.
+"""
+
+import re
+from contextlib import suppress
+from functools import cache
+from typing import NamedTuple
+
+from docs.tables import every_table
+
+PAGES = ("README.md", "docs/speed.md", "docs/decoders.md", "docs/learn.md", "docs/engines.md",
+         "models/README.md", "benchmarks/RESULTS.md")  # every figure of these pages is bound
+MARKER = re.compile(r"<!-- figures:\s(?P<cells>.*?)\s*-->", re.DOTALL)
+NOT_PROSE = re.compile("|".join([
+    r"^ *```.*?^ *```|^    [^\n]*$|`(?:[^`\n]|\n(?!\n))+`",  # code
+    r"<!-- (?:table|rules|decoders|families)\b[^\n]*-->.*?<!-- end -->",  # filled by docs.readme
+    r"<!--.*?-->",
+    r"\]\([^)]*\)|^\[[^\]]+\]: [^\n]*",  # the targets of links
+    r"^\|[^\n]*\n\|[ :|-]+$|^\|[^\n|]*(?=\|)",  # the head of a table, the label of each row
+    r"(?:Sec\.|Theorem|App\.) [\d.]+\d"]), re.DOTALL | re.MULTILINE)
+FIGURE = re.compile(r"(?<![\w.,])(\d[\d,]*)?\.\d+(?![\d.]*\w)|(?<![\w.])\d+(?= %| percent)"
+                    r"|(?<=\|)(?P<sign> (\+ )?)\d[\d,]*(?=( [a-zA-Z]+)? \|)")
+NUMBER = re.compile(r"\d[\d,]*(?:\.\d+)?|\.\d+")
+
+
+class Unbound(ValueError):
+    """A figure without a cell, or a cell that is not in any table."""
+
+
+def blanked(match):
+    """Return as many spaces as the match has characters, so that offsets stay."""
+    return " " * len(match[0])
+
+
+def named_labels(wanted, labels):
+    """Return the labels that a marker names; a KeyError says that one is not there."""
+    if wanted == "*":
+        return [*labels]
+    by_name = {label.partition(" (")[0]: label for label in labels}  # "speed-up (slowest - ..)"
+    by_name |= {label: label for label in labels}
+    return [by_name[name.strip()] for name in wanted.split(";")]
+
+
+def cell_numbers(rows, row, column):
+    """Return the numbers of the named cells of a table, row by row."""
+    every_number = any(name == "*" or name.endswith(")") for name in (row, column))
+    numbers = []
+    for label in named_labels(row, rows):
+        for head in named_labels(column, rows[label]):
+            in_cell = NUMBER.findall(str(rows[label][head]))
+            numbers += in_cell if every_number else in_cell[:1]
+    return [float(number.replace(",", "")) for number in numbers]
+
+
+@cache
+def line_numbers(line):
+    """Return the numbers that a line of a marker names."""
+    if line.startswith("given "):
+        return [float(number) for number in line.removeprefix("given ").split(";")]
+    table, row, column = (part.strip() for part in line.split(" | "))
+    name, *words = table.split(", ")
+    # "temperature 0" is not in "temperature 0.7", nor "1" in "16"
+    patterns = [re.compile(rf"(?<!\w){re.escape(word)}(?![.\d]*\d)", re.I) for word in words]
+    found = []
+    for candidate in every_table():
+        is_meant = all(pattern.search(candidate.caption) for pattern in patterns)
+        if candidate.name == name and is_meant:
+            with suppress(KeyError):  # a table of this name without this row or column
+                found.append(cell_numbers(candidate.rows, row, column))
+    if len(found) != 1:
+        raise Unbound(f"need one table with this cell, got {len(found)}: {line}")
+    return found[0]
+
+
+def as_written(number, figure, is_percentage):
+    """Return a number in the form of a figure on a page: places, commas, .98 for 0.98, per cent."""
+    if is_percentage:
+        return f"{100 * number:.0f}"
+    comma = "," if "," in figure else ""
+    text = f"{number:{comma}.{len(figure.partition('.')[2])}f}"
+    return text.removeprefix("0") if figure.startswith(".") else text
+
+
+class Span(NamedTuple):
+    """A figure on a page."""
+    start: int
+    end: int
+    is_percentage: bool
+
+
+def found_figures(prose, first, last):
+    """Return the figures between two offsets of a page whose code is blanked."""
+    found = []
+    for match in FIGURE.finditer(prose, first, last):
+        start = match.end("sign") if match["sign"] is not None else match.start()
+        found.append(Span(start, match.end(), bool(re.match(" %| percent", prose[match.end():]))))
+    return found
+
+
+def figures_with_cells(text):
+    """Yield each figure of a page with the text that its cell gives it; raise `Unbound`."""
+    prose = NOT_PROSE.sub(blanked, text)
+    start = 0
+    for paragraph in prose.split("\n\n"):
+        end = start + len(paragraph)
+        markers = [*MARKER.finditer(text, start, end)]
+        # The part before the first marker has no cells, and so must have no figures.
+        firsts = [start, *(marker.end() for marker in markers)]
+        lasts = [*firsts[1:], end]
+        cells = [[], *(marker_numbers(marker) for marker in markers)]
+        for first, last, numbers in zip(firsts, lasts, cells):
+            figures = found_figures(prose, first, last)
+            if len(figures) != len(numbers):
+                shown = ", ".join(text[figure.start:figure.end] for figure in figures)
+                raise Unbound(f"need a cell for each figure, got {len(numbers)} cells for "
+                              f"{len(figures)} figures: {shown or text[first:last][:80]}")
+            for figure, number in zip(figures, numbers):
+                old = text[figure.start:figure.end]
+                yield figure, as_written(number, old, figure.is_percentage)
+        start = end + len("\n\n")
+
+
+def marker_numbers(marker):
+    """Return the numbers that all lines of a marker name."""
+    lines = marker["cells"].split("\n")
+    return [number for line in lines for number in line_numbers(line.strip())]
+
+
+def renewed_page(text):
+    """Return a page with the figures that its markers name."""
+    parts = []
+    end = 0
+    for figure, new in figures_with_cells(text):
+        parts += [text[end:figure.start], new]
+        end = figure.end
+    return "".join([*parts, text[end:]])

@@ -1,0 +1,239 @@
+"""The named tables that pages quote figures from.
+
+    variants, rules, ..            printed on a page from this file of benchmarks/results
+    exact.rules, exact.expected    printed on a page by this module
+    costs, memory, best K, ..      computed below (COMPUTED), from stored figures or by a formula
+    training, heads, ..            written down in benchmarks/results/recorded.json, because no
+                                   program here prints them
+"""
+
+import json
+import re
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from exact.expected import chain_bound, chain_mean
+from lib.checkpoints.huggingface import THEIR_SIZES
+from lib.checkpoints.weights import n_params
+from speculative import guess
+from theory.hardware import crossover_batch, pass_latency
+from theory.speedup import best_K, expected_tokens, walltime_improvement
+
+ROOT = Path(__file__).parent.parent
+PAGES = "benchmarks/RESULTS.md", "models/README.md", "docs/wild.md"  # they print tables
+PRINTED = re.compile(r"<!-- table: python -m (?P<module>\S+)(?P<flags>.*?) -->\n"
+                     r"(?P<text>.*?)<!-- end -->", re.DOTALL)
+
+
+class Table(NamedTuple):
+    name: str
+    caption: str  # the paragraph above the table, and the head of the table
+    rows: dict  # {label of a row: {head of a column: its cell, text or a number}}
+
+
+def cells(line):
+    """Return the cells of a line of a Markdown table."""
+    return [cell.strip() for cell in line.split("|")[1:-1]]
+
+
+def rows_of(lines):
+    """Return the rows of a Markdown table. The second of two equal heads is "HEAD, second"."""
+    (_, *heads), _, *body = map(cells, lines)
+    for i, head in enumerate(heads):
+        if head in heads[:i]:
+            heads[i] = f"{head}, second"
+    return {label: dict(zip(heads, values)) for label, *values in body}
+
+
+def printed_tables(text):
+    """Yield the tables that the commands in a page's comments printed."""
+    for block in PRINTED.finditer(text):
+        shown = re.search(r"--show \S*/([\w-]+)\.json", block["flags"])
+        name = shown[1] if shown else block["module"]
+        above = ""
+        for paragraph in block["text"].split("\n\n"):
+            lines = paragraph.strip().split("\n")
+            if lines[0].startswith("|"):
+                yield Table(name, f"{above}\n{lines[0]}", rows_of(lines))
+                paragraph = ""  # not the caption of a table that follows
+            above = paragraph
+
+
+def stored(name):
+    """Return the figures of a file of benchmarks/results."""
+    return json.loads((ROOT / f"benchmarks/results/{name}.json").read_text(encoding="utf-8"))
+
+
+def recorded_tables():
+    """Yield the tables of figures that were written down: no program prints them."""
+    for name, record in stored("recorded").items():
+        rows = {label: dict(zip(record["head"], values)) for label, *values in record["rows"]}
+        yield Table(name, "", rows)
+
+
+# ---- computed tables
+
+def pass_costs():
+    """Return the costs of passes that benchmarks.speed prints outside its tables."""
+    def of(size):
+        passes = stored(f"speed-{size}")["passes"]
+        one_row = passes["rows_ms"]["1"]["median"]
+        return {"floor, ms": passes["floor_ms"], "one row, ms": one_row,
+                "a draft step, in rows": passes["draft_ms"]["median"] / one_row}
+
+    return {size: of(size) for size in ("pair", "124M", "1558M")}
+
+
+def int8_costs():
+    """Return the time of a draft step by the int8 copy, in target rows, in each race."""
+    found = {}
+    for size in ("pair", "124M", "1558M"):
+        for setting in stored(f"quantized-{size}")["races"]["settings"]:
+            race, _, c = setting.rpartition(", c = ")
+            found[f"{size}, {race}"] = {"c": c}
+    return found
+
+
+def speed_ups_of_engines():
+    """Return the speed-up of each engine at the two ends of the scale."""
+    rows = stored("engines-124M")["rows"]
+    return {name: {"speed-up": row["tokens/s"] / row["plain tokens/s"]}
+            for name, row in rows.items()}
+
+
+def memory_of_drafts():
+    """Return the megabytes of weights, and the kilobytes of a cache per token, in float32.
+
+    A layer has 12 n_embd^2 weights with 9 n_embd outputs, and 13 n_embd other numbers.
+    """
+    def counts(n_layer, n_embd, n_vocab=50257, n_ctx=1024):
+        """Return the numbers in matrices, their outputs, and all other numbers."""
+        matrices = 12 * n_layer * n_embd**2 + n_vocab * n_embd
+        return matrices, 9 * n_layer * n_embd + n_vocab, (13 * n_layer + 2 + n_ctx) * n_embd
+
+    large, outputs, large_others = counts(48, 1600)
+    small, _, small_others = counts(12, 768)
+    n_bytes = {"1558M": (4 * (large + large_others), 4 * 2 * 48 * 1600),
+               "int8 copy": (large + 4 * outputs, 4 * 2 * 48 * 1600),  # a scale per output
+               "124M": (4 * (small + small_others), 4 * 2 * 12 * 768)}
+    return {name: {"weights, MB": weights / 1e6, "cache, kB": cache / 1e3}
+            for name, (weights, cache) in n_bytes.items()}
+
+
+def model_sizes():
+    """Return the sizes of the bundled models, and their parameters in millions."""
+    def of(name):
+        config = json.loads((ROOT / f"models/{name}/config.json").read_text(encoding="utf-8"))
+        sizes = {size: config[theirs] for size, theirs in THEIR_SIZES.items()}
+        return sizes | {"parameters": n_params(sizes) / 1e6}
+
+    return {name: of(name) for name in ("tales-large", "tales-small")}
+
+
+def best_Ks():
+    """Return the best K if rows are free, for each cost of a draft step and each alpha."""
+    return {f"c = {c}": {str(alpha): best_K(alpha, c) for alpha in (0.5, 0.6, 0.7, 0.8, 0.9)}
+            for c in (0.02, 0.1, 0.2, 0.3)}
+
+
+def pair_by_formula():
+    """Return the speed-up of the greedy bundled pair by the formula, at its acceptance with K = 4.
+
+    "NumPy alone" takes the cost of five rows without Numba.
+    """
+    figures = stored("speed-pair")
+    alpha = figures["own"]["races"]["0"]["4"]["acceptance"]
+    passes = figures["passes"]
+    rows = passes["rows_ms"]
+    numpy_rows = passes["numpy_rows_ms"]
+
+    def speed_up(K, times):
+        one_row = times["1"]["median"]
+        return walltime_improvement(alpha, K, passes["draft_ms"]["median"] / one_row,
+                                    times[str(K + 1)]["median"] / one_row)
+
+    return {f"K = {K}": {"speed-up": speed_up(K, rows), "NumPy alone": speed_up(K, numpy_rows)}
+            for K in range(1, 9)}
+
+
+def reported_acceptance():
+    """Return accepted / drafted guesses for alpha, which is accepted / tested guesses."""
+    return {str(alpha): {f"K = {K}": (expected_tokens(alpha, K) - 1) / K for K in (2, 4, 8)}
+            for alpha in (0.5, 0.6, 0.7, 0.8, 0.9)}
+
+
+def worked_round():
+    """Return the round of docs/learn.md: its guesses, and the draw that replaces the last."""
+    found = stored("round")
+    rows = {guess["text"].strip(): {"d": guess["p_draft"], "p": guess["p_target"],
+                                    "ratio": guess["threshold"], "u": guess["u_accept"]}
+            for guess in found["guesses"]}
+    *_, shared = found["rows"][3]["others"]  # min(d, p), summed over the tokens not in "top"
+    top = {name: (d, p) for _, name, d, p, *_ in found["rows"][3]["top"]}
+    mass = 1 - shared - sum(min(d, p) for d, p in top.values())
+    name = found["ids"][3]["text"]
+    d, p = top[name]
+    rows[name.strip()] = {"d": d, "p": p, "p - d": p - d, "mass": mass, "share": (p - d) / mass,
+                          "overlap": 1 - mass}
+    return rows
+
+
+def three_facts():
+    """Return the wrong distribution of docs/learn.md: after a rejection, a draw from p."""
+    p_draft, p_target = np.array([0.6, 0.3, 0.1]), np.array([0.2, 0.3, 0.5])
+    accepted = np.minimum(p_draft, p_target)
+    wrong = accepted + (1 - accepted.sum()) * p_target
+    return {"a draw from p": {str(x): float(share) for x, share in enumerate(wrong)}}
+
+
+def chain_bounds():
+    """Return the tokens per round that no lossless test of one chain exceeds."""
+    return {"toy A, K = 3": {"bound": float(chain_mean(guess, chain_bound, "A", 3))}}
+
+
+def multi_step_gaps():
+    """Return how much less than the best test multi-step sampling accepts on recorded rows."""
+    gaps = []
+    for figures in stored("rules")["temperatures"].values():
+        accepted = {name: row["mean"] for name, row in figures["siblings"].items()}
+        gaps += [accepted[f"{n}: optimum"] - accepted[f"{n}: multi-step"] for n in (2, 3)]
+    return {"two or three guesses": {"least": min(gaps), "most": max(gaps)}}
+
+
+def heads_gain():
+    """Return how many more of EAGLE's guesses than of the draft's are accepted with K = 1."""
+    acceptance = stored("recorded")["acceptance of the pair"]
+    _, *cells = acceptance["rows"][0]  # with K = 1: "accepted / tokens per pass"
+    accepted = dict(zip(acceptance["head"], [float(cell.split(" / ")[0]) for cell in cells]))
+    return {f"temperature {T}": {
+        "K = 1": accepted[f"eagle, temperature {T}"] - accepted[f"tales-small, temperature {T}"]}
+        for T in (0, 1)}
+
+
+def worked_examples():
+    """Return the worked examples of docs/learn.md: speed-ups, a time line, a row's arithmetic."""
+    memory_s, compute_s = pass_latency(7e9, 2, bandwidth=2e12, flop_rate=312e12)
+    return {"alpha = 0.6, c = 0.1": {"K = 2, m = 1.2": walltime_improvement(0.6, 2, 0.1, 1.2),
+                                     "K = 8, m = 1.9": walltime_improvement(0.6, 8, 0.1, 1.9)},
+            "three rounds, c = 0.1, m = 1.3": {"time": 3 * (4 * 0.1 + 1.3)},
+            "7B on an A100": {"reading, ms": 1e3 * memory_s, "a row, ms": 1e3 * compute_s,
+                              "rows": crossover_batch(2, bandwidth=2e12, flop_rate=312e12)}}
+
+
+COMPUTED = {"costs": pass_costs, "int8 copy": int8_costs, "ends of the scale": speed_ups_of_engines,
+            "memory": memory_of_drafts, "bundled models": model_sizes, "best K": best_Ks,
+            "accepted / drafted": reported_acceptance, "K of the pair": pair_by_formula,
+            "worked round": worked_round, "three facts": three_facts, "examples": worked_examples,
+            "bound of a chain": chain_bounds, "short of the optimum": multi_step_gaps,
+            "gain of EAGLE's head": heads_gain}
+
+
+@cache
+def every_table():
+    """Return the list of all named tables."""
+    texts = [(ROOT / page).read_text(encoding="utf-8") for page in PAGES]
+    return [*(table for text in texts for table in printed_tables(text)), *recorded_tables(),
+            *(Table(name, "", rows()) for name, rows in COMPUTED.items())]
