@@ -11,6 +11,7 @@ all 256 bytes are symbols. Sennrich et al. (2016); Radford et al. (2019) Sec. 2.
 """
 
 import heapq
+import operator
 
 import regex
 
@@ -163,9 +164,10 @@ class Encoder:
 
     def bytes_of(self, token):
         """Return the bytes that an id stands for."""
-        symbol = self.symbols.get(token) if hasattr(token, "__index__") else None
-        if symbol is None:
-            raise ValueError(f"need ids in 0 .. {self.n_vocab - 1}, got {token!r:.80}")
+        try:
+            symbol = self.symbols[operator.index(token)]
+        except (TypeError, KeyError):
+            raise ValueError(f"need ids in 0 .. {self.n_vocab - 1}, got {token!r:.80}") from None
         if symbol in self.special:
             return symbol.encode()
         return symbol.translate(self.bytes).encode("latin-1")

@@ -69,7 +69,7 @@ def load_encoder_hparams_and_params(model_size: str, models_dir: str | Path, dty
     folder = find_folder(model_size, models_dir)
     kind = huggingface if huggingface.is_model(folder) else openai
     if kind is openai:
-        openai.fetch_missing(model_size, folder)
+        openai.fetch_missing(str(model_size), folder)
     hparams = kind.read_hparams(folder)
     encoder = read_encoder(folder, hparams["n_vocab"], cut_vocab)
     arrays = get_backend(backend)
