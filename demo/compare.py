@@ -252,8 +252,9 @@ def measured_speedup(plain: Run, fast: Run) -> float | None:
 def predicted_speedup(task: Task, plain: Run, fast: Run, alpha: float | None) -> float | None:
     """Return Leviathan et al. (2023) Theorem 3.8 for this run's acceptance and mean pass times.
 
-    The theorem leaves out all that is not a pass: sampling, the test, and Python's loop. None if the decoder is not the papers' with a fixed K, or if there is no measured speed-up
-    to compare it with.
+    The theorem leaves out all that is not a pass: sampling, the test, and Python's loop. None
+    if the decoder is not the papers' with a fixed K, or if there is no measured speed-up to
+    compare it with.
     """
     is_papers = task.decoder in ("speculative", "quantized")
     if not is_papers or task.settings["K"] == "auto":

@@ -40,8 +40,9 @@ def test_K_auto_writes_the_targets_text_and_says_what_it_chose():
 def test_show_prints_every_round_and_no_colour_into_a_pipe():
     status, out, _ = run_main("--show", "--n_tokens_to_generate", 12)
     assert status == 0 and "{+" in out and "\x1b" not in out
-    assert out.startswith("Round by round: accepted, [-rejected-], {+replacement or bonus token+}\n")
-    assert out.index("{+", 80) < out.index("Plain decoding")
+    legend, rounds = out.split("\n\n")[:2]
+    assert legend == "Round by round: accepted, [-rejected-], {+replacement or bonus token+}"
+    assert "{+" in rounds and out.index(rounds) < out.index("Plain decoding")
 
 
 def test_trace_keeps_the_run_that_was_reported(tmp_path):

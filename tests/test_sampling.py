@@ -269,9 +269,9 @@ def test_softmax_refuses_what_would_make_nan_and_takes_minus_infinity(value):
         softmax([[1.0, 2.0], [value, 1.0]])
 
 
-@pytest.mark.parametrize("call", [softmax, warp, partial(warp, top_k=1), partial(warp, top_p=0.1),
-                                  partial(warp, repetition_penalty=2.0, ids=[0, 1]),
-                                  partial(warp, temperature=0), lambda row: sample(row, Scripted([0.3]))])
+@pytest.mark.parametrize("call", [
+    softmax, warp, partial(warp, top_k=1), partial(warp, top_p=0.1), partial(warp, temperature=0),
+    partial(warp, repetition_penalty=2.0, ids=[0, 1]), lambda row: sample(row, Scripted([0.3]))])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_no_argument_is_written_to(call, dtype):
     row = np.array([1.0, 3.0, 2.0], dtype)
