@@ -185,6 +185,8 @@ class GPT2:
         n_ctx, n_embd = wpe.shape
         if n_head < 1 or n_embd % n_head:
             raise ValueError(f"need n_head to divide n_embd = {n_embd}, got {n_head}")
+        if wpe.dtype not in (np.float32, np.float64):
+            raise ValueError(f"need weights in float32 or float64, got {wpe.dtype}")
         self.params = params
         self.n_head = n_head
         self.n_ctx = n_ctx

@@ -64,7 +64,7 @@ def load_encoder_hparams_and_params(model_size: str, models_dir: str | Path, dty
     OSError
         If a download or a disk fails. GPT2_BASE_URL in the environment may name a mirror.
     """
-    if np.dtype(dtype) not in (np.float32, np.float64):
+    if np.dtype(dtype).kind != "f":
         raise ValueError(f"need dtype float32 or float64, got {np.dtype(dtype)}")
     folder = find_folder(model_size, models_dir)
     kind = huggingface if huggingface.is_model(folder) else openai

@@ -55,7 +55,7 @@ def test_a_draft_with_other_ids_and_a_further_token_is_a_draft_over_the_targets_
 
 @pytest.mark.parametrize("dtype", [np.int32, np.float16, "int8", complex])
 def test_weights_of_a_different_precision_are_refused(models, dtype):
-    with pytest.raises(ValueError, match=f"dtype float32 or float64, got {np.dtype(dtype)}"):
+    with pytest.raises(ValueError, match=f"need .* float32 or float64, got {np.dtype(dtype)}"):
         load_pair(None, "large", models, dtype)
     assert load_pair(None, "large", models, "float64")[2]([1]).dtype == np.float64
 
