@@ -12,10 +12,11 @@ the `race` of variants/coupled.py, which derives n_vocab numbers from one unifor
 """
 
 from collections.abc import Sequence
-from numbers import Real
 
 import numpy as np
 from numpy.typing import ArrayLike
+
+NUMBER = (int, float, np.number)  # Python's and NumPy's
 
 
 def softmax(logits: ArrayLike, temperature: float = 1.0) -> np.ndarray:
@@ -105,7 +106,7 @@ def with_sampling(model, **settings):
 def check_sampling(temperature=1.0, top_k=0, top_p=1.0, repetition_penalty=1.0):
     """Raise ValueError for a sampling setting that is not a number or is out of its range."""
     for setting in (temperature, top_k, top_p, repetition_penalty):
-        if not isinstance(setting, Real):
+        if not isinstance(setting, NUMBER):
             raise ValueError("need numbers for temperature, top_k, top_p and "
                              f"repetition_penalty, got {setting!r}")
     if not 0 <= temperature < np.inf:
