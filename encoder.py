@@ -11,12 +11,13 @@ all 256 bytes are symbols. Sennrich et al. (2016); Radford et al. (2019) Sec. 2.
 """
 
 import heapq
+import operator
 
 import regex
 
 END_OF_TEXT = "<|endoftext|>"
 MOST_WORDS = 2**15  # whose ids an Encoder keeps
-BROKEN = "surrogateescape"  # bytes that are not UTF-8 become lone surrogates, and bytes again
+BROKEN = "surrogateescape"  # invalid UTF-8 survives decoding and encoding (PEP 383)
 
 # GPT-2's split: contractions, letters, numbers, other signs (each with a space before), spaces.
 SPLIT = regex.compile(
@@ -88,7 +89,8 @@ class Encoder:
     Raises
     ------
     ValueError
-        If the ids are not 0 .. n - 1, a byte has no symbol, or a merge makes an unknown symbol.
+        If the ids are not 0 .. n - 1, a byte has no symbol, a merge is not a pair, or it makes
+        an unknown symbol.
 
     Examples
     --------
@@ -104,20 +106,23 @@ class Encoder:
         self.characters = byte_characters()
         self.bytes = {ord(character): byte for byte, character in self.characters.items()}
         known = set(self.characters.values())
-        if any(type(token) is not int for token in ids) or sorted(ids) != [*range(len(vocab))]:
+        are_ints = all(type(token) is int for token in ids)
+        if not are_ints or sorted(ids) != [*range(len(vocab))]:
             raise ValueError(f"need ids 0 .. {len(vocab) - 1} for {len(vocab)} symbols")
         if missing := known - vocab.keys():
             raise ValueError(f"need a symbol for every byte, got none for {min(missing)!r}")
         for symbol in vocab.keys() - self.special:
             if not known.issuperset(symbol):
                 raise ValueError(f"need symbols of byte characters, got {symbol!r}")
-        for left, right in merges:
-            if left + right not in vocab:
+        for pair in merges:
+            if isinstance(pair, str) or len(pair) != 2:  # "ab" would unpack as a pair
+                raise ValueError(f"need merges that are pairs of symbols, got {pair!r:.80}")
+            if "".join(pair) not in vocab:
                 raise ValueError("need a symbol for every merge, got none for "
-                                 f"{left + right!r}")
+                                 f"{''.join(pair)!r}")
         self.vocab = vocab
         self.symbols = {token: symbol for symbol, token in vocab.items()}
-        self.ranks = {pair: rank for rank, pair in enumerate(merges)}
+        self.ranks = {tuple(pair): rank for rank, pair in enumerate(merges)}
         self.end_of_text = vocab.get(end_of_text)
         self.n_vocab = len(vocab)
         self.ids_of_words: dict[str, tuple] = {}  # because a text repeats its words
@@ -155,12 +160,17 @@ class Encoder:
 
     def decode_bytes(self, ids):
         """Return the bytes that the ids stand for; they may end within a character."""
-        symbols = [self.symbols.get(int(token)) for token in ids]
-        if None in symbols:
-            unknown = ids[symbols.index(None)]
-            raise ValueError(f"need ids in 0 .. {self.n_vocab - 1}, got {unknown}")
-        return b"".join(symbol.encode() if symbol in self.special else
-                        symbol.translate(self.bytes).encode("latin-1") for symbol in symbols)
+        return b"".join(map(self.bytes_of, ids))
+
+    def bytes_of(self, token):
+        """Return the bytes that an id stands for."""
+        try:
+            symbol = self.symbols[operator.index(token)]
+        except (TypeError, KeyError):
+            raise ValueError(f"need ids in 0 .. {self.n_vocab - 1}, got {token!r:.80}") from None
+        if symbol in self.special:
+            return symbol.encode()
+        return symbol.translate(self.bytes).encode("latin-1")
 
     def decode(self, ids):
         """Return the text of the ids; bytes that are not UTF-8 become U+FFFD."""

@@ -15,6 +15,7 @@ The same lines run on NumPy's arrays and on CuPy's: they use operators, array me
 NumPy's functions, which dispatch to CuPy's. Tokens and logits live on the host.
 """
 
+import functools
 import math
 import threading
 from collections.abc import Sequence
@@ -23,7 +24,8 @@ import numpy as np
 
 from lib.backend.products import matmul, one_blas_thread
 
-PART = 128  # tokens of a long prompt that one pass reads; the last pass has n_last more
+# A long prompt is read in passes of 128 tokens, so that its attention scores fit in memory.
+PART = 128
 
 
 def gelu(x):  # [n_new, n] -> [n_new, n]
@@ -83,7 +85,8 @@ def transformer_block(x, ln_1, attn, ln_2, mlp, n_head, attend):  # as mha
 def forward(ids, positions, attends, params, n_head):  # [n_new] -> [n_new, n_embd]
     """Return the last hidden states of the new tokens, after ln_f.
 
-    `positions` picks rows of wpe: a slice, or an array for a tree. One attend per layer.
+    `positions` picks rows of wpe: a slice, or an array for a tree. `attends` has one function
+    per layer, which applies attention to that layer's cache.
     """
     x = params["wte"][ids] + params["wpe"][positions]
     for block, attend in zip(params["blocks"], attends):
@@ -126,8 +129,16 @@ def mask_of(visible, like):  # [n_new, n_seq] of bool -> [n_new, n_seq]
     return np.asarray(np.where(visible, 0, -np.inf), like.dtype, like=like)
 
 
+@functools.cache
+def causal_mask(n_ctx, dtype):  # -> [n_ctx, n_ctx]
+    """Return the mask in which row i sees columns j <= i; all models of a process share it."""
+    mask = mask_of(np.tri(n_ctx, dtype=bool), like=np.empty(0, dtype))
+    mask.flags.writeable = False
+    return mask
+
+
 def part_ends(n_past, n_seq, n_last):
-    """Return where each pass over a prompt ends: every PART tokens; the last has n_last rows.
+    """Return where each pass over a prompt ends: after PART tokens each; n_last are in the last.
 
     >>> part_ends(0, 300, 1), part_ends(299, 300, 1)
     ([128, 256, 300], [300])
@@ -154,9 +165,10 @@ class GPT2:
     `params` is the tree of weights that `utils.load_encoder_hparams_and_params` returns; its
     arrays decide backend (NumPy or CuPy) and precision. The key/value cache is a memo: called
     with a different sequence, the model goes back to the longest common prefix and reads on
-    from there. Threads that share a model take turns and read their texts again, so give each
-    thread a model over the same weights, `GPT2(model.params, model.n_head)`. A copied or
-    pickled model has an empty cache. No result depends on earlier calls:
+    from there. Threads may share a model: their calls take turns, but each call then reads its
+    whole text again. It is faster to give each thread a model over the same weights,
+    `GPT2(model.params, model.n_head)`. A copied or pickled model has an empty cache. No result
+    depends on earlier calls:
 
     >>> from lib.checkpoints.weights import random_params
     >>> hparams = dict(n_vocab=11, n_ctx=8, n_embd=6, n_head=2, n_layer=2)
@@ -173,13 +185,15 @@ class GPT2:
         n_ctx, n_embd = wpe.shape
         if n_head < 1 or n_embd % n_head:
             raise ValueError(f"need n_head to divide n_embd = {n_embd}, got {n_head}")
+        if wpe.dtype not in (np.float32, np.float64):
+            raise ValueError(f"need weights in float32 or float64, got {wpe.dtype}")
         self.params = params
         self.n_head = n_head
         self.n_ctx = n_ctx
         self.n_vocab = params["wte"].shape[0]
         shape = (len(params["blocks"]), 2, n_head, n_ctx, n_embd // n_head)
         self.cache = np.zeros(shape, wpe.dtype, like=wpe)  # like: on the weights' own device
-        self.mask = mask_of(np.tri(n_ctx, dtype=bool), like=wpe)  # row i sees columns j <= i
+        self.mask = np.asarray(causal_mask(n_ctx, wpe.dtype), like=wpe)
         self.ids: list[int] = []  # what the cache holds
         self.lock = threading.Lock()
 
@@ -220,20 +234,23 @@ class GPT2:
     def n_reusable(self, known, ids, n_last):
         """Return how many tokens of `ids` need not be read if a cache holds the ids `known`.
 
-        It is the length of their common prefix, without the last n_last of `ids`, whose rows
-        are computed again. ValueError as in `__call__`, for the ids that must be read.
+        It is the length of their common prefix, but at most len(ids) - n_last: the last n_last
+        tokens are always read, because their rows are wanted. ValueError as in `__call__`.
         """
         if not 1 <= n_last <= len(ids) <= self.n_ctx:
             raise ValueError(f"need 1 <= n_last <= len(ids) <= n_ctx = {self.n_ctx}, "
                              f"got n_last = {n_last}, len(ids) = {len(ids)}")
         n_past = min(common_prefix(known, ids), len(ids) - n_last)
-        check_ids(ids[n_past:], self.n_vocab)
+        # The ids before n_past equal checked ones, but 1.0 and True equal 1 too.
+        are_ints = set(map(type, ids)) == {int}
+        check_ids(ids[n_past:] if are_ints else ids, self.n_vocab)
         return n_past
 
 
 def check_ids(ids, n_vocab):
     """Raise ValueError with the first id that is not a whole number in 0 .. n_vocab - 1."""
     for i, token in enumerate(ids):
-        if not (isinstance(token, int | np.integer) and 0 <= token < n_vocab):
+        is_whole = isinstance(token, int | np.integer) and not isinstance(token, bool)
+        if not (is_whole and 0 <= token < n_vocab):
             raise ValueError(f"need ids in 0 .. n_vocab - 1 = {n_vocab - 1}, got {token!r:.80} "
                              f"at position {i - len(ids)} from the end")

@@ -24,7 +24,7 @@ from demo.describe import comparison_in_words
 from demo.page import check_page_path, raced_run, save_page
 from demo.prompts import batch_writer, continue_prompts
 from demo.task import MANY_TEXTS, ONE_TEXT, SAMPLING, load_task, settings_for_json
-from demo.trace import round_as_line, wants_colour
+from demo.trace import legend, round_as_line, wants_colour
 from lib.backend.arrays import gpu_errors_in_one_line
 from lib.backend.products import BACKENDS
 from sampling import check_sampling
@@ -147,13 +147,16 @@ def parse_args(argv: Sequence[str] | None = None) -> Namespace:
     """Return the checked flags; the decoder's own flags are in `settings`."""
     words = sys.argv[1:] if argv is None else argv
     first = make_first_parser()
-    entry = DECODERS[first.parse_known_args(words)[0].decoder]
+    known, _ = first.parse_known_args(words)
+    entry = DECODERS[known.decoder]
     parser = make_parser(first, entry)
     args, unknown = parser.parse_known_args(words)
     if unknown:
         parser.error(why_unknown(unknown[0], entry))
-    args.settings = entry.settings({name: vars(args).pop(name) for name in entry.flags
-                                    if name in args})
+    own = {name: value for name, value in vars(args).items() if name in entry.flags}
+    for name in own:  # the decoder's own flags move to args.settings
+        delattr(args, name)
+    args.settings = entry.settings(own)
     args.sampling = {name: getattr(args, name) for name in SAMPLING}
     check_sampling(**args.sampling)
     if args.trace:
@@ -183,11 +186,11 @@ def check_flags(args: Namespace, entry: Decoder, given: set[str]) -> None:
         raise ValueError(f"--draft_model_size does not apply to --decoder {entry.name} with "
                          "these flags: no draft model is used")
     if args.prompts is None:
-        for name in sorted(given & {*MANY_TEXTS}):
-            raise ValueError(f"--{name} needs --prompts")
+        if misplaced := given & {*MANY_TEXTS}:
+            raise ValueError(f"--{min(misplaced)} needs --prompts")
         return
-    for name in sorted(given & {*ONE_TEXT, "window"}):
-        raise ValueError(f"--{name} does not apply to --prompts")
+    if misplaced := given & {*ONE_TEXT, "window"}:
+        raise ValueError(f"--{min(misplaced)} does not apply to --prompts")
     if args.out is None:
         raise ValueError("--prompts needs --out FILE.jsonl")
     if args.settings.get("memory"):
@@ -210,15 +213,20 @@ def continue_one(args: Namespace) -> None:
     """Continue --prompt with both decoders; print the comparison, save --trace and --memory."""
     seen = []
     stream = sys.stderr if args.json else sys.stdout
+    colour = wants_colour(stream)
 
     def on_round(result):
+        if args.show and not seen:
+            print_safely(f"Round by round: {legend(colour)}\n", stream)
         seen.append(result)
         if args.show:
-            print_safely(round_as_line(result, wants_colour(stream)), stream)
+            print_safely(round_as_line(result, colour), stream)
 
     with gpu_errors_in_one_line():
         task = load_task(args)
         numbers = compare(task, on_round if args.show or args.trace else None)
+    if args.show:
+        print_safely("", stream)
     numbers["settings"] = settings_for_json(args)
     if path := args.settings.get("memory"):
         remember(path, task.x + numbers[args.decoder]["ids"], task.encoder.n_vocab)

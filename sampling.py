@@ -16,20 +16,31 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import ArrayLike
 
+NUMBER = (int, float, np.number)  # Python's and NumPy's
 
-def softmax(logits: ArrayLike, T: float = 1.0) -> np.ndarray:  # [.., n_vocab] -> [.., n_vocab]
-    """Return exp(l / T) divided by its sum, in float64 (gpt2.py's keeps the weights' dtype).
+
+def softmax(logits: ArrayLike, temperature: float = 1.0) -> np.ndarray:
+    """Return exp(l / temperature) divided by its sum over the last axis, in float64.
 
     The largest logit is subtracted first, so that nothing overflows; it cancels in the
-    quotient.
+    quotient. (gpt2.py's softmax keeps the weights' dtype.) ValueError if the temperature is not
+    > 0, or a row's largest logit is NaN or infinite.
 
     >>> logits = np.array([-110.0, -35.0, -36.0])      # GPT-2's logits look like this
     >>> np.allclose(softmax(logits), softmax(logits + 110.0))
     True
     """
-    logits = np.asarray(logits, dtype=np.float64)
-    exps = np.exp((logits - logits.max(axis=-1, keepdims=True)) / T)
-    return exps / exps.sum(axis=-1, keepdims=True)
+    if not temperature > 0:
+        raise ValueError(f"need temperature > 0, got {temperature!r}")
+    probs = np.array(logits, dtype=np.float64)  # a copy; the rest happens in place
+    largest = probs.max(axis=-1, keepdims=True)
+    if not np.isfinite(largest).all():
+        raise ValueError("need rows whose largest logit is finite, got NaN or infinity")
+    probs -= largest
+    probs /= temperature
+    np.exp(probs, out=probs)
+    probs /= probs.sum(axis=-1, keepdims=True)
+    return probs
 
 
 def warp(logits: ArrayLike, temperature: float = 1.0, top_k: int = 0, top_p: float = 1.0,
@@ -44,13 +55,13 @@ def warp(logits: ArrayLike, temperature: float = 1.0, top_k: int = 0, top_p: flo
     temperature         >= 0: divides the logits; 0 is greedy, a one-hot row at the largest one.
     top_k               >= 0: keep the top_k most probable tokens; 0 keeps all.
     top_p               in (0, 1]: keep the smallest set of most probable tokens whose mass is
-                        at least top_p. Holtzman et al. (2020) Sec. 3.1.
+                        at least top_p, summed in float64. Holtzman et al. (2020) Sec. 3.1.
 
     Ties fall to the lowest id. `logits` is [n_last, n_vocab], or [n_vocab] for one row; the
     result has the same shape, in float64. `ids` is the whole sequence, which the repetition
     penalty needs: the last row follows `ids`, the row before it `ids[:-1]`, and every row is
-    penalised for its own prefix. ValueError if a setting is out of range, a logit is NaN or
-    infinite, or a repetition penalty has fewer ids than rows.
+    penalised for its own prefix. ValueError if the shape is different, a setting is out of
+    range, a logit is NaN or infinite, or a repetition penalty has fewer ids than rows.
 
     >>> np.allclose(warp([0.0, 0.0, np.log(2.0)]), [0.25, 0.25, 0.5])
     True
@@ -59,7 +70,10 @@ def warp(logits: ArrayLike, temperature: float = 1.0, top_k: int = 0, top_p: flo
     """
     check_sampling(temperature, top_k, top_p, repetition_penalty)
     shape = np.shape(logits)
-    rows = np.atleast_2d(np.asarray(logits, dtype=np.float64))
+    if len(shape) not in (1, 2) or shape[-1] == 0:
+        raise ValueError("need logits of shape [n_last, n_vocab] or [n_vocab], got shape "
+                         f"{list(shape)}")
+    rows = np.atleast_2d(logits)  # in the model's precision: softmax's copy is float64
     check_finite(rows)
     if repetition_penalty != 1.0:
         rows = penalize(rows, ids, repetition_penalty)
@@ -67,9 +81,11 @@ def warp(logits: ArrayLike, temperature: float = 1.0, top_k: int = 0, top_p: flo
         return one_hot_rows(rows.argmax(axis=-1), rows.shape[-1]).reshape(shape)
     probs = softmax(rows, temperature)
     if top_k:
-        probs = np.array([keep_largest(row, int(top_k)) for row in probs])
+        for row in probs:
+            row[:] = keep_largest(row, int(top_k))
     if top_p < 1.0:
-        probs = np.array([keep_top_p(row, top_p) for row in probs])
+        for row in probs:
+            row[:] = keep_top_p(row, top_p)
     return probs.reshape(shape)
 
 
@@ -79,6 +95,8 @@ def with_sampling(model, **settings):
     `settings` are `warp`'s. Draft and target may have different ones; only the target's change
     the distribution of the text.
     """
+    check_sampling(**settings)  # now, not in the first round
+
     def probabilities(ids, n_last=1):
         return warp(model(ids, n_last), ids=ids, **settings)
 
@@ -86,10 +104,14 @@ def with_sampling(model, **settings):
 
 
 def check_sampling(temperature=1.0, top_k=0, top_p=1.0, repetition_penalty=1.0):
-    """Raise ValueError for a sampling setting that is out of its range."""
+    """Raise ValueError for a sampling setting that is not a number or is out of its range."""
+    for setting in (temperature, top_k, top_p, repetition_penalty):
+        if not isinstance(setting, NUMBER):
+            raise ValueError("need numbers for temperature, top_k, top_p and "
+                             f"repetition_penalty, got {setting!r}")
     if not 0 <= temperature < np.inf:
         raise ValueError(f"need 0 <= temperature < inf, got {temperature}")
-    if top_k != int(top_k) or top_k < 0:
+    if not (top_k >= 0 and top_k % 1 == 0):
         raise ValueError(f"need top_k a whole number >= 0 (0 keeps all), got {top_k}")
     if not 0 < top_p <= 1:
         raise ValueError(f"need 0 < top_p <= 1, got {top_p}")
@@ -111,9 +133,10 @@ def penalize(rows, ids, penalty):  # [n_last, n_vocab] -> [n_last, n_vocab]
     if len(ids) < len(rows):
         raise ValueError(f"need the whole sequence for a repetition penalty, got {len(ids)} "
                          f"ids for {len(rows)} rows of logits")
-    rows = rows.copy()
+    rows = np.array(rows, dtype=np.float64)  # a copy
     for i, row in enumerate(rows):
-        prefix = ids[: len(ids) - len(rows) + 1 + i]  # row i follows it
+        n_unseen = len(rows) - 1 - i  # later tokens, which row i must not see
+        prefix = ids[: len(ids) - n_unseen]
         seen = sorted(set(prefix))
         row[seen] = np.where(row[seen] > 0, row[seen] / penalty, row[seen] * penalty)
     return rows
@@ -131,19 +154,26 @@ def keep_largest(row, n):  # [n_vocab] -> [n_vocab]
     n = min(n, len(row))
     border = np.partition(row, -n)[-n]
     ties = np.flatnonzero(row == border)
-    kept = np.where(row > border, row, 0.0)
-    kept[ties[: n - np.count_nonzero(row > border)]] = border
+    larger = row > border
+    kept = np.where(larger, row, 0.0)
+    kept[ties[: n - np.count_nonzero(larger)]] = border  # the first ties fill what is left
     return kept / kept.sum()
 
 
 def keep_top_p(row, top_p):  # [n_vocab] -> [n_vocab]
     """Zero all tokens outside the smallest set with mass >= top_p. Holtzman et al. (2020)."""
-    mass = np.cumsum(np.sort(row)[::-1])  # mass[n]: the n + 1 most probable tokens together
-    return keep_largest(row, 1 + np.count_nonzero(mass < top_p))  # rounding: up to n_vocab + 1
+    # All tokens below this probability together have less than 1 - top_p: none is needed.
+    candidates = row[row >= (1 - top_p) / len(row)]
+    mass = np.cumsum(np.sort(candidates)[::-1])  # mass[n]: the n + 1 most probable together
+    n_short = np.count_nonzero(mass < top_p)  # one token more reaches top_p
+    return keep_largest(row, n_short + 1)
 
 
 def at_least_float64(numbers):
-    """Promote to float64, since comparing with a float32 would round u. Fractions stay."""
+    """Return numbers in float64; Fractions are left as they are.
+
+    NumPy would round the uniform number u to float32 before comparing it with a float32.
+    """
     numbers = np.asarray(numbers)
     return numbers.astype(np.result_type(numbers, np.float64), copy=False)
 
@@ -152,18 +182,22 @@ def sample(probs: ArrayLike, rng: np.random.Generator) -> int:
     """Draw one token from weights [n_vocab], by inversion of their cumulative sum.
 
     Returns the first token whose cumulative probability exceeds u, one uniform number. The last
-    cumulative probability is exactly 1, so a token of weight 0 is never drawn. ValueError if a
-    weight is negative or NaN, or if their sum is 0 or infinite.
+    cumulative probability is exactly 1, so a token of weight 0 is never drawn. ValueError if
+    there are no weights, or rows of them, a weight is negative or NaN, or their sum is 0 or
+    infinite.
 
     >>> sample([0.0, 1.0, 0.0], np.random.default_rng(0))
     1
     """
     weights = at_least_float64(probs)
+    if weights.ndim != 1 or len(weights) == 0:
+        raise ValueError(f"need one row of probabilities, got shape {list(weights.shape)}")
     cdf = np.cumsum(weights)
-    if not 0 < cdf[-1] < np.inf or (weights < 0).any():
+    if not 0 < cdf[-1] < np.inf or weights.min() < 0:
         raise ValueError(f"need probabilities >= 0 with a finite sum > 0, got sum {cdf[-1]}, "
                          f"smallest {weights.min()}")
-    return int(np.argmax(rng.random() < cdf / cdf[-1]))
+    cdf /= cdf[-1]
+    return int(np.argmax(rng.random() < cdf))
 
 
 def accept(prob: float, rng: np.random.Generator) -> bool:

@@ -43,17 +43,12 @@ class Round(NamedTuple):
     guesses: Any  # k tokens in a list, accepted or not; a Tree (variants/) if they branch
     p_draft: Any  # k rows, row t the distribution that guess t was sampled from
     p_target: Any  # [k + 1, n_vocab], row t the target's distribution at that position
-
-    @property
-    def n_accepted(self):
-        """Return how many guesses were accepted: the common start of `ids` and `guesses`."""
-        same = [token == guess for token, guess in zip(self.ids, self.guesses)]
-        return [*same, False].index(False)
+    n_accepted: int  # guesses that the test accepted, also those that a stop token cuts off
 
     @property
     def n_tested(self):
         """Return how many guesses were tested: the accepted ones and the first rejected one."""
-        return min(self.n_accepted + 1, len(self.guesses), len(self.ids))
+        return min(self.n_accepted + 1, len(self.guesses))
 
 
 Model = Callable[[Sequence[int], int], np.ndarray]  # (ids, n_last) -> rows
@@ -93,25 +88,31 @@ def check_rows(guesses, p_draft, p_target):
     k = len(guesses)
     if not isinstance(guesses, list):  # `+` would add arrays instead of concatenating
         raise ValueError(f"need a list of guesses, got {type(guesses).__name__}")
+    for row in (*p_draft, *p_target):
+        check_row(row)
     if len(p_draft) != k or len(p_target) != k + 1:
         raise ValueError(f"need k rows of p_draft and k + 1 of p_target for k = {k} guesses, "
                          f"got {len(p_draft)} and {len(p_target)}")
-    for row in (*p_draft, *p_target):
-        check_sum(row)
     for t, token in enumerate(guesses):
         if len(p_draft[t]) != len(p_target[t]):
             raise ValueError(f"need draft and target with one vocabulary, got sizes "
                              f"{len(p_draft[t])} and {len(p_target[t])}")
-        if not 0 <= token < len(p_draft[t]):
+        if not is_whole(token) or not 0 <= token < len(p_draft[t]):
             raise ValueError(f"need guesses in 0 .. n_vocab - 1 = {len(p_draft[t]) - 1}, got "
-                             f"{token} for guess {t}")
+                             f"{token!r} for guess {t}")
         if not p_draft[t][token] > 0:
             raise ValueError(f"need p_draft[t] to be the distribution of guess t, got "
                              f"probability {p_draft[t][token]} for guess {t} (token {token})")
 
 
-def check_sum(row):
-    """Raise ValueError unless the row sums to 1, up to the rounding errors of float32."""
+def check_row(row):
+    """Raise ValueError unless the row has one axis and sums to 1, up to float32's rounding."""
+    if not isinstance(row, np.ndarray | Sequence):
+        raise ValueError(f"need rows that are NumPy arrays, got {type(row).__name__} (a "
+                         "tensor's .numpy() is one)")
+    if np.ndim(row) != 1:
+        raise ValueError("need a model that returns rows of shape [n_last, n_vocab], got a row "
+                         f"of shape {np.shape(row)} instead of [n_vocab]")
     total = np.sum(row)
     if not abs(total - 1) < 1e-3:
         raise ValueError(f"need rows of probabilities, which sum to 1 (sampling.with_sampling "
@@ -128,7 +129,7 @@ def speculative_step(x, n_left, rng, target: Model, K, make_guesses: Guess, test
     guesses, p_draft = make_guesses(x, min(K, n_left - 1), rng)  # [1]; the test adds one token
     p_target = target(x + guesses, len(guesses) + 1)  # [2]
     ids = test(guesses, p_draft, p_target, rng)  # [3] [4] [5]
-    return Round(ids, guesses, p_draft, p_target)
+    return Round(ids, guesses, p_draft, p_target, n_accepted=len(ids) - 1)
 
 
 def make_step(target: Model, K, make_guesses: Guess, test: Test = verify) -> Step:
@@ -147,8 +148,8 @@ def draft_and_verify(draft: Model, target: Model, K, test: Test = verify) -> Ste
 def autoregressive_step(x, n_left, rng, model: Model):
     """Sample one token from the model itself: Chen et al. (2023) Alg. 1."""
     p_target = model(x, 1)
-    check_sum(p_target[-1])
-    return Round([sample(p_target[-1], rng)], [], [], p_target)
+    check_row(p_target[-1])
+    return Round([sample(p_target[-1], rng)], [], [], p_target, n_accepted=0)
 
 
 def generate(x: list[int], step: Step, N: int, rng: np.random.Generator,
@@ -156,39 +157,51 @@ def generate(x: list[int], step: Step, N: int, rng: np.random.Generator,
     """Run `step` until there are N new tokens, or one of the stop tokens; yield every round.
 
     The `ids` of a round are cut after a stop token; joined, the `ids` of all rounds are the new
-    text. ValueError if x is empty or contains anything but token ids, N < 0, or `rng` is not a
-    generator.
+    text. ValueError if x is empty, x or `stop` contains anything but token ids, N is not a
+    whole number >= 0, `rng` is not a generator, or a step returns more tokens than are wanted.
 
     >>> always_1 = lambda ids, n_last: np.eye(3)[[1] * n_last]
     >>> step = draft_and_verify(always_1, always_1, K=2)
-    >>> [round.ids for round in generate([0], step, 4, np.random.default_rng(0))]
+    >>> [result.ids for result in generate([0], step, 4, np.random.default_rng(0))]
     [[1, 1, 1], [1]]
     """
     x = token_ids(x)
+    stop = frozenset(token_ids(stop, "stop"))
     if len(x) == 0:
         raise ValueError("need at least one token to start from, got an empty sequence")
-    if N < 0:
-        raise ValueError(f"need N >= 0 new tokens, got {N}")
+    if not is_whole(N) or N < 0:
+        raise ValueError(f"need a whole number N >= 0 of new tokens, got {N!r}")
     if not hasattr(rng, "random"):
         raise ValueError(f"need rng to be a np.random.Generator, got {rng!r}")
     end = len(x) + N
     while len(x) < end:
-        result = step(x, end - len(x), rng)
+        n_left = end - len(x)
+        result = step(x, n_left, rng)
+        if not 1 <= len(result.ids) <= n_left:
+            raise ValueError(f"need a step that appends 1 to n_left = {n_left} tokens (its guess "
+                             f"may return k guesses at most), got {len(result.ids)}")
         result = result._replace(ids=up_to_stop(result.ids, stop))
-        # Erratum: Chen et al. (2023) Alg. 2 advances n inside the loop that indexes with n + t;
-        # n must stay fixed until that loop ends. Here n is len(x), and the loop is in `verify`.
+        # Erratum: read literally, Chen et al. (2023) Alg. 2 increases n after each accepted
+        # guess while x_(n+t) is still being indexed, so it would skip positions. Here n is
+        # len(x), which grows when the loop of `verify` has ended.
         x += result.ids
         yield result
         if result.ids[-1] in stop:
             return
 
 
-def token_ids(x):
-    """Return the tokens as a list of Python's integers; ValueError if one is not an integer."""
+def token_ids(tokens, name="x"):
+    """Return tokens as a list of Python's integers; ValueError if one is not an integer."""
     try:
-        return [operator.index(token) for token in x]
+        return [operator.index(token) for token in tokens]
     except TypeError:
-        raise ValueError(f"need token ids, whole numbers, got {x!r:.80}") from None
+        raise ValueError(f"need {name} to be a sequence of token ids, whole numbers, got "
+                         f"{tokens!r:.80}") from None
+
+
+def is_whole(number):
+    """Return whether a number is an integer, Python's or NumPy's; True and False are not."""
+    return isinstance(number, int | np.integer) and not isinstance(number, bool)
 
 
 def up_to_stop(ids, stop):
@@ -201,8 +214,8 @@ def up_to_stop(ids, stop):
 
 def complete(x, step: Step, N, rng, stop=()):
     """Run `generate` to its end; return x followed by all new tokens."""
-    new = [token for result in generate(x, step, N, rng, stop) for token in result.ids]
-    return token_ids(x) + new
+    x = token_ids(x)  # read once, because x may be an iterator
+    return x + [token for result in generate(x, step, N, rng, stop) for token in result.ids]
 
 
 def autoregressive_sampling(x: list[int], model: Model, N: int, rng: np.random.Generator,
@@ -231,6 +244,6 @@ def speculative_sampling(x: list[int], draft: Model, target: Model, N: int, K: i
     >>> speculative_sampling([0], count_up, count_up, 6, 2, np.random.default_rng(0))
     [0, 1, 2, 3, 4, 5, 6]
     """
-    if not isinstance(K, int | np.integer) or K < 1:
+    if not is_whole(K) or K < 1:
         raise ValueError(f"need a whole number K >= 1 of guesses per round, got {K!r}")
     return complete(x, draft_and_verify(draft, target, K), N, rng, stop)

@@ -38,7 +38,7 @@ def load_encoder_hparams_and_params(model_size: str, models_dir: str | Path, dty
 
     Parameters
     ----------
-    model_size : str
+    model_size : str or path
         A released size (124M, 355M, 774M, 1558M), the name of any folder in `models_dir`, or
         the path of a Hugging Face folder.
     models_dir : path
@@ -64,10 +64,12 @@ def load_encoder_hparams_and_params(model_size: str, models_dir: str | Path, dty
     OSError
         If a download or a disk fails. GPT2_BASE_URL in the environment may name a mirror.
     """
+    if np.dtype(dtype).kind != "f":
+        raise ValueError(f"need dtype float32 or float64, got {np.dtype(dtype)}")
     folder = find_folder(model_size, models_dir)
     kind = huggingface if huggingface.is_model(folder) else openai
     if kind is openai:
-        openai.fetch_missing(model_size, folder)
+        openai.fetch_missing(str(model_size), folder)
     hparams = kind.read_hparams(folder)
     encoder = read_encoder(folder, hparams["n_vocab"], cut_vocab)
     arrays = get_backend(backend)
@@ -124,7 +126,7 @@ def read_encoder(folder, n_vocab, cut_vocab):
     except ValueError as error:
         raise ValueError(f"{error} in {files} of {folder}") from None
     padding = n_vocab - encoder.n_vocab
-    if padding == 0 or padding > 0 and cut_vocab:
+    if padding == 0 or (cut_vocab and padding > 0):
         return encoder
     advice = f"padded by {padding}, which --cut_vocab leaves out" if padding > 0 else (
         "give the model a row for each token (in transformers: resize_token_embeddings)")

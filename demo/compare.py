@@ -26,7 +26,11 @@ SHORTEST = 8  # tokens of a text that is long enough to measure its speed
 
 
 class Timed:
-    """Call a model; record the seconds and the rows of each of its passes."""
+    """Call a model; record the seconds of each pass and its rows of logits.
+
+    Heads read the hidden states of the prompt in a pass without logits: its number of rows is
+    0, and it is not counted among the passes that write the text.
+    """
 
     def __init__(self, model):
         self.model = model
@@ -46,7 +50,7 @@ class Timed:
         start = time.perf_counter()
         states = self.model.hidden(ids, n_last)
         self.seconds.append(time.perf_counter() - start)
-        self.rows.append(n_last)
+        self.rows.append(0)  # until their logits are wanted
         return states
 
     def logits(self, states):
@@ -54,11 +58,23 @@ class Timed:
         start = time.perf_counter()
         logits = self.model.logits(states)
         self.seconds[-1] += time.perf_counter() - start
+        self.rows[-1] = len(logits)
         return logits
 
+    def n_passes(self) -> int:
+        """Return how many passes gave logits."""
+        return sum(n_rows > 0 for n_rows in self.rows)
+
     def ms(self) -> float | None:
-        """Return the median milliseconds of a pass, or None if there was none."""
-        return 1e3 * float(np.median(self.seconds)) if self.seconds else None
+        """Return the mean milliseconds of a pass that gave logits, or None if there was none.
+
+        The sum of these passes decides how long a run takes. The median is smaller: a draft's
+        pass after a target's pass finds the processor's caches cold.
+        """
+        if self.n_passes() == 0:
+            return None
+        seconds = [seconds for seconds, n_rows in zip(self.seconds, self.rows) if n_rows]
+        return 1e3 * float(np.mean(seconds))
 
 
 class Run(NamedTuple):
@@ -89,7 +105,9 @@ def decoded_run(task: Task, decoder: str, on_seen: Callable[[dict], Any] | None 
     rng: Any = np.random.default_rng(task.seed)
     if on_seen:
         rng = Recorded(rng, target.seconds)
-        clocks = {"target": target.seconds} | ({"draft": draft.seconds} if draft else {})
+        clocks = {"target": target.seconds}
+        if draft:
+            clocks["draft"] = draft.seconds
         see = watcher(task.encoder, rng, task.entry.test, clocks)
     rounds = []
     seconds = 0.0
@@ -142,7 +160,7 @@ def compare(task: Task, on_seen: Callable[[dict], Any] | None = None) -> dict:
     plain = decoded_run(task, "autoregressive")
     fast = decoded_run(task, task.decoder, on_seen)
     fast = fast._replace(seconds=fast.seconds + measuring)
-    acceptance = acceptance_figures(fast.rounds, task.entry.one_by_one)
+    acceptance = acceptance_figures(fast.rounds)
     numbers = {
         "prompt": task.encoder.decode(task.x),
         "versions": {"python": platform.python_version(), "numpy": np.__version__},
@@ -168,34 +186,52 @@ def compare(task: Task, on_seen: Callable[[dict], Any] | None = None) -> dict:
 
 def text_figures(task: Task, run: Run) -> dict:
     """Return time and text of one run, and what ended it: N, a stop token or n_ctx."""
-    stopped = run.ids and run.ids[-1] in task.stop
+    ended_by = "n_ctx"
+    if run.ids and run.ids[-1] in task.stop:
+        ended_by = "stop"
+    elif len(run.ids) == task.N:
+        ended_by = "N"
     return {"time_s": run.seconds, "tokens": len(run.ids),
-            "tokens_per_second": ratio(len(run.ids), run.seconds),
-            "ended_by": "stop" if stopped else "N" if len(run.ids) == task.N else "n_ctx",
+            "tokens_per_second": ratio(len(run.ids), run.seconds), "ended_by": ended_by,
             "text": task.encoder.decode(task.x + run.ids), "ids": run.ids}
 
 
 def pass_figures(plain: Run, fast: Run) -> dict:
-    """Return how many passes the decoder took, how large they were, and the median times."""
-    rows = fast.target.rows
-    return {"target_passes": len(rows),
-            "tokens_per_target_pass": ratio(len(fast.ids), len(rows)),
-            "rows_per_target_pass": ratio(sum(rows), len(rows)),
+    """Return how many passes the decoder took, how large they were, and their mean times.
+
+    Passes that only read the prompt, for heads, are counted apart.
+    """
+    n_passes = fast.target.n_passes()
+    return {"target_passes": n_passes,
+            "reading_passes": len(fast.target.rows) - n_passes,
+            "tokens_per_target_pass": ratio(len(fast.ids), n_passes),
+            "rows_per_target_pass": ratio(sum(fast.target.rows), n_passes),
             "draft_ms": fast.draft.ms() if fast.draft else None,
             "target_ms": plain.target.ms(),
             "target_pass_ms": fast.target.ms()}
 
 
-def acceptance_figures(rounds: Sequence[Round], one_by_one: bool = True) -> dict:
-    """Return accepted and tested guesses; None for trees, in which siblings compete.
+def acceptance_figures(rounds: Sequence[Round]) -> dict:
+    """Return how many rounds accepted 0, 1, .. guesses; then accepted and tested guesses.
 
-    A test that is not `one_by_one` tests the guesses after a rejection too.
+    These are None for trees, in which siblings compete.
     """
-    if any(isinstance(result.guesses, Tree) for result in rounds):
-        return {"accepted": None, "tested": None, "acceptance": None}
-    accepted = sum(result.n_accepted for result in rounds)
-    tested = sum(result.n_tested if one_by_one else len(result.guesses) for result in rounds)
-    return {"accepted": accepted, "tested": tested, "acceptance": ratio(accepted, tested)}
+    n_accepted = [result.n_accepted for result in rounds]
+    most = max((n_guesses_in_a_row(result.guesses) for result in rounds), default=0)
+    figures: dict = {"rounds_by_accepted": [n_accepted.count(n) for n in range(most + 1)],
+                     "accepted": None, "tested": None, "acceptance": None}
+    if not any(isinstance(result.guesses, Tree) for result in rounds):
+        accepted = sum(n_accepted)
+        tested = sum(result.n_tested for result in rounds)
+        figures |= {"accepted": accepted, "tested": tested, "acceptance": ratio(accepted, tested)}
+    return figures
+
+
+def n_guesses_in_a_row(guesses: list | Tree) -> int:
+    """Return how many guesses one round can accept: all of a chain, a tree's longest path."""
+    if isinstance(guesses, Tree):
+        return max(map(len, guesses.paths()), default=0)
+    return len(guesses)
 
 
 def ratio(a: float, b: float) -> float | None:
@@ -214,10 +250,11 @@ def measured_speedup(plain: Run, fast: Run) -> float | None:
 
 
 def predicted_speedup(task: Task, plain: Run, fast: Run, alpha: float | None) -> float | None:
-    """Return Leviathan et al. (2023) Theorem 3.8 for this run's acceptance and costs.
+    """Return Leviathan et al. (2023) Theorem 3.8 for this run's acceptance and mean pass times.
 
-    None if the decoder is not the papers' with a fixed K, or if there is no measured speed-up
-    to compare it with.
+    The theorem leaves out all that is not a pass: sampling, the test, and Python's loop. None
+    if the decoder is not the papers' with a fixed K, or if there is no measured speed-up to
+    compare it with.
     """
     is_papers = task.decoder in ("speculative", "quantized")
     if not is_papers or task.settings["K"] == "auto":

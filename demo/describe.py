@@ -30,9 +30,14 @@ def table_lines(numbers: dict, decoder: str) -> list[str]:
     plain = numbers["autoregressive"]
     fast = numbers[decoder]
     too_short = f"-  (a text has fewer than {SHORTEST} tokens)"
-    theory = "  (theory, from this run's timings: {:.2f})"
-    accepted = ("{accepted} of {tested} tested, {percent:.0f} %".format(
-        **numbers, percent=100 * numbers["acceptance"]) if numbers["tested"] else "-")
+    theory = "  (theory, from this run's passes: {:.2f})"
+    passes = str(numbers["target_passes"])
+    if numbers["reading_passes"]:
+        passes += f" + {numbers['reading_passes']} to read the prompt"
+    accepted = "-"
+    if numbers["tested"]:
+        accepted = (f"{numbers['accepted']} of {numbers['tested']} tested, "
+                    f"{100 * numbers['acceptance']:.0f} %")
     identical = numbers.get("identical")
     rows = [
         ("", "plain", decoder),
@@ -42,14 +47,28 @@ def table_lines(numbers: dict, decoder: str) -> list[str]:
         ("of which measuring", "-", shown(numbers.get("measuring_s"), "{:.2f} s")),
         ("tokens per second", shown(plain["tokens_per_second"], "{:.1f}"),
          shown(fast["tokens_per_second"], "{:.1f}")),
-        ("target passes", plain["tokens"], numbers["target_passes"]),
+        ("target passes", plain["tokens"], passes),
         ("tokens per pass", "1.00", shown(numbers["tokens_per_target_pass"])),
         ("ms per target pass", shown(numbers["target_ms"]), shown(numbers["target_pass_ms"])
          + shown(numbers["rows_per_target_pass"], " for {:.1f} rows", none="")),
         ("ms per draft pass", "-", shown(numbers["draft_ms"])),
         ("guesses accepted", "-", accepted),
+        ("accepted per round", "-", rounds_in_words(numbers["rounds_by_accepted"])),
         ("texts identical", "", "-" if identical is None else "yes" if identical else "no")]
     return [f"{name:<20}{before:>9}   {after}" for name, before, after in rows if after != "-"]
+
+
+def rounds_in_words(n_rounds: list[int]) -> str:
+    """Return the mean of the accepted guesses, and how many rounds accepted 0, 1, .. guesses.
+
+    >>> rounds_in_words([2, 0, 6])
+    '1.50  (0 in 2 rounds, 1 in 0, 2 in 6)'
+    """
+    if sum(n_rounds) == 0 or len(n_rounds) == 1:  # no round, or no guess in any
+        return "-"
+    mean = sum(n * count for n, count in enumerate(n_rounds)) / sum(n_rounds)
+    first, *others = (f"{n} in {count}" for n, count in enumerate(n_rounds))
+    return f"{mean:.2f}  ({', '.join([f'{first} rounds', *others])})"
 
 
 def note_lines(numbers: dict, decoder: str) -> list[str]:

@@ -25,7 +25,7 @@ def run_as_data(prompt: str, rounds: Sequence[dict], settings: dict) -> dict:
     entry = DECODERS[settings["decoder"]]
     is_chain = entry.guess is speculative.guess and entry.test is speculative.verify
     return {"prompt": prompt, "settings": settings, "rounds": rounds,
-            "summary": run_summary(rounds, entry.one_by_one),
+            "summary": run_summary(rounds),
             "code": source_lines(entry, rounds), "exact": entry.is_exact(settings),
             "idea": entry.idea, "is_chain": is_chain}
 
@@ -42,18 +42,15 @@ def raced_run(task: Task, numbers: dict, rounds: Sequence[dict]) -> dict:
     return run
 
 
-def run_summary(rounds: Sequence[dict], one_by_one: bool) -> dict:
-    """Count tokens, acceptance by position in the round, and seconds by clock.
-
-    A test that is not `one_by_one` tests the guesses after a rejection too.
-    """
+def run_summary(rounds: Sequence[dict]) -> dict:
+    """Count tokens, acceptance by position in the round, and seconds by clock."""
     tested = Counter()
     accepted = Counter()
     seconds = Counter()
     for seen in rounds:
         seconds.update(seen["seconds"])
         for t, guess in enumerate(seen["guesses"]):
-            tested[t] += "accepted" in guess or not one_by_one
+            tested[t] += "accepted" in guess
             accepted[t] += guess.get("accepted", False)
     return {"ids": sum(len(seen["ids"]) for seen in rounds), "by_clock": dict(seconds),
             "by_position": [{"tested": tested[t], "accepted": accepted[t]}

@@ -115,7 +115,7 @@ def record_of(job: Job, rounds: list[Round], task: Task) -> dict:
     if "error" in job.head:
         return job.head
     ids = [token for result in rounds for token in result.ids]
-    acceptance = acceptance_figures(rounds, task.entry.one_by_one)["acceptance"]
+    acceptance = acceptance_figures(rounds)["acceptance"]
     return job.head | {"text": task.encoder.decode([*job.x, *ids]), "ids": ids,
                        "acceptance": acceptance,
                        "tokens_per_pass": ratio(len(ids), len(rounds))}

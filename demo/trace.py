@@ -3,7 +3,7 @@
 A round as data is a dict for JSON. A key whose value is unknown is missing.
 
     ids       "id", "text" and "origin" of each: "accepted" (a guess), "replacement", "bonus",
-              or "last" where these cannot be told apart
+              or "last" (after the accepted path of a tree)
     guesses   "id", "text", "p_draft" and "p_target" of each, whether it was "accepted", and
               the "threshold" that the uniform number "u_accept" was compared with; in a tree
               "parent", and "led_on" on the path taken
@@ -80,13 +80,11 @@ def round_as_data(result: Round, uniforms: list, test: Test,
     """Return one round as a dict; `uniforms` are the numbers that its test drew."""
     is_tree = isinstance(result.guesses, Tree)
     guesses = result.guesses.tokens if is_tree else result.guesses
-    is_verified = test is verify and not is_tree
-    n = result.n_accepted if is_verified else len(result.ids) - 1
+    n = result.n_accepted
     k = len(guesses)
-    is_replaced = not is_tree and n < min(len(result.ids), k) and result.ids[n] != guesses[n]
-    last = "bonus" if n == k else "replacement" if is_replaced else "last"
-    seen = {"ids": [{"id": int(token), "origin": "accepted" if i < n else last}
-                    for i, token in enumerate(result.ids)],
+    origins = ["accepted"] * n + [origin_of_last(n, k, is_tree)]
+    seen = {"ids": [{"id": int(token), "origin": origin}
+                    for token, origin in zip(result.ids, origins)],
             "guesses": [{"id": int(token), "text": text_of(token)} for token in guesses]}
     if is_tree:
         add_branches(seen["guesses"], result)
@@ -94,12 +92,19 @@ def round_as_data(result: Round, uniforms: list, test: Test,
     for t, guess in enumerate(seen["guesses"]):
         guess["p_draft"] = float(result.p_draft[t][guess["id"]])
         guess["p_target"] = float(result.p_target[t][guess["id"]])
-        if t < n + is_replaced:  # the text does not show whether the others would be accepted
+        if t <= n:  # whether the guesses after a rejected one are good does not matter
             guess["accepted"] = t < n
-    if is_verified:
+    if test is verify:
         add_test(seen, uniforms)
     seen["rows"] = [row_of(result, t, text_of) for t in range(k + 1)]
     return seen
+
+
+def origin_of_last(n_accepted: int, k: int, is_tree: bool) -> str:
+    """Return the origin of the token that the test adds to the accepted guesses."""
+    if n_accepted == k:
+        return "bonus"
+    return "last" if is_tree else "replacement"
 
 
 def add_test(seen: dict, uniforms: list) -> None:
@@ -115,8 +120,9 @@ def add_branches(guesses: list[dict], result: Round) -> None:
     """Add "parent" to the guesses of a tree, and "led_on" to those on the path taken."""
     for guess, parent in zip(guesses, result.guesses.parents):
         guess["parent"] = int(parent)
-    for n in range(1, len(result.ids)):  # the last id may equal a guess that was rejected
-        guesses[result.guesses.find(result.ids[:n])]["led_on"] = True
+    path = result.ids[: result.n_accepted]  # the next id may equal a guess that was rejected
+    for n in range(1, len(path) + 1):
+        guesses[result.guesses.find(path[:n])]["led_on"] = True
 
 
 def row_of(result: Round, t: int, text_of: Callable[[int], str]) -> dict:
@@ -163,6 +169,13 @@ def round_as_line(seen: dict, colour: bool = False) -> str:
     marks = COLOURS if colour else MARKS
     return "".join(mark.format(printable("".join(text)))
                    for mark, text in zip(marks, texts) if text)
+
+
+def legend(colour: bool = False) -> str:
+    """Return what the marks of a round's line mean, each shown by itself."""
+    words = ("accepted", "rejected", "replacement or bonus token")
+    marks = COLOURS if colour else MARKS
+    return ", ".join(mark.format(word) for mark, word in zip(marks, words))
 
 
 def printable(text: str) -> str:

@@ -167,7 +167,7 @@ def checked_step(function: Callable) -> Callable:
     """Return the function with its tokens checked, as a round."""
     def step(x, n_left, rng, draft, target, K):
         ids = function(list(x), n_left, rng, draft, target, K)
-        return Round(as_tokens(ids, n_left), [], [], np.empty(0))
+        return Round(as_tokens(ids, n_left), [], [], np.empty(0), n_accepted=0)
 
     return step
 

@@ -56,7 +56,8 @@ class Help(argparse.RawDescriptionHelpFormatter):
         super().__init__(prog, max_help_position=30, width=min(width, 100))
 
     def _get_help_string(self, action):
-        has_default = action.default not in (None, False, argparse.SUPPRESS)
+        is_switch = action.default is False  # not `==`: 0 is a default worth showing
+        has_default = not is_switch and action.default not in (None, argparse.SUPPRESS)
         if has_default and "default" not in action.help:
             return f"{action.help} (default: %(default)s)"
         return action.help

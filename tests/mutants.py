@@ -67,7 +67,17 @@ SPECULATIVE = [
      "np.array([target(x + guesses[:t], 1)[-1] for t in range(len(guesses) + 1)])",
      "one target pass per guess"),
     ("while len(x) < end:", "while len(x) <= end:", "one round too many"),
-    ("    x = token_ids(x)\n    if len", "    if len", "the caller's list is written to"),
+    ("    x = token_ids(x)\n    stop =", "    stop =", "the caller's list is written to"),
+    ("    x = token_ids(x)  # read once, because x may be an iterator\n", "    x = list(x)\n",
+     "ids that are not Python's stay in the text"),
+    ("n_accepted=len(ids) - 1", "n_accepted=len(ids)", "the added token counts as a guess"),
+    ("n_accepted=len(ids) - 1",
+     "n_accepted=sum(a == b for a, b in zip(ids, guesses))",
+     "accepted guesses are inferred from the tokens"),
+    ("if not 1 <= len(result.ids) <= n_left:", "if not result.ids:",
+     "a step that appends too many tokens passes unseen"),
+    ("stop = frozenset(token_ids(stop, \"stop\"))", "stop = stop",
+     "stop tokens that can be read once are lost"),
     ("result._replace(ids=up_to_stop(result.ids, stop))", "result",
      "stop tokens inside a round pass unseen"),
     ("return ids[: i + 1]", "return ids[:i]", "the stop token is cut off"),
@@ -78,12 +88,14 @@ SPECULATIVE = [
 
 TO_FLOAT64 = "numbers.astype(np.result_type(numbers, np.float64), copy=False)"
 SURPLUS = "np.maximum(p_target - p_draft, 0)"
-PREFIX = "ids[: len(ids) - len(rows) + 1 + i]"
+PREFIX = "ids[: len(ids) - n_unseen]"
 TOP_K = """    if top_k:
-        probs = np.array([keep_largest(row, int(top_k)) for row in probs])
+        for row in probs:
+            row[:] = keep_largest(row, int(top_k))
 """
 TOP_P = """    if top_p < 1.0:
-        probs = np.array([keep_top_p(row, top_p) for row in probs])
+        for row in probs:
+            row[:] = keep_top_p(row, top_p)
 """
 SAMPLING = [
     ("rng.random() < at_least_float64(", "rng.random() <= at_least_float64(",
@@ -91,17 +103,20 @@ SAMPLING = [
     (TO_FLOAT64, "numbers", "uniforms rounded to float32"),
     ("if not prob >= 0:", "if prob < 0:", "a NaN is a rejection"),
     ("rng.random() < cdf", "rng.random() <= cdf", "a token of weight 0 can be drawn"),
-    ("cdf / cdf[-1]))", "cdf))", "weights taken to sum to 1"),
+    ("    cdf /= cdf[-1]\n", "", "weights taken to sum to 1"),
     ("weights = at_least_float64(probs)\n", "weights = np.asarray(probs)\n",
      "cumulative sum in float32"),
-    (" or (weights < 0).any()", "", "negative weights pass unseen"),
+    (" or weights.min() < 0", "", "negative weights pass unseen"),
     (SURPLUS, "abs(p_target - p_draft)", "residual without its maximum"),
     (SURPLUS, f"{SURPLUS} + 1e-10", "an epsilon for every token in the residual"),
     ("surplus / mass if mass > 0 else p_target", "surplus / mass",
      "0 / 0 where target and draft are equal"),
-    ("logits - logits.max(axis=-1, keepdims=True)", "np.clip(logits, -50, 50)",
-     "logits clipped to +-50"),
-    ("exps.sum(axis=-1, keepdims=True)", "exps.sum()", "normalised over all rows"),
+    ("probs -= largest", "np.clip(probs, -50, 50, out=probs)", "logits clipped to +-50"),
+    ("probs /= probs.sum(axis=-1, keepdims=True)", "probs /= probs.sum()",
+     "normalised over all rows"),
+    ("probs = np.array(logits, dtype=np.float64)", "probs = np.asarray(logits, dtype=np.float64)",
+     "softmax writes to its argument"),
+    ("row >= (1 - top_p) / len(row)", "row > (1 - top_p)", "tokens that top-p needs are left out"),
     ("softmax(rows, temperature)", "softmax(rows)", "temperature ignored"),
     ("    check_finite(rows)\n", "", "NaN logits pass unseen"),
     (TOP_K + TOP_P, TOP_P + TOP_K, "top-p before top-k"),
@@ -109,11 +124,12 @@ SAMPLING = [
      "settings dropped on the way to warp"),
     ("rows.argmax(axis=-1)", "rows.shape[1] - 1 - rows[:, ::-1].argmax(axis=-1)",
      "greedy takes the highest id of equals"),
-    ("rows = rows.copy()", "rows = rows", "the model's logits are written to"),
+    ("rows = np.array(rows, dtype=np.float64)  # a copy",
+     "rows = np.asarray(rows, dtype=np.float64)", "the model's logits are written to"),
     (PREFIX, "ids", "rejected guesses are penalised"),
-    (PREFIX, PREFIX.replace(" + 1", ""), "the last token is not penalised"),
+    (PREFIX, PREFIX.replace("n_unseen", "n_unseen - 1"), "the last token is not penalised"),
     ("np.where(row[seen] > 0,", "np.where(row[seen] < 0,", "penalty of the wrong sign"),
-    ("np.where(row > border, row, 0.0)", "np.where(row >= border, row, 0.0)",
+    ("np.where(larger, row, 0.0)", "np.where(row >= border, row, 0.0)",
      "all equals at the border are kept"),
     ("np.count_nonzero(mass < top_p)", "np.count_nonzero(mass <= top_p)",
      "one token too many for top-p"),

@@ -6,6 +6,7 @@ import pickle
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -125,6 +126,19 @@ def test_text_without_an_encoding_and_ids_without_a_text_are_named(tales):
     assert tales.decode([tales.vocab[byte_characters()[0xFF]]]) == "\ufffd"  # not UTF-8
 
 
+@pytest.mark.parametrize("ids, got", [("12", "'1'"), ([1.7], "1.7"), ([None], "None"),
+                                      (iter([5, 9999]), "9999")], ids=str)
+def test_ids_of_a_wrong_type_are_refused(tales, ids, got):
+    with pytest.raises(ValueError, match=f"need ids in 0 .. 4095, got {got}"):
+        tales.decode(ids)
+
+
+def test_ids_in_any_container_have_one_text(tales):
+    ids = tales.encode("the king")
+    for same in (tuple(ids), iter(ids), np.array(ids)):
+        assert tales.decode(same) == "the king"
+
+
 BYTES = {char: token for token, char in enumerate(byte_characters().values())}
 
 
@@ -153,7 +167,14 @@ def test_id_of_finds_any_symbol_by_its_text(tales):
     ({**BYTES, "a\n": 256}, [], "byte characters"),
     ({}, [], "symbol for every byte"),
     (BYTES, [("a", "b")], "got none for 'ab'"),
+    (BYTES, ["a b"], "pairs of symbols, got 'a b'"),
+    ({**BYTES, "ab": 256}, ["ab"], "pairs of symbols, got 'ab'"),  # it was never applied
+    ({**BYTES, "ab": 256}, [("a", "b", "c")], "pairs of symbols"),
 ])
 def test_a_broken_vocabulary_is_named(vocab, merges, message):
     with pytest.raises(ValueError, match=message):
         Encoder(vocab, merges)
+
+
+def test_merges_as_json_reads_them_are_merges():
+    assert Encoder({**BYTES, "ab": 256}, [["a", "b"]]).encode("ab") == [256]

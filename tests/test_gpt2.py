@@ -79,6 +79,24 @@ def test_only_tokens_that_were_not_read_are_computed(monkeypatch):
     assert rows == [3, 1, 2, 1, 3]
 
 
+@pytest.mark.parametrize("ids, got", [([1.0, 2.0, 3], "1.0"), ([1, 2, 3.0], "3.0"),
+                                      ([True, 2, 3], "True"), ([1, "2", 3], "'2'")], ids=str)
+def test_ids_that_only_equal_whole_numbers_are_refused_before_and_after_a_call(ids, got):
+    model = GPT2(PARAMS, 2)
+    for _ in range(2):
+        with pytest.raises(ValueError, match=f"need ids in .*, got {got} at position"):
+            model(ids)
+        model([1, 2, 3])
+    assert all(type(token) is int for token in model.ids)
+    np.testing.assert_array_equal(model(np.array([1, 2, 3])), model([1, 2, 3]))
+
+
+def test_models_of_one_length_share_a_mask_that_none_can_write_to():
+    one, other = (GPT2(PARAMS, 2) for _ in range(2))
+    assert one.mask is other.mask and not one.mask.flags.writeable
+    assert one.cache is not other.cache
+
+
 def test_threads_that_share_a_model_get_its_logits(monkeypatch):
     """Without the lock a thread would overwrite the cache that a different one is reading."""
     model = GPT2(PARAMS, 2)

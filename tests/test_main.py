@@ -26,7 +26,8 @@ def test_the_main_job_prints_two_identical_texts_and_its_figures():
     assert done.returncode == 0 and done.stderr == b""
     assert out.count(f"Text = {main.PROMPT}") == 1 and "\nText = identical\n" in out
     for words in ("Plain decoding (target alone)", "Speculative decoding", "speed-up", "theory",
-                  "target passes", "tokens per pass", "ms per target pass", "guesses accepted"):
+                  "target passes", "tokens per pass", "ms per target pass", "guesses accepted",
+                  "accepted per round"):
         assert out.count(words) == 1, words
     assert re.search(r"^texts identical +yes$", out, re.MULTILINE)
 
@@ -39,7 +40,9 @@ def test_K_auto_writes_the_targets_text_and_says_what_it_chose():
 def test_show_prints_every_round_and_no_colour_into_a_pipe():
     status, out, _ = run_main("--show", "--n_tokens_to_generate", 12)
     assert status == 0 and "{+" in out and "\x1b" not in out
-    assert out.index("{+") < out.index("Plain decoding")
+    legend, rounds = out.split("\n\n")[:2]
+    assert legend == "Round by round: accepted, [-rejected-], {+replacement or bonus token+}"
+    assert "{+" in rounds and out.index(rounds) < out.index("Plain decoding")
 
 
 def test_trace_keeps_the_run_that_was_reported(tmp_path):
@@ -55,7 +58,7 @@ def test_the_help_is_short_and_leads_to_a_decoders_flags(capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "100")
     for flags, *needed in ((["--help"], "--decoder NAME --help shows the flags of that decoder",
                             "keep writing when the context is full", "exact for the target with",
-                            "without the newline at its end"),
+                            "without the newline at its end", "0 is greedy (default: 0.0)"),
                            (["--decoder", "tree", "--help"], "--siblings")):
         with pytest.raises(SystemExit) as exit:
             main.main(flags)

@@ -139,6 +139,22 @@ def test_several_callers_at_once_get_their_own_products(backend):
             np.testing.assert_allclose(got, x @ w, atol=1e-9)
 
 
+def test_groups_of_rows_are_all_rows_in_order_and_about_as_large():
+    for n_rows in range(1, products.MAX_ROWS + 1):
+        groups = products.row_groups(n_rows)
+        assert [row for a, b in groups for row in range(a, b)] == [*range(n_rows)]
+        sizes = {b - a for a, b in groups}
+        assert max(sizes) <= products.GROUP and max(sizes) - min(sizes) <= 1
+        assert len(groups) == -(-n_rows // products.GROUP)
+
+
+def test_an_unknown_backend_is_refused_and_changes_nothing():
+    before = products.backend
+    with pytest.raises(ValueError, match="numba, numpy or cupy, got nope"):
+        products.set_backend("nope")
+    assert products.backend == before
+
+
 def test_an_error_in_a_part_reaches_the_caller():
     def work(first, last):
         raise ZeroDivisionError

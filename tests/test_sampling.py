@@ -1,6 +1,9 @@
 """From logits to tokens: each setting by its definition, each draw over all its outcomes."""
 
+import re
 from fractions import Fraction
+from functools import partial
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -225,16 +228,80 @@ def test_a_logit_that_is_not_finite_is_refused_with_its_row(row, value, temperat
     (dict(repetition_penalty=0), "repetition_penalty"),
     (dict(repetition_penalty=np.inf), "repetition_penalty"),
     (dict(repetition_penalty=2.0), "whole sequence .*, got 0 ids for 1 rows"),
+    (dict(top_k=None), "numbers for .*, got None"), (dict(top_k="2"), "numbers for .*, got '2'"),
+    (dict(top_k=np.inf), "top_k a whole number"), (dict(top_k=np.nan), "top_k a whole number"),
+    (dict(temperature="0"), "numbers for .*, got '0'"), (dict(top_p=None), "got None"),
 ])
 def test_a_setting_out_of_range_is_refused_by_name(sampling, message):
     with pytest.raises(ValueError, match=f"need .*{message}"):
         warp([1.0, 2.0], **sampling)
+    if "ids" not in message:  # what the call alone can show
+        model = mock.Mock()
+        with pytest.raises(ValueError, match=f"need .*{message}"):
+            with_sampling(model, **sampling)([0, 1])
+        assert not model.called
+
+
+def test_an_unknown_setting_is_refused_before_the_first_call():
+    with pytest.raises(TypeError, match="unexpected keyword argument 'temp'"):
+        with_sampling(None, temp=1)
+
+
+@pytest.mark.parametrize("sampling", [{}, dict(temperature=0), dict(top_k=1), dict(top_p=0.5)],
+                         ids=str)
+@pytest.mark.parametrize("logits", [np.zeros((1, 2, 3)), 1.0, [], np.zeros((2, 0))], ids=str)
+def test_logits_of_a_different_shape_are_refused_with_it(logits, sampling):
+    shape = re.escape(str([*np.shape(logits)]))
+    with pytest.raises(ValueError, match=f"need logits of shape .*, got shape {shape}"):
+        warp(logits, **sampling)
+
+
+@pytest.mark.parametrize("temperature", [0, -1.0, np.nan])
+def test_softmax_needs_a_temperature_above_0(temperature):
+    with pytest.raises(ValueError, match=f"need temperature > 0, got {temperature}"):
+        softmax([1.0, 2.0], temperature)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_softmax_refuses_what_would_make_nan_and_takes_minus_infinity(value):
+    assert softmax([0.0, -np.inf, 0.0]).tolist() == [0.5, 0, 0.5]
+    with pytest.raises(ValueError, match="largest logit is finite"):
+        softmax([[1.0, 2.0], [value, 1.0]])
+
+
+@pytest.mark.parametrize("call", [
+    softmax, warp, partial(warp, top_k=1), partial(warp, top_p=0.1), partial(warp, temperature=0),
+    partial(warp, repetition_penalty=2.0, ids=[0, 1]), lambda row: sample(row, Scripted([0.3]))])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_no_argument_is_written_to(call, dtype):
+    row = np.array([1.0, 3.0, 2.0], dtype)
+    call(row)
+    assert row.tolist() == [1.0, 3.0, 2.0]
+
+
+@given(st.integers(0, 999), st.floats(0.05, 0.999), st.floats(0.1, 8))
+def test_top_p_is_decided_by_the_sum_of_the_sorted_row(seed, top_p, scale):
+    """Leaving out tokens that cannot be needed changes nothing, ties and zeros included."""
+    logits = np.random.default_rng(seed).normal(0, scale, 300).round(1)
+    row = softmax(logits)
+    row[::7] = 0
+    row /= row.sum()
+    n = 1 + np.count_nonzero(np.cumsum(np.sort(row)[::-1]) < top_p)
+    np.testing.assert_array_equal(keep_top_p(row, top_p), keep_largest(row, n))
+
+
+def test_the_mass_of_top_p_is_a_sum_in_float64():
+    """Nine times 0.1 is 0.8999999999999999 there, so the tenth token is needed."""
+    assert np.count_nonzero(warp(np.zeros(10), top_p=0.9)) == 10
+    assert np.count_nonzero(warp(np.zeros(10), top_p=0.89)) == 9
 
 
 @pytest.mark.parametrize("draw, argument, message", [
     (sample, [0.0, 0.0], "probabilities >= 0 .*, got sum 0.0"),
     (sample, [0.5, np.nan], "sum nan"), (sample, [np.nan, 1.0], "sum nan"),
     (sample, [0.5, 1.5, -0.5], "sum 1.5, smallest -0.5"), (sample, [np.inf, 1.0], "sum inf"),
+    (sample, [], r"one row .*, got shape \[0\]"),
+    (sample, [[0.5, 0.5]] * 2, r"one row .*, got shape \[2, 2\]"),
     (accept, -0.1, "a probability >= 0"), (accept, np.nan, "a probability >= 0"),
     (accept, np.float32(np.nan), "a probability >= 0")])
 def test_what_is_not_a_probability_is_refused_and_nan_is_no_rejection(draw, argument, message):

@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 from exact.law import expectation, law, rounds_law, text_law
 from sampling import warp, with_sampling
 from speculative import (
-    Round,
     autoregressive_sampling,
     complete,
     draft_and_verify,
     generate,
     guess,
+    make_step,
     speculative_sampling,
     verify,
 )
@@ -164,12 +164,32 @@ def test_plain_decoding_computes_one_row_per_token():
     assert target.calls == [1] * 5 and len(text) == 6
 
 
-@pytest.mark.parametrize("ids, guesses, accepted, tested", [
-    ([1, 2, 5], [1, 2, 3], 2, 3), ([1, 2, 3, 9], [1, 2, 3], 3, 3), ([4, 2], [1, 2], 0, 1),
-    ([1], [1, 2], 1, 1), ([5], [], 0, 0)], ids=str)  # the last but one: cut by a stop token
-def test_a_round_counts_its_accepted_and_tested_guesses(ids, guesses, accepted, tested):
-    result = Round(ids, guesses, [], np.empty(0))
-    assert (result.n_accepted, result.n_tested) == (accepted, tested)
+@pytest.mark.parametrize("made, k, written, accepted, tested, stop", [
+    ([1, 2, 5], 3, [1, 2, 5], 2, 3, ()), ([1, 2, 3, 9], 3, [1, 2, 3, 9], 3, 3, ()),
+    ([4], 2, [4], 0, 1, ()), ([5], 0, [5], 0, 0, ()),
+    ([1], 3, [1], 0, 1, ()),  # the replacement equals the guess that was rejected
+    ([1, 2, 3, 9], 3, [1, 2], 3, 3, (2,)), ([1, 2, 5], 3, [1], 2, 3, (1,))], ids=str)
+def test_what_a_test_accepted_is_counted_whatever_the_tokens_are(made, k, written, accepted,
+                                                                 tested, stop):
+    """A test returns the accepted guesses and one token; a stop token cuts only the text."""
+    guesses = [1, 2, 3][:k]
+    step = make_step(context_free([1.0]), 3, lambda x, k, rng: (guesses, [None] * len(guesses)),
+                     lambda *_: made)
+    result = next(generate([0], step, 4, np.random.default_rng(0), stop))
+    assert (result.ids, result.n_accepted, result.n_tested) == (written, accepted, tested)
+
+
+def test_a_prompt_or_stop_that_can_be_read_once_only_is_not_lost():
+    draft, target = PAIRS["dense"]
+    for sampling in (partial(speculative_sampling, draft=draft, target=target, K=2),
+                     partial(autoregressive_sampling, model=target)):
+        rng = partial(np.random.default_rng, 0)
+        text = sampling([0, 1], N=6, rng=rng())
+        assert sampling(iter([0, 1]), N=6, rng=rng()) == text and text[:2] == [0, 1]
+        cut = sampling([0, 1], N=6, rng=rng(), stop={text[3]})
+        assert sampling([0, 1], N=6, rng=rng(), stop=iter([text[3]])) == cut
+        assert sampling(np.array([0, 1]), N=np.int64(6), rng=rng(), stop=np.array([text[3]])) == cut
+        assert 3 <= len(cut) <= 4 and cut == text[: len(cut)]
 
 
 def test_rows_of_a_round_are_fresh_calls_on_their_prefixes():
@@ -239,6 +259,37 @@ def test_a_vocabulary_of_one_and_of_GPT2(n_vocab):
 
 # ---- bad input
 
+class Tensor:
+    """Have a shape and entries, but none of NumPy's or a list's types."""
+
+    shape = (3,)
+    ndim = 1
+
+    def __len__(self):
+        return 3
+
+    def __getitem__(self, i):
+        return [0.5, 0.25, 0.25][i]
+
+
+def with_batch_axis(model):
+    """Return a model whose rows have the shape that transformers returns, [1, n, n_vocab]."""
+    return lambda ids, n_last: np.asarray(model(ids, n_last))[None]
+
+
+def ignoring_k(x, k, rng):
+    """Return nine guesses, however many are wanted."""
+    return guess(x, 9, rng, PAIRS["dense"][0])
+
+
+def by(step, N=3):
+    """Return a call that writes N tokens by a step."""
+    return lambda rng: complete([0], step, N, rng)
+
+
+SPECULATE = partial(speculative_sampling, [0], *PAIRS["dense"])
+PLAIN = partial(autoregressive_sampling, [0], PAIRS["dense"][1])
+THREE_D = with_batch_axis(PAIRS["dense"][1])
 LOGITS = context_free([1.0, 2.0, 3.0])  # a common mistake: logits instead of probabilities
 
 
@@ -263,6 +314,31 @@ LOGITS = context_free([1.0, 2.0, 3.0])  # a common mistake: logits instead of pr
     (lambda rng: verify([0], [[1.0]] * 2, [[1.0]] * 2, rng), "k rows"),
     (lambda rng: verify([1], [[1.0, 0.0]], [[0.5, 0.5]] * 2, rng), "the distribution of guess t"),
     (lambda rng: autoregressive_sampling([], toy(3, 0), 3, rng), "at least one token"),
+    (lambda rng: SPECULATE(2.5, 2, rng), "a whole number N >= 0 of new tokens, got 2.5"),
+    (lambda rng: SPECULATE(np.nan, 2, rng), "N >= 0 of new tokens, got nan"),
+    (lambda rng: SPECULATE("5", 2, rng), "N >= 0 of new tokens, got '5'"),
+    (lambda rng: PLAIN(None, rng), "N >= 0 of new tokens, got None"),
+    (lambda rng: PLAIN(True, rng), "N >= 0 of new tokens, got True"),
+    (lambda rng: SPECULATE(3, True, rng), "K >= 1 of guesses per round, got True"),
+    (lambda rng: SPECULATE(3, 2.0, rng), "K >= 1 of guesses per round, got 2.0"),
+    (lambda rng: SPECULATE(3, 2, rng, stop=5), "stop to be a sequence of token ids.*, got 5"),
+    (lambda rng: SPECULATE(3, 2, rng, stop=None), "stop to be .*, got None"),
+    (lambda rng: SPECULATE(3, 2, rng, stop={"2"}), "stop to be .*, got {'2'}"),
+    (lambda rng: PLAIN(3, rng, stop="a"), "stop to be .*, got 'a'"),
+    (lambda rng: autoregressive_sampling(5, PAIRS["dense"][1], 3, rng), "x to be .*, got 5"),
+    (lambda rng: autoregressive_sampling([0], THREE_D, 3, rng), r"a row of shape \(1, 3\)"),
+    (lambda rng: speculative_sampling([0], PAIRS["dense"][0], THREE_D, 3, 2, rng),
+     r"shape \[n_last, n_vocab\], got a row of shape \(3, 3\)"),
+    (lambda rng: autoregressive_sampling([0], lambda *_: np.ones(3) / 3, 3, rng),
+     "NumPy arrays, got float64"),
+    (lambda rng: autoregressive_sampling([0], lambda *_: [Tensor()], 3, rng),
+     r"NumPy arrays, got Tensor \(a tensor's .numpy\(\)"),
+    (lambda rng: verify([0], [Tensor()], [[0.5, 0.5]] * 2, rng), "NumPy arrays, got Tensor"),
+    (lambda rng: verify([False], [[0.5, 0.5]], [[0.5, 0.5]] * 2, rng), "got False for guess 0"),
+    (lambda rng: verify([0.0], [[0.5, 0.5]], [[0.5, 0.5]] * 2, rng), "got 0.0 for guess 0"),
+    (by(make_step(PAIRS["dense"][1], 2, ignoring_k, lambda guesses, *_: [*guesses, 0])),
+     "appends 1 to n_left = 3 tokens .*at most.*, got 10"),
+    (by(make_step(PAIRS["dense"][1], 2, ignoring_k, lambda *_: [])), "1 to n_left .*, got 0"),
 ])
 def test_bad_input_is_refused_by_name(call, message):
     with pytest.raises(ValueError, match=message):

@@ -108,14 +108,14 @@ def test_a_character_of_several_ids_gets_its_text_with_its_last_id():
     assert "".join(joined_text(seen["ids"]) for seen in rounds) == text[1:]
 
 
-def test_a_stop_id_among_accepted_guesses_leaves_no_last_id_and_no_verdict_after_it():
+def test_a_stop_id_among_accepted_guesses_leaves_no_last_id():
     letters = lambda ids, n_last: np.eye(256)[np.array(ids[-n_last:]) + 1]
     _, (seen,), _ = watched_run(models=(letters, letters), x=ENCODER.encode("A"),
                                 stop=ENCODER.encode("C"))
     assert joined_text(seen["ids"]) == "BC"
     assert all("u_accept" in guess for guess in seen["guesses"])
     assert [token["origin"] for token in seen["ids"]] == ["accepted", "accepted"]
-    assert [guess.get("accepted") for guess in seen["guesses"]] == [True, True, None, None]
+    assert [guess.get("accepted") for guess in seen["guesses"]] == [True] * 4
 
 
 def test_a_row_holds_the_likeliest_tokens_of_both_models_and_the_sum_of_the_others():
@@ -150,9 +150,13 @@ def test_of_every_decoder_what_is_shown_is_known(name, temperature):
         assert f"def {function.__name__}(" in place["text"]
         lines = (page.ROOT / place["file"]).read_text(encoding="utf-8").split("\n")
         assert lines[place["line"] - 1] == place["text"]
-    if not entry.one_by_one:
-        n_tested = sum(place["tested"] for place in run["summary"]["by_position"])
-        assert n_tested == sum(len(result["guesses"]) for result in run["rounds"])
+    tested, accepted = (sum(place[name] for place in run["summary"]["by_position"])
+                        for name in ("tested", "accepted"))
+    n_accepted = [len(result["ids"]) - 1 for result in run["rounds"]]
+    if not branches:
+        assert accepted == sum(n_accepted)
+        assert tested == sum(min(n + 1, len(result["guesses"]))
+                             for n, result in zip(n_accepted, run["rounds"]))
     assert run["exact"] == entry.is_exact(run["settings"])
     assert ("draft_model_size" in run["settings"]) == ("draft" in entry.needs)
     for result in run["rounds"]:

@@ -2,11 +2,13 @@
 
 import json
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from lib.backend import products
+from lib.checkpoints.huggingface import write_folder
 from tests.checkpoints import HPARAMS, write_converted
 from utils import load_encoder_hparams_and_params, load_pair
 
@@ -49,6 +51,29 @@ def test_a_draft_with_other_ids_and_a_further_token_is_a_draft_over_the_targets_
     own_row = draft.draft([b])[0]  # b is the draft's id of the letter a
     assert row[a] == own_row[b] and row[b] == own_row[a]
     assert row[encoder.end_of_text] == own_row[256]
+
+
+@pytest.mark.parametrize("dtype", [np.int32, np.float16, "int8", complex])
+def test_weights_of_a_different_precision_are_refused(models, dtype):
+    with pytest.raises(ValueError, match=f"need .* float32 or float64, got {np.dtype(dtype)}"):
+        load_pair(None, "large", models, dtype)
+    assert load_pair(None, "large", models, "float64")[2]([1]).dtype == np.float64
+
+
+def test_a_model_may_be_named_by_a_path(models, tmp_path):
+    write_folder(tmp_path / "theirs", *load_encoder_hparams_and_params("large", models))
+    by_path = load_pair(tmp_path / "theirs", Path("large"), models)
+    assert [model.n_vocab for model in by_path[1:]] == [257, 257]
+    with pytest.raises(ValueError, match="No model '124' in"):
+        load_pair(None, 124, models)
+
+
+def test_a_folder_without_a_tokenizer_is_told_which_files_it_needs(models, tmp_path):
+    folder = tmp_path / "theirs"
+    write_folder(folder, *load_encoder_hparams_and_params("large", models))
+    (folder / "merges.txt").unlink()
+    with pytest.raises(ValueError, match=f"need tokenizer.json, or .* in {folder}"):
+        load_pair(None, folder, models)
 
 
 @pytest.mark.parametrize("name", [

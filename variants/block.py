@@ -67,4 +67,4 @@ DECODER = Decoder(
     "block", "Sun et al. (2024)", "https://arxiv.org/abs/2403.10444",
     idea="tests the guesses as one block, so that a good one pays for a bad one",
     family="a different lossless test",
-    guess=guess, test=block_verify, build=build, one_by_one=False)
+    guess=guess, test=block_verify, build=build)

@@ -160,7 +160,6 @@ class Decoder(NamedTuple):
     no_draft_if: Callable | None = None  # (settings) -> bool, if flags can make a draft useless
     make_draft: Callable | None = None  # (target, notify) -> draft, if it is made, not loaded
     greedy: bool = False  # temperature 0 only
-    one_by_one: bool = True  # the test stops at the first guess that it rejects
     plain: Callable | None = None  # (models, **settings) -> plain decoding with the same text
 
     @property

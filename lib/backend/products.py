@@ -36,6 +36,8 @@ backend = "numba"
 def set_backend(name):
     """Choose a backend for all products of this process from now on."""
     global backend
+    if name not in BACKENDS:
+        raise ValueError(f"need backend numba, numpy or cupy, got {name}")
     backend = name
     compiled_product.cache_clear()
 
@@ -59,18 +61,29 @@ def few_rows(x, w, scale=None):  # [n_rows, n_in], [n_out, n_in], [n_out] -> [n_
     """
     x = np.ascontiguousarray(x)
     y = np.empty((len(x), len(w)), x.dtype)
-    n_groups = -(-len(x) // GROUP)  # rounded up, so that all groups are about as large
-    bounds = [len(x) * i // n_groups for i in range(n_groups + 1)]
     is_int8 = scale is not None
-    groups = [(compiled_product()(b - a, x.dtype, is_int8), x[a:b], y[a:b])  # views of y
-              for a, b in zip(bounds, bounds[1:])]
+    product = compiled_product()
+    groups = [(product(b - a, x.dtype, is_int8), x[a:b], y[a:b])  # views of y
+              for a, b in row_groups(len(x))]
 
     def work(first, last):
-        for product, rows, out in groups:
-            product(rows, w, scale, out, first, last)
+        for group_product, rows, out in groups:
+            group_product(rows, w, scale, out, first, last)
 
     in_parallel(work, len(w), w.size // 4 if is_int8 else w.size)
     return y
+
+
+@functools.cache
+def row_groups(n_rows):
+    """Return the (start, end) of the groups of rows, which are about as large as one another.
+
+    >>> row_groups(5), row_groups(9)
+    ([(0, 5)], [(0, 4), (4, 9)])
+    """
+    n_groups = -(-n_rows // GROUP)  # rounded up
+    bounds = [n_rows * i // n_groups for i in range(n_groups + 1)]
+    return [*zip(bounds, bounds[1:])]
 
 
 def many_rows(x, w):  # [n_rows, n_in], [n_in, n_out] -> [n_rows, n_out]
@@ -158,7 +171,8 @@ def in_parallel(work, n_out, size, n_threads=N_THREADS):
     for _ in range(n_threads - 1):
         job_queue().put(run_parts)
     run_parts()
-    for error in [done.get() for _ in starts]:  # waits until all parts are done
+    errors = [done.get() for _ in starts]  # waits until all parts are done
+    for error in errors:
         if error:
             raise error
 

@@ -14,6 +14,8 @@ def read_vocabulary(folder: Path) -> tuple[dict, list, dict, str]:
         return *read_tokenizer(folder / "tokenizer.json"), "tokenizer.json"
     is_openai = (folder / "encoder.json").is_file()
     names = ("encoder.json", "vocab.bpe") if is_openai else ("vocab.json", "merges.txt")
+    if not all((folder / name).is_file() for name in names):
+        raise ValueError(f"need tokenizer.json, or vocab.json and merges.txt, in {folder}")
     vocab = read_json(folder / names[0])
     merges = read_merges(folder / names[1])
     added_tokens = folder / "added_tokens.json"

@@ -57,7 +57,7 @@ SMALL = {  # constants of the commands
 
 def written(ids, seconds):
     """Return one text as plain decoding writes it."""
-    return Written(ids, [Round([token], [], None, None) for token in ids], len(ids), seconds, [],
+    return Written(ids, [Round([token], [], None, None, 0) for token in ids], len(ids), seconds, [],
                    [seconds / len(ids)] * len(ids))
 
 
@@ -154,7 +154,7 @@ def test_each_repeat_draws_new_texts():
 
 def test_speed_and_predictions_by_hand():
     """Plain decoding writes 10 tokens in 5 to 7 s, two rounds of 2 guesses 5 in 2 to 4 s."""
-    rounds = [Round([1, 2, 3], [1, 2], None, None), Round([1, 5], [1, 2], None, None)]
+    rounds = [Round([1, 2, 3], [1, 2], None, None, 2), Round([1, 5], [1, 2], None, None, 1)]
     plain = [[written([1] * 10, seconds)._replace(target=[10.0] * 10)]
              for seconds in (6.0, 5.0, 7.0)]
     ours = [[Written([1, 2, 3, 1, 5], rounds, 6, seconds, [1.0, 1.0, 1.0, 3.0], [20.0, 20.0])]

@@ -119,8 +119,8 @@ def test_a_first_guess_that_pays_only_with_a_second_is_not_made_alone():
 
 def test_the_table_counts_the_guesses_that_were_tested_and_every_row():
     history = History(Costs(0.1, [1.0, 1.1, 1.2]))
-    history.count(Round([0, 1], [0, 0], None, None), [7, 3])
-    history.count(Round([1], [0, 0], None, None), [2, 3, 5])
+    history.count(Round([0, 1], [0, 0], None, None, 1), [7, 3])
+    history.count(Round([1], [0, 0], None, None, 0), [2, 3, 5])
     accepted, tested, rows = (history.table - START).round(1)
     assert np.flatnonzero(accepted).tolist() == [7]
     assert np.flatnonzero(tested).tolist() == [2, 3, 7]

@@ -15,7 +15,7 @@ import gpt2
 from exact.law import expectation, law
 from gpt2 import GPT2
 from sampling import warp
-from speculative import Round, complete, draft_and_verify, make_step, verify
+from speculative import complete, draft_and_verify, make_step, verify
 from tests.distributions import Scripted, assert_same_law
 from tests.small import tiny_params, tree_step
 from tests.toys import PAIRS, path_by_path, rows_of_four, toy, tree_of
@@ -110,11 +110,11 @@ def test_a_path_drawn_twice_is_one_node_and_two_proposals():
     assert tree.add_path([1, 0]) == 2 and len(tree.proposals) == 3  # a node, but no guess
 
 
-def test_the_guesses_of_a_tree_are_never_counted_as_those_of_a_chain():
-    tree = tree_of([5, 7, 9], [-1, -1, 1])  # 7 9 was accepted, but the nodes begin with 5
-    result = Round([7, 9, 1], tree, tree.rows(), None)
-    with pytest.raises(TypeError, match="not iterable"):
-        print(result.n_accepted)
+def test_the_accepted_guesses_of_a_tree_are_those_of_its_path():
+    tree = tree_of([5, 7, 9], [-1, -1, 1])  # 7 9 is accepted, but the nodes begin with 5
+    step = make_step(lambda ids, n_last: None, 9, lambda x, k, rng: (tree, tree.rows()),
+                     lambda *_: [7, 9, 1])
+    assert step([0], 9, np.random.default_rng(0)).n_accepted == 2
 
 
 # ---- tree attention
