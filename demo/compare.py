@@ -110,6 +110,7 @@ def decoded_run(task: Task, decoder: str, on_seen: Callable[[dict], Any] | None 
             clocks["draft"] = draft.seconds
         see = watcher(task.encoder, rng, task.entry.test, clocks)
     rounds = []
+    n_left = task.n_new
     seconds = 0.0
     no_bar = True if on_seen else None  # None: no bar unless on a terminal
     start = time.perf_counter()
@@ -117,7 +118,8 @@ def decoded_run(task: Task, decoder: str, on_seen: Callable[[dict], Any] | None 
         for result in generate(task.x, step, task.n_new, rng, task.stop):
             seconds += time.perf_counter() - start
             if on_seen:
-                on_seen(see(result) | {"end": seconds})
+                on_seen(see(result) | {"end": seconds, "n_left": n_left})
+            n_left -= len(result.ids)
             rounds.append(result._replace(p_draft=None, p_target=None))
             bar.update(len(result.ids))
             start = time.perf_counter()  # watching is not a part of decoding

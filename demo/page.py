@@ -8,14 +8,15 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import speculative
+from demo.listing import ROOT, listing_of
 from demo.task import Task
 from demo.trace import text_reader
 from lib.checkpoints.files import atomic
 from variants import DECODERS
 from variants.registry import Decoder
 
-ROOT = Path(__file__).resolve().parents[1]
 TEMPLATE = Path(__file__).parent / "trace.html"
+LISTING = Path(__file__).parent / "listing.js"  # a part of the template
 
 
 # ---- the data of a page
@@ -27,7 +28,7 @@ def run_as_data(prompt: str, rounds: Sequence[dict], settings: dict) -> dict:
     return {"prompt": prompt, "settings": settings, "rounds": rounds,
             "summary": run_summary(rounds),
             "code": source_lines(entry, rounds), "exact": entry.is_exact(settings),
-            "idea": entry.idea, "is_chain": is_chain}
+            "idea": entry.idea, "is_chain": is_chain, "listing": listing_of(entry)}
 
 
 def raced_run(task: Task, numbers: dict, rounds: Sequence[dict]) -> dict:
@@ -91,7 +92,13 @@ def save_page(path: str | Path, run: dict) -> None:
 def page_text(run: dict) -> str:
     """Return trace.html with the run in it, escaped: no text of the run can end its element."""
     data = json.dumps(run, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c")
-    return TEMPLATE.read_text(encoding="utf-8").replace("{{run}}", data, 1)
+    return template().replace("{{run}}", data, 1)
+
+
+def template() -> str:
+    """Return trace.html with its second file, listing.js, in it."""
+    page = TEMPLATE.read_text(encoding="utf-8")
+    return page.replace("// {{listing}}\n", LISTING.read_text(encoding="utf-8"), 1)
 
 
 def stored_run(path: str | Path) -> dict:

@@ -5,8 +5,8 @@ A round as data is a dict for JSON. A key whose value is unknown is missing.
     ids       "id", "text" and "origin" of each: "accepted" (a guess), "replacement", "bonus",
               or "last" (after the accepted path of a tree)
     guesses   "id", "text", "p_draft" and "p_target" of each, whether it was "accepted", and
-              the "threshold" that the uniform number "u_accept" was compared with; in a tree
-              "parent", and "led_on" on the path taken
+              the "threshold" that the uniform number "u_accept" was compared with, and the
+              number "u_draw" that drew it; in a tree "parent", and "led_on" on the path taken
     rows      of each position, unless the guesses branch: see `row_of`
     u_last    the uniform number that drew the last token
     seconds   in this round, by model
@@ -28,20 +28,24 @@ N_TOP = 4  # tokens of a row that are stored: on a page, a whole vocabulary is t
 
 
 class Recorded:
-    """Record the numbers drawn since the target's last pass: those of the test."""
+    """Record the numbers drawn in a round: those of the guess, then those of the test."""
 
     def __init__(self, rng: np.random.Generator, passes: list):
         self.rng = rng
         self.passes = passes  # one entry for each pass of the target; it grows
-        self.n_passes = 0  # when the last number was drawn
-        self.drawn = []
+        self.drawn: list[tuple[int, float]] = []  # passes of the target so far, the number
 
     def random(self):
-        if self.n_passes < len(self.passes):
-            self.n_passes = len(self.passes)
-            self.drawn = []
-        self.drawn.append(self.rng.random())
-        return self.drawn[-1]
+        number = self.rng.random()
+        self.drawn.append((len(self.passes), number))
+        return number
+
+    def of_round(self) -> tuple[list[float], list[float]]:
+        """Return the numbers drawn before and after the target's last pass; begin a round."""
+        before = [number for n, number in self.drawn if n < len(self.passes)]
+        after = [number for n, number in self.drawn if n == len(self.passes)]
+        self.drawn = []
+        return before, after
 
 
 # ---- a round as data
@@ -56,7 +60,11 @@ def watcher(encoder: Encoder, rng: Recorded, test: Test,
     n_read = dict.fromkeys(clocks, 0)
 
     def see(result):
-        seen = round_as_data(result, rng.drawn, test, lambda token: encoder.decode([token]))
+        of_guess, of_test = rng.of_round()
+        seen = round_as_data(result, of_test, test, lambda token: encoder.decode([token]))
+        if len(of_guess) == len(seen["guesses"]):  # one number for each guess
+            for guess, u in zip(seen["guesses"], of_guess):
+                guess["u_draw"] = u
         for token in seen["ids"]:
             token["text"] = next_text(token["id"])
         seen["seconds"] = {name: sum(clock[n_read[name] :]) for name, clock in clocks.items()}
@@ -135,12 +143,13 @@ def row_of(result: Round, t: int, text_of: Callable[[int], str]) -> dict:
     target = result.p_target[t]
     draft = result.p_draft[t] if t < len(result.guesses) else np.zeros_like(target)
     shown = {*result.ids[t : t + 1], *result.guesses[t : t + 1]}
-    for row in (draft, target):
+    surplus = residual(target, draft)
+    for row in (draft, target, surplus):
         largest = np.argpartition(row, -N_TOP)[-N_TOP:].tolist()
         shown.update(token for token in largest if row[token] > 0)
     ids = sorted(map(int, shown), key=lambda token: (-target[token], -draft[token], token))
     # `sample` draws the token whose stretch of the cumulative sum holds u
-    ends = np.append(0.0, np.cumsum(residual(target, draft)))
+    ends = np.append(0.0, np.cumsum(surplus))
     ends /= ends[-1]
     numbers = np.stack([draft, target, ends[:-1], ends[1:]], axis=1)  # [n_vocab, 4]
     others = np.delete([draft, target, np.minimum(draft, target)], ids, axis=1).sum(axis=1)

@@ -1,12 +1,14 @@
 """The page of a run in Chromium: what it shows and claims is what the run and `verify` say."""
 
 import json
+import sys
+from functools import partial
 
 import numpy as np
 import pytest
 
 from demo import page
-from speculative import verify
+from speculative import guess, speculative_step, verify
 from tests.chromium import chromium
 from tests.distributions import Scripted
 from tests.small import lenient_law
@@ -206,3 +208,140 @@ def test_the_numbers_shown_are_the_datas(race):
     row = run["rounds"][0]["rows"][0]
     want = np.array([entry[2:4] for entry in row["top"]] + [row["others"][:2]])
     assert np.allclose(np.array(cells, dtype=float), want, rtol=0, atol=5.1e-5)
+
+
+# ---- the code of a round, line by line
+
+def copied(variables):
+    """Return variables with copies of their lists, which the code changes later."""
+    return {name: list(value) if isinstance(value, list) else value
+            for name, value in variables.items()}
+
+
+def lines_run(result, seen, us):
+    """Return the line numbers that Python runs in a round, and the variables before each.
+
+    A function's first line stands for its call; the line that called it is repeated when it
+    returns.
+    """
+    codes = {function.__code__ for function in (guess, verify, speculative_step)}
+    events = []
+
+    def trace(frame, event, argument):
+        if frame.f_code not in codes:
+            return None
+        if event in ("call", "line"):
+            events.append((frame.f_lineno, copied(frame.f_locals)))
+        elif event == "return" and frame.f_back.f_code in codes:
+            events.append((frame.f_back.f_lineno, {}))
+        return trace
+
+    k = len(result.guesses)
+    rows = iter(result.p_draft)
+    draft = lambda ids, n_last: [next(rows)]
+    target = lambda ids, n_last: result.p_target
+    passed = [u < entry["threshold"] for u, entry in zip(us, seen["guesses"])]
+    n_tested = min([*passed, False].index(False) + 1, k)
+    rng = Scripted([*(entry["u_draw"] for entry in seen["guesses"]), *us[:n_tested], us[-1]])
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        done = speculative_step([0], k + 1, rng, target, k, partial(guess, draft=draft))
+    finally:
+        sys.settrace(before)
+    assert done.guesses == result.guesses
+    return events
+
+
+def steps_shown(tab, i, us):
+    """Return the line number and the values, as text, of each step that the page shows."""
+    return tab(f"""(() => {{
+        const number = new Map(run.listing.flatMap(each => each.lines.map(
+            line => [line.place, line.number])));
+        const text = value => value.textContent ?? value;
+        return codeSteps(run.rounds[{i}], {json.dumps(us)}).map(({{place, values}}) =>
+            [number.get(place), Object.fromEntries(values.map(
+                ([name, value]) => [name, text(value)]))]);
+    }})()""")
+
+
+def own_draws(seen):
+    """Return the uniform numbers of a round's test; .5 for a guess that it did not reach."""
+    return [*(entry.get("u_accept", 0.5) for entry in seen["guesses"]), seen["u_last"]]
+
+
+def test_the_page_steps_through_the_lines_that_python_runs(race):
+    rounds, run, tab = race
+    chance = np.random.default_rng(0)
+    for i, (result, seen) in enumerate(zip(rounds, run["rounds"])):
+        own = own_draws(seen)
+        for us in (own, [0.0] * len(own), [0.999] * len(own), chance.random(len(own)).tolist()):
+            steps = steps_shown(tab, i, us)
+            events = lines_run(result, seen, us)
+            assert [line for line, _ in steps] == [line for line, _ in events]
+
+
+def test_the_values_beside_the_code_are_the_variables(race):
+    rounds, run, tab = race
+    n_tests = 0
+    for i, (result, seen) in enumerate(zip(rounds, run["rounds"])):
+        text_of = {entry["id"]: entry["text"] for entry in seen["guesses"]}
+        us = own_draws(seen)
+        events = lines_run(result, seen, us)
+        for (_, shown), (_, after) in zip(steps_shown(tab, i, us), events[1:]):
+            if "t" in shown:
+                assert shown["t"] == str(after["t"])
+                assert json.loads(shown["token"]) == text_of[after["token"]]
+            if "guesses" in shown and shown["guesses"].startswith("[") and "guesses" in after:
+                assert json.loads(shown["guesses"]) == [text_of[g] for g in after["guesses"]]
+            if "accept" in shown:
+                t, token = after["t"], after["token"]
+                ratio = result.p_target[t][token] / result.p_draft[t][token]
+                assert float(shown["u"]) == pytest.approx(us[t], abs=6e-5)
+                assert shown["accept"].endswith("True" if us[t] < ratio else "False")
+                n_tests += 1
+    assert n_tests == sum(result.n_tested for result in rounds)
+
+
+def test_the_code_is_stepped_by_button_and_key_and_leads_to_the_next_round(race):
+    _, run, tab = race
+    tab("show(1)")
+    where = "at(`round-${shown}`).querySelector('.code .soft').textContent"
+    line = "at(`round-${shown}`).querySelector('.listing .runs .n').textContent"
+    count = len(steps_shown(tab, 0, own_draws(run["rounds"][0])))
+    assert tab(where) == f"line 1 of {count}"
+    first = tab(line)
+    tab.press("j")
+    assert tab(where) == f"line 2 of {count}" and tab(line) != first
+    tab.press("k")
+    assert tab(where) == f"line 1 of {count}" and tab(line) == first
+    for _ in range(count - 1):
+        tab("at('round-1').querySelectorAll('.code button')[1].click()")
+    assert tab(where) == f"line {count} of {count}" and tab("shown") == 1
+    tab.press("j")
+    assert tab("shown") == 2 and tab(where).startswith("line 1 of")
+    tab.press("k")
+    assert tab("shown") == 1 and tab(where) == f"line {count} of {count}"
+
+
+def test_a_dragged_marker_changes_the_values_beside_the_code(race):
+    _, run, tab = race
+    tab("show(1)")
+    tab("at('round-1').querySelector('.code').walk(Infinity)")
+    shown = "at('round-1').querySelector('.values dd').textContent"
+    before = tab(shown)
+    tab("""document.querySelectorAll('#round-1 .positions input').forEach(each => {
+        each.value = 0.999; each.dispatchEvent(new Event('input')) })""")
+    ids = json.loads(tab(shown)) if "other tokens" not in tab(shown) else None
+    assert tab(shown) != before and (ids is None or len(ids) == 1)
+
+
+def test_other_decoders_list_their_own_guess_or_say_that_there_is_no_listing(browser, tmp_path):
+    tab = opened_page(browser, tmp_path, decoded_page_run("lookup"))
+    tab.wait("document.querySelector('.listing') !== null")
+    assert tab("document.querySelector('.listing .file').textContent").startswith(
+        "variants/lookup.py")
+    tab = opened_page(browser, tmp_path, decoded_page_run("block"))
+    tab.wait("document.querySelector('.positions') !== null")
+    assert tab("document.querySelector('.listing') === null")
+    assert "the page shows its rounds only" in tab("document.body.innerText")

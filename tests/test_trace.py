@@ -209,7 +209,7 @@ def test_a_summary_counts_what_the_rounds_hold():
 
 def test_the_page_holds_the_run_fetches_nothing_and_none_of_its_texts_is_markup(tmp_path):
     run, _ = example_run(prompt=HOSTILE)
-    template = page.TEMPLATE.read_text(encoding="utf-8")
+    template = page.template()
     page.save_page(tmp_path / "run.html", run)
     assert stored_run(tmp_path / "run.html") == run
     text = (tmp_path / "run.html").read_text(encoding="utf-8")

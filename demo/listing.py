@@ -1,0 +1,56 @@
+"""Return the code of one round as the page of a run lists it: lines without docstrings.
+
+The page steps through these lines with the numbers of a round in them (demo/listing.js). A line
+has a name, `place`, which the page uses instead of a line number: "verify.test" is the line of
+`verify` that tests a guess.
+"""
+
+import inspect
+from collections.abc import Callable
+from pathlib import Path
+
+import speculative
+from variants.registry import Decoder
+
+ROOT = Path(__file__).resolve().parents[1]
+PLACES = {  # the lines of each function, in their order
+    "guess": "def start loop row draw end",
+    "verify": "def check loop test replace bonus",
+    "speculative_step": "def guess score test end",
+}
+
+
+def listing_of(entry: Decoder) -> list[dict]:
+    """Return the functions of a round that `speculative.verify` decides; [] for other tests.
+
+    The decoder's guess comes first. Only lines of speculative.py have a place.
+    """
+    if entry.test is not speculative.verify:
+        return []
+    return [listed(function)
+            for function in (entry.guess, speculative.verify, speculative.speculative_step)]
+
+
+def listed(function: Callable) -> dict:
+    """Return a function's name, file, and lines: number, text and place of each."""
+    lines = code_lines(function)
+    is_known = getattr(speculative, function.__name__, None) is function
+    names = PLACES[function.__name__].split() if is_known else [None] * len(lines)
+    file = Path(inspect.getfile(function)).resolve().relative_to(ROOT)
+    return {"name": function.__name__, "file": file.as_posix(),
+            "lines": [{"number": number, "text": text,
+                       "place": name and f"{function.__name__}.{name}"}
+                      for (number, text), name in zip(lines, names, strict=True)]}
+
+
+def code_lines(function: Callable) -> list[tuple[int, str]]:
+    """Return number and text of a function's lines, without its docstring and empty lines."""
+    lines, first = inspect.getsourcelines(function)
+    numbered = [(first + i, line.rstrip()) for i, line in enumerate(lines)]
+    quotes = [i for i, line in enumerate(lines) if '"""' in line]
+    if quotes and function.__doc__:
+        # a docstring of one line has both quotes there, a longer one opens and closes elsewhere
+        is_short = lines[quotes[0]].count('"""') == 2
+        end = quotes[0] if is_short else quotes[1]
+        numbered = numbered[: quotes[0]] + numbered[end + 1 :]
+    return [(number, text) for number, text in numbered if text]
