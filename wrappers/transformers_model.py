@@ -47,8 +47,6 @@ class TransformersModel:
         Without it a model in memory stays where it is; a loaded model goes to CUDA if there is.
     dtype : "auto", "bfloat16", "float32" or "float64", optional
         "auto" (as without dtype): the numbers of the files, or of the model in memory.
-    n_vocab : int, optional
-        Cut the rows of logits to the first n_vocab ids (see `vocabulary_size`).
 
     Raises
     ------
@@ -71,7 +69,7 @@ class TransformersModel:
     True
     """
 
-    def __init__(self, model_or_folder, device=None, dtype=None, n_vocab=None):
+    def __init__(self, model_or_folder, device=None, dtype=None):
         torch = import_torch(model_or_folder)
         dtype = dtype_name(dtype)
         if isinstance(model_or_folder, str | os.PathLike):
@@ -94,7 +92,7 @@ class TransformersModel:
         self.model = model.eval()
         config = model.config.get_text_config(decoder=True)
         self.n_ctx = context_length(config)
-        self.n_vocab = min(config.vocab_size, n_vocab or config.vocab_size)
+        self.n_vocab = config.vocab_size  # see cut_vocabulary
         parameters = inspect.signature(model.forward).parameters
         self.can_cut_rows = "logits_to_keep" in parameters
         # Layers of the empty cache say whether they can go back; stateful layers cannot.
@@ -108,7 +106,7 @@ class TransformersModel:
                   "pass grows with the text.", file=sys.stderr)
 
     def __reduce__(self):  # for copy and pickle, because a lock cannot be copied
-        return type(self), (self.model, None, None, self.n_vocab)
+        return type(self), (self.model,), {"n_vocab": self.n_vocab}
 
     def fresh(self):
         """Return a model over the same weights that has read nothing."""
@@ -191,6 +189,18 @@ class TransformersModel:
         self.ids = self.ids[:n_past]
         if any(self.cache.is_sliding):
             self.n_start = n_past
+
+
+def cut_vocabulary(n_tokens, *models):
+    """Cut the rows of all models to the ids that each of them has, and at most to n_tokens.
+
+    Families pad their embeddings differently, and no token belongs to such a row: Qwen2.5 has
+    151,936 or 152,064 rows for one tokenizer. The target's distribution is then the one over
+    tokens that exist.
+    """
+    n_vocab = min([n_tokens, *(model.n_vocab for model in models)])
+    for model in models:
+        model.n_vocab = n_vocab
 
 
 # ---- checks
