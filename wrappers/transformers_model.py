@@ -162,7 +162,7 @@ class TransformersModel:
     def forget(self):
         """Start an empty cache."""
         self.cache = self.empty_cache() if self.has_cache else None
-        self.ids: list[int] = []  # what the cache holds
+        self.ids = []  # what the cache holds
         self.n_start = 0  # the cache can go back to this length, and no further
 
     def empty_cache(self):

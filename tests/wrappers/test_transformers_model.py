@@ -87,13 +87,15 @@ def test_a_window_can_be_left_backwards_again_and_again():
         guesses = [40 + n_accepted, 3, 2, 1]
         assert relative_distance(model(ids + guesses, 5), fresh.fresh()(ids + guesses, 5)) < 1e-6
         ids += [*guesses[:n_accepted], 30]
+    for guess in range(5):  # as the paths of a tree
+        assert relative_distance(model([*ids, guess], 2), fresh.fresh()([*ids, guess], 2)) < 1e-6
     assert read[0] == 20 and max(read[1:]) <= 6
 
 
 def test_a_text_that_begins_before_the_window_is_read_again():
     model = TransformersModel(random_model("mistral, window"))
     ids = list(range(30))
-    for n in (30, 24, 28, 5, 30, 29):
+    for n in (30, 24, 28, 23, 28, 5, 30, 29):  # 23: one position before the last crop's
         assert relative_distance(model(ids[:n]), model.fresh()(ids[:n])) < 1e-6
 
 
@@ -161,6 +163,7 @@ def test_a_copy_has_the_weights_and_an_empty_cache(copied):
     rows = model([1, 2, 3])
     other = copied(model)
     assert other.ids == [] and model.ids == [1, 2, 3]
+    assert other.lock is not model.lock
     assert relative_distance(other([1, 2, 3]), rows) < 1e-6 and rows.shape == (1, 40)
 
 
