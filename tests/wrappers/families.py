@@ -1,7 +1,11 @@
 """Make tiny random models of many families, for tests of wrappers/transformers_model.py."""
 
-import torch
-from transformers import AutoConfig, AutoModelForCausalLM
+import pytest
+
+torch = pytest.importorskip("torch", reason="needs requirements/peers.txt")
+pytest.importorskip("transformers", reason="needs requirements/peers.txt")
+
+from transformers import AutoConfig, AutoModelForCausalLM  # noqa: E402
 
 torch.set_num_threads(1)  # tiny products are slower on several
 
