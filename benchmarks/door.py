@@ -1,0 +1,84 @@
+"""Measure what wrappers/transformers_model.py adds to a forward pass of transformers.
+
+    python -m benchmarks.door --repeats 40
+
+Both read the same tokens after the same cached text. The bare pass is transformers' own forward
+and crop; the wrapper finds the tokens to read, checks them, and returns the rows as NumPy's
+array. The weights are random, of 124M's shape. The two take turns, so that a busy machine slows
+both; the ratio of each turn is taken first, then the median and the quartiles of all turns.
+"""
+
+import sys
+from functools import partial
+
+import numpy as np
+
+from benchmarks import command
+from benchmarks.clock import interleaved, machine, spread
+from benchmarks.command import ranged
+from lib.markdown import markdown_table
+
+N_CONTEXT = 200  # tokens in the cache
+ROWS = (1, 5)  # a draft step, and a target pass over K = 4 guesses
+
+
+def random_124m():
+    """Return a random GPT-2 of transformers, of the smallest released shape."""
+    from transformers import AutoConfig, AutoModelForCausalLM  # here: they take seconds
+
+    return AutoModelForCausalLM.from_config(AutoConfig.for_model("gpt2")).eval()
+
+
+def bare_pass(model, cache, tokens):
+    """Run transformers' forward pass over the tokens; leave the cache as it was."""
+    import torch
+
+    with torch.inference_mode():
+        n = len(tokens)
+        model(torch.tensor([tokens]), past_key_values=cache, use_cache=True, logits_to_keep=n)
+        cache.crop(-n)
+
+
+def all_figures(args):
+    """Return the times of both, in milliseconds, and their ratio, for each number of rows."""
+    import torch
+    import transformers
+
+    from wrappers.transformers_model import TransformersModel
+
+    theirs = random_124m()
+    ids = np.random.default_rng(0).integers(50_257, size=N_CONTEXT + max(ROWS)).tolist()
+    rows = {}
+    for n in ROWS:
+        text = ids[: N_CONTEXT + n]
+        cache = transformers.DynamicCache(config=theirs.config)
+        with torch.inference_mode():
+            theirs(torch.tensor([text[:N_CONTEXT]]), past_key_values=cache, use_cache=True)
+        times = interleaved({
+            "bare": partial(bare_pass, theirs, cache, text[N_CONTEXT:]),
+            "wrapped": partial(TransformersModel(theirs), text, n)}, args.repeats)
+        bare, wrapped = (1e3 * np.array(times[name]) for name in ("bare", "wrapped"))
+        rows[n] = {"bare": spread(bare), "wrapped": spread(wrapped),
+                   "ratio": spread(wrapped / bare)}
+    versions = f"PyTorch {torch.__version__}, transformers {transformers.__version__}"
+    return machine() | {"versions": versions, "repeats": args.repeats, "rows": rows}
+
+
+def paragraphs(figures, args):
+    """Yield the sentence and the table of a file."""
+    yield (f"124M's shape, {N_CONTEXT} tokens in the cache, {figures['versions']}, "
+           f"{figures['repeats']} turns. {figures['measured']}")
+    rows = [[n, *(ranged(found[name]) for name in ("bare", "wrapped", "ratio"))]
+            for n, found in figures["rows"].items()]
+    yield markdown_table(["rows", "bare pass, ms (quartiles)", "through the wrapper, ms",
+                          "ratio"], rows)
+
+
+def main(argv=None):
+    parser = command.new_parser("benchmarks.door", __doc__, repeats=40)
+    return command.run("door", parser.parse_args(argv), all_figures, paragraphs,
+                       "requirements/peers.txt")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

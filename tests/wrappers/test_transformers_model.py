@@ -1,0 +1,408 @@
+"""Test models of transformers: every family is the same function of the text, however it is read.
+
+The models are random and tiny, in float64. No test needs a network.
+"""
+
+import copy
+import json
+import os
+import pickle
+import sys
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch", reason="needs requirements/peers.txt")
+transformers = pytest.importorskip("transformers", reason="needs requirements/peers.txt")
+
+from exact.law import law, text_law  # noqa: E402
+from gpt2 import GPT2  # noqa: E402
+from sampling import with_sampling  # noqa: E402
+from speculative import autoregressive_sampling, complete, speculative_sampling  # noqa: E402
+from tests import bundled  # noqa: E402
+from tests.distributions import assert_same_law  # noqa: E402
+from tests.small import COSTS, forms  # noqa: E402
+from tests.wrappers.families import FAMILIES, NO_CACHE, random_model  # noqa: E402
+from utils import MODELS_DIR  # noqa: E402
+from variants import DECODERS, Models, build  # noqa: E402
+from variants.shared.branches import plant  # noqa: E402
+from wrappers.transformers_model import TransformersModel, cut_vocabulary  # noqa: E402
+
+
+def texts_that_go_back(n_vocab, n_ctx, n_texts):
+    """Yield (ids, n_last): each text keeps a random part of the one before it, usually most."""
+    rng = np.random.default_rng(0)
+    ids = [*range(12)]
+    for _ in range(n_texts):
+        n_back = min(len(ids), rng.choice([0, 1, 2, 4, 7, 20], p=[0.2, 0.2, 0.2, 0.2, 0.15, 0.05]))
+        ids = ids[: len(ids) - n_back]
+        ids = (ids + rng.integers(n_vocab, size=rng.integers(1, 7)).tolist())[:n_ctx]
+        yield ids, int(rng.integers(1, min(6, len(ids)) + 1))
+
+
+def relative_distance(rows, expected):
+    """Return the largest difference of two arrays, in units of the largest entry."""
+    return np.abs(rows - expected).max() / np.abs(expected).max()
+
+
+# ---- a used model is a fresh model
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_a_used_model_gives_what_one_pass_over_the_whole_text_gives(name):
+    theirs = random_model(name)
+    model = TransformersModel(theirs)
+    assert model.has_cache == (name not in NO_CACHE)
+    n_passes = 25 if model.has_cache else 6
+    n_reused = 0
+    for ids, n_last in texts_that_go_back(model.n_vocab, min(40, model.n_ctx), n_passes):
+        n_reused += model.n_reusable(model.ids, ids, n_last)
+        rows = model(ids, n_last)
+        with torch.inference_mode():
+            whole = theirs(torch.tensor([ids]), use_cache=False).logits[0, -n_last:].numpy()
+        assert rows.shape == (n_last, model.n_vocab)
+        assert relative_distance(rows, whole) < 1e-6
+    assert (n_reused > 100) == model.has_cache  # so that the cache was put to use
+
+
+@pytest.mark.parametrize("n_too_many", [1, -1])
+def test_a_cache_that_is_cut_at_a_wrong_position_would_be_seen(n_too_many):
+    model = TransformersModel(random_model("llama"))
+    model([1, 2, 3, 4, 5, 6])
+    model.cache.crop(-2)
+    model.ids = [1, 2, 3, 4, 5, 6, 7][: 4 + n_too_many]
+    ids = [*model.ids, 8, 9]
+    assert relative_distance(model(ids), model.fresh()(ids)) > 1e-3
+
+
+def test_a_window_can_be_left_backwards_again_and_again():
+    """Rounds of speculative decoding: five tokens are read, and some of them are dropped."""
+    model = TransformersModel(random_model("mistral, window"))
+    read = []
+    model.model.register_forward_pre_hook(lambda _, args: read.append(args[0].shape[1]))
+    fresh = TransformersModel(random_model("mistral, window"))
+    ids = list(range(20))
+    model(ids)
+    for n_accepted in (0, 1, 2, 3, 4, 0, 0):
+        guesses = [40 + n_accepted, 3, 2, 1]
+        assert relative_distance(model(ids + guesses, 5), fresh.fresh()(ids + guesses, 5)) < 1e-6
+        ids += [*guesses[:n_accepted], 30]
+    for guess in range(5):  # as the paths of a tree
+        assert relative_distance(model([*ids, guess], 2), fresh.fresh()([*ids, guess], 2)) < 1e-6
+    assert read[0] == 20 and max(read[1:]) <= 6
+
+
+def test_a_text_that_begins_before_the_window_is_read_again():
+    model = TransformersModel(random_model("mistral, window"))
+    ids = list(range(30))
+    for n in (30, 24, 28, 23, 28, 5, 30, 29):  # 23: one position before the last crop's
+        assert relative_distance(model(ids[:n]), model.fresh()(ids[:n])) < 1e-6
+
+
+@pytest.mark.parametrize("name", ["llama", "mistral, window"])
+def test_an_interrupted_pass_leaves_no_half_read_cache(name):
+    model = TransformersModel(random_model(name))
+    model([1, 2, 3, 4])
+    layers = model.model.model.layers
+    hook = layers[1].register_forward_pre_hook(lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+    with pytest.raises(KeyboardInterrupt):
+        model([1, 2, 3, 5, 6])
+    hook.remove()
+    assert relative_distance(model([1, 2, 3, 5, 7]), model.fresh()([1, 2, 3, 5, 7])) < 1e-6
+
+
+def test_a_model_whose_cache_cannot_go_back_says_so_once_on_standard_error(capsys):
+    model = TransformersModel(random_model("mamba"))
+    model([1, 2, 3])
+    model([1, 2])
+    model.fresh()([1])
+    out, err = capsys.readouterr()
+    assert not out
+    assert err.count("mamba: transformers' cache of this model cannot go back") == 1
+
+
+def test_only_the_rows_asked_for_are_computed():
+    model = TransformersModel(random_model("llama"))
+    rows = []
+    model.model.lm_head.register_forward_hook(lambda *args: rows.append(args[2].shape[1]))
+    model(list(range(20)), 3)
+    model(list(range(21)), 1)
+    assert rows == [3, 1]
+
+
+# ---- GPT2's contract
+
+@pytest.mark.parametrize("ids, n_last", [
+    ([], 1), ([1], 2), ([1], 0), ([1] * 65, 1), ([1, 50], 1), ([1, -1], 1), ([1, 1.0], 1)])
+def test_bad_ids_are_refused_in_gpt2s_words(ids, n_last):
+    sizes = dict(n_vocab=50, n_ctx=64, n_embd=4, n_head=1, n_layer=1)
+    from lib.checkpoints.weights import random_params
+    ours = GPT2(random_params(sizes, np.random.default_rng(0)), n_head=1)
+    with pytest.raises(ValueError, match="need ") as expected:
+        ours(ids, n_last)
+    with pytest.raises(ValueError) as refused:
+        TransformersModel(random_model("gpt2"))(ids, n_last)
+    assert str(refused.value) == str(expected.value)
+
+
+def test_threads_may_share_a_model():
+    model = TransformersModel(random_model("llama"))
+    texts = [[1, 2, 3, i, *range(i)] for i in range(20)]
+    alone = [model.fresh()(text) for text in texts]
+    with ThreadPoolExecutor(4) as pool:
+        together = list(pool.map(model, texts))
+    assert max(map(relative_distance, together, alone)) < 1e-6
+
+
+@pytest.mark.parametrize("copied", [
+    copy.copy, copy.deepcopy, lambda model: pickle.loads(pickle.dumps(model)),
+    TransformersModel.fresh])
+def test_a_copy_has_the_weights_and_an_empty_cache(copied):
+    model = TransformersModel(random_model("qwen3"))
+    cut_vocabulary(40, model)
+    rows = model([1, 2, 3])
+    other = copied(model)
+    assert other.ids == [] and model.ids == [1, 2, 3]
+    assert other.lock is not model.lock
+    assert relative_distance(other([1, 2, 3]), rows) < 1e-6 and rows.shape == (1, 40)
+
+
+def test_a_model_in_training_is_set_to_evaluation():
+    theirs = random_model("gpt2").train()  # GPT-2 has dropout
+    model = TransformersModel(theirs)
+    assert (model([1, 2]) == model.fresh()([1, 2])).all()
+
+
+@pytest.mark.parametrize("dtype, expected", [
+    ("auto", np.float64), (None, np.float64), ("bfloat16", np.float32), ("float32", np.float32),
+    (np.float32, np.float32), (torch.bfloat16, np.float32)])
+def test_rows_are_numpys_in_any_dtype(dtype, expected):
+    exact = TransformersModel(random_model("llama"))([1, 2, 3], 2)
+    rows = TransformersModel(random_model("llama"), device="cpu", dtype=dtype)([1, 2, 3], 2)
+    assert type(rows) is np.ndarray and rows.dtype == expected
+    assert relative_distance(rows, exact) < (0.1 if "bfloat16" in str(dtype) else 1e-5)
+
+
+def test_experts_run_in_float64():
+    ids = [1, 2, 3]
+    rows = TransformersModel(random_model("mixtral", torch.float32), dtype="float64")(ids)
+    assert relative_distance(rows, TransformersModel(random_model("mixtral"))(ids)) < 1e-5
+
+
+def test_rows_that_no_token_has_are_cut_from_both_models():
+    padded = [TransformersModel(random_model("qwen2", vocab_size=n)) for n in (50, 56)]
+    whole = padded[1]([1, 2])
+    cut_vocabulary(47, *padded)
+    assert [model.n_vocab for model in padded] == [47, 47]
+    assert np.allclose(padded[1]([1, 2]), whole[:, :47])
+    with pytest.raises(ValueError, match="n_vocab - 1 = 46, got 48"):
+        padded[0]([1, 48])
+    cut_vocabulary(99, *padded)
+    assert padded[0].n_vocab == 47  # the smallest of all
+
+
+# ---- decoding
+
+NEEDS_WEIGHTS = {"skip", "quantized", "eagle"}
+READERS = [name for name in DECODERS
+           if "heads" not in DECODERS[name].needs and name not in NEEDS_WEIGHTS]
+
+
+TINY = dict(vocab_size=3, hidden_size=8, intermediate_size=8, num_hidden_layers=1,
+            num_attention_heads=1, num_key_value_heads=1, eos_token_id=2)
+
+
+class Remembered(TransformersModel):
+    """A model that reads each text once: an enumeration asks for few texts thousands of times."""
+
+    def __init__(self, seed):
+        self.rows = {}
+        super().__init__(random_model("llama", seed=seed, **TINY))
+
+    def read(self, ids, n_last):
+        key = (*ids, n_last)
+        if key not in self.rows:
+            self.rows[key] = super().read(ids, n_last)
+        return self.rows[key].copy()
+
+
+@pytest.fixture(scope="module")
+def tiny_pair():
+    return Remembered(seed=0), Remembered(seed=1)
+
+
+@pytest.mark.parametrize("name", READERS)
+def test_the_text_is_distributed_as_the_targets_own(name, tiny_pair):
+    draft, target = tiny_pair
+    sampling = dict(temperature=0.0 if DECODERS[name].greedy else 0.7)
+    models = Models(draft, target, sampling, costs=COSTS)
+    got = law(lambda rng: tuple(complete([0, 1, 0], build(name, models, forms(name)[0]), 3, rng)))
+    rows = with_sampling(target.fresh(), **sampling)
+    assert_same_law(got, text_law([0, 1, 0], rows, 3))
+
+
+def test_the_two_models_of_that_test_differ(tiny_pair):
+    """Otherwise every guess is accepted."""
+    draft, target = [with_sampling(model, temperature=0.7)([0, 1, 0], 1) for model in tiny_pair]
+    assert np.abs(draft - target).sum() / 2 > 0.05
+
+
+@pytest.mark.parametrize("name", [name for name in FAMILIES if name not in NO_CACHE])
+def test_greedy_texts_are_those_of_transformers_generate(name):
+    theirs = random_model(name)
+    draft, target = TransformersModel(random_model(name, seed=1)), TransformersModel(theirs)
+    x = [3, 4, 5, 6, 7]
+    N = min(16, target.n_ctx - len(x))
+    expected = theirs.generate(torch.tensor([x]), max_new_tokens=N, do_sample=False,
+                               eos_token_id=None, pad_token_id=0)[0].tolist()
+    rng = np.random.default_rng(0)
+    rows = [with_sampling(model, temperature=0) for model in (draft, target)]
+    assert speculative_sampling(x, *rows, N, 4, rng) == expected
+
+
+@pytest.fixture(scope="module")
+def bundled_pairs():
+    """Return the bundled pair as NumPy's models and as transformers', in float64."""
+    names = ("tales-small", "tales-large")
+    return ([GPT2(*bundled.weights(name)) for name in names],
+            [TransformersModel(MODELS_DIR / name, "cpu", "float64") for name in names])
+
+
+@pytest.mark.parametrize("temperature", [0, 1])
+def test_the_bundled_pair_writes_numpys_texts(bundled_pairs, temperature):
+    x = bundled.encoder().encode("There was once an old fisherman who")
+    texts = []
+    for pair in bundled_pairs:
+        rows = [with_sampling(model.fresh() if hasattr(model, "fresh") else model,
+                              temperature=temperature) for model in pair]
+        texts.append(speculative_sampling(x, *rows, 24, 4, np.random.default_rng(3)))
+        assert len(texts[-1]) == len(x) + 24
+    assert texts[0] == texts[1]
+
+
+def test_a_tree_is_read_path_by_path(bundled_pairs):
+    x = bundled.encoder().encode("There was once")
+    tree = plant([[5, 6], [5, 7], [8]], 4096)
+    small = bundled_pairs[1][0]
+    rows = small(x + tree, 5)
+    texts = [x, x + [5], x + [5, 6], x + [5, 7], x + [8]]
+    assert relative_distance(rows, np.concatenate([small.fresh()(text) for text in texts])) < 1e-6
+    assert small(x + tree, 2).shape == (2, 4096)
+
+
+def test_a_notebook_needs_three_lines():
+    theirs = random_model("llama")
+    rng = np.random.default_rng(0)
+    model = with_sampling(TransformersModel(theirs), temperature=0.8)
+    text = speculative_sampling([1, 2, 3], model, model, 8, 4, rng)
+    assert len(text) == 11
+    assert len(autoregressive_sampling([1, 2, 3], model, 8, rng)) == 11
+
+
+# ---- what is refused
+
+def save(folder, name="llama", **config):
+    """Write a random model to a folder, with more settings in its config.json."""
+    random_model(name, torch.float32).save_pretrained(folder)
+    file = folder / "config.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | config))
+    return folder
+
+
+def test_a_folder_is_loaded_and_nothing_is_printed(tmp_path, capfd):
+    rows = TransformersModel(save(tmp_path), "cpu")([1, 2, 3])
+    again = TransformersModel(str(tmp_path), "cpu", "float64")([1, 2, 3])
+    assert rows.dtype == np.float32 and relative_distance(rows, again) < 1e-5
+    assert capfd.readouterr().out == ""
+
+
+def config_alone(folder, **config):
+    """Write a config.json without weights."""
+    (folder / "config.json").write_text(json.dumps(config))
+    return folder
+
+
+BAD = {
+    "no folder": (lambda path: path / "none", "no such folder: .*none"),
+    "no config": (lambda path: path, "cannot read config.json|does not know the model_type None"),
+    "code": (lambda path: config_alone(path, model_type="mine", auto_map={"AutoConfig": "c.C"}),
+             r"\(model_type mine\) brings Python code for its model, and code of a model folder "
+             "is never run here"),
+    "unknown": (lambda path: config_alone(path, model_type="mine"),
+                "transformers does not know the model_type 'mine'"),
+    "encoder-decoder": (lambda path: config_alone(path, model_type="t5"),
+                        "need a model that continues a text, got .*model_type t5"),
+    "images": (lambda path: config_alone(path, model_type="clip"),
+               r"transformers cannot load .* \(model_type clip\)"),
+    "no weights": (lambda path: config_alone(path, model_type="llama"),
+                   r"transformers cannot load .* \(model_type llama\): .*model.safetensors"),
+    "quantized": (lambda path: save(path, quantization_config=dict(quant_method="gptq", bits=4)),
+                  r"\(model_type llama\) needs one more package: .*pip install"),
+    "a layer missing": (lambda path: save(path, num_hidden_layers=3),
+                        "need all weights of a llama model in .*layers.2"),
+}
+
+
+@pytest.mark.parametrize("made, message", BAD.values(), ids=BAD)
+def test_a_folder_that_cannot_be_used_is_refused_in_one_sentence(made, message, tmp_path, capfd):
+    with pytest.raises(ValueError, match=message) as refused:
+        TransformersModel(made(tmp_path))
+    assert "\n" not in str(refused.value)
+    assert capfd.readouterr().out == ""
+
+
+def test_weights_in_a_pickle_are_not_read(tmp_path):
+    save(tmp_path)
+    torch.save(random_model("llama").state_dict(), tmp_path / "pytorch_model.bin")
+    (tmp_path / "model.safetensors").unlink()
+    with pytest.raises(ValueError, match="cannot load .*model.safetensors"):
+        TransformersModel(tmp_path)
+
+
+def test_a_broken_weights_file_is_refused(tmp_path):
+    (save(tmp_path) / "model.safetensors").write_bytes(b"broken")
+    with pytest.raises(ValueError, match="transformers cannot load"):
+        TransformersModel(tmp_path)
+
+
+def test_a_name_that_cannot_be_fetched_is_refused(monkeypatch):
+    def offline(*args, **kwargs):
+        raise OSError("We couldn't connect to the hub.\nCheck your connection")
+
+    monkeypatch.setattr(transformers.PreTrainedConfig, "get_config_dict", offline)
+    with pytest.raises(ValueError, match="'some/model' is not a folder, and transformers cannot "
+                                         "fetch it: We couldn't connect to the hub$"):
+        TransformersModel("some/model")
+
+
+def test_a_model_that_sees_later_tokens_is_refused():
+    config = transformers.AutoConfig.for_model(
+        "bert", vocab_size=50, hidden_size=32, intermediate_size=48, num_hidden_layers=2,
+        num_attention_heads=4, max_position_embeddings=64)
+    torch.manual_seed(0)
+    encoder = transformers.AutoModelForCausalLM.from_config(config)
+    with pytest.raises(ValueError, match="need a causal model, .* got BertLMHeadModel"):
+        TransformersModel(encoder)
+
+
+@pytest.mark.parametrize("other", [None, 5, [1, 2], lambda ids, n_last: 0])
+def test_something_else_than_a_model_is_refused(other):
+    with pytest.raises(ValueError, match="need a model of transformers, a folder or a name"):
+        TransformersModel(other)
+
+
+def test_another_dtype_is_refused():
+    with pytest.raises(ValueError, match="need dtype auto, bfloat16, float32 or float64"):
+        TransformersModel(random_model("llama"), dtype="int8")
+
+
+@pytest.mark.parametrize("package", ["torch", "transformers"])
+def test_without_pytorch_the_model_type_and_the_command_are_named(package, tmp_path, monkeypatch):
+    config_alone(tmp_path, model_type="qwen3")
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(ValueError, match=r"\(model_type qwen3\) needs PyTorch and transformers "
+                                         r".*: pip install -r requirements/peers.txt$"):
+        TransformersModel(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ValueError, match="'some/name' needs PyTorch"):
+        TransformersModel(os.path.join("some", "name"))

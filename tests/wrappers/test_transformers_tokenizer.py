@@ -1,0 +1,183 @@
+"""Test tokenizers of transformers: the bytes of the tokens, special tokens and chats."""
+
+import codecs
+import json
+
+import numpy as np
+import pytest
+
+pytest.importorskip("torch", reason="needs requirements/peers.txt")
+transformers = pytest.importorskip("transformers", reason="needs requirements/peers.txt")
+
+from tokenizers import AddedToken  # noqa: E402
+from tokenizers.processors import TemplateProcessing  # noqa: E402
+
+from lib.token_level_intersection import CommonTokens  # noqa: E402
+from tests import bundled  # noqa: E402
+from utils import MODELS_DIR  # noqa: E402
+from wrappers.transformers_tokenizer import TransformersTokenizer  # noqa: E402
+
+TEXT = "déjà vu 🙂, naïve 漢字: ab cab\n\n  two spaces, <0x41> "
+CHAT = [{"role": "user", "content": "ab"}]
+TEMPLATE = ("{% for message in messages %}<{{ message.role }}>{{ message.content }}"
+            "{% if message.role == 'bad' %}{{ raise_exception('no such role') }}{% endif %}"
+            "{% endfor %}{% if add_generation_prompt %}<model>{% endif %}")
+
+
+def sentencepiece(ends_texts=False):
+    """Return a tokenizer as Llama 2's, with few pieces and a token for each byte."""
+    symbols = ["<unk>", "<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256)),
+               "▁", "a", "b", "c", "ab", "▁ab", "é", "漢"]
+    tokenizer = transformers.LlamaTokenizer(
+        vocab={symbol: token for token, symbol in enumerate(symbols)},
+        merges=[("a", "b"), ("▁", "ab")])
+    tokenizer.backend_tokenizer.post_processor = TemplateProcessing(
+        single="<s> $A" + " </s>" * ends_texts, special_tokens=[("<s>", 1), ("</s>", 2)])
+    return tokenizer
+
+
+def byte_level():
+    """Return the bundled tokenizer with three more tokens: special, added, and a chat's end."""
+    tokenizer = transformers.AutoTokenizer.from_pretrained(MODELS_DIR / "tales-small")
+    tokenizer.add_tokens([AddedToken("<|end|>", special=True), AddedToken("<think>")])
+    return tokenizer
+
+
+@pytest.fixture(params=[sentencepiece, byte_level])
+def tokenizer(request):
+    return TransformersTokenizer(request.param())
+
+
+def test_the_bundled_vocabulary_is_read_as_encoder_reads_it():
+    ours, theirs = bundled.encoder(), TransformersTokenizer(MODELS_DIR / "tales-large")
+    assert theirs.encode(TEXT) == ours.encode(TEXT)
+    assert theirs.decode(ours.encode(TEXT)) == TEXT
+    assert theirs.n_vocab == ours.n_vocab and theirs.symbols == ours.symbols
+    assert theirs.end_of_text == ours.end_of_text and theirs.end_tokens == {ours.end_of_text}
+    text_tokens = [token for token in range(ours.n_vocab) if token != ours.end_of_text]
+    assert all(theirs.decode_bytes([token]) == ours.decode_bytes([token])
+               for token in text_tokens)
+    assert theirs.id_of(" the") == ours.id_of(" the")
+    assert theirs.id_of("<|endoftext|>") == ours.end_of_text
+
+
+def test_a_text_is_read_back(tokenizer):
+    assert tokenizer.decode(tokenizer.encode(TEXT)) == TEXT
+
+
+def test_the_bytes_of_a_text_are_the_bytes_of_its_tokens(tokenizer):
+    ids = tokenizer.encode(TEXT)
+    pieces = [tokenizer.decode_bytes([token]) for token in ids]
+    assert b"".join(pieces) == tokenizer.decode_bytes(ids)
+    assert tokenizer.decode_bytes(ids).decode().removeprefix(" ") == TEXT
+
+
+def test_streamed_text_never_shows_half_a_character(tokenizer):
+    ids = tokenizer.encode(TEXT)
+    reader = codecs.getincrementaldecoder("utf-8")("replace")
+    pieces = [reader.decode(tokenizer.decode_bytes([token])) for token in ids]
+    assert "\ufffd" not in "".join(pieces)
+    assert "".join(pieces).removeprefix(" ") == TEXT
+    alone = "".join(tokenizer.decode([token]) for token in ids)
+    assert "\ufffd" in alone  # so that this text has characters of several tokens
+
+
+def test_sentencepiece_writes_spaces_and_bytes():
+    tokenizer = TransformersTokenizer(sentencepiece())
+    assert [tokenizer.token_bytes[token] for token in (0, 1, 2, 3 + 0xE2, 259, 264, 265)] == [
+        b"", b"", b"", b"\xe2", b" ", b" ab", "é".encode()]
+    assert tokenizer.encode("ab") == [1, 264]
+    assert tokenizer.decode([1, 264]) == "ab" and tokenizer.decode([264]) == " ab"
+    assert tokenizer.encode_bytes(b"ab") == [264]  # without <s>
+    assert tokenizer.special == {"<unk>", "<s>", "</s>"}
+
+
+def test_special_tokens_have_no_bytes_and_added_ones_have():
+    tokenizer = TransformersTokenizer(byte_level())
+    end, think = 4096, 4097
+    assert tokenizer.n_vocab == 4098
+    assert tokenizer.decode([end, think]) == "<think>"
+    assert tokenizer.name_of(end) == "<|end|>" and tokenizer.name_of(think) == "<think>"
+    assert tokenizer.id_of("<|end|>") == end and tokenizer.id_of("<think>") == think
+
+
+def test_a_prompt_does_not_end_with_an_end_token():
+    tokenizer = TransformersTokenizer(sentencepiece(ends_texts=True))
+    assert tokenizer.encode("ab") == [1, 264]
+    assert tokenizer.encode("ab</s>") == [1, 264, 2, 2]  # as the user wrote it
+
+
+@pytest.mark.parametrize("ends, expected", [
+    (7, {7}), ([7, 9], {7, 9}), (None, {2}), ("no file", {2})])
+def test_all_end_tokens_of_generation_config_end_a_text(ends, expected, tmp_path):
+    sentencepiece().save_pretrained(tmp_path)
+    if ends != "no file":
+        (tmp_path / "generation_config.json").write_text(json.dumps({"eos_token_id": ends}))
+    tokenizer = TransformersTokenizer(tmp_path)
+    assert tokenizer.end_tokens == expected and tokenizer.end_of_text == 2
+
+
+def test_messages_go_through_the_chat_template():
+    made = sentencepiece()
+    made.chat_template = TEMPLATE
+    tokenizer = TransformersTokenizer(made)
+    assert tokenizer.decode(tokenizer.encode_messages(CHAT)).strip() == "<user>ab<model>"
+    with pytest.raises(ValueError, match="the chat template does not take these messages: no su"):
+        tokenizer.encode_messages([{"role": "bad", "content": ""}])
+
+
+@pytest.mark.parametrize("messages", [[], "ab", [{"role": "user"}], ["ab"], None, {}])
+def test_messages_of_another_form_are_refused(messages):
+    made = sentencepiece()
+    made.chat_template = TEMPLATE
+    with pytest.raises(ValueError, match='need messages .{"role": .., "content": ..}'):
+        TransformersTokenizer(made).encode_messages(messages)
+
+
+def test_a_tokenizer_without_a_template_takes_no_messages(tokenizer):
+    with pytest.raises(ValueError, match="no chat template: give a prompt, not messages"):
+        tokenizer.encode_messages(CHAT)
+
+
+def test_what_is_no_token_or_no_text_is_refused_as_by_encoder(tokenizer):
+    ours = bundled.encoder()
+    for bad in ("\ud800", "a\udcff"):
+        with pytest.raises(UnicodeEncodeError):
+            ours.encode(bad)
+        with pytest.raises(UnicodeEncodeError):
+            tokenizer.encode(bad)
+    with pytest.raises(ValueError, match="need a single token of the vocabulary, got 'xq', whi"):
+        tokenizer.id_of("xq")
+    with pytest.raises(ValueError, match="need a single token of the vocabulary, got ''"):
+        tokenizer.id_of("")
+    for bad in (-1, tokenizer.n_vocab):
+        with pytest.raises(ValueError, match=rf"need ids in 0 \.\. \d+, got {bad}"):
+            tokenizer.decode([bad])
+
+
+def test_two_families_have_common_tokens():
+    common = CommonTokens(TransformersTokenizer(sentencepiece()),
+                          TransformersTokenizer(MODELS_DIR / "tales-small"))
+    ours = bundled.encoder()
+    assert common.draft_text(ours.encode("ab")) == [264]
+    assert len(common.ids) > 250 and len(np.unique(common.ids)) == len(common.ids)
+
+
+@pytest.mark.parametrize("config", [dict(model_type="gpt2"), dict(model_type="t5"),
+                                    dict(model_type="llama")])
+def test_a_folder_without_a_tokenizer_is_refused(config, tmp_path, capfd):
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    with pytest.raises(ValueError, match="need a tokenizer in .*tokenizer.json") as refused:
+        TransformersTokenizer(tmp_path)
+    assert "\n" not in str(refused.value) and capfd.readouterr().out == ""
+
+
+def test_a_tokenizer_without_a_file_of_rules_is_refused():
+    class Slow:
+        eos_token_id = None
+
+        def get_vocab(self):
+            return {"a": 0}
+
+    with pytest.raises(ValueError, match="need a fast tokenizer .*, got Slow"):
+        TransformersTokenizer(Slow())

@@ -1,0 +1,328 @@
+"""Use any causal language model that transformers loads (Llama, Qwen, Gemma, ..) as a model here.
+
+Adds to gpt2.py: a model whose forward pass is PyTorch's. No decoder changes, because a decoder
+only calls `model(ids, n_last)`:
+
+    draft = TransformersModel("Qwen/Qwen3-0.6B", dtype="bfloat16")
+    target = TransformersModel("Qwen/Qwen3-4B", dtype="bfloat16")
+
+    cache      transformers' keys and values of the ids that were read last; a memo, as in GPT2
+    crop       transformers' word for going back: drop the last keys and values
+    window     a layer with a sliding window needs the last positions only, so that going back
+               is possible for a while
+    stateful   layers that fold the text into one state (Mamba, linear attention) cannot go back
+
+PyTorch and transformers are imported when a model is made: requirements/peers.txt installs them.
+"""
+
+import contextlib
+import inspect
+import json
+import math
+import os
+import re
+import sys
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from gpt2 import GPT2
+
+DTYPES = ("auto", "bfloat16", "float32", "float64")
+INSTALL = "pip install -r requirements/peers.txt"
+HUB_NAME = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?")  # name or owner/name
+
+
+class TransformersModel:
+    """A model of transformers as a function of the whole sequence, which computes what is new.
+
+    Parameters
+    ----------
+    model_or_folder : AutoModelForCausalLM, path or str
+        A model in memory, its folder, or a name that transformers looks up. Code in the folder
+        is never run, and weights are read from safetensors files only.
+    device : str or torch.device, optional
+        Without it a model in memory stays where it is; a loaded model goes to CUDA if there is.
+    dtype : "auto", "bfloat16", "float32" or "float64", optional
+        "auto" (as without dtype): the numbers of the files, or of the model in memory.
+
+    Raises
+    ------
+    ValueError
+        If there is no such model, a package is missing, or its rows see later tokens.
+
+    Notes
+    -----
+    A model in memory is not copied: it is set to evaluation mode, and moved if device or dtype
+    ask for it. Calls take turns. A copied or pickled model has an empty cache.
+
+    >>> import pytest
+    >>> transformers = pytest.importorskip("transformers")
+    >>> config = transformers.AutoConfig.for_model("gpt2", vocab_size=11, n_positions=8, n_embd=6,
+    ...                                            n_head=2, n_layer=2)
+    >>> model = TransformersModel(transformers.AutoModelForCausalLM.from_config(config))
+    >>> for ids in ([3], [3, 1, 4], [3, 1, 5, 9, 2], [3, 1, 4]):
+    ...     logits = model(ids)
+    >>> np.allclose(logits, model.fresh()([3, 1, 4]), atol=1e-6)
+    True
+    """
+
+    def __init__(self, model_or_folder, device=None, dtype=None):
+        torch = import_torch(model_or_folder)
+        dtype = dtype_name(dtype)
+        if isinstance(model_or_folder, str | os.PathLike):
+            model = loaded_model(os.fspath(model_or_folder), dtype)
+            device = device or ("cuda" if torch.cuda.is_available() else "cpu")
+        else:
+            model = model_or_folder
+            if not isinstance(model, torch.nn.Module) or not hasattr(model, "config"):
+                raise ValueError("need a model of transformers, a folder or a name, "
+                                 f"got {model!r:.80}")
+            check_decoder(model.config, type(model).__name__)
+            if dtype != "auto":
+                model = model.to(getattr(torch, dtype))
+        # A quantized model is on its device already, and refuses to be moved.
+        is_quantized = getattr(model, "hf_quantizer", None) is not None
+        if device is not None and not is_quantized:
+            model = model.to(device)
+        if model.dtype == torch.float64:  # the fast products of mixtures of experts have none
+            model.set_experts_implementation("eager")
+        self.model = model.eval()
+        config = model.config.get_text_config(decoder=True)
+        self.n_ctx = context_length(config)
+        self.n_vocab = config.vocab_size  # see cut_vocabulary
+        parameters = inspect.signature(model.forward).parameters
+        self.can_cut_rows = "logits_to_keep" in parameters
+        # Layers of the empty cache say whether they can go back; stateful layers cannot.
+        self.has_cache = "past_key_values" in parameters and self.empty_cache().is_croppable
+        self.forget()
+        self.lock = threading.Lock()
+        check_causal(self)
+        if not self.has_cache:
+            print(f"{config.model_type}: transformers' cache of this model cannot go back, so "
+                  "every pass reads the whole text again. The results are right; the time per "
+                  "pass grows with the text.", file=sys.stderr)
+
+    def __reduce__(self):  # for copy and pickle, because a lock cannot be copied
+        return type(self), (self.model,), {"n_vocab": self.n_vocab}
+
+    def fresh(self):
+        """Return a model over the same weights that has read nothing."""
+        made = object.__new__(type(self))  # __init__ would check the weights again
+        vars(made).update(vars(self), lock=threading.Lock())
+        made.forget()
+        return made
+
+    def __call__(self, ids: Sequence[int], n_last: int = 1) -> np.ndarray:
+        """Return logits [n_last, n_vocab]; the last row is for the token after `ids`.
+
+        The row before it is for the token after `ids[:-1]`, and so on. For a text with a tree
+        (x + tree) the rows are those after x and after the path to each node. ValueError if not
+        1 <= n_last <= len(ids) <= n_ctx, or an id is outside the vocabulary.
+        """
+        if hasattr(ids, "texts"):
+            return np.concatenate([self(text) for text in ids.texts()[-n_last:]])
+        with self.lock:
+            return self.read(list(ids), n_last)
+
+    n_reusable = GPT2.n_reusable  # the same check of ids, with the same messages
+
+    def read(self, ids, n_last):  # -> [n_last, n_vocab]
+        """Run one pass over the tokens that are not in the cache."""
+        n_past = self.n_reusable(self.ids, ids, n_last)
+        try:
+            self.go_back(n_past)
+            rows = self.forward(ids[len(self.ids) :], n_last)
+        except BaseException:
+            self.forget()  # Ctrl-C in a pass leaves some layers with the new tokens
+            raise
+        if self.has_cache:
+            self.ids = ids
+        return rows
+
+    def forward(self, tokens, n_last):  # [n_new] -> [n_last, n_vocab]
+        """Run transformers' forward pass; return the last rows on the host."""
+        import torch
+
+        settings = {"logits_to_keep": n_last} if self.can_cut_rows else {}
+        if self.has_cache:
+            settings["past_key_values"] = self.cache
+        with torch.inference_mode():
+            tokens = torch.tensor([tokens], device=self.model.device)
+            output = self.model(tokens, use_cache=self.has_cache, **settings)
+            logits = output.logits[0, -n_last:, : self.n_vocab]
+            if logits.dtype.itemsize < 4:
+                logits = logits.float()  # NumPy has no bfloat16
+            return logits.cpu().numpy()
+
+    # ---- the cache
+
+    def forget(self):
+        """Start an empty cache."""
+        self.cache = self.empty_cache() if self.has_cache else None
+        self.ids = []  # what the cache holds
+        self.n_start = 0  # the cache can go back to this length, and no further
+
+    def empty_cache(self):
+        """Return a cache that holds nothing, and will keep enough to go back."""
+        from transformers import DynamicCache
+
+        cache = DynamicCache(config=self.model.config)
+        cache.activate_past_recording()  # a layer with a window drops nothing until a crop
+        return cache
+
+    def go_back(self, n_past):
+        """Cut the cache to its first n_past ids; start an empty one if it cannot go back so far.
+
+        Subtle: in a layer with a window a crop leaves only the window before position n_past,
+        so that a later crop may go back to n_past again but not further.
+        """
+        n_back = len(self.ids) - n_past
+        if n_back == 0:
+            return
+        if n_past < max(1, self.n_start):
+            self.forget()
+            return
+        self.cache.crop(-n_back)
+        self.ids = self.ids[:n_past]
+        if any(self.cache.is_sliding):
+            self.n_start = n_past
+
+
+def cut_vocabulary(n_tokens, *models):
+    """Cut the rows of all models to the ids that each of them has, and at most to n_tokens.
+
+    Families pad their embeddings differently, and no token belongs to such a row: Qwen2.5 has
+    151,936 or 152,064 rows for one tokenizer. The target's distribution is then the one over
+    tokens that exist.
+    """
+    n_vocab = min([n_tokens, *(model.n_vocab for model in models)])
+    for model in models:
+        model.n_vocab = n_vocab
+
+
+# ---- checks
+
+def check_causal(model):
+    """Raise ValueError if a row changes with the tokens after it: such a model cannot guess.
+
+    Encoders like BERT load as language models too, and see the whole text at once.
+    """
+    import torch
+
+    alone = model.fresh()([0], 1)[0]
+    followed = model.fresh()([0, model.n_vocab // 2], 2)[0]
+    # The passes round differently, so half of the digits must agree (of float32 at most, which
+    # parts of a float64 model use).
+    eps = max(torch.finfo(model.model.dtype).eps, torch.finfo(torch.float32).eps)
+    if np.abs(alone - followed).max() > math.sqrt(eps) * np.abs(alone).max():
+        raise ValueError(f"need a causal model, whose rows do not depend on later tokens, got "
+                         f"{type(model.model).__name__}")
+
+
+def check_decoder(config, name):
+    """Raise ValueError if the model is an encoder and a decoder."""
+    if config.is_encoder_decoder:
+        raise ValueError(f"need a model that continues a text, got {name}, whose decoder waits "
+                         f"for an encoder's text (model_type {config.model_type})")
+
+
+def context_length(config):
+    """Return the number of positions of a model; math.inf if its configuration has no limit."""
+    sizes = [getattr(config, name, None) for name in ("max_position_embeddings", "max_seq_len")]
+    rope = getattr(config, "rope_parameters", None) or {}
+    if rope.get("rope_type") == "longrope":
+        # Beyond the original length all rows change, those of earlier positions too.
+        sizes.append(rope["original_max_position_embeddings"])
+    return min([size for size in sizes if size], default=math.inf)
+
+
+def dtype_name(dtype):
+    """Return the name of a dtype of NumPy, PyTorch or --dtype; ValueError if it has no place.
+
+    >>> dtype_name(None), dtype_name(np.float32), dtype_name(np.dtype("float64"))
+    ('auto', 'float32', 'float64')
+    """
+    name = "auto" if dtype is None else getattr(dtype, "__name__", str(dtype))
+    name = name.removeprefix("torch.")
+    if name not in DTYPES:
+        raise ValueError(f"need dtype {', '.join(DTYPES[:-1])} or {DTYPES[-1]}, got {dtype!r}")
+    return name
+
+
+# ---- loading
+
+def import_torch(model_or_folder):
+    """Return the package torch; ValueError that says what needs it and how to install it."""
+    try:
+        import torch
+        import transformers  # noqa: F401
+    except ImportError as error:
+        what = f"{str(model_or_folder)!r:.80}"
+        if model_type := folder_model_type(model_or_folder):
+            what += f" (model_type {model_type})"
+        raise ValueError(f"{what} needs PyTorch and transformers ({error}): {INSTALL}") from None
+    return torch
+
+
+def folder_model_type(model_or_folder):
+    """Return the model_type of a folder, or None if there is no config.json that says it."""
+    try:
+        return json.loads((Path(model_or_folder) / "config.json").read_text())["model_type"]
+    except (OSError, ValueError, TypeError, KeyError):
+        return None
+
+
+def loaded_model(name, dtype):
+    """Return the model of a folder, or of a name that transformers looks up."""
+    from safetensors import SafetensorError
+    from transformers import AutoModelForCausalLM
+
+    config = read_config(name)
+    check_decoder(config, name)
+    try:
+        # What transformers and the packages below it print must not mix with results.
+        with contextlib.redirect_stdout(sys.stderr):
+            model, report = AutoModelForCausalLM.from_pretrained(
+                name, config=config, dtype=dtype, use_safetensors=True, trust_remote_code=False,
+                output_loading_info=True)
+    except ImportError as error:
+        raise ValueError(f"{name} (model_type {config.model_type}) needs one more package: "
+                         f"{first_line(error)}") from None
+    except (OSError, ValueError, RuntimeError, SafetensorError) as error:
+        raise ValueError(f"transformers cannot load {name} (model_type {config.model_type}): "
+                         f"{first_line(error)}") from None
+    if missing := sorted(report["missing_keys"]):
+        raise ValueError(f"need all weights of a {config.model_type} model in {name}, got none "
+                         f"for {missing[0]} ({len(missing)} missing)")
+    return model
+
+
+def read_config(name):
+    """Return the configuration of a model; ValueError if transformers cannot read it."""
+    from transformers import CONFIG_MAPPING, AutoConfig, PreTrainedConfig
+
+    if not os.path.isdir(name) and not HUB_NAME.fullmatch(name):
+        raise ValueError(f"no such folder: {name}")
+    try:
+        settings, _ = PreTrainedConfig.get_config_dict(name)
+    except OSError as error:
+        if os.path.isdir(name):
+            raise ValueError(f"cannot read config.json of {name}: {first_line(error)}") from None
+        raise ValueError(f"{name!r} is not a folder, and transformers cannot fetch it: "
+                         f"{first_line(error)}") from None
+    model_type = settings.get("model_type")
+    if model_type in CONFIG_MAPPING:
+        return AutoConfig.from_pretrained(name, trust_remote_code=False)
+    if "auto_map" in settings:
+        raise ValueError(f"{name} (model_type {model_type}) brings Python code for its model, "
+                         "and code of a model folder is never run here")
+    raise ValueError(f"transformers does not know the model_type {model_type!r} in config.json "
+                     f"of {name}: it may need a newer version")
+
+
+def first_line(error):
+    """Return the first line of an error's text, without the full stop."""
+    return str(error).strip().split("\n")[0].removesuffix(".")

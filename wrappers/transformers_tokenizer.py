@@ -1,0 +1,219 @@
+"""Use a tokenizer of transformers with the names of encoder.Encoder.
+
+Adds to encoder.py: tokenizers of other families, special tokens, and chats.
+
+    byte-level     each byte is written as one printable character (GPT-2, Llama 3, Qwen)
+    SentencePiece  "▁" is a space, and <0xE2> a byte that no other token covers (Llama 2, Gemma)
+    special token  stands for no text: it begins or ends a text, or a message of a chat
+
+The bytes of the tokens decide what is shown: a text is the bytes of its tokens, so that a
+character of several tokens can be held back until it is whole.
+"""
+
+import json
+import os
+import re
+from typing import Protocol
+
+from encoder import byte_characters
+from wrappers.transformers_model import first_line, import_torch
+
+ALPHABET = {character: byte for byte, character in byte_characters().items()}
+BYTE = re.compile(r"<0x([0-9A-F]{2})>")
+
+
+class Tokenizer(Protocol):
+    """What the programs use of a tokenizer: an Encoder, or a TransformersTokenizer."""
+
+    n_vocab: int
+    end_of_text: int | None
+
+    def encode(self, text: str) -> list[int]: ...
+    def decode(self, ids: list[int]) -> str: ...
+    def decode_bytes(self, ids: list[int]) -> bytes: ...
+    def id_of(self, text: str) -> int: ...
+
+
+class TransformersTokenizer:
+    """Encode text to ids and decode ids to text, as a tokenizer of transformers does.
+
+    Parameters
+    ----------
+    tokenizer_or_folder : fast tokenizer, path or str
+        A tokenizer in memory, its folder, or a name that transformers looks up.
+
+    Attributes
+    ----------
+    n_vocab : int
+        The largest id plus 1. Rows of logits beyond it belong to no token.
+    end_of_text : int or None
+        The token that ends a text.
+    end_tokens : set of int
+        All tokens at which a text ends: those of generation_config.json, or end_of_text.
+    token_bytes : dict of int to bytes
+        What each token stands for; b"" for a special token.
+    symbols : dict of int to str
+        The tokens as their files write them.
+    special : set of str
+        The symbols that are special.
+
+    Raises
+    ------
+    ValueError
+        If there is no tokenizer, or it does not say which bytes its tokens stand for.
+    """
+
+    def __init__(self, tokenizer_or_folder):
+        import_torch(tokenizer_or_folder)
+        is_name = isinstance(tokenizer_or_folder, str | os.PathLike)
+        self.tokenizer = (loaded_tokenizer(os.fspath(tokenizer_or_folder)) if is_name
+                          else tokenizer_or_folder)
+        self.symbols = {token: symbol for symbol, token in self.tokenizer.get_vocab().items()}
+        self.n_vocab = max(self.symbols) + 1
+        self.token_bytes = bytes_of_tokens(self.tokenizer, self.symbols)
+        self.special = {symbol for token, symbol in self.symbols.items()
+                        if not self.token_bytes[token]}
+        self.tokens = {data: token for token, data in reversed(self.token_bytes.items())}
+        self.end_of_text = self.tokenizer.eos_token_id
+        self.end_tokens = end_tokens_of(tokenizer_or_folder if is_name else None)
+        if not self.end_tokens and self.end_of_text is not None:
+            self.end_tokens = {self.end_of_text}
+        # SentencePiece writes a space before the first word, which is not in the text.
+        self.adds_space = self.decode_bytes(self.encode("a")) == b" a"
+
+    def encode(self, text):
+        """Return the ids of a text, with the tokens that begin every text (<s>).
+
+        A special token's name in the text is that token, as everywhere in transformers.
+        """
+        text.encode("utf-8")  # ValueError for a lone surrogate, as Encoder.encode
+        ids = self.tokenizer(text, verbose=False).input_ids
+        names_end = text.endswith(self.symbols.get(self.end_of_text, "\0"))
+        if ids[-1:] == [self.end_of_text] and not names_end:
+            return ids[:-1]  # some tokenizers end every text, and no model continues an end
+        return ids
+
+    def encode_bytes(self, data):
+        """Return the ids of bytes, which may begin or end within a character; no <s>."""
+        text = data.decode("utf-8", "replace")
+        return self.tokenizer(text, add_special_tokens=False, verbose=False).input_ids
+
+    def encode_messages(self, messages):
+        """Return the ids of a chat up to the model's answer, by the tokenizer's chat template.
+
+        `messages` are [{"role": "user", "content": ..}, ..]. ValueError if the tokenizer has no
+        template, or the template does not take these messages.
+        """
+        if self.tokenizer.chat_template is None:
+            raise ValueError("this tokenizer has no chat template: give a prompt, not messages")
+        is_chat = isinstance(messages, list) and messages and all(
+            isinstance(message, dict) and {"role", "content"} <= message.keys()
+            for message in messages)
+        if not is_chat:
+            raise ValueError('need messages [{"role": .., "content": ..}, ..], '
+                             f"got {messages!r:.80}")
+        from jinja2 import TemplateError  # of the templates; apply_chat_template needs it too
+        try:
+            return self.tokenizer.apply_chat_template(
+                messages, add_generation_prompt=True, tokenize=True, return_dict=False)
+        except TemplateError as error:
+            raise ValueError("the chat template does not take these messages: "
+                             f"{first_line(error)}") from None
+
+    def decode_bytes(self, ids):
+        """Return the bytes that the ids stand for; they may end within a character."""
+        for token in ids:
+            if not 0 <= token < self.n_vocab:
+                raise ValueError(f"need ids in 0 .. {self.n_vocab - 1}, got {token}")
+        return b"".join(self.token_bytes.get(int(token), b"") for token in ids)
+
+    def decode(self, ids):
+        """Return the text of the ids; bytes that are not UTF-8 become U+FFFD."""
+        text = self.decode_bytes(ids).decode("utf-8", errors="replace")
+        begins_text = len(ids) > 0 and ids[0] == self.tokenizer.bos_token_id
+        return text.removeprefix(" ") if begins_text and self.adds_space else text
+
+    def name_of(self, token):
+        """Return the text of one token, or its name if it is special."""
+        return self.decode([token]) or self.symbols.get(token, "")
+
+    def id_of(self, text):
+        """Return the id of the token with this text or name; ValueError if there is none."""
+        if text in self.special:
+            return self.tokenizer.convert_tokens_to_ids(text)
+        if text and text.encode() in self.tokens:
+            return self.tokens[text.encode()]
+        pieces = [self.decode([token]) for token in self.encode_bytes(text.encode())]
+        raise ValueError(f"need a single token of the vocabulary, got {text!r}, which is "
+                         f"{len(pieces)}: {', '.join(map(repr, pieces))}")
+
+
+def bytes_of_tokens(tokenizer, symbols):
+    """Return {token: bytes}, b"" for special tokens.
+
+    ValueError if the tokenizer is not a fast one: the file of a fast tokenizer says how symbols
+    are written.
+    """
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    if backend is None:
+        raise ValueError("need a fast tokenizer (tokenizer.json), "
+                         f"got {type(tokenizer).__name__}")
+    is_byte_level = '"ByteLevel"' in json.dumps(json.loads(backend.to_str())["decoder"])
+    bytes_of = byte_level_bytes if is_byte_level else sentencepiece_bytes
+    found = {token: bytes_of(symbol) for token, symbol in sorted(symbols.items())}
+    for token, added in tokenizer.added_tokens_decoder.items():
+        found[token] = b"" if added.special else added.content.encode()
+    return found
+
+
+def byte_level_bytes(symbol):
+    """Return the bytes of a byte-level symbol.
+
+    >>> byte_level_bytes("Ġdé"), byte_level_bytes("Ã©").decode()
+    (b' d\\xe9', 'é')
+    """
+    if not ALPHABET.keys() >= set(symbol):
+        return symbol.encode()  # not made of bytes: a placeholder like [PAD7]
+    return bytes(ALPHABET[character] for character in symbol)
+
+
+def sentencepiece_bytes(symbol):
+    """Return the bytes of a SentencePiece symbol.
+
+    >>> sentencepiece_bytes("▁dé").decode(), sentencepiece_bytes("<0xE2>")
+    (' dé', b'\\xe2')
+    """
+    if byte := BYTE.fullmatch(symbol):
+        return bytes.fromhex(byte[1])
+    return symbol.replace("▁", " ").encode()
+
+
+def loaded_tokenizer(name):
+    """Return the tokenizer of a folder, or of a name that transformers looks up."""
+    from transformers import AutoTokenizer
+
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(name, trust_remote_code=False)
+    except OSError as error:
+        raise ValueError(f"cannot read a tokenizer from {name}: {first_line(error)}") from None
+    except (ValueError, ImportError):
+        raise ValueError(f"need a tokenizer in {name} that transformers can read: "
+                         "tokenizer.json, or tokenizer.model and the package sentencepiece"
+                         ) from None
+    # Without files some classes make a tokenizer of special tokens only.
+    if len(tokenizer) <= len(tokenizer.added_tokens_decoder) + 1:
+        raise ValueError(f"need a tokenizer in {name} (tokenizer.json), got none")
+    return tokenizer
+
+
+def end_tokens_of(name):
+    """Return the ids at which generation_config.json ends a text; none if there is no file."""
+    from transformers import GenerationConfig
+
+    try:
+        ends = GenerationConfig.from_pretrained(name).eos_token_id if name else None
+    except OSError:
+        return set()
+    if ends is None:
+        return set()
+    return set(ends) if isinstance(ends, list) else {ends}
