@@ -13,7 +13,8 @@ from variants.registry import Costs, Decoder, Models, check_costs
 
 FILES = ("speculative", "lookup", "suffix", "jacobi", "skip", "quantized", "assisted",
          "stopping", "match", "coupled", "block", "lenient", "big_little", "cascade", "tree",
-         "traversal", "kseq", "lookahead", "staged", "medusa", "markov", "eagle", "blockwise")
+         "traversal", "multipath", "kseq", "lookahead", "staged", "medusa", "markov", "eagle",
+         "blockwise")
 DECODERS: dict[str, Decoder]  # {name: entry}; not assigned here: see __getattr__
 
 

@@ -1,0 +1,93 @@
+"""The best of several paths: its rows are its distribution, and one path is a block."""
+
+from functools import partial
+
+import numpy as np
+import pytest
+
+from exact.expected import block_tokens
+from exact.law import law
+from exact.rules import TOYS, X
+from speculative import complete, draft_and_verify, guess, make_step
+from tests.toys import PAIRS, path_by_path
+from variants.block import block_verify
+from variants.multipath import best_path, best_row, guess_paths, verify_best_path, worst_first
+
+
+def drawn_best_path(toy, K, n_paths, rng):
+    """Draw paths, and return the best one's tokens."""
+    draft, target = TOYS[toy]
+    tree, _ = guess_paths(list(X), K, rng, path_by_path(draft), n_paths)
+    tokens, _, _ = best_path(tree, path_by_path(target)(list(X) + tree, 1 + len(tree)))
+    return tuple(tokens)
+
+
+def best_paths(toy, K, n_paths):
+    """Yield all paths of K tokens with their rows, the target's, and their probability."""
+    draft, target = TOYS[toy]
+
+    def follow(tokens, rows, mass, below, probability):
+        text = [*X, *tokens]
+        if len(tokens) == K:
+            yield tokens, rows, target(text, K + 1), probability
+            return
+        p_draft = draft(text, 1)[-1]
+        order = worst_first(p_draft, target(text, 1)[-1])
+        row, below_token = best_row(p_draft, order, mass, below, n_paths)
+        for token in np.flatnonzero(row):
+            yield from follow([*tokens, int(token)], [*rows, row], mass * p_draft[token],
+                              below_token[token], probability * row[token])
+
+    return follow([], [], 1, 0, 1)
+
+
+def tokens_per_round(toy, K, n_paths):
+    """Return the mean over all best paths, as a Fraction."""
+    return sum(probability * block_tokens(tokens, rows, p_target)
+               for tokens, rows, p_target, probability in best_paths(toy, K, n_paths))
+
+
+@pytest.mark.parametrize("toy", TOYS)
+@pytest.mark.parametrize("K, n_paths", [(1, 2), (1, 3), (2, 2)])
+def test_the_rows_of_the_best_path_are_its_distribution(toy, K, n_paths):
+    drawn = law(partial(drawn_best_path, toy, K, n_paths))
+    assert drawn == {tuple(tokens): probability
+                     for tokens, _, _, probability in best_paths(toy, K, n_paths)}
+    wrong = law(lambda rng: tuple(guess(list(X), K, rng, TOYS[toy][0])[0]))
+    assert drawn != wrong  # the draft's own rows are not
+
+
+@pytest.mark.parametrize("pair", PAIRS)
+def test_one_path_is_tested_as_a_block(pair):
+    draft, target = PAIRS[pair]
+    paths = partial(guess_paths, draft=path_by_path(draft), paths=1)
+    steps = (draft_and_verify(draft, target, 3, block_verify),
+             make_step(path_by_path(target), 3, paths, verify_best_path))
+    for seed in range(20):
+        chain, path = (complete([0], step, 12, np.random.default_rng(seed)) for step in steps)
+        assert chain == path
+
+
+def test_more_paths_can_give_fewer_tokens():
+    assert [float(tokens_per_round("A", 1, n)) for n in (1, 2, 3, 4)] == [1.8, 1.95, 1.864, 1.8256]
+    three_guesses = {"A": [3.0820, 3.5803, 3.4506, 3.3241], "B": [1.9990, 2.3922, 2.5785, 2.7218]}
+    for toy, means in three_guesses.items():
+        got = [float(tokens_per_round(toy, 3, n)) for n in (1, 2, 3, 4)]
+        assert np.allclose(got, means, rtol=0, atol=5e-5), got
+
+
+def test_the_rows_of_an_improbable_prefix_are_as_exact_as_any():
+    p_draft, p_target = np.array([0.5, 0.3, 0.2]), np.array([0.2, 0.3, 0.5])
+    order = worst_first(p_draft, p_target)
+    assert order.tolist() == [0, 1, 2]
+    row, _ = best_row(p_draft, order, mass=1e-30, below=0.5, n_paths=4)
+    assert np.allclose(row, p_draft, rtol=1e-15)  # then no other path has this prefix
+    row, below = best_row(p_draft, order, mass=1.0, below=0.0, n_paths=2)
+    assert np.allclose(row, [0.25, 0.39, 0.36], rtol=1e-15)
+    assert np.allclose(below, [0.0, 0.5, 0.8], rtol=1e-15)
+
+
+def test_of_equal_ratios_the_lowest_id_is_the_best():
+    equal = np.array([0.25, 0.25, 0.5])
+    assert worst_first(equal, equal).tolist() == [2, 1, 0]
+    assert worst_first(np.array([0.0, 1.0]), np.array([0.5, 0.5])).tolist() == [0, 1]
