@@ -15,7 +15,8 @@ A row of the best path is the quotient of two such numbers: of a prefix with one
 of the prefix.
 
 Subtle: more paths can give fewer tokens per round, because the best path's distribution may be
-further from the target's than the draft's is (docs/decoders.md has a toy).
+further from the target's than the draft's is: it always is if the draft equals the target. At
+temperature 0 all paths are the same path.
 """
 
 from functools import partial
@@ -45,7 +46,8 @@ def worst_first(p_draft, p_target):
     """Return the tokens by p_target / p_draft, the largest last; of equal ones the lowest id."""
     can_be_drawn = p_draft > 0
     ratios = np.zeros(len(p_draft))
-    ratios[can_be_drawn] = p_target[can_be_drawn] / p_draft[can_be_drawn]
+    with np.errstate(over="ignore"):  # a ratio too large for a float is inf, which is the largest
+        ratios[can_be_drawn] = p_target[can_be_drawn] / p_draft[can_be_drawn]
     return np.lexsort((-np.arange(len(ratios)), ratios))
 
 
@@ -93,7 +95,7 @@ def build(models: Models,
           K: GUESSES = 4,
           paths: Annotated[int, Flag(whole, "independent paths of K guesses")] = 2) -> Step:
     """Return the step: paths drawn by the draft, one pass of the target over their tree."""
-    draft = with_tree_sampling(models.draft, **models.warm.sampling)
+    draft = with_tree_sampling(models.draft, **models.sampling)
     target = with_tree_sampling(models.target, **models.sampling)
     return make_step(target, K, partial(guess_paths, draft=draft, paths=paths), verify_best_path)
 
@@ -102,4 +104,4 @@ DECODER = Decoder(
     "multipath", "Thomas and Pal (2026)", "https://arxiv.org/abs/2602.16961",
     idea="draws several paths and tests the best one as a block",
     family="several guesses per position",
-    guess=guess_paths, test=verify_best_path, build=build, one_by_one=False)
+    guess=guess_paths, test=verify_best_path, build=build)
