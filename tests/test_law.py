@@ -136,9 +136,9 @@ def test_the_tests_that_the_pages_name_exist():
     files = dict(re.findall(r"^\[(\w+)\]: \.\./(tests/\w+\.py)$", proof, re.MULTILINE))
     of_proof = [(files[label], name)
                 for name, label in re.findall(r"\[`(test_\w+)`\]\[(\w+)\]", proof)]
-    table = re.findall(r"^\| (tests/\S+)::(\w+) \| .* \| (\S+) \|$", exactness, re.MULTILINE)
-    of_exactness = [(file, name) for file, name, _ in table]
-    assert all(float(deviation) < 1e-12 for *_, deviation in table)
+    of_exactness = re.findall(r"^\| (tests/\S+)::(\w+) \|", exactness, re.MULTILINE)
+    [largest] = re.findall(r"the largest that we saw is (\S+)\.", exactness)
+    assert float(largest) < 1e-12
     of_papers = [(file, name) for name, file
                  in re.findall(r"\[`(test_\w+)`\]\(\.\./(tests/\w+\.py)\)", papers)]
     assert len(of_proof) == proof.count("`test_") >= 20
