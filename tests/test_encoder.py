@@ -127,7 +127,8 @@ def test_text_without_an_encoding_and_ids_without_a_text_are_named(tales):
 
 
 @pytest.mark.parametrize("ids, got", [("12", "'1'"), ([1.7], "1.7"), ([None], "None"),
-                                      (iter([5, 9999]), "9999")], ids=["text", "float", "None", "iterator"])
+                                      (iter([5, 9999]), "9999")],
+                         ids=["text", "float", "None", "iterator"])
 def test_ids_of_a_wrong_type_are_refused(tales, ids, got):
     with pytest.raises(ValueError, match=f"need ids in 0 .. 4095, got {got}"):
         tales.decode(ids)
