@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from tests.skips import pytest_addoption, pytest_sessionfinish  # noqa: F401  hooks of pytest
+
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # before NumPy loads
 settings.register_profile("tests", parent=settings(), deadline=None)  # machines are busy
 settings.load_profile("tests")
