@@ -15,6 +15,7 @@ from lib.checkpoints.huggingface import write_folder
 from tests.commands import json_of_run, refusal, run_main
 from tests.test_trace import stored_run
 from utils import MODELS_DIR, load_encoder_hparams_and_params
+from variants.shared.memory import read_memory
 
 ROOT = Path(main.__file__).parent
 
@@ -107,3 +108,13 @@ def test_no_network_is_one_line_and_leaves_nothing(tmp_path, monkeypatch):
     monkeypatch.setenv("GPT2_BASE_URL", "http://127.0.0.1:9")
     refusal(main.main, "--target_model_size", "124M", "--models_dir", tmp_path / "new")
     assert not [*(tmp_path / "new" / "124M").iterdir()]
+
+
+def test_the_memory_holds_the_text_of_the_decoder_not_that_of_plain_decoding(tmp_path):
+    """At temperature 1 the two texts differ."""
+    file = tmp_path / "memory.json"
+    got = json_of_run("--decoder", "suffix", "--temperature", 1, "--n_tokens_to_generate", 30,
+                      "--memory", file)
+    plain, fast = (got[name]["ids"] for name in ("autoregressive", "suffix"))
+    (text,) = read_memory(file, 4096)
+    assert plain != fast == text[-len(fast):]

@@ -312,3 +312,9 @@ def test_what_is_not_a_probability_is_refused_and_nan_is_no_rejection(draw, argu
 @pytest.mark.parametrize("weights, token", [([0, 5e-324], 1), ([5e-324, 0, 5e-324, 0], 2)])
 def test_a_token_of_weight_0_is_not_drawn_even_if_the_sum_is_subnormal(weights, token):
     assert sample(weights, Scripted([0.9])) == token
+
+
+@pytest.mark.parametrize("top_p, n_kept", [(0.9985, 1), (0.9995, 2), (0.99995, 3)])
+def test_a_top_p_close_to_1_still_cuts_the_tail(top_p, n_kept):
+    row = np.log([0.999, 0.0009, 0.0001 - 1e-6, 1e-6])
+    assert np.flatnonzero(warp(row, top_p=top_p)).tolist() == [*range(n_kept)]

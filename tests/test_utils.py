@@ -100,3 +100,15 @@ def test_a_model_that_is_not_there_is_answered_with_what_is(tmp_path, monkeypatc
     with pytest.raises(ValueError, match=words) as caught:
         load_pair(None, "tgt", "models")
     assert ("model.ckpt" in str(caught.value)) == ("models/tgt/hparams.json" in written)
+
+
+def test_two_vocabularies_of_one_size_are_two_vocabularies(models):
+    path = models / "small" / "encoder.json"
+    vocab = json.loads(path.read_text(encoding="utf-8"))
+    vocab |= {"a": vocab["b"], "b": vocab["a"]}
+    write_converted(models / "small", HPARAMS)
+    path.write_text(json.dumps(vocab), encoding="utf-8")
+    encoder, draft, _ = load_pair("small", "large", models)
+    a, b = (encoder.vocab[letter] for letter in "ab")
+    assert len(vocab) == encoder.n_vocab
+    assert draft([a])[0][a] == draft.draft([b])[0][b]  # b is the draft's id of the letter a

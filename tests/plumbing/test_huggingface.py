@@ -313,6 +313,14 @@ def test_a_padded_vocabulary_is_cut_if_asked(tmp_path):
     assert loaded(tmp_path / "cut")[1] == HPARAMS
 
 
+def test_a_vocabulary_that_is_longer_than_the_weights_is_never_cut(tmp_path):
+    short = HPARAMS | {"n_vocab": TINY.n_vocab - 6}
+    params = random_params(short, np.random.default_rng(0))
+    huggingface.write_folder(tmp_path, TINY, short, params)
+    with pytest.raises(ValueError, match="a row for each token"):
+        loaded(tmp_path, cut_vocab=True)
+
+
 # ---- what can be wrong with such a folder
 
 def weights(change):

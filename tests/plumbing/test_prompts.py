@@ -341,3 +341,26 @@ def test_a_worker_writes_trees_too_whose_guesses_are_rivals(flags):
 def test_without_dask_one_line_says_what_to_install(flags, monkeypatch):
     monkeypatch.setitem(sys.modules, "distributed", None)
     assert "requirements/cluster.txt" in refusal(survey.main, *flags)
+
+
+def test_a_record_of_the_same_prompt_with_a_different_id_is_refused(run, flags):
+    for name, status in (("first", 0), ("second", 2)):
+        Path("prompts").write_text(json.dumps({"id": name, "prompt": "A bear"}) + "\n",
+                                   encoding="utf-8")
+        assert run_main(*flags)[0] == status
+    assert out_records()[0]["id"] == "first"
+
+
+def test_texts_of_prompts_end_at_a_stop_token(run, models):
+    encoder = load_pair(SMALL, LARGE, models)[0]
+    letters = {encoder.vocab[letter] for letter in "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLM"}
+    assert run("--out", "whole")[0] == 3
+    records = [json.loads(line) for line in Path("whole").read_bytes().splitlines()]
+    stop = next(token for record in records for token in record.get("ids", ())[:-1]
+                if token in letters)
+    assert run("--stop", encoder.decode([stop]))[0] == 3
+    for record, ended in zip(records, out_records()):
+        if stop in record.get("ids", ()):
+            assert ended["ids"] == record["ids"][: record["ids"].index(stop) + 1]
+        else:
+            assert ended.get("ids") == record.get("ids")
