@@ -37,8 +37,8 @@ def write_texts(folder, hparams):
     folder.mkdir(parents=True, exist_ok=True)
     symbols = [*byte_characters().values(), "<|endoftext|>"]
     symbols[256:256] = [f"<{i}>" for i in range(hparams["n_vocab"] - 257)]
-    (folder / "hparams.json").write_text(json.dumps(hparams))
-    (folder / "encoder.json").write_text(json.dumps({s: i for i, s in enumerate(symbols)}))
+    (folder / "hparams.json").write_text(json.dumps(hparams), "utf-8")
+    (folder / "encoder.json").write_text(json.dumps({s: i for i, s in enumerate(symbols)}), "utf-8")
     (folder / "vocab.bpe").write_text("#version: 0.2\n", encoding="utf-8")
 
 

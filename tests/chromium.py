@@ -79,7 +79,7 @@ def chromium():
                                    stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         try:
             file = Path(profile) / "DevToolsActivePort"  # the browser writes it when it listens
-            port = until(lambda: file.exists() and file.read_text()).split("\n")[0]
+            port = until(lambda: file.exists() and file.read_text("utf-8")).split("\n")[0]
             with urlopen(f"http://127.0.0.1:{port}/json", timeout=120) as answer:
                 tab = next(tab for tab in json.load(answer) if tab["type"] == "page")
             with contextlib.closing(websocket.create_connection(

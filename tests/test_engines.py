@@ -118,7 +118,7 @@ def test_what_is_not_constant_on_boxes_is_refused():
 @pytest.fixture
 def fake_package(tmp_path, monkeypatch):
     """A package with one file that imports from it, and a triton that is imported already."""
-    (tmp_path / "file.py").write_text("from fake.deep.inside import one\ntwo = one + 1\n")
+    (tmp_path / "file.py").write_text("from fake.deep.inside import one\ntwo = one + 1\n", "utf-8")
     for name in ("triton", "triton.language"):
         monkeypatch.setitem(sys.modules, name, ModuleType(name))
     sys.modules["triton"].language = sys.modules["triton.language"]

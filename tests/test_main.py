@@ -12,6 +12,7 @@ import pytest
 
 import main
 from lib.checkpoints.huggingface import write_folder
+from tests.checkpoints import HPARAMS, write_converted
 from tests.commands import json_of_run, refusal, run_main
 from tests.test_trace import stored_run
 from utils import MODELS_DIR, load_encoder_hparams_and_params
@@ -118,3 +119,21 @@ def test_the_memory_holds_the_text_of_the_decoder_not_that_of_plain_decoding(tmp
     plain, fast = (got[name]["ids"] for name in ("autoregressive", "suffix"))
     (text,) = read_memory(file, 4096)
     assert plain != fast == text[-len(fast):]
+
+
+@pytest.mark.parametrize("draft_n_ctx, target_n_ctx", [(16, 24), (24, 16)])
+def test_a_text_ends_at_the_shorter_context_of_the_two_models(
+        tmp_path, draft_n_ctx, target_n_ctx):
+    write_converted(tmp_path / "tales-small", HPARAMS | {"n_ctx": draft_n_ctx})
+    write_converted(tmp_path / "tales-large", HPARAMS | {"n_ctx": target_n_ctx})
+    got = json_of_run("--models_dir", tmp_path, "--prompt", "ab", "--n_tokens_to_generate", 40)
+    assert got["n_ctx"] == 16 and got["speculative"]["ended_by"] == "n_ctx"
+    assert len(got["speculative"]["ids"]) <= 16
+
+
+@pytest.mark.parametrize("lenience, is_exact", [(0.5, False), (1, True)])
+def test_a_run_says_whether_its_method_is_exact(lenience, is_exact):
+    flags = ("--decoder", "lenient", "--lenience", lenience, "--n_tokens_to_generate", 4)
+    assert json_of_run(*flags)["exact"] == is_exact
+    _, out, _ = run_main(*flags)
+    assert ("This method is not exact" in out) == (not is_exact)

@@ -17,7 +17,7 @@ TEXT = "{http://www.w3.org/2000/svg}text"
 
 @pytest.mark.parametrize("name", names())
 def test_the_dark_picture_is_the_light_one_in_the_dark_colours(name):
-    light, dark = ((IMAGES / f"{name}{suffix}.svg").read_text() for suffix in ("", "-dark"))
+    light, dark = ((IMAGES / f"{name}{suffix}.svg").read_text("utf-8") for suffix in ("", "-dark"))
     assert dark == darkened(light) != light, f"run: python -m docs.pictures {name}"
     assert len(light) < 150_000
     assert not re.search(r'<script|<image|<a |href="(?!#)|@import|url\((?!#)|@font-face', light)
@@ -49,7 +49,7 @@ def test_text_lines_and_bars_stand_out_from_their_ground(side, page):
 @pytest.mark.parametrize("name", names())
 def test_only_frames_are_faint(name):
     """Only the frame around a panel has a line in one of these colours."""
-    svg = (IMAGES / f"{name}.svg").read_text()
+    svg = (IMAGES / f"{name}.svg").read_text("utf-8")
     faint = "|".join(COLOURS[ground][0] for ground in ("line", "track"))
     lines = re.findall(rf"\.(\w+)\s*{{[^}}]*stroke: ?(?:{faint})", svg)
     assert set(lines) <= {"panel"} and not re.search(rf'style="[^"]*stroke: (?:{faint})', svg)
@@ -67,7 +67,7 @@ def test_the_committed_files_show_their_data(name, words, tmp_path):
         pytest.importorskip("matplotlib")
     write_picture(name, tmp_path)
     for path in tmp_path.iterdir():
-        shown, committed = path.read_text(), (IMAGES / path.name).read_text()
+        shown, committed = path.read_text("utf-8"), (IMAGES / path.name).read_text("utf-8")
         assert all(word in shown and word in committed for word in words or [shown])
 
 

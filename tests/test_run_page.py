@@ -37,7 +37,7 @@ def test_the_published_run_is_what_the_pair_writes_today():
 
 
 def test_its_first_round_is_the_round_of_the_pictures():
-    recorded = json.loads((PAGE.parents[1] / "benchmarks/results/round.json").read_text())
+    recorded = json.loads((PAGE.parents[1] / "benchmarks/results/round.json").read_text("utf-8"))
     assert drawn(STORED["rounds"][:1]) == drawn([recorded])
 
 

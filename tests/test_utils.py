@@ -96,7 +96,7 @@ def test_a_model_that_is_not_there_is_answered_with_what_is(tmp_path, monkeypatc
     monkeypatch.chdir(tmp_path)
     for name in ["models/small/config.json", "models/large/hparams.json", *written]:
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_text("{}")
+        (tmp_path / name).write_text("{}", "utf-8")
     with pytest.raises(ValueError, match=words) as caught:
         load_pair(None, "tgt", "models")
     assert ("model.ckpt" in str(caught.value)) == ("models/tgt/hparams.json" in written)

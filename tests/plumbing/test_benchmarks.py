@@ -408,5 +408,5 @@ def test_an_engine_writes_our_greedy_texts(engine, tmp_path):
     done = subprocess.run([sys.executable, "-c", code, *words], cwd=ROOT, text=True,
                           capture_output=True, timeout=240)  # llama.cpp logs past sys.stderr
     assert done.returncode == 0, done.stderr
-    row = json.loads((tmp_path / "a.json").read_text())["rows"][engine]
+    row = json.loads((tmp_path / "a.json").read_text("utf-8"))["rows"][engine]
     assert row["same"] == "2 of 2" and row["tokens/pass at 0"] > 1.5

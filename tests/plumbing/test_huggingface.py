@@ -62,7 +62,7 @@ def test_merges_and_added_tokens_are_read_back_and_a_former_models_end_of_text_i
     added = "<an added token>"  # with spaces, which no merge can have
     symbols = [*TINY.symbols.values()][:256] + ["ab", "ba", added, "<|endoftext|>"]
     written = Encoder(dict(zip(symbols, range(260))), [("b", "a"), ("a", "b")], added=[added])
-    (folder / "generation_config.json").write_text('{"eos_token_id": 5}')  # of a former model
+    (folder / "generation_config.json").write_text('{"eos_token_id": 5}', "utf-8")  # a former one
     hparams = HPARAMS | {"n_vocab": 260}
     params = random_params(hparams, np.random.default_rng(0))
     huggingface.write_folder(folder, written, hparams, params)
@@ -97,7 +97,7 @@ def with_tokenizer_json(folder, merge="a b"):
     added = [{"content": "<|endoftext|>", "id": vocab.pop("<|endoftext|>")}]
     (folder / "tokenizer.json").write_text(json.dumps({
         "model": {"vocab": vocab, "merges": [merge]}, "added_tokens": added,
-        "pre_tokenizer": {"type": "ByteLevel"}}))
+        "pre_tokenizer": {"type": "ByteLevel"}}), "utf-8")
 
 
 @pytest.mark.parametrize("change", [
@@ -133,7 +133,7 @@ def test_an_export_overwrites_nothing_unless_forced(folder):
     before = sorted((path, path.read_bytes()) for path in folder.iterdir())
     assert "--force" in refusal(export.main, "tales-small", folder)
     assert before == sorted((path, path.read_bytes()) for path in folder.iterdir())
-    (folder / "tokenizer.json").write_text("of a former model")
+    (folder / "tokenizer.json").write_text("of a former model", "utf-8")
     status, out, _ = outcome(export.main, "tales-small", folder, "--force")
     assert status == 0 and "model.safetensors" in out and loaded(folder)[1]["n_vocab"] == 4096
 
@@ -240,8 +240,8 @@ def vocabulary_in_two_files(folder):
     """Rewrite a tokenizer in the older form, in which added tokens have their own file."""
     found = json.loads((folder / "tokenizer.json").read_text(encoding="utf-8"))
     added = {token["content"]: token["id"] for token in found["added_tokens"]}
-    (folder / "vocab.json").write_text(json.dumps(found["model"]["vocab"]))
-    (folder / "added_tokens.json").write_text(json.dumps(added))
+    (folder / "vocab.json").write_text(json.dumps(found["model"]["vocab"]), "utf-8")
+    (folder / "added_tokens.json").write_text(json.dumps(added), "utf-8")
     merges = "\n".join(map(" ".join, found["model"]["merges"]))
     (folder / "merges.txt").write_text(merges, encoding="utf-8")
     (folder / "tokenizer.json").unlink()
@@ -288,9 +288,9 @@ def test_the_models_own_end_of_text_ends_it_and_is_kept(folder, tmp_path):
     edited("vocab.json", lambda found: found | {"</s>": found.pop("<|endoftext|>")})(folder)
     (folder / "added_tokens.json").unlink()
     config(eos_token_id=5)(folder)
-    (folder / "generation_config.json").write_text("{}")
+    (folder / "generation_config.json").write_text("{}", "utf-8")
     assert loaded(folder)[0].end_of_text == 5
-    (folder / "generation_config.json").write_text('{"eos_token_id": 257}')
+    (folder / "generation_config.json").write_text('{"eos_token_id": 257}', "utf-8")
     encoder, *model = loaded(folder)
     assert encoder.end_of_text == encoder.id_of("</s>") == 257
     huggingface.write_folder(tmp_path / "again", encoder, *model)

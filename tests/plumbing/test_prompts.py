@@ -160,7 +160,7 @@ def test_errors_are_counted_again_until_they_are_corrected_and_tried_again(run):
 def test_dashes_are_standard_input_and_output_and_the_report_goes_to_errors(run, flags):
     assert run()[0] == 3
     process = start_process(flags, "--prompts", "-", "--out", "-", stdin=subprocess.PIPE)
-    said, err = process.communicate(Path("prompts").read_text(), timeout=60)
+    said, err = process.communicate(Path("prompts").read_text("utf-8"), timeout=60)
     assert process.returncode == 3 and said.encode() == out_bytes()
     assert err.startswith("Wrote 6 texts and 1 error to standard output.\n")
     assert err.endswith("\nErrors: 1 of 7 records, the first in line 5.\n")
@@ -203,7 +203,7 @@ def test_short_contexts_no_new_tokens_and_other_newlines(run):
     assert run()[0] == 0
     assert [len(record["ids"]) for record in out_records()] == [2, 1]
     assert run("--n_tokens_to_generate", 0, "--out", "none")[0] == 0
-    record = json.loads(Path("none").read_text().splitlines()[0])
+    record = json.loads(Path("none").read_text("utf-8").splitlines()[0])
     assert (record["text"], record["ids"], record["tokens_per_pass"]) == ("a" * 30, [], None)
 
 
@@ -364,3 +364,12 @@ def test_texts_of_prompts_end_at_a_stop_token(run, models):
             assert ended["ids"] == record["ids"][: record["ids"].index(stop) + 1]
         else:
             assert ended.get("ids") == record.get("ids")
+
+
+def test_settings_that_json_writes_differently_are_resumed(run):
+    """JSON has lists where --skip has a tuple."""
+    skip = ("--decoder", "skip", "--skip", "1")
+    assert run(*skip)[0] == 3
+    whole = out_bytes()
+    Path("out").write_bytes(whole[:-9])
+    assert run(*skip)[0] == 3 and out_bytes() == whole

@@ -22,6 +22,7 @@ from demo.task import Task, prompt_of_flags, with_prompt
 from lib.checkpoints.vocabulary import read_merges
 from tests.commands import json_of_run, refusal, run_main
 from tests.conftest import pytest_configure
+from tests.test_imports import FLOOR
 from utils import MODELS_DIR, find_folder
 
 ROOT = Path(main.__file__).parent
@@ -168,10 +169,6 @@ def test_pytest_names_a_file_that_is_not_there():
 
 # ---- what Windows does differently, as far as Linux can imitate it
 
-SOURCES = [path for name in (".", "lib", "lib/backend", "lib/checkpoints", "demo", "theory",
-                             "variants", "variants/shared") for path in (ROOT / name).glob("*.py")]
-
-
 @pytest.mark.skipif(os.name == "nt", reason="there they are no names")
 @pytest.mark.parametrize("name", ["C:\\my models", "a'b \"[c]\" *?"])
 def test_a_whole_run_in_folders_of_odd_names(tmp_path, monkeypatch, name):
@@ -224,15 +221,29 @@ def test_carriage_returns_are_read_as_line_ends_or_kept_as_written(tmp_path):
 
 def test_every_text_file_is_opened_with_its_encoding():
     """Windows' default is not UTF-8."""
-    for file in SOURCES:
+    in_folders = (file for room in FLOOR for file in (ROOT / room).rglob("*.py"))
+    for file in (*ROOT.glob("*.py"), *in_folders):
         for call in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
-            if isinstance(call, ast.Call) and opens_text(call):
-                assert "encoding" in {each.arg for each in call.keywords}, (file, call.lineno)
+            if isinstance(call, ast.Call):
+                assert not lacks_encoding(call), (file, call.lineno)
 
 
-def opens_text(call):
-    """Return whether a call opens a text file."""
+@pytest.mark.parametrize("code, lacks", [
+    ("open(path)", True), ("open(path, 'w')", True), ("path.read_text()", True),
+    ("path.write_text(text)", True), ("open(path, 'rb')", False), ("read_text(path)", False),
+    ("open(path, encoding='utf-8')", False), ("path.read_text('utf-8')", False),
+    ("path.write_text(text, 'utf-8')", False)])
+def test_a_call_without_an_encoding_is_found(code, lacks):
+    assert lacks_encoding(ast.parse(code).body[0].value) == lacks
+
+
+def lacks_encoding(call):
+    """Return whether a call opens a text file with the encoding of the platform."""
+    if "encoding" in {each.arg for each in call.keywords}:
+        return False
     if isinstance(call.func, ast.Name):
         mode = "".join(map(ast.unparse, call.args[1:2]))
         return call.func.id == "open" and "b" not in mode
-    return getattr(call.func, "attr", "") in ("read_text", "write_text")
+    n_without = {"read_text": 0, "write_text": 1}  # arguments before the encoding
+    method = getattr(call.func, "attr", None)
+    return method in n_without and len(call.args) <= n_without[method]

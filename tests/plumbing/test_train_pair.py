@@ -27,7 +27,7 @@ TOY = {"SHAPES": {"target": dict(SIZES, n_layer=2), "early": DRAFT, "draft": DRA
 
 def log_of(folder, stage):
     """Return the entries of a stage's log."""
-    text = (folder / "work" / f"{stage}.pt.log").read_text()
+    text = (folder / "work" / f"{stage}.pt.log").read_text("utf-8")
     return [json.loads(line) for line in text.splitlines()]
 
 
@@ -45,7 +45,7 @@ def trained(tmp_path_factory):
     words = ["king", "queen", "frog", "said", "golden"]
     for split, n_tales in (("train", 300), ("valid", 30)):
         tales = [" ".join(rng.choice(words, 20)).capitalize() + "." for _ in range(n_tales)]
-        (folder / f"{split}.txt").write_text("\n\n\n".join(tales))
+        (folder / f"{split}.txt").write_text("\n\n\n".join(tales), "utf-8")
     flags = ["--corpus", str(folder), "--work", f"{folder}/work", "--out", f"{folder}/models"]
     with pytest.MonkeyPatch.context() as patch:
         for name, value in TOY.items():

@@ -129,7 +129,7 @@ def models_dir(tmp_path_factory):
         write_converted(folder / name, SIZES | {"n_layer": 2 - seed}, seed)
     write_converted(folder / "short", SIZES | {"n_ctx": 32})
     write_converted(folder / "wide", SIZES | {"n_vocab": 260})
-    (folder / "prompts.txt").write_text('A fox\n\n{"prompt": "Two hens"}\n')
+    (folder / "prompts.txt").write_text('A fox\n\n{"prompt": "Two hens"}\n', "utf-8")
     return folder
 
 
@@ -170,7 +170,7 @@ def mean_seconds(runs, role):
 
 def test_the_answer_and_its_json_agree(models_dir, tmp_path, quiet, races):
     out = report(models_dir, "--json", tmp_path / "a.json", draft="target")
-    figures = json.loads((tmp_path / "a.json").read_text())
+    figures = json.loads((tmp_path / "a.json").read_text("utf-8"))
     assert [case["name"] for case in figures["cases"]] == ["Temperature 0", "Temperature 1"]
     assert ", 2 prompts of 16 new tokens each: 1.00 of the guesses" in out  # the blank line is none
     for case, costs in zip(figures["cases"], figures["costs"].values()):

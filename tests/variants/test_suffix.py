@@ -218,7 +218,7 @@ def test_main_adds_the_finished_text_and_the_next_run_copies_it(tmp_path):
 
 def test_main_names_a_broken_file_before_it_runs(tmp_path, monkeypatch):
     path = tmp_path / "texts"
-    path.write_text("not a text")
+    path.write_text("not a text", "utf-8")
     monkeypatch.setattr(main, "compare", None)
     assert "is not a file of texts" in refusal(main.main, *FLAGS, path)
-    assert path.read_text() == "not a text"
+    assert path.read_text("utf-8") == "not a text"
