@@ -268,7 +268,7 @@ def test_every_row_is_checked_and_every_numbered_line_is_quoted():
     heads = re.findall(r"^\| (?:step|printed|source) .*\|$", PAPERS, re.MULTILINE)
     silent = [row for row in rows if row.endswith("| - |")]
     assert len(rows) == len(heads) + len(QUOTES) + len(NOTES) + len(silent) and len(NOTES) >= 8
-    numbered = {line.strip() for line in (ROOT / "speculative.py").read_text().split("\n")
+    numbered = {line.strip() for line in (ROOT / "speculative.py").read_text("utf-8").split("\n")
                 if re.search(r"# \[\d\]", line)}
     section = PAPERS.split("\n## The algorithms\n")[1].split("\n## ")[0]
     assert len(numbered) == 6

@@ -270,7 +270,7 @@ def import_torch(model_or_folder):
 def folder_model_type(model_or_folder):
     """Return the model_type of a folder, or None if there is no config.json that says it."""
     try:
-        return json.loads((Path(model_or_folder) / "config.json").read_text())["model_type"]
+        return json.loads((Path(model_or_folder) / "config.json").read_text("utf-8"))["model_type"]
     except (OSError, ValueError, TypeError, KeyError):
         return None
 

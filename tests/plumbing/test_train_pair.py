@@ -75,7 +75,7 @@ def files_in(folder):
 def test_models_that_are_there_are_overwritten_only_by_force(corpus, monkeypatch):
     """By default they go to the folder of the work, and never to the bundled ones."""
     (corpus / "work" / "models" / "tales-small").mkdir(parents=True)
-    (corpus / "work" / "models" / "tales-small" / "config.json").write_text("{}")
+    (corpus / "work" / "models" / "tales-small" / "config.json").write_text("{}", "utf-8")
     before = files_in(corpus)
     flags = ("--corpus", corpus, "--work", corpus / "work")
     assert "tales-small exists already: choose a different --out, or --force" in refusal(
@@ -92,7 +92,8 @@ def test_models_that_are_there_are_overwritten_only_by_force(corpus, monkeypatch
 
 @pytest.mark.parametrize("change, words", [
     (lambda folder: (folder / "valid.txt").unlink(), "need a file valid.txt in --corpus"),
-    (lambda folder: (folder / "work").write_text("x"), "need a folder for --work, got the file"),
+    (lambda folder: (folder / "work").write_text("x", "utf-8"),
+     "need a folder for --work, got the file"),
     (lambda folder: (folder / "train.txt").write_bytes(b"\xff"), "need UTF-8 text in "),
     (lambda folder: None, "need enough text for 4095 entries, got ")])
 def test_a_corpus_that_cannot_be_is_one_line(corpus, change, words):

@@ -305,7 +305,7 @@ def save(folder, name="llama", **config):
     """Write a random model to a folder, with more settings in its config.json."""
     random_model(name, torch.float32).save_pretrained(folder)
     file = folder / "config.json"
-    file.write_text(json.dumps(json.loads(file.read_text()) | config))
+    file.write_text(json.dumps(json.loads(file.read_text("utf-8")) | config), "utf-8")
     return folder
 
 
@@ -318,7 +318,7 @@ def test_a_folder_is_loaded_and_nothing_is_printed(tmp_path, capfd):
 
 def config_alone(folder, **config):
     """Write a config.json without weights."""
-    (folder / "config.json").write_text(json.dumps(config))
+    (folder / "config.json").write_text(json.dumps(config), "utf-8")
     return folder
 
 

@@ -112,7 +112,8 @@ def test_a_prompt_does_not_end_with_an_end_token():
 def test_all_end_tokens_of_generation_config_end_a_text(ends, expected, tmp_path):
     sentencepiece().save_pretrained(tmp_path)
     if ends != "no file":
-        (tmp_path / "generation_config.json").write_text(json.dumps({"eos_token_id": ends}))
+        text = json.dumps({"eos_token_id": ends})
+        (tmp_path / "generation_config.json").write_text(text, "utf-8")
     tokenizer = TransformersTokenizer(tmp_path)
     assert tokenizer.end_tokens == expected and tokenizer.end_of_text == 2
 
@@ -166,7 +167,7 @@ def test_two_families_have_common_tokens():
 @pytest.mark.parametrize("config", [dict(model_type="gpt2"), dict(model_type="t5"),
                                     dict(model_type="llama")])
 def test_a_folder_without_a_tokenizer_is_refused(config, tmp_path, capfd):
-    (tmp_path / "config.json").write_text(json.dumps(config))
+    (tmp_path / "config.json").write_text(json.dumps(config), "utf-8")
     with pytest.raises(ValueError, match="need a tokenizer in .*tokenizer.json") as refused:
         TransformersTokenizer(tmp_path)
     assert "\n" not in str(refused.value) and capfd.readouterr().out == ""
