@@ -64,6 +64,17 @@ Definition probability (event : D bool) : Qc := event (fun b => if b then 1 else
 Definition min (a b : Qc) := if Qclt_le_dec a b then a else b.
 Definition max (a b : Qc) := if Qclt_le_dec a b then b else a.
 
+(* For the proofs: `order` proves inequalities of fractions, and equations with min and max. *)
+Lemma this_plus a b : (this (a + b) == this a + this b)%Q. Proof. apply Qred_correct. Qed.
+Lemma this_mult a b : (this (a * b) == this a * this b)%Q. Proof. apply Qred_correct. Qed.
+Lemma this_opp a : (this (- a) == - this a)%Q. Proof. apply Qred_correct. Qed.
+Ltac order := intros; unfold min, max, Qcminus in *;
+  repeat match goal with |- context [Qclt_le_dec ?a ?b] => destruct (Qclt_le_dec a b) end;
+  try apply Qc_is_canon; unfold Qcle, Qclt in *;
+  rewrite ?this_plus, ?this_mult, ?this_opp in *;
+  change (this 0) with 0%Q in *; change (this 1) with 1%Q in *;
+  solve [lra | nra].
+
 Fixpoint sum (n : nat) (f : token -> Qc) : Qc :=  (* f 0 + .. + f (n - 1) *)
   match n with O => 0 | S v => sum v f + f v end.
 
@@ -166,17 +177,6 @@ Fixpoint plain (target : model) (x : text) (N : nat) : D text :=
   end.
 
 (* ---- 3. Sums and inequalities *)
-
-(* `order` proves an inequality of fractions, or an equation with min and max in it. *)
-Lemma this_plus a b : (this (a + b) == this a + this b)%Q. Proof. apply Qred_correct. Qed.
-Lemma this_mult a b : (this (a * b) == this a * this b)%Q. Proof. apply Qred_correct. Qed.
-Lemma this_opp a : (this (- a) == - this a)%Q. Proof. apply Qred_correct. Qed.
-Ltac order := intros; unfold surplus, min, max, Qcminus in *;
-  repeat match goal with |- context [Qclt_le_dec ?a ?b] => destruct (Qclt_le_dec a b) end;
-  try apply Qc_is_canon; unfold Qcle, Qclt in *;
-  rewrite ?this_plus, ?this_mult, ?this_opp in *;
-  change (this 0) with 0%Q in *; change (this 1) with 1%Q in *;
-  solve [lra | nra].
 
 Lemma times_quotient a b : 0 < b -> b * (a / b) = a.
 Proof. intros H. field. intros E. rewrite E in H. now apply (Qclt_not_eq 0 0). Qed.
@@ -320,18 +320,19 @@ Proof.
 Qed.
 
 Lemma overlap_and_surplus p d v : p v - overlap p d v = surplus p d v.
-Proof. unfold overlap. order. Qed.
+Proof. unfold overlap, surplus. order. Qed.
 
 Lemma surplus_positive p d : 0 <= sum V (surplus p d).
-Proof. apply sum_positive. order. Qed.
+Proof. apply sum_positive. unfold surplus. order. Qed.
 
 (* No division is left: the residual times its mass is the surplus, also if there is none. *)
 Lemma mass_times_residual p d v : (v < V)%nat ->
   sum V (surplus p d) * residual p d v = surplus p d v.
 Proof.
   intros Hv. unfold residual. destruct (Qclt_le_dec 0 _) as [H|H]; [now apply times_quotient|].
-  assert (surplus p d v <= sum V (surplus p d)) as Hle by (apply term_le; [order|easy]).
-  pose proof (surplus_positive p d) as H0. set (mass := sum V _) in *. clearbody mass.
+  assert (0 <= surplus p d v <= sum V (surplus p d)) as [H1 H2].
+  { split; [|apply term_le; [|easy]]; unfold surplus; order. }
+  set (mass := sum V _) in *. set (w := surplus p d v) in *. clearbody mass w.
   assert (mass = 0) as -> by order. order.
 Qed.
 
