@@ -212,5 +212,3 @@ Proof.
     apply (average_guess V draft Hd). intros [gs ds] _.
     unfold block_verify, bind, ret. apply always_visit. now intros [ids|] H.
 Qed.
-
-Print Assumptions block_is_lossless.

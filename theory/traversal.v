@@ -54,13 +54,23 @@ Definition traversal_step (s : text -> shape) (x : text) (n_left : nat) : D text
 
 (* ---- 2. What is left after a rejected child: a share, and a row unless the share is 0 *)
 
+(* ---- 2. What is left after a rejected child: a share, and a row unless the share is 0 *)
+
+Lemma residual_positive p d : positive V p -> positive V (residual V p d).
+Proof.
+  intros Hp v Hv. unfold residual. destruct (Qclt_le_dec 0 _); [|auto].
+  apply positive_quotient; [unfold surplus; order|apply surplus_positive].
+Qed.
+
 Lemma next_weights s p d : 0 <= s <= 1 -> s * sum V p = s ->
   0 <= p_accept V s p d <= 1 /\
   p_accept V s p d * sum V (residual V (times s p) d) = p_accept V s p d.
 Proof.
   intros [H0 H1] Hp. unfold p_accept. pose proof (surplus_positive V (times s p) d) as HS.
   destruct (Qclt_le_dec 0 (sum V (surplus (times s p) d))) as [HM|HM].
-  - rewrite (residual_mass V (times s p) d HM).
+  - assert (sum V (residual V (times s p) d) = 1) as ->.
+    { unfold residual. destruct (Qclt_le_dec 0 _) as [_|H]; [|now apply Qclt_not_le in HM].
+      apply normalized; [|easy]. intros v _. unfold surplus. order. }
     set (mass := sum V (surplus _ d)) in *. clearbody mass. split; [|ring].
     assert (0 < mass + 1 - s) as H by order.
     destruct (Qclt_le_dec 0 (mass + 1 - s)) as [_|H']; [|now apply Qclt_not_le in H].
@@ -103,7 +113,7 @@ Proof.
   pose proof (next_share_between V left row s Hl Hrow H01 g Hg) as Hg01.
   rewrite <- (IHn t n x (drawn ++ [g]) (p_accept V s left row) (residual V (times s left) row));
     [|easy|intros Et; rewrite (Ht Et); apply p_accept_1
-     |apply residual_positive, times_positive; easy|easy|lia].
+     |now apply residual_positive, times_positive|easy|lia].
   rewrite Qcplus_comm. etransitivity; [|apply average_guess_shape, Hs].
   apply (average_guess_shape V siblings Hs). intros nx _. rewrite Qcplus_comm.
   destruct n as [|n]; [lia|].
@@ -135,5 +145,3 @@ Theorem traversal_is_lossless V siblings target s x N stop :
   generate x (traversal_step V siblings target s) N stop
   =D= autoregressive_sampling V x target N stop.
 Proof. intros Hs Hp. now apply exact_step_is_lossless; [|apply traversal_step_is_exact]. Qed.
-
-Print Assumptions traversal_is_lossless.

@@ -72,27 +72,37 @@ Definition tree_step (s : text -> shape) (x : text) (n_left : nat) : D text :=
   tree <- guess_shape x [] (cut (n_left - 1) (s x));
   verify_tree x (target x) tree.
 
-(* ---- 2. What is left of a distribution is a distribution *)
+(* ---- 2. Rows that are divided by their sum *)
 
-Lemma residual_positive p d : positive V p -> positive V (residual V p d).
+Lemma normalized w : positive V w -> 0 < sum V w -> distribution V (fun v => w v / sum V w).
 Proof.
-  intros Hp v Hv. unfold residual. destruct (Qclt_le_dec 0 _); [|auto].
-  apply positive_quotient; [unfold surplus; order|apply surplus_positive].
-Qed.
-
-Lemma residual_mass p d : 0 < sum V (surplus p d) -> sum V (residual V p d) = 1.
-Proof.
-  intros H. unfold residual. destruct (Qclt_le_dec 0 _) as [_|H']; [|now apply Qclt_not_le in H].
-  rewrite (sum_ext _ _ (fun v => / sum V (surplus p d) * surplus p d v)), sum_times.
+  intros Hw H. split; [intros v Hv; apply positive_quotient; auto; now apply Qclt_le_weak|].
+  rewrite (sum_ext _ _ (fun v => / sum V w * w v)), sum_times.
   - apply Qcmult_inv_l. intros E. rewrite E in H. now apply (Qclt_not_eq 0 0).
   - intros. unfold Qcdiv. ring.
 Qed.
 
+(* What is left of a distribution is a distribution. *)
 Lemma residual_distribution p d : distribution V p -> distribution V (residual V p d).
 Proof.
-  intros [Hp Sp]. split; [now apply residual_positive|].
-  destruct (Qclt_le_dec 0 (sum V (surplus p d))) as [H|H]; [now apply residual_mass|].
-  unfold residual. destruct (Qclt_le_dec 0 _) as [H'|_]; [now apply Qclt_not_le in H'|easy].
+  intros Hp. unfold residual. destruct (Qclt_le_dec 0 _) as [H|_]; [|easy].
+  apply normalized; [|easy]. intros v _. unfold surplus. order.
+Qed.
+
+(* Guesses that are drawn with replacement, `siblings="independent"`, and without, "distinct". *)
+Definition independent (draft : model) (x : text) (drawn : list token) : option row :=
+  Some (draft x).
+
+Definition distinct (draft : model) (x : text) (drawn : list token) : option row :=
+  let row v := if existsb (Nat.eqb v) drawn then 0 else draft x v in
+  if Qclt_le_dec 0 (sum V row) then Some (fun v => row v / sum V row) else None.
+
+Lemma distinct_rows draft x drawn row : distribution V (draft x) ->
+  distinct draft x drawn = Some row -> distribution V row.
+Proof.
+  intros Hd E. unfold distinct in E. destruct (Qclt_le_dec 0 _) as [H|H]; [|easy].
+  injection E as <-. apply normalized; [|easy]. intros v Hv.
+  destruct (existsb _ drawn); [easy|now apply Hd].
 Qed.
 
 (* ---- 3. One round, then the target *)
@@ -132,13 +142,13 @@ Proof.
                 + (1 - ratio left row g) * sample V (residual V left row) (go_on V target x n f));
     [|easy].
   rewrite <- (IHn n x (drawn ++ [g])) by (now apply residual_distribution || lia).
-  rewrite Qcplus_comm. etransitivity; [|apply average_guess_shape].
-  apply average_guess_shape. intros nx _. rewrite Qcplus_comm.
+  rewrite Qcplus_comm. etransitivity; [|apply (average_guess_shape next)].
+  apply (average_guess_shape next). intros nx _. rewrite Qcplus_comm.
   destruct n as [|n]; [lia|].
   change (go_on V target x (S n) f g)
     with (sample V (target (x ++ [g])) (go_on V target (x ++ [g]) n (fun rest => f (g :: rest)))).
   rewrite <- (IHb n (x ++ [g]) []) by (easy || lia).
-  etransitivity; [|apply average_guess_shape]. apply average_guess_shape. intros b _.
+  etransitivity; [|apply (average_guess_shape below)]. apply (average_guess_shape below). intros b _.
   unfold bind, ret. cbn [verify_tree]. unfold bind, accept, ret. f_equal; f_equal.
   apply always_verify_tree. intros ids _. now rewrite <- app_assoc.
 Qed.
@@ -164,5 +174,3 @@ Theorem tree_is_lossless V siblings target s x N stop :
   generate x (tree_step V siblings target s) N stop
   =D= autoregressive_sampling V x target N stop.
 Proof. intros Hs Hp. now apply exact_step_is_lossless; [|apply tree_step_is_exact]. Qed.
-
-Print Assumptions tree_is_lossless.
