@@ -137,10 +137,16 @@ Proof.
   now apply (Qclt_not_eq 0 0).
 Qed.
 
+Lemma p_accept_le_1 s p d : p_accept s p d <= 1.
+Proof. unfold p_accept. destruct (Qclt_le_dec 0 _); order. Qed.
+
 (* The start is never tested, and its share is 1: testing it would change nothing. *)
-Lemma accept_after_is_accept t prob f : (t = O -> prob = 1) ->
-  accept_after t prob f = accept prob f.
-Proof. destruct t; intros H; [rewrite H by easy; unfold accept, accept_after, ret; ring|easy]. Qed.
+Lemma accepted_after t prob f : (t = O -> prob = 1) -> prob <= 1 ->
+  accept_after t prob f = prob * f true + (1 - prob) * f false.
+Proof.
+  destruct t; intros H1 H; [rewrite H1 by easy|now apply accept_up_to_1].
+  unfold accept_after, ret. ring.
+Qed.
 
 (* ---- 3. One round, then the target *)
 
@@ -184,7 +190,7 @@ Lemma visit_round k : forall t n x s f c, 0 <= s <= 1 -> (t = O -> s = 1) -> (k 
 Proof.
   induction k as [|k IH]; intros t [|n] x s f c Hs Ht Hk; try lia.
   - cbn [guess]. unfold ret at 1. cbn [visit score last]. unfold bind at 1.
-    rewrite accept_after_is_accept by easy. unfold accept. f_equal. f_equal.
+    rewrite accepted_after by easy. f_equal. f_equal.
     apply (one_token V (target x) target x n f).
   - assert (s * sum V (target x) = s) as Hsum by (rewrite (proj2 (Hp x)); ring).
     rewrite <- (block_step _ _ s (proj1 (Hp x)) Hsum (Hd x) Hs (go_on V target x n f) c
@@ -194,8 +200,8 @@ Proof.
     unfold go_on at 1. rewrite <- (IH (S t) n (x ++ [g]) _ _ _ Hs') by lia.
     apply (average_guess V draft Hd). intros [gs ds] _. cbn. unfold bind, ret.
     apply always_visit. intros [ids|] _; unfold then_plain; [now rewrite <- app_assoc|].
-    rewrite accept_after_is_accept by (intros E; rewrite (Ht E); apply p_accept_1).
-    unfold accept. f_equal. f_equal. apply (one_token V _ target x n f).
+    rewrite accepted_after by (apply p_accept_le_1 || (intros E; rewrite (Ht E); apply p_accept_1)).
+    f_equal. f_equal. apply (one_token V _ target x n f).
 Qed.
 End Block.
 

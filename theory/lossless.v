@@ -87,7 +87,9 @@ Definition distribution (p : row) := positive p /\ sum V p = 1.
 
 (* sampling.py. In fractions, a / 0 is 0; the proofs show that no such quotient matters. *)
 Definition sample (p : row) : D token := fun f => sum V (fun v => p v * f v).
-Definition accept (prob : Qc) : D bool := fun f => prob * f true + (1 - prob) * f false.
+Definition accept (prob : Qc) : D bool :=
+  let prob := min prob 1 in  (* u < prob is certain if prob is above 1 *)
+  fun f => prob * f true + (1 - prob) * f false.
 
 Definition surplus (p_target p_draft : row) : row := fun v => max (p_target v - p_draft v) 0.
 Definition residual (p_target p_draft : row) : row :=
@@ -247,6 +249,10 @@ Proof. intros f g H. apply sum_ext. intros v Hv. now rewrite H. Qed.
 Lemma always_accept prob : always (fun _ => True) (accept prob).
 Proof. intros f g H. unfold accept. now rewrite !H. Qed.
 
+Lemma accept_up_to_1 prob f : prob <= 1 ->
+  accept prob f = prob * f true + (1 - prob) * f false.
+Proof. intros H. unfold accept. replace (min prob 1) with prob by order. easy. Qed.
+
 Lemma average_ret {A} (a : A) : average (ret a).
 Proof. split; [now apply always_ret|easy]. Qed.
 
@@ -319,6 +325,10 @@ Proof.
   rewrite <- E. order.
 Qed.
 
+Lemma accept_ratio p d v f :
+  accept (min (p v / d v) 1) f = ratio p d v * f true + (1 - ratio p d v) * f false.
+Proof. apply accept_up_to_1. unfold ratio. order. Qed.
+
 Lemma overlap_and_surplus p d v : p v - overlap p d v = surplus p d v.
 Proof. unfold overlap, surplus. order. Qed.
 
@@ -349,7 +359,7 @@ Proof.
   intros Hv. change (min (d v) (p v)) with (overlap p d v).
   rewrite <- guessed_and_accepted by (now apply Hp || now apply Hd).
   rewrite <- (sum_at V v (fun g => d g * ratio p d g) Hv). apply sum_ext. intros g _.
-  unfold bind, accept, ret, ratio. cbn. ring.
+  unfold bind. rewrite accept_ratio. unfold ret. cbn. ring.
 Qed.
 
 (* What the draft gives too much of is as much as what it gives too little of. *)
@@ -369,7 +379,7 @@ Proof.
   { unfold R. now rewrite sum_minus, (proj2 Hd). }
   split; rewrite E; [|apply rejected_mass]. apply sum_ext. intros g Hg.
   rewrite <- guessed_and_accepted by (now apply Hp || now apply Hd).
-  unfold bind, accept, ret, ratio. cbn. ring.
+  unfold bind. rewrite accept_ratio. unfold ret. cbn. ring.
 Qed.
 
 (* The guess is rejected and replaced by v with probability max(p(v) - d(v), 0). *)
@@ -382,7 +392,8 @@ Proof.
   intros Hv. change (max (p v - d v) 0) with (surplus p d v).
   rewrite <- mass_times_residual, <- rejected_mass, Qcmult_comm, <- sum_times by easy. apply sum_ext. intros g Hg.
   rewrite <- guessed_and_accepted by (now apply Hp || now apply Hd).
-  rewrite <- (sum_at V v (residual p d) Hv). unfold bind, accept, ret, sample, ratio. ring.
+  rewrite <- (sum_at V v (residual p d) Hv). unfold bind. rewrite accept_ratio.
+  unfold ret, sample. ring.
 Qed.
 
 (* The first token has the target's distribution. *)
@@ -396,7 +407,7 @@ Proof.
   transitivity (sum V (fun g => overlap p d g * f g) + sum V (surplus p d) * replaced).
   - rewrite <- rejected_mass, Qcmult_comm, <- sum_times, <- sum_plus. apply sum_ext. intros g Hg.
     rewrite <- guessed_and_accepted by (now apply Hp || now apply Hd).
-    unfold bind, accept, ret, ratio. fold replaced. ring.
+    unfold bind. rewrite accept_ratio. unfold ret. fold replaced. ring.
   - unfold replaced, sample. rewrite <- sum_times, <- sum_plus. apply sum_ext. intros v Hv.
     rewrite Qcmult_assoc, mass_times_residual, <- overlap_and_surplus by easy. ring.
 Qed.
@@ -432,7 +443,7 @@ Lemma first_guess d g gs ds x n f :
       (fun rest => f (g :: rest))
     + (1 - ratio (target x) d g) * sample (residual (target x) d) (go_on target x n f).
 Proof.
-  unfold bind at 1. cbn [verify score]. unfold bind at 1, accept. f_equal; f_equal.
+  unfold bind at 1. cbn [verify score]. unfold bind at 1. rewrite accept_ratio. f_equal; f_equal.
   - apply always_verify. intros ids _. unfold bind, ret. now rewrite <- app_assoc.
   - apply one_token.
 Qed.
@@ -450,7 +461,7 @@ Proof.
     rewrite <- (step_4 (target z) (draft z) (Hp z) (Hd z)). apply sum_ext. intros g _. f_equal.
     transitivity (ratio (target z) (draft z) g * go_on target z n f g
       + (1 - ratio (target z) (draft z) g) * sample (residual (target z) (draft z)) (go_on target z n f));
-      [|easy].
+      [|symmetry; apply accept_ratio].
     unfold go_on at 1. rewrite <- (IH n) by lia.
     etransitivity; [|apply average_guess, Hd]. apply (average_guess draft Hd). intros [gs ds] _.
     apply first_guess.
@@ -612,7 +623,8 @@ Proof.
   - rewrite <- (step_4 (target z) (draft z) (Hp z) (Hd z)). apply sum_ext. intros g _. f_equal.
     transitivity (ratio (target z) (draft z) g * go_on target z n f g
       + (1 - ratio (target z) (draft z) g)
-        * sample (residual (target z) (draft z)) (go_on target z n f)); [|easy].
+        * sample (residual (target z) (draft z)) (go_on target z n f));
+      [|symmetry; apply accept_ratio].
     unfold go_on at 1. rewrite <- (IH (fun before => tested (g :: before)) n) by lia.
     etransitivity; [|apply average_guess, Hd]. apply (average_guess draft Hd). intros [gs ds] _.
     unfold ret, tau. rewrite T. apply first_guess.
@@ -731,7 +743,7 @@ Proof.
   transitivity (sample (target x) (go_on target x n f)); [|easy].
   rewrite <- (step_4 (target x) (one_hot g) (Hp x) (one_hot_distribution g Hg)).
   unfold bind at 3. rewrite sample_one_hot by easy. cbn [map]. rewrite first_guess.
-  unfold bind at 3, accept, ret. f_equal. f_equal.
+  etransitivity; [|symmetry; apply accept_ratio]. f_equal. f_equal.
   apply (proj2 (IH (x ++ [g]) n ltac:(cbn in Hn; lia))).
 Qed.
 End Vocabulary.

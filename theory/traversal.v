@@ -105,8 +105,8 @@ Lemma visit_round sh : forall t n x drawn s left f c,
 Proof.
   induction sh as [|below IHb next IHn]; intros t n x drawn s left f c H01 Ht Hl Hsum Hn;
     cbn [guess_shape levels] in *; [|destruct (siblings x drawn) as [row|] eqn:E].
-  1, 3: unfold ret at 1; cbn [visit]; unfold bind at 1; rewrite accept_after_is_accept by easy;
-    unfold accept; f_equal; f_equal; apply (one_token V left target x n f).
+  1, 3: unfold ret at 1; cbn [visit]; unfold bind at 1; rewrite accepted_after by easy;
+    f_equal; f_equal; apply (one_token V left target x n f).
   pose proof (Hs _ _ _ E) as Hrow. destruct (next_weights s left row H01 Hsum) as [H01' Hsum'].
   rewrite <- (block_step V left row s Hl Hsum Hrow H01 (go_on V target x n f) c).
   apply always_sample. intros g Hg.

@@ -140,7 +140,7 @@ Proof.
   rewrite <- (step_4 V left row Hl (Hs _ _ _ E)). apply sum_ext. intros g _. f_equal.
   transitivity (ratio left row g * go_on V target x n f g
                 + (1 - ratio left row g) * sample V (residual V left row) (go_on V target x n f));
-    [|easy].
+    [|symmetry; apply accept_ratio].
   rewrite <- (IHn n x (drawn ++ [g])) by (now apply residual_distribution || lia).
   rewrite Qcplus_comm. etransitivity; [|apply (average_guess_shape next)].
   apply (average_guess_shape next). intros nx _. rewrite Qcplus_comm.
@@ -149,7 +149,7 @@ Proof.
     with (sample V (target (x ++ [g])) (go_on V target (x ++ [g]) n (fun rest => f (g :: rest)))).
   rewrite <- (IHb n (x ++ [g]) []) by (easy || lia).
   etransitivity; [|apply (average_guess_shape below)]. apply (average_guess_shape below). intros b _.
-  unfold bind, ret. cbn [verify_tree]. unfold bind, accept, ret. f_equal; f_equal.
+  unfold bind, ret. cbn [verify_tree]. unfold bind, ret. rewrite accept_ratio. f_equal; f_equal.
   apply always_verify_tree. intros ids _. now rewrite <- app_assoc.
 Qed.
 
