@@ -1,9 +1,9 @@
 (* Speculative sampling writes the target's text: Theorem 1, proved so that a machine checks it.
 
 Chen et al. (2023) Theorem 1; Leviathan et al. (2023) Appendix A.1; docs/proof.md, step by step.
-`coqc lossless.v` runs the checker (Coq, now called Rocq). It names the first line that does not
-follow; if there is none, it prints "Closed under the global context": no axiom was used. To read
-the file, you need two things:
+`coqc lossless.v` runs the checker (Coq, now called Rocq). It prints nothing if every proof is
+right, and otherwise names the first line that does not follow. To read the file, you need two
+things:
 
   - A definition is a program. It stands here as in sampling.py and speculative.py.
   - A theorem is a sentence up to its full stop. From `Proof.` to `Qed.` follow instructions for
@@ -747,5 +747,3 @@ Proof.
   apply (proj2 (IH (x ++ [g]) n ltac:(cbn in Hn; lia))).
 Qed.
 End Vocabulary.
-
-Print Assumptions lossless.

@@ -54,8 +54,6 @@ Definition traversal_step (s : text -> shape) (x : text) (n_left : nat) : D text
 
 (* ---- 2. What is left after a rejected child: a share, and a row unless the share is 0 *)
 
-(* ---- 2. What is left after a rejected child: a share, and a row unless the share is 0 *)
-
 Lemma residual_positive p d : positive V p -> positive V (residual V p d).
 Proof.
   intros Hp v Hv. unfold residual. destruct (Qclt_le_dec 0 _); [|auto].

@@ -142,13 +142,14 @@ Proof.
                 + (1 - ratio left row g) * sample V (residual V left row) (go_on V target x n f));
     [|symmetry; apply accept_ratio].
   rewrite <- (IHn n x (drawn ++ [g])) by (now apply residual_distribution || lia).
-  rewrite Qcplus_comm. etransitivity; [|apply (average_guess_shape next)].
-  apply (average_guess_shape next). intros nx _. rewrite Qcplus_comm.
+  rewrite Qcplus_comm. etransitivity; [|apply (proj2 (average_guess_shape next x _))].
+  apply (proj1 (average_guess_shape next _ _)). intros nx _. rewrite Qcplus_comm.
   destruct n as [|n]; [lia|].
   change (go_on V target x (S n) f g)
     with (sample V (target (x ++ [g])) (go_on V target (x ++ [g]) n (fun rest => f (g :: rest)))).
   rewrite <- (IHb n (x ++ [g]) []) by (easy || lia).
-  etransitivity; [|apply (average_guess_shape below)]. apply (average_guess_shape below). intros b _.
+  etransitivity; [|apply (proj2 (average_guess_shape below _ []))].
+  apply (proj1 (average_guess_shape below _ [])). intros b _.
   unfold bind, ret. cbn [verify_tree]. unfold bind, ret. rewrite accept_ratio. f_equal; f_equal.
   apply always_verify_tree. intros ids _. now rewrite <- app_assoc.
 Qed.
