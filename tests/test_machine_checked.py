@@ -11,14 +11,14 @@ import shutil
 import subprocess
 import time
 from collections import defaultdict
-from functools import partial
 from fractions import Fraction
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 
-from exact.law import composed_law, law, text_law
+from exact.law import composed_law, law
 from exact.rules import TENTHS, TOYS
 from speculative import complete, draft_and_verify, make_step, speculative_sampling, verify
 from tests.toys import path_by_path
@@ -95,6 +95,17 @@ def test_the_proofs_assume_nothing_in_passing():
         assert not words & {"Axiom", "Axioms", "Parameter", "Parameters", "Conjecture",
                             "Admitted", "admit", "give_up", "bypass_check", "Declare"}
         assert not re.search(r"Unset|Set +\w+ +Checking", text)
+
+
+def test_the_page_names_every_theorem_beside_its_step():
+    page = (THEORY.parent / "docs" / "proof.md").read_text(encoding="utf-8")
+    named = re.findall(r"\[`(\w+)`\]\[(\w+)\]", page)
+    assert {file: set(theorems(file)) for file in FILES} == {
+        file: {name for name, its_file in named if its_file == file} for file in FILES}
+    steps = page.split("\n## What the proof needs")[0]
+    for i in range(1, 8):
+        step = re.search(rf"^{i}\. .*?(?=^\d\. |\n\n)", steps, flags=re.DOTALL | re.MULTILINE)[0]
+        assert f"[`step_{i}`][lossless]" in step
 
 
 # ---- the functions of the proofs are those of the code
@@ -253,8 +264,8 @@ def test_speculative_sampling_in_coq_has_the_distribution_of_the_code(compiled, 
                 for name, N, K in settings]
     questions = [Question(program, texts(N)) for program, (_, N, _) in zip(programs, settings)]
     for (name, N, K), in_coq in zip(settings, laws_in_coq(questions, tmp_path, compiled)):
-        in_python = law(lambda rng: speculative_sampling([0], *TOYS[name], N, K, rng)[1:])
-        assert in_coq == in_python
+        in_python = law(partial(speculative_sampling, [0], *TOYS[name], N, K))
+        assert {(0, *ids): p for ids, p in in_coq.items()} == in_python
 
 
 # ---- wrong copies: each has one wrong line
@@ -341,15 +352,16 @@ def test_coq_refuses_a_wrong_copy_at_the_lemma_that_it_breaks(name, request, tmp
 def test_what_coq_refuses_has_a_different_distribution(compiled, tmp_path):
     """A proof can also fail because a line looks different; so each wrong copy is evaluated."""
     outcomes = [ids for n in (1, 2, 3) for ids in texts(n)]
+    programs = list({fault.program for fault in WRONG.values()})
+    questions = [Question(program, outcomes) for program in programs]
     modules = []
-    questions = []
     for i, fault in enumerate(WRONG.values()):
         _, algorithm, _ = parts(fault)
         section = re.search(r"^Section (\w+)", algorithm, flags=re.MULTILINE)[1]
         modules.append(f"Module Wrong{i}.\n{algorithm}\nEnd {section}.\nEnd Wrong{i}.")
-        questions += [Question(fault.program, outcomes),
-                      Question(fault.program, outcomes, module=f"Wrong{i}")]
+        questions.append(Question(fault.program, outcomes, module=f"Wrong{i}"))
     laws = laws_in_coq(questions, tmp_path, compiled, modules)
-    assert all(sum(right.values()) == 1 for right in laws[::2])
-    assert not [name for name, right, wrong in zip(WRONG, laws[::2], laws[1::2])
-                if right == wrong]
+    right = dict(zip(programs, laws))
+    assert all(sum(law.values()) == 1 for law in right.values())
+    for fault, wrong in zip(WRONG.values(), laws[len(programs) :], strict=True):
+        assert wrong != right[fault.program]
