@@ -9,7 +9,6 @@ import os
 import re
 import shutil
 import subprocess
-import time
 from collections import defaultdict
 from fractions import Fraction
 from functools import partial
@@ -21,6 +20,7 @@ import pytest
 from exact.law import composed_law, law
 from exact.rules import TENTHS, TOYS
 from speculative import complete, draft_and_verify, make_step, speculative_sampling, verify
+from tests.commands import until
 from tests.toys import path_by_path
 from variants.block import block_verify
 from variants.traversal import verify_traversal
@@ -53,8 +53,7 @@ def compiled(tmp_path_factory):
     try:
         folder.mkdir()
     except FileExistsError:  # another process compiles, or has compiled
-        while not done.exists():
-            time.sleep(0.05)
+        until(done.exists)
         assert done.read_text(encoding="utf-8") == ""
         return folder
     errors = ""
@@ -120,7 +119,8 @@ Definition law (outcome : text -> list nat) (m : D text) (outcomes : list (list 
   map (fun y => let p := this (probability (ids <- m; ret (is y (outcome ids)))) in
                 (Qnum p, Zpos (Qden p))) outcomes.
 Definition all (ids : text) := ids.
-Definition length_and_last (ids : text) := [length ids; last ids O].
+Definition how_many (ids : text) := [length ids].
+Definition how_many_and_last (ids : text) := [length ids; last ids O].
 
 (* A toy: the row after a text depends on its last token, in tenths. *)
 Definition tenths (rows : list (list Z)) := map (map (fun n => Q2Qc (n # 10))) rows.
@@ -194,7 +194,7 @@ class Question(NamedTuple):
 
     program: str
     outcomes: list
-    outcome: str = "all"  # or length_and_last, of a text
+    outcome: str = "all"  # or how_many, or how_many_and_last, of the tokens
     module: str | None = None  # whose definitions come first
 
 
@@ -222,8 +222,8 @@ def laws_in_coq(questions, folder, compiled, modules=()):
 @pytest.mark.parametrize("decoder", DECODERS)
 def test_a_decoder_in_coq_has_the_distribution_of_the_code(decoder, compiled, tmp_path):
     """Compare rounds of 0 to 3 guesses, and texts that are composed of such rounds."""
-    # After three tokens no round has more than 2 guesses, and the later ones have at most 1. Of
-    # a round with 3 guesses only the length and the last token are compared: 120 texts are slow.
+    # For three tokens the first round has at most 2 guesses, and a later round at most 1. Of a
+    # round with 3 guesses only the number of tokens is compared, because 120 outcomes are slow.
     settings = [(name, last, k) for name in TOYS for k in range(4) for last in range(V)
                 if k < 2 or last == 0]
     questions = []
@@ -233,15 +233,14 @@ def test_a_decoder_in_coq_has_the_distribution_of_the_code(decoder, compiled, tm
         if k < 3:
             questions.append(Question(program, [ids for n in lengths for ids in texts(n)]))
         else:
-            outcomes = [[n, token] for n in lengths for token in range(V)]
-            questions.append(Question(program, outcomes, "length_and_last"))
+            questions.append(Question(program, [[n] for n in lengths], "how_many"))
     rounds = dict(zip(settings, laws_in_coq(questions, tmp_path, compiled)))
 
     for (name, last, k), in_coq in rounds.items():
         step = DECODERS[decoder](name, k).in_python
         in_python = law(lambda rng: step([last], k + 1, rng).ids)  # noqa: B023
         if k == 3:
-            in_python = summed(in_python, lambda ids: (len(ids), ids[-1]))
+            in_python = lengths_law(in_python)
         assert in_coq == in_python
 
     for name, N, K in itertools.product(TOYS, (1, 2, 3), (1, 2, 3)):
@@ -250,16 +249,17 @@ def test_a_decoder_in_coq_has_the_distribution_of_the_code(decoder, compiled, tm
         assert in_coq == law(partial(complete, [0], step, N))
 
 
-def summed(law, key):
-    """Return the distribution of key(outcome)."""
+def lengths_law(law):
+    """Return the distribution of the number of tokens."""
     total = defaultdict(int)
-    for outcome, probability in law.items():
-        total[key(outcome)] += probability
+    for ids, probability in law.items():
+        total[len(ids),] += probability
     return dict(total)
 
 
 def test_speculative_sampling_in_coq_has_the_distribution_of_the_code(compiled, tmp_path):
-    settings = list(itertools.product(TOYS, (1, 2, 3), (1, 2, 3)))
+    # For N tokens no round has more than N - 1 guesses.
+    settings = [(name, N, K) for name in TOYS for N, K in ((1, 1), (2, 1), (2, 2), (3, 1), (3, 2))]
     programs = [f"speculative_sampling {V} [0] {name}_draft {name}_target {N} (fun _ => {K}) never"
                 for name, N, K in settings]
     questions = [Question(program, texts(N)) for program, (_, N, _) in zip(programs, settings)]
@@ -351,15 +351,15 @@ def test_coq_refuses_a_wrong_copy_at_the_lemma_that_it_breaks(name, request, tmp
 
 def test_what_coq_refuses_has_a_different_distribution(compiled, tmp_path):
     """A proof can also fail because a line looks different; so each wrong copy is evaluated."""
-    outcomes = [ids for n in (1, 2, 3) for ids in texts(n)]
+    outcomes = [[n, token] for n in (1, 2, 3) for token in range(V)]
     programs = list({fault.program for fault in WRONG.values()})
-    questions = [Question(program, outcomes) for program in programs]
+    questions = [Question(program, outcomes, "how_many_and_last") for program in programs]
     modules = []
     for i, fault in enumerate(WRONG.values()):
         _, algorithm, _ = parts(fault)
         section = re.search(r"^Section (\w+)", algorithm, flags=re.MULTILINE)[1]
         modules.append(f"Module Wrong{i}.\n{algorithm}\nEnd {section}.\nEnd Wrong{i}.")
-        questions.append(Question(fault.program, outcomes, module=f"Wrong{i}"))
+        questions.append(Question(fault.program, outcomes, "how_many_and_last", f"Wrong{i}"))
     laws = laws_in_coq(questions, tmp_path, compiled, modules)
     right = dict(zip(programs, laws))
     assert all(sum(law.values()) == 1 for law in right.values())

@@ -2,12 +2,13 @@
 
 Chen et al. (2023) Theorem 1; Leviathan et al. (2023) Appendix A.1; docs/proof.md, step by step.
 `coqc lossless.v` runs the checker (Coq, now called Rocq). It prints nothing if every proof is
-right, and otherwise names the first line that does not follow. To read the file, you need two
-things:
+right, and otherwise names the first line that does not follow. To read the file:
 
-  - A definition is a program. It stands here as in sampling.py and speculative.py.
-  - A theorem is a sentence up to its full stop. From `Proof.` to `Qed.` follow instructions for
-    the checker, which a reader can skip: the checker has read them.
+  - A definition is a program, written as in sampling.py and speculative.py. `f a` is f(a) and
+    `fun v => e` is lambda v: e. A number is O or S k, which are 0 and k + 1. A list is [] or
+    token :: rest, which are [] and [token, *rest]; `ids ++ rest` joins two lists.
+  - A theorem is a sentence up to its full stop. The lines from `Proof.` to `Qed.` are
+    instructions for the checker. A reader can skip them, because the checker has read them.
 
     here              speculative.py, sampling.py, docs/proof.md
     V                 the number of tokens; a token is one of 0 .. V - 1
@@ -35,20 +36,21 @@ Definition model := text -> row.
 
 (* ---- 1. A distribution is what a function gets on average
 
-A distribution over A is written as the function that takes any f : A -> Qc to the average of
-f. The probability of an outcome is the average of the function that is 1 there and 0 elsewhere.
+`D A`, a distribution over A, is the function that takes any f : A -> Qc to the average of f. The
+probability of an outcome is the average of the function that is 1 there and 0 elsewhere. A fair
+coin, for example, is `fun f => 1/2 * f true + 1/2 * f false`.
 
-Why so? Averages follow the program: the average after two steps is the average, over the first
-step, of the averages after the second (`bind`). So a random program is an ordinary function,
-written line by line as in Python; and two programs have the same distribution if every f has
-the same average. No measures and no lists of outcomes are needed. *)
+The reason is that averages follow the program: the average after two steps is the average, over
+the first step, of the average after the second (`bind`). So a random program is an ordinary
+function that is written line by line as in Python, and two programs have the same distribution
+if every f has the same average under both. No measures and no lists of outcomes are needed. *)
 
 Definition D (A : Type) := (A -> Qc) -> Qc.
 
 Definition ret {A} (a : A) : D A := fun f => f a.  (* return a, with certainty *)
 Definition bind {A B} (m : D A) (next : A -> D B) : D B := fun f => m (fun a => next a f).
 
-(* `x <- m; rest` draws x from m and goes on with the rest, as `x = m` does in Python. *)
+(* `x <- m; rest` draws x from m and continues with the rest, as `x = m` does in Python. *)
 Notation "x <- m ; rest" := (bind m (fun x => rest))
   (at level 61, m at next level, right associativity).
 Notation "' names <- m ; rest" := (bind m (fun x => match x with names => rest end))
@@ -390,7 +392,8 @@ Theorem step_3 v : (v < V)%nat ->
   = max (p v - d v) 0.
 Proof.
   intros Hv. change (max (p v - d v) 0) with (surplus p d v).
-  rewrite <- mass_times_residual, <- rejected_mass, Qcmult_comm, <- sum_times by easy. apply sum_ext. intros g Hg.
+  rewrite <- mass_times_residual, <- rejected_mass, Qcmult_comm, <- sum_times by easy.
+  apply sum_ext. intros g Hg.
   rewrite <- guessed_and_accepted by (now apply Hp || now apply Hd).
   rewrite <- (sum_at V v (residual p d) Hv). unfold bind. rewrite accept_ratio.
   unfold ret, sample. ring.
@@ -460,7 +463,8 @@ Proof.
   - change (plain target z (S n) f) with (sample (target z) (go_on target z n f)).
     rewrite <- (step_4 (target z) (draft z) (Hp z) (Hd z)). apply sum_ext. intros g _. f_equal.
     transitivity (ratio (target z) (draft z) g * go_on target z n f g
-      + (1 - ratio (target z) (draft z) g) * sample (residual (target z) (draft z)) (go_on target z n f));
+      + (1 - ratio (target z) (draft z) g)
+        * sample (residual (target z) (draft z)) (go_on target z n f));
       [|symmetry; apply accept_ratio].
     unfold go_on at 1. rewrite <- (IH n) by lia.
     etransitivity; [|apply average_guess, Hd]. apply (average_guess draft Hd). intros [gs ds] _.
@@ -644,8 +648,8 @@ Proof.
     eapply always_bind; [apply always_sample|]. intros w _.
     eapply always_bind; [apply (average_guess draft Hd)|]. intros [gs ds] _. now apply always_ret.
   - intros f. apply (average_constant (sample (numbers x))); [now apply average_sample|]. intros w.
-    rewrite <- (step_5_for_stopping_times draft target Hd Hp (Nat.min (K x) (n - 1)) (tested w x) n x)
-      by lia.
+    rewrite <- (step_5_for_stopping_times draft target Hd Hp (Nat.min (K x) (n - 1))
+                  (tested w x) n x) by lia.
     apply (average_guess draft Hd). now intros [gs ds].
 Qed.
 
@@ -707,7 +711,8 @@ Proof.
   - split; [apply always_one_token|]. intros f. apply one_token.
   - destruct (IH (x ++ [g]) n I ltac:(cbn in Hn; lia)) as [writes exact]. split.
     + eapply always_bind; [apply always_sample|]. intros v _.
-      destruct (v =? g); [|now apply always_ret]. now apply (always_longer nonempty _ (fun ids => ids)).
+      destruct (v =? g); [|now apply always_ret].
+      now apply (always_longer nonempty _ (fun ids => ids)).
     + intros f. transitivity (sample (target x) (go_on target x n f)); [|easy].
       rewrite <- one_token. apply sum_ext. intros v _. f_equal.
       destruct (Nat.eqb_spec v g) as [->|]; [|easy]. unfold bind, ret. cbn [length app].
