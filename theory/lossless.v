@@ -451,6 +451,7 @@ Proof.
   - apply one_token.
 Qed.
 
+(* The claim: one round of k guesses, and then plain decoding, is plain decoding. *)
 Theorem step_5 k : forall n z, (k < n)%nat ->
   ('(guesses, p_draft) <- guess draft z k;
    ids <- verify guesses p_draft (score target z guesses);
@@ -459,14 +460,17 @@ Theorem step_5 k : forall n z, (k < n)%nat ->
   =D= plain target z n.
 Proof.
   induction k as [|k IH]; intros [|n] z Hk f; try lia.
-  - apply one_token.  (* one draw from the target *)
-  - change (plain target z (S n) f) with (sample (target z) (go_on target z n f)).
+  - apply one_token.  (* k = 0: one draw from the target *)
+  - (* The first guess is g. By step 4 we compare with a first token that is tested as g is. *)
+    change (plain target z (S n) f) with (sample (target z) (go_on target z n f)).
     rewrite <- (step_4 (target z) (draft z) (Hp z) (Hd z)). apply sum_ext. intros g _. f_equal.
     transitivity (ratio (target z) (draft z) g * go_on target z n f g
       + (1 - ratio (target z) (draft z) g)
         * sample (residual (target z) (draft z)) (go_on target z n f));
       [|symmetry; apply accept_ratio].
+    (* An accepted g is followed by a round of k - 1 guesses, which is right by induction. *)
     unfold go_on at 1. rewrite <- (IH n) by lia.
+    (* After a rejected g the other guesses do not matter: their probabilities sum to 1. *)
     etransitivity; [|apply average_guess, Hd]. apply (average_guess draft Hd). intros [gs ds] _.
     apply first_guess.
 Qed.
