@@ -1,7 +1,7 @@
 (* Block verification writes the target's text, proved so that a machine checks it.
 
 Sun et al. (2024) Alg. 2, "Block Verification Accelerates Speculative Decoding"; the code is
-variants/block.py. Read lossless.v first; `coqc lossless.v block.v` checks both.
+variants/block.py. Read lossless.v first. docs/proof.md says how to run both.
 
     here          variants/block.py
     share         share[t]: how much of the block's probability is left after t guesses
@@ -93,6 +93,7 @@ Proof.
   rewrite sum_minus. unfold times at 2. rewrite sum_times, Hsum. ring.
 Qed.
 
+(* So p_accept is what makes the two agree: this position gets what it still needs. *)
 Lemma missing_times_p_accept :
   (1 - sum V (overlap (times s p) d)) * p_accept s p d = sum V (surplus (times s p) d).
 Proof.
@@ -105,6 +106,9 @@ Proof.
   set (h := mass / missing) in *. clearbody h. subst mass. order.
 Qed.
 
+(* A guess is accepted with its share; then `next` follows. Otherwise the test of this position
+   succeeds with p_accept, and a replacement is drawn; otherwise c. The whole is the target's
+   average with probability s, and c with probability 1 - s. *)
 Lemma block_step next c :
   sum V (fun g => d g * (next_share s p d g * next g + (1 - next_share s p d g) *
     (p_accept s p d * sample V (residual V (times s p) d) next + (1 - p_accept s p d) * c)))
@@ -183,6 +187,7 @@ Definition then_plain x n (f : text -> Qc) (c : Qc) : option text -> Qc := fun i
   | None => c
   end.
 
+(* c is general, because the guesses after a guess answer None when its own test is tried. *)
 Lemma visit_round k : forall t n x s f c, 0 <= s <= 1 -> (t = O -> s = 1) -> (k < n)%nat ->
   guess V draft x k (fun '(guesses, p_draft) =>
     visit t s guesses p_draft (score target x guesses) (then_plain x n f c))

@@ -1,8 +1,8 @@
 (* Traversal verification writes the target's text, proved so that a machine checks it.
 
 Weng et al. (2025) Alg. 1, "Traversal Verification for Speculative Tree Decoding"; the code is
-variants/traversal.py. Read lossless.v, block.v and tree.v first; `coqc lossless.v block.v tree.v
-traversal.v` checks all four.
+variants/traversal.py. Read lossless.v, block.v and tree.v first. docs/proof.md says how to run
+all four.
 
     here      variants/traversal.py
     t         the number of tokens on the path; t = 0 is the root, which is never tested
@@ -94,6 +94,8 @@ Proof.
   eapply always_bind; [apply IHb|]. intros [ids|] _; [now apply always_ret|apply IHn].
 Qed.
 
+(* The same claim as in block.v, for every row `left`: `block_step`, with IHn for the guesses next
+   to the first one, and IHb for those below it. *)
 Lemma visit_round sh : forall t n x drawn s left f c,
   0 <= s <= 1 -> (t = O -> s = 1) -> positive V left -> s * sum V left = s ->
   (levels sh <= n)%nat ->

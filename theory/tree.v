@@ -1,7 +1,7 @@
 (* Trees of guesses: verify_tree writes the target's text, proved so that a machine checks it.
 
 Miao et al. (2023), SpecInfer, VerifyStochastic; the code is variants/tree.py. Read lossless.v
-first; `coqc lossless.v tree.v` checks both.
+first. docs/proof.md says how to run both.
 
     here          variants/tree.py
     shape         how many guesses each position has at most, with the shapes below them
