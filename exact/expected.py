@@ -25,7 +25,7 @@ import numpy as np
 
 from exact.law import expectation
 from exact.optimum import best_accepted, guesses_law
-from exact.rules import TOYS, X, best
+from exact.toys import TOYS, X, best
 from lib.markdown import markdown_table
 from lib.terminal import Parser, command, print_safely
 from sampling import residual
@@ -165,7 +165,7 @@ def tree_mean(widths: tuple[int, ...], toy: str, x: tuple[int, ...] = X) -> Any:
     """
     if not widths:
         return 1
-    p_draft, p_target = (model(x)[-1] for model in TOYS[toy])
+    p_draft, p_target = (model(x, 1)[-1] for model in TOYS[toy])
     below = [tree_mean(widths[1:], toy, (*x, token)) for token in range(len(p_target))]
 
     def tokens(drawn):
@@ -183,7 +183,7 @@ def best_mean(widths: tuple[int, ...], toy: str, x: tuple[int, ...] = X) -> Any:
     """
     if not widths:
         return 1
-    p_draft, p_target = (model(x)[-1] for model in TOYS[toy])
+    p_draft, p_target = (model(x, 1)[-1] for model in TOYS[toy])
     guesses = guesses_law(p_draft, widths[0])
     below = [best_mean(widths[1:], toy, (*x, token)) for token in range(len(p_target))]
     total: Any = 1

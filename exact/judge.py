@@ -34,7 +34,7 @@ from typing import Any
 
 import numpy as np
 
-from exact import recorded, rules
+from exact import recorded, toys
 from exact.law import (
     ONLY_COMPARED,
     Forking,
@@ -44,7 +44,7 @@ from exact.law import (
     text_law,
     total_variation,
 )
-from exact.rules import Found, X, mapped
+from exact.toys import Found, X, mapped
 from lib.terminal import Parser, command
 from speculative import Model, Round, Test, complete, draft_and_verify
 
@@ -65,7 +65,7 @@ from exact.judge import answer
 sys.exit(100 + answer({!r}, {}, {}, {}))
 """
 TOYS = {name: [mapped(model, np.float64) for model in pair]
-        for name, pair in rules.TOYS.items()}
+        for name, pair in toys.TOYS.items()}
 TOYS["equal"] = [TOYS["A"][1]] * 2
 
 Text = tuple[int, ...]
@@ -98,7 +98,7 @@ def texts_of(step: Callable) -> TextsOf:
     return texts
 
 
-def load(path: Path) -> tuple[TextsOf, Test | None, str]:
+def load_file(path: Path) -> tuple[TextsOf, Test | None, str]:
     """Run the file; return a function that enumerates the texts of its `step` or `verify`.
 
     The second value is the `verify`, or None if the file has a step; the third says what is
@@ -223,7 +223,7 @@ def judge(texts: TextsOf, seconds: float = math.inf) -> Iterator[Found]:
         yield Found(toy, K, texts(draft, target, K, clock.law), text_law(X, target, K + 1))
 
 
-def starts(texts: Texts, n: int) -> Texts:
+def prefix_law(texts: Texts, n: int) -> Texts:
     """Return {first n tokens: probability}."""
     total: Texts = defaultdict(float)
     for text, p in texts.items():
@@ -231,14 +231,14 @@ def starts(texts: Texts, n: int) -> Texts:
     return total
 
 
-def explain(found: Found, tolerance: float = EXACT) -> Iterator[str]:
+def difference_lines(found: Found, tolerance: float = EXACT) -> Iterator[str]:
     """Yield lines that show the first token that is too frequent, and its alternatives.
 
     At this token the distribution of the texts so far first differs too much from the target's.
     """
     for n in range(len(X) + 1, len(X) + found.K + 2):
-        got = starts(found.texts, n)
-        wanted = starts(found.wanted, n)
+        got = prefix_law(found.texts, n)
+        wanted = prefix_law(found.wanted, n)
         if total_variation(got, wanted) > tolerance:
             break
     worst = max(got, key=lambda text: got[text] - wanted[text])
@@ -271,10 +271,10 @@ def in_words(error: BaseException) -> str:
 
 def print_judgement(texts: TextsOf, seconds: float, tolerance: float) -> int:
     """Print the judgement; return the exit status, 0 if the distribution is the target's."""
-    print(rules.toys_table(), "Toy equal: both models are A's target.\n", sep="\n\n", flush=True)
+    print(toys.toys_table(), "Toy equal: both models are A's target.\n", sep="\n\n", flush=True)
     for found in judge(texts, seconds):
         if not found.distance <= tolerance:
-            print(*explain(found, tolerance), sep="\n")
+            print(*difference_lines(found, tolerance), sep="\n")
             if found.distance <= FLOAT32:
                 print("  this is within float32 rounding: --tolerance "
                       f"{FLOAT32:g} accepts it")
@@ -292,7 +292,7 @@ def answer(file: str, seconds: float = SECONDS, tolerance: float = EXACT,
     """Judge a file in this process and print; return the exit status."""
     path = Path(file)
     try:
-        texts, verify, note = load(path)
+        texts, verify, note = load_file(path)
         if with_rows and not verify:
             raise AssertionError("--rows needs a function verify and no step: a step calls "
                                  "models, and the recorded rows come without models")

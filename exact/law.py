@@ -254,6 +254,15 @@ def composed_law(x: Sequence[int], one_round: RoundLaw, N: int, K: int) -> dict:
     return dict(total)
 
 
+def completed(round_law: dict, x: Sequence[int], target: Model, N: int) -> dict:
+    """Return {text: p} of N new ids: those of one round, {ids: p}, and then the target's own."""
+    texts = defaultdict(int)
+    for ids, p in round_law.items():
+        for text, p_rest in text_law((*x, *ids), target, N - len(ids)).items():
+            texts[text] += p * p_rest
+    return dict(texts)
+
+
 # ---- comparisons
 
 def total_variation(law_a: dict, law_b: dict) -> Any:

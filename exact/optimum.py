@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 
 from exact.law import law
-from exact.rules import TOYS, X
+from exact.toys import TOYS, X
 from lib.markdown import markdown_table
 from lib.terminal import Parser, command, print_safely
 from sampling import residual
@@ -107,11 +107,11 @@ FORMS: dict[str, Form] = {
     "optimum": best_independent, "multi-step": multi_step, "K-SEQ": kseq, "match": match}
 
 
-def toys_table() -> str:
+def optimum_table() -> str:
     """Return the optimum and the tests, for one, two and three guesses on every toy."""
     rows = []
     for toy, pair in TOYS.items():
-        p_draft, p_target = (np.asarray(model(X)[-1], float) for model in pair)
+        p_draft, p_target = (np.asarray(model(X, 1)[-1], dtype=float) for model in pair)
         for n in (1, 2, 3):
             accepted = [form(p_draft, p_target, n) for form in FORMS.values()]
             rows.append([toy, n, *(f"{probability:.4f}" for probability in accepted)])
@@ -123,7 +123,7 @@ def main(argv: list[str] | None = None) -> None:
     """Print the table."""
     parser = Parser("python -m exact.optimum", description=__doc__.split("\n")[0])
     parser.parse_args(argv)
-    print_safely(toys_table(), sys.stdout)
+    print_safely(optimum_table(), sys.stdout)
 
 
 if __name__ == "__main__":

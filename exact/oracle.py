@@ -25,8 +25,9 @@ How it works. The verifier is called with every path of guesses of two small mod
 TOYS. Its answer changes only where a uniform crosses a threshold. Bisection finds the thresholds
 and cuts the cube of uniforms into boxes. One call per box gives the distribution of what is
 written, and the target's rows complete a round that ends early. Uniforms are multiples of 2^-24
-(float32) or 2^-52 (float64), so the sum is exact. A search found the toys (exact/rows.py): they
-show each rule in KNOWN, and single-line faults of a right verifier (exact/faults.py).
+(float32) or 2^-52 (float64), so the sum is exact. A search found the toys
+(exact/rules/oracle_rows.py): they show each rule in KNOWN, and single-line faults of a right
+verifier (exact/rules/faults.py).
 
 report.exact    True     the target's distribution on all toys, up to rounding
                 False    a different distribution

@@ -23,13 +23,13 @@ from collections.abc import Iterator
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from exact.expected import block_tokens, chain_bound, ratio_tokens
 from exact.law import expectation, paths
 from lib.markdown import markdown_table
+from lib.statistics import means
 from speculative import Test
 from variants.shared.branches import best_ids
 
@@ -94,22 +94,6 @@ def tokens_of(verify: Test, chains: list[Chain]) -> tuple[list, str]:
     rng = np.random.default_rng(0)
     runs = [[len(one_round(rng)) for _ in range(RUNS)] for one_round in rounds]
     return [np.mean(lengths) for lengths in runs], f"the mean of {RUNS} runs of each round"
-
-
-def standard_error(values: Any, texts: Any) -> float:
-    """Return the standard error of a mean over rounds; only different texts are independent."""
-    differences = np.asarray(values) - np.mean(values)
-    return float(np.sqrt((np.bincount(texts, differences) ** 2).sum()) / len(values))
-
-
-def means(rows: list[dict], texts: Any) -> dict[str, dict[str, float]]:
-    """Return {name: mean and standard error, also of the difference to the first name}."""
-    columns = {name: np.array([row[name] for row in rows], float) for name in rows[0]}
-    first = next(iter(columns.values()))
-    return {name: {"mean": float(column.mean()), "error": standard_error(column, texts),
-                   "more": float((column - first).mean()),
-                   "more_error": standard_error(column - first, texts)}
-            for name, column in columns.items()}
 
 
 def means_table(figures: dict[str, dict[str, float]]) -> str:

@@ -33,7 +33,8 @@ def test_no_checkpoint_download_or_terminal_is_loaded_with_the_forward_pass():
     assert loaded_by("main") >= APART - {"numba"}
 
 
-@pytest.mark.parametrize("module", ["law", "oracle", "rules", "settings", "judge", "power"])
+@pytest.mark.parametrize("module", ["law", "toys", "oracle", "judge", "rules.__main__",
+                                    "rules.batched"])
 def test_a_verifier_is_judged_with_numpy_alone(module):
     """Of the decoders only the files whose tests are in the register are loaded."""
     loaded = loaded_by(f"exact.{module}")

@@ -1,20 +1,23 @@
-"""Run the rules of exact/rules.py on arrays, as engines do: EXACT and WRONG have them by name.
+"""Run the rules of the register on arrays, as engines do: EXACT and WRONG have them by name.
 
     guesses    [B, K]           p_draft   [B, K, V]        p_target   [B, K + 1, V]
     uniforms   [B, K + 1]       u_t tests guess t; the last one draws the replacement or bonus
     tokens     [B, K + 1]       the accepted guesses and that token, then -1
 
-exact/oracle.py is tested with them; exact/power.py runs the tests of engines on them. A test here
-does what the one with its name in exact/verifiers.py does, with the same parts. A rule on how
-guesses are made is not such a function, so it is absent.
+exact/oracle.py is tested with them; benchmarks/power.py runs the tests of engines on them. A test
+here does what the test with its name in exact/rules/verifiers.py does, with the same parts. A
+rule on how guesses are made is not such a function, so it is absent.
 """
 
 from functools import partial
 
 import numpy as np
 
-from exact import rules, verifiers
-from exact.verifiers import from_residual, ratio, surplus, whole_rest
+from exact.rules import guesses as ways
+from exact.rules import verifiers
+from exact.rules.register import RULES
+from exact.rules.verifiers import from_residual, ratio, surplus, whole_rest
+from exact.toys import best
 from speculative import guess, verify
 from variants.match import match_verify
 
@@ -67,16 +70,16 @@ def all_of(guesses, p_draft):
 
 
 def before_unsure_row(guesses, p_draft):
-    return n_leading(rules.is_confident(p_draft.max(axis=-1)))
+    return n_leading(ways.is_confident(p_draft.max(axis=-1)))
 
 
 def before_unsure_guess(guesses, p_draft, extra=0):
-    n = n_leading(rules.is_confident(at(p_draft, guesses)))
+    n = n_leading(ways.is_confident(at(p_draft, guesses)))
     return np.minimum(n + extra, guesses.shape[1])
 
 
-def planned(guesses, p_draft, choose=np.argmax, costs=rules.COSTS):
-    return choose(rules.rates(p_draft.max(axis=-1), costs), axis=-1)
+def planned(guesses, p_draft, choose=np.argmax, costs=ways.COSTS):
+    return choose(ways.rates(p_draft.max(axis=-1), costs), axis=-1)
 
 
 # ---- tests
@@ -163,23 +166,23 @@ TESTS = {  # a test of one round: the test of a batch
     verifiers.one_product: one_product}
 COUNTS = {  # a way to guess: how many of the guesses are tested
     guess: all_of,
-    rules.best: all_of,  # here they are drawn too
-    rules.stop_before: before_unsure_row,
-    rules.drop_improbable: before_unsure_guess,
-    rules.planned: planned}
+    best: all_of,  # here they are drawn too
+    ways.stop_before: before_unsure_row,
+    ways.drop_improbable: before_unsure_guess,
+    ways.planned: planned}
 
 
-def parts(function):
+def function_and_settings(function):
     """Return the function and the settings of a partial, or of a plain function."""
     return getattr(function, "func", function), getattr(function, "keywords", {})
 
 
-def kernels(exact):
+def batched_rules(exact):
     """Return {name: test of a batch} of the rules for which guesses can be drawn elsewhere."""
     tests = {}
-    for rule in rules.RULES:
-        way, options = parts(rule.guess)
-        test, settings = parts(rule.verify)
+    for rule in RULES:
+        way, options = function_and_settings(rule.guess)
+        test, settings = function_and_settings(rule.verify)
         if rule.exact != exact or test not in TESTS or way not in COUNTS or "guess" in options:
             continue
         count = {} if COUNTS[way] is all_of else {"n_tested": partial(COUNTS[way], **options)}
@@ -187,5 +190,5 @@ def kernels(exact):
     return tests
 
 
-EXACT = kernels(exact=True)
-WRONG = kernels(exact=False)
+EXACT = batched_rules(exact=True)
+WRONG = batched_rules(exact=False)

@@ -13,7 +13,7 @@ from types import CodeType
 
 import numpy as np
 
-from exact.kernels import at
+from exact.rules.batched import at
 
 RIGHT = """\
 B, K = guesses.shape

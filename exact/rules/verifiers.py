@@ -1,10 +1,10 @@
-"""Test guesses, rightly or wrongly: the tests of exact/rules.py, each a few lines.
+"""Test guesses, rightly or wrongly: the tests of exact/rules/register.py, each a few lines.
 
     verify(guesses, p_draft, p_target, rng) -> 1 .. k + 1 tokens     as speculative.verify
     p_draft[t], p_target[t]     the rows for the position of guess t; p_target has one row more
 
 Most tests are a `chain` with two parts. Both compute with Fractions, so distances are exact,
-and with arrays of floats for exact/kernels.py.
+and with arrays of floats for exact/rules/batched.py.
 
     p_accept(p_target, p_draft)     the probability to accept a guess, from its probabilities
     replace(token, p_target, p_draft, p_next)
@@ -12,21 +12,16 @@ and with arrays of floats for exact/kernels.py.
                                     rows and the target's next row, [.., n_vocab]
 """
 
-from fractions import Fraction
 from functools import partial
 from math import log
 
 import numpy as np
 
+from exact.toys import one_hot
 from sampling import accept, residual, sample
 from speculative import verify
 from variants.block import shares
 from variants.match import match_verify
-
-
-def one_hot(token, n_vocab=3):
-    return np.array([Fraction(int(i == token)) for i in range(n_vocab)], dtype=object)
-
 
 # ---- the probability to accept a guess
 
