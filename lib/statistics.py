@@ -46,6 +46,7 @@ def coin_divergence(f: Any, p: Any) -> Any:
     [0.0, 0.0201, 0.6931]
     """
     f = np.asarray(f, dtype=float)
+    p = np.asarray(p, dtype=float)
     with np.errstate(divide="ignore", invalid="ignore"):  # 0 log 0 is 0
         heads = np.where(f > 1e-12, f * np.log(f / p), 0)
         tails = np.where(f < 1 - 1e-12, (1 - f) * np.log((1 - f) / (1 - p)), 0)

@@ -1,4 +1,6 @@
-"""The papers' formulas.
+"""Compute the papers' formulas.
 
-speedup (closed forms), coupling (draws that agree), hardware (why decoding waits for memory)
+speedup    closed forms: tokens per round, the best K, the speed-up
+coupling   how often independent draws with shared randomness agree
+hardware   why decoding waits for memory
 """
