@@ -190,7 +190,7 @@ def test_the_toys_have_what_faults_need(V):
 def test_a_search_finds_toys(monkeypatch):
     wrong = {(name, K): (WRONG[name], 0.1) for name in [*WRONG][:3] for K in (1, 2)}
     found, least = oracle_rows.search(V=3, n=2, wrong=wrong, seed=0)
-    assert (np.array(toys).sum(axis=-1) == 1000).all() and least > 0
+    assert (np.array(found).sum(axis=-1) == 1000).all() and least > 0
     (one_hot, _), (_, peaked) = toys
     assert 1000 in np.array(one_hot) and np.max(peaked) == 975
 

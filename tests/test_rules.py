@@ -291,7 +291,7 @@ def test_at_any_costs_a_first_descent_is_exact(costs):
 def keep_while(x, k, rng, draft, tested):
     """Draw k guesses; keep guess t if all before it are kept and tested(guesses, t)."""
     guesses, p_draft = guess(x, k, rng, draft)
-    n = ways.n_leading(tested(guesses, t) for t in range(k))
+    n = ways.count_leading(tested(guesses, t) for t in range(k))
     return guesses[:n], p_draft[:n]
 
 

@@ -55,11 +55,11 @@ def beam(x, k, rng, draft, width=2):
 
 # ---- how many guesses are tested
 
-def n_leading(flags) -> int:
+def count_leading(flags) -> int:
     """Return how many flags are true before the first false one.
 
-    >>> n_leading([True, True, False, True]), n_leading([True]), n_leading([])
-    (2, 1, 0)
+    >>> [count_leading(flags) for flags in ([True, True, False, True], [True], [])]
+    [2, 1, 0]
     """
     return [*flags, False].index(False)  # a false flag at the end: an index exists
 
@@ -82,7 +82,8 @@ def drop_improbable(x, k, rng, draft, guess: DraftGuess = guess, extra=0):
     """Drop the first guess with a low draft probability and all later ones, except `extra`."""
     guesses, p_draft = guess(x, k, rng, draft)
     own_rows = [draft(x + guesses[:t], 1)[-1] for t in range(len(guesses))]
-    n = n_leading(is_confident(row[token]) for row, token in zip(own_rows, guesses)) + extra
+    confident = [is_confident(row[token]) for row, token in zip(own_rows, guesses)]
+    n = count_leading(confident) + extra
     return guesses[:n], p_draft[:n]
 
 
