@@ -79,7 +79,7 @@ TextsOf = Callable[[Model, Model, int, Enumerate], Texts]  # of a draft, a targe
 def rounds_of(verify: Test) -> TextsOf:
     """Return a function that enumerates a round for each last token and k, and joins rounds."""
     def texts(draft, target, K, enumerate_outcomes):
-        @cache
+        @cache  # a test sees rows, which depend on the last token alone
         def round_after(last, k):
             step = draft_and_verify(draft, target, k, verify)
             return enumerate_outcomes(lambda rng: step([last], k + 1, rng).ids)
@@ -134,7 +134,7 @@ def test_of(entry: Any) -> Callable:
     if not callable(test):
         raise AssertionError("need a DECODER with a test, as in variants/registry.py")
     parameters = inspect.signature(test).parameters.values()
-    needed = [one.name for one in parameters if one.default is one.empty]
+    needed = [one.name for one in parameters if one.default is one.empty]  # without a default
     if needed[:1] == ["tree"]:
         raise AssertionError(f"the test of its DECODER, {test.__name__}, tests a tree of guesses: "
                              "write a step that calls it, as docs/exercises.md shows")
@@ -178,7 +178,7 @@ def as_tokens(ids: Any, most: int, n_vocab: int = 3) -> list[int]:
     if hasattr(tokens, "tolist"):
         tokens = tokens.tolist()
     is_list = isinstance(tokens, (list, tuple))
-    vocabulary = range(n_vocab)
+    vocabulary = range(n_vocab)  # `in` compares numbers, so an integer of NumPy is in it too
     if not is_list or not 1 <= len(tokens) <= most or not all(i in vocabulary for i in tokens):
         number = "1 token" if most == 1 else f"1 to {most} tokens"
         raise AssertionError(f"need a list of {number} of 0 .. {n_vocab - 1}, got {ids}")
@@ -236,11 +236,12 @@ def difference_lines(found: Found, tolerance: float = EXACT) -> Iterator[str]:
 
     At this token the distribution of the texts so far first differs too much from the target's.
     """
-    for n in range(len(X) + 1, len(X) + found.K + 2):
+    for n in range(len(X) + 1, len(X) + found.K + 2):  # with 1 .. K + 1 new tokens
         got = prefix_law(found.texts, n)
         wanted = prefix_law(found.wanted, n)
         if total_variation(got, wanted) > tolerance:
             break
+    # a start of n tokens that comes too often; its alternatives differ in the last token
     worst = max(got, key=lambda text: got[text] - wanted[text])
     yield f"toy {found.toy}, K = {found.K}: distance {found.distance:.2g}"
     yield "  text                      yours    target"
@@ -253,7 +254,7 @@ def difference_lines(found: Found, tolerance: float = EXACT) -> Iterator[str]:
 
 def line_of(error: BaseException, path: Path) -> str:
     """Return "line N: " for the last line of the file in an error's traceback, or nothing."""
-    frames = traceback.extract_tb(error.__traceback__)
+    frames = traceback.extract_tb(error.__traceback__)  # the innermost call is last
     places = [(frame.filename, frame.lineno) for frame in frames]
     if isinstance(error, SyntaxError):
         places.append((error.filename or "", error.lineno))
@@ -344,7 +345,8 @@ def main(argv: list[str] | None = None) -> int:
                         help="show the tokens per round of verify on recorded rows, too")
     args = parser.parse_args(argv)
     program = PROGRAM.format(args.file, args.seconds, args.tolerance, args.rows)
-    limit = args.seconds * (1 + args.rows) + GRACE
+    n_enumerations = 2 if args.rows else 1  # each has its own time limit
+    limit = args.seconds * n_enumerations + GRACE
     try:
         status = subprocess.run([sys.executable, "-B", "-c", program], timeout=limit).returncode
     except subprocess.TimeoutExpired:

@@ -54,7 +54,7 @@ def best_accepted(guesses: Guesses, p_target: np.ndarray) -> Any:
     """
     def excess(A):
         """Return P(all guesses in A) - p_target(A)."""
-        inside = sum(p for tokens, p in guesses.items() if {*tokens} <= {*A})
+        inside = sum(p for tokens, p in guesses.items() if {*tokens} <= {*A})  # all are in A
         return inside - sum(p_target[token] for token in A)
 
     n_vocab = len(p_target)
@@ -84,10 +84,10 @@ def best_independent(p_draft: np.ndarray, p_target: np.ndarray, n: int) -> float
 def multi_step(p_draft: np.ndarray, p_target: np.ndarray, n: int) -> float:
     """Return the acceptance of multi-step sampling. Miao et al. (2023)."""
     all_rejected = 1.0
-    left = p_target
+    remaining = p_target  # the row that the next guess is tested with
     for _ in range(n):
-        all_rejected *= 1 - np.minimum(left, p_draft).sum()
-        left = residual(left, p_draft)
+        all_rejected *= 1 - np.minimum(remaining, p_draft).sum()
+        remaining = residual(remaining, p_draft)
     return 1 - all_rejected
 
 
@@ -97,14 +97,15 @@ def kseq(p_draft: np.ndarray, p_target: np.ndarray, n: int) -> float:
     return 1 - (1 - beta) ** n
 
 
-def match(p_draft: np.ndarray, p_target: np.ndarray, n: int) -> float:
+def match_accepted(p_draft: np.ndarray, p_target: np.ndarray, n: int) -> float:
     """Return the acceptance of match: the target's own draw is one of the guesses."""
-    return (p_target * (1 - (1 - p_draft) ** n)).sum()
+    is_guessed = 1 - (1 - p_draft) ** n  # the probability of each token
+    return (p_target * is_guessed).sum()
 
 
 Form = Callable[[np.ndarray, np.ndarray, int], float]
 FORMS: dict[str, Form] = {
-    "optimum": best_independent, "multi-step": multi_step, "K-SEQ": kseq, "match": match}
+    "optimum": best_independent, "multi-step": multi_step, "K-SEQ": kseq, "match": match_accepted}
 
 
 def optimum_table() -> str:

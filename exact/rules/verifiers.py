@@ -137,7 +137,7 @@ def same_race(guesses, p_draft, p_target, rng):
 
 
 def whole_rest(mass, share, p_guess):
-    """Return what is left of both: the right divisor."""
+    """Return the right divisor: the mass and what the share lacks to 1."""
     return mass + (1 - share)  # the mass itself, to the last bit, if the share is 1
 
 
