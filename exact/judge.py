@@ -25,7 +25,6 @@ import subprocess
 import sys
 import time
 import traceback
-from collections import defaultdict
 from collections.abc import Callable, Iterator
 from functools import cache, partial
 from itertools import product
@@ -41,6 +40,7 @@ from exact.law import (
     composed_law,
     forbid_in,
     law,
+    prefix_law,
     text_law,
     total_variation,
 )
@@ -221,14 +221,6 @@ def judge(texts: TextsOf, seconds: float = math.inf) -> Iterator[Found]:
     for (toy, (draft, target)), K in product(TOYS.items(), (1, 2, 3)):
         clock.start(f"toy {toy}, K = {K}")
         yield Found(toy, K, texts(draft, target, K, clock.law), text_law(X, target, K + 1))
-
-
-def prefix_law(texts: Texts, n: int) -> Texts:
-    """Return {first n tokens: probability}."""
-    total: Texts = defaultdict(float)
-    for text, p in texts.items():
-        total[text[:n]] += p
-    return total
 
 
 def difference_lines(found: Found, tolerance: float = EXACT) -> Iterator[str]:

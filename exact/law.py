@@ -267,6 +267,14 @@ def completed(round_law: dict, x: Sequence[int], target: Model, N: int) -> dict:
 
 # ---- comparisons
 
+def prefix_law(texts: dict, n: int) -> dict:
+    """Return {first n ids: probability}; 0 for all others."""
+    total: dict = defaultdict(int)
+    for text, p in texts.items():
+        total[text[:n]] += p
+    return total
+
+
 def total_variation(law_a: dict, law_b: dict) -> Any:
     """Return half the sum of all differences: the largest difference of any event."""
     return sum(abs(law_a.get(k, 0) - law_b.get(k, 0)) for k in law_a.keys() | law_b.keys()) / 2

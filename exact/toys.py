@@ -72,6 +72,11 @@ class Found(NamedTuple):
         return total_variation(self.texts, self.wanted)
 
 
+def distance_cell(distance: Any, rounding: float = 1e-12) -> str:
+    """Return a distance as it is shown; "0" for what floats may add up to."""
+    return f"{float(distance):.4f}" if distance > rounding else "0"
+
+
 def toys_table() -> str:
     """Return the rows of all toys as Markdown."""
     def in_tenths(rows):

@@ -191,7 +191,7 @@ def test_a_search_finds_toys(monkeypatch):
     wrong = {(name, K): (WRONG[name], 0.1) for name in [*WRONG][:3] for K in (1, 2)}
     found, least = oracle_rows.search(V=3, n=2, wrong=wrong, seed=0)
     assert (np.array(found).sum(axis=-1) == 1000).all() and least > 0
-    (one_hot, _), (_, peaked) = toys
+    (one_hot, _), (_, peaked) = found
     assert 1000 in np.array(one_hot) and np.max(peaked) == 975
 
 

@@ -35,7 +35,7 @@ from exact.engines.triton import (
 )
 from exact.law import completed, law, text_law, total_variation
 from exact.rules.guesses import as_drawn
-from exact.toys import TOYS, X, best, mapped
+from exact.toys import TOYS, X, best, distance_cell, mapped
 from lib.markdown import markdown_table
 from lib.terminal import Parser, command, print_safely
 from speculative import guess
@@ -116,11 +116,6 @@ def enumerated_distance(one_round: Callable, toy: str, K: int) -> float:
 def with_version(package: str) -> str:
     """Return the package and its installed version."""
     return f"{package} {importlib.metadata.version(package)}"
-
-
-def distance_cell(distance: float, rounding: float) -> str:
-    """Return a distance as it is shown; "0" for what is rounding."""
-    return "0" if distance < rounding else f"{distance:.4f}"
 
 
 def enumerated_lines(package: str) -> Iterator[list[str]]:

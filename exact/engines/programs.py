@@ -42,7 +42,7 @@ def random_weights(name):
     """Return the parameters of the draft or the target."""
     params = random_params(SIZES, np.random.default_rng(SEEDS[name]))
     for _, weight in flatten(params):
-        if weight.ndim == 2:
+        if weight.ndim == 2:  # a matrix; changed in place
             weight *= SCALE
     return params
 
@@ -91,7 +91,7 @@ def wrong_rules():
 
 def sampled_distance(write_text, n_texts=N_TEXTS):
     """Return how far the frequencies of texts are from the target's distribution."""
-    seeds = np.random.default_rng(0).integers(2**31, size=n_texts)
+    seeds = np.random.default_rng(0).integers(2**31, size=n_texts)  # one per text
     texts = Counter((*X, *write_text(int(seed))) for seed in seeds)
     return total_variation({text: n / n_texts for text, n in texts.items()}, wanted())
 
@@ -118,9 +118,9 @@ def llama_server(target_path, draft_path, n_ctx, n_guesses, n_threads=1, probabi
         kinds = xllamacpp.common_speculative_type
         params.speculative.types = [kinds.COMMON_SPECULATIVE_TYPE_DRAFT_SIMPLE]
     params.flash_attn_type = xllamacpp.llama_flash_attn_type.LLAMA_FLASH_ATTN_TYPE_DISABLED
-    for one in (params, draft):
-        one.cache_type_k = one.cache_type_v = xllamacpp.ggml_type.GGML_TYPE_F32
-        one.cpuparams.n_threads = one.cpuparams_batch.n_threads = n_threads
+    for of_model in (params, draft):  # the target's parameters, and the draft's
+        of_model.cache_type_k = of_model.cache_type_v = xllamacpp.ggml_type.GGML_TYPE_F32
+        of_model.cpuparams.n_threads = of_model.cpuparams_batch.n_threads = n_threads
     return xllamacpp.Server(params)
 
 
@@ -145,7 +145,7 @@ def llama_cpp(folder, with_draft=True, probabilistic=False):
         answer = server.handle_completions({
             "prompt": list(X), "n_predict": N_TOKENS, "seed": seed, "temperature": 1.0, "top_k": 0,
             "top_p": 1.0, "min_p": 0.0, "cache_prompt": False, "ignore_eos": True})
-        return map("abc".index, answer["choices"][0]["text"])
+        return map("abc".index, answer["choices"][0]["text"])  # token 0 is the letter a
 
     return write_text
 

@@ -16,11 +16,11 @@ from typing import Any
 
 from exact.rules import register, settings
 from exact.rules.register import ALARMS, enumerated_rule, tokens_per_round
-from exact.toys import TOYS, Found
+from exact.toys import TOYS, Found, distance_cell
 from lib.markdown import markdown_table
 from lib.terminal import Help, Parser, command, print_safely
 
-ROUNDING = 1e-12  # what floats may add up to; nearly all figures are Fractions
+ROUNDING = 1e-12  # nats that floats may add up to
 ERROR = 1e-6  # of the test in the column of texts
 
 
@@ -36,6 +36,7 @@ def texts_needed(found: Found) -> str:
     if impossible:
         # n texts are all possible for the target with probability (1 - impossible)^n
         return f"{ceil(log(ERROR) / log1p(-impossible)):,}"
+    # the divergence from the target: what one text shows on average
     nats = sum(p * log(p / found.wanted[text]) for text, p in found.texts.items() if p)
     return f"{ceil(log(1 / ERROR) / nats):,}" if nats > ROUNDING else "-"
 
@@ -48,11 +49,6 @@ Columns = dict[str, Callable[[Any, str], str]]  # {head: (rule, toy) -> cell}
 def has_words(rule: Any, words: Sequence[str]) -> bool:
     """Return whether the rule's name has one of the words."""
     return any(word.lower() in rule.name.lower() for word in words)
-
-
-def distance_cell(distance: Any) -> str:
-    """Return a distance as a cell; "0" for what is rounding."""
-    return f"{float(distance):.4f}" if distance > ROUNDING else "0"
 
 
 def distances_table(rules: Sequence, words: Sequence[str], enumerated: Callable,

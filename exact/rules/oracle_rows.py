@@ -9,7 +9,6 @@ wrong faults of faults.py, with 1, 2 and 3 guesses together. A rule's distance i
 distance on the oracle's toys, and the smallest quotient counts.
 """
 
-from collections import defaultdict
 from fractions import Fraction
 from functools import partial
 from math import ceil, log
@@ -17,7 +16,7 @@ from math import ceil, log
 import numpy as np
 
 from exact import oracle
-from exact.law import completed, law, text_law, total_variation
+from exact.law import completed, law, prefix_law, text_law, total_variation
 from exact.rules.batched import WRONG
 from exact.rules.faults import mutants
 from exact.rules.register import BY_NAME
@@ -86,14 +85,6 @@ def known():
 
 # ---- from how many rounds on check_by_sampling sees a rule
 
-def prefix_law(texts, m):
-    """Return the distribution of the first m tokens, which follow NOTHING."""
-    total = defaultdict(float)
-    for text, p in texts.items():
-        total[text[: 1 + m]] += float(p)  # entry 0 is NOTHING
-    return total
-
-
 def rounds_needed(texts, wanted, V, K, n_toys, false_alarm=1e-9):
     """Return the number of rounds on this toy that show the rule, but for probability ERROR.
 
@@ -103,9 +94,9 @@ def rounds_needed(texts, wanted, V, K, n_toys, false_alarm=1e-9):
     """
     pairs = []  # (q, p) of every start
     for m in range(1, K + 2):
-        came = prefix_law(texts, m)
-        should = prefix_law(wanted, m)
-        pairs += [(came[start], should[start]) for start in {*came, *should}]
+        came = prefix_law(texts, 1 + m)  # NOTHING and m tokens
+        should = prefix_law(wanted, 1 + m)
+        pairs += [(float(came[start]), float(should[start])) for start in {*came, *should}]
     q, p = np.array(pairs).T
     # starts at which a rule and the target differ, and both are possible and not certain
     is_clear = (abs(q - p) > 1e-9) & (p > 0) & (q > 0) & (q < 1) & (p < 1)
@@ -130,13 +121,13 @@ def random_row(V, rng, least=1):
     """Return thousandths that sum to 1000, each at least `least`."""
     shares = rng.dirichlet(np.ones(V))
     row = least + np.floor(shares * (1000 - V * least)).astype(int)
-    row[row.argmax()] += 1000 - row.sum()
+    row[row.argmax()] += 1000 - row.sum()  # what rounding down has left
     return row
 
 
 def peaked_row(V, rng, token, rest):
     """Return a row in which all tokens but one share `rest` thousandths."""
-    row = np.ones(V, dtype=int)
+    row = np.ones(V, dtype=int)  # every other token has at least 1
     row[token] = 0
     others = np.flatnonzero(row)
     row[others] += rng.multinomial(rest - len(others), np.ones(len(others)) / len(others))
@@ -153,18 +144,19 @@ def random_toys(V, rng):
     """
     toys = []
     for special in ("one-hot, equal, target's token", "near, draft's token, peak"):
-        draft, target = (np.array([random_row(V, rng, 30) for _ in range(V + 1)])
-                         for _ in range(2))
+        draft = np.array([random_row(V, rng, 30) for _ in range(V + 1)])
+        target = np.array([random_row(V, rng, 30) for _ in range(V + 1)])
+        # row 0 follows no token and stays as it is; each kind changes a row after a token
         for row, kind in zip(1 + rng.permutation(V), special.split(", ")):
             token, other = rng.permutation(V)[:2]
             if kind == "one-hot":
                 draft[row] = 1000 * np.eye(V, dtype=int)[token]
             elif kind == "equal":
                 draft[row] = target[row]
-            elif kind == "target's token":
+            elif kind == "target's token":  # the draft cannot write it
                 draft[row, other] += draft[row, token]
                 draft[row, token] = 0
-            elif kind == "draft's token":
+            elif kind == "draft's token":  # the target cannot write it
                 target[row, other] += target[row, token]
                 target[row, token] = 0
             elif kind == "near":
@@ -178,14 +170,14 @@ def random_toys(V, rng):
 
 def distance_on(toys, verify, V, K):
     """Return the distance that `check` finds on these toys: 1 if the verifier is refused."""
-    kept = oracle.TOYS
-    oracle.TOYS = {V: toys}
+    own_toys = oracle.TOYS
+    oracle.TOYS = {V: toys}  # not rows=, which take one toy
     try:
         report = oracle.check(verify, K, V)
     except Exception:  # a fault may raise anything
         return 1.0
     finally:
-        oracle.TOYS = kept
+        oracle.TOYS = own_toys
     return 1.0 if report.exact is None else report.distance
 
 
@@ -211,6 +203,7 @@ def smallest_quotient(toys, wrong, V, limit):
         verify, distance = wrong[key]
         least = min(least, distance_on(toys, verify, V, key[1]) / distance)
         if least < limit:
+            # a dict keeps its order: the key first, then all others
             rest = dict(wrong)
             wrong.clear()
             wrong[key] = rest.pop(key)
@@ -222,7 +215,8 @@ def smallest_quotient(toys, wrong, V, limit):
 def search(V, n, wrong=None, seed=1):
     """Return the best of n random pairs of toys, and its smallest quotient."""
     rng = np.random.default_rng(seed)
-    wrong = refused_verifiers(V) if wrong is None else wrong
+    if wrong is None:
+        wrong = refused_verifiers(V)
     best = None
     most = 0.0
     for _ in range(n):
