@@ -42,10 +42,10 @@ TOYS = {name: (markov(draft), markov(target)) for name, (draft, target) in TENTH
 
 def mapped(model: Model, function: Callable) -> Model:
     """Return the model with `function` applied to each of its rows."""
-    def rows(ids, n_last=1):
+    def mapped_rows(ids, n_last=1):
         return np.array([function(row) for row in model(ids, n_last)])
 
-    return rows
+    return mapped_rows
 
 
 def one_hot(token: Any, n_vocab: int = N_VOCAB) -> np.ndarray:
