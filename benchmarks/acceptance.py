@@ -16,8 +16,8 @@ import numpy as np
 from benchmarks import command
 from benchmarks.models import LENGTH, OPENINGS, load_models
 from benchmarks.rules import mean_and_error
-from exact.recorded import standard_error
 from lib.markdown import markdown_table
+from lib.statistics import standard_error
 from sampling import softmax, with_sampling
 from speculative import draft_and_verify, generate
 from theory.speedup import acceptance_rate

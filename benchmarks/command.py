@@ -64,7 +64,7 @@ def shown_paragraphs(figures, args, paragraphs):
     """Return the paragraphs of a file's figures; ValueError if it holds something else."""
     try:
         return list(paragraphs(figures, args))
-    except (LookupError, TypeError, AttributeError, ValueError) as why:
+    except (LookupError, TypeError, AttributeError, ValueError, ZeroDivisionError) as why:
         raise ValueError(f"--show {args.show} does not hold figures of this command") from why
 
 

@@ -28,7 +28,7 @@ from benchmarks.command import number
 from benchmarks.models import OPENINGS, SIZES, agreeing, load_models, named, sizes
 from benchmarks.race import builder, write_text
 from encoder import Encoder, byte_characters
-from exact.samplers import llama_server
+from exact.engines.programs import llama_server
 from lib.backend import products
 from lib.checkpoints.huggingface import their_name
 from lib.checkpoints.weights import flatten

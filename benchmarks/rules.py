@@ -35,9 +35,10 @@ from exact.expected import (
     tree_tokens,
 )
 from exact.optimum import FORMS
-from exact.recorded import means, means_table
+from exact.recorded import means_table
 from lib import terminal
 from lib.markdown import markdown_table
+from lib.statistics import means
 from speculative import verify
 from variants.registry import whole
 from variants.shared.best_tree import uniform

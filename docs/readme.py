@@ -26,7 +26,7 @@ from pathlib import Path
 
 from docs import figures
 from docs.pictures.family import members
-from exact import rules, settings
+from exact.rules import register, settings
 from lib.terminal import Parser, command
 from variants import DECODERS
 from variants.registry import FAMILIES
@@ -77,7 +77,7 @@ def families(argument=None):
 
 def counted(link):
     """Return a sentence that counts the rules, those not exact, and those met in public."""
-    every = [*rules.RULES, *settings.RULES]
+    every = [*register.RULES, *settings.RULES]
     wrong = [rule for rule in every if not rule.exact]
     met = sum(bool(rule.seen) for rule in wrong)
     return (f"Of [{len(every)} rules]({link}), {len(wrong)} change the distribution of the "

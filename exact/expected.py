@@ -25,7 +25,7 @@ import numpy as np
 
 from exact.law import expectation
 from exact.optimum import best_accepted, guesses_law
-from exact.rules import TOYS, X, best
+from exact.toys import TOYS, X, best
 from lib.markdown import markdown_table
 from lib.terminal import Parser, command, print_safely
 from sampling import residual
@@ -88,7 +88,7 @@ def tokens_below(siblings: list[tuple[int, Any, Any]], left: Any) -> Any:
     left        the target's row at the node; after a rejection, what is left of it
     """
     all_rejected: Any = 1
-    total: Any = 1
+    total: Any = 1  # the token that is written here
     for token, row, below in siblings:
         passed = min(left[token] / row[token], 1)
         total += all_rejected * passed * below
@@ -114,7 +114,7 @@ def traversal_tokens(tree: Tree, p_target: Rows) -> Any:
     """
     def visit(node, share):
         """Return the probability that a path through the node passes, and expected tokens."""
-        left = p_target[1 + node]
+        left = p_target[1 + node]  # row 0 follows the text, which is node -1
         none_passed = 1
         total = 0
         for child, row in tree.guesses_at(node):
@@ -122,10 +122,12 @@ def traversal_tokens(tree: Tree, p_target: Rows) -> Any:
             passed, tokens = visit(child, min(share * left[token] / row[token], 1))
             total += none_passed * (passed + tokens)
             none_passed *= 1 - passed
+            # the child's paths have all failed: what the target and the share have left
             surplus = np.maximum(share * left - row, 0).sum()
             left = residual(share * left, row)
             share = surplus / (surplus + (1 - share)) if surplus + (1 - share) > 0 else 1
-        ends_here = none_passed * (1 if node == -1 else share)  # then one token is drawn
+        # no child's path has passed, and this node's own test passes; then one token is drawn
+        ends_here = none_passed * (1 if node == -1 else share)
         return 1 - none_passed + ends_here, total + ends_here
 
     _, tokens_of_round = visit(-1, 1)
@@ -165,7 +167,7 @@ def tree_mean(widths: tuple[int, ...], toy: str, x: tuple[int, ...] = X) -> Any:
     """
     if not widths:
         return 1
-    p_draft, p_target = (model(x)[-1] for model in TOYS[toy])
+    p_draft, p_target = (model(x, 1)[-1] for model in TOYS[toy])
     below = [tree_mean(widths[1:], toy, (*x, token)) for token in range(len(p_target))]
 
     def tokens(drawn):
@@ -183,8 +185,9 @@ def best_mean(widths: tuple[int, ...], toy: str, x: tuple[int, ...] = X) -> Any:
     """
     if not widths:
         return 1
-    p_draft, p_target = (model(x)[-1] for model in TOYS[toy])
+    p_draft, p_target = (model(x, 1)[-1] for model in TOYS[toy])
     guesses = guesses_law(p_draft, widths[0])
+    # below[token]: the mean after this token is accepted
     below = [best_mean(widths[1:], toy, (*x, token)) for token in range(len(p_target))]
     total: Any = 1
     accepted: Any = 0

@@ -25,7 +25,6 @@ import subprocess
 import sys
 import time
 import traceback
-from collections import defaultdict
 from collections.abc import Callable, Iterator
 from functools import cache, partial
 from itertools import product
@@ -34,17 +33,18 @@ from typing import Any
 
 import numpy as np
 
-from exact import recorded, rules
+from exact import recorded, toys
 from exact.law import (
     ONLY_COMPARED,
     Forking,
     composed_law,
     forbid_in,
     law,
+    prefix_law,
     text_law,
     total_variation,
 )
-from exact.rules import Found, X, mapped
+from exact.toys import Found, X, mapped
 from lib.terminal import Parser, command
 from speculative import Model, Round, Test, complete, draft_and_verify
 
@@ -65,7 +65,7 @@ from exact.judge import answer
 sys.exit(100 + answer({!r}, {}, {}, {}))
 """
 TOYS = {name: [mapped(model, np.float64) for model in pair]
-        for name, pair in rules.TOYS.items()}
+        for name, pair in toys.TOYS.items()}
 TOYS["equal"] = [TOYS["A"][1]] * 2
 
 Text = tuple[int, ...]
@@ -79,7 +79,7 @@ TextsOf = Callable[[Model, Model, int, Enumerate], Texts]  # of a draft, a targe
 def rounds_of(verify: Test) -> TextsOf:
     """Return a function that enumerates a round for each last token and k, and joins rounds."""
     def texts(draft, target, K, enumerate_outcomes):
-        @cache
+        @cache  # a test sees rows, which depend on the last token alone
         def round_after(last, k):
             step = draft_and_verify(draft, target, k, verify)
             return enumerate_outcomes(lambda rng: step([last], k + 1, rng).ids)
@@ -98,7 +98,7 @@ def texts_of(step: Callable) -> TextsOf:
     return texts
 
 
-def load(path: Path) -> tuple[TextsOf, Test | None, str]:
+def load_file(path: Path) -> tuple[TextsOf, Test | None, str]:
     """Run the file; return a function that enumerates the texts of its `step` or `verify`.
 
     The second value is the `verify`, or None if the file has a step; the third says what is
@@ -134,7 +134,7 @@ def test_of(entry: Any) -> Callable:
     if not callable(test):
         raise AssertionError("need a DECODER with a test, as in variants/registry.py")
     parameters = inspect.signature(test).parameters.values()
-    needed = [one.name for one in parameters if one.default is one.empty]
+    needed = [one.name for one in parameters if one.default is one.empty]  # without a default
     if needed[:1] == ["tree"]:
         raise AssertionError(f"the test of its DECODER, {test.__name__}, tests a tree of guesses: "
                              "write a step that calls it, as docs/exercises.md shows")
@@ -178,7 +178,7 @@ def as_tokens(ids: Any, most: int, n_vocab: int = 3) -> list[int]:
     if hasattr(tokens, "tolist"):
         tokens = tokens.tolist()
     is_list = isinstance(tokens, (list, tuple))
-    vocabulary = range(n_vocab)
+    vocabulary = range(n_vocab)  # `in` compares numbers, so an integer of NumPy is in it too
     if not is_list or not 1 <= len(tokens) <= most or not all(i in vocabulary for i in tokens):
         number = "1 token" if most == 1 else f"1 to {most} tokens"
         raise AssertionError(f"need a list of {number} of 0 .. {n_vocab - 1}, got {ids}")
@@ -223,24 +223,17 @@ def judge(texts: TextsOf, seconds: float = math.inf) -> Iterator[Found]:
         yield Found(toy, K, texts(draft, target, K, clock.law), text_law(X, target, K + 1))
 
 
-def starts(texts: Texts, n: int) -> Texts:
-    """Return {first n tokens: probability}."""
-    total: Texts = defaultdict(float)
-    for text, p in texts.items():
-        total[text[:n]] += p
-    return total
-
-
-def explain(found: Found, tolerance: float = EXACT) -> Iterator[str]:
+def difference_lines(found: Found, tolerance: float = EXACT) -> Iterator[str]:
     """Yield lines that show the first token that is too frequent, and its alternatives.
 
     At this token the distribution of the texts so far first differs too much from the target's.
     """
-    for n in range(len(X) + 1, len(X) + found.K + 2):
-        got = starts(found.texts, n)
-        wanted = starts(found.wanted, n)
+    for n in range(len(X) + 1, len(X) + found.K + 2):  # with 1 .. K + 1 new tokens
+        got = prefix_law(found.texts, n)
+        wanted = prefix_law(found.wanted, n)
         if total_variation(got, wanted) > tolerance:
             break
+    # a start of n tokens that comes too often; its alternatives differ in the last token
     worst = max(got, key=lambda text: got[text] - wanted[text])
     yield f"toy {found.toy}, K = {found.K}: distance {found.distance:.2g}"
     yield "  text                      yours    target"
@@ -253,7 +246,7 @@ def explain(found: Found, tolerance: float = EXACT) -> Iterator[str]:
 
 def line_of(error: BaseException, path: Path) -> str:
     """Return "line N: " for the last line of the file in an error's traceback, or nothing."""
-    frames = traceback.extract_tb(error.__traceback__)
+    frames = traceback.extract_tb(error.__traceback__)  # the innermost call is last
     places = [(frame.filename, frame.lineno) for frame in frames]
     if isinstance(error, SyntaxError):
         places.append((error.filename or "", error.lineno))
@@ -271,10 +264,10 @@ def in_words(error: BaseException) -> str:
 
 def print_judgement(texts: TextsOf, seconds: float, tolerance: float) -> int:
     """Print the judgement; return the exit status, 0 if the distribution is the target's."""
-    print(rules.toys_table(), "Toy equal: both models are A's target.\n", sep="\n\n", flush=True)
+    print(toys.toys_table(), "Toy equal: both models are A's target.\n", sep="\n\n", flush=True)
     for found in judge(texts, seconds):
         if not found.distance <= tolerance:
-            print(*explain(found, tolerance), sep="\n")
+            print(*difference_lines(found, tolerance), sep="\n")
             if found.distance <= FLOAT32:
                 print("  this is within float32 rounding: --tolerance "
                       f"{FLOAT32:g} accepts it")
@@ -292,7 +285,7 @@ def answer(file: str, seconds: float = SECONDS, tolerance: float = EXACT,
     """Judge a file in this process and print; return the exit status."""
     path = Path(file)
     try:
-        texts, verify, note = load(path)
+        texts, verify, note = load_file(path)
         if with_rows and not verify:
             raise AssertionError("--rows needs a function verify and no step: a step calls "
                                  "models, and the recorded rows come without models")
@@ -344,7 +337,8 @@ def main(argv: list[str] | None = None) -> int:
                         help="show the tokens per round of verify on recorded rows, too")
     args = parser.parse_args(argv)
     program = PROGRAM.format(args.file, args.seconds, args.tolerance, args.rows)
-    limit = args.seconds * (1 + args.rows) + GRACE
+    n_enumerations = 2 if args.rows else 1  # each has its own time limit
+    limit = args.seconds * n_enumerations + GRACE
     try:
         status = subprocess.run([sys.executable, "-B", "-c", program], timeout=limit).returncode
     except subprocess.TimeoutExpired:

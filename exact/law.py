@@ -66,11 +66,13 @@ class Uniform:
             self.refuse()
         cuts = np.asarray(bounds)
         low, high = self.interval
+        # bounds inside the interval cut it; this run takes one piece, and later runs the others
         inside = cuts[(low < cuts) & (cuts < high)]
         edges = [low, *sorted(set(inside.tolist())), high]
         width = high - low
         pieces = [b - a for a, b in zip(edges, edges[1:])]
         branch = self.rng.fork(pieces if width == 1 else [piece / width for piece in pieces])
+        # piece i lies between edges i and i + 1
         self.interval[:] = edges[branch : branch + 2]
         return (cuts >= self.interval[1])[()]
 
@@ -121,10 +123,10 @@ class Forking:
 
     def fork(self, weights):
         """Return which of the branches with these weights this run takes."""
-        if self.depth == len(self.forks):
+        if self.depth == len(self.forks):  # a decision that no earlier run has met
             self.forks.append((weights, 0))
-        known, branch = self.forks[self.depth]
-        if known != weights:
+        earlier_weights, branch = self.forks[self.depth]
+        if earlier_weights != weights:
             raise AssertionError(NOT_DETERMINISTIC)
         self.depth += 1
         return branch
@@ -176,7 +178,7 @@ def run_once(function: Run, forks: list) -> tuple[Any, Any]:
     """Return outcome and probability of the run that takes the branches in `forks`."""
     rng = Forking(forks)
     outcome = function(rng)
-    if rng.depth != len(forks):
+    if rng.depth != len(forks):  # it made fewer decisions than an earlier run
         raise AssertionError(NOT_DETERMINISTIC)
     return outcome, math.prod(weights[branch] for weights, branch in forks)
 
@@ -195,11 +197,11 @@ def paths(function: Run) -> Generator[tuple[Any, Any, list], None, None]:
         starts = [[]]  # of paths not walked yet; the next one is last
         while starts:
             forks = starts.pop()
-            known = len(forks)
+            n_known = len(forks)  # the run appends the decisions that come after these
             yield *run_once(function, forks), forks
             # the other branches of each decision that this run added
             starts += [[*forks[:i], (weights, branch)]
-                       for i, (weights, _) in enumerate(forks[known:], known)
+                       for i, (weights, _) in enumerate(forks[n_known:], n_known)
                        for branch in range(len(weights) - 1, 0, -1)]
 
 
@@ -254,7 +256,24 @@ def composed_law(x: Sequence[int], one_round: RoundLaw, N: int, K: int) -> dict:
     return dict(total)
 
 
+def completed(round_law: dict, x: Sequence[int], target: Model, N: int) -> dict:
+    """Return {text: p} of N new ids: those of one round, {ids: p}, and then the target's own."""
+    texts = defaultdict(int)
+    for ids, p in round_law.items():
+        for text, p_rest in text_law((*x, *ids), target, N - len(ids)).items():
+            texts[text] += p * p_rest
+    return dict(texts)
+
+
 # ---- comparisons
+
+def prefix_law(texts: dict, n: int) -> dict:
+    """Return {first n ids: probability}; 0 for all others."""
+    total: dict = defaultdict(int)
+    for text, p in texts.items():
+        total[text[:n]] += p
+    return total
+
 
 def total_variation(law_a: dict, law_b: dict) -> Any:
     """Return half the sum of all differences: the largest difference of any event."""

@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 
 from exact.law import law
-from exact.rules import TOYS, X
+from exact.toys import TOYS, X
 from lib.markdown import markdown_table
 from lib.terminal import Parser, command, print_safely
 from sampling import residual
@@ -54,7 +54,7 @@ def best_accepted(guesses: Guesses, p_target: np.ndarray) -> Any:
     """
     def excess(A):
         """Return P(all guesses in A) - p_target(A)."""
-        inside = sum(p for tokens, p in guesses.items() if {*tokens} <= {*A})
+        inside = sum(p for tokens, p in guesses.items() if {*tokens} <= {*A})  # all are in A
         return inside - sum(p_target[token] for token in A)
 
     n_vocab = len(p_target)
@@ -84,10 +84,10 @@ def best_independent(p_draft: np.ndarray, p_target: np.ndarray, n: int) -> float
 def multi_step(p_draft: np.ndarray, p_target: np.ndarray, n: int) -> float:
     """Return the acceptance of multi-step sampling. Miao et al. (2023)."""
     all_rejected = 1.0
-    left = p_target
+    remaining = p_target  # the row that the next guess is tested with
     for _ in range(n):
-        all_rejected *= 1 - np.minimum(left, p_draft).sum()
-        left = residual(left, p_draft)
+        all_rejected *= 1 - np.minimum(remaining, p_draft).sum()
+        remaining = residual(remaining, p_draft)
     return 1 - all_rejected
 
 
@@ -97,21 +97,22 @@ def kseq(p_draft: np.ndarray, p_target: np.ndarray, n: int) -> float:
     return 1 - (1 - beta) ** n
 
 
-def match(p_draft: np.ndarray, p_target: np.ndarray, n: int) -> float:
+def match_accepted(p_draft: np.ndarray, p_target: np.ndarray, n: int) -> float:
     """Return the acceptance of match: the target's own draw is one of the guesses."""
-    return (p_target * (1 - (1 - p_draft) ** n)).sum()
+    is_guessed = 1 - (1 - p_draft) ** n  # the probability of each token
+    return (p_target * is_guessed).sum()
 
 
 Form = Callable[[np.ndarray, np.ndarray, int], float]
 FORMS: dict[str, Form] = {
-    "optimum": best_independent, "multi-step": multi_step, "K-SEQ": kseq, "match": match}
+    "optimum": best_independent, "multi-step": multi_step, "K-SEQ": kseq, "match": match_accepted}
 
 
-def toys_table() -> str:
+def optimum_table() -> str:
     """Return the optimum and the tests, for one, two and three guesses on every toy."""
     rows = []
     for toy, pair in TOYS.items():
-        p_draft, p_target = (np.asarray(model(X)[-1], float) for model in pair)
+        p_draft, p_target = (np.asarray(model(X, 1)[-1], dtype=float) for model in pair)
         for n in (1, 2, 3):
             accepted = [form(p_draft, p_target, n) for form in FORMS.values()]
             rows.append([toy, n, *(f"{probability:.4f}" for probability in accepted)])
@@ -123,7 +124,7 @@ def main(argv: list[str] | None = None) -> None:
     """Print the table."""
     parser = Parser("python -m exact.optimum", description=__doc__.split("\n")[0])
     parser.parse_args(argv)
-    print_safely(toys_table(), sys.stdout)
+    print_safely(optimum_table(), sys.stdout)
 
 
 if __name__ == "__main__":

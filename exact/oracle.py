@@ -25,8 +25,9 @@ How it works. The verifier is called with every path of guesses of two small mod
 TOYS. Its answer changes only where a uniform crosses a threshold. Bisection finds the thresholds
 and cuts the cube of uniforms into boxes. One call per box gives the distribution of what is
 written, and the target's rows complete a round that ends early. Uniforms are multiples of 2^-24
-(float32) or 2^-52 (float64), so the sum is exact. A search found the toys (exact/rows.py): they
-show each rule in KNOWN, and single-line faults of a right verifier (exact/faults.py).
+(float32) or 2^-52 (float64), so the sum is exact. A search found the toys
+(exact/rules/oracle_rows.py): they show each rule in KNOWN, and single-line faults of a right
+verifier (exact/rules/faults.py).
 
 report.exact    True     the target's distribution on all toys, up to rounding
                 False    a different distribution
@@ -212,7 +213,7 @@ class Cases:
     def call(self, verify, case, uniforms):
         """Return the tokens that the verifier writes for these cases. [B, K + 1]"""
         if len(case) > CHUNK:
-            parts = np.split(np.arange(len(case)), range(CHUNK, len(case), CHUNK))
+            parts = np.split(np.arange(len(case)), range(CHUNK, len(case), CHUNK))  # of indices
             return np.concatenate([self.call(verify, case[i], uniforms[i]) for i in parts])
         guesses = self.guesses[case]
         uniforms = uniforms.astype(self.dtype)
@@ -231,7 +232,7 @@ class Cases:
     def check_tokens(self, tokens, guesses, uniforms):
         """Raise Refused unless each row has 1 .. k + 1 tokens for k guesses, then -1."""
         k = (guesses >= 0).sum(axis=1)
-        n = (tokens >= 0).sum(axis=1)
+        n = (tokens >= 0).sum(axis=1)  # tokens, if they come before all of the -1
         is_end = np.arange(self.K + 1) >= n[:, None]
         is_wrong = (tokens < -1) | (tokens >= self.V) | ((tokens < 0) != is_end)
         wrong_rows = np.flatnonzero(is_wrong.any(axis=1) | (n < 1) | (n > k + 1))
@@ -273,7 +274,7 @@ def first_changes(answer, case, low, high, rng, n_samples):
     box = np.tile(np.arange(n_boxes), n_samples)  # of each walk: all boxes, then all again
     goal = rng.integers(low[box], high[box], endpoint=True)
     goal[:n_boxes] = high
-    # after step a of a walk the first a coordinates are the goal's
+    # after step a of a walk the first a coordinates are the goal's, [n_axes + 1, n_walks, n_axes]
     steps = np.stack([np.where(np.arange(n_axes) < a, goal, low[box]) for a in range(n_axes + 1)])
     tokens = np.stack([answer(case[box], points) for points in steps])
     is_change = (tokens[1:] != tokens[:-1]).any(axis=-1)  # [n_axes, n_samples * n_boxes]
@@ -305,7 +306,7 @@ def bisected(answer, case, start, old, axis, goal):
 
     below = start[each, axis]
     above = goal[each, axis]
-    while (above - below > 1).any():
+    while (above - below > 1).any():  # the answer is old at `below`, and not at `above`
         middle = (below + above) // 2
         is_below = is_old(middle)
         below = np.where(is_below, middle, below)
@@ -334,7 +335,7 @@ def find_boxes(answer, n_cases, n_axes, top, rng, n_samples=SAMPLES):
         axis = axis[is_cut]
         first = first[is_cut]
         # the lower halves, then the upper halves
-        n = len(axis)
+        n = len(axis)  # rows 0 .. n - 1 and n .. 2 n - 1
         case = np.tile(case[is_cut], 2)
         low = np.tile(low[is_cut], (2, 1))
         high = np.tile(high[is_cut], (2, 1))
@@ -346,7 +347,7 @@ def find_boxes(answer, n_cases, n_axes, top, rng, n_samples=SAMPLES):
 def repeated(answer, case, points, rng):
     """Return the answers; raise Refused if a row's answer differs in a different batch."""
     tokens = answer(case, points)
-    order = rng.permutation(len(case))
+    order = rng.permutation(len(case))  # row i of the shuffled batch is row order[i]
     shuffled = answer(case[order], points[order])
     alone = [answer(case[[i]], points[[i]]) for i in order[:ALONE]]
     if (shuffled != tokens[order]).any() or (np.concatenate(alone) != tokens[order[:ALONE]]).any():
@@ -394,9 +395,9 @@ def starts_of(texts, V, m):
     return texts.reshape(*texts.shape[:-1], V**m, -1).sum(axis=-1)
 
 
-def explain(cases, came, should, m, toy, written):
+def first_fault(cases, came, should, m, toy, written):
     """Return a token that comes too often at position m - 1, and lines on it and on a call."""
-    shape = [cases.V] * m
+    shape = [cases.V] * m  # one axis per token of the text's start
     came = starts_of(came[toy], cases.V, m).reshape(shape)
     should = starts_of(should[toy], cases.V, m).reshape(shape)
     text = [int(token) for token in np.unravel_index(np.argmax(came - should), shape)]
@@ -407,7 +408,7 @@ def explain(cases, came, should, m, toy, written):
     wrote_it = (written.tokens[:, :m] == text).all(axis=1) & (cases.toy[written.case] == toy)
     i = np.argmax(written.weight * wrote_it)
     case = written.case[i]
-    rows = {"came": came[before], "should": should[before]}
+    rows = {"came": came[before], "should": should[before]}  # joint with the tokens before
     if wrote_it[i] and (cases.guesses[case] >= 0).sum() >= m:
         rows["p_draft"] = cases.p_draft[case, m - 1]
     for name, row in rows.items():
@@ -429,7 +430,7 @@ def known_rule(distances, per_round):
     return None
 
 
-def judge(cases, differ, method, written, is_enumerated):
+def report_on(cases, differ, method, written, is_enumerated):
     """Return the Report on the rounds. `differ(came, should)` compares starts of all toys."""
     came, should = distributions(cases, written)
     distances = abs(came - should).sum(axis=-1) / 2
@@ -450,9 +451,9 @@ def judge(cases, differ, method, written, is_enumerated):
         verdict = "exact" if exact else "no fault seen"
         return Report(exact, distance, f"{verdict}: {summary}", None, None, per_round, came)
 
-    if not is_wrong[toy]:
+    if not is_wrong[toy]:  # another toy shows the fault at an earlier token
         toy = int(is_wrong.argmax())
-    first_wrong_token, lines = explain(cases, came, should, m, toy, written)
+    first_wrong_token, lines = first_fault(cases, came, should, m, toy, written)
     rule = None
     if is_enumerated and cases.has_known_figures:
         rule = known_rule(distances, per_round)
@@ -503,7 +504,7 @@ def check(verify, K=3, V=3, dtype="float64", asarray=np.asarray, padding=False, 
     def differ(came, should):
         return abs(came - should).sum(axis=-1) / 2 > rounding
 
-    return judge(cases, differ, method, written, is_enumerated=True)
+    return report_on(cases, differ, method, written, is_enumerated=True)
 
 
 def check_by_sampling(verify, n=100_000, K=3, V=3, dtype="float64", asarray=np.asarray,
@@ -518,6 +519,7 @@ def check_by_sampling(verify, n=100_000, K=3, V=3, dtype="float64", asarray=np.a
     cases = Cases(K, V, dtype, asarray, padding, rows)
     n_each = whole("n", n, cases.n_toys) // cases.n_toys  # rounds per toy
     rng = np.random.default_rng(seed)
+    # a frequency above or below its probability, of each start of a text on each toy
     n_events = 2 * cases.n_toys * sum(cases.V**m for m in range(1, cases.K + 2))
     limit = np.log(n_events / false_alarm) / n_each
 
@@ -527,7 +529,7 @@ def check_by_sampling(verify, n=100_000, K=3, V=3, dtype="float64", asarray=np.a
     case = np.concatenate([
         rng.choice(np.flatnonzero(cases.toy == toy), n_each, p=cases.weight[cases.toy == toy])
         for toy in range(cases.n_toys)])
-    uniforms = rng.integers(2**24, size=(len(case), K + 1)) / 2.0**24
+    uniforms = rng.integers(2**24, size=(len(case), K + 1)) / 2.0**24  # exact in float32
     call = verify if pass_uniforms else lambda *arrays: verify(*arrays[:3])
     try:
         tokens = cases.call(call, case, uniforms)
@@ -538,7 +540,7 @@ def check_by_sampling(verify, n=100_000, K=3, V=3, dtype="float64", asarray=np.a
               "wrong rules")
     written = Written(case, tokens, np.full(len(case), 1 / n_each),
                       uniforms if pass_uniforms else None)
-    return judge(cases, differ, method, written, is_enumerated=False)
+    return report_on(cases, differ, method, written, is_enumerated=False)
 
 
 def kl(f, p):

@@ -23,16 +23,17 @@ from collections.abc import Iterator
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from exact.expected import block_tokens, chain_bound, ratio_tokens
 from exact.law import expectation, paths
 from lib.markdown import markdown_table
+from lib.statistics import means
 from speculative import Test
 from variants.shared.branches import best_ids
 
+# written by benchmarks.rules, like all files of that folder; read here and nowhere else
 PATH = Path(__file__).parents[1] / "benchmarks/results/rows.npz"
 TOKENS = 64  # with a column of their own
 RATIOS = 1, 2, 4  # between the columns of the other tokens
@@ -45,22 +46,37 @@ Chain = tuple[list[int], np.ndarray, np.ndarray]
 
 # ---- the file
 
+def in_columns(row: np.ndarray, columns: list[int], group: np.ndarray) -> np.ndarray:
+    """Return the row's columns, and the sums of its other tokens by their group."""
+    others = np.delete(row, columns)
+    return np.concatenate([row[columns], np.bincount(group, others, len(RATIOS) + 1)])
+
+
+def columns_of(guess: int, draft: np.ndarray, target: np.ndarray) -> tuple[list, np.ndarray]:
+    """Return the tokens with a column of their own, and the group of each other token."""
+    largest = np.maximum(draft, target)
+    largest[guess] = 1  # a guess has its own column
+    columns = sorted(best_ids(largest, TOKENS))
+    # how many of RATIOS the token's ratio of p_target to p_draft exceeds
+    group = sum(target > ratio * draft for ratio in RATIOS)
+    return columns, np.delete(group, columns)
+
+
 def reduced(guesses: list[int], p_draft: np.ndarray, p_target: np.ndarray) -> Chain:
     """Return a chain of whole rows, reduced to the columns of the file."""
-    guesses_out, rows_out = [], []
-    # The bonus token has no guess and no row of the draft. Token 0 and the target's row take their
-    # places, so token 0 has its own column in the bonus row; the return cuts off the rest.
-    for guess, draft, target in zip([*guesses, 0], [*p_draft, p_target[-1]], p_target):
-        largest = np.maximum(draft, target)
-        largest[guess] = 1  # a guess has its own column
-        columns = sorted(best_ids(largest, TOKENS))
-        others = np.delete(np.arange(len(target)), columns)
-        group = sum(target > ratio * draft for ratio in RATIOS)[others]
-        sums = [np.bincount(group, row[others], len(RATIOS) + 1) for row in (draft, target)]
-        rows_out.append([[*draft[columns], *sums[0]], [*target[columns], *sums[1]]])
+    guesses_out = []
+    draft_out = []
+    target_out = []
+    for guess, draft, target in zip(guesses, p_draft, p_target):
+        columns, group = columns_of(guess, draft, target)
         guesses_out.append(columns.index(guess))
-    draft_out, target_out = np.array(rows_out).swapaxes(0, 1)
-    return guesses_out[:-1], draft_out[:-1], target_out
+        draft_out.append(in_columns(draft, columns, group))
+        target_out.append(in_columns(target, columns, group))
+    # the bonus row has no guess and no row of the draft: the stored file has token 0 and the
+    # target's row in their places
+    bonus = p_target[-1]
+    target_out.append(in_columns(bonus, *columns_of(0, bonus, bonus)))
+    return guesses_out, np.array(draft_out), np.array(target_out)
 
 
 def write(path: Path, chains: list) -> None:
@@ -75,8 +91,10 @@ def write(path: Path, chains: list) -> None:
 def read(path: Path = PATH) -> tuple[list[Chain], np.ndarray]:
     """Return the chains of a file, and the tokens of TESTS on their whole rows, [n, 3]."""
     with np.load(path) as stored:
-        rows = [stored[name].astype(np.float64) for name in ("p_draft", "p_target")]
-        p_draft, p_target = (part / part.sum(axis=-1, keepdims=True) for part in rows)
+        p_draft = stored["p_draft"].astype(np.float64)  # [n, K, V]
+        p_target = stored["p_target"].astype(np.float64)  # [n, K + 1, V]
+        p_draft /= p_draft.sum(axis=-1, keepdims=True)
+        p_target /= p_target.sum(axis=-1, keepdims=True)
         return list(zip(stored["guesses"].tolist(), p_draft, p_target)), stored["on_whole_rows"]
 
 
@@ -87,29 +105,13 @@ def tokens_of(verify: Test, chains: list[Chain]) -> tuple[list, str]:
     rounds = [partial(verify, *chain) for chain in chains]  # of rng
     # closed, because an enumeration that is not at its end forbids the generator below
     with contextlib.closing(paths(rounds[0])) as outcomes:
-        n_outcomes = len(list(islice(outcomes, MOST + 1)))
+        n_outcomes = len(list(islice(outcomes, MOST + 1)))  # one more shows that there are more
     if n_outcomes <= MOST:
         expected = [expectation(one_round, len) for one_round in rounds]
         return expected, "every outcome is enumerated"
     rng = np.random.default_rng(0)
     runs = [[len(one_round(rng)) for _ in range(RUNS)] for one_round in rounds]
     return [np.mean(lengths) for lengths in runs], f"the mean of {RUNS} runs of each round"
-
-
-def standard_error(values: Any, texts: Any) -> float:
-    """Return the standard error of a mean over rounds; only different texts are independent."""
-    differences = np.asarray(values) - np.mean(values)
-    return float(np.sqrt((np.bincount(texts, differences) ** 2).sum()) / len(values))
-
-
-def means(rows: list[dict], texts: Any) -> dict[str, dict[str, float]]:
-    """Return {name: mean and standard error, also of the difference to the first name}."""
-    columns = {name: np.array([row[name] for row in rows], float) for name in rows[0]}
-    first = next(iter(columns.values()))
-    return {name: {"mean": float(column.mean()), "error": standard_error(column, texts),
-                   "more": float((column - first).mean()),
-                   "more_error": standard_error(column - first, texts)}
-            for name, column in columns.items()}
 
 
 def means_table(figures: dict[str, dict[str, float]]) -> str:
@@ -127,8 +129,8 @@ def paragraphs(name: str = "", verify: Test | None = None, path: Path = PATH) ->
     yield (f"{len(chains)} recorded rounds of the bundled pair, temperature 1, "
            f"K = {len(chains[0][0])}:")
     if verify:
-        found, how = tokens_of(verify, chains)
-        rows = [row | {name: tokens} for row, tokens in zip(rows, found)]
+        tokens_of_verify, how = tokens_of(verify, chains)
+        rows = [row | {name: tokens} for row, tokens in zip(rows, tokens_of_verify)]
     yield means_table(means(rows, range(len(rows))))
     whole_means = zip(TESTS, on_whole_rows.mean(axis=0))
     whole = ", ".join(f"{test} {mean:.3f}" for test, mean in whole_means)

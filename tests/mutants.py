@@ -171,7 +171,7 @@ LAW = [
      "            pass", "a draw from another generator is not noticed"),
     ("for _ in range(RERUNS):", "for _ in range(0):",
      "a draw from a generator made before is not noticed"),
-    ("        if known != weights:", "        if False:",
+    ("        if earlier_weights != weights:", "        if False:",
      "a different decision in a later run is not noticed"),
     ("(stopped if token in stop else longer)", "longer", "the text goes on after a stop token"),
 ]

@@ -1,4 +1,4 @@
-"""exact/engines.py and its parts, and what docs/wild.md says of engines."""
+"""exact/engines/, and what docs/wild.md says of engines."""
 
 import importlib.metadata
 import re
@@ -11,15 +11,17 @@ from types import ModuleType, SimpleNamespace
 import numpy as np
 import pytest
 
-from exact import engines, samplers, triton_kernels
-from exact.boxes import boxes, widths
+from exact.engines import __main__ as engines
+from exact.engines import programs, triton
+from exact.engines.boxes import boxes, widths
+from exact.engines.triton import Kernel, round_by_kernel
 from exact.law import law
-from exact.rules import BY_NAME, X
-from exact.triton_kernels import Kernel, round_of
+from exact.rules.register import BY_NAME
+from exact.toys import X
 from sampling import residual
 from speculative import complete, make_step
 
-ROOT = Path(engines.__file__).parents[1]
+ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs" / "wild.md").read_text(encoding="utf-8")
 
 
@@ -29,7 +31,7 @@ PAGE = (ROOT / "docs" / "wild.md").read_text(encoding="utf-8")
 def test_the_page_has_what_an_installed_engine_does(package):
     if reason := engines.reason_to_leave_out(engines.ENGINES[package].load):
         pytest.skip(reason)
-    for _, *found in engines.rows(package):
+    for _, *found in engines.enumerated_lines(package):
         assert re.search(rf"\| {package} [\d.]+ \| {re.escape(' | '.join(found))} \|", PAGE)
 
 
@@ -48,11 +50,11 @@ def test_the_page_has_what_the_command_finds():
 
 
 def test_the_page_says_what_sampling_would_have_shown():
-    assert samplers.explanation() in " ".join(PAGE.split())
+    assert programs.explanation() in " ".join(PAGE.split())
 
 
 def test_a_package_that_is_missing_is_named(monkeypatch, capsys):
-    missing = engines.Engine(partial(engines.import_module, "no.such.module"), 0, {})
+    missing = engines.Engine(partial(engines.load_modules, "no.such.module"), {})
     monkeypatch.setattr(engines, "ENGINES", {"nobodys": missing})
     engines.main(["--only", "nobodys"])
     assert capsys.readouterr().out.endswith("Left out: nobodys (No module named 'no')\n")
@@ -68,29 +70,29 @@ def ratio_test(guesses, p_draft, p_target, too_often=0.0, uniform_of_row=None):
     """A right kernel, and two wrong ones: an epsilon, a uniform that is used twice."""
     p_draft, p_target = np.array(p_draft), np.array(p_target)
 
-    def run(uniforms, last=0.5):
+    def ids_at(uniforms, last=0.5):
         for t, (u, token) in enumerate(zip(uniforms, guesses)):
             if not u * p_draft[t][token] < p_target[t][token] + too_often:
                 row = residual(p_target[t], p_draft[t])
                 return *guesses[:t], drawn(row, uniforms[t] if uniform_of_row else last)
         return *guesses, drawn(p_target[-1], last)
 
-    def row(uniforms):
-        found = widths(lambda last: run(uniforms, last)[-1])
-        return np.array([found.get(token, 0.0) for token in range(3)])
+    def row_at(uniforms):
+        share = widths(lambda last: ids_at(uniforms, last)[-1])
+        return np.array([share.get(token, 0.0) for token in range(3)])
 
-    return Kernel(run, row)
+    return Kernel(ids_at, row_at)
 
 
 @pytest.mark.parametrize("toy", "ABC")
 def test_a_kernel_is_enumerated_exactly(toy):
-    assert engines.distance(round_of(ratio_test), toy, 2) < 1e-6
+    assert engines.enumerated_distance(round_by_kernel(ratio_test), toy, 2) < 1e-6
 
 
 @pytest.mark.parametrize("fault, K, least", [({"too_often": 0.001}, 1, 0.0005),
                                              ({"uniform_of_row": True}, 1, 0.01)])
 def test_faults_of_a_kernel_are_seen(fault, K, least):
-    assert engines.distance(round_of(ratio_test, **fault), "A", K) > least
+    assert engines.enumerated_distance(round_by_kernel(ratio_test, **fault), "A", K) > least
 
 
 def test_a_cut_is_found_wherever_it_is():
@@ -128,13 +130,13 @@ def fake_package(tmp_path, monkeypatch):
 
 def test_a_file_is_run_with_names_instead_of_its_package(fake_package, monkeypatch):
     monkeypatch.setenv("TRITON_INTERPRET", "1")
-    assert triton_kernels.load("fake", "file.py", one=1)["two"] == 2
+    assert triton.names_of_file("fake", "file.py", one=1)["two"] == 2
 
 
 def test_the_interpreter_is_asked_for_before_triton_is_imported(fake_package, monkeypatch):
     monkeypatch.delenv("TRITON_INTERPRET", raising=False)
     with pytest.raises(ImportError, match="need TRITON_INTERPRET=1"):
-        triton_kernels.load("fake", "file.py", one=1)
+        triton.names_of_file("fake", "file.py", one=1)
 
 
 # ---- sampling
@@ -142,22 +144,22 @@ def test_the_interpreter_is_asked_for_before_triton_is_imported(fake_package, mo
 def texts_of(rule):
     """Return a rule as an engine that is sampled."""
     rule = BY_NAME[rule]
-    guess = partial(rule.guess, draft=samplers.model("draft"))
-    step = make_step(samplers.model("target"), samplers.K, guess, rule.verify)
-    return lambda seed: complete(X, step, samplers.N, np.random.default_rng(seed))[1:]
+    guess = partial(rule.guess, draft=programs.model("draft"))
+    step = make_step(programs.model("target"), programs.N_GUESSES, guess, rule.verify)
+    return lambda seed: complete(X, step, programs.N_TOKENS, np.random.default_rng(seed))[1:]
 
 
 def test_an_exact_engine_stays_within_the_limit_and_a_wrong_one_does_not():
     """A false alarm has probability 1e-6 at most, by the limit's definition, and so has a miss.
     """
     right, wrong = "ratio test, residual; guesses drawn", "argmax guesses, softmax rows"
-    largest = samplers.limit(2000, 27)
-    assert samplers.sampled_distance(texts_of(right), 2000) < largest
-    assert samplers.wrong_rules()[wrong] > 2 * largest
-    assert samplers.sampled_distance(texts_of(wrong), 2000) > largest
+    largest = programs.limit(2000, 27)
+    assert programs.sampled_distance(texts_of(right), 2000) < largest
+    assert programs.wrong_rules()[wrong] > 2 * largest
+    assert programs.sampled_distance(texts_of(wrong), 2000) > largest
 
 
 def test_the_limit_is_where_the_bound_of_all_sets_of_texts_is_the_error():
     for n_texts, n_different in [(1000, 27), (100_000, 81)]:
-        bound = 2**n_different * np.exp(-2 * n_texts * samplers.limit(n_texts, n_different)**2)
-        assert np.isclose(bound, samplers.ERROR)
+        bound = 2**n_different * np.exp(-2 * n_texts * programs.limit(n_texts, n_different)**2)
+        assert np.isclose(bound, programs.ERROR)

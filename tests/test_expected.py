@@ -18,7 +18,9 @@ from exact.expected import (
 )
 from exact.law import expectation, text_law
 from exact.optimum import guesses_law
-from exact.rules import TOYS, X, best, markov, q_is_one, tokens_per_round
+from exact.rules.register import tokens_per_round
+from exact.rules.verifiers import q_is_one
+from exact.toys import TOYS, X, best, markov
 from speculative import guess, verify
 from tests.distributions import round_law
 from tests.toys import path_by_path

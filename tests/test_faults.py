@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from exact import oracle
-from exact.faults import FAULTS, RIGHT, mutants, verifier
 from exact.oracle import check
-from exact.rows import random_toys
+from exact.rules.faults import FAULTS, RIGHT, mutants, verifier
+from exact.rules.oracle_rows import random_toys
 
 MUTANTS = {name.split(" -> ")[1]: verify for name, verify in mutants().items()}
 

@@ -33,7 +33,8 @@ def test_no_checkpoint_download_or_terminal_is_loaded_with_the_forward_pass():
     assert loaded_by("main") >= APART - {"numba"}
 
 
-@pytest.mark.parametrize("module", ["law", "oracle", "rules", "settings", "judge", "power"])
+@pytest.mark.parametrize("module", ["law", "toys", "oracle", "judge", "rules.__main__",
+                                    "rules.batched"])
 def test_a_verifier_is_judged_with_numpy_alone(module):
     """Of the decoders only the files whose tests are in the register are loaded."""
     loaded = loaded_by(f"exact.{module}")
@@ -46,6 +47,7 @@ FLOORS = [  # an import leads to a lower floor, or stays in its room
     {"exact", "utils"}, {"demo"}, {"main"}, {"benchmarks"}, {"docs", "models", "tools"},
     {"tests"}]
 FLOOR = {room: floor for floor, rooms in enumerate(FLOORS) for room in rooms}
+ROOMS_OF_EXACT = [{"exact.law", "exact.toys"}, {"exact"}, {"exact.rules"}, {"exact.engines"}]
 
 
 def test_imports_lead_down():
@@ -55,3 +57,43 @@ def test_imports_lead_down():
             text = file.read_text("utf-8")
             for other in re.findall(r"^\s*(?:from|import) (\w+)", text, re.M):
                 assert room == other or FLOOR.get(other, -1) < FLOOR[room], (file, other)
+
+
+
+
+def floor_in_exact(module):
+    """Return the floor of exact.NAME or exact.PACKAGE.NAME."""
+    for floor, rooms in enumerate(ROOMS_OF_EXACT):
+        if module in rooms or module.rpartition(".")[0] in rooms - {"exact"}:
+            return floor
+    return 1  # the instruments
+
+
+def test_imports_within_exact_lead_down():
+    """An instrument may use another one; the rules need no engine, and the instruments no rule."""
+    for file in (ROOT / "exact").rglob("*.py"):
+        module = ".".join(file.relative_to(ROOT).with_suffix("").parts)
+        imported = re.findall(r"^\s*from (exact[\w.]*) import (\w+)", file.read_text("utf-8"), re.M)
+        for package, name in imported:
+            is_file = (ROOT / package.replace(".", "/") / f"{name}.py").is_file()
+            other = f"{package}.{name}" if is_file else package
+            assert floor_in_exact(other) <= floor_in_exact(module), (module, other)
+
+
+# the packages whose docstring lists their files; variants/ lists its files in FILES
+PACKAGES = [file.parent for file in sorted(ROOT.rglob("__init__.py"))
+            if file.read_text("utf-8").startswith('"""') and file.parent.name != "variants"]
+
+
+@pytest.mark.parametrize("package", PACKAGES, ids=lambda path: path.relative_to(ROOT).as_posix())
+def test_a_packages_docstring_has_a_line_for_each_of_its_files(package):
+    text = (package / "__init__.py").read_text("utf-8").split('"""')[1]
+    named = re.findall(r"^(\w+)  +\S", text, re.M)
+    parts = {path.stem for path in package.glob("*.py")} - {"__init__"}
+    parts |= {path.parent.name for path in package.glob("*/__init__.py")}
+    assert sorted(named) == sorted(parts)
+    assert text.split("\n\n")[0].rstrip().endswith(".")  # one sentence, or two
+
+
+def test_the_rooms_of_exact_say_what_they_hold():
+    assert {ROOT / "exact", ROOT / "exact/rules", ROOT / "exact/engines"} <= {*PACKAGES}

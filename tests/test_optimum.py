@@ -7,7 +7,7 @@ import pytest
 
 from exact.law import expectation
 from exact.optimum import FORMS, best_accepted, best_independent, guesses_law
-from exact.rules import TOYS, X
+from exact.toys import TOYS, X
 from speculative import make_step
 from tests.toys import PAIRS, path_by_path
 from variants.kseq import guess_chains, verify_kseq

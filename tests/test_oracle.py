@@ -12,11 +12,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from exact import oracle, rows, rules, verifiers
-from exact.kernels import EXACT, WRONG, chain, draw, written
+from exact import oracle, toys
 from exact.law import law
 from exact.oracle import KNOWN, TOYS, check, check_by_sampling
-from exact.rules import BY_NAME, find, is_confident
+from exact.rules import oracle_rows, verifiers
+from exact.rules.batched import EXACT, WRONG, chain, draw, written
+from exact.rules.guesses import is_confident
+from exact.rules.register import BY_NAME, enumerated_rule
 from speculative import guess, make_step
 
 ROOT = Path(oracle.__file__).parents[1]
@@ -68,7 +70,7 @@ def test_every_wrong_rule_is_seen_wherever_it_is_wrong(name, K, V):
 
 def test_rules_that_are_exact_with_one_guess_are_so_in_the_register():
     for name in WRONG:
-        is_exact = all(find(name, toy, 1).distance < 1e-12 for toy in "AB")
+        is_exact = all(enumerated_rule(name, toy, 1).distance < 1e-12 for toy in "AB")
         assert is_exact == (name in WITH_ONE_GUESS_EXACT)
 
 
@@ -126,9 +128,9 @@ def as_verify(kernel):
 def test_a_kernel_has_the_distribution_of_its_rule(name, K):
     """One round on fractions, of both forms: whole distributions are equal."""
     kernel = (EXACT | WRONG)[name]
-    rule = rows.drawn(BY_NAME[name])
+    rule = oracle_rows.with_drawn_guesses(BY_NAME[name])
     for toy in "AB":
-        draft, target = rules.TOYS[toy]
+        draft, target = toys.TOYS[toy]
         by_rows = make_step(target, K, partial(rule.guess, draft=draft), rule.verify)
         in_batches = make_step(target, K, partial(guess, draft=draft), as_verify(kernel))
         one_round = [law(lambda rng, step=step: step([0], K + 1, rng).ids)
@@ -154,8 +156,8 @@ def test_confidence_begins_at_two_fifths_in_every_number_type():
 # ---- KNOWN and the toys
 
 def test_known_is_enumerated_from_the_rules_on_the_toys_of_the_file():
-    """exact/rows.py asks exact.law; the oracle's own figures are compared with KNOWN above."""
-    assert rows.known() == KNOWN
+    """oracle_rows asks exact.law; the oracle's own figures are compared with KNOWN above."""
+    assert oracle_rows.known() == KNOWN
 
 
 def test_no_two_wrong_rules_have_the_same_figures():
@@ -187,16 +189,16 @@ def test_the_toys_have_what_faults_need(V):
 
 def test_a_search_finds_toys(monkeypatch):
     wrong = {(name, K): (WRONG[name], 0.1) for name in [*WRONG][:3] for K in (1, 2)}
-    toys, least = rows.search(V=3, n=2, wrong=wrong, seed=0)
-    assert (np.array(toys).sum(axis=-1) == 1000).all() and least > 0
-    (one_hot, _), (_, peaked) = toys
+    found, least = oracle_rows.search(V=3, n=2, wrong=wrong, seed=0)
+    assert (np.array(found).sum(axis=-1) == 1000).all() and least > 0
+    (one_hot, _), (_, peaked) = found
     assert 1000 in np.array(one_hot) and np.max(peaked) == 975
 
 
 def test_a_rule_that_is_hard_to_see_is_tried_first():
     easy, hard = ("match with the target's best token, at any temperature", 1), ("right", 1)
     wrong = {easy: (WRONG[easy[0]], 0.1), hard: (chain, 0.1)}
-    assert rows.smallest_quotient(TOYS[3], wrong, 3, limit=0.5) < 1e-12
+    assert oracle_rows.smallest_quotient(TOYS[3], wrong, 3, limit=0.5) < 1e-12
     assert [*wrong] == [hard, easy]
 
 
@@ -206,7 +208,7 @@ def test_a_rule_that_is_hard_to_see_is_tried_first():
     (["--V", "4"], "--V needs --search"), (["--se", "3"], "unrecognized arguments: --se 3")])
 def test_the_search_refuses_bad_flags_in_a_sentence(words, sentence, capsys):
     with pytest.raises(SystemExit) as status:
-        rows.main(words)
+        oracle_rows.main(words)
     assert status.value.code == 2 and sentence in capsys.readouterr().err
 
 
@@ -560,7 +562,7 @@ def test_a_copy_says_where_it_is_from():
 
 
 RATIO_FILE = """
-from exact.kernels import chain
+from exact.rules.batched import chain
 def verify(guesses, p_draft, p_target, uniforms):
     return chain(guesses, p_draft, p_target, uniforms)
 """

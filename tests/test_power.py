@@ -1,4 +1,4 @@
-"""exact/power.py: what the tests of engines see, and docs/power.md."""
+"""benchmarks/power.py: what the tests of engines see, and docs/power.md."""
 
 import json
 import re
@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from exact import power
-from exact.kernels import EXACT
-from exact.power import PROTOCOLS, VERIFIERS, fits, rounds, share
+from benchmarks import power
+from benchmarks.power import PROTOCOLS, VERIFIERS, fits, rounds, share
+from exact.rules.batched import EXACT
 from sampling import softmax
 from tests.commands import outcome, refusal
 
@@ -177,7 +177,7 @@ def test_a_file_without_figures_is_one_line(text, tmp_path):
 
 
 def test_what_cannot_be_written_is_refused_before_anything_is_simulated(tmp_path, monkeypatch):
-    monkeypatch.setattr(power, "simulate", None)
+    monkeypatch.setattr(power, "all_figures", None)
     assert f"cannot write --json {tmp_path}: Is a dir" in refusal(power.main, "--json", tmp_path)
     assert "--json does not apply to --show" in refusal(
         power.main, "--json", tmp_path / "new", "--show", STORED)

@@ -13,8 +13,8 @@ from docs.readme import BLOCK
 from exact import expected, optimum
 from exact.expected import block_tokens, chain_mean, match_tokens, ratio_tokens, tree_mean
 from exact.law import expectation
-from exact.recorded import means, standard_error
-from exact.rules import TOYS, X, best, mapped
+from exact.toys import TOYS, X, best, mapped
+from lib.statistics import means, standard_error
 from speculative import guess, verify
 from tests.toys import path_by_path
 
@@ -127,7 +127,7 @@ def test_a_standard_error_counts_texts():
     assert thrice == pytest.approx(alone)
 
 
-@pytest.mark.parametrize("module, printed", [(optimum, optimum.toys_table),
+@pytest.mark.parametrize("module, printed", [(optimum, optimum.optimum_table),
                                              (expected, expected.ladder_table)])
 def test_the_page_quotes_what_the_commands_print(module, printed):
     (quoted,) = [match["text"] for match in BLOCK.finditer(PAGE)

@@ -45,7 +45,10 @@ def test_a_command_that_cannot_be_is_one_line(folder, monkeypatch, command, flag
     monkeypatch.setattr(will_it_pay, "costs_at", None)
     before = sorted(os.listdir())
     flags = shlex.split(Template(flags).substitute(PARTS))
-    why = refusal(importlib.import_module(command.removesuffix(".py")).main, *flags)
+    module = importlib.import_module(command.removesuffix(".py"))
+    if hasattr(module, "__path__"):  # a package, which Python runs by its __main__.py
+        module = importlib.import_module(f"{command}.__main__")
+    why = refusal(module.main, *flags)
     assert words in why
     assert sorted(os.listdir()) == before and Path("prompts").read_bytes() == FILES["prompts"]
 

@@ -1,6 +1,5 @@
 """docs/wild.md: every rule is as far from the target as the page says, and no figure is typed."""
 
-from collections import defaultdict
 from fractions import Fraction
 from functools import partial
 from itertools import product
@@ -10,23 +9,33 @@ import numpy as np
 import pytest
 
 from docs.readme import BLOCK
-from exact import rules, settings, tables, verifiers
-from exact.law import law, text_law, total_variation
-from exact.rules import BY_NAME, RULES, TOYS, X, find
+from exact import toys
+from exact.law import completed, law, text_law, total_variation
+from exact.rules import __main__ as tables
+from exact.rules import guesses as ways
+from exact.rules import register, settings, verifiers
+from exact.rules.register import BY_NAME, RULES, enumerated_rule, tokens_per_round
+from exact.rules.settings import enumerated_setting
+from exact.toys import TOYS, X, one_hot
 from sampling import residual, sample
-from speculative import complete, speculative_step
+from speculative import complete, guess, speculative_step
 from tests.commands import outcome, refusal
 
-ROOT = Path(rules.__file__).parents[1]
+ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs" / "wild.md").read_text(encoding="utf-8")
+
+
+def distance(name, toy, K):
+    """Return how far what a rule writes is from the target's distribution."""
+    return enumerated_rule(name, toy, K).distance
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.name)
 def test_an_exact_rule_has_the_targets_distribution_and_a_wrong_one_does_not(rule):
-    distances = {toy: [find(rule.name, toy, K).distance for K in (1, 2, 3)] for toy in "AB"}
+    distances = {toy: [distance(rule.name, toy, K) for K in (1, 2, 3)] for toy in "AB"}
     if rule.exact:
         assert not any(map(any, distances.values()))
-        assert not any(find(rule.name, "C", K).distance for K in (1, 2))
+        assert not any(distance(rule.name, "C", K) for K in (1, 2))
     else:
         planner = rule.name.startswith("the number of guesses")
         from_two_on = rule.name.startswith(("one uniform for all", "traversal", "products of"))
@@ -38,61 +47,70 @@ def test_an_exact_rule_has_the_targets_distribution_and_a_wrong_one_does_not(rul
 @pytest.mark.parametrize("rule", settings.RULES, ids=lambda rule: rule.name)
 def test_a_setting_is_exact_where_every_row_has_that_of_the_tokens_before_it(rule):
     toys = "ABC" if rule.exact else "AB"
-    distances = [settings.find(rule.name, *case).distance for case in product(toys, (1, 2, 3))]
+    distances = [enumerated_setting(rule.name, *case).distance for case in product(toys, (1, 2, 3))]
     assert not any(distances) if rule.exact else all(distances)
 
 
 def test_the_pages_tables_are_enumerated():
     assert len(RULES) == len(BY_NAME) and len(settings.RULES) == len(settings.BY_NAME)
     quoted = {match["argument"]: match["text"] for match in BLOCK.finditer(PAGE)}
-    assert quoted["python -m exact.rules"] == rules.rules_table()
-    assert quoted["python -m exact.settings"] == settings.settings_table()
-    assert quoted["python -m exact.rules --alarms"] == rules.alarms_table()
-    assert rules.toys_table() in PAGE
+    assert quoted["python -m exact.rules"] == tables.rules_table()
+    assert quoted["python -m exact.rules --settings"] == tables.settings_table()
+    assert quoted["python -m exact.rules --alarms"] == tables.alarms_table()
+    assert toys.toys_table() in PAGE
 
 
 def test_what_was_called_inexact_is_exact():
-    assert all(BY_NAME[name].exact for name, *_ in rules.ALARMS)
-    assert all(row.endswith("| 0 |") for row in rules.alarms_table().split("\n")[2:])
+    assert all(BY_NAME[name].exact for name, *_ in register.ALARMS)
+    assert all(row.endswith("| 0 |") for row in tables.alarms_table().split("\n")[2:])
 
 
-@pytest.mark.parametrize("main, words, names", [
-    (rules.main, "traversal", 2), (rules.main, "PAYS best", 2), (settings.main, "mask:", 3)])
-def test_a_command_shows_the_rules_with_a_word_on_every_toy(main, words, names):
-    status, out, _ = outcome(main, words)
+REGISTERS = {"rules": (RULES, ()), "settings": (settings.RULES, ("--settings",))}
+
+
+@pytest.mark.parametrize("word, flags, names", [
+    ("traversal", (), 2), ("PAYS best", (), 2), ("mask:", ("--settings",), 3)])
+def test_the_command_shows_the_rules_with_a_word_on_every_toy(word, flags, names):
+    status, out, _ = outcome(tables.main, *flags, word)
     rows = out.splitlines()[2:]
     assert status == 0 and len(rows) == 3 * names
-    assert all(words.lower() in row.lower() for row in rows)
+    assert all(word.lower() in row.lower() for row in rows)
 
 
-@pytest.mark.parametrize("main", [rules.main, settings.main])
+@pytest.mark.parametrize("rules, flags", REGISTERS.values(), ids=REGISTERS)
 @pytest.mark.parametrize("word", ["no rule's words", "", " "])
-def test_a_word_of_no_rule_is_refused(main, word):
-    assert refusal(main, word).endswith(f"no rule has {word!r} in its name\n")
+def test_a_word_of_no_rule_is_refused(word, rules, flags):
+    assert refusal(tables.main, *flags, word).endswith(f"no rule has {word!r} in its name\n")
 
 
-@pytest.mark.parametrize("register", [rules, settings])
-def test_a_command_shows_every_rule_by_its_name(register):
-    for rule in register.RULES:
-        status, out, _ = outcome(register.main, rule.name)
+def test_a_word_of_the_other_register_is_refused():
+    assert "no rule has 'traversal' in its name" in refusal(tables.main, "--settings", "traversal")
+    assert "no rule has 'mask:' in its name" in refusal(tables.main, "mask:")
+    assert "not allowed with" in refusal(tables.main, "--settings", "--alarms")
+
+
+@pytest.mark.parametrize("rules, flags", REGISTERS.values(), ids=REGISTERS)
+def test_the_command_shows_every_rule_by_its_name(rules, flags):
+    for rule in rules:
+        status, out, _ = outcome(tables.main, *flags, rule.name)
         assert status == 0 and all(f"| {rule.name}; toy {toy} |" in out for toy in TOYS)
 
 
 def test_the_alarms_are_shown_whole():
-    status, out, _ = outcome(rules.main, "--alarms")
-    assert status == 0 and out == rules.alarms_table() + "\n"
-    assert "it takes no word, got traversal" in refusal(rules.main, "--alarms", "traversal")
+    status, out, _ = outcome(tables.main, "--alarms")
+    assert status == 0 and out == tables.alarms_table() + "\n"
+    assert "it takes no word, got traversal" in refusal(tables.main, "--alarms", "traversal")
 
 
 def test_a_text_that_the_target_cannot_write_shows_a_rule():
     """By hand: one text in four is impossible, so n texts show none with probability 0.75^n."""
     wanted = {"a": Fraction(1)}
-    found = lambda impossible: rules.Found(
+    found = lambda impossible: toys.Found(
         "C", 3, {text: p for text, p in (("a", 1 - impossible), ("b", impossible)) if p}, wanted)
-    assert rules.texts_needed(found(Fraction(1, 4))) == "49"
+    assert tables.texts_needed(found(Fraction(1, 4))) == "49"
     assert 0.75**49 < tables.ERROR < 0.75**48
-    assert rules.texts_needed(found(Fraction(1))) == "1"
-    assert rules.texts_needed(found(Fraction(0))) == "-"
+    assert tables.texts_needed(found(Fraction(1))) == "1"
+    assert tables.texts_needed(found(Fraction(0))) == "-"
 
 
 def test_the_distance_round_by_round_is_that_of_the_whole_text():
@@ -101,7 +119,7 @@ def test_the_distance_round_by_round_is_that_of_the_whole_text():
         step = partial(speculative_step, target=target, K=2, test=rule.verify,
                        make_guesses=partial(rule.guess, draft=draft))
         texts = law(lambda rng, step=step: complete(list(X), step, 3, rng))
-        assert texts == find(rule.name, "B", 2).texts
+        assert texts == enumerated_rule(rule.name, "B", 2).texts
 
 
 def test_settings_round_by_round_are_those_of_the_whole_text():
@@ -117,13 +135,13 @@ def test_settings_round_by_round_are_those_of_the_whole_text():
                                        rule.given(record, ids[len(x) :], t))
                     for t, last in enumerate(ids[-n:])])
                 done = speculative_step(x, n_left, rng, rows, 1,
-                                        partial(rules.guess, draft=TOYS["A"][0]))
+                                        partial(guess, draft=TOYS["A"][0]))
                 record = rule.keep(record, done)
                 return done
 
             return complete(list(X), step, settings.N_NEW, rng)
 
-        assert law(text) == settings.find(rule.name, "A", 1).texts
+        assert law(text) == enumerated_setting(rule.name, "A", 1).texts
 
 
 # ---- distances by hand, K = 1: the first token's, because the second is the target's own
@@ -140,16 +158,16 @@ def tv(got, p):
 def test_the_distances_of_one_guess_are_the_closed_forms(toy):
     q, p = first_rows(toy)
     both = np.minimum(p, q)
-    assert find("ratio test, then a draw from the target", toy, 1).distance == tv(
+    assert distance("ratio test, then a draw from the target", toy, 1) == tv(
         both + (1 - both.sum()) * p, p)
-    assert find("match, then a fresh draw", toy, 1).distance == tv(q * p + (1 - p @ q) * p, p)
-    best = rules.one_hot(np.argmax(q))
+    assert distance("match, then a fresh draw", toy, 1) == tv(q * p + (1 - p @ q) * p, p)
+    best = one_hot(np.argmax(q))
     ratio = min(1, (p @ best) / (q @ best))
     surplus = np.maximum(p - q, 0)
-    assert find("argmax guesses, softmax rows", toy, 1).distance == tv(
+    assert distance("argmax guesses, softmax rows", toy, 1) == tv(
         ratio * best + (1 - ratio) * surplus / surplus.sum(), p)
     accepted = q * (p >= q)
-    assert find("accept if p_target >= p_draft", toy, 1).distance == tv(
+    assert distance("accept if p_target >= p_draft", toy, 1) == tv(
         accepted + (1 - accepted.sum()) * surplus / surplus.sum(), p)
 
 
@@ -162,7 +180,7 @@ def test_two_races_with_the_same_numbers_are_as_the_integral_says():
     row = verifiers.from_same_race(0, p, q, None)
     assert row.sum() == 1 and row[0] == 0 and abs(row[2] - rest[2]) > Fraction(1, 50)
     assert abs(np.mean(winners) - float(row[2])) < 0.005
-    assert find("one Gumbel vector for a guess and its replacement", "B", 1).distance == tv(
+    assert distance("one Gumbel vector for a guess and its replacement", "B", 1) == tv(
         np.minimum(p, q) + Fraction(1, 2) * row, p)
 
 
@@ -171,13 +189,13 @@ def test_the_closer_the_draft_the_more_texts_show_a_fault(parts, texts, monkeypa
     draft, target = TOYS["A"]
     nearer = lambda ids, n_last=1: (draft(ids, n_last) + (parts - 1) * target(ids, n_last)) / parts
     monkeypatch.setitem(TOYS, f"A/{parts}", (nearer, target))
-    found = find("ratio test, then a draw from the target", f"A/{parts}", 3)
-    assert rules.texts_needed(found) == texts and f" {texts}" in PAGE.replace("(", " ")
+    found = enumerated_rule("ratio test, then a draw from the target", f"A/{parts}", 3)
+    assert tables.texts_needed(found) == texts and f" {texts}" in PAGE.replace("(", " ")
 
 
 def test_the_erratum_of_clay_has_its_distances():
     page = (ROOT / "docs" / "papers.md").read_text(encoding="utf-8")
-    one, three = (find("ratio test, then a draw from the target", "A", K).distance for K in (1, 3))
+    one, three = (distance("ratio test, then a draw from the target", "A", K) for K in (1, 3))
     assert f"{float(one):.4f} from the target's on a toy of three tokens with one guess" in page
     assert f"{float(three):.4f} with three" in page
 
@@ -194,18 +212,18 @@ def test_a_product_of_uniforms_is_as_the_integrals_say():
 
 # ---- the three statements of the page, and the smallest examples beyond them
 
-WAYS = [rules.guess, rules.best, partial(rules.as_drawn, guess=rules.colder), rules.colder,
-        partial(rules.as_drawn, guess=rules.beam), rules.stop_before, rules.drop_improbable,
-        partial(rules.drop_improbable, guess=rules.best), rules.planned]
+WAYS = [guess, toys.best, partial(ways.as_drawn, guess=ways.colder), ways.colder,
+        partial(ways.as_drawn, guess=ways.beam), ways.stop_before, ways.drop_improbable,
+        partial(ways.drop_improbable, guess=toys.best), ways.planned]
 
 
-@pytest.mark.parametrize("verify", [rules.q_is_one, rules.match_verify])
+@pytest.mark.parametrize("verify", [verifiers.q_is_one, register.match_verify])
 @pytest.mark.parametrize("guess", WAYS)
 def test_guesses_of_any_origin_may_be_tested_as_one_hot_or_by_match(guess, verify, request,
                                                                     monkeypatch):
     name = request.node.name
-    monkeypatch.setitem(BY_NAME, name, rules.Rule(name, guess, verify, True))
-    assert not any(find(name, toy, 2).distance for toy in "AB")
+    monkeypatch.setitem(BY_NAME, name, register.Rule(name, guess, verify, True))
+    assert not any(distance(name, toy, 2) for toy in "AB")
 
 
 def test_a_guess_and_its_test_must_not_share_a_number():
@@ -213,18 +231,18 @@ def test_a_guess_and_its_test_must_not_share_a_number():
     def first_token(rng, q, p):
         u = rng.random()
         token = int(np.argmax(u < np.cumsum(q)))
-        return token if u < p[token] else sample(residual(p, rules.one_hot(token)), rng)
+        return token if u < p[token] else sample(residual(p, one_hot(token)), rng)
 
-    for toy, distance in (("A", 0.2), ("B", 0.0971), ("C", 0.08)):
+    for toy, by_hand in (("A", 0.2), ("B", 0.0971), ("C", 0.08)):
         q, p = first_rows(toy)
         got = law(partial(first_token, q=q, p=p))
-        found = find("\"q = 1\", with the number that drew the guess", toy, 1).distance
+        found = distance("\"q = 1\", with the number that drew the guess", toy, 1)
         assert total_variation(got, dict(enumerate(p))) == found
-        assert float(found) == pytest.approx(distance, abs=5e-5)
+        assert float(found) == pytest.approx(by_hand, abs=5e-5)
 
 
 def test_with_match_an_argmax_guess_is_accepted_more_often_where_both_prefer_the_same_token():
-    accepted = lambda name, toy: rules.tokens_per_round(name, toy, 1) - 1
+    accepted = lambda name, toy: tokens_per_round(name, toy, 1) - 1
     for toy, better in (("A", True), ("B", False)):
         q, p = first_rows(toy)
         assert (np.argmax(q) == np.argmax(p)) == better
@@ -241,41 +259,39 @@ def test_a_drawn_guess_may_be_dropped_for_what_it_is_but_not_with_the_ratio_test
                      "stop before drawing from a low-confidence row",
                      "stop after a low-confidence guess, which is tested"]
     cases = [(toy, K) for toy in TOYS for K in (1, 2, 3)]
-    assert [bool(find(wrong, *case).distance) for case in cases] == [c != ("C", 1) for c in cases]
-    assert {find(name, *case).distance for name in right for case in cases} == {0}
+    assert [bool(distance(wrong, *case)) for case in cases] == [c != ("C", 1) for c in cases]
+    assert {distance(name, *case) for name in right for case in cases} == {0}
     assert all(BY_NAME[name].exact for name in right)
 
 
 def test_a_planner_is_exact_to_the_first_descent_and_not_at_the_best_of_all():
     first, best, match = [rule.name for rule in RULES if " pay" in rule.name]
     cases = list(product(TOYS, (1, 2, 3)))
-    assert {find(name, *case).distance for name in (first, match) for case in cases} == {0}
-    found = [find(best, *case).distance for case in cases]
+    assert {distance(name, *case) for name in (first, match) for case in cases} == {0}
+    found = [distance(best, *case) for case in cases]
     assert found[:3] == [0, Fraction(1, 5), Fraction(2254, 10_000)] and not any(found[3:])
-    assert 1 < rules.tokens_per_round(first, "A", 3) < rules.tokens_per_round(RULES[0].name, "A", 3)
+    assert 1 < tokens_per_round(first, "A", 3) < tokens_per_round(RULES[0].name, "A", 3)
 
 
-def after_a_round(guess, toy, K=2):
+def after_a_round(make_guesses, toy, K=2):
     """Return the distance of K + 1 tokens: one round with the ratio test, then the target."""
     draft, target = TOYS[toy]
-    step = lambda rng: speculative_step([0], K + 1, rng, target, K, partial(guess, draft=draft)).ids
-    texts = defaultdict(int)
-    for ids, p in law(step).items():
-        for text, rest in text_law((0, *ids), target, K + 1 - len(ids)).items():
-            texts[text] += p * rest
-    return total_variation(texts, text_law((0,), target, K + 1))
+    guess_by_draft = partial(make_guesses, draft=draft)
+    one_round = law(lambda rng: speculative_step([0], K + 1, rng, target, K, guess_by_draft).ids)
+    texts = completed(one_round, [0], target, K + 1)
+    return total_variation(texts, text_law([0], target, K + 1))
 
 
 @pytest.mark.parametrize("costs", [(10, 16, 17, 18), (10, 14, 17, 18), (10, 11, 16, 17)])
 def test_at_any_costs_a_first_descent_is_exact(costs):
-    guess = partial(rules.planned, choose=rules.first_descent, costs=costs)
-    assert not any(after_a_round(guess, toy, K) for toy in TOYS for K in (1, 2, 3))
+    plan = partial(ways.planned, choose=ways.first_descent, costs=costs)
+    assert not any(after_a_round(plan, toy, K) for toy in TOYS for K in (1, 2, 3))
 
 
 def keep_while(x, k, rng, draft, tested):
     """Draw k guesses; keep guess t if all before it are kept and tested(guesses, t)."""
-    guesses, p_draft = rules.guess(x, k, rng, draft)
-    n = [*(tested(guesses, t) for t in range(k)), False].index(False)
+    guesses, p_draft = guess(x, k, rng, draft)
+    n = ways.count_leading(tested(guesses, t) for t in range(k))
     return guesses[:n], p_draft[:n]
 
 

@@ -30,8 +30,9 @@ from hypothesis import Phase, assume, example, given, settings
 from hypothesis import strategies as st
 
 import speculative
-from exact.law import law, rounds_law, text_law
+from exact.law import composed_law, law, text_law
 from gpt2 import GPT2
+from lib.statistics import bisected, coin_divergence, surprise_limit
 from sampling import residual, with_sampling
 from speculative import guess, speculative_sampling, verify
 from tests import bundled
@@ -126,10 +127,7 @@ def test_the_rounds_products_sum_to_the_targets_joint_distribution(seed, n_vocab
     """No code of the algorithm here: the induction over guesses and rounds is algebra."""
     draft, target = (toy(n_vocab, seed + i, exact=True) for i in range(2))
     one_round = partial(round_law, draft=draft, target=target)
-    total = Counter()
-    for (text, _), p in rounds_law([0], one_round, N, K).items():
-        total[text] += p
-    assert total == text_law([0], target, N)
+    assert composed_law([0], one_round, N, K) == text_law([0], target, N)
 
 
 tiny = st.floats(1e-300, 1) | st.sampled_from([0.0, 1.0, 1e-9, 0.5, np.nextafter(0.5, 1)])
@@ -146,18 +144,6 @@ def test_in_floats_the_distribution_of_one_token_is_the_targets_too(weights):
 
 # ---- the bound for real draws
 
-def kl(a, p):
-    """Return KL(a, p) of two coins: infinite if a has an outcome that p excludes."""
-    parts = [(a, p), (1 - a, 1 - p)]
-    if any(seen > 0 and expected <= 0 for seen, expected in parts):
-        return math.inf
-    return sum(seen * math.log(seen / expected) for seen, expected in parts if seen > 0)
-
-
-def limit(cells):
-    return math.log(2 * cells / FALSE_ALARM)
-
-
 def check(outcomes, expected):
     """Refuse the outcomes if they are not draws from `expected`; see the head of this file."""
     assert next(CHECKS) <= MAX_CHECKS, "more checks than the false-alarm bound allows for"
@@ -165,23 +151,17 @@ def check(outcomes, expected):
     n = len(outcomes)
     for cell in counts.keys() | expected.keys():
         p = min(expected.get(cell, 0), 1)
-        surprise = n * kl(counts[cell] / n, p)
-        assert surprise <= limit(len(expected)), f"{cell}: {counts[cell]} of {n}, not {p:.3g}"
+        surprise = n * coin_divergence(counts[cell] / n, p)
+        what = f"{cell}: {counts[cell]} of {n}, not {p:.3g}"
+        assert surprise <= surprise_limit(len(expected), FALSE_ALARM), what
 
 
 def edges(p, n, cells):
     """Return the smallest and the largest share of n draws that `check` accepts for p."""
-    found = []
-    for outside in (0.0, 1.0):
-        inside = p
-        for _ in range(60):  # bisection
-            middle = (inside + outside) / 2
-            if n * kl(middle, p) <= limit(cells):
-                inside = middle
-            else:
-                outside = middle
-        found.append(outside)
-    return found
+    def is_accepted(share):
+        return n * coin_divergence(share, p) <= surprise_limit(cells, FALSE_ALARM)
+
+    return [bisected(p, end, is_accepted)[1] for end in (0.0, 1.0)]  # the first that is refused
 
 
 def miss(wrong, right, n):
@@ -191,7 +171,7 @@ def miss(wrong, right, n):
         low, high = edges(right.get(cell, 0), n, len(right))
         p = wrong.get(cell, 0)
         if not low <= p <= high:
-            bounds.append(math.exp(-n * kl(high if p > high else low, p)))
+            bounds.append(math.exp(-n * coin_divergence(high if p > high else low, p)))
     return min(bounds)
 
 
@@ -248,9 +228,9 @@ def test_real_draws_show_a_planted_fault(fault):
 def test_the_edges_of_the_bound_are_where_check_turns():
     low, high = edges(0.3, 1000, 2)
     for share in (low + 1e-3, high - 1e-3):
-        assert 1000 * kl(share, 0.3) <= limit(2)
+        assert 1000 * coin_divergence(share, 0.3) <= surprise_limit(2, FALSE_ALARM)
     for share in (low - 1e-3, high + 1e-3):
-        assert 1000 * kl(share, 0.3) > limit(2)
+        assert 1000 * coin_divergence(share, 0.3) > surprise_limit(2, FALSE_ALARM)
     assert miss({0: 0.3, 1: 0.7}, {0: 0.3, 1: 0.7}, 1000) == 1
 
 

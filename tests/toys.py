@@ -10,7 +10,7 @@ from functools import cache
 import numpy as np
 from hypothesis import strategies as st
 
-from exact.rules import mapped
+from exact.toys import mapped
 from variants.shared.branches import Tree
 
 

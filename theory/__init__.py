@@ -1,6 +1,8 @@
-"""The papers' formulas, and proofs.
+"""Compute the papers' formulas, and prove their theorems.
 
-speedup (closed forms), coupling (draws that agree), hardware (why decoding waits for memory)
+speedup    closed forms: tokens per round, the best K, the speed-up
+coupling   how often independent draws with shared randomness agree
+hardware   why decoding waits for memory
 
 Proofs that Coq checks (docs/proof.md): lossless.v (Theorem 1), block.v, tree.v, traversal.v
 """

@@ -1,14 +1,16 @@
 """Draw ladder.svg and wild.svg: bars of what exact/ enumerates on a toy.
 
     ladder    python -m exact.expected: the expected tokens per round of each test
-    wild      python -m exact.rules and exact.settings: the distance of each inexact rule
+    wild      python -m exact.rules, also with --settings: the distance of each inexact rule
 """
 
 import functools
 
 from docs.pictures.palette import colour
-from exact import rules, settings
 from exact.expected import chain_bound, chain_mean, climb
+from exact.rules import register, settings
+from exact.rules.register import enumerated_rule
+from exact.rules.settings import enumerated_setting
 from speculative import guess
 
 TOY, K = "A", 3
@@ -34,9 +36,10 @@ def draw_ladder(figure, data):
 @functools.cache
 def distances():
     """Return [(name, distance)] of the inexact rules, largest first, and the number of others."""
-    every = [(rule, module) for module in (rules, settings) for rule in module.RULES]
-    wrong = [(rule.name, float(module.find(rule.name, TOY, K).distance))
-             for rule, module in every if not rule.exact]
+    every = [(rule, enumerated_rule) for rule in register.RULES]
+    every += [(rule, enumerated_setting) for rule in settings.RULES]
+    wrong = [(rule.name, float(enumerated(rule.name, TOY, K).distance))
+             for rule, enumerated in every if not rule.exact]
     return sorted(wrong, key=lambda row: -row[1]), len(every) - len(wrong)
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
-from exact import boxes
+from exact.engines import boxes
 from exact.law import law, text_law
 from sampling import sample, with_sampling
 from speculative import autoregressive_sampling, complete, guess
@@ -92,13 +92,13 @@ def test_any_draft_any_K_and_any_guess_write_one_text(draw, K):
 @pytest.mark.parametrize("row", [[0.5, 0.3, 0.2, 0], [0.2, 0.3, 0.1, 0.4],
                                  [0.7, 0.1, 0.1, 0.1]])
 def test_the_first_of_a_race_has_the_rows_distribution(row, monkeypatch):
-    """exact/boxes.py computes the distribution from who wins at given times: nothing is sampled."""
+    """boxes.py computes the distribution from who wins at given times: nothing is sampled."""
     def winner(speeds):
         times = np.array([1 / speed if speed else np.inf for speed in speeds])
         monkeypatch.setattr(coupled_module, "exponentials", lambda u, n_vocab: times)
         return race(row, Scripted([0.5]))
 
-    assert boxes.race(winner, 4) == pytest.approx(row, abs=1e-5)
+    assert boxes.race_distribution(winner, 4) == pytest.approx(row, abs=1e-5)
 
 
 @pytest.mark.parametrize("rows", [[[0.5, 0.3, 0.2, 0], [0.2, 0.3, 0.1, 0.4]],

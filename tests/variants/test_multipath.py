@@ -7,7 +7,7 @@ import pytest
 
 from exact.expected import block_tokens
 from exact.law import expectation, law
-from exact.rules import TOYS, X
+from exact.toys import TOYS, X
 from speculative import complete, draft_and_verify, guess, make_step
 from tests.toys import PAIRS, path_by_path
 from variants.block import block_verify

@@ -1,40 +1,39 @@
-"""Which test would have seen it? Run the tests of engines on the rules of exact/kernels.py.
+"""Which test would have seen it? Run the tests of engines on the rules of exact/rules/batched.py.
 
-    python -m exact.power --json benchmarks/results/power.json    10 to 35 minutes
-    python -m exact.power --show benchmarks/results/power.json
+    python -m benchmarks.power --json benchmarks/results/power.json    10 to 35 minutes
+    python -m benchmarks.power --show benchmarks/results/power.json
 
 A protocol is what a public test draws and asserts, with its numbers, restated for functions over
 arrays: `protocol(verify, rng)` returns whether the verifier passes. A figure is the share of runs
 that pass; each run has its own random numbers. The oracle's verdict is not simulated.
 """
 
-import json
 import sys
 from functools import partial
-from pathlib import Path
 from typing import Callable, NamedTuple
 
 import numpy as np
 
-from exact.kernels import EXACT, WRONG
+from benchmarks import command
 from exact.oracle import KNOWN, check
+from exact.rules.batched import EXACT, WRONG
 from lib.markdown import markdown_table
-from lib.terminal import Help, Parser, command, print_safely, read_json, try_to_write
 from sampling import softmax
 
 NUMBERS = 1 << 21  # the most probabilities in one array
 
 
 def rounds(verify, p_draft, p_target, n, rng):  # [K, V], [K + 1, V] -> [n, K + 1]
-    """Return the tokens of n rounds with these rows and drawn guesses, a part at a time."""
+    """Return the tokens of n rounds with these rows and drawn guesses, many at a time."""
     K, V = p_draft.shape
-    most = NUMBERS // (K * V)
+    most = NUMBERS // (K * V)  # rounds per call of the verifier
     tokens = []
     for start in range(0, n, most):
-        size = min(most, n - start)
-        guesses = np.stack([rng.choice(V, size, p=row) for row in p_draft], axis=1)
-        rows = (np.broadcast_to(part, (size, *part.shape)) for part in (p_draft, p_target))
-        tokens.append(verify(guesses, *rows, rng.random((size, K + 1))))
+        B = min(most, n - start)
+        guesses = np.stack([rng.choice(V, B, p=row) for row in p_draft], axis=1)
+        draft_rows = np.broadcast_to(p_draft, (B, K, V))
+        target_rows = np.broadcast_to(p_target, (B, K + 1, V))
+        tokens.append(verify(guesses, draft_rows, target_rows, rng.random((B, K + 1))))
     return np.concatenate(tokens)
 
 
@@ -49,7 +48,7 @@ def frequencies(tokens, V):
 def vllm_v1(verify, rng, V=10, K=2):
     """Return whether the distance to the target falls 20 times as much as that to others."""
     draft, target, *others = softmax(rng.random((102, V)))
-    to_target = []
+    to_target = []  # distances of the frequencies, for more and more rounds
     to_others = []
     for n in (10, 100, 1000, 10_000, 100_000):
         tokens = rounds(verify, np.array([draft] * K), np.array([target] * (K + 1)), n, rng)
@@ -64,11 +63,13 @@ def fits(tokens, target, fewest=5):
     expected = target * len(tokens)
     is_rare = expected < fewest
     came = np.bincount(tokens, minlength=len(target)).astype(float)
-    if expected[is_rare].sum() >= fewest:
-        came, expected = (np.append(part[~is_rare], part[is_rare].sum())
-                          for part in (came, expected))
-    else:
-        came, expected = came[~is_rare], expected[~is_rare]
+    rare_came = came[is_rare].sum()
+    rare_expected = expected[is_rare].sum()
+    came = came[~is_rare]
+    expected = expected[~is_rare]
+    if rare_expected >= fewest:
+        came = np.append(came, rare_came)
+        expected = np.append(expected, rare_expected)
     df = len(expected) - 1
     chi_squared = ((came - expected) ** 2 / expected).sum()
     return df < 1 or chi_squared < df + 10 * np.sqrt(2 * df)
@@ -87,10 +88,10 @@ def vllm_marginals(verify, rng, V, n, is_opposite, K=3):
     return all(fits(column[column >= 0], target) for column in tokens.T)
 
 
-def sglang(verify, rng, V=20):
+def sglang_trees(verify, rng, V=20):
     """Return whether the paths that two fixed trees accept, as chains of one-hot rows, come."""
     for text in ([3, 4, 5, 18], [11, 12, 18]):
-        rows = np.eye(V)[text]
+        rows = np.eye(V)[text]  # of the target: row t is token t's, and the draft's, but the last
         tokens = rounds(verify, rows[:-1], rows, 1, rng)
         if tokens.tolist() != [text]:
             return False
@@ -100,7 +101,7 @@ def sglang(verify, rng, V=20):
 def top_100(rng, V):
     """Return a random row with 100 tokens."""
     row = rng.random(V)
-    row[np.argsort(row)[:-100]] = 0
+    row[np.argsort(row)[:-100]] = 0  # all but the largest 100
     return row / row.sum()
 
 
@@ -111,12 +112,13 @@ def tensorrt_llm(verify, rng, V=500, n=50_000):
     bonus = rng.random(V)
     tokens = rounds(verify, draft[None], np.stack([target, bonus / bonus.sum()]), n, rng)
     plain = rng.choice(V, n, p=target)
-    some = target > 0
+    support = target > 0
 
     def divergence(tokens):
-        with np.errstate(divide="ignore"):
-            logs = np.log(target[some] / frequencies(tokens, V)[some])
-        return (target[some] * logs).sum()
+        """Return KL(target, frequencies)."""
+        with np.errstate(divide="ignore"):  # infinite if a token did not come
+            logs = np.log(target[support] / frequencies(tokens, V)[support])
+        return (target[support] * logs).sum()
 
     return abs(divergence(tokens[:, 0]) - divergence(plain)) < 0.01
 
@@ -128,11 +130,13 @@ def transformers(verify, rng, V=10, n=10_000):
     """
     draft = np.eye(V)[[1, 4, 5]]  # there nearly one-hot: logits 10 and -10, the guesses given
     last = np.full(V, -np.inf)
-    last[[1, 3, 7, 8]] = 2, 1, -0.01, 2
+    last[[1, 3, 7, 8]] = 2, 1, -0.01, 2  # logits of the four replacements
+    # the third row gives guess 5 no probability; the bonus row is never used
     target = np.stack([np.eye(V)[1], np.eye(V)[4], softmax(last), np.zeros(V)])
     tokens = rounds(verify, draft, target, n, rng)
     if (tokens[:, :2] != [1, 4]).any() or (tokens[:, 3] >= 0).any():
         return False
+    # token 0 stands for "no third token"; the counts below must account for all n rounds
     counts = np.bincount(np.maximum(tokens[:, 2], 0), minlength=V + 1)
     is_ordered = counts[1] > counts[3] > counts[7] > 0 and counts[8] > counts[3]
     return bool(is_ordered and counts[[1, 3, 7, 8]].sum() == n)
@@ -146,7 +150,7 @@ def flashinfer(verify, rng, V=111, B=99, K=3):
         p_draft /= p_draft.sum(axis=-1, keepdims=True)
         p_target = rng.random((B, K + 1, V))
         p_target /= p_target.sum(axis=-1, keepdims=True)
-        if is_one_hot:
+        if is_one_hot:  # then all guesses are accepted, and the bonus token is the last of them
             p_target = np.eye(V)[guesses]
         for _ in range(10):
             tokens = verify(guesses[:, :K], p_draft, p_target, rng.random((B, K + 1)))
@@ -156,6 +160,7 @@ def flashinfer(verify, rng, V=111, B=99, K=3):
 
 
 def oracle(verify, rng):
+    """Return whether the oracle calls the verifier exact; rng is not used."""
     return bool(check(verify).exact)
 
 
@@ -167,30 +172,31 @@ class Protocol(NamedTuple):
     source: str
 
 
-def file(repository, commit, path):
+def url_of_file(repository, commit, path):
+    """Return the address of a file at a commit."""
     return f"https://github.com/{repository}/blob/{commit}/{path}"
 
 
-VLLM = file("vllm-project/vllm", "0822b17a5fbdb70b87c755232f3de0dff8a81b72",
-            "tests/v1/spec_decode/test_rejection_sampler_utils.py")
+VLLM = url_of_file("vllm-project/vllm", "0822b17a5fbdb70b87c755232f3de0dff8a81b72",
+                   "tests/v1/spec_decode/test_rejection_sampler_utils.py")
 PROTOCOLS = {
-    "vLLM V1": Protocol(vllm_v1, 100, file(
+    "vLLM V1": Protocol(vllm_v1, 100, url_of_file(
         "vllm-project/vllm", "004fce2d0b6ad5146fa0f32b5e777dc8f5112d80",
         "tests/v1/sample/test_rejection_sampler.py")),
     "vLLM wide": Protocol(
         partial(vllm_marginals, V=4096, n=40_960, is_opposite=False), 2, VLLM),
     "vLLM narrow": Protocol(
         partial(vllm_marginals, V=16, n=200_000, is_opposite=True), 20, VLLM),
-    "SGLang": Protocol(sglang, 100, file(
+    "SGLang": Protocol(sglang_trees, 100, url_of_file(
         "sgl-project/sglang", "120affb9613cc3f5bcd055ec09c7621d3ced0ebc",
         "sgl-kernel/tests/speculative/test_speculative_sampling.py")),
-    "TensorRT-LLM": Protocol(tensorrt_llm, 20, file(
+    "TensorRT-LLM": Protocol(tensorrt_llm, 20, url_of_file(
         "NVIDIA/TensorRT-LLM", "476ab24800f17b6133153dd1d8c961c79ca56ccd",
         "tests/unittest/_torch/speculative/test_torch_rejection_sampling.py")),
-    "transformers": Protocol(transformers, 100, file(
+    "transformers": Protocol(transformers, 100, url_of_file(
         "huggingface/transformers", "cf63921b9648e760a9a72a3c84bf797f17d1e140",
         "tests/generation/test_utils.py")),
-    "FlashInfer": Protocol(flashinfer, 20, file(
+    "FlashInfer": Protocol(flashinfer, 20, url_of_file(
         "flashinfer-ai/flashinfer", "f5e3febcb90b1dead3df092d4aabeea15d4e4d47",
         "tests/utils/test_sampling.py")),
     "oracle": Protocol(oracle, 1, "../exact/oracle.py"),
@@ -201,68 +207,43 @@ VERIFIERS = {name: EXACT[name] for name in RIGHT} | WRONG
 
 # ---- figures
 
-def simulate():
+def all_figures(args):
     """Return {rule: {protocol: [runs passed, runs]}}."""
     figures = {}
     for i, (rule, verify) in enumerate(VERIFIERS.items()):
         rng = np.random.default_rng(i)
         figures[rule] = {}
         for name, (passes, runs, _) in PROTOCOLS.items():
-            figures[rule][name] = [sum(bool(passes(verify, rng)) for _ in range(runs)), runs]
+            n_passed = sum(bool(passes(verify, rng)) for _ in range(runs))
+            figures[rule][name] = [n_passed, runs]
     return figures
 
 
-def share(passed, runs):
+def share(n_passed, runs):
     """Return the share of runs that passed, with its standard error unless it is 0 or 1."""
-    p = passed / runs
+    p = n_passed / runs
     error = np.sqrt(p * (1 - p) / runs)
     return f"{p:.2f} +- {error:.2f}" if error else f"{p:.0f}"
 
 
-def figures_table(figures):
-    """Return the figures as Markdown, with links to the tests."""
+def paragraphs(figures, args):
+    """Yield the table, with links to the tests."""
     links = [f"[{name}]({protocol.source})" for name, protocol in PROTOCOLS.items()]
-    rows = []
+    lines = []
     for rule, row in figures.items():
         verdict = "exact" if rule in EXACT else "**no**"
         needed = f"{KNOWN[rule][-1]:,}" if rule in KNOWN else "-"
-        rows.append([rule, verdict, *(share(*row[name]) for name in PROTOCOLS), needed])
-    passed = [sum(figures[rule][name][0] > protocol.runs / 2 for rule in WRONG)
-              for name, protocol in PROTOCOLS.items()]
-    rows.append([f"of {len(WRONG)} wrong rules pass", "", *passed, ""])
-    return markdown_table(["rule", "exact?", *links, "rounds"], rows)
+        lines.append([rule, verdict, *(share(*row[name]) for name in PROTOCOLS), needed])
+    # a wrong rule passes a protocol if more than half of the runs do
+    n_passing = [sum(figures[rule][name][0] > protocol.runs / 2 for rule in WRONG)
+                 for name, protocol in PROTOCOLS.items()]
+    lines.append([f"of {len(WRONG)} wrong rules pass", "", *n_passing, ""])
+    yield markdown_table(["rule", "exact?", *links, "rounds"], lines)
 
 
-def table_of(path):
-    """Return the table of the figures in a file; ValueError if it holds something else."""
-    figures = read_json("show", path)
-    try:
-        return figures_table(figures)
-    except (LookupError, TypeError, AttributeError, ValueError, ZeroDivisionError) as why:
-        raise ValueError(f"--show {path} does not hold figures of this command") from why
-
-
-@command("exact.power")
 def main(argv=None):
-    """Simulate all protocols, or read their figures; print the table."""
-    parser = Parser("python -m exact.power", description=__doc__.split("\n")[0],
-                    formatter_class=Help)
-    parser.add_argument("--json", type=Path, metavar="FILE", help="also write the figures to FILE")
-    parser.add_argument("--show", type=Path, metavar="FILE",
-                        help="print the table of the figures in FILE instead of simulating")
-    args = parser.parse_args(argv)
-    if args.show and args.json:
-        raise ValueError("--json does not apply to --show, which simulates nothing")
-    if args.show:
-        print_safely(table_of(args.show), sys.stdout)
-        return
-    if args.json:
-        try_to_write("json", args.json)
-    figures = simulate()
-    if args.json:
-        rules = (f"{json.dumps(rule)}: {json.dumps(row)}" for rule, row in figures.items())
-        args.json.write_text("{" + ",\n".join(rules) + "}\n", encoding="utf-8")
-    print_safely(figures_table(figures), sys.stdout)
+    args = command.new_parser("benchmarks.power", __doc__).parse_args(argv)
+    return command.run("power", args, all_figures, paragraphs)
 
 
 if __name__ == "__main__":

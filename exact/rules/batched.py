@@ -1,20 +1,23 @@
-"""Run the rules of exact/rules.py on arrays, as engines do: EXACT and WRONG have them by name.
+"""Run the rules of the register on arrays, as engines do: EXACT and WRONG have them by name.
 
     guesses    [B, K]           p_draft   [B, K, V]        p_target   [B, K + 1, V]
     uniforms   [B, K + 1]       u_t tests guess t; the last one draws the replacement or bonus
     tokens     [B, K + 1]       the accepted guesses and that token, then -1
 
-exact/oracle.py is tested with them; exact/power.py runs the tests of engines on them. A test here
-does what the one with its name in exact/verifiers.py does, with the same parts. A rule on how
-guesses are made is not such a function, so it is absent.
+exact/oracle.py is tested with them; benchmarks/power.py runs the tests of engines on them. A test
+here does what the test with its name in exact/rules/verifiers.py does, with the same parts. A
+rule on how guesses are made is not such a function, so it is absent.
 """
 
 from functools import partial
 
 import numpy as np
 
-from exact import rules, verifiers
-from exact.verifiers import from_residual, ratio, surplus, whole_rest
+from exact.rules import guesses as ways
+from exact.rules import verifiers
+from exact.rules.register import RULES
+from exact.rules.verifiers import from_residual, ratio, surplus, whole_rest
+from exact.toys import best
 from speculative import guess, verify
 from variants.match import match_verify
 
@@ -32,25 +35,28 @@ def draw(weights, uniforms):  # [.., V], [..] -> [..]
     """Return the token in whose interval the uniform is."""
     cumulative = weights.cumsum(axis=-1)
     total = np.where(cumulative[..., -1:] > 0, cumulative[..., -1:], 1)
+    # the token is the number of interval ends at or below the uniform
     return (uniforms[..., None] >= cumulative / total).sum(axis=-1)
 
 
 def written(guesses, n, token):  # [B, K], [B], [B] -> [B, K + 1]
     """Return the first n guesses and the token, then -1."""
-    tokens = np.pad(guesses, ((0, 0), (0, 1)))
+    tokens = np.pad(guesses, ((0, 0), (0, 1)))  # one more column
     tokens[np.arange(tokens.shape[1]) > n[:, None]] = -1
     tokens[np.arange(len(n)), n] = token
     return tokens
 
 
 def n_leading(flags):  # [B, K] -> [B]
-    """Return how many flags of each row are true before the first that is false."""
+    """Return how many flags of each row are true before the first false one."""
+    # a product of flags is 1 up to the first false flag, and 0 from there on
     return np.cumprod(flags, axis=1).sum(axis=1)
 
 
 def last_passed(passed):  # [B, K] -> [B]
-    """Return the largest number of guesses that passes; none always does."""
-    passed = np.pad(passed, ((0, 0), (1, 0)), constant_values=True)
+    """Return the largest number n of guesses that passes; n = 0 always passes."""
+    passed = np.pad(passed, ((0, 0), (1, 0)), constant_values=True)  # column n: n guesses pass
+    # the first true column from the right
     return passed.shape[1] - 1 - passed[:, ::-1].argmax(axis=1)
 
 
@@ -63,20 +69,24 @@ def probabilities(guesses, p_draft, p_target):  # -> [B, K], [B, K]
 # ---- how many guesses are tested: (guesses, p_draft) -> [B]
 
 def all_of(guesses, p_draft):
-    return (guesses >= 0).sum(axis=1)  # the rest is padding
+    """Test all guesses; -1 is padding."""
+    return (guesses >= 0).sum(axis=1)
 
 
 def before_unsure_row(guesses, p_draft):
-    return n_leading(rules.is_confident(p_draft.max(axis=-1)))
+    """Test the guesses before the first row without a confident token."""
+    return n_leading(ways.is_confident(p_draft.max(axis=-1)))
 
 
 def before_unsure_guess(guesses, p_draft, extra=0):
-    n = n_leading(rules.is_confident(at(p_draft, guesses)))
+    """Test the guesses before the first one with a low probability, and `extra` more."""
+    n = n_leading(ways.is_confident(at(p_draft, guesses)))
     return np.minimum(n + extra, guesses.shape[1])
 
 
-def planned(guesses, p_draft, choose=np.argmax, costs=rules.COSTS):
-    return choose(rules.rates(p_draft.max(axis=-1), costs), axis=-1)
+def planned(guesses, p_draft, choose=np.argmax, costs=ways.COSTS):
+    """Test as many guesses as `choose` finds best by their rates."""
+    return choose(ways.rates(p_draft.max(axis=-1), costs), axis=-1)
 
 
 # ---- tests
@@ -85,36 +95,40 @@ def chain(guesses, p_draft, p_target, uniforms, p_accept=ratio, replace=from_res
           numbers="separate", n_tested=all_of):
     """Accept guess after guess; draw a replacement at the first rejection, or the bonus token.
 
-    `bonus` and `numbers` are those of verifiers.chain.
+    `bonus` and `numbers` are the arguments of verifiers.chain. The uniforms 0 .. K - 1 test the
+    guesses, and uniform K draws the last token.
     """
     each = np.arange(len(guesses))
     K = guesses.shape[1]
     k = n_tested(guesses, p_draft)
-    guesses = np.maximum(guesses, 0)
+    guesses = np.maximum(guesses, 0)  # padding becomes token 0, which is never tested: n <= k
     tests = uniforms[:, :1] if numbers == "one" else uniforms[:, :K]
     accepted = tests < p_accept(*probabilities(guesses, p_draft, p_target))
     n = np.minimum(n_leading(accepted), k)  # the round writes n guesses and one token
     replaced = replace(guesses, p_target[:, :K], p_draft, p_target[:, 1:])  # [B, K, V]
-    replacement_row = replaced[each, np.minimum(n, K - 1)]
+    replacement_row = replaced[each, np.minimum(n, K - 1)]  # any row if n is K: not used below
     bonus_row = p_target[each, np.maximum(k + 1 + bonus, 0)]  # bonus -1 is row k, the last
     weights = np.where((n == k)[:, None], bonus_row, replacement_row)
+    # uniform n rejected guess n; after K accepted guesses it is the last uniform, as it should be
     number = uniforms[each, n] if numbers == "twice" else uniforms[:, K]
     return written(guesses, n, draw(weights, number))
 
 
 def match(guesses, p_draft, p_target, uniforms, n_tested=all_of):
-    """Draw the target's tokens; write them up to the first that is not the guess."""
-    drawn = draw(p_target, uniforms)
+    """Draw the target's tokens; write them up to the first token that is not the guess."""
+    drawn = draw(p_target, uniforms)  # [B, K + 1]
     n = np.minimum(n_leading(drawn[:, :-1] == guesses), n_tested(guesses, p_draft))
     return written(guesses, n, drawn[np.arange(len(n)), n])
 
 
 def best_tokens(guesses, p_draft, p_target, uniforms):
+    """Compare the guesses with the target's most probable tokens."""
     one_hot = np.eye(p_target.shape[-1])[p_target.argmax(axis=-1)]
     return match(guesses, p_draft, one_hot, uniforms)
 
 
 def next_rows(guesses, p_draft, p_target, uniforms):
+    """Test guess t with row t + 1 of the target."""
     rows = np.concatenate([p_target[:, 1:], p_target[:, -1:]], axis=1)
     return chain(guesses, p_draft, rows, uniforms)
 
@@ -122,6 +136,7 @@ def next_rows(guesses, p_draft, p_target, uniforms):
 def shares(guesses, p_draft, p_target):  # -> [B, K + 1]
     """Return what is left of the block's probability after each guess: variants/block.py."""
     target, draft = probabilities(guesses, p_draft, p_target)
+    # column n: after n guesses
     share = np.ones((len(guesses), 1 + guesses.shape[1]), dtype=p_target.dtype)
     for t in range(guesses.shape[1]):
         share[:, t + 1] = ratio(share[:, t] * target[:, t], draft[:, t])
@@ -133,17 +148,20 @@ def traversal(guesses, p_draft, p_target, uniforms, rest=whole_rest):
     each = np.arange(len(guesses))
     K = guesses.shape[1]
     share = shares(guesses, p_draft, p_target)
+    # of the token that is written after n guesses; n = K draws from the target alone
     weights = np.maximum(share[..., None] * p_target - np.pad(p_draft, PAD_ROW), 0)
     mass = weights[:, :K].sum(axis=-1)
     divisor = rest(mass, share[:, :K], at(p_draft, guesses))
-    p_accept = np.where(divisor > 0, mass / np.where(divisor > 0, divisor, 1), 1)
-    p_accept = np.concatenate([p_accept[:, 1:], share[:, K:]], axis=1)
+    # n < K guesses pass with probability mass / divisor; 0 / 0 is never asked for, and 1 here
+    p_shorter = np.where(divisor > 0, mass / np.where(divisor > 0, divisor, 1), 1)
+    # column n - 1 of p_accept is for n guesses: no guesses at all always pass
+    p_accept = np.concatenate([p_shorter[:, 1:], share[:, K:]], axis=1)
     n = last_passed(uniforms[:, :K] < p_accept)
     return written(guesses, n, draw(weights[each, n], uniforms[:, K]))
 
 
 def one_product(guesses, p_draft, p_target, uniforms):
-    """Accept up to the last guess at which the ratios' product reaches that of the uniforms."""
+    """Accept up to the last guess at which the ratios' product reaches the uniforms' product."""
     ratios = ratio(*probabilities(guesses, p_draft, p_target))
     K = guesses.shape[1]
     n = last_passed(np.cumprod(ratios, axis=1) >= np.cumprod(uniforms[:, :K], axis=1))
@@ -163,29 +181,31 @@ TESTS = {  # a test of one round: the test of a batch
     verifiers.one_product: one_product}
 COUNTS = {  # a way to guess: how many of the guesses are tested
     guess: all_of,
-    rules.best: all_of,  # here they are drawn too
-    rules.stop_before: before_unsure_row,
-    rules.drop_improbable: before_unsure_guess,
-    rules.planned: planned}
+    best: all_of,  # here they are drawn too
+    ways.stop_before: before_unsure_row,
+    ways.drop_improbable: before_unsure_guess,
+    ways.planned: planned}
 
 
-def parts(function):
+def function_and_settings(function):
     """Return the function and the settings of a partial, or of a plain function."""
     return getattr(function, "func", function), getattr(function, "keywords", {})
 
 
-def kernels(exact):
+def batched_rules(exact):
     """Return {name: test of a batch} of the rules for which guesses can be drawn elsewhere."""
     tests = {}
-    for rule in rules.RULES:
-        way, options = parts(rule.guess)
-        test, settings = parts(rule.verify)
+    for rule in RULES:
+        way, options = function_and_settings(rule.guess)
+        test, settings = function_and_settings(rule.verify)
+        # "guess" in the options: the rule is about how guesses are made
         if rule.exact != exact or test not in TESTS or way not in COUNTS or "guess" in options:
             continue
-        count = {} if COUNTS[way] is all_of else {"n_tested": partial(COUNTS[way], **options)}
-        tests[rule.name] = partial(TESTS[test], **settings, **count)
+        if COUNTS[way] is not all_of:
+            settings = {**settings, "n_tested": partial(COUNTS[way], **options)}
+        tests[rule.name] = partial(TESTS[test], **settings)
     return tests
 
 
-EXACT = kernels(exact=True)
-WRONG = kernels(exact=False)
+EXACT = batched_rules(exact=True)
+WRONG = batched_rules(exact=False)

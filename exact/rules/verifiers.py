@@ -1,10 +1,10 @@
-"""Test guesses, rightly or wrongly: the tests of exact/rules.py, each a few lines.
+"""Test guesses, rightly or wrongly: the tests of exact/rules/register.py, each a few lines.
 
     verify(guesses, p_draft, p_target, rng) -> 1 .. k + 1 tokens     as speculative.verify
     p_draft[t], p_target[t]     the rows for the position of guess t; p_target has one row more
 
 Most tests are a `chain` with two parts. Both compute with Fractions, so distances are exact,
-and with arrays of floats for exact/kernels.py.
+and with arrays of floats for exact/rules/batched.py.
 
     p_accept(p_target, p_draft)     the probability to accept a guess, from its probabilities
     replace(token, p_target, p_draft, p_next)
@@ -12,21 +12,16 @@ and with arrays of floats for exact/kernels.py.
                                     rows and the target's next row, [.., n_vocab]
 """
 
-from fractions import Fraction
 from functools import partial
 from math import log
 
 import numpy as np
 
+from exact.toys import one_hot
 from sampling import accept, residual, sample
 from speculative import verify
 from variants.block import shares
 from variants.match import match_verify
-
-
-def one_hot(token, n_vocab=3):
-    return np.array([Fraction(int(i == token)) for i in range(n_vocab)], dtype=object)
-
 
 # ---- the probability to accept a guess
 
@@ -79,9 +74,12 @@ def from_same_race(token, p_target, p_draft, p_next):
     T. Of three tokens two can be in the residual, because the rejected guess is not.
     """
     rest = residual(p_target, p_draft)
+    # (start / T, token): where the tokens begin to run, the earliest first
     (start, first), *others = sorted((p_draft[x] / rest[x], x) for x in np.flatnonzero(rest))
     row = one_hot(first)
-    for later_start, later in others:
+    for later_start, later in others:  # one token at most
+        # first has not won by the start of later with probability
+        # exp(-rest[first] (later_start - start) T); then later wins with probability rest[later]
         row[later] = rest[later] / (1 + rest[first] * (later_start - start))
         row[first] -= row[later]
     return row
@@ -102,9 +100,10 @@ def chain(guesses, p_draft, p_target, rng, p_accept=ratio, replace=from_residual
             u = rng.random()
         if not u < p_accept(p_target[t][token], p_draft[t][token]):
             weights = replace(token, p_target[t], p_draft[t], p_target[t + 1])
-            if numbers == "twice":
+            if numbers == "twice":  # the token whose interval of the weights contains u
                 return guesses[:t] + [int(np.argmax(u < np.cumsum(weights) / weights.sum()))]
             return guesses[:t] + [sample(weights, rng)]
+    # bonus counts rows from the end; without guesses there is one row
     return guesses + [sample(p_target[max(bonus, -len(p_target))], rng)]
 
 
@@ -115,7 +114,8 @@ q_is_one = partial(chain, p_accept=probability, replace=from_others)
 def same_number(guesses, p_draft, p_target, rng):
     """Test as "q = 1" with the number that drew the guess, uniform in the guess's interval."""
     for t, token in enumerate(guesses):
-        low = p_draft[t][:token].sum()
+        low = p_draft[t][:token].sum()  # the guess's interval begins here
+        # u is uniform in [low, low + p_draft[t][token]): P(u < p_target[t][token])
         if not accept(max(p_target[t][token] - low, 0) / p_draft[t][token], rng):
             return guesses[:t] + [sample(residual(p_target[t], one_hot(token)), rng)]
     return guesses + [sample(p_target[-1], rng)]
@@ -137,21 +137,24 @@ def same_race(guesses, p_draft, p_target, rng):
 
 
 def whole_rest(mass, share, p_guess):
+    """Return the right divisor: the mass and what the share lacks to 1."""
     return mass + (1 - share)  # the mass itself, to the last bit, if the share is 1
 
 
 def drafts_rest(mass, share, p_guess):
+    """Return what the draft has left without the guess; at least the mass."""
     return np.maximum(1 - p_guess, mass)
 
 
 def traversal(guesses, p_draft, p_target, rng, rest=whole_rest):
     """Accept the longest start that passes, tried from its end; share: variants/block.py."""
-    share = shares(guesses, p_draft, p_target)
+    share = shares(guesses, p_draft, p_target)  # share[n]: after n guesses
     weights = p_target[-1]
     p_accept = share[-1]
     for n in range(len(guesses), 0, -1):
         if accept(p_accept, rng):
             return guesses[:n] + [sample(weights, rng)]
+        # now for n - 1 guesses: guess n - 1 was drawn from this row, and is rejected
         row = p_draft[n - 1]
         weights = np.maximum(share[n - 1] * p_target[n - 1] - row, 0)
         mass = weights.sum()
@@ -165,7 +168,7 @@ def one_product(guesses, p_draft, p_target, rng):
     The replacement is from the residual of the ratio test, one row at a time.
     """
     ratios = [ratio(p_target[t][token], p_draft[t][token]) for t, token in enumerate(guesses)]
-    n = sample(longest(np.cumprod([1, *ratios])), rng)
+    n = sample(longest(np.cumprod([1, *ratios])), rng)  # bound n: the product of n ratios
     if n == len(guesses):
         return guesses + [sample(p_target[-1], rng)]
     return guesses[:n] + [sample(residual(p_target[n], p_draft[n]), rng)]
@@ -175,13 +178,19 @@ def longest(bounds):
     """Return P(n) for the last n with u_1 .. u_n <= bounds[n]; the bounds fall from 1.
 
     The product of n uniforms has the density (-log u)^(n-1) / (n-1)!. The integrals are written
-    out, for up to three uniforms.
+    out, for up to three uniforms, with a, b and c for bounds 1, 2 and 3.
     """
-    _, a, b, c = [*map(float, bounds), 0, 0, 0][:4]
+    bounds_1_to_3 = [float(bound) for bound in bounds[1:]] + [0.0] * (4 - len(bounds))
+    a, b, c = bounds_1_to_3  # 0 for a uniform that is not there: it never passes
     log_ab = log(a / b) if b else 0
     log_b = -log(b) if b else 0
     log_c = -log(c) if c else 0
+    # P(u_1 u_2 u_3 <= c)
     p_3 = c * (1 + log_c + log_c**2 / 2)
+    # P(u_1 u_2 <= b), without the part in which u_3 <= c / (u_1 u_2): always up to c, and with
+    # probability c / v at a product v between c and b
     p_2 = b * (1 + log_b) - c * (1 + log_c) - c * (log_c**2 - log_b**2) / 2
+    # P(u_1 <= a), without the part in which two pass (up to b always, then with probability b / u)
+    # and the part in which two fail and three pass
     p_1 = a - b - b * log_ab - c * log_ab**2 / 2
     return np.maximum([1 - p_1 - p_2 - p_3, p_1, p_2, p_3][: len(bounds)], 0)

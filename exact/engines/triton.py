@@ -2,11 +2,11 @@
 
 The installed file is run as it is. What it imports from its own package is replaced, so it
 needs neither a GPU nor the package's many dependencies. Its random numbers are given to it, and
-every outcome is enumerated (exact/boxes.py):
+every outcome is enumerated (boxes.py):
 
-    uniforms   one per guess: is it accepted?
-    ids        uniforms -> the tokens of a round: the accepted guesses and one more
-    row        uniforms -> the distribution of that last token, over its own random number
+    uniforms   one per guess: is the guess accepted?
+    ids_at     uniforms -> the tokens of a round: the accepted guesses and one more
+    row_at     uniforms -> the distribution of that last token, over its own random number
 
 How an engine makes its random numbers is therefore not tested, nor how it draws its guesses.
 """
@@ -18,14 +18,15 @@ import os
 import sys
 from collections.abc import Callable
 from functools import cache, partial
+from pathlib import Path
 from types import SimpleNamespace
 from typing import NamedTuple
 from unittest import mock
 
 import numpy as np
 
-from exact.boxes import boxes, race, widths
-from exact.rules import best
+from exact.engines.boxes import Point, boxes, race_distribution, widths
+from exact.toys import best
 from sampling import sample
 from speculative import guess
 
@@ -33,8 +34,8 @@ from speculative import guess
 class Kernel(NamedTuple):
     """Hold a kernel with its guesses and rows: two functions of the uniforms."""
 
-    ids: Callable
-    row: Callable
+    ids_at: Callable[[Point], tuple[int, ...]]
+    row_at: Callable[[Point], np.ndarray]
 
 
 # ---- one round
@@ -44,16 +45,17 @@ def outcomes(bind, guesses, p_draft, p_target):
     """Return [(probability, accepted guesses, row of the last token)] for guesses and rows."""
     with np.errstate(divide="ignore", invalid="ignore"):  # logarithms of 0 in vLLM's kernels
         kernel = bind(guesses, p_draft, p_target)
-        return [(volume, ids[:-1], kernel.row(point))
-                for volume, ids, point in boxes(kernel.ids, len(guesses))]
+        return [(volume, ids[:-1], kernel.row_at(point))
+                for volume, ids, point in boxes(kernel.ids_at, len(guesses))]
 
 
 def as_tuples(rows):
+    """Return rows as tuples of floats, by which `outcomes` can be cached."""
     return tuple(tuple(map(float, row)) for row in rows)
 
 
 def kernel_round(x, rng, draft, target, K, bind, one_hot=False):
-    """Return the tokens of one round as a kernel tests the guesses; they are drawn here.
+    """Return the tokens of one round as a kernel tests the guesses, which are drawn here.
 
     One-hot guesses are the draft's most probable tokens, tested without rows of the draft.
     """
@@ -62,19 +64,24 @@ def kernel_round(x, rng, draft, target, K, bind, one_hot=False):
     draft_rows = None if one_hot else as_tuples(p_draft)
     target_rows = as_tuples(target(x + guesses, K + 1))
     probabilities, accepted, rows = zip(*outcomes(bind, tuple(guesses), draft_rows, target_rows))
+    # rng picks one of the kernel's outcomes, then the last token: exact/law.py enumerates both
     branch = sample(np.array(probabilities), rng)
     return [*accepted[branch], sample(rows[branch], rng)]
 
 
-def round_of(bind, one_hot=False, **settings):
-    """Return one round, as exact/engines.py enumerates it, of a kernel with these settings."""
+def round_by_kernel(bind, one_hot=False, **settings):
+    """Return one round of a kernel with these settings, in the form that is enumerated."""
     return partial(kernel_round, bind=partial(bind, **settings), one_hot=one_hot)
 
 
 # ---- files of packages
 
-def load(package, path, **names):
-    """Run an installed file; return its names. `names` replace those of its package."""
+def names_of_file(package: str, path: str, **names):
+    """Run an installed file; return the names that it defines.
+
+    What the file imports from its own package comes from `names`; an import of anything else
+    from the package gets a Mock, because the code under test does not use it.
+    """
     file = importlib.metadata.distribution(package).locate_file(path)
     if "triton" in sys.modules and os.environ.get("TRITON_INTERPRET") != "1":
         raise ImportError("need TRITON_INTERPRET=1 before triton is imported")
@@ -82,17 +89,20 @@ def load(package, path, **names):
     import triton
     import triton.language as tl
 
-    stand_in = mock.Mock(triton=triton, tl=tl, **names)
+    stand_in = mock.Mock(triton=triton, tl=tl, **names)  # has every attribute
 
     def import_(name, *args):
-        return stand_in if name.split(".")[0] == package else builtins.__import__(name, *args)
+        is_own = name.split(".")[0] == package
+        return stand_in if is_own else builtins.__import__(name, *args)
 
+    # Python's `import` statement calls the __import__ of the file's builtins
     scope = {"__name__": path, "__builtins__": vars(builtins) | {"__import__": import_}}
-    exec(compile(file.read_text(encoding="utf-8"), str(file), "exec"), scope)
+    exec(compile(Path(str(file)).read_text(encoding="utf-8"), str(file), "exec"), scope)
     return scope
 
 
 def tensor(values, dtype=np.float32):
+    """Return the values as a tensor."""
     import torch
 
     return torch.tensor(np.array(values, dtype))
@@ -102,15 +112,16 @@ def tensor(values, dtype=np.float32):
 
 @cache
 def load_sglang():
-    return load("sglang", "sglang/kernels/ops/speculative/reject_sampling.py")
+    """Return the names of SGLang's file."""
+    return names_of_file("sglang", "sglang/kernels/ops/speculative/reject_sampling.py")
 
 
-def sglang(guesses, p_draft, p_target, block_verification=False):
+def sglang_kernel(guesses, p_draft, p_target, block_verification=False):
     """Return SGLang's kernel. Its last token is drawn by inverse distribution with `last`."""
     verify = load_sglang()["chain_speculative_sampling_triton"]
     k = len(guesses)
 
-    def run(uniforms, last=0.5):
+    def ids_at(uniforms, last=0.5):
         ids = tensor([-1] * (k + 1), np.int32)
         n_accepted = tensor([0], np.int32)
         positions = tensor([range(k + 1)], np.int64)
@@ -132,23 +143,27 @@ def sglang(guesses, p_draft, p_target, block_verification=False):
             block_verification=block_verification)
         return tuple(ids[: n_accepted.item() + 1].tolist())
 
-    def row(uniforms):
-        found = widths(lambda last: run(uniforms, last)[-1])
-        return np.array([found.get(token, 0) for token in range(len(p_target[0]))])
+    def row_at(uniforms):
+        share = widths(lambda last: ids_at(uniforms, last)[-1])
+        return np.array([share.get(token, 0) for token in range(len(p_target[0]))])
 
-    return Kernel(run, row)
+    return Kernel(ids_at, row_at)
 
 
 # ---- vLLM, v1/sample: the kernels rejection_random_sample and sample_recovered_tokens
+
+# In vLLM's file `dispatch(..)` gets the tensors, and returns the grid and the constants of a call
+# of the kernel. vLLM's launcher then passes the tensors by position. Here they are passed by name:
+# the kernel's parameter `x_ptr` is the argument `x` of dispatch.
 
 def launcher(kernel, warmup_inputs):
     """Replace vLLM's launcher: pass each argument to the kernel's parameter of that name."""
     def decorate(dispatch):
         def launch(*args, **kwargs):
-            given = inspect.signature(dispatch).bind(*args, **kwargs).arguments
-            grid, constants = dispatch(**given)
+            arguments = inspect.signature(dispatch).bind(*args, **kwargs).arguments
+            grid, constants = dispatch(**arguments)
             names = inspect.signature(kernel.fn).parameters.keys() - constants.keys()
-            tensors = {name: given[name.removesuffix("_ptr")] for name in names}
+            tensors = {name: arguments[name.removesuffix("_ptr")] for name in names}
             kernel[grid](**tensors, **constants)
 
         return launch
@@ -158,27 +173,29 @@ def launcher(kernel, warmup_inputs):
 
 @cache
 def load_vllm_sample():
-    return load("vllm", "vllm/v1/sample/rejection_sampler.py",
-                triton_kernel_dispatcher_with_warmup=launcher)
+    """Return the names of vLLM's file of its first model runner."""
+    return names_of_file(
+        "vllm", "vllm/v1/sample/rejection_sampler.py",
+        triton_kernel_dispatcher_with_warmup=launcher)
 
 
 def vllm_sample(guesses, p_draft, p_target):
-    """Return vLLM's kernels. A replacement wins a race of exponentials.
+    """Return vLLM's kernels. A replacement is the winner of a race of exponentials.
 
-    Its ordinary sampler draws the bonus token, here a number outside the vocabulary.
+    vLLM's ordinary sampler draws the bonus token, here a number outside the vocabulary.
     """
     import torch
 
     rejection_sample = load_vllm_sample()["rejection_sample"]
     k = len(guesses)
-    bonus = len(p_target[0])
+    bonus = len(p_target[0])  # n_vocab, which is no token
     equal = (1.0,) * bonus
     settings = SimpleNamespace(all_greedy=False, all_random=True, temperature=torch.ones(1),
                                generators={})
 
-    def run(uniforms, speeds=equal):
+    def ids_at(uniforms, speeds=equal):
         numbers = tensor(uniforms, np.float64)
-        times = 1 / tensor([speeds])
+        times = 1 / tensor([speeds])  # the exponentials E
         with (mock.patch.object(torch, "rand", lambda *size, **kind: numbers),
               mock.patch.object(torch.Tensor, "exponential_", lambda E: E.copy_(times))):
             ids = rejection_sample(
@@ -192,22 +209,23 @@ def vllm_sample(guesses, p_draft, p_target):
                 sampling_metadata=settings)
         return tuple(token for token in ids[0].tolist() if token >= 0)
 
-    def row(uniforms):
-        if run(uniforms)[-1] == bonus:
+    def row_at(uniforms):
+        if ids_at(uniforms)[-1] == bonus:
             return np.array(p_target[-1])
-        return race(lambda speeds: run(uniforms, speeds)[-1], bonus)
+        return race_distribution(lambda speeds: ids_at(uniforms, speeds)[-1], len(p_target[0]))
 
-    return Kernel(run, row)
+    return Kernel(ids_at, row_at)
 
 
 # ---- vLLM, v1/worker/gpu: its uniforms and its noise are hashes of seed and position
 
 @cache
 def load_vllm_gpu():
-    """Return the file's names, and the numbers that replace the hashes: `uniforms`, `logits`.
+    """Return the names of the file, and a namespace through which its kernels are driven.
 
-    `logits` are those of the last token, to which Gumbel noise would be added. Triton's
-    interpreter has no log1p, so that is replaced too.
+    `noise.uniforms` are used instead of hashes. `noise.logits` are set by the kernel: the last
+    token's logits, to which the kernel would add Gumbel noise. Triton's interpreter has no
+    log1p, so log1p is replaced too.
     """
     noise = SimpleNamespace(uniforms=(), logits=None)
 
@@ -219,15 +237,16 @@ def load_vllm_gpu():
         return tl.max(logits, axis=0, return_indices=True)
 
     log1p = SimpleNamespace(log1p=lambda x: tl.log(1 + x))
-    scope = load("vllm", "vllm/v1/worker/gpu/spec_decode/rejection_sampler_utils.py",
-                 tl_rand32=uniform, spec_step_seed=lambda seed, step: seed,
-                 gumbel_block_argmax=argmax, tldevice=log1p)
-    tl = scope["tl"]
+    scope = names_of_file(
+        "vllm", "vllm/v1/worker/gpu/spec_decode/rejection_sampler_utils.py",
+        tl_rand32=uniform, spec_step_seed=lambda seed, step: seed,
+        gumbel_block_argmax=argmax, tldevice=log1p)
+    tl = scope["tl"]  # triton.language, which the functions above use when they are called
     return scope, noise
 
 
 def load_vllm():
-    """Load both files."""
+    """Load both files of vLLM."""
     load_vllm_sample()
     load_vllm_gpu()
 
@@ -239,8 +258,8 @@ def vllm_gpu(guesses, p_draft, p_target, block_verification=False):
     positions = tensor(range(k + 1), np.int64)
     request = tensor([0], np.int32)  # the first and only one
 
-    def run(uniforms):
-        noise.uniforms = (*uniforms, 0.5)
+    def ids_at(uniforms):
+        noise.uniforms = (*uniforms, 0.5)  # the last one, after the guesses, tests nothing
         ids, n_ids = scope["rejection_sample"](
             target_logits=tensor(p_target).log(),
             draft_logits=None if p_draft is None else tensor([p_draft]).log(),
@@ -256,9 +275,9 @@ def vllm_gpu(guesses, p_draft, p_target, block_verification=False):
             use_block_verification=block_verification)
         return tuple(ids[0, : n_ids.item()].tolist())
 
-    def row(uniforms):
-        run(uniforms)
+    def row_at(uniforms):
+        ids_at(uniforms)  # sets noise.logits
         weights = np.exp(noise.logits[: len(p_target[0])].astype(np.float64))
         return weights / weights.sum()
 
-    return Kernel(run, row)
+    return Kernel(ids_at, row_at)

@@ -1,15 +1,14 @@
 """Print KNOWN of exact/oracle.py, enumerated; search for its TOYS.
 
-    python -m exact.rows                      KNOWN, for the toys that are there; seconds
-    python -m exact.rows --search 50 --V 3    try 50 random pairs of toys; an hour
+    python -m exact.rules.oracle_rows                      KNOWN, for its toys; seconds
+    python -m exact.rules.oracle_rows --search 50 --V 3    try 50 random pairs of toys; an hour
 
-KNOWN is computed by exact/law.py from the row-by-row rules of exact/rules.py, on fractions: no
-line of the oracle takes part. A search compares toys by the wrong rules of exact/kernels.py and
-the wrong faults of exact/faults.py, with 1, 2 and 3 guesses together. A rule's distance is
-divided by its distance on the oracle's toys, and the smallest quotient counts.
+KNOWN is computed by exact/law.py from the rules of the register, row by row and on fractions: no
+line of the oracle takes part. A search compares toys by the wrong rules of batched.py and the
+wrong faults of faults.py, with 1, 2 and 3 guesses together. A rule's distance is divided by its
+distance on the oracle's toys, and the smallest quotient counts.
 """
 
-from collections import defaultdict
 from fractions import Fraction
 from functools import partial
 from math import ceil, log
@@ -17,10 +16,12 @@ from math import ceil, log
 import numpy as np
 
 from exact import oracle
-from exact.faults import mutants
-from exact.kernels import WRONG
-from exact.law import law, text_law, total_variation
-from exact.rules import BY_NAME
+from exact.law import completed, law, prefix_law, text_law, total_variation
+from exact.rules.batched import WRONG
+from exact.rules.faults import mutants
+from exact.rules.register import BY_NAME
+from exact.toys import best
+from lib.statistics import bisected, coin_divergence, surprise_limit
 from lib.terminal import Parser, command
 from speculative import guess, make_step
 
@@ -46,28 +47,23 @@ def round_and_target(rule, toy, K):
     draft, target = map(model_of, toy)
     step = make_step(target, K, partial(rule.guess, draft=draft), rule.verify)
     tokens = law(lambda rng: step([NOTHING], K + 1, rng).ids)
-    texts = defaultdict(Fraction)
-    for ids, p in tokens.items():
-        for text, p_rest in text_law((NOTHING, *ids), target, K + 1 - len(ids)).items():
-            texts[text] += p * p_rest
-    return tokens, texts, text_law((NOTHING,), target, K + 1)
+    texts = completed(tokens, [NOTHING], target, K + 1)
+    return tokens, texts, text_law([NOTHING], target, K + 1)
 
 
-def drawn(rule):
+def with_drawn_guesses(rule):
     """Return the rule as the oracle calls it: with drawn guesses instead of the best tokens."""
-    return rule._replace(guess=guess) if rule.guess is BY_NAME[BEST].guess else rule
+    return rule._replace(guess=guess) if rule.guess is best else rule
 
 
-BEST = "argmax guesses, one-hot rows (\"q = 1\")"
-
-
-def figures(name, V=3, K=3):
+def known_figures(name, V=3, K=3):
     """Return a rule's distance on each toy, its tokens per round, and the rounds it needs."""
+    rule = with_drawn_guesses(BY_NAME[name])
     distances = []
     lengths = []
     needed = []
     for toy in oracle.TOYS[V]:
-        tokens, texts, wanted = round_and_target(drawn(BY_NAME[name]), toy, K)
+        tokens, texts, wanted = round_and_target(rule, toy, K)
         distances.append(round(float(total_variation(texts, wanted)), 6))
         lengths.append(float(sum(len(ids) * p for ids, p in tokens.items())))
         needed.append(rounds_needed(texts, wanted, V, K, len(oracle.TOYS[V])))
@@ -75,28 +71,19 @@ def figures(name, V=3, K=3):
     return *distances, round(sum(lengths) / len(lengths), 6), len(needed) * min(needed)
 
 
-def known_line(item):
+def known_line(name, figures):
     """Return a line, or two, of KNOWN as it is written in the oracle's file."""
-    name, row = item
     words = repr(name) if '"' in name else f'"{name}"'
-    line = f"    {words}: {row},"
-    return line if len(line) < 100 else f"    {words}:\n        {row},"
+    line = f"    {words}: {figures},"
+    return line if len(line) < 100 else f"    {words}:\n        {figures},"
 
 
 def known():
     """Return {rule: its figures} for K = V = 3."""
-    return {name: figures(name) for name in WRONG}
+    return {name: known_figures(name) for name in WRONG}
 
 
 # ---- from how many rounds on check_by_sampling sees a rule
-
-def starts(texts, m):
-    """Return the distribution of the first m tokens, behind NOTHING."""
-    found = defaultdict(float)
-    for text, p in texts.items():
-        found[text[: 1 + m]] += float(p)
-    return found
-
 
 def rounds_needed(texts, wanted, V, K, n_toys, false_alarm=1e-9):
     """Return the number of rounds on this toy that show the rule, but for probability ERROR.
@@ -105,25 +92,27 @@ def rounds_needed(texts, wanted, V, K, n_toys, false_alarm=1e-9):
     a with n KL(a, p) = log(events / false_alarm) and n KL(a, q) = log(1 / ERROR): by Hoeffding's
     bound the rule shows a frequency beyond a, which is enough for an alarm.
     """
-    pairs = [(came[start], should[start]) for m in range(1, K + 2)
-             for came, should in [(starts(texts, m), starts(wanted, m))]
-             for start in {*came, *should}]
+    pairs = []  # (q, p) of every start
+    for m in range(1, K + 2):
+        came = prefix_law(texts, 1 + m)  # NOTHING and m tokens
+        should = prefix_law(wanted, 1 + m)
+        pairs += [(float(came[start]), float(should[start])) for start in {*came, *should}]
     q, p = np.array(pairs).T
-    alarm = log(2 * n_toys * sum(V**m for m in range(1, K + 2)) / false_alarm)
-    miss = log(1 / ERROR)
+    # starts at which a rule and the target differ, and both are possible and not certain
     is_clear = (abs(q - p) > 1e-9) & (p > 0) & (q > 0) & (q < 1) & (p < 1)
     if not is_clear.any():  # the rule is exact on this toy
         return np.inf
-    p = p[is_clear]
     q = q[is_clear]
-    near = p
-    far = q
-    for _ in range(60):  # a moves away from p as long as the alarm is the harder condition
-        a = (near + far) / 2
-        is_harder = oracle.kl(a, p) / alarm < oracle.kl(a, q) / miss
-        near = np.where(is_harder, a, near)
-        far = np.where(is_harder, far, a)
-    return ceil((alarm / oracle.kl(near, p)).min())
+    p = p[is_clear]
+    alarm = surprise_limit(n_toys * sum(V**m for m in range(1, K + 2)), false_alarm)
+    miss = log(1 / ERROR)
+
+    def alarm_is_harder(a):
+        return coin_divergence(a, p) / alarm < coin_divergence(a, q) / miss
+
+    # a moves from p to q as long as the alarm needs more rounds than not missing the rule
+    a, _ = bisected(p, q, alarm_is_harder)
+    return ceil((alarm / coin_divergence(a, p)).min())
 
 
 # ---- search
@@ -132,13 +121,13 @@ def random_row(V, rng, least=1):
     """Return thousandths that sum to 1000, each at least `least`."""
     shares = rng.dirichlet(np.ones(V))
     row = least + np.floor(shares * (1000 - V * least)).astype(int)
-    row[row.argmax()] += 1000 - row.sum()
+    row[row.argmax()] += 1000 - row.sum()  # what rounding down has left
     return row
 
 
 def peaked_row(V, rng, token, rest):
     """Return a row in which all tokens but one share `rest` thousandths."""
-    row = np.ones(V, dtype=int)
+    row = np.ones(V, dtype=int)  # every other token has at least 1
     row[token] = 0
     others = np.flatnonzero(row)
     row[others] += rng.multinomial(rest - len(others), np.ones(len(others)) / len(others))
@@ -155,18 +144,19 @@ def random_toys(V, rng):
     """
     toys = []
     for special in ("one-hot, equal, target's token", "near, draft's token, peak"):
-        draft, target = (np.array([random_row(V, rng, 30) for _ in range(V + 1)])
-                         for _ in range(2))
+        draft = np.array([random_row(V, rng, 30) for _ in range(V + 1)])
+        target = np.array([random_row(V, rng, 30) for _ in range(V + 1)])
+        # row 0 follows no token and stays as it is; each kind changes a row after a token
         for row, kind in zip(1 + rng.permutation(V), special.split(", ")):
             token, other = rng.permutation(V)[:2]
             if kind == "one-hot":
                 draft[row] = 1000 * np.eye(V, dtype=int)[token]
             elif kind == "equal":
                 draft[row] = target[row]
-            elif kind == "target's token":
+            elif kind == "target's token":  # the draft cannot write it
                 draft[row, other] += draft[row, token]
                 draft[row, token] = 0
-            elif kind == "draft's token":
+            elif kind == "draft's token":  # the target cannot write it
                 target[row, other] += target[row, token]
                 target[row, token] = 0
             elif kind == "near":
@@ -180,18 +170,18 @@ def random_toys(V, rng):
 
 def distance_on(toys, verify, V, K):
     """Return the distance that `check` finds on these toys: 1 if the verifier is refused."""
-    kept = oracle.TOYS
-    oracle.TOYS = {V: toys}
+    own_toys = oracle.TOYS
+    oracle.TOYS = {V: toys}  # not rows=, which take one toy
     try:
         report = oracle.check(verify, K, V)
     except Exception:  # a fault may raise anything
         return 1.0
     finally:
-        oracle.TOYS = kept
+        oracle.TOYS = own_toys
     return 1.0 if report.exact is None else report.distance
 
 
-def wrong_rules(V):
+def refused_verifiers(V):
     """Return {(name, K): (verify, distance)} of all that is wrong on the oracle's toys."""
     wrong = {}
     for name, verify in (WRONG | mutants()).items():
@@ -213,6 +203,7 @@ def smallest_quotient(toys, wrong, V, limit):
         verify, distance = wrong[key]
         least = min(least, distance_on(toys, verify, V, key[1]) / distance)
         if least < limit:
+            # a dict keeps its order: the key first, then all others
             rest = dict(wrong)
             wrong.clear()
             wrong[key] = rest.pop(key)
@@ -224,7 +215,8 @@ def smallest_quotient(toys, wrong, V, limit):
 def search(V, n, wrong=None, seed=1):
     """Return the best of n random pairs of toys, and its smallest quotient."""
     rng = np.random.default_rng(seed)
-    wrong = wrong_rules(V) if wrong is None else wrong
+    if wrong is None:
+        wrong = refused_verifiers(V)
     best = None
     most = 0.0
     for _ in range(n):
@@ -246,9 +238,10 @@ def natural(text):
     return number
 
 
-@command("exact.rows")
+@command("exact.rules.oracle_rows")
 def main(argv=None):
-    parser = Parser("python -m exact.rows", description=__doc__.split("\n")[0])
+    """Print KNOWN, or the best toys of a search."""
+    parser = Parser("python -m exact.rules.oracle_rows", description=__doc__.split("\n")[0])
     parser.add_argument("--search", type=natural, metavar="N",
                         help="try N random pairs of toys")
     parser.add_argument("--V", type=int, choices=[*oracle.TOYS],
@@ -261,7 +254,7 @@ def main(argv=None):
         print(f"    {args.V or 3}: {toys},")
         print(f"smallest distance, as a part of the distance on the oracle's toys: {quotient:.4f}")
     else:
-        print("\n".join(map(known_line, known().items())))
+        print("\n".join(known_line(*item) for item in known().items()))
 
 
 if __name__ == "__main__":

@@ -11,20 +11,16 @@ of texts, exp(-2 n limit^2) bounds the probability that it comes too often (Hoef
 same reason an engine 2 limit or more away stays below with a probability of at most ERROR.
 """
 
-import tempfile
-from collections import Counter, defaultdict
-from collections.abc import Callable
+from collections import Counter
 from functools import cache, partial
-from importlib import import_module
 from math import log, sqrt
-from pathlib import Path
 from types import SimpleNamespace
-from typing import NamedTuple
 
 import numpy as np
 
 from exact.law import law, text_law, total_variation
-from exact.rules import RULES, X
+from exact.rules.register import RULES
+from exact.toys import X
 from gpt2 import GPT2
 from lib.checkpoints import gguf, huggingface
 from lib.checkpoints.weights import flatten, random_params
@@ -34,7 +30,8 @@ from speculative import complete, make_step
 SIZES = {"n_vocab": 3, "n_ctx": 16, "n_embd": 8, "n_head": 2, "n_layer": 2}
 SEEDS = {"draft": 26, "target": 27}  # of 25 pairs, the nearest wrong rule was farthest on this
 SCALE = 20  # of random_params' matrices: rows that differ
-K, N = 2, 3  # guesses per round; tokens of a text
+N_GUESSES = 2  # per round
+N_TOKENS = 3  # of a text
 N_TEXTS = 100_000
 ERROR = 1e-6  # of either kind
 
@@ -45,7 +42,7 @@ def random_weights(name):
     """Return the parameters of the draft or the target."""
     params = random_params(SIZES, np.random.default_rng(SEEDS[name]))
     for _, weight in flatten(params):
-        if weight.ndim == 2:
+        if weight.ndim == 2:  # a matrix; changed in place
             weight *= SCALE
     return params
 
@@ -55,14 +52,18 @@ def model(name):
     """Return the draft or the target as a model of probabilities that remembers its rows."""
     probabilities = with_sampling(GPT2(random_weights(name), SIZES["n_head"]))
     row = cache(lambda ids: probabilities(list(ids))[-1])
-    return lambda ids, n_last=1: np.array([row(tuple(ids[: len(ids) - i]))
-                                           for i in reversed(range(n_last))])
+
+    def rows(ids, n_last=1):
+        # the row after the whole text is last, and the row before it follows one token less
+        return np.array([row(tuple(ids[: len(ids) - n_cut])) for n_cut in reversed(range(n_last))])
+
+    return rows
 
 
 @cache
 def wanted():
     """Return the target's distribution of a text."""
-    return text_law(X, model("target"), N)
+    return text_law(X, model("target"), N_TOKENS)
 
 
 def limit(n_texts, n_different):
@@ -78,18 +79,19 @@ def limit(n_texts, n_different):
 def wrong_rules():
     """Return {name: distance} of the rules that are not exact, on these models."""
     wanted()  # before any enumeration: a first pass compiles, which draws names
-    found = {}
+    distances = {}
     for rule in RULES:
         if not rule.exact:
             guesses = partial(rule.guess, draft=model("draft"))
-            step = make_step(model("target"), K, guesses, rule.verify)
-            found[rule.name] = total_variation(law(partial(complete, X, step, N)), wanted())
-    return found
+            step = make_step(model("target"), N_GUESSES, guesses, rule.verify)
+            texts = law(partial(complete, X, step, N_TOKENS))
+            distances[rule.name] = total_variation(texts, wanted())
+    return distances
 
 
 def sampled_distance(write_text, n_texts=N_TEXTS):
     """Return how far the frequencies of texts are from the target's distribution."""
-    seeds = np.random.default_rng(0).integers(2**31, size=n_texts)
+    seeds = np.random.default_rng(0).integers(2**31, size=n_texts)  # one per text
     texts = Counter((*X, *write_text(int(seed))) for seed in seeds)
     return total_variation({text: n / n_texts for text, n in texts.items()}, wanted())
 
@@ -116,9 +118,9 @@ def llama_server(target_path, draft_path, n_ctx, n_guesses, n_threads=1, probabi
         kinds = xllamacpp.common_speculative_type
         params.speculative.types = [kinds.COMMON_SPECULATIVE_TYPE_DRAFT_SIMPLE]
     params.flash_attn_type = xllamacpp.llama_flash_attn_type.LLAMA_FLASH_ATTN_TYPE_DISABLED
-    for one in (params, draft):
-        one.cache_type_k = one.cache_type_v = xllamacpp.ggml_type.GGML_TYPE_F32
-        one.cpuparams.n_threads = one.cpuparams_batch.n_threads = n_threads
+    for of_model in (params, draft):  # the target's parameters, and the draft's
+        of_model.cache_type_k = of_model.cache_type_v = xllamacpp.ggml_type.GGML_TYPE_F32
+        of_model.cpuparams.n_threads = of_model.cpuparams_batch.n_threads = n_threads
     return xllamacpp.Server(params)
 
 
@@ -131,18 +133,19 @@ def letters(**changes):
 
 
 def llama_cpp(folder, with_draft=True, probabilistic=False):
-    """Return llama.cpp with files in this folder as a function: seed -> N tokens."""
+    """Return llama.cpp with files in this folder as a function: seed -> N_TOKENS tokens."""
     for name in SEEDS:
         gguf.write_file(folder / f"{name}.gguf", letters(ranks={("a", "b"): 0}), SIZES,
                         random_weights(name))
-    server = llama_server(folder / "target.gguf", folder / "draft.gguf" if with_draft else None,
-                          SIZES["n_ctx"], K, probabilistic=probabilistic)
+    draft_path = folder / "draft.gguf" if with_draft else None
+    server = llama_server(folder / "target.gguf", draft_path, SIZES["n_ctx"], N_GUESSES,
+                          probabilistic=probabilistic)
 
     def write_text(seed):
         answer = server.handle_completions({
-            "prompt": list(X), "n_predict": N, "seed": seed, "temperature": 1.0, "top_k": 0,
+            "prompt": list(X), "n_predict": N_TOKENS, "seed": seed, "temperature": 1.0, "top_k": 0,
             "top_p": 1.0, "min_p": 0.0, "cache_prompt": False, "ignore_eos": True})
-        return map("abc".index, answer["choices"][0]["text"])
+        return map("abc".index, answer["choices"][0]["text"])  # token 0 is the letter a
 
     return write_text
 
@@ -150,7 +153,7 @@ def llama_cpp(folder, with_draft=True, probabilistic=False):
 # ---- OpenVINO GenAI
 
 def openvino(folder, with_draft=True):
-    """Return OpenVINO GenAI as a function: seed -> N tokens."""
+    """Return OpenVINO GenAI as a function: seed -> N_TOKENS tokens."""
     import openvino_genai
     from openvino import Tensor
     from optimum.exporters.openvino import main_export
@@ -166,9 +169,10 @@ def openvino(folder, with_draft=True):
     scheduler = openvino_genai.SchedulerConfig()
     scheduler.enable_prefix_caching = False
     settings = openvino_genai.GenerationConfig(
-        max_new_tokens=N, do_sample=True, temperature=1.0, top_k=0, top_p=1.0, ignore_eos=True)
+        max_new_tokens=N_TOKENS, do_sample=True, temperature=1.0, top_k=0, top_p=1.0,
+        ignore_eos=True)
     if with_draft:
-        settings.num_assistant_tokens = K
+        settings.num_assistant_tokens = N_GUESSES
         in_float32["draft_model"] = openvino_genai.draft_model(str(folder / "draft-ir"), "CPU",
                                                                **in_float32)
     pipeline = openvino_genai.LLMPipeline(str(folder / "target-ir"), "CPU",
@@ -181,52 +185,15 @@ def openvino(folder, with_draft=True):
     return write_text
 
 
-# ---- the table
+# ---- in words
 
-class Program(NamedTuple):
-    """Hold what loads a program, and its settings."""
-
-    load: Callable
-    starts: dict  # {guesses in words: folder -> seed -> tokens}
-
-
-def load_all(*modules):
-    for module in modules:
-        import_module(module)
-
-
-EXPORTER = "optimum.exporters.openvino"
-SAMPLED = {  # package: Program
-    "xllamacpp": Program(partial(load_all, "xllamacpp", "gguf"), {
-        "none (no draft)": partial(llama_cpp, with_draft=False),
-        "its most probable": llama_cpp,
-        "`probabilistic`": partial(llama_cpp, probabilistic=True)}),
-    "openvino-genai": Program(partial(load_all, "openvino_genai", EXPORTER), {
-        "none (no draft)": partial(openvino, with_draft=False),
-        "its own (`enable_prefix_caching` off)": openvino}),
-}
-
-
-def sampled_rows(package):
-    """Yield what was found: settings, verdict, distances; equal verdicts share a line."""
-    found = defaultdict(list)
-    for words, start in SAMPLED[package].starts.items():
-        with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
-            distance = sampled_distance(start(Path(folder)))
-        is_wrong = distance > limit(N_TEXTS, len(wanted()))
-        found["**no**" if is_wrong else "no difference"].append((words, f"{distance:.4f}"))
-    for verdict, settings in found.items():
-        words, distances = zip(*settings)
-        yield ["; ".join(words), verdict, " ".join(distances)]
-
-
-def explanation():
+def explanation() -> str:
     """Return in words what the limit is, and which wrong rules it does not show."""
     largest = limit(N_TEXTS, len(wanted()))
     missed = [f"`{name}`" for name, far in wrong_rules().items() if far < 2 * largest]
     error = f"{ERROR:.0e}".replace("e-0", "e-")
-    return (f"With {N_TEXTS:,} texts of random GPT-2s and K = {K}, the measured distance is at "
-            f"most {largest:.4f} for an exact engine, and above it for an engine whose distance "
-            f"is {2 * largest:.4f} or more, each except with probability {error}. All inexact "
-            "rules of exact/rules.py have such a distance here, except "
+    return (f"With {N_TEXTS:,} texts of random GPT-2s and K = {N_GUESSES}, the measured distance "
+            f"is at most {largest:.4f} for an exact engine, and above it for an engine whose "
+            f"distance is {2 * largest:.4f} or more, each except with probability {error}. All "
+            "inexact rules of exact/rules/register.py have such a distance here, except "
             f"{' and '.join(missed)}.")

@@ -13,7 +13,7 @@ from types import CodeType
 
 import numpy as np
 
-from exact.kernels import at
+from exact.rules.batched import at
 
 RIGHT = """\
 B, K = guesses.shape
@@ -307,24 +307,27 @@ SWAPS = {
 # ---- what faults use
 
 def normalised(weights):
+    """Return rows of probabilities."""
     return weights / weights.sum(axis=-1, keepdims=True)
 
 
 def top_p(rows, mass):
     """Return rows of the most probable tokens with at least this mass."""
-    order = np.argsort(-rows, axis=-1)
+    order = np.argsort(-rows, axis=-1)  # the most probable token first
     largest = np.take_along_axis(rows, order, axis=-1)
-    is_kept = largest.cumsum(axis=-1) - largest < mass
+    is_kept = largest.cumsum(axis=-1) - largest < mass  # the tokens before have less than mass
     kept = np.zeros_like(rows)
     np.put_along_axis(kept, order, largest * is_kept, axis=-1)
     return normalised(kept)
 
 
 def top_k(rows, k):
+    """Return rows of the k most probable tokens."""
     return normalised(rows * (rows >= np.sort(rows, axis=-1)[..., [-k]]))
 
 
 def min_p(rows, share):
+    """Return rows of the tokens with at least this share of the largest probability."""
     return normalised(rows * (rows >= share * rows.max(axis=-1, keepdims=True)))
 
 
@@ -334,6 +337,7 @@ def best_of(rows):
 
 
 def greedy_above(rows, probability):
+    """Return one-hot rows where a token has a larger probability; the other rows unchanged."""
     return np.where(rows.max(axis=-1, keepdims=True) > probability, best_of(rows), rows)
 
 
@@ -344,6 +348,7 @@ def sharper(rows, power):
 def bfloat16(numbers):
     """Return float32 numbers rounded to the 8 bits of a bfloat16 (half away from zero)."""
     bits = np.ascontiguousarray(numbers, dtype=np.float32).view(np.uint32)
+    # a bfloat16 is the upper 16 bits; half of its last bit is added, then the rest is cut off
     return ((bits + 0x8000) & 0xFFFF0000).view(np.float32)
 
 
@@ -380,7 +385,7 @@ def swapped(line):
         while start >= 0:
             for other in others:
                 yield line[:start] + other + line[start + len(piece) :]
-            start = line.find(piece, start + 1)
+            start = line.find(piece, start + 1)  # -1: no further occurrence
 
 
 def compiled(lines) -> CodeType:
@@ -394,7 +399,7 @@ def verifier(lines):
     def verify(guesses, p_draft, p_target, uniforms):
         scope = dict(names, guesses=guesses, p_draft=p_draft, p_target=p_target,
                      uniforms=uniforms)
-        with np.errstate(all="ignore"):
+        with np.errstate(all="ignore"):  # a fault may divide by 0
             exec(code, scope)
         return scope["tokens"]
 
@@ -403,8 +408,9 @@ def verifier(lines):
 
 def mutants():
     """Return {"line -> other line": verifier}, one line changed in each."""
-    found = {}
+    verifiers = {}
     for i, line in enumerate(RIGHT):
+        # a dict keeps each other line once, in order
         for other in dict.fromkeys([*FAULTS.get(line, []), *swapped(line)]):
-            found[f"{line} -> {other}"] = verifier([*RIGHT[:i], other, *RIGHT[i + 1 :]])
-    return found
+            verifiers[f"{line} -> {other}"] = verifier([*RIGHT[:i], other, *RIGHT[i + 1 :]])
+    return verifiers

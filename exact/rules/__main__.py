@@ -1,0 +1,132 @@
+"""Compute how far verification rules, used or discussed in public, are from the target.
+
+    python -m exact.rules                      the table of docs/wild.md, on toy A
+    python -m exact.rules WORDS                the rules with one of these words, on all toys
+    python -m exact.rules --alarms             rules that were called inexact, and are exact
+    python -m exact.rules --settings [WORDS]   settings around the test that are misapplied
+
+exact/rules/register.py defines the rules, and exact/rules/settings.py those about settings.
+tests/test_rules.py compares every figure of docs/wild.md with them.
+"""
+
+import sys
+from collections.abc import Callable, Sequence
+from math import ceil, log, log1p
+from typing import Any
+
+from exact.rules import register, settings
+from exact.rules.register import ALARMS, enumerated_rule, tokens_per_round
+from exact.toys import TOYS, Found, distance_cell
+from lib.markdown import markdown_table
+from lib.terminal import Help, Parser, command, print_safely
+
+ROUNDING = 1e-12  # nats that floats may add up to
+ERROR = 1e-6  # of the test in the column of texts
+
+
+def texts_needed(found: Found) -> str:
+    """Return how many texts show the rule except with probability ERROR; "-" if none can.
+
+    A text that the target cannot write shows the rule alone. If the rule writes no such text, the
+    best test needs log(1 / ERROR) / KL texts (Stein's lemma).
+    """
+    impossible = sum(p for text, p in found.texts.items() if text not in found.wanted)
+    if impossible == 1:
+        return "1"
+    if impossible:
+        # n texts are all possible for the target with probability (1 - impossible)^n
+        return f"{ceil(log(ERROR) / log1p(-impossible)):,}"
+    # the divergence from the target: what one text shows on average
+    nats = sum(p * log(p / found.wanted[text]) for text, p in found.texts.items() if p)
+    return f"{ceil(log(1 / ERROR) / nats):,}" if nats > ROUNDING else "-"
+
+
+# ---- tables
+
+Columns = dict[str, Callable[[Any, str], str]]  # {head: (rule, toy) -> cell}
+
+
+def has_words(rule: Any, words: Sequence[str]) -> bool:
+    """Return whether the rule's name has one of the words."""
+    return any(word.lower() in rule.name.lower() for word in words)
+
+
+def distances_table(rules: Sequence, words: Sequence[str], enumerated: Callable,
+                    columns: Columns) -> str:
+    """Show the distances of all rules on toy A, or of those with a word on every toy.
+
+    enumerated    (name, toy, K) -> what the rule with this name writes
+    columns       what else is shown of a rule
+    """
+    shown = [rule for rule in rules if not words or has_words(rule, words)]
+    lines = []
+    for rule in shown:
+        for toy in TOYS if words else ["A"]:
+            label = f"{rule.name}; toy {toy}" if words else rule.name
+            verdict = "exact" if rule.exact else "**no**"
+            distances = [distance_cell(enumerated(rule.name, toy, K).distance) for K in (1, 2, 3)]
+            others = [cell(rule, toy) for cell in columns.values()]
+            lines.append([label, verdict, *distances, *others])
+    return markdown_table(["rule", "exact?", "K = 1", "K = 2", "K = 3", *columns], lines)
+
+
+def rules_table(words: Sequence[str] = ()) -> str:
+    """Show what each rule does, and where it is met."""
+    columns: Columns = {
+        "tokens/round": lambda rule, toy: f"{float(tokens_per_round(rule.name, toy, 3)):.3f}",
+        "texts": lambda rule, toy: texts_needed(enumerated_rule(rule.name, toy, 3)),
+        "used, asked about or fixed in": lambda rule, toy: rule.seen}
+    return distances_table(register.RULES, words, enumerated_rule, columns)
+
+
+def settings_table(words: Sequence[str] = ()) -> str:
+    """Show what each rule on a setting does, and where it is met."""
+    columns: Columns = {"used or fixed in": lambda rule, toy: rule.seen}
+    return distances_table(settings.RULES, words, settings.enumerated_setting, columns)
+
+
+def alarms_table() -> str:
+    """Show what was said of rules that are exact, and their largest distance on any toy."""
+    lines = []
+    for name, said, where in ALARMS:
+        largest = max(enumerated_rule(name, toy, K).distance for toy in TOYS for K in (1, 2, 3))
+        lines.append([name, said, where, largest])
+    return markdown_table(["rule", "what was said or asked", "where", "distance"], lines)
+
+
+# ---- the command
+
+def checked_words(words: list[str], rules: Sequence) -> list[str]:
+    """Return the words; raise ValueError for a word that is in no rule's name."""
+    for word in words:
+        if not word.strip() or not any(has_words(rule, [word]) for rule in rules):
+            raise ValueError(f"no rule has {word!r} in its name")
+    return words
+
+
+@command("exact.rules")
+def main(argv: list[str] | None = None) -> None:
+    """Print one of the tables."""
+    parser = Parser("python -m exact.rules", description=__doc__.split("\n")[0],
+                    formatter_class=Help)
+    parser.add_argument("words", nargs="*", metavar="WORD",
+                        help="show the rules with one of these words in the name, on all toys")
+    table = parser.add_mutually_exclusive_group()
+    table.add_argument("--alarms", action="store_true",
+                       help="show rules that were called inexact in public, and are exact")
+    table.add_argument("--settings", action="store_true",
+                       help="show the rules on penalties, masks and stop tokens instead")
+    args = parser.parse_args(argv)
+    if args.alarms and args.words:
+        raise ValueError(f"--alarms shows all its rules: it takes no word, got {args.words[0]}")
+    if args.alarms:
+        text = alarms_table()
+    elif args.settings:
+        text = settings_table(checked_words(args.words, settings.RULES))
+    else:
+        text = rules_table(checked_words(args.words, register.RULES))
+    print_safely(text, sys.stdout)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,86 @@
+"""Define the toys of docs/wild.md: pairs of models with three tokens, enumerated on Fractions.
+
+    TOYS[name]             (draft, target), each a Model
+    Found(toy, K, ..)      what came out on a toy, to be compared with the target's distribution
+"""
+
+from collections.abc import Callable, Sequence
+from fractions import Fraction
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from exact.law import total_variation
+from lib.markdown import markdown_table
+from speculative import Model, guess
+
+X = (0,)  # the text before the first round
+N_VOCAB = 3
+TENTHS = {  # of each toy the rows after token 0, 1 and 2: the draft's, the target's; a digit .1
+    "A": (["154", "433", "118"], ["262", "622", "226"]),  # most probable after token 0: both 1
+    "B": (["721", "181", "622"], ["235", "523", "145"]),  # after token 0: 0 and 2
+    "C": (["640", "055", "307"], ["208", "550", "046"]),  # with zeros
+}
+
+
+def markov(rows: Sequence[Sequence]) -> Model:
+    """Return the model whose row after a text is the row of the text's last token.
+
+    >>> markov(["154", "433", "118"])([2, 0])[-1].tolist() == [Fraction(n, 10) for n in (1, 5, 4)]
+    True
+    """
+    tenths = [np.array([Fraction(int(digit), 10) for digit in row], dtype=object) for row in rows]
+
+    def rows_after(ids, n_last=1):
+        return np.array([tenths[token] for token in list(ids)[-n_last:]])
+
+    return rows_after
+
+
+TOYS = {name: (markov(draft), markov(target)) for name, (draft, target) in TENTHS.items()}
+
+
+def mapped(model: Model, function: Callable) -> Model:
+    """Return the model with `function` applied to each of its rows."""
+    def mapped_rows(ids, n_last=1):
+        return np.array([function(row) for row in model(ids, n_last)])
+
+    return mapped_rows
+
+
+def one_hot(token: Any, n_vocab: int = N_VOCAB) -> np.ndarray:
+    """Return the row in which the token has probability 1, on Fractions."""
+    return np.array([Fraction(int(i == token)) for i in range(n_vocab)], dtype=object)
+
+
+def best(x, k, rng, draft: Model):
+    """Guess the draft's most probable tokens; their rows are one-hot."""
+    return guess(x, k, rng, mapped(draft, lambda row: one_hot(np.argmax(row))))
+
+
+class Found(NamedTuple):
+    """Hold the distribution of texts that came out for one toy and one K."""
+
+    toy: str
+    K: int
+    texts: dict  # {text: probability}
+    wanted: dict  # the target's
+
+    @property
+    def distance(self) -> Any:
+        """Return the total variation between the texts and the target's."""
+        return total_variation(self.texts, self.wanted)
+
+
+def distance_cell(distance: Any, rounding: float = 1e-12) -> str:
+    """Return a distance as it is shown; "0" for what floats may add up to."""
+    return f"{float(distance):.4f}" if distance > rounding else "0"
+
+
+def toys_table() -> str:
+    """Return the rows of all toys as Markdown."""
+    def in_tenths(rows):
+        return "; ".join(" ".join(f".{digit}" for digit in row) for row in rows)
+
+    lines = [[toy, in_tenths(draft), in_tenths(target)] for toy, (draft, target) in TENTHS.items()]
+    return markdown_table(["toy", "p_draft after 0; 1; 2", "p_target after 0; 1; 2"], lines)

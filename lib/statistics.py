@@ -1,0 +1,72 @@
+"""Compute standard errors, and how surprising a frequency is.
+
+A frequency f of n independent draws of an event with probability p is f or farther from p, on
+one side, with a probability of at most exp(-n KL(f, p)). Hoeffding (1963) Theorem 1. So among
+`n_events` frequencies none has n KL(f, p) > log(2 n_events / false_alarm), except with the
+probability `false_alarm`: each has two sides.
+"""
+
+from collections.abc import Callable
+from math import log
+from typing import Any
+
+import numpy as np
+
+# ---- means
+
+def standard_error(values: Any, texts: Any) -> float:
+    """Return the standard error of a mean over rounds; only different texts are independent.
+
+    >>> standard_error([1, 3, 1, 3], [0, 1, 2, 3])
+    0.5
+    >>> standard_error([1, 1, 3, 3], [0, 0, 1, 1])  # two texts of two equal rounds
+    0.7071067811865476
+    """
+    differences = np.asarray(values) - np.mean(values)
+    sums = np.bincount(texts, differences)  # of each text
+    return float(np.sqrt((sums**2).sum()) / len(values))
+
+
+def means(rows: list[dict], texts: Any) -> dict[str, dict[str, float]]:
+    """Return {name: mean and standard error, also of the difference to the first name}."""
+    columns = {name: np.array([row[name] for row in rows], float) for name in rows[0]}
+    first = next(iter(columns.values()))
+    return {name: {"mean": float(column.mean()), "error": standard_error(column, texts),
+                   "more": float((column - first).mean()),
+                   "more_error": standard_error(column - first, texts)}
+            for name, column in columns.items()}
+
+
+# ---- frequencies
+
+def coin_divergence(f: Any, p: Any) -> Any:
+    """Return KL(f, p) of coins: infinite if p excludes an outcome that f has.
+
+    >>> [float(coin_divergence(f, 0.5).round(4)) for f in (0.5, 0.6, 1.0)]
+    [0.0, 0.0201, 0.6931]
+    """
+    f = np.asarray(f, dtype=float)
+    p = np.asarray(p, dtype=float)
+    with np.errstate(divide="ignore", invalid="ignore"):  # 0 log 0 is 0
+        heads = np.where(f > 1e-12, f * np.log(f / p), 0)
+        tails = np.where(f < 1 - 1e-12, (1 - f) * np.log((1 - f) / (1 - p)), 0)
+    return heads + tails
+
+
+def surprise_limit(n_events: int, false_alarm: float) -> float:
+    """Return what n KL(f, p) exceeds in one of these events with probability `false_alarm`."""
+    return log(2 * n_events / false_alarm)
+
+
+def bisected(near: Any, far: Any, is_near: Callable, n_steps: int = 60) -> tuple[Any, Any]:
+    """Return the two ends of the step, from near to far, at which `is_near(point)` turns false.
+
+    >>> bisected(1.0, 2.0, lambda x: x * x < 2) == (2**0.5 - 2**-52, 2**0.5)
+    True
+    """
+    for _ in range(n_steps):
+        middle = (near + far) / 2
+        still_near = is_near(middle)
+        near = np.where(still_near, middle, near)[()]
+        far = np.where(still_near, far, middle)[()]
+    return near, far
