@@ -90,7 +90,7 @@ TO_FLOAT64 = "numbers.astype(np.result_type(numbers, np.float64), copy=False)"
 SURPLUS = "np.maximum(p_target - p_draft, 0)"
 PREFIX = "ids[: len(ids) - n_unseen]"
 TOP_K = """    if top_k:
-        for row in probs:
+        for row in probs:  # a view: writing to it writes to probs
             row[:] = keep_largest(row, int(top_k))
 """
 TOP_P = """    if top_p < 1.0:
@@ -128,7 +128,7 @@ SAMPLING = [
      "rows = np.asarray(rows, dtype=np.float64)", "the model's logits are written to"),
     (PREFIX, "ids", "rejected guesses are penalised"),
     (PREFIX, PREFIX.replace("n_unseen", "n_unseen - 1"), "the last token is not penalised"),
-    ("np.where(row[seen] > 0,", "np.where(row[seen] < 0,", "penalty of the wrong sign"),
+    ("np.where(old > 0,", "np.where(old < 0,", "penalty of the wrong sign"),
     ("np.where(larger, row, 0.0)", "np.where(row >= border, row, 0.0)",
      "all equals at the border are kept"),
     ("np.count_nonzero(mass < top_p)", "np.count_nonzero(mass <= top_p)",
