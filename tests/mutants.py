@@ -135,11 +135,11 @@ SAMPLING = [
      "one token too many for top-p"),
 ]
 
-N_PAST = "n_past = min(common_prefix(known, ids), len(ids) - n_last)"
+N_PAST = "n_past = min(common_prefix(cached_ids, ids), len(ids) - n_last)"
 NEW = "forward(tokens, slice(n_past, end)"
 WRITE = "keys[:, n_past:] = k\n        values[:, n_past:] = v"
 GPT2 = [
-    (N_PAST, "n_past = min(len(known), len(ids) - n_last)", "the cache is not rewound"),
+    (N_PAST, "n_past = min(len(cached_ids), len(ids) - n_last)", "the cache is not rewound"),
     (N_PAST, N_PAST.replace("n_last", "1"), "rows wanted again are not computed"),
     (N_PAST, "n_past = 0", "nothing is remembered"),
     ("self.ids = ids[:n_past]  # so", "pass  # so",
