@@ -194,9 +194,10 @@ def all_figures(args: Namespace) -> dict:
         texts = [[1] * N_ROWS]
     else:
         texts = prompts_as_ids(args, encoder, min(draft.n_ctx, target.n_ctx))
-    figures = machine() | {"target": args.target, "draft": args.draft, "costs": {}, "cases": [],
-                         "texts": named(len(texts), args.N), "given": {},
-                         "vocabularies": str(getattr(draft, "common", ""))}
+    figures = machine() | {
+        "target": args.target, "draft": args.draft, "costs": {}, "cases": [],
+        "texts": named(len(texts), args.N), "given": {},
+        "vocabularies": str(getattr(draft, "common", ""))}
     temperatures = [1.0] if args.random else args.temperature
     for T in temperatures:
         costs = costs_at(T, draft, target, texts[0])
