@@ -246,7 +246,7 @@ class GPT2:
                              f"got n_last = {n_last}, len(ids) = {len(ids)}")
         n_past = min(common_prefix(cached_ids, ids), len(ids) - n_last)
         unchecked = ids[n_past:]  # the ids before n_past equal cached ids, which were checked
-        if set(map(type, ids)) != {int}:  # then they can be 1.0 or True, which equal 1 too
+        if set(map(type, ids)) != {int}:  # 1.0 and True equal a cached 1, too
             unchecked = ids
         check_ids(unchecked, self.n_vocab)
         return n_past

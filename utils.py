@@ -109,7 +109,7 @@ def load_pair(draft_model_size, target_model_size, models_dir=MODELS_DIR, dtype=
 def find_folder(model_size, models_dir):
     """Return a model's folder, given its name in models_dir or a Hugging Face folder's path."""
     name = str(model_size)  # it may be a Path
-    if re.fullmatch(r"\w[\w.-]*", name):  # a name, because a path has a slash or starts with .
+    if re.fullmatch(r"\w[\w.-]*", name):  # a plain name, not a path
         return Path(models_dir) / name
     if not huggingface.is_model(Path(name)):
         raise ValueError(f"{name!r} is not a Hugging Face folder (needs config.json and "
