@@ -31,7 +31,7 @@ ALPHA = 0.8  # the probability of acceptance
 
 
 def written_counts(draft, target, xs, N, n, K):
-    """Write all texts with new models; return the numbers of tokens and rounds of all texts."""
+    """Write all texts with new models; return how many tokens and rounds they took together."""
     from variants.shared.batch import Shared, generate_batch  # here: it needs greenlet
 
     shared = [Shared(BatchGPT2(model.params, model.n_head), turn)

@@ -86,7 +86,7 @@ class Place(NamedTuple):
 
 
 def record(x, draft, target, rng):
-    """Return the Place of a round that starts after x."""
+    """Return the Place after x."""
     tree, _ = guess_shape(x, K, rng, draft, uniform(WIDTHS))
     best, _ = guess_shape(x, K, rng, draft, uniform((1,) * K), "top")
     return Place(tree, target(x + tree, 1 + len(tree)), best.tokens, target(x + best, 1 + K))
