@@ -16,7 +16,7 @@ import operator
 import regex
 
 END_OF_TEXT = "<|endoftext|>"
-MOST_WORDS = 2**15  # whose ids an Encoder keeps
+MOST_WORDS = 2**15  # an Encoder keeps the ids of this many words
 BROKEN = "surrogateescape"  # invalid UTF-8 survives decoding and encoding (PEP 383)
 
 # GPT-2's split: contractions, letters, numbers, other signs (each with a space before), spaces.
@@ -26,7 +26,9 @@ SPLIT = regex.compile(
 
 
 def byte_characters():
-    """Return the printable character that stands for each byte: Latin-1's, or one from 256 on.
+    """Return {byte: the printable character that stands for it}.
+
+    A byte that is printable in Latin-1 stands for itself; the other 68 are chr(256) and on.
 
     >>> len(set(byte_characters().values())), byte_characters()[ord(" ")]
     (256, 'Ġ')
@@ -45,10 +47,11 @@ def merge(symbols, ranks):
     The plain loop (join the best pair everywhere, then search again) gives the same symbols,
     since a merge only makes pairs of a higher rank, but takes 14 seconds for 30,000 letters.
     """
-    symbols = ["", *symbols, ""]  # no merge has an empty symbol
+    symbols = ["", *symbols, ""]  # both ends are empty symbols, which no merge contains
+    # the linked list: before[i] and after[i] are the neighbours of symbol i
     before = [*range(-1, len(symbols) - 1)]
     after = [*range(1, len(symbols) + 1)]
-    heap: list = []
+    heap: list = []  # of (rank, i, the pair that begins at symbol i)
 
     def offer(i):
         pair = symbols[i], symbols[after[i]]
@@ -61,11 +64,12 @@ def merge(symbols, ranks):
         _, i, pair = heapq.heappop(heap)
         j = after[i]
         if pair != (symbols[i], symbols[j]):
-            continue  # one of the two has been merged since
-        symbols[i] = "".join(pair)  # i takes j's bytes
+            continue  # one of the two symbols has been merged since
+        symbols[i] = "".join(pair)
         symbols[j] = ""
         after[i] = after[j]  # j leaves the list
         before[after[j]] = i
+        # the merged symbol forms a pair with each of its neighbours
         offer(before[i])
         offer(i)
     return [symbol for symbol in symbols if symbol]
@@ -101,25 +105,12 @@ class Encoder:
     """
 
     def __init__(self, vocab, merges, end_of_text=END_OF_TEXT, added=()):
-        ids = vocab.values()
         self.special = {END_OF_TEXT, end_of_text, *added}
         self.characters = byte_characters()
+        # for str.translate: a character's number and the byte that it stands for
         self.bytes = {ord(character): byte for byte, character in self.characters.items()}
-        known = set(self.characters.values())
-        are_ints = all(type(token) is int for token in ids)
-        if not are_ints or sorted(ids) != [*range(len(vocab))]:
-            raise ValueError(f"need ids 0 .. {len(vocab) - 1} for {len(vocab)} symbols")
-        if missing := known - vocab.keys():
-            raise ValueError(f"need a symbol for every byte, got none for {min(missing)!r}")
-        for symbol in vocab.keys() - self.special:
-            if not known.issuperset(symbol):
-                raise ValueError(f"need symbols of byte characters, got {symbol!r}")
-        for pair in merges:
-            if isinstance(pair, str) or len(pair) != 2:  # "ab" would unpack as a pair
-                raise ValueError(f"need merges that are pairs of symbols, got {pair!r:.80}")
-            if "".join(pair) not in vocab:
-                raise ValueError("need a symbol for every merge, got none for "
-                                 f"{''.join(pair)!r}")
+        check_vocab(vocab, set(self.characters.values()), self.special)
+        check_merges(merges, vocab)
         self.vocab = vocab
         self.symbols = {token: symbol for symbol, token in vocab.items()}
         self.ranks = {tuple(pair): rank for rank, pair in enumerate(merges)}
@@ -129,13 +120,15 @@ class Encoder:
 
     def to_characters(self, text):
         """Return a text with each byte of its UTF-8 as one character."""
-        return text.encode("utf-8", BROKEN).decode("latin-1").translate(self.characters)
+        data = text.encode("utf-8", BROKEN)
+        # decoding as Latin-1 gives byte b the character with the number b
+        return data.decode("latin-1").translate(self.characters)
 
     def encode_word(self, word):
         """Return the ids of one word."""
         if word not in self.ids_of_words:
             if len(self.ids_of_words) == MOST_WORDS:
-                self.ids_of_words.clear()
+                self.ids_of_words.clear()  # so that the memory for words is bounded
             symbols = merge(self.to_characters(word), self.ranks)
             self.ids_of_words[word] = tuple(self.vocab[symbol] for symbol in symbols)
         return self.ids_of_words[word]
@@ -151,6 +144,7 @@ class Encoder:
 
     def id_of(self, text):
         """Return the id of the symbol with this text; ValueError if there is none."""
+        # a special symbol stands for itself, any other for bytes
         symbol = text if text in self.special else self.to_characters(text)
         if symbol not in self.vocab:
             pieces = [self.decode([token]) for token in self.encode(text)]
@@ -170,8 +164,32 @@ class Encoder:
             raise ValueError(f"need ids in 0 .. {self.n_vocab - 1}, got {token!r:.80}") from None
         if symbol in self.special:
             return symbol.encode()
-        return symbol.translate(self.bytes).encode("latin-1")
+        return symbol.translate(self.bytes).encode("latin-1")  # a byte per character
 
     def decode(self, ids):
         """Return the text of the ids; bytes that are not UTF-8 become U+FFFD."""
         return self.decode_bytes(ids).decode("utf-8", errors="replace")
+
+
+# ---- checks of arguments
+
+def check_vocab(vocab, characters, special):
+    """Raise ValueError unless ids are 0 .. n - 1, bytes have symbols, and symbols are bytes."""
+    ids = vocab.values()
+    are_ints = all(type(token) is int for token in ids)
+    if not are_ints or sorted(ids) != [*range(len(vocab))]:
+        raise ValueError(f"need ids 0 .. {len(vocab) - 1} for {len(vocab)} symbols")
+    if missing := characters - vocab.keys():
+        raise ValueError(f"need a symbol for every byte, got none for {min(missing)!r}")
+    for symbol in vocab.keys() - special:
+        if not characters.issuperset(symbol):
+            raise ValueError(f"need symbols of byte characters, got {symbol!r}")
+
+
+def check_merges(merges, vocab):
+    """Raise ValueError for a merge that is not a pair, or does not make a symbol of `vocab`."""
+    for pair in merges:
+        if isinstance(pair, str) or len(pair) != 2:  # "ab" would unpack as a pair
+            raise ValueError(f"need merges that are pairs of symbols, got {pair!r:.80}")
+        if "".join(pair) not in vocab:
+            raise ValueError(f"need a symbol for every merge, got none for {''.join(pair)!r}")

@@ -12,7 +12,8 @@ Radford et al. (2019), "Language Models are Unsupervised Multitask Learners", Se
 positions, layer normalisation before each sub-block and once at the end, tied unembedding.
 
 The same lines run on NumPy's arrays and on CuPy's: they use operators, array methods, and
-NumPy's functions, which dispatch to CuPy's. Tokens and logits live on the host.
+NumPy's functions, which dispatch to CuPy's. Tokens and logits live on the host. lib/ need not
+be read: `matmul(x, w)` is x @ w.
 """
 
 import functools
@@ -22,20 +23,20 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from lib.backend.products import matmul, one_blas_thread
+from lib.backend.products import matmul, one_blas_thread  # matmul: x @ w, faster for few rows
 
 # A long prompt is read in passes of 128 tokens, so that its attention scores fit in memory.
 PART = 128
 
 
 def gelu(x):  # [n_new, n] -> [n_new, n]
-    """Return x times the normal distribution function (tanh). Hendrycks and Gimpel (2016)."""
+    """Return x times the normal distribution function, by tanh. Hendrycks and Gimpel (2016)."""
     return 0.5 * x * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x * x * x)))
 
 
 def softmax(x):  # [..., n] -> [..., n]
     """Return the softmax over the last axis; the largest entry is subtracted first."""
-    x = x - x.max(axis=-1, keepdims=True)
+    x = x - x.max(axis=-1, keepdims=True)  # a copy, which may be overwritten
     exps = np.exp(x, out=x)  # in place, because the scores of a long prompt are large
     exps /= exps.sum(axis=-1, keepdims=True)
     return exps
@@ -76,7 +77,7 @@ def mha(x, c_attn, c_proj, n_head, attend):  # [n_new, n_embd] -> [n_new, n_embd
     return linear(x, **c_proj)
 
 
-def transformer_block(x, ln_1, attn, ln_2, mlp, n_head, attend):  # as mha
+def transformer_block(x, ln_1, attn, ln_2, mlp, n_head, attend):  # x -> [n_new, n_embd]
     """Add the output of attention to its input; then do the same with the feed-forward part."""
     x = x + mha(layer_norm(x, **ln_1), **attn, n_head=n_head, attend=attend)
     return x + ffn(layer_norm(x, **ln_2), **mlp)
@@ -111,7 +112,7 @@ def cached(cache, n_past, mask):
 
 
 def widened(cache, n_columns):  # [.., n, d_head] -> [.., at least n_columns, d_head]
-    """Return the cache itself if it has n_columns columns, else a copy with as many."""
+    """Return the cache itself if it has n_columns columns, else a copy with n_columns."""
     *shape, n, d_head = cache.shape
     if n >= n_columns:
         return cache
@@ -131,14 +132,16 @@ def mask_of(visible, like):  # [n_new, n_seq] of bool -> [n_new, n_seq]
 
 @functools.cache
 def causal_mask(n_ctx, dtype):  # -> [n_ctx, n_ctx]
-    """Return the mask in which row i sees columns j <= i; all models of a process share it."""
+    """Return the mask in which row i sees the columns 0 .. i."""
     mask = mask_of(np.tri(n_ctx, dtype=bool), like=np.empty(0, dtype))
-    mask.flags.writeable = False
+    mask.flags.writeable = False  # because all models share it
     return mask
 
 
 def part_ends(n_past, n_seq, n_last):
-    """Return where each pass over a prompt ends: after PART tokens each; n_last are in the last.
+    """Return the end of each pass over the tokens n_past : n_seq of a prompt.
+
+    A pass reads PART tokens; the last pass reads the rest, and never fewer than n_last.
 
     >>> part_ends(0, 300, 1), part_ends(299, 300, 1)
     ([128, 256, 300], [300])
@@ -194,7 +197,7 @@ class GPT2:
         shape = (len(params["blocks"]), 2, n_head, n_ctx, n_embd // n_head)
         self.cache = np.zeros(shape, wpe.dtype, like=wpe)  # like: on the weights' own device
         self.mask = np.asarray(causal_mask(n_ctx, wpe.dtype), like=wpe)
-        self.ids: list[int] = []  # what the cache holds
+        self.ids: list[int] = []  # the tokens whose keys and values are in the cache
         self.lock = threading.Lock()
 
     def __reduce__(self):  # for copy and pickle, because a lock cannot be copied
@@ -223,7 +226,7 @@ class GPT2:
         n_past = self.n_reusable(self.ids, ids, n_last)
         self.ids = ids[:n_past]  # so that Ctrl-C in forward leaves tokens and cache consistent
         for end in part_ends(n_past, len(ids), n_last):
-            mask = self.mask[n_past:end, :end]
+            mask = self.mask[n_past:end, :end]  # rows: the new tokens; columns: all up to `end`
             attends = [cached(layer, n_past, mask) for layer in self.cache]
             tokens = np.asarray(ids[n_past:end], like=self.cache)
             x = forward(tokens, slice(n_past, end), attends, self.params, self.n_head)
@@ -231,19 +234,21 @@ class GPT2:
             n_past = end
         return x[-n_last:]
 
-    def n_reusable(self, known, ids, n_last):
-        """Return how many tokens of `ids` need not be read if a cache holds the ids `known`.
+    def n_reusable(self, cached_ids, ids, n_last):
+        """Return how many tokens of `ids` need not be read if a cache holds `cached_ids`.
 
-        It is the length of their common prefix, but at most len(ids) - n_last: the last n_last
-        tokens are always read, because their rows are wanted. ValueError as in `__call__`.
+        The number is the length of the common prefix, but at most len(ids) - n_last: the last
+        n_last tokens are always read, because their rows are wanted. ValueError as in
+        `__call__`.
         """
         if not 1 <= n_last <= len(ids) <= self.n_ctx:
             raise ValueError(f"need 1 <= n_last <= len(ids) <= n_ctx = {self.n_ctx}, "
                              f"got n_last = {n_last}, len(ids) = {len(ids)}")
-        n_past = min(common_prefix(known, ids), len(ids) - n_last)
-        # The ids before n_past equal checked ones, but 1.0 and True equal 1 too.
-        are_ints = set(map(type, ids)) == {int}
-        check_ids(ids[n_past:] if are_ints else ids, self.n_vocab)
+        n_past = min(common_prefix(cached_ids, ids), len(ids) - n_last)
+        unchecked = ids[n_past:]  # the ids before n_past equal cached ids, which were checked
+        if set(map(type, ids)) != {int}:  # 1.0 and True equal a cached 1, too
+            unchecked = ids
+        check_ids(unchecked, self.n_vocab)
         return n_past
 
 
@@ -252,5 +257,6 @@ def check_ids(ids, n_vocab):
     for i, token in enumerate(ids):
         is_whole = isinstance(token, int | np.integer) and not isinstance(token, bool)
         if not (is_whole and 0 <= token < n_vocab):
+            from_end = i - len(ids)  # -1 is the last id: `ids` may lack the text's first ones
             raise ValueError(f"need ids in 0 .. n_vocab - 1 = {n_vocab - 1}, got {token!r:.80} "
-                             f"at position {i - len(ids)} from the end")
+                             f"at position {from_end} from the end")

@@ -50,8 +50,8 @@ def warp(logits: ArrayLike, temperature: float = 1.0, top_k: int = 0, top_p: flo
     "The target's distribution" in every theorem here is the one *after* this function. The
     settings, in the order of application:
 
-    repetition_penalty  > 0: the logit of a token that occurs earlier is divided by it if
-                        positive, else multiplied by it. Keskar et al. (2019) Sec. 4.1.
+    repetition_penalty  > 0: the logit of a token that occurs earlier is divided by the penalty
+                        if it is positive, else multiplied. Keskar et al. (2019) Sec. 4.1.
     temperature         >= 0: divides the logits; 0 is greedy, a one-hot row at the largest one.
     top_k               >= 0: keep the top_k most probable tokens; 0 keeps all.
     top_p               in (0, 1]: keep the smallest set of most probable tokens whose mass is
@@ -75,13 +75,13 @@ def warp(logits: ArrayLike, temperature: float = 1.0, top_k: int = 0, top_p: flo
                          f"{list(shape)}")
     rows = np.atleast_2d(logits)  # in the model's precision: softmax's copy is float64
     check_finite(rows)
-    if repetition_penalty != 1.0:
-        rows = penalize(rows, ids, repetition_penalty)
+    rows = adjusted_logits(rows, ids, repetition_penalty)
     if temperature == 0:
-        return one_hot_rows(rows.argmax(axis=-1), rows.shape[-1]).reshape(shape)
+        best = rows.argmax(axis=-1)  # the lowest id of equals
+        return one_hot_rows(best, rows.shape[-1]).reshape(shape)
     probs = softmax(rows, temperature)
     if top_k:
-        for row in probs:
+        for row in probs:  # a view: writing to it writes to probs
             row[:] = keep_largest(row, int(top_k))
     if top_p < 1.0:
         for row in probs:
@@ -103,33 +103,10 @@ def with_sampling(model, **settings):
     return probabilities
 
 
-def check_sampling(temperature=1.0, top_k=0, top_p=1.0, repetition_penalty=1.0):
-    """Raise ValueError for a sampling setting that is not a number or is out of its range."""
-    for setting in (temperature, top_k, top_p, repetition_penalty):
-        if not isinstance(setting, NUMBER):
-            raise ValueError("need numbers for temperature, top_k, top_p and "
-                             f"repetition_penalty, got {setting!r}")
-    if not 0 <= temperature < np.inf:
-        raise ValueError(f"need 0 <= temperature < inf, got {temperature}")
-    if not (top_k >= 0 and top_k % 1 == 0):
-        raise ValueError(f"need top_k a whole number >= 0 (0 keeps all), got {top_k}")
-    if not 0 < top_p <= 1:
-        raise ValueError(f"need 0 < top_p <= 1, got {top_p}")
-    if not 0 < repetition_penalty < np.inf:
-        raise ValueError(f"need 0 < repetition_penalty < inf, got {repetition_penalty}")
-
-
-def check_finite(rows):  # [n_last, n_vocab]
-    """Raise ValueError if a logit is NaN or infinite, because argmax would hide it."""
-    finite = np.isfinite(rows)
-    if not finite.all():
-        row, token = np.argwhere(~finite)[0]
-        raise ValueError(f"need finite logits, got {rows[row, token]} in row {row} of "
-                         f"{len(rows)}, token {token}")
-
-
-def penalize(rows, ids, penalty):  # [n_last, n_vocab] -> [n_last, n_vocab]
-    """Penalise the tokens of each row's own prefix. Keskar et al. (2019) Sec. 4.1."""
+def adjusted_logits(rows, ids, repetition_penalty):  # [n_last, n_vocab] -> [n_last, n_vocab]
+    """Return logits after the repetition penalty, which depends on each row's own prefix."""
+    if repetition_penalty == 1.0:
+        return rows
     if len(ids) < len(rows):
         raise ValueError(f"need the whole sequence for a repetition penalty, got {len(ids)} "
                          f"ids for {len(rows)} rows of logits")
@@ -137,26 +114,29 @@ def penalize(rows, ids, penalty):  # [n_last, n_vocab] -> [n_last, n_vocab]
     for i, row in enumerate(rows):
         n_unseen = len(rows) - 1 - i  # later tokens, which row i must not see
         prefix = ids[: len(ids) - n_unseen]
-        seen = sorted(set(prefix))
-        row[seen] = np.where(row[seen] > 0, row[seen] / penalty, row[seen] * penalty)
+        tokens = sorted(set(prefix))
+        old = row[tokens]
+        # both cases make the logit smaller if the penalty is above 1
+        row[tokens] = np.where(old > 0, old / repetition_penalty, old * repetition_penalty)
     return rows
 
 
 def one_hot_rows(ids, n_vocab):  # -> [len(ids), n_vocab]
     """Return distributions with all mass on one token each: greedy choices, copied guesses."""
     rows = np.zeros((len(ids), n_vocab))
-    rows[np.arange(len(ids)), ids] = 1.0
+    rows[np.arange(len(ids)), ids] = 1.0  # row i, column ids[i]
     return rows
 
 
 def keep_largest(row, n):  # [n_vocab] -> [n_vocab]
     """Zero all but the n largest entries (lowest ids first among equals) and renormalise."""
     n = min(n, len(row))
-    border = np.partition(row, -n)[-n]
+    border = np.partition(row, -n)[-n]  # the n-th largest entry
     ties = np.flatnonzero(row == border)
     larger = row > border
+    n_larger = np.count_nonzero(larger)
     kept = np.where(larger, row, 0.0)
-    kept[ties[: n - np.count_nonzero(larger)]] = border  # the first ties fill what is left
+    kept[ties[: n - n_larger]] = border  # the first ties, up to n entries
     return kept / kept.sum()
 
 
@@ -164,8 +144,8 @@ def keep_top_p(row, top_p):  # [n_vocab] -> [n_vocab]
     """Zero all tokens outside the smallest set with mass >= top_p. Holtzman et al. (2020)."""
     # All tokens below this probability together have less than 1 - top_p: none is needed.
     candidates = row[row >= (1 - top_p) / len(row)]
-    mass = np.cumsum(np.sort(candidates)[::-1])  # mass[n]: the n + 1 most probable together
-    n_short = np.count_nonzero(mass < top_p)  # one token more reaches top_p
+    mass = np.cumsum(np.sort(candidates)[::-1])  # mass[i]: the i + 1 most probable together
+    n_short = np.count_nonzero(mass < top_p)  # the n_short most probable have less than top_p
     return keep_largest(row, n_short + 1)
 
 
@@ -183,7 +163,7 @@ def sample(probs: ArrayLike, rng: np.random.Generator) -> int:
 
     Returns the first token whose cumulative probability exceeds u, one uniform number. The last
     cumulative probability is exactly 1, so a token of weight 0 is never drawn. ValueError if
-    there are no weights, or rows of them, a weight is negative or NaN, or their sum is 0 or
+    `probs` is empty or has two axes, a weight is negative or NaN, or the weights' sum is 0 or
     infinite.
 
     >>> sample([0.0, 1.0, 0.0], np.random.default_rng(0))
@@ -229,3 +209,30 @@ def residual(p_target: np.ndarray, p_draft: np.ndarray) -> np.ndarray:
     surplus = np.maximum(p_target - p_draft, 0)
     mass = surplus.sum()
     return surplus / mass if mass > 0 else p_target
+
+
+# ---- checks of arguments
+
+def check_sampling(temperature=1.0, top_k=0, top_p=1.0, repetition_penalty=1.0):
+    """Raise ValueError for a sampling setting that is not a number or is out of its range."""
+    for setting in (temperature, top_k, top_p, repetition_penalty):
+        if not isinstance(setting, NUMBER):
+            raise ValueError("need numbers for temperature, top_k, top_p and "
+                             f"repetition_penalty, got {setting!r}")
+    if not 0 <= temperature < np.inf:
+        raise ValueError(f"need 0 <= temperature < inf, got {temperature}")
+    if not (top_k >= 0 and top_k % 1 == 0):
+        raise ValueError(f"need top_k a whole number >= 0 (0 keeps all), got {top_k}")
+    if not 0 < top_p <= 1:
+        raise ValueError(f"need 0 < top_p <= 1, got {top_p}")
+    if not 0 < repetition_penalty < np.inf:
+        raise ValueError(f"need 0 < repetition_penalty < inf, got {repetition_penalty}")
+
+
+def check_finite(rows):  # [n_last, n_vocab]
+    """Raise ValueError if a logit is NaN or infinite, because argmax would hide it."""
+    finite = np.isfinite(rows)
+    if not finite.all():
+        row, token = np.argwhere(~finite)[0]
+        raise ValueError(f"need finite logits, got {rows[row, token]} in row {row} of "
+                         f"{len(rows)}, token {token}")

@@ -42,8 +42,8 @@ class Round(NamedTuple):
     ids: list[int]  # the tokens it appends to x, 1 .. k + 1 of them
     guesses: Any  # k tokens in a list, accepted or not; a Tree (variants/) if they branch
     p_draft: Any  # k rows, row t the distribution that guess t was sampled from
-    p_target: Any  # [k + 1, n_vocab], row t the target's distribution at that position
-    n_accepted: int  # guesses that the test accepted, also those that a stop token cuts off
+    p_target: Any  # [k + 1, n_vocab], row t the target's distribution at guess t's position
+    n_accepted: int  # guesses that the test accepted, even if a stop token cuts them off
 
     @property
     def n_tested(self):
@@ -83,42 +83,6 @@ def verify(guesses, p_draft, p_target, rng):
     return guesses + [sample(p_target[-1], rng)]  # [5]
 
 
-def check_rows(guesses, p_draft, p_target):
-    """Raise ValueError unless the rows are distributions that fit the guesses."""
-    k = len(guesses)
-    if not isinstance(guesses, list):  # `+` would add arrays instead of concatenating
-        raise ValueError(f"need a list of guesses, got {type(guesses).__name__}")
-    for row in (*p_draft, *p_target):
-        check_row(row)
-    if len(p_draft) != k or len(p_target) != k + 1:
-        raise ValueError(f"need k rows of p_draft and k + 1 of p_target for k = {k} guesses, "
-                         f"got {len(p_draft)} and {len(p_target)}")
-    for t, token in enumerate(guesses):
-        if len(p_draft[t]) != len(p_target[t]):
-            raise ValueError(f"need draft and target with one vocabulary, got sizes "
-                             f"{len(p_draft[t])} and {len(p_target[t])}")
-        if not is_whole(token) or not 0 <= token < len(p_draft[t]):
-            raise ValueError(f"need guesses in 0 .. n_vocab - 1 = {len(p_draft[t]) - 1}, got "
-                             f"{token!r} for guess {t}")
-        if not p_draft[t][token] > 0:
-            raise ValueError(f"need p_draft[t] to be the distribution of guess t, got "
-                             f"probability {p_draft[t][token]} for guess {t} (token {token})")
-
-
-def check_row(row):
-    """Raise ValueError unless the row has one axis and sums to 1, up to float32's rounding."""
-    if not isinstance(row, np.ndarray | Sequence):
-        raise ValueError(f"need rows that are NumPy arrays, got {type(row).__name__} (a "
-                         "tensor's .numpy() is one)")
-    if np.ndim(row) != 1:
-        raise ValueError("need a model that returns rows of shape [n_last, n_vocab], got a row "
-                         f"of shape {np.shape(row)} instead of [n_vocab]")
-    total = np.sum(row)
-    if not abs(total - 1) < 1e-3:
-        raise ValueError(f"need rows of probabilities, which sum to 1 (sampling.with_sampling "
-                         f"makes them from logits), got a row with sum {total}")
-
-
 def speculative_step(x, n_left, rng, target: Model, K, make_guesses: Guess, test: Test = verify):
     """Run one round of any decoder.
 
@@ -149,7 +113,8 @@ def autoregressive_step(x, n_left, rng, model: Model):
     """Sample one token from the model itself: Chen et al. (2023) Alg. 1."""
     p_target = model(x, 1)
     check_row(p_target[-1])
-    return Round([sample(p_target[-1], rng)], [], [], p_target, n_accepted=0)
+    token = sample(p_target[-1], rng)
+    return Round([token], guesses=[], p_draft=[], p_target=p_target, n_accepted=0)
 
 
 def generate(x: list[int], step: Step, N: int, rng: np.random.Generator,
@@ -160,26 +125,19 @@ def generate(x: list[int], step: Step, N: int, rng: np.random.Generator,
     text. ValueError if x is empty, x or `stop` contains anything but token ids, N is not a
     whole number >= 0, `rng` is not a generator, or a step returns more tokens than are wanted.
 
-    >>> always_1 = lambda ids, n_last: np.eye(3)[[1] * n_last]
+    >>> always_1 = lambda ids, n_last: np.eye(3)[[1] * n_last]  # token 1 follows every text
     >>> step = draft_and_verify(always_1, always_1, K=2)
     >>> [result.ids for result in generate([0], step, 4, np.random.default_rng(0))]
     [[1, 1, 1], [1]]
     """
-    x = token_ids(x)
+    x = token_ids(x)  # a copy, so that the caller's list does not grow
     stop = frozenset(token_ids(stop, "stop"))
-    if len(x) == 0:
-        raise ValueError("need at least one token to start from, got an empty sequence")
-    if not is_whole(N) or N < 0:
-        raise ValueError(f"need a whole number N >= 0 of new tokens, got {N!r}")
-    if not hasattr(rng, "random"):
-        raise ValueError(f"need rng to be a np.random.Generator, got {rng!r}")
+    check_start(x, N, rng)
     end = len(x) + N
     while len(x) < end:
         n_left = end - len(x)
         result = step(x, n_left, rng)
-        if not 1 <= len(result.ids) <= n_left:
-            raise ValueError(f"need a step that appends 1 to n_left = {n_left} tokens (its guess "
-                             f"may return k guesses at most), got {len(result.ids)}")
+        check_length(result.ids, n_left)
         result = result._replace(ids=up_to_stop(result.ids, stop))
         # Erratum: read literally, Chen et al. (2023) Alg. 2 increases n after each accepted
         # guess while x_(n+t) is still being indexed, so it would skip positions. Here n is
@@ -188,20 +146,6 @@ def generate(x: list[int], step: Step, N: int, rng: np.random.Generator,
         yield result
         if result.ids[-1] in stop:
             return
-
-
-def token_ids(tokens, name="x"):
-    """Return tokens as a list of Python's integers; ValueError if one is not an integer."""
-    try:
-        return [operator.index(token) for token in tokens]
-    except TypeError:
-        raise ValueError(f"need {name} to be a sequence of token ids, whole numbers, got "
-                         f"{tokens!r:.80}") from None
-
-
-def is_whole(number):
-    """Return whether a number is an integer, Python's or NumPy's; True and False are not."""
-    return isinstance(number, int | np.integer) and not isinstance(number, bool)
 
 
 def up_to_stop(ids, stop):
@@ -215,7 +159,8 @@ def up_to_stop(ids, stop):
 def complete(x, step: Step, N, rng, stop=()):
     """Run `generate` to its end; return x followed by all new tokens."""
     x = token_ids(x)  # read once, because x may be an iterator
-    return x + [token for result in generate(x, step, N, rng, stop) for token in result.ids]
+    new = [token for result in generate(x, step, N, rng, stop) for token in result.ids]
+    return x + new
 
 
 def autoregressive_sampling(x: list[int], model: Model, N: int, rng: np.random.Generator,
@@ -225,7 +170,7 @@ def autoregressive_sampling(x: list[int], model: Model, N: int, rng: np.random.G
     Returns x and exactly N new tokens, or fewer if one of them is a stop token, which is then
     the last. ValueError as in `generate`. Chen et al. (2023) Alg. 1.
 
-    >>> count_up = lambda ids, n_last: np.eye(10)[np.array(ids[-n_last:]) + 1]
+    >>> count_up = lambda ids, n_last: np.eye(10)[np.array(ids[-n_last:]) + 1]  # 1 after 0, ..
     >>> autoregressive_sampling([3], count_up, 4, np.random.default_rng(0))
     [3, 4, 5, 6, 7]
     """
@@ -247,3 +192,73 @@ def speculative_sampling(x: list[int], draft: Model, target: Model, N: int, K: i
     if not is_whole(K) or K < 1:
         raise ValueError(f"need a whole number K >= 1 of guesses per round, got {K!r}")
     return complete(x, draft_and_verify(draft, target, K), N, rng, stop)
+
+
+# ---- checks of arguments: each ValueError says what is needed and what came
+
+def token_ids(tokens, name="x"):
+    """Return tokens as a list of Python's integers; ValueError if a token is not an integer."""
+    try:
+        return [operator.index(token) for token in tokens]
+    except TypeError:
+        raise ValueError(f"need {name} to be a sequence of token ids, whole numbers, got "
+                         f"{tokens!r:.80}") from None
+
+
+def is_whole(number):
+    """Return whether a number is an integer, Python's or NumPy's; True and False are not."""
+    return isinstance(number, int | np.integer) and not isinstance(number, bool)
+
+
+def check_start(x, N, rng):
+    """Raise ValueError unless there is a first token, a number of new ones and a generator."""
+    if len(x) == 0:
+        raise ValueError("need at least one token to start from, got an empty sequence")
+    if not is_whole(N) or N < 0:
+        raise ValueError(f"need a whole number N >= 0 of new tokens, got {N!r}")
+    if not hasattr(rng, "random"):
+        raise ValueError(f"need rng to be a np.random.Generator, got {rng!r}")
+
+
+def check_length(ids, n_left):
+    """Raise ValueError unless a round has at least one token and no more than are wanted."""
+    if not 1 <= len(ids) <= n_left:
+        raise ValueError(f"need a step that appends 1 to n_left = {n_left} tokens (its guess "
+                         f"may return k guesses at most), got {len(ids)}")
+
+
+def check_rows(guesses, p_draft, p_target):
+    """Raise ValueError unless the rows are distributions that fit the guesses."""
+    k = len(guesses)
+    if not isinstance(guesses, list):  # `+` would add arrays instead of joining them
+        raise ValueError(f"need a list of guesses, got {type(guesses).__name__}")
+    for row in (*p_draft, *p_target):
+        check_row(row)
+    if len(p_draft) != k or len(p_target) != k + 1:
+        raise ValueError(f"need k rows of p_draft and k + 1 of p_target for k = {k} guesses, "
+                         f"got {len(p_draft)} and {len(p_target)}")
+    for t, token in enumerate(guesses):
+        n_vocab = len(p_draft[t])
+        if n_vocab != len(p_target[t]):
+            raise ValueError(f"need draft and target with one vocabulary, got sizes "
+                             f"{n_vocab} and {len(p_target[t])}")
+        if not is_whole(token) or not 0 <= token < n_vocab:
+            raise ValueError(f"need guesses in 0 .. n_vocab - 1 = {n_vocab - 1}, got "
+                             f"{token!r} for guess {t}")
+        if not p_draft[t][token] > 0:
+            raise ValueError(f"need p_draft[t] to be the distribution of guess t, got "
+                             f"probability {p_draft[t][token]} for guess {t} (token {token})")
+
+
+def check_row(row):
+    """Raise ValueError unless the row has one axis and sums to 1, up to float32's rounding."""
+    if not isinstance(row, np.ndarray | Sequence):
+        raise ValueError(f"need rows that are NumPy arrays, got {type(row).__name__} (a "
+                         "tensor's .numpy() is one)")
+    if np.ndim(row) != 1:
+        raise ValueError("need a model that returns rows of shape [n_last, n_vocab], got a row "
+                         f"of shape {np.shape(row)} instead of [n_vocab]")
+    total = np.sum(row)
+    if not abs(total - 1) < 1e-3:  # `not .. <`, because a NaN is neither < nor >=
+        raise ValueError(f"need rows of probabilities, which sum to 1 (sampling.with_sampling "
+                         f"makes them from logits), got a row with sum {total}")

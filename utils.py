@@ -67,16 +67,16 @@ def load_encoder_hparams_and_params(model_size: str, models_dir: str | Path, dty
     if np.dtype(dtype).kind != "f":
         raise ValueError(f"need dtype float32 or float64, got {np.dtype(dtype)}")
     folder = find_folder(model_size, models_dir)
-    kind = huggingface if huggingface.is_model(folder) else openai
-    if kind is openai:
+    layout = huggingface if huggingface.is_model(folder) else openai  # a module that reads it
+    if layout is openai:
         openai.fetch_missing(str(model_size), folder)
-    hparams = kind.read_hparams(folder)
+    hparams = layout.read_hparams(folder)
     encoder = read_encoder(folder, hparams["n_vocab"], cut_vocab)
     arrays = get_backend(backend)
     products.set_backend(backend)
-    flat = kind.load_flat(folder, hparams, dtype)
+    flat = layout.load_flat(folder, hparams, dtype)  # all weights, one after another
     params = cut_params(arrays.asarray(flat), hparams)
-    params["wte"] = params["wte"][: encoder.n_vocab]
+    params["wte"] = params["wte"][: encoder.n_vocab]  # cut_vocab leaves out the padding
     return encoder, hparams | {"n_vocab": encoder.n_vocab}, params
 
 
@@ -109,7 +109,7 @@ def load_pair(draft_model_size, target_model_size, models_dir=MODELS_DIR, dtype=
 def find_folder(model_size, models_dir):
     """Return a model's folder, given its name in models_dir or a Hugging Face folder's path."""
     name = str(model_size)  # it may be a Path
-    if re.fullmatch(r"\w[\w.-]*", name):
+    if re.fullmatch(r"\w[\w.-]*", name):  # a plain name, not a path
         return Path(models_dir) / name
     if not huggingface.is_model(Path(name)):
         raise ValueError(f"{name!r} is not a Hugging Face folder (needs config.json and "
@@ -125,10 +125,14 @@ def read_encoder(folder, n_vocab, cut_vocab):
         encoder = Encoder(vocab, merges, read_end_of_text(folder, vocab), added)
     except ValueError as error:
         raise ValueError(f"{error} in {files} of {folder}") from None
+    # rows of wte beyond the last symbol; negative if symbols have no row
     padding = n_vocab - encoder.n_vocab
     if padding == 0 or (cut_vocab and padding > 0):
         return encoder
-    advice = f"padded by {padding}, which --cut_vocab leaves out" if padding > 0 else (
-        "give the model a row for each token (in transformers: resize_token_embeddings)")
+    if padding > 0:
+        advice = f"padded by {padding}, which --cut_vocab leaves out"
+    else:
+        advice = ("give the model a row for each token (in transformers: "
+                  "resize_token_embeddings)")
     raise ValueError(f"need as many symbols in {files} as n_vocab in {folder}, got "
                      f"{encoder.n_vocab} and {n_vocab}: {advice}")

@@ -5,8 +5,8 @@
 
 Every position whose guess was tested gives its probability of acceptance, the sum of
 min(p_target, p_draft); alpha is the mean. `own` texts are written at each temperature. The
-`same` texts are those of temperature 1: only the rows are taken at a different temperature.
-Positions of one text are not independent, so standard errors count texts.
+`same` texts are the texts written at temperature 1: only the rows are computed at a different
+temperature. Positions of one text are not independent, so standard errors count texts.
 """
 
 import sys
@@ -31,30 +31,34 @@ def tested_rows(x, models, temperature, rng):  # -> [2, n_tested, n_vocab]
     """Return the target's and the draft's row at every tested position of one text."""
     target, draft = (with_sampling(model, temperature=temperature) for model in models)
     rounds = generate(x, draft_and_verify(draft, target, K), LENGTH, rng)
-    return np.array([(result.p_target[t], result.p_draft[t])
-                     for result in rounds for t in range(result.n_tested)]).swapaxes(0, 1)
+    pairs = [(result.p_target[t], result.p_draft[t])
+             for result in rounds for t in range(result.n_tested)]
+    return np.array(pairs).swapaxes(0, 1)  # from [n_tested, 2, n_vocab]
 
 
 def mean(alphas):
     """Return the mean over the positions of all texts, and its standard error."""
+    # texts[i]: the text of the position that values[i] belongs to
     texts = np.repeat(range(len(alphas)), [len(text) for text in alphas])
     values = np.concatenate(alphas)
     return {"mean": float(values.mean()), "error": standard_error(values, texts)}
 
 
 def all_figures(args):
-    """Return {temperature: acceptance on its own texts, and on the same ones}."""
+    """Return {temperature: acceptance on its own texts, and on those of temperature 1}."""
     encoder, draft, target = load_models("pair")
-    own, same = ({T: [] for T in TEMPERATURES} for _ in range(2))
+    own = {T: [] for T in TEMPERATURES}  # {temperature: an array of acceptances per text}
+    same = {T: [] for T in TEMPERATURES}
     for i in range(args.texts):
         x = encoder.encode(OPENINGS[i % len(OPENINGS)])
         rows = {T: tested_rows(x, (target, draft), T, np.random.default_rng(i))
                 for T in TEMPERATURES}
         for T in TEMPERATURES:
             own[T].append(acceptance_rate(*rows[T]))
+            # the logarithms of rows at temperature 1 are logits
             same[T].append(acceptance_rate(*softmax(np.log(rows[1.0]), T)))
-    return {"texts": args.texts, "N": LENGTH, "K": K, "temperatures": {
-        T: {"own": mean(own[T]), "same": mean(same[T])} for T in TEMPERATURES}}
+    temperatures = {T: {"own": mean(own[T]), "same": mean(same[T])} for T in TEMPERATURES}
+    return {"texts": args.texts, "N": LENGTH, "K": K, "temperatures": temperatures}
 
 
 def paragraphs(figures, args):

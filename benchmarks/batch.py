@@ -39,14 +39,14 @@ def written_counts(draft, target, xs, N, n, K):
     new_step = partial(simulated_builder(K, ALPHA), *shared)
     jobs = [(x, N, np.random.default_rng((0, i))) for i, x in enumerate(xs)]
     texts = generate_batch(jobs, new_step, n)
-    n_tokens = [len(result.ids) for rounds in texts for result in rounds]
-    return sum(n_tokens), len(n_tokens)
+    tokens_of_rounds = [len(result.ids) for rounds in texts for result in rounds]
+    return sum(tokens_of_rounds), len(tokens_of_rounds)
 
 
 def all_figures(args):
     """Return all figures."""
     _, draft, target = load_models(SIZE)
-    # the first token names the text: simulated acceptance depends on it
+    # the first token is the number of the text, on which simulated acceptance depends
     xs = [[i, *range(1, 12)] for i in range(BATCHES[-1])]
     actions = {(n, K): partial(written_counts, draft, target, xs, args.N, n, K)
                for K in KS for n in BATCHES}

@@ -14,7 +14,7 @@ from variants.registry import whole
 
 
 def new_parser(module, doc, repeats=None):
-    """Return a Parser with the flags of every benchmark, --N and --repeats if it repeats."""
+    """Return a Parser with --json and --show; with --N and --repeats if `repeats` is given."""
     parser = Parser(f"python -m {module}", description=doc.split("\n")[0],
                     formatter_class=Help)
     add = parser.add_argument
@@ -51,13 +51,13 @@ def run(program, args, all_figures, paragraphs, requirements="requirements.txt")
 
 
 def measured_figures(args, all_figures):
-    """Return the figures as --show would read them; write them before anything can fail."""
+    """Return the figures as --show reads them; write them to --json before they are printed."""
     if args.json:
-        try_to_write("json", args.json)
+        try_to_write("json", args.json)  # an error comes before the measurement, not after
     text = json.dumps(all_figures(args), indent=1)
     if args.json:
         args.json.write_text(text + "\n", encoding="utf-8")
-    return json.loads(text)
+    return json.loads(text)  # keys are strings, as in a file
 
 
 def shown_paragraphs(figures, args, paragraphs):
@@ -81,7 +81,7 @@ def ranged(values, form="{:.2f}"):
     return f"{median} ({low} - {high})"
 
 
-def gain(found):
+def gain(row):
     """Return a speed-up as "median (slowest - fastest)" of all repeats."""
-    median, slowest, fastest = (number(found[key]) for key in ("speedup", "slowest", "fastest"))
+    median, slowest, fastest = (number(row[key]) for key in ("speedup", "slowest", "fastest"))
     return f"{median} ({slowest} - {fastest})"

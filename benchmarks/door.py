@@ -2,10 +2,10 @@
 
     python -m benchmarks.door --repeats 40
 
-Both read the same tokens after the same cached text. The bare pass is transformers' own forward
-and crop; the wrapper finds the tokens to read, checks them, and returns the rows as NumPy's
-array. The weights are random, of 124M's shape. The two take turns, so that a busy machine slows
-both; the ratio of each turn is taken first, then the median and the quartiles of all turns.
+Both passes read the same tokens after the same cached text. The bare pass is transformers' own
+forward and crop; the wrapper finds the tokens to read, checks them, and returns the rows as a
+NumPy array. The weights are random, of 124M's shape. The two passes take turns, so that a busy
+machine slows both; the ratio is computed for each turn, then the quartiles of all ratios.
 """
 
 import sys
@@ -36,11 +36,11 @@ def bare_pass(model, cache, tokens):
     with torch.inference_mode():
         n = len(tokens)
         model(torch.tensor([tokens]), past_key_values=cache, use_cache=True, logits_to_keep=n)
-        cache.crop(-n)
+        cache.crop(-n)  # forget the n tokens again
 
 
 def all_figures(args):
-    """Return the times of both, in milliseconds, and their ratio, for each number of rows."""
+    """Return {number of rows: milliseconds of both passes, and their ratio}."""
     import torch
     import transformers
 
@@ -68,8 +68,8 @@ def paragraphs(figures, args):
     """Yield the sentence and the table of a file."""
     yield (f"124M's shape, {N_CONTEXT} tokens in the cache, {figures['versions']}, "
            f"{figures['repeats']} turns. {figures['measured']}")
-    rows = [[n, *(ranged(found[name]) for name in ("bare", "wrapped", "ratio"))]
-            for n, found in figures["rows"].items()]
+    rows = [[n, *(ranged(times[name]) for name in ("bare", "wrapped", "ratio"))]
+            for n, times in figures["rows"].items()]
     yield markdown_table(["rows", "bare pass, ms (quartiles)", "through the wrapper, ms",
                           "ratio"], rows)
 

@@ -4,13 +4,13 @@
     python -m benchmarks.engines --size 124M --N 60 --json benchmarks/results/engines-124M.json
     python -m benchmarks.engines --only llama.cpp --N 20
 
-    same          prompts whose greedy speculative text is our plain decoding's
+    same          prompts whose greedy speculative text is the text of our plain decoding
     tokens/pass   new tokens / passes of the target, at temperature 0 and 1 (several seeds)
     tokens/s      speculative and plain, greedy, one text at a time: the median
 
-A released size has one text, random weights, and the two ends of the scale: a draft that is
-always rejected, and one that is always accepted. Weights, keys and values are float32
-everywhere, and every engine has as many threads as our products. transformers needs
+A released size has one text, random weights, and two drafts, the ends of the scale: one whose
+guesses are always rejected, and one whose guesses are always accepted. Weights, keys and values
+are float32 everywhere, and every engine has as many threads as our products. transformers needs
 requirements/peers.txt, llama.cpp requirements/engines.txt.
 """
 
@@ -47,7 +47,7 @@ def n_threads(model):
 # ---- the engines: each returns write(x, N, temperature, seed, speculative) -> (ids, passes)
 
 def ours(encoder, draft, target, decoder="speculative"):
-    """Return our own loop, with models that have read nothing."""
+    """Return this project's engine; each text starts with models that have read nothing."""
     def write(x, N, temperature, seed, speculative):
         build_step = builder(decoder if speculative else None, {"K": K}, temperature)
         text = write_text(draft, target, build_step, x, N, seed)
@@ -67,7 +67,7 @@ def to_transformers(model):
     state = {f"transformer.{their_name(name)}": torch.from_numpy(np.array(weight, order="C"))
              for name, weight in flatten(model.params)}
     peer = GPT2LMHeadModel(config).eval().to(state["transformer.wte.weight"].dtype)
-    peer.load_state_dict(state, strict=False)  # the unembedding is wte
+    peer.load_state_dict(state, strict=False)  # lm_head is missing, because it is wte
     return peer
 
 
@@ -77,7 +77,7 @@ def transformers_engine(encoder, draft, target):
 
     torch.set_num_threads(n_threads(target))
     assistant, peer = to_transformers(draft), to_transformers(target)
-    passes = []
+    passes = []  # one entry per pass of the target; a hook adds it
     settings = assistant.generation_config
     settings.num_assistant_tokens = K
     settings.assistant_confidence_threshold = 0
@@ -115,14 +115,14 @@ def llama_engine(encoder, draft, target):
                        for draft_path in (None, paths[1])]
 
     def write(x, N, temperature, seed, speculative):
-        asked = {"prompt": x, "n_predict": N, "temperature": temperature, "seed": seed,
-                 "top_k": 0, "top_p": 1.0, "min_p": 0.0, "cache_prompt": False,
-                 "ignore_eos": True, "return_tokens": True}
+        request = {"prompt": x, "n_predict": N, "temperature": temperature, "seed": seed,
+                   "top_k": 0, "top_p": 1.0, "min_p": 0.0, "cache_prompt": False,
+                   "ignore_eos": True, "return_tokens": True}
         url = (fast if speculative else plain).listening_address
-        response = requests.post(f"{url}/completion", json=asked, timeout=300)
+        response = requests.post(f"{url}/completion", json=request, timeout=300)
         response.raise_for_status()
         answer = response.json()
-        # every pass adds one token to the guesses that it accepts
+        # every pass appends its accepted guesses and one token, so N = passes + accepted
         return answer["tokens"], N - answer["timings"].get("draft_n_accepted", 0)
 
     return write
@@ -144,7 +144,7 @@ def all_figures(args):
         xs = [list(range(1, 33))]
         first_layers = agreeing(target, len(draft.params["blocks"]))
         pairs = {", all rejected": (draft, target), ", all accepted": (first_layers, target)}
-    seeds = range(SEEDS if encoder else 0)
+    seeds = range(SEEDS if encoder else 0)  # of the texts at temperature 1, of the pair only
     rows = {name + end: engine_figures(ENGINES[name], (encoder, *pair), xs, seeds, args)
             for name in args.only for end, pair in pairs.items()}
     return machine() | {"size": args.size, "K": K, "texts": named(len(xs), args.N),
@@ -153,7 +153,7 @@ def all_figures(args):
 
 def engine_figures(engine, pair, xs, seeds, args):
     """Return one row of the table."""
-    n_same = n_passes = n_passes_at_1 = 0
+    n_same = n_passes = n_passes_at_1 = 0  # at_1: at temperature 1
     seconds = {False: [], True: []}  # of plain and of speculative texts
     our_write = ours(*pair)
     write = engine(*pair)
@@ -168,7 +168,10 @@ def engine_figures(engine, pair, xs, seeds, args):
         n_passes_at_1 += sum(write(x, args.N, 1.0, seed, True)[1] for seed in seeds)
     n_ids = args.N * len(xs)
     rates = [args.N / float(np.median(seconds[speculative])) for speculative in (True, False)]
-    values = (n_ids / n_passes, len(seeds) * n_ids / n_passes_at_1 if seeds else None, *rates)
+    per_pass_at_1 = None
+    if seeds:
+        per_pass_at_1 = len(seeds) * n_ids / n_passes_at_1
+    values = (n_ids / n_passes, per_pass_at_1, *rates)  # in the order of COLUMNS
     return {"same": f"{n_same} of {len(xs)}", **dict(zip(COLUMNS, values))}
 
 

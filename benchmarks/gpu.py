@@ -2,9 +2,10 @@
 
     python -m benchmarks.gpu gpu
 
-It runs benchmarks.speed for the pair, 124M and 1558M, and benchmarks.variants for some decoders
-of each kind, with --backend cupy. `python -m benchmarks.speed --show gpu/speed-pair.json` shows
-a result. tests/test_cupy.py compares the decoders' texts with NumPy's, on a GPU if there is one.
+The command runs benchmarks.speed for the pair, 124M and 1558M, and benchmarks.variants for some
+decoders of each kind, with --backend cupy. `python -m benchmarks.speed --show
+gpu/speed-pair.json` shows a result. tests/test_cupy.py compares the decoders' texts with
+NumPy's, on a GPU if there is one.
 """
 
 import sys

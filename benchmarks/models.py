@@ -1,4 +1,4 @@
-"""Load the models of the tables. The prompts, OPENINGS, are in no training text."""
+"""Load the models of the tables. No training text contains the prompts, OPENINGS."""
 
 import numpy as np
 
@@ -25,7 +25,7 @@ def load_models(size, backend="numba"):
     """Return (encoder or None, draft, target).
 
     A released size has random weights, because time does not depend on their values. Its draft
-    is as wide, with an eighth of the layers.
+    is as wide as the target and has an eighth of the layers.
     """
     products.set_backend(backend)
     products.warm_up(np.float32, notify)
@@ -51,19 +51,19 @@ def sizes(model):
 
 
 def agreeing(target, n_layers):
-    """Silence all but the target's first layers; return a draft of these layers.
+    """Set the target's later layers to 0; return a draft of its first n_layers layers.
 
-    The silenced layers add nothing but cost the same time, so every guess is accepted at full
-    cost.
+    Layers of zeros add nothing but cost the same time. So both models return equal rows, every
+    guess is accepted, and a pass of the target takes its full time.
     """
     blocks = target.params["blocks"]
     for _, weight in flatten({"blocks": blocks[n_layers:]}):
-        weight[...] = 0
+        weight[...] = 0  # written into the target's own arrays
     return GPT2(target.params | {"blocks": blocks[:n_layers]}, target.n_head)
 
 
 def named(n_prompts, N):
-    """Return what a table calls its texts."""
+    """Return the words for a table's texts."""
     if n_prompts == 1:
         return f"1 prompt of {N} new tokens"
     return f"{n_prompts} prompts of {N} new tokens each"

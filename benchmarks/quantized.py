@@ -7,12 +7,13 @@ r"""Measure the target's int8 copy as its draft: what rounding costs, saves and 
         --alpha 0.98 --busy 1                                       # next to a busy process
     python -m benchmarks.quantized --size 1558M --N 16 --repeats 1 --temperature 1 --alpha 0.98
 
-    rounding   1 - TV of the target and its rounded copies, on its own texts (the pair only)
+    rounding   1 - TV of the target and its rounded copies, on the target's texts (pair only)
     passes     milliseconds of 1 .. 8 rows: all matrix products of a pass, and whole passes
     races      plain decoding, K = 1 .. 8, auto and staged, in turns: the pair on its own text,
                a released size with random weights and a set probability alpha of acceptance
 
-    staged K, k   K guesses of the copy per round, guessed k at a time by a small draft
+    staged K, k   K guesses of the copy per round; the copy samples them by speculation itself,
+                  with k guesses of a small draft per round
 """
 
 import subprocess
@@ -42,7 +43,8 @@ ROWS = range(1, 9)
 KS = range(1, 9)
 STAGED = ((6, 2), (8, 2), (12, 3))
 SMALL = 0.6  # probability that the copy accepts a small draft's guess, as in the pair
-ROUNDINGS = [(bits, size) for bits in (8, 6, 4) for size in (None, 32)]  # weights per scale
+# size: weights that share a scale; None: all weights of an output
+ROUNDINGS = [(bits, size) for bits in (8, 6, 4) for size in (None, 32)]
 
 
 # ---- what rounding costs
@@ -53,24 +55,26 @@ def rounding(args, encoder, draft, copy, target):
     for bits, size in ROUNDINGS:
         params = with_matrices(target.params, partial(rounded, bits=bits, size=size))
         drafts[f"{bits} bits, a scale per {size or 'output'}"] = GPT2(params, target.n_head)
-    found = {name: [] for name in drafts}
+    # {draft: a pair (1 - TV, whether the most probable tokens are equal) for each position}
+    pairs_of = {name: [] for name in drafts}
     for i, opening in enumerate(OPENINGS):
         ids = encoder.encode(opening)
         rng = np.random.default_rng(i)
         text = autoregressive_sampling(ids, with_sampling(target), args.N, rng)
-        n_last = args.N + 1
+        n_last = args.N + 1  # the row after the prompt, and the rows after the N new tokens
         p_target = with_sampling(target)(text, n_last)
         for name, model in drafts.items():
             p_draft = with_sampling(model)(text, n_last)
             same = p_target.argmax(axis=-1) == p_draft.argmax(axis=-1)
-            found[name] += zip(acceptance_rate(p_target, p_draft), same)
-    return {name: np.mean(both, axis=0).tolist() for name, both in found.items()}
+            pairs_of[name] += zip(acceptance_rate(p_target, p_draft), same)
+    return {name: np.mean(pairs, axis=0).tolist() for name, pairs in pairs_of.items()}
 
 
 def rounded(w, bits, size):  # [n_out, n_in] -> as w
-    """Return weights rounded to multiples of a scale; `size` weights of an output share one."""
-    parts = w.reshape(len(w), -1, size or w.shape[1])
-    scale = abs(parts).max(axis=-1, keepdims=True) / (2 ** (bits - 1) - 1)
+    """Return weights rounded to multiples of a scale that `size` weights of an output share."""
+    parts = w.reshape(len(w), -1, size or w.shape[1])  # [n_out, n_parts, size]
+    largest = 2 ** (bits - 1) - 1  # 127 for 8 bits
+    scale = abs(parts).max(axis=-1, keepdims=True) / largest
     return (np.rint(parts / scale) * scale).reshape(w.shape)
 
 
@@ -89,7 +93,7 @@ def passes(args, encoder, draft, copy, target):
 
 
 def matrices(model):
-    """Return the matrices of a model, each as the right side of a product."""
+    """Return the matrices of a model, each [n_in, n_out], as `matmul` takes them."""
     weights = [w for name, w in flatten(model.params) if name.endswith("/w")]
     return [*weights, model.params["wte"].mT]
 
@@ -97,7 +101,8 @@ def matrices(model):
 def multiply(weights, n_rows):
     """Multiply n_rows rows by each of the matrices."""
     for w in weights:
-        matmul(np.ones((n_rows, w.mT.shape[1]), np.float32), w)
+        n_in = w.mT.shape[1]  # w.mT is [n_out, n_in]
+        matmul(np.ones((n_rows, n_in), np.float32), w)
 
 
 # ---- what it gains
@@ -109,29 +114,33 @@ def races(args, encoder, draft, copy, target):
     else:
         texts = [[i] * 16 for i in range(3)]
     small = int8_copy(draft)
-    found = {"texts": named(len(texts), args.N), "settings": {}}
+    settings = {}
     Ks = {"plain": 0} | {f"K = {K}": K for K in KS}
     for T in args.temperature:
         costs = costs_at(T, copy, target, texts[0])
-        for alpha in [None] if encoder else args.alpha:
+        alphas = [None] if encoder else args.alpha  # None: the pair's own acceptance
+        for alpha in alphas:
             rows = partial(rows_of, temperature=T, alpha=alpha)
             builders = {name: chain(rows, K) for name, K in Ks.items()}
             builders["K = auto"] = chain(rows, "auto", costs)
             builders |= {f"staged {K}, {k}": staged(rows, small, K, k) for K, k in STAGED}
             results = race(copy, target, builders, texts, args.N, args.repeats)
-            setting = f"temperature {T:g}" + (f", alpha {alpha:g}" if alpha else "")
-            found["settings"][f"{setting}, c = {costs.c:.2f}"] = {
+            setting = f"temperature {T:g}"
+            if alpha:
+                setting += f", alpha {alpha:g}"
+            settings[f"{setting}, c = {costs.c:.2f}"] = {
                 name: race_figures(result, results["plain"], Ks.get(name, 0))
                 for name, result in results.items()}
-    return found
+    return {"texts": named(len(texts), args.N), "settings": settings}
 
 
 def rows_of(model, role, temperature, alpha):
-    """Return a model of probabilities; with `alpha` its passes are real, its acceptance set."""
+    """Return a model of probabilities; with `alpha` the passes are real, acceptance is set."""
     model = with_sampling(model, temperature=temperature)
     if alpha is None:
         return model
-    return simulated(model, {"small": SMALL, "copy": alpha, "target": 1}[role])
+    acceptance = {"small": SMALL, "copy": alpha, "target": 1}[role]
+    return simulated(model, acceptance)
 
 
 def chain(rows, K, costs=None):
@@ -166,13 +175,13 @@ def rounding_table(part):
 def pass_tables(part):
     """Yield the tables of `passes`: of the products alone, and of whole passes."""
     for kind, end in (("products", " products"), ("whole passes", "")):
-        theirs, ours = (part[name + end] for name in ("float32", "int8"))
-        row = theirs[0]["median"]
-        cells = lambda ms, row=row: [ranged(ms), number(ms["median"] / row)]
+        one_row = part["float32" + end][0]["median"]
+        rows = []
+        for n, float32, int8 in zip(ROWS, part["float32" + end], part["int8" + end]):
+            rows.append([n, ranged(float32), number(float32["median"] / one_row),
+                         ranged(int8), number(int8["median"] / one_row)])
         yield markdown_table([f"rows, {kind}", "float32: ms (quartiles)", "relative",
-                              "int8: ms (quartiles)", "relative to float32's row"],
-                             [[n, *cells(float32), *cells(int8)]
-                              for n, float32, int8 in zip(ROWS, theirs, ours)])
+                              "int8: ms (quartiles)", "relative to float32's row"], rows)
 
 
 def race_tables(part):
@@ -198,10 +207,12 @@ def all_figures(args):
     models = (draft, int8_copy(target), target)
     spin = [sys.executable, "-c", "while True: pass"]
     busy = [subprocess.Popen(spin) for _ in range(args.busy)]
+    figures = machine() | {"size": args.size, "busy": args.busy}
     try:
-        return machine() | {"size": args.size, "busy": args.busy} | {
-            part: PARTS[part][0](args, encoder, *models) for part in args.only
-            if part != "rounding" or encoder}
+        for part in args.only:
+            if part != "rounding" or encoder:
+                figures[part] = PARTS[part][0](args, encoder, *models)
+        return figures
     finally:
         for process in busy:
             process.kill()
@@ -210,8 +221,8 @@ def all_figures(args):
 
 def paragraphs(figures, args):
     """Yield the paragraphs and tables of a file."""
-    n = figures["busy"]
-    busy = f", next to {n} busy process(es)" if n else ""
+    n_busy = figures["busy"]
+    busy = f", next to {n_busy} busy process(es)" if n_busy else ""
     yield f"{figures['size']}{busy}. {figures['measured']}"
     for part in args.only:
         if part in figures:
@@ -236,7 +247,8 @@ def main(argv=None):
         help="of the races (default: 0 0.7 1)")
     add("--alpha", type=probability, nargs="+", default=[0.98, 0.96, 0.93],
         help="acceptances of the races with random weights (default: 0.98 0.96 0.93)")
-    add("--busy", type=whole_from_0, default=0, metavar="N", help="keep N processes busy meanwhile")
+    add("--busy", type=whole_from_0, default=0, metavar="N",
+        help="keep N processes busy meanwhile")
     return command.run("quantized", parser.parse_args(argv), all_figures, paragraphs)
 
 

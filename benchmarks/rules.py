@@ -4,16 +4,17 @@
     python -m benchmarks.rules --show benchmarks/results/rules.json
     python -m benchmarks.rules --record benchmarks/results/rows.npz    rows of exact/recorded.py
 
-    round    a recorded place: it starts where a round of the ratio test started, in texts that
-             continue models.OPENINGS
-    widths   of the recorded tree of distinct siblings; its first-drawn path is the chain of K
-             guesses, so all tests of drawn guesses share them
+    round    a place in a text that continues one of models.OPENINGS: a round of the ratio test
+             started there, and its guesses and rows are recorded
+    widths   numbers of siblings, level by level, of the recorded tree of guesses; the path of
+             first-drawn siblings is the chain of K guesses, so all tests of drawn guesses share
+             the guesses
     best     the draft's most probable tokens: a separate path
     more     the difference to the ratio test in the same rounds
 
-The random numbers of the tests are summed over (exact/expected.py); the tests share texts and
-guesses. Rounds of one text are not independent, so standard errors count texts. A decoder's own
-rounds start where its own test ended the last one, so its tokens per pass can differ slightly.
+The figures do not depend on a test's random numbers, because exact/expected.py sums over them.
+Rounds of one text are not independent, so standard errors count texts. A decoder's own rounds
+start where its own test ended the round before, so its tokens per pass can differ slightly.
 """
 
 import sys
@@ -49,7 +50,7 @@ from variants.tree import guess_shape
 K, WIDTHS = 4, (2, 2, 1, 1)
 TEMPERATURES = (1.0, 0.7)
 SIBLINGS = (1, 2, 3)
-EVERY = 10  # rounds, of which one is recorded: neighbours share their text
+EVERY = 10  # --record writes every tenth round, because neighbours share their text
 
 
 # ---- recording
@@ -63,15 +64,20 @@ class Place(NamedTuple):
     p_best: np.ndarray  # [K + 1, n_vocab], the target's rows along them
 
     def part(self, widths):
-        """Return (tree, p_target) of its first siblings alone: widths[0] of the root, and so on."""
-        tree, rows = Tree(), [self.p_target[0]]
+        """Return (tree, p_target) of the first widths[0] siblings at the root, and so on."""
+        tree = Tree()
+        rows = [self.p_target[0]]  # row 0 is the root's, row 1 + i is node i's
 
-        def copy(node, parent, widths):
-            for child, row in self.tree.guesses_at(node)[: widths[0]] if widths else ():
+        def add_children(node, new_node, widths):
+            """Add the first siblings below a node of self.tree to its copy, new_node."""
+            if not widths:
+                return
+            for child, row in self.tree.guesses_at(node)[: widths[0]]:
                 rows.append(self.p_target[1 + child])
-                copy(child, tree.add(parent, self.tree.tokens[child], row), widths[1:])
+                new_child = tree.add(new_node, self.tree.tokens[child], row)
+                add_children(child, new_child, widths[1:])
 
-        copy(-1, -1, widths)
+        add_children(-1, -1, widths)  # -1 is the root
         return tree, np.array(rows)
 
     def chain(self):
@@ -89,10 +95,13 @@ def record(x, draft, target, rng):
 
 def places(draft, target, encoder, n_rounds):
     """Yield (number of the text, Place) of the ratio test's rounds, text after text."""
-    text, x, end = -1, [], 0
+    text = -1
+    x = []
+    end = 0
     for _ in range(n_rounds):
-        if len(x) >= end:
-            text, rng = text + 1, np.random.default_rng(text + 1)
+        if len(x) >= end:  # the next text begins
+            text += 1
+            rng = np.random.default_rng(text)
             x = encoder.encode(OPENINGS[text % len(OPENINGS)])
             end = len(x) + LENGTH
         place = record(x, draft, target, rng)
@@ -119,7 +128,7 @@ def record_chains(args):
 # ---- what each test gives
 
 def tests(place):
-    """Return {test: expected tokens of this round}."""
+    """Return {test: expected tokens of the recorded round}."""
     chain = place.chain()
     return {
         "ratio": ratio_tokens(*chain),
@@ -135,8 +144,8 @@ def tests(place):
 
 
 def siblings(place):
-    """Return {"n: test": probability that one of n guesses for the first position is accepted}."""
-    (_, p_draft), *_ = place.tree.guesses_at(-1)
+    """Return {"n: test": probability that one of n guesses for one position is accepted}."""
+    (_, p_draft), *_ = place.tree.guesses_at(-1)  # the row that the first guess was drawn from
     return {f"{n}: {test}": form(p_draft, place.p_target[0], n)
             for n in SIBLINGS for test, form in FORMS.items()}
 
@@ -145,15 +154,18 @@ def siblings(place):
 
 def all_figures(args):
     """Return the figures of all temperatures."""
-    out = {"N": LENGTH, "K": K, "rounds": args.rounds, "temperatures": {}}
+    temperatures = {}
     for temperature in TEMPERATURES:
-        texts, by_test, by_guesses = zip(*(
-            (text, tests(place), siblings(place))
-            for text, place in places_of_pair(temperature, args.rounds)))
-        out["temperatures"][f"{temperature:g}"] = {
+        # three lists with one entry per round: number of the text, figures, figures
+        texts, by_test, by_guesses = [], [], []
+        for text, place in places_of_pair(temperature, args.rounds):
+            texts.append(text)
+            by_test.append(tests(place))
+            by_guesses.append(siblings(place))
+        temperatures[f"{temperature:g}"] = {
             "texts": len(set(texts)), "tests": means(by_test, texts),
             "siblings": means(by_guesses, texts)}
-    return out
+    return {"N": LENGTH, "K": K, "rounds": args.rounds, "temperatures": temperatures}
 
 
 # ---- the tables
@@ -162,8 +174,8 @@ def paragraphs(figures, args):
     """Yield the sentences and tables of a file."""
     parts = figures["temperatures"].items()
     for temperature, part in parts:
-        yield (f"Temperature {temperature}: {figures['rounds']} rounds of {part['texts']} texts of "
-               f"{figures['N']} tokens (openings), K = {figures['K']}.")
+        yield (f"Temperature {temperature}: {figures['rounds']} rounds of {part['texts']} texts "
+               f"of {figures['N']} tokens (openings), K = {figures['K']}.")
         yield means_table(part["tests"])
     yield "The probability that one of the guesses for a position is accepted:"
     yield markdown_table(

@@ -9,7 +9,7 @@
     simulated   tokens per second for K = 1 .. 8 if a guess is accepted with probability alpha
     own         tokens per second of the bundled pair on its own text, K auto too (race.py)
 
-    floor       bytes of the weights / memory bandwidth, timed in turns with one row
+    floor       seconds: bytes of the weights / memory bandwidth, timed in turns with one row
 """
 
 import sys
@@ -43,20 +43,21 @@ LABELS = {"speedup": "speed-up", "predicted": "predicted", "acceptance": "accept
 
 def pass_figures(args, encoder, draft, target):
     """Return bandwidth, floor and the milliseconds of passes."""
-    row, read = (np.median(seconds) for seconds in floor_times(args, target))
-    rate = BLOCK[args.backend] / read
-    floor = pass_bytes(sizes(target)) / rate
-    step = rows_actions(draft, (1,))[1]
+    row_s, block_s = (np.median(seconds) for seconds in floor_times(args, target))
+    rate = BLOCK[args.backend] / block_s  # bytes per second
+    floor_s = pass_bytes(sizes(target)) / rate
+    step = rows_actions(draft, (1,))[1]  # a pass over one row
     actions = {"draft": lambda: [step() for _ in range(GUESSES)]}
-    for backend in ["cupy"] if args.backend == "cupy" else ["numpy", "numba"]:
+    backends = ["cupy"] if args.backend == "cupy" else ["numpy", "numba"]
+    for backend in backends:
         for n, action in rows_actions(target, ROWS[args.backend], backend=backend).items():
             actions[backend, n] = action
     times = milliseconds(actions, args.repeats)
     draft_times = times.pop("draft")
     contexts = {n: rows_actions(GPT2(target.params, target.n_head), (1,), context=n)[1]
                 for n in CONTEXTS if n < target.n_ctx}
-    return {"bandwidth_GB_per_s": rate / 1e9, "floor_ms": 1e3 * floor,
-            "row_over_floor": row / floor,
+    return {"bandwidth_GB_per_s": rate / 1e9, "floor_ms": 1e3 * floor_s,
+            "row_over_floor": row_s / floor_s,
             "draft_ms": {name: ms / GUESSES for name, ms in draft_times.items()},
             "rows_ms": {n: ms for (name, n), ms in times.items() if name != "numpy"},
             "numpy_rows_ms": {n: ms for (name, n), ms in times.items() if name == "numpy"},
@@ -66,10 +67,10 @@ def pass_figures(args, encoder, draft, target):
 def floor_times(args, target):
     """Return the seconds of passes over one row, and of reading BLOCK bytes of memory.
 
-    They take turns, because the bandwidth of a shared machine changes from second to second.
-    The reading empties the processor's caches, which may hold a small model, so the other
-    passes are timed apart from it. It is a product of a row and a matrix by BLAS: a pass
-    consists of such products, and they read faster than a sum does.
+    Passes and readings take turns, because a shared machine's bandwidth changes from second to
+    second. A reading empties the processor's caches, which may hold a small model, so the
+    other passes are timed without readings. A reading is a product of a row and a matrix by
+    BLAS, because a pass consists of such products, and they read faster than a sum does.
     """
     arrays = get_backend(args.backend)
     matrix = arrays.ones((BLOCK[args.backend] // 2**14, 2**12), np.float32)
@@ -102,20 +103,20 @@ def own_figures(args, encoder, draft, target):
 
 
 def raced(builders, draft, target, texts, N):
-    """Return the figures of a race; builder 0 is plain decoding, K a round of K guesses."""
+    """Return {K: figures} of a race between {K: builder}; builder 0 is plain decoding."""
     results = race(draft, target, builders, texts, N, RUNS)
     return {K: race_figures(result, results[0]) for K, result in results.items()}
 
 
 def add_predictions(races, passes):
-    """Add the speed-up by the formula to each row of K guesses, with the costs of `passes`."""
+    """Add the formula's speed-up, with the costs of `passes`, to the figures of each K."""
     rows_ms = {int(n): ms["median"] for n, ms in passes["rows_ms"].items()}
     c = passes["draft_ms"]["median"] / rows_ms[1]
     for by_decoder in races.values():
         for K, row in by_decoder.items():
             if K in KS and K + 1 in rows_ms and row["acceptance"] is not None:
-                row["predicted"] = walltime_improvement(row["acceptance"], K, c,
-                                                        rows_ms[K + 1] / rows_ms[1])
+                pass_cost = rows_ms[K + 1] / rows_ms[1]
+                row["predicted"] = walltime_improvement(row["acceptance"], K, c, pass_cost)
 
 
 # ---- the tables
@@ -130,20 +131,20 @@ def pass_paragraphs(part):
     if part["numpy_rows_ms"]:  # empty on a GPU
         heads += ["NumPy alone: ms", "relative"]
         numpy_rows = time_rows(part["numpy_rows_ms"])
-        rows = [row + cells for row, (_, *cells) in zip(rows, numpy_rows)]
+        rows = [row + cells for row, (_, *cells) in zip(rows, numpy_rows)]  # _: the name again
     yield markdown_table(heads, rows)
     yield markdown_table(["tokens in the context", "ms (quartiles)", "relative"],
                          time_rows(part["context_ms"]))
 
 
 def time_rows(times):
-    """Return of every pass its name, its time, and its time over the first pass's."""
+    """Return lines of a name, a pass's time, and its ratio to the time of the first pass."""
     first = next(iter(times.values()))["median"]
     return [[name, ranged(ms), number(ms["median"] / first)] for name, ms in times.items()]
 
 
 def race_paragraphs(setting, part):
-    """Yield the table of {setting: race}: a column per decoder, a line per figure."""
+    """Yield the table of all races: a column per decoder, a line per race and figure."""
     races = part["races"]
     heads = ["plain" if K == "0" else f"K = {K}" for K in next(iter(races.values()))]
     lines = []
@@ -169,9 +170,11 @@ def all_figures(args):
 
     Speed-ups are predicted if passes are measured too.
     """
-    found = load_models(args.size, args.backend)
-    figures = machine() | {"size": args.size} | {
-        part: PARTS[part][0](args, *found) for part in args.only if part != "own" or found[0]}
+    encoder, draft, target = load_models(args.size, args.backend)
+    figures = machine() | {"size": args.size}
+    for part in args.only:
+        if part != "own" or encoder:
+            figures[part] = PARTS[part][0](args, encoder, draft, target)
     for part in ("simulated", "own"):
         if part in figures and "passes" in figures:
             add_predictions(figures[part]["races"], figures["passes"])

@@ -10,7 +10,7 @@ each repeat draws different texts. The time includes reading the prompt, but not
     rows/pass      rows of the target that a pass computes, on average
     ms/token       milliseconds / new tokens
     speed-up       over plain decoding: the median of the repeats, the slowest and the fastest
-    same           at temperature 0: prompts whose text is plain decoding's
+    same           at temperature 0: prompts whose text is the text of plain decoding
 """
 
 import shlex
@@ -45,6 +45,7 @@ def row_of(text):
 def default_rows(temperature):
     """Return the decoders that run at this temperature, each followed by its rows of EXTRA."""
     names = list(DECODERS)
+    # a stable sort by the decoder's place in the registry keeps EXTRA's order
     texts = sorted([*names, *EXTRA], key=lambda text: names.index(text.split()[0]))
     rows = [row_of(text) for text in texts]
     if temperature == 0:
@@ -72,12 +73,15 @@ def figures_at(temperature, rows, args):
 
 def row_figures(result, plain, temperature):
     """Return the numbers of one row."""
-    found = race_figures(result, plain)
-    n_same = sum(text.ids == other.ids for text, other in zip(result[0], plain[0]))
-    return {"tokens/pass": found["tokens_per_pass"], "rows/pass": found["rows_per_pass"],
-            "ms/token": 1e3 / found["tokens_per_s"]["median"],
-            "speed-up (slowest - fastest)": gain(found),
-            "same": "-" if temperature else f"{n_same} of {len(plain[0])}"}
+    figures = race_figures(result, plain)
+    if temperature:
+        same = "-"
+    else:  # the texts of the first repeat
+        n_same = sum(text.ids == other.ids for text, other in zip(result[0], plain[0]))
+        same = f"{n_same} of {len(plain[0])}"
+    return {"tokens/pass": figures["tokens_per_pass"], "rows/pass": figures["rows_per_pass"],
+            "ms/token": 1e3 / figures["tokens_per_s"]["median"],
+            "speed-up (slowest - fastest)": gain(figures), "same": same}
 
 
 def all_figures(args):
@@ -91,8 +95,9 @@ def paragraphs(figures, args):
     yield f"The bundled pair, {figures['texts']}. {figures['measured']}"
     for temperature, rows in figures["tables"].items():
         yield f"Temperature {temperature}:"
-        yield markdown_table(rows[0], [[cell if isinstance(cell, str) else number(cell)
-                                        for cell in row.values()] for row in rows])
+        cells = [[cell if isinstance(cell, str) else number(cell) for cell in row.values()]
+                 for row in rows]
+        yield markdown_table(rows[0], cells)  # a row's keys are the heads
 
 
 def main(argv=None):

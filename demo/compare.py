@@ -15,7 +15,7 @@ from gpt2 import common_prefix
 from lib.backend import products
 from lib.backend.int8 import Int8
 from lib.terminal import notify
-from sampling import penalize
+from sampling import adjusted_logits
 from speculative import Round, generate
 from theory.speedup import walltime_improvement
 from variants import build, build_plain
@@ -286,5 +286,6 @@ def first_difference(task: Task, a: list[int], b: list[int]) -> dict:
     n = common_prefix(a, b)
     x = window(task.x + a[:n], len(task.x), task.n_ctx)  # without --window: all of it
     rows = np.asarray(task.new_target()(x), dtype=np.float64)
-    (logits,) = np.sort(penalize(rows, x, task.sampling.get("repetition_penalty", 1.0)))
+    penalty = task.sampling.get("repetition_penalty", 1.0)
+    (logits,) = np.sort(adjusted_logits(rows, x, penalty))
     return {"token": n, "gap_of_the_two_best_logits": float(logits[-1] - logits[-2])}

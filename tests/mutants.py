@@ -67,14 +67,14 @@ SPECULATIVE = [
      "np.array([target(x + guesses[:t], 1)[-1] for t in range(len(guesses) + 1)])",
      "one target pass per guess"),
     ("while len(x) < end:", "while len(x) <= end:", "one round too many"),
-    ("    x = token_ids(x)\n    stop =", "    stop =", "the caller's list is written to"),
+    ("x = token_ids(x)  # a copy", "pass  # a copy", "the caller's list is written to"),
     ("    x = token_ids(x)  # read once, because x may be an iterator\n", "    x = list(x)\n",
      "ids that are not Python's stay in the text"),
     ("n_accepted=len(ids) - 1", "n_accepted=len(ids)", "the added token counts as a guess"),
     ("n_accepted=len(ids) - 1",
      "n_accepted=sum(a == b for a, b in zip(ids, guesses))",
      "accepted guesses are inferred from the tokens"),
-    ("if not 1 <= len(result.ids) <= n_left:", "if not result.ids:",
+    ("if not 1 <= len(ids) <= n_left:", "if not ids:",
      "a step that appends too many tokens passes unseen"),
     ("stop = frozenset(token_ids(stop, \"stop\"))", "stop = stop",
      "stop tokens that can be read once are lost"),
@@ -90,7 +90,7 @@ TO_FLOAT64 = "numbers.astype(np.result_type(numbers, np.float64), copy=False)"
 SURPLUS = "np.maximum(p_target - p_draft, 0)"
 PREFIX = "ids[: len(ids) - n_unseen]"
 TOP_K = """    if top_k:
-        for row in probs:
+        for row in probs:  # a view: writing to it writes to probs
             row[:] = keep_largest(row, int(top_k))
 """
 TOP_P = """    if top_p < 1.0:
@@ -128,18 +128,18 @@ SAMPLING = [
      "rows = np.asarray(rows, dtype=np.float64)", "the model's logits are written to"),
     (PREFIX, "ids", "rejected guesses are penalised"),
     (PREFIX, PREFIX.replace("n_unseen", "n_unseen - 1"), "the last token is not penalised"),
-    ("np.where(row[seen] > 0,", "np.where(row[seen] < 0,", "penalty of the wrong sign"),
+    ("np.where(old > 0,", "np.where(old < 0,", "penalty of the wrong sign"),
     ("np.where(larger, row, 0.0)", "np.where(row >= border, row, 0.0)",
      "all equals at the border are kept"),
     ("np.count_nonzero(mass < top_p)", "np.count_nonzero(mass <= top_p)",
      "one token too many for top-p"),
 ]
 
-N_PAST = "n_past = min(common_prefix(known, ids), len(ids) - n_last)"
+N_PAST = "n_past = min(common_prefix(cached_ids, ids), len(ids) - n_last)"
 NEW = "forward(tokens, slice(n_past, end)"
 WRITE = "keys[:, n_past:] = k\n        values[:, n_past:] = v"
 GPT2 = [
-    (N_PAST, "n_past = min(len(known), len(ids) - n_last)", "the cache is not rewound"),
+    (N_PAST, "n_past = min(len(cached_ids), len(ids) - n_last)", "the cache is not rewound"),
     (N_PAST, N_PAST.replace("n_last", "1"), "rows wanted again are not computed"),
     (N_PAST, "n_past = 0", "nothing is remembered"),
     ("self.ids = ids[:n_past]  # so", "pass  # so",

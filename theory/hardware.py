@@ -11,8 +11,8 @@ docs/papers.md lists where results differ from a printed source.
 
 from lib.checkpoints.weights import n_params
 
-# OpenAI's hparams.json, four times. Erratum: Radford et al. (2019) Table 2 has other counts;
-# the names of the sizes are right (`n_params`).
+# OpenAI's four hparams.json. Erratum: Radford et al. (2019) Table 2 has other counts of
+# parameters; `n_params` returns the counts that the names say.
 GPT2_SIZES = {
     size: dict(n_vocab=50257, n_ctx=1024, n_embd=n_embd, n_head=n_head, n_layer=n_layer)
     for size, n_layer, n_embd, n_head in [("124M", 12, 768, 12), ("355M", 24, 1024, 16),
@@ -20,31 +20,32 @@ GPT2_SIZES = {
 }
 
 
-def pass_latency(n_params: float, n_bytes: float, bandwidth: float, flop_rate: float,
+def pass_latency(n_weights: float, n_bytes: float, bandwidth: float, flop_rate: float,
                  batch: int = 1) -> tuple[float, float]:
     """Return the seconds of memory traffic and of arithmetic of one pass; the larger decides.
 
-    `batch` counts the rows of the pass, of several texts or the K + 1 of one; `bandwidth` is in
-    bytes per second, `flop_rate` in FLOP per second. Each parameter is read once, and is used
-    in one multiply-add per row. Timbers (2023), "How is LLaMa.cpp possible?".
+    `batch` counts the rows of the pass: a row for each of several texts, or the K + 1 rows of
+    one text. `bandwidth` is in bytes per second, `flop_rate` in FLOP per second. Each weight is
+    read once, and is used in one multiply-add per row. Timbers (2023), "How is LLaMa.cpp
+    possible?".
 
     >>> memory, compute = pass_latency(70e9, 2, bandwidth=1935e9, flop_rate=312e12)
     >>> f"{1e3 * memory:.1f} ms, {1e3 * compute:.2f} ms"
     '72.4 ms, 0.45 ms'
     """
-    return n_params * n_bytes / bandwidth, 2 * n_params * batch / flop_rate
+    return n_weights * n_bytes / bandwidth, 2 * n_weights * batch / flop_rate
 
 
 def crossover_batch(n_bytes: float, bandwidth: float, flop_rate: float) -> float:
-    """Return the batch at which arithmetic takes as long as memory: more rows are not free.
+    """Return the batch at which arithmetic takes as long as memory; more rows cost time.
 
-    It is n_bytes * flop_rate / (2 * bandwidth): the published 161 (Timbers 2023) is for an A100
-    of 80 GB in float16. (Erratum: its memory term has a second factor 2.)
+    This batch is n_bytes * flop_rate / (2 * bandwidth). The published 161 (Timbers 2023) is for
+    an A100 of 80 GB in float16. (Erratum: its memory term has a second factor 2.)
 
     >>> int(crossover_batch(n_bytes=2, bandwidth=1935e9, flop_rate=312e12))
     161
     """
-    memory, compute = pass_latency(1, n_bytes, bandwidth, flop_rate)
+    memory, compute = pass_latency(1, n_bytes, bandwidth, flop_rate)  # seconds per weight
     return memory / compute
 
 
@@ -52,8 +53,9 @@ def linear_cost(n_rows: int, n_in: int, n_out: int, weight_bytes: float = 2,
                 row_bytes: float = 2) -> tuple[float, int]:
     """Return the bytes moved and the FLOP of one product [n_rows, n_in] @ [n_in, n_out].
 
-    The example is a published one, on an RTX 4090 of 1 TB/s and 330 TFLOP/s: one row moves
-    nearly as much as 1024. (Erratum: it counts a multiply-add as one FLOP, the 330 as two.)
+    The example is published, for an RTX 4090 of 1 TB/s and 330 TFLOP/s: one row moves nearly as
+    many bytes as 1024 rows. (Erratum: the source counts a multiply-add as one FLOP, but the 330
+    TFLOP/s count it as two.)
 
     >>> for n_rows in (1024, 1):
     ...     moved, flops = linear_cost(n_rows, 6656, 17920)
@@ -61,6 +63,7 @@ def linear_cost(n_rows: int, n_in: int, n_out: int, weight_bytes: float = 2,
     '288.9 MB in 0.29 ms, 244.28 GFLOP'
     '238.6 MB in 0.24 ms, 0.24 GFLOP'
     """
+    # the weights are read, the rows are read and their products written
     moved = weight_bytes * n_in * n_out + row_bytes * n_rows * (n_in + n_out)
     return moved, 2 * n_rows * n_in * n_out
 
@@ -72,11 +75,11 @@ def intensity_table(n_new: int, n_past: int, n_embd: int, n_head: int,
     """Return the products of one layer: {step: (FLOP, FLOP per byte moved)}.
 
     (n_new, n_past) is (L, 0) for the prefill of L tokens, (1, L) for decoding after L tokens,
-    (K + 1, L) for verifying K guesses. A dense step has intensity L D / (2 L + D), D = n_embd:
-    about L if L is far below D, so the K + 1 rows of a verification move hardly more bytes than
-    one. Source: the slides of Yuan's COMP4901Y, lecture 17 (their H is d_head; GPT-2's gelu
-    replaces their relu). Their multiply-adds per element are FLOP per byte in float16.
-    (Erratum: scores are divided by sqrt(H), not sqrt(D).)
+    (K + 1, L) for verifying K guesses. With D = n_embd, a dense step over L rows has the
+    intensity L D / (2 L + D), which is about L if L is far below D. So the K + 1 rows of a
+    verification move hardly more bytes than one row. Source: the slides of Yuan's COMP4901Y,
+    lecture 17 (their H is d_head; GPT-2's gelu replaces their relu). Their multiply-adds per
+    element are FLOP per byte in float16. (Erratum: scores are divided by sqrt(H), not sqrt(D).)
 
     >>> L, D = 1023, 1600
     >>> intensity_table(L, 0, D, 25)["Q = x W_Q"][1] == L * D / (2 * L + D)
@@ -98,7 +101,7 @@ def intensity_table(n_new: int, n_past: int, n_embd: int, n_head: int,
     }
     table = {}
     for step, (m, k, n, count) in shapes.items():
-        moved, flops = linear_cost(m, k, n, n_bytes, n_bytes)
+        moved, flops = linear_cost(m, k, n, n_bytes, n_bytes)  # of one of `count` products
         table[step] = (count * flops, flops / moved)
     return table
 
@@ -112,20 +115,21 @@ def pass_flops(hparams: dict, n_new: int = 1, n_past: int = 0, n_last: int = 1) 
     0.99
     """
     layer = intensity_table(n_new, n_past, hparams["n_embd"], hparams["n_head"])
-    logits = 2 * n_last * hparams["n_vocab"] * hparams["n_embd"]
+    logits = 2 * n_last * hparams["n_vocab"] * hparams["n_embd"]  # FLOP of the unembedding
     return hparams["n_layer"] * sum(flops for flops, _ in layer.values()) + logits
 
 
 def pass_bytes(hparams: dict, n_new: int = 1, n_past: int = 0, n_bytes: float = 4) -> float:
     """Return the least bytes that one pass moves, if activations stay in the processor.
 
-    They are each parameter once (of wpe the rows of the new tokens only), and the cache: n_past
-    tokens read and n_new written. Speculation pays because five rows move hardly more than one:
+    The pass reads each parameter once (of wpe only the rows of the new tokens), reads the cache
+    of n_past tokens, and writes the cache of n_new tokens. Speculation pays because five rows
+    move hardly more bytes than one:
 
     >>> hparams = GPT2_SIZES["1558M"]
     >>> round(pass_bytes(hparams, n_new=5, n_past=100) / pass_bytes(hparams, 1, 100), 4)
     1.0004
     """
-    unread = (hparams["n_ctx"] - n_new) * hparams["n_embd"]
-    cache = 2 * hparams["n_layer"] * (n_past + n_new) * hparams["n_embd"]  # keys, values
+    unread = (hparams["n_ctx"] - n_new) * hparams["n_embd"]  # rows of wpe
+    cache = 2 * hparams["n_layer"] * (n_past + n_new) * hparams["n_embd"]  # 2: keys and values
     return n_bytes * (n_params(hparams) - unread + cache)

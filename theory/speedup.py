@@ -49,7 +49,8 @@ def acceptance_rate(p_target: ArrayLike, p_draft: ArrayLike) -> Any:  # each [..
         if not ((row >= 0).all() and (abs(sums - 1) <= 1e-6).all()):
             raise ValueError("need probabilities >= 0 with sum 1, got smallest "
                              f"{row.min()} and sum {sums}")
-    return np.minimum(1.0, np.minimum(p_target, p_draft).sum(axis=-1))  # rounding: 1 + 2e-16
+    alpha = np.minimum(p_target, p_draft).sum(axis=-1)
+    return np.minimum(1.0, alpha)  # a rounded sum can be 1 + 2e-16
 
 
 def expected_tokens(alpha: float, K: int) -> float:
@@ -72,10 +73,10 @@ def walltime_improvement(alpha: float, K: int, c: float, pass_cost: float = 1) -
     """Return the speed-up over one target pass per token.
 
     The papers' pass_cost is 1, which holds if memory bandwidth alone limits a pass;
-    docs/speed.md has measured values. With 1, some K gains if and only if alpha > c, and then
-    K = 1 gains, by (1 + alpha) / (1 + c). Leviathan et al. (2023) Theorem 3.8, Corollary
-    3.9. (Errata: three values of Table 4, and those of Appendix A.5 at temperature 1, differ
-    from this formula.)
+    docs/speed.md has measured values. If it is 1, some K gains if and only if alpha > c, and
+    then K = 1 gains: its speed-up is (1 + alpha) / (1 + c). Leviathan et al. (2023) Theorem
+    3.8, Corollary 3.9. (Errata: three values of Table 4, and those of Appendix A.5 at
+    temperature 1, differ from this formula.)
 
     >>> round(walltime_improvement(alpha=0.75, K=7, c=0.02), 1)  # Table 4, row 1
     3.2
@@ -88,9 +89,10 @@ def walltime_improvement(alpha: float, K: int, c: float, pass_cost: float = 1) -
 
 
 def operations_factor(alpha: float, K: int, c_hat: float) -> float:
-    """Return the arithmetic per token, in target rows: above 1 because guesses are rejected.
+    """Return the arithmetic per token, in units of a target row's arithmetic.
 
-    Leviathan et al. (2023) Theorem 3.11, Table 1.
+    The factor is above 1 because rejected guesses are computed in vain. Leviathan et al. (2023)
+    Theorem 3.11, Table 1.
 
     >>> round(operations_factor(alpha=0.8, K=5, c_hat=0), 2)  # Table 1, row 4
     1.63
@@ -99,7 +101,7 @@ def operations_factor(alpha: float, K: int, c_hat: float) -> float:
 
 
 def best_K(alpha: float, c: float, pass_cost: Sequence[float] | None = None) -> int:
-    """Return the K of the largest `walltime_improvement`, the smallest of equals; 0 for none.
+    """Return the K of the largest `walltime_improvement`, the smallest such K; 0 if none gains.
 
     `pass_cost[K]` is the measured cost of K + 1 rows in units of one row (so `pass_cost[0]` is
     1), and no K beyond its end is considered; by default it is 1 up to K = 100. Every K is
@@ -111,9 +113,10 @@ def best_K(alpha: float, c: float, pass_cost: Sequence[float] | None = None) -> 
     >>> best_K(0.8, 0.05, pass_cost=[1, 2.6, 2.5, 2.7, 3.3, 4, 4, 2.1])
     7
     """
-    costs = [1] * 101 if pass_cost is None else pass_cost
-    gains = [walltime_improvement(alpha, K, c, cost) for K, cost in enumerate(costs)]
-    return max(range(len(gains)), key=gains.__getitem__)
+    if pass_cost is None:
+        pass_cost = [1] * 101
+    speedups = [walltime_improvement(alpha, K, c, cost) for K, cost in enumerate(pass_cost)]
+    return speedups.index(max(speedups))  # the first of equals
 
 
 def chen_speedup(r: float, K: int, t_draft: float, t_target: float) -> float:
@@ -142,7 +145,7 @@ def alpha_of_report(accepted_per_drafted: float, K: int) -> float:
                          f"{accepted_per_drafted} and {K}")
     low = 0.0
     high = 1.0
-    for _ in range(50):  # bisection
+    for _ in range(50):  # bisection: the share of accepted guesses grows with alpha
         middle = (low + high) / 2
         if (expected_tokens(middle, K) - 1) / K < accepted_per_drafted:
             low = middle
@@ -159,8 +162,10 @@ def needed_alpha(c: float, pass_cost: Sequence[float]) -> float | None:
     >>> round(needed_alpha(0.2, [1, 1.1, 1.4]), 6)  # K = 1 gains if 1 + alpha > 0.2 + 1.1
     0.3
     """
-    shares = [(K, c + (cost - 1) / K) for K, cost in enumerate(pass_cost) if K]
-    alphas = [alpha_of_report(max(share, 0.0), K) for K, share in shares if share < 1]
+    # K guesses gain if a larger share of them than needed_shares[K] is accepted
+    needed_shares = {K: c + (cost - 1) / K for K, cost in enumerate(pass_cost) if K}
+    alphas = [alpha_of_report(max(share, 0.0), K)
+              for K, share in needed_shares.items() if share < 1]
     return min(alphas, default=None)
 
 
@@ -185,7 +190,8 @@ def main(argv=None):
     alpha = args.alpha
     if alpha is None:
         alpha = alpha_of_report(args.accepted_per_drafted, args.K)
-    pass_cost = [1.0, *(args.m if len(args.m) > 1 else 8 * args.m)]
+    many_rows = args.m if len(args.m) > 1 else 8 * args.m  # one number holds for K = 1 .. 8
+    pass_cost = [1.0, *many_rows]
     rows = [[K, f"{expected_tokens(alpha, K):.2f}",
              f"{walltime_improvement(alpha, K, args.c, cost):.2f}"]
             for K, cost in enumerate(pass_cost)]

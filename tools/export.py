@@ -21,7 +21,7 @@ from utils import MODELS_DIR, find_folder, load_encoder_hparams_and_params
 
 
 def checked_flags(argv: Sequence[str] | None) -> Namespace:
-    """Return the flags; ValueError if they do not fit or would overwrite a file."""
+    """Return the flags; ValueError if two do not fit, or a file would be overwritten."""
     parser = Parser("python -m tools.export", description=__doc__.split("\n")[0])
     parser.add_argument("model", help="as main.py's --target_model_size")
     parser.add_argument("path", type=Path,
@@ -41,7 +41,8 @@ def checked_flags(argv: Sequence[str] | None) -> Namespace:
     if args.format == "gguf" and path.is_dir():
         raise ValueError(f"--format gguf writes a file, and {path} is a folder: choose a name "
                          f"such as {path / 'model.gguf'}")
-    if path.exists() and not args.force and (path.is_file() or any(path.iterdir())):
+    is_empty_folder = path.is_dir() and not any(path.iterdir())
+    if path.exists() and not is_empty_folder and not args.force:
         raise ValueError(f"{path} exists already: choose a new name, or --force to overwrite "
                          "it")
     if path.resolve() == find_folder(args.model, args.models_dir).resolve():
@@ -54,7 +55,8 @@ def main(argv=None):
     """Run the command line."""
     args = checked_flags(argv)
     dtype = np.dtype(args.dtype)
-    loaded_as = np.dtype(np.float32) if args.format == "gguf" else dtype  # vectors stay float32
+    # a GGUF file holds vectors in float32, whatever the matrices are
+    loaded_as = np.dtype(np.float32) if args.format == "gguf" else dtype
     encoder, hparams, params = load_encoder_hparams_and_params(
         args.model, args.models_dir, loaded_as, cut_vocab=args.cut_vocab)
     if args.format == "gguf":

@@ -28,13 +28,13 @@ from speculative import Round, generate
 from variants import build
 from variants.registry import whole
 
-TIMEOUT = 10  # seconds for a scheduler to answer
-AHEAD = 256  # prompts that Dask has at a time
+TIMEOUT = 10  # seconds that a scheduler may take to answer
+AHEAD = 256  # prompts that are submitted to Dask before the first text is awaited
 
 
 @lru_cache(maxsize=1)
 def load_once(words: tuple[str, ...]) -> Task:
-    """Return the Task of a command line."""
+    """Return the Task of a command line; a worker loads its models once for all prompts."""
     return load_task(parse_args(words), prompt=".")
 
 
@@ -44,6 +44,7 @@ def rounds_of_text(words: tuple[str, ...], job: Job) -> list[Round]:
     step = build(task.decoder, task.models(), task.settings)
     rng = np.random.default_rng(job.head["seed"])
     rounds = generate([*job.x], step, job.n_left, rng, task.stop)
+    # without the distributions, which are large and would travel to this process
     return [result._replace(p_draft=None, p_target=None) for result in rounds]
 
 
@@ -53,23 +54,27 @@ def workers_writer(words: tuple[str, ...], scheduler: str | None, n_workers: int
     if args.batch is not None:
         raise ValueError("--batch does not apply to tools.survey: a worker writes one text at "
                          "a time")
-    # refuse what does not fit before --out is opened
+    # refuse flags that do not fit before --out is opened
     build(task.decoder, task.models(), task.settings)
 
     def write_texts(jobs):
-        for first in jobs:  # none: no worker is started
-            with new_client(scheduler, n_workers) as client:
-                work = partial(rounds_of_text, words)
-                yield from finished_texts(client, work, chain([first], jobs))
+        first = next(jobs, None)
+        if first is None:  # no worker is started
+            return
+        with new_client(scheduler, n_workers) as client:
+            decode = partial(rounds_of_text, words)
+            yield from finished_texts(client, decode, chain([first], jobs))
 
     return write_texts
 
 
-def finished_texts(client, work: Callable, jobs: Iterable[Job]):
-    """Yield (job, rounds) in their order; a prompt that killed several workers is an error."""
+def finished_texts(client, decode: Callable, jobs: Iterable[Job]):
+    """Yield (job, rounds) in the order of `jobs`; a prompt that kills workers is an error."""
     from distributed import KilledWorker  # optional: requirements/cluster.txt
 
-    submitted = ((job, client.submit(work, job, pure=False)) for job in jobs)
+    # a generator, so a job is submitted when its pair is asked for: AHEAD jobs at first, then
+    # one job for each finished text; pure=False: Dask does not look for an equal earlier job
+    submitted = ((job, client.submit(decode, job, pure=False)) for job in jobs)
     futures = deque(islice(submitted, AHEAD))
     while futures:
         job, future = futures.popleft()
@@ -89,7 +94,7 @@ def new_client(scheduler: str | None, n_workers: int | None):
 
     if scheduler:
         return Client(scheduler, timeout=TIMEOUT)
-    # without a limit of memory, close to which Dask stops a worker
+    # no limit of memory, because Dask stops a worker that comes close to a limit
     return Client(n_workers=n_workers, threads_per_worker=1, host="127.0.0.1", memory_limit=0,
                   dashboard_address="127.0.0.1:0")
 

@@ -15,12 +15,12 @@
 
 It pays if the best decoder was faster than plain decoding in every run, and does not pay if it
 was not faster in the median run. Other work on the machine slows runs down, too, so the table
-shows the slowest and the fastest run. There is no verdict from short texts or few runs, nor
-from costs that no idle machine has.
+shows the slowest and the fastest run. There is no verdict if the texts are short, the runs are
+few, or the costs contradict each other.
 
 The table's "predicted" speed-ups are computed after the race, from the acceptance and the mean
-times of its own passes, as in main.py's table. Those of --random, which runs nothing, and the
-thresholds in the last sentences are computed from the costs.
+times of its own passes, as in main.py's table. The predictions of --random, which runs nothing,
+and the thresholds in the last sentences are computed from the costs.
 """
 
 import sys
@@ -53,7 +53,7 @@ from variants.shared.tree_gpt2 import TreeGPT2
 ALPHAS = (0.6, 0.7, 0.8, 0.9)  # acceptances assumed for random weights
 CHAINS = 3  # values of K that are run
 FEWEST = 16  # new tokens per prompt; with fewer there is no verdict
-FEWEST_RUNS = 3  # of every decoder; with fewer there is no verdict
+FEWEST_RUNS = 3  # runs of every decoder; with fewer there is no verdict
 # On idle machines a pass over several rows never took less than 0.95 of one row's time, nor
 # less than 0.7 of a pass over fewer rows (0.74: eight rows and seven, by NumPy).
 LEAST_OF_ONE_ROW = 0.95
@@ -82,8 +82,8 @@ def load_models(args: Namespace) -> tuple[Encoder | None, TreeGPT2, TreeGPT2]:
 
 def check_random(args: Namespace, names: tuple[str, str]) -> None:
     """Raise ValueError for flags and models that do not fit --random."""
-    for name in sorted(args.given & FOR_TEXTS):
-        raise ValueError(f"--{name} does not apply to --random, which writes no text")
+    if misplaced := args.given & FOR_TEXTS:
+        raise ValueError(f"--{min(misplaced)} does not apply to --random, which writes no text")
     for name in names:
         if name not in GPT2_SIZES:
             raise ValueError(f"--random has no weights of the shape of {name}: choose --target "
@@ -128,27 +128,29 @@ def prompts_of_file(path: Path) -> Iterator[str]:
 # ---- measuring
 
 def predicted_speedups(costs: Costs, alpha: float) -> dict[int, float]:
-    """Return {K: speed-up} by the formula."""
+    """Return {K: speed-up} by the formula, for K = 1 and on."""
     return {K: walltime_improvement(alpha, K, costs.c, cost)
             for K, cost in enumerate(costs.pass_cost) if K}
 
 
 def allowed_c(costs: Costs, alpha: float) -> float | None:
     """Return the c below which some K gains at this alpha; None if not even c = 0 gains."""
-    most = max((expected_tokens(alpha, K) - cost) / K
-               for K, cost in enumerate(costs.pass_cost) if K)
-    return most if most > 0 else None
+    # K guesses gain if tokens / (K c + cost) > 1, which is solved for c here
+    limits = [(expected_tokens(alpha, K) - cost) / K
+              for K, cost in enumerate(costs.pass_cost) if K]
+    largest = max(limits)
+    return largest if largest > 0 else None
 
 
 def disturbance(costs: Costs) -> str:
-    """Return which measured passes contradict each other, or "" if all are possible.
+    """Return how two measured passes contradict each other, or "" if no two do.
 
     >>> disturbance(Costs(0.1, [1.0, 1.2, 0.9])), disturbance(Costs(0.1, [1.0, 1.1, 1.05]))
     ('a pass over 3 rows took 0.90 of the time of 1 row', '')
     """
     times = enumerate(costs.passes, start=1)  # (number of rows, time of a pass over them)
-    for (fewer, time), (more, other_time) in combinations(times, 2):
-        share = other_time / time
+    for (fewer, time_of_fewer), (more, time_of_more) in combinations(times, 2):
+        share = time_of_more / time_of_fewer
         least = LEAST_OF_ONE_ROW if fewer == 1 else LEAST_OF_FEWER_ROWS
         if share < least:
             rows = "1 row" if fewer == 1 else f"{fewer} rows"
@@ -158,13 +160,15 @@ def disturbance(costs: Costs) -> str:
 
 def case_figures(args: Namespace, draft: TreeGPT2, target: TreeGPT2, texts: list[list[int]],
                  temperature: float, costs: Costs) -> dict:
-    """Return the case of one temperature: counted, predicted and run."""
+    """Return the case of one temperature: acceptance, predictions and the race's figures."""
     def builder_of(name, **flags):
         return builder(name, flags, temperature, costs=costs)
 
+    # a race of one decoder, to count its accepted guesses; the speed-up over itself is not used
     four = {"K = 4": builder_of("speculative", K=4)}
-    chain = race(draft, target, four, texts, args.N, repeats=1)["K = 4"]
-    alpha = race_figures(chain, chain)["acceptance"] or 0.0  # None: N is 1, nothing was tested
+    runs = race(draft, target, four, texts, args.N, repeats=1)["K = 4"]
+    alpha = race_figures(runs, runs)["acceptance"] or 0.0  # None: N is 1, nothing was tested
+    # the decoders of the race: the values of K that gain most by the formula, and three more
     predicted = predicted_speedups(costs, alpha)
     by_speedup = sorted(predicted, key=lambda K: predicted[K])
     chains = {f"--K {K}": K for K in sorted(by_speedup[-CHAINS:])}
@@ -190,24 +194,26 @@ def all_figures(args: Namespace) -> dict:
         texts = [[1] * N_ROWS]
     else:
         texts = prompts_as_ids(args, encoder, min(draft.n_ctx, target.n_ctx))
-    found = machine() | {"target": args.target, "draft": args.draft, "costs": {}, "cases": [],
-                         "texts": named(len(texts), args.N), "given": {},
-                         "vocabularies": str(getattr(draft, "common", ""))}
-    for T in [1.0] if args.random else args.temperature:
+    figures = machine() | {
+        "target": args.target, "draft": args.draft, "costs": {}, "cases": [],
+        "texts": named(len(texts), args.N), "given": {},
+        "vocabularies": str(getattr(draft, "common", ""))}
+    temperatures = [1.0] if args.random else args.temperature
+    for T in temperatures:
         costs = costs_at(T, draft, target, texts[0])
-        found["costs"][f"temperature {T:g}"] = costs._asdict()
+        figures["costs"][f"temperature {T:g}"] = costs._asdict()
         if not args.random:
-            found["cases"].append(case_figures(args, draft, target, texts, T, costs))
+            figures["cases"].append(case_figures(args, draft, target, texts, T, costs))
         elif not disturbance(costs):
-            found["given"] = {f"Acceptance {alpha}": predicted_speedups(costs, alpha)
+            figures["given"] = {f"Acceptance {alpha}": predicted_speedups(costs, alpha)
                               for alpha in ALPHAS}
-    return found
+    return figures
 
 
 # ---- in words
 
 def verdict(case: dict, costs: Costs) -> str:
-    """Return whether it pays; if it does not but the formula predicts a gain, also why."""
+    """Return whether speculation pays, and why not if only the formula predicts a gain."""
     if case["N"] < FEWEST:
         return f"no verdict from texts of fewer than {FEWEST} tokens (--N {case['N']})."
     if case["repeats"] < FEWEST_RUNS:
@@ -217,8 +223,12 @@ def verdict(case: dict, costs: Costs) -> str:
     rows = case["rows"]
     name = max(rows, key=lambda name: rows[name]["speedup"])
     best = rows[name]
-    pays = ("pays" if best["slowest"] > 1 else
-            "does not pay" if best["speedup"] <= 1 else "is too close to call")
+    if best["slowest"] > 1:
+        pays = "pays"
+    elif best["speedup"] <= 1:
+        pays = "does not pay"
+    else:
+        pays = "is too close to call"
     measured = (f"it {pays}; best measured: {name}, {best['speedup']:.2f}x (median of "
                 f"{case['repeats']}).")
     predicted = max((row.get("predicted", 0.0) for row in rows.values()), default=0.0)
@@ -232,31 +242,33 @@ def conditions(costs: Costs, alpha: float) -> str:
     """Return what must hold for speculation to gain by the formula."""
     needed = needed_alpha(costs.c, costs.pass_cost)
     allowed = allowed_c(costs, alpha)
-    enough = ("at these costs no acceptance is enough" if needed is None else
-              f"to gain at these costs, you need acceptance above {needed:.2f}")
-    cheap = ("At this acceptance no draft is cheap enough" if allowed is None else
-             "To gain at this acceptance, you need a draft step cheaper than "
-             f"{allowed:.2f} target passes")
+    if needed is None:
+        enough = "at these costs no acceptance is enough"
+    else:
+        enough = f"to gain at these costs, you need acceptance above {needed:.2f}"
+    if allowed is None:
+        cheap = "At this acceptance no draft is cheap enough"
+    else:
+        cheap = ("To gain at this acceptance, you need a draft step cheaper than "
+                 f"{allowed:.2f} target passes")
     return f"By the formula, {enough} (yours: {alpha:.2f}). {cheap} (yours: {costs.c:.2f})."
 
 
-def paragraphs(found: dict, args: Namespace | None = None) -> Iterator[str]:
+def paragraphs(figures: dict, args: Namespace | None = None) -> Iterator[str]:
     """Yield the paragraphs and tables of the report."""
-    yield f"Target {found['target']}, draft {found['draft']}. {found['measured']}"
-    if found.get("vocabularies"):
-        yield f"Vocabularies differ: {found['vocabularies']}."
-    costs_of = {name: Costs(**costs) for name, costs in found["costs"].items()}
+    yield f"Target {figures['target']}, draft {figures['draft']}. {figures['measured']}"
+    if figures.get("vocabularies"):
+        yield f"Vocabularies differ: {figures['vocabularies']}."
+    costs_of = {name: Costs(**costs) for name, costs in figures["costs"].items()}
     for name, costs in costs_of.items():
         yield costs_table(name, costs)
         if why := disturbance(costs):
             yield (f"The costs at {name} are disturbed: {why}, which no idle machine does. "
                    "Nothing follows from them. Run this again when the machine is idle.")
-    if given := found["given"]:
-        yield markdown_table(
-            ["predicted", *(f"--K {K}" for K in next(iter(given.values())))],
-            [[name, *map(number, gains.values())] for name, gains in given.items()])
-    for case, costs in zip(found["cases"], costs_of.values()):
-        yield (f"{case['name']}, {found['texts']}: {case['acceptance']:.2f} of the guesses "
+    if figures["given"]:
+        yield predictions_table(figures["given"])
+    for case, costs in zip(figures["cases"], costs_of.values()):
+        yield (f"{case['name']}, {figures['texts']}: {case['acceptance']:.2f} of the guesses "
                "were accepted.")
         yield case_table(case)
         advice = ""
@@ -265,13 +277,21 @@ def paragraphs(found: dict, args: Namespace | None = None) -> Iterator[str]:
         yield f"{case['name']}: {verdict(case, costs)}{advice}"
 
 
+def predictions_table(speedups_of: dict[str, dict]) -> str:
+    """Return the table of {acceptance: {K: predicted speed-up}}."""
+    Ks = next(iter(speedups_of.values()))  # equal in all lines
+    rows = [[name, *map(number, speedups.values())] for name, speedups in speedups_of.items()]
+    return markdown_table(["predicted", *(f"--K {K}" for K in Ks)], rows)
+
+
 def costs_table(name: str, costs: Costs) -> str:
     """Return the times of passes and of a draft step, also in units of one target row."""
-    row = costs.passes[0]
+    one_row = costs.passes[0]  # passes[i]: the seconds of i + 1 rows
     times = [*costs.passes, costs.draft]
-    return markdown_table([f"rows in one pass, {name}", *range(1, len(times)), "a draft step"],
+    n_rows = range(1, len(costs.passes) + 1)
+    return markdown_table([f"rows in one pass, {name}", *n_rows, "a draft step"],
                           [["ms", *(number(1e3 * time) for time in times)],
-                           ["relative", *(number(time / row) for time in times)]])
+                           ["relative", *(number(time / one_row) for time in times)]])
 
 
 def case_table(case: dict) -> str:
