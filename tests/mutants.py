@@ -288,8 +288,9 @@ CASES += [("variants/" + file, tests, mutants) for file, tests, mutants in [
          "        s *= a[buckets[-1]]\n", "a guess that was drawn is dropped for being unlikely"),
     ]),
     ("stopping.py", own("stopping"), [
-        ("gains = step + gain(", "gains = gain(", "the draft step is paid twice"),
-        ("if shares @ np.maximum(0, gains) <= step:", "if False:", "rows whatever they bring"),
+        ("gains = row_price + net_tokens(", "gains = net_tokens(", "the draft step is paid twice"),
+        ("if bucket_fractions @ np.maximum(0, gains) <= row_price:", "if False:",
+         "rows whatever they bring"),
         ("prices[len(guesses) :]", "prices", "every guess has the price of the first"),
         ("        s *= a[buckets[-1]]\n", "", "the guesses before are taken for certain"),
         ("DECAY * self.time + cost", "self.time + cost", "the time of old rounds never decays"),
@@ -337,8 +338,8 @@ CASES += [("variants/" + file, tests, mutants) for file, tests, mutants in [
     ("cascade.py", own("cascade"), [
         ("np.maximum(p_target - p_draft, 0).sum(axis=-1)", "abs(p_target - p_draft).sum(axis=-1)",
          "total variation without its half"),
-        ("gain > alpha * distance", "gain >= alpha * distance", "a tie goes to the target"),
-        ('settings["alpha"] < -1)', 'settings["alpha"] <= -1)', "exact where a tie is the draft's"),
+        ("lead > price * distance", "lead >= price * distance", "a tie goes to the target"),
+        ('settings["price"] < -1)', 'settings["price"] <= -1)', "exact where a tie is the draft's"),
         ("[:, None], p_target, p_draft)", "[:, None], p_draft, p_target)",
          "draft and target exchanged"),
         ("        return one_hot_rows(pi", "        pi[-1] = target(ids, 1)[-1]\n"
