@@ -278,7 +278,7 @@ CASES += [("variants/" + file, tests, mutants) for file, tests, mutants in [
          "a low-confidence guess is dropped because of its own probability"),
     ]),
     ("assisted.py", own("chain"), [
-        ("K + 2 if result.n_accepted == len(result.guesses)", "K + 2 if result.n_accepted",
+        ("K + 2 if all_are_accepted", "K + 2 if result.n_accepted",
          "K grows after a rejection"),
     ]),
     ("stopping.py", laws("stopping"), [
@@ -314,8 +314,8 @@ CASES += [("variants/" + file, tests, mutants) for file, tests, mutants in [
     ("block.py", laws("block"), [
         ("residual(share[n] * p_target[n], p_draft[n])", "residual(p_target[n], p_draft[n])",
          "the residual of verify"),
-        ("out[-1] * p_target[t][token] / p_draft[t][token], 1)",
-         "out[-1] * min(p_target[t][token] / p_draft[t][token], 1), 1)",
+        ("share[-1] * p_target[t][token] / p_draft[t][token], 1)",
+         "share[-1] * min(p_target[t][token] / p_draft[t][token], 1), 1)",
          "each ratio cut at 1"),
         ("missing = surplus + 1 - share", "missing = surplus + 1",
          "wrong probability of t guesses"),
