@@ -249,7 +249,7 @@ CASES += [("variants/" + file, tests, mutants) for file, tests, mutants in [
         ("with atomic(path) as file:", 'with open(path, "wb") as file:', "written in place"),
     ]),
     ("jacobi.py", laws("jacobi"), [
-        FIXED, ("* k)[:k]", "* k)", "a block longer than n_left"),
+        FIXED, ("[last] * k)[:k]", "[last] * k)", "a block longer than n_left"),
     ]),
     ("jacobi.py", own("jacobi"), [
         ("result.p_target[len(result.ids) :]", "result.p_target[len(result.ids) - 1 :]",
@@ -257,7 +257,7 @@ CASES += [("variants/" + file, tests, mutants) for file, tests, mutants in [
         (".argmax(axis=-1).tolist()", ".argmin(axis=-1).tolist()", "the target's worst token"),
     ]),
     ("skip.py", own("skip"), [
-        ("[i for i in range(n_layer) if i not in left_out]", "sorted(left_out)",
+        ("[i for i in range(n_layer) if i not in skipped]", "sorted(skipped)",
          "the blocks to leave out are those that run"),
         ("list(range(exit))", "list(range(exit + 1))", "one block more than --exit"),
     ]),
