@@ -221,8 +221,8 @@ CASES = [  # (file, tests, [(piece, its replacement, fault)])
 ]
 CASES += [("variants/" + file, tests, mutants) for file, tests, mutants in [
     ("speculative.py", own("speculative"), [
-        ("accepted + result.n_accepted", "accepted + result.n_tested", "all guesses count"),
-        ("wait = 2 * wait", "pass", "no longer pause after a useless trial"),
+        ("accepted += result.n_accepted", "accepted += result.n_tested", "all guesses count"),
+        ("patience = 2 * patience", "pass", "no longer pause after a useless trial"),
     ]),
     ("lookup.py", laws("lookup"), [
         FIXED, ("for i in range(k):", "for i in range(k + 1):", "copies beyond N"),
@@ -282,17 +282,17 @@ CASES += [("variants/" + file, tests, mutants) for file, tests, mutants in [
          "K grows after a rejection"),
     ]),
     ("stopping.py", laws("stopping"), [
-        ("        s *= a[buckets[-1]]\n",
+        ("        s *= a[bucket]\n",
          "        if row[guesses[-1]] < 0.4:\n"
          "            guesses.pop(), p_draft.pop()\n            break\n"
-         "        s *= a[buckets[-1]]\n", "a guess that was drawn is dropped for being unlikely"),
+         "        s *= a[bucket]\n", "a guess that was drawn is dropped for being unlikely"),
     ]),
     ("stopping.py", own("stopping"), [
         ("gains = row_price + net_tokens(", "gains = net_tokens(", "the draft step is paid twice"),
         ("if bucket_fractions @ np.maximum(0, gains) <= row_price:", "if False:",
          "rows whatever they bring"),
         ("prices[len(guesses) :]", "prices", "every guess has the price of the first"),
-        ("        s *= a[buckets[-1]]\n", "", "the guesses before are taken for certain"),
+        ("        s *= a[bucket]\n", "", "the guesses before are taken for certain"),
         ("DECAY * self.time + cost", "self.time + cost", "the time of old rounds never decays"),
     ]),
     ("match.py", laws("match"), [
