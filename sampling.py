@@ -8,7 +8,7 @@
 Randomness enters the project in two functions, `sample` and `accept`. Each draws one uniform
 number in [0, 1) from `rng` and compares it once, so a test can replace the generator by one
 that enumerates every outcome with its exact probability (exact/law.py). The one exception is
-the `race` of variants/coupled.py, which derives n_vocab numbers from one uniform.
+`race_sample` of variants/coupled.py, which derives n_vocab numbers from one uniform.
 """
 
 from collections.abc import Sequence

@@ -42,7 +42,7 @@ from lib.markdown import markdown_table
 from lib.statistics import means
 from speculative import verify
 from variants.registry import whole
-from variants.shared.best_tree import uniform
+from variants.shared.best_tree import uniform_shape
 from variants.shared.branches import Tree, with_tree_sampling
 from variants.shared.tree_gpt2 import TreeGPT2
 from variants.tree import guess_shape
@@ -88,8 +88,8 @@ class Place(NamedTuple):
 
 def record(x, draft, target, rng):
     """Return the Place after x."""
-    tree, _ = guess_shape(x, K, rng, draft, uniform(WIDTHS))
-    best, _ = guess_shape(x, K, rng, draft, uniform((1,) * K), "top")
+    tree, _ = guess_shape(x, K, rng, draft, uniform_shape(WIDTHS))
+    best, _ = guess_shape(x, K, rng, draft, uniform_shape((1,) * K), "top")
     return Place(tree, target(x + tree, 1 + len(tree)), best.tokens, target(x + best, 1 + K))
 
 

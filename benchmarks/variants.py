@@ -32,7 +32,7 @@ EXTRA = [  # decoders with different flags than their defaults
     "tree --widths 1,1,1,1", "tree --widths 4,2,1,1", "tree --widths auto",
     "tree --widths dynamic", "traversal --widths 1,1,1,1", "staged --width 2",
     "medusa --widths 1,1,1", "medusa --acceptance typical", "blockwise --selection 3",
-    "cascade --alpha 0.5", "skip --exit 8", "lookahead --columns 3 --ngram 3 --pool 3",
+    "cascade --price 0.5", "skip --exit 8", "lookahead --columns 3 --ngram 3 --pool 3",
     "suffix --sure 0", "eagle --widths 3,2,1", "eagle --widths dynamic --K 6"]
 
 

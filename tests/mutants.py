@@ -221,8 +221,8 @@ CASES = [  # (file, tests, [(piece, its replacement, fault)])
 ]
 CASES += [("variants/" + file, tests, mutants) for file, tests, mutants in [
     ("speculative.py", own("speculative"), [
-        ("accepted + result.n_accepted", "accepted + result.n_tested", "all guesses count"),
-        ("wait = 2 * wait", "pass", "no longer pause after a useless trial"),
+        ("accepted += result.n_accepted", "accepted += result.n_tested", "all guesses count"),
+        ("patience = 2 * patience", "pass", "no longer pause after a useless trial"),
     ]),
     ("lookup.py", laws("lookup"), [
         FIXED, ("for i in range(k):", "for i in range(k + 1):", "copies beyond N"),
@@ -232,8 +232,7 @@ CASES += [("variants/" + file, tests, mutants) for file, tests, mutants in [
         ("range(len(x) - n - 1, -1, -1)", "range(len(x) - n)", "the earliest occurrence"),
     ]),
     ("suffix.py", laws("suffix"), [
-        ("one_hot_rows(guesses[:k], n_vocab)",
-         "one_hot_rows(guesses[:k], n_vocab) * 0.5 + 0.5 / n_vocab", FIXED[2]),
+        FIXED,
     ]),
     ("suffix.py", own("suffix"), [
         ("sum(followed.values())", "(1 + sum(followed.values()))",
@@ -241,15 +240,16 @@ CASES += [("variants/" + file, tests, mutants) for file, tests, mutants in [
         ("score += probability", "score = probability", "the score is the last probability"),
         ("max(reversed(followed)", "max(followed",
          "the first of the most frequent, not the latest"),
-        ("if x[: len(text)] != text:", "if False:", "a new text is counted with the one before"),
-        ("counts.count(x, len(text))", "counts.count(x, 0)", "old tokens count once per round"),
+        ("if x[: len(self.text)] != self.text:", "if False:",
+         "a new text is counted with the one before"),
+        ("self.add(x, len(self.text))", "self.add(x, 0)", "old tokens count once per round"),
     ]),
     ("shared/memory.py", own("suffix"), [
         ('with file_lock(f"{path}.lock"):', "if True:", "writers overwrite each other's texts"),
         ("with atomic(path) as file:", 'with open(path, "wb") as file:', "written in place"),
     ]),
     ("jacobi.py", laws("jacobi"), [
-        FIXED, ("* k)[:k]", "* k)", "a block longer than n_left"),
+        FIXED, ("[last] * k)[:k]", "[last] * k)", "a block longer than n_left"),
     ]),
     ("jacobi.py", own("jacobi"), [
         ("result.p_target[len(result.ids) :]", "result.p_target[len(result.ids) - 1 :]",
@@ -257,7 +257,7 @@ CASES += [("variants/" + file, tests, mutants) for file, tests, mutants in [
         (".argmax(axis=-1).tolist()", ".argmin(axis=-1).tolist()", "the target's worst token"),
     ]),
     ("skip.py", own("skip"), [
-        ("[i for i in range(n_layer) if i not in left_out]", "sorted(left_out)",
+        ("[i for i in range(n_layer) if i not in skipped]", "sorted(skipped)",
          "the blocks to leave out are those that run"),
         ("list(range(exit))", "list(range(exit + 1))", "one block more than --exit"),
     ]),
@@ -278,20 +278,21 @@ CASES += [("variants/" + file, tests, mutants) for file, tests, mutants in [
          "a low-confidence guess is dropped because of its own probability"),
     ]),
     ("assisted.py", own("chain"), [
-        ("K + 2 if result.n_accepted == len(result.guesses)", "K + 2 if result.n_accepted",
+        ("K + 2 if all_are_accepted", "K + 2 if result.n_accepted",
          "K grows after a rejection"),
     ]),
     ("stopping.py", laws("stopping"), [
-        ("        s *= a[buckets[-1]]\n",
+        ("        s *= a[bucket]\n",
          "        if row[guesses[-1]] < 0.4:\n"
          "            guesses.pop(), p_draft.pop()\n            break\n"
-         "        s *= a[buckets[-1]]\n", "a guess that was drawn is dropped for being unlikely"),
+         "        s *= a[bucket]\n", "a guess that was drawn is dropped for being unlikely"),
     ]),
     ("stopping.py", own("stopping"), [
-        ("gains = step + gain(", "gains = gain(", "the draft step is paid twice"),
-        ("if shares @ np.maximum(0, gains) <= step:", "if False:", "rows whatever they bring"),
+        ("gains = row_price + net_tokens(", "gains = net_tokens(", "the draft step is paid twice"),
+        ("if bucket_fractions @ np.maximum(0, gains) <= row_price:", "if False:",
+         "rows whatever they bring"),
         ("prices[len(guesses) :]", "prices", "every guess has the price of the first"),
-        ("        s *= a[buckets[-1]]\n", "", "the guesses before are taken for certain"),
+        ("        s *= a[bucket]\n", "", "the guesses before are taken for certain"),
         ("DECAY * self.time + cost", "self.time + cost", "the time of old rounds never decays"),
     ]),
     ("match.py", laws("match"), [
@@ -313,8 +314,8 @@ CASES += [("variants/" + file, tests, mutants) for file, tests, mutants in [
     ("block.py", laws("block"), [
         ("residual(share[n] * p_target[n], p_draft[n])", "residual(p_target[n], p_draft[n])",
          "the residual of verify"),
-        ("out[-1] * p_target[t][token] / p_draft[t][token], 1)",
-         "out[-1] * min(p_target[t][token] / p_draft[t][token], 1), 1)",
+        ("share[-1] * p_target[t][token] / p_draft[t][token], 1)",
+         "share[-1] * min(p_target[t][token] / p_draft[t][token], 1), 1)",
          "each ratio cut at 1"),
         ("missing = surplus + 1 - share", "missing = surplus + 1",
          "wrong probability of t guesses"),
@@ -337,20 +338,21 @@ CASES += [("variants/" + file, tests, mutants) for file, tests, mutants in [
     ("cascade.py", own("cascade"), [
         ("np.maximum(p_target - p_draft, 0).sum(axis=-1)", "abs(p_target - p_draft).sum(axis=-1)",
          "total variation without its half"),
-        ("gain > alpha * distance", "gain >= alpha * distance", "a tie goes to the target"),
-        ('settings["alpha"] < -1)', 'settings["alpha"] <= -1)', "exact where a tie is the draft's"),
+        ("lead > price * distance", "lead >= price * distance", "a tie goes to the target"),
+        ('settings["price"] < -1)', 'settings["price"] <= -1)', "exact where a tie is the draft's"),
         ("[:, None], p_target, p_draft)", "[:, None], p_draft, p_target)",
          "draft and target exchanged"),
-        ("        return one_hot_rows(pi", "        pi[-1] = target(ids, 1)[-1]\n"
-         "        return one_hot_rows(pi", "the bonus token is the target's"),
+        ("        if models.is_greedy:", "        pi[-1] = target(ids, 1)[-1]\n"
+         "        if models.is_greedy:", "the bonus token is the target's"),
     ]),
     ("tree.py", laws("tree"), [
-        ("            left = residual(left, row)", "            left = left",
+        ("            remaining = residual(remaining, row)", "            remaining = remaining",
          "siblings tested against the whole distribution again"),
-        ("        drawn.append((sample(row, rng), row))",
-         "        drawn.append((sample(row, rng), drawn[0][1] if drawn else row))",
+        ("        drawn.append((token, row))",
+         "        drawn.append((token, drawn[0][1] if drawn else row))",
          "drawn without replacement, tested as if with"),
-        ("left = p_target[1 + node]", "left = p_target[0]", "the root's row at every node"),
+        ("remaining = row_after(p_target, node)", "remaining = p_target[0]",
+         "the root's row at every node"),
         ("return list(zip(best, one_hot_rows(best, len(row))))",
          "return [(token, row) for token in best]", "the best children with the draft's row"),
         (" if len(path) <= k)", ")", "a tree deeper than n_left"),
@@ -364,14 +366,15 @@ CASES += [("variants/" + file, tests, mutants) for file, tests, mutants in [
         ("range(1, k + 1)", "range(1, DEPTH + 1)", "a dynamic tree deeper than n_left"),
     ]),
     ("traversal.py", laws("traversal"), [
-        ("S / (S + (1 - share)) if S + (1 - share) > 0 else 1",
-         "min(1, S / max(1 - row[token], S)) if S > 0 else 0", "a public port's denominator"),
-        ("residual(share * left, row)", "residual(left, row)", "verify_tree's residual"),
-        ("min(share * left[token] / row[token], 1)", "min(left[token] / row[token], 1)",
+        ("surplus / mass if mass > 0 else 1",
+         "min(1, surplus / max(1 - row[token], surplus)) if surplus > 0 else 0",
+         "a public port's denominator"),
+        ("residual(share * remaining, row)", "residual(remaining, row)", "verify_tree's residual"),
+        ("min(share * remaining[token] / row[token], 1)", "min(remaining[token] / row[token], 1)",
          "the path so far is forgotten"),
     ]),
     ("kseq.py", laws("kseq"), [
-        ("once * sum((1 - once.sum()) ** i for i in range(m))", "once",
+        ("accepted = once * mean_tested", "accepted = once",
          "the residual of one guess"),
         ("m = len(guesses)", "m = len({child for child, _ in guesses})",
          "a guess made twice counts once"),
@@ -380,7 +383,8 @@ CASES += [("variants/" + file, tests, mutants) for file, tests, mutants in [
         ("[ngram[:k] for", "[ngram for", "n-grams longer than n_left"),
     ]),
     ("lookahead.py", own("lookahead"), [
-        ("len(result.ids) - 1 :", "len(result.ids) :", "the window moves one position too far"),
+        ("first = len(result.ids) - 1", "first = len(result.ids)",
+         "the window moves one position too far"),
         ("reversed(ngrams)", "ngrams", "the oldest n-gram is tested first"),
         ("trunk[:i] + column[1:]", "column[1:]", "no column looks back at the trunk"),
     ]),
@@ -388,7 +392,7 @@ CASES += [("variants/" + file, tests, mutants) for file, tests, mutants in [
         ("p_draft += list(result.p_target[: len(result.ids)])",
          "p_draft += list((*result.p_draft, result.p_target[-1])[: len(result.ids)])",
          "the inner draft's rows in the outer ratio"),
-        ("tree.add(node, *sibling)", "tree.add(node, sibling[0], row)",
+        ("tree.add(parent, sibling, its_row)", "tree.add(parent, sibling, row)",
          "siblings drawn without replacement, tested as if with"),
     ]),
     ("medusa.py", own("heads"), [
@@ -400,11 +404,11 @@ CASES += [("variants/" + file, tests, mutants) for file, tests, mutants in [
         ("epsilon=0.09, delta=0.3", "epsilon=0.9, delta=0.3", "ten times the paper's threshold"),
     ]),
     ("markov.py", own("heads"), [
-        ("scores[[len(ids) - len(x)]]", "scores[[0]]", "the first head guesses at every position"),
+        ("scores[[head]]", "scores[[0]]", "the first head guesses at every position"),
         ("follows(ids[-1])", "follows(x[-1])", "every guess sees the last token of x alone"),
     ]),
     ("shared/states.py", laws("medusa"), [
-        ("self.states_of(ids, 1)[0]", "[*self.known.values()][-1]",
+        ("self.states_of(ids, 1)[0]", "[*self.state_of_text.values()][-1]",
          "the state of the last guess, not of the one where the round stopped"),
     ]),
     ("eagle.py", own("eagle"), [
@@ -417,12 +421,12 @@ CASES += [("variants/" + file, tests, mutants) for file, tests, mutants in [
          "a state beside its own token, not beside the next"),
         ("min(common_prefix(self.ids, x) - 1, n - 1)", "n - 1",
          "keys and values of predicted states taken for true ones"),
-        ("self.predicted[1 + parent]", "self.predicted[0]",
+        ("row_after(self.predicted, parent)", "self.predicted[0]",
          "every guess from the state at the end of the text"),
         ("self.predicted[-n_last:]", "self.predicted[:n_last]", "another node's row"),
     ]),
     ("blockwise.py", own("heads"), [
-        ("n < minimum - 1 or", "n < minimum or", "the minimum counts guesses, not tokens"),
+        ("n = minimum - 1\n", "n = minimum\n", "the minimum counts guesses, not tokens"),
         ("in best_ids(p_target[n], top_k)", "in best_ids(p_target[n + 1], top_k)",
          "the row of the next position"),
     ]),

@@ -18,7 +18,7 @@ from speculative import generate, make_step
 from tests.toys import context_free, disjoint, mapped, path_by_path, toy, ulp_away
 from variants import DECODERS, Models, build
 from variants.registry import Costs
-from variants.shared.best_tree import uniform
+from variants.shared.best_tree import uniform_shape
 from variants.shared.branches import Tree
 from variants.shared.eagle_head import build_head
 from variants.tree import guess_shape, verify_tree
@@ -39,7 +39,7 @@ FORMS = {  # the first is run with every setting and pair
     "block": [{"K": 2}],
     "lenient": [{"K": 2, "lenience": 1.0}],
     "big_little": [{"run": 2, "fallback": 1.5}],
-    "cascade": [{"K": 2, "alpha": -2.0}],
+    "cascade": [{"K": 2, "price": -2.0}],
     "tree": [{"widths": (2, 1)}, {"widths": "dynamic", "total": 3}, {"widths": "auto"},
              {"widths": (3,), "siblings": "independent"},
              {"widths": (2, 2), "siblings": "top"}],
@@ -158,7 +158,7 @@ def stepper(name, flags, pair, sampling, folder=None):
 
 def tree_step(draft, target, widths, siblings="distinct", verify=verify_tree):
     """Return the step of a tree for toys that give probabilities."""
-    guess = partial(guess_shape, draft=path_by_path(draft), shape=uniform(widths),
+    guess = partial(guess_shape, draft=path_by_path(draft), shape=uniform_shape(widths),
                     siblings=siblings)
     return make_step(path_by_path(target), len(widths), guess, verify)
 
@@ -227,7 +227,7 @@ def more_confident(p_draft, p_target):  # [n_vocab], [n_vocab] -> [n_vocab]
 # The flags make rounds of one guess. The function takes the draft's and the target's row.
 LOSSY = {
     "lenient": ({"K": 1, "lenience": 0.5}, partial(lenient_law, lenience=0.5)),
-    "cascade": ({"K": 1, "alpha": 0.0}, more_confident),
+    "cascade": ({"K": 1, "price": 0.0}, more_confident),
 }
 
 

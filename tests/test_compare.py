@@ -23,7 +23,7 @@ from tests.toys import context_free
 from utils import MODELS_DIR
 from variants import DECODERS
 from variants.big_little import big_little_verify, write_while_confident
-from variants.shared.branches import plant
+from variants.shared.branches import tree_of_paths
 
 N_VOCAB = 30
 
@@ -180,7 +180,7 @@ def test_tested_guesses_are_counted_of_chains_and_rounds_of_trees_too():
     rounds = [Round([1, 9], [1, 2, 3], None, None, 1)]
     assert acceptance_figures(rounds) == {"rounds_by_accepted": [0, 1, 0, 0], "accepted": 1,
                                           "tested": 2, "acceptance": 1 / 2}
-    tree = plant([[5, 6, 7], [7]], N_VOCAB)
+    tree = tree_of_paths([[5, 6, 7], [7]], N_VOCAB)
     assert acceptance_figures([Round([7, 9], tree, None, None, 1)] * 2) == {
         "rounds_by_accepted": [0, 2, 0, 0], **dict.fromkeys(GUESSES)}
 

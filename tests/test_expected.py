@@ -27,7 +27,7 @@ from tests.toys import path_by_path
 from variants.block import block_verify
 from variants.lenient import lenient_verify
 from variants.match import match_verify
-from variants.shared.best_tree import uniform
+from variants.shared.best_tree import uniform_shape
 from variants.traversal import verify_traversal
 from variants.tree import guess_shape, verify_tree
 
@@ -56,7 +56,7 @@ def test_a_trees_formula_is_the_mean_of_its_test_for_each_of_its_trees(toy, widt
     draft, target = map(path_by_path, TOYS[toy])
 
     def make_tree(rng):
-        return guess_shape(list(X), 2, rng, draft, uniform(widths), siblings)[0]
+        return guess_shape(list(X), 2, rng, draft, uniform_shape(widths), siblings)[0]
 
     def differences(tree):
         p_target = target(list(X) + tree, 1 + len(tree))
@@ -71,7 +71,7 @@ def test_a_trees_formula_is_the_mean_of_its_test_for_each_of_its_trees(toy, widt
 def test_the_ladders_means_are_those_of_whole_rounds(toy):
     """Compare means level by level with those of trees, and of docs/proof.md's closed form."""
     draft, target = map(path_by_path, TOYS[toy])
-    trees = expectation(lambda rng: guess_shape(list(X), 2, rng, draft, uniform((2, 1)))[0],
+    trees = expectation(lambda rng: guess_shape(list(X), 2, rng, draft, uniform_shape((2, 1)))[0],
                         lambda tree: tree_tokens(tree, target(list(X) + tree, 1 + len(tree))))
     assert tree_mean((2, 1), toy) == trees
     ratio = sum(len(ids) * p for ids, p in round_law(list(X), 3, *TOYS[toy]).items())

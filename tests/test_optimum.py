@@ -11,7 +11,7 @@ from exact.toys import TOYS, X
 from speculative import make_step
 from tests.toys import PAIRS, path_by_path
 from variants.kseq import guess_chains, verify_kseq
-from variants.shared.best_tree import uniform
+from variants.shared.best_tree import uniform_shape
 from variants.tree import guess_shape, verify_tree
 
 FIRST_ROWS = {name: [np.asarray(model(X)[-1], float) for model in pair]
@@ -53,7 +53,7 @@ def test_the_optimum_of_independent_guesses_is_that_of_sorted_rows(name, n):
 @pytest.mark.parametrize("toy", TOYS)
 def test_the_forms_are_what_the_tests_reach_and_at_most_the_optimum(toy, n):
     (draft, target), (p_draft, p_target) = map(path_by_path, TOYS[toy]), FIRST_ROWS[toy]
-    shape = partial(guess_shape, draft=draft, shape=uniform((n,)), siblings="independent")
+    shape = partial(guess_shape, draft=draft, shape=uniform_shape((n,)), siblings="independent")
     chains = partial(guess_chains, draft=TOYS[toy][0], chains=n)
     forms = {name: form(p_draft, p_target, n) for name, form in FORMS.items()}
     for name, guess, test in (("multi-step", shape, verify_tree), ("K-SEQ", chains, verify_kseq)):

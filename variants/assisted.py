@@ -18,23 +18,24 @@ from variants.registry import Decoder, Flag, Models, whole
 
 
 def greedy_row(row):  # [n_vocab] -> [n_vocab]
-    """Return a row as it is at temperature 0: one-hot."""
+    """Return a row as it is at temperature 0: all mass on its largest entry."""
     return one_hot_rows([row.argmax()], len(row))[0]
 
 
 def guess_while_confident(x, k, rng, draft, confidence, greedy=False):
     """Sample up to k tokens from the draft; stop after the first low-confidence token.
 
-    With `greedy` the draft's rows are at temperature 1, which show its confidence, and the
-    guess is its best token. At temperature 0 every row is one-hot, so confidence is always 1.
+    With `greedy` each guess is the draft's best token, but `draft` returns rows at temperature
+    1, which show its confidence: at temperature 0 every row is one-hot.
     """
     guesses, p_draft = [], []
     while len(guesses) < k:
         row = draft(x + guesses, 1)[-1]
+        # p_draft has the row that the guess is drawn from, `row` the draft's confidence in it.
         p_draft.append(greedy_row(row) if greedy else row)
         guesses.append(sample(p_draft[-1], rng))
         if row[guesses[-1]] < confidence:
-            break
+            break  # the low-confidence guess itself stays, and is tested
     return guesses, p_draft
 
 
@@ -52,8 +53,10 @@ def build(models: Models,
     def step(x, n_left, rng):
         nonlocal K
         result = speculative_step(x, n_left, rng, target, K, guess)
+        # K depends on finished rounds alone, so the text stays exact.
         if schedule == "heuristic":
-            K = K + 2 if result.n_accepted == len(result.guesses) else max(1, K - 1)
+            all_are_accepted = result.n_accepted == len(result.guesses)
+            K = K + 2 if all_are_accepted else max(1, K - 1)
         return result
 
     return step

@@ -4,8 +4,9 @@ Adds to speculative.py: the small model decides when to ask the large one, and t
 tolerates tokens that are not its own best. The method is greedy: nothing is drawn.
 
     fallback    alpha_FB: the small model stops when its best token has a smaller probability
-    rollback    alpha_RB: the large model rejects from the first token with a larger distance,
-                - log p_large (cross-entropy to a hard label)
+    distance    of a token from the large model: - log p_large (cross-entropy to a hard label)
+    rollback    alpha_RB: the large model rejects the first token with a larger distance, and
+                all tokens after it
 
 Differs from the authors' code: a token of the small model is final only when the large model
 has scored it, a stop token included; every token is compared, also those that the large model
@@ -22,10 +23,15 @@ from variants.registry import Decoder, Flag, Models, whole
 
 
 def write_while_confident(x, k, rng, small, fallback):
-    """Return up to k best tokens of the small model, ending before the first below fallback."""
+    """Return up to k tokens, each the small model's best, and the rows they are the best of.
+
+    The first token with a probability below `fallback` is not returned: the large model writes
+    at its position.
+    """
     guesses, rows = [], []
     while len(guesses) < k:
         row = small(x + guesses, 1)[-1]
+        # The large model is asked when the small model is not confident.
         if row.max() < fallback:
             break
         rows.append(row)
@@ -34,19 +40,21 @@ def write_while_confident(x, k, rng, small, fallback):
 
 
 def big_little_verify(guesses, p_small, p_large, rng, rollback):
-    """Accept the tokens before the first one beyond rollback; add the large model's best token.
+    """Accept the guesses before the first distance above rollback; add the large model's best.
 
-    `rng` is not used. A rollback of 0 accepts only tokens of probability 1, infinity accepts
-    all. Here the large model gives each guess 1 / 4, a distance of 1.39 nats.
+    `p_small` and `rng` are not used. A rollback of 0 accepts only guesses with p_large = 1; an
+    infinite rollback accepts all guesses. Here p_large of each guess is 1 / 4, a distance of
+    1.39 nats.
 
     >>> rows = np.array([[0.25, 0.75]] * 3)
     >>> [big_little_verify([0, 0], None, rows, None, rollback) for rollback in (1.3, 1.4)]
     [[1], [0, 0, 1]]
     """
-    n = 0
+    n = 0  # guesses accepted so far
     with np.errstate(divide="ignore"):  # - log 0 is infinite
         while n < len(guesses) and -np.log(p_large[n][guesses[n]]) <= rollback:
             n += 1
+    # Row n of p_large is for the position after n guesses.
     return guesses[:n] + [int(p_large[n].argmax())]
 
 
@@ -58,7 +66,8 @@ def build(models: Models,
           rollback: Annotated[float, Flag(float, "the large model rejects beyond this "
               "distance, in nats")] = 5.0) -> Step:
     """Return the step. Both thresholds compare probabilities at temperature 1."""
-    small, large = models.warm.draft_rows, models.warm.target_rows
+    small = models.warm.draft_rows  # warm: at temperature 0 every row would be one-hot
+    large = models.warm.target_rows
     return make_step(large, run, partial(write_while_confident, small=small, fallback=fallback),
                      partial(big_little_verify, rollback=rollback))
 

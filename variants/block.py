@@ -5,13 +5,15 @@ more probability than the draft makes up for one to which it assigns less. On av
 accepts at least as many guesses as testing them one by one, on the same rows.
 
     here       Sun et al. (2024)
-    share[t]   p_t        min(1, share[t - 1] * p_target / p_draft of guess t - 1); share[0] = 1
-    surplus    sum of (p_t M_b - M_s)_+: the mass that the target still needs after t guesses
-    p_accept   h_t^block  the probability of accepting t guesses, if not more are accepted
+    share[t]   p_t        of the first t guesses: share[0] = 1, and each guess multiplies the
+                          share by p_target / p_draft of this guess; a share above 1 becomes 1
+    surplus               sum of (p_t M_b - M_s)_+: mass that the target needs after t guesses
+    p_accept   h_t^block  the probability of accepting t guesses, given that no larger number
+                          was accepted
     n          tau        the number of accepted guesses: the largest t whose test succeeds
 
-Subtle: n is the largest t that passes, not the first t that fails. And the token after it comes
-from the residual with the share in it, not from `residual(p_target, p_draft)`.
+Subtle: n is the largest t whose test succeeds, not the first t whose test fails. And the token
+after n guesses is drawn from the residual of share[n] * p_target, not of p_target.
 """
 
 import numpy as np
@@ -22,20 +24,27 @@ from variants.registry import GUESSES, Decoder, Models
 
 
 def shares(guesses, p_draft, p_target):
-    """Return share[0 .. k]: how much of the block's probability is left after each guess."""
-    out = [1]
+    """Return share[0 .. k], the share of the first t guesses for each t."""
+    share = [1]
     for t, token in enumerate(guesses):
-        out.append(min(out[-1] * p_target[t][token] / p_draft[t][token], 1))
-    return out
+        # share[-1] is share[t]. It is multiplied before the minimum: a good guess, with a ratio
+        # above 1, makes up for the guesses before it, but not for those after it.
+        share.append(min(share[-1] * p_target[t][token] / p_draft[t][token], 1))
+    return share
 
 
 def p_accept(t, share, p_draft, p_target):
-    """Return h_t, the probability of accepting t guesses, if not more are accepted."""
-    if t == len(p_draft):
+    """Return h_t, the probability of accepting t guesses if no larger number was accepted.
+
+    `share` is share[t].
+    """
+    if t == len(p_draft):  # all guesses: no guess follows that could have been accepted too
         return share
     surplus = np.maximum(share * p_target[t] - p_draft[t], 0).sum()
     missing = surplus + 1 - share
-    return min(surplus / missing, 1) if missing > 0 else 1
+    if missing <= 0:  # share is 1 and the rows are equal: 0 / 0, up to rounding
+        return 1
+    return min(surplus / missing, 1)  # above 1 only by rounding
 
 
 def block_verify(guesses, p_draft, p_target, rng):
@@ -50,10 +59,10 @@ def block_verify(guesses, p_draft, p_target, rng):
     check_rows(guesses, p_draft, p_target)
     share = shares(guesses, p_draft, p_target)
     k = len(guesses)
-    n = k  # from the top, because the first t to succeed is then the largest
+    n = k  # downwards from k, so that the first test that succeeds has the largest t
     while n > 0 and not accept(p_accept(n, share[n], p_draft, p_target), rng):
         n -= 1
-    if n == k:
+    if n == k:  # all guesses are accepted: the bonus token
         return guesses + [sample(p_target[k], rng)]
     return guesses[:n] + [sample(residual(share[n] * p_target[n], p_draft[n]), rng)]
 

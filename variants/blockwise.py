@@ -3,11 +3,11 @@
 Adds to medusa.py: a different test. It is the ancestor of all other decoders, of Medusa in
 particular: its heads guess one chain of best tokens, and it decodes greedily only.
 
-    here            Stern et al. (2018)
-    guess t         the best token of p_(t + 2): head t
-    accepted + 1    k-hat, the length of the correct block; the + 1 is p_1's own next token
-    top_k           the top-k selection criterion of Sec. 5.1 (1: exact)
-    minimum         the minimum block size, l in Sec. 5.3 (1: exact): tokens per round, at least
+    here          Stern et al. (2018)
+    guesses[t]    the best token of p_(t + 2), the scores of head t; p_1 is the target itself
+    n + 1         k-hat, the length of the accepted block: n guesses, and the target's best token
+    top_k         the top-k selection criterion of Sec. 5.1 (1: exact)
+    minimum       l, the minimum block size of Sec. 5.3 (1: exact): the fewest tokens per round
 
 Proposing and scoring are one pass (Sec. 4), because the pass also gives the state that the
 heads read. The distance criterion of Sec. 5.2 is for ids that are numbers, such as pixels.
@@ -23,11 +23,16 @@ from variants.shared.branches import best_ids
 
 
 def blockwise_verify(tree, p_draft, p_target, rng, top_k=1, minimum=1):
-    """Accept at least minimum - 1 guesses, and on to the first to fail; add the best token."""
-    guesses = tree.tokens
-    n = 0
-    while n < len(guesses) and (n < minimum - 1 or guesses[n] in best_ids(p_target[n], top_k)):
+    """Accept the guesses before the first one outside the target's top k; add its best token.
+
+    The first minimum - 1 guesses are accepted untested. `p_draft` and `rng` are not used.
+    """
+    guesses = tree.tokens  # the tree is a chain, so node t is guess t
+    n = minimum - 1
+    # Row n of p_target is for the position of guess n.
+    while n < len(guesses) and guesses[n] in best_ids(p_target[n], top_k):
         n += 1
+    n = min(n, len(guesses))  # a round near the end of the text has fewer guesses than minimum
     return guesses[:n] + [int(p_target[n].argmax())]
 
 
@@ -40,6 +45,8 @@ def build(models: Models,
     """Return the step. The selection ranks the target's tokens at temperature 1."""
     if minimum > block:
         raise ValueError(f"need --minimum <= --block, got {minimum} and {block}")
+    # Paths of ranks, as in medusa.py: each head's best token below the head before it. A block
+    # is one token longer than its guesses.
     chain = [(0,) * n for n in range(1, block)]
     verify = partial(blockwise_verify, top_k=selection, minimum=minimum)
     return medusa_step(models, chain, verify, **models.warm.sampling)

@@ -6,13 +6,14 @@ that number, for any draft, K and kind of guess: with the same seed it equals th
 decoding, token for token, at every temperature.
 
     inverse    draw by the inverse distribution function, as sampling.sample does
-    race       draw the first to arrive of n_vocab runners of speed p: argmin of E / p with
-               exponential E (the Gumbel trick); the order of the vocabulary is irrelevant
+    race       every token is a runner with speed p, and the first runner to arrive is drawn:
+               argmin of E / p with exponential E (the Gumbel trick). The order of the
+               vocabulary is irrelevant
 
 Subtle: a number belongs to its position. The next round reuses the numbers of positions that
-this round did not reach; new ones would give a different text. And no number may be replaced
-once it has been used: dropping a guess because of its value, and drawing there with a fresh
-number, would keep a number only when it suits us, and bias the text.
+this round did not reach; new numbers would give a different text. And no number may be replaced
+after its use: if a guess is dropped because of its value, and its position drawn with a fresh
+number, numbers survive only when they suit us, and the text is biased.
 """
 
 from functools import lru_cache, partial
@@ -26,36 +27,39 @@ from variants.match import match_verify
 from variants.registry import GUESSES, Decoder, Flag, Models
 
 
-@lru_cache(maxsize=32)  # draft and target need the same numbers
+@lru_cache(maxsize=32)  # draft and target need the same numbers at each position of a round
 def exponentials(u, n):  # -> [n]
     """Return n independent exponential numbers, a function of u in [0, 1) (of 53 bits)."""
     key = np.random.Philox(key=int(u * 2**53))
-    numbers = np.maximum(np.random.Generator(key).standard_exponential(n), 1e-300)  # none is 0
+    # The race divides by these numbers, so none may be 0.
+    numbers = np.maximum(np.random.Generator(key).standard_exponential(n), 1e-300)
     numbers.flags.writeable = False  # every later call with u returns this array
     return numbers
 
 
-def race(probs, rng):
-    """Draw the first runner to arrive, of speeds `probs`; as in `sample`, from one uniform."""
+def race_sample(probs, rng):
+    """Draw the first of the runners with speeds `probs`; as in `sample`, from one uniform."""
     probs = np.asarray(probs)
     if not 0 < probs.sum() < np.inf:
         raise ValueError(f"need probabilities with a finite sum > 0, got sum {probs.sum()}")
+    # The shortest time E / p has the largest p / E, which is finite if p is 0.
     return int(np.argmax(probs / exponentials(rng.random(), len(probs))))
 
 
-SAMPLERS = {"race": race, "inverse": sample}
+SAMPLERS = {"race": race_sample, "inverse": sample}
 
 
 class Replay:
-    """Return the numbers in `drawn` first, then new ones of `rng`, appended to `drawn`."""
+    """Return the numbers in `drawn`, then new numbers from `rng`, which are added to `drawn`."""
 
     def __init__(self, drawn, rng):
         self.drawn = drawn
         self.rng = rng
-        self.t = 0
+        self.t = 0  # numbers returned so far
 
     def random(self):
-        if self.t == len(self.drawn):
+        """Return the next position's number."""
+        if self.t == len(self.drawn):  # no earlier round or draw has reached this position
             self.drawn.append(self.rng.random())
         self.t += 1
         return self.drawn[self.t - 1]
@@ -63,10 +67,12 @@ class Replay:
 
 def coupled(target, K, make_guesses, draw=sample):
     """Return the step of one text, for any guess that draws at most one number per position."""
-    drawn = []  # for the positions from the end of x on
+    drawn = []  # drawn[t] is the number of the position t tokens after the end of x
 
     def step(x, n_left, rng):
-        def replayed_match(guesses, p_draft, p_target, rng_after_guesses):
+        def replayed_match(guesses, p_draft, p_target, _):
+            # The test draws position t's number again, from the start of `drawn`: its generator
+            # is not `_`, which stands after the guesses' numbers.
             return match_verify(guesses, p_draft, p_target, Replay(drawn, rng), draw)
 
         result = speculative_step(x, n_left, Replay(drawn, rng), target, K, make_guesses,
@@ -87,13 +93,16 @@ def build(models: Models,
     return coupled(models.target_rows, K, make_guesses, draw)
 
 
-def plain(models, K, sampler):
-    """Return plain decoding with the same numbers: a round without guesses is one draw."""
-    return coupled(models.target_rows, K, lambda x, k, rng: ([], []), SAMPLERS[sampler])
+def plain_step(models, K, sampler):
+    """Return the step of plain decoding with this sampler, which writes the same text."""
+    def no_guesses(x, k, rng):  # so that a round is one draw from the target
+        return [], []
+
+    return coupled(models.target_rows, K, no_guesses, SAMPLERS[sampler])
 
 
 DECODER = Decoder(
     "coupled", "Daliri et al. (2024)", "https://arxiv.org/abs/2408.07978",
     idea="draws a position's token in both models with the same random number",
     family="a different lossless test",
-    guess=guess, test=match_verify, build=build, plain=plain)
+    guess=guess, test=match_verify, build=build, plain=plain_step)

@@ -1,11 +1,12 @@
 """Li et al. (2024a), "EAGLE: ... Requires Rethinking Feature Uncertainty". Lossless.
 
-Adds to medusa.py: one head that also reads its own guesses. The target's state at a token does
-not determine which token was drawn there. The head (eagle_head.py) reads pairs of a state and
-the token that came next, predicts the state at that token, and continues from its own
-prediction. So it is a draft for a chain and for tree.py's trees; the dynamic tree is by Li et
+Adds to medusa.py: one head that also reads its own guesses. The target's state at a position
+does not determine which token was drawn from it. The head (eagle_head.py) reads pairs of a state
+and the token that came next, predicts the state at that token, and continues from the predicted
+state. So the head is a draft for a chain and for tree.py's trees; the dynamic tree is by Li et
 al. (2024b). The true states of accepted tokens come from the test's own pass. The head has
-EAGLE-3's norms on both inputs, and learned EAGLE-1's goal, then EAGLE-3's, Li et al. (2025).
+EAGLE-3's norms on both inputs. It was trained with EAGLE-1's objective, then with EAGLE-3's,
+Li et al. (2025).
 """
 
 from functools import partial
@@ -13,7 +14,7 @@ from typing import Annotated
 
 from speculative import Step, make_step, verify
 from variants.registry import Decoder, Flag, Models, either, whole, wholes
-from variants.shared.best_tree import uniform
+from variants.shared.best_tree import uniform_shape
 from variants.shared.branches import with_tree_sampling
 from variants.shared.eagle_head import Head, load_head
 from variants.shared.states import States
@@ -21,8 +22,9 @@ from variants.tree import SIBLINGS, TOTAL, guess_shape, tree_step, verify_tree
 
 
 def guess_chain(x, k, rng, draft):
-    """Return k guesses in a row, a tree of one path, and their distributions."""
-    tree, rows = guess_shape(x, k, rng, draft, uniform((1,) * k))
+    """Return k guesses, one after another, and the distributions they were sampled from."""
+    chain = uniform_shape((1,) * k)  # the head reads trees: a chain has one child at each node
+    tree, rows = guess_shape(x, k, rng, draft, chain)
     return tree.tokens, rows
 
 
@@ -39,17 +41,20 @@ def build(models: Models,
         raise ValueError("--K needs --widths chain or --widths dynamic")
     if widths == "chain" and (siblings or total):
         raise ValueError("--siblings and --total need a tree: choose its --widths")
+    # The head reads the states that the target's passes leave in `target`.
     target = States(models.target)
     head = Head(load_head(models), models.target.n_head, target.states_of)
     models = models._replace(draft=head, target=target)
     if widths == "chain":
         guess = partial(guess_chain, draft=with_tree_sampling(head, **models.sampling))
-        any_step = make_step(models.target_rows, K or 4, guess)
+        step_with_guesses = make_step(models.target_rows, K or 4, guess)
     else:
-        any_step = tree_step(models, widths, siblings, total, K or 4)
+        step_with_guesses = tree_step(models, widths, siblings, total, K or 4)
 
     def step(x, n_left, rng):
-        return any_step(x, n_left if len(x) > 1 else 1, rng)  # no state before a single token
+        if len(x) == 1:  # no state before a single token, so no pair for the head: no guesses
+            n_left = 1
+        return step_with_guesses(x, n_left, rng)
 
     return step
 

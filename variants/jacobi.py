@@ -1,18 +1,20 @@
 """Santilli et al. (2023), "Accelerating Transformer Inference ... Parallel Decoding". Lossless.
 
-Adds to speculative.py: no draft. The guesses are the target's own, from rows of the last pass.
+Adds to speculative.py: guesses without a draft, from the target's own rows of the last pass.
 
-    y = F(y)   greedy decoding of a block y_1 .. y_K, written as K equations whose only solution
-               is its text: F(y)_t is the target's best token after x and y_1 .. y_(t - 1)
+    y       a block of K tokens y_1 .. y_K after x: the guesses
+    F(y)_t  the target's best token after x and y_1 .. y_(t - 1)
 
-One pass computes all of F(y). It is one step of Jacobi's method for these equations, y <- F(y):
-all positions at once, each from the values of the previous step (their Alg. 1). As far as y and
-F(y) agree, both are greedy text, and so is one more token of F(y): `verify` returns exactly
-these. The rest of F(y) are the next guesses. K tokens take at most K passes, because each pass
-fixes at least one more token.
+Greedy decoding is K equations, y = F(y), and the greedy text is their only solution. One pass
+computes all of F(y), which is one step of Jacobi's method, y <- F(y): all positions at once,
+each from the values of the previous step (their Alg. 1). Up to the first position where y and
+F(y) differ, F(y) is greedy text: `verify` appends exactly these tokens. The later tokens of F(y)
+are the next guesses. K tokens take at most K passes, because each pass fixes at least one more
+token.
 
 The paper decodes greedily, and solves one block before it begins the next; here the block moves
-with the text. A guess is not drawn: its row is one-hot, and the test exact at any temperature.
+with the text. A guess is not drawn, so its row is one-hot, and the test is exact at every
+temperature.
 """
 
 from functools import partial
@@ -23,21 +25,27 @@ from variants.registry import GUESSES, Decoder, Models
 
 
 def guess_block(x, k, rng, block, n_vocab):
-    """Return the block, cut or continued with its last token to k guesses, and one-hot rows."""
-    guesses = (block + (x + block)[-1:] * k)[:k]
+    """Return the k guesses of a block, and one-hot rows.
+
+    A block of fewer than k tokens is continued by repeating its last token.
+    """
+    last = (x + block)[-1]  # the text's last token if the block is empty
+    guesses = (block + [last] * k)[:k]
     return guesses, one_hot_rows(guesses, n_vocab)
 
 
 def build(models: Models, K: GUESSES = 4) -> Step:
-    """Return the step of one text, which keeps the block between its rounds: no draft model."""
+    """Return the step of one text, which keeps the next block between its rounds."""
     target = models.target_rows
-    block: list[int] = []
-    guess = partial(guess_block, block=block, n_vocab=models.target.n_vocab)
+    next_block: list[int] = []
 
     def step(x, n_left, rng):
+        nonlocal next_block
+        guess = partial(guess_block, block=next_block, n_vocab=models.target.n_vocab)
         result = speculative_step(x, n_left, rng, target, K, guess)
-        rows = result.p_target[len(result.ids) :]  # past the text
-        block[:] = rows.argmax(axis=-1).tolist()  # F(y)
+        # Row t is for the position of guess t; the first len(ids) of these are text now.
+        rows_after_text = result.p_target[len(result.ids) :]
+        next_block = rows_after_text.argmax(axis=-1).tolist()  # F(y)
         return result
 
     return step

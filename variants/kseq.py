@@ -1,15 +1,16 @@
 """Sun et al. (2023), "SpecTr: ... Decoding via Optimal Transport", K-SEQ. Lossless.
 
 Adds to tree.py: a different test for several guesses of one position, drawn independently from
-one row. Multi-step sampling spends the target's mass greedily on the first guess. Here all
-guesses have the same, smaller probability p_target / (rho p_draft): one passes more often.
+one row. tree.py's test spends the target's mass greedily on the first guess. Here every guess
+passes with the same, smaller probability min(1, p_target / (rho p_draft)), and the probability
+that at least one guess passes is larger.
 
-    m         guesses for this position (k in the paper), all from p_draft
+    m         guesses for this position (k in the paper), all drawn from p_draft
     rho       in [1, m]: the divisor of the ratio
     beta      the probability that one guess passes: sum of min(p_draft, p_target / rho)
 
-One of the m passes with probability 1 - (1 - beta)^m. It must be at most rho beta, or the
-distribution of the token that follows m rejections is negative.
+At least one of the m guesses passes with probability 1 - (1 - beta)^m. This must be at most
+rho beta; otherwise the distribution of the token that follows m rejections has a negative entry.
 """
 
 from functools import partial
@@ -20,24 +21,25 @@ import numpy as np
 from sampling import accept, residual, sample
 from speculative import Step, guess, make_step
 from variants.registry import GUESSES, Decoder, Flag, Models, whole
-from variants.shared.branches import Tree, with_tree_sampling
+from variants.shared.branches import Tree, row_after, with_tree_sampling
 
 
 def shared(p_draft, p_target, rho):  # -> [n_vocab]
-    """Return the probability that one guess is this token and passes."""
+    """Return for each token the probability that one guess is this token and passes."""
     return np.minimum(p_draft, p_target / rho)
 
 
 def find_rho(p_draft, p_target, m):
-    """Return the smallest rho in [1, m] that is large enough, by bisection (m always is)."""
+    """Return the smallest rho in [1, m] that is large enough, by bisection; m always is."""
     def large_enough(rho):
         beta = shared(p_draft, p_target, rho).sum()
-        return 1 - (1 - beta) ** m <= rho * beta + 1e-15  # equal rows: beta is 1, rounded
+        # 1e-15: if the rows are equal, both sides are 1 up to rounding.
+        return 1 - (1 - beta) ** m <= rho * beta + 1e-15
 
     if large_enough(1.0):
         return 1.0
-    low = 1.0
-    high = float(m)
+    low = 1.0  # not large enough
+    high = float(m)  # large enough
     for _ in range(30):
         middle = (low + high) / 2
         if large_enough(middle):
@@ -50,30 +52,33 @@ def find_rho(p_draft, p_target, m):
 def left_over(p_draft, p_target, rho, m):  # -> [n_vocab]
     """Return the distribution of the token that follows if none of the m guesses passes."""
     once = shared(p_draft, p_target, rho)
-    return residual(p_target, once * sum((1 - once.sum()) ** i for i in range(m)))
+    # Guess i is tested if the i guesses before it have failed.
+    mean_tested = sum((1 - once.sum()) ** i for i in range(m))
+    accepted = once * mean_tested  # for each token the probability that a guess of it passes
+    return residual(p_target, accepted)
 
 
 def guess_chains(x, k, rng, draft, chains):
     """Return a tree of chains of k guesses, drawn independently; common starts are merged."""
     tree = Tree()
     for _ in range(chains):
-        node = -1
+        node = -1  # the root, where each chain starts
         for token, row in zip(*guess(x, k, rng, draft)):
             node = tree.add(node, token, row)
     return tree, tree.rows()
 
 
 def verify_kseq(tree, p_draft, p_target, rng):
-    """Walk down as `verify_tree` does, with the K-SEQ test at every node."""
+    """Walk from the root down as `verify_tree` does, with the K-SEQ test at every node."""
     ids: list[int] = []
-    node = -1
+    node = -1  # the root
     while True:
         guesses = tree.guesses_at(node)
-        target_row = p_target[1 + node]
-        if not guesses:
+        target_row = row_after(p_target, node)
+        if not guesses:  # a leaf, reached with all guesses of its chain accepted
             return ids + [sample(target_row, rng)]
-        m = len(guesses)
-        _, row = guesses[0]  # all were drawn from it
+        m = len(guesses)  # a token drawn twice counts twice
+        _, row = guesses[0]  # all guesses at this node were drawn from this row
         rho = find_rho(row, target_row, m)
         for child, _ in guesses:
             token = tree.tokens[child]
@@ -81,7 +86,7 @@ def verify_kseq(tree, p_draft, p_target, rng):
                 ids.append(token)
                 node = child
                 break
-        else:  # none passed
+        else:  # no guess passed
             return ids + [sample(left_over(row, target_row, rho, m), rng)]
 
 
@@ -89,9 +94,9 @@ def build(models: Models,
           K: GUESSES = 4,
           chains: Annotated[int, Flag(whole, "independent drafts")] = 3) -> Step:
     """Return the step: chains are drawn one by one and scored as a tree."""
-    guess = partial(guess_chains, draft=models.draft_rows, chains=chains)
+    make_guesses = partial(guess_chains, draft=models.draft_rows, chains=chains)
     target = with_tree_sampling(models.target, **models.sampling)
-    return make_step(target, K, guess, verify_kseq)
+    return make_step(target, K, make_guesses, verify_kseq)
 
 
 DECODER = Decoder(

@@ -3,10 +3,12 @@
 Adds to speculative.py: one factor. The draft's probability is multiplied by the lenience before
 the test. More guesses are accepted, and the text moves towards the draft's distribution.
 
-With lenience l in (0, 1] a guess is accepted with the probability beta, the sum of min(p_draft,
-p_target / l), and a token is distributed as min(p_draft, p_target / l) + (1 - beta)
-residual(p_target, p_draft). No token becomes more than 1 / l times as probable as under the
-target, but its probability can fall as low as the draft's, even to 0.
+    l         the lenience, in (0, 1]
+    beta      the probability of accepting a guess: sum of min(p_draft, p_target / l)
+
+The distribution of a token is min(p_draft, p_target / l) + (1 - beta) residual(p_target,
+p_draft). A token's probability is at most 1 / l times the target's, but it can be as low as the
+draft's, even 0.
 """
 
 from functools import partial
@@ -21,17 +23,20 @@ def lenient_verify(guesses, p_draft, p_target, rng, lenience):
     """Run `verify` with the test min(p_target / (lenience * p_draft), 1)."""
     check_rows(guesses, p_draft, p_target)
     for t, token in enumerate(guesses):
+        # The one change to `verify`: the draft's probability is multiplied by the lenience.
         if not accept(min(p_target[t][token] / (lenience * p_draft[t][token]), 1), rng):
             return guesses[:t] + [sample(residual(p_target[t], p_draft[t]), rng)]
     return guesses + [sample(p_target[-1], rng)]
 
 
 def lenient_greedy_verify(guesses, p_draft, p_target, rng, lenience):
-    """Accept a guess if p_target >= lenience * its largest entry: the test for temperature 0.
+    """Accept a guess if p_target is at least lenience * the row's largest probability.
 
-    `p_target` is the target's at temperature 1.
+    The test for temperature 0. `p_target` has the target's rows at temperature 1; `p_draft` and
+    `rng` are not used.
     """
     for t, token in enumerate(guesses):
+        # With lenience 1 only the best token, or a token as probable, is accepted.
         if p_target[t][token] < lenience * p_target[t].max():
             return guesses[:t] + [int(p_target[t].argmax())]
     return guesses + [int(p_target[-1].argmax())]
@@ -44,7 +49,8 @@ def build(models: Models,
     if not 0 < lenience <= 1:
         raise ValueError(f"need 0 < lenience <= 1, got {lenience}")
     draft = models.draft_rows
-    if lenience == 1:  # the ratio test: a guess that ties with the best must be rejected
+    if lenience == 1:
+        # The ratio test: the greedy test would accept every guess that ties with the best token.
         return draft_and_verify(draft, models.target_rows, K)
     test = lenient_greedy_verify if models.is_greedy else lenient_verify
     return draft_and_verify(draft, models.warm.target_rows, K,

@@ -16,13 +16,16 @@ from variants.registry import GUESSES, Decoder, Flag, Models, whole
 
 
 def find_source(x, max_ngram):
-    """Return where copying starts: after the latest earlier copy of the longest suffix of x.
+    """Return the index from which guesses are copied, None if the last token of x is new.
 
-    Suffixes have at most max_ngram tokens; None if not even the last token occurred before.
-    Saxena (2023) takes the earliest copy; in running text the latest is the better guide.
+    The index follows the latest earlier copy of a suffix of x: of the longest suffix that has a
+    copy, among those of at most max_ngram tokens. Saxena (2023) takes the earliest copy; in
+    running text the latest is the better guide.
     """
     for n in range(min(max_ngram, len(x) - 1), 0, -1):
-        for start in range(len(x) - n - 1, -1, -1):  # a copy may overlap the suffix
+        # From the latest start, at which a copy ends before the last token of x, to the first.
+        # A copy may overlap the suffix.
+        for start in range(len(x) - n - 1, -1, -1):
             if x[start : start + n] == x[-n:]:
                 return start + n
     return None
@@ -34,12 +37,12 @@ def lookup_guess(x, k, rng, n_vocab, max_ngram=3):
     >>> lookup_guess([0, 1, 2, 0], 4, None, n_vocab=3)[0]
     [1, 2, 0, 1]
     """
-    text = list(x)
+    ids = list(x)
     source = find_source(x, max_ngram)
-    if source is not None:
+    if source is not None:  # else no guesses: the round is plain decoding
         for i in range(k):
-            text.append(text[source + i])  # past the end of x the copies are copied, as in LZ77
-    guesses = text[len(x) :]
+            ids.append(ids[source + i])  # beyond the end of x the guesses are copied, as in LZ77
+    guesses = ids[len(x) :]
     return guesses, one_hot_rows(guesses, n_vocab)
 
 

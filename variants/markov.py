@@ -1,15 +1,17 @@
 """DeepSeek (2026), "DSpark": its Markov head, for Medusa's heads. Lossless.
 
-Adds to medusa.py: guesses that depend on one another. All heads read the same hidden state, so
-the second guess does not depend on the first. A table of low rank adds what a token implies for
-the next position. Guesses are then drawn one after another, each given the guesses before it,
-as from any draft, so speculative.py's guess and test apply at every temperature.
+Adds to medusa.py: guesses that depend on one another. Medusa's heads all read the same hidden
+state, so the second guess does not depend on the first. Here a table of low rank adds what a
+token implies for the next position. Guesses are drawn one after another, each with a
+distribution that depends on the guess before it, as from any draft. So speculative.py's guess
+and test apply at every temperature.
 
     here             DSpark
     heads            as in medusa.py; their scores are the "base logits" of a block
     w1, w2           W_1 [n_vocab, rank], W_2 [rank, n_vocab]: the Markov head
     follows(token)   w1[token] @ w2, which is added to the scores of the next position
-    p_draft, row t   softmax(heads(state)[t] + follows(token before)), after sampling.warp
+    p_draft, row t   softmax(heads(state)[t] + follows(the token before guess t)), after
+                     sampling.warp
 """
 
 from functools import partial
@@ -26,21 +28,23 @@ from variants.shared.states import States
 
 def guess_by_chain(x, k, rng, state_after, heads, follows, **settings):
     """Return up to k guesses, one per head, and the distributions they were sampled from."""
-    if len(x) == 1:  # no state before it
+    if len(x) == 1:  # no state before a single token
         return [], []
-    scores = heads(state_after(x[:-1]))  # [n_heads, n_vocab]; no pass has read the end of x
+    # The target has not read the last token of x yet, so the last state is that of x[:-1].
+    scores = heads(state_after(x[:-1]))  # [n_heads, n_vocab]
 
-    def draft(ids, n_last):
-        return scores[[len(ids) - len(x)]] + follows(ids[-1])
+    def draft(ids, n_last):  # -> [1, n_vocab]
+        head = len(ids) - len(x)  # ids is x and the guesses so far: one head for each
+        return scores[[head]] + follows(ids[-1])
 
     return guess(x, min(k, len(scores)), rng, with_sampling(draft, **settings))
 
 
-def load_table(take, n_vocab):
+def load_table(weight, n_vocab):
     """Return the target's own table as a callable token -> [n_vocab]."""
-    rank = len(take("markov/w2"))
-    w1 = take("markov/w1", n_vocab, rank)
-    w2 = take("markov/w2", rank, n_vocab)
+    rank = len(weight("markov/w2"))  # read without a shape, because only the file has the rank
+    w1 = weight("markov/w1", n_vocab, rank)
+    w2 = weight("markov/w2", rank, n_vocab)
 
     def follows(token):  # -> [n_vocab]
         return to_host(w1[token] @ w2)
@@ -53,11 +57,12 @@ def build(models: Models,
           ) -> Step:
     """Return the step: a chain of guesses, one per head."""
     model = States(models.target)
-    take = open_heads(models)
-    guess = partial(guess_by_chain, state_after=model.state_after,
-                    heads=load_heads(take, models.target.params),
-                    follows=load_table(take, models.target.n_vocab), **models.sampling)
-    return make_step(with_sampling(model, **models.sampling), K, guess)
+    weight = open_heads(models)
+    make_guesses = partial(guess_by_chain, state_after=model.state_after,
+                           heads=load_heads(weight, models.target.params),
+                           follows=load_table(weight, models.target.n_vocab),
+                           **models.sampling)
+    return make_step(with_sampling(model, **models.sampling), K, make_guesses)
 
 
 DECODER = Decoder(

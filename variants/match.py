@@ -1,15 +1,16 @@
 """Gante (2023), "Assisted Generation": default of llama.cpp, TensorRT-LLM, mlx-lm. Lossless.
 
 Adds to speculative.py: a test that needs no row of the draft. The target draws its own token at
-every position; as long as it equals the guess, the row of the next position is valid too.
+every position. As long as its token equals the guess, the row of the next position is valid too.
 
     best     guess the draft's most probable token: accepted with p_target of that token
     drawn    draw the guess: accepted with sum(p_target * p_draft), two draws that agree
 
-Every token of the text is the target's own draw, so the text is exact for any guesses; they
+Every token of the text is the target's own draw, so the text is exact for any guesses, which
 only decide how many tokens a pass yields. A drawn guess is never accepted more often than by
 the ratio test, sum(min(p_target, p_draft)). The best guess can be: p_target = (.9, .1, 0) and
-p_draft = (.4, .3, .3) give .9 instead of .5. It is worse if the models prefer different tokens.
+p_draft = (.4, .3, .3) give .9 instead of .5. If the models prefer different tokens, the best
+guess is accepted less often.
 """
 
 from typing import Annotated
@@ -20,7 +21,7 @@ from variants.registry import GUESSES, Decoder, Flag, Models
 
 
 def match_verify(guesses, p_draft, p_target, rng, draw=sample):
-    """Return the target's draws up to and including the first that differs from its guess.
+    """Return the target's draws up to and including the first draw that differs from its guess.
 
     >>> import numpy as np
     >>> rows = np.eye(3)[[0, 2, 1]]
@@ -31,7 +32,7 @@ def match_verify(guesses, p_draft, p_target, rng, draw=sample):
     ids = []
     for row, token in zip(p_target, [*guesses, None]):  # None: the bonus token has no guess
         ids.append(draw(row, rng))
-        if ids[-1] != token:
+        if ids[-1] != token:  # always true of the last pair, so the loop returns
             return ids
 
 
@@ -39,10 +40,11 @@ def build(models: Models,
           K: GUESSES = 4,
           guesses: Annotated[str, Flag(str, "the draft's most probable tokens, or drawn from "
               "the draft", ("best", "drawn"))] = "best") -> Step:
-    """Return the step: at temperature 0 the draft draws its best tokens."""
-    settings = models.sampling | ({"temperature": 0.0} if guesses == "best" else {})
-    draft = models._replace(sampling=settings).draft_rows
-    return draft_and_verify(draft, models.target_rows, K, match_verify)
+    """Return the step, with the draft at temperature 0 if it guesses its best tokens."""
+    models_of_draft = models
+    if guesses == "best":  # drawn at temperature 0
+        models_of_draft = models._replace(sampling={**models.sampling, "temperature": 0.0})
+    return draft_and_verify(models_of_draft.draft_rows, models.target_rows, K, match_verify)
 
 
 DECODER = Decoder(

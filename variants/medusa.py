@@ -3,13 +3,14 @@
 Adds to tree.py: a draft without a model. A few small heads on the target's last hidden state
 guess the next tokens, each head one position further on, and their best guesses form a tree.
 
-    state      the hidden state, after ln_f, of the row for the last token of x
+    state      the target's hidden state, after ln_f, of the token before the last token of x,
+               which is the last token that the target has read
     heads      callable state -> [n_heads, n_vocab] of scores: row 0 is for the token after x
-    choices    the tree: (0,) is head 0's best guess, (0, 2) head 1's third best after it; a
-               prefix of a choice is a choice
+    choices    the shape of the tree, paths of ranks: (0,) is head 0's best token, (0, 2) is
+               head 1's third best token below it. A prefix of a choice is a choice
 
-This round's pass also computes the state that the next round reads (states.py). The paper's
-round ends with the root of the next tree, which is here the last token of the round.
+This round's pass also computes the state that the next round reads (states.py). The last token
+of a round is what the paper calls the root of the next tree.
 """
 
 import re
@@ -22,29 +23,36 @@ from gpt2 import to_host, unembed
 from sampling import sample
 from speculative import Step, make_step
 from variants.registry import Decoder, Flag, Models, wholes
-from variants.shared.best_tree import n_levels, uniform
-from variants.shared.branches import Tree, best_ids, plant, with_tree_sampling
+from variants.shared.best_tree import n_levels, uniform_shape
+from variants.shared.branches import (
+    Tree,
+    best_ids,
+    row_after,
+    tree_of_paths,
+    with_tree_sampling,
+)
 from variants.shared.heads import open_heads
 from variants.shared.states import States
 from variants.tree import verify_tree
 
 
-def load_heads(take, params):
+def load_heads(weight, params):
     """Return the target's own heads as a callable [n_embd] -> [n_heads, n_vocab].
 
     Head k is unembed((h + SiLU(h @ w[k] + b[k])) @ a[k]): Sec. 3.1.1 with W_2 = wte a[k], so
     that a head needs no separate unembedding.
     """
     n_embd = params["wte"].shape[1]
-    n_heads = len(take("medusa/b"))
-    w = take("medusa/w", n_heads, n_embd, n_embd)
-    b = take("medusa/b", n_heads, n_embd)
-    a = take("medusa/a", n_heads, n_embd, n_embd)
+    n_heads = len(weight("medusa/b"))  # read without a shape: only the file has the number
+    w = weight("medusa/w", n_heads, n_embd, n_embd)
+    b = weight("medusa/b", n_heads, n_embd)
+    a = weight("medusa/a", n_heads, n_embd, n_embd)
 
     def heads(h):
         z = h @ w + b  # [n_heads, n_embd]
-        x = h + z * (1 + np.tanh(z / 2)) / 2  # SiLU, without overflow
-        states = (x[:, None, :] @ a)[:, 0, :]  # each head's row times its own matrix
+        x = h + z * (1 + np.tanh(z / 2)) / 2  # SiLU: z times the sigmoid, without overflow
+        # Each head's row times its own matrix: n_heads products [1, n_embd] @ [n_embd, n_embd].
+        states = (x[:, None, :] @ a)[:, 0, :]  # [n_heads, n_embd]
         return to_host(unembed(states, params))
 
     return heads
@@ -52,39 +60,50 @@ def load_heads(take, params):
 
 def guess_by_heads(x, k, rng, state_after, heads, choices):
     """Return the heads' tree for the next k positions, an empty one if x has a single token."""
-    if len(x) == 1:  # no state before it
+    if len(x) == 1:  # no state before a single token
         return Tree(), []
+    # The target has not read the last token of x yet, so the last state is that of x[:-1].
     scores = heads(state_after(x[:-1]))
     n_heads, n_vocab = scores.shape
-    choices = [c for c in choices if len(c) <= min(k, n_heads) and max(c) < n_vocab]
-    best = [best_ids(row, 1 + max(map(max, choices), default=0)) for row in scores]
-    paths = [[best[level][rank] for level, rank in enumerate(c)] for c in choices]
-    tree = plant(sorted(paths, key=len), n_vocab)
+    n_levels_wanted = min(k, n_heads)
+    choices = [ranks for ranks in choices if len(ranks) <= n_levels_wanted and max(ranks) < n_vocab]
+    n_ranks = 1 + max(map(max, choices), default=0)
+    best = [best_ids(row, n_ranks) for row in scores]  # best[level][rank] is a token
+    # A path of ranks becomes a path of tokens; shorter paths first, as the parents of others.
+    paths = [[best[level][rank] for level, rank in enumerate(ranks)] for ranks in choices]
+    tree = tree_of_paths(sorted(paths, key=len), n_vocab)
     return tree, tree.rows()
 
 
-def typical(row, epsilon, delta):  # [n_vocab] -> [n_vocab] of bool
-    """Return which tokens pass: p_target > min(epsilon, delta exp(-H)); H: entropy in nats."""
-    entropy = -(row * np.log(np.where(row > 0, row, 1))).sum()
+def is_typical(row, epsilon, delta):  # [n_vocab] -> [n_vocab] of bool
+    """Return whether each token passes: p_target > min(epsilon, delta exp(-H)).
+
+    H is the row's entropy in nats.
+    """
+    positive = np.where(row > 0, row, 1)  # 0 log 0 counts as 0, like 0 log 1
+    entropy = -(row * np.log(positive)).sum()
     return row > min(epsilon, delta * np.exp(-entropy))
 
 
 def verify_typical(tree, p_draft, p_target, rng, epsilon=0.09, delta=0.3):
-    """Accept the longest path of typical tokens, the most probable of equals; add a token."""
-    passed = {-1: (0, 1.0)}  # node: length and probability of its path
+    """Accept the longest path of typical tokens, and add one token.
+
+    Of equally long paths, accept the most probable one.
+    """
+    passed = {-1: (0, 1.0)}  # node: length and probability of its path; the root always passes
     for node, (token, parent) in enumerate(zip(tree.tokens, tree.parents)):
-        row = p_target[1 + parent]
-        if parent in passed and typical(row, epsilon, delta)[token]:
+        row = row_after(p_target, parent)
+        if parent in passed and is_typical(row, epsilon, delta)[token]:
             length, probability = passed[parent]
             passed[node] = (length + 1, probability * row[token])
-    end = max(passed, key=passed.get)
-    path = tree.paths()[end] if end >= 0 else []
-    return path + [sample(p_target[1 + end], rng)]
+    end = max(passed, key=passed.get)  # pairs compare by length, then by probability
+    path = [] if end == -1 else tree.paths()[end]
+    return path + [sample(row_after(p_target, end), rng)]
 
 
 def medusa_step(models, choices, test, **settings):
     """Return the step of one text, for any test of a tree (blockwise.py has its own)."""
-    model = States(models.target)
+    model = States(models.target)  # its passes leave the states that the heads read
     heads = load_heads(open_heads(models), models.target.params)
     guess = partial(guess_by_heads, state_after=model.state_after, heads=heads, choices=choices)
     return make_step(with_tree_sampling(model, **settings), n_levels(choices), guess, test)
@@ -96,7 +115,8 @@ def sparse_tree(text):
         raise ValueError(f"need ranks such as '0 1 0.0 0.1', got {text!r}")
     paths = [tuple(map(int, word.split("."))) for word in text.split()]
     for path in paths:
-        if path[:-1] and path[:-1] not in paths:
+        parent = path[:-1]
+        if parent and parent not in paths:  # the root, an empty path, is always there
             node = ".".join(map(str, path))
             raise ValueError(f"need the parent of each node, got {node} without it in {text!r}")
     return paths
@@ -116,13 +136,15 @@ def build(models: Models,
     """Return the step of the paper's heads with either test, over either kind of tree."""
     if sparse and widths:
         raise ValueError("--widths and --sparse are two kinds of trees: give one of them")
-    thresholds = {name: value for name, value in (("epsilon", epsilon), ("delta", delta))
-                  if value is not None}
+    both = {"epsilon": epsilon, "delta": delta}
+    thresholds = {name: value for name, value in both.items() if value is not None}
     if thresholds and acceptance == "exact":
         raise ValueError(f"--{min(thresholds)} needs --acceptance typical")
-    choices = sparse or uniform(widths or (3, 2, 1))
-    verify = verify_tree if acceptance == "exact" else partial(verify_typical, **thresholds)
-    return medusa_step(models, choices, verify, **models.sampling)
+    choices = sparse or uniform_shape(widths or (3, 2, 1))
+    test = verify_tree
+    if acceptance == "typical":  # a threshold that is not given keeps its default
+        test = partial(verify_typical, **thresholds)
+    return medusa_step(models, choices, test, **models.sampling)
 
 
 DECODER = Decoder(

@@ -1,22 +1,28 @@
 """Thomas and Pal (2026), "Greedy Multi-Path Block Verification ...". Lossless.
 
 Adds to block.py: the draft guesses several paths, independently of each other, and only the best
-path is tested, as one block. At each position the best token is the one with the largest ratio
-p_target / p_draft (of equal ratios the lowest id), so the best path is chosen token by token.
+path is tested, as one block. The best path is chosen token by token: at each position the token
+with the largest ratio p_target / p_draft, of equal ratios the token with the lowest id.
 
-Choosing changes the distribution of the path that is tested, and the test has to know the new
-one. Let `mass` be the draft's probability of a prefix, and `below` that of all paths that are
-worse than every path with this prefix. Then the best of N paths begins with the prefix exactly
-if no path is better and at least one has it:
+Choosing changes the distribution of the path that is tested, so the test needs the distribution
+of the best path instead of the draft's.
+
+    prefix     the first tokens of a path
+    mass       the draft's probability of a path with the prefix
+    below      the draft's probability of a path that is worse than every path with the prefix
+    N          number of paths
+
+The best of N paths has the prefix if and only if no path is better than all paths with the
+prefix, and at least one path has the prefix:
 
     P(best path has the prefix) = (below + mass)^N - below^N
 
-A row of the best path is the quotient of two such numbers: of a prefix with one more token, and
-of the prefix.
+A row of the best path is the quotient of two such numbers: that of the prefix with one more
+token, and that of the prefix.
 
 Subtle: more paths can give fewer tokens per round, because the best path's distribution may be
-further from the target's than the draft's is: it always is if the draft equals the target. At
-temperature 0 all paths are the same path.
+further from the target's than the draft's is. This is always so if the draft equals the target.
+At temperature 0 all paths are the same path.
 """
 
 from functools import partial
@@ -28,27 +34,31 @@ from sampling import sample
 from speculative import Step, make_step
 from variants.block import block_verify
 from variants.registry import GUESSES, Decoder, Flag, Models, whole
-from variants.shared.branches import Tree, with_tree_sampling
+from variants.shared.branches import Tree, row_after, with_tree_sampling
 
 
 def guess_paths(x, k, rng, draft, paths):
-    """Return the tree of some independent paths of k tokens, drawn level by level."""
+    """Return the tree of `paths` independent paths of k tokens, drawn level by level."""
     tree = Tree()
     ends = [-1] * paths  # the last node of each path
     for _ in range(k):
         nodes = sorted(set(ends))  # paths that agree so far share a node
-        rows = dict(zip(nodes, draft(x + tree, len(nodes))))
+        rows = dict(zip(nodes, draft(x + tree, len(nodes))))  # these nodes are the last nodes
         ends = [tree.add(end, sample(rows[end], rng), rows[end]) for end in ends]
     return tree, tree.rows()
 
 
 def worst_first(p_draft, p_target):
-    """Return the tokens by p_target / p_draft, the largest last; of equal ones the lowest id."""
+    """Return all tokens, sorted by p_target / p_draft: the best token is last.
+
+    Of equal ratios the lowest id is the best.
+    """
     can_be_drawn = p_draft > 0
     ratios = np.zeros(len(p_draft))
     with np.errstate(over="ignore"):  # a ratio too large for a float is inf, which is the largest
         ratios[can_be_drawn] = p_target[can_be_drawn] / p_draft[can_be_drawn]
-    return np.lexsort((-np.arange(len(ratios)), ratios))
+    falling_ids = -np.arange(len(ratios))
+    return np.lexsort((falling_ids, ratios))  # by ratios, the last key; equal ratios by ids
 
 
 def difference_of_powers(a, b, n):
@@ -57,33 +67,46 @@ def difference_of_powers(a, b, n):
 
 
 def best_row(p_draft, order, mass, below, n_paths):
-    """Return the best path's distribution of the next token, and what is below each token."""
-    drawn = p_draft[order]
-    worse = below + mass * (np.cumsum(drawn) - drawn)  # in the order, then by token
-    chosen = drawn * difference_of_powers(worse + mass * drawn, worse, n_paths)
-    row, below_token = np.zeros_like(p_draft), np.zeros_like(p_draft)
-    row[order] = chosen / difference_of_powers(below + mass, below, n_paths)
-    below_token[order] = worse
+    """Return the best path's distribution of the token after a prefix, and a second array.
+
+    The second array has, for each token, `below` of the prefix with this token. `mass` and
+    `below` are the prefix's; `order` has the tokens, the worst first.
+    """
+    sorted_row = p_draft[order]
+    worse_tokens = np.cumsum(sorted_row) - sorted_row  # of each token: the mass before it
+    below_sorted = below + mass * worse_tokens
+    # The quotient of (below + mass)^N - below^N with the token and without it. Each difference of
+    # powers is a mass times `difference_of_powers`, and the prefix's mass cancels.
+    with_token = sorted_row * difference_of_powers(below_sorted + mass * sorted_row,
+                                                   below_sorted, n_paths)
+    row = np.zeros_like(p_draft)
+    row[order] = with_token / difference_of_powers(below + mass, below, n_paths)
+    below_token = np.zeros_like(p_draft)
+    below_token[order] = below_sorted
     return row, below_token
 
 
 def best_path(tree, p_target):
-    """Return the tokens of the best path, the row each was chosen from, and the target's rows."""
-    n_paths = len(tree.guesses_at(-1))
-    tokens, rows, targets = [], [], [p_target[0]]
-    node, mass, below = -1, 1, 0
+    """Return the tokens of the best path, its distributions of them, and the target's rows."""
+    n_paths = len(tree.guesses_at(-1))  # each path has one guess at the root
+    tokens, rows = [], []
+    target_rows = [row_after(p_target, -1)]
+    node = -1  # the root
+    mass = 1
+    below = 0
     while guesses := tree.guesses_at(node):
-        p_draft = guesses[0][1]  # the same for all guesses at a node
-        order = worst_first(p_draft, targets[-1])
-        rank = np.argsort(order)  # rank[token] is its place in the order
-        node = max((child for child, _ in guesses), key=lambda i: rank[tree.tokens[i]])
+        _, p_draft = guesses[0]  # all guesses at a node were drawn from this row
+        order = worst_first(p_draft, target_rows[-1])
+        rank = np.argsort(order)  # rank[token] is the token's position in the order
+        node = max((child for child, _ in guesses), key=lambda child: rank[tree.tokens[child]])
         token = tree.tokens[node]
         row, below_token = best_row(p_draft, order, mass, below, n_paths)
         tokens.append(token)
         rows.append(row)
-        targets.append(p_target[1 + node])
-        mass, below = mass * p_draft[token], below_token[token]
-    return tokens, rows, targets
+        target_rows.append(row_after(p_target, node))
+        mass = mass * p_draft[token]
+        below = below_token[token]
+    return tokens, rows, target_rows
 
 
 def verify_best_path(tree, p_draft, p_target, rng):

@@ -6,7 +6,7 @@ temperature. If reading the weights takes most of a pass, a draft step costs 0.3
 target row, because a weight is one byte instead of four.
 
     copy      a GPT2 whose matrices, the linear maps and wte, are rounded (lib/backend/int8.py);
-              it shares everything else with the target: layer norms, biases, wpe
+              the copy shares layer norms, biases and wpe with the target
 
 Subtle: the copy has its own key/value cache. Its keys and values are not the target's, and a
 target that read them would be a different model.
@@ -22,35 +22,41 @@ from variants.speculative import choosing_step
 START_COUNTS = (49.0, 50.0)  # accepted, tested, for --K auto: a copy is nearly always right
 
 
-def with_matrices(part, change, name=None):
-    """Return a part of the tree of weights with `change` applied to its matrices [n_out, n_in].
+def with_matrices(weights, change, name=None):
+    """Return a subtree of the weights with `change` applied to its matrices [n_out, n_in].
 
-    Everything else is shared with the given tree.
+    All other arrays are shared with `weights`. `name` is the key of `weights` in its parent.
     """
-    if isinstance(part, dict):
-        return {key: with_matrices(value, change, key) for key, value in part.items()}
-    if isinstance(part, list):
-        return [with_matrices(block, change) for block in part]
-    if name == "wte":
-        return change(part)
-    return change(part.mT).mT if name == "w" else part
+    if isinstance(weights, dict):
+        return {key: with_matrices(value, change, key) for key, value in weights.items()}
+    if isinstance(weights, list):  # of blocks
+        return [with_matrices(block, change) for block in weights]
+    if name == "wte":  # [n_vocab, n_embd], so a row for each output of the unembedding
+        return change(weights)
+    if name == "w":  # stored as [n_in, n_out], while `change` wants a row for each output
+        return change(weights.mT).mT
+    return weights
 
 
 def int8_copy(model, notify=None):
     """Return a GPT2 that is the model in int8, with an empty cache; `notify` as in warm_up."""
+    # The compiled product is made ready now, so that the first round does not wait for it.
     warm_up(model.params["wpe"].dtype, notify, is_int8=True)
     return GPT2(with_matrices(model.params, int8), model.n_head)
 
 
-def is_copy(draft, target):
-    """Return whether a draft is the copy of a target: it shares wpe, but not wte."""
-    return (draft is not None and draft.params["wpe"] is target.params["wpe"]
-            and draft.params["wte"] is not target.params["wte"])
+def is_int8_copy(draft, target):
+    """Return whether a draft is the copy of a target: the copy shares wpe, but not wte."""
+    if draft is None:
+        return False
+    shares_wpe = draft.params["wpe"] is target.params["wpe"]
+    shares_wte = draft.params["wte"] is target.params["wte"]
+    return shares_wpe and not shares_wte
 
 
 def build(models: Models, K: GUESSES_OR_AUTO = 5) -> Step:
-    """Return the papers' own step with the copy as the draft, made here unless it is given."""
-    if not is_copy(models.draft, models.target):
+    """Return the papers' own step with the copy as the draft, made here if models have none."""
+    if not is_int8_copy(models.draft, models.target):
         models = models._replace(draft=int8_copy(models.target))
     if K == "auto":
         return choosing_step(models, *START_COUNTS)

@@ -1,11 +1,13 @@
 """Zhang et al. (2023), "Draft & Verify"; Elhoushi et al. (2024), "LayerSkip". Lossless.
 
-Adds to speculative.py: the target is its own draft, without some of its blocks. It needs no
-second model and no training, and works with any checkpoint: a block adds to x, so x passes on
-without it. LayerSkip's draft is the target's first blocks (--exit), ln_f and the unembedding.
+Adds to speculative.py: the target is its own draft, without some of its blocks. This needs no
+second model and no training, and works with any checkpoint: a block only adds to its input x, so
+the block after it can read x itself. LayerSkip's draft is the target's first blocks (--exit),
+ln_f and the unembedding.
 
-The draft has its own key/value cache (LayerSkip's draft shares the target's). A draft step
-costs the remaining share of the blocks, so it pays only if more guesses are accepted than that.
+The draft has its own key/value cache (LayerSkip's draft shares the target's). A draft with half
+of the blocks costs about half of the target, so a guess pays only if more than half of the
+guesses are accepted.
 """
 
 from functools import partial
@@ -17,23 +19,26 @@ from variants.registry import GUESSES, Decoder, Flag, Models, either, whole, who
 
 
 def blocks_kept(n_layer, skip, exit):
-    """Return the blocks that the draft runs, in order: the first `exit`, or all but `skip`."""
+    """Return the indices of the blocks that the draft runs: the first `exit`, or all but `skip`."""
     if exit is not None:
-        if skip != "middle":
+        if skip != "middle":  # not its default
             raise ValueError("--skip and --exit are both given: choose one")
         if exit > n_layer:
             raise ValueError(f"need --exit <= n_layer = {n_layer}, got {exit}")
         return list(range(exit))
     quarter = n_layer // 4
-    left_out = range(quarter + 1, n_layer - quarter) if skip == "middle" else skip
-    last = max(left_out, default=0)
+    skipped = skip
+    if skip == "middle":  # all but the first quarter + 1 blocks and the last quarter
+        skipped = range(quarter + 1, n_layer - quarter)
+    last = max(skipped, default=0)
     if last >= n_layer:
         raise ValueError(f"need --skip in 0 .. n_layer - 1 = {n_layer - 1}, got {last}")
-    return [i for i in range(n_layer) if i not in left_out]
+    return [i for i in range(n_layer) if i not in skipped]
 
 
 def with_blocks(model, kept):
-    """Return a GPT2 of these blocks only, with the model's own weights (none is copied)."""
+    """Return a GPT2 of these blocks only, which shares the model's weights."""
+    # A new dict of the same arrays: no weight is copied.
     blocks = [model.params["blocks"][i] for i in kept]
     return GPT2({**model.params, "blocks": blocks}, model.n_head)
 

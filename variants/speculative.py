@@ -2,45 +2,51 @@
 
 Adds to speculative.py: --K auto. The papers' formula for the best K needs the costs of draft
 and target, which are given or measured before the run (demo/costs.py), and the acceptance rate
-alpha: accepted / tested guesses, with less weight on older rounds. If no K pays, the step
-decodes plainly, and tries one guess after 32 rounds, after 64 more, and so on. K depends on
-finished rounds alone, so the text stays exact.
+alpha: accepted / tested guesses, with less weight on older rounds (acceptance.py). If no K pays,
+the step decodes plainly, and tries one guess after 32 rounds, after 64 more, and so on. K
+depends on finished rounds alone, so the text stays exact.
 """
 
 from speculative import Step, draft_and_verify, guess, verify
 from theory.speedup import best_K
 from variants.registry import GUESSES_OR_AUTO, Decoder, Models
+from variants.shared.acceptance import START_COUNTS, Acceptance
 
-DECAY = 0.98  # multiplies a round's weight after every further round
-START_COUNTS = (3.0, 4.0)  # accepted, tested: alpha is 0.75 before any round
-RETRY_AFTER = 32  # rounds without a guess before one is tried; doubled if it fails
+RETRY_AFTER = 32  # rounds without a guess before one guess is tried; doubled if no K pays after it
 
 
 def build(models: Models, K: GUESSES_OR_AUTO = 4) -> Step:
-    """Return the papers' own step, or the step of one text, which chooses K for every round."""
+    """Return the papers' own step, or with --K auto the step of one text that chooses K."""
     if K == "auto":
         return choosing_step(models, *START_COUNTS)
     return draft_and_verify(models.draft_rows, models.target_rows, K)
 
 
 def choosing_step(models, accepted, tested):
-    """Return the step of one text that chooses K, starting from these counts of guesses."""
-    draft, target = models.draft_rows, models.target_rows
-    idle = 0  # rounds since the last guess
-    wait = RETRY_AFTER  # rounds until the next one if no K pays
+    """Return the step of one text that chooses K for every round.
+
+    `accepted` and `tested` are the counts of guesses to start from.
+    """
+    draft = models.draft_rows
+    target = models.target_rows
+    acceptance = Acceptance(accepted, tested)
+    idle_rounds = 0  # since the last guess
+    patience = RETRY_AFTER  # idle rounds before one guess is tried although no K pays
 
     def step(x, n_left, rng):
-        nonlocal accepted, tested, idle, wait
-        best = best_K(accepted / tested, models.costs.c, models.costs.pass_cost)
-        if best > 0:
-            wait = RETRY_AFTER
-        elif idle >= wait:
-            best = 1
-            wait = 2 * wait
-        idle = 0 if best > 0 else idle + 1
-        result = draft_and_verify(draft, target, best)(x, n_left, rng)
-        accepted = DECAY * accepted + result.n_accepted
-        tested = DECAY * tested + result.n_tested
+        nonlocal idle_rounds, patience
+        K = best_K(acceptance.rate(), models.costs.c, models.costs.pass_cost)
+        if K > 0:
+            patience = RETRY_AFTER
+        elif idle_rounds >= patience:
+            # Without a guess alpha would never change. This one shows whether it has grown.
+            K = 1
+            patience = 2 * patience
+        idle_rounds = 0 if K > 0 else idle_rounds + 1
+        result = draft_and_verify(draft, target, K)(x, n_left, rng)  # plain decoding if K is 0
+        acceptance.fade()
+        acceptance.accepted += result.n_accepted
+        acceptance.tested += result.n_tested
         return result
 
     return step

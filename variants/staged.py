@@ -3,10 +3,12 @@
 Adds to speculative.py: the draft is itself decoded speculatively, with a smaller draft; and its
 rows can widen the chain of guesses into a tree.
 
-    inner     a lossless step for the middle model: over a draft or an n-gram model, or staged
+    middle    the draft of the outer step, and the target of the inner step
+    inner     a lossless step for the middle model, which has an even smaller draft
 
 Subtle: the inner step is lossless, so a guess has the middle model's distribution. The outer
-test takes the middle model's rows, `Round.p_target`; the inner draft's would bias the text.
+test therefore gets the middle model's rows, `Round.p_target` of the inner rounds. With the inner
+draft's rows the text would be biased.
 """
 
 from functools import partial
@@ -20,47 +22,63 @@ from speculative import Step, draft_and_verify, generate, make_step, verify
 from variants.registry import GUESSES, Decoder, Flag, Models, whole
 from variants.shared.branches import Tree, with_tree_sampling
 from variants.shared.states import prefixes
-from variants.tree import draw_siblings, verify_tree
+from variants.tree import draw_siblings, verify_tree, without
 
 
 def staged_guess(x, k, rng, inner):
-    """Decode k tokens with the inner step; return them and the rows of its target."""
+    """Decode k tokens with the inner step; return the tokens and the middle model's rows."""
     guesses, p_draft = [], []
     for result in generate(x, inner, k, rng):
         guesses += result.ids
+        # Row t is for the position of token t; rows after a rejection follow discarded tokens.
         p_draft += list(result.p_target[: len(result.ids)])
     return guesses, p_draft
 
 
 def staged_tree(x, k, rng, inner, width):
-    """Return the guesses of staged_guess in a tree, each with width - 1 siblings of its row."""
+    """Return the guesses of staged_guess as a chain, with width - 1 siblings of each guess."""
     tree = Tree()
-    node = -1
+    node = -1  # the root
     for token, row in zip(*staged_guess(x, k, rng, inner)):
-        rest = row * (np.arange(len(row)) != token)
-        siblings = [(token, row), *draw_siblings(rest, width - 1, "distinct", rng)]
-        children = [tree.add(node, *sibling) for sibling in siblings]
-        node = children[0]  # the chain continues below the guess itself
+        # The guess is the first of `width` draws without replacement; the siblings follow.
+        siblings = draw_siblings(without(row, token), width - 1, "distinct", rng)
+        parent = node
+        node = tree.add(parent, token, row)  # the chain continues below the guess itself
+        for sibling, its_row in siblings:
+            tree.add(parent, sibling, its_row)
     return tree, tree.rows()
 
 
 def ngram(n_vocab, order):
     """Return a draft that counts what followed the last tokens earlier in the text.
 
-    Order 3 looks at the last two tokens, and backs off to the last one and to none. The shorter
-    context's row counts as one occurrence. MacKay and Peto (1995).
+    A context is the last n tokens: order 3 uses n = 0, 1 and 2. The row of each context is added
+    to the counts of the next longer context as one occurrence. MacKay and Peto (1995).
     """
-    def row_after(ids):
-        text = np.array(ids)
+    def row_of_next(text):  # -> [n_vocab]
+        ids = np.array(text)
         row = np.full(n_vocab, 1 / n_vocab)
-        for n in range(min(order, len(text))):
-            runs = sliding_window_view(text, n + 1)  # all runs of n + 1 tokens
-            same = (runs[:, :n] == text[len(text) - n :]).all(axis=1)
-            counts = np.bincount(runs[same, n], minlength=n_vocab)
+        for n in range(min(order, len(ids))):
+            runs = sliding_window_view(ids, n + 1)  # all runs of n + 1 tokens
+            context = ids[len(ids) - n :]
+            same = (runs[:, :n] == context).all(axis=1)  # the runs that begin with the context
+            counts = np.bincount(runs[same, n], minlength=n_vocab)  # of the tokens after it
             row = (counts + row) / (counts.sum() + 1)
         return row
 
-    return lambda ids, n_last=1: np.array([row_after(text) for text in prefixes(ids, n_last)])
+    def draft(ids, n_last=1):  # -> [n_last, n_vocab]
+        return np.array([row_of_next(text) for text in prefixes(ids, n_last)])
+
+    return draft
+
+
+def at_temperature_0(model):
+    """Return a model of probabilities with all mass of each row on its best token."""
+    def greedy(ids, n_last=1):
+        rows = model(ids, n_last)
+        return one_hot_rows(rows.argmax(axis=-1), rows.shape[-1])
+
+    return greedy
 
 
 def build(models: Models,
@@ -70,15 +88,14 @@ def build(models: Models,
               "tokens")] = 3,
           width: Annotated[int, Flag(whole, "guesses per position; above 1 the chain becomes "
               "a tree")] = 1) -> Step:
-    """Return the step of an n-gram model under the draft under the target."""
+    """Return the step of the target, whose draft is decoded with an n-gram model as draft."""
     if models.is_greedy and width > 1:
         raise ValueError(f"--width {width} does not apply at --temperature 0, where one token "
                          "has all the mass")
-    n_vocab = models.target.n_vocab
-    small = counts = ngram(n_vocab, order)
+    smallest = ngram(models.target.n_vocab, order)
     if models.is_greedy:
-        small = lambda ids, n_last=1: one_hot_rows(counts(ids, n_last).argmax(axis=-1), n_vocab)
-    inner = draft_and_verify(small, models.draft_rows, inner_K)
+        smallest = at_temperature_0(smallest)
+    inner = draft_and_verify(smallest, models.draft_rows, inner_K)
     if width == 1:
         return make_step(models.target_rows, K, partial(staged_guess, inner=inner))
     target = with_tree_sampling(models.target, **models.sampling)

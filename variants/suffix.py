@@ -1,19 +1,22 @@
 """Oliaro et al. (2024), "SuffixDecoding". Lossless.
 
-Adds to lookup.py: counts of everything that followed, and a draft where their confidence is
-low. The guess is what followed the last m tokens most often, as long as that is probable
-enough. Finished texts can be remembered for later texts (memory.py).
+Adds to lookup.py: counts of everything that followed, and a draft for rounds in which the counts
+give no confident guess. The guess is what followed the last m tokens most often, as long as that
+is probable enough. Finished texts can be remembered for later texts (memory.py).
 
-    m             how many tokens a guess looks back: 1, 2, ... depth - 1 are all tried
+    run           some tokens in a row; the counts have the tokens that followed each run
+    m             the length of the run that a guess continues: 1, 2, .. depth - 1 are all tried
     probability   of a guess: the product of the relative frequencies on its path
     score         the sum of the probabilities: how many guesses are expected to be right
-    factor        after m tokens at most min(cap, factor m) guesses; the paper's MAX_SPEC: alpha
+    factor        a run of m tokens gives at most min(cap, factor m) guesses; alpha in the
+                  paper's MAX_SPEC
 
 A copied guess is not drawn, so its row is one-hot, as in lookup.py; the draft's guesses have
 the draft's rows. The choice between the two is made before any sampling, so both are exact.
 """
 
 from collections import defaultdict
+from functools import partial
 from typing import Annotated
 
 from sampling import one_hot_rows
@@ -33,50 +36,78 @@ class Counts:
     def __init__(self, depth, texts=()):
         self.depth = depth
         self.after: dict[tuple, dict] = defaultdict(dict)
+        self.text: list[int] = []  # what `follow` has counted
         for text in texts:
-            self.count(text, 0)
+            self.add(text, 0)
 
-    def count(self, text, start):
+    def add(self, text, start):
         """Count the tokens of a text from index `start` on, each after the runs before it."""
-        for end in range(start, len(text)):
-            for m in range(1, min(self.depth, end + 1)):
-                followed = self.after[tuple(text[end - m : end])]
-                followed[text[end]] = followed.pop(text[end], 0) + 1
+        for i in range(start, len(text)):
+            token = text[i]
+            for m in range(1, min(self.depth, i + 1)):
+                followed = self.after[tuple(text[i - m : i])]
+                # Removed and put back, so that the latest token is the last key.
+                followed[token] = followed.pop(token, 0) + 1
+
+    def follow(self, x):
+        """Count what is new in a text that grows; begin again if x is a different text."""
+        if x[: len(self.text)] != self.text:
+            self.after.clear()
+            self.text = []
+        self.add(x, len(self.text))
+        self.text = list(x)  # a copy, because the caller's list will grow
 
 
 def most_frequent_path(run, after, n, min_prob):
     """Return up to n tokens along the most frequent continuation of a run, and their score.
 
-    Of equally frequent tokens the latest counts.
+    Of equally frequent tokens the latest is taken.
     """
     guesses: list[int] = []
     probability = 1.0
     score = 0.0
     while len(guesses) < n and (followed := after.get(run)):
-        token = max(reversed(followed), key=followed.get)
+        token = max(reversed(followed), key=followed.get)  # reversed: the latest token first
         probability *= followed[token] / sum(followed.values())
         if probability < min_prob:
             break
         guesses.append(token)
-        run += (token,)
+        run += (token,)  # until the run is longer than those that are counted
         score += probability
     return guesses, score
 
 
-def best_guess(x, counts, k, factor=2.0, min_prob=0.1):
-    """Return up to k guesses and their score: the largest over all m and counts.
+def best_guess(x, all_counts, k, factor=2.0, min_prob=0.1):
+    """Return up to k guesses and their score: the largest over all m and all Counts.
 
-    Of equal scores the largest m wins, then the first counts.
+    Of equal scores the largest m wins, then the first of the Counts.
 
     >>> counts = Counts(8, [[0, 1, 2, 0, 1, 3, 0, 1, 2, 0]])
     >>> best_guess([9, 0], [counts], k=4)  # 1 always came after 0, then 2 in two of three cases
     ([1, 2], 1.6666666666666665)
     """
-    found = [([], 0.0)]
-    for m in range(min(counts[0].depth - 1, len(x)), 0, -1):
-        n = int(min(k, factor * m))
-        found += [most_frequent_path(tuple(x[-m:]), each.after, n, min_prob) for each in counts]
-    return max(found, key=lambda pair: pair[1])
+    candidates = [([], 0.0)]  # if no run of x has occurred before
+    longest = min(all_counts[0].depth - 1, len(x))
+    for m in range(longest, 0, -1):
+        run = tuple(x[-m:])
+        n = int(min(k, factor * m))  # a longer run predicts more tokens
+        for counts in all_counts:
+            candidates.append(most_frequent_path(run, counts.after, n, min_prob))
+    return max(candidates, key=lambda candidate: candidate[1])  # the first of equal scores
+
+
+def copy_or_draft(x, k, rng, own, remembered, draft, n_vocab, cap, n_drafted, sure, **limits):
+    """Return copied guesses if their score is at least `sure`, else guesses of the draft.
+
+    `own` counts the text itself, `remembered` finished texts; `limits` are best_guess's. At most
+    `cap` guesses are copied, at most `n_drafted` are drawn from the draft.
+    """
+    own.follow(x)
+    guesses, score = best_guess(x, [own, remembered], cap, **limits)
+    if score >= sure:  # no guess is drawn before this choice, so it does not bias the text
+        guesses = guesses[:k]  # after the choice: the score is that of all guesses
+        return guesses, one_hot_rows(guesses, n_vocab)
+    return guess(x, min(k, n_drafted), rng, draft)
 
 
 def build(models: Models,
@@ -98,31 +129,19 @@ def build(models: Models,
                          f"{factor}, {min_prob} and {sure}")
     if sure == 0 and K:
         raise ValueError("--K does not apply with --sure 0: the draft is never asked")
-    K = K or 4
-    draft = models.draft_rows
+    n_drafted = K or 4
     n_vocab = models.target.n_vocab
-    remembered = Counts(depth, read_memory(memory, n_vocab) if memory else ())
-    counts = Counts(depth)
-    text: list[int] = []  # what is counted
-
-    def suffix_or_draft(x, k, rng):
-        nonlocal counts, text
-        if x[: len(text)] != text:  # a different text
-            counts = Counts(depth)
-            text = []
-        counts.count(x, len(text))
-        text = list(x)
-        guesses, score = best_guess(x, [counts, remembered], cap, factor, min_prob)
-        if score >= sure:
-            return guesses[:k], one_hot_rows(guesses[:k], n_vocab)
-        return guess(x, min(k, K), rng, draft)
-
-    return make_step(models.target_rows, max(K, cap), suffix_or_draft)
+    texts = read_memory(memory, n_vocab) if memory else ()
+    make_guesses = partial(
+        copy_or_draft, own=Counts(depth), remembered=Counts(depth, texts),
+        draft=models.draft_rows, n_vocab=n_vocab, cap=cap, n_drafted=n_drafted, sure=sure,
+        factor=factor, min_prob=min_prob)
+    return make_step(models.target_rows, max(n_drafted, cap), make_guesses)
 
 
 DECODER = Decoder(
     "suffix", "Oliaro et al. (2024)", "https://arxiv.org/abs/2411.04975",
     idea="counts what followed the last words; asks the draft if their confidence is low",
     family="no draft model",
-    guess=best_guess, test=verify, build=build,
+    guess=copy_or_draft, test=verify, build=build,
     no_draft_if=lambda settings: settings["sure"] == 0)

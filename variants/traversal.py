@@ -1,20 +1,24 @@
 """Weng et al. (2025), "Traversal Verification for Speculative Tree Decoding", Alg. 1. Lossless.
 
 Adds to tree.py and block.py: a tree is tested from its leaves to its root, each whole path at
-once. A guess with more probability under the target than under the draft makes up for one with
-less, and what a rejected path leaves over goes to the next path. On a chain it is block.py's
-test; with one-hot rows it is tree.py's.
+once. A guess to which the target assigns more probability than the draft makes up for a guess to
+which it assigns less. The target's mass that a rejected path does not use goes to the next path.
+On a chain the test is block.py's; with one-hot rows it is tree.py's.
 
-    share     of a node: the probability of accepting the path to it. The root's is 1; a child's
-              starts as min(1, its parent's share * left[token] / row[token]), and falls with
-              each rejected child of its own
-    left      the target's row at a node, after what its rejected children took  the paper's M_b
-    row       the row of a guess; of distinct siblings each has its own          the paper's M_s
-    S         the sum of (share * left - row)_+, left over when that child is rejected
+    node, child   a node that is visited; a guess below it, whose token is `token`
+    row           the row from which the child was drawn                         the paper's M_s
+    remaining     the target's row at the node, then its residual after each     the paper's M_b
+                  rejected child
+    share         the probability of accepting the path to the node, so far. It starts as 1 at
+                  the root, and at a child as min(1, share of the node * remaining[token] /
+                  row[token])
+    surplus       the sum of (share * remaining - row)_+: mass that a rejected child does not use
 
-Subtle: a share falls to S / (S + 1 - share), not to S / (what the draft has left). And a token
-drawn twice at one node is two guesses. The second is never accepted, because nothing is left of
-a rejected token, but its row is subtracted once more.
+After a rejected child the share of the node falls to surplus / (surplus + 1 - share).
+
+Subtle: the divisor is not the mass that the draft's row has left. And a token drawn twice at one
+node is two guesses. The second guess is never accepted, because no mass of a rejected token
+remains, but its row is subtracted once more.
 """
 
 import numpy as np
@@ -22,28 +26,34 @@ import numpy as np
 from sampling import accept, residual, sample
 from speculative import Step
 from variants.registry import Decoder, Models
+from variants.shared.branches import row_after
 from variants.tree import SIBLINGS, WIDTHS, guess_shape, tree_step
 
 
 def verify_traversal(tree, p_draft, p_target, rng):
-    """Return the tokens of the first path that passes, leaves first, and one more.
+    """Return the tokens of the first path that is accepted, leaves first, and one more token.
 
-    The root always passes: then no guess is accepted. All guesses must be drawn by one draft. A
-    second draft could draw a token again and add guesses below its first node: what is tested
-    there would depend on a sibling that is tested later.
+    The path of the root, without any guess, is always accepted. All guesses must be drawn by one
+    draft. With two drafts a token could be drawn twice with different children. Its node would
+    then be tested before the second draw, on which its children depend.
     """
     def visit(node, share):
-        """Return the tokens after this node, or None if no path through it passes."""
-        left = p_target[1 + node]
+        """Return the tokens after this node, or None if no path through it is accepted."""
+        remaining = row_after(p_target, node)
         for child, row in tree.guesses_at(node):
             token = tree.tokens[child]
-            ids = visit(child, min(share * left[token] / row[token], 1))
-            if ids:
+            # First all paths through the child, which are longer.
+            ids = visit(child, min(share * remaining[token] / row[token], 1))
+            if ids:  # a path through the child is accepted
                 return [token] + ids
-            S = np.maximum(share * left - row, 0).sum()
-            left = residual(share * left, row)
-            share = S / (S + (1 - share)) if S + (1 - share) > 0 else 1  # 0 / 0: rounding alone
-        return [sample(left, rng)] if node == -1 or accept(share, rng) else None
+            surplus = np.maximum(share * remaining - row, 0).sum()
+            remaining = residual(share * remaining, row)
+            mass = surplus + (1 - share)
+            share = surplus / mass if mass > 0 else 1  # 0 / 0: only rounding rejects such a child
+        # No path through a child is accepted: test the path that ends here.
+        if node == -1 or accept(share, rng):
+            return [sample(remaining, rng)]
+        return None
 
     return visit(-1, 1)
 

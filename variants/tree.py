@@ -1,11 +1,13 @@
 """Miao et al. (2023), "SpecInfer: ... Tree-based ... Inference and Verification". Lossless.
 
-Adds to speculative.py: several guesses for one position. They form a tree with the guesses
-after them. The target scores it in one pass; the walk continues at the first accepted guess.
+Adds to speculative.py: several guesses for one position. Each of these guesses has its own
+guesses for the next position, so the guesses of a round form a tree. The target scores the tree
+in one pass. The test walks from the root to the first child that is accepted, and on from there.
 
-    widths      <k_1, .., k_m>, the expansion configuration: children for each node of a level;
-                "auto": the best tree at the measured costs (best_tree.py); "dynamic": a tree
-                for each round, from the draft's probabilities (dynamic_tree.py)
+    widths      <k_1, .., k_m>, the expansion configuration: the number of children of each node,
+                level by level; "auto": the best tree at the measured costs (best_tree.py);
+                "dynamic": a tree for each round, from the draft's probabilities
+                (dynamic_tree.py)
     shape       a tree without tokens, with any numbers of children (best_tree.py)
     siblings    how children of one node are drawn: "distinct" (without replacement),
                 "independent" (with replacement) or "top" (the most probable ones, not drawn)
@@ -15,37 +17,43 @@ from collections import Counter
 from functools import partial
 from typing import Annotated
 
-import numpy as np
-
 from sampling import accept, one_hot_rows, residual, sample
 from speculative import Step, make_step
 from variants.registry import Decoder, Flag, Models, either, whole, wholes
-from variants.shared.best_tree import auto_tree, n_levels, uniform
-from variants.shared.branches import Tree, best_ids, with_tree_sampling
+from variants.shared.best_tree import auto_tree, n_levels, uniform_shape
+from variants.shared.branches import Tree, best_ids, row_after, with_tree_sampling
 from variants.shared.dynamic_tree import DEPTH, TOTAL_GUESSES, guess_dynamic
+
+
+def without(row, token):
+    """Return a copy of a row in which a token has no mass."""
+    row = row.copy()
+    row[token] = 0
+    return row
 
 
 def draw_siblings(row, width, siblings, rng):
     """Return up to `width` guesses for one position, each with the row it was drawn from."""
-    if siblings == "top":
+    if siblings == "top":  # not drawn, so the rows are one-hot
         best = [token for token in best_ids(row, width) if row[token] > 0]
         return list(zip(best, one_hot_rows(best, len(row))))
     drawn = []
-    while len(drawn) < width and row.sum() > 0:
+    while len(drawn) < width and row.sum() > 0:  # no mass: all tokens have been drawn
         row = row / row.sum()
-        drawn.append((sample(row, rng), row))
-        if siblings == "distinct":
-            row = row * (np.arange(len(row)) != drawn[-1][0])
+        token = sample(row, rng)
+        drawn.append((token, row))
+        if siblings == "distinct":  # the next sibling is drawn from the other tokens
+            row = without(row, token)
     return drawn
 
 
 def guess_shape(x, k, rng, draft, shape, siblings="distinct"):
     """Return a tree of at most k levels, drawn level by level, and the row of each node."""
-    n_children = Counter(path[:-1] for path in shape if len(path) <= k)
+    n_children = Counter(path[:-1] for path in shape if len(path) <= k)  # of each path's parent
     tree = Tree()
     paths_of_level: dict[int, tuple] = {-1: ()}  # node: its path in the shape
     while any(n_children[path] for path in paths_of_level.values()):
-        rows = draft(x + tree, len(paths_of_level))
+        rows = draft(x + tree, len(paths_of_level))  # this level's nodes are the last nodes
         paths_below: dict[int, tuple] = {}
         for (node, path), row in zip(paths_of_level.items(), rows):
             guesses = draw_siblings(row, n_children[path], siblings, rng)
@@ -60,35 +68,37 @@ def guess_shape(x, k, rng, draft, shape, siblings="distinct"):
 def verify_tree(tree, p_draft, p_target, rng):
     """Walk down while a child is accepted; add a token: multi-step speculative sampling.
 
-    At each node the guesses are tested in the order drawn, each with its own row (not
-    p_draft's), against what remains of the target's distribution after its rejected siblings.
-    With one-hot rows it is SpecInfer's greedy verification. Miao et al. (2023),
-    VerifyStochastic.
+    At each node the guesses are tested in the order drawn. Each guess is tested with the row it
+    was drawn from, which is in the tree (`p_draft` is not used), against what remains of the
+    target's distribution after its rejected siblings. With one-hot rows it is SpecInfer's greedy
+    verification. Miao et al. (2023), VerifyStochastic.
     """
     ids: list[int] = []
-    node = -1
+    node = -1  # the root
     while True:
-        left = p_target[1 + node]
+        remaining = row_after(p_target, node)
         for child, row in tree.guesses_at(node):
             token = tree.tokens[child]
-            if accept(min(left[token] / row[token], 1), rng):  # a NaN stays NaN, and is refused
+            # The quotient first: min(NaN, 1) is NaN, which `accept` refuses; min(1, NaN) is 1.
+            if accept(min(remaining[token] / row[token], 1), rng):
                 ids.append(token)
                 node = child
                 break
-            left = residual(left, row)
+            remaining = residual(remaining, row)
         else:  # no child is accepted, or there is none
-            return ids + [sample(left, rng)]
+            return ids + [sample(remaining, rng)]
 
 
 def tree_step(models, widths, siblings=None, total=None, depth=DEPTH, test=verify_tree):
-    """Return the step of a tree: of these widths, or the best one on average or per round."""
+    """Return the step of a tree of these widths, of the best tree, or of a tree per round."""
     if total is not None and widths != "dynamic":
         raise ValueError("--total needs --widths dynamic")
-    are_best = models.is_greedy or widths == "dynamic"
+    are_best = models.is_greedy or widths == "dynamic"  # siblings are tokens in order, not drawn
     if are_best and siblings not in (None, "top"):
         raise ValueError(f"--siblings {siblings} does not apply at --temperature 0 or with "
                          "--widths dynamic (only top)")
-    siblings = siblings or ("top" if are_best else "distinct")
+    if siblings is None:
+        siblings = "top" if are_best else "distinct"
     # A draft's greedy row is one-hot and names one child; at temperature 1 it ranks all tokens.
     draft = with_tree_sampling(models.draft, **models.warm.sampling)
     target = with_tree_sampling(models.target, **models.sampling)
@@ -102,7 +112,7 @@ def tree_step(models, widths, siblings=None, total=None, depth=DEPTH, test=verif
     if widths == "dynamic":
         guess = partial(guess_dynamic, draft=draft, total=total or TOTAL_GUESSES)
         return make_step(target, depth, guess, test)
-    return step_of(uniform(widths))
+    return step_of(uniform_shape(widths))
 
 
 WIDTHS = Annotated[tuple, Flag(wholes, "children for each node, level by level")]

@@ -12,7 +12,13 @@ from speculative import generate, make_step
 from tests.toys import context_free, counted, path_by_path, toy, tree_of
 from theory.speedup import best_K, walltime_improvement
 from variants.registry import Costs
-from variants.shared.best_tree import auto_tree, best_shape, n_levels, outcomes, uniform
+from variants.shared.best_tree import (
+    auto_tree,
+    best_shape,
+    n_levels,
+    reached_nodes,
+    uniform_shape,
+)
 from variants.shared.branches import Tree
 from variants.shared.dynamic_tree import guess_dynamic
 from variants.tree import guess_shape, verify_tree
@@ -41,7 +47,7 @@ def shapes(n, rank=0):
 
 @given(st.lists(st.integers(1, 3), max_size=3))
 def test_uniform_shapes_have_their_size_and_every_parent(widths):
-    shape = uniform(widths)
+    shape = uniform_shape(widths)
     assert len(set(shape)) == len(shape) == np.cumprod(widths).sum()
     assert n_levels(shape) == len(widths) and all(path[:-1] in [(), *shape] for path in shape)
 
@@ -115,10 +121,10 @@ def test_a_useless_draft_is_hardly_called():
 
 def test_a_round_counts_how_often_each_rank_was_tested_and_accepted():
     tree = tree_of([5, 7, 2, 3, 3], [-1, -1, 1, 1, 3])
-    assert list(outcomes(tree, [7, 3, 4])) == [(2, 1), (2, 1), (1, None)]
-    assert list(outcomes(tree, [4])) == [(2, None)]
-    assert list(outcomes(tree, [7, 3, 3, 9])) == [(2, 1), (2, 1), (1, 0), (0, None)]
-    assert list(outcomes(Tree(), [4])) == [(0, None)]
+    assert list(reached_nodes(tree, [7, 3, 4])) == [(2, 1), (2, 1), (1, None)]
+    assert list(reached_nodes(tree, [4])) == [(2, None)]
+    assert list(reached_nodes(tree, [7, 3, 3, 9])) == [(2, 1), (2, 1), (1, 0), (0, None)]
+    assert list(reached_nodes(Tree(), [4])) == [(0, None)]
 
 
 # ---- dynamic trees

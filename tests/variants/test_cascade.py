@@ -18,52 +18,52 @@ from tests.toys import PAIRS, counted, one_hot, toy
 from variants import Models
 from variants.cascade import DECODER, build, cascade
 
-ALPHAS = [-2.0, 0.0, 0.25, 0.6, 1.0]
+PRICES = [-2.0, 0.0, 0.25, 0.6, 1.0]
 DRAFT, TARGET = SMALL_PAIRS["dense"]
 
 
-def cascading(draft, target, K, alpha):
+def cascading(draft, target, K, price):
     """Return the step of two models of probabilities."""
-    return build(of_probabilities(draft, target), K, alpha)
+    return build(of_probabilities(draft, target), K, price)
 
 
-def opt(q, p, alpha):
+def opt(q, p, price):
     """Return one row of pi, as the paper writes it: q is the draft's row, p the target's."""
     exact_q, exact_p = ([Fraction(prob) for prob in row] for row in (q, p))
     tv = sum(max(b - a, 0) for a, b in zip(exact_q, exact_p))
-    r = 1 if max(exact_q) < max(exact_p) - Fraction(alpha) * tv else 0
+    r = 1 if max(exact_q) < max(exact_p) - Fraction(price) * tv else 0
     return np.array([(1 - r) * a + r * b for a, b in zip(q, p)])
 
 
-def pi_of(draft, target, alpha, sharpen=np.asarray):
+def pi_of(draft, target, price, sharpen=np.asarray):
     """Return the cascade as one model."""
-    return lambda ids, n_last=1: np.array([sharpen(opt(q, p, alpha)) for q, p in
+    return lambda ids, n_last=1: np.array([sharpen(opt(q, p, price)) for q, p in
                                            zip(draft(ids, n_last), target(ids, n_last))])
 
 
 # ---- the distribution of the whole text
 
-@pytest.mark.parametrize("alpha", ALPHAS)
+@pytest.mark.parametrize("price", PRICES)
 @pytest.mark.parametrize("exact", [False, True])
-def test_the_text_is_distributed_as_pi(exact, alpha):
+def test_the_text_is_distributed_as_pi(exact, price):
     """On Fractions to the last bit."""
     pair = [toy(3, seed, exact=exact) for seed in (21, 22)]
-    alpha = Fraction(alpha)
-    assert_same_law(law(partial(complete, [0], cascading(*pair, 2, alpha), 3)),
-                    text_law([0], pi_of(*pair, alpha), 3), tolerance=0 if exact else 1e-12)
+    price = Fraction(price)
+    assert_same_law(law(partial(complete, [0], cascading(*pair, 2, price), 3)),
+                    text_law([0], pi_of(*pair, price), 3), tolerance=0 if exact else 1e-12)
 
 
-@pytest.mark.parametrize("alpha", [0.0, 0.3])
+@pytest.mark.parametrize("price", [0.0, 0.3])
 @pytest.mark.parametrize("sampling", [
     dict(temperature=0.4), dict(temperature=1.0, top_k=2, repetition_penalty=2.5),
     dict(temperature=0.0), dict(temperature=0.0, repetition_penalty=2.5)], ids=str)
-def test_pi_has_the_rows_after_all_sampling_settings(sampling, alpha):
+def test_pi_has_the_rows_after_all_sampling_settings(sampling, price):
     greedy = sampling["temperature"] == 0
     warm = sampling | {"temperature": 1.0} if greedy else sampling  # what the rule compares
     models = [with_sampling(Logits(model), **warm) for model in (DRAFT, TARGET)]
-    pi = pi_of(*models, alpha, one_hot if greedy else np.asarray)
+    pi = pi_of(*models, price, one_hot if greedy else np.asarray)
     for x in ([0, 1, 0], [1], [2, 2]):
-        step = build(Models(Logits(DRAFT), Logits(TARGET), sampling), K=2, alpha=alpha)
+        step = build(Models(Logits(DRAFT), Logits(TARGET), sampling), K=2, price=price)
         assert_same_law(law(partial(complete, x, step, 3)), text_law(x, pi, 3))
 
 
@@ -80,17 +80,17 @@ distributions = weights.map(lambda row: np.array([Fraction(w, sum(row)) for w in
 
 @settings(max_examples=40)
 @given(distributions, distributions, st.fractions(-2, 2), st.fractions(0, 1))
-def test_a_row_is_the_papers_formula_and_a_higher_price_never_defers_more(q, p, alpha, more):
-    rows = cascade(np.array([q, p]), np.array([p, q]), alpha).tolist()
-    assert rows == [opt(q, p, alpha).tolist(), opt(p, q, alpha).tolist()]
+def test_a_row_is_the_papers_formula_and_a_higher_price_never_defers_more(q, p, price, more):
+    rows = cascade(np.array([q, p]), np.array([p, q]), price).tolist()
+    assert rows == [opt(q, p, price).tolist(), opt(p, q, price).tolist()]
     if rows[0] == q.tolist():
-        assert cascade(q[None], p[None], alpha + more)[0].tolist() == q.tolist()
+        assert cascade(q[None], p[None], price + more)[0].tolist() == q.tolist()
 
 
 @settings(max_examples=40)
 @given(distributions, distributions)
-def test_the_ends_of_alpha_are_the_draft_and_the_target(q, p):
-    rows = lambda alpha: cascade(q[None], p[None], alpha)[0].tolist()
+def test_the_ends_of_the_price_are_the_draft_and_the_target(q, p):
+    rows = lambda price: cascade(q[None], p[None], price)[0].tolist()
     assert rows(1) == rows(7) == q.tolist()
     assert rows(Fraction(-11, 10)) == rows(-2) == p.tolist()  # at -1 there can be a tie
 
@@ -98,7 +98,7 @@ def test_the_ends_of_alpha_are_the_draft_and_the_target(q, p):
 def test_at_a_price_of_minus_1_a_tie_goes_to_the_draft_so_only_prices_below_are_exact():
     p_draft, p_target = np.array([[0.75, 0.25]]), np.array([[0.5, 0.5]])  # TV 0.25
     assert cascade(p_draft, p_target, -1.0).tolist() == p_draft.tolist()
-    is_exact = lambda alpha: DECODER.is_exact({"alpha": alpha})
+    is_exact = lambda price: DECODER.is_exact({"price": price})
     assert not is_exact(-1.0) and is_exact(np.nextafter(-1, -2)) and not is_exact(0.0)
 
 
@@ -124,8 +124,8 @@ def test_a_round_is_K_draft_steps_and_a_pass_of_each_model_over_all_guesses():
     assert target.calls == [k + 1 for k in sizes]
 
 
-def test_the_acceptance_grows_with_alpha():
-    means = [expectation(partial(cascading(*PAIRS["four tokens"], 2, alpha), [0], 3),
-                         lambda result: result.n_accepted) for alpha in ALPHAS]
+def test_the_acceptance_grows_with_the_price():
+    means = [expectation(partial(cascading(*PAIRS["four tokens"], 2, price), [0], 3),
+                         lambda result: result.n_accepted) for price in PRICES]
     assert means == sorted(means)
     assert means[0] < means[-1] - 0.5 and means[-1] == pytest.approx(2)

@@ -19,7 +19,7 @@ from theory.coupling import agreement_bound, inverse_agreement, match_agreement,
 from theory.speedup import acceptance_rate
 from variants import build
 from variants import coupled as coupled_module
-from variants.coupled import SAMPLERS, Replay, coupled, exponentials, race
+from variants.coupled import SAMPLERS, Replay, coupled, exponentials, race_sample
 from variants.lookup import lookup_guess
 
 EXACT = 1e-12
@@ -96,7 +96,7 @@ def test_the_first_of_a_race_has_the_rows_distribution(row, monkeypatch):
     def winner(speeds):
         times = np.array([1 / speed if speed else np.inf for speed in speeds])
         monkeypatch.setattr(coupled_module, "exponentials", lambda u, n_vocab: times)
-        return race(row, Scripted([0.5]))
+        return race_sample(row, Scripted([0.5]))
 
     assert boxes.race_distribution(winner, 4) == pytest.approx(row, abs=1e-5)
 
@@ -108,7 +108,7 @@ def test_two_races_with_the_same_numbers_agree_by_the_closed_form(rows):
     limit = np.sqrt(n * np.log(2e12) / 2)  # Hoeffding: a false alarm of 1e-12 for each count
     rows = np.array(rows)
     numbers = np.random.default_rng(0).random(n)
-    first, other = (np.array([race(row, Scripted([u])) for u in numbers]) for row in rows)
+    first, other = (np.array([race_sample(row, Scripted([u])) for u in numbers]) for row in rows)
     for row, tokens in zip(rows, (first, other)):
         counts = np.bincount(tokens, minlength=4)
         assert (abs(counts - n * row) < limit).all() and (counts[row == 0] == 0).all()
@@ -136,7 +136,7 @@ def test_a_race_is_a_function_of_one_uniform():
     assert (exponentials(0.25, 9) == exponentials(0.25, 9)).all()
     assert (exponentials(0.25, 9) != exponentials(0.25 + 2**-53, 9)).all()
     rng = Replay([], np.random.default_rng(0))
-    race([0.5, 0.5], rng)
+    race_sample([0.5, 0.5], rng)
     assert len(rng.drawn) == 1
 
 
@@ -148,7 +148,7 @@ def test_no_caller_can_change_the_numbers_of_later_races():
 @pytest.mark.parametrize("row", [[0.0, 0.0], [np.nan, 1.0], [np.inf, 1.0]])
 def test_a_race_without_speeds_is_an_error(row):
     with pytest.raises(ValueError, match="probabilities"):
-        race(row, np.random.default_rng(0))
+        race_sample(row, np.random.default_rng(0))
 
 
 # ---- closed forms

@@ -181,7 +181,7 @@ def test_the_text_of_a_flag_is_read_and_checked(read, good, bad):
     ("big_little", {}, 1.0, "temperature 0"), ("blockwise", {}, 0.5, "temperature 0"),
     ("tree", {"siblings": "distinct"}, 0.0, "--siblings distinct does not apply .*only top"),
     ("tree", {"siblings": "distinct", "widths": "dynamic"}, 1.0, "--siblings distinct does not"),
-    ("cascade", {"alpha": np.nan}, 1.0, "--alpha: need a finite number, got nan"),
+    ("cascade", {"price": np.nan}, 1.0, "--price: need a finite number, got nan"),
     ("big_little", {"rollback": np.inf}, 0.0, "--rollback: need a finite number, got inf"),
     ("tree", {"total": 3}, 1.0, "--total needs --widths dynamic"),
     ("tree", {"widths": "auto"}, 1.0, "--decoder tree needs Models.costs"),

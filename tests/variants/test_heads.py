@@ -20,9 +20,9 @@ from tests.toys import counted, mapped, one_hot, path_by_path, toy, tree_of
 from variants import Models, build
 from variants.blockwise import blockwise_verify
 from variants.markov import guess_by_chain, load_table
-from variants.medusa import guess_by_heads, load_heads, typical, verify_typical
+from variants.medusa import guess_by_heads, is_typical, load_heads, verify_typical
 from variants.shared import tree_gpt2
-from variants.shared.best_tree import uniform
+from variants.shared.best_tree import uniform_shape
 from variants.shared.branches import Tree
 from variants.shared.eagle_head import load_head
 from variants.shared.heads import fingerprint, open_heads
@@ -159,7 +159,7 @@ def head_toy(n_heads, n_vocab, seed):
     return lambda state: np.array([model(list(state))[0] for model in models])
 
 
-@pytest.mark.parametrize("choices, verify", [(uniform((2, 1, 1)), verify_tree),
+@pytest.mark.parametrize("choices, verify", [(uniform_shape((2, 1, 1)), verify_tree),
                                              (BLOCK, blockwise_verify)])
 def test_perfect_heads_need_the_fewest_passes(choices, verify):
     model = mapped(toy(5, 3, zeros=0), one_hot)
@@ -184,10 +184,10 @@ def test_choices_become_paths_of_the_heads_best_ids():
 def test_typical_is_the_papers_inequality():
     row = np.array([0.5, 0.25, 0.125, 0.125])  # H = 1.75 bits
     threshold = np.exp(-1.75 * np.log(2))
-    assert typical(row, 1, 1).tolist() == (row > threshold).tolist() == [True] + [False] * 3
-    assert typical(row, 0.2, 1).tolist() == [True, True, False, False]
-    assert typical(row, 1, 0.2 / threshold).tolist() == [True, True, False, False]
-    assert typical(np.array([1.0, 0, 0]), 0.09, 0.3).tolist() == [True, False, False]
+    assert is_typical(row, 1, 1).tolist() == (row > threshold).tolist() == [True] + [False] * 3
+    assert is_typical(row, 0.2, 1).tolist() == [True, True, False, False]
+    assert is_typical(row, 1, 0.2 / threshold).tolist() == [True, True, False, False]
+    assert is_typical(np.array([1.0, 0, 0]), 0.09, 0.3).tolist() == [True, False, False]
 
 
 @pytest.mark.parametrize("row, passes", [
@@ -205,7 +205,7 @@ def test_the_thresholds_are_the_papers_unless_they_are_given(row, passes):
 def test_without_typical_guesses_medusa_is_plain_sampling():
     model = toy(4, 6)
     verify = partial(verify_typical, epsilon=1, delta=np.inf)
-    step = medusa(model, head_toy(3, 4, 70), uniform((2, 2)), verify)
+    step = medusa(model, head_toy(3, 4, 70), uniform_shape((2, 2)), verify)
     got = law(lambda rng: complete([0, 1], step, 3, rng))
     assert_same_law(got, text_law([0, 1], model, 3))
 
@@ -222,7 +222,7 @@ def test_the_longest_typical_path_is_accepted_the_most_probable_of_equal_length(
         probs = {(): 1.0}  # of the typical paths
         for path in map(tuple, result.guesses.paths()):
             rows = [model([*x, *path[:t]])[0] for t in range(len(path))]
-            if all(typical(row, epsilon, delta)[token] for row, token in zip(rows, path)):
+            if all(is_typical(row, epsilon, delta)[token] for row, token in zip(rows, path)):
                 probs[path] = np.prod([row[token] for row, token in zip(rows, path)])
         accepted = tuple(result.ids[:-1])
         longest = max(map(len, probs))

@@ -11,7 +11,7 @@ from tests.distributions import Scripted
 from tests.small import Logits
 from tests.toys import PAIRS, count_up, mapped, one_hot, toy
 from variants import Models
-from variants.lookahead import build, make_tree, remember
+from variants.lookahead import add_to_pool, build, make_tree
 
 DENSE, FOUR = (PAIRS[name][1] for name in ("dense", "four tokens"))
 REPEATING = [0, 1, 2, 1, 0, 0, 1]
@@ -69,7 +69,7 @@ def test_the_latest_n_gram_is_tested_first_and_a_shared_start_once():
 def test_a_pool_has_the_latest_n_grams_once():
     pool = {}
     for tokens in ([0, 1, 1], [0, 2, 2], [0, 1, 1], [1, 0, 0], [0, 0, 0], [0, 0, 0]):
-        remember(pool, tokens, 2)
+        add_to_pool(pool, tokens, 2)
     assert pool == {0: [[1, 1], [0, 0]], 1: [[0, 0]]}
 
 

@@ -15,7 +15,7 @@ from speculative import complete
 from tests.commands import json_of_run, run_main
 from tests.small import lively_params
 from variants import Models, build, quantized
-from variants.quantized import int8_copy, is_copy
+from variants.quantized import int8_copy, is_int8_copy
 from variants.shared.batch import Shared, generate_batch
 from variants.shared.batch_gpt2 import BatchGPT2
 
@@ -72,10 +72,10 @@ def test_the_copy_is_a_model_of_the_rounded_weights(backend):
 def test_a_copy_has_its_own_cache_and_is_distinguished_from_other_drafts():
     model = target()
     copy = int8_copy(model)
-    assert not np.shares_memory(copy.cache, model.cache) and is_copy(copy, model)
+    assert not np.shares_memory(copy.cache, model.cache) and is_int8_copy(copy, model)
     other = GPT2({**PARAMS, "wpe": PARAMS["wpe"].copy()}, 2)
-    assert not any(is_copy(draft, model) for draft in (None, model, target(), other))
-    assert not is_copy(int8_copy(other), model)
+    assert not any(is_int8_copy(draft, model) for draft in (None, model, target(), other))
+    assert not is_int8_copy(int8_copy(other), model)
 
 
 def test_a_copy_given_as_the_draft_is_used_and_a_different_draft_is_not():

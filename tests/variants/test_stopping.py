@@ -13,7 +13,16 @@ from tests.toys import PAIRS, context_free
 from theory.speedup import best_K
 from variants import Models
 from variants.registry import Costs
-from variants.stopping import BUCKETS, DECAY, START, History, build, guess_while_it_pays
+from variants.stopping import (
+    BUCKETS,
+    DECAY,
+    START_ACCEPTED,
+    START_ROWS,
+    START_TESTED,
+    History,
+    build,
+    guess_while_it_pays,
+)
 
 # ---- the best rule
 
@@ -121,7 +130,9 @@ def test_the_table_counts_the_guesses_that_were_tested_and_every_row():
     history = History(Costs(0.1, [1.0, 1.1, 1.2]))
     history.count(Round([0, 1], [0, 0], None, None, 1), [7, 3])
     history.count(Round([1], [0, 0], None, None, 0), [2, 3, 5])
-    accepted, tested, rows = (history.table - START).round(1)
+    accepted = (history.acceptance.accepted - START_ACCEPTED).round(1)
+    tested = (history.acceptance.tested - START_TESTED).round(1)
+    rows = (history.rows - START_ROWS).round(1)
     assert np.flatnonzero(accepted).tolist() == [7]
     assert np.flatnonzero(tested).tolist() == [2, 3, 7]
     assert rows.tolist() == [0, 0, 1, 2, 0, 1, 0, 1]

@@ -44,8 +44,8 @@ def test_what_followed_every_run_is_counted_within_its_own_text(texts, depth, da
     expected = {}
     for text in texts:
         cut = data.draw(st.integers(0, len(text)))  # a text may come in pieces
-        counts.count(text[:cut], 0)
-        counts.count(text, cut)
+        counts.add(text[:cut], 0)
+        counts.add(text, cut)
         for end in range(1, len(text)):
             for m in range(1, min(depth - 1, end) + 1):
                 expected.setdefault(tuple(text[end - m : end]), []).append(text[end])

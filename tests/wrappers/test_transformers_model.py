@@ -26,7 +26,7 @@ from tests.small import COSTS, forms  # noqa: E402
 from tests.wrappers.families import FAMILIES, NO_CACHE, random_model  # noqa: E402
 from utils import MODELS_DIR  # noqa: E402
 from variants import DECODERS, Models, build  # noqa: E402
-from variants.shared.branches import plant  # noqa: E402
+from variants.shared.branches import tree_of_paths  # noqa: E402
 from wrappers.transformers_model import TransformersModel, cut_vocabulary  # noqa: E402
 
 
@@ -282,7 +282,7 @@ def test_the_bundled_pair_writes_numpys_texts(bundled_pairs, temperature):
 
 def test_a_tree_is_read_path_by_path(bundled_pairs):
     x = bundled.encoder().encode("There was once")
-    tree = plant([[5, 6], [5, 7], [8]], 4096)
+    tree = tree_of_paths([[5, 6], [5, 7], [8]], 4096)
     small = bundled_pairs[1][0]
     rows = small(x + tree, 5)
     texts = [x, x + [5], x + [5, 6], x + [5, 7], x + [8]]

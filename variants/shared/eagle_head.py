@@ -2,7 +2,7 @@
 
 Adds to gpt2.py: a transformer that reads pairs, each a state and the token drawn from it.
 
-    f_i        the target's state at token i: the last hidden one, after ln_f
+    f_i        the target's state at token i: the last hidden state, after ln_f
     e_i        the embedding of token i, which in GPT-2 includes its position: wte[x_i] + wpe[i]
     pair i     (f_i, e_(i + 1)): a state and the token that came NEXT
     predicted  the head's states, at the end of x and at every node of a tree
@@ -10,9 +10,10 @@ Adds to gpt2.py: a transformer that reads pairs, each a state and the token draw
     z_i = fc [ln_token(e_(i + 1)); ln_state(f_i)]  predicted f_(i + 1) = ln_f(block(z_0 .. z_i))
 
 There are two norms, because states and embeddings differ in scale. The target's unembedding
-makes the predicted state at token i + 1 a distribution of token i + 2. The states before the
-end of x are the target's own. For the tree there are none, so the head continues the states it
-predicted; their keys and values come after the text's, and are not reused as the text's.
+makes the predicted state at token i + 1 a distribution of token i + 2. The pairs of the text
+have the target's own states. The pairs of a tree's nodes have predicted states, because the
+target has not read the nodes. Their keys and values come after the text's in the cache, and are
+computed again when their tokens are text.
 """
 
 import numpy as np
@@ -28,12 +29,12 @@ from gpt2 import (
     widened,
 )
 from lib.checkpoints.weights import build_params, linear_weights, norm_weights
-from variants.shared.branches import tree_mask
+from variants.shared.branches import row_after, tree_mask
 from variants.shared.heads import open_heads
 
 
 class Head:
-    """The head as a tree model of logits; as in GPT2, no answer depends on its cache.
+    """Hold the head, a tree model of logits; as in GPT2, no answer depends on its cache.
 
     `params` is the tree of a GPT-2 of one block, with the target's wte and wpe, and ln_token,
     ln_state and fc. `states_of(ids, n_last)` returns the target's states at the last tokens.
@@ -47,76 +48,87 @@ class Head:
         n_ctx, n_embd = params["wpe"].shape
         self.cache = np.zeros((2, n_head, n_ctx, n_embd // n_head), wte.dtype, like=wte)
         self.ids = []  # pair i of this text is in column i of the cache
-        self.tree = None  # the one that follows the text
-        self.predicted = np.empty((0, n_embd))  # [1 + n_nodes read, n_embd], of text and tree
+        self.tree = None  # the tree that follows the text
+        self.predicted = np.empty((0, n_embd))  # row 0: the end of the text; row 1 + i: node i
 
     def __call__(self, branches, n_last):  # -> [n_last, n_vocab]
-        """Return the logits after the last nodes; the tree may have grown since last time."""
+        """Return the logits after the last nodes; the tree may have grown since the last call."""
         x, tree = branches
         if tree is not self.tree or x != self.ids:
             self.predicted = self.read(x)
             self.tree = tree
-        while len(self.predicted) <= len(tree):
+        while len(self.predicted) < 1 + len(tree):  # some nodes are unread
             self.predicted = np.concatenate([self.predicted, self.read_nodes(tree)])
         return to_host(unembed(self.predicted[-n_last:], self.params))
 
     def read(self, x):  # -> [1, n_embd]
         """Return the state predicted at the end of x, from the true states before it."""
-        n = len(x) - 1  # pairs; the last one is read again, because its state is wanted
+        n = len(x) - 1  # pairs: n tokens have a next token
+        # n_past pairs are reused: pair i needs token i + 1 of both texts. The last pair is always
+        # read again, because its predicted state is wanted.
         n_past = max(0, min(common_prefix(self.ids, x) - 1, n - 1))
         states = self.states_of(x[:-1], n - n_past)
         self.ids = x[: n_past + 1]  # as in GPT2: true even if Ctrl-C comes below
-        path = np.tri(n - n_past, dtype=bool)  # each pair sees those before it
-        states = self.feed(states, x[n_past + 1 :], n_past, path)
+        path = np.tri(n - n_past, dtype=bool)  # each pair sees itself and the pairs before it
+        states = self.predict_states(states, x[n_past + 1 :], n_past, path)
         self.ids = x[:]  # a copy, because the caller's list may grow
         return states[-1:]
 
     def read_nodes(self, tree):  # -> [n_new, n_embd]
-        """Return the states predicted at the next nodes, each from the one at its parent."""
-        first = len(self.predicted) - 1
-        children = (node for node, parent in enumerate(tree.parents) if parent >= first)
-        end = next(children, len(tree))  # the nodes before it have predicted states above them
-        states = np.stack([self.predicted[1 + parent] for parent in tree.parents[first:end]])
-        return self.feed(states, tree.tokens[first:end], len(self.ids) - 1,
-                         tree.ancestors()[first:end, :end])
+        """Return the states predicted at the next nodes, from the states at their parents."""
+        first = len(self.predicted) - 1  # the first unread node
+        # A state is predicted from the parent's, so children of unread nodes wait for a later call.
+        below_unread = (node for node, parent in enumerate(tree.parents) if parent >= first)
+        end = next(below_unread, len(tree))  # parents of nodes first .. end - 1 have states
+        parents = tree.parents[first:end]
+        states = np.stack([row_after(self.predicted, parent) for parent in parents])
+        return self.predict_states(states, tree.tokens[first:end], len(self.ids) - 1,
+                                   tree.ancestors()[first:end, :end])
 
-    def feed(self, states, tokens, n_past, sees):  # [n_new, n_embd] -> [n_new, n_embd]
-        """Return the states predicted at tokens, the last of a tree or path after n_past pairs.
+    def predict_states(self, states, tokens, n_past, sees):  # [n_new, n_embd] -> [n_new, n_embd]
+        """Return the state predicted at each token.
 
-        As in tree_gpt2.py each sees all pairs before the tree, and in it its ancestors: `sees`.
+        `sees` is [n_new, n_nodes]: the tokens are the last n_new nodes of a tree, or of a path,
+        that follows n_past pairs. As in tree_gpt2.py, a node sees all pairs before the tree, and
+        in the tree itself and its ancestors.
         """
         n_new, n_nodes = sees.shape
         params = self.params
         self.cache = widened(self.cache, n_past + n_nodes)  # for a tree near the context's end
         mask = tree_mask(sees, n_past, like=self.cache)
         tokens = np.asarray(tokens, like=self.cache)
-        positions = np.asarray(n_past + sees.sum(axis=1), like=self.cache)
+        depths = sees.sum(axis=1)  # from 1 on
+        positions = np.asarray(n_past + depths, like=self.cache)  # pair i has token i + 1
         e = params["wte"][tokens] + params["wpe"][positions]
         pairs = [layer_norm(e, **params["ln_token"]), layer_norm(states, **params["ln_state"])]
         x = linear(np.concatenate(pairs, axis=1), **params["fc"])
-        attend = cached(self.cache, n_past + n_nodes - n_new, mask)
+        attend = cached(self.cache, n_past + n_nodes - n_new, mask)  # after the old columns
         [block] = params["blocks"]
         x = transformer_block(x, **block, n_head=self.n_head, attend=attend)
         return layer_norm(x, **params["ln_f"])
 
 
-def build_head(n_embd, take):
-    """Return the head's weights: the tree of a GPT-2 of one block, two norms and fc."""
-    return {**build_params(dict(n_vocab=0, n_ctx=0, n_embd=n_embd, n_layer=1), take),
-            "ln_token": norm_weights(take, "ln_token", n_embd),
-            "ln_state": norm_weights(take, "ln_state", n_embd),
-            "fc": linear_weights(take, "fc", 2 * n_embd, n_embd)}
+def build_head(n_embd, weight):
+    """Return the head's weights: those of a GPT-2 of one block, two norms and fc.
+
+    `weight(name, *shape)` returns one array.
+    """
+    return {**build_params(dict(n_vocab=0, n_ctx=0, n_embd=n_embd, n_layer=1), weight),
+            "ln_token": norm_weights(weight, "ln_token", n_embd),
+            "ln_state": norm_weights(weight, "ln_state", n_embd),
+            "fc": linear_weights(weight, "fc", 2 * n_embd, n_embd)}
 
 
 def load_head(models):
     """Return the weights of the target's own head, and the target's tables."""
     params = models.target.params
-    stored = open_heads(models)
+    stored_weight = open_heads(models)
 
-    def take(name, *shape):
-        if name in ("wte", "wpe"):
+    def weight(name, *shape):
+        if name in ("wte", "wpe"):  # the head has no tables: it uses the target's
             return params[name]
-        weight = stored(f"eagle/{name}", *shape)
-        return np.asarray(weight, order="F", like=weight)  # as lib/backend/products.py needs it
+        array = stored_weight(f"eagle/{name}", *shape)
+        return np.asarray(array, order="F", like=array)  # as lib/backend/products.py needs it
 
-    return build_head(params["wpe"].shape[1], take)
+    n_embd = params["wpe"].shape[1]
+    return build_head(n_embd, weight)

@@ -10,12 +10,15 @@ from lib.checkpoints import tensors
 
 
 def fingerprint(wte):
-    """Return a hash that identifies the target: of its token embeddings in float16."""
+    """Return a hash of the target's token embeddings, which identifies the target."""
+    # In float16, so that a target has one fingerprint in every precision.
     return hashlib.sha256(to_host(wte).astype(np.float16).tobytes()).hexdigest()
 
 
 def open_heads(models):
-    """Return `take(name, *shape)`, which reads an array of the target's heads; no shape is any.
+    """Return `weight(name, *shape)`, which reads an array of the target's heads.
+
+    Without a shape it accepts every shape.
 
     ValueError if there is no file, it is broken or names a different target, or an array is
     absent, has a different shape, or a number in it is not finite.
@@ -26,19 +29,19 @@ def open_heads(models):
                          "heads; models/training trains them)")
     wte = models.target.params["wte"]
     stored, metadata = tensors.open_arrays(path)
-    own = fingerprint(wte)
-    named = metadata.get("target", own)
-    if named != own:
-        raise ValueError(f"need heads that were trained for this target, {own[:8]}, in {path}, "
-                         f"got heads for {named[:8]!r}")
+    this_target = fingerprint(wte)
+    trained_for = metadata.get("target", this_target)  # a file without the entry is accepted
+    if trained_for != this_target:
+        raise ValueError(f"need heads that were trained for this target, {this_target[:8]}, in "
+                         f"{path}, got heads for {trained_for[:8]!r}")
 
-    def take(name, *shape):
-        weight = np.array(tensors.checked_array(stored, name, path, *shape))
-        if min(weight.shape, default=0) < 1:
+    def weight(name, *shape):
+        array = np.array(tensors.checked_array(stored, name, path, *shape))
+        if min(array.shape, default=0) < 1:  # no axis, or an axis of length 0
             raise ValueError(f"need {name} in {path} with a row for each head, got shape "
-                             f"{weight.shape}")
-        if not np.isfinite(weight).all():
+                             f"{array.shape}")
+        if not np.isfinite(array).all():
             raise ValueError(f"need finite weights in {path}, got NaN or inf in {name}")
-        return np.asarray(weight, wte.dtype, like=wte)
+        return np.asarray(array, wte.dtype, like=wte)  # as the target: its precision and device
 
-    return take
+    return weight

@@ -1,7 +1,8 @@
 """Keep the hidden states of the target's last pass, for the heads of Medusa and EAGLE.
 
-Adds to gpt2.py: the states after ln_f, each stored under the text that it ends. A round's pass
-computes them anyway, so the guesses of medusa.py and eagle.py cost the target nothing.
+Adds to gpt2.py: the states after ln_f of the last pass, each stored under its text, which ends
+with the state's token. A round's pass computes the states anyway, so the guesses of medusa.py
+and eagle.py cost the target nothing.
 """
 
 import numpy as np
@@ -12,24 +13,27 @@ class States:
 
     def __init__(self, model):
         self.model = model
-        self.known: dict[tuple, np.ndarray] = {}  # text: the state at its end
+        self.state_of_text: dict[tuple, np.ndarray] = {}  # text: the state of its last token
 
     def __call__(self, ids, n_last):  # -> [n_last, n_vocab]
         """Return the model's logits for a text, or for all branches of one."""
         states = self.model.hidden(ids, n_last)
-        texts = ids.texts() if hasattr(ids, "texts") else prefixes(ids, n_last)
-        self.known = dict(zip(map(tuple, texts), states))
+        if hasattr(ids, "texts"):  # Branches: a text for each row
+            texts = ids.texts()
+        else:
+            texts = prefixes(ids, n_last)
+        self.state_of_text = dict(zip(map(tuple, texts), states))
         return self.model.logits(states)
 
     def states_of(self, ids, n_last):  # -> [n_last, n_embd]
-        """Return the states at the last tokens, from the last pass if it has all of them."""
+        """Return the states of the last tokens, from the last pass if it has all these states."""
         texts = [tuple(text) for text in prefixes(ids, n_last)]
-        if all(text in self.known for text in texts):
-            return np.stack([self.known[text] for text in texts])
-        return self.model.hidden(ids, n_last)
+        if all(text in self.state_of_text for text in texts):
+            return np.stack([self.state_of_text[text] for text in texts])
+        return self.model.hidden(ids, n_last)  # a different text, or the prompt: one more pass
 
     def state_after(self, ids):  # -> [n_embd]
-        """Return the state at the last token."""
+        """Return the state of the last token."""
         return self.states_of(ids, 1)[0]
 
 

@@ -1,8 +1,8 @@
 """Score all paths of a tree in one pass, by tree attention: Miao et al. (2023).
 
 Adds to gpt2.py: a node sees the text and its own ancestors, and its position follows from its
-depth, not from its column in the cache. Afterwards the keys and values of an accepted path are
-moved into order, so nothing is read twice.
+depth, not from its column in the cache. After the round, the keys and values of the accepted
+path are moved into order, so no token is read twice.
 """
 
 import numpy as np
@@ -16,7 +16,9 @@ class TreeGPT2(GPT2):
 
     def __init__(self, params, n_head):
         super().__init__(params, n_head)
-        self.paths: dict[tuple, np.ndarray] = {}  # of the tree after self.ids: tokens -> nodes
+        # The paths of the tree whose keys and values follow those of self.ids in the cache:
+        # tokens of a path -> its nodes. Node i is in column len(self.ids) + i.
+        self.paths: dict[tuple, np.ndarray] = {}
 
     def read(self, ids, n_last):  # -> [n_last, n_embd]
         """Run one pass over a sequence, or over x and every node of a tree."""
@@ -32,21 +34,23 @@ class TreeGPT2(GPT2):
     def read_tree(self, x, tree):  # -> [n_new, n_embd]
         """Run one pass over the unread end of x, as a path, and over the tree below it."""
         paths = tree.paths()
-        longest = self.n_ctx - max(map(len, paths), default=0)
+        longest = self.n_ctx - max(map(len, paths), default=0)  # so that every path fits
         if not 1 <= len(x) <= longest:
             raise ValueError(f"need 1 <= len(x) <= n_ctx - depth = {longest}, got {len(x)}")
         check_ids(tree.tokens, self.n_vocab)
         self.keep_path(x)
         n_past = self.n_reusable(self.ids, x, 1)
         n_unread = len(x) - n_past
-        # The unread end of x is one path, and the tree hangs below it.
-        parents = [*range(-1, n_unread - 1), *(n_unread + parent for parent in tree.parents)]
+        # One pass reads one tree: the unread end of x is a path of n_unread nodes, and the tree's
+        # nodes follow it. Its root, -1, is the last node of the path, n_unread - 1.
+        path = range(-1, n_unread - 1)  # the parent of each node is the node before it
+        parents = [*path, *(n_unread + parent for parent in tree.parents)]
         tokens = x[n_past:] + tree.tokens
         sees = Tree(tokens, parents).ancestors()  # [n_new, n_new] of bool
         self.cache = widened(self.cache, n_past + len(sees))  # for trees near the context's end
         mask = tree_mask(sees, n_past, like=self.cache)
         attends = [cached(layer, n_past, mask) for layer in self.cache]
-        depths = sees.sum(axis=1)  # from 1 on
+        depths = sees.sum(axis=1)  # from 1 on: the first unread token has position n_past
         positions = np.asarray(n_past + depths - 1, like=self.cache)
         self.ids = x[:n_past]  # as in GPT2.read: true if Ctrl-C comes in forward
         states = forward(np.asarray(tokens, like=self.cache), positions, attends, self.params,
@@ -60,10 +64,11 @@ class TreeGPT2(GPT2):
         """Move the columns of the last tree's path along which `ids` continues into order."""
         n = len(self.ids)
         paths = self.paths
-        self.paths = {}
-        fits = (path for path in paths if [*self.ids, *path] == ids[: n + len(path)])
-        path = max(fits, key=len, default=())
+        self.paths = {}  # after this call the columns beyond self.ids may be overwritten
+        accepted = (path for path in paths if [*self.ids, *path] == ids[: n + len(path)])
+        path = max(accepted, key=len, default=())
         if path:
+            # The path's columns are scattered among those of rejected nodes.
             columns = np.asarray(n + paths[path], like=self.cache)
             self.cache[:, :, :, n : n + len(path)] = self.cache[:, :, :, columns]
             self.ids = ids[: n + len(path)]
