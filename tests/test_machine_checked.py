@@ -1,7 +1,7 @@
 """The proofs in theory/*.v: Coq accepts them, they are about this code, wrong copies fail.
 
 Coq computes with fractions, so the functions that the proofs are about can be run. Their
-distributions on the toys of exact/rules.py are compared with those of the code, with `==`.
+distributions on the toys of exact/toys.py are compared with those of the code, with `==`.
 """
 
 import itertools
@@ -18,7 +18,7 @@ from typing import NamedTuple
 import pytest
 
 from exact.law import composed_law, law
-from exact.rules import TENTHS, TOYS
+from exact.toys import TENTHS, TOYS
 from speculative import complete, draft_and_verify, make_step, speculative_sampling, verify
 from tests.commands import until
 from tests.toys import path_by_path
