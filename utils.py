@@ -74,7 +74,7 @@ def load_encoder_hparams_and_params(model_size: str, models_dir: str | Path, dty
     encoder = read_encoder(folder, hparams["n_vocab"], cut_vocab)
     arrays = get_backend(backend)
     products.set_backend(backend)
-    flat = kind.load_flat(folder, hparams, dtype)
+    flat = kind.load_all_weights(folder, hparams, dtype)
     params = cut_params(arrays.asarray(flat), hparams)
     params["wte"] = params["wte"][: encoder.n_vocab]
     return encoder, hparams | {"n_vocab": encoder.n_vocab}, params
