@@ -8,9 +8,9 @@ times as much as one row, although the weights have to be read only once. The co
     w        [n_in, n_out], transposed in memory: each output's weights side by side
     y        [n_rows, n_out]  x @ w
 
-Our own threads share a large product, whose outputs are cut into parts; BLAS is limited to one
-thread meanwhile. BLAS's threads spin while they wait for one another, so a product takes up to a
-hundred times as long if a different process uses their cores. Each of our threads starts
+Our own threads share a large product, whose outputs are cut into parts; BLAS has one
+thread meanwhile. BLAS's threads spin while they wait for one another, so a product takes up
+to a hundred times as long if a different process uses their cores. Each of our threads starts
 the next part when it is free, so a thread that is late delays none of the others.
 """
 

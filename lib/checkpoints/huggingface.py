@@ -24,7 +24,7 @@ FIXED = {"layer_norm_epsilon": (1e-5,),
 OTHER_MODELS = ("only GPT-2 can be read. For a pair of different models, measure its costs and "
                 "its acceptance where it runs; python -m theory.speedup --help says which, and "
                 "computes the speed-up")
-MASK = re.compile(r"h\.\d+\.attn\.(masked_)?bias")  # in old files: constants, not weights
+MASK = re.compile(r"h\.\d+\.attn\.(masked_)?bias")  # not weights
 
 
 def is_model(folder):

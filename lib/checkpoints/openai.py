@@ -42,7 +42,7 @@ def fetch_missing(model_size, folder):
 
 
 def why_no_model(name, folder, missing):
-    """Return which files a model's folder lacks, or, if it is no model's, which models exist."""
+    """Return which files a model's folder lacks, or which models exist."""
     if (folder / "hparams.json").is_file():
         return f"{folder} lacks {', '.join(missing)}"
     if (folder / "config.json").is_file():

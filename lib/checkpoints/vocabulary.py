@@ -22,8 +22,9 @@ def read_vocabulary(folder: Path) -> tuple[dict, list, dict, str]:
         raise ValueError(f"need tokenizer.json, or vocab.json and merges.txt, in {folder}")
     vocab = read_json(vocab_path)
     merges = read_merges(merges_path)
-    added_path = folder / "added_tokens.json"  # only Hugging Face's folders have one
+    added_path = folder / "added_tokens.json"  # optional
     added = read_json(added_path) if added_path.is_file() else {}
+    # An added token is in no other file, so the vocabulary gets it from this one.
     return vocab | added, merges, added, f"{vocab_path.name} and {merges_path.name}"
 
 
@@ -86,5 +87,6 @@ def as_pair(symbols, path):
 
 
 def merge_lines(encoder):
-    """Return the merges as lines, most important first."""
-    return [f"{left} {right}" for left, right in sorted(encoder.ranks, key=encoder.ranks.get)]
+    """Return the merges as lines, in the order in which they are applied."""
+    pairs = sorted(encoder.ranks, key=encoder.ranks.get)  # by rank
+    return [f"{left} {right}" for left, right in pairs]
