@@ -66,8 +66,7 @@ def append_rest(url, partial_file):
 
 def write_with_bar(response, partial_file, n_past, n_total):
     """Write a response's bytes after the first n_past bytes of a file; show a progress bar."""
-    mode = "ab" if n_past else "wb"
-    with errors_name_file(partial_file), open(partial_file, mode) as file:
+    with errors_name_file(partial_file), open(partial_file, "ab" if n_past else "wb") as file:
         # n_total is 0 if the server names no length; disable=None: no bar outside a terminal.
         with tqdm(total=n_total or None, initial=n_past, unit="B", unit_scale=True,
                   desc=partial_file.stem, disable=None) as bar:
