@@ -74,7 +74,7 @@ def load_encoder_hparams_and_params(model_size: str, models_dir: str | Path, dty
     encoder = read_encoder(folder, hparams["n_vocab"], cut_vocab)
     arrays = get_backend(backend)
     products.set_backend(backend)
-    flat = layout.load_flat(folder, hparams, dtype)  # all weights, one after another
+    flat = layout.load_all_weights(folder, hparams, dtype)  # one after another
     params = cut_params(arrays.asarray(flat), hparams)
     params["wte"] = params["wte"][: encoder.n_vocab]  # cut_vocab leaves out the padding
     return encoder, hparams | {"n_vocab": encoder.n_vocab}, params

@@ -30,7 +30,7 @@ from benchmarks.race import builder, write_text
 from encoder import Encoder, byte_characters
 from exact.engines.programs import llama_server
 from lib.backend import products
-from lib.checkpoints.huggingface import their_name
+from lib.checkpoints.huggingface import transformers_name
 from lib.checkpoints.weights import flatten
 from lib.markdown import markdown_table
 
@@ -64,7 +64,7 @@ def to_transformers(model):
     hparams = sizes(model)
     config = GPT2Config(vocab_size=hparams.pop("n_vocab"), n_positions=hparams.pop("n_ctx"),
                         eos_token_id=None, bos_token_id=None, **hparams)
-    state = {f"transformer.{their_name(name)}": torch.from_numpy(np.array(weight, order="C"))
+    state = {f"transformer.{transformers_name(name)}": torch.from_numpy(np.array(weight, order="C"))
              for name, weight in flatten(model.params)}
     peer = GPT2LMHeadModel(config).eval().to(state["transformer.wte.weight"].dtype)
     peer.load_state_dict(state, strict=False)  # lm_head is missing, because it is wte

@@ -10,10 +10,10 @@ are the figures below it, in their order:
       given 0.8 -->
 
 A cell is TABLE | ROW | COLUMN. `TABLE, WORDS` is the table of that name (docs/tables.py) with
-these words in its head or in the paragraph above it. `5; 8` are two rows, `*` is every one.
-`speed-up` quotes the first number of the column `speed-up (slowest - fastest)`; the whole head,
-or `*`, quotes all numbers of a cell. `given` is followed by figures that are nobody's result:
-settings, versions, numbers of an example.
+these words in its head or in the paragraph above it. `5; 8` are two rows, `*` is every row or
+column. `speed-up` quotes the first number of the column `speed-up (slowest - fastest)`; the
+whole head, or `*`, quotes all numbers of a cell. `given` is followed by figures that no program
+computes: settings, versions, numbers of an example.
 
 A figure is a number with a decimal point, a percentage, or a number that fills a cell of a
 table, outside code, links and quoted output. `python -m docs.readme FILES --code` renews them.
@@ -36,6 +36,7 @@ NOT_PROSE = re.compile("|".join([
     r"\]\([^)]*\)|^\[[^\]]+\]: [^\n]*",  # the targets of links
     r"^\|[^\n]*\n\|[ :|-]+$|^\|[^\n|]*(?=\|)",  # the head of a table, the label of each row
     r"(?:Sec\.|Theorem|App\.) [\d.]+\d"]), re.DOTALL | re.MULTILINE)
+# A number with a decimal point; a percentage; a number that fills a cell, with an optional unit.
 FIGURE = re.compile(r"(?<![\w.,])(\d[\d,]*)?\.\d+(?![\d.]*\w)|(?<![\w.])\d+(?= %| percent)"
                     r"|(?<=\|)(?P<sign> (\+ )?)\d[\d,]*(?=( [a-zA-Z]+)? \|)")
 NUMBER = re.compile(r"\d[\d,]*(?:\.\d+)?|\.\d+")
@@ -51,16 +52,18 @@ def blanked(match):
 
 
 def named_labels(wanted, labels):
-    """Return the labels that a marker names; a KeyError says that one is not there."""
+    """Return the labels that a marker names; KeyError if a table has no such label."""
     if wanted == "*":
         return [*labels]
-    by_name = {label.partition(" (")[0]: label for label in labels}  # "speed-up (slowest - ..)"
+    # "speed-up (slowest - fastest)" may be named in full, or as "speed-up".
+    by_name = {label.partition(" (")[0]: label for label in labels}
     by_name |= {label: label for label in labels}
     return [by_name[name.strip()] for name in wanted.split(";")]
 
 
 def cell_numbers(rows, row, column):
     """Return the numbers of the named cells of a table, row by row."""
+    # Otherwise the first number of each cell, without the range in brackets.
     every_number = any(name == "*" or name.endswith(")") for name in (row, column))
     numbers = []
     for label in named_labels(row, rows):
@@ -79,15 +82,15 @@ def line_numbers(line):
     name, *words = table.split(", ")
     # "temperature 0" is not in "temperature 0.7", nor "1" in "16"
     patterns = [re.compile(rf"(?<!\w){re.escape(word)}(?![.\d]*\d)", re.I) for word in words]
-    found = []
+    matches = []  # the numbers of the cell in each table that has it
     for candidate in every_table():
-        is_meant = all(pattern.search(candidate.caption) for pattern in patterns)
-        if candidate.name == name and is_meant:
+        has_words = all(pattern.search(candidate.caption) for pattern in patterns)
+        if candidate.name == name and has_words:
             with suppress(KeyError):  # a table of this name without this row or column
-                found.append(cell_numbers(candidate.rows, row, column))
-    if len(found) != 1:
-        raise Unbound(f"need one table with this cell, got {len(found)}: {line}")
-    return found[0]
+                matches.append(cell_numbers(candidate.rows, row, column))
+    if len(matches) != 1:
+        raise Unbound(f"need one table with this cell, got {len(matches)}: {line}")
+    return matches[0]
 
 
 def as_written(number, figure, is_percentage):
@@ -95,24 +98,29 @@ def as_written(number, figure, is_percentage):
     if is_percentage:
         return f"{100 * number:.0f}"
     comma = "," if "," in figure else ""
-    text = f"{number:{comma}.{len(figure.partition('.')[2])}f}"
+    n_places = len(figure.partition(".")[2])
+    text = f"{number:{comma}.{n_places}f}"
     return text.removeprefix("0") if figure.startswith(".") else text
 
 
 class Span(NamedTuple):
-    """A figure on a page."""
+    """Where a figure is on a page: its characters start .. end - 1."""
     start: int
     end: int
     is_percentage: bool
 
 
-def found_figures(prose, first, last):
+def spans_of_figures(prose, first, last):
     """Return the figures between two offsets of a page whose code is blanked."""
-    found = []
+    spans = []
     for match in FIGURE.finditer(prose, first, last):
-        start = match.end("sign") if match["sign"] is not None else match.start()
-        found.append(Span(start, match.end(), bool(re.match(" %| percent", prose[match.end():]))))
-    return found
+        start = match.start()
+        if match["sign"] is not None:  # a whole cell: its space and its + are not replaced
+            start = match.end("sign")
+        rest = prose[match.end() :]
+        is_percentage = re.match(" %| percent", rest) is not None
+        spans.append(Span(start, match.end(), is_percentage))
+    return spans
 
 
 def figures_with_cells(text):
@@ -122,16 +130,17 @@ def figures_with_cells(text):
     for paragraph in prose.split("\n\n"):
         end = start + len(paragraph)
         markers = [*MARKER.finditer(text, start, end)]
-        # The part before the first marker has no cells, and so must have no figures.
+        # Markers cut a paragraph into pieces. The piece before the first marker has no cells, and
+        # so must have no figures.
         firsts = [start, *(marker.end() for marker in markers)]
         lasts = [*firsts[1:], end]
-        cells = [[], *(marker_numbers(marker) for marker in markers)]
-        for first, last, numbers in zip(firsts, lasts, cells):
-            figures = found_figures(prose, first, last)
+        numbers_of_pieces = [[], *(marker_numbers(marker) for marker in markers)]
+        for first, last, numbers in zip(firsts, lasts, numbers_of_pieces):
+            figures = spans_of_figures(prose, first, last)
             if len(figures) != len(numbers):
-                shown = ", ".join(text[figure.start:figure.end] for figure in figures)
+                on_page = ", ".join(text[figure.start:figure.end] for figure in figures)
                 raise Unbound(f"need a cell for each figure, got {len(numbers)} cells for "
-                              f"{len(figures)} figures: {shown or text[first:last][:80]}")
+                              f"{len(figures)} figures: {on_page or text[first:last][:80]}")
             for figure, number in zip(figures, numbers):
                 old = text[figure.start:figure.end]
                 yield figure, as_written(number, old, figure.is_percentage)
@@ -146,9 +155,11 @@ def marker_numbers(marker):
 
 def renewed_page(text):
     """Return a page with the figures that its markers name."""
-    parts = []
-    end = 0
+    pieces = []
+    end = 0  # of the last figure
     for figure, new in figures_with_cells(text):
-        parts += [text[end:figure.start], new]
+        pieces.append(text[end:figure.start])
+        pieces.append(new)
         end = figure.end
-    return "".join([*parts, text[end:]])
+    pieces.append(text[end:])
+    return "".join(pieces)

@@ -33,18 +33,26 @@ from variants.registry import FAMILIES
 
 ROOT = Path(__file__).parent.parent
 KINDS = "run|table|code|decoders|families|rules"
-BLOCK = re.compile(rf"(?P<head><!-- (?P<kind>{KINDS})(: (?P<argument>.*?))? -->\n"
-                   r"(?P<fence>```\w*\n)?)(?P<text>(.|\n)*?)\n?"
-                   r"^(?P<end>(?(fence)```|<!-- end -->))", re.MULTILINE)
+# re.VERBOSE ignores the spaces of a pattern, so each space of the comments is written [ ].
+BLOCK = re.compile(rf"""
+    (?P<head>
+        <!--[ ](?P<kind>{KINDS})(:[ ](?P<argument>.*?))?[ ]-->\n
+        (?P<fence>```\w*\n)?                  # in front of code and outputs, not of tables
+    )
+    (?P<text>(.|\n)*?)\n?                     # what is replaced
+    ^(?P<end>(?(fence)```|<!--[ ]end[ ]-->))   # the end that fits the beginning
+    """, re.MULTILINE | re.VERBOSE)
 
 
 def source(argument):
     """Return the source of some functions of one file, without their docstrings."""
     file, *names = argument.split()
     module = importlib.import_module(file.removesuffix(".py").replace("/", "."))
-    sources = [inspect.getsource(attrgetter(name)(module)) for name in names]
-    return "\n\n".join(re.sub(r'\n +"""(.|\n)*?"""', "", text, count=1).rstrip()
-                       for text in sources)
+    codes = []
+    for name in names:  # attrgetter, because a name may be CLASS.METHOD
+        code = inspect.getsource(attrgetter(name)(module))
+        codes.append(re.sub(r'\n +"""(.|\n)*?"""', "", code, count=1).rstrip())
+    return "\n\n".join(codes)
 
 
 def decoders(argument=None):
@@ -53,6 +61,7 @@ def decoders(argument=None):
     for name, entry in DECODERS.items():
         file = entry.build.__module__.replace(".", "/") + ".py"
         papers = zip(entry.source.split("; "), entry.url.split())
+        # An entry without an address has no papers in this list, and shows its source as it is.
         sources = "; ".join(f"[{paper}]({url})" for paper, url in papers) or entry.source
         rows.append(f"| [{name}](../{file}) | {sources} | {exactness(entry.exact)} | "
                     f"{entry.idea} |")
@@ -63,7 +72,7 @@ def exactness(exact):
     """Return whether a decoder is exact, or with which flags; only flags and values are code."""
     if isinstance(exact, bool):
         return "exact" if exact else "no"
-    return re.sub("--.*?(?= above| below|$)", r"`\g<0>`", exact)
+    return re.sub("--.*?(?= above| below|$)", r"`\g<0>`", exact)  # `--flag value` above ..
 
 
 def families(argument=None):
@@ -75,13 +84,13 @@ def families(argument=None):
     return "\n".join(rows)
 
 
-def counted(link):
+def rules_sentence(link):
     """Return a sentence that counts the rules, those not exact, and those met in public."""
     every = [*register.RULES, *settings.RULES]
     wrong = [rule for rule in every if not rule.exact]
-    met = sum(bool(rule.seen) for rule in wrong)
+    met_in_public = [rule for rule in wrong if rule.seen]
     return (f"Of [{len(every)} rules]({link}), {len(wrong)} change the distribution of the "
-            f"text; {met} of these were met in public.")
+            f"text; {len(met_in_public)} of these were met in public.")
 
 
 def run(line):
@@ -92,17 +101,18 @@ def run(line):
 
 
 def fill(text, kinds):
-    """Return the text with its blocks of these kinds (name: function) renewed."""
-    def renewed(block):
+    """Return a page with the contents of its blocks; kinds is {kind: function of its argument}."""
+    def filled_block(block):
         if block["kind"] not in kinds:
-            return block[0]
-        return f"{block['head']}{kinds[block['kind']](block['argument'])}\n{block['end']}"
+            return block[0]  # as it is
+        content = kinds[block["kind"]](block["argument"])
+        return f"{block['head']}{content}\n{block['end']}"
 
-    return BLOCK.sub(renewed, text)
+    return BLOCK.sub(filled_block, text)
 
 
 STATIC = {"code": source, "decoders": decoders, "families": families,
-          "rules": counted}  # kinds that need no run
+          "rules": rules_sentence}  # kinds that need no run
 
 
 @command("docs.readme")
@@ -117,7 +127,7 @@ def main(argv=None):
         if figures.MARKER.search(page):
             try:
                 page = figures.renewed_page(page)
-            except figures.Unbound as error:
+            except figures.Unbound as error:  # again, with the page's name
                 raise figures.Unbound(f"{path.relative_to(ROOT)}: {error}") from None
         path.write_text(page, encoding="utf-8")
 

@@ -27,14 +27,14 @@ def recorded_run():
     task = load_task(args)
     rounds = []
     decoded_run(task, task.decoder, rounds.append)
-    for seen in rounds:
-        seen["seconds"] = {}
-        del seen["end"]
+    for round_data in rounds:  # seconds would differ in each recording
+        round_data["seconds"] = {}
+        del round_data["end"]
     return run_as_data(task.encoder.decode(task.x), rounds, settings_for_json(args))
 
 
 def recorded_race(repeats=REPEATS):
-    """Return, of several runs, that of the median speed-up, with the plain run of its race."""
+    """Return the run with the median speed-up of several races, with the race's plain run."""
     args = parse_args(shlex.split(FLAGS))
     runs = []
     for _ in range(repeats):
@@ -42,10 +42,11 @@ def recorded_race(repeats=REPEATS):
         task = load_task(args)
         numbers = compare(task, rounds.append) | {"settings": settings_for_json(args)}
         runs.append(raced_run(task, numbers, rounds))
-    return sorted(runs, key=lambda run: run["plain"]["speedup"])[repeats // 2]
+    by_speedup = sorted(runs, key=lambda run: run["plain"]["speedup"])
+    return by_speedup[repeats // 2]  # the median
 
 
-def renewed(run):
+def with_todays_code(run):
     """Return a stored run with today's counts and lines of code."""
     return run | run_as_data(run["prompt"], run["rounds"], run["settings"])
 
@@ -59,8 +60,13 @@ def main(argv=None):
     args = parser.parse_args(argv)
     if args.seconds and not args.record:
         raise ValueError("--seconds needs --record")
-    record = recorded_race if args.seconds else recorded_run
-    save_page(PAGE, record() if args.record else renewed(stored_run(PAGE)))
+    if args.seconds:
+        run = recorded_race()
+    elif args.record:
+        run = recorded_run()
+    else:
+        run = with_todays_code(stored_run(PAGE))
+    save_page(PAGE, run)
 
 
 if __name__ == "__main__":

@@ -41,6 +41,7 @@ def cells(line):
 
 def rows_of(lines):
     """Return the rows of a Markdown table. The second of two equal heads is "HEAD, second"."""
+    # The lines of a table: the heads, the first one above the labels; the rule; the rows.
     (_, *heads), _, *body = map(cells, lines)
     for i, head in enumerate(heads):
         if head in heads[:i]:
@@ -51,15 +52,18 @@ def rows_of(lines):
 def printed_tables(text):
     """Yield the tables that the commands in a page's comments printed."""
     for block in PRINTED.finditer(text):
-        shown = re.search(r"--show \S*/([\w-]+)\.json", block["flags"])
-        name = shown[1] if shown else block["module"]
-        above = ""
+        name = block["module"]
+        stored_file = re.search(r"--show \S*/([\w-]+)\.json", block["flags"])
+        if stored_file:
+            name = stored_file[1]
+        above = ""  # the paragraph before this one, unless it is a table
         for paragraph in block["text"].split("\n\n"):
             lines = paragraph.strip().split("\n")
             if lines[0].startswith("|"):
                 yield Table(name, f"{above}\n{lines[0]}", rows_of(lines))
-                paragraph = ""  # not the caption of a table that follows
-            above = paragraph
+                above = ""
+            else:
+                above = paragraph
 
 
 def stored(name):
@@ -78,23 +82,23 @@ def recorded_tables():
 
 def pass_costs():
     """Return the costs of passes that benchmarks.speed prints outside its tables."""
-    def of(size):
+    def costs_of(size):
         passes = stored(f"speed-{size}")["passes"]
         one_row = passes["rows_ms"]["1"]["median"]
         return {"floor, ms": passes["floor_ms"], "one row, ms": one_row,
                 "a draft step, in rows": passes["draft_ms"]["median"] / one_row}
 
-    return {size: of(size) for size in ("pair", "124M", "1558M")}
+    return {size: costs_of(size) for size in ("pair", "124M", "1558M")}
 
 
 def int8_costs():
     """Return the time of a draft step by the int8 copy, in target rows, in each race."""
-    found = {}
+    rows = {}
     for size in ("pair", "124M", "1558M"):
         for setting in stored(f"quantized-{size}")["races"]["settings"]:
-            race, _, c = setting.rpartition(", c = ")
-            found[f"{size}, {race}"] = {"c": c}
-    return found
+            race, _, c = setting.rpartition(", c = ")  # "temperature 0, c = 0.6"
+            rows[f"{size}, {race}"] = {"c": c}
+    return rows
 
 
 def speed_ups_of_engines():
@@ -116,6 +120,7 @@ def memory_of_drafts():
 
     large, outputs, large_others = counts(48, 1600)
     small, _, small_others = counts(12, 768)
+    # 4 bytes a float. The cache of a token has a key and a value in each layer.
     n_bytes = {"1558M": (4 * (large + large_others), 4 * 2 * 48 * 1600),
                "int8 copy": (large + 4 * outputs, 4 * 2 * 48 * 1600),  # a scale per output
                "124M": (4 * (small + small_others), 4 * 2 * 12 * 768)}
@@ -125,12 +130,12 @@ def memory_of_drafts():
 
 def model_sizes():
     """Return the sizes of the bundled models, and their parameters in millions."""
-    def of(name):
+    def sizes_of(name):
         config = json.loads((ROOT / f"models/{name}/config.json").read_text(encoding="utf-8"))
         sizes = {size: config[theirs] for size, theirs in THEIR_SIZES.items()}
         return sizes | {"parameters": n_params(sizes) / 1e6}
 
-    return {name: of(name) for name in ("tales-large", "tales-small")}
+    return {name: sizes_of(name) for name in ("tales-large", "tales-small")}
 
 
 def best_Ks():
@@ -152,8 +157,9 @@ def pair_by_formula():
 
     def speed_up(K, times):
         one_row = times["1"]["median"]
-        return walltime_improvement(alpha, K, passes["draft_ms"]["median"] / one_row,
-                                    times[str(K + 1)]["median"] / one_row)
+        draft_cost = passes["draft_ms"]["median"] / one_row
+        pass_cost = times[str(K + 1)]["median"] / one_row  # of the target: K guesses, 1 row more
+        return walltime_improvement(alpha, K, draft_cost, pass_cost)
 
     return {f"K = {K}": {"speed-up": speed_up(K, rows), "NumPy alone": speed_up(K, numpy_rows)}
             for K in range(1, 9)}
@@ -161,20 +167,22 @@ def pair_by_formula():
 
 def reported_acceptance():
     """Return accepted / drafted guesses for alpha, which is accepted / tested guesses."""
+    # One of a round's expected tokens is no guess; K guesses are drafted.
     return {str(alpha): {f"K = {K}": (expected_tokens(alpha, K) - 1) / K for K in (2, 4, 8)}
             for alpha in (0.5, 0.6, 0.7, 0.8, 0.9)}
 
 
 def worked_round():
     """Return the round of docs/learn.md: its guesses, and the draw that replaces the last."""
-    found = stored("round")
+    one_round = stored("round")
     rows = {guess["text"].strip(): {"d": guess["p_draft"], "p": guess["p_target"],
                                     "ratio": guess["threshold"], "u": guess["u_accept"]}
-            for guess in found["guesses"]}
-    *_, shared = found["rows"][3]["others"]  # min(d, p), summed over the tokens not in "top"
-    top = {name: (d, p) for _, name, d, p, *_ in found["rows"][3]["top"]}
-    mass = 1 - shared - sum(min(d, p) for d, p in top.values())
-    name = found["ids"][3]["text"]
+            for guess in one_round["guesses"]}
+    row = one_round["rows"][3]  # the row of the rejected guess, after three accepted ones
+    *_, shared = row["others"]  # min(d, p), summed over the tokens not in "top"
+    top = {name: (d, p) for _, name, d, p, *_ in row["top"]}
+    mass = 1 - shared - sum(min(d, p) for d, p in top.values())  # of the residual
+    name = one_round["ids"][3]["text"]
     d, p = top[name]
     rows[name.strip()] = {"d": d, "p": p, "p - d": p - d, "mass": mass, "share": (p - d) / mass,
                           "overlap": 1 - mass}
@@ -183,7 +191,8 @@ def worked_round():
 
 def three_facts():
     """Return the wrong distribution of docs/learn.md: after a rejection, a draw from p."""
-    p_draft, p_target = np.array([0.6, 0.3, 0.1]), np.array([0.2, 0.3, 0.5])
+    p_draft = np.array([0.6, 0.3, 0.1])
+    p_target = np.array([0.2, 0.3, 0.5])
     accepted = np.minimum(p_draft, p_target)
     wrong = accepted + (1 - accepted.sum()) * p_target
     return {"a draw from p": {str(x): float(share) for x, share in enumerate(wrong)}}
@@ -206,11 +215,13 @@ def multi_step_gaps():
 def heads_gain():
     """Return how many more of EAGLE's guesses than of the draft's are accepted with K = 1."""
     acceptance = stored("recorded")["acceptance of the pair"]
-    _, *cells = acceptance["rows"][0]  # with K = 1: "accepted / tokens per pass"
-    accepted = dict(zip(acceptance["head"], [float(cell.split(" / ")[0]) for cell in cells]))
-    return {f"temperature {T}": {
-        "K = 1": accepted[f"eagle, temperature {T}"] - accepted[f"tales-small, temperature {T}"]}
-        for T in (0, 1)}
+    _, *texts = acceptance["rows"][0]  # of K = 1: "accepted / tokens per pass"
+    accepted = dict(zip(acceptance["head"], [float(text.split(" / ")[0]) for text in texts]))
+    rows = {}
+    for T in (0, 1):
+        gain = accepted[f"eagle, temperature {T}"] - accepted[f"tales-small, temperature {T}"]
+        rows[f"temperature {T}"] = {"K = 1": gain}
+    return rows
 
 
 def worked_examples():

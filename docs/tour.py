@@ -24,9 +24,10 @@ def execute():
     client.execute(env=os.environ | {"OPENBLAS_NUM_THREADS": "1"})
     del notebook.metadata["language_info"]
     for cell in notebook.cells:
-        for part in (cell, *cell.get("outputs", ())):
-            if "execution_count" in part:
-                part.execution_count = None
+        # A cell has a count, and so has an output that is a value.
+        for counted in (cell, *cell.get("outputs", ())):
+            if "execution_count" in counted:
+                counted.execution_count = None
     return notebook
 
 

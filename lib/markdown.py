@@ -13,4 +13,5 @@ def markdown_table(head: Sequence, rows: Iterable[Sequence]) -> str:
     | 3 | 2.533 |
     """
     lines = [head, ["---"] * len(head), *rows]
-    return "\n".join(f"| {' | '.join(map(str, line))} |" for line in lines)
+    # str, because a cell may be a number or None
+    return "\n".join(f"| {' | '.join(map(str, cells))} |" for cells in lines)

@@ -21,30 +21,34 @@ class Parser(argparse.ArgumentParser):
         super().__init__(*args, allow_abbrev=False, **settings)
 
     def error(self, message):
+        """Print one line and exit; argparse would print the usage too."""
         self.exit(complain(self.prog, message))
 
     def _get_values(self, action, texts):
-        """Read the values of a flag. Before Python 3.13 argparse drops `--` of `--flag=--`."""
-        if texts == ["--"]:
+        """Return the values of a flag; raise an error for `--flag=--`."""
+        if texts == ["--"]:  # before Python 3.13 argparse drops these dashes
             raise argparse.ArgumentError(action, "expected one argument")
         return super()._get_values(action, texts)
 
     def _get_value(self, action, text):
-        """Read a flag, showing the message of its type's ValueError."""
+        """Return the value of a flag; argparse would hide the message of its type's ValueError."""
+        parse = action.type or str
         try:
-            return (action.type or str)(text)
+            return parse(text)
         except ValueError as error:
-            kind = NUMBERS.get(action.type)
-            message = f"need {kind}, got {text!r}" if kind else error
+            noun = NUMBERS.get(action.type)
+            message = f"need {noun}, got {text!r}" if noun else error
             raise argparse.ArgumentError(action, message) from None
 
     def _check_value(self, action, value):
         """Raise an error that names the nearest choice, or all of them if none is near."""
         if action.choices is None or value in action.choices:
             return
-        near = get_close_matches(str(value), map(str, action.choices), n=1)
-        all_of_them = ", ".join(map(str, action.choices))
-        advice = f"did you mean {near[0]}?" if near else f"choose from {all_of_them}"
+        choices = [str(choice) for choice in action.choices]
+        nearest = get_close_matches(str(value), choices, n=1)  # one choice, or none
+        advice = f"choose from {', '.join(choices)}"
+        if nearest:
+            advice = f"did you mean {nearest[0]}?"
         raise argparse.ArgumentError(action, f"{value!r} is not a choice: {advice}")
 
 
@@ -52,27 +56,29 @@ class Help(argparse.RawDescriptionHelpFormatter):
     """Show each default once; keep the line breaks of the examples."""
 
     def __init__(self, prog):
-        width = shutil.get_terminal_size(fallback=(100, 24)).columns
+        width = shutil.get_terminal_size(fallback=(100, 24)).columns  # 100: not in a terminal
         super().__init__(prog, max_help_position=30, width=min(width, 100))
 
     def _get_help_string(self, action):
         is_switch = action.default is False  # not `==`: 0 is a default worth showing
         has_default = not is_switch and action.default not in (None, argparse.SUPPRESS)
+        # A help text that speaks of the default says more than its value.
         if has_default and "default" not in action.help:
             return f"{action.help} (default: %(default)s)"
         return action.help
 
 
 def flags_given(words: Iterable[str]) -> set[str]:
-    """Return the names of the flags in a command line, also of those set to their default.
+    """Return the names of the flags in a command line, also of flags set to their default.
 
-    A Parser has no abbreviations, and argparse takes no value that is spelled as a flag.
+    Each word with -- at its start is a flag in full, because a Parser has no abbreviations and
+    argparse refuses such a word as a value.
 
     >>> sorted(flags_given(["--K", "4", "--seed=3", "prompts"]))
     ['K', 'seed']
     """
-    return {word.removeprefix("--").partition("=")[0] for word in words
-            if word.startswith("--")}
+    flags = [word.removeprefix("--") for word in words if word.startswith("--")]
+    return {flag.partition("=")[0] for flag in flags}  # "K" of "K=4"
 
 
 def open_flag(name: str, path: str, binary_mode: str) -> IO[bytes]:
@@ -87,7 +93,7 @@ def open_flag(name: str, path: str, binary_mode: str) -> IO[bytes]:
 def try_to_write(name: str, path: Path) -> None:
     """Raise OSError now, not after minutes, if the file of a flag cannot be written."""
     is_new = not os.path.exists(path)
-    open_flag(name, str(path), "ab").close()
+    open_flag(name, str(path), "ab").close()  # "ab": a file that exists keeps its bytes
     if is_new:
         path.unlink()  # an empty file would look like a result
 
@@ -111,7 +117,7 @@ def command(program: str, requirements: str = "requirements.txt") -> Callable:
         @functools.wraps(main)
         def wrapper(argv=None):
             try:
-                return main(argv) or 0
+                return main(argv) or 0  # None is 0
             except BrokenPipeError:  # as in `| head -1`: the reader has seen enough
                 return 0
             except ModuleNotFoundError as error:
@@ -122,6 +128,7 @@ def command(program: str, requirements: str = "requirements.txt") -> Callable:
             except (ValueError, OSError, MemoryError) as error:
                 return complain(program, error)
             except KeyboardInterrupt as error:
+                # 128 + the number of the signal, as shells count
                 return complain(program, str(error) or "interrupted", 130)
 
         return wrapper
@@ -130,34 +137,37 @@ def command(program: str, requirements: str = "requirements.txt") -> Callable:
 
 
 def catch_ctrl_c(program: str) -> None:
-    """Print one line at Ctrl-C, not a traceback, where no `command` catches it: in imports."""
+    """Print one line instead of a traceback at Ctrl-C while a program imports its modules."""
     print_error = sys.excepthook
 
-    def hook(kind, error, trace):
+    def print_interrupt_or_error(kind, error, trace):
         if kind is KeyboardInterrupt:
             complain(program, "interrupted")
         else:
             print_error(kind, error, trace)
 
-    sys.excepthook = hook
+    sys.excepthook = print_interrupt_or_error  # Python calls it for errors that nobody catches
 
 
 def complain(program: str, error: object, status: int = 2) -> int:
     """Print on standard error, in one line, why a program ends; return its exit status."""
-    print(f"{program}: {' '.join(str(error).split())}", file=sys.stderr)
+    in_one_line = " ".join(str(error).split())
+    print(f"{program}: {in_one_line}", file=sys.stderr)
     return status
 
 
 def notify(text: str) -> None:
-    """Print a text on standard error if it is a terminal: why the user has to wait."""
+    """Print on standard error, if it is a terminal, why the user has to wait."""
     if sys.stderr.isatty():
         print(text, file=sys.stderr, flush=True)
 
 
 def print_safely(text: str, stream: TextIO) -> None:
-    """Print a text; after an error (full disk, closed pipe) Python's exit must not retry."""
+    """Print a text; raise OSError once if the disk is full or the pipe is closed."""
     try:
         print(text, file=stream, flush=True)
     except OSError:
+        # Python writes the rest of the text when it exits, and would fail again. So the stream
+        # now leads to the null device.
         os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
         raise

@@ -38,7 +38,7 @@ def backend(request):
     """Run a test with NumPy's products and with Numba's, where it is installed."""
     from lib.backend import products
 
-    if request.param == "numba" and products.compiled_product() is None:
+    if request.param == "numba" and products.product_compiler() is None:
         pytest.skip("needs Numba")
     products.set_backend(request.param)
     yield request.param

@@ -7,7 +7,7 @@ from xml.etree import ElementTree
 import pytest
 
 from docs.pictures.__main__ import IMAGES, SVG, data_of, main, names, write_picture
-from docs.pictures.bars import distances
+from docs.pictures.bars import wrong_rules
 from docs.pictures.palette import COLOURS, SERIES, darkened
 from docs.pictures.race import BAR, SIZE, text_of
 from docs.pictures.theorem1 import columns
@@ -72,7 +72,7 @@ def test_the_committed_files_show_their_data(name, words, tmp_path):
 
 
 def test_the_picture_of_rules_has_the_names_and_distances_of_today():
-    wrong, n_exact = distances()
+    wrong, n_exact = wrong_rules()
     for path in (IMAGES / "wild.svg", IMAGES / "wild-dark.svg"):
         texts = [node.text for node in ElementTree.parse(path).iter(TEXT)]
         drawn = [text for text in texts if text in {name for name, _ in wrong}]

@@ -17,7 +17,7 @@ from lib.backend import products
 from lib.backend.int8 import int8
 
 ROOT = Path(products.__file__).parents[2]
-needs_numba = pytest.mark.skipif(products.compiled_product() is None, reason="needs Numba")
+needs_numba = pytest.mark.skipif(products.product_compiler() is None, reason="needs Numba")
 
 
 def arrays(n_rows, n_in, n_out, dtype, transposed=True, seed=0):
@@ -78,7 +78,7 @@ def test_bits_do_not_depend_on_how_many_outputs_are_summed_at_a_time(
     for n in (registers, 8):
         with mock.patch.multiple(compiled, REGISTERS=n, BYTES=n_bytes, INT8_BYTES=n_bytes):
             y = np.empty((5, 10), np.float32)
-            compiled.product.__wrapped__(5, x.dtype, is_int8)(x, *weights, y, 0, 10)
+            compiled.compile_product.__wrapped__(5, x.dtype, is_int8)(x, *weights, y, 0, 10)
             results.append(y)
     assert (results[0] == results[1]).all()
     np.testing.assert_allclose(y, x @ (int8(w.T)[:].T if is_int8 else w), atol=1e-4)

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from demo.page import page_text, stored_run
-from docs.run import PAGE, recorded_race, recorded_run, renewed
+from docs.run import PAGE, recorded_race, recorded_run, with_todays_code
 
 STORED = stored_run(PAGE)
 
@@ -25,7 +25,7 @@ def probabilities(rounds):
 
 def test_the_published_page_is_todays_page_around_the_stored_run():
     text = PAGE.read_text(encoding="utf-8")
-    assert text == page_text(renewed(STORED)), "python -m docs.run"
+    assert text == page_text(with_todays_code(STORED)), "python -m docs.run"
     assert len(text) < 150_000
 
 
@@ -46,4 +46,4 @@ def test_a_recorded_race_is_the_same_run_with_its_seconds():
     assert drawn(race["rounds"]) == drawn(STORED["rounds"])
     assert len(race["plain"]["pieces"]) == race["summary"]["ids"]
     assert race["seconds"] > sum(race["summary"]["by_clock"].values()) > 0
-    assert renewed(race) == race
+    assert with_todays_code(race) == race

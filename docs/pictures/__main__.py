@@ -42,12 +42,13 @@ PLOTS = {"theorem1": (theorem1.draw, 3.7), "ladder": (bars.draw_ladder, 5.2),
 
 def data_of(name):
     """Return the figures that a picture shows; None if it computes them."""
-    path = RESULTS / f"{'round' if name == 'theorem1' else name}.json"
+    file = "round" if name == "theorem1" else name  # theorem1 shows a position of this round
+    path = RESULTS / f"{file}.json"
     return json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
 
 
 def names():
-    """Return the names of all pictures, those edited by hand last."""
+    """Return the names of all pictures; pictures that are edited by hand come last."""
     light = {path.stem for path in IMAGES.glob("*.svg") if not path.stem.endswith("-dark")}
     drawn = [*SVG, *PLOTS]
     return drawn + sorted(light.difference(drawn))
@@ -62,10 +63,11 @@ def record(name):
 
 
 def write_picture(name, folder):
-    """Write both files of one picture; of one that is edited by hand the dark one."""
+    """Write both files of a picture; only the dark file if the light one is edited by hand."""
     light = folder / f"{name}.svg"
     if name in PLOTS:
-        save(*PLOTS[name], data_of(name), light)
+        draw, height = PLOTS[name]
+        save(draw, height, data_of(name), light)
     elif name in SVG:
         light.write_text(SVG[name](data_of(name)), encoding="utf-8")
     dark = darkened(light.read_text(encoding="utf-8"))

@@ -26,7 +26,7 @@ def draw_ladder(figure, data):
         annotate(axes, K + 1, y, f"{expected:.3f}")  # in one column, which the line misses
     axes.axvline(bound, linestyle="--", color=colour("ink"))
     words = f"no lossless test of one chain\nof drawn guesses exceeds {bound:.3f}"
-    annotate(axes, bound, 0, words, -8, ha="right")
+    annotate(axes, bound, 0, words, -8, ha="right")  # at the left of the line
     name_bars(axes, [f"{name}\n{idea}" for name, idea in zip(names, ideas)],
               f"Expected tokens per pass of the target, {K} guesses per path "
               f"(toy {TOY}, all outcomes enumerated)")
@@ -34,22 +34,27 @@ def draw_ladder(figure, data):
 
 
 @functools.cache
-def distances():
-    """Return [(name, distance)] of the inexact rules, largest first, and the number of others."""
+def wrong_rules():
+    """Return [(name, distance)] of the wrong rules, largest first, and the number of others."""
     every = [(rule, enumerated_rule) for rule in register.RULES]
     every += [(rule, enumerated_setting) for rule in settings.RULES]
-    wrong = [(rule.name, float(enumerated(rule.name, TOY, K).distance))
-             for rule, enumerated in every if not rule.exact]
-    return sorted(wrong, key=lambda row: -row[1]), len(every) - len(wrong)
+    wrong = []
+    for rule, enumerated in every:
+        if not rule.exact:
+            distance = float(enumerated(rule.name, TOY, K).distance)
+            wrong.append((rule.name, distance))
+    n_exact = len(every) - len(wrong)
+    return sorted(wrong, key=lambda row: row[1], reverse=True), n_exact
 
 
 def draw_wild(figure, data):
     """Draw a bar for each rule that is wrong, and one green mark for all that are exact."""
     axes = figure.subplots()
-    wrong, n_exact = distances()
-    names, shown = zip(*wrong)
-    bars = axes.barh(range(len(wrong)), shown, 0.6, color=colour("red_bar"))
+    wrong, n_exact = wrong_rules()
+    names, distances = zip(*wrong)
+    bars = axes.barh(range(len(wrong)), distances, 0.6, color=colour("red_bar"))
     axes.bar_label(bars, fmt="%.3f", padding=8, fontsize=9)
+    # One more line, below the bars, is of all exact rules.
     axes.plot(0, len(wrong), marker="o", color=colour("green"), clip_on=False, markersize=5)
     annotate(axes, 0, len(wrong), "0, exact", color=colour("green"))
     name_bars(axes, [*names, f"{n_exact} other rules"],
@@ -58,9 +63,9 @@ def draw_wild(figure, data):
     axes.set(xlim=(0, 1), xticks=[0, 0.25, 0.5, 0.75, 1])
 
 
-def annotate(axes, x, y, words, right=8, **style):
-    """Write next to the end of a bar."""
-    axes.annotate(words, (x, y), (right, 0), textcoords="offset points", va="center", fontsize=9,
+def annotate(axes, x, y, words, distance=8, **style):
+    """Write words at a distance from a point: to the right, or to the left if it is negative."""
+    axes.annotate(words, (x, y), (distance, 0), textcoords="offset points", va="center", fontsize=9,
                   **style)
 
 
@@ -68,6 +73,6 @@ def name_bars(axes, names, title):
     """Write the title above everything and the names at the left, the first one at the top."""
     axes.figure.suptitle(title, x=0.01, ha="left", fontsize=10)
     axes.set_yticks(range(len(names)), names, fontsize=9)
-    axes.set_ylim(len(names) - 0.45, -0.55)
+    axes.set_ylim(len(names) - 0.45, -0.55)  # y grows downwards
     axes.grid(axis="y", visible=False)
     axes.tick_params(axis="y", length=0, pad=8)

@@ -1,8 +1,10 @@
 """Draw forking.svg: every way to write two tokens with one guess per round, and the sums.
 
-    path     one run: its decisions, each with the weight of the branch taken
-    leaf     the end of a path; its probability is the product of the weights
-    text     what the path has written; the target's probability is the sum over its leaves
+    path     one run: [(decision, weight)], where the weight is the decision's probability
+    leaf     the end of a path; its probability is the product of the path's weights
+    text     the tokens that a path writes; their probability is the sum over the leaves of
+             all paths that write them
+    row      the number of a leaf, from above: its y in the picture
 
 The paths are those that exact/law.py walks, with speculative.py's own code.
 """
@@ -18,63 +20,67 @@ from speculative import draft_and_verify, generate
 
 P_DRAFT, P_TARGET = np.array([[2, 1], [1, 2]]) * Fraction(1, 3)
 N, K = 2, 1
-PRODUCT, SUM = 4.8, 5.8  # columns of figures; a decision's column is its number, from 1
+PRODUCT, SUM = 4.8, 5.8  # x of two columns of figures; a decision's x is its number, from 1
 
 
-def flat(row):
+def constant_model(row):
     """Return a model that gives the same row after every text."""
     return lambda ids, n_last=1: np.array([row] * n_last)
 
 
 def decisions(rounds):
-    """Yield what a run decided, in order."""
+    """Yield the decisions of a run, in order."""
     for result in rounds:
         for token in result.guesses:
             yield f"guess {token}"
         for t in range(result.n_tested):
             yield "accept" if t < result.n_accepted else "reject"
-        kind = "draw" if not result.guesses else "bonus" if result.n_accepted else "replacement"
-        yield f"{kind} {result.ids[-1]}"
+        if not result.guesses:  # one token was wanted
+            noun = "draw"
+        elif result.n_accepted:  # K = 1: all guesses
+            noun = "bonus"
+        else:
+            noun = "replacement"
+        yield f"{noun} {result.ids[-1]}"
 
 
 def enumerate_paths():
-    """Return [(text, probability, [(decision, weight)])], enumerated."""
-    step = draft_and_verify(flat(P_DRAFT), flat(P_TARGET), K)
-    found = []
+    """Return the leaves: [(text, probability, path)]."""
+    step = draft_and_verify(constant_model(P_DRAFT), constant_model(P_TARGET), K)
+    leaves = []
     for rounds, probability, forks in paths(lambda rng: list(generate([0], step, N, rng))):
-        weights = [weights[branch] for weights, branch in forks]
-        words = " ".join(str(token) for result in rounds for token in result.ids)
-        found.append((words, probability, list(zip(decisions(rounds), weights))))
-    return found
+        weights = [weights[branch] for weights, branch in forks]  # of the branches taken
+        text = " ".join(str(token) for result in rounds for token in result.ids)
+        leaves.append((text, probability, list(zip(decisions(rounds), weights))))
+    return leaves
 
 
-def heights(leaves):
-    """Return {path so far: mean row of its leaves}, in the order of the walk."""
-    rows = defaultdict(list)
+def mean_rows(leaves):
+    """Return {start of a path: the mean row of its leaves}, each start before its extensions."""
+    rows = defaultdict(list)  # {start of a path: the rows of the leaves that follow}
     for row, (_, _, path) in enumerate(leaves):
         for n in range(len(path) + 1):
             rows[tuple(path[:n])].append(row)
-    return {path: sum(found) / len(found) for path, found in rows.items()}
+    return {start: sum(below) / len(below) for start, below in rows.items()}
 
 
 def draw(figure, data):
-    """Draw the tree of decisions, the product at each leaf, each text's sum at its last."""
+    """Draw the tree of decisions, the product at each leaf, the sum at a text's last leaf."""
     axes = figure.subplots()
     leaves = enumerate_paths()
-    sums = defaultdict(list)
-    at = heights(leaves)
-    boxes = {}  # {path so far: the box around its last decision}
-    for path in at:
-        boxes[path] = draw_decision(axes, path, at, boxes)
-    for y, (words, probability, path) in enumerate(leaves):
-        sums[words].append(probability)
-        axes.annotate(words, (len(path), y), (PRODUCT, y), va="center", fontweight="bold",
+    ys = mean_rows(leaves)
+    boxes = {}  # {start of a path: the box around its last decision}
+    for start in ys:
+        boxes[start] = draw_decision(axes, start, ys, boxes)
+    products = defaultdict(list)  # {text: the probabilities of its leaves so far}
+    for row, (text, probability, path) in enumerate(leaves):
+        products[text].append(probability)
+        axes.annotate(text, (len(path), row), (PRODUCT, row), va="center", fontweight="bold",
                       arrowprops=line_to(boxes[tuple(path)]) | {"linestyle": ":"})
-        axes.text(PRODUCT + 0.35, y, str(probability), va="center")
-        if words not in [later for later, *_ in leaves[y + 1 :]]:
-            total = f" = {sum(sums[words])}" if len(sums[words]) > 1 else ""
-            axes.text(SUM, y, " + ".join(map(str, sums[words])) + total, va="center",
-                      color=colour("green"))
+        axes.text(PRODUCT + 0.35, row, str(probability), va="center")
+        texts_below = [later for later, *_ in leaves[row + 1 :]]
+        if text not in texts_below:  # its last leaf, so all products are there
+            axes.text(SUM, row, sum_in_words(products[text]), va="center", color=colour("green"))
     for x, words in ((-0.3, "decisions, and the weight of each branch"),
                      (PRODUCT, "text, product"), (SUM, "sum = target's")):
         axes.text(x, -0.85, words, color=colour("muted"), fontsize=9)
@@ -87,17 +93,28 @@ def draw(figure, data):
     axes.axis("off")
 
 
-def draw_decision(axes, path, at, boxes):
-    """Draw the last decision of a path, its line and weight; return the box around it."""
-    x, y = len(path), at[path]
-    words, weight = path[-1] if path else ("start", "")
-    above = at[path[:-1]]
-    edge = {"boxstyle": "round,pad=0.35", "facecolor": "none", "edgecolor": colour("block")}
-    axes.text(x - 0.52, (above + y) / 2 + (0.15 if y > above else -0.15), str(weight),
+def sum_in_words(fractions):
+    """Return "1/9 + 1/9 = 2/9", or the fraction if there is only one."""
+    terms = " + ".join(map(str, fractions))
+    return f"{terms} = {sum(fractions)}" if len(fractions) > 1 else terms
+
+
+def draw_decision(axes, start, ys, boxes):
+    """Draw the last decision of a path's start, its line and weight; return the box around it."""
+    x = len(start)
+    y = ys[start]
+    decision, weight = start[-1] if start else ("start", "")
+    parent = start[:-1]  # the start without its last decision; the empty start is its own
+    parent_x = len(parent)
+    parent_y = ys[parent]
+    beside_line = 0.15 if y > parent_y else -0.15  # the weight is outside the fork
+    axes.text(x - 0.52, (parent_y + y) / 2 + beside_line, str(weight),
               va="center", ha="right", fontsize=8.5, color=colour("muted"))
-    return axes.annotate(
-        words, (len(path[:-1]), above), (x, y), ha="center", va="center", fontsize=9, bbox=edge,
-        arrowprops=line_to(boxes[path[:-1]]) if path else None).get_bbox_patch()
+    edge = {"boxstyle": "round,pad=0.35", "facecolor": "none", "edgecolor": colour("block")}
+    line = line_to(boxes[parent]) if start else None
+    annotation = axes.annotate(decision, (parent_x, parent_y), (x, y), ha="center",
+                               va="center", fontsize=9, bbox=edge, arrowprops=line)
+    return annotation.get_bbox_patch()
 
 
 def line_to(box):

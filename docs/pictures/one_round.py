@@ -9,8 +9,9 @@ from docs.pictures.svg import ADVANCE, line, mono, picture, rect, text
 
 WIDTH, HEIGHT = 840, 436
 LEFT, STEP, BOX = 232, 118, 104  # of the columns: first edge, from one to the next, width
-TEXT, GUESS, SCORE, ACCEPT, RESAMPLE, AFTER = 36, 74, 156, 226, 312, 410  # baselines and tops
-EDGE = 24  # of the panel
+EDGE = 24  # x of all that stands at the left of the columns
+TEXT, AFTER = 36, 410  # y of the text before the round and after it
+GUESS, SCORE, ACCEPT, RESAMPLE = 74, 156, 226, 312  # y of the top of each step's boxes, nearly
 VERDICTS = {True: ("<", "accepted", "bold green"), False: ("\u2265", "rejected", "bold red")}
 
 
@@ -31,8 +32,8 @@ def running_text(y, label, pieces):
     yield text(EDGE, y, label, "muted")
     x = LEFT
     for string, class_ in pieces:
-        lead = len(string) - len(string.lstrip())
-        yield mono(x + lead * 16 * ADVANCE, y, string.strip(), 16, class_)
+        n_leading_spaces = len(string) - len(string.lstrip())  # they are not drawn
+        yield mono(x + n_leading_spaces * 16 * ADVANCE, y, string.strip(), 16, class_)
         x += len(string) * 16 * ADVANCE
 
 
@@ -42,7 +43,8 @@ def guesses(data):
                     "p_draft of each guess")
     for i, guess in enumerate(data["guesses"]):
         yield rect(LEFT + STEP * i + 0.5, GUESS - 5.5, BOX, 30, "box", rx=6)
-        class_ = "mono red bold" if guess.get("accepted") is False else "mono"
+        is_rejected = guess.get("accepted") is False  # None: not tested
+        class_ = "mono red bold" if is_rejected else "mono"
         yield cell(i, GUESS + 14, guess["text"].strip(), class_)
         yield cell(i, GUESS + 50, f"{guess['p_draft']:.3f}")
 
@@ -82,15 +84,18 @@ def test(i, u, threshold, accepted):
 def resample(data):
     """Yield [4]: the residual, as the token that was drawn and the sum of all others."""
     yield from step(RESAMPLE + 14, "[4] resample", "from max(0, p_target \u2212 p_draft)")
-    row = data["rows"][len(data["ids"]) - 1]["top"]
+    n_accepted = len(data["ids"]) - 1
+    row = data["rows"][n_accepted]["top"]
     drawn = data["ids"][-1]
+    # Each token of the residual has an interval of 0 .. 1, as long as its probability.
     p = next(end - start for token, *_, start, end in row if token == drawn["id"])
     width = STEP * len(data["guesses"]) + BOX
     yield rect(LEFT + width * p + 0.5, RESAMPLE - 5.5, width * (1 - p) - 2, 30, "box", rx=6)
     yield rect(LEFT + 0.5, RESAMPLE - 5.5, width * p - 2, 30, "own", rx=6)
-    for x, string, class_ in ((p / 2, f"{drawn['text'].strip()} {p:.2f}", "mono bold"),
-                              ((1 + p) / 2, f"others {1 - p:.2f}", "muted")):
-        yield text(LEFT + width * x, RESAMPLE + 14, string, class_, text_anchor="middle")
+    words = f"{drawn['text'].strip()} {p:.2f}"
+    yield text(LEFT + width * p / 2, RESAMPLE + 14, words, "mono bold", text_anchor="middle")
+    yield text(LEFT + width * (1 + p) / 2, RESAMPLE + 14, f"others {1 - p:.2f}", "muted",
+               text_anchor="middle")
     yield text(LEFT + width * p / 2, RESAMPLE + 44, "drawn", "bold blue", text_anchor="middle")
 
 

@@ -19,8 +19,8 @@ RACE = ('--prompt "The owl said to the mouse," --repetition_penalty 1.2 --temper
 ROUND = '--prompt "There was once an old woman who" --temperature 1 --K 4 --seed 16'
 
 
-def task_of(flags):
-    """Return the task of a command line, and what a reader must know of it."""
+def task_and_command(flags):
+    """Return the task of a command line, and the command and the prompt for readers."""
     task = load_task(parse_args(shlex.split(flags)))
     return task, {"command": f"python main.py {flags}", "prompt": task.encoder.decode(task.x)}
 
@@ -38,19 +38,19 @@ def timed_rounds(task, decoder):
 
 def record_race(repeats=21):
     """Return the repeat with the median speed-up, and the speed-ups of all."""
-    task, about = task_of(RACE)
+    task, about = task_and_command(RACE)
     warmed_up(task)
     runs = [{name: timed_rounds(task, name) for name in ("autoregressive", "speculative")}
             for _ in range(repeats)]
     speedups = [run["autoregressive"]["seconds"] / run["speculative"]["seconds"]
                 for run in runs]  # both write the same text
-    middle = int(np.argsort(speedups)[repeats // 2])
+    middle = int(np.argsort(speedups)[repeats // 2])  # the repeat with the median
     return about | {"speedups": sorted(speedups)} | runs[middle]
 
 
 def record_round():
     """Return the first round, with every number that decided it."""
-    task, about = task_of(ROUND)
+    task, about = task_and_command(ROUND)
     rounds = []
     decoded_run(task, task.decoder, rounds.append)
     return about | rounds[0]

@@ -11,7 +11,7 @@ from docs.pictures.palette import COLOURS, colour
 
 SANS = "-apple-system,BlinkMacSystemFont,'Segoe UI','Noto Sans',Helvetica,Arial,sans-serif"
 MONO = "ui-monospace,SFMono-Regular,'SF Mono',Menlo,Consolas,'Liberation Mono',monospace"
-ADVANCE = 0.6  # width of a letter of the monospace font / its size; `mono` makes it so
+ADVANCE = 0.6  # width of a letter / its size; `mono` sets every monospace font to this width
 
 
 def element(name, content="", **attributes):
@@ -71,17 +71,19 @@ def positions(string, columns):
     >>> positions("ab cde", 5)
     [(0, 0), (1, 0), (2, 0), (0, 1), (1, 1), (2, 1)]
     """
-    found = []
-    column, row = 0, 0
-    for piece in re.findall(r"\n+|[^\S\n]+|\S+", string):
+    places = []
+    column = 0
+    row = 0
+    for piece in re.findall(r"\n+|[^\S\n]+|\S+", string):  # line ends, spaces, or a word
         if piece[0] == "\n":
             row += 1 if len(piece) == 1 else 1.5
             column = 0
-            found += [(column, row)] * len(piece)
+            places += [(column, row)] * len(piece)
             continue
-        if not piece.isspace() and column and column + len(piece) > columns:
+        is_word = not piece.isspace()
+        if is_word and column and column + len(piece) > columns:  # does not fit this line
             row += 1
             column = 0
-        found += [(column + i, row) for i in range(len(piece))]
+        places += [(column + i, row) for i in range(len(piece))]
         column += len(piece)
-    return found
+    return places

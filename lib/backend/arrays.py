@@ -16,9 +16,11 @@ def get_backend(name):
 
         if int(cupy.__version__.split(".")[0]) < 14:  # arrays without mT
             raise ImportError(f"CuPy {cupy.__version__}")
+        # A product, a sum and a copy to the host need CUDA's libraries, its compiler and a GPU.
+        # Each of them may be missing.
         ones = cupy.ones((2, 2), np.float32)
-        (ones @ ones + ones).get()  # memory, CUDA's products, its compiler: each may be missing
-    except Exception as error:
+        (ones @ ones + ones).get()
+    except Exception as error:  # each of these failures is of a different class
         raise ValueError("backend cupy needs CuPy >= 14 with CUDA's libraries (pip install "
                          "'cupy-cuda13x[ctk]', or the package for your CUDA), a GPU and its "
                          f"driver; got: {in_one_line(error)}") from None
@@ -32,13 +34,16 @@ def gpu_errors_in_one_line():
         yield
     except Exception as error:
         text = in_one_line(error)
-        if type(error).__module__.split(".")[0] not in ("cupy", "cupy_backends"):
+        # By name, because importing CuPy to compare classes would need CuPy.
+        package = type(error).__module__.split(".")[0]
+        if package not in ("cupy", "cupy_backends"):
             raise
         if isinstance(error, MemoryError) or "alloc" in text.lower():
             raise MemoryError(f"need more free memory on the GPU, got: {text}") from None
         raise OSError(f"need a GPU that works, got: {text}") from None
 
 
-def in_one_line(error, most=300):
+def in_one_line(error, max_length=300):
     """Return the text of an error, which may be a page long, in one line."""
-    return " ".join(f"{type(error).__name__}: {error}".split())[:most]
+    words = f"{type(error).__name__}: {error}".split()
+    return " ".join(words)[:max_length]

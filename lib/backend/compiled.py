@@ -3,10 +3,21 @@
     x, w, y    [n_rows, n_in], [n_out, n_in], [n_rows, n_out]
     scale      [n_out] if w is in int8, which is widened to the type of x; else None
     vector     numbers side by side in one register: eight float32 or four float64 in 32 bytes
+    lanes      how many numbers a vector has
+    stretch    the outputs first .. last - 1 are cut into n_outputs stretches of equal length
 
 The loop is written in LLVM's own operations, because Numba lets the compiler choose how many
 partial sums a sum has. Here each number of y is the sum of one vector's numbers, half added to
-half, so its bits do not depend on the number of rows or outputs.
+half, so its bits do not depend on the number of rows or outputs. In Python the loop would be
+
+    for n in range(length_of_a_stretch):
+        outputs = [start + n for start in starts_of_the_stretches]
+        sums = {(row, output): vector of zeros for row in range(n_rows) for output in outputs}
+        for i in range(0, n_in, lanes):
+            for row, output in sums:
+                sums[row, output] += x[row, i : i + lanes] * w[output, i : i + lanes]
+        for row, output in sums:
+            y[row, output] = sum(sums[row, output]) * scale[output]
 """
 
 import functools
@@ -21,13 +32,13 @@ from numba.extending import intrinsic
 
 HAS_AVX512 = bool(get_host_cpu_features().get("avx512vl"))
 REGISTERS = 32 if HAS_AVX512 else 16  # each holds a vector
-BYTES = 32  # of a vector
-INT8_BYTES = 64 if HAS_AVX512 else 32  # with int8: converting, not reading, takes the time
+BYTES = 32  # of a vector of the rows' type
+INT8_BYTES = 64 if HAS_AVX512 else 32  # of a vector if w is in int8: converting takes the time
 AHEAD = 4096  # bytes: how far ahead weights are requested from memory
 
 
 @functools.cache
-def product(n_rows, dtype, is_int8=False):
+def compile_product(n_rows, dtype, is_int8=False):
     """Compile y[:, first:last] = x @ w.T[:, first:last] for exactly n_rows rows of one dtype.
 
     With `is_int8` w is in int8, and the output o is multiplied by scale[o] when it is stored.
@@ -36,7 +47,9 @@ def product(n_rows, dtype, is_int8=False):
     keeps a processor busier than one output. They lie far apart, one in each stretch of the
     range, because weights side by side in memory are fetched more slowly.
     """
-    n_outputs = max(1, min(4, (REGISTERS - 1) // (n_rows + 1)))  # sums, weights and a row
+    # Each output needs a register for its weights and one for the sum of each row; one register
+    # more holds the numbers of a row.
+    n_outputs = max(1, min(4, (REGISTERS - 1) // (n_rows + 1)))
     lanes = (INT8_BYTES if is_int8 else BYTES) // np.dtype(dtype).itemsize
 
     def product(x, w, scale, y, first, last):
@@ -60,105 +73,140 @@ def product(n_rows, dtype, is_int8=False):
 def multiply(typing_context, x, w, scale, y, first, last, n_rows, n_outputs, lanes):
     """Write the loop over the weights; each is multiplied by every row while in a register.
 
-    `n_rows`, `n_outputs` and `lanes` are constants of the function that is compiled.
+    Numba passes the types of the arguments here, and their values to `emit`. `n_rows`,
+    `n_outputs` and `lanes` are constants of the function that is compiled.
     """
     def emit(context, builder, signature, args):
+        *array_values, first_output, end, _, _, _ = args
         vector = ir.VectorType(context.get_value_type(x.dtype), lanes.literal_value)
-        arrays = [None if kind is types.none else Array(context, builder, kind, value, vector)
-                  for kind, value in zip((x, w, scale, y), args)]
-        write_loop(builder, *arrays, *args[4:6], n_rows.literal_value, n_outputs.literal_value)
+
+        def as_array(kind, value):
+            if kind is types.none:  # weights without a scale
+                return None
+            return Array(context, builder, kind, value, vector)
+
+        arrays = map(as_array, (x, w, scale, y), array_values)
+        write_loop(builder, *arrays, first_output, end, n_rows.literal_value,
+                   n_outputs.literal_value)
         return context.get_dummy_value()
 
     return types.none(x, w, scale, y, first, last, n_rows, n_outputs, lanes), emit
 
 
 def write_loop(builder, x, w, scale, y, first, last, n_rows, n_outputs):
-    """Write the loop over the inputs within the loop over the outputs of one stretch."""
-    whole = first.type
-    n = builder.sub(last, first)
-    stretch = builder.udiv(builder.add(n, whole(n_outputs - 1)), whole(n_outputs))
-    most = builder.sub(n, stretch)
-    skips = []
-    for k in range(n_outputs):
-        skip = builder.mul(stretch, whole(k))
-        skips.append(builder.select(builder.icmp_signed("<", skip, most), skip, most))
+    """Write the whole loop: see the head of this file."""
+    integer = first.type  # integer(3) is the constant 3 of the compiled function
+    stretch, skips = write_stretches(builder, first, last, n_outputs)
+    # The sums lie in the order of itertools.product(rows, outputs), as in all loops below.
     sums = [cgutils.alloca_once(builder, w.vector) for _ in range(n_rows * n_outputs)]
     with cgutils.for_range(builder, builder.add(first, stretch), first) as loop:
-        os = [builder.add(loop.index, skip) for skip in skips]
-        for total in sums:
-            builder.store(w.vector(None), total)
-        with cgutils.for_range_slice(builder, whole(0), w.n_columns, whole(w.lanes)) as (i, _):
-            weights = [w.load(o, i) for o in os]
-            rows = [x.load(whole(m), i) for m in range(n_rows)]
-            for total, (row, weight) in zip(sums, itertools.product(rows, weights)):
-                former = builder.load(total)
-                builder.store(w.call("llvm.fmuladd.{}", w.vector, row, weight, former), total)
-            if n_rows > 2 or scale:  # else the processor fetches far enough ahead by itself
-                for o in os:
-                    w.fetch(o, i)
-        for total, (m, o) in zip(sums, itertools.product(range(n_rows), os)):
-            number = y.total(builder.load(total))
-            y.store(builder.fmul(number, scale.number(o)) if scale else number, whole(m), o)
+        outputs = [builder.add(loop.index, skip) for skip in skips]  # one in each stretch
+        for place in sums:
+            builder.store(w.vector(None), place)  # zeros
+        inputs = integer(0), w.n_columns, integer(w.lanes)  # as the arguments of range
+        with cgutils.for_range_slice(builder, *inputs) as (i, _):
+            write_products(builder, x, w, sums, outputs, n_rows, i)
+            # With one or two rows of floats the processor fetches far enough ahead by itself.
+            if n_rows > 2 or scale:
+                for output in outputs:
+                    w.prefetch(output, i)
+        for place, (row, output) in zip(sums, itertools.product(range(n_rows), outputs)):
+            number = y.sum_of_lanes(builder.load(place))
+            if scale:
+                number = builder.fmul(number, scale.load_number(output))
+            y.store_number(number, integer(row), output)
+
+
+def write_stretches(builder, first, last, n_outputs):
+    """Write the length of a stretch, and how many outputs after `first` each stretch starts."""
+    integer = first.type
+    n = builder.sub(last, first)
+    # length = n / n_outputs, rounded up
+    length = builder.udiv(builder.add(n, integer(n_outputs - 1)), integer(n_outputs))
+    # No stretch may pass `last`, so the last ones may start earlier and share outputs with
+    # others. Such an output is computed twice, with equal bits.
+    latest = builder.sub(n, length)
+    skips = []
+    for k in range(n_outputs):
+        skip = builder.mul(length, integer(k))  # of stretch k, if n is a multiple of n_outputs
+        is_early_enough = builder.icmp_signed("<", skip, latest)
+        skips.append(builder.select(is_early_enough, skip, latest))
+    return length, skips
+
+
+def write_products(builder, x, w, sums, outputs, n_rows, i):
+    """Write sums += rows * weights for the inputs i .. i + lanes - 1 of all rows and outputs."""
+    weights = [w.load_vector(output, i) for output in outputs]
+    rows = [x.load_vector(i.type(row), i) for row in range(n_rows)]
+    for place, (row, weight) in zip(sums, itertools.product(rows, weights)):
+        former = builder.load(place)
+        builder.store(w.call("llvm.fmuladd.{}", w.vector, row, weight, former), place)
 
 
 class Array:
     """An array of the compiled function: its operations write code.
 
-    `vector` is the type computed with; whole numbers are converted when they are loaded.
+    `vector` is the type computed with; int8 numbers are converted when they are loaded.
     """
 
     def __init__(self, context, builder, kind, value, vector):
         self.context = context
         self.builder = builder
-        self.kind = kind
+        self.kind = kind  # Numba's type of the array
         self.vector = vector
         self.view = context.make_array(kind)(context, builder, value)
         self.n_columns = cgutils.unpack_tuple(builder, self.view.shape)[-1]
-        self.stored = context.get_value_type(kind.dtype)
-        self.n_bytes = kind.dtype.bitwidth // 8  # of a number
+        self.stored = context.get_value_type(kind.dtype)  # LLVM's type of a number in memory
+        self.n_bytes = kind.dtype.bitwidth // 8  # of a number in memory
         self.lanes = vector.count
 
-    def pointer(self, index, to):
-        """Return the address of a number, which may lie beyond the end."""
-        place = cgutils.get_item_pointer(
+    def address(self, index, kind):
+        """Return the address of a number, which may lie beyond the end, as one of a `kind`."""
+        address = cgutils.get_item_pointer(
             self.context, self.builder, self.kind, self.view, index)
-        return self.builder.bitcast(place, to.as_pointer())
+        return self.builder.bitcast(address, kind.as_pointer())
 
     def call(self, name, result, *args):
-        """Call one of LLVM's own functions, of vectors where {} is in its name."""
-        name = name.format(f"v{self.lanes}{self.vector.element.intrinsic_name}")
+        """Call one of LLVM's own functions; {} in its name stands for the type of a vector."""
+        name = name.format(f"v{self.lanes}{self.vector.element.intrinsic_name}")  # "v8f32"
         kind = ir.FunctionType(result, [arg.type for arg in args])
         return self.builder.call(self.builder.module.declare_intrinsic(name, (), kind), args)
 
-    def load(self, row, i):
-        """Return the vector of numbers from i on."""
+    def load_vector(self, row, i):
+        """Return the numbers i .. i + lanes - 1 of a row, as a vector."""
         stored = ir.VectorType(self.stored, self.lanes)
-        numbers = self.builder.load(self.pointer([row, i], stored), align=self.n_bytes)
-        return numbers if stored == self.vector else self.builder.sitofp(numbers, self.vector)
+        numbers = self.builder.load(self.address([row, i], stored), align=self.n_bytes)
+        if stored == self.vector:
+            return numbers
+        return self.builder.sitofp(numbers, self.vector)  # int8 to floating point
 
-    def number(self, i):
+    def load_number(self, i):
         """Return number i of an array of one dimension."""
-        return self.builder.load(self.pointer([i], self.stored))
+        return self.builder.load(self.address([i], self.stored))
 
-    def fetch(self, row, i):
+    def prefetch(self, row, i):
         """Request the numbers AHEAD of i from memory; nothing is computed or can fail."""
         i = self.builder.add(i, i.type(AHEAD // self.n_bytes))
-        to_read, into_l2, data = (ir.IntType(32)(n) for n in (0, 2, 1))
-        place = self.pointer([row, i], ir.IntType(8))
-        self.call("llvm.prefetch.p0", ir.VoidType(), place, to_read, into_l2, data)
+        address = self.address([row, i], ir.IntType(8))
+        integer = ir.IntType(32)
+        to_read = integer(0)
+        into_l2 = integer(2)
+        data = integer(1)  # not instructions
+        self.call("llvm.prefetch.p0", ir.VoidType(), address, to_read, into_l2, data)
 
-    def total(self, vector):
+    def sum_of_lanes(self, vector):
         """Return the sum of a vector's numbers: half is added to half until one is left."""
-        index = ir.IntType(32)
+        integer = ir.IntType(32)
         n = self.lanes
         while n > 1:
             n //= 2
-            low, high = (ir.Constant(ir.VectorType(index, n), list(range(first, first + n)))
-                         for first in (0, n))
-            vector = self.builder.fadd(self.builder.shuffle_vector(vector, vector, low),
-                                       self.builder.shuffle_vector(vector, vector, high))
-        return self.builder.extract_element(vector, index(0))
+            positions = ir.VectorType(integer, n)
+            first_half = ir.Constant(positions, list(range(n)))
+            second_half = ir.Constant(positions, list(range(n, 2 * n)))
+            vector = self.builder.fadd(self.builder.shuffle_vector(vector, vector, first_half),
+                                       self.builder.shuffle_vector(vector, vector, second_half))
+        return self.builder.extract_element(vector, integer(0))
 
-    def store(self, number, row, i):
-        """Store a number."""
-        self.builder.store(number, self.pointer([row, i], self.stored))
+    def store_number(self, number, row, i):
+        """Store number i of a row."""
+        self.builder.store(number, self.address([row, i], self.stored))

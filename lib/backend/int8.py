@@ -5,37 +5,40 @@
     scale      [n_out]          of each output: its largest |w| / 127
     x          [n_rows, n_in]   stays in floating point
 
-gpt2.py's formulas use an `Int8` like an array: they index its rows and compute x @ w.mT.
+gpt2.py's formulas use an `Int8` as they use an array: they index its rows and compute x @ w.mT.
 """
 
 import numpy as np
 
-from lib.backend.products import compiled_product, few_rows, in_parallel
+from lib.backend.products import few_rows, in_parallel, product_compiler
 
-LARGEST = 127
+LARGEST = 127  # of the whole numbers; -128 is not used, so that they are symmetric
 VECTOR = 64  # bytes of the compiled product's longest vector; rows must be whole vectors
 
 
-def int8(w):  # [n_out, n_in] -> as w
+def int8(w):  # [n_out, n_in] -> [n_out, n_in]
     """Return weights in int8, or rounded floats if the compiled product cannot be used."""
-    is_compiled = isinstance(w, np.ndarray) and compiled_product()
-    if not is_compiled or w.shape[1] * w.itemsize % VECTOR:
+    is_compiled = isinstance(w, np.ndarray) and product_compiler()
+    has_whole_vectors = w.shape[1] * w.itemsize % VECTOR == 0
+    if not is_compiled or not has_whole_vectors:
         scale = scale_of(w)
-        return np.rint(w / scale) * scale
+        return np.rint(w / scale) * scale  # the values of the int8 weights, as floats
     numbers = np.empty(w.shape, np.int8)
     scale = np.empty(len(w), w.dtype)
 
-    def work(first, last):
-        part = scale_of(w[first:last])
-        numbers[first:last] = np.rint(w[first:last] / part)
-        scale[first:last] = part[:, 0]
+    def round_outputs(first, last):
+        weights = w[first:last]
+        scales = scale_of(weights)  # [n, 1]
+        numbers[first:last] = np.rint(weights / scales)
+        scale[first:last] = scales[:, 0]
 
-    in_parallel(work, len(w), w.size)
+    in_parallel(round_outputs, len(w), w.size)
     return Int8(numbers, scale)
 
 
 def scale_of(w):  # [n_out, n_in] -> [n_out, 1]
     """Return each output's scale, which is above 0 even if all its weights are 0."""
+    # `tiny`, the smallest normal number, lets a row of zeros be divided by its scale.
     return np.maximum(abs(w).max(axis=-1, keepdims=True) / LARGEST, np.finfo(w.dtype).tiny)
 
 
@@ -49,6 +52,7 @@ class Int8:
 
     def __getitem__(self, rows):  # -> [.., n_in]
         """Return rows as floats, such as the embeddings of tokens."""
+        # [.., n_in] * [.., 1]: each row times its scale
         return self.numbers[rows] * self.scale[rows, None]
 
     @property
@@ -60,7 +64,7 @@ class Int8:
 class Transposed:
     """Hold an Int8 with its axes exchanged: the right side of a product."""
 
-    __array_ufunc__ = None  # NumPy then leaves x @ self to __rmatmul__
+    __array_ufunc__ = None  # tells NumPy to leave x @ self to __rmatmul__
 
     def __init__(self, w):
         self.mT = w

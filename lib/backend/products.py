@@ -6,11 +6,12 @@ times as much as one row, although the weights have to be read only once. The co
 
     x        [n_rows, n_in]
     w        [n_in, n_out], transposed in memory: each output's weights side by side
-    work     a function of a range of outputs, which computes them for all rows
+    y        [n_rows, n_out]  x @ w
 
-Our own threads share a large product; BLAS is limited to one thread meanwhile. BLAS's threads
-spin while they wait for one another, up to a hundred times slower if a different process takes
-their cores. Our threads take the next part when they are free: a late thread delays nothing.
+Our own threads share a large product, whose outputs are cut into parts; BLAS has one
+thread meanwhile. BLAS's threads spin while they wait for one another, so a product takes up
+to a hundred times as long if a different process uses their cores. Each of our threads starts
+the next part when it is free, so a thread that is late delays none of the others.
 """
 
 import functools
@@ -24,9 +25,9 @@ import numpy as np
 
 BACKENDS = ("numba", "numpy", "cupy")
 MAX_ROWS = 32  # with more rows, BLAS's packing pays off
-GROUP = 8  # rows multiplied at a time, at most: the sums of more do not fit the registers
-SHARED = 2**20  # number of weights above which a second thread pays off
-PART = 2**18  # weights that a thread takes at a time: some 40 microseconds
+GROUP = 8  # rows multiplied at a time, at most: more rows have more sums than registers
+SHARED = 2**20  # number of weights from which on a second thread pays off
+PART_WEIGHTS = 2**18  # weights in a part, which takes a thread some 40 microseconds
 N_THREADS = min(8, os.cpu_count() or 1)  # a few threads use up the memory's bandwidth
 
 # The one setting of the whole process: callers pass weights, which determine the product.
@@ -39,90 +40,98 @@ def set_backend(name):
     if name not in BACKENDS:
         raise ValueError(f"need backend numba, numpy or cupy, got {name}")
     backend = name
-    compiled_product.cache_clear()
+    product_compiler.cache_clear()  # its answer depends on the backend
 
 
 def matmul(x, w):  # [n_rows, n_in], [n_in, n_out] -> [n_rows, n_out]
     """Return x @ w, fast for few rows."""
     if not isinstance(w, np.ndarray):  # on a GPU, or in int8 (int8.py)
         return x @ w
-    is_transposed = w.flags.f_contiguous and x.dtype == w.dtype
-    whole_vectors = len(w) * w.itemsize % 32 == 0
-    few = 1 <= len(x) <= MAX_ROWS
-    if few and is_transposed and whole_vectors and compiled_product():
+    has_few_rows = 1 <= len(x) <= MAX_ROWS
+    is_as_compiled = w.flags.f_contiguous and x.dtype == w.dtype
+    has_whole_vectors = len(w) * w.itemsize % 32 == 0  # the compiled loop has no remainder
+    if has_few_rows and is_as_compiled and has_whole_vectors and product_compiler():
         return few_rows(x, w.T)
     return many_rows(x, w)
 
 
 def few_rows(x, w, scale=None):  # [n_rows, n_in], [n_out, n_in], [n_out] -> [n_rows, n_out]
-    """Multiply by the compiled product: a part of the weights times all rows, group by group.
+    """Multiply by the compiled product: each part of the weights by all rows, group by group.
 
-    `scale` belongs to int8 weights; four of them take as long as one float and count as one.
+    `scale` belongs to int8 weights and is None for floats.
     """
     x = np.ascontiguousarray(x)
     y = np.empty((len(x), len(w)), x.dtype)
     is_int8 = scale is not None
-    product = compiled_product()
-    groups = [(product(b - a, x.dtype, is_int8), x[a:b], y[a:b])  # views of y
-              for a, b in row_groups(len(x))]
+    compile_product = product_compiler()
+    groups = []  # (the compiled product for so many rows, the rows, where their outputs go)
+    for start, end in row_groups(len(x)):
+        multiply = compile_product(end - start, x.dtype, is_int8)  # compiled once per process
+        groups.append((multiply, x[start:end], y[start:end]))  # views: no row is copied
 
-    def work(first, last):
-        for group_product, rows, out in groups:
-            group_product(rows, w, scale, out, first, last)
+    def compute_outputs(first, last):
+        for multiply, rows, out in groups:
+            multiply(rows, w, scale, out, first, last)
 
-    in_parallel(work, len(w), w.size // 4 if is_int8 else w.size)
+    # Four int8 weights take as long as one float and count as one.
+    size = w.size // 4 if is_int8 else w.size
+    in_parallel(compute_outputs, len(w), size)
     return y
 
 
 @functools.cache
 def row_groups(n_rows):
-    """Return the (start, end) of the groups of rows, which are about as large as one another.
+    """Return the (start, end) of each group of rows; the groups' sizes differ by at most 1.
 
     >>> row_groups(5), row_groups(9)
     ([(0, 5)], [(0, 4), (4, 9)])
     """
     n_groups = -(-n_rows // GROUP)  # rounded up
     bounds = [n_rows * i // n_groups for i in range(n_groups + 1)]
-    return [*zip(bounds, bounds[1:])]
+    return [*zip(bounds, bounds[1:])]  # each group ends where the next one starts
 
 
 def many_rows(x, w):  # [n_rows, n_in], [n_in, n_out] -> [n_rows, n_out]
     """Multiply by BLAS, for prompts, and for all products if Numba is missing.
 
-    Subtle: two to five rows are multiplied one at a time, so that nothing is packed, and a part
-    of the weights comes from the processor's cache for all rows but the first.
+    Subtle: two to five rows are multiplied one at a time, so that nothing is packed. The first
+    row brings a part of the weights into the processor's cache, where the other rows find it.
     """
     y = np.empty((len(x), w.shape[1]), np.result_type(x, w))
 
-    def work(first, last):
-        part = w[:, first:last]
+    def compute_outputs(first, last):
+        weights = w[:, first:last]
         out = y[:, first:last]  # a view: writing to it writes to y
         if 2 <= len(x) <= 5:
             for row, row_out in zip(x, out):
-                row_out[:] = row.dot(part)
+                row_out[:] = row.dot(weights)
         else:
-            out[:] = x.dot(part)  # not matmul, which lets no other thread run
+            out[:] = x.dot(weights)  # not matmul, which lets no other thread run
 
+    # If BLAS cannot be limited to one thread, it keeps its threads and ours are not used.
+    n_threads = N_THREADS if blas_libraries() else 1
     with one_blas_thread():
-        in_parallel(work, len(w.T), w.size, n_threads=N_THREADS if blas_libraries() else 1)
+        in_parallel(compute_outputs, w.shape[1], w.size, n_threads)
     return y
 
 
 # ---- Numba
 
 @functools.cache
-def compiled_product():
-    """Return compiled.product, or None if Numba is not wanted, is missing or does not work."""
+def product_compiler():
+    """Return compiled.compile_product; None if Numba is not wanted, is missing or fails."""
     if backend != "numba":
         return None
     try:
-        from lib.backend.compiled import product
+        from lib.backend.compiled import compile_product  # imported here: Numba is optional
 
-        x, w, y = np.zeros((3, 1, 8), np.float32)
-        product(1, w.dtype)(x, w, None, y, 0, 1)  # a broken one may fail only here
+        # A broken Numba may fail only when a product runs, so one row is multiplied here.
+        x = w = np.zeros((1, 8), np.float32)
+        y = np.empty((1, 1), np.float32)
+        compile_product(1, w.dtype)(x, w, None, y, 0, 1)
     except Exception:  # absent, broken, unknown to this Python: each fails in a different way
         return None
-    return product
+    return compile_product
 
 
 def library_name():
@@ -131,47 +140,55 @@ def library_name():
         cupy = sys.modules["cupy"]
         gpu = cupy.cuda.runtime.getDeviceProperties(0)["name"].decode()
         return f"CuPy {cupy.__version__} on {gpu}"
-    numba = compiled_product() and sys.modules["numba"]
-    return f"Numba {numba.__version__}" if numba else f"NumPy {np.__version__}"
+    if product_compiler():
+        return f"Numba {sys.modules['numba'].__version__}"
+    return f"NumPy {np.__version__}"
 
 
 def warm_up(dtype, notify=None, is_int8=False):
     """Compile or load all products of a dtype; if it compiles, call `notify` with a message."""
-    product = compiled_product()
+    compile_product = product_compiler()
     dtype = np.dtype(dtype)
-    if product is None:
+    if compile_product is None:
         return
-    stats = product(1, dtype, is_int8).stats
+    # The first product tells whether Numba found the products in its cache on disk.
+    stats = compile_product(1, dtype, is_int8).stats
     if stats.cache_misses and notify:
         when = "once per machine" if stats.cache_path else "at each start: no cache is writable"
-        kind = "int8 " if is_int8 else ""
-        notify(f"Compiling {kind}matrix products ({when}) ...")
-    for n_rows in range(2, 1 + GROUP):
-        product(n_rows, dtype, is_int8)
+        weights = "int8 " if is_int8 else ""
+        notify(f"Compiling {weights}matrix products ({when}) ...")
+    for n_rows in range(2, GROUP + 1):
+        compile_product(n_rows, dtype, is_int8)
 
 
 # ---- threads
 
-def in_parallel(work, n_out, size, n_threads=N_THREADS):
-    """Run work(first, last) for all outputs: at once, or in parts by threads if it is large."""
+def in_parallel(compute_outputs, n_out, size, n_threads=N_THREADS):
+    """Run compute_outputs(first, last) for outputs 0 .. n_out - 1, a large product in parts.
+
+    `size` is the number of weights. Threads share the parts.
+    """
     if size < SHARED:
-        return work(0, n_out)
-    starts = range(0, n_out, max(1, n_out * PART // size))
-    left = iter(starts)  # shared by all threads: each takes the next part when it is free
-    done = SimpleQueue()  # of each part: None, or its error
+        compute_outputs(0, n_out)
+        return
+    outputs_per_part = max(1, n_out * PART_WEIGHTS // size)  # size / n_out weights an output
+    starts = range(0, n_out, outputs_per_part)
+    next_starts = iter(starts)  # shared by all threads, so that each part is computed once
+    results = SimpleQueue()  # of each part: None, or its error
 
     def run_parts():
-        for first in left:
+        for first in next_starts:
             try:
-                work(first, min(first + starts.step, n_out))
-                done.put(None)
+                compute_outputs(first, min(first + outputs_per_part, n_out))
+                results.put(None)
             except Exception as error:
-                done.put(error)
+                results.put(error)
 
+    # Wake the other threads. The caller works too, so a thread that never comes is not missed.
     for _ in range(n_threads - 1):
         job_queue().put(run_parts)
     run_parts()
-    errors = [done.get() for _ in starts]  # waits until all parts are done
+    errors = [results.get() for _ in starts]  # waits until all parts are done
     for error in errors:
         if error:
             raise error
@@ -179,15 +196,16 @@ def in_parallel(work, n_out, size, n_threads=N_THREADS):
 
 @functools.cache
 def job_queue():
-    """Start the threads besides the caller's; return the queue from which they take jobs."""
+    """Start all threads but the caller's; return the queue of functions that they run."""
     jobs = SimpleQueue()
 
-    def serve():
+    def run_jobs():
         while True:
-            jobs.get()()
+            run_parts = jobs.get()  # waits for one
+            run_parts()
 
     for _ in range(N_THREADS - 1):
-        threading.Thread(target=serve, daemon=True).start()
+        threading.Thread(target=run_jobs, daemon=True).start()
     return jobs
 
 
@@ -199,17 +217,20 @@ if hasattr(os, "register_at_fork"):  # a child process has none of its parent's 
 def one_blas_thread():
     """Limit BLAS to one thread inside the block; restore its number of threads afterwards.
 
-    Subtle: a block that finds one thread sets and restores nothing, so blocks may overlap.
+    Subtle: if BLAS has one thread already, the block sets and restores nothing. So the blocks
+    of two threads may overlap: only the first one restores the number.
     """
-    n_threads = [(library, library.get_num_threads()) for library in blas_libraries()]
-    several = [(library, n) for library, n in n_threads if n > 1]
-    for library, _ in several:
-        library.set_num_threads(1)
+    limited = []  # (library, its number of threads before)
+    for library in blas_libraries():
+        n_threads = library.get_num_threads()
+        if n_threads > 1:
+            library.set_num_threads(1)
+            limited.append((library, n_threads))
     try:
         yield
     finally:
-        for library, n in several:
-            library.set_num_threads(n)
+        for library, n_threads in limited:
+            library.set_num_threads(n_threads)
 
 
 @functools.cache

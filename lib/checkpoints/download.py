@@ -8,55 +8,68 @@ import time
 
 from tqdm import tqdm
 
-from lib.checkpoints.files import named
+from lib.checkpoints.files import errors_name_file
 
 TIMEOUT = 30  # seconds without a byte
 WAITS = (1, 2, 4, 8)  # seconds before each new attempt
 
 
 def download(url, path):
-    """Fetch `url` to `path`; OSError if the server refuses or breaks off at every attempt."""
+    """Download `url` to `path`; OSError if the server refuses or breaks off at every attempt."""
     if path.exists():  # a different process may have been faster
         return
-    import requests  # imported here, as in fetch, because only a download needs it
+    import requests  # imported here, as in append_rest, because only a download needs it
 
-    part = path.with_name(f"{path.name}.part")
-    for wait in (*WAITS, None):
+    interruptions = (requests.ConnectionError, requests.Timeout, EOFError,
+                     requests.exceptions.ChunkedEncodingError)
+    partial_file = path.with_name(f"{path.name}.part")
+    for wait in (*WAITS, None):  # None: no attempt follows
         try:
-            fetch(url, part)
-            return os.replace(part, path)
-        except (requests.ConnectionError, requests.Timeout, EOFError,
-                requests.exceptions.ChunkedEncodingError) as error:
-            n_bytes = part.stat().st_size if part.exists() else 0
-            if wait is None or not n_bytes and isinstance(error, requests.ConnectionError):
+            append_rest(url, partial_file)
+            break
+        except interruptions as error:
+            n_bytes = partial_file.stat().st_size if partial_file.exists() else 0
+            # A server that never sent a byte is probably absent: the user need not wait.
+            is_unreachable = n_bytes == 0 and isinstance(error, requests.ConnectionError)
+            if wait is None or is_unreachable:
                 raise OSError(f"the download of {url} stopped after {n_bytes} bytes; run it "
                               f"again to resume, or set GPT2_BASE_URL to a mirror: {error}"
                               ) from None
             time.sleep(wait)
+    os.replace(partial_file, path)
 
 
-def fetch(url, part):
-    """Append the rest of a file to `part`; EOFError if the server is busy or stops early."""
+def append_rest(url, partial_file):
+    """Append the rest of a file to its part; EOFError if the server is busy or stops early."""
     import requests
 
-    n_past = part.stat().st_size if part.exists() else 0
+    n_past = partial_file.stat().st_size if partial_file.exists() else 0  # bytes
     # identity: not compressed, so that lengths are the file's
     headers = {"Range": f"bytes={n_past}-", "Accept-Encoding": "identity"}
     with requests.get(url, headers=headers, stream=True, timeout=TIMEOUT) as response:
-        if response.status_code == 416:  # the part is of a different file, or already whole
-            part.unlink(missing_ok=True)
-        if response.status_code in (416, 429) or response.status_code >= 500:  # try again
-            raise EOFError(f"status {response.status_code}")
+        status = response.status_code
+        if status == 416:  # no such range: the part is of a different file, or already whole
+            partial_file.unlink(missing_ok=True)
+        if status in (416, 429) or status >= 500:  # `download` tries again
+            raise EOFError(f"status {status}")
         response.raise_for_status()
         if "text/html" in response.headers.get("Content-Type", ""):
             raise OSError(f"need data from {url}, got a web page (a login? a proxy?)")
-        n_past = n_past if response.status_code == 206 else 0
+        if status != 206:  # the server ignores Range and sends the file from its start
+            n_past = 0
         n_total = n_past + int(response.headers.get("Content-Length", 0))
-        with named(part), open(part, "ab" if n_past else "wb") as file, \
-                tqdm(total=n_total or None, initial=n_past, unit="B", unit_scale=True,
-                     desc=part.stem, disable=None) as bar:
+        write_with_bar(response, partial_file, n_past, n_total)
+        n_bytes = partial_file.stat().st_size
+        if n_bytes < n_total:  # the connection was closed early, without an error
+            raise EOFError(f"{n_bytes} of {n_total} bytes")
+
+
+def write_with_bar(response, partial_file, n_past, n_total):
+    """Write a response's bytes after the first n_past bytes of a file; show a progress bar."""
+    with errors_name_file(partial_file), open(partial_file, "ab" if n_past else "wb") as file:
+        # n_total is 0 if the server names no length; disable=None: no bar outside a terminal.
+        with tqdm(total=n_total or None, initial=n_past, unit="B", unit_scale=True,
+                  desc=partial_file.stem, disable=None) as bar:
             for chunk in response.iter_content(2**14):
                 file.write(chunk)
                 bar.update(len(chunk))
-        if part.stat().st_size < n_total:
-            raise EOFError(f"{part.stat().st_size} of {n_total} bytes")

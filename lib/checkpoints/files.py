@@ -9,7 +9,7 @@ def read_json(path):
     """Return the JSON object in a file; ValueError if it holds anything else."""
     try:
         value = json.loads(path.read_bytes())
-    except (ValueError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:  # not JSON, not UTF-8, nested too deeply
         raise ValueError(f"need a JSON object in {path}, got: {error}") from None
     if not isinstance(value, dict):
         raise ValueError(f"need a JSON object in {path}, got {type(value).__name__}")
@@ -20,24 +20,24 @@ def read_json(path):
 def atomic(path):
     """Yield a binary file that replaces `path` when the block ends without an error.
 
-    The bytes go to a file of this process next to it, which is removed after an error.
+    The bytes go to a partial file of this process in the same folder; an error removes it.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(f"{path.name}.{os.getpid()}.part")
+    partial_file = path.with_name(f"{path.name}.{os.getpid()}.part")
     try:
-        with named(path), open(part, "wb") as file:
+        with errors_name_file(path), open(partial_file, "wb") as file:
             yield file
             file.flush()
-            os.fsync(file.fileno())
-        os.replace(part, path)
+            os.fsync(file.fileno())  # or a crash after the renaming could leave an empty file
+        os.replace(partial_file, path)  # readers see the old file or the new one
     except BaseException:  # Ctrl-C too
-        part.unlink(missing_ok=True)
+        partial_file.unlink(missing_ok=True)
         raise
 
 
 @contextlib.contextmanager
-def named(path):
-    """Name the file in errors that name none, such as that of a full disk."""
+def errors_name_file(path):
+    """Name the file in errors that name none, such as the error of a full disk."""
     try:
         yield
     except OSError as error:
@@ -46,16 +46,16 @@ def named(path):
 
 
 def folder_lock(folder):
-    """Return a lock on a folder, which is made if need be."""
+    """Return a lock on a folder, which is made if it is missing."""
     folder.mkdir(parents=True, exist_ok=True)
     return file_lock(folder / ".lock")
 
 
 @contextlib.contextmanager
 def file_lock(path, blocking=True):
-    """Hold a lock: a file that is removed at the end, and free if its process dies.
+    """Hold a lock on a file, which is removed at the end; the lock ends with its process.
 
-    If it is held elsewhere, wait, or raise filelock.Timeout unless `blocking`.
+    If a different process holds the lock, wait, or raise filelock.Timeout unless `blocking`.
     """
     import filelock  # imported here because it is optional
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from lib.checkpoints.files import atomic
-from lib.checkpoints.huggingface import their_name
+from lib.checkpoints.huggingface import transformers_name
 from lib.checkpoints.vocabulary import merge_lines
 from lib.checkpoints.weights import flatten
 
@@ -33,27 +33,32 @@ def write_file(path, encoder, hparams, params, dtype=np.float32):
     names = gguf.get_tensor_name_map(gguf.MODEL_ARCH.GPT2, hparams["n_layer"])
     for name, weight in flatten(params):
         array = weight.T if name.endswith("/w") else weight  # [n_out, n_in]
-        kind = dtype if array.ndim == 2 and name != "wpe" else np.float32
-        stored_name = names.get_name(f"transformer.{their_name(name)}", (".weight", ".bias"))
-        writer.add_tensor(stored_name, np.ascontiguousarray(array, kind))
+        is_matrix = array.ndim == 2 and name != "wpe"  # wpe is a list of vectors
+        array = np.ascontiguousarray(array, dtype if is_matrix else np.float32)
+        # The library knows transformers' names, and calls the weights as llama.cpp does.
+        full_name = f"transformer.{transformers_name(name)}"
+        writer.add_tensor(names.get_name(full_name, (".weight", ".bias")), array)
     with atomic(path) as file, closing(writer):
-        writer.write_header_to_file(Path(file.name))  # the library opens by name
+        writer.write_header_to_file(Path(file.name))  # the library opens the file by its name
         writer.write_kv_data_to_file()
         writer.write_tensors_to_file()
 
 
-def add_tokenizer(writer, encoder, kinds):
+def add_tokenizer(writer, encoder, token_types):
     """Write vocabulary, merges, and the split pattern's name (a converter would guess it)."""
-    symbols = sorted(encoder.vocab, key=encoder.vocab.get)
-    types = [kinds.USER_DEFINED if symbol in encoder.special else kinds.NORMAL
-             for symbol in symbols]
+    symbols = sorted(encoder.vocab, key=encoder.vocab.get)  # by id
+    types = []
+    for symbol in symbols:
+        is_special = symbol in encoder.special
+        types.append(token_types.USER_DEFINED if is_special else token_types.NORMAL)
     writer.add_tokenizer_model("gpt2")
     writer.add_tokenizer_pre("gpt-2")  # the split pattern
     writer.add_token_list(symbols)
     if encoder.end_of_text is not None:
-        types[encoder.end_of_text] = kinds.CONTROL
+        # Engines do not print a control token.
+        types[encoder.end_of_text] = token_types.CONTROL
         writer.add_bos_token_id(encoder.end_of_text)
         writer.add_eos_token_id(encoder.end_of_text)
     writer.add_token_types(types)
     writer.add_token_merges(merge_lines(encoder))
-    writer.add_add_bos_token(False)
+    writer.add_add_bos_token(False)  # GPT-2 is prompted without a first token

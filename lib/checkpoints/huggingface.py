@@ -12,7 +12,7 @@ import numpy as np
 from lib.checkpoints import tensors
 from lib.checkpoints.files import atomic, read_json
 from lib.checkpoints.vocabulary import merge_lines
-from lib.checkpoints.weights import check_hparams, flatten, read_flat
+from lib.checkpoints.weights import check_hparams, flatten, read_all_weights
 
 THEIR_SIZES = {"n_vocab": "vocab_size", "n_ctx": "n_positions", "n_embd": "n_embd",
                "n_head": "n_head", "n_layer": "n_layer"}  # ours: theirs
@@ -20,11 +20,11 @@ FIXED = {"layer_norm_epsilon": (1e-5,),
          "activation_function": ("gelu_new", "gelu_pytorch_tanh"),
          "tie_word_embeddings": (True,), "scale_attn_weights": (True,),
          "scale_attn_by_inverse_layer_idx": (False,), "add_cross_attention": (False,)}
-# What to do with a Llama or a Qwen.
+# The advice to users who have a Llama or a Qwen.
 OTHER_MODELS = ("only GPT-2 can be read. For a pair of different models, measure its costs and "
                 "its acceptance where it runs; python -m theory.speedup --help says which, and "
                 "computes the speed-up")
-MASK = re.compile(r"h\.\d+\.attn\.(masked_)?bias")
+MASK = re.compile(r"h\.\d+\.attn\.(masked_)?bias")  # not weights
 
 
 def is_model(folder):
@@ -32,56 +32,70 @@ def is_model(folder):
     return (folder / "config.json").is_file() and any(folder.glob("model*.safetensors"))
 
 
-def their_name(name):
+def transformers_name(name):
     """Return transformers' name of a weight, without the leading "transformer.".
 
-    >>> their_name("h11/attn/c_attn/w"), their_name("ln_f/g"), their_name("wte")
-    ('h.11.attn.c_attn.weight', 'ln_f.weight', 'wte.weight')
+    >>> transformers_name("h11/attn/c_attn/w"), transformers_name("ln_f/g")
+    ('h.11.attn.c_attn.weight', 'ln_f.weight')
+    >>> transformers_name("wte")
+    'wte.weight'
     """
     *path, last = re.sub(r"^h(\d+)/", r"h/\1/", name).split("/")
     ends = {"w": ["weight"], "g": ["weight"], "b": ["bias"]}
-    return ".".join(path + ends.get(last, [last, "weight"]))
+    return ".".join(path + ends.get(last, [last, "weight"]))  # wte and wpe have no /w
 
 
 def read_hparams(folder):
     """Return the sizes in config.json under our names; ValueError if it is not a GPT-2."""
     path = folder / "config.json"
-    found = read_json(path)
-    if found.get("model_type") != "gpt2":
-        raise ValueError(f"need model_type gpt2 in {path}, got {found.get('model_type')!r:.80}: "
-                         f"{OTHER_MODELS}")
+    config = read_json(path)
+    if config.get("model_type") != "gpt2":
+        raise ValueError(f"need model_type gpt2 in {path}, got "
+                         f"{config.get('model_type')!r:.80}: {OTHER_MODELS}")
     for name, values in FIXED.items():
-        if found.get(name, values[0]) not in values:
-            raise ValueError(f"need {name} = {values[0]} in {path}, got {found[name]!r:.80}")
-    hparams = check_hparams({ours: found.get(name) for ours, name in THEIR_SIZES.items()}, path)
-    if found.get("n_inner") not in (None, 4 * hparams["n_embd"]):
-        raise ValueError(f"need n_inner = 4 n_embd in {path}, got {found['n_inner']!r:.80}")
+        if config.get(name, values[0]) not in values:  # the first value is the default
+            raise ValueError(f"need {name} = {values[0]} in {path}, got {config[name]!r:.80}")
+    sizes = {ours: config.get(theirs) for ours, theirs in THEIR_SIZES.items()}
+    hparams = check_hparams(sizes, path)
+    if config.get("n_inner") not in (None, 4 * hparams["n_embd"]):  # None: the default, 4 n_embd
+        raise ValueError(f"need n_inner = 4 n_embd in {path}, got {config['n_inner']!r:.80}")
     return hparams
 
 
-def load_flat(folder, hparams, dtype=np.float32):
+def load_all_weights(folder, hparams, dtype=np.float32):
     """Return all weights as one flat array."""
-    found = {}
-    used = {"lm_head.weight"}
-    whole = folder / "model.safetensors"
-    for path in [whole] if whole.is_file() else folder.glob("model-*.safetensors"):
-        arrays, _ = tensors.open_arrays(path)
-        for name, array in arrays.items():
-            found[name.removeprefix("transformer.")] = array
+    stored = stored_arrays(folder)
+    names_read = {"lm_head.weight"}  # needs no place in our tree: it must be equal to wte
 
-    def take(name, *shape):
-        used.add(their_name(name))
-        return tensors.checked_array(found, their_name(name), folder, *shape)
+    def weight_of(name, *shape):
+        their_name = transformers_name(name)
+        names_read.add(their_name)
+        return tensors.checked_array(stored, their_name, folder, *shape)
 
-    flat = read_flat(hparams, take, folder, dtype)
-    extra = sorted(name for name in found.keys() - used if not MASK.fullmatch(name))
+    flat = read_all_weights(hparams, weight_of, folder, dtype)
+    # A weight that was not read would be part of a different model.
+    extra = sorted(name for name in stored.keys() - names_read if not MASK.fullmatch(name))
     if extra:
         raise ValueError("need the weights of a GPT-2 of the sizes in config.json in "
                          f"{folder}, got one more: {extra[0]!r:.80}")
-    if "lm_head.weight" in found and not np.array_equal(take("lm_head"), take("wte")):
+    has_lm_head = "lm_head.weight" in stored
+    if has_lm_head and not np.array_equal(weight_of("lm_head"), weight_of("wte")):
         raise ValueError(f"lm_head.weight differs from wte.weight in {folder}: only models "
                          "with tied embeddings can be read")
     return flat
+
+
+def stored_arrays(folder):
+    """Return {name without "transformer.": array} of all files of weights in a folder."""
+    paths = [folder / "model.safetensors"]
+    if not paths[0].is_file():  # a large model is in several files
+        paths = folder.glob("model-*.safetensors")
+    stored = {}
+    for path in paths:
+        arrays, _ = tensors.open_arrays(path)
+        for name, array in arrays.items():
+            stored[name.removeprefix("transformer.")] = array
+    return stored
 
 
 # ---- writing
@@ -91,20 +105,23 @@ def write_folder(folder, encoder, hparams, params):
 
     config.json comes last: a folder without it is not a model, so no partial export is loaded.
     """
-    # Files of a former model would be read with the new ones.
+    # Files that a former model left in the folder would be read with the new files.
     for name in ("config.json", "generation_config.json", "tokenizer.json"):
         (folder / name).unlink(missing_ok=True)
-    weights = {f"transformer.{their_name(name)}": weight for name, weight in flatten(params)}
+    weights = {f"transformer.{transformers_name(name)}": weight
+               for name, weight in flatten(params)}
     tensors.write_arrays(folder / "model.safetensors", weights, {"format": "pt"})
     texts = tokenizer_texts(encoder)
-    settings = config_json(hparams, encoder.end_of_text, params["wte"].dtype)
-    for name, text in {**texts, "config.json": json.dumps(settings)}.items():
+    config = config_json(hparams, encoder.end_of_text, params["wte"].dtype)
+    texts["config.json"] = json.dumps(config)  # the last entry, so it is written last
+    for name, text in texts.items():
         with atomic(folder / name) as file:
             file.write(text.encode())
 
 
 def tokenizer_texts(encoder):
     """Return {file name: text} of a vocabulary."""
+    # <|endoftext|> is special in every encoder, also if the vocabulary lacks it.
     added = {symbol: encoder.vocab[symbol] for symbol in encoder.special & encoder.vocab.keys()}
     end = encoder.symbols.get(encoder.end_of_text)
     return {"vocab.json": json.dumps(encoder.vocab),
@@ -118,9 +135,9 @@ def tokenizer_texts(encoder):
 def config_json(hparams, end_of_text, dtype):
     """Return the object in config.json.
 
-    Engines cast weights to half precision unless it names a dtype, under either of two names;
-    llama.cpp's converter reads n_ctx.
+    Engines cast weights to half precision unless config.json names a dtype.
     """
+    # The dtype has an old and a new name, and llama.cpp's converter reads n_ctx.
     return {"model_type": "gpt2", "architectures": ["GPT2LMHeadModel"],
             **{name: values[0] for name, values in FIXED.items()},
             **{name: hparams[ours] for ours, name in THEIR_SIZES.items()},

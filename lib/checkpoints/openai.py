@@ -16,7 +16,7 @@ import numpy as np
 from lib.checkpoints import tensors
 from lib.checkpoints.download import download
 from lib.checkpoints.files import folder_lock, read_json
-from lib.checkpoints.weights import check_hparams, cut_params, flatten, read_flat
+from lib.checkpoints.weights import check_hparams, cut_params, flatten, read_all_weights
 
 RELEASED = ("124M", "355M", "774M", "1558M")
 BASE_URL = "https://openaipublic.blob.core.windows.net/gpt-2/models"
@@ -28,29 +28,31 @@ PARAMS = "params.safetensors"
 
 def fetch_missing(model_size, folder):
     """Download the files of a released size that the folder lacks."""
-    wanted = TEXTS if (folder / PARAMS).exists() else TEXTS + CHECKPOINT
+    is_converted = (folder / PARAMS).exists()
+    wanted = TEXTS if is_converted else TEXTS + CHECKPOINT
     missing = [name for name in wanted if not (folder / name).exists()]
     if not missing:
         return
     if model_size not in RELEASED:
         raise ValueError(why_no_model(model_size, folder, missing))
     base = os.environ.get("GPT2_BASE_URL", BASE_URL).rstrip("/")
-    with folder_lock(folder):
+    with folder_lock(folder):  # two processes must not write one file
         for name in missing:
             download(f"{base}/{model_size}/{name}", folder / name)
 
 
 def why_no_model(name, folder, missing):
-    """Return which files a model's folder lacks, or which models there are."""
+    """Return which files a model's folder lacks, or which models exist."""
     if (folder / "hparams.json").is_file():
         return f"{folder} lacks {', '.join(missing)}"
     if (folder / "config.json").is_file():
         return f"{folder} lacks model.safetensors"
-    there = sorted(path.parent.name for path in folder.parent.glob("*/*")
-                   if path.name in ("hparams.json", "config.json"))
-    advice = (f"Did you mean ./{name}?" if Path(name, "config.json").is_file() else
-              f"A Hugging Face folder elsewhere is given by its path, such as ./{name}.")
-    return (f"No model {name!r} in {folder.parent}. There: {', '.join(there) or 'none'}. "
+    models = sorted(path.parent.name for path in folder.parent.glob("*/*")
+                    if path.name in ("hparams.json", "config.json"))
+    advice = f"A Hugging Face folder elsewhere is given by its path, such as ./{name}."
+    if Path(name, "config.json").is_file():  # in the working directory, not in --models_dir
+        advice = f"Did you mean ./{name}?"
+    return (f"No model {name!r} in {folder.parent}. There: {', '.join(models) or 'none'}. "
             f"Downloadable: {', '.join(RELEASED)}. {advice}")
 
 
@@ -59,50 +61,56 @@ def read_hparams(folder):
     return check_hparams(read_json(folder / "hparams.json"), folder / "hparams.json")
 
 
-def load_flat(folder, hparams, dtype=np.float32):
-    """Return all weights as one flat array; convert the checkpoint first if need be."""
+def load_all_weights(folder, hparams, dtype=np.float32):
+    """Return all weights as one flat array; convert the checkpoint first if necessary."""
     path = folder / PARAMS
     if not path.exists():
         with folder_lock(folder):
             if not path.exists():  # a different process may have been faster
-                convert(folder, hparams)
-    found, _ = tensors.open_arrays(path)
+                convert_checkpoint(folder, hparams)
+    stored, _ = tensors.open_arrays(path)
 
-    def take(name, *shape):
-        if name.endswith("/w"):
-            return tensors.checked_array(found, name, path, *shape[::-1]).T
-        return tensors.checked_array(found, name, path, *shape)
+    def weight_of(name, *shape):
+        if name.endswith("/w"):  # stored as [n_out, n_in]
+            return tensors.checked_array(stored, name, path, *shape[::-1]).T
+        return tensors.checked_array(stored, name, path, *shape)
 
-    return read_flat(hparams, take, path, dtype)
+    return read_all_weights(hparams, weight_of, path, dtype)
 
 
-def convert(folder, hparams):
+def convert_checkpoint(folder, hparams):
     """Write params.safetensors from a folder's TensorFlow checkpoint; ValueError if broken."""
     import tensorflow as tf  # imported here because it is slow, and needed once per model
 
-    def take(name, *shape):
+    def weight_of(name, *shape):
         stored = reader.get_tensor(f"model/{name}")
         if stored.shape not in (shape, (1, *shape)):  # projections have an axis of 1
             raise ValueError(f"need {name} of shape {shape}, got {stored.shape}")
         return stored.reshape(shape)
 
-    # TensorFlow reads \ [ * ? in a path as a pattern. Only then is the folder entered, because
-    # that changes the working directory of all threads.
     path = (folder / "model.ckpt").as_posix()
-    is_pattern = any(sign in path for sign in "\\[*?")
+    directory = contextlib.nullcontext()
+    # TensorFlow reads \ [ * ? in a path as a pattern, so such a folder is entered. Others are
+    # not, because that changes the working directory of all threads.
+    if any(sign in path for sign in "\\[*?"):
+        path = "model.ckpt"
+        directory = contextlib.chdir(folder)
     try:
-        with contextlib.chdir(folder) if is_pattern else contextlib.nullcontext():
-            reader = tf.train.load_checkpoint("model.ckpt" if is_pattern else path)
-            flat = read_flat(hparams, take, folder, np.float32)
+        with directory:
+            reader = tf.train.load_checkpoint(path)
+            flat = read_all_weights(hparams, weight_of, folder, np.float32)
     except (tf.errors.OpError, IndexError, ValueError, RuntimeError) as error:
+        first_line = str(error).strip().splitlines()[0][:200]  # some have a screen of lines
         advice = "; remove model.ckpt.* to download it again" if folder.name in RELEASED else ""
         raise ValueError(f"need a whole TensorFlow checkpoint in {folder}, got: "
-                         f"{str(error).strip().splitlines()[0][:200]}{advice}") from None
+                         f"{first_line}{advice}") from None
     write_params(folder, cut_params(flat, hparams))
 
 
 def write_params(folder, params):
     """Write the tree of weights to params.safetensors."""
-    arrays = {name: weight.T if name.endswith("/w") else weight
-              for name, weight in flatten(params)}
+    arrays = {}
+    for name, weight in flatten(params):
+        # A projection is stored as it lies in memory, [n_out, n_in].
+        arrays[name] = weight.T if name.endswith("/w") else weight
     tensors.write_arrays(folder / PARAMS, arrays)

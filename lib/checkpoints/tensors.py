@@ -20,18 +20,18 @@ Arrays = dict[str, np.ndarray]
 def open_arrays(path: Path) -> tuple[Arrays, dict[str, str]]:
     """Return {name: array}, mapped from a file, and its metadata; ValueError if broken."""
     try:
-        with safe_open(path, framework="numpy"):
+        with safe_open(path, framework="numpy"):  # checks the header
             data = np.memmap(path, np.uint8, "r")
     except SafetensorError as error:
         raise ValueError(f"need a whole safetensors file in {path}, got: {str(error)[:200]!r}"
                          ) from None
-    start = 8 + int.from_bytes(data[:8].tobytes(), "little")
+    start = 8 + int.from_bytes(data[:8].tobytes(), "little")  # of the numbers
     header = json.loads(data[8:start].tobytes())
     metadata = header.pop("__metadata__", {})
     arrays = {}
     for name, entry in header.items():
-        if entry["dtype"] in NUMPY:
-            first, last = entry["data_offsets"]
+        if entry["dtype"] in NUMPY:  # no weight is of a different type, such as an integer
+            first, last = entry["data_offsets"]  # in bytes, from `start` on
             numbers = data[start + first : start + last].view(NUMPY[entry["dtype"]])
             arrays[name] = numbers.reshape(entry["shape"])
     return arrays, metadata
@@ -42,13 +42,14 @@ def checked_array(arrays: Arrays, name: str, where: Path, *shape: int) -> np.nda
 
     Without `shape` any shape is allowed. An array mapped from a file is read-only.
     """
-    found = arrays[name].shape if name in arrays else "none"
-    if found == "none" or shape not in ((), found):
+    array = arrays.get(name)
+    if array is None or shape not in ((), array.shape):
+        found_shape = "none" if array is None else array.shape
         raise ValueError(f"need {name} in {where}, floating-point numbers of shape "
-                         f"{shape or 'any'}, got {found}")
-    if arrays[name].dtype == NUMPY["BF16"]:  # the upper half of a float32
-        return (arrays[name].astype("<u4") << 16).view("<f4")
-    return arrays[name]
+                         f"{shape or 'any'}, got {found_shape}")
+    if array.dtype == NUMPY["BF16"]:  # its bits are the upper half of a float32's
+        return (array.astype("<u4") << 16).view("<f4")
+    return array
 
 
 def write_arrays(path: Path, arrays: Arrays, metadata: dict[str, str] | None = None) -> None:

@@ -11,29 +11,38 @@ def read_vocabulary(folder: Path) -> tuple[dict, list, dict, str]:
     An added token stands for itself. No merge makes it, so no text is encoded as one.
     """
     if (folder / "tokenizer.json").is_file():
-        return *read_tokenizer(folder / "tokenizer.json"), "tokenizer.json"
-    is_openai = (folder / "encoder.json").is_file()
-    names = ("encoder.json", "vocab.bpe") if is_openai else ("vocab.json", "merges.txt")
-    if not all((folder / name).is_file() for name in names):
+        vocab, merges, added = read_tokenizer(folder / "tokenizer.json")
+        return vocab, merges, added, "tokenizer.json"
+    vocab_path = folder / "encoder.json"  # OpenAI's names
+    merges_path = folder / "vocab.bpe"
+    if not vocab_path.is_file():  # Hugging Face's
+        vocab_path = folder / "vocab.json"
+        merges_path = folder / "merges.txt"
+    if not (vocab_path.is_file() and merges_path.is_file()):
         raise ValueError(f"need tokenizer.json, or vocab.json and merges.txt, in {folder}")
-    vocab = read_json(folder / names[0])
-    merges = read_merges(folder / names[1])
-    added_tokens = folder / "added_tokens.json"
-    added = read_json(added_tokens) if added_tokens.is_file() else {}
-    return vocab | added, merges, added, " and ".join(names)
+    vocab = read_json(vocab_path)
+    merges = read_merges(merges_path)
+    added_path = folder / "added_tokens.json"  # optional
+    added = read_json(added_path) if added_path.is_file() else {}
+    # An added token is in no other file, so the vocabulary gets it from this one.
+    return vocab | added, merges, added, f"{vocab_path.name} and {merges_path.name}"
 
 
 def read_tokenizer(path):
     """Return vocabulary, merges and added tokens of a tokenizer.json with byte-level BPE."""
-    found = read_json(path)
+    tokenizer = read_json(path)
     try:
-        model = found["model"]
-        split = found["pre_tokenizer"]
+        model = tokenizer["model"]
+        split = tokenizer["pre_tokenizer"]
         if (model.get("type", "BPE"), split["type"]) != ("BPE", "ByteLevel"):
             raise ValueError(f"{model['type']} after {split['type']}")
-        pairs = [pair.split(" ") if isinstance(pair, str) else pair for pair in model["merges"]]
-        added = {token["content"]: token["id"] for token in found.get("added_tokens") or ()}
-        return model["vocab"] | added, [as_pair(pair, path) for pair in pairs], added
+        merges = []
+        for pair in model["merges"]:  # "a b" in older files, ["a", "b"] in newer ones
+            symbols = pair.split(" ") if isinstance(pair, str) else pair
+            merges.append(as_pair(symbols, path))
+        added_tokens = tokenizer.get("added_tokens") or ()  # the list may be null
+        added = {token["content"]: token["id"] for token in added_tokens}
+        return model["vocab"] | added, merges, added
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise ValueError(f"need GPT-2's byte-level BPE in {path}, got: {error}") from None
 
@@ -41,27 +50,32 @@ def read_tokenizer(path):
 def read_end_of_text(folder, vocab):
     """Return the symbol with eos_token_id, <|endoftext|> if the vocabulary has no such id.
 
-    generation_config.json overrides config.json, as in transformers; GPT2Config's default is
-    50256, whatever the vocabulary.
+    generation_config.json overrides config.json, as in transformers. An id may be missing in the
+    vocabulary, because transformers writes 50256 by default for vocabularies of all sizes.
     """
-    ends = None
+    end = None
     for path in (folder / "config.json", folder / "generation_config.json"):
         if path.is_file():
-            ends = read_json(path).get("eos_token_id", ends)
-    ends = ends if isinstance(ends, list) else [ends]
+            end = read_json(path).get("eos_token_id", end)
+    ends = end if isinstance(end, list) else [end]  # an id, or a list of ids
     if len(ends) > 1:
         raise ValueError(f"need one eos_token_id in {folder}, got {ends!s:.80}: keep one, and "
                          "name all of them by --stop")
-    return next((symbol for symbol, token in vocab.items() if token in ends), "<|endoftext|>")
+    for symbol, token in vocab.items():
+        if token in ends:
+            return symbol
+    return "<|endoftext|>"
 
 
 def read_merges(path):
     """Return the pairs of vocab.bpe or merges.txt: one per line, after the version's line."""
     try:
-        lines = path.read_text(encoding="utf-8").split("\n")  # or CR LF
+        # Python reads CR LF as \n; splitlines would also split at rarer signs.
+        lines = path.read_text(encoding="utf-8").split("\n")
     except UnicodeDecodeError as error:
         raise ValueError(f"need UTF-8 text in {path}, got: {error}") from None
-    lines = lines[1:] if lines[0].startswith("#version") else lines
+    if lines[0].startswith("#version"):
+        lines = lines[1:]
     return [as_pair(line.split(" "), path) for line in lines if line]
 
 
@@ -73,5 +87,6 @@ def as_pair(symbols, path):
 
 
 def merge_lines(encoder):
-    """Return the merges as lines, most important first."""
-    return [f"{left} {right}" for left, right in sorted(encoder.ranks, key=encoder.ranks.get)]
+    """Return the merges as lines, in the order in which they are applied."""
+    pairs = sorted(encoder.ranks, key=encoder.ranks.get)  # by rank
+    return [f"{left} {right}" for left, right in pairs]

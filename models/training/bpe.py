@@ -20,8 +20,9 @@ def new_tokenizer(model):
 
 
 def train_bpe(text, n_vocab, folder):
-    """Write FILES: 256 bytes, n_vocab - 257 merges, END as the last id."""
+    """Write FILES: a vocabulary of 256 bytes, n_vocab - 257 merges, and END as the last id."""
     tokenizer = new_tokenizer(models.BPE())
+    # The library would put a special token first, so it trains without END.
     trainer = trainers.BpeTrainer(vocab_size=n_vocab - 1, show_progress=False,
                                   initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()))
     tokenizer.train_from_iterator(text.split("\n"), trainer)
@@ -33,12 +34,14 @@ def train_bpe(text, n_vocab, folder):
 
 
 def encode_tales(text, folder):  # -> uint16 [n_ids]
-    """Return all tales as ids, END after each; a tale begins after two blank lines."""
-    tokenizer = new_tokenizer(models.BPE.from_file(*(str(folder / name) for name in FILES)))
+    """Return the ids of all tales, END after each; two blank lines or more separate tales."""
+    vocab_path, merges_path = (str(folder / name) for name in FILES)
+    tokenizer = new_tokenizer(models.BPE.from_file(vocab_path, merges_path))
     tales = [tale.strip() for tale in re.split(r"\n\n\n+", text) if tale.strip()]
     end = [tokenizer.token_to_id(END)]
-    return np.concatenate([np.array(encoding.ids + end, np.uint16)
-                           for encoding in tokenizer.encode_batch(tales)])
+    ids_of_tales = [np.array(encoding.ids + end, np.uint16)  # uint16: fewer than 65,536 tokens
+                    for encoding in tokenizer.encode_batch(tales)]
+    return np.concatenate(ids_of_tales)
 
 
 def read_text(path):
@@ -51,7 +54,7 @@ def read_text(path):
 
 def prepare(corpus, work, n_vocab):
     """Write vocabulary, train.npy and valid.npy into `work`, unless they exist."""
-    if (work / "valid.npy").exists():
+    if (work / "valid.npy").exists():  # it is written last
         return
     texts = {split: read_text(corpus / f"{split}.txt") for split in ("train", "valid")}
     train_bpe(texts["train"], n_vocab, work)

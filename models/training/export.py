@@ -10,22 +10,24 @@ from models.training import bpe
 from variants.shared.heads import fingerprint
 
 
-def to_arrays(named):
-    """Return tensors as arrays in the precision on disk."""
+def to_arrays(weights):  # {name: tensor} -> {name: array}
+    """Return weights as arrays in the precision on disk."""
     return {name: tensor.detach().cpu().numpy().astype(np.float16)
-            for name, tensor in named.items()}
+            for name, tensor in weights.items()}
 
 
 def export(gpt2, work, folder):
-    """Write one model folder; the vocabulary is the one in `work`."""
+    """Write one model folder, with the vocabulary in `work`."""
     folder.mkdir(parents=True, exist_ok=True)
     for name in bpe.FILES:
         shutil.copy(work / name, folder)
-    named = dict(gpt2.transformer.named_parameters(prefix="transformer"))
-    tensors.write_arrays(folder / "model.safetensors", to_arrays(named), {"format": "pt"})
+    weights = dict(gpt2.transformer.named_parameters(prefix="transformer"))
+    tensors.write_arrays(folder / "model.safetensors", to_arrays(weights), {"format": "pt"})
     hparams = {ours: getattr(gpt2.config, theirs) for ours, theirs in THEIR_SIZES.items()}
-    settings = config_json(hparams, hparams["n_vocab"] - 1, np.dtype(np.float32))
-    (folder / "config.json").write_text(json.dumps(settings, indent=2) + "\n", encoding="utf-8")
+    end_of_text = hparams["n_vocab"] - 1  # the last id: bpe.train_bpe
+    # float32, in which engines compute; the weights are stored in float16.
+    config = config_json(hparams, end_of_text, np.dtype(np.float32))
+    (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
 
 
 def medusa_weights(markov):
@@ -40,17 +42,23 @@ def medusa_weights(markov):
 
 def eagle_weights(head):
     """Return the weights of EAGLE's head, named as lib/checkpoints/weights.py names them."""
-    named = {}
+    weights = {}
     for name, weight in head.named_parameters():
-        *path, kind = name.replace("h.", "h").split(".")
-        end = "b" if kind == "bias" else "w" if weight.ndim == 2 else "g"  # g: of a layer norm
-        if weight.requires_grad:  # not the target's
-            named["/".join(["eagle", *path, end])] = weight
-    return named
+        if not weight.requires_grad:  # the target's, which is frozen
+            continue
+        *path, kind = name.replace("h.", "h").split(".")  # h.0.mlp .. is h0/mlp/..
+        last = "w"
+        if kind == "bias":
+            last = "b"
+        elif weight.ndim == 1:  # the gain of a layer norm
+            last = "g"
+        weights["/".join(["eagle", *path, last])] = weight
+    return weights
 
 
-def export_heads(target, named, folder):
+def export_heads(target, weights, folder):
     """Write heads.safetensors, whose metadata name the target."""
     wte = target.transformer.wte.weight.detach().numpy()
-    tensors.write_arrays(folder / "heads.safetensors", to_arrays(named),
-                       {"target": fingerprint(wte)})
+    # Heads are loaded only beside the target that they were trained on.
+    tensors.write_arrays(folder / "heads.safetensors", to_arrays(weights),
+                         {"target": fingerprint(wte)})

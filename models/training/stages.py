@@ -16,12 +16,14 @@ def untrained(stage, work):
         return tasks.Markov(trained("heads", work))
     if stage == "eagle":
         head = trained("states", work)
-        head.weights = LOSSES["eagle"]
+        head.weights = LOSSES["eagle"]  # the second loss
         return head
     target = trained("target", work).gpt2
     if stage == "draft":
         return tasks.Distilled(trained("early", work).gpt2, target)
-    return tasks.Heads(target) if stage == "heads" else Eagle(target, LOSSES["states"])
+    if stage == "heads":
+        return tasks.Heads(target)
+    return Eagle(target, LOSSES["states"])  # stage "states"
 
 
 def trained(stage, work):
@@ -38,12 +40,13 @@ def train_stage(stage, work):
     if path.exists() and trainer.checkpoint(path, "cpu")["step"] == plan["steps"]:
         return
     print(f"--- {stage}", flush=True)
-    train_ids, valid_ids = (ids_of(work, text, plan) for text in (plan["text"], "valid"))
+    train_ids = ids_of(work, plan["text"], plan)
+    valid_ids = ids_of(work, "valid", plan)
     trainer.train(untrained(stage, work), plan, path, train_ids, valid_ids)
 
 
 def ids_of(work, text, plan):
-    """Return the ids of a text; ValueError if it has no two windows of the largest size."""
+    """Return the ids of a text; ValueError if it is shorter than two of the longest windows."""
     ids = np.load(work / f"{text}.npy")
     if len(ids) <= 2 * plan["T_last"]:
         raise ValueError(f"need a {text} text of more than {2 * plan['T_last']} ids, got "
@@ -59,24 +62,27 @@ def write_stage(work):
     target = trained("target", work).gpt2.to(trainer.DEVICE)
     with torch.autocast(trainer.DEVICE, torch.bfloat16):
         rows = written_rows(target, np.load(work / "train.npy"), **plans.WRITE)
-    part = path.with_suffix(".part.npy")
-    np.save(part, rows.numpy().astype(np.uint16).reshape(-1))
-    part.replace(path)
+    # An interrupted stage leaves no written.npy, so it is run again.
+    partial_file = path.with_suffix(".part.npy")
+    np.save(partial_file, rows.numpy().astype(np.uint16).reshape(-1))
+    partial_file.replace(path)
 
 
-def written_rows(target, ids, n_rows, n_given, n_new, B, seed):
-    """Return n_rows rows: n_given ids of the text, then n_new of the target's.
+def written_rows(target, ids, n_rows, n_given, n_new, B, seed):  # -> [n_rows, n_given + n_new]
+    """Return rows of n_given ids of the text and n_new ids that the target appends.
 
-    Every second batch is greedy, the others are drawn at temperature 1.
+    Batches 0, 2, .. are greedy; batches 1, 3, .. are drawn at temperature 1.
     """
     rng = np.random.default_rng(seed)
     rows = []
     torch.manual_seed(seed)
     for i in range(n_rows // B):
         starts = rng.integers(len(ids) - n_given, size=B)
-        given = np.stack([ids[start : start + n_given] for start in starts]).astype(np.int64)
-        given = torch.from_numpy(given).to(target.device)
-        rows.append(target.generate(given, do_sample=i % 2 == 1, max_new_tokens=n_new, top_k=0,
+        prompts = np.stack([ids[start : start + n_given] for start in starts])  # [B, n_given]
+        prompts = torch.from_numpy(prompts.astype(np.int64)).to(target.device)
+        is_drawn = i % 2 == 1
+        # top_k=0: of all tokens; transformers would draw from the best 50
+        rows.append(target.generate(prompts, do_sample=is_drawn, max_new_tokens=n_new, top_k=0,
                                     use_cache=True))
     return torch.cat(rows).cpu()
 

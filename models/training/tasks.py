@@ -1,7 +1,10 @@
 """Define the tasks: language models, a distilled draft, Medusa heads, a Markov table.
 
-Letters: x, y [B, T] ids, y one token later; `first` [B, 1] the position of column 0; k the
-head. A task is a module with `loss(x, y, first)`. EAGLE's head is in models/training/eagle.py.
+    x, y       [B, T] ids; y is x one token later
+    first      [B, 1] the position of column 0 in its text
+    k          the number of a head: head k predicts the token k positions after y
+
+A task is a module with `loss(x, y, first)`. EAGLE's head is in models/training/eagle.py.
 """
 import math
 
@@ -20,9 +23,9 @@ def new_gpt2(shape):
         bos_token_id=None, eos_token_id=None, attn_implementation="eager"))
 
 
-def hidden(gpt2, ids, first):  # [B, T] at positions first .. -> [B, T, n_embd]
-    """Return the states after ln_f."""
-    positions = first + torch.arange(ids.shape[1], device=ids.device)
+def hidden(gpt2, ids, first):  # [B, T] -> [B, T, n_embd]
+    """Return the states after ln_f of ids at the positions first, first + 1, .."""
+    positions = first + torch.arange(ids.shape[1], device=ids.device)  # [B, T]
     return gpt2.transformer(ids, position_ids=positions).last_hidden_state
 
 
@@ -37,14 +40,16 @@ class LanguageModel(nn.Module):
         return self.gpt2.lm_head(hidden(self.gpt2, x, first)).float()
 
     def loss(self, x, y, first):
+        # flatten: [B T, n_vocab] scores and [B T] tokens
         return F.cross_entropy(self.logits(x, first).flatten(0, 1), y.flatten())
 
 
-def distances(p_target, log_p_draft):  # 2 x [.., n_vocab] -> scalars
-    """Return the mean distances of a draft from its target, for losses.
+def draft_distances(p_target, log_p_draft):  # 2 x [.., n_vocab] -> scalars
+    """Return two mean distances of a draft from its target, as terms of a loss.
 
-    KL(target, draft) up to a constant, Hinton et al. (2015); and the probability that a guess
-    is rejected, TV = sum |p_target - p_draft| / 2, Leviathan et al. (2023) Thm. 3.5.
+    KL is the cross-entropy, which is KL(target, draft) plus a constant: Hinton et al. (2015).
+    TV = sum |p_target - p_draft| / 2 is the probability that a guess is rejected: Leviathan et
+    al. (2023) Thm. 3.5.
     """
     return {"KL": -(p_target * log_p_draft).sum(-1).mean(),
             "TV": (p_target - log_p_draft.exp()).abs().sum(-1).mean() / 2}
@@ -53,8 +58,8 @@ def distances(p_target, log_p_draft):  # 2 x [.., n_vocab] -> scalars
 class Distilled(LanguageModel):
     """Train a draft on the target's distribution at every position, and a little on the text.
 
-    The loss is a weighted sum of the two distances and the text's cross-entropy. Zhou et al.
-    (2023) compare such losses; they, too, train the draft on the target's text.
+    The loss is a weighted sum of both distances and the text's cross-entropy. Zhou et al. (2023)
+    compare such losses; their draft, too, is trained on text that the target wrote.
     """
 
     def __init__(self, gpt2, target, weights=DISTILLED):
@@ -63,22 +68,22 @@ class Distilled(LanguageModel):
         self.weights = weights
 
     def loss(self, x, y, first):
-        if not torch.is_grad_enabled():  # validation: the text only
+        if not torch.is_grad_enabled():  # validation: the text's cross-entropy alone
             return super().loss(x, y, first)
         log_p_draft = F.log_softmax(self.logits(x, first), -1)
         p_target = F.softmax(self.target.lm_head(hidden(self.target, x, first)).float(), -1)
-        parts = {"text": F.nll_loss(log_p_draft.flatten(0, 1), y.flatten()),
-                 **distances(p_target, log_p_draft)}
-        return sum(weight * parts[name] for name, weight in self.weights.items())
+        terms = {"text": F.nll_loss(log_p_draft.flatten(0, 1), y.flatten()),
+                 **draft_distances(p_target, log_p_draft)}
+        return sum(weight * terms[name] for name, weight in self.weights.items())
 
 
 class Heads(nn.Module):
     """Hold Medusa heads on a frozen target: logits_k = wte . ((h + SiLU(h w_k + b_k)) a_k).
 
-    The target itself predicts y, one token ahead; head k predicts the token k further. Cai et
-    al. (2024) section 3.1.1, with their unembedding W_2 = wte a_k: n_embd x n_embd to learn
-    instead of n_vocab x n_embd. a_k starts as the identity, so W_2 starts as the target's own
-    unembedding, as theirs does.
+    The target itself predicts y, the next token; head k predicts the token k positions after y.
+    Cai et al. (2024) section 3.1.1, whose unembedding W_2 is wte a_k here: a head learns n_embd x
+    n_embd numbers instead of n_vocab x n_embd. a_k starts as the identity, so W_2 starts as the
+    target's own unembedding, as in the paper.
     """
 
     def __init__(self, target, n_heads=3):
@@ -94,18 +99,21 @@ class Heads(nn.Module):
                 for w, b, a in zip(self.w, self.b, self.a)]
 
     def loss(self, x, y, first):
-        logits_of = self.logits(hidden(self.target, x, first))
-        losses = [F.cross_entropy(logits[:, :-k].flatten(0, 1), y[:, k:].flatten())
-                  for k, logits in enumerate(logits_of, start=1)]
+        logits_of_heads = self.logits(hidden(self.target, x, first))
+        losses = []
+        for k, logits in enumerate(logits_of_heads, start=1):
+            # Row i of head k predicts y[i + k]; the last k rows have no such token.
+            losses.append(F.cross_entropy(logits[:, :-k].flatten(0, 1), y[:, k:].flatten()))
         return sum(losses) / len(losses)
 
 
 class Markov(nn.Module):
     """Train a table for the trained heads: the previous guess's effect on each head's scores.
 
-    logits_k + w1[previous guess] @ w2, of rank 64. The loss is that of DSpark (DeepSeek, 2026):
-    for guess k, 0.1 cross-entropy + 0.9 sum |p_target - p_draft|, times exp(-k / 4). The target
-    wrote the text, so its tokens are the guesses that are accepted.
+    The scores are logits_k + w1[previous guess] @ w2, of rank 64. The loss is DSpark's (DeepSeek,
+    2026): for guess k, 0.1 cross-entropy + 0.9 sum |p_target - p_draft|, times exp(-k / 4). In
+    training the previous guess is a token of the text: the target wrote it, so it is a guess that
+    the target accepts.
     """
 
     def __init__(self, heads, rank=64):
@@ -119,8 +127,9 @@ class Markov(nn.Module):
         h = hidden(self.heads.target, x, first)
         p_target = F.softmax(self.heads.target.lm_head(h).float(), -1)
         total = weights = 0.0
-        for k, logits in enumerate(self.heads.logits(h), start=1):  # of y[:, k:]
-            logits = logits[:, :-k] + (self.w1[y[:, k - 1 : -1]] @ self.w2).float()
+        for k, logits in enumerate(self.heads.logits(h), start=1):
+            previous = y[:, k - 1 : -1]  # the tokens before y[:, k:], which head k predicts
+            logits = logits[:, :-k] + (self.w1[previous] @ self.w2).float()
             from_text = F.cross_entropy(logits.flatten(0, 1), y[:, k:].flatten())
             from_target = (p_target[:, k:] - F.softmax(logits, -1)).abs().sum(-1).mean()
             total += math.exp(-k / 4) * (0.1 * from_text + 0.9 * from_target)

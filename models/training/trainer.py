@@ -3,10 +3,10 @@
     task      an nn.Module with `loss(x, y, first)`
     x, y      [B, T] ids, y one token later; `first` is the position of column 0, [B, 1]
     plan      steps, batch (tokens per step), lr, muon_lr, decay_from, seed, save_seconds,
-              compile; T, T_last, long_part: windows have T ids, and T_last in the last
-              long_part of the run; aligned: they begin at multiples of T ids, as the
-              target's written rows do
-    progress  0 .. 1, the fraction of the steps
+              compile; T, T_last, long_part: windows have T ids, and T_last ids in the last
+              part of the run, which is long_part of its steps; aligned: windows begin at
+              multiples of T ids, as the rows do that the target wrote
+    progress  0 .. 1, the fraction of the steps that are done
 """
 import functools
 import json
@@ -23,33 +23,39 @@ DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
 @functools.lru_cache(maxsize=2)
 def epoch_order(n_windows, epoch, seed):
-    """Return the order of the windows in one pass over the text, and a shift in 0 .. 1."""
+    """Return the order of the windows in one pass over the text, and a shift, 0 .. 1 windows."""
     rng = np.random.default_rng([seed, epoch])
     return rng.permutation(n_windows), rng.random()
 
 
 def batch(ids, plan, T, step):  # -> x, y [B, T], first [B, 1]
-    """Return the windows of a step; the windows of ids repeat for ever, shuffled.
+    """Return the windows of a step. Each pass over the text has all windows in a new order.
 
     Short windows begin at different positions, so that every row of wpe is trained.
     """
+    # Each window has one id more than T, its last y. One window fewer: the shift needs the room.
     n_windows = (len(ids) - 1) // T - 1
     B = plan["batch"] // T
-    rows, first = [], []
-    for i in range(step * B, step * B + B):
+    rows = []
+    first_positions = []
+    for i in range(step * B, (step + 1) * B):  # i counts windows from the start of the run
         order, shift = epoch_order(n_windows, i // n_windows, plan["seed"])
         window = int(order[i % n_windows])
-        start = int((window + (0 if plan["aligned"] else shift)) * T)
+        if plan["aligned"]:
+            shift = 0
+        start = int((window + shift) * T)
         rows.append(ids[start : start + T + 1])
-        first.append(T * (window % (plan["T_last"] // T)))
+        # A position is any multiple of T at which a window ends within T_last positions.
+        first_positions.append(T * (window % (plan["T_last"] // T)))
     rows = torch.from_numpy(np.stack(rows).astype(np.int64))
-    return rows[:, :-1], rows[:, 1:], torch.tensor(first)[:, None]  # y is x one token later
+    return rows[:, :-1], rows[:, 1:], torch.tensor(first_positions)[:, None]
 
 
 def learning_rate(progress, decay_from, warmup=0.02):
     """Return the fraction of the peak rate: short warm-up, plateau, linear decay to 0."""
-    decay = (1 - progress) / (1 - decay_from) if progress > decay_from else 1.0
-    return min(1.0, (progress + 1e-4) / warmup, decay)
+    rising = (progress + 1e-4) / warmup  # 1e-4: the first step learns too
+    falling = (1 - progress) / (1 - decay_from)  # above 1 before decay_from
+    return min(1.0, rising, falling)
 
 
 def make_optimizers(task, plan):
@@ -58,20 +64,25 @@ def make_optimizers(task, plan):
     Subtle: Muon takes a matrix as [n_out, n_in] and multiplies its rate by sqrt(n_out / n_in)
     if that is above 1. GPT-2's matrices are [n_in, n_out]; the factor below corrects for that.
     """
-    matrices, other = [], []
+    matrices = []
+    others = []
     for name, p in task.named_parameters():
-        if p.requires_grad:
-            (matrices if "h." in name and p.ndim == 2 else other).append(p)
-    optimizers = [torch.optim.AdamW(other, lr=plan["lr"], betas=(0.9, 0.95), weight_decay=0.0,
+        is_matrix_of_block = "h." in name and p.ndim == 2
+        if p.requires_grad and is_matrix_of_block:
+            matrices.append(p)
+        elif p.requires_grad:
+            others.append(p)
+    optimizers = [torch.optim.AdamW(others, lr=plan["lr"], betas=(0.9, 0.95), weight_decay=0.0,
                                     fused=True)]
     if matrices:
+        # The decay is multiplied by the rate, so it is divided by the factor of the rate.
         factors = [math.sqrt(p.shape[1] / p.shape[0]) for p in matrices]
         optimizers.append(torch.optim.Muon([
             dict(params=[p], lr=plan["muon_lr"] * factor, weight_decay=0.05 / factor)
             for p, factor in zip(matrices, factors)]))
     for optimizer in optimizers:
         for group in optimizer.param_groups:
-            group["peak"] = group["lr"]
+            group["peak"] = group["lr"]  # `learn` sets "lr" to a fraction of it
     return optimizers
 
 
@@ -89,6 +100,7 @@ def train(task, plan, path, train_ids, valid_ids):
     while step < plan["steps"]:
         losses.append(learn(loss, optimizers, train_ids, plan, step))
         step += 1
+        # Step 1 is saved at once, so that a folder that cannot be written fails early.
         if time.perf_counter() - saved >= plan["save_seconds"] or step == 1:
             log(path, step=step, train_loss=float(np.mean(losses)))
             save(path, task, optimizers, step)
@@ -102,8 +114,9 @@ def learn(loss_of, optimizers, ids, plan, step):
     """Take one step of every optimizer; return the loss."""
     progress = step / plan["steps"]
     T = plan["T"] if progress < 1 - plan["long_part"] else plan["T_last"]
+    x, y, first = (tensor.to(DEVICE) for tensor in batch(ids, plan, T, step))
     with torch.autocast(DEVICE, torch.bfloat16):
-        loss = loss_of(*(part.to(DEVICE) for part in batch(ids, plan, T, step)))
+        loss = loss_of(x, y, first)
     loss.backward()
     groups = [group for optimizer in optimizers for group in optimizer.param_groups]
     torch.nn.utils.clip_grad_norm_([p for group in groups for p in group["params"]], 1.0)
@@ -120,11 +133,14 @@ def validate(task, ids, T, B=4):
     """Return the mean loss over consecutive windows of ids."""
     losses = []
     first = torch.zeros((1, 1), dtype=torch.int64, device=DEVICE)
+    # T + 1 ids every T ids: the last id of a window is the first one of the next.
     windows = np.lib.stride_tricks.sliding_window_view(ids, T + 1)[::T]
-    for rows in np.array_split(windows, -(-len(windows) // B)):
-        x = torch.from_numpy(rows.astype(np.int64)).to(DEVICE)
+    n_batches = -(-len(windows) // B)  # rounded up
+    for rows in np.array_split(windows, n_batches):
+        rows = torch.from_numpy(rows.astype(np.int64)).to(DEVICE)
         with torch.autocast(DEVICE, torch.bfloat16):
-            losses += [task.loss(x[:, :-1], x[:, 1:], first).item()] * len(rows)
+            loss = task.loss(rows[:, :-1], rows[:, 1:], first).item()
+        losses += [loss] * len(rows)  # each window counts once
     return float(np.mean(losses))
 
 
@@ -152,10 +168,11 @@ def resume(path, task, optimizers):
 
 def save(path, task, optimizers, step):
     """Write a checkpoint; the old one stays whole if the writing is interrupted."""
-    part = path.with_suffix(".tmp")
-    torch.save(dict(task=task.state_dict(), step=step,
-                    optimizers=[optimizer.state_dict() for optimizer in optimizers]), part)
-    part.replace(path)
+    state = dict(task=task.state_dict(), step=step,
+                 optimizers=[optimizer.state_dict() for optimizer in optimizers])
+    new_file = path.with_suffix(".tmp")
+    torch.save(state, new_file)
+    new_file.replace(path)
 
 
 def log(path, **entry):

@@ -161,14 +161,14 @@ from unittest import mock
 import numpy as np
 import utils
 from lib.checkpoints import openai
-tensorflow, convert = mock.Mock(), openai.convert  # the true one takes seconds to start
+tensorflow, convert = mock.Mock(), openai.convert_checkpoint  # the true one takes seconds to start
 tensorflow.errors.OpError = OSError
 tensorflow.train.load_checkpoint().get_tensor = np.load(sys.argv[2]).__getitem__
 def convert_slowly(*args):
     print("converts", flush=True)
     time.sleep(0.5)
     convert(*args)
-openai.convert, sys.modules["tensorflow"] = convert_slowly, tensorflow
+openai.convert_checkpoint, sys.modules["tensorflow"] = convert_slowly, tensorflow
 utils.load_encoder_hparams_and_params("tiny", sys.argv[1])
 print("loaded")
 """

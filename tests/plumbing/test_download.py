@@ -108,7 +108,7 @@ def test_a_file_that_is_shorter_than_the_server_said_is_not_whole(path, monkeypa
     response.iter_content.return_value = [b"1234"]
     monkeypatch.setattr("requests.get", lambda *args, **kwargs: response)
     with pytest.raises(EOFError, match="4 of 9 bytes"):
-        module.fetch("http://127.0.0.1/data", path)
+        module.append_rest("http://127.0.0.1/data", path)
 
 
 @pytest.mark.parametrize("part", [DATA, DATA + b"x"])

@@ -21,7 +21,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from gpt2 import GPT2, cached, forward, to_host, unembed
-from lib.backend.products import MAX_ROWS, compiled_product, one_blas_thread
+from lib.backend.products import MAX_ROWS, one_blas_thread, product_compiler
 
 
 class Part(NamedTuple):
@@ -118,7 +118,7 @@ class BatchGPT2(GPT2):
 
 def most_rows(cache):
     """Return the most rows of a pass that get the same bits as alone (inf: no limit)."""
-    return MAX_ROWS if isinstance(cache, np.ndarray) and compiled_product() else math.inf
+    return MAX_ROWS if isinstance(cache, np.ndarray) and product_compiler() else math.inf
 
 
 def groups(parts, most):
