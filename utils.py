@@ -26,7 +26,7 @@ from lib.backend.arrays import get_backend
 from lib.checkpoints import huggingface, openai
 from lib.checkpoints.vocabulary import read_end_of_text, read_vocabulary
 from lib.checkpoints.weights import cut_params
-from lib.token_level_intersection import CommonTokens, TokenLevelIntersection
+from wrappers.intersection import CommonTokens, TokenLevelIntersection
 
 MODELS_DIR = Path(__file__).parent / "models"
 

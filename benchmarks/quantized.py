@@ -24,10 +24,10 @@ from types import SimpleNamespace
 import numpy as np
 
 from benchmarks import command
-from benchmarks.clock import machine, milliseconds, rows_actions
 from benchmarks.command import gain, number, ranged
 from benchmarks.models import OPENINGS, SIZES, load_models, named
-from benchmarks.race import costs_at, race, race_figures, simulated
+from demo.clock import machine, milliseconds, rows_actions
+from demo.race import costs_at, race, race_figures, simulated
 from gpt2 import GPT2
 from lib.backend.products import matmul
 from lib.checkpoints.weights import flatten

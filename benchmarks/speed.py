@@ -18,10 +18,10 @@ from functools import partial
 import numpy as np
 
 from benchmarks import command
-from benchmarks.clock import interleaved, machine, milliseconds, rows_actions
 from benchmarks.command import number, ranged
 from benchmarks.models import OPENINGS, SIZES, load_models, named, sizes
-from benchmarks.race import builder, costs_at, race, race_figures, simulated_builder
+from demo.clock import interleaved, machine, milliseconds, rows_actions
+from demo.race import builder, costs_at, race, race_figures, simulated_builder
 from gpt2 import GPT2, to_host
 from lib.backend.arrays import get_backend
 from lib.markdown import markdown_table

@@ -17,12 +17,12 @@ import shlex
 import sys
 
 from benchmarks import command
-from benchmarks.clock import machine
 from benchmarks.command import gain, number
 from benchmarks.models import OPENINGS, load_models, named
-from benchmarks.race import builder, costs_at, race, race_figures
+from demo.clock import machine
+from demo.flags import parse_args
+from demo.race import builder, costs_at, race, race_figures
 from lib.markdown import markdown_table
-from main import parse_args
 from utils import MODELS_DIR
 from variants import DECODERS
 from variants.shared.tree_gpt2 import TreeGPT2

@@ -20,7 +20,7 @@ from speculative import Round, generate
 from theory.speedup import walltime_improvement
 from variants import build, build_plain
 from variants.shared.branches import Tree
-from variants.shared.long_context import window, windowed
+from wrappers.window import window, windowed
 
 SHORTEST = 8  # tokens of a text that is long enough to measure its speed
 

@@ -4,7 +4,7 @@
                an id is copied, and the report names ids that several prompts have
     record     a line of --out: index, prompt, seed, settings, id; then text, ids, acceptance
                and tokens_per_pass, or an error instead of these four
-    seed       (--seed, index), so no text depends on the others (shared/batch.py)
+    seed       (--seed, index), so no text depends on the others (wrappers/batch.py)
     settings   the flags that decide the texts. Models are compared by name, so --models_dir may
                differ when a run resumes
     writer     a function of the jobs that yields (job, rounds) in their order, each when its
@@ -18,6 +18,7 @@ With --out - the records go to standard output, and nothing can be resumed.
 import json
 import os
 import reprlib
+import sys
 import time
 from argparse import Namespace
 from collections import Counter
@@ -31,18 +32,18 @@ import numpy as np
 from tqdm import tqdm
 
 from demo.compare import acceptance_figures, ratio
+from demo.flags import settings_for_json
 from demo.task import (
     MAX_PROMPT,
     Task,
     load_task,
-    settings_for_json,
     utf8_text,
     with_prompt,
     without_newline,
 )
 from lib.backend.arrays import gpu_errors_in_one_line
 from lib.checkpoints.files import file_lock
-from lib.terminal import open_flag
+from lib.terminal import open_flag, print_safely
 from speculative import Round
 from variants import Models, build
 
@@ -61,6 +62,7 @@ class Job(NamedTuple):
 
 
 Writer = Callable[[Iterable[Job]], Iterable[tuple[Job, list[Round]]]]
+WriterMaker = Callable[[Task, Namespace], Writer]
 
 
 def prompt_lines(file: IO[bytes], path: str) -> Iterator[bytes]:
@@ -128,8 +130,8 @@ def batch_writer(task: Task, args: Namespace) -> Writer:
 
     ValueError if the decoder cannot share passes, or its settings do not fit.
     """
-    from variants.shared.batch import Shared, generate_batch  # here: greenlet is optional
-    from variants.shared.batch_gpt2 import BatchGPT2
+    from wrappers.batch import Shared, generate_batch  # here: greenlet is optional
+    from wrappers.batch_gpt2 import BatchGPT2
 
     if "heads" in task.entry.needs:
         raise ValueError(f"--decoder {task.decoder} has heads, and texts in batches need a "
@@ -214,6 +216,13 @@ def checked_record(line: bytes, job: Job | None, where: str) -> dict:
 
 # ---- all of them
 
+def write_records(args: Namespace, new_writer: WriterMaker = batch_writer) -> int:
+    """Continue --prompts into --out; print the report. Return 3 if records are errors."""
+    report = continue_prompts(args, new_writer)
+    print_safely(report.text, sys.stderr if args.out == "-" else sys.stdout)
+    return 3 if report.n_errors else 0
+
+
 class Report(NamedTuple):
     """Hold the report at the end of a run."""
 
@@ -222,8 +231,7 @@ class Report(NamedTuple):
 
 
 @gpu_errors_in_one_line()
-def continue_prompts(args: Namespace,
-                     new_writer: Callable[[Task, Namespace], Writer] = batch_writer) -> Report:
+def continue_prompts(args: Namespace, new_writer: WriterMaker) -> Report:
     """Continue every prompt of --prompts into --out; return the Report."""
     n_of_id = Counter()
     with opened_prompts(args.prompts) as prompts:

@@ -12,18 +12,15 @@ import numpy as np
 
 from encoder import Encoder
 from gpt2 import GPT2
+from lib.memory import read_memory
 from lib.terminal import notify, open_flag
-from lib.token_level_intersection import CommonTokens, TokenLevelIntersection
 from utils import find_folder, load_pair
 from variants import DECODERS, Costs, Models
 from variants.registry import Decoder
-from variants.shared.memory import read_memory
 from variants.shared.tree_gpt2 import TreeGPT2
+from wrappers.intersection import CommonTokens, TokenLevelIntersection
 
 MAX_PROMPT = 2**22  # bytes; far more than any context holds
-SAMPLING = ("temperature", "top_k", "top_p", "repetition_penalty")
-ONE_TEXT = ("prompt", "prompt_file", "show", "trace", "json")  # flags of a single text
-MANY_TEXTS = ("prompts", "out", "batch")
 
 
 class Task(NamedTuple):
@@ -41,7 +38,7 @@ class Task(NamedTuple):
     N: int
     seed: int
     n_ctx: int  # the smallest of the models in use
-    window: bool  # continue beyond n_ctx, with a window of the text (long_context.py)
+    window: bool  # continue beyond n_ctx, with a window of the text (wrappers/window.py)
     costs: Costs | None = None  # given; None: measured if the decoder needs them
     common: CommonTokens | None = None  # of a draft with a different vocabulary
 
@@ -68,15 +65,6 @@ class Task(NamedTuple):
     def over_target_ids(self, draft):
         """Return the draft itself, or wrapped if its vocabulary is not the target's."""
         return TokenLevelIntersection(draft, self.common) if self.common else draft
-
-
-def settings_for_json(args: Namespace) -> dict:
-    """Return the flags that decide what comes out, those of the decoder among them."""
-    hidden = {*ONE_TEXT, *MANY_TEXTS, "models_dir", "sampling", "settings"}
-    if not DECODERS[args.decoder].needs_draft(args.settings):
-        hidden.add("draft_model_size")  # not loaded
-    shown = {name: value for name, value in vars(args).items() if name not in hidden}
-    return shown | args.settings
 
 
 # ---- the prompt

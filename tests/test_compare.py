@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 
 import demo.compare
-import main
 from demo.compare import Run, Timed, acceptance_figures, compare, first_difference
 from demo.costs import SECONDS, measure_costs
 from demo.describe import comparison_in_words, table_lines
+from demo.flags import parse_args
 from demo.task import Task, load_task
 from gpt2 import common_prefix
 from speculative import Round, generate, make_step
@@ -349,7 +349,7 @@ def test_the_first_difference_is_between_the_logits_that_greedy_decoding_compare
 
 def loaded_task(*flags):
     """Return the Task of these flags."""
-    return load_task(main.parse_args([*map(str, flags)]))
+    return load_task(parse_args([*map(str, flags)]))
 
 
 def test_weights_that_are_the_same_are_read_and_kept_once(tmp_path):

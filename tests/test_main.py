@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import main
+from demo.flags import PROMPT
 from lib.checkpoints.huggingface import write_folder
 from tests.checkpoints import HPARAMS, write_converted
 from tests.commands import json_of_run, refusal, run_main
@@ -26,7 +27,7 @@ def test_the_main_job_prints_two_identical_texts_and_its_figures():
     done = subprocess.run([sys.executable, *words], cwd=ROOT, capture_output=True, timeout=120)
     out = done.stdout.decode()
     assert done.returncode == 0 and done.stderr == b""
-    assert out.count(f"Text = {main.PROMPT}") == 1 and "\nText = identical\n" in out
+    assert out.count(f"Text = {PROMPT}") == 1 and "\nText = identical\n" in out
     for words in ("Plain decoding (target alone)", "Speculative decoding", "speed-up", "theory",
                   "target passes", "tokens per pass", "ms per target pass", "guesses accepted",
                   "accepted per round"):

@@ -13,10 +13,10 @@ import pytest
 from demo import page
 from demo import trace as watch
 from demo.compare import Timed, decoded_run, with_costs
+from demo.flags import parse_args, settings_for_json
 from demo.page import stored_run
 from demo.task import load_task
 from encoder import Encoder, byte_characters
-from main import parse_args, settings_for_json
 from sampling import residual, sample
 from speculative import complete, draft_and_verify, generate, verify
 from tests.commands import run_main

@@ -5,9 +5,9 @@
     python -m tools.will_it_pay --target 1558M --draft 124M --random      # without a download
 
     (a) costs        time of a draft step, and of passes over 1 .. 9 rows    demo/costs.py
-    (b) acceptance   counted on the pair's own texts                         benchmarks/race.py
+    (b) acceptance   counted on the pair's own texts                         demo/race.py
     (c) prediction   the best K by the papers' formulas and these costs      theory/speedup.py
-    (d) race         plain decoding against the best few, several runs       benchmarks/race.py
+    (d) race         plain decoding against the best few, several runs       demo/race.py
 
     alpha   probability that a guess is accepted
     c       time of a draft step / time of a target pass over one row
@@ -32,12 +32,12 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks import command
-from benchmarks.clock import machine
 from benchmarks.command import gain, number
 from benchmarks.models import OPENINGS, named, random_model
-from benchmarks.race import builder, costs_at, fresh, race, race_figures
+from demo.clock import machine
 from demo.costs import N_ROWS
 from demo.prompts import opened_prompts, prompt_lines, prompt_of_line
+from demo.race import builder, costs_at, fresh, race, race_figures
 from encoder import Encoder
 from lib.backend import products
 from lib.backend.arrays import gpu_errors_in_one_line

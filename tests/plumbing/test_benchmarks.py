@@ -14,7 +14,6 @@ import pytest
 from benchmarks import (
     acceptance,
     batch,
-    clock,
     command,
     engines,
     gpu,
@@ -23,19 +22,19 @@ from benchmarks import (
     speed,
     variants,
 )
-from benchmarks import race as race_module
-from benchmarks.clock import rows_actions
 from benchmarks.models import agreeing, random_model, sizes
-from benchmarks.race import Written, builder, race, race_figures, simulated_builder
-from demo import compare
+from demo import clock, compare
+from demo import race as race_module
+from demo.clock import rows_actions
+from demo.race import Written, builder, race, race_figures, simulated_builder
 from gpt2 import common_prefix
 from speculative import Round
 from tests.commands import outcome
 from theory.hardware import pass_bytes
 from theory.speedup import walltime_improvement
 from variants import DECODERS
-from variants.shared.batch_gpt2 import BatchGPT2
 from variants.shared.tree_gpt2 import TreeGPT2
+from wrappers.batch_gpt2 import BatchGPT2
 
 ROOT = Path(__file__).parents[2]
 HPARAMS = dict(n_vocab=12, n_ctx=96, n_embd=8, n_head=2, n_layer=3)

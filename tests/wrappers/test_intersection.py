@@ -24,7 +24,6 @@ from exact.law import expectation, law, text_law
 from gpt2 import GPT2
 from lib.checkpoints.huggingface import write_folder
 from lib.checkpoints.weights import random_params
-from lib.token_level_intersection import CommonTokens, TokenLevelIntersection
 from sampling import warp, with_sampling
 from speculative import complete, draft_and_verify, generate
 from tests import bundled
@@ -35,6 +34,7 @@ from tests.test_laws import ALL, ALL_SETTINGS, SETTINGS, SHALLOW, X, fits
 from tests.toys import toy
 from variants import DECODERS, Models, build
 from variants.shared.branches import Tree
+from wrappers.intersection import CommonTokens, TokenLevelIntersection
 
 HAVE_A_DRAFT = [name for name, entry in DECODERS.items() if "draft" in entry.needs]
 

@@ -19,15 +19,15 @@ from typing import NamedTuple
 import numpy as np
 from tqdm import tqdm
 
-from benchmarks.clock import spread
+from demo.clock import spread
 from demo.compare import Timed, acceptance_figures
 from demo.costs import measure_costs
 from gpt2 import GPT2
-from lib.token_level_intersection import TokenLevelIntersection
 from sampling import one_hot_rows, with_sampling
 from speculative import draft_and_verify, generate
 from theory.speedup import walltime_improvement
 from variants import DECODERS, Models, build, build_plain
+from wrappers.intersection import TokenLevelIntersection
 
 WARM_UP = 16  # tokens of every decoder before the race: kernels are compiled, caches filled
 
