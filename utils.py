@@ -98,7 +98,7 @@ def load_pair(draft_model_size, target_model_size, models_dir=MODELS_DIR, dtype=
         return encoder, None, target
     draft_folder = find_folder(draft_model_size, models_dir)
     if draft_folder.resolve() == find_folder(target_model_size, models_dir).resolve():
-        return encoder, GPT2(target.params, target.n_head), target
+        return encoder, target.fresh(), target
     draft_encoder, hparams, params = load(draft_model_size)
     draft = GPT2(params, hparams["n_head"])
     if draft_encoder.symbols == encoder.symbols:

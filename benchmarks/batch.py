@@ -22,7 +22,6 @@ from benchmarks.models import load_models, named
 from demo.clock import interleaved, machine, spread
 from demo.race import simulated_builder
 from lib.markdown import markdown_table
-from wrappers.batch_gpt2 import BatchGPT2
 
 SIZE = "124M"
 BATCHES = (1, 2, 4, 8, 16)
@@ -32,10 +31,9 @@ ALPHA = 0.8  # the probability of acceptance
 
 def written_counts(draft, target, xs, N, n, K):
     """Write all texts with new models; return how many tokens and rounds they took together."""
-    from wrappers.batch import Shared, generate_batch  # here: it needs greenlet
+    from wrappers.batch import batch_model, generate_batch  # here: it needs greenlet
 
-    shared = [Shared(BatchGPT2(model.params, model.n_head), turn)
-              for turn, model in enumerate((draft, target))]
+    shared = [batch_model(draft, turn=0), batch_model(target, turn=1)]
     new_step = partial(simulated_builder(K, ALPHA), *shared)
     jobs = [(x, N, np.random.default_rng((0, i))) for i, x in enumerate(xs)]
     texts = generate_batch(jobs, new_step, n)

@@ -156,7 +156,7 @@ def chain(rows, K, costs=None):
 def staged(rows, small, K, k):
     """Return the builder of the scheme of two levels: small under copy under target."""
     def build_step(copy, target):
-        draft = GPT2(small.params, small.n_head)
+        draft = small.fresh()
         inner = draft_and_verify(rows(draft, "small"), rows(copy, "copy"), k)
         return make_step(rows(target, "target"), K, partial(staged_guess, inner=inner))
 

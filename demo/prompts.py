@@ -130,16 +130,16 @@ def batch_writer(task: Task, args: Namespace) -> Writer:
 
     ValueError if the decoder cannot share passes, or its settings do not fit.
     """
-    from wrappers.batch import Shared, generate_batch  # here: greenlet is optional
-    from wrappers.batch_gpt2 import BatchGPT2
+    from wrappers.batch import batch_model, generate_batch  # here: greenlet is optional
 
-    if "heads" in task.entry.needs:
-        raise ValueError(f"--decoder {task.decoder} has heads, and texts in batches need a "
-                         "decoder without: choose one such as speculative, block or lookup")
-    draft, target = (new_model and Shared(BatchGPT2(*new_model.args), turn)
-                     for turn, new_model in enumerate((task.new_draft, task.new_target)))
-    draft = draft and task.over_target_ids(draft)
-    models = Models(draft, target, task.sampling, costs=task.costs)
+    needs = task.entry.needs_with(task.settings)
+    for need, what in {"heads": "heads", "tree": "trees of guesses"}.items():
+        if need in needs:
+            raise ValueError(f"--decoder {task.decoder} has {what}, and texts in batches need a "
+                             "decoder without: choose one such as speculative, block or lookup")
+    draft = task.new_draft and batch_model(task.new_draft(), turn=0)
+    models = Models(draft, batch_model(task.new_target(), turn=1), task.sampling,
+                    costs=task.costs)
     new_step = partial(build, task.decoder, models, task.settings)
     texts_of = partial(generate_batch, new_step=new_step, batch=args.batch or 8, stop=task.stop)
     trial = [([0], min(2, task.n_ctx - 1), np.random.default_rng(0))]

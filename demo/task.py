@@ -3,22 +3,21 @@
 import os
 import sys
 from argparse import Namespace
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from functools import partial
 from pathlib import Path
 from typing import IO, NamedTuple
 
 import numpy as np
 
 from encoder import Encoder
-from gpt2 import GPT2
 from lib.memory import read_memory
 from lib.terminal import notify, open_flag
 from utils import find_folder, load_pair
 from variants import DECODERS, Costs, Models
-from variants.registry import Decoder
-from variants.shared.tree_gpt2 import TreeGPT2
-from wrappers.intersection import CommonTokens, TokenLevelIntersection
+from variants.registry import Decoder, LogitsModel, Target
+from variants.shared.tree_gpt2 import tree_model
+from wrappers.intersection import CommonTokens
 
 MAX_PROMPT = 2**22  # bytes; far more than any context holds
 
@@ -29,8 +28,8 @@ class Task(NamedTuple):
     encoder: Encoder
     x: list[int]  # the prompt's tokens
     stop: set[int]
-    new_draft: partial[TreeGPT2] | None  # () -> with an empty cache; None: no draft needed
-    new_target: partial[TreeGPT2]
+    new_draft: Callable[[], LogitsModel] | None  # each has read nothing; None: no draft needed
+    new_target: Callable[[], Target]
     folder: Path  # the target's
     sampling: dict  # sampling.warp's settings
     decoder: str
@@ -59,12 +58,8 @@ class Task(NamedTuple):
 
     def models(self) -> Models:
         """Return fresh models, which have read nothing."""
-        draft = self.new_draft and self.over_target_ids(self.new_draft())
+        draft = self.new_draft and self.new_draft()
         return Models(draft, self.new_target(), self.sampling, self.folder, self.costs)
-
-    def over_target_ids(self, draft):
-        """Return the draft itself, or wrapped if its vocabulary is not the target's."""
-        return TokenLevelIntersection(draft, self.common) if self.common else draft
 
 
 # ---- the prompt
@@ -130,18 +125,13 @@ def load_task(args: Namespace, prompt: str | None = None) -> Task:
     if path := args.settings.get("memory"):
         read_memory(path, encoder.n_vocab)  # report a bad one now, not after the first run
     task = Task(encoder=encoder, x=[], stop=stop_tokens(args.stop, encoder),
-                new_draft=draft and tree_model_of(draft), new_target=tree_model_of(target),
+                new_draft=draft and tree_model(draft).fresh, new_target=tree_model(target).fresh,
                 folder=find_folder(args.target_model_size, args.models_dir),
                 sampling=args.sampling, decoder=args.decoder, settings=args.settings,
                 N=args.n_tokens_to_generate, seed=args.seed, window=args.window,
                 costs=args.costs, common=getattr(draft, "common", None),
                 n_ctx=min(model.n_ctx for model in (draft, target) if model))
     return with_prompt(task, prompt, advice=" or add --window")
-
-
-def tree_model_of(model: GPT2) -> partial[TreeGPT2]:
-    """Return a function that returns a TreeGPT2 with these weights and an empty cache."""
-    return partial(TreeGPT2, model.params, model.n_head)
 
 
 def stop_tokens(names: list[str] | None, encoder: Encoder) -> set[int]:

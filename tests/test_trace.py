@@ -42,7 +42,7 @@ TOYS = byte_model(1), byte_model(2)
 def watched_run(N=60, seed=0, K=4, models=TOYS, x=PROMPT, stop=()):
     """Return the rounds of a run, what was seen of them, and the seconds of their passes."""
     draft = models[0]
-    target = Timed(SimpleNamespace(hidden=models[1], logits=np.asarray))
+    target = Timed(models[1])
     rng = watch.Recorded(np.random.default_rng(seed), target.seconds)
     see = watch.watcher(ENCODER, rng, verify, {"target": target.seconds})
     step = draft_and_verify(draft, target, K)

@@ -37,7 +37,7 @@ from benchmarks.models import OPENINGS, named, random_model
 from demo.clock import machine
 from demo.costs import N_ROWS
 from demo.prompts import opened_prompts, prompt_lines, prompt_of_line
-from demo.race import builder, costs_at, fresh, race, race_figures
+from demo.race import builder, costs_at, race, race_figures
 from encoder import Encoder
 from lib.backend import products
 from lib.backend.arrays import gpu_errors_in_one_line
@@ -47,8 +47,8 @@ from sampling import check_sampling
 from theory.hardware import GPT2_SIZES
 from theory.speedup import expected_tokens, needed_alpha, walltime_improvement
 from utils import MODELS_DIR, load_pair
-from variants.registry import Costs
-from variants.shared.tree_gpt2 import TreeGPT2
+from variants.registry import Costs, Target
+from variants.shared.tree_gpt2 import tree_model
 
 ALPHAS = (0.6, 0.7, 0.8, 0.9)  # acceptances assumed for random weights
 CHAINS = 3  # values of K that are run
@@ -64,7 +64,7 @@ FOR_TEXTS = {  # flags that do not apply to --random
 
 # ---- the pair and its prompts
 
-def load_models(args: Namespace) -> tuple[Encoder | None, TreeGPT2, TreeGPT2]:
+def load_models(args: Namespace) -> tuple[Encoder | None, Target, Target]:
     """Return (encoder, draft, target); the encoder is None if the weights are random."""
     names = (args.draft, args.target)
     if args.random:
@@ -76,7 +76,7 @@ def load_models(args: Namespace) -> tuple[Encoder | None, TreeGPT2, TreeGPT2]:
         encoder, *models = load_pair(*names, args.models_dir, backend=args.backend,
                                      cut_vocab=args.cut_vocab)
     products.warm_up(np.float32, notify)
-    draft, target = (fresh(model, TreeGPT2) for model in models)
+    draft, target = (tree_model(model) for model in models)
     return encoder, draft, target
 
 
@@ -158,7 +158,7 @@ def disturbance(costs: Costs) -> str:
     return ""
 
 
-def case_figures(args: Namespace, draft: TreeGPT2, target: TreeGPT2, texts: list[list[int]],
+def case_figures(args: Namespace, draft: Target, target: Target, texts: list[list[int]],
                  temperature: float, costs: Costs) -> dict:
     """Return the case of one temperature: acceptance, predictions and the race's figures."""
     def builder_of(name, **flags):

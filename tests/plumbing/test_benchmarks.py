@@ -122,16 +122,15 @@ def test_a_texts_seconds_are_those_of_its_rounds_alone(monkeypatch):
     now = [0.0]
 
     class Slow:
-        def __init__(self, params, n_head):
-            self.params = params  # the seconds of a pass
-            self.n_head = n_head
+        def __init__(self, seconds):
+            self.seconds_of_a_pass = seconds
 
-        def hidden(self, ids, n_last):
-            now[0] += self.params
+        def __call__(self, ids, n_last):
+            now[0] += self.seconds_of_a_pass
             return np.zeros((n_last, 3))
 
-        def logits(self, states):
-            return states
+        def fresh(self):
+            return Slow(self.seconds_of_a_pass)
 
     def build_step(draft, target):
         now[0] += 100
@@ -139,7 +138,7 @@ def test_a_texts_seconds_are_those_of_its_rounds_alone(monkeypatch):
 
     for module in (race_module, compare):
         monkeypatch.setattr(module, "time", Namespace(perf_counter=lambda: now[0]))
-    text = race_module.write_text(Slow(1.0, 1), Slow(10.0, 1), build_step, [1], N=5, seed=0)
+    text = race_module.write_text(Slow(1.0), Slow(10.0), build_step, [1], N=5, seed=0)
     assert (text.draft, text.target) == ([1.0] * 3, [10.0] * 2)  # 3 tokens, then 2: all accepted
     assert text.seconds == 23
 
