@@ -84,8 +84,8 @@ def add_model_flags(add: Callable) -> None:
     add("--target_model_size", default="tales-large", metavar="SIZE", help="the same choices")
     add_folder_flags(add)
     add_backend_flag(add)
-    add("--dtype", choices=["float32", "float64"], default="float32",
-        help="precision of the weights")
+    add("--dtype", choices=("float32", "float64", "bfloat16", "auto"), default="float32",
+        help="precision of the weights; bfloat16 and auto (as stored): transformers only")
 
 
 def add_folder_flags(add: Callable) -> None:
@@ -98,8 +98,9 @@ def add_folder_flags(add: Callable) -> None:
 
 def add_backend_flag(add: Callable) -> None:
     """Add the flag of the arrays and of their products."""
-    add("--backend", choices=BACKENDS, default="numba", metavar="NAME",
-        help="matrix products: numba (compiled) if installed, numpy, or cupy (GPU)")
+    add("--backend", choices=(*BACKENDS, "transformers"), default="numba", metavar="NAME",
+        help="matrix products: numba (compiled) if installed, numpy, or cupy (GPU); "
+        "transformers: PyTorch, always used for models that are not GPT-2")
 
 
 def add_sampling_flags(add: Callable) -> None:

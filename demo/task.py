@@ -8,16 +8,14 @@ from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import IO, NamedTuple
 
-import numpy as np
-
-from encoder import Encoder
 from lib.memory import read_memory
 from lib.terminal import notify, open_flag
-from utils import find_folder, load_pair
+from utils import find_folder, load_pair, runs_in_transformers
 from variants import DECODERS, Costs, Models
 from variants.registry import Decoder, LogitsModel, Target
 from variants.shared.tree_gpt2 import tree_model
 from wrappers.intersection import CommonTokens
+from wrappers.transformers_tokenizer import Tokenizer
 
 MAX_PROMPT = 2**22  # bytes; far more than any context holds
 
@@ -25,7 +23,7 @@ MAX_PROMPT = 2**22  # bytes; far more than any context holds
 class Task(NamedTuple):
     """Hold what a run needs, loaded and checked."""
 
-    encoder: Encoder
+    encoder: Tokenizer
     x: list[int]  # the prompt's tokens
     stop: set[int]
     new_draft: Callable[[], LogitsModel] | None  # each has read nothing; None: no draft needed
@@ -117,16 +115,19 @@ def load_task(args: Namespace, prompt: str | None = None) -> Task:
     """Return the Task of the flags, and of their prompt unless one is given."""
     prompt = prompt_of_flags(args) if prompt is None else prompt
     entry = DECODERS[args.decoder]
+    folder = find_folder(args.target_model_size, args.models_dir)
+    if runs_in_transformers(folder, args.backend):
+        entry.check_needs(args.settings, {"tree"}, f"{folder} is a model of transformers here")
     draft_size = args.draft_model_size if entry.needs_draft(args.settings) else None
     encoder, draft, target = load_pair(draft_size, args.target_model_size, args.models_dir,
-                                       np.dtype(args.dtype), args.backend, args.cut_vocab)
+                                       args.dtype, args.backend, args.cut_vocab)
     if entry.make_draft:
         draft = entry.make_draft(target, notify)
     if path := args.settings.get("memory"):
         read_memory(path, encoder.n_vocab)  # report a bad one now, not after the first run
     task = Task(encoder=encoder, x=[], stop=stop_tokens(args.stop, encoder),
                 new_draft=draft and tree_model(draft).fresh, new_target=tree_model(target).fresh,
-                folder=find_folder(args.target_model_size, args.models_dir),
+                folder=folder,
                 sampling=args.sampling, decoder=args.decoder, settings=args.settings,
                 N=args.n_tokens_to_generate, seed=args.seed, window=args.window,
                 costs=args.costs, common=getattr(draft, "common", None),
@@ -134,10 +135,10 @@ def load_task(args: Namespace, prompt: str | None = None) -> Task:
     return with_prompt(task, prompt, advice=" or add --window")
 
 
-def stop_tokens(names: list[str] | None, encoder: Encoder) -> set[int]:
+def stop_tokens(names: list[str] | None, encoder: Tokenizer) -> set[int]:
     """Return the ids of --stop; without the flag, the end of text if the vocabulary has one."""
     if names is None:
-        return set() if encoder.end_of_text is None else {encoder.end_of_text}
+        return encoder.end_tokens
     try:
         return {encoder.id_of(name) for name in names}
     except ValueError as error:

@@ -38,7 +38,6 @@ from demo.clock import machine
 from demo.costs import N_ROWS
 from demo.prompts import opened_prompts, prompt_lines, prompt_of_line
 from demo.race import builder, costs_at, race, race_figures
-from encoder import Encoder
 from lib.backend import products
 from lib.backend.arrays import gpu_errors_in_one_line
 from lib.markdown import markdown_table
@@ -49,6 +48,7 @@ from theory.speedup import expected_tokens, needed_alpha, walltime_improvement
 from utils import MODELS_DIR, load_pair
 from variants.registry import Costs, Target
 from variants.shared.tree_gpt2 import tree_model
+from wrappers.transformers_tokenizer import Tokenizer
 
 ALPHAS = (0.6, 0.7, 0.8, 0.9)  # acceptances assumed for random weights
 CHAINS = 3  # values of K that are run
@@ -64,7 +64,7 @@ FOR_TEXTS = {  # flags that do not apply to --random
 
 # ---- the pair and its prompts
 
-def load_models(args: Namespace) -> tuple[Encoder | None, Target, Target]:
+def load_models(args: Namespace) -> tuple[Tokenizer | None, Target, Target]:
     """Return (encoder, draft, target); the encoder is None if the weights are random."""
     names = (args.draft, args.target)
     if args.random:
@@ -100,7 +100,7 @@ def check_temperatures(temperatures: list[float]) -> None:
             raise ValueError(f"need --temperature values that differ, got {name} twice")
 
 
-def prompts_as_ids(args: Namespace, encoder: Encoder, n_ctx: int) -> list[list[int]]:
+def prompts_as_ids(args: Namespace, encoder: Tokenizer, n_ctx: int) -> list[list[int]]:
     """Return the ids of every prompt; ValueError if N more tokens do not fit after one."""
     prompts = prompts_of_file(args.prompts) if args.prompts else OPENINGS
     texts = [encoder.encode(prompt) for prompt in prompts]
@@ -173,10 +173,11 @@ def case_figures(args: Namespace, draft: Target, target: Target, texts: list[lis
     by_speedup = sorted(predicted, key=lambda K: predicted[K])
     chains = {f"--K {K}": K for K in sorted(by_speedup[-CHAINS:])}
     builders = {"plain": builder_of(None),
-                **{name: builder_of("speculative", K=K) for name, K in chains.items()},
-                "--decoder quantized": builder_of("quantized"),
-                "--decoder stopping": builder_of("stopping"),
-                "--decoder tree --widths auto": builder_of("tree", widths="auto")}
+                **{name: builder_of("speculative", K=K) for name, K in chains.items()}}
+    if hasattr(target, "params"):  # a copy of its weights can be made
+        builders["--decoder quantized"] = builder_of("quantized")
+    builders["--decoder stopping"] = builder_of("stopping")
+    builders["--decoder tree --widths auto"] = builder_of("tree", widths="auto")
     results = race(draft, target, builders, texts, args.N, args.repeats)
     plain = results.pop("plain")
     rows = {name: race_figures(result, plain, chains.get(name, 0))
