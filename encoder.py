@@ -115,6 +115,7 @@ class Encoder:
         self.symbols = {token: symbol for symbol, token in vocab.items()}
         self.ranks = {tuple(pair): rank for rank, pair in enumerate(merges)}
         self.end_of_text = vocab.get(end_of_text)
+        self.end_tokens = {self.end_of_text} - {None}
         self.n_vocab = len(vocab)
         self.ids_of_words: dict[str, tuple] = {}  # because a text repeats its words
 

@@ -170,18 +170,20 @@ class GPT2:
     with a different sequence, the model goes back to the longest common prefix and reads on
     from there. Threads may share a model: their calls take turns, but each call then reads its
     whole text again. It is faster to give each thread a model over the same weights,
-    `GPT2(model.params, model.n_head)`. A copied or pickled model has an empty cache. No result
+    `model.fresh()`. A copied or pickled model has an empty cache. No result
     depends on earlier calls:
 
     >>> from lib.checkpoints.weights import random_params
     >>> hparams = dict(n_vocab=11, n_ctx=8, n_embd=6, n_head=2, n_layer=2)
     >>> params = random_params(hparams, np.random.default_rng(0), np.float64)
-    >>> fresh, used = GPT2(params, n_head=2), GPT2(params, n_head=2)
+    >>> used = GPT2(params, n_head=2)
     >>> for ids in ([3], [3, 1, 4], [3, 1, 5, 9, 2], [3, 1, 4]):
     ...     logits = used(ids)
-    >>> np.allclose(logits, fresh([3, 1, 4]))
+    >>> np.allclose(logits, used.fresh()([3, 1, 4]))
     True
     """
+
+    reads_trees = False  # variants/shared/tree_gpt2.py does
 
     def __init__(self, params: dict, n_head: int):
         wpe = params["wpe"]
@@ -202,6 +204,10 @@ class GPT2:
 
     def __reduce__(self):  # for copy and pickle, because a lock cannot be copied
         return type(self), (self.params, self.n_head)
+
+    def fresh(self):
+        """Return a model over the same weights that has read nothing."""
+        return type(self)(self.params, self.n_head)
 
     def __call__(self, ids: Sequence[int], n_last: int = 1) -> np.ndarray:
         """Return logits [n_last, n_vocab]; the last row is for the token after `ids`.

@@ -2,247 +2,82 @@
 
     python main.py --K 4 --temperature 0
 
-This file reads the flags, demo/task.py loads what they name, demo/compare.py runs and times
-both decoders, and demo/describe.py puts the result into words.
+Four steps, each with a file of its own: demo/flags.py parses the command line, demo/task.py
+loads the models and the prompt that it names, demo/compare.py runs and times both decoders (the
+loop is `speculative.generate`), and demo/describe.py puts their figures into words.
+
+    task      the models, the prompt and the settings of one run
+    round     one round of the decoder as data: guesses, draws and distributions (demo/trace.py)
+    numbers   the measurements of both runs, a dict that --json prints
 """
 
-import argparse
 import io
 import json
 import sys
-import textwrap
-from argparse import ArgumentParser, Namespace
-from collections.abc import Callable, Sequence
+from argparse import Namespace
 
-from lib.terminal import Help, Parser, catch_ctrl_c, command, flags_given, print_safely
+from lib.terminal import catch_ctrl_c, command, print_safely
 
 if __name__ == "__main__":
     catch_ctrl_c("main.py")  # the imports below take a second
 
 from demo.compare import compare
 from demo.describe import comparison_in_words
-from demo.page import check_page_path, raced_run, save_page
-from demo.prompts import batch_writer, continue_prompts
-from demo.task import MANY_TEXTS, ONE_TEXT, SAMPLING, load_task, settings_for_json
+from demo.flags import parse_args, settings_for_json
+from demo.page import raced_run, save_page
+from demo.prompts import write_records
+from demo.task import load_task
 from demo.trace import legend, round_as_line, wants_colour
 from lib.backend.arrays import gpu_errors_in_one_line
-from lib.backend.products import BACKENDS
-from sampling import check_sampling
-from utils import MODELS_DIR
-from variants import DECODERS
-from variants.registry import Decoder, costs, whole, whole_from_0
-from variants.shared.memory import remember
+from lib.memory import remember
 
-PROMPT = "One day a merchant who"
-EXAMPLES = """examples:
-  python main.py --K 4 --temperature 0
-  python main.py --decoder lookup --prompt_file notes.txt --trace run.html
-  python main.py --prompts prompts.txt --out texts.jsonl --temperature 1
-  python main.py --draft_model_size 124M --target_model_size 1558M --n_tokens_to_generate 40
-
---decoder NAME --help shows the flags of that decoder. Decoders (docs/decoders.md):
-"""
-
-
-# ---- the flags
-
-def make_first_parser() -> ArgumentParser:
-    """Return the parser of the flags that decide which other flags there are."""
-    parser = Parser(prog="main.py", add_help=False)
-    add = parser.add_argument_group("decoder").add_argument
-    add("--decoder", default="speculative", choices=DECODERS, metavar="NAME",
-        help="the method that is compared with plain decoding")
-    add("--costs", type=costs, metavar="D,T1,T2", help="times of a draft step and of "
-        "target passes over 1, 2, .. rows, in any unit, for decoders that need them (default: "
-        "measured before the run)")
-    return parser
-
-
-def make_parser(first: ArgumentParser, entry: Decoder) -> ArgumentParser:
-    """Return the parser of the common flags and of one decoder's flags."""
-    names = textwrap.fill(" ".join(DECODERS), 98, initial_indent="  ", subsequent_indent="  ")
-    parser = Parser(prog="main.py", usage="main.py [--decoder NAME] [flags]", parents=[first],
-                    description=__doc__.split("\n")[0], epilog=EXAMPLES + names,
-                    formatter_class=Help)
-    add_text_flags(parser.add_argument_group("text").add_argument)
-    add_model_flags(parser.add_argument_group("models").add_argument)
-    add_sampling_flags(parser.add_argument_group("sampling").add_argument)
-    add_output_flags(parser.add_argument_group("output").add_argument)
-    add_prompts_flags(parser.add_argument_group("many prompts").add_argument)
-    add_decoder_flags(parser, entry)
-    return parser
-
-
-def add_text_flags(add: Callable) -> None:
-    """Add the flags of the prompt and its continuation."""
-    add("--prompt", default=PROMPT, help="the text to continue; - reads standard input")
-    add("--prompt_file", metavar="FILE",
-        help="read the prompt from a file instead, without the newline at its end")
-    add("--n_tokens_to_generate", type=whole_from_0, default=100, metavar="N",
-        help="new tokens")
-    add("--stop", action="append", metavar="TOKEN", help="end at this token of the vocabulary; "
-        "may be repeated (default: the target's end of text)")
-    add("--window", action="store_true", help="keep writing when the context is full, keeping "
-        "its last half (exact for the target with that window)")
-
-
-def add_model_flags(add: Callable) -> None:
-    """Add the flags of the two models and of their arrays."""
-    add("--draft_model_size", default="tales-small", metavar="SIZE", help="124M, 355M, 774M, "
-        "1558M, a folder name in --models_dir, or the path of a Hugging Face folder; its "
-        "vocabulary may differ from the target's")
-    add("--target_model_size", default="tales-large", metavar="SIZE", help="the same choices")
-    add("--models_dir", default=str(MODELS_DIR), metavar="DIR", help="where model folders are, "
-        "or are downloaded to (default: the repository's models/)")
-    add("--cut_vocab", action="store_true", help="ignore embeddings beyond the tokenizer's "
-        "vocabulary, if training code has padded it")
-    add("--backend", choices=BACKENDS, default="numba", metavar="NAME",
-        help="matrix products: numba (compiled) if installed, numpy, or cupy (GPU)")
-    add("--dtype", choices=["float32", "float64"], default="float32",
-        help="precision of the weights")
-
-
-def add_sampling_flags(add: Callable) -> None:
-    """Add sampling.warp's settings and the seed."""
-    add("--temperature", type=float, default=0.0, metavar="T", help="0 is greedy")
-    add("--top_k", type=int, default=0, metavar="K",
-        help="keep the K most probable tokens; 0 keeps all")
-    add("--top_p", type=float, default=1.0, metavar="P",
-        help="keep the smallest set of tokens with total probability P")
-    add("--repetition_penalty", type=float, default=1.0, metavar="R",
-        help="above 1: tokens seen before become less probable")
-    add("--seed", type=whole_from_0, default=123, help="random seed, the same for both runs")
-
-
-def add_output_flags(add: Callable) -> None:
-    """Add the flags that show and save the rounds of one text."""
-    add("--show", action="store_true",
-        help="print every round: accepted guesses, [-rejected-]{+replacement+} or {+bonus+}")
-    add("--trace", metavar="FILE", help="save every round as a page: FILE.html")
-    add("--json", action="store_true", help="print only one JSON object")
-
-
-def add_prompts_flags(add: Callable) -> None:
-    """Add the flags of many prompts."""
-    add("--prompts", metavar="FILE", help="continue all prompts of a file: one per line, or "
-        'one JSON object per line, {"prompt": ..., "id": ...}; - reads standard input')
-    add("--out", metavar="FILE.jsonl", help="one JSON record per prompt, in their order; an "
-        "interrupted run resumes; - writes standard output; exit status 3 if a record is an "
-        "error")
-    add("--batch", type=whole, metavar="B", help="texts per batch (default: 8)")
-
-
-def add_decoder_flags(parser: ArgumentParser, entry: Decoder) -> None:
-    """Add the flags of a decoder; flags not given stay out of the parsed arguments."""
-    group = parser.add_argument_group(f"--decoder {entry.name} ({entry.source})", entry.idea)
-    for name, (default, flag) in entry.flags.items():
-        value = ",".join(map(str, default)) if isinstance(default, tuple) else default
-        text = flag.help if default in (None, "") else f"{flag.help} (default: {value})"
-        group.add_argument(f"--{name}", type=flag.type, help=text.replace("%", "%%"),
-                           choices=flag.choices, default=argparse.SUPPRESS,
-                           metavar=None if flag.choices else name.upper())
-
-
-def parse_args(argv: Sequence[str] | None = None) -> Namespace:
-    """Return the checked flags; the decoder's own flags are in `settings`."""
-    words = sys.argv[1:] if argv is None else argv
-    first = make_first_parser()
-    known, _ = first.parse_known_args(words)
-    entry = DECODERS[known.decoder]
-    parser = make_parser(first, entry)
-    args, unknown = parser.parse_known_args(words)
-    if unknown:
-        parser.error(why_unknown(unknown[0], entry))
-    own = {name: value for name, value in vars(args).items() if name in entry.flags}
-    for name in own:  # the decoder's own flags move to args.settings
-        delattr(args, name)
-    args.settings = entry.settings(own)
-    args.sampling = {name: getattr(args, name) for name in SAMPLING}
-    check_sampling(**args.sampling)
-    if args.trace:
-        check_page_path(args.trace)
-    check_flags(args, entry, flags_given(words))
-    return args
-
-
-def why_unknown(word: str, entry: Decoder) -> str:
-    """Return why a word of the command line is not a flag of this decoder."""
-    name = word.partition("=")[0].removeprefix("--")
-    users = [other.name for other in DECODERS.values() if name in other.flags]
-    if users:
-        return (f"--{name} does not apply to --decoder {entry.name} "
-                f"(only to {', '.join(users)})")
-    return f"unrecognized arguments: {word}; see --help"
-
-
-def check_flags(args: Namespace, entry: Decoder, given: set[str]) -> None:
-    """Raise ValueError if a given flag has no effect or needs a flag that is not given."""
-    if given >= {"prompt", "prompt_file"}:
-        raise ValueError("--prompt and --prompt_file are both given: choose one")
-    if args.costs and not entry.needs_costs(args.settings):
-        raise ValueError(f"--costs does not apply to --decoder {entry.name} with these flags "
-                         "(only to stopping, --K auto and --widths auto)")
-    if "draft_model_size" in given and not entry.needs_draft(args.settings):
-        raise ValueError(f"--draft_model_size does not apply to --decoder {entry.name} with "
-                         "these flags: no draft model is used")
-    if args.prompts is None:
-        if misplaced := given & {*MANY_TEXTS}:
-            raise ValueError(f"--{min(misplaced)} needs --prompts")
-        return
-    if misplaced := given & {*ONE_TEXT, "window"}:
-        raise ValueError(f"--{min(misplaced)} does not apply to --prompts")
-    if args.out is None:
-        raise ValueError("--prompts needs --out FILE.jsonl")
-    if args.settings.get("memory"):
-        raise ValueError("--memory does not apply to --prompts: no text depends on the others")
-
-
-# ---- one text, or many
 
 @command("main.py")
 def main(argv=None):
-    """Run the command line."""
+    """Continue one prompt with both decoders, or --prompts with one; return the exit status."""
     args = parse_args(argv)
     if args.prompts is None:
-        continue_one(args)
-        return 0
+        return continue_prompt(args)
     return write_records(args)
 
 
-def continue_one(args: Namespace) -> None:
-    """Continue --prompt with both decoders; print the comparison, save --trace and --memory."""
-    seen = []
-    stream = sys.stderr if args.json else sys.stdout
-    colour = wants_colour(stream)
+def continue_prompt(args: Namespace) -> None:
+    """Load, run and print; then save what --memory and --trace ask for."""
+    rounds: list[dict] = []
+    show_round = round_printer(sys.stderr if args.json else sys.stdout)
 
-    def on_round(result):
-        if args.show and not seen:
-            print_safely(f"Round by round: {legend(colour)}\n", stream)
-        seen.append(result)
+    def on_round(done_round):
         if args.show:
-            print_safely(round_as_line(result, colour), stream)
+            show_round(done_round, is_first=not rounds)
+        rounds.append(done_round)
 
+    watches_rounds = args.show or args.trace
     with gpu_errors_in_one_line():
         task = load_task(args)
-        numbers = compare(task, on_round if args.show or args.trace else None)
-    if args.show:
-        print_safely("", stream)
+        numbers = compare(task, on_round if watches_rounds else None)
     numbers["settings"] = settings_for_json(args)
+    if args.show:
+        print_safely("", sys.stderr if args.json else sys.stdout)
     if path := args.settings.get("memory"):
         remember(path, task.x + numbers[args.decoder]["ids"], task.encoder.n_vocab)
     text = json.dumps(numbers) if args.json else comparison_in_words(numbers, args.decoder)
     print_safely(text, sys.stdout)
     if args.trace:
-        save_page(args.trace, raced_run(task, numbers, seen))
+        save_page(args.trace, raced_run(task, numbers, rounds))
         if not args.json:
             print(f"Wrote {args.trace}")
 
 
-def write_records(args: Namespace, new_writer: Callable = batch_writer) -> int:
-    """Continue --prompts into --out; print the report. Return 3 if records are errors."""
-    report = continue_prompts(args, new_writer)
-    print_safely(report.text, sys.stderr if args.out == "-" else sys.stdout)
-    return 3 if report.n_errors else 0
+def round_printer(stream):
+    """Return a function that prints a round in one line, and the legend above the first."""
+    colour = wants_colour(stream)
+
+    def show_round(done_round, is_first):
+        if is_first:
+            print_safely(f"Round by round: {legend(colour)}\n", stream)
+        print_safely(round_as_line(done_round, colour), stream)
+
+    return show_round
 
 
 if __name__ == "__main__":

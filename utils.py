@@ -26,7 +26,9 @@ from lib.backend.arrays import get_backend
 from lib.checkpoints import huggingface, openai
 from lib.checkpoints.vocabulary import read_end_of_text, read_vocabulary
 from lib.checkpoints.weights import cut_params
-from lib.token_level_intersection import CommonTokens, TokenLevelIntersection
+from wrappers.intersection import CommonTokens, TokenLevelIntersection
+from wrappers.transformers_model import TransformersModel, cut_vocabulary, folder_model_type
+from wrappers.transformers_tokenizer import TransformersTokenizer
 
 MODELS_DIR = Path(__file__).parent / "models"
 
@@ -80,30 +82,51 @@ def load_encoder_hparams_and_params(model_size: str, models_dir: str | Path, dty
     return encoder, hparams | {"n_vocab": encoder.n_vocab}, params
 
 
+def load_model(model_size, models_dir=MODELS_DIR, dtype=np.float32, backend="numba",
+               cut_vocab=False):
+    """Return (tokenizer, model): an Encoder and a GPT2, or both as transformers has them.
+
+    For the arguments see `load_encoder_hparams_and_params`. A model of transformers can also
+    have dtype "bfloat16" or "auto"; its rows beyond the tokenizer's vocabulary are always cut.
+    """
+    folder = find_folder(model_size, models_dir)
+    if runs_in_transformers(folder, backend):
+        tokenizer = TransformersTokenizer(folder)
+        other_model = TransformersModel(folder, dtype=dtype)
+        cut_vocabulary(tokenizer.n_vocab, other_model)
+        return tokenizer, other_model
+    if dtype in ("auto", "bfloat16"):
+        raise ValueError(f"--dtype {dtype} needs --backend transformers: the weights of {folder} "
+                         "are read as float32 or float64")
+    encoder, hparams, params = load_encoder_hparams_and_params(model_size, models_dir, dtype,
+                                                               backend, cut_vocab)
+    return encoder, GPT2(params, hparams["n_head"])
+
+
 def load_pair(draft_model_size, target_model_size, models_dir=MODELS_DIR, dtype=np.float32,
               backend="numba", cut_vocab=False):
-    """Return (encoder, draft, target): two GPT2 models; the draft is None if its name is None.
+    """Return (encoder, draft, target), each as of `load_model`; the draft of None is None.
 
     The encoder is the target's. A draft with a different vocabulary is wrapped, so that it is a
     model over the target's ids too; ValueError if the two have no token in common. The models
-    share their weights if both names lead to one folder. For the other arguments see
-    `load_encoder_hparams_and_params`.
+    share their weights if both names lead to one folder.
     """
-    def load(size):
-        return load_encoder_hparams_and_params(size, models_dir, dtype, backend, cut_vocab)
-
-    encoder, hparams, params = load(target_model_size)
-    target = GPT2(params, hparams["n_head"])
+    settings = (models_dir, dtype, backend, cut_vocab)
+    encoder, target = load_model(target_model_size, *settings)
     if draft_model_size is None:
         return encoder, None, target
     draft_folder = find_folder(draft_model_size, models_dir)
     if draft_folder.resolve() == find_folder(target_model_size, models_dir).resolve():
-        return encoder, GPT2(target.params, target.n_head), target
-    draft_encoder, hparams, params = load(draft_model_size)
-    draft = GPT2(params, hparams["n_head"])
+        return encoder, target.fresh(), target
+    draft_encoder, draft = load_model(draft_model_size, *settings)
     if draft_encoder.symbols == encoder.symbols:
         return encoder, draft, target
     return encoder, TokenLevelIntersection(draft, CommonTokens(draft_encoder, encoder)), target
+
+
+def runs_in_transformers(folder, backend):
+    """Return whether a folder's model runs in transformers: if asked, or if it is not a GPT-2."""
+    return backend == "transformers" or folder_model_type(folder) not in (None, "gpt2")
 
 
 def find_folder(model_size, models_dir):

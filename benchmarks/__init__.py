@@ -1,0 +1,14 @@
+"""Commands that measure the tables of RESULTS.md.
+
+command     flags and cells that all of them share
+models      the models and prompts of the tables
+speed       times of passes, and when speculation pays
+variants    every decoder
+acceptance  acceptance against temperature
+rules       expected tokens per round of every test
+batch       several texts per pass
+quantized   the int8 copy as the draft
+engines     other programs on the same work
+door        what wrappers/transformers_model.py adds to a pass
+gpu         all benchmarks for a GPU
+"""

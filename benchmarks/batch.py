@@ -3,7 +3,7 @@
     python -m benchmarks.batch --N 24 --repeats 4 --json benchmarks/results/batch-124M.json
 
 Only the time can differ between batch sizes: every size writes the same texts, because the
-compiled product makes them equal bit by bit (variants/shared/batch.py). The time includes
+compiled product makes them equal bit by bit (wrappers/batch.py). The time includes
 reading the prompts. The weights are random, of the true shape; guesses are accepted with a
 given probability (race.py). All settings take turns.
 
@@ -17,12 +17,11 @@ from functools import partial
 import numpy as np
 
 from benchmarks import command
-from benchmarks.clock import interleaved, machine, spread
 from benchmarks.command import number, ranged
 from benchmarks.models import load_models, named
-from benchmarks.race import simulated_builder
+from demo.clock import interleaved, machine, spread
+from demo.race import simulated_builder
 from lib.markdown import markdown_table
-from variants.shared.batch_gpt2 import BatchGPT2
 
 SIZE = "124M"
 BATCHES = (1, 2, 4, 8, 16)
@@ -32,10 +31,9 @@ ALPHA = 0.8  # the probability of acceptance
 
 def written_counts(draft, target, xs, N, n, K):
     """Write all texts with new models; return how many tokens and rounds they took together."""
-    from variants.shared.batch import Shared, generate_batch  # here: it needs greenlet
+    from wrappers.batch import batch_model, generate_batch  # here: it needs greenlet
 
-    shared = [Shared(BatchGPT2(model.params, model.n_head), turn)
-              for turn, model in enumerate((draft, target))]
+    shared = [batch_model(draft, turn=0), batch_model(target, turn=1)]
     new_step = partial(simulated_builder(K, ALPHA), *shared)
     jobs = [(x, N, np.random.default_rng((0, i))) for i, x in enumerate(xs)]
     texts = generate_batch(jobs, new_step, n)

@@ -14,8 +14,8 @@ from functools import partial
 import numpy as np
 
 from benchmarks import command
-from benchmarks.clock import interleaved, machine, spread
 from benchmarks.command import ranged
+from demo.clock import interleaved, machine, spread
 from lib.markdown import markdown_table
 
 N_CONTEXT = 200  # tokens in the cache

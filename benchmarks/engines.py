@@ -23,10 +23,10 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks import command
-from benchmarks.clock import machine
 from benchmarks.command import number
 from benchmarks.models import OPENINGS, SIZES, agreeing, load_models, named, sizes
-from benchmarks.race import builder, write_text
+from demo.clock import machine
+from demo.race import builder, write_text
 from encoder import Encoder, byte_characters
 from exact.engines.programs import llama_server
 from lib.backend import products

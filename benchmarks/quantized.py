@@ -24,10 +24,10 @@ from types import SimpleNamespace
 import numpy as np
 
 from benchmarks import command
-from benchmarks.clock import machine, milliseconds, rows_actions
 from benchmarks.command import gain, number, ranged
 from benchmarks.models import OPENINGS, SIZES, load_models, named
-from benchmarks.race import costs_at, race, race_figures, simulated
+from demo.clock import machine, milliseconds, rows_actions
+from demo.race import costs_at, race, race_figures, simulated
 from gpt2 import GPT2
 from lib.backend.products import matmul
 from lib.checkpoints.weights import flatten
@@ -156,7 +156,7 @@ def chain(rows, K, costs=None):
 def staged(rows, small, K, k):
     """Return the builder of the scheme of two levels: small under copy under target."""
     def build_step(copy, target):
-        draft = GPT2(small.params, small.n_head)
+        draft = small.fresh()
         inner = draft_and_verify(rows(draft, "small"), rows(copy, "copy"), k)
         return make_step(rows(target, "target"), K, partial(staged_guess, inner=inner))
 

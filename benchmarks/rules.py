@@ -44,7 +44,7 @@ from speculative import verify
 from variants.registry import whole
 from variants.shared.best_tree import uniform_shape
 from variants.shared.branches import Tree, with_tree_sampling
-from variants.shared.tree_gpt2 import TreeGPT2
+from variants.shared.tree_gpt2 import tree_model
 from variants.tree import guess_shape
 
 K, WIDTHS = 4, (2, 2, 1, 1)
@@ -112,7 +112,7 @@ def places(draft, target, encoder, n_rounds):
 def places_of_pair(temperature, n_rounds):
     """Return the `places` of the bundled pair at this temperature."""
     encoder, *pair = load_models("pair")
-    models = (with_tree_sampling(TreeGPT2(model.params, model.n_head), temperature=temperature)
+    models = (with_tree_sampling(tree_model(model), temperature=temperature)
               for model in pair)
     return places(*models, encoder, n_rounds)
 

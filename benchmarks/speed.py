@@ -18,11 +18,11 @@ from functools import partial
 import numpy as np
 
 from benchmarks import command
-from benchmarks.clock import interleaved, machine, milliseconds, rows_actions
 from benchmarks.command import number, ranged
 from benchmarks.models import OPENINGS, SIZES, load_models, named, sizes
-from benchmarks.race import builder, costs_at, race, race_figures, simulated_builder
-from gpt2 import GPT2, to_host
+from demo.clock import interleaved, machine, milliseconds, rows_actions
+from demo.race import builder, costs_at, race, race_figures, simulated_builder
+from gpt2 import to_host
 from lib.backend.arrays import get_backend
 from lib.markdown import markdown_table
 from theory.hardware import pass_bytes
@@ -54,7 +54,7 @@ def pass_figures(args, encoder, draft, target):
             actions[backend, n] = action
     times = milliseconds(actions, args.repeats)
     draft_times = times.pop("draft")
-    contexts = {n: rows_actions(GPT2(target.params, target.n_head), (1,), context=n)[1]
+    contexts = {n: rows_actions(target.fresh(), (1,), context=n)[1]
                 for n in CONTEXTS if n < target.n_ctx}
     return {"bandwidth_GB_per_s": rate / 1e9, "floor_ms": 1e3 * floor_s,
             "row_over_floor": row_s / floor_s,

@@ -17,15 +17,15 @@ import shlex
 import sys
 
 from benchmarks import command
-from benchmarks.clock import machine
 from benchmarks.command import gain, number
 from benchmarks.models import OPENINGS, load_models, named
-from benchmarks.race import builder, costs_at, race, race_figures
+from demo.clock import machine
+from demo.flags import parse_args
+from demo.race import builder, costs_at, race, race_figures
 from lib.markdown import markdown_table
-from main import parse_args
 from utils import MODELS_DIR
 from variants import DECODERS
-from variants.shared.tree_gpt2 import TreeGPT2
+from variants.shared.tree_gpt2 import tree_model
 
 EXTRA = [  # decoders with different flags than their defaults
     "assisted --schedule heuristic --K 4 --confidence 0", "big_little --fallback 0.2",
@@ -56,7 +56,7 @@ def default_rows(temperature):
 def figures_at(temperature, rows, args):
     """Return one dict per row, plain decoding first."""
     encoder, *pair = load_models("pair", args.backend)
-    draft, target = (TreeGPT2(model.params, model.n_head) for model in pair)
+    draft, target = map(tree_model, pair)
     texts = [encoder.encode(prompt) for prompt in OPENINGS]
     costs = costs_at(temperature, draft, target, texts[0])
     builders = {"plain": builder(None, {}, temperature)}

@@ -20,17 +20,13 @@ from speculative import Round, generate
 from theory.speedup import walltime_improvement
 from variants import build, build_plain
 from variants.shared.branches import Tree
-from variants.shared.long_context import window, windowed
+from wrappers.window import window, windowed
 
 SHORTEST = 8  # tokens of a text that is long enough to measure its speed
 
 
 class Timed:
-    """Call a model; record the seconds of each pass and its rows of logits.
-
-    Heads read the hidden states of the prompt in a pass without logits: its number of rows is
-    0, and it is not counted among the passes that write the text.
-    """
+    """Call a model; record the seconds of each pass and its rows of logits."""
 
     def __init__(self, model):
         self.model = model
@@ -43,22 +39,10 @@ class Timed:
         return getattr(self.model, name)
 
     def __call__(self, ids, n_last=1):
-        return self.logits(self.hidden(ids, n_last))
-
-    def hidden(self, ids, n_last=1):
-        """Time the first half of a pass, which decoders with heads call."""
         start = time.perf_counter()
-        states = self.model.hidden(ids, n_last)
+        logits = self.model(ids, n_last)
         self.seconds.append(time.perf_counter() - start)
-        self.rows.append(0)  # until their logits are wanted
-        return states
-
-    def logits(self, states):
-        """Time the second half; add it to the last pass."""
-        start = time.perf_counter()
-        logits = self.model.logits(states)
-        self.seconds[-1] += time.perf_counter() - start
-        self.rows[-1] = len(logits)
+        self.rows.append(len(logits))
         return logits
 
     def n_passes(self) -> int:
@@ -75,6 +59,35 @@ class Timed:
             return None
         seconds = [seconds for seconds, n_rows in zip(self.seconds, self.rows) if n_rows]
         return 1e3 * float(np.mean(seconds))
+
+
+class TimedStates(Timed):
+    """Time the two halves of a GPT2's pass as well, which decoders with heads call.
+
+    Heads read the hidden states of the prompt in a pass without logits: its number of rows is
+    0, and it is not counted among the passes that write the text.
+    """
+
+    def hidden(self, ids, n_last=1):
+        """Time the first half of a pass."""
+        start = time.perf_counter()
+        states = self.model.hidden(ids, n_last)
+        self.seconds.append(time.perf_counter() - start)
+        self.rows.append(0)  # until their logits are wanted
+        return states
+
+    def logits(self, states):
+        """Time the second half; add it to the last pass."""
+        start = time.perf_counter()
+        logits = self.model.logits(states)
+        self.seconds[-1] += time.perf_counter() - start
+        self.rows[-1] = len(logits)
+        return logits
+
+
+def timed(model) -> Timed:
+    """Return a model that records its passes, and offers what the model offers."""
+    return TimedStates(model) if hasattr(model, "hidden") else Timed(model)
 
 
 class Run(NamedTuple):
@@ -96,8 +109,8 @@ def decoded_run(task: Task, decoder: str, on_seen: Callable[[dict], Any] | None 
     start. A run with `on_seen` shows no bar.
     """
     models = task.models()
-    draft = models.draft and Timed(models.draft)
-    target = Timed(models.target)
+    draft = models.draft and timed(models.draft)
+    target = timed(models.target)
     build_step = build_plain if decoder == "autoregressive" else build
     step = build_step(task.decoder, models._replace(draft=draft, target=target), task.settings)
     if task.window:
@@ -143,7 +156,9 @@ def warmed_up(task: Task) -> tuple[Task, float]:
 
     Returns the task with costs and the seconds to measure them, as `with_costs` does.
     """
-    products.warm_up(task.new_target().cache.dtype, notify)
+    target = task.new_target()
+    if hasattr(target, "params"):  # the compiled products are a GPT2's
+        products.warm_up(target.params["wpe"].dtype, notify)
     task, seconds = with_costs(task)
     for decoder in ("autoregressive", task.decoder):
         decoded_run(task._replace(N=min(task.N, 2)), decoder)
@@ -166,7 +181,7 @@ def compare(task: Task, on_seen: Callable[[dict], Any] | None = None) -> dict:
     numbers = {
         "prompt": task.encoder.decode(task.x),
         "versions": {"python": platform.python_version(), "numpy": np.__version__},
-        "product": products.library_name(),
+        "product": getattr(task.new_target(), "library", None) or products.library_name(),
         "vocabularies": str(task.common) if task.common else None,  # None: one vocabulary
         "exact": bool(task.entry.is_exact(task.settings)),
         "n_ctx": task.n_ctx,

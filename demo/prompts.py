@@ -4,7 +4,7 @@
                an id is copied, and the report names ids that several prompts have
     record     a line of --out: index, prompt, seed, settings, id; then text, ids, acceptance
                and tokens_per_pass, or an error instead of these four
-    seed       (--seed, index), so no text depends on the others (shared/batch.py)
+    seed       (--seed, index), so no text depends on the others (wrappers/batch.py)
     settings   the flags that decide the texts. Models are compared by name, so --models_dir may
                differ when a run resumes
     writer     a function of the jobs that yields (job, rounds) in their order, each when its
@@ -18,6 +18,7 @@ With --out - the records go to standard output, and nothing can be resumed.
 import json
 import os
 import reprlib
+import sys
 import time
 from argparse import Namespace
 from collections import Counter
@@ -31,18 +32,18 @@ import numpy as np
 from tqdm import tqdm
 
 from demo.compare import acceptance_figures, ratio
+from demo.flags import settings_for_json
 from demo.task import (
     MAX_PROMPT,
     Task,
     load_task,
-    settings_for_json,
     utf8_text,
     with_prompt,
     without_newline,
 )
 from lib.backend.arrays import gpu_errors_in_one_line
 from lib.checkpoints.files import file_lock
-from lib.terminal import open_flag
+from lib.terminal import open_flag, print_safely
 from speculative import Round
 from variants import Models, build
 
@@ -61,6 +62,7 @@ class Job(NamedTuple):
 
 
 Writer = Callable[[Iterable[Job]], Iterable[tuple[Job, list[Round]]]]
+WriterMaker = Callable[[Task, Namespace], Writer]
 
 
 def prompt_lines(file: IO[bytes], path: str) -> Iterator[bytes]:
@@ -128,16 +130,16 @@ def batch_writer(task: Task, args: Namespace) -> Writer:
 
     ValueError if the decoder cannot share passes, or its settings do not fit.
     """
-    from variants.shared.batch import Shared, generate_batch  # here: greenlet is optional
-    from variants.shared.batch_gpt2 import BatchGPT2
+    from wrappers.batch import batch_model, generate_batch  # here: greenlet is optional
 
-    if "heads" in task.entry.needs:
-        raise ValueError(f"--decoder {task.decoder} has heads, and texts in batches need a "
-                         "decoder without: choose one such as speculative, block or lookup")
-    draft, target = (new_model and Shared(BatchGPT2(*new_model.args), turn)
-                     for turn, new_model in enumerate((task.new_draft, task.new_target)))
-    draft = draft and task.over_target_ids(draft)
-    models = Models(draft, target, task.sampling, costs=task.costs)
+    needs = task.entry.needs_with(task.settings)
+    for need, what in {"heads": "heads", "tree": "trees of guesses"}.items():
+        if need in needs:
+            raise ValueError(f"--decoder {task.decoder} has {what}, and texts in batches need a "
+                             "decoder without: choose one such as speculative, block or lookup")
+    draft = task.new_draft and batch_model(task.new_draft(), turn=0)
+    models = Models(draft, batch_model(task.new_target(), turn=1), task.sampling,
+                    costs=task.costs)
     new_step = partial(build, task.decoder, models, task.settings)
     texts_of = partial(generate_batch, new_step=new_step, batch=args.batch or 8, stop=task.stop)
     trial = [([0], min(2, task.n_ctx - 1), np.random.default_rng(0))]
@@ -214,6 +216,13 @@ def checked_record(line: bytes, job: Job | None, where: str) -> dict:
 
 # ---- all of them
 
+def write_records(args: Namespace, new_writer: WriterMaker = batch_writer) -> int:
+    """Continue --prompts into --out; print the report. Return 3 if records are errors."""
+    report = continue_prompts(args, new_writer)
+    print_safely(report.text, sys.stderr if args.out == "-" else sys.stdout)
+    return 3 if report.n_errors else 0
+
+
 class Report(NamedTuple):
     """Hold the report at the end of a run."""
 
@@ -222,8 +231,7 @@ class Report(NamedTuple):
 
 
 @gpu_errors_in_one_line()
-def continue_prompts(args: Namespace,
-                     new_writer: Callable[[Task, Namespace], Writer] = batch_writer) -> Report:
+def continue_prompts(args: Namespace, new_writer: WriterMaker) -> Report:
     """Continue every prompt of --prompts into --out; return the Report."""
     n_of_id = Counter()
     with opened_prompts(args.prompts) as prompts:

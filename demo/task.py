@@ -3,37 +3,31 @@
 import os
 import sys
 from argparse import Namespace
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from functools import partial
 from pathlib import Path
 from typing import IO, NamedTuple
 
-import numpy as np
-
-from encoder import Encoder
-from gpt2 import GPT2
+from lib.memory import read_memory
 from lib.terminal import notify, open_flag
-from lib.token_level_intersection import CommonTokens, TokenLevelIntersection
-from utils import find_folder, load_pair
+from utils import find_folder, load_pair, runs_in_transformers
 from variants import DECODERS, Costs, Models
-from variants.registry import Decoder
-from variants.shared.memory import read_memory
-from variants.shared.tree_gpt2 import TreeGPT2
+from variants.registry import Decoder, LogitsModel, Target
+from variants.shared.tree_gpt2 import tree_model
+from wrappers.intersection import CommonTokens
+from wrappers.transformers_tokenizer import Tokenizer
 
 MAX_PROMPT = 2**22  # bytes; far more than any context holds
-SAMPLING = ("temperature", "top_k", "top_p", "repetition_penalty")
-ONE_TEXT = ("prompt", "prompt_file", "show", "trace", "json")  # flags of a single text
-MANY_TEXTS = ("prompts", "out", "batch")
 
 
 class Task(NamedTuple):
     """Hold what a run needs, loaded and checked."""
 
-    encoder: Encoder
+    encoder: Tokenizer
     x: list[int]  # the prompt's tokens
     stop: set[int]
-    new_draft: partial[TreeGPT2] | None  # () -> with an empty cache; None: no draft needed
-    new_target: partial[TreeGPT2]
+    new_draft: Callable[[], LogitsModel] | None  # each has read nothing; None: no draft needed
+    new_target: Callable[[], Target]
     folder: Path  # the target's
     sampling: dict  # sampling.warp's settings
     decoder: str
@@ -41,7 +35,7 @@ class Task(NamedTuple):
     N: int
     seed: int
     n_ctx: int  # the smallest of the models in use
-    window: bool  # continue beyond n_ctx, with a window of the text (long_context.py)
+    window: bool  # continue beyond n_ctx, with a window of the text (wrappers/window.py)
     costs: Costs | None = None  # given; None: measured if the decoder needs them
     common: CommonTokens | None = None  # of a draft with a different vocabulary
 
@@ -62,21 +56,8 @@ class Task(NamedTuple):
 
     def models(self) -> Models:
         """Return fresh models, which have read nothing."""
-        draft = self.new_draft and self.over_target_ids(self.new_draft())
+        draft = self.new_draft and self.new_draft()
         return Models(draft, self.new_target(), self.sampling, self.folder, self.costs)
-
-    def over_target_ids(self, draft):
-        """Return the draft itself, or wrapped if its vocabulary is not the target's."""
-        return TokenLevelIntersection(draft, self.common) if self.common else draft
-
-
-def settings_for_json(args: Namespace) -> dict:
-    """Return the flags that decide what comes out, those of the decoder among them."""
-    hidden = {*ONE_TEXT, *MANY_TEXTS, "models_dir", "sampling", "settings"}
-    if not DECODERS[args.decoder].needs_draft(args.settings):
-        hidden.add("draft_model_size")  # not loaded
-    shown = {name: value for name, value in vars(args).items() if name not in hidden}
-    return shown | args.settings
 
 
 # ---- the prompt
@@ -134,16 +115,19 @@ def load_task(args: Namespace, prompt: str | None = None) -> Task:
     """Return the Task of the flags, and of their prompt unless one is given."""
     prompt = prompt_of_flags(args) if prompt is None else prompt
     entry = DECODERS[args.decoder]
+    folder = find_folder(args.target_model_size, args.models_dir)
+    if runs_in_transformers(folder, args.backend):
+        entry.check_needs(args.settings, {"tree"}, f"{folder} is a model of transformers here")
     draft_size = args.draft_model_size if entry.needs_draft(args.settings) else None
     encoder, draft, target = load_pair(draft_size, args.target_model_size, args.models_dir,
-                                       np.dtype(args.dtype), args.backend, args.cut_vocab)
+                                       args.dtype, args.backend, args.cut_vocab)
     if entry.make_draft:
         draft = entry.make_draft(target, notify)
     if path := args.settings.get("memory"):
         read_memory(path, encoder.n_vocab)  # report a bad one now, not after the first run
     task = Task(encoder=encoder, x=[], stop=stop_tokens(args.stop, encoder),
-                new_draft=draft and tree_model_of(draft), new_target=tree_model_of(target),
-                folder=find_folder(args.target_model_size, args.models_dir),
+                new_draft=draft and tree_model(draft).fresh, new_target=tree_model(target).fresh,
+                folder=folder,
                 sampling=args.sampling, decoder=args.decoder, settings=args.settings,
                 N=args.n_tokens_to_generate, seed=args.seed, window=args.window,
                 costs=args.costs, common=getattr(draft, "common", None),
@@ -151,15 +135,10 @@ def load_task(args: Namespace, prompt: str | None = None) -> Task:
     return with_prompt(task, prompt, advice=" or add --window")
 
 
-def tree_model_of(model: GPT2) -> partial[TreeGPT2]:
-    """Return a function that returns a TreeGPT2 with these weights and an empty cache."""
-    return partial(TreeGPT2, model.params, model.n_head)
-
-
-def stop_tokens(names: list[str] | None, encoder: Encoder) -> set[int]:
+def stop_tokens(names: list[str] | None, encoder: Tokenizer) -> set[int]:
     """Return the ids of --stop; without the flag, the end of text if the vocabulary has one."""
     if names is None:
-        return set() if encoder.end_of_text is None else {encoder.end_of_text}
+        return encoder.end_tokens
     try:
         return {encoder.id_of(name) for name in names}
     except ValueError as error:

@@ -19,10 +19,10 @@ from typing import TextIO
 
 import numpy as np
 
-from encoder import Encoder
 from sampling import residual
 from speculative import Round, Test, verify
 from variants.shared.branches import Tree
+from wrappers.transformers_tokenizer import Tokenizer
 
 N_TOP = 4  # tokens of a row that are stored: on a page, a whole vocabulary is too much
 
@@ -50,7 +50,7 @@ class Recorded:
 
 # ---- a round as data
 
-def watcher(encoder: Encoder, rng: Recorded, test: Test,
+def watcher(encoder: Tokenizer, rng: Recorded, test: Test,
             clocks: Mapping[str, list]) -> Callable[[Round], dict]:
     """Return a function that turns each Round of a run into data.
 
@@ -74,7 +74,7 @@ def watcher(encoder: Encoder, rng: Recorded, test: Test,
     return see
 
 
-def text_reader(encoder: Encoder) -> Callable[[int], str]:
+def text_reader(encoder: Tokenizer) -> Callable[[int], str]:
     """Return a function from the next id to its text.
 
     A character of several ids is returned with its last id.

@@ -10,11 +10,11 @@ import sys
 from pathlib import Path
 
 from demo.compare import compare, decoded_run
+from demo.flags import parse_args, settings_for_json
 from demo.page import raced_run, run_as_data, save_page, stored_run
-from demo.task import load_task, settings_for_json
+from demo.task import load_task
 from docs.pictures.record import ROUND
 from lib.terminal import Parser, command
-from main import parse_args
 
 PAGE = Path(__file__).parent / "run.html"
 FLAGS = f"{ROUND} --n_tokens_to_generate 44"

@@ -213,10 +213,27 @@ CASES = [  # (file, tests, [(piece, its replacement, fault)])
     ("exact/law.py", "tests/test_law.py", LAW),
     ("tests/distributions.py", "tests/test_law.py", DISTRIBUTIONS),
     ("variants/registry.py", own("flags"), REGISTRY),
-    ("lib/token_level_intersection.py",
-     "tests/test_token_level_intersection.py -k is_rejected", [
+    ("wrappers/intersection.py",
+     "tests/wrappers/test_intersection.py -k is_rejected", [
         ("rows[:, self.common.draft_ids]", "rows[:, : len(self.common.ids)]",
          "the draft's first entries, whatever their ids"),
+    ]),
+    ("lib/memory.py", own("suffix"), [
+        ('with file_lock(f"{path}.lock"):', "if True:", "writers overwrite each other's texts"),
+        ("with atomic(path) as file:", 'with open(path, "wb") as file:', "written in place"),
+    ]),
+    ("wrappers/batch_gpt2.py", "tests/test_laws.py -k batch", [
+        ("k[:, rows], v[:, rows]", "k[:, : part.n_new], v[:, : part.n_new]",
+         "keys and values of another text"),
+        ("x[end - part.n_last : end]", "x[-part.n_last :]", "the last text's rows for all"),
+    ]),
+    ("wrappers/batch_gpt2.py", "tests/test_caches.py", [
+        ("part.ids[: part.n_past], part.cache", "part.ids, part.cache",
+         "a text is taken for read before its pass"),
+    ]),
+    ("wrappers/window.py", "tests/wrappers/test_window.py", [
+        ("n_left, n_ctx - len(seen)", "n_left, n_ctx", "a round that goes beyond its window"),
+        ("max(n_prompt, n_ctx)", "n_ctx", "a long prompt sees other windows than its text"),
     ]),
 ]
 CASES += [("variants/" + file, tests, mutants) for file, tests, mutants in [
@@ -243,10 +260,6 @@ CASES += [("variants/" + file, tests, mutants) for file, tests, mutants in [
         ("if x[: len(self.text)] != self.text:", "if False:",
          "a new text is counted with the one before"),
         ("self.add(x, len(self.text))", "self.add(x, 0)", "old tokens count once per round"),
-    ]),
-    ("shared/memory.py", own("suffix"), [
-        ('with file_lock(f"{path}.lock"):', "if True:", "writers overwrite each other's texts"),
-        ("with atomic(path) as file:", 'with open(path, "wb") as file:', "written in place"),
     ]),
     ("jacobi.py", laws("jacobi"), [
         FIXED, ("[last] * k)[:k]", "[last] * k)", "a block longer than n_left"),
@@ -446,21 +459,8 @@ CASES += [("variants/" + file, tests, mutants) for file, tests, mutants in [
         ("self.cache[:, :, :, n : n + len(path)] = self.cache[:, :, :, columns]", "pass",
          "the accepted path's columns stay where they are"),
     ]),
-    ("shared/batch_gpt2.py", "tests/test_laws.py -k batch", [
-        ("k[:, rows], v[:, rows]", "k[:, : part.n_new], v[:, : part.n_new]",
-         "keys and values of another text"),
-        ("x[end - part.n_last : end]", "x[-part.n_last :]", "the last text's rows for all"),
-    ]),
-    ("shared/batch_gpt2.py", "tests/test_caches.py", [
-        ("part.ids[: part.n_past], part.cache", "part.ids, part.cache",
-         "a text is taken for read before its pass"),
-    ]),
     ("shared/tree_gpt2.py", "tests/test_caches.py", [
         ("self.ids = x[:]", "self.ids = x", "a list that the caller grows is taken for read"),
-    ]),
-    ("shared/long_context.py", own("long_context"), [
-        ("n_left, n_ctx - len(seen)", "n_left, n_ctx", "a round that goes beyond its window"),
-        ("max(n_prompt, n_ctx)", "n_ctx", "a long prompt sees other windows than its text"),
     ]),
 ]]
 

@@ -17,10 +17,11 @@ from hypothesis import strategies as st
 import gpt2
 from gpt2 import GPT2
 from tests.test_gpt2 import HPARAMS, PARAMS
-from variants.shared import batch_gpt2, tree_gpt2
-from variants.shared.batch_gpt2 import BatchGPT2
+from variants.shared import tree_gpt2
 from variants.shared.branches import Branches, Tree
 from variants.shared.tree_gpt2 import TreeGPT2
+from wrappers import batch_gpt2
+from wrappers.batch_gpt2 import BatchGPT2
 
 N_CTX = HPARAMS["n_ctx"]
 N_TOKENS = 3  # so few that texts continue along trees read before

@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 
 import demo.compare
-import main
-from demo.compare import Run, Timed, acceptance_figures, compare, first_difference
+from demo.compare import Run, acceptance_figures, compare, first_difference, timed
 from demo.costs import SECONDS, measure_costs
 from demo.describe import comparison_in_words, table_lines
+from demo.flags import parse_args
 from demo.task import Task, load_task
 from gpt2 import common_prefix
 from speculative import Round, generate, make_step
@@ -209,7 +209,7 @@ def test_equal_rounds_have_equal_figures_whatever_tested_them(clock, decoder):
 
 
 def test_a_pass_that_only_reads_states_is_counted_apart(clock):
-    target = Timed(Counting(clock, is_draft=False))
+    target = timed(Counting(clock, is_draft=False))
     target.hidden([1, 2, 3, 4], 4)  # 10 seconds, and no logits
     target([1, 2, 3, 4, 5], 2)  # 10 + 2
     target([1, 2, 3, 4, 5, 6, 7], 3)  # 10 + 3
@@ -256,7 +256,7 @@ def test_the_speedup_of_texts_of_two_lengths_is_that_of_tokens_per_second(
     def made_run(task, decoder, on_seen=None):
         n_tokens, seconds = plain if decoder == "autoregressive" else fast
         rounds = [Round([1], [1], None, None, 0)] * n_tokens
-        draft, target = (Timed(Counting(clock, is_draft)) for is_draft in (True, False))
+        draft, target = (timed(Counting(clock, is_draft)) for is_draft in (True, False))
         draft([1])
         target([1])
         return Run([1] * n_tokens, rounds, seconds, draft, target)
@@ -349,7 +349,7 @@ def test_the_first_difference_is_between_the_logits_that_greedy_decoding_compare
 
 def loaded_task(*flags):
     """Return the Task of these flags."""
-    return load_task(main.parse_args([*map(str, flags)]))
+    return load_task(parse_args([*map(str, flags)]))
 
 
 def test_weights_that_are_the_same_are_read_and_kept_once(tmp_path):
@@ -358,6 +358,6 @@ def test_weights_that_are_the_same_are_read_and_kept_once(tmp_path):
     for draft in ("tales-small", "link"):
         task = loaded_task("--models_dir", tmp_path, "--draft_model_size", draft,
                            "--target_model_size", "tales-small")
-        assert task.new_draft.args[0] is task.new_target.args[0]
         draft, target = task.new_draft(), task.new_target()
+        assert draft.params is target.params
         assert draft is not target and draft.cache is not target.cache

@@ -21,9 +21,9 @@ from theory.hardware import GPT2_SIZES
 from tools import will_it_pay
 from utils import MODELS_DIR, load_pair
 from variants import DECODERS, Costs, Models, build
-from variants.shared.batch_gpt2 import BatchGPT2
 from variants.shared.tree_gpt2 import TreeGPT2
 from variants.tree import Tree
+from wrappers.batch_gpt2 import BatchGPT2
 
 X = [3, 1, 4, 1, 5]
 COSTS = Costs(0.1, [1.0, 1.1, 1.2, 1.3, 1.4])

@@ -35,11 +35,11 @@ from tests.small import (
 )
 from utils import MODELS_DIR
 from variants import DECODERS, Models, build
-from variants.shared.batch import Shared, generate_batch
-from variants.shared.batch_gpt2 import BatchGPT2
 from variants.shared.branches import Tree
-from variants.shared.long_context import window, windowed
 from variants.shared.tree_gpt2 import TreeGPT2
+from wrappers.batch import Shared, generate_batch
+from wrappers.batch_gpt2 import BatchGPT2
+from wrappers.window import window, windowed
 
 X = [0, 1, 0]
 N = 3

@@ -10,6 +10,7 @@ from string import Template
 import pytest
 
 import main
+from demo import flags
 from tests.checkpoints import HPARAMS, write_converted
 from tests.commands import refusal
 from tools import survey, will_it_pay
@@ -18,7 +19,7 @@ DATA = Path(__file__).parent / "data"
 CASES = re.findall(r"^python (?:-m )?(\S+) (.*)\n    (.*)$",
                    (DATA / "refused.txt").read_text(encoding="utf-8"), re.MULTILINE)
 RESULTS = Path(main.__file__).parent / "benchmarks" / "results"
-PARTS = {"files": "--models_dir models --prompts prompts --out out", "default": main.PROMPT,
+PARTS = {"files": "--models_dir models --prompts prompts --out out", "default": flags.PROMPT,
          "words": "word " * 600, "newline": "\n", "results": RESULTS.as_posix()}
 FILES = {"prompts": b"A bear\nb\n", "blank": b"\n \n", "bad": b"A fox\nTwo \xff hens\n"}
 

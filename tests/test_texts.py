@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from demo.compare import decoded_run
+from demo.flags import parse_args
 from demo.task import load_task
-from main import parse_args
 from variants import DECODERS
 
 TEXTS = json.loads((Path(__file__).parent / "data" / "texts.json").read_text(encoding="utf-8"))

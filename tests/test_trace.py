@@ -13,10 +13,10 @@ import pytest
 from demo import page
 from demo import trace as watch
 from demo.compare import Timed, decoded_run, with_costs
+from demo.flags import parse_args, settings_for_json
 from demo.page import stored_run
 from demo.task import load_task
 from encoder import Encoder, byte_characters
-from main import parse_args, settings_for_json
 from sampling import residual, sample
 from speculative import complete, draft_and_verify, generate, verify
 from tests.commands import run_main
@@ -42,7 +42,7 @@ TOYS = byte_model(1), byte_model(2)
 def watched_run(N=60, seed=0, K=4, models=TOYS, x=PROMPT, stop=()):
     """Return the rounds of a run, what was seen of them, and the seconds of their passes."""
     draft = models[0]
-    target = Timed(SimpleNamespace(hidden=models[1], logits=np.asarray))
+    target = Timed(models[1])
     rng = watch.Recorded(np.random.default_rng(seed), target.seconds)
     see = watch.watcher(ENCODER, rng, verify, {"target": target.seconds})
     step = draft_and_verify(draft, target, K)

@@ -19,11 +19,11 @@ from itertools import chain, islice
 
 import numpy as np
 
-from demo.prompts import Job, Writer
+from demo.flags import parse_args
+from demo.prompts import Job, Writer, write_records
 from demo.task import Task, load_task
 from lib.backend.arrays import in_one_line
 from lib.terminal import Help, Parser, command
-from main import parse_args, write_records
 from speculative import Round, generate
 from variants import build
 from variants.registry import whole

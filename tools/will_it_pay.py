@@ -5,9 +5,9 @@
     python -m tools.will_it_pay --target 1558M --draft 124M --random      # without a download
 
     (a) costs        time of a draft step, and of passes over 1 .. 9 rows    demo/costs.py
-    (b) acceptance   counted on the pair's own texts                         benchmarks/race.py
+    (b) acceptance   counted on the pair's own texts                         demo/race.py
     (c) prediction   the best K by the papers' formulas and these costs      theory/speedup.py
-    (d) race         plain decoding against the best few, several runs       benchmarks/race.py
+    (d) race         plain decoding against the best few, several runs       demo/race.py
 
     alpha   probability that a guess is accepted
     c       time of a draft step / time of a target pass over one row
@@ -32,13 +32,12 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks import command
-from benchmarks.clock import machine
 from benchmarks.command import gain, number
 from benchmarks.models import OPENINGS, named, random_model
-from benchmarks.race import builder, costs_at, fresh, race, race_figures
+from demo.clock import machine
 from demo.costs import N_ROWS
 from demo.prompts import opened_prompts, prompt_lines, prompt_of_line
-from encoder import Encoder
+from demo.race import builder, costs_at, race, race_figures
 from lib.backend import products
 from lib.backend.arrays import gpu_errors_in_one_line
 from lib.markdown import markdown_table
@@ -47,8 +46,9 @@ from sampling import check_sampling
 from theory.hardware import GPT2_SIZES
 from theory.speedup import expected_tokens, needed_alpha, walltime_improvement
 from utils import MODELS_DIR, load_pair
-from variants.registry import Costs
-from variants.shared.tree_gpt2 import TreeGPT2
+from variants.registry import Costs, Target
+from variants.shared.tree_gpt2 import tree_model
+from wrappers.transformers_tokenizer import Tokenizer
 
 ALPHAS = (0.6, 0.7, 0.8, 0.9)  # acceptances assumed for random weights
 CHAINS = 3  # values of K that are run
@@ -64,7 +64,7 @@ FOR_TEXTS = {  # flags that do not apply to --random
 
 # ---- the pair and its prompts
 
-def load_models(args: Namespace) -> tuple[Encoder | None, TreeGPT2, TreeGPT2]:
+def load_models(args: Namespace) -> tuple[Tokenizer | None, Target, Target]:
     """Return (encoder, draft, target); the encoder is None if the weights are random."""
     names = (args.draft, args.target)
     if args.random:
@@ -76,7 +76,7 @@ def load_models(args: Namespace) -> tuple[Encoder | None, TreeGPT2, TreeGPT2]:
         encoder, *models = load_pair(*names, args.models_dir, backend=args.backend,
                                      cut_vocab=args.cut_vocab)
     products.warm_up(np.float32, notify)
-    draft, target = (fresh(model, TreeGPT2) for model in models)
+    draft, target = (tree_model(model) for model in models)
     return encoder, draft, target
 
 
@@ -100,7 +100,7 @@ def check_temperatures(temperatures: list[float]) -> None:
             raise ValueError(f"need --temperature values that differ, got {name} twice")
 
 
-def prompts_as_ids(args: Namespace, encoder: Encoder, n_ctx: int) -> list[list[int]]:
+def prompts_as_ids(args: Namespace, encoder: Tokenizer, n_ctx: int) -> list[list[int]]:
     """Return the ids of every prompt; ValueError if N more tokens do not fit after one."""
     prompts = prompts_of_file(args.prompts) if args.prompts else OPENINGS
     texts = [encoder.encode(prompt) for prompt in prompts]
@@ -158,7 +158,7 @@ def disturbance(costs: Costs) -> str:
     return ""
 
 
-def case_figures(args: Namespace, draft: TreeGPT2, target: TreeGPT2, texts: list[list[int]],
+def case_figures(args: Namespace, draft: Target, target: Target, texts: list[list[int]],
                  temperature: float, costs: Costs) -> dict:
     """Return the case of one temperature: acceptance, predictions and the race's figures."""
     def builder_of(name, **flags):
@@ -173,10 +173,11 @@ def case_figures(args: Namespace, draft: TreeGPT2, target: TreeGPT2, texts: list
     by_speedup = sorted(predicted, key=lambda K: predicted[K])
     chains = {f"--K {K}": K for K in sorted(by_speedup[-CHAINS:])}
     builders = {"plain": builder_of(None),
-                **{name: builder_of("speculative", K=K) for name, K in chains.items()},
-                "--decoder quantized": builder_of("quantized"),
-                "--decoder stopping": builder_of("stopping"),
-                "--decoder tree --widths auto": builder_of("tree", widths="auto")}
+                **{name: builder_of("speculative", K=K) for name, K in chains.items()}}
+    if hasattr(target, "params"):  # a copy of its weights can be made
+        builders["--decoder quantized"] = builder_of("quantized")
+    builders["--decoder stopping"] = builder_of("stopping")
+    builders["--decoder tree --widths auto"] = builder_of("tree", widths="auto")
     results = race(draft, target, builders, texts, args.N, args.repeats)
     plain = results.pop("plain")
     rows = {name: race_figures(result, plain, chains.get(name, 0))

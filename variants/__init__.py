@@ -49,6 +49,7 @@ def build(name, models, given=()):
     if entry.greedy and not models.is_greedy:
         raise ValueError(f"--decoder {name} needs --temperature 0, because it is greedy; got "
                          f"{models.sampling['temperature']}")
+    entry.check_needs(flags, models.offered, "the models given do not offer it")
     if entry.needs_costs(flags):
         if models.costs is None:
             raise ValueError(f"--decoder {name} needs Models.costs with these flags")

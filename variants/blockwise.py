@@ -18,7 +18,7 @@ from typing import Annotated
 
 from speculative import Step
 from variants.medusa import guess_by_heads, medusa_step
-from variants.registry import Decoder, Flag, Models, whole
+from variants.registry import ON_STATES, Decoder, Flag, Models, whole
 from variants.shared.branches import best_ids
 
 
@@ -56,6 +56,7 @@ DECODER = Decoder(
     "blockwise", "Stern et al. (2018)", "https://arxiv.org/abs/1811.03115",
     idea="chains the heads' best guesses; the ancestor of Medusa",
     family="heads on the target",
-    guess=guess_by_heads, test=blockwise_verify, build=build, greedy=True, needs=("heads",),
+    guess=guess_by_heads, test=blockwise_verify, build=build, greedy=True,
+    needs=(*ON_STATES, "tree"),
     exact="with --selection 1 --minimum 1",
     exact_if=lambda settings: settings["selection"] == settings["minimum"] == 1)

@@ -103,4 +103,4 @@ DECODER = Decoder(
     "kseq", "Sun et al. (2023)", "https://arxiv.org/abs/2310.15141",
     idea="tests several independent drafts, all with the same probability",
     family="several guesses per position",
-    guess=guess_chains, test=verify_kseq, build=build)
+    guess=guess_chains, test=verify_kseq, build=build, needs=("draft", "tree"))

@@ -132,4 +132,4 @@ DECODER = Decoder(
     "lookahead", "Fu et al. (2024)", "https://arxiv.org/abs/2402.02057",
     idea="keeps the runs of tokens that Jacobi's iteration wrote, and tries them again",
     family="no draft model",
-    guess=Lookahead.guess, test=verify_tree, build=build, needs=())
+    guess=Lookahead.guess, test=verify_tree, build=build, needs=("tree",))

@@ -21,7 +21,7 @@ from gpt2 import to_host
 from sampling import with_sampling
 from speculative import Step, guess, make_step, verify
 from variants.medusa import load_heads
-from variants.registry import Decoder, Flag, Models, whole
+from variants.registry import ON_STATES, Decoder, Flag, Models, whole
 from variants.shared.heads import open_heads
 from variants.shared.states import States
 
@@ -69,4 +69,4 @@ DECODER = Decoder(
     "markov", "DeepSeek (2026)", "https://github.com/deepseek-ai/DeepSpec",
     idea="chains Medusa's heads: each guess depends on the one before it",
     family="heads on the target",
-    guess=guess_by_chain, test=verify, build=build, needs=("heads",))
+    guess=guess_by_chain, test=verify, build=build, needs=ON_STATES)

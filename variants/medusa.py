@@ -22,7 +22,7 @@ import numpy as np
 from gpt2 import to_host, unembed
 from sampling import sample
 from speculative import Step, make_step
-from variants.registry import Decoder, Flag, Models, wholes
+from variants.registry import ON_STATES, Decoder, Flag, Models, wholes
 from variants.shared.best_tree import n_levels, uniform_shape
 from variants.shared.branches import (
     Tree,
@@ -151,6 +151,6 @@ DECODER = Decoder(
     "medusa", "Cai et al. (2024)", "https://arxiv.org/abs/2401.10774",
     idea="guesses with small heads on the target's last hidden state",
     family="heads on the target",
-    guess=guess_by_heads, test=verify_tree, build=build, needs=("heads",),
+    guess=guess_by_heads, test=verify_tree, build=build, needs=(*ON_STATES, "tree"),
     exact="with --acceptance exact",
     exact_if=lambda settings: settings["acceptance"] == "exact")

@@ -47,10 +47,11 @@ def int8_copy(model, notify=None):
 
 def is_int8_copy(draft, target):
     """Return whether a draft is the copy of a target: the copy shares wpe, but not wte."""
-    if draft is None:
+    params = getattr(draft, "params", None)  # a draft that is not a GPT2 has none
+    if params is None:
         return False
-    shares_wpe = draft.params["wpe"] is target.params["wpe"]
-    shares_wte = draft.params["wte"] is target.params["wte"]
+    shares_wpe = params["wpe"] is target.params["wpe"]
+    shares_wte = params["wte"] is target.params["wte"]
     return shares_wpe and not shares_wte
 
 
@@ -67,4 +68,4 @@ DECODER = Decoder(
     "quantized", "Georganas et al. (2025)", "https://arxiv.org/abs/2503.13565",
     idea="drafts with the target itself, its weights in int8",
     family="a cheaper draft, or a K that adapts",
-    guess=guess, test=verify, build=build, needs=(), make_draft=int8_copy)
+    guess=guess, test=verify, build=build, needs=("params",), make_draft=int8_copy)

@@ -42,24 +42,44 @@ def check_costs(costs: Costs) -> None:
 
 
 class LogitsModel(Protocol):
-    """State what any draft offers: gpt2.GPT2 is one."""
+    """State what any model offers: gpt2.GPT2 is one, and so are those of wrappers/."""
+
+    n_vocab: int
 
     def __call__(self, ids: Any, n_last: int = 1) -> np.ndarray:  # -> [n_last, n_vocab]
         """Return logits; the last row is for the token after `ids`."""
 
 
-class Target(LogitsModel, Protocol):
-    """State what decoders read of a target beyond its logits, as gpt2.GPT2 offers it."""
+class WithParams(LogitsModel, Protocol):
+    """State what the drafts read that are parts or copies of the target: its weights."""
 
-    n_vocab: int
     n_head: int
-    params: dict  # for heads, and for the drafts that are parts or copies of the target
+    params: dict
+
+    def fresh(self) -> Any:
+        """Return a model over the same weights that has read nothing."""
+
+
+class WithStates(LogitsModel, Protocol):
+    """State what heads read: the target's hidden states."""
 
     def hidden(self, ids: Any, n_last: int = 1) -> np.ndarray:  # -> [n_last, n_embd]
         """Return the hidden states that `logits` unembeds; heads read them (states.py)."""
 
     def logits(self, states: np.ndarray) -> np.ndarray:  # [n, n_embd] -> [n, n_vocab]
         """Return the logits of hidden states."""
+
+
+class Target(WithParams, WithStates, Protocol):
+    """State all that decoders read of a target, as gpt2.GPT2 offers it."""
+
+
+# What a decoder can need: "draft" a loaded draft, "heads" the target's heads.safetensors,
+# "costs" Models.costs. Models offer the rest or do not, and a message says it in these words:
+OF_MODELS = {"params": "a GPT-2 whose weights can be read", "states": "a target with hidden states",
+             "tree": "models that read trees of guesses"}
+NEEDS = ("draft", "heads", "costs", *OF_MODELS)
+ON_STATES = ("heads", "params", "states")  # of decoders with heads
 
 
 class Models(NamedTuple):
@@ -70,6 +90,15 @@ class Models(NamedTuple):
     sampling: dict  # sampling.warp's settings
     folder: Path | None = None  # the target's, where its heads are
     costs: Costs | None = None  # given or measured before the run
+
+    @property
+    def offered(self):
+        """Return what the models offer, of OF_MODELS."""
+        models = [model for model in (self.draft, self.target) if model is not None]
+        is_offered = {"params": hasattr(self.target, "params"),
+                      "states": hasattr(self.target, "hidden"),
+                      "tree": all(getattr(model, "reads_trees", True) for model in models)}
+        return {name for name, offers in is_offered.items() if offers}
 
     @property
     def is_greedy(self):
@@ -156,7 +185,8 @@ class Decoder(NamedTuple):
     exact: bool | str = True  # True, False (with any flags), or "with --lenience 1"
     exact_if: Callable | None = None  # (settings) -> bool, if `exact` is a condition
     tree: tuple = ()  # (guess, test) with flags that make the guesses a tree
-    needs: tuple = ("draft",)  # of "draft", "heads", "costs"
+    needs: tuple = ("draft",)  # of NEEDS
+    needs_if: Callable | None = None  # (settings) -> what some flags need besides, of NEEDS
     no_draft_if: Callable | None = None  # (settings) -> bool, if flags can make a draft useless
     make_draft: Callable | None = None  # (target, notify) -> draft, if it is made, not loaded
     greedy: bool = False  # temperature 0 only
@@ -185,13 +215,29 @@ class Decoder(NamedTuple):
         """Return whether the text is distributed as the target's with these settings."""
         return self.exact_if(settings) if self.exact_if else bool(self.exact)
 
+    def needs_with(self, settings):
+        """Return the set of what the decoder needs with these settings."""
+        needs = {*self.needs, *(self.needs_if(settings) if self.needs_if else ())}
+        if self.no_draft_if and self.no_draft_if(settings):
+            needs.remove("draft")
+        if "auto" in (settings.get("K"), settings.get("widths")):
+            needs.add("costs")
+        return needs
+
     def needs_draft(self, settings):
         """Return whether the decoder asks a draft that has to be loaded."""
-        return "draft" in self.needs and not (self.no_draft_if and self.no_draft_if(settings))
+        return "draft" in self.needs_with(settings)
 
     def needs_costs(self, settings):
         """Return whether `build` reads Models.costs, always or because a flag is auto."""
-        return "costs" in self.needs or "auto" in (settings.get("K"), settings.get("widths"))
+        return "costs" in self.needs_with(settings)
+
+    def check_needs(self, settings, offered, whose):
+        """Raise ValueError if models offer less than the decoder needs; `whose` they are."""
+        needs = self.needs_with(settings)
+        for need, words in OF_MODELS.items():
+            if need in needs and need not in offered:
+                raise ValueError(f"--decoder {self.name} needs {words}: {whose}")
 
 
 def whole(text, least=1):

@@ -61,4 +61,4 @@ DECODER = Decoder(
     "skip", "Zhang et al. (2023)", "https://arxiv.org/abs/2309.08168",
     idea="drafts with the target itself, some of its blocks left out",
     family="a cheaper draft, or a K that adapts",
-    guess=guess, test=verify, build=build, needs=())
+    guess=guess, test=verify, build=build, needs=("params",))

@@ -106,4 +106,5 @@ DECODER = Decoder(
     "staged", "Spector and Ré (2023)", "https://arxiv.org/abs/2308.04623",
     idea="decodes the draft itself speculatively, with an n-gram model",
     family="a cheaper draft, or a K that adapts",
-    guess=staged_guess, test=verify, build=build, tree=(staged_tree, verify_tree))
+    guess=staged_guess, test=verify, build=build, tree=(staged_tree, verify_tree),
+    needs_if=lambda settings: ("tree",) if settings["width"] > 1 else ())

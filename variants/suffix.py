@@ -19,10 +19,10 @@ from collections import defaultdict
 from functools import partial
 from typing import Annotated
 
+from lib.memory import read_memory
 from sampling import one_hot_rows
 from speculative import Step, guess, make_step, verify
 from variants.registry import Decoder, Flag, Models, whole
-from variants.shared.memory import read_memory
 
 
 class Counts:

@@ -138,4 +138,4 @@ DECODER = Decoder(
     "tree", "Miao et al. (2023)", "https://arxiv.org/abs/2305.09781",
     idea="guesses several tokens per position; one pass scores the whole tree",
     family="several guesses per position",
-    guess=guess_shape, test=verify_tree, build=build)
+    guess=guess_shape, test=verify_tree, build=build, needs=("draft", "tree"))

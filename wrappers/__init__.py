@@ -1,5 +1,9 @@
-"""Models made from other models: every decoder runs through them unchanged.
+"""A model or a step made from another one; every decoder runs through it unchanged.
 
+intersection            a draft with a different vocabulary
+window                  texts longer than the context
+batch                   many texts at once
+batch_gpt2              a GPT-2 that reads many texts in one pass
 transformers_model      any causal language model that transformers loads
 transformers_tokenizer  its tokenizer, with the names and the bytes that the programs use
 """

@@ -90,6 +90,7 @@ class TransformersModel:
         if model.dtype == torch.float64:  # the fast products of mixtures of experts have none
             model.set_experts_implementation("eager")
         self.model = model.eval()
+        self.library = f"PyTorch {torch.__version__}"
         config = model.config.get_text_config(decoder=True)
         self.n_ctx = context_length(config)
         self.n_vocab = config.vocab_size  # see cut_vocabulary

@@ -27,6 +27,7 @@ class Tokenizer(Protocol):
 
     n_vocab: int
     end_of_text: int | None
+    end_tokens: set[int]
 
     def encode(self, text: str) -> list[int]: ...
     def decode(self, ids: list[int]) -> str: ...

@@ -11,8 +11,8 @@ import shlex
 import numpy as np
 
 from demo.compare import decoded_run, warmed_up
+from demo.flags import parse_args
 from demo.task import load_task
-from main import parse_args
 
 RACE = ('--prompt "The owl said to the mouse," --repetition_penalty 1.2 --temperature 0 --K 4 '
         "--n_tokens_to_generate 44")

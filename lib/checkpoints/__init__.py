@@ -1,0 +1,11 @@
+"""Files of models: read, written and downloaded.
+
+huggingface  GPT-2 in Hugging Face's layout
+openai       GPT-2 as OpenAI released it
+gguf         llama.cpp's file, written
+weights      the tree of weights: keys, order, checks
+vocabulary   symbols and merges
+tensors      arrays in safetensors files
+files        files written whole or not at all
+download     files that are resumed until they are whole
+"""

@@ -14,7 +14,6 @@ import pytest
 from benchmarks import (
     acceptance,
     batch,
-    clock,
     command,
     engines,
     gpu,
@@ -23,19 +22,19 @@ from benchmarks import (
     speed,
     variants,
 )
-from benchmarks import race as race_module
-from benchmarks.clock import rows_actions
 from benchmarks.models import agreeing, random_model, sizes
-from benchmarks.race import Written, builder, race, race_figures, simulated_builder
-from demo import compare
+from demo import clock, compare
+from demo import race as race_module
+from demo.clock import rows_actions
+from demo.race import Written, builder, race, race_figures, simulated_builder
 from gpt2 import common_prefix
 from speculative import Round
 from tests.commands import outcome
 from theory.hardware import pass_bytes
 from theory.speedup import walltime_improvement
 from variants import DECODERS
-from variants.shared.batch_gpt2 import BatchGPT2
 from variants.shared.tree_gpt2 import TreeGPT2
+from wrappers.batch_gpt2 import BatchGPT2
 
 ROOT = Path(__file__).parents[2]
 HPARAMS = dict(n_vocab=12, n_ctx=96, n_embd=8, n_head=2, n_layer=3)
@@ -123,16 +122,15 @@ def test_a_texts_seconds_are_those_of_its_rounds_alone(monkeypatch):
     now = [0.0]
 
     class Slow:
-        def __init__(self, params, n_head):
-            self.params = params  # the seconds of a pass
-            self.n_head = n_head
+        def __init__(self, seconds):
+            self.seconds_of_a_pass = seconds
 
-        def hidden(self, ids, n_last):
-            now[0] += self.params
+        def __call__(self, ids, n_last):
+            now[0] += self.seconds_of_a_pass
             return np.zeros((n_last, 3))
 
-        def logits(self, states):
-            return states
+        def fresh(self):
+            return Slow(self.seconds_of_a_pass)
 
     def build_step(draft, target):
         now[0] += 100
@@ -140,7 +138,7 @@ def test_a_texts_seconds_are_those_of_its_rounds_alone(monkeypatch):
 
     for module in (race_module, compare):
         monkeypatch.setattr(module, "time", Namespace(perf_counter=lambda: now[0]))
-    text = race_module.write_text(Slow(1.0, 1), Slow(10.0, 1), build_step, [1], N=5, seed=0)
+    text = race_module.write_text(Slow(1.0), Slow(10.0), build_step, [1], N=5, seed=0)
     assert (text.draft, text.target) == ([1.0] * 3, [10.0] * 2)  # 3 tokens, then 2: all accepted
     assert text.seconds == 23
 

@@ -12,13 +12,13 @@ from http.server import ThreadingHTTPServer
 
 import pytest
 
+from demo import live
 from demo.compare import decoded_run
+from demo.flags import parse_args
 from demo.task import load_task
-from main import parse_args
 from tests.chromium import chromium
 from tests.commands import refusal
 from tests.plumbing.test_robustness import DEFAULT_CTRL_C
-from tools import live
 
 ASKED = {"prompt": "Once upon a time", "decoder": "speculative", "temperature": 1, "N": 12,
          "seed": 3}
@@ -155,7 +155,7 @@ def test_the_page_may_ask_its_own_server_only(server):
 # ---- a separate process, and the page
 
 def test_ctrl_c_ends_it_while_a_text_is_written():
-    process = subprocess.Popen([sys.executable, "-m", "tools.live", "--port", "0"], text=True,
+    process = subprocess.Popen([sys.executable, "-m", "demo.live", "--port", "0"], text=True,
                                stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                                preexec_fn=DEFAULT_CTRL_C)
     try:
@@ -165,7 +165,7 @@ def test_ctrl_c_ends_it_while_a_text_is_written():
         connection.getresponse().readline()
         process.send_signal(signal.SIGINT)
         _, said = process.communicate(timeout=120)
-        assert process.returncode == 0 and said.endswith("\ntools.live: stopped\n")
+        assert process.returncode == 0 and said.endswith("\ndemo.live: stopped\n")
         assert "Traceback" not in said
     finally:
         process.kill()

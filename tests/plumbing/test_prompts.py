@@ -14,8 +14,9 @@ import numpy as np
 import pytest
 
 import main
-from demo.prompts import Job, counted, record_of, repeated_ids
-from demo.task import load_task, settings_for_json
+from demo.flags import parse_args, settings_for_json
+from demo.prompts import Job, counted, record_of, repeated_ids, write_records
+from demo.task import load_task
 from lib.terminal import command
 from sampling import with_sampling
 from speculative import draft_and_verify, generate
@@ -81,7 +82,7 @@ def out_records():
 
 def test_a_record_is_that_of_its_prompt_alone(run, flags, models):
     """Every figure is counted again from the rounds of `generate`, with separate models."""
-    settings = settings_for_json(main.parse_args(flags))
+    settings = settings_for_json(parse_args(flags))
     assert settings["temperature"] == 1 and not {"out", "prompts", "models_dir"} & settings.keys()
     status, said, err = run("--batch", 3)
     assert (status, err) == (3, "")
@@ -188,8 +189,8 @@ def test_ctrl_c_says_how_to_resume_and_whole_records_stay(flags, more, words, mo
         raise KeyboardInterrupt
 
     monkeypatch.setattr("demo.prompts.opened_prompts", lambda path: open("prompts", "rb"))
-    parsed = main.parse_args([*flags, *more])
-    written = command("main.py")(lambda _: main.write_records(parsed, lambda task, args: texts))
+    parsed = parse_args([*flags, *more])
+    written = command("main.py")(lambda _: write_records(parsed, lambda task, args: texts))
     assert written() == 130
     said, err = capfd.readouterr()
     assert err == f"main.py: {words}\n"
@@ -270,7 +271,7 @@ def test_a_full_disk_is_one_line_and_whole_lines_stay(run, flags):
 
 def test_one_text_needs_no_greenlet_and_many_name_it(flags, monkeypatch):
     monkeypatch.setitem(sys.modules, "greenlet", None)
-    monkeypatch.delitem(sys.modules, "variants.shared.batch", raising=False)
+    monkeypatch.delitem(sys.modules, "wrappers.batch", raising=False)
     status, said, _ = run_main(*flags[:-4], "--prompt", "A bear")
     assert status == 0 and said
     assert refusal(main.main, *flags) == (
@@ -332,7 +333,7 @@ def test_a_prompt_that_workers_die_of_is_an_error_and_other_faults_end_the_run(m
 
 def test_a_worker_writes_trees_too_whose_guesses_are_rivals(flags):
     words = (*flags, "--decoder", "tree")
-    task = load_task(main.parse_args(words), prompt=".")
+    task = load_task(parse_args(words), prompt=".")
     job = Job({"seed": [123, 0]}, task.encoder.encode("A bear"), 9)
     record = record_of(job, survey.rounds_of_text(words, job), task)
     assert len(record["ids"]) == 9 and record["acceptance"] is None

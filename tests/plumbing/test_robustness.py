@@ -17,6 +17,7 @@ import pytest
 
 import main
 import utils
+from demo.flags import parse_args
 from demo.page import stored_run
 from demo.task import Task, prompt_of_flags, with_prompt
 from lib.checkpoints.vocabulary import read_merges
@@ -215,7 +216,7 @@ def test_carriage_returns_are_read_as_line_ends_or_kept_as_written(tmp_path):
     (tmp_path / "vocab.bpe").write_bytes(b"#version: 0.2\r\na b\r\nab c\r\n")
     assert read_merges(tmp_path / "vocab.bpe") == [("a", "b"), ("ab", "c")]
     (tmp_path / "prompt").write_bytes(b"a\r\nb")
-    args = main.parse_args(["--prompt_file", str(tmp_path / "prompt")])
+    args = parse_args(["--prompt_file", str(tmp_path / "prompt")])
     assert prompt_of_flags(args) == "a\r\nb"
 
 

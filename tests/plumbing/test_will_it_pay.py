@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks.race import race
+from demo.race import race
 from tests.checkpoints import HPARAMS, write_converted
 from tests.commands import outcome, refusal
 from theory.speedup import best_K, needed_alpha, walltime_improvement

@@ -17,10 +17,10 @@ from utils import MODELS_DIR
 from variants import Models, build
 from variants.shared.branches import Branches
 from variants.shared.eagle_head import Head, load_head
-from variants.shared.long_context import windowed
 from variants.shared.states import States
 from variants.shared.tree_gpt2 import TreeGPT2
 from variants.tree import Tree
+from wrappers.window import windowed
 
 SHAPES = [dict(K=4), dict(widths=(3, 1)), dict(widths="dynamic", total=6)]
 SAMPLING = [dict(temperature=1.0), dict(temperature=0.4), dict(temperature=0.0),

@@ -16,8 +16,8 @@ from tests.commands import json_of_run, run_main
 from tests.small import lively_params
 from variants import Models, build, quantized
 from variants.quantized import int8_copy, is_int8_copy
-from variants.shared.batch import Shared, generate_batch
-from variants.shared.batch_gpt2 import BatchGPT2
+from wrappers.batch import Shared, generate_batch
+from wrappers.batch_gpt2 import BatchGPT2
 
 HPARAMS = dict(n_vocab=3, n_ctx=16, n_embd=16, n_head=2, n_layer=2)
 X = [0, 2, 1]

@@ -11,13 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import main
+from lib import memory
+from lib.memory import read_memory, remember
 from speculative import generate
 from tests.commands import json_of_run, refusal
 from tests.distributions import Scripted
 from tests.small import of_probabilities
 from tests.toys import count_up, counted, mapped, toy
-from variants.shared import memory
-from variants.shared.memory import read_memory, remember
 from variants.suffix import DECODER, Counts, best_guess
 
 one_text = st.lists(st.integers(0, 2), min_size=1, max_size=14)

@@ -12,9 +12,9 @@ transformers = pytest.importorskip("transformers", reason="needs requirements/pe
 from tokenizers import AddedToken  # noqa: E402
 from tokenizers.processors import TemplateProcessing  # noqa: E402
 
-from lib.token_level_intersection import CommonTokens  # noqa: E402
 from tests import bundled  # noqa: E402
 from utils import MODELS_DIR  # noqa: E402
+from wrappers.intersection import CommonTokens  # noqa: E402
 from wrappers.transformers_tokenizer import TransformersTokenizer  # noqa: E402
 
 TEXT = "déjà vu 🙂, naïve 漢字: ab cab\n\n  two spaces, <0x41> "

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from gpt2 import GPT2, mask_of
+from gpt2 import mask_of
 from sampling import one_hot_rows, warp
 
 
@@ -131,12 +131,7 @@ def tree_of_paths(paths, n_vocab):
 
 def with_tree_sampling(model, **settings):
     """Return `sampling.with_sampling` of a tree model: each node is penalised for its own path.
-
-    ValueError for a GPT2, which reads sequences only.
     """
-    if type(model) is GPT2:
-        raise ValueError("need a TreeGPT2 for guesses that form a tree, got a GPT2")
-
     def probabilities(ids, n_last):
         # texts() has an entry for each row of a tree model, in the order of the rows.
         rows_and_texts = zip(model(ids, n_last), ids.texts()[-n_last:])

@@ -14,6 +14,8 @@ from variants.shared.branches import Branches, Tree, tree_mask
 class TreeGPT2(GPT2):
     """A GPT2 that reads sequences and trees; every node has the logits of its path alone."""
 
+    reads_trees = True
+
     def __init__(self, params, n_head):
         super().__init__(params, n_head)
         # The paths of the tree whose keys and values follow those of self.ids in the cache:
@@ -72,3 +74,13 @@ class TreeGPT2(GPT2):
             columns = np.asarray(n + paths[path], like=self.cache)
             self.cache[:, :, :, n : n + len(path)] = self.cache[:, :, :, columns]
             self.ids = ids[: n + len(path)]
+
+
+def tree_model(model):
+    """Return a model of the same weights that reads trees too, and has read nothing.
+
+    A model that is not a GPT2 reads the path to each node by itself (wrappers/).
+    """
+    if isinstance(model, GPT2):
+        return TreeGPT2(model.params, model.n_head)
+    return model.fresh()

@@ -21,11 +21,15 @@ every round; the paper finds that public code fails at this. batch_gpt2.py pads 
 
 from itertools import islice
 from operator import attrgetter
+from weakref import WeakKeyDictionary
 
 from greenlet import getcurrent, greenlet
 
+from gpt2 import GPT2
 from speculative import generate
 from variants.shared.branches import Branches
+from wrappers.batch_gpt2 import BatchGPT2
+from wrappers.intersection import TokenLevelIntersection
 
 
 class Shared:
@@ -53,6 +57,37 @@ class Shared:
 def unbatched(model):
     """Return the batch model of any `model(ids, n_last)` without a cache."""
     return lambda calls: [model(ids, n_last) for _, ids, n_last in calls]
+
+
+class OneByOne:
+    """A batch model of any model with `fresh()`: each text has its own, and its own pass."""
+
+    def __init__(self, model):
+        self.model = model
+        self.models = WeakKeyDictionary()  # text -> its model, while the text exists
+
+    def __call__(self, calls):  # -> a list of [n_last, n_vocab]
+        return [self.model_of(text)(ids, n_last) for text, ids, n_last in calls]
+
+    def __getattr__(self, name):  # n_vocab: of the model itself
+        if name.startswith("__"):  # copy and pickle ask for these before `model` is set
+            raise AttributeError(name)
+        return getattr(self.model, name)
+
+    def model_of(self, text):
+        """Return the model that reads this text."""
+        if text not in self.models:
+            self.models[text] = self.model.fresh()
+        return self.models[text]
+
+
+def batch_model(model, turn=0):
+    """Return a model whose rows come from passes that all texts share, if it can have such."""
+    if isinstance(model, TokenLevelIntersection):
+        return TokenLevelIntersection(batch_model(model.draft, turn), model.common)
+    if isinstance(model, GPT2):
+        return Shared(BatchGPT2(model.params, model.n_head), turn)
+    return Shared(OneByOne(model), turn)
 
 
 def run_pass(waiting):

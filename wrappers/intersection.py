@@ -49,7 +49,7 @@ class CommonTokens:
             raise ValueError("need a draft and a target with tokens in common, got none among "
                              f"{len(theirs)} and {len(ours)}; choose a different draft")
         self.ids, self.draft_ids = np.array(pairs).T  # of the same tokens
-        self.n_vocab = len(ours)
+        self.n_vocab = encoder.n_vocab
         self.n_draft_vocab = len(theirs)
         self.encode_bytes = draft_encoder.encode_bytes
         # A special token becomes the draft's; if there is none, its name is encoded as text.
@@ -108,10 +108,9 @@ class TokenLevelIntersection:
         self.common = common
         self.n_vocab = common.n_vocab
 
-    def __getattr__(self, name):  # params, n_head: of the draft itself
-        if name.startswith("__"):  # copy and pickle ask for these before `draft` is set
-            raise AttributeError(name)
-        return getattr(self.draft, name)
+    def fresh(self):
+        """Return a model over the same weights that has read nothing."""
+        return type(self)(self.draft.fresh(), self.common)
 
     def __call__(self, ids, n_last=1):  # -> [n_last, n_vocab]
         """Return finite logits over the target's ids; `ids` may be a text with a tree.
@@ -128,12 +127,6 @@ class TokenLevelIntersection:
         logits = np.full((n_last, self.n_vocab), IMPOSSIBLE, rows.dtype)
         logits[:, self.common.ids] = rows[:, self.common.draft_ids]
         return logits
-
-    hidden = __call__  # GPT2's two halves of a pass: here the first one does everything
-
-    def logits(self, states):
-        """Return the states, which are logits already."""
-        return states
 
     def read(self, ids):
         """Return the draft's ids; drop half contexts from the start if there are too many."""

@@ -1,4 +1,4 @@
-"""Show a run while it is written: python -m tools.live, and open the address it prints.
+"""Show a run while it is written: python -m demo.live, and open the address it prints.
 
 GET / returns trace.html with live.html; POST /decode takes {"prompt", "decoder", "K",
 "temperature", "seed", "N"} and returns a line of JSON per round. One text is written at a time.
@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import Any
 
 from demo.compare import decoded_run, warmed_up, with_costs
+from demo.flags import parse_args
 from demo.page import page_text, run_as_data
 from demo.task import Task, load_task, with_prompt
 from lib.backend.arrays import in_one_line
 from lib.terminal import Parser, command
-from main import parse_args
 from sampling import check_sampling
 from variants import DECODERS, entry_of
 from variants.registry import whole_from_0
@@ -177,17 +177,17 @@ def live_page(task: Task) -> str:
     return text.replace("</body>", f"{form}</body>")
 
 
-@command("tools.live")
+@command("demo.live")
 def main(argv=None):
     """Load the models, serve until Ctrl-C."""
-    parser = Parser(prog="python -m tools.live", description=__doc__.split("\n")[0],
+    parser = Parser(prog="python -m demo.live", description=__doc__.split("\n")[0],
                     epilog=f"Flags of main.py that also apply: --{', --'.join(FLAGS)}.")
     parser.add_argument("--port", type=port, default=8000,
                         help="0: any free port (default: 8000)")
     own, others = parser.parse_known_args(argv)
     for flag in others:
         if flag.startswith("--") and flag[2:].partition("=")[0] not in FLAGS:
-            raise ValueError(f"{flag} is not a flag of tools.live: choose it on the page, or "
+            raise ValueError(f"{flag} is not a flag of demo.live: choose it on the page, or "
                              "see --help")
     task = load_task(parse_args(others))
     warmed_up(task)
@@ -197,7 +197,7 @@ def main(argv=None):
         try:
             server.serve_forever()
         except KeyboardInterrupt:
-            print("tools.live: stopped", file=sys.stderr)
+            print("demo.live: stopped", file=sys.stderr)
 
 
 if __name__ == "__main__":

@@ -15,8 +15,8 @@ from speculative import draft_and_verify
 from tests.small import lively_params
 from tests.test_caches import Name
 from tests.toys import PAIRS, toy
-from variants.shared.batch import Shared, generate_batch, unbatched
-from variants.shared.batch_gpt2 import BatchGPT2, Part, groups
+from wrappers.batch import Shared, generate_batch, unbatched
+from wrappers.batch_gpt2 import BatchGPT2, Part, groups
 
 HPARAMS = dict(n_vocab=13, n_ctx=48, n_embd=32, n_head=2, n_layer=2)
 XS = [[3, 1, 4], [1, 5, 9, 2, 6], [5], [3, 5, 8, 9, 7, 9, 3, 2, 3, 8, 4, 6, 2, 6, 4, 3, 3, 8],

@@ -19,8 +19,8 @@ from speculative import complete, draft_and_verify
 from tests.small import COSTS, FORMS
 from tests.toys import toy
 from variants import DECODERS, Models, build
-from variants.shared.long_context import window, windowed
 from variants.shared.tree_gpt2 import TreeGPT2
+from wrappers.window import window, windowed
 
 HPARAMS = dict(n_vocab=40, n_ctx=12, n_embd=12, n_head=3, n_layer=2)
 GREEDY = dict(temperature=0)

@@ -19,11 +19,9 @@ from typing import NamedTuple
 import numpy as np
 from tqdm import tqdm
 
-from benchmarks.clock import spread
-from demo.compare import Timed, acceptance_figures
+from demo.clock import spread
+from demo.compare import acceptance_figures, timed
 from demo.costs import measure_costs
-from gpt2 import GPT2
-from lib.token_level_intersection import TokenLevelIntersection
 from sampling import one_hot_rows, with_sampling
 from speculative import draft_and_verify, generate
 from theory.speedup import walltime_improvement
@@ -57,18 +55,11 @@ def builder(name, flags, temperature, **known):
         nonlocal made
         if make_draft:
             made = made or make_draft(target)
-            draft = GPT2(made.params, made.n_head)  # which has read nothing
+            draft = made.fresh()
         models = Models(draft, target, {"temperature": temperature}, **known)
         return build(name, models, flags) if name else build_plain("speculative", models)
 
     return build_step
-
-
-def fresh(model, kind=None):
-    """Return a model of the same weights that has read nothing, of its class or `kind`."""
-    if isinstance(model, TokenLevelIntersection):
-        return TokenLevelIntersection(fresh(model.draft, kind), model.common)
-    return (kind or type(model))(model.params, model.n_head)
 
 
 def costs_at(temperature, draft, target, ids):
@@ -79,7 +70,7 @@ def costs_at(temperature, draft, target, ids):
 
 def write_text(draft, target, build_step, ids, N, seed):
     """Return one text as Written, from models that have read nothing."""
-    draft, target = Timed(fresh(draft)), Timed(fresh(target))
+    draft, target = timed(draft.fresh()), timed(target.fresh())
     step = build_step(draft, target)  # before the clock starts: it may read a file of heads
     rng = np.random.default_rng(seed)
     new = []
