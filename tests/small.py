@@ -54,6 +54,9 @@ FORMS = {  # the first is run with every setting and pair
     "eagle": [{"K": 2}, {"widths": (2,)}, {"widths": "dynamic", "total": 3, "K": 2}],
     "blockwise": [{"block": 3}],
 }
+# These reject guesses of a draft that equals the target: match compares draws, and the best of
+# several paths has rows of its own.
+REJECT_EQUALS = {"match", "multipath"}
 WARM_ONLY = {("staged", 1), ("tree", 3), ("traversal", 1)}  # forms that need a temperature
 
 

@@ -22,6 +22,7 @@ from tests.small import (
     COSTS,
     FORMS,
     PAIRS,
+    REJECT_EQUALS,
     WARM_ONLY,
     Logits,
     can_be_exact,
@@ -200,7 +201,6 @@ SHALLOW = {"tree": {"widths": (2,)}, "traversal": {"widths": (2,)}, "suffix": {"
            "assisted": {"K": 2, "confidence": 0.0}, "staged": {"K": 2}}
 
 
-REJECT_EQUALS = {"match", "multipath"}  # they compare draws; the best path's rows are others
 
 
 @pytest.mark.parametrize("name", [name for name in EXACT if "draft" in DECODERS[name].needs
