@@ -24,6 +24,7 @@ because they are not proposals. Their tokens change no distribution, so they may
 they start as copies of x.
 """
 
+from functools import partial
 from itertools import cycle, islice
 from typing import Annotated
 
@@ -87,13 +88,12 @@ class Lookahead:
         self.ends: list[int] = []  # the node at the end of each column's path, in this round
         self.pool: dict[int, list] = {}  # first token -> its latest runs, as in `add_to_pool`
 
-    def guess(self, x, k, rng):
+    def next_tree(self, x, k):
         """Return the n-grams of the pool that begin with x[-1], in one tree with the window."""
         self.window = refill(self.window, x, self.n_columns, self.ngram)
         tree, self.ends = make_tree(self.pool.get(x[-1], []), column_paths(self.window), k,
                                     self.n_vocab)
-        # Only the n-grams are guesses with rows: tree.rows() would ask for the window's too.
-        return tree, [row for _, row in tree.proposals]
+        return tree
 
     def move(self, result):
         """Continue every column with the target's best token; move the window past the text."""
@@ -106,6 +106,13 @@ class Lookahead:
         self.window = [column[1:] for column in self.window[first : len(self.ends)]]
 
 
+def guess_ngrams(x, k, rng, lookahead):
+    """Return the tree of a Lookahead after x, and the one-hot rows of its n-grams."""
+    tree = lookahead.next_tree(x, k)
+    # Only the n-grams are guesses with rows: tree.rows() would ask for the window's too.
+    return tree, [row for _, row in tree.proposals]
+
+
 def build(models: Models,
           columns: Annotated[int, Flag(whole, "columns of the window, continued in every "
               "pass")] = 5,
@@ -116,9 +123,10 @@ def build(models: Models,
         raise ValueError(f"need --ngram >= 2, got {ngram}")
     target = with_tree_sampling(models.target, **models.sampling)
     lookahead = Lookahead(columns, ngram, pool, models.target.n_vocab)
+    make_guesses = partial(guess_ngrams, lookahead=lookahead)
 
     def step(x, n_left, rng):
-        result = speculative_step(x, n_left, rng, target, columns + ngram, lookahead.guess,
+        result = speculative_step(x, n_left, rng, target, columns + ngram, make_guesses,
                                   verify_tree)
         lookahead.move(result)
         tree = result.guesses
@@ -132,4 +140,4 @@ DECODER = Decoder(
     "lookahead", "Fu et al. (2024)", "https://arxiv.org/abs/2402.02057",
     idea="keeps the runs of tokens that Jacobi's iteration wrote, and tries them again",
     family="no draft model",
-    guess=Lookahead.guess, test=verify_tree, build=build, needs=("tree",))
+    guess=guess_ngrams, test=verify_tree, build=build, needs=("tree",))

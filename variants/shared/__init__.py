@@ -1,5 +1,6 @@
 """What several decoders are made of.
 
+acceptance    how often guesses are accepted, with less weight on older rounds
 branches      token trees
 tree_gpt2     a GPT-2 that scores a tree in one pass
 best_tree     the best tree on average
