@@ -13,11 +13,11 @@ import pytest
 import main
 from demo.flags import PROMPT
 from lib.checkpoints.huggingface import write_folder
+from lib.memory import read_memory
 from tests.checkpoints import HPARAMS, write_converted
 from tests.commands import json_of_run, refusal, run_main
 from tests.test_trace import stored_run
 from utils import MODELS_DIR, load_encoder_hparams_and_params
-from variants.shared.memory import read_memory
 
 ROOT = Path(main.__file__).parent
 
