@@ -11,4 +11,5 @@ quantized   the int8 copy as the draft
 engines     other programs on the same work
 door        what wrappers/transformers_model.py adds to a pass
 gpu         all benchmarks for a GPU
+power       the oracle's power: how surely it refuses a wrong rule
 """

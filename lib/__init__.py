@@ -5,4 +5,5 @@ checkpoints  file formats of models and their downloads
 terminal     argparse with errors in one line
 markdown     tables
 memory       the file of --memory
+statistics   standard errors, and how surprising a frequency is
 """

@@ -59,6 +59,12 @@ def test_imports_lead_down():
                 assert room == other or FLOOR.get(other, -1) < FLOOR[room], (file, other)
 
 
+def test_the_table_of_floors_is_the_one_that_imports_are_held_to():
+    page = (ROOT / ".github/CONTRIBUTING.md").read_text("utf-8")
+    table = re.search(r"\| floor \| .*?\n\n", page, re.DOTALL)[0]
+    rows = [set(re.findall(r"\]\(\.\./(\w+)(?:\.py)?\)", row.split("|")[1]))
+            for row in table.splitlines()[2:] if row]
+    assert rows == FLOORS[::-1]
 
 
 def floor_in_exact(module):

@@ -11,4 +11,5 @@ forking    forking.svg
 family     family.svg
 bars       ladder.svg and wild.svg
 speed      the plots of docs/speed.md
+__main__   the command
 """
