@@ -61,7 +61,7 @@ def decoders(argument=None):
     for name, entry in DECODERS.items():
         file = entry.build.__module__.replace(".", "/") + ".py"
         papers = zip(entry.source.split("; "), entry.url.split())
-        # An entry without an address has no papers in this list, and shows its source as it is.
+        # `papers` is empty for an entry without an address, which shows its source as it is.
         sources = "; ".join(f"[{paper}]({url})" for paper, url in papers) or entry.source
         rows.append(f"| [{name}](../{file}) | {sources} | {exactness(entry.exact)} | "
                     f"{entry.idea} |")
@@ -101,7 +101,7 @@ def run(line):
 
 
 def fill(text, kinds):
-    """Return a page with the contents of its blocks; kinds is {kind: function of its argument}."""
+    """Return a page whose blocks are filled; kinds is {kind: function of an argument}."""
     def filled_block(block):
         if block["kind"] not in kinds:
             return block[0]  # as it is

@@ -158,7 +158,7 @@ def pair_by_formula():
     def speed_up(K, times):
         one_row = times["1"]["median"]
         draft_cost = passes["draft_ms"]["median"] / one_row
-        pass_cost = times[str(K + 1)]["median"] / one_row  # of the target: K guesses, 1 row more
+        pass_cost = times[str(K + 1)]["median"] / one_row  # of K guesses, and one row more
         return walltime_improvement(alpha, K, draft_cost, pass_cost)
 
     return {f"K = {K}": {"speed-up": speed_up(K, rows), "NumPy alone": speed_up(K, numpy_rows)}

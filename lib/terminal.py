@@ -31,7 +31,7 @@ class Parser(argparse.ArgumentParser):
         return super()._get_values(action, texts)
 
     def _get_value(self, action, text):
-        """Return the value of a flag; argparse would hide the message of its type's ValueError."""
+        """Return the value of a flag, or raise the message of its type's ValueError."""
         parse = action.type or str
         try:
             return parse(text)

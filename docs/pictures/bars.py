@@ -64,7 +64,7 @@ def draw_wild(figure, data):
 
 
 def annotate(axes, x, y, words, distance=8, **style):
-    """Write words at a distance from a point: to the right, or to the left if it is negative."""
+    """Write words at the right of a point, or at its left if `distance` is negative."""
     axes.annotate(words, (x, y), (distance, 0), textcoords="offset points", va="center", fontsize=9,
                   **style)
 

@@ -56,7 +56,7 @@ def enumerate_paths():
 
 
 def mean_rows(leaves):
-    """Return {start of a path: the mean row of its leaves}, each start before its extensions."""
+    """Return {start of a path: mean row of its leaves}, each start before its extensions."""
     rows = defaultdict(list)  # {start of a path: the rows of the leaves that follow}
     for row, (_, _, path) in enumerate(leaves):
         for n in range(len(path) + 1):
@@ -80,7 +80,8 @@ def draw(figure, data):
         axes.text(PRODUCT + 0.35, row, str(probability), va="center")
         texts_below = [later for later, *_ in leaves[row + 1 :]]
         if text not in texts_below:  # its last leaf, so all products are there
-            axes.text(SUM, row, sum_in_words(products[text]), va="center", color=colour("green"))
+            words = sum_in_words(products[text])
+            axes.text(SUM, row, words, va="center", color=colour("green"))
     for x, words in ((-0.3, "decisions, and the weight of each branch"),
                      (PRODUCT, "text, product"), (SUM, "sum = target's")):
         axes.text(x, -0.85, words, color=colour("muted"), fontsize=9)
@@ -100,7 +101,7 @@ def sum_in_words(fractions):
 
 
 def draw_decision(axes, start, ys, boxes):
-    """Draw the last decision of a path's start, its line and weight; return the box around it."""
+    """Draw the last decision of a path's start, its line and weight; return its box."""
     x = len(start)
     y = ys[start]
     decision, weight = start[-1] if start else ("start", "")

@@ -15,7 +15,7 @@ from docs.pictures.svg import ADVANCE, element, mono, picture, positions, rect, 
 
 WIDTH, HEIGHT, MARGIN = 840, 300, 18
 PANEL, GAP = 412, 16  # width of a panel, and of the gap between the panels
-SIZE, LINE, COLUMNS = 14, 24, 44  # of the text: size of a letter, distance of two lines, letters
+SIZE, LINE, COLUMNS = 14, 24, 44  # size of a letter, distance of lines, letters in a line
 TOP, BAR = 76, 216  # y of the text's first line, and of the bar below the text
 LEAD = 0.8  # seconds before the run
 PLAY = 12  # seconds of the longer run, about
@@ -42,7 +42,7 @@ class Clock:
         self.classes = {}  # {keyframes: class}
 
     def change(self, style, *changes):
-        """Return the class of a part that starts as `style`; changes are (recorded second, style).
+        """Return the class of a part that starts as `style`; changes: (recorded second, style).
 
         Parts that change alike share a class.
         """
@@ -167,7 +167,7 @@ def bar(run, clock, x0):
 
 
 def panel(x, title, note, run, body, clock):
-    """Yield a frame with its text and its bar, and a line that ends as the seconds and passes."""
+    """Yield a frame with its text, its bar, and the run's seconds and passes at the end."""
     x0 = x + MARGIN
     yield rect(x + 0.5, 8.5, PANEL - 1, 256, "panel", rx=8)
     yield text(x0, 36, title, "bold", font_size=16)

@@ -57,7 +57,7 @@ def read_hparams(folder):
             raise ValueError(f"need {name} = {values[0]} in {path}, got {config[name]!r:.80}")
     sizes = {ours: config.get(theirs) for ours, theirs in THEIR_SIZES.items()}
     hparams = check_hparams(sizes, path)
-    if config.get("n_inner") not in (None, 4 * hparams["n_embd"]):  # None: the default, 4 n_embd
+    if config.get("n_inner") not in (None, 4 * hparams["n_embd"]):  # None is 4 n_embd
         raise ValueError(f"need n_inner = 4 n_embd in {path}, got {config['n_inner']!r:.80}")
     return hparams
 

@@ -50,8 +50,8 @@ def read_tokenizer(path):
 def read_end_of_text(folder, vocab):
     """Return the symbol with eos_token_id, <|endoftext|> if the vocabulary has no such id.
 
-    generation_config.json overrides config.json, as in transformers. An id may be missing in the
-    vocabulary, because transformers writes 50256 by default for vocabularies of all sizes.
+    generation_config.json overrides config.json, as in transformers. The vocabulary may lack the
+    id, because transformers writes 50256 by default, whatever the size of the vocabulary.
     """
     end = None
     for path in (folder / "config.json", folder / "generation_config.json"):

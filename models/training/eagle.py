@@ -29,7 +29,7 @@ LOSSES = {"states": dict(states=1, KL=0.1),
 
 
 def later(x, n):  # [.., T, d_head] -> [.., T, d_head]
-    """Return every row n positions later; the first n rows are 0 and the last n are dropped."""
+    """Return every row n positions later; the first n are 0, the last n are dropped."""
     without_last = x[..., : x.shape[-2] - n, :]
     return F.pad(without_last, (0, 0, n, 0))  # (left, right) of the last axis, then of T
 
@@ -104,7 +104,7 @@ class Eagle(nn.Module):
         return predictions
 
     def loss(self, x, y, first):
-        """Return the mean loss of the steps; step s + 1 has `decay` times the weight of step s."""
+        """Return the mean loss of the steps; step s has the weight decay**s."""
         h = hidden(self.target, x, first)  # [B, T, n_embd]
         unembed = self.target.lm_head
         # Row i of a step predicts state i + 1, so the last state is no input, the first no aim.

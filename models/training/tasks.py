@@ -58,8 +58,8 @@ def draft_distances(p_target, log_p_draft):  # 2 x [.., n_vocab] -> scalars
 class Distilled(LanguageModel):
     """Train a draft on the target's distribution at every position, and a little on the text.
 
-    The loss is a weighted sum of both distances and the text's cross-entropy. Zhou et al. (2023)
-    compare such losses; their draft, too, is trained on text that the target wrote.
+    The loss is a weighted sum of both distances and the text's cross-entropy. Zhou et al.
+    (2023) compare such losses; their draft, too, is trained on text that the target wrote.
     """
 
     def __init__(self, gpt2, target, weights=DISTILLED):
@@ -81,8 +81,8 @@ class Heads(nn.Module):
     """Hold Medusa heads on a frozen target: logits_k = wte . ((h + SiLU(h w_k + b_k)) a_k).
 
     The target itself predicts y, the next token; head k predicts the token k positions after y.
-    Cai et al. (2024) section 3.1.1, whose unembedding W_2 is wte a_k here: a head learns n_embd x
-    n_embd numbers instead of n_vocab x n_embd. a_k starts as the identity, so W_2 starts as the
+    Cai et al. (2024) section 3.1.1, whose unembedding W_2 is wte a_k here: a head learns n_embd
+    x n_embd numbers instead of n_vocab x n_embd. a_k starts as the identity, so W_2 starts as the
     target's own unembedding, as in the paper.
     """
 
@@ -110,10 +110,10 @@ class Heads(nn.Module):
 class Markov(nn.Module):
     """Train a table for the trained heads: the previous guess's effect on each head's scores.
 
-    The scores are logits_k + w1[previous guess] @ w2, of rank 64. The loss is DSpark's (DeepSeek,
-    2026): for guess k, 0.1 cross-entropy + 0.9 sum |p_target - p_draft|, times exp(-k / 4). In
-    training the previous guess is a token of the text: the target wrote it, so it is a guess that
-    the target accepts.
+    The scores are logits_k + w1[previous guess] @ w2, of rank 64. The loss is that of DSpark
+    (DeepSeek, 2026): for guess k, 0.1 cross-entropy + 0.9 sum |p_target - p_draft|, times
+    exp(-k / 4). In training the previous guess is a token of the text: the target wrote it, so
+    it is a guess that the target accepts.
     """
 
     def __init__(self, heads, rank=64):

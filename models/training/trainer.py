@@ -23,7 +23,7 @@ DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
 @functools.lru_cache(maxsize=2)
 def epoch_order(n_windows, epoch, seed):
-    """Return the order of the windows in one pass over the text, and a shift, 0 .. 1 windows."""
+    """Return the order of the windows in one pass over the text, and a shift in windows."""
     rng = np.random.default_rng([seed, epoch])
     return rng.permutation(n_windows), rng.random()
 
