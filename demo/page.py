@@ -104,4 +104,7 @@ def template() -> str:
 def stored_run(path: str | Path) -> dict:
     """Return the run in a page."""
     text = Path(path).read_text(encoding="utf-8")
-    return json.loads(re.search(r'json" id="run">(.*?)</script>', text, re.DOTALL)[1])
+    data = re.search(r'json" id="run">(.*?)</script>', text, re.DOTALL)
+    if data is None:
+        raise ValueError(f"need the page of a run, got {path}")
+    return json.loads(data[1])

@@ -191,7 +191,7 @@ def all_figures(args: Namespace) -> dict:
     """Return all figures: costs, and a case per temperature, or predictions with --random."""
     check_temperatures(args.temperature)
     encoder, draft, target = load_models(args)
-    if args.random:
+    if encoder is None:  # --random
         texts = [[1] * N_ROWS]
     else:
         texts = prompts_as_ids(args, encoder, min(draft.n_ctx, target.n_ctx))

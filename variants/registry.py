@@ -44,6 +44,7 @@ def check_costs(costs: Costs) -> None:
 class LogitsModel(Protocol):
     """State what any model offers: gpt2.GPT2 is one, and so are those of wrappers/."""
 
+    n_ctx: Any  # the most tokens it reads: int, or math.inf
     n_vocab: int
 
     def __call__(self, ids: Any, n_last: int = 1) -> np.ndarray:  # -> [n_last, n_vocab]
