@@ -1,0 +1,39 @@
+/* A right verifier for exact/oracle.py. With any flag it is wrong: it does not subtract the draft.
+
+   gcc -O2 -o verifier verifier.c && python oracle.py --command ./verifier */
+#include <stdio.h>
+
+enum { MOST = 16 }; /* rows, and tokens of the vocabulary */
+
+int main(int n_words, char **words) {
+    (void)words;
+    int is_wrong = n_words > 1;
+    int K, V, guess[MOST];
+    double p_draft[MOST][MOST], p_target[MOST][MOST], uniform[MOST];
+
+    while (scanf("%d %d", &K, &V) == 2 && 0 < K && K < MOST && V <= MOST) {
+        for (int t = 0; t < K; t++) scanf("%d", &guess[t]);
+        for (int i = 0; i < K * V; i++) scanf("%lf", &p_draft[i / V][i % V]);
+        for (int i = 0; i < (K + 1) * V; i++) scanf("%lf", &p_target[i / V][i % V]);
+        for (int t = 0; t <= K; t++) scanf("%lf", &uniform[t]);
+        for (int v = 0; v < V; v++) p_draft[K][v] = 0; /* no guess at the last position */
+
+        int n = 0; /* accepted guesses */
+        while (n < K && uniform[n] * p_draft[n][guess[n]] < p_target[n][guess[n]]) n++;
+
+        double weight[MOST], sum = 0; /* of the residual: the part of p_target above p_draft */
+        for (int v = 0; v < V; v++) {
+            weight[v] = p_target[n][v] - (is_wrong ? 0 : p_draft[n][v]);
+            if (weight[v] < 0) weight[v] = 0;
+            sum += weight[v];
+        }
+        int token = 0;
+        double before = 0; /* the weight of all tokens before v */
+        for (int v = 0; v < V; before += weight[v++])
+            if (weight[v] > 0 && before <= uniform[K] * sum) token = v;
+
+        for (int t = 0; t <= K; t++) printf("%d ", t < n ? guess[t] : t == n ? token : -1);
+        printf("\n");
+        fflush(stdout); /* an answer in a buffer is no answer */
+    }
+}
