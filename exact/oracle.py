@@ -786,11 +786,20 @@ def parser_of_words():
     return parser
 
 
+def split_words(argv):
+    """Return the oracle's words, and those after --command or None; argparse would drop a "--"."""
+    if "--command" not in argv:
+        return argv, None
+    place = argv.index("--command")
+    return argv[:place], argv[place + 1:]
+
+
 def main(argv=None):
     parser = parser_of_words()
-    settings = vars(parser.parse_args(argv))
+    ours, words = split_words(sys.argv[1:] if argv is None else argv)
+    settings = vars(parser.parse_args(ours))
     path = settings.pop("file")
-    words = settings.pop("command")
+    settings.pop("command")  # in words
     settings = {name: value for name, value in settings.items() if value is not None}
     if not path and not words or path and words is not None:
         parser.error("need FILE.py or --command PROGRAM")

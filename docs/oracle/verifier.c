@@ -16,15 +16,14 @@ int main(int n_words, char **words) {
         for (int i = 0; i < K * V; i++) scanf("%lf", &p_draft[i / V][i % V]);
         for (int i = 0; i < (K + 1) * V; i++) scanf("%lf", &p_target[i / V][i % V]);
         for (int t = 0; t <= K; t++) scanf("%lf", &uniform[t]);
-        for (int v = 0; v < V; v++) p_draft[K][v] = 0; /* no guess at the last position */
 
         int n = 0; /* accepted guesses */
         while (n < K && uniform[n] * p_draft[n][guess[n]] < p_target[n][guess[n]]) n++;
 
         double weight[MOST], sum = 0; /* of the residual: the part of p_target above p_draft */
         for (int v = 0; v < V; v++) {
-            weight[v] = p_target[n][v] - (is_wrong ? 0 : p_draft[n][v]);
-            if (weight[v] < 0) weight[v] = 0;
+            double q = n < K && !is_wrong ? p_draft[n][v] : 0; /* no guess at position K */
+            weight[v] = p_target[n][v] > q ? p_target[n][v] - q : 0;
             sum += weight[v];
         }
         int token = 0;
