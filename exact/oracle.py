@@ -592,6 +592,7 @@ def write_texts(pipe, texts):
 def read_answers(pipe, answers):
     """Put each line of a pipe into a queue, then None."""
     with pipe:
+        # in pieces, because a program may print without ever ending its line
         for answer in iter(partial(pipe.readline, LONGEST), ""):
             answers.put(answer)
     answers.put(None)
@@ -604,10 +605,11 @@ def end(process, texts, threads):
         process.wait(1)
     except subprocess.TimeoutExpired:
         if hasattr(os, "killpg"):
-            os.killpg(process.pid, signal.SIGKILL)  # what it started too, as `go run` does
+            os.killpg(process.pid, signal.SIGKILL)  # its children too: `go run` has one
         else:
             process.kill()
         process.wait()
+    # nobody holds the other ends of the pipes now, so the threads end
     for thread in threads:
         thread.join(1)
 
@@ -618,7 +620,7 @@ def spaced(numbers):
 
 
 def shown(answer):
-    """Return the begin of a line that a program printed, in quotation marks."""
+    """Return the start of a line that a program printed, in quotation marks."""
     return repr(answer.strip()[:80])
 
 
@@ -636,6 +638,7 @@ class Program:
         self.seconds = seconds
         self.printed = {}  # {bytes of rows: their numbers as text}
         try:
+            # a session of its own: end() kills the program's children too
             self.process = subprocess.Popen(
                 words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, encoding="utf-8",
                 errors="backslashreplace", start_new_session=True)
@@ -649,7 +652,7 @@ class Program:
         for thread in threads:
             thread.daemon = True  # Python's end does not wait for it
             thread.start()
-        # once: when the program is refused, when nobody holds this object, or when Python ends
+        # runs once: if the program is refused, if nobody holds this object, or when Python ends
         self.end = weakref.finalize(self, end, self.process, self.texts, threads)
 
     def __call__(self, guesses, p_draft, p_target, uniforms=None):
@@ -668,12 +671,15 @@ class Program:
         rows = guesses, p_draft, p_target
         key = b"".join(row.tobytes() for row in rows)
         if key not in self.printed:
-            numbers = [*p_draft.shape, *(number for row in rows for number in row.ravel().tolist())]
+            numbers = [*p_draft.shape]  # K, V
+            for row in rows:
+                numbers += row.ravel().tolist()
             self.printed[key] = spaced(numbers)
         return self.printed[key]
 
     def tokens_for(self, lines, K):
         """Return the program's K + 1 tokens for each of these lines."""
+        # all lines before were answered, so what came since is too much
         if not self.answers.empty():
             early = self.next_answer(lines[0], 0)
             raise self.refused(f"printed {shown(early)} before it was given", lines[0])
@@ -787,7 +793,8 @@ def parser_of_words():
 
 
 def split_words(argv):
-    """Return the oracle's words, and those after --command or None; argparse would drop a "--"."""
+    """Return the oracle's words, and the program's words or None."""
+    # not by argparse, which reads a "--" among the program's words
     if "--command" not in argv:
         return argv, None
     place = argv.index("--command")

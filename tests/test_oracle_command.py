@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from exact import oracle
-from exact.kernels import WRONG
+from exact.kernels import EXACT, WRONG
 from exact.oracle import Program, check
 
 ROOT = Path(__file__).parent.parent
@@ -74,11 +74,20 @@ def test_the_command_that_an_example_states_is_the_one_tested():
         assert stated == flags
 
 
-def test_a_page_quotes_the_report_on_the_twin():
-    """The texts are compared with the oracle's on the rule, which the twins have."""
+RIGHT = "ratio test, residual; guesses drawn"
+
+
+def test_the_page_quotes_the_reports_and_counts_the_lines():
+    """Of the rules over arrays, which the examples and their twins are."""
     page = (ROOT / "docs" / "exactness.md").read_text("utf-8")
-    (quoted,) = re.findall(r"--command ./verifier --wrong\n(NOT exact.*?)```", page, re.DOTALL)
-    assert quoted == f"{check(WRONG[RULE])}\n"
+    flags = re.findall(r"\$ python oracle.py --command ./verifier(.*)\n", page)
+    assert flags == ["", " --wrong"]
+    for rule, after in ((EXACT[RIGHT], flags[0]), (WRONG[RULE], flags[1])):
+        n_rows = []
+        report = check(lambda *arrays, rule=rule, n_rows=n_rows: (
+            n_rows.append(len(arrays[0])), rule(*arrays))[1])
+        assert f"$ python oracle.py --command ./verifier{after}\n{report}\n" in page
+        assert f" {sum(n_rows):,}" in page
 
 
 # ---- Python programs
@@ -189,7 +198,8 @@ BAD = {
     "no whole number": (answer("0.0 -1 -1 -1"), NO_NUMBERS.format(r"0\.0 -1 -1 -1")),
     "a large number": (answer("10000000000 -1 -1 -1"), NO_NUMBERS.format("1.* -1 -1 -1")),
     "a long line": (answer("7" * 10_000), NO_NUMBERS.format("7{80}")),
-    "a line without an end": ("while True: print(end='7' * 100)", r"the program printed '7{80}' .* " + LINE),
+    "a line without an end": ("while True: print(end='7' * 100)",
+                              r"the program printed '7{80}' .* " + LINE),
     "two lines for each": (answer("0 -1 -1 -1\n0 -1 -1 -1"),
                            f"the program printed '0 -1 -1 -1' before it was given {LINE}"),
     "lines without end": ("while True: print(0, -1, -1, -1, flush=True)",
