@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 
 from exact import oracle
-from exact.kernels import EXACT, WRONG
 from exact.oracle import Program, check
+from exact.rules.batched import EXACT, WRONG
 
 ROOT = Path(__file__).parent.parent
 EXAMPLES = ROOT / "docs" / "oracle"
