@@ -2,20 +2,30 @@
 
    gcc -O2 -o verifier verifier.c && python oracle.py --command ./verifier */
 #include <stdio.h>
+#include <stdlib.h>
 
 enum { MOST = 16 }; /* rows, and tokens of the vocabulary */
+
+/* Return the next number; end the program where its input ends. */
+static double number(void) {
+    double x;
+    if (scanf("%lf", &x) != 1) exit(0);
+    return x;
+}
 
 int main(int n_words, char **words) {
     (void)words;
     int is_wrong = n_words > 1;
-    int K, V, guess[MOST];
+    int guess[MOST];
     double p_draft[MOST][MOST], p_target[MOST][MOST], uniform[MOST];
 
-    while (scanf("%d %d", &K, &V) == 2 && 0 < K && K < MOST && V <= MOST) {
-        for (int t = 0; t < K; t++) scanf("%d", &guess[t]);
-        for (int i = 0; i < K * V; i++) scanf("%lf", &p_draft[i / V][i % V]);
-        for (int i = 0; i < (K + 1) * V; i++) scanf("%lf", &p_target[i / V][i % V]);
-        for (int t = 0; t <= K; t++) scanf("%lf", &uniform[t]);
+    for (;;) {
+        int K = number(), V = number();
+        if (K >= MOST || V > MOST) return 1;
+        for (int t = 0; t < K; t++) guess[t] = number();
+        for (int i = 0; i < K * V; i++) p_draft[i / V][i % V] = number();
+        for (int i = 0; i < (K + 1) * V; i++) p_target[i / V][i % V] = number();
+        for (int t = 0; t <= K; t++) uniform[t] = number();
 
         int n = 0; /* accepted guesses */
         while (n < K && uniform[n] * p_draft[n][guess[n]] < p_target[n][guess[n]]) n++;
