@@ -38,14 +38,14 @@ report.exact    True     the target's distribution on all toys, up to rounding
     python oracle.py --command ./verifier ..    for a program in any language
     check(Program(["./verifier"]))              likewise, in Python
 
-A program is started once. It reads lines of decimal numbers, and answers each with a line:
+A program is started once. It reads lines of numbers (as 0.25 or 1e-05), and answers each:
 
     line      K V guesses p_draft p_target uniforms: arrays as above, row after row, not rounded
     answer    K + 1 whole numbers: the accepted guesses and one more token, then -1
 
-It must flush its output after each line: an answer that stays in a buffer is missing, and the
-program is refused after --seconds. With --sampling the lines have no uniforms. docs/oracle/ has
-programs in C, Rust and Go. In pytest:
+A program must flush its output after each line. An answer that stays in a buffer is missing, and
+the program is refused after --seconds. With --sampling the lines have no uniforms. docs/oracle/
+has programs in C, Rust and Go. In pytest:
 
     def test_our_verifier_is_exact():
         report = check(Program(["./verifier"]))
