@@ -3,7 +3,7 @@
 law        every outcome of a random function, with its exact probability
 toys       models of three tokens, small enough that all their texts are enumerated
 judge      the command that judges a test in your file
-oracle     a check of a verifier over arrays, in one file to copy
+oracle     a check of a verifier over arrays or in a program, in one file to copy
 expected   the expected tokens per round of each test, given guesses and rows
 optimum    the best acceptance that any lossless test reaches
 recorded   tests compared on recorded rows of the bundled pair

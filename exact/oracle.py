@@ -33,16 +33,41 @@ report.exact    True     the target's distribution on all toys, up to rounding
                 False    a different distribution
                 None     not known: no fault in a sample, or "not checked" with a reason
 
-    check_by_sampling(verify, n)       for verifiers that draw their own random numbers
-    python -m exact.oracle FILE.py     a copy of this file: python oracle.py FILE.py
+    check_by_sampling(verify, n)                for verifiers that draw their own random numbers
+    python -m exact.oracle FILE.py              a copy of this file: python oracle.py FILE.py
+    python oracle.py --command ./verifier ..    for a program in any language
+    check(Program(["./verifier"]))              likewise, in Python
+
+A program is started once. It reads lines of numbers (as 0.25 or 1e-05), and answers each:
+
+    line      K V guesses p_draft p_target uniforms: arrays as above, row after row, not rounded
+    answer    K + 1 whole numbers: the accepted guesses and one more token, then -1
+
+A program must flush its output after each line. An answer that stays in a buffer is missing, and
+the program is refused after --seconds. With --sampling the lines have no uniforms. docs/oracle/
+has programs in C, Rust and Go. In pytest:
+
+    def test_our_verifier_is_exact():
+        report = check(Program(["./verifier"]))
+        assert report.exact, report
 """
 
 import argparse
+import contextlib
 import inspect
 import operator
+import os
+import queue
+import re
 import runpy
+import signal
+import subprocess
 import sys
+import threading
+import time
 import traceback
+import weakref
+from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import NamedTuple
@@ -58,6 +83,9 @@ SAMPLES = 1 << 6  # points at which a box is tested
 REPEATED = 1 << 13  # rows that are called again, in a different order
 ALONE = 16  # rows that are called again, each in a batch of one row
 WITH_ONE_START = 3  # with so many guesses a toy begins with its own first row only
+LINES = 1 << 10  # given to a program at a time
+SECONDS = 10.0  # that a program has for so many lines, its start included
+LONGEST = 1 << 12  # characters of an answer that are read at a time
 
 # {V: two toys}, a toy is (draft, target): in thousandths the row after no token, after token 0,
 # after token 1, .. No half-precision number is a thousandth.
@@ -104,7 +132,7 @@ KNOWN = {
 TOLERANCE = 3e-6  # of the first three figures
 
 DEPENDS = ("a row's tokens depend on more than its arguments: on other rows, on earlier calls, or "
-           "on random numbers drawn inside (then use check_by_sampling)")
+           "on random numbers drawn inside (then use check_by_sampling, or --sampling)")
 
 
 class Refused(Exception):
@@ -551,6 +579,141 @@ def kl(f, p):
     return heads + tails
 
 
+# ---- programs
+
+def write_texts(pipe, texts):
+    """Write the texts of a queue, up to None or until nobody reads the pipe."""
+    with contextlib.suppress(OSError), pipe:
+        for text in iter(texts.get, None):
+            pipe.write(text)
+            pipe.flush()
+
+
+def read_answers(pipe, answers):
+    """Put each line of a pipe into a queue, then None."""
+    with pipe:
+        # in pieces, because a program may print without ever ending its line
+        for answer in iter(partial(pipe.readline, LONGEST), ""):
+            answers.put(answer)
+    answers.put(None)
+
+
+def end(process, texts, threads):
+    """End a program's input; kill a program that still runs a second later; close its pipes."""
+    texts.put(None)
+    try:
+        process.wait(1)
+    except subprocess.TimeoutExpired:
+        if hasattr(os, "killpg"):
+            os.killpg(process.pid, signal.SIGKILL)  # its children too: `go run` has one
+        else:
+            process.kill()
+        process.wait()
+    # nobody holds the other ends of the pipes now, so the threads end
+    for thread in threads:
+        thread.join(1)
+
+
+def spaced(numbers):
+    """Return numbers as text that reads as the same numbers."""
+    return " ".join(map(repr, numbers))
+
+
+def shown(answer):
+    """Return the start of a line that a program printed, in quotation marks."""
+    return repr(answer.strip()[:80])
+
+
+class Program:
+    """Start a program once; call it as a verifier, with or without uniforms.
+
+    One thread writes to the program and one reads from it. The caller waits for their queues
+    only, and never longer than `seconds`: neither a program that does not read nor a program
+    that does not print can block the caller.
+    """
+
+    def __init__(self, words, seconds=SECONDS):
+        if not 0 < seconds < 1e6:
+            raise ValueError(f"need 0 < seconds < 1e6, got {seconds!r}")
+        self.seconds = seconds
+        self.printed = {}  # {bytes of rows: their numbers as text}
+        try:
+            # a session of its own: end() kills the program's children too
+            self.process = subprocess.Popen(
+                words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, encoding="utf-8",
+                errors="backslashreplace", start_new_session=True)
+        except OSError as error:
+            raise ValueError(f"cannot run {words[0]}: {error.strerror}") from None
+        self.texts = queue.SimpleQueue()
+        self.answers = queue.SimpleQueue()
+        threads = [
+            threading.Thread(target=write_texts, args=(self.process.stdin, self.texts)),
+            threading.Thread(target=read_answers, args=(self.process.stdout, self.answers))]
+        for thread in threads:
+            thread.daemon = True  # Python's end does not wait for it
+            thread.start()
+        # runs once: if the program is refused, if nobody holds this object, or when Python ends
+        self.end = weakref.finalize(self, end, self.process, self.texts, threads)
+
+    def __call__(self, guesses, p_draft, p_target, uniforms=None):
+        """Return the program's tokens. [B, K + 1]"""
+        K = guesses.shape[1]
+        lines = [self.text_of(*rows) for rows in zip(guesses, p_draft, p_target)]
+        if uniforms is not None:
+            lines = [f"{line} {spaced(row)}" for line, row in zip(lines, uniforms.tolist())]
+        tokens = []
+        for start in range(0, len(lines), LINES):
+            tokens += self.tokens_for(lines[start:start + LINES], K)
+        return np.array(tokens)
+
+    def text_of(self, guesses, p_draft, p_target):
+        """Return a line without its uniforms; the toys have few, so each is printed once."""
+        rows = guesses, p_draft, p_target
+        key = b"".join(row.tobytes() for row in rows)
+        if key not in self.printed:
+            numbers = [*p_draft.shape]  # K, V
+            for row in rows:
+                numbers += row.ravel().tolist()
+            self.printed[key] = spaced(numbers)
+        return self.printed[key]
+
+    def tokens_for(self, lines, K):
+        """Return the program's K + 1 tokens for each of these lines."""
+        # all lines before were answered, so what came since is too much
+        if not self.answers.empty():
+            early = self.next_answer(lines[0], 0)
+            raise self.refused(f"printed {shown(early)} before it was given", lines[0])
+        self.texts.put("\n".join(lines) + "\n")
+        is_answer = re.compile(rf"\s*-?[0-9]{{1,9}}(\s+-?[0-9]{{1,9}}){{{K}}}\s*").fullmatch
+        last_moment = time.monotonic() + self.seconds
+        tokens = []
+        for line in lines:
+            answer = self.next_answer(line, last_moment - time.monotonic())
+            if not is_answer(answer):
+                raise self.refused(f"printed {shown(answer)} instead of K + 1 = {K + 1} whole "
+                                   "numbers for", line)
+            tokens.append([int(word) for word in answer.split()])
+        return tokens
+
+    def next_answer(self, line, seconds):
+        """Return the next line that the program prints; raise Refused if none comes."""
+        try:
+            answer = self.answers.get(timeout=max(seconds, 0))
+        except queue.Empty:
+            raise self.refused(f"has not printed a line within {self.seconds:g} seconds (does it "
+                               "flush its output after each line?) for", line) from None
+        if answer is None:
+            self.end()  # which waits for the status
+            raise self.refused(f"ended with status {self.process.returncode} instead of an "
+                               "answer to", line)
+        return answer
+
+    def refused(self, deed, line):
+        """End the program; return what to raise."""
+        self.end()
+        return Refused(f'the program {deed} the line "{line}"')
+
+
 # ---- the command
 
 STATUS = {True: 0, False: 1, None: 2}  # exit status
@@ -601,20 +764,67 @@ def place_of(error, path):
     return str(error)
 
 
-def main(argv=None):
+def report_on_program(words, sampling=False, seconds=SECONDS, **options):
+    """Return the Report on a program, its name and its arguments."""
+    verify = Program(words, seconds)
+    return check_by_sampling(verify, **options) if sampling else check(verify, **options)
+
+
+def parser_of_words():
+    """Return the parser of the command line."""
     parser = Parser(PROGRAM, description=__doc__.split("\n")[0], allow_abbrev=False,
-                    epilog="Exit status: 0 exact, 1 not exact, 2 not known or not checked.")
-    parser.add_argument("file", metavar="FILE.py",
+                    epilog="Exit status: 0 exact (with --sampling: no fault seen), 1 not exact, "
+                           "2 not known or not checked.")
+    parser.add_argument("file", nargs="?", metavar="FILE.py",
                         help="a file that defines verify, and perhaps a dict OPTIONS for check")
-    path = parser.parse_args(argv).file
+    program = parser.add_argument_group("a program", "--command comes last")
+    program.add_argument("--K", type=int, help="guesses (default 3)")
+    program.add_argument("--V", type=int, help="tokens of the vocabulary (default 3)")
+    program.add_argument("--dtype", help="float64 (default) or float32: in which it computes")
+    program.add_argument("--padding", action="store_true", default=None,
+                         help="give some lines fewer guesses, then -1 and rows of zeros")
+    program.add_argument("--sampling", action="store_true", default=None,
+                         help="it draws its own random numbers: lines without uniforms")
+    program.add_argument("--seconds", type=float,
+                         help=f"for its start and {LINES} lines (default {SECONDS:g})")
+    program.add_argument("--command", nargs=argparse.REMAINDER,
+                         help="the program, and all its arguments")
+    return parser
+
+
+def split_words(argv):
+    """Return the oracle's words, and the program's words or None."""
+    # not by argparse, which reads a "--" among the program's words
+    if "--command" not in argv:
+        return argv, None
+    place = argv.index("--command")
+    return argv[:place], argv[place + 1:]
+
+
+def main(argv=None):
+    parser = parser_of_words()
+    ours, words = split_words(sys.argv[1:] if argv is None else argv)
+    settings = vars(parser.parse_args(ours))
+    path = settings.pop("file")
+    settings.pop("command")  # in words
+    settings = {name: value for name, value in settings.items() if value is not None}
+    if not path and not words or path and words is not None:
+        parser.error("need FILE.py or --command PROGRAM")
+    if path and settings:
+        parser.error(f"--{[*settings][0]} is for --command; a file has a dict OPTIONS")
     try:
-        verify, options = verifier_of_file(path)
-        report = check(verify, **options)
+        if words:
+            report = report_on_program(words, **settings)
+        else:
+            verify, options = verifier_of_file(path)
+            report = check(verify, **options)
     except KeyboardInterrupt:
         parser.exit(130, f"{PROGRAM}: interrupted\n")
     except (Exception, SystemExit) as error:
         parser.error(" ".join(place_of(error, path).split()))
     print(report)
+    if settings.get("sampling") and report.exact is None and report.tokens_per_round:
+        return 0  # no fault seen: a sample cannot show more
     return STATUS[report.exact]
 
 

@@ -1,0 +1,370 @@
+"""The oracle for programs: right ones are exact, twins are named, others get one sentence."""
+
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from exact import oracle
+from exact.oracle import Program, check
+from exact.rules.batched import EXACT, WRONG
+
+ROOT = Path(__file__).parent.parent
+EXAMPLES = ROOT / "docs" / "oracle"
+COMPILE = {"verifier.c": "gcc -O2 -Wall -Wextra -Werror -o verifier verifier.c",
+           "verifier.rs": "rustc -O -D warnings verifier.rs",
+           "verifier.go": "go build verifier.go"}
+LINE = r'the line "3 3 [0-9 .]+"'  # as given to a program
+RULE = "ratio test, then a draw from the target"
+
+
+# ---- examples
+
+@pytest.fixture(scope="module", params=COMPILE)
+def compiled(request, tmp_path_factory):
+    """Compile an example in a folder with a copy of oracle.py alone; return the folder."""
+    words = shlex.split(COMPILE[request.param])
+    if sys.platform == "win32":
+        pytest.skip("./verifier is not a name there")
+    if not shutil.which(words[0]):
+        pytest.skip(f"needs {words[0]}")
+    folder = tmp_path_factory.mktemp(request.param)
+    shutil.copy(oracle.__file__, folder)
+    shutil.copy(EXAMPLES / request.param, folder)
+    done = subprocess.run(words, cwd=folder, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    (folder / request.param).unlink()
+    return folder
+
+
+def oracle_in(folder, *words):
+    """Run a folder's copy of the oracle without the project; return its exit status and output."""
+    done = subprocess.run([sys.executable, "-I", "oracle.py", *words], cwd=folder,
+                          capture_output=True, text=True)
+    assert not done.stderr
+    return done.returncode, done.stdout
+
+
+def test_an_example_is_exact_and_its_twin_is_named(compiled):
+    status, out = oracle_in(compiled, "--command", "./verifier")
+    assert status == 0 and out.startswith("exact: ") and "2.853 tokens per round" in out
+    status, out = oracle_in(compiled, "--command", "./verifier", "--wrong")
+    assert status == 1 and out.startswith("NOT exact: ")
+    assert f"\nthe same figures as: {RULE}\n" in out
+
+
+def test_an_example_is_exact_with_other_flags(compiled):
+    words = shlex.split("--K 1 --V 4 --dtype float32 --seconds 60 --command ./verifier")
+    status, out = oracle_in(compiled, *words)
+    assert status == 0 and "(K = 1, V = 4, no padding" in out
+
+
+def test_the_command_that_an_example_states_is_the_one_tested():
+    for name, compile_it in COMPILE.items():
+        head = (EXAMPLES / name).read_text("utf-8").partition("python oracle.py")[0]
+        stated = head.rpartition("\n")[2].strip("/ &\t")
+        flags = re.sub(r" (-Wall|-Wextra|-Werror|-D warnings)", "", compile_it)
+        assert stated == flags
+
+
+RIGHT = "ratio test, residual; guesses drawn"
+
+
+def test_the_page_quotes_the_reports_and_counts_the_lines():
+    """Of the rules over arrays, which the examples and their twins are."""
+    page = (ROOT / "docs" / "exactness.md").read_text("utf-8")
+    flags = re.findall(r"\$ python oracle.py --command ./verifier(.*)\n", page)
+    assert flags == ["", " --wrong"]
+    for rule, after in ((EXACT[RIGHT], flags[0]), (WRONG[RULE], flags[1])):
+        n_rows = []
+        report = check(lambda *arrays, rule=rule, n_rows=n_rows: (
+            n_rows.append(len(arrays[0])), rule(*arrays))[1])
+        assert f"$ python oracle.py --command ./verifier{after}\n{report}\n" in page
+        assert f" {sum(n_rows):,}" in page
+
+
+# ---- Python programs
+
+RATIO_TEST = """
+import random, sys
+
+def draw(weights, uniform):
+    goal = uniform * sum(weights)
+    before = 0
+    for token, weight in enumerate(weights):
+        if weight > 0 and before <= goal:
+            last = token
+        before += weight
+    return last
+
+def verify(guess, p_draft, p_target, test, replacement):
+    if guess < 0:
+        return draw(p_target[0], test), -1
+    if test * p_draft[guess] < p_target[0][guess]:
+        return guess, draw(p_target[1], replacement)
+    residual = [max(p - q, 0) for p, q in zip(p_target[0], p_draft)]
+    return draw(residual, replacement), -1
+
+for line in sys.stdin:
+    K, V, guess, *numbers = map(float, line.split())
+    assert K == 1 and len(numbers) == 9 + N_UNIFORMS
+    uniforms = numbers[9:] or [random.random(), random.random()]
+    print(*verify(int(guess), numbers[:3], [numbers[3:6], numbers[6:9]], *uniforms), flush=True)
+"""
+WITH_UNIFORMS = RATIO_TEST.replace("N_UNIFORMS", "2")
+OWN_NUMBERS = RATIO_TEST.replace("N_UNIFORMS", "0")
+RESIDUAL = "max(p - q, 0)"
+
+
+def words_of(text):
+    """Return the words that run this text as a Python program."""
+    assert text.isascii()
+    return [sys.executable, "-c", text]
+
+
+def twin_of(text):
+    """Return the program that draws a replacement from the target."""
+    assert RESIDUAL in text
+    return text.replace(RESIDUAL, "p")
+
+
+def test_a_program_is_a_verifier_for_python():
+    assert check(Program(words_of(WITH_UNIFORMS)), K=1).exact
+    assert check(Program(words_of(WITH_UNIFORMS)), K=1, padding=True).exact
+    assert check(Program(words_of(twin_of(WITH_UNIFORMS))), K=1).exact is False
+
+
+def test_a_program_gets_all_digits(tmp_path):
+    """Numbers that are read again are those of the arrays, in both types."""
+    log = tmp_path / "lines"
+    copies = Program(words_of(f"import sys\nfor line in sys.stdin:\n"
+                              f"    open({str(log)!r}, 'a').write(line)\n"
+                              f"    print(0, -1, -1, flush=True)"))
+    rng = np.random.default_rng(0)
+    guesses = np.array([[2, -1], [0, 1]])
+    wanted = []
+    for dtype in (np.float32, np.float64):
+        arrays = [rng.random(shape).astype(dtype) / 1000 for shape in (
+            (2, 2, 3), (2, 3, 3), (2, 3))]
+        for n_arrays in (3, 2):  # with and without uniforms
+            tokens = copies(guesses, *arrays[:n_arrays])
+            assert tokens.tolist() == [[0, -1, -1]] * 2
+            wanted += [[2, 3, *guesses[i], *np.concatenate([array[i].flat for array in
+                                                           arrays[:n_arrays]])] for i in range(2)]
+    lines = log.read_text("utf-8").splitlines()
+    assert [[float(word) for word in line.split()] for line in lines] == wanted
+    assert lines[0].startswith("2 3 2 -1 ")  # whole numbers without a point
+
+
+def answer(text):
+    """Return a program that answers each line with this text."""
+    return f"import sys\nfor line in sys.stdin: print({text!r}, flush=True)"
+
+
+NO_LINE = (r"the program has not printed a line within 0\.5 seconds \(does it flush its output "
+           f"after each line\\?\\) for {LINE}")
+NO_NUMBERS = r"the program printed '{}' instead of K \+ 1 = 4 whole numbers for " + LINE
+HANGING = {
+    "sleeps": "import time; time.sleep(1000)",
+    "has a child that sleeps":
+        "import subprocess, sys; subprocess.run([sys.executable, '-c', 'input(); input(); "
+        "import time; time.sleep(1000)'])",
+    "reads everything before it writes":
+        "import sys\nfor line in sys.stdin.read().splitlines(): print(0, -1, -1, -1)",
+    "does not flush": "import io, sys\nout = io.TextIOWrapper(open(1, 'wb'))\n"
+                      "for line in sys.stdin: print(0, -1, -1, -1, file=out)",
+    "closes its input": "import os, time; os.close(0); time.sleep(1000)",
+    "reads no further": "import time; print('0 -1 -1 -1', flush=True) if input() else 0; "
+                        "time.sleep(1000)"}
+BAD = {
+    "ends at once": ("raise SystemExit(3)",
+                     f"the program ended with status 3 instead of an answer to {LINE}"),
+    "ends after two lines": ("for n in range(2): input(); print(0, -1, -1, -1, flush=True)",
+                             f"the program ended with status 0 instead of an answer to {LINE}"),
+    "text": (answer("hello"), NO_NUMBERS.format("hello")),
+    "no UTF-8": ("import sys; sys.stdout.buffer.write(bytes([255, 10])); sys.stdout.flush(); "
+                 "input()", r"the program printed '\\\\xff' .* " + LINE),
+    "an empty line": (answer(""), NO_NUMBERS.format("")),
+    "too few": (answer("0 -1 -1"), NO_NUMBERS.format("0 -1 -1")),
+    "too many": (answer("0 -1 -1 -1 -1"), NO_NUMBERS.format("0 -1 -1 -1 -1")),
+    "NaN": (answer("nan -1 -1 -1"), NO_NUMBERS.format("nan -1 -1 -1")),
+    "no whole number": (answer("0.0 -1 -1 -1"), NO_NUMBERS.format(r"0\.0 -1 -1 -1")),
+    "a large number": (answer("10000000000 -1 -1 -1"), NO_NUMBERS.format("1.* -1 -1 -1")),
+    "a long line": (answer("7" * 10_000), NO_NUMBERS.format("7{80}")),
+    "a line without an end": ("while True: print(end='7' * 100)",
+                              r"the program printed '7{80}' .* " + LINE),
+    "two lines for each": (answer("0 -1 -1 -1\n0 -1 -1 -1"),
+                           f"the program printed '0 -1 -1 -1' before it was given {LINE}"),
+    "lines without end": ("while True: print(0, -1, -1, -1, flush=True)",
+                          f"the program printed '0 -1 -1 -1' before it was given {LINE}"),
+    "an unknown token": (answer("3 -1 -1 -1"), r"need 1 to 4 tokens of 0 \.\. 2 for 3 guesses, "
+                         r"then -1, got \[3, -1, -1, -1\] for guesses .* and uniforms .*"),
+    "no token": (answer("-1 -1 -1 -1"), r"need 1 to 4 tokens .*, got \[-1, -1, -1, -1\] for .*"),
+    "counts its lines": ("import sys\nfor n, line in enumerate(sys.stdin): "
+                         "print(n % 3, -1, -1, -1, flush=True)", re.escape(oracle.DEPENDS))}
+
+
+def report_of(text, seconds):
+    """Return the Report on a bad program, which has ended then, and all threads with it."""
+    threads = threading.active_count()
+    program = Program(words_of(text), seconds)
+    report = check(program)
+    program.end()
+    assert program.process.returncode is not None and threading.active_count() == threads
+    assert report.exact is None and "\n" not in str(report)
+    return report
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_a_bad_program_gets_one_sentence(name):
+    text, sentence = BAD[name]
+    report = report_of(text, seconds=60)
+    assert re.fullmatch(rf"not checked: {sentence} \({re.escape(oracle.ORIGIN)}\)", str(report))
+
+
+@pytest.mark.parametrize("name", HANGING)
+def test_a_program_that_hangs_is_refused_after_its_seconds(name):
+    """The threads have ended: the program's children do not hold its pipes."""
+    if "child" in name and not hasattr(os, "killpg"):
+        pytest.skip("needs groups of processes")
+    start = time.monotonic()
+    report = report_of(HANGING[name], seconds=0.5)
+    assert re.fullmatch(rf"not checked: {NO_LINE} \({re.escape(oracle.ORIGIN)}\)", str(report))
+    assert time.monotonic() - start < 30  # of the 1000 that it sleeps
+
+
+def test_the_seconds_are_for_a_batch_and_not_for_all():
+    """Each batch takes a second, and all together more than the limit."""
+    slow = Program(words_of(f"import sys, time\n"
+                            f"for n, line in enumerate(sys.stdin):\n"
+                            f"    if n % {oracle.LINES} == 0: time.sleep(1)\n"
+                            f"    print(0, -1, flush=True)"), seconds=3)
+    n = 4 * oracle.LINES
+    start = time.monotonic()
+    tokens = slow(np.zeros((n, 1), int), np.ones((n, 1, 1)), np.ones((n, 2, 1)), np.ones((n, 2)))
+    assert tokens.tolist() == [[0, -1]] * n and time.monotonic() - start > 3
+
+
+def test_a_program_ends_when_its_input_does(tmp_path):
+    """It can still write what it has counted."""
+    file = tmp_path / "ended"
+    program = Program(words_of(f"import sys\nfor line in sys.stdin: pass\n"
+                               f"open({str(file)!r}, 'w').write('ended')"))
+    program.end()
+    assert file.read_text("utf-8") == "ended" and program.process.returncode == 0
+
+
+# ---- the command
+
+@pytest.mark.parametrize("flags, text, status, begin", [
+    ("--K 1", WITH_UNIFORMS, 0, "exact: "),
+    ("--K 1 --V 3 --dtype float32 --padding --seconds 60", WITH_UNIFORMS, 0, "exact: "),
+    ("--K 1", twin_of(WITH_UNIFORMS), 1, "NOT exact: "),
+    ("--K 1 --sampling", OWN_NUMBERS, 0, "no fault seen: "),
+    ("--K 1 --sampling", twin_of(OWN_NUMBERS), 1, "NOT exact: "),
+    ("--K 1", OWN_NUMBERS, 2, "not checked: the program ended with status 1"),
+    ("--K 1 --sampling", answer("nan -1"), 2, "not checked: the program printed 'nan -1'")])
+def test_the_exit_status_of_a_program(flags, text, status, begin, capfd):
+    """A right program that draws its own numbers is called wrong with probability 1e-9."""
+    assert oracle.main([*flags.split(), "--command", *words_of(text)]) == status
+    assert capfd.readouterr().out.startswith(begin)
+
+
+def test_everything_after_command_is_the_programs(tmp_path, capsys):
+    file = tmp_path / "words"
+    text = f"import sys; open({str(file)!r}, 'w').write(' '.join(sys.argv[1:]))"
+    flags = "-h --K 9 --command -- --seconds x.py"
+    assert oracle.main(["--command", *words_of(text), *flags.split()]) == 2
+    assert file.read_text("utf-8") == flags
+    assert "ended with status 0" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("words, sentence", [
+    ("", "need FILE.py or --command PROGRAM"), ("--command", "need FILE.py or --command PROGRAM"),
+    ("a.py --command b", "need FILE.py or --command PROGRAM"),
+    ("--K 2", "need FILE.py or --command PROGRAM"),
+    ("a.py --K 2", "--K is for --command; a file has a dict OPTIONS"),
+    ("a.py --sampling", "--sampling is for --command; a file has a dict OPTIONS"),
+    ("--K 0 --command cat", "need a whole number K >= 1, got 0"),
+    ("--V 5 --command cat", "need V of [3, 4] (or rows=), got 5"),
+    ("--dtype half --command cat", "need dtype of ['float32', 'float64'], got 'half'"),
+    ("--seconds 0 --command cat", "need 0 < seconds < 1e6, got 0.0"),
+    ("--seconds nan --command cat", "need 0 < seconds < 1e6, got nan")])
+def test_wrong_words_get_one_sentence(words, sentence, capsys):
+    with pytest.raises(SystemExit) as status:
+        oracle.main(words.split())
+    assert status.value.code == 2
+    assert capsys.readouterr().err == f"{oracle.PROGRAM}: {sentence}\n"
+
+
+def test_a_program_that_does_not_start_gets_one_sentence(capsys):
+    with pytest.raises(SystemExit) as status:
+        oracle.main(["--command", "./nosuch", "--flag"])
+    assert status.value.code == 2
+    error = capsys.readouterr().err
+    assert error.startswith(f"{oracle.PROGRAM}: cannot run ./nosuch: ") and error.count("\n") == 1
+
+
+# ---- the action
+
+ACTION = ROOT / ".github" / "actions" / "oracle"
+INPUTS = {"FILE": "file", "COMMAND": "command", "OPTIONS": "options"}
+
+
+def test_the_inputs_of_the_action_are_the_environment_of_its_step():
+    text = (ACTION / "action.yml").read_text("utf-8")
+    assert dict(re.findall(r"^ +([A-Z]+): \$\{\{ inputs\.(\w+) \}\}$", text, re.M)) == INPUTS
+    assert re.findall(r'^  (\w+): \{description: ".+", default: ""\}$', text, re.M) == [
+        *INPUTS.values()]
+    assert text.count("${{") == len(INPUTS)  # no input is a part of the script
+
+
+@pytest.fixture
+def step(tmp_path):
+    """Return a function that runs the action's step as GitHub does, on these inputs."""
+    if sys.platform == "win32" or not shutil.which("bash"):
+        pytest.skip("needs bash")
+    text = (ACTION / "action.yml").read_text("utf-8")
+    script = tmp_path / "step.sh"
+    script.write_text(textwrap.dedent(text.partition("run: |\n")[2]), encoding="utf-8")
+    python = tmp_path / "python"
+    python.write_text(f'#!/bin/sh\nexec "{sys.executable}" "$@"\n', encoding="utf-8")
+    python.chmod(0o755)
+
+    def run(**inputs):
+        env = {name: inputs.get(name, "") for name in INPUTS}
+        done = subprocess.run(
+            ["bash", "--noprofile", "--norc", "-eo", "pipefail", script], cwd=tmp_path,
+            capture_output=True, text=True, env=os.environ | env | {
+                "GITHUB_ACTION_PATH": str(ACTION), "PATH": f"{tmp_path}:{os.environ['PATH']}"})
+        return done.returncode, done.stdout + done.stderr
+    return run
+
+
+def test_the_step_of_the_action_checks_a_program(step, tmp_path):
+    for text, name in ((WITH_UNIFORMS, "right.py"), (twin_of(WITH_UNIFORMS), "its twin.py")):
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    status, out = step(COMMAND="python right.py", OPTIONS="--K 1 --dtype float32")
+    assert status == 0 and out.startswith("exact: ") and "(K = 1, " in out
+    status, out = step(COMMAND='python "its twin.py" --flag', OPTIONS="--K 1")
+    assert status == 1 and out.startswith("NOT exact: ")
+    status, out = step(COMMAND="exit 5")
+    assert status == 2 and out.startswith("not checked: the program ended with status 5")
+
+
+def test_the_step_of_the_action_checks_a_file(step, tmp_path):
+    (tmp_path / "my file.py").write_text(
+        "def verify(g, q, p, u):\n    return g\nOPTIONS = dict(K=1)", encoding="utf-8")
+    status, out = step(FILE="my file.py")
+    assert status == 2 and out.startswith("not checked: need signed integers of shape")
+    status, out = step()
+    assert status == 2 and "need FILE.py or --command PROGRAM" in out
