@@ -11,6 +11,7 @@ no answer depends on earlier calls.
 """
 
 import importlib
+import json
 from collections.abc import Sequence
 from typing import Any
 
@@ -32,6 +33,8 @@ def grammar_of(kind: str, text: str) -> str:
     """Return the grammar of a pattern; ValueError with the library's reason if it is wrong."""
     matcher = library().LLMatcher
     try:
+        if kind == "json_schema":
+            json.loads(text)
         grammar = getattr(matcher, f"grammar_from_{kind}")(text)
         message = matcher.validate_grammar(grammar)
     except ValueError as error:
