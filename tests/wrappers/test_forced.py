@@ -1,0 +1,67 @@
+"""Forced runs: the text's distribution stays, and no model is asked where a mask decides."""
+
+from functools import partial
+
+import numpy as np
+import pytest
+
+from exact.law import law
+from speculative import autoregressive_sampling, complete, draft_and_verify, generate, verify
+from tests.distributions import assert_same_law
+from tests.toys import toy
+from variants.block import block_verify
+from wrappers.forced import forced_run, with_forced_runs
+
+
+def one_after_zero(ids):
+    """Allow only token 1 after token 0, and only token 2 after the tokens 0 1."""
+    if ids[-1] == 0:
+        return np.array([False, True, False])
+    if list(ids[-2:]) == [0, 1]:
+        return np.array([False, False, True])
+    return np.ones(3, dtype=bool)
+
+
+def masked(model, allowed):
+    """Return the model with the mask of each row's own prefix, renormalised."""
+    def rows(ids, n_last):
+        prefixes = [ids[: len(ids) - n_last + 1 + i] for i in range(n_last)]
+        kept = [row * allowed(prefix) for row, prefix in zip(model(ids, n_last), prefixes)]
+        return np.array([row / row.sum() for row in kept])
+
+    return rows
+
+
+DRAFT, TARGET = (masked(toy(3, seed, zeros=0), one_after_zero) for seed in (1, 2))
+
+
+@pytest.mark.parametrize("test", [verify, block_verify])
+@pytest.mark.parametrize("N", range(1, 5))
+def test_the_text_is_distributed_as_the_masked_targets_own(test, N):
+    step = with_forced_runs(draft_and_verify(DRAFT, TARGET, 2, test), one_after_zero)
+    got = law(lambda rng: tuple(complete([2], step, N, rng)))
+    want = law(lambda rng: tuple(autoregressive_sampling([2], TARGET, N, rng)))
+    assert_same_law(got, want)
+    # the control: after token 2 nothing is masked, so it takes two tokens to see the mask
+    unmasked = law(lambda rng: tuple(autoregressive_sampling([2], toy(3, 2, zeros=0), N, rng)))
+    assert (got != unmasked) == (N > 1)
+
+
+def test_a_run_is_all_accepted_and_no_model_is_called_for_it():
+    calls = []
+
+    def counting(ids, n_last):
+        calls.append(len(ids))
+        return TARGET(ids, n_last)
+
+    step = with_forced_runs(draft_and_verify(counting, counting, 2), one_after_zero)
+    first, *_ = generate([2, 0], step, 9, np.random.default_rng(0))
+    assert first.ids == [1, 2] and first.n_accepted == 1 and min(calls) > 3
+
+
+def test_a_run_ends_with_the_tokens_that_are_wanted():
+    assert forced_run([0], 1, one_after_zero) == [1]
+    step = with_forced_runs(None, one_after_zero)
+    assert complete([2, 0], step, 1, np.random.default_rng(0)) == [2, 0, 1]
+    always = partial(np.equal, np.arange(3))
+    assert forced_run([0], 3, lambda ids: always(len(ids) % 3)) == [1, 2, 0]

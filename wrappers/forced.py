@@ -1,0 +1,52 @@
+"""Write the tokens that a mask forces, without a pass of any model. Lossless.
+
+A mask (sampling.warp's `allowed`) that leaves a single token after a text gives this token all
+the probability, in the target's row as in the draft's. Several such tokens in a row, a forced
+run, are known before any model is asked.
+
+    allowed    ids -> [n_vocab] of bool: the tokens that may follow
+    forced     the run of forced tokens after a text
+
+A forced run is a round of its own, in front of the rounds of any step: its guesses are the
+tokens, and its rows are one-hot, so `verify` accepts all of them.
+"""
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from sampling import one_hot_rows
+from speculative import Round, Step, verify
+
+Allowed = Callable[[Sequence[int]], np.ndarray]
+
+
+def forced_run(x: list[int], most: int, allowed: Allowed) -> list[int]:
+    """Return the tokens, at most `most`, that can only follow x in this order.
+
+    >>> counts_to_2 = lambda ids: np.arange(4) == len(ids) if len(ids) < 3 else np.ones(4, bool)
+    >>> forced_run([0], 9, counts_to_2)
+    [1, 2]
+    """
+    forced: list[int] = []
+    while len(forced) < most:
+        candidates = np.flatnonzero(allowed(x + forced))
+        if len(candidates) != 1:
+            break
+        forced.append(int(candidates[0]))
+    return forced
+
+
+def with_forced_runs(step: Step, allowed: Allowed) -> Step:
+    """Return the step that writes a forced run by itself, and calls `step` where there is none."""
+    def step_or_run(x, n_left, rng):
+        forced = forced_run(x, n_left, allowed)
+        if not forced:
+            return step(x, n_left, rng)
+        rows = one_hot_rows(forced, n_vocab=len(allowed(x)))
+        # all but the last token are guesses, and the last one takes the place of the bonus token
+        guesses = forced[:-1]
+        ids = verify(guesses, rows[:-1], rows, rng)
+        return Round(ids, guesses, rows[:-1], rows, n_accepted=len(guesses))
+
+    return step_or_run
