@@ -2,7 +2,7 @@
 
     logits     what the model returns for one position, [n_vocab]
     probs      the distribution of the next token, [n_vocab], float64, sums to 1
-    warp       logits -> probs: repetition penalty, temperature, top-k, top-p, softmax
+    warp       logits -> probs: repetition penalty, mask, temperature, softmax, top-k, top-p
     rng        a np.random.Generator: the only source of randomness
 
 Randomness enters the project in two functions, `sample` and `accept`. Each draws one uniform
@@ -11,11 +11,12 @@ that enumerates every outcome with its exact probability (exact/law.py). The one
 `race_sample` of variants/coupled.py, which derives n_vocab numbers from one uniform.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from numpy.typing import ArrayLike
 
+Allowed = Callable[[Sequence[int]], np.ndarray]  # ids -> [n_vocab] of bool: what may follow
 NUMBER = (int, float, np.number)  # Python's and NumPy's
 
 
@@ -44,7 +45,8 @@ def softmax(logits: ArrayLike, temperature: float = 1.0) -> np.ndarray:
 
 
 def warp(logits: ArrayLike, temperature: float = 1.0, top_k: int = 0, top_p: float = 1.0,
-         repetition_penalty: float = 1.0, ids: Sequence[int] = ()) -> np.ndarray:
+         repetition_penalty: float = 1.0, ids: Sequence[int] = (),
+         allowed: Allowed | None = None) -> np.ndarray:
     """Return the distribution of the next token: logits after all sampling settings.
 
     "The target's distribution" in every theorem here is the one *after* this function. The
@@ -52,6 +54,8 @@ def warp(logits: ArrayLike, temperature: float = 1.0, top_k: int = 0, top_p: flo
 
     repetition_penalty  > 0: the logit of a token that occurs earlier is divided by the penalty
                         if it is positive, else multiplied. Keskar et al. (2019) Sec. 4.1.
+    allowed             a function: from the ids before a row to the tokens that may follow, as
+                        [n_vocab] of bool. The other tokens get probability 0 (lib/pattern.py).
     temperature         >= 0: divides the logits; 0 is greedy, a one-hot row at the largest one.
     top_k               >= 0: keep the top_k most probable tokens; 0 keeps all.
     top_p               in (0, 1]: keep the smallest set of most probable tokens whose mass is
@@ -59,23 +63,24 @@ def warp(logits: ArrayLike, temperature: float = 1.0, top_k: int = 0, top_p: flo
 
     Ties fall to the lowest id. `logits` is [n_last, n_vocab], or [n_vocab] for one row; the
     result has the same shape, in float64. `ids` is the whole sequence, which the repetition
-    penalty needs: the last row follows `ids`, the row before it `ids[:-1]`, and every row is
-    penalised for its own prefix. ValueError if the shape is different, a setting is out of
-    range, a logit is NaN or infinite, or a repetition penalty has fewer ids than rows.
+    penalty and the mask need: the last row follows `ids`, the row before it `ids[:-1]`, and
+    every row has its own prefix. ValueError if the shape is different, a setting is out of
+    range, a logit is NaN or infinite, a penalty or a mask has fewer ids than rows, or no token
+    is allowed.
 
     >>> np.allclose(warp([0.0, 0.0, np.log(2.0)]), [0.25, 0.25, 0.5])
     True
     >>> warp([0.0, 0.0, np.log(2.0)], top_p=0.5), warp([2.0, 1.0, 2.0], temperature=0)
     (array([0., 0., 1.]), array([1., 0., 0.]))
     """
-    check_sampling(temperature, top_k, top_p, repetition_penalty)
+    check_sampling(temperature, top_k, top_p, repetition_penalty, allowed)
     shape = np.shape(logits)
     if len(shape) not in (1, 2) or shape[-1] == 0:
         raise ValueError("need logits of shape [n_last, n_vocab] or [n_vocab], got shape "
                          f"{list(shape)}")
     rows = np.atleast_2d(logits)  # in the model's precision: softmax's copy is float64
     check_finite(rows)
-    rows = adjusted_logits(rows, ids, repetition_penalty)
+    rows = adjusted_logits(rows, ids, repetition_penalty, allowed)
     if temperature == 0:
         best = rows.argmax(axis=-1)  # the lowest id of equals
         return one_hot_rows(best, rows.shape[-1]).reshape(shape)
@@ -103,22 +108,39 @@ def with_sampling(model, **settings):
     return probabilities
 
 
-def adjusted_logits(rows, ids, repetition_penalty):  # [n_last, n_vocab] -> [n_last, n_vocab]
-    """Return logits after the repetition penalty, which depends on each row's own prefix."""
-    if repetition_penalty == 1.0:
+def adjusted_logits(rows, ids, repetition_penalty=1.0, allowed=None):  # [n_last, n_vocab]
+    """Return logits after the settings that depend on each row's own prefix."""
+    if repetition_penalty == 1.0 and allowed is None:
         return rows
     if len(ids) < len(rows):
-        raise ValueError(f"need the whole sequence for a repetition penalty, got {len(ids)} "
-                         f"ids for {len(rows)} rows of logits")
+        raise ValueError("need the whole sequence for a repetition penalty or a mask, got "
+                         f"{len(ids)} ids for {len(rows)} rows of logits")
     rows = np.array(rows, dtype=np.float64)  # a copy
     for i, row in enumerate(rows):
         n_unseen = len(rows) - 1 - i  # later tokens, which row i must not see
         prefix = ids[: len(ids) - n_unseen]
-        tokens = sorted(set(prefix))
-        old = row[tokens]
-        # both cases make the logit smaller if the penalty is above 1
-        row[tokens] = np.where(old > 0, old / repetition_penalty, old * repetition_penalty)
+        if repetition_penalty != 1.0:
+            penalize(row, prefix, repetition_penalty)
+        if allowed is not None:
+            mask(row, prefix, allowed)
     return rows
+
+
+def penalize(row, prefix, penalty):  # [n_vocab], changed in place
+    """Make the tokens of the prefix less probable. Keskar et al. (2019) Sec. 4.1."""
+    tokens = sorted(set(prefix))
+    old = row[tokens]
+    # both cases make the logit smaller if the penalty is above 1
+    row[tokens] = np.where(old > 0, old / penalty, old * penalty)
+
+
+def mask(row, prefix, allowed):  # [n_vocab], changed in place
+    """Make the tokens impossible that are not allowed after the prefix."""
+    may_follow = allowed(prefix)
+    if not may_follow.any():
+        raise ValueError(f"the mask allows no token after {len(prefix)} ids that end in "
+                         f"{list(prefix[-8:])}")
+    row[~may_follow] = -np.inf
 
 
 def one_hot_rows(ids, n_vocab):  # -> [len(ids), n_vocab]
@@ -213,8 +235,8 @@ def residual(p_target: np.ndarray, p_draft: np.ndarray) -> np.ndarray:
 
 # ---- checks of arguments
 
-def check_sampling(temperature=1.0, top_k=0, top_p=1.0, repetition_penalty=1.0):
-    """Raise ValueError for a sampling setting that is not a number or is out of its range."""
+def check_sampling(temperature=1.0, top_k=0, top_p=1.0, repetition_penalty=1.0, allowed=None):
+    """Raise ValueError for a sampling setting of a wrong type or out of its range."""
     for setting in (temperature, top_k, top_p, repetition_penalty):
         if not isinstance(setting, NUMBER):
             raise ValueError("need numbers for temperature, top_k, top_p and "
@@ -227,6 +249,8 @@ def check_sampling(temperature=1.0, top_k=0, top_p=1.0, repetition_penalty=1.0):
         raise ValueError(f"need 0 < top_p <= 1, got {top_p}")
     if not 0 < repetition_penalty < np.inf:
         raise ValueError(f"need 0 < repetition_penalty < inf, got {repetition_penalty}")
+    if not (allowed is None or callable(allowed)):
+        raise ValueError(f"need a function allowed(ids), got {allowed!r}")
 
 
 def check_finite(rows):  # [n_last, n_vocab]

@@ -34,6 +34,7 @@ from tests.small import (
     sampling_of,
     stepper,
 )
+from tests.toys import Automaton
 from utils import MODELS_DIR
 from variants import DECODERS, Models, build
 from variants.shared.branches import Tree
@@ -50,6 +51,7 @@ SETTINGS = [WARM, dict(temperature=0.0), dict(temperature=0.4),
                 dict(top_k=2), dict(top_p=0.6), dict(repetition_penalty=2.5),
                 dict(repetition_penalty=0.4)))]
 ALL_SETTINGS = dict(temperature=0.7, top_k=2, top_p=0.8, repetition_penalty=2.5)
+MASKS = [dict(temperature=temperature, allowed=Automaton(3)) for temperature in (0.7, 0.0)]
 EXACT = [name for name in DECODERS if can_be_exact(name)]
 ALL = [(name, i) for name in EXACT for i in range(len(forms(name)))]
 NOT_GREEDY = [name for name in EXACT if not DECODERS[name].greedy]
@@ -72,7 +74,7 @@ def assert_exact(new_step, pair, sampling, N=N, stop=()):
 # ---- the distribution
 
 CASES = [(name, i, "dense", sampling) for name, i in ALL
-         for sampling in (SETTINGS if i == 0 else [*SETTINGS[:2], ALL_SETTINGS])
+         for sampling in (SETTINGS if i == 0 else [*SETTINGS[:2], ALL_SETTINGS]) + MASKS
          if fits(name, i, sampling)]
 CASES += [(name, 0, pair, sampling_of(name)) for name in EXACT
           for pair in ("zeros", "disjoint", "two left", "equal", "one ulp away", "sharp")]

@@ -318,3 +318,27 @@ def test_a_token_of_weight_0_is_not_drawn_even_if_the_sum_is_subnormal(weights, 
 def test_a_top_p_close_to_1_still_cuts_the_tail(top_p, n_kept):
     row = np.log([0.999, 0.0009, 0.0001 - 1e-6, 1e-6])
     assert np.flatnonzero(warp(row, top_p=top_p)).tolist() == [*range(n_kept)]
+
+
+# ---- a mask
+
+def test_a_mask_is_of_each_rows_own_prefix_and_the_rest_is_renormalised():
+    logits = np.log([[0.5, 0.3, 0.2], [0.1, 0.6, 0.3]])
+    not_the_last = lambda ids: np.arange(3) != ids[-1]
+    rows = warp(logits, ids=[2, 0, 1], allowed=not_the_last)  # row 0 follows 2 0, row 1 2 0 1
+    assert np.allclose(rows, [[0, 0.6, 0.4], [0.25, 0, 0.75]])
+    greedy = warp(logits, temperature=0, ids=[2, 0, 1], allowed=not_the_last)
+    assert greedy.tolist() == [[0, 1, 0], [0, 0, 1]]
+    # the penalty comes first: it cannot make a masked token possible
+    both = warp(logits, ids=[2, 0, 1], repetition_penalty=0.1, allowed=not_the_last)
+    assert both[0, 0] == both[1, 1] == 0 and (both >= 0).all()
+
+
+def test_a_mask_without_a_token_or_without_the_ids_is_refused():
+    none = lambda ids: np.zeros(3, dtype=bool)
+    with pytest.raises(ValueError, match=r"allows no token after 2 ids that end in \[1, 2\]"):
+        warp(np.zeros(3), ids=[1, 2], allowed=none)
+    with pytest.raises(ValueError, match="need the whole sequence for .* a mask, got 1 ids for 2"):
+        warp(np.zeros((2, 3)), ids=[1], allowed=none)
+    with pytest.raises(ValueError, match="need a function allowed"):
+        warp(np.zeros(3), ids=[1], allowed=[True])

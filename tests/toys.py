@@ -114,3 +114,26 @@ PAIRS = {  # (draft, target)
     "greedy target": (toy(3, 11), mapped(toy(3, 12), one_hot)),
     "both greedy": (mapped(toy(3, 13), one_hot), mapped(toy(3, 14), one_hot)),
 }
+
+
+class Automaton:
+    """Allow tokens as a small pattern does: runs of at most two, and nothing but 2 after a 2.
+
+    After 1 1 only token 0 is left, which is therefore forced.
+    """
+
+    def __init__(self, n_vocab):
+        self.n_vocab = n_vocab
+
+    def __repr__(self):
+        return "Automaton"
+
+    def __call__(self, ids):
+        mask = np.ones(self.n_vocab, dtype=bool)
+        if ids[-1] == 2:
+            return np.arange(self.n_vocab) == 2
+        if list(ids[-2:]) == [1, 1]:
+            return np.arange(self.n_vocab) == 0
+        if list(ids[-2:]) == [0, 0]:
+            mask[0] = False
+        return mask
