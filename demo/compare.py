@@ -20,6 +20,7 @@ from speculative import Round, generate
 from theory.speedup import walltime_improvement
 from variants import build, build_plain
 from variants.shared.branches import Tree
+from wrappers.forced import ForcedRound, with_forced_runs
 from wrappers.window import window, windowed
 
 SHORTEST = 8  # tokens of a text that is long enough to measure its speed
@@ -113,6 +114,8 @@ def decoded_run(task: Task, decoder: str, on_seen: Callable[[dict], Any] | None 
     target = timed(models.target)
     build_step = build_plain if decoder == "autoregressive" else build
     step = build_step(task.decoder, models._replace(draft=draft, target=target), task.settings)
+    if task.grammar and decoder != "autoregressive":
+        step = with_forced_runs(step, models.sampling["allowed"], task.stop)
     if task.window:
         step = windowed(step, len(task.x), task.n_ctx)
     rng: Any = np.random.default_rng(task.seed)
@@ -196,6 +199,10 @@ def compare(task: Task, on_seen: Callable[[dict], Any] | None = None) -> dict:
         "speedup_predicted": predicted_speedup(task, plain, fast, acceptance["acceptance"]),
         **difference_of_texts(task, plain.ids, fast.ids),
     }
+    if task.grammar:
+        numbers["fits_pattern"] = fits_pattern(task, fast.ids)
+        numbers["forced"] = sum(len(result.ids) for result in fast.rounds
+                                if isinstance(result, ForcedRound))
     if measuring and task.costs:
         numbers |= {"measuring_s": measuring, "costs": task.costs._asdict()}
     return numbers
@@ -211,6 +218,13 @@ def text_figures(task: Task, run: Run) -> dict:
     return {"time_s": run.seconds, "tokens": len(run.ids),
             "tokens_per_second": ratio(len(run.ids), run.seconds), "ended_by": ended_by,
             "text": task.encoder.decode(task.x + run.ids), "ids": run.ids}
+
+
+def fits_pattern(task: Task, ids: list[int]) -> bool:
+    """Return whether the new text, without its end of text, is one that the pattern may end."""
+    if ids and ids[-1] == task.encoder.end_of_text:
+        ids = ids[:-1]
+    return task.pattern().may_end(task.x + ids)
 
 
 def pass_figures(plain: Run, fast: Run) -> dict:
@@ -231,8 +245,10 @@ def pass_figures(plain: Run, fast: Run) -> dict:
 def acceptance_figures(rounds: Sequence[Round]) -> dict:
     """Return how many rounds accepted 0, 1, .. guesses; then accepted and tested guesses.
 
-    These are None for trees, in which siblings compete.
+    These are None for trees, in which siblings compete. Rounds that a pattern forced do not
+    count.
     """
+    rounds = [result for result in rounds if not isinstance(result, ForcedRound)]
     n_accepted = [result.n_accepted for result in rounds]
     most = max((n_guesses_in_a_row(result.guesses) for result in rounds), default=0)
     figures: dict = {"rounds_by_accepted": [n_accepted.count(n) for n in range(most + 1)],
@@ -270,11 +286,11 @@ def predicted_speedup(task: Task, plain: Run, fast: Run, alpha: float | None) ->
     """Return Leviathan et al. (2023) Theorem 3.8 for this run's acceptance and mean pass times.
 
     The theorem leaves out all that is not a pass: sampling, the test, and Python's loop. None
-    if the decoder is not the papers' with a fixed K, or if there is no measured speed-up to
-    compare it with.
+    if the decoder is not the papers' with a fixed K, a pattern forces tokens without a pass, or
+    there is no measured speed-up to compare it with.
     """
     is_papers = task.decoder in ("speculative", "quantized")
-    if not is_papers or task.settings["K"] == "auto":
+    if not is_papers or task.settings["K"] == "auto" or task.grammar:
         return None
     if alpha is None or measured_speedup(plain, fast) is None:
         return None
@@ -302,5 +318,5 @@ def first_difference(task: Task, a: list[int], b: list[int]) -> dict:
     x = window(task.x + a[:n], len(task.x), task.n_ctx)  # without --window: all of it
     rows = np.asarray(task.new_target()(x), dtype=np.float64)
     penalty = task.sampling.get("repetition_penalty", 1.0)
-    (logits,) = np.sort(adjusted_logits(rows, x, penalty))
+    (logits,) = np.sort(adjusted_logits(rows, x, penalty, task.pattern()))
     return {"token": n, "gap_of_the_two_best_logits": float(logits[-1] - logits[-2])}

@@ -54,6 +54,7 @@ def table_lines(numbers: dict, decoder: str) -> list[str]:
         ("ms per draft pass", "-", shown(numbers["draft_ms"])),
         ("guesses accepted", "-", accepted),
         ("accepted per round", "-", rounds_in_words(numbers["rounds_by_accepted"])),
+        ("forced by pattern", "-", shown(numbers.get("forced"), "{} tokens, without a pass")),
         ("texts identical", "", "-" if identical is None else "yes" if identical else "no")]
     return [f"{name:<20}{before:>9}   {after}" for name, before, after in rows if after != "-"]
 
@@ -85,6 +86,9 @@ def note_lines(numbers: dict, decoder: str) -> list[str]:
                      "--window continues.")
     if numbers.get("vocabularies"):
         lines.append(f"Vocabularies differ: {numbers['vocabularies']}; only these are guessed.")
+    if "fits_pattern" in numbers:
+        lines.append("The text fits the pattern." if numbers["fits_pattern"] else
+                     "The text does not fit the pattern yet: it was cut off. Allow more tokens.")
     if not numbers["exact"]:
         lines.append("This method is not exact: its text does not follow the target's "
                      "distribution.")

@@ -11,8 +11,9 @@ from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Sequence
 
 from demo.page import check_page_path
+from lib import pattern
 from lib.backend.products import BACKENDS
-from lib.terminal import Help, Parser, flags_given
+from lib.terminal import Help, Parser, flags_given, open_flag
 from sampling import check_sampling
 from utils import MODELS_DIR
 from variants import DECODERS
@@ -72,6 +73,9 @@ def add_text_flags(add: Callable) -> None:
         help="new tokens")
     add("--stop", action="append", metavar="TOKEN", help="end at this token of the vocabulary; "
         "may be repeated (default: the target's end of text)")
+    add("--regex", metavar="TEXT", help="write only what fits a regular expression, then end")
+    add("--json_schema", metavar="FILE", help="likewise, JSON that fits a schema")
+    add("--lark", metavar="FILE", help="likewise, a grammar of Lark")
     add("--window", action="store_true", help="keep writing when the context is full, keeping "
         "its last half (exact for the target with that window)")
 
@@ -165,7 +169,25 @@ def parse_args(argv: Sequence[str] | None = None) -> Namespace:
     if args.trace:
         check_page_path(args.trace)
     check_flags(args, entry, flags_given(words))
+    args.grammar = grammar_of_flags(args)
     return args
+
+
+def grammar_of_flags(args: Namespace) -> str | None:
+    """Return the grammar of --regex, --json_schema or --lark, or None; read the flag's file.
+
+    ValueError if there are two patterns, or one that is not valid.
+    """
+    kinds = [kind for kind in pattern.KINDS if getattr(args, kind) is not None]
+    if not kinds:
+        return None
+    if len(kinds) > 1:
+        raise ValueError(f"--{kinds[0]} and --{kinds[1]} are both given: choose one")
+    [kind] = kinds
+    if kind != "regex":  # the settings of a run keep the text, not the file's name
+        with open_flag(kind, getattr(args, kind), "rb") as file:
+            setattr(args, kind, file.read().decode())
+    return pattern.grammar_of(kind, getattr(args, kind))
 
 
 def why_unknown(word: str, entry: Decoder) -> str:
@@ -188,11 +210,15 @@ def check_flags(args: Namespace, entry: Decoder, given: set[str]) -> None:
     if "draft_model_size" in given and not entry.needs_draft(args.settings):
         raise ValueError(f"--draft_model_size does not apply to --decoder {entry.name} with "
                          "these flags: no draft model is used")
+    patterns = given & {*pattern.KINDS}
+    if patterns and args.window:
+        raise ValueError(f"--window does not apply to --{min(patterns)}: the pattern begins at "
+                         "the prompt's end, which a window leaves behind")
     if args.prompts is None:
         if misplaced := given & {*MANY_TEXTS}:
             raise ValueError(f"--{min(misplaced)} needs --prompts")
         return
-    if misplaced := given & {*ONE_TEXT, "window"}:
+    if misplaced := given & {*ONE_TEXT, *pattern.KINDS, "window"}:
         raise ValueError(f"--{min(misplaced)} does not apply to --prompts")
     if args.out is None:
         raise ValueError("--prompts needs --out FILE.jsonl")
@@ -202,7 +228,8 @@ def check_flags(args: Namespace, entry: Decoder, given: set[str]) -> None:
 
 def settings_for_json(args: Namespace) -> dict:
     """Return the flags that decide what comes out, those of the decoder among them."""
-    hidden = {*ONE_TEXT, *MANY_TEXTS, "models_dir", "sampling", "settings"}
+    hidden = {*ONE_TEXT, *MANY_TEXTS, "models_dir", "sampling", "settings", "grammar"}
+    hidden |= {kind for kind in pattern.KINDS if getattr(args, kind) is None}
     if not DECODERS[args.decoder].needs_draft(args.settings):
         hidden.add("draft_model_size")  # not loaded
     shown = {name: value for name, value in vars(args).items() if name not in hidden}

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import IO, NamedTuple
 
 from lib.memory import read_memory
+from lib.pattern import Pattern
 from lib.terminal import notify, open_flag
 from utils import find_folder, load_pair, runs_in_transformers
 from variants import DECODERS, Costs, Models
@@ -38,6 +39,7 @@ class Task(NamedTuple):
     window: bool  # continue beyond n_ctx, with a window of the text (wrappers/window.py)
     costs: Costs | None = None  # given; None: measured if the decoder needs them
     common: CommonTokens | None = None  # of a draft with a different vocabulary
+    grammar: str | None = None  # of the pattern that the new text has to fit
 
     @property
     def entry(self) -> Decoder:
@@ -57,7 +59,14 @@ class Task(NamedTuple):
     def models(self) -> Models:
         """Return fresh models, which have read nothing."""
         draft = self.new_draft and self.new_draft()
-        return Models(draft, self.new_target(), self.sampling, self.folder, self.costs)
+        sampling = self.sampling
+        if self.grammar:
+            sampling = {**sampling, "allowed": self.pattern()}
+        return Models(draft, self.new_target(), sampling, self.folder, self.costs)
+
+    def pattern(self) -> Pattern | None:
+        """Return which tokens may follow the prompt and a new text, or None without a pattern."""
+        return Pattern(self.grammar, self.encoder, len(self.x)) if self.grammar else None
 
 
 # ---- the prompt
@@ -130,8 +139,11 @@ def load_task(args: Namespace, prompt: str | None = None) -> Task:
                 folder=folder,
                 sampling=args.sampling, decoder=args.decoder, settings=args.settings,
                 N=args.n_tokens_to_generate, seed=args.seed, window=args.window,
-                costs=args.costs, common=getattr(draft, "common", None),
+                costs=args.costs, common=getattr(draft, "common", None), grammar=args.grammar,
                 n_ctx=min(model.n_ctx for model in (draft, target) if model))
+    if task.grammar:  # the pattern ends with the end of text, whatever --stop says
+        task.pattern()  # report a pattern that the tokenizer cannot write now
+        task = task._replace(stop={*task.stop, encoder.end_of_text})
     return with_prompt(task, prompt, advice=" or add --window")
 
 

@@ -9,6 +9,7 @@ A round as data is a dict for JSON. A key whose value is unknown is missing.
               number "u_draw" that drew it; in a tree "parent", and "led_on" on the path taken
     rows      of each position, unless the guesses branch: see `row_of`
     u_last    the uniform number that drew the last token
+    forced    true if a pattern left one token at each position, so that no model was asked
     seconds   in this round, by model
 """
 
@@ -22,6 +23,7 @@ import numpy as np
 from sampling import residual
 from speculative import Round, Test, verify
 from variants.shared.branches import Tree
+from wrappers.forced import ForcedRound
 from wrappers.transformers_tokenizer import Tokenizer
 
 N_TOP = 4  # tokens of a row that are stored: on a page, a whole vocabulary is too much
@@ -65,6 +67,8 @@ def watcher(encoder: Tokenizer, rng: Recorded, test: Test,
         if len(of_guess) == len(seen["guesses"]):  # one number for each guess
             for guess, u in zip(seen["guesses"], of_guess):
                 guess["u_draw"] = u
+        if isinstance(result, ForcedRound):
+            seen["forced"] = True
         for token in seen["ids"]:
             token["text"] = next_text(token["id"])
         seen["seconds"] = {name: sum(clock[n_read[name] :]) for name, clock in clocks.items()}

@@ -4,6 +4,7 @@ backend      arrays and matrix products
 checkpoints  file formats of models and their downloads
 terminal     argparse with errors in one line
 markdown     tables
+pattern      which tokens a regular expression, schema or grammar allows after a text
 memory       the file of --memory
 statistics   standard errors, and how surprising a frequency is
 """

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 KINDS = ("regex", "json_schema", "lark")
+ONE_SPACING = {"whitespace_flexible": False}  # of JSON: a model could write spaces without end
 
 
 def library() -> Any:
@@ -32,10 +33,12 @@ def library() -> Any:
 def grammar_of(kind: str, text: str) -> str:
     """Return the grammar of a pattern; ValueError with the library's reason if it is wrong."""
     matcher = library().LLMatcher
+    options = {}
     try:
         if kind == "json_schema":
             json.loads(text)
-        grammar = getattr(matcher, f"grammar_from_{kind}")(text)
+            options = {"overrides": ONE_SPACING}
+        grammar = getattr(matcher, f"grammar_from_{kind}")(text, **options)
         message = matcher.validate_grammar(grammar)
     except ValueError as error:
         message = str(error)

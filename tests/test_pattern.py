@@ -2,17 +2,24 @@
 
 import json
 import re
+import sys
 
+import jsonschema
 import numpy as np
 import pytest
 
+from demo.compare import decoded_run, with_costs
+from demo.flags import parse_args
+from demo.task import load_task
 from lib.pattern import Pattern, grammar_of
 from tests.bundled import encoder
+from tests.commands import run_main
+from variants import DECODERS
 
-pytest.importorskip("llguidance")
+pytest.importorskip("llguidance", reason="needs requirements/pattern.txt")
 REGEX = r" lived in the (forest|castle|deep blue sea) with (her|his) [a-z]{1,3}\."
 SCHEMA = {"type": "object", "properties": {"name": {"type": "string", "maxLength": 5},
-                                           "age": {"type": "integer"}},
+                                           "age": {"type": "integer", "minimum": 0, "maximum": 120}},
           "required": ["name", "age"], "additionalProperties": False}
 LARK = 'start: " and"+ "."'
 GRAMMARS = {"regex": REGEX, "json_schema": json.dumps(SCHEMA), "lark": LARK}
@@ -73,3 +80,73 @@ def test_a_bad_pattern_is_refused_in_a_sentence(kind, text, why):
     with pytest.raises(ValueError, match=f"--{kind} is not valid: .*{why}") as error:
         grammar_of(kind, text)
     assert "\n" not in str(error.value)
+
+
+# ---- in main.py
+
+BEGINNING = "There was once an old woman who"
+SEVEN = r" lived in the (forest|castle) with her (two|three|seven) (sons|daughters)\."
+
+
+def written_text(*flags):
+    """Return what a run of the bundled pair writes, and the run."""
+    task, _ = with_costs(load_task(parse_args(["--prompt", BEGINNING, *flags])))
+    run = decoded_run(task, task.decoder)
+    ids = run.ids[:-1] if run.ids[-1] == task.encoder.end_of_text else run.ids
+    return task.encoder.decode(ids), run
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_every_seed_writes_a_text_that_the_expression_matches(seed):
+    text, _ = written_text("--regex", SEVEN, "--temperature", "1", "--seed", str(seed))
+    assert re.fullmatch(SEVEN, text)
+
+
+@pytest.mark.parametrize("temperature", ["0", "1"])
+def test_a_schema_gives_a_document_that_its_validator_accepts(tmp_path, temperature):
+    (tmp_path / "schema.json").write_text(json.dumps(SCHEMA))
+    text, _ = written_text("--json_schema", str(tmp_path / "schema.json"),
+                           "--temperature", temperature)
+    jsonschema.validate(json.loads(text), SCHEMA)
+
+
+def test_every_decoder_writes_texts_that_fit():
+    for name, entry in DECODERS.items():
+        for temperature in ("0", "1")[: 1 if entry.greedy else 2]:
+            text, _ = written_text("--decoder", name, "--regex", SEVEN,
+                                   "--temperature", temperature)
+            assert re.fullmatch(SEVEN, text), name
+
+
+def test_forced_tokens_need_no_pass_and_are_counted_apart():
+    status, out, _ = run_main("--prompt", BEGINNING, "--regex", SEVEN, "--json")
+    numbers = json.loads(out)
+    assert status == 0 and numbers["fits_pattern"] and numbers["identical"]
+    n_chosen = len(numbers["speculative"]["ids"]) - numbers["forced"]
+    assert numbers["forced"] >= 4 and numbers["target_passes"] <= n_chosen
+    assert sum(numbers["rounds_by_accepted"]) == numbers["target_passes"]
+    assert numbers["settings"]["regex"] == SEVEN and "lark" not in numbers["settings"]
+
+
+def test_a_text_that_is_cut_off_does_not_fit_yet():
+    _, out, _ = run_main("--prompt", BEGINNING, "--regex", SEVEN, "--n_tokens_to_generate", 3)
+    assert "does not fit the pattern yet" in out
+    _, out, _ = run_main("--prompt", BEGINNING, "--regex", SEVEN)
+    assert "The text fits the pattern." in out
+
+
+@pytest.mark.parametrize("flags, why", [
+    (["--regex", "("], "--regex is not valid"),
+    (["--regex", "a", "--lark", "none"], "--regex and --lark are both given: choose one"),
+    (["--json_schema", "none.json"], "cannot read --json_schema none.json"),
+    (["--regex", "a", "--window"], "--window does not apply to --regex"),
+    (["--regex", "a", "--prompts", "-", "--out", "-"], "--regex does not apply to --prompts")])
+def test_a_pattern_that_cannot_be_written_is_refused_before_anything_is_loaded(flags, why):
+    status, out, err = run_main("--target_model_size", "nowhere", *flags)
+    assert status == 2 and out == "" and why in err and err.count("\n") == 1
+
+
+def test_without_the_library_the_command_that_installs_it_is_named(monkeypatch):
+    monkeypatch.setitem(sys.modules, "llguidance", None)
+    status, _, err = run_main("--regex", "a")
+    assert status == 2 and "pip install -r requirements/pattern.txt" in err

@@ -2,6 +2,7 @@
 
 intersection            a draft with a different vocabulary
 window                  texts longer than the context
+forced                  tokens that a mask forces, without a pass
 batch                   many texts at once
 batch_gpt2              a GPT-2 that reads many texts in one pass
 transformers_model      any causal language model that transformers loads

@@ -11,7 +11,7 @@ A forced run is a round of its own, in front of the rounds of any step: its gues
 tokens, and its rows are one-hot, so `verify` accepts all of them.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 import numpy as np
 
@@ -21,15 +21,22 @@ from speculative import Round, Step, verify
 Allowed = Callable[[Sequence[int]], np.ndarray]
 
 
-def forced_run(x: list[int], most: int, allowed: Allowed) -> list[int]:
+class ForcedRound(Round):
+    """Hold a round that a mask decided: no model was asked, and no guess was tested by chance."""
+
+
+def forced_run(x: list[int], most: int, allowed: Allowed,
+               stop: Collection[int] = ()) -> list[int]:
     """Return the tokens, at most `most`, that can only follow x in this order.
+
+    A stop token is the last.
 
     >>> counts_to_2 = lambda ids: np.arange(4) == len(ids) if len(ids) < 3 else np.ones(4, bool)
     >>> forced_run([0], 9, counts_to_2)
     [1, 2]
     """
     forced: list[int] = []
-    while len(forced) < most:
+    while len(forced) < most and not (forced and forced[-1] in stop):
         candidates = np.flatnonzero(allowed(x + forced))
         if len(candidates) != 1:
             break
@@ -37,16 +44,16 @@ def forced_run(x: list[int], most: int, allowed: Allowed) -> list[int]:
     return forced
 
 
-def with_forced_runs(step: Step, allowed: Allowed) -> Step:
+def with_forced_runs(step: Step, allowed: Allowed, stop: Collection[int] = ()) -> Step:
     """Return the step that writes a forced run by itself, and calls `step` where there is none."""
     def step_or_run(x, n_left, rng):
-        forced = forced_run(x, n_left, allowed)
+        forced = forced_run(x, n_left, allowed, stop)
         if not forced:
             return step(x, n_left, rng)
         rows = one_hot_rows(forced, n_vocab=len(allowed(x)))
         # all but the last token are guesses, and the last one takes the place of the bonus token
         guesses = forced[:-1]
         ids = verify(guesses, rows[:-1], rows, rng)
-        return Round(ids, guesses, rows[:-1], rows, n_accepted=len(guesses))
+        return ForcedRound(ids, guesses, rows[:-1], rows, n_accepted=len(guesses))
 
     return step_or_run

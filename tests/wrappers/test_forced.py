@@ -10,7 +10,7 @@ from speculative import autoregressive_sampling, complete, draft_and_verify, gen
 from tests.distributions import assert_same_law
 from tests.toys import toy
 from variants.block import block_verify
-from wrappers.forced import forced_run, with_forced_runs
+from wrappers.forced import ForcedRound, forced_run, with_forced_runs
 
 
 def one_after_zero(ids):
@@ -65,3 +65,11 @@ def test_a_run_ends_with_the_tokens_that_are_wanted():
     assert complete([2, 0], step, 1, np.random.default_rng(0)) == [2, 0, 1]
     always = partial(np.equal, np.arange(3))
     assert forced_run([0], 3, lambda ids: always(len(ids) % 3)) == [1, 2, 0]
+
+
+def test_a_run_ends_with_a_stop_token():
+    always_2 = lambda ids: np.arange(3) == 2
+    assert forced_run([0], 9, always_2) == [2] * 9
+    assert forced_run([0], 9, always_2, stop={2}) == [2]
+    [only] = generate([0], with_forced_runs(None, always_2, {2}), 9, np.random.default_rng(0), {2})
+    assert only.ids == [2] and isinstance(only, ForcedRound)
