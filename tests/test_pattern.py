@@ -18,8 +18,9 @@ from variants import DECODERS
 
 pytest.importorskip("llguidance", reason="needs requirements/pattern.txt")
 REGEX = r" lived in the (forest|castle|deep blue sea) with (her|his) [a-z]{1,3}\."
-SCHEMA = {"type": "object", "properties": {"name": {"type": "string", "maxLength": 5},
-                                           "age": {"type": "integer", "minimum": 0, "maximum": 120}},
+AGE = {"type": "integer", "minimum": 0, "maximum": 120}
+SCHEMA = {"type": "object",
+          "properties": {"name": {"type": "string", "maxLength": 5}, "age": AGE},
           "required": ["name", "age"], "additionalProperties": False}
 LARK = 'start: " and"+ "."'
 GRAMMARS = {"regex": REGEX, "json_schema": json.dumps(SCHEMA), "lark": LARK}
