@@ -49,7 +49,7 @@ class CommonTokens:
             raise ValueError("need a draft and a target with tokens in common, got none among "
                              f"{len(theirs)} and {len(ours)}; choose a different draft")
         self.ids, self.draft_ids = np.array(pairs).T  # of the same tokens
-        self.n_vocab = encoder.n_vocab
+        self.n_vocab = max(ours) + 1  # ids may have holes
         self.n_draft_vocab = len(theirs)
         self.encode_bytes = draft_encoder.encode_bytes
         # A special token becomes the draft's; if there is none, its name is encoded as text.
