@@ -224,7 +224,8 @@ def fits_pattern(task: Task, ids: list[int]) -> bool:
     """Return whether the new text, without its end of text, is one that the pattern may end."""
     if ids and ids[-1] == task.encoder.end_of_text:
         ids = ids[:-1]
-    return task.pattern().may_end(task.x + ids)
+    pattern = task.pattern()
+    return pattern is None or pattern.may_end(task.x + ids)
 
 
 def pass_figures(plain: Run, fast: Run) -> dict:
