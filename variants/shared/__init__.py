@@ -8,5 +8,4 @@ dynamic_tree  the best tree of each round
 states        the target's hidden states, for heads
 heads         the file of a target's heads
 eagle_head    EAGLE's head as a model
-acceptance    the decayed count of accepted and tested guesses
 """
