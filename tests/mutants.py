@@ -188,7 +188,7 @@ REGISTRY = [
      "flags that are given do not arrive"),
     ("self.exact_if(settings) if self.exact_if else bool(self.exact)", "bool(self.exact)",
      "a condition is taken for exact"),
-    (' or "auto" in (settings.get("K"), settings.get("widths"))', "",
+    ('needs.add("costs")', "pass",
      "--K auto does not ask for costs"),
 ]
 
