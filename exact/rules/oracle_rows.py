@@ -92,11 +92,13 @@ def rounds_needed(texts, wanted, V, K, n_toys, false_alarm=1e-9):
     a with n KL(a, p) = log(events / false_alarm) and n KL(a, q) = log(1 / ERROR): by Hoeffding's
     bound the rule shows a frequency beyond a, which is enough for an alarm.
     """
+    texts = {text: float(p) for text, p in texts.items()}
+    wanted = {text: float(p) for text, p in wanted.items()}
     pairs = []  # (q, p) of every start
     for m in range(1, K + 2):
         came = prefix_law(texts, 1 + m)  # NOTHING and m tokens
         should = prefix_law(wanted, 1 + m)
-        pairs += [(float(came[start]), float(should[start])) for start in {*came, *should}]
+        pairs += [(came[start], should[start]) for start in {*came, *should}]
     q, p = np.array(pairs).T
     # starts at which a rule and the target differ, and both are possible and not certain
     is_clear = (abs(q - p) > 1e-9) & (p > 0) & (q > 0) & (q < 1) & (p < 1)
