@@ -89,7 +89,8 @@ def add_model_flags(add: Callable) -> None:
     add_folder_flags(add)
     add_backend_flag(add)
     add("--dtype", choices=("float32", "float64", "bfloat16", "auto"), default="float32",
-        help="precision of the weights; bfloat16 and auto (as stored): transformers only")
+        metavar="NAME", help="precision of the weights: float32, float64, or (in transformers "
+        "only) bfloat16, auto")
 
 
 def add_folder_flags(add: Callable) -> None:
@@ -113,7 +114,7 @@ def add_sampling_flags(add: Callable) -> None:
     add("--top_k", type=int, default=0, metavar="K",
         help="keep the K most probable tokens; 0 keeps all")
     add("--top_p", type=float, default=1.0, metavar="P",
-        help="keep the smallest set of tokens with total probability P")
+        help="keep the smallest set with total probability P")
     add("--repetition_penalty", type=float, default=1.0, metavar="R",
         help="above 1: tokens seen before become less probable")
     add("--seed", type=whole_from_0, default=123, help="random seed, the same for both runs")

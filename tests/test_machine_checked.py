@@ -82,7 +82,7 @@ def test_coq_accepts_every_theorem_without_axioms(compiled, tmp_path):
     assert {f"lossless.step_{i}" for i in range(1, 8)} < set(names)
     all_of_them = f"Definition all := ({', '.join('@' + name for name in names)})."
     (tmp_path / "axioms.v").write_text(
-        f"Require {' '.join(FILES)}.\n{all_of_them}\nPrint Assumptions all.")
+        f"Require {' '.join(FILES)}.\n{all_of_them}\nPrint Assumptions all.", "utf-8")
     result = coqc(tmp_path / "axioms.v", "-Q", compiled, "")
     assert (result.stdout, result.stderr) == ("Closed under the global context\n", "")
 

@@ -105,7 +105,7 @@ def test_every_seed_writes_a_text_that_the_expression_matches(seed):
 
 @pytest.mark.parametrize("temperature", ["0", "1"])
 def test_a_schema_gives_a_document_that_its_validator_accepts(tmp_path, temperature):
-    (tmp_path / "schema.json").write_text(json.dumps(SCHEMA))
+    (tmp_path / "schema.json").write_text(json.dumps(SCHEMA), encoding="utf-8")
     text, _ = written_text("--json_schema", str(tmp_path / "schema.json"),
                            "--temperature", temperature)
     jsonschema.validate(json.loads(text), SCHEMA)
