@@ -71,11 +71,12 @@ def test_a_draft_of_another_kind_and_a_gpt2_through_transformers(folders):
 
 
 def test_many_prompts_have_the_text_of_each_alone(folders, tmp_path):
-    (tmp_path / "prompts").write_text("One day\nA king")
+    (tmp_path / "prompts").write_text("One day\nA king", encoding="utf-8")
     status, _, _ = run_main(*flags_of(folders)[:4], "--dtype", "float64",
                             "--n_tokens_to_generate", 8, "--prompts", tmp_path / "prompts",
                             "--out", tmp_path / "out")
-    first, second = map(json.loads, (tmp_path / "out").read_text().splitlines())
+    lines = (tmp_path / "out").read_text(encoding="utf-8").splitlines()
+    first, second = map(json.loads, lines)
     alone = json_of(*flags_of(folders, "--dtype", "float64"))
     assert status == 0 and first["ids"] == alone["speculative"]["ids"] != second["ids"]
 
