@@ -3,20 +3,25 @@
 import json
 import re
 import sys
+from pathlib import Path
 
-import jsonschema
 import numpy as np
 import pytest
 
 from demo.compare import decoded_run, with_costs
 from demo.flags import parse_args
 from demo.task import load_task
+from exact.law import law
 from lib.pattern import Pattern, grammar_of
+from sampling import with_sampling
+from speculative import autoregressive_sampling
 from tests.bundled import encoder
 from tests.commands import run_main
 from variants import DECODERS
 
+ROOT = Path(__file__).parent.parent
 pytest.importorskip("llguidance", reason="needs requirements/pattern.txt")
+jsonschema = pytest.importorskip("jsonschema", reason="needs requirements/pattern.txt")
 REGEX = r" lived in the (forest|castle|deep blue sea) with (her|his) [a-z]{1,3}\."
 AGE = {"type": "integer", "minimum": 0, "maximum": 120}
 SCHEMA = {"type": "object",
@@ -151,3 +156,29 @@ def test_without_the_library_the_command_that_installs_it_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "llguidance", None)
     status, _, err = run_main("--regex", "a")
     assert status == 2 and "pip install -r requirements/pattern.txt" in err
+
+
+@pytest.mark.parametrize("temperature", ["0", "1"])
+def test_the_pages_schema_gives_a_valid_document_and_the_text_that_it_quotes(tmp_path, temperature):
+    page = (ROOT / "docs" / "decoders.md").read_text(encoding="utf-8")
+    [schema] = re.findall(r"```json\n(.*?)```", page, re.DOTALL)
+    (tmp_path / "schema.json").write_text(schema, encoding="utf-8")
+    _, out, _ = run_main("--prompt", "Once there was a man. ", "--temperature", temperature,
+                         "--json_schema", tmp_path / "schema.json", "--seed", 1, "--json")
+    text = json.loads(out)["speculative"]["text"]
+    assert (text in page) == (temperature == "1")
+    document = text.removeprefix("Once there was a man. ").removesuffix("<|endoftext|>")
+    jsonschema.validate(json.loads(document), json.loads(schema))
+
+
+def test_the_mask_is_not_the_condition_that_the_whole_text_fits():
+    """Tokens a, b, then x, y: after a only x is allowed, after b both are."""
+    rows = {(): [0.5, 0.5, 0, 0], (0,): [0, 0, 0.5, 0.5], (1,): [0, 0, 0.5, 0.5]}
+    model = lambda ids, n_last: np.array([rows[tuple(ids[1:])]])
+    allowed = lambda ids: np.array([True, True, True, list(ids[1:]) != [0]])
+    logits = lambda ids, n_last: np.log(np.maximum(model(ids, n_last), 1e-300))
+    masked = with_sampling(logits, allowed=allowed)
+    got = law(lambda rng: tuple(autoregressive_sampling([9], masked, 2, rng)[1:]))
+    assert got[0, 2] == pytest.approx(1 / 2) and got[1, 2] == got[1, 3] == pytest.approx(1 / 4)
+    fits = {(a, b): rows[()][a] * rows[a,][b] for a in (0, 1) for b in (2, 3) if (a, b) != (0, 3)}
+    assert fits[0, 2] / sum(fits.values()) == pytest.approx(1 / 3)
