@@ -45,7 +45,7 @@ FORMS = {  # the first is run with every setting and pair
              {"widths": (2, 2), "siblings": "top"}],
     "traversal": [{"widths": (2, 1)}, {"widths": (3,), "siblings": "independent"},
                   {"widths": (2, 2), "siblings": "top"}],
-    "multipath": [{"K": 2}, {"K": 1, "paths": 3}],
+    "multipath": [{"K": 1}, {"K": 2}, {"K": 1, "paths": 3}],
     "kseq": [{"K": 1, "chains": 2}, {"K": 1, "chains": 3}],
     "lookahead": [{"columns": 2, "ngram": 2, "pool": 2}, {"columns": 3, "ngram": 3, "pool": 1}],
     "staged": [{"K": 2, "inner_K": 1}, {"K": 1, "inner_K": 1, "width": 2}],

@@ -74,7 +74,7 @@ def assert_exact(new_step, pair, sampling, N=N, stop=()):
 # ---- the distribution
 
 CASES = [(name, i, "dense", sampling) for name, i in ALL
-         for sampling in (SETTINGS if i == 0 else [*SETTINGS[:2], ALL_SETTINGS]) + MASKS
+         for sampling in ([*SETTINGS, *MASKS] if i == 0 else [*SETTINGS[:2], ALL_SETTINGS])
          if fits(name, i, sampling)]
 CASES += [(name, 0, pair, sampling_of(name)) for name in EXACT
           for pair in ("zeros", "disjoint", "two left", "equal", "one ulp away", "sharp")]
@@ -89,7 +89,7 @@ def test_the_text_is_distributed_as_the_targets_own(name, i, pair, sampling, hea
 DEEP = {"tree": {"widths": (2, 1, 1)}, "traversal": {"widths": (2, 1, 1)}, "eagle": {"K": 3},
         "medusa": {"widths": (2, 1, 1)}, "blockwise": {"block": 4}, "big_little": {"run": 3},
         "lookahead": {"columns": 2, "ngram": 4, "pool": 2}, "kseq": {"K": 3, "chains": 2},
-        "suffix": {"cap": 3}, "stopping": {}}
+        "suffix": {"cap": 3}, "stopping": {}, "multipath": {"K": 3, "paths": 1}}
 DEEPER = [("speculative", 4, 5), ("lookup", 5, 6), ("jacobi", 5, 6), ("match", 5, 6),
           ("block", 5, 6)]
 

@@ -54,7 +54,14 @@ def oracle_in(folder, *words):
     return done.returncode, done.stdout
 
 
-def test_an_example_is_exact_and_its_twin_is_named(compiled):
+def test_an_example_is_exact_and_its_twin_is_not(compiled):
+    for words, status, verdict in (([], 0, "exact: "), (["--wrong"], 1, "NOT exact: ")):
+        got, out = oracle_in(compiled, "--K", "2", "--command", "./verifier", *words)
+        assert got == status and out.startswith(verdict)
+
+
+@pytest.mark.parametrize("compiled", ["verifier.c"], indirect=True)
+def test_with_three_guesses_the_twin_is_named(compiled):
     status, out = oracle_in(compiled, "--command", "./verifier")
     assert status == 0 and out.startswith("exact: ") and "2.853 tokens per round" in out
     status, out = oracle_in(compiled, "--command", "./verifier", "--wrong")
