@@ -20,6 +20,7 @@ MOST_WORDS = 2**15  # an Encoder keeps the ids of this many words
 BROKEN = "surrogateescape"  # invalid UTF-8 survives decoding and encoding (PEP 383)
 
 # GPT-2's split: contractions, letters, numbers, other signs (each with a space before), spaces.
+# `\s+(?!\S)` leaves the last of several spaces to the word after them.
 SPLIT = regex.compile(
     r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 )
@@ -87,8 +88,8 @@ class Encoder:
     end_of_text : str
         The symbol that ends a text. The attribute `end_of_text` is its id, or None.
     added : list of str
-        Further symbols that stand for themselves and not for bytes. No text is encoded as
-        them or as end_of_text.
+        Further symbols that stand for themselves and not for bytes. `encode` returns
+        neither their ids nor end_of_text's.
 
     Raises
     ------
@@ -105,6 +106,7 @@ class Encoder:
     """
 
     def __init__(self, vocab, merges, end_of_text=END_OF_TEXT, added=()):
+        # GPT-2's symbol is special even if a different symbol ends a text
         self.special = {END_OF_TEXT, end_of_text, *added}
         self.characters = byte_characters()
         # for str.translate: a character's number and the byte that it stands for
@@ -175,7 +177,10 @@ class Encoder:
 # ---- checks of arguments
 
 def check_vocab(vocab, characters, special):
-    """Raise ValueError unless ids are 0 .. n - 1, bytes have symbols, and symbols are bytes."""
+    """Raise ValueError unless the ids are 0 .. n - 1 and every byte has a symbol.
+
+    A symbol that is not special must consist of byte characters.
+    """
     ids = vocab.values()
     are_ints = all(type(token) is int for token in ids)
     if not are_ints or sorted(ids) != [*range(len(vocab))]:

@@ -126,8 +126,12 @@ def unembed(x, params):  # [n_last, n_embd] -> [n_last, n_vocab]
 
 
 def mask_of(visible, like):  # [n_new, n_seq] of bool -> [n_new, n_seq]
-    """Return the mask that attention adds to its scores: 0 where a row may look, else -inf."""
-    return np.asarray(np.where(visible, 0, -np.inf), like.dtype, like=like)
+    """Return the mask that attention adds to its scores: 0 where a row may look, else -inf.
+
+    The mask gets the dtype and the device of the array `like`.
+    """
+    mask = np.where(visible, 0, -np.inf)
+    return np.asarray(mask, like.dtype, like=like)
 
 
 @functools.cache
@@ -146,7 +150,8 @@ def part_ends(n_past, n_seq, n_last):
     >>> part_ends(0, 300, 1), part_ends(299, 300, 1)
     ([128, 256, 300], [300])
     """
-    return [*range(n_past + PART, n_seq - n_last, PART), n_seq]
+    latest_start = n_seq - n_last  # of the last pass
+    return [*range(n_past + PART, latest_start, PART), n_seq]
 
 
 def to_host(array):
@@ -252,7 +257,8 @@ class GPT2:
                              f"got n_last = {n_last}, len(ids) = {len(ids)}")
         n_past = min(common_prefix(cached_ids, ids), len(ids) - n_last)
         unchecked = ids[n_past:]  # the ids before n_past equal cached ids, which were checked
-        if set(map(type, ids)) != {int}:  # 1.0 and True equal a cached 1, too
+        # 1.0 and True equal a cached 1, so the common prefix may contain them
+        if set(map(type, ids)) != {int}:
             unchecked = ids
         check_ids(unchecked, self.n_vocab)
         return n_past
@@ -263,6 +269,7 @@ def check_ids(ids, n_vocab):
     for i, token in enumerate(ids):
         is_whole = isinstance(token, int | np.integer) and not isinstance(token, bool)
         if not (is_whole and 0 <= token < n_vocab):
-            from_end = i - len(ids)  # -1 is the last id: `ids` may lack the text's first ones
+            # -1 is the last id: `ids` may be only the end of a text, so the start is unknown
+            from_end = i - len(ids)
             raise ValueError(f"need ids in 0 .. n_vocab - 1 = {n_vocab - 1}, got {token!r:.80} "
                              f"at position {from_end} from the end")

@@ -3,8 +3,8 @@
     python main.py --K 4 --temperature 0
 
 Four steps, each with a file of its own: demo/flags.py parses the command line, demo/task.py
-loads the models and the prompt that it names, demo/compare.py runs and times both decoders (the
-loop is `speculative.generate`), and demo/describe.py puts their figures into words.
+loads the models and the prompt that the flags name, demo/compare.py runs and times both decoders
+(the loop is `speculative.generate`), and demo/describe.py puts their figures into words.
 
     task      the models, the prompt and the settings of one run
     round     one round of the decoder as data: guesses, draws and distributions (demo/trace.py)
@@ -34,7 +34,10 @@ from lib.memory import remember
 
 @command("main.py")
 def main(argv=None):
-    """Continue one prompt with both decoders, or --prompts with one; return the exit status."""
+    """Continue one prompt with both decoders, or each of --prompts with one decoder.
+
+    Returns the exit status.
+    """
     args = parse_args(argv)
     if args.prompts is None:
         return continue_prompt(args)
@@ -84,5 +87,5 @@ if __name__ == "__main__":
     if sys.stdout is None:
         sys.exit("main.py: standard output is closed")
     if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="backslashreplace")  # escape characters it cannot encode
+        sys.stdout.reconfigure(errors="backslashreplace")  # what it cannot encode is escaped
     sys.exit(main())

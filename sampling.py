@@ -7,8 +7,9 @@
 
 Randomness enters the project in two functions, `sample` and `accept`. Each draws one uniform
 number in [0, 1) from `rng` and compares it once, so a test can replace the generator by one
-that enumerates every outcome with its exact probability (exact/law.py). The one exception is
-`race_sample` of variants/coupled.py, which derives n_vocab numbers from one uniform.
+that enumerates every outcome with its exact probability (exact/law.py). The exception is a
+third function, `race_sample` of variants/coupled.py, which derives n_vocab numbers from one
+uniform number.
 """
 
 from collections.abc import Callable, Sequence
@@ -158,21 +159,22 @@ def keep_largest(row, n):  # [n_vocab] -> [n_vocab]
     larger = row > border
     n_larger = np.count_nonzero(larger)
     kept = np.where(larger, row, 0.0)
-    kept[ties[: n - n_larger]] = border  # the first ties, up to n entries
+    kept[ties[: n - n_larger]] = border  # as many ties as make n entries
     return kept / kept.sum()
 
 
 def keep_top_p(row, top_p):  # [n_vocab] -> [n_vocab]
     """Zero all tokens outside the smallest set with mass >= top_p. Holtzman et al. (2020)."""
-    # All tokens below this probability together have less than 1 - top_p: none is needed.
+    # Together, all tokens with a probability below (1 - top_p) / n_vocab have less than 1 - top_p,
+    # so the other tokens have more than top_p.
     candidates = row[row >= (1 - top_p) / len(row)]
     mass = np.cumsum(np.sort(candidates)[::-1])  # mass[i]: the i + 1 most probable together
-    n_short = np.count_nonzero(mass < top_p)  # the n_short most probable have less than top_p
+    n_short = np.count_nonzero(mass < top_p)  # so many tokens have too little; one more is enough
     return keep_largest(row, n_short + 1)
 
 
 def at_least_float64(numbers):
-    """Return numbers in float64; Fractions are left as they are.
+    """Return numbers in float64; an array of Fractions, of dtype object, stays as it is.
 
     NumPy would round the uniform number u to float32 before comparing it with a float32.
     """

@@ -125,7 +125,8 @@ def generate(x: list[int], step: Step, N: int, rng: np.random.Generator,
     text. ValueError if x is empty, x or `stop` contains anything but token ids, N is not a
     whole number >= 0, `rng` is not a generator, or a step returns more tokens than are wanted.
 
-    >>> always_1 = lambda ids, n_last: np.eye(3)[[1] * n_last]  # token 1 follows every text
+    >>> row = [0.0, 1.0, 0.0]  # token 1 follows every text
+    >>> always_1 = lambda ids, n_last: np.array([row] * n_last)
     >>> step = draft_and_verify(always_1, always_1, K=2)
     >>> [result.ids for result in generate([0], step, 4, np.random.default_rng(0))]
     [[1, 1, 1], [1]]
@@ -170,7 +171,8 @@ def autoregressive_sampling(x: list[int], model: Model, N: int, rng: np.random.G
     Returns x and exactly N new tokens, or fewer if one of them is a stop token, which is then
     the last. ValueError as in `generate`. Chen et al. (2023) Alg. 1.
 
-    >>> count_up = lambda ids, n_last: np.eye(10)[np.array(ids[-n_last:]) + 1]  # 1 after 0, ..
+    >>> row_after = np.eye(10)[1:]  # row_after[i]: token i + 1 has probability 1
+    >>> count_up = lambda ids, n_last: row_after[ids[-n_last:]]
     >>> autoregressive_sampling([3], count_up, 4, np.random.default_rng(0))
     [3, 4, 5, 6, 7]
     """
@@ -179,13 +181,14 @@ def autoregressive_sampling(x: list[int], model: Model, N: int, rng: np.random.G
 
 def speculative_sampling(x: list[int], draft: Model, target: Model, N: int, K: int,
                          rng: np.random.Generator, stop: Collection[int] = ()) -> list[int]:
-    """Draw N tokens from the same distribution, up to K + 1 per pass of the target. Lossless.
+    """Draw N tokens from the target's distribution, up to K + 1 per target pass. Lossless.
 
     The text has exactly the distribution of `autoregressive_sampling(x, target, N, rng, stop)`.
-    ValueError also if K is not a whole number >= 1, or the vocabularies differ. Chen et al.
-    (2023) Alg. 2; Leviathan et al. (2023) Alg. 1.
+    ValueError as in `generate`, or if K is not a whole number >= 1, or the vocabularies differ.
+    Chen et al. (2023) Alg. 2; Leviathan et al. (2023) Alg. 1.
 
-    >>> count_up = lambda ids, n_last: np.eye(10)[np.array(ids[-n_last:]) + 1]
+    >>> row_after = np.eye(10)[1:]  # row_after[i]: token i + 1 has probability 1
+    >>> count_up = lambda ids, n_last: row_after[ids[-n_last:]]
     >>> speculative_sampling([0], count_up, count_up, 6, 2, np.random.default_rng(0))
     [0, 1, 2, 3, 4, 5, 6]
     """
@@ -211,7 +214,7 @@ def is_whole(number):
 
 
 def check_start(x, N, rng):
-    """Raise ValueError unless there is a first token, a number of new ones and a generator."""
+    """Raise ValueError unless x has a token, N is a whole number >= 0 and rng a generator."""
     if len(x) == 0:
         raise ValueError("need at least one token to start from, got an empty sequence")
     if not is_whole(N) or N < 0:
@@ -230,7 +233,7 @@ def check_length(ids, n_left):
 def check_rows(guesses, p_draft, p_target):
     """Raise ValueError unless the rows are distributions that fit the guesses."""
     k = len(guesses)
-    if not isinstance(guesses, list):  # `+` would add arrays instead of joining them
+    if not isinstance(guesses, list):  # `verify` joins lists by +, which would add arrays
         raise ValueError(f"need a list of guesses, got {type(guesses).__name__}")
     for row in (*p_draft, *p_target):
         check_row(row)

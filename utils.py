@@ -76,15 +76,16 @@ def load_encoder_hparams_and_params(model_size: str, models_dir: str | Path, dty
     encoder = read_encoder(folder, hparams["n_vocab"], cut_vocab)
     arrays = get_backend(backend)
     products.set_backend(backend)
-    flat = layout.load_all_weights(folder, hparams, dtype)  # one after another
-    params = cut_params(arrays.asarray(flat), hparams)
-    params["wte"] = params["wte"][: encoder.n_vocab]  # cut_vocab leaves out the padding
+    flat = layout.load_all_weights(folder, hparams, dtype)  # one flat array
+    params = cut_params(arrays.asarray(flat), hparams)  # the tree, as views of the array
+    # no row is left out without cut_vocab: read_encoder has refused a padded wte
+    params["wte"] = params["wte"][: encoder.n_vocab]
     return encoder, hparams | {"n_vocab": encoder.n_vocab}, params
 
 
 def load_model(model_size, models_dir=MODELS_DIR, dtype=np.float32, backend="numba",
                cut_vocab=False):
-    """Return (tokenizer, model): an Encoder and a GPT2, or both as transformers has them.
+    """Return (tokenizer, model): an Encoder and a GPT2, or wrappers of transformers' classes.
 
     For the arguments see `load_encoder_hparams_and_params`. A model of transformers can also
     have dtype "bfloat16" or "auto"; its rows beyond the tokenizer's vocabulary are always cut.
@@ -105,7 +106,7 @@ def load_model(model_size, models_dir=MODELS_DIR, dtype=np.float32, backend="num
 
 def load_pair(draft_model_size, target_model_size, models_dir=MODELS_DIR, dtype=np.float32,
               backend="numba", cut_vocab=False):
-    """Return (encoder, draft, target), each as of `load_model`; the draft of None is None.
+    """Return (encoder, draft, target), loaded by `load_model`; no draft is loaded for None.
 
     The encoder is the target's. A draft with a different vocabulary is wrapped, so that it is a
     model over the target's ids too; ValueError if the two have no token in common. The models
@@ -126,7 +127,8 @@ def load_pair(draft_model_size, target_model_size, models_dir=MODELS_DIR, dtype=
 
 def runs_in_transformers(folder, backend):
     """Return whether a folder's model runs in transformers: if asked, or if it is not a GPT-2."""
-    return backend == "transformers" or folder_model_type(folder) not in (None, "gpt2")
+    model_type = folder_model_type(folder)  # None: no config.json, as in OpenAI's layout
+    return backend == "transformers" or model_type not in (None, "gpt2")
 
 
 def find_folder(model_size, models_dir):

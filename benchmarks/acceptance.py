@@ -4,9 +4,9 @@
     python -m benchmarks.acceptance --show benchmarks/results/acceptance.json
 
 Every position whose guess was tested gives its probability of acceptance, the sum of
-min(p_target, p_draft); alpha is the mean. `own` texts are written at each temperature. The
-`same` texts are the texts written at temperature 1: only the rows are computed at a different
-temperature. Positions of one text are not independent, so standard errors count texts.
+min(p_target, p_draft); alpha is the mean. The figures `own` are measured on texts written at the
+temperature of the rows. The figures `same` are measured on the texts written at temperature 1, so
+only the rows change. Positions of one text are not independent, so standard errors count texts.
 """
 
 import sys
@@ -38,7 +38,7 @@ def tested_rows(x, models, temperature, rng):  # -> [2, n_tested, n_vocab]
 
 def mean(alphas):
     """Return the mean over the positions of all texts, and its standard error."""
-    # texts[i]: the text of the position that values[i] belongs to
+    # values[i] was measured in the text with the number texts[i]
     texts = np.repeat(range(len(alphas)), [len(text) for text in alphas])
     values = np.concatenate(alphas)
     return {"mean": float(values.mean()), "error": standard_error(values, texts)}
@@ -56,7 +56,8 @@ def all_figures(args):
         for T in TEMPERATURES:
             own[T].append(acceptance_rate(*rows[T]))
             # the logarithms of rows at temperature 1 are logits
-            same[T].append(acceptance_rate(*softmax(np.log(rows[1.0]), T)))
+            target_rows, draft_rows = softmax(np.log(rows[1.0]), T)
+            same[T].append(acceptance_rate(target_rows, draft_rows))
     temperatures = {T: {"own": mean(own[T]), "same": mean(same[T])} for T in TEMPERATURES}
     return {"texts": args.texts, "N": LENGTH, "K": K, "temperatures": temperatures}
 

@@ -33,10 +33,11 @@ def written_counts(draft, target, xs, N, n, K):
     """Write all texts with new models; return how many tokens and rounds they took together."""
     from wrappers.batch import batch_model, generate_batch  # here: it needs greenlet
 
+    # the waiting passes of turn 0 are run before those of turn 1
     shared = [batch_model(draft, turn=0), batch_model(target, turn=1)]
-    new_step = partial(simulated_builder(K, ALPHA), *shared)
+    build_step = simulated_builder(K, ALPHA)
     jobs = [(x, N, np.random.default_rng((0, i))) for i, x in enumerate(xs)]
-    texts = generate_batch(jobs, new_step, n)
+    texts = generate_batch(jobs, partial(build_step, *shared), n)
     tokens_of_rounds = [len(result.ids) for rounds in texts for result in rounds]
     return sum(tokens_of_rounds), len(tokens_of_rounds)
 
@@ -48,7 +49,8 @@ def all_figures(args):
     xs = [[i, *range(1, 12)] for i in range(BATCHES[-1])]
     actions = {(n, K): partial(written_counts, draft, target, xs, args.N, n, K)
                for K in KS for n in BATCHES}
-    counts = {K: actions[BATCHES[-1], K]() for K in KS}  # the same for every n
+    # the counts are equal for all n, so they are taken from one n
+    counts = {K: written_counts(draft, target, xs, args.N, BATCHES[-1], K) for K in KS}
     times = interleaved(actions, args.repeats)
     runs = {}
     per_pass = {}
@@ -64,12 +66,14 @@ def all_figures(args):
 def paragraphs(figures, args):
     """Yield the sentence and the table of a file."""
     yield f"{figures['size']}, {figures['texts']}. {figures['measured']}"
-    runs = figures["runs"]
+    runs = figures["runs"]  # {K: {n: figures}}
+    batches = next(iter(runs.values())).keys()  # texts per batch, equal for all K
     rows = [["tokens per pass", *map(number, figures["tokens_per_pass"].values())]]
-    for n in next(iter(runs.values())):
+    for n in batches:
         cells = [ranged(run[n]["tokens_per_s"], "{:.0f}") for run in runs.values()]
         rows.append([f"{n} at once: tokens per second (quartiles)", *cells])
-    yield markdown_table(["", *("plain" if K == "0" else f"K = {K}" for K in runs)], rows)
+    names = ["plain" if K == "0" else f"K = {K}" for K in runs]
+    yield markdown_table(["", *names], rows)
 
 
 def main(argv=None):

@@ -35,6 +35,7 @@ def add_backend(parser):
 
 def run(program, args, all_figures, paragraphs, requirements="requirements.txt"):
     """Measure, print and write --json, or print what --show holds. Return the exit status."""
+    # `command` makes a main(argv) whose errors are one line; here the flags are parsed already
     @command(program, requirements)
     def print_tables(argv=None):
         if args.show and args.json:

@@ -54,6 +54,7 @@ def all_figures(args):
         cache = transformers.DynamicCache(config=theirs.config)
         with torch.inference_mode():
             theirs(torch.tensor([text[:N_CONTEXT]]), past_key_values=cache, use_cache=True)
+        # the wrapper takes the whole text; after one call, its cache leaves n tokens to read
         times = interleaved({
             "bare": partial(bare_pass, theirs, cache, text[N_CONTEXT:]),
             "wrapped": partial(TransformersModel(theirs), text, n)}, args.repeats)

@@ -40,7 +40,7 @@ COLUMNS = ("tokens/pass at 0", "tokens/pass at 1", "tokens/s", "plain tokens/s")
 
 
 def n_threads(model):
-    """Return the number of threads of our passes: one if no weight is large enough to share."""
+    """Return the number of threads of our passes: one if a second does not pay for any weight."""
     return products.N_THREADS if model.params["wte"].size >= products.SHARED else 1
 
 
@@ -88,6 +88,7 @@ def transformers_engine(encoder, draft, target):
         torch.manual_seed(seed)
         passes.clear()
         with torch.no_grad():
+            # a greedy text has no temperature: None instead of 0
             ids = peer.generate(torch.tensor([x]), max_new_tokens=N, min_new_tokens=N,
                                 do_sample=temperature > 0, temperature=temperature or None,
                                 top_k=0, pad_token_id=0,
@@ -106,13 +107,15 @@ def llama_engine(encoder, draft, target):
     if encoder is None:  # a file needs a vocabulary, although all tokens are given as numbers
         names = (f"<{i}>" for i in range(target.n_vocab))
         symbols = [*byte_characters().values(), "ab", *names]
+        # the symbols are more than n_vocab: zip leaves out the last of them
         encoder = Encoder(dict(zip(symbols, range(target.n_vocab))), [("a", "b")])
     with tempfile.TemporaryDirectory() as folder:
-        paths = [Path(folder, name) for name in ("target.gguf", "draft.gguf")]
-        for path, model in zip(paths, (target, draft)):
-            gguf.write_file(path, encoder, sizes(model), model.params)
-        plain, fast = [llama_server(paths[0], draft_path, target.n_ctx, K, n_threads(target))
-                       for draft_path in (None, paths[1])]
+        target_path = Path(folder, "target.gguf")
+        draft_path = Path(folder, "draft.gguf")
+        gguf.write_file(target_path, encoder, sizes(target), target.params)
+        gguf.write_file(draft_path, encoder, sizes(draft), draft.params)
+        plain, fast = [llama_server(target_path, path, target.n_ctx, K, n_threads(target))
+                       for path in (None, draft_path)]
 
     def write(x, N, temperature, seed, speculative):
         request = {"prompt": x, "n_predict": N, "temperature": temperature, "seed": seed,
@@ -140,13 +143,18 @@ def all_figures(args):
     if encoder:
         xs = [encoder.encode(opening) for opening in OPENINGS]
         pairs = {"": (draft, target)}
+        seeds = range(SEEDS)  # of the texts at temperature 1
     else:
         xs = [list(range(1, 33))]
+        seeds = range(0)  # nothing is written at temperature 1
+        # sets the target's other layers to 0, for both pairs
         first_layers = agreeing(target, len(draft.params["blocks"]))
         pairs = {", all rejected": (draft, target), ", all accepted": (first_layers, target)}
-    seeds = range(SEEDS if encoder else 0)  # of the texts at temperature 1, of the pair only
-    rows = {name + end: engine_figures(ENGINES[name], (encoder, *pair), xs, seeds, args)
-            for name in args.only for end, pair in pairs.items()}
+    rows = {}
+    for name in args.only:
+        for end, pair in pairs.items():
+            models = (encoder, *pair)
+            rows[name + end] = engine_figures(ENGINES[name], models, xs, seeds, args)
     return machine() | {"size": args.size, "K": K, "texts": named(len(xs), args.N),
                         "rows": rows}
 
@@ -163,7 +171,9 @@ def engine_figures(engine, pair, xs, seeds, args):
             start = time.perf_counter()
             ids, n = write(x, args.N, 0.0, 0, speculative)
             seconds[speculative].append(time.perf_counter() - start)
-        n_same += ids == our_write(x, args.N, 0.0, 0, False)[0]
+        our_ids, _ = our_write(x, args.N, 0.0, 0, False)
+        # ids and n are of the last text above, which is speculative
+        n_same += ids == our_ids
         n_passes += n
         n_passes_at_1 += sum(write(x, args.N, 1.0, seed, True)[1] for seed in seeds)
     n_ids = args.N * len(xs)

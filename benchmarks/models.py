@@ -63,7 +63,7 @@ def agreeing(target, n_layers):
 
 
 def named(n_prompts, N):
-    """Return the words for a table's texts."""
+    """Return the words for a table's texts, such as "6 prompts of 100 new tokens each"."""
     if n_prompts == 1:
         return f"1 prompt of {N} new tokens"
     return f"{n_prompts} prompts of {N} new tokens each"

@@ -65,8 +65,9 @@ def rounding(args, encoder, draft, copy, target):
         p_target = with_sampling(target)(text, n_last)
         for name, model in drafts.items():
             p_draft = with_sampling(model)(text, n_last)
+            overlaps = acceptance_rate(p_target, p_draft)  # 1 - TV
             same = p_target.argmax(axis=-1) == p_draft.argmax(axis=-1)
-            pairs_of[name] += zip(acceptance_rate(p_target, p_draft), same)
+            pairs_of[name].extend(zip(overlaps, same))
     return {name: np.mean(pairs, axis=0).tolist() for name, pairs in pairs_of.items()}
 
 
@@ -101,7 +102,7 @@ def matrices(model):
 def multiply(weights, n_rows):
     """Multiply n_rows rows by each of the matrices."""
     for w in weights:
-        n_in = w.mT.shape[1]  # w.mT is [n_out, n_in]
+        n_in = w.mT.shape[1]  # mT, [n_out, n_in], because an int8 matrix has no shape
         matmul(np.ones((n_rows, n_in), np.float32), w)
 
 
@@ -120,45 +121,50 @@ def races(args, encoder, draft, copy, target):
         costs = costs_at(T, copy, target, texts[0])
         alphas = [None] if encoder else args.alpha  # None: the pair's own acceptance
         for alpha in alphas:
-            rows = partial(rows_of, temperature=T, alpha=alpha)
-            builders = {name: chain(rows, K) for name, K in Ks.items()}
-            builders["K = auto"] = chain(rows, "auto", costs)
-            builders |= {f"staged {K}, {k}": staged(rows, small, K, k) for K, k in STAGED}
+            as_rows = partial(rows_of, temperature=T, alpha=alpha)  # of a model and its role
+            builders = {name: chain(as_rows, K) for name, K in Ks.items()}
+            builders["K = auto"] = chain(as_rows, "auto", costs)
+            builders |= {f"staged {K}, {k}": staged(as_rows, small, K, k) for K, k in STAGED}
             results = race(copy, target, builders, texts, args.N, args.repeats)
             setting = f"temperature {T:g}"
             if alpha:
                 setting += f", alpha {alpha:g}"
+            # the formula predicts chains of K guesses; K = 0 asks for no prediction
             settings[f"{setting}, c = {costs.c:.2f}"] = {
-                name: race_figures(result, results["plain"], Ks.get(name, 0))
+                name: race_figures(result, results["plain"], K=Ks.get(name, 0))
                 for name, result in results.items()}
     return {"texts": named(len(texts), args.N), "settings": settings}
 
 
 def rows_of(model, role, temperature, alpha):
-    """Return a model of probabilities; with `alpha` the passes are real, acceptance is set."""
+    """Return a model of probabilities: its own rows, or simulated rows if `alpha` is given.
+
+    A simulated model runs its passes, but its rows only decide which guesses are accepted.
+    """
     model = with_sampling(model, temperature=temperature)
     if alpha is None:
         return model
-    acceptance = {"small": SMALL, "copy": alpha, "target": 1}[role]
-    return simulated(model, acceptance)
+    # the probability that the role's token is token 0; the target's always is
+    zero_probability = {"small": SMALL, "copy": alpha, "target": 1}[role]
+    return simulated(model, zero_probability)
 
 
-def chain(rows, K, costs=None):
+def chain(as_rows, K, costs=None):
     """Return the builder of --decoder quantized --K K; of plain decoding if K is 0."""
     def build_step(copy, target):
-        models = SimpleNamespace(draft=copy, target=target, draft_rows=rows(copy, "copy"),
-                                 target_rows=rows(target, "target"), costs=costs)
+        models = SimpleNamespace(draft=copy, target=target, draft_rows=as_rows(copy, "copy"),
+                                 target_rows=as_rows(target, "target"), costs=costs)
         return build(models, K)
 
     return build_step
 
 
-def staged(rows, small, K, k):
+def staged(as_rows, small, K, k):
     """Return the builder of the scheme of two levels: small under copy under target."""
     def build_step(copy, target):
         draft = small.fresh()
-        inner = draft_and_verify(rows(draft, "small"), rows(copy, "copy"), k)
-        return make_step(rows(target, "target"), K, partial(staged_guess, inner=inner))
+        inner = draft_and_verify(as_rows(draft, "small"), as_rows(copy, "copy"), k)
+        return make_step(as_rows(target, "target"), K, partial(staged_guess, inner=inner))
 
     return build_step
 
@@ -168,8 +174,8 @@ def staged(rows, small, K, k):
 def rounding_table(part):
     """Yield the table of `rounding`."""
     yield markdown_table(["draft", "mean 1 - TV", "same best token"],
-                         [[name, *(number(share, "{:.3f}") for share in both)]
-                          for name, both in part.items()])
+                         [[name, number(overlap, "{:.3f}"), number(same, "{:.3f}")]
+                          for name, (overlap, same) in part.items()])
 
 
 def pass_tables(part):
@@ -210,8 +216,10 @@ def all_figures(args):
     figures = machine() | {"size": args.size, "busy": args.busy}
     try:
         for part in args.only:
-            if part != "rounding" or encoder:
-                figures[part] = PARTS[part][0](args, encoder, *models)
+            if part == "rounding" and not encoder:
+                continue  # rounding is measured on the pair's texts
+            measure, _ = PARTS[part]
+            figures[part] = measure(args, encoder, *models)
         return figures
     finally:
         for process in busy:
@@ -226,7 +234,8 @@ def paragraphs(figures, args):
     yield f"{figures['size']}{busy}. {figures['measured']}"
     for part in args.only:
         if part in figures:
-            yield from PARTS[part][1](figures[part])
+            _, tables = PARTS[part]
+            yield from tables(figures[part])
 
 
 def probability(text):

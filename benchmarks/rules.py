@@ -1,4 +1,4 @@
-"""Expected tokens per round of every test on rows of the bundled pair: no seed of a test counts.
+"""Compute the expected tokens per round of every test, on rows of the bundled pair.
 
     python -m benchmarks.rules --json benchmarks/results/rules.json    some minutes
     python -m benchmarks.rules --show benchmarks/results/rules.json
@@ -6,9 +6,9 @@
 
     round    a place in a text that continues one of models.OPENINGS: a round of the ratio test
              started there, and its guesses and rows are recorded
-    widths   numbers of siblings, level by level, of the recorded tree of guesses; the path of
-             first-drawn siblings is the chain of K guesses, so all tests of drawn guesses share
-             the guesses
+    widths   numbers of siblings, level by level, of the recorded tree of guesses. The first
+             sibling drawn on each level belongs to the chain of K guesses, so tests of chains and
+             tests of trees are given the same guesses
     best     the draft's most probable tokens: a separate path
     more     the difference to the ratio test in the same rounds
 
@@ -64,7 +64,7 @@ class Place(NamedTuple):
     p_best: np.ndarray  # [K + 1, n_vocab], the target's rows along them
 
     def part(self, widths):
-        """Return (tree, p_target) of the first widths[0] siblings at the root, and so on."""
+        """Return (tree, p_target) with the first widths[0] guesses at the root, and so on below."""
         tree = Tree()
         rows = [self.p_target[0]]  # row 0 is the root's, row 1 + i is node i's
 
@@ -72,9 +72,9 @@ class Place(NamedTuple):
             """Add the first siblings below a node of self.tree to its copy, new_node."""
             if not widths:
                 return
-            for child, row in self.tree.guesses_at(node)[: widths[0]]:
+            for child, draft_row in self.tree.guesses_at(node)[: widths[0]]:
                 rows.append(self.p_target[1 + child])
-                new_child = tree.add(new_node, self.tree.tokens[child], row)
+                new_child = tree.add(new_node, self.tree.tokens[child], draft_row)
                 add_children(child, new_child, widths[1:])
 
         add_children(-1, -1, widths)  # -1 is the root
@@ -89,8 +89,10 @@ class Place(NamedTuple):
 def record(x, draft, target, rng):
     """Return the Place after x."""
     tree, _ = guess_shape(x, K, rng, draft, uniform_shape(WIDTHS))
-    best, _ = guess_shape(x, K, rng, draft, uniform_shape((1,) * K), "top")
-    return Place(tree, target(x + tree, 1 + len(tree)), best.tokens, target(x + best, 1 + K))
+    best, _ = guess_shape(x, K, rng, draft, uniform_shape((1,) * K), siblings="top")
+    p_target = target(x + tree, 1 + len(tree))  # a model reads the branches of x + tree
+    p_best = target(x + best, 1 + K)
+    return Place(tree, p_target, best.tokens, p_best)
 
 
 def places(draft, target, encoder, n_rounds):
@@ -130,6 +132,7 @@ def record_chains(args):
 def tests(place):
     """Return {test: expected tokens of the recorded round}."""
     chain = place.chain()
+    # None below: the best guesses are not drawn, so they have no p_draft
     return {
         "ratio": ratio_tokens(*chain),
         "match, drawn guesses": match_tokens(*chain),
@@ -145,7 +148,7 @@ def tests(place):
 
 def siblings(place):
     """Return {"n: test": probability that one of n guesses for one position is accepted}."""
-    (_, p_draft), *_ = place.tree.guesses_at(-1)  # the row that the first guess was drawn from
+    _, p_draft = place.tree.guesses_at(-1)[0]  # the row that the first guess was drawn from
     return {f"{n}: {test}": form(p_draft, place.p_target[0], n)
             for n in SIBLINGS for test, form in FORMS.items()}
 
@@ -156,8 +159,10 @@ def all_figures(args):
     """Return the figures of all temperatures."""
     temperatures = {}
     for temperature in TEMPERATURES:
-        # three lists with one entry per round: number of the text, figures, figures
-        texts, by_test, by_guesses = [], [], []
+        # each list has one entry per round
+        texts = []  # the number of its text
+        by_test = []  # its figures from `tests`
+        by_guesses = []  # its figures from `siblings`
         for text, place in places_of_pair(temperature, args.rounds):
             texts.append(text)
             by_test.append(tests(place))
@@ -178,10 +183,12 @@ def paragraphs(figures, args):
                f"of {figures['N']} tokens (openings), K = {figures['K']}.")
         yield means_table(part["tests"])
     yield "The probability that one of the guesses for a position is accepted:"
-    yield markdown_table(
-        ["temperature", "guesses", *FORMS],
-        [[temperature, n, *(mean_and_error(part["siblings"][f"{n}: {test}"]) for test in FORMS)]
-         for temperature, part in parts for n in SIBLINGS])
+    rows = []
+    for temperature, part in parts:
+        for n in SIBLINGS:
+            cells = [mean_and_error(part["siblings"][f"{n}: {test}"]) for test in FORMS]
+            rows.append([temperature, n, *cells])
+    yield markdown_table(["temperature", "guesses", *FORMS], rows)
 
 
 def mean_and_error(figure):
@@ -198,7 +205,8 @@ def main(argv=None):
                              "python -m exact.judge --rows; measure nothing else")
     args = parser.parse_args(argv)
     if args.record:
-        return terminal.command("rules")(record_chains)(args)
+        run = terminal.command("rules")(record_chains)  # its errors are one line
+        return run(args)
     return command.run("rules", args, all_figures, paragraphs)
 
 

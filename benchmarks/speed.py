@@ -9,7 +9,8 @@
     simulated   tokens per second for K = 1 .. 8 if a guess is accepted with probability alpha
     own         tokens per second of the bundled pair on its own text, K auto too (race.py)
 
-    floor       seconds: bytes of the weights / memory bandwidth, timed in turns with one row
+    floor       seconds: bytes of the weights / memory bandwidth, which is measured in turns
+                with passes over one row
 """
 
 import sys
@@ -39,7 +40,7 @@ LABELS = {"speedup": "speed-up", "predicted": "predicted", "acceptance": "accept
           "tokens_per_pass": "tokens per pass"}
 
 
-# ---- one function per part, of the flags and of what `load_models` returned
+# ---- one function per part; it takes the flags and what `load_models` returned
 
 def pass_figures(args, encoder, draft, target):
     """Return bandwidth, floor and the milliseconds of passes."""
@@ -73,11 +74,13 @@ def floor_times(args, target):
     BLAS, because a pass consists of such products, and they read faster than a sum does.
     """
     arrays = get_backend(args.backend)
+    # rows of 2**14 bytes: 2**12 numbers of four bytes
     matrix = arrays.ones((BLOCK[args.backend] // 2**14, 2**12), np.float32)
     row = arrays.ones((1, 2**12), np.float32)
     # the first column is on the host only when a GPU has finished
     read = lambda: to_host((row @ matrix.T)[:, :1])
-    return interleaved(rows_actions(target, (1,)) | {"read": read}, args.repeats).values()
+    times = interleaved(rows_actions(target, (1,)) | {"read": read}, args.repeats)
+    return times[1], times["read"]
 
 
 def simulated_figures(args, encoder, draft, target):
@@ -96,8 +99,9 @@ def own_figures(args, encoder, draft, target):
     races = {}
     for T in (0.0, 1.0):
         costs = costs_at(T, draft, target, texts[0])
-        builders = {0: builder(None, {}, T)} | {
-            K: builder("speculative", {"K": K}, T, costs=costs) for K in (*KS, "auto")}
+        builders = {0: builder(None, {}, T)}  # K = 0 is plain decoding
+        for K in (*KS, "auto"):
+            builders[K] = builder("speculative", {"K": K}, T, costs=costs)
         races[f"{T:g}"] = raced(builders, draft, target, texts, args.N)
     return {"texts": named(len(texts), args.N), "races": races}
 
@@ -114,6 +118,7 @@ def add_predictions(races, passes):
     c = passes["draft_ms"]["median"] / rows_ms[1]
     for by_decoder in races.values():
         for K, row in by_decoder.items():
+            # neither plain decoding nor K = auto has a prediction
             if K in KS and K + 1 in rows_ms and row["acceptance"] is not None:
                 pass_cost = rows_ms[K + 1] / rows_ms[1]
                 row["predicted"] = walltime_improvement(row["acceptance"], K, c, pass_cost)
@@ -131,7 +136,8 @@ def pass_paragraphs(part):
     if part["numpy_rows_ms"]:  # empty on a GPU
         heads += ["NumPy alone: ms", "relative"]
         numpy_rows = time_rows(part["numpy_rows_ms"])
-        rows = [row + cells for row, (_, *cells) in zip(rows, numpy_rows)]  # _: the name again
+        # cells[0] is the number of rows, which row has already
+        rows = [row + cells[1:] for row, cells in zip(rows, numpy_rows)]
     yield markdown_table(heads, rows)
     yield markdown_table(["tokens in the context", "ms (quartiles)", "relative"],
                          time_rows(part["context_ms"]))
@@ -146,7 +152,8 @@ def time_rows(times):
 def race_paragraphs(setting, part):
     """Yield the table of all races: a column per decoder, a line per race and figure."""
     races = part["races"]
-    heads = ["plain" if K == "0" else f"K = {K}" for K in next(iter(races.values()))]
+    Ks = next(iter(races.values())).keys()  # strings, equal in all races
+    heads = ["plain" if K == "0" else f"K = {K}" for K in Ks]
     lines = []
     for value, by_decoder in races.items():
         columns = by_decoder.values()
@@ -173,8 +180,10 @@ def all_figures(args):
     encoder, draft, target = load_models(args.size, args.backend)
     figures = machine() | {"size": args.size}
     for part in args.only:
-        if part != "own" or encoder:
-            figures[part] = PARTS[part][0](args, encoder, draft, target)
+        if part == "own" and not encoder:
+            continue  # only the pair has texts
+        measure, _ = PARTS[part]
+        figures[part] = measure(args, encoder, draft, target)
     for part in ("simulated", "own"):
         if part in figures and "passes" in figures:
             add_predictions(figures[part]["races"], figures["passes"])
@@ -186,7 +195,8 @@ def paragraphs(figures, args):
     yield f"{figures['size']}. {figures['measured']}"
     for part in args.only:
         if part in figures:
-            yield from PARTS[part][1](figures[part])
+            _, tables = PARTS[part]
+            yield from tables(figures[part])
 
 
 def main(argv=None):

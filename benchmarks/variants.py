@@ -48,9 +48,15 @@ def default_rows(temperature):
     # a stable sort by the decoder's place in the registry keeps EXTRA's order
     texts = sorted([*names, *EXTRA], key=lambda text: names.index(text.split()[0]))
     rows = [row_of(text) for text in texts]
-    if temperature == 0:
-        return [row for row in rows if row[2].get("width", 1) == 1]  # a width needs draws
-    return [row for row in rows if not DECODERS[row[1]].greedy]
+    chosen = []
+    for text, name, flags in rows:
+        if temperature == 0:
+            is_run = flags.get("width", 1) == 1  # a width needs drawn guesses
+        else:
+            is_run = not DECODERS[name].greedy  # greedy: temperature 0 only
+        if is_run:
+            chosen.append((text, name, flags))
+    return chosen
 
 
 def figures_at(temperature, rows, args):
@@ -95,9 +101,10 @@ def paragraphs(figures, args):
     yield f"The bundled pair, {figures['texts']}. {figures['measured']}"
     for temperature, rows in figures["tables"].items():
         yield f"Temperature {temperature}:"
-        cells = [[cell if isinstance(cell, str) else number(cell) for cell in row.values()]
-                 for row in rows]
-        yield markdown_table(rows[0], cells)  # a row's keys are the heads
+        lines = []
+        for row in rows:
+            lines.append([cell if isinstance(cell, str) else number(cell) for cell in row.values()])
+        yield markdown_table(rows[0], lines)  # a row's keys are the heads
 
 
 def main(argv=None):

@@ -2,9 +2,9 @@
 
     p_target, p_draft   the two distributions at one position, [n_vocab]
     TV                  their total variation distance, 1 - sum(min(p_target, p_draft))
-    match               independent draws                     variants/match.py, guesses drawn
+    match               independent draws                     variants/match.py, with drawn guesses
     inverse             one uniform, two inverse functions    variants/coupled.py, with inverse
-    race                one race, two vectors of speeds       variants/coupled.py, with race
+    race                one race at two vectors of speeds     variants/coupled.py, with race
 
 The ratio test reaches 1 - TV, which no coupling exceeds (theory/speedup.py, acceptance_rate).
 The race reaches at least (1 - TV) / (1 + TV) for all rows, and no coupling that draws without
@@ -22,8 +22,8 @@ from theory.speedup import acceptance_rate
 def match_agreement(p_target: ArrayLike, p_draft: ArrayLike) -> float:  # 2 x [n_vocab]
     """Return the probability that two independent draws agree: sum(p_target * p_draft).
 
-    A draft that always guesses its best token is a one-hot row. The draws then agree with the
-    target's probability of this token, which can be more:
+    A draft that always guesses its best token is a one-hot row. The probability that the draws
+    agree is then the target's probability of this token, which can be larger than with p_draft:
 
     >>> row, best = np.array([0.5, 0.25, 0.25]), np.array([1, 0, 0])
     >>> float(match_agreement(row, row)), float(match_agreement(row, best))
@@ -56,9 +56,11 @@ def race_agreement(p_target: ArrayLike, p_draft: ArrayLike) -> float:
 
     With p = p_target and q = p_draft, runner i arrives at time E_i / p_i in the target's race
     and at E_i / q_i in the draft's; the E_i are exponential numbers that both races share.
-    Runner i wins both races if E_j >= E_i max(p_j / p_i, q_j / q_i) for all j, which has the
-    probability 1 / sum_j max(p_j / p_i, q_j / q_i). Sort the runners so that p / q falls: for j
-    before i the ratio p_j / p_i is the larger one, for j after i the ratio q_j / q_i.
+    Runner i wins the target's race if E_j / p_j >= E_i / p_i for all j, which is E_j >= E_i p_j /
+    p_i. It wins both races if E_j >= E_i max(p_j / p_i, q_j / q_i) for all j, which has the
+    probability 1 / sum_j max(p_j / p_i, q_j / q_i). Sort the runners so that p / q falls. If j
+    comes before i, then p_j / q_j >= p_i / q_i, so p_j / p_i >= q_j / q_i, and the maximum is
+    p_j / p_i; if j comes after i, the maximum is q_j / q_i.
 
     >>> p_target, p_draft = np.array([0.5, 0.25, 0.25]), np.array([0.25, 0.25, 0.5])  # TV 0.25
     >>> round(float(race_agreement(p_target, p_draft)), 4), (1 - 0.25) / (1 + 0.25)

@@ -3,7 +3,7 @@
     n_new      tokens that a pass reads
     n_past     tokens in the cache before it: n_seq = n_past + n_new
     n_last     tokens whose logits a pass returns
-    n_bytes    BYTES per element: 4 for float32, 2 for float16, 0.5 for four bits
+    n_bytes    size of an element: 4 bytes for float32, 2 for float16, 0.5 for four bits
     FLOP       one addition or one multiplication: a multiply-add is two
 
 docs/papers.md lists where results differ from a printed source.
@@ -40,7 +40,7 @@ def crossover_batch(n_bytes: float, bandwidth: float, flop_rate: float) -> float
     """Return the batch at which arithmetic takes as long as memory; more rows cost time.
 
     This batch is n_bytes * flop_rate / (2 * bandwidth). The published 161 (Timbers 2023) is for
-    an A100 of 80 GB in float16. (Erratum: its memory term has a second factor 2.)
+    an A100 of 80 GB in float16. (Erratum: the source's memory term has an extra factor 2.)
 
     >>> int(crossover_batch(n_bytes=2, bandwidth=1935e9, flop_rate=312e12))
     161
@@ -78,8 +78,9 @@ def intensity_table(n_new: int, n_past: int, n_embd: int, n_head: int,
     (K + 1, L) for verifying K guesses. With D = n_embd, a dense step over L rows has the
     intensity L D / (2 L + D), which is about L if L is far below D. So the K + 1 rows of a
     verification move hardly more bytes than one row. Source: the slides of Yuan's COMP4901Y,
-    lecture 17 (their H is d_head; GPT-2's gelu replaces their relu). Their multiply-adds per
-    element are FLOP per byte in float16. (Erratum: scores are divided by sqrt(H), not sqrt(D).)
+    lecture 17 (their H is d_head; GPT-2's gelu replaces their relu). The slides count
+    multiply-adds per element; in float16 that is as many FLOP per byte, because a multiply-add is
+    2 FLOP and an element 2 bytes. (Erratum: scores are divided by sqrt(H), not sqrt(D).)
 
     >>> L, D = 1023, 1600
     >>> intensity_table(L, 0, D, 25)["Q = x W_Q"][1] == L * D / (2 * L + D)

@@ -7,7 +7,7 @@
     K          guesses per round                             Chen: K           Leviathan: gamma
     c          time of one draft step / time of one target row                 Leviathan: c
     c_hat      the same ratio in arithmetic operations                         Leviathan: c^
-    pass_cost  time of K + 1 target rows in one pass / time of one row         (the papers: 1)
+    pass_cost  time of K + 1 target rows in one pass / time of one row; --m    (the papers: 1)
     r          tokens per round / (K + 1)                    Chen: acceptance rate
 
 The formulas in alpha assume that guesses are accepted independently, each with probability
@@ -73,8 +73,8 @@ def walltime_improvement(alpha: float, K: int, c: float, pass_cost: float = 1) -
     """Return the speed-up over one target pass per token.
 
     The papers' pass_cost is 1, which holds if memory bandwidth alone limits a pass;
-    docs/speed.md has measured values. If it is 1, some K gains if and only if alpha > c, and
-    then K = 1 gains: its speed-up is (1 + alpha) / (1 + c). Leviathan et al. (2023) Theorem
+    docs/speed.md has measured values. If pass_cost is 1, some K gains if and only if alpha > c,
+    and then K = 1 gains, with the speed-up (1 + alpha) / (1 + c). Leviathan et al. (2023) Theorem
     3.8, Corollary 3.9. (Errata: three values of Table 4, and those of Appendix A.5 at
     temperature 1, differ from this formula.)
 
@@ -122,9 +122,9 @@ def best_K(alpha: float, c: float, pass_cost: Sequence[float] | None = None) -> 
 def chen_speedup(r: float, K: int, t_draft: float, t_target: float) -> float:
     """Return the speed-up from figures of Chen et al. (2023); r is tokens per round / (K + 1).
 
-    t_draft is the time of a draft step, t_target the time of a target pass (over one row or
-    K + 1), in one unit. Table 1, Fig. 1. (Erratum: the paper says tokens "accepted" for
-    "decoded".)
+    t_draft and t_target are the times of a draft step and of a target pass, in the same unit; a
+    pass over K + 1 rows is assumed to take as long as a pass over one row. Table 1, Fig. 1.
+    (Erratum: the paper says tokens "accepted" for "decoded".)
 
     >>> [round(chen_speedup(r, K=4, t_draft=1.8, t_target=14.1), 2) for r in (0.8, 0.62)]
     [2.65, 2.05]
@@ -135,7 +135,9 @@ def chen_speedup(r: float, K: int, t_draft: float, t_target: float) -> float:
 # ---- a calculator, for figures that were measured elsewhere
 
 def alpha_of_report(accepted_per_drafted: float, K: int) -> float:
-    """Return alpha from an engine's accepted / drafted guesses, (alpha + .. + alpha**K) / K.
+    """Return alpha from an engine's report of the accepted share of all drafted guesses.
+
+    The share is (alpha + .. + alpha**K) / K.
 
     >>> round(alpha_of_report((0.5 + 0.25 + 0.125) / 3, K=3), 6)
     0.5
@@ -164,6 +166,7 @@ def needed_alpha(c: float, pass_cost: Sequence[float]) -> float | None:
     """
     # K guesses gain if a larger share of them than needed_shares[K] is accepted
     needed_shares = {K: c + (cost - 1) / K for K, cost in enumerate(pass_cost) if K}
+    # a share is negative if K + 1 rows cost less than one row: then alpha = 0 is enough
     alphas = [alpha_of_report(max(share, 0.0), K)
               for K, share in needed_shares.items() if share < 1]
     return min(alphas, default=None)
@@ -190,7 +193,9 @@ def main(argv=None):
     alpha = args.alpha
     if alpha is None:
         alpha = alpha_of_report(args.accepted_per_drafted, args.K)
-    many_rows = args.m if len(args.m) > 1 else 8 * args.m  # one number holds for K = 1 .. 8
+    many_rows = args.m
+    if len(args.m) == 1:  # the number holds for K = 1 .. 8
+        many_rows = [args.m[0]] * 8
     pass_cost = [1.0, *many_rows]
     rows = [[K, f"{expected_tokens(alpha, K):.2f}",
              f"{walltime_improvement(alpha, K, args.c, cost):.2f}"]

@@ -35,22 +35,22 @@ AHEAD = 256  # prompts that are submitted to Dask before the first text is await
 @lru_cache(maxsize=1)
 def load_once(words: tuple[str, ...]) -> Task:
     """Return the Task of a command line; a worker loads its models once for all prompts."""
-    return load_task(parse_args(words), prompt=".")
+    return load_task(parse_args(words), prompt=".")  # not used: every job brings its prompt
 
 
 def rounds_of_text(words: tuple[str, ...], job: Job) -> list[Round]:
     """Return the rounds of a job's text."""
     task = load_once(words)
     step = build(task.decoder, task.models(), task.settings)
-    rng = np.random.default_rng(job.head["seed"])
+    rng = np.random.default_rng(job.head["seed"])  # head: the first fields of the record
     rounds = generate([*job.x], step, job.n_left, rng, task.stop)
-    # without the distributions, which are large and would travel to this process
+    # without the distributions, which are large: a worker sends the rounds to the client
     return [result._replace(p_draft=None, p_target=None) for result in rounds]
 
 
 def workers_writer(words: tuple[str, ...], scheduler: str | None, n_workers: int | None,
                    task: Task, args: Namespace) -> Writer:
-    """Return a writer of texts on workers: see demo/prompts.py."""
+    """Return a Writer (demo/prompts.py) that has workers write the texts."""
     if args.batch is not None:
         raise ValueError("--batch does not apply to tools.survey: a worker writes one text at "
                          "a time")

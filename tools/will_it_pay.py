@@ -19,8 +19,8 @@ shows the slowest and the fastest run. There is no verdict if the texts are shor
 few, or the costs contradict each other.
 
 The table's "predicted" speed-ups are computed after the race, from the acceptance and the mean
-times of its own passes, as in main.py's table. The predictions of --random, which runs nothing,
-and the thresholds in the last sentences are computed from the costs.
+times of the race's passes, as in main.py's table. The predictions of --random, which runs no
+race, and the thresholds after each verdict are computed from the costs.
 """
 
 import sys
@@ -55,7 +55,8 @@ CHAINS = 3  # values of K that are run
 FEWEST = 16  # new tokens per prompt; with fewer there is no verdict
 FEWEST_RUNS = 3  # runs of every decoder; with fewer there is no verdict
 # On idle machines a pass over several rows never took less than 0.95 of one row's time, nor
-# less than 0.7 of a pass over fewer rows (0.74: eight rows and seven, by NumPy).
+# less than 0.7 of a pass over fewer rows. (The least was 0.74, for eight rows against seven
+# with NumPy's products.)
 LEAST_OF_ONE_ROW = 0.95
 LEAST_OF_FEWER_ROWS = 0.7
 FOR_TEXTS = {  # flags that do not apply to --random
@@ -91,7 +92,7 @@ def check_random(args: Namespace, names: tuple[str, str]) -> None:
 
 
 def check_temperatures(temperatures: list[float]) -> None:
-    """Raise ValueError for a temperature out of range, or two that a table calls the same."""
+    """Raise ValueError for a temperature out of range, or two with the same name in a table."""
     for T in temperatures:
         check_sampling(T)
     names = [f"{T:g}" for T in temperatures]
@@ -101,7 +102,7 @@ def check_temperatures(temperatures: list[float]) -> None:
 
 
 def prompts_as_ids(args: Namespace, encoder: Tokenizer, n_ctx: int) -> list[list[int]]:
-    """Return the ids of every prompt; ValueError if N more tokens do not fit after one."""
+    """Return the ids of every prompt; ValueError if a prompt and N more tokens exceed n_ctx."""
     prompts = prompts_of_file(args.prompts) if args.prompts else OPENINGS
     texts = [encoder.encode(prompt) for prompt in prompts]
     longest = max(map(len, texts), default=0)
@@ -170,8 +171,8 @@ def case_figures(args: Namespace, draft: Target, target: Target, texts: list[lis
     alpha = race_figures(runs, runs)["acceptance"] or 0.0  # None: N is 1, nothing was tested
     # the decoders of the race: the values of K that gain most by the formula, and three more
     predicted = predicted_speedups(costs, alpha)
-    by_speedup = sorted(predicted, key=lambda K: predicted[K])
-    chains = {f"--K {K}": K for K in sorted(by_speedup[-CHAINS:])}
+    best_Ks = sorted(predicted, key=lambda K: predicted[K])[-CHAINS:]
+    chains = {f"--K {K}": K for K in sorted(best_Ks)}
     builders = {"plain": builder_of(None),
                 **{name: builder_of("speculative", K=K) for name, K in chains.items()}}
     if hasattr(target, "params"):  # a copy of its weights can be made
@@ -180,7 +181,8 @@ def case_figures(args: Namespace, draft: Target, target: Target, texts: list[lis
     builders["--decoder tree --widths auto"] = builder_of("tree", widths="auto")
     results = race(draft, target, builders, texts, args.N, args.repeats)
     plain = results.pop("plain")
-    rows = {name: race_figures(result, plain, chains.get(name, 0))
+    # the formula predicts chains of K guesses; K = 0 asks for no prediction
+    rows = {name: race_figures(result, plain, K=chains.get(name, 0))
             for name, result in results.items()}
     return {"name": f"Temperature {temperature:g}", "N": args.N, "repeats": args.repeats,
             "acceptance": alpha, "rows": rows}
@@ -192,13 +194,14 @@ def all_figures(args: Namespace) -> dict:
     check_temperatures(args.temperature)
     encoder, draft, target = load_models(args)
     if encoder is None:  # --random
-        texts = [[1] * N_ROWS]
+        texts = [[1] * N_ROWS]  # one text of N_ROWS tokens; nothing is written after it
     else:
         texts = prompts_as_ids(args, encoder, min(draft.n_ctx, target.n_ctx))
     figures = machine() | {
         "target": args.target, "draft": args.draft, "costs": {}, "cases": [],
-        "texts": named(len(texts), args.N), "given": {},
-        "vocabularies": str(getattr(draft, "common", ""))}
+        "texts": named(len(texts), args.N),
+        "given": {},  # --random: predictions for given acceptances
+        "vocabularies": str(getattr(draft, "common", ""))}  # empty if they are equal
     temperatures = [1.0] if args.random else args.temperature
     for T in temperatures:
         costs = costs_at(T, draft, target, texts[0])
@@ -268,6 +271,7 @@ def paragraphs(figures: dict, args: Namespace | None = None) -> Iterator[str]:
                    "Nothing follows from them. Run this again when the machine is idle.")
     if figures["given"]:
         yield predictions_table(figures["given"])
+    # the costs and the cases of one temperature; --random has no case
     for case, costs in zip(figures["cases"], costs_of.values()):
         yield (f"{case['name']}, {figures['texts']}: {case['acceptance']:.2f} of the guesses "
                "were accepted.")
