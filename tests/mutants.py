@@ -330,7 +330,7 @@ CASES += [("variants/" + file, tests, mutants) for file, tests, mutants in [
         ("share[-1] * p_target[t][token] / p_draft[t][token], 1)",
          "share[-1] * min(p_target[t][token] / p_draft[t][token], 1), 1)",
          "each ratio cut at 1"),
-        ("missing = surplus + 1 - share", "missing = surplus + 1",
+        ("divisor = surplus + 1 - share_t", "divisor = surplus + 1",
          "wrong probability of t guesses"),
     ]),
     ("lenient.py", own("chain"), [
@@ -341,7 +341,7 @@ CASES += [("variants/" + file, tests, mutants) for file, tests, mutants in [
         ("lenience * p_target[t].max()", "lenience", "greedy lenience compared with 1"),
     ]),
     ("big_little.py", own("chain"), [
-        ("p_large[n][guesses[n]]", "p_large[n - 1][guesses[n]]", "the row before"),
+        ("p_large[t][guesses[t]]", "p_large[t - 1][guesses[t]]", "the row before"),
         ("        if row.max() < fallback:\n            break\n        rows.append(row)\n"
          "        guesses.append(int(row.argmax()))",
          "        rows.append(row)\n        guesses.append(int(row.argmax()))\n"
@@ -371,7 +371,7 @@ CASES += [("variants/" + file, tests, mutants) for file, tests, mutants in [
         (" if len(path) <= k)", ")", "a tree deeper than n_left"),
     ]),
     ("shared/best_tree.py", own("best_tree"), [
-        ("enumerate(acceptances)}", "enumerate(acceptances[:1])}", "no second child"),
+        ("enumerate(acceptances):", "enumerate(acceptances[:1]):", "no second child"),
         ("pass_cost[size] + depth * c", "pass_cost[size] + c", "one draft step for all levels"),
         ("guesses.index(token) if", "0 if", "every accepted guess was a first child"),
     ]),
@@ -432,7 +432,7 @@ CASES += [("variants/" + file, tests, mutants) for file, tests, mutants in [
     ("shared/eagle_head.py", own("eagle"), [
         ("x[n_past + 1 :], n_past,", "x[n_past:-1], n_past,",
          "a state beside its own token, not beside the next"),
-        ("min(common_prefix(self.ids, x) - 1, n - 1)", "n - 1",
+        ("min(n_common, n - 1)", "n - 1",
          "keys and values of predicted states taken for true ones"),
         ("row_after(self.predicted, parent)", "self.predicted[0]",
          "every guess from the state at the end of the text"),

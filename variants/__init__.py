@@ -1,8 +1,9 @@
 """One paper per file: a way to guess, a way to test, or both, for the step in speculative.py.
 
 FILES is the reading order. docs/decoders.md has a paragraph and measurements for each decoder.
-variants/shared/ holds what several of them use. `import variants.match` runs match.py alone, so
-exact/ can enumerate its test with NumPy alone; the first use of DECODERS imports all files.
+variants/shared/ holds what several decoders use. The first use of DECODERS imports all files.
+`import variants.match` imports this decoder only, so exact/ can enumerate a decoder's test without
+the packages that other decoders need.
 """
 
 from functools import cache, partial
@@ -58,7 +59,7 @@ def build(name, models, given=()):
 
 
 def build_plain(name, models, given=()):
-    """Return plain decoding to compare with; if possible with the decoder's random numbers."""
+    """Return the step of plain decoding; with the decoder's random numbers if it has `plain`."""
     entry = entry_of(name)
     if entry.plain:
         return entry.plain(models, **entry.settings(dict(given)))

@@ -2,11 +2,11 @@
 
 Adds to speculative.py: the number of guesses adapts. The draft stops after a guess with a
 smaller probability than --confidence. With the heuristic schedule (heuristic_transient in
-transformers), K becomes K + 2 if every guess was accepted, else K - 1, at least 1; each text
-starts with the first K.
+transformers), K becomes K + 2 if every guess was accepted, else max(1, K - 1); every text
+starts with --K.
 
-Subtle: the low-confidence guess is tested too. Dropping it because of its own probability would
-leave the other guesses with a distribution that is not the one in `p_draft`, and bias the text.
+Subtle: the low-confidence guess is tested too. If it were dropped because of its own
+probability, the guesses would no longer be distributed as `p_draft`, and the text would be biased.
 """
 
 from functools import partial
@@ -31,7 +31,7 @@ def guess_while_confident(x, k, rng, draft, confidence, greedy=False):
     guesses, p_draft = [], []
     while len(guesses) < k:
         row = draft(x + guesses, 1)[-1]
-        # p_draft has the row that the guess is drawn from, `row` the draft's confidence in it.
+        # The guess is drawn from the row in p_draft; the draft's confidence is read from `row`.
         p_draft.append(greedy_row(row) if greedy else row)
         guesses.append(sample(p_draft[-1], rng))
         if row[guesses[-1]] < confidence:

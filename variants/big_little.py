@@ -9,8 +9,8 @@ tolerates tokens that are not its own best. The method is greedy: nothing is dra
                 all tokens after it
 
 Differs from the authors' code: a token of the small model is final only when the large model
-has scored it, a stop token included; every token is compared, also those that the large model
-would have written; a fallback threshold of 0 is 0, not the default.
+has scored it, a stop token included; every token is compared with the rollback, also a token that
+is the large model's best; a fallback threshold of 0 is 0, not the default.
 """
 
 from functools import partial
@@ -23,7 +23,7 @@ from variants.registry import Decoder, Flag, Models, whole
 
 
 def write_while_confident(x, k, rng, small, fallback):
-    """Return up to k tokens, each the small model's best, and the rows they are the best of.
+    """Return up to k tokens, each the best of its row, and the small model's rows.
 
     The first token with a probability below `fallback` is not returned: the large model writes
     at its position.
@@ -50,9 +50,12 @@ def big_little_verify(guesses, p_small, p_large, rng, rollback):
     >>> [big_little_verify([0, 0], None, rows, None, rollback) for rollback in (1.3, 1.4)]
     [[1], [0, 0, 1]]
     """
+    def distance(t):  # of guess t, in nats
+        return -np.log(p_large[t][guesses[t]])
+
     n = 0  # guesses accepted so far
     with np.errstate(divide="ignore"):  # - log 0 is infinite
-        while n < len(guesses) and -np.log(p_large[n][guesses[n]]) <= rollback:
+        while n < len(guesses) and distance(n) <= rollback:
             n += 1
     # Row n of p_large is for the position after n guesses.
     return guesses[:n] + [int(p_large[n].argmax())]

@@ -7,7 +7,8 @@ accepts at least as many guesses as testing them one by one, on the same rows.
     here       Sun et al. (2024)
     share[t]   p_t        of the first t guesses: share[0] = 1, and each guess multiplies the
                           share by p_target / p_draft of this guess; a share above 1 becomes 1
-    surplus               sum of (p_t M_b - M_s)_+: mass that the target needs after t guesses
+    surplus               the sum of (share[t] * p_target[t] - p_draft[t])_+, in the paper of
+                          (p_t M_b - M_s)_+: mass that the target needs after t guesses
     p_accept   h_t^block  the probability of accepting t guesses, given that no larger number
                           was accepted
     n          tau        the number of accepted guesses: the largest t whose test succeeds
@@ -27,24 +28,24 @@ def shares(guesses, p_draft, p_target):
     """Return share[0 .. k], the share of the first t guesses for each t."""
     share = [1]
     for t, token in enumerate(guesses):
-        # share[-1] is share[t]. It is multiplied before the minimum: a good guess, with a ratio
-        # above 1, makes up for the guesses before it, but not for those after it.
+        # share[-1] is share[t]. The minimum comes last, so a good guess, with a ratio above 1,
+        # makes up for the guesses before it, but not for the guesses after it.
         share.append(min(share[-1] * p_target[t][token] / p_draft[t][token], 1))
     return share
 
 
-def p_accept(t, share, p_draft, p_target):
+def p_accept(t, share_t, p_draft, p_target):
     """Return h_t, the probability of accepting t guesses if no larger number was accepted.
 
-    `share` is share[t].
+    `share_t` is share[t]. h_t is surplus / (surplus + 1 - share[t]).
     """
     if t == len(p_draft):  # all guesses: no guess follows that could have been accepted too
-        return share
-    surplus = np.maximum(share * p_target[t] - p_draft[t], 0).sum()
-    missing = surplus + 1 - share
-    if missing <= 0:  # share is 1 and the rows are equal: 0 / 0, up to rounding
+        return share_t
+    surplus = np.maximum(share_t * p_target[t] - p_draft[t], 0).sum()
+    divisor = surplus + 1 - share_t
+    if divisor <= 0:  # share is 1 and the rows are equal: 0 / 0, up to rounding
         return 1
-    return min(surplus / missing, 1)  # above 1 only by rounding
+    return min(surplus / divisor, 1)  # above 1 only by rounding
 
 
 def block_verify(guesses, p_draft, p_target, rng):

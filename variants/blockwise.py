@@ -1,10 +1,10 @@
 """Stern et al. (2018), "Blockwise Parallel Decoding". Lossless with the exact criterion only.
 
-Adds to medusa.py: a different test. It is the ancestor of all other decoders, of Medusa in
-particular: its heads guess one chain of best tokens, and it decodes greedily only.
+Adds to medusa.py: a different test. Blockwise decoding is the ancestor of all other decoders,
+of Medusa in particular. Here the heads guess one chain of best tokens, and decoding is greedy.
 
     here          Stern et al. (2018)
-    guesses[t]    the best token of p_(t + 2), the scores of head t; p_1 is the target itself
+    guesses[t]    the best token of head t, which is p_(t + 2) in the paper; p_1 is the target
     n + 1         k-hat, the length of the accepted block: n guesses, and the target's best token
     top_k         the top-k selection criterion of Sec. 5.1 (1: exact)
     minimum       l, the minimum block size of Sec. 5.3 (1: exact): the fewest tokens per round
@@ -23,7 +23,7 @@ from variants.shared.branches import best_ids
 
 
 def blockwise_verify(tree, p_draft, p_target, rng, top_k=1, minimum=1):
-    """Accept the guesses before the first one outside the target's top k; add its best token.
+    """Accept guesses while they are among the target's top k; add the target's best token.
 
     The first minimum - 1 guesses are accepted untested. `p_draft` and `rng` are not used.
     """
@@ -45,8 +45,8 @@ def build(models: Models,
     """Return the step. The selection ranks the target's tokens at temperature 1."""
     if minimum > block:
         raise ValueError(f"need --minimum <= --block, got {minimum} and {block}")
-    # Paths of ranks, as in medusa.py: each head's best token below the head before it. A block
-    # is one token longer than its guesses.
+    # Paths of ranks, as in medusa.py: chains of 1 .. block - 1 guesses, each with rank 0, the
+    # head's best token. A block is one token longer than its guesses.
     chain = [(0,) * n for n in range(1, block)]
     verify = partial(blockwise_verify, top_k=selection, minimum=minimum)
     return medusa_step(models, chain, verify, **models.warm.sampling)

@@ -10,9 +10,9 @@ has exactly the distribution that the rule defines.
     TV         total variation distance of the two rows: the probability of a rejection
 
 Rule OPT: r = 1 if and only if max p_draft < max p_target - price * TV. (The paper writes q for
-the draft, p for the target, gamma for K.) The two maxima differ by at most TV, so the text is
-the draft's if the price is at least 1, and the target's if it is below -1. At price 0 the more
-confident model decides.
+the draft, p for the target, gamma for K.) The two maxima differ by at most TV. So a price of
+at least 1 never defers, and the text is the draft's. A price below -1 defers whenever the rows
+differ, and the text is the target's. At price 0 the more confident model decides.
 
 Subtle: the bonus token too is drawn from pi, so after K draft steps the draft reads all guesses
 in one more pass. With the target's row instead, every bonus token would be biased.
@@ -45,7 +45,7 @@ def build(models: Models,
           price: Annotated[float, Flag(float, "the price of deferring to the target: 0: the "
               "more confident model decides; 1: the draft alone; below -1: lossless")] = 0.0
           ) -> Step:
-    """Return the papers' own step for the target pi; its rule reads rows at temperature 1."""
+    """Return the papers' own step for the target pi; the rule compares rows at temperature 1."""
     draft, target = models.warm.draft_rows, models.warm.target_rows
 
     def cascaded(ids, n_last):

@@ -12,8 +12,8 @@ decoding, token for token, at every temperature.
 
 Subtle: a number belongs to its position. The next round reuses the numbers of positions that
 this round did not reach; new numbers would give a different text. And no number may be replaced
-after its use: if a guess is dropped because of its value, and its position drawn with a fresh
-number, numbers survive only when they suit us, and the text is biased.
+after its use. To drop a guess because of its value, and to draw its position with a fresh number,
+is to select the numbers by their outcome, and biases the text.
 """
 
 from functools import lru_cache, partial
@@ -29,7 +29,7 @@ from variants.registry import GUESSES, Decoder, Flag, Models
 
 @lru_cache(maxsize=32)  # draft and target need the same numbers at each position of a round
 def exponentials(u, n):  # -> [n]
-    """Return n independent exponential numbers, a function of u in [0, 1) (of 53 bits)."""
+    """Return n independent exponential numbers, a function of the 53-bit number u in [0, 1)."""
     key = np.random.Philox(key=int(u * 2**53))
     # The race divides by these numbers, so none may be 0.
     numbers = np.maximum(np.random.Generator(key).standard_exponential(n), 1e-300)
@@ -38,11 +38,11 @@ def exponentials(u, n):  # -> [n]
 
 
 def race_sample(probs, rng):
-    """Draw the first of the runners with speeds `probs`; as in `sample`, from one uniform."""
+    """Draw the first of the runners with speeds `probs`, by one uniform number as in `sample`."""
     probs = np.asarray(probs)
     if not 0 < probs.sum() < np.inf:
         raise ValueError(f"need probabilities with a finite sum > 0, got sum {probs.sum()}")
-    # The shortest time E / p has the largest p / E, which is finite if p is 0.
+    # argmin of E / p is argmax of p / E, and p / E is finite if p is 0.
     return int(np.argmax(probs / exponentials(rng.random(), len(probs))))
 
 
@@ -71,8 +71,8 @@ def coupled(target, K, make_guesses, draw=sample):
 
     def step(x, n_left, rng):
         def replayed_match(guesses, p_draft, p_target, _):
-            # The test draws position t's number again, from the start of `drawn`: its generator
-            # is not `_`, which stands after the guesses' numbers.
+            # The test draws again with the numbers of the guesses, so it needs a Replay from the
+            # start of `drawn`; the Replay in `_` has already returned these numbers.
             return match_verify(guesses, p_draft, p_target, Replay(drawn, rng), draw)
 
         result = speculative_step(x, n_left, Replay(drawn, rng), target, K, make_guesses,
@@ -94,7 +94,7 @@ def build(models: Models,
 
 
 def plain_step(models, K, sampler):
-    """Return the step of plain decoding with this sampler, which writes the same text."""
+    """Return the step of plain decoding with this sampler; its text equals the decoder's."""
     def no_guesses(x, k, rng):  # so that a round is one draw from the target
         return [], []
 

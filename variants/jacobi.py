@@ -7,10 +7,10 @@ Adds to speculative.py: guesses without a draft, from the target's own rows of t
 
 Greedy decoding is K equations, y = F(y), and the greedy text is their only solution. One pass
 computes all of F(y), which is one step of Jacobi's method, y <- F(y): all positions at once,
-each from the values of the previous step (their Alg. 1). Up to the first position where y and
-F(y) differ, F(y) is greedy text: `verify` appends exactly these tokens. The later tokens of F(y)
-are the next guesses. K tokens take at most K passes, because each pass fixes at least one more
-token.
+each from the values of the previous step (their Alg. 1). Up to and including the first
+position where y and F(y) differ, F(y) is greedy text: `verify` appends exactly these tokens. The
+later tokens of F(y) are the next guesses. K tokens take at most K passes, because each pass fixes
+at least one more token.
 
 The paper decodes greedily, and solves one block before it begins the next; here the block moves
 with the text. A guess is not drawn, so its row is one-hot, and the test is exact at every
@@ -43,7 +43,7 @@ def build(models: Models, K: GUESSES = 4) -> Step:
         nonlocal next_block
         guess = partial(guess_block, block=next_block, n_vocab=models.target.n_vocab)
         result = speculative_step(x, n_left, rng, target, K, guess)
-        # Row t is for the position of guess t; the first len(ids) of these are text now.
+        # Row t is for the position of guess t. The first len(ids) positions are text now.
         rows_after_text = result.p_target[len(result.ids) :]
         next_block = rows_after_text.argmax(axis=-1).tolist()  # F(y)
         return result

@@ -10,7 +10,8 @@ that at least one guess passes is larger.
     beta      the probability that one guess passes: sum of min(p_draft, p_target / rho)
 
 At least one of the m guesses passes with probability 1 - (1 - beta)^m. This must be at most
-rho beta; otherwise the distribution of the token that follows m rejections has a negative entry.
+rho beta, so that no token is accepted with more than its p_target; otherwise the distribution of
+the token that follows m rejections has a negative entry.
 """
 
 from functools import partial
@@ -30,7 +31,7 @@ def shared(p_draft, p_target, rho):  # -> [n_vocab]
 
 
 def find_rho(p_draft, p_target, m):
-    """Return the smallest rho in [1, m] that is large enough, by bisection; m always is."""
+    """Return the smallest rho in [1, m] that is large enough, by bisection; rho = m always is."""
     def large_enough(rho):
         beta = shared(p_draft, p_target, rho).sum()
         # 1e-15: if the rows are equal, both sides are 1 up to rounding.
@@ -52,8 +53,9 @@ def find_rho(p_draft, p_target, m):
 def left_over(p_draft, p_target, rho, m):  # -> [n_vocab]
     """Return the distribution of the token that follows if none of the m guesses passes."""
     once = shared(p_draft, p_target, rho)
-    # Guess i is tested if the i guesses before it have failed.
-    mean_tested = sum((1 - once.sum()) ** i for i in range(m))
+    # Guess i is tested if the i guesses before it have failed, with probability (1 - beta)^i.
+    beta = once.sum()
+    mean_tested = sum((1 - beta) ** i for i in range(m))  # the mean number of tested guesses
     accepted = once * mean_tested  # for each token the probability that a guess of it passes
     return residual(p_target, accepted)
 

@@ -5,19 +5,22 @@ wrong position. So its runs of tokens are kept in a pool, and guessed when the t
 first token.
 
     ngram      N, the length of a run
-    column     N - 1 tokens, one guess from each of the last N - 1 passes: its levels 0, 1, ..
-    window     W columns: level l of column i is i + l tokens after the last token of x
+    column     N - 1 tokens at levels 0 .. N - 2, one guess from each of the last N - 1 passes
+    window     W columns. Level 0 of column 0 is x[-1]; level l of column i is i + l tokens later
     trunk      the tokens of level 0 of all columns; each column hangs from the trunk
     pool       token -> the last G n-grams that began with it, the latest last
 
 One pass over one token tree both continues the columns and tests guesses (the paper's lookahead
 branch and verification branch):
 
+     0       1     2    columns
     x[-1] -- t1 -- t2 .. trunk        x[-1] -- b -- c -- d     n-grams of the pool
      |       |     |                      \
      a1      b1    c1    level 1           b' - c' - d'        guesses with one-hot rows
      |       |     |
-     a2      b2    c2    level 2, N = 4: the pass gives a3 b3 c3; (t1 b1 b2 b3) joins the pool
+     a2      b2    c2    level 2
+
+Here N = 4. The pass gives a3, b3 and c3, and three n-grams join the pool: t1 b1 b2 b3 is one.
 
 Subtle: the nodes of the window are in the tree only to be continued. They have rows but no test,
 because they are not proposals. Their tokens change no distribution, so they may be any tokens;
@@ -36,10 +39,12 @@ from variants.tree import verify_tree
 
 def refill(window, x, n_columns, ngram):
     """Return the window with new columns, copied from x, and with x[-1] as its root."""
-    # Column i copies ngram - 1 tokens of x from index i on, again from index 0 after its end.
-    new = [list(islice(cycle(x), i, i + ngram - 1)) for i in range(len(window), n_columns)]
+    # Column i copies ngram - 1 tokens of x from index i on. A short x is repeated.
+    copied = list(islice(cycle(x), n_columns + ngram))
+    new = [copied[i : i + ngram - 1] for i in range(len(window), n_columns)]
     first, *others = window + new
-    return [[x[-1], *first[1:]], *others]
+    first = [x[-1], *first[1:]]
+    return [first, *others]
 
 
 def column_paths(window):
@@ -51,6 +56,7 @@ def column_paths(window):
     [['a1', 'a2'], ['t1', 'b1', 'b2'], ['t1', 't2', 'c1', 'c2']]
     """
     trunk = [column[0] for column in window[1:]]  # column 0 begins with x[-1], the root
+    # Column i begins with trunk[i - 1], which trunk[:i] includes.
     return [trunk[:i] + column[1:] for i, column in enumerate(window)]
 
 
@@ -64,8 +70,8 @@ def add_to_pool(pool, tokens, size):
 def make_tree(ngrams, paths, k, n_vocab):
     """Return a tree of at most k levels, and the last node of each path.
 
-    The n-grams are proposals, the latest first; the paths are not. Each path is longer than
-    the path before it; paths of more than k levels are left out.
+    The n-grams are proposals, the latest first; the paths are not. Paths of more than k levels
+    are left out: the last paths, because each path is longer than the path before it.
     """
     tree = tree_of_paths([ngram[:k] for ngram in reversed(ngrams)], n_vocab)
     ends = [tree.add_path(path) for path in paths if len(path) <= k]
@@ -100,10 +106,12 @@ class Lookahead:
         for column, end in zip(self.window, self.ends):
             column.append(int(row_after(result.p_target, end).argmax()))
             add_to_pool(self.pool, column, self.pool_size)
-        # Columns with an end have N tokens now. Those that the text has reached are dropped; each
-        # of the others loses its first token, which is in the pool.
+        # Columns with an end have N tokens now. Without its first token, column i begins i + 1
+        # tokens after the old x[-1]. The new x[-1] is len(ids) tokens after it, so the new column
+        # 0 is column len(ids) - 1.
         first = len(result.ids) - 1
-        self.window = [column[1:] for column in self.window[first : len(self.ends)]]
+        n_continued = len(self.ends)  # the columns after these have no end, and are dropped
+        self.window = [column[1:] for column in self.window[first:n_continued]]
 
 
 def guess_ngrams(x, k, rng, lookahead):
@@ -124,9 +132,10 @@ def build(models: Models,
     target = with_tree_sampling(models.target, **models.sampling)
     lookahead = Lookahead(columns, ngram, pool, models.target.n_vocab)
     make_guesses = partial(guess_ngrams, lookahead=lookahead)
+    most_levels = columns + ngram  # more than the longest path has
 
     def step(x, n_left, rng):
-        result = speculative_step(x, n_left, rng, target, columns + ngram, make_guesses,
+        result = speculative_step(x, n_left, rng, target, most_levels, make_guesses,
                                   verify_tree)
         lookahead.move(result)
         tree = result.guesses

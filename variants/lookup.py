@@ -18,13 +18,13 @@ from variants.registry import GUESSES, Decoder, Flag, Models, whole
 def find_source(x, max_ngram):
     """Return the index from which guesses are copied, None if the last token of x is new.
 
-    The index follows the latest earlier copy of a suffix of x: of the longest suffix that has a
-    copy, among those of at most max_ngram tokens. Saxena (2023) takes the earliest copy; in
-    running text the latest is the better guide.
+    A suffix is the last n tokens of x, n <= max_ngram. The longest suffix that occurs earlier in x
+    is looked up, and the index follows its latest earlier copy. Saxena (2023) takes the earliest
+    copy; in running text the latest is the better guide.
     """
     for n in range(min(max_ngram, len(x) - 1), 0, -1):
-        # From the latest start, at which a copy ends before the last token of x, to the first.
-        # A copy may overlap the suffix.
+        # The latest start comes first: a copy from there ends with the last token but one. A copy
+        # may overlap the suffix.
         for start in range(len(x) - n - 1, -1, -1):
             if x[start : start + n] == x[-n:]:
                 return start + n

@@ -10,8 +10,7 @@ and test apply at every temperature.
     heads            as in medusa.py; their scores are the "base logits" of a block
     w1, w2           W_1 [n_vocab, rank], W_2 [rank, n_vocab]: the Markov head
     follows(token)   w1[token] @ w2, which is added to the scores of the next position
-    p_draft, row t   softmax(heads(state)[t] + follows(the token before guess t)), after
-                     sampling.warp
+    p_draft, row t   sampling.warp of heads(state)[t] + follows(the token before guess t)
 """
 
 from functools import partial
@@ -35,7 +34,7 @@ def guess_by_chain(x, k, rng, state_after, heads, follows, **settings):
 
     def draft(ids, n_last):  # -> [1, n_vocab]
         head = len(ids) - len(x)  # ids is x and the guesses so far: one head for each
-        return scores[[head]] + follows(ids[-1])
+        return scores[[head]] + follows(ids[-1])  # [[head]] keeps the axis of rows
 
     return guess(x, min(k, len(scores)), rng, with_sampling(draft, **settings))
 

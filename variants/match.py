@@ -8,9 +8,9 @@ every position. As long as its token equals the guess, the row of the next posit
 
 Every token of the text is the target's own draw, so the text is exact for any guesses, which
 only decide how many tokens a pass yields. A drawn guess is never accepted more often than by
-the ratio test, sum(min(p_target, p_draft)). The best guess can be: p_target = (.9, .1, 0) and
-p_draft = (.4, .3, .3) give .9 instead of .5. If the models prefer different tokens, the best
-guess is accepted less often.
+the ratio test, sum(min(p_target, p_draft)). The best guess can be accepted more often:
+p_target = (.9, .1, 0) and p_draft = (.4, .3, .3) give .9 instead of .5. If the models prefer
+different tokens, the best guess is accepted less often.
 """
 
 from typing import Annotated

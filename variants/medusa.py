@@ -3,8 +3,8 @@
 Adds to tree.py: a draft without a model. A few small heads on the target's last hidden state
 guess the next tokens, each head one position further on, and their best guesses form a tree.
 
-    state      the target's hidden state, after ln_f, of the token before the last token of x,
-               which is the last token that the target has read
+    state      the target's hidden state, after ln_f, of the last token that the target has read:
+               the token before the last token of x
     heads      callable state -> [n_heads, n_vocab] of scores: row 0 is for the token after x
     choices    the shape of the tree, paths of ranks: (0,) is head 0's best token, (0, 2) is
                head 1's third best token below it. A prefix of a choice is a choice
@@ -66,12 +66,19 @@ def guess_by_heads(x, k, rng, state_after, heads, choices):
     scores = heads(state_after(x[:-1]))
     n_heads, n_vocab = scores.shape
     n_levels_wanted = min(k, n_heads)
-    choices = [ranks for ranks in choices if len(ranks) <= n_levels_wanted and max(ranks) < n_vocab]
-    n_ranks = 1 + max(map(max, choices), default=0)
-    best = [best_ids(row, n_ranks) for row in scores]  # best[level][rank] is a token
+
+    def fits(ranks):
+        return len(ranks) <= n_levels_wanted and max(ranks) < n_vocab
+
+    def tokens_of(ranks):
+        return [best[level][rank] for level, rank in enumerate(ranks)]
+
+    choices = [ranks for ranks in choices if fits(ranks)]
+    largest_rank = max((max(ranks) for ranks in choices), default=0)
+    best = [best_ids(row, 1 + largest_rank) for row in scores]  # best[level][rank] is a token
     # A path of ranks becomes a path of tokens; shorter paths first, as the parents of others.
-    paths = [[best[level][rank] for level, rank in enumerate(ranks)] for ranks in choices]
-    tree = tree_of_paths(sorted(paths, key=len), n_vocab)
+    paths = sorted(map(tokens_of, choices), key=len)
+    tree = tree_of_paths(paths, n_vocab)
     return tree, tree.rows()
 
 
@@ -111,6 +118,7 @@ def medusa_step(models, choices, test, **settings):
 
 def sparse_tree(text):
     """Read "0 1 0.0" as the sparse tree (0,), (1,), (0, 0)."""
+    # Words of numbers with dots between them, and spaces between the words.
     if not re.fullmatch(r" *(\d+(\.\d+)*( +|$))+", text):
         raise ValueError(f"need ranks such as '0 1 0.0 0.1', got {text!r}")
     paths = [tuple(map(int, word.split("."))) for word in text.split()]
@@ -139,7 +147,8 @@ def build(models: Models,
     both = {"epsilon": epsilon, "delta": delta}
     thresholds = {name: value for name, value in both.items() if value is not None}
     if thresholds and acceptance == "exact":
-        raise ValueError(f"--{min(thresholds)} needs --acceptance typical")
+        first_name = min(thresholds)  # of the flags given, in alphabetical order
+        raise ValueError(f"--{first_name} needs --acceptance typical")
     choices = sparse or uniform_shape(widths or (3, 2, 1))
     test = verify_tree
     if acceptance == "typical":  # a threshold that is not given keeps its default

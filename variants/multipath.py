@@ -17,8 +17,8 @@ prefix, and at least one path has the prefix:
 
     P(best path has the prefix) = (below + mass)^N - below^N
 
-A row of the best path is the quotient of two such numbers: that of the prefix with one more
-token, and that of the prefix.
+A row of the best path is the quotient of two such probabilities: the numerator is for the prefix
+with one more token, the denominator for the prefix alone.
 
 Subtle: more paths can give fewer tokens per round, because the best path's distribution may be
 further from the target's than the draft's is. This is always so if the draft equals the target.
@@ -43,7 +43,8 @@ def guess_paths(x, k, rng, draft, paths):
     ends = [-1] * paths  # the last node of each path
     for _ in range(k):
         nodes = sorted(set(ends))  # paths that agree so far share a node
-        rows = dict(zip(nodes, draft(x + tree, len(nodes))))  # these nodes are the last nodes
+        # The level's nodes are the last nodes of the tree, in ascending order, as the rows are.
+        rows = dict(zip(nodes, draft(x + tree, len(nodes))))
         ends = [tree.add(end, sample(rows[end], rng), rows[end]) for end in ends]
     return tree, tree.rows()
 
@@ -57,8 +58,9 @@ def worst_first(p_draft, p_target):
     ratios = np.zeros(len(p_draft))
     with np.errstate(over="ignore"):  # a ratio too large for a float is inf, which is the largest
         ratios[can_be_drawn] = p_target[can_be_drawn] / p_draft[can_be_drawn]
-    falling_ids = -np.arange(len(ratios))
-    return np.lexsort((falling_ids, ratios))  # by ratios, the last key; equal ratios by ids
+    falling_ids = -np.arange(len(ratios))  # so that the lowest id comes last
+    # lexsort sorts by its last key, the ratios; equal ratios by the key before it.
+    return np.lexsort((falling_ids, ratios))
 
 
 def difference_of_powers(a, b, n):
@@ -69,16 +71,17 @@ def difference_of_powers(a, b, n):
 def best_row(p_draft, order, mass, below, n_paths):
     """Return the best path's distribution of the token after a prefix, and a second array.
 
-    The second array has, for each token, `below` of the prefix with this token. `mass` and
-    `below` are the prefix's; `order` has the tokens, the worst first.
+    The second array has an entry for each token: `below` of the prefix continued by the token.
+    `mass` and `below` are the prefix's; `order` has the tokens, the worst first.
     """
     sorted_row = p_draft[order]
     worse_tokens = np.cumsum(sorted_row) - sorted_row  # of each token: the mass before it
     below_sorted = below + mass * worse_tokens
-    # The quotient of (below + mass)^N - below^N with the token and without it. Each difference of
-    # powers is a mass times `difference_of_powers`, and the prefix's mass cancels.
-    with_token = sorted_row * difference_of_powers(below_sorted + mass * sorted_row,
-                                                   below_sorted, n_paths)
+    # P(the prefix and the token) / P(the prefix). Each P is (below + mass)^N - below^N, which
+    # is a mass times `difference_of_powers`. The mass of the prefix and the token is mass *
+    # sorted_row, so mass cancels.
+    above_sorted = below_sorted + mass * sorted_row
+    with_token = sorted_row * difference_of_powers(above_sorted, below_sorted, n_paths)
     row = np.zeros_like(p_draft)
     row[order] = with_token / difference_of_powers(below + mass, below, n_paths)
     below_token = np.zeros_like(p_draft)
@@ -87,7 +90,7 @@ def best_row(p_draft, order, mass, below, n_paths):
 
 
 def best_path(tree, p_target):
-    """Return the tokens of the best path, its distributions of them, and the target's rows."""
+    """Return the best path's tokens, the row of the best path for each, and the target's rows."""
     n_paths = len(tree.guesses_at(-1))  # each path has one guess at the root
     tokens, rows = [], []
     target_rows = [row_after(p_target, -1)]
@@ -98,7 +101,8 @@ def best_path(tree, p_target):
         _, p_draft = guesses[0]  # all guesses at a node were drawn from this row
         order = worst_first(p_draft, target_rows[-1])
         rank = np.argsort(order)  # rank[token] is the token's position in the order
-        node = max((child for child, _ in guesses), key=lambda child: rank[tree.tokens[child]])
+        children = [child for child, _ in guesses]
+        node = max(children, key=lambda child: rank[tree.tokens[child]])  # with the best token
         token = tree.tokens[node]
         row, below_token = best_row(p_draft, order, mass, below, n_paths)
         tokens.append(token)

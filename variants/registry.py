@@ -36,7 +36,8 @@ class Costs(NamedTuple):
 def check_costs(costs: Costs) -> None:
     """Raise ValueError unless the step's time is >= 0 and every pass's > 0."""
     draft, passes = costs
-    if not (0 <= draft < math.inf and len(passes) and all(0 < t < math.inf for t in passes)):
+    passes_fit = len(passes) > 0 and all(0 < time < math.inf for time in passes)
+    if not (0 <= draft < math.inf and passes_fit):
         raise ValueError("need Costs of a draft step >= 0 and of passes over 1, 2, .. rows, "
                          f"each > 0, got {draft} and {passes}")
 
@@ -52,7 +53,7 @@ class LogitsModel(Protocol):
 
 
 class WithParams(LogitsModel, Protocol):
-    """State what the drafts read that are parts or copies of the target: its weights."""
+    """State what a target offers to drafts that are parts or copies of it: its weights."""
 
     n_head: int
     params: dict
@@ -76,7 +77,8 @@ class Target(WithParams, WithStates, Protocol):
 
 
 # What a decoder can need: "draft" a loaded draft, "heads" the target's heads.safetensors,
-# "costs" Models.costs. Models offer the rest or do not, and a message says it in these words:
+# "costs" Models.costs; and the keys of OF_MODELS. Some models lack these, and the message about it
+# has the words in OF_MODELS.
 OF_MODELS = {"params": "a GPT-2 whose weights can be read", "states": "a target with hidden states",
              "tree": "models that read trees of guesses"}
 NEEDS = ("draft", "heads", "costs", *OF_MODELS)
@@ -94,8 +96,9 @@ class Models(NamedTuple):
 
     @property
     def offered(self):
-        """Return what the models offer, of OF_MODELS."""
+        """Return the keys of OF_MODELS for what the models offer."""
         models = [model for model in (self.draft, self.target) if model is not None]
+        # A model without the attribute reads trees, as those of wrappers/ do.
         is_offered = {"params": hasattr(self.target, "params"),
                       "states": hasattr(self.target, "hidden"),
                       "tree": all(getattr(model, "reads_trees", True) for model in models)}
@@ -134,12 +137,13 @@ def as_typed(value):
         return ",".join(map(str, value))
     is_sparse_tree = isinstance(value, list) and all(isinstance(path, tuple) for path in value)
     if is_sparse_tree:
-        return " ".join(".".join(map(str, path)) for path in value)
+        words = [".".join(map(str, path)) for path in value]
+        return " ".join(words)
     return str(value)
 
 
 class Flag(NamedTuple):
-    """Describe a parameter of `build` to argparse, which has its name and its default."""
+    """Describe a parameter of `build` to argparse; the flag has its name and its default."""
 
     type: Callable  # text -> value; its ValueError is shown
     help: str
@@ -162,7 +166,7 @@ class Flag(NamedTuple):
         return value
 
 
-FAMILIES = {  # what a decoder changes: which part of `speculative`, the root of all families
+FAMILIES = {  # family: the part of the papers' decoder, speculative, that it changes
     "no draft model": "guess",
     "heads on the target": "guess",
     "a cheaper draft, or a K that adapts": "guess",
@@ -187,7 +191,7 @@ class Decoder(NamedTuple):
     exact_if: Callable | None = None  # (settings) -> bool, if `exact` is a condition
     tree: tuple = ()  # (guess, test) with flags that make the guesses a tree
     needs: tuple = ("draft",)  # of NEEDS
-    needs_if: Callable | None = None  # (settings) -> what some flags need besides, of NEEDS
+    needs_if: Callable | None = None  # (settings) -> further NEEDS with some flags
     no_draft_if: Callable | None = None  # (settings) -> bool, if flags can make a draft useless
     make_draft: Callable | None = None  # (target, notify) -> draft, if it is made, not loaded
     greedy: bool = False  # temperature 0 only
@@ -197,6 +201,7 @@ class Decoder(NamedTuple):
     def flags(self):
         """Return {name: (default, Flag)}, read from the signature of `build`."""
         _, *parameters = inspect.signature(self.build).parameters.values()
+        # The Flag is the first metadata of the parameter's Annotated[type, Flag(..)].
         return {one.name: (one.default, one.annotation.__metadata__[0]) for one in parameters}
 
     def settings(self, given):
@@ -218,7 +223,9 @@ class Decoder(NamedTuple):
 
     def needs_with(self, settings):
         """Return the set of what the decoder needs with these settings."""
-        needs = {*self.needs, *(self.needs_if(settings) if self.needs_if else ())}
+        needs = set(self.needs)
+        if self.needs_if:
+            needs.update(self.needs_if(settings))
         if self.no_draft_if and self.no_draft_if(settings):
             needs.remove("draft")
         if "auto" in (settings.get("K"), settings.get("widths")):
@@ -234,7 +241,7 @@ class Decoder(NamedTuple):
         return "costs" in self.needs_with(settings)
 
     def check_needs(self, settings, offered, whose):
-        """Raise ValueError if models offer less than the decoder needs; `whose` they are."""
+        """Raise ValueError if models offer less than is needed; `whose` ends the message."""
         needs = self.needs_with(settings)
         for need, words in OF_MODELS.items():
             if need in needs and need not in offered:
@@ -270,8 +277,8 @@ def either(read, *words):
         try:
             return text if text in words else read(text)
         except ValueError as error:
-            raise ValueError(f"need {', '.join(words)} or {str(error).removeprefix('need ')}"
-                             ) from None
+            needed = str(error).removeprefix("need ")
+            raise ValueError(f"need {', '.join(words)} or {needed}") from None
 
     return word_or_value
 

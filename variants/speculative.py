@@ -12,7 +12,7 @@ from theory.speedup import best_K
 from variants.registry import GUESSES_OR_AUTO, Decoder, Models
 from variants.shared.acceptance import START_COUNTS, Acceptance
 
-RETRY_AFTER = 32  # rounds without a guess before one guess is tried; doubled if no K pays after it
+RETRY_AFTER = 32  # rounds without a guess before one guess is tried; each such try doubles it
 
 
 def build(models: Models, K: GUESSES_OR_AUTO = 4) -> Step:
@@ -39,7 +39,7 @@ def choosing_step(models, accepted, tested):
         if K > 0:
             patience = RETRY_AFTER
         elif idle_rounds >= patience:
-            # Without a guess alpha would never change. This one shows whether it has grown.
+            # Without a guess alpha would never change. This guess shows whether alpha has grown.
             K = 1
             patience = 2 * patience
         idle_rounds = 0 if K > 0 else idle_rounds + 1

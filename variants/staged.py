@@ -1,7 +1,7 @@
 """Spector and Ré (2023), "Accelerating ... with Staged Speculative Decoding". Lossless.
 
-Adds to speculative.py: the draft is itself decoded speculatively, with a smaller draft; and its
-rows can widen the chain of guesses into a tree.
+Adds to speculative.py: the draft is itself decoded speculatively, with a smaller draft.
+The draft's rows can widen the chain of guesses into a tree.
 
     middle    the draft of the outer step, and the target of the inner step
     inner     a lossless step for the middle model, which has an even smaller draft
@@ -52,8 +52,8 @@ def staged_tree(x, k, rng, inner, width):
 def ngram(n_vocab, order):
     """Return a draft that counts what followed the last tokens earlier in the text.
 
-    A context is the last n tokens: order 3 uses n = 0, 1 and 2. The row of each context is added
-    to the counts of the next longer context as one occurrence. MacKay and Peto (1995).
+    A context is the last n tokens: order 3 uses n = 0, 1 and 2. To the counts of each context
+    the row of the next shorter context is added, as one occurrence. MacKay and Peto (1995).
     """
     def row_of_next(text):  # -> [n_vocab]
         ids = np.array(text)

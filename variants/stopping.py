@@ -13,20 +13,22 @@ auto` (speculative.py), probabilities are counted.
     rho         tokens per unit of time so far, at least plain decoding's 1
 
 At the rate rho, one unit of time is worth rho tokens. A round with k guesses gives 1 + s_1 + ..
-+ s_k tokens and takes the time k d + V[k]. The rule with the best rate is the rule whose rounds
-maximise tokens - rho time at that rate (the renewal-reward theorem). So m more guesses, the
-first from a row with a, the others with the mean alpha, are worth
++ s_k tokens and takes the time k d + V[k]. If rho is the best rate of all rules, the rule whose
+rounds maximise tokens - rho time has this rate (the renewal-reward theorem). So m more guesses
+after k guesses are worth `net` tokens. The first of these guesses is accepted with the `a` of its
+row's bucket, the others with the mean alpha:
 
     net  =  max over m >= 1 of  s a (1 + alpha + .. + alpha^(m-1)) - rho (m d + V[k+m] - V[k])
 
-tokens. The draft's next row is computed, and a guess is drawn from it, by two tests:
+Two tests decide whether the draft's next row is computed, and whether a guess is drawn from it.
+A row's price is rho d, which `net` contains; in (b) this price is paid already.
 
-    (a) compute a draft row           if the mean of max(0, net + rho d) is above rho d
-    (b) draw a guess from that row    if net + rho d > 0: the row's own step is paid already
+    (a) compute a draft row           if the mean over rows of max(0, net + rho d) is above rho d
+    (b) draw a guess from that row    if net + rho d > 0
 
 If a is the same for all rows, this is best_K of theory/speedup.py. Otherwise it is the best
-rule if V rises ever more steeply. If V does not, a costly guess may be followed by a cheap one,
-which is why m can be more than 1.
+rule if each guess raises V by at least as much as the guess before it. If not, a guess that raises
+V much may be followed by a guess that raises V little, which is why m can be more than 1.
 
 Huang et al. (2024) Theorem 3.1 stops when 1 - s exceeds a constant, and trains a head to
 predict s. Their released code evaluates the head after drawing a guess, which is tested. Here
@@ -62,14 +64,14 @@ class History:
 
     def __init__(self, costs):
         self.costs = costs
-        at_start = (START_ACCEPTED, START_TESTED)
-        self.acceptance = Acceptance(*at_start, DECAY, at_rest=at_start)
+        self.acceptance = Acceptance(START_ACCEPTED, START_TESTED, DECAY,
+                                     at_rest=(START_ACCEPTED, START_TESTED))
         self.rows = START_ROWS  # rows of the draft, tested or not
         self.tokens = 1.0  # with `time`: plain decoding's speed
         self.time = 1.0
 
     def estimates(self):
-        """Return a [BUCKETS], the fraction of rows in each bucket [BUCKETS], and rho."""
+        """Return `a` and the fraction of rows for each bucket, both [BUCKETS], and rho."""
         bucket_fractions = self.rows / self.rows.sum()
         return self.acceptance.rate(), bucket_fractions, max(1.0, self.tokens / self.time)
 
@@ -77,7 +79,7 @@ class History:
         """Add a round, and the buckets of all rows that the draft computed in it."""
         self.acceptance.fade()
         self.rows = START_ROWS + DECAY * (self.rows - START_ROWS)
-        for t, bucket in enumerate(buckets):  # guess t is from row t; the last may have none
+        for t, bucket in enumerate(buckets):  # row t gave guess t; the last row may have none
             self.rows[bucket] += 1
             if t < result.n_tested:
                 self.acceptance.tested[bucket] += 1
@@ -94,6 +96,7 @@ def net_tokens(first, alpha, prices):  # [..] -> [..]
     `first` is s a, the probability that the next guess becomes text. prices[0] is the price of
     the next guess, prices[1] of the guess after it, and so on.
     """
+    # The guess after i more guesses becomes text with probability first * alpha^i.
     tokens = np.multiply.outer(first, alpha ** np.arange(len(prices)))  # [.., guess]
     return np.cumsum(tokens - prices, axis=-1).max(axis=-1)
 
@@ -113,7 +116,7 @@ def guess_while_it_pays(x, k, rng, draft, history, buckets, greedy=False):
     s = 1.0
     a, bucket_fractions, rho = history.estimates()
     alpha = bucket_fractions @ a
-    # In tokens: the price of a draft row, and of each guess, its row and its part of the pass.
+    # Prices in tokens: of a draft row; of each guess, which needs a draft row and a longer pass.
     row_price = rho * history.costs.c
     prices = row_price + rho * np.diff(history.costs.pass_cost[: k + 1])  # [k]
     while len(guesses) < k:
@@ -126,7 +129,7 @@ def guess_while_it_pays(x, k, rng, draft, history, buckets, greedy=False):
         buckets.append(bucket)
         if gains[bucket] <= 0:  # (b)
             break
-        # p_draft has the row that the guess is drawn from, `row` the draft's confidence in it.
+        # The guess is drawn from the row in p_draft; the draft's confidence is read from `row`.
         p_draft.append(greedy_row(row) if greedy else row)
         guesses.append(sample(p_draft[-1], rng))
         s *= a[bucket]

@@ -29,7 +29,7 @@ class Counts:
     """Count what came next after every run of up to depth - 1 tokens: the paper's suffix tree.
 
     >>> after = Counts(3, [[0, 1, 0, 2, 0, 1]]).after  # run -> {token: how often}, latest last
-    >>> after[0,], after[0, 1]
+    >>> after[(0,)], after[(0, 1)]
     ({2: 1, 1: 2}, {0: 1})
     """
 
@@ -44,7 +44,8 @@ class Counts:
         """Count the tokens of a text from index `start` on, each after the runs before it."""
         for i in range(start, len(text)):
             token = text[i]
-            for m in range(1, min(self.depth, i + 1)):
+            longest = min(self.depth - 1, i)  # i tokens are before this token
+            for m in range(1, longest + 1):
                 followed = self.after[tuple(text[i - m : i])]
                 # Removed and put back, so that the latest token is the last key.
                 followed[token] = followed.pop(token, 0) + 1
@@ -105,7 +106,7 @@ def copy_or_draft(x, k, rng, own, remembered, draft, n_vocab, cap, n_drafted, su
     own.follow(x)
     guesses, score = best_guess(x, [own, remembered], cap, **limits)
     if score >= sure:  # no guess is drawn before this choice, so it does not bias the text
-        guesses = guesses[:k]  # after the choice: the score is that of all guesses
+        guesses = guesses[:k]  # not before the choice: the score counts all of them
         return guesses, one_hot_rows(guesses, n_vocab)
     return guess(x, min(k, n_drafted), rng, draft)
 
@@ -123,7 +124,7 @@ def build(models: Models,
               "expected to be right, else use the draft; 0: always copy")] = 3.0,
           memory: Annotated[str, Flag(str, "a file of finished texts to copy from too; the "
               "new text is added")] = "") -> Step:
-    """Return the step of one text, which keeps its counts; main.py adds it to `memory`."""
+    """Return the step of one text, which keeps its counts; main.py adds the text to `memory`."""
     if not (factor > 0 and 0 <= min_prob <= 1 and sure >= 0):
         raise ValueError("need --factor > 0, 0 <= --min_prob <= 1 and --sure >= 0, got "
                          f"{factor}, {min_prob} and {sure}")

@@ -16,9 +16,9 @@ On a chain the test is block.py's; with one-hot rows it is tree.py's.
 
 After a rejected child the share of the node falls to surplus / (surplus + 1 - share).
 
-Subtle: the divisor is not the mass that the draft's row has left. And a token drawn twice at one
-node is two guesses. The second guess is never accepted, because no mass of a rejected token
-remains, but its row is subtracted once more.
+Subtle: the divisor surplus + 1 - share is not the mass that the draft's row has left. And a token
+drawn twice at one node is two guesses. The second guess is never accepted, because no mass of a
+rejected token remains, but its row is subtracted once more.
 """
 
 import numpy as np
@@ -34,8 +34,8 @@ def verify_traversal(tree, p_draft, p_target, rng):
     """Return the tokens of the first path that is accepted, leaves first, and one more token.
 
     The path of the root, without any guess, is always accepted. All guesses must be drawn by one
-    draft. With two drafts a token could be drawn twice with different children. Its node would
-    then be tested before the second draw, on which its children depend.
+    draft. With two drafts a token could be drawn twice, with children from both draws. The children
+    of the second draw would then be tested together with the first draw, before the second.
     """
     def visit(node, share):
         """Return the tokens after this node, or None if no path through it is accepted."""
@@ -49,7 +49,9 @@ def verify_traversal(tree, p_draft, p_target, rng):
             surplus = np.maximum(share * remaining - row, 0).sum()
             remaining = residual(share * remaining, row)
             mass = surplus + (1 - share)
-            share = surplus / mass if mass > 0 else 1  # 0 / 0: only rounding rejects such a child
+            # The mass is 0 only if share is 1 and both rows are equal. The child is then accepted
+            # with probability 1, up to rounding.
+            share = surplus / mass if mass > 0 else 1
         # No path through a child is accepted: test the path that ends here.
         if node == -1 or accept(share, rng):
             return [sample(remaining, rng)]

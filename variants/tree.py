@@ -49,13 +49,15 @@ def draw_siblings(row, width, siblings, rng):
 
 def guess_shape(x, k, rng, draft, shape, siblings="distinct"):
     """Return a tree of at most k levels, drawn level by level, and the row of each node."""
-    n_children = Counter(path[:-1] for path in shape if len(path) <= k)  # of each path's parent
+    # Each path of the shape is one child of its parent, path[:-1].
+    n_children = Counter(path[:-1] for path in shape if len(path) <= k)
     tree = Tree()
     paths_of_level: dict[int, tuple] = {-1: ()}  # node: its path in the shape
     while any(n_children[path] for path in paths_of_level.values()):
         rows = draft(x + tree, len(paths_of_level))  # this level's nodes are the last nodes
         paths_below: dict[int, tuple] = {}
-        for (node, path), row in zip(paths_of_level.items(), rows):
+        for node, row in zip(paths_of_level, rows):
+            path = paths_of_level[node]
             guesses = draw_siblings(row, n_children[path], siblings, rng)
             for rank, (token, its_row) in enumerate(guesses):
                 child = tree.add(node, token, its_row)
@@ -93,7 +95,8 @@ def tree_step(models, widths, siblings=None, total=None, depth=DEPTH, test=verif
     """Return the step of a tree of these widths, of the best tree, or of a tree per round."""
     if total is not None and widths != "dynamic":
         raise ValueError("--total needs --widths dynamic")
-    are_best = models.is_greedy or widths == "dynamic"  # siblings are tokens in order, not drawn
+    # Whether siblings are the most probable tokens, best first, instead of drawn tokens.
+    are_best = models.is_greedy or widths == "dynamic"
     if are_best and siblings not in (None, "top"):
         raise ValueError(f"--siblings {siblings} does not apply at --temperature 0 or with "
                          "--widths dynamic (only top)")

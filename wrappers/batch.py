@@ -2,7 +2,8 @@
 
 Adds to speculative.py: several texts share each pass, because a loaded weight can multiply the
 rows of all of them. Each text has its own tokens, n_left, cache and generator, so it is the
-same as alone. When a text ends, the next one begins: Yu et al. (2022), "Orca", Sec. 3.1.
+same text as when it is written alone. When a text ends, the next one begins: Yu et al. (2022),
+"Orca", Sec. 3.1.
 
     jobs      (x, N, rng): the tokens so far, how many new ones are wanted, the text's generator
     text      the greenlet of a running job, suspended while it waits for a model
@@ -10,8 +11,8 @@ same as alone. When a text ends, the next one begins: Yu et al. (2022), "Orca", 
     calls     a list of (text, ids, n_last): the requests of several texts to one model
     model     here a batch model, `model(calls) -> list of [n_last, n_vocab]`
 
-No decoder contains code for batches. Its step calls a model, and the greenlet that it runs in
-(a coroutine that can be suspended from inside a nested call) passes the request to
+No decoder contains code for batches. A decoder's step runs in a greenlet, which is a coroutine that
+can be suspended from inside a nested call. If the step calls a model, the request goes to
 `generate_batch`, which collects the requests of all texts and answers them in one pass.
 
 Subtle: after a round the texts differ in length, because each accepts a different number of
@@ -33,7 +34,7 @@ from wrappers.intersection import TokenLevelIntersection
 
 
 class Shared:
-    """Return a batch model's rows to a step, `(ids, n_last) -> rows`, from a shared pass.
+    """Answer calls `(ids, n_last) -> rows` of steps with rows from passes that texts share.
 
     Of the models with requests the one with the lowest turn runs first: a draft before the
     target, so that the target's pass includes the guesses of all texts.
@@ -46,6 +47,7 @@ class Shared:
     def __call__(self, ids, n_last=1):
         if isinstance(ids, Branches):
             raise ValueError("need a chain of guesses for texts in batches, got a tree")
+        # Suspend this text: its parent, generate_batch, gets the request and returns the rows.
         return getcurrent().parent.switch((self, ids, n_last))
 
     def __getattr__(self, name):  # n_vocab, params: of the model itself
@@ -60,7 +62,7 @@ def unbatched(model):
 
 
 class OneByOne:
-    """A batch model of any model with `fresh()`: each text has its own, and its own pass."""
+    """A batch model of any model with `fresh()`: each text has its own copy and passes."""
 
     def __init__(self, model):
         self.model = model
@@ -82,7 +84,7 @@ class OneByOne:
 
 
 def batch_model(model, turn=0):
-    """Return a model whose rows come from passes that all texts share, if it can have such."""
+    """Return a model for the steps of all texts; a GPT2's passes are shared, others are not."""
     if isinstance(model, TokenLevelIntersection):
         return TokenLevelIntersection(batch_model(model.draft, turn), model.common)
     if isinstance(model, GPT2):
@@ -91,10 +93,15 @@ def batch_model(model, turn=0):
 
 
 def run_pass(waiting):
-    """Run one pass, of the model whose turn it is; return its texts, each with its rows."""
-    model = min((asked for asked, *_ in waiting.values()), key=attrgetter("turn"))
-    calls = [(text, *rest) for text, (asked, *rest) in waiting.items() if asked is model]
-    return [(text, [rows]) for (text, *_), rows in zip(calls, model.model(calls))]
+    """Run one pass, of the model whose turn it is; return (text, what resumes it) for its texts."""
+    asked = [model for model, _, _ in waiting.values()]
+    next_model = min(asked, key=attrgetter("turn"))
+    calls = []
+    for text, (model, ids, n_last) in waiting.items():
+        if model is next_model:
+            calls.append((text, ids, n_last))
+    all_rows = next_model.model(calls)
+    return [(text, [rows]) for (text, _, _), rows in zip(calls, all_rows)]
 
 
 def generate_batch(jobs, new_step, batch=8, stop=()):
@@ -117,7 +124,8 @@ def generate_batch(jobs, new_step, batch=8, stop=()):
     """
     def write(i, x, N, rng):
         rounds = generate(x, new_step(), N, rng, stop)
-        return {i: [result._replace(p_draft=None, p_target=None) for result in rounds]}
+        without_rows = [result._replace(p_draft=None, p_target=None) for result in rounds]
+        return {i: without_rows}  # an entry of `done`
 
     if batch < 1:
         raise ValueError(f"need batch >= 1 texts at once, got {batch}")
@@ -126,9 +134,11 @@ def generate_batch(jobs, new_step, batch=8, stop=()):
     done: dict[int, list] = {}  # number of the job: its rounds
     n_yielded = 0
     while True:
-        begun = [(greenlet(write), (i, *job)) for i, job in islice(jobs, batch - len(waiting))]
+        n_free = batch - len(waiting)
+        begun = [(greenlet(write), (i, *job)) for i, job in islice(jobs, n_free)]
         if not begun and not waiting:
             return
+        # New texts are given their job; if there are none, waiting texts are given rows.
         for text, given in begun or run_pass(waiting):
             returned = text.switch(*given)  # runs the text until it requests rows, or has ended
             if text.dead:

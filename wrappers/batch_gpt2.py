@@ -8,9 +8,10 @@ text, each with its own keys and values; nothing is padded.
     part      what one text adds to a pass: tokens n_past : n_seq of its ids
 
 Subtle: BLAS sums in a different order for a different number of rows, so the last bits of a
-text would depend on the other texts. The compiled product (lib/backend/products.py) does not,
-for up to MAX_ROWS rows. With it passes have at most MAX_ROWS rows, and a text with more, such
-as a prompt, gets its own pass: every product has the same bits as for the text alone.
+text would depend on the other texts. The compiled product (lib/backend/products.py) sums
+in the same order for 1 to MAX_ROWS rows. So a pass with this product has at most MAX_ROWS rows. A
+text with more rows, such as a prompt, gets its own pass. Every product then has the same bits as
+for the text alone.
 """
 
 import math
@@ -43,7 +44,7 @@ class BatchGPT2(GPT2):
     """A GPT2 that reads many texts in one pass, `model(calls)`, with a cache for each text.
 
     A text is any object that can be weakly referenced: a greenlet, or an instance of a class,
-    but not a string or a tuple. Its cache is dropped with it. Every text has the logits as alone:
+    but not a string or a tuple. Its cache is dropped with it. Every text has a GPT2's logits:
 
     >>> from lib.checkpoints.weights import random_params
     >>> hparams = dict(n_vocab=11, n_ctx=8, n_embd=6, n_head=2, n_layer=2)
@@ -51,8 +52,8 @@ class BatchGPT2(GPT2):
     >>> class Name: pass
     >>> a, b = Name(), Name()
     >>> model, alone = BatchGPT2(params, n_head=2), GPT2(params, n_head=2)
-    >>> for calls in [(a, [3, 1, 4], 1), (b, [1], 1)], [(b, [1, 5, 9], 2), (a, [3, 1, 2], 1)]:
-    ...     rows = model(calls)
+    >>> first = model([(a, [3, 1, 4], 1), (b, [1], 1)])
+    >>> rows = model([(b, [1, 5, 9], 2), (a, [3, 1, 2], 1)])
     >>> np.allclose(rows[0], alone([1, 5, 9], 2)), np.allclose(rows[1], alone([3, 1, 2]))
     (True, True)
     """
@@ -96,7 +97,8 @@ class BatchGPT2(GPT2):
         for part in parts:
             self.texts[part.text] = part.ids, part.cache
         ends = np.cumsum([part.n_new for part in parts])
-        last = np.concatenate([x[end - part.n_last : end] for part, end in zip(parts, ends)])
+        last_rows = [x[end - part.n_last : end] for part, end in zip(parts, ends)]
+        last = np.concatenate(last_rows)
         bounds = np.cumsum([part.n_last for part in parts])[:-1]
         return np.split(to_host(unembed(last, self.params)), bounds)
 
@@ -117,15 +119,18 @@ class BatchGPT2(GPT2):
 
 
 def most_rows(cache):
-    """Return the most rows of a pass that get the same bits as alone (inf: no limit)."""
+    """Return the most rows of a pass: MAX_ROWS if this keeps a text's bits as alone, else inf."""
     return MAX_ROWS if isinstance(cache, np.ndarray) and product_compiler() else math.inf
 
 
 def groups(parts, most):
     """Split the parts into passes of at most `most` rows; a larger part is a pass by itself."""
     passes = []
+    n_rows = 0  # of the last pass
     for part in sorted(parts, key=attrgetter("n_new")):
-        if not passes or sum(p.n_new for p in passes[-1]) + part.n_new > most:
+        if not passes or n_rows + part.n_new > most:
             passes.append([])
+            n_rows = 0
         passes[-1].append(part)
+        n_rows += part.n_new
     return passes

@@ -27,11 +27,11 @@ class ForcedRound(Round):
 
 def forced_run(x: list[int], most: int, allowed: Allowed,
                stop: Collection[int] = ()) -> list[int]:
-    """Return the tokens, at most `most`, that can only follow x in this order.
+    """Return the only tokens by which x can continue, at most `most` of these tokens.
 
     A stop token is the last.
 
-    >>> counts_to_2 = lambda ids: np.arange(4) == len(ids) if len(ids) < 3 else np.ones(4, bool)
+    >>> counts_to_2 = lambda ids: (np.arange(4) == len(ids)) | (len(ids) > 2)
     >>> forced_run([0], 9, counts_to_2)
     [1, 2]
     """

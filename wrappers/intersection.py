@@ -28,9 +28,14 @@ IMPOSSIBLE = float(np.finfo(np.float32).min)
 
 def meanings(encoder):
     """Return {token: meaning}: its bytes, its name if it is special, None if it ends a text."""
-    return {token: None if token == encoder.end_of_text else
-            symbol if symbol in encoder.special else encoder.decode_bytes([token])
-            for token, symbol in encoder.symbols.items()}
+    def meaning(token, symbol):
+        if token == encoder.end_of_text:
+            return None
+        if symbol in encoder.special:
+            return symbol
+        return encoder.decode_bytes([token])
+
+    return {token: meaning(token, symbol) for token, symbol in encoder.symbols.items()}
 
 
 class CommonTokens:
@@ -48,14 +53,19 @@ class CommonTokens:
         if not pairs:
             raise ValueError("need a draft and a target with tokens in common, got none among "
                              f"{len(theirs)} and {len(ours)}; choose a different draft")
-        self.ids, self.draft_ids = np.array(pairs).T  # of the same tokens
+        self.ids, self.draft_ids = np.array(pairs).T  # ids[i] and draft_ids[i]: one token
         self.n_vocab = max(ours) + 1  # ids may have holes
         self.n_draft_vocab = len(theirs)
         self.encode_bytes = draft_encoder.encode_bytes
         # A special token becomes the draft's; if there is none, its name is encoded as text.
-        self.pieces = {token: meaning if isinstance(meaning, bytes) else
-                       draft_token.get(meaning, encoder.decode_bytes([token]))
-                       for token, meaning in ours.items()}
+        self.pieces = {}
+        for token, meaning in ours.items():
+            if isinstance(meaning, bytes):
+                self.pieces[token] = meaning
+            elif meaning in draft_token:
+                self.pieces[token] = draft_token[meaning]
+            else:
+                self.pieces[token] = encoder.decode_bytes([token])
 
     def __str__(self):
         n = len(self.ids)
@@ -63,7 +73,7 @@ class CommonTokens:
                 f"and {100 * n / self.n_vocab:.0f} % of the target's")
 
     def draft_text(self, ids):
-        """Return the draft's ids of a text given as the target's ids; ValueError for others."""
+        """Return the draft's ids of a text in the target's ids; ValueError for an unknown id."""
         unknown = [token for token in ids if token not in self.pieces]
         if unknown:
             raise ValueError(f"need ids in 0 .. n_vocab - 1 = {self.n_vocab - 1}, got "
@@ -95,8 +105,10 @@ class TokenLevelIntersection:
     ...                       Encoder(letters | {"ab": 256, "bc": 257}, merges))
     >>> hparams = dict(n_vocab=257, n_ctx=8, n_embd=6, n_head=2, n_layer=1)
     >>> draft = GPT2(random_params(hparams, np.random.default_rng(0)), n_head=2)
-    >>> row = softmax(TokenLevelIntersection(draft, common)([256, letters["c"]])[0])  # ab, c
+    >>> model = TokenLevelIntersection(draft, common)
+    >>> row = softmax(model([256, letters["c"]])[0])  # ab, c
     >>> theirs = softmax(draft([letters["a"], 256])[0])  # a, bc; all its tokens are common
+    >>> # The target's 256 is ab, which the draft does not have; its 257, bc, is the draft's 256.
     >>> row[256] == 0, np.allclose(row[[*range(256), 257]], theirs)
     (np.True_, True)
     """
@@ -121,16 +133,19 @@ class TokenLevelIntersection:
         n_rows = 1 + len(ids.tree) if branches else len(ids)
         if not 1 <= n_last <= n_rows:
             raise ValueError(f"need 1 <= n_last <= {n_rows} rows, got n_last = {n_last}")
-        texts = ids.texts() if branches else [
-            ids[: len(ids) - i] for i in reversed(range(n_last))]
+        if branches:
+            texts = ids.texts()
+        else:
+            texts = [ids[: len(ids) - i] for i in reversed(range(n_last))]
         rows = np.concatenate([self.draft(self.read(text)) for text in texts[-n_last:]])
         logits = np.full((n_last, self.n_vocab), IMPOSSIBLE, rows.dtype)
         logits[:, self.common.ids] = rows[:, self.common.draft_ids]
         return logits
 
     def read(self, ids):
-        """Return the draft's ids; drop half contexts from the start if there are too many."""
+        """Return a text's ids for the draft; drop half contexts from the start of a long text."""
         text = self.common.draft_text(ids)
         half = max(1, self.draft.n_ctx // 2)
         n_over = max(0, len(text) - self.draft.n_ctx)
-        return text[math.ceil(n_over / half) * half :]
+        n_dropped = math.ceil(n_over / half) * half  # the fewest half contexts of n_over or more
+        return text[n_dropped:]

@@ -8,8 +8,8 @@ only calls `model(ids, n_last)`:
 
     cache      transformers' keys and values of the ids that were read last; a memo, as in GPT2
     crop       transformers' word for going back: drop the last keys and values
-    window     a layer with a sliding window needs the last positions only, so that going back
-               is possible for a while
+    window     a layer with a sliding window keeps the last positions only: after a crop the
+               cache can go back to the length of that crop, and no further
     stateful   layers that fold the text into one state (Mamba, linear attention) cannot go back
 
 PyTorch and transformers are imported when a model is made: requirements/peers.txt installs them.
@@ -44,9 +44,10 @@ class TransformersModel:
         A model in memory, its folder, or a name that transformers looks up. Code in the folder
         is never run, and weights are read from safetensors files only.
     device : str or torch.device, optional
-        Without it a model in memory stays where it is; a loaded model goes to CUDA if there is.
+        Without it a model in memory stays where it is; a loaded model goes to CUDA if PyTorch
+        has it.
     dtype : "auto", "bfloat16", "float32" or "float64", optional
-        "auto" (as without dtype): the numbers of the files, or of the model in memory.
+        "auto", the default: the dtype of the files, or of the model in memory.
 
     Raises
     ------
@@ -87,7 +88,7 @@ class TransformersModel:
         is_quantized = getattr(model, "hf_quantizer", None) is not None
         if device is not None and not is_quantized:
             model = model.to(device)
-        if model.dtype == torch.float64:  # the fast products of mixtures of experts have none
+        if model.dtype == torch.float64:  # fast products of mixtures of experts lack it
             model.set_experts_implementation("eager")
         self.model = model.eval()
         self.library = f"PyTorch {torch.__version__}"
@@ -112,6 +113,7 @@ class TransformersModel:
     def fresh(self):
         """Return a model over the same weights that has read nothing."""
         made = object.__new__(type(self))  # __init__ would check the weights again
+        # All attributes are shared, except for the lock and the cache.
         vars(made).update(vars(self), lock=threading.Lock())
         made.forget()
         return made
@@ -128,14 +130,15 @@ class TransformersModel:
         with self.lock:
             return self.read(list(ids), n_last)
 
-    n_reusable = GPT2.n_reusable  # the same check of ids, with the same messages
+    n_reusable = GPT2.n_reusable  # the same rule, checks and messages
 
     def read(self, ids, n_last):  # -> [n_last, n_vocab]
         """Run one pass over the tokens that are not in the cache."""
         n_past = self.n_reusable(self.ids, ids, n_last)
         try:
             self.go_back(n_past)
-            rows = self.forward(ids[len(self.ids) :], n_last)
+            new = ids[len(self.ids) :]  # all ids if the cache could not go back to n_past
+            rows = self.forward(new, n_last)
         except BaseException:
             self.forget()  # Ctrl-C in a pass leaves some layers with the new tokens
             raise
@@ -183,7 +186,7 @@ class TransformersModel:
         n_back = len(self.ids) - n_past
         if n_back == 0:
             return
-        if n_past < max(1, self.n_start):
+        if n_past == 0 or n_past < self.n_start:
             self.forget()
             return
         self.cache.crop(-n_back)
@@ -195,7 +198,7 @@ class TransformersModel:
 def cut_vocabulary(n_tokens, *models):
     """Cut the rows of all models to the ids that each of them has, and at most to n_tokens.
 
-    Families pad their embeddings differently, and no token belongs to such a row: Qwen2.5 has
+    Families pad their embeddings differently, and a padding row has no token: Qwen2.5 has
     151,936 or 152,064 rows for one tokenizer. The target's distribution is then the one over
     tokens that exist.
     """
@@ -215,8 +218,8 @@ def check_causal(model):
 
     alone = model.fresh()([0], 1)[0]
     followed = model.fresh()([0, model.n_vocab // 2], 2)[0]
-    # The passes round differently, so half of the digits must agree (of float32 at most, which
-    # parts of a float64 model use).
+    # The passes round differently, so only half of the digits must agree. Parts of a float64 model
+    # compute in float32, so half of float32's digits are enough.
     eps = max(torch.finfo(model.model.dtype).eps, torch.finfo(torch.float32).eps)
     if np.abs(alone - followed).max() > math.sqrt(eps) * np.abs(alone).max():
         raise ValueError(f"need a causal model, whose rows do not depend on later tokens, got "
@@ -241,12 +244,14 @@ def context_length(config):
 
 
 def dtype_name(dtype):
-    """Return the name of a dtype of NumPy, PyTorch or --dtype; ValueError if it has no place.
+    """Return the name of a dtype of NumPy, PyTorch or --dtype; ValueError if it is not of DTYPES.
 
     >>> dtype_name(None), dtype_name(np.float32), dtype_name(np.dtype("float64"))
     ('auto', 'float32', 'float64')
     """
-    name = "auto" if dtype is None else getattr(dtype, "__name__", str(dtype))
+    if dtype is None:
+        return "auto"
+    name = getattr(dtype, "__name__", str(dtype))  # NumPy's types have a __name__
     name = name.removeprefix("torch.")
     if name not in DTYPES:
         raise ValueError(f"need dtype {', '.join(DTYPES[:-1])} or {DTYPES[-1]}, got {dtype!r}")

@@ -74,6 +74,7 @@ class TransformersTokenizer:
         self.token_bytes = bytes_of_tokens(self.tokenizer, self.symbols)
         self.special = {symbol for token, symbol in self.symbols.items()
                         if not self.token_bytes[token]}
+        # Reversed, so that of several tokens with the same bytes the first remains.
         self.tokens = {data: token for token, data in reversed(self.token_bytes.items())}
         self.end_of_text = self.tokenizer.eos_token_id
         self.end_tokens = end_tokens_of(tokenizer_or_folder if is_name else None)
@@ -85,12 +86,12 @@ class TransformersTokenizer:
     def encode(self, text):
         """Return the ids of a text, with the tokens that begin every text (<s>).
 
-        A special token's name in the text is that token, as everywhere in transformers.
+        The name of a special token in the text becomes that token, as everywhere in transformers.
         """
         text.encode("utf-8")  # ValueError for a lone surrogate, as Encoder.encode
         ids = self.tokenizer(text, verbose=False).input_ids
-        names_end = text.endswith(self.symbols.get(self.end_of_text, "\0"))
-        if ids[-1:] == [self.end_of_text] and not names_end:
+        end_name = self.symbols.get(self.end_of_text, "\0")
+        if ids[-1:] == [self.end_of_text] and not text.endswith(end_name):
             return ids[:-1]  # some tokenizers end every text, and no model continues an end
         return ids
 
@@ -159,7 +160,8 @@ def bytes_of_tokens(tokenizer, symbols):
     if backend is None:
         raise ValueError("need a fast tokenizer (tokenizer.json), "
                          f"got {type(tokenizer).__name__}")
-    is_byte_level = '"ByteLevel"' in json.dumps(json.loads(backend.to_str())["decoder"])
+    decoder = json.loads(backend.to_str())["decoder"]
+    is_byte_level = '"ByteLevel"' in json.dumps(decoder)  # at any depth
     bytes_of = byte_level_bytes if is_byte_level else sentencepiece_bytes
     found = {token: bytes_of(symbol) for token, symbol in sorted(symbols.items())}
     for token, added in tokenizer.added_tokens_decoder.items():
@@ -173,7 +175,7 @@ def byte_level_bytes(symbol):
     >>> byte_level_bytes("Ġdé"), byte_level_bytes("Ã©").decode()
     (b' d\\xe9', 'é')
     """
-    if not ALPHABET.keys() >= set(symbol):
+    if not all(character in ALPHABET for character in symbol):
         return symbol.encode()  # not made of bytes: a placeholder like [PAD7]
     return bytes(ALPHABET[character] for character in symbol)
 

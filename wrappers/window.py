@@ -1,11 +1,11 @@
-"""Run any decoder on texts longer than the context, within a window. Lossless if it is."""
+"""Run any decoder on texts longer than the context, within a window. Lossless if the decoder is."""
 
 
 def window(x, n_prompt, n_ctx):
     """Return the tokens of x that the models read: all of them until they fill the context.
 
-    Then its last n_ctx // 2 tokens and those that follow, until these fill the context again,
-    and so on. A prompt of n_prompt >= n_ctx tokens starts with its last n_ctx // 2.
+    Then the window moves to the last n_ctx // 2 tokens, and grows until it fills the context
+    again, and so on. A prompt of n_prompt >= n_ctx tokens starts with its last n_ctx // 2.
 
     Subtle: GPT-2 learned a vector for each position, so when the window moves, every token in
     it must be read again. A window that moves token by token would cost a full pass for each.
@@ -17,7 +17,8 @@ def window(x, n_prompt, n_ctx):
     full = max(n_prompt, n_ctx)  # the length at which the window first moves
     if len(x) < full:
         return x
-    return x[len(x) - half - (len(x) - full) % (n_ctx - half) :]
+    n_since = (len(x) - full) % (n_ctx - half)  # tokens since the window moved last
+    return x[len(x) - half - n_since :]
 
 
 def windowed(step, n_prompt, n_ctx):

@@ -10,7 +10,7 @@ finished rounds and costs alone, so the text stays exact.
     shape         a tree without tokens: the paths of all nodes but the root
     acceptances   p_1, p_2, .. of Chen et al. (2024): p_b is the probability that the b-th child
                   is accepted at a node that is reached, wherever that node is in the tree
-    product       of a path: of the acceptances of its ranks; 1 for the root
+    product       of a path: the product of its ranks' acceptances; 1 for the root
     F             tokens per round: the sum of the products of all paths, the root's included
     l, c          levels of a tree; time of one draft step / time of one target row
     t             t(n) = pass_cost[n]: time of n + 1 target rows in one pass / time of one row
@@ -28,7 +28,7 @@ import numpy as np
 
 from variants.shared.acceptance import START_COUNTS, Acceptance
 
-# Of each rank, before any round. They weigh as much as one reached node.
+# The acceptance of each rank before any round, with the weight of one reached node.
 START_ACCEPTANCES = np.array([0.75, 0.15, 0.05, 0.02])
 MOST_GUESSES = 2**12  # in a tree: a pass over more takes seconds
 
@@ -41,7 +41,8 @@ def uniform_shape(widths):
                          f"{n_guesses}")
     shape: list[tuple] = []
     for depth in range(1, len(widths) + 1):
-        shape += product(*map(range, widths[:depth]))  # all paths of this length
+        ranks = [range(width) for width in widths[:depth]]
+        shape += product(*ranks)  # all paths of this length
     return shape
 
 
@@ -66,16 +67,20 @@ def best_shape(acceptances, c, pass_cost):
     Chen et al. (2024) Sec. 3.3; for chains it is theory.speedup.best_K. No acceptance may be
     larger than the one before it.
 
-    >>> best_shape([0.8, 0.1], 0.1, [1, 1.1, 1.3, 2.5])[1], best_shape([0.1], 0.1, [1, 1.1])
-    ([(0,), (0, 0)], (1.0, []))
+    >>> best_shape([0.8, 0.1], 0.1, [1, 1.1, 1.3, 2.5])[1]
+    [(0,), (0, 0)]
+    >>> best_shape([0.1], 0.1, [1, 1.1])  # no tree pays
+    (1.0, [])
     """
     n = len(pass_cost) - 1  # guesses of the largest pass with a known cost
     best_speedup = 1.0
     shape: list[tuple] = []
     products = {(): 1.0}  # the best nodes of at most `depth` levels, the root first
     for depth in range(1, n + 1):
-        children = {(*path, rank): products[path] * p
-                    for path in products for rank, p in enumerate(acceptances)}
+        children: dict[tuple, float] = {}
+        for path in products:
+            for rank, p in enumerate(acceptances):
+                children[*path, rank] = products[path] * p
         products = best_nodes(products | children, n)
         # tokens[size] is F of the root and the first `size` guesses: they are a tree, too.
         tokens = np.cumsum(list(products.values()))
@@ -94,7 +99,7 @@ def reached_nodes(tree, ids):
         guesses = [tree.tokens[child] for child, _ in tree.guesses_at(node)]
         rank = guesses.index(token) if token in guesses else None
         yield len(guesses), rank
-        node = tree.child(node, token)  # None for a token that is no child; None has no guesses
+        node = tree.child(node, token)  # None if it is not a child; no guesses are at None
 
 
 def auto_tree(step_of, costs):
@@ -113,14 +118,15 @@ def auto_tree(step_of, costs):
         return shape
 
     def step(x, n_left, rng):
+        # START_ACCEPTANCES count as one more reached node.
         acceptances = (counts.accepted + START_ACCEPTANCES) / (counts.tested + 1)
-        acceptances = np.minimum.accumulate(acceptances)  # so that none is larger than the last
+        acceptances = np.minimum.accumulate(acceptances)  # none above the one before it
         # Rounded, so that `shape_for` has seen the acceptances of most rounds before.
         shape = shape_for(tuple(acceptances.round(2).tolist()))
         result = step_of(shape)(x, n_left, rng)
         counts.fade()
         for n_guesses, rank in reached_nodes(result.guesses, result.ids):
-            counts.tested[:n_guesses] += 1  # siblings after the accepted guess too: see p_b
+            counts.tested[:n_guesses] += 1  # later siblings of the accepted guess too
             if rank is not None:
                 counts.accepted[rank] += 1
         return result

@@ -8,8 +8,8 @@ Adds to speculative.py: the guesses of a round may branch, and so may a text.
     x + tree    the text x continued along every path: Branches, which a tree model reads
 
 A tree model is `model(x + tree, n_last) -> [n_last, n_vocab]` of probabilities. It has 1 +
-n_nodes rows, of which it returns the last: row 0 follows the text x, row 1 + i follows the path
-to node i (`row_after`). Miao et al. (2023) Sec. 3 and 4.
+n_nodes rows and returns the last n_last of these rows: row 0 follows the text x, row 1 + i follows
+the path to node i (`row_after`). Miao et al. (2023) Sec. 3 and 4.
 """
 
 from dataclasses import dataclass, field

@@ -1,6 +1,6 @@
 """Wang et al. (2024), "OPT-Tree"; Li et al. (2024b), "EAGLE-2": a tree per round. Lossless.
 
-Adds to best_tree.py: a path's product is that of the draft's own probabilities, so a confident
+Adds to best_tree.py: a path's value is the product of the draft's probabilities, so a confident
 draft makes a long tree and a hesitant draft a wide tree. Level by level, the draft reads the
 guesses that are among the best so far. The tree consists of the best guesses of all levels.
 
@@ -40,6 +40,6 @@ def guess_dynamic(x, k, rng, draft, total):
             break
         for path in level:
             read_tree.add_path(path)
-    root, *paths = values
+    _, *paths = values  # all paths but the first, the root
     tree = tree_of_paths(paths, n_vocab=rows.shape[-1])
     return tree, tree.rows()

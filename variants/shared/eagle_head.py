@@ -7,13 +7,14 @@ Adds to gpt2.py: a transformer that reads pairs, each a state and the token draw
     pair i     (f_i, e_(i + 1)): a state and the token that came NEXT
     predicted  the head's states, at the end of x and at every node of a tree
 
-    z_i = fc [ln_token(e_(i + 1)); ln_state(f_i)]  predicted f_(i + 1) = ln_f(block(z_0 .. z_i))
+    z_i        fc [ln_token(e_(i + 1)); ln_state(f_i)]: pair i as the input of the block
+    f_(i + 1)  predicted as ln_f(block(z_0 .. z_i)), which the target's unembedding turns into the
+               distribution of token i + 2
 
-There are two norms, because states and embeddings differ in scale. The target's unembedding
-makes the predicted state at token i + 1 a distribution of token i + 2. The pairs of the text
-have the target's own states. The pairs of a tree's nodes have predicted states, because the
-target has not read the nodes. Their keys and values come after the text's in the cache, and are
-computed again when their tokens are text.
+There are two norms, because states and embeddings differ in scale. The pairs of the text have the
+target's own states. The pairs of a tree's nodes have predicted states, because the target has not
+read the nodes. The keys and values of the nodes' pairs come after the text's in the cache, and
+are computed again when the nodes' tokens are text.
 """
 
 import numpy as np
@@ -64,11 +65,12 @@ class Head:
     def read(self, x):  # -> [1, n_embd]
         """Return the state predicted at the end of x, from the true states before it."""
         n = len(x) - 1  # pairs: n tokens have a next token
-        # n_past pairs are reused: pair i needs token i + 1 of both texts. The last pair is always
-        # read again, because its predicted state is wanted.
-        n_past = max(0, min(common_prefix(self.ids, x) - 1, n - 1))
+        # Two texts with the same first c tokens have the same first c - 1 pairs. The last pair is
+        # always read again, because its predicted state is wanted.
+        n_common = common_prefix(self.ids, x) - 1
+        n_past = max(0, min(n_common, n - 1))  # pairs whose keys and values are reused
         states = self.states_of(x[:-1], n - n_past)
-        self.ids = x[: n_past + 1]  # as in GPT2: true even if Ctrl-C comes below
+        self.ids = x[: n_past + 1]  # the tokens of n_past pairs: true even if Ctrl-C comes below
         path = np.tri(n - n_past, dtype=bool)  # each pair sees itself and the pairs before it
         states = self.predict_states(states, x[n_past + 1 :], n_past, path)
         self.ids = x[:]  # a copy, because the caller's list may grow
@@ -77,20 +79,22 @@ class Head:
     def read_nodes(self, tree):  # -> [n_new, n_embd]
         """Return the states predicted at the next nodes, from the states at their parents."""
         first = len(self.predicted) - 1  # the first unread node
-        # A state is predicted from the parent's, so children of unread nodes wait for a later call.
+        # A node needs the state at its parent, so the first node with an unread parent ends this
+        # part; the next call reads it.
         below_unread = (node for node, parent in enumerate(tree.parents) if parent >= first)
         end = next(below_unread, len(tree))  # parents of nodes first .. end - 1 have states
         parents = tree.parents[first:end]
         states = np.stack([row_after(self.predicted, parent) for parent in parents])
-        return self.predict_states(states, tree.tokens[first:end], len(self.ids) - 1,
+        n_past = len(self.ids) - 1  # pairs of the text
+        return self.predict_states(states, tree.tokens[first:end], n_past,
                                    tree.ancestors()[first:end, :end])
 
     def predict_states(self, states, tokens, n_past, sees):  # [n_new, n_embd] -> [n_new, n_embd]
         """Return the state predicted at each token.
 
-        `sees` is [n_new, n_nodes]: the tokens are the last n_new nodes of a tree, or of a path,
-        that follows n_past pairs. As in tree_gpt2.py, a node sees all pairs before the tree, and
-        in the tree itself and its ancestors.
+        n_nodes nodes, of a tree or of a path, follow n_past pairs. The tokens are the last n_new of
+        these nodes. As in tree_gpt2.py, a node sees all n_past pairs, its ancestors and itself;
+        `sees` has the nodes, [n_new, n_nodes] of bool.
         """
         n_new, n_nodes = sees.shape
         params = self.params
@@ -98,11 +102,13 @@ class Head:
         mask = tree_mask(sees, n_past, like=self.cache)
         tokens = np.asarray(tokens, like=self.cache)
         depths = sees.sum(axis=1)  # from 1 on
-        positions = np.asarray(n_past + depths, like=self.cache)  # pair i has token i + 1
+        # Pair i has token i + 1, so the token of pair n_past, which is at depth 1, is n_past + 1.
+        positions = np.asarray(n_past + depths, like=self.cache)
         e = params["wte"][tokens] + params["wpe"][positions]
         pairs = [layer_norm(e, **params["ln_token"]), layer_norm(states, **params["ln_state"])]
         x = linear(np.concatenate(pairs, axis=1), **params["fc"])
-        attend = cached(self.cache, n_past + n_nodes - n_new, mask)  # after the old columns
+        n_old = n_past + n_nodes - n_new  # pairs that are in the cache already
+        attend = cached(self.cache, n_old, mask)
         [block] = params["blocks"]
         x = transformer_block(x, **block, n_head=self.n_head, attend=attend)
         return layer_norm(x, **params["ln_f"])

@@ -20,8 +20,8 @@ def open_heads(models):
 
     Without a shape it accepts every shape.
 
-    ValueError if there is no file, it is broken or names a different target, or an array is
-    absent, has a different shape, or a number in it is not finite.
+    ValueError if the file is absent, broken or for a different target, or if an array is absent,
+    has a different shape or a number that is not finite.
     """
     path = models.folder and Path(models.folder) / "heads.safetensors"
     if not path or not path.exists():

@@ -1,7 +1,7 @@
 """Keep the hidden states of the target's last pass, for the heads of Medusa and EAGLE.
 
-Adds to gpt2.py: the states after ln_f of the last pass, each stored under its text, which ends
-with the state's token. A round's pass computes the states anyway, so the guesses of medusa.py
+Adds to gpt2.py: the states after ln_f of the last pass, each stored under the
+text up to the state's token. A round's pass computes the states anyway, so the guesses of medusa.py
 and eagle.py cost the target nothing.
 """
 

@@ -18,8 +18,8 @@ class TreeGPT2(GPT2):
 
     def __init__(self, params, n_head):
         super().__init__(params, n_head)
-        # The paths of the tree whose keys and values follow those of self.ids in the cache:
-        # tokens of a path -> its nodes. Node i is in column len(self.ids) + i.
+        # The paths of the last tree: tokens of a path -> its nodes. The tree follows self.ids in
+        # the cache: the keys and values of node i are in column len(self.ids) + i.
         self.paths: dict[tuple, np.ndarray] = {}
 
     def read(self, ids, n_last):  # -> [n_last, n_embd]
@@ -63,7 +63,7 @@ class TreeGPT2(GPT2):
         return states
 
     def keep_path(self, ids):
-        """Move the columns of the last tree's path along which `ids` continues into order."""
+        """Append the last tree's path that `ids` contains to self.ids; move its columns."""
         n = len(self.ids)
         paths = self.paths
         self.paths = {}  # after this call the columns beyond self.ids may be overwritten
