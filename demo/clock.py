@@ -15,7 +15,8 @@ from lib.backend import products
 
 
 def interleaved(actions, repeats):
-    """Return {name: seconds of every repeat} of functions, in turns, after one call of each."""
+    """Call the functions in turns; return {name: the seconds of each repeat}."""
+    # One turn more than `repeats`: the first call of a function may compile or load something.
     times = {name: [] for name in actions}
     for _ in range(1 + repeats):
         for name, action in actions.items():
@@ -39,7 +40,7 @@ def spread(values):
 
 def machine():
     """Return when and where figures are measured: a sentence, and the number of cores."""
-    from threadpoolctl import threadpool_info  # here: --help does without
+    from threadpoolctl import threadpool_info  # imported here because --help does not need it
 
     kernels = {library.get("architecture", "unknown") for library in threadpool_info()
                if library["user_api"] == "blas"}

@@ -59,7 +59,8 @@ def as_flag(read: Callable[[str], Any]) -> Callable[[Any], Any]:
     return lambda value: read(str(value))
 
 
-# How each value of a request is read. K is a flag of the decoder, whose entry reads it.
+# How each value of a request is read. K stays as it is: `Decoder.settings` reads it, because
+# some decoders have no K.
 READ = {"prompt": plain_text, "decoder": plain_text, "N": as_flag(whole_from_0),
         "seed": as_flag(whole_from_0), "temperature": as_flag(number), "K": lambda value: value}
 OPTIONAL = {"temperature": 0.0}
@@ -77,8 +78,9 @@ def read_request(asked: Any) -> dict:
             values[name] = READ[name](value)
         except ValueError as error:
             raise ValueError(f"{name}: {error}") from None
-    for name in READ:
-        if name not in values and name != "K":
+    required = [name for name in READ if name != "K"]  # not every decoder has a K
+    for name in required:
+        if name not in values:
             raise ValueError(f"need a request with {name}, got none")
     return values
 
@@ -87,7 +89,7 @@ def task_of(task: Task, asked: Any) -> Task:
     """Return the Task that a page asks for; ValueError for a missing or wrong value."""
     values = read_request(asked)
     entry = entry_of(values["decoder"])
-    flags = {name: value for name, value in values.items() if name == "K"}
+    flags = {"K": values["K"]} if "K" in values else {}
     sampling = {**task.sampling, "temperature": values["temperature"]}
     check_sampling(**sampling)
     task = task._replace(decoder=entry.name, settings=entry.settings(flags), sampling=sampling,
@@ -108,7 +110,9 @@ def send_rounds(task: Task, send: Callable[[dict], None]) -> None:
 
     def on_round(seen):
         rounds.append(seen)
-        send({"round": seen, "run": run_so_far(task, rounds) | {"rounds": None}})
+        so_far = run_so_far(task, rounds)
+        so_far["rounds"] = None  # the page has the earlier rounds already
+        send({"round": seen, "run": so_far})
 
     task, _ = with_costs(task)
     send({"seconds": decoded_run(task, task.decoder, on_round).seconds})
@@ -117,7 +121,7 @@ def send_rounds(task: Task, send: Callable[[dict], None]) -> None:
 class Handler(BaseHTTPRequestHandler):
     """Answer one request to a server that has the task."""
 
-    timeout = 60  # seconds for a silent reader
+    timeout = 60  # seconds until a connection without a byte is closed
     lock = threading.Lock()  # of the text that is being written
 
     def do_GET(self):
@@ -129,7 +133,7 @@ class Handler(BaseHTTPRequestHandler):
             return
         try:
             task = task_of(self.server.task, self.read_json())
-            with self.lock:
+            with self.lock:  # a second request waits for the first
                 send_rounds(task, self.send)
         except (ConnectionError, TimeoutError):
             pass  # the tab was closed
@@ -150,10 +154,12 @@ class Handler(BaseHTTPRequestHandler):
 
     def begin(self, path, kind):
         """Begin the answer to this server's page; refuse others and return False."""
+        # A page of a different site can send requests here, but not with this Host and Origin.
         own = {f"{name}:{self.server.server_port}" for name in (HOST, "localhost")}
-        origins = {None, *(f"http://{name}" for name in own)}
-        if (self.path != path or self.headers.get("Host") not in own
-                or self.headers.get("Origin") not in origins):
+        origins = {None, *(f"http://{name}" for name in own)}  # None: a typed address
+        is_own_host = self.headers.get("Host") in own
+        is_own_origin = self.headers.get("Origin") in origins
+        if self.path != path or not is_own_host or not is_own_origin:
             self.send_error(403, "Only this server's own page is answered")
             return False
         self.send_response(200)
@@ -171,8 +177,9 @@ def live_page(task: Task) -> str:
     fields = {name: {"K": "K" in entry.flags, "temperature": not entry.greedy}
               for name, entry in DECODERS.items()}
     form = Path(__file__).with_name("live.html").read_text(encoding="utf-8")
-    no_text = {"settings": {}}  # shown from the first text on
+    no_text = {"settings": {}}  # the page hides the settings of a run without a text
     text = page_text(run_so_far(task) | no_text | {"live": fields})
+    # A stored page may connect to nothing; this one has to ask its server.
     text = text.replace("default-src 'none';", "default-src 'none'; connect-src 'self';", 1)
     return text.replace("</body>", f"{form}</body>")
 
@@ -186,7 +193,8 @@ def main(argv=None):
                         help="0: any free port (default: 8000)")
     own, others = parser.parse_known_args(argv)
     for flag in others:
-        if flag.startswith("--") and flag[2:].partition("=")[0] not in FLAGS:
+        name = flag.removeprefix("--").partition("=")[0]  # "top_k" of "--top_k=5"
+        if flag.startswith("--") and name not in FLAGS:
             raise ValueError(f"{flag} is not a flag of demo.live: choose it on the page, or "
                              "see --help")
     task = load_task(parse_args(others))
