@@ -35,11 +35,13 @@ class Timed:
         self.rows = []
 
     def __getattr__(self, name):
+        # Called for names that Timed lacks, such as n_ctx and fresh.
         if name.startswith("__"):  # copy and pickle ask for these before `model` is set
             raise AttributeError(name)
         return getattr(self.model, name)
 
     def __call__(self, ids, n_last=1):
+        # A GPU's time counts too: the models return NumPy arrays, so a pass has ended here.
         start = time.perf_counter()
         logits = self.model(ids, n_last)
         self.seconds.append(time.perf_counter() - start)
@@ -118,6 +120,7 @@ def decoded_run(task: Task, decoder: str, on_seen: Callable[[dict], Any] | None 
     if task.grammar and decoder != "autoregressive":
         allowed = models.sampling["allowed"]  # the task's pattern (Task.models)
         step = with_forced_runs(step, allowed, task.stop)
+    # The decoder gets the tokens of the window as if they were the whole text.
     if task.window:
         step = windowed(step, len(task.x), task.n_ctx)
     rng: Any = np.random.default_rng(task.seed)
@@ -129,7 +132,7 @@ def decoded_run(task: Task, decoder: str, on_seen: Callable[[dict], Any] | None 
             clocks["draft"] = draft.seconds
         see = watcher(task.encoder, rng, task.entry.test, clocks)
     rounds = []
-    n_left = task.n_new
+    n_left = task.n_new  # for `on_seen`; `generate` counts by itself
     seconds = 0.0
     hides_bar = True if on_seen else None  # tqdm's None: hidden unless on a terminal
     start = time.perf_counter()
@@ -187,6 +190,7 @@ def compare(task: Task, on_seen: Callable[[dict], Any] | None = None) -> dict:
     task, measuring = warmed_up(task)
     plain = decoded_run(task, "autoregressive")
     fast = decoded_run(task, task.decoder, on_seen)
+    # The user waits for the measurement of the costs too.
     fast = fast._replace(seconds=fast.seconds + measuring)
     acceptance = acceptance_figures(fast.rounds)
     # A model of transformers names its library.
@@ -210,6 +214,7 @@ def compare(task: Task, on_seen: Callable[[dict], Any] | None = None) -> dict:
     }
     if task.grammar:
         numbers["fits_pattern"] = fits_pattern(task, fast.ids)
+        # Tokens of rounds in which the pattern left no choice.
         numbers["forced"] = sum(len(result.ids) for result in fast.rounds
                                 if isinstance(result, ForcedRound))
     if measuring and task.costs:
@@ -249,7 +254,7 @@ def pass_figures(plain: Run, fast: Run) -> dict:
 
     Passes that only read the prompt, for heads, are counted apart.
     """
-    n_passes = fast.target.n_passes()
+    n_passes = fast.target.n_passes()  # those that gave logits
     return {"target_passes": n_passes,
             "reading_passes": len(fast.target.rows) - n_passes,
             "tokens_per_target_pass": ratio(len(fast.ids), n_passes),
@@ -265,6 +270,7 @@ def acceptance_figures(rounds: Sequence[Round]) -> dict:
     The accepted and the tested guesses are None for trees, in which siblings compete. Rounds
     that a pattern forced do not count.
     """
+    # The guesses of a forced round are accepted without a test.
     rounds = [result for result in rounds if not isinstance(result, ForcedRound)]
     n_accepted = [result.n_accepted for result in rounds]
     # Counts up to this number are shown, even if no round accepted all of its guesses.
@@ -296,6 +302,7 @@ def measured_speedup(plain: Run, fast: Run) -> float | None:
 
     It is not the ratio of seconds, because texts that end at stop tokens differ in length.
     """
+    # The first tokens take longer, because the prompt is read with them.
     if min(len(plain.ids), len(fast.ids)) < SHORTEST:
         return None
     return (len(fast.ids) / fast.seconds) / (len(plain.ids) / plain.seconds)
@@ -337,7 +344,7 @@ def difference_of_texts(task: Task, plain: list[int], fast: list[int]) -> dict:
 
 def first_difference(task: Task, a: list[int], b: list[int]) -> dict:
     """Return where two greedy texts first differ, and how close the best two logits were."""
-    n = common_prefix(a, b)
+    n = common_prefix(a, b)  # the first token that differs has this index
     # The tokens that the target reads here: with --window they may be the text's end only.
     x = window(task.x + a[:n], len(task.x), task.n_ctx)
     rows = np.asarray(task.new_target()(x), dtype=np.float64)  # [1, n_vocab]

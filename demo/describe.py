@@ -16,6 +16,7 @@ def comparison_in_words(numbers: dict, decoder: str) -> str:
 
 def text_lines(run: dict, title: str, is_identical: bool = False) -> list[str]:
     """Return the time and the text of one run, under its title."""
+    # A text that was just shown is not shown a second time.
     text = "identical" if is_identical and run["tokens"] else run["text"]
     return [title, "-" * len(title), f"Time = {run['time_s']:.2f}s", f"Text = {text}", ""]
 
@@ -39,14 +40,14 @@ def table_lines(numbers: dict, decoder: str) -> list[str]:
     passes = str(numbers["target_passes"])
     if numbers["reading_passes"]:
         passes += f" + {numbers['reading_passes']} to read the prompt"
-    accepted = "-"
+    accepted = "-"  # also for trees, whose guesses are not counted as tested
     if numbers["tested"]:
         accepted = (f"{numbers['accepted']} of {numbers['tested']} tested, "
                     f"{100 * numbers['acceptance']:.0f} %")
     identical = "-"
     if "identical" in numbers:  # missing if chance may make the texts differ
         identical = "yes" if numbers["identical"] else "no"
-    rows = [  # (label, plain decoding, the decoder); a decoder's "-" drops the row
+    rows = [  # (label, plain decoding, the decoder)
         ("", "plain", decoder),
         ("speed-up", "1.00", speedup),
         ("time", shown(plain["time_s"], "{:.2f} s"), shown(fast["time_s"], "{:.2f} s")),
@@ -61,6 +62,7 @@ def table_lines(numbers: dict, decoder: str) -> list[str]:
         ("accepted per round", "-", rounds_in_words(numbers["rounds_by_accepted"])),
         ("forced by pattern", "-", shown(numbers.get("forced"), "{} tokens, without a pass")),
         ("texts identical", "", identical)]
+    # A row without a figure of the decoder is left out.
     return [f"{name:<20}{before:>9}   {after}" for name, before, after in rows if after != "-"]
 
 
@@ -82,9 +84,10 @@ def note_lines(numbers: dict, decoder: str) -> list[str]:
     """Return notes about this run."""
     lines = []
     n_ctx = numbers["n_ctx"]
-    # The new tokens of each run that filled the context.
+    # The number of new tokens of each run that filled the context.
     full = [run["tokens"] for run in (numbers["autoregressive"], numbers[decoder])
             if run["ended_by"] == "n_ctx"]
+    # A text that outgrew its context has moved the window or has stopped.
     if numbers["window_moved"]:
         lines.append(f"Window: the models see only the last {n_ctx // 2}-{n_ctx - 1} tokens; "
                      "\"exact\" is relative to that.")

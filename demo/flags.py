@@ -41,6 +41,7 @@ def make_first_parser() -> ArgumentParser:
     """Return the parser of the flags that decide which other flags there are."""
     # Without --help: the second parser answers it, because it knows all flags.
     parser = Parser(prog="main.py", add_help=False)
+    # choices=DECODERS: iterating over a dict gives its names.
     add = parser.add_argument_group("decoder").add_argument
     add("--decoder", default="speculative", choices=DECODERS, metavar="NAME",
         help="the method that is compared with plain decoding")
@@ -52,6 +53,7 @@ def make_first_parser() -> ArgumentParser:
 
 def make_parser(first: ArgumentParser, entry: Decoder) -> ArgumentParser:
     """Return the parser of the common flags and of one decoder's flags."""
+    # The help keeps line breaks for the examples, so the list of names is broken here.
     names = textwrap.fill(" ".join(DECODERS), 98, initial_indent="  ", subsequent_indent="  ")
     parser = Parser(prog="main.py", usage="main.py [--decoder NAME] [flags]", parents=[first],
                     description=DESCRIPTION, epilog=EXAMPLES + names,
@@ -73,6 +75,7 @@ def add_text_flags(add: Callable) -> None:
         help="read the prompt from a file instead, without the newline at its end")
     add("--n_tokens_to_generate", type=whole_from_0, default=100, metavar="N",
         help="new tokens")
+    # "append": a list of tokens, or None without the flag
     add("--stop", action="append", metavar="TOKEN", help="end at this token of the vocabulary; "
         "may be repeated (default: the target's end of text)")
     add("--regex", metavar="TEXT", help="write only what fits a regular expression, then end")
@@ -162,13 +165,14 @@ def parse_args(argv: Sequence[str] | None = None) -> Namespace:
     """Return the checked flags; the decoder's own flags are in `settings`."""
     words = sys.argv[1:] if argv is None else argv
     first = make_first_parser()
-    known, _ = first.parse_known_args(words)  # --decoder alone; the other flags are left over
+    known, _ = first.parse_known_args(words)  # --decoder, before the other flags are known
     entry = DECODERS[known.decoder]
     parser = make_parser(first, entry)
     # Not parse_args, because a flag of a different decoder needs a better message.
     args, unknown = parser.parse_known_args(words)
     if unknown:
         parser.error(why_unknown(unknown[0], entry))
+    # argparse puts all flags into one Namespace.
     own = {name: value for name, value in vars(args).items() if name in entry.flags}
     for name in own:  # the decoder's own flags move to args.settings
         delattr(args, name)
@@ -188,6 +192,7 @@ def grammar_of_flags(args: Namespace) -> str | None:
 
     ValueError if there are two patterns, or one that is not valid.
     """
+    # The flags are named as the kinds of patterns.
     kinds = [kind for kind in pattern.KINDS if getattr(args, kind) is not None]
     if not kinds:
         return None
@@ -206,6 +211,7 @@ def grammar_of_flags(args: Namespace) -> str | None:
 def why_unknown(word: str, entry: Decoder) -> str:
     """Return why a word of the command line is not a flag of this decoder."""
     name = word.partition("=")[0].removeprefix("--")
+    # If the flag belongs to other decoders, the message names them.
     users = [other.name for other in DECODERS.values() if name in other.flags]
     if users:
         return (f"--{name} does not apply to --decoder {entry.name} "
@@ -217,6 +223,7 @@ def check_flags(args: Namespace, entry: Decoder, given: set[str]) -> None:
     """Raise ValueError if a given flag has no effect or needs a flag that is not given."""
     if "prompt" in given and "prompt_file" in given:
         raise ValueError("--prompt and --prompt_file are both given: choose one")
+    # A flag without an effect is an error, because the user expects one.
     if args.costs and not entry.needs_costs(args.settings):
         raise ValueError(f"--costs does not apply to --decoder {entry.name} with these flags "
                          "(only to stopping, --K auto and --widths auto)")
@@ -243,6 +250,7 @@ def check_flags(args: Namespace, entry: Decoder, given: set[str]) -> None:
 
 def settings_for_json(args: Namespace) -> dict:
     """Return the flags that decide the text or its speed, with the decoder's own flags."""
+    # Prompts, files and the way a text is shown are not settings.
     hidden = {*ONE_TEXT, *MANY_TEXTS, "models_dir", "sampling", "settings", "grammar"}
     # A pattern is shown only if it is given.
     hidden |= {kind for kind in pattern.KINDS if getattr(args, kind) is None}

@@ -34,8 +34,9 @@ def listing_of(entry: Decoder) -> list[dict]:
 def listed(function: Callable) -> dict:
     """Return a function's name, file, and lines: number, text and place of each."""
     lines = code_lines(function)
+    # A decoder's own guess may have the same name, but it is a different function.
     is_known = getattr(speculative, function.__name__, None) is function
-    places = [None] * len(lines)  # a function of a different file has lines without places
+    places: list[str | None] = [None] * len(lines)  # other files' lines have no place
     if is_known:
         places = [f"{function.__name__}.{name}" for name in PLACES[function.__name__].split()]
     file = Path(inspect.getfile(function)).resolve().relative_to(ROOT)
@@ -48,6 +49,7 @@ def code_lines(function: Callable) -> list[tuple[int, str]]:
     """Return number and text of a function's lines, without its docstring and empty lines."""
     lines, first = inspect.getsourcelines(function)
     numbered = [(first + i, line.rstrip()) for i, line in enumerate(lines)]
+    # Only a docstring has three quotes in these functions.
     quotes = [i for i, line in enumerate(lines) if '"""' in line]
     if quotes and function.__doc__:
         # A docstring of one line opens and closes in that line.

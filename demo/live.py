@@ -33,7 +33,7 @@ repetition_penalty stop""".split()  # flags of main.py that choose models and sa
 
 def port(text: str) -> int:
     """Read a port's number."""
-    value = whole_from_0(text)
+    value = whole_from_0(text)  # 0: the system chooses
     if value > LAST_PORT:
         raise ValueError(f"need a port in 0 .. {LAST_PORT}, got {text!r}")
     return value
@@ -70,7 +70,7 @@ def read_request(asked: Any) -> dict:
     """Return the values of a request; ValueError that names a missing or wrong one."""
     if not isinstance(asked, dict):
         raise ValueError(f"need a JSON object, got {asked!r:.80}")
-    values = dict(OPTIONAL)
+    values = dict(OPTIONAL)  # a copy: the request's values are added to it
     for name, value in asked.items():
         if name not in READ:
             raise ValueError(f"need a request of {', '.join(READ)}, got {name!r:.80}")
@@ -90,6 +90,7 @@ def task_of(task: Task, asked: Any) -> Task:
     values = read_request(asked)
     entry = entry_of(values["decoder"])
     flags = {"K": values["K"]} if "K" in values else {}
+    # top_k and the other settings are those of the command line.
     sampling = {**task.sampling, "temperature": values["temperature"]}
     check_sampling(**sampling)
     task = task._replace(decoder=entry.name, settings=entry.settings(flags), sampling=sampling,
@@ -114,7 +115,7 @@ def send_rounds(task: Task, send: Callable[[dict], None]) -> None:
         so_far["rounds"] = None  # the page has the earlier rounds already
         send({"round": seen, "run": so_far})
 
-    task, _ = with_costs(task)
+    task, _ = with_costs(task)  # measured again, because the page may have chosen a new decoder
     send({"seconds": decoded_run(task, task.decoder, on_round).seconds})
 
 
@@ -138,14 +139,14 @@ class Handler(BaseHTTPRequestHandler):
         except (ConnectionError, TimeoutError):
             pass  # the tab was closed
         except ValueError as error:
-            self.send({"error": " ".join(str(error).split())})
+            self.send({"error": " ".join(str(error).split())})  # in one line
         except Exception as error:  # whatever it is, the page is told
             self.send({"error": f"cannot decode this request: {in_one_line(error)}"})
 
     def read_json(self):
         """Return the JSON value in the body of the request; ValueError if it has none."""
         length = self.headers.get("Content-Length", "")
-        if not re.fullmatch("[0-9]{1,9}", length):
+        if not re.fullmatch("[0-9]{1,9}", length):  # int() would take "-1" and "1_000" too
             raise ValueError(f"need a Content-Length, got {length!r:.80}")
         try:
             return json.loads(self.rfile.read(int(length)))
@@ -174,6 +175,7 @@ class Handler(BaseHTTPRequestHandler):
 
 def live_page(task: Task) -> str:
     """Return trace.html without a run, and live.html, the form that asks for one."""
+    # The form disables the fields that a decoder does not have.
     fields = {name: {"K": "K" in entry.flags, "temperature": not entry.greedy}
               for name, entry in DECODERS.items()}
     form = Path(__file__).with_name("live.html").read_text(encoding="utf-8")
@@ -198,9 +200,9 @@ def main(argv=None):
             raise ValueError(f"{flag} is not a flag of demo.live: choose it on the page, or "
                              "see --help")
     task = load_task(parse_args(others))
-    warmed_up(task)
+    warmed_up(task)  # the first text must not wait for Numba
     with ThreadingHTTPServer((HOST, own.port), Handler) as server:
-        server.task = task
+        server.task = task  # read by Handler, which http.server makes anew for each connection
         print(f"http://{HOST}:{server.server_port}/  (Ctrl-C stops it)", flush=True)
         try:
             server.serve_forever()

@@ -37,6 +37,7 @@ def raced_run(task: Task, numbers: dict, rounds: Sequence[dict]) -> dict:
     plain = numbers["autoregressive"]
     text_of_next = text_reader(task.encoder)
     run = run_as_data(numbers["prompt"], rounds, numbers["settings"])
+    # The page replays both runs at this pace.
     run["seconds"] = numbers[task.decoder]["time_s"]
     run["plain"] = {"seconds": plain["time_s"],
                     "pieces": [text_of_next(token) for token in plain["ids"]],
@@ -51,6 +52,7 @@ def run_summary(rounds: Sequence[dict]) -> dict:
     accepted = Counter()
     seconds = Counter()
     for seen in rounds:
+        # Counter.update adds.
         seconds.update(seen["seconds"])
         for t, guess in enumerate(seen["guesses"]):
             if "accepted" in guess:  # True or False: this guess was tested
@@ -73,6 +75,7 @@ def source_lines(entry: Decoder, rounds: Sequence[dict]) -> dict:
 
 def source_line(function: Callable) -> dict:
     """Return file, line and text of a function's first line."""
+    # The page shows where a reader finds the code.
     lines, n = inspect.getsourcelines(function)
     file = Path(inspect.getfile(function)).resolve().relative_to(ROOT)
     return {"file": file.as_posix(), "line": n, "text": lines[0].strip()}
@@ -82,6 +85,7 @@ def source_line(function: Callable) -> dict:
 
 def check_page_path(path: str) -> None:
     """Raise ValueError unless `save_page` can write this file; call it before a long run."""
+    # absolute(): "run.html" has a parent folder too
     if Path(path).suffix != ".html" or not Path(path).absolute().parent.is_dir():
         raise ValueError(f"--trace {path} cannot be written: choose a name that ends in .html, "
                          "in a folder that exists")

@@ -70,6 +70,7 @@ def prompt_lines(file: IO[bytes], path: str) -> Iterator[bytes]:
     """Yield the lines of a binary file; ValueError if there are none, or one is too long."""
     source = "standard input" if path == "-" else path
     n_lines = 0
+    # readline with a limit, because a file without line ends would fill the memory.
     while line := file.readline(MAX_PROMPT + 1):
         n_lines += 1
         if len(line) > MAX_PROMPT:
@@ -93,6 +94,7 @@ def prompt_of_line(line: bytes) -> dict:
     if not isinstance(given.get("prompt"), str):
         raise ValueError('need a "prompt" that is text in a JSON object, got '
                          f'{json.dumps(given.get("prompt"))}')
+    # Other entries of the object are ignored.
     return {name: given[name] for name in ("id", "prompt") if name in given}
 
 
@@ -194,7 +196,7 @@ def skip_written(file: IO[bytes], jobs: Iterator[Job]) -> list[bool]:
     does not fit its job.
     """
     are_errors = []
-    n_bytes = 0
+    n_bytes = 0  # of the whole records
     file.seek(0)
     for line in file:
         is_whole = line.endswith(b"\n")
@@ -336,6 +338,7 @@ def report_text(path: str, old: list[bool], new: list[bool], n_tokens: int,
 
 def repeated_ids(n_of_id: Counter) -> str:
     """Return a sentence that names the ids that several prompts have, or nothing."""
+    # Not an error, because nothing here depends on ids.
     repeated = [name for name, n in n_of_id.items() if n > 1]
     if not repeated:
         return ""

@@ -54,9 +54,9 @@ def builder(name, flags, temperature, **known):
 
     def build_step(draft, target):
         nonlocal made
-        if make_draft:
+        if make_draft:  # the draft that the race passes in is not used
             made = made or make_draft(target)
-            draft = made.fresh()
+            draft = made.fresh()  # equal weights, an empty cache
         models = Models(draft, target, {"temperature": temperature}, **known)
         if name is None:
             return build_plain("speculative", models)  # the target alone
@@ -83,6 +83,7 @@ def write_text(draft, target, build_step, ids, N, seed):
     start = time.perf_counter()
     for result in generate(ids, step, N, rng):
         new += result.ids
+        # The test got one row for each guess, and one more.
         n_rows += len(result.p_target)
         rounds.append(result._replace(p_draft=None, p_target=None))
     seconds = time.perf_counter() - start
@@ -93,6 +94,7 @@ def race(draft, target, builders, texts, N, repeats):
     """Return {name: [a list of Written, one per text, for every repeat]}."""
     for build_step in builders.values():  # warm up
         write_text(draft, target, build_step, texts[0], min(N, WARM_UP), 0)
+    # One list per repeat; the texts of a repeat are appended in their order.
     results = {name: [[] for _ in range(repeats)] for name in builders}
     turns = list(product(range(repeats), enumerate(texts)))
     for repeat, (i, ids) in tqdm(turns, unit="text", leave=False, disable=None):
@@ -110,7 +112,7 @@ def race_figures(runs, plain, K=0):
     The speed-up is the ratio of tokens per second. K is the number of guesses in each round; with
     K > 0 the speed-up by the formula is returned too.
     """
-    texts = list(chain(*runs))
+    texts = list(chain(*runs))  # of all repeats
     rounds = [result for text in texts for result in text.rounds]
     rates = tokens_per_second(runs)
     # Repeat r is compared with repeat r of plain decoding, which ran at about the same time.

@@ -112,6 +112,7 @@ def with_prompt(task: Task, prompt: str, advice: str = "") -> Task:
 
     `advice` says what helps if the prompt cannot be shortened.
     """
+    # The checks need the tokens, so they come after the models are loaded.
     x = task.encoder.encode(prompt)
     if not x:
         raise ValueError("need a prompt of at least one token, got an empty one")
@@ -129,6 +130,7 @@ def load_task(args: Namespace, prompt: str | None = None) -> Task:
     """Return the Task of the flags, and of their prompt unless one is given."""
     prompt = prompt_of_flags(args) if prompt is None else prompt
     entry = DECODERS[args.decoder]
+    # What can be refused without weights is refused before they are read.
     folder = find_folder(args.target_model_size, args.models_dir)
     # Models of transformers offer trees, but not all that a decoder may need, such as heads.
     if runs_in_transformers(folder, args.backend):
@@ -155,7 +157,7 @@ def load_task(args: Namespace, prompt: str | None = None) -> Task:
 
 def stop_tokens(names: list[str] | None, encoder: Tokenizer) -> set[int]:
     """Return the ids of --stop; without the flag, the end of text if the vocabulary has one."""
-    if names is None:
+    if names is None:  # no --stop
         return encoder.end_tokens
     try:
         return {encoder.id_of(name) for name in names}

@@ -90,6 +90,7 @@ def text_reader(encoder: Tokenizer) -> Callable[[int], str]:
 
     A character of several ids is returned with its last id.
     """
+    # "replace": bytes that are not UTF-8 are shown as U+FFFD, and do not end the run.
     reader = codecs.getincrementaldecoder("utf-8")("replace")
     return lambda token: reader.decode(encoder.decode_bytes([token]))
 
@@ -106,6 +107,7 @@ def round_as_data(result: Round, uniforms: list, test: Test,
     seen = {"ids": [{"id": int(token), "origin": origin}
                     for token, origin in zip(result.ids, origins)],
             "guesses": [{"id": int(token), "text": text_of(token)} for token in guesses]}
+    # A tree's rows belong to its nodes, not to positions, so they are left out.
     if is_tree:
         add_branches(seen["guesses"], result)
         return seen
@@ -114,6 +116,7 @@ def round_as_data(result: Round, uniforms: list, test: Test,
         guess["p_target"] = float(result.p_target[t][guess["id"]])
         if t <= n:  # guesses after the first rejected one are not tested
             guess["accepted"] = t < n
+    # A different test draws different numbers, which cannot be assigned to guesses here.
     if test is verify:
         add_test(seen, uniforms)
     seen["rows"] = [row_of(result, t, text_of) for t in range(k + 1)]
@@ -160,10 +163,11 @@ def row_of(result: Round, t: int, text_of: Callable[[int], str]) -> dict:
     draft = result.p_draft[t] if t < len(result.guesses) else np.zeros_like(target)
     # The token and the guess of this position; a slice is empty if there is none.
     shown = {*result.ids[t : t + 1], *result.guesses[t : t + 1]}
-    surplus = residual(target, draft)
+    surplus = residual(target, draft)  # without a guess: the target's row itself
     for row in (draft, target, surplus):
         largest = np.argpartition(row, -N_TOP)[-N_TOP:].tolist()  # in any order
         shown.update(token for token in largest if row[token] > 0)
+    # By the target's probability, the largest first; ties by the draft's, then by the id.
     ids = sorted(map(int, shown), key=lambda token: (-target[token], -draft[token], token))
     # `sample` draws the token whose stretch of the cumulative sum holds u
     ends = np.append(0.0, np.cumsum(surplus))
