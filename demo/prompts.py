@@ -157,6 +157,7 @@ def batch_writer(task: Task, args: Namespace) -> Writer:
     def write_texts(jobs):
         # The batch reads jobs ahead of the text that is finished next, so there are two readers.
         finished, begun = tee(jobs)
+        # (x, n_left, rng) of each text
         seeded = ((job.x, job.n_left, np.random.default_rng(job.head["seed"])) for job in begun)
         return zip(finished, texts_of(seeded))
 
