@@ -15,7 +15,8 @@ from lib.backend import products
 
 
 def interleaved(actions, repeats):
-    """Return {name: seconds of every repeat} of functions, in turns, after one call of each."""
+    """Call the functions in turns; return {name: the seconds of each repeat}."""
+    # One turn more than `repeats`: the first call of a function may compile or load something.
     times = {name: [] for name in actions}
     for _ in range(1 + repeats):
         for name, action in actions.items():
@@ -39,8 +40,9 @@ def spread(values):
 
 def machine():
     """Return when and where figures are measured: a sentence, and the number of cores."""
-    from threadpoolctl import threadpool_info  # here: --help does without
+    from threadpoolctl import threadpool_info  # imported here because --help does not need it
 
+    # NumPy and SciPy may bring a BLAS each, with kernels for different processors.
     kernels = {library.get("architecture", "unknown") for library in threadpool_info()
                if library["user_api"] == "blas"}
     sentence = (f"Measured on {datetime.date.today()}: {os.cpu_count()} cores "
@@ -56,7 +58,8 @@ def processor():
     except ImportError:
         return platform.machine()
     has_avx512 = binding.get_host_cpu_features().get("avx512f")
-    return binding.get_host_cpu_name() + (" with AVX-512" if has_avx512 else "")
+    name = binding.get_host_cpu_name()  # such as "znver4"
+    return f"{name} with AVX-512" if has_avx512 else name
 
 
 def rows_actions(model, rows, context=64, backend=None):

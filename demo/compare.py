@@ -35,11 +35,13 @@ class Timed:
         self.rows = []
 
     def __getattr__(self, name):
+        # Called for names that Timed lacks, such as n_ctx and fresh.
         if name.startswith("__"):  # copy and pickle ask for these before `model` is set
             raise AttributeError(name)
         return getattr(self.model, name)
 
     def __call__(self, ids, n_last=1):
+        # A GPU's time counts too: the models return NumPy arrays, so a pass has ended here.
         start = time.perf_counter()
         logits = self.model(ids, n_last)
         self.seconds.append(time.perf_counter() - start)
@@ -53,8 +55,8 @@ class Timed:
     def ms(self) -> float | None:
         """Return the mean milliseconds of a pass that gave logits, or None if there was none.
 
-        The sum of these passes decides how long a run takes. The median is smaller: a draft's
-        pass after a target's pass finds the processor's caches cold.
+        The mean times the number of passes is their part of a run's time. The median would be
+        smaller, because a draft's pass after a target's pass finds the processor's caches cold.
         """
         if self.n_passes() == 0:
             return None
@@ -63,10 +65,10 @@ class Timed:
 
 
 class TimedStates(Timed):
-    """Time the two halves of a GPT2's pass as well, which decoders with heads call.
+    """Also time `hidden` and `logits`, the two halves of a GPT2's pass.
 
-    Heads read the hidden states of the prompt in a pass without logits: its number of rows is
-    0, and it is not counted among the passes that write the text.
+    Decoders with heads call the halves. They read the hidden states of the prompt in a pass
+    without logits: this pass has 0 rows, and is not among the passes that write the text.
     """
 
     def hidden(self, ids, n_last=1):
@@ -74,7 +76,7 @@ class TimedStates(Timed):
         start = time.perf_counter()
         states = self.model.hidden(ids, n_last)
         self.seconds.append(time.perf_counter() - start)
-        self.rows.append(0)  # until their logits are wanted
+        self.rows.append(0)  # `logits` puts the number of rows here, if it is called
         return states
 
     def logits(self, states):
@@ -107,34 +109,40 @@ def decoded_run(task: Task, decoder: str, on_seen: Callable[[dict], Any] | None 
     """Run `autoregressive` or the task's decoder with empty caches; show a bar on a terminal.
 
     `on_seen` receives every round as data (demo/trace.py), with "end", the seconds since the
-    start. A run with `on_seen` shows no bar.
+    start, and "n_left", the tokens wanted before the round. A run with `on_seen` shows no bar.
     """
     models = task.models()
-    draft = models.draft and timed(models.draft)
+    draft = timed(models.draft) if models.draft else None
     target = timed(models.target)
+    # `build_plain` gets the decoder too: some have a plain decoding that writes the same text.
     build_step = build_plain if decoder == "autoregressive" else build
     step = build_step(task.decoder, models._replace(draft=draft, target=target), task.settings)
     if task.grammar and decoder != "autoregressive":
-        step = with_forced_runs(step, models.sampling["allowed"], task.stop)
+        allowed = models.sampling["allowed"]  # the task's pattern (Task.models)
+        step = with_forced_runs(step, allowed, task.stop)
+    # The decoder gets the tokens of the window as if they were the whole text.
     if task.window:
         step = windowed(step, len(task.x), task.n_ctx)
     rng: Any = np.random.default_rng(task.seed)
     if on_seen:
+        # The list has one entry per pass, which tells the guess's draws from the test's.
         rng = Recorded(rng, target.seconds)
         clocks = {"target": target.seconds}
         if draft:
             clocks["draft"] = draft.seconds
         see = watcher(task.encoder, rng, task.entry.test, clocks)
     rounds = []
-    n_left = task.n_new
+    n_left = task.n_new  # for `on_seen`; `generate` counts by itself
     seconds = 0.0
-    no_bar = True if on_seen else None  # None: no bar unless on a terminal
+    hides_bar = True if on_seen else None  # tqdm's None: hidden unless on a terminal
     start = time.perf_counter()
-    with tqdm(total=task.n_new, desc=decoder, unit="token", leave=False, disable=no_bar) as bar:
+    with tqdm(total=task.n_new, desc=decoder, unit="token", leave=False,
+              disable=hides_bar) as bar:
         for result in generate(task.x, step, task.n_new, rng, task.stop):
             seconds += time.perf_counter() - start
             if on_seen:
-                on_seen(see(result) | {"end": seconds, "n_left": n_left})
+                seen = see(result)
+                on_seen(seen | {"end": seconds, "n_left": n_left})
             n_left -= len(result.ids)
             rounds.append(result._replace(p_draft=None, p_target=None))
             bar.update(len(result.ids))
@@ -149,7 +157,8 @@ def with_costs(task: Task) -> tuple[Task, float]:
         return task, 0.0
     start = time.perf_counter()
     models = task.models()
-    ids = window(task.x, len(task.x), task.n_ctx)
+    n_prompt = len(task.x)
+    ids = window(task.x, n_prompt, task.n_ctx)  # the end of a prompt that fills the context
     costs = measure_costs(models.draft_rows, models.target_rows, ids, min(N_ROWS, task.n_ctx))
     return task._replace(costs=costs), time.perf_counter() - start
 
@@ -160,9 +169,11 @@ def warmed_up(task: Task) -> tuple[Task, float]:
     Returns the task with costs and the seconds to measure them, as `with_costs` does.
     """
     target = task.new_target()
+    # A measured run must not wait for Numba.
     if hasattr(target, "params"):  # the compiled products are a GPT2's
         products.warm_up(target.params["wpe"].dtype, notify)
     task, seconds = with_costs(task)
+    # Two tokens are the fewest with a guess, because the last token is never guessed.
     for decoder in ("autoregressive", task.decoder):
         decoded_run(task._replace(N=min(task.N, 2)), decoder)
     return task, seconds
@@ -179,12 +190,15 @@ def compare(task: Task, on_seen: Callable[[dict], Any] | None = None) -> dict:
     task, measuring = warmed_up(task)
     plain = decoded_run(task, "autoregressive")
     fast = decoded_run(task, task.decoder, on_seen)
+    # The user waits for the measurement of the costs too.
     fast = fast._replace(seconds=fast.seconds + measuring)
     acceptance = acceptance_figures(fast.rounds)
+    # A model of transformers names its library.
+    library = getattr(task.new_target(), "library", None) or products.library_name()
     numbers = {
         "prompt": task.encoder.decode(task.x),
         "versions": {"python": platform.python_version(), "numpy": np.__version__},
-        "product": getattr(task.new_target(), "library", None) or products.library_name(),
+        "product": library,
         "vocabularies": str(task.common) if task.common else None,  # None: one vocabulary
         "exact": bool(task.entry.is_exact(task.settings)),
         "n_ctx": task.n_ctx,
@@ -192,8 +206,7 @@ def compare(task: Task, on_seen: Callable[[dict], Any] | None = None) -> dict:
         "autoregressive": text_figures(task, plain),
         task.decoder: text_figures(task, fast),
         **pass_figures(plain, fast),
-        "draft_in_int8": bool(task.entry.make_draft and fast.draft
-                              and isinstance(fast.draft.params["wte"], Int8)),
+        "draft_in_int8": is_draft_in_int8(task, fast),
         **acceptance,
         "speedup_measured": measured_speedup(plain, fast),
         "speedup_predicted": predicted_speedup(task, plain, fast, acceptance["acceptance"]),
@@ -201,6 +214,7 @@ def compare(task: Task, on_seen: Callable[[dict], Any] | None = None) -> dict:
     }
     if task.grammar:
         numbers["fits_pattern"] = fits_pattern(task, fast.ids)
+        # Tokens of rounds in which the pattern left no choice.
         numbers["forced"] = sum(len(result.ids) for result in fast.rounds
                                 if isinstance(result, ForcedRound))
     if measuring and task.costs:
@@ -208,9 +222,16 @@ def compare(task: Task, on_seen: Callable[[dict], Any] | None = None) -> dict:
     return numbers
 
 
+def is_draft_in_int8(task: Task, run: Run) -> bool:
+    """Return whether the decoder made its draft from the target, and stored it in int8."""
+    if not task.entry.make_draft or not run.draft:
+        return False
+    return isinstance(run.draft.params["wte"], Int8)
+
+
 def text_figures(task: Task, run: Run) -> dict:
     """Return time and text of one run, and what ended it: N, a stop token or n_ctx."""
-    ended_by = "n_ctx"
+    ended_by = "n_ctx"  # unless one of the two below ended the text
     if run.ids and run.ids[-1] in task.stop:
         ended_by = "stop"
     elif len(run.ids) == task.N:
@@ -221,7 +242,7 @@ def text_figures(task: Task, run: Run) -> dict:
 
 
 def fits_pattern(task: Task, ids: list[int]) -> bool:
-    """Return whether the new text, without its end of text, is one that the pattern may end."""
+    """Return whether the pattern may end after the new text; an end of text is ignored."""
     if ids and ids[-1] == task.encoder.end_of_text:
         ids = ids[:-1]
     pattern = task.pattern()
@@ -233,7 +254,7 @@ def pass_figures(plain: Run, fast: Run) -> dict:
 
     Passes that only read the prompt, for heads, are counted apart.
     """
-    n_passes = fast.target.n_passes()
+    n_passes = fast.target.n_passes()  # those that gave logits
     return {"target_passes": n_passes,
             "reading_passes": len(fast.target.rows) - n_passes,
             "tokens_per_target_pass": ratio(len(fast.ids), n_passes),
@@ -246,15 +267,18 @@ def pass_figures(plain: Run, fast: Run) -> dict:
 def acceptance_figures(rounds: Sequence[Round]) -> dict:
     """Return how many rounds accepted 0, 1, .. guesses; then accepted and tested guesses.
 
-    These are None for trees, in which siblings compete. Rounds that a pattern forced do not
-    count.
+    The accepted and the tested guesses are None for trees, in which siblings compete. Rounds
+    that a pattern forced do not count.
     """
+    # The guesses of a forced round are accepted without a test.
     rounds = [result for result in rounds if not isinstance(result, ForcedRound)]
     n_accepted = [result.n_accepted for result in rounds]
+    # Counts up to this number are shown, even if no round accepted all of its guesses.
     most = max((n_guesses_in_a_row(result.guesses) for result in rounds), default=0)
     figures: dict = {"rounds_by_accepted": [n_accepted.count(n) for n in range(most + 1)],
                      "accepted": None, "tested": None, "acceptance": None}
-    if not any(isinstance(result.guesses, Tree) for result in rounds):
+    has_tree = any(isinstance(result.guesses, Tree) for result in rounds)
+    if not has_tree:
         accepted = sum(n_accepted)
         tested = sum(result.n_tested for result in rounds)
         figures |= {"accepted": accepted, "tested": tested, "acceptance": ratio(accepted, tested)}
@@ -278,6 +302,7 @@ def measured_speedup(plain: Run, fast: Run) -> float | None:
 
     It is not the ratio of seconds, because texts that end at stop tokens differ in length.
     """
+    # The first tokens take longer, because the prompt is read with them.
     if min(len(plain.ids), len(fast.ids)) < SHORTEST:
         return None
     return (len(fast.ids) / fast.seconds) / (len(plain.ids) / plain.seconds)
@@ -286,17 +311,18 @@ def measured_speedup(plain: Run, fast: Run) -> float | None:
 def predicted_speedup(task: Task, plain: Run, fast: Run, alpha: float | None) -> float | None:
     """Return Leviathan et al. (2023) Theorem 3.8 for this run's acceptance and mean pass times.
 
-    The theorem leaves out all that is not a pass: sampling, the test, and Python's loop. None
-    if the decoder is not the papers' with a fixed K, a pattern forces tokens without a pass, or
-    there is no measured speed-up to compare it with.
+    The theorem leaves out all that is not a pass: sampling, the test, and Python's loop. Returns
+    None if it does not apply.
     """
     is_papers = task.decoder in ("speculative", "quantized")
+    # The theorem is for one K, and a pattern forces tokens without a pass.
     if not is_papers or task.settings["K"] == "auto" or task.grammar:
         return None
+    # The prediction is shown next to a measured speed-up only.
     if alpha is None or measured_speedup(plain, fast) is None:
         return None
     K = max(len(result.guesses) for result in fast.rounds)
-    row_ms = plain.target.ms()
+    row_ms = plain.target.ms()  # plain decoding computes one row per pass
     pass_ms = fast.target.ms()
     draft_ms = fast.draft.ms() if fast.draft else None
     if row_ms is None or pass_ms is None or draft_ms is None:
@@ -307,7 +333,10 @@ def predicted_speedup(task: Task, plain: Run, fast: Run, alpha: float | None) ->
 def difference_of_texts(task: Task, plain: list[int], fast: list[int]) -> dict:
     """Return whether the texts are identical, if they should be, and where they differ."""
     if task.sampling["temperature"]:
-        return {"identical": plain == fast} if task.entry.plain else {}
+        # With chance the texts are comparable only if plain decoding draws as the decoder does.
+        if task.entry.plain:
+            return {"identical": plain == fast}
+        return {}
     if plain == fast:
         return {"identical": True}
     return {"identical": False, "first_difference": first_difference(task, plain, fast)}
@@ -315,9 +344,11 @@ def difference_of_texts(task: Task, plain: list[int], fast: list[int]) -> dict:
 
 def first_difference(task: Task, a: list[int], b: list[int]) -> dict:
     """Return where two greedy texts first differ, and how close the best two logits were."""
-    n = common_prefix(a, b)
-    x = window(task.x + a[:n], len(task.x), task.n_ctx)  # without --window: all of it
-    rows = np.asarray(task.new_target()(x), dtype=np.float64)
+    n = common_prefix(a, b)  # the first token that differs has this index
+    # The tokens that the target reads here: with --window they may be the text's end only.
+    x = window(task.x + a[:n], len(task.x), task.n_ctx)
+    rows = np.asarray(task.new_target()(x), dtype=np.float64)  # [1, n_vocab]
     penalty = task.sampling.get("repetition_penalty", 1.0)
-    (logits,) = np.sort(adjusted_logits(rows, x, penalty, task.pattern()))
-    return {"token": n, "gap_of_the_two_best_logits": float(logits[-1] - logits[-2])}
+    logits = adjusted_logits(rows, x, penalty, task.pattern())[0]
+    second, best = np.sort(logits)[-2:]
+    return {"token": n, "gap_of_the_two_best_logits": float(best - second)}

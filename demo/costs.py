@@ -20,13 +20,16 @@ def measure_costs(draft: Model, target: Model, ids: Sequence[int], n_rows: int =
     All passes take turns, and the least time of each counts, since interference can only slow a
     pass down. `ids` has at most n_ctx tokens; if it has fewer than n_rows, they are repeated.
     """
-    ids = (list(ids) * n_rows)[: max(len(ids), n_rows)]
+    n_ids = max(len(ids), n_rows)
+    ids = (list(ids) * n_rows)[:n_ids]  # repeated, then cut
     passes = [(draft, 1), *((target, n) for n in range(1, n_rows + 1))]
     for model in (draft, target):
         model(ids, 1)  # reads the text before anything is measured
     start = clock()
     times = []  # [turns, passes]
-    while len(times) < LEAST and (not times or clock() - start < SECONDS):
+    while len(times) < LEAST:
+        if times and clock() - start >= SECONDS:  # slow passes: one turn is enough
+            break
         times.append([seconds_of_pass(clock, model, ids, n) for model, n in passes])
     step, *rows = np.min(times, axis=0).tolist()
     return Costs(step, rows)

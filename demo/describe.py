@@ -16,6 +16,7 @@ def comparison_in_words(numbers: dict, decoder: str) -> str:
 
 def text_lines(run: dict, title: str, is_identical: bool = False) -> list[str]:
     """Return the time and the text of one run, under its title."""
+    # A text that was just shown is not shown a second time.
     text = "identical" if is_identical and run["tokens"] else run["text"]
     return [title, "-" * len(title), f"Time = {run['time_s']:.2f}s", f"Text = {text}", ""]
 
@@ -30,32 +31,38 @@ def table_lines(numbers: dict, decoder: str) -> list[str]:
     plain = numbers["autoregressive"]
     fast = numbers[decoder]
     too_short = f"-  (a text has fewer than {SHORTEST} tokens)"
-    theory = "  (theory, from this run's passes: {:.2f})"
+    speedup = shown(numbers["speedup_measured"], none=too_short)
+    speedup += shown(numbers["speedup_predicted"], "  (theory, from this run's passes: {:.2f})",
+                     none="")
+    # A pass over more rows takes longer, so the rows are shown with the time.
+    pass_ms = shown(numbers["target_pass_ms"])
+    pass_ms += shown(numbers["rows_per_target_pass"], " for {:.1f} rows", none="")
     passes = str(numbers["target_passes"])
     if numbers["reading_passes"]:
         passes += f" + {numbers['reading_passes']} to read the prompt"
-    accepted = "-"
+    accepted = "-"  # also for trees, whose guesses are not counted as tested
     if numbers["tested"]:
         accepted = (f"{numbers['accepted']} of {numbers['tested']} tested, "
                     f"{100 * numbers['acceptance']:.0f} %")
-    identical = numbers.get("identical")
-    rows = [
+    identical = "-"
+    if "identical" in numbers:  # missing if chance may make the texts differ
+        identical = "yes" if numbers["identical"] else "no"
+    rows = [  # (label, plain decoding, the decoder)
         ("", "plain", decoder),
-        ("speed-up", "1.00", shown(numbers["speedup_measured"], none=too_short)
-         + shown(numbers["speedup_predicted"], theory, none="")),
+        ("speed-up", "1.00", speedup),
         ("time", shown(plain["time_s"], "{:.2f} s"), shown(fast["time_s"], "{:.2f} s")),
         ("of which measuring", "-", shown(numbers.get("measuring_s"), "{:.2f} s")),
         ("tokens per second", shown(plain["tokens_per_second"], "{:.1f}"),
          shown(fast["tokens_per_second"], "{:.1f}")),
         ("target passes", plain["tokens"], passes),
         ("tokens per pass", "1.00", shown(numbers["tokens_per_target_pass"])),
-        ("ms per target pass", shown(numbers["target_ms"]), shown(numbers["target_pass_ms"])
-         + shown(numbers["rows_per_target_pass"], " for {:.1f} rows", none="")),
+        ("ms per target pass", shown(numbers["target_ms"]), pass_ms),
         ("ms per draft pass", "-", shown(numbers["draft_ms"])),
         ("guesses accepted", "-", accepted),
         ("accepted per round", "-", rounds_in_words(numbers["rounds_by_accepted"])),
         ("forced by pattern", "-", shown(numbers.get("forced"), "{} tokens, without a pass")),
-        ("texts identical", "", "-" if identical is None else "yes" if identical else "no")]
+        ("texts identical", "", identical)]
+    # A row without a figure of the decoder is left out.
     return [f"{name:<20}{before:>9}   {after}" for name, before, after in rows if after != "-"]
 
 
@@ -68,16 +75,19 @@ def rounds_in_words(n_rounds: list[int]) -> str:
     if sum(n_rounds) == 0 or len(n_rounds) == 1:  # no round, or no guess in any
         return "-"
     mean = sum(n * count for n, count in enumerate(n_rounds)) / sum(n_rounds)
-    first, *others = (f"{n} in {count}" for n, count in enumerate(n_rounds))
-    return f"{mean:.2f}  ({', '.join([f'{first} rounds', *others])})"
+    counts = [f"{n} in {count}" for n, count in enumerate(n_rounds)]
+    counts[0] += " rounds"  # the noun once, in the first entry
+    return f"{mean:.2f}  ({', '.join(counts)})"
 
 
 def note_lines(numbers: dict, decoder: str) -> list[str]:
     """Return notes about this run."""
     lines = []
     n_ctx = numbers["n_ctx"]
+    # The number of new tokens of each run that filled the context.
     full = [run["tokens"] for run in (numbers["autoregressive"], numbers[decoder])
             if run["ended_by"] == "n_ctx"]
+    # A text that outgrew its context has moved the window or has stopped.
     if numbers["window_moved"]:
         lines.append(f"Window: the models see only the last {n_ctx // 2}-{n_ctx - 1} tokens; "
                      "\"exact\" is relative to that.")
@@ -96,6 +106,7 @@ def note_lines(numbers: dict, decoder: str) -> list[str]:
         lines.append("The int8 copy is stored as floats here, so it is no faster than the "
                      "target: only Numba's product reads int8.")
     if "first_difference" in numbers:
+        # Rounding differs with the number of rows: it decides between two nearly equal logits.
         where = numbers["first_difference"]
         lines.append(f"The texts differ from new token {where['token'] + 1} on (top two logits "
                      f"there: {where['gap_of_the_two_best_logits']:.2g} apart).")
@@ -104,6 +115,7 @@ def note_lines(numbers: dict, decoder: str) -> list[str]:
 
 def next_step(numbers: dict) -> str:
     """Return one thing to try next."""
-    if (numbers["speedup_measured"] or 1) < 1:
+    speedup = numbers["speedup_measured"]
+    if speedup is not None and speedup < 1:
         return "python -m tools.will_it_pay, because this was slower than plain decoding"
     return "--trace run.html, and open run.html"

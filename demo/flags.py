@@ -17,7 +17,7 @@ from lib.terminal import Help, Parser, flags_given, open_flag
 from sampling import check_sampling
 from utils import MODELS_DIR
 from variants import DECODERS
-from variants.registry import Decoder, costs, whole, whole_from_0
+from variants.registry import Decoder, costs, whole, whole_from_0  # readers of a flag's text
 
 PROMPT = "One day a merchant who"
 DESCRIPTION = ("Watch a draft and a target write the same text: plain decoding, then speculative "
@@ -39,7 +39,9 @@ MANY_TEXTS = ("prompts", "out", "batch")
 
 def make_first_parser() -> ArgumentParser:
     """Return the parser of the flags that decide which other flags there are."""
+    # Without --help: the second parser answers it, because it knows all flags.
     parser = Parser(prog="main.py", add_help=False)
+    # choices=DECODERS: iterating over a dict gives its names.
     add = parser.add_argument_group("decoder").add_argument
     add("--decoder", default="speculative", choices=DECODERS, metavar="NAME",
         help="the method that is compared with plain decoding")
@@ -51,10 +53,12 @@ def make_first_parser() -> ArgumentParser:
 
 def make_parser(first: ArgumentParser, entry: Decoder) -> ArgumentParser:
     """Return the parser of the common flags and of one decoder's flags."""
+    # The help keeps line breaks for the examples, so the list of names is broken here.
     names = textwrap.fill(" ".join(DECODERS), 98, initial_indent="  ", subsequent_indent="  ")
     parser = Parser(prog="main.py", usage="main.py [--decoder NAME] [flags]", parents=[first],
                     description=DESCRIPTION, epilog=EXAMPLES + names,
                     formatter_class=Help)
+    # Each function below gets the method that adds one flag to its group.
     add_text_flags(parser.add_argument_group("text").add_argument)
     add_model_flags(parser.add_argument_group("models").add_argument)
     add_sampling_flags(parser.add_argument_group("sampling").add_argument)
@@ -71,6 +75,7 @@ def add_text_flags(add: Callable) -> None:
         help="read the prompt from a file instead, without the newline at its end")
     add("--n_tokens_to_generate", type=whole_from_0, default=100, metavar="N",
         help="new tokens")
+    # "append": a list of tokens, or None without the flag
     add("--stop", action="append", metavar="TOKEN", help="end at this token of the vocabulary; "
         "may be repeated (default: the target's end of text)")
     add("--regex", metavar="TEXT", help="write only what fits a regular expression, then end")
@@ -142,11 +147,16 @@ def add_decoder_flags(parser: ArgumentParser, entry: Decoder) -> None:
     """Add the flags of a decoder; flags not given stay out of the parsed arguments."""
     group = parser.add_argument_group(f"--decoder {entry.name} ({entry.source})", entry.idea)
     for name, (default, flag) in entry.flags.items():
-        value = ",".join(map(str, default)) if isinstance(default, tuple) else default
-        text = flag.help if default in (None, "") else f"{flag.help} (default: {value})"
-        group.add_argument(f"--{name}", type=flag.type, help=text.replace("%", "%%"),
-                           choices=flag.choices, default=argparse.SUPPRESS,
-                           metavar=None if flag.choices else name.upper())
+        text = flag.help
+        if isinstance(default, tuple):  # shown as it is typed
+            default = ",".join(map(str, default))
+        if default not in (None, ""):
+            text += f" (default: {default})"
+        text = text.replace("%", "%%")  # argparse formats help texts by %
+        metavar = None if flag.choices else name.upper()  # None: argparse shows the choices
+        # SUPPRESS: `Decoder.settings` fills in the default of a flag that is not given.
+        group.add_argument(f"--{name}", type=flag.type, help=text, choices=flag.choices,
+                           default=argparse.SUPPRESS, metavar=metavar)
 
 
 # ---- parsed and checked
@@ -155,18 +165,21 @@ def parse_args(argv: Sequence[str] | None = None) -> Namespace:
     """Return the checked flags; the decoder's own flags are in `settings`."""
     words = sys.argv[1:] if argv is None else argv
     first = make_first_parser()
-    known, _ = first.parse_known_args(words)
+    known, _ = first.parse_known_args(words)  # --decoder, before the other flags are known
     entry = DECODERS[known.decoder]
     parser = make_parser(first, entry)
+    # Not parse_args, because a flag of a different decoder needs a better message.
     args, unknown = parser.parse_known_args(words)
     if unknown:
         parser.error(why_unknown(unknown[0], entry))
+    # argparse puts all flags into one Namespace.
     own = {name: value for name, value in vars(args).items() if name in entry.flags}
     for name in own:  # the decoder's own flags move to args.settings
         delattr(args, name)
     args.settings = entry.settings(own)
     args.sampling = {name: getattr(args, name) for name in SAMPLING}
     check_sampling(**args.sampling)
+    # Errors are raised here, before a model is loaded.
     if args.trace:
         check_page_path(args.trace)
     check_flags(args, entry, flags_given(words))
@@ -179,21 +192,26 @@ def grammar_of_flags(args: Namespace) -> str | None:
 
     ValueError if there are two patterns, or one that is not valid.
     """
+    # The flags are named as the kinds of patterns.
     kinds = [kind for kind in pattern.KINDS if getattr(args, kind) is not None]
     if not kinds:
         return None
     if len(kinds) > 1:
         raise ValueError(f"--{kinds[0]} and --{kinds[1]} are both given: choose one")
-    [kind] = kinds
-    if kind != "regex":  # the settings of a run keep the text, not the file's name
-        with open_flag(kind, getattr(args, kind), "rb") as file:
-            setattr(args, kind, file.read().decode())
-    return pattern.grammar_of(kind, getattr(args, kind))
+    kind = kinds[0]
+    text = getattr(args, kind)
+    if kind != "regex":  # the flag names a file
+        with open_flag(kind, text, "rb") as file:
+            text = file.read().decode()
+        # --json prints the settings, and the name of a file would not tell what was asked for.
+        setattr(args, kind, text)
+    return pattern.grammar_of(kind, text)
 
 
 def why_unknown(word: str, entry: Decoder) -> str:
     """Return why a word of the command line is not a flag of this decoder."""
     name = word.partition("=")[0].removeprefix("--")
+    # If the flag belongs to other decoders, the message names them.
     users = [other.name for other in DECODERS.values() if name in other.flags]
     if users:
         return (f"--{name} does not apply to --decoder {entry.name} "
@@ -203,18 +221,21 @@ def why_unknown(word: str, entry: Decoder) -> str:
 
 def check_flags(args: Namespace, entry: Decoder, given: set[str]) -> None:
     """Raise ValueError if a given flag has no effect or needs a flag that is not given."""
-    if given >= {"prompt", "prompt_file"}:
+    if "prompt" in given and "prompt_file" in given:
         raise ValueError("--prompt and --prompt_file are both given: choose one")
+    # A flag without an effect is an error, because the user expects one.
     if args.costs and not entry.needs_costs(args.settings):
         raise ValueError(f"--costs does not apply to --decoder {entry.name} with these flags "
                          "(only to stopping, --K auto and --widths auto)")
     if "draft_model_size" in given and not entry.needs_draft(args.settings):
         raise ValueError(f"--draft_model_size does not apply to --decoder {entry.name} with "
                          "these flags: no draft model is used")
+    # min takes one flag of a set, the same one in every run.
     patterns = given & {*pattern.KINDS}
     if patterns and args.window:
         raise ValueError(f"--window does not apply to --{min(patterns)}: the pattern begins at "
                          "the prompt's end, which a window leaves behind")
+    # One text and many texts have different flags.
     if args.prompts is None:
         if misplaced := given & {*MANY_TEXTS}:
             raise ValueError(f"--{min(misplaced)} needs --prompts")
@@ -228,8 +249,10 @@ def check_flags(args: Namespace, entry: Decoder, given: set[str]) -> None:
 
 
 def settings_for_json(args: Namespace) -> dict:
-    """Return the flags that decide what comes out, those of the decoder among them."""
+    """Return the flags that decide the text or its speed, with the decoder's own flags."""
+    # Prompts, files and the way a text is shown are not settings.
     hidden = {*ONE_TEXT, *MANY_TEXTS, "models_dir", "sampling", "settings", "grammar"}
+    # A pattern is shown only if it is given.
     hidden |= {kind for kind in pattern.KINDS if getattr(args, kind) is None}
     if not DECODERS[args.decoder].needs_draft(args.settings):
         hidden.add("draft_model_size")  # not loaded

@@ -36,12 +36,17 @@ function codeSteps(round, us) {
   const texts = round.guesses.map(guess => guess.text);
   const k = texts.length;
   const x = shownText(textBefore(round));
-  const rowsOf = name => round.rows.slice(0, name === "draft" ? k : k + 1)
-    .map((row, t) => writes(`p_${name}[${t}]`, shortRow(row, name)));
+  function rowsOf(name) {
+    const nRows = name === "draft" ? k : k + 1;
+    return round.rows.slice(0, nRows)
+      .map((row, t) => writes(`p_${name}[${t}]`, shortRow(row, name)));
+  }
 
-  add("speculative_step.def", reads("x", x), ...(round.n_left === undefined ? []
-    : [reads("n_left", String(round.n_left))]), ...(typeof run.settings.K === "number"
-    ? [reads("K", String(run.settings.K))] : []));
+  const settings = [reads("x", x)];
+  if (round.n_left !== undefined) settings.push(reads("n_left", String(round.n_left)));
+  if (typeof run.settings.K === "number") settings.push(reads("K", String(run.settings.K)));
+  add("speculative_step.def", ...settings);
+  // The line of the guess is shown twice: when it calls `guess`, and when `guess` has returned.
   add("speculative_step.guess", reads("k", String(k)));
   if (run.is_chain) addGuess();
   add("speculative_step.guess", writes("guesses", tokenList(texts)), ...rowsOf("draft"));
@@ -61,15 +66,16 @@ function codeSteps(round, us) {
       add("guess.row", reads("x + guesses", shownText(textBefore(round) +
         texts.slice(0, t).join(""))),
         writes(`p_draft[${t}]`, shortRow(round.rows[t], "draft")));
-      add("guess.draw", reads(`p_draft[${t}]`, shortRow(round.rows[t], "draft")),
-        ...(guess.u_draw === undefined ? [] : [reads("u", number(guess.u_draw))]),
-        writes("guesses", tokenList(texts.slice(0, t + 1))));
+      const drawn = [reads(`p_draft[${t}]`, shortRow(round.rows[t], "draft"))];
+      if (guess.u_draw !== undefined) drawn.push(reads("u", number(guess.u_draw)));
+      add("guess.draw", ...drawn, writes("guesses", tokenList(texts.slice(0, t + 1))));
     });
     add("guess.loop", reads("k", `${k}: the loop ends`));
     add("guess.end", reads("guesses", tokenList(texts)));
   }
 
   function addTest() {  // returns the texts of the round's tokens
+    // `replay` (trace.html) decides the round by other draws; no token: it is not in the row's top.
     const {accepted, token} = replay(round, us);
     const last = token ? token.text : "one of the other tokens";
     const ids = [...texts.slice(0, accepted), last];
@@ -115,8 +121,8 @@ function drawListing() {
   const lines = new Map();  // place -> its element
   const parts = run.listing.map(({name, file, lines: all}) => {
     const items = all.map(({number: n, text, place}) => {
-      const comment = text.slice(text.indexOf("# ["));
-      const steps = text.includes("# [") ? comment.match(/\[\d\]/g).join("") : "";
+      const start = text.indexOf("# [");  // of a comment such as "# [3] [4] [5]"
+      const steps = start < 0 ? "" : text.slice(start).match(/\[\d\]/g).join("");
       const item = element("li", {}, element("span", {class: "n"}, String(n)),
         element("span", {class: "paper"}, steps), element("code", {}, text));
       if (place) lines.set(place, item);
@@ -141,9 +147,9 @@ function explainCode(round) {
   function draw() {
     state.i = Math.min(state.i, state.steps.length - 1);
     const {place, values: shownValues} = state.steps[state.i];
-    for (const [name, made] of lines) {
-      made.classList.toggle("runs", name === place);
-      made.toggleAttribute("aria-current", name === place);
+    for (const [placeOfLine, line] of lines) {
+      line.classList.toggle("runs", placeOfLine === place);
+      line.toggleAttribute("aria-current", placeOfLine === place);
     }
     values.replaceChildren(...shownValues.flatMap(([name, value, isWritten]) => [
       element("dt", isWritten ? {class: "written"} : {}, name, isWritten ? " ←" : ""),
@@ -151,7 +157,8 @@ function explainCode(round) {
     where.textContent = `line ${state.i + 1} of ${state.steps.length}`;
     inView(box, lines.get(place));
   }
-  // Past the last line the next round begins, before the first line the round before ends.
+  // "Next line" at the last line shows the next round's first line. "Line back" at the first line
+  // shows the last line of the round before.
   function go(by) {
     const next = state.i + by;
     if (next >= 0 && next < state.steps.length) {
@@ -160,7 +167,8 @@ function explainCode(round) {
     }
     move(by);
     const other = at(`round-${shown}`).querySelector("details.code");
-    other?.walk(by > 0 ? 0 : Infinity);
+    const i = by > 0 ? 0 : Infinity;  // draw() makes Infinity the last line
+    other?.walk(i);
   }
   const made = element("details", codeIsOpen ? {class: "code", open: ""} : {class: "code"},
     element("summary", {}, "The code, line by line, with this round's numbers"),

@@ -21,7 +21,7 @@ PLACES = {  # the lines of each function, in their order
 
 
 def listing_of(entry: Decoder) -> list[dict]:
-    """Return the functions of a round that `speculative.verify` decides; [] for other tests.
+    """Return the functions of one round; [] if the decoder's test is not `speculative.verify`.
 
     The decoder's guess comes first. Only lines of speculative.py have a place.
     """
@@ -34,22 +34,25 @@ def listing_of(entry: Decoder) -> list[dict]:
 def listed(function: Callable) -> dict:
     """Return a function's name, file, and lines: number, text and place of each."""
     lines = code_lines(function)
+    # A decoder's own guess may have the same name, but it is a different function.
     is_known = getattr(speculative, function.__name__, None) is function
-    names = PLACES[function.__name__].split() if is_known else [None] * len(lines)
+    places: list[str | None] = [None] * len(lines)  # other files' lines have no place
+    if is_known:
+        places = [f"{function.__name__}.{name}" for name in PLACES[function.__name__].split()]
     file = Path(inspect.getfile(function)).resolve().relative_to(ROOT)
     return {"name": function.__name__, "file": file.as_posix(),
-            "lines": [{"number": number, "text": text,
-                       "place": name and f"{function.__name__}.{name}"}
-                      for (number, text), name in zip(lines, names, strict=True)]}
+            "lines": [{"number": number, "text": text, "place": place}
+                      for (number, text), place in zip(lines, places, strict=True)]}
 
 
 def code_lines(function: Callable) -> list[tuple[int, str]]:
     """Return number and text of a function's lines, without its docstring and empty lines."""
     lines, first = inspect.getsourcelines(function)
     numbered = [(first + i, line.rstrip()) for i, line in enumerate(lines)]
+    # Only a docstring has three quotes in these functions.
     quotes = [i for i, line in enumerate(lines) if '"""' in line]
     if quotes and function.__doc__:
-        # a docstring of one line has both quotes there, a longer one opens and closes elsewhere
+        # A docstring of one line opens and closes in that line.
         is_short = lines[quotes[0]].count('"""') == 2
         end = quotes[0] if is_short else quotes[1]
         numbered = numbered[: quotes[0]] + numbered[end + 1 :]

@@ -33,7 +33,7 @@ repetition_penalty stop""".split()  # flags of main.py that choose models and sa
 
 def port(text: str) -> int:
     """Read a port's number."""
-    value = whole_from_0(text)
+    value = whole_from_0(text)  # 0: the system chooses
     if value > LAST_PORT:
         raise ValueError(f"need a port in 0 .. {LAST_PORT}, got {text!r}")
     return value
@@ -59,7 +59,8 @@ def as_flag(read: Callable[[str], Any]) -> Callable[[Any], Any]:
     return lambda value: read(str(value))
 
 
-# How each value of a request is read. K is a flag of the decoder, whose entry reads it.
+# How each value of a request is read. K stays as it is: `Decoder.settings` reads it, because
+# some decoders have no K.
 READ = {"prompt": plain_text, "decoder": plain_text, "N": as_flag(whole_from_0),
         "seed": as_flag(whole_from_0), "temperature": as_flag(number), "K": lambda value: value}
 OPTIONAL = {"temperature": 0.0}
@@ -69,7 +70,7 @@ def read_request(asked: Any) -> dict:
     """Return the values of a request; ValueError that names a missing or wrong one."""
     if not isinstance(asked, dict):
         raise ValueError(f"need a JSON object, got {asked!r:.80}")
-    values = dict(OPTIONAL)
+    values = dict(OPTIONAL)  # a copy: the request's values are added to it
     for name, value in asked.items():
         if name not in READ:
             raise ValueError(f"need a request of {', '.join(READ)}, got {name!r:.80}")
@@ -77,8 +78,9 @@ def read_request(asked: Any) -> dict:
             values[name] = READ[name](value)
         except ValueError as error:
             raise ValueError(f"{name}: {error}") from None
-    for name in READ:
-        if name not in values and name != "K":
+    required = [name for name in READ if name != "K"]  # not every decoder has a K
+    for name in required:
+        if name not in values:
             raise ValueError(f"need a request with {name}, got none")
     return values
 
@@ -87,7 +89,8 @@ def task_of(task: Task, asked: Any) -> Task:
     """Return the Task that a page asks for; ValueError for a missing or wrong value."""
     values = read_request(asked)
     entry = entry_of(values["decoder"])
-    flags = {name: value for name, value in values.items() if name == "K"}
+    flags = {"K": values["K"]} if "K" in values else {}
+    # top_k and the other settings are those of the command line.
     sampling = {**task.sampling, "temperature": values["temperature"]}
     check_sampling(**sampling)
     task = task._replace(decoder=entry.name, settings=entry.settings(flags), sampling=sampling,
@@ -108,16 +111,18 @@ def send_rounds(task: Task, send: Callable[[dict], None]) -> None:
 
     def on_round(seen):
         rounds.append(seen)
-        send({"round": seen, "run": run_so_far(task, rounds) | {"rounds": None}})
+        so_far = run_so_far(task, rounds)
+        so_far["rounds"] = None  # the page has the earlier rounds already
+        send({"round": seen, "run": so_far})
 
-    task, _ = with_costs(task)
+    task, _ = with_costs(task)  # measured again, because the page may have chosen a new decoder
     send({"seconds": decoded_run(task, task.decoder, on_round).seconds})
 
 
 class Handler(BaseHTTPRequestHandler):
     """Answer one request to a server that has the task."""
 
-    timeout = 60  # seconds for a silent reader
+    timeout = 60  # seconds until a connection without a byte is closed
     lock = threading.Lock()  # of the text that is being written
 
     def do_GET(self):
@@ -129,19 +134,19 @@ class Handler(BaseHTTPRequestHandler):
             return
         try:
             task = task_of(self.server.task, self.read_json())
-            with self.lock:
+            with self.lock:  # a second request waits for the first
                 send_rounds(task, self.send)
         except (ConnectionError, TimeoutError):
             pass  # the tab was closed
         except ValueError as error:
-            self.send({"error": " ".join(str(error).split())})
+            self.send({"error": " ".join(str(error).split())})  # in one line
         except Exception as error:  # whatever it is, the page is told
             self.send({"error": f"cannot decode this request: {in_one_line(error)}"})
 
     def read_json(self):
         """Return the JSON value in the body of the request; ValueError if it has none."""
         length = self.headers.get("Content-Length", "")
-        if not re.fullmatch("[0-9]{1,9}", length):
+        if not re.fullmatch("[0-9]{1,9}", length):  # int() would take "-1" and "1_000" too
             raise ValueError(f"need a Content-Length, got {length!r:.80}")
         try:
             return json.loads(self.rfile.read(int(length)))
@@ -150,10 +155,12 @@ class Handler(BaseHTTPRequestHandler):
 
     def begin(self, path, kind):
         """Begin the answer to this server's page; refuse others and return False."""
+        # A page of a different site can send requests here, but not with this Host and Origin.
         own = {f"{name}:{self.server.server_port}" for name in (HOST, "localhost")}
-        origins = {None, *(f"http://{name}" for name in own)}
-        if (self.path != path or self.headers.get("Host") not in own
-                or self.headers.get("Origin") not in origins):
+        origins = {None, *(f"http://{name}" for name in own)}  # None: a typed address
+        is_own_host = self.headers.get("Host") in own
+        is_own_origin = self.headers.get("Origin") in origins
+        if self.path != path or not is_own_host or not is_own_origin:
             self.send_error(403, "Only this server's own page is answered")
             return False
         self.send_response(200)
@@ -168,11 +175,13 @@ class Handler(BaseHTTPRequestHandler):
 
 def live_page(task: Task) -> str:
     """Return trace.html without a run, and live.html, the form that asks for one."""
+    # The form disables the fields that a decoder does not have.
     fields = {name: {"K": "K" in entry.flags, "temperature": not entry.greedy}
               for name, entry in DECODERS.items()}
     form = Path(__file__).with_name("live.html").read_text(encoding="utf-8")
-    no_text = {"settings": {}}  # shown from the first text on
+    no_text = {"settings": {}}  # the page hides the settings of a run without a text
     text = page_text(run_so_far(task) | no_text | {"live": fields})
+    # A stored page may connect to nothing; this one has to ask its server.
     text = text.replace("default-src 'none';", "default-src 'none'; connect-src 'self';", 1)
     return text.replace("</body>", f"{form}</body>")
 
@@ -186,13 +195,14 @@ def main(argv=None):
                         help="0: any free port (default: 8000)")
     own, others = parser.parse_known_args(argv)
     for flag in others:
-        if flag.startswith("--") and flag[2:].partition("=")[0] not in FLAGS:
+        name = flag.removeprefix("--").partition("=")[0]  # "top_k" of "--top_k=5"
+        if flag.startswith("--") and name not in FLAGS:
             raise ValueError(f"{flag} is not a flag of demo.live: choose it on the page, or "
                              "see --help")
     task = load_task(parse_args(others))
-    warmed_up(task)
+    warmed_up(task)  # the first text must not wait for Numba
     with ThreadingHTTPServer((HOST, own.port), Handler) as server:
-        server.task = task
+        server.task = task  # read by Handler, which http.server makes anew for each connection
         print(f"http://{HOST}:{server.server_port}/  (Ctrl-C stops it)", flush=True)
         try:
             server.serve_forever()

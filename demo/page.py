@@ -24,6 +24,7 @@ LISTING = Path(__file__).parent / "listing.js"  # a part of the template
 def run_as_data(prompt: str, rounds: Sequence[dict], settings: dict) -> dict:
     """Return a run as data for the page; demo/trace.py returns such rounds."""
     entry = DECODERS[settings["decoder"]]
+    # The page steps through the code of a round if it is speculative.py's.
     is_chain = entry.guess is speculative.guess and entry.test is speculative.verify
     return {"prompt": prompt, "settings": settings, "rounds": rounds,
             "summary": run_summary(rounds),
@@ -34,10 +35,12 @@ def run_as_data(prompt: str, rounds: Sequence[dict], settings: dict) -> dict:
 def raced_run(task: Task, numbers: dict, rounds: Sequence[dict]) -> dict:
     """Return a run that demo/compare.py measured, with the plain run that it races against."""
     plain = numbers["autoregressive"]
+    text_of_next = text_reader(task.encoder)
     run = run_as_data(numbers["prompt"], rounds, numbers["settings"])
+    # The page replays both runs at this pace.
     run["seconds"] = numbers[task.decoder]["time_s"]
     run["plain"] = {"seconds": plain["time_s"],
-                    "pieces": [*map(text_reader(task.encoder), plain["ids"])],
+                    "pieces": [text_of_next(token) for token in plain["ids"]],
                     "speedup": numbers["speedup_measured"],
                     "target_passes": numbers["target_passes"]}
     return run
@@ -49,26 +52,30 @@ def run_summary(rounds: Sequence[dict]) -> dict:
     accepted = Counter()
     seconds = Counter()
     for seen in rounds:
+        # Counter.update adds.
         seconds.update(seen["seconds"])
         for t, guess in enumerate(seen["guesses"]):
-            tested[t] += "accepted" in guess
-            accepted[t] += guess.get("accepted", False)
+            if "accepted" in guess:  # True or False: this guess was tested
+                tested[t] += 1
+                accepted[t] += guess["accepted"]
     return {"ids": sum(len(seen["ids"]) for seen in rounds), "by_clock": dict(seconds),
             "by_position": [{"tested": tested[t], "accepted": accepted[t]}
-                            for t in sorted(+tested)]}  # + drops positions never tested
+                            for t in sorted(tested)]}
 
 
 def source_lines(entry: Decoder, rounds: Sequence[dict]) -> dict:
     """Return the lines of code that define a decoder's guess and its test."""
     is_tree = any("parent" in guess for seen in rounds for guess in seen["guesses"])
-    guess, test = (entry.guess, entry.test)
-    if is_tree and entry.tree:
+    guess = entry.guess
+    test = entry.test
+    if is_tree and entry.tree:  # these flags make the decoder guess trees
         guess, test = entry.tree
     return {"guess": source_line(guess), "test": source_line(test)}
 
 
 def source_line(function: Callable) -> dict:
     """Return file, line and text of a function's first line."""
+    # The page shows where a reader finds the code.
     lines, n = inspect.getsourcelines(function)
     file = Path(inspect.getfile(function)).resolve().relative_to(ROOT)
     return {"file": file.as_posix(), "line": n, "text": lines[0].strip()}
@@ -78,19 +85,21 @@ def source_line(function: Callable) -> dict:
 
 def check_page_path(path: str) -> None:
     """Raise ValueError unless `save_page` can write this file; call it before a long run."""
+    # absolute(): "run.html" has a parent folder too
     if Path(path).suffix != ".html" or not Path(path).absolute().parent.is_dir():
         raise ValueError(f"--trace {path} cannot be written: choose a name that ends in .html, "
                          "in a folder that exists")
 
 
 def save_page(path: str | Path, run: dict) -> None:
-    """Write the page of a run; after an error, which names the file, the old file stays."""
+    """Write the page of a run. After an error the old file stays; the message names it."""
     with atomic(Path(path).resolve()) as file:
         file.write(page_text(run).encode())
 
 
 def page_text(run: dict) -> str:
     """Return trace.html with the run in it, escaped: no text of the run can end its element."""
+    # JSON has no NaN, so a page with one could not be read.
     data = json.dumps(run, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c")
     return template().replace("{{run}}", data, 1)
 
@@ -98,12 +107,14 @@ def page_text(run: dict) -> str:
 def template() -> str:
     """Return trace.html with its second file, listing.js, in it."""
     page = TEMPLATE.read_text(encoding="utf-8")
+    # One file, because a page from a disk may load no other.
     return page.replace("// {{listing}}\n", LISTING.read_text(encoding="utf-8"), 1)
 
 
 def stored_run(path: str | Path) -> dict:
     """Return the run in a page."""
     text = Path(path).read_text(encoding="utf-8")
+    # The run is in <script type="application/json" id="run">.
     data = re.search(r'json" id="run">(.*?)</script>', text, re.DOTALL)
     if data is None:
         raise ValueError(f"need the page of a run, got {path}")

@@ -7,8 +7,8 @@
     seed       (--seed, index), so no text depends on the others (wrappers/batch.py)
     settings   the flags that decide the texts. Models are compared by name, so --models_dir may
                differ when a run resumes
-    writer     a function of the jobs that yields (job, rounds) in their order, each when its
-               text is finished
+    writer     a function that gets the jobs and yields (job, rounds) for each, in the order of
+               the jobs
 
 Records are written in the order of the prompts, each as soon as all before it are finished. The
 same command resumes an interrupted run: whole records stay, an unfinished last line is cut off.
@@ -56,11 +56,12 @@ N_NAMED = 5  # ids that the report names
 class Job(NamedTuple):
     """Hold one prompt; n_left is 0 if its record is an error."""
 
-    head: dict  # of its record
-    x: Sequence[int] = (0,)
+    head: dict  # the record without the text and its figures
+    x: Sequence[int] = (0,)  # the prompt's tokens; an error has any one token
     n_left: int = 0
 
 
+# A writer turns jobs into (job, the rounds of its text); a maker returns one for a task.
 Writer = Callable[[Iterable[Job]], Iterable[tuple[Job, list[Round]]]]
 WriterMaker = Callable[[Task, Namespace], Writer]
 
@@ -69,6 +70,7 @@ def prompt_lines(file: IO[bytes], path: str) -> Iterator[bytes]:
     """Yield the lines of a binary file; ValueError if there are none, or one is too long."""
     source = "standard input" if path == "-" else path
     n_lines = 0
+    # readline with a limit, because a file without line ends would fill the memory.
     while line := file.readline(MAX_PROMPT + 1):
         n_lines += 1
         if len(line) > MAX_PROMPT:
@@ -92,20 +94,23 @@ def prompt_of_line(line: bytes) -> dict:
     if not isinstance(given.get("prompt"), str):
         raise ValueError('need a "prompt" that is text in a JSON object, got '
                          f'{json.dumps(given.get("prompt"))}')
+    # Other entries of the object are ignored.
     return {name: given[name] for name in ("id", "prompt") if name in given}
 
 
 def jobs_of_lines(lines: Iterable[bytes], args: Namespace, task: Task,
                   n_of_id: Counter) -> Iterator[Job]:
     """Yield the Job of every line; count in `n_of_id` how many prompts have each id."""
-    settings = json.loads(json.dumps(settings_for_json(args)))  # as they are read back
+    # Tuples become lists, so that settings are equal to those read back from --out.
+    settings = json.loads(json.dumps(settings_for_json(args)))
     for index, line in enumerate(lines):
         head = {"index": index, "prompt": line.decode("utf-8", "replace"),
                 "seed": [args.seed, index], "settings": settings}
         try:
-            head |= prompt_of_line(line)
+            head |= prompt_of_line(line)  # the line itself stays the prompt if this fails
             if "id" in head:
                 n_of_id[json.dumps(head["id"])] += 1
+            # Each text has its own prompt, and so its own number of new tokens.
             own_task = with_prompt(task, head["prompt"])
             yield Job(head, own_task.x, own_task.n_new)
         except ValueError as why:
@@ -133,22 +138,28 @@ def batch_writer(task: Task, args: Namespace) -> Writer:
     from wrappers.batch import batch_model, generate_batch  # here: greenlet is optional
 
     needs = task.entry.needs_with(task.settings)
-    for need, what in {"heads": "heads", "tree": "trees of guesses"}.items():
+    # A pass over several texts returns rows only: no hidden states, no rows of a tree.
+    for need, what in (("heads", "heads"), ("tree", "trees of guesses")):
         if need in needs:
             raise ValueError(f"--decoder {task.decoder} has {what}, and texts in batches need a "
                              "decoder without: choose one such as speculative, block or lookup")
-    draft = task.new_draft and batch_model(task.new_draft(), turn=0)
-    models = Models(draft, batch_model(task.new_target(), turn=1), task.sampling,
-                    costs=task.costs)
+    # `turn`: if texts wait for both models, the draft runs first.
+    draft = batch_model(task.new_draft(), turn=0) if task.new_draft else None
+    target = batch_model(task.new_target(), turn=1)
+    models = Models(draft, target, task.sampling, costs=task.costs)
     new_step = partial(build, task.decoder, models, task.settings)
     texts_of = partial(generate_batch, new_step=new_step, batch=args.batch or 8, stop=task.stop)
-    trial = [([0], min(2, task.n_ctx - 1), np.random.default_rng(0))]
-    list(texts_of(trial))  # refuse what does not fit before --out is opened
+    # Two tokens of a trial text: an error of the decoder comes before --out is opened.
+    n_tokens = min(2, task.n_ctx - 1)
+    trial = ([0], n_tokens, np.random.default_rng(0))  # (x, n_left, rng)
+    list(texts_of([trial]))
 
     def write_texts(jobs):
-        jobs, begun = tee(jobs)
+        # The batch reads jobs ahead of the text that is finished next, so there are two readers.
+        finished, begun = tee(jobs)
+        # (x, n_left, rng) of each text
         seeded = ((job.x, job.n_left, np.random.default_rng(job.head["seed"])) for job in begun)
-        return zip(jobs, texts_of(seeded))
+        return zip(finished, texts_of(seeded))
 
     return write_texts
 
@@ -164,12 +175,13 @@ def opened_alone(path: str) -> Iterator[IO[bytes]]:
     from filelock import Timeout  # imported here because it is optional
 
     if path == "-":
-        with open(1, "wb", closefd=False) as file:
+        with open(1, "wb", closefd=False) as file:  # descriptor 1, which stays open
             yield file
         return
     if os.path.exists(path) and not os.path.isfile(path):
         raise ValueError(f"--out {path} is a folder, pipe or device: choose a file, or - for "
                          "standard output")
+    # "a+b": a file is neither emptied nor missing; it is read from its start and then appended to.
     try:
         with open_flag("out", path, "a+b") as file, file_lock(f"{path}.lock", blocking=False):
             yield file
@@ -185,13 +197,15 @@ def skip_written(file: IO[bytes], jobs: Iterator[Job]) -> list[bool]:
     does not fit its job.
     """
     are_errors = []
-    n_bytes = 0
+    n_bytes = 0  # of the whole records
     file.seek(0)
     for line in file:
-        if not line.endswith(b"\n") and line.startswith(START[: len(line)]):
+        is_whole = line.endswith(b"\n")
+        begins_like_record = line.startswith(START[: len(line)])  # it may be shorter than START
+        if not is_whole and begins_like_record:
             break
         where = f"line {len(are_errors) + 1} of {file.name}"
-        record = checked_record(line, next(jobs, None), where)
+        record = checked_record(line, next(jobs, None), where)  # None: more records than prompts
         are_errors.append("error" in record)
         n_bytes += len(line)
     file.truncate(n_bytes)
@@ -202,10 +216,12 @@ def checked_record(line: bytes, job: Job | None, where: str) -> dict:
     """Return the record in a line of --out; ValueError unless it belongs to this job."""
     try:
         record = json.loads(line)
-        written = record["settings"] | record
+        written = record["settings"] | record  # one level, so that an error can name the entry
     except (ValueError, LookupError, TypeError, RecursionError):
         raise ValueError(f"{where} is not a record of --prompts. Choose a new --out.") from None
-    asked = job.head["settings"] | job.head if job else {"prompt": None}
+    asked = {"prompt": None}  # no job: every record has a prompt, so this differs
+    if job:
+        asked = job.head["settings"] | job.head
     for name, value in asked.items():
         if written.get(name) != value:
             there = reprlib.repr(written.get(name))
@@ -236,13 +252,16 @@ def continue_prompts(args: Namespace, new_writer: WriterMaker) -> Report:
     n_of_id = Counter()
     with opened_prompts(args.prompts) as prompts:
         lines = prompt_lines(prompts, args.prompts)
-        lines = chain([next(lines)], lines)  # an empty file is refused first
-        task = load_task(args, prompt=".")  # a placeholder
+        # The first line is read now, so that an empty file is an error before models are loaded.
+        first_line = next(lines)
+        lines = chain([first_line], lines)
+        task = load_task(args, prompt=".")  # a task needs a prompt; each job has its own
         if task.needs_costs:
             raise ValueError(f"--prompts needs --costs with --decoder {task.decoder} and these "
                              "flags")
         write_texts = new_writer(task, args)
         with opened_alone(args.out) as out, advice_how_to_resume(args):
+            # Jobs are made as they are wanted, and `n_of_id` is complete after the last one.
             jobs = jobs_of_lines(lines, args, task, n_of_id)
             old = [] if args.out == "-" else skip_written(out, jobs)
             start = time.perf_counter()
@@ -251,7 +270,8 @@ def continue_prompts(args: Namespace, new_writer: WriterMaker) -> Report:
     text = report_text(args.out, old, new, n_tokens, seconds) + repeated_ids(n_of_id)
     if task.common:
         text += f"\nVocabularies differ: {task.common}."
-    return Report(text, n_errors=sum(old + new))
+    are_errors = old + new
+    return Report(text, n_errors=sum(are_errors))
 
 
 def opened_prompts(path: str) -> IO[bytes]:
@@ -268,7 +288,7 @@ def advice_how_to_resume(args: Namespace) -> Iterator[None]:
         advice = "interrupted: the same command resumes"
         if args.prompts == "-":
             advice += " if standard input has the same prompts"
-        if args.out == "-":
+        if args.out == "-":  # nothing can be resumed
             advice = "interrupted"
         raise KeyboardInterrupt(advice) from None
 
@@ -284,7 +304,7 @@ def append_records(out: IO[bytes], texts: Iterable[tuple[Job, list[Round]]], tas
     for job, rounds in tqdm(texts, initial=n_done, unit="text", leave=False, disable=None):
         record = record_of(job, rounds, task)
         out.write(json.dumps(record).encode() + b"\n")
-        out.flush()
+        out.flush()  # an interrupted run keeps this record
         are_errors.append("error" in record)
         n_tokens += len(record.get("ids", ()))
     return are_errors, n_tokens
@@ -296,18 +316,22 @@ def report_text(path: str, old: list[bool], new: list[bool], n_tokens: int,
                 seconds: float) -> str:
     """Return the report; `old` and `new` are whether each record is an error."""
     name = "standard output" if path == "-" else path
-    had = f", which already had {counted(len(old), 'record')}" if old else ""
-    had += f" ({counted(sum(old), 'error')})" if any(old) else ""
-    text = (f"Wrote {counted(len(new) - sum(new), 'text')} and {counted(sum(new), 'error')} to "
-            f"{name}{had}.\n"
+    had = ""
+    if old:
+        had = f", which already had {counted(len(old), 'record')}"
+    if any(old):
+        had += f" ({counted(sum(old), 'error')})"
+    n_errors = sum(new)
+    n_texts = len(new) - n_errors
+    text = (f"Wrote {counted(n_texts, 'text')} and {counted(n_errors, 'error')} to {name}{had}.\n"
             f"{n_tokens} tokens in {seconds:.2f} s ({n_tokens / seconds:.1f} tokens/s)")
     are_errors = old + new
     if not any(are_errors):
         return text
-    first = are_errors.index(True) + 1
+    first = are_errors.index(True) + 1  # lines count from 1
     text += (f"\nErrors: {sum(are_errors)} of {len(are_errors)} records, the first in line "
              f"{first}.")
-    if path == "-":
+    if path == "-":  # no file to correct
         return text
     return (f"{text} To try again, correct the prompts, delete line {first} of {path} and all "
             "lines after it, and run the same command.")
@@ -315,6 +339,7 @@ def report_text(path: str, old: list[bool], new: list[bool], n_tokens: int,
 
 def repeated_ids(n_of_id: Counter) -> str:
     """Return a sentence that names the ids that several prompts have, or nothing."""
+    # Not an error, because nothing here depends on ids.
     repeated = [name for name, n in n_of_id.items() if n > 1]
     if not repeated:
         return ""

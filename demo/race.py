@@ -1,11 +1,11 @@
 """Race decoders on the same texts, and compute what the papers' formula predicts.
 
     builder    (draft, target) -> step: a decoder without its models
-    simulated  real passes of both models, but one-hot rows instead of theirs: at each position
-               the guess is accepted with probability alpha, decided once for every K
+    simulated  both models run, so times are real, but their rows are replaced by one-hot rows:
+               the guess at a position is accepted with probability alpha, whatever K is
     predicted  Leviathan et al. (2023) Theorem 3.8 with what was measured in the race:
-               acceptance, and the means of a draft step, of a round's target pass, of one row;
-               the sum of all passes is what a run takes, and means keep it (medians do not)
+               acceptance, and the mean times of a draft step, of a round's target pass, and of
+               a pass of plain decoding (means, because a run takes the sum of all passes)
 
 All decoders take turns on every text. Each starts with models that have read nothing, so the
 time includes reading the prompt. In repeat r, text i has the seed (r, i), for every decoder.
@@ -35,37 +35,41 @@ WARM_UP = 16  # tokens of every decoder before the race: kernels are compiled, c
 class Written(NamedTuple):
     """Hold one text of one decoder."""
 
-    ids: list  # the new ones
+    ids: list  # the new tokens
     rounds: list  # without their distributions, which are large
-    n_rows: int  # of the target, that all rounds computed
+    n_rows: int  # rows of the target in all rounds
     seconds: float
-    draft: list  # seconds of its passes
-    target: list
+    draft: list  # seconds of each pass
+    target: list  # likewise
 
 
 def builder(name, flags, temperature, **known):
     """Return the builder of a registered decoder; of plain decoding if the name is None.
 
-    A draft that is made from the target is made once, in the race's warm-up.
+    `known` has further fields of Models, such as costs. A draft that is made from the target is
+    made once, in the race's warm-up.
     """
-    make_draft = name and DECODERS[name].make_draft
+    make_draft = DECODERS[name].make_draft if name else None
     made = None
 
     def build_step(draft, target):
         nonlocal made
-        if make_draft:
+        if make_draft:  # the draft that the race passes in is not used
             made = made or make_draft(target)
-            draft = made.fresh()
+            draft = made.fresh()  # equal weights, an empty cache
         models = Models(draft, target, {"temperature": temperature}, **known)
-        return build(name, models, flags) if name else build_plain("speculative", models)
+        if name is None:
+            return build_plain("speculative", models)  # the target alone
+        return build(name, models, flags)
 
     return build_step
 
 
 def costs_at(temperature, draft, target, ids):
     """Return the Costs of a pair at this temperature."""
-    rows = (with_sampling(model, temperature=temperature) for model in (draft, target))
-    return measure_costs(*rows, ids)
+    draft_rows = with_sampling(draft, temperature=temperature)
+    target_rows = with_sampling(target, temperature=temperature)
+    return measure_costs(draft_rows, target_rows, ids)
 
 
 def write_text(draft, target, build_step, ids, N, seed):
@@ -79,6 +83,7 @@ def write_text(draft, target, build_step, ids, N, seed):
     start = time.perf_counter()
     for result in generate(ids, step, N, rng):
         new += result.ids
+        # The test got one row for each guess, and one more.
         n_rows += len(result.p_target)
         rounds.append(result._replace(p_draft=None, p_target=None))
     seconds = time.perf_counter() - start
@@ -86,13 +91,14 @@ def write_text(draft, target, build_step, ids, N, seed):
 
 
 def race(draft, target, builders, texts, N, repeats):
-    """Return {name: [a list of Written, one per text, for every repeat]}; see above."""
-    for build_step in builders.values():
+    """Return {name: [a list of Written, one per text, for every repeat]}."""
+    for build_step in builders.values():  # warm up
         write_text(draft, target, build_step, texts[0], min(N, WARM_UP), 0)
+    # One list per repeat; the texts of a repeat are appended in their order.
     results = {name: [[] for _ in range(repeats)] for name in builders}
     turns = list(product(range(repeats), enumerate(texts)))
     for repeat, (i, ids) in tqdm(turns, unit="text", leave=False, disable=None):
-        for name, build_step in builders.items():
+        for name, build_step in builders.items():  # all decoders write text i in turn
             written = write_text(draft, target, build_step, ids, N, (repeat, i))
             results[name][repeat].append(written)
     return results
@@ -103,12 +109,13 @@ def race(draft, target, builders, texts, N, repeats):
 def race_figures(runs, plain, K=0):
     """Return tokens per second, the speed-up of each repeat's texts, and what was accepted.
 
-    The speed-up is the ratio of tokens per second. With K, a round of K guesses, also the
-    speed-up by the formula.
+    The speed-up is the ratio of tokens per second. K is the number of guesses in each round; with
+    K > 0 the speed-up by the formula is returned too.
     """
-    texts = list(chain(*runs))
+    texts = list(chain(*runs))  # of all repeats
     rounds = [result for text in texts for result in text.rounds]
     rates = tokens_per_second(runs)
+    # Repeat r is compared with repeat r of plain decoding, which ran at about the same time.
     gains = (rates / tokens_per_second(plain)).tolist()
     found = {"tokens_per_s": spread(rates), "speedup": float(np.median(gains)),
              "slowest": min(gains), "fastest": max(gains),
@@ -116,9 +123,9 @@ def race_figures(runs, plain, K=0):
              "tokens_per_pass": sum(len(text.ids) for text in texts) / len(rounds),
              "rows_per_pass": sum(text.n_rows for text in texts) / len(rounds)}
     if K and found["acceptance"] is not None:
-        row = mean_seconds(plain, "target")
-        c = mean_seconds(runs, "draft") / row
-        pass_cost = mean_seconds(runs, "target") / row
+        row_s = mean_seconds(plain, "target")  # plain decoding computes one row per pass
+        c = mean_seconds(runs, "draft") / row_s
+        pass_cost = mean_seconds(runs, "target") / row_s
         found["predicted"] = walltime_improvement(found["acceptance"], K, c, pass_cost)
     return found
 
@@ -130,29 +137,31 @@ def tokens_per_second(runs):  # -> [repeats]
 
 
 def mean_seconds(runs, role):
-    """Return the mean seconds of a pass of the draft or the target, as `role` says."""
-    return float(np.mean(np.concatenate([getattr(text, role) for text in chain(*runs)])))
+    """Return the mean seconds of a pass; `role` is "draft" or "target"."""
+    seconds_of_texts = [getattr(text, role) for text in chain(*runs)]
+    return float(np.mean(np.concatenate(seconds_of_texts)))
 
 
 # ---- simulated acceptance
 
 @cache
 def uniforms(text, n_positions=2048):
-    """Return a text's uniform number of every position, the same for every alpha and K."""
+    """Return one uniform number per position of a text, the same for every alpha and K."""
     return np.random.default_rng(text).random(n_positions)
 
 
 def simulated(model, alpha):
     """Run the model's passes; return one-hot rows: token 0 with probability alpha, or token 1.
 
-    The token belongs to the position and to the text, which its first token identifies. A
-    guess of `simulated(draft, alpha)` is accepted by `simulated(target, 1)` if it is 0, so the
-    decisions are the same for every K, and the tokens per pass cannot fall as K grows.
+    A position of a text has the same token in every run; texts are told apart by their first
+    token. A guess of `simulated(draft, alpha)` is accepted by `simulated(target, 1)` if it is 0,
+    so the decisions are the same for every K, and the tokens per pass cannot fall as K grows.
     """
     def rows(ids, n_last=1):
         n_vocab = model(ids, n_last).shape[-1]
-        # row i of the last n_last is for the position after its token
-        drawn = uniforms(int(ids[0]))[len(ids) - n_last + 1 : len(ids) + 1]
+        # The last row is for position len(ids), which follows all ids.
+        first = len(ids) - n_last + 1
+        drawn = uniforms(int(ids[0]))[first : len(ids) + 1]
         return one_hot_rows((drawn >= alpha).astype(int), n_vocab)
 
     return rows

@@ -27,7 +27,8 @@ class Task(NamedTuple):
     encoder: Tokenizer
     x: list[int]  # the prompt's tokens
     stop: set[int]
-    new_draft: Callable[[], LogitsModel] | None  # each has read nothing; None: no draft needed
+    # Each call returns a model with an empty cache.
+    new_draft: Callable[[], LogitsModel] | None  # None: the decoder needs no draft
     new_target: Callable[[], Target]
     folder: Path  # the target's
     sampling: dict  # sampling.warp's settings
@@ -35,10 +36,10 @@ class Task(NamedTuple):
     settings: dict  # the decoder's own flags
     N: int
     seed: int
-    n_ctx: int  # the smallest of the models in use
+    n_ctx: int  # the smaller n_ctx of the two models
     window: bool  # continue beyond n_ctx, with a window of the text (wrappers/window.py)
-    costs: Costs | None = None  # given; None: measured if the decoder needs them
-    common: CommonTokens | None = None  # of a draft with a different vocabulary
+    costs: Costs | None = None  # --costs; None: measured if the decoder needs them
+    common: CommonTokens | None = None  # None: both models have one vocabulary
     grammar: str | None = None  # of the pattern that the new text has to fit
 
     @property
@@ -58,9 +59,9 @@ class Task(NamedTuple):
 
     def models(self) -> Models:
         """Return fresh models, which have read nothing."""
-        draft = self.new_draft and self.new_draft()
+        draft = self.new_draft() if self.new_draft else None
         sampling = self.sampling
-        if self.grammar:
+        if self.grammar:  # one more setting: which tokens may follow a text
             sampling = {**sampling, "allowed": self.pattern()}
         return Models(draft, self.new_target(), sampling, self.folder, self.costs)
 
@@ -81,9 +82,10 @@ def prompt_of_flags(args: Namespace) -> str:
         source = "standard input"
         opened = nullcontext(sys.stdin.buffer)
     else:
+        # Python keeps bytes of the command line that are not UTF-8; fsencode restores them.
         return utf8_text(os.fsencode(args.prompt))
     with opened as file:
-        data = file.read(MAX_PROMPT + 1)
+        data = file.read(MAX_PROMPT + 1)  # one byte more shows that the prompt is too long
     if len(data) > MAX_PROMPT:
         raise ValueError(f"need a prompt of at most {MAX_PROMPT} bytes from {source}, got more")
     return utf8_text(without_newline(data))
@@ -91,7 +93,9 @@ def prompt_of_flags(args: Namespace) -> str:
 
 def without_newline(data: bytes) -> bytes:
     """Return bytes without the newline that every editor adds to the end of a file."""
-    return data.removesuffix(b"\n").removesuffix(b"\r") if data.endswith(b"\n") else data
+    if not data.endswith(b"\n"):
+        return data
+    return data.removesuffix(b"\n").removesuffix(b"\r")  # "\r\n" on Windows
 
 
 def utf8_text(data: bytes) -> str:
@@ -108,10 +112,12 @@ def with_prompt(task: Task, prompt: str, advice: str = "") -> Task:
 
     `advice` says what helps if the prompt cannot be shortened.
     """
+    # The checks need the tokens, so they come after the models are loaded.
     x = task.encoder.encode(prompt)
     if not x:
         raise ValueError("need a prompt of at least one token, got an empty one")
-    longest = task.n_ctx - min(task.N, 1)
+    # The last position is for a new token, unless N is 0.
+    longest = task.n_ctx if task.N == 0 else task.n_ctx - 1
     if len(x) > longest and not task.window:
         raise ValueError(f"the prompt has {len(x)} tokens, and at most {longest} fit (n_ctx = "
                          f"{task.n_ctx}): shorten it{advice}")
@@ -124,32 +130,34 @@ def load_task(args: Namespace, prompt: str | None = None) -> Task:
     """Return the Task of the flags, and of their prompt unless one is given."""
     prompt = prompt_of_flags(args) if prompt is None else prompt
     entry = DECODERS[args.decoder]
+    # What can be refused without weights is refused before they are read.
     folder = find_folder(args.target_model_size, args.models_dir)
+    # Models of transformers offer trees, but not all that a decoder may need, such as heads.
     if runs_in_transformers(folder, args.backend):
         entry.check_needs(args.settings, {"tree"}, f"{folder} is a model of transformers here")
     draft_size = args.draft_model_size if entry.needs_draft(args.settings) else None
     encoder, draft, target = load_pair(draft_size, args.target_model_size, args.models_dir,
                                        args.dtype, args.backend, args.cut_vocab)
-    if entry.make_draft:
+    if entry.make_draft:  # the draft is a copy of the target, such as one in int8
         draft = entry.make_draft(target, notify)
     if path := args.settings.get("memory"):
-        read_memory(path, encoder.n_vocab)  # report a bad one now, not after the first run
+        read_memory(path, encoder.n_vocab)  # a bad file is an error before the run
+    new_draft = tree_model(draft).fresh if draft else None
     task = Task(encoder=encoder, x=[], stop=stop_tokens(args.stop, encoder),
-                new_draft=draft and tree_model(draft).fresh, new_target=tree_model(target).fresh,
-                folder=folder,
+                new_draft=new_draft, new_target=tree_model(target).fresh, folder=folder,
                 sampling=args.sampling, decoder=args.decoder, settings=args.settings,
                 N=args.n_tokens_to_generate, seed=args.seed, window=args.window,
                 costs=args.costs, common=getattr(draft, "common", None), grammar=args.grammar,
                 n_ctx=min(model.n_ctx for model in (draft, target) if model))
     if task.grammar:  # the pattern ends with the end of text, whatever --stop says
-        task.pattern()  # report a pattern that the tokenizer cannot write now
+        task.pattern()  # an error before the run if the tokenizer cannot write the pattern
         task = task._replace(stop={*task.stop, encoder.end_of_text})
     return with_prompt(task, prompt, advice=" or add --window")
 
 
 def stop_tokens(names: list[str] | None, encoder: Tokenizer) -> set[int]:
     """Return the ids of --stop; without the flag, the end of text if the vocabulary has one."""
-    if names is None:
+    if names is None:  # no --stop
         return encoder.end_tokens
     try:
         return {encoder.id_of(name) for name in names}

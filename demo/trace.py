@@ -4,9 +4,10 @@ A round as data is a dict for JSON. A key whose value is unknown is missing.
 
     ids       "id", "text" and "origin" of each: "accepted" (a guess), "replacement", "bonus",
               or "last" (after the accepted path of a tree)
-    guesses   "id", "text", "p_draft" and "p_target" of each, whether it was "accepted", and
-              the "threshold" that the uniform number "u_accept" was compared with, and the
-              number "u_draw" that drew it; in a tree "parent", and "led_on" on the path taken
+    guesses   "id", "text", "p_draft" and "p_target" of each; "u_draw", the uniform number that
+              drew it; "accepted", true or false if it was tested; "u_accept" and "threshold",
+              the two numbers that the test compared
+              in a tree: "parent", and "led_on", true for guesses on the accepted path
     rows      of each position, unless the guesses branch: see `row_of`
     u_last    the uniform number that drew the last token
     forced    true if a pattern left one token at each position, so that no model was asked
@@ -35,7 +36,7 @@ class Recorded:
     def __init__(self, rng: np.random.Generator, passes: list):
         self.rng = rng
         self.passes = passes  # one entry for each pass of the target; it grows
-        self.drawn: list[tuple[int, float]] = []  # passes of the target so far, the number
+        self.drawn: list[tuple[int, float]] = []  # (passes so far, the number)
 
     def random(self):
         number = self.rng.random()
@@ -44,6 +45,7 @@ class Recorded:
 
     def of_round(self) -> tuple[list[float], list[float]]:
         """Return the numbers drawn before and after the target's last pass; begin a round."""
+        # The guess draws before the last pass of the target, the test after it.
         before = [number for n, number in self.drawn if n < len(self.passes)]
         after = [number for n, number in self.drawn if n == len(self.passes)]
         self.drawn = []
@@ -56,10 +58,11 @@ def watcher(encoder: Tokenizer, rng: Recorded, test: Test,
             clocks: Mapping[str, list]) -> Callable[[Round], dict]:
     """Return a function that turns each Round of a run into data.
 
-    `test` is the decoder's; `clocks` has the seconds of all passes by model, and grows.
+    `test` is the test of the decoder. `clocks` is {model: [seconds of each pass]}; its lists
+    grow during the run.
     """
     next_text = text_reader(encoder)
-    n_read = dict.fromkeys(clocks, 0)
+    n_read = dict.fromkeys(clocks, 0)  # passes of earlier rounds, by model
 
     def see(result):
         of_guess, of_test = rng.of_round()
@@ -69,10 +72,14 @@ def watcher(encoder: Tokenizer, rng: Recorded, test: Test,
                 guess["u_draw"] = u
         if isinstance(result, ForcedRound):
             seen["forced"] = True
+        # The text of an id may depend on the ids before it, so the ids are read in order.
         for token in seen["ids"]:
             token["text"] = next_text(token["id"])
-        seen["seconds"] = {name: sum(clock[n_read[name] :]) for name, clock in clocks.items()}
-        n_read.update((name, len(clock)) for name, clock in clocks.items())
+        seen["seconds"] = {}
+        for name, clock in clocks.items():
+            passes_of_round = clock[n_read[name] :]
+            seen["seconds"][name] = sum(passes_of_round)
+            n_read[name] = len(clock)
         return seen
 
     return see
@@ -83,6 +90,7 @@ def text_reader(encoder: Tokenizer) -> Callable[[int], str]:
 
     A character of several ids is returned with its last id.
     """
+    # "replace": bytes that are not UTF-8 are shown as U+FFFD, and do not end the run.
     reader = codecs.getincrementaldecoder("utf-8")("replace")
     return lambda token: reader.decode(encoder.decode_bytes([token]))
 
@@ -94,18 +102,21 @@ def round_as_data(result: Round, uniforms: list, test: Test,
     guesses = result.guesses.tokens if is_tree else result.guesses
     n = result.n_accepted
     k = len(guesses)
+    # A stop token may cut the ids off; zip ignores the origins that are left.
     origins = ["accepted"] * n + [origin_of_last(n, k, is_tree)]
     seen = {"ids": [{"id": int(token), "origin": origin}
                     for token, origin in zip(result.ids, origins)],
             "guesses": [{"id": int(token), "text": text_of(token)} for token in guesses]}
+    # A tree's rows belong to its nodes, not to positions, so they are left out.
     if is_tree:
         add_branches(seen["guesses"], result)
         return seen
     for t, guess in enumerate(seen["guesses"]):
         guess["p_draft"] = float(result.p_draft[t][guess["id"]])
         guess["p_target"] = float(result.p_target[t][guess["id"]])
-        if t <= n:  # whether the guesses after a rejected one are good does not matter
+        if t <= n:  # guesses after the first rejected one are not tested
             guess["accepted"] = t < n
+    # A different test draws different numbers, which cannot be assigned to guesses here.
     if test is verify:
         add_test(seen, uniforms)
     seen["rows"] = [row_of(result, t, text_of) for t in range(k + 1)]
@@ -121,7 +132,9 @@ def origin_of_last(n_accepted: int, k: int, is_tree: bool) -> str:
 
 def add_test(seen: dict, uniforms: list) -> None:
     """Add the numbers that `verify` compared: Leviathan et al. (2023) Sec. 2.3."""
-    *of_guesses, seen["u_last"] = uniforms
+    # One number per tested guess, then one for the replacement or the bonus token.
+    *of_guesses, u_last = uniforms
+    seen["u_last"] = u_last
     for guess in seen["guesses"]:
         guess["threshold"] = min(guess["p_target"] / guess["p_draft"], 1.0)
     for guess, u in zip(seen["guesses"], of_guesses):
@@ -134,36 +147,42 @@ def add_branches(guesses: list[dict], result: Round) -> None:
         guess["parent"] = int(parent)
     path = result.ids[: result.n_accepted]  # the next id may equal a guess that was rejected
     for n in range(1, len(path) + 1):
-        guesses[result.guesses.find(path[:n])]["led_on"] = True
+        node = result.guesses.find(path[:n])  # the guess at the end of these n tokens
+        guesses[node]["led_on"] = True
 
 
 def row_of(result: Round, t: int, text_of: Callable[[int], str]) -> dict:
     """Return the most probable tokens of a position, "top", and the sums of the "others".
 
-    A row of "top" is [id, text, p_draft, p_target, from, to]: a uniform number u with
-    from <= u < to draws this token where `verify` draws one here. "others" sums the other
-    tokens' p_draft, p_target and what both share; the bonus token has no p_draft.
+    An entry of "top" is [id, text, p_draft, p_target, from, to]. If `verify` draws a token at
+    this position, it draws this one when the uniform number u has from <= u < to. "others" are
+    sums over all other tokens: p_draft, p_target, and the smaller of both. After the last guess
+    p_draft is 0.
     """
     target = result.p_target[t]
     draft = result.p_draft[t] if t < len(result.guesses) else np.zeros_like(target)
+    # The token and the guess of this position; a slice is empty if there is none.
     shown = {*result.ids[t : t + 1], *result.guesses[t : t + 1]}
-    surplus = residual(target, draft)
+    surplus = residual(target, draft)  # without a guess: the target's row itself
     for row in (draft, target, surplus):
-        largest = np.argpartition(row, -N_TOP)[-N_TOP:].tolist()
+        largest = np.argpartition(row, -N_TOP)[-N_TOP:].tolist()  # in any order
         shown.update(token for token in largest if row[token] > 0)
+    # By the target's probability, the largest first; ties by the draft's, then by the id.
     ids = sorted(map(int, shown), key=lambda token: (-target[token], -draft[token], token))
     # `sample` draws the token whose stretch of the cumulative sum holds u
     ends = np.append(0.0, np.cumsum(surplus))
     ends /= ends[-1]
     numbers = np.stack([draft, target, ends[:-1], ends[1:]], axis=1)  # [n_vocab, 4]
-    others = np.delete([draft, target, np.minimum(draft, target)], ids, axis=1).sum(axis=1)
+    every = np.stack([draft, target, np.minimum(draft, target)])  # [3, n_vocab]
+    others = np.delete(every, ids, axis=1).sum(axis=1)
     return {"top": [[token, text_of(token), *numbers[token].tolist()] for token in ids],
             "others": others.tolist()}
 
 
 # ---- a round as a line
 
-MARKS = ("{}", "[-{}-]", "{{+{}+}}")  # accepted, rejected, added
+# Formats of accepted, rejected and added tokens: a, [-a-] and {+a+}; {{ is a brace.
+MARKS = ("{}", "[-{}-]", "{{+{}+}}")
 COLOURS = ("\x1b[32m{}\x1b[0m", "\x1b[9;31m{}\x1b[0m", "\x1b[94m{}\x1b[0m")
 
 

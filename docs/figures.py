@@ -29,16 +29,22 @@ from docs.tables import every_table
 PAGES = ("README.md", "docs/speed.md", "docs/decoders.md", "docs/learn.md", "docs/engines.md",
          "models/README.md", "benchmarks/RESULTS.md")  # every figure of these pages is bound
 MARKER = re.compile(r"<!-- figures:\s(?P<cells>.*?)\s*-->", re.DOTALL)
+# What has no figures to bind: code, quoted output, links, heads and labels, numbers of sections.
 NOT_PROSE = re.compile("|".join([
-    r"^ *```.*?^ *```|^    [^\n]*$|`(?:[^`\n]|\n(?!\n))+`",  # code
-    r"<!-- (?:table|rules|decoders|families)\b[^\n]*-->.*?<!-- end -->",  # filled by docs.readme
+    r"^ *```.*?^ *```",  # code between fences
+    r"^    [^\n]*$",  # an indented line of code
+    r"`(?:[^`\n]|\n(?!\n))+`",  # code in a sentence, not across an empty line
+    r"<!-- (?:table|rules|decoders|families)\b[^\n]*-->.*?<!-- end -->",  # output (docs/readme.py)
     r"<!--.*?-->",
-    r"\]\([^)]*\)|^\[[^\]]+\]: [^\n]*",  # the targets of links
-    r"^\|[^\n]*\n\|[ :|-]+$|^\|[^\n|]*(?=\|)",  # the head of a table, the label of each row
+    r"\]\([^)]*\)",  # the target of a link in a sentence
+    r"^\[[^\]]+\]: [^\n]*",  # the target of a link below the text
+    r"^\|[^\n]*\n\|[ :|-]+$",  # the head of a table, with its rule
+    r"^\|[^\n|]*(?=\|)",  # the label of a row
     r"(?:Sec\.|Theorem|App\.) [\d.]+\d"]), re.DOTALL | re.MULTILINE)
-# A number with a decimal point; a percentage; a number that fills a cell, with an optional unit.
-FIGURE = re.compile(r"(?<![\w.,])(\d[\d,]*)?\.\d+(?![\d.]*\w)|(?<![\w.])\d+(?= %| percent)"
-                    r"|(?<=\|)(?P<sign> (\+ )?)\d[\d,]*(?=( [a-zA-Z]+)? \|)")
+FIGURE = re.compile("|".join([
+    r"(?<![\w.,])(\d[\d,]*)?\.\d+(?![\d.]*\w)",  # with a decimal point: 1,234.5 or .98
+    r"(?<![\w.])\d+(?= %| percent)",  # a percentage
+    r"(?<=\|)(?P<sign> (\+ )?)\d[\d,]*(?=( [a-zA-Z]+)? \|)"]))  # a whole cell: | 12 |, | + 3 ms |
 NUMBER = re.compile(r"\d[\d,]*(?:\.\d+)?|\.\d+")
 
 
@@ -63,7 +69,7 @@ def named_labels(wanted, labels):
 
 def cell_numbers(rows, row, column):
     """Return the numbers of the named cells of a table, row by row."""
-    # Otherwise the first number of each cell, without the range in brackets.
+    # Without * or a head in full, a cell gives its first number, not the range in brackets.
     every_number = any(name == "*" or name.endswith(")") for name in (row, column))
     numbers = []
     for label in named_labels(row, rows):
@@ -94,12 +100,13 @@ def line_numbers(line):
 
 
 def as_written(number, figure, is_percentage):
-    """Return a number in the form of a figure on a page: places, commas, .98 for 0.98, per cent."""
+    """Return a number in the form of the figure that it replaces on a page."""
     if is_percentage:
         return f"{100 * number:.0f}"
     comma = "," if "," in figure else ""
     n_places = len(figure.partition(".")[2])
-    text = f"{number:{comma}.{n_places}f}"
+    text = f"{number:{comma}.{n_places}f}"  # such as {number:,.2f}
+    # .98 stays without a 0.
     return text.removeprefix("0") if figure.startswith(".") else text
 
 
@@ -130,8 +137,8 @@ def figures_with_cells(text):
     for paragraph in prose.split("\n\n"):
         end = start + len(paragraph)
         markers = [*MARKER.finditer(text, start, end)]
-        # Markers cut a paragraph into pieces. The piece before the first marker has no cells, and
-        # so must have no figures.
+        # Markers cut a paragraph into pieces: piece i is the text firsts[i] .. lasts[i]. The piece
+        # before the first marker has no cells, and so must have no figures.
         firsts = [start, *(marker.end() for marker in markers)]
         lasts = [*firsts[1:], end]
         numbers_of_pieces = [[], *(marker_numbers(marker) for marker in markers)]

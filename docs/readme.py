@@ -36,11 +36,12 @@ KINDS = "run|table|code|decoders|families|rules"
 # re.VERBOSE ignores the spaces of a pattern, so each space of the comments is written [ ].
 BLOCK = re.compile(rf"""
     (?P<head>
-        <!--[ ](?P<kind>{KINDS})(:[ ](?P<argument>.*?))?[ ]-->\n
+        <!--[ ](?P<kind>{KINDS})
+        (:[ ](?P<argument>.*?))?[ ]-->\n      # "decoders" and "families" have no argument
         (?P<fence>```\w*\n)?                  # in front of code and outputs, not of tables
     )
     (?P<text>(.|\n)*?)\n?                     # what is replaced
-    ^(?P<end>(?(fence)```|<!--[ ]end[ ]-->))   # the end that fits the beginning
+    ^(?P<end>(?(fence)```|<!--[ ]end[ ]-->))  # ``` if there is a fence, otherwise the comment
     """, re.MULTILINE | re.VERBOSE)
 
 
@@ -51,7 +52,8 @@ def source(argument):
     codes = []
     for name in names:  # attrgetter, because a name may be CLASS.METHOD
         code = inspect.getsource(attrgetter(name)(module))
-        codes.append(re.sub(r'\n +"""(.|\n)*?"""', "", code, count=1).rstrip())
+        without_docstring = re.sub(r'\n +"""(.|\n)*?"""', "", code, count=1)
+        codes.append(without_docstring.rstrip())
     return "\n\n".join(codes)
 
 
@@ -60,9 +62,10 @@ def decoders(argument=None):
     rows = ["| `--decoder` | paper | exact | what it adds |", "|---|---|---|---|"]
     for name, entry in DECODERS.items():
         file = entry.build.__module__.replace(".", "/") + ".py"
-        papers = zip(entry.source.split("; "), entry.url.split())
-        # `papers` is empty for an entry without an address, which shows its source as it is.
-        sources = "; ".join(f"[{paper}]({url})" for paper, url in papers) or entry.source
+        sources = entry.source
+        if entry.url:  # one link per paper
+            papers = zip(entry.source.split("; "), entry.url.split())
+            sources = "; ".join(f"[{paper}]({url})" for paper, url in papers)
         rows.append(f"| [{name}](../{file}) | {sources} | {exactness(entry.exact)} | "
                     f"{entry.idea} |")
     return "\n".join(rows)
@@ -72,7 +75,8 @@ def exactness(exact):
     """Return whether a decoder is exact, or with which flags; only flags and values are code."""
     if isinstance(exact, bool):
         return "exact" if exact else "no"
-    return re.sub("--.*?(?= above| below|$)", r"`\g<0>`", exact)  # `--flag value` above ..
+    # "--lenience 1" and the like become code; the words " above .." or " below .." after it do not.
+    return re.sub("--.*?(?= above| below|$)", r"`\g<0>`", exact)
 
 
 def families(argument=None):
@@ -85,7 +89,7 @@ def families(argument=None):
 
 
 def rules_sentence(link):
-    """Return a sentence that counts the rules, those not exact, and those met in public."""
+    """Return a sentence that counts all rules, the wrong rules, and those of them met in public."""
     every = [*register.RULES, *settings.RULES]
     wrong = [rule for rule in every if not rule.exact]
     met_in_public = [rule for rule in wrong if rule.seen]

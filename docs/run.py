@@ -48,6 +48,7 @@ def recorded_race(repeats=REPEATS):
 
 def with_todays_code(run):
     """Return a stored run with today's counts and lines of code."""
+    # The rounds and the seconds stay; run_as_data computes everything else again.
     return run | run_as_data(run["prompt"], run["rounds"], run["settings"])
 
 

@@ -41,8 +41,8 @@ def cells(line):
 
 def rows_of(lines):
     """Return the rows of a Markdown table. The second of two equal heads is "HEAD, second"."""
-    # The lines of a table: the heads, the first one above the labels; the rule; the rows.
-    (_, *heads), _, *body = map(cells, lines)
+    head, _, *body = map(cells, lines)  # the second line is a rule of dashes
+    heads = head[1:]  # the first head is above the labels
     for i, head in enumerate(heads):
         if head in heads[:i]:
             heads[i] = f"{head}, second"
@@ -92,7 +92,7 @@ def pass_costs():
 
 
 def int8_costs():
-    """Return the time of a draft step by the int8 copy, in target rows, in each race."""
+    """Return c, a draft step by the int8 copy over a target pass of one row, in each race."""
     rows = {}
     for size in ("pair", "124M", "1558M"):
         for setting in stored(f"quantized-{size}")["races"]["settings"]:
@@ -102,7 +102,7 @@ def int8_costs():
 
 
 def speed_ups_of_engines():
-    """Return the speed-up of each engine at the two ends of the scale."""
+    """Return each engine's speed-up with all guesses accepted, and with all rejected."""
     rows = stored("engines-124M")["rows"]
     return {name: {"speed-up": row["tokens/s"] / row["plain tokens/s"]}
             for name, row in rows.items()}
@@ -111,19 +111,25 @@ def speed_ups_of_engines():
 def memory_of_drafts():
     """Return the megabytes of weights, and the kilobytes of a cache per token, in float32.
 
-    A layer has 12 n_embd^2 weights with 9 n_embd outputs, and 13 n_embd other numbers.
+    The matrices of a layer have 12 n_embd^2 numbers and 9 n_embd outputs; the layer's vectors
+    have 13 n_embd numbers.
     """
     def counts(n_layer, n_embd, n_vocab=50257, n_ctx=1024):
-        """Return the numbers in matrices, their outputs, and all other numbers."""
-        matrices = 12 * n_layer * n_embd**2 + n_vocab * n_embd
-        return matrices, 9 * n_layer * n_embd + n_vocab, (13 * n_layer + 2 + n_ctx) * n_embd
+        """Return the numbers in matrices, the matrices' outputs, and all other numbers."""
+        in_matrices = 12 * n_layer * n_embd**2 + n_vocab * n_embd  # wte is a matrix too
+        outputs = 9 * n_layer * n_embd + n_vocab
+        others = (13 * n_layer + 2 + n_ctx) * n_embd  # 2: gain and bias of ln_f; n_ctx: wpe
+        return in_matrices, outputs, others
 
     large, outputs, large_others = counts(48, 1600)
     small, _, small_others = counts(12, 768)
-    # 4 bytes a float. The cache of a token has a key and a value in each layer.
-    n_bytes = {"1558M": (4 * (large + large_others), 4 * 2 * 48 * 1600),
-               "int8 copy": (large + 4 * outputs, 4 * 2 * 48 * 1600),  # a scale per output
-               "124M": (4 * (small + small_others), 4 * 2 * 12 * 768)}
+    # A float has 4 bytes. The cache of a token has a key and a value in each layer.
+    large_cache = 4 * 2 * 48 * 1600
+    small_cache = 4 * 2 * 12 * 768
+    # The int8 copy has a byte per number of a matrix, and a float per output: its scale.
+    n_bytes = {"1558M": (4 * (large + large_others), large_cache),
+               "int8 copy": (large + 4 * outputs, large_cache),
+               "124M": (4 * (small + small_others), small_cache)}
     return {name: {"weights, MB": weights / 1e6, "cache, kB": cache / 1e3}
             for name, (weights, cache) in n_bytes.items()}
 
@@ -145,9 +151,10 @@ def best_Ks():
 
 
 def pair_by_formula():
-    """Return the speed-up of the greedy bundled pair by the formula, at its acceptance with K = 4.
+    """Return what the formula predicts for the bundled pair at temperature 0, for each K.
 
-    "NumPy alone" takes the cost of five rows without Numba.
+    alpha is the acceptance that was measured with K = 4. "NumPy alone" has the costs of rows
+    without Numba.
     """
     figures = stored("speed-pair")
     alpha = figures["own"]["races"]["0"]["4"]["acceptance"]
@@ -166,8 +173,8 @@ def pair_by_formula():
 
 
 def reported_acceptance():
-    """Return accepted / drafted guesses for alpha, which is accepted / tested guesses."""
-    # One of a round's expected tokens is no guess; K guesses are drafted.
+    """Return the ratio accepted / drafted for each alpha, the ratio accepted / tested."""
+    # One token of each round is not a guess, so it is subtracted; K guesses are drafted.
     return {str(alpha): {f"K = {K}": (expected_tokens(alpha, K) - 1) / K for K in (2, 4, 8)}
             for alpha in (0.5, 0.6, 0.7, 0.8, 0.9)}
 
@@ -179,9 +186,10 @@ def worked_round():
                                     "ratio": guess["threshold"], "u": guess["u_accept"]}
             for guess in one_round["guesses"]}
     row = one_round["rows"][3]  # the row of the rejected guess, after three accepted ones
-    *_, shared = row["others"]  # min(d, p), summed over the tokens not in "top"
+    shared_by_others = row["others"][2]  # min(d, p), summed over the tokens not in "top"
     top = {name: (d, p) for _, name, d, p, *_ in row["top"]}
-    mass = 1 - shared - sum(min(d, p) for d, p in top.values())  # of the residual
+    shared_by_top = sum(min(d, p) for d, p in top.values())
+    mass = 1 - shared_by_others - shared_by_top  # the residual's: p - min(d, p), summed
     name = one_round["ids"][3]["text"]
     d, p = top[name]
     rows[name.strip()] = {"d": d, "p": p, "p - d": p - d, "mass": mass, "share": (p - d) / mass,
@@ -190,7 +198,7 @@ def worked_round():
 
 
 def three_facts():
-    """Return the wrong distribution of docs/learn.md: after a rejection, a draw from p."""
+    """Return what a wrong rule of docs/learn.md samples: it draws from p after a rejection."""
     p_draft = np.array([0.6, 0.3, 0.1])
     p_target = np.array([0.2, 0.3, 0.5])
     accepted = np.minimum(p_draft, p_target)
@@ -204,9 +212,10 @@ def chain_bounds():
 
 
 def multi_step_gaps():
-    """Return how much less than the best test multi-step sampling accepts on recorded rows."""
+    """Return the acceptance that multi-step sampling lacks to the best test, on recorded rows."""
     gaps = []
     for figures in stored("rules")["temperatures"].values():
+        # {"2: optimum": mean acceptance, ..}, with two or three siblings
         accepted = {name: row["mean"] for name, row in figures["siblings"].items()}
         gaps += [accepted[f"{n}: optimum"] - accepted[f"{n}: multi-step"] for n in (2, 3)]
     return {"two or three guesses": {"least": min(gaps), "most": max(gaps)}}
@@ -215,8 +224,9 @@ def multi_step_gaps():
 def heads_gain():
     """Return how many more of EAGLE's guesses than of the draft's are accepted with K = 1."""
     acceptance = stored("recorded")["acceptance of the pair"]
-    _, *texts = acceptance["rows"][0]  # of K = 1: "accepted / tokens per pass"
-    accepted = dict(zip(acceptance["head"], [float(text.split(" / ")[0]) for text in texts]))
+    _, *texts = acceptance["rows"][0]  # the row K = 1; a cell is "accepted / tokens per pass"
+    values = [float(text.split(" / ")[0]) for text in texts]
+    accepted = dict(zip(acceptance["head"], values))
     rows = {}
     for T in (0, 1):
         gain = accepted[f"eagle, temperature {T}"] - accepted[f"tales-small, temperature {T}"]

@@ -15,7 +15,7 @@ TOUR = Path(__file__).with_name("tour.ipynb")
 
 def execute():
     """Return the notebook with the outputs of a fresh run."""
-    import nbformat  # optional, as nbclient
+    import nbformat  # nbformat and nbclient are optional
     from nbclient import NotebookClient
 
     notebook = nbformat.read(TOUR, as_version=4)

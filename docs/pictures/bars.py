@@ -23,7 +23,7 @@ def draw_ladder(figure, data):
     bound = float(chain_mean(guess, chain_bound, TOY, K))
     axes.barh(range(len(names)), tokens, 0.5, color=colour("blue_bar"))
     for y, expected in enumerate(tokens):
-        annotate(axes, K + 1, y, f"{expected:.3f}")  # in one column, which the line misses
+        annotate(axes, K + 1, y, f"{expected:.3f}")  # right of all bars and of the line
     axes.axvline(bound, linestyle="--", color=colour("ink"))
     words = f"no lossless test of one chain\nof drawn guesses exceeds {bound:.3f}"
     annotate(axes, bound, 0, words, -8, ha="right")  # at the left of the line
@@ -35,7 +35,7 @@ def draw_ladder(figure, data):
 
 @functools.cache
 def wrong_rules():
-    """Return [(name, distance)] of the wrong rules, largest first, and the number of others."""
+    """Return [(name, distance)] of the wrong rules, largest first, and how many rules are exact."""
     every = [(rule, enumerated_rule) for rule in register.RULES]
     every += [(rule, enumerated_setting) for rule in settings.RULES]
     wrong = []
@@ -54,7 +54,7 @@ def draw_wild(figure, data):
     names, distances = zip(*wrong)
     bars = axes.barh(range(len(wrong)), distances, 0.6, color=colour("red_bar"))
     axes.bar_label(bars, fmt="%.3f", padding=8, fontsize=9)
-    # One more line, below the bars, is of all exact rules.
+    # All exact rules share one line below the bars.
     axes.plot(0, len(wrong), marker="o", color=colour("green"), clip_on=False, markersize=5)
     annotate(axes, 0, len(wrong), "0, exact", color=colour("green"))
     name_bars(axes, [*names, f"{n_exact} other rules"],

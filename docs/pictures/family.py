@@ -29,7 +29,8 @@ def box(x, y, width, words, class_, words_class=None):
 
 def branch_parts(branch, families, top):
     """Yield a branch, a box for each of its families, and the lines that lead to them."""
-    middle = top + (len(families) - 1) * STEP / 2 + HIGH / 2
+    last_top = top + (len(families) - 1) * STEP  # of the last family's box
+    middle = (top + last_top + HIGH) / 2
     yield line(ROOT + ROOT_WIDTH, HEIGHT / 2, BRANCH, middle)
     yield from box(BRANCH, middle, BRANCH_WIDTH, f"the {branch}", "box")
     for i, family in enumerate(families):
@@ -44,7 +45,7 @@ def draw(data):
     """Return the picture; `data` is not needed."""
     parts = [rect(0.5, 0.5, WIDTH - 1, HEIGHT - 1, "panel", rx=8)]
     top = EDGE
-    for branch in dict.fromkeys(FAMILIES.values()):
+    for branch in dict.fromkeys(FAMILIES.values()):  # each branch once, in order
         families = [family for family in FAMILIES if FAMILIES[family] == branch]
         parts += branch_parts(branch, families, top)
         top += STEP * len(families) + GAP

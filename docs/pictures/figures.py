@@ -6,7 +6,7 @@ that a page shows them in a font it has.
 
 from docs.pictures.palette import MARKERS, SERIES, colour
 
-WIDTH = 630 / 72  # inches of 96 pixels: 840
+WIDTH = 630 / 72  # inches: 840 pixels, 96 in an inch
 
 
 def save(draw, height, data, path):

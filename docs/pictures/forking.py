@@ -49,14 +49,15 @@ def enumerate_paths():
     step = draft_and_verify(constant_model(P_DRAFT), constant_model(P_TARGET), K)
     leaves = []
     for rounds, probability, forks in paths(lambda rng: list(generate([0], step, N, rng))):
-        weights = [weights[branch] for weights, branch in forks]  # of the branches taken
+        # A fork is (the weights of its branches, the branch taken).
+        weights = [of_branches[branch] for of_branches, branch in forks]
         text = " ".join(str(token) for result in rounds for token in result.ids)
         leaves.append((text, probability, list(zip(decisions(rounds), weights))))
     return leaves
 
 
 def mean_rows(leaves):
-    """Return {start of a path: mean row of its leaves}, each start before its extensions."""
+    """Return {start of a path: mean row of its leaves}; a start comes before longer ones."""
     rows = defaultdict(list)  # {start of a path: the rows of the leaves that follow}
     for row, (_, _, path) in enumerate(leaves):
         for n in range(len(path) + 1):
@@ -105,7 +106,7 @@ def draw_decision(axes, start, ys, boxes):
     x = len(start)
     y = ys[start]
     decision, weight = start[-1] if start else ("start", "")
-    parent = start[:-1]  # the start without its last decision; the empty start is its own
+    parent = start[:-1]  # the start without its last decision; () for the empty start
     parent_x = len(parent)
     parent_y = ys[parent]
     beside_line = 0.15 if y > parent_y else -0.15  # the weight is outside the fork

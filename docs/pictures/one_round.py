@@ -11,7 +11,7 @@ WIDTH, HEIGHT = 840, 436
 LEFT, STEP, BOX = 232, 118, 104  # of the columns: first edge, from one to the next, width
 EDGE = 24  # x of all that stands at the left of the columns
 TEXT, AFTER = 36, 410  # y of the text before the round and after it
-GUESS, SCORE, ACCEPT, RESAMPLE = 74, 156, 226, 312  # y of the top of each step's boxes, nearly
+GUESS, SCORE, ACCEPT, RESAMPLE = 74, 156, 226, 312  # y of each step, near its boxes
 VERDICTS = {True: ("<", "accepted", "bold green"), False: ("\u2265", "rejected", "bold red")}
 
 
@@ -88,7 +88,9 @@ def resample(data):
     row = data["rows"][n_accepted]["top"]
     drawn = data["ids"][-1]
     # Each token of the residual has an interval of 0 .. 1, as long as its probability.
-    p = next(end - start for token, *_, start, end in row if token == drawn["id"])
+    intervals = {token: (start, end) for token, *_, start, end in row}
+    start, end = intervals[drawn["id"]]
+    p = end - start
     width = STEP * len(data["guesses"]) + BOX
     yield rect(LEFT + width * p + 0.5, RESAMPLE - 5.5, width * (1 - p) - 2, 30, "box", rx=6)
     yield rect(LEFT + 0.5, RESAMPLE - 5.5, width * p - 2, 30, "own", rx=6)
@@ -101,7 +103,9 @@ def resample(data):
 
 def draw(data):
     """Return the picture of one recorded round."""
-    *accepted, (own, _) = [(token["text"], "green") for token in data["ids"]]
+    texts = [token["text"] for token in data["ids"]]
+    accepted = [(string, "green") for string in texts[:-1]]
+    own = texts[-1]  # the token that the target adds
     new = [*accepted, (own, "blue bold")]
     parts = [rect(0.5, 0.5, WIDTH - 1, HEIGHT - 1, "panel", rx=8),
              *running_text(TEXT, "the text so far", [(data["prompt"], "")]),

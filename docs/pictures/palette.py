@@ -36,7 +36,7 @@ def colour(name):
 
 
 def darkened(svg):
-    """Return the text of a picture in the dark colours; KeyError if it has one of no palette.
+    """Return the text of a picture in the dark colours; KeyError if a colour is not in COLOURS.
 
     >>> darkened("fill: #1f2328; stroke: #d1d9e0")
     'fill: #f0f6fc; stroke: #3d444d'

@@ -3,8 +3,8 @@
     end       the recorded second at which a round ended, with its pass of the target
     guessed   the recorded second at which the draft had made a round's guesses
     where     [(column, line)] of each letter of a text
-    second    of the picture: LEAD + slower * a recorded second; the picture pauses at its end,
-              then starts again
+    second    of the picture; a recorded second s is shown at LEAD + slower * s. The picture
+              pauses at its end, then starts again
 
 CSS animates the picture. Every part is drawn as it looks at the end, and keyframes say how it
 looked before. So a reader without animation (prefers-reduced-motion) sees the end.
@@ -33,7 +33,7 @@ class Clock:
     """Hold the seconds of the picture, and the style classes of everything that changes."""
 
     def __init__(self, longest):
-        self.slower = max(1, round(PLAY / longest / 5) * 5)  # a multiple of 5, for its name
+        self.slower = max(1, round(PLAY / longest / 5) * 5)  # a multiple of 5, to be read
         self.longest = longest
         self.loop = LEAD + self.slower * longest + PAUSE
         self.grey = f"fill:{colour('grey')}"
@@ -57,7 +57,7 @@ class Clock:
         return self.classes.setdefault(keyframes, f"e{len(self.classes)}")
 
     def appear(self, end):
-        """Return the class of a part that is shown from a second on."""
+        """Return the class of a part that is shown from the recorded second `end` on."""
         return self.change(HIDDEN, (end, SHOWN))
 
     def accept(self, guessed, end):
@@ -73,7 +73,8 @@ class Clock:
     def fall(self, guessed, end):
         """Return the class of guesses that are shown, fall at the round's end, and vanish."""
         down = f"transform:translateY({DROP}px)"
-        vanished = end + (end - guessed)  # they lie below as long as they stood in the line
+        shown_s = end - guessed
+        vanished = end + shown_s  # they are shown below the line as long as in it
         return self.change(HIDDEN, (guessed, f"{SHOWN};transform:none"), (end, f"{SHOWN};{down}"),
                            (vanished, f"{HIDDEN};{down}"))
 
@@ -121,7 +122,7 @@ def written_letters(run, prompt, clock, x0, own):
         for token, origin in result["ids"]:
             if origin == "accepted":
                 class_ = f"green {clock.accept(guessed, end)}"
-            else:
+            else:  # the target's token: the round's other guesses were rejected or not tested
                 yield rejected(result, so_far, clock, (guessed, end), x0)
                 class_ = f"{own} {clock.appear(end)}"
             yield letters(token, where[len(so_far) :], x0, class_)

@@ -31,6 +31,7 @@ def draw_speed(figure, data):
              ("own", "speed-up on the pair's own texts", "temperature {}")]
     for axes, (part, title, name) in zip(panels, named):
         for i, (key, race) in enumerate(data[part]["races"].items()):
+            # "0", plain decoding, and "auto" have no prediction.
             Ks = [int(K) for K, row in race.items() if "predicted" in row]
             axes.plot(Ks, [race[str(K)]["speedup"] for K in Ks], linestyle="",
                       label=name.format(key))
@@ -53,8 +54,8 @@ def draw_batch(figure, data):
         medians = [cell["tokens_per_s"]["median"] for cell in run.values()]
         axes.plot(n_texts, medians, label=f"K = {K}" if K != "0" else "plain")
     axes.set_xscale("log", base=2)
-    axes.set_xticks(n_texts, n_texts)
-    *_, alpha = data["texts"].split()
+    axes.set_xticks(n_texts, n_texts)  # every run has the same numbers of texts
+    alpha = data["texts"].split()[-1]  # the last word of the sentence
     axes.set(xlabel="texts per batch", ylabel="tokens per second, all texts together",
              ylim=(0, None), title=f"GPT-2 {data['size']} with random weights on "
              f"{data['cores']} cores, acceptance set to {alpha}")

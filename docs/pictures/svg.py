@@ -33,7 +33,7 @@ def text(x, y, string, class_=None, **attributes):
 
 
 def mono(x, y, string, size=14, class_="", **attributes):
-    """Return a piece of monospace text, in any font as wide as ADVANCE says."""
+    """Return a piece of monospace text. Its width follows from ADVANCE in every font."""
     width = len(string) * size * ADVANCE
     return element("text", escape(string), x=x, y=y, class_=f"mono {class_}".strip(),
                    font_size=size, textLength=width, **attributes)

@@ -18,7 +18,7 @@ def columns(row):
     tokens = []  # (name, p_draft, p_target, accepted)
     for _, name, p_draft, p_target, *_ in row["top"]:
         tokens.append((name.strip(), p_draft, p_target, min(p_draft, p_target)))
-    tokens.append(("others", *row["others"]))  # sums, the third one of the minima
+    tokens.append(("others", *row["others"]))  # the sums of p_draft, p_target and accepted
     return [(name, accepted, p_target - accepted, p_draft - accepted)
             for name, p_draft, p_target, accepted in tokens]
 
@@ -28,7 +28,8 @@ def draw(figure, data):
     accepted_text = [token["text"] for token in data["ids"] if token["origin"] == "accepted"]
     row = data["rows"][len(accepted_text)]  # the row after the accepted tokens
     axes = figure.subplots()
-    *shown, (_, green, blue, red) = columns(row)  # green, blue, red: of all tokens not shown
+    *shown, others = columns(row)
+    _, green, blue, red = others  # accepted, resampled and rejected, of all tokens not shown
     names, *probabilities = zip(*shown)
     accepted, resampled, rejected = np.array(probabilities)
     xs = range(len(shown))

@@ -99,7 +99,7 @@ class Eagle(nn.Module):
         past = []
         for _ in range(n_steps):
             predictions.append(self.step(h, e, past))
-            # In the next step a row's state is the one that the row before it has predicted.
+            # The next step reads predictions: row i gets the state that row i - 1 predicted.
             h = later(predictions[-1], 1)
         return predictions
 
@@ -107,7 +107,8 @@ class Eagle(nn.Module):
         """Return the mean loss of the steps; step s has the weight decay**s."""
         h = hidden(self.target, x, first)  # [B, T, n_embd]
         unembed = self.target.lm_head
-        # Row i of a step predicts state i + 1, so the last state is no input, the first no aim.
+        # Row i predicts state i + 1: the inputs are all states but the last, the aims all but the
+        # first.
         h_next = h[:, 1:]
         p_target = F.softmax(unembed(h_next).float(), -1)
         predictions = self.predicted(h[:, :-1], self.embeddings(x, first), self.n_steps)

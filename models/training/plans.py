@@ -12,7 +12,7 @@ PLAN = dict(T=256, T_last=512, long_part=0.1, decay_from=0.2, batch=8192, lr=3e-
             text="train", aligned=False, seed=1, save_seconds=180, compile=True)
 # The target's own text is in rows of 128 ids, one window each: 64 ids of a story and 64 that
 # the target added. Longer greedy text repeats itself and teaches nothing. The last windows hold
-# four rows, because a draft trained on short windows only guessed badly after 300 tokens.
+# four rows, because a draft that had only seen short windows guessed badly after 300 tokens.
 WRITTEN = dict(PLAN, T=128, long_part=0.25, text="written", aligned=True)
 WRITE = dict(n_rows=24576, n_given=64, n_new=64, B=128, seed=1)
 PLANS = {

@@ -102,7 +102,7 @@ class Heads(nn.Module):
         logits_of_heads = self.logits(hidden(self.target, x, first))
         losses = []
         for k, logits in enumerate(logits_of_heads, start=1):
-            # Row i of head k predicts y[i + k]; the last k rows have no such token.
+            # Row i of head k predicts y[i + k]; the last k rows have no token to predict.
             losses.append(F.cross_entropy(logits[:, :-k].flatten(0, 1), y[:, k:].flatten()))
         return sum(losses) / len(losses)
 

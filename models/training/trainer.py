@@ -33,7 +33,8 @@ def batch(ids, plan, T, step):  # -> x, y [B, T], first [B, 1]
 
     Short windows begin at different positions, so that every row of wpe is trained.
     """
-    # Each window has one id more than T, its last y. One window fewer: the shift needs the room.
+    # A window has T + 1 ids, the last one for y. A shifted window must end before the text does,
+    # so there is one window fewer.
     n_windows = (len(ids) - 1) // T - 1
     B = plan["batch"] // T
     rows = []
@@ -45,7 +46,7 @@ def batch(ids, plan, T, step):  # -> x, y [B, T], first [B, 1]
             shift = 0
         start = int((window + shift) * T)
         rows.append(ids[start : start + T + 1])
-        # A position is any multiple of T at which a window ends within T_last positions.
+        # The first position is a multiple of T, such that the window ends by position T_last.
         first_positions.append(T * (window % (plan["T_last"] // T)))
     rows = torch.from_numpy(np.stack(rows).astype(np.int64))
     return rows[:, :-1], rows[:, 1:], torch.tensor(first_positions)[:, None]
