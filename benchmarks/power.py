@@ -46,7 +46,8 @@ def frequencies(tokens, V):
 # ---- protocols
 
 def vllm_v1(verify, rng, V=10, K=2):
-    """Return whether the distance to the target falls 20 times as much as that to others."""
+    """Return whether the distance to the target falls by 20 times the factor of other rows."""
+    # a draft, a target, and 100 other rows
     draft, target, *others = softmax(rng.random((102, V)))
     to_target = []  # distances of the frequencies, for more and more rounds
     to_others = []
@@ -54,8 +55,10 @@ def vllm_v1(verify, rng, V=10, K=2):
         tokens = rounds(verify, np.array([draft] * K), np.array([target] * (K + 1)), n, rng)
         came = frequencies(tokens[:, :-1], V)  # not the bonus token, which is mocked
         to_target.append(np.linalg.norm(came - target))
-        to_others.append(np.linalg.norm(came - others) / len(others))
-    return to_target[0] / to_target[-1] > 20 * to_others[0] / to_others[-1]
+        to_others.append(np.linalg.norm(came - others) / len(others))  # one norm of all rows
+    factor_of_target = to_target[0] / to_target[-1]
+    factor_of_others = to_others[0] / to_others[-1]
+    return factor_of_target > 20 * factor_of_others
 
 
 def fits(tokens, target, fewest=5):
@@ -78,8 +81,9 @@ def fits(tokens, target, fewest=5):
 def vllm_marginals(verify, rng, V, n, is_opposite, K=3):
     """Return whether each position's tokens fit the target's row, the same at all positions.
 
-    There: one and three guesses, wide also at temperature 0.6; here: three, at 1. Narrow draws
-    the guesses with the test's own Gumbel numbers there, and not here.
+    vLLM's tests have one and three guesses, and the wide test has temperature 0.6 too. Here K is 3
+    and the temperature 1. vLLM's narrow test draws its guesses with the Gumbel numbers of the
+    verifier, and this function does not.
     """
     logits = rng.standard_normal(V)
     target = softmax(logits)
@@ -89,9 +93,9 @@ def vllm_marginals(verify, rng, V, n, is_opposite, K=3):
 
 
 def sglang_trees(verify, rng, V=20):
-    """Return whether the paths that two fixed trees accept, as chains of one-hot rows, come."""
+    """Return whether the accepted paths of two fixed trees come, as chains of one-hot rows."""
     for text in ([3, 4, 5, 18], [11, 12, 18]):
-        rows = np.eye(V)[text]  # of the target: row t is token t's, and the draft's, but the last
+        rows = np.eye(V)[text]  # the target's; the draft has all of them but the last
         tokens = rounds(verify, rows[:-1], rows, 1, rng)
         if tokens.tolist() != [text]:
             return False
@@ -106,7 +110,7 @@ def top_100(rng, V):
 
 
 def tensorrt_llm(verify, rng, V=500, n=50_000):
-    """Return whether first tokens diverge from the target as plain draws do, up to 0.01."""
+    """Return whether first tokens and plain draws have the same divergence, to within 0.01."""
     draft = top_100(rng, V)
     target = top_100(rng, V)
     bonus = rng.random(V)
@@ -124,11 +128,12 @@ def tensorrt_llm(verify, rng, V=500, n=50_000):
 
 
 def transformers(verify, rng, V=10, n=10_000):
-    """Return whether two guesses are always and the third never accepted.
+    """Return whether two guesses are always accepted, and the third never.
 
     Four tokens replace it, and their counts have an order.
     """
-    draft = np.eye(V)[[1, 4, 5]]  # there nearly one-hot: logits 10 and -10, the guesses given
+    # transformers' test has given guesses and logits of 10 and -10, which is nearly one-hot
+    draft = np.eye(V)[[1, 4, 5]]
     last = np.full(V, -np.inf)
     last[[1, 3, 7, 8]] = 2, 1, -0.01, 2  # logits of the four replacements
     # the third row gives guess 5 no probability; the bonus row is never used
@@ -143,18 +148,21 @@ def transformers(verify, rng, V=10, n=10_000):
 
 
 def flashinfer(verify, rng, V=111, B=99, K=3):
-    """Return whether all tokens of a one-hot target come; of others look at the ids only."""
+    """Return whether all tokens of a one-hot target come, and ids below V of any target."""
     for is_one_hot in (True, False):
         guesses = rng.integers(V, size=(B, K + 1))
         p_draft = rng.random((B, K, V))
         p_draft /= p_draft.sum(axis=-1, keepdims=True)
         p_target = rng.random((B, K + 1, V))
         p_target /= p_target.sum(axis=-1, keepdims=True)
-        if is_one_hot:  # then all guesses are accepted, and the bonus token is the last of them
+        # column K of `guesses` is the token after K guesses, which are all accepted
+        if is_one_hot:
             p_target = np.eye(V)[guesses]
         for _ in range(10):
             tokens = verify(guesses[:, :K], p_draft, p_target, rng.random((B, K + 1)))
-            if is_one_hot and (tokens != guesses).any() or (tokens >= V).any():
+            if is_one_hot and (tokens != guesses).any():
+                return False
+            if (tokens >= V).any():
                 return False
     return True
 
