@@ -129,6 +129,7 @@ def judged_function(defined: dict[str, Any]) -> tuple[str, Callable, str]:
         test = test_of(defined["DECODER"])
         return "verify", test, (f"The test of DECODER is judged, {test.__name__}; how the decoder "
                                 "makes its guesses is not.")
+    # a file with both is judged by its step, which may call its verify
     name = "step" if callable(defined.get("step")) else "verify"
     if not callable(defined.get(name)):
         raise AssertionError("need a function verify or step in it, or a DECODER")
@@ -159,7 +160,7 @@ def checked_verify(function: Callable) -> Test:
         try:
             ids = function(list(guesses), p_draft, p_target, rng)  # a copy: it may be changed
             return as_tokens(ids, len(guesses) + 1, n_vocab)
-        except Exception as error:
+        except Exception as error:  # raised again, with notes on how the function was called
             if not guesses:
                 error.add_note("(called without guesses, as in the last round of a text)")
             if n_vocab > 3:
@@ -355,7 +356,7 @@ def main(argv: list[str] | None = None) -> int:
     args = parser.parse_args(argv)
     program = PROGRAM.format(args.file, args.seconds, args.tolerance, args.rows)
     n_enumerations = 2 if args.rows else 1  # each has its own time limit
-    limit = args.seconds * n_enumerations + GRACE
+    limit = args.seconds * n_enumerations + GRACE  # PROGRAM should have given up before
     try:
         status = subprocess.run([sys.executable, "-B", "-c", program], timeout=limit).returncode
     except subprocess.TimeoutExpired:  # run() has killed the process

@@ -368,7 +368,7 @@ def find_boxes(answer, n_cases, n_axes, top, rng, n_samples=SAMPLES):
     case = np.arange(n_cases)
     low = np.zeros((n_cases, n_axes), dtype=np.int64)
     high = np.full((n_cases, n_axes), top)
-    while len(case):
+    while len(case):  # some boxes are not known to be constant
         axis, first = first_changes(answer, case, low, high, rng, n_samples)
         is_cut = axis >= 0
         done.append((case[~is_cut], low[~is_cut], high[~is_cut]))
@@ -453,12 +453,13 @@ def first_fault(cases, came, should, m, toy, written):
 
     # the likeliest round that wrote this text, or a round of weight 0 if none did
     wrote_it = (written.tokens[:, :m] == text).all(axis=1) & (cases.toy[written.case] == toy)
-    i = np.argmax(written.weight * wrote_it)
+    i = np.argmax(written.weight * wrote_it)  # the other rounds count 0
     case = written.case[i]
     # P(the tokens before, then each token): divided by their sums below
     rows = {"came": came[before], "should": should[before]}
     if wrote_it[i] and (cases.guesses[case] >= 0).sum() >= m:
         rows["p_draft"] = cases.p_draft[case, m - 1]
+    # each row divided by its sum: a distribution of the token at this position
     for name, row in rows.items():
         lines.append(f"  {name:10}{np.round(np.float64(row) / row.sum(), 6).tolist()}")
     if wrote_it[i]:
@@ -504,6 +505,7 @@ def report_on(cases, differ, method, written, is_enumerated):
         toy = int(is_wrong.argmax())
     first_wrong_token, lines = first_fault(cases, came, should, m, toy, written)
     rule = None
+    # a sample's figures are not exact enough to name a rule
     if is_enumerated and cases.has_known_figures:
         rule = known_rule(distances, per_round)
     if rule:
@@ -689,6 +691,7 @@ class Program:
         if uniforms is not None:
             lines = [f"{line} {spaced(row)}" for line, row in zip(lines, uniforms.tolist())]
         tokens = []
+        # in pieces, so that a slow program is not refused for the number of its lines
         for start in range(0, len(lines), LINES):
             tokens += self.tokens_for(lines[start:start + LINES], K)
         return np.array(tokens)
@@ -696,6 +699,7 @@ class Program:
     def text_of(self, guesses, p_draft, p_target):
         """Return a line without its uniforms; the toys have few, so each is printed once."""
         rows = guesses, p_draft, p_target
+        # the bytes of all three arrays tell a case from all others
         key = b"".join(row.tobytes() for row in rows)
         if key not in self.printed:
             numbers = [*p_draft.shape]  # K, V
@@ -766,7 +770,7 @@ def verifier_of_file(path):
         raise ValueError(f"need a Python file, got {path}: line {error.lineno}: "
                          f"{error.msg}") from None
     verify = names.get("verify")
-    options = names.get("OPTIONS", {})
+    options = names.get("OPTIONS", {})  # keyword arguments of `check`
     if not callable(verify):
         raise ValueError(f"need a function verify in {path}")
     parameters = inspect.signature(verify).parameters
@@ -777,7 +781,7 @@ def verifier_of_file(path):
     except TypeError:
         raise ValueError("need verify(guesses, p_draft, p_target, uniforms), got "
                          f"verify({', '.join(parameters)})") from None
-    known = [*inspect.signature(check).parameters][1:]
+    known = [*inspect.signature(check).parameters][1:]  # all but `verify`
     if not isinstance(options, dict) or not set(options) <= set(known):
         raise ValueError(f"need a dict OPTIONS with keys of {known}, got {options!r}")
     return verify, options
@@ -843,6 +847,7 @@ def main(argv=None):
         parser.error("need FILE.py or --command PROGRAM")
     if path and settings:
         parser.error(f"--{[*settings][0]} is for --command; a file has a dict OPTIONS")
+    # a verifier's error is reported as a wrong argument is: in one line, with status 2
     try:
         if words:
             report = report_on_program(words, **settings)

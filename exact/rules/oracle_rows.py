@@ -76,6 +76,7 @@ def known_figures(name, V=3, K=3):
 def known_line(name, figures):
     """Return a line, or two, of KNOWN as it is written in the oracle's file."""
     words = repr(name) if '"' in name else f'"{name}"'
+    # a long line is broken after the name
     line = f"    {words}: {figures},"
     return line if len(line) < 100 else f"    {words}:\n        {figures},"
 
@@ -194,6 +195,7 @@ def refused_verifiers(V):
     for name, verify in (WRONG | mutants()).items():
         for K in (1, 2, 3):
             distance = distance_on(oracle.TOYS[V], verify, V, K)
+            # neither right with K guesses nor refused
             if EXACT < distance < 1:
                 wrong[name, K] = verify, distance
     return wrong
