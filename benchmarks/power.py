@@ -111,7 +111,7 @@ def top_100(rng, V):
 
 
 def tensorrt_llm(verify, rng, V=500, n=50_000):
-    """Return whether first tokens diverge from the target as plain draws do, up to 0.01."""
+    """Return whether first tokens and plain draws have the same divergence, to within 0.01."""
     draft = top_100(rng, V)
     target = top_100(rng, V)
     bonus = rng.random(V)
@@ -156,7 +156,8 @@ def flashinfer(verify, rng, V=111, B=99, K=3):
         p_draft /= p_draft.sum(axis=-1, keepdims=True)
         p_target = rng.random((B, K + 1, V))
         p_target /= p_target.sum(axis=-1, keepdims=True)
-        if is_one_hot:  # then all guesses are accepted, and the bonus token is the last of them
+        # column K of `guesses` is the token after K guesses, which are all accepted
+        if is_one_hot:
             p_target = np.eye(V)[guesses]
         for _ in range(10):
             tokens = verify(guesses[:, :K], p_draft, p_target, rng.random((B, K + 1)))

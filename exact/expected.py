@@ -7,9 +7,9 @@
     tree       a Tree of guesses; p_target[1 + node] is the target's row after that node
 
 Two decoders compared by their texts differ by the luck of their seeds. These functions sum over
-all random numbers of a test, so only the guesses are left to chance, and all tests that guess
-alike share them. tests/test_expected.py compares each function with the enumeration of its
-test.
+all random numbers of a test, so only the guesses are left to chance, and tests that guess alike
+are compared on the same guesses. tests/test_expected.py compares each function with the
+enumeration of its test.
 
     python -m exact.expected    the ladder: what each idea adds on one toy
 """
@@ -47,8 +47,8 @@ def until_rejected(passed: Iterable) -> Any:
 def ratio_tokens(guesses: list[int], p_draft: Rows, p_target: Rows, lenience: float = 1) -> Any:
     """Return the expected tokens of a round with the ratio test, the last token included.
 
-    A lenience below 1 is that of variants/lenient.py, which is not lossless. The mean over one
-    drawn guess is 1 + (1 - TV), the most any lossless test reaches:
+    A lenience below 1 gives the test of variants/lenient.py, which is not lossless. The mean
+    over one drawn guess is 1 + (1 - TV), the most any lossless test reaches:
 
     >>> p_draft, p_target = np.array([[0.25, 0.75]]), np.array([[0.5, 0.5], [0.5, 0.5]])
     >>> float(sum(p_draft[0][g] * ratio_tokens([g], p_draft, p_target) for g in (0, 1)))
@@ -71,11 +71,12 @@ def match_tokens(guesses: list[int], p_draft: Rows, p_target: Rows) -> Any:
 def chain_bound(guesses: list[int], p_draft: Rows, p_target: Rows) -> Any:
     """Return a bound: no lossless test of a chain exceeds its mean over drawn guesses.
 
-    Let p and d be the probabilities of the first n guesses as text and as guesses. A test can
-    accept all n with probability min(p, d) / d at most. The mean of that is 1 - TV of the two
-    distributions of n tokens, and the bound is the sum over n.
+    Let p be the target's probability of the first n guesses, and d the draft's. A test can
+    accept all n with probability min(p, d) / d at most. The mean of this quotient over drawn
+    guesses is 1 - TV of the two distributions of n tokens. The bound is 1 and the sum over n.
     """
     ratios = (p_target[t][g] / p_draft[t][g] for t, g in enumerate(guesses))
+    # the product of the first n ratios is p / d
     return 1 + sum(min(1, ratio) for ratio in accumulate(ratios, mul))
 
 
@@ -88,8 +89,9 @@ def tokens_below(siblings: list[tuple[int, Any, Any]], left: Any) -> Any:
     left        the target's row at the node; after a rejection, what is left of it
     """
     all_rejected: Any = 1
-    total: Any = 1  # the token that is written here
+    total: Any = 1  # the token of this position: an accepted child, or a draw from what is left
     for token, row, below in siblings:
+        # this child is tested if all siblings before it were rejected
         passed = min(left[token] / row[token], 1)
         total += all_rejected * passed * below
         all_rejected *= 1 - passed
@@ -100,8 +102,9 @@ def tokens_below(siblings: list[tuple[int, Any, Any]], left: Any) -> Any:
 def tree_tokens(tree: Tree, p_target: Rows, node: int = -1) -> Any:
     """Return the expected tokens of a round with multi-step sampling of a tree.
 
-    With siblings "top", whose rows are one-hot, that is "q = 1" on a tree.
+    Siblings "top" have one-hot rows, so their test is "q = 1" on a tree.
     """
+    # each child with the expected tokens from this child on
     siblings = [(tree.tokens[child], row, tree_tokens(tree, p_target, child))
                 for child, row in tree.guesses_at(node)]
     return tokens_below(siblings, p_target[1 + node])
@@ -113,22 +116,25 @@ def traversal_tokens(tree: Tree, p_target: Rows) -> Any:
     It tests whole paths from their leaves.
     """
     def visit(node, share):
-        """Return the probability that a path through the node passes, and expected tokens."""
+        """Return P(a path through the node passes), and the expected tokens after the node."""
         left = p_target[1 + node]  # row 0 follows the text, which is node -1
         none_passed = 1
         total = 0
         for child, row in tree.guesses_at(node):
             token = tree.tokens[child]
-            passed, tokens = visit(child, min(share * left[token] / row[token], 1))
-            total += none_passed * (passed + tokens)
+            share_of_child = min(share * left[token] / row[token], 1)
+            passed, tokens = visit(child, share_of_child)
+            total += none_passed * (passed + tokens)  # the child itself, and the tokens after it
             none_passed *= 1 - passed
             # the child's paths have all failed: what the target and the share have left
             surplus = np.maximum(share * left - row, 0).sum()
             left = residual(share * left, row)
-            share = surplus / (surplus + (1 - share)) if surplus + (1 - share) > 0 else 1
+            rest = surplus + (1 - share)
+            share = surplus / rest if rest > 0 else 1
         # no child's path has passed, and this node's own test passes; then one token is drawn
         ends_here = none_passed * (1 if node == -1 else share)
-        return 1 - none_passed + ends_here, total + ends_here
+        p_passed = 1 - none_passed + ends_here  # a child's path, or this node's own test
+        return p_passed, total + ends_here
 
     _, tokens_of_round = visit(-1, 1)
     return tokens_of_round
@@ -139,8 +145,9 @@ def block_tokens(guesses: list[int], p_draft: Rows, p_target: Rows) -> Any:
 
     Block verification is traversal verification of a chain.
     """
+    # each guess is the only child of the guess before
     tree = Tree()
-    node = -1
+    node = -1  # the text
     for token, row in zip(guesses, p_draft):
         node = tree.add(node, token, row)
     return traversal_tokens(tree, p_target)
@@ -152,6 +159,7 @@ def chain_mean(make_guesses: Callable, tokens: ChainTokens, toy: str, K: int) ->
     """Return the mean of a chain's formula over all its guesses after X."""
     draft, target = TOYS[toy]
 
+    # only the guesses are random: the formula is a mean over the test's own random numbers
     def guesses_and_rows(rng):
         guesses, p_draft = make_guesses(list(X), K, rng, draft)
         return guesses, p_draft, target([*X, *guesses], K + 1)
@@ -162,12 +170,13 @@ def chain_mean(make_guesses: Callable, tokens: ChainTokens, toy: str, K: int) ->
 def tree_mean(widths: tuple[int, ...], toy: str, x: tuple[int, ...] = X) -> Any:
     """Return the mean tokens of a round with multi-step sampling of distinct siblings.
 
-    It is computed level by level: subtrees are drawn independently, so the mean of each child's
-    subtree can replace its tokens.
+    The mean is computed level by level. Subtrees are drawn independently, so each child counts
+    with the mean of its subtree.
     """
     if not widths:
         return 1
     p_draft, p_target = (model(x, 1)[-1] for model in TOYS[toy])
+    # below[token]: the mean from this child on
     below = [tree_mean(widths[1:], toy, (*x, token)) for token in range(len(p_target))]
 
     def tokens(drawn):
@@ -179,9 +188,9 @@ def tree_mean(widths: tuple[int, ...], toy: str, x: tuple[int, ...] = X) -> Any:
 def best_mean(widths: tuple[int, ...], toy: str, x: tuple[int, ...] = X) -> Any:
     """Return the mean tokens of a round with the best test of siblings at each node of a tree.
 
-    `best_accepted` (exact/optimum.py) of a row in which only some tokens have their probability
-    is the most that can be accepted of these tokens. The tokens are added to that row one by
-    one, those with the largest mean below first; each contributes its mean times the increase.
+    The most that can be accepted of a set of tokens is `best_accepted` (exact/optimum.py) of the
+    target's row with 0 for all other tokens. Tokens join the set in falling order of their mean
+    below. Each contributes its mean times the increase of what can be accepted.
     """
     if not widths:
         return 1
@@ -191,8 +200,10 @@ def best_mean(widths: tuple[int, ...], toy: str, x: tuple[int, ...] = X) -> Any:
     below = [best_mean(widths[1:], toy, (*x, token)) for token in range(len(p_target))]
     total: Any = 1
     accepted: Any = 0
-    row = p_target * 0
-    for token in sorted(range(len(below)), key=below.__getitem__, reverse=True):
+    row = p_target * 0  # zeros of the row's own kind: Fractions stay exact
+    # the token with the largest mean below is first
+    by_mean = sorted(range(len(below)), key=lambda token: below[token], reverse=True)
+    for token in by_mean:
         row[token] = p_target[token]
         before = accepted
         accepted = best_accepted(guesses, row)
@@ -227,7 +238,7 @@ def climb(toy: str, K: int) -> list[tuple[str, str, float]]:
 def ladder_table(toy: str = "A", K: int = 3) -> str:
     """Return the ladder as Markdown, and the bound of a chain under it."""
     rows = []
-    before = 1.0
+    before = 1.0  # the rung below; plain decoding writes one token per round
     for rung, adds, tokens in climb(toy, K):
         rows.append([rung, adds, f"{tokens:.3f}", f"{tokens - before:+.3f}"])
         before = tokens

@@ -55,8 +55,8 @@ FLOAT32 = 1e-6  # the same, computed in float32
 NOT_ENUMERATED = """\
 Not enumerated: more guesses, larger vocabularies, real models and their caches.
 See docs/exactness.md#what-is-enumerated-and-what-is-not"""
-JUDGED = {100: 0, 101: 1, 102: 2}  # {exit status of the process that runs the file: ours}
-# At Ctrl-C the process that waits says so, and stops this one.
+JUDGED = {100: 0, 101: 1, 102: 2}  # {exit status of PROGRAM, which runs the file: the command's}
+# PROGRAM ignores Ctrl-C: the command, which waits for PROGRAM, reports it and ends PROGRAM.
 PROGRAM = """
 import signal
 signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -66,12 +66,12 @@ sys.exit(100 + answer({!r}, {}, {}, {}))
 """
 TOYS = {name: [mapped(model, np.float64) for model in pair]
         for name, pair in toys.TOYS.items()}
-TOYS["equal"] = [TOYS["A"][1]] * 2
+TOYS["equal"] = [TOYS["A"][1]] * 2  # draft and target are both A's target
 
 Text = tuple[int, ...]
 Texts = dict[Text, float]  # {text: probability}
 Enumerate = Callable[[Callable], Texts]  # exact.law.law, or law within a time limit
-TextsOf = Callable[[Model, Model, int, Enumerate], Texts]  # of a draft, a target and K
+TextsOf = Callable[[Model, Model, int, Enumerate], Texts]  # (draft, target, K, enumerate)
 
 
 # ---- what the file defines
@@ -84,6 +84,7 @@ def rounds_of(verify: Test) -> TextsOf:
             step = draft_and_verify(draft, target, k, verify)
             return enumerate_outcomes(lambda rng: step([last], k + 1, rng).ids)
 
+        # a round of x is the round after its last token
         return composed_law(X, lambda x, k: round_after(x[-1], k), K + 1, K)
 
     return texts
@@ -93,7 +94,7 @@ def texts_of(step: Callable) -> TextsOf:
     """Return a function that enumerates whole texts: a step may remember earlier rounds."""
     def texts(draft, target, K, enumerate_outcomes):
         one_round = partial(step, draft=draft, target=target, K=K)
-        return enumerate_outcomes(partial(complete, X, one_round, K + 1))
+        return enumerate_outcomes(lambda rng: complete(X, one_round, K + 1, rng))
 
     return texts
 
@@ -101,8 +102,8 @@ def texts_of(step: Callable) -> TextsOf:
 def load_file(path: Path) -> tuple[TextsOf, Test | None, str]:
     """Run the file; return a function that enumerates the texts of its `step` or `verify`.
 
-    The second value is the `verify`, or None if the file has a step; the third says what is
-    judged if the file does not define it under one of these names.
+    The second value is the `verify`, or None if the file has a step. The third is a note on what
+    is judged if the file has a DECODER, otherwise "".
     """
     if path.suffix != ".py" or not path.is_file():
         raise AssertionError("need a Python file, FILE.py")
@@ -111,17 +112,24 @@ def load_file(path: Path) -> tuple[TextsOf, Test | None, str]:
     texts = rounds_of(verify) if verify else texts_of(checked_step(function))
     # The imports and this first call may draw random numbers (they may compile something).
     draft, target = TOYS["A"]
-    texts(draft, target, 1, lambda run: {tuple(run(Forking([]))): 1.0})
+
+    def first_outcome(run):
+        # no forks are given, so this run takes the first branch of every decision
+        return {tuple(run(Forking([]))): 1.0}
+
+    texts(draft, target, 1, first_outcome)
+    # the names of the file, which a function written in Python has; after this none may draw
     forbid_in(getattr(function, "__globals__", {}))
     return texts, verify, note
 
 
 def judged_function(defined: dict[str, Any]) -> tuple[str, Callable, str]:
-    """Return "step" or "verify", that function of a file's names, and a note for the reader."""
+    """Return "step" or "verify", the file's function of this name, and a note for the reader."""
     if "DECODER" in defined:
         test = test_of(defined["DECODER"])
         return "verify", test, (f"The test of DECODER is judged, {test.__name__}; how the decoder "
                                 "makes its guesses is not.")
+    # a file with both is judged by its step, which may call its verify
     name = "step" if callable(defined.get("step")) else "verify"
     if not callable(defined.get(name)):
         raise AssertionError("need a function verify or step in it, or a DECODER")
@@ -129,12 +137,13 @@ def judged_function(defined: dict[str, Any]) -> tuple[str, Callable, str]:
 
 
 def test_of(entry: Any) -> Callable:
-    """Return the test of a decoder's entry; AssertionError unless a `verify` can be called so."""
+    """Return the test of a decoder's entry; AssertionError if it is not called as `verify` is."""
     test = getattr(entry, "test", None)
     if not callable(test):
         raise AssertionError("need a DECODER with a test, as in variants/registry.py")
     parameters = inspect.signature(test).parameters.values()
     needed = [one.name for one in parameters if one.default is one.empty]  # without a default
+    # a name tells a test of trees from a test of chains
     if needed[:1] == ["tree"]:
         raise AssertionError(f"the test of its DECODER, {test.__name__}, tests a tree of guesses: "
                              "write a step that calls it, as docs/exercises.md shows")
@@ -149,9 +158,9 @@ def checked_verify(function: Callable) -> Test:
     def verify(guesses, p_draft, p_target, rng):
         n_vocab = len(p_target[-1])
         try:
-            ids = function(list(guesses), p_draft, p_target, rng)
+            ids = function(list(guesses), p_draft, p_target, rng)  # a copy: it may be changed
             return as_tokens(ids, len(guesses) + 1, n_vocab)
-        except Exception as error:
+        except Exception as error:  # raised again, with notes on how the function was called
             if not guesses:
                 error.add_note("(called without guesses, as in the last round of a text)")
             if n_vocab > 3:
@@ -167,6 +176,7 @@ def checked_step(function: Callable) -> Callable:
     """Return the function with its tokens checked, as a round."""
     def step(x, n_left, rng, draft, target, K):
         ids = function(list(x), n_left, rng, draft, target, K)
+        # the tokens are judged alone: guesses and rows stay empty
         return Round(as_tokens(ids, n_left), [], [], np.empty(0), n_accepted=0)
 
     return step
@@ -175,11 +185,12 @@ def checked_step(function: Callable) -> Callable:
 def as_tokens(ids: Any, most: int, n_vocab: int = 3) -> list[int]:
     """Return a list, an array, a tensor or a Round as a list, or raise AssertionError."""
     tokens = ids.ids if isinstance(ids, Round) else ids
-    if hasattr(tokens, "tolist"):
+    if hasattr(tokens, "tolist"):  # an array or a tensor
         tokens = tokens.tolist()
     is_list = isinstance(tokens, (list, tuple))
     vocabulary = range(n_vocab)  # `in` compares numbers, so an integer of NumPy is in it too
-    if not is_list or not 1 <= len(tokens) <= most or not all(i in vocabulary for i in tokens):
+    is_right = is_list and 1 <= len(tokens) <= most and all(i in vocabulary for i in tokens)
+    if not is_right:
         number = "1 token" if most == 1 else f"1 to {most} tokens"
         raise AssertionError(f"need a list of {number} of 0 .. {n_vocab - 1}, got {ids}")
     return [int(token) for token in tokens]
@@ -205,6 +216,7 @@ class Clock:
     def counted(self, function: Callable) -> Callable:
         """Return the function, its calls counted; raise AssertionError if the time is over."""
         def count_and_call(*args):
+            # between calls only: main stops a call that does not end
             if time.monotonic() > self.end:
                 raise AssertionError(f"still running after {self.seconds:g} s: {self.what}, "
                                      f"{self.n_outcomes:,} outcomes so far (--seconds sets the "
@@ -218,7 +230,8 @@ class Clock:
 def judge(texts: TextsOf, seconds: float = math.inf) -> Iterator[Found]:
     """Yield the findings for every toy and K; raise AssertionError when time is up."""
     clock = Clock(seconds)
-    for (toy, (draft, target)), K in product(TOYS.items(), (1, 2, 3)):
+    for toy, K in product(TOYS, (1, 2, 3)):
+        draft, target = TOYS[toy]
         clock.start(f"toy {toy}, K = {K}")
         yield Found(toy, K, texts(draft, target, K, clock.law), text_law(X, target, K + 1))
 
@@ -231,13 +244,15 @@ def difference_lines(found: Found, tolerance: float = EXACT) -> Iterator[str]:
     for n in range(len(X) + 1, len(X) + found.K + 2):  # with 1 .. K + 1 new tokens
         got = prefix_law(found.texts, n)
         wanted = prefix_law(found.wanted, n)
+        # true for the whole texts at the latest: `found` is farther than the tolerance
         if total_variation(got, wanted) > tolerance:
             break
     # a start of n tokens that comes too often; its alternatives differ in the last token
     worst = max(got, key=lambda text: got[text] - wanted[text])
     yield f"toy {found.toy}, K = {found.K}: distance {found.distance:.2g}"
     yield "  text                      yours    target"
-    for text in ((*worst[:-1], token) for token in range(3)):
+    alternatives = [(*worst[:-1], token) for token in range(3)]
+    for text in alternatives:
         mark = f"   <- too high by {got[text] - wanted[text]:.2g}" if text == worst else ""
         yield f"  {str(list(text)):20}{got[text]:11.4f}{wanted[text]:10.4f}{mark}"
 
@@ -248,7 +263,7 @@ def line_of(error: BaseException, path: Path) -> str:
     """Return "line N: " for the last line of the file in an error's traceback, or nothing."""
     frames = traceback.extract_tb(error.__traceback__)  # the innermost call is last
     places = [(frame.filename, frame.lineno) for frame in frames]
-    if isinstance(error, SyntaxError):
+    if isinstance(error, SyntaxError):  # the line that was not run is in no frame
         places.append((error.filename or "", error.lineno))
     lines = [line for file, line in places if file == str(path.absolute())]
     return f"line {lines[-1]}: " if lines else ""
@@ -256,9 +271,11 @@ def line_of(error: BaseException, path: Path) -> str:
 
 def in_words(error: BaseException) -> str:
     """Return an error's message in one line."""
+    # a SyntaxError's msg is without the file and the line, which line_of returns
     parts = [str(getattr(error, "msg", error)), *getattr(error, "__notes__", [])]
-    if "Uniform" in parts[0]:
+    if "Uniform" in parts[0]:  # as in Python's "unsupported operand type(s) for +: 'Uniform' .."
         parts.append(f"({ONLY_COMPARED})")
+    # split() at every white space, line ends too
     return " ".join(" ".join(parts).split())
 
 
@@ -266,7 +283,7 @@ def print_judgement(texts: TextsOf, seconds: float, tolerance: float) -> int:
     """Print the judgement; return the exit status, 0 if the distribution is the target's."""
     print(toys.toys_table(), "Toy equal: both models are A's target.\n", sep="\n\n", flush=True)
     for found in judge(texts, seconds):
-        if not found.distance <= tolerance:
+        if not found.distance <= tolerance:  # `not .. <=`, because a NaN is not exact
             print(*difference_lines(found, tolerance), sep="\n")
             if found.distance <= FLOAT32:
                 print("  this is within float32 rounding: --tolerance "
@@ -302,7 +319,8 @@ def answer(file: str, seconds: float = SECONDS, tolerance: float = EXACT,
         sys.stdout.flush()
         return status
     except BrokenPipeError:  # as in `| head -1`: nobody reads the answer
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for Python's exit
+        # Python flushes stdout when it ends, and the closed pipe would raise once more
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 2
     except AssertionError as error:
         print(f"{path}: {line_of(error, path)}{in_words(error)}")
@@ -338,13 +356,13 @@ def main(argv: list[str] | None = None) -> int:
     args = parser.parse_args(argv)
     program = PROGRAM.format(args.file, args.seconds, args.tolerance, args.rows)
     n_enumerations = 2 if args.rows else 1  # each has its own time limit
-    limit = args.seconds * n_enumerations + GRACE
+    limit = args.seconds * n_enumerations + GRACE  # PROGRAM should have given up before
     try:
         status = subprocess.run([sys.executable, "-B", "-c", program], timeout=limit).returncode
-    except subprocess.TimeoutExpired:
+    except subprocess.TimeoutExpired:  # run() has killed the process
         print(f"{args.file} was still running after {limit:g} s (an endless loop?)")
         return 2
-    if status not in JUDGED:
+    if status not in JUDGED:  # it crashed, or the file called os._exit
         print(f"{args.file} ended its process without an answer (exit status {status})")
     return JUDGED.get(status, 2)
 

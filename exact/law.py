@@ -41,7 +41,7 @@ GENERATORS = {  # module: what draws random numbers in it
              "Tensor.bernoulli Tensor.bernoulli_ Tensor.normal_ Tensor.random_",
 }
 MAX_DRAWS = 1000  # of one run
-RERUNS = 8  # of the first run, which must give the same result: hidden randomness shows
+RERUNS = 8  # of the first run: if their results differ, there is hidden randomness
 ONLY_COMPARED = "a number of rng is an interval here: it can only be compared, u < bound"
 NOT_DETERMINISTIC = ("not deterministic: the same random decisions gave a different result "
                      "(hidden state or randomness)")
@@ -71,13 +71,14 @@ class Uniform:
         edges = [low, *sorted(set(inside.tolist())), high]
         width = high - low
         pieces = [b - a for a, b in zip(edges, edges[1:])]
+        # a uniform that was not cut has width 1; 1 / 1 would be a float, even with Fractions
         branch = self.rng.fork(pieces if width == 1 else [piece / width for piece in pieces])
         # piece i lies between edges i and i + 1
         self.interval[:] = edges[branch : branch + 2]
-        return (cuts >= self.interval[1])[()]
+        return (cuts >= self.interval[1])[()]  # [()]: a single bool for a single bound
 
     def __gt__(self, bounds):  # a point has no probability: `>` is `>=`, and `<=` is `<`
-        return ~np.asarray(self < bounds)[()]
+        return ~np.asarray(self < bounds)[()]  # the opposite of (self < bounds)
 
     __ge__ = __gt__
     __le__ = __lt__
@@ -110,6 +111,7 @@ class Forking:
         """Return one uniform, or an array of independent ones."""
         if size is not None:
             uniforms = np.empty(size, dtype=object).view(Uniforms)
+            # element by element, because NumPy would look for axes in a list
             uniforms.flat = [self.random() for _ in range(uniforms.size)]
             return uniforms
         self.draws += 1
@@ -143,11 +145,12 @@ class Forbidden:
                              "hidden generator")
 
     def __getattr__(self, attribute):
-        self()
+        self()  # reading an attribute raises as a call does
 
 
 def sources():
     """Return the names of the sources of randomness in all modules that are loaded."""
+    # a module that is not loaded cannot be called, and loading it would take time
     return [f"{module}.{name}" for module in GENERATORS if module in sys.modules
             for name in GENERATORS[module].split()]
 
@@ -169,7 +172,8 @@ def forbid_in(namespace):
     functions = [pkgutil.resolve_name(name) for name in sources()]
     kinds = (np.random.Generator, np.random.RandomState, random.Random)
     for name, value in namespace.items():
-        owner = getattr(value, "__self__", value)  # a method's
+        # the object that a method belongs to, such as the generator of `draw = generator.random`
+        owner = getattr(value, "__self__", value)
         if isinstance(owner, kinds) or any(value is function for function in functions):
             namespace[name] = Forbidden(name)
 
@@ -187,7 +191,7 @@ def paths(function: Run) -> Generator[tuple[Any, Any, list], None, None]:
     """Yield (outcome, probability, forks) for every way that a run's decisions can turn out.
 
     The forks are the decisions in order: the weights of the branches, and which was taken. The
-    first run is repeated before, so `function` is called 1 + RERUNS times more than it has runs.
+    first run is made 1 + RERUNS times before, to compare its results.
     """
     with no_other_chance():
         first = repr(run_once(function, []))  # text, because arrays compare elementwise
@@ -199,17 +203,20 @@ def paths(function: Run) -> Generator[tuple[Any, Any, list], None, None]:
             forks = starts.pop()
             n_known = len(forks)  # the run appends the decisions that come after these
             yield *run_once(function, forks), forks
-            # the other branches of each decision that this run added
-            starts += [[*forks[:i], (weights, branch)]
-                       for i, (weights, _) in enumerate(forks[n_known:], n_known)
-                       for branch in range(len(weights) - 1, 0, -1)]
+            # this run took branch 0 of each decision that it added: the other branches are left
+            for i, (weights, _) in enumerate(forks[n_known:], n_known):
+                earlier = forks[:i]
+                # downwards, because the last one is walked first
+                for branch in range(len(weights) - 1, 0, -1):
+                    starts.append([*earlier, (weights, branch)])
 
 
 def law(function: Run) -> dict[Any, Any]:
     """Return the distribution of `function(rng)`: {outcome: probability}; a list as a tuple."""
     total = defaultdict(int)
     for outcome, probability, _ in paths(function):
-        total[tuple(outcome) if isinstance(outcome, list) else outcome] += probability
+        key = tuple(outcome) if isinstance(outcome, list) else outcome  # a list is no key
+        total[key] += probability
     return dict(total)
 
 
@@ -229,7 +236,8 @@ def text_law(x: Sequence[int], model: Model, N: int, stop: Collection[int] = ())
         for ids, probability in unfinished.items():
             for token, p in enumerate(model(list(ids), 1)[-1]):
                 if p > 0:
-                    (stopped if token in stop else longer)[(*ids, token)] = probability * p
+                    texts = stopped if token in stop else longer
+                    texts[(*ids, token)] = probability * p
         unfinished = longer
     return {**stopped, **unfinished}
 
@@ -239,16 +247,19 @@ def rounds_law(x: Sequence[int], one_round: RoundLaw, N: int, K: int) -> dict:
     if N == 0:
         return {(tuple(x), 0): 1}
     total = defaultdict(int)
+    # a round writes one token more than it has guesses at most
     for ids, p in one_round(x, min(K, N - 1)).items():
-        for (text, rounds), rest in rounds_law([*x, *ids], one_round, N - len(ids), K).items():
-            total[(text, rounds + 1)] += p * rest
+        later_rounds = rounds_law([*x, *ids], one_round, N - len(ids), K)
+        for (text, n_later), p_later in later_rounds.items():
+            total[(text, 1 + n_later)] += p * p_later
     return dict(total)
 
 
 def composed_law(x: Sequence[int], one_round: RoundLaw, N: int, K: int) -> dict:
     """Return {text: p} of N new ids, from the law `one_round(x, k)` of a round's ids.
 
-    Outcomes are enumerated round by round, so they do not multiply over the rounds of a text.
+    Outcomes are enumerated round by round. The number of outcomes of whole texts would be a
+    product over their rounds.
     """
     total = defaultdict(int)
     for (text, _), p in rounds_law(x, one_round, N, K).items():
@@ -257,7 +268,7 @@ def composed_law(x: Sequence[int], one_round: RoundLaw, N: int, K: int) -> dict:
 
 
 def completed(round_law: dict, x: Sequence[int], target: Model, N: int) -> dict:
-    """Return {text: p} of N new ids: those of one round, {ids: p}, and then the target's own."""
+    """Return {text: p} of N new ids: one round's, {ids: p}, and then draws from the target."""
     texts = defaultdict(int)
     for ids, p in round_law.items():
         for text, p_rest in text_law((*x, *ids), target, N - len(ids)).items():
@@ -268,7 +279,7 @@ def completed(round_law: dict, x: Sequence[int], target: Model, N: int) -> dict:
 # ---- comparisons
 
 def prefix_law(texts: dict, n: int) -> dict:
-    """Return {first n ids: probability}; 0 for all others."""
+    """Return {first n ids: probability}, a dict that gives 0 for all other ids."""
     total: dict = defaultdict(int)
     for text, p in texts.items():
         total[text[:n]] += p

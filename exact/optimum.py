@@ -6,9 +6,10 @@
     accepted            the probability that the token that is written is one of the guesses
     A, p(A)             a set of tokens, and its probability under p
 
-A lossless test is a transport of the guesses' distribution to p_target, and an accepted token
-arrives at one of its own guesses. If all guesses lie in a set A, the token must be in A to be
-accepted. It is in A with probability p_target(A). The worst set decides (max-flow, min-cut):
+A lossless test moves the guesses' distribution to p_target: each tuple of guesses ends in one
+token, which is accepted if it is one of these guesses. If all guesses lie in a set A, the token
+must be in A to be accepted. It is in A with probability p_target(A). The worst set decides
+(max-flow, min-cut):
 
     accepted = 1 - max over A of (P(all guesses in A) - p_target(A))
 
@@ -67,16 +68,17 @@ def best_accepted(guesses: Guesses, p_target: np.ndarray) -> Any:
 def best_independent(p_draft: np.ndarray, p_target: np.ndarray, n: int) -> float:
     """Return the optimum for n independent guesses: P(all in A) is p_draft(A) ** n.
 
-    A convex function of p_draft(A) is the maximum of its tangents. Along a tangent of slope s
-    the worst set has all tokens with s p_draft > p_target, so only the starts of the rows
-    count, sorted by p_target / p_draft.
+    P is a convex function of p_draft(A), so it is the maximum of its tangents. For a tangent of
+    slope s the worst set has all tokens with s p_draft > p_target. So only these sets are tried:
+    the tokens sorted by p_target / p_draft, up to some token.
 
     >>> p_draft, p_target = np.array([0.1, 0.5, 0.4]), np.array([0.2, 0.6, 0.2])
     >>> round(float(best_independent(p_draft, p_target, 2)), 4)
     0.99
     """
     infinite = np.full(len(p_draft), np.inf)  # the ratio of tokens that are never guessed
-    order = np.argsort(np.divide(p_target, p_draft, out=infinite, where=p_draft > 0))
+    ratios = np.divide(p_target, p_draft, out=infinite, where=p_draft > 0)
+    order = np.argsort(ratios)
     excess = np.cumsum(p_draft[order]) ** n - np.cumsum(p_target[order])  # of each start
     return 1 - max(0, excess.max())
 

@@ -13,7 +13,7 @@
 
 The arrays are NumPy's, or what `asarray=` makes of them (torch.as_tensor, cupy.asarray, ..).
 With `padding=True` some rows have fewer guesses, then -1 and rows of zeros. Other arguments need
-a lambda: final uniforms of their own, no p_draft (one-hot rows), a bonus token that was drawn, a
+a lambda: a second array of uniforms, no p_draft (one-hot rows), a bonus token that was drawn, a
 verifier that also returns the number of accepted guesses:
 
     check(lambda g, q, p, u: verify(g, q, p, u[:, :-1], u[:, -1]))
@@ -77,14 +77,14 @@ import numpy as np
 ORIGIN = "exact/oracle.py of speculative-decoding-numpy 1.0"
 DTYPES = {"float32": (24, 1e-6), "float64": (52, 1e-12)}  # bits of a uniform, rounding
 CHUNK = 1 << 16  # rows per call
-MOST_BOXES = 12  # per case, at a time; rules that compare uniforms with thresholds need 4
-MOST_CUTS = 64  # one after another; such rules need 13
+MOST_BOXES = 12  # boxes per case that are cut in one step; rules with thresholds need 4
+MOST_CUTS = 64  # steps; rules that compare uniforms with thresholds need 13
 SAMPLES = 1 << 6  # points at which a box is tested
 REPEATED = 1 << 13  # rows that are called again, in a different order
 ALONE = 16  # rows that are called again, each in a batch of one row
-WITH_ONE_START = 3  # with so many guesses a toy begins with its own first row only
+WITH_ONE_START = 3  # guesses: with fewer, every row of a toy is also a first row (toys_for)
 LINES = 1 << 10  # given to a program at a time
-SECONDS = 10.0  # that a program has for so many lines, its start included
+SECONDS = 10.0  # that a program has for LINES lines, its start included
 LONGEST = 1 << 12  # characters of an answer that are read at a time
 
 # {V: two toys}, a toy is (draft, target): in thousandths the row after no token, after token 0,
@@ -161,7 +161,7 @@ def whole(name, value, least):
     try:
         number = operator.index(value)
     except TypeError:
-        number = least - 1
+        number = least - 1  # refused below, with the same message
     if number < least:
         raise ValueError(f"need a whole number {name} >= {least}, got {value!r}")
     return number
@@ -170,12 +170,13 @@ def whole(name, value, least):
 def toys_for(K, V):
     """Return the rows of all toys, of draft and target, [n_toys, V + 1, V] each.
 
-    With one or two guesses few rows are reached, so each row of a toy is also its first row.
+    One or two guesses reach few rows, so each toy is repeated with each of its rows as the first.
     """
     if V not in TOYS:
         raise ValueError(f"need V of {[*TOYS]} (or rows=), got {V}")
     toys = np.array(TOYS[V]) / 1000  # [2, 2, V + 1, V]
     if K < WITH_ONE_START:
+        # row 0 is replaced by row `first`, and the others stay
         starts = [toys[:, :, [first, *range(1, V + 1)]] for first in range(V + 1)]
         toys = np.concatenate(starts)
     return toys[:, 0], toys[:, 1]
@@ -209,7 +210,8 @@ class Cases:
             raise ValueError(f"need a function asarray, got {asarray!r}")
         self.K = whole("K", K, 1)
         is_default = rows is None
-        draft, self.target = toys_for(K, whole("V", V, 2)) if is_default else toy_of_rows(rows)
+        toys = toys_for(K, whole("V", V, 2)) if is_default else toy_of_rows(rows)
+        draft, self.target = toys
         self.V = self.target.shape[-1]
         self.n_toys = len(self.target)
         self.dtype = dtype
@@ -218,20 +220,26 @@ class Cases:
         self.has_known_figures = is_default and (K, V) == (3, 3) and not padding
 
         numbers = range(0 if padding else self.K, self.K + 1)  # of guesses
-        paths = np.array([(*path, *[-1] * (self.K - k)) for k in numbers
-                          for path in product(range(self.V), repeat=k)])
+        padded = []
+        for k in numbers:
+            padding_of_k = (-1,) * (self.K - k)
+            padded += [(*path, *padding_of_k) for path in product(range(self.V), repeat=k)]
+        paths = np.array(padded)  # [n, K]
         is_guess = paths >= 0
         # row 0 of a toy follows no token, row 1 + t token t
         row = np.pad(paths + 1, ((0, 0), (1, 0)))  # [n, K + 1]
         p_draft = draft[:, row[:, :-1]]  # [n_toys, n, K, V]
         p_target = self.target[:, row]  # [n_toys, n, K + 1, V]
-        drawn = np.take_along_axis(p_draft, np.maximum(paths, 0)[None, ..., None], -1)[..., 0]
+        # the probability of each guess in its row; padding takes token 0 and counts as 1
+        column = np.maximum(paths, 0)[None, ..., None]  # [1, n, K, 1]
+        drawn = np.take_along_axis(p_draft, column, -1)[..., 0]  # [n_toys, n, K]
+        # every number of guesses has the same part of a toy's weight
         weight = np.where(is_guess, drawn, 1).prod(axis=-1) / len(numbers)  # [n_toys, n]
         p_draft[:, ~is_guess] = 0
         after_guesses = p_target[:, :, 1:]  # a view: p_target is written
         after_guesses[:, ~is_guess] = 0
 
-        possible = weight > 0
+        possible = weight > 0  # a case is a toy and a path that its draft can write
         self.toy, path = np.nonzero(possible)
         self.guesses = paths[path]
         self.weight = weight[possible]
@@ -260,9 +268,10 @@ class Cases:
     def check_tokens(self, tokens, guesses, uniforms):
         """Raise Refused unless each row has 1 .. k + 1 tokens for k guesses, then -1."""
         k = (guesses >= 0).sum(axis=1)
-        n = (tokens >= 0).sum(axis=1)  # tokens, if they come before all of the -1
+        n = (tokens >= 0).sum(axis=1)
         is_end = np.arange(self.K + 1) >= n[:, None]
-        is_wrong = (tokens < -1) | (tokens >= self.V) | ((tokens < 0) != is_end)
+        is_misplaced = (tokens < 0) != is_end  # a -1 before a token, or a token after a -1
+        is_wrong = (tokens < -1) | (tokens >= self.V) | is_misplaced
         wrong_rows = np.flatnonzero(is_wrong.any(axis=1) | (n < 1) | (n > k + 1))
         if len(wrong_rows) == 0:
             return
@@ -270,6 +279,7 @@ class Cases:
         reason = (f"need 1 to {k[row] + 1} tokens of 0 .. {self.V - 1} for {k[row]} guesses, then "
                   f"-1, got {tokens[row].tolist()} for guesses {guesses[row].tolist()} and "
                   f"uniforms {uniforms[row].tolist()}")
+        # the likeliest reason: a float32 verifier, for which such a uniform is 1
         if self.dtype == "float64" and (uniforms[row].astype(np.float32) == 1).any():
             reason += ' (so large that it is 1 in float32: such a verifier needs dtype="float32")'
         raise Refused(reason)
@@ -295,25 +305,29 @@ def on_host(tokens):
 def first_changes(answer, case, low, high, rng, n_samples):
     """Return for each box an axis (-1: none) and the coordinate at which the answer changes.
 
-    Walk from the low corner to n_samples points, axis after axis: first to the high corner, then
-    to random points. Bisect the first step of the first walk with a change.
+    Walk from the low corner to n_samples points. A walk changes one axis after another. The first
+    walk goes to the high corner, the others to random points. Bisect the first step with a change
+    of the first walk that has one.
     """
     n_boxes, n_axes = low.shape
     box = np.tile(np.arange(n_boxes), n_samples)  # of each walk: all boxes, then all again
     goal = rng.integers(low[box], high[box], endpoint=True)
     goal[:n_boxes] = high
     # after step a of a walk the first a coordinates are the goal's, [n_axes + 1, n_walks, n_axes]
-    steps = np.stack([np.where(np.arange(n_axes) < a, goal, low[box]) for a in range(n_axes + 1)])
+    axes = np.arange(n_axes)
+    steps = np.stack([np.where(axes < a, goal, low[box]) for a in range(n_axes + 1)])
     tokens = np.stack([answer(case[box], points) for points in steps])
     is_change = (tokens[1:] != tokens[:-1]).any(axis=-1)  # [n_axes, n_samples * n_boxes]
     # the first walk of each box with a change (walk 0 if there is none), and its first change
-    sample = is_change.any(axis=0).reshape(n_samples, n_boxes).argmax(axis=0)
+    has_change = is_change.any(axis=0).reshape(n_samples, n_boxes)
+    sample = has_change.argmax(axis=0)  # argmax of booleans: the first True
     walk = sample * n_boxes + np.arange(n_boxes)
     is_change = is_change[:, walk]
     axis = np.where(is_change.any(axis=0), is_change.argmax(axis=0), -1)
     first = np.zeros(n_boxes, dtype=np.int64)
     cut = np.flatnonzero(axis >= 0)
     if len(cut):
+        # the points and answers before the step; [cut] leaves out the boxes with axis -1
         start = steps[axis, walk][cut]
         old = tokens[axis, walk][cut]
         first[cut] = bisected(answer, case[cut], start, old, axis[cut], goal[walk[cut]])
@@ -339,7 +353,7 @@ def bisected(answer, case, start, old, axis, goal):
         is_below = is_old(middle)
         below = np.where(is_below, middle, below)
         above = np.where(is_below, above, middle)
-    # once more at the threshold: an answer that has changed comes from a different batch
+    # ask once more on both sides: the answers were given in batches with other rows
     if (below >= above).any() or not is_old(above - 1).all() or is_old(above).any():
         raise Refused(DEPENDS)
     return above
@@ -354,7 +368,7 @@ def find_boxes(answer, n_cases, n_axes, top, rng, n_samples=SAMPLES):
     case = np.arange(n_cases)
     low = np.zeros((n_cases, n_axes), dtype=np.int64)
     high = np.full((n_cases, n_axes), top)
-    while len(case):
+    while len(case):  # some boxes are not known to be constant
         axis, first = first_changes(answer, case, low, high, rng, n_samples)
         is_cut = axis >= 0
         done.append((case[~is_cut], low[~is_cut], high[~is_cut]))
@@ -362,7 +376,7 @@ def find_boxes(answer, n_cases, n_axes, top, rng, n_samples=SAMPLES):
             return None
         axis = axis[is_cut]
         first = first[is_cut]
-        # the lower halves, then the upper halves
+        # the lower halves end before the change, the upper halves begin at it
         n = len(axis)  # rows 0 .. n - 1 and n .. 2 n - 1
         case = np.tile(case[is_cut], 2)
         low = np.tile(low[is_cut], (2, 1))
@@ -378,7 +392,9 @@ def repeated(answer, case, points, rng):
     order = rng.permutation(len(case))  # row i of the shuffled batch is row order[i]
     shuffled = answer(case[order], points[order])
     alone = [answer(case[[i]], points[[i]]) for i in order[:ALONE]]
-    if (shuffled != tokens[order]).any() or (np.concatenate(alone) != tokens[order[:ALONE]]).any():
+    is_same = (shuffled == tokens[order]).all()
+    is_same_alone = (np.concatenate(alone) == tokens[order[:ALONE]]).all()
+    if not (is_same and is_same_alone):
         raise Refused(DEPENDS)
     return tokens
 
@@ -403,12 +419,15 @@ def distributions(cases, written):
     n_toys = cases.n_toys
     toy = cases.toy[written.case]
     n_tokens = (written.tokens >= 0).sum(axis=1)
-    came = np.zeros((n_toys, 1))  # of the text without tokens: no round has written it
+    # the only text without tokens: no round writes it, and every text starts with it
+    came = np.zeros((n_toys, 1))
     should = np.ones((n_toys, 1))
     row_after = cases.target[:, :1]  # [n_toys, n_texts, V]
     for m in range(1, cases.K + 2):
         ends = n_tokens == m
-        text = written.tokens[ends, :m] @ V ** np.arange(m - 1, -1, -1)  # a number in base V
+        digits = V ** np.arange(m - 1, -1, -1)
+        text = written.tokens[ends, :m] @ digits  # the text as a number in base V
+        # the weight of each text on each toy; toy i has the bins from i V^m on
         new = np.bincount(toy[ends] * V**m + text, written.weight[ends], n_toys * V**m)
         # a text of m tokens was written by a round, or is the completion of a shorter text
         came = (came[..., None] * row_after).reshape(n_toys, -1) + new.reshape(n_toys, -1)
@@ -424,7 +443,7 @@ def starts_of(texts, V, m):
 
 
 def first_fault(cases, came, should, m, toy, written):
-    """Return a token that comes too often at position m - 1, and lines on it and on a call."""
+    """Return a token that comes too often at position m - 1, and lines with an example."""
     shape = [cases.V] * m  # one axis per token of the text's start
     came = starts_of(came[toy], cases.V, m).reshape(shape)
     should = starts_of(should[toy], cases.V, m).reshape(shape)
@@ -434,11 +453,13 @@ def first_fault(cases, came, should, m, toy, written):
 
     # the likeliest round that wrote this text, or a round of weight 0 if none did
     wrote_it = (written.tokens[:, :m] == text).all(axis=1) & (cases.toy[written.case] == toy)
-    i = np.argmax(written.weight * wrote_it)
+    i = np.argmax(written.weight * wrote_it)  # the other rounds count 0
     case = written.case[i]
-    rows = {"came": came[before], "should": should[before]}  # joint with the tokens before
+    # P(the tokens before, then each token): divided by their sums below
+    rows = {"came": came[before], "should": should[before]}
     if wrote_it[i] and (cases.guesses[case] >= 0).sum() >= m:
         rows["p_draft"] = cases.p_draft[case, m - 1]
+    # each row divided by its sum: a distribution of the token at this position
     for name, row in rows.items():
         lines.append(f"  {name:10}{np.round(np.float64(row) / row.sum(), 6).tolist()}")
     if wrote_it[i]:
@@ -474,15 +495,17 @@ def report_on(cases, differ, method, written, is_enumerated):
         is_wrong = differ(starts_of(came, cases.V, m), starts_of(should, cases.V, m))
         if is_wrong.any():
             break
-    else:
+    else:  # no start of any length differs
         exact = True if is_enumerated else None
         verdict = "exact" if exact else "no fault seen"
         return Report(exact, distance, f"{verdict}: {summary}", None, None, per_round, came)
 
-    if not is_wrong[toy]:  # another toy shows the fault at an earlier token
+    # m is the first length that differs on any toy: on the toy with the largest distance it may not
+    if not is_wrong[toy]:
         toy = int(is_wrong.argmax())
     first_wrong_token, lines = first_fault(cases, came, should, m, toy, written)
     rule = None
+    # a sample's figures are not exact enough to name a rule
     if is_enumerated and cases.has_known_figures:
         rule = known_rule(distances, per_round)
     if rule:
@@ -515,6 +538,7 @@ def check(verify, K=3, V=3, dtype="float64", asarray=np.asarray, padding=False, 
         return cases.call(verify, case, points / 2.0**bits)
 
     try:
+        # a first look: if answers depend on the batch, no threshold can be found
         case = rng.integers(n_cases, size=REPEATED)
         repeated(answer, case, rng.integers(2**bits, size=(REPEATED, K + 1)), rng)
         boxes = find_boxes(answer, n_cases, K + 1, 2**bits - 1, rng)
@@ -525,9 +549,11 @@ def check(verify, K=3, V=3, dtype="float64", asarray=np.asarray, padding=False, 
         tokens = repeated(answer, case, (low + high) // 2, rng)
     except Refused as error:
         return not_checked(error)
+    # a case's weight is divided among its boxes by their volumes
     weight = cases.weight[case] * ((high - low + 1) / 2.0**bits).prod(axis=1)
     method = "the same for all uniforms" if len(case) == n_cases else f"{len(case):,} boxes"
-    written = Written(case, tokens, weight, (low + high) / 2.0 ** (bits + 1))
+    middle = (low + high) / 2 / 2.0**bits
+    written = Written(case, tokens, weight, middle)
 
     def differ(came, should):
         return abs(came - should).sum(axis=-1) / 2 > rounding
@@ -539,31 +565,34 @@ def check_by_sampling(verify, n=100_000, K=3, V=3, dtype="float64", asarray=np.a
                       padding=False, rows=None, false_alarm=1e-9, seed=0, pass_uniforms=False):
     """Return the Report on verify(guesses, p_draft, p_target), which draws its own numbers.
 
-    Each toy gets an equal part of the n rounds. If the verifier is right, the frequency of a
-    text's start in n rounds is f, or farther from its probability p, with a probability of at
-    most exp(-n KL(f, p)) on either side (Hoeffding (1963) Theorem 1). So it is called wrong with
-    a probability of at most `false_alarm`.
+    Each toy gets an equal part of the n rounds. Let p be the probability of a text's start if the
+    verifier is right. Its frequency in n rounds reaches a value f with a probability of at most
+    exp(-n KL(f, p)), above p and below p alike (Hoeffding (1963) Theorem 1). So a right verifier
+    is called wrong with a probability of at most `false_alarm`.
     """
     cases = Cases(K, V, dtype, asarray, padding, rows)
     n_each = whole("n", n, cases.n_toys) // cases.n_toys  # rounds per toy
     rng = np.random.default_rng(seed)
-    # a frequency above or below its probability, of each start of a text on each toy
+    # two events for each toy and each start of a text: a frequency too high, or too low
     n_events = 2 * cases.n_toys * sum(cases.V**m for m in range(1, cases.K + 2))
     limit = np.log(n_events / false_alarm) / n_each
 
     def differ(f, p):
         return (kl(f, p) > limit).any(axis=-1)
 
-    case = np.concatenate([
-        rng.choice(np.flatnonzero(cases.toy == toy), n_each, p=cases.weight[cases.toy == toy])
-        for toy in range(cases.n_toys)])
+    drawn = []
+    for toy in range(cases.n_toys):
+        cases_of_toy = np.flatnonzero(cases.toy == toy)
+        drawn.append(rng.choice(cases_of_toy, n_each, p=cases.weight[cases_of_toy]))
+    case = np.concatenate(drawn)
     uniforms = rng.integers(2**24, size=(len(case), K + 1)) / 2.0**24  # exact in float32
     call = verify if pass_uniforms else lambda *arrays: verify(*arrays[:3])
     try:
         tokens = cases.call(call, case, uniforms)
     except Refused as error:
         return not_checked(error)
-    n_seen = sum(needed <= len(case) for *_, needed in KNOWN.values())
+    # the last figure of a rule: the rounds that show it
+    n_seen = sum(figures[-1] <= len(case) for figures in KNOWN.values())
     method = (f"{len(case):,} sampled rounds; for K = V = 3 they show {n_seen} of {len(KNOWN)} "
               "wrong rules")
     written = Written(case, tokens, np.full(len(case), 1 / n_each),
@@ -573,7 +602,7 @@ def check_by_sampling(verify, n=100_000, K=3, V=3, dtype="float64", asarray=np.a
 
 def kl(f, p):
     """Return the divergence of coins with the probabilities f from coins with p."""
-    with np.errstate(divide="ignore", invalid="ignore"):
+    with np.errstate(divide="ignore", invalid="ignore"):  # 0 log 0 is 0
         heads = np.where(f > 1e-12, f * np.log(f / p), 0)
         tails = np.where(f < 1 - 1e-12, (1 - f) * np.log((1 - f) / (1 - p)), 0)
     return heads + tails
@@ -662,6 +691,7 @@ class Program:
         if uniforms is not None:
             lines = [f"{line} {spaced(row)}" for line, row in zip(lines, uniforms.tolist())]
         tokens = []
+        # in pieces, so that a slow program is not refused for the number of its lines
         for start in range(0, len(lines), LINES):
             tokens += self.tokens_for(lines[start:start + LINES], K)
         return np.array(tokens)
@@ -669,6 +699,7 @@ class Program:
     def text_of(self, guesses, p_draft, p_target):
         """Return a line without its uniforms; the toys have few, so each is printed once."""
         rows = guesses, p_draft, p_target
+        # the bytes of all three arrays tell a case from all others
         key = b"".join(row.tobytes() for row in rows)
         if key not in self.printed:
             numbers = [*p_draft.shape]  # K, V
@@ -684,6 +715,7 @@ class Program:
             early = self.next_answer(lines[0], 0)
             raise self.refused(f"printed {shown(early)} before it was given", lines[0])
         self.texts.put("\n".join(lines) + "\n")
+        # K + 1 whole numbers of at most nine digits
         is_answer = re.compile(rf"\s*-?[0-9]{{1,9}}(\s+-?[0-9]{{1,9}}){{{K}}}\s*").fullmatch
         last_moment = time.monotonic() + self.seconds
         tokens = []
@@ -738,25 +770,25 @@ def verifier_of_file(path):
         raise ValueError(f"need a Python file, got {path}: line {error.lineno}: "
                          f"{error.msg}") from None
     verify = names.get("verify")
-    options = names.get("OPTIONS", {})
+    options = names.get("OPTIONS", {})  # keyword arguments of `check`
     if not callable(verify):
         raise ValueError(f"need a function verify in {path}")
     parameters = inspect.signature(verify).parameters
     if [*parameters][-1:] == ["rng"]:
         raise ValueError(f"for a verify with an rng: python -m exact.judge {path}")
     try:
-        inspect.signature(verify).bind(*"gqpu")
+        inspect.signature(verify).bind("guesses", "p_draft", "p_target", "uniforms")
     except TypeError:
         raise ValueError("need verify(guesses, p_draft, p_target, uniforms), got "
                          f"verify({', '.join(parameters)})") from None
-    known = [*inspect.signature(check).parameters][1:]
+    known = [*inspect.signature(check).parameters][1:]  # all but `verify`
     if not isinstance(options, dict) or not set(options) <= set(known):
         raise ValueError(f"need a dict OPTIONS with keys of {known}, got {options!r}")
     return verify, options
 
 
 def place_of(error, path):
-    """Return "FILE.py, line 9: IndexError: .." for what the file raised, or its own words."""
+    """Return "FILE.py, line 9: IndexError: .." if the file raised it, or the message alone."""
     lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__)
              if frame.filename == str(path)]
     if lines:
@@ -806,12 +838,16 @@ def main(argv=None):
     ours, words = split_words(sys.argv[1:] if argv is None else argv)
     settings = vars(parser.parse_args(ours))
     path = settings.pop("file")
-    settings.pop("command")  # in words
+    settings.pop("command")  # `words` has the program
     settings = {name: value for name, value in settings.items() if value is not None}
-    if not path and not words or path and words is not None:
+    # `words` is an empty list after --command without a program
+    is_file = path and words is None
+    is_program = words and not path
+    if not is_file and not is_program:
         parser.error("need FILE.py or --command PROGRAM")
     if path and settings:
         parser.error(f"--{[*settings][0]} is for --command; a file has a dict OPTIONS")
+    # a verifier's error is reported as a wrong argument is: in one line, with status 2
     try:
         if words:
             report = report_on_program(words, **settings)
@@ -823,6 +859,7 @@ def main(argv=None):
     except (Exception, SystemExit) as error:
         parser.error(" ".join(place_of(error, path).split()))
     print(report)
+    # tokens per round: the verifier was sampled, and not refused
     if settings.get("sampling") and report.exact is None and report.tokens_per_round:
         return 0  # no fault seen: a sample cannot show more
     return STATUS[report.exact]

@@ -9,9 +9,9 @@
     p_target    [K + 1, V]
 
 A column of row t is a token: guess t, or one of the most probable tokens of the draft's or the
-target's row t. The other tokens share the last four columns, by the ratio of p_target to
-p_draft: up to 1, 2, 4, and above. So a guess keeps its probabilities, and the sum of
-min(p_draft, p_target) is the same as with whole rows. Sums with a factor can differ a little,
+target's row t. The last four columns are sums over all other tokens, one for each range of
+p_target / p_draft: up to 1, up to 2, up to 4, and above. So a guess keeps its probabilities, and
+the sum of min(p_draft, p_target) is the same as with whole rows. Other sums can differ a little,
 such as block's sum of max(share * p_target - p_draft, 0). The same column is a different token
 in a different row.
 
@@ -36,7 +36,7 @@ from variants.shared.branches import best_ids
 # written by benchmarks.rules, like all files of that folder; read here and nowhere else
 PATH = Path(__file__).parents[1] / "benchmarks/results/rows.npz"
 TOKENS = 64  # with a column of their own
-RATIOS = 1, 2, 4  # between the columns of the other tokens
+RATIOS = 1, 2, 4  # p_target / p_draft at which the next column of other tokens begins
 TESTS = {"ratio": ratio_tokens, "block": block_tokens, "bound of one chain": chain_bound}
 MOST = 2000  # outcomes of the first round: more are not enumerated
 RUNS = 200  # of each round, if it is not enumerated
@@ -49,7 +49,8 @@ Chain = tuple[list[int], np.ndarray, np.ndarray]
 def in_columns(row: np.ndarray, columns: list[int], group: np.ndarray) -> np.ndarray:
     """Return the row's columns, and the sums of its other tokens by their group."""
     others = np.delete(row, columns)
-    return np.concatenate([row[columns], np.bincount(group, others, len(RATIOS) + 1)])
+    sums = np.bincount(group, weights=others, minlength=len(RATIOS) + 1)
+    return np.concatenate([row[columns], sums])
 
 
 def columns_of(guess: int, draft: np.ndarray, target: np.ndarray) -> tuple[list, np.ndarray]:
@@ -75,13 +76,15 @@ def reduced(guesses: list[int], p_draft: np.ndarray, p_target: np.ndarray) -> Ch
     # the bonus row has no guess and no row of the draft: the stored file has token 0 and the
     # target's row in their places
     bonus = p_target[-1]
-    target_out.append(in_columns(bonus, *columns_of(0, bonus, bonus)))
+    columns, group = columns_of(0, bonus, bonus)
+    target_out.append(in_columns(bonus, columns, group))
     return guesses_out, np.array(draft_out), np.array(target_out)
 
 
 def write(path: Path, chains: list) -> None:
     """Write the chains with reduced rows, and the tokens of TESTS on their whole rows."""
-    guesses, p_draft, p_target = zip(*(reduced(*chain) for chain in chains))
+    reduced_chains = [reduced(*chain) for chain in chains]
+    guesses, p_draft, p_target = zip(*reduced_chains)
     on_whole_rows = [[tokens(*chain) for tokens in TESTS.values()] for chain in chains]
     np.savez_compressed(path, guesses=np.array(guesses, np.uint8),
                         p_draft=np.array(p_draft, np.float16),
@@ -102,7 +105,7 @@ def read(path: Path = PATH) -> tuple[list[Chain], np.ndarray]:
 
 def tokens_of(verify: Test, chains: list[Chain]) -> tuple[list, str]:
     """Return the tokens of a verifier in each round, and in words how they were found."""
-    rounds = [partial(verify, *chain) for chain in chains]  # of rng
+    rounds = [partial(verify, *chain) for chain in chains]  # functions of rng
     # closed, because an enumeration that is not at its end forbids the generator below
     with contextlib.closing(paths(rounds[0])) as outcomes:
         n_outcomes = len(list(islice(outcomes, MOST + 1)))  # one more shows that there are more
@@ -115,7 +118,7 @@ def tokens_of(verify: Test, chains: list[Chain]) -> tuple[list, str]:
 
 
 def means_table(figures: dict[str, dict[str, float]]) -> str:
-    """Return the means of tests as Markdown; the first is the ratio test."""
+    """Return the means of tests as Markdown; the first test of `figures` is the ratio test."""
     return markdown_table(
         ["test", "tokens per round", "standard error", "more than ratio", "standard error"],
         [[name, f"{row['mean']:.3f}", f"{row['error']:.3f}", f"{row['more']:+z.3f}",
@@ -131,7 +134,8 @@ def paragraphs(name: str = "", verify: Test | None = None, path: Path = PATH) ->
     if verify:
         tokens_of_verify, how = tokens_of(verify, chains)
         rows = [row | {name: tokens} for row, tokens in zip(rows, tokens_of_verify)]
-    yield means_table(means(rows, range(len(rows))))
+    texts = range(len(rows))  # every round is counted as an independent text
+    yield means_table(means(rows, texts))
     whole_means = zip(TESTS, on_whole_rows.mean(axis=0))
     whole = ", ".join(f"{test} {mean:.3f}" for test, mean in whole_means)
     yield f"On rows with a column for every token of the vocabulary: {whole}."

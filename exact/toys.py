@@ -16,9 +16,10 @@ from speculative import Model, guess
 
 X = (0,)  # the text before the first round
 N_VOCAB = 3
-TENTHS = {  # of each toy the rows after token 0, 1 and 2: the draft's, the target's; a digit .1
-    "A": (["154", "433", "118"], ["262", "622", "226"]),  # most probable after token 0: both 1
-    "B": (["721", "181", "622"], ["235", "523", "145"]),  # after token 0: 0 and 2
+# {toy: (the draft's rows, the target's rows)} after token 0, 1 and 2; a digit is in tenths
+TENTHS = {
+    "A": (["154", "433", "118"], ["262", "622", "226"]),  # after token 0 both prefer token 1
+    "B": (["721", "181", "622"], ["235", "523", "145"]),  # the draft prefers 0, the target 2
     "C": (["640", "055", "307"], ["208", "550", "046"]),  # with zeros
 }
 
@@ -31,6 +32,7 @@ def markov(rows: Sequence[Sequence]) -> Model:
     """
     tenths = [np.array([Fraction(int(digit), 10) for digit in row], dtype=object) for row in rows]
 
+    # the last row follows all of ids, the row before it ids without the last token
     def rows_after(ids, n_last=1):
         return np.array([tenths[token] for token in list(ids)[-n_last:]])
 
@@ -73,7 +75,7 @@ class Found(NamedTuple):
 
 
 def distance_cell(distance: Any, rounding: float = 1e-12) -> str:
-    """Return a distance as it is shown; "0" for what floats may add up to."""
+    """Return a distance as it is shown; "0" for a distance that is only rounding."""
     return f"{float(distance):.4f}" if distance > rounding else "0"
 
 

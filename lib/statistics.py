@@ -1,9 +1,9 @@
 """Compute standard errors, and how surprising a frequency is.
 
-A frequency f of n independent draws of an event with probability p is f or farther from p, on
-one side, with a probability of at most exp(-n KL(f, p)). Hoeffding (1963) Theorem 1. So among
-`n_events` frequencies none has n KL(f, p) > log(2 n_events / false_alarm), except with the
-probability `false_alarm`: each has two sides.
+Let p be the probability of an event. Its frequency in n independent draws reaches a value f above
+p with a probability of at most exp(-n KL(f, p)), and likewise a value f below p. Hoeffding (1963)
+Theorem 1. So among `n_events` frequencies, each too high or too low, none has n KL(f, p) >
+log(2 n_events / false_alarm), except with the probability `false_alarm`.
 """
 
 from collections.abc import Callable
@@ -54,7 +54,7 @@ def coin_divergence(f: Any, p: Any) -> Any:
 
 
 def surprise_limit(n_events: int, false_alarm: float) -> float:
-    """Return what n KL(f, p) exceeds in one of these events with probability `false_alarm`."""
+    """Return a limit: any event has a larger n KL(f, p) with probability `false_alarm` at most."""
     return log(2 * n_events / false_alarm)
 
 
@@ -67,6 +67,7 @@ def bisected(near: Any, far: Any, is_near: Callable, n_steps: int = 60) -> tuple
     for _ in range(n_steps):
         middle = (near + far) / 2
         still_near = is_near(middle)
+        # [()]: a number for numbers, an array for arrays
         near = np.where(still_near, middle, near)[()]
         far = np.where(still_near, far, middle)[()]
     return near, far

@@ -173,7 +173,7 @@ LAW = [
      "a draw from a generator made before is not noticed"),
     ("        if earlier_weights != weights:", "        if False:",
      "a different decision in a later run is not noticed"),
-    ("(stopped if token in stop else longer)", "longer", "the text goes on after a stop token"),
+    ("stopped if token in stop else longer", "longer", "the text goes on after a stop token"),
 ]
 DISTRIBUTIONS = [
     ("law_a.keys() | law_b.keys()]", "law_a.keys()]", "outcomes of one law alone do not count"),

@@ -3,9 +3,9 @@
     python -m exact.engines                  # all that is installed, for minutes
     python -m exact.engines --only vllm      # this one
 
-An engine is enumerated or sampled. Enumerated is the distribution of K + 1 tokens, one round of
-the engine and then the target, on the toys of exact/toys.py. Whole programs (programs.py) are
-sampled. requirements/verifiers.txt says how to install the packages.
+An engine is enumerated or sampled. The enumeration gives the distribution of K + 1 tokens, one
+round of the engine and then the target, on the toys of exact/toys.py. Whole programs
+(programs.py) are sampled. requirements/verifiers.txt says how to install the packages.
 """
 
 import datetime
@@ -45,9 +45,9 @@ from speculative import guess
 class Engine(NamedTuple):
     """Hold what loads an engine, its settings, and how it is compared with the target.
 
-    settings    {guesses in words: what is run}: the function of one round, or for a sampled
-                engine, folder -> function of a seed that writes a text
-    rounding    what an exact engine's distance is below, if the engine is enumerated
+    settings    {guesses in words: what is run}. Of an enumerated engine the function of one
+                round; of a sampled engine a function: folder -> (seed -> the tokens of a text)
+    rounding    an enumerated engine with a smaller distance is exact
     """
 
     load: Callable[[], object]
@@ -109,6 +109,7 @@ def reason_to_leave_out(load: Callable[[], object]) -> str:
 def enumerated_distance(one_round: Callable, toy: str, K: int) -> float:
     """Return the distance of K + 1 tokens: one round of the engine, then the target."""
     draft, target = (mapped(model, np.float64) for model in TOYS[toy])
+    # the engines compute with floats, so the toys do too
     round_law = law(lambda rng: one_round(list(X), rng, draft, target, K))
     return total_variation(completed(round_law, X, target, K + 1), text_law(X, target, K + 1))
 
@@ -123,11 +124,13 @@ def enumerated_lines(package: str) -> Iterator[list[str]]:
     engine = ENGINES[package]
     settings = defaultdict(list)  # {(verdict, distances on toy A, B, C): settings in words}
     for words, one_round in engine.settings.items():
+        # [toy][K - 1]
         distances = [[enumerated_distance(one_round, toy, K) for K in (1, 2, 3)] for toy in TOYS]
-        is_exact = max(map(max, distances)) < engine.rounding
+        largest = max(max(of_toy) for of_toy in distances)
+        verdict = "exact" if largest < engine.rounding else "**no**"
         cells = [" ".join(distance_cell(far, engine.rounding) for far in of_toy)
                  for of_toy in distances]
-        settings["exact" if is_exact else "**no**", *cells].append(words)
+        settings[verdict, *cells].append(words)
     for verdict_and_cells, shared in settings.items():
         yield [with_version(package), "; ".join(shared), *verdict_and_cells]
 
@@ -136,6 +139,7 @@ def sampled_lines(package: str) -> Iterator[list[str]]:
     """Yield the table lines of a sampled engine; settings with equal verdicts share a line."""
     settings = defaultdict(list)  # {verdict: (settings in words, distance)}
     for words, start in ENGINES[package].settings.items():
+        # an engine may still hold its files open when the folder is removed
         with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
             distance = programs.sampled_distance(start(Path(folder)))
         is_wrong = distance > limit(N_TEXTS, len(programs.wanted()))

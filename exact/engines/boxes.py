@@ -21,7 +21,7 @@ from exact.oracle import find_boxes
 
 GRID = 1 << 21  # (i + 0.5) / GRID is an odd multiple of 1 / (2 GRID), which float32 can hold
 SAMPLES = 3  # points at which a box is tested
-RNG = np.random.default_rng(0)  # its copies draw them; exact/law.py forbids making a generator
+RNG = np.random.default_rng(0)  # copies draw the points: exact/law.py forbids new generators
 
 Point = tuple[float, ...]
 Outcome = Callable[[Point], Hashable]
@@ -75,10 +75,10 @@ def widths(outcome: Callable[[float], Hashable]) -> dict[Any, float]:
 def race_distribution(winner: Callable[[Point], int], n: int) -> np.ndarray:
     """Return the distribution of argmax(weights / E) for independent standard exponentials E.
 
-    The distribution is weights / sum. `winner(1 / E)` is the argmax: with equal E, the token
-    with the largest weight. Slow that first token down by u, and stop all others but one: the
-    other token wins if u is below the quotient of their weights. So the width on which the other
-    token wins is that quotient.
+    The distribution is weights / sum. `winner(speeds)` is argmax(weights * speeds), the speeds are
+    1 / E, and with equal speeds the token with the largest weight is first. Give this first token
+    speed u, one other token speed 1, and all others speed 0: the other token wins if u is below
+    its weight / the first token's weight. So the width on which it wins is this quotient.
 
     >>> weights = np.array([0.1, 0.4, 0.0])
     >>> race_distribution(lambda speeds: int(np.argmax(weights * speeds)), 3).round(6).tolist()

@@ -6,9 +6,10 @@ total variation between their frequencies and the target's distribution. With
 
     limit = sqrt((m log 2 + log(1 / ERROR)) / (2 n))          m: the number of different texts
 
-an exact engine exceeds the limit with a probability of at most ERROR: for each of the 2^m sets
-of texts, exp(-2 n limit^2) bounds the probability that it comes too often (Hoeffding). For the
-same reason an engine 2 limit or more away stays below with a probability of at most ERROR.
+an exact engine exceeds the limit with a probability of at most ERROR. The distance is the largest
+excess of a set of texts, there are 2^m sets, and exp(-2 n limit^2) bounds the probability that
+one set has an excess above the limit (Hoeffding). By the same bound an engine whose true distance
+is 2 limit or more is measured below the limit with a probability of at most ERROR.
 """
 
 from collections import Counter
@@ -28,12 +29,13 @@ from sampling import with_sampling
 from speculative import complete, make_step
 
 SIZES = {"n_vocab": 3, "n_ctx": 16, "n_embd": 8, "n_head": 2, "n_layer": 2}
-SEEDS = {"draft": 26, "target": 27}  # of 25 pairs, the nearest wrong rule was farthest on this
-SCALE = 20  # of random_params' matrices: rows that differ
+# the pair, out of 25, on which the wrong rule nearest to the target is farthest from it
+SEEDS = {"draft": 26, "target": 27}
+SCALE = 20  # random_params' matrices are multiplied by it, so that the rows differ
 N_GUESSES = 2  # per round
 N_TOKENS = 3  # of a text
 N_TEXTS = 100_000
-ERROR = 1e-6  # of either kind
+ERROR = 1e-6  # the probability of a wrong verdict, for an exact engine and for a distant one
 
 
 # ---- the models, and what is known about them
@@ -51,11 +53,12 @@ def random_weights(name):
 def model(name):
     """Return the draft or the target as a model of probabilities that remembers its rows."""
     probabilities = with_sampling(GPT2(random_weights(name), SIZES["n_head"]))
-    row = cache(lambda ids: probabilities(list(ids))[-1])
+    row = cache(lambda ids: probabilities(list(ids))[-1])  # one pass for each different text
 
     def rows(ids, n_last=1):
-        # the row after the whole text is last, and the row before it follows one token less
-        return np.array([row(tuple(ids[: len(ids) - n_cut])) for n_cut in reversed(range(n_last))])
+        # the last row follows the whole text, the row before it the text without its last token
+        starts = [tuple(ids[: len(ids) - n_cut]) for n_cut in range(n_last)]
+        return np.array([row(start) for start in reversed(starts)])
 
     return rows
 
@@ -78,13 +81,14 @@ def limit(n_texts, n_different):
 @cache
 def wrong_rules():
     """Return {name: distance} of the rules that are not exact, on these models."""
-    wanted()  # before any enumeration: a first pass compiles, which draws names
+    wanted()  # before any enumeration: the first pass compiles, and a compiler draws file names
     distances = {}
     for rule in RULES:
         if not rule.exact:
             guesses = partial(rule.guess, draft=model("draft"))
             step = make_step(model("target"), N_GUESSES, guesses, rule.verify)
             texts = law(partial(complete, X, step, N_TOKENS))
+            # whole texts, because these models' rows depend on more than the last token
             distances[rule.name] = total_variation(texts, wanted())
     return distances
 
@@ -108,15 +112,17 @@ def llama_server(target_path, draft_path, n_ctx, n_guesses, n_threads=1, probabi
     params.hostnames = ["127.0.0.1"]
     params.model.path = str(target_path)
     params.n_ctx = n_ctx
-    params.n_parallel = 1
+    params.n_parallel = 1  # one text at a time
     if draft_path:
         draft.mparams.path = str(draft_path)
         draft.probabilistic = probabilistic
+        # n_guesses in each round, however low their probability is
         draft.n_max = n_guesses
         draft.n_min = 1
         draft.p_min = 0.0
         kinds = xllamacpp.common_speculative_type
         params.speculative.types = [kinds.COMMON_SPECULATIVE_TYPE_DRAFT_SIMPLE]
+    # float32 only: a lower precision would change the rows
     params.flash_attn_type = xllamacpp.llama_flash_attn_type.LLAMA_FLASH_ATTN_TYPE_DISABLED
     for of_model in (params, draft):  # the target's parameters, and the draft's
         of_model.cache_type_k = of_model.cache_type_v = xllamacpp.ggml_type.GGML_TYPE_F32
@@ -129,7 +135,8 @@ def letters(**changes):
     """
     parts = {"vocab": {"a": 0, "b": 1, "c": 2}, "ranks": {}, "special": set(), "symbols": {},
              "end_of_text": None}
-    return SimpleNamespace(**parts | changes)
+    parts.update(changes)
+    return SimpleNamespace(**parts)
 
 
 def llama_cpp(folder, with_draft=True, probabilistic=False):
@@ -142,6 +149,7 @@ def llama_cpp(folder, with_draft=True, probabilistic=False):
                           probabilistic=probabilistic)
 
     def write_text(seed):
+        # the temperature is 1, all other settings are off, and no prompt comes from a cache
         answer = server.handle_completions({
             "prompt": list(X), "n_predict": N_TOKENS, "seed": seed, "temperature": 1.0, "top_k": 0,
             "top_p": 1.0, "min_p": 0.0, "cache_prompt": False, "ignore_eos": True})
@@ -162,6 +170,7 @@ def openvino(folder, with_draft=True):
     encoder = letters(vocab={"a": 0, "b": 1, "c": 2, "end": 3}, symbols={3: "end"},
                       end_of_text=3)  # which is not in the model, so no text ends early
     for name in SEEDS:
+        # a folder of transformers, which the exporter turns into OpenVINO's own format
         (folder / name).mkdir()
         huggingface.write_folder(folder / name, encoder, SIZES, random_weights(name))
         main_export(str(folder / name), str(folder / f"{name}-ir"), convert_tokenizer=True,
@@ -171,12 +180,13 @@ def openvino(folder, with_draft=True):
     settings = openvino_genai.GenerationConfig(
         max_new_tokens=N_TOKENS, do_sample=True, temperature=1.0, top_k=0, top_p=1.0,
         ignore_eos=True)
+    options = {"scheduler_config": scheduler, **in_float32}
     if with_draft:
         settings.num_assistant_tokens = N_GUESSES
-        in_float32["draft_model"] = openvino_genai.draft_model(str(folder / "draft-ir"), "CPU",
-                                                               **in_float32)
-    pipeline = openvino_genai.LLMPipeline(str(folder / "target-ir"), "CPU",
-                                          scheduler_config=scheduler, **in_float32)
+        # the draft is an option of the target's pipeline
+        options["draft_model"] = openvino_genai.draft_model(str(folder / "draft-ir"), "CPU",
+                                                            **in_float32)
+    pipeline = openvino_genai.LLMPipeline(str(folder / "target-ir"), "CPU", **options)
 
     def write_text(seed):
         settings.rng_seed = seed
@@ -190,8 +200,9 @@ def openvino(folder, with_draft=True):
 def explanation() -> str:
     """Return in words what the limit is, and which wrong rules it does not show."""
     largest = limit(N_TEXTS, len(wanted()))
+    # a rule nearer than 2 limit may be measured below the limit
     missed = [f"`{name}`" for name, far in wrong_rules().items() if far < 2 * largest]
-    error = f"{ERROR:.0e}".replace("e-0", "e-")
+    error = f"{ERROR:.0e}".replace("e-0", "e-")  # 1e-6, which Python writes as 1e-06
     return (f"With {N_TEXTS:,} texts of random GPT-2s and K = {N_GUESSES}, the measured distance "
             f"is at most {largest:.4f} for an exact engine, and above it for an engine whose "
             f"distance is {2 * largest:.4f} or more, each except with probability {error}. All "

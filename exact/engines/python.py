@@ -31,7 +31,8 @@ def transformers_round(x, rng, draft: Model, target: Model, K, guess: DraftGuess
 
     def multinomial(row, num_samples):
         """Draw one token from a row, [1, V], with the rng that forks."""
-        return torch.tensor([[sample(np.array(row[0].tolist()), rng)]])
+        probs = np.array(row[0].tolist())
+        return torch.tensor([[sample(probs, rng)]])
 
     def logits(rows):  # [k, V] -> [1, k, V]
         return torch.tensor(np.array(rows, dtype=np.float64)).log()[None]
@@ -60,7 +61,8 @@ def mlx_model(model: Model):
 
         def __call__(self, ids, cache):  # [1, n] -> [1, n, V]
             rows = [model([token], 1)[0] for token in ids[0].tolist()]
-            return mx.array(np.log(np.array(rows, dtype=np.float32) + 1e-30))[None]  # no log of 0
+            probs = np.array(rows, dtype=np.float32)
+            return mx.array(np.log(probs + 1e-30))[None]  # 1e-30, because 0 has no logarithm
 
     return ToyModel()
 

@@ -6,7 +6,7 @@ every outcome is enumerated (boxes.py):
 
     uniforms   one per guess: is the guess accepted?
     ids_at     uniforms -> the tokens of a round: the accepted guesses and one more
-    row_at     uniforms -> the distribution of that last token, over its own random number
+    row_at     uniforms -> the distribution of that last token, which has its own random number
 
 How an engine makes its random numbers is therefore not tested, nor how it draws its guesses.
 """
@@ -63,7 +63,8 @@ def kernel_round(x, rng, draft, target, K, bind, one_hot=False):
     guesses, p_draft = make_guesses(x, K, rng, draft)
     draft_rows = None if one_hot else as_tuples(p_draft)
     target_rows = as_tuples(target(x + guesses, K + 1))
-    probabilities, accepted, rows = zip(*outcomes(bind, tuple(guesses), draft_rows, target_rows))
+    found = outcomes(bind, tuple(guesses), draft_rows, target_rows)
+    probabilities, accepted, rows = zip(*found)  # entry i is for outcome i
     # rng picks one of the kernel's outcomes, then the last token: exact/law.py enumerates both
     branch = sample(np.array(probabilities), rng)
     return [*accepted[branch], sample(rows[branch], rng)]
@@ -83,6 +84,7 @@ def names_of_file(package: str, path: str, **names):
     from the package gets a Mock, because the code under test does not use it.
     """
     file = importlib.metadata.distribution(package).locate_file(path)
+    # triton reads the variable when it is imported, and later changes have no effect
     if "triton" in sys.modules and os.environ.get("TRITON_INTERPRET") != "1":
         raise ImportError("need TRITON_INTERPRET=1 before triton is imported")
     os.environ["TRITON_INTERPRET"] = "1"
@@ -117,7 +119,7 @@ def load_sglang():
 
 
 def sglang_kernel(guesses, p_draft, p_target, block_verification=False):
-    """Return SGLang's kernel. Its last token is drawn by inverse distribution with `last`."""
+    """Return SGLang's kernel, which draws the last token by inversion, from the uniform `last`."""
     verify = load_sglang()["chain_speculative_sampling_triton"]
     k = len(guesses)
 
@@ -129,7 +131,7 @@ def sglang_kernel(guesses, p_draft, p_target, block_verification=False):
             predicts=ids,  # written by the kernel, as are the next two
             accept_index=positions.clone(),
             accept_token_num=n_accepted,
-            candidates=tensor([[-1, *guesses]], np.int64),
+            candidates=tensor([[-1, *guesses]], np.int64),  # column 0: the token before them
             retrive_index=positions,
             retrive_next_token=None,
             retrive_next_sibling=None,
@@ -144,6 +146,7 @@ def sglang_kernel(guesses, p_draft, p_target, block_verification=False):
         return tuple(ids[: n_accepted.item() + 1].tolist())
 
     def row_at(uniforms):
+        # how much of [0, 1) gives each token, with the same uniforms for the guesses
         share = widths(lambda last: ids_at(uniforms, last)[-1])
         return np.array([share.get(token, 0) for token in range(len(p_target[0]))])
 
@@ -162,6 +165,7 @@ def launcher(kernel, warmup_inputs):
         def launch(*args, **kwargs):
             arguments = inspect.signature(dispatch).bind(*args, **kwargs).arguments
             grid, constants = dispatch(**arguments)
+            # the kernel's parameters are the constants and the tensors
             names = inspect.signature(kernel.fn).parameters.keys() - constants.keys()
             tensors = {name: arguments[name.removesuffix("_ptr")] for name in names}
             kernel[grid](**tensors, **constants)
@@ -182,20 +186,23 @@ def load_vllm_sample():
 def vllm_sample(guesses, p_draft, p_target):
     """Return vLLM's kernels. A replacement is the winner of a race of exponentials.
 
-    vLLM's ordinary sampler draws the bonus token, here a number outside the vocabulary.
+    vLLM's ordinary sampler draws the bonus token, so the kernels get a number outside the
+    vocabulary in its place.
     """
     import torch
 
     rejection_sample = load_vllm_sample()["rejection_sample"]
     k = len(guesses)
-    bonus = len(p_target[0])  # n_vocab, which is no token
-    equal = (1.0,) * bonus
+    n_vocab = len(p_target[0])
+    bonus = n_vocab  # a number that is not a token
+    equal = (1.0,) * n_vocab
     settings = SimpleNamespace(all_greedy=False, all_random=True, temperature=torch.ones(1),
                                generators={})
 
     def ids_at(uniforms, speeds=equal):
         numbers = tensor(uniforms, np.float64)
         times = 1 / tensor([speeds])  # the exponentials E
+        # the file calls torch.rand for the uniforms, and exponential_ for the race
         with (mock.patch.object(torch, "rand", lambda *size, **kind: numbers),
               mock.patch.object(torch.Tensor, "exponential_", lambda E: E.copy_(times))):
             ids = rejection_sample(
@@ -207,12 +214,14 @@ def vllm_sample(guesses, p_draft, p_target):
                 target_logits=tensor(p_target[:-1]).log(),
                 bonus_token_ids=tensor([[bonus]], np.int64),
                 sampling_metadata=settings)
+        # the rest of the array is -1
         return tuple(token for token in ids[0].tolist() if token >= 0)
 
     def row_at(uniforms):
         if ids_at(uniforms)[-1] == bonus:
             return np.array(p_target[-1])
-        return race_distribution(lambda speeds: ids_at(uniforms, speeds)[-1], len(p_target[0]))
+        # the same guesses are accepted with all speeds: only the last token changes
+        return race_distribution(lambda speeds: ids_at(uniforms, speeds)[-1], n_vocab)
 
     return Kernel(ids_at, row_at)
 
@@ -223,17 +232,18 @@ def vllm_sample(guesses, p_draft, p_target):
 def load_vllm_gpu():
     """Return the names of the file, and a namespace through which its kernels are driven.
 
-    `noise.uniforms` are used instead of hashes. `noise.logits` are set by the kernel: the last
-    token's logits, to which the kernel would add Gumbel noise. Triton's interpreter has no
-    log1p, so log1p is replaced too.
+    `noise.uniforms` are used instead of hashes. A run of the kernel sets `noise.logits` to the
+    last token's logits: `argmax` keeps them, where vLLM's function would add Gumbel noise.
+    Triton's interpreter has no log1p, so log1p is replaced too.
     """
     noise = SimpleNamespace(uniforms=(), logits=None)
 
+    # `tl` in these functions is assigned below, before they are called
     def uniform(seed, position, includes_zero):
         return tl.full((), noise.uniforms[int(position)], tl.float32)
 
     def argmax(logits, *args, **kwargs):
-        noise.logits = logits.handle.data
+        noise.logits = logits.handle.data  # the NumPy array of the interpreter's tensor
         return tl.max(logits, axis=0, return_indices=True)
 
     log1p = SimpleNamespace(log1p=lambda x: tl.log(1 + x))
@@ -241,7 +251,7 @@ def load_vllm_gpu():
         "vllm", "vllm/v1/worker/gpu/spec_decode/rejection_sampler_utils.py",
         tl_rand32=uniform, spec_step_seed=lambda seed, step: seed,
         gumbel_block_argmax=argmax, tldevice=log1p)
-    tl = scope["tl"]  # triton.language, which the functions above use when they are called
+    tl = scope["tl"]  # triton.language
     return scope, noise
 
 
@@ -263,7 +273,7 @@ def vllm_gpu(guesses, p_draft, p_target, block_verification=False):
         ids, n_ids = scope["rejection_sample"](
             target_logits=tensor(p_target).log(),
             draft_logits=None if p_draft is None else tensor([p_draft]).log(),
-            draft_sampled=tensor([-1, *guesses], np.int64),
+            draft_sampled=tensor([-1, *guesses], np.int64),  # entry 0: the token before them
             cu_num_logits=tensor([0, k + 1], np.int32),
             pos=positions,
             idx_mapping=request,
@@ -277,6 +287,7 @@ def vllm_gpu(guesses, p_draft, p_target, block_verification=False):
 
     def row_at(uniforms):
         ids_at(uniforms)  # sets noise.logits
+        # the kernel fills its block up behind the vocabulary
         weights = np.exp(noise.logits[: len(p_target[0])].astype(np.float64))
         return weights / weights.sum()
 

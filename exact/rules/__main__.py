@@ -6,7 +6,7 @@
     python -m exact.rules --settings [WORDS]   settings around the test that are misapplied
 
 exact/rules/register.py defines the rules, and exact/rules/settings.py those about settings.
-tests/test_rules.py compares every figure of docs/wild.md with them.
+tests/test_rules.py compares every figure of docs/wild.md with the enumerated rules.
 """
 
 import sys
@@ -20,21 +20,21 @@ from exact.toys import TOYS, Found, distance_cell
 from lib.markdown import markdown_table
 from lib.terminal import Help, Parser, command, print_safely
 
-ROUNDING = 1e-12  # nats that floats may add up to
-ERROR = 1e-6  # of the test in the column of texts
+ROUNDING = 1e-12  # nats: a smaller divergence is rounding
+ERROR = 1e-6  # the probability that so many texts, as the column says, do not show the rule
 
 
 def texts_needed(found: Found) -> str:
-    """Return how many texts show the rule except with probability ERROR; "-" if none can.
+    """Return how many texts show the rule with probability 1 - ERROR; "-" if no number does.
 
-    A text that the target cannot write shows the rule alone. If the rule writes no such text, the
-    best test needs log(1 / ERROR) / KL texts (Stein's lemma).
+    One text that the target cannot write is enough. If the rule writes no such text, the best
+    test needs log(1 / ERROR) / KL texts (Stein's lemma).
     """
     impossible = sum(p for text, p in found.texts.items() if text not in found.wanted)
     if impossible == 1:
         return "1"
     if impossible:
-        # n texts are all possible for the target with probability (1 - impossible)^n
+        # the n with (1 - impossible)^n = ERROR, the probability that the target can write them all
         return f"{ceil(log(ERROR) / log1p(-impossible)):,}"
     # the divergence from the target: what one text shows on average
     nats = sum(p * log(p / found.wanted[text]) for text, p in found.texts.items() if p)
@@ -53,15 +53,17 @@ def has_words(rule: Any, words: Sequence[str]) -> bool:
 
 def distances_table(rules: Sequence, words: Sequence[str], enumerated: Callable,
                     columns: Columns) -> str:
-    """Show the distances of all rules on toy A, or of those with a word on every toy.
+    """Show the distances of all rules on toy A; with words, of the matching rules on all toys.
 
     enumerated    (name, toy, K) -> what the rule with this name writes
     columns       what else is shown of a rule
     """
+    toys = [*TOYS] if words else ["A"]
     shown = [rule for rule in rules if not words or has_words(rule, words)]
     lines = []
     for rule in shown:
-        for toy in TOYS if words else ["A"]:
+        for toy in toys:
+            # one line for each rule, or for each rule and toy
             label = f"{rule.name}; toy {toy}" if words else rule.name
             verdict = "exact" if rule.exact else "**no**"
             distances = [distance_cell(enumerated(rule.name, toy, K).distance) for K in (1, 2, 3)]
@@ -89,6 +91,7 @@ def alarms_table() -> str:
     """Show what was said of rules that are exact, and their largest distance on any toy."""
     lines = []
     for name, said, where in ALARMS:
+        # a Fraction: 0 means exactly 0, so it is shown as it is
         largest = max(enumerated_rule(name, toy, K).distance for toy in TOYS for K in (1, 2, 3))
         lines.append([name, said, where, largest])
     return markdown_table(["rule", "what was said or asked", "where", "distance"], lines)
@@ -99,6 +102,7 @@ def alarms_table() -> str:
 def checked_words(words: list[str], rules: Sequence) -> list[str]:
     """Return the words; raise ValueError for a word that is in no rule's name."""
     for word in words:
+        # an empty word is in every name, and is refused
         if not word.strip() or not any(has_words(rule, [word]) for rule in rules):
             raise ValueError(f"no rule has {word!r} in its name")
     return words
@@ -119,6 +123,7 @@ def main(argv: list[str] | None = None) -> None:
     args = parser.parse_args(argv)
     if args.alarms and args.words:
         raise ValueError(f"--alarms shows all its rules: it takes no word, got {args.words[0]}")
+    # words are looked up in the rules of the table that is shown
     if args.alarms:
         text = alarms_table()
     elif args.settings:

@@ -5,8 +5,8 @@
     tokens     [B, K + 1]       the accepted guesses and that token, then -1
 
 exact/oracle.py is tested with them; benchmarks/power.py runs the tests of engines on them. A test
-here does what the test with its name in exact/rules/verifiers.py does, with the same parts. A
-rule on how guesses are made is not such a function, so it is absent.
+here is the batched form of the test with the same name in exact/rules/verifiers.py, and has the
+same parts. The rules on how guesses are made are absent, because the guesses are arguments here.
 """
 
 from functools import partial
@@ -61,7 +61,7 @@ def last_passed(passed):  # [B, K] -> [B]
 
 
 def probabilities(guesses, p_draft, p_target):  # -> [B, K], [B, K]
-    """Return the guesses' probabilities: the target's, and the draft's (1 if it has none)."""
+    """Return the guesses' probabilities: the target's, and the draft's (1 instead of 0)."""
     drafts = at(p_draft, guesses)
     return at(p_target[:, :-1], guesses), np.where(drafts > 0, drafts, 1)
 
@@ -85,7 +85,7 @@ def before_unsure_guess(guesses, p_draft, extra=0):
 
 
 def planned(guesses, p_draft, choose=np.argmax, costs=ways.COSTS):
-    """Test as many guesses as `choose` finds best by their rates."""
+    """Test the number of guesses that `choose` picks from the rates of 0 .. K guesses."""
     return choose(ways.rates(p_draft.max(axis=-1), costs), axis=-1)
 
 
@@ -109,7 +109,7 @@ def chain(guesses, p_draft, p_target, uniforms, p_accept=ratio, replace=from_res
     replacement_row = replaced[each, np.minimum(n, K - 1)]  # any row if n is K: not used below
     bonus_row = p_target[each, np.maximum(k + 1 + bonus, 0)]  # bonus -1 is row k, the last
     weights = np.where((n == k)[:, None], bonus_row, replacement_row)
-    # uniform n rejected guess n; after K accepted guesses it is the last uniform, as it should be
+    # "twice": uniform n, which rejected guess n; if n is K it is the last uniform in any case
     number = uniforms[each, n] if numbers == "twice" else uniforms[:, K]
     return written(guesses, n, draw(weights, number))
 
@@ -134,9 +134,9 @@ def next_rows(guesses, p_draft, p_target, uniforms):
 
 
 def shares(guesses, p_draft, p_target):  # -> [B, K + 1]
-    """Return what is left of the block's probability after each guess: variants/block.py."""
+    """Return the shares of block verification after 0 .. K guesses, as variants/block.py does."""
     target, draft = probabilities(guesses, p_draft, p_target)
-    # column n: after n guesses
+    # column n is the share after n guesses
     share = np.ones((len(guesses), 1 + guesses.shape[1]), dtype=p_target.dtype)
     for t in range(guesses.shape[1]):
         share[:, t + 1] = ratio(share[:, t] * target[:, t], draft[:, t])
@@ -148,13 +148,14 @@ def traversal(guesses, p_draft, p_target, uniforms, rest=whole_rest):
     each = np.arange(len(guesses))
     K = guesses.shape[1]
     share = shares(guesses, p_draft, p_target)
-    # of the token that is written after n guesses; n = K draws from the target alone
+    # weights[:, n] are for the token after n guesses; for n = K they are the target's row alone
     weights = np.maximum(share[..., None] * p_target - np.pad(p_draft, PAD_ROW), 0)
     mass = weights[:, :K].sum(axis=-1)
     divisor = rest(mass, share[:, :K], at(p_draft, guesses))
-    # n < K guesses pass with probability mass / divisor; 0 / 0 is never asked for, and 1 here
-    p_shorter = np.where(divisor > 0, mass / np.where(divisor > 0, divisor, 1), 1)
-    # column n - 1 of p_accept is for n guesses: no guesses at all always pass
+    # n < K guesses pass with probability mass / divisor; where that is 0 / 0 it is not used, and 1
+    safe_divisor = np.where(divisor > 0, divisor, 1)
+    p_shorter = np.where(divisor > 0, mass / safe_divisor, 1)
+    # n = 0 always passes and has no column, so column n - 1 of p_accept is for n guesses
     p_accept = np.concatenate([p_shorter[:, 1:], share[:, K:]], axis=1)
     n = last_passed(uniforms[:, :K] < p_accept)
     return written(guesses, n, draw(weights[each, n], uniforms[:, K]))
@@ -181,7 +182,7 @@ TESTS = {  # a test of one round: the test of a batch
     verifiers.one_product: one_product}
 COUNTS = {  # a way to guess: how many of the guesses are tested
     guess: all_of,
-    best: all_of,  # here they are drawn too
+    best: all_of,  # the oracle draws the guesses of these rules too
     ways.stop_before: before_unsure_row,
     ways.drop_improbable: before_unsure_guess,
     ways.planned: planned}
@@ -193,13 +194,14 @@ def function_and_settings(function):
 
 
 def batched_rules(exact):
-    """Return {name: test of a batch} of the rules for which guesses can be drawn elsewhere."""
+    """Return {name: test of a batch} of the rules that can test guesses from another function."""
     tests = {}
     for rule in RULES:
         way, options = function_and_settings(rule.guess)
         test, settings = function_and_settings(rule.verify)
-        # "guess" in the options: the rule is about how guesses are made
-        if rule.exact != exact or test not in TESTS or way not in COUNTS or "guess" in options:
+        # with "guess" in the options the rule is about how guesses are made
+        has_parts = test in TESTS and way in COUNTS and "guess" not in options
+        if rule.exact != exact or not has_parts:
             continue
         if COUNTS[way] is not all_of:
             settings = {**settings, "n_tested": partial(COUNTS[way], **options)}

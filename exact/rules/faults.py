@@ -38,7 +38,7 @@ tokens[np.arange(K + 1) > n[:, None]] = -1
 tokens[each, n] = token
 """.splitlines()
 
-# names that a fault may use besides NumPy's and the lines' own: see `names`
+# a fault may use np, the names that the lines define, and the functions of `names` below
 FAULTS = {
     "rows = p_target[:, :K]": [
         # a different row
@@ -218,6 +218,7 @@ FAULTS = {
         "weights = np.maximum(target_row - one_hot_of(tokens_at(guesses, n), target_row), 0)",
         "weights = target_row * (1 - one_hot_of(tokens_at(guesses, n), target_row))",
         "weights = best_of(np.maximum(target_row - draft_row, 0))",
+        # one fault in two lines of this file
         "weights = np.where((n == 0)[:, None], best_of(np.maximum(target_row - draft_row, 0)), "
         "np.maximum(target_row - draft_row, 0))",
         "weights = np.where((n < K)[:, None], target_row * (target_row > draft_row), target_row)",
@@ -323,7 +324,8 @@ def top_p(rows, mass):
 
 def top_k(rows, k):
     """Return rows of the k most probable tokens."""
-    return normalised(rows * (rows >= np.sort(rows, axis=-1)[..., [-k]]))
+    kth_largest = np.sort(rows, axis=-1)[..., [-k]]  # [.., 1]
+    return normalised(rows * (rows >= kth_largest))
 
 
 def min_p(rows, share):
@@ -337,7 +339,7 @@ def best_of(rows):
 
 
 def greedy_above(rows, probability):
-    """Return one-hot rows where a token has a larger probability; the other rows unchanged."""
+    """Return the rows with a token above this probability as one-hot, the other rows unchanged."""
     return np.where(rows.max(axis=-1, keepdims=True) > probability, best_of(rows), rows)
 
 
@@ -358,7 +360,7 @@ def in_8_bits(rows):
 
 
 def tokens_at(guesses, n):
-    """Return guess n of each row; the last guess where n is their number."""
+    """Return guess n of each row; the last guess if n = K, where no guess was rejected."""
     return guesses[np.arange(len(n)), np.minimum(n, guesses.shape[1] - 1)]
 
 
@@ -367,7 +369,7 @@ def one_hot_of(tokens, rows):
 
 
 def unless_small(weights, rows, mass):
-    """Return the weights, but the rows where the weights' sum is below `mass`."""
+    """Return the weights, replaced by `rows` where the sum of the weights is below `mass`."""
     return np.where(weights.sum(axis=-1, keepdims=True) < mass, rows, weights)
 
 

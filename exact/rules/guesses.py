@@ -20,7 +20,7 @@ from speculative import guess
 
 DraftGuess = Callable[..., tuple[Any, Any]]  # (x, k, rng, draft) -> guesses, p_draft
 COSTS = (10, *range(16, 32))  # of a pass with 0, 1, 2, .. guesses
-COSTS_WITH_A_BEND = (10, 14, *range(17, 32))
+COSTS_WITH_A_BEND = (10, 14, *range(17, 32))  # the steps are 4, 3, 1, 1, ..
 COMMON = 2  # tokens 0 and 1 are in both vocabularies, where that matters
 
 
@@ -33,7 +33,7 @@ def drawn_from(change: Callable) -> DraftGuess:
 
 colder = drawn_from(lambda row: row**2 / (row**2).sum())  # temperature 1/2
 best_two = drawn_from(partial(keep_largest, n=2))
-common_tokens = drawn_from(lambda row: row * (np.arange(3) < COMMON))  # which do not sum to 1
+common_tokens = drawn_from(lambda row: row * (np.arange(3) < COMMON))  # sums below 1
 
 
 def as_drawn(x, k, rng, draft, guess: DraftGuess):
@@ -66,16 +66,16 @@ def count_leading(flags) -> int:
 
 def is_confident(p):
     """Return whether a draft is confident of a token: from the probability 2/5 on."""
-    return 5 * p >= 2  # for a float too: the product of 5 and the float next to 2/5 is 2
+    return 5 * p >= 2  # exact for a Fraction, and 5 * 0.4 is exactly 2.0 for a float
 
 
 def stop_before(x, k, rng, draft):
     """Stop before drawing from a row without a confident token."""
     if k == 0 or not is_confident(draft(x, 1)[-1].max()):
         return [], []
-    token, row = guess(x, 1, rng, draft)
-    guesses, p_draft = stop_before(x + token, k - 1, rng, draft)
-    return token + guesses, row + p_draft
+    first, first_row = guess(x, 1, rng, draft)  # lists of one
+    guesses, p_draft = stop_before(x + first, k - 1, rng, draft)
+    return first + guesses, first_row + p_draft
 
 
 def drop_improbable(x, k, rng, draft, guess: DraftGuess = guess, extra=0):
@@ -94,7 +94,8 @@ def rates(confidences, costs):  # [.., k] -> [.., k + 1]
     first n estimates P(n guesses are accepted).
     """
     # entry n of `passed` estimates P(the first n guesses are accepted); entry 0 is 1
-    ones = np.ones_like(confidences, shape=(*np.shape(confidences)[:-1], 1))
+    shape_of_ones = (*np.shape(confidences)[:-1], 1)  # [.., 1]
+    ones = np.ones_like(confidences, shape=shape_of_ones)
     passed = np.concatenate([ones, confidences], axis=-1).cumprod(axis=-1)
     # a round with n guesses writes 1 + passed[1] + .. + passed[n] tokens
     return passed.cumsum(axis=-1) / np.array(costs)[: passed.shape[-1]]
@@ -103,7 +104,7 @@ def rates(confidences, costs):  # [.., k] -> [.., k + 1]
 def first_descent(rates, axis=-1):
     """Return the first n after which the rate does not rise."""
     rises = np.diff(rates, axis=axis) > 0
-    return rises.cumprod(axis=axis).sum(axis=axis)  # of the rises before the first descent
+    return rises.cumprod(axis=axis).sum(axis=axis)  # the number of rises before the first descent
 
 
 def planned(x, k, rng, draft, choose=np.argmax, costs=COSTS):

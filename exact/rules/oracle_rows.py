@@ -1,6 +1,6 @@
 """Print KNOWN of exact/oracle.py, enumerated; search for its TOYS.
 
-    python -m exact.rules.oracle_rows                      KNOWN, for its toys; seconds
+    python -m exact.rules.oracle_rows                      KNOWN, for the file's toys; seconds
     python -m exact.rules.oracle_rows --search 50 --V 3    try 50 random pairs of toys; an hour
 
 KNOWN is computed by exact/law.py from the rules of the register, row by row and on fractions: no
@@ -40,7 +40,7 @@ def model_of(thousandths):
 
 
 def round_and_target(rule, toy, K):
-    """Return the distributions of a round's tokens and of K + 1 tokens, and the target's.
+    """Return the distributions of a round's tokens, of K + 1 tokens, and of the target's K + 1.
 
     One round has K guesses, and the target's rows complete it, as in the oracle.
     """
@@ -67,13 +67,16 @@ def known_figures(name, V=3, K=3):
         distances.append(round(float(total_variation(texts, wanted)), 6))
         lengths.append(float(sum(len(ids) * p for ids, p in tokens.items())))
         needed.append(rounds_needed(texts, wanted, V, K, len(oracle.TOYS[V])))
-    # each toy gets an equal part of the rounds
-    return *distances, round(sum(lengths) / len(lengths), 6), len(needed) * min(needed)
+    mean_length = round(sum(lengths) / len(lengths), 6)
+    # each toy gets an equal part of the rounds, and one toy that shows the rule is enough
+    n_rounds = len(needed) * min(needed)
+    return *distances, mean_length, n_rounds
 
 
 def known_line(name, figures):
     """Return a line, or two, of KNOWN as it is written in the oracle's file."""
     words = repr(name) if '"' in name else f'"{name}"'
+    # a long line is broken after the name
     line = f"    {words}: {figures},"
     return line if len(line) < 100 else f"    {words}:\n        {figures},"
 
@@ -83,14 +86,15 @@ def known():
     return {name: known_figures(name) for name in WRONG}
 
 
-# ---- from how many rounds on check_by_sampling sees a rule
+# ---- the rounds after which check_by_sampling shows a rule
 
 def rounds_needed(texts, wanted, V, K, n_toys, false_alarm=1e-9):
-    """Return the number of rounds on this toy that show the rule, but for probability ERROR.
+    """Return the number n of rounds on this toy that show the rule with probability 1 - ERROR.
 
-    A start of a text has the probability p, and q under the rule. Between them is the frequency
-    a with n KL(a, p) = log(events / false_alarm) and n KL(a, q) = log(1 / ERROR): by Hoeffding's
-    bound the rule shows a frequency beyond a, which is enough for an alarm.
+    A start of a text has the target's probability p, and probability q under the rule. Let a be a
+    frequency between p and q. It is enough for an alarm if n KL(a, p) >= log(events /
+    false_alarm). By Hoeffding's bound the rule's frequency is beyond a, except with probability
+    ERROR, if n KL(a, q) >= log(1 / ERROR). At the best a both need the same n.
     """
     texts = {text: float(p) for text, p in texts.items()}
     wanted = {text: float(p) for text, p in wanted.items()}
@@ -110,9 +114,10 @@ def rounds_needed(texts, wanted, V, K, n_toys, false_alarm=1e-9):
     miss = log(1 / ERROR)
 
     def alarm_is_harder(a):
+        # the rounds needed are alarm / KL(a, p) and miss / KL(a, q); a divergence may be 0
         return coin_divergence(a, p) / alarm < coin_divergence(a, q) / miss
 
-    # a moves from p to q as long as the alarm needs more rounds than not missing the rule
+    # near p the alarm needs more rounds, near q the rule's frequency does
     a, _ = bisected(p, q, alarm_is_harder)
     return ceil((alarm / coin_divergence(a, p)).min())
 
@@ -132,7 +137,8 @@ def peaked_row(V, rng, token, rest):
     row = np.ones(V, dtype=int)  # every other token has at least 1
     row[token] = 0
     others = np.flatnonzero(row)
-    row[others] += rng.multinomial(rest - len(others), np.ones(len(others)) / len(others))
+    equal = np.ones(len(others)) / len(others)
+    row[others] += rng.multinomial(rest - len(others), equal)  # all but the 1 of each
     row[token] = 1000 - rest
     return row
 
@@ -141,8 +147,8 @@ def random_toys(V, rng):
     """Return two toys, (draft, target) each, that show the faults of most kinds.
 
     The toys have these rows: one-hot for the draft; equal in both; peaked, and nearly equal;
-    peaked for the target alone; and in one row each a token that only the target can write, and
-    a token that only the draft can.
+    peaked for the target alone; one with a token that only the target can write; and one with a
+    token that only the draft can write.
     """
     toys = []
     for special in ("one-hot, equal, target's token", "near, draft's token, peak"):
@@ -164,7 +170,7 @@ def random_toys(V, rng):
             elif kind == "near":
                 target[row] = peaked_row(V, rng, token, 60 + rng.integers(20))
                 draft[row] = peaked_row(V, rng, token, 40 + rng.integers(20))
-            else:
+            else:  # "peak"
                 target[row] = peaked_row(V, rng, token, 25)
         toys.append((draft.tolist(), target.tolist()))
     return tuple(toys)
@@ -189,13 +195,14 @@ def refused_verifiers(V):
     for name, verify in (WRONG | mutants()).items():
         for K in (1, 2, 3):
             distance = distance_on(oracle.TOYS[V], verify, V, K)
+            # neither right with K guesses nor refused
             if EXACT < distance < 1:
                 wrong[name, K] = verify, distance
     return wrong
 
 
 def smallest_quotient(toys, wrong, V, limit):
-    """Return the smallest quotient of a rule's distances, on these toys and on the oracle's.
+    """Return the smallest quotient over all rules: distance here / distance on the oracle's toys.
 
     Stop at a quotient below the limit; its rule moves to the front, so the rules that are
     hardest to see are tried first.
@@ -203,7 +210,8 @@ def smallest_quotient(toys, wrong, V, limit):
     least = np.inf
     for key in list(wrong):
         verify, distance = wrong[key]
-        least = min(least, distance_on(toys, verify, V, key[1]) / distance)
+        _, K = key
+        least = min(least, distance_on(toys, verify, V, K) / distance)
         if least < limit:
             # a dict keeps its order: the key first, then all others
             rest = dict(wrong)

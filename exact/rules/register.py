@@ -4,8 +4,8 @@
     ALARMS     rules that were called inexact in public, and are exact
 
 A rule is given to speculative_step. Its distance is the total variation between the distribution
-of K + 1 tokens that it writes and the target's. All outcomes are enumerated, on Fractions: the 0
-of an exact rule is 0. settings.py has the rules that need more than one round.
+of K + 1 tokens that it writes and the target's. All outcomes are enumerated, on Fractions, so an
+exact rule has distance 0 without rounding. settings.py has the rules that need more than one round.
 """
 
 from functools import cache, partial
@@ -34,7 +34,7 @@ from variants.match import match_verify
 # ---- a rule, and links to where it is met
 
 class Rule(NamedTuple):
-    """Hold a name, a guess, a test, whether they are exact together, and where that is met."""
+    """Hold a name, a guess, a test, whether the pair is exact, and links to where it is met."""
 
     name: str
     guess: DraftGuess
@@ -72,7 +72,7 @@ RTP_LLM = commit("alibaba/rtp-llm", "d5290e7b5214d61a97a6e8c8169695861063e415")
 # ---- the rules
 
 RULES = [
-    # guesses, and the rows that are said to be theirs
+    # guesses, and the rows that the test is given as their distributions
     Rule("ratio test, residual; guesses drawn", guess, verify, True,
          f"{paper('Leviathan et al. (2023)', '2211.17192')}, "
          f"{paper('Chen et al. (2023)', '2302.01318')}"),
@@ -185,8 +185,8 @@ def round_law(name: str, toy: str, last: int, k: int) -> dict:
 @cache
 def enumerated_rule(name: str, toy: str, K: int) -> Found:
     """Return what a rule writes on a toy."""
-    # a round after x is a round after its last token: no rule depends on earlier rounds, and no
-    # row of a toy on earlier tokens
+    # a round depends on the last token of x alone: rules do not depend on earlier rounds, and the
+    # rows of a toy do not depend on earlier tokens
     texts = composed_law(X, lambda x, k: round_law(name, toy, x[-1], k), K + 1, K)
     return Found(toy, K, texts, text_law(X, TOYS[toy][1], K + 1))
 

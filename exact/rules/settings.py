@@ -2,16 +2,16 @@
 
     python -m exact.rules --settings [WORDS]
 
-A setting (a penalty, a mask, a minimum length) changes the target's row, by the new tokens
-before that row. A round needs the rows of all positions at once, before it is known which
+A setting (a penalty, a mask, a minimum length) changes the target's row, given the new
+tokens before that row. A round needs the rows of all positions at once, before it is known which
 guesses are accepted, and the engine keeps a record of the text from round to round. A rule says
 
     setting    (row, new tokens before it) -> the weights of the next token
     given      (record, guesses, t) -> the tokens that the setting is given for row t;
                None: no setting for this row
     keep       (record, done) -> the record after the round `done`
-    cut        (ids, stop, is_last) -> the tokens of a round that become text; the last round
-               reaches the limit of length
+    cut        (ids, stop, is_last) -> the tokens of a round that become text; is_last: the
+               round reaches the limit of length
     record     the tokens on record before a round: the new text, if the engine is right
 
 Guesses are drawn from the draft's rows, without any setting, and tested by the ratio test.
@@ -51,13 +51,15 @@ def penalty(row, seen):
 
 def no_repeat(row, seen):
     """Mask the last token, as a grammar may."""
-    return row * [int((token,) != seen[-1:]) for token in range(len(row))]  # (): no token yet
+    last = seen[-1] if seen else None  # None: no token yet
+    return row * [int(token != last) for token in range(len(row))]
 
 
 def min_length(row, seen):
     """Mask STOP among the first FEWEST tokens."""
-    is_masked = len(seen) < FEWEST
-    return row * [int(token != STOP or not is_masked) for token in range(len(row))]
+    if len(seen) >= FEWEST:
+        return row
+    return row * [int(token != STOP) for token in range(len(row))]
 
 
 def half_temperature(row, seen):
@@ -78,7 +80,7 @@ tokens_before_the_round = lambda record, guesses, t: record
 
 
 def bonus_only(record, guesses, t):
-    """Give the record for the bonus row, which follows the last guess, and nothing else."""
+    """Give the bonus row, which follows the last guess, the record; give other rows nothing."""
     return record if t == len(guesses) else None
 
 
@@ -89,8 +91,10 @@ def all_but_bonus(record, guesses, t):
 
 def last_twice(record, guesses, t):
     """Give each row its own tokens; from row 1 on count the record's last token twice."""
-    counted = (*record[-1:], *record) if t else record
-    return own_tokens(counted, guesses, t)
+    if t == 0:
+        return own_tokens(record, guesses, t)
+    last = record[-1:]  # empty in the first round
+    return own_tokens((*last, *record), guesses, t)
 
 
 # ---- keep(record, done): the record after the round `done`
@@ -101,7 +105,8 @@ keep_last = lambda record, done: (*record, done.ids[-1])
 
 def keep_rejected(record, done):
     """Return the record with rejected guesses; sorted, because a penalty only counts."""
-    return tuple(sorted((*record, *done.ids, *done.guesses[done.n_accepted :])))
+    rejected = done.guesses[done.n_accepted :]  # the guesses that were not tested are among them
+    return tuple(sorted((*record, *done.ids, *rejected)))
 
 
 # ---- cut(ids, stop, is_last): the tokens of a round that become text
@@ -180,6 +185,7 @@ def row_under(setting: Setting, toy: str, last: int, seen: Record | None) -> np.
     """Return the target's row after token `last`, under a setting that is given `seen`."""
     _, target = TOYS[toy]
     row = target([last], 1)[-1]
+    # a setting returns weights: a penalty or a mask takes mass from the row
     weights = row if seen is None else setting(row, seen)
     return weights / weights.sum()
 
@@ -191,9 +197,12 @@ def one_round(x: tuple[int, ...], record: Record, rule: SettingRule, toy: str, K
 
     def target(ids, n_last):
         guesses = ids[len(x) :]
-        # row t follows t guesses; the last n_last ids are x's last token, guess 0, guess 1, ..
-        return np.array([row_under(rule.setting, toy, last, rule.given(record, guesses, t))
-                         for t, last in enumerate(ids[-n_last:])])
+        rows = []
+        # row 0 follows x's last token, row t follows guess t - 1
+        for t, last in enumerate(ids[-n_last:]):
+            seen = rule.given(record, guesses, t)
+            rows.append(row_under(rule.setting, toy, last, seen))
+        return np.array(rows)
 
     n_left = len(X) + N_NEW - len(x)
     done = speculative_step(list(x), n_left, rng, target, K, partial(guess, draft=draft))
@@ -212,6 +221,7 @@ def enumerated_setting(name: str, toy: str, K: int) -> Found:
     while unfinished:
         longer: dict[tuple, Any] = defaultdict(int)
         for (x, record), p in unfinished.items():
+            # later rounds depend on the record too: equal texts with two records stay apart
             outcomes = law(partial(one_round, x, record, rule, toy, K))
             for (text, next_record, has_ended), p_round in outcomes.items():
                 if has_ended:
@@ -220,6 +230,7 @@ def enumerated_setting(name: str, toy: str, K: int) -> Found:
                     longer[text, next_record] += p * p_round
         unfinished = longer
 
+    # the right text: the setting is given all new tokens; text_law asks for one row at a time
     def target(ids, n_last=1):
         return [row_under(rule.setting, toy, ids[-1], tuple(ids[len(X) :]))]
 

@@ -56,7 +56,7 @@ from_next_row = lambda token, p_target, p_draft, p_next: p_next
 
 
 def from_residual_with_epsilon(token, p_target, p_draft, p_next, n=100):
-    """Return n times the surplus, and 1 for each token: epsilon = 1 / n is added."""
+    """Return n (surplus + epsilon) with epsilon = 1 / n; weights need not sum to 1."""
     return n * np.maximum(p_target - p_draft, 0) + 1
 
 
@@ -66,20 +66,23 @@ def from_others(token, p_target, p_draft, p_next):
 
 
 def from_same_race(token, p_target, p_draft, p_next):
-    """Return the row of argmin E / residual if the guess was argmin E / p_draft, the same E.
+    """Return the distribution of argmin E / residual, given that the guess was argmin E / p_draft.
 
     The E are standard exponentials, one per token (minus their logarithms are Gumbel numbers).
-    The guess has E / p_draft = T, a standard exponential; any other token has E = p_draft T + a
-    fresh one. So token x runs from p_draft T / residual on, with speed residual: integrate over
-    T. Of three tokens two can be in the residual, because the rejected guess is not.
+    Let T be E / p_draft of the guess: it is a standard exponential. Any other token x has E[x] =
+    p_draft[x] T + a new standard exponential, so E[x] / residual[x] is p_draft[x] T / residual[x]
+    (the start) plus an exponential time of rate residual[x]. The first to end wins, and T is
+    integrated out. Of three tokens two can be in the residual: the rejected guess is not.
     """
     rest = residual(p_target, p_draft)
-    # (start / T, token): where the tokens begin to run, the earliest first
-    (start, first), *others = sorted((p_draft[x] / rest[x], x) for x in np.flatnonzero(rest))
+    # (start / T, token), the earliest first
+    starts = sorted((p_draft[x] / rest[x], x) for x in np.flatnonzero(rest))
+    start, first = starts[0]
     row = one_hot(first)
-    for later_start, later in others:  # one token at most
-        # first has not won by the start of later with probability
-        # exp(-rest[first] (later_start - start) T); then later wins with probability rest[later]
+    for later_start, later in starts[1:]:  # one token at most
+        # `first` has not ended at the start of `later` with probability
+        # exp(-rest[first] (later_start - start) T), of mean 1 / (1 + rest[first] (..)) over T;
+        # then `later` wins with probability rest[later]
         row[later] = rest[later] / (1 + rest[first] * (later_start - start))
         row[first] -= row[later]
     return row
@@ -101,10 +104,12 @@ def chain(guesses, p_draft, p_target, rng, p_accept=ratio, replace=from_residual
         if not u < p_accept(p_target[t][token], p_draft[t][token]):
             weights = replace(token, p_target[t], p_draft[t], p_target[t + 1])
             if numbers == "twice":  # the token whose interval of the weights contains u
-                return guesses[:t] + [int(np.argmax(u < np.cumsum(weights) / weights.sum()))]
+                ends = np.cumsum(weights) / weights.sum()
+                return guesses[:t] + [int(np.argmax(u < ends))]
             return guesses[:t] + [sample(weights, rng)]
-    # bonus counts rows from the end; without guesses there is one row
-    return guesses + [sample(p_target[max(bonus, -len(p_target))], rng)]
+    # bonus counts rows from the end; without guesses there is one row, and -2 would be no row
+    row = max(bonus, -len(p_target))
+    return guesses + [sample(p_target[row], rng)]
 
 
 # "q = 1": as if all rows were one-hot
@@ -115,7 +120,7 @@ def same_number(guesses, p_draft, p_target, rng):
     """Test as "q = 1" with the number that drew the guess, uniform in the guess's interval."""
     for t, token in enumerate(guesses):
         low = p_draft[t][:token].sum()  # the guess's interval begins here
-        # u is uniform in [low, low + p_draft[t][token]): P(u < p_target[t][token])
+        # P(u < p_target[t][token]) for u uniform in [low, low + p_draft[t][token])
         if not accept(max(p_target[t][token] - low, 0) / p_draft[t][token], rng):
             return guesses[:t] + [sample(residual(p_target[t], one_hot(token)), rng)]
     return guesses + [sample(p_target[-1], rng)]
@@ -138,7 +143,7 @@ def same_race(guesses, p_draft, p_target, rng):
 
 def whole_rest(mass, share, p_guess):
     """Return the right divisor: the mass and what the share lacks to 1."""
-    return mass + (1 - share)  # the mass itself, to the last bit, if the share is 1
+    return mass + (1 - share)  # in this order, because a share of 1 then adds exactly 0
 
 
 def drafts_rest(mass, share, p_guess):
@@ -154,11 +159,12 @@ def traversal(guesses, p_draft, p_target, rng, rest=whole_rest):
     for n in range(len(guesses), 0, -1):
         if accept(p_accept, rng):
             return guesses[:n] + [sample(weights, rng)]
-        # now for n - 1 guesses: guess n - 1 was drawn from this row, and is rejected
+        # the weights and the test after n - 1 guesses; guess n - 1, from this row, is rejected
         row = p_draft[n - 1]
         weights = np.maximum(share[n - 1] * p_target[n - 1] - row, 0)
         mass = weights.sum()
-        p_accept = mass / rest(mass, share[n - 1], row[guesses[n - 1]]) if mass else 0
+        p_guess = row[guesses[n - 1]]
+        p_accept = mass / rest(mass, share[n - 1], p_guess) if mass else 0
     return [sample(weights, rng)]
 
 
@@ -168,29 +174,32 @@ def one_product(guesses, p_draft, p_target, rng):
     The replacement is from the residual of the ratio test, one row at a time.
     """
     ratios = [ratio(p_target[t][token], p_draft[t][token]) for t, token in enumerate(guesses)]
-    n = sample(longest(np.cumprod([1, *ratios])), rng)  # bound n: the product of n ratios
+    bounds = np.cumprod([1, *ratios])  # bounds[n]: the product of the first n ratios
+    n = sample(longest(bounds), rng)
     if n == len(guesses):
         return guesses + [sample(p_target[-1], rng)]
     return guesses[:n] + [sample(residual(p_target[n], p_draft[n]), rng)]
 
 
 def longest(bounds):
-    """Return P(n) for the last n with u_1 .. u_n <= bounds[n]; the bounds fall from 1.
+    """Return the distribution of the largest n whose product u_1 u_2 .. u_n is <= bounds[n].
 
-    The product of n uniforms has the density (-log u)^(n-1) / (n-1)!. The integrals are written
-    out, for up to three uniforms, with a, b and c for bounds 1, 2 and 3.
+    The bounds fall from bounds[0] = 1. The product of n uniforms has the density
+    (-log u)^(n-1) / (n-1)!. The integrals are written out, for up to three uniforms; a, b and c
+    are bounds[1], bounds[2] and bounds[3].
     """
-    bounds_1_to_3 = [float(bound) for bound in bounds[1:]] + [0.0] * (4 - len(bounds))
-    a, b, c = bounds_1_to_3  # 0 for a uniform that is not there: it never passes
+    # a bound of 0 for a uniform that is not there: it never passes
+    missing = [0.0] * (4 - len(bounds))
+    a, b, c = [float(bound) for bound in bounds[1:]] + missing
     log_ab = log(a / b) if b else 0
     log_b = -log(b) if b else 0
     log_c = -log(c) if c else 0
     # P(u_1 u_2 u_3 <= c)
     p_3 = c * (1 + log_c + log_c**2 / 2)
-    # P(u_1 u_2 <= b), without the part in which u_3 <= c / (u_1 u_2): always up to c, and with
-    # probability c / v at a product v between c and b
+    # P(two pass and three fail). Let v = u_1 u_2 <= b. Three pass if u_3 <= c / v: with
+    # probability 1 if v <= c, and c / v if v is between c and b
     p_2 = b * (1 + log_b) - c * (1 + log_c) - c * (log_c**2 - log_b**2) / 2
-    # P(u_1 <= a), without the part in which two pass (up to b always, then with probability b / u)
-    # and the part in which two fail and three pass
+    # P(one passes, two and three fail). Let u = u_1 <= a. Two pass with probability 1 if u <= b,
+    # and b / u above; the last term is the part in which two fail and three pass
     p_1 = a - b - b * log_ab - c * log_ab**2 / 2
     return np.maximum([1 - p_1 - p_2 - p_3, p_1, p_2, p_3][: len(bounds)], 0)
