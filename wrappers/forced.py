@@ -11,14 +11,12 @@ A forced run is a round of its own, in front of the rounds of any step: its gues
 tokens, and its rows are one-hot, so `verify` accepts all of them.
 """
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection
 
 import numpy as np
 
-from sampling import one_hot_rows
+from sampling import Allowed, one_hot_rows
 from speculative import Round, Step, verify
-
-Allowed = Callable[[Sequence[int]], np.ndarray]
 
 
 class ForcedRound(Round):
