@@ -13,6 +13,7 @@ no answer depends on earlier calls.
 import importlib
 import json
 from collections.abc import Sequence
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -64,14 +65,19 @@ class Vocabulary:
         return self.encoder.encode_bytes(text if isinstance(text, bytes) else text.encode())
 
 
+@cache  # a run makes several patterns, and the bytes of a large vocabulary take long
+def tokenizer_of(encoder) -> Any:
+    """Return llguidance's tokenizer of an encoder's vocabulary."""
+    llguidance = library()
+    return llguidance.LLTokenizer(llguidance.TokenizerWrapper(Vocabulary(encoder)),
+                                  n_vocab=encoder.n_vocab)
+
+
 class Pattern:
     """Return the allowed tokens after a text, of which the first n_prompt are the prompt."""
 
     def __init__(self, grammar: str, encoder, n_prompt: int):
-        llguidance = library()
-        tokenizer = llguidance.LLTokenizer(
-            llguidance.TokenizerWrapper(Vocabulary(encoder)), n_vocab=encoder.n_vocab)
-        self.matcher = llguidance.LLMatcher(tokenizer, grammar)
+        self.matcher = library().LLMatcher(tokenizer_of(encoder), grammar)
         if self.matcher.is_error():
             message = " ".join(self.matcher.get_error().split())
             raise ValueError(f"this tokenizer cannot write the pattern: {message}")
