@@ -74,6 +74,9 @@ def chain_bound(guesses: list[int], p_draft: Rows, p_target: Rows) -> Any:
     Let p be the target's probability of the first n guesses, and d the draft's. A test can
     accept all n with probability min(p, d) / d at most. The mean of this quotient over drawn
     guesses is 1 - TV of the two distributions of n tokens. The bound is 1 and the sum over n.
+
+    A test reaches the bound only if the tokens after its round may depend on the rejected
+    guesses. Here they are the target's, and block is the optimum (exact/optimum.py, `best_chain`).
     """
     ratios = (p_target[t][g] / p_draft[t][g] for t, g in enumerate(guesses))
     # the product of the first n ratios is p / d
@@ -245,8 +248,9 @@ def ladder_table(toy: str = "A", K: int = 3) -> str:
     bound = float(chain_mean(guess, chain_bound, toy, K))
     return "\n".join([
         markdown_table(["test", "what it adds", "tokens per round", "more"], rows), "",
-        f"Toy {toy}, K = {K}, at most {K + 1} tokens per round. No lossless test of one chain "
-        f"of drawn guesses exceeds {bound:.3f}."])
+        f"Toy {toy}, K = {K}, at most {K + 1} tokens per round. Block is the best lossless test "
+        "of one chain of drawn guesses. If later rounds may depend on its guesses too, no test "
+        f"exceeds {bound:.3f}."])
 
 
 @command("exact.expected")

@@ -15,21 +15,26 @@ must be in A to be accepted. It is in A with probability p_target(A). The worst 
 
 For one guess this is 1 - TV, which the ratio test reaches (docs/proof.md).
 
-    python -m exact.optimum     the optimum and the tests on the toys of docs/wild.md
+For a chain of K drawn guesses a linear programme finds the lossless test with the most tokens
+per round (`best_chain`). Block verification reaches it on every toy.
+
+    python -m exact.optimum            the optimum and the tests on the toys of docs/wild.md
+    python -m exact.optimum --chain    the optimum of one chain, which needs SciPy
 """
 
 import sys
 from collections.abc import Callable
-from itertools import combinations
-from typing import Any
+from itertools import combinations, product
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from exact.law import law
+from exact.law import completed, law, text_law
 from exact.toys import TOYS, X
 from lib.markdown import markdown_table
 from lib.terminal import Parser, command, print_safely
 from sampling import residual
+from speculative import Model
 from variants.kseq import find_rho, shared
 from variants.tree import draw_siblings
 
@@ -121,12 +126,94 @@ def optimum_table() -> str:
     return markdown_table(["toy", "guesses", *FORMS], rows)
 
 
-@command("exact.optimum")
+# ---- for one chain of drawn guesses
+
+class Move(NamedTuple):
+    """Hold one thing that a test can do with a chain: what it writes, and how many tokens."""
+
+    chain: tuple[int, ...]  # the text before the round, then the guesses
+    texts: dict  # {text: probability} of the text before the round and K + 1 tokens
+    n_tokens: int  # of the round itself
+
+
+def moves_of_rounds(chains: dict, target: Model, K: int) -> list[Move]:
+    """Return all moves of a test whose round the target completes, as in every decoder here.
+
+    The round writes the first n guesses and any token. Draws from the target's rows follow.
+    """
+    n_vocab = len(target(list(X), 1)[-1])
+    moves = []
+    for chain, n, token in product(chains, range(K + 1), range(n_vocab)):
+        guesses = chain[len(X) :]
+        ids = (*guesses[:n], token)
+        moves.append(Move(chain, completed({ids: 1}, X, target, K + 1), n + 1))
+    return moves
+
+
+def moves_to_texts(chains: dict, texts: dict) -> list[Move]:
+    """Return all moves of a test that also chooses the tokens after its round.
+
+    The chain and the text are any two. The round writes what both begin with, and one token.
+    """
+    moves = []
+    for chain, text in product(chains, texts):
+        end = len(X)  # of what both begin with
+        while end < len(chain) and chain[end] == text[end]:
+            end += 1
+        moves.append(Move(chain, {text: 1}, end - len(X) + 1))
+    return moves
+
+
+def best_chain(draft: Model, target: Model, K: int, chooses_later_tokens: bool = False) -> float:
+    """Return the most tokens per round of any lossless test of one chain of K drawn guesses.
+
+    The programme chooses how often each chain makes each move. Every chain must occur as often
+    as the draft draws it, and every text of K + 1 tokens as often as the target writes it.
+
+    In a decoder here the tokens after a round are the target's, whatever was rejected. With
+    `chooses_later_tokens` they may depend on the rejected guesses. Then the optimum is
+    `chain_bound` of exact/expected.py.
+    """
+    from scipy.optimize import linprog  # imported here because it is optional
+
+    chains = text_law(X, draft, K)
+    texts = text_law(X, target, K + 1)
+    if chooses_later_tokens:
+        moves = moves_to_texts(chains, texts)
+    else:
+        moves = moves_of_rounds(chains, target, K)
+    # a lossless test never writes a text that the target cannot write
+    moves = [move for move in moves if move.texts.keys() <= texts.keys()]
+    # one equation for each chain, and one for each text
+    row_of = {ids: row for row, ids in enumerate([*chains, *texts])}
+    sums = np.zeros((len(row_of), len(moves)))
+    for column, move in enumerate(moves):
+        sums[row_of[move.chain], column] = 1
+        for text, probability in move.texts.items():
+            sums[row_of[text], column] = probability
+    needed = [float(p) for p in (*chains.values(), *texts.values())]
+    # linprog minimises, so the numbers of tokens are negative
+    return -linprog([-move.n_tokens for move in moves], A_eq=sums, b_eq=needed).fun
+
+
+def chain_table() -> str:
+    """Return the optimum of one chain on every toy, with and without a choice of later tokens."""
+    rows = []
+    for toy, pair in TOYS.items():
+        for K in (1, 2, 3):
+            rows.append([toy, K, f"{best_chain(*pair, K):.3f}",
+                         f"{best_chain(*pair, K, chooses_later_tokens=True):.3f}"])
+    return markdown_table(["toy", "K", "optimum of one chain", "later tokens chosen too"], rows)
+
+
+@command("exact.optimum", "requirements/optimum.txt")
 def main(argv: list[str] | None = None) -> None:
-    """Print the table."""
+    """Print a table."""
     parser = Parser("python -m exact.optimum", description=__doc__.split("\n")[0])
-    parser.parse_args(argv)
-    print_safely(optimum_table(), sys.stdout)
+    parser.add_argument("--chain", action="store_true",
+                        help="show the most tokens per round of a lossless test of one chain")
+    args = parser.parse_args(argv)
+    print_safely(chain_table() if args.chain else optimum_table(), sys.stdout)
 
 
 if __name__ == "__main__":

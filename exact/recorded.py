@@ -16,6 +16,10 @@ such as block's sum of max(share * p_target - p_draft, 0). The same column is a 
 in a different row.
 
 The file stores float16; `read` divides each row by its sum in float64.
+
+Over drawn guesses no lossless test of one chain exceeds the bound. Block is the best test if a
+round depends on the text alone, as in every decoder here (`best_chain` in exact/optimum.py). Only
+a test whose later rounds depend on its rejected guesses can lie between block and the bound.
 """
 
 import contextlib

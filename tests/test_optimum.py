@@ -1,15 +1,20 @@
 """Test exact/optimum.py: the optimum is the linear programme's, and the tests reach their forms."""
 
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+from exact import optimum
+from exact.expected import block_tokens, chain_bound, chain_mean, ratio_tokens
 from exact.law import expectation
-from exact.optimum import FORMS, best_accepted, best_independent, guesses_law
+from exact.optimum import FORMS, best_accepted, best_chain, best_independent, guesses_law
 from exact.toys import TOYS, X
-from speculative import make_step
-from tests.toys import PAIRS, path_by_path
+from speculative import draft_and_verify, guess, make_step, verify
+from tests.controls import uncapped_block
+from tests.toys import PAIRS, path_by_path, toy
+from variants.block import block_verify
 from variants.kseq import guess_chains, verify_kseq
 from variants.shared.best_tree import uniform_shape
 from variants.tree import guess_shape, verify_tree
@@ -65,3 +70,48 @@ def test_the_forms_are_what_the_tests_reach_and_at_most_the_optimum(toy, n):
     matched = sum(p * p_target[[*{*tokens}]].sum() for tokens, p in drawn.items())
     assert forms["match"] == pytest.approx(matched)
     assert max(forms.values()) <= forms["optimum"] + 1e-12
+
+
+# ---- one chain
+
+ON_TOYS = [(toy, K) for toy in TOYS for K in (1, 2, 3)]
+UP_TO_ROUNDING = 1e-7  # the solver's own tolerance, about
+
+
+@pytest.mark.parametrize("toy, K", ON_TOYS)
+def test_block_verification_is_the_optimum_of_one_chain(toy, K):
+    pytest.importorskip("scipy")
+    best = best_chain(*TOYS[toy], K)
+    assert best == pytest.approx(float(chain_mean(guess, block_tokens, toy, K)), abs=UP_TO_ROUNDING)
+    assert chain_mean(guess, ratio_tokens, toy, K) <= best + UP_TO_ROUNDING
+
+
+@pytest.mark.parametrize("toy, K", ON_TOYS)
+def test_the_bound_of_a_chain_is_the_optimum_if_later_tokens_may_depend_on_it(toy, K):
+    pytest.importorskip("scipy")
+    bound = best_chain(*TOYS[toy], K, chooses_later_tokens=True)
+    assert bound == pytest.approx(float(chain_mean(guess, chain_bound, toy, K)), abs=UP_TO_ROUNDING)
+
+
+def mean_tokens(test, draft, target, K):
+    """Return the mean tokens of a first round with this test."""
+    step = draft_and_verify(draft, target, K, test)
+    return expectation(lambda rng: step([*X], K + 1, rng), lambda result: len(result.ids))
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_block_verification_is_the_optimum_where_rows_depend_on_the_whole_text(seed):
+    """A rule that is not lossless writes more: block with an uncapped last ratio."""
+    pytest.importorskip("scipy")
+    draft, target = toy(3, 2 * seed), toy(3, 2 * seed + 1)
+    best = best_chain(draft, target, 2)
+    block, ratio, uncapped = (mean_tokens(test, draft, target, 2)
+                              for test in (block_verify, verify, uncapped_block))
+    assert block == pytest.approx(best, abs=UP_TO_ROUNDING)
+    assert ratio <= block + 1e-12 and block <= uncapped + 1e-12
+
+
+def test_the_page_shows_the_optimum_of_one_chain():
+    pytest.importorskip("scipy")
+    page = Path(optimum.__file__).parents[1] / "benchmarks/RESULTS.md"
+    assert f"\n\n{optimum.chain_table()}\n\n" in page.read_text(encoding="utf-8")
