@@ -1,6 +1,7 @@
 """What main.py and the tools show and measure.
 
 flags     the command line of main.py
+own       a rule of yours, read from a file
 task      the models, the prompt and the settings of one run, loaded and checked
 compare   plain decoding and a decoder, timed and counted
 describe  a comparison in words

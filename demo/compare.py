@@ -116,7 +116,7 @@ def decoded_run(task: Task, decoder: str, on_seen: Callable[[dict], Any] | None 
     target = timed(models.target)
     # `build_plain` gets the decoder too: some have a plain decoding that writes the same text.
     build_step = build_plain if decoder == "autoregressive" else build
-    step = build_step(task.decoder, models._replace(draft=draft, target=target), task.settings)
+    step = build_step(task.entry, models._replace(draft=draft, target=target), task.settings)
     if task.grammar and decoder != "autoregressive":
         allowed = models.sampling["allowed"]  # the task's pattern (Task.models)
         step = with_forced_runs(step, allowed, task.stop)
@@ -200,7 +200,7 @@ def compare(task: Task, on_seen: Callable[[dict], Any] | None = None) -> dict:
         "versions": {"python": platform.python_version(), "numpy": np.__version__},
         "product": library,
         "vocabularies": str(task.common) if task.common else None,  # None: one vocabulary
-        "exact": bool(task.entry.is_exact(task.settings)),
+        "exact": task.entry.is_exact(task.settings),  # None: not known
         "n_ctx": task.n_ctx,
         "window_moved": len(task.x) + max(len(plain.ids), len(fast.ids)) > task.n_ctx,
         "autoregressive": text_figures(task, plain),

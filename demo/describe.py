@@ -99,7 +99,9 @@ def note_lines(numbers: dict, decoder: str) -> list[str]:
     if "fits_pattern" in numbers:
         lines.append("The text fits the pattern." if numbers["fits_pattern"] else
                      "The text does not fit the pattern yet: it was cut off. Allow more tokens.")
-    if not numbers["exact"]:
+    if numbers["exact"] is None:
+        lines.append(f"Whether {decoder} is exact, no run can show: python -m exact.judge {decoder}")
+    elif not numbers["exact"]:
         lines.append("This method is not exact: its text does not follow the target's "
                      "distribution.")
     if decoder == "quantized" and not numbers["draft_in_int8"]:

@@ -10,10 +10,11 @@ import textwrap
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Sequence
 
+from demo.own import entry_of_flag
 from demo.page import check_page_path
 from lib import pattern
 from lib.backend.products import BACKENDS
-from lib.terminal import Help, Parser, flags_given, open_flag
+from lib.terminal import Help, Parser, flags_given, not_a_choice, open_flag
 from sampling import check_sampling
 from utils import MODELS_DIR
 from variants import DECODERS
@@ -41,14 +42,20 @@ def make_first_parser() -> ArgumentParser:
     """Return the parser of the flags that decide which other flags there are."""
     # Without --help: the second parser answers it, because it knows all flags.
     parser = Parser(prog="main.py", add_help=False)
-    # choices=DECODERS: iterating over a dict gives its names.
     add = parser.add_argument_group("decoder").add_argument
-    add("--decoder", default="speculative", choices=DECODERS, metavar="NAME",
-        help="the method that is compared with plain decoding")
+    add("--decoder", default="speculative", type=decoder_name, metavar="NAME",
+        help="the method that is compared with plain decoding; or FILE.py, with a rule of yours")
     add("--costs", type=costs, metavar="D,T1,T2", help="times of a draft step and of "
         "target passes over 1, 2, .. rows, in any unit, for decoders that need them (default: "
         "measured before the run)")
     return parser
+
+
+def decoder_name(text: str) -> str:
+    """Return the name of a decoder or of a file; ValueError for any other text."""
+    if text not in DECODERS and not text.endswith(".py"):
+        raise ValueError(not_a_choice(text, DECODERS))
+    return text
 
 
 def make_parser(first: ArgumentParser, entry: Decoder) -> ArgumentParser:
@@ -166,7 +173,7 @@ def parse_args(argv: Sequence[str] | None = None) -> Namespace:
     words = sys.argv[1:] if argv is None else argv
     first = make_first_parser()
     known, _ = first.parse_known_args(words)  # --decoder, before the other flags are known
-    entry = DECODERS[known.decoder]
+    entry = entry_of_flag(known.decoder)
     parser = make_parser(first, entry)
     # Not parse_args, because a flag of a different decoder needs a better message.
     args, unknown = parser.parse_known_args(words)
@@ -176,6 +183,7 @@ def parse_args(argv: Sequence[str] | None = None) -> Namespace:
     own = {name: value for name, value in vars(args).items() if name in entry.flags}
     for name in own:  # the decoder's own flags move to args.settings
         delattr(args, name)
+    args.entry = entry
     args.settings = entry.settings(own)
     args.sampling = {name: getattr(args, name) for name in SAMPLING}
     check_sampling(**args.sampling)
@@ -251,10 +259,11 @@ def check_flags(args: Namespace, entry: Decoder, given: set[str]) -> None:
 def settings_for_json(args: Namespace) -> dict:
     """Return the flags that decide the text or its speed, with the decoder's own flags."""
     # Prompts, files and the way a text is shown are not settings.
-    hidden = {*ONE_TEXT, *MANY_TEXTS, "models_dir", "sampling", "settings", "grammar"}
+    hidden = {*ONE_TEXT, *MANY_TEXTS, "models_dir", "sampling", "settings", "grammar",
+              "entry"}
     # A pattern is shown only if it is given.
     hidden |= {kind for kind in pattern.KINDS if getattr(args, kind) is None}
-    if not DECODERS[args.decoder].needs_draft(args.settings):
+    if not args.entry.needs_draft(args.settings):
         hidden.add("draft_model_size")  # not loaded
     shown = {name: value for name, value in vars(args).items() if name not in hidden}
     return shown | args.settings

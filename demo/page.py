@@ -21,9 +21,13 @@ LISTING = Path(__file__).parent / "listing.js"  # a part of the template
 
 # ---- the data of a page
 
-def run_as_data(prompt: str, rounds: Sequence[dict], settings: dict) -> dict:
-    """Return a run as data for the page; demo/trace.py returns such rounds."""
-    entry = DECODERS[settings["decoder"]]
+def run_as_data(prompt: str, rounds: Sequence[dict], settings: dict,
+                entry: Decoder | None = None) -> dict:
+    """Return a run as data for the page; demo/trace.py returns such rounds.
+
+    `entry` is the decoder's, if it is not registered.
+    """
+    entry = entry or DECODERS[settings["decoder"]]
     # The page steps through the code of a round if it is speculative.py's.
     is_chain = entry.guess is speculative.guess and entry.test is speculative.verify
     return {"prompt": prompt, "settings": settings, "rounds": rounds,
@@ -36,7 +40,7 @@ def raced_run(task: Task, numbers: dict, rounds: Sequence[dict]) -> dict:
     """Return a run that demo/compare.py measured, with the plain run that it races against."""
     plain = numbers["autoregressive"]
     text_of_next = text_reader(task.encoder)
-    run = run_as_data(numbers["prompt"], rounds, numbers["settings"])
+    run = run_as_data(numbers["prompt"], rounds, numbers["settings"], task.entry)
     # The page replays both runs at this pace.
     run["seconds"] = numbers[task.decoder]["time_s"]
     run["plain"] = {"seconds": plain["time_s"],
@@ -77,7 +81,9 @@ def source_line(function: Callable) -> dict:
     """Return file, line and text of a function's first line."""
     # The page shows where a reader finds the code.
     lines, n = inspect.getsourcelines(function)
-    file = Path(inspect.getfile(function)).resolve().relative_to(ROOT)
+    file = Path(inspect.getfile(function)).resolve()
+    if file.is_relative_to(ROOT):
+        file = file.relative_to(ROOT)
     return {"file": file.as_posix(), "line": n, "text": lines[0].strip()}
 
 

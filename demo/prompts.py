@@ -147,7 +147,7 @@ def batch_writer(task: Task, args: Namespace) -> Writer:
     draft = batch_model(task.new_draft(), turn=0) if task.new_draft else None
     target = batch_model(task.new_target(), turn=1)
     models = Models(draft, target, task.sampling, costs=task.costs)
-    new_step = partial(build, task.decoder, models, task.settings)
+    new_step = partial(build, task.entry, models, task.settings)
     texts_of = partial(generate_batch, new_step=new_step, batch=args.batch or 8, stop=task.stop)
     # Two tokens of a trial text: an error of the decoder comes before --out is opened.
     n_tokens = min(2, task.n_ctx - 1)

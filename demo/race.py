@@ -25,7 +25,7 @@ from demo.costs import measure_costs
 from sampling import one_hot_rows, with_sampling
 from speculative import draft_and_verify, generate
 from theory.speedup import walltime_improvement
-from variants import DECODERS, Models, build, build_plain
+from variants import Models, build, build_plain, entry_of
 
 WARM_UP = 16  # tokens of every decoder before the race: kernels are compiled, caches filled
 
@@ -44,12 +44,12 @@ class Written(NamedTuple):
 
 
 def builder(name, flags, temperature, **known):
-    """Return the builder of a registered decoder; of plain decoding if the name is None.
+    """Return the builder of a decoder, by name or entry; of plain decoding if the name is None.
 
     `known` has further fields of Models, such as costs. A draft that is made from the target is
     made once, in the race's warm-up.
     """
-    make_draft = DECODERS[name].make_draft if name else None
+    make_draft = entry_of(name).make_draft if name else None
     made = None
 
     def build_step(draft, target):

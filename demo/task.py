@@ -40,12 +40,13 @@ class Task(NamedTuple):
     window: bool  # continue beyond n_ctx, with a window of the text (wrappers/window.py)
     costs: Costs | None = None  # --costs; None: measured if the decoder needs them
     common: CommonTokens | None = None  # None: both models have one vocabulary
+    own: Decoder | None = None  # the entry of --decoder FILE.py
     grammar: str | None = None  # of the pattern that the new text has to fit
 
     @property
     def entry(self) -> Decoder:
         """Return the decoder's entry."""
-        return DECODERS[self.decoder]
+        return self.own or DECODERS[self.decoder]
 
     @property
     def needs_costs(self) -> bool:
@@ -129,7 +130,7 @@ def with_prompt(task: Task, prompt: str, advice: str = "") -> Task:
 def load_task(args: Namespace, prompt: str | None = None) -> Task:
     """Return the Task of the flags, and of their prompt unless one is given."""
     prompt = prompt_of_flags(args) if prompt is None else prompt
-    entry = DECODERS[args.decoder]
+    entry = args.entry
     # What can be refused without weights is refused before they are read.
     folder = find_folder(args.target_model_size, args.models_dir)
     # Models of transformers offer trees, but not all that a decoder may need, such as heads.
@@ -148,6 +149,7 @@ def load_task(args: Namespace, prompt: str | None = None) -> Task:
                 sampling=args.sampling, decoder=args.decoder, settings=args.settings,
                 N=args.n_tokens_to_generate, seed=args.seed, window=args.window,
                 costs=args.costs, common=getattr(draft, "common", None), grammar=args.grammar,
+                own=None if args.decoder in DECODERS else entry,
                 n_ctx=min(model.n_ctx for model in (draft, target) if model))
     if task.grammar:  # the pattern ends with the end of text, whatever --stop says
         task.pattern()  # an error before the run if the tokenizer cannot write the pattern

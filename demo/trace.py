@@ -104,12 +104,16 @@ def round_as_data(result: Round, uniforms: list, test: Test,
     k = len(guesses)
     # A stop token may cut the ids off; zip ignores the origins that are left.
     origins = ["accepted"] * n + [origin_of_last(n, k, is_tree)]
+    # More tokens come only from a step of yours that does not say what it guessed.
+    origins += ["last"] * (len(result.ids) - len(origins))
     seen = {"ids": [{"id": int(token), "origin": origin}
                     for token, origin in zip(result.ids, origins)],
             "guesses": [{"id": int(token), "text": text_of(token)} for token in guesses]}
     # A tree's rows belong to its nodes, not to positions, so they are left out.
     if is_tree:
         add_branches(seen["guesses"], result)
+        return seen
+    if len(result.p_target) == 0:  # a step of yours returned tokens alone
         return seen
     for t, guess in enumerate(seen["guesses"]):
         guess["p_draft"] = float(result.p_draft[t][guess["id"]])

@@ -1,11 +1,13 @@
 """Judge a test of guesses that you wrote: enumerate the distribution that it produces.
 
     python -m exact.judge FILE.py
+    python -m exact.judge FILE.py --all     on every toy, after the first wrong one too
     python -m exact.judge FILE.py --rows    and its tokens per round on recorded rows
 
 FILE.py defines one of
 
     verify(guesses, p_draft, p_target, rng) -> 1 .. k + 1 tokens      like speculative.verify
+    guess(x, k, rng, draft)          beside verify: its guesses and rows instead of drawn ones
     step(x, n_left, rng, draft, target, K) -> 1 .. n_left tokens      a whole round
     DECODER                                       as a file of variants/: its test is judged
 
@@ -20,33 +22,35 @@ arrays use exact/oracle.py.
 import inspect
 import math
 import os
-import runpy
 import subprocess
 import sys
 import time
-import traceback
 from collections.abc import Callable, Iterator
 from functools import cache, partial
 from itertools import product
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
+import speculative
 from exact import recorded, toys
+from exact.expected import block_tokens, chain_mean
 from exact.law import (
-    ONLY_COMPARED,
     Forking,
     composed_law,
+    expectation,
     forbid_in,
     law,
     prefix_law,
     text_law,
     total_variation,
 )
-from exact.toys import Found, X, mapped
+from exact.rule_file import checked_step, checked_verify, names_of_file, rule_of, sentence
+from exact.toys import Found, X, distance_cell, mapped
+from lib.markdown import markdown_table
 from lib.terminal import Parser, command
-from speculative import Model, Round, Test, complete, draft_and_verify
+from speculative import Model, Test, complete, draft_and_verify, guess, make_step
+from variants.registry import Decoder
 
 SECONDS = 60.0
 GRACE = 10.0  # seconds more for a single outcome, before the process is stopped
@@ -62,7 +66,7 @@ import signal
 signal.signal(signal.SIGINT, signal.SIG_IGN)
 import sys
 from exact.judge import answer
-sys.exit(100 + answer({!r}, {}, {}, {}))
+sys.exit(100 + answer({!r}, {}, {}, {}, {}))
 """
 TOYS = {name: [mapped(model, np.float64) for model in pair]
         for name, pair in toys.TOYS.items()}
@@ -90,6 +94,21 @@ def rounds_of(verify: Test) -> TextsOf:
     return texts
 
 
+def rounds_with_guesses(verify: Test, make_guesses: Callable) -> TextsOf:
+    """Return a function that enumerates rounds with the file's own guesses.
+
+    Guesses may depend on the whole text, so a round is enumerated once for each text.
+    """
+    def texts(draft, target, K, enumerate_outcomes):
+        def round_after(x, k):
+            step = make_step(target, k, partial(make_guesses, draft=draft), verify)
+            return enumerate_outcomes(lambda rng: step(list(x), k + 1, rng).ids)
+
+        return composed_law(X, round_after, K + 1, K)
+
+    return texts
+
+
 def texts_of(step: Callable) -> TextsOf:
     """Return a function that enumerates whole texts: a step may remember earlier rounds."""
     def texts(draft, target, K, enumerate_outcomes):
@@ -99,17 +118,30 @@ def texts_of(step: Callable) -> TextsOf:
     return texts
 
 
-def load_file(path: Path) -> tuple[TextsOf, Test | None, str]:
+def load_file(path: Path) -> tuple[TextsOf, Test | None, bool, str]:
     """Run the file; return a function that enumerates the texts of its `step` or `verify`.
 
-    The second value is the `verify`, or None if the file has a step. The third is a note on what
-    is judged if the file has a DECODER, otherwise "".
+    The second value is the `verify`, or None if the file has a step. The third is whether the
+    file makes its own guesses. The last is a note on what is judged if the file has a DECODER,
+    otherwise "".
     """
-    if path.suffix != ".py" or not path.is_file():
-        raise AssertionError("need a Python file, FILE.py")
-    name, function, note = judged_function(runpy.run_path(str(path.absolute())))
-    verify = None if name == "step" else checked_verify(function)
-    texts = rounds_of(verify) if verify else texts_of(checked_step(function))
+    rule = rule_of(names_of_file(path))
+    note = ""
+    if rule.step:
+        function = rule.step
+        verify = None
+        texts = texts_of(checked_step(function))
+    else:
+        if rule.decoder:
+            function = test_of(rule.decoder)
+            note = (f"The test of DECODER is judged, {function.__name__}; how the decoder makes "
+                    "its guesses is not.")
+        else:
+            function = rule.verify or speculative.verify
+        verify = checked_verify(function)
+        texts = rounds_of(verify)
+        if rule.guess:
+            texts = rounds_with_guesses(verify, rule.guess)
     # The imports and this first call may draw random numbers (they may compile something).
     draft, target = TOYS["A"]
 
@@ -119,28 +151,14 @@ def load_file(path: Path) -> tuple[TextsOf, Test | None, str]:
 
     texts(draft, target, 1, first_outcome)
     # the names of the file, which a function written in Python has; after this none may draw
-    forbid_in(getattr(function, "__globals__", {}))
-    return texts, verify, note
+    for one in (function, rule.guess):
+        forbid_in(getattr(one, "__globals__", {}))
+    return texts, verify, rule.guess is not None, note
 
 
-def judged_function(defined: dict[str, Any]) -> tuple[str, Callable, str]:
-    """Return "step" or "verify", the file's function of this name, and a note for the reader."""
-    if "DECODER" in defined:
-        test = test_of(defined["DECODER"])
-        return "verify", test, (f"The test of DECODER is judged, {test.__name__}; how the decoder "
-                                "makes its guesses is not.")
-    # a file with both is judged by its step, which may call its verify
-    name = "step" if callable(defined.get("step")) else "verify"
-    if not callable(defined.get(name)):
-        raise AssertionError("need a function verify or step in it, or a DECODER")
-    return name, defined[name], ""
-
-
-def test_of(entry: Any) -> Callable:
+def test_of(entry: Decoder) -> Callable:
     """Return the test of a decoder's entry; AssertionError if it is not called as `verify` is."""
-    test = getattr(entry, "test", None)
-    if not callable(test):
-        raise AssertionError("need a DECODER with a test, as in variants/registry.py")
+    test = entry.test
     parameters = inspect.signature(test).parameters.values()
     needed = [one.name for one in parameters if one.default is one.empty]  # without a default
     # a name tells a test of trees from a test of chains
@@ -151,49 +169,6 @@ def test_of(entry: Any) -> Callable:
         raise AssertionError(f"the test of its DECODER, {test.__name__}, needs {needed[4]}: write "
                              "a function verify that gives it a value")
     return test
-
-
-def checked_verify(function: Callable) -> Test:
-    """Return the function as a Test whose tokens are checked and whose errors say more."""
-    def verify(guesses, p_draft, p_target, rng):
-        n_vocab = len(p_target[-1])
-        try:
-            ids = function(list(guesses), p_draft, p_target, rng)  # a copy: it may be changed
-            return as_tokens(ids, len(guesses) + 1, n_vocab)
-        except Exception as error:  # raised again, with notes on how the function was called
-            if not guesses:
-                error.add_note("(called without guesses, as in the last round of a text)")
-            if n_vocab > 3:
-                error.add_note(f"(called with recorded rows, of {n_vocab} columns)")
-            if str(error).startswith("list indices must be integers"):
-                error.add_note("(guesses and p_draft are lists: p_draft[t][token])")
-            raise
-
-    return verify
-
-
-def checked_step(function: Callable) -> Callable:
-    """Return the function with its tokens checked, as a round."""
-    def step(x, n_left, rng, draft, target, K):
-        ids = function(list(x), n_left, rng, draft, target, K)
-        # the tokens are judged alone: guesses and rows stay empty
-        return Round(as_tokens(ids, n_left), [], [], np.empty(0), n_accepted=0)
-
-    return step
-
-
-def as_tokens(ids: Any, most: int, n_vocab: int = 3) -> list[int]:
-    """Return a list, an array, a tensor or a Round as a list, or raise AssertionError."""
-    tokens = ids.ids if isinstance(ids, Round) else ids
-    if hasattr(tokens, "tolist"):  # an array or a tensor
-        tokens = tokens.tolist()
-    is_list = isinstance(tokens, (list, tuple))
-    vocabulary = range(n_vocab)  # `in` compares numbers, so an integer of NumPy is in it too
-    is_right = is_list and 1 <= len(tokens) <= most and all(i in vocabulary for i in tokens)
-    if not is_right:
-        number = "1 token" if most == 1 else f"1 to {most} tokens"
-        raise AssertionError(f"need a list of {number} of 0 .. {n_vocab - 1}, got {ids}")
-    return [int(token) for token in tokens]
 
 
 # ---- the judgement
@@ -236,6 +211,27 @@ def judge(texts: TextsOf, seconds: float = math.inf) -> Iterator[Found]:
         yield Found(toy, K, texts(draft, target, K, clock.law), text_law(X, target, K + 1))
 
 
+def tokens_of_round(verify: Test, toy: str, K: int) -> tuple[float, float]:
+    """Return the mean tokens of a round of drawn guesses, and the most that is lossless.
+
+    Block verification has the most of all lossless tests of one chain (exact/optimum.py).
+    """
+    draft, target = TOYS[toy]
+    step = draft_and_verify(draft, target, K, verify)
+    tokens = expectation(lambda rng: step([*X], K + 1, rng).ids, len)
+    return float(tokens), float(chain_mean(guess, block_tokens, toy, K))
+
+
+def too_many_lines(verify: Test, found: Found) -> Iterator[str]:
+    """Yield a line if a round writes more tokens than any lossless test of one chain."""
+    if found.toy == "equal":  # no test writes more than all guesses and a token
+        return
+    tokens, most = tokens_of_round(verify, found.toy, found.K)
+    if tokens > most + FLOAT32:
+        yield (f"  {tokens:.3f} tokens per round, more than any lossless test of one chain "
+               f"({most:.3f})")
+
+
 def difference_lines(found: Found, tolerance: float = EXACT) -> Iterator[str]:
     """Yield lines that show the first token that is too frequent, and its alternatives.
 
@@ -259,38 +255,43 @@ def difference_lines(found: Found, tolerance: float = EXACT) -> Iterator[str]:
 
 # ---- the command
 
-def line_of(error: BaseException, path: Path) -> str:
-    """Return "line N: " for the last line of the file in an error's traceback, or nothing."""
-    frames = traceback.extract_tb(error.__traceback__)  # the innermost call is last
-    places = [(frame.filename, frame.lineno) for frame in frames]
-    if isinstance(error, SyntaxError):  # the line that was not run is in no frame
-        places.append((error.filename or "", error.lineno))
-    lines = [line for file, line in places if file == str(path.absolute())]
-    return f"line {lines[-1]}: " if lines else ""
+def distances_table(findings: list[Found]) -> str:
+    """Return the distances of all toys and K as Markdown."""
+    distances = {(found.toy, found.K): distance_cell(found.distance, EXACT) for found in findings}
+    rows = [[toy, *(distances[toy, K] for K in (1, 2, 3))] for toy in TOYS]
+    return markdown_table(["toy", "K = 1", "K = 2", "K = 3"], rows)
 
 
-def in_words(error: BaseException) -> str:
-    """Return an error's message in one line."""
-    # a SyntaxError's msg is without the file and the line, which line_of returns
-    parts = [str(getattr(error, "msg", error)), *getattr(error, "__notes__", [])]
-    if "Uniform" in parts[0]:  # as in Python's "unsupported operand type(s) for +: 'Uniform' .."
-        parts.append(f"({ONLY_COMPARED})")
-    # split() at every white space, line ends too
-    return " ".join(" ".join(parts).split())
+def print_judgement(texts: TextsOf, seconds: float, tolerance: float, verify: Test | None = None,
+                    with_all: bool = False) -> int:
+    """Print the judgement; return the exit status, 0 if the distribution is the target's.
 
-
-def print_judgement(texts: TextsOf, seconds: float, tolerance: float) -> int:
-    """Print the judgement; return the exit status, 0 if the distribution is the target's."""
+    `verify` tests one chain of drawn guesses, or is None. The first wrong toy ends the judgement,
+    unless `with_all` asks for the distances on all toys.
+    """
+    findings = []
+    n_wrong = 0
     print(toys.toys_table(), "Toy equal: both models are A's target.\n", sep="\n\n", flush=True)
     for found in judge(texts, seconds):
+        findings.append(found)
         if not found.distance <= tolerance:  # `not .. <=`, because a NaN is not exact
+            n_wrong += 1
             print(*difference_lines(found, tolerance), sep="\n")
+            lines = too_many_lines(verify, found) if verify else ()
+            for line in lines:
+                print(line)
             if found.distance <= FLOAT32:
                 print("  this is within float32 rounding: --tolerance "
                       f"{FLOAT32:g} accepts it")
-            return 1
+            if not with_all:
+                return 1
+            continue
         size = "exact" if found.distance <= EXACT else f"distance {found.distance:.0e}"
         print(f"toy {found.toy}, K = {found.K}: {size}, {len(found.texts)} texts", flush=True)
+    if with_all:
+        print(f"\nDistance from the target's distribution:\n\n{distances_table(findings)}\n")
+    if n_wrong:
+        return 1
     within = "" if tolerance == EXACT else f" to within {tolerance:g} (--tolerance)"
     print(f"The distribution is the target's{within} for K = 1, 2 and 3 on these toys.")
     print(NOT_ENUMERATED)
@@ -298,17 +299,18 @@ def print_judgement(texts: TextsOf, seconds: float, tolerance: float) -> int:
 
 
 def answer(file: str, seconds: float = SECONDS, tolerance: float = EXACT,
-           with_rows: bool = False) -> int:
+           with_rows: bool = False, with_all: bool = False) -> int:
     """Judge a file in this process and print; return the exit status."""
     path = Path(file)
     try:
-        texts, verify, note = load_file(path)
+        texts, verify, has_own_guesses, note = load_file(path)
         if with_rows and not verify:
             raise AssertionError("--rows needs a function verify and no step: a step calls "
                                  "models, and the recorded rows come without models")
         if note:
             print(f"{note}\n")
-        status = print_judgement(texts, seconds, tolerance)
+        tests_drawn_chain = None if has_own_guesses else verify
+        status = print_judgement(texts, seconds, tolerance, tests_drawn_chain, with_all)
         if with_rows and verify:
             clock = Clock(seconds)
             clock.start("the recorded rounds")
@@ -322,11 +324,8 @@ def answer(file: str, seconds: float = SECONDS, tolerance: float = EXACT,
         # Python flushes stdout when it ends, and the closed pipe would raise once more
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 2
-    except AssertionError as error:
-        print(f"{path}: {line_of(error, path)}{in_words(error)}")
     except (Exception, SystemExit) as error:
-        kind = type(error).__name__
-        print(f"{path} does not run: {line_of(error, path)}{kind}: {in_words(error)}")
+        print(sentence(error, path))
     return 2
 
 
@@ -353,8 +352,10 @@ def main(argv: list[str] | None = None) -> int:
                              f"float32 needs {FLOAT32:g})")
     parser.add_argument("--rows", action="store_true",
                         help="show the tokens per round of verify on recorded rows, too")
+    parser.add_argument("--all", action="store_true",
+                        help="continue after the first wrong toy; show the distances on all toys")
     args = parser.parse_args(argv)
-    program = PROGRAM.format(args.file, args.seconds, args.tolerance, args.rows)
+    program = PROGRAM.format(args.file, args.seconds, args.tolerance, args.rows, args.all)
     n_enumerations = 2 if args.rows else 1  # each has its own time limit
     limit = args.seconds * n_enumerations + GRACE  # PROGRAM should have given up before
     try:

@@ -442,6 +442,36 @@ def starts_of(texts, V, m):
     return texts.reshape(*texts.shape[:-1], V**m, -1).sum(axis=-1)
 
 
+def most_tokens(cases):
+    """Return the most tokens per round of any lossless test of one chain, on each toy.
+
+    Block verification (Sun et al., 2024) is the best test: it accepts t guesses or more with
+    probability share[t]. A guess multiplies the share by its ratio, and a share above 1 becomes 1.
+    """
+    share = np.ones(len(cases.weight))
+    tokens = share.copy()  # one token without a guess
+    each = np.arange(len(share))
+    for t in range(cases.K):
+        is_guess = cases.guesses[:, t] >= 0
+        p_target = np.float64(cases.p_target[each, t, cases.guesses[:, t]])
+        p_draft = np.where(is_guess, cases.p_draft[each, t, cases.guesses[:, t]], 1)
+        share = np.minimum(share * p_target / p_draft, 1) * is_guess
+        tokens += share
+    return np.bincount(cases.toy, tokens * cases.weight)
+
+
+def too_many_tokens(cases, written, margin):
+    """Return a line if, on a toy, a round has more tokens than any lossless test of one chain."""
+    n_tokens = (written.tokens >= 0).sum(axis=1)
+    per_round = np.bincount(cases.toy[written.case], n_tokens * written.weight)
+    most = most_tokens(cases)
+    toy = int((per_round - most).argmax())
+    if per_round[toy] <= most[toy] + margin:
+        return []
+    return [f"more tokens per round than any lossless test of one chain: {per_round[toy]:.4g} on a "
+            f"toy where the most is {most[toy]:.4g}"]
+
+
 def first_fault(cases, came, should, m, toy, written):
     """Return a token that comes too often at position m - 1, and lines with an example."""
     shape = [cases.V] * m  # one axis per token of the text's start
@@ -479,8 +509,11 @@ def known_rule(distances, per_round):
     return None
 
 
-def report_on(cases, differ, method, written, is_enumerated):
-    """Return the Report on the rounds. `differ(came, should)` compares starts of all toys."""
+def report_on(cases, differ, margin, method, written, is_enumerated):
+    """Return the Report on the rounds.
+
+    `differ(came, should)` compares starts of all toys; `margin` is that of tokens per round.
+    """
     came, should = distributions(cases, written)
     distances = abs(came - should).sum(axis=-1) / 2
     toy = int(distances.argmax())
@@ -504,6 +537,7 @@ def report_on(cases, differ, method, written, is_enumerated):
     if not is_wrong[toy]:
         toy = int(is_wrong.argmax())
     first_wrong_token, lines = first_fault(cases, came, should, m, toy, written)
+    lines += too_many_tokens(cases, written, margin)
     rule = None
     # a sample's figures are not exact enough to name a rule
     if is_enumerated and cases.has_known_figures:
@@ -558,7 +592,8 @@ def check(verify, K=3, V=3, dtype="float64", asarray=np.asarray, padding=False, 
     def differ(came, should):
         return abs(came - should).sum(axis=-1) / 2 > rounding
 
-    return report_on(cases, differ, method, written, is_enumerated=True)
+    margin = 10 * rounding
+    return report_on(cases, differ, margin, method, written, is_enumerated=True)
 
 
 def check_by_sampling(verify, n=100_000, K=3, V=3, dtype="float64", asarray=np.asarray,
@@ -597,7 +632,9 @@ def check_by_sampling(verify, n=100_000, K=3, V=3, dtype="float64", asarray=np.a
               "wrong rules")
     written = Written(case, tokens, np.full(len(case), 1 / n_each),
                       uniforms if pass_uniforms else None)
-    return report_on(cases, differ, method, written, is_enumerated=False)
+    # the mean of n_each numbers between 1 and K + 1 (Hoeffding (1963) Theorem 2)
+    margin = cases.K * np.sqrt(np.log(cases.n_toys / false_alarm) / (2 * n_each))
+    return report_on(cases, differ, margin, method, written, is_enumerated=False)
 
 
 def kl(f, p):
@@ -858,7 +895,11 @@ def main(argv=None):
         parser.exit(130, f"{PROGRAM}: interrupted\n")
     except (Exception, SystemExit) as error:
         parser.error(" ".join(place_of(error, path).split()))
-    print(report)
+    try:
+        print(report, flush=True)
+    except BrokenPipeError:  # as in `| head -1`: nobody reads the rest
+        # Python flushes stdout when it ends, and the closed pipe would raise once more
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     # tokens per round: the verifier was sampled, and not refused
     if settings.get("sampling") and report.exact is None and report.tokens_per_round:
         return 0  # no fault seen: a sample cannot show more

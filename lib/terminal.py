@@ -44,12 +44,7 @@ class Parser(argparse.ArgumentParser):
         """Raise an error that names the nearest choice, or all of them if none is near."""
         if action.choices is None or value in action.choices:
             return
-        choices = [str(choice) for choice in action.choices]
-        nearest = get_close_matches(str(value), choices, n=1)  # one choice, or none
-        advice = f"choose from {', '.join(choices)}"
-        if nearest:
-            advice = f"did you mean {nearest[0]}?"
-        raise argparse.ArgumentError(action, f"{value!r} is not a choice: {advice}")
+        raise argparse.ArgumentError(action, not_a_choice(value, action.choices))
 
 
 class Help(argparse.RawDescriptionHelpFormatter):
@@ -66,6 +61,14 @@ class Help(argparse.RawDescriptionHelpFormatter):
         if has_default and "default" not in action.help:
             return f"{action.help} (default: %(default)s)"
         return action.help
+
+
+def not_a_choice(value: Any, choices: Iterable) -> str:
+    """Return a message that names the nearest choice, or all of them if none is near."""
+    names = [str(choice) for choice in choices]
+    nearest = get_close_matches(str(value), names, n=1)  # one choice, or none
+    advice = f"did you mean {nearest[0]}?" if nearest else f"choose from {', '.join(names)}"
+    return f"{value!r} is not a choice: {advice}"
 
 
 def flags_given(words: Iterable[str]) -> set[str]:

@@ -177,6 +177,46 @@ def test_of_a_decoders_file_the_test_of_its_entry_is_judged(said):
     assert said(f"{entry}\n{VERIFY}return [0]\nDECODER = DECODER._replace(test=verify)")[0] == 1
 
 
+GUESS = """
+import numpy as np
+from sampling import {imports}
+
+def guess(x, k, rng, draft):
+    guesses = [int(np.argmax(draft(x, 1)[-1]))] * k
+    return guesses, {rows}
+"""
+
+
+@pytest.mark.parametrize("rows, status", [("np.eye(3)[guesses]", 0),
+                                          ("[draft(x, 1)[-1]] * k", 1)])
+def test_guesses_of_a_file_are_judged_with_the_rows_that_they_come_with(said, rows, status):
+    """The most probable token is a guess of its one-hot row, and not of the draft's row."""
+    text = GUESS.format(imports="sample", rows=rows)
+    assert said(text)[0] == said(text + RIGHT)[0] == status
+
+
+UNCAPPED = "from tests.controls import uncapped_block as verify"
+
+
+def test_more_tokens_than_a_lossless_test_can_write_are_named(said):
+    status, out = said(UNCAPPED)
+    assert status == 1 and out.endswith(
+        "\n  2.540 tokens per round, more than any lossless test of one chain (2.480)\n")
+    for text in (RIGHT.replace(RESIDUAL, "p_target[t]"), "from variants.block import DECODER"):
+        assert "tokens per round" not in said(text)[1]
+
+
+def test_all_gives_the_distance_on_every_toy(said):
+    status, out = said(UNCAPPED, with_all=True)
+    table = out.split("distribution:\n\n")[1]
+    assert status == 1 and out.count("<- too high by") == 4
+    assert table.splitlines()[2:] == [
+        "| A | 0 | 0.0600 | 0.0788 |", "| B | 0 | 0.0600 | 0.0992 |", "| C | 0 | 0 | 0 |",
+        "| equal | 0 | 0 | 0 |", ""]
+    status, out = said(RIGHT, with_all=True)
+    assert status == 0 and "| B | 0 | 0 | 0 |" in out
+
+
 def test_a_uniform_that_is_printed_shows_what_is_known_of_it(said):
     text = VERIFY + "\n    u = rng.random(); u < 0.25; print(u); return 'x'"
     assert "u in [0, 0.25)" in said(text)[1]
@@ -209,12 +249,14 @@ def test_the_pages_step_judges_a_test_of_trees(said, rule, status):
 @pytest.mark.parametrize("text, message", [
     ("import nothing_of_this_name", "does not run: line 1: ModuleNotFoundError"),
     ("x = 1\ndef verify(", "does not run: line 2: SyntaxError: "),
-    ("x = 1", "need a function verify or step"),
+    ("x = 1", "need a function verify, guess or step"),
     (VERIFY + "return []", r"got \[\]"),
     (VERIFY + "return [7]", r"got \[7\]"),
     (VERIFY + "return g", r"need a list of 1 token of 0 .. 2, got \[\] \(called without guesses"),
     (VERIFY + "return [0] if q[0, g[0]] else []", r"\(guesses and p_draft are lists: p_draft\[t\]"),
-    ("step = 3", "need a function verify or step in it, or a DECODER$"),
+    ("step = 3", "need a function verify, guess or step in it, or a DECODER$"),
+    ("def verify(g, q, p): pass", r"need verify\(guesses, .*, rng\), got verify\(g, q, p\)$"),
+    ("def verify(g, q, p, uniforms): pass", "for a verify over arrays: python -m exact.oracle"),
     ("DECODER = 3", "need a DECODER with a test"),
     ("from variants.tree import DECODER", "verify_tree, tests a tree of guesses: write a step"),
     ("from variants.lenient import DECODER", "lenient_verify, needs lenience: write a function"),

@@ -636,3 +636,48 @@ def test_the_verifier_for_pytorch_is_exact_and_its_fault_is_named_as_shown(alone
     right, wrong = "(p_target - p_draft).clamp(min=0)[each, n]", "p_target[each, n]"
     assert alone(code)[0] == 0 and right in code and f"Write `{wrong}.cumsum(-1)`" in page
     assert alone(code.replace(right, wrong)) == (1, fault)
+
+
+# ---- more tokens per round than is lossless
+
+TOO_MANY = "more tokens per round than any lossless test of one chain: "
+
+
+@pytest.mark.parametrize("V", oracle.TOYS)
+@pytest.mark.parametrize("K, padding", [(1, False), (2, False), (3, False), (2, True)])
+def test_block_verification_writes_the_most_tokens_of_one_chain(K, V, padding):
+    most = oracle.most_tokens(oracle.Cases(K, V, "float64", np.asarray, padding, None))
+    if not padding:
+        found = check(batched.EXACT["traversal"], K, V)
+        assert found.exact and found.tokens_per_round == pytest.approx(most.mean(), abs=1e-12)
+    assert (most >= 1).all() and (most <= K + 1).all()
+
+
+@pytest.mark.parametrize("K", [2, 3])
+def test_more_tokens_than_a_lossless_verifier_can_write_are_named(K):
+    report = check(uncapped_block_of_batch, K)
+    assert report.exact is False and TOO_MANY in report.text
+    for name in ("ratio test, then a draw from the target", "ratio test with the target's next row"):
+        report = check(batched.WRONG[name], K)
+        assert report.exact is False and TOO_MANY not in report.text
+
+
+def test_sampling_names_more_tokens_than_a_lossless_verifier_can_write():
+    """With 100,000 rounds the margin is 0.03, and the rule has 0.07 more than is lossless."""
+    rng = np.random.default_rng(0)
+
+    def with_numbers(rule):
+        return lambda g, q, p: rule(g, q, p, rng.random((len(g), 4)))
+
+    assert TOO_MANY in check_by_sampling(with_numbers(uncapped_block_of_batch)).text
+    wrong = batched.WRONG["ratio test, then a draw from the target"]
+    assert TOO_MANY not in check_by_sampling(with_numbers(wrong)).text
+
+
+def test_a_reader_that_stops_is_no_traceback(tmp_path):
+    path = tmp_path / "mine.py"
+    path.write_text("from tests.controls import uncapped_block_of_batch as verify")
+    command = f"{sys.executable} -m exact.oracle {path} | true"
+    done = subprocess.run(["bash", "-c", f"set -o pipefail; {command}"], cwd=ROOT, text=True,
+                          capture_output=True)
+    assert (done.returncode, done.stderr) == (1, "")

@@ -96,6 +96,27 @@ def test_the_command_shows_every_rule_by_its_name(rules, flags):
         assert status == 0 and all(f"| {rule.name}; toy {toy} |" in out for toy in TOYS)
 
 
+def test_a_rule_in_a_file_is_shown_above_the_registers(tmp_path, capsys):
+    path = tmp_path / "mine.py"
+    for name, line in (("uncapped_block", "**no** | 0 | 0.0600 | 0.0788 | 3.188 |"),
+                       ("block_verify", "exact | 0 | 0 | 0 | 3.082 |")):
+        module = "variants.block" if name == "block_verify" else "tests.controls"
+        path.write_text(f"from {module} import {name} as verify", encoding="utf-8")
+        assert main([str(path)]) == 0
+        _, _, first, *others = capsys.readouterr().out.splitlines()
+        assert first == f"| {path} | {line}" and len(others) == len(register.RULES)
+
+
+@pytest.mark.parametrize("text, sentence", [
+    ("x = 1", "mine.py: need a function verify, guess or step"),
+    ("def verify(g, q, p, rng): return [9]", "mine.py: need a list of 1 token of 0 .. 2, got [9]"),
+    ("from variants.block import DECODER", "for a step or a DECODER: python -m exact.judge")])
+def test_a_file_without_a_rule_gets_one_sentence(tmp_path, capsys, text, sentence):
+    path = tmp_path / "mine.py"
+    path.write_text(text, encoding="utf-8")
+    assert main([str(path)]) == 2 and sentence in capsys.readouterr().err
+
+
 def test_the_alarms_are_shown_whole():
     status, out, _ = outcome(tables.main, "--alarms")
     assert status == 0 and out == tables.alarms_table() + "\n"

@@ -41,7 +41,7 @@ def load_once(words: tuple[str, ...]) -> Task:
 def rounds_of_text(words: tuple[str, ...], job: Job) -> list[Round]:
     """Return the rounds of a job's text."""
     task = load_once(words)
-    step = build(task.decoder, task.models(), task.settings)
+    step = build(task.entry, task.models(), task.settings)
     rng = np.random.default_rng(job.head["seed"])  # head: the first fields of the record
     rounds = generate([*job.x], step, job.n_left, rng, task.stop)
     # without the distributions, which are large: a worker sends the rounds to the client
@@ -55,7 +55,7 @@ def workers_writer(words: tuple[str, ...], scheduler: str | None, n_workers: int
         raise ValueError("--batch does not apply to tools.survey: a worker writes one text at "
                          "a time")
     # refuse flags that do not fit before --out is opened
-    build(task.decoder, task.models(), task.settings)
+    build(task.entry, task.models(), task.settings)
 
     def write_texts(jobs):
         first = next(jobs, None)

@@ -36,6 +36,8 @@ from benchmarks.command import gain, number
 from benchmarks.models import OPENINGS, named, random_model
 from demo.clock import machine
 from demo.costs import N_ROWS
+from demo.flags import decoder_name
+from demo.own import entry_of_flag
 from demo.prompts import opened_prompts, prompt_lines, prompt_of_line
 from demo.race import builder, costs_at, race, race_figures
 from lib.backend import products
@@ -179,6 +181,8 @@ def case_figures(args: Namespace, draft: Target, target: Target, texts: list[lis
         builders["--decoder quantized"] = builder_of("quantized")
     builders["--decoder stopping"] = builder_of("stopping")
     builders["--decoder tree --widths auto"] = builder_of("tree", widths="auto")
+    if args.decoder:
+        builders[f"--decoder {args.decoder}"] = builder_of(entry_of_flag(args.decoder))
     results = race(draft, target, builders, texts, args.N, args.repeats)
     plain = results.pop("plain")
     # the formula predicts chains of K guesses; K = 0 asks for no prediction
@@ -325,6 +329,8 @@ def main(argv=None):
         help="temperatures of the races (default: 0 1)")
     add("--prompts", type=Path, metavar="FILE",
         help="a prompt per line, or a JSON object, as main.py's (default: six openings)")
+    add("--decoder", type=decoder_name, metavar="NAME",
+        help="race this decoder too: a name of main.py's, or FILE.py with a rule of yours")
     args = parser.parse_args(argv)
     args.given = flags_given(sys.argv[1:] if argv is None else argv)
     return command.run("will_it_pay", args, all_figures, paragraphs)

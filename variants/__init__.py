@@ -33,7 +33,9 @@ def __getattr__(name):
 
 
 def entry_of(name):
-    """Return the entry of a decoder; ValueError if there is none of this name."""
+    """Return the entry of a decoder's name, or an entry as it is; ValueError for other names."""
+    if isinstance(name, Decoder):
+        return name
     if name not in decoders():
         raise ValueError(f"need one of the decoders {', '.join(decoders())}, got {name!r}")
     return decoders()[name]
@@ -42,18 +44,18 @@ def entry_of(name):
 def build(name, models, given=()):
     """Return the step of one text: a decoder with the flags given, defaults for the others.
 
-    ValueError if there is no such decoder, a flag or the temperature does not fit, or costs are
-    missing or impossible.
+    `name` may be an entry that is not registered. ValueError if there is no such decoder, a flag
+    or the temperature does not fit, or costs are missing or impossible.
     """
     entry = entry_of(name)
     flags = entry.settings(dict(given))
     if entry.greedy and not models.is_greedy:
-        raise ValueError(f"--decoder {name} needs --temperature 0, because it is greedy; got "
+        raise ValueError(f"--decoder {entry.name} needs --temperature 0, because it is greedy; got "
                          f"{models.sampling['temperature']}")
     entry.check_needs(flags, models.offered, "the models given do not offer it")
     if entry.needs_costs(flags):
         if models.costs is None:
-            raise ValueError(f"--decoder {name} needs Models.costs with these flags")
+            raise ValueError(f"--decoder {entry.name} needs Models.costs with these flags")
         check_costs(models.costs)
     return entry.build(models, **flags)
 

@@ -2,6 +2,7 @@
 
     python -m exact.rules                      the table of docs/wild.md, on toy A
     python -m exact.rules WORDS                the rules with one of these words, on all toys
+    python -m exact.rules FILE.py              a rule of yours, then the register's
     python -m exact.rules --alarms             rules that were called inexact, and are exact
     python -m exact.rules --settings [WORDS]   settings around the test that are misapplied
 
@@ -11,14 +12,20 @@ tests/test_rules.py compares every figure of docs/wild.md with the enumerated ru
 
 import sys
 from collections.abc import Callable, Sequence
+from functools import partial
 from math import ceil, log, log1p
+from pathlib import Path
 from typing import Any
 
+import speculative
+from exact.law import composed_law, law, text_law
+from exact.rule_file import RuleError, checked_verify, names_of_file, rule_of, sentence
 from exact.rules import register, settings
-from exact.rules.register import ALARMS, enumerated_rule, tokens_per_round
-from exact.toys import TOYS, Found, distance_cell
+from exact.rules.register import ALARMS, Rule, enumerated_rule, tokens_per_round
+from exact.toys import TOYS, Found, X, distance_cell
 from lib.markdown import markdown_table
 from lib.terminal import Help, Parser, command, print_safely
+from speculative import make_step
 
 ROUNDING = 1e-12  # nats: a smaller divergence is rounding
 ERROR = 1e-6  # the probability that so many texts, as the column says, do not show the rule
@@ -97,6 +104,50 @@ def alarms_table() -> str:
     return markdown_table(["rule", "what was said or asked", "where", "distance"], lines)
 
 
+def rows_of_file(path: Path) -> str:
+    """Show the rule of a file on toy A above all rules of the register, by their distance."""
+    rule = rule_of(names_of_file(path))
+    if rule.step or rule.decoder:
+        raise RuleError("need a function guess or verify; for a step or a DECODER: "
+                        f"python -m exact.judge {path} --all")
+    mine = Rule(str(path), rule.guess or speculative.guess,
+                checked_verify(rule.verify or speculative.verify), exact=True)
+    distances = {K: found_of(mine, "A", K).distance for K in (1, 2, 3)}
+    mine = mine._replace(exact=max(distances.values()) <= ROUNDING)
+    rules = sorted(register.RULES, key=lambda one: enumerated_rule(one.name, "A", 3).distance)
+    tokens = {mine.name: sum(len(ids) * p for ids, p in law_of_round(mine, "A", X, 3).items())}
+
+    def enumerated(name, toy, K):
+        return found_of(mine, toy, K) if name == mine.name else enumerated_rule(name, toy, K)
+
+    def mean_tokens(one, toy):
+        mean = tokens[one.name] if one is mine else tokens_per_round(one.name, toy, 3)
+        return f"{float(mean):.3f}"
+
+    return distances_table([mine, *rules], (), enumerated, {"tokens/round": mean_tokens})
+
+
+def text_of_file(path: Path) -> str:
+    """Return the table with the rule of a file; ValueError with a sentence for a bad file."""
+    try:
+        return rows_of_file(path)
+    except (Exception, SystemExit) as error:
+        raise ValueError(sentence(error, path)) from error
+
+
+def law_of_round(rule: Rule, toy: str, x: tuple[int, ...], k: int) -> dict:
+    """Return the distribution of the tokens of one round after x."""
+    draft, target = TOYS[toy]
+    step = make_step(target, k, partial(rule.guess, draft=draft), rule.verify)
+    return law(lambda rng: step(list(x), k + 1, rng).ids)
+
+
+def found_of(rule: Rule, toy: str, K: int) -> Found:
+    """Return what a rule writes on a toy; its guesses may depend on the whole text."""
+    texts = composed_law(X, lambda x, k: law_of_round(rule, toy, tuple(x), k), K + 1, K)
+    return Found(toy, K, texts, text_law(X, TOYS[toy][1], K + 1))
+
+
 # ---- the command
 
 def checked_words(words: list[str], rules: Sequence) -> list[str]:
@@ -114,7 +165,8 @@ def main(argv: list[str] | None = None) -> None:
     parser = Parser("python -m exact.rules", description=__doc__.split("\n")[0],
                     formatter_class=Help)
     parser.add_argument("words", nargs="*", metavar="WORD",
-                        help="show the rules with one of these words in the name, on all toys")
+                        help="show the rules with one of these words in the name, on all toys; or "
+                        "FILE.py: your rule and the register, on toy A")
     table = parser.add_mutually_exclusive_group()
     table.add_argument("--alarms", action="store_true",
                        help="show rules that were called inexact in public, and are exact")
@@ -124,7 +176,9 @@ def main(argv: list[str] | None = None) -> None:
     if args.alarms and args.words:
         raise ValueError(f"--alarms shows all its rules: it takes no word, got {args.words[0]}")
     # words are looked up in the rules of the table that is shown
-    if args.alarms:
+    if len(args.words) == 1 and args.words[0].endswith(".py") and not args.settings:
+        text = text_of_file(Path(args.words[0]))
+    elif args.alarms:
         text = alarms_table()
     elif args.settings:
         text = settings_table(checked_words(args.words, settings.RULES))

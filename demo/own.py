@@ -1,0 +1,82 @@
+"""Run a rule of yours with real models: main.py --decoder FILE.py.
+
+exact/rule_file.py says what FILE.py defines and reads it. The draft guesses for a file without a
+`guess`, and speculative.py's `verify` tests for a file without a `verify`. Such a rule has the
+flag --K; the flags of a DECODER are its own. What the file raises is reported in one sentence.
+
+A run does not show whether a rule is exact: python -m exact.judge FILE.py does.
+"""
+
+from collections.abc import Callable
+from functools import partial, wraps
+from pathlib import Path
+from typing import Any
+
+import speculative
+from exact.rule_file import (
+    Rule,
+    RuleError,
+    checked_step,
+    checked_verify,
+    names_of_file,
+    rule_of,
+    sentence,
+)
+from speculative import Step, make_step
+from variants import DECODERS
+from variants.registry import GUESSES, Decoder, Models
+
+
+def entry_of_flag(name: str) -> Decoder:
+    """Return the entry of --decoder: a registered name, or FILE.py; ValueError for a bad file."""
+    return read_entry(Path(name)) if name.endswith(".py") else DECODERS[name]
+
+
+def read_entry(path: Path) -> Decoder:
+    """Return the entry of a file. Its name is the file's, and whether it is exact is not known."""
+    rule = in_a_sentence(path, lambda: rule_of(names_of_file(path)))
+    if rule.decoder:
+        entry = rule.decoder
+        in_a_sentence(path, lambda: entry.settings({}))  # reads the flags of its `build`
+    else:
+        entry = entry_of_functions(rule)
+
+    @wraps(entry.build)  # whose signature has the flags
+    def build_or_raise(*models, **settings):
+        step = in_a_sentence(path, lambda: entry.build(*models, **settings))
+        return lambda x, n_left, rng: in_a_sentence(path, lambda: step(x, n_left, rng))
+
+    return entry._replace(name=str(path), build=build_or_raise,
+                          exact_if=partial(not_known, entry))
+
+
+def not_known(entry: Decoder, settings: dict) -> bool | None:
+    """Return False if a file says that its decoder is not exact, otherwise None: not known."""
+    return None if entry.is_exact(settings) else False
+
+
+def entry_of_functions(rule: Rule) -> Decoder:
+    """Return the entry of a file without a DECODER."""
+    make_guesses = rule.guess or speculative.guess
+    test = rule.verify or speculative.verify
+
+    def build(models: Models, K: GUESSES = 4) -> Step:
+        """Return the step: the file's own, or its guess and its test."""
+        draft = models.draft_rows
+        target = models.target_rows
+        if rule.step:
+            step = checked_step(rule.step, models.target.n_vocab)
+            return partial(step, draft=draft, target=target, K=K)
+        return make_step(target, K, partial(make_guesses, draft=draft), checked_verify(test))
+
+    names = [name for name in ("step", "guess", "verify") if getattr(rule, name)]
+    return Decoder("own", "your file", "", idea=f"Your {' and '.join(names)}.",
+                   guess=make_guesses, test=test, build=build)
+
+
+def in_a_sentence(path: Path, function: Callable[[], Any]) -> Any:
+    """Return function(); raise ValueError with one sentence for any error."""
+    try:
+        return function()
+    except (Exception, SystemExit) as error:
+        raise RuleError(sentence(error, path)) from error

@@ -1,0 +1,140 @@
+"""A rule in a file runs with the bundled pair, and what it does wrong is one sentence."""
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import main
+from demo.own import entry_of_flag
+from tests.commands import json_of_run, outcome, refusal, run_main
+from tests.test_judge import GUESS, RIGHT, STEP
+from tests.test_trace import stored_run
+from tools import will_it_pay
+
+ROOT = Path(main.__file__).parent
+SHORT = ("--n_tokens_to_generate", 12)
+BEST = GUESS.format(imports="sample", rows="np.eye(draft(x, 1).shape[-1])[guesses]")
+LOSSY = RIGHT.replace("residual(p_target[t], p_draft[t])", "p_target[t]")
+ROUND_STEP = """
+from functools import partial
+from speculative import guess, speculative_step
+
+def step(x, n_left, rng, draft, target, K):
+    return speculative_step(x, n_left, rng, target, K, partial(guess, draft=draft))
+"""
+VERIFY = "def verify(guesses, p_draft, p_target, rng): "
+
+
+@pytest.fixture
+def file(tmp_path):
+    """Return a function that writes FILE.py with this text."""
+    def write(text):
+        path = tmp_path / "mine.py"
+        path.write_text(text, encoding="utf-8")
+        return str(path)
+    return write
+
+
+def ids_of(decoder, *flags):
+    """Return the new tokens that a decoder writes at temperature 1."""
+    return json_of_run("--decoder", decoder, "--temperature", 1, *SHORT, *flags)[decoder]["ids"]
+
+
+@pytest.mark.parametrize("text", [RIGHT, ROUND_STEP, "from variants.speculative import DECODER"])
+def test_the_papers_rule_in_a_file_writes_the_papers_text(file, text):
+    path = file(text)
+    assert ids_of(path, "--K", 3) == ids_of("speculative", "--K", 3) != ids_of(path, "--K", 1)
+
+
+def test_the_wrong_rule_of_a_file_is_the_one_that_runs(file):
+    assert ids_of(file(LOSSY)) != ids_of("speculative")
+
+
+@pytest.mark.parametrize("text", [RIGHT, BEST, STEP, ROUND_STEP])
+def test_a_rule_of_a_file_writes_the_greedy_text_and_says_who_judges_it(file, text):
+    path = file(text)
+    got = json_of_run("--decoder", path, *SHORT)
+    assert got["identical"] and got["exact"] is None and got["settings"]["decoder"] == path
+    status, out, _ = run_main("--decoder", path, *SHORT)
+    assert status == 0 and f"python -m exact.judge {path}\n" in out
+
+
+def test_a_file_that_says_that_it_is_not_exact_is_believed(file):
+    text = "from variants.block import DECODER\nDECODER = DECODER._replace(exact=False)"
+    _, out, _ = run_main("--decoder", file(text), *SHORT)
+    assert "This method is not exact" in out and "exact.judge" not in out
+
+
+@pytest.mark.parametrize("text", [RIGHT, BEST, STEP])
+def test_the_rounds_of_a_file_are_shown_and_kept(file, tmp_path, text):
+    path = file(text)
+    page = tmp_path / "run.html"
+    status, out, _ = run_main("--decoder", path, *SHORT, "--show", "--trace", page)
+    assert status == 0 and "{+" in out.split("\n\n")[1]
+    run = stored_run(page)
+    shown = [token["id"] for result in run["rounds"] for token in result["ids"]]
+    assert shown == json_of_run("--decoder", path, *SHORT)[path]["ids"]
+    assert run["exact"] is None
+
+
+def test_a_file_continues_many_prompts(file, tmp_path):
+    prompts = tmp_path / "prompts.txt"
+    prompts.write_text("One day\nA king\n", encoding="utf-8")
+    texts = []
+    for name, decoder in (("mine", file(RIGHT)), ("ours", "speculative")):
+        out = tmp_path / f"{name}.jsonl"
+        assert run_main("--decoder", decoder, "--prompts", prompts, "--out", out,
+                        "--temperature", 1, *SHORT)[0] == 0
+        texts.append([json.loads(line)["ids"] for line in out.read_text().splitlines()])
+    assert texts[0] == texts[1] and len(texts[0]) == 2
+
+
+@pytest.mark.parametrize("text, sentence", [
+    ("x = 1\ndef verify(", r"mine\.py does not run: line 2: SyntaxError: "),
+    ("import nothing_of_this_name", r"mine\.py does not run: line 1: ModuleNotFoundError: "),
+    ("x = 1", r"mine\.py: need a function verify, guess or step in it, or a DECODER$"),
+    ("def verify(g, q): pass", r"mine\.py: need verify\(guesses, .* got verify\(g, q\)$"),
+    ("def guess(x, k): pass", r"mine\.py: need guess\(x, k, rng, draft\), got guess\(x, k\)$"),
+    ("DECODER = 3", r"mine\.py: need a DECODER"),
+    (VERIFY + "return [guesses[99]]", r"does not run: line 1: IndexError: list index out of"),
+    (VERIFY + "return [-1]", r"need a list of 1 to 5 tokens of 0 \.\. \d+, got \[-1\]"),
+    (VERIFY + "raise SystemExit(0)", "does not run: line 1: SystemExit"),
+    ("def step(*args): return [0] * 99", "need a list of 1 to 2 tokens"),
+    ("def guess(x, k, rng, draft): return [0] * k, [[1]] * k", "does not run: .*ValueError"),
+])
+def test_what_is_wrong_with_a_file_is_one_sentence(file, text, sentence):
+    assert re.search(sentence, refusal(main.main, "--decoder", file(text), *SHORT).strip())
+
+
+def test_a_file_that_is_missing_is_one_sentence():
+    assert "need a Python file, FILE.py" in refusal(main.main, "--decoder", "nosuch.py")
+
+
+def test_the_flags_of_a_file_are_those_of_its_build(file):
+    path = file("from variants.tree import DECODER")
+    assert "widths" in entry_of_flag(path).flags
+    assert "--lenience does not apply" in refusal(main.main, "--decoder", path, "--lenience", 1)
+
+
+def test_a_copy_of_the_survey_runs_a_file(file, tmp_path):
+    pytest.importorskip("distributed")
+    prompts = tmp_path / "prompts.txt"
+    prompts.write_text("One day\n", encoding="utf-8")
+    out = tmp_path / "texts.jsonl"
+    words = ["-m", "tools.survey", "--workers", "1", "--prompts", prompts, "--out", out,
+             "--decoder", file(RIGHT), "--n_tokens_to_generate", "5"]
+    done = subprocess.run([sys.executable, *map(str, words)], cwd=ROOT, capture_output=True)
+    assert done.returncode == 0, done.stderr
+    assert len(json.loads(out.read_text())["ids"]) == 5
+
+
+def test_will_it_pay_races_a_file(file):
+    path = file(RIGHT)
+    status, out, err = outcome(will_it_pay.main, "--decoder", path, "--N", 4, "--repeats", 1,
+                               "--temperature", 1)
+    assert status == 0, err
+    assert f"| --decoder {path} |" in out
