@@ -100,7 +100,8 @@ def note_lines(numbers: dict, decoder: str) -> list[str]:
         lines.append("The text fits the pattern." if numbers["fits_pattern"] else
                      "The text does not fit the pattern yet: it was cut off. Allow more tokens.")
     if numbers["exact"] is None:
-        lines.append(f"Whether {decoder} is exact, no run can show: python -m exact.judge {decoder}")
+        lines.append(f"No run shows whether {decoder} is exact. The judge enumerates it: "
+                     f"python -m exact.judge {decoder}")
     elif not numbers["exact"]:
         lines.append("This method is not exact: its text does not follow the target's "
                      "distribution.")

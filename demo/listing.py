@@ -39,10 +39,15 @@ def listed(function: Callable) -> dict:
     places: list[str | None] = [None] * len(lines)  # other files' lines have no place
     if is_known:
         places = [f"{function.__name__}.{name}" for name in PLACES[function.__name__].split()]
-    file = Path(inspect.getfile(function)).resolve().relative_to(ROOT)
-    return {"name": function.__name__, "file": file.as_posix(),
+    return {"name": function.__name__, "file": file_of(function),
             "lines": [{"number": number, "text": text, "place": place}
                       for (number, text), place in zip(lines, places, strict=True)]}
+
+
+def file_of(function: Callable) -> str:
+    """Return the file of a function: its path in the repository, or the whole path elsewhere."""
+    file = Path(inspect.getfile(function)).resolve()
+    return (file.relative_to(ROOT) if file.is_relative_to(ROOT) else file).as_posix()
 
 
 def code_lines(function: Callable) -> list[tuple[int, str]]:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import speculative
-from demo.listing import ROOT, listing_of
+from demo.listing import file_of, listing_of
 from demo.task import Task
 from demo.trace import text_reader
 from lib.checkpoints.files import atomic
@@ -81,10 +81,7 @@ def source_line(function: Callable) -> dict:
     """Return file, line and text of a function's first line."""
     # The page shows where a reader finds the code.
     lines, n = inspect.getsourcelines(function)
-    file = Path(inspect.getfile(function)).resolve()
-    if file.is_relative_to(ROOT):
-        file = file.relative_to(ROOT)
-    return {"file": file.as_posix(), "line": n, "text": lines[0].strip()}
+    return {"file": file_of(function), "line": n, "text": lines[0].strip()}
 
 
 # ---- the file

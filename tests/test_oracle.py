@@ -15,11 +15,12 @@ import pytest
 from exact import oracle, toys
 from exact.law import law
 from exact.oracle import KNOWN, TOYS, check, check_by_sampling
-from exact.rules import oracle_rows, verifiers
+from exact.rules import batched, oracle_rows, verifiers
 from exact.rules.batched import EXACT, WRONG, chain, draw, written
 from exact.rules.guesses import is_confident
 from exact.rules.register import BY_NAME, enumerated_rule
 from speculative import guess, make_step
+from tests.controls import uncapped_block_of_batch
 
 ROOT = Path(oracle.__file__).parents[1]
 
@@ -640,6 +641,7 @@ def test_the_verifier_for_pytorch_is_exact_and_its_fault_is_named_as_shown(alone
 
 # ---- more tokens per round than is lossless
 
+DRAW_FROM_TARGET = "ratio test, then a draw from the target"
 TOO_MANY = "more tokens per round than any lossless test of one chain: "
 
 
@@ -657,7 +659,7 @@ def test_block_verification_writes_the_most_tokens_of_one_chain(K, V, padding):
 def test_more_tokens_than_a_lossless_verifier_can_write_are_named(K):
     report = check(uncapped_block_of_batch, K)
     assert report.exact is False and TOO_MANY in report.text
-    for name in ("ratio test, then a draw from the target", "ratio test with the target's next row"):
+    for name in (DRAW_FROM_TARGET, "bonus token from the last guess's row"):
         report = check(batched.WRONG[name], K)
         assert report.exact is False and TOO_MANY not in report.text
 
@@ -670,7 +672,7 @@ def test_sampling_names_more_tokens_than_a_lossless_verifier_can_write():
         return lambda g, q, p: rule(g, q, p, rng.random((len(g), 4)))
 
     assert TOO_MANY in check_by_sampling(with_numbers(uncapped_block_of_batch)).text
-    wrong = batched.WRONG["ratio test, then a draw from the target"]
+    wrong = batched.WRONG[DRAW_FROM_TARGET]
     assert TOO_MANY not in check_by_sampling(with_numbers(wrong)).text
 
 

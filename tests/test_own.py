@@ -101,7 +101,7 @@ def test_a_file_continues_many_prompts(file, tmp_path):
     ("def guess(x, k): pass", r"mine\.py: need guess\(x, k, rng, draft\), got guess\(x, k\)$"),
     ("DECODER = 3", r"mine\.py: need a DECODER"),
     (VERIFY + "return [guesses[99]]", r"does not run: line 1: IndexError: list index out of"),
-    (VERIFY + "return [-1]", r"need a list of 1 to 5 tokens of 0 \.\. \d+, got \[-1\]"),
+    (VERIFY + "return [-1]", r"need a list of 1 to 2 tokens of 0 \.\. \d+, got \[-1\]"),
     (VERIFY + "raise SystemExit(0)", "does not run: line 1: SystemExit"),
     ("def step(*args): return [0] * 99", "need a list of 1 to 2 tokens"),
     ("def guess(x, k, rng, draft): return [0] * k, [[1]] * k", "does not run: .*ValueError"),

@@ -102,7 +102,7 @@ def test_a_rule_in_a_file_is_shown_above_the_registers(tmp_path, capsys):
                        ("block_verify", "exact | 0 | 0 | 0 | 3.082 |")):
         module = "variants.block" if name == "block_verify" else "tests.controls"
         path.write_text(f"from {module} import {name} as verify", encoding="utf-8")
-        assert main([str(path)]) == 0
+        assert tables.main([str(path)]) == 0
         _, _, first, *others = capsys.readouterr().out.splitlines()
         assert first == f"| {path} | {line}" and len(others) == len(register.RULES)
 
@@ -114,7 +114,7 @@ def test_a_rule_in_a_file_is_shown_above_the_registers(tmp_path, capsys):
 def test_a_file_without_a_rule_gets_one_sentence(tmp_path, capsys, text, sentence):
     path = tmp_path / "mine.py"
     path.write_text(text, encoding="utf-8")
-    assert main([str(path)]) == 2 and sentence in capsys.readouterr().err
+    assert tables.main([str(path)]) == 2 and sentence in capsys.readouterr().err
 
 
 def test_the_alarms_are_shown_whole():
