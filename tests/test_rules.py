@@ -109,7 +109,7 @@ def test_a_rule_in_a_file_is_shown_above_the_registers(tmp_path, capsys):
 
 @pytest.mark.parametrize("text, sentence", [
     ("x = 1", "mine.py: need a function verify, guess or step"),
-    ("def verify(g, q, p, rng): return [9]", "mine.py: need a list of 1 token of 0 .. 2, got [9]"),
+    ("def verify(g, q, p, rng): return [9]", "mine.py: need a list of 1 to 2 tokens of 0 .. 2"),
     ("from variants.block import DECODER", "for a step or a DECODER: python -m exact.judge")])
 def test_a_file_without_a_rule_gets_one_sentence(tmp_path, capsys, text, sentence):
     path = tmp_path / "mine.py"

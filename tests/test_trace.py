@@ -14,6 +14,7 @@ from demo import page
 from demo import trace as watch
 from demo.compare import Timed, decoded_run, with_costs
 from demo.flags import parse_args, settings_for_json
+from demo.listing import ROOT
 from demo.page import stored_run
 from demo.task import load_task
 from encoder import Encoder, byte_characters
@@ -148,7 +149,7 @@ def test_of_every_decoder_what_is_shown_is_known(name, temperature):
     guess, test = entry.tree if branches and entry.tree else (entry.guess, entry.test)
     for function, place in ((guess, run["code"]["guess"]), (test, run["code"]["test"])):
         assert f"def {function.__name__}(" in place["text"]
-        lines = (page.ROOT / place["file"]).read_text(encoding="utf-8").split("\n")
+        lines = (ROOT / place["file"]).read_text(encoding="utf-8").split("\n")
         assert lines[place["line"] - 1] == place["text"]
     tested, accepted = (sum(place[name] for place in run["summary"]["by_position"])
                         for name in ("tested", "accepted"))
