@@ -69,7 +69,7 @@ REGISTERS = {"rules": (RULES, ()), "settings": (settings.RULES, ("--settings",))
 
 
 @pytest.mark.parametrize("word, flags, names", [
-    ("traversal", (), 2), ("PAYS best", (), 2), ("mask:", ("--settings",), 3)])
+    ("traversal", (), 2), ("PAYS best", (), 2), ("mask:", ("--settings",), 5)])
 def test_the_command_shows_the_rules_with_a_word_on_every_toy(word, flags, names):
     status, out, _ = outcome(tables.main, *flags, word)
     rows = out.splitlines()[2:]
@@ -169,6 +169,32 @@ def test_the_distances_of_one_guess_are_the_closed_forms(toy):
     accepted = q * (p >= q)
     assert distance("accept if p_target >= p_draft", toy, 1) == tv(
         accepted + (1 - accepted.sum()) * surplus / surplus.sum(), p)
+
+
+def test_masked_guesses_have_the_closed_forms_and_argmax_guesses_may_be_dropped(monkeypatch):
+    """The first token of a round after token 1, which the mask then forbids; one guess."""
+    draft, target = TOYS["A"]
+    q, p = draft([0, 1])[0], settings.no_repeat(target([0, 1])[0], (1,))
+    p = p / p.sum()
+    names = ["mask: guesses that it forbids are dropped before the test",
+             "mask: guesses drawn under it, and tested with the draft's whole rows"]
+    first = []
+    for name in names:
+        a_round = partial(settings.one_round, (0, 1), (1,), settings.BY_NAME[name], "A", 1)
+        row = np.array([Fraction(0)] * 3)
+        for (text, *_), probability in law(a_round).items():
+            row[text[2]] += probability
+        first.append(row)
+    both = np.minimum(p, q)
+    rest = residual(p, q)
+    dropped, drawn_under = first
+    assert (dropped == both + (1 - q[1] - both.sum()) * rest + q[1] * p).all()
+    accepted = both / (1 - q[1])  # a guess is drawn from q without token 1
+    assert (drawn_under == accepted + (1 - accepted.sum()) * rest).all()
+    assert tv(dropped, p) > 0 and tv(drawn_under, p) > 0
+    best = toys.mapped(draft, lambda row: one_hot(np.argmax(row)))
+    monkeypatch.setitem(TOYS, "A, argmax", (best, target))
+    assert enumerated_setting(names[0], "A, argmax", 3).distance == 0
 
 
 def test_two_races_with_the_same_numbers_are_as_the_integral_says():

@@ -12,10 +12,13 @@ guesses are accepted, and the engine keeps a record of the text from round to ro
     keep       (record, done) -> the record after the round `done`
     cut        (ids, stop, is_last) -> the tokens of a round that become text; is_last: the
                round reaches the limit of length
+    propose    (x, k, rng, draft, under) -> guesses, and the draft's rows for the test;
+               under(row, guesses) is the row under the setting, after the record and guesses
     record     the tokens on record before a round: the new text, if the engine is right
 
-Guesses are drawn from the draft's rows, without any setting, and tested by the ratio test.
-Texts have four tokens, or end with a stop token. All outcomes are enumerated, on Fractions.
+Guesses are drawn from the draft's rows, without any setting unless `propose` says otherwise, and
+tested by the ratio test. Texts have four tokens, or end with a stop token. All outcomes are
+enumerated, on Fractions.
 """
 
 from collections import defaultdict
@@ -27,9 +30,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from exact.law import law, text_law
-from exact.rules.register import MLX_SWIFT, SGLANG, commit, file_at
+from exact.rules.register import MLX_SWIFT, SGLANG, commit, file_at, pull
 from exact.toys import TOYS, Found, X
-from speculative import Round, guess, speculative_step, up_to_stop
+from speculative import Model, Round, guess, speculative_step, up_to_stop
 
 N_NEW = 4  # tokens of a text
 STOP = 2
@@ -40,6 +43,8 @@ Setting = Callable[[np.ndarray, Record], np.ndarray]
 Given = Callable[[Record, list[int], int], Record | None]
 Keep = Callable[[Record, Round], Record]
 Cut = Callable[[list[int], tuple[int, ...], bool], list[int]]
+Under = Callable[[np.ndarray, list[int]], np.ndarray]
+Propose = Callable[[list[int], int, Any, Model, Under], tuple[list[int], list[np.ndarray]]]
 
 
 # ---- setting(row, seen): the weights of the next token, after the new tokens `seen`
@@ -116,6 +121,30 @@ whole_round = lambda ids, stop, is_last: ids
 limit_first = lambda ids, stop, is_last: ids if is_last else up_to_stop(ids, stop)
 
 
+# ---- propose(x, k, rng, draft, under): guesses, and the draft's rows for the test
+
+draft_alone = lambda x, k, rng, draft, under: guess(x, k, rng, draft)
+
+
+def drop_forbidden(x, k, rng, draft, under):
+    """Draw from the draft's rows; drop the first guess that is forbidden, and all after it."""
+    guesses, rows = guess(x, k, rng, draft)
+    for t, token in enumerate(guesses):
+        weights = under(rows[t], guesses[:t])
+        if weights[token] == 0:
+            return guesses[:t], rows[:t]
+    return guesses, rows
+
+
+def draw_under(x, k, rng, draft, under):
+    """Draw from the draft's rows under the setting; test with the rows as they were before."""
+    def draft_under(ids, n_last):
+        return [under(draft(ids, n_last)[-1], ids[len(x) :])]
+
+    guesses, _ = guess(x, k, rng, draft_under)
+    return guesses, [draft(x + guesses[:t], 1)[-1] for t in range(k)]
+
+
 # ---- the rules
 
 class SettingRule(NamedTuple):
@@ -128,6 +157,7 @@ class SettingRule(NamedTuple):
     keep: Keep = keep_text
     cut: Cut = until_stop
     stop: tuple[int, ...] = ()
+    propose: Propose = draft_alone
     seen: str = ""  # links
 
 
@@ -158,11 +188,19 @@ RULES = [
         "minimum length: counted in rounds, one mask for a round", min_length, False,
         given=tokens_before_the_round, keep=keep_last,
         seen=sglang_link("sampling/penaltylib/min_new_tokens.py", "a step counts 1")),
-    SettingRule("mask: each row for the tokens before it", no_repeat, True),
+    SettingRule(
+        "mask: each row for the tokens before it", no_repeat, True,
+        seen=pull("ollama/ollama", 18105)),
     SettingRule("mask: the bonus row has none", no_repeat, False, given=all_but_bonus),
     SettingRule(
         "mask: every row has that of the round's start", no_repeat, False,
         given=tokens_before_the_round),
+    SettingRule(
+        "mask: guesses that it forbids are dropped before the test", no_repeat, False,
+        propose=drop_forbidden),
+    SettingRule(
+        "mask: guesses drawn under it, and tested with the draft's whole rows", no_repeat, False,
+        propose=draw_under),
     SettingRule(
         "sampling setting: the bonus row only", half_temperature, False, given=bonus_only),
     SettingRule("stop token: the round is cut after it", no_setting, True, stop=(STOP,)),
@@ -204,8 +242,14 @@ def one_round(x: tuple[int, ...], record: Record, rule: SettingRule, toy: str, K
             rows.append(row_under(rule.setting, toy, last, seen))
         return np.array(rows)
 
+    def under(row, guesses):
+        return rule.setting(row, (*record, *guesses))
+
+    def make_guesses(x, k, rng):
+        return rule.propose(x, k, rng, draft, under)
+
     n_left = len(X) + N_NEW - len(x)
-    done = speculative_step(list(x), n_left, rng, target, K, partial(guess, draft=draft))
+    done = speculative_step(list(x), n_left, rng, target, K, make_guesses)
     # the tokens that become text; the engine's record is made of the uncut round
     ids = rule.cut(done.ids, rule.stop, len(done.ids) == n_left)
     has_ended = len(ids) == n_left or any(token in rule.stop for token in ids)
