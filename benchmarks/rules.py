@@ -25,7 +25,7 @@ from typing import NamedTuple
 import numpy as np
 
 from benchmarks import command
-from benchmarks.models import LENGTH, OPENINGS, load_models
+from benchmarks.models import LENGTH, OPENINGS, load_benchmark_pair
 from exact import recorded
 from exact.expected import (
     block_tokens,
@@ -113,7 +113,7 @@ def places(draft, target, encoder, n_rounds):
 
 def places_of_pair(temperature, n_rounds):
     """Return the `places` of the bundled pair at this temperature."""
-    encoder, *pair = load_models("pair")
+    encoder, *pair = load_benchmark_pair("pair")
     models = (with_tree_sampling(tree_model(model), temperature=temperature)
               for model in pair)
     return places(*models, encoder, n_rounds)

@@ -57,7 +57,7 @@ def source(argument):
     return "\n\n".join(codes)
 
 
-def decoders(argument=None):
+def decoders_table(argument=None):
     """Return docs/decoders.md's table: file, paper, whether it is exact, and its idea."""
     rows = ["| `--decoder` | paper | exact | what it adds |", "|---|---|---|---|"]
     for name, entry in DECODERS.items():
@@ -97,7 +97,7 @@ def rules_sentence(link):
             f"text; {len(met_in_public)} of these were met in public.")
 
 
-def run(line):
+def shell_output(line):
     """Return what a command line prints in a shell; `python` is this Python."""
     line = line.replace("python", f'"{sys.executable}"', 1)
     return subprocess.run(line, shell=True, cwd=ROOT, stdout=subprocess.PIPE, text=True,
@@ -115,7 +115,7 @@ def fill(text, kinds):
     return BLOCK.sub(filled_block, text)
 
 
-STATIC = {"code": source, "decoders": decoders, "families": families,
+STATIC = {"code": source, "decoders": decoders_table, "families": families,
           "rules": rules_sentence}  # kinds that need no run
 
 
@@ -125,7 +125,7 @@ def main(argv=None):
     parser.add_argument("--code", action="store_true", help="only blocks that need no run")
     parser.add_argument("files", nargs="*", default=["README.md"])
     args = parser.parse_args(argv)
-    kinds = STATIC if args.code else STATIC | {"run": run, "table": run}
+    kinds = STATIC if args.code else STATIC | {"run": shell_output, "table": shell_output}
     for path in (ROOT / name for name in args.files):
         page = fill(path.read_text(encoding="utf-8"), kinds)
         if figures.MARKER.search(page):

@@ -79,7 +79,7 @@ def limit(n_texts, n_different):
 
 
 @cache
-def wrong_rules():
+def wrong_distances():
     """Return {name: distance} of the rules that are not exact, on these models."""
     wanted()  # before any enumeration: the first pass compiles, and a compiler draws file names
     distances = {}
@@ -201,7 +201,7 @@ def explanation() -> str:
     """Return in words what the limit is, and which wrong rules it does not show."""
     largest = limit(N_TEXTS, len(wanted()))
     # a rule nearer than 2 limit may be measured below the limit
-    missed = [f"`{name}`" for name, far in wrong_rules().items() if far < 2 * largest]
+    missed = [f"`{name}`" for name, far in wrong_distances().items() if far < 2 * largest]
     error = f"{ERROR:.0e}".replace("e-0", "e-")  # 1e-6, which Python writes as 1e-06
     return (f"With {N_TEXTS:,} texts of random GPT-2s and K = {N_GUESSES}, the measured distance "
             f"is at most {largest:.4f} for an exact engine, and above it for an engine whose "
