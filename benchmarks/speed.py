@@ -34,7 +34,7 @@ ALPHAS = (0.6, 0.7, 0.8, 0.9)
 ROWS = {"numba": (1, 2, 3, 4, 5, 6, 7, 8, 9, 16), "cupy": (1, 2, 3, 4, 5, 6, 8, 9, 16, 32, 64)}
 CONTEXTS = (64, 512, 1000)
 RUNS = 3  # of every text; --repeats is for passes
-GUESSES = 4  # draft steps in a row
+DRAFT_STEPS = 4  # draft steps in a row
 BLOCK = {"numba": 2**29, "cupy": 2**31}  # bytes that are read to measure the bandwidth
 LABELS = {"speedup": "speed-up", "predicted": "predicted", "acceptance": "acceptance",
           "tokens_per_pass": "tokens per pass"}
@@ -48,7 +48,7 @@ def pass_times(args, encoder, draft, target):
     rate = BLOCK[args.backend] / block_s  # bytes per second
     floor_s = pass_bytes(sizes(target)) / rate
     step = rows_actions(draft, (1,))[1]  # a pass over one row
-    actions = {"draft": lambda: [step() for _ in range(GUESSES)]}
+    actions = {"draft": lambda: [step() for _ in range(DRAFT_STEPS)]}
     backends = ["cupy"] if args.backend == "cupy" else ["numpy", "numba"]
     for backend in backends:
         for n, action in rows_actions(target, ROWS[args.backend], backend=backend).items():
@@ -59,7 +59,7 @@ def pass_times(args, encoder, draft, target):
                 for n in CONTEXTS if n < target.n_ctx}
     return {"bandwidth_GB_per_s": rate / 1e9, "floor_ms": 1e3 * floor_s,
             "row_over_floor": row_s / floor_s,
-            "draft_ms": {name: ms / GUESSES for name, ms in draft_times.items()},
+            "draft_ms": {name: ms / DRAFT_STEPS for name, ms in draft_times.items()},
             "rows_ms": {n: ms for (name, n), ms in times.items() if name != "numpy"},
             "numpy_rows_ms": {n: ms for (name, n), ms in times.items() if name == "numpy"},
             "context_ms": milliseconds(contexts, args.repeats)}

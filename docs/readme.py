@@ -32,11 +32,11 @@ from variants import DECODERS
 from variants.registry import FAMILIES
 
 ROOT = Path(__file__).parent.parent
-KINDS = "run|table|code|decoders|families|rules"
+BLOCK_KINDS = "run|table|code|decoders|families|rules"
 # re.VERBOSE ignores the spaces of a pattern, so each space of the comments is written [ ].
 BLOCK = re.compile(rf"""
     (?P<head>
-        <!--[ ](?P<kind>{KINDS})
+        <!--[ ](?P<kind>{BLOCK_KINDS})
         (:[ ](?P<argument>.*?))?[ ]-->\n      # "decoders" and "families" have no argument
         (?P<fence>```\w*\n)?                  # in front of code and outputs, not of tables
     )
@@ -90,7 +90,7 @@ def families(argument=None):
 
 def rules_sentence(link):
     """Return a sentence that counts all rules, the wrong rules, and those of them met in public."""
-    every = [*register.RULES, *settings.RULES]
+    every = [*register.RULES, *settings.SETTINGS]
     wrong = [rule for rule in every if not rule.exact]
     met_in_public = [rule for rule in wrong if rule.seen]
     return (f"Of [{len(every)} rules]({link}), {len(wrong)} change the distribution of the "

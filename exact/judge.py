@@ -50,7 +50,7 @@ from speculative import Model, Round, Test, complete, draft_and_verify
 
 SECONDS = 60.0
 GRACE = 10.0  # seconds more for a single outcome, before the process is stopped
-EXACT = 1e-9  # the largest distance of an exact float64 verifier: errors are near 1e-16
+ROUNDING = 1e-9  # the largest distance of an exact float64 verifier: errors are near 1e-16
 FLOAT32 = 1e-6  # the same, computed in float32
 NOT_ENUMERATED = """\
 Not enumerated: more guesses, larger vocabularies, real models and their caches.
@@ -64,9 +64,9 @@ import sys
 from exact.judge import answer
 sys.exit(100 + answer({!r}, {}, {}, {}))
 """
-TOYS = {name: [mapped(model, np.float64) for model in pair]
+TOYS_IN_FLOATS = {name: [mapped(model, np.float64) for model in pair]
         for name, pair in toys.TOYS.items()}
-TOYS["equal"] = [TOYS["A"][1]] * 2  # draft and target are both A's target
+TOYS_IN_FLOATS["equal"] = [TOYS_IN_FLOATS["A"][1]] * 2  # draft and target are both A's target
 
 Text = tuple[int, ...]
 Texts = dict[Text, float]  # {text: probability}
@@ -111,7 +111,7 @@ def load_file(path: Path) -> tuple[TextsOf, Test | None, str]:
     verify = None if name == "step" else checked_verify(function)
     texts = rounds_of(verify) if verify else texts_of(checked_step(function))
     # The imports and this first call may draw random numbers (they may compile something).
-    draft, target = TOYS["A"]
+    draft, target = TOYS_IN_FLOATS["A"]
 
     def first_outcome(run):
         # no forks are given, so this run takes the first branch of every decision
@@ -230,13 +230,13 @@ class Clock:
 def judge(texts: TextsOf, seconds: float = math.inf) -> Iterator[Found]:
     """Yield the findings for every toy and K; raise AssertionError when time is up."""
     clock = Clock(seconds)
-    for toy, K in product(TOYS, (1, 2, 3)):
-        draft, target = TOYS[toy]
+    for toy, K in product(TOYS_IN_FLOATS, (1, 2, 3)):
+        draft, target = TOYS_IN_FLOATS[toy]
         clock.start(f"toy {toy}, K = {K}")
         yield Found(toy, K, texts(draft, target, K, clock.law), text_law(X, target, K + 1))
 
 
-def difference_lines(found: Found, tolerance: float = EXACT) -> Iterator[str]:
+def difference_lines(found: Found, tolerance: float = ROUNDING) -> Iterator[str]:
     """Yield lines that show the first token that is too frequent, and its alternatives.
 
     At this token the distribution of the texts so far first differs too much from the target's.
@@ -289,15 +289,15 @@ def print_judgement(texts: TextsOf, seconds: float, tolerance: float) -> int:
                 print("  this is within float32 rounding: --tolerance "
                       f"{FLOAT32:g} accepts it")
             return 1
-        size = "exact" if found.distance <= EXACT else f"distance {found.distance:.0e}"
+        size = "exact" if found.distance <= ROUNDING else f"distance {found.distance:.0e}"
         print(f"toy {found.toy}, K = {found.K}: {size}, {len(found.texts)} texts", flush=True)
-    within = "" if tolerance == EXACT else f" to within {tolerance:g} (--tolerance)"
+    within = "" if tolerance == ROUNDING else f" to within {tolerance:g} (--tolerance)"
     print(f"The distribution is the target's{within} for K = 1, 2 and 3 on these toys.")
     print(NOT_ENUMERATED)
     return 0
 
 
-def answer(file: str, seconds: float = SECONDS, tolerance: float = EXACT,
+def answer(file: str, seconds: float = SECONDS, tolerance: float = ROUNDING,
            with_rows: bool = False) -> int:
     """Judge a file in this process and print; return the exit status."""
     path = Path(file)
@@ -348,7 +348,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("file", help="a Python file with a function verify or step")
     parser.add_argument("--seconds", type=positive, default=SECONDS,
                         help="the time limit of the enumeration (default: %(default)g)")
-    parser.add_argument("--tolerance", type=partial(positive, limit=1), default=EXACT,
+    parser.add_argument("--tolerance", type=partial(positive, limit=1), default=ROUNDING,
                         help="the largest distance of an exact verifier (default: %(default)g; "
                              f"float32 needs {FLOAT32:g})")
     parser.add_argument("--rows", action="store_true",

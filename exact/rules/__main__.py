@@ -84,7 +84,7 @@ def rules_table(words: Sequence[str] = ()) -> str:
 def settings_table(words: Sequence[str] = ()) -> str:
     """Show what each rule on a setting does, and where it is met."""
     columns: Columns = {"used or fixed in": lambda rule, toy: rule.seen}
-    return distances_table(settings.RULES, words, settings.enumerated_setting, columns)
+    return distances_table(settings.SETTINGS, words, settings.enumerated_setting, columns)
 
 
 def alarms_table() -> str:
@@ -127,7 +127,7 @@ def main(argv: list[str] | None = None) -> None:
     if args.alarms:
         text = alarms_table()
     elif args.settings:
-        text = settings_table(checked_words(args.words, settings.RULES))
+        text = settings_table(checked_words(args.words, settings.SETTINGS))
     else:
         text = rules_table(checked_words(args.words, register.RULES))
     print_safely(text, sys.stdout)
