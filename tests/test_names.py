@@ -11,6 +11,8 @@ import ast
 from collections import defaultdict
 from pathlib import Path
 
+from lib.terminal import Parser, command
+
 ROOT = Path(__file__).parents[1]
 PROTOCOL = {  # a function of every file of a kind, called through the file
     "main",  # of every command
@@ -93,6 +95,13 @@ def test_repeated_names_are_found():
     assert repeated_names(trees) == dict.fromkeys(["K", "MOST", "first", "ratio"], files)
 
 
-if __name__ == "__main__":
+@command("tests.test_names")
+def main(argv=None):
+    """Print each name that several files define, and the files."""
+    Parser("python -m tests.test_names", description=__doc__.split(";")[0]).parse_args(argv)
     for name, files in repeated_names(syntax_trees()).items():
         print(f"{name:20} {' '.join(files)}")
+
+
+if __name__ == "__main__":
+    main()
