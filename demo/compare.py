@@ -18,9 +18,9 @@ from lib.terminal import notify
 from sampling import adjusted_logits
 from speculative import Round, generate
 from theory.speedup import walltime_improvement
-from variants import build, build_plain
+from variants import build_plain
 from variants.shared.branches import Tree
-from wrappers.forced import ForcedRound, with_forced_runs
+from wrappers.forced import ForcedRound
 from wrappers.window import window, windowed
 
 SHORTEST = 8  # tokens of a text that is long enough to measure its speed
@@ -114,12 +114,12 @@ def decoded_run(task: Task, decoder: str, on_seen: Callable[[dict], Any] | None 
     models = task.models()
     draft = timed(models.draft) if models.draft else None
     target = timed(models.target)
-    # `build_plain` gets the decoder too: some have a plain decoding that writes the same text.
-    build_step = build_plain if decoder == "autoregressive" else build
-    step = build_step(task.decoder, models._replace(draft=draft, target=target), task.settings)
-    if task.grammar and decoder != "autoregressive":
-        allowed = models.sampling["allowed"]  # the task's pattern (Task.models)
-        step = with_forced_runs(step, allowed, task.stop)
+    models = models._replace(draft=draft, target=target)
+    if decoder == "autoregressive":
+        # It gets the decoder too: some have a plain decoding that writes the same text.
+        step = build_plain(task.decoder, models, task.settings)
+    else:
+        step = task.step(models)
     # The decoder gets the tokens of the window as if they were the whole text.
     if task.window:
         step = windowed(step, len(task.x), task.n_ctx)
@@ -213,10 +213,7 @@ def compare(task: Task, on_seen: Callable[[dict], Any] | None = None) -> dict:
         **difference_of_texts(task, plain.ids, fast.ids),
     }
     if task.grammar:
-        numbers["fits_pattern"] = fits_pattern(task, fast.ids)
-        # Tokens of rounds in which the pattern left no choice.
-        numbers["forced"] = sum(len(result.ids) for result in fast.rounds
-                                if isinstance(result, ForcedRound))
+        numbers |= pattern_figures(task, fast.ids, fast.rounds)
     if measuring and task.costs:
         numbers |= {"measuring_s": measuring, "costs": task.costs._asdict()}
     return numbers
@@ -241,12 +238,17 @@ def text_figures(task: Task, run: Run) -> dict:
             "text": task.encoder.decode(task.x + run.ids), "ids": run.ids}
 
 
-def fits_pattern(task: Task, ids: list[int]) -> bool:
-    """Return whether the pattern may end after the new text; an end of text is ignored."""
+def pattern_figures(task: Task, ids: list[int], rounds: Sequence[Round]) -> dict:
+    """Return whether the pattern may end after the new text, and how many tokens it forced.
+
+    An end of text is ignored. A forced token is one of a round without a pass.
+    """
     if ids and ids[-1] == task.encoder.end_of_text:
         ids = ids[:-1]
     pattern = task.pattern()
-    return pattern is None or pattern.may_end(task.x + ids)
+    forced = [result for result in rounds if isinstance(result, ForcedRound)]
+    return {"fits_pattern": pattern is None or pattern.may_end(task.x + ids),
+            "forced": sum(len(result.ids) for result in forced)}
 
 
 def pass_figures(plain: Run, fast: Run) -> dict:

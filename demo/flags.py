@@ -136,7 +136,8 @@ def add_output_flags(add: Callable) -> None:
 def add_prompts_flags(add: Callable) -> None:
     """Add the flags of many prompts."""
     add("--prompts", metavar="FILE", help="continue all prompts of a file: one per line, or "
-        'one JSON object per line, {"prompt": ..., "id": ...}; - reads standard input')
+        'one JSON object per line, {"prompt": ..., "id": ..., "regex": ...}; - reads standard '
+        "input")
     add("--out", metavar="FILE.jsonl", help="one JSON record per prompt, in their order; an "
         "interrupted run resumes; - writes standard output; exit status 3 if a record is an "
         "error")
@@ -240,7 +241,7 @@ def check_flags(args: Namespace, entry: Decoder, given: set[str]) -> None:
         if misplaced := given & {*MANY_TEXTS}:
             raise ValueError(f"--{min(misplaced)} needs --prompts")
         return
-    if misplaced := given & {*ONE_TEXT, *pattern.KINDS, "window"}:
+    if misplaced := given & {*ONE_TEXT, "window"}:
         raise ValueError(f"--{min(misplaced)} does not apply to --prompts")
     if args.out is None:
         raise ValueError("--prompts needs --out FILE.jsonl")

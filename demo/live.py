@@ -28,7 +28,7 @@ from variants.registry import whole_from_0
 HOST = "127.0.0.1"
 LAST_PORT = 2**16 - 1
 FLAGS = """draft_model_size target_model_size models_dir cut_vocab backend dtype top_k top_p
-repetition_penalty stop""".split()  # flags of main.py that choose models and sampling
+repetition_penalty stop regex json_schema lark""".split()  # flags of main.py: models, sampling
 
 
 def port(text: str) -> int:

@@ -1,9 +1,11 @@
 """Continue many prompts, one line of JSON per prompt: main.py --prompts FILE --out FILE.jsonl
 
     FILE       one prompt per line, or one JSON object per line: {"prompt": ..., "id": ...};
-               an id is copied, and the report names ids that several prompts have
-    record     a line of --out: index, prompt, seed, settings, id; then text, ids, acceptance
-               and tokens_per_pass, or an error instead of these four
+               an id is copied, and the report names ids that several prompts have. An object
+               may have its own pattern instead of the flags': "regex", "json_schema" or "lark"
+    record     a line of --out: index, prompt, seed, settings, id, pattern; then text, ids,
+               acceptance and tokens_per_pass, with a pattern fits_pattern and forced, or an
+               error instead of these
     seed       (--seed, index), so no text depends on the others (wrappers/batch.py)
     settings   the flags that decide the texts. Models are compared by name, so --models_dir may
                differ when a run resumes
@@ -31,21 +33,23 @@ from typing import IO, NamedTuple
 import numpy as np
 from tqdm import tqdm
 
-from demo.compare import acceptance_figures, quotient
+from demo.compare import acceptance_figures, pattern_figures, quotient
 from demo.flags import settings_for_json
 from demo.task import (
     MAX_PROMPT,
     Task,
     load_task,
     utf8_text,
+    with_pattern,
     with_prompt,
     without_newline,
 )
+from lib import pattern
 from lib.backend.arrays import gpu_errors_in_one_line
 from lib.checkpoints.files import file_lock
 from lib.terminal import open_flag, print_safely
 from speculative import Round
-from variants import Models, build
+from wrappers.forced import ForcedRound
 
 START = b'{"index": '  # of every record
 N_NAMED = 5  # ids that the report names
@@ -59,6 +63,13 @@ class Job(NamedTuple):
     head: dict  # the record without the text and its figures
     x: Sequence[int] = (0,)  # the prompt's tokens; an error has any one token
     n_left: int = 0
+    grammar: str | None = None  # of the prompt's own pattern or of the flags'
+
+    def task(self, task: Task) -> Task:
+        """Return the task with the pattern of this prompt; `task` is the flags'."""
+        if self.grammar and self.grammar != task.grammar:
+            task = with_pattern(task, self.grammar)
+        return task._replace(x=[*self.x], N=self.n_left)
 
 
 # A writer turns jobs into (job, the rounds of its text); a maker returns one for a task.
@@ -82,7 +93,7 @@ def prompt_lines(file: IO[bytes], path: str) -> Iterator[bytes]:
 
 
 def prompt_of_line(line: bytes) -> dict:
-    """Return {"prompt": text} of a line, and its "id" if it has one; ValueError if bad."""
+    """Return {"prompt": text} of a line, its "id" and pattern if any; ValueError if bad."""
     text = utf8_text(line)
     if not text.startswith("{"):
         return {"prompt": text}
@@ -95,7 +106,23 @@ def prompt_of_line(line: bytes) -> dict:
         raise ValueError('need a "prompt" that is text in a JSON object, got '
                          f'{json.dumps(given.get("prompt"))}')
     # Other entries of the object are ignored.
-    return {name: given[name] for name in ("id", "prompt") if name in given}
+    return {name: given[name] for name in ("id", "prompt", *pattern.KINDS) if name in given}
+
+
+def grammar_of_line(given: dict) -> str | None:
+    """Return the grammar of a line's own pattern, or None; ValueError if it is not valid."""
+    kinds = [kind for kind in pattern.KINDS if kind in given]
+    if not kinds:
+        return None
+    if len(kinds) > 1:
+        raise ValueError(f'"{kinds[0]}" and "{kinds[1]}" are both given: choose one')
+    kind = kinds[0]
+    text = given[kind]
+    if kind == "json_schema" and not isinstance(text, str):
+        text = json.dumps(text)  # a schema may be an object of the line, or a text
+    if not isinstance(text, str):
+        raise ValueError(f'need a "{kind}" that is text, got {json.dumps(text)}')
+    return pattern.grammar_of(kind, text, name=f'"{kind}"')
 
 
 def jobs_of_lines(lines: Iterable[bytes], args: Namespace, task: Task,
@@ -112,7 +139,9 @@ def jobs_of_lines(lines: Iterable[bytes], args: Namespace, task: Task,
                 n_of_id[json.dumps(head["id"])] += 1
             # Each text has its own prompt, and so its own number of new tokens.
             own_task = with_prompt(task, head["prompt"])
-            yield Job(head, own_task.x, own_task.n_new)
+            job = Job(head, own_task.x, own_task.n_new, grammar_of_line(head) or task.grammar)
+            job.task(task)  # ValueError if the tokenizer cannot write the line's pattern
+            yield job
         except ValueError as why:
             yield Job(head | {"error": str(why)})
 
@@ -123,9 +152,13 @@ def record_of(job: Job, rounds: list[Round], task: Task) -> dict:
         return job.head
     ids = [token for result in rounds for token in result.ids]
     acceptance = acceptance_figures(rounds)["acceptance"]
-    return job.head | {"text": task.encoder.decode([*job.x, *ids]), "ids": ids,
-                       "acceptance": acceptance,
-                       "tokens_per_pass": quotient(len(ids), len(rounds))}
+    n_forced = sum(isinstance(result, ForcedRound) for result in rounds)  # rounds without a pass
+    record = job.head | {"text": task.encoder.decode([*job.x, *ids]), "ids": ids,
+                         "acceptance": acceptance,
+                         "tokens_per_pass": quotient(len(ids), len(rounds) - n_forced)}
+    if job.grammar:
+        record |= pattern_figures(job.task(task), ids, rounds)
+    return record
 
 
 # ---- texts that share passes
@@ -146,20 +179,22 @@ def batch_writer(task: Task, args: Namespace) -> Writer:
     # `turn`: if texts wait for both models, the draft runs first.
     draft = batch_model(task.new_draft(), turn=0) if task.new_draft else None
     target = batch_model(task.new_target(), turn=1)
-    models = Models(draft, target, task.sampling, costs=task.costs)
-    new_step = partial(build, task.decoder, models, task.settings)
-    texts_of = partial(generate_batch, new_step=new_step, batch=args.batch or 8, stop=task.stop)
+
+    def text_of(job):
+        """Return the (x, n_left, rng, new_step, stop) that generate_batch takes."""
+        own_task = job.task(task)
+        new_step = lambda: own_task.step(own_task.with_settings(draft, target))
+        return job.x, job.n_left, np.random.default_rng(job.head["seed"]), new_step, own_task.stop
+
+    texts_of = partial(generate_batch, new_step=None, batch=args.batch or 8)  # each job has its own
     # Two tokens of a trial text: an error of the decoder comes before --out is opened.
-    n_tokens = min(2, task.n_ctx - 1)
-    trial = ([0], n_tokens, np.random.default_rng(0))  # (x, n_left, rng)
-    list(texts_of([trial]))
+    trial = Job({"seed": 0}, x=[0], n_left=min(2, task.n_ctx - 1), grammar=task.grammar)
+    list(texts_of([text_of(trial)]))
 
     def write_texts(jobs):
         # The batch reads jobs ahead of the text that is finished next, so there are two readers.
         finished, begun = tee(jobs)
-        # (x, n_left, rng) of each text
-        seeded = ((job.x, job.n_left, np.random.default_rng(job.head["seed"])) for job in begun)
-        return zip(finished, texts_of(seeded))
+        return zip(finished, texts_of(map(text_of, begun)))
 
     return write_texts
 
@@ -221,7 +256,8 @@ def checked_record(line: bytes, job: Job | None, where: str) -> dict:
         raise ValueError(f"{where} is not a record of --prompts. Choose a new --out.") from None
     asked = {"prompt": None}  # no job: every record has a prompt, so this differs
     if job:
-        asked = job.head["settings"] | job.head
+        # A pattern of the record that the job lacks is a difference too.
+        asked = dict.fromkeys(pattern.KINDS) | job.head["settings"] | job.head
     for name, value in asked.items():
         if written.get(name) != value:
             there = reprlib.repr(written.get(name))

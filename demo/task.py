@@ -11,10 +11,12 @@ from typing import IO, NamedTuple
 from lib.memory import read_memory
 from lib.pattern import Pattern
 from lib.terminal import notify, open_flag
+from speculative import Step
 from utils import find_folder, load_pair, runs_in_transformers
-from variants import DECODERS, Costs, Models
+from variants import DECODERS, Costs, Models, build
 from variants.registry import Decoder, LogitsModel, Target
 from variants.shared.tree_gpt2 import tree_model
+from wrappers.forced import with_forced_runs
 from wrappers.intersection import CommonTokens
 from wrappers.transformers_tokenizer import Tokenizer
 
@@ -60,10 +62,21 @@ class Task(NamedTuple):
     def models(self) -> Models:
         """Return fresh models, which have read nothing."""
         draft = self.new_draft() if self.new_draft else None
+        return self.with_settings(draft, self.new_target())
+
+    def with_settings(self, draft, target) -> Models:
+        """Return these two models with the settings of a new text."""
         sampling = self.sampling
         if self.grammar:  # one more setting: which tokens may follow a text
             sampling = {**sampling, "allowed": self.pattern()}
-        return Models(draft, self.new_target(), sampling, self.folder, self.costs)
+        return Models(draft, target, sampling, self.folder, self.costs)
+
+    def step(self, models: Models) -> Step:
+        """Return the decoder's step; what a pattern forces is written without a pass."""
+        step = build(self.decoder, models, self.settings)
+        if self.grammar:
+            step = with_forced_runs(step, models.sampling["allowed"], self.stop)
+        return step
 
     def pattern(self) -> Pattern | None:
         """Return which tokens may follow the prompt and a new text, or None without a pattern."""
@@ -124,6 +137,16 @@ def with_prompt(task: Task, prompt: str, advice: str = "") -> Task:
     return task._replace(x=x)
 
 
+def with_pattern(task: Task, grammar: str) -> Task:
+    """Return the task with a grammar that the new text has to fit, until the end of text.
+
+    ValueError if the tokenizer cannot write the pattern.
+    """
+    pattern = Pattern(grammar, task.encoder, len(task.x))
+    # The pattern ends with the end of text, whatever --stop says.
+    return task._replace(grammar=grammar, stop={*task.stop, pattern.end_of_text})
+
+
 # ---- the models
 
 def load_task(args: Namespace, prompt: str | None = None) -> Task:
@@ -147,11 +170,10 @@ def load_task(args: Namespace, prompt: str | None = None) -> Task:
                 new_draft=new_draft, new_target=tree_model(target).fresh, folder=folder,
                 sampling=args.sampling, decoder=args.decoder, settings=args.settings,
                 N=args.n_tokens_to_generate, seed=args.seed, window=args.window,
-                costs=args.costs, common=getattr(draft, "common", None), grammar=args.grammar,
+                costs=args.costs, common=getattr(draft, "common", None),
                 n_ctx=min(model.n_ctx for model in (draft, target) if model))
-    if task.grammar:  # the pattern ends with the end of text, whatever --stop says
-        task.pattern()  # an error before the run if the tokenizer cannot write the pattern
-        task = task._replace(stop={*task.stop, encoder.end_of_text})
+    if args.grammar:
+        task = with_pattern(task, args.grammar)
     return with_prompt(task, prompt, advice=" or add --window")
 
 

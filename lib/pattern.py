@@ -27,12 +27,15 @@ def library() -> Any:
     try:
         return importlib.import_module("llguidance")
     except ModuleNotFoundError:
-        raise ValueError("--regex, --json_schema and --lark need the package llguidance: "
+        raise ValueError("a pattern needs the package llguidance: "
                          "pip install -r requirements/pattern.txt") from None
 
 
-def grammar_of(kind: str, text: str) -> str:
-    """Return the grammar of a pattern; ValueError with the library's reason if it is wrong."""
+def grammar_of(kind: str, text: str, name: str | None = None) -> str:
+    """Return the grammar of a pattern; ValueError with the library's reason if it is wrong.
+
+    `name` is what the error calls the pattern; by default the flag of this kind.
+    """
     matcher = library().LLMatcher
     options = {}
     try:
@@ -44,7 +47,7 @@ def grammar_of(kind: str, text: str) -> str:
     except ValueError as error:
         message = str(error)
     if message:
-        raise ValueError(f"--{kind} is not valid: {' '.join(message.split())}")
+        raise ValueError(f"{name or f'--{kind}'} is not valid: {' '.join(message.split())}")
     return grammar
 
 

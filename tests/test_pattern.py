@@ -10,7 +10,7 @@ import pytest
 
 from demo.compare import decoded_run, with_costs
 from demo.flags import parse_args
-from demo.task import load_task
+from demo.task import load_task, with_pattern
 from exact.law import law
 from lib.pattern import Pattern, grammar_of
 from sampling import with_sampling
@@ -146,7 +146,7 @@ def test_a_text_that_is_cut_off_does_not_fit_yet():
     (["--regex", "a", "--lark", "none"], "--regex and --lark are both given: choose one"),
     (["--json_schema", "none.json"], "cannot read --json_schema none.json"),
     (["--regex", "a", "--window"], "--window does not apply to --regex"),
-    (["--regex", "a", "--prompts", "-", "--out", "-"], "--regex does not apply to --prompts")])
+    (["--regex", "(", "--prompts", "-", "--out", "-"], "--regex is not valid")])
 def test_a_pattern_that_cannot_be_written_is_refused_before_anything_is_loaded(flags, why):
     status, out, err = run_main("--target_model_size", "nowhere", *flags)
     assert status == 2 and out == "" and why in err and err.count("\n") == 1
@@ -156,6 +156,69 @@ def test_without_the_library_the_command_that_installs_it_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "llguidance", None)
     status, _, err = run_main("--regex", "a")
     assert status == 2 and "pip install -r requirements/pattern.txt" in err
+
+
+# ---- in --prompts
+
+LINES = [{"prompt": BEGINNING, "regex": SEVEN}, {"prompt": BEGINNING, "json_schema": SCHEMA},
+         {"prompt": BEGINNING, "lark": 'start: " and" " then."', "id": 1}, {"prompt": BEGINNING}]
+BAD_LINES = [({"regex": "("}, '"regex" is not valid: '),
+             ({"regex": 3}, 'need a "regex" that is text'),
+             ({"json_schema": "{"}, '"json_schema" is not valid: '),
+             ({"regex": "a", "lark": "b"}, '"regex" and "lark" are both given: choose one')]
+
+
+def records_of(folder, lines, *flags):
+    """Return exit status and the records of --prompts."""
+    (folder / "prompts").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    status, _, err = run_main("--prompts", folder / "prompts", "--out", folder / "out",
+                              "--n_tokens_to_generate", 40, *flags)
+    return status, [json.loads(line) for line in (folder / "out").read_text().splitlines()], err
+
+
+@pytest.mark.parametrize("temperature", ["0", "1"])
+def test_a_line_has_its_own_pattern_and_the_text_that_it_has_alone(tmp_path, temperature):
+    status, records, _ = records_of(tmp_path, LINES, "--temperature", temperature)
+    assert status == 0
+    for record, line in zip(records, LINES):
+        kinds = {*line} & {*GRAMMARS}
+        assert [record.get(kind) for kind in GRAMMARS] == [line.get(kind) for kind in GRAMMARS]
+        assert record.get("fits_pattern") is (True if kinds else None)
+        task = load_task(parse_args(["--prompt", BEGINNING, "--temperature", temperature,
+                                     "--n_tokens_to_generate", "40"]))
+        if kinds:
+            [kind] = kinds
+            text = json.dumps(SCHEMA) if kind == "json_schema" else line[kind]
+            task = with_pattern(task, grammar_of(kind, text))
+        alone = decoded_run(task._replace(seed=record["seed"]), task.decoder)
+        assert record["ids"] == alone.ids
+    texts = [record["text"].removeprefix(BEGINNING).removesuffix("<|endoftext|>")
+             for record in records]
+    assert re.fullmatch(SEVEN, texts[0]) and texts[2] == " and then."
+    jsonschema.validate(json.loads(texts[1]), SCHEMA)
+
+
+def test_a_lines_bad_pattern_is_its_error_and_the_other_lines_are_written(tmp_path):
+    lines = [*({"prompt": "A", **bad} for bad, _ in BAD_LINES), {"prompt": "A", "regex": " man"}]
+    status, records, _ = records_of(tmp_path, lines)
+    assert status == 3
+    for record, (_, why) in zip(records, BAD_LINES):
+        assert record["error"].startswith(why) and "\n" not in record["error"]
+    assert records[-1]["text"] == "A man<|endoftext|>" and records[-1]["forced"] == 2
+
+
+def test_the_flags_pattern_holds_for_each_line_without_its_own(tmp_path):
+    lines = [{"prompt": "A"}, {"prompt": "A", "regex": " bird"}]
+    assert records_of(tmp_path, lines[:1], "--regex", " man")[0] == 0
+    status, records, _ = records_of(tmp_path, lines, "--regex", " man")  # resumes
+    assert status == 0
+    assert [record["text"] for record in records] == [f"A {noun}<|endoftext|>"
+                                                      for noun in ("man", "bird")]
+    # a different pattern, or none, is a different run
+    for flags, others in [(["--regex", " king"], lines), ([], lines),
+                          (["--regex", " man"], lines[:1] * 2)]:
+        status, same, err = records_of(tmp_path, others, *flags)
+        assert status == 2 and "was written with regex" in err and same == records
 
 
 @pytest.mark.parametrize("temperature", ["0", "1"])

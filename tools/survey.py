@@ -40,8 +40,8 @@ def load_once(words: tuple[str, ...]) -> Task:
 
 def rounds_of_text(words: tuple[str, ...], job: Job) -> list[Round]:
     """Return the rounds of a job's text."""
-    task = load_once(words)
-    step = build(task.decoder, task.models(), task.settings)
+    task = job.task(load_once(words))
+    step = task.step(task.models())
     rng = np.random.default_rng(job.head["seed"])  # head: the first fields of the record
     rounds = generate([*job.x], step, job.n_left, rng, task.stop)
     # without the distributions, which are large: a worker sends the rounds to the client

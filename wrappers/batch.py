@@ -5,7 +5,8 @@ rows of all of them. Each text has its own tokens, n_left, cache and generator, 
 same text as when it is written alone. When a text ends, the next one begins: Yu et al. (2022),
 "Orca", Sec. 3.1.
 
-    jobs      (x, N, rng): the tokens so far, how many new ones are wanted, the text's generator
+    jobs      (x, N, rng): the tokens so far, how many new ones are wanted, the text's generator;
+              (x, N, rng, new_step, stop) for a text with its own step and stop tokens
     text      the greenlet of a running job, suspended while it waits for a model
     request   (model, ids, n_last): the rows of a `Shared` model that a text waits for
     calls     a list of (text, ids, n_last): the requests of several texts to one model
@@ -107,9 +108,10 @@ def run_pass(waiting):
 def generate_batch(jobs, new_step, batch=8, stop=()):
     """Write many texts, `batch` at once; yield the Rounds of each, in the order of the jobs.
 
-    `jobs` are (x, N, rng); the next one is taken when a text has ended. `new_step()` returns a
-    decoder's step for one text; all texts have the same `Shared` models. The Rounds come
-    without their rows of probabilities, which are large. ValueError if batch < 1.
+    `jobs` are (x, N, rng), or (x, N, rng, new_step, stop) if a text has its own of these; the
+    next job is taken when a text has ended. `new_step()` returns a decoder's step for one text;
+    all texts have the same `Shared` models. The Rounds come without their rows of
+    probabilities, which are large. ValueError if batch < 1.
 
     >>> import numpy as np
     >>> from functools import partial
@@ -122,7 +124,7 @@ def generate_batch(jobs, new_step, batch=8, stop=()):
     [[1, 2], [3]]
     [[5, 6]]
     """
-    def write(i, x, N, rng):
+    def write(i, x, N, rng, new_step=new_step, stop=stop):
         rounds = generate(x, new_step(), N, rng, stop)
         without_rows = [result._replace(p_draft=None, p_target=None) for result in rounds]
         return {i: without_rows}  # an entry of `done`
