@@ -10,6 +10,8 @@
              sibling drawn on each level belongs to the chain of K guesses, so tests of chains and
              tests of trees are given the same guesses
     best     the draft's most probable tokens: a separate path
+    long     the chain and K more drawn guesses: as many rows as two paths of K guesses
+    second   a second path of K guesses, independent of the chain; `multipath` tests both
     more     the difference to the ratio test in the same rounds
 
 The figures do not depend on a test's random numbers, because exact/expected.py sums over them.
@@ -41,6 +43,7 @@ from lib import terminal
 from lib.markdown import markdown_table
 from lib.statistics import means
 from speculative import verify
+from variants.multipath import best_path, guess_paths
 from variants.registry import whole
 from variants.shared.best_tree import uniform_shape
 from variants.shared.branches import Tree, with_tree_sampling
@@ -55,6 +58,53 @@ EVERY = 10  # --record writes every tenth round, because neighbours share their 
 
 # ---- recording
 
+def first_siblings(whole_tree, p_target, widths):
+    """Return (tree, p_target) with the first widths[0] guesses at the root, and so on below."""
+    tree = Tree()
+    rows = [p_target[0]]  # row 0 is the root's, row 1 + i is node i's
+
+    def add_children(node, new_node, widths):
+        """Add the first siblings below a node of whole_tree to its copy, new_node."""
+        if not widths:
+            return
+        for child, draft_row in whole_tree.guesses_at(node)[: widths[0]]:
+            rows.append(p_target[1 + child])
+            new_child = tree.add(new_node, whole_tree.tokens[child], draft_row)
+            add_children(child, new_child, widths[1:])
+
+    add_children(-1, -1, widths)  # -1 is the root
+    return tree, np.array(rows)
+
+
+def end_to_end(first, second):
+    """Return the tree of one path that continues with another path."""
+    tree = Tree()
+    node = -1  # the root
+    for path in (first, second):
+        for token, row in zip(path.tokens, path.rows()):
+            node = tree.add(node, token, row)
+    return tree
+
+
+def side_by_side(first, second):
+    """Return the tree of two paths that both begin at the root; equal starts share nodes."""
+    tree = Tree()
+    for path in (first, second):
+        node = -1  # the root
+        for token, row in zip(path.tokens, path.rows()):
+            node = tree.add(node, token, row)
+    return tree
+
+
+class Doubled(NamedTuple):
+    """Two ways to have twice as many guesses as the chain, and the target's rows."""
+
+    long: Tree  # 2 K guesses, one below the other
+    p_long: np.ndarray  # [2 K + 1, n_vocab]
+    paths: Tree  # the chain, and the second path
+    p_paths: np.ndarray  # [1 + len(paths), n_vocab]
+
+
 class Place(NamedTuple):
     """The guesses and rows of one recorded round."""
 
@@ -62,23 +112,11 @@ class Place(NamedTuple):
     p_target: np.ndarray  # [1 + len(tree), n_vocab]
     best: list  # K tokens
     p_best: np.ndarray  # [K + 1, n_vocab], the target's rows along them
+    doubled: Doubled | None = None
 
     def part(self, widths):
         """Return (tree, p_target) with the first widths[0] guesses at the root, and so on below."""
-        tree = Tree()
-        rows = [self.p_target[0]]  # row 0 is the root's, row 1 + i is node i's
-
-        def add_children(node, new_node, widths):
-            """Add the first siblings below a node of self.tree to its copy, new_node."""
-            if not widths:
-                return
-            for child, draft_row in self.tree.guesses_at(node)[: widths[0]]:
-                rows.append(self.p_target[1 + child])
-                new_child = tree.add(new_node, self.tree.tokens[child], draft_row)
-                add_children(child, new_child, widths[1:])
-
-        add_children(-1, -1, widths)  # -1 is the root
-        return tree, np.array(rows)
+        return first_siblings(self.tree, self.p_target, widths)
 
     def chain(self):
         """Return (guesses, p_draft, p_target) of the first-drawn path."""
@@ -95,6 +133,16 @@ def record(x, draft, target, rng):
     return Place(tree, p_target, best.tokens, p_best)
 
 
+def record_doubled(x, place, draft, target, rng):
+    """Return the Doubled of the chain of a place."""
+    chain, _ = place.part((1,) * K)
+    later, _ = guess_shape(x + chain.tokens, K, rng, draft, uniform_shape((1,) * K))
+    long = end_to_end(chain, later)
+    second, _ = guess_paths(x, K, rng, draft, paths=1)
+    paths = side_by_side(chain, second)
+    return Doubled(long, target(x + long, 1 + len(long)), paths, target(x + paths, 1 + len(paths)))
+
+
 def places(draft, target, encoder, n_rounds):
     """Yield (number of the text, Place) of the ratio test's rounds, text after text."""
     text = -1
@@ -106,8 +154,10 @@ def places(draft, target, encoder, n_rounds):
             rng = np.random.default_rng(text)
             x = encoder.encode(OPENINGS[text % len(OPENINGS)])
             end = len(x) + LENGTH
+        # a generator of their own, so that the text does not depend on these guesses
+        others = rng.spawn(1)[0]
         place = record(x, draft, target, rng)
-        yield text, place
+        yield text, place._replace(doubled=record_doubled(x, place, draft, target, others))
         x = x + verify(*place.chain(), rng)
 
 
@@ -141,9 +191,17 @@ def tests(place):
         "bound of one chain": chain_bound(*chain),
         "lenient, 0.3 (not lossless)": ratio_tokens(*chain, lenience=0.3),
         "siblings 2,1,1,1, multi-step": tree_tokens(*place.part((2, 1, 1, 1))),
+        "siblings 2,1,1,1, traversal": traversal_tokens(*place.part((2, 1, 1, 1))),
         "tree 2,2,1, multi-step": tree_tokens(*place.part((2, 2, 1))),
         "tree 2,2,1, traversal": traversal_tokens(*place.part((2, 2, 1))),
     }
+
+
+def tests_of_doubled(doubled):
+    """Return {test: expected tokens of the recorded round} with twice as many guesses."""
+    long, p_long, paths, p_paths = doubled
+    return {"block, 8 guesses": block_tokens(long.tokens, long.rows(), p_long),
+            "multipath, 2 paths of 4": block_tokens(*best_path(paths, p_paths))}
 
 
 def siblings(place):
@@ -161,11 +219,11 @@ def all_figures(args):
     for temperature in TEMPERATURES:
         # each list has one entry per round
         texts = []  # the number of its text
-        by_test = []  # its figures from `tests`
+        by_test = []  # its figures from `tests` and `tests_of_doubled`
         by_guesses = []  # its figures from `siblings`
         for text, place in places_of_pair(temperature, args.rounds):
             texts.append(text)
-            by_test.append(tests(place))
+            by_test.append(tests(place) | tests_of_doubled(place.doubled))
             by_guesses.append(siblings(place))
         temperatures[f"{temperature:g}"] = {
             "texts": len(set(texts)), "tests": means(by_test, texts),

@@ -11,11 +11,12 @@ all random numbers of a test, so only the guesses are left to chance, and tests 
 are compared on the same guesses. tests/test_expected.py compares each function with the
 enumeration of its test.
 
-    python -m exact.expected    the ladder: what each idea adds on one toy
+    python -m exact.expected    the ladder: what each idea adds on one toy; then the tests of
+                                several guesses per position, with equal numbers of guesses
 """
 
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from itertools import accumulate
 from operator import mul
@@ -30,8 +31,10 @@ from lib.markdown import markdown_table
 from lib.terminal import Parser, command, print_safely
 from sampling import residual
 from speculative import guess
+from variants.multipath import best_row, worst_first
+from variants.shared.best_tree import uniform_shape
 from variants.shared.branches import Tree
-from variants.tree import draw_siblings
+from variants.tree import draw_siblings, guess_shape
 
 Rows = Any  # [k, n_vocab], of floats or Fractions
 ChainTokens = Callable[[list[int], Rows, Rows], Any]  # (guesses, p_draft, p_target) -> tokens
@@ -153,7 +156,7 @@ def block_tokens(guesses: list[int], p_draft: Rows, p_target: Rows) -> Any:
     return traversal_tokens(tree, p_target)
 
 
-# ---- the ladder
+# ---- means over the guesses
 
 def chain_mean(make_guesses: Callable, tokens: ChainTokens, toy: str, K: int) -> Any:
     """Return the mean of a chain's formula over all its guesses after X."""
@@ -211,6 +214,66 @@ def best_mean(widths: tuple[int, ...], toy: str, x: tuple[int, ...] = X) -> Any:
     return total
 
 
+# ---- several paths
+
+def along_paths(model: Callable) -> Callable:
+    """Return the tree model that runs the model on the text of each path alone."""
+    def rows(ids, n_last):
+        return np.array([model(text, 1)[-1] for text in ids.texts()[-n_last:]])
+
+    return rows
+
+
+def traversal_mean(widths: tuple[int, ...], toy: str) -> Any:
+    """Return the mean tokens of a round with traversal verification of distinct siblings."""
+    draft, target = map(along_paths, TOYS[toy])
+
+    # only the guesses are random: the formula is a mean over the test's own random numbers
+    def drawn_tree(rng):
+        return guess_shape(list(X), len(widths), rng, draft, uniform_shape(widths))[0]
+
+    def tokens(tree):
+        return traversal_tokens(tree, target(list(X) + tree, 1 + len(tree)))
+
+    return expectation(drawn_tree, tokens)
+
+
+def best_paths(toy: str, K: int, n_paths: int) -> Iterator[tuple[list[int], Rows, Rows, Any]]:
+    """Yield (tokens, rows, target's rows, probability) of every path that can be the best one.
+
+    The rows are the best path's distributions, as in variants/multipath.py.
+    """
+    draft, target = TOYS[toy]
+
+    def follow(tokens, rows, mass, below, probability):
+        text = [*X, *tokens]
+        if len(tokens) == K:
+            yield tokens, rows, target(text, K + 1), probability
+            return
+        p_draft = draft(text, 1)[-1]
+        order = worst_first(p_draft, target(text, 1)[-1])
+        row, below_token = best_row(p_draft, order, mass, below, n_paths)
+        for token in np.flatnonzero(row):
+            yield from follow([*tokens, int(token)], [*rows, row], mass * p_draft[token],
+                              below_token[token], probability * row[token])
+
+    return follow([], [], 1, 0, 1)
+
+
+def multipath_mean(n_paths: int, toy: str, K: int) -> Any:
+    """Return the mean tokens of a round with the best of n independent paths, tested as a block.
+
+    One path is block verification:
+
+    >>> multipath_mean(1, "A", 2) == chain_mean(guess, block_tokens, "A", 2)
+    True
+    """
+    return sum(probability * block_tokens(tokens, rows, p_target)
+               for tokens, rows, p_target, probability in best_paths(toy, K, n_paths))
+
+
+# ---- the ladder
+
 Rung = tuple[str, str, Callable[[str, int], Any]]
 LADDER: list[Rung] = [  # (rung, what it adds, (toy, K) -> expected tokens per round)
     ("plain decoding", "one token per pass", lambda toy, K: 1),
@@ -249,12 +312,40 @@ def ladder_table(toy: str = "A", K: int = 3) -> str:
         f"of drawn guesses exceeds {bound:.3f}."])
 
 
+# ---- equal numbers of guesses
+
+EQUAL: list[tuple[str, int, Callable[[str], Any]]] = [  # (test, guesses, toy -> expected tokens)
+    ("block, K = 3", 3, lambda toy: chain_mean(guess, block_tokens, toy, 3)),
+    ("block, K = 6", 6, lambda toy: chain_mean(guess, block_tokens, toy, 6)),
+    ("tree 2,1,1, multi-step", 6, partial(tree_mean, (2, 1, 1))),
+    ("tree 2,1,1, traversal", 6, partial(traversal_mean, (2, 1, 1))),
+    ("multipath, 2 paths of 3", 6, lambda toy: multipath_mean(2, toy, 3)),
+    ("multipath, 3 paths of 3", 9, lambda toy: multipath_mean(3, toy, 3)),
+    ("multipath, 4 paths of 3", 12, lambda toy: multipath_mean(4, toy, 3)),
+]
+
+
+def equal_table() -> str:
+    """Return the expected tokens of EQUAL on all toys as Markdown.
+
+    The guesses are the most that the tree can have: paths with equal starts share nodes.
+    """
+    rows = [[test, guesses, *(f"{float(tokens(toy)):.3f}" for toy in TOYS)]
+            for test, guesses, tokens in EQUAL]
+    return markdown_table(["several guesses", "guesses", *TOYS], rows)
+
+
+def tables() -> str:
+    """Return both tables of RESULTS.md."""
+    return f"{ladder_table()}\n\n{equal_table()}"
+
+
 @command("exact.expected")
 def main(argv: list[str] | None = None) -> None:
-    """Print the table."""
+    """Print the tables."""
     parser = Parser("python -m exact.expected", description=__doc__.split("\n")[0])
     parser.parse_args(argv)
-    print_safely(ladder_table(), sys.stdout)
+    print_safely(tables(), sys.stdout)
 
 
 if __name__ == "__main__":

@@ -11,12 +11,21 @@ import pytest
 from benchmarks import rules
 from docs.readme import BLOCK
 from exact import expected, optimum
-from exact.expected import block_tokens, chain_mean, match_tokens, ratio_tokens, tree_mean
+from exact.expected import (
+    block_tokens,
+    chain_mean,
+    match_tokens,
+    multipath_mean,
+    ratio_tokens,
+    tree_mean,
+)
 from exact.law import expectation
 from exact.toys import TOYS, X, best, mapped
 from lib.statistics import means, standard_error
 from speculative import guess, verify
 from tests.toys import path_by_path
+from variants.shared.best_tree import uniform_shape
+from variants.tree import guess_shape
 
 PAGE = Path(rules.__file__).with_name("RESULTS.md").read_text(encoding="utf-8")
 
@@ -33,6 +42,23 @@ def test_the_mean_over_recorded_rounds_is_that_of_each_test(toy, monkeypatch):
     record = partial(rules.record, list(X), draft, target)
     for name, mean in means.items():
         found = expectation(record, lambda place, name=name: rules.tests(place)[name])
+        assert float(found) == pytest.approx(float(mean))
+
+
+@pytest.mark.parametrize("toy", TOYS)
+def test_the_mean_over_two_recorded_paths_is_that_of_the_best_one(toy, monkeypatch):
+    monkeypatch.setattr(rules, "K", 1)
+    draft, target = map(path_by_path, TOYS[toy])
+
+    def doubled(rng):
+        tree, _ = guess_shape(list(X), 1, rng, draft, uniform_shape((1,)))
+        place = rules.Place(tree, target(list(X) + tree, 2), [], np.empty(0))
+        return rules.record_doubled(list(X), place, draft, target, rng)
+
+    means = {"block, 8 guesses": chain_mean(guess, block_tokens, toy, 2),
+             "multipath, 2 paths of 4": multipath_mean(2, toy, 1)}
+    for name, mean in means.items():
+        found = expectation(doubled, lambda pair, name=name: rules.tests_of_doubled(pair)[name])
         assert float(found) == pytest.approx(float(mean))
 
 
@@ -128,7 +154,7 @@ def test_a_standard_error_counts_texts():
 
 
 @pytest.mark.parametrize("module, printed", [(optimum, optimum.optimum_table),
-                                             (expected, expected.ladder_table)])
+                                             (expected, expected.tables)])
 def test_the_page_quotes_what_the_commands_print(module, printed):
     (quoted,) = [match["text"] for match in BLOCK.finditer(PAGE)
                  if f"-m {module.__name__}" in match["argument"]]

@@ -5,7 +5,7 @@ from functools import partial
 import numpy as np
 import pytest
 
-from exact.expected import block_tokens
+from exact.expected import best_paths, multipath_mean
 from exact.law import expectation, law
 from exact.toys import TOYS, X
 from speculative import complete, draft_and_verify, guess, make_step
@@ -20,31 +20,6 @@ def drawn_best_path(toy, K, n_paths, rng):
     tree, _ = guess_paths(list(X), K, rng, path_by_path(draft), n_paths)
     tokens, _, _ = best_path(tree, path_by_path(target)(list(X) + tree, 1 + len(tree)))
     return tuple(tokens)
-
-
-def best_paths(toy, K, n_paths):
-    """Yield all paths of K tokens with their rows, the target's, and their probability."""
-    draft, target = TOYS[toy]
-
-    def follow(tokens, rows, mass, below, probability):
-        text = [*X, *tokens]
-        if len(tokens) == K:
-            yield tokens, rows, target(text, K + 1), probability
-            return
-        p_draft = draft(text, 1)[-1]
-        order = worst_first(p_draft, target(text, 1)[-1])
-        row, below_token = best_row(p_draft, order, mass, below, n_paths)
-        for token in np.flatnonzero(row):
-            yield from follow([*tokens, int(token)], [*rows, row], mass * p_draft[token],
-                              below_token[token], probability * row[token])
-
-    return follow([], [], 1, 0, 1)
-
-
-def tokens_per_round(toy, K, n_paths):
-    """Return the mean over all best paths, as a Fraction."""
-    return sum(probability * block_tokens(tokens, rows, p_target)
-               for tokens, rows, p_target, probability in best_paths(toy, K, n_paths))
 
 
 @pytest.mark.parametrize("toy", TOYS)
@@ -69,10 +44,10 @@ def test_one_path_is_tested_as_a_block(pair):
 
 
 def test_more_paths_can_give_fewer_tokens():
-    assert [float(tokens_per_round("A", 1, n)) for n in (1, 2, 3, 4)] == [1.8, 1.95, 1.864, 1.8256]
+    assert [float(multipath_mean(n, "A", 1)) for n in (1, 2, 3, 4)] == [1.8, 1.95, 1.864, 1.8256]
     three_guesses = {"A": [3.0820, 3.5803, 3.4506, 3.3241], "B": [1.9990, 2.3922, 2.5785, 2.7218]}
     for toy, means in three_guesses.items():
-        got = [float(tokens_per_round(toy, 3, n)) for n in (1, 2, 3, 4)]
+        got = [float(multipath_mean(n, toy, 3)) for n in (1, 2, 3, 4)]
         assert np.allclose(got, means, rtol=0, atol=5e-5), got
 
 
