@@ -14,7 +14,7 @@ import sys
 import numpy as np
 
 from benchmarks import command
-from benchmarks.models import LENGTH, OPENINGS, load_models
+from benchmarks.models import LENGTH, OPENINGS, load_benchmark_pair
 from benchmarks.rules import mean_and_error
 from lib.markdown import markdown_table
 from lib.statistics import standard_error
@@ -46,7 +46,7 @@ def mean(alphas):
 
 def all_figures(args):
     """Return {temperature: acceptance on its own texts, and on those of temperature 1}."""
-    encoder, draft, target = load_models("pair")
+    encoder, draft, target = load_benchmark_pair("pair")
     own = {T: [] for T in TEMPERATURES}  # {temperature: an array of acceptances per text}
     same = {T: [] for T in TEMPERATURES}
     for i in range(args.texts):

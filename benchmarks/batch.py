@@ -18,7 +18,7 @@ import numpy as np
 
 from benchmarks import command
 from benchmarks.command import number, ranged
-from benchmarks.models import load_models, named
+from benchmarks.models import load_benchmark_pair, named
 from demo.clock import interleaved, machine, spread
 from demo.race import simulated_builder
 from lib.markdown import markdown_table
@@ -44,7 +44,7 @@ def written_counts(draft, target, xs, N, n, K):
 
 def all_figures(args):
     """Return all figures."""
-    _, draft, target = load_models(SIZE)
+    _, draft, target = load_benchmark_pair(SIZE)
     # the first token is the number of the text, on which simulated acceptance depends
     xs = [[i, *range(1, 12)] for i in range(BATCHES[-1])]
     actions = {(n, K): partial(written_counts, draft, target, xs, args.N, n, K)

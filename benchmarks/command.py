@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 from benchmarks.models import LENGTH
-from lib.terminal import Help, Parser, command, print_safely, read_json, try_to_write
+from lib.terminal import Help, Parser, command, print_safely, read_json_flag, try_to_write
 from variants.registry import whole
 
 
@@ -41,7 +41,7 @@ def run(program, args, all_figures, paragraphs, requirements="requirements.txt")
         if args.show and args.json:
             raise ValueError("--json does not apply to --show, which measures nothing")
         if args.show:
-            figures = read_json("show", args.show)
+            figures = read_json_flag("show", args.show)
             parts = shown_paragraphs(figures, args, paragraphs)
         else:
             figures = measured_figures(args, all_figures)

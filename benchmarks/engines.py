@@ -24,7 +24,7 @@ import numpy as np
 
 from benchmarks import command
 from benchmarks.command import number
-from benchmarks.models import OPENINGS, SIZES, agreeing, load_models, named, sizes
+from benchmarks.models import OPENINGS, SIZES, agreeing, load_benchmark_pair, named, sizes
 from demo.clock import machine
 from demo.race import builder, write_text
 from encoder import Encoder, byte_characters
@@ -139,7 +139,7 @@ ENGINES = {"here": ours, "here, match": partial(ours, decoder="match"),
 
 def all_figures(args):
     """Return the figures of one size."""
-    encoder, draft, target = load_models(args.size)
+    encoder, draft, target = load_benchmark_pair(args.size)
     if encoder:
         xs = [encoder.encode(opening) for opening in OPENINGS]
         pairs = {"": (draft, target)}

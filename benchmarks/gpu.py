@@ -14,7 +14,7 @@ from pathlib import Path
 from benchmarks import speed, variants
 from lib.terminal import Parser, command
 
-DECODERS = ["speculative --K 4", "tree", "tree --widths 4,2,1,1", "tree --widths auto",
+MEASURED = ["speculative --K 4", "tree", "tree --widths 4,2,1,1", "tree --widths auto",
             "traversal", "eagle", "eagle --widths dynamic --K 6", "suffix", "lookahead",
             "block", "skip"]
 LARGE = ["--N", "24", "--repeats", "9"]
@@ -22,7 +22,7 @@ RUNS = {
     "speed-pair": (speed, []),
     "speed-124M": (speed, ["--size", "124M", *LARGE]),
     "speed-1558M": (speed, ["--size", "1558M", *LARGE]),
-    "variants": (variants, ["--N", "50", "--rows", *DECODERS])}
+    "variants": (variants, ["--N", "50", "--rows", *MEASURED])}
 
 
 @command("benchmarks.gpu", "requirements/gpu.txt")

@@ -21,7 +21,7 @@ OPENINGS = [
 ]
 
 
-def load_models(size, backend="numba"):
+def load_benchmark_pair(size, backend="numba"):
     """Return (encoder or None, draft, target).
 
     A released size has random weights, because time does not depend on their values. Its draft

@@ -25,7 +25,7 @@ import numpy as np
 
 from benchmarks import command
 from benchmarks.command import gain, number, ranged
-from benchmarks.models import OPENINGS, SIZES, load_models, named
+from benchmarks.models import OPENINGS, SIZES, load_benchmark_pair, named
 from demo.clock import machine, milliseconds, rows_actions
 from demo.race import costs_at, race, race_figures, simulated
 from gpt2 import GPT2
@@ -87,7 +87,7 @@ def passes(args, encoder, draft, copy, target):
     for name, model in (("float32", target), ("int8", copy)):
         for n, action in rows_actions(model, ROWS).items():
             actions[name, n] = action
-            actions[f"{name} products", n] = partial(multiply, matrices(model), n)
+            actions[f"{name} products", n] = partial(multiply_rows, matrices(model), n)
     times = milliseconds(actions, args.repeats)
     return {name: [times[name, n] for n in ROWS]
             for name in ("float32 products", "int8 products", "float32", "int8")}
@@ -99,7 +99,7 @@ def matrices(model):
     return [*weights, model.params["wte"].mT]
 
 
-def multiply(weights, n_rows):
+def multiply_rows(weights, n_rows):
     """Multiply n_rows rows by each of the matrices."""
     for w in weights:
         n_in = w.mT.shape[1]  # mT, [n_out, n_in], because an int8 matrix has no shape
@@ -121,9 +121,9 @@ def races(args, encoder, draft, copy, target):
         costs = costs_at(T, copy, target, texts[0])
         alphas = [None] if encoder else args.alpha  # None: the pair's own acceptance
         for alpha in alphas:
-            as_rows = partial(rows_of, temperature=T, alpha=alpha)  # of a model and its role
-            builders = {name: chain(as_rows, K) for name, K in Ks.items()}
-            builders["K = auto"] = chain(as_rows, "auto", costs)
+            as_rows = partial(model_rows, temperature=T, alpha=alpha)  # of a model and its role
+            builders = {name: quantized_builder(as_rows, K) for name, K in Ks.items()}
+            builders["K = auto"] = quantized_builder(as_rows, "auto", costs)
             builders |= {f"staged {K}, {k}": staged(as_rows, small, K, k) for K, k in STAGED}
             results = race(copy, target, builders, texts, args.N, args.repeats)
             setting = f"temperature {T:g}"
@@ -136,7 +136,7 @@ def races(args, encoder, draft, copy, target):
     return {"texts": named(len(texts), args.N), "settings": settings}
 
 
-def rows_of(model, role, temperature, alpha):
+def model_rows(model, role, temperature, alpha):
     """Return a model of probabilities: its own rows, or simulated rows if `alpha` is given.
 
     A simulated model runs its passes, but its rows only decide which guesses are accepted.
@@ -149,7 +149,7 @@ def rows_of(model, role, temperature, alpha):
     return simulated(model, zero_probability)
 
 
-def chain(as_rows, K, costs=None):
+def quantized_builder(as_rows, K, costs=None):
     """Return the builder of --decoder quantized --K K; of plain decoding if K is 0."""
     def build_step(copy, target):
         models = SimpleNamespace(draft=copy, target=target, draft_rows=as_rows(copy, "copy"),
@@ -209,7 +209,7 @@ PARTS = {"rounding": (rounding, rounding_table), "passes": (passes, pass_tables)
 
 def all_figures(args):
     """Return the figures of the parts wanted; `rounding` is of the pair only."""
-    encoder, draft, target = load_models(args.size)
+    encoder, draft, target = load_benchmark_pair(args.size)
     models = (draft, int8_copy(target), target)
     spin = [sys.executable, "-c", "while True: pass"]
     busy = [subprocess.Popen(spin) for _ in range(args.busy)]
@@ -238,7 +238,7 @@ def paragraphs(figures, args):
             yield from tables(figures[part])
 
 
-def probability(text):
+def read_probability(text):
     """Read a number above 0 and up to 1."""
     value = float(text)
     if not 0 < value <= 1:
@@ -254,7 +254,7 @@ def main(argv=None):
         help="parts to measure or to show (default: all)")
     add("--temperature", type=float, nargs="+", default=[0.0, 0.7, 1.0],
         help="of the races (default: 0 0.7 1)")
-    add("--alpha", type=probability, nargs="+", default=[0.98, 0.96, 0.93],
+    add("--alpha", type=read_probability, nargs="+", default=[0.98, 0.96, 0.93],
         help="acceptances of the races with random weights (default: 0.98 0.96 0.93)")
     add("--busy", type=whole_from_0, default=0, metavar="N",
         help="keep N processes busy meanwhile")

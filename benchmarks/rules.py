@@ -27,7 +27,7 @@ from typing import NamedTuple
 import numpy as np
 
 from benchmarks import command
-from benchmarks.models import LENGTH, OPENINGS, load_models
+from benchmarks.models import LENGTH, OPENINGS, load_benchmark_pair
 from exact import recorded
 from exact.expected import (
     block_tokens,
@@ -50,9 +50,9 @@ from variants.shared.branches import Tree, with_tree_sampling
 from variants.shared.tree_gpt2 import tree_model
 from variants.tree import guess_shape
 
-K, WIDTHS = 4, (2, 2, 1, 1)
+K, RECORDED_WIDTHS = 4, (2, 2, 1, 1)
 TEMPERATURES = (1.0, 0.7)
-SIBLINGS = (1, 2, 3)
+N_SIBLINGS = (1, 2, 3)
 EVERY = 10  # --record writes every tenth round, because neighbours share their text
 
 
@@ -126,7 +126,7 @@ class Place(NamedTuple):
 
 def record(x, draft, target, rng):
     """Return the Place after x."""
-    tree, _ = guess_shape(x, K, rng, draft, uniform_shape(WIDTHS))
+    tree, _ = guess_shape(x, K, rng, draft, uniform_shape(RECORDED_WIDTHS))
     best, _ = guess_shape(x, K, rng, draft, uniform_shape((1,) * K), siblings="top")
     p_target = target(x + tree, 1 + len(tree))  # a model reads the branches of x + tree
     p_best = target(x + best, 1 + K)
@@ -163,7 +163,7 @@ def places(draft, target, encoder, n_rounds):
 
 def places_of_pair(temperature, n_rounds):
     """Return the `places` of the bundled pair at this temperature."""
-    encoder, *pair = load_models("pair")
+    encoder, *pair = load_benchmark_pair("pair")
     models = (with_tree_sampling(tree_model(model), temperature=temperature)
               for model in pair)
     return places(*models, encoder, n_rounds)
@@ -208,7 +208,7 @@ def siblings(place):
     """Return {"n: test": probability that one of n guesses for one position is accepted}."""
     _, p_draft = place.tree.guesses_at(-1)[0]  # the row that the first guess was drawn from
     return {f"{n}: {test}": form(p_draft, place.p_target[0], n)
-            for n in SIBLINGS for test, form in FORMS.items()}
+            for n in N_SIBLINGS for test, form in FORMS.items()}
 
 
 # ---- figures
@@ -243,7 +243,7 @@ def paragraphs(figures, args):
     yield "The probability that one of the guesses for a position is accepted:"
     rows = []
     for temperature, part in parts:
-        for n in SIBLINGS:
+        for n in N_SIBLINGS:
             cells = [mean_and_error(part["siblings"][f"{n}: {test}"]) for test in FORMS]
             rows.append([temperature, n, *cells])
     yield markdown_table(["temperature", "guesses", *FORMS], rows)

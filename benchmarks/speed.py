@@ -20,7 +20,7 @@ import numpy as np
 
 from benchmarks import command
 from benchmarks.command import number, ranged
-from benchmarks.models import OPENINGS, SIZES, load_models, named, sizes
+from benchmarks.models import OPENINGS, SIZES, load_benchmark_pair, named, sizes
 from demo.clock import interleaved, machine, milliseconds, rows_actions
 from demo.race import builder, costs_at, race, race_figures, simulated_builder
 from gpt2 import to_host
@@ -34,21 +34,21 @@ ALPHAS = (0.6, 0.7, 0.8, 0.9)
 ROWS = {"numba": (1, 2, 3, 4, 5, 6, 7, 8, 9, 16), "cupy": (1, 2, 3, 4, 5, 6, 8, 9, 16, 32, 64)}
 CONTEXTS = (64, 512, 1000)
 RUNS = 3  # of every text; --repeats is for passes
-GUESSES = 4  # draft steps in a row
+DRAFT_STEPS = 4  # draft steps in a row
 BLOCK = {"numba": 2**29, "cupy": 2**31}  # bytes that are read to measure the bandwidth
 LABELS = {"speedup": "speed-up", "predicted": "predicted", "acceptance": "acceptance",
           "tokens_per_pass": "tokens per pass"}
 
 
-# ---- one function per part; it takes the flags and what `load_models` returned
+# ---- one function per part; it takes the flags and what `load_benchmark_pair` returned
 
-def pass_figures(args, encoder, draft, target):
+def pass_times(args, encoder, draft, target):
     """Return bandwidth, floor and the milliseconds of passes."""
     row_s, block_s = (np.median(seconds) for seconds in floor_times(args, target))
     rate = BLOCK[args.backend] / block_s  # bytes per second
     floor_s = pass_bytes(sizes(target)) / rate
     step = rows_actions(draft, (1,))[1]  # a pass over one row
-    actions = {"draft": lambda: [step() for _ in range(GUESSES)]}
+    actions = {"draft": lambda: [step() for _ in range(DRAFT_STEPS)]}
     backends = ["cupy"] if args.backend == "cupy" else ["numpy", "numba"]
     for backend in backends:
         for n, action in rows_actions(target, ROWS[args.backend], backend=backend).items():
@@ -59,7 +59,7 @@ def pass_figures(args, encoder, draft, target):
                 for n in CONTEXTS if n < target.n_ctx}
     return {"bandwidth_GB_per_s": rate / 1e9, "floor_ms": 1e3 * floor_s,
             "row_over_floor": row_s / floor_s,
-            "draft_ms": {name: ms / GUESSES for name, ms in draft_times.items()},
+            "draft_ms": {name: ms / DRAFT_STEPS for name, ms in draft_times.items()},
             "rows_ms": {n: ms for (name, n), ms in times.items() if name != "numpy"},
             "numpy_rows_ms": {n: ms for (name, n), ms in times.items() if name == "numpy"},
             "context_ms": milliseconds(contexts, args.repeats)}
@@ -127,7 +127,7 @@ def add_predictions(races, passes):
 # ---- the tables
 
 def pass_paragraphs(part):
-    """Yield a sentence and the two tables of `pass_figures`."""
+    """Yield a sentence and the two tables of `pass_times`."""
     yield (f"{part['bandwidth_GB_per_s']:.1f} GB/s, so a floor of {part['floor_ms']:.2f} ms "
            f"per token; one row from cold caches takes {part['row_over_floor']:.2f} times the "
            f"floor. A draft step takes {ranged(part['draft_ms'])} ms.")
@@ -167,7 +167,7 @@ def race_paragraphs(setting, part):
 
 # ---- all parts
 
-PARTS = {"passes": (pass_figures, pass_paragraphs),
+PARTS = {"passes": (pass_times, pass_paragraphs),
          "simulated": (simulated_figures, partial(race_paragraphs, "alpha")),
          "own": (own_figures, partial(race_paragraphs, "temperature"))}
 
@@ -177,7 +177,7 @@ def all_figures(args):
 
     Speed-ups are predicted if passes are measured too.
     """
-    encoder, draft, target = load_models(args.size, args.backend)
+    encoder, draft, target = load_benchmark_pair(args.size, args.backend)
     figures = machine() | {"size": args.size}
     for part in args.only:
         if part == "own" and not encoder:

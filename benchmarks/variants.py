@@ -18,7 +18,7 @@ import sys
 
 from benchmarks import command
 from benchmarks.command import gain, number
-from benchmarks.models import OPENINGS, load_models, named
+from benchmarks.models import OPENINGS, load_benchmark_pair, named
 from demo.clock import machine
 from demo.flags import parse_args
 from demo.race import builder, costs_at, race, race_figures
@@ -36,7 +36,7 @@ EXTRA = [  # decoders with different flags than their defaults
     "suffix --sure 0", "eagle --widths 3,2,1", "eagle --widths dynamic --K 6"]
 
 
-def row_of(text):
+def read_row(text):
     """Return (text, name, settings) of words such as "speculative --K 3"."""
     args = parse_args(["--decoder", *shlex.split(text)])
     return text, args.decoder, args.settings
@@ -47,7 +47,7 @@ def default_rows(temperature):
     names = list(DECODERS)
     # a stable sort by the decoder's place in the registry keeps EXTRA's order
     texts = sorted([*names, *EXTRA], key=lambda text: names.index(text.split()[0]))
-    rows = [row_of(text) for text in texts]
+    rows = [read_row(text) for text in texts]
     chosen = []
     for text, name, flags in rows:
         if temperature == 0:
@@ -61,7 +61,7 @@ def default_rows(temperature):
 
 def figures_at(temperature, rows, args):
     """Return one dict per row, plain decoding first."""
-    encoder, *pair = load_models("pair", args.backend)
+    encoder, *pair = load_benchmark_pair("pair", args.backend)
     draft, target = map(tree_model, pair)
     texts = [encoder.encode(prompt) for prompt in OPENINGS]
     costs = costs_at(temperature, draft, target, texts[0])
@@ -109,7 +109,7 @@ def paragraphs(figures, args):
 
 def main(argv=None):
     parser = command.new_parser("benchmarks.variants", __doc__, repeats=3)
-    parser.add_argument("--rows", nargs="+", type=row_of, metavar="ROW",
+    parser.add_argument("--rows", nargs="+", type=read_row, metavar="ROW",
                         help="only these decoders, with their flags in quotes")
     command.add_backend(parser)
     return command.run("variants", parser.parse_args(argv), all_figures, paragraphs)

@@ -234,7 +234,7 @@ def text_figures(task: Task, run: Run) -> dict:
     elif len(run.ids) == task.N:
         ended_by = "N"
     return {"time_s": run.seconds, "tokens": len(run.ids),
-            "tokens_per_second": ratio(len(run.ids), run.seconds), "ended_by": ended_by,
+            "tokens_per_second": quotient(len(run.ids), run.seconds), "ended_by": ended_by,
             "text": task.encoder.decode(task.x + run.ids), "ids": run.ids}
 
 
@@ -259,8 +259,8 @@ def pass_figures(plain: Run, fast: Run) -> dict:
     n_passes = fast.target.n_passes()  # those that gave logits
     return {"target_passes": n_passes,
             "reading_passes": len(fast.target.rows) - n_passes,
-            "tokens_per_target_pass": ratio(len(fast.ids), n_passes),
-            "rows_per_target_pass": ratio(sum(fast.target.rows), n_passes),
+            "tokens_per_target_pass": quotient(len(fast.ids), n_passes),
+            "rows_per_target_pass": quotient(sum(fast.target.rows), n_passes),
             "draft_ms": fast.draft.ms() if fast.draft else None,
             "target_ms": plain.target.ms(),
             "target_pass_ms": fast.target.ms()}
@@ -283,7 +283,8 @@ def acceptance_figures(rounds: Sequence[Round]) -> dict:
     if not has_tree:
         accepted = sum(n_accepted)
         tested = sum(result.n_tested for result in rounds)
-        figures |= {"accepted": accepted, "tested": tested, "acceptance": ratio(accepted, tested)}
+        figures |= {"accepted": accepted, "tested": tested,
+                    "acceptance": quotient(accepted, tested)}
     return figures
 
 
@@ -294,7 +295,7 @@ def n_guesses_in_a_row(guesses: list | Tree) -> int:
     return len(guesses)
 
 
-def ratio(a: float, b: float) -> float | None:
+def quotient(a: float, b: float) -> float | None:
     """Return a / b, or None if b is 0."""
     return a / b if b else None
 

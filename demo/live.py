@@ -39,7 +39,7 @@ def port(text: str) -> int:
     return value
 
 
-def number(text: str) -> float:
+def read_number(text: str) -> float:
     """Read a number."""
     try:
         return float(text)
@@ -62,7 +62,8 @@ def as_flag(read: Callable[[str], Any]) -> Callable[[Any], Any]:
 # How each value of a request is read. K stays as it is: `Decoder.settings` reads it, because
 # some decoders have no K.
 READ = {"prompt": plain_text, "decoder": plain_text, "N": as_flag(whole_from_0),
-        "seed": as_flag(whole_from_0), "temperature": as_flag(number), "K": lambda value: value}
+        "seed": as_flag(whole_from_0), "temperature": as_flag(read_number),
+        "K": lambda value: value}
 OPTIONAL = {"temperature": 0.0}
 
 

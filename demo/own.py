@@ -14,11 +14,11 @@ from typing import Any
 
 import speculative
 from exact.rule_file import (
-    Rule,
+    FileRule,
     RuleError,
     checked_step,
     checked_verify,
-    names_of_file,
+    names_in_file,
     rule_of,
     sentence,
 )
@@ -34,7 +34,7 @@ def entry_of_flag(name: str) -> Decoder:
 
 def read_entry(path: Path) -> Decoder:
     """Return the entry of a file. Its name is the file's, and whether it is exact is not known."""
-    rule = in_a_sentence(path, lambda: rule_of(names_of_file(path)))
+    rule = in_a_sentence(path, lambda: rule_of(names_in_file(path)))
     if rule.decoder:
         entry = rule.decoder
         in_a_sentence(path, lambda: entry.settings({}))  # reads the flags of its `build`
@@ -55,7 +55,7 @@ def not_known(entry: Decoder, settings: dict) -> bool | None:
     return None if entry.is_exact(settings) else False
 
 
-def entry_of_functions(rule: Rule) -> Decoder:
+def entry_of_functions(rule: FileRule) -> Decoder:
     """Return the entry of a file without a DECODER."""
     make_guesses = rule.guess or speculative.guess
     test = rule.verify or speculative.verify

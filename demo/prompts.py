@@ -33,7 +33,7 @@ from typing import IO, NamedTuple
 import numpy as np
 from tqdm import tqdm
 
-from demo.compare import acceptance_figures, pattern_figures, ratio
+from demo.compare import acceptance_figures, pattern_figures, quotient
 from demo.flags import settings_for_json
 from demo.task import (
     MAX_PROMPT,
@@ -155,7 +155,7 @@ def record_of(job: Job, rounds: list[Round], task: Task) -> dict:
     n_forced = sum(isinstance(result, ForcedRound) for result in rounds)  # rounds without a pass
     record = job.head | {"text": task.encoder.decode([*job.x, *ids]), "ids": ids,
                          "acceptance": acceptance,
-                         "tokens_per_pass": ratio(len(ids), len(rounds) - n_forced)}
+                         "tokens_per_pass": quotient(len(ids), len(rounds) - n_forced)}
     if job.grammar:
         record |= pattern_figures(job.task(task), ids, rounds)
     return record
@@ -275,7 +275,7 @@ def write_records(args: Namespace, new_writer: WriterMaker = batch_writer) -> in
     return 3 if report.n_errors else 0
 
 
-class Report(NamedTuple):
+class PromptsReport(NamedTuple):
     """Hold the report at the end of a run."""
 
     text: str
@@ -283,8 +283,8 @@ class Report(NamedTuple):
 
 
 @gpu_errors_in_one_line()
-def continue_prompts(args: Namespace, new_writer: WriterMaker) -> Report:
-    """Continue every prompt of --prompts into --out; return the Report."""
+def continue_prompts(args: Namespace, new_writer: WriterMaker) -> PromptsReport:
+    """Continue every prompt of --prompts into --out; return the PromptsReport."""
     n_of_id = Counter()
     with opened_prompts(args.prompts) as prompts:
         lines = prompt_lines(prompts, args.prompts)
@@ -307,7 +307,7 @@ def continue_prompts(args: Namespace, new_writer: WriterMaker) -> Report:
     if task.common:
         text += f"\nVocabularies differ: {task.common}."
     are_errors = old + new
-    return Report(text, n_errors=sum(are_errors))
+    return PromptsReport(text, n_errors=sum(are_errors))
 
 
 def opened_prompts(path: str) -> IO[bytes]:

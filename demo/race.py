@@ -32,7 +32,7 @@ WARM_UP = 16  # tokens of every decoder before the race: kernels are compiled, c
 
 # ---- running
 
-class Written(NamedTuple):
+class WrittenText(NamedTuple):
     """Hold one text of one decoder."""
 
     ids: list  # the new tokens
@@ -73,7 +73,7 @@ def costs_at(temperature, draft, target, ids):
 
 
 def write_text(draft, target, build_step, ids, N, seed):
-    """Return one text as Written, from models that have read nothing."""
+    """Return one text as WrittenText, from models that have read nothing."""
     draft, target = timed(draft.fresh()), timed(target.fresh())
     step = build_step(draft, target)  # before the clock starts: it may read a file of heads
     rng = np.random.default_rng(seed)
@@ -87,11 +87,11 @@ def write_text(draft, target, build_step, ids, N, seed):
         n_rows += len(result.p_target)
         rounds.append(result._replace(p_draft=None, p_target=None))
     seconds = time.perf_counter() - start
-    return Written(new, rounds, n_rows, seconds, draft.seconds, target.seconds)
+    return WrittenText(new, rounds, n_rows, seconds, draft.seconds, target.seconds)
 
 
 def race(draft, target, builders, texts, N, repeats):
-    """Return {name: [a list of Written, one per text, for every repeat]}."""
+    """Return {name: [a list of WrittenText, one per text, for every repeat]}."""
     for build_step in builders.values():  # warm up
         write_text(draft, target, build_step, texts[0], min(N, WARM_UP), 0)
     # One list per repeat; the texts of a repeat are appended in their order.

@@ -187,7 +187,7 @@ def row_of(result: Round, t: int, text_of: Callable[[int], str]) -> dict:
 
 # Formats of accepted, rejected and added tokens: a, [-a-] and {+a+}; {{ is a brace.
 MARKS = ("{}", "[-{}-]", "{{+{}+}}")
-COLOURS = ("\x1b[32m{}\x1b[0m", "\x1b[9;31m{}\x1b[0m", "\x1b[94m{}\x1b[0m")
+ANSI = ("\x1b[32m{}\x1b[0m", "\x1b[9;31m{}\x1b[0m", "\x1b[94m{}\x1b[0m")
 
 
 def round_as_line(seen: dict, colour: bool = False) -> str:
@@ -202,7 +202,7 @@ def round_as_line(seen: dict, colour: bool = False) -> str:
     texts = ([token["text"] for token in seen["ids"] if token["origin"] == "accepted"],
              [guess["text"] for guess in seen["guesses"] if guess.get("accepted") is False],
              [token["text"] for token in seen["ids"] if token["origin"] != "accepted"])
-    marks = COLOURS if colour else MARKS
+    marks = ANSI if colour else MARKS
     return "".join(mark.format(printable("".join(text)))
                    for mark, text in zip(marks, texts) if text)
 
@@ -210,7 +210,7 @@ def round_as_line(seen: dict, colour: bool = False) -> str:
 def legend(colour: bool = False) -> str:
     """Return what the marks of a round's line mean, each shown by itself."""
     words = ("accepted", "rejected", "replacement or bonus token")
-    marks = COLOURS if colour else MARKS
+    marks = ANSI if colour else MARKS
     return ", ".join(mark.format(word) for mark, word in zip(marks, words))
 
 

@@ -32,11 +32,11 @@ from variants import DECODERS
 from variants.registry import FAMILIES
 
 ROOT = Path(__file__).parent.parent
-KINDS = "run|table|code|decoders|families|rules"
+BLOCK_KINDS = "run|table|code|decoders|families|rules"
 # re.VERBOSE ignores the spaces of a pattern, so each space of the comments is written [ ].
 BLOCK = re.compile(rf"""
     (?P<head>
-        <!--[ ](?P<kind>{KINDS})
+        <!--[ ](?P<kind>{BLOCK_KINDS})
         (:[ ](?P<argument>.*?))?[ ]-->\n      # "decoders" and "families" have no argument
         (?P<fence>```\w*\n)?                  # in front of code and outputs, not of tables
     )
@@ -57,7 +57,7 @@ def source(argument):
     return "\n\n".join(codes)
 
 
-def decoders(argument=None):
+def decoders_table(argument=None):
     """Return docs/decoders.md's table: file, paper, whether it is exact, and its idea."""
     rows = ["| `--decoder` | paper | exact | what it adds |", "|---|---|---|---|"]
     for name, entry in DECODERS.items():
@@ -90,14 +90,14 @@ def families(argument=None):
 
 def rules_sentence(link):
     """Return a sentence that counts all rules, the wrong rules, and those of them met in public."""
-    every = [*register.RULES, *settings.RULES]
+    every = [*register.RULES, *settings.SETTINGS]
     wrong = [rule for rule in every if not rule.exact]
     met_in_public = [rule for rule in wrong if rule.seen]
     return (f"Of [{len(every)} rules]({link}), {len(wrong)} change the distribution of the "
             f"text; {len(met_in_public)} of these were met in public.")
 
 
-def run(line):
+def shell_output(line):
     """Return what a command line prints in a shell; `python` is this Python."""
     line = line.replace("python", f'"{sys.executable}"', 1)
     return subprocess.run(line, shell=True, cwd=ROOT, stdout=subprocess.PIPE, text=True,
@@ -115,7 +115,7 @@ def fill(text, kinds):
     return BLOCK.sub(filled_block, text)
 
 
-STATIC = {"code": source, "decoders": decoders, "families": families,
+STATIC = {"code": source, "decoders": decoders_table, "families": families,
           "rules": rules_sentence}  # kinds that need no run
 
 
@@ -125,7 +125,7 @@ def main(argv=None):
     parser.add_argument("--code", action="store_true", help="only blocks that need no run")
     parser.add_argument("files", nargs="*", default=["README.md"])
     args = parser.parse_args(argv)
-    kinds = STATIC if args.code else STATIC | {"run": run, "table": run}
+    kinds = STATIC if args.code else STATIC | {"run": shell_output, "table": shell_output}
     for path in (ROOT / name for name in args.files):
         page = fill(path.read_text(encoding="utf-8"), kinds)
         if figures.MARKER.search(page):

@@ -45,7 +45,7 @@ from exact.law import (
     text_law,
     total_variation,
 )
-from exact.rule_file import checked_step, checked_verify, names_of_file, rule_of, sentence
+from exact.rule_file import checked_step, checked_verify, names_in_file, rule_of, sentence
 from exact.toys import Found, X, distance_cell, mapped
 from lib.markdown import markdown_table
 from lib.terminal import Parser, command
@@ -54,7 +54,7 @@ from variants.registry import Decoder
 
 SECONDS = 60.0
 GRACE = 10.0  # seconds more for a single outcome, before the process is stopped
-EXACT = 1e-9  # the largest distance of an exact float64 verifier: errors are near 1e-16
+ROUNDING = 1e-9  # the largest distance of an exact float64 verifier: errors are near 1e-16
 FLOAT32 = 1e-6  # the same, computed in float32
 NOT_ENUMERATED = """\
 Not enumerated: more guesses, larger vocabularies, real models and their caches.
@@ -68,9 +68,9 @@ import sys
 from exact.judge import answer
 sys.exit(100 + answer({!r}, {}, {}, {}, {}))
 """
-TOYS = {name: [mapped(model, np.float64) for model in pair]
+TOYS_IN_FLOATS = {name: [mapped(model, np.float64) for model in pair]
         for name, pair in toys.TOYS.items()}
-TOYS["equal"] = [TOYS["A"][1]] * 2  # draft and target are both A's target
+TOYS_IN_FLOATS["equal"] = [TOYS_IN_FLOATS["A"][1]] * 2  # draft and target are both A's target
 
 Text = tuple[int, ...]
 Texts = dict[Text, float]  # {text: probability}
@@ -125,7 +125,7 @@ def load_file(path: Path) -> tuple[TextsOf, Test | None, bool, str]:
     file makes its own guesses. The last is a note on what is judged if the file has a DECODER,
     otherwise "".
     """
-    rule = rule_of(names_of_file(path))
+    rule = rule_of(names_in_file(path))
     note = ""
     if rule.step:
         function = rule.step
@@ -143,7 +143,7 @@ def load_file(path: Path) -> tuple[TextsOf, Test | None, bool, str]:
         if rule.guess:
             texts = rounds_with_guesses(verify, rule.guess)
     # The imports and this first call may draw random numbers (they may compile something).
-    draft, target = TOYS["A"]
+    draft, target = TOYS_IN_FLOATS["A"]
 
     def first_outcome(run):
         # no forks are given, so this run takes the first branch of every decision
@@ -205,8 +205,8 @@ class Clock:
 def judge(texts: TextsOf, seconds: float = math.inf) -> Iterator[Found]:
     """Yield the findings for every toy and K; raise AssertionError when time is up."""
     clock = Clock(seconds)
-    for toy, K in product(TOYS, (1, 2, 3)):
-        draft, target = TOYS[toy]
+    for toy, K in product(TOYS_IN_FLOATS, (1, 2, 3)):
+        draft, target = TOYS_IN_FLOATS[toy]
         clock.start(f"toy {toy}, K = {K}")
         yield Found(toy, K, texts(draft, target, K, clock.law), text_law(X, target, K + 1))
 
@@ -216,7 +216,7 @@ def tokens_of_round(verify: Test, toy: str, K: int) -> tuple[float, float]:
 
     Block verification has the most of all lossless tests of one chain (exact/optimum.py).
     """
-    draft, target = TOYS[toy]
+    draft, target = TOYS_IN_FLOATS[toy]
     step = draft_and_verify(draft, target, K, verify)
     tokens = expectation(lambda rng: step([*X], K + 1, rng).ids, len)
     return float(tokens), float(chain_mean(guess, block_tokens, toy, K))
@@ -232,7 +232,7 @@ def too_many_lines(verify: Test, found: Found) -> Iterator[str]:
                f"({most:.3f})")
 
 
-def difference_lines(found: Found, tolerance: float = EXACT) -> Iterator[str]:
+def difference_lines(found: Found, tolerance: float = ROUNDING) -> Iterator[str]:
     """Yield lines that show the first token that is too frequent, and its alternatives.
 
     At this token the distribution of the texts so far first differs too much from the target's.
@@ -255,10 +255,12 @@ def difference_lines(found: Found, tolerance: float = EXACT) -> Iterator[str]:
 
 # ---- the command
 
-def distances_table(findings: list[Found]) -> str:
+def table_of_findings(findings: list[Found]) -> str:
     """Return the distances of all toys and K as Markdown."""
-    distances = {(found.toy, found.K): distance_cell(found.distance, EXACT) for found in findings}
-    rows = [[toy, *(distances[toy, K] for K in (1, 2, 3))] for toy in TOYS]
+    distances = {}
+    for found in findings:
+        distances[found.toy, found.K] = distance_cell(found.distance, ROUNDING)
+    rows = [[toy, *(distances[toy, K] for K in (1, 2, 3))] for toy in TOYS_IN_FLOATS]
     return markdown_table(["toy", "K = 1", "K = 2", "K = 3"], rows)
 
 
@@ -286,19 +288,19 @@ def print_judgement(texts: TextsOf, seconds: float, tolerance: float, verify: Te
             if not with_all:
                 return 1
             continue
-        size = "exact" if found.distance <= EXACT else f"distance {found.distance:.0e}"
+        size = "exact" if found.distance <= ROUNDING else f"distance {found.distance:.0e}"
         print(f"toy {found.toy}, K = {found.K}: {size}, {len(found.texts)} texts", flush=True)
     if with_all:
-        print(f"\nDistance from the target's distribution:\n\n{distances_table(findings)}\n")
+        print(f"\nDistance from the target's distribution:\n\n{table_of_findings(findings)}\n")
     if n_wrong:
         return 1
-    within = "" if tolerance == EXACT else f" to within {tolerance:g} (--tolerance)"
+    within = "" if tolerance == ROUNDING else f" to within {tolerance:g} (--tolerance)"
     print(f"The distribution is the target's{within} for K = 1, 2 and 3 on these toys.")
     print(NOT_ENUMERATED)
     return 0
 
 
-def answer(file: str, seconds: float = SECONDS, tolerance: float = EXACT,
+def answer(file: str, seconds: float = SECONDS, tolerance: float = ROUNDING,
            with_rows: bool = False, with_all: bool = False) -> int:
     """Judge a file in this process and print; return the exit status."""
     path = Path(file)
@@ -347,7 +349,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("file", help="a Python file with a function verify or step")
     parser.add_argument("--seconds", type=positive, default=SECONDS,
                         help="the time limit of the enumeration (default: %(default)g)")
-    parser.add_argument("--tolerance", type=partial(positive, limit=1), default=EXACT,
+    parser.add_argument("--tolerance", type=partial(positive, limit=1), default=ROUNDING,
                         help="the largest distance of an exact verifier (default: %(default)g; "
                              f"float32 needs {FLOAT32:g})")
     parser.add_argument("--rows", action="store_true",

@@ -28,7 +28,7 @@ import numpy as np
 
 from speculative import Model
 
-Run = Callable[[Any], Any]  # function(rng) -> outcome
+Experiment = Callable[[Any], Any]  # function(rng) -> outcome
 RoundLaw = Callable[[Any, int], dict]  # (x, k) -> {the ids of a round: probability}
 GENERATORS = {  # module: what draws random numbers in it
     "numpy.random": "default_rng Generator PCG64 RandomState random rand randn randint choice "
@@ -178,7 +178,7 @@ def forbid_in(namespace):
             namespace[name] = Forbidden(name)
 
 
-def run_once(function: Run, forks: list) -> tuple[Any, Any]:
+def run_once(function: Experiment, forks: list) -> tuple[Any, Any]:
     """Return outcome and probability of the run that takes the branches in `forks`."""
     rng = Forking(forks)
     outcome = function(rng)
@@ -187,7 +187,7 @@ def run_once(function: Run, forks: list) -> tuple[Any, Any]:
     return outcome, math.prod(weights[branch] for weights, branch in forks)
 
 
-def paths(function: Run) -> Generator[tuple[Any, Any, list], None, None]:
+def paths(function: Experiment) -> Generator[tuple[Any, Any, list], None, None]:
     """Yield (outcome, probability, forks) for every way that a run's decisions can turn out.
 
     The forks are the decisions in order: the weights of the branches, and which was taken. The
@@ -211,7 +211,7 @@ def paths(function: Run) -> Generator[tuple[Any, Any, list], None, None]:
                     starts.append([*earlier, (weights, branch)])
 
 
-def law(function: Run) -> dict[Any, Any]:
+def law(function: Experiment) -> dict[Any, Any]:
     """Return the distribution of `function(rng)`: {outcome: probability}; a list as a tuple."""
     total = defaultdict(int)
     for outcome, probability, _ in paths(function):
@@ -220,7 +220,7 @@ def law(function: Run) -> dict[Any, Any]:
     return dict(total)
 
 
-def expectation(function: Run, value: Callable[[Any], Any]) -> Any:
+def expectation(function: Experiment, value: Callable[[Any], Any]) -> Any:
     """Return the mean of `value(outcome)` over the distribution of `function(rng)`."""
     return sum(value(outcome) * probability for outcome, probability, _ in paths(function))
 

@@ -156,7 +156,7 @@ class Report(NamedTuple):
 
 # ---- what a verifier is called with
 
-def whole(name, value, least):
+def whole_number(name, value, least):
     """Return the value as an integer; raise ValueError unless it is one, and large enough."""
     try:
         number = operator.index(value)
@@ -208,9 +208,9 @@ class Cases:
             raise ValueError(f"need dtype of {[*DTYPES]}, got {dtype!r}")
         if not callable(asarray):
             raise ValueError(f"need a function asarray, got {asarray!r}")
-        self.K = whole("K", K, 1)
+        self.K = whole_number("K", K, 1)
         is_default = rows is None
-        toys = toys_for(K, whole("V", V, 2)) if is_default else toy_of_rows(rows)
+        toys = toys_for(K, whole_number("V", V, 2)) if is_default else toy_of_rows(rows)
         draft, self.target = toys
         self.V = self.target.shape[-1]
         self.n_toys = len(self.target)
@@ -330,11 +330,11 @@ def first_changes(answer, case, low, high, rng, n_samples):
         # the points and answers before the step; [cut] leaves out the boxes with axis -1
         start = steps[axis, walk][cut]
         old = tokens[axis, walk][cut]
-        first[cut] = bisected(answer, case[cut], start, old, axis[cut], goal[walk[cut]])
+        first[cut] = coordinate_of_change(answer, case[cut], start, old, axis[cut], goal[walk[cut]])
     return axis, first
 
 
-def bisected(answer, case, start, old, axis, goal):
+def coordinate_of_change(answer, case, start, old, axis, goal):
     """Return the first coordinate on the way from start to goal at which the answer is not old.
 
     The way is along one axis. The answer is old at the start, and not at the goal.
@@ -606,7 +606,7 @@ def check_by_sampling(verify, n=100_000, K=3, V=3, dtype="float64", asarray=np.a
     is called wrong with a probability of at most `false_alarm`.
     """
     cases = Cases(K, V, dtype, asarray, padding, rows)
-    n_each = whole("n", n, cases.n_toys) // cases.n_toys  # rounds per toy
+    n_each = whole_number("n", n, cases.n_toys) // cases.n_toys  # rounds per toy
     rng = np.random.default_rng(seed)
     # two events for each toy and each start of a text: a frequency too high, or too low
     n_events = 2 * cases.n_toys * sum(cases.V**m for m in range(1, cases.K + 2))
@@ -685,7 +685,7 @@ def spaced(numbers):
     return " ".join(map(repr, numbers))
 
 
-def shown(answer):
+def quoted(answer):
     """Return the start of a line that a program printed, in quotation marks."""
     return repr(answer.strip()[:80])
 
@@ -750,7 +750,7 @@ class Program:
         # all lines before were answered, so what came since is too much
         if not self.answers.empty():
             early = self.next_answer(lines[0], 0)
-            raise self.refused(f"printed {shown(early)} before it was given", lines[0])
+            raise self.refused(f"printed {quoted(early)} before it was given", lines[0])
         self.texts.put("\n".join(lines) + "\n")
         # K + 1 whole numbers of at most nine digits
         is_answer = re.compile(rf"\s*-?[0-9]{{1,9}}(\s+-?[0-9]{{1,9}}){{{K}}}\s*").fullmatch
@@ -759,7 +759,7 @@ class Program:
         for line in lines:
             answer = self.next_answer(line, last_moment - time.monotonic())
             if not is_answer(answer):
-                raise self.refused(f"printed {shown(answer)} instead of K + 1 = {K + 1} whole "
+                raise self.refused(f"printed {quoted(answer)} instead of K + 1 = {K + 1} whole "
                                    "numbers for", line)
             tokens.append([int(word) for word in answer.split()])
         return tokens
@@ -790,7 +790,7 @@ IN_PROJECT = Path(__file__).parent.name == "exact"
 PROGRAM = "python -m exact.oracle" if IN_PROJECT else f"python {Path(__file__).name}"
 
 
-class Parser(argparse.ArgumentParser):
+class OneLineParser(argparse.ArgumentParser):
     """Parse as argparse does, with errors in one line."""
 
     def error(self, message):
@@ -841,7 +841,7 @@ def report_on_program(words, sampling=False, seconds=SECONDS, **options):
 
 def parser_of_words():
     """Return the parser of the command line."""
-    parser = Parser(PROGRAM, description=__doc__.split("\n")[0], allow_abbrev=False,
+    parser = OneLineParser(PROGRAM, description=__doc__.split("\n")[0], allow_abbrev=False,
                     epilog="Exit status: 0 exact (with --sampling: no fault seen), 1 not exact, "
                            "2 not known or not checked.")
     parser.add_argument("file", nargs="?", metavar="FILE.py",

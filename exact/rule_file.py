@@ -34,7 +34,7 @@ class RuleError(ValueError):
     """State in one sentence why a file is refused."""
 
 
-class Rule(NamedTuple):
+class FileRule(NamedTuple):
     """Hold what a file defines; None for what it does not define."""
 
     decoder: Decoder | None = None
@@ -45,19 +45,19 @@ class Rule(NamedTuple):
 
 # ---- reading
 
-def names_of_file(path: Path) -> dict[str, Any]:
+def names_in_file(path: Path) -> dict[str, Any]:
     """Run the file; return the names that it defines."""
     if path.suffix != ".py" or not path.is_file():
         raise RuleError("need a Python file, FILE.py")
     return runpy.run_path(str(path.absolute()))
 
 
-def rule_of(defined: dict[str, Any]) -> Rule:
+def rule_of(defined: dict[str, Any]) -> FileRule:
     """Return the rule among the names that a file defines."""
     if "DECODER" in defined:
         if not isinstance(defined["DECODER"], Decoder):
             raise RuleError("need a DECODER with a test, as in variants/registry.py")
-        return Rule(decoder=defined["DECODER"])
+        return FileRule(decoder=defined["DECODER"])
     functions = {name: defined[name] for name in ARGUMENTS if callable(defined.get(name))}
     if not functions:
         raise RuleError("need a function verify, guess or step in it, or a DECODER")
@@ -65,7 +65,7 @@ def rule_of(defined: dict[str, Any]) -> Rule:
         functions = {"step": functions["step"]}
     for name, function in functions.items():
         check_arguments(name, function)
-    return Rule(**functions)
+    return FileRule(**functions)
 
 
 def check_arguments(name: str, function: Callable) -> None:

@@ -101,7 +101,7 @@ def try_to_write(name: str, path: Path) -> None:
         path.unlink()  # an empty file would look like a result
 
 
-def read_json(name: str, path: Path) -> Any:
+def read_json_flag(name: str, path: Path) -> Any:
     """Return the value in the JSON file that a flag names; ValueError if it holds no JSON."""
     with open_flag(name, str(path), "rb") as file:
         data = file.read()

@@ -17,7 +17,7 @@ import pytest
 
 import speculative
 from docs import readme, sixty_lines, tour
-from docs.readme import BLOCK, STATIC, exactness, families, fill, run, source
+from docs.readme import BLOCK, STATIC, exactness, families, fill, shell_output, source
 from docs.tables import pair_by_formula, pass_costs, stored
 from theory.hardware import crossover_batch, pass_latency
 from theory.speedup import best_K, walltime_improvement
@@ -132,7 +132,7 @@ def blocks(kind, flag=""):
 
 @blocks("run")
 def test_a_quoted_output_is_what_the_command_prints(command, quoted):
-    assert words(run(command)) == words(quoted)
+    assert words(shell_output(command)) == words(quoted)
 
 
 @blocks("table", " --show ")

@@ -155,7 +155,7 @@ def test_an_exact_engine_stays_within_the_limit_and_a_wrong_one_does_not():
     right, wrong = "ratio test, residual; guesses drawn", "argmax guesses, softmax rows"
     largest = programs.limit(2000, 27)
     assert programs.sampled_distance(texts_of(right), 2000) < largest
-    assert programs.wrong_rules()[wrong] > 2 * largest
+    assert programs.wrong_distances()[wrong] > 2 * largest
     assert programs.sampled_distance(texts_of(wrong), 2000) > largest
 
 

@@ -92,7 +92,7 @@ def said(tmp_path, capsys):
 @pytest.mark.parametrize("text", [RIGHT, STEP, MATCH, ROUND, VECTORISED])
 def test_right_answers_are_exact_on_every_toy_for_the_K_that_are_named(said, text):
     status, out = said(text)
-    assert status == 0 and out.count(": exact") == 12 == 3 * len(judge.TOYS)
+    assert status == 0 and out.count(": exact") == 12 == 3 * len(judge.TOYS_IN_FLOATS)
     verdict = "The distribution is the target's for K = 1, 2 and 3 on these toys.\n"
     assert out.endswith(f"{verdict}{judge.NOT_ENUMERATED}\n")
 
@@ -112,8 +112,8 @@ def test_rounds_that_are_composed_have_the_distribution_of_whole_texts(toy):
     def step(x, n_left, rng, draft, target, K):
         return draft_and_verify(draft, target, K, match_then_draw_again)(x, n_left, rng)
 
-    by_rounds = judge.rounds_of(match_then_draw_again)(*judge.TOYS[toy], 2, law)
-    assert_same_law(by_rounds, judge.texts_of(step)(*judge.TOYS[toy], 2, law))
+    by_rounds = judge.rounds_of(match_then_draw_again)(*judge.TOYS_IN_FLOATS[toy], 2, law)
+    assert_same_law(by_rounds, judge.texts_of(step)(*judge.TOYS_IN_FLOATS[toy], 2, law))
 
 
 def test_a_verify_is_enumerated_once_for_each_last_token_and_k():
@@ -123,7 +123,7 @@ def test_a_verify_is_enumerated_once_for_each_last_token_and_k():
         n_outcomes.append(len(list(paths(function))))
         return law(function)
 
-    judge.rounds_of(match_verify)(*judge.TOYS["A"], 3, counted_law)
+    judge.rounds_of(match_verify)(*judge.TOYS_IN_FLOATS["A"], 3, counted_law)
     assert len(n_outcomes) == 1 + 3 * 3  # k = 3 after the prompt; k = 2, 1, 0 after any token
     assert sum(n_outcomes) < 3000  # whole texts: 32,328
 
@@ -223,8 +223,8 @@ def test_a_uniform_that_is_printed_shows_what_is_known_of_it(said):
 
 
 def test_the_models_of_the_toy_equal_are_one_as_is_printed():
-    draft, target = judge.TOYS["equal"]
-    assert draft is target is judge.TOYS["A"][1]
+    draft, target = judge.TOYS_IN_FLOATS["equal"]
+    assert draft is target is judge.TOYS_IN_FLOATS["A"][1]
 
 
 def test_the_page_shows_what_the_judge_says(said):

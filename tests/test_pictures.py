@@ -6,7 +6,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from docs.pictures.__main__ import IMAGES, SVG, data_of, main, names, write_picture
+from docs.pictures.__main__ import IMAGES, SVG, data_of, main, picture_names, write_picture
 from docs.pictures.bars import wrong_rules
 from docs.pictures.palette import COLOURS, SERIES, darkened
 from docs.pictures.race import BAR, SIZE, text_of
@@ -15,7 +15,7 @@ from docs.pictures.theorem1 import columns
 TEXT = "{http://www.w3.org/2000/svg}text"
 
 
-@pytest.mark.parametrize("name", names())
+@pytest.mark.parametrize("name", picture_names())
 def test_the_dark_picture_is_the_light_one_in_the_dark_colours(name):
     light, dark = ((IMAGES / f"{name}{suffix}.svg").read_text("utf-8") for suffix in ("", "-dark"))
     assert dark == darkened(light) != light, f"run: python -m docs.pictures {name}"
@@ -46,7 +46,7 @@ def test_text_lines_and_bars_stand_out_from_their_ground(side, page):
         assert contrast(colours["ink"], colours[ground]) >= 4.5
 
 
-@pytest.mark.parametrize("name", names())
+@pytest.mark.parametrize("name", picture_names())
 def test_only_frames_are_faint(name):
     """Only the frame around a panel has a line in one of these colours."""
     svg = (IMAGES / f"{name}.svg").read_text("utf-8")

@@ -33,7 +33,7 @@ PAGE = Path(rules.__file__).with_name("RESULTS.md").read_text(encoding="utf-8")
 @pytest.mark.parametrize("toy", TOYS)
 def test_the_mean_over_recorded_rounds_is_that_of_each_test(toy, monkeypatch):
     monkeypatch.setattr(rules, "K", 2)
-    monkeypatch.setattr(rules, "WIDTHS", (2, 1))
+    monkeypatch.setattr(rules, "RECORDED_WIDTHS", (2, 1))
     draft, target = map(path_by_path, TOYS[toy])
     means = {"ratio": chain_mean(guess, ratio_tokens, toy, 2),
              "block": chain_mean(guess, block_tokens, toy, 2),
@@ -65,7 +65,7 @@ def test_the_mean_over_two_recorded_paths_is_that_of_the_best_one(toy, monkeypat
 @pytest.mark.parametrize("toy", TOYS)
 def test_the_acceptance_of_siblings_is_that_of_the_first_position(toy, monkeypatch):
     monkeypatch.setattr(rules, "K", 1)
-    monkeypatch.setattr(rules, "WIDTHS", (1,))
+    monkeypatch.setattr(rules, "RECORDED_WIDTHS", (1,))
     pair = [mapped(model, np.float64) for model in TOYS[toy]]
     p_draft, p_target = (model(X)[-1] for model in pair)
     place = rules.record(list(X), *map(path_by_path, pair), np.random.default_rng(0))

@@ -44,7 +44,7 @@ def test_an_exact_rule_has_the_targets_distribution_and_a_wrong_one_does_not(rul
         assert all(distances["B"][1:]) != planner
 
 
-@pytest.mark.parametrize("rule", settings.RULES, ids=lambda rule: rule.name)
+@pytest.mark.parametrize("rule", settings.SETTINGS, ids=lambda rule: rule.name)
 def test_a_setting_is_exact_where_every_row_has_that_of_the_tokens_before_it(rule):
     toys = "ABC" if rule.exact else "AB"
     distances = [enumerated_setting(rule.name, *case).distance for case in product(toys, (1, 2, 3))]
@@ -52,7 +52,7 @@ def test_a_setting_is_exact_where_every_row_has_that_of_the_tokens_before_it(rul
 
 
 def test_the_pages_tables_are_enumerated():
-    assert len(RULES) == len(BY_NAME) and len(settings.RULES) == len(settings.BY_NAME)
+    assert len(RULES) == len(BY_NAME) and len(settings.SETTINGS) == len(settings.SETTING_OF_NAME)
     quoted = {match["argument"]: match["text"] for match in BLOCK.finditer(PAGE)}
     assert quoted["python -m exact.rules"] == tables.rules_table()
     assert quoted["python -m exact.rules --settings"] == tables.settings_table()
@@ -65,7 +65,7 @@ def test_what_was_called_inexact_is_exact():
     assert all(row.endswith("| 0 |") for row in tables.alarms_table().split("\n")[2:])
 
 
-REGISTERS = {"rules": (RULES, ()), "settings": (settings.RULES, ("--settings",))}
+REGISTERS = {"rules": (RULES, ()), "settings": (settings.SETTINGS, ("--settings",))}
 
 
 @pytest.mark.parametrize("word, flags, names", [
@@ -145,7 +145,7 @@ def test_the_distance_round_by_round_is_that_of_the_whole_text():
 
 def test_settings_round_by_round_are_those_of_the_whole_text():
     """Run three of them through `complete`, with a record that lives in the step."""
-    for rule in (settings.RULES[1], settings.RULES[5], settings.RULES[7]):
+    for rule in (settings.SETTINGS[1], settings.SETTINGS[5], settings.SETTINGS[7]):
         def text(rng, rule=rule):
             record = ()
 
@@ -201,7 +201,7 @@ def test_masked_guesses_have_the_closed_forms_and_argmax_guesses_may_be_dropped(
              "mask: guesses drawn under it, and tested with the draft's whole rows"]
     first = []
     for name in names:
-        a_round = partial(settings.one_round, (0, 1), (1,), settings.BY_NAME[name], "A", 1)
+        a_round = partial(settings.one_round, (0, 1), (1,), settings.SETTING_OF_NAME[name], "A", 1)
         row = np.array([Fraction(0)] * 3)
         for (text, *_), probability in law(a_round).items():
             row[text[2]] += probability

@@ -19,7 +19,7 @@ from speculative import Step, draft_and_verify, guess, verify
 from variants.registry import GUESSES_OR_AUTO, Decoder, Models
 from variants.speculative import choosing_step
 
-START_COUNTS = (49.0, 50.0)  # accepted, tested, for --K auto: a copy is nearly always right
+COPY_COUNTS = (49.0, 50.0)  # accepted, tested, for --K auto: a copy is nearly always right
 
 
 def with_matrices(weights, change, name=None):
@@ -60,7 +60,7 @@ def build(models: Models, K: GUESSES_OR_AUTO = 5) -> Step:
     if not is_int8_copy(models.draft, models.target):
         models = models._replace(draft=int8_copy(models.target))
     if K == "auto":
-        return choosing_step(models, *START_COUNTS)
+        return choosing_step(models, *COPY_COUNTS)
     return draft_and_verify(models.draft_rows, models.target_rows, K)
 
 

@@ -24,7 +24,7 @@ import sys
 from pathlib import Path
 
 from docs.pictures import bars, family, forking, one_round, race, speed, theorem1
-from docs.pictures.figures import save
+from docs.pictures.figures import save_figure
 from docs.pictures.palette import darkened
 from lib.terminal import Parser, command
 
@@ -47,14 +47,14 @@ def data_of(name):
     return json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
 
 
-def names():
+def picture_names():
     """Return the names of all pictures; pictures that are edited by hand come last."""
     light = {path.stem for path in IMAGES.glob("*.svg") if not path.stem.endswith("-dark")}
     drawn = [*SVG, *PLOTS]
     return drawn + sorted(light.difference(drawn))
 
 
-def record(name):
+def record_picture(name):
     """Run the models for a picture and store what they did."""
     from docs.pictures.record import RECORDERS  # loads models, which drawing does not need
 
@@ -67,7 +67,7 @@ def write_picture(name, folder):
     light = folder / f"{name}.svg"
     if name in PLOTS:
         draw, height = PLOTS[name]
-        save(draw, height, data_of(name), light)
+        save_figure(draw, height, data_of(name), light)
     elif name in SVG:
         light.write_text(SVG[name](data_of(name)), encoding="utf-8")
     dark = darkened(light.read_text(encoding="utf-8"))
@@ -77,13 +77,13 @@ def write_picture(name, folder):
 @command("docs.pictures", "requirements/plots.txt")
 def main(argv=None):
     parser = Parser("python -m docs.pictures", description="Draw the pictures.")
-    parser.add_argument("name", choices=[*names(), "all"])
+    parser.add_argument("name", choices=[*picture_names(), "all"])
     parser.add_argument("--record", action="store_true",
                         help=f"run the models first, for {' and '.join(RECORDED)}")
     args = parser.parse_args(argv)
-    for name in names() if args.name == "all" else [args.name]:
+    for name in picture_names() if args.name == "all" else [args.name]:
         if args.record and name in RECORDED:
-            record(name)
+            record_picture(name)
         write_picture(name, IMAGES)
 
 

@@ -37,7 +37,7 @@ def draw_ladder(figure, data):
 def wrong_rules():
     """Return [(name, distance)] of the wrong rules, largest first, and how many rules are exact."""
     every = [(rule, enumerated_rule) for rule in register.RULES]
-    every += [(rule, enumerated_setting) for rule in settings.RULES]
+    every += [(rule, enumerated_setting) for rule in settings.SETTINGS]
     wrong = []
     for rule, enumerated in every:
         if not rule.exact:

@@ -9,7 +9,7 @@ from docs.pictures.palette import MARKERS, SERIES, colour
 WIDTH = 630 / 72  # inches: 840 pixels, 96 in an inch
 
 
-def save(draw, height, data, path):
+def save_figure(draw, height, data, path):
     """Write the picture of draw(figure, data); the height is in inches of 96 pixels."""
     import matplotlib  # optional: requirements/plots.txt
     from matplotlib.figure import Figure

@@ -29,7 +29,7 @@ SHOWN, HIDDEN = "opacity:1", "opacity:0"
 
 # ---- time
 
-class Clock:
+class Timeline:
     """Hold the seconds of the picture, and the style classes of everything that changes."""
 
     def __init__(self, longest):
@@ -94,7 +94,7 @@ def text_of(run, prompt):
     return prompt + "".join(token for result in run["rounds"] for token, _ in result["ids"])
 
 
-def letters(string, where, x0, class_=""):
+def drawn_letters(string, where, x0, class_=""):
     """Return a piece of text at its position; spaces and line ends at its ends are not drawn.
 
     `where` has the positions of the piece's letters, from its first one on.
@@ -115,7 +115,7 @@ def written_letters(run, prompt, clock, x0, own):
     so_far = prompt
     where = positions(text_of(run, prompt), COLUMNS)
     start = 0.0
-    yield letters(prompt, where, x0)
+    yield drawn_letters(prompt, where, x0)
     for result in run["rounds"]:
         guessed = start + result["draft_s"]
         end = result["end"]
@@ -125,7 +125,7 @@ def written_letters(run, prompt, clock, x0, own):
             else:  # the target's token: the round's other guesses were rejected or not tested
                 yield rejected(result, so_far, clock, (guessed, end), x0)
                 class_ = f"{own} {clock.appear(end)}"
-            yield letters(token, where[len(so_far) :], x0, class_)
+            yield drawn_letters(token, where[len(so_far) :], x0, class_)
             so_far += token
         start = end
 
@@ -144,7 +144,7 @@ def rejected(result, before, clock, times, x0):
         where = positions(before + guess, COLUMNS)[len(before) :]
         is_tested = accepted is not None
         class_ = clock.reject(end) if is_tested else "grey"
-        parts.append(letters(guess, where, x0, class_))
+        parts.append(drawn_letters(guess, where, x0, class_))
         before += guess
     if not parts:
         return ""
@@ -185,7 +185,7 @@ def draw(data):
     """Return the picture of one recorded race."""
     plain, fast = data["autoregressive"], data["speculative"]
     prompt = data["prompt"]
-    clock = Clock(plain["seconds"])
+    clock = Timeline(plain["seconds"])
     left, right = MARGIN, PANEL + GAP + MARGIN
     most = 1 + max(len(result["guesses"]) for result in fast["rounds"])  # tokens per round
     gain = plain["seconds"] / fast["seconds"]

@@ -16,13 +16,13 @@ ADVANCE = 0.6  # width of a letter / its size; `mono` sets every monospace font 
 
 def element(name, content="", **attributes):
     """Return <name ...>content</name>; class_ is class, font_size is font-size."""
-    shown = {key.rstrip("_").replace("_", "-"): number(value)
+    shown = {key.rstrip("_").replace("_", "-"): short_number(value)
              for key, value in attributes.items() if value is not None}
     head = " ".join([name, *(f"{key}={quoteattr(value)}" for key, value in shown.items())])
     return f"<{head}>{content}</{name}>" if content else f"<{head}/>"
 
 
-def number(value):
+def short_number(value):
     """Return a float with at most two decimals, everything else as it is."""
     return f"{value:.2f}".rstrip("0").rstrip(".") if isinstance(value, float) else str(value)
 

@@ -150,7 +150,7 @@ def sampled_lines(package: str) -> Iterator[list[str]]:
         yield [with_version(package), "; ".join(names), verdict, " ".join(distances)]
 
 
-def tables(packages: list[str]) -> Iterator[str]:
+def engine_tables(packages: list[str]) -> Iterator[str]:
     """Yield the tables of installed engines: those that are enumerated, then those sampled."""
     sampled = [package for package in packages if ENGINES[package].is_sampled]
     enumerated = [package for package in packages if package not in sampled]
@@ -176,7 +176,7 @@ def main(argv: list[str] | None = None) -> None:
     os.environ["TRITON_INTERPRET"] = "1"  # before anything imports triton
     reasons = {package: reason_to_leave_out(ENGINES[package].load) for package in only}
     print_safely(f"Run on {datetime.date.today()}.\n", sys.stdout)
-    for table in tables([package for package in only if not reasons[package]]):
+    for table in engine_tables([package for package in only if not reasons[package]]):
         print_safely(f"{table}\n", sys.stdout)
     for package, reason in reasons.items():
         if reason:

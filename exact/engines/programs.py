@@ -28,7 +28,7 @@ from lib.checkpoints.weights import flatten, random_params
 from sampling import with_sampling
 from speculative import complete, make_step
 
-SIZES = {"n_vocab": 3, "n_ctx": 16, "n_embd": 8, "n_head": 2, "n_layer": 2}
+TINY_SIZES = {"n_vocab": 3, "n_ctx": 16, "n_embd": 8, "n_head": 2, "n_layer": 2}
 # the pair, out of 25, on which the wrong rule nearest to the target is farthest from it
 SEEDS = {"draft": 26, "target": 27}
 SCALE = 20  # random_params' matrices are multiplied by it, so that the rows differ
@@ -42,7 +42,7 @@ ERROR = 1e-6  # the probability of a wrong verdict, for an exact engine and for 
 
 def random_weights(name):
     """Return the parameters of the draft or the target."""
-    params = random_params(SIZES, np.random.default_rng(SEEDS[name]))
+    params = random_params(TINY_SIZES, np.random.default_rng(SEEDS[name]))
     for _, weight in flatten(params):
         if weight.ndim == 2:  # a matrix; changed in place
             weight *= SCALE
@@ -52,7 +52,7 @@ def random_weights(name):
 @cache
 def model(name):
     """Return the draft or the target as a model of probabilities that remembers its rows."""
-    probabilities = with_sampling(GPT2(random_weights(name), SIZES["n_head"]))
+    probabilities = with_sampling(GPT2(random_weights(name), TINY_SIZES["n_head"]))
     row = cache(lambda ids: probabilities(list(ids))[-1])  # one pass for each different text
 
     def rows(ids, n_last=1):
@@ -79,7 +79,7 @@ def limit(n_texts, n_different):
 
 
 @cache
-def wrong_rules():
+def wrong_distances():
     """Return {name: distance} of the rules that are not exact, on these models."""
     wanted()  # before any enumeration: the first pass compiles, and a compiler draws file names
     distances = {}
@@ -142,10 +142,10 @@ def letters(**changes):
 def llama_cpp(folder, with_draft=True, probabilistic=False):
     """Return llama.cpp with files in this folder as a function: seed -> N_TOKENS tokens."""
     for name in SEEDS:
-        gguf.write_file(folder / f"{name}.gguf", letters(ranks={("a", "b"): 0}), SIZES,
+        gguf.write_file(folder / f"{name}.gguf", letters(ranks={("a", "b"): 0}), TINY_SIZES,
                         random_weights(name))
     draft_path = folder / "draft.gguf" if with_draft else None
-    server = llama_server(folder / "target.gguf", draft_path, SIZES["n_ctx"], N_GUESSES,
+    server = llama_server(folder / "target.gguf", draft_path, TINY_SIZES["n_ctx"], N_GUESSES,
                           probabilistic=probabilistic)
 
     def write_text(seed):
@@ -172,7 +172,7 @@ def openvino(folder, with_draft=True):
     for name in SEEDS:
         # a folder of transformers, which the exporter turns into OpenVINO's own format
         (folder / name).mkdir()
-        huggingface.write_folder(folder / name, encoder, SIZES, random_weights(name))
+        huggingface.write_folder(folder / name, encoder, TINY_SIZES, random_weights(name))
         main_export(str(folder / name), str(folder / f"{name}-ir"), convert_tokenizer=True,
                     task="text-generation-with-past")
     scheduler = openvino_genai.SchedulerConfig()
@@ -201,7 +201,7 @@ def explanation() -> str:
     """Return in words what the limit is, and which wrong rules it does not show."""
     largest = limit(N_TEXTS, len(wanted()))
     # a rule nearer than 2 limit may be measured below the limit
-    missed = [f"`{name}`" for name, far in wrong_rules().items() if far < 2 * largest]
+    missed = [f"`{name}`" for name, far in wrong_distances().items() if far < 2 * largest]
     error = f"{ERROR:.0e}".replace("e-0", "e-")  # 1e-6, which Python writes as 1e-06
     return (f"With {N_TEXTS:,} texts of random GPT-2s and K = {N_GUESSES}, the measured distance "
             f"is at most {largest:.4f} for an exact engine, and above it for an engine whose "

@@ -19,7 +19,7 @@ from typing import Any
 
 import speculative
 from exact.law import composed_law, law, text_law
-from exact.rule_file import RuleError, checked_verify, names_of_file, rule_of, sentence
+from exact.rule_file import RuleError, checked_verify, names_in_file, rule_of, sentence
 from exact.rules import register, settings
 from exact.rules.register import ALARMS, Rule, enumerated_rule, tokens_per_round
 from exact.toys import TOYS, Found, X, distance_cell
@@ -91,7 +91,7 @@ def rules_table(words: Sequence[str] = ()) -> str:
 def settings_table(words: Sequence[str] = ()) -> str:
     """Show what each rule on a setting does, and where it is met."""
     columns: Columns = {"used or fixed in": lambda rule, toy: rule.seen}
-    return distances_table(settings.RULES, words, settings.enumerated_setting, columns)
+    return distances_table(settings.SETTINGS, words, settings.enumerated_setting, columns)
 
 
 def alarms_table() -> str:
@@ -106,7 +106,7 @@ def alarms_table() -> str:
 
 def rows_of_file(path: Path) -> str:
     """Show the rule of a file on toy A above all rules of the register, by their distance."""
-    rule = rule_of(names_of_file(path))
+    rule = rule_of(names_in_file(path))
     if rule.step or rule.decoder:
         raise RuleError("need a function guess or verify; for a step or a DECODER: "
                         f"python -m exact.judge {path} --all")
@@ -181,7 +181,7 @@ def main(argv: list[str] | None = None) -> None:
     elif args.alarms:
         text = alarms_table()
     elif args.settings:
-        text = settings_table(checked_words(args.words, settings.RULES))
+        text = settings_table(checked_words(args.words, settings.SETTINGS))
     else:
         text = rules_table(checked_words(args.words, register.RULES))
     print_safely(text, sys.stdout)

@@ -84,7 +84,7 @@ def before_unsure_guess(guesses, p_draft, extra=0):
     return np.minimum(n + extra, guesses.shape[1])
 
 
-def planned(guesses, p_draft, choose=np.argmax, costs=ways.COSTS):
+def n_planned(guesses, p_draft, choose=np.argmax, costs=ways.COSTS):
     """Test the number of guesses that `choose` picks from the rates of 0 .. K guesses."""
     return choose(ways.rates(p_draft.max(axis=-1), costs), axis=-1)
 
@@ -185,7 +185,7 @@ COUNTS = {  # a way to guess: how many of the guesses are tested
     best: all_of,  # the oracle draws the guesses of these rules too
     ways.stop_before: before_unsure_row,
     ways.drop_improbable: before_unsure_guess,
-    ways.planned: planned}
+    ways.planned: n_planned}
 
 
 def function_and_settings(function):

@@ -27,7 +27,7 @@ from speculative import guess, make_step
 
 ERROR = 1e-6  # of not seeing a wrong rule
 NOTHING = -1  # stands before the first token: row 1 + (-1) of a toy follows no token
-EXACT = 1e-9  # a fault with a smaller distance is exact
+SMALLEST = 1e-9  # a fault with a smaller distance is exact
 
 
 # ---- KNOWN
@@ -196,7 +196,7 @@ def refused_verifiers(V):
         for K in (1, 2, 3):
             distance = distance_on(oracle.TOYS[V], verify, V, K)
             # neither right with K guesses nor refused
-            if EXACT < distance < 1:
+            if SMALLEST < distance < 1:
                 wrong[name, K] = verify, distance
     return wrong
 

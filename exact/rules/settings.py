@@ -166,7 +166,7 @@ def sglang_link(path: str, name: str) -> str:
     return file_at(SGLANG, "v0.5.23", f"python/sglang/srt/{path}", f"SGLang 0.5.23, {name}")
 
 
-RULES = [
+SETTINGS = [
     SettingRule("penalty: each row for the tokens before it", penalty, True),
     SettingRule(
         "penalty: every row for the tokens before the round", penalty, False,
@@ -213,7 +213,7 @@ RULES = [
         cut=limit_first, stop=(STOP,),
         seen=sglang_link("managers/schedule_batch.py", "a comment on it")),
 ]
-BY_NAME = {rule.name: rule for rule in RULES}
+SETTING_OF_NAME = {rule.name: rule for rule in SETTINGS}
 
 
 # ---- enumeration
@@ -259,7 +259,7 @@ def one_round(x: tuple[int, ...], record: Record, rule: SettingRule, toy: str, K
 @cache
 def enumerated_setting(name: str, toy: str, K: int) -> Found:
     """Return what a rule does to texts, round by round from every text and record so far."""
-    rule = BY_NAME[name]
+    rule = SETTING_OF_NAME[name]
     texts: dict[tuple, Any] = defaultdict(int)
     unfinished: dict[tuple, Any] = {(X, ()): 1}  # {(text, record): probability}
     while unfinished:

@@ -9,7 +9,7 @@ import numpy as np
 from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
 END = "<|endoftext|>"
-FILES = ("vocab.json", "merges.txt")
+BPE_FILES = ("vocab.json", "merges.txt")
 
 
 def new_tokenizer(model):
@@ -20,7 +20,7 @@ def new_tokenizer(model):
 
 
 def train_bpe(text, n_vocab, folder):
-    """Write FILES: a vocabulary of 256 bytes, n_vocab - 257 merges, and END as the last id."""
+    """Write BPE_FILES: a vocabulary of 256 bytes, n_vocab - 257 merges, and END as the last id."""
     tokenizer = new_tokenizer(models.BPE())
     # The library would put a special token first, so it trains without END.
     trainer = trainers.BpeTrainer(vocab_size=n_vocab - 1, show_progress=False,
@@ -35,7 +35,7 @@ def train_bpe(text, n_vocab, folder):
 
 def encode_tales(text, folder):  # -> uint16 [n_ids]
     """Return the ids of all tales, END after each; two blank lines or more separate tales."""
-    vocab_path, merges_path = (str(folder / name) for name in FILES)
+    vocab_path, merges_path = (str(folder / name) for name in BPE_FILES)
     tokenizer = new_tokenizer(models.BPE.from_file(vocab_path, merges_path))
     tales = [tale.strip() for tale in re.split(r"\n\n\n+", text) if tale.strip()]
     end = [tokenizer.token_to_id(END)]

@@ -19,7 +19,7 @@ def to_arrays(weights):  # {name: tensor} -> {name: array}
 def export(gpt2, work, folder):
     """Write one model folder, with the vocabulary in `work`."""
     folder.mkdir(parents=True, exist_ok=True)
-    for name in bpe.FILES:
+    for name in bpe.BPE_FILES:
         shutil.copy(work / name, folder)
     weights = dict(gpt2.transformer.named_parameters(prefix="transformer"))
     tensors.write_arrays(folder / "model.safetensors", to_arrays(weights), {"format": "pt"})

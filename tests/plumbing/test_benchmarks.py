@@ -26,7 +26,7 @@ from benchmarks.models import agreeing, random_model, sizes
 from demo import clock, compare
 from demo import race as race_module
 from demo.clock import rows_actions
-from demo.race import Written, builder, race, race_figures, simulated_builder
+from demo.race import WrittenText, builder, race, race_figures, simulated_builder
 from gpt2 import common_prefix
 from speculative import Round
 from tests.commands import outcome
@@ -44,7 +44,7 @@ model = partial(random_model, HPARAMS)  # a GPT2 of a few thousand weights, by i
 SMALL = {  # constants of the commands
     "speed": {"OPENINGS": ["A fox"], "KS": [2], "ALPHAS": [0.6], "RUNS": 1, "ROWS": {"numba": [1]},
               "BLOCK": {"numba": 2**20}},
-    "batch": {"load_models": lambda size: (None, model(0), model(1)), "BATCHES": [1, 2],
+    "batch": {"load_benchmark_pair": lambda size: (None, model(0), model(1)), "BATCHES": [1, 2],
               "KS": [0, 2]},
     "engines": {"OPENINGS": ["A fox"], "SEEDS": 1},
     "variants": {"OPENINGS": ["A fox"]},
@@ -56,8 +56,8 @@ SMALL = {  # constants of the commands
 
 def written(ids, seconds):
     """Return one text as plain decoding writes it."""
-    return Written(ids, [Round([token], [], None, None, 0) for token in ids], len(ids), seconds, [],
-                   [seconds / len(ids)] * len(ids))
+    rounds = [Round([token], [], None, None, 0) for token in ids]
+    return WrittenText(ids, rounds, len(ids), seconds, [], [seconds / len(ids)] * len(ids))
 
 
 # ---- clocks
@@ -155,7 +155,7 @@ def test_speed_and_predictions_by_hand():
     rounds = [Round([1, 2, 3], [1, 2], None, None, 2), Round([1, 5], [1, 2], None, None, 1)]
     plain = [[written([1] * 10, seconds)._replace(target=[10.0] * 10)]
              for seconds in (6.0, 5.0, 7.0)]
-    ours = [[Written([1, 2, 3, 1, 5], rounds, 6, seconds, [1.0, 1.0, 1.0, 3.0], [20.0, 20.0])]
+    ours = [[WrittenText([1, 2, 3, 1, 5], rounds, 6, seconds, [1.0, 1.0, 1.0, 3.0], [20.0, 20.0])]
             for seconds in (2.0, 4.0, 3.0)]
     row = race_figures(ours, plain, K=2)
     assert row.pop("tokens_per_s")["median"] == pytest.approx(5 / 3)
@@ -216,8 +216,9 @@ def test_weights_are_rounded_to_as_many_steps_as_bits_have_and_staged_texts_are_
         steps = parts / abs(parts).max(axis=1, keepdims=True) * most
         np.testing.assert_allclose(steps, np.rint(steps), atol=1e-9)
         assert abs(parts.reshape(w.shape) - w).max() <= abs(w).max() / most / 2
-    rows = partial(quantized.rows_of, temperature=0.0, alpha=None)
-    builders = {"plain": quantized.chain(rows, 0), "chain": quantized.chain(rows, 3),
+    rows = partial(quantized.model_rows, temperature=0.0, alpha=None)
+    builders = {"plain": quantized.quantized_builder(rows, 0),
+                "chain": quantized.quantized_builder(rows, 3),
                 "staged": quantized.staged(rows, model(2), 3, 2)}
     target = model(1)
     copy = quantized.int8_copy(target)
@@ -232,7 +233,7 @@ def test_weights_are_rounded_to_as_many_steps_as_bits_have_and_staged_texts_are_
 def test_a_batch_counts_tokens_per_second_and_per_pass(monkeypatch):
     """Plain decoding writes 30 tokens in 30 rounds, K = 2 in 10; a batch of n takes 6 / n s."""
     for name, value in {
-            "BATCHES": (1, 2), "KS": (0, 2), "load_models": lambda size: (None, None, None),
+            "BATCHES": (1, 2), "KS": (0, 2), "load_benchmark_pair": lambda size: (None, None, None),
             "written_counts": lambda draft, target, xs, N, n, K: (30, 10 if K else 30),
             "interleaved": lambda actions, _: {(n, K): [6 / n] for n, K in actions}}.items():
         monkeypatch.setattr(batch, name, value)
@@ -258,7 +259,7 @@ def test_the_floor_of_a_pass_is_its_bytes_over_the_bandwidth(monkeypatch):
     monkeypatch.setattr(speed, "floor_times", lambda args, target: ([0.004], [0.002]))
     monkeypatch.setattr(speed, "milliseconds", lambda actions, repeats: {
         name: {"median": 8.0} for name in actions})
-    figures = speed.pass_figures(args, None, model(0), model(1))
+    figures = speed.pass_times(args, None, model(0), model(1))
     floor_ms = 2 * pass_bytes(HPARAMS) / 2**20
     assert figures["floor_ms"] == pytest.approx(floor_ms)
     assert figures["bandwidth_GB_per_s"] == pytest.approx(2**20 / 0.002 / 1e9)
@@ -292,7 +293,7 @@ def test_the_error_of_an_acceptance_counts_texts():
 
 def test_the_table_says_which_decoders_are_exact(monkeypatch):
     monkeypatch.setattr(variants, "OPENINGS", ["A fox"])
-    rows = [variants.row_of(text) for text in ("lenient", "lenient --lenience 1")]
+    rows = [variants.read_row(text) for text in ("lenient", "lenient --lenience 1")]
     args = Namespace(backend="numba", N=3, repeats=1)
     found = variants.figures_at(1.0, rows, args)
     assert [row["exact"] for row in found] == ["yes", "no", "yes"]  # plain decoding first

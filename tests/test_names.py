@@ -1,0 +1,106 @@
+"""Test that each name of the product is defined in one file; `python -m tests.test_names` lists
+the names that are defined in several, with their files.
+
+A reader who searches for a function finds one place. Two checks:
+    functions and classes    defined at the top of one file only
+    constants                of one file, if a different file of the product uses them; a constant
+                             that its own file alone uses (K, WIDTH) may have a common name
+"""
+
+import ast
+from collections import defaultdict
+from pathlib import Path
+
+from lib.terminal import Parser, command
+
+ROOT = Path(__file__).parents[1]
+PROTOCOL = {  # a function of every file of a kind, called through the file
+    "main",  # of every command
+    "build",  # of a decoder in variants/
+    "draw",  # of a picture; batched.draw draws tokens for arrays, as a fault's lines name it
+    "all_figures", "paragraphs",  # of a table in benchmarks/
+    "read_hparams", "load_all_weights",  # of a layout of checkpoints: huggingface, openai
+}
+TWINS = {  # tests of a round in exact/rules/verifiers.py, and of batches of rounds in batched.py
+    "best_tokens", "chain", "next_rows", "one_product", "shares", "traversal",
+}
+STANDALONE = {  # docs/sixty_lines.py and exact/oracle.py import nothing of the product
+    "guess", "sample", "verify", "TOYS",
+}
+OTHERS = {
+    "softmax",  # gpt2.py's keeps the dtype of the weights; sampling.py's returns float64
+}
+ALLOWED = PROTOCOL | TWINS | STANDALONE | OTHERS
+
+
+def syntax_trees(root=ROOT):
+    """Return {path: syntax tree} of the Python files outside tests/."""
+    paths = [path for path in sorted(root.rglob("*.py"))
+             if "tests" not in path.relative_to(root).parts]
+    return {path.relative_to(root).as_posix(): ast.parse(path.read_text(encoding="utf-8"))
+            for path in paths}
+
+
+def defined_names(tree):
+    """Return the functions and classes that a file defines at its top, and its constants."""
+    functions, constants = set(), set()
+    for node in tree.body:
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            functions.add(node.name)
+        elif isinstance(node, ast.Assign | ast.AnnAssign):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            constants.update(part.id for target in targets for part in ast.walk(target)
+                             if isinstance(part, ast.Name))
+    # `ratio = lambda ..` is a function, whose name is in small letters
+    functions |= {name for name in constants if not name.isupper()}
+    return functions, constants - functions
+
+
+def used_names(trees):
+    """Return the names that a file imports from a different one, or reads as module.NAME."""
+    nodes = [node for tree in trees.values() for node in ast.walk(tree)]
+    imported = {alias.name for node in nodes if isinstance(node, ast.ImportFrom)
+                for alias in node.names}
+    modules = {Path(path).stem for path in trees}
+    return imported | {node.attr for node in nodes if isinstance(node, ast.Attribute)
+                       and isinstance(node.value, ast.Name) and node.value.id in modules}
+
+
+def repeated_names(trees):
+    """Return {name: its files} of the names that must be unique and are defined in several."""
+    used = used_names(trees)
+    files_of = defaultdict(list)
+    for path, tree in trees.items():
+        functions, constants = defined_names(tree)
+        for name in functions | constants & used:
+            files_of[name].append(path)
+    return {name: files for name, files in sorted(files_of.items()) if len(files) > 1}
+
+
+def test_a_name_is_defined_in_one_file():
+    assert repeated_names(syntax_trees()).keys() - ALLOWED == set()
+
+
+def test_every_allowed_name_is_needed():
+    assert ALLOWED - repeated_names(syntax_trees()).keys() == set()
+
+
+def test_repeated_names_are_found():
+    sources = {"a.py": "K = N = 1\nMOST = 2\nratio = lambda: 1\ndef first(): pass",
+               "b.py": "K = N = 1\nMOST = 3\nratio: int = 2\nclass first: pass",
+               "c.py": "from a import MOST\nprint(a.K)\ndef other(): first = 1"}
+    trees = {path: ast.parse(source) for path, source in sources.items()}
+    files = ["a.py", "b.py"]
+    assert repeated_names(trees) == dict.fromkeys(["K", "MOST", "first", "ratio"], files)
+
+
+@command("tests.test_names")
+def main(argv=None):
+    """Print each name that several files define, and the files."""
+    Parser("python -m tests.test_names", description=__doc__.split(";")[0]).parse_args(argv)
+    for name, files in repeated_names(syntax_trees()).items():
+        print(f"{name:20} {' '.join(files)}")
+
+
+if __name__ == "__main__":
+    main()
