@@ -44,7 +44,7 @@ def counts_from_lists(lists: dict[str, list]) -> PositionCounts:
 # ---- counting
 
 def counts_of_race(runs: Sequence[Sequence[WrittenText]], K: int) -> PositionCounts:
-    """Return the PositionCounts of a race's runs, [repeats, prompts]; repeats of a prompt are added."""
+    """Return the counts of a race's runs, [repeats, prompts]; a prompt's repeats are added."""
     per_run = [[counts_of_text(text.rounds, K) for text in texts] for texts in runs]
     tested, accepted = np.sum(per_run, axis=0).swapaxes(0, 1)  # -> 2 of [prompts, parts, K]
     return PositionCounts(tested, accepted)
