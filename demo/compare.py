@@ -1,5 +1,6 @@
 """Run plain decoding and a decoder, time both and count their work: main.py's figures."""
 
+import math
 import platform
 import time
 from collections.abc import Callable, Sequence
@@ -201,7 +202,7 @@ def compare(task: Task, on_seen: Callable[[dict], Any] | None = None) -> dict:
         "product": library,
         "vocabularies": str(task.common) if task.common else None,  # None: one vocabulary
         "exact": task.entry.is_exact(task.settings),  # None: not known
-        "n_ctx": task.n_ctx,
+        "n_ctx": None if task.n_ctx == math.inf else task.n_ctx,  # JSON has no infinity
         "window_moved": len(task.x) + max(len(plain.ids), len(fast.ids)) > task.n_ctx,
         "autoregressive": text_figures(task, plain),
         task.decoder: text_figures(task, fast),

@@ -127,7 +127,11 @@ def with_prompt(task: Task, prompt: str, advice: str = "") -> Task:
     `advice` says what helps if the prompt cannot be shortened.
     """
     # The checks need the tokens, so they come after the models are loaded.
-    x = task.encoder.encode(prompt)
+    return with_ids(task, task.encoder.encode(prompt), advice)
+
+
+def with_ids(task: Task, x: list[int], advice: str = "") -> Task:
+    """Return the task with the tokens of a prompt; ValueError if there are none or too many."""
     if not x:
         raise ValueError("need a prompt of at least one token, got an empty one")
     # The last position is for a new token, unless N is 0.

@@ -39,7 +39,7 @@ from demo.costs import N_ROWS
 from demo.flags import decoder_name
 from demo.hazards import counts_of_race, position_figures
 from demo.own import entry_of_flag
-from demo.prompts import opened_prompts, prompt_lines, prompt_of_line
+from demo.prompts import ids_of_line, opened_prompts, prompt_lines, prompt_of_line
 from demo.race import builder, costs_at, race, race_figures
 from lib.backend import products
 from lib.backend.arrays import gpu_errors_in_one_line
@@ -106,8 +106,10 @@ def check_temperatures(temperatures: list[float]) -> None:
 
 def prompts_as_ids(args: Namespace, encoder: Tokenizer, n_ctx: int) -> list[list[int]]:
     """Return the ids of every prompt; ValueError if a prompt and N more tokens exceed n_ctx."""
-    prompts = prompts_of_file(args.prompts) if args.prompts else OPENINGS
-    texts = [encoder.encode(prompt) for prompt in prompts]
+    if args.prompts:
+        texts = list(ids_of_file(args.prompts, encoder))
+    else:
+        texts = [encoder.encode(opening) for opening in OPENINGS]
     longest = max(map(len, texts), default=0)
     if longest == 0:
         raise ValueError(f"--prompts {args.prompts} has blank lines only: write one prompt per "
@@ -118,13 +120,13 @@ def prompts_as_ids(args: Namespace, encoder: Tokenizer, n_ctx: int) -> list[list
     return texts
 
 
-def prompts_of_file(path: Path) -> Iterator[str]:
-    """Yield a prompt per line that is not blank: text or JSON, as main.py reads it."""
+def ids_of_file(path: Path, encoder: Tokenizer) -> Iterator[list[int]]:
+    """Yield the ids of each line that is not blank: text or JSON, as main.py reads it."""
     with opened_prompts(str(path)) as file:
         for i, line in enumerate(prompt_lines(file, str(path)), 1):
             try:
                 if line.strip():
-                    yield prompt_of_line(line)["prompt"]
+                    yield ids_of_line(prompt_of_line(line), encoder)
             except ValueError as error:
                 raise ValueError(f"{path}, line {i}: {error}") from None
 
