@@ -136,7 +136,7 @@ DEPENDS = ("a row's tokens depend on more than its arguments: on other rows, on 
 
 
 # {form of a verifier's result: what the report says of it}
-FORMS = {"array": "",
+READ_FORMS = {"array": "",
          "tuple": "; read as (tokens, n_accepted), padding not judged",
          "lists": "; read as lists of tokens"}
 
@@ -231,7 +231,7 @@ class Cases:
         self.n_calls = 0  # of the verifier
         self.n_rows = 0  # of all calls before the last one
         self.n_last = 0  # of the last call
-        self.form = None  # of the verifier's results: a key of FORMS
+        self.form = None  # of the verifier's results: a key of READ_FORMS
 
         numbers = range(0 if padding else self.K, self.K + 1)  # of guesses
         padded = []
@@ -598,7 +598,7 @@ def report_on(cases, differ, margin, method, written, is_enumerated):
     padding = "" if cases.padding else "no padding, "
     summary = (f"total variation {distance:.2g} from the target's distribution, {per_round:.4g} "
                f"tokens per round (K = {cases.K}, V = {cases.V}, {padding}{method}"
-               f"{FORMS[cases.form]})")
+               f"{READ_FORMS[cases.form]})")
 
     for m in range(1, cases.K + 2):
         is_wrong = differ(starts_of(came, cases.V, m), starts_of(should, cases.V, m))
