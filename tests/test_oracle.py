@@ -678,7 +678,8 @@ def test_sampling_names_more_tokens_than_a_lossless_verifier_can_write():
 
 def test_a_reader_that_stops_is_no_traceback(tmp_path):
     path = tmp_path / "mine.py"
-    path.write_text("from tests.controls import uncapped_block_of_batch as verify")
+    rule = "from tests.controls import uncapped_block_of_batch as verify"
+    path.write_text(rule, encoding="utf-8")
     command = f"{sys.executable} -m exact.oracle {path} | true"
     done = subprocess.run(["bash", "-c", f"set -o pipefail; {command}"], cwd=ROOT, text=True,
                           capture_output=True)
