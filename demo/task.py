@@ -8,6 +8,7 @@ from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import IO, NamedTuple
 
+from gpt2 import GPT2
 from lib.pattern import Pattern
 from lib.terminal import notify, open_flag
 from lib.tokenizer import Tokenizer
@@ -63,8 +64,9 @@ class Task(NamedTuple):
         target = self.new_target()
         if self.own or "tree" in self.entry.needs_with(self.settings):
             from variants.shared.tree_gpt2 import tree_model
-            draft = tree_model(draft) if draft else None
-            target = tree_model(target)
+            # models that are not a GPT2 read trees as they are
+            draft = tree_model(draft) if isinstance(draft, GPT2) else draft
+            target = tree_model(target) if isinstance(target, GPT2) else target
         return self.with_settings(draft, target)
 
     def with_settings(self, draft, target) -> Models:
