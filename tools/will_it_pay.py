@@ -37,6 +37,7 @@ from benchmarks.models import OPENINGS, named, random_model
 from demo.clock import machine
 from demo.costs import N_ROWS
 from demo.flags import decoder_name, entry_of_flag
+from demo.hazards import counts_of_race, position_figures
 from demo.prompts import opened_prompts, prompt_lines, prompt_of_line
 from demo.race import builder, costs_at, race, race_figures
 from lib.backend import products
@@ -170,6 +171,7 @@ def case_figures(args: Namespace, draft: Target, target: Target, texts: list[lis
     four = {"K = 4": builder_of("speculative", K=4)}
     runs = race(draft, target, four, texts, args.N, repeats=1)["K = 4"]
     alpha = race_figures(runs, runs)["acceptance"] or 0.0  # None: N is 1, nothing was tested
+    positions = position_figures(counts_of_race([runs[0]], K=4))
     # the decoders of the race: the values of K that gain most by the formula, and three more
     predicted = predicted_speedups(costs, alpha)
     best_Ks = sorted(predicted, key=lambda K: predicted[K])[-CHAINS:]
@@ -188,7 +190,7 @@ def case_figures(args: Namespace, draft: Target, target: Target, texts: list[lis
     rows = {name: race_figures(result, plain, K=chains.get(name, 0))
             for name, result in results.items()}
     return {"name": f"Temperature {temperature:g}", "N": args.N, "repeats": args.repeats,
-            "acceptance": alpha, "rows": rows}
+            "acceptance": alpha, "positions": positions, "rows": rows}
 
 
 @gpu_errors_in_one_line()
@@ -278,6 +280,8 @@ def paragraphs(figures: dict, args: Namespace | None = None) -> Iterator[str]:
     for case, costs in zip(figures["cases"], costs_of.values()):
         yield (f"{case['name']}, {figures['texts']}: {case['acceptance']:.2f} of the guesses "
                "were accepted.")
+        if "positions" in case:  # older files lack them
+            yield positions_table(case["positions"])
         yield case_table(case)
         advice = ""
         if case["N"] >= FEWEST and not disturbance(costs):
@@ -300,6 +304,17 @@ def costs_table(name: str, costs: Costs) -> str:
     return markdown_table([f"rows in one pass, {name}", *n_rows, "a draft step"],
                           [["ms", *(number(1e3 * time) for time in times)],
                            ["relative", *(number(time / one_row) for time in times)]])
+
+
+def positions_table(positions: list[dict]) -> str:
+    """Return the table of acceptance by position in the round, with 90 % intervals."""
+    head = ["guess, if those before it were accepted", *range(1, len(positions) + 1)]
+    tested = ["tested", *(place["tested"] for place in positions)]
+    rates = ["accepted (90 % interval)"]
+    for place in positions:
+        ends = f"{number(place['low'])} - {number(place['high'])}"
+        rates.append(f"{number(place['acceptance'])} ({ends})")
+    return markdown_table(head, [tested, rates])
 
 
 def case_table(case: dict) -> str:
