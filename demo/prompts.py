@@ -333,8 +333,8 @@ def continue_prompts(args: Namespace, new_writer: WriterMaker) -> PromptsReport:
             new, n_tokens = append_records(out, write_texts(jobs), task, len(old))
             seconds = time.perf_counter() - start
     text = report_text(args.out, old, new, n_tokens, seconds) + repeated_ids(n_of_id)
-    if task.common:
-        text += f"\nVocabularies differ: {task.common}."
+    if task.vocabularies:
+        text += f"\nVocabularies differ: {task.vocabularies}."
     are_errors = old + new
     return PromptsReport(text, n_errors=sum(are_errors))
 

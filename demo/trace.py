@@ -22,11 +22,12 @@ from typing import TextIO
 
 import numpy as np
 
+from lib.terminal import print_safely
+from lib.tokenizer import Tokenizer
 from sampling import residual
 from speculative import Round, Test, verify
 from variants.shared.branches import Tree
 from wrappers.forced import ForcedRound
-from wrappers.transformers_tokenizer import Tokenizer
 
 N_TOP = 4  # tokens of a row that are stored: on a page, a whole vocabulary is too much
 
@@ -238,3 +239,15 @@ def wants_colour(stream: TextIO, environ: Mapping[str, str] = os.environ) -> boo
     """Return whether a stream is a terminal whose user did not set NO_COLOR (no-color.org)."""
     return (stream.isatty() and not environ.get("NO_COLOR")
             and environ.get("TERM") != "dumb")
+
+
+def round_printer(stream: TextIO) -> Callable[..., None]:
+    """Return a function that prints a round in one line, and the legend above the first."""
+    colour = wants_colour(stream)
+
+    def show_round(done_round, is_first):
+        if is_first:
+            print_safely(f"Round by round: {legend(colour)}\n", stream)
+        print_safely(round_as_line(done_round, colour), stream)
+
+    return show_round

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import main
-from demo.own import entry_of_flag
+from demo.flags import entry_of_flag
 from tests.commands import json_of_run, outcome, refusal, run_main
 from tests.test_judge import GUESS, RIGHT, STEP
 from tests.test_trace import stored_run

@@ -36,22 +36,21 @@ from benchmarks.command import gain, number
 from benchmarks.models import OPENINGS, named, random_model
 from demo.clock import machine
 from demo.costs import N_ROWS
-from demo.flags import decoder_name
+from demo.flags import decoder_name, entry_of_flag
 from demo.hazards import counts_of_race, position_figures
-from demo.own import entry_of_flag
 from demo.prompts import ids_of_line, opened_prompts, prompt_lines, prompt_of_line
 from demo.race import builder, costs_at, race, race_figures
 from lib.backend import products
 from lib.backend.arrays import gpu_errors_in_one_line
 from lib.markdown import markdown_table
 from lib.terminal import flags_given, notify
+from lib.tokenizer import Tokenizer
 from sampling import check_sampling
 from theory.hardware import GPT2_SIZES
 from theory.speedup import expected_tokens, needed_alpha, walltime_improvement
 from utils import MODELS_DIR, load_pair
 from variants.registry import Costs, Target
 from variants.shared.tree_gpt2 import tree_model
-from wrappers.transformers_tokenizer import Tokenizer
 
 ALPHAS = (0.6, 0.7, 0.8, 0.9)  # acceptances assumed for random weights
 CHAINS = 3  # values of K that are run

@@ -13,7 +13,6 @@ character of several tokens can be held back until it is whole.
 import json
 import os
 import re
-from typing import Protocol
 
 from encoder import byte_characters
 from wrappers.transformers_model import first_line, import_torch
@@ -21,19 +20,6 @@ from wrappers.transformers_model import first_line, import_torch
 ALPHABET = {character: byte for byte, character in byte_characters().items()}
 NO_TEMPLATE = "this tokenizer has no chat template: give a prompt, not messages"
 BYTE = re.compile(r"<0x([0-9A-F]{2})>")
-
-
-class Tokenizer(Protocol):
-    """What the programs use of a tokenizer: an Encoder, or a TransformersTokenizer."""
-
-    n_vocab: int
-    end_of_text: int | None
-    end_tokens: set[int]
-
-    def encode(self, text: str) -> list[int]: ...
-    def decode(self, ids: list[int]) -> str: ...
-    def decode_bytes(self, ids: list[int]) -> bytes: ...
-    def id_of(self, text: str) -> int: ...
 
 
 class TransformersTokenizer:

@@ -189,7 +189,7 @@ def test_the_live_page_runs_such_a_model(folders):
     (name, "weights") for name in ("skip", "quantized", "medusa", "markov", "eagle")])
 def test_a_decoder_that_reads_weights_is_refused_before_anything_is_loaded(
         folders, decoder, needed, monkeypatch):
-    monkeypatch.setattr("utils.TransformersModel", None)  # nobody may call it
+    monkeypatch.setattr("wrappers.transformers_model.TransformersModel", None)  # nobody may call it
     own = ("--target_model_size", folders["qwen3"], *SHORT)
     message = refusal(main.main, *own, "--decoder", decoder)
     assert f"--decoder {decoder} needs" in message and needed in message
