@@ -51,9 +51,10 @@ from lib import pattern
 from lib.backend.arrays import gpu_errors_in_one_line
 from lib.checkpoints.files import file_lock
 from lib.terminal import open_flag, print_safely
+from lib.tokenizer import Tokenizer
 from speculative import Round
 from wrappers.forced import ForcedRound
-from wrappers.transformers_tokenizer import NO_TEMPLATE, Tokenizer, TransformersTokenizer
+from wrappers.transformers_tokenizer import NO_TEMPLATE, TransformersTokenizer
 
 START = b'{"index": '  # of every record
 N_NAMED = 5  # ids that the report names
