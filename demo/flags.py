@@ -151,8 +151,8 @@ def add_output_flags(add: Callable) -> None:
 def add_prompts_flags(add: Callable) -> None:
     """Add the flags of many prompts."""
     add("--prompts", metavar="FILE", help="continue all prompts of a file: one per line, or "
-        'one JSON object per line, {"prompt": ..., "id": ..., "regex": ...} or {"messages": ...} '
-        "(a chat); - reads standard input")
+        'one JSON object per line with "prompt" or "messages" (a chat), "id", "regex"; '
+        "- reads standard input")
     add("--out", metavar="FILE.jsonl", help="one JSON record per prompt, in their order; an "
         "interrupted run resumes; - writes standard output; exit status 3 if a record is an "
         "error")
