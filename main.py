@@ -4,7 +4,8 @@
 
 Four steps, each with a file of its own: demo/flags.py parses the command line, demo/task.py
 loads the models and the prompt that the flags name, demo/compare.py runs and times both decoders
-(the loop is `speculative.generate`), and demo/describe.py puts their figures into words.
+(the loop is `speculative.generate`), and demo/describe.py puts their figures into words. What only
+some flags need is imported where it is used.
 
     task      the models, the prompt and the settings of one run
     round     one round of the decoder as data: guesses, draws and distributions (demo/trace.py)
@@ -24,12 +25,8 @@ if __name__ == "__main__":
 from demo.compare import compare
 from demo.describe import comparison_in_words
 from demo.flags import parse_args, settings_for_json
-from demo.page import raced_run, save_page
-from demo.prompts import write_records
 from demo.task import load_task
-from demo.trace import legend, round_as_line, wants_colour
 from lib.backend.arrays import gpu_errors_in_one_line
-from lib.memory import remember
 
 
 @command("main.py")
@@ -41,16 +38,21 @@ def main(argv=None):
     args = parse_args(argv)
     if args.prompts is None:
         return continue_prompt(args)
+    from demo.prompts import write_records
     return write_records(args)
 
 
 def continue_prompt(args: Namespace) -> None:
     """Load, run and print; then save what --memory and --trace ask for."""
     rounds: list[dict] = []
-    show_round = round_printer(sys.stderr if args.json else sys.stdout)
+    stream = sys.stderr if args.json else sys.stdout  # of the rounds
+    show_round = None
+    if args.show:
+        from demo.trace import round_printer
+        show_round = round_printer(stream)
 
     def on_round(done_round):
-        if args.show:
+        if show_round:
             show_round(done_round, is_first=not rounds)
         rounds.append(done_round)
 
@@ -60,27 +62,17 @@ def continue_prompt(args: Namespace) -> None:
         numbers = compare(task, on_round if watches_rounds else None)
     numbers["settings"] = settings_for_json(args)
     if args.show:
-        print_safely("", sys.stderr if args.json else sys.stdout)
+        print_safely("", stream)
     if path := args.settings.get("memory"):
+        from lib.memory import remember
         remember(path, task.x + numbers[args.decoder]["ids"], task.encoder.n_vocab)
     text = json.dumps(numbers) if args.json else comparison_in_words(numbers, args.decoder)
     print_safely(text, sys.stdout)
     if args.trace:
+        from demo.page import raced_run, save_page
         save_page(args.trace, raced_run(task, numbers, rounds))
         if not args.json:
             print(f"Wrote {args.trace}")
-
-
-def round_printer(stream):
-    """Return a function that prints a round in one line, and the legend above the first."""
-    colour = wants_colour(stream)
-
-    def show_round(done_round, is_first):
-        if is_first:
-            print_safely(f"Round by round: {legend(colour)}\n", stream)
-        print_safely(round_as_line(done_round, colour), stream)
-
-    return show_round
 
 
 if __name__ == "__main__":

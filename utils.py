@@ -26,9 +26,6 @@ from lib.backend.arrays import get_backend
 from lib.checkpoints import huggingface, openai
 from lib.checkpoints.vocabulary import read_end_of_text, read_vocabulary
 from lib.checkpoints.weights import cut_params
-from wrappers.intersection import CommonTokens, TokenLevelIntersection
-from wrappers.transformers_model import TransformersModel, cut_vocabulary, folder_model_type
-from wrappers.transformers_tokenizer import TransformersTokenizer
 
 MODELS_DIR = Path(__file__).parent / "models"
 
@@ -92,9 +89,11 @@ def load_model(model_size, models_dir=MODELS_DIR, dtype=np.float32, backend="num
     """
     folder = find_folder(model_size, models_dir)
     if runs_in_transformers(folder, backend):
-        tokenizer = TransformersTokenizer(folder)
-        other_model = TransformersModel(folder, dtype=dtype)
-        cut_vocabulary(tokenizer.n_vocab, other_model)
+        from wrappers import transformers_model, transformers_tokenizer  # for such models only
+
+        tokenizer = transformers_tokenizer.TransformersTokenizer(folder)
+        other_model = transformers_model.TransformersModel(folder, dtype=dtype)
+        transformers_model.cut_vocabulary(tokenizer.n_vocab, other_model)
         return tokenizer, other_model
     if dtype in ("auto", "bfloat16"):
         raise ValueError(f"--dtype {dtype} needs --backend transformers: the weights of {folder} "
@@ -122,12 +121,13 @@ def load_pair(draft_model_size, target_model_size, models_dir=MODELS_DIR, dtype=
     draft_encoder, draft = load_model(draft_model_size, *settings)
     if draft_encoder.symbols == encoder.symbols:
         return encoder, draft, target
+    from wrappers.intersection import CommonTokens, TokenLevelIntersection  # for such pairs only
     return encoder, TokenLevelIntersection(draft, CommonTokens(draft_encoder, encoder)), target
 
 
 def runs_in_transformers(folder, backend):
     """Return whether a folder's model runs in transformers: if asked, or if it is not a GPT-2."""
-    model_type = folder_model_type(folder)  # None: no config.json, as in OpenAI's layout
+    model_type = huggingface.folder_model_type(folder)  # None: no config.json, OpenAI's layout
     return backend == "transformers" or model_type not in (None, "gpt2")
 
 

@@ -12,5 +12,6 @@ live      a page that shows a run while it is written
 prompts   many prompts: one JSON record each, resumable
 costs     the times of a draft step and of target passes
 clock     functions timed in turns
+hazards   acceptance by position in the round, and speed-ups, with intervals
 race      decoders raced on the same texts, and the formula's prediction
 """

@@ -1,5 +1,6 @@
 """Run plain decoding and a decoder, time both and count their work: main.py's figures."""
 
+import math
 import platform
 import time
 from collections.abc import Callable, Sequence
@@ -8,9 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from tqdm import tqdm
 
-from demo.costs import N_ROWS, measure_costs
 from demo.task import Task
-from demo.trace import Recorded, watcher
 from gpt2 import common_prefix
 from lib.backend import products
 from lib.backend.int8 import Int8
@@ -125,6 +124,7 @@ def decoded_run(task: Task, decoder: str, on_seen: Callable[[dict], Any] | None 
         step = windowed(step, len(task.x), task.n_ctx)
     rng: Any = np.random.default_rng(task.seed)
     if on_seen:
+        from demo.trace import Recorded, watcher  # only a run that is shown needs them
         # The list has one entry per pass, which tells the guess's draws from the test's.
         rng = Recorded(rng, target.seconds)
         clocks = {"target": target.seconds}
@@ -155,6 +155,7 @@ def with_costs(task: Task) -> tuple[Task, float]:
     """Return the task with the costs that its decoder needs, and the seconds this took."""
     if not task.needs_costs:
         return task, 0.0
+    from demo.costs import N_ROWS, measure_costs  # few decoders choose by costs
     start = time.perf_counter()
     models = task.models()
     n_prompt = len(task.x)
@@ -199,9 +200,9 @@ def compare(task: Task, on_seen: Callable[[dict], Any] | None = None) -> dict:
         "prompt": task.encoder.decode(task.x),
         "versions": {"python": platform.python_version(), "numpy": np.__version__},
         "product": library,
-        "vocabularies": str(task.common) if task.common else None,  # None: one vocabulary
+        "vocabularies": task.vocabularies,
         "exact": task.entry.is_exact(task.settings),  # None: not known
-        "n_ctx": task.n_ctx,
+        "n_ctx": None if task.n_ctx == math.inf else task.n_ctx,  # JSON has no infinity
         "window_moved": len(task.x) + max(len(plain.ids), len(fast.ids)) > task.n_ctx,
         "autoregressive": text_figures(task, plain),
         task.decoder: text_figures(task, fast),

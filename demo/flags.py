@@ -9,9 +9,8 @@ import sys
 import textwrap
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
-from demo.own import entry_of_flag
-from demo.page import check_page_path
 from lib import pattern
 from lib.backend.products import BACKENDS
 from lib.terminal import Help, Parser, flags_given, not_a_choice, open_flag
@@ -56,6 +55,15 @@ def decoder_name(text: str) -> str:
     if text not in DECODERS and not text.endswith(".py"):
         raise ValueError(not_a_choice(text, DECODERS))
     return text
+
+
+def entry_of_flag(name: str) -> Decoder:
+    """Return the entry of --decoder: a registered name, or FILE.py; ValueError for a bad file."""
+    if not name.endswith(".py"):
+        return DECODERS[name]
+    from demo.own import read_entry  # the instruments of exact/ come with it
+
+    return read_entry(Path(name))
 
 
 def make_parser(first: ArgumentParser, entry: Decoder) -> ArgumentParser:
@@ -143,8 +151,8 @@ def add_output_flags(add: Callable) -> None:
 def add_prompts_flags(add: Callable) -> None:
     """Add the flags of many prompts."""
     add("--prompts", metavar="FILE", help="continue all prompts of a file: one per line, or "
-        'one JSON object per line, {"prompt": ..., "id": ..., "regex": ...}; - reads standard '
-        "input")
+        'one JSON object per line with "prompt" or "messages" (a chat), "id", "regex"; '
+        "- reads standard input")
     add("--out", metavar="FILE.jsonl", help="one JSON record per prompt, in their order; an "
         "interrupted run resumes; - writes standard output; exit status 3 if a record is an "
         "error")
@@ -190,6 +198,8 @@ def parse_args(argv: Sequence[str] | None = None) -> Namespace:
     check_sampling(**args.sampling)
     # Errors are raised here, before a model is loaded.
     if args.trace:
+        from demo.page import check_page_path  # only a run with a page needs it
+
         check_page_path(args.trace)
     check_flags(args, entry, flags_given(words))
     args.grammar = grammar_of_flags(args)

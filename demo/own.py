@@ -23,13 +23,7 @@ from exact.rule_file import (
     sentence,
 )
 from speculative import Step, make_step
-from variants import DECODERS
 from variants.registry import GUESSES, Decoder, Models
-
-
-def entry_of_flag(name: str) -> Decoder:
-    """Return the entry of --decoder: a registered name, or FILE.py; ValueError for a bad file."""
-    return read_entry(Path(name)) if name.endswith(".py") else DECODERS[name]
 
 
 def read_entry(path: Path) -> Decoder:

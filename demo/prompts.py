@@ -2,10 +2,13 @@
 
     FILE       one prompt per line, or one JSON object per line: {"prompt": ..., "id": ...};
                an id is copied, and the report names ids that several prompts have. An object
-               may have its own pattern instead of the flags': "regex", "json_schema" or "lark"
+               may have its own pattern instead of the flags': "regex", "json_schema" or "lark".
+               {"messages": [{"role": "user", "content": ...}]} is a chat: the chat template of
+               the target's tokenizer makes the prompt of it
     record     a line of --out: index, prompt, seed, settings, id, pattern; then text, ids,
                acceptance and tokens_per_pass, with a pattern fits_pattern and forced, or an
-               error instead of these
+               error instead of these; for a chat also its messages and the answer, which is the
+               new text alone
     seed       (--seed, index), so no text depends on the others (wrappers/batch.py)
     settings   the flags that decide the texts. Models are compared by name, so --models_dir may
                differ when a run resumes
@@ -40,16 +43,18 @@ from demo.task import (
     Task,
     load_task,
     utf8_text,
+    with_ids,
     with_pattern,
-    with_prompt,
     without_newline,
 )
 from lib import pattern
 from lib.backend.arrays import gpu_errors_in_one_line
 from lib.checkpoints.files import file_lock
 from lib.terminal import open_flag, print_safely
+from lib.tokenizer import Tokenizer
 from speculative import Round
 from wrappers.forced import ForcedRound
+from wrappers.transformers_tokenizer import NO_TEMPLATE, TransformersTokenizer
 
 START = b'{"index": '  # of every record
 N_NAMED = 5  # ids that the report names
@@ -93,7 +98,10 @@ def prompt_lines(file: IO[bytes], path: str) -> Iterator[bytes]:
 
 
 def prompt_of_line(line: bytes) -> dict:
-    """Return {"prompt": text} of a line, its "id" and pattern if any; ValueError if bad."""
+    """Return {"prompt": text} or {"messages": list} of a line, with its "id" and pattern if any.
+
+    ValueError if the line has no prompt, or is not JSON although it begins with {.
+    """
     text = utf8_text(line)
     if not text.startswith("{"):
         return {"prompt": text}
@@ -102,11 +110,29 @@ def prompt_of_line(line: bytes) -> dict:
     except (ValueError, RecursionError) as error:
         raise ValueError("need a JSON object where a line begins with {, got: "
                          f"{error}") from None
-    if not isinstance(given.get("prompt"), str):
-        raise ValueError('need a "prompt" that is text in a JSON object, got '
+    is_chat = "messages" in given
+    if is_chat and "prompt" in given:
+        raise ValueError('"messages" and "prompt" are both given: choose one')
+    if not is_chat and not isinstance(given.get("prompt"), str):
+        raise ValueError('need a "prompt" that is text in a JSON object, or "messages", got '
                          f'{json.dumps(given.get("prompt"))}')
     # Other entries of the object are ignored.
-    return {name: given[name] for name in ("id", "prompt", *pattern.KINDS) if name in given}
+    names = ("id", "prompt", "messages", *pattern.KINDS)
+    return {name: given[name] for name in names if name in given}
+
+
+def ids_of_line(given: dict, encoder: Tokenizer) -> list[int]:
+    """Return the ids of the prompt or of the messages that `prompt_of_line` read."""
+    if "messages" in given:
+        return with_chats(encoder).encode_messages(given["messages"])
+    return encoder.encode(given["prompt"])
+
+
+def with_chats(encoder: Tokenizer) -> TransformersTokenizer:
+    """Return the tokenizer; ValueError if it is the Encoder of a GPT-2, which reads no chats."""
+    if not isinstance(encoder, TransformersTokenizer):
+        raise ValueError(NO_TEMPLATE)
+    return encoder
 
 
 def grammar_of_line(given: dict) -> str | None:
@@ -137,8 +163,10 @@ def jobs_of_lines(lines: Iterable[bytes], args: Namespace, task: Task,
             head |= prompt_of_line(line)  # the line itself stays the prompt if this fails
             if "id" in head:
                 n_of_id[json.dumps(head["id"])] += 1
+            if "messages" in head:  # the record shows what the template made of them
+                head["prompt"] = with_chats(task.encoder).chat_text(head["messages"])
             # Each text has its own prompt, and so its own number of new tokens.
-            own_task = with_prompt(task, head["prompt"])
+            own_task = with_ids(task, ids_of_line(head, task.encoder))
             job = Job(head, own_task.x, own_task.n_new, grammar_of_line(head) or task.grammar)
             job.task(task)  # ValueError if the tokenizer cannot write the line's pattern
             yield job
@@ -156,6 +184,8 @@ def record_of(job: Job, rounds: list[Round], task: Task) -> dict:
     record = job.head | {"text": task.encoder.decode([*job.x, *ids]), "ids": ids,
                          "acceptance": acceptance,
                          "tokens_per_pass": quotient(len(ids), len(rounds) - n_forced)}
+    if "messages" in job.head:
+        record["answer"] = task.encoder.decode(ids)
     if job.grammar:
         record |= pattern_figures(job.task(task), ids, rounds)
     return record
@@ -304,8 +334,8 @@ def continue_prompts(args: Namespace, new_writer: WriterMaker) -> PromptsReport:
             new, n_tokens = append_records(out, write_texts(jobs), task, len(old))
             seconds = time.perf_counter() - start
     text = report_text(args.out, old, new, n_tokens, seconds) + repeated_ids(n_of_id)
-    if task.common:
-        text += f"\nVocabularies differ: {task.common}."
+    if task.vocabularies:
+        text += f"\nVocabularies differ: {task.vocabularies}."
     are_errors = old + new
     return PromptsReport(text, n_errors=sum(are_errors))
 

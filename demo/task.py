@@ -8,17 +8,15 @@ from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import IO, NamedTuple
 
-from lib.memory import read_memory
+from gpt2 import GPT2
 from lib.pattern import Pattern
 from lib.terminal import notify, open_flag
+from lib.tokenizer import Tokenizer
 from speculative import Step
 from utils import find_folder, load_pair, runs_in_transformers
 from variants import DECODERS, Costs, Models, build
 from variants.registry import Decoder, LogitsModel, Target
-from variants.shared.tree_gpt2 import tree_model
 from wrappers.forced import with_forced_runs
-from wrappers.intersection import CommonTokens
-from wrappers.transformers_tokenizer import Tokenizer
 
 MAX_PROMPT = 2**22  # bytes; far more than any context holds
 
@@ -41,7 +39,7 @@ class Task(NamedTuple):
     n_ctx: int  # the smaller n_ctx of the two models
     window: bool  # continue beyond n_ctx, with a window of the text (wrappers/window.py)
     costs: Costs | None = None  # --costs; None: measured if the decoder needs them
-    common: CommonTokens | None = None  # None: both models have one vocabulary
+    vocabularies: str | None = None  # how two vocabularies differ; None: the models have one
     own: Decoder | None = None  # the entry of --decoder FILE.py
     grammar: str | None = None  # of the pattern that the new text has to fit
 
@@ -61,9 +59,15 @@ class Task(NamedTuple):
         return self.N if self.window else min(self.N, self.n_ctx - len(self.x))
 
     def models(self) -> Models:
-        """Return fresh models, which have read nothing."""
+        """Return fresh models, which have read nothing; they read trees if the decoder may."""
         draft = self.new_draft() if self.new_draft else None
-        return self.with_settings(draft, self.new_target())
+        target = self.new_target()
+        if self.own or "tree" in self.entry.needs_with(self.settings):
+            from variants.shared.tree_gpt2 import tree_model
+            # models that are not a GPT2 read trees as they are
+            draft = tree_model(draft) if isinstance(draft, GPT2) else draft
+            target = tree_model(target) if isinstance(target, GPT2) else target
+        return self.with_settings(draft, target)
 
     def with_settings(self, draft, target) -> Models:
         """Return these two models with the settings of a new text."""
@@ -127,7 +131,11 @@ def with_prompt(task: Task, prompt: str, advice: str = "") -> Task:
     `advice` says what helps if the prompt cannot be shortened.
     """
     # The checks need the tokens, so they come after the models are loaded.
-    x = task.encoder.encode(prompt)
+    return with_ids(task, task.encoder.encode(prompt), advice)
+
+
+def with_ids(task: Task, x: list[int], advice: str = "") -> Task:
+    """Return the task with the tokens of a prompt; ValueError if there are none or too many."""
     if not x:
         raise ValueError("need a prompt of at least one token, got an empty one")
     # The last position is for a new token, unless N is 0.
@@ -165,13 +173,14 @@ def load_task(args: Namespace, prompt: str | None = None) -> Task:
     if entry.make_draft:  # the draft is a copy of the target, such as one in int8
         draft = entry.make_draft(target, notify)
     if path := args.settings.get("memory"):
+        from lib.memory import read_memory
         read_memory(path, encoder.n_vocab)  # a bad file is an error before the run
-    new_draft = tree_model(draft).fresh if draft else None
+    common = getattr(draft, "common", None)  # of a draft with a vocabulary of its own
     task = Task(encoder=encoder, x=[], stop=stop_tokens(args.stop, encoder),
-                new_draft=new_draft, new_target=tree_model(target).fresh, folder=folder,
+                new_draft=draft.fresh if draft else None, new_target=target.fresh, folder=folder,
                 sampling=args.sampling, decoder=args.decoder, settings=args.settings,
                 N=args.n_tokens_to_generate, seed=args.seed, window=args.window,
-                costs=args.costs, common=getattr(draft, "common", None),
+                costs=args.costs, vocabularies=str(common) if common else None,
                 own=None if args.decoder in DECODERS else entry,
                 n_ctx=min(model.n_ctx for model in (draft, target) if model))
     if args.grammar:

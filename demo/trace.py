@@ -17,15 +17,17 @@ A round as data is a dict for JSON. A key whose value is unknown is missing.
 import codecs
 import os
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TextIO
 
 import numpy as np
 
+from lib.terminal import print_safely
+from lib.tokenizer import Tokenizer
 from sampling import residual
 from speculative import Round, Test, verify
 from variants.shared.branches import Tree
 from wrappers.forced import ForcedRound
-from wrappers.transformers_tokenizer import Tokenizer
 
 N_TOP = 4  # tokens of a row that are stored: on a page, a whole vocabulary is too much
 
@@ -66,7 +68,7 @@ def watcher(encoder: Tokenizer, rng: Recorded, test: Test,
 
     def see(result):
         of_guess, of_test = rng.of_round()
-        seen = round_as_data(result, of_test, test, lambda token: encoder.decode([token]))
+        seen = round_as_data(result, of_test, test, partial(name_of, encoder))
         if len(of_guess) == len(seen["guesses"]):  # one number for each guess
             for guess, u in zip(seen["guesses"], of_guess):
                 guess["u_draw"] = u
@@ -85,14 +87,28 @@ def watcher(encoder: Tokenizer, rng: Recorded, test: Test,
     return see
 
 
+def name_of(encoder: Tokenizer, token: int) -> str:
+    """Return the text of one token, or the name of a special token, which stands for no text."""
+    names = getattr(encoder, "name_of", None)  # an Encoder's special tokens have a text
+    return names(token) if names else encoder.decode([token])
+
+
 def text_reader(encoder: Tokenizer) -> Callable[[int], str]:
-    """Return a function from the next id to its text.
+    """Return a function from the next id to its text, or to the name of a special token.
 
     A character of several ids is returned with its last id.
     """
     # "replace": bytes that are not UTF-8 are shown as U+FFFD, and do not end the run.
     reader = codecs.getincrementaldecoder("utf-8")("replace")
-    return lambda token: reader.decode(encoder.decode_bytes([token]))
+
+    def next_text(token):
+        data = encoder.decode_bytes([token])
+        if data:
+            return reader.decode(data)
+        unfinished = reader.decode(b"", final=True)  # no special token is inside a character
+        return unfinished + name_of(encoder, token)
+
+    return next_text
 
 
 def round_as_data(result: Round, uniforms: list, test: Test,
@@ -223,3 +239,15 @@ def wants_colour(stream: TextIO, environ: Mapping[str, str] = os.environ) -> boo
     """Return whether a stream is a terminal whose user did not set NO_COLOR (no-color.org)."""
     return (stream.isatty() and not environ.get("NO_COLOR")
             and environ.get("TERM") != "dumb")
+
+
+def round_printer(stream: TextIO) -> Callable[..., None]:
+    """Return a function that prints a round in one line, and the legend above the first."""
+    colour = wants_colour(stream)
+
+    def show_round(done_round, is_first):
+        if is_first:
+            print_safely(f"Round by round: {legend(colour)}\n", stream)
+        print_safely(round_as_line(done_round, colour), stream)
+
+    return show_round

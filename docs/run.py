@@ -3,10 +3,14 @@
     python -m docs.run                       # put the stored run into today's page
     python -m docs.run --record              # run the bundled pair again
     python -m docs.run --record --seconds    # on a quiet machine: race plain decoding too
+    python -m docs.run --picture             # draw the README's picture of it, with Chromium
 """
 
 import shlex
+import shutil
+import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 from demo.compare import compare, decoded_run
@@ -19,6 +23,18 @@ from lib.terminal import Parser, command
 PAGE = Path(__file__).parent / "run.html"
 FLAGS = f"{ROUND} --n_tokens_to_generate 44"
 REPEATS = 21
+PICTURE = Path(__file__).parent / "img" / "run.png"
+BROWSERS = "chromium", "google-chrome", "chrome"
+# The browser leaves only one round of the page, and steps to the line that tests its first guess.
+ONE_ROUND = """<script>
+show(ROUND);
+const round = at("round-ROUND");
+const code = round.querySelector("details.code");
+code.open = true;
+document.body.replaceChildren(round);
+for (let i = 0; !code.querySelector(".runs").textContent.includes("accept("); i++) code.walk(i);
+scrollTo(0, 0);
+</script>"""
 
 
 def recorded_run():
@@ -52,13 +68,35 @@ def with_todays_code(run):
     return run | run_as_data(run["prompt"], run["rounds"], run["settings"])
 
 
+def draw_picture(picture: Path, scheme: str, number=4):
+    """Save a PNG of one round with its code; `scheme` is "light" or "dark"."""
+    browser = next(filter(shutil.which, BROWSERS), None)
+    if browser is None:
+        raise ValueError(f"--picture needs a browser: one of {', '.join(BROWSERS)}")
+    with tempfile.TemporaryDirectory() as folder:
+        page = Path(folder) / "page.html"
+        script = ONE_ROUND.replace("ROUND", str(number))
+        page.write_text(PAGE.read_text(encoding="utf-8") + script, encoding="utf-8")
+        preferred = {"dark": 0, "light": 1}[scheme]
+        subprocess.run(
+            [browser, "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars",
+             "--window-size=800,900", "--virtual-time-budget=3000",
+             f"--blink-settings=preferredColorScheme={preferred}", f"--screenshot={picture}",
+             page.as_uri()], check=True, capture_output=True)
+
+
 @command("docs.run")
 def main(argv=None):
     """Write the page."""
     parser = Parser("python -m docs.run", description=__doc__.split(";")[0] + ".")
     parser.add_argument("--record", action="store_true", help="run the bundled pair first")
     parser.add_argument("--seconds", action="store_true", help="record times and a race too")
+    parser.add_argument("--picture", action="store_true", help="draw the README's picture of it")
     args = parser.parse_args(argv)
+    if args.picture:
+        draw_picture(PICTURE, "light")
+        draw_picture(PICTURE.with_stem("run-dark"), "dark")
+        return
     if args.seconds and not args.record:
         raise ValueError("--seconds needs --record")
     if args.seconds:

@@ -11,15 +11,15 @@
     uniforms   [B, K + 1]        independent uniform numbers in [0, 1)
     tokens     [B, K + 1]        the accepted guesses and one more token, then -1
 
+Instead of tokens a verifier may return one list of tokens for each row, without -1, or
+(tokens, n_accepted): what is after the n_accepted [B] guesses and one more token is not read.
 The arrays are NumPy's, or what `asarray=` makes of them (torch.as_tensor, cupy.asarray, ..).
 With `padding=True` some rows have fewer guesses, then -1 and rows of zeros. Other arguments need
-a lambda: a second array of uniforms, no p_draft (one-hot rows), a bonus token that was drawn, a
-verifier that also returns the number of accepted guesses:
+a lambda: a second array of uniforms, no p_draft (one-hot rows), a bonus token that was drawn:
 
     check(lambda g, q, p, u: verify(g, q, p, u[:, :-1], u[:, -1]))
     check(lambda g, q, p, u: verify(g, p, u))
     check(lambda g, q, p, u: verify(g, q, p[:, :-1], u, draw(p[:, -1], u[:, -1])))
-    check(lambda g, q, p, u: verify(g, q, p, u)[0])
 
 How it works. The verifier is called with every path of guesses of two small models, the toys of
 TOYS. Its answer changes only where a uniform crosses a threshold. Bisection finds the thresholds
@@ -45,7 +45,7 @@ A program is started once. It reads lines of numbers (as 0.25 or 1e-05), and ans
 
 A program must flush its output after each line. An answer that stays in a buffer is missing, and
 the program is refused after --seconds. With --sampling the lines have no uniforms. docs/oracle/
-has programs in C, Rust and Go. In pytest:
+has programs in C, Rust and Go. In pytest, after `from oracle import Program, check`:
 
     def test_our_verifier_is_exact():
         report = check(Program(["./verifier"]))
@@ -135,8 +135,18 @@ DEPENDS = ("a row's tokens depend on more than its arguments: on other rows, on 
            "on random numbers drawn inside (then use check_by_sampling, or --sampling)")
 
 
+# {form of a verifier's result: what the report says of it}
+READ_FORMS = {"array": "",
+         "tuple": "; read as (tokens, n_accepted), padding not judged",
+         "lists": "; read as lists of tokens"}
+
+
 class Refused(Exception):
-    """State in one sentence why a verifier cannot be checked."""
+    """State in one sentence why a verifier cannot be checked, and for which row of a call."""
+
+    def __init__(self, reason, row=None):
+        super().__init__(reason)
+        self.row = row  # None: not one row
 
 
 class Report(NamedTuple):
@@ -218,6 +228,10 @@ class Cases:
         self.asarray = asarray
         self.padding = padding
         self.has_known_figures = is_default and (K, V) == (3, 3) and not padding
+        self.n_calls = 0  # of the verifier
+        self.n_rows = 0  # of all calls before the last one
+        self.n_last = 0  # of the last call
+        self.form = None  # of the verifier's results: a key of READ_FORMS
 
         numbers = range(0 if padding else self.K, self.K + 1)  # of guesses
         padded = []
@@ -254,16 +268,36 @@ class Cases:
         guesses = self.guesses[case]
         uniforms = uniforms.astype(self.dtype)
         arrays = guesses, self.p_draft[case], self.p_target[case], uniforms
-        tokens = on_host(verify(*map(self.asarray, arrays)))
-        self.check_shape(tokens, len(case))
+        self.n_calls += 1
+        self.n_rows += self.n_last
+        self.n_last = len(case)
+        tokens = self.read(verify(*map(self.asarray, arrays)))
         self.check_tokens(tokens, guesses, uniforms)
-        return tokens.astype(np.int64)
+        return tokens
 
-    def check_shape(self, tokens, B):
-        """Raise Refused unless the tokens are signed integers of shape [B, K + 1]."""
-        if tokens.shape != (B, self.K + 1) or tokens.dtype.kind != "i":
-            raise Refused(f"need signed integers of shape [B, K + 1] = {[B, self.K + 1]}, "
-                          f"got {tokens.dtype} of shape {[*tokens.shape]}")
+    def read(self, result):
+        """Return the tokens of a result in any form, then -1. [B, K + 1]"""
+        form = "tuple" if isinstance(result, tuple) else form_of_tokens(result)
+        if self.form not in (None, form):
+            raise Refused(f"need results of one form, got {form} after {self.form}")
+        self.form = form
+        B = self.n_last
+        if form != "tuple":
+            return array_of(result, B, self.K)
+        if len(result) != 2:
+            raise Refused(f"need tokens or (tokens, n_accepted), got a tuple of {len(result)}")
+        tokens = array_of(result[0], B, self.K)
+        n_accepted = on_host(result[1])
+        if n_accepted.shape != (B,) or n_accepted.dtype.kind not in "iu":
+            raise Refused(f"need n_accepted of shape [B] = {[B]}, whole numbers, "
+                          f"got {n_accepted.dtype} of shape {[*n_accepted.shape]}")
+        return tokens_before_padding(tokens, n_accepted)
+
+    def where(self, row):
+        """Return the place of a refusal, for a reader who counts calls and lines from 1."""
+        if row is None:
+            return f"call {self.n_calls}"
+        return f"call {self.n_calls}, line {1 + row} of it, line {1 + self.n_rows + row} of all"
 
     def check_tokens(self, tokens, guesses, uniforms):
         """Raise Refused unless each row has 1 .. k + 1 tokens for k guesses, then -1."""
@@ -282,22 +316,63 @@ class Cases:
         # the likeliest reason: a float32 verifier, for which such a uniform is 1
         if self.dtype == "float64" and (uniforms[row].astype(np.float32) == 1).any():
             reason += ' (so large that it is 1 in float32: such a verifier needs dtype="float32")'
-        raise Refused(reason)
+        raise Refused(reason, row)
 
 
-def on_host(tokens):
-    """Return what a verifier returned as an array of NumPy."""
-    if isinstance(tokens, tuple):
-        raise Refused(f"need one array of tokens, got a tuple of {len(tokens)}: "
-                      "check(lambda *arrays: verify(*arrays)[0]) takes its first part")
+# ---- the forms of what a verifier returns
+
+def on_host(numbers):
+    """Return numbers of any library as an array of NumPy."""
     for method in ("detach", "cpu", "get"):  # PyTorch's, then CuPy's
-        if hasattr(tokens, method):
-            tokens = getattr(tokens, method)()
+        if hasattr(numbers, method):
+            numbers = getattr(numbers, method)()
     try:
-        return np.asarray(tokens)
+        return np.asarray(numbers)
     except ValueError:
-        raise Refused("need one array of tokens, got lists of different lengths: "
-                      "fill each up with -1") from None
+        raise Refused("need numbers, got lists within a row's tokens") from None
+
+
+def form_of_tokens(tokens):
+    """Return "lists" for a list, and "array" for anything else."""
+    return "lists" if isinstance(tokens, list) else "array"
+
+
+def array_of(tokens, B, K):
+    """Return an array or lists of tokens as an array; raise Refused unless it is [B, K + 1]."""
+    if form_of_tokens(tokens) == "lists":
+        return array_of_lists(tokens, B, K)
+    tokens = on_host(tokens)
+    if tokens.shape != (B, K + 1) or tokens.dtype.kind != "i":
+        raise Refused(f"need signed integers of shape [B, K + 1] = {[B, K + 1]}, "
+                      f"got {tokens.dtype} of shape {[*tokens.shape]}")
+    return tokens.astype(np.int64)
+
+
+def array_of_lists(lists, B, K):
+    """Return one list of tokens per row as an array, each filled up with -1. [B, K + 1]"""
+    if len(lists) != B:
+        raise Refused(f"need {B} lists of tokens, one for each row, got {len(lists)}")
+    tokens = np.full((B, K + 1), -1)
+    for row, of_row in enumerate(map(on_host, lists)):
+        # an empty list has no type; check_tokens refuses it
+        is_whole = of_row.dtype.kind == "i" or of_row.size == 0
+        if of_row.ndim != 1 or of_row.size > K + 1 or not is_whole:
+            raise Refused(f"need a list of 1 to {K + 1} whole numbers for each row, "
+                          f"got {of_row.tolist()}", row)
+        tokens[row, : len(of_row)] = of_row
+    return tokens
+
+
+def tokens_before_padding(tokens, n_accepted):
+    """Return the n_accepted guesses and the token after them, then -1. [B, K + 1]"""
+    K = tokens.shape[1] - 1
+    is_read = np.arange(K + 1) <= n_accepted[:, None]
+    is_wrong = (n_accepted < 0) | (n_accepted > K) | (is_read & (tokens < 0)).any(axis=1)
+    if is_wrong.any():
+        row = int(is_wrong.argmax())  # the first
+        raise Refused(f"need n_accepted of 0 .. {K}, the number of accepted guesses, and one token "
+                      f"more than that, got {n_accepted[row]} with {tokens[row].tolist()}", row)
+    return np.where(is_read, tokens, -1)
 
 
 # ---- boxes of uniforms with a constant answer
@@ -522,7 +597,8 @@ def report_on(cases, differ, margin, method, written, is_enumerated):
     per_round = float(n_tokens @ written.weight / cases.n_toys)
     padding = "" if cases.padding else "no padding, "
     summary = (f"total variation {distance:.2g} from the target's distribution, {per_round:.4g} "
-               f"tokens per round (K = {cases.K}, V = {cases.V}, {padding}{method})")
+               f"tokens per round (K = {cases.K}, V = {cases.V}, {padding}{method}"
+               f"{READ_FORMS[cases.form]})")
 
     for m in range(1, cases.K + 2):
         is_wrong = differ(starts_of(came, cases.V, m), starts_of(should, cases.V, m))
@@ -550,9 +626,10 @@ def report_on(cases, differ, margin, method, written, is_enumerated):
     return Report(False, distance, text, first_wrong_token, rule, per_round, came)
 
 
-def not_checked(reason):
+def not_checked(refused, cases):
     """Return the Report on what cannot be judged."""
-    return Report(None, np.nan, f"not checked: {reason} ({ORIGIN})")
+    place = cases.where(refused.row)
+    return Report(None, np.nan, f"not checked: {refused} ({place}; {ORIGIN})")
 
 
 def check(verify, K=3, V=3, dtype="float64", asarray=np.asarray, padding=False, rows=None):
@@ -582,7 +659,7 @@ def check(verify, K=3, V=3, dtype="float64", asarray=np.asarray, padding=False, 
         case, low, high = boxes
         tokens = repeated(answer, case, (low + high) // 2, rng)
     except Refused as error:
-        return not_checked(error)
+        return not_checked(error, cases)
     # a case's weight is divided among its boxes by their volumes
     weight = cases.weight[case] * ((high - low + 1) / 2.0**bits).prod(axis=1)
     method = "the same for all uniforms" if len(case) == n_cases else f"{len(case):,} boxes"
@@ -625,7 +702,7 @@ def check_by_sampling(verify, n=100_000, K=3, V=3, dtype="float64", asarray=np.a
     try:
         tokens = cases.call(call, case, uniforms)
     except Refused as error:
-        return not_checked(error)
+        return not_checked(error, cases)
     # the last figure of a rule: the rounds that show it
     n_seen = sum(figures[-1] <= len(case) for figures in KNOWN.values())
     method = (f"{len(case):,} sampled rounds; for K = V = 3 they show {n_seen} of {len(KNOWN)} "
@@ -703,6 +780,7 @@ class Program:
             raise ValueError(f"need 0 < seconds < 1e6, got {seconds!r}")
         self.seconds = seconds
         self.printed = {}  # {bytes of rows: their numbers as text}
+        self.row = 0  # of the call: its line is given, and is not answered yet
         try:
             # a session of its own: end() kills the program's children too
             self.process = subprocess.Popen(
@@ -728,6 +806,7 @@ class Program:
         if uniforms is not None:
             lines = [f"{line} {spaced(row)}" for line, row in zip(lines, uniforms.tolist())]
         tokens = []
+        self.row = 0
         # in pieces, so that a slow program is not refused for the number of its lines
         for start in range(0, len(lines), LINES):
             tokens += self.tokens_for(lines[start:start + LINES], K)
@@ -762,6 +841,7 @@ class Program:
                 raise self.refused(f"printed {quoted(answer)} instead of K + 1 = {K + 1} whole "
                                    "numbers for", line)
             tokens.append([int(word) for word in answer.split()])
+            self.row += 1
         return tokens
 
     def next_answer(self, line, seconds):
@@ -780,7 +860,7 @@ class Program:
     def refused(self, deed, line):
         """End the program; return what to raise."""
         self.end()
-        return Refused(f'the program {deed} the line "{line}"')
+        return Refused(f'the program {deed} the line "{line}"', self.row)
 
 
 # ---- the command

@@ -3,6 +3,7 @@
 backend      arrays and matrix products
 checkpoints  file formats of models and their downloads
 terminal     argparse with errors in one line
+tokenizer    what the programs use of a tokenizer
 markdown     tables
 pattern      which tokens a regular expression, schema or grammar allows after a text
 memory       the file of --memory

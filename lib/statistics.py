@@ -1,4 +1,8 @@
-"""Compute standard errors, and how surprising a frequency is.
+"""Compute standard errors, bootstrap intervals, and how surprising a frequency is.
+
+The bootstrap (Efron 1979) draws as many prompts as there are, with replacement, many times. A
+figure is computed from each resample, and its interval holds the middle 90 % of the results.
+Guesses of one text depend on each other, so whole prompts are drawn, not guesses.
 
 Let p be the probability of an event. Its frequency in n independent draws reaches a value f above
 p with a probability of at most exp(-n KL(f, p)), and likewise a value f below p. Hoeffding (1963)
@@ -11,6 +15,9 @@ from math import log
 from typing import Any
 
 import numpy as np
+
+LEVEL = 90  # percent of the resamples that an interval holds
+N_RESAMPLES = 1000
 
 # ---- means
 
@@ -35,6 +42,30 @@ def means(rows: list[dict], texts: Any) -> dict[str, dict[str, float]]:
                    "more": float((column - first).mean()),
                    "more_error": standard_error(column - first, texts)}
             for name, column in columns.items()}
+
+
+# ---- intervals
+
+def resamples(n_prompts: int, seed: int = 0) -> np.ndarray:  # -> [N_RESAMPLES, n_prompts]
+    """Return how often each prompt is in each resample.
+
+    >>> bool((resamples(6).sum(axis=1) == 6).all())
+    True
+    """
+    # Drawing n prompts with replacement is one draw of a multinomial distribution.
+    rng = np.random.default_rng(seed)
+    return rng.multinomial(n_prompts, np.full(n_prompts, 1 / n_prompts), size=N_RESAMPLES)
+
+
+def interval(values: Any) -> tuple[Any, Any]:  # [N_RESAMPLES, ..] -> two of [..]
+    """Return the two ends of the values' middle 90 %, along the first axis.
+
+    >>> [float(end) for end in interval(np.arange(101))]
+    [5.0, 95.0]
+    """
+    tail = (100 - LEVEL) / 2  # percent of the values below the interval, and above it
+    low, high = np.percentile(values, [tail, 100 - tail], axis=0)
+    return low, high
 
 
 # ---- frequencies

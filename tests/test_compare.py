@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import demo.compare
+import demo.costs
 from demo.compare import Run, acceptance_figures, compare, first_difference, timed
 from demo.costs import SECONDS, measure_costs
 from demo.describe import comparison_in_words, table_lines
@@ -313,7 +314,7 @@ def test_slow_models_are_measured_once():
 
 
 def test_the_seconds_of_measuring_are_counted_and_shown(clock, monkeypatch):
-    monkeypatch.setattr(demo.compare, "measure_costs",
+    monkeypatch.setattr(demo.costs, "measure_costs",
                         partial(measure_costs, clock=clock.perf_counter))
     got = run_figures(clock, K="auto", N=30, x=(4,))  # the draft is right: 8 guesses, 9 tokens
     measuring = 1 + 11 + 1 + sum(10 + n for n in range(1, 10))  # read the text; one of each

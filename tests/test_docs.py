@@ -182,7 +182,7 @@ def test_pyproject_names_packages_of_requirements_txt_with_its_bounds():
 # ---- the programs
 
 def test_the_loops_of_the_pages_draw_the_tokens_of_speculative_py():
-    exec(example(README, "def write"), names := vars(speculative) | {"partial": partial})
+    exec(example(README, "def write"), names := vars(sixty_lines).copy())
     for seed in range(100):
         target, draft = (sixty_lines.make_model(sharpness, seed) for sharpness in (1.5, 0.7))
         N, K, rng = 1 + seed % 20, 1 + seed % 5, partial(np.random.default_rng, seed)

@@ -33,6 +33,19 @@ def test_no_checkpoint_download_or_terminal_is_loaded_with_the_forward_pass():
     assert loaded_by("main") >= APART - {"numba"}
 
 
+def test_a_default_run_loads_the_decoder_that_it_uses_and_what_its_flags_need():
+    """Other decoders, files of yours, pages, many prompts and models of transformers stay out."""
+    # the run prints its figures too; no word among them is a module's name
+    words = loaded_by("main; main.main(['--n_tokens_to_generate', '4', '--json'])")
+    module = r"(variants|wrappers|demo|exact)\.[\w.]+"
+    rooms = {word for word in words if re.fullmatch(module, word)}
+    assert rooms == {
+        "variants.registry", "variants.speculative", "variants.shared",
+        "variants.shared.acceptance", "variants.shared.branches",
+        "wrappers.forced", "wrappers.window",
+        "demo.compare", "demo.describe", "demo.flags", "demo.task"}
+
+
 @pytest.mark.parametrize("module", ["law", "toys", "oracle", "judge", "rules.__main__",
                                     "rules.batched"])
 def test_a_verifier_is_judged_with_numpy_alone(module):

@@ -6,11 +6,13 @@ A decoder whose entry says exact=False need not have the target's distribution, 
 the one that tests/small.py predicts for it.
 """
 
+import sys
 from functools import partial
 
 import numpy as np
 import pytest
 
+import variants
 from exact.law import expectation, law, text_law, total_variation
 from gpt2 import GPT2
 from lib.checkpoints.weights import random_params
@@ -36,7 +38,7 @@ from tests.small import (
 )
 from tests.toys import Automaton
 from utils import MODELS_DIR
-from variants import DECODERS, Models, build
+from variants import DECODERS, Models, build, tree
 from variants.shared.branches import Tree
 from variants.shared.tree_gpt2 import TreeGPT2
 from wrappers.batch import Shared, generate_batch
@@ -174,7 +176,8 @@ def test_every_decoder_has_small_flags(monkeypatch):
     for name, entry in DECODERS.items():
         for flags in forms(name):
             assert entry.is_exact(entry.settings(flags)) or not can_be_exact(name), name
-    monkeypatch.setitem(DECODERS, "new", DECODERS["tree"])
+    monkeypatch.setitem(sys.modules, "variants.new", tree)
+    monkeypatch.setattr(variants, "FILES", (*variants.FILES, "new"))
     with pytest.raises(AssertionError, match="need small flags for new: add it to FORMS"):
         forms("new")
 

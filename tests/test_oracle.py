@@ -328,9 +328,21 @@ EXAMPLE = r" for guesses \[\d, \d, \d\] and uniforms \[[\d., e-]+\]"
     (changed(lambda tokens: None), r"got object of shape \[\]"),
     (changed(lambda tokens: tokens * np.nan), "need signed integers of shape .*, got float64"),
     (changed(lambda tokens: tokens.astype(np.uint8)), "need signed integers .*, got uint8"),
-    (changed(lambda tokens: (tokens, 1)), r"got a tuple of 2: check\(lambda \*arrays: verify"),
-    (changed(lambda tokens: [[token for token in row if token >= 0] for row in tokens]),
-     "got lists of different lengths: fill each up with -1"),
+    (changed(lambda tokens: (tokens, 1)), r"need n_accepted of shape \[B\] = \[8192\], whole"),
+    (changed(lambda tokens: (tokens, 1, 1)), r"need tokens or \(tokens, n_accepted\), got a tuple"),
+    (changed(lambda tokens: (tokens, (tokens >= 0).sum(axis=1) + 3)),
+     r"need n_accepted of 0 .. 3, .*, got \d with \[.*line 1 of it, line 1 of all"),
+    (changed(lambda tokens: (tokens, np.full(len(tokens), 3))),
+     "and one token more than that, got 3"),
+    (changed(lambda tokens: tokens[0].tolist()),
+     "need 8192 lists of tokens, one for each row, got 4"),
+    (changed(lambda tokens: [[0] * 5] * len(tokens)),
+     r"need a list of 1 to 4 whole .* got \[0, 0, 0"),
+    (changed(lambda tokens: [[0.5]] * len(tokens)), r"whole numbers for each row, got \[0.5\]"),
+    (changed(lambda tokens: [[[0], [1, 2]]] * len(tokens)), "got lists within a row's tokens"),
+    (changed(lambda tokens: [[]] * len(tokens)), r"need 1 to 4 tokens .*, got \[-1, -1, -1, -1\]"),
+    (changed(lambda tokens: tokens if len(tokens) > 1 else tokens.tolist()),
+     "need results of one form, got lists after array"),
     (changed(lambda tokens: tokens + 1), "need 1 to 4 tokens of 0 .. 2 for 3 guesses, then -1"),
     (changed(lambda tokens: np.full_like(tokens, 7)), r"got \[7, 7, 7, 7\]" + EXAMPLE),
     (changed(lambda tokens: np.full_like(tokens, -1)), r"got \[-1, -1, -1, -1\]" + EXAMPLE),
@@ -342,11 +354,74 @@ def test_what_cannot_be_judged_gets_one_sentence(verify, sentence):
     report = check(verify)
     assert report.exact is None and np.isnan(report.distance)
     assert re.search(f"^not checked: .*{sentence}", str(report)) and "\n" not in str(report)
-    assert str(report).endswith(f"({oracle.ORIGIN})")
+    assert re.search(rf" \(call \d+.*; {re.escape(oracle.ORIGIN)}\)$", str(report))
 
 
-def test_lists_of_one_length_are_an_array():
-    assert check(changed(lambda tokens: tokens.tolist()), K=1).exact
+def test_a_refusal_names_the_call_and_the_line():
+    """The second call has a wrong answer in its third row; each call has 600 rows at most."""
+    n_calls = iter(range(10**9))
+
+    def verify(*arrays):
+        tokens = chain(*arrays)
+        if next(n_calls) == 1:
+            tokens[2] = 7
+        return tokens
+
+    cases = oracle.Cases(3, 3, "float64", np.asarray, False, None)
+    case = np.zeros(600, dtype=int)
+    uniforms = RNG.random((600, 4))
+    cases.call(verify, case, uniforms)
+    with pytest.raises(oracle.Refused) as refused:
+        cases.call(verify, case, uniforms)
+    report = oracle.not_checked(refused.value, cases)
+    assert f"(call 2, line 3 of it, line 603 of all; {oracle.ORIGIN})" in str(report)
+
+
+# ---- the forms of a result
+
+def in_a_tuple(tokens, padding=7):
+    """Return (tokens, n_accepted) with padding that is no token."""
+    n_tokens = (tokens >= 0).sum(axis=1)
+    return np.where(tokens < 0, padding, tokens), n_tokens - 1
+
+
+def in_lists(tokens):
+    """Return a list of tokens for each row, of different lengths."""
+    return [[token for token in row if token >= 0] for row in tokens.tolist()]
+
+
+READ_AS = {
+    "tuple": (in_a_tuple, "read as (tokens, n_accepted), padding not judged"),
+    "lists": (in_lists, "read as lists of tokens"),
+    "arrays of a row's tokens": (lambda tokens: list(map(np.array, in_lists(tokens))),
+                                 "read as lists of tokens"),
+    "a tuple of lists": (lambda tokens: (in_lists(tokens), in_a_tuple(tokens)[1]),
+                         "read as (tokens, n_accepted), padding not judged")}
+
+
+@pytest.mark.parametrize("form, words", READ_AS.values(), ids=READ_AS)
+def test_a_verifier_is_judged_in_every_form_and_the_report_says_which(form, words):
+    """The reports are those of arrays of tokens, but for the form."""
+    wrong = WRONG["ratio test, then a draw from the target"]
+    for rule, is_exact in ((chain, True), (wrong, False)):
+        report = check(lambda *arrays, rule=rule: form(rule(*arrays)), K=2)
+        assert report.exact is is_exact and f"; {words})" in str(report)
+        assert str(report).replace(f"; {words}", "") == str(check(rule, K=2))
+
+
+def test_a_wrong_number_of_accepted_guesses_is_seen():
+    """The last token is cut off wherever a guess was accepted: it is never refused."""
+    def verify(*arrays):
+        tokens, n_accepted = in_a_tuple(chain(*arrays), padding=-1)
+        return tokens, np.maximum(n_accepted - 1, 0)
+
+    assert check(verify, K=2).exact is False
+
+
+def test_sampling_reads_the_forms_too():
+    for form, words in READ_AS.values():
+        verify = with_own_numbers(lambda *arrays, form=form: form(chain(*arrays)), seed=5)
+        assert words in str(check_by_sampling(verify, n=1000))
 
 
 def only_in(is_changed):
@@ -678,7 +753,8 @@ def test_sampling_names_more_tokens_than_a_lossless_verifier_can_write():
 
 def test_a_reader_that_stops_is_no_traceback(tmp_path):
     path = tmp_path / "mine.py"
-    path.write_text("from tests.controls import uncapped_block_of_batch as verify")
+    rule = "from tests.controls import uncapped_block_of_batch as verify"
+    path.write_text(rule, encoding="utf-8")
     command = f"{sys.executable} -m exact.oracle {path} | true"
     done = subprocess.run(["bash", "-c", f"set -o pipefail; {command}"], cwd=ROOT, text=True,
                           capture_output=True)

@@ -24,6 +24,8 @@ COMPILE = {"verifier.c": "gcc -O2 -Wall -Wextra -Werror -o verifier verifier.c",
            "verifier.rs": "rustc -O -D warnings verifier.rs",
            "verifier.go": "go build verifier.go"}
 LINE = r'the line "3 3 [0-9 .]+"'  # as given to a program
+PLACE = r"call \d+(, line \d+ of it, line \d+ of all)?"  # of a refusal
+END = rf"\({PLACE}; {re.escape(oracle.ORIGIN)}\)"
 RULE = "ratio test, then a draw from the target"
 
 
@@ -235,7 +237,7 @@ def report_of(text, seconds):
 def test_a_bad_program_gets_one_sentence(name):
     text, sentence = BAD[name]
     report = report_of(text, seconds=60)
-    assert re.fullmatch(rf"not checked: {sentence} \({re.escape(oracle.ORIGIN)}\)", str(report))
+    assert re.fullmatch(rf"not checked: {sentence} {END}", str(report))
 
 
 @pytest.mark.parametrize("name", HANGING)
@@ -245,7 +247,7 @@ def test_a_program_that_hangs_is_refused_after_its_seconds(name):
         pytest.skip("needs groups of processes")
     start = time.monotonic()
     report = report_of(HANGING[name], seconds=0.5)
-    assert re.fullmatch(rf"not checked: {NO_LINE} \({re.escape(oracle.ORIGIN)}\)", str(report))
+    assert re.fullmatch(rf"not checked: {NO_LINE} {END}", str(report))
     assert time.monotonic() - start < 30  # of the 1000 that it sleeps
 
 
@@ -268,6 +270,39 @@ def test_a_program_ends_when_its_input_does(tmp_path):
                                f"open({str(file)!r}, 'w').write('ended')"))
     program.end()
     assert file.read_text("utf-8") == "ended" and program.process.returncode == 0
+
+
+def test_a_refusal_counts_the_lines_that_a_program_was_given():
+    program = Program(words_of("for n in range(1300): input(); print(0, -1, -1, -1, flush=True)"))
+    assert "(call 1, line 1301 of it, line 1301 of all; " in str(check(program))
+
+
+EXAMPLE_OF_PYTEST = re.search(
+    r"In pytest, after `(?P<imports>.+)`:\n\n(?P<test>( {4}.+\n){3})", oracle.__doc__)
+
+
+@pytest.mark.parametrize("row, status", [(0, 0), (1, 1)])
+def test_the_example_for_pytest_runs_as_it_stands(row, status, tmp_path):
+    """In a folder with a copy of the file; the verifier draws one token from the target's row."""
+    if sys.platform == "win32":
+        pytest.skip("./verifier is not a name there")
+    shutil.copy(oracle.__file__, tmp_path)
+    verifier = tmp_path / "verifier"
+    verifier.write_text(
+        f"#!{sys.executable}\nimport sys\nfor line in sys.stdin:\n"
+        f"    numbers = [*map(float, line.split())]\n"
+        f"    a, b = numbers[14 + 3 * {row}:16 + 3 * {row}]\n"
+        f"    u = numbers[26]\n"
+        f"    print((u >= a) + (u >= a + b), -1, -1, -1, flush=True)\n", encoding="utf-8")
+    verifier.chmod(0o755)
+    example = textwrap.dedent(EXAMPLE_OF_PYTEST["test"])
+    assert example.count("\n") == 3
+    (tmp_path / "test_ours.py").write_text(
+        f"{EXAMPLE_OF_PYTEST['imports']}\n\n\n{example}", encoding="utf-8")
+    done = subprocess.run([sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider",
+                           "test_ours.py"], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == status, done.stdout
+    assert ("NOT exact: total variation" in done.stdout) == bool(status)
 
 
 # ---- the command

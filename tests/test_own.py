@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import main
-from demo.own import entry_of_flag
+from demo.flags import entry_of_flag
 from tests.commands import json_of_run, outcome, refusal, run_main
 from tests.test_judge import GUESS, RIGHT, STEP
 from tests.test_trace import stored_run
@@ -89,7 +89,8 @@ def test_a_file_continues_many_prompts(file, tmp_path):
         out = tmp_path / f"{name}.jsonl"
         assert run_main("--decoder", decoder, "--prompts", prompts, "--out", out,
                         "--temperature", 1, *SHORT)[0] == 0
-        texts.append([json.loads(line)["ids"] for line in out.read_text().splitlines()])
+        lines = out.read_text(encoding="utf-8").splitlines()
+        texts.append([json.loads(line)["ids"] for line in lines])
     assert texts[0] == texts[1] and len(texts[0]) == 2
 
 
@@ -129,7 +130,7 @@ def test_a_copy_of_the_survey_runs_a_file(file, tmp_path):
              "--decoder", file(RIGHT), "--n_tokens_to_generate", "5"]
     done = subprocess.run([sys.executable, *map(str, words)], cwd=ROOT, capture_output=True)
     assert done.returncode == 0, done.stderr
-    assert len(json.loads(out.read_text())["ids"]) == 5
+    assert len(json.loads(out.read_text(encoding="utf-8"))["ids"]) == 5
 
 
 def test_will_it_pay_races_a_file(file):

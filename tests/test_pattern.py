@@ -170,10 +170,12 @@ BAD_LINES = [({"regex": "("}, '"regex" is not valid: '),
 
 def records_of(folder, lines, *flags):
     """Return exit status and the records of --prompts."""
-    (folder / "prompts").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    text = "".join(f"{json.dumps(line)}\n" for line in lines)
+    (folder / "prompts").write_text(text, encoding="utf-8")
     status, _, err = run_main("--prompts", folder / "prompts", "--out", folder / "out",
                               "--n_tokens_to_generate", 40, *flags)
-    return status, [json.loads(line) for line in (folder / "out").read_text().splitlines()], err
+    records = (folder / "out").read_text(encoding="utf-8").splitlines()
+    return status, [json.loads(record) for record in records], err
 
 
 @pytest.mark.parametrize("temperature", ["0", "1"])

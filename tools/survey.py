@@ -54,8 +54,10 @@ def workers_writer(words: tuple[str, ...], scheduler: str | None, n_workers: int
     if args.batch is not None:
         raise ValueError("--batch does not apply to tools.survey: a worker writes one text at "
                          "a time")
-    # refuse flags that do not fit before --out is opened
+    # refuse flags that do not fit, and a scheduler that does not answer, before --out is opened
     build(task.entry, task.models(), task.settings)
+    if scheduler:
+        new_client(scheduler, n_workers).close()
 
     def write_texts(jobs):
         first = next(jobs, None)

@@ -36,21 +36,21 @@ from benchmarks.command import gain, number
 from benchmarks.models import OPENINGS, named, random_model
 from demo.clock import machine
 from demo.costs import N_ROWS
-from demo.flags import decoder_name
-from demo.own import entry_of_flag
-from demo.prompts import opened_prompts, prompt_lines, prompt_of_line
+from demo.flags import decoder_name, entry_of_flag
+from demo.hazards import counts_of_race, position_figures
+from demo.prompts import ids_of_line, opened_prompts, prompt_lines, prompt_of_line
 from demo.race import builder, costs_at, race, race_figures
 from lib.backend import products
 from lib.backend.arrays import gpu_errors_in_one_line
 from lib.markdown import markdown_table
 from lib.terminal import flags_given, notify
+from lib.tokenizer import Tokenizer
 from sampling import check_sampling
 from theory.hardware import GPT2_SIZES
 from theory.speedup import expected_tokens, needed_alpha, walltime_improvement
 from utils import MODELS_DIR, load_pair
 from variants.registry import Costs, Target
 from variants.shared.tree_gpt2 import tree_model
-from wrappers.transformers_tokenizer import Tokenizer
 
 ALPHAS = (0.6, 0.7, 0.8, 0.9)  # acceptances assumed for random weights
 CHAINS = 3  # values of K that are run
@@ -105,8 +105,10 @@ def check_temperatures(temperatures: list[float]) -> None:
 
 def prompts_as_ids(args: Namespace, encoder: Tokenizer, n_ctx: int) -> list[list[int]]:
     """Return the ids of every prompt; ValueError if a prompt and N more tokens exceed n_ctx."""
-    prompts = prompts_of_file(args.prompts) if args.prompts else OPENINGS
-    texts = [encoder.encode(prompt) for prompt in prompts]
+    if args.prompts:
+        texts = list(ids_of_file(args.prompts, encoder))
+    else:
+        texts = [encoder.encode(opening) for opening in OPENINGS]
     longest = max(map(len, texts), default=0)
     if longest == 0:
         raise ValueError(f"--prompts {args.prompts} has blank lines only: write one prompt per "
@@ -117,13 +119,13 @@ def prompts_as_ids(args: Namespace, encoder: Tokenizer, n_ctx: int) -> list[list
     return texts
 
 
-def prompts_of_file(path: Path) -> Iterator[str]:
-    """Yield a prompt per line that is not blank: text or JSON, as main.py reads it."""
+def ids_of_file(path: Path, encoder: Tokenizer) -> Iterator[list[int]]:
+    """Yield the ids of each line that is not blank: text or JSON, as main.py reads it."""
     with opened_prompts(str(path)) as file:
         for i, line in enumerate(prompt_lines(file, str(path)), 1):
             try:
                 if line.strip():
-                    yield prompt_of_line(line)["prompt"]
+                    yield ids_of_line(prompt_of_line(line), encoder)
             except ValueError as error:
                 raise ValueError(f"{path}, line {i}: {error}") from None
 
@@ -171,6 +173,7 @@ def case_figures(args: Namespace, draft: Target, target: Target, texts: list[lis
     four = {"K = 4": builder_of("speculative", K=4)}
     runs = race(draft, target, four, texts, args.N, repeats=1)["K = 4"]
     alpha = race_figures(runs, runs)["acceptance"] or 0.0  # None: N is 1, nothing was tested
+    positions = position_figures(counts_of_race([runs[0]], K=4))
     # the decoders of the race: the values of K that gain most by the formula, and three more
     predicted = predicted_speedups(costs, alpha)
     best_Ks = sorted(predicted, key=lambda K: predicted[K])[-CHAINS:]
@@ -189,7 +192,7 @@ def case_figures(args: Namespace, draft: Target, target: Target, texts: list[lis
     rows = {name: race_figures(result, plain, K=chains.get(name, 0))
             for name, result in results.items()}
     return {"name": f"Temperature {temperature:g}", "N": args.N, "repeats": args.repeats,
-            "acceptance": alpha, "rows": rows}
+            "acceptance": alpha, "positions": positions, "rows": rows}
 
 
 @gpu_errors_in_one_line()
@@ -279,6 +282,8 @@ def paragraphs(figures: dict, args: Namespace | None = None) -> Iterator[str]:
     for case, costs in zip(figures["cases"], costs_of.values()):
         yield (f"{case['name']}, {figures['texts']}: {case['acceptance']:.2f} of the guesses "
                "were accepted.")
+        if "positions" in case:  # older files lack them
+            yield positions_table(case["positions"])
         yield case_table(case)
         advice = ""
         if case["N"] >= FEWEST and not disturbance(costs):
@@ -301,6 +306,17 @@ def costs_table(name: str, costs: Costs) -> str:
     return markdown_table([f"rows in one pass, {name}", *n_rows, "a draft step"],
                           [["ms", *(number(1e3 * time) for time in times)],
                            ["relative", *(number(time / one_row) for time in times)]])
+
+
+def positions_table(positions: list[dict]) -> str:
+    """Return the table of acceptance by position in the round, with 90 % intervals."""
+    head = ["guess, if those before it were accepted", *range(1, len(positions) + 1)]
+    tested = ["tested", *(place["tested"] for place in positions)]
+    rates = ["accepted (90 % interval)"]
+    for place in positions:
+        ends = f"{number(place['low'])} - {number(place['high'])}"
+        rates.append(f"{number(place['acceptance'])} ({ends})")
+    return markdown_table(head, [tested, rates])
 
 
 def case_table(case: dict) -> str:

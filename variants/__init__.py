@@ -1,12 +1,13 @@
 """One paper per file: a way to guess, a way to test, or both, for the step in speculative.py.
 
 FILES is the reading order. docs/decoders.md has a paragraph and measurements for each decoder.
-variants/shared/ holds what several decoders use. The first use of DECODERS imports all files.
-`import variants.match` imports this decoder only, so exact/ can enumerate a decoder's test without
-the packages that other decoders need.
+variants/shared/ holds what several decoders use. `DECODERS["match"]` imports one file, match.py: a
+run reads the decoder that it uses, and exact/ can enumerate a decoder's test without the packages
+that other decoders need.
 """
 
-from functools import cache, partial
+from collections.abc import Mapping
+from functools import partial
 from importlib import import_module
 
 from speculative import autoregressive_step
@@ -16,29 +17,36 @@ FILES = ("speculative", "lookup", "suffix", "jacobi", "skip", "quantized", "assi
          "stopping", "match", "coupled", "block", "lenient", "big_little", "cascade", "tree",
          "traversal", "multipath", "kseq", "lookahead", "staged", "medusa", "markov", "eagle",
          "blockwise")
-DECODERS: dict[str, Decoder]  # {name: entry}; not assigned here: see __getattr__
 
 
-@cache
-def decoders() -> dict[str, Decoder]:
-    """Import all files; return DECODERS, the same dict in every call."""
-    return {name: import_module(f"variants.{name}").DECODER for name in FILES}
+class Registry(Mapping):
+    """Map the name of a decoder to its entry; import the decoder's file at the first look."""
+
+    def __getitem__(self, name: str) -> Decoder:
+        if name not in FILES:
+            raise KeyError(name)
+        return import_module(f"variants.{name}").DECODER
+
+    def __contains__(self, name):  # Mapping's own would import the file
+        return name in FILES
+
+    def __iter__(self):
+        return iter(FILES)
+
+    def __len__(self):
+        return len(FILES)
 
 
-def __getattr__(name):
-    """Return DECODERS. Python calls this for names that the package lacks (PEP 562)."""
-    if name == "DECODERS":
-        return decoders()
-    raise AttributeError(f"module 'variants' has no attribute {name!r}")
+DECODERS: Mapping[str, Decoder] = Registry()
 
 
 def entry_of(name):
     """Return the entry of a decoder's name, or an entry as it is; ValueError for other names."""
     if isinstance(name, Decoder):
         return name
-    if name not in decoders():
-        raise ValueError(f"need one of the decoders {', '.join(decoders())}, got {name!r}")
-    return decoders()[name]
+    if name not in DECODERS:
+        raise ValueError(f"need one of the decoders {', '.join(DECODERS)}, got {name!r}")
+    return DECODERS[name]
 
 
 def build(name, models, given=()):

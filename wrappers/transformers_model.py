@@ -17,18 +17,17 @@ PyTorch and transformers are imported when a model is made: requirements/peers.t
 
 import contextlib
 import inspect
-import json
 import math
 import os
 import re
 import sys
 import threading
 from collections.abc import Sequence
-from pathlib import Path
 
 import numpy as np
 
 from gpt2 import GPT2
+from lib.checkpoints.huggingface import folder_model_type
 
 DTYPES = ("auto", "bfloat16", "float32", "float64")
 INSTALL = "pip install -r requirements/peers.txt"
@@ -271,14 +270,6 @@ def import_torch(model_or_folder):
             what += f" (model_type {model_type})"
         raise ValueError(f"{what} needs PyTorch and transformers ({error}): {INSTALL}") from None
     return torch
-
-
-def folder_model_type(model_or_folder):
-    """Return the model_type of a folder, or None if there is no config.json that says it."""
-    try:
-        return json.loads((Path(model_or_folder) / "config.json").read_text("utf-8"))["model_type"]
-    except (OSError, ValueError, TypeError, KeyError):
-        return None
 
 
 def loaded_model(name, dtype):

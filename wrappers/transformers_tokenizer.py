@@ -13,26 +13,13 @@ character of several tokens can be held back until it is whole.
 import json
 import os
 import re
-from typing import Protocol
 
 from encoder import byte_characters
 from wrappers.transformers_model import first_line, import_torch
 
 ALPHABET = {character: byte for byte, character in byte_characters().items()}
+NO_TEMPLATE = "this tokenizer has no chat template: give a prompt, not messages"
 BYTE = re.compile(r"<0x([0-9A-F]{2})>")
-
-
-class Tokenizer(Protocol):
-    """What the programs use of a tokenizer: an Encoder, or a TransformersTokenizer."""
-
-    n_vocab: int
-    end_of_text: int | None
-    end_tokens: set[int]
-
-    def encode(self, text: str) -> list[int]: ...
-    def decode(self, ids: list[int]) -> str: ...
-    def decode_bytes(self, ids: list[int]) -> bytes: ...
-    def id_of(self, text: str) -> int: ...
 
 
 class TransformersTokenizer:
@@ -100,14 +87,15 @@ class TransformersTokenizer:
         text = data.decode("utf-8", "replace")
         return self.tokenizer(text, add_special_tokens=False, verbose=False).input_ids
 
-    def encode_messages(self, messages):
-        """Return the ids of a chat up to the model's answer, by the tokenizer's chat template.
+    def chat_text(self, messages):
+        """Return a chat as one text up to the model's answer, by the tokenizer's chat template.
 
-        `messages` are [{"role": "user", "content": ..}, ..]. ValueError if the tokenizer has no
-        template, or the template does not take these messages.
+        `messages` are [{"role": "user", "content": ..}, ..]. The text has the names of special
+        tokens in it, also of those that begin a text. ValueError if the tokenizer has no template,
+        or the template does not take these messages.
         """
         if self.tokenizer.chat_template is None:
-            raise ValueError("this tokenizer has no chat template: give a prompt, not messages")
+            raise ValueError(NO_TEMPLATE)
         is_chat = isinstance(messages, list) and messages and all(
             isinstance(message, dict) and {"role", "content"} <= message.keys()
             for message in messages)
@@ -117,10 +105,17 @@ class TransformersTokenizer:
         from jinja2 import TemplateError  # of the templates; apply_chat_template needs it too
         try:
             return self.tokenizer.apply_chat_template(
-                messages, add_generation_prompt=True, tokenize=True, return_dict=False)
-        except TemplateError as error:
+                messages, add_generation_prompt=True, tokenize=False)
+        # A template is a program of the folder: it may also add a text to a number, for example.
+        except (TemplateError, TypeError, ValueError, LookupError) as error:
             raise ValueError("the chat template does not take these messages: "
                              f"{first_line(error)}") from None
+
+    def encode_messages(self, messages):
+        """Return the ids of a chat up to the model's answer; see `chat_text`."""
+        text = self.chat_text(messages)
+        text.encode("utf-8")  # ValueError for a lone surrogate, as in `encode`
+        return self.tokenizer(text, add_special_tokens=False, verbose=False).input_ids
 
     def decode_bytes(self, ids):
         """Return the bytes that the ids stand for; they may end within a character."""

@@ -6,6 +6,7 @@
 
 import json
 import re
+from pathlib import Path
 
 import numpy as np
 
@@ -30,6 +31,14 @@ MASK = re.compile(r"h\.\d+\.attn\.(masked_)?bias")  # not weights
 def is_model(folder):
     """Return whether a folder is a Hugging Face model."""
     return (folder / "config.json").is_file() and any(folder.glob("model*.safetensors"))
+
+
+def folder_model_type(folder):
+    """Return the model_type of a folder, or None if there is no config.json that says it."""
+    try:
+        return json.loads((Path(folder) / "config.json").read_text("utf-8"))["model_type"]
+    except (OSError, ValueError, TypeError, KeyError):  # TypeError: the argument is not a path
+        return None
 
 
 def transformers_name(name):

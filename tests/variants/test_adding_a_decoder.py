@@ -1,6 +1,7 @@
 """The decoder that CONTRIBUTING.md adds in one file does what that page says."""
 
 import re
+import sys
 import types
 from pathlib import Path
 
@@ -25,8 +26,10 @@ def registered(source, monkeypatch):
     """Register the decoder of a source; return its name."""
     module = types.ModuleType("variants.example")
     exec(compile(source, "example.py", "exec"), module.__dict__)
-    monkeypatch.setitem(variants.DECODERS, module.DECODER.name, module.DECODER)
-    return module.DECODER.name
+    name = module.DECODER.name
+    monkeypatch.setitem(sys.modules, f"variants.{name}", module)
+    monkeypatch.setattr(variants, "FILES", (*variants.FILES, name))
+    return name
 
 
 @pytest.fixture

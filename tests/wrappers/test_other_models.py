@@ -1,6 +1,7 @@
 """Test main.py on folders that are not GPT-2, which run in transformers."""
 
 import json
+from functools import partial
 
 import pytest
 
@@ -10,23 +11,34 @@ transformers = pytest.importorskip("transformers", reason="needs requirements/pe
 import numpy as np  # noqa: E402
 
 import main  # noqa: E402
+from demo import live  # noqa: E402
+from demo.flags import parse_args  # noqa: E402
+from demo.page import stored_run  # noqa: E402
+from demo.task import load_task  # noqa: E402
+from demo.trace import name_of, round_as_data, text_reader  # noqa: E402
 from sampling import with_sampling  # noqa: E402
-from speculative import autoregressive_sampling  # noqa: E402
+from speculative import Round, autoregressive_sampling, verify  # noqa: E402
 from tests.commands import refusal, run_main  # noqa: E402
 from tests.wrappers.families import random_model, torch  # noqa: E402
+from tools.will_it_pay import ids_of_file  # noqa: E402
 from utils import MODELS_DIR, load_model  # noqa: E402
 from wrappers.transformers_model import TransformersModel  # noqa: E402
 
-N_TOKENS = 4096  # of the bundled tokenizer; the models have four rows more
+N_TOKENS = 4098  # of the bundled tokenizer and two more; the models have four rows more
+TURN, END = N_TOKENS - 2, N_TOKENS - 1  # special tokens: of a chat, and of the model's answer
+TEMPLATE = ("{% for message in messages %}<|turn|>{{ message.role }}: {{ message.content }}"
+            "{% endfor %}{% if add_generation_prompt %}<|turn|>model:{% endif %}")
 SHORT = ("--prompt", "One day", "--n_tokens_to_generate", 8)
 
 
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory):
-    """Return the folder of a random Qwen3 and a random Llama with the bundled tokenizer."""
+    """Return folders of random models with the bundled tokenizer, as one for chats."""
     tokenizer = transformers.AutoTokenizer.from_pretrained(MODELS_DIR / "tales-small")
+    tokenizer.add_special_tokens({"additional_special_tokens": ["<|turn|>", "<|end|>"]})
+    tokenizer.chat_template = TEMPLATE
     made = {}
-    for seed, name in enumerate(("qwen3", "llama")):
+    for seed, name in enumerate(("qwen3", "llama", "mamba")):
         folder = tmp_path_factory.mktemp(name)
         model = random_model(name, torch.float32, seed, vocab_size=N_TOKENS + 4)
         model.save_pretrained(folder)
@@ -81,11 +93,103 @@ def test_many_prompts_have_the_text_of_each_alone(folders, tmp_path):
     assert status == 0 and first["ids"] == alone["speculative"]["ids"] != second["ids"]
 
 
+def records_of(folder, lines, *flags):
+    """Return the records of --prompts, and the exit status."""
+    text = "\n".join(line if isinstance(line, str) else json.dumps(line) for line in lines)
+    (folder / "prompts").write_text(text, encoding="utf-8")
+    status, out, err = run_main(*flags, "--n_tokens_to_generate", 8, "--dtype", "float64",
+                                "--prompts", folder / "prompts", "--out", folder / "out")
+    assert out.startswith("Wrote") and "Traceback" not in err
+    records = (folder / "out").read_text(encoding="utf-8").splitlines()
+    return [json.loads(record) for record in records], status
+
+
+CHAT = [{"role": "user", "content": "A king"}]
+
+
+def test_messages_are_a_prompt_by_the_chat_template(folders, tmp_path):
+    models = flags_of(folders)[:4]
+    lines = [{"messages": CHAT, "id": 7}, {"prompt": "A king"}, {"messages": "A king"},
+             {"messages": CHAT, "prompt": ""}]
+    (chat, plain, *bad), status = records_of(tmp_path, lines, *models)
+    assert status == 3
+    assert chat["prompt"] == "<|turn|>user: A king<|turn|>model:"
+    assert chat["messages"] == CHAT and chat["id"] == 7
+    tokenizer, target = load_model(folders["qwen3"], dtype="float64")
+    x = [TURN, *tokenizer.encode_bytes(b"user: A king"), TURN,
+         *tokenizer.encode_bytes(b"model:")]
+    alone = autoregressive_sampling(x, with_sampling(target, temperature=0), 8,
+                                    np.random.default_rng(0))
+    assert [*x, *chat["ids"]] == alone
+    assert chat["answer"] == tokenizer.decode(chat["ids"])
+    assert "answer" not in plain and plain["ids"] != chat["ids"]
+    assert [record["error"][:40] for record in bad] == [
+        'need messages [{"role": .., "content": .', '"messages" and "prompt" are both given: ']
+    # The same command finds all records written.
+    assert records_of(tmp_path, lines, *models) == ([chat, plain, *bad], 3)
+
+
+def test_messages_need_a_chat_template(folders, tmp_path):
+    for models in ((), ("--backend", "transformers")):  # an Encoder, and a tokenizer without one
+        (tmp_path / "out").unlink(missing_ok=True)
+        (chat, _), status = records_of(tmp_path, [{"messages": CHAT}, "One day"], *models)
+        assert chat["error"] == "this tokenizer has no chat template: give a prompt, not messages"
+        assert status == 3 and json.loads(chat["prompt"]) == {"messages": CHAT}
+
+
+def test_will_it_pay_reads_messages_too(folders, tmp_path):
+    (tmp_path / "prompts").write_text(json.dumps({"messages": CHAT}), encoding="utf-8")
+    tokenizer, _ = load_model(folders["qwen3"])
+    ids, = ids_of_file(tmp_path / "prompts", tokenizer)
+    assert tokenizer.name_of(ids[0]) == "<|turn|>" and len(ids) > 4
+
+
+def test_a_round_shows_the_names_of_special_tokens(folders):
+    tokenizer, _ = load_model(folders["qwen3"])
+    next_text = text_reader(tokenizer)
+    half, other_half = tokenizer.encode_bytes("ё".encode())
+    assert [next_text(token) for token in (half, other_half, TURN)] == ["", "ё", "<|turn|>"]
+    assert [next_text(token) for token in (half, END)] == ["", "\ufffd<|end|>"]
+    rows = np.zeros((2, tokenizer.n_vocab))
+    rows[:, [TURN, END]] = [[0.75, 0.25], [0.25, 0.75]]
+    seen = round_as_data(Round([TURN, END], [TURN], rows[:1], rows, 1), [0.1, 0.9], verify,
+                         partial(name_of, tokenizer))
+    assert seen["guesses"][0]["text"] == "<|turn|>"
+    assert [[entry[1] for entry in row["top"]] for row in seen["rows"]] == [
+        ["<|turn|>", "<|end|>"], ["<|end|>", "<|turn|>"]]
+
+
+def test_a_model_without_a_longest_text(folders, tmp_path):
+    flags = ("--target_model_size", folders["mamba"], "--decoder", "lookup", *SHORT)
+    status, out, _ = run_main("--json", *flags, "--trace", tmp_path / "run.html")
+    assert status == 0
+
+    def refuse(name):
+        raise AssertionError(f"{name} is not JSON")
+
+    numbers = json.loads(out, parse_constant=refuse)
+    assert numbers["n_ctx"] is None and not numbers["window_moved"]
+    assert len(numbers["lookup"]["ids"]) == 8 and stored_run(tmp_path / "run.html")["rounds"]
+    windowed = json_of(*flags, "--window")
+    assert windowed["lookup"]["ids"] == numbers["lookup"]["ids"]
+
+
+def test_the_live_page_runs_such_a_model(folders):
+    task = load_task(parse_args([*map(str, flags_of(folders))]))
+    sent = []
+    asked = {"prompt": "One day", "decoder": "speculative", "K": 2, "seed": 1, "N": 6,
+             "temperature": 1}
+    live.send_rounds(live.task_of(task, asked), sent.append)
+    text = json.dumps(sent, allow_nan=False)
+    assert sum(len(message["round"]["ids"]) for message in sent[:-1]) == 6, text
+    assert "form" in live.live_page(task)
+
+
 @pytest.mark.parametrize("decoder, needed", [
     (name, "weights") for name in ("skip", "quantized", "medusa", "markov", "eagle")])
 def test_a_decoder_that_reads_weights_is_refused_before_anything_is_loaded(
         folders, decoder, needed, monkeypatch):
-    monkeypatch.setattr("utils.TransformersModel", None)  # nobody may call it
+    monkeypatch.setattr("wrappers.transformers_model.TransformersModel", None)  # nobody may call it
     own = ("--target_model_size", folders["qwen3"], *SHORT)
     message = refusal(main.main, *own, "--decoder", decoder)
     assert f"--decoder {decoder} needs" in message and needed in message

@@ -1,0 +1,187 @@
+"""Count how often the guess at each position of a round is accepted, with intervals.
+
+    position    of a guess in its round: 1 .. K
+    acceptance  by position: the probability that guess t is accepted, given that guesses
+                1 .. t - 1 were. One minus it is the hazard of position t: the probability that
+                the round ends there, given that it came so far
+    part        of a new text: its first half is part 0, its second half part 1
+
+A guess that was not tested counts nowhere. A round can end before guess t because N tokens are
+written, at a stop token, or because the draft made fewer guesses.
+
+The guesses of a text depend on each other, so an interval resamples prompts (lib/statistics.py).
+"""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from demo.race import WrittenText
+from lib.statistics import interval, resamples
+from speculative import Round
+from variants.registry import Costs
+
+N_PARTS = 2
+
+
+class PositionCounts(NamedTuple):
+    """Hold how many guesses were tested and accepted, each an array [n_prompts, N_PARTS, K]."""
+
+    tested: np.ndarray
+    accepted: np.ndarray
+
+    def as_lists(self) -> dict[str, list]:
+        """Return the counts for JSON."""
+        return {name: counts.tolist() for name, counts in self._asdict().items()}
+
+
+def counts_from_lists(lists: dict[str, list]) -> PositionCounts:
+    """Return the PositionCounts that `as_lists` wrote."""
+    return PositionCounts(np.array(lists["tested"]), np.array(lists["accepted"]))
+
+
+# ---- counting
+
+def counts_of_race(runs: Sequence[Sequence[WrittenText]], K: int) -> PositionCounts:
+    """Return the counts of a race's runs, [repeats, prompts]; a prompt's repeats are added."""
+    per_run = [[counts_of_text(text.rounds, K) for text in texts] for texts in runs]
+    tested, accepted = np.sum(per_run, axis=0).swapaxes(0, 1)  # -> 2 of [prompts, parts, K]
+    return PositionCounts(tested, accepted)
+
+
+def counts_of_text(rounds: Sequence[Round], K: int) -> np.ndarray:  # -> [2, N_PARTS, K]
+    """Return how many guesses of one text were tested and accepted, by part and position."""
+    n_tokens = sum(len(done.ids) for done in rounds)
+    counts = np.zeros((2, N_PARTS, K), int)
+    n_written = 0  # tokens before the round
+    for done in rounds:
+        part = N_PARTS * n_written // n_tokens
+        tested, accepted = n_counted(done)
+        counts[0, part, :tested] += 1
+        counts[1, part, :accepted] += 1
+        n_written += len(done.ids)
+    return counts
+
+
+def n_counted(done: Round) -> tuple[int, int]:
+    """Return how many guesses of a round were tested, and how many of these were accepted.
+
+    >>> n_counted(Round([5, 6, 9], [5, 6, 7, 8], [], [], n_accepted=2))  # guess 3 was rejected
+    (3, 2)
+    >>> n_counted(Round([5], [5, 6, 7, 8], [], [], n_accepted=2))  # 5 is a stop token
+    (1, 1)
+    """
+    # No text follows a stop token, so guesses after it do not count, although they were tested.
+    tested = min(done.n_tested, len(done.ids))
+    return tested, min(done.n_accepted, tested)
+
+
+# ---- acceptance
+
+def by_position(counts: PositionCounts) -> tuple[np.ndarray, np.ndarray]:  # -> [prompts, K] each
+    """Return the tested and the accepted guesses of each prompt, both halves of its text."""
+    return counts.tested.sum(axis=1), counts.accepted.sum(axis=1)
+
+
+def accepted_share(accepted: Any, tested: Any) -> np.ndarray:
+    """Return accepted / tested, 0 where nothing was tested.
+
+    >>> accepted_share([3, 0], [4, 0]).tolist()
+    [0.75, 0.0]
+    """
+    tested = np.asarray(tested)
+    return np.asarray(accepted) / np.where(tested == 0, 1, tested)
+
+
+def overall_acceptance(counts: PositionCounts) -> float:
+    """Return the acceptance over all positions; 0 if no guess was tested."""
+    return float(accepted_share(counts.accepted.sum(), counts.tested.sum()))
+
+
+def resampled_acceptance(counts: PositionCounts) -> np.ndarray:  # -> [N_RESAMPLES, K]
+    """Return the acceptance by position in each resample of the prompts."""
+    weights = resamples(len(counts.tested))  # [N_RESAMPLES, prompts]
+    tested, accepted = by_position(counts)
+    return accepted_share(weights @ accepted, weights @ tested)
+
+
+def position_figures(counts: PositionCounts) -> list[dict]:
+    """Return for each position: tested, acceptance, and the ends of its interval."""
+    tested, accepted = (every.sum(axis=0) for every in by_position(counts))
+    lows, highs = interval(resampled_acceptance(counts))
+    return [{"tested": int(n), "acceptance": float(rate), "low": float(low), "high": float(high)}
+            for n, rate, low, high in zip(tested, accepted_share(accepted, tested), lows, highs)]
+
+
+# ---- what follows from it
+
+def tokens_of_rounds(acceptance: np.ndarray) -> np.ndarray:  # [.., K] -> [.., K]
+    """Return the mean tokens of rounds of 1, 2, .. K guesses: 1 + a_1 + a_1 a_2 + ...
+
+    With one acceptance a at all positions it is Leviathan et al. (2023) Eq. 1.
+
+    >>> tokens_of_rounds(np.array([0.5, 0.5])).tolist()
+    [1.5, 1.75]
+    """
+    # entry t: the probability that all of the first t + 1 guesses are accepted
+    all_accepted = np.cumprod(acceptance, axis=-1)
+    return 1 + np.cumsum(all_accepted, axis=-1)
+
+
+def speedups_of_counts(counts: PositionCounts, costs: Costs) -> dict[int, dict]:
+    """Return {K: speed-up and the ends of its interval} from acceptance by position and costs.
+
+    A round of K guesses takes K draft steps and a pass over K + 1 rows; plain decoding takes a
+    pass over one row for each token. Leviathan et al. (2023) Theorem 3.8 with acceptance by
+    position instead of alpha. Sampling, the prompt and Python's own time are left out.
+    """
+    K = min(counts.tested.shape[-1], len(costs.passes) - 1)
+    n_guesses = np.arange(1, K + 1)
+    # the time of a round in target rows; costs.pass_cost[k] is the pass over k + 1 rows
+    round_time = n_guesses * costs.c + np.array(costs.pass_cost[1 : K + 1])
+    tested, accepted = (every.sum(axis=0) for every in by_position(counts))
+    point = tokens_of_rounds(accepted_share(accepted, tested)[:K]) / round_time
+    lows, highs = interval(tokens_of_rounds(resampled_acceptance(counts)[:, :K]) / round_time)
+    return {k: {"speedup": float(speedup), "low": float(low), "high": float(high)}
+            for k, speedup, low, high in zip(n_guesses.tolist(), point, lows, highs)}
+
+
+def raced_speedup(runs: Sequence[Sequence[WrittenText]],
+                  plain: Sequence[Sequence[WrittenText]]) -> dict[str, float]:
+    """Return the speed-up over plain decoding, the median of all repeats, and its interval.
+
+    The runs are [repeats, prompts]. A resample draws prompts and, apart from them, repeats, so
+    the interval covers both the choice of prompts and the machine's slow minutes.
+    """
+    n_repeats, n_prompts = np.shape([[text.seconds for text in texts] for texts in runs])
+    everything = np.ones((1, n_prompts))
+    point = np.median(ratio_of_rates(runs, plain, everything))
+    ratios = ratio_of_rates(runs, plain, resamples(n_prompts))  # [N_RESAMPLES, n_repeats]
+    # which repeats are in each resample; any seed that is not that of the prompts
+    rng = np.random.default_rng(1)
+    drawn = rng.integers(n_repeats, size=ratios.shape)
+    low, high = interval(np.median(np.take_along_axis(ratios, drawn, axis=1), axis=1))
+    return {"speedup": float(point), "low": float(low), "high": float(high)}
+
+
+def ratio_of_rates(runs, plain, weights):  # weights [n, prompts] -> [n, repeats]
+    """Return tokens per second over plain decoding's, with each prompt counted `weights` times."""
+    tokens, plain_tokens = (np.array([[len(text.ids) for text in texts] for texts in every])
+                            for every in (runs, plain))  # [repeats, prompts] each
+    seconds, plain_seconds = (np.array([[text.seconds for text in texts] for texts in every])
+                              for every in (runs, plain))
+    rate = (weights @ tokens.T) / (weights @ seconds.T)
+    plain_rate = (weights @ plain_tokens.T) / (weights @ plain_seconds.T)
+    return rate / plain_rate
+
+
+def seconds_per_token(runs: Sequence[Sequence[WrittenText]]) -> dict[str, float]:
+    """Return the seconds per new token: in draft passes, in target passes, and in all the rest."""
+    texts = [text for every in runs for text in every]
+    n_tokens = sum(len(text.ids) for text in texts)
+    draft = sum(sum(text.draft) for text in texts) / n_tokens
+    target = sum(sum(text.target) for text in texts) / n_tokens
+    total = sum(text.seconds for text in texts) / n_tokens
+    # The rest is sampling, the test, and Python's own time.
+    return {"draft": draft, "target": target, "rest": total - draft - target}

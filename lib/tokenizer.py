@@ -1,0 +1,16 @@
+"""State what the programs use of a tokenizer."""
+
+from typing import Protocol
+
+
+class Tokenizer(Protocol):
+    """State what encoder.Encoder offers, and wrappers.TransformersTokenizer too."""
+
+    n_vocab: int
+    end_of_text: int | None  # the token that ends a text, if the vocabulary has one
+    end_tokens: set[int]  # all tokens at which a text ends
+
+    def encode(self, text: str) -> list[int]: ...
+    def decode(self, ids: list[int]) -> str: ...
+    def decode_bytes(self, ids: list[int]) -> bytes: ...
+    def id_of(self, text: str) -> int: ...

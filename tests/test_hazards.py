@@ -1,0 +1,65 @@
+"""Acceptance by position: identities, and the coverage of intervals."""
+
+import numpy as np
+import pytest
+
+from demo.hazards import (
+    PositionCounts,
+    counts_of_race,
+    position_figures,
+    raced_speedup,
+    tokens_of_rounds,
+)
+from demo.race import WrittenText
+from speculative import Round
+
+K = 3
+
+
+def written(accepted, seconds=1.0):
+    """Return a text whose rounds accepted these numbers of K guesses."""
+    rounds = [Round([0] * (n + 1), [0] * K, [], [], n) for n in accepted]
+    n_tokens = sum(len(done.ids) for done in rounds)
+    return WrittenText([0] * n_tokens, rounds, 0, seconds, [], [])
+
+
+def test_without_censoring_the_expected_tokens_are_the_mean_of_the_rounds():
+    accepted = np.random.default_rng(0).integers(K + 1, size=200).tolist()
+    figures = position_figures(counts_of_race([[written(accepted)]], K))
+    rates = np.array([place["acceptance"] for place in figures])
+    assert tokens_of_rounds(rates)[-1] == pytest.approx(1 + np.mean(accepted))
+
+
+def counts_of_coins(rng, n_prompts, spread, n_guesses=40):
+    """Return counts at one position: each prompt has its own acceptance, .7 on average."""
+    rates = np.clip(0.7 + spread * rng.standard_normal(n_prompts), 0, 1)
+    accepted = rng.binomial(n_guesses, rates)
+    tested = np.full((n_prompts, 1, 1), n_guesses)
+    return PositionCounts(tested, accepted.reshape(-1, 1, 1))
+
+
+def coverage(n_prompts, split, n_trials=200):
+    """Return how often the interval holds .7; `split` counts each guess as its own prompt."""
+    rng = np.random.default_rng(0)
+    hits = 0
+    for _ in range(n_trials):
+        counts = counts_of_coins(rng, n_prompts, spread=0.1)
+        if split:
+            total = int(counts.accepted.sum())
+            each = np.arange(counts.tested.sum()) < total
+            counts = PositionCounts(np.ones((len(each), 1, 1), int),
+                                    each.astype(int).reshape(-1, 1, 1))
+        place, = position_figures(counts)
+        hits += place["low"] <= 0.7 <= place["high"]
+    return hits / n_trials
+
+
+def test_intervals_over_prompts_cover_and_intervals_over_guesses_do_not():
+    assert 0.83 < coverage(25, split=False) < 0.96
+    assert coverage(10, split=True, n_trials=60) < 0.8
+
+
+def test_the_speed_up_of_equal_prompts_and_repeats_has_no_spread():
+    fast = [[written([1, 2], 1.0)] * 4] * 3
+    slow = [[written([1, 2], 1.5)] * 4] * 3
+    assert raced_speedup(fast, slow) == pytest.approx({"speedup": 1.5, "low": 1.5, "high": 1.5})
