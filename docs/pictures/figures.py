@@ -10,7 +10,7 @@ from docs.pictures.palette import MARKERS, SERIES, colour
 from docs.pictures.svg import SANS, element, rect
 
 NARROW, WIDE = 5, 8.75  # inches of 96 pixels: 480 pixels as in svg.py, and 840
-LETTERS = 11.25  # points: the 15 pixels of svg.SMALL
+LETTERS = 11.25  # points: the 15 pixels of svg.SMALL_SIZE
 
 
 def save_figure(draw, size, data, path):
@@ -25,8 +25,8 @@ def save_figure(draw, size, data, path):
         "axes.prop_cycle": matplotlib.cycler(color=colours, marker=MARKERS),
         "svg.hashsalt": "", "svg.fonttype": "none", "font.size": LETTERS, "axes.grid": True,
         "axes.axisbelow": True, "grid.alpha": 0.15, "axes.spines.top": False,
-        "axes.spines.right": False, "axes.titlesize": LETTERS, "axes.titlelocation": "left", "axes.titley": 1.03, "savefig.transparent": True,
-        "lines.linewidth": 1.5}
+        "axes.spines.right": False, "axes.titlesize": LETTERS, "axes.titlelocation": "left",
+        "axes.titley": 1.03, "savefig.transparent": True, "lines.linewidth": 1.5}
     with matplotlib.rc_context(style):
         figure = Figure(figsize=size, layout="constrained")
         figure.get_layout_engine().set(w_pad=0.15, h_pad=0.13)

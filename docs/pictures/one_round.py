@@ -5,7 +5,7 @@
 """
 
 from docs.pictures.palette import colour
-from docs.pictures.svg import ADVANCE, EDGE, SMALL, WIDTH, line, mono, picture, rect, text
+from docs.pictures.svg import ADVANCE, EDGE, SMALL_SIZE, WIDTH, line, mono, picture, rect, text
 
 HEIGHT = 632
 STEP, BOX = 90, 82  # of the columns: from one to the next, width
@@ -31,8 +31,8 @@ def running_text(y, label, pieces):
     x = EDGE
     for string, class_ in pieces:
         n_leading_spaces = len(string) - len(string.lstrip())  # they are not drawn
-        yield mono(x + n_leading_spaces * SMALL * ADVANCE, y + 24, string.strip(), SMALL, class_)
-        x += len(string) * SMALL * ADVANCE
+        yield mono(x + n_leading_spaces * SMALL_SIZE * ADVANCE, y + 24, string.strip(), SMALL_SIZE, class_)
+        x += len(string) * SMALL_SIZE * ADVANCE
 
 
 def guesses(data):

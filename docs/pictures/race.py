@@ -14,7 +14,7 @@ from docs.pictures.palette import colour
 from docs.pictures.svg import (
     ADVANCE,
     EDGE,
-    SMALL,
+    SMALL_SIZE,
     WIDTH,
     element,
     line,
@@ -116,7 +116,7 @@ def drawn_letters(string, where, class_=""):
         return ""
     n_leading_spaces = len(string) - len(string.lstrip())
     column, row = where[n_leading_spaces]
-    return mono(EDGE + column * SMALL * ADVANCE, TOP + row * LINE, visible, SMALL, class_)
+    return mono(EDGE + column * SMALL_SIZE * ADVANCE, TOP + row * LINE, visible, SMALL_SIZE, class_)
 
 
 def written_letters(run, prompt, clock, own):

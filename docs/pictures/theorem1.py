@@ -40,7 +40,7 @@ def draw(figure, data):
              edgecolor=colour("panel"), linewidth=0,
              label=f"rejected, {rejected.sum() + red:.0%}: the draft gives too much")
     axes.bar(xs, resampled, 0.6, accepted, color=colour("blue_bar"),
-             label=f"resampled, {resampled.sum() + blue:.0%}: it gives too little")
+             label=f"resampled, {resampled.sum() + blue:.0%}: the draft gives too little")
     labels = [f"{name}\n{draft:.2f}\n{target:.2f}" for name, draft, target
               in zip(names, accepted + rejected, accepted + resampled)]
     # A label without a bar, at the left, names the two lines of figures.
