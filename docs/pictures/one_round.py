@@ -31,7 +31,8 @@ def running_text(y, label, pieces):
     x = EDGE
     for string, class_ in pieces:
         n_leading_spaces = len(string) - len(string.lstrip())  # they are not drawn
-        yield mono(x + n_leading_spaces * SMALL_SIZE * ADVANCE, y + 24, string.strip(), SMALL_SIZE, class_)
+        first_letter = x + n_leading_spaces * SMALL_SIZE * ADVANCE
+        yield mono(first_letter, y + 24, string.strip(), SMALL_SIZE, class_)
         x += len(string) * SMALL_SIZE * ADVANCE
 
 
