@@ -25,7 +25,6 @@ from operator import attrgetter
 from pathlib import Path
 
 from docs import figures
-from docs.pictures.family import members
 from exact.rules import register, settings
 from lib.terminal import Parser, command
 from variants import DECODERS
@@ -83,7 +82,8 @@ def families(argument=None):
     """Return the README's table: the decoders of each family."""
     rows = ["| what a decoder changes | `--decoder` |", "|---|---|"]
     for family in FAMILIES:
-        names = ", ".join(f"`{name}`" for name in members(family))
+        members = [name for name, entry in DECODERS.items() if entry.family == family]
+        names = ", ".join(f"`{name}`" for name in members)
         rows.append(f"| {family} | {names} |")
     return "\n".join(rows)
 

@@ -6,10 +6,14 @@ figures    drawing with matplotlib
 record     recorded runs as JSON
 race       race.svg
 one_round  round.svg
+rows       rows.svg
+roofline   roofline.svg
+cache      cache.svg
+timeline   timeline.svg
+wild       wild.svg
 theorem1   theorem1.svg
+ladder     ladder.svg
 forking    forking.svg
-family     family.svg
-bars       ladder.svg and wild.svg
 speed      the plots of docs/speed.md
 __main__   the command
 """

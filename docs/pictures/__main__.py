@@ -3,19 +3,22 @@
     python -m docs.pictures all               # from the figures in benchmarks/results/
     python -m docs.pictures race --record     # run the bundled pair first
 
-    family            the decoders of the registry, by what they change
     race              both decoders write the same text at their recorded pace
     round             one recorded round, step by step, with its numbers
+    rows              which row of a target pass judges which guess
+    roofline          the time of a pass against its rows, as theory/hardware.py computes it
+    cache             the target's cache before and after a rejection
+    timeline          the time of plain and of speculative decoding
+    wild              how far from the target's distribution public rules are
     theorem1          why accepted and resampled tokens together have the target's distribution
-    ladder            the expected tokens per round of each test, and the bound of a chain
-    wild              how far from the target's distribution the rules of exact/ are
+    ladder            the expected tokens per round of two tests, and the bound of a chain
     forking           every outcome of two tokens, as exact/law.py enumerates them
-    expected_tokens   tokens per round against alpha: Leviathan et al. (2023) Eq. 1, Fig. 2
-    speed-pair        the costs of passes and the speed-ups that benchmarks.speed measured
+    expected_tokens   predicted speed-up against K, with the measured costs of rows
+    speed-pair        the speed-ups that benchmarks.speed measured, and the predicted ones
     batch-124M        tokens per second against texts at once, as benchmarks.batch measured
     acceptance        acceptance against the temperature, as benchmarks.acceptance measured
 
-All but the first three are drawn by matplotlib: pip install -r requirements/plots.txt
+matplotlib draws theorem1 and all after it: pip install -r requirements/plots.txt
 The other files of docs/img are edited by hand; their dark ones are derived like all others.
 """
 
@@ -23,27 +26,41 @@ import json
 import sys
 from pathlib import Path
 
-from docs.pictures import bars, family, forking, one_round, race, speed, theorem1
-from docs.pictures.figures import save_figure
+from docs.pictures import (
+    cache,
+    forking,
+    ladder,
+    one_round,
+    race,
+    roofline,
+    rows,
+    speed,
+    theorem1,
+    timeline,
+    wild,
+)
+from docs.pictures.figures import NARROW, WIDE, save_figure
 from docs.pictures.palette import darkened
 from lib.terminal import Parser, command
 
 ROOT = Path(__file__).parents[2]
 IMAGES = ROOT / "docs" / "img"
 RESULTS = ROOT / "benchmarks" / "results"
-SVG = {"family": family.draw, "race": race.draw, "round": one_round.draw}
+SVG = {"race": race.draw, "round": one_round.draw, "rows": rows.draw, "roofline": roofline.draw,
+       "cache": cache.draw, "timeline": timeline.draw, "wild": wild.draw}
 RECORDED = ("race", "round")
-PLOTS = {"theorem1": (theorem1.draw, 3.7), "ladder": (bars.draw_ladder, 5.2),
-         "wild": (bars.draw_wild, 11.6), "forking": (forking.draw, 5.2),
-         "expected_tokens": (speed.draw_expected_tokens, 4), "speed-pair": (speed.draw_speed, 4),
-         "batch-124M": (speed.draw_batch, 4.2),
-         "acceptance": (speed.draw_acceptance, 3.2)}  # height in inches of 96 pixels
+PLOTS = {  # {name: (draw, (width, height) in inches of 96 pixels)}
+    "theorem1": (theorem1.draw, (NARROW, 5.2)), "ladder": (ladder.draw, (NARROW, 2.9)),
+    "forking": (forking.draw, (WIDE, 5.2)),
+    "expected_tokens": (speed.draw_expected_tokens, (NARROW, 4)),
+    "speed-pair": (speed.draw_speed, (NARROW, 4)), "batch-124M": (speed.draw_batch, (NARROW, 4.2)),
+    "acceptance": (speed.draw_acceptance, (NARROW, 3.8))}
+FILES = {"theorem1": "round", "expected_tokens": "speed-pair"}  # {name: file that it shows}
 
 
 def data_of(name):
     """Return the figures that a picture shows; None if it computes them."""
-    file = "round" if name == "theorem1" else name  # theorem1 shows a position of this round
-    path = RESULTS / f"{file}.json"
+    path = RESULTS / f"{FILES.get(name, name)}.json"
     return json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
 
 
@@ -66,8 +83,8 @@ def write_picture(name, folder):
     """Write both files of a picture; only the dark file if the light one is edited by hand."""
     light = folder / f"{name}.svg"
     if name in PLOTS:
-        draw, height = PLOTS[name]
-        save_figure(draw, height, data_of(name), light)
+        draw, size = PLOTS[name]
+        save_figure(draw, size, data_of(name), light)
     elif name in SVG:
         light.write_text(SVG[name](data_of(name)), encoding="utf-8")
     dark = darkened(light.read_text(encoding="utf-8"))

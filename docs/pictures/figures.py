@@ -4,13 +4,17 @@ The same data give the same bytes. The background is transparent, and letters st
 that a page shows them in a font it has.
 """
 
+import re
+
 from docs.pictures.palette import MARKERS, SERIES, colour
+from docs.pictures.svg import SANS, element, rect
 
-WIDTH = 630 / 72  # inches: 840 pixels, 96 in an inch
+NARROW, WIDE = 5, 8.75  # inches of 96 pixels: 480 pixels as in svg.py, and 840
+LETTERS = 11.25  # points: the 15 pixels of svg.SMALL_SIZE
 
 
-def save_figure(draw, height, data, path):
-    """Write the picture of draw(figure, data); the height is in inches of 96 pixels."""
+def save_figure(draw, size, data, path):
+    """Write the picture of draw(figure, data), in a frame; size is (width, height) in inches."""
     import matplotlib  # optional: requirements/plots.txt
     from matplotlib.figure import Figure
 
@@ -19,12 +23,23 @@ def save_figure(draw, height, data, path):
     colours = [colour(name) for name in SERIES]
     style = dict.fromkeys(inks, colour("ink")) | {
         "axes.prop_cycle": matplotlib.cycler(color=colours, marker=MARKERS),
-        "svg.hashsalt": "", "svg.fonttype": "none", "font.size": 10, "axes.grid": True,
+        "svg.hashsalt": "", "svg.fonttype": "none", "font.size": LETTERS, "axes.grid": True,
         "axes.axisbelow": True, "grid.alpha": 0.15, "axes.spines.top": False,
-        "axes.spines.right": False, "axes.titlesize": 10, "savefig.transparent": True,
-        "lines.linewidth": 1.5}
+        "axes.spines.right": False, "axes.titlesize": LETTERS, "axes.titlelocation": "left",
+        "axes.titley": 1.03, "savefig.transparent": True, "lines.linewidth": 1.5}
     with matplotlib.rc_context(style):
-        figure = Figure(figsize=(WIDTH, height), layout="constrained")
-        figure.get_layout_engine().set(w_pad=0.1, h_pad=0.07)
+        figure = Figure(figsize=size, layout="constrained")
+        figure.get_layout_engine().set(w_pad=0.15, h_pad=0.13)
         draw(figure, data)
         figure.savefig(path, metadata={"Date": None})
+    path.write_text(framed(path.read_text(encoding="utf-8"), size), encoding="utf-8")
+
+
+def framed(svg, size):
+    """Return a picture of matplotlib with the frame and the letters of svg.picture."""
+    width, height = (72 * inches for inches in size)  # matplotlib's unit is the point
+    style = f".panel{{fill:{colour('panel')};stroke:{colour('line')};stroke-width:0.75}}"
+    frame = element("style", style) + rect(0.4, 0.4, width - 0.8, height - 0.8, "panel", rx=6)
+    start, figure = svg.split('<g id="figure_1">')
+    figure = re.sub("'DejaVu Sans'[^;\"]*sans-serif", SANS, figure)
+    return f'{start}{frame}\n<g id="figure_1">{figure}'

@@ -11,19 +11,31 @@ looked before. So a reader without animation (prefers-reduced-motion) sees the e
 """
 
 from docs.pictures.palette import colour
-from docs.pictures.svg import ADVANCE, element, mono, picture, positions, rect, text
+from docs.pictures.svg import (
+    ADVANCE,
+    EDGE,
+    SMALL_SIZE,
+    WIDTH,
+    element,
+    line,
+    mono,
+    picture,
+    positions,
+    rect,
+    text,
+)
 
-WIDTH, HEIGHT, MARGIN = 840, 300, 18
-PANEL, GAP = 412, 16  # width of a panel, and of the gap between the panels
-SIZE, LINE, COLUMNS = 14, 24, 44  # size of a letter, distance of lines, letters in a line
-TOP, BAR = 76, 216  # y of the text's first line, and of the bar below the text
+LINE, COLUMNS = 23, 49  # distance of lines, letters in a line
+PANEL = 244  # height of the part of one decoder; its y begin at 0
+TITLE, TOP, BAR = 30, 60, 184  # y of the title, of the text's first line, of the bar
+HEIGHT = 2 * PANEL + 68
 LEAD = 0.8  # seconds before the run
 PLAY = 12  # seconds of the longer run, about
 PAUSE = 4.5  # seconds after the run
 FADE = 0.06  # seconds of a change
 DROP = 15  # how far a discarded guess falls
-LEGEND = [(0, "guess", "grey"), (48, "accepted", "green"), (120, "rejected", "red struck"),
-          (188, "written by the large model", "blue own")]
+LEGEND = [(0, "guess", "grey"), (64, "accepted", "green"), (154, "rejected", "red struck"),
+          (244, "the large model's own", "blue own")]
 SHOWN, HIDDEN = "opacity:1", "opacity:0"
 
 
@@ -94,7 +106,7 @@ def text_of(run, prompt):
     return prompt + "".join(token for result in run["rounds"] for token, _ in result["ids"])
 
 
-def drawn_letters(string, where, x0, class_=""):
+def drawn_letters(string, where, class_=""):
     """Return a piece of text at its position; spaces and line ends at its ends are not drawn.
 
     `where` has the positions of the piece's letters, from its first one on.
@@ -104,10 +116,10 @@ def drawn_letters(string, where, x0, class_=""):
         return ""
     n_leading_spaces = len(string) - len(string.lstrip())
     column, row = where[n_leading_spaces]
-    return mono(x0 + column * SIZE * ADVANCE, TOP + row * LINE, visible, SIZE, class_)
+    return mono(EDGE + column * SMALL_SIZE * ADVANCE, TOP + row * LINE, visible, SMALL_SIZE, class_)
 
 
-def written_letters(run, prompt, clock, x0, own):
+def written_letters(run, prompt, clock, own):
     """Yield the prompt, and each round's guesses, accepted or falling, and the target's token.
 
     `own` is the class of the target's tokens.
@@ -115,7 +127,7 @@ def written_letters(run, prompt, clock, x0, own):
     so_far = prompt
     where = positions(text_of(run, prompt), COLUMNS)
     start = 0.0
-    yield drawn_letters(prompt, where, x0)
+    yield drawn_letters(prompt, where)
     for result in run["rounds"]:
         guessed = start + result["draft_s"]
         end = result["end"]
@@ -123,14 +135,14 @@ def written_letters(run, prompt, clock, x0, own):
             if origin == "accepted":
                 class_ = f"green {clock.accept(guessed, end)}"
             else:  # the target's token: the round's other guesses were rejected or not tested
-                yield rejected(result, so_far, clock, (guessed, end), x0)
+                yield rejected(result, so_far, clock, (guessed, end))
                 class_ = f"{own} {clock.appear(end)}"
-            yield drawn_letters(token, where[len(so_far) :], x0, class_)
+            yield drawn_letters(token, where[len(so_far) :], class_)
             so_far += token
         start = end
 
 
-def rejected(result, before, clock, times, x0):
+def rejected(result, before, clock, times):
     """Return a round's rejected guess, struck out, and the untested guesses after it.
 
     `before` is the text before the rejected guess, `times` the round's (guessed, end).
@@ -144,7 +156,7 @@ def rejected(result, before, clock, times, x0):
         where = positions(before + guess, COLUMNS)[len(before) :]
         is_tested = accepted is not None
         class_ = clock.reject(end) if is_tested else "grey"
-        parts.append(drawn_letters(guess, where, x0, class_))
+        parts.append(drawn_letters(guess, where, class_))
         before += guess
     if not parts:
         return ""
@@ -153,32 +165,30 @@ def rejected(result, before, clock, times, x0):
 
 # ---- the panels
 
-def bar(run, clock, x0):
+def bar(run, clock):
     """Yield a block for each pass of the target; in the gap before a block the draft runs."""
-    width = COLUMNS * SIZE * ADVANCE
+    width = WIDTH - 2 * EDGE
     start = 0.0
-    yield rect(x0, BAR, width, 12, "track", rx=2)
+    yield rect(EDGE, BAR, width, 12, "track", rx=2)
     for result in run["rounds"]:
         left = (start + result["draft_s"]) / clock.longest
         right = result["end"] / clock.longest
         block_width = max(width * (right - left) - 1.2, 1.0)  # 1.2: parts two blocks
-        yield rect(x0 + width * left, BAR, block_width, 12,
+        yield rect(EDGE + width * left, BAR, block_width, 12,
                    f"block {clock.appear(result['end'])}")
         start = result["end"]
 
 
-def panel(x, title, note, run, body, clock):
-    """Yield a frame with its text, its bar, and the run's seconds and passes at the end."""
-    x0 = x + MARGIN
-    yield rect(x + 0.5, 8.5, PANEL - 1, 256, "panel", rx=8)
-    yield text(x0, 36, title, "bold", font_size=16)
-    yield text(x + PANEL - MARGIN, 36, note, "small muted", text_anchor="end")
-    yield from body
-    yield from bar(run, clock, x0)
-    yield text(x0, BAR + 31, "each block is a pass of the large model",
+def panel(title, note, run, body, clock):
+    """Yield a decoder's title, text and bar, and its time and passes at the end."""
+    yield text(EDGE, TITLE, title, "bold")
+    yield text(WIDTH - EDGE, TITLE, note, "small muted", text_anchor="end")
+    yield from filter(None, body)
+    yield from bar(run, clock)
+    yield text(EDGE, BAR + 34, "a block is a pass of the large model",
                f"small muted gone {clock.change(SHOWN, (run['seconds'], HIDDEN))}")
-    yield text(x0, BAR + 31, f"{1000 * run['seconds']:.0f} ms, {len(run['rounds'])} passes of "
-               "the large model", clock.appear(run["seconds"]))
+    yield text(EDGE, BAR + 34, f"{1000 * run['seconds']:.0f} ms, {len(run['rounds'])} passes",
+               clock.appear(run["seconds"]))
 
 
 def draw(data):
@@ -186,21 +196,24 @@ def draw(data):
     plain, fast = data["autoregressive"], data["speculative"]
     prompt = data["prompt"]
     clock = Timeline(plain["seconds"])
-    left, right = MARGIN, PANEL + GAP + MARGIN
     most = 1 + max(len(result["guesses"]) for result in fast["rounds"])  # tokens per round
     gain = plain["seconds"] / fast["seconds"]
-    parts = [text(left, 288, "a recorded run of the bundled models, played "
-                  f"{clock.slower} times slower", "small muted"),
-             *(text(right + x, 288, name, f"small {class_}") for x, name, class_ in LEGEND),
-             *panel(0, "plain decoding", "1 token per pass", plain,
-                    written_letters(plain, prompt, clock, left, ""), clock),
-             *panel(PANEL + GAP, "speculative decoding", f"up to {most} tokens per pass", fast,
-                    written_letters(fast, prompt, clock, right, "blue own"), clock),
-             text(WIDTH - MARGIN, BAR + 31, f"{gain:.1f} \u00d7 the speed",
-                  f"bold {clock.appear(clock.longest)}", text_anchor="end")]
+    plain_parts = panel("plain decoding", "1 token per pass", plain,
+                        written_letters(plain, prompt, clock, ""), clock)
+    fast_parts = [*panel("speculative decoding", f"up to {most} tokens per pass", fast,
+                         written_letters(fast, prompt, clock, "blue own"), clock),
+                  text(WIDTH - EDGE, BAR + 34, f"{gain:.1f} \u00d7 the speed",
+                       f"bold {clock.appear(clock.longest)}", text_anchor="end")]
+    parts = [*plain_parts, line(EDGE, PANEL - 8, WIDTH - EDGE, PANEL - 8),
+             element("g", "".join(fast_parts), transform=f"translate(0 {PANEL - 4})"),
+             line(EDGE, 2 * PANEL - 8, WIDTH - EDGE, 2 * PANEL - 8),
+             *(text(EDGE + x, HEIGHT - 42, name, f"small {class_}")
+               for x, name, class_ in LEGEND),
+             text(EDGE, HEIGHT - 16, f"a recorded run, played {clock.slower} times slower",
+                  "small muted")]
     style = (f".own{{font-weight:700}}.struck{{text-decoration:line-through}}"
              f".block{{fill:{colour('blue_bar')}}}{clock.style()}")
     words = (f"Plain decoding writes in {1000 * plain['seconds']:.0f} ms, speculative decoding "
              f"the same in {1000 * fast['seconds']:.0f} ms (median of "
              f"{len(data['speedups'])} runs): {text_of(fast, prompt)}")
-    return picture(WIDTH, HEIGHT, words, filter(None, parts), style)
+    return picture(HEIGHT, words, parts, style)

@@ -12,6 +12,8 @@ from docs.pictures.palette import COLOURS, colour
 SANS = "-apple-system,BlinkMacSystemFont,'Segoe UI','Noto Sans',Helvetica,Arial,sans-serif"
 MONO = "ui-monospace,SFMono-Regular,'SF Mono',Menlo,Consolas,'Liberation Mono',monospace"
 ADVANCE = 0.6  # width of a letter / its size; `mono` sets every monospace font to this width
+WIDTH, EDGE = 480, 18  # of a picture, and of the space at its left and right
+SIZE, SMALL_SIZE = 16, 15  # of letters; SMALL_SIZE is 11 pixels on a telephone, 358 pixels wide
 
 
 def element(name, content="", **attributes):
@@ -32,7 +34,7 @@ def text(x, y, string, class_=None, **attributes):
     return element("text", escape(string), x=x, y=y, class_=class_, **attributes)
 
 
-def mono(x, y, string, size=14, class_="", **attributes):
+def mono(x, y, string, size=SMALL_SIZE, class_="", **attributes):
     """Return a piece of monospace text. Its width follows from ADVANCE in every font."""
     width = len(string) * size * ADVANCE
     return element("text", escape(string), x=x, y=y, class_=f"mono {class_}".strip(),
@@ -49,17 +51,17 @@ def line(x1, y1, x2, y2, class_="rule", **attributes):
     return element("line", x1=x1, y1=y1, x2=x2, y2=y2, class_=class_, **attributes)
 
 
-def picture(width, height, title, parts, style=""):
-    """Return the file. `title` describes what is seen, for readers who do not see it."""
+def picture(height, title, parts, style=""):
+    """Return the file, with a frame. `title` says what is seen, for readers who do not see it."""
     inks = "".join(f".{name}{{fill:{colour(name)}}}" for name in COLOURS)
     base = (f"text{{font-family:{SANS};fill:{colour('ink')};white-space:pre}}"
-            f".mono{{font-family:{MONO}}}.small{{font-size:12.5px}}.bold{{font-weight:600}}"
+            f".mono{{font-family:{MONO}}}.small{{font-size:{SMALL_SIZE}px}}.bold{{font-weight:600}}"
             f"{inks}.panel{{stroke:{colour('line')}}}"
             f".rule{{stroke:{colour('block')}}}.mark{{stroke:{colour('ink')};stroke-width:2}}")
     body = "\n".join([element("title", escape(title)), element("style", f"\n{base}\n{style}\n"),
-                      *parts])
-    svg = element("svg", f"\n{body}\n", xmlns="http://www.w3.org/2000/svg", width=width,
-                  height=height, viewBox=f"0 0 {width} {height}", role="img", font_size=14)
+                      rect(0.5, 0.5, WIDTH - 1, height - 1, "panel", rx=8), *filter(None, parts)])
+    svg = element("svg", f"\n{body}\n", xmlns="http://www.w3.org/2000/svg", width=WIDTH,
+                  height=height, viewBox=f"0 0 {WIDTH} {height}", role="img", font_size=SIZE)
     return svg + "\n"
 
 

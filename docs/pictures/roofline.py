@@ -1,0 +1,75 @@
+"""Draw roofline.svg: the time of a pass against its rows, both on logarithmic axes.
+
+The pass has 7 billion weights in 16 bits; the device is an A100 (2 TB/s, 312 TFLOP/s). Reading
+the weights takes the same time for any number of rows, the arithmetic grows with them, and the
+longer of the two is the time of the pass: theory/hardware.py.
+"""
+
+import math
+
+from docs.pictures.palette import colour
+from docs.pictures.svg import EDGE, WIDTH, element, line, picture, text
+from theory.hardware import crossover_batch, pass_latency
+
+HEIGHT = 330
+WEIGHTS, N_BYTES, BANDWIDTH, FLOP_RATE = 7e9, 2, 2e12, 312e12
+LEFT, RIGHT, TOP, BOTTOM = 84, WIDTH - EDGE, 62, 262  # of the axes
+MOST_ROWS, LOW, HIGH = 1024, 0.03, 60  # the last row count; the first and last time, in ms
+
+
+def x_of(rows):
+    """Return the x of a number of rows."""
+    return LEFT + (RIGHT - LEFT) * math.log(rows) / math.log(MOST_ROWS)
+
+
+def y_of(ms):
+    """Return the y of a time in milliseconds."""
+    return BOTTOM - (BOTTOM - TOP) * math.log(ms / LOW) / math.log(HIGH / LOW)
+
+
+def axes():
+    """Yield both axes with their ticks."""
+    yield line(LEFT, BOTTOM, RIGHT, BOTTOM, "axis")
+    yield line(LEFT, TOP, LEFT, BOTTOM, "axis")
+    for rows in (1, 4, 16, 64, 256, MOST_ROWS):
+        yield line(x_of(rows), BOTTOM, x_of(rows), BOTTOM + 5, "axis")
+        anchor = "end" if rows == MOST_ROWS else "middle"
+        yield text(x_of(rows), BOTTOM + 22, str(rows), "small", text_anchor=anchor)
+    yield text((LEFT + RIGHT) / 2, BOTTOM + 46, "rows in one pass", "small muted",
+               text_anchor="middle")
+    for ms, label in ((0.1, "0.1 ms"), (1, "1 ms"), (10, "10 ms")):
+        yield line(LEFT - 5, y_of(ms), LEFT, y_of(ms), "axis")
+        yield text(LEFT - 10, y_of(ms) + 5, label, "small", text_anchor="end")
+
+
+def draw(data):
+    """Return the picture; `data` is not needed."""
+    memory, per_row = (1e3 * seconds for seconds in
+                       pass_latency(WEIGHTS, N_BYTES, BANDWIDTH, FLOP_RATE))
+    crossing = crossover_batch(N_BYTES, BANDWIDTH, FLOP_RATE)
+    corner, end = (x_of(crossing), y_of(memory)), (RIGHT, y_of(per_row * MOST_ROWS))
+    roof = [(LEFT, y_of(memory)), corner, end]
+    parts = [text(EDGE, 34, "Time of a pass: 7 billion weights on an A100", "bold"), *axes(),
+             line(*corner, RIGHT, y_of(memory), "memory"),
+             line(LEFT, y_of(per_row), *corner, "arithmetic"),
+             element("polyline", points=" ".join(f"{x:.1f},{y:.1f}" for x, y in roof),
+                     class_="roof"),
+             text(x_of(30), y_of(0.52), "arithmetic:", "small orange"),
+             text(x_of(30), y_of(0.25), f"{per_row:.3f} ms per row", "small orange"),
+             text(LEFT + 8, y_of(2.1), "reading all", "small blue"),
+             text(LEFT + 8, y_of(1.0), f"weights: {memory:.0f} ms", "small blue")]
+    for rows, words, anchor, dx in ((1, "1: plain", "start", 6), (5, "5: K = 4", "start", -6),
+                                    (crossing, f"{crossing:.0f}: equal", "end", 0)):
+        x = x_of(rows)
+        parts.append(element("circle", cx=x, cy=y_of(memory), r=5, class_="dot"))
+        parts.append(text(x + dx, y_of(memory) - 14, words, "small", text_anchor=anchor))
+    style = (f".memory{{stroke:{colour('blue')};stroke-width:2;stroke-dasharray:6 4}}"
+             f".arithmetic{{stroke:{colour('orange')};stroke-width:2;stroke-dasharray:6 4}}"
+             f".roof{{fill:none;stroke:{colour('ink')};stroke-width:3.5}}"
+             f".axis{{stroke:{colour('muted')}}}.dot{{fill:{colour('ink')}}}")
+    title = (f"The time of a pass against its rows, both on logarithmic axes. Reading the weights "
+             f"takes {memory:.0f} ms for any number of rows. The arithmetic takes {per_row:.3f} "
+             f"ms per row and is equal to that at {crossing:.0f} rows. A thick line, the time of "
+             f"a pass, is the longer of both: {memory:.0f} ms for one row and for five, more only "
+             f"beyond {crossing:.0f} rows.")
+    return picture(HEIGHT, title, parts, style)

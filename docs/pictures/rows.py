@@ -1,0 +1,82 @@
+"""Draw rows.svg: one pass of the target over a text and three guesses, and what each row judges.
+
+A row depends on the token below it (a thick line) and on all tokens at its left (thin lines).
+"""
+
+from docs.pictures.palette import colour
+from docs.pictures.svg import EDGE, element, line, mono, picture, rect, text
+
+HEIGHT = 344
+TOKENS = ["x[:-1]", "x[-1]", "guess 0", "guess 1", "guess 2"]
+PAST, STEP, BOX = 72, 93, 87  # width of the first box; from one box to the next, width of a box
+ROWS, TOKEN_Y, LOW, HIGH = 94, 230, 34, 58  # tops of the boxes; heights
+
+
+def left_edge(i):
+    """Return the left edge of the box of token i."""
+    return EDGE + (PAST - STEP + 6) + STEP * i if i else EDGE
+
+
+def width(i):
+    """Return the width of the box of token i."""
+    return BOX if i else PAST
+
+
+def middle(i):
+    """Return the middle of the box of token i."""
+    return left_edge(i) + width(i) / 2
+
+
+def token_boxes():
+    """Yield a box for each token; the first stands for all tokens in the cache."""
+    for i, token in enumerate(TOKENS):
+        yield rect(left_edge(i), TOKEN_Y, width(i), LOW, "box" if i else "track", rx=6)
+        yield text(middle(i), TOKEN_Y + 23, token, text_anchor="middle")
+    below = TOKEN_Y + LOW + 10
+    for first, last, words in ((0, 0, "cached"), (1, 4, "computed in this pass: one row each")):
+        right = left_edge(last) + width(last)
+        yield line(left_edge(first), below, right, below, "edge")
+        yield text((left_edge(first) + right) / 2, below + 21, words, "small muted",
+                   text_anchor="middle")
+
+
+def row_boxes():
+    """Yield a box for each row of p_target, above the token at whose position it is."""
+    last = len(TOKENS) - 1
+    for i in range(1, len(TOKENS)):
+        judges, of_what = ("bonus", "token") if i == last else ("judges", f"guess {i - 1}")
+        class_ = "bold blue" if i == last else None
+        yield mono(middle(i) - 13.5, ROWS - 9, f"[{i - 1}]")
+        yield rect(left_edge(i), ROWS, BOX, HIGH, "strong" if i == last else "box", rx=6)
+        yield text(middle(i), ROWS + 24, judges, class_, text_anchor="middle")
+        yield text(middle(i), ROWS + 46, of_what, class_, text_anchor="middle")
+
+
+def links():
+    """Yield a line from each token to the rows that depend on it."""
+    bottom = ROWS + HIGH + 1
+    for row in range(1, len(TOKENS)):
+        for token in range(row):
+            yield line(middle(token), TOKEN_Y, middle(row), bottom, "edge")
+    for row in range(1, len(TOKENS)):
+        yield line(middle(row), TOKEN_Y, middle(row), bottom, "mark", marker_end="url(#tip)")
+
+
+def draw(data):
+    """Return the picture; `data` is not needed."""
+    tip = element("path", d="M0,0.5 8,4 0,7.5z", class_="ink")
+    marker = element("marker", tip, id="tip", viewBox="0 0 8 8", refX=8, refY=4, markerWidth=8,
+                     markerHeight=8, markerUnits="userSpaceOnUse", orient="auto")
+    parts = [marker, text(EDGE, 34, "One pass of the target: four rows", "bold"),
+             text(EDGE, ROWS - 9, "p_target"), *links(), *token_boxes(), *row_boxes(),
+             text(EDGE, HEIGHT - 18, "No line leads to the left: a row ignores later tokens.",
+                  "small muted")]
+    style = (f".box,.edge{{fill:none;stroke:{colour('grey')}}}"
+             f".strong{{fill:none;stroke-width:2;stroke:{colour('blue')}}}")
+    title = ("Five boxes of tokens: x[:-1], which is in the cache, then x[-1], guess 0, guess 1, "
+             "guess 2, which the pass computes. Above each computed token is its row. "
+             "p_target[0], above x[-1], judges guess 0; p_target[1], above guess 0, judges guess "
+             "1; p_target[2], above guess 1, judges guess 2; p_target[3], above guess 2, gives "
+             "the bonus token. Lines lead to each row from the token below it and from the "
+             "tokens at its left.")
+    return picture(HEIGHT, title, parts, style)
