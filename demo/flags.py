@@ -221,7 +221,11 @@ def grammar_of_flags(args: Namespace) -> str | None:
     text = getattr(args, kind)
     if kind != "regex":  # the flag names a file
         with open_flag(kind, text, "rb") as file:
-            text = file.read().decode()
+            data = file.read()
+        try:
+            text = data.decode()
+        except UnicodeDecodeError as why:
+            raise ValueError(f"--{kind} {text} is no text in UTF-8: {why}") from None
         # --json prints the settings, and the name of a file would not tell what was asked for.
         setattr(args, kind, text)
     return pattern.grammar_of(kind, text)

@@ -48,7 +48,32 @@ def grammar_of(kind: str, text: str, name: str | None = None) -> str:
         message = str(error)
     if message:
         raise ValueError(f"{name or f'--{kind}'} is not valid: {' '.join(message.split())}")
+    if not has_texts(grammar):
+        raise ValueError(f"{name or f'--{kind}'} fits no text")
     return grammar
+
+
+def has_texts(grammar: str) -> bool:
+    """Return whether a vocabulary that can write all bytes can write a text that fits."""
+    matcher = library().LLMatcher(tokenizer_of(BYTES), grammar)
+    matcher.compute_bitmask()  # fails where no token may follow and the text may not end
+    return not matcher.is_error()
+
+
+class Bytes:
+    """Have a token for each byte, and an end of text: what a Vocabulary needs of an encoder."""
+
+    end_of_text = 256
+    n_vocab = 257
+
+    def decode_bytes(self, ids):
+        return bytes(i for i in ids if i != self.end_of_text)
+
+    def encode_bytes(self, text):
+        return list(text)
+
+
+BYTES = Bytes()
 
 
 class Vocabulary:

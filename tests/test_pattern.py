@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import main
 from demo.compare import decoded_run, with_costs
 from demo.flags import parse_args
 from demo.task import load_task, with_pattern
@@ -16,7 +17,7 @@ from lib.pattern import Pattern, grammar_of
 from sampling import with_sampling
 from speculative import autoregressive_sampling
 from tests.bundled import encoder
-from tests.commands import run_main
+from tests.commands import refusal, run_main
 from variants import DECODERS
 
 ROOT = Path(__file__).parent.parent
@@ -86,6 +87,20 @@ def test_a_bad_pattern_is_refused_in_a_sentence(kind, text, why):
     with pytest.raises(ValueError, match=f"--{kind} is not valid: .*{why}") as error:
         grammar_of(kind, text)
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("text", [r"[^\x00-\x{10FFFF}]", r"a[^\x00-\x{10FFFF}]"])
+def test_a_pattern_that_no_text_fits_is_refused(text):
+    with pytest.raises(ValueError, match="^--regex fits no text$"):
+        grammar_of("regex", text)
+    assert grammar_of("regex", f"{text}|b") and grammar_of("regex", "")
+
+
+@pytest.mark.parametrize("flag", ["--lark", "--json_schema"])
+def test_a_file_that_is_not_utf8_is_named_with_its_flag(tmp_path, flag):
+    file = tmp_path / "pattern"
+    file.write_bytes(b"start: \xff")
+    assert f"{flag} {file} is no text in UTF-8" in refusal(main.main, flag, file)
 
 
 # ---- in main.py
