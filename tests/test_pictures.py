@@ -132,7 +132,7 @@ def test_no_text_overlaps_or_leaves_the_picture_in_a_wide_font(browser, tmp_path
             - max(one["top"] + 0.2 * height(one), other["top"] + 0.2 * height(other))
         assert across <= 0.5 or down <= 0.5, (one["words"], other["words"])
     smallest = min(text["size"] for text in seen["texts"])
-    if name in ON_FRONT_PAGES - {"forking"}:  # forking.svg is a tree of all outcomes, and wide
+    if name in ON_FRONT_PAGES:
         assert smallest * TELEPHONE / seen["units"] >= 11
 
 
