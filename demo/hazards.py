@@ -174,14 +174,3 @@ def ratio_of_rates(runs, plain, weights):  # weights [n, prompts] -> [n, repeats
     rate = (weights @ tokens.T) / (weights @ seconds.T)
     plain_rate = (weights @ plain_tokens.T) / (weights @ plain_seconds.T)
     return rate / plain_rate
-
-
-def seconds_per_token(runs: Sequence[Sequence[WrittenText]]) -> dict[str, float]:
-    """Return the seconds per new token: in draft passes, in target passes, and in all the rest."""
-    texts = [text for every in runs for text in every]
-    n_tokens = sum(len(text.ids) for text in texts)
-    draft = sum(sum(text.draft) for text in texts) / n_tokens
-    target = sum(sum(text.target) for text in texts) / n_tokens
-    total = sum(text.seconds for text in texts) / n_tokens
-    # The rest is sampling, the test, and Python's own time.
-    return {"draft": draft, "target": target, "rest": total - draft - target}

@@ -54,7 +54,7 @@ def grammar_of(kind: str, text: str, name: str | None = None) -> str:
 
 
 def has_texts(grammar: str) -> bool:
-    """Return whether a vocabulary that can write all bytes can write a text that fits."""
+    """Return whether a vocabulary of all bytes can begin a text that fits."""
     matcher = library().LLMatcher(tokenizer_of(BYTES), grammar)
     matcher.compute_bitmask()  # fails where no token may follow and the text may not end
     return not matcher.is_error()

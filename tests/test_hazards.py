@@ -8,10 +8,13 @@ from demo.hazards import (
     counts_of_race,
     position_figures,
     raced_speedup,
+    speedups_of_counts,
     tokens_of_rounds,
 )
 from demo.race import WrittenText
 from speculative import Round
+from theory.speedup import walltime_improvement
+from variants.registry import Costs
 
 K = 3
 
@@ -28,6 +31,18 @@ def test_without_censoring_the_expected_tokens_are_the_mean_of_the_rounds():
     figures = position_figures(counts_of_race([[written(accepted)]], K))
     rates = np.array([place["acceptance"] for place in figures])
     assert tokens_of_rounds(rates)[-1] == pytest.approx(1 + np.mean(accepted))
+
+
+def test_with_one_acceptance_at_all_positions_the_speedups_are_those_of_the_formula():
+    """Every prompt has the same counts, so every resample has the same speed-up."""
+    alpha, costs = 0.75, Costs(1.0, [10.0, 11.0, 12.0, 14.0])
+    tested = np.full((5, 2, K), 40)
+    predicted = speedups_of_counts(PositionCounts(tested, tested * 3 // 4), costs)
+    assert [*predicted] == [1, 2, 3]
+    for k, figures in predicted.items():
+        wanted = walltime_improvement(alpha, k, costs.c, costs.pass_cost[k])
+        assert [figures[name] for name in ("low", "speedup", "high")] == \
+            pytest.approx([wanted] * 3)
 
 
 def counts_of_coins(rng, n_prompts, spread, n_guesses=40):

@@ -37,7 +37,7 @@ from benchmarks.models import OPENINGS, named, random_model
 from demo.clock import machine
 from demo.costs import N_ROWS
 from demo.flags import decoder_name, entry_of_flag
-from demo.hazards import counts_of_race, position_figures
+from demo.hazards import counts_of_race, position_figures, speedups_of_counts
 from demo.prompts import ids_of_line, opened_prompts, prompt_lines, prompt_of_line
 from demo.race import builder, costs_at, race, race_figures
 from lib.backend import products
@@ -173,7 +173,10 @@ def case_figures(args: Namespace, draft: Target, target: Target, texts: list[lis
     four = {"K = 4": builder_of("speculative", K=4)}
     runs = race(draft, target, four, texts, args.N, repeats=1)["K = 4"]
     alpha = race_figures(runs, runs)["acceptance"] or 0.0  # None: N is 1, nothing was tested
-    positions = position_figures(counts_of_race([runs[0]], K=4))
+    counts = counts_of_race([runs[0]], K=4)
+    positions = position_figures(counts)
+    for place, predicted_gain in zip(positions, speedups_of_counts(counts, costs).values()):
+        place["predicted"] = predicted_gain  # of rounds that end after this guess
     # the decoders of the race: the values of K that gain most by the formula, and three more
     predicted = predicted_speedups(costs, alpha)
     best_Ks = sorted(predicted, key=lambda K: predicted[K])[-CHAINS:]
@@ -309,14 +312,28 @@ def costs_table(name: str, costs: Costs) -> str:
 
 
 def positions_table(positions: list[dict]) -> str:
-    """Return the table of acceptance by position in the round, with 90 % intervals."""
+    """Return the table of acceptance by position in the round, with 90 % intervals.
+
+    Its last row is the speed-up that the positions up to each one predict, for K = 1, 2, ..
+    """
     head = ["guess, if those before it were accepted", *range(1, len(positions) + 1)]
     tested = ["tested", *(place["tested"] for place in positions)]
-    rates = ["accepted (90 % interval)"]
+    rates = ["accepted (90 % interval)",
+             *(with_interval(place["acceptance"], place) for place in positions)]
+    gains = ["predicted speed-up with this K (90 % interval)"]
     for place in positions:
-        ends = f"{number(place['low'])} - {number(place['high'])}"
-        rates.append(f"{number(place['acceptance'])} ({ends})")
-    return markdown_table(head, [tested, rates])
+        predicted = place["predicted"]
+        gains.append(with_interval(predicted["speedup"], predicted))
+    return markdown_table(head, [tested, rates, gains])
+
+
+def with_interval(figure: float, ends: dict[str, float]) -> str:
+    """Return a figure and the two ends of its interval.
+
+    >>> with_interval(0.5, {"low": 0.4, "high": 0.7})
+    '0.50 (0.40 - 0.70)'
+    """
+    return f"{number(figure)} ({number(ends['low'])} - {number(ends['high'])})"
 
 
 def case_table(case: dict) -> str:
