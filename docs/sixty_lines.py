@@ -35,7 +35,7 @@ def autoregressive(x, target, N, rng):
     return x
 
 
-def guess(x, k, draft, rng):
+def guess(x, k, rng, draft):
     """Draw k tokens from the draft; return them and the distributions they were drawn from."""
     guesses, p_draft = [], []
     for _ in range(k):
@@ -59,7 +59,7 @@ def speculative(x, draft, target, N, K, rng):
     end = len(x) + N
     n_passes = 0
     while len(x) < end:
-        guesses, p_draft = guess(x, min(K, end - len(x) - 1), draft, rng)
+        guesses, p_draft = guess(x, min(K, end - len(x) - 1), rng, draft)
         p_target = target(x + guesses, len(guesses) + 1)  # all guesses in one pass
         x += verify(guesses, p_draft, p_target, rng)
         n_passes += 1

@@ -2,7 +2,7 @@
 
     variants, rules, ..            printed on a page from this file of benchmarks/results
     exact.rules, exact.expected    printed on a page by this module
-    costs, memory, best K, ..      computed below (COMPUTED), from stored figures or by a formula
+    costs, memory, K by hand, ..   computed below (COMPUTED), from stored figures or by a formula
     training, heads, ..            written down in benchmarks/results/recorded.json, because no
                                    program here prints them
 """
@@ -20,7 +20,7 @@ from lib.checkpoints.huggingface import THEIR_SIZES
 from lib.checkpoints.weights import n_params
 from speculative import guess
 from theory.hardware import crossover_batch, pass_latency
-from theory.speedup import best_K, expected_tokens, walltime_improvement
+from theory.speedup import expected_tokens, walltime_improvement
 
 ROOT = Path(__file__).parent.parent
 PAGES = "benchmarks/RESULTS.md", "models/README.md", "docs/wild.md"  # they print tables
@@ -144,12 +144,6 @@ def model_sizes():
     return {name: sizes_of(name) for name in ("tales-large", "tales-small")}
 
 
-def best_Ks():
-    """Return the best K if rows are free, for each cost of a draft step and each alpha."""
-    return {f"c = {c}": {str(alpha): best_K(alpha, c) for alpha in (0.5, 0.6, 0.7, 0.8, 0.9)}
-            for c in (0.02, 0.1, 0.2, 0.3)}
-
-
 def pair_by_formula():
     """Return what the formula predicts for the bundled pair at temperature 0, for each K.
 
@@ -211,6 +205,34 @@ def chain_bounds():
     return {"toy A, K = 3": {"bound": float(chain_mean(guess, chain_bound, "A", 3))}}
 
 
+def easy_tokens():
+    """Return the acceptance at each token of the story of docs/learn.md; a token's last one."""
+    return {text.strip(): {"acceptance": acceptance}
+            for text, acceptance in stored("easy")["tokens"]}
+
+
+def K_by_hand():
+    """Return docs/learn.md's example: the pair's costs as RESULTS.md prints them, and the formula.
+
+    The figures are rounded to two places first, so that a reader who computes with the printed
+    figures finds the printed result.
+    """
+    measured = stored("speed-pair")
+    races = measured["own"]["races"]["0"]
+    rows_ms = {int(n): times["median"] for n, times in measured["passes"]["rows_ms"].items()}
+    alpha = round(races["4"]["acceptance"], 2)
+    c = round(measured["passes"]["draft_ms"]["median"] / rows_ms[1], 2)
+    rows = {}
+    for K in range(1, 9):
+        m = round(rows_ms[K + 1] / rows_ms[1], 2)
+        rows[f"K = {K}"] = {"acceptance": alpha, "c": c, "m": m,
+                            "tokens": expected_tokens(alpha, K), "time": K * c + m,
+                            "speed-up": walltime_improvement(alpha, K, c, m)}
+        if str(K) in races:
+            rows[f"K = {K}"]["measured"] = races[str(K)]["speedup"]
+    return rows
+
+
 def multi_step_gaps():
     """Return the acceptance that multi-step sampling lacks to the best test, on recorded rows."""
     gaps = []
@@ -235,21 +257,19 @@ def heads_gain():
 
 
 def worked_examples():
-    """Return the worked examples of docs/learn.md: speed-ups, a time line, a row's arithmetic."""
+    """Return the worked example of docs/learn.md: the time of a pass of a large model."""
     memory_s, compute_s = pass_latency(7e9, 2, bandwidth=2e12, flop_rate=312e12)
-    return {"alpha = 0.6, c = 0.1": {"K = 2, m = 1.2": walltime_improvement(0.6, 2, 0.1, 1.2),
-                                     "K = 8, m = 1.9": walltime_improvement(0.6, 8, 0.1, 1.9)},
-            "three rounds, c = 0.1, m = 1.3": {"time": 3 * (4 * 0.1 + 1.3)},
-            "7B on an A100": {"reading, ms": 1e3 * memory_s, "a row, ms": 1e3 * compute_s,
+    return {"7B on an A100": {"reading, ms": 1e3 * memory_s, "a row, ms": 1e3 * compute_s,
                               "rows": crossover_batch(2, bandwidth=2e12, flop_rate=312e12)}}
 
 
 COMPUTED = {"costs": pass_costs, "int8 copy": int8_costs, "ends of the scale": speed_ups_of_engines,
-            "memory": memory_of_drafts, "bundled models": model_sizes, "best K": best_Ks,
+            "memory": memory_of_drafts, "bundled models": model_sizes,
             "accepted / drafted": reported_acceptance, "K of the pair": pair_by_formula,
             "worked round": worked_round, "three facts": three_facts, "examples": worked_examples,
             "bound of a chain": chain_bounds, "short of the optimum": multi_step_gaps,
-            "gain of EAGLE's head": heads_gain}
+            "gain of EAGLE's head": heads_gain,
+            "easy tokens": easy_tokens, "K by hand": K_by_hand}
 
 
 @cache

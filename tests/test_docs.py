@@ -18,9 +18,9 @@ import pytest
 import speculative
 from docs import readme, sixty_lines, tour
 from docs.readme import BLOCK, STATIC, exactness, families, fill, shell_output, source
-from docs.tables import pair_by_formula, pass_costs, stored
+from docs.tables import K_by_hand, stored
+from theory import speedup
 from theory.hardware import crossover_batch, pass_latency
-from theory.speedup import best_K, walltime_improvement
 from variants import DECODERS
 from variants.registry import FAMILIES
 
@@ -35,6 +35,7 @@ TOUR = tour.TOUR.read_text(encoding="utf-8")
 REQUIREMENTS = [line.split("  #")[0] for line in
                 (ROOT / "requirements.txt").read_text(encoding="utf-8").splitlines()]
 LEARN_WORDS = " ".join(LEARN.split())  # without line ends
+SPEED_WORDS = " ".join(TEXTS[ROOT / "docs/speed.md"].split())
 FENCE, SPAN = re.compile(r"^ *```.*?^ *```", re.DOTALL | re.MULTILINE), re.compile(r"`[^`\n]+`")
 LINK = re.compile(r"\]\(([^)\s]+)\)|^\[[^\]]+\]: (\S+)|\b(?:src|srcset|href)=\"([^\"]+)\"",
                   re.MULTILINE)
@@ -215,21 +216,31 @@ def test_the_words_of_the_worked_round_are_the_recorded_ones():
     assert f'The token "{replacement}" has' in LEARN_WORDS
 
 
-def test_the_best_K_and_the_speed_ups_are_theorys():
-    (_, *head), _, *rows = table(LEARN, "| $\\alpha$ = 0.5")
-    alphas = [float(re.search(r"[\d.]+$", cell)[0]) for cell in head]
-    for c, *Ks in rows:
-        assert [int(K) for K in Ks] == [best_K(alpha, float(c[4:])) for alpha in alphas]
-    assert [len(row) for row in rows] == [6] * 4
-    fast, slow = (walltime_improvement(0.6, K, 0.1, m) for K, m in ((2, 1.2), (8, 1.9)))
-    assert f"K = 2 is {fast:.2f} times as fast" in LEARN and f"K = 8 only {slow:.2f}" in LEARN
+def test_the_command_with_the_pairs_costs_prints_the_speed_ups_of_the_page(capsys):
+    (command,) = re.findall(r"`python -m theory.speedup ([^`]*)`", LEARN)
+    costs = [row["m"] for row in K_by_hand().values()]
+    assert command == (f"--alpha 0.72 --c 0.11 --m {' '.join(f'{cost:.2f}' for cost in costs)}")
+    speedup.main(command.split())
+    printed = capsys.readouterr().out
+    assert "The best K is 3: 1.75 times" in printed and "| 8 | 3.39 | 1.29 |" in printed
+    assert "K = 3 runs at 1.75 times" in LEARN_WORDS and "K = 8 runs at 1.29" in LEARN_WORDS
+    assert "2.88 / 1.67 = 1.72" in LEARN
+
+
+def test_the_tokens_that_the_page_calls_easy_and_hard_are_so():
+    (of,) = [share for token, share in stored("easy")["tokens"] if token == " of"]
+    (mouse,) = [share for token, share in stored("easy")["tokens"] if token == " mouse"]
+    shares = [share for _, share in stored("easy")["tokens"]]
+    assert mouse < 0.5 < 0.9 < of and np.median(shares) > 0.6  # "most tokens are easy"
+    (share_of_and,) = [share for token, share in stored("easy")["tokens"] if token == " and"]
+    assert share_of_and > 0.8  # after "bread", which opens the page
 
 
 def test_the_roofline_is_theorys():
     memory, compute = pass_latency(7e9, 2, bandwidth=2e12, flop_rate=312e12)
     rows = f"{crossover_batch(2, bandwidth=2e12, flop_rate=312e12):.0f} rows"
     assert f"2 TB/s = {1e3 * memory:.0f} ms" in LEARN_WORDS
-    assert f"{rows} take no longer" in LEARN_WORDS
+    assert f"even {rows} take no longer" in LEARN_WORDS
     assert f"= {1e3 * compute:.3f} ms" in LEARN
     for path in (ROOT / "docs/img").glob("roofline*.svg"):
         picture = path.read_text(encoding="utf-8")
@@ -238,14 +249,12 @@ def test_the_roofline_is_theorys():
         assert f">{1e3 * compute:.3f} ms per row<" in picture
 
 
-def test_the_K_that_the_formula_prefers_is_the_one_that_the_page_names():
-    by_formula = {K: row["speed-up"] for K, row in pair_by_formula().items()}
-    pair = pass_costs()["pair"]
-    alpha = stored("speed-pair")["own"]["races"]["0"]["4"]["acceptance"]
-    free = best_K(alpha, pair["a draft step, in rows"])
-    assert f"so K = {free} would be best if rows were free" in LEARN_WORDS
-    preferred = max(by_formula, key=by_formula.get)
-    assert re.search(rf"the formula prefers {preferred}, .* to K = {free} with", LEARN_WORDS)
+def test_the_formula_and_the_measurement_prefer_the_Ks_that_the_page_names():
+    rows = K_by_hand()
+    by_formula = max(rows, key=lambda K: rows[K]["speed-up"])
+    measured = max((K for K in rows if "measured" in rows[K]), key=lambda K: rows[K]["measured"])
+    assert (by_formula, measured) == ("K = 3", "K = 4")
+    assert "not precise enough to choose between 3 and 4" in LEARN_WORDS
 
 
 def test_the_acceptance_is_lowest_at_the_temperature_that_the_page_names():
@@ -253,7 +262,7 @@ def test_the_acceptance_is_lowest_at_the_temperature_that_the_page_names():
     own, same = ([row[texts]["mean"] for row in measured.values()] for texts in ("own", "same"))
     lowest = min(measured, key=lambda T: measured[T]["own"]["mean"])
     assert re.search(rf"falls from \S+ at temperature {min(measured)} to \S+ at {lowest}, and "
-                     rf"rises to \S+ at {max(measured)}", LEARN_WORDS)
+                     rf"rises to \S+ at {max(measured)}", SPEED_WORDS)
     assert own[0] == max(own) and own[-1] > min(own) and same == sorted(same)
 
 

@@ -12,6 +12,8 @@ cache      cache.svg
 timeline   timeline.svg
 wild       wild.svg
 theorem1   theorem1.svg
+easy       easy.svg
+coupling   coupling.svg
 ladder     ladder.svg
 forking    forking.svg
 speed      the plots of docs/speed.md

@@ -5,6 +5,8 @@
 
     race              both decoders write the same text at their recorded pace
     round             one recorded round, step by step, with its numbers
+    easy              how far draft and target agree on each token of a story
+    coupling          the ratio test for two tokens
     rows              which row of a target pass judges which guess
     roofline          the time of a pass against its rows, as theory/hardware.py computes it
     cache             the target's cache before and after a rejection
@@ -28,6 +30,8 @@ from pathlib import Path
 
 from docs.pictures import (
     cache,
+    coupling,
+    easy,
     forking,
     ladder,
     one_round,
@@ -47,8 +51,9 @@ ROOT = Path(__file__).parents[2]
 IMAGES = ROOT / "docs" / "img"
 RESULTS = ROOT / "benchmarks" / "results"
 SVG = {"race": race.draw, "round": one_round.draw, "rows": rows.draw, "roofline": roofline.draw,
-       "cache": cache.draw, "timeline": timeline.draw, "wild": wild.draw}
-RECORDED = ("race", "round")
+       "cache": cache.draw, "timeline": timeline.draw, "wild": wild.draw,
+       "easy": easy.draw, "coupling": coupling.draw}
+RECORDED = ("race", "round", "easy")
 PLOTS = {  # {name: (draw, (width, height) in inches of 96 pixels)}
     "theorem1": (theorem1.draw, (NARROW, 5.2)), "ladder": (ladder.draw, (NARROW, 2.9)),
     "forking": (forking.draw, (WIDE, 5.2)),

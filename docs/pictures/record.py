@@ -1,7 +1,9 @@
-"""Record what the pictures show as JSON: one race, and one round that rejects a guess.
+"""Record what the pictures show as JSON: one race, one round that rejects
+a guess, and how far the models agree on each token of the race's text.
 
     race    both decoders on one prompt, several times; the repeat with the median speed-up
     round   the first round of one text at temperature 1, as demo/trace.py sees it
+    easy    the acceptance at each token of the race's text, at temperature 1
 
 Draws are fixed by the seed; seconds are those of the machine that records.
 """
@@ -13,6 +15,8 @@ import numpy as np
 from demo.compare import decoded_run, warmed_up
 from demo.flags import parse_args
 from demo.task import load_task
+from docs.tables import stored
+from sampling import softmax
 
 RACE = ('--prompt "The owl said to the mouse," --repetition_penalty 1.2 --temperature 0 --K 4 '
         "--n_tokens_to_generate 44")
@@ -56,4 +60,20 @@ def record_round():
     return about | rounds[0]
 
 
-RECORDERS = {"race": record_race, "round": record_round}
+def record_easy():
+    """Return each token of the stored race with the sum of min(p_draft, p_target) before it."""
+    race = stored("race")
+    story = race["prompt"] + "".join(token for result in race["speculative"]["rounds"]
+                                     for token, _ in result["ids"])
+    flags = f'--prompt "{race["prompt"]}" --temperature 1'
+    task, about = task_and_command(flags)
+    ids = task.encoder.encode(story)
+    n_new = len(ids) - len(task.x)
+    p_draft, p_target = (softmax(model(ids[:-1], n_new))  # row i is for new token i
+                         for model in (task.new_draft(), task.new_target()))
+    acceptance = np.minimum(p_draft, p_target).sum(axis=-1)
+    return about | {"tokens": [[task.encoder.decode([token]), float(share)]
+                               for token, share in zip(ids[-n_new:], acceptance)]}
+
+
+RECORDERS = {"race": record_race, "round": record_round, "easy": record_easy}

@@ -1,0 +1,50 @@
+"""Draw easy.svg: a story, with a bar under each token for how far draft and target agree on it.
+
+    acceptance    the sum over the vocabulary of min(p_draft, p_target) at the token's position
+    HARD, EASY    tokens below HARD are red, tokens from EASY on are green
+"""
+
+from docs.pictures.svg import ADVANCE, EDGE, SMALL_SIZE, mono, picture, positions, rect, text
+
+LINE, COLUMNS = 46, 46  # distance of lines, letters in a line
+TOP, BAR = 36, 9  # y of the first line; from a line of text down to its bars
+HARD, EASY = 0.6, 0.8
+
+
+def ink(acceptance):
+    """Return the colour of a token."""
+    if acceptance < HARD:
+        return "red"
+    return "green" if acceptance >= EASY else ""
+
+
+def token_with_bar(string, where, acceptance):
+    """Yield a token and its bar; `where` has the positions of the letters from its first one on."""
+    visible = string.strip()
+    if not visible:  # the end of a line
+        return
+    column, row = where[len(string) - len(string.lstrip())]
+    x = EDGE + column * SMALL_SIZE * ADVANCE
+    y = TOP + row * LINE
+    width = len(visible) * SMALL_SIZE * ADVANCE - 2  # 2: a gap between the bars of two tokens
+    yield mono(x, y, visible, SMALL_SIZE, ink(acceptance))
+    yield rect(x, y + BAR, width, 7, "track", rx=1)
+    yield rect(x, y + BAR, width * acceptance, 7, "green_bar", rx=1)
+
+
+def draw(data):
+    """Return the picture of one story."""
+    tokens = data["tokens"]
+    story = data["prompt"] + "".join(string for string, _ in tokens)
+    where = positions(story, COLUMNS)
+    parts = [mono(EDGE, TOP, data["prompt"], SMALL_SIZE, "muted")]
+    start = len(data["prompt"])
+    for string, acceptance in tokens:
+        parts += token_with_bar(string, where[start:], acceptance)
+        start += len(string)
+    legend = TOP + (max(row for _, row in where) + 1) * LINE
+    height = legend + 46
+    parts += [text(EDGE, legend, f"green: they agree by {EASY:.0%} or more", "small green"),
+              text(EDGE, legend + 24, f"red: by less than {HARD:.0%}", "small red")]
+    title = f"How far draft and target agree on each token of a story: {story}"
+    return picture(height, title, parts)
