@@ -44,3 +44,17 @@ def test_ci_installs_what_the_independent_checks_need():
     for package in ("scipy", "torch", "transformers", "matplotlib", "websocket-client",
                     "llguidance"):
         assert re.search(rf"^{package}\b", text, re.MULTILINE)
+
+
+def test_a_package_that_ci_does_not_install_is_skipped_for_an_expected_reason():
+    expected = re.search(r'--may_skip "(.+)"', SCRIPT)[1]
+    files = ["requirements.txt", *re.findall(r"-r (requirements/\w+\.txt)", SCRIPT)]
+    installed = "torch " + " ".join((ROOT / file).read_text(encoding="utf-8") for file in files)
+    calls = [call for path in ROOT.glob("tests/**/*.py") for call in re.findall(
+        r'importorskip\(\s*"([\w.]+)"([^)]*)\)', path.read_text(encoding="utf-8"))]
+    assert ("distributed", ', reason="needs requirements/cluster.txt"') in calls
+    for package, more in calls:
+        reason = re.search(r'reason="([^"]+)"', more)
+        text = reason[1] if reason else f"could not import '{package}': No module named '{package}'"
+        assert re.search(rf"\b{package.split('.')[0]}\b", installed) or re.search(expected, text), (
+            f"{package} may be missing in CI, and its reason is not expected: {text}")

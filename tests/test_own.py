@@ -122,7 +122,7 @@ def test_the_flags_of_a_file_are_those_of_its_build(file):
 
 
 def test_a_copy_of_the_survey_runs_a_file(file, tmp_path):
-    pytest.importorskip("distributed")
+    pytest.importorskip("distributed", reason="needs requirements/cluster.txt")
     prompts = tmp_path / "prompts.txt"
     prompts.write_text("One day\n", encoding="utf-8")
     out = tmp_path / "texts.jsonl"
