@@ -42,8 +42,8 @@ def fetched_folder(name: str) -> Path:
                          f"hub needs huggingface_hub: {INSTALL}") from None
     snapshot = cached_snapshot(huggingface_hub, name) or fetched_snapshot(huggingface_hub, name)
     if not is_whole(snapshot):
-        raise ValueError(f"need config.json and all of model*.safetensors of {name!r}, which the "
-                         "hub does not have; weights in other formats are not read")
+        raise ValueError(f"the hub's copy of {name!r} lacks config.json or files of "
+                         "model*.safetensors (weights in other formats are not read)")
     return snapshot
 
 
