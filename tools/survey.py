@@ -53,7 +53,7 @@ def rounds_of_text(words: tuple[str, ...], job: Job) -> list[Round]:
     rng = np.random.default_rng(job.head["seed"])  # head: the first fields of the record
     rounds = generate([*job.x], step, job.n_left, rng, task.stop)
     # without the distributions, which are large: a worker sends the rounds to the client
-    return [result._replace(p_draft=None, p_target=None) for result in rounds]
+    return [result._replace(p_draft=[], p_target=[]) for result in rounds]
 
 
 def workers_writer(words: tuple[str, ...], scheduler: str | None, n_workers: int | None,
