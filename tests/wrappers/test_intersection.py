@@ -79,8 +79,11 @@ def toy_models(sampling):
 
 # ---- the distribution
 
+# The first form of a decoder's flags meets all tokens. Its other forms meet the few tokens that
+# ALL_SETTINGS leaves, because tests/test_laws.py enumerates every form with every setting.
 CASES = [(name, i, sampling) for name, i in ALL if name in HAVE_A_DRAFT
-         for sampling in [*SETTINGS[:2], ALL_SETTINGS] if fits(name, i, sampling)]
+         for sampling in [*SETTINGS[:2], ALL_SETTINGS]
+         if fits(name, i, sampling) and (i == 0 or sampling != SETTINGS[0])]
 
 
 @pytest.mark.parametrize("name, i, sampling", CASES, ids=str)
