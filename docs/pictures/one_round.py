@@ -5,7 +5,8 @@
 """
 
 from docs.pictures.palette import colour
-from docs.pictures.svg import ADVANCE, EDGE, SMALL_SIZE, WIDTH, line, mono, picture, rect, text
+from docs.pictures.svg import ADVANCE, EDGE, SMALL_SIZE, WIDTH, mono, picture
+from lib.svg import line, rect, text
 
 HEIGHT = 632
 STEP, BOX = 90, 82  # of the columns: from one to the next, width
