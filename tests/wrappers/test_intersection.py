@@ -80,7 +80,7 @@ def toy_models(sampling):
 # ---- the distribution
 
 CASES = [(name, i, sampling) for name, i in ALL if name in HAVE_A_DRAFT
-         for sampling in [*SETTINGS[:2], ALL_SETTINGS] if fits(name, i, sampling)]
+         for sampling in [*SETTINGS, ALL_SETTINGS] if fits(name, i, sampling)]
 
 
 @pytest.mark.parametrize("name, i, sampling", CASES, ids=str)
