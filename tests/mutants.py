@@ -65,7 +65,6 @@ def read_mutants(text: str) -> list[Mutant]:
 
 
 MUTANTS = read_mutants((ROOT / "tests/data/mutants.txt").read_text(encoding="utf-8"))
-QUICK = ["ratio swapped", "temperature ignored", "the earliest occurrence"]
 
 
 class Copy:
