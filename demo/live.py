@@ -1,8 +1,8 @@
-"""Show a run while it is written: python -m demo.live, and open the address it prints.
+"""Serve a page that shows a run while it is written; open the address that is printed.
 
 GET / returns trace.html with live.html; POST /decode takes {"prompt", "decoder", "K",
 "temperature", "seed", "N"} and returns a line of JSON per round. One text is written at a time.
-Only this machine can connect. Requests of other pages have a different Origin or Host, and are
+Only this machine can connect. Requests from other pages have a different Origin or Host, and are
 refused.
 """
 

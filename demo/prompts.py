@@ -15,9 +15,9 @@
     writer     a function that gets the jobs and yields (job, rounds) for each, in the order of
                the jobs
 
-Records are written in the order of the prompts, each as soon as all before it are finished. The
-same command resumes an interrupted run: whole records stay, an unfinished last line is cut off.
-With --out - the records go to standard output, and nothing can be resumed.
+Records are written in the order of the prompts, each record as soon as all records before it are
+written. The same command resumes an interrupted run. It keeps whole records and removes an
+unfinished last line. With --out - the records go to standard output, and nothing can be resumed.
 """
 
 import json

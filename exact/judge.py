@@ -7,15 +7,15 @@
 FILE.py defines one of
 
     verify(guesses, p_draft, p_target, rng) -> 1 .. k + 1 tokens      like speculative.verify
-    guess(x, k, rng, draft)          beside verify: its guesses and rows instead of drawn ones
+    guess(x, k, rng, draft)          with verify: returns guesses and rows, instead of drawing
     step(x, n_left, rng, draft, target, K) -> 1 .. n_left tokens      a whole round
     DECODER                                       as a file of variants/: its test is judged
 
 p_draft is a list of k rows, p_target an array [k + 1, n_vocab]. The file may import sampling.py:
 its `sample` and `accept`, or rng.random(), are the only source of randomness. Every outcome is
-enumerated on the printed toys, with K = 1, 2 and 3: round by round for `verify`, which depends
-on its arguments alone, and over whole texts for `step`. The exit status is 0 if every text has
-the target's probability, 1 if one does not, and 2 if there is no answer. For a verifier over
+enumerated on the printed toys, with K = 1, 2 and 3. A `verify` depends on its arguments alone, so
+single rounds are enumerated; for a `step`, whole texts are. The exit status is 0 if every text
+has the target's probability, 1 if one does not, and 2 if there is no answer. For a verifier over
 arrays use exact/oracle.py.
 """
 

@@ -11,11 +11,12 @@
     uniforms   [B, K + 1]        independent uniform numbers in [0, 1)
     tokens     [B, K + 1]        the accepted guesses and one more token, then -1
 
-Instead of tokens a verifier may return one list of tokens for each row, without -1, or
-(tokens, n_accepted): what is after the n_accepted [B] guesses and one more token is not read.
-The arrays are NumPy's, or what `asarray=` makes of them (torch.as_tensor, cupy.asarray, ..).
-With `padding=True` some rows have fewer guesses, then -1 and rows of zeros. Other arguments need
-a lambda: a second array of uniforms, no p_draft (one-hot rows), a bonus token that was drawn:
+Instead of tokens a verifier may return one list of tokens for each row, without -1. Or it returns
+(tokens, n_accepted), where n_accepted is [B]; only the first n_accepted + 1 tokens of a row are
+read. The arrays are NumPy's, or what `asarray=` makes of them (torch.as_tensor, cupy.asarray, ..).
+With `padding=True` some rows have fewer guesses, then -1 and rows of zeros. If your verifier has
+different arguments, write a lambda. These verifiers have a second array of uniforms, no p_draft
+(one-hot rows), and a bonus token that is already drawn:
 
     check(lambda g, q, p, u: verify(g, q, p, u[:, :-1], u[:, -1]))
     check(lambda g, q, p, u: verify(g, p, u))
@@ -25,9 +26,9 @@ How it works. The verifier is called with every path of guesses of two small mod
 TOYS. Its answer changes only where a uniform crosses a threshold. Bisection finds the thresholds
 and cuts the cube of uniforms into boxes. One call per box gives the distribution of what is
 written, and the target's rows complete a round that ends early. Uniforms are multiples of 2^-24
-(float32) or 2^-52 (float64), so the sum is exact. A search found the toys
-(exact/rules/oracle_rows.py): they show each rule in KNOWN, and single-line faults of a right
-verifier (exact/rules/faults.py).
+(float32) or 2^-52 (float64), so the sum is exact. The toys were found by a search
+(exact/rules/oracle_rows.py) for toys that reveal each rule in KNOWN, and the faults of verifiers
+with one wrong line (exact/rules/faults.py).
 
 report.exact    True     the target's distribution on all toys, up to rounding
                 False    a different distribution
@@ -43,9 +44,9 @@ A program is started once. It reads lines of numbers (as 0.25 or 1e-05), and ans
     line      K V guesses p_draft p_target uniforms: arrays as above, row after row, not rounded
     answer    K + 1 whole numbers: the accepted guesses and one more token, then -1
 
-A program must flush its output after each line. An answer that stays in a buffer is missing, and
-the program is refused after --seconds. With --sampling the lines have no uniforms. docs/oracle/
-has programs in C, Rust and Go. In pytest, after `from oracle import Program, check`:
+A program must flush its output after each line. If an answer stays in a buffer, the program is
+refused after --seconds. With --sampling the lines have no uniforms. docs/oracle/ has programs in
+C, Rust and Go. In pytest, after `from oracle import Program, check`:
 
     def test_our_verifier_is_exact():
         report = check(Program(["./verifier"]))
@@ -636,9 +637,9 @@ def check(verify, K=3, V=3, dtype="float64", asarray=np.asarray, padding=False, 
     """Return the Report on a verifier whose uniforms are arguments.
 
     dtype     in which the verifier computes
-    asarray   makes its arguments of NumPy's arrays
+    asarray   converts NumPy's arrays to the verifier's arguments
     padding   whether some rows have fewer guesses
-    rows      a toy to use instead: (draft, target), [V + 1, V] each, as in TOYS but summing to 1
+    rows      your toy instead of TOYS: (draft, target), [V + 1, V] each; a row sums to 1
     """
     cases = Cases(K, V, dtype, asarray, padding, rows)
     rng = np.random.default_rng(0)

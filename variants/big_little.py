@@ -1,16 +1,16 @@
 """Kim et al. (2023), "Speculative Decoding with Big Little Decoder" (BiLD). Not lossless.
 
 Adds to speculative.py: the small model decides when to ask the large one, and the large model
-tolerates tokens that are not its own best. The method is greedy: nothing is drawn.
+tolerates tokens that are not its own best. The method is greedy, so nothing is drawn.
 
     fallback    alpha_FB: the small model stops when its best token has a smaller probability
     distance    of a token from the large model: - log p_large (cross-entropy to a hard label)
     rollback    alpha_RB: the large model rejects the first token with a larger distance, and
                 all tokens after it
 
-Differs from the authors' code: a token of the small model is final only when the large model
-has scored it, a stop token included; every token is compared with the rollback, also a token that
-is the large model's best; a fallback threshold of 0 is 0, not the default.
+Differs from the authors' code: a token of the small model, even a stop token, is final only when
+the large model has scored it. Every token is compared with the rollback, also the large model's
+best token. And --fallback 0 means a threshold of 0 instead of the default.
 """
 
 from functools import partial

@@ -12,8 +12,8 @@ decoding, token for token, at every temperature.
 
 Subtle: a number belongs to its position. The next round reuses the numbers of positions that
 this round did not reach; new numbers would give a different text. And no number may be replaced
-after its use. To drop a guess because of its value, and to draw its position with a fresh number,
-is to select the numbers by their outcome, and biases the text.
+after its use. If a guess is dropped because of its value and its position is drawn with a new
+number, the numbers are selected by their outcome, which biases the text.
 """
 
 from functools import lru_cache, partial

@@ -10,8 +10,8 @@ that at least one guess passes is larger.
     beta      the probability that one guess passes: sum of min(p_draft, p_target / rho)
 
 At least one of the m guesses passes with probability 1 - (1 - beta)^m. This must be at most
-rho beta, so that no token is accepted with more than its p_target; otherwise the distribution of
-the token that follows m rejections has a negative entry.
+rho beta. Otherwise some token is accepted with more than its p_target, and the distribution of
+the token after m rejections has a negative entry.
 """
 
 from functools import partial

@@ -22,9 +22,9 @@ branch and verification branch):
 
 Here N = 4. The pass gives a3, b3 and c3, and three n-grams join the pool: t1 b1 b2 b3 is one.
 
-Subtle: the nodes of the window are in the tree only to be continued. They have rows but no test,
-because they are not proposals. Their tokens change no distribution, so they may be any tokens;
-they start as copies of x.
+Subtle: the nodes of the window are not proposals, so they get rows but no test. The rows continue
+the columns. The tokens of these nodes change no distribution, so they may be any tokens; they
+start as copies of x.
 """
 
 from functools import partial

@@ -1,8 +1,8 @@
 """Oliaro et al. (2024), "SuffixDecoding". Lossless.
 
-Adds to lookup.py: counts of everything that followed, and a draft for rounds in which the counts
-give no confident guess. The guess is what followed the last m tokens most often, as long as that
-is probable enough. Finished texts can be remembered for later texts (memory.py).
+Adds to lookup.py: counts of all tokens that followed a run, and a draft model that guesses if the
+counts are not clear. The guesses are the tokens that most often followed the last m tokens, up to
+a least probability. Finished texts can be remembered for later texts (lib/memory.py).
 
     run           some tokens in a row; the counts have the tokens that followed each run
     m             the length of the run that a guess continues: 1, 2, .. depth - 1 are all tried

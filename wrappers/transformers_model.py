@@ -55,8 +55,8 @@ class TransformersModel:
 
     Notes
     -----
-    A model in memory is not copied: it is set to evaluation mode, and moved if device or dtype
-    ask for it. Calls take turns. A copied or pickled model has an empty cache.
+    A model in memory is not copied. It is set to evaluation mode, and converted if device or dtype
+    is given. Calls take turns. A copied or pickled model has an empty cache.
 
     >>> import pytest
     >>> transformers = pytest.importorskip("transformers")
