@@ -184,7 +184,7 @@ def toys_for(K, V):
     One or two guesses reach few rows, so each toy is repeated with each of its rows as the first.
     """
     if V not in TOYS:
-        raise ValueError(f"need V of {[*TOYS]} (or rows=), got {V}")
+        raise ValueError(f"need V in {[*TOYS]}, or your own rows=, got {V}")
     toys = np.array(TOYS[V]) / 1000  # [2, 2, V + 1, V]
     if K < WITH_ONE_START:
         # row 0 is replaced by row `first`, and the others stay
@@ -330,7 +330,7 @@ def on_host(numbers):
     try:
         return np.asarray(numbers)
     except ValueError:
-        raise Refused("need numbers, got lists within a row's tokens") from None
+        raise Refused("need whole numbers as tokens, got lists") from None
 
 
 def form_of_tokens(tokens):
@@ -923,20 +923,20 @@ def report_on_program(words, sampling=False, seconds=SECONDS, **options):
 def parser_of_words():
     """Return the parser of the command line."""
     parser = OneLineParser(PROGRAM, description=__doc__.split("\n")[0], allow_abbrev=False,
-                    epilog="Exit status: 0 exact (with --sampling: no fault seen), 1 not exact, "
+                    epilog="Exit status: 0 exact (with --sampling: no fault found), 1 not exact, "
                            "2 not known or not checked.")
     parser.add_argument("file", nargs="?", metavar="FILE.py",
-                        help="a file that defines verify, and perhaps a dict OPTIONS for check")
+                        help="a file with a function verify, and perhaps a dict OPTIONS")
     program = parser.add_argument_group("a program", "--command comes last")
     program.add_argument("--K", type=int, help="guesses (default 3)")
     program.add_argument("--V", type=int, help="tokens of the vocabulary (default 3)")
-    program.add_argument("--dtype", help="float64 (default) or float32: in which it computes")
+    program.add_argument("--dtype", help="the program computes in float64 (default) or float32")
     program.add_argument("--padding", action="store_true", default=None,
-                         help="give some lines fewer guesses, then -1 and rows of zeros")
+                         help="some lines have fewer guesses, then -1 and rows of zeros")
     program.add_argument("--sampling", action="store_true", default=None,
-                         help="it draws its own random numbers: lines without uniforms")
+                         help="the program draws its own random numbers, so lines have no uniforms")
     program.add_argument("--seconds", type=float,
-                         help=f"for its start and {LINES} lines (default {SECONDS:g})")
+                         help=f"time limit for the start and {LINES} lines (default {SECONDS:g})")
     program.add_argument("--command", nargs=argparse.REMAINDER,
                          help="the program, and all its arguments")
     return parser

@@ -158,6 +158,6 @@ def build(models: Models) -> Step:
 
 DECODER = Decoder(
     "stopping", "Huang et al. (2024)", "https://arxiv.org/abs/2405.19715",
-    idea="draws one more guess only while its probability is worth its time",
+    idea="draws one more guess as long as its expected gain is worth its time",
     family="a cheaper draft, or a K that adapts",
     guess=guess_while_it_pays, test=verify, build=build, needs=("draft", "costs"))
