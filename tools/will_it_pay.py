@@ -106,8 +106,8 @@ def check_random(args: Namespace, names: tuple[str, str]) -> None:
         raise ValueError(f"--{min(misplaced)} does not apply to --random, which writes no text")
     for name in names:
         if name not in GPT2_SIZES:
-            raise ValueError(f"--random has no weights of the shape of {name}: choose --target "
-                             f"and --draft from {', '.join(GPT2_SIZES)}")
+            raise ValueError(f"--random needs a released size, got {name}: choose --target and "
+                             f"--draft from {', '.join(GPT2_SIZES)}")
 
 
 def check_temperatures(temperatures: list[float]) -> None:
