@@ -56,15 +56,24 @@ def pair_in_words(figures: Mapping) -> str:
             f"<b>{escape(figures['draft'])}</b>, {escape(figures['texts'])}.")
 
 
+def as_html(words: str) -> str:
+    """Return escaped words in which no flag is broken after its dashes.
+
+    >>> as_html("more (--prompts FILE) & longer")
+    'more (<span class="flag">--prompts</span> FILE) &amp; longer'
+    """
+    return re.sub(r"--\w+", r'<span class="flag">\g<0></span>', escape(words))
+
+
 def answer_card(case: Mapping, costs: Costs) -> str:
     """Return the answer for one temperature: in large letters, then its reasons."""
     answer = answer_of(case, costs)
     large, _, reasons = answer.words.partition(". ")
     kind = answer.answer.replace(" ", "-")
     paragraphs = [f'<p class="soft">{escape(case["name"])}</p>',
-                  f'<p class="big">{escape(large[0].upper() + large[1:])}</p>']
+                  f'<p class="big">{as_html(large[0].upper() + large[1:])}</p>']
     if reasons:
-        paragraphs.append(f"<p>{escape(reasons)}</p>")
+        paragraphs.append(f"<p>{as_html(reasons)}</p>")
     if case["N"] >= FEWEST and not disturbance(costs):
         advice = conditions(costs, case["acceptance"])
         paragraphs.append(f'<p class="soft small">{escape(advice)}</p>')

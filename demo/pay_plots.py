@@ -162,8 +162,8 @@ def acceptance_plot(case: Mapping) -> str:
     across = Axis(1, len(positions), LEFT + 14, RIGHT - 8)
     up = Axis(0, 1, BOTTOM, TOP)
     parts = [*numbered_axes(across, up, range(1, len(positions) + 1), "{:.2f}"),
-             text((LEFT + RIGHT) / 2, BOTTOM + 56, "position in the round; below it, how many "
-                  "were tested", "soft", text_anchor="middle")]
+             text((LEFT + RIGHT) / 2, BOTTOM + 56, "position, and how many guesses were tested",
+                  "soft", text_anchor="middle")]
     for t, place in enumerate(positions, start=1):
         parts.append(text(across.at(t), BOTTOM + 36, short_count(place["tested"]), "soft",
                           text_anchor="middle"))
