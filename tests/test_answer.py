@@ -68,7 +68,8 @@ def test_where_the_formula_promises_what_the_race_denies_the_words_say_so():
 
 
 @pytest.mark.parametrize("more, costs, words", [
-    ({"N": 15}, QUIET, "texts of fewer than 16 tokens are too short (--N 15): choose a larger --N."),
+    ({"N": 15}, QUIET,
+     "texts of fewer than 16 tokens are too short (--N 15): choose a larger --N."),
     ({"repeats": 2}, QUIET, "fewer than 3 runs are too few (--repeats 2): choose more --repeats."),
     ({}, DISTURBED, "the costs are disturbed: run this again when the machine is idle."),
     ({"n_prompts": 1, "rows": {"--K 1": row(None, 1.3, None, None)}}, QUIET,
