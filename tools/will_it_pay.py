@@ -227,7 +227,7 @@ def all_figures(args: Namespace) -> dict:
         texts = [[1] * N_ROWS]  # one text of N_ROWS tokens; nothing is written after it
     else:
         texts = prompts_as_ids(args, encoder, min(draft.n_ctx, target.n_ctx))
-    figures = machine() | {
+    figures = machine(getattr(target, "library", None)) | {  # a model of transformers names it
         "target": args.target, "draft": args.draft, "costs": {}, "cases": [],
         "texts": named(len(texts), args.N),
         "prompts": [encoder.decode(ids) for ids in texts] if encoder else [],
