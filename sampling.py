@@ -13,9 +13,17 @@ uniform number.
 """
 
 from collections.abc import Callable, Sequence
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike
+
+
+class HasRandom(Protocol):
+    """Draw uniform numbers in [0, 1): a np.random.Generator, or a test's enumerating one."""
+
+    def random(self) -> float: ...
+
 
 Allowed = Callable[[Sequence[int]], np.ndarray]  # ids -> [n_vocab] of bool: what may follow
 NUMBER = (int, float, np.number)  # Python's and NumPy's
@@ -182,7 +190,7 @@ def at_least_float64(numbers):
     return numbers.astype(np.result_type(numbers, np.float64), copy=False)
 
 
-def sample(probs: ArrayLike, rng: np.random.Generator) -> int:
+def sample(probs: ArrayLike, rng: HasRandom) -> int:
     """Draw one token from weights [n_vocab], by inversion of their cumulative sum.
 
     Returns the first token whose cumulative probability exceeds u, one uniform number. The last
@@ -204,7 +212,7 @@ def sample(probs: ArrayLike, rng: np.random.Generator) -> int:
     return int(np.argmax(rng.random() < cdf))
 
 
-def accept(prob: float, rng: np.random.Generator) -> bool:
+def accept(prob: float, rng: HasRandom) -> bool:
     """Return True with probability `prob`, by u < prob. ValueError if it is negative or NaN.
 
     Subtle: u can be 0, and with `<=` it would accept a token of probability 0.

@@ -30,14 +30,14 @@ from exact.toys import TOYS, X, best
 from lib.markdown import markdown_table
 from lib.terminal import Parser, command, print_safely
 from sampling import residual
-from speculative import guess
+from speculative import Rows, guess
 from variants.multipath import best_row, worst_first
 from variants.shared.best_tree import uniform_shape
 from variants.shared.branches import Tree
 from variants.tree import draw_siblings, guess_shape
 
-Rows = Any  # [k, n_vocab], of floats or Fractions
-ChainTokens = Callable[[list[int], Rows, Rows], Any]  # (guesses, p_draft, p_target) -> tokens
+# (guesses, p_draft, p_target) -> tokens; rows of floats or Fractions
+ChainTokens = Callable[[list[int], Rows, Rows], Any]
 
 
 # ---- chains

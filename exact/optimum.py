@@ -38,15 +38,15 @@ from speculative import Model
 from variants.kseq import find_rho, shared
 from variants.tree import draw_siblings
 
-Guesses = dict[tuple[int, ...], Any]  # {tuple of n tokens: probability}
+ProbabilityOf = dict[tuple[int, ...], Any]  # {tuple of n tokens: probability}
 
 
-def guesses_law(p_draft: np.ndarray, n: int, siblings: str = "distinct") -> Guesses:
+def guesses_law(p_draft: np.ndarray, n: int, siblings: str = "distinct") -> ProbabilityOf:
     """Return {tuple of n tokens: probability} of the siblings that variants/tree.py draws."""
     return law(lambda rng: [token for token, _ in draw_siblings(p_draft, n, siblings, rng)])
 
 
-def best_accepted(guesses: Guesses, p_target: np.ndarray) -> Any:
+def best_accepted(guesses: ProbabilityOf, p_target: np.ndarray) -> Any:
     """Return the largest probability with which a lossless test can accept one of its guesses.
 
     Every set of tokens is tried, which is possible for toys only, and exact on Fractions. The

@@ -327,7 +327,7 @@ def respelled(n_tokens):
 
 
 def test_the_bundled_draft_with_half_of_its_tokens_still_guesses():
-    """The tokens per pass are those that docs/decoders.md quotes."""
+    """The tokens per pass are those that docs/guesses.md quotes."""
     encoder, *weights = respelled(2048)
     common = CommonTokens(encoder, bundled.encoder())
     assert str(common).startswith("2048 tokens in common, 100 % of the draft's")
