@@ -7,8 +7,8 @@
                acceptance, and the mean times of a draft step, of a round's target pass, and of
                a pass of plain decoding (means, because a run takes the sum of all passes)
 
-All decoders take turns on every text. Each starts with models that have read nothing, so the
-time includes reading the prompt. In repeat r, text i has the seed (r, i), for every decoder.
+All decoders take turns on every text. Each decoder starts with models that have read nothing, so
+the time includes reading the prompt. In repeat r, text i has the seed (r, i), for every decoder.
 """
 
 import time
