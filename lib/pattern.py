@@ -57,8 +57,12 @@ def grammar_of(kind: str, text: str, name: str | None = None) -> str:
 
 
 def has_texts(grammar: str) -> bool:
-    """Return whether a vocabulary of all bytes can begin a text that fits."""
-    return next_bits(new_matcher(grammar, BYTES)) is not None
+    """Return whether a vocabulary of all bytes can begin a text that fits.
+
+    A grammar that names tokens by their numbers is for a different vocabulary, and is not refused.
+    """
+    matcher = new_matcher(grammar, BYTES)
+    return matcher.is_error() or next_bits(matcher) is not None
 
 
 class Bytes:

@@ -228,15 +228,29 @@ def test_a_text_that_is_cut_off_does_not_fit_yet():
     assert "The text fits the pattern." in out
 
 
-@pytest.mark.parametrize("flags, why", [
-    (["--regex", "("], "--regex is not valid"),
-    (["--regex", "a", "--lark", "none"], "--regex and --lark are both given: choose one"),
-    (["--json_schema", "none.json"], "cannot read --json_schema none.json"),
-    (["--regex", "a", "--window"], "--window does not apply to --regex"),
-    (["--regex", "(", "--prompts", "-", "--out", "-"], "--regex is not valid")])
-def test_a_pattern_that_cannot_be_written_is_refused_before_anything_is_loaded(flags, why):
-    status, out, err = run_main("--target_model_size", "nowhere", *flags)
-    assert status == 2 and out == "" and why in err and err.count("\n") == 1
+REFUSED = [  # flags, the text of the FILE that they name, why
+    ("--regex (", "", "--regex is not valid: "),
+    (r"--regex [^\x00-\x{10FFFF}]", "", "--regex fits no text"),
+    ("--regex a --lark none", "", "--regex and --lark are both given: choose one"),
+    ("--regex a --window", "", "--window does not apply to --regex"),
+    ("--regex ( --prompts - --out -", "", "--regex is not valid: "),
+    ("--json_schema none.json", "", "cannot read --json_schema none.json: "),
+    ("--json_schema FILE", "{", "--json_schema is not valid: Expecting property name"),
+    ("--json_schema FILE", "[1]", "--json_schema is not valid: Expecting object schema"),
+    ("--json_schema FILE", '{"type": "integer", "minimum": 5, "maximum": 3}',
+     "--json_schema is not valid: Unsatisfiable schema"),
+    ("--lark FILE", 'start: "a', "--lark is not valid: "),
+    ("--lark FILE", 'start: "a" <[9999]>', "this tokenizer cannot write the pattern: "),
+    ("--lark FILE", "start: <|none|>", "this tokenizer cannot write the pattern: ")]
+
+
+@pytest.mark.parametrize("flags, text, why", REFUSED)
+def test_a_pattern_that_cannot_be_written_is_refused_before_weights_are_loaded(
+        flags, text, why, tmp_path, monkeypatch):
+    (tmp_path / "pattern").write_text(text, encoding="utf-8")
+    monkeypatch.setattr("demo.task.load_pair", None)  # a call would be a TypeError
+    words = flags.replace("FILE", str(tmp_path / "pattern")).split()
+    assert why in refusal(main.main, *words)
 
 
 def test_without_the_library_the_command_that_installs_it_is_named(monkeypatch):
