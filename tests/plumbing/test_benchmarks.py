@@ -27,7 +27,7 @@ from demo import clock, compare
 from demo import race as race_module
 from demo.clock import rows_actions
 from demo.race import WrittenText, builder, race, race_figures, simulated_builder
-from gpt2 import common_prefix
+from lib.prefix import common_prefix
 from speculative import Round
 from tests.commands import outcome
 from theory.hardware import pass_bytes
