@@ -342,8 +342,8 @@ def main(argv=None):
     parser = command.new_parser("tools.will_it_pay", __doc__, repeats=3)
     add = parser.add_argument
     for role, bundled in (("target", "tales-large"), ("draft", "tales-small")):
-        add(f"--{role}", metavar="MODEL", default=bundled, help="124M, 355M, .., a folder in "
-            "models_dir, or the path of a Hugging Face folder (default: the bundled one)")
+        add(f"--{role}", metavar="MODEL", default=bundled, help="as main.py's --target_model_size: "
+            "124M, a folder's name or path, owner/name on the hub (default: the bundled one)")
     add("--models_dir", type=Path, default=MODELS_DIR, metavar="DIR",
         help="as main.py's (default: the repository's models/)")
     add("--cut_vocab", action="store_true", help="as main.py's")

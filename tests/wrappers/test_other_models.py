@@ -1,6 +1,7 @@
 """Test main.py on folders that are not GPT-2, which run in transformers."""
 
 import json
+import shutil
 from functools import partial
 
 import pytest
@@ -81,6 +82,21 @@ def test_a_draft_of_another_kind_and_a_gpt2_through_transformers(folders):
     theirs = json_of(*SHORT, "--dtype", "float64", "--backend", "transformers")
     assert theirs["speculative"]["ids"] == ours["speculative"]["ids"]
     assert theirs["product"] != ours["product"]
+
+
+def test_a_name_leads_to_the_folder_in_the_hubs_cache(folders, tmp_path, monkeypatch):
+    for name in ("qwen3", "llama"):
+        cached = tmp_path / f"models--mine--{name}"
+        shutil.copytree(folders[name], cached / "snapshots" / "1234")
+        (cached / "refs").mkdir()
+        (cached / "refs" / "main").write_text("1234")
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", tmp_path)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    named = json_of("--draft_model_size", "mine/llama", "--target_model_size", "mine/qwen3", *SHORT)
+    assert named["speculative"]["ids"] == json_of(*flags_of(folders))["speculative"]["ids"]
+    assert named["settings"]["target_model_size"] == "mine/qwen3"
+    assert "offline mode is enabled" in refusal(
+        main.main, "--target_model_size", "mine/none", *SHORT)
 
 
 def test_many_prompts_have_the_text_of_each_alone(folders, tmp_path):
