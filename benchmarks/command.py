@@ -24,14 +24,15 @@ def new_parser(module, doc, repeats=None):
         help="print the tables of the figures in FILE instead of measuring")
     if repeats:
         add("--N", type=whole, default=LENGTH, help="new tokens per text")
-        add("--repeats", type=whole, default=repeats, help="how often everything is measured")
+        add("--repeats", type=whole, default=repeats,
+            help="number of times that everything is measured")
     return parser
 
 
 def add_backend(parser):
     """Add the flag that puts the models on a GPU."""
     parser.add_argument("--backend", choices=("numba", "cupy"), default="numba",
-                        help="numba: this machine's processor; cupy: its GPU")
+                        help="numba runs on the processor, cupy on a GPU")
 
 
 def run(program, args, all_figures, paragraphs, requirements="requirements.txt", page_of=None):

@@ -1,7 +1,7 @@
-"""What main.py and the tools show and measure.
+"""Show and measure runs, for main.py and the tools.
 
 flags     the command line of main.py
-own       a rule of yours, read from a file
+own       a rule that you wrote, run with real models
 task      the models, the prompt and the settings of one run, loaded and checked
 compare   plain decoding and a decoder, timed and counted
 describe  a comparison in words

@@ -26,6 +26,7 @@ The prediction decides which K are raced, and nothing else, because the formula 
 sampling and Python's own time. The words only say whether it agrees with the race.
 """
 
+from bisect import bisect_left
 from collections.abc import Iterable, Mapping
 from itertools import combinations
 from math import exp, inf, log, sqrt
@@ -112,10 +113,14 @@ def prompts_for(row: Mapping, n_prompts: int, tail: float) -> float:
     """Return with how many prompts one interval would exclude 1, inf above MOST_PROMPTS."""
     gap = abs(log(row["speedup"]))
     spread = row["error"] * sqrt(n_prompts)  # of a single prompt
-    for n in range(n_prompts, MOST_PROMPTS + 1):
-        if student_quantile(tail, n - 1) * spread / sqrt(n) < gap:
-            return n
-    return inf
+
+    def excludes_1(n):
+        return student_quantile(tail, n - 1) * spread / sqrt(n) < gap
+
+    numbers = range(n_prompts, MOST_PROMPTS + 1)
+    # Intervals get narrower, so `excludes_1` is false up to some n and true from then on.
+    first = bisect_left(numbers, True, key=excludes_1)
+    return numbers[first] if first < len(numbers) else inf
 
 
 # ---- costs

@@ -6,8 +6,8 @@
                 the round ends there, given that it came so far
     part        of a new text: its first half is part 0, its second half part 1
 
-A guess that was not tested counts nowhere. A round can end before guess t because N tokens are
-written, at a stop token, or because the draft made fewer guesses.
+A guess that was not tested is not counted. A round can end before guess t because N tokens are
+written, because of a stop token, or because the draft made fewer guesses.
 
 The guesses of a text depend on each other, so an interval resamples prompts (lib/statistics.py).
 """

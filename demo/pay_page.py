@@ -26,6 +26,7 @@ from demo.pay_plots import (
     speedup_plot,
     time_plot,
 )
+from demo.trace import printable
 from variants.registry import Costs
 
 PAY_TEMPLATE = Path(__file__).parent / "pay.html"
@@ -50,10 +51,28 @@ def pay_page_text(figures: Mapping) -> str:
 
 # ---- words
 
+def shown(words: str) -> str:
+    """Return words as text of a page, with control characters and changes of direction visible.
+
+    >>> shown("<b>\\x00")
+    '&lt;b&gt;\\\\x00'
+    """
+    return escape(printable(words))
+
+
 def pair_in_words(figures: Mapping) -> str:
     """Return which models these are."""
-    return (f"Target <b>{escape(figures['target'])}</b>, draft "
-            f"<b>{escape(figures['draft'])}</b>, {escape(figures['texts'])}.")
+    return (f"Target <b>{shown(figures['target'])}</b>, draft "
+            f"<b>{shown(figures['draft'])}</b>, {shown(figures['texts'])}.")
+
+
+def as_html(words: str) -> str:
+    """Return escaped words in which no flag is broken after its dashes.
+
+    >>> as_html("more (--prompts FILE) & longer")
+    'more (<span class="flag">--prompts</span> FILE) &amp; longer'
+    """
+    return re.sub(r"--\w+", r'<span class="flag">\g<0></span>', shown(words))
 
 
 def answer_card(case: Mapping, costs: Costs) -> str:
@@ -61,19 +80,19 @@ def answer_card(case: Mapping, costs: Costs) -> str:
     answer = answer_of(case, costs)
     large, _, reasons = answer.words.partition(". ")
     kind = answer.answer.replace(" ", "-")
-    paragraphs = [f'<p class="soft">{escape(case["name"])}</p>',
-                  f'<p class="big">{escape(large[0].upper() + large[1:])}</p>']
+    paragraphs = [f'<p class="soft">{shown(case["name"])}</p>',
+                  f'<p class="big">{as_html(large[0].upper() + large[1:])}</p>']
     if reasons:
-        paragraphs.append(f"<p>{escape(reasons)}</p>")
+        paragraphs.append(f"<p>{as_html(reasons)}</p>")
     if case["N"] >= FEWEST and not disturbance(costs):
         advice = conditions(costs, case["acceptance"])
-        paragraphs.append(f'<p class="soft small">{escape(advice)}</p>')
+        paragraphs.append(f'<p class="soft small">{shown(advice)}</p>')
     return f'<section class="answer {kind}">{"".join(paragraphs)}</section>'
 
 
 def case_section(case: Mapping, costs: Costs) -> str:
     """Return the pictures and the figures of one temperature."""
-    head = f"<h2>{escape(case['name'])}</h2>"
+    head = f"<h2>{shown(case['name'])}</h2>"
     if "plain" not in case:
         return head + "<p>These figures were stored before intervals were measured.</p>"
     pictures = [
@@ -94,17 +113,17 @@ def case_section(case: Mapping, costs: Costs) -> str:
 
 def figure(title: str, picture: str, below: str) -> str:
     """Return a picture with its title and what is said below it."""
-    return f"<figure><h3>{escape(title)}</h3>{picture}{below}</figure>"
+    return f"<figure><h3>{shown(title)}</h3>{picture}{below}</figure>"
 
 
 def caption(words: str) -> str:
     """Return a sentence below a picture."""
-    return f'<figcaption class="small soft">{escape(words)}</figcaption>'
+    return f'<figcaption class="small soft">{shown(words)}</figcaption>'
 
 
 def legend(words_of: Mapping[str, str]) -> str:
     """Return a list of what is drawn; the keys are classes of the style sheet."""
-    items = [f'<li><i class="swatch {name}"></i>{escape(words)}</li>'
+    items = [f'<li><i class="swatch {name}"></i>{shown(words)}</li>'
              for name, words in words_of.items()]
     return f'<figcaption><ul class="legend small soft">{"".join(items)}</ul></figcaption>'
 
@@ -119,12 +138,12 @@ def tables(case: Mapping, costs: Costs) -> str:
 
 def html_table(caption_text: str, head: Sequence, rows: Iterable[Sequence]) -> str:
     """Return a table that scrolls by itself if it is wider than the page."""
-    head_cells = "".join(f"<th scope=col>{escape(str(cell))}</th>" for cell in head)
+    head_cells = "".join(f"<th scope=col>{shown(str(cell))}</th>" for cell in head)
     lines = []
     for first, *rest in rows:
-        cells = "".join(f"<td>{escape(str(cell))}</td>" for cell in rest)
-        lines.append(f'<tr><th scope=row class="left">{escape(str(first))}</th>{cells}</tr>')
-    return (f'<div class="scroll" tabindex="0"><table><caption>{escape(caption_text)}</caption>'
+        cells = "".join(f"<td>{shown(str(cell))}</td>" for cell in rest)
+        lines.append(f'<tr><th scope=row class="left">{shown(str(first))}</th>{cells}</tr>')
+    return (f'<div class="scroll" tabindex="0"><table><caption>{shown(caption_text)}</caption>'
             f"<thead><tr>{head_cells}</tr></thead><tbody>{''.join(lines)}</tbody></table></div>")
 
 
@@ -175,7 +194,7 @@ def conditions_section(figures: Mapping) -> str:
              f"{case['repeats']} times"}
     if figures.get("vocabularies"):
         facts["Vocabularies"] = f"They differ: {figures['vocabularies']}."
-    items = [f"<dt>{name}</dt><dd>{escape(fact)}</dd>" for name, fact in facts.items()]
+    items = [f"<dt>{name}</dt><dd>{shown(fact)}</dd>" for name, fact in facts.items()]
     return f"<dl>{''.join(items)}</dl>{rule_in_words(case)}{listed_prompts(figures)}"
 
 
@@ -200,7 +219,7 @@ def listed_prompts(figures: Mapping) -> str:
     prompts = figures.get("prompts", [])
     if not prompts:
         return ""
-    items = [f"<li><code>{escape(prompt[:CUT])}{'…' * (len(prompt) > CUT)}</code></li>"
+    items = [f"<li><code>{shown(prompt[:CUT])}{'…' * (len(prompt) > CUT)}</code></li>"
              for prompt in prompts[:MOST_LISTED]]
     n_more = len(prompts) - MOST_LISTED
     more = f"<p>and {n_more} more</p>" if n_more > 0 else ""

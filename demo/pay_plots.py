@@ -8,11 +8,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import ceil, floor
 from typing import NamedTuple
 
+from demo.trace import printable
 from lib.svg import element, line, rect, text
 
 WIDTH = 340
-LEFT, RIGHT, TOP = 34, 330, 12  # of the area in which points are drawn
+LEFT, RIGHT, TOP = 37, 330, 12  # of the area in which points are drawn
 BOTTOM = 180  # of this area, in pictures with numbers at both axes
+LOWER = 4.5  # the line below a number's digits, from the middle of the number
 ROW, BAR = 40, 12  # height of a decoder's row, and of its bar
 LONGEST = 22  # letters of a decoder's name
 MOST_TICKS = 5
@@ -86,7 +88,7 @@ def numbered_axes(across: Axis, up: Axis, Ks: Sequence[int], form: str) -> Itera
     for value in up.ticks():
         y = up.at(value)
         yield line(LEFT, y, RIGHT, y, "grid")
-        yield text(LEFT - 6, y + 4.5, form.format(value), "soft", text_anchor="end")
+        yield text(LEFT - 6, y + LOWER, form.format(value), "soft", text_anchor="end")
     for K in Ks:
         yield text(across.at(K), BOTTOM + 18, str(K), text_anchor="middle")
 
@@ -108,7 +110,7 @@ def short_name(name: str) -> str:
     >>> short_name("--decoder tree --widths auto"), short_name("--decoder my/folder/of/rules/a.py")
     ('tree --widths auto', '…y/folder/of/rules/a.py')
     """
-    name = name.removeprefix("--decoder ")
+    name = printable(name.removeprefix("--decoder "))
     return name if len(name) <= LONGEST else f"…{name[-LONGEST:]}"
 
 
@@ -162,8 +164,8 @@ def acceptance_plot(case: Mapping) -> str:
     across = Axis(1, len(positions), LEFT + 14, RIGHT - 8)
     up = Axis(0, 1, BOTTOM, TOP)
     parts = [*numbered_axes(across, up, range(1, len(positions) + 1), "{:.2f}"),
-             text((LEFT + RIGHT) / 2, BOTTOM + 56, "position in the round; below it, how many "
-                  "were tested", "soft", text_anchor="middle")]
+             text((LEFT + RIGHT) / 2, BOTTOM + 56, "position, and how many guesses were tested",
+                  "soft", text_anchor="middle")]
     for t, place in enumerate(positions, start=1):
         parts.append(text(across.at(t), BOTTOM + 36, short_count(place["tested"]), "soft",
                           text_anchor="middle"))
@@ -185,7 +187,7 @@ def short_count(n: int) -> str:
 def decoders_plot(case: Mapping) -> str:
     """Return the measured speed-up of each decoder with its interval."""
     rows = case["rows"]
-    across = axis_of(speedups_shown(rows.values()), 10, RIGHT)
+    across = axis_of(speedups_shown(rows.values()), 20, WIDTH - 20)
     bottom = ROW * len(rows) + 6
     parts = []
     for value in across.ticks():

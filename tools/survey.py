@@ -113,8 +113,10 @@ def new_client(scheduler: str | None, n_workers: int | None):
 def main(argv=None):
     """Write all records; print what was written."""
     parser = Parser("python -m tools.survey", description=__doc__, formatter_class=Help)
-    parser.add_argument("--scheduler", help="Dask's address (default: workers on this machine)")
-    parser.add_argument("--workers", type=whole, help="how many here (default: one per core)")
+    parser.add_argument("--scheduler",
+                        help="address of a Dask scheduler (default: workers on this machine)")
+    parser.add_argument("--workers", type=whole,
+                        help="number of workers on this machine (default: one per core)")
     own, words = parser.parse_known_args(argv)
     args = parse_args(words)
     if args.prompts is None:

@@ -106,8 +106,8 @@ def check_random(args: Namespace, names: tuple[str, str]) -> None:
         raise ValueError(f"--{min(misplaced)} does not apply to --random, which writes no text")
     for name in names:
         if name not in GPT2_SIZES:
-            raise ValueError(f"--random has no weights of the shape of {name}: choose --target "
-                             f"and --draft from {', '.join(GPT2_SIZES)}")
+            raise ValueError(f"--random needs a released size, got {name}: choose --target and "
+                             f"--draft from {', '.join(GPT2_SIZES)}")
 
 
 def check_temperatures(temperatures: list[float]) -> None:
@@ -227,7 +227,7 @@ def all_figures(args: Namespace) -> dict:
         texts = [[1] * N_ROWS]  # one text of N_ROWS tokens; nothing is written after it
     else:
         texts = prompts_as_ids(args, encoder, min(draft.n_ctx, target.n_ctx))
-    figures = machine() | {
+    figures = machine(getattr(target, "library", None)) | {  # a model of transformers names it
         "target": args.target, "draft": args.draft, "costs": {}, "cases": [],
         "texts": named(len(texts), args.N),
         "prompts": [encoder.decode(ids) for ids in texts] if encoder else [],

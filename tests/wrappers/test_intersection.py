@@ -79,11 +79,15 @@ def toy_models(sampling):
 
 # ---- the distribution
 
-# The first form of a decoder's flags meets all tokens. Its other forms meet the few tokens that
-# ALL_SETTINGS leaves, because tests/test_laws.py enumerates every form with every setting.
-CASES = [(name, i, sampling) for name, i in ALL if name in HAVE_A_DRAFT
-         for sampling in [*SETTINGS[:2], ALL_SETTINGS]
-         if fits(name, i, sampling) and (i == 0 or sampling != SETTINGS[0])]
+def cases(i_is_first):
+    """Return (decoder with a draft, form, sampling) for the first forms, or for the others."""
+    return [(name, i, sampling)
+            for name, i in ALL if name in HAVE_A_DRAFT and i_is_first == (i == 0)
+            for sampling in [*SETTINGS, ALL_SETTINGS] if fits(name, i, sampling)]
+
+
+# test_laws.py has all forms by default: to a decoder this draft is a model like others
+CASES = [*cases(True), *(pytest.param(*case, marks=pytest.mark.weekly) for case in cases(False))]
 
 
 @pytest.mark.parametrize("name, i, sampling", CASES, ids=str)
