@@ -1,6 +1,6 @@
 """Draw the pictures of an answer's page as SVG, one function for each picture of a temperature.
 
-The page's style sheet (demo/pay.html) has the colours, light and dark. A picture is WIDTH units
+The page's style sheet (demo/pay.html) has the colours, light and dark. A picture is PLOT_WIDTH units
 wide. On a telephone, 358 pixels wide, a unit is about a pixel, so the letters have 12 pixels.
 """
 
@@ -11,7 +11,7 @@ from typing import NamedTuple
 from demo.trace import printable
 from lib.svg import element, line, rect, text
 
-WIDTH = 340
+PLOT_WIDTH = 340
 LEFT, RIGHT, TOP = 37, 330, 12  # of the area in which points are drawn
 BOTTOM = 180  # of this area, in pictures with numbers at both axes
 LOWER = 4.5  # the line below a number's digits, from the middle of the number
@@ -79,7 +79,7 @@ def ends_of(row: Mapping) -> list[float]:
 
 def svg(height: float, title: str, parts: Iterable[str]) -> str:
     """Return a picture; `title` describes it to readers who do not see it."""
-    return element("svg", "\n".join(parts), viewBox=f"0 0 {WIDTH} {height}", role="img",
+    return element("svg", "\n".join(parts), viewBox=f"0 0 {PLOT_WIDTH} {height}", role="img",
                    aria_label=title)
 
 
@@ -187,7 +187,7 @@ def short_count(n: int) -> str:
 def decoders_plot(case: Mapping) -> str:
     """Return the measured speed-up of each decoder with its interval."""
     rows = case["rows"]
-    across = axis_of(speedups_shown(rows.values()), 20, WIDTH - 20)
+    across = axis_of(speedups_shown(rows.values()), 20, PLOT_WIDTH - 20)
     bottom = ROW * len(rows) + 6
     parts = []
     for value in across.ticks():
@@ -218,7 +218,7 @@ def interval_in_words(row: Mapping) -> str:
 
 def name_and_value(y: float, name: str, value: str) -> list[str]:
     """Return the line of text above a decoder's bar or interval."""
-    return [text(0, y, short_name(name)), text(WIDTH, y, value, "soft", text_anchor="end")]
+    return [text(0, y, short_name(name)), text(PLOT_WIDTH, y, value, "soft", text_anchor="end")]
 
 
 def time_plot(case: Mapping) -> str:
@@ -226,7 +226,7 @@ def time_plot(case: Mapping) -> str:
     times = {"plain decoding": case["plain"]["time"],
              **{name: row["time"] for name, row in case["rows"].items()}}
     slowest = max(sum(seconds.values()) for seconds in times.values())
-    across = Axis(0, slowest, 0, WIDTH)
+    across = Axis(0, slowest, 0, PLOT_WIDTH)
     parts = []
     for i, (name, seconds) in enumerate(times.items()):
         y = ROW * i + 14  # of the name; the bar is below it
