@@ -14,13 +14,14 @@ The rule for one temperature
     (b) It pays if the interval of at least one decoder is above 1.
     (c) It does not pay if the intervals of all decoders are below 1.
     (d) Otherwise it is not known from these prompts. It is not known either if a text has fewer
-        than FEWEST_TOKENS tokens, if there are fewer than FEWEST_RUNS repeats or only one prompt, or if
-        the costs contradict each other.
+        than FEWEST_TOKENS tokens, if there are fewer than FEWEST_RUNS repeats or only one prompt,
+        or if the costs contradict each other.
 
 Each of "it pays" and "it does not pay" is wrong with a probability of at most 5 %. The fastest
 of several decoders is partly the luckiest one, so for (b) the 5 % are divided by the number of
 candidates (Bonferroni). For (c) nothing is divided: if a decoder does pay, (c) is wrong only if
-this decoder's interval is too low. tests/test_answer.py counts wrong answers in simulated races.
+this decoder's interval is too low. tests/test_answer.py counts wrong answers in simulated
+races.
 
 The prediction decides which K are raced, and nothing else, because the formula leaves out
 sampling and Python's own time. The words only say whether it agrees with the race.
@@ -39,7 +40,7 @@ from theory.speedup import expected_tokens, needed_alpha
 from variants.registry import Costs
 
 PAYS, DOES_NOT_PAY, NOT_KNOWN = "pays", "does not pay", "not known"
-WRONG_AT_MOST = 0.05  # the largest probability of a wrong "it pays", and of a wrong "it does not pay"
+WRONG_AT_MOST = 0.05  # probability of a wrong "it pays", and of a wrong "it does not pay"
 FEWEST_TOKENS = 16  # new tokens per prompt
 FEWEST_RUNS = 3  # repeats of every decoder
 MOST_PROMPTS = 500  # a larger number of needed prompts is not estimated
@@ -103,7 +104,8 @@ def needed_prompts(rows: Iterable[Mapping], n_prompts: int, n_candidates: int) -
     rows = list(rows)
     faster = [row for row in rows if row["speedup"] > 1]
     if faster:  # one interval above 1 is enough
-        needed = min(prompts_for(row, n_prompts, WRONG_AT_MOST / n_candidates) for row in faster)
+        tail = WRONG_AT_MOST / n_candidates
+        needed = min(prompts_for(row, n_prompts, tail) for row in faster)
     else:  # all intervals must be below 1
         needed = max(prompts_for(row, n_prompts, WRONG_AT_MOST) for row in rows)
     return None if needed == inf else int(needed)
@@ -175,8 +177,8 @@ def answer_of(case: Mapping, costs: Costs) -> Answer:
 def reason_for_no_answer(case: Mapping, costs: Costs) -> str:
     """Return why a race decides nothing, with what to do about it, or ""."""
     if case["N"] < FEWEST_TOKENS:
-        return (f"texts of fewer than {FEWEST_TOKENS} tokens are too short (--N {case['N']}): choose a "
-                "larger --N.")
+        return (f"texts of fewer than {FEWEST_TOKENS} tokens are too short (--N {case['N']}): "
+                "choose a larger --N.")
     if case["repeats"] < FEWEST_RUNS:
         return (f"fewer than {FEWEST_RUNS} runs are too few (--repeats {case['repeats']}): "
                 "choose more --repeats.")
@@ -200,7 +202,8 @@ def advice_on_prompts(n: int | None) -> str:
     if n is None:
         return (f"That is so near 1 that more than {MOST_PROMPTS} prompts would be needed to "
                 "know.")
-    return f"If the speed-ups stay as they are, about {n} prompts would be enough (--prompts FILE)."
+    return (f"If the speed-ups stay as they are, about {n} prompts would be enough (--prompts "
+            "FILE).")
 
 
 def prediction_in_words(case: Mapping) -> str:

@@ -97,8 +97,8 @@ def case_section(case: Mapping, costs: Costs) -> str:
         return head + "<p>These figures were stored before intervals were measured.</p>"
     pictures = [
         figure("Speed-up against K", speedup_plot(case), swatches(
-            {"curve": "predicted", "band": "its 90 % interval", "point": "measured, with interval",
-             "one": "plain decoding"})),
+            {"curve": "predicted", "band": "its 90 % interval",
+             "point": "measured, with interval", "one": "plain decoding"})),
         figure("Every decoder of the race", decoders_plot(case), caption(
             "Tokens per second over plain decoding's, the median of "
             f"{case['repeats']} runs, with the interval that decides.")),
@@ -142,9 +142,11 @@ def html_table(caption_text: str, head: Sequence, rows: Iterable[Sequence]) -> s
     lines = []
     for first, *rest in rows:
         cells = "".join(f"<td>{page_words(str(cell))}</td>" for cell in rest)
-        lines.append(f'<tr><th scope=row class="left">{page_words(str(first))}</th>{cells}</tr>')
-    return (f'<div class="scroll" tabindex="0"><table><caption>{page_words(caption_text)}</caption>'
-            f"<thead><tr>{head_cells}</tr></thead><tbody>{''.join(lines)}</tbody></table></div>")
+        name = f'<th scope=row class="left">{page_words(str(first))}</th>'
+        lines.append(f"<tr>{name}{cells}</tr>")
+    table = (f"<table><caption>{page_words(caption_text)}</caption>"
+             f"<thead><tr>{head_cells}</tr></thead><tbody>{''.join(lines)}</tbody></table>")
+    return f'<div class="scroll" tabindex="0">{table}</div>'
 
 
 def decoders_html(case: Mapping) -> str:
@@ -177,7 +179,8 @@ def positions_html(case: Mapping) -> str:
 
 def costs_html(costs: Costs) -> str:
     """Return the table of the times of passes."""
-    names = ["a draft step", *(f"{n} row{'s' * (n > 1)}" for n in range(1, len(costs.passes) + 1))]
+    n_rows = range(2, len(costs.passes) + 1)
+    names = ["a draft step", "1 row", *(f"{n} rows" for n in n_rows)]
     one_row = costs.passes[0]
     rows = [[name, f"{1e3 * seconds:.2f}", f"{seconds / one_row:.2f}"]
             for name, seconds in zip(names, [costs.draft, *costs.passes])]
@@ -205,12 +208,12 @@ def rule_in_words(case: Mapping) -> str:
     words = (
         "It pays if the interval of at least one decoder is above 1. It does not pay if the "
         "intervals of all decoders are below 1. Otherwise it is not known from these prompts. "
-        f"Each of the first two answers is wrong with a probability of at most {WRONG_AT_MOST:.0%}, for "
-        "prompts like these. The interval comes from the bootstrap over prompts and repeats, "
-        "with Student's quantile. Its lower end is made for the best of "
+        "Each of the first two answers is wrong with a probability of at most "
+        f"{WRONG_AT_MOST:.0%}, for prompts like these. The interval comes from the bootstrap "
+        "over prompts and repeats, with Student's quantile. Its lower end is made for the best of "
         f"{case['candidates']} decoders, because the fastest of several is partly the luckiest. "
-        f"Texts of fewer than {FEWEST_TOKENS} tokens, fewer than {FEWEST_RUNS} runs, a single prompt, "
-        "and costs that contradict each other give no answer.")
+        f"Texts of fewer than {FEWEST_TOKENS} tokens, fewer than {FEWEST_RUNS} runs, a single "
+        "prompt, and costs that contradict each other give no answer.")
     return f"<details><summary>How the answer is decided</summary><p>{words}</p></details>"
 
 

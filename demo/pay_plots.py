@@ -1,7 +1,7 @@
 """Draw the pictures of an answer's page as SVG, one function for each picture of a temperature.
 
-The page's style sheet (demo/pay.html) has the colours, light and dark. A picture is PLOT_WIDTH units
-wide. On a telephone, 358 pixels wide, a unit is about a pixel, so the letters have 12 pixels.
+The page's style sheet (demo/pay.html) has the colours, light and dark. A picture is PLOT_WIDTH
+units wide. On a telephone, 358 pixels wide, a unit is about a pixel, so the letters have 12 pixels.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -32,7 +32,8 @@ class Axis(NamedTuple):
     def at(self, value: float) -> float:
         """Return the position of a value; a value beyond an end is drawn at this end."""
         value = min(max(value, self.low), self.high)
-        return self.start + (value - self.low) / (self.high - self.low) * (self.end - self.start)
+        share = (value - self.low) / (self.high - self.low)
+        return self.start + share * (self.end - self.start)
 
     def ticks(self) -> list[float]:
         """Return the multiples of a round step that the axis holds."""
@@ -107,8 +108,10 @@ def point(x: float, y: float) -> str:
 def short_name(name: str) -> str:
     """Return a decoder's name for a picture: without --decoder, and of a long one the end.
 
-    >>> short_name("--decoder tree --widths auto"), short_name("--decoder my/folder/of/rules/a.py")
-    ('tree --widths auto', '…y/folder/of/rules/a.py')
+    >>> short_name("--decoder tree --widths auto")
+    'tree --widths auto'
+    >>> short_name("--decoder my/folder/of/rules/a.py")
+    '…y/folder/of/rules/a.py'
     """
     name = printable(name.removeprefix("--decoder "))
     return name if len(name) <= LONGEST else f"…{name[-LONGEST:]}"
@@ -146,7 +149,8 @@ def speedup_plot(case: Mapping) -> str:
     for K, row in raced.items():
         parts += [*upright_interval(across.at(K), row, up),
                   point(across.at(K), up.at(row["speedup"]))]
-    return svg(BOTTOM + 46, "Speed-up over plain decoding against K, predicted and measured", parts)
+    title = "Speed-up over plain decoding against K, predicted and measured"
+    return svg(BOTTOM + 46, title, parts)
 
 
 def corners(points: Iterable[tuple[float, float]]) -> str:
@@ -222,7 +226,7 @@ def name_and_value(y: float, name: str, value: str) -> list[str]:
 
 
 def time_plot(case: Mapping) -> str:
-    """Return the milliseconds per token of each decoder: in the draft, the target, and the rest."""
+    """Return the time per token of each decoder: in the draft, the target, and the rest."""
     times = {"plain decoding": case["plain"]["time"],
              **{name: row["time"] for name, row in case["rows"].items()}}
     slowest = max(sum(seconds.values()) for seconds in times.values())
