@@ -22,7 +22,7 @@ import numpy as np
 from benchmarks import command
 from benchmarks.command import number, ranged
 from benchmarks.engines import (
-    GUESSES_PER_ROUND,
+    PER_ROUND,
     generate_of,
     n_threads,
     ours,
@@ -100,7 +100,7 @@ def all_figures(args):
                 name = f"{kind}, temperature {temperature:g}{end}"
                 rows[name] = loop_row(totals, args.N * len(xs))
     versions = f"PyTorch {torch.__version__}, transformers {transformers.__version__}"
-    return machine() | {"size": args.size, "K": GUESSES_PER_ROUND, "texts": named(len(xs), args.N),
+    return machine() | {"size": args.size, "K": PER_ROUND, "texts": named(len(xs), args.N),
                         "repeats": args.repeats, "versions": versions, "rows": rows}
 
 
