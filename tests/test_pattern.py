@@ -228,6 +228,26 @@ def test_a_text_that_is_cut_off_does_not_fit_yet():
     assert "The text fits the pattern." in out
 
 
+@pytest.mark.parametrize("flags", [
+    "--top_p 0.5 --temperature 1", "--top_k 2 --temperature 1", "--repetition_penalty 1.5",
+    "--repetition_penalty 0.1 --temperature 1", "--stop .", "--dtype float64",
+    "--decoder traversal --widths 2,2 --temperature 1", "--decoder eagle --widths dynamic",
+    "--decoder FOLDER/own.py --temperature 1", "--show --trace FOLDER/run.html"])
+def test_a_pattern_goes_together_with_other_flags(flags, tmp_path):
+    (tmp_path / "own.py").write_text("from variants.match import match_verify as verify", "utf-8")
+    words = flags.replace("FOLDER", str(tmp_path)).split()
+    status, out, _ = run_main("--prompt", BEGINNING, "--regex", SEVEN, "--json", *words)
+    numbers = json.loads(out)
+    decoder = numbers["settings"]["decoder"]
+    text = numbers[decoder]["text"].removeprefix(BEGINNING).removesuffix("<|endoftext|>")
+    assert status == 0 and numbers["fits_pattern"] and re.fullmatch(SEVEN, text)
+
+
+def test_a_text_that_a_stop_token_ends_too_early_does_not_fit():
+    _, out, _ = run_main("--prompt", BEGINNING, "--regex", SEVEN, "--stop", " with")
+    assert "The text does not fit the pattern: a --stop token ended it." in out
+
+
 REFUSED = [  # flags, the text of the FILE that they name, why
     ("--regex (", "", "--regex is not valid: "),
     (r"--regex [^\x00-\x{10FFFF}]", "", "--regex fits no text"),
