@@ -9,6 +9,7 @@ rules       expected tokens per round of every test
 batch       several texts per pass
 quantized   the int8 copy as the draft
 engines     other programs on the same work
+low_acceptance  faults in the draft, and the acceptance by position that shows them
 door        what wrappers/transformers_model.py adds to a pass
 gpu         all benchmarks for a GPU
 power       the oracle's power: how surely it refuses a wrong rule

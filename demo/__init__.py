@@ -13,5 +13,6 @@ prompts   many prompts: one JSON record each, resumable
 costs     the times of a draft step and of target passes
 clock     functions timed in turns
 hazards   acceptance by position in the round, and speed-ups, with intervals
+shapes    what the acceptance by position hints at, in a sentence
 race      decoders raced on the same texts, and the formula's prediction
 """
