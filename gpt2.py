@@ -175,8 +175,8 @@ class GPT2:
     with a different sequence, the model goes back to the longest common prefix and reads on
     from there. Threads may share a model: their calls take turns, but each call then reads its
     whole text again. It is faster to give each thread a model over the same weights,
-    `model.fresh()`. A copied or pickled model has an empty cache. No result
-    depends on earlier calls:
+    `model.fresh()`. A copied or pickled model has an empty cache. No result depends on earlier
+    calls:
 
     >>> from lib.checkpoints.weights import random_params
     >>> hparams = dict(n_vocab=11, n_ctx=8, n_embd=6, n_head=2, n_layer=2)

@@ -33,16 +33,19 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from sampling import accept, residual, sample
+from sampling import HasRandom, accept, residual, sample
+
+Guesses = Any  # k tokens in a list; a Tree (variants/) if they branch
+Rows = Sequence[np.ndarray] | np.ndarray  # distributions [n_vocab], in a list or [n, n_vocab]
 
 
 class Round(NamedTuple):
     """Hold the result of one round: enough to stream, count, draw and replay it."""
 
     ids: list[int]  # the tokens it appends to x, 1 .. k + 1 of them
-    guesses: Any  # k tokens in a list, accepted or not; a Tree (variants/) if they branch
-    p_draft: Any  # k rows, row t the distribution that guess t was sampled from
-    p_target: Any  # [k + 1, n_vocab], row t the target's distribution at guess t's position
+    guesses: Guesses  # accepted or not
+    p_draft: Rows  # k rows, row t the distribution that guess t was sampled from
+    p_target: Rows  # [k + 1, n_vocab], row t the target's distribution at guess t's position
     n_accepted: int  # guesses that the test accepted, even if a stop token cuts them off
 
     @property
@@ -52,9 +55,11 @@ class Round(NamedTuple):
 
 
 Model = Callable[[Sequence[int], int], np.ndarray]  # (ids, n_last) -> rows
-Guess = Callable[[list[int], int, Any], tuple[Any, Any]]  # (x, k, rng) -> guesses, p_draft
-Test = Callable[[Any, Any, Any, Any], list[int]]  # (guesses, p_draft, p_target, rng) -> ids
-Step = Callable[[list[int], int, Any], Round]  # (x, n_left, rng) -> Round
+# (x, k, rng) -> guesses, p_draft
+Guess = Callable[[list[int], int, HasRandom], tuple[Guesses, Rows]]
+# (guesses, p_draft, p_target, rng) -> ids
+Test = Callable[[Guesses, Rows, Rows, HasRandom], list[int]]
+Step = Callable[[list[int], int, HasRandom], Round]  # (x, n_left, rng) -> Round
 
 
 def guess(x, k, rng, draft: Model, draw=sample):
@@ -117,7 +122,7 @@ def autoregressive_step(x, n_left, rng, model: Model):
     return Round([token], guesses=[], p_draft=[], p_target=p_target, n_accepted=0)
 
 
-def generate(x: list[int], step: Step, N: int, rng: np.random.Generator,
+def generate(x: list[int], step: Step, N: int, rng: HasRandom,
              stop: Collection[int] = ()) -> Iterator[Round]:
     """Run `step` until there are N new tokens, or one of the stop tokens; yield every round.
 
@@ -164,9 +169,9 @@ def complete(x, step: Step, N, rng, stop=()):
     return x + new
 
 
-def autoregressive_sampling(x: list[int], model: Model, N: int, rng: np.random.Generator,
+def autoregressive_sampling(x: list[int], model: Model, N: int, rng: HasRandom,
                             stop: Collection[int] = ()) -> list[int]:
-    """Draw N tokens, each by its own pass of the model: plain decoding, without speculation.
+    """Draw N tokens with one pass of the model per token: plain decoding, without speculation.
 
     Returns x and exactly N new tokens, or fewer if one of them is a stop token, which is then
     the last. ValueError as in `generate`. Chen et al. (2023) Alg. 1.
@@ -180,7 +185,7 @@ def autoregressive_sampling(x: list[int], model: Model, N: int, rng: np.random.G
 
 
 def speculative_sampling(x: list[int], draft: Model, target: Model, N: int, K: int,
-                         rng: np.random.Generator, stop: Collection[int] = ()) -> list[int]:
+                         rng: HasRandom, stop: Collection[int] = ()) -> list[int]:
     """Draw N tokens from the target's distribution, up to K + 1 per target pass. Lossless.
 
     The text has exactly the distribution of `autoregressive_sampling(x, target, N, rng, stop)`.

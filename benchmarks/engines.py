@@ -198,7 +198,7 @@ def main(argv=None):
     add = parser.add_argument
     add("--size", choices=SIZES, default="pair", help="models")
     add("--only", nargs="+", choices=ENGINES, default=[*ENGINES], metavar="ENGINE",
-        help=f"of {', '.join(map(repr, ENGINES))} (default: all)")
+        help=f"engines, of {', '.join(map(repr, ENGINES))} (default: all)")
     return command.run("engines", parser.parse_args(argv), all_figures, paragraphs,
                        "requirements/peers.txt -r requirements/engines.txt")
 

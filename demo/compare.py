@@ -144,7 +144,7 @@ def decoded_run(task: Task, decoder: str, on_seen: Callable[[dict], Any] | None 
                 seen = see(result)
                 on_seen(seen | {"end": seconds, "n_left": n_left})
             n_left -= len(result.ids)
-            rounds.append(result._replace(p_draft=None, p_target=None))
+            rounds.append(result._replace(p_draft=[], p_target=[]))
             bar.update(len(result.ids))
             start = time.perf_counter()  # watching is not a part of decoding
     ids = [token for result in rounds for token in result.ids]

@@ -1,8 +1,8 @@
-"""Show a run while it is written: python -m demo.live, and open the address it prints.
+"""Serve a page that shows a run while it is written; open the address that is printed.
 
 GET / returns trace.html with live.html; POST /decode takes {"prompt", "decoder", "K",
 "temperature", "seed", "N"} and returns a line of JSON per round. One text is written at a time.
-Only this machine can connect. Requests of other pages have a different Origin or Host, and are
+Only this machine can connect. Requests from other pages have a different Origin or Host, and are
 refused.
 """
 
@@ -74,7 +74,8 @@ def read_request(asked: Any) -> dict:
     values = dict(OPTIONAL)  # a copy: the request's values are added to it
     for name, value in asked.items():
         if name not in READ:
-            raise ValueError(f"need a request of {', '.join(READ)}, got {name!r:.80}")
+            raise ValueError(f"{name!r:.80} is not part of a request: choose from "
+                             f"{', '.join(READ)}")
         try:
             values[name] = READ[name](value)
         except ValueError as error:
@@ -193,7 +194,7 @@ def main(argv=None):
     parser = Parser(prog="python -m demo.live", description=__doc__.split("\n")[0],
                     epilog=f"Flags of main.py that also apply: --{', --'.join(FLAGS)}.")
     parser.add_argument("--port", type=port, default=8000,
-                        help="0: any free port (default: 8000)")
+                        help="the port of the page; 0 takes any free port (default: 8000)")
     own, others = parser.parse_known_args(argv)
     for flag in others:
         name = flag.removeprefix("--").partition("=")[0]  # "top_k" of "--top_k=5"

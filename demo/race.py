@@ -7,8 +7,8 @@
                acceptance, and the mean times of a draft step, of a round's target pass, and of
                a pass of plain decoding (means, because a run takes the sum of all passes)
 
-All decoders take turns on every text. Each starts with models that have read nothing, so the
-time includes reading the prompt. In repeat r, text i has the seed (r, i), for every decoder.
+All decoders take turns on every text. Each decoder starts with models that have read nothing, so
+the time includes reading the prompt. In repeat r, text i has the seed (r, i), for every decoder.
 """
 
 import time
@@ -56,7 +56,9 @@ def builder(name, flags, temperature, **known):
         nonlocal made
         if make_draft:  # the draft that the race passes in is not used
             made = made or make_draft(target)
-            draft = made.fresh()  # equal weights, an empty cache
+            copy = timed(made.fresh())  # equal weights, an empty cache
+            copy.seconds = draft.seconds  # the list that the race reads
+            draft = copy
         models = Models(draft, target, {"temperature": temperature}, **known)
         if name is None:
             return build_plain("speculative", models)  # the target alone
@@ -134,6 +136,23 @@ def tokens_per_second(runs):  # -> [repeats]
     """Return the tokens per second of each repeat's texts."""
     return np.array([sum(len(text.ids) for text in texts) / sum(text.seconds for text in texts)
                      for texts in runs])
+
+
+def text_figures_of_runs(runs):
+    """Return the new tokens and the seconds of each text, [repeats, prompts] as lists."""
+    return {"tokens": [[len(text.ids) for text in texts] for texts in runs],
+            "seconds": [[text.seconds for text in texts] for texts in runs]}
+
+
+def seconds_per_token(runs):
+    """Return the seconds per token in the draft, in the target, and in everything else."""
+    texts = list(chain(*runs))  # of all repeats
+    n_tokens = sum(len(text.ids) for text in texts)
+    seconds = sum(text.seconds for text in texts)
+    in_draft = sum(sum(text.draft) for text in texts)
+    in_target = sum(sum(text.target) for text in texts)
+    return {"draft": in_draft / n_tokens, "target": in_target / n_tokens,
+            "rest": (seconds - in_draft - in_target) / n_tokens}
 
 
 def mean_seconds(runs, role):

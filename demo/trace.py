@@ -1,4 +1,4 @@
-"""Watch a run: return every round as plain data, or as one line.
+"""Return every round of a run as plain data, or as one line.
 
 A round as data is a dict for JSON. A key whose value is unknown is missing.
 
@@ -131,9 +131,9 @@ def round_as_data(result: Round, uniforms: list, test: Test,
         return seen
     if len(result.p_target) == 0:  # a step of yours returned tokens alone
         return seen
-    for t, guess in enumerate(seen["guesses"]):
-        guess["p_draft"] = float(result.p_draft[t][guess["id"]])
-        guess["p_target"] = float(result.p_target[t][guess["id"]])
+    for t, (token, guess) in enumerate(zip(guesses, seen["guesses"])):
+        guess["p_draft"] = float(result.p_draft[t][token])
+        guess["p_target"] = float(result.p_target[t][token])
         if t <= n:  # guesses after the first rejected one are not tested
             guess["accepted"] = t < n
     # A different test draws different numbers, which cannot be assigned to guesses here.

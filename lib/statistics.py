@@ -73,7 +73,7 @@ def interval(values: Any) -> tuple[Any, Any]:  # [N_RESAMPLES, ..] -> two of [..
 
 
 @cache  # asked for the same few arguments by every decoder of a race
-def student_quantile(tail: float, n_degrees: int, n_steps: int = 10_000) -> float:
+def student_quantile(tail: float, n_degrees: int, n_steps: int = 4000) -> float:
     """Return the t that Student's t exceeds with probability `tail`, 0 < tail <= 1/2.
 
     >>> [round(student_quantile(tail, 5), 3) for tail in (0.05, 0.025)]  # as in printed tables

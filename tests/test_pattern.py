@@ -100,7 +100,7 @@ def test_a_pattern_that_no_text_fits_is_refused(text):
 def test_a_file_that_is_not_utf8_is_named_with_its_flag(tmp_path, flag):
     file = tmp_path / "pattern"
     file.write_bytes(b"start: \xff")
-    assert f"{flag} {file} is no text in UTF-8" in refusal(main.main, flag, file)
+    assert f"{flag} {file} is not text in UTF-8" in refusal(main.main, flag, file)
 
 
 # ---- in main.py

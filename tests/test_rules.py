@@ -120,7 +120,7 @@ def test_a_file_without_a_rule_gets_one_sentence(tmp_path, capsys, text, sentenc
 def test_the_alarms_are_shown_whole():
     status, out, _ = outcome(tables.main, "--alarms")
     assert status == 0 and out == tables.alarms_table() + "\n"
-    assert "it takes no word, got traversal" in refusal(tables.main, "--alarms", "traversal")
+    assert "all its rules: leave out traversal" in refusal(tables.main, "--alarms", "traversal")
 
 
 def test_a_text_that_the_target_cannot_write_shows_a_rule():

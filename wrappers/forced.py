@@ -7,7 +7,7 @@ run, are known before any model is asked.
     allowed    ids -> [n_vocab] of bool: the tokens that may follow
     forced     the run of forced tokens after a text
 
-A forced run is a round of its own, in front of the rounds of any step: its guesses are the
+A forced run is a separate round before the next round of any step. Its guesses are the forced
 tokens, and its rows are one-hot, so `verify` accepts all of them.
 """
 

@@ -55,8 +55,8 @@ class TransformersModel:
 
     Notes
     -----
-    A model in memory is not copied: it is set to evaluation mode, and moved if device or dtype
-    ask for it. Calls take turns. A copied or pickled model has an empty cache.
+    A model in memory is not copied. It is set to evaluation mode, and converted if device or dtype
+    is given. Calls take turns. A copied or pickled model has an empty cache.
 
     >>> import pytest
     >>> transformers = pytest.importorskip("transformers")
@@ -314,8 +314,8 @@ def read_config(name):
     if model_type in CONFIG_MAPPING:
         return AutoConfig.from_pretrained(name, trust_remote_code=False)
     if "auto_map" in settings:
-        raise ValueError(f"{name} (model_type {model_type}) brings Python code for its model, "
-                         "and code of a model folder is never run here")
+        raise ValueError(f"{name} (model_type {model_type}) has Python code for its model, "
+                         "but code in a model folder is never run")
     raise ValueError(f"transformers does not know the model_type {model_type!r} in config.json "
                      f"of {name}: it may need a newer version")
 

@@ -60,7 +60,7 @@ def read_end_of_text(folder, vocab):
     ends = end if isinstance(end, list) else [end]  # an id, or a list of ids
     if len(ends) > 1:
         raise ValueError(f"need one eos_token_id in {folder}, got {ends!s:.80}: keep one, and "
-                         "name all of them by --stop")
+                         "pass all of them by --stop")
     for symbol, token in vocab.items():
         if token in ends:
             return symbol

@@ -104,7 +104,8 @@ def test_several_at_once_get_each_their_own_text_though_a_tab_is_closed_in_mid_s
     ({"decoder": "../x"}, "need one of the decoders speculative, "),
     ({"decoder": ["tree"]}, "decoder: need a text"),
     ({"decoder": "tree", "K": 2}, "--K does not apply to --decoder tree"),
-    ({"top_k": 5}, "need a request of prompt, decoder, N, seed, temperature, K, got 'top_k'"),
+    ({"top_k": 5}, "'top_k' is not part of a request: choose from prompt, decoder, "
+                   "N, seed, temperature, K"),
     ("{}", "need a request with prompt, got none"), ("[]", "need a JSON object, got []"),
     ("5", "need a JSON object, got 5"), ("{", "need JSON, got: "), (" ", "need JSON, got: "),
     ("[" * 100_000, "recursion")],

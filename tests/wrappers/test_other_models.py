@@ -18,8 +18,9 @@ from demo.task import load_task  # noqa: E402
 from demo.trace import name_of, round_as_data, text_reader  # noqa: E402
 from sampling import with_sampling  # noqa: E402
 from speculative import Round, autoregressive_sampling, verify  # noqa: E402
-from tests.commands import refusal, run_main  # noqa: E402
+from tests.commands import outcome, refusal, run_main  # noqa: E402
 from tests.wrappers.families import random_model, torch  # noqa: E402
+from tools import will_it_pay  # noqa: E402
 from tools.will_it_pay import ids_of_file  # noqa: E402
 from utils import MODELS_DIR, load_model  # noqa: E402
 from wrappers.transformers_model import TransformersModel  # noqa: E402
@@ -198,3 +199,21 @@ def test_a_decoder_that_reads_weights_is_refused_before_anything_is_loaded(
 def test_a_dtype_of_transformers_is_refused_for_numpy():
     message = refusal(main.main, *SHORT, "--dtype", "bfloat16")
     assert "--dtype bfloat16 needs --backend transformers" in message
+
+
+def test_will_it_pay_answers_for_such_a_pair_and_writes_a_page(folders, tmp_path):
+    """No `quantized` runs, because the weights of such a model cannot be copied here."""
+    (tmp_path / "prompts").write_text("One day\nA king", encoding="utf-8")
+    status, out, err = outcome(
+        will_it_pay.main, "--target", folders["qwen3"], "--draft", folders["llama"], "--N", 16,
+        "--repeats", 3, "--temperature", 1, "--prompts", tmp_path / "prompts",
+        "--json", tmp_path / "pay.json", "--out", tmp_path / "pay.html")
+    assert status == 0, err
+    figures = json.loads((tmp_path / "pay.json").read_text(encoding="utf-8"))
+    case, = figures["cases"]
+    assert [name for name in case["rows"] if not name.startswith("--K")] == [
+        "--decoder stopping", "--decoder tree --widths auto"]
+    assert f"Temperature 1: {case['answer']['words']}" in out
+    assert "matrix products by PyTorch" in out and figures["prompts"] == ["One day", "A king"]
+    page = (tmp_path / "pay.html").read_text(encoding="utf-8")
+    assert folders["qwen3"] in page and page.count("<svg") == 4

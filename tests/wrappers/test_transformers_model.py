@@ -327,7 +327,7 @@ BAD = {
     "no config": (lambda path: path, "cannot read config.json|does not know the model_type None"),
     "code": (lambda path: config_alone(path, model_type="mine", auto_map={"AutoConfig": "c.C"}),
              r"\(model_type mine\) brings Python code for its model, and code of a model folder "
-             "is never run here"),
+             "is never run"),
     "unknown": (lambda path: config_alone(path, model_type="mine"),
                 "transformers does not know the model_type 'mine'"),
     "encoder-decoder": (lambda path: config_alone(path, model_type="t5"),

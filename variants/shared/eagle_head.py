@@ -13,8 +13,8 @@ Adds to gpt2.py: a transformer that reads pairs, each a state and the token draw
 
 There are two norms, because states and embeddings differ in scale. The pairs of the text have the
 target's own states. The pairs of a tree's nodes have predicted states, because the target has not
-read the nodes. The keys and values of the nodes' pairs come after the text's in the cache, and
-are computed again when the nodes' tokens are text.
+read the nodes. In the cache, the keys and values of the nodes follow those of the text. They are
+computed again, from true states, when the tokens of the nodes have become text.
 """
 
 import numpy as np
