@@ -1,6 +1,6 @@
 """Plant faults in the bundled draft that leave the text exact, and count accepted guesses.
 
-    python -m benchmarks.low_acceptance --json benchmarks/results/low_acceptance.json    minutes
+    python -m benchmarks.low_acceptance --json benchmarks/results/low_acceptance.json
     python -m benchmarks.low_acceptance --show benchmarks/results/low_acceptance.json
 
     fault      changes what the draft reads, at which temperature it guesses, or how often
@@ -47,7 +47,7 @@ TEMPERATURES = (0.0, 1.0)
 ZERO = 0  # the token in slots of a round that the draft did not fill
 PROMPT_LENGTH = 130  # of the enumeration: longer than every window, and beyond position 128
 N_ENUMERATED = 4  # tokens: a round of three guesses, or a rejection and rounds after it
-EAGLE = "none; EAGLE's head as the draft"
+EAGLE = "EAGLE's head, without a fault"
 ROUNDING = 1e-12  # a smaller distance is floating-point error
 
 

@@ -27,12 +27,14 @@ from demo.shapes import ERROR, contrast, is_above_zero, nearest_shape, weighted_
 from docs.tables import stored
 from sampling import with_sampling
 from speculative import Round, draft_and_verify, generate, guess, make_step
+from tests.commands import outcome
 from tools import will_it_pay
 
 ROOT = Path(__file__).parents[1]
 K = low_acceptance.K
 EACH_FAULT = pytest.mark.parametrize("name", FAULTS)
 NAMED = {  # fault: the shape that the tool names
+    "cache cut two tokens too late": "rising",
     "cache cut one token too early": "rising",
     "cache cut two tokens too early": "rising",
     "input shifted by one": "near zero",
@@ -41,7 +43,14 @@ NAMED = {  # fault: the shape that the tool names
     "draft at temperature 2": "low when cold",
     "zero-filled from guess 3 on": "cliff",
 }
-NOT_NAMED = {"none", "positions off by one", "without the prompt"}
+MORE_OPENINGS = [  # prompts of the fresh runs, besides OPENINGS
+    "Once there was a tailor who could sew with his eyes shut, and one evening",
+    "In the days when wolves could speak, a shepherd's son went up the hill and",
+    "Nobody in the village had ever seen the giant, but every morning",
+    "The youngest of the seven ravens flew to the glass mountain, where",
+    "\"What will you give me for my golden comb?\" asked the mermaid. The fisherman",
+    "An old soldier came home from the wars with three pennies in his pocket, and",
+]
 
 
 # ---- the planted faults
@@ -222,7 +231,7 @@ def test_nothing_is_known_from_one_prompt_or_from_untested_guesses():
 @pytest.mark.parametrize("rates", [
     {0.0: [0.75] * K, 1.0: [0.6] * K}, {1.0: [0.55] * K}, {0.0: [0.9] * K, 1.0: [0.7] * K},
     {0.0: [0.8, 0.75, 0.7, 0.65, 0.6]}])
-@pytest.mark.parametrize("n_prompts", [3, 6, 20])
+@pytest.mark.parametrize("n_prompts", [3, 12])
 def test_texts_without_a_shape_raise_few_alarms(rates, n_prompts):
     """If ERROR is right, more than 14 alarms of 100 come with probability 1e-4."""
     assert ERROR == 0.05
@@ -241,8 +250,8 @@ def test_texts_without_a_shape_raise_few_alarms(rates, n_prompts):
 def test_a_planted_shape_is_named(rates, name):
     shape = nearest_shape(counts_of_coins(np.random.default_rng(0), 6, rates))
     assert shape and shape.name == name and shape.words.count(".md).") == 1
-    for rate in rates.values():  # the words quote what was counted
-        assert "at temperature" in shape.words
+    # the words quote what was counted at each temperature
+    assert all(f"at temperature {T:g}" in shape.words for T in rates)
 
 
 def test_acceptance_that_falls_in_the_second_half_is_named():
@@ -255,13 +264,96 @@ def test_acceptance_that_falls_in_the_second_half_is_named():
 
 
 def shape_of_lists(temperatures):
-    """Return the shape of {temperature: counts as in a file}."""
+    """Return the shape of {temperature: counts as in a file}; None if there is none."""
     counts_of = {float(T): counts_from_lists(case["by_position"])
                  for T, case in temperatures.items()}
-    return nearest_shape(counts_of)
+    shape = nearest_shape(counts_of)
+    return shape.name if shape else None
 
 
-@pytest.mark.parametrize("name", [*NAMED, *NOT_NAMED])
-def test_the_stored_counts_of_a_fault_have_the_shape_that_is_named(name):
-    shape = shape_of_lists(stored("low_acceptance")["rows"][name]["temperatures"])
-    assert (shape and shape.name) == NAMED.get(name)
+@pytest.mark.parametrize("name", [*FAULTS, low_acceptance.EAGLE])
+def test_the_stored_counts_of_a_fault_have_its_shape_or_none(name):
+    temperatures = stored("low_acceptance")["rows"][name]["temperatures"]
+    assert shape_of_lists(temperatures) == NAMED.get(name)
+
+
+def test_the_stored_prompts_without_a_fault_raise_few_alarms_when_drawn_again():
+    """Of 200 draws of six prompts, with replacement, none is near an alarm."""
+    row = stored("low_acceptance")["rows"]["none"]["temperatures"]
+    counts_of = {float(T): counts_from_lists(case["by_position"]) for T, case in row.items()}
+    rng = np.random.default_rng(0)
+    alarms = 0
+    for _ in range(200):
+        prompts = rng.integers(6, size=6)
+        drawn = {T: PositionCounts(*(every[prompts] for every in counts))
+                 for T, counts in counts_of.items()}
+        alarms += nearest_shape(drawn) is not None
+    assert alarms <= 10  # one in twenty
+
+
+weekly = pytest.mark.weekly
+
+
+@pytest.mark.parametrize("name, N", [
+    ("zero-filled from guess 3 on", 30), ("none", 30),
+    pytest.param("input shifted by one", 30, marks=weekly),
+    pytest.param("another tokenizer", 30, marks=weekly),
+    pytest.param("draft at temperature 2", 30, marks=weekly),
+    pytest.param("cache cut one token too early", 80, marks=weekly),
+    pytest.param("cache cut two tokens too early", 80, marks=weekly),
+    pytest.param("none", 80, marks=weekly)])
+def test_a_fresh_run_of_twelve_prompts_names_the_fault(name, N):
+    encoder, *pair = load_benchmark_pair("pair")
+    texts = [encoder.encode(opening) for opening in [*OPENINGS, *MORE_OPENINGS]]
+    args = Namespace(N=N, repeats=1)
+    step_of = partial(faulty_step, FAULTS[name])
+    temperatures = {T: counted_texts(step_of, pair, texts, T, args)[0] for T in (0.0, 1.0)}
+    assert shape_of_lists(temperatures) == NAMED.get(name)
+
+
+# ---- the report, the table and the page
+
+def test_will_it_pay_prints_the_sentence_of_a_shape_and_nothing_without_one():
+    rows = stored("low_acceptance")["rows"]
+
+    def sentences(name):
+        cases = [{"temperature": float(T), "counts": case["by_position"]}
+                 for T, case in rows[name]["temperatures"].items()]
+        return list(will_it_pay.shape_in_words(cases))
+
+    assert sentences("zero-filled from guess 3 on") == [
+        "Guess 3 is accepted far less often (0.00 at temperature 0, 0.00 at temperature 1) than "
+        "guess 2 (0.74 at temperature 0, 0.60 at temperature 1), as with slots of a round that "
+        "the draft does not fill (docs/low_acceptance.md)."]
+    assert sentences("none") == [] == list(will_it_pay.shape_in_words([{"name": "older"}]))
+
+
+def test_the_table_says_no_if_a_text_differs_and_shows_untested_guesses():
+    row = {"temperatures": {"0": {"by_position": {"tested": [[[2, 0]]], "accepted": [[[1, 0]]]},
+                                  "first_guess": {"tested": [[[0, 4]]], "accepted": [[[0, 1]]]},
+                                  "tokens_per_pass": 1.5}},
+           "identical": 0, "distance": 0.0}
+    _, table, _, second = low_acceptance.paragraphs(
+        {"texts": "1 prompt", "repeats": 2, "rows": {"bad": row}}, None)
+    assert table.endswith("| bad | 0.50 (0.50 - 0.50) | - | 1.50 | no: 0 of 1 texts, distance "
+                          "0.0000 |")
+    assert second.endswith("| bad | - | 0.25 (0.25 - 0.25) |")
+
+
+def test_the_command_writes_what_it_shows(tmp_path, monkeypatch):
+    monkeypatch.setattr(low_acceptance, "OPENINGS", OPENINGS[:2])
+    monkeypatch.setattr(low_acceptance, "FAULTS", {"none": Fault()})
+    monkeypatch.setattr(low_acceptance, "PROMPT_LENGTH", 3)
+    path = tmp_path / "a.json"
+    status, out, _ = outcome(low_acceptance.main, "--N", 8, "--json", path)
+    assert status == 0 and outcome(low_acceptance.main, "--show", path)[1] == out
+    figures = json.loads(path.read_text("utf-8"))
+    assert figures["rows"].keys() == {"none", low_acceptance.EAGLE}
+    assert out.count("| yes |") == 4  # two rows at two temperatures
+
+
+def test_the_page_is_short_and_names_every_shape_that_was_measured():
+    page = (ROOT / "docs/low_acceptance.md").read_text(encoding="utf-8")
+    assert page.count("\n") <= 90
+    for words in ("rising", "cliff", "near zero", "low at one temperature only"):
+        assert words in page

@@ -7,7 +7,8 @@ temperature, with 90 % intervals; the dashed curves are those of the draft witho
 from benchmarks.low_acceptance import EAGLE, K, exact_cell
 from demo.hazards import counts_from_lists, position_figures
 from docs.pictures.palette import colour
-from docs.pictures.svg import EDGE, WIDTH, element, line, picture, rect, text
+from docs.pictures.svg import EDGE, WIDTH, picture
+from lib.svg import element, line, rect, text
 
 HEALTHY = "none"
 INKS = {"0": "blue", "1": "orange"}  # by temperature
