@@ -24,6 +24,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from lib.backend.products import matmul, one_blas_thread  # matmul: x @ w, faster for few rows
+from lib.prefix import common_prefix  # how many tokens two texts share from the start
 
 # A long prompt is read in passes of 128 tokens, so that its attention scores fit in memory.
 PART = 128
@@ -159,14 +160,6 @@ def to_host(array):
     return array.get() if hasattr(array, "get") else array
 
 
-def common_prefix(a, b):
-    """Return the number of tokens that two sequences share from the start."""
-    n = min(len(a), len(b))
-    if a[:n] == b[:n]:  # the usual case, and much faster than the search below
-        return n
-    return next(i for i in range(n) if a[i] != b[i])
-
-
 class GPT2:
     """GPT-2 as a function of the whole sequence that computes only what it has not read yet.
 
@@ -175,8 +168,8 @@ class GPT2:
     with a different sequence, the model goes back to the longest common prefix and reads on
     from there. Threads may share a model: their calls take turns, but each call then reads its
     whole text again. It is faster to give each thread a model over the same weights,
-    `model.fresh()`. A copied or pickled model has an empty cache. No result
-    depends on earlier calls:
+    `model.fresh()`. A copied or pickled model has an empty cache. No result depends on earlier
+    calls:
 
     >>> from lib.checkpoints.weights import random_params
     >>> hparams = dict(n_vocab=11, n_ctx=8, n_embd=6, n_head=2, n_layer=2)

@@ -63,8 +63,8 @@ def warp(logits: ArrayLike, temperature: float = 1.0, top_k: int = 0, top_p: flo
 
     repetition_penalty  > 0: the logit of a token that occurs earlier is divided by the penalty
                         if it is positive, else multiplied. Keskar et al. (2019) Sec. 4.1.
-    allowed             a function: from the ids before a row to the tokens that may follow, as
-                        [n_vocab] of bool. The other tokens get probability 0 (lib/pattern.py).
+    allowed             a function: ids before a row -> [n_vocab] of bool, the tokens that may
+                        follow. The other tokens get probability 0 (lib/pattern.py).
     temperature         >= 0: divides the logits; 0 is greedy, a one-hot row at the largest one.
     top_k               >= 0: keep the top_k most probable tokens; 0 keeps all.
     top_p               in (0, 1]: keep the smallest set of most probable tokens whose mass is
@@ -106,8 +106,8 @@ def warp(logits: ArrayLike, temperature: float = 1.0, top_k: int = 0, top_p: flo
 def with_sampling(model, **settings):
     """Return a callable `(ids, n_last) -> probs` from a model that gives logits.
 
-    `settings` are `warp`'s. Draft and target may have different ones; only the target's change
-    the distribution of the text.
+    `settings` are the arguments of `warp`. Draft and target may have different settings; only
+    the target's change the distribution of the text.
     """
     check_sampling(**settings)  # now, not in the first round
 
@@ -153,7 +153,7 @@ def mask(row, prefix, allowed):  # [n_vocab], changed in place
 
 
 def one_hot_rows(ids, n_vocab):  # -> [len(ids), n_vocab]
-    """Return distributions with all mass on one token each: greedy choices, copied guesses."""
+    """Return a distribution for each token, with all mass on this token (copied guesses)."""
     rows = np.zeros((len(ids), n_vocab))
     rows[np.arange(len(ids)), ids] = 1.0  # row i, column ids[i]
     return rows
@@ -228,8 +228,8 @@ def accept(prob: float, rng: HasRandom) -> bool:
 def residual(p_target: np.ndarray, p_draft: np.ndarray) -> np.ndarray:
     """Return norm(max(0, p_target - p_draft)), the distribution that replaces a rejected guess.
 
-    If it has no mass, the rows are equal, and only rounding can have rejected the guess:
-    returns p_target. Chen et al. (2023) Eq. 2; Leviathan et al. (2023) Sec. 2.3.
+    If it has no mass, the rows are equal, and only rounding can have rejected the guess. The
+    result is then p_target. Chen et al. (2023) Eq. 2; Leviathan et al. (2023) Sec. 2.3.
 
     Accepted plus resampled mass is the target's distribution: Theorem 1 for one token.
 

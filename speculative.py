@@ -171,7 +171,7 @@ def complete(x, step: Step, N, rng, stop=()):
 
 def autoregressive_sampling(x: list[int], model: Model, N: int, rng: HasRandom,
                             stop: Collection[int] = ()) -> list[int]:
-    """Draw N tokens, each by its own pass of the model: plain decoding, without speculation.
+    """Draw N tokens with one pass of the model per token: plain decoding, without speculation.
 
     Returns x and exactly N new tokens, or fewer if one of them is a stop token, which is then
     the last. ValueError as in `generate`. Chen et al. (2023) Alg. 1.

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 from benchmarks.models import LENGTH
+from demo.page import check_page_path
 from lib.terminal import Help, Parser, command, print_safely, read_json_flag, try_to_write
 from variants.registry import whole
 
@@ -23,29 +24,38 @@ def new_parser(module, doc, repeats=None):
         help="print the tables of the figures in FILE instead of measuring")
     if repeats:
         add("--N", type=whole, default=LENGTH, help="new tokens per text")
-        add("--repeats", type=whole, default=repeats, help="how often everything is measured")
+        add("--repeats", type=whole, default=repeats,
+            help="number of times that everything is measured")
     return parser
 
 
 def add_backend(parser):
     """Add the flag that puts the models on a GPU."""
     parser.add_argument("--backend", choices=("numba", "cupy"), default="numba",
-                        help="numba: this machine's processor; cupy: its GPU")
+                        help="numba runs on the processor, cupy on a GPU")
 
 
-def run(program, args, all_figures, paragraphs, requirements="requirements.txt"):
-    """Measure, print and write --json, or print what --show holds. Return the exit status."""
+def run(program, args, all_figures, paragraphs, requirements="requirements.txt", page_of=None):
+    """Measure, print and write --json, or print what --show holds. Return the exit status.
+
+    `page_of` returns the page of a command that has the flag --out.
+    """
     # `command` makes a main(argv) whose errors are one line; here the flags are parsed already
     @command(program, requirements)
     def print_tables(argv=None):
         if args.show and args.json:
             raise ValueError("--json does not apply to --show, which measures nothing")
+        if page_of and args.out:
+            check_page_path(args.out, "out")
+            try_to_write("out", args.out)
         if args.show:
             figures = read_json_flag("show", args.show)
             parts = shown_paragraphs(figures, args, paragraphs)
         else:
             figures = measured_figures(args, all_figures)
             parts = paragraphs(figures, args)
+        if page_of and args.out:
+            args.out.write_text(page_of(figures), encoding="utf-8")
         print_safely("\n\n".join(parts), sys.stdout)
 
     return print_tables()

@@ -253,11 +253,11 @@ def main(argv=None):
     add("--only", nargs="+", choices=PARTS, default=[*PARTS],
         help="parts to measure or to show (default: all)")
     add("--temperature", type=float, nargs="+", default=[0.0, 0.7, 1.0],
-        help="of the races (default: 0 0.7 1)")
+        help="temperatures of the races (default: 0 0.7 1)")
     add("--alpha", type=read_probability, nargs="+", default=[0.98, 0.96, 0.93],
         help="acceptances of the races with random weights (default: 0.98 0.96 0.93)")
     add("--busy", type=whole_from_0, default=0, metavar="N",
-        help="keep N processes busy meanwhile")
+        help="keep N other processes busy while measuring")
     return command.run("quantized", parser.parse_args(argv), all_figures, paragraphs)
 
 

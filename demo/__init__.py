@@ -1,7 +1,7 @@
-"""What main.py and the tools show and measure.
+"""Show and measure runs, for main.py and the tools.
 
 flags     the command line of main.py
-own       a rule of yours, read from a file
+own       a rule that you wrote, run with real models
 task      the models, the prompt and the settings of one run, loaded and checked
 compare   plain decoding and a decoder, timed and counted
 describe  a comparison in words
@@ -12,6 +12,9 @@ live      a page that shows a run while it is written
 prompts   many prompts: one JSON record each, resumable
 costs     the times of a draft step and of target passes
 clock     functions timed in turns
+answer    whether speculation pays: the rule, and the answer in words
+pay_page  the page of an answer, pay.html with its words
+pay_plots  the pictures of this page
 hazards   acceptance by position in the round, and speed-ups, with intervals
 race      decoders raced on the same texts, and the formula's prediction
 """

@@ -38,15 +38,18 @@ def spread(values):
     return {"median": median, "low": low, "high": high}
 
 
-def machine():
-    """Return when and where figures are measured: a sentence, and the number of cores."""
+def machine(library=None):
+    """Return when and where figures are measured: a sentence, and the number of cores.
+
+    `library` names what computes the matrix products, if it is not lib/backend.
+    """
     from threadpoolctl import threadpool_info  # imported here because --help does not need it
 
     # NumPy and SciPy may bring a BLAS each, with kernels for different processors.
     kernels = {library.get("architecture", "unknown") for library in threadpool_info()
                if library["user_api"] == "blas"}
     sentence = (f"Measured on {datetime.date.today()}: {os.cpu_count()} cores "
-                f"({processor()}), matrix products by {products.library_name()}, "
+                f"({processor()}), matrix products by {library or products.library_name()}, "
                 f"NumPy {np.__version__}, BLAS kernels for {' '.join(sorted(kernels))}.")
     return {"cores": os.cpu_count(), "measured": sentence}
 

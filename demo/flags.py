@@ -43,9 +43,9 @@ def make_first_parser() -> ArgumentParser:
     parser = Parser(prog="main.py", add_help=False)
     add = parser.add_argument_group("decoder").add_argument
     add("--decoder", default="speculative", type=decoder_name, metavar="NAME",
-        help="the method that is compared with plain decoding; or FILE.py, with a rule of yours")
+        help="the method that is compared with plain decoding, or FILE.py with your own rule")
     add("--costs", type=costs, metavar="D,T1,T2", help="times of a draft step and of "
-        "target passes over 1, 2, .. rows, in any unit, for decoders that need them (default: "
+        "target passes over 1, 2, .. rows, in any unit, if the decoder needs them (default: "
         "measured before the run)")
     return parser
 
@@ -94,17 +94,17 @@ def add_text_flags(add: Callable) -> None:
     add("--stop", action="append", metavar="TOKEN", help="end at this token of the vocabulary; "
         "may be repeated (default: the target's end of text)")
     add("--regex", metavar="TEXT", help="write only what fits a regular expression, then end")
-    add("--json_schema", metavar="FILE", help="likewise, JSON that fits a schema")
-    add("--lark", metavar="FILE", help="likewise, a grammar of Lark")
-    add("--window", action="store_true", help="keep writing when the context is full, keeping "
-        "its last half (exact for the target with that window)")
+    add("--json_schema", metavar="FILE", help="write only JSON that fits a schema, then end")
+    add("--lark", metavar="FILE", help="write only what fits a Lark grammar, then end")
+    add("--window", action="store_true", help="keep writing when the context is full, with its "
+        "last half (exact for the target with that window)")
 
 
 def add_model_flags(add: Callable) -> None:
     """Add the flags of the two models and of their arrays."""
     add("--draft_model_size", default="tales-small", metavar="SIZE", help="124M, 355M, 774M, "
-        "1558M, a folder name in --models_dir, or the path of a Hugging Face folder; its "
-        "vocabulary may differ from the target's")
+        "1558M, a folder name in --models_dir, the path of a Hugging Face folder, or owner/name on "
+        "its hub; its vocabulary may differ from the target's")
     add("--target_model_size", default="tales-large", metavar="SIZE", help="the same choices")
     add_folder_flags(add)
     add_backend_flag(add)
@@ -124,8 +124,8 @@ def add_folder_flags(add: Callable) -> None:
 def add_backend_flag(add: Callable) -> None:
     """Add the flag of the arrays and of their products."""
     add("--backend", choices=(*BACKENDS, "transformers"), default="numba", metavar="NAME",
-        help="matrix products: numba (compiled) if installed, numpy, or cupy (GPU); "
-        "transformers: PyTorch, always used for models that are not GPT-2")
+        help="numba (compiled matrix products, if Numba is installed), numpy, cupy (GPU), or "
+        "transformers (PyTorch), which runs all models that are not GPT-2")
 
 
 def add_sampling_flags(add: Callable) -> None:
@@ -136,7 +136,7 @@ def add_sampling_flags(add: Callable) -> None:
     add("--top_p", type=float, default=1.0, metavar="P",
         help="keep the smallest set with total probability P")
     add("--repetition_penalty", type=float, default=1.0, metavar="R",
-        help="above 1: tokens seen before become less probable")
+        help="above 1, earlier tokens become less probable")
     add("--seed", type=whole_from_0, default=123, help="random seed, the same for both runs")
 
 
@@ -150,12 +150,11 @@ def add_output_flags(add: Callable) -> None:
 
 def add_prompts_flags(add: Callable) -> None:
     """Add the flags of many prompts."""
-    add("--prompts", metavar="FILE", help="continue all prompts of a file: one per line, or "
-        'one JSON object per line with "prompt" or "messages" (a chat), "id", "regex"; '
-        "- reads standard input")
-    add("--out", metavar="FILE.jsonl", help="one JSON record per prompt, in their order; an "
-        "interrupted run resumes; - writes standard output; exit status 3 if a record is an "
-        "error")
+    add("--prompts", metavar="FILE", help="continue every prompt in a file or in standard "
+        'input (-). A line is a prompt, or a JSON object with "prompt" or "messages" (a chat) '
+        'and perhaps "id" or "regex"')
+    add("--out", metavar="FILE.jsonl", help="write one JSON record per prompt to a file, or to "
+        "standard output (-); run it again to resume; exit status 3 if a prompt failed")
     add("--batch", type=whole, metavar="B", help="texts per batch (default: 8)")
 
 
@@ -225,7 +224,7 @@ def grammar_of_flags(args: Namespace) -> str | None:
         try:
             text = data.decode()
         except UnicodeDecodeError as why:
-            raise ValueError(f"--{kind} {text} is no text in UTF-8: {why}") from None
+            raise ValueError(f"--{kind} {text} is not text in UTF-8: {why}") from None
         # --json prints the settings, and the name of a file would not tell what was asked for.
         setattr(args, kind, text)
     return pattern.grammar_of(kind, text)
@@ -257,7 +256,7 @@ def check_flags(args: Namespace, entry: Decoder, given: set[str]) -> None:
     patterns = given & {*pattern.KINDS}
     if patterns and args.window:
         raise ValueError(f"--window does not apply to --{min(patterns)}: the pattern begins at "
-                         "the prompt's end, which a window leaves behind")
+                         "the end of the prompt, which a window drops")
     # One text and many texts have different flags.
     if args.prompts is None:
         if misplaced := given & {*MANY_TEXTS}:
@@ -268,7 +267,8 @@ def check_flags(args: Namespace, entry: Decoder, given: set[str]) -> None:
     if args.out is None:
         raise ValueError("--prompts needs --out FILE.jsonl")
     if args.settings.get("memory"):
-        raise ValueError("--memory does not apply to --prompts: no text depends on the others")
+        raise ValueError("--memory does not apply to --prompts, whose texts do not depend on "
+                         "each other")
 
 
 def settings_for_json(args: Namespace) -> dict:

@@ -6,8 +6,8 @@
                 the round ends there, given that it came so far
     part        of a new text: its first half is part 0, its second half part 1
 
-A guess that was not tested counts nowhere. A round can end before guess t because N tokens are
-written, at a stop token, or because the draft made fewer guesses.
+A guess that was not tested is not counted. A round can end before guess t because N tokens are
+written, because of a stop token, or because the draft made fewer guesses.
 
 The guesses of a text depend on each other, so an interval resamples prompts (lib/statistics.py).
 """
@@ -145,32 +145,3 @@ def speedups_of_counts(counts: PositionCounts, costs: Costs) -> dict[int, dict]:
     lows, highs = interval(tokens_of_rounds(resampled_acceptance(counts)[:, :K]) / round_time)
     return {k: {"speedup": float(speedup), "low": float(low), "high": float(high)}
             for k, speedup, low, high in zip(n_guesses.tolist(), point, lows, highs)}
-
-
-def raced_speedup(runs: Sequence[Sequence[WrittenText]],
-                  plain: Sequence[Sequence[WrittenText]]) -> dict[str, float]:
-    """Return the speed-up over plain decoding, the median of all repeats, and its interval.
-
-    The runs are [repeats, prompts]. A resample draws prompts and, apart from them, repeats, so
-    the interval covers both the choice of prompts and the machine's slow minutes.
-    """
-    n_repeats, n_prompts = np.shape([[text.seconds for text in texts] for texts in runs])
-    everything = np.ones((1, n_prompts))
-    point = np.median(ratio_of_rates(runs, plain, everything))
-    ratios = ratio_of_rates(runs, plain, resamples(n_prompts))  # [N_RESAMPLES, n_repeats]
-    # which repeats are in each resample; any seed that is not that of the prompts
-    rng = np.random.default_rng(1)
-    drawn = rng.integers(n_repeats, size=ratios.shape)
-    low, high = interval(np.median(np.take_along_axis(ratios, drawn, axis=1), axis=1))
-    return {"speedup": float(point), "low": float(low), "high": float(high)}
-
-
-def ratio_of_rates(runs, plain, weights):  # weights [n, prompts] -> [n, repeats]
-    """Return tokens per second over plain decoding's, with each prompt counted `weights` times."""
-    tokens, plain_tokens = (np.array([[len(text.ids) for text in texts] for texts in every])
-                            for every in (runs, plain))  # [repeats, prompts] each
-    seconds, plain_seconds = (np.array([[text.seconds for text in texts] for texts in every])
-                              for every in (runs, plain))
-    rate = (weights @ tokens.T) / (weights @ seconds.T)
-    plain_rate = (weights @ plain_tokens.T) / (weights @ plain_seconds.T)
-    return rate / plain_rate

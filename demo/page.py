@@ -17,6 +17,7 @@ from variants.registry import Decoder
 
 TEMPLATE = Path(__file__).parent / "trace.html"
 LISTING = Path(__file__).parent / "listing.js"  # a part of the template
+STYLE = Path(__file__).parent / "page.css"  # of all pages
 
 
 # ---- the data of a page
@@ -86,11 +87,11 @@ def source_line(function: Callable) -> dict:
 
 # ---- the file
 
-def check_page_path(path: str) -> None:
-    """Raise ValueError unless `save_page` can write this file; call it before a long run."""
+def check_page_path(path: str | Path, flag: str = "trace") -> None:
+    """Raise ValueError unless a page can be written here; call it before a long run."""
     # absolute(): "run.html" has a parent folder too
     if Path(path).suffix != ".html" or not Path(path).absolute().parent.is_dir():
-        raise ValueError(f"--trace {path} cannot be written: choose a name that ends in .html, "
+        raise ValueError(f"--{flag} {path} cannot be written: choose a name that ends in .html, "
                          "in a folder that exists")
 
 
@@ -108,9 +109,10 @@ def page_text(run: dict) -> str:
 
 
 def template() -> str:
-    """Return trace.html with its second file, listing.js, in it."""
+    """Return trace.html with its other files, page.css and listing.js, in it."""
     page = TEMPLATE.read_text(encoding="utf-8")
     # One file, because a page from a disk may load no other.
+    page = page.replace("/* {{style}} */\n", STYLE.read_text(encoding="utf-8"), 1)
     return page.replace("// {{listing}}\n", LISTING.read_text(encoding="utf-8"), 1)
 
 

@@ -15,9 +15,9 @@
     writer     a function that gets the jobs and yields (job, rounds) for each, in the order of
                the jobs
 
-Records are written in the order of the prompts, each as soon as all before it are finished. The
-same command resumes an interrupted run: whole records stay, an unfinished last line is cut off.
-With --out - the records go to standard output, and nothing can be resumed.
+Records are written in the order of the prompts, each record as soon as all records before it are
+written. The same command resumes an interrupted run. It keeps whole records and removes an
+unfinished last line. With --out - the records go to standard output, and nothing can be resumed.
 """
 
 import json
@@ -108,7 +108,7 @@ def prompt_of_line(line: bytes) -> dict:
     try:
         given = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise ValueError("need a JSON object where a line begins with {, got: "
+        raise ValueError("a line that begins with { must be a JSON object: "
                          f"{error}") from None
     is_chat = "messages" in given
     if is_chat and "prompt" in given:
@@ -204,8 +204,9 @@ def batch_writer(task: Task, args: Namespace) -> Writer:
     # A pass over several texts returns rows only: no hidden states, no rows of a tree.
     for need, what in (("heads", "heads"), ("tree", "trees of guesses")):
         if need in needs:
-            raise ValueError(f"--decoder {task.decoder} has {what}, and texts in batches need a "
-                             "decoder without: choose one such as speculative, block or lookup")
+            raise ValueError(f"--decoder {task.decoder} has {what}, which do not work "
+                             "with --prompts: choose a decoder such as speculative, block or "
+                             "lookup")
     # `turn`: if texts wait for both models, the draft runs first.
     draft = batch_model(task.new_draft(), turn=0) if task.new_draft else None
     target = batch_model(task.new_target(), turn=1)
@@ -291,7 +292,7 @@ def checked_record(line: bytes, job: Job | None, where: str) -> dict:
     for name, value in asked.items():
         if written.get(name) != value:
             there = reprlib.repr(written.get(name))
-            raise ValueError(f"{where} was written with {name} {there}, got "
+            raise ValueError(f"{where} was written with {name} {there}, but this run has "
                              f"{reprlib.repr(value)}. Choose a new --out.")
     return record
 

@@ -1,4 +1,4 @@
-"""Watch a run: return every round as plain data, or as one line.
+"""Return every round of a run as plain data, or as one line.
 
 A round as data is a dict for JSON. A key whose value is unknown is missing.
 

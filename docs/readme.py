@@ -93,8 +93,9 @@ def rules_sentence(link):
     every = [*register.RULES, *settings.SETTINGS]
     wrong = [rule for rule in every if not rule.exact]
     met_in_public = [rule for rule in wrong if rule.seen]
-    return (f"Of [{len(every)} rules]({link}), {len(wrong)} change the distribution of the "
-            f"text; {len(met_in_public)} of these were met in public.")
+    return (f"Of [{len(every)} rules]({link}) for guessing and testing, {len(wrong)} change the "
+            f"distribution of the text.\n{len(met_in_public)} of those {len(wrong)} come from "
+            "papers, public code or public discussions.")
 
 
 def shell_output(line):

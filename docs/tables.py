@@ -212,19 +212,19 @@ def easy_tokens():
 
 
 def K_by_hand():
-    """Return docs/learn.md's example: the pair's costs as RESULTS.md prints them, and the formula.
+    """Return docs/learn.md's example: the pair's costs to three places, and the formula.
 
-    The figures are rounded to two places first, so that a reader who computes with the printed
-    figures finds the printed result.
+    The figures are rounded first, so that a reader who computes with the printed figures finds
+    the printed result. With two places the result would differ from that of docs/speed.md.
     """
     measured = stored("speed-pair")
     races = measured["own"]["races"]["0"]
     rows_ms = {int(n): times["median"] for n, times in measured["passes"]["rows_ms"].items()}
-    alpha = round(races["4"]["acceptance"], 2)
-    c = round(measured["passes"]["draft_ms"]["median"] / rows_ms[1], 2)
+    alpha = round(races["4"]["acceptance"], 3)
+    c = round(measured["passes"]["draft_ms"]["median"] / rows_ms[1], 3)
     rows = {}
     for K in range(1, 9):
-        m = round(rows_ms[K + 1] / rows_ms[1], 2)
+        m = round(rows_ms[K + 1] / rows_ms[1], 3)
         rows[f"K = {K}"] = {"acceptance": alpha, "c": c, "m": m,
                             "tokens": expected_tokens(alpha, K), "time": K * c + m,
                             "speed-up": walltime_improvement(alpha, K, c, m)}

@@ -1,4 +1,4 @@
-"""Expected tokens per round of every test, given the guesses and the rows: nothing is drawn.
+"""Compute the expected tokens per round of every test from the guesses and the rows.
 
     guesses    k tokens, drawn from p_draft unless a function says otherwise
     p_draft    [k, n_vocab], row t the distribution guess t was drawn from
@@ -6,10 +6,10 @@
     passed[t]  probability that guess t is accepted if all guesses before it were
     tree       a Tree of guesses; p_target[1 + node] is the target's row after that node
 
-Two decoders compared by their texts differ by the luck of their seeds. These functions sum over
-all random numbers of a test, so only the guesses are left to chance, and tests that guess alike
-are compared on the same guesses. tests/test_expected.py compares each function with the
-enumeration of its test.
+If two decoders are compared by their texts, part of the difference comes from the random seeds.
+These functions draw nothing. They sum over all random numbers of a test, so that only the guesses
+are random, and tests with the same way to guess are compared on the same guesses.
+tests/test_expected.py compares each function with the enumeration of its test.
 
     python -m exact.expected    the ladder: what each idea adds on one toy; then the tests of
                                 several guesses per position, with equal numbers of guesses

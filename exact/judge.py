@@ -7,15 +7,15 @@
 FILE.py defines one of
 
     verify(guesses, p_draft, p_target, rng) -> 1 .. k + 1 tokens      like speculative.verify
-    guess(x, k, rng, draft)          beside verify: its guesses and rows instead of drawn ones
+    guess(x, k, rng, draft)          with verify: returns guesses and rows, instead of drawing
     step(x, n_left, rng, draft, target, K) -> 1 .. n_left tokens      a whole round
     DECODER                                       as a file of variants/: its test is judged
 
 p_draft is a list of k rows, p_target an array [k + 1, n_vocab]. The file may import sampling.py:
 its `sample` and `accept`, or rng.random(), are the only source of randomness. Every outcome is
-enumerated on the printed toys, with K = 1, 2 and 3: round by round for `verify`, which depends
-on its arguments alone, and over whole texts for `step`. The exit status is 0 if every text has
-the target's probability, 1 if one does not, and 2 if there is no answer. For a verifier over
+enumerated on the printed toys, with K = 1, 2 and 3. A `verify` depends on its arguments alone, so
+single rounds are enumerated; for a `step`, whole texts are. The exit status is 0 if every text
+has the target's probability, 1 if one does not, and 2 if there is no answer. For a verifier over
 arrays use exact/oracle.py.
 """
 
@@ -163,10 +163,10 @@ def test_of(entry: Decoder) -> Callable:
     needed = [one.name for one in parameters if one.default is one.empty]  # without a default
     # a name tells a test of trees from a test of chains
     if needed[:1] == ["tree"]:
-        raise AssertionError(f"the test of its DECODER, {test.__name__}, tests a tree of guesses: "
+        raise AssertionError(f"its DECODER's test, {test.__name__}, tests a tree of guesses: "
                              "write a step that calls it, as docs/exercises.md shows")
     if len(needed) > 4:
-        raise AssertionError(f"the test of its DECODER, {test.__name__}, needs {needed[4]}: write "
+        raise AssertionError(f"its DECODER's test, {test.__name__}, needs {needed[4]}: write "
                              "a function verify that gives it a value")
     return test
 
@@ -307,8 +307,8 @@ def answer(file: str, seconds: float = SECONDS, tolerance: float = ROUNDING,
     try:
         texts, verify, has_own_guesses, note = load_file(path)
         if with_rows and not verify:
-            raise AssertionError("--rows needs a function verify and no step: a step calls "
-                                 "models, and the recorded rows come without models")
+            raise AssertionError("--rows needs a function verify instead of a step, because "
+                                 "there are no models of the recorded rows that a step can call")
         if note:
             print(f"{note}\n")
         tests_drawn_chain = None if has_own_guesses else verify
@@ -346,14 +346,14 @@ def positive(text: str, limit: float = math.inf) -> float:
 def main(argv: list[str] | None = None) -> int:
     """Judge a file in a separate process, which is stopped if a call does not end."""
     parser = Parser("python -m exact.judge", description=__doc__.split("\n")[0])
-    parser.add_argument("file", help="a Python file with a function verify or step")
+    parser.add_argument("file", help="a Python file that defines verify, step or DECODER")
     parser.add_argument("--seconds", type=positive, default=SECONDS,
                         help="the time limit of the enumeration (default: %(default)g)")
     parser.add_argument("--tolerance", type=partial(positive, limit=1), default=ROUNDING,
                         help="the largest distance of an exact verifier (default: %(default)g; "
                              f"float32 needs {FLOAT32:g})")
     parser.add_argument("--rows", action="store_true",
-                        help="show the tokens per round of verify on recorded rows, too")
+                        help="also show the tokens per round of verify on recorded rows")
     parser.add_argument("--all", action="store_true",
                         help="continue after the first wrong toy; show the distances on all toys")
     args = parser.parse_args(argv)

@@ -2,14 +2,13 @@
 
 `law(function)` runs `function(rng)` once for every way its random decisions can turn out. The
 uniforms of that `rng` are not numbers but intervals: a uniform starts as [0, 1), a comparison
-`u < c` cuts it at c, this run continues with one piece, and other runs follow the other pieces.
+`u < c` cuts it at c, this run continues with one piece, and other runs with the other pieces.
 The code under test is the production code, unchanged.
 
-A uniform keeps its piece, so two comparisons of one uniform are dependent, as with a real
-number, and code that uses a number twice shows as a wrong distribution. These raise errors:
-methods that the rng does not have (`choice`, `integers`, ...), NumPy's, Python's and PyTorch's
-own generators during an enumeration, runs that do not end, and functions that answer
-differently to the same decisions.
+A uniform keeps its piece, so two comparisons of one uniform are dependent, as with a real number.
+Code that uses a number twice therefore has a wrong distribution. An error is raised if the code
+calls a method that the rng does not have (`choice`, `integers`, ...), uses the generators of
+NumPy, Python or PyTorch, does not end, or returns different results for the same decisions.
 
 Probabilities are exact Fractions if the rows are; otherwise floats, with errors near 1e-16.
 """
@@ -190,8 +189,8 @@ def run_once(function: Experiment, forks: list) -> tuple[Any, Any]:
 def paths(function: Experiment) -> Generator[tuple[Any, Any, list], None, None]:
     """Yield (outcome, probability, forks) for every way that a run's decisions can turn out.
 
-    The forks are the decisions in order: the weights of the branches, and which was taken. The
-    first run is made 1 + RERUNS times before, to compare its results.
+    The forks are the decisions in order: the weights of the branches, and the branch that was
+    taken. The first run is made 1 + RERUNS times in advance, and its results are compared.
     """
     with no_other_chance():
         first = repr(run_once(function, []))  # text, because arrays compare elementwise
@@ -212,7 +211,7 @@ def paths(function: Experiment) -> Generator[tuple[Any, Any, list], None, None]:
 
 
 def law(function: Experiment) -> dict[Any, Any]:
-    """Return the distribution of `function(rng)`: {outcome: probability}; a list as a tuple."""
+    """Return the distribution of `function(rng)`, {outcome: probability}; lists become tuples."""
     total = defaultdict(int)
     for outcome, probability, _ in paths(function):
         key = tuple(outcome) if isinstance(outcome, list) else outcome  # a list is no key

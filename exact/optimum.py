@@ -1,4 +1,4 @@
-"""The best acceptance that any lossless test can reach, and what the tests in variants/ reach.
+"""Compute the best acceptance of any lossless test, and the acceptance of those in variants/.
 
     p_draft, p_target   rows of one position, [n_vocab]
     n                   siblings: guesses for this position, all made from p_draft
@@ -8,8 +8,8 @@
 
 A lossless test moves the guesses' distribution to p_target: each tuple of guesses ends in one
 token, which is accepted if it is one of these guesses. If all guesses lie in a set A, the token
-must be in A to be accepted. It is in A with probability p_target(A). The worst set decides
-(max-flow, min-cut):
+must be in A to be accepted. It is in A with probability p_target(A). Each set A thus gives a
+bound, and the smallest bound is reached (max-flow, min-cut):
 
     accepted = 1 - max over A of (P(all guesses in A) - p_target(A))
 

@@ -11,11 +11,12 @@
     uniforms   [B, K + 1]        independent uniform numbers in [0, 1)
     tokens     [B, K + 1]        the accepted guesses and one more token, then -1
 
-Instead of tokens a verifier may return one list of tokens for each row, without -1, or
-(tokens, n_accepted): what is after the n_accepted [B] guesses and one more token is not read.
-The arrays are NumPy's, or what `asarray=` makes of them (torch.as_tensor, cupy.asarray, ..).
-With `padding=True` some rows have fewer guesses, then -1 and rows of zeros. Other arguments need
-a lambda: a second array of uniforms, no p_draft (one-hot rows), a bonus token that was drawn:
+Instead of tokens a verifier may return one list of tokens for each row, without -1. Or it returns
+(tokens, n_accepted), where n_accepted is [B]; only the first n_accepted + 1 tokens of a row are
+read. The arrays are NumPy's, or what `asarray=` makes of them (torch.as_tensor, cupy.asarray, ..).
+With `padding=True` some rows have fewer guesses, then -1 and rows of zeros. If your verifier has
+different arguments, write a lambda. These verifiers have a second array of uniforms, no p_draft
+(one-hot rows), and a bonus token that is already drawn:
 
     check(lambda g, q, p, u: verify(g, q, p, u[:, :-1], u[:, -1]))
     check(lambda g, q, p, u: verify(g, p, u))
@@ -25,9 +26,9 @@ How it works. The verifier is called with every path of guesses of two small mod
 TOYS. Its answer changes only where a uniform crosses a threshold. Bisection finds the thresholds
 and cuts the cube of uniforms into boxes. One call per box gives the distribution of what is
 written, and the target's rows complete a round that ends early. Uniforms are multiples of 2^-24
-(float32) or 2^-52 (float64), so the sum is exact. A search found the toys
-(exact/rules/oracle_rows.py): they show each rule in KNOWN, and single-line faults of a right
-verifier (exact/rules/faults.py).
+(float32) or 2^-52 (float64), so the sum is exact. The toys were found by a search
+(exact/rules/oracle_rows.py) for toys that reveal each rule in KNOWN, and the faults of verifiers
+with one wrong line (exact/rules/faults.py).
 
 report.exact    True     the target's distribution on all toys, up to rounding
                 False    a different distribution
@@ -43,9 +44,9 @@ A program is started once. It reads lines of numbers (as 0.25 or 1e-05), and ans
     line      K V guesses p_draft p_target uniforms: arrays as above, row after row, not rounded
     answer    K + 1 whole numbers: the accepted guesses and one more token, then -1
 
-A program must flush its output after each line. An answer that stays in a buffer is missing, and
-the program is refused after --seconds. With --sampling the lines have no uniforms. docs/oracle/
-has programs in C, Rust and Go. In pytest, after `from oracle import Program, check`:
+A program must flush its output after each line. If an answer stays in a buffer, the program is
+refused after --seconds. With --sampling the lines have no uniforms. docs/oracle/ has programs in
+C, Rust and Go. In pytest, after `from oracle import Program, check`:
 
     def test_our_verifier_is_exact():
         report = check(Program(["./verifier"]))
@@ -193,7 +194,7 @@ def toys_for(K, V):
     One or two guesses reach few rows, so each toy is repeated with each of its rows as the first.
     """
     if V not in TOYS:
-        raise ValueError(f"need V of {[*TOYS]} (or rows=), got {V}")
+        raise ValueError(f"need V in {[*TOYS]}, or your own rows=, got {V}")
     toys = np.array(TOYS[V]) / 1000  # [2, 2, V + 1, V]
     if K < WITH_ONE_START:
         # row 0 is replaced by row `first`, and the others stay
@@ -339,7 +340,7 @@ def on_host(numbers):
     try:
         return np.asarray(numbers)
     except ValueError:
-        raise Refused("need numbers, got lists within a row's tokens") from None
+        raise Refused("need whole numbers as tokens, got lists") from None
 
 
 def form_of_tokens(tokens):
@@ -646,9 +647,9 @@ def check(verify, K=3, V=3, dtype="float64", asarray=np.asarray, padding=False, 
     """Return the Report on a verifier whose uniforms are arguments.
 
     dtype     in which the verifier computes
-    asarray   makes its arguments of NumPy's arrays
+    asarray   converts NumPy's arrays to the verifier's arguments
     padding   whether some rows have fewer guesses
-    rows      a toy to use instead: (draft, target), [V + 1, V] each, as in TOYS but summing to 1
+    rows      your toy instead of TOYS: (draft, target), [V + 1, V] each; a row sums to 1
     """
     cases = Cases(K, V, dtype, asarray, padding, rows)
     rng = np.random.default_rng(0)
@@ -932,20 +933,20 @@ def report_on_program(words, sampling=False, seconds=SECONDS, **options):
 def parser_of_words():
     """Return the parser of the command line."""
     parser = OneLineParser(PROGRAM, description=__doc__.split("\n")[0], allow_abbrev=False,
-                    epilog="Exit status: 0 exact (with --sampling: no fault seen), 1 not exact, "
+                    epilog="Exit status: 0 exact (with --sampling: no fault found), 1 not exact, "
                            "2 not known or not checked.")
     parser.add_argument("file", nargs="?", metavar="FILE.py",
-                        help="a file that defines verify, and perhaps a dict OPTIONS for check")
+                        help="a file with a function verify, and perhaps a dict OPTIONS")
     program = parser.add_argument_group("a program", "--command comes last")
     program.add_argument("--K", type=int, help="guesses (default 3)")
     program.add_argument("--V", type=int, help="tokens of the vocabulary (default 3)")
-    program.add_argument("--dtype", help="float64 (default) or float32: in which it computes")
+    program.add_argument("--dtype", help="the program computes in float64 (default) or float32")
     program.add_argument("--padding", action="store_true", default=None,
-                         help="give some lines fewer guesses, then -1 and rows of zeros")
+                         help="some lines have fewer guesses, then -1 and rows of zeros")
     program.add_argument("--sampling", action="store_true", default=None,
-                         help="it draws its own random numbers: lines without uniforms")
+                         help="the program draws its own random numbers, so lines have no uniforms")
     program.add_argument("--seconds", type=float,
-                         help=f"for its start and {LINES} lines (default {SECONDS:g})")
+                         help=f"time limit for the start and {LINES} lines (default {SECONDS:g})")
     program.add_argument("--command", nargs=argparse.REMAINDER,
                          help="the program, and all its arguments")
     return parser

@@ -12,14 +12,14 @@ A column of row t is a token: guess t, or one of the most probable tokens of the
 target's row t. The last four columns are sums over all other tokens, one for each range of
 p_target / p_draft: up to 1, up to 2, up to 4, and above. So a guess keeps its probabilities, and
 the sum of min(p_draft, p_target) is the same as with whole rows. Other sums can differ a little,
-such as block's sum of max(share * p_target - p_draft, 0). The same column is a different token
-in a different row.
+such as block's sum of max(share * p_target - p_draft, 0). The columns of different rows are
+different tokens.
 
 The file stores float16; `read` divides each row by its sum in float64.
 
-Over drawn guesses no lossless test of one chain exceeds the bound. Block is the best test if a
-round depends on the text alone, as in every decoder here (`best_chain` in exact/optimum.py). Only
-a test whose later rounds depend on its rejected guesses can lie between block and the bound.
+No lossless test of one chain of drawn guesses exceeds the bound. Block is the best test if a
+round depends on the text alone, as in every decoder here (`best_chain` in exact/optimum.py). A
+test can write more tokens than block only if its later rounds depend on its rejected guesses.
 """
 
 import contextlib

@@ -4,6 +4,9 @@ The bootstrap (Efron 1979) draws as many prompts as there are, with replacement,
 figure is computed from each resample, and its interval holds the middle 90 % of the results.
 Guesses of one text depend on each other, so whole prompts are drawn, not guesses.
 
+Student's distribution (1908) with n - 1 degrees of freedom says how far a mean of n values is
+from the truth, in units of a standard error that is estimated from the same n values.
+
 Let p be the probability of an event. Its frequency in n independent draws reaches a value f above
 p with a probability of at most exp(-n KL(f, p)), and likewise a value f below p. Hoeffding (1963)
 Theorem 1. So among `n_events` frequencies, each too high or too low, none has n KL(f, p) >
@@ -11,6 +14,7 @@ log(2 n_events / false_alarm), except with the probability `false_alarm`.
 """
 
 from collections.abc import Callable
+from functools import cache
 from math import log
 from typing import Any
 
@@ -66,6 +70,22 @@ def interval(values: Any) -> tuple[Any, Any]:  # [N_RESAMPLES, ..] -> two of [..
     tail = (100 - LEVEL) / 2  # percent of the values below the interval, and above it
     low, high = np.percentile(values, [tail, 100 - tail], axis=0)
     return low, high
+
+
+@cache  # asked for the same few arguments by every decoder of a race
+def student_quantile(tail: float, n_degrees: int, n_steps: int = 4000) -> float:
+    """Return the t that Student's t exceeds with probability `tail`, 0 < tail <= 1/2.
+
+    >>> [round(student_quantile(tail, 5), 3) for tail in (0.05, 0.025)]  # as in printed tables
+    [2.015, 2.571]
+    """
+    # With t = sqrt(n_degrees) tan(angle), the density of the angle is proportional to
+    # cos(angle) ** (n_degrees - 1), from -pi / 2 to pi / 2. One half of it is summed here.
+    ends = np.linspace(0, np.pi / 2, n_steps + 1)
+    middles = (ends[:-1] + ends[1:]) / 2
+    sums = np.append(0.0, np.cumsum(np.cos(middles) ** (n_degrees - 1)))
+    angle = np.interp(1 - 2 * tail, sums / sums[-1], ends)
+    return float(np.sqrt(n_degrees) * np.tan(angle))
 
 
 # ---- frequencies

@@ -29,7 +29,7 @@ from lib.terminal import Parser
 PATH = Path(__file__).parent / "data" / "cupy-names.json"
 PARTS = ("cupy", "cupy.ndarray", "cupy.cuda", "cupy.cuda.runtime")
 RECORDED = json.loads(PATH.read_text("utf-8"))
-NAMES = {part: set(names) for part, names in RECORDED["names"].items()}
+NAMES = {part: set(names.split()) for part, names in RECORDED["names"].items()}
 TAKES_HOST_ARRAYS = ("array", "asarray", "ascontiguousarray", "asfortranarray")
 COUNTS = Counter()
 CUDARuntimeError = type("CUDARuntimeError", (RuntimeError,),
@@ -43,8 +43,8 @@ def read_names():
 
     found = {part: dir(operator.attrgetter(part[5:])(cupy) if part[4:] else cupy)
              for part in PARTS}
-    return {"version": cupy.__version__, "names": {part: sorted(
-        name for name in names if not name.startswith("_") or name.startswith("__"))
+    return {"version": cupy.__version__, "names": {part: " ".join(sorted(
+        name for name in names if not name.startswith("_") or name.startswith("__")))
         for part, names in found.items()}}
 
 

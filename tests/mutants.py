@@ -1,4 +1,4 @@
-"""One-line faults of the algorithm and of every decoder, each of which a named test must detect.
+"""Inject one-line faults in the algorithm and every decoder; a named test must detect each.
 
     python -m tests.mutants                  all of them, two at a time
     python -m tests.mutants residual lookup  those with one of these words in their line
@@ -65,7 +65,6 @@ def read_mutants(text: str) -> list[Mutant]:
 
 
 MUTANTS = read_mutants((ROOT / "tests/data/mutants.txt").read_text(encoding="utf-8"))
-QUICK = ["ratio swapped", "temperature ignored", "the earliest occurrence"]
 
 
 class Copy:

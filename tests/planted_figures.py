@@ -1,4 +1,4 @@
-"""Wrong figures on the pages, each of which must contradict the table that it is quoted from.
+"""Change each figure of the pages; a wrong figure must contradict the table it is quoted from.
 
     python -m tests.planted_figures     # every figure of every page that has markers
 

@@ -133,7 +133,7 @@ def test_a_missing_or_old_cupy_or_driver_is_named_in_one_line(
 
 @pytest.mark.parametrize("error, kind, words", [
     (fake_cupy.CUDARuntimeError("cudaErrorIllegalAddress:\nan illegal address"), OSError,
-     "need a GPU that works, got: CUDARuntimeError: cudaErrorIllegalAddress: an"),
+     "need a working GPU, got: CUDARuntimeError: cudaErrorIllegalAddress: an"),
     (fake_cupy.OutOfMemoryError("Out of memory\nallocating"), MemoryError, "more free memory"),
     (fake_cupy.CUDARuntimeError("cudaErrorMemoryAllocation: out"), MemoryError,
      "more free memory"),

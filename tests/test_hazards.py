@@ -7,7 +7,6 @@ from demo.hazards import (
     PositionCounts,
     counts_of_race,
     position_figures,
-    raced_speedup,
     speedups_of_counts,
     tokens_of_rounds,
 )
@@ -19,11 +18,11 @@ from variants.registry import Costs
 K = 3
 
 
-def written(accepted, seconds=1.0):
+def written(accepted):
     """Return a text whose rounds accepted these numbers of K guesses."""
     rounds = [Round([0] * (n + 1), [0] * K, [], [], n) for n in accepted]
     n_tokens = sum(len(done.ids) for done in rounds)
-    return WrittenText([0] * n_tokens, rounds, 0, seconds, [], [])
+    return WrittenText([0] * n_tokens, rounds, 0, 1.0, [], [])
 
 
 def test_without_censoring_the_expected_tokens_are_the_mean_of_the_rounds():
@@ -72,9 +71,3 @@ def coverage(n_prompts, split, n_trials=200):
 def test_intervals_over_prompts_cover_and_intervals_over_guesses_do_not():
     assert 0.83 < coverage(25, split=False) < 0.96
     assert coverage(10, split=True, n_trials=60) < 0.8
-
-
-def test_the_speed_up_of_equal_prompts_and_repeats_has_no_spread():
-    fast = [[written([1, 2], 1.0)] * 4] * 3
-    slow = [[written([1, 2], 1.5)] * 4] * 3
-    assert raced_speedup(fast, slow) == pytest.approx({"speedup": 1.5, "low": 1.5, "high": 1.5})

@@ -343,7 +343,8 @@ EXAMPLE = r" for guesses \[\d, \d, \d\] and uniforms \[[\d., e-]+\]"
     (changed(lambda tokens: [[0] * 5] * len(tokens)),
      r"need a list of 1 to 4 whole .* got \[0, 0, 0"),
     (changed(lambda tokens: [[0.5]] * len(tokens)), r"whole numbers for each row, got \[0.5\]"),
-    (changed(lambda tokens: [[[0], [1, 2]]] * len(tokens)), "got lists within a row's tokens"),
+    (changed(lambda tokens: [[[0], [1, 2]]] * len(tokens)),
+     "need whole numbers as tokens, got lists"),
     (changed(lambda tokens: [[]] * len(tokens)), r"need 1 to 4 tokens .*, got \[-1, -1, -1, -1\]"),
     (changed(lambda tokens: tokens if len(tokens) > 1 else tokens.tolist()),
      "need results of one form, got lists after array"),
@@ -505,7 +506,7 @@ def test_a_right_verifier_in_float32_is_told_to_say_so():
 @pytest.mark.parametrize("arguments, sentence", [
     ({"K": 0}, "need a whole number K >= 1, got 0"),
     ({"K": 3.0}, "need a whole number K >= 1, got 3.0"),
-    ({"V": 5}, r"need V of \[3, 4\] \(or rows=\), got 5"),
+    ({"V": 5}, r"need V in \[3, 4\], or your own rows=, got 5"),
     ({"V": "3"}, "need a whole number V >= 2, got '3'"),
     ({"dtype": "float16"}, r"need dtype of \['float32', 'float64'\], got 'float16'"),
     ({"asarray": 3}, "need a function asarray, got 3"),
@@ -660,7 +661,7 @@ def verify(guesses, p_draft, p_target, uniforms):
     ("def verify(g, q, p, u):\n    return p[:, 9]", "mine.py, line 2: IndexError: index 9 is out "),
     ("def verify(g, q, p, u):\n    raise ValueError('no\\nway')",
      "mine.py, line 2: ValueError: no way"),
-    (RATIO_FILE + "OPTIONS = dict(V=5)", "need V of [3, 4] (or rows=), got 5"),
+    (RATIO_FILE + "OPTIONS = dict(V=5)", "need V in [3, 4], or your own rows=, got 5"),
     (RATIO_FILE + "OPTIONS = dict(foo=1)", "need a dict OPTIONS with keys of ['K', 'V', 'dtype', "
      "'asarray', 'padding', 'rows'], got {'foo': 1}"),
     (RATIO_FILE + "OPTIONS = [3]", "'rows'], got [3]"),

@@ -152,6 +152,13 @@ def test_a_program_is_a_verifier_for_python():
     assert check(Program(words_of(twin_of(WITH_UNIFORMS))), K=1).exact is False
 
 
+def test_a_reader_that_stops_is_no_traceback():
+    words = ["-m", "exact.oracle", "--K", "1", "--command", *words_of(twin_of(WITH_UNIFORMS))]
+    command = f"set -o pipefail; {shlex.join([sys.executable, *words])} | true"
+    done = subprocess.run(["bash", "-c", command], cwd=ROOT, text=True, capture_output=True)
+    assert (done.returncode, done.stderr) == (1, "")
+
+
 def test_a_program_gets_all_digits(tmp_path):
     """Numbers that are read again are those of the arrays, in both types."""
     log = tmp_path / "lines"
@@ -337,7 +344,7 @@ def test_everything_after_command_is_the_programs(tmp_path, capsys):
     ("a.py --K 2", "--K is for --command; a file has a dict OPTIONS"),
     ("a.py --sampling", "--sampling is for --command; a file has a dict OPTIONS"),
     ("--K 0 --command cat", "need a whole number K >= 1, got 0"),
-    ("--V 5 --command cat", "need V of [3, 4] (or rows=), got 5"),
+    ("--V 5 --command cat", "need V in [3, 4], or your own rows=, got 5"),
     ("--dtype half --command cat", "need dtype of ['float32', 'float64'], got 'half'"),
     ("--seconds 0 --command cat", "need 0 < seconds < 1e6, got 0.0"),
     ("--seconds nan --command cat", "need 0 < seconds < 1e6, got nan")])

@@ -108,7 +108,7 @@ def test_the_table_of_a_verifier_that_is_not_lossless_says_so(said):
 
 
 @pytest.mark.parametrize("text, message", [
-    ("def step(*args): return [0]", "--rows needs a function verify and no step: a step calls"),
+    ("def step(*args): return [0]", "--rows needs a function verify instead of a step, because"),
     (ALWAYS.replace("return", "return len(p_target[0]) > 3 and 1 / 0 or"),
      r"line 2: ZeroDivisionError: .* \(called with rows of 68 columns\)"),
     (ALWAYS.replace("0]", "99 * (len(p_target[0]) > 3)]"),

@@ -130,7 +130,7 @@ def test_the_command_shows_every_rule_once(monkeypatch, capsys):
     assert [line.split(" | ")[0][2:] for line in lines] == [*settings.SETTING_OF_NAME]
     assert tables.main(["--group", "random numbers"]) == 0
     assert capsys.readouterr().out.startswith("| random numbers | K = 1 |")
-    assert "it takes no word, got pays" in refusal(tables.main, "--group", "the test", "pays")
+    assert "leave out pays" in refusal(tables.main, "--group", "the test", "pays")
 
 
 def test_a_rule_in_a_file_is_shown_above_the_registers(tmp_path, capsys):
@@ -157,7 +157,7 @@ def test_a_file_without_a_rule_gets_one_sentence(tmp_path, capsys, text, sentenc
 def test_the_alarms_are_shown_whole():
     status, out, _ = outcome(tables.main, "--alarms")
     assert status == 0 and out == tables.alarms_table() + "\n"
-    assert "it takes no word, got traversal" in refusal(tables.main, "--alarms", "traversal")
+    assert "all its rules: leave out traversal" in refusal(tables.main, "--alarms", "traversal")
 
 
 def test_a_text_that_the_target_cannot_write_shows_a_rule():
@@ -318,6 +318,23 @@ def test_block_verification_with_the_cap_of_every_guess_is_the_uncapped_rules_ri
                       for start in product(range(2), repeat=2)])
     assert texts == [[Fraction(n, 9) for n in (1, 2, 2, 4)], [Fraction(n, 9) for n in (1, 2, 3, 3)]]
     assert accepted == [Fraction(11, 9), Fraction(12, 9)]
+
+
+def test_a_share_is_the_product_of_ratios_over_its_largest_value_so_far():
+    """On random fractions; without the maximum a share is only the product, cut at 1."""
+    rng = np.random.default_rng(0)
+    fractions = lambda n: [np.array([Fraction(int(part), 12) for part in row])
+                           for row in rng.multinomial(9, [1 / 3] * 3, size=n) + 1]
+    n_different = 0
+    for _ in range(200):
+        p_draft, p_target = fractions(4), fractions(5)
+        guesses = rng.integers(3, size=4).tolist()
+        joint = verifiers.joint_ratios(guesses, p_draft, p_target)
+        largest = [max(joint[: t + 1]) for t in range(5)]
+        share = verifiers.shares(guesses, p_draft, p_target)
+        assert share == [product / most for product, most in zip(joint, largest)]
+        n_different += share[-1] != min(joint[-1], 1)
+    assert n_different > 20
 
 
 def test_one_hot_paths_are_exact_if_a_share_begins_with_1(monkeypatch):

@@ -2,7 +2,7 @@
 
 speedup    closed forms: tokens per round, the best K, the speed-up
 coupling   how often independent draws with shared randomness agree
-hardware   why decoding waits for memory
+hardware   the arithmetic and the bytes of a pass
 
 Proofs that Coq checks (docs/proof.md): lossless.v (Theorem 1), block.v, tree.v, traversal.v
 """

@@ -23,21 +23,22 @@ from utils import MODELS_DIR, find_folder, load_encoder_hparams_and_params
 def checked_flags(argv: Sequence[str] | None) -> Namespace:
     """Return the flags; ValueError if two do not fit, or a file would be overwritten."""
     parser = Parser("python -m tools.export", description=__doc__.split("\n")[0])
-    parser.add_argument("model", help="as main.py's --target_model_size")
+    parser.add_argument("model", help="a model, named as in main.py's --target_model_size")
     parser.add_argument("path", type=Path,
-                        help="where to write it: a folder, or a file for gguf")
+                        help="where to write the model: a folder, or a file if the format is gguf")
     parser.add_argument("--format", choices=["hf", "gguf"], default="hf",
                         help="hf: a Hugging Face folder (default); gguf: llama.cpp's file")
-    parser.add_argument("--models_dir", default=MODELS_DIR, type=Path)
+    parser.add_argument("--models_dir", default=MODELS_DIR, type=Path,
+                        help="where model folders are (default: the repository's models/)")
     parser.add_argument("--dtype", choices=["float16", "float32", "float64"], default="float32",
-                        help="precision of the weights; float64 for hf only (default: float32)")
+                        help="precision of the weights; float64 only for hf (default: float32)")
     parser.add_argument("--cut_vocab", action="store_true",
-                        help="leave out embeddings beyond the vocabulary")
-    parser.add_argument("--force", action="store_true", help="overwrite what exists")
+                        help="leave out embeddings beyond the tokenizer's vocabulary")
+    parser.add_argument("--force", action="store_true", help="overwrite existing files")
     args = parser.parse_args(argv)
     path = args.path
     if args.format == "gguf" and args.dtype == "float64":
-        raise ValueError("--format gguf has no --dtype float64: choose float32 or float16")
+        raise ValueError("--format gguf does not hold float64: choose --dtype float32 or float16")
     if args.format == "gguf" and path.is_dir():
         raise ValueError(f"--format gguf writes a file, and {path} is a folder: choose a name "
                          f"such as {path / 'model.gguf'}")

@@ -1,13 +1,21 @@
 """Run main.py --prompts on all cores of one machine or several, with Dask.
 
     python -m tools.survey --prompts FILE --out FILE.jsonl --temperature 1
+
+On several machines, start a scheduler on one of them, workers on each, and then the survey:
+
+    python -m dask scheduler
+    python -m dask worker tcp://HOST:8786 --nworkers auto --nthreads 1 --memory-limit 0
     python -m tools.survey --prompts FILE --out FILE.jsonl --scheduler tcp://HOST:8786
 
-Flags, records, resuming and errors are main.py's: the code is the same (demo/prompts.py). Dask
-(requirements/cluster.txt) gives the prompts to workers. Each writes one text at a time, so
-decoders with trees and heads work too. The prompt of a worker that dies goes to a different
-worker. Workers on other machines run in the same checkout of this repository, with the same
-models.
+Flags, records, resuming and errors are those of main.py --prompts, because the code is the same
+(demo/prompts.py). Dask (requirements/cluster.txt) gives the prompts to the workers. Each worker
+writes one text at a time, so decoders with trees and heads work too. A text is seeded by the
+position of its prompt in the file, so every worker writes the same text for it. If a worker dies,
+a different worker gets its prompt.
+
+All workers need the same checkout of this repository and the same models. Dask runs any code that
+it receives, so use it only on a network that you trust.
 """
 
 import sys
@@ -105,8 +113,10 @@ def new_client(scheduler: str | None, n_workers: int | None):
 def main(argv=None):
     """Write all records; print what was written."""
     parser = Parser("python -m tools.survey", description=__doc__, formatter_class=Help)
-    parser.add_argument("--scheduler", help="Dask's address (default: workers on this machine)")
-    parser.add_argument("--workers", type=whole, help="how many here (default: one per core)")
+    parser.add_argument("--scheduler",
+                        help="address of a Dask scheduler (default: workers on this machine)")
+    parser.add_argument("--workers", type=whole,
+                        help="number of workers on this machine (default: one per core)")
     own, words = parser.parse_known_args(argv)
     args = parse_args(words)
     if args.prompts is None:

@@ -1,32 +1,34 @@
-"""Measure whether speculation pays for your GPT-2 models; for others: python -m theory.speedup.
+"""Measure whether speculation pays for two models of yours, and how certain the answer is.
 
     python -m tools.will_it_pay                                   # the bundled pair
     python -m tools.will_it_pay --target 1558M --draft 124M --N 20
     python -m tools.will_it_pay --target 1558M --draft 124M --random      # without a download
 
     (a) costs        time of a draft step, and of passes over 1 .. 9 rows    demo/costs.py
-    (b) acceptance   counted on the pair's own texts                         demo/race.py
-    (c) prediction   the best K by the papers' formulas and these costs      theory/speedup.py
+    (b) acceptance   by position, counted on the pair's own texts            demo/hazards.py
+    (c) prediction   the speed-up for every K by (a) and (b)                 demo/hazards.py
     (d) race         plain decoding against the best few, several runs       demo/race.py
+    (e) answer       from the intervals of the race                          demo/answer.py
 
     alpha   probability that a guess is accepted
     c       time of a draft step / time of a target pass over one row
     case    the figures of one temperature
 
-It pays if the best decoder was faster than plain decoding in every run, and does not pay if it
-was not faster in the median run. Other work on the machine slows runs down, too, so the table
-shows the slowest and the fastest run. There is no verdict if the texts are short, the runs are
-few, or the costs contradict each other.
+The answer for each temperature is one of three: it pays, it does not pay, or it is not known
+from these prompts. demo/answer.py states the rule. It compares the intervals of the measured
+speed-ups with 1, and a wrong "it pays" or "it does not pay" has a probability of at most 5 %.
+Other work on the machine slows runs down, too; nothing is known if the costs contradict each
+other.
 
 The table's "predicted" speed-ups are computed after the race, from the acceptance and the mean
 times of the race's passes, as in main.py's table. The predictions of --random, which runs no
-race, and the thresholds after each verdict are computed from the costs.
+race, and the thresholds after each answer are computed from the costs.
+--out writes all of it as a page (demo/pay_page.py).
 """
 
 import sys
 from argparse import Namespace
-from collections.abc import Iterator
-from itertools import combinations
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -34,12 +36,33 @@ import numpy as np
 from benchmarks import command
 from benchmarks.command import gain, number
 from benchmarks.models import OPENINGS, named, random_model
-from demo.clock import machine
+from demo.answer import (
+    acceptance_in_words,
+    answer_in_words,
+    answer_of,
+    disturbance,
+    raced_speedup,
+)
+from demo.clock import machine, spread
 from demo.costs import N_ROWS
 from demo.flags import decoder_name, entry_of_flag
-from demo.hazards import counts_of_race, position_figures, speedups_of_counts
+from demo.hazards import (
+    counts_of_race,
+    overall_acceptance,
+    position_figures,
+    speedups_of_counts,
+)
+from demo.pay_page import pay_page_text
 from demo.prompts import ids_of_line, opened_prompts, prompt_lines, prompt_of_line
-from demo.race import builder, costs_at, race, race_figures
+from demo.race import (
+    builder,
+    costs_at,
+    race,
+    race_figures,
+    seconds_per_token,
+    text_figures_of_runs,
+    tokens_per_second,
+)
 from lib.backend import products
 from lib.backend.arrays import gpu_errors_in_one_line
 from lib.markdown import markdown_table
@@ -47,22 +70,16 @@ from lib.terminal import flags_given, notify
 from lib.tokenizer import Tokenizer
 from sampling import check_sampling
 from theory.hardware import GPT2_SIZES
-from theory.speedup import expected_tokens, needed_alpha, walltime_improvement
+from theory.speedup import walltime_improvement
 from utils import MODELS_DIR, load_pair
 from variants.registry import Costs, Target
 from variants.shared.tree_gpt2 import tree_model
 
 ALPHAS = (0.6, 0.7, 0.8, 0.9)  # acceptances assumed for random weights
+MOST_GUESSES = N_ROWS - 1  # the largest K that is predicted: its pass is the longest measured
 CHAINS = 3  # values of K that are run
-FEWEST = 16  # new tokens per prompt; with fewer there is no verdict
-FEWEST_RUNS = 3  # runs of every decoder; with fewer there is no verdict
-# On idle machines a pass over several rows never took less than 0.95 of one row's time, nor
-# less than 0.7 of a pass over fewer rows. (The least was 0.74, for eight rows against seven
-# with NumPy's products.)
-LEAST_OF_ONE_ROW = 0.95
-LEAST_OF_FEWER_ROWS = 0.7
 FOR_TEXTS = {  # flags that do not apply to --random
-    "models_dir", "cut_vocab", "temperature", "prompts", "N", "repeats"}
+    "models_dir", "cut_vocab", "temperature", "prompts", "N", "repeats", "out"}
 
 
 # ---- the pair and its prompts
@@ -89,8 +106,8 @@ def check_random(args: Namespace, names: tuple[str, str]) -> None:
         raise ValueError(f"--{min(misplaced)} does not apply to --random, which writes no text")
     for name in names:
         if name not in GPT2_SIZES:
-            raise ValueError(f"--random has no weights of the shape of {name}: choose --target "
-                             f"and --draft from {', '.join(GPT2_SIZES)}")
+            raise ValueError(f"--random needs a released size, got {name}: choose --target and "
+                             f"--draft from {', '.join(GPT2_SIZES)}")
 
 
 def check_temperatures(temperatures: list[float]) -> None:
@@ -138,64 +155,69 @@ def predicted_speedups(costs: Costs, alpha: float) -> dict[int, float]:
             for K, cost in enumerate(costs.pass_cost) if K}
 
 
-def allowed_c(costs: Costs, alpha: float) -> float | None:
-    """Return the c below which some K gains at this alpha; None if not even c = 0 gains."""
-    # K guesses gain if tokens / (K c + cost) > 1, which is solved for c here
-    limits = [(expected_tokens(alpha, K) - cost) / K
-              for K, cost in enumerate(costs.pass_cost) if K]
-    largest = max(limits)
-    return largest if largest > 0 else None
-
-
-def disturbance(costs: Costs) -> str:
-    """Return how two measured passes contradict each other, or "" if no two do.
-
-    >>> disturbance(Costs(0.1, [1.0, 1.2, 0.9])), disturbance(Costs(0.1, [1.0, 1.1, 1.05]))
-    ('a pass over 3 rows took 0.90 of the time of 1 row', '')
-    """
-    times = enumerate(costs.passes, start=1)  # (number of rows, time of a pass over them)
-    for (fewer, time_of_fewer), (more, time_of_more) in combinations(times, 2):
-        share = time_of_more / time_of_fewer
-        least = LEAST_OF_ONE_ROW if fewer == 1 else LEAST_OF_FEWER_ROWS
-        if share < least:
-            rows = "1 row" if fewer == 1 else f"{fewer} rows"
-            return f"a pass over {more} rows took {share:.2f} of the time of {rows}"
-    return ""
-
-
 def case_figures(args: Namespace, draft: Target, target: Target, texts: list[list[int]],
                  temperature: float, costs: Costs) -> dict:
-    """Return the case of one temperature: acceptance, predictions and the race's figures."""
+    """Return the case of one temperature: acceptance, predictions, the race and the answer."""
     def builder_of(name, **flags):
         return builder(name, flags, temperature, costs=costs)
 
     # a race of one decoder, to count its accepted guesses; the speed-up over itself is not used
-    four = {"K = 4": builder_of("speculative", K=4)}
-    runs = race(draft, target, four, texts, args.N, repeats=1)["K = 4"]
-    alpha = race_figures(runs, runs)["acceptance"] or 0.0  # None: N is 1, nothing was tested
-    counts = counts_of_race([runs[0]], K=4)
+    longest = {"longest": builder_of("speculative", K=MOST_GUESSES)}
+    runs = race(draft, target, longest, texts, args.N, repeats=1)["longest"]
+    counts = counts_of_race(runs, MOST_GUESSES)
     positions = position_figures(counts)
-    for place, predicted_gain in zip(positions, speedups_of_counts(counts, costs).values()):
+    predicted = speedups_of_counts(counts, costs)
+    for place, predicted_gain in zip(positions, predicted.values()):
         place["predicted"] = predicted_gain  # of rounds that end after this guess
-    # the decoders of the race: the values of K that gain most by the formula, and three more
-    predicted = predicted_speedups(costs, alpha)
-    best_Ks = sorted(predicted, key=lambda K: predicted[K])[-CHAINS:]
+    best_Ks = sorted(predicted, key=lambda K: predicted[K]["speedup"])[-CHAINS:]
     chains = {f"--K {K}": K for K in sorted(best_Ks)}
+    others = other_builders(args, builder_of, target)
     builders = {"plain": builder_of(None),
-                **{name: builder_of("speculative", K=K) for name, K in chains.items()}}
+                **{name: builder_of("speculative", K=K) for name, K in chains.items()},
+                **others}
+    results = race(draft, target, builders, texts, args.N, args.repeats)
+    # Every K could have been among the best by the prediction.
+    n_candidates = len(predicted) + len(others)
+    case = {"name": f"Temperature {temperature:g}", "N": args.N, "repeats": args.repeats,
+            "n_prompts": len(texts), "candidates": n_candidates,
+            "acceptance": overall_acceptance(counts), "positions": positions,
+            "plain": plain_figures(results["plain"]),
+            "rows": decoder_rows(results, chains, n_candidates)}
+    return case | {"answer": answer_of(case, costs)._asdict()}
+
+
+def other_builders(args: Namespace, builder_of: Callable,
+                   target: Target) -> dict[str, Callable]:
+    """Return the builders of the race's decoders that are not rounds of K guesses."""
+    builders = {}
     if hasattr(target, "params"):  # a copy of its weights can be made
         builders["--decoder quantized"] = builder_of("quantized")
     builders["--decoder stopping"] = builder_of("stopping")
     builders["--decoder tree --widths auto"] = builder_of("tree", widths="auto")
     if args.decoder:
         builders[f"--decoder {args.decoder}"] = builder_of(entry_of_flag(args.decoder))
-    results = race(draft, target, builders, texts, args.N, args.repeats)
-    plain = results.pop("plain")
-    # the formula predicts chains of K guesses; K = 0 asks for no prediction
-    rows = {name: race_figures(result, plain, K=chains.get(name, 0))
-            for name, result in results.items()}
-    return {"name": f"Temperature {temperature:g}", "N": args.N, "repeats": args.repeats,
-            "acceptance": alpha, "positions": positions, "rows": rows}
+    return builders
+
+
+def plain_figures(runs: list) -> dict:
+    """Return the speed of plain decoding, and where its time goes."""
+    return {"tokens_per_s": spread(tokens_per_second(runs)), "time": seconds_per_token(runs),
+            "texts": text_figures_of_runs(runs)}
+
+
+def decoder_rows(results: dict[str, list], chains: dict[str, int], n_candidates: int) -> dict:
+    """Return {decoder: its figures} of a race; `chains` is {decoder: its K}."""
+    plain = results["plain"]
+    rows = {}
+    for name, runs in results.items():
+        if name == "plain":
+            continue
+        texts = text_figures_of_runs(runs)
+        interval = raced_speedup(texts, text_figures_of_runs(plain), n_candidates)
+        # the formula predicts chains of K guesses; K = 0 asks for no prediction
+        figures = race_figures(runs, plain, K=chains.get(name, 0))
+        rows[name] = {**figures, **interval, "time": seconds_per_token(runs), "texts": texts}
+    return rows
 
 
 @gpu_errors_in_one_line()
@@ -207,9 +229,10 @@ def all_figures(args: Namespace) -> dict:
         texts = [[1] * N_ROWS]  # one text of N_ROWS tokens; nothing is written after it
     else:
         texts = prompts_as_ids(args, encoder, min(draft.n_ctx, target.n_ctx))
-    figures = machine() | {
+    figures = machine(getattr(target, "library", None)) | {  # a model of transformers names it
         "target": args.target, "draft": args.draft, "costs": {}, "cases": [],
         "texts": named(len(texts), args.N),
+        "prompts": [encoder.decode(ids) for ids in texts] if encoder else [],
         "given": {},  # --random: predictions for given acceptances
         "vocabularies": str(getattr(draft, "common", ""))}  # empty if they are equal
     temperatures = [1.0] if args.random else args.temperature
@@ -226,48 +249,6 @@ def all_figures(args: Namespace) -> dict:
 
 # ---- in words
 
-def verdict(case: dict, costs: Costs) -> str:
-    """Return whether speculation pays, and why not if only the formula predicts a gain."""
-    if case["N"] < FEWEST:
-        return f"no verdict from texts of fewer than {FEWEST} tokens (--N {case['N']})."
-    if case["repeats"] < FEWEST_RUNS:
-        return f"no verdict from fewer than {FEWEST_RUNS} runs (--repeats {case['repeats']})."
-    if disturbance(costs):
-        return "no verdict, because the costs are disturbed."
-    rows = case["rows"]
-    name = max(rows, key=lambda name: rows[name]["speedup"])
-    best = rows[name]
-    if best["slowest"] > 1:
-        pays = "pays"
-    elif best["speedup"] <= 1:
-        pays = "does not pay"
-    else:
-        pays = "is too close to call"
-    measured = (f"it {pays}; best measured: {name}, {best['speedup']:.2f}x (median of "
-                f"{case['repeats']}).")
-    predicted = max((row.get("predicted", 0.0) for row in rows.values()), default=0.0)
-    if pays == "pays" or predicted <= 1:
-        return measured
-    return (f"{measured} By the formula it pays ({predicted:.2f}x); sampling and Python's own "
-            "time, which the formula leaves out, took the rest.")
-
-
-def conditions(costs: Costs, alpha: float) -> str:
-    """Return what must hold for speculation to gain by the formula."""
-    needed = needed_alpha(costs.c, costs.pass_cost)
-    allowed = allowed_c(costs, alpha)
-    if needed is None:
-        enough = "at these costs no acceptance is enough"
-    else:
-        enough = f"to gain at these costs, you need acceptance above {needed:.2f}"
-    if allowed is None:
-        cheap = "At this acceptance no draft is cheap enough"
-    else:
-        cheap = ("To gain at this acceptance, you need a draft step cheaper than "
-                 f"{allowed:.2f} target passes")
-    return f"By the formula, {enough} (yours: {alpha:.2f}). {cheap} (yours: {costs.c:.2f})."
-
-
 def paragraphs(figures: dict, args: Namespace | None = None) -> Iterator[str]:
     """Yield the paragraphs and tables of the report."""
     yield f"Target {figures['target']}, draft {figures['draft']}. {figures['measured']}"
@@ -283,15 +264,11 @@ def paragraphs(figures: dict, args: Namespace | None = None) -> Iterator[str]:
         yield predictions_table(figures["given"])
     # the costs and the cases of one temperature; --random has no case
     for case, costs in zip(figures["cases"], costs_of.values()):
-        yield (f"{case['name']}, {figures['texts']}: {case['acceptance']:.2f} of the guesses "
-               "were accepted.")
+        yield f"{case['name']}, {figures['texts']}: {acceptance_in_words(case)}"
         if "positions" in case:  # older files lack them
             yield positions_table(case["positions"])
         yield case_table(case)
-        advice = ""
-        if case["N"] >= FEWEST and not disturbance(costs):
-            advice = f" {conditions(costs, case['acceptance'])}"
-        yield f"{case['name']}: {verdict(case, costs)}{advice}"
+        yield f"{case['name']}: {answer_in_words(case, costs)}"
 
 
 def predictions_table(speedups_of: dict[str, dict]) -> str:
@@ -314,20 +291,20 @@ def costs_table(name: str, costs: Costs) -> str:
 def positions_table(positions: list[dict]) -> str:
     """Return the table of acceptance by position in the round, with 90 % intervals.
 
-    Its last row is the speed-up that the positions up to each one predict, for K = 1, 2, ..
+    The last column of line K is the speed-up that the positions up to K predict for rounds of K
+    guesses.
     """
-    head = ["guess, if those before it were accepted", *range(1, len(positions) + 1)]
-    tested = ["tested", *(place["tested"] for place in positions)]
-    rates = ["accepted (90 % interval)",
-             *(with_interval(place["acceptance"], place) for place in positions)]
-    gains = ["predicted speed-up with this K (90 % interval)"]
-    for place in positions:
+    head = ["guess", "tested", "accepted, if those before it were (90 % interval)",
+            "predicted speed-up with so many guesses (90 % interval)"]
+    rows = []
+    for K, place in enumerate(positions, start=1):
         predicted = place["predicted"]
-        gains.append(with_interval(predicted["speedup"], predicted))
-    return markdown_table(head, [tested, rates, gains])
+        rows.append([K, place["tested"], with_interval(place["acceptance"], place),
+                     with_interval(predicted["speedup"], predicted)])
+    return markdown_table(head, rows)
 
 
-def with_interval(figure: float, ends: dict[str, float]) -> str:
+def with_interval(figure: float, ends: Mapping[str, float | None]) -> str:
     """Return a figure and the two ends of its interval.
 
     >>> with_interval(0.5, {"low": 0.4, "high": 0.7})
@@ -337,11 +314,28 @@ def with_interval(figure: float, ends: dict[str, float]) -> str:
 
 
 def case_table(case: dict) -> str:
-    """Return the table of predicted and measured speed-ups of each decoder."""
-    rows = [[name, number(row.get("predicted")), gain(row), number(row["tokens_per_pass"])]
-            for name, row in case["rows"].items()]
-    head = ["decoder", "predicted", "measured (slowest - fastest run)", "tokens/pass"]
-    return markdown_table(head, rows)
+    """Return the table of each decoder: speed-ups, tokens per pass, and where its time goes."""
+    if not all("low" in row for row in case["rows"].values()):  # in older files
+        rows = [[name, number(row.get("predicted")), gain(row), number(row["tokens_per_pass"])]
+                for name, row in case["rows"].items()]
+        return markdown_table(["decoder", "predicted", "measured (slowest - fastest run)",
+                               "tokens/pass"], rows)
+    rows = [["plain decoding", "-", "1.00", "1.00", *shares_of_time(case["plain"]["time"])]]
+    for name, row in case["rows"].items():
+        rows.append([name, number(row.get("predicted")), with_interval(row["speedup"], row),
+                     number(row["tokens_per_pass"]), *shares_of_time(row["time"])])
+    return markdown_table(["decoder", "predicted", "measured (interval)", "tokens/pass",
+                           *(f"time: {name}" for name in case["plain"]["time"])], rows)
+
+
+def shares_of_time(seconds: Mapping[str, float]) -> list[str]:
+    """Return what percentage of the time each part takes.
+
+    >>> shares_of_time({"draft": 1, "target": 2, "rest": 1})
+    ['25 %', '50 %', '25 %']
+    """
+    total = sum(seconds.values())
+    return [f"{100 * part / total:.0f} %" for part in seconds.values()]
 
 
 # ---- the command
@@ -350,8 +344,8 @@ def main(argv=None):
     parser = command.new_parser("tools.will_it_pay", __doc__, repeats=3)
     add = parser.add_argument
     for role, bundled in (("target", "tales-large"), ("draft", "tales-small")):
-        add(f"--{role}", metavar="MODEL", default=bundled, help="124M, 355M, .., a folder in "
-            "models_dir, or the path of a Hugging Face folder (default: the bundled one)")
+        add(f"--{role}", metavar="MODEL", default=bundled, help="as main.py's --target_model_size: "
+            "124M, a folder's name or path, owner/name on the hub (default: the bundled one)")
     add("--models_dir", type=Path, default=MODELS_DIR, metavar="DIR",
         help="as main.py's (default: the repository's models/)")
     add("--cut_vocab", action="store_true", help="as main.py's")
@@ -364,9 +358,11 @@ def main(argv=None):
         help="a prompt per line, or a JSON object, as main.py's (default: six openings)")
     add("--decoder", type=decoder_name, metavar="NAME",
         help="race this decoder too: a name of main.py's, or FILE.py with a rule of yours")
+    add("--out", type=Path, metavar="FILE.html", help="also write the answer as a page with "
+        "pictures; with --show, of the figures in that file")
     args = parser.parse_args(argv)
     args.given = flags_given(sys.argv[1:] if argv is None else argv)
-    return command.run("will_it_pay", args, all_figures, paragraphs)
+    return command.run("will_it_pay", args, all_figures, paragraphs, page_of=pay_page_text)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """One paper per file: a way to guess, a way to test, or both, for the step in speculative.py.
 
-FILES is the reading order. docs/decoders.md has a paragraph and measurements for each decoder.
+FILES is the reading order. docs/decoders.md and docs/guesses.md have a paragraph for each decoder.
 variants/shared/ holds what several decoders use. `DECODERS["match"]` imports one file, match.py: a
 run reads the decoder that it uses, and exact/ can enumerate a decoder's test without the packages
 that other decoders need.

@@ -1,16 +1,16 @@
 """Kim et al. (2023), "Speculative Decoding with Big Little Decoder" (BiLD). Not lossless.
 
 Adds to speculative.py: the small model decides when to ask the large one, and the large model
-tolerates tokens that are not its own best. The method is greedy: nothing is drawn.
+tolerates tokens that are not its own best. The method is greedy, so nothing is drawn.
 
     fallback    alpha_FB: the small model stops when its best token has a smaller probability
     distance    of a token from the large model: - log p_large (cross-entropy to a hard label)
     rollback    alpha_RB: the large model rejects the first token with a larger distance, and
                 all tokens after it
 
-Differs from the authors' code: a token of the small model is final only when the large model
-has scored it, a stop token included; every token is compared with the rollback, also a token that
-is the large model's best; a fallback threshold of 0 is 0, not the default.
+Differs from the authors' code: a token of the small model, even a stop token, is final only when
+the large model has scored it. Every token is compared with the rollback, also the large model's
+best token. And --fallback 0 means a threshold of 0 instead of the default.
 """
 
 from functools import partial
@@ -62,12 +62,12 @@ def big_little_verify(guesses, p_small, p_large, rng, rollback):
 
 
 def build(models: Models,
-          run: Annotated[int, Flag(whole, "most tokens that the small model writes in a "
-              "row")] = 10,
-          fallback: Annotated[float, Flag(float, "the small model stops below this "
-              "probability")] = 0.6,
-          rollback: Annotated[float, Flag(float, "the large model rejects beyond this "
-              "distance, in nats")] = 5.0) -> Step:
+          run: Annotated[int, Flag(whole, "at most this many tokens of the small model in "
+              "a row")] = 10,
+          fallback: Annotated[float, Flag(float, "the small model stops if its best "
+              "token has a smaller probability")] = 0.6,
+          rollback: Annotated[float, Flag(float, "the large model rejects a token "
+              "with a larger distance, in nats")] = 5.0) -> Step:
     """Return the step. Both thresholds compare probabilities at temperature 1."""
     small = models.warm.draft_rows  # warm: at temperature 0 every row would be one-hot
     large = models.warm.target_rows
@@ -77,7 +77,7 @@ def build(models: Models,
 
 DECODER = Decoder(
     "big_little", "Kim et al. (2023)", "https://arxiv.org/abs/2302.07863",
-    idea="lets the small model write while it is confident, and the large model take back",
+    idea="the small model writes while it is confident; the large model corrects it",
     family="a lossy test",
     guess=write_while_confident, test=big_little_verify, build=build, greedy=True,
     exact="with --fallback above 1", exact_if=lambda settings: settings["fallback"] > 1)

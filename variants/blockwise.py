@@ -1,7 +1,7 @@
 """Stern et al. (2018), "Blockwise Parallel Decoding". Lossless with the exact criterion only.
 
 Adds to medusa.py: a different test. Blockwise decoding is the ancestor of all other decoders,
-of Medusa in particular. Here the heads guess one chain of best tokens, and decoding is greedy.
+in particular of Medusa. The heads guess one chain of their best tokens, and decoding is greedy.
 
     here          Stern et al. (2018)
     guesses[t]    the best token of head t, which is p_(t + 2) in the paper; p_1 is the target
@@ -9,8 +9,9 @@ of Medusa in particular. Here the heads guess one chain of best tokens, and deco
     top_k         the top-k selection criterion of Sec. 5.1 (1: exact)
     minimum       l, the minimum block size of Sec. 5.3 (1: exact): the fewest tokens per round
 
-Proposing and scoring are one pass (Sec. 4), because the pass also gives the state that the
-heads read. The distance criterion of Sec. 5.2 is for ids that are numbers, such as pixels.
+One pass scores the guesses of this round and gives the state from which the heads guess in the
+next round (Sec. 4). The distance criterion of Sec. 5.2 is left out, because it compares ids as
+numbers, such as the brightness of pixels.
 """
 
 from functools import partial
@@ -37,10 +38,11 @@ def blockwise_verify(tree, p_draft, p_target, rng, top_k=1, minimum=1):
 
 
 def build(models: Models,
-          block: Annotated[int, Flag(whole, "most tokens per round")] = 4,
-          selection: Annotated[int, Flag(whole, "accept a guess among this many best tokens "
-              "of the target; 1 is exact")] = 1,
-          minimum: Annotated[int, Flag(whole, "fewest tokens per round; 1 is exact")] = 1
+          block: Annotated[int, Flag(whole, "at most this many tokens per round")] = 4,
+          selection: Annotated[int, Flag(whole, "accept a guess if it is one of this many "
+              "best tokens of the target; 1 is exact")] = 1,
+          minimum: Annotated[int, Flag(whole, "at least this many tokens per round, "
+              "whether or not they pass; 1 is exact")] = 1
           ) -> Step:
     """Return the step. The selection ranks the target's tokens at temperature 1."""
     if minimum > block:

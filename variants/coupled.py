@@ -12,8 +12,8 @@ decoding, token for token, at every temperature.
 
 Subtle: a number belongs to its position. The next round reuses the numbers of positions that
 this round did not reach; new numbers would give a different text. And no number may be replaced
-after its use. To drop a guess because of its value, and to draw its position with a fresh number,
-is to select the numbers by their outcome, and biases the text.
+after its use. If a guess is dropped because of its value and its position is drawn with a new
+number, the numbers are selected by their outcome, which biases the text.
 """
 
 from functools import lru_cache, partial
@@ -85,8 +85,9 @@ def coupled(target, K, make_guesses, draw=sample):
 
 def build(models: Models,
           K: GUESSES = 4,
-          sampler: Annotated[str, Flag(str, "how a token is drawn: race agrees more often, "
-              "inverse is what all other decoders do", ("race", "inverse"))] = "race") -> Step:
+          sampler: Annotated[str, Flag(str, "how a token is drawn: with race the models "
+              "agree more often, inverse is the way of all other decoders",
+              ("race", "inverse"))] = "race") -> Step:
     """Return the step: guesses of a draft, drawn with the numbers of their positions."""
     draw = SAMPLERS[sampler]
     make_guesses = partial(guess, draft=models.draft_rows, draw=draw)
@@ -103,6 +104,6 @@ def plain_step(models, K, sampler):
 
 DECODER = Decoder(
     "coupled", "Daliri et al. (2024)", "https://arxiv.org/abs/2408.07978",
-    idea="draws a position's token in both models with the same random number",
+    idea="draws each token in both models with the same random number",
     family="a different lossless test",
     guess=guess, test=match_verify, build=build, plain=plain_step)

@@ -3,10 +3,10 @@
 Adds to medusa.py: one head that also reads its own guesses. The target's state at a position
 does not determine which token was drawn from it. The head (eagle_head.py) reads pairs of a state
 and the token that came next, predicts the state at that token, and continues from the predicted
-state. So the head is a draft for a chain and for tree.py's trees; the dynamic tree is by Li et
-al. (2024b). The true states of accepted tokens come from the test's own pass. The head has
-EAGLE-3's norms on both inputs. It was trained with EAGLE-1's objective, then with EAGLE-3's,
-Li et al. (2025).
+state. So the head can guess a chain or a tree of tree.py; the dynamic tree is by Li et al.
+(2024b). The pass that tests the guesses gives the true states of the accepted tokens. The head
+has EAGLE-3's norms on both inputs. It was trained with EAGLE-1's objective, and then with
+EAGLE-3's, Li et al. (2025).
 """
 
 from functools import partial

@@ -5,9 +5,9 @@ Adds to speculative.py: guesses without a draft, from the target's own rows of t
     y       a block of K tokens y_1 .. y_K after x: the guesses
     F(y)_t  the target's best token after x and y_1 .. y_(t - 1)
 
-Greedy decoding is K equations, y = F(y), and the greedy text is their only solution. One pass
-computes all of F(y), which is one step of Jacobi's method, y <- F(y): all positions at once,
-each from the values of the previous step (their Alg. 1). Up to and including the first
+Greedy decoding solves K equations, y = F(y), and the greedy text is their only solution. One pass
+computes all of F(y). This is one step of Jacobi's method, y <- F(y), which computes all positions
+from the values of the previous step (their Alg. 1). Up to and including the first
 position where y and F(y) differ, F(y) is greedy text: `verify` appends exactly these tokens. The
 later tokens of F(y) are the next guesses. K tokens take at most K passes, because each pass fixes
 at least one more token.

@@ -10,8 +10,8 @@ that at least one guess passes is larger.
     beta      the probability that one guess passes: sum of min(p_draft, p_target / rho)
 
 At least one of the m guesses passes with probability 1 - (1 - beta)^m. This must be at most
-rho beta, so that no token is accepted with more than its p_target; otherwise the distribution of
-the token that follows m rejections has a negative entry.
+rho beta. Otherwise some token is accepted with more than its p_target, and the distribution of
+the token after m rejections has a negative entry.
 """
 
 from functools import partial
@@ -94,7 +94,7 @@ def verify_kseq(tree, p_draft, p_target, rng):
 
 def build(models: Models,
           K: GUESSES = 4,
-          chains: Annotated[int, Flag(whole, "independent drafts")] = 3) -> Step:
+          chains: Annotated[int, Flag(whole, "independent chains of guesses")] = 3) -> Step:
     """Return the step: chains are drawn one by one and scored as a tree."""
     make_guesses = partial(guess_chains, draft=models.draft_rows, chains=chains)
     target = with_tree_sampling(models.target, **models.sampling)
@@ -103,6 +103,6 @@ def build(models: Models,
 
 DECODER = Decoder(
     "kseq", "Sun et al. (2023)", "https://arxiv.org/abs/2310.15141",
-    idea="tests several independent drafts, all with the same probability",
+    idea="draws several independent chains, and tests all guesses of a position alike",
     family="several guesses per position",
     guess=guess_chains, test=verify_kseq, build=build, needs=("draft", "tree"))

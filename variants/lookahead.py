@@ -22,9 +22,9 @@ branch and verification branch):
 
 Here N = 4. The pass gives a3, b3 and c3, and three n-grams join the pool: t1 b1 b2 b3 is one.
 
-Subtle: the nodes of the window are in the tree only to be continued. They have rows but no test,
-because they are not proposals. Their tokens change no distribution, so they may be any tokens;
-they start as copies of x.
+Subtle: the nodes of the window are not proposals, so they get rows but no test. The rows continue
+the columns. The tokens of these nodes change no distribution, so they may be any tokens; they
+start as copies of x.
 """
 
 from functools import partial
@@ -122,10 +122,11 @@ def guess_ngrams(x, k, rng, lookahead):
 
 
 def build(models: Models,
-          columns: Annotated[int, Flag(whole, "columns of the window, continued in every "
-              "pass")] = 5,
-          ngram: Annotated[int, Flag(whole, "length of the runs of tokens kept")] = 4,
-          pool: Annotated[int, Flag(whole, "runs kept for each first token")] = 5) -> Step:
+          columns: Annotated[int, Flag(whole, "columns of the window; each pass continues "
+              "all of them")] = 5,
+          ngram: Annotated[int, Flag(whole, "length of the runs in the pool, in tokens")] = 4,
+          pool: Annotated[int, Flag(whole, "at most this many runs in the pool for each "
+              "first token")] = 5) -> Step:
     """Return the step of one text; the `guesses` of its Rounds are the tested ones only."""
     if ngram < 2:
         raise ValueError(f"need --ngram >= 2, got {ngram}")
@@ -147,6 +148,6 @@ def build(models: Models,
 
 DECODER = Decoder(
     "lookahead", "Fu et al. (2024)", "https://arxiv.org/abs/2402.02057",
-    idea="keeps the runs of tokens that Jacobi's iteration wrote, and tries them again",
+    idea="pools n-grams from Jacobi's iteration, and reuses them as guesses",
     family="no draft model",
     guess=guess_ngrams, test=verify_tree, build=build, needs=("tree",))

@@ -66,6 +66,6 @@ def build(models: Models,
 
 DECODER = Decoder(
     "markov", "DeepSeek (2026)", "https://github.com/deepseek-ai/DeepSpec",
-    idea="chains Medusa's heads: each guess depends on the one before it",
+    idea="chains Medusa's heads, so that each guess depends on the guess before it",
     family="heads on the target",
     guess=guess_by_chain, test=verify, build=build, needs=ON_STATES)

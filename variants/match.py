@@ -38,8 +38,8 @@ def match_verify(guesses, p_draft, p_target, rng, draw=sample):
 
 def build(models: Models,
           K: GUESSES = 4,
-          guesses: Annotated[str, Flag(str, "the draft's most probable tokens, or drawn from "
-              "the draft", ("best", "drawn"))] = "best") -> Step:
+          guesses: Annotated[str, Flag(str, "best: the draft's most probable tokens; drawn: "
+              "tokens drawn from the draft", ("best", "drawn"))] = "best") -> Step:
     """Return the step, with the draft at temperature 0 if it guesses its best tokens."""
     models_of_draft = models
     if guesses == "best":  # drawn at temperature 0

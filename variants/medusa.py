@@ -133,17 +133,17 @@ def sparse_tree(text):
 def build(models: Models,
           widths: Annotated[tuple | None, Flag(wholes, "children for each node, level by "
               "level (default: 3,2,1)")] = None,
-          sparse: Annotated[list | None, Flag(sparse_tree, "a sparse tree instead of widths, "
-              "each node by its path's ranks: '0 1 0.0 0.1 0.0.0'")] = None,
-          acceptance: Annotated[str, Flag(str, "which test: exact or typical",
+          sparse: Annotated[list | None, Flag(sparse_tree, "instead of --widths: any "
+              "tree, each node given by the ranks on its path: '0 1 0.0 0.1 0.0.0'")] = None,
+          acceptance: Annotated[str, Flag(str, "the test; typical is not lossless",
               ("exact", "typical"))] = "exact",
-          epsilon: Annotated[float | None, Flag(float, "threshold of the typical test "
-              "(default: 0.09)")] = None,
-          delta: Annotated[float | None, Flag(float, "threshold of the typical test "
-              "(default: 0.3)")] = None) -> Step:
+          epsilon: Annotated[float | None, Flag(float, "the typical test accepts "
+              "p_target > min(epsilon, delta exp(-entropy)) (default: 0.09)")] = None,
+          delta: Annotated[float | None, Flag(float, "see --epsilon (default: "
+              "0.3)")] = None) -> Step:
     """Return the step of the paper's heads with either test, over either kind of tree."""
     if sparse and widths:
-        raise ValueError("--widths and --sparse are two kinds of trees: give one of them")
+        raise ValueError("--widths and --sparse are both given: choose one")
     both = {"epsilon": epsilon, "delta": delta}
     thresholds = {name: value for name, value in both.items() if value is not None}
     if thresholds and acceptance == "exact":

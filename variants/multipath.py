@@ -1,8 +1,8 @@
 """Thomas and Pal (2026), "Greedy Multi-Path Block Verification ...". Lossless.
 
 Adds to block.py: the draft guesses several paths, independently of each other, and only the best
-path is tested, as one block. The best path is chosen token by token: at each position the token
-with the largest ratio p_target / p_draft, of equal ratios the token with the lowest id.
+path is tested, as one block. The best path has the token with the largest ratio p_target / p_draft
+at each position. If ratios are equal, it has the token with the lowest id.
 
 Choosing changes the distribution of the path that is tested, so the test needs the distribution
 of the best path instead of the draft's.
@@ -17,8 +17,8 @@ prefix, and at least one path has the prefix:
 
     P(best path has the prefix) = (below + mass)^N - below^N
 
-A row of the best path is the quotient of two such probabilities: the numerator is for the prefix
-with one more token, the denominator for the prefix alone.
+A probability in a row of the best path is a quotient. The numerator is the probability of the
+prefix with one more token, and the denominator is the probability of the prefix alone.
 
 Subtle: more paths can give fewer tokens per round, because the best path's distribution may be
 further from the target's than the draft's is. This is always so if the draft equals the target.
@@ -129,6 +129,6 @@ def build(models: Models,
 
 DECODER = Decoder(
     "multipath", "Thomas and Pal (2026)", "https://arxiv.org/abs/2602.16961",
-    idea="draws several paths and tests the best one as a block",
+    idea="draws several paths, and tests the best path as a block",
     family="several guesses per position",
     guess=guess_paths, test=verify_best_path, build=build, needs=("draft", "tree"))

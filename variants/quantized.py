@@ -66,6 +66,6 @@ def build(models: Models, K: GUESSES_OR_AUTO = 5) -> Step:
 
 DECODER = Decoder(
     "quantized", "Georganas et al. (2025)", "https://arxiv.org/abs/2503.13565",
-    idea="drafts with the target itself, its weights in int8",
+    idea="drafts with a copy of the target in int8",
     family="a cheaper draft, or a K that adapts",
     guess=guess, test=verify, build=build, needs=("params",), make_draft=int8_copy)

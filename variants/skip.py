@@ -47,10 +47,10 @@ def build(models: Models,
           K: GUESSES = 2,
           skip: Annotated[tuple | str, Flag(
               either(partial(wholes, least=0), "middle"), "blocks that the draft leaves out, "
-              "such as 5,7,9; middle: all except the first quarter, one more, and the last "
-              "quarter")] = "middle",
-          exit: Annotated[int | None, Flag(whole, "instead of --skip: the draft ends after "
-              "this many blocks")] = None) -> Step:
+              "such as 5,7,9; middle leaves out all but the first quarter of the blocks plus "
+              "one, and the last quarter")] = "middle",
+          exit: Annotated[int | None, Flag(whole, "instead of --skip: the draft consists of "
+              "this many first blocks")] = None) -> Step:
     """Return the papers' own step, with a part of the target as the draft."""
     kept = blocks_kept(len(models.target.params["blocks"]), skip, exit)
     models = models._replace(draft=with_blocks(models.target, kept))
@@ -59,6 +59,6 @@ def build(models: Models,
 
 DECODER = Decoder(
     "skip", "Zhang et al. (2023)", "https://arxiv.org/abs/2309.08168",
-    idea="drafts with the target itself, some of its blocks left out",
+    idea="drafts with the target itself, without some of its blocks",
     family="a cheaper draft, or a K that adapts",
     guess=guess, test=verify, build=build, needs=("params",))

@@ -84,14 +84,14 @@ def at_temperature_0(model):
 def build(models: Models,
           K: GUESSES = 4,
           inner_K: Annotated[int, Flag(whole, "guesses per round of the inner step")] = 2,
-          order: Annotated[int, Flag(whole, "order of the n-gram model: 3 looks at two "
-              "tokens")] = 3,
-          width: Annotated[int, Flag(whole, "guesses per position; above 1 the chain becomes "
-              "a tree")] = 1) -> Step:
+          order: Annotated[int, Flag(whole, "order of the n-gram model; at 3 it reads the "
+              "last two tokens")] = 3,
+          width: Annotated[int, Flag(whole, "guesses per position; above 1 they form a tree "
+              "instead of a chain")] = 1) -> Step:
     """Return the step of the target, whose draft is decoded with an n-gram model as draft."""
     if models.is_greedy and width > 1:
-        raise ValueError(f"--width {width} does not apply at --temperature 0, where one token "
-                         "has all the mass")
+        raise ValueError(f"--width {width} does not apply at --temperature 0, where one "
+                         "token has all the probability")
     smallest = ngram(models.target.n_vocab, order)
     if models.is_greedy:
         smallest = at_temperature_0(smallest)

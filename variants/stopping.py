@@ -1,8 +1,8 @@
 """Huang et al. (2024), "SpecDec++": stop guessing by a threshold, here measured. Lossless.
 
 Adds to assisted.py: it needs neither K nor a constant threshold. The draft guesses while the
-probability that the next guess becomes text is worth its time; costs are measured as for `--K
-auto` (speculative.py), probabilities are counted.
+probability that the next guess becomes text is worth its time. Costs are measured as for `--K
+auto` (speculative.py), and probabilities are counted.
 
     bucket      one of 8 ranges of the draft's confidence, the largest probability of a row
     a[bucket]   the probability that a guess from such a row is accepted, if all guesses before
@@ -13,27 +13,28 @@ auto` (speculative.py), probabilities are counted.
     rho         tokens per unit of time so far, at least plain decoding's 1
 
 At the rate rho, one unit of time is worth rho tokens. A round with k guesses gives 1 + s_1 + ..
-+ s_k tokens and takes the time k d + V[k]. If rho is the best rate of all rules, the rule whose
-rounds maximise tokens - rho time has this rate (the renewal-reward theorem). So m more guesses
-after k guesses are worth `net` tokens. The first of these guesses is accepted with the `a` of its
-row's bucket, the others with the mean alpha:
++ s_k tokens and takes the time k d + V[k]. Let rho be the best rate that any rule has. A rule has
+this rate if its rounds maximise the difference tokens - rho * time (the renewal-reward theorem).
+So m more guesses after k guesses are worth `net` tokens. The first of them is accepted with
+probability a[bucket] of its row, and the others with the mean alpha:
 
     net  =  max over m >= 1 of  s a (1 + alpha + .. + alpha^(m-1)) - rho (m d + V[k+m] - V[k])
 
 Two tests decide whether the draft's next row is computed, and whether a guess is drawn from it.
-A row's price is rho d, which `net` contains; in (b) this price is paid already.
+The row costs rho d, which is subtracted in `net`. In (b) the row is computed already, so its cost
+is added again.
 
     (a) compute a draft row           if the mean over rows of max(0, net + rho d) is above rho d
     (b) draw a guess from that row    if net + rho d > 0
 
-If a is the same for all rows, this is best_K of theory/speedup.py. Otherwise it is the best
-rule if each guess raises V by at least as much as the guess before it. If not, a guess that raises
-V much may be followed by a guess that raises V little, which is why m can be more than 1.
+If a is equal for all rows, this is best_K of theory/speedup.py. Otherwise it is the best rule if
+each guess raises V by at least as much as the guess before it. If a guess raises V by more than
+the guess after it, only both together may pay, which is why m can be more than 1.
 
 Huang et al. (2024) Theorem 3.1 stops when 1 - s exceeds a constant, and trains a head to
-predict s. Their released code evaluates the head after drawing a guess, which is tested. Here
-the row is judged before a guess is drawn. Both are exact; dropping a drawn guess because of its
-value, before the ratio test, is not (docs/wild.md).
+predict s. Their released code draws a guess, evaluates the head, and tests the guess in any case.
+Here the decision comes before the draw. Both are exact. It would not be exact to drop a drawn
+guess because of its value, before the ratio test (docs/wild.md).
 """
 
 from functools import partial
@@ -157,6 +158,6 @@ def build(models: Models) -> Step:
 
 DECODER = Decoder(
     "stopping", "Huang et al. (2024)", "https://arxiv.org/abs/2405.19715",
-    idea="draws one more guess only while its probability is worth its time",
+    idea="draws one more guess as long as its expected gain is worth its time",
     family="a cheaper draft, or a K that adapts",
     guess=guess_while_it_pays, test=verify, build=build, needs=("draft", "costs"))

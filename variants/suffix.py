@@ -1,8 +1,8 @@
 """Oliaro et al. (2024), "SuffixDecoding". Lossless.
 
-Adds to lookup.py: counts of everything that followed, and a draft for rounds in which the counts
-give no confident guess. The guess is what followed the last m tokens most often, as long as that
-is probable enough. Finished texts can be remembered for later texts (memory.py).
+Adds to lookup.py: counts of all tokens that followed a run, and a draft model that guesses if the
+counts are not clear. The guesses are the tokens that most often followed the last m tokens, up to
+a least probability. Finished texts can be remembered for later texts (lib/memory.py).
 
     run           some tokens in a row; the counts have the tokens that followed each run
     m             the length of the run that a guess continues: 1, 2, .. depth - 1 are all tried
@@ -114,22 +114,24 @@ def copy_or_draft(x, k, rng, own, remembered, draft, n_vocab, cap, n_drafted, su
 def build(models: Models,
           K: Annotated[int | None, Flag(whole, "guesses per round of the draft "
               "(default: 4)")] = None,
-          cap: Annotated[int, Flag(whole, "most guesses copied in a round")] = 10,
-          factor: Annotated[float, Flag(float, "most guesses per token looked back")] = 2.0,
-          min_prob: Annotated[float, Flag(float, "stop copying when the probability of a "
-              "guess, by the counts, falls below this")] = 0.1,
-          depth: Annotated[int, Flag(whole, "longest run of tokens counted, its guesses "
-              "included")] = 16,
+          cap: Annotated[int, Flag(whole, "at most this many guesses are copied per "
+              "round")] = 10,
+          factor: Annotated[float, Flag(float, "at most this many guesses for "
+              "each token of the run that they continue")] = 2.0,
+          min_prob: Annotated[float, Flag(float, "stop copying before a guess whose "
+              "probability, by the counts, is below this")] = 0.1,
+          depth: Annotated[int, Flag(whole, "length of the longest run of tokens that is "
+              "counted, with its guesses")] = 16,
           sure: Annotated[float, Flag(float, "copy if at least this many guesses are "
-              "expected to be right, else use the draft; 0: always copy")] = 3.0,
-          memory: Annotated[str, Flag(str, "a file of finished texts to copy from too; the "
-              "new text is added")] = "") -> Step:
+              "expected to be correct, otherwise the draft guesses; 0: always copy")] = 3.0,
+          memory: Annotated[str, Flag(str, "also copy from the finished texts in this file, "
+              "and add the new text to it")] = "") -> Step:
     """Return the step of one text, which keeps its counts; main.py adds the text to `memory`."""
     if not (factor > 0 and 0 <= min_prob <= 1 and sure >= 0):
         raise ValueError("need --factor > 0, 0 <= --min_prob <= 1 and --sure >= 0, got "
                          f"{factor}, {min_prob} and {sure}")
     if sure == 0 and K:
-        raise ValueError("--K does not apply with --sure 0: the draft is never asked")
+        raise ValueError("--K does not apply with --sure 0, where the draft never guesses")
     n_drafted = K or 4
     n_vocab = models.target.n_vocab
     texts = read_memory(memory, n_vocab) if memory else ()
@@ -142,7 +144,7 @@ def build(models: Models,
 
 DECODER = Decoder(
     "suffix", "Oliaro et al. (2024)", "https://arxiv.org/abs/2411.04975",
-    idea="counts what followed the last words; asks the draft if their confidence is low",
+    idea="copies what most often followed the last words; otherwise the draft guesses",
     family="no draft model",
     guess=copy_or_draft, test=verify, build=build,
     no_draft_if=lambda settings: settings["sure"] == 0)

@@ -1,8 +1,8 @@
 """Weng et al. (2025), "Traversal Verification for Speculative Tree Decoding", Alg. 1. Lossless.
 
-Adds to tree.py and block.py: a tree is tested from its leaves to its root, each whole path at
-once. A guess to which the target assigns more probability than the draft makes up for a guess to
-which it assigns less. The target's mass that a rejected path does not use goes to the next path.
+Adds to tree.py and block.py: a tree is tested from its leaves to its root, a whole path at a
+time. A guess to which the target assigns more probability than the draft makes up for a guess to
+which it assigns less. The next path is tested with the target's mass that rejected paths left.
 On a chain the test is block.py's; with one-hot rows it is tree.py's.
 
     node, child   a node that is visited; a guess below it, whose token is `token`
@@ -16,9 +16,9 @@ On a chain the test is block.py's; with one-hot rows it is tree.py's.
 
 After a rejected child the share of the node falls to surplus / (surplus + 1 - share).
 
-Subtle: the divisor surplus + 1 - share is not the mass that the draft's row has left. And a token
-drawn twice at one node is two guesses. The second guess is never accepted, because no mass of a
-rejected token remains, but its row is subtracted once more.
+Subtle: the divisor surplus + 1 - share is not the mass that the draft's row has left. And if a
+token is drawn twice at one node, both draws are guesses. The second guess is never accepted,
+because no mass of a rejected token remains, but the draft's row is subtracted for it too.
 """
 
 import numpy as np
@@ -69,6 +69,6 @@ def build(models: Models,
 
 DECODER = Decoder(
     "traversal", "Weng et al. (2025)", "https://arxiv.org/abs/2505.12398",
-    idea="tests a tree's paths as wholes, from the leaves to the root",
+    idea="tests whole paths of a tree, from the leaves to the root",
     family="several guesses per position",
     guess=guess_shape, test=verify_traversal, build=build, needs=("draft", "tree"))

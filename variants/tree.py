@@ -2,7 +2,8 @@
 
 Adds to speculative.py: several guesses for one position. Each of these guesses has its own
 guesses for the next position, so the guesses of a round form a tree. The target scores the tree
-in one pass. The test walks from the root to the first child that is accepted, and on from there.
+in one pass. The test goes from the root to the first child that is accepted, then to its first
+accepted child, and so on.
 
     widths      <k_1, .., k_m>, the expansion configuration: the number of children of each node,
                 level by level; "auto": the best tree at the measured costs (best_tree.py);

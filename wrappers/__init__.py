@@ -1,4 +1,4 @@
-"""A model or a step made from another one; every decoder runs through it unchanged.
+"""Make a model or a step from a different one, so that every decoder runs through it unchanged.
 
 intersection            a draft with a different vocabulary
 window                  texts longer than the context

@@ -7,7 +7,7 @@ run, are known before any model is asked.
     allowed    ids -> [n_vocab] of bool: the tokens that may follow
     forced     the run of forced tokens after a text
 
-A forced run is a round of its own, in front of the rounds of any step: its guesses are the
+A forced run is a separate round before the next round of any step. Its guesses are the forced
 tokens, and its rows are one-hot, so `verify` accepts all of them.
 """
 
@@ -35,10 +35,10 @@ def forced_run(x: list[int], most: int, allowed: Allowed,
     """
     forced: list[int] = []
     while len(forced) < most and not (forced and forced[-1] in stop):
-        candidates = np.flatnonzero(allowed(x + forced))
-        if len(candidates) != 1:
+        mask = allowed(x + forced)
+        if np.count_nonzero(mask) != 1:
             break
-        forced.append(int(candidates[0]))
+        forced.append(int(mask.argmax()))  # the index of the only True
     return forced
 
 

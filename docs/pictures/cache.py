@@ -6,7 +6,8 @@
 """
 
 from docs.pictures.palette import colour
-from docs.pictures.svg import EDGE, WIDTH, line, picture, rect, text
+from docs.pictures.svg import EDGE, WIDTH, picture
+from lib.svg import line, rect, text
 
 HEIGHT = 492
 STEP, BOX = 50, 44  # from one column to the next, width of a box

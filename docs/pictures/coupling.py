@@ -8,7 +8,8 @@
 from fractions import Fraction
 
 from docs.pictures.palette import colour
-from docs.pictures.svg import EDGE, WIDTH, line, picture, rect, text
+from docs.pictures.svg import EDGE, WIDTH, picture
+from lib.svg import line, rect, text
 
 HEIGHT = 330
 D = {"A": Fraction(2, 3), "B": Fraction(1, 3)}

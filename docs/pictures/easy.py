@@ -4,7 +4,8 @@
     HARD, EASY    tokens below HARD are red, tokens from EASY on are green
 """
 
-from docs.pictures.svg import ADVANCE, EDGE, SMALL_SIZE, mono, picture, positions, rect, text
+from docs.pictures.svg import ADVANCE, EDGE, SMALL_SIZE, mono, picture, positions
+from lib.svg import rect, text
 
 LINE, COLUMNS = 46, 46  # distance of lines, letters in a line
 TOP, BAR = 36, 9  # y of the first line; from a line of text down to its bars

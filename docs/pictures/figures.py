@@ -7,7 +7,8 @@ that a page shows them in a font it has.
 import re
 
 from docs.pictures.palette import MARKERS, SERIES, colour
-from docs.pictures.svg import SANS, element, rect
+from docs.pictures.svg import SANS
+from lib.svg import element, rect
 
 NARROW, WIDE = 5, 8.75  # inches of 96 pixels: 480 pixels as in svg.py, and 840
 LETTERS = 11.25  # points: the 15 pixels of svg.SMALL_SIZE

@@ -5,7 +5,8 @@
 """
 
 from docs.pictures.palette import colour
-from docs.pictures.svg import ADVANCE, EDGE, SMALL_SIZE, WIDTH, line, mono, picture, rect, text
+from docs.pictures.svg import ADVANCE, EDGE, SMALL_SIZE, WIDTH, mono, picture
+from lib.svg import line, rect, text
 
 HEIGHT = 632
 STEP, BOX = 90, 82  # of the columns: from one to the next, width
@@ -14,7 +15,7 @@ GUESS, SCORE, ACCEPT, RESAMPLE = 92, 204, 290, 446  # y of the name of each step
 VERDICTS = {True: ("<", "accepted", "bold green"), False: ("\u2265", "rejected", "bold red")}
 
 
-def step(y, name, note):
+def named_step(y, name, note):
     """Yield a step's name at the left, and what it does at the right."""
     yield text(EDGE, y, name, "bold")
     yield text(WIDTH - EDGE, y, note, "small muted", text_anchor="end")
@@ -39,7 +40,7 @@ def running_text(y, label, pieces):
 def guesses(data):
     """Yield [1]: the draft's tokens, each with its probability."""
     n_guesses = len(data["guesses"])
-    yield from step(GUESS + 12, "[1] guess", f"{n_guesses} draft passes: p_draft of each")
+    yield from named_step(GUESS + 12, "[1] guess", f"{n_guesses} draft passes: p_draft of each")
     for i, guess in enumerate(data["guesses"]):
         yield rect(EDGE + STEP * i + 0.5, GUESS + 26.5, BOX, 32, "box", rx=6)
         is_rejected = guess.get("accepted") is False  # None: not tested
@@ -50,7 +51,7 @@ def guesses(data):
 
 def scores(data):
     """Yield [2]: one pass of the target gives a row for each guess, and one more."""
-    yield from step(SCORE + 12, "[2] score", "1 target pass: p_target of each")
+    yield from named_step(SCORE + 12, "[2] score", "1 target pass: p_target of each")
     n_guesses = len(data["guesses"])
     yield rect(EDGE + 0.5, SCORE + 26.5, STEP * n_guesses + BOX, 34, "track", rx=6)
     for i, guess in enumerate(data["guesses"]):
@@ -60,7 +61,7 @@ def scores(data):
 
 def verdicts(data):
     """Yield [3]: u against the threshold, up to the first rejected guess."""
-    yield from step(ACCEPT + 12, "[3] accept", "if u < min(1, p_target / p_draft)")
+    yield from named_step(ACCEPT + 12, "[3] accept", "if u < min(1, p_target / p_draft)")
     for i, guess in enumerate(data["guesses"]):
         if "accepted" in guess:
             yield from test(i, guess["u_accept"], guess["threshold"], guess["accepted"])
@@ -90,7 +91,7 @@ def test(i, u, threshold, accepted):
 
 def resample(data):
     """Yield [4]: the residual, as the token that was drawn and the sum of all others."""
-    yield from step(RESAMPLE + 12, "[4] resample", "from max(0, p_target \u2212 p_draft)")
+    yield from named_step(RESAMPLE + 12, "[4] resample", "from max(0, p_target \u2212 p_draft)")
     n_accepted = len(data["ids"]) - 1
     row = data["rows"][n_accepted]["top"]
     drawn = data["ids"][-1]

@@ -11,19 +11,8 @@ looked before. So a reader without animation (prefers-reduced-motion) sees the e
 """
 
 from docs.pictures.palette import colour
-from docs.pictures.svg import (
-    ADVANCE,
-    EDGE,
-    SMALL_SIZE,
-    WIDTH,
-    element,
-    line,
-    mono,
-    picture,
-    positions,
-    rect,
-    text,
-)
+from docs.pictures.svg import ADVANCE, EDGE, SMALL_SIZE, WIDTH, mono, picture, positions
+from lib.svg import element, line, rect, text
 
 LINE, COLUMNS = 23, 49  # distance of lines, letters in a line
 PANEL = 244  # height of the part of one decoder; its y begin at 0

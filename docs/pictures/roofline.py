@@ -8,7 +8,8 @@ longer of the two is the time of the pass: theory/hardware.py.
 import math
 
 from docs.pictures.palette import colour
-from docs.pictures.svg import EDGE, WIDTH, element, line, picture, text
+from docs.pictures.svg import EDGE, WIDTH, picture
+from lib.svg import element, line, text
 from theory.hardware import crossover_batch, pass_latency
 
 HEIGHT = 330

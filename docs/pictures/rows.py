@@ -4,7 +4,8 @@ A row depends on the token below it (a thick line) and on all tokens at its left
 """
 
 from docs.pictures.palette import colour
-from docs.pictures.svg import EDGE, element, line, mono, picture, rect, text
+from docs.pictures.svg import EDGE, mono, picture
+from lib.svg import element, line, rect, text
 
 HEIGHT = 344
 TOKENS = ["x[:-1]", "x[-1]", "guess 0", "guess 1", "guess 2"]

@@ -1,13 +1,14 @@
-"""Write SVG as text: elements, a picture, and the positions of the letters of a text.
+"""Write a picture as SVG, and the positions of the letters of a text.
 
 A picture is a function `draw(data)`, in the palette's light colours. A file has no script and
 no font.
 """
 
 import re
-from xml.sax.saxutils import escape, quoteattr
+from xml.sax.saxutils import escape
 
 from docs.pictures.palette import COLOURS, colour
+from lib.svg import element, rect
 
 SANS = "-apple-system,BlinkMacSystemFont,'Segoe UI','Noto Sans',Helvetica,Arial,sans-serif"
 MONO = "ui-monospace,SFMono-Regular,'SF Mono',Menlo,Consolas,'Liberation Mono',monospace"
@@ -16,39 +17,11 @@ WIDTH, EDGE = 480, 18  # of a picture, and of the space at its left and right
 SIZE, SMALL_SIZE = 16, 15  # of letters; SMALL_SIZE is 11 pixels on a telephone, 358 pixels wide
 
 
-def element(name, content="", **attributes):
-    """Return <name ...>content</name>; class_ is class, font_size is font-size."""
-    shown = {key.rstrip("_").replace("_", "-"): short_number(value)
-             for key, value in attributes.items() if value is not None}
-    head = " ".join([name, *(f"{key}={quoteattr(value)}" for key, value in shown.items())])
-    return f"<{head}>{content}</{name}>" if content else f"<{head}/>"
-
-
-def short_number(value):
-    """Return a float with at most two decimals, everything else as it is."""
-    return f"{value:.2f}".rstrip("0").rstrip(".") if isinstance(value, float) else str(value)
-
-
-def text(x, y, string, class_=None, **attributes):
-    """Return a line of sans-serif text; x is its start unless text_anchor is given."""
-    return element("text", escape(string), x=x, y=y, class_=class_, **attributes)
-
-
 def mono(x, y, string, size=SMALL_SIZE, class_="", **attributes):
     """Return a piece of monospace text. Its width follows from ADVANCE in every font."""
     width = len(string) * size * ADVANCE
     return element("text", escape(string), x=x, y=y, class_=f"mono {class_}".strip(),
                    font_size=size, textLength=width, **attributes)
-
-
-def rect(x, y, width, height, class_=None, **attributes):
-    """Return a rectangle; rx is the radius of its corners."""
-    return element("rect", x=x, y=y, width=width, height=height, class_=class_, **attributes)
-
-
-def line(x1, y1, x2, y2, class_="rule", **attributes):
-    """Return a straight line."""
-    return element("line", x1=x1, y1=y1, x2=x2, y2=y2, class_=class_, **attributes)
 
 
 def picture(height, title, parts, style=""):

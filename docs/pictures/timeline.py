@@ -5,7 +5,8 @@ target passes over one row.
 """
 
 from docs.pictures.palette import colour
-from docs.pictures.svg import EDGE, WIDTH, line, picture, rect, text
+from docs.pictures.svg import EDGE, WIDTH, picture
+from lib.svg import line, rect, text
 
 HEIGHT = 324
 K, C, M = 4, 0.1, 1.3  # guesses per round; times of a draft step and of a pass over K + 1 rows

@@ -7,10 +7,11 @@ import functools
 import re
 import textwrap
 
-from docs.pictures.svg import EDGE, WIDTH, picture, rect, text
+from docs.pictures.svg import EDGE, WIDTH, picture
 from exact.rules import register, settings
 from exact.rules.register import enumerated_rule
 from exact.rules.settings import enumerated_setting
+from lib.svg import rect, text
 
 TOY, K = "A", 3
 TOP, LINE, BETWEEN = 86, 20, 34  # y of the first name, from one line to the next, between rules

@@ -1,4 +1,4 @@
-"""Run the verifiers that engines ship: what is installed is called, nothing is paraphrased.
+"""Run the verifiers that engines ship, by calling the installed packages themselves.
 
     python -m exact.engines                  # all that is installed, for minutes
     python -m exact.engines --only vllm      # this one

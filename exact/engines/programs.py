@@ -7,9 +7,10 @@ total variation between their frequencies and the target's distribution. With
     limit = sqrt((m log 2 + log(1 / ERROR)) / (2 n))          m: the number of different texts
 
 an exact engine exceeds the limit with a probability of at most ERROR. The distance is the largest
-excess of a set of texts, there are 2^m sets, and exp(-2 n limit^2) bounds the probability that
-one set has an excess above the limit (Hoeffding). By the same bound an engine whose true distance
-is 2 limit or more is measured below the limit with a probability of at most ERROR.
+excess of frequency over probability in any set of texts. There are 2^m sets, and one set has an
+excess above the limit with a probability of at most exp(-2 n limit^2) (Hoeffding). By the same
+bound, an engine whose true distance is at least 2 limit is measured below the limit with a
+probability of at most ERROR.
 """
 
 from collections import Counter

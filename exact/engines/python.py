@@ -1,10 +1,11 @@
-"""Run the verifiers of transformers and mlx-lm with an rng that exact/law.py makes fork.
+"""Enumerate the verifiers of transformers and mlx-lm by exact/law.py.
 
 transformers   _speculative_sampling of generation/utils.py
 mlx-lm         speculative_generate_step of generate.py
 
-The engines' own random calls are replaced by rng's. Both functions return the tokens of one
-round. The toys' rows depend on the last token only, so the engines' caches are not tested.
+The engines' random calls are replaced by calls of the enumerating rng. Both functions return the
+tokens of one round. The toys' rows depend on the last token only, so the engines' caches are not
+tested.
 """
 
 from unittest import mock

@@ -1,14 +1,14 @@
-"""Run the Triton kernels that SGLang and vLLM ship on a CPU, by Triton's interpreter.
+"""Run the Triton kernels of SGLang and vLLM by Triton's interpreter, which needs no GPU.
 
-The installed file is run as it is. What it imports from its own package is replaced, so it
-needs neither a GPU nor the package's many dependencies. Its random numbers are given to it, and
-every outcome is enumerated (boxes.py):
+The installed file is run unchanged. Its imports from its own package are replaced, so it needs
+neither a GPU nor the package's many dependencies. Its random numbers are arguments, and every
+outcome is enumerated (boxes.py):
 
     uniforms   one per guess: is the guess accepted?
     ids_at     uniforms -> the tokens of a round: the accepted guesses and one more
     row_at     uniforms -> the distribution of that last token, which has its own random number
 
-How an engine makes its random numbers is therefore not tested, nor how it draws its guesses.
+The engine's random generator is therefore not tested, nor the way it draws its guesses.
 """
 
 import builtins

@@ -1,11 +1,11 @@
 """Verification rules that were used or discussed in public, right and wrong.
 
-register      every rule: a way to guess, a test, whether they are exact, where they are met
+register      every rule: a way to guess, a test, whether it is exact, where it is used
 guesses       the ways to guess, and to choose how many guesses are tested
 verifiers     the tests, one round at a time
 settings      penalties, masks and stop tokens, and how engines misapply them
 batched       the rules as functions over arrays
 faults        single-line faults of a right verifier over arrays
-oracle_rows   the figures in exact/oracle.py, enumerated, and the search for its toys
+oracle_rows   the enumerated figures in exact/oracle.py, and the search for its toys
 __main__      the command: the tables of docs/wild.md
 """

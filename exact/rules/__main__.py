@@ -196,11 +196,11 @@ def main(argv: list[str] | None = None) -> None:
     parser = Parser("python -m exact.rules", description=__doc__.split("\n")[0],
                     formatter_class=Help)
     parser.add_argument("words", nargs="*", metavar="WORD",
-                        help="show the rules with one of these words in the name, on all toys; or "
-                        "FILE.py: your rule and the register, on toy A")
+                        help="show the rules whose name has one of these words, on all toys; "
+                        "FILE.py shows your rule and the register, on toy A")
     table = parser.add_mutually_exclusive_group()
     table.add_argument("--alarms", action="store_true",
-                       help="show rules that were called inexact in public, and are exact")
+                       help="show the rules that were called inexact in public but are exact")
     table.add_argument("--settings", action="store_true",
                        help="show the rules on penalties, masks and stop tokens instead")
     table.add_argument("--group", choices=[*register.GROUPS],
@@ -208,7 +208,7 @@ def main(argv: list[str] | None = None) -> None:
     args = parser.parse_args(argv)
     if args.words and (args.alarms or args.group):
         flag = "--alarms" if args.alarms else "--group"
-        raise ValueError(f"{flag} shows all its rules: it takes no word, got {args.words[0]}")
+        raise ValueError(f"{flag} shows all its rules: leave out {args.words[0]}")
     # words are looked up in the rules of the table that is shown
     if len(args.words) == 1 and args.words[0].endswith(".py") and not args.settings:
         text = text_of_file(Path(args.words[0]))

@@ -1,12 +1,13 @@
-"""Run the rules of the register on arrays, as engines do: EXACT and WRONG have them by name.
+"""Run the rules of the register on arrays, as engines do.
 
     guesses    [B, K]           p_draft   [B, K, V]        p_target   [B, K + 1, V]
     uniforms   [B, K + 1]       u_t tests guess t; the last one draws the replacement or bonus
     tokens     [B, K + 1]       the accepted guesses and that token, then -1
 
-exact/oracle.py is tested with them; benchmarks/power.py runs the tests of engines on them. A test
-here is the batched form of the test with the same name in exact/rules/verifiers.py, and has the
-same parts. The rules on how guesses are made are absent, because the guesses are arguments here.
+EXACT and WRONG are {name of a rule: its function}. exact/oracle.py is tested with these functions,
+and benchmarks/power.py runs the tests of engines on them. A test here is the batched form of the
+test with the same name in exact/rules/verifiers.py, and has the same parts. Rules about the way to
+guess are left out, because the guesses are arguments here.
 """
 
 from functools import partial

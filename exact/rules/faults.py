@@ -1,12 +1,12 @@
-"""Make single-line faults of a right verifier, for the tests and the search of toys.
+"""Make verifiers with one wrong line, for the tests and for the search of toys.
 
     RIGHT     the lines of the verifier, a ratio test over arrays as exact/oracle.py calls it
     FAULTS    {line: what is written instead}, by hand
     SWAPS     {piece of a line: other pieces}, tried at each occurrence in each line
 
-`mutants()` returns {"line -> other line": verifier}. Most are wrong; some are right (a sum that
-is taken in a different order), and some are right with one guess only. Which are which is not
-written here: tests/test_faults.py decides it on many other toys.
+`mutants()` returns {"line -> other line": verifier}. Most of these verifiers are wrong. Some are
+right (a sum in a different order), and some are right with one guess only. tests/test_faults.py
+finds out which, on many other toys.
 """
 
 from types import CodeType

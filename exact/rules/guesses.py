@@ -3,8 +3,8 @@
     guess(x, k, rng, draft) -> guesses, p_draft     as speculative.guess
     p_draft      the rows that the test receives; None if the test needs none
 
-A way to guess draws tokens, and says which rows they were drawn from. It may make fewer than k
-guesses, because a way may also choose how many guesses are tested.
+Such a function returns its guesses and the rows they were drawn from. It may return fewer than k
+guesses, because it may also choose how many guesses are tested.
 """
 
 from collections.abc import Callable

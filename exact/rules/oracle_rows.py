@@ -1,12 +1,12 @@
-"""Print KNOWN of exact/oracle.py, enumerated; search for its TOYS.
+"""Enumerate the figures that exact/oracle.py has in KNOWN, or search for its TOYS.
 
     python -m exact.rules.oracle_rows                      KNOWN, for the file's toys; seconds
     python -m exact.rules.oracle_rows --search 50 --V 3    try 50 random pairs of toys; an hour
 
-KNOWN is computed by exact/law.py from the rules of the register, row by row and on fractions: no
-line of the oracle takes part. A search compares toys by the wrong rules of batched.py and the
-wrong faults of faults.py, with 1, 2 and 3 guesses together. A rule's distance is divided by its
-distance on the oracle's toys, and the smallest quotient counts.
+KNOWN is computed by exact/law.py from the rules of the register, row by row and on fractions. No
+code of the oracle is used. A search measures the distances of the wrong rules in batched.py and
+of the wrong verifiers in faults.py, with 1, 2 and 3 guesses. It divides each distance by the
+distance on the oracle's toys. A pair of toys is as good as its smallest quotient.
 """
 
 from fractions import Fraction
@@ -254,7 +254,7 @@ def main(argv=None):
     parser.add_argument("--search", type=natural, metavar="N",
                         help="try N random pairs of toys")
     parser.add_argument("--V", type=int, choices=[*oracle.TOYS],
-                        help="tokens in the vocabulary of --search (3)")
+                        help="tokens in the vocabulary of these toys (default: 3)")
     args = parser.parse_args(argv)
     if args.V and not args.search:
         parser.error("--V needs --search")

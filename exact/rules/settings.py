@@ -3,8 +3,8 @@
     python -m exact.rules --settings [WORDS]
 
 A setting (a penalty, a mask, a minimum length) changes the target's row, given the new
-tokens before that row. A round needs the rows of all positions at once, before it is known which
-guesses are accepted, and the engine keeps a record of the text from round to round. A rule says
+tokens before this row. A round needs the rows of all positions at once, before it is known which
+guesses are accepted, and the engine keeps a record of the text from round to round. A rule has:
 
     setting    (row, new tokens before it) -> the weights of the next token
     given      (record, guesses, t) -> the tokens that the setting is given for row t;

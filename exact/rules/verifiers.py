@@ -7,7 +7,7 @@ Most tests are a `chain` with up to three parts. All compute with Fractions, so 
 exact, and with arrays of floats for exact/rules/batched.py.
 
     scaled(row)                     what p_accept is given of the target's row, [.., n_vocab]
-    p_accept(p_target, p_draft)     the probability to accept a guess, from its probabilities
+    p_accept(p_target, p_draft)     the probability of accepting a guess, from its probabilities
     replace(token, p_target, p_draft, p_next)
                                     the weights of the token that replaces a guess, from its
                                     rows and the target's next row, [.., n_vocab]

@@ -40,7 +40,7 @@ def gpu_errors_in_one_line():
             raise
         if isinstance(error, MemoryError) or "alloc" in text.lower():
             raise MemoryError(f"need more free memory on the GPU, got: {text}") from None
-        raise OSError(f"need a GPU that works, got: {text}") from None
+        raise OSError(f"need a working GPU, got: {text}") from None
 
 
 def in_one_line(error, max_length=300):

@@ -85,8 +85,8 @@ def load_all_weights(folder, hparams, dtype=np.float32):
     # A weight that was not read would be part of a different model.
     extra = sorted(name for name in stored.keys() - names_read if not MASK.fullmatch(name))
     if extra:
-        raise ValueError("need the weights of a GPT-2 of the sizes in config.json in "
-                         f"{folder}, got one more: {extra[0]!r:.80}")
+        raise ValueError(f"{folder} has a weight that a GPT-2 of the sizes in config.json does "
+                         f"not have: {extra[0]!r:.80}")
     has_lm_head = "lm_head.weight" in stored
     if has_lm_head and not np.array_equal(weight_of("lm_head"), weight_of("wte")):
         raise ValueError(f"lm_head.weight differs from wte.weight in {folder}: only models "

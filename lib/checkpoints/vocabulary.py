@@ -34,8 +34,9 @@ def read_tokenizer(path):
     try:
         model = tokenizer["model"]
         split = tokenizer["pre_tokenizer"]
-        if (model.get("type", "BPE"), split["type"]) != ("BPE", "ByteLevel"):
-            raise ValueError(f"{model['type']} after {split['type']}")
+        kind = model.get("type", "BPE")  # older files do not say it
+        if (kind, split["type"]) != ("BPE", "ByteLevel"):
+            raise ValueError(f"{kind} after {split['type']}")
         merges = []
         for pair in model["merges"]:  # "a b" in older files, ["a", "b"] in newer ones
             symbols = pair.split(" ") if isinstance(pair, str) else pair
@@ -60,7 +61,7 @@ def read_end_of_text(folder, vocab):
     ends = end if isinstance(end, list) else [end]  # an id, or a list of ids
     if len(ends) > 1:
         raise ValueError(f"need one eos_token_id in {folder}, got {ends!s:.80}: keep one, and "
-                         "name all of them by --stop")
+                         "pass all of them by --stop")
     for symbol, token in vocab.items():
         if token in ends:
             return symbol

@@ -344,17 +344,19 @@ FAULTS = [
     (truncated("model.safetensors", 0.9999), "whole safetensors file"),
     (weights(lambda w: {WPE: w[WPE].astype(np.int32)}), "floating-point numbers"),
     (weights(lambda w: {WPE: w[WPE].T.copy()}), "of shape"),
-    (weights(lambda w: {"extra": w[WPE]}), "one more: 'extra'"),
+    (weights(lambda w: {"extra": w[WPE]}), "does not have: 'extra'"),
     (weights(lambda w: {WPE: w[WPE] * np.nan}), "NaN or inf"),
     (config(model_type="llama"), "need model_type gpt2 in .*config.json, got 'llama': only GPT-2 "
      "can be read. For a pair of different models, measure .* python -m theory.speedup --help"),
     (config(n_layer=3), "got none"),
     (config(vocab_size=257), "as many symbols in vocab.json and merges.*resize_token_embed"),
     (rewritten("generation_config.json", b'{"eos_token_id": [1, 2]}'),
-     "name all of them by --stop"),
+     "pass all of them by --stop"),
     (rewritten("tokenizer.json", b"[]"), "JSON object in .*tokenizer"),
     (rewritten("tokenizer.json", b'{"model": {"type": "Unigram"}, "pre_tokenizer": {"type": 0}}'),
      "need GPT-2's byte-level BPE in .*Unigram"),
+    (rewritten("tokenizer.json", b'{"model": {}, "pre_tokenizer": {"type": "Sequence"}}'),
+     "need GPT-2's byte-level BPE in .*got: BPE after Sequence"),
     (rewritten("merges.txt", b"a c"), "none for 'ac' in vocab.json"),  # makes no symbol
 ]
 

@@ -124,7 +124,7 @@ def test_of_many_ids_that_are_repeated_five_are_named():
 
 BAD = [(b"once \xff upon", "byte 0xff at position 5"), (b"", "at least one token"),
        (b"a" * 32, "the prompt has 32 tokens, and at most 31 fit (n_ctx = 32): shorten it"),
-       (b'{"prompt": "b"', "a JSON object where a line begins with {"),
+       (b'{"prompt": "b"', "a line that begins with { must be a JSON object"),
        (b'{"a":' * 10**5, "a JSON object"), (b'{"text": "b"}', '"prompt" that is text'),
        (b'{"prompt": ["b"]}', 'got ["b"]'), (b'{"prompt": "\\ud800"}', "surrogate")]
 
@@ -227,12 +227,13 @@ def test_a_file_cut_at_any_byte_is_resumed_to_the_same_bytes(run):
 
 @pytest.mark.parametrize("more, prompts, written, words", [
     *(([f"--{flag}", value], PROMPTS, None, f"line 1 of out was written with {flag} {there!r}, "
-       f"got {value!r}. Choose a new --out.\n") for flag, value, there in (
+       f"but this run has {value!r}. Choose a new --out.\n") for flag, value, there in (
         ("temperature", 0.5, 1.0), ("decoder", "lookup", "speculative"), ("K", 2, 4),
         ("top_k", 5, 0), ("n_tokens_to_generate", 8, 9), ("target_model_size", SMALL, LARGE),
         ("dtype", "float32", "float64"))),
-    ([], ["A bee", *PROMPTS[1:]], None, "out was written with prompt 'A bear', got 'A bee'"),
-    ([], PROMPTS[:3], None, "line 4 of out was written with prompt 'The end of it', got None"),
+    ([], ["A bee", *PROMPTS[1:]], None, "with prompt 'A bear', but this run has 'A bee'"),
+    ([], PROMPTS[:3], None, "line 4 of out was written with prompt 'The end of it', but "
+     "this run has None"),
     ([], PROMPTS, b"notes\n", "line 1 of out is not a record"),
     ([], PROMPTS, b"notes", "line 1 of out is not a record"),
     ([], PROMPTS, b'{"index": 0, "seed": [123, 0]}\n', "line 1 of out is not a record")])

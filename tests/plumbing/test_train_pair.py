@@ -17,12 +17,14 @@ from variants import Models, build  # noqa: E402
 from variants.shared.tree_gpt2 import TreeGPT2  # noqa: E402
 
 torch.set_num_threads(1)
-SMALL = dict(T=16, T_last=32, batch=512, steps=30, lr=1e-2, compile=False, save_seconds=0)
+SMALL = dict(T=16, T_last=32, batch=512, lr=1e-2, compile=False, save_seconds=0)
+STEPS = dict(target=30, early=16, draft=8, heads=8, markov=10, states=24, eagle=24)
 SIZES = dict(vocab_size=275, n_positions=32, n_embd=32, n_head=2)
 DRAFT = dict(SIZES, n_embd=16, n_head=1, n_layer=1)
 TOY = {"SHAPES": {"target": dict(SIZES, n_layer=2), "early": DRAFT, "draft": DRAFT},
        "WRITE": dict(n_rows=64, n_given=8, n_new=24, B=32, seed=1),
-       "PLANS": {stage: plan | SMALL for stage, plan in plans.PLANS.items()}}
+       "PLANS": {stage: plan | SMALL | {"steps": STEPS[stage]}
+                 for stage, plan in plans.PLANS.items()}}
 
 
 def log_of(folder, stage):

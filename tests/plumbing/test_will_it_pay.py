@@ -1,13 +1,12 @@
 """The advice is the formulas', and the report says what was found."""
 
 import json
-import re
 from itertools import chain
-from pathlib import Path
 
 import numpy as np
 import pytest
 
+from demo.answer import allowed_c, answer_of, conditions, raced_speedup
 from demo.race import race
 from tests.checkpoints import HPARAMS, write_converted
 from tests.commands import outcome, refusal
@@ -15,7 +14,6 @@ from theory.speedup import best_K, needed_alpha, walltime_improvement
 from tools import will_it_pay
 from variants.registry import Costs
 
-RESULTS = Path(will_it_pay.__file__).parent.parent / "benchmarks" / "results"
 SIZES = HPARAMS | {"n_ctx": 96}
 
 
@@ -28,11 +26,11 @@ def test_the_figures_by_hand():
     costs = Costs(2.0, [10.0, 11.0, 14.0])
     predicted = will_it_pay.predicted_speedups(costs, 0.6)
     assert predicted == pytest.approx({1: 1.6 / 1.3, 2: 1.96 / 1.8})
-    assert will_it_pay.conditions(costs, 0.6) == (
+    assert conditions(costs, 0.6) == (
         "By the formula, to gain at these costs, you need acceptance above 0.30 (yours: 0.60). "
         "To gain at this acceptance, you need a draft step cheaper than 0.50 target passes "
         "(yours: 0.20).")
-    assert will_it_pay.conditions(Costs(0.5, [1.0, 2.0, 3.0]), 0.7) == (  # a row costs a row
+    assert conditions(Costs(0.5, [1.0, 2.0, 3.0]), 0.7) == (  # a row costs a row
         "By the formula, at these costs no acceptance is enough (yours: 0.70). At this acceptance "
         "no draft is cheap enough (yours: 0.50).")
 
@@ -42,73 +40,20 @@ def test_the_figures_by_hand():
     (0.1, [1, 2.6, 2.5, 2.7, 3.3, 4, 4, 2.1, 5], 0.9)])  # 8 rows cheaper than 2
 def test_some_k_gains_above_the_thresholds_and_none_below(c, passes, alpha):
     needed = needed_alpha(c, passes)
-    allowed = will_it_pay.allowed_c(Costs(c, passes), alpha)
+    allowed = allowed_c(Costs(c, passes), alpha)
     assert best_K(1, c, passes) == 0 if needed is None else (
         best_K(max(0, needed - 1e-9), c, passes) == 0 < best_K(min(1, needed + 1e-9), c, passes))
     assert best_K(alpha, 0, passes) == 0 if allowed is None else (
         best_K(alpha, allowed + 1e-9, passes) == 0 < best_K(alpha, allowed - 1e-9, passes))
 
 
-def measured(slowest, speedup, fastest, **more):
-    """Return the row of a decoder: its speed-ups in three runs."""
-    return dict(slowest=slowest, speedup=speedup, fastest=fastest, **more)
-
-
-QUIET = Costs(0.2, [1.0, 1.1, 1.2, 1.15])
 DISTURBED = Costs(0.2, [12.07, 8.34, 12.97, 8.30])
 
 
-@pytest.mark.parametrize("rows, N, words", [
-    ({"--K 1": measured(1.1, 1.2, 1.3), "--K 2": measured(1.2, 1.4, 1.5)}, 60,
-     "it pays; best measured: --K 2, 1.40x (median of 3)."),
-    ({"stopping": measured(0.7, 0.8, 0.9)}, 16,
-     "it does not pay; best measured: stopping, 0.80x (median of 3)."),
-    ({"--K 1": measured(1.0, 1.2, 1.3)}, 60,
-     "it is too close to call; best measured: --K 1, 1.20x (median of 3)."),
-    ({"--K 1": measured(0.92, 0.96, 1.01, predicted=1.14)}, 60,  # two of three runs were slower
-     "it does not pay; best measured: --K 1, 0.96x (median of 3). By the formula it pays (1.14x); "
-     "sampling and Python's own time, which the formula leaves out, took the rest."),
-    ({"--K 1": measured(0.9, 1.02, 1.1, predicted=0.98), "stopping": measured(0.8, 0.9, 1.0)}, 60,
-     "it is too close to call; best measured: --K 1, 1.02x (median of 3)."),
-    ({"--K 1": measured(1.1, 1.2, 1.3, predicted=1.4)}, 60,
-     "it pays; best measured: --K 1, 1.20x (median of 3)."),
-    ({"--K 1": measured(1.1, 1.2, 1.3)}, 15,
-     "no verdict from texts of fewer than 16 tokens (--N 15).")])
-def test_it_pays_only_if_every_run_was_faster(rows, N, words):
-    assert will_it_pay.verdict({"rows": rows, "repeats": 3, "N": N}, QUIET) == words
-
-
-@pytest.mark.parametrize("repeats, costs, words", [
-    (1, QUIET, "no verdict from fewer than 3 runs (--repeats 1)."),
-    (2, QUIET, "no verdict from fewer than 3 runs (--repeats 2)."),
-    (3, DISTURBED, "no verdict, because the costs are disturbed.")])
-def test_few_runs_and_costs_that_no_idle_machine_has_get_no_verdict(repeats, costs, words):
-    case = {"rows": {"--K 1": measured(1.1, 1.2, 1.3)}, "repeats": repeats, "N": 60}
-    assert will_it_pay.verdict(case, costs) == words
-
-
-@pytest.mark.parametrize("passes, words", [
-    (DISTURBED.passes, "a pass over 2 rows took 0.69 of the time of 1 row"),
-    ([1.0, 1.1, 0.94], "a pass over 3 rows took 0.94 of the time of 1 row"),
-    ([1.0, 1.8, 1.2], "a pass over 3 rows took 0.67 of the time of 2 rows"),
-    ([1.0, 1.1, 1.5, 1.7, 1.11], "a pass over 5 rows took 0.65 of the time of 4 rows"),
-    ([1.0, 0.96, 1.17, 1.10], ""), ([1.0, 2.6, 3.02, 2.34], ""), ([1.0], "")])
-def test_costs_that_contradict_each_other_are_named(passes, words):
-    assert will_it_pay.disturbance(Costs(0.1, passes)) == words
-
-
-@pytest.mark.parametrize("size", ["pair", "124M", "1558M"])
-def test_no_table_of_an_idle_machine_is_called_disturbed(size):
-    """Neither with Numba's products nor with NumPy's, whose pass over eight rows is cheap."""
-    figures = json.loads((RESULTS / f"speed-{size}.json").read_text(encoding="utf-8"))["passes"]
-    for library in ("rows_ms", "numpy_rows_ms"):
-        times = [figures[library][str(n_rows)]["median"] for n_rows in range(1, 10)]
-        assert will_it_pay.disturbance(Costs(0.1, times)) == ""
-
-
 def test_from_disturbed_costs_nothing_is_concluded():
-    case = {"name": "Temperature 0", "rows": {"--K 1": measured(1.1, 1.2, 1.3, tokens_per_pass=2)},
-            "repeats": 3, "N": 60, "acceptance": 0.7}
+    row = dict(slowest=1.1, speedup=1.2, fastest=1.3, tokens_per_pass=2)
+    case = {"name": "Temperature 0", "rows": {"--K 1": row}, "repeats": 3, "N": 60,
+            "acceptance": 0.7}
     found = {"target": "a", "draft": "b", "measured": "", "texts": "", "given": {},
              "costs": {"temperature 0": DISTURBED._asdict()}, "cases": [case]}
     *_, said, _, _, end = will_it_pay.paragraphs(found)
@@ -116,7 +61,22 @@ def test_from_disturbed_costs_nothing_is_concluded():
         "The costs at temperature 0 are disturbed: a pass over 2 rows took 0.69 of the time of 1 "
         "row, which no idle machine does. Nothing follows from them. Run this again when the "
         "machine is idle.")
-    assert end == "Temperature 0: no verdict, because the costs are disturbed."
+    assert end == ("Temperature 0: it is not known, because the costs are disturbed: run this "
+                   "again when the machine is idle.")
+
+
+def test_figures_of_before_the_intervals_are_still_shown(tmp_path):
+    row = dict(slowest=1.1, speedup=1.2, fastest=1.3, tokens_per_pass=2, predicted=1.25)
+    case = {"name": "Temperature 0", "rows": {"--K 1": row}, "repeats": 3, "N": 60,
+            "acceptance": 0.7}
+    old = {"target": "a", "draft": "b", "measured": "On a day.", "texts": "6 prompts", "given": {},
+           "costs": {"temperature 0": Costs(0.2, [1.0, 1.1])._asdict()}, "cases": [case]}
+    (tmp_path / "old.json").write_text(json.dumps(old), "utf-8")
+    page = tmp_path / "old.html"
+    status, out, _ = outcome(will_it_pay.main, "--show", tmp_path / "old.json", "--out", page)
+    assert status == 0 and "| --K 1 | 1.25 | 1.20 (1.10 - 1.30) | 2.00 |" in out
+    assert "Temperature 0: it is not known, because these figures were stored before" in out
+    assert "It is not known, because these figures" in page.read_text("utf-8")
 
 
 # ---- the command
@@ -175,10 +135,15 @@ def test_the_answer_and_its_json_agree(models_dir, tmp_path, quiet, races):
     assert ", 2 prompts of 16 new tokens each: 1.00 of the guesses" in out  # the blank line is none
     for case, costs in zip(figures["cases"], figures["costs"].values()):
         assert case["acceptance"] == 1 and len(costs["passes"]) == 9  # the draft is the target
-        assert f"{case['name']}: {will_it_pay.verdict(case, Costs(**costs))}" in out
+        assert case["answer"] == answer_of(case, Costs(**costs))._asdict()
+        assert f"{case['name']}: {case['answer']['words']}" in out
+        assert case["candidates"] == 8 + 3 and case["n_prompts"] == 2
         assert case["rows"]["--decoder quantized"]["tokens_per_pass"] > 3
         for name, found in case["rows"].items():
-            assert re.search(rf"\| {name} \| .*{found['speedup']:.2f}", out)
+            low, high = (f"{found[end]:.2f}" for end in ("low", "high"))
+            assert f"{found['speedup']:.2f} ({low} - {high})" in out
+            again = raced_speedup(found["texts"], case["plain"]["texts"], case["candidates"])
+            assert again == {end: found[end] for end in again}  # the file has all that is needed
             if name.startswith("--K"):
                 K = int(name[4:])
                 assert found["tokens_per_pass"] == 16 / -(-16 // (K + 1))
@@ -191,6 +156,30 @@ def test_the_answer_and_its_json_agree(models_dir, tmp_path, quiet, races):
             pass_cost = mean_seconds(results[name], "target") / row
             assert found["predicted"] == pytest.approx(
                 walltime_improvement(1, int(name[4:]), c, pass_cost))
+
+
+def test_the_parts_of_the_time_are_the_passes_and_the_rest(models_dir, quiet, races, tmp_path):
+    """The draft of `quantized` is a copy that the race does not load, and is timed too."""
+    report(models_dir, "--temperature", 1, "--json", tmp_path / "a.json")
+    case, = json.loads((tmp_path / "a.json").read_text("utf-8"))["cases"]
+    assert case["plain"]["time"]["draft"] == 0
+    for name, row in case["rows"].items():
+        texts = list(chain(*races[1][name]))
+        n_tokens = sum(len(text.ids) for text in texts)
+        for role in ("draft", "target"):
+            seconds = sum(sum(getattr(text, role)) for text in texts)
+            assert row["time"][role] == pytest.approx(seconds / n_tokens) and seconds > 0
+        total = sum(text.seconds for text in texts)
+        assert sum(row["time"].values()) == pytest.approx(total / n_tokens)
+
+
+def test_the_three_best_K_of_the_prediction_are_raced(models_dir, quiet, tmp_path):
+    report(models_dir, "--temperature", 1, "--json", tmp_path / "a.json")
+    case, = json.loads((tmp_path / "a.json").read_text("utf-8"))["cases"]
+    gains = {K: place["predicted"]["speedup"] for K, place in enumerate(case["positions"], 1)}
+    best = sorted(gains, key=gains.get)[-3:]
+    assert {name for name in case["rows"] if name.startswith("--K")} == {f"--K {K}" for K in best}
+    assert len(gains) == 8
 
 
 def test_every_decoder_runs_as_often_as_asked(models_dir, quiet, races):
@@ -215,9 +204,32 @@ def test_a_draft_with_a_different_vocabulary_is_measured_and_named(models_dir, q
     assert "Temperature 0: it " in out and "--decoder tree --widths auto" in out
 
 
-def test_one_token_tests_no_guess_and_gets_no_verdict(models_dir):
+@pytest.mark.parametrize("name, words", [
+    ("a.txt", "--out {} cannot be written: choose a name that ends in .html"),
+    ("none/a.html", "cannot be written"), ("folder.html", "cannot write --out")])
+def test_a_page_that_cannot_be_written_is_refused_before_anything_is_measured(
+        models_dir, tmp_path, monkeypatch, name, words):
+    monkeypatch.setattr(will_it_pay, "load_models", None)
+    (tmp_path / "folder.html").mkdir()
+    why = refusal(will_it_pay.main, "--out", tmp_path / name)
+    assert words.format(tmp_path / name) in why
+
+
+def test_a_page_needs_a_race(tmp_path):
+    figures = {"target": "a", "draft": "b", "measured": "", "texts": "", "given": {},
+               "costs": {}, "cases": []}
+    (tmp_path / "random.json").write_text(json.dumps(figures), "utf-8")
+    why = refusal(will_it_pay.main, "--show", tmp_path / "random.json", "--out",
+                  tmp_path / "a.html")
+    assert "--out needs figures of a race" in why and not (tmp_path / "a.html").exists()
+    assert "--out does not apply to --random" in refusal(
+        will_it_pay.main, "--random", "--out", tmp_path / "a.html")
+
+
+def test_one_token_tests_no_guess_and_gets_no_answer(models_dir):
     out = report(models_dir, "--N", 1, "--temperature", 0)
-    assert out.endswith("no verdict from texts of fewer than 16 tokens (--N 1).\n")
+    assert out.endswith("it is not known, because texts of fewer than 16 tokens are too short "
+                        "(--N 1): choose a larger --N.\n")
 
 
 def test_random_weights_are_timed_and_acceptance_is_given(monkeypatch, quiet):

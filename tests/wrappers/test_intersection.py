@@ -79,8 +79,15 @@ def toy_models(sampling):
 
 # ---- the distribution
 
-CASES = [(name, i, sampling) for name, i in ALL if name in HAVE_A_DRAFT
-         for sampling in [*SETTINGS[:2], ALL_SETTINGS] if fits(name, i, sampling)]
+def cases(i_is_first):
+    """Return (decoder with a draft, form, sampling) for the first forms, or for the others."""
+    return [(name, i, sampling)
+            for name, i in ALL if name in HAVE_A_DRAFT and i_is_first == (i == 0)
+            for sampling in [*SETTINGS, ALL_SETTINGS] if fits(name, i, sampling)]
+
+
+# test_laws.py has all forms by default: to a decoder this draft is a model like others
+CASES = [*cases(True), *(pytest.param(*case, marks=pytest.mark.weekly) for case in cases(False))]
 
 
 @pytest.mark.parametrize("name, i, sampling", CASES, ids=str)
@@ -327,7 +334,7 @@ def respelled(n_tokens):
 
 
 def test_the_bundled_draft_with_half_of_its_tokens_still_guesses():
-    """The tokens per pass are those that docs/decoders.md quotes."""
+    """The tokens per pass are those that docs/guesses.md quotes."""
     encoder, *weights = respelled(2048)
     common = CommonTokens(encoder, bundled.encoder())
     assert str(common).startswith("2048 tokens in common, 100 % of the draft's")

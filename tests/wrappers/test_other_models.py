@@ -1,6 +1,9 @@
 """Test main.py on folders that are not GPT-2, which run in transformers."""
 
 import json
+import shutil
+import subprocess
+import sys
 from functools import partial
 
 import pytest
@@ -18,12 +21,14 @@ from demo.task import load_task  # noqa: E402
 from demo.trace import name_of, round_as_data, text_reader  # noqa: E402
 from sampling import with_sampling  # noqa: E402
 from speculative import Round, autoregressive_sampling, verify  # noqa: E402
-from tests.commands import refusal, run_main  # noqa: E402
+from tests.commands import outcome, refusal, run_main  # noqa: E402
 from tests.wrappers.families import random_model, torch  # noqa: E402
+from tools import will_it_pay  # noqa: E402
 from tools.will_it_pay import ids_of_file  # noqa: E402
 from utils import MODELS_DIR, load_model  # noqa: E402
 from wrappers.transformers_model import TransformersModel  # noqa: E402
 
+ROOT = MODELS_DIR.parent
 N_TOKENS = 4098  # of the bundled tokenizer and two more; the models have four rows more
 TURN, END = N_TOKENS - 2, N_TOKENS - 1  # special tokens: of a chat, and of the model's answer
 TEMPLATE = ("{% for message in messages %}<|turn|>{{ message.role }}: {{ message.content }}"
@@ -82,6 +87,21 @@ def test_a_draft_of_another_kind_and_a_gpt2_through_transformers(folders):
     assert theirs["product"] != ours["product"]
 
 
+def test_a_name_leads_to_the_folder_in_the_hubs_cache(folders, tmp_path, monkeypatch):
+    for name in ("qwen3", "llama"):
+        cached = tmp_path / f"models--mine--{name}"
+        shutil.copytree(folders[name], cached / "snapshots" / "1234")
+        (cached / "refs").mkdir()
+        (cached / "refs" / "main").write_text("1234")
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", tmp_path)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    named = json_of("--draft_model_size", "mine/llama", "--target_model_size", "mine/qwen3", *SHORT)
+    assert named["speculative"]["ids"] == json_of(*flags_of(folders))["speculative"]["ids"]
+    assert named["settings"]["target_model_size"] == "mine/qwen3"
+    assert "offline mode is enabled" in refusal(
+        main.main, "--target_model_size", "mine/none", *SHORT)
+
+
 def test_many_prompts_have_the_text_of_each_alone(folders, tmp_path):
     (tmp_path / "prompts").write_text("One day\nA king", encoding="utf-8")
     status, _, _ = run_main(*flags_of(folders)[:4], "--dtype", "float64",
@@ -91,6 +111,20 @@ def test_many_prompts_have_the_text_of_each_alone(folders, tmp_path):
     first, second = map(json.loads, lines)
     alone = json_of(*flags_of(folders, "--dtype", "float64"))
     assert status == 0 and first["ids"] == alone["speculative"]["ids"] != second["ids"]
+
+
+def test_two_workers_of_a_survey_write_the_same_records(folders, tmp_path):
+    pytest.importorskip("distributed", reason="needs requirements/cluster.txt")
+    (tmp_path / "prompts").write_text("One day\nA king", encoding="utf-8")
+    words = (*flags_of(folders)[:4], "--dtype", "float64", "--temperature", 1,
+             "--n_tokens_to_generate", 6, "--prompts", tmp_path / "prompts", "--out")
+    status, _, _ = run_main(*words, tmp_path / "one")
+    assert status == 0
+    flags = map(str, ("--workers", 2, *words, tmp_path / "two"))
+    surveyed = subprocess.run([sys.executable, "-m", "tools.survey", *flags], cwd=ROOT,
+                              capture_output=True, text=True)
+    assert "Wrote 2 texts and 0 errors" in surveyed.stdout, surveyed.stderr
+    assert (tmp_path / "two").read_bytes() == (tmp_path / "one").read_bytes()
 
 
 def records_of(folder, lines, *flags):
@@ -198,3 +232,21 @@ def test_a_decoder_that_reads_weights_is_refused_before_anything_is_loaded(
 def test_a_dtype_of_transformers_is_refused_for_numpy():
     message = refusal(main.main, *SHORT, "--dtype", "bfloat16")
     assert "--dtype bfloat16 needs --backend transformers" in message
+
+
+def test_will_it_pay_answers_for_such_a_pair_and_writes_a_page(folders, tmp_path):
+    """No `quantized` runs, because the weights of such a model cannot be copied here."""
+    (tmp_path / "prompts").write_text("One day\nA king", encoding="utf-8")
+    status, out, err = outcome(
+        will_it_pay.main, "--target", folders["qwen3"], "--draft", folders["llama"], "--N", 16,
+        "--repeats", 3, "--temperature", 1, "--prompts", tmp_path / "prompts",
+        "--json", tmp_path / "pay.json", "--out", tmp_path / "pay.html")
+    assert status == 0, err
+    figures = json.loads((tmp_path / "pay.json").read_text(encoding="utf-8"))
+    case, = figures["cases"]
+    assert [name for name in case["rows"] if not name.startswith("--K")] == [
+        "--decoder stopping", "--decoder tree --widths auto"]
+    assert f"Temperature 1: {case['answer']['words']}" in out
+    assert "matrix products by PyTorch" in out and figures["prompts"] == ["One day", "A king"]
+    page = (tmp_path / "pay.html").read_text(encoding="utf-8")
+    assert folders["qwen3"] in page and page.count("<svg") == 4

@@ -1,4 +1,4 @@
-"""What several decoders are made of.
+"""Provide what several decoders use.
 
 acceptance    how often guesses are accepted, with less weight on older rounds
 branches      token trees

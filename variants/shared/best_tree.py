@@ -1,8 +1,8 @@
 """Chen et al. (2024), "Sequoia: ... Speculative Decoding": the best tree. Lossless.
 
-Adds to tree.py: a tree that is chosen, instead of widths that are given. The best tree depends on
-how often each child is accepted, and its size on the cost of one more row. A shape depends on
-finished rounds and costs alone, so the text stays exact.
+Adds to tree.py: the tree is computed instead of given by widths. Which tree is best depends on
+how often each child is accepted, and the best size depends on the cost of one more row. The tree
+depends on finished rounds and costs alone, so the text stays exact.
 
     rank          of a child: 0 for the first child of a node, 1 for the second ..
     path          the ranks from the root to a node: (0, 2) is the third child of the root's
@@ -15,9 +15,9 @@ finished rounds and costs alone, so the text stays exact.
     l, c          levels of a tree; time of one draft step / time of one target row
     t             t(n) = pass_cost[n]: time of n + 1 target rows in one pass / time of one row
 
-(a) Sequoia's dynamic program finds the best tree of n guesses. The tree of the n largest
-    products is the same, if no later child is accepted more often than an earlier child.
-(b) The best n and l have the largest F / (t(n) + l c). A chain, or no guess, can be best.
+(a) Sequoia's dynamic program finds the best tree of n guesses. If no child is accepted more often
+    than an earlier child, the best tree consists of the n paths with the largest products.
+(b) The best n and l have the largest F / (t(n) + l c). A chain can be best, or no guess.
 """
 
 from functools import cache

@@ -1,6 +1,6 @@
 """Hold token trees, for the decoders with several guesses for one position.
 
-Adds to speculative.py: the guesses of a round may branch, and so may a text.
+Adds to speculative.py: guesses that branch, and a text that continues along all of them.
 
     tree        the guesses of a round: a Tree instead of a list
     node        a token in it, at the end of one path; -1 is the root, the end of x

@@ -13,23 +13,15 @@ Adds to gpt2.py: a transformer that reads pairs, each a state and the token draw
 
 There are two norms, because states and embeddings differ in scale. The pairs of the text have the
 target's own states. The pairs of a tree's nodes have predicted states, because the target has not
-read the nodes. The keys and values of the nodes' pairs come after the text's in the cache, and
-are computed again when the nodes' tokens are text.
+read the nodes. In the cache, the keys and values of the nodes follow those of the text. They are
+computed again, from true states, when the tokens of the nodes have become text.
 """
 
 import numpy as np
 
-from gpt2 import (
-    cached,
-    common_prefix,
-    layer_norm,
-    linear,
-    to_host,
-    transformer_block,
-    unembed,
-    widened,
-)
+from gpt2 import cached, layer_norm, linear, to_host, transformer_block, unembed, widened
 from lib.checkpoints.weights import build_params, linear_weights, norm_weights
+from lib.prefix import common_prefix
 from variants.shared.branches import row_after, tree_mask
 from variants.shared.heads import open_heads
 

@@ -1,0 +1,250 @@
+"""Decide from intervals whether speculation pays, does not pay, or is not known to pay.
+
+    speed-up    tokens per second over plain decoding's, on the same prompts: the median of the
+                repeats
+    error       standard error of log(speed-up), by the bootstrap over prompts and repeats
+    candidates  the decoders that could have become the fastest one of the race: every K that
+                the prediction chose from, and the race's other decoders
+
+The rule for one temperature
+
+    (a) The interval of a decoder reaches from speed-up / exp(t_low error) to
+        speed-up * exp(t_high error). Student's distribution with n_prompts - 1 degrees of
+        freedom exceeds t_high with a probability of 5 %, and t_low with 5 % / candidates.
+    (b) It pays if the interval of at least one decoder is above 1.
+    (c) It does not pay if the intervals of all decoders are below 1.
+    (d) Otherwise it is not known from these prompts. It is not known either if a text has fewer
+        than FEWEST_TOKENS tokens, if there are fewer than FEWEST_RUNS repeats or only one prompt,
+        or if the costs contradict each other.
+
+Each of "it pays" and "it does not pay" is wrong with a probability of at most 5 %. The fastest
+of several decoders is partly the luckiest one, so for (b) the 5 % are divided by the number of
+candidates (Bonferroni). For (c) nothing is divided: if a decoder does pay, (c) is wrong only if
+this decoder's interval is too low. tests/test_answer.py counts wrong answers in simulated
+races.
+
+The prediction decides which K are raced, and nothing else, because the formula leaves out
+sampling and Python's own time. The words only say whether it agrees with the race.
+"""
+
+from bisect import bisect_left
+from collections.abc import Iterable, Mapping
+from itertools import combinations
+from math import exp, inf, log, sqrt
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from lib.statistics import resamples, student_quantile
+from theory.speedup import expected_tokens, needed_alpha
+from variants.registry import Costs
+
+PAYS, DOES_NOT_PAY, NOT_KNOWN = "pays", "does not pay", "not known"
+WRONG_AT_MOST = 0.05  # probability of a wrong "it pays", and of a wrong "it does not pay"
+FEWEST_TOKENS = 16  # new tokens per prompt
+FEWEST_RUNS = 3  # repeats of every decoder
+MOST_PROMPTS = 500  # a larger number of needed prompts is not estimated
+# On idle machines a pass over several rows never took less than 0.95 of one row's time, nor
+# less than 0.7 of a pass over fewer rows. (The least was 0.74, for eight rows against seven
+# with NumPy's products.)
+LEAST_OF_ONE_ROW = 0.95
+LEAST_OF_FEWER_ROWS = 0.7
+
+
+class Answer(NamedTuple):
+    """Hold the answer for one temperature."""
+
+    answer: str  # PAYS, DOES_NOT_PAY or NOT_KNOWN
+    decoder: str  # the decoder that the words speak of; "" if the race decides nothing
+    words: str  # one or more sentences; the first one continues "Temperature 0: "
+    n_needed: int | None = None  # prompts that would roughly be enough, if it is not known
+
+
+# ---- intervals
+
+def raced_speedup(texts: Mapping, plain: Mapping, n_candidates: int) -> dict[str, Any]:
+    """Return the speed-up over plain decoding, its error, and the ends of its interval.
+
+    `texts` and `plain` hold the tokens and the seconds of each text, [repeats, prompts]. A
+    resample draws prompts and, apart from them, repeats, so the error covers the choice of
+    prompts and the machine's slow minutes. One prompt has no interval: both ends are None.
+    """
+    n_repeats, n_prompts = np.shape(texts["seconds"])
+    point = float(np.median(ratio_of_rates(texts, plain, np.ones((1, n_prompts)))))
+    if n_prompts == 1:
+        return {"speedup": point, "error": None, "low": None, "high": None}
+    ratios = ratio_of_rates(texts, plain, resamples(n_prompts))  # [N_RESAMPLES, n_repeats]
+    # which repeats are in each resample; any seed that is not that of the prompts
+    drawn = np.random.default_rng(1).integers(n_repeats, size=ratios.shape)
+    medians = np.median(np.take_along_axis(ratios, drawn, axis=1), axis=1)
+    # The spread of resamples of n values is too small by the factor sqrt((n - 1) / n).
+    error = float(np.log(medians).std() * sqrt(n_prompts / (n_prompts - 1)))
+    t_low = student_quantile(WRONG_AT_MOST / n_candidates, n_prompts - 1)
+    t_high = student_quantile(WRONG_AT_MOST, n_prompts - 1)
+    return {"speedup": point, "error": error, "low": point / exp(t_low * error),
+            "high": point * exp(t_high * error)}
+
+
+def ratio_of_rates(texts: Mapping, plain: Mapping, weights: np.ndarray) -> np.ndarray:
+    """Return the ratio of tokens per second with each prompt counted `weights` times.
+
+    weights [n, prompts] -> [n, repeats]
+    """
+    rate, plain_rate = (
+        (weights @ np.transpose(each["tokens"])) / (weights @ np.transpose(each["seconds"]))
+        for each in (texts, plain))
+    return rate / plain_rate
+
+
+def needed_prompts(rows: Iterable[Mapping], n_prompts: int, n_candidates: int) -> int | None:
+    """Return with how many prompts the answer would be known if speed-ups and spreads stay.
+
+    Returns None if more than MOST_PROMPTS are needed.
+    """
+    rows = list(rows)
+    faster = [row for row in rows if row["speedup"] > 1]
+    if faster:  # one interval above 1 is enough
+        tail = WRONG_AT_MOST / n_candidates
+        needed = min(prompts_for(row, n_prompts, tail) for row in faster)
+    else:  # all intervals must be below 1
+        needed = max(prompts_for(row, n_prompts, WRONG_AT_MOST) for row in rows)
+    return None if needed == inf else int(needed)
+
+
+def prompts_for(row: Mapping, n_prompts: int, tail: float) -> float:
+    """Return with how many prompts one interval would exclude 1, inf above MOST_PROMPTS."""
+    gap = abs(log(row["speedup"]))
+    spread = row["error"] * sqrt(n_prompts)  # of a single prompt
+
+    def excludes_1(n):
+        return student_quantile(tail, n - 1) * spread / sqrt(n) < gap
+
+    numbers = range(n_prompts, MOST_PROMPTS + 1)
+    # Intervals get narrower, so `excludes_1` is false up to some n and true from then on.
+    first = bisect_left(numbers, True, key=excludes_1)
+    return numbers[first] if first < len(numbers) else inf
+
+
+# ---- costs
+
+def disturbance(costs: Costs) -> str:
+    """Return how two measured passes contradict each other, or "" if no two do.
+
+    >>> disturbance(Costs(0.1, [1.0, 1.2, 0.9])), disturbance(Costs(0.1, [1.0, 1.1, 1.05]))
+    ('a pass over 3 rows took 0.90 of the time of 1 row', '')
+    """
+    times = enumerate(costs.passes, start=1)  # (number of rows, time of a pass over them)
+    for (fewer, time_of_fewer), (more, time_of_more) in combinations(times, 2):
+        share = time_of_more / time_of_fewer
+        least = LEAST_OF_ONE_ROW if fewer == 1 else LEAST_OF_FEWER_ROWS
+        if share < least:
+            rows = "1 row" if fewer == 1 else f"{fewer} rows"
+            return f"a pass over {more} rows took {share:.2f} of the time of {rows}"
+    return ""
+
+
+def allowed_c(costs: Costs, alpha: float) -> float | None:
+    """Return the c below which some K gains at this alpha; None if not even c = 0 gains."""
+    # K guesses gain if tokens / (K c + cost) > 1, which is solved for c here
+    limits = [(expected_tokens(alpha, K) - cost) / K
+              for K, cost in enumerate(costs.pass_cost) if K]
+    largest = max(limits)
+    return largest if largest > 0 else None
+
+
+# ---- the answer
+
+def answer_of(case: Mapping, costs: Costs) -> Answer:
+    """Return the answer for the figures of one temperature."""
+    rows = case["rows"]
+    if obstacle := reason_for_no_answer(case, costs):
+        return Answer(NOT_KNOWN, "", f"it is not known, because {obstacle}")
+    fastest = max(rows, key=lambda name: rows[name]["speedup"])
+    above = [name for name in rows if rows[name]["low"] > 1]
+    if above:
+        name = max(above, key=lambda name: rows[name]["speedup"])
+        return Answer(PAYS, name, f"it pays. {speed_in_words(name, rows[name])}")
+    if all(row["high"] < 1 for row in rows.values()):
+        speed = speed_in_words(f"The fastest decoder, {fastest},", rows[fastest])
+        words = f"it does not pay. {speed} {prediction_in_words(case)}"
+        return Answer(DOES_NOT_PAY, fastest, words)
+    n = needed_prompts(rows.values(), case["n_prompts"], case["candidates"])
+    words = (f"it is not known from these {case['n_prompts']} prompts. "
+             f"{speed_in_words(fastest, rows[fastest])} {advice_on_prompts(n)}")
+    return Answer(NOT_KNOWN, fastest, words, n)
+
+
+def reason_for_no_answer(case: Mapping, costs: Costs) -> str:
+    """Return why a race decides nothing, with what to do about it, or ""."""
+    if case["N"] < FEWEST_TOKENS:
+        return (f"texts of fewer than {FEWEST_TOKENS} tokens are too short (--N {case['N']}): "
+                "choose a larger --N.")
+    if case["repeats"] < FEWEST_RUNS:
+        return (f"fewer than {FEWEST_RUNS} runs are too few (--repeats {case['repeats']}): "
+                "choose more --repeats.")
+    if disturbance(costs):
+        return "the costs are disturbed: run this again when the machine is idle."
+    if not all("low" in row for row in case["rows"].values()):
+        return "these figures were stored before intervals were measured: measure again."
+    if case["n_prompts"] == 1:
+        return "one prompt does not show how much prompts differ: give more with --prompts."
+    return ""
+
+
+def speed_in_words(name: str, row: Mapping) -> str:
+    """Return a sentence with a decoder's speed-up and its interval."""
+    return (f"{name} ran at {row['speedup']:.2f} times the speed of plain decoding "
+            f"({row['low']:.2f} - {row['high']:.2f}).")
+
+
+def advice_on_prompts(n: int | None) -> str:
+    """Return a sentence that says how many prompts would roughly be needed."""
+    if n is None:
+        return (f"That is so near 1 that more than {MOST_PROMPTS} prompts would be needed to "
+                "know.")
+    return (f"If the speed-ups stay as they are, about {n} prompts would be enough (--prompts "
+            "FILE).")
+
+
+def prediction_in_words(case: Mapping) -> str:
+    """Return a sentence that says whether the prediction agrees that nothing pays."""
+    predicted = {K: place["predicted"] for K, place in enumerate(case["positions"], start=1)}
+    K = max(predicted, key=lambda K: predicted[K]["speedup"])
+    best = predicted[K]
+    figures = f"{best['speedup']:.2f} ({best['low']:.2f} - {best['high']:.2f}) with K = {K}"
+    if best["low"] > 1:
+        return (f"By the formula it pays, {figures}; sampling and Python's own time, which the "
+                "formula leaves out, took the rest.")
+    if best["high"] < 1:
+        return f"The formula agrees: its best speed-up is {figures}."
+    return f"The formula leaves it open: its best speed-up is {figures}."
+
+
+def acceptance_in_words(case: Mapping) -> str:
+    """Return what is said of the acceptance, above its table and on the page."""
+    # A sentence about the shape of the acceptance by position belongs to these words.
+    return f"{case['acceptance']:.2f} of the guesses were accepted."
+
+
+def answer_in_words(case: Mapping, costs: Costs) -> str:
+    """Return the answer for one temperature, and what must hold for a gain by the formula."""
+    words = answer_of(case, costs).words
+    if case["N"] < FEWEST_TOKENS or disturbance(costs):
+        return words
+    return f"{words} {conditions(costs, case['acceptance'])}"
+
+
+def conditions(costs: Costs, alpha: float) -> str:
+    """Return what must hold for speculation to gain by the formula."""
+    needed = needed_alpha(costs.c, costs.pass_cost)
+    allowed = allowed_c(costs, alpha)
+    if needed is None:
+        enough = "at these costs no acceptance is enough"
+    else:
+        enough = f"to gain at these costs, you need acceptance above {needed:.2f}"
+    if allowed is None:
+        cheap = "At this acceptance no draft is cheap enough"
+    else:
+        cheap = ("To gain at this acceptance, you need a draft step cheaper than "
+                 f"{allowed:.2f} target passes")
+    return f"By the formula, {enough} (yours: {alpha:.2f}). {cheap} (yours: {costs.c:.2f})."
