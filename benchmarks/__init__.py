@@ -10,6 +10,7 @@ batch       several texts per pass
 quantized   the int8 copy as the draft
 patterns    texts that fit a pattern
 engines     other programs on the same work
+loops       our loop and transformers' loop over the same models
 door        what wrappers/transformers_model.py adds to a pass
 gpu         all benchmarks for a GPU
 power       the oracle's power: how surely it refuses a wrong rule

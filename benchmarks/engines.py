@@ -72,11 +72,17 @@ def to_transformers(model):
 
 
 def transformers_engine(encoder, draft, target):
-    """Return transformers' generate, plain or assisted by the draft."""
+    """Return transformers' generate on models with our weights."""
     import torch
 
     torch.set_num_threads(n_threads(target))
-    assistant, peer = to_transformers(draft), to_transformers(target)
+    return generate_of(to_transformers(draft), to_transformers(target))
+
+
+def generate_of(assistant, peer):
+    """Return transformers' generate as an engine, plain or assisted by the draft."""
+    import torch
+
     passes = []  # one entry per pass of the target; a hook adds it
     settings = assistant.generation_config
     settings.num_assistant_tokens = K
@@ -137,19 +143,22 @@ ENGINES = {"here": ours, "here, match": partial(ours, decoder="match"),
 
 # ---- the table
 
+def texts_and_pairs(size):
+    """Return (encoder or None, prompts as ids, {what the pair's guesses meet: (draft, target)})."""
+    encoder, draft, target = load_benchmark_pair(size)
+    if encoder:
+        return encoder, [encoder.encode(opening) for opening in OPENINGS], {"": (draft, target)}
+    # sets the target's other layers to 0, for both pairs
+    first_layers = agreeing(target, len(draft.params["blocks"]))
+    pairs = {", all rejected": (draft, target), ", all accepted": (first_layers, target)}
+    return None, [list(range(1, 33))], pairs
+
+
 def all_figures(args):
     """Return the figures of one size."""
-    encoder, draft, target = load_benchmark_pair(args.size)
-    if encoder:
-        xs = [encoder.encode(opening) for opening in OPENINGS]
-        pairs = {"": (draft, target)}
-        seeds = range(SEEDS)  # of the texts at temperature 1
-    else:
-        xs = [list(range(1, 33))]
-        seeds = range(0)  # nothing is written at temperature 1
-        # sets the target's other layers to 0, for both pairs
-        first_layers = agreeing(target, len(draft.params["blocks"]))
-        pairs = {", all rejected": (draft, target), ", all accepted": (first_layers, target)}
+    encoder, xs, pairs = texts_and_pairs(args.size)
+    # of the texts at temperature 1; random weights write none
+    seeds = range(SEEDS if encoder else 0)
     rows = {}
     for name in args.only:
         for end, pair in pairs.items():

@@ -78,16 +78,20 @@ def assert_exact(new_step, pair, sampling, N=N, stop=()):
 
 CASES = [(name, i, "dense", sampling) for name, i in ALL
          for sampling in [*SETTINGS, ALL_SETTINGS, *([PENALTY, *MASKS] if i == 0 else [])]
-         if fits(name, i, sampling)]
+         if fits(name, i, sampling) and (name, i, sampling) != ("kseq", 1, WARM)]
 CASES += [(name, 0, pair, sampling_of(name)) for name in EXACT
           for pair in ("zeros", "disjoint", "two left", "equal", "one ulp away", "sharp")]
 CASES += [pytest.param(name, 0, "dense", sampling, marks=pytest.mark.weekly) for name in NOT_GREEDY
           for sampling in SINGLE_SETTINGS]
+# three chains over three tokens take as long as fifty other cases
+CASES += [("kseq", 1, "few branches", WARM),
+          pytest.param("kseq", 1, "dense", WARM, marks=pytest.mark.weekly)]
 
 
 @pytest.mark.parametrize("name, i, pair, sampling", CASES, ids=str)
 def test_the_text_is_distributed_as_the_targets_own(name, i, pair, sampling, heads):
-    new_step = stepper(name, forms(name)[i], PAIRS[pair], sampling, heads(3, 3))
+    n_vocab = 2 if pair == "few branches" else 3
+    new_step = stepper(name, forms(name)[i], PAIRS[pair], sampling, heads(n_vocab, n_vocab))
     assert_exact(new_step, pair, sampling)
 
 

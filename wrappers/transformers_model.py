@@ -19,7 +19,6 @@ import contextlib
 import inspect
 import math
 import os
-import re
 import sys
 import threading
 from collections.abc import Sequence
@@ -27,11 +26,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from gpt2 import GPT2
+from lib.checkpoints.hub import INSTALL, model_folder
 from lib.checkpoints.huggingface import folder_model_type
 
 DTYPES = ("auto", "bfloat16", "float32", "float64")
-INSTALL = "pip install -r requirements/peers.txt"
-HUB_NAME = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?")  # name or owner/name
 
 
 class TransformersModel:
@@ -40,8 +38,8 @@ class TransformersModel:
     Parameters
     ----------
     model_or_folder : AutoModelForCausalLM, path or str
-        A model in memory, its folder, or a name that transformers looks up. Code in the folder
-        is never run, and weights are read from safetensors files only.
+        A model in memory, its folder, or its name on the hub (lib/checkpoints/hub.py). Code in
+        the folder is never run, and weights are read from safetensors files only.
     device : str or torch.device, optional
         Without it a model in memory stays where it is; a loaded model goes to CUDA if PyTorch
         has it.
@@ -73,7 +71,7 @@ class TransformersModel:
         torch = import_torch(model_or_folder)
         dtype = dtype_name(dtype)
         if isinstance(model_or_folder, str | os.PathLike):
-            model = loaded_model(os.fspath(model_or_folder), dtype)
+            model = loaded_model(str(model_folder(os.fspath(model_or_folder))), dtype)
             device = device or ("cuda" if torch.cuda.is_available() else "cpu")
         else:
             model = model_or_folder
@@ -273,7 +271,7 @@ def import_torch(model_or_folder):
 
 
 def loaded_model(name, dtype):
-    """Return the model of a folder, or of a name that transformers looks up."""
+    """Return the model of a folder; ValueError in one sentence if transformers cannot load it."""
     from safetensors import SafetensorError
     from transformers import AutoModelForCausalLM
 
@@ -301,15 +299,10 @@ def read_config(name):
     """Return the configuration of a model; ValueError if transformers cannot read it."""
     from transformers import CONFIG_MAPPING, AutoConfig, PreTrainedConfig
 
-    if not os.path.isdir(name) and not HUB_NAME.fullmatch(name):
-        raise ValueError(f"no such folder: {name}")
     try:
         settings, _ = PreTrainedConfig.get_config_dict(name)
     except OSError as error:
-        if os.path.isdir(name):
-            raise ValueError(f"cannot read config.json of {name}: {first_line(error)}") from None
-        raise ValueError(f"{name!r} is not a folder, and transformers cannot fetch it: "
-                         f"{first_line(error)}") from None
+        raise ValueError(f"cannot read config.json of {name}: {first_line(error)}") from None
     model_type = settings.get("model_type")
     if model_type in CONFIG_MAPPING:
         return AutoConfig.from_pretrained(name, trust_remote_code=False)

@@ -28,6 +28,7 @@ from utils import MODELS_DIR  # noqa: E402
 from variants import DECODERS, Models, build  # noqa: E402
 from variants.shared.branches import tree_of_paths  # noqa: E402
 from wrappers.transformers_model import TransformersModel, cut_vocabulary  # noqa: E402
+from wrappers.transformers_tokenizer import TransformersTokenizer  # noqa: E402
 
 
 def texts_that_go_back(n_vocab, n_ctx, n_texts):
@@ -366,13 +367,11 @@ def test_a_broken_weights_file_is_refused(tmp_path):
 
 
 def test_a_name_that_cannot_be_fetched_is_refused(monkeypatch):
-    def offline(*args, **kwargs):
-        raise OSError("We couldn't connect to the hub.\nCheck your connection")
-
-    monkeypatch.setattr(transformers.PreTrainedConfig, "get_config_dict", offline)
-    with pytest.raises(ValueError, match="'some/model' is not a folder, and transformers cannot "
-                                         "fetch it: We couldn't connect to the hub$"):
-        TransformersModel("some/model")
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    for door in (TransformersModel, TransformersTokenizer):
+        with pytest.raises(ValueError, match="'some/model' is not a folder, and the hub's model "
+                                             "of this name cannot be fetched: OfflineMode"):
+            door("some/model")
 
 
 def test_a_model_that_sees_later_tokens_is_refused():
