@@ -1,4 +1,4 @@
-"""Measure whether speculation pays for two models of yours: one of three answers, with intervals.
+"""Measure whether speculation pays for two models of yours, and how certain the answer is.
 
     python -m tools.will_it_pay                                   # the bundled pair
     python -m tools.will_it_pay --target 1558M --draft 124M --N 20
@@ -47,6 +47,7 @@ from demo.clock import machine, spread
 from demo.costs import N_ROWS
 from demo.flags import decoder_name, entry_of_flag
 from demo.hazards import (
+    counts_from_lists,
     counts_of_race,
     overall_acceptance,
     position_figures,
@@ -63,6 +64,7 @@ from demo.race import (
     text_figures_of_runs,
     tokens_per_second,
 )
+from demo.shapes import nearest_shape
 from lib.backend import products
 from lib.backend.arrays import gpu_errors_in_one_line
 from lib.markdown import markdown_table
@@ -173,19 +175,22 @@ def case_figures(args: Namespace, draft: Target, target: Target, texts: list[lis
     chains = {f"--K {K}": K for K in sorted(best_Ks)}
     others = other_builders(args, builder_of, target)
     builders = {"plain": builder_of(None),
-                **{name: builder_of("speculative", K=K) for name, K in chains.items()}, **others}
+                **{name: builder_of("speculative", K=K) for name, K in chains.items()},
+                **others}
     results = race(draft, target, builders, texts, args.N, args.repeats)
     # Every K could have been among the best by the prediction.
     n_candidates = len(predicted) + len(others)
     case = {"name": f"Temperature {temperature:g}", "N": args.N, "repeats": args.repeats,
             "n_prompts": len(texts), "candidates": n_candidates,
             "acceptance": overall_acceptance(counts), "positions": positions,
+            "temperature": temperature, "counts": counts.as_lists(),
             "plain": plain_figures(results["plain"]),
             "rows": decoder_rows(results, chains, n_candidates)}
     return case | {"answer": answer_of(case, costs)._asdict()}
 
 
-def other_builders(args: Namespace, builder_of: Callable, target: Target) -> dict[str, Callable]:
+def other_builders(args: Namespace, builder_of: Callable,
+                   target: Target) -> dict[str, Callable]:
     """Return the builders of the race's decoders that are not rounds of K guesses."""
     builders = {}
     if hasattr(target, "params"):  # a copy of its weights can be made
@@ -267,6 +272,15 @@ def paragraphs(figures: dict, args: Namespace | None = None) -> Iterator[str]:
             yield positions_table(case["positions"])
         yield case_table(case)
         yield f"{case['name']}: {answer_in_words(case, costs)}"
+    yield from shape_in_words(figures["cases"])
+
+
+def shape_in_words(cases: list[dict]) -> Iterator[str]:
+    """Yield the sentence of a shape that faults in a draft have, if the acceptance has one."""
+    counts_of = {case["temperature"]: counts_from_lists(case["counts"])
+                 for case in cases if "counts" in case}  # older files lack them
+    if counts_of and (shape := nearest_shape(counts_of)):
+        yield shape.words
 
 
 def predictions_table(speedups_of: dict[str, dict]) -> str:
