@@ -48,7 +48,7 @@ KEYS = {"name_of_the_hero": NAME, "age_in_years": NUMBER, "is_a_king": {"type": 
 PROPERTIES = {  # of the JSON object of each case
     "many fixed keys": KEYS,
     "free text": {"tale": {"type": "string", "minLength": 200, "maxLength": 300}}}
-STEPS = {  # name -> whether it speculates, whether it has forced runs
+RACED = {  # name -> whether it speculates, whether it has forced runs
     "plain": (False, False), "plain, forced runs": (False, True),
     "speculative": (True, False), "speculative, forced runs": (True, True)}
 
@@ -95,12 +95,12 @@ def grammar_of_properties(properties):
 
 # ---- measuring
 
-def figures_of_case(case_of_prompt, draft, target, repeats):
+def figures_of_texts(case_of_prompt, draft, target, repeats):
     """Return the figures of all decoders over all prompts, and of the mask."""
-    runs = {name: [[] for _ in range(repeats)] for name in STEPS}  # [repeat][prompt]
+    runs = {name: [[] for _ in range(repeats)] for name in RACED}  # [repeat][prompt]
     shares = []
     for case in case_of_prompt:
-        builders = {name: case.builder(*flags) for name, flags in STEPS.items()}
+        builders = {name: case.builder(*flags) for name, flags in RACED.items()}
         results = race(draft, target, builders, [case.ids], LONGEST, repeats, case.stop)
         for name, texts_of_repeats in results.items():
             for repeat, texts in enumerate(texts_of_repeats):
@@ -164,7 +164,7 @@ def all_figures(args):
         for T in (0.0, 1.0):
             texts = [Case(encoder, encoder.encode(f"{opening}\n"), grammar, T)
                      for opening in OPENINGS[:N_PROMPTS]]
-            figures = figures_of_case(texts, draft, target, args.repeats)
+            figures = figures_of_texts(texts, draft, target, args.repeats)
             cases[f"{name}, temperature {T:g}"] = figures
     return machine() | {"prompts": N_PROMPTS, "repeats": args.repeats, "cases": cases}
 

@@ -327,8 +327,8 @@ BAD = {
     "no folder": (lambda path: path / "none", "no such folder: .*none"),
     "no config": (lambda path: path, "cannot read config.json|does not know the model_type None"),
     "code": (lambda path: config_alone(path, model_type="mine", auto_map={"AutoConfig": "c.C"}),
-             r"\(model_type mine\) brings Python code for its model, and code of a model folder "
-             "is never run"),
+             r"\(model_type mine\) has Python code for its model, but code in a model folder is "
+             "never run"),
     "unknown": (lambda path: config_alone(path, model_type="mine"),
                 "transformers does not know the model_type 'mine'"),
     "encoder-decoder": (lambda path: config_alone(path, model_type="t5"),
