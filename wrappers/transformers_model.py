@@ -99,7 +99,7 @@ class TransformersModel:
         self.has_cache = "past_key_values" in parameters and self.empty_cache().is_croppable
         self.forget()
         self.lock = threading.Lock()
-        tolerance = rounding(model.dtype)
+        tolerance = row_tolerance(model.dtype)
         check_causal(self, tolerance)
         self.takes_mask = takes_mask(self, tolerance)
         if not self.has_cache:
@@ -213,7 +213,7 @@ def cut_vocabulary(n_tokens, *models):
 
 # ---- checks
 
-def rounding(dtype):
+def row_tolerance(dtype):
     """Return the relative difference of two rows that may come from rounding: half the digits.
 
     Parts of a float64 model compute in float32, so half of float32's digits are enough.
