@@ -28,6 +28,7 @@ import numpy as np
 from gpt2 import GPT2
 from lib.checkpoints.hub import INSTALL, model_folder
 from lib.checkpoints.huggingface import folder_model_type
+from variants.shared.branches import Branches
 from wrappers.transformers_tree import takes_mask, tree_rows
 
 DTYPES = ("auto", "bfloat16", "float32", "float64")
@@ -118,14 +119,14 @@ class TransformersModel:
         made.forget()
         return made
 
-    def __call__(self, ids: Sequence[int], n_last: int = 1) -> np.ndarray:
+    def __call__(self, ids: Sequence[int] | Branches, n_last: int = 1) -> np.ndarray:
         """Return logits [n_last, n_vocab]; the last row is for the token after `ids`.
 
         The row before it is for the token after `ids[:-1]`, and so on. For a text with a tree
         (x + tree) the rows are those after x and after the path to each node. ValueError if not
         1 <= n_last <= len(ids) <= n_ctx, or an id is outside the vocabulary.
         """
-        if not hasattr(ids, "texts"):
+        if not isinstance(ids, Branches):
             with self.lock:
                 return self.read(list(ids), n_last)
         if self.takes_mask:
