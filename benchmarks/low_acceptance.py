@@ -226,7 +226,7 @@ def two_token_model(seed):
     return GPT2(cut_params(flat, hparams), hparams["n_head"])
 
 
-def enumerated_distance(fault: Fault) -> float:
+def distance_with_fault(fault: Fault) -> float:
     """Return the total variation between the texts of a fault and the target's, enumerated."""
     products.warm_up(np.float64, notify)  # compiles, which would draw random numbers below
     draft, target = two_token_model(0), two_token_model(1)
@@ -261,7 +261,7 @@ def all_figures(args):
                 n_identical = sum(text == other for text, other in zip(new, plain))
         rows[name] = {"temperatures": cases, "identical": n_identical}
         if name in FAULTS:  # tests/test_laws.py enumerates EAGLE
-            rows[name]["distance"] = enumerated_distance(FAULTS[name])
+            rows[name]["distance"] = distance_with_fault(FAULTS[name])
     return {"texts": named(len(texts), args.N), "repeats": args.repeats, "rows": rows}
 
 
