@@ -24,6 +24,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from lib.backend.products import matmul, one_blas_thread  # matmul: x @ w, faster for few rows
+from lib.prefix import common_prefix  # how many tokens two texts share from the start
 
 # A long prompt is read in passes of 128 tokens, so that its attention scores fit in memory.
 PART = 128
@@ -157,14 +158,6 @@ def part_ends(n_past, n_seq, n_last):
 def to_host(array):
     """Return a NumPy array of the same numbers: the array itself, or a copy from the GPU."""
     return array.get() if hasattr(array, "get") else array
-
-
-def common_prefix(a, b):
-    """Return the number of tokens that two sequences share from the start."""
-    n = min(len(a), len(b))
-    if a[:n] == b[:n]:  # the usual case, and much faster than the search below
-        return n
-    return next(i for i in range(n) if a[i] != b[i])
 
 
 class GPT2:

@@ -23,7 +23,7 @@ from encoder import Encoder
 from gpt2 import GPT2
 from lib.backend import products
 from lib.backend.arrays import get_backend
-from lib.checkpoints import huggingface, openai
+from lib.checkpoints import hub, huggingface, openai
 from lib.checkpoints.vocabulary import read_end_of_text, read_vocabulary
 from lib.checkpoints.weights import cut_params
 
@@ -38,8 +38,8 @@ def load_encoder_hparams_and_params(model_size: str, models_dir: str | Path, dty
     Parameters
     ----------
     model_size : str or path
-        A released size (124M, 355M, 774M, 1558M), the name of any folder in `models_dir`, or
-        the path of a Hugging Face folder.
+        A released size (124M, 355M, 774M, 1558M), the name of any folder in `models_dir`, the
+        path of a Hugging Face folder, or owner/name on the hub, whose folder is fetched.
     models_dir : path
     dtype : float32 or float64
     backend : "numba", "numpy" or "cupy"
@@ -132,15 +132,16 @@ def runs_in_transformers(folder, backend):
 
 
 def find_folder(model_size, models_dir):
-    """Return a model's folder, given its name in models_dir or a Hugging Face folder's path."""
+    """Return a model's folder: of a name in models_dir, a path, or owner/name on the hub."""
     name = str(model_size)  # it may be a Path
     if re.fullmatch(r"\w[\w.-]*", name):  # a plain name, not a path
         return Path(models_dir) / name
-    if not huggingface.is_model(Path(name)):
+    folder = hub.fetched_folder(name) if hub.is_name(name) else Path(name)
+    if not huggingface.is_model(folder):
         raise ValueError(f"{name!r} is not a Hugging Face folder (needs config.json and "
                          "model.safetensors). Name an OpenAI-style folder in models_dir "
                          "without its path.")
-    return Path(name)
+    return folder
 
 
 def read_encoder(folder, n_vocab, cut_vocab):

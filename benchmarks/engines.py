@@ -34,7 +34,7 @@ from lib.checkpoints.huggingface import transformers_name
 from lib.checkpoints.weights import flatten
 from lib.markdown import markdown_table
 
-K = 4  # guesses per round
+PER_ROUND = 4  # guesses
 SEEDS = 16  # texts per prompt at temperature 1
 COLUMNS = ("tokens/pass at 0", "tokens/pass at 1", "tokens/s", "plain tokens/s")
 
@@ -49,7 +49,7 @@ def n_threads(model):
 def ours(encoder, draft, target, decoder="speculative"):
     """Return this project's engine; each text starts with models that have read nothing."""
     def write(x, N, temperature, seed, speculative):
-        build_step = builder(decoder if speculative else None, {"K": K}, temperature)
+        build_step = builder(decoder if speculative else None, {"K": PER_ROUND}, temperature)
         text = write_text(draft, target, build_step, x, N, seed)
         return text.ids, len(text.rounds)
 
@@ -72,14 +72,20 @@ def to_transformers(model):
 
 
 def transformers_engine(encoder, draft, target):
-    """Return transformers' generate, plain or assisted by the draft."""
+    """Return transformers' generate on models with our weights."""
     import torch
 
     torch.set_num_threads(n_threads(target))
-    assistant, peer = to_transformers(draft), to_transformers(target)
+    return generate_of(to_transformers(draft), to_transformers(target))
+
+
+def generate_of(assistant, peer):
+    """Return transformers' generate as an engine, plain or assisted by the draft."""
+    import torch
+
     passes = []  # one entry per pass of the target; a hook adds it
     settings = assistant.generation_config
-    settings.num_assistant_tokens = K
+    settings.num_assistant_tokens = PER_ROUND
     settings.assistant_confidence_threshold = 0
     settings.num_assistant_tokens_schedule = "constant"
     peer.register_forward_hook(lambda *args: passes.append(1))
@@ -114,7 +120,7 @@ def llama_engine(encoder, draft, target):
         draft_path = Path(folder, "draft.gguf")
         gguf.write_file(target_path, encoder, sizes(target), target.params)
         gguf.write_file(draft_path, encoder, sizes(draft), draft.params)
-        plain, fast = [llama_server(target_path, path, target.n_ctx, K, n_threads(target))
+        plain, fast = [llama_server(target_path, path, target.n_ctx, PER_ROUND, n_threads(target))
                        for path in (None, draft_path)]
 
     def write(x, N, temperature, seed, speculative):
@@ -137,25 +143,28 @@ ENGINES = {"here": ours, "here, match": partial(ours, decoder="match"),
 
 # ---- the table
 
+def texts_and_pairs(size):
+    """Return (encoder or None, prompts as ids, {what the pair's guesses meet: (draft, target)})."""
+    encoder, draft, target = load_benchmark_pair(size)
+    if encoder:
+        return encoder, [encoder.encode(opening) for opening in OPENINGS], {"": (draft, target)}
+    # sets the target's other layers to 0, for both pairs
+    first_layers = agreeing(target, len(draft.params["blocks"]))
+    pairs = {", all rejected": (draft, target), ", all accepted": (first_layers, target)}
+    return None, [list(range(1, 33))], pairs
+
+
 def all_figures(args):
     """Return the figures of one size."""
-    encoder, draft, target = load_benchmark_pair(args.size)
-    if encoder:
-        xs = [encoder.encode(opening) for opening in OPENINGS]
-        pairs = {"": (draft, target)}
-        seeds = range(SEEDS)  # of the texts at temperature 1
-    else:
-        xs = [list(range(1, 33))]
-        seeds = range(0)  # nothing is written at temperature 1
-        # sets the target's other layers to 0, for both pairs
-        first_layers = agreeing(target, len(draft.params["blocks"]))
-        pairs = {", all rejected": (draft, target), ", all accepted": (first_layers, target)}
+    encoder, xs, pairs = texts_and_pairs(args.size)
+    # of the texts at temperature 1; random weights write none
+    seeds = range(SEEDS if encoder else 0)
     rows = {}
     for name in args.only:
         for end, pair in pairs.items():
             models = (encoder, *pair)
             rows[name + end] = engine_figures(ENGINES[name], models, xs, seeds, args)
-    return machine() | {"size": args.size, "K": K, "texts": named(len(xs), args.N),
+    return machine() | {"size": args.size, "K": PER_ROUND, "texts": named(len(xs), args.N),
                         "rows": rows}
 
 

@@ -14,13 +14,14 @@ The rule for one temperature
     (b) It pays if the interval of at least one decoder is above 1.
     (c) It does not pay if the intervals of all decoders are below 1.
     (d) Otherwise it is not known from these prompts. It is not known either if a text has fewer
-        than FEWEST tokens, if there are fewer than FEWEST_RUNS repeats or only one prompt, or if
-        the costs contradict each other.
+        than FEWEST_TOKENS tokens, if there are fewer than FEWEST_RUNS repeats or only one prompt,
+        or if the costs contradict each other.
 
 Each of "it pays" and "it does not pay" is wrong with a probability of at most 5 %. The fastest
 of several decoders is partly the luckiest one, so for (b) the 5 % are divided by the number of
 candidates (Bonferroni). For (c) nothing is divided: if a decoder does pay, (c) is wrong only if
-this decoder's interval is too low. tests/test_answer.py counts wrong answers in simulated races.
+this decoder's interval is too low. tests/test_answer.py counts wrong answers in simulated
+races.
 
 The prediction decides which K are raced, and nothing else, because the formula leaves out
 sampling and Python's own time. The words only say whether it agrees with the race.
@@ -39,8 +40,8 @@ from theory.speedup import expected_tokens, needed_alpha
 from variants.registry import Costs
 
 PAYS, DOES_NOT_PAY, NOT_KNOWN = "pays", "does not pay", "not known"
-WRONG = 0.05  # the largest probability of a wrong "it pays", and of a wrong "it does not pay"
-FEWEST = 16  # new tokens per prompt
+WRONG_AT_MOST = 0.05  # probability of a wrong "it pays", and of a wrong "it does not pay"
+FEWEST_TOKENS = 16  # new tokens per prompt
 FEWEST_RUNS = 3  # repeats of every decoder
 MOST_PROMPTS = 500  # a larger number of needed prompts is not estimated
 # On idle machines a pass over several rows never took less than 0.95 of one row's time, nor
@@ -78,8 +79,8 @@ def raced_speedup(texts: Mapping, plain: Mapping, n_candidates: int) -> dict[str
     medians = np.median(np.take_along_axis(ratios, drawn, axis=1), axis=1)
     # The spread of resamples of n values is too small by the factor sqrt((n - 1) / n).
     error = float(np.log(medians).std() * sqrt(n_prompts / (n_prompts - 1)))
-    t_low = student_quantile(WRONG / n_candidates, n_prompts - 1)
-    t_high = student_quantile(WRONG, n_prompts - 1)
+    t_low = student_quantile(WRONG_AT_MOST / n_candidates, n_prompts - 1)
+    t_high = student_quantile(WRONG_AT_MOST, n_prompts - 1)
     return {"speedup": point, "error": error, "low": point / exp(t_low * error),
             "high": point * exp(t_high * error)}
 
@@ -103,9 +104,10 @@ def needed_prompts(rows: Iterable[Mapping], n_prompts: int, n_candidates: int) -
     rows = list(rows)
     faster = [row for row in rows if row["speedup"] > 1]
     if faster:  # one interval above 1 is enough
-        needed = min(prompts_for(row, n_prompts, WRONG / n_candidates) for row in faster)
+        tail = WRONG_AT_MOST / n_candidates
+        needed = min(prompts_for(row, n_prompts, tail) for row in faster)
     else:  # all intervals must be below 1
-        needed = max(prompts_for(row, n_prompts, WRONG) for row in rows)
+        needed = max(prompts_for(row, n_prompts, WRONG_AT_MOST) for row in rows)
     return None if needed == inf else int(needed)
 
 
@@ -174,9 +176,9 @@ def answer_of(case: Mapping, costs: Costs) -> Answer:
 
 def reason_for_no_answer(case: Mapping, costs: Costs) -> str:
     """Return why a race decides nothing, with what to do about it, or ""."""
-    if case["N"] < FEWEST:
-        return (f"texts of fewer than {FEWEST} tokens are too short (--N {case['N']}): choose a "
-                "larger --N.")
+    if case["N"] < FEWEST_TOKENS:
+        return (f"texts of fewer than {FEWEST_TOKENS} tokens are too short (--N {case['N']}): "
+                "choose a larger --N.")
     if case["repeats"] < FEWEST_RUNS:
         return (f"fewer than {FEWEST_RUNS} runs are too few (--repeats {case['repeats']}): "
                 "choose more --repeats.")
@@ -200,7 +202,8 @@ def advice_on_prompts(n: int | None) -> str:
     if n is None:
         return (f"That is so near 1 that more than {MOST_PROMPTS} prompts would be needed to "
                 "know.")
-    return f"If the speed-ups stay as they are, about {n} prompts would be enough (--prompts FILE)."
+    return (f"If the speed-ups stay as they are, about {n} prompts would be enough (--prompts "
+            "FILE).")
 
 
 def prediction_in_words(case: Mapping) -> str:
@@ -218,15 +221,14 @@ def prediction_in_words(case: Mapping) -> str:
 
 
 def acceptance_in_words(case: Mapping) -> str:
-    """Return what is said of the acceptance, above its table and on the page."""
-    # A sentence about the shape of the acceptance by position belongs to these words.
+    """Return what is said of the acceptance, in the report and on the page."""
     return f"{case['acceptance']:.2f} of the guesses were accepted."
 
 
 def answer_in_words(case: Mapping, costs: Costs) -> str:
     """Return the answer for one temperature, and what must hold for a gain by the formula."""
     words = answer_of(case, costs).words
-    if case["N"] < FEWEST or disturbance(costs):
+    if case["N"] < FEWEST_TOKENS or disturbance(costs):
         return words
     return f"{words} {conditions(costs, case['acceptance'])}"
 

@@ -10,9 +10,9 @@ import numpy as np
 from tqdm import tqdm
 
 from demo.task import Task
-from gpt2 import common_prefix
 from lib.backend import products
 from lib.backend.int8 import Int8
+from lib.prefix import common_prefix
 from lib.terminal import notify
 from sampling import adjusted_logits
 from speculative import Round, generate

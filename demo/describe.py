@@ -97,8 +97,7 @@ def note_lines(numbers: dict, decoder: str) -> list[str]:
     if numbers.get("vocabularies"):
         lines.append(f"Vocabularies differ: {numbers['vocabularies']}; only these are guessed.")
     if "fits_pattern" in numbers:
-        lines.append("The text fits the pattern." if numbers["fits_pattern"] else
-                     "The text does not fit the pattern yet: it was cut off. Allow more tokens.")
+        lines.append(pattern_line(numbers["fits_pattern"], numbers[decoder]["ended_by"]))
     if numbers["exact"] is None:
         lines.append(f"No run shows whether {decoder} is exact. The judge enumerates it: "
                      f"python -m exact.judge {decoder}")
@@ -114,6 +113,15 @@ def note_lines(numbers: dict, decoder: str) -> list[str]:
         lines.append(f"The texts differ from new token {where['token'] + 1} on (top two logits "
                      f"there: {where['gap_of_the_two_best_logits']:.2g} apart).")
     return lines
+
+
+def pattern_line(fits: bool, ended_by: str) -> str:
+    """Return whether the text fits its pattern, and why if it does not."""
+    if fits:
+        return "The text fits the pattern."
+    if ended_by == "stop":
+        return "The text does not fit the pattern: a --stop token ended it."
+    return "The text does not fit the pattern yet: it was cut off. Allow more tokens."
 
 
 def next_step(numbers: dict) -> str:

@@ -103,8 +103,8 @@ def add_text_flags(add: Callable) -> None:
 def add_model_flags(add: Callable) -> None:
     """Add the flags of the two models and of their arrays."""
     add("--draft_model_size", default="tales-small", metavar="SIZE", help="124M, 355M, 774M, "
-        "1558M, a folder name in --models_dir, or the path of a Hugging Face folder; its "
-        "vocabulary may differ from the target's")
+        "1558M, a folder name in --models_dir, the path of a Hugging Face folder, or owner/name on "
+        "its hub; its vocabulary may differ from the target's")
     add("--target_model_size", default="tales-large", metavar="SIZE", help="the same choices")
     add_folder_flags(add)
     add_backend_flag(add)

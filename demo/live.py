@@ -1,7 +1,8 @@
 """Serve a page that shows a run while it is written; open the address that is printed.
 
 GET / returns trace.html with live.html; POST /decode takes {"prompt", "decoder", "K",
-"temperature", "seed", "N"} and returns a line of JSON per round. One text is written at a time.
+"temperature", "seed", "N"} and perhaps a pattern, "regex", "json_schema" or "lark", and returns
+a line of JSON per round. One text is written at a time.
 Only this machine can connect. Requests from other pages have a different Origin or Host, and are
 refused.
 """
@@ -18,7 +19,9 @@ from typing import Any
 from demo.compare import decoded_run, warmed_up, with_costs
 from demo.flags import parse_args
 from demo.page import page_text, run_as_data
-from demo.task import Task, load_task, with_prompt
+from demo.prompts import grammar_of_line
+from demo.task import Task, load_task, with_pattern, with_prompt
+from lib import pattern
 from lib.backend.arrays import in_one_line
 from lib.terminal import Parser, command
 from sampling import check_sampling
@@ -59,11 +62,12 @@ def as_flag(read: Callable[[str], Any]) -> Callable[[Any], Any]:
     return lambda value: read(str(value))
 
 
-# How each value of a request is read. K stays as it is: `Decoder.settings` reads it, because
-# some decoders have no K.
+# How each value of a request is read. K and patterns stay as they are: `Decoder.settings` reads
+# K, because some decoders have no K, and `grammar_of_line` reads patterns.
+as_it_is = lambda value: value
 READ = {"prompt": plain_text, "decoder": plain_text, "N": as_flag(whole_from_0),
-        "seed": as_flag(whole_from_0), "temperature": as_flag(read_number),
-        "K": lambda value: value}
+        "seed": as_flag(whole_from_0), "temperature": as_flag(read_number), "K": as_it_is,
+        **dict.fromkeys(pattern.KINDS, as_it_is)}
 OPTIONAL = {"temperature": 0.0}
 
 
@@ -80,9 +84,9 @@ def read_request(asked: Any) -> dict:
             values[name] = READ[name](value)
         except ValueError as error:
             raise ValueError(f"{name}: {error}") from None
-    required = [name for name in READ if name != "K"]  # not every decoder has a K
-    for name in required:
-        if name not in values:
+    required = READ.keys() - {"K", *pattern.KINDS}  # not every decoder has a K
+    for name in READ:  # in this order, of which the first is named
+        if name in required and name not in values:
             raise ValueError(f"need a request with {name}, got none")
     return values
 
@@ -97,6 +101,8 @@ def task_of(task: Task, asked: Any) -> Task:
     check_sampling(**sampling)
     task = task._replace(decoder=entry.name, settings=entry.settings(flags), sampling=sampling,
                          N=values["N"], seed=values["seed"])
+    if grammar := grammar_of_line(values):  # otherwise the command line's, if it has one
+        task = with_pattern(task, grammar)
     return with_prompt(task, values["prompt"])
 
 

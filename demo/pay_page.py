@@ -10,9 +10,9 @@ from html import escape
 from pathlib import Path
 
 from demo.answer import (
-    FEWEST,
     FEWEST_RUNS,
-    WRONG,
+    FEWEST_TOKENS,
+    WRONG_AT_MOST,
     acceptance_in_words,
     answer_of,
     conditions,
@@ -51,10 +51,10 @@ def pay_page_text(figures: Mapping) -> str:
 
 # ---- words
 
-def shown(words: str) -> str:
+def page_words(words: str) -> str:
     """Return words as text of a page, with control characters and changes of direction visible.
 
-    >>> shown("<b>\\x00")
+    >>> page_words("<b>\\x00")
     '&lt;b&gt;\\\\x00'
     """
     return escape(printable(words))
@@ -62,8 +62,8 @@ def shown(words: str) -> str:
 
 def pair_in_words(figures: Mapping) -> str:
     """Return which models these are."""
-    return (f"Target <b>{shown(figures['target'])}</b>, draft "
-            f"<b>{shown(figures['draft'])}</b>, {shown(figures['texts'])}.")
+    return (f"Target <b>{page_words(figures['target'])}</b>, draft "
+            f"<b>{page_words(figures['draft'])}</b>, {page_words(figures['texts'])}.")
 
 
 def as_html(words: str) -> str:
@@ -72,7 +72,7 @@ def as_html(words: str) -> str:
     >>> as_html("more (--prompts FILE) & longer")
     'more (<span class="flag">--prompts</span> FILE) &amp; longer'
     """
-    return re.sub(r"--\w+", r'<span class="flag">\g<0></span>', shown(words))
+    return re.sub(r"--\w+", r'<span class="flag">\g<0></span>', page_words(words))
 
 
 def answer_card(case: Mapping, costs: Costs) -> str:
@@ -80,57 +80,57 @@ def answer_card(case: Mapping, costs: Costs) -> str:
     answer = answer_of(case, costs)
     large, _, reasons = answer.words.partition(". ")
     kind = answer.answer.replace(" ", "-")
-    paragraphs = [f'<p class="soft">{shown(case["name"])}</p>',
+    paragraphs = [f'<p class="soft">{page_words(case["name"])}</p>',
                   f'<p class="big">{as_html(large[0].upper() + large[1:])}</p>']
     if reasons:
         paragraphs.append(f"<p>{as_html(reasons)}</p>")
-    if case["N"] >= FEWEST and not disturbance(costs):
+    if case["N"] >= FEWEST_TOKENS and not disturbance(costs):
         advice = conditions(costs, case["acceptance"])
-        paragraphs.append(f'<p class="soft small">{shown(advice)}</p>')
+        paragraphs.append(f'<p class="soft small">{page_words(advice)}</p>')
     return f'<section class="answer {kind}">{"".join(paragraphs)}</section>'
 
 
 def case_section(case: Mapping, costs: Costs) -> str:
     """Return the pictures and the figures of one temperature."""
-    head = f"<h2>{shown(case['name'])}</h2>"
+    head = f"<h2>{page_words(case['name'])}</h2>"
     if "plain" not in case:
         return head + "<p>These figures were stored before intervals were measured.</p>"
     pictures = [
-        figure("Speed-up against K", speedup_plot(case), legend(
-            {"curve": "predicted", "band": "its 90 % interval", "point": "measured, with interval",
-             "one": "plain decoding"})),
+        figure("Speed-up against K", speedup_plot(case), swatches(
+            {"curve": "predicted", "band": "its 90 % interval",
+             "point": "measured, with interval", "one": "plain decoding"})),
         figure("Every decoder of the race", decoders_plot(case), caption(
             "Tokens per second over plain decoding's, the median of "
             f"{case['repeats']} runs, with the interval that decides.")),
         figure("Acceptance by position", acceptance_plot(case), caption(
             f"{acceptance_in_words(case)} A guess is tested if those before it were accepted. "
             "Intervals of 90 %.")),
-        figure("Where the time goes, per token", time_plot(case), legend(
+        figure("Where the time goes, per token", time_plot(case), swatches(
             {"draft": "draft", "target": "target", "rest": "the rest: sampling, the test, "
              "Python"}))]
-    return f'{head}<div class="figures">{"".join(pictures)}</div>{tables(case, costs)}'
+    return f'{head}<div class="figures">{"".join(pictures)}</div>{tables_of_case(case, costs)}'
 
 
 def figure(title: str, picture: str, below: str) -> str:
     """Return a picture with its title and what is said below it."""
-    return f"<figure><h3>{shown(title)}</h3>{picture}{below}</figure>"
+    return f"<figure><h3>{page_words(title)}</h3>{picture}{below}</figure>"
 
 
 def caption(words: str) -> str:
     """Return a sentence below a picture."""
-    return f'<figcaption class="small soft">{shown(words)}</figcaption>'
+    return f'<figcaption class="small soft">{page_words(words)}</figcaption>'
 
 
-def legend(words_of: Mapping[str, str]) -> str:
+def swatches(words_of: Mapping[str, str]) -> str:
     """Return a list of what is drawn; the keys are classes of the style sheet."""
-    items = [f'<li><i class="swatch {name}"></i>{shown(words)}</li>'
+    items = [f'<li><i class="swatch {name}"></i>{page_words(words)}</li>'
              for name, words in words_of.items()]
     return f'<figcaption><ul class="legend small soft">{"".join(items)}</ul></figcaption>'
 
 
 # ---- figures
 
-def tables(case: Mapping, costs: Costs) -> str:
+def tables_of_case(case: Mapping, costs: Costs) -> str:
     """Return all figures of one temperature as tables, which are closed at first."""
     every = [decoders_html(case), positions_html(case), costs_html(costs)]
     return f"<details><summary>All figures</summary>{''.join(every)}</details>"
@@ -138,13 +138,15 @@ def tables(case: Mapping, costs: Costs) -> str:
 
 def html_table(caption_text: str, head: Sequence, rows: Iterable[Sequence]) -> str:
     """Return a table that scrolls by itself if it is wider than the page."""
-    head_cells = "".join(f"<th scope=col>{shown(str(cell))}</th>" for cell in head)
+    head_cells = "".join(f"<th scope=col>{page_words(str(cell))}</th>" for cell in head)
     lines = []
     for first, *rest in rows:
-        cells = "".join(f"<td>{shown(str(cell))}</td>" for cell in rest)
-        lines.append(f'<tr><th scope=row class="left">{shown(str(first))}</th>{cells}</tr>')
-    return (f'<div class="scroll" tabindex="0"><table><caption>{shown(caption_text)}</caption>'
-            f"<thead><tr>{head_cells}</tr></thead><tbody>{''.join(lines)}</tbody></table></div>")
+        cells = "".join(f"<td>{page_words(str(cell))}</td>" for cell in rest)
+        name = f'<th scope=row class="left">{page_words(str(first))}</th>'
+        lines.append(f"<tr>{name}{cells}</tr>")
+    table = (f"<table><caption>{page_words(caption_text)}</caption>"
+             f"<thead><tr>{head_cells}</tr></thead><tbody>{''.join(lines)}</tbody></table>")
+    return f'<div class="scroll" tabindex="0">{table}</div>'
 
 
 def decoders_html(case: Mapping) -> str:
@@ -177,7 +179,8 @@ def positions_html(case: Mapping) -> str:
 
 def costs_html(costs: Costs) -> str:
     """Return the table of the times of passes."""
-    names = ["a draft step", *(f"{n} row{'s' * (n > 1)}" for n in range(1, len(costs.passes) + 1))]
+    n_rows = range(2, len(costs.passes) + 1)
+    names = ["a draft step", "1 row", *(f"{n} rows" for n in n_rows)]
     one_row = costs.passes[0]
     rows = [[name, f"{1e3 * seconds:.2f}", f"{seconds / one_row:.2f}"]
             for name, seconds in zip(names, [costs.draft, *costs.passes])]
@@ -194,7 +197,7 @@ def conditions_section(figures: Mapping) -> str:
              f"{case['repeats']} times"}
     if figures.get("vocabularies"):
         facts["Vocabularies"] = f"They differ: {figures['vocabularies']}."
-    items = [f"<dt>{name}</dt><dd>{shown(fact)}</dd>" for name, fact in facts.items()]
+    items = [f"<dt>{name}</dt><dd>{page_words(fact)}</dd>" for name, fact in facts.items()]
     return f"<dl>{''.join(items)}</dl>{rule_in_words(case)}{listed_prompts(figures)}"
 
 
@@ -205,12 +208,12 @@ def rule_in_words(case: Mapping) -> str:
     words = (
         "It pays if the interval of at least one decoder is above 1. It does not pay if the "
         "intervals of all decoders are below 1. Otherwise it is not known from these prompts. "
-        f"Each of the first two answers is wrong with a probability of at most {WRONG:.0%}, for "
-        "prompts like these. The interval comes from the bootstrap over prompts and repeats, "
-        "with Student's quantile. Its lower end is made for the best of "
+        "Each of the first two answers is wrong with a probability of at most "
+        f"{WRONG_AT_MOST:.0%}, for prompts like these. The interval comes from the bootstrap "
+        "over prompts and repeats, with Student's quantile. Its lower end is made for the best of "
         f"{case['candidates']} decoders, because the fastest of several is partly the luckiest. "
-        f"Texts of fewer than {FEWEST} tokens, fewer than {FEWEST_RUNS} runs, a single prompt, "
-        "and costs that contradict each other give no answer.")
+        f"Texts of fewer than {FEWEST_TOKENS} tokens, fewer than {FEWEST_RUNS} runs, a single "
+        "prompt, and costs that contradict each other give no answer.")
     return f"<details><summary>How the answer is decided</summary><p>{words}</p></details>"
 
 
@@ -219,7 +222,7 @@ def listed_prompts(figures: Mapping) -> str:
     prompts = figures.get("prompts", [])
     if not prompts:
         return ""
-    items = [f"<li><code>{shown(prompt[:CUT])}{'…' * (len(prompt) > CUT)}</code></li>"
+    items = [f"<li><code>{page_words(prompt[:CUT])}{'…' * (len(prompt) > CUT)}</code></li>"
              for prompt in prompts[:MOST_LISTED]]
     n_more = len(prompts) - MOST_LISTED
     more = f"<p>and {n_more} more</p>" if n_more > 0 else ""

@@ -1,7 +1,7 @@
 """Draw the pictures of an answer's page as SVG, one function for each picture of a temperature.
 
-The page's style sheet (demo/pay.html) has the colours, light and dark. A picture is WIDTH units
-wide. On a telephone, 358 pixels wide, a unit is about a pixel, so the letters have 12 pixels.
+The page's style sheet (demo/pay.html) has the colours, light and dark. A picture is PLOT_WIDTH
+units wide. On a telephone, 358 pixels wide, a unit is about a pixel, so the letters have 12 pixels.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -11,7 +11,7 @@ from typing import NamedTuple
 from demo.trace import printable
 from lib.svg import element, line, rect, text
 
-WIDTH = 340
+PLOT_WIDTH = 340
 LEFT, RIGHT, TOP = 37, 330, 12  # of the area in which points are drawn
 BOTTOM = 180  # of this area, in pictures with numbers at both axes
 LOWER = 4.5  # the line below a number's digits, from the middle of the number
@@ -32,7 +32,8 @@ class Axis(NamedTuple):
     def at(self, value: float) -> float:
         """Return the position of a value; a value beyond an end is drawn at this end."""
         value = min(max(value, self.low), self.high)
-        return self.start + (value - self.low) / (self.high - self.low) * (self.end - self.start)
+        share = (value - self.low) / (self.high - self.low)
+        return self.start + share * (self.end - self.start)
 
     def ticks(self) -> list[float]:
         """Return the multiples of a round step that the axis holds."""
@@ -79,7 +80,7 @@ def ends_of(row: Mapping) -> list[float]:
 
 def svg(height: float, title: str, parts: Iterable[str]) -> str:
     """Return a picture; `title` describes it to readers who do not see it."""
-    return element("svg", "\n".join(parts), viewBox=f"0 0 {WIDTH} {height}", role="img",
+    return element("svg", "\n".join(parts), viewBox=f"0 0 {PLOT_WIDTH} {height}", role="img",
                    aria_label=title)
 
 
@@ -107,8 +108,10 @@ def point(x: float, y: float) -> str:
 def short_name(name: str) -> str:
     """Return a decoder's name for a picture: without --decoder, and of a long one the end.
 
-    >>> short_name("--decoder tree --widths auto"), short_name("--decoder my/folder/of/rules/a.py")
-    ('tree --widths auto', '…y/folder/of/rules/a.py')
+    >>> short_name("--decoder tree --widths auto")
+    'tree --widths auto'
+    >>> short_name("--decoder my/folder/of/rules/a.py")
+    '…y/folder/of/rules/a.py'
     """
     name = printable(name.removeprefix("--decoder "))
     return name if len(name) <= LONGEST else f"…{name[-LONGEST:]}"
@@ -146,7 +149,8 @@ def speedup_plot(case: Mapping) -> str:
     for K, row in raced.items():
         parts += [*upright_interval(across.at(K), row, up),
                   point(across.at(K), up.at(row["speedup"]))]
-    return svg(BOTTOM + 46, "Speed-up over plain decoding against K, predicted and measured", parts)
+    title = "Speed-up over plain decoding against K, predicted and measured"
+    return svg(BOTTOM + 46, title, parts)
 
 
 def corners(points: Iterable[tuple[float, float]]) -> str:
@@ -187,7 +191,7 @@ def short_count(n: int) -> str:
 def decoders_plot(case: Mapping) -> str:
     """Return the measured speed-up of each decoder with its interval."""
     rows = case["rows"]
-    across = axis_of(speedups_shown(rows.values()), 20, WIDTH - 20)
+    across = axis_of(speedups_shown(rows.values()), 20, PLOT_WIDTH - 20)
     bottom = ROW * len(rows) + 6
     parts = []
     for value in across.ticks():
@@ -218,15 +222,15 @@ def interval_in_words(row: Mapping) -> str:
 
 def name_and_value(y: float, name: str, value: str) -> list[str]:
     """Return the line of text above a decoder's bar or interval."""
-    return [text(0, y, short_name(name)), text(WIDTH, y, value, "soft", text_anchor="end")]
+    return [text(0, y, short_name(name)), text(PLOT_WIDTH, y, value, "soft", text_anchor="end")]
 
 
 def time_plot(case: Mapping) -> str:
-    """Return the milliseconds per token of each decoder: in the draft, the target, and the rest."""
+    """Return the time per token of each decoder: in the draft, the target, and the rest."""
     times = {"plain decoding": case["plain"]["time"],
              **{name: row["time"] for name, row in case["rows"].items()}}
     slowest = max(sum(seconds.values()) for seconds in times.values())
-    across = Axis(0, slowest, 0, WIDTH)
+    across = Axis(0, slowest, 0, PLOT_WIDTH)
     parts = []
     for i, (name, seconds) in enumerate(times.items()):
         y = ROW * i + 14  # of the name; the bar is below it

@@ -26,6 +26,7 @@ from sampling import one_hot_rows, with_sampling
 from speculative import draft_and_verify, generate
 from theory.speedup import walltime_improvement
 from variants import Models, build, build_plain, entry_of
+from wrappers.forced import ForcedRound
 
 WARM_UP = 16  # tokens of every decoder before the race: kernels are compiled, caches filled
 
@@ -74,7 +75,7 @@ def costs_at(temperature, draft, target, ids):
     return measure_costs(draft_rows, target_rows, ids)
 
 
-def write_text(draft, target, build_step, ids, N, seed):
+def write_text(draft, target, build_step, ids, N, seed, stop=()):
     """Return one text as WrittenText, from models that have read nothing."""
     draft, target = timed(draft.fresh()), timed(target.fresh())
     step = build_step(draft, target)  # before the clock starts: it may read a file of heads
@@ -83,25 +84,26 @@ def write_text(draft, target, build_step, ids, N, seed):
     rounds = []
     n_rows = 0
     start = time.perf_counter()
-    for result in generate(ids, step, N, rng):
+    for result in generate(ids, step, N, rng, stop):
         new += result.ids
-        # The test got one row for each guess, and one more.
-        n_rows += len(result.p_target)
+        # The test got one row for each guess, and one more; a forced round has no pass.
+        if not isinstance(result, ForcedRound):
+            n_rows += len(result.p_target)
         rounds.append(result._replace(p_draft=None, p_target=None))
     seconds = time.perf_counter() - start
     return WrittenText(new, rounds, n_rows, seconds, draft.seconds, target.seconds)
 
 
-def race(draft, target, builders, texts, N, repeats):
+def race(draft, target, builders, texts, N, repeats, stop=()):
     """Return {name: [a list of WrittenText, one per text, for every repeat]}."""
     for build_step in builders.values():  # warm up
-        write_text(draft, target, build_step, texts[0], min(N, WARM_UP), 0)
+        write_text(draft, target, build_step, texts[0], min(N, WARM_UP), 0, stop)
     # One list per repeat; the texts of a repeat are appended in their order.
     results = {name: [[] for _ in range(repeats)] for name in builders}
     turns = list(product(range(repeats), enumerate(texts)))
     for repeat, (i, ids) in tqdm(turns, unit="text", leave=False, disable=None):
         for name, build_step in builders.items():  # all decoders write text i in turn
-            written = write_text(draft, target, build_step, ids, N, (repeat, i))
+            written = write_text(draft, target, build_step, ids, N, (repeat, i), stop)
             results[name][repeat].append(written)
     return results
 
@@ -115,7 +117,8 @@ def race_figures(runs, plain, K=0):
     K > 0 the speed-up by the formula is returned too.
     """
     texts = list(chain(*runs))  # of all repeats
-    rounds = [result for text in texts for result in text.rounds]
+    rounds = [result for text in texts for result in text.rounds
+              if not isinstance(result, ForcedRound)]  # the rounds with a pass
     rates = tokens_per_second(runs)
     # Repeat r is compared with repeat r of plain decoding, which ran at about the same time.
     gains = (rates / tokens_per_second(plain)).tolist()

@@ -9,11 +9,12 @@ from pathlib import Path
 from typing import IO, NamedTuple
 
 from gpt2 import GPT2
+from lib.checkpoints import huggingface
 from lib.pattern import Pattern
 from lib.terminal import notify, open_flag
 from lib.tokenizer import Tokenizer
 from speculative import Step
-from utils import find_folder, load_pair, runs_in_transformers
+from utils import find_folder, load_pair, read_encoder, runs_in_transformers
 from variants import DECODERS, Costs, Models, build
 from variants.registry import Decoder, LogitsModel, Target
 from wrappers.forced import with_forced_runs
@@ -167,6 +168,9 @@ def load_task(args: Namespace, prompt: str | None = None) -> Task:
     # Models of transformers offer trees, but not all that a decoder may need, such as heads.
     if runs_in_transformers(folder, args.backend):
         entry.check_needs(args.settings, {"tree"}, f"{folder} is a model of transformers here")
+    tokenizer = tokenizer_of_folder(folder, args) if args.grammar else None
+    if tokenizer:
+        Pattern(args.grammar, tokenizer, n_prompt=0)  # ValueError if it cannot write the pattern
     draft_size = args.draft_model_size if entry.needs_draft(args.settings) else None
     encoder, draft, target = load_pair(draft_size, args.target_model_size, args.models_dir,
                                        args.dtype, args.backend, args.cut_vocab)
@@ -186,6 +190,19 @@ def load_task(args: Namespace, prompt: str | None = None) -> Task:
     if args.grammar:
         task = with_pattern(task, args.grammar)
     return with_prompt(task, prompt, advice=" or add --window")
+
+
+def tokenizer_of_folder(folder: Path, args: Namespace) -> Tokenizer | None:
+    """Return the tokenizer of a Hugging Face folder, without its weights; None for OpenAI's.
+
+    OpenAI's tokenizer can write every text, and its files may not be there yet.
+    """
+    if runs_in_transformers(folder, args.backend):
+        from wrappers.transformers_tokenizer import TransformersTokenizer  # for such models only
+        return TransformersTokenizer(folder)
+    if not huggingface.is_model(folder):
+        return None
+    return read_encoder(folder, huggingface.read_hparams(folder)["n_vocab"], args.cut_vocab)
 
 
 def stop_tokens(names: list[str] | None, encoder: Tokenizer) -> set[int]:

@@ -16,9 +16,9 @@ from variants.tree import guess_shape
 def verify_paths(tree, p_target, rng):
     """Return the accepted tokens of one path, and one more token.
 
-    `tree.guesses_at(node)` returns the guesses below a node, as pairs of the guess's node and the
-    row it was drawn from; -1 is the root. Its token is `tree.tokens[node]`. p_target[0] is the
-    target's row at the root, and p_target[1 + node] is its row after a node.
+    `tree.guesses_at(node)` returns the guesses below a node, where -1 is the root. Each guess is a
+    pair: its own node, and the row it was drawn from. Its token is `tree.tokens[node]`.
+    p_target[0] is the target's row after the text, p_target[1 + node] its row after that node.
     """
     return [sample(p_target[0], rng)]  # accepts nothing
 

@@ -13,13 +13,16 @@ no answer depends on earlier calls.
 import importlib
 import json
 from collections.abc import Sequence
-from functools import cache
-from typing import Any
+from functools import cache, lru_cache
+from typing import Any, NoReturn
 
 import numpy as np
 
+from lib.prefix import common_prefix
+
 KINDS = ("regex", "json_schema", "lark")
 ONE_SPACING = {"whitespace_flexible": False}  # of JSON: a model could write spaces without end
+N_MASKS = 64  # masks that are kept, more than a round asks for: a large vocabulary's take space
 
 
 def library() -> Any:
@@ -54,10 +57,12 @@ def grammar_of(kind: str, text: str, name: str | None = None) -> str:
 
 
 def has_texts(grammar: str) -> bool:
-    """Return whether a vocabulary of all bytes can begin a text that fits."""
-    matcher = library().LLMatcher(tokenizer_of(BYTES), grammar)
-    matcher.compute_bitmask()  # fails where no token may follow and the text may not end
-    return not matcher.is_error()
+    """Return whether a vocabulary of all bytes can begin a text that fits.
+
+    A grammar that names tokens by their numbers is for a different vocabulary, and is not refused.
+    """
+    matcher = new_matcher(grammar, BYTES)
+    return matcher.is_error() or next_bits(matcher) is not None
 
 
 class Bytes:
@@ -96,43 +101,93 @@ class Vocabulary:
 @cache  # a run makes several patterns, and the bytes of a large vocabulary take long
 def tokenizer_of(encoder) -> Any:
     """Return llguidance's tokenizer of an encoder's vocabulary."""
-    llguidance = library()
-    return llguidance.LLTokenizer(llguidance.TokenizerWrapper(Vocabulary(encoder)),
-                                  n_vocab=encoder.n_vocab)
+    make = library().LLTokenizer
+    # The tokens of a slice are allowed together, without a look at each, where the pattern
+    # allows every text of the slice. The library's own slices are for JSON's strings.
+    slices = [*make.general_slices(), "[a-z ]{1,20}"]
+    wrapped = library().TokenizerWrapper(Vocabulary(encoder))
+    return make(wrapped, n_vocab=encoder.n_vocab, slices=slices)
+
+
+# ---- matchers
+
+def new_matcher(grammar: str, encoder) -> Any:
+    """Return llguidance's matcher, which walks a grammar; it prints nothing."""
+    return library().LLMatcher(tokenizer_of(encoder), grammar, log_level=0)
+
+
+def next_bits(matcher: Any) -> bytes | None:
+    """Return a bit for each token that may follow; None, and the matcher is lost, if it failed.
+
+    It fails where no token may follow, and where a grammar is too complex.
+    """
+    bits = matcher.compute_bitmask()
+    return None if matcher.is_error() else bits
+
+
+def why_lost(matcher: Any) -> str:
+    """Return why a matcher has failed, in a few words."""
+    reason = matcher.get_error().split("\n<state>")[0]  # the matcher's state has many lines
+    if reason.startswith("NoExtension"):
+        return "none of its tokens may follow"
+    return " ".join(reason.split())[:200]
+
+
+@lru_cache(maxsize=8)  # a run makes several patterns, and to read a grammar takes a millisecond
+def matcher_of(grammar: str, encoder) -> Any:
+    """Return a matcher that has read nothing, to be copied.
+
+    ValueError if the first token of a text cannot be one of the encoder's.
+    """
+    matcher = new_matcher(grammar, encoder)
+    if matcher.is_error() or next_bits(matcher) is None:
+        raise ValueError(f"this tokenizer cannot write the pattern: {why_lost(matcher)}")
+    return matcher
 
 
 class Pattern:
     """Return the allowed tokens after a text, of which the first n_prompt are the prompt."""
 
     def __init__(self, grammar: str, encoder, n_prompt: int):
-        self.matcher = library().LLMatcher(tokenizer_of(encoder), grammar)
-        if self.matcher.is_error():
-            message = " ".join(self.matcher.get_error().split())
-            raise ValueError(f"this tokenizer cannot write the pattern: {message}")
+        self.start = matcher_of(grammar, encoder)
         self.n_prompt = n_prompt
         self.end_of_text = encoder.end_of_text
         self.n_vocab = encoder.n_vocab
+        self.forget()
+
+    def forget(self) -> None:
+        """Go back to the prompt's end."""
+        self.matcher = self.start.deep_copy()
         self.read: list[int] = []  # the tokens after the prompt that the matcher has read
-        self.masks: dict[int, np.ndarray] = {}  # n: what is allowed after the first n of them
+        # Entry n is the mask after the first n of them, if it was asked for not long ago.
+        self.masks: list[np.ndarray | None] = [None]
 
     def __call__(self, ids: Sequence[int]) -> np.ndarray:
         """Return `allowed` after these ids.
 
         After an end of text only that token is allowed. After tokens that do not fit, which no
-        text of the target has, all are.
+        text of the target has, all are. ValueError if the pattern cannot be followed: no token of
+        the vocabulary may follow, or the pattern is too complex.
         """
         new = list(ids[self.n_prompt :])
+        # The target asks for the rows that the draft asked for: their masks are still there.
+        is_read = self.read[: len(new)] == new
+        kept = self.masks[len(new)] if is_read else None
+        if kept is not None:
+            return kept
         if self.end_of_text in new:
             return np.arange(self.n_vocab) == self.end_of_text
-        # The target asks for the rows that the draft asked for: their masks are still there.
-        if len(new) in self.masks and self.read[: len(new)] == new:
-            return self.masks[len(new)]
         if not self.follow(new):
             return np.ones(self.n_vocab, dtype=bool)
-        bits = np.frombuffer(self.matcher.compute_bitmask(), dtype=np.uint8)
-        mask = np.unpackbits(bits, count=self.n_vocab, bitorder="little").astype(bool)
+        bits = next_bits(self.matcher)
+        if bits is None:
+            self.fail()
+        mask = np.unpackbits(np.frombuffer(bits, np.uint8), count=self.n_vocab,
+                             bitorder="little").view(bool)
         mask.flags.writeable = False  # it is handed out again
         self.masks[len(new)] = mask
+        if len(new) >= N_MASKS:
+            self.masks[len(new) - N_MASKS] = None
         return mask
 
     def may_end(self, ids: Sequence[int]) -> bool:
@@ -141,12 +196,20 @@ class Pattern:
 
     def follow(self, new: list[int]) -> bool:
         """Let the matcher read these tokens, from where they differ; return whether they fit."""
-        n_same = 0
-        while n_same < min(len(self.read), len(new)) and self.read[n_same] == new[n_same]:
-            n_same += 1
+        n_same = common_prefix(self.read, new)
         if n_same < len(self.read):
             self.matcher.rollback(len(self.read) - n_same)
-            self.masks = {n: mask for n, mask in self.masks.items() if n <= n_same}
         n_fit = self.matcher.try_consume_tokens(new[n_same:])
+        if self.matcher.is_error():
+            self.fail()
         self.read = new[: n_same + n_fit]
-        return n_same + n_fit == len(new)
+        self.masks[n_same + 1 :] = [None] * n_fit
+        return len(self.read) == len(new)
+
+    def fail(self) -> NoReturn:
+        """Raise ValueError; a matcher that has failed is of no more use."""
+        reason = why_lost(self.matcher)
+        n_read = len(self.read)
+        self.forget()
+        raise ValueError("this tokenizer cannot write the pattern beyond "
+                         f"{n_read} new tokens: {reason}")

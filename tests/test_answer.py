@@ -12,7 +12,7 @@ from demo.answer import (
     DOES_NOT_PAY,
     NOT_KNOWN,
     PAYS,
-    WRONG,
+    WRONG_AT_MOST,
     answer_in_words,
     answer_of,
     needed_prompts,
@@ -148,9 +148,9 @@ def test_the_number_of_prompts_is_the_first_with_which_an_interval_excludes_1():
     fast, faster, slow, slower = (row(0, np.exp(gap), 2, error=0.3 / np.sqrt(6))
                                   for gap in (0.05, 0.1, -0.05, -0.1))
     n = needed_prompts([fast, faster, slow], 6, 2)  # the easiest decoder decides that it pays
-    assert excludes(n, 0.1, WRONG / 2) and not excludes(n - 1, 0.1, WRONG / 2)
+    assert excludes(n, 0.1, WRONG_AT_MOST / 2) and not excludes(n - 1, 0.1, WRONG_AT_MOST / 2)
     n = needed_prompts([slow, slower], 6, 2)  # all must be below 1
-    assert excludes(n, 0.05, WRONG) and not excludes(n - 1, 0.05, WRONG)
+    assert excludes(n, 0.05, WRONG_AT_MOST) and not excludes(n - 1, 0.05, WRONG_AT_MOST)
     assert needed_prompts([row(0.9, 1.001, 1.1)], 6, 2) is None
     assert "more than 500 prompts" in answer_of(case_of({"K": row(0.9, 1.001, 1.1)}), QUIET).words
 
@@ -201,24 +201,24 @@ def exceeds(found, allowed):
 @pytest.mark.parametrize("settings", [{}, {"slow_minutes": True}, {"n_prompts": 3}], ids=str)
 def test_it_pays_is_wrong_in_one_race_of_twenty_at_most(settings):
     """Six decoders that are as fast as plain decoding: the hardest case where none pays."""
-    assert not exceeds(frequency(PAYS, [0.0] * 6, 6, **settings), WRONG)
+    assert not exceeds(frequency(PAYS, [0.0] * 6, 6, **settings), WRONG_AT_MOST)
 
 
 def test_without_the_division_by_the_candidates_the_luckiest_decoder_pays_too_often():
     """The negative control: the same check refuses a rule that ignores the choice among eleven."""
-    assert exceeds(frequency(PAYS, [0.0] * 11, 1), WRONG)
+    assert exceeds(frequency(PAYS, [0.0] * 11, 1), WRONG_AT_MOST)
 
 
 def test_without_students_quantile_few_prompts_pay_too_often(monkeypatch):
     """The second control: the normal distribution's quantile, which is for many prompts."""
     monkeypatch.setattr(answer, "student_quantile", lambda tail, n: NormalDist().inv_cdf(1 - tail))
-    assert exceeds(frequency(PAYS, [0.0] * 11, 11, n_prompts=3), WRONG)
+    assert exceeds(frequency(PAYS, [0.0] * 11, 11, n_prompts=3), WRONG_AT_MOST)
 
 
 def test_it_does_not_pay_is_wrong_in_one_race_of_twenty_at_most():
     """One decoder is just as fast as plain decoding, the others are far slower."""
     logs = [0.0] + [-0.7] * 5
-    assert not exceeds(frequency(DOES_NOT_PAY, logs, 6), WRONG)
+    assert not exceeds(frequency(DOES_NOT_PAY, logs, 6), WRONG_AT_MOST)
 
 
 def test_clear_cases_are_answered():

@@ -18,7 +18,7 @@ from demo.costs import SECONDS, measure_costs
 from demo.describe import comparison_in_words, table_lines
 from demo.flags import parse_args
 from demo.task import Task, load_task
-from gpt2 import common_prefix
+from lib.prefix import common_prefix
 from speculative import Round, generate, make_step
 from tests.toys import context_free
 from utils import MODELS_DIR

@@ -182,6 +182,14 @@ def test_pyproject_names_packages_of_requirements_txt_with_its_bounds():
     assert f"Python {project['requires-python'].removeprefix('>=')} or newer" in README
 
 
+def test_the_citation_has_the_version_and_the_licence_of_pyproject():
+    citation = (ROOT / "CITATION.cff").read_text(encoding="utf-8")
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    fields = dict(re.findall(r'^([\w-]+): "?([^"\n]+)"?$', citation, re.MULTILINE))
+    assert (fields["version"], fields["license"]) == (project["version"], project["license"])
+    assert fields["title"] == project["description"]
+
+
 # ---- the programs
 
 def test_the_loop_of_learn_md_draws_the_tokens_of_speculative_py():

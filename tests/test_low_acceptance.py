@@ -15,9 +15,9 @@ from benchmarks.low_acceptance import (
     Fault,
     WrongCut,
     counted_texts,
-    distance_with_fault,
     faulty_step,
     first_guess_counts,
+    text_distance,
     two_token_model,
     zero_filled,
 )
@@ -31,7 +31,7 @@ from tests.commands import outcome
 from tools import will_it_pay
 
 ROOT = Path(__file__).parents[1]
-K = low_acceptance.K
+K = low_acceptance.AHEAD
 EACH_FAULT = pytest.mark.parametrize("name", FAULTS)
 NAMED = {  # fault: the shape that the tool names
     "cache cut two tokens too late": "rising",
@@ -112,7 +112,7 @@ def test_first_guesses_are_counted_by_the_round_before_them():
     "draft at temperature 0.3", "zero-filled from guess 3 on", "another tokenizer"])
 def test_the_text_of_a_draft_with_a_fault_is_exact(name, monkeypatch):
     monkeypatch.setattr(low_acceptance, "PROMPT_LENGTH", 3)
-    assert distance_with_fault(FAULTS[name]) < ROUNDING
+    assert text_distance(FAULTS[name]) < ROUNDING
 
 
 def test_guesses_that_are_tested_with_other_rows_are_not_exact(monkeypatch):
@@ -130,7 +130,7 @@ def test_guesses_that_are_tested_with_other_rows_are_not_exact(monkeypatch):
 
     monkeypatch.setattr(low_acceptance, "PROMPT_LENGTH", 3)
     monkeypatch.setattr(low_acceptance, "faulty_step", wrong_step)
-    assert distance_with_fault(Fault()) > 0.001
+    assert text_distance(Fault()) > 0.001
 
 
 def test_all_stored_texts_are_exact():

@@ -9,9 +9,9 @@ from exact import optimum
 from exact.expected import block_tokens, chain_bound, chain_mean, ratio_tokens
 from exact.law import expectation
 from exact.optimum import FORMS, best_accepted, best_chain, best_independent, guesses_law
+from exact.rules import verifiers
 from exact.toys import TOYS, X
 from speculative import draft_and_verify, guess, make_step, verify
-from tests.controls import uncapped_block
 from tests.toys import PAIRS, path_by_path, toy
 from variants.block import block_verify
 from variants.kseq import guess_chains, verify_kseq
@@ -103,6 +103,7 @@ def test_block_verification_is_the_optimum_where_rows_depend_on_the_whole_text(s
     """A rule that is not lossless writes more: block with an uncapped last ratio."""
     pytest.importorskip("scipy")
     draft, target = toy(3, 2 * seed), toy(3, 2 * seed + 1)
+    uncapped_block = partial(verifiers.traversal, shares=verifiers.last_uncapped)
     best = best_chain(draft, target, 2)
     block, ratio, uncapped = (mean_tokens(test, draft, target, 2)
                               for test in (block_verify, verify, uncapped_block))

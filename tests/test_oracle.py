@@ -20,7 +20,6 @@ from exact.rules.batched import EXACT, WRONG, chain, draw, written
 from exact.rules.guesses import is_confident
 from exact.rules.register import BY_NAME, enumerated_rule
 from speculative import guess, make_step
-from tests.controls import uncapped_block_of_batch
 
 ROOT = Path(oracle.__file__).parents[1]
 
@@ -57,6 +56,8 @@ def test_every_wrong_rule_is_seen_and_named(name, dtype):
 
 WITH_ONE_GUESS_EXACT = {  # rules on how several guesses are tested together
     "one uniform for all tests of a round", "traversal, divided by what the draft has left",
+    "block verification, the last product of ratios not capped",
+    "the same, the others capped only at a new maximum",
     "the number of guesses that pays best; ratio test", PRODUCTS}
 
 
@@ -105,6 +106,9 @@ ABOUT_GUESSES = {  # rules of the register that no function over arrays can be
     "the same, the draft at a different temperature",
     "drawn at a different temperature than the rows", "drawn from the two best tokens, whole rows",
     "drawn from common tokens, rows that sum to less than 1", "argmax guesses, softmax rows",
+    "drawn from bfloat16 rows, tested with float32 rows",
+    "the better of two drawn paths as a block, the draft's rows",
+    "two one-hot paths as blocks, the accepted tokens' probability kept",
     "beam search's guesses, softmax rows", "\"q = 1\", with the number that drew the guess",
     "one Gumbel vector for a guess and its replacement",
     "drop a low-confidence guess; argmax, one-hot rows"}
@@ -718,6 +722,7 @@ def test_the_verifier_for_pytorch_is_exact_and_its_fault_is_named_as_shown(alone
 # ---- more tokens per round than is lossless
 
 DRAW_FROM_TARGET = "ratio test, then a draw from the target"
+UNCAPPED = "block verification, the last product of ratios not capped"
 TOO_MANY = "more tokens per round than any lossless test of one chain: "
 
 
@@ -733,7 +738,7 @@ def test_block_verification_writes_the_most_tokens_of_one_chain(K, V, padding):
 
 @pytest.mark.parametrize("K", [2, 3])
 def test_more_tokens_than_a_lossless_verifier_can_write_are_named(K):
-    report = check(uncapped_block_of_batch, K)
+    report = check(batched.WRONG[UNCAPPED], K)
     assert report.exact is False and TOO_MANY in report.text
     for name in (DRAW_FROM_TARGET, "bonus token from the last guess's row"):
         report = check(batched.WRONG[name], K)
@@ -747,14 +752,14 @@ def test_sampling_names_more_tokens_than_a_lossless_verifier_can_write():
     def with_numbers(rule):
         return lambda g, q, p: rule(g, q, p, rng.random((len(g), 4)))
 
-    assert TOO_MANY in check_by_sampling(with_numbers(uncapped_block_of_batch)).text
+    assert TOO_MANY in check_by_sampling(with_numbers(batched.WRONG[UNCAPPED])).text
     wrong = batched.WRONG[DRAW_FROM_TARGET]
     assert TOO_MANY not in check_by_sampling(with_numbers(wrong)).text
 
 
 def test_a_reader_that_stops_is_no_traceback(tmp_path):
     path = tmp_path / "mine.py"
-    rule = "from tests.controls import uncapped_block_of_batch as verify"
+    rule = "from exact.rules.batched import next_rows as verify"
     path.write_text(rule, encoding="utf-8")
     command = f"{sys.executable} -m exact.oracle {path} | true"
     done = subprocess.run(["bash", "-c", f"set -o pipefail; {command}"], cwd=ROOT, text=True,

@@ -152,6 +152,13 @@ def test_a_program_is_a_verifier_for_python():
     assert check(Program(words_of(twin_of(WITH_UNIFORMS))), K=1).exact is False
 
 
+def test_a_reader_that_stops_is_no_traceback():
+    words = ["-m", "exact.oracle", "--K", "1", "--command", *words_of(twin_of(WITH_UNIFORMS))]
+    command = f"set -o pipefail; {shlex.join([sys.executable, *words])} | true"
+    done = subprocess.run(["bash", "-c", command], cwd=ROOT, text=True, capture_output=True)
+    assert (done.returncode, done.stderr) == (1, "")
+
+
 def test_a_program_gets_all_digits(tmp_path):
     """Numbers that are read again are those of the arrays, in both types."""
     log = tmp_path / "lines"

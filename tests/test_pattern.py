@@ -3,18 +3,22 @@
 import json
 import re
 import sys
+from fractions import Fraction
+from functools import cache
 from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import main
 from demo.compare import decoded_run, with_costs
 from demo.flags import parse_args
 from demo.task import load_task, with_pattern
 from exact.law import law
-from lib.pattern import Pattern, grammar_of
-from sampling import with_sampling
+from lib.pattern import Pattern, grammar_of, library, tokenizer_of
+from sampling import warp, with_sampling
 from speculative import autoregressive_sampling
 from tests.bundled import encoder
 from tests.commands import refusal, run_main
@@ -33,27 +37,94 @@ GRAMMARS = {"regex": REGEX, "json_schema": json.dumps(SCHEMA), "lark": LARK}
 PROMPT = [1, 2]
 
 
-def random_text(pattern, rng, n, p_wrong=0.0):
-    """Return the prompt and n tokens, each an allowed one, or any one with this probability."""
-    ids = list(PROMPT)
-    for _ in range(n):
-        allowed = np.flatnonzero(pattern(ids))
-        is_wrong = rng.random() < p_wrong
-        ids.append(int(rng.integers(pattern.n_vocab) if is_wrong else rng.choice(allowed)))
-    return ids
+def allowed_anew(kind, new):
+    """Return what may follow the new tokens, by a matcher that reads them one by one."""
+    matcher = library().LLMatcher(tokenizer_of(encoder()), grammar_of(kind, GRAMMARS[kind]))
+    n_vocab = encoder().n_vocab
+    for token in new:
+        if token == encoder().end_of_text:
+            return np.arange(n_vocab) == token
+        if not matcher.consume_token(token):
+            return np.ones(n_vocab, dtype=bool)
+    bits = np.frombuffer(matcher.compute_bitmask(), dtype=np.uint8)
+    return np.unpackbits(bits, bitorder="little")[:n_vocab] == 1
+
+
+@cache
+def used_pattern(kind):
+    """Return a pattern that all examples share."""
+    return Pattern(grammar_of(kind, GRAMMARS[kind]), encoder(), len(PROMPT))
+
+
+# How many tokens to go back, how many to add, the rows to ask for, and chance for the tokens.
+STEPS = st.lists(st.tuples(st.integers(0, 8), st.integers(0, 8), st.integers(1, 6),
+                           st.integers(0, 2**32)), min_size=1, max_size=4)
 
 
 @pytest.mark.parametrize("kind", GRAMMARS)
-def test_what_is_allowed_does_not_depend_on_earlier_texts(kind):
-    grammar = grammar_of(kind, GRAMMARS[kind])
-    used = Pattern(grammar, encoder(), len(PROMPT))
-    rng = np.random.default_rng(0)
-    for i in range(12):
-        text = random_text(used, rng, 20, p_wrong=0.1 * (i % 2))
-        for n in rng.integers(len(PROMPT), len(text) + 1, size=4):
-            fresh = Pattern(grammar, encoder(), len(PROMPT))
-            assert (used(text[:n]) == fresh(text[:n])).all()
-            assert used.may_end(text[:n]) == fresh.may_end(text[:n])
+@settings(max_examples=20, deadline=None)
+@given(steps=STEPS, p_wrong=st.sampled_from([0.0, 0.1]))
+def test_every_row_has_the_mask_of_a_matcher_that_has_read_its_own_prefix_alone(
+        kind, steps, p_wrong):
+    pattern = used_pattern(kind)
+    ids = list(PROMPT)
+    for n_back, n_more, n_last, seed in steps:
+        rng = np.random.default_rng(seed)
+        ids = ids[: max(len(PROMPT), len(ids) - n_back)]
+        for _ in range(n_more):
+            is_wrong = rng.random() < p_wrong
+            may_follow = np.arange(pattern.n_vocab) if is_wrong else np.flatnonzero(pattern(ids))
+            ids.append(int(rng.choice(may_follow)))
+        n_last = min(n_last, len(ids) - len(PROMPT) + 1)
+        logits = rng.normal(size=(n_last, pattern.n_vocab))
+        rows = warp(logits, ids=ids, allowed=pattern)
+        for i, row in enumerate(logits):
+            new = ids[len(PROMPT) : len(ids) - (n_last - 1 - i)]
+            weights = np.exp(row) * allowed_anew(kind, new)
+            assert np.allclose(rows[i], weights / weights.sum(), rtol=1e-12, atol=0)
+
+
+def test_a_text_fits_if_it_may_end_there_whatever_was_asked_before():
+    """The three texts are the prompt alone, a beginning, and a whole text."""
+    pattern = used_pattern("lark")
+    texts = [[*PROMPT, *encoder().encode(text)] for text in ("", " and and", " and and.")]
+    for i in (2, 0, 1, 2, 1, 0):
+        assert pattern.may_end(texts[i]) == (i == 2)
+
+
+class Letters:
+    """Have a token for each of these letters, and an end of text: no other byte can be written."""
+
+    def __init__(self, letters):
+        self.letters = letters
+        self.end_of_text = len(letters)
+        self.n_vocab = len(letters) + 1
+
+    def decode_bytes(self, ids):
+        return "".join(self.letters[i] for i in ids if i != self.end_of_text).encode()
+
+    def encode_bytes(self, data):
+        return [self.letters.index(letter) for letter in data.decode() if letter in self.letters]
+
+
+def test_a_vocabulary_without_the_bytes_of_a_pattern_is_refused_where_it_needs_them():
+    with pytest.raises(ValueError, match="tokenizer cannot write the pattern: none of its tokens"):
+        Pattern(grammar_of("regex", "c|dab"), Letters("ab"), 0)
+    pattern = Pattern(grammar_of("regex", "a(b|c)d|aab"), Letters("ab"), 0)
+    for _ in range(2):  # a failed matcher is replaced, so the other texts have their masks
+        assert pattern([0]).tolist() == [True, True, False]
+        assert pattern([0, 0]).tolist() == [False, True, False]
+        with pytest.raises(ValueError, match="beyond 2 new tokens: none of its tokens may follow"):
+            pattern([0, 1])
+
+
+def test_a_pattern_that_becomes_too_complex_is_an_error_and_not_an_end(capfd):
+    pattern = Pattern(grammar_of("regex", "((a|b){1,1000}){1,1000}"), Letters("ab"), 0)
+    ids = np.random.default_rng(0).integers(2, size=500).tolist()
+    assert pattern(ids[:9])[:2].all()
+    with pytest.raises(ValueError, match="new tokens: lexer error: too many expressions") as error:
+        pattern(ids)
+    assert "\n" not in str(error.value) and capfd.readouterr().err == ""
 
 
 def test_every_text_of_allowed_tokens_fits_and_ends_where_it_may():
@@ -61,7 +132,9 @@ def test_every_text_of_allowed_tokens_fits_and_ends_where_it_may():
     pattern = Pattern(grammar_of("regex", REGEX), encoder(), len(PROMPT))
     rng = np.random.default_rng(1)
     for _ in range(20):
-        ids = random_text(pattern, rng, 60)
+        ids = list(PROMPT)
+        while ids[-1] != end:
+            ids.append(int(rng.choice(np.flatnonzero(pattern(ids)))))
         new = ids[len(PROMPT) :]
         text = encoder().decode(new[: new.index(end)])
         assert re.fullmatch(REGEX, text)
@@ -156,15 +229,49 @@ def test_a_text_that_is_cut_off_does_not_fit_yet():
     assert "The text fits the pattern." in out
 
 
-@pytest.mark.parametrize("flags, why", [
-    (["--regex", "("], "--regex is not valid"),
-    (["--regex", "a", "--lark", "none"], "--regex and --lark are both given: choose one"),
-    (["--json_schema", "none.json"], "cannot read --json_schema none.json"),
-    (["--regex", "a", "--window"], "--window does not apply to --regex"),
-    (["--regex", "(", "--prompts", "-", "--out", "-"], "--regex is not valid")])
-def test_a_pattern_that_cannot_be_written_is_refused_before_anything_is_loaded(flags, why):
-    status, out, err = run_main("--target_model_size", "nowhere", *flags)
-    assert status == 2 and out == "" and why in err and err.count("\n") == 1
+@pytest.mark.parametrize("flags", [
+    "--top_p 0.5 --temperature 1", "--top_k 2 --temperature 1", "--repetition_penalty 1.5",
+    "--repetition_penalty 0.1 --temperature 1", "--stop .", "--dtype float64",
+    "--decoder traversal --widths 2,2 --temperature 1", "--decoder eagle --widths dynamic",
+    "--decoder FOLDER/own.py --temperature 1", "--show --trace FOLDER/run.html"])
+def test_a_pattern_goes_together_with_other_flags(flags, tmp_path):
+    (tmp_path / "own.py").write_text("from variants.match import match_verify as verify", "utf-8")
+    words = flags.replace("FOLDER", str(tmp_path)).split()
+    status, out, _ = run_main("--prompt", BEGINNING, "--regex", SEVEN, "--json", *words)
+    numbers = json.loads(out)
+    decoder = numbers["settings"]["decoder"]
+    text = numbers[decoder]["text"].removeprefix(BEGINNING).removesuffix("<|endoftext|>")
+    assert status == 0 and numbers["fits_pattern"] and re.fullmatch(SEVEN, text)
+
+
+def test_a_text_that_a_stop_token_ends_too_early_does_not_fit():
+    _, out, _ = run_main("--prompt", BEGINNING, "--regex", SEVEN, "--stop", " with")
+    assert "The text does not fit the pattern: a --stop token ended it." in out
+
+
+REFUSED = [  # flags, the text of the FILE that they name, why
+    ("--regex (", "", "--regex is not valid: "),
+    (r"--regex [^\x00-\x{10FFFF}]", "", "--regex fits no text"),
+    ("--regex a --lark none", "", "--regex and --lark are both given: choose one"),
+    ("--regex a --window", "", "--window does not apply to --regex"),
+    ("--regex ( --prompts - --out -", "", "--regex is not valid: "),
+    ("--json_schema none.json", "", "cannot read --json_schema none.json: "),
+    ("--json_schema FILE", "{", "--json_schema is not valid: Expecting property name"),
+    ("--json_schema FILE", "[1]", "--json_schema is not valid: Expecting object schema"),
+    ("--json_schema FILE", '{"type": "integer", "minimum": 5, "maximum": 3}',
+     "--json_schema is not valid: Unsatisfiable schema"),
+    ("--lark FILE", 'start: "a', "--lark is not valid: "),
+    ("--lark FILE", 'start: "a" <[9999]>', "this tokenizer cannot write the pattern: "),
+    ("--lark FILE", "start: <|none|>", "this tokenizer cannot write the pattern: ")]
+
+
+@pytest.mark.parametrize("flags, text, why", REFUSED)
+def test_a_pattern_that_cannot_be_written_is_refused_before_weights_are_loaded(
+        flags, text, why, tmp_path, monkeypatch):
+    (tmp_path / "pattern").write_text(text, encoding="utf-8")
+    monkeypatch.setattr("demo.task.load_pair", None)  # a call would be a TypeError
+    words = flags.replace("FILE", str(tmp_path / "pattern")).split()
+    assert why in refusal(main.main, *words)
 
 
 def test_without_the_library_the_command_that_installs_it_is_named(monkeypatch):
@@ -252,13 +359,28 @@ def test_the_pages_schema_gives_a_valid_document_and_the_text_it_quotes(tmp_path
 
 
 def test_the_mask_is_not_the_condition_that_the_whole_text_fits():
-    """Tokens a, b, then x, y: after a only x is allowed, after b both are."""
-    rows = {(): [0.5, 0.5, 0, 0], (0,): [0, 0, 0.5, 0.5], (1,): [0, 0, 0.5, 0.5]}
-    model = lambda ids, n_last: np.array([rows[tuple(ids[1:])]])
-    allowed = lambda ids: np.array([True, True, True, list(ids[1:]) != [0]])
-    logits = lambda ids, n_last: np.log(np.maximum(model(ids, n_last), 1e-300))
-    masked = with_sampling(logits, allowed=allowed)
-    got = law(lambda rng: tuple(autoregressive_sampling([9], masked, 2, rng)[1:]))
-    assert got[0, 2] == pytest.approx(1 / 2) and got[1, 2] == got[1, 3] == pytest.approx(1 / 4)
-    fits = {(a, b): rows[()][a] * rows[a,][b] for a in (0, 1) for b in (2, 3) if (a, b) != (0, 3)}
-    assert fits[0, 2] / sum(fits.values()) == pytest.approx(1 / 3)
+    """The page's toy: tokens a and b, then x and y, each with probability 1/2; a y is forbidden."""
+    row_of = {0: [1 / 2, 1 / 2, 0, 0], 1: [0, 0, 1 / 2, 1 / 2]}  # of the first and second token
+
+    def logits(ids, n_last):
+        return np.log(np.maximum([row_of[len(ids) - 1]], 1e-300))
+
+    def allowed(ids):
+        return np.array([True, True, True, list(ids) != [9, 0]])
+
+    def text_probabilities(**settings):
+        model = with_sampling(logits, **settings)
+        texts = law(lambda rng: tuple(autoregressive_sampling([9], model, 2, rng)[1:]))
+        return {text: p for text, p in texts.items() if p > 1e-200}  # exp(log(1e-300)) is not 0
+
+    free = text_probabilities()
+    masked = text_probabilities(allowed=allowed)
+    fits = {text: p for text, p in free.items() if text != (0, 3)}
+    names = "abxy"
+    page = (ROOT / "docs" / "patterns.md").read_text(encoding="utf-8")
+    for first, second in free:
+        cells = [free[first, second], masked.get((first, second), 0),
+                 fits.get((first, second), 0) / sum(fits.values())]
+        shown = [str(Fraction(p).limit_denominator(100)) if p else "never" for p in cells]
+        assert f"| {names[first]} {names[second]} | {' | '.join(shown)} |" in page
+    assert len(free) == 4 and masked != fits

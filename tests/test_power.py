@@ -159,9 +159,9 @@ def test_the_figures_are_of_all_rules_and_protocols():
                for passed in [int(rule in EXACT)])
 
 
-def test_four_wrong_rules_pass_the_wide_test_and_not_the_narrow_one():
+def test_five_wrong_rules_pass_the_wide_test_and_never_the_narrow_one():
     stored = json.loads(STORED.read_text("utf-8"))
-    assert sum(row["vLLM wide"][0] > 0 == row["vLLM narrow"][0] for row in stored.values()) == 4
+    assert sum(row["vLLM wide"][0] > 0 == row["vLLM narrow"][0] for row in stored.values()) == 5
 
 
 def test_the_command_shows_the_figures_of_its_file():

@@ -1,6 +1,7 @@
 """docs/run.html is the page of today, with a run that the bundled pair writes today."""
 
 import json
+import re
 
 import pytest
 
@@ -28,6 +29,17 @@ def test_the_published_page_is_todays_page_around_the_stored_run():
     text = PAGE.read_text(encoding="utf-8")
     assert text == page_text(with_todays_code(STORED)), "python -m docs.run"
     assert len(text) < 150_000
+
+
+def test_the_page_needs_no_other_file_in_a_clone_or_on_the_published_site():
+    """The workflow publishes docs/ alone, so a link to a file above it would lead nowhere."""
+    root = PAGE.parents[1]
+    text = PAGE.read_text(encoding="utf-8")
+    links = re.findall(r'(?:src|srcset|href)="([^"]*)"|url\(([^)]*)\)|@import (\S+)', text)
+    assert links and all(re.match("#|data:", "".join(link)) for link in links)
+    workflow = (root / ".github/workflows/pages.yml").read_text(encoding="utf-8")
+    assert "cp docs/run.html docs/index.html" in workflow and "\n          path: docs\n" in workflow
+    assert "](docs/run.html)" in (root / "README.md").read_text(encoding="utf-8")
 
 
 def test_the_published_run_is_what_the_pair_writes_today():

@@ -77,7 +77,7 @@ def test_a_folder_without_a_tokenizer_is_told_which_files_it_needs(models, tmp_p
 
 
 @pytest.mark.parametrize("name", [
-    "../large", "/etc", "", "a/b", "..", "nowhere", "large\0", "large/", "./large", "C:\\large",
+    "../large", "/etc", "", "./a/b", "..", "nowhere", "large\0", "large/", "./large", "C:\\large",
     "~", "-", ".lock", "large\n", "\udcff"])
 def test_a_name_that_is_not_a_model_is_refused(models, name):
     with pytest.raises(ValueError, match="No model 'nowhere' in .*Downloadable: 124M|"

@@ -117,23 +117,21 @@ PAIRS = {  # (draft, target)
 
 
 class Automaton:
-    """Allow tokens as a small pattern does: runs of at most two, and nothing but 2 after a 2.
+    """Allow tokens as a small pattern over the tokens 0, 1 and 2 does.
 
-    After 1 1 only token 0 is left, which is therefore forced.
+    Its rules are a run of at most two 0, a forced 0 after 1 1, an ending (only 2 follows a 2),
+    and a dead end: no text that fits continues 0 1 2, so 2 is not allowed after 0 1.
     """
-
-    def __init__(self, n_vocab):
-        self.n_vocab = n_vocab
 
     def __repr__(self):
         return "Automaton"
 
     def __call__(self, ids):
-        mask = np.ones(self.n_vocab, dtype=bool)
+        ids = list(ids)
+        if any(ids[i : i + 3] == [0, 1, 2] for i in range(len(ids))):
+            return np.ones(3, dtype=bool)  # as a Pattern does after a text that does not fit
         if ids[-1] == 2:
-            return np.arange(self.n_vocab) == 2
-        if list(ids[-2:]) == [1, 1]:
-            return np.arange(self.n_vocab) == 0
-        if list(ids[-2:]) == [0, 0]:
-            mask[0] = False
-        return mask
+            return np.array([False, False, True])
+        if ids[-2:] == [1, 1]:
+            return np.array([True, False, False])
+        return np.array([ids[-2:] != [0, 0], True, ids[-2:] != [0, 1]])

@@ -1,4 +1,4 @@
-"""Measure whether speculation pays for two models of yours: one of three answers, with intervals.
+"""Measure whether speculation pays for two models of yours, and how certain the answer is.
 
     python -m tools.will_it_pay                                   # the bundled pair
     python -m tools.will_it_pay --target 1558M --draft 124M --N 20
@@ -175,7 +175,8 @@ def case_figures(args: Namespace, draft: Target, target: Target, texts: list[lis
     chains = {f"--K {K}": K for K in sorted(best_Ks)}
     others = other_builders(args, builder_of, target)
     builders = {"plain": builder_of(None),
-                **{name: builder_of("speculative", K=K) for name, K in chains.items()}, **others}
+                **{name: builder_of("speculative", K=K) for name, K in chains.items()},
+                **others}
     results = race(draft, target, builders, texts, args.N, args.repeats)
     # Every K could have been among the best by the prediction.
     n_candidates = len(predicted) + len(others)
@@ -188,7 +189,8 @@ def case_figures(args: Namespace, draft: Target, target: Target, texts: list[lis
     return case | {"answer": answer_of(case, costs)._asdict()}
 
 
-def other_builders(args: Namespace, builder_of: Callable, target: Target) -> dict[str, Callable]:
+def other_builders(args: Namespace, builder_of: Callable,
+                   target: Target) -> dict[str, Callable]:
     """Return the builders of the race's decoders that are not rounds of K guesses."""
     builders = {}
     if hasattr(target, "params"):  # a copy of its weights can be made
@@ -354,8 +356,8 @@ def main(argv=None):
     parser = command.new_parser("tools.will_it_pay", __doc__, repeats=3)
     add = parser.add_argument
     for role, bundled in (("target", "tales-large"), ("draft", "tales-small")):
-        add(f"--{role}", metavar="MODEL", default=bundled, help="124M, 355M, .., a folder in "
-            "models_dir, or the path of a Hugging Face folder (default: the bundled one)")
+        add(f"--{role}", metavar="MODEL", default=bundled, help="as main.py's --target_model_size: "
+            "124M, a folder's name or path, owner/name on the hub (default: the bundled one)")
     add("--models_dir", type=Path, default=MODELS_DIR, metavar="DIR",
         help="as main.py's (default: the repository's models/)")
     add("--cut_vocab", action="store_true", help="as main.py's")

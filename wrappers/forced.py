@@ -35,10 +35,10 @@ def forced_run(x: list[int], most: int, allowed: Allowed,
     """
     forced: list[int] = []
     while len(forced) < most and not (forced and forced[-1] in stop):
-        candidates = np.flatnonzero(allowed(x + forced))
-        if len(candidates) != 1:
+        mask = allowed(x + forced)
+        if np.count_nonzero(mask) != 1:
             break
-        forced.append(int(candidates[0]))
+        forced.append(int(mask.argmax()))  # the index of the only True
     return forced
 
 

@@ -19,7 +19,6 @@ import contextlib
 import inspect
 import math
 import os
-import re
 import sys
 import threading
 from collections.abc import Sequence
@@ -27,11 +26,11 @@ from collections.abc import Sequence
 import numpy as np
 
 from gpt2 import GPT2
+from lib.checkpoints.hub import INSTALL, model_folder
 from lib.checkpoints.huggingface import folder_model_type
+from wrappers.transformers_tree import takes_mask, tree_rows
 
 DTYPES = ("auto", "bfloat16", "float32", "float64")
-INSTALL = "pip install -r requirements/peers.txt"
-HUB_NAME = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?")  # name or owner/name
 
 
 class TransformersModel:
@@ -40,8 +39,8 @@ class TransformersModel:
     Parameters
     ----------
     model_or_folder : AutoModelForCausalLM, path or str
-        A model in memory, its folder, or a name that transformers looks up. Code in the folder
-        is never run, and weights are read from safetensors files only.
+        A model in memory, its folder, or its name on the hub (lib/checkpoints/hub.py). Code in
+        the folder is never run, and weights are read from safetensors files only.
     device : str or torch.device, optional
         Without it a model in memory stays where it is; a loaded model goes to CUDA if PyTorch
         has it.
@@ -73,7 +72,7 @@ class TransformersModel:
         torch = import_torch(model_or_folder)
         dtype = dtype_name(dtype)
         if isinstance(model_or_folder, str | os.PathLike):
-            model = loaded_model(os.fspath(model_or_folder), dtype)
+            model = loaded_model(str(model_folder(os.fspath(model_or_folder))), dtype)
             device = device or ("cuda" if torch.cuda.is_available() else "cpu")
         else:
             model = model_or_folder
@@ -100,7 +99,9 @@ class TransformersModel:
         self.has_cache = "past_key_values" in parameters and self.empty_cache().is_croppable
         self.forget()
         self.lock = threading.Lock()
-        check_causal(self)
+        tolerance = row_tolerance(model.dtype)
+        check_causal(self, tolerance)
+        self.takes_mask = takes_mask(self, tolerance)
         if not self.has_cache:
             print(f"{config.model_type}: transformers' cache of this model cannot go back, so "
                   "every pass reads the whole text again. The results are right; the time per "
@@ -124,10 +125,13 @@ class TransformersModel:
         (x + tree) the rows are those after x and after the path to each node. ValueError if not
         1 <= n_last <= len(ids) <= n_ctx, or an id is outside the vocabulary.
         """
-        if hasattr(ids, "texts"):
-            return np.concatenate([self(text) for text in ids.texts()[-n_last:]])
-        with self.lock:
-            return self.read(list(ids), n_last)
+        if not hasattr(ids, "texts"):
+            with self.lock:
+                return self.read(list(ids), n_last)
+        if self.takes_mask:
+            with self.lock:
+                return tree_rows(self, ids.x, ids.tree, n_last)
+        return np.concatenate([self(text) for text in ids.texts()[-n_last:]])
 
     n_reusable = GPT2.n_reusable  # the same rule, checks and messages
 
@@ -145,11 +149,12 @@ class TransformersModel:
             self.ids = ids
         return rows
 
-    def forward(self, tokens, n_last):  # [n_new] -> [n_last, n_vocab]
+    def forward(self, tokens, n_last, **settings):  # [n_new] -> [n_last, n_vocab]
         """Run transformers' forward pass; return the last rows on the host."""
         import torch
 
-        settings = {"logits_to_keep": n_last} if self.can_cut_rows else {}
+        if self.can_cut_rows:
+            settings["logits_to_keep"] = n_last
         if self.has_cache:
             settings["past_key_values"] = self.cache
         with torch.inference_mode():
@@ -208,19 +213,24 @@ def cut_vocabulary(n_tokens, *models):
 
 # ---- checks
 
-def check_causal(model):
+def row_tolerance(dtype):
+    """Return the relative difference of two rows that may come from rounding: half the digits.
+
+    Parts of a float64 model compute in float32, so half of float32's digits are enough.
+    """
+    import torch
+
+    return math.sqrt(max(torch.finfo(dtype).eps, torch.finfo(torch.float32).eps))
+
+
+def check_causal(model, tolerance):
     """Raise ValueError if a row changes with the tokens after it: such a model cannot guess.
 
     Encoders like BERT load as language models too, and see the whole text at once.
     """
-    import torch
-
     alone = model.fresh()([0], 1)[0]
     followed = model.fresh()([0, model.n_vocab // 2], 2)[0]
-    # The passes round differently, so only half of the digits must agree. Parts of a float64 model
-    # compute in float32, so half of float32's digits are enough.
-    eps = max(torch.finfo(model.model.dtype).eps, torch.finfo(torch.float32).eps)
-    if np.abs(alone - followed).max() > math.sqrt(eps) * np.abs(alone).max():
+    if np.abs(alone - followed).max() > tolerance * np.abs(alone).max():
         raise ValueError(f"need a causal model, whose rows do not depend on later tokens, got "
                          f"{type(model.model).__name__}")
 
@@ -273,7 +283,7 @@ def import_torch(model_or_folder):
 
 
 def loaded_model(name, dtype):
-    """Return the model of a folder, or of a name that transformers looks up."""
+    """Return the model of a folder; ValueError in one sentence if transformers cannot load it."""
     from safetensors import SafetensorError
     from transformers import AutoModelForCausalLM
 
@@ -301,15 +311,10 @@ def read_config(name):
     """Return the configuration of a model; ValueError if transformers cannot read it."""
     from transformers import CONFIG_MAPPING, AutoConfig, PreTrainedConfig
 
-    if not os.path.isdir(name) and not HUB_NAME.fullmatch(name):
-        raise ValueError(f"no such folder: {name}")
     try:
         settings, _ = PreTrainedConfig.get_config_dict(name)
     except OSError as error:
-        if os.path.isdir(name):
-            raise ValueError(f"cannot read config.json of {name}: {first_line(error)}") from None
-        raise ValueError(f"{name!r} is not a folder, and transformers cannot fetch it: "
-                         f"{first_line(error)}") from None
+        raise ValueError(f"cannot read config.json of {name}: {first_line(error)}") from None
     model_type = settings.get("model_type")
     if model_type in CONFIG_MAPPING:
         return AutoConfig.from_pretrained(name, trust_remote_code=False)

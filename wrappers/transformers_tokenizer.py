@@ -15,6 +15,7 @@ import os
 import re
 
 from encoder import byte_characters
+from lib.checkpoints.hub import model_folder
 from wrappers.transformers_model import first_line, import_torch
 
 ALPHABET = {character: byte for byte, character in byte_characters().items()}
@@ -28,7 +29,7 @@ class TransformersTokenizer:
     Parameters
     ----------
     tokenizer_or_folder : fast tokenizer, path or str
-        A tokenizer in memory, its folder, or a name that transformers looks up.
+        A tokenizer in memory, its folder, or its name on the hub.
 
     Attributes
     ----------
@@ -53,9 +54,11 @@ class TransformersTokenizer:
 
     def __init__(self, tokenizer_or_folder):
         import_torch(tokenizer_or_folder)
-        is_name = isinstance(tokenizer_or_folder, str | os.PathLike)
-        self.tokenizer = (loaded_tokenizer(os.fspath(tokenizer_or_folder)) if is_name
-                          else tokenizer_or_folder)
+        self.tokenizer = tokenizer_or_folder
+        folder = None  # of a tokenizer in memory
+        if isinstance(tokenizer_or_folder, str | os.PathLike):
+            folder = str(model_folder(os.fspath(tokenizer_or_folder)))
+            self.tokenizer = loaded_tokenizer(folder)
         self.symbols = {token: symbol for symbol, token in self.tokenizer.get_vocab().items()}
         self.n_vocab = max(self.symbols) + 1
         self.token_bytes = bytes_of_tokens(self.tokenizer, self.symbols)
@@ -64,7 +67,7 @@ class TransformersTokenizer:
         # Reversed, so that of several tokens with the same bytes the first remains.
         self.tokens = {data: token for token, data in reversed(self.token_bytes.items())}
         self.end_of_text = self.tokenizer.eos_token_id
-        self.end_tokens = end_tokens_of(tokenizer_or_folder if is_name else None)
+        self.end_tokens = end_tokens_of(folder)
         if not self.end_tokens and self.end_of_text is not None:
             self.end_tokens = {self.end_of_text}
         # SentencePiece writes a space before the first word, which is not in the text.
@@ -187,7 +190,7 @@ def sentencepiece_bytes(symbol):
 
 
 def loaded_tokenizer(name):
-    """Return the tokenizer of a folder, or of a name that transformers looks up."""
+    """Return the tokenizer of a folder; ValueError if transformers finds none there."""
     from transformers import AutoTokenizer
 
     try:
@@ -204,12 +207,12 @@ def loaded_tokenizer(name):
     return tokenizer
 
 
-def end_tokens_of(name):
+def end_tokens_of(folder):
     """Return the ids at which generation_config.json ends a text; none if there is no file."""
     from transformers import GenerationConfig
 
     try:
-        ends = GenerationConfig.from_pretrained(name).eos_token_id if name else None
+        ends = GenerationConfig.from_pretrained(folder).eos_token_id if folder else None
     except OSError:
         return set()
     if ends is None:

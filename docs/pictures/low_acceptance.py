@@ -4,7 +4,7 @@ A plot for each fault of benchmarks/low_acceptance.py, two in a row. A plot has 
 temperature, with 90 % intervals; the dashed curves are those of the draft without a fault.
 """
 
-from benchmarks.low_acceptance import EAGLE, exact_cell
+from benchmarks.low_acceptance import AHEAD, EAGLE, exact_cell
 from demo.hazards import counts_from_lists, position_figures
 from docs.pictures.palette import colour
 from docs.pictures.svg import EDGE, WIDTH, picture
@@ -24,18 +24,18 @@ LABELS = {  # names that fit over a plot
 TOP, ROW = 92, 150  # y of the first plot's name, and from one row of plots to the next
 PLOT_WIDTH, PLOT_HEIGHT = 180, 92
 COLUMNS = (EDGE + 18, WIDTH // 2 + 22)  # x of the left ends of the plots
+STEP = PLOT_WIDTH / AHEAD  # between two positions
 
 
 def points(case, x, y):
     """Return (x, y, y of both interval ends) of each tested position, in a plot at x, y."""
     places = position_figures(counts_from_lists(case["by_position"]))
-    step = PLOT_WIDTH / len(places)  # between two positions
-    tested = []
+    found = []
     for t, place in enumerate(places):
         if place["tested"]:
             ys = [y + PLOT_HEIGHT * (1 - place[key]) for key in ("acceptance", "low", "high")]
-            tested.append((x + (t + 0.5) * step, *ys))
-    return tested
+            found.append((x + (t + 0.5) * STEP, *ys))
+    return found
 
 
 def curve(case, x, y, ink, is_dashed):
@@ -61,7 +61,7 @@ def plot(name, row, healthy, x, y):
         yield from curve(row["temperatures"][temperature], x, y, ink, is_dashed=False)
 
 
-def curve_legend(y):
+def key_of_lines(y):
     """Yield the two lines that explain the curves."""
     yield text(EDGE, y, "Acceptance of guesses 1 to 5 of a round", "small bold")
     yield rect(EDGE, y + 14, 12, 12, "blue", rx=6)
@@ -76,7 +76,7 @@ def draw(data):
     rows = dict(data["rows"])
     healthy = rows.pop(HEALTHY)
     rows.pop(EAGLE)  # is not a fault
-    parts = [*curve_legend(30)]
+    parts = [*key_of_lines(30)]
     for i, (name, row) in enumerate(rows.items()):
         x, y = COLUMNS[i % 2], TOP + 14 + ROW * (i // 2)
         parts += plot(name, row, healthy, x, y)

@@ -21,13 +21,13 @@ from types import SimpleNamespace
 import numpy as np
 
 from exact.law import law, text_law, total_variation
-from exact.rules.register import RULES
+from exact.rules.register import RULES, rule_step
 from exact.toys import X
 from gpt2 import GPT2
 from lib.checkpoints import gguf, huggingface
 from lib.checkpoints.weights import flatten, random_params
 from sampling import with_sampling
-from speculative import complete, make_step
+from speculative import complete
 
 TINY_SIZES = {"n_vocab": 3, "n_ctx": 16, "n_embd": 8, "n_head": 2, "n_layer": 2}
 # the pair, out of 25, on which the wrong rule nearest to the target is farthest from it
@@ -86,8 +86,7 @@ def wrong_distances():
     distances = {}
     for rule in RULES:
         if not rule.exact:
-            guesses = partial(rule.guess, draft=model("draft"))
-            step = make_step(model("target"), N_GUESSES, guesses, rule.verify)
+            step = rule_step(rule, model("draft"), model("target"), N_GUESSES)
             texts = law(partial(complete, X, step, N_TOKENS))
             # whole texts, because these models' rows depend on more than the last token
             distances[rule.name] = total_variation(texts, wanted())
@@ -202,10 +201,10 @@ def explanation() -> str:
     """Return in words what the limit is, and which wrong rules it does not show."""
     largest = limit(N_TEXTS, len(wanted()))
     # a rule nearer than 2 limit may be measured below the limit
-    missed = [f"`{name}`" for name, far in wrong_distances().items() if far < 2 * largest]
+    missed = [f"*{name}*" for name, far in wrong_distances().items() if far < 2 * largest]
     error = f"{ERROR:.0e}".replace("e-0", "e-")  # 1e-6, which Python writes as 1e-06
-    return (f"With {N_TEXTS:,} texts of random GPT-2s and K = {N_GUESSES}, the measured distance "
-            f"is at most {largest:.4f} for an exact engine, and above it for an engine whose "
-            f"distance is {2 * largest:.4f} or more, each except with probability {error}. All "
-            "inexact rules of exact/rules/register.py have such a distance here, except "
-            f"{' and '.join(missed)}.")
+    return (f"We compare {N_TEXTS:,} texts of random GPT-2s with K = {N_GUESSES}. An exact engine "
+            f"stays below a distance of {largest:.4f}, and an engine whose distance is at least "
+            f"{2 * largest:.4f} exceeds it; each statement fails with probability {error}. Of the "
+            f"inexact rules of the register, {len(missed)} have a smaller distance here: "
+            f"{'; '.join(missed)}.")

@@ -1,6 +1,7 @@
 """Compute how far verification rules, used or discussed in public, are from the target.
 
-    python -m exact.rules                      the table of docs/wild.md, on toy A
+    python -m exact.rules                      the tables of docs/wild.md, on toy A
+    python -m exact.rules --group NAME         one of them: "the test", "the rows", ..
     python -m exact.rules WORDS                the rules with one of these words, on all toys
     python -m exact.rules FILE.py              a rule of yours, then the register's
     python -m exact.rules --alarms             rules that were called inexact, and are exact
@@ -12,7 +13,6 @@ tests/test_rules.py compares every figure of docs/wild.md with the enumerated ru
 
 import sys
 from collections.abc import Callable, Sequence
-from functools import partial
 from math import ceil, log, log1p
 from pathlib import Path
 from typing import Any
@@ -21,11 +21,10 @@ import speculative
 from exact.law import composed_law, law, text_law
 from exact.rule_file import RuleError, checked_verify, names_in_file, rule_of, sentence
 from exact.rules import register, settings
-from exact.rules.register import ALARMS, Rule, enumerated_rule, tokens_per_round
+from exact.rules.register import ALARMS, Rule, enumerated_rule, rule_step, tokens_per_round
 from exact.toys import TOYS, Found, X, distance_cell
 from lib.markdown import markdown_table
 from lib.terminal import Help, Parser, command, print_safely
-from speculative import make_step
 
 ROUNDING = 1e-12  # nats: a smaller divergence is rounding
 ERROR = 1e-6  # the probability that so many texts, as the column says, do not show the rule
@@ -50,12 +49,19 @@ def texts_needed(found: Found) -> str:
 
 # ---- tables
 
+DISTANCES = {"K = 1": 1, "K = 2": 2, "K = 3": 3}  # {head of a column: K}
+
 Columns = dict[str, Callable[[Any, str], str]]  # {head: (rule, toy) -> cell}
 
 
 def has_words(rule: Any, words: Sequence[str]) -> bool:
     """Return whether the rule's name has one of the words."""
     return any(word.lower() in rule.name.lower() for word in words)
+
+
+def distance_cells(name: str, toy: str, enumerated: Callable) -> list[str]:
+    """Return the cells of a rule's distances with 1, 2 and 3 guesses."""
+    return [distance_cell(enumerated(name, toy, K).distance) for K in DISTANCES.values()]
 
 
 def distances_table(rules: Sequence, words: Sequence[str], enumerated: Callable,
@@ -73,19 +79,44 @@ def distances_table(rules: Sequence, words: Sequence[str], enumerated: Callable,
             # one line for each rule, or for each rule and toy
             label = f"{rule.name}; toy {toy}" if words else rule.name
             verdict = "exact" if rule.exact else "**no**"
-            distances = [distance_cell(enumerated(rule.name, toy, K).distance) for K in (1, 2, 3)]
+            distances = distance_cells(rule.name, toy, enumerated)
             others = [cell(rule, toy) for cell in columns.values()]
             lines.append([label, verdict, *distances, *others])
-    return markdown_table(["rule", "exact?", "K = 1", "K = 2", "K = 3", *columns], lines)
+    return markdown_table(["rule", "exact?", *DISTANCES, *columns], lines)
 
 
-def rules_table(words: Sequence[str] = ()) -> str:
-    """Show what each rule does, and where it is met."""
-    columns: Columns = {
-        "tokens/round": lambda rule, toy: f"{float(tokens_per_round(rule.name, toy, 3)):.3f}",
-        "texts": lambda rule, toy: texts_needed(enumerated_rule(rule.name, toy, 3)),
-        "used, asked about or fixed in": lambda rule, toy: rule.seen}
-    return distances_table(register.RULES, words, enumerated_rule, columns)
+COLUMNS: Columns = {
+    "tokens/round": lambda rule, toy: f"{float(tokens_per_round(rule.name, toy, 3)):.3f}",
+    "texts": lambda rule, toy: texts_needed(enumerated_rule(rule.name, toy, 3)),
+    "used, asked about or fixed in": lambda rule, toy: where_met(rule)}
+
+
+def rules_table(words: Sequence[str]) -> str:
+    """Show what each rule with one of the words does on all toys, and where it is met."""
+    return distances_table(register.RULES, words, enumerated_rule, COLUMNS)
+
+
+def where_met(rule: Rule) -> str:
+    """Return the links of a rule, and where it was called inexact although it is exact."""
+    links = [rule.seen] if rule.seen else []
+    links += [f"doubted in {where}" for name, _, where in ALARMS if name == rule.name]
+    return "; ".join(links)
+
+
+def group_table(name: str) -> str:
+    """Show the rules of a group on toy A. An exact rule has no distances: all are 0."""
+    is_exact = name == "exact"
+    heads = ["tokens/round", "used, asked about or fixed in"] if is_exact else [*COLUMNS]
+    lines = []
+    for rule in register.GROUPS[name]:
+        distances = [] if is_exact else distance_cells(rule.name, "A", enumerated_rule)
+        lines.append([rule.name, *distances, *(COLUMNS[head](rule, "A") for head in heads)])
+    return markdown_table([name, *([] if is_exact else DISTANCES), *heads], lines)
+
+
+def all_groups() -> str:
+    """Show all groups, one table after the other."""
+    return "\n\n".join(map(group_table, register.GROUPS))
 
 
 def settings_table(words: Sequence[str] = ()) -> str:
@@ -138,7 +169,7 @@ def text_of_file(path: Path) -> str:
 def law_of_round(rule: Rule, toy: str, x: tuple[int, ...], k: int) -> dict:
     """Return the distribution of the tokens of one round after x."""
     draft, target = TOYS[toy]
-    step = make_step(target, k, partial(rule.guess, draft=draft), rule.verify)
+    step = rule_step(rule, draft, target, k)
     return law(lambda rng: step(list(x), k + 1, rng).ids)
 
 
@@ -172,9 +203,12 @@ def main(argv: list[str] | None = None) -> None:
                        help="show the rules that were called inexact in public but are exact")
     table.add_argument("--settings", action="store_true",
                        help="show the rules on penalties, masks and stop tokens instead")
+    table.add_argument("--group", choices=[*register.GROUPS],
+                       help="show the exact rules, or those in which this is wrong")
     args = parser.parse_args(argv)
-    if args.alarms and args.words:
-        raise ValueError(f"--alarms shows all its rules: leave out {args.words[0]}")
+    if args.words and (args.alarms or args.group):
+        flag = "--alarms" if args.alarms else "--group"
+        raise ValueError(f"{flag} shows all its rules: leave out {args.words[0]}")
     # words are looked up in the rules of the table that is shown
     if len(args.words) == 1 and args.words[0].endswith(".py") and not args.settings:
         text = text_of_file(Path(args.words[0]))
@@ -182,8 +216,10 @@ def main(argv: list[str] | None = None) -> None:
         text = alarms_table()
     elif args.settings:
         text = settings_table(checked_words(args.words, settings.SETTINGS))
-    else:
+    elif args.words:
         text = rules_table(checked_words(args.words, register.RULES))
+    else:
+        text = group_table(args.group) if args.group else all_groups()
     print_safely(text, sys.stdout)
 
 

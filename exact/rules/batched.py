@@ -17,7 +17,7 @@ import numpy as np
 from exact.rules import guesses as ways
 from exact.rules import verifiers
 from exact.rules.register import RULES
-from exact.rules.verifiers import from_residual, ratio, surplus, whole_rest
+from exact.rules.verifiers import from_residual, ratio, surplus, unscaled, whole_rest
 from exact.toys import best
 from speculative import guess, verify
 from variants.match import match_verify
@@ -93,18 +93,18 @@ def n_planned(guesses, p_draft, choose=np.argmax, costs=ways.COSTS):
 # ---- tests
 
 def chain(guesses, p_draft, p_target, uniforms, p_accept=ratio, replace=from_residual, bonus=-1,
-          numbers="separate", n_tested=all_of):
+          numbers="separate", scaled=unscaled, n_tested=all_of):
     """Accept guess after guess; draw a replacement at the first rejection, or the bonus token.
 
-    `bonus` and `numbers` are the arguments of verifiers.chain. The uniforms 0 .. K - 1 test the
-    guesses, and uniform K draws the last token.
+    `bonus`, `numbers` and `scaled` are the arguments of verifiers.chain. The uniforms 0 .. K - 1
+    test the guesses, and uniform K draws the last token.
     """
     each = np.arange(len(guesses))
     K = guesses.shape[1]
     k = n_tested(guesses, p_draft)
     guesses = np.maximum(guesses, 0)  # padding becomes token 0, which is never tested: n <= k
     tests = uniforms[:, :1] if numbers == "one" else uniforms[:, :K]
-    accepted = tests < p_accept(*probabilities(guesses, p_draft, p_target))
+    accepted = tests < p_accept(*probabilities(guesses, p_draft, scaled(p_target)))
     n = np.minimum(n_leading(accepted), k)  # the round writes n guesses and one token
     replaced = replace(guesses, p_target[:, :K], p_draft, p_target[:, 1:])  # [B, K, V]
     replacement_row = replaced[each, np.minimum(n, K - 1)]  # any row if n is K: not used below
@@ -134,6 +134,27 @@ def next_rows(guesses, p_draft, p_target, uniforms):
     return chain(guesses, p_draft, rows, uniforms)
 
 
+def first_untested(guesses, p_draft, p_target, uniforms):
+    """Accept the first guess without a test; test the others."""
+    # as if the target's row were the draft's: the ratio is 1
+    rows = np.concatenate([p_draft[:, :1], p_target[:, 1:]], axis=1)
+    return chain(guesses, p_draft, rows, uniforms)
+
+
+def best_bonus(guesses, p_draft, p_target, uniforms):
+    """Test as `chain`; the bonus token is the target's most probable token."""
+    rows = p_target.copy()
+    rows[:, -1] = np.eye(p_target.shape[-1])[p_target[:, -1].argmax(axis=-1)]
+    return chain(guesses, p_draft, rows, uniforms)
+
+
+def no_bonus(guesses, p_draft, p_target, uniforms):
+    """Test as `chain`, and draw no bonus token."""
+    tokens = chain(guesses, p_draft, p_target, uniforms)
+    tokens[:, -1] = -1
+    return tokens
+
+
 def shares(guesses, p_draft, p_target):  # -> [B, K + 1]
     """Return the shares of block verification after 0 .. K guesses, as variants/block.py does."""
     target, draft = probabilities(guesses, p_draft, p_target)
@@ -144,7 +165,34 @@ def shares(guesses, p_draft, p_target):  # -> [B, K + 1]
     return share
 
 
-def traversal(guesses, p_draft, p_target, uniforms, rest=whole_rest):
+def joint_ratios(guesses, p_draft, p_target):  # -> [B, K + 1]
+    """Return the product of the first t ratios p_target / p_draft, for t = 0 .. K."""
+    target, draft = probabilities(guesses, p_draft, p_target)
+    # column 0 is the product of no ratio, 1
+    return np.pad((target / draft).cumprod(axis=1), ((0, 0), (1, 0)), constant_values=1)
+
+
+def last_uncapped(guesses, p_draft, p_target):  # -> [B, K + 1]
+    """Return the shares of block verification, but the last one as if no other were capped."""
+    share = shares(guesses, p_draft, p_target)
+    share[:, -1] = np.minimum(joint_ratios(guesses, p_draft, p_target)[:, -1], 1)
+    return share
+
+
+def capped_at_maxima(guesses, p_draft, p_target):  # -> [B, K + 1]
+    """Return the shares of verifiers.capped_at_maxima."""
+    joint = joint_ratios(guesses, p_draft, p_target)
+    _, draft = probabilities(guesses, p_draft, p_target)
+    share = np.ones_like(joint)
+    share[:, 1:] /= draft.cumprod(axis=1)
+    largest = np.maximum.accumulate(joint, axis=1)
+    is_maximum = joint[:, 1:] > largest[:, :-1]  # larger than all products before it
+    share[:, 1:][is_maximum] = 1
+    share[:, -1] = np.minimum(joint[:, -1], 1)
+    return share
+
+
+def traversal(guesses, p_draft, p_target, uniforms, rest=whole_rest, shares=shares):
     """Accept the longest start that passes, tried from its end."""
     each = np.arange(len(guesses))
     K = guesses.shape[1]
@@ -179,8 +227,14 @@ TESTS = {  # a test of one round: the test of a batch
     match_verify: match,
     verifiers.best_tokens: best_tokens,
     verifiers.next_rows: next_rows,
+    verifiers.first_untested: first_untested,
+    verifiers.best_bonus: best_bonus,
+    verifiers.no_bonus: no_bonus,
     verifiers.traversal: traversal,
     verifiers.one_product: one_product}
+PARTS = {  # a part of a test of one round that is not for arrays: the part for a batch
+    verifiers.last_uncapped: last_uncapped,
+    verifiers.capped_at_maxima: capped_at_maxima}
 COUNTS = {  # a way to guess: how many of the guesses are tested
     guess: all_of,
     best: all_of,  # the oracle draws the guesses of these rules too
@@ -204,6 +258,7 @@ def batched_rules(exact):
         has_parts = test in TESTS and way in COUNTS and "guess" not in options
         if rule.exact != exact or not has_parts:
             continue
+        settings = {name: PARTS.get(part, part) for name, part in settings.items()}
         if COUNTS[way] is not all_of:
             settings = {**settings, "n_tested": partial(COUNTS[way], **options)}
         tests[rule.name] = partial(TESTS[test], **settings)

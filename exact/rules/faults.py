@@ -14,6 +14,7 @@ from types import CodeType
 import numpy as np
 
 from exact.rules.batched import at
+from exact.rules.guesses import bfloat16
 
 RIGHT = """\
 B, K = guesses.shape
@@ -345,13 +346,6 @@ def greedy_above(rows, probability):
 
 def sharper(rows, power):
     return normalised(rows**power)
-
-
-def bfloat16(numbers):
-    """Return float32 numbers rounded to the 8 bits of a bfloat16 (half away from zero)."""
-    bits = np.ascontiguousarray(numbers, dtype=np.float32).view(np.uint32)
-    # a bfloat16 is the upper 16 bits; half of its last bit is added, then the rest is cut off
-    return ((bits + 0x8000) & 0xFFFF0000).view(np.float32)
 
 
 def in_8_bits(rows):

@@ -14,9 +14,11 @@ from typing import Any
 
 import numpy as np
 
-from exact.toys import mapped
-from sampling import keep_largest
+from exact.toys import N_VOCAB, mapped
+from sampling import keep_largest, sample
 from speculative import guess
+from variants.multipath import best_row, worst_first
+from variants.shared.branches import best_ids, tree_of_paths
 
 DraftGuess = Callable[..., tuple[Any, Any]]  # (x, k, rng, draft) -> guesses, p_draft
 COSTS = (10, *range(16, 32))  # of a pass with 0, 1, 2, .. guesses
@@ -31,7 +33,21 @@ def drawn_from(change: Callable) -> DraftGuess:
     return lambda x, k, rng, draft: guess(x, k, rng, mapped(draft, change))
 
 
+def bfloat16(numbers):
+    """Return float32 numbers rounded to the 8 bits of a bfloat16 (half away from zero)."""
+    bits = np.ascontiguousarray(numbers, dtype=np.float32).view(np.uint32)
+    # a bfloat16 is the upper 16 bits; half of its last bit is added, then the rest is cut off
+    return ((bits + 0x8000) & 0xFFFF0000).view(np.float32)
+
+
+def in_bfloat16(row):
+    """Return a row of fractions, each rounded to a bfloat16."""
+    rounded = bfloat16(np.asarray(row, dtype=np.float32))
+    return np.array([Fraction(float(p)) for p in rounded], dtype=object)
+
+
 colder = drawn_from(lambda row: row**2 / (row**2).sum())  # temperature 1/2
+drawn_in_bfloat16 = drawn_from(in_bfloat16)
 best_two = drawn_from(partial(keep_largest, n=2))
 common_tokens = drawn_from(lambda row: row * (np.arange(3) < COMMON))  # sums below 1
 
@@ -51,6 +67,45 @@ def beam(x, k, rng, draft, width=2):
         beams = sorted(longer, key=lambda beam: -beam[0])[:width]
     _, best_ids = beams[0]
     return best_ids, None
+
+
+# ---- several paths
+
+def best_of_two(x, k, rng, draft, target):
+    """Return the better of two paths drawn from the draft, as variants/multipath.py chooses it.
+
+    The token is drawn from the best path's distribution. The rows are the draft's.
+    """
+    guesses, p_draft = [], []
+    mass = 1
+    below = 0
+    for _ in range(k):
+        text = x + guesses
+        row = draft(text, 1)[-1]
+        best, below_token = best_row(row, worst_first(row, target(text, 1)[-1]), mass, below, 2)
+        guesses.append(sample(best, rng))
+        p_draft.append(row)
+        mass = mass * row[guesses[-1]]
+        below = below_token[guesses[-1]]
+    return guesses, p_draft
+
+
+def two_best_paths(x, k, rng, draft):
+    """Return the tree of two paths without chance, which differ from the second token on.
+
+    The first path has the draft's best tokens. The second path has the second best token where
+    it leaves the first path, and the best tokens after it. Paths of one token differ in it.
+    """
+    def extended(path):
+        while len(path) < k:
+            path = path + best_ids(draft(x + path, 1)[-1], 1)
+        return path
+
+    first = extended([])
+    shared = first[: min(k - 1, 1)]
+    second = extended(shared + best_ids(draft(x + shared, 1)[-1], 2)[1:]) if k else []
+    tree = tree_of_paths([first, second], N_VOCAB)
+    return tree, tree.rows()
 
 
 # ---- how many guesses are tested

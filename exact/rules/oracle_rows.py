@@ -10,7 +10,6 @@ distance on the oracle's toys. A pair of toys is as good as its smallest quotien
 """
 
 from fractions import Fraction
-from functools import partial
 from math import ceil, log
 
 import numpy as np
@@ -19,11 +18,11 @@ from exact import oracle
 from exact.law import completed, law, prefix_law, text_law, total_variation
 from exact.rules.batched import WRONG
 from exact.rules.faults import mutants
-from exact.rules.register import BY_NAME
+from exact.rules.register import BY_NAME, rule_step
 from exact.toys import best
 from lib.statistics import bisected, coin_divergence, surprise_limit
 from lib.terminal import Parser, command
-from speculative import guess, make_step
+from speculative import guess
 
 ERROR = 1e-6  # of not seeing a wrong rule
 NOTHING = -1  # stands before the first token: row 1 + (-1) of a toy follows no token
@@ -45,7 +44,7 @@ def round_and_target(rule, toy, K):
     One round has K guesses, and the target's rows complete it, as in the oracle.
     """
     draft, target = map(model_of, toy)
-    step = make_step(target, K, partial(rule.guess, draft=draft), rule.verify)
+    step = rule_step(rule, draft, target, K)
     tokens = law(lambda rng: step([NOTHING], K + 1, rng).ids)
     texts = completed(tokens, [NOTHING], target, K + 1)
     return tokens, texts, text_law([NOTHING], target, K + 1)

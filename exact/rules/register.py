@@ -1,6 +1,8 @@
 """List the verification rules that were used or discussed in public, and enumerate each.
 
-    RULES      every rule: a way to guess (guesses.py) and a test (verifiers.py)
+    GROUPS     {what goes wrong: rules}; a rule is a way to guess (guesses.py) and a test
+               (verifiers.py); the first group has the exact rules
+    RULES      the rules of all groups
     ALARMS     rules that were called inexact in public, and are exact
 
 A rule is given to speculative_step. Its distance is the total variation between the distribution
@@ -11,6 +13,7 @@ exact rule has distance 0 without rounding. settings.py has the rules that need 
 from functools import cache, partial
 from typing import Any, NamedTuple
 
+from exact.expected import along_paths
 from exact.law import composed_law, law, text_law
 from exact.rules import verifiers
 from exact.rules.guesses import (
@@ -18,18 +21,22 @@ from exact.rules.guesses import (
     DraftGuess,
     as_drawn,
     beam,
+    best_of_two,
     best_two,
     colder,
     common_tokens,
+    drawn_in_bfloat16,
     drop_improbable,
     first_descent,
     planned,
     stop_before,
+    two_best_paths,
 )
 from exact.rules.verifiers import chain, q_is_one
 from exact.toys import TOYS, Found, X, best
-from speculative import Test, guess, make_step, verify
+from speculative import Model, Step, Test, guess, make_step, verify
 from variants.match import match_verify
+from variants.shared.branches import Branches
 
 # ---- a rule, and links to where it is met
 
@@ -65,98 +72,155 @@ paper = lambda name, number: f"[{name}](https://arxiv.org/abs/{number})"
 VLLM = "vllm-project/vllm"
 HF = "huggingface/transformers"
 SGLANG = "sgl-project/sglang"
+HSD = "ZhouYuxuanYX/Hierarchical-Speculative-Decoding"
+HSD_HEAD = "b8575e2ad42bcf2b32d0c6f3481eb49099453f33"
 MLX_SWIFT = "ml-explore/mlx-swift-lm"
 RTP_LLM = commit("alibaba/rtp-llm", "d5290e7b5214d61a97a6e8c8169695861063e415")
+by_the_best = partial(chain, scaled=verifiers.by_the_best, replace=verifiers.from_target)
 
 
-# ---- the rules
+# ---- the rules, in the order of docs/wild.md: those met in public are first in their group
 
-RULES = [
-    # guesses, and the rows that the test is given as their distributions
+EXACT = [
+    # the ratio test, and guesses that it may be given
     Rule("ratio test, residual; guesses drawn", guess, verify, True,
          f"{paper('Leviathan et al. (2023)', '2211.17192')}, "
          f"{paper('Chen et al. (2023)', '2302.01318')}"),
     Rule("the same, the draft at a different temperature", colder, verify, True,
          pull(VLLM, 10198)),
-    Rule("drawn at a different temperature than the rows", partial(as_drawn, guess=colder),
-         verify, False, issue(HF, 47932)),
-    Rule("drawn from the two best tokens, whole rows", partial(as_drawn, guess=best_two),
-         verify, False),
-    Rule("drawn from common tokens, rows that sum to less than 1", common_tokens, chain,
-         False),  # speculative.verify refuses such rows
-    Rule("argmax guesses, one-hot rows (\"q = 1\")", best, verify, True,
-         f"{pull(VLLM, 16899)}, {pull(VLLM, 40651)}, {issue('SafeAILab/EAGLE', 183)}"),
-    Rule("argmax guesses, softmax rows", partial(as_drawn, guess=best), verify, False,
-         f"{issue(HF, 32867)}, {pull(HF, 33534)}; {RTP_LLM}"),
-    Rule("beam search's guesses, softmax rows", partial(as_drawn, guess=beam), verify, False,
-         issue("apple/ml-recurrent-drafter", 6)),
-    # the test
-    Rule("\"q = 1\"; guesses drawn", guess, q_is_one, True, issue(VLLM, 40149)),
-    Rule("\"q = 1\", with the number that drew the guess", guess, verifiers.same_number, False),
-    Rule("\"q = 1\"; argmax guesses, accepted from p_target = .5 on", best,
-         partial(q_is_one, p_accept=verifiers.doubled), False,
-         file_at(SGLANG, "v0.5.23", "python/sglang/srt/arg_groups/fields/spec.py",
-                 "SGLang's thresholds, both .5 (default: 1)")),
-    Rule("\"q = 1\"; argmax guesses, always rejected", best,
-         partial(q_is_one, p_accept=verifiers.never), False),
-    Rule("match; guesses drawn", guess, match_verify, True, pull("ml-explore/mlx-lm", 1709)),
-    Rule("match; argmax guesses", best, match_verify, True, pull("NVIDIA/TensorRT-LLM", 15775)),
-    Rule("match with the target's best token, at any temperature", guess,
-         verifiers.best_tokens, False,
-         file_at(SGLANG, "v0.5.23", "python/sglang/srt/speculative/eagle_utils.py",
-                 "SGLang 0.5.23 on CPUs and XPUs")),
-    Rule("match, then a fresh draw", guess,
-         partial(chain, p_accept=verifiers.probability, replace=verifiers.from_target), False),
-    Rule("match or the ratio test, then the residual", guess,
-         partial(chain, p_accept=verifiers.match_or_ratio), False, RTP_LLM),
-    Rule("accept if p_target >= p_draft", guess,
-         partial(chain, p_accept=verifiers.if_not_less), False),
-    Rule("accept if p_target >= p_draft, then a draw from the target", guess,
-         partial(chain, p_accept=verifiers.if_not_less, replace=verifiers.from_target), False,
-         file_at("modular/modular", "105920b9a352f04e4ec176a470c8d1cc1981694c",
-                 "max/python/max/nn/sampling/rejection_sampler.py",
-                 "Modular's RejectionSampler, on logits")),
-    Rule("ratio test, then a draw from the target", guess,
-         partial(chain, replace=verifiers.from_target), False,
-         "[Clay (2024)](https://github.com/ccs96307/fast-llm-inference)"),
-    Rule("ratio test, then the target without the guess", guess,
-         partial(chain, replace=verifiers.from_others), False,
-         f"{commit('SafeAILab/EAGLE', '2f982e249fc1f171f9f8e2cccfee8acd4087bb2a')}; "
-         f"{commit('xLLM-AI/xllm', '6337bec39b87f71c61b005099df267f6e23f4a01')}"),
-    Rule("ratio test, then a draw from the next row", guess,
-         partial(chain, replace=verifiers.from_next_row), False,
-         issue("openvinotoolkit/openvino.genai", 4190)),
-    Rule("ratio test with the target's next row", guess, verifiers.next_rows, False),
-    Rule("ratio test, .01 added to p_draft and to the residual", guess,
-         partial(chain, p_accept=verifiers.ratio_with_epsilon,
-                 replace=verifiers.from_residual_with_epsilon), False),
-    Rule("bonus token from the last guess's row", guess, partial(chain, bonus=-2), False),
-    Rule("one uniform for all tests of a round", guess, partial(chain, numbers="one"), False),
-    Rule("one uniform for a test and its replacement", guess,
-         partial(chain, numbers="twice"), False),
-    Rule("one Gumbel vector for a guess and its replacement", guess, verifiers.same_race, False,
-         f"{pull(VLLM, 47386)}, fixed by {pull(VLLM, 54282)}"),
-    Rule("products of ratios and of uniforms, then the residual of one row", guess,
-         verifiers.one_product, False,
-         commit("vllm-project/vllm-ascend", "2f4d55e7e88ca3ff8960bccac749eb380f0c423d")),
-    Rule("traversal", guess, verifiers.traversal, True,
-         paper("Weng et al. (2025)", "2505.12398")),
-    Rule("traversal, divided by what the draft has left", guess,
-         partial(verifiers.traversal, rest=verifiers.drafts_rest), False),
-    # how many guesses are tested
+    Rule("ratio test, no bonus token", guess, verifiers.no_bonus, True,
+         file_at("duoan/TorchCode", "3c89f7938804076427e3329fbddaf58b7283c4f1",
+                 "solutions/34_speculative_decoding_solution.ipynb", "TorchCode, an exercise")),
     Rule("stop before drawing from a low-confidence row", stop_before, verify, True),
     Rule("stop after a low-confidence guess, which is tested",
          partial(drop_improbable, extra=1), verify, True, paper("SpecDec++", "2405.19715")),
-    Rule("drop a low-confidence guess; drawn, ratio test", drop_improbable, verify, False),
-    Rule("drop a low-confidence guess; drawn, \"q = 1\"", drop_improbable, q_is_one, True),
-    Rule("drop a low-confidence guess; drawn, match", drop_improbable, match_verify, True),
-    Rule("drop a low-confidence guess; argmax, one-hot rows",
-         partial(drop_improbable, guess=best), verify, True, pull("ggml-org/llama.cpp", 22506)),
     Rule("guesses up to the first that does not pay; ratio test",
          partial(planned, choose=first_descent, costs=COSTS_WITH_A_BEND), verify, True),
-    Rule("the number of guesses that pays best; ratio test", planned, verify, False),
+    Rule("traversal", guess, verifiers.traversal, True,
+         paper("Weng et al. (2025)", "2505.12398")),
+    # one-hot rows and match, and guesses of any origin
+    Rule("argmax guesses, one-hot rows (\"q = 1\")", best, verify, True,
+         f"{pull(VLLM, 16899)}, {pull(VLLM, 40651)}"),
+    Rule("\"q = 1\"; guesses drawn", guess, q_is_one, True),
+    Rule("match; guesses drawn", guess, match_verify, True, pull("ml-explore/mlx-lm", 1709)),
+    Rule("match; argmax guesses", best, match_verify, True, pull("NVIDIA/TensorRT-LLM", 15775)),
+    Rule("drop a low-confidence guess; argmax, one-hot rows",
+         partial(drop_improbable, guess=best), verify, True, pull("ggml-org/llama.cpp", 22506)),
+    Rule("drop a low-confidence guess; drawn, \"q = 1\"", drop_improbable, q_is_one, True),
+    Rule("drop a low-confidence guess; drawn, match", drop_improbable, match_verify, True),
     Rule("the number of guesses that pays best; match", planned, match_verify, True),
 ]
+INEXACT = {  # {what goes wrong: rules}
+    "the test": [
+        Rule("match with the target's best token, at any temperature", guess,
+             verifiers.best_tokens, False,
+             file_at(SGLANG, "v0.5.23", "python/sglang/srt/speculative/eagle_utils.py",
+                     "SGLang 0.5.23 on CPUs and XPUs")),
+        Rule("\"q = 1\"; argmax guesses, accepted from p_target = .5 on", best,
+             partial(q_is_one, p_accept=verifiers.doubled), False,
+             file_at(SGLANG, "v0.5.23", "python/sglang/srt/arg_groups/fields/spec.py",
+                     "SGLang's thresholds, both .5 (default: 1)")),
+        Rule("match or the ratio test, then the residual", guess,
+             partial(chain, p_accept=verifiers.match_or_ratio), False, RTP_LLM),
+        Rule("accept if p_target >= p_draft, then a draw from the target", guess,
+             partial(chain, p_accept=verifiers.if_not_less, replace=verifiers.from_target), False,
+             file_at("modular/modular", "105920b9a352f04e4ec176a470c8d1cc1981694c",
+                     "max/python/max/nn/sampling/rejection_sampler.py",
+                     "Modular's RejectionSampler, on logits")),
+        Rule("accept with p_target / its maximum, then a draw from the target", guess,
+             partial(by_the_best, p_accept=verifiers.probability), False,
+             file_at("1bit-MONSTER/1bit-MONSTER", "c94fc003286702f8042f498108d56f1abd5f355c",
+                     "src/laguna_generate.cpp", "1bit-MONSTER, argmax guesses")),
+        Rule("accept if p_target >= half its maximum, then a draw from the target", guess,
+             partial(by_the_best, p_accept=verifiers.half_or_more), False,
+             file_at("rohitg00/ai-engineering-from-scratch",
+                     "6b10711e7ba7950c682cc0167020d84bbec210fc",
+                     "phases/19-capstone-projects/14-speculative-decoding-server/code/main.py",
+                     "ai-engineering-from-scratch, a lesson")),
+        Rule("the first guess is not tested", guess, verifiers.first_untested, False,
+             commit("ohdearquant/lattice", "797a77622f8bd486e429a072aeaa849cc66c10c8",
+                    "fixed (argmax guesses)")),
+        Rule("products of ratios and of uniforms, then the residual of one row", guess,
+             verifiers.one_product, False,
+             commit("vllm-project/vllm-ascend", "2f4d55e7e88ca3ff8960bccac749eb380f0c423d")),
+        Rule("block verification, the last product of ratios not capped", guess,
+             partial(verifiers.traversal, shares=verifiers.last_uncapped), False,
+             file_at(HSD, "f3adf7f13e43011d49c29a9ce9d7ad79a1296343",
+                     "transformers/generation/utils.py", "HSD, utils.py")),
+        Rule("the same, the others capped only at a new maximum", guess,
+             partial(verifiers.traversal, shares=verifiers.capped_at_maxima), False,
+             file_at(HSD, HSD_HEAD, "algorithm.py", "HSD, algorithm.py")),
+        Rule("two one-hot paths as blocks, the accepted tokens' probability kept",
+             two_best_paths, verifiers.one_hot_paths, False,
+             file_at(HSD, HSD_HEAD, "EAGLE-3H/eagle/model/utils.py", "HSD, EAGLE-3H")),
+        Rule("accept with p_target / its maximum, then the residual", guess,
+             partial(by_the_best, p_accept=verifiers.probability,
+                     replace=verifiers.from_residual), False),
+        Rule("accept if p_target >= p_draft", guess,
+             partial(chain, p_accept=verifiers.if_not_less), False),
+        Rule("\"q = 1\"; argmax guesses, always rejected", best,
+             partial(q_is_one, p_accept=verifiers.never), False),
+        Rule("ratio test, .01 added to p_draft and to the residual", guess,
+             partial(chain, p_accept=verifiers.ratio_with_epsilon,
+                     replace=verifiers.from_residual_with_epsilon), False),
+        Rule("traversal, divided by what the draft has left", guess,
+             partial(verifiers.traversal, rest=verifiers.drafts_rest), False),
+    ],
+    "the rows": [
+        Rule("argmax guesses, softmax rows", partial(as_drawn, guess=best), verify, False,
+             f"{issue(HF, 32867)}, {pull(HF, 33534)}; {RTP_LLM}"),
+        Rule("drawn at a different temperature than the rows", partial(as_drawn, guess=colder),
+             verify, False, issue(HF, 47932)),
+        Rule("beam search's guesses, softmax rows", partial(as_drawn, guess=beam), verify, False,
+             issue("apple/ml-recurrent-drafter", 6)),
+        Rule("drawn from bfloat16 rows, tested with float32 rows",
+             partial(as_drawn, guess=drawn_in_bfloat16), verify, False,
+             file_at("deepseek-ai/DeepSpec", "afdfa7c9382a3341a3e6f17756dd816da79f132c",
+                     "deepspec/utils/sampling.py", "DeepSpec afdfa7c")),
+        Rule("drawn from the two best tokens, whole rows", partial(as_drawn, guess=best_two),
+             verify, False),
+        Rule("drawn from common tokens, rows that sum to less than 1", common_tokens, chain,
+             False),  # speculative.verify refuses such rows
+        Rule("the better of two drawn paths as a block, the draft's rows", best_of_two,
+             verifiers.traversal, False),
+        Rule("ratio test with the target's next row", guess, verifiers.next_rows, False),
+    ],
+    "the replacement or bonus token": [
+        Rule("ratio test, then a draw from the target", guess,
+             partial(chain, replace=verifiers.from_target), False,
+             "[Clay (2024)](https://github.com/ccs96307/fast-llm-inference)"),
+        Rule("ratio test, then the target without the guess", guess,
+             partial(chain, replace=verifiers.from_others), False,
+             f"{commit('SafeAILab/EAGLE', '2f982e249fc1f171f9f8e2cccfee8acd4087bb2a')}; "
+             f"{commit('xLLM-AI/xllm', '6337bec39b87f71c61b005099df267f6e23f4a01')}"),
+        Rule("ratio test, then a draw from the next row", guess,
+             partial(chain, replace=verifiers.from_next_row), False,
+             issue("openvinotoolkit/openvino.genai", 4190)),
+        Rule("ratio test; the bonus token is the target's best token", guess,
+             verifiers.best_bonus, False,
+             file_at("shreyansh26/Speculative-Decoding",
+                     "76335be2f8f1a7bf25739310ae80435b83782b23", "common/verification.py",
+                     "Speculative-Decoding, verification.py")),
+        Rule("match, then a fresh draw", guess,
+             partial(chain, p_accept=verifiers.probability, replace=verifiers.from_target), False),
+        Rule("bonus token from the last guess's row", guess, partial(chain, bonus=-2), False),
+    ],
+    "random numbers": [
+        Rule("one Gumbel vector for a guess and its replacement", guess, verifiers.same_race,
+             False, f"{pull(VLLM, 47386)}, fixed by {pull(VLLM, 54282)}"),
+        Rule("one uniform for a test and its replacement", guess,
+             partial(chain, numbers="twice"), False),
+        Rule("one uniform for all tests of a round", guess, partial(chain, numbers="one"), False),
+        Rule("\"q = 1\", with the number that drew the guess", guess, verifiers.same_number,
+             False),
+    ],
+    "the number of guesses": [
+        Rule("drop a low-confidence guess; drawn, ratio test", drop_improbable, verify, False),
+        Rule("the number of guesses that pays best; ratio test", planned, verify, False),
+    ],
+}
+GROUPS: dict[str, list[Rule]] = {"exact": EXACT, **INEXACT}
+RULES = [rule for group in GROUPS.values() for rule in group]
 BY_NAME: dict[str, Rule] = {rule.name: rule for rule in RULES}
 ALARMS = [  # (rule, what was said of it, where)
     ("match; guesses drawn", "cannot keep the target's distribution without the draft's rows",
@@ -173,12 +237,26 @@ ALARMS = [  # (rule, what was said of it, where)
 
 # ---- enumeration
 
+def rule_step(rule: Rule, draft: Model, target: Model, K: int) -> Step:
+    """Return the step of a rule: its guess and its test."""
+    make_guesses = partial(rule.guess, draft=draft)
+    if rule.guess is best_of_two:  # a choice between paths needs the target's rows too
+        make_guesses = partial(make_guesses, target=target)
+
+    def rows(ids, n_last):
+        """Return the target's rows for a text, or for a text with a tree of guesses."""
+        model = along_paths(target) if isinstance(ids, Branches) else target
+        return model(ids, n_last)
+
+    return make_step(rows, K, make_guesses, rule.verify)
+
+
 @cache
 def round_law(name: str, toy: str, last: int, k: int) -> dict:
     """Return the distribution of one round's tokens after the token `last`, with k guesses."""
     rule = BY_NAME[name]
     draft, target = TOYS[toy]
-    step = make_step(target, k, partial(rule.guess, draft=draft), rule.verify)
+    step = rule_step(rule, draft, target, k)
     return law(lambda rng: step([last], k + 1, rng).ids)
 
 

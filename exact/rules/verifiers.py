@@ -3,9 +3,10 @@
     verify(guesses, p_draft, p_target, rng) -> 1 .. k + 1 tokens     as speculative.verify
     p_draft[t], p_target[t]     the rows for the position of guess t; p_target has one row more
 
-Most tests are a `chain` with two parts. Both compute with Fractions, so distances are exact,
-and with arrays of floats for exact/rules/batched.py.
+Most tests are a `chain` with up to three parts. All compute with Fractions, so distances are
+exact, and with arrays of floats for exact/rules/batched.py.
 
+    scaled(row)                     what p_accept is given of the target's row, [.., n_vocab]
     p_accept(p_target, p_draft)     the probability of accepting a guess, from its probabilities
     replace(token, p_target, p_draft, p_next)
                                     the weights of the token that replaces a guess, from its
@@ -13,7 +14,9 @@ and with arrays of floats for exact/rules/batched.py.
 """
 
 from functools import partial
+from itertools import accumulate
 from math import log
+from operator import mul
 
 import numpy as np
 
@@ -22,6 +25,7 @@ from sampling import accept, residual, sample
 from speculative import verify
 from variants.block import shares
 from variants.match import match_verify
+from variants.shared.branches import row_after
 
 # ---- the probability to accept a guess
 
@@ -29,7 +33,15 @@ ratio = lambda p_target, p_draft: np.minimum(p_target / p_draft, 1)
 probability = lambda p_target, p_draft: p_target
 doubled = lambda p_target, p_draft: np.minimum(2 * p_target, 1)
 if_not_less = lambda p_target, p_draft: 1 * (p_target >= p_draft)
+half_or_more = lambda p_target, p_draft: 1 * (2 * p_target >= 1)
 never = lambda p_target, p_draft: 0 * p_target
+unscaled = lambda row: row
+
+
+def by_the_best(row):
+    """Return the row divided by its largest probability; a row of zeros stays."""
+    largest = row.max(axis=-1, keepdims=True)
+    return row / np.where(largest > 0, largest, 1)
 
 
 def ratio_with_epsilon(p_target, p_draft, n=100):
@@ -91,7 +103,7 @@ def from_same_race(token, p_target, p_draft, p_next):
 # ---- ways to test
 
 def chain(guesses, p_draft, p_target, rng, p_accept=ratio, replace=from_residual, bonus=-1,
-          numbers="separate"):
+          numbers="separate", scaled=unscaled):
     """Test as speculative.verify, with other parts.
 
     bonus      the row of the bonus token
@@ -101,7 +113,7 @@ def chain(guesses, p_draft, p_target, rng, p_accept=ratio, replace=from_residual
     for t, token in enumerate(guesses):
         if t == 0 or numbers != "one":
             u = rng.random()
-        if not u < p_accept(p_target[t][token], p_draft[t][token]):
+        if not u < p_accept(scaled(p_target[t])[token], p_draft[t][token]):
             weights = replace(token, p_target[t], p_draft[t], p_target[t + 1])
             if numbers == "twice":  # the token whose interval of the weights contains u
                 ends = np.cumsum(weights) / weights.sum()
@@ -136,14 +148,60 @@ def next_rows(guesses, p_draft, p_target, rng):
     return verify(guesses, p_draft, [*p_target[1:], p_target[-1]], rng)
 
 
+def first_untested(guesses, p_draft, p_target, rng):
+    """Accept the first guess without a test; test the others."""
+    # as if the target's row were the draft's: the ratio is 1
+    first = p_draft[:1] if guesses else p_target[:1]
+    return verify(guesses, p_draft, [*first, *p_target[1:]], rng)
+
+
+def best_bonus(guesses, p_draft, p_target, rng):
+    """Test as speculative.verify; the bonus token is the target's most probable token."""
+    return verify(guesses, p_draft, [*p_target[:-1], one_hot(np.argmax(p_target[-1]))], rng)
+
+
+def no_bonus(guesses, p_draft, p_target, rng):
+    """Test as speculative.verify, and draw no bonus token."""
+    tokens = verify(guesses, p_draft, p_target, rng)
+    # a round without guesses has the last token alone
+    return tokens[: max(len(guesses), 1)]
+
+
 def same_race(guesses, p_draft, p_target, rng):
     """Draw from the residual with the Gumbel numbers that drew the guess."""
     return chain(guesses, p_draft, p_target, rng, replace=from_same_race)
 
 
+def joint_ratios(guesses, p_draft, p_target):
+    """Return the product of the first t ratios p_target / p_draft, for t = 0 .. k."""
+    ratios = [p_target[t][token] / p_draft[t][token] for t, token in enumerate(guesses)]
+    return [*accumulate(ratios, mul, initial=1)]
+
+
+def last_uncapped(guesses, p_draft, p_target):
+    """Return the shares of block verification, but the last one as if no other were capped."""
+    joint = joint_ratios(guesses, p_draft, p_target)
+    return [*shares(guesses, p_draft, p_target)[:-1], min(joint[-1], 1)]
+
+
+def capped_at_maxima(guesses, p_draft, p_target):
+    """Return shares that are 1 after a guess at which the product of ratios has a new maximum.
+
+    All other shares are 1 over the draft's probability of the guesses, except the last one.
+    """
+    joint = joint_ratios(guesses, p_draft, p_target)
+    drafts = [p_draft[t][token] for t, token in enumerate(guesses)]
+    share = [1 / drawn for drawn in accumulate(drafts, mul, initial=1)]
+    for t in range(1, len(guesses)):
+        if joint[t] > max(joint[:t]):
+            share[t] = 1
+    return [*share[:-1], min(joint[-1], 1)]
+
+
 def whole_rest(mass, share, p_guess):
-    """Return the right divisor: the mass and what the share lacks to 1."""
-    return mass + (1 - share)  # in this order, because a share of 1 then adds exactly 0
+    """Return the right divisor: the mass and what the share lacks to 1; at least the mass."""
+    # in this order, because a share of 1 then adds exactly 0
+    return np.maximum(mass + (1 - share), mass)
 
 
 def drafts_rest(mass, share, p_guess):
@@ -151,7 +209,7 @@ def drafts_rest(mass, share, p_guess):
     return np.maximum(1 - p_guess, mass)
 
 
-def traversal(guesses, p_draft, p_target, rng, rest=whole_rest):
+def traversal(guesses, p_draft, p_target, rng, rest=whole_rest, shares=shares):
     """Accept the longest start that passes, tried from its end; share: variants/block.py."""
     share = shares(guesses, p_draft, p_target)  # share[n]: after n guesses
     weights = p_target[-1]
@@ -166,6 +224,46 @@ def traversal(guesses, p_draft, p_target, rng, rest=whole_rest):
         p_guess = row[guesses[n - 1]]
         p_accept = mass / rest(mass, share[n - 1], p_guess) if mass else 0
     return [sample(weights, rng)]
+
+
+def one_hot_paths(tree, p_draft, p_target, rng, kept=True):
+    """Test the paths of a tree in turn, each as one block with one-hot rows.
+
+    A path continues what the paths before it have accepted, without the guess that was rejected
+    there. `kept`: a share begins with the probability of what is accepted, and not with 1.
+    """
+    accepted = []
+    row = row_after(p_target, -1)  # of the next token
+    share = 1
+    for leaf, path in enumerate(tree.paths()):
+        # a node with children is on the path to one of them
+        if leaf in tree.parents or path[: len(accepted)] != accepted:
+            continue
+        rest = path[len(accepted) :]
+        ends = [tree.find(path[:n]) for n in range(len(accepted) + 1, len(path) + 1)]
+        rows = [row, *(row_after(p_target, end) for end in ends)]
+        # one-hot rows of the draft: the ratio of a guess is its probability
+        likely = [rows[t][token] for t, token in enumerate(rest)]
+        share_at = [*accumulate(likely, mul, initial=share if kept else 1)]
+        n = block_length([*accumulate(likely, mul)], share_at, rng)
+        accepted = accepted + rest[:n]
+        share = share_at[n]
+        if n == len(rest):
+            return accepted + [sample(rows[n], rng)]
+        row = residual(rows[n], one_hot(rest[n]))
+    return accepted + [sample(row, rng)]
+
+
+def block_length(passed, share, rng):
+    """Return how many one-hot guesses are accepted; all are with probability passed[-1]."""
+    n = len(passed)
+    p_accept = passed[-1]
+    while n > 0 and not accept(p_accept, rng):
+        n -= 1
+        # share[n] of the target without guess n, and what the share lacks to 1
+        mass = share[n] - share[n + 1]
+        p_accept = mass / (mass + 1 - share[n]) if mass else 0
+    return n
 
 
 def one_product(guesses, p_draft, p_target, rng):

@@ -34,8 +34,9 @@ def read_tokenizer(path):
     try:
         model = tokenizer["model"]
         split = tokenizer["pre_tokenizer"]
-        if (model.get("type", "BPE"), split["type"]) != ("BPE", "ByteLevel"):
-            raise ValueError(f"{model['type']} after {split['type']}")
+        kind = model.get("type", "BPE")  # older files do not say it
+        if (kind, split["type"]) != ("BPE", "ByteLevel"):
+            raise ValueError(f"{kind} after {split['type']}")
         merges = []
         for pair in model["merges"]:  # "a b" in older files, ["a", "b"] in newer ones
             symbols = pair.split(" ") if isinstance(pair, str) else pair

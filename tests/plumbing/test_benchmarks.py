@@ -17,6 +17,7 @@ from benchmarks import (
     command,
     engines,
     gpu,
+    patterns,
     quantized,
     rules,
     speed,
@@ -27,7 +28,7 @@ from demo import clock, compare
 from demo import race as race_module
 from demo.clock import rows_actions
 from demo.race import WrittenText, builder, race, race_figures, simulated_builder
-from gpt2 import common_prefix
+from lib.prefix import common_prefix
 from speculative import Round
 from tests.commands import outcome
 from theory.hardware import pass_bytes
@@ -35,11 +36,13 @@ from theory.speedup import walltime_improvement
 from variants import DECODERS
 from variants.shared.tree_gpt2 import TreeGPT2
 from wrappers.batch_gpt2 import BatchGPT2
+from wrappers.forced import ForcedRound
 
 ROOT = Path(__file__).parents[2]
 HPARAMS = dict(n_vocab=12, n_ctx=96, n_embd=8, n_head=2, n_layer=3)
 COMMANDS = {"speed": speed, "batch": batch, "engines": engines, "variants": variants,
-            "quantized": quantized, "acceptance": acceptance, "rules": rules}
+            "quantized": quantized, "acceptance": acceptance, "rules": rules,
+            "patterns": patterns}
 model = partial(random_model, HPARAMS)  # a GPT2 of a few thousand weights, by its seed
 SMALL = {  # constants of the commands
     "speed": {"OPENINGS": ["A fox"], "KS": [2], "ALPHAS": [0.6], "RUNS": 1, "ROWS": {"numba": [1]},
@@ -51,7 +54,8 @@ SMALL = {  # constants of the commands
     "quantized": {"OPENINGS": ["A fox"], "KS": [2], "STAGED": [(2, 1)], "ROWS": [1],
                   "ROUNDINGS": [(4, None)]},
     "acceptance": {"TEMPERATURES": [0.5, 1.0], "LENGTH": 12},
-    "rules": {"LENGTH": 12}}
+    "rules": {"LENGTH": 12},
+    "patterns": {"OPENINGS": ["A fox"], "PROPERTIES": {"an age": {"age": {"enum": [4, 21, 30]}}}}}
 
 
 def written(ids, seconds):
@@ -316,6 +320,34 @@ def test_an_engines_figures_by_hand(monkeypatch):
                    "plain tokens/s": 2}
 
 
+def test_the_mask_of_a_round_by_hand(monkeypatch):
+    """A pass takes 10 s, and a mask 1 s; after token 0 only 1 may follow, then only 2."""
+    now = [0.0]
+
+    def allowed(ids):
+        now[0] += 1
+        return np.arange(3) == ids[-1] + 1 if ids[-1] < 2 else np.ones(3, dtype=bool)
+
+    def target(ids, n_last=1):
+        now[0] += 10
+        return np.zeros((n_last, 3))
+
+    monkeypatch.setattr(patterns, "time", Namespace(perf_counter=lambda: now[0]))
+    case = Namespace(ids=[0], pattern=lambda: allowed, stop=())
+    rounds = [ForcedRound([1, 2], [1], None, None, 1), Round([2, 2, 2], [2, 2], None, None, 2)]
+    # the forced tokens: 2 masks, and a third that ends the run; the round: a look, 2 rows of the
+    # draft and 3 of the target
+    assert patterns.mask_shares(case, rounds, target) == pytest.approx((6 / 10, 3 / 2 / 10))
+
+
+def test_a_forced_round_is_no_pass_of_a_race():
+    rounds = [ForcedRound([1, 2], [1], None, None, 1), Round([3, 4], [3], None, None, 1)]
+    runs = [[WrittenText([1, 2, 3, 4], rounds, 2, 1.0, [], [1.0])]]
+    figures = race_figures(runs, runs)
+    assert (figures["tokens_per_pass"], figures["rows_per_pass"]) == (4, 2)
+    assert patterns.forced_share(runs) == 1 / 2
+
+
 # ---- the commands
 
 ONCE = "--N 3 --repeats 1"
@@ -327,10 +359,13 @@ ONCE = "--N 3 --repeats 1"
     ("variants", f"{ONCE} --rows stopping lookup", "3 new tokens"),
     ("quantized", f"{ONCE} --temperature 1 --busy 1", "3 new tokens"),
     ("acceptance", "--texts 2", "2 texts of 12 tokens"),
-    ("rules", "--rounds 6", "Temperature 0.7: 6 rounds of")])
+    ("rules", "--rounds 6", "Temperature 0.7: 6 rounds of"),
+    ("patterns", "--repeats 1", "An age, temperature 1:")])
 def test_what_a_command_measures_it_shows_again(name, words, shown, tmp_path, monkeypatch):
     for constant, value in SMALL[name].items():
         monkeypatch.setattr(COMMANDS[name], constant, value)
+    if name == "patterns":
+        pytest.importorskip("llguidance", reason="needs requirements/pattern.txt")
     path = tmp_path / "figures.json"
     status, measured, _ = outcome(COMMANDS[name].main, *words.split(), "--json", path)
     assert (status, measured) == outcome(COMMANDS[name].main, "--show", path)[:2]
@@ -398,14 +433,33 @@ def test_every_decoder_that_can_run_has_a_row():
         assert rows == {name for name, entry in DECODERS.items() if T == 0 or not entry.greedy}
 
 
+WITH_TWO_PROMPTS = """
+import sys
+from benchmarks import engines
+engines.SEEDS = 0
+del engines.OPENINGS[2:]
+sys.exit(engines.main(sys.argv[1:]))
+"""
+
+
+def run_with_two_prompts(words, monkeypatch):
+    """Run benchmarks.engines in this process, which has loaded the package."""
+    monkeypatch.setattr(engines, "SEEDS", 0)
+    monkeypatch.setattr(engines, "OPENINGS", engines.OPENINGS[:2])
+    return outcome(engines.main, *words)
+
+
+@pytest.mark.filterwarnings("default")  # those of the packages
 @pytest.mark.parametrize("engine", ["transformers", "llama.cpp"])
-def test_an_engine_writes_our_greedy_texts(engine, tmp_path):
+def test_an_engine_writes_our_greedy_texts(engine, tmp_path, monkeypatch):
     pytest.importorskip({"llama.cpp": "xllamacpp"}.get(engine, engine))
-    code = ("import sys; from benchmarks import engines; engines.SEEDS = 0; "
-            "del engines.OPENINGS[2:]; sys.exit(engines.main(sys.argv[1:]))")
     words = ["--only", engine, *"--N 20 --repeats 1 --json".split(), tmp_path / "a.json"]
-    done = subprocess.run([sys.executable, "-c", code, *words], cwd=ROOT, text=True,
-                          capture_output=True, timeout=240)  # llama.cpp logs past sys.stderr
-    assert done.returncode == 0, done.stderr
+    if engine == "transformers":
+        status, _, err = run_with_two_prompts(words, monkeypatch)
+    else:  # llama.cpp logs past sys.stderr
+        done = subprocess.run([sys.executable, "-c", WITH_TWO_PROMPTS, *words], cwd=ROOT, text=True,
+                              capture_output=True, timeout=240)
+        status, err = done.returncode, done.stderr
+    assert status == 0, err
     row = json.loads((tmp_path / "a.json").read_text("utf-8"))["rows"][engine]
     assert row["same"] == "2 of 2" and row["tokens/pass at 0"] > 1.5

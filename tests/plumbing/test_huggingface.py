@@ -355,6 +355,8 @@ FAULTS = [
     (rewritten("tokenizer.json", b"[]"), "JSON object in .*tokenizer"),
     (rewritten("tokenizer.json", b'{"model": {"type": "Unigram"}, "pre_tokenizer": {"type": 0}}'),
      "need GPT-2's byte-level BPE in .*Unigram"),
+    (rewritten("tokenizer.json", b'{"model": {}, "pre_tokenizer": {"type": "Sequence"}}'),
+     "need GPT-2's byte-level BPE in .*got: BPE after Sequence"),
     (rewritten("merges.txt", b"a c"), "none for 'ac' in vocab.json"),  # makes no symbol
 ]
 

@@ -73,6 +73,26 @@ def test_the_rounds_and_figures_are_those_of_the_real_decoder(server, more):
         first["run"]["settings"].items())
 
 
+def test_the_text_fits_the_pattern_of_its_request_alone(server):
+    pytest.importorskip("llguidance", reason="needs requirements/pattern.txt")
+    texts = []
+    for pattern in ({"regex": " (man|king)"}, {"json_schema": {"const": "king"}}, {}):
+        _, answer = ask(server, ASKED | pattern)
+        ids = ids_of(answer)
+        assert ids == directly(server, ASKED | pattern)
+        texts.append(server.task.encoder.decode(ids).removesuffix("<|endoftext|>"))
+    assert texts[0] in (" man", " king") and texts[1] == '"king"' and len(ids) == 12
+
+
+@pytest.mark.parametrize("more, why", [
+    ({"regex": "("}, '"regex" is not valid: '), ({"regex": 5}, 'need a "regex" that is text'),
+    ({"regex": "a", "lark": "b"}, '"regex" and "lark" are both given: choose one')])
+def test_a_pattern_that_is_not_valid_is_refused_and_told_why(server, more, why):
+    pytest.importorskip("llguidance", reason="needs requirements/pattern.txt")
+    _, text = ask(server, ASKED | more)
+    assert json.loads(text)["error"].startswith(why) and len(text.splitlines()) == 1
+
+
 def test_several_at_once_get_each_their_own_text_though_a_tab_is_closed_in_mid_stream(server):
     tab = HTTPConnection(live.HOST, server.server_port, timeout=120)
     tab.request("POST", "/decode", json.dumps(ASKED | {"N": 200}))
@@ -203,3 +223,14 @@ def test_the_page_writes_the_text_that_was_asked_for_and_can_stop(server):
         tab.wait("!ask.write.disabled")
         assert tab("at('state').textContent").endswith("shorten it")
         assert [said for said in tab.said if "entry" not in said] == []
+
+
+def test_the_page_asks_for_a_text_that_fits_its_regular_expression(server):
+    pytest.importorskip("llguidance", reason="needs requirements/pattern.txt")
+    with chromium() as tab:
+        tab.open(f"http://127.0.0.1:{server.server_port}/")
+        tab("""ask.prompt.value = "Once upon a time"; ask.regex.value = " (man|king)";
+               ask.write.click()""")
+        tab.wait("!ask.write.disabled")
+        new = tab("run.rounds.flatMap(round => round.ids.map(each => each.text)).join('')")
+        assert new.removesuffix("<|endoftext|>") in (" man", " king")

@@ -81,7 +81,8 @@ def toy_models(sampling):
 
 def cases(i_is_first):
     """Return (decoder with a draft, form, sampling) for the first forms, or for the others."""
-    return [(name, i, sampling) for name, i in ALL if name in HAVE_A_DRAFT and i_is_first == (i == 0)
+    return [(name, i, sampling)
+            for name, i in ALL if name in HAVE_A_DRAFT and i_is_first == (i == 0)
             for sampling in [*SETTINGS, ALL_SETTINGS] if fits(name, i, sampling)]
 
 

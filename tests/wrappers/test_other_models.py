@@ -1,6 +1,9 @@
 """Test main.py on folders that are not GPT-2, which run in transformers."""
 
 import json
+import shutil
+import subprocess
+import sys
 from functools import partial
 
 import pytest
@@ -25,6 +28,7 @@ from tools.will_it_pay import ids_of_file  # noqa: E402
 from utils import MODELS_DIR, load_model  # noqa: E402
 from wrappers.transformers_model import TransformersModel  # noqa: E402
 
+ROOT = MODELS_DIR.parent
 N_TOKENS = 4098  # of the bundled tokenizer and two more; the models have four rows more
 TURN, END = N_TOKENS - 2, N_TOKENS - 1  # special tokens: of a chat, and of the model's answer
 TEMPLATE = ("{% for message in messages %}<|turn|>{{ message.role }}: {{ message.content }}"
@@ -83,6 +87,21 @@ def test_a_draft_of_another_kind_and_a_gpt2_through_transformers(folders):
     assert theirs["product"] != ours["product"]
 
 
+def test_a_name_leads_to_the_folder_in_the_hubs_cache(folders, tmp_path, monkeypatch):
+    for name in ("qwen3", "llama"):
+        cached = tmp_path / f"models--mine--{name}"
+        shutil.copytree(folders[name], cached / "snapshots" / "1234")
+        (cached / "refs").mkdir()
+        (cached / "refs" / "main").write_text("1234")
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", tmp_path)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    named = json_of("--draft_model_size", "mine/llama", "--target_model_size", "mine/qwen3", *SHORT)
+    assert named["speculative"]["ids"] == json_of(*flags_of(folders))["speculative"]["ids"]
+    assert named["settings"]["target_model_size"] == "mine/qwen3"
+    assert "offline mode is enabled" in refusal(
+        main.main, "--target_model_size", "mine/none", *SHORT)
+
+
 def test_many_prompts_have_the_text_of_each_alone(folders, tmp_path):
     (tmp_path / "prompts").write_text("One day\nA king", encoding="utf-8")
     status, _, _ = run_main(*flags_of(folders)[:4], "--dtype", "float64",
@@ -92,6 +111,20 @@ def test_many_prompts_have_the_text_of_each_alone(folders, tmp_path):
     first, second = map(json.loads, lines)
     alone = json_of(*flags_of(folders, "--dtype", "float64"))
     assert status == 0 and first["ids"] == alone["speculative"]["ids"] != second["ids"]
+
+
+def test_two_workers_of_a_survey_write_the_same_records(folders, tmp_path):
+    pytest.importorskip("distributed", reason="needs requirements/cluster.txt")
+    (tmp_path / "prompts").write_text("One day\nA king", encoding="utf-8")
+    words = (*flags_of(folders)[:4], "--dtype", "float64", "--temperature", 1,
+             "--n_tokens_to_generate", 6, "--prompts", tmp_path / "prompts", "--out")
+    status, _, _ = run_main(*words, tmp_path / "one")
+    assert status == 0
+    flags = map(str, ("--workers", 2, *words, tmp_path / "two"))
+    surveyed = subprocess.run([sys.executable, "-m", "tools.survey", *flags], cwd=ROOT,
+                              capture_output=True, text=True)
+    assert "Wrote 2 texts and 0 errors" in surveyed.stdout, surveyed.stderr
+    assert (tmp_path / "two").read_bytes() == (tmp_path / "one").read_bytes()
 
 
 def records_of(folder, lines, *flags):

@@ -43,7 +43,7 @@ def byte_level():
     return tokenizer
 
 
-@pytest.fixture(params=[sentencepiece, byte_level])
+@pytest.fixture(params=[sentencepiece, byte_level], scope="module")
 def tokenizer(request):
     return TransformersTokenizer(request.param())
 

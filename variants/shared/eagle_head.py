@@ -19,17 +19,9 @@ computed again, from true states, when the tokens of the nodes have become text.
 
 import numpy as np
 
-from gpt2 import (
-    cached,
-    common_prefix,
-    layer_norm,
-    linear,
-    to_host,
-    transformer_block,
-    unembed,
-    widened,
-)
+from gpt2 import cached, layer_norm, linear, to_host, transformer_block, unembed, widened
 from lib.checkpoints.weights import build_params, linear_weights, norm_weights
+from lib.prefix import common_prefix
 from variants.shared.branches import row_after, tree_mask
 from variants.shared.heads import open_heads
 

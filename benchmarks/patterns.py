@@ -1,0 +1,201 @@
+"""Measure texts that fit a pattern: tokens per pass, speed-up, and what the mask costs.
+
+    python -m benchmarks.patterns --json benchmarks/results/patterns.json
+
+Two JSON schemas on the bundled pair: one with many fixed keys, and one whose only value is free
+text between quotes. All decoders take turns on each prompt (demo/race.py), and all write under
+the mask; those with forced runs write forced tokens without a pass (wrappers/forced.py).
+
+    tokens per pass    new tokens / target passes
+    forced             new tokens that forced runs wrote / new tokens
+    speed-up           over plain decoding without forced runs: the median of the repeats, the
+                       slowest and the fastest
+    masks of a round   seconds of the masks of all its rows, the draft's and the target's, and
+                       of the look for a forced token / seconds of the round's target pass.
+                       Passes and masks take turns: the rounds of a text are run again.
+    a forced token     seconds to write a forced token / seconds of a target pass
+"""
+
+import json
+import sys
+import time
+from itertools import chain
+from typing import NamedTuple
+
+import numpy as np
+
+from benchmarks import command
+from benchmarks.command import gain, number, ranged
+from benchmarks.models import OPENINGS, load_benchmark_pair
+from demo.clock import machine, spread
+from demo.race import race, race_figures
+from lib.markdown import markdown_table
+from lib.pattern import Pattern, grammar_of
+from sampling import adjusted_logits
+from variants import Models, build, build_plain
+from variants.registry import whole
+from wrappers.forced import ForcedRound, forced_run, with_forced_runs
+
+N_PROMPTS = 3
+LONGEST = 150  # new tokens of a text; the patterns end it earlier
+N_GUESSES = 4
+NAME = {"type": "string", "pattern": "^[A-Z][a-z]{2,9}$"}
+NUMBER = {"type": "integer", "minimum": 1, "maximum": 99}
+KEYS = {"name_of_the_hero": NAME, "age_in_years": NUMBER, "is_a_king": {"type": "boolean"},
+        "number_of_daughters": NUMBER,
+        "lives_in": {"enum": ["a forest", "a castle", "a village"]},
+        "has_a_magic_ring": {"type": "boolean"}}
+PROPERTIES = {  # of the JSON object of each case
+    "many fixed keys": KEYS,
+    "free text": {"tale": {"type": "string", "minLength": 200, "maxLength": 300}}}
+RACED = {  # name -> whether it speculates, whether it has forced runs
+    "plain": (False, False), "plain, forced runs": (False, True),
+    "speculative": (True, False), "speculative, forced runs": (True, True)}
+
+COSTS = ("masks of a round", "a forced token")
+
+
+class Case(NamedTuple):
+    """Hold a text to write: a prompt, a pattern, and how its tokens are drawn."""
+
+    encoder: object
+    ids: list[int]  # of the prompt
+    grammar: str
+    temperature: float
+
+    def pattern(self):
+        """Return which tokens may follow; it has read nothing."""
+        return Pattern(self.grammar, self.encoder, len(self.ids))
+
+    def builder(self, speculates, forces):
+        """Return the builder of a decoder for demo/race.py."""
+        def build_step(draft, target):
+            allowed = self.pattern()
+            sampling = {"temperature": self.temperature, "allowed": allowed}
+            models = Models(draft, target, sampling)
+            step = build_plain("speculative", models)
+            if speculates:
+                step = build("speculative", models, {"K": N_GUESSES})
+            return with_forced_runs(step, allowed, self.stop) if forces else step
+
+        return build_step
+
+    @property
+    def stop(self):
+        """Return the token that ends the pattern."""
+        return {self.encoder.end_of_text}
+
+
+def grammar_of_properties(properties):
+    """Return the grammar of a JSON object with exactly these properties, in their order."""
+    schema = {"type": "object", "properties": properties, "required": [*properties],
+              "additionalProperties": False}
+    return grammar_of("json_schema", json.dumps(schema))
+
+
+# ---- measuring
+
+def figures_of_texts(case_of_prompt, draft, target, repeats):
+    """Return the figures of all decoders over all prompts, and of the mask."""
+    runs = {name: [[] for _ in range(repeats)] for name in RACED}  # [repeat][prompt]
+    shares = []
+    for case in case_of_prompt:
+        builders = {name: case.builder(*flags) for name, flags in RACED.items()}
+        results = race(draft, target, builders, [case.ids], LONGEST, repeats, case.stop)
+        for name, texts_of_repeats in results.items():
+            for repeat, texts in enumerate(texts_of_repeats):
+                runs[name][repeat] += texts
+        shares += [mask_shares(case, text.rounds, target.fresh())
+                   for [text] in results["speculative, forced runs"]]
+    rows = {name: race_figures(texts, runs["plain"]) | {"forced": forced_share(texts)}
+            for name, texts in runs.items()}
+    of_rounds, of_tokens = zip(*shares)
+    return {"decoders": rows, "masks of a round": spread(of_rounds),
+            "a forced token": spread(of_tokens)}
+
+
+def forced_share(texts_of_repeats):
+    """Return the part of all new tokens that forced runs wrote."""
+    rounds = [result for text in chain(*texts_of_repeats) for result in text.rounds]
+    n_forced = sum(len(result.ids) for result in rounds if isinstance(result, ForcedRound))
+    return n_forced / sum(len(result.ids) for result in rounds)
+
+
+def mask_shares(case, rounds, target):
+    """Return the masks of a round, and a forced token, in target passes: means over a text."""
+    pattern = case.pattern()
+    x = list(case.ids)
+    target(x)  # the prompt is read by no round's pass
+    # seconds of each pass, of each round's masks, of each forced token
+    pass_s: list[float] = []
+    round_s: list[float] = []
+    token_s: list[float] = []
+    for result in rounds:
+        start = time.perf_counter()
+        forced_run(x, LONGEST, pattern, case.stop)
+        looked = time.perf_counter()
+        if isinstance(result, ForcedRound):
+            token_s += [(looked - start) / len(result.ids)] * len(result.ids)
+        else:
+            rows = target(x + result.guesses, len(result.guesses) + 1)
+            read = time.perf_counter()
+            mask_round(rows, x, result.guesses, pattern)
+            pass_s.append(read - looked)
+            # this round too has looked for forced tokens, and found none
+            round_s.append(looked - start + time.perf_counter() - read)
+        x += result.ids
+    return np.mean(round_s) / np.mean(pass_s), np.mean(token_s) / np.mean(pass_s)
+
+
+def mask_round(rows, x, guesses, pattern):
+    """Mask the rows of a round: a draft's row before each guess, then all of the target's."""
+    for t in range(len(guesses)):
+        # a target's row stands in for the draft's, which is as long
+        adjusted_logits(rows[t : t + 1], x + guesses[:t], allowed=pattern)
+    adjusted_logits(rows, x + guesses, allowed=pattern)
+
+
+def all_figures(args):
+    """Return the figures of all cases at temperatures 0 and 1."""
+    encoder, draft, target = load_benchmark_pair("pair")
+    cases = {}
+    for name, properties in PROPERTIES.items():
+        grammar = grammar_of_properties(properties)
+        for T in (0.0, 1.0):
+            texts = [Case(encoder, encoder.encode(f"{opening}\n"), grammar, T)
+                     for opening in OPENINGS[:N_PROMPTS]]
+            figures = figures_of_texts(texts, draft, target, args.repeats)
+            cases[f"{name}, temperature {T:g}"] = figures
+    return machine() | {"prompts": N_PROMPTS, "repeats": args.repeats, "cases": cases}
+
+
+# ---- the tables
+
+def paragraphs(figures, args):
+    """Yield the sentences and tables of a file."""
+    yield (f"The bundled pair, K = {N_GUESSES}, {figures['prompts']} prompts, "
+           f"{figures['repeats']} repeats. {figures['measured']}")
+    for name, case in figures["cases"].items():
+        yield f"{name[0].upper()}{name[1:]}:"
+        lines = [[decoder, number(row["tokens_per_pass"]), number(row["forced"]),
+                  ranged(row["tokens_per_s"], "{:.0f}"), gain(row)]
+                 for decoder, row in case["decoders"].items()]
+        yield markdown_table(["decoder", "tokens per pass", "forced",
+                              "tokens per second (quartiles)", "speed-up (slowest - fastest)"],
+                             lines)
+    yield "What masks cost, in target passes:"
+    lines = [[name, *(ranged(case[cost], "{:.3f}") for cost in COSTS)]
+             for name, case in figures["cases"].items()]
+    yield markdown_table(["text", *(f"{cost} (quartiles)" for cost in COSTS)], lines)
+
+
+def main(argv=None):
+    parser = command.new_parser("benchmarks.patterns", __doc__)
+    parser.add_argument("--repeats", type=whole, default=5,
+                        help="how often everything is measured")
+    return command.run("patterns", parser.parse_args(argv), all_figures, paragraphs,
+                       "requirements/pattern.txt")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,88 @@
+"""Find a model's folder by its path, or by its name on Hugging Face's hub: owner/name.
+
+    snapshot   the hub's word for one version of a model: a folder in its cache on this machine
+
+The package huggingface_hub, which comes with transformers, fetches a snapshot once. Later runs
+read the snapshot without a network, and do not look for a newer version.
+"""
+
+import json
+import re
+from pathlib import Path
+
+from lib.checkpoints.huggingface import is_model
+
+HUB_NAME = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?")  # owner/name; the oldest models have no owner
+INSTALL = "pip install -r requirements/peers.txt"
+# Settings, tokenizers and weights of the top folder. Python code and pickles are not fetched.
+ALLOWED = ["*.json", "*.safetensors", "*.model", "*.txt", "*.jinja"]
+IGNORED = ["*/*", "consolidated*"]  # weights in the layouts of other programs
+
+
+def model_folder(name: str) -> Path:
+    """Return the folder of a model, given its path or its name on the hub."""
+    if is_name(name):
+        return fetched_folder(name)
+    if not Path(name).is_dir():
+        raise ValueError(f"no such folder: {name}")
+    return Path(name)
+
+
+def is_name(name: str) -> bool:
+    """Return whether a text may name a model on the hub, because no folder here has this name."""
+    return HUB_NAME.fullmatch(name) is not None and not Path(name).is_dir()
+
+
+def fetched_folder(name: str) -> Path:
+    """Return a model's folder in the hub's cache, fetched if need be; ValueError if it cannot."""
+    try:
+        import huggingface_hub  # imported here because a folder does not need it
+    except ImportError:
+        raise ValueError(f"{name!r} is not a folder, and fetching a model of this name from the "
+                         f"hub needs huggingface_hub: {INSTALL}") from None
+    snapshot = cached_snapshot(huggingface_hub, name) or fetched_snapshot(huggingface_hub, name)
+    if not is_complete(snapshot):
+        raise ValueError(f"the hub's copy of {name!r} lacks config.json or files of "
+                         "model*.safetensors (weights in other formats are not read)")
+    return snapshot
+
+
+def cached_snapshot(hub, name: str) -> Path | None:
+    """Return a model's folder in the hub's cache, or None if files are missing there."""
+    try:
+        folder = hub.snapshot_download(name, allow_patterns=ALLOWED, ignore_patterns=IGNORED,
+                                       local_files_only=True)
+    except (OSError, ValueError):  # not in the cache, or not a name that the hub allows
+        return None
+    return Path(folder) if is_complete(Path(folder)) else None
+
+
+def fetched_snapshot(hub, name: str) -> Path:
+    """Fetch a model; ValueError that says why not. The hub's bars are on standard error."""
+    try:
+        return Path(hub.snapshot_download(name, allow_patterns=ALLOWED, ignore_patterns=IGNORED))
+    except Exception as error:  # the hub's HTTP library has errors that are not OSErrors
+        raise ValueError(f"{name!r} is not a folder, and the hub's model of this name cannot be "
+                         f"fetched: {reason_of(error)}") from None
+
+
+def reason_of(error: Exception) -> str:
+    """Return why the hub gave nothing, in a few words."""
+    # The package explains a lost connection in three sentences; the cause says it in one.
+    if isinstance(error, FileNotFoundError) and isinstance(error.__cause__, Exception):
+        error = error.__cause__
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    if len(lines) > 1 and hasattr(error, "response"):
+        lines = lines[1:]  # the first line of a server's refusal is its status and a number
+    return f"{type(error).__name__}: {' '.join(lines[:1])}".removesuffix(".")
+
+
+def is_complete(folder: Path) -> bool:
+    """Return whether a folder has a model's settings, and each file of weights in its index."""
+    if not is_model(folder):
+        return False
+    index = folder / "model.safetensors.index.json"  # of a model in several files
+    if not index.is_file():
+        return True
+    files = set(json.loads(index.read_bytes())["weight_map"].values())
+    return all((folder / file).is_file() for file in files)

@@ -1,0 +1,161 @@
+"""Models named owner/name: fetched once from a hub on this machine, then read without a network.
+
+The stand-in answers what the package huggingface_hub asks: the version, its files, each file.
+"""
+
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Thread
+
+import pytest
+
+pytest.importorskip("huggingface_hub", reason="needs requirements/peers.txt")
+
+from lib.checkpoints import hub  # noqa: E402
+
+ROOT = Path(hub.__file__).parents[2]
+VERSION = "0123456789abcdef0123456789abcdef01234567"
+INDEX = json.dumps({"weight_map": {"a": "model-00001-of-00002.safetensors",
+                                   "b": "model-00002-of-00002.safetensors"}}).encode()
+MODEL = {"config.json": b'{"model_type": "qwen3"}', "tokenizer.json": b"{}",
+         "model.safetensors.index.json": INDEX, "model-00001-of-00002.safetensors": b"first",
+         "model-00002-of-00002.safetensors": b"second"}
+OTHERS = {"modeling_mine.py": b"raise SystemExit", "pytorch_model.bin": b"pickle",
+          "consolidated.safetensors": b"again", "original/model.safetensors": b"again"}
+
+
+class StandIn(BaseHTTPRequestHandler):
+    """Answer as a hub with the models of the server."""
+
+    def do_HEAD(self):
+        self.answer(has_body=False)
+
+    def do_GET(self):
+        self.answer(has_body=True)
+
+    def answer(self, has_body):
+        """Send the answer to a path, or status 404."""
+        self.server.asked.append(self.path)
+        path = self.path.partition("?")[0].removeprefix("/api/models")
+        _, owner, name, *rest = path.split("/")
+        files = self.server.models.get(f"{owner}/{name}")
+        headers = {"X-Repo-Commit": VERSION}
+        if files is None:
+            return self.send(404, b'{"error": "Repository not found"}',
+                             {"X-Error-Code": "RepoNotFound"}, has_body)
+        if rest[:1] == ["revision"]:
+            body = json.dumps({"id": f"{owner}/{name}", "sha": VERSION, "siblings": []}).encode()
+        elif rest[:1] == ["tree"]:
+            body = json.dumps([{"type": "file", "path": file, "size": len(data), "oid": file}
+                               for file, data in files.items()]).encode()
+        else:  # resolve/VERSION/file
+            body = files["/".join(rest[2:])]
+            headers["ETag"] = f'"{hashlib.sha256(body).hexdigest()}"'
+        return self.send(200, body, headers, has_body)
+
+    def send(self, status, body, headers, has_body):
+        """Send one answer."""
+        self.send_response(status)
+        for name, value in {**headers, "Content-Length": str(len(body))}.items():
+            self.send_header(name, value)
+        self.end_headers()
+        if has_body:
+            self.wfile.write(body)
+
+    def log_message(self, *args):
+        """Print nothing."""
+
+
+@contextmanager
+def stand_in(models):
+    """Yield a server with {name: {file: bytes}}; `asked` lists the paths of its requests."""
+    server = ThreadingHTTPServer(("127.0.0.1", 0), StandIn)
+    server.models, server.asked = models, []
+    Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        yield server
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+def folder_of(name, home, server=None, **environment):
+    """Return what model_folder returns, or its message, in a process with this cache and hub."""
+    port = server.server_port if server else 9  # nobody listens on port 9
+    settings = {"HF_HOME": str(home), "HF_ENDPOINT": f"http://127.0.0.1:{port}", **environment}
+    code = ("from lib.checkpoints.hub import model_folder\n"
+            f"try: print(model_folder({name!r}))\nexcept ValueError as error: print(error)")
+    ran = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True,
+                         env=os.environ | {"NO_PROXY": "127.0.0.1"} | settings, timeout=100)
+    assert ran.returncode == 0 and ran.stdout.count("\n") == 1, ran.stderr
+    return ran.stdout.strip()
+
+
+def files_of(folder):
+    """Return {path: bytes} of a folder."""
+    return {path.relative_to(folder).as_posix(): path.read_bytes()
+            for path in Path(folder).rglob("*") if path.is_file()}
+
+
+def test_a_model_is_fetched_once_without_code_and_pickles(tmp_path):
+    with stand_in({"mine/model": MODEL | OTHERS}) as server:
+        fetched = folder_of("mine/model", tmp_path, server)
+        assert files_of(fetched) == MODEL
+        assert not any(file in path for path in server.asked for file in OTHERS)
+        server.asked.clear()
+        assert folder_of("mine/model", tmp_path, server) == fetched and server.asked == []
+    for environment in ({}, {"HF_HUB_OFFLINE": "1"}):
+        assert folder_of("mine/model", tmp_path, **environment) == fetched
+
+
+def test_a_part_of_a_model_is_fetched_again(tmp_path):
+    with stand_in({"mine/model": MODEL}) as server:
+        fetched = Path(folder_of("mine/model", tmp_path, server))
+        (fetched / "model-00002-of-00002.safetensors").unlink()
+        # transformers keeps no list of the files when it fetches them one by one
+        listing, = tmp_path.rglob("trees")
+        shutil.rmtree(listing)
+        assert "the hub's copy of 'mine/model' lacks" in folder_of("mine/model", tmp_path)
+        assert folder_of("mine/model", tmp_path, server) == str(fetched)
+    assert files_of(fetched) == MODEL
+
+
+@pytest.mark.parametrize("files, words", [
+    ({"config.json": b"{}", "pytorch_model.bin": b"pickle"},
+     "the hub's copy of 'mine/model' lacks config.json or files of model*.safetensors"),
+    (None, "cannot be fetched: RepositoryNotFoundError: Repository Not Found for url: http")])
+def test_what_the_hub_does_not_have_is_one_sentence(files, words, tmp_path):
+    with stand_in({} if files is None else {"mine/model": files}) as server:
+        assert words in folder_of("mine/model", tmp_path, server)
+
+
+@pytest.mark.parametrize("environment, words", [
+    ({}, "cannot be fetched: ConnectError: "), ({"HF_HUB_OFFLINE": "1"}, "offline mode is enabl")])
+def test_without_a_network_the_refusal_comes_in_seconds(environment, words, tmp_path):
+    start = time.monotonic()
+    message = folder_of("mine/model", tmp_path, **environment)
+    assert message.startswith("'mine/model' is not a folder, and the hub's") and words in message
+    assert time.monotonic() - start < 30  # the retries of transformers take 50
+
+
+def test_a_folder_here_comes_before_the_hub(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine" / "model").mkdir(parents=True)
+    assert hub.model_folder("mine/model") == Path("mine/model")
+    with pytest.raises(ValueError, match="no such folder: ./mine/other"):
+        hub.model_folder("./mine/other")
+
+
+def test_without_the_package_the_command_is_named(monkeypatch):
+    monkeypatch.setitem(sys.modules, "huggingface_hub", None)
+    with pytest.raises(ValueError, match="'mine/model' is not a folder, .* hub needs "
+                                         "huggingface_hub: pip install -r requirements/peers"):
+        hub.model_folder("mine/model")
