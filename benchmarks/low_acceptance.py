@@ -42,7 +42,7 @@ from speculative import Guess, autoregressive_sampling, complete, generate, gues
 from utils import MODELS_DIR
 from variants import Models, build
 
-AHEAD = 5  # guesses per round
+GUESSED = 5  # guesses per round
 TEMPERATURES = (0.0, 1.0)
 ZERO = 0  # the token in slots of a round that the draft did not fill
 PROMPT_LENGTH = 130  # of the enumeration: longer than every window, and beyond position 128
@@ -128,7 +128,7 @@ class Fault(NamedTuple):
 
     model: Callable = healthy  # (draft, n_prompt) -> a model of logits
     temperature: float | None = None  # of the guesses; None: the target's
-    n_drafted: int = AHEAD  # later guesses of a round are ZERO
+    n_drafted: int = GUESSED  # later guesses of a round are ZERO
 
 
 FAULTS = {
@@ -163,13 +163,13 @@ def faulty_step(fault: Fault, draft, target, temperature, n_prompt):
     rows = with_sampling(fault.model(draft, n_prompt), temperature=T)
     make_guesses = partial(zero_filled, make_guesses=partial(guess, draft=rows),
                            n_drafted=fault.n_drafted, n_vocab=draft.n_vocab)
-    return make_step(with_sampling(target, temperature=temperature), AHEAD, make_guesses)
+    return make_step(with_sampling(target, temperature=temperature), GUESSED, make_guesses)
 
 
 def eagle_step(draft, target, temperature, n_prompt):
     """Return the step of EAGLE's head, which replaces the draft and is not a fault."""
     models = Models(draft, target, {"temperature": temperature}, MODELS_DIR / "tales-large")
-    return build("eagle", models, {"K": AHEAD})
+    return build("eagle", models, {"K": GUESSED})
 
 
 # ---- counting
@@ -200,14 +200,14 @@ def counted_texts(make_step_of, pair, texts, temperature, args) -> tuple[dict, l
     """Return the counts of all texts at one temperature, and the new tokens of each text."""
     # texts at temperature 0 would be the same in every repeat
     repeats = args.repeats if temperature else 1
-    by_position = np.zeros((2, len(texts), N_PARTS, AHEAD), int)  # 2: tested, accepted
+    by_position = np.zeros((2, len(texts), N_PARTS, GUESSED), int)  # 2: tested, accepted
     first_guess = np.zeros((2, len(texts), 1, 2), int)
     new = []
     n_rounds = 0
     for i, ids in enumerate(texts):
         for r in range(repeats):
             rounds = written_rounds(make_step_of, pair, ids, temperature, args.N, (r, i))
-            by_position[:, i] += counts_of_text(rounds, AHEAD)
+            by_position[:, i] += counts_of_text(rounds, GUESSED)
             first_guess[:, i] += first_guess_counts(rounds)
             n_rounds += len(rounds)
             new.append([token for done in rounds for token in done.ids])
@@ -295,7 +295,7 @@ def paragraphs(figures, args):
     rows = figures["rows"]
     for T in next(iter(rows.values()))["temperatures"]:
         repeats = f", {figures['repeats']} times" if float(T) else ""
-        yield (f"Temperature {T}: {figures['texts']}{repeats}, K = {AHEAD}; "
+        yield (f"Temperature {T}: {figures['texts']}{repeats}, K = {GUESSED}; "
                "acceptance by position, with 90 % intervals:")
         lines, first_lines = [], []
         for name, row in rows.items():
@@ -304,7 +304,7 @@ def paragraphs(figures, args):
             lines.append([name, *acceptance_cells(case["by_position"]),
                           number(case["tokens_per_pass"]), exact_cell(row, n_texts)])
             first_lines.append([name, *acceptance_cells(case["first_guess"])])
-        yield markdown_table(["fault in the draft", *(f"guess {t}" for t in range(1, AHEAD + 1)),
+        yield markdown_table(["fault in the draft", *(f"guess {t}" for t in range(1, GUESSED + 1)),
                               "tokens/pass", "text exact"], lines)
         yield f"Temperature {T}: acceptance of the first guess, by the round before it:"
         yield markdown_table(["fault in the draft", "after a rejection",

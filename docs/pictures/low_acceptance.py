@@ -4,7 +4,7 @@ A plot for each fault of benchmarks/low_acceptance.py, two in a row. A plot has 
 temperature, with 90 % intervals; the dashed curves are those of the draft without a fault.
 """
 
-from benchmarks.low_acceptance import AHEAD, EAGLE, exact_cell
+from benchmarks.low_acceptance import EAGLE, GUESSED, exact_cell
 from demo.hazards import counts_from_lists, position_figures
 from docs.pictures.palette import colour
 from docs.pictures.svg import EDGE, WIDTH, picture
@@ -24,7 +24,7 @@ LABELS = {  # names that fit over a plot
 TOP, ROW = 92, 150  # y of the first plot's name, and from one row of plots to the next
 PLOT_WIDTH, PLOT_HEIGHT = 180, 92
 COLUMNS = (EDGE + 18, WIDTH // 2 + 22)  # x of the left ends of the plots
-STEP = PLOT_WIDTH / AHEAD  # between two positions
+STEP = PLOT_WIDTH / GUESSED  # between two positions
 
 
 def points(case, x, y):

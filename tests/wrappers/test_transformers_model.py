@@ -7,6 +7,7 @@ import copy
 import json
 import os
 import pickle
+import re
 import sys
 from concurrent.futures import ThreadPoolExecutor
 
@@ -19,7 +20,7 @@ transformers = pytest.importorskip("transformers", reason="needs requirements/pe
 from exact.law import law, text_law  # noqa: E402
 from gpt2 import GPT2  # noqa: E402
 from sampling import with_sampling  # noqa: E402
-from speculative import autoregressive_sampling, complete, speculative_sampling  # noqa: E402
+from speculative import complete, speculative_sampling  # noqa: E402
 from tests import bundled  # noqa: E402
 from tests.distributions import assert_same_law  # noqa: E402
 from tests.small import COSTS, forms  # noqa: E402
@@ -333,13 +334,25 @@ def test_a_bad_tree_is_refused(x, paths, n_last, message):
         model(x + tree_of_paths(paths, 60), n_last)
 
 
-def test_a_notebook_needs_three_lines():
-    theirs = random_model("llama")
-    rng = np.random.default_rng(0)
-    model = with_sampling(TransformersModel(theirs), temperature=0.8)
-    text = speculative_sampling([1, 2, 3], model, model, 8, 4, rng)
-    assert len(text) == 11
-    assert len(autoregressive_sampling([1, 2, 3], model, 8, rng)) == 11
+PAGE = (MODELS_DIR.parent / "docs" / "any_model.md").read_text("utf-8")
+
+
+def test_the_pages_notebook_writes_numpys_text(bundled_pairs, monkeypatch):
+    """The page's models are float32: no draw comes within a rounding of a boundary here."""
+    code, = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+    monkeypatch.chdir(MODELS_DIR.parent)
+    names = {}
+    exec(code, names)
+    numpys = [with_sampling(model) for model in bundled_pairs[0]]
+    x = bundled.encoder().encode("Once upon a time")
+    text = speculative_sampling(x, *numpys, 20, 4, np.random.default_rng(0))
+    assert names["ids"] == text and len(text) == len(x) + 20
+
+
+def test_the_page_lists_the_architectures_of_these_tests():
+    listed = re.search(r"these architectures on a CPU: (.*?)\.", PAGE, re.DOTALL)[1]
+    names = re.sub(r"\([^)]*\)", "", listed).replace(",", " ").split()
+    assert names == list(dict.fromkeys(name.partition(",")[0] for name in FAMILIES))
 
 
 # ---- what is refused
