@@ -76,12 +76,12 @@ HSD = "ZhouYuxuanYX/Hierarchical-Speculative-Decoding"
 HSD_HEAD = "b8575e2ad42bcf2b32d0c6f3481eb49099453f33"
 MLX_SWIFT = "ml-explore/mlx-swift-lm"
 RTP_LLM = commit("alibaba/rtp-llm", "d5290e7b5214d61a97a6e8c8169695861063e415")
-by_the_best = partial(chain, scaled=verifiers.by_the_best, replace=verifiers.from_target)
+scaled_chain = partial(chain, scaled=verifiers.by_the_best, replace=verifiers.from_target)
 
 
 # ---- the rules, in the order of docs/wild.md: those met in public are first in their group
 
-EXACT = [
+EXACT_RULES = [
     # the ratio test, and guesses that it may be given
     Rule("ratio test, residual; guesses drawn", guess, verify, True,
          f"{paper('Leviathan et al. (2023)', '2211.17192')}, "
@@ -128,11 +128,11 @@ INEXACT = {  # {what goes wrong: rules}
                      "max/python/max/nn/sampling/rejection_sampler.py",
                      "Modular's RejectionSampler, on logits")),
         Rule("accept with p_target / its maximum, then a draw from the target", guess,
-             partial(by_the_best, p_accept=verifiers.probability), False,
+             partial(scaled_chain, p_accept=verifiers.probability), False,
              file_at("1bit-MONSTER/1bit-MONSTER", "c94fc003286702f8042f498108d56f1abd5f355c",
                      "src/laguna_generate.cpp", "1bit-MONSTER, argmax guesses")),
         Rule("accept if p_target >= half its maximum, then a draw from the target", guess,
-             partial(by_the_best, p_accept=verifiers.half_or_more), False,
+             partial(scaled_chain, p_accept=verifiers.half_or_more), False,
              file_at("rohitg00/ai-engineering-from-scratch",
                      "6b10711e7ba7950c682cc0167020d84bbec210fc",
                      "phases/19-capstone-projects/14-speculative-decoding-server/code/main.py",
@@ -154,7 +154,7 @@ INEXACT = {  # {what goes wrong: rules}
              two_best_paths, verifiers.one_hot_paths, False,
              file_at(HSD, HSD_HEAD, "EAGLE-3H/eagle/model/utils.py", "HSD, EAGLE-3H")),
         Rule("accept with p_target / its maximum, then the residual", guess,
-             partial(by_the_best, p_accept=verifiers.probability,
+             partial(scaled_chain, p_accept=verifiers.probability,
                      replace=verifiers.from_residual), False),
         Rule("accept if p_target >= p_draft", guess,
              partial(chain, p_accept=verifiers.if_not_less), False),
@@ -219,7 +219,7 @@ INEXACT = {  # {what goes wrong: rules}
         Rule("the number of guesses that pays best; ratio test", planned, verify, False),
     ],
 }
-GROUPS: dict[str, list[Rule]] = {"exact": EXACT, **INEXACT}
+GROUPS: dict[str, list[Rule]] = {"exact": EXACT_RULES, **INEXACT}
 RULES = [rule for group in GROUPS.values() for rule in group]
 BY_NAME: dict[str, Rule] = {rule.name: rule for rule in RULES}
 ALARMS = [  # (rule, what was said of it, where)
