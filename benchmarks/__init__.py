@@ -11,6 +11,7 @@ quantized   the int8 copy as the draft
 patterns    texts that fit a pattern
 engines     other programs on the same work
 loops       our loop and transformers' loop over the same models
+low_acceptance  faults in the draft, and the acceptance by position that shows them
 door        what wrappers/transformers_model.py adds to a pass
 gpu         all benchmarks for a GPU
 power       the oracle's power: how surely it refuses a wrong rule

@@ -34,7 +34,7 @@ from lib.checkpoints.huggingface import transformers_name
 from lib.checkpoints.weights import flatten
 from lib.markdown import markdown_table
 
-K = 4  # guesses per round
+PER_ROUND = 4  # guesses
 SEEDS = 16  # texts per prompt at temperature 1
 COLUMNS = ("tokens/pass at 0", "tokens/pass at 1", "tokens/s", "plain tokens/s")
 
@@ -49,7 +49,7 @@ def n_threads(model):
 def ours(encoder, draft, target, decoder="speculative"):
     """Return this project's engine; each text starts with models that have read nothing."""
     def write(x, N, temperature, seed, speculative):
-        build_step = builder(decoder if speculative else None, {"K": K}, temperature)
+        build_step = builder(decoder if speculative else None, {"K": PER_ROUND}, temperature)
         text = write_text(draft, target, build_step, x, N, seed)
         return text.ids, len(text.rounds)
 
@@ -85,7 +85,7 @@ def generate_of(assistant, peer):
 
     passes = []  # one entry per pass of the target; a hook adds it
     settings = assistant.generation_config
-    settings.num_assistant_tokens = K
+    settings.num_assistant_tokens = PER_ROUND
     settings.assistant_confidence_threshold = 0
     settings.num_assistant_tokens_schedule = "constant"
     peer.register_forward_hook(lambda *args: passes.append(1))
@@ -120,7 +120,7 @@ def llama_engine(encoder, draft, target):
         draft_path = Path(folder, "draft.gguf")
         gguf.write_file(target_path, encoder, sizes(target), target.params)
         gguf.write_file(draft_path, encoder, sizes(draft), draft.params)
-        plain, fast = [llama_server(target_path, path, target.n_ctx, K, n_threads(target))
+        plain, fast = [llama_server(target_path, path, target.n_ctx, PER_ROUND, n_threads(target))
                        for path in (None, draft_path)]
 
     def write(x, N, temperature, seed, speculative):
@@ -164,7 +164,7 @@ def all_figures(args):
         for end, pair in pairs.items():
             models = (encoder, *pair)
             rows[name + end] = engine_figures(ENGINES[name], models, xs, seeds, args)
-    return machine() | {"size": args.size, "K": K, "texts": named(len(xs), args.N),
+    return machine() | {"size": args.size, "K": PER_ROUND, "texts": named(len(xs), args.N),
                         "rows": rows}
 
 

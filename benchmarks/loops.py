@@ -21,7 +21,14 @@ import numpy as np
 
 from benchmarks import command
 from benchmarks.command import number, ranged
-from benchmarks.engines import K, generate_of, n_threads, ours, texts_and_pairs, to_transformers
+from benchmarks.engines import (
+    PER_ROUND,
+    generate_of,
+    n_threads,
+    ours,
+    texts_and_pairs,
+    to_transformers,
+)
 from benchmarks.models import SIZES, named
 from demo.clock import machine
 from lib.markdown import markdown_table
@@ -42,7 +49,7 @@ def loops_over(draft, target):
     return dict(zip(LOOPS, (here, generate_of(small, large))))
 
 
-def raced(loops, xs, temperature, speculative, args):
+def totals_of_race(loops, xs, temperature, speculative, args):
     """Return {name: [seconds, rounds] of each repeat} [repeats, 2]; the loops take turns."""
     totals = {name: np.zeros((args.repeats, 2)) for name in loops}
     for write in loops.values():
@@ -57,7 +64,7 @@ def raced(loops, xs, temperature, speculative, args):
     return totals
 
 
-def row_of(totals, n_tokens):
+def loop_row(totals, n_tokens):
     """Return one row of the table from the totals of every repeat."""
     rates, per_round = {}, {}  # each array [repeats]
     row = {"rates": {}, "tokens/pass": {}}
@@ -89,11 +96,11 @@ def all_figures(args):
         loops = loops_over(*pair)
         for temperature in TEMPERATURES:
             for kind in ("plain", "speculative"):
-                totals = raced(loops, xs, temperature, kind == "speculative", args)
+                totals = totals_of_race(loops, xs, temperature, kind == "speculative", args)
                 name = f"{kind}, temperature {temperature:g}{end}"
-                rows[name] = row_of(totals, args.N * len(xs))
+                rows[name] = loop_row(totals, args.N * len(xs))
     versions = f"PyTorch {torch.__version__}, transformers {transformers.__version__}"
-    return machine() | {"size": args.size, "K": K, "texts": named(len(xs), args.N),
+    return machine() | {"size": args.size, "K": PER_ROUND, "texts": named(len(xs), args.N),
                         "repeats": args.repeats, "versions": versions, "rows": rows}
 
 

@@ -7,7 +7,7 @@ text between quotes. All decoders take turns on each prompt (demo/race.py), and 
 the mask; those with forced runs write forced tokens without a pass (wrappers/forced.py).
 
     tokens per pass    new tokens / target passes
-    forced             new tokens that forced runs wrote
+    forced             new tokens that forced runs wrote / new tokens
     speed-up           over plain decoding without forced runs: the median of the repeats, the
                        slowest and the fastest
     masks of a round   seconds of the masks of all its rows, the draft's and the target's, and
@@ -38,7 +38,7 @@ from wrappers.forced import ForcedRound, forced_run, with_forced_runs
 
 N_PROMPTS = 3
 LONGEST = 150  # new tokens of a text; the patterns end it earlier
-K = 4
+N_GUESSES = 4
 NAME = {"type": "string", "pattern": "^[A-Z][a-z]{2,9}$"}
 NUMBER = {"type": "integer", "minimum": 1, "maximum": 99}
 KEYS = {"name_of_the_hero": NAME, "age_in_years": NUMBER, "is_a_king": {"type": "boolean"},
@@ -48,7 +48,7 @@ KEYS = {"name_of_the_hero": NAME, "age_in_years": NUMBER, "is_a_king": {"type": 
 PROPERTIES = {  # of the JSON object of each case
     "many fixed keys": KEYS,
     "free text": {"tale": {"type": "string", "minLength": 200, "maxLength": 300}}}
-DECODERS = {  # name -> whether it speculates, whether it has forced runs
+RACED = {  # name -> whether it speculates, whether it has forced runs
     "plain": (False, False), "plain, forced runs": (False, True),
     "speculative": (True, False), "speculative, forced runs": (True, True)}
 
@@ -73,8 +73,9 @@ class Case(NamedTuple):
             allowed = self.pattern()
             sampling = {"temperature": self.temperature, "allowed": allowed}
             models = Models(draft, target, sampling)
-            step = (build("speculative", models, {"K": K}) if speculates
-                    else build_plain("speculative", models))
+            step = build_plain("speculative", models)
+            if speculates:
+                step = build("speculative", models, {"K": N_GUESSES})
             return with_forced_runs(step, allowed, self.stop) if forces else step
 
         return build_step
@@ -94,12 +95,12 @@ def grammar_of_properties(properties):
 
 # ---- measuring
 
-def case_figures(case_of_prompt, draft, target, repeats):
+def figures_of_texts(case_of_prompt, draft, target, repeats):
     """Return the figures of all decoders over all prompts, and of the mask."""
-    runs = {name: [[] for _ in range(repeats)] for name in DECODERS}  # [repeat][prompt]
+    runs = {name: [[] for _ in range(repeats)] for name in RACED}  # [repeat][prompt]
     shares = []
     for case in case_of_prompt:
-        builders = {name: case.builder(*flags) for name, flags in DECODERS.items()}
+        builders = {name: case.builder(*flags) for name, flags in RACED.items()}
         results = race(draft, target, builders, [case.ids], LONGEST, repeats, case.stop)
         for name, texts_of_repeats in results.items():
             for repeat, texts in enumerate(texts_of_repeats):
@@ -163,7 +164,7 @@ def all_figures(args):
         for T in (0.0, 1.0):
             texts = [Case(encoder, encoder.encode(f"{opening}\n"), grammar, T)
                      for opening in OPENINGS[:N_PROMPTS]]
-            figures = case_figures(texts, draft, target, args.repeats)
+            figures = figures_of_texts(texts, draft, target, args.repeats)
             cases[f"{name}, temperature {T:g}"] = figures
     return machine() | {"prompts": N_PROMPTS, "repeats": args.repeats, "cases": cases}
 
@@ -172,24 +173,19 @@ def all_figures(args):
 
 def paragraphs(figures, args):
     """Yield the sentences and tables of a file."""
-    yield (f"The bundled pair, K = {K}, {figures['prompts']} prompts, {figures['repeats']} "
-           f"repeats. {figures['measured']}")
+    yield (f"The bundled pair, K = {N_GUESSES}, {figures['prompts']} prompts, "
+           f"{figures['repeats']} repeats. {figures['measured']}")
     for name, case in figures["cases"].items():
         yield f"{name[0].upper()}{name[1:]}:"
-        lines = [[decoder, number(row["tokens_per_pass"]), f"{100 * row['forced']:.0f} %",
+        lines = [[decoder, number(row["tokens_per_pass"]), number(row["forced"]),
                   ranged(row["tokens_per_s"], "{:.0f}"), gain(row)]
                  for decoder, row in case["decoders"].items()]
         yield markdown_table(["decoder", "tokens per pass", "forced",
                               "tokens per second (quartiles)", "speed-up (slowest - fastest)"],
                              lines)
-    yield "What masks cost, in percent of a target pass:"
-    lines = []
-    for name, case in figures["cases"].items():
-        cells = []
-        for cost in COSTS:
-            percent = {key: 100 * share for key, share in case[cost].items()}
-            cells.append(ranged(percent, "{:.1f}"))
-        lines.append([name, *cells])
+    yield "What masks cost, in target passes:"
+    lines = [[name, *(ranged(case[cost], "{:.3f}") for cost in COSTS)]
+             for name, case in figures["cases"].items()]
     yield markdown_table(["text", *(f"{cost} (quartiles)" for cost in COSTS)], lines)
 
 

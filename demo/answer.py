@@ -221,8 +221,7 @@ def prediction_in_words(case: Mapping) -> str:
 
 
 def acceptance_in_words(case: Mapping) -> str:
-    """Return what is said of the acceptance, above its table and on the page."""
-    # A sentence about the shape of the acceptance by position belongs to these words.
+    """Return what is said of the acceptance, in the report and on the page."""
     return f"{case['acceptance']:.2f} of the guesses were accepted."
 
 

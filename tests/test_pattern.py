@@ -3,6 +3,7 @@
 import json
 import re
 import sys
+from fractions import Fraction
 from functools import cache
 from pathlib import Path
 
@@ -358,13 +359,28 @@ def test_the_pages_schema_gives_a_valid_document_and_the_text_it_quotes(tmp_path
 
 
 def test_the_mask_is_not_the_condition_that_the_whole_text_fits():
-    """Tokens a, b, then x, y: after a only x is allowed, after b both are."""
-    rows = {(): [0.5, 0.5, 0, 0], (0,): [0, 0, 0.5, 0.5], (1,): [0, 0, 0.5, 0.5]}
-    model = lambda ids, n_last: np.array([rows[tuple(ids[1:])]])
-    allowed = lambda ids: np.array([True, True, True, list(ids[1:]) != [0]])
-    logits = lambda ids, n_last: np.log(np.maximum(model(ids, n_last), 1e-300))
-    masked = with_sampling(logits, allowed=allowed)
-    got = law(lambda rng: tuple(autoregressive_sampling([9], masked, 2, rng)[1:]))
-    assert got[0, 2] == pytest.approx(1 / 2) and got[1, 2] == got[1, 3] == pytest.approx(1 / 4)
-    fits = {(a, b): rows[()][a] * rows[a,][b] for a in (0, 1) for b in (2, 3) if (a, b) != (0, 3)}
-    assert fits[0, 2] / sum(fits.values()) == pytest.approx(1 / 3)
+    """The page's toy: tokens a and b, then x and y, each with probability 1/2; a y is forbidden."""
+    row_of = {0: [1 / 2, 1 / 2, 0, 0], 1: [0, 0, 1 / 2, 1 / 2]}  # of the first and second token
+
+    def logits(ids, n_last):
+        return np.log(np.maximum([row_of[len(ids) - 1]], 1e-300))
+
+    def allowed(ids):
+        return np.array([True, True, True, list(ids) != [9, 0]])
+
+    def text_probabilities(**settings):
+        model = with_sampling(logits, **settings)
+        texts = law(lambda rng: tuple(autoregressive_sampling([9], model, 2, rng)[1:]))
+        return {text: p for text, p in texts.items() if p > 1e-200}  # exp(log(1e-300)) is not 0
+
+    free = text_probabilities()
+    masked = text_probabilities(allowed=allowed)
+    fits = {text: p for text, p in free.items() if text != (0, 3)}
+    names = "abxy"
+    page = (ROOT / "docs" / "patterns.md").read_text(encoding="utf-8")
+    for first, second in free:
+        cells = [free[first, second], masked.get((first, second), 0),
+                 fits.get((first, second), 0) / sum(fits.values())]
+        shown = [str(Fraction(p).limit_denominator(100)) if p else "never" for p in cells]
+        assert f"| {names[first]} {names[second]} | {' | '.join(shown)} |" in page
+    assert len(free) == 4 and masked != fits

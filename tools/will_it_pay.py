@@ -47,6 +47,7 @@ from demo.clock import machine, spread
 from demo.costs import N_ROWS
 from demo.flags import decoder_name, entry_of_flag
 from demo.hazards import (
+    counts_from_lists,
     counts_of_race,
     overall_acceptance,
     position_figures,
@@ -63,6 +64,7 @@ from demo.race import (
     text_figures_of_runs,
     tokens_per_second,
 )
+from demo.shapes import nearest_shape
 from lib.backend import products
 from lib.backend.arrays import gpu_errors_in_one_line
 from lib.markdown import markdown_table
@@ -181,6 +183,7 @@ def case_figures(args: Namespace, draft: Target, target: Target, texts: list[lis
     case = {"name": f"Temperature {temperature:g}", "N": args.N, "repeats": args.repeats,
             "n_prompts": len(texts), "candidates": n_candidates,
             "acceptance": overall_acceptance(counts), "positions": positions,
+            "temperature": temperature, "counts": counts.as_lists(),
             "plain": plain_figures(results["plain"]),
             "rows": decoder_rows(results, chains, n_candidates)}
     return case | {"answer": answer_of(case, costs)._asdict()}
@@ -269,6 +272,15 @@ def paragraphs(figures: dict, args: Namespace | None = None) -> Iterator[str]:
             yield positions_table(case["positions"])
         yield case_table(case)
         yield f"{case['name']}: {answer_in_words(case, costs)}"
+    yield from shape_in_words(figures["cases"])
+
+
+def shape_in_words(cases: list[dict]) -> Iterator[str]:
+    """Yield the sentence of a shape that faults in a draft have, if the acceptance has one."""
+    counts_of = {case["temperature"]: counts_from_lists(case["counts"])
+                 for case in cases if "counts" in case}  # older files lack them
+    if counts_of and (shape := nearest_shape(counts_of)):
+        yield shape.words
 
 
 def predictions_table(speedups_of: dict[str, dict]) -> str:

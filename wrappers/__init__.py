@@ -6,5 +6,6 @@ forced                  tokens that a mask forces, without a pass
 batch                   many texts at once
 batch_gpt2              a GPT-2 that reads many texts in one pass
 transformers_model      any causal language model that transformers loads
+transformers_tree       a tree of guesses in one pass of such a model
 transformers_tokenizer  its tokenizer, with the names and the bytes that the programs use
 """

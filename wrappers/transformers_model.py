@@ -28,6 +28,7 @@ import numpy as np
 from gpt2 import GPT2
 from lib.checkpoints.hub import INSTALL, model_folder
 from lib.checkpoints.huggingface import folder_model_type
+from wrappers.transformers_tree import takes_mask, tree_rows
 
 DTYPES = ("auto", "bfloat16", "float32", "float64")
 
@@ -98,7 +99,9 @@ class TransformersModel:
         self.has_cache = "past_key_values" in parameters and self.empty_cache().is_croppable
         self.forget()
         self.lock = threading.Lock()
-        check_causal(self)
+        tolerance = row_tolerance(model.dtype)
+        check_causal(self, tolerance)
+        self.takes_mask = takes_mask(self, tolerance)
         if not self.has_cache:
             print(f"{config.model_type}: transformers' cache of this model cannot go back, so "
                   "every pass reads the whole text again. The results are right; the time per "
@@ -122,10 +125,13 @@ class TransformersModel:
         (x + tree) the rows are those after x and after the path to each node. ValueError if not
         1 <= n_last <= len(ids) <= n_ctx, or an id is outside the vocabulary.
         """
-        if hasattr(ids, "texts"):
-            return np.concatenate([self(text) for text in ids.texts()[-n_last:]])
-        with self.lock:
-            return self.read(list(ids), n_last)
+        if not hasattr(ids, "texts"):
+            with self.lock:
+                return self.read(list(ids), n_last)
+        if self.takes_mask:
+            with self.lock:
+                return tree_rows(self, ids.x, ids.tree, n_last)
+        return np.concatenate([self(text) for text in ids.texts()[-n_last:]])
 
     n_reusable = GPT2.n_reusable  # the same rule, checks and messages
 
@@ -143,11 +149,12 @@ class TransformersModel:
             self.ids = ids
         return rows
 
-    def forward(self, tokens, n_last):  # [n_new] -> [n_last, n_vocab]
+    def forward(self, tokens, n_last, **settings):  # [n_new] -> [n_last, n_vocab]
         """Run transformers' forward pass; return the last rows on the host."""
         import torch
 
-        settings = {"logits_to_keep": n_last} if self.can_cut_rows else {}
+        if self.can_cut_rows:
+            settings["logits_to_keep"] = n_last
         if self.has_cache:
             settings["past_key_values"] = self.cache
         with torch.inference_mode():
@@ -206,19 +213,24 @@ def cut_vocabulary(n_tokens, *models):
 
 # ---- checks
 
-def check_causal(model):
+def row_tolerance(dtype):
+    """Return the relative difference of two rows that may come from rounding: half the digits.
+
+    Parts of a float64 model compute in float32, so half of float32's digits are enough.
+    """
+    import torch
+
+    return math.sqrt(max(torch.finfo(dtype).eps, torch.finfo(torch.float32).eps))
+
+
+def check_causal(model, tolerance):
     """Raise ValueError if a row changes with the tokens after it: such a model cannot guess.
 
     Encoders like BERT load as language models too, and see the whole text at once.
     """
-    import torch
-
     alone = model.fresh()([0], 1)[0]
     followed = model.fresh()([0, model.n_vocab // 2], 2)[0]
-    # The passes round differently, so only half of the digits must agree. Parts of a float64 model
-    # compute in float32, so half of float32's digits are enough.
-    eps = max(torch.finfo(model.model.dtype).eps, torch.finfo(torch.float32).eps)
-    if np.abs(alone - followed).max() > math.sqrt(eps) * np.abs(alone).max():
+    if np.abs(alone - followed).max() > tolerance * np.abs(alone).max():
         raise ValueError(f"need a causal model, whose rows do not depend on later tokens, got "
                          f"{type(model.model).__name__}")
 

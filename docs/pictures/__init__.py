@@ -14,6 +14,7 @@ wild       wild.svg
 theorem1   theorem1.svg
 easy       easy.svg
 coupling   coupling.svg
+low_acceptance  low_acceptance.svg
 ladder     ladder.svg
 forking    forking.svg
 speed      the plots of docs/speed.md

@@ -9,6 +9,7 @@
     coupling          the ratio test for two tokens
     rows              which row of a target pass judges which guess
     roofline          the time of a pass against its rows, as theory/hardware.py computes it
+    low_acceptance    the acceptance by position with each fault of benchmarks.low_acceptance
     cache             the target's cache before and after a rejection
     timeline          the time of plain and of speculative decoding
     wild              how far from the target's distribution public rules are
@@ -34,6 +35,7 @@ from docs.pictures import (
     easy,
     forking,
     ladder,
+    low_acceptance,
     one_round,
     race,
     roofline,
@@ -52,7 +54,7 @@ IMAGES = ROOT / "docs" / "img"
 RESULTS = ROOT / "benchmarks" / "results"
 SVG = {"race": race.draw, "round": one_round.draw, "rows": rows.draw, "roofline": roofline.draw,
        "cache": cache.draw, "timeline": timeline.draw, "wild": wild.draw,
-       "easy": easy.draw, "coupling": coupling.draw}
+       "easy": easy.draw, "coupling": coupling.draw, "low_acceptance": low_acceptance.draw}
 RECORDED = ("race", "round", "easy")
 PLOTS = {  # {name: (draw, (width, height) in inches of 96 pixels)}
     "theorem1": (theorem1.draw, (NARROW, 5.2)), "ladder": (ladder.draw, (NARROW, 2.9)),

@@ -41,7 +41,7 @@ def fetched_folder(name: str) -> Path:
         raise ValueError(f"{name!r} is not a folder, and fetching a model of this name from the "
                          f"hub needs huggingface_hub: {INSTALL}") from None
     snapshot = cached_snapshot(huggingface_hub, name) or fetched_snapshot(huggingface_hub, name)
-    if not is_whole(snapshot):
+    if not is_complete(snapshot):
         raise ValueError(f"the hub's copy of {name!r} lacks config.json or files of "
                          "model*.safetensors (weights in other formats are not read)")
     return snapshot
@@ -54,7 +54,7 @@ def cached_snapshot(hub, name: str) -> Path | None:
                                        local_files_only=True)
     except (OSError, ValueError):  # not in the cache, or not a name that the hub allows
         return None
-    return Path(folder) if is_whole(Path(folder)) else None
+    return Path(folder) if is_complete(Path(folder)) else None
 
 
 def fetched_snapshot(hub, name: str) -> Path:
@@ -77,7 +77,7 @@ def reason_of(error: Exception) -> str:
     return f"{type(error).__name__}: {' '.join(lines[:1])}".removesuffix(".")
 
 
-def is_whole(folder: Path) -> bool:
+def is_complete(folder: Path) -> bool:
     """Return whether a folder has a model's settings, and each file of weights in its index."""
     if not is_model(folder):
         return False

@@ -50,6 +50,8 @@ FAMILIES = {  # "type" or "type, what is special": sizes and settings
         num_experts_per_tok=2, moe_intermediate_size=16, shared_expert_intermediate_size=16),
 }
 NO_CACHE = {"openai-gpt", "mamba", "lfm2", "qwen3_next"}  # every pass reads the whole text
+HAVE_WINDOWS = {"mistral, window", "gemma2", "gemma3_text", "gpt_oss"}
+PATH_BY_PATH = NO_CACHE | HAVE_WINDOWS | {"bloom"}  # a tree takes a pass for each of its paths
 
 
 def random_model(name, dtype=torch.float64, seed=0, **settings):

@@ -36,7 +36,7 @@ def printed(command, tmp_path, *flags):
 def test_the_ratio_is_of_each_repeat_and_a_rounds_is_of_its_seconds():
     totals = {"here": np.array([[2.0, 10], [4.0, 10]]),  # seconds and rounds of each repeat
               "transformers": np.array([[5.0, 20], [6.0, 12]])}
-    row = loops.row_of(totals, n_tokens=60)
+    row = loops.loop_row(totals, n_tokens=60)
     assert row["rates"]["here"] == {"median": 22.5, "low": 15, "high": 30}
     assert row["tokens/pass"] == {"here": 6, "transformers": pytest.approx(120 / 32)}
     assert row["ratio"] == {"median": 2, "low": 1.5, "high": 2.5}  # 6 / 4 and 5 / 2
@@ -68,7 +68,7 @@ def test_the_loops_take_turns(monkeypatch):
         return write
 
     args = Namespace(N=4, repeats=2)
-    totals = loops.raced({"a": loop("a"), "b": loop("b")}, [[1], [2]], 0.0, True, args)
+    totals = loops.totals_of_race({"a": loop("a"), "b": loop("b")}, [[1], [2]], 0.0, True, args)
     assert turns[2:] == [(name, x, seed) for seed, x in enumerate([1, 2, 1, 2])
                          for name in "ab"]
     assert totals["a"][:, 1].tolist() == [8, 8]

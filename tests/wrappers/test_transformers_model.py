@@ -7,6 +7,7 @@ import copy
 import json
 import os
 import pickle
+import re
 import sys
 from concurrent.futures import ThreadPoolExecutor
 
@@ -19,11 +20,11 @@ transformers = pytest.importorskip("transformers", reason="needs requirements/pe
 from exact.law import law, text_law  # noqa: E402
 from gpt2 import GPT2  # noqa: E402
 from sampling import with_sampling  # noqa: E402
-from speculative import autoregressive_sampling, complete, speculative_sampling  # noqa: E402
+from speculative import complete, speculative_sampling  # noqa: E402
 from tests import bundled  # noqa: E402
 from tests.distributions import assert_same_law  # noqa: E402
 from tests.small import COSTS, forms  # noqa: E402
-from tests.wrappers.families import FAMILIES, NO_CACHE, random_model  # noqa: E402
+from tests.wrappers.families import FAMILIES, NO_CACHE, PATH_BY_PATH, random_model  # noqa: E402
 from utils import MODELS_DIR  # noqa: E402
 from variants import DECODERS, Models, build  # noqa: E402
 from variants.shared.branches import tree_of_paths  # noqa: E402
@@ -220,10 +221,11 @@ class Remembered(TransformersModel):
         self.rows = {}
         super().__init__(random_model("llama", seed=seed, **TINY))
 
-    def read(self, ids, n_last):
-        key = (*ids, n_last)
+    def __call__(self, ids, n_last=1):
+        texts = ids.texts() if hasattr(ids, "texts") else [ids]
+        key = (*map(tuple, texts), n_last)
         if key not in self.rows:
-            self.rows[key] = super().read(ids, n_last)
+            self.rows[key] = super().__call__(ids, n_last)
         return self.rows[key].copy()
 
 
@@ -281,23 +283,76 @@ def test_the_bundled_pair_writes_numpys_texts(bundled_pairs, temperature):
     assert texts[0] == texts[1]
 
 
-def test_a_tree_is_read_path_by_path(bundled_pairs):
-    x = bundled.encoder().encode("There was once")
-    tree = tree_of_paths([[5, 6], [5, 7], [8]], 4096)
-    small = bundled_pairs[1][0]
-    rows = small(x + tree, 5)
-    texts = [x, x + [5], x + [5, 6], x + [5, 7], x + [8]]
-    assert relative_distance(rows, np.concatenate([small.fresh()(text) for text in texts])) < 1e-6
-    assert small(x + tree, 2).shape == (2, 4096)
+@pytest.mark.parametrize("name", [name for name in FAMILIES if name not in NO_CACHE])
+def test_the_rows_of_a_tree_are_those_of_its_paths(name):
+    """Rounds of a tree decoder: a text and a tree, of which some path is accepted, or none."""
+    model = TransformersModel(random_model(name))
+    fresh = model.fresh()
+    passes = []
+    model.model.register_forward_hook(lambda *_: passes.append(1))
+    x = [3, 4, 9]
+    for accepted in ([5, 6], [8], [], [5, 7, 2]):
+        tree = tree_of_paths([[5, 6], [5, 7, 2], [8]], 50)
+        expected = np.concatenate([fresh(text) for text in (x + tree).texts()])
+        passes.clear()
+        assert relative_distance(model(x + tree, 6), expected) < 1e-6
+        assert len(passes) == (6 if name in PATH_BY_PATH else 1)
+        assert relative_distance(model(x + tree, 2), expected[-2:]) < 1e-6
+        x = [*x, *accepted, 30]
+        assert relative_distance(model(x, 2), fresh(x, 2)) < 1e-6
+    assert model.takes_mask == (name not in PATH_BY_PATH)
+    no_guess = tree_of_paths([], 50)
+    assert relative_distance(model(x + no_guess, 1), fresh(x)) < 1e-6
 
 
-def test_a_notebook_needs_three_lines():
-    theirs = random_model("llama")
-    rng = np.random.default_rng(0)
-    model = with_sampling(TransformersModel(theirs), temperature=0.8)
-    text = speculative_sampling([1, 2, 3], model, model, 8, 4, rng)
-    assert len(text) == 11
-    assert len(autoregressive_sampling([1, 2, 3], model, 8, rng)) == 11
+def test_a_model_that_ignores_the_mask_reads_path_by_path(monkeypatch):
+    monkeypatch.setattr("wrappers.transformers_tree.mask_settings", lambda *_: {})
+    assert not TransformersModel(random_model("llama")).takes_mask
+
+
+def test_an_interrupted_tree_leaves_no_half_read_cache():
+    model = TransformersModel(random_model("llama"))
+    x, tree = [1, 2, 3], tree_of_paths([[5, 6], [8]], 50)
+    model(x)
+    layers = model.model.model.layers
+    hook = layers[1].register_forward_pre_hook(lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+    with pytest.raises(KeyboardInterrupt):
+        model(x + tree)
+    hook.remove()
+    assert relative_distance(model([1, 2, 3, 5]), model.fresh()([1, 2, 3, 5])) < 1e-6
+
+
+@pytest.mark.parametrize("x, paths, n_last, message", [
+    ([1], [[5], [8]], 4, "need 1 <= n_last <= 1 . n_nodes = 3 for a tree, got n_last = 4"),
+    ([1], [[5], [8]], 0, "need 1 <= n_last <= 1 . n_nodes = 3 for a tree, got n_last = 0"),
+    ([1] * 63, [[5, 6]], 1, "need len.x. <= n_ctx - depth = 62, got 63"),
+    ([1], [[50]], 1, "need ids in 0 .. n_vocab - 1 = 49, got 50"),
+    ([], [[5]], 1, "need 1 <= n_last <= len.ids. <= n_ctx = 64, got n_last = 1, len.ids. = 0")])
+def test_a_bad_tree_is_refused(x, paths, n_last, message):
+    model = TransformersModel(random_model("llama"))
+    with pytest.raises(ValueError, match=message):
+        model(x + tree_of_paths(paths, 60), n_last)
+
+
+PAGE = (MODELS_DIR.parent / "docs" / "any_model.md").read_text("utf-8")
+
+
+def test_the_pages_notebook_writes_numpys_text(bundled_pairs, monkeypatch):
+    """The page's models are float32: no draw comes within a rounding of a boundary here."""
+    code, = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+    monkeypatch.chdir(MODELS_DIR.parent)
+    names = {}
+    exec(code, names)
+    numpys = [with_sampling(model) for model in bundled_pairs[0]]
+    x = bundled.encoder().encode("Once upon a time")
+    text = speculative_sampling(x, *numpys, 20, 4, np.random.default_rng(0))
+    assert names["ids"] == text and len(text) == len(x) + 20
+
+
+def test_the_page_lists_the_architectures_of_these_tests():
+    listed = re.search(r"these architectures on a CPU: (.*?)\.", PAGE, re.DOTALL)[1]
+    names = re.sub(r"\([^)]*\)", "", listed).replace(",", " ").split()
+    assert names == list(dict.fromkeys(name.partition(",")[0] for name in FAMILIES))
 
 
 # ---- what is refused
@@ -327,8 +382,8 @@ BAD = {
     "no folder": (lambda path: path / "none", "no such folder: .*none"),
     "no config": (lambda path: path, "cannot read config.json|does not know the model_type None"),
     "code": (lambda path: config_alone(path, model_type="mine", auto_map={"AutoConfig": "c.C"}),
-             r"\(model_type mine\) brings Python code for its model, and code of a model folder "
-             "is never run"),
+             r"\(model_type mine\) has Python code for its model, but code in a model folder is "
+             "never run"),
     "unknown": (lambda path: config_alone(path, model_type="mine"),
                 "transformers does not know the model_type 'mine'"),
     "encoder-decoder": (lambda path: config_alone(path, model_type="t5"),

@@ -1,0 +1,84 @@
+"""Read a text and a tree of guesses with one pass of a model of transformers.
+
+Adds to wrappers/transformers_model.py: a mask in which each node sees the text and its own path.
+Without such a mask a tree of n nodes costs 1 + n passes, one for the end of each path.
+
+    mask        [1, 1, row, column], added to the scores before the softmax: 0 where a row sees a
+                column, and the dtype's least number elsewhere
+    position    of a token: the tokens before it on its path, whatever its column
+
+Layers with a window, and models that make their own positions from the mask (BLOOM), do not take
+it. `takes_mask` tries it on a small tree; the other models read the path to each node by itself.
+"""
+
+import numpy as np
+
+from gpt2 import check_ids
+from variants.shared.branches import Tree
+
+
+def tree_rows(model, x, tree, n_last):  # -> [n_last, n_vocab]
+    """Return the last rows of x + tree from one pass of a TransformersModel.
+
+    The pass reads the unread end of x too. Afterwards the cache holds x alone: accepted guesses
+    are read again in the next pass, which costs a few rows and moves no columns of the cache.
+    """
+    check_tree(model, x, tree, n_last)
+    try:
+        model.go_back(model.n_reusable(model.ids, x, 1))
+        n_past = len(model.ids)
+        unread = x[n_past:]
+        # The unread end of x is a path, whose last node is the root of the tree.
+        path = range(-1, len(unread) - 1)  # the parent of each node is the node before it
+        parents = [*path, *(len(unread) + parent for parent in tree.parents)]
+        tokens = unread + tree.tokens
+        sees = Tree(tokens, parents).ancestors()  # [n_new, n_new] of bool
+        rows = model.forward(tokens, n_last, **mask_settings(model.model, sees, n_past))
+        if tree.tokens:
+            model.cache.crop(-len(tree))  # without the nodes
+    except BaseException:
+        model.forget()  # Ctrl-C in a pass leaves some layers with the new tokens
+        raise
+    model.ids = x[:]  # a copy, because the caller's list may grow
+    return rows
+
+
+def check_tree(model, x, tree, n_last):
+    """Raise ValueError for a row or a token that there is not, or a path beyond the context."""
+    n_rows = 1 + len(tree)
+    if not 1 <= n_last <= n_rows:
+        raise ValueError(f"need 1 <= n_last <= 1 + n_nodes = {n_rows} for a tree, got "
+                         f"n_last = {n_last}")
+    longest = model.n_ctx - max(map(len, tree.paths()), default=0)  # so that every path fits
+    if len(x) > longest:
+        raise ValueError(f"need len(x) <= n_ctx - depth = {longest}, got {len(x)}")
+    check_ids(tree.tokens, model.n_vocab)
+
+
+def mask_settings(peer, sees, n_past):
+    """Return the mask and the positions of a pass, as the settings of transformers' forward."""
+    import torch
+
+    n_new = len(sees)
+    # All rows see the past.
+    allowed = torch.from_numpy(np.hstack([np.ones((n_new, n_past), bool), sees]))
+    mask = torch.zeros(1, 1, *allowed.shape, dtype=peer.dtype)
+    mask.masked_fill_(~allowed, torch.finfo(peer.dtype).min)
+    depths = sees.sum(axis=1)  # from 1 on: the first unread token has position n_past
+    positions = torch.from_numpy(n_past + depths - 1)[None]
+    return {"attention_mask": mask.to(peer.device), "position_ids": positions.to(peer.device)}
+
+
+def takes_mask(model, tolerance):
+    """Return whether the rows of a small tree are those of its paths, read one by one."""
+    if not model.has_cache or any(model.cache.is_sliding) or model.n_ctx < 4:
+        return False
+    # Two siblings and a child of the first: [0, 0], [0, a] and [0, 0, a].
+    tree = Tree([0, model.n_vocab // 2, model.n_vocab // 2], [-1, -1, 0])
+    texts = ([0, *path] for path in tree.paths())
+    alone = np.concatenate([model.fresh()(text) for text in texts])
+    try:
+        rows = tree_rows(model.fresh(), [0], tree, 3)
+    except Exception:  # each family refuses such a mask with an error of its own
+        return False
+    return bool(np.abs(rows - alone).max() <= tolerance * np.abs(alone).max())
