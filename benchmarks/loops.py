@@ -43,6 +43,7 @@ def loops_over(draft, target):
 
     from wrappers.transformers_model import TransformersModel
 
+    # As many threads as our products, in both loops.
     torch.set_num_threads(n_threads(target))
     small, large = to_transformers(draft), to_transformers(target)
     here = ours(None, TransformersModel(small), TransformersModel(large))
@@ -54,6 +55,7 @@ def totals_of_race(loops, xs, temperature, speculative, args):
     totals = {name: np.zeros((args.repeats, 2)) for name in loops}
     for write in loops.values():
         write(xs[0], min(args.N, 8), temperature, 0, speculative)  # warm-up
+    # The loops write the same prompt one after the other, so they meet the same machine.
     for repeat in range(args.repeats):
         for i, x in enumerate(xs):
             seed = repeat * len(xs) + i  # a different text of this prompt in each repeat
@@ -75,6 +77,7 @@ def loop_row(totals, n_tokens):
         row["rates"][name] = median_and_range(rates[name])
         row["tokens/pass"][name] = len(total) * n_tokens / n_rounds.sum()
     here, theirs = LOOPS
+    # Both ratios are above 1 where our loop is faster.
     row["ratio"] = median_and_range(rates[here] / rates[theirs])
     row["ratio of a round"] = median_and_range(per_round[theirs] / per_round[here])
     return row

@@ -70,7 +70,7 @@ class BatchGPT2(GPT2):
         if len({text for text, *_ in calls}) < len(calls):
             raise ValueError("need calls of different texts, got one text twice")
         parts = [self.part(*call) for call in calls]
-        logits = {}
+        logits = {}  # by text, because the passes are in the order of their sizes
         with one_blas_thread():
             for group in groups(parts, most_rows(self.cache)):
                 for part, rows in zip(group, self.read_parts(group)):
@@ -89,6 +89,7 @@ class BatchGPT2(GPT2):
         """Run one pass over the new tokens of all parts."""
         for part in parts:  # as in GPT2.read: true if Ctrl-C comes in forward
             self.texts[part.text] = part.ids[: part.n_past], part.cache
+        # The new tokens of all texts are the rows of one array, text after text.
         new = [token for part in parts for token in part.ids[part.n_past :]]
         positions = [i for part in parts for i in range(part.n_past, len(part.ids))]
         attends = [self.attend(layer, parts) for layer in range(len(self.cache))]
@@ -96,6 +97,7 @@ class BatchGPT2(GPT2):
                     attends, self.params, self.n_head)
         for part in parts:
             self.texts[part.text] = part.ids, part.cache
+        # Only the rows that were asked for are multiplied by the unembedding.
         ends = np.cumsum([part.n_new for part in parts])
         last_rows = [x[end - part.n_last : end] for part, end in zip(parts, ends)]
         last = np.concatenate(last_rows)
@@ -106,10 +108,11 @@ class BatchGPT2(GPT2):
         """Return one layer's `attend`, in which each part's rows see their own text."""
         def attend(q, k, v):  # 3 x [n_head, n_rows, d_head] -> [n_head, n_rows, d_head]
             out = []
-            first = 0
+            first = 0  # the first row of the part
             for part in parts:
                 rows = slice(first, first + part.n_new)
                 first += part.n_new
+                # Row i of a text sees the columns up to its own position.
                 mask = self.mask[part.n_past : len(part.ids), : len(part.ids)]
                 own = cached(part.cache[layer], part.n_past, mask)
                 out.append(own(q[:, rows], k[:, rows], v[:, rows]))

@@ -48,6 +48,7 @@ class CommonTokens:
         ours = meanings(encoder)
         theirs = meanings(draft_encoder)
         draft_token = {meaning: token for token, meaning in theirs.items()}
+        # A common token has one meaning in both vocabularies.
         pairs = [(token, draft_token[meaning]) for token, meaning in ours.items()
                  if meaning in draft_token]
         if not pairs:
@@ -78,6 +79,7 @@ class CommonTokens:
         if unknown:
             raise ValueError(f"need ids in 0 .. n_vocab - 1 = {self.n_vocab - 1}, got "
                              f"{unknown[0]!r:.80}")
+        # Runs of bytes are encoded together, because the draft's tokens may merge ours.
         text = []
         pieces = (self.pieces[token] for token in ids)
         for is_bytes, run in groupby(pieces, lambda piece: isinstance(piece, bytes)):
@@ -129,6 +131,7 @@ class TokenLevelIntersection:
 
         ValueError unless 1 <= n_last <= the number of rows there are, or for a wrong id.
         """
+        # A text with a tree has a row for itself and one for each node.
         branches = hasattr(ids, "texts")
         n_rows = 1 + len(ids.tree) if branches else len(ids)
         if not 1 <= n_last <= n_rows:
@@ -138,6 +141,7 @@ class TokenLevelIntersection:
         else:
             texts = [ids[: len(ids) - i] for i in reversed(range(n_last))]
         rows = np.concatenate([self.draft(self.read(text)) for text in texts[-n_last:]])
+        # Tokens that the draft lacks keep the probability 0.
         logits = np.full((n_last, self.n_vocab), IMPOSSIBLE, rows.dtype)
         logits[:, self.common.ids] = rows[:, self.common.draft_ids]
         return logits

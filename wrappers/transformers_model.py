@@ -28,6 +28,7 @@ import numpy as np
 from gpt2 import GPT2
 from lib.checkpoints.hub import INSTALL, model_folder
 from lib.checkpoints.huggingface import folder_model_type
+from variants.shared.branches import Branches
 from wrappers.transformers_tree import takes_mask, tree_rows
 
 DTYPES = ("auto", "bfloat16", "float32", "float64")
@@ -90,9 +91,11 @@ class TransformersModel:
             model.set_experts_implementation("eager")
         self.model = model.eval()
         self.library = f"PyTorch {torch.__version__}"
+        # A model that reads images too keeps its text model's sizes in a part of its config.
         config = model.config.get_text_config(decoder=True)
         self.n_ctx = context_length(config)
         self.n_vocab = config.vocab_size  # see cut_vocabulary
+        # Families differ in what their forward takes.
         parameters = inspect.signature(model.forward).parameters
         self.can_cut_rows = "logits_to_keep" in parameters
         # Layers of the empty cache say whether they can go back; stateful layers cannot.
@@ -118,14 +121,14 @@ class TransformersModel:
         made.forget()
         return made
 
-    def __call__(self, ids: Sequence[int], n_last: int = 1) -> np.ndarray:
+    def __call__(self, ids: Sequence[int] | Branches, n_last: int = 1) -> np.ndarray:
         """Return logits [n_last, n_vocab]; the last row is for the token after `ids`.
 
         The row before it is for the token after `ids[:-1]`, and so on. For a text with a tree
         (x + tree) the rows are those after x and after the path to each node. ValueError if not
         1 <= n_last <= len(ids) <= n_ctx, or an id is outside the vocabulary.
         """
-        if not hasattr(ids, "texts"):
+        if not isinstance(ids, Branches):
             with self.lock:
                 return self.read(list(ids), n_last)
         if self.takes_mask:
@@ -155,10 +158,12 @@ class TransformersModel:
 
         if self.can_cut_rows:
             settings["logits_to_keep"] = n_last
+        # A pass without a cache is given the whole text.
         if self.has_cache:
             settings["past_key_values"] = self.cache
         with torch.inference_mode():
             tokens = torch.tensor([tokens], device=self.model.device)
+            # transformers reads batches; this one has a single text.
             output = self.model(tokens, use_cache=self.has_cache, **settings)
             logits = output.logits[0, -n_last:, : self.n_vocab]
             if logits.dtype.itemsize < 4:
@@ -187,13 +192,13 @@ class TransformersModel:
         Subtle: in a layer with a window a crop leaves only the window before position n_past,
         so that a later crop may go back to n_past again but not further.
         """
-        n_back = len(self.ids) - n_past
+        n_back = len(self.ids) - n_past  # ids of the cache that are not in the new text
         if n_back == 0:
             return
         if n_past == 0 or n_past < self.n_start:
             self.forget()
             return
-        self.cache.crop(-n_back)
+        self.cache.crop(-n_back)  # a negative number is how many to drop
         self.ids = self.ids[:n_past]
         if any(self.cache.is_sliding):
             self.n_start = n_past
@@ -228,6 +233,7 @@ def check_causal(model, tolerance):
 
     Encoders like BERT load as language models too, and see the whole text at once.
     """
+    # The first row of a causal model is the same, whether a token follows or not.
     alone = model.fresh()([0], 1)[0]
     followed = model.fresh()([0, model.n_vocab // 2], 2)[0]
     if np.abs(alone - followed).max() > tolerance * np.abs(alone).max():
@@ -249,6 +255,7 @@ def context_length(config):
     if rope.get("rope_type") == "longrope":
         # Beyond the original length all rows change, those of earlier positions too.
         sizes.append(rope["original_max_position_embeddings"])
+    # A configuration without a limit has neither name, or None.
     return min([size for size in sizes if size], default=math.inf)
 
 
@@ -301,6 +308,7 @@ def loaded_model(name, dtype):
     except (OSError, ValueError, RuntimeError, SafetensorError) as error:
         raise ValueError(f"transformers cannot load {name} (model_type {config.model_type}): "
                          f"{first_line(error)}") from None
+    # transformers would fill in random weights, with a warning only.
     if missing := sorted(report["missing_keys"]):
         raise ValueError(f"need all weights of a {config.model_type} model in {name}, got none "
                          f"for {missing[0]} ({len(missing)} missing)")
@@ -315,6 +323,7 @@ def read_config(name):
         settings, _ = PreTrainedConfig.get_config_dict(name)
     except OSError as error:
         raise ValueError(f"cannot read config.json of {name}: {first_line(error)}") from None
+    # Checked here, because transformers' own message advises to allow the folder's code.
     model_type = settings.get("model_type")
     if model_type in CONFIG_MAPPING:
         return AutoConfig.from_pretrained(name, trust_remote_code=False)

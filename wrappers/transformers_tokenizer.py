@@ -60,7 +60,7 @@ class TransformersTokenizer:
             folder = str(model_folder(os.fspath(tokenizer_or_folder)))
             self.tokenizer = loaded_tokenizer(folder)
         self.symbols = {token: symbol for symbol, token in self.tokenizer.get_vocab().items()}
-        self.n_vocab = max(self.symbols) + 1
+        self.n_vocab = max(self.symbols) + 1  # ids may have holes
         self.token_bytes = bytes_of_tokens(self.tokenizer, self.symbols)
         self.special = {symbol for token, symbol in self.symbols.items()
                         if not self.token_bytes[token]}
@@ -87,6 +87,7 @@ class TransformersTokenizer:
 
     def encode_bytes(self, data):
         """Return the ids of bytes, which may begin or end within a character; no <s>."""
+        # Half a character has no text, so it is read as U+FFFD.
         text = data.decode("utf-8", "replace")
         return self.tokenizer(text, add_special_tokens=False, verbose=False).input_ids
 
@@ -160,8 +161,10 @@ def bytes_of_tokens(tokenizer, symbols):
                          f"got {type(tokenizer).__name__}")
     decoder = json.loads(backend.to_str())["decoder"]
     is_byte_level = '"ByteLevel"' in json.dumps(decoder)  # at any depth
+    # The two kinds of tokenizers write bytes differently.
     bytes_of = byte_level_bytes if is_byte_level else sentencepiece_bytes
     found = {token: bytes_of(symbol) for token, symbol in sorted(symbols.items())}
+    # An added token is in neither alphabet; its text is what it stands for.
     for token, added in tokenizer.added_tokens_decoder.items():
         found[token] = b"" if added.special else added.content.encode()
     return found
@@ -184,6 +187,7 @@ def sentencepiece_bytes(symbol):
     >>> sentencepiece_bytes("▁dé").decode(), sentencepiece_bytes("<0xE2>")
     (' dé', b'\\xe2')
     """
+    # <0xE2> is one byte of a character that has no token.
     if byte := BYTE.fullmatch(symbol):
         return bytes.fromhex(byte[1])
     return symbol.replace("▁", " ").encode()
