@@ -63,8 +63,8 @@ class WrongCut:
     def __init__(self, draft, n_more):
         self.draft = draft
         self.n_more = n_more
-        self.text: list[int] = []  # what the cache should hold
-        self.cached: list[int] = []  # what it holds
+        self.text = []  # what the cache should hold
+        self.cached = []  # what it holds
 
     def __call__(self, ids, n_last=1):
         n_same = common_prefix(self.text, ids)

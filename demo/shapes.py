@@ -15,9 +15,11 @@ low            LOW - (all guesses), mean                           several
 
 A contrast is above 0 if its value exceeds t standard errors. Prompts are independent, guesses of
 a text are not, so the error is computed from prompts, and Student's t has n_prompts - 1 degrees
-of freedom. It exceeds t with probability ERROR / (number of contrasts), so if no contrast is
-above 0 in truth, a shape is named with probability ERROR at most. tests/test_low_acceptance.py
-counts false alarms in simulated texts. The first shape in the table's order is named.
+of freedom. It exceeds t with probability ERROR / (number of contrasts). So if no contrast is
+above 0 in truth, a shape is named with a probability of about ERROR at most. Student's t is an
+approximation, because a share is a ratio of two counts. Simulated texts of
+tests/test_low_acceptance.py raise fewer false alarms than ERROR, even if prompts differ much and
+a contrast is 0 in truth. The first shape in the table's order is named.
 
 A shape is no proof of a fault: docs/low_acceptance.md says what else has it, and which faults
 have none.

@@ -337,6 +337,15 @@ def test_a_share_is_the_product_of_ratios_over_its_largest_value_so_far():
     assert n_different > 20
 
 
+def test_a_product_of_ratios_that_equals_its_maximum_is_no_new_maximum():
+    """By hand: ratios 1, 3 / 2 and 1 on rows of halves and thirds."""
+    half, third = Fraction(1, 2), Fraction(1, 3)
+    p_draft = [np.array([half, half]), np.array([third, 2 * third]), np.array([half, half])]
+    p_target = [np.array([half, half])] * 3
+    share = verifiers.capped_at_maxima([0, 0, 0], p_draft, p_target)
+    assert share == [1, 2, 1, 1]
+
+
 def test_one_hot_paths_are_exact_if_a_share_begins_with_1(monkeypatch):
     right = partial(verifiers.one_hot_paths, kept=False)
     name = of_one_rule(ways.two_best_paths, right, monkeypatch)

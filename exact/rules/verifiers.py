@@ -191,7 +191,7 @@ def capped_at_maxima(guesses, p_draft, p_target):
     """
     joint = joint_ratios(guesses, p_draft, p_target)
     drafts = [p_draft[t][token] for t, token in enumerate(guesses)]
-    share = [1 / drawn for drawn in accumulate(drafts, mul, initial=1)]
+    share = [1, *(1 / drawn for drawn in accumulate(drafts, mul))]
     for t in range(1, len(guesses)):
         if joint[t] > max(joint[:t]):
             share[t] = 1
