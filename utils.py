@@ -138,9 +138,8 @@ def find_folder(model_size, models_dir):
         return Path(models_dir) / name
     folder = hub.fetched_folder(name) if hub.is_name(name) else Path(name)
     if not huggingface.is_model(folder):
-        raise ValueError(f"{name!r} is not a Hugging Face folder (needs config.json and "
-                         "model.safetensors). Name an OpenAI-style folder in models_dir "
-                         "without its path.")
+        raise ValueError(f"{name!r} is not a Hugging Face folder: it needs config.json and "
+                         "model.safetensors. Name a folder in models_dir without its path.")
     return folder
 
 
