@@ -92,7 +92,7 @@ def test_a_name_leads_to_the_folder_in_the_hubs_cache(folders, tmp_path, monkeyp
         cached = tmp_path / f"models--mine--{name}"
         shutil.copytree(folders[name], cached / "snapshots" / "1234")
         (cached / "refs").mkdir()
-        (cached / "refs" / "main").write_text("1234", "utf-8")
+        (cached / "refs" / "main").write_text("1234", encoding="utf-8")
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", tmp_path)
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     named = json_of("--draft_model_size", "mine/llama", "--target_model_size", "mine/qwen3", *SHORT)
