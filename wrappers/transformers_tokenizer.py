@@ -82,7 +82,8 @@ class TransformersTokenizer:
         text.encode("utf-8")  # ValueError for a lone surrogate, as Encoder.encode
         ids = self.tokenizer(text, verbose=False).input_ids
         # Some tokenizers add the end of a text to every text, and a model would not continue it.
-        # An end that the caller wrote by its name stays. Without an end the last id is not None.
+        # An end that the caller wrote by its name stays. If the tokenizer has no end, end_of_text
+        # is None, which equals no id.
         end_name = self.symbols.get(self.end_of_text, "\0")
         if ids[-1:] == [self.end_of_text] and not text.endswith(end_name):
             return ids[:-1]
@@ -186,7 +187,7 @@ def byte_level_bytes(symbol):
     >>> byte_level_bytes("Ġdé"), byte_level_bytes("Ã©").decode()
     (b' d\\xe9', 'é')
     """
-    # A placeholder such as <pad 7> is not written in the alphabet, so its text is encoded.
+    # A symbol with a character outside the alphabet, such as a space, stands for its own text.
     if not all(character in ALPHABET for character in symbol):
         return symbol.encode()
     return bytes(ALPHABET[character] for character in symbol)
