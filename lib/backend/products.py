@@ -9,9 +9,9 @@ times as much as one row, although the weights have to be read only once. The co
     y        [n_rows, n_out]  x @ w
 
 The outputs of a large product are cut into parts, which our own threads share. BLAS has one
-thread meanwhile, because its threads spin while they wait for one another: if a different process
-uses their cores, a product takes up to a hundred times as long. Each of our threads starts the next
-part when it is free, so a thread that is late delays none of the others.
+thread meanwhile, because its threads spin while they wait for one another: a product takes up to
+a hundred times as long if a different process uses their cores. Each of our threads starts the
+next part when it is free, so a thread that is late delays none of the others.
 """
 
 import functools
@@ -148,7 +148,7 @@ def library_name():
 
 
 def warm_up(dtype, notify=None, is_int8=False):
-    """Compile or load all products of a dtype; if Numba compiles, call `notify` with a message."""
+    """Compile or load all products of a dtype; `notify` the user if Numba has to compile."""
     compile_product = product_compiler()
     dtype = np.dtype(dtype)
     if compile_product is None:
