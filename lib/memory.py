@@ -1,7 +1,7 @@
 """Keep the file of `--memory`: finished texts that suffix.py copies from.
 
-Each line is a text, oldest first, such as {"n_vocab": 4096, "ids": [17, 4, ...]}. n_vocab is the
-number of tokens in the vocabulary of its ids.
+Each line is a text, such as {"n_vocab": 4096, "ids": [17, 4, ...]}. The oldest comes first.
+n_vocab is the number of tokens in the vocabulary.
 """
 
 import json
@@ -32,7 +32,7 @@ def read_memory(path, n_vocab):
 def remember(path, ids, n_vocab):
     """Add a finished text to a file, which is never half written.
 
-    The file is replaced as a whole. Processes that finish together take turns, so that each process
+    The file is replaced as a whole. Processes that finish together take turns, so each of them
     adds its text to the texts of the others.
     """
     path = Path(path).resolve()

@@ -4,7 +4,7 @@
 def common_prefix(a, b):
     """Return the number of tokens that two sequences share from the start."""
     n = min(len(a), len(b))
-    # The usual case is that one text continues the other. This test is much faster than the search.
+    # Usually one text continues the other. This test is much faster than the search below.
     if a[:n] == b[:n]:
         return n
     # The first n tokens differ somewhere, so there is a first difference.

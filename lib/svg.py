@@ -5,7 +5,7 @@ from xml.sax.saxutils import escape, quoteattr
 
 def element(name, content="", **attributes):
     """Return <name ...>content</name>; class_ means class, and font_size means font-size."""
-    # class is a word of Python, and a hyphen is no part of a Python name, hence class_, font_size.
+    # `class` is a word of Python, and a name in Python has no hyphen.
     shown = {key.rstrip("_").replace("_", "-"): short_number(value)
              for key, value in attributes.items() if value is not None}
     head = " ".join([name, *(f"{key}={quoteattr(value)}" for key, value in shown.items())])
