@@ -115,28 +115,24 @@ def chain(guesses, p_draft, p_target, uniforms, p_accept=ratio, replace=from_res
     `bonus`, `numbers` and `scaled` are the arguments of verifiers.chain. `n_tested` returns how
     many guesses of each round are tested.
     """
+    K = guesses.shape[1]
     k = n_tested(guesses, p_draft)
     # token 0 stands for padding; padding is never accepted, because a round accepts k at most
     guesses = np.maximum(guesses, 0)
-    n = n_accepted(guesses, p_draft, p_target, uniforms, k, p_accept, numbers, scaled)
-    row = last_row(guesses, p_draft, p_target, n, k, replace, bonus)
-    K = guesses.shape[1]
+
+    tests = uniforms[:, :1] if numbers == "one" else uniforms[:, :K]
+    accepted = tests < p_accept(*probabilities(guesses, p_draft, scaled(p_target)))
+    n = np.minimum(n_leading(accepted), k)
+
+    weights = last_weights(guesses, p_draft, p_target, n, k, replace, bonus)
     number = uniforms[:, K]
     if numbers == "twice":
         # uniform n rejected guess n; if n is K, uniform n is the last uniform as before
         number = uniforms[np.arange(len(n)), n]
-    return written(guesses, n, draw(row, number))
+    return written(guesses, n, draw(weights, number))
 
 
-def n_accepted(guesses, p_draft, p_target, uniforms, k, p_accept, numbers, scaled):  # -> [B]
-    """Return how many of the first k guesses of each round `chain` accepts."""
-    K = guesses.shape[1]
-    tests = uniforms[:, :1] if numbers == "one" else uniforms[:, :K]
-    accepted = tests < p_accept(*probabilities(guesses, p_draft, scaled(p_target)))
-    return np.minimum(n_leading(accepted), k)
-
-
-def last_row(guesses, p_draft, p_target, n, k, replace, bonus):  # -> [B, V]
+def last_weights(guesses, p_draft, p_target, n, k, replace, bonus):  # -> [B, V]
     """Return the weights of the last token of each round with n of k guesses accepted."""
     rounds = np.arange(len(guesses))
     K = guesses.shape[1]

@@ -395,7 +395,8 @@ def longest(bounds):
 
     # n = 1: one passes, two and three fail. Let u = u_1; it passes if u <= a.
     # (a) For u <= b any u_2 passes, which has probability b.
-    # (b) For u from b to a two pass if u_2 <= b / u. The integral of b / u from b to a is `two_above`.
+    # (b) For u from b to a two pass if u_2 <= b / u. The integral of b / u from b to a is
+    #     `two_above`.
     # (c) Two fail and three pass if v = u u_2 is above b and u_3 <= c / v. Given u, v has the
     #     density 1 / u. The integral of (c / v) / u over v from b to u is c log(u / b) / u, and
     #     the integral of this over u from b to a is `three_above`.
