@@ -18,7 +18,7 @@ class States:
     def __call__(self, ids, n_last):  # -> [n_last, n_vocab]
         """Return the model's logits for a text, or for all branches of a text."""
         states = self.model.hidden(ids, n_last)
-        if hasattr(ids, "texts"):  # Branches, which have one text for each state
+        if hasattr(ids, "texts"):  # Branches: a target scores all nodes, so each text has a state
             texts = ids.texts()
         else:
             texts = prefixes(ids, n_last)
