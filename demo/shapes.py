@@ -45,13 +45,13 @@ A shape does not prove a fault. docs/low_acceptance.md shows what else has such 
 faults have none.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from math import sqrt
 from typing import NamedTuple
 
 import numpy as np
 
-from demo.hazards import PositionCounts, accepted_share
+from demo.hazards import PositionCounts, accepted_share, counts_from_lists
 from lib.statistics import student_quantile
 
 ERROR = 0.05  # the largest probability that a shape is named if there is none
@@ -201,6 +201,18 @@ def halves(every: Sequence[PositionCounts]) -> list[Share]:
 
 
 # ---- in words
+
+def shape_in_words(cases: Iterable[Mapping]) -> str:
+    """Return the sentence that names the shape of a pair's acceptance, "" if it has none.
+
+    A case holds the figures of one temperature (tools/will_it_pay.py).
+    """
+    # Files of older versions have no counts.
+    counts_of = {case["temperature"]: counts_from_lists(case["counts"])
+                 for case in cases if "counts" in case}
+    shape = nearest_shape(counts_of) if counts_of else None
+    return shape.words if shape else ""
+
 
 def rates_in_words(counts_of: CountsOf, first: int = 1, last: int | None = None,
                    parts: slice = slice(None)) -> str:
