@@ -13,7 +13,7 @@ the mask; those with forced runs write forced tokens without a pass (wrappers/fo
     look               the search for tokens that the pattern forces, before each round
     masks of a round   (seconds of the look + seconds to mask all rows of the round, the draft's
                        and the target's) / seconds of the round's target pass
-    a forced token     seconds of a look / tokens that it wrote / seconds of a target pass
+    a forced token     (seconds of a look / tokens that it wrote) / seconds of a target pass
 
 The rounds of a text are run again to measure masks, with a look, a pass and masks in turns.
 """
