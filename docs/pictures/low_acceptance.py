@@ -30,12 +30,13 @@ STEP = PLOT_WIDTH / GUESSED  # between two positions
 def points(case, x, y):
     """Return (x, y, y of both interval ends) of each tested position, in a plot at x, y."""
     places = position_figures(counts_from_lists(case["by_position"]))
-    found = []
+    drawn = []
     for t, place in enumerate(places):
         if place["tested"]:
+            # y grows downwards, so acceptance 1 is at y, acceptance 0 at y + PLOT_HEIGHT.
             ys = [y + PLOT_HEIGHT * (1 - place[key]) for key in ("acceptance", "low", "high")]
-            found.append((x + (t + 0.5) * STEP, *ys))
-    return found
+            drawn.append((x + (t + 0.5) * STEP, *ys))
+    return drawn
 
 
 def curve(case, x, y, ink, is_dashed):
@@ -78,9 +79,12 @@ def draw(data):
     rows.pop(EAGLE)  # is not a fault
     parts = [*key_of_lines(30)]
     for i, (name, row) in enumerate(rows.items()):
-        x, y = COLUMNS[i % 2], TOP + 14 + ROW * (i // 2)
+        # Two plots in a row.
+        x = COLUMNS[i % 2]
+        y = TOP + 14 + ROW * (i // 2)
         parts += plot(name, row, healthy, x, y)
-    end = TOP + ROW * ((len(rows) + 1) // 2)
+    n_rows_of_plots = (len(rows) + 1) // 2  # rounded up
+    end = TOP + ROW * n_rows_of_plots
     n_prompts = len(healthy["temperatures"]["0"]["by_position"]["tested"])
     n_exact = sum(exact_cell(row, n_prompts) == "yes" for row in rows.values())
     parts.append(text(EDGE, end, f"The text is exact with {n_exact} of the {len(rows)} faults.",

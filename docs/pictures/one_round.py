@@ -92,10 +92,11 @@ def test(i, u, threshold, accepted):
 def resample(data):
     """Yield [4]: the residual, as the token that was drawn and the sum of all others."""
     yield from named_step(RESAMPLE + 12, "[4] resample", "from max(0, p_target \u2212 p_draft)")
+    # The last id is drawn from the residual, in the row after the accepted ones.
     n_accepted = len(data["ids"]) - 1
     row = data["rows"][n_accepted]["top"]
     drawn = data["ids"][-1]
-    # Each token of the residual has an interval of 0 .. 1, as long as its probability.
+    # The residual's tokens share the interval 0 .. 1: a token's part is as long as its probability.
     intervals = {token: (start, end) for token, *_, start, end in row}
     start, end = intervals[drawn["id"]]
     p = end - start

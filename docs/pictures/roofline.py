@@ -45,11 +45,16 @@ def axes():
 
 def draw(data):
     """Return the picture; `data` is not needed."""
+    # Milliseconds to read the weights, and to compute one row.
     memory, per_row = (1e3 * seconds for seconds in
                        pass_latency(WEIGHTS, N_BYTES, BANDWIDTH, FLOP_RATE))
+    # The number of rows with which both take the same time.
     crossing = crossover_batch(N_BYTES, BANDWIDTH, FLOP_RATE)
-    corner, end = (x_of(crossing), y_of(memory)), (RIGHT, y_of(per_row * MOST_ROWS))
-    roof = [(LEFT, y_of(memory)), corner, end]
+    # The roof is level up to the corner, then rises with the arithmetic.
+    start = (LEFT, y_of(memory))
+    corner = (x_of(crossing), y_of(memory))
+    end = (RIGHT, y_of(per_row * MOST_ROWS))
+    roof = [start, corner, end]
     parts = [text(EDGE, 34, "Time of a pass: 7 billion weights on an A100", "bold"), *axes(),
              line(*corner, RIGHT, y_of(memory), "memory"),
              line(LEFT, y_of(per_row), *corner, "arithmetic"),

@@ -27,7 +27,7 @@ def span(start, length, top, class_, words=""):
 
 def round_bars():
     """Yield the bars of each round: K draft steps, then a pass of the target."""
-    start = 0.0
+    start = 0.0  # in target passes over one row
     for n_tokens in WRITTEN:
         for _ in range(K):
             yield from span(start, C, SPECULATIVE, "block")
@@ -48,7 +48,7 @@ def axis():
 
 def draw(data):
     """Return the picture; `data` is not needed."""
-    cost = K * C + M
+    cost = K * C + M  # of a round
     total = len(WRITTEN) * cost
     parts = [text(EDGE, 34, "Eight tokens, in the time of target passes", "bold"),
              text(EDGE, PLAIN - 10, "plain: a pass for every token"),

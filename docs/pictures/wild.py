@@ -37,6 +37,7 @@ def project(links):
     >>> project("[Weng et al. (2025)](https://arxiv.org/abs/2505.12398)")
     'Weng et al. (2025)'
     """
+    # A link in Markdown is [words](url); the first one counts.
     words, url = re.search(r"\[(.*?)\]\((.*?)\)", links).groups()
     repository = re.match(r"https://github\.com/[^/]+/([^/]+)", url)
     return repository[1] if repository else words
