@@ -123,6 +123,7 @@ def races(args, encoder, draft, copy, target):
     if encoder:
         texts = [encoder.encode(opening) for opening in OPENINGS]
     else:
+        # The first token is the text's number, on which simulated acceptance depends.
         texts = [[i] * 16 for i in range(3)]
     small = int8_copy(draft)
     settings = {}

@@ -255,6 +255,7 @@ def paragraphs(figures, args):
                f"of {figures['N']} tokens (openings), K = {figures['K']}.")
         yield means_table(part["tests"])
     yield "The probability that one of the guesses for a position is accepted:"
+    # A line per temperature and number of guesses, a column per test.
     rows = []
     for temperature, part in parts:
         for n in N_SIBLINGS:

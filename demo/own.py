@@ -69,6 +69,7 @@ def entry_of_functions(rule: FileRule) -> Decoder:
         # make_step's guess has no argument for the draft, so the draft is bound here.
         return make_step(target, K, partial(make_guesses, draft=draft), checked_verify(test))
 
+    # The functions that the file defines.
     names = [name for name in ("step", "guess", "verify") if getattr(rule, name)]
     return Decoder("own", "your file", "", idea=f"Your {' and '.join(names)}.",
                    guess=make_guesses, test=test, build=build)

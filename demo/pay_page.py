@@ -37,6 +37,8 @@ CUT = 200  # letters of a prompt that are listed
 
 def pay_page_text(figures: Mapping) -> str:
     """Return the page of will_it_pay's figures; ValueError if they hold no race."""
+    # Each temperature has a case and its costs. The predictions of --random have costs, but no
+    # case, so zip leaves nothing.
     costs_of_cases = [Costs(**costs) for costs in figures["costs"].values()]
     cases = list(zip(figures["cases"], costs_of_cases))
     if not cases:
@@ -88,6 +90,7 @@ def answer_card(case: Mapping, costs: Costs) -> str:
                   f'<p class="big">{as_html(large[0].upper() + large[1:])}</p>']
     if reasons:
         paragraphs.append(f"<p>{as_html(reasons)}</p>")
+    # Nothing is advised from costs or an acceptance that mean nothing.
     if case["N"] >= FEWEST_TOKENS and not disturbance(costs):
         advice = conditions(costs, case["acceptance"])
         paragraphs.append(f'<p class="soft small">{page_words(advice)}</p>')
@@ -105,6 +108,7 @@ def case_section(case: Mapping, costs: Costs) -> str:
     head = f"<h2>{page_words(case['name'])}</h2>"
     if "plain" not in case:
         return head + "<p>These figures were stored before intervals were measured.</p>"
+    # The keys of `swatches` are classes of the style sheet, which have the pictures' colours.
     pictures = [
         figure("Speed-up against K", speedup_plot(case), swatches(
             {"curve": "predicted", "band": "its 90 % interval",
@@ -204,7 +208,7 @@ def costs_html(costs: Costs) -> str:
 
 def conditions_section(figures: Mapping) -> str:
     """Return what was measured on what, how the answer is decided, and the prompts."""
-    case = figures["cases"][0]
+    case = figures["cases"][0]  # the conditions are equal in all cases
     facts = {"Target": figures["target"], "Draft": figures["draft"],
              "Machine": figures["measured"], "Texts": f"{figures['texts']}, every decoder "
              f"{case['repeats']} times"}
@@ -216,6 +220,7 @@ def conditions_section(figures: Mapping) -> str:
 
 def rule_in_words(case: Mapping) -> str:
     """Return how the answer is decided."""
+    # Files of older versions have no intervals, so there is no rule.
     if "candidates" not in case:
         return ""
     words = (

@@ -53,6 +53,7 @@ def round_step(low: float, high: float) -> float:
     for step in STEPS:
         if (high - low) / step < MOST_TICKS:
             return step
+    # Even the largest step is too small: one part.
     return high - low
 
 
@@ -152,6 +153,7 @@ def speedup_plot(case: Mapping) -> str:
     middle = [(across.at(K), up.at(place["speedup"])) for K, place in predicted.items()]
     parts += [element("polygon", points=corners([*upper, *reversed(lower)]), class_="band"),
               element("polyline", points=corners(middle), class_="curve")]
+    # The points come last, so they are drawn over the band and the curve.
     for K, row in raced.items():
         parts += [*upright_interval(across.at(K), row, up),
                   point(across.at(K), up.at(row["speedup"]))]
@@ -179,6 +181,7 @@ def acceptance_plot(case: Mapping) -> str:
     for t, place in enumerate(positions, start=1):
         parts.append(text(across.at(t), BOTTOM + 36, short_count(place["tested"]), "soft",
                           text_anchor="middle"))
+        # A position without tested guesses has no acceptance.
         if place["tested"]:
             parts += [*upright_interval(across.at(t), place, up),
                       point(across.at(t), up.at(place["acceptance"]))]
@@ -206,7 +209,8 @@ def decoders_plot(case: Mapping) -> str:
                   text(x, bottom + 18, f"{value:.2f}", "soft", text_anchor="middle")]
     parts.append(line(across.at(1), TOP - 8, across.at(1), bottom, "one"))
     for i, (name, row) in enumerate(rows.items()):
-        y = ROW * i + 16  # of the name; the interval is below it
+        # The name is written at y, and the interval is drawn below it.
+        y = ROW * i + 16
         interval = "".join(interval_across(across, row, y + 13))
         parts += [*name_and_value(y, name, f"{row['speedup']:.2f}{interval_in_words(row)}"),
                   element("g", interval, class_=kind_of(row))]
@@ -242,7 +246,8 @@ def time_plot(case: Mapping) -> str:
     across = Axis(0, slowest, 0, PLOT_WIDTH)
     parts = []
     for i, (name, seconds) in enumerate(times.items()):
-        y = ROW * i + 14  # of the name; the bar is below it
+        # The name is written at y, and the bar is drawn below it.
+        y = ROW * i + 14
         parts += name_and_value(y, name, f"{1e3 * sum(seconds.values()):.2f} ms")
         drawn_s = 0.0  # seconds of the parts that are drawn already
         for kind, duration in seconds.items():

@@ -61,6 +61,7 @@ def decoders_table(argument=None):
     """Return docs/decoders.md's table: file, paper, whether it is exact, and its idea."""
     rows = ["| `--decoder` | paper | exact | what it adds |", "|---|---|---|---|"]
     for name, entry in DECODERS.items():
+        # The file that defines `build`.
         file = entry.build.__module__.replace(".", "/") + ".py"
         sources = entry.source
         # A decoder may have several papers: "A; B" with the addresses "URL_A URL_B".
@@ -103,6 +104,7 @@ def rules_sentence(link):
 
 def shell_output(line):
     """Return what a command line prints in a shell; `python` is this Python."""
+    # Only the first word is replaced; there are quotes, because its path may have spaces.
     line = line.replace("python", f'"{sys.executable}"', 1)
     return subprocess.run(line, shell=True, cwd=ROOT, stdout=subprocess.PIPE, text=True,
                           check=True).stdout.rstrip("\n")

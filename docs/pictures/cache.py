@@ -47,7 +47,7 @@ def draw(data):
         # A line in the middle of the gap after the common columns.
         x = EDGE + STEP * N_COMMON - (STEP - BOX) / 2
         parts.append(line(x, TOP + ROW * i - 5, x, TOP + ROW * i + 41, "mark"))
-    last = TOP + ROW * (len(ROWS) - 1) + 36
+    last = TOP + ROW * (len(ROWS) - 1) + 36  # the bottom of the last row of boxes
     parts.append(text(EDGE + STEP * N_COMMON - 3, last + 24, "the common prefix ends here",
                       "small muted", text_anchor="middle"))
     for i, (class_, words) in enumerate(LEGEND):

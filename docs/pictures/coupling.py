@@ -22,6 +22,7 @@ def part(start, share, y, token, words, kind):
     """Yield a part of a stick, with its token and what happens to it."""
     x = EDGE + STICK * float(start)
     width = STICK * float(share)
+    # A gap of 1 at both ends parts the pieces.
     yield rect(x + 1, y, width - 2, HIGH, kind, rx=3)
     yield text(x + width / 2, y + 18, f"{token} {share}", "small bold", text_anchor="middle")
     if words:
@@ -32,6 +33,7 @@ def arrow(share_before, share):
     """Yield an arrow from the middle of a part of the upper stick to the lower stick."""
     x = EDGE + STICK * float(share_before + share / 2)
     yield line(x, ABOVE + HIGH + 6, x, BELOW - 8, "mark")
+    # Both sides of the arrow's head.
     yield line(x - 5, BELOW - 14, x, BELOW - 7, "mark")
     yield line(x + 5, BELOW - 14, x, BELOW - 7, "mark")
 

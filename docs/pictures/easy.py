@@ -31,6 +31,7 @@ def token_with_bar(string, where, acceptance):
     y = TOP + row * LINE
     width = len(visible) * SMALL_SIZE * ADVANCE - 2  # 2: a gap between the bars of two tokens
     yield mono(x, y, visible, SMALL_SIZE, ink(acceptance))
+    # A grey bar of the whole width, and over it a green one for the acceptance.
     yield rect(x, y + BAR, width, 7, "track", rx=1)
     yield rect(x, y + BAR, width * acceptance, 7, "green_bar", rx=1)
 
@@ -45,7 +46,8 @@ def draw(data):
     for string, acceptance in tokens:
         parts += token_with_bar(string, where[start:], acceptance)
         start += len(string)
-    legend = TOP + (max(row for _, row in where) + 1) * LINE
+    last_line = max(row for _, row in where)
+    legend = TOP + (last_line + 1) * LINE
     height = legend + 46
     parts += [text(EDGE, legend, f"green: they agree by {EASY:.0%} or more", "small green"),
               text(EDGE, legend + 24, f"red: by less than {HARD:.0%}", "small red")]

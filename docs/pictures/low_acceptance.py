@@ -42,6 +42,7 @@ def points(case, x, y):
 def curve(case, x, y, ink, is_dashed):
     """Yield the elements of one curve; a dashed one has no points and no intervals."""
     places = points(case, x, y)
+    # The curve joins the points; their intervals (the last two entries) are not needed here.
     path = " ".join(f"{px:.1f},{py:.1f}" for px, py, *_ in places)
     yield element("polyline", points=path, class_=f"{ink}_curve{' dashed' if is_dashed else ''}")
     if not is_dashed:
@@ -53,10 +54,12 @@ def curve(case, x, y, ink, is_dashed):
 def plot(name, row, healthy, x, y):
     """Yield the plot of one fault; y is its upper edge."""
     yield text(x, y - 12, LABELS.get(name, name), "small bold")
+    # Three lines across, at acceptance 1, 0.5 and 0.
     for share in (0, 0.5, 1):
         yield line(x, y + PLOT_HEIGHT * share, x + PLOT_WIDTH, y + PLOT_HEIGHT * share)
     yield text(x - 7, y + 5, "1", "small muted", text_anchor="end")
     yield text(x - 7, y + PLOT_HEIGHT + 5, "0", "small muted", text_anchor="end")
+    # The healthy curve comes first, so the fault's curve is drawn over it.
     for temperature, ink in INKS.items():
         yield from curve(healthy["temperatures"][temperature], x, y, ink, is_dashed=True)
         yield from curve(row["temperatures"][temperature], x, y, ink, is_dashed=False)

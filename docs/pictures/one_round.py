@@ -53,6 +53,7 @@ def scores(data):
     """Yield [2]: one pass of the target gives a row for each guess, and one more."""
     yield from named_step(SCORE + 12, "[2] score", "1 target pass: p_target of each")
     n_guesses = len(data["guesses"])
+    # One box over all columns, because one pass computes all of these numbers.
     yield rect(EDGE + 0.5, SCORE + 26.5, STEP * n_guesses + BOX, 34, "track", rx=6)
     for i, guess in enumerate(data["guesses"]):
         yield cell(i, SCORE + 49, f"{guess['p_target']:.3f}")
@@ -63,6 +64,7 @@ def verdicts(data):
     """Yield [3]: u against the threshold, up to the first rejected guess."""
     yield from named_step(ACCEPT + 12, "[3] accept", "if u < min(1, p_target / p_draft)")
     for i, guess in enumerate(data["guesses"]):
+        # A guess after the rejected one was not tested, and has no "accepted".
         if "accepted" in guess:
             yield from test(i, guess["u_accept"], guess["threshold"], guess["accepted"])
         else:
@@ -102,6 +104,7 @@ def resample(data):
     p = end - start
     width = STEP * len(data["guesses"]) + BOX
     y = RESAMPLE + 26.5
+    # The right box is all other tokens, the left box the drawn token.
     yield rect(EDGE + width * p + 0.5, y, width * (1 - p) - 2, 32, "box", rx=6)
     yield rect(EDGE + 0.5, y, width * p - 2, 32, "own", rx=6)
     words = f"{drawn['text'].strip()} {p:.2f}"

@@ -164,6 +164,7 @@ def bar(run, clock):
     start = 0.0
     yield rect(EDGE, BAR, width, 12, "track", rx=2)
     for result in run["rounds"]:
+        # Parts of the bar's width: the pass begins after the draft's guesses.
         left = (start + result["draft_s"]) / clock.longest
         right = result["end"] / clock.longest
         block_width = max(width * (right - left) - 1.2, 1.0)  # 1.2: parts two blocks
@@ -188,6 +189,7 @@ def draw(data):
     """Return the picture of one recorded race."""
     plain, fast = data["autoregressive"], data["speculative"]
     prompt = data["prompt"]
+    # Plain decoding is the longer run.
     clock = Timeline(plain["seconds"])
     most = 1 + max(len(result["guesses"]) for result in fast["rounds"])  # tokens per round
     gain = plain["seconds"] / fast["seconds"]

@@ -48,7 +48,8 @@ def record_race(repeats=21):
             for _ in range(repeats)]
     speedups = [run["autoregressive"]["seconds"] / run["speculative"]["seconds"]
                 for run in runs]  # both write the same text
-    middle = int(np.argsort(speedups)[repeats // 2])  # the repeat with the median
+    # The middle one of the sorted speed-ups is the median.
+    middle = int(np.argsort(speedups)[repeats // 2])
     return about | {"speedups": sorted(speedups)} | runs[middle]
 
 

@@ -26,6 +26,7 @@ def mono(x, y, string, size=SMALL_SIZE, class_="", **attributes):
 
 def picture(height, title, parts, style=""):
     """Return the file, with a frame. `title` says what is seen, for readers who do not see it."""
+    # A class for each colour, which fills letters and boxes.
     inks = "".join(f".{name}{{fill:{colour(name)}}}" for name in COLOURS)
     base = (f"text{{font-family:{SANS};fill:{colour('ink')};white-space:pre}}"
             f".mono{{font-family:{MONO}}}.small{{font-size:{SMALL_SIZE}px}}.bold{{font-weight:600}}"

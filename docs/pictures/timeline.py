@@ -42,6 +42,7 @@ def axis():
     for n in range(N_TOKENS + 1):
         x = EDGE + UNIT * n
         yield line(x, AXIS, x, AXIS + 5, "edge")
+        # The first and the last number stay within the axis.
         anchor = {0: "start", N_TOKENS: "end"}.get(n, "middle")
         yield text(x, AXIS + 22, str(n), "small", text_anchor=anchor)
 
