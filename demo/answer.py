@@ -23,7 +23,7 @@ The rule for one temperature
 Why (b) is wrong with a probability of at most 5 %
 
     1. Suppose that no decoder pays: all true speed-ups are at most 1.
-    2. Then one decoder has low > 1 with a probability of at most 5 % / candidates.
+    2. Then each single decoder has low > 1 with a probability of at most 5 % / candidates.
     3. The race shows only candidates that were fast, and these are partly the lucky ones. So all
        candidates count, although not all of them are raced.
     4. Some candidate has low > 1 with a probability of at most candidates * (5 % / candidates),

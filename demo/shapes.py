@@ -25,8 +25,8 @@ Example: guess 2 is accepted with 0.70 and guess 3 with 0.10. The contrast of a 
 
 When a shape is named
 
-    (a) A shape is named if the value of its contrast exceeds t standard errors. If several are,
-        the first one in the table's order is returned.
+    (a) A shape is named if the value of its contrast exceeds t standard errors. If several
+        contrasts do, the first shape in the table's order is named.
     (b) Prompts are independent, and guesses of one text are not. So the standard error is computed
         from the prompts, and t belongs to Student's distribution with n_prompts - 1 degrees of
         freedom. This distribution exceeds t with probability ERROR / (number of contrasts).
@@ -34,9 +34,9 @@ When a shape is named
 How often a shape is named although there is none
 
     1. Suppose that no contrast is above 0 in truth.
-    2. Then one value exceeds t standard errors with a probability of at most
+    2. Then each single value exceeds t standard errors with a probability of at most
        ERROR / (number of contrasts).
-    3. So any of the values exceeds t with a probability of at most ERROR (Bonferroni).
+    3. So at least one of the values does with a probability of at most ERROR (Bonferroni).
     4. Step 2 is an approximation, because a share is a ratio of two counts.
        tests/test_low_acceptance.py simulates texts: fewer false alarms than ERROR came, even if
        prompts differ much and the truth of a contrast is 0.
