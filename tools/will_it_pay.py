@@ -47,7 +47,6 @@ from demo.clock import machine, spread
 from demo.costs import N_ROWS
 from demo.flags import decoder_name, entry_of_flag
 from demo.hazards import (
-    counts_from_lists,
     counts_of_race,
     overall_acceptance,
     position_figures,
@@ -64,7 +63,7 @@ from demo.race import (
     text_figures_of_runs,
     tokens_per_second,
 )
-from demo.shapes import nearest_shape
+from demo.shapes import shape_in_words
 from lib.backend import products
 from lib.backend.arrays import gpu_errors_in_one_line
 from lib.markdown import markdown_table
@@ -285,15 +284,8 @@ def paragraphs(figures: dict, args: Namespace | None = None) -> Iterator[str]:
             yield positions_table(case["positions"])
         yield case_table(case)
         yield f"{case['name']}: {answer_in_words(case, costs)}"
-    yield from shape_in_words(figures["cases"])
-
-
-def shape_in_words(cases: list[dict]) -> Iterator[str]:
-    """Yield a sentence on the acceptance if it has the shape of a known fault in a draft."""
-    counts_of = {case["temperature"]: counts_from_lists(case["counts"])
-                 for case in cases if "counts" in case}  # older files lack them
-    if counts_of and (shape := nearest_shape(counts_of)):
-        yield shape.words
+    if words := shape_in_words(figures["cases"]):
+        yield words
 
 
 def predictions_table(speedups_of: dict[str, dict]) -> str:
