@@ -9,10 +9,10 @@
 A lossless test moves probability from the tuples of guesses to the tokens of p_target. A tuple
 is accepted if it is moved to one of its own tokens. The best test follows from sets of tokens:
 
- 1. Let A be any set. P(all guesses in A) is the probability of the tuples with no token outside A.
- 2. If such a tuple is accepted, the written token is in A. A token of A is written with probability
-    p_target(A).
- 3. So at least P(all guesses in A) - p_target(A) of the tuples' probability is not accepted.
+ 1. Let A be any set of tokens, and let E be the event that all guesses are in A.
+ 2. If E happens and a guess is accepted, the written token is in A. A lossless test writes a token
+    of A with probability p_target(A). So P(E, accepted) is at most p_target(A).
+ 3. So P(E, not accepted) is at least P(E) - p_target(A), and P(not accepted) too.
  4. The set with the largest difference gives the smallest bound on what is accepted. A test
     reaches this bound, by the theorem that a maximal flow equals a minimal cut:
 
@@ -81,8 +81,8 @@ def best_accepted(guesses: ProbabilityOf, p_target: np.ndarray) -> Any:
 def best_independent(p_draft: np.ndarray, p_target: np.ndarray, n: int) -> float:
     """Return the optimum for n independent guesses, whose P(all in A) is p_draft(A) ** n.
 
-    Only n_vocab + 1 sets are tried: the first i tokens in the order of p_target / p_draft, for each
-    i. No other set has a larger difference p_draft(A) ** n - p_target(A), as these steps show:
+    Only n_vocab + 1 sets are tried: the first i tokens in the order of p_target / p_draft, for
+    each i. No other set has a larger difference p_draft(A) ** n - p_target(A), as these steps show:
 
      1. Let A be a set, let a = p_draft(A), and let s be the slope of the curve x ** n at a. The
         curve is convex, so it is nowhere below its tangent a ** n + s (x - a).
