@@ -155,6 +155,7 @@ def traversal_tokens(tree: Tree, p_target: Rows) -> Any:
         p_own_test = 1 if node == -1 else share
         ends_here = none_accepted * p_own_test
         tokens_after += ends_here  # one token is drawn after this path
+        # the accepted path goes through a child, or ends here
         return (1 - none_accepted) + ends_here, tokens_after
 
     _, tokens_of_round = visit(-1, 1)

@@ -10,7 +10,7 @@ FILE.py defines one of
     step(x, n_left, rng, draft, target, K) -> 1 .. n_left tokens      a whole round
     DECODER                                       as a file of variants/: its test is judged
 
-and, if verify needs guesses that are not drawn from the draft,
+A file may also define guess, with verify or alone, if its guesses are not drawn from the draft:
 
     guess(x, k, rng, draft) -> guesses, their rows                    like speculative.guess
 
@@ -161,9 +161,9 @@ def load_file(path: Path) -> tuple[TextsOf, Test | None, bool, str]:
 
 
 def run_first_path(texts: TextsOf) -> None:
-    """Run the file's functions once, before other random numbers than those of rng are forbidden.
+    """Run the file's functions once, before random numbers that are not rng's are forbidden.
 
-    The file's imports and a first call may draw random numbers, because they may compile something.
+    Such numbers are allowed in the file's imports and in a first call, which may compile something.
     """
     draft, target = TOYS_IN_FLOATS["A"]
 

@@ -5,7 +5,8 @@
     report = check(verify)      verify(guesses, p_draft, p_target, uniforms) -> tokens
     assert report.exact, report
 
-A call has B rounds, one per row of its arrays. A round has K guesses, and a vocabulary V tokens.
+A call has B rounds, one per row of its arrays. A round has K guesses. A token is
+one of 0 .. V - 1.
 
     guesses    [B, K]            tokens, drawn from p_draft
     p_draft    [B, K, V]         row t: the distribution that guess t was drawn from
@@ -325,7 +326,7 @@ class Cases:
         is_guess = paths >= 0
         # the token before each position: no token (-1) before position 0, then the guesses
         before = np.pad(paths, ((0, 0), (1, 0)), constant_values=-1)  # [n, K + 1]
-        row = 1 + before  # row 0 of a toy follows no token, row 1 + t follows token t
+        row = 1 + before  # row 0 of a toy follows no token, row 1 + i follows token i
         p_draft = draft[:, row[:, :-1]]  # [n_toys, n, K, V]
         p_target = self.target[:, row]  # [n_toys, n, K + 1, V]
 
@@ -507,13 +508,15 @@ def first_changes(answer, case, low, high, rng, n_samples):
     n_boxes = len(case)
     points = walks_in(low, high, rng, n_samples)  # [n_axes + 1, n_walks, n_axes]
     case_of_walk = np.tile(case, n_samples)
+    # the answers at all points, [n_axes + 1, n_walks, ..]
     tokens = np.stack([answer(case_of_walk, step) for step in points])
     # is_change[a, w]: step a of walk w changes the answer
     is_change = (tokens[1:] != tokens[:-1]).any(axis=-1)  # [n_axes, n_walks]
 
-    # the box's first walk with a change, or walk 0; argmax of booleans is the first True
+    # the box's first walk with a change, or its walk 0; argmax of booleans is the first True
     has_change = is_change.any(axis=0).reshape(n_samples, n_boxes)
-    walk = has_change.argmax(axis=0) * n_boxes + np.arange(n_boxes)
+    first_walk = has_change.argmax(axis=0)
+    walk = first_walk * n_boxes + np.arange(n_boxes)  # as numbered by walks_in
 
     # the first step of this walk that changes the answer; step a moves along axis a
     is_change = is_change[:, walk]  # [n_axes, n_boxes]
@@ -525,7 +528,7 @@ def first_changes(answer, case, low, high, rng, n_samples):
         axis_of_change = axis[changing]
         walk_of_change = walk[changing]
         start = points[axis_of_change, walk_of_change]  # the point before the step
-        old = tokens[axis_of_change, walk_of_change]  # and its answer
+        old = tokens[axis_of_change, walk_of_change]  # the answer at this point
         goal = points[-1, walk_of_change]
         coordinate[changing] = coordinate_of_change(
             answer, case[changing], start, old, axis_of_change, goal)
@@ -641,7 +644,7 @@ def weight_per_text(toy, texts, weight, n_toys, V):
     m = texts.shape[1]
     place_values = V ** np.arange(m - 1, -1, -1)  # V^(m - 1), .., V, 1
     number = texts @ place_values
-    # toy i has the bins from i V^m on, one for each text
+    # toy j has the bins from j V^m on, one for each text
     bins = toy * V**m + number
     return np.bincount(bins, weight, n_toys * V**m).reshape(n_toys, V**m)
 
@@ -656,21 +659,21 @@ def distributions(cases, written):
     n_toys = cases.n_toys
     toy = cases.toy[written.case]
     n_tokens = (written.tokens >= 0).sum(axis=1)
-    # m = 0: the only text has no tokens. No round writes it, and every text of the target begins
-    # with it.
+    # The only text of m = 0 tokens is the empty text. No round writes it, and all texts of the
+    # target begin with it.
     came = np.zeros((n_toys, 1))
     should = np.ones((n_toys, 1))
     row_after = cases.target[:, :1]  # [n_toys, n_texts, V]: the target's row after each text
     for m in range(1, cases.K + 2):
-        # a text of m tokens is a shorter text, completed by a draw from the target, ..
+        # first kind of text of m tokens: a round wrote fewer, and the target's row gives the last
         completed = (came[..., None] * row_after).reshape(n_toys, V**m)
-        # .. or is written by a round of m tokens
+        # second kind: a round wrote all m tokens
         is_whole = n_tokens == m
         whole = weight_per_text(toy[is_whole], written.tokens[is_whole, :m],
                                 written.weight[is_whole], n_toys, V)
         came = completed + whole
         should = (should[..., None] * row_after).reshape(n_toys, V**m)
-        # the last token of text number i is i % V; row 1 + t of a model follows token t
+        # text number i ends with token i % V; row 1 + token of a model follows this token
         last_token = np.arange(V**m) % V
         row_after = cases.target[:, 1 + last_token]
     return came, should
@@ -875,6 +878,15 @@ def check(verify, K=3, V=3, dtype="float64", asarray=np.asarray, padding=False, 
     return report_on(cases, differ, margin, method, written, is_enumerated=True)
 
 
+def draw_cases(cases, n_each, rng):
+    """Return n_each random cases of every toy, drawn with their weights. [n_toys n_each]"""
+    drawn = []
+    for toy in range(cases.n_toys):
+        cases_of_toy = np.flatnonzero(cases.toy == toy)
+        drawn.append(rng.choice(cases_of_toy, n_each, p=cases.weight[cases_of_toy]))
+    return np.concatenate(drawn)
+
+
 def check_by_sampling(verify, n=100_000, K=3, V=3, dtype="float64", asarray=np.asarray,
                       padding=False, rows=None, false_alarm=1e-9, seed=0, pass_uniforms=False):
     """Return the Report on verify(guesses, p_draft, p_target), which draws its own numbers.
@@ -900,11 +912,7 @@ def check_by_sampling(verify, n=100_000, K=3, V=3, dtype="float64", asarray=np.a
     def differ(f, p):
         return (kl(f, p) > limit).any(axis=-1)
 
-    drawn = []
-    for toy in range(cases.n_toys):
-        cases_of_toy = np.flatnonzero(cases.toy == toy)
-        drawn.append(rng.choice(cases_of_toy, n_each, p=cases.weight[cases_of_toy]))
-    case = np.concatenate(drawn)
+    case = draw_cases(cases, n_each, rng)
     uniforms = rng.integers(2**24, size=(len(case), K + 1)) / 2.0**24  # exact in float32
     call = verify if pass_uniforms else lambda *arrays: verify(*arrays[:3])
     try:

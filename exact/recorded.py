@@ -8,8 +8,8 @@
     p_draft     [K, V]
     p_target    [K + 1, V]
 
-The file does not store whole rows. V is 68: each row is reduced to these columns, which are chosen
-for each row t alone.
+The file does not store whole rows. Row t of both models is reduced to V = 68 columns, which are
+chosen for this position alone:
 
  1. Each of 64 columns is one token: guess t, and the tokens that are most probable in the draft's
     or the target's row t.

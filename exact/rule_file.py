@@ -1,12 +1,12 @@
 """Read a rule, the guess and the test of a round, from a file of yours: FILE.py.
 
-FILE.py defines a DECODER, or a step, or verify or guess or both. If it defines more, a DECODER is
-read and all else is not, and a step is read but not verify and guess:
+FILE.py defines one of these. If it defines several, only the first in this order is read:
 
-    guess(x, k, rng, draft) -> up to k guesses, their rows          like speculative.guess
-    verify(guesses, p_draft, p_target, rng) -> 1 .. k + 1 tokens    like speculative.verify
-    step(x, n_left, rng, draft, target, K) -> 1 .. n_left tokens    a whole round, or a Round
     DECODER                                                         as a file of variants/
+    step(x, n_left, rng, draft, target, K) -> 1 .. n_left tokens    a whole round, or a Round
+    verify and guess, or one of the two:
+        verify(guesses, p_draft, p_target, rng) -> 1 .. k + 1 tokens    like speculative.verify
+        guess(x, k, rng, draft) -> up to k guesses, their rows          like speculative.guess
 
 exact/judge.py enumerates such a rule, exact/rules compares it with the register, and
 demo/own.py runs it with real models. RuleError is raised for a file that is refused.
@@ -76,7 +76,7 @@ def check_arguments(name: str, function: Callable) -> None:
         signature = inspect.signature(function)
     except ValueError:  # a function that is not written in Python
         return
-    # the last argument tells a verify over arrays from a verify of one round
+    # a verify over arrays of rounds has uniforms instead of rng
     if [*signature.parameters][-1:] == ["uniforms"]:
         raise RuleError("for a verify over arrays: python -m exact.oracle FILE.py")
     try:
