@@ -62,6 +62,11 @@ class CommonTokens:
         self.n_vocab = max(ours) + 1  # ids may have holes
         self.n_draft_vocab = len(theirs)
         self.encode_bytes = draft_encoder.encode_bytes
+        # A text may have no bytes: special tokens only, which the draft does not see. The draft
+        # must read something, and whatever it reads, its row is a distribution to guess from.
+        self.start = draft_encoder.end_of_text
+        if self.start is None:
+            self.start = int(self.draft_ids[0])
         # {our token: its translation}: bytes, which are encoded again, or a special token of the
         # draft. A special token that the draft lacks becomes the bytes that its tokenizer has for
         # it: the name in an Encoder, and b"" in a tokenizer of transformers, so that the draft
@@ -81,7 +86,10 @@ class CommonTokens:
                 f"and {100 * n / self.n_vocab:.0f} % of the target's")
 
     def draft_text(self, ids):
-        """Return the draft's ids of a text in the target's ids; ValueError for an unknown id."""
+        """Return the draft's ids, one or more, of a text in the target's ids.
+
+        ValueError for an unknown id.
+        """
         unknown = [token for token in ids if token not in self.pieces]
         if unknown:
             raise ValueError(f"need ids in 0 .. n_vocab - 1 = {self.n_vocab - 1}, got "
@@ -95,7 +103,7 @@ class CommonTokens:
                 text += self.encode_bytes(b"".join(run))
             else:
                 text += run
-        return text
+        return text or [self.start]
 
 
 class TokenLevelIntersection:

@@ -178,6 +178,27 @@ def test_a_text_is_read_as_the_draft_would_encode_it(symbols, expected):
     assert [draft.symbols[token] for token in common_tokens().draft_text(ids)] == expected
 
 
+class Unseen(ToyTokenizer):
+    """Have a special token 4 without bytes, as tokenizers of transformers have."""
+
+    special = ("<s>",)
+
+    def __init__(self, *symbols):
+        super().__init__(*symbols)
+        self.symbols[4] = "<s>"
+
+    def decode_bytes(self, ids):
+        return super().decode_bytes([token for token in ids if token != 4])
+
+
+@pytest.mark.parametrize("end_of_text, start", [(None, 3), (1, 1)])
+def test_a_text_without_bytes_is_read_as_a_text_that_only_starts(end_of_text, start):
+    draft = ToyTokenizer("é".encode(), b"aaa", b"x", b"a")
+    draft.end_of_text = end_of_text
+    common = CommonTokens(draft, Unseen(b"a", b"aa", FIRST, SECOND))
+    assert [common.draft_text(ids) for ids in ([4], [4, 4], [4, 0])] == [[start], [start], [3]]
+
+
 def test_special_tokens_are_common_by_their_role_or_name_and_otherwise_read_as_text():
     draft, target = encoders()
     common = common_tokens()
