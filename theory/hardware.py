@@ -1,18 +1,19 @@
 """Count the arithmetic and the bytes of a pass: why decoding waits for memory.
 
     n_new      tokens that a pass reads
-    n_past     tokens in the cache before it: n_seq = n_past + n_new
+    n_past     tokens in the cache before the pass
+    n_seq      n_past + n_new, tokens in the cache after the pass
     n_last     tokens whose logits a pass returns
     n_bytes    size of an element: 4 bytes for float32, 2 for float16, 0.5 for four bits
-    FLOP       one addition or one multiplication: a multiply-add is two
+    FLOP       one addition or one multiplication; a multiply-add is two FLOP
 
 docs/papers.md lists where results differ from a printed source.
 """
 
 from lib.checkpoints.weights import n_params
 
-# OpenAI's four hparams.json. Erratum: Radford et al. (2019) Table 2 has other counts of
-# parameters; `n_params` returns the counts that the names say.
+# the contents of OpenAI's four hparams.json, by the number of parameters. Erratum: Radford et al.
+# (2019) Table 2 prints other numbers of parameters; `n_params` returns the numbers in these names
 GPT2_SIZES = {
     size: dict(n_vocab=50257, n_ctx=1024, n_embd=n_embd, n_head=n_head, n_layer=n_layer)
     for size, n_layer, n_embd, n_head in [("124M", 12, 768, 12), ("355M", 24, 1024, 16),
@@ -22,7 +23,9 @@ GPT2_SIZES = {
 
 def pass_latency(n_weights: float, n_bytes: float, bandwidth: float, flop_rate: float,
                  batch: int = 1) -> tuple[float, float]:
-    """Return the seconds of memory traffic and of arithmetic of one pass; the larger decides.
+    """Return the seconds of memory traffic and the seconds of arithmetic of one pass.
+
+    The pass takes the larger of the two times.
 
     `batch` counts the rows of the pass: a row for each of several texts, or the K + 1 rows of
     one text. `bandwidth` is in bytes per second, `flop_rate` in FLOP per second. Each weight is
@@ -37,7 +40,7 @@ def pass_latency(n_weights: float, n_bytes: float, bandwidth: float, flop_rate: 
 
 
 def crossover_batch(n_bytes: float, bandwidth: float, flop_rate: float) -> float:
-    """Return the batch at which arithmetic takes as long as memory; more rows cost time.
+    """Return the number of rows at which arithmetic takes as long as memory; more rows cost time.
 
     This batch is n_bytes * flop_rate / (2 * bandwidth). The published 161 (Timbers 2023) is for
     an A100 of 80 GB in float16. (Erratum: the source's memory term has an extra factor 2.)
@@ -53,9 +56,10 @@ def linear_cost(n_rows: int, n_in: int, n_out: int, weight_bytes: float = 2,
                 row_bytes: float = 2) -> tuple[float, int]:
     """Return the bytes moved and the FLOP of one product [n_rows, n_in] @ [n_in, n_out].
 
-    The example is published, for an RTX 4090 of 1 TB/s and 330 TFLOP/s: one row moves nearly as
-    many bytes as 1024 rows. (Erratum: the source counts a multiply-add as one FLOP, but the 330
-    TFLOP/s count it as two.)
+    The weights have `weight_bytes` bytes per element, the rows and the products `row_bytes`. The
+    example is published for an RTX 4090 of 1 TB/s and 330 TFLOP/s; in it one row moves nearly as
+    many bytes as 1024 rows. (Erratum: the source counts a multiply-add as one FLOP, but in 330
+    TFLOP/s it is two.)
 
     >>> for n_rows in (1024, 1):
     ...     moved, flops = linear_cost(n_rows, 6656, 17920)
@@ -63,7 +67,7 @@ def linear_cost(n_rows: int, n_in: int, n_out: int, weight_bytes: float = 2,
     '288.9 MB in 0.29 ms, 244.28 GFLOP'
     '238.6 MB in 0.24 ms, 0.24 GFLOP'
     """
-    # the weights are read, the rows are read and their products written
+    # the weights and the rows are read, and the products are written
     moved = weight_bytes * n_in * n_out + row_bytes * n_rows * (n_in + n_out)
     return moved, 2 * n_rows * n_in * n_out
 
@@ -74,13 +78,15 @@ def intensity_table(n_new: int, n_past: int, n_embd: int, n_head: int,
                     n_bytes: float = 2) -> dict[str, tuple[int, float]]:
     """Return the products of one layer: {step: (FLOP, FLOP per byte moved)}.
 
-    (n_new, n_past) is (L, 0) for the prefill of L tokens, (1, L) for decoding after L tokens,
-    (K + 1, L) for verifying K guesses. With D = n_embd, a dense step over L rows has the
-    intensity L D / (2 L + D), which is about L if L is far below D. So the K + 1 rows of a
-    verification move hardly more bytes than one row. Source: the slides of Yuan's COMP4901Y,
-    lecture 17 (their H is d_head; GPT-2's gelu replaces their relu). The slides count
-    multiply-adds per element; in float16 that is as many FLOP per byte, because a multiply-add is
-    2 FLOP and an element 2 bytes. (Erratum: scores are divided by sqrt(H), not sqrt(D).)
+    (n_new, n_past) is (L, 0) for the prefill of L tokens, (1, L) for decoding after L tokens, and
+    (K + 1, L) for verifying K guesses. With D = n_embd, a product of L rows with a [D, D] matrix
+    has L D / (2 L + D) FLOP per byte. This is about L if L is far below D, so the bytes hardly
+    grow with the number of rows.
+
+    Source: the slides of Yuan's COMP4901Y, lecture 17. Their H is d_head, and their relu is GPT-2's
+    gelu here. The slides count multiply-adds per element. In float16 this is equal to FLOP per
+    byte, because a multiply-add is 2 FLOP and an element is 2 bytes. (Erratum: scores are divided
+    by sqrt(H), not sqrt(D).)
 
     >>> L, D = 1023, 1600
     >>> intensity_table(L, 0, D, 25)["Q = x W_Q"][1] == L * D / (2 * L + D)
@@ -102,7 +108,8 @@ def intensity_table(n_new: int, n_past: int, n_embd: int, n_head: int,
     }
     table = {}
     for step, (m, k, n, count) in shapes.items():
-        moved, flops = linear_cost(m, k, n, n_bytes, n_bytes)  # of one of `count` products
+        # the cost of one product; FLOP per byte are equal for one product and for all
+        moved, flops = linear_cost(m, k, n, n_bytes, n_bytes)
         table[step] = (count * flops, flops / moved)
     return table
 
@@ -110,9 +117,12 @@ def intensity_table(n_new: int, n_past: int, n_embd: int, n_head: int,
 # ---- a whole pass; `hparams` is the dict in hparams.json
 
 def pass_flops(hparams: dict, n_new: int = 1, n_past: int = 0, n_last: int = 1) -> int:
-    """Return the FLOP of a pass's matrix products: about 2 n_params per token. n_last <= n_new.
+    """Return the FLOP of the matrix products of a pass, about 2 n_params per token.
 
-    >>> round(pass_flops(GPT2_SIZES["124M"]) / (2 * n_params(GPT2_SIZES["124M"])), 2)
+    Logits are computed for n_last <= n_new of the tokens.
+
+    >>> hparams = GPT2_SIZES["124M"]
+    >>> round(pass_flops(hparams) / (2 * n_params(hparams)), 2)
     0.99
     """
     layer = intensity_table(n_new, n_past, hparams["n_embd"], hparams["n_head"])
@@ -121,16 +131,17 @@ def pass_flops(hparams: dict, n_new: int = 1, n_past: int = 0, n_last: int = 1) 
 
 
 def pass_bytes(hparams: dict, n_new: int = 1, n_past: int = 0, n_bytes: float = 4) -> float:
-    """Return the least bytes that one pass moves, if activations stay in the processor.
+    """Return the least number of bytes that one pass moves, if activations stay in the processor.
 
-    The pass reads each parameter once (of wpe only the rows of the new tokens), reads the cache
-    of n_past tokens, and writes the cache of n_new tokens. Speculation pays because five rows
+    The pass reads each parameter once, but of wpe only the rows of the new tokens. It reads the
+    cache of n_past tokens, and writes the cache of n_new tokens. Speculation pays because five rows
     move hardly more bytes than one:
 
     >>> hparams = GPT2_SIZES["1558M"]
     >>> round(pass_bytes(hparams, n_new=5, n_past=100) / pass_bytes(hparams, 1, 100), 4)
     1.0004
     """
-    unread = (hparams["n_ctx"] - n_new) * hparams["n_embd"]  # rows of wpe
-    cache = 2 * hparams["n_layer"] * (n_past + n_new) * hparams["n_embd"]  # 2: keys and values
+    unread = (hparams["n_ctx"] - n_new) * hparams["n_embd"]  # elements of wpe's other rows
+    # the factor 2 counts keys and values
+    cache = 2 * hparams["n_layer"] * (n_past + n_new) * hparams["n_embd"]
     return n_bytes * (n_params(hparams) - unread + cache)

@@ -7,7 +7,8 @@
     K          guesses per round                             Chen: K           Leviathan: gamma
     c          time of one draft step / time of one target row                 Leviathan: c
     c_hat      the same ratio in arithmetic operations                         Leviathan: c^
-    pass_cost  time of K + 1 target rows in one pass / time of one row; --m    (the papers: 1)
+    pass_cost  time of K + 1 target rows in one pass / time of one row (the papers: 1); the
+               command's --m has the values for K = 1, 2, ..
     r          tokens per round / (K + 1)                    Chen: acceptance rate
 
 The formulas in alpha assume that guesses are accepted independently, each with probability
@@ -29,14 +30,16 @@ from lib.terminal import Help, Parser, command
 def acceptance_rate(p_target: ArrayLike, p_draft: ArrayLike) -> Any:  # each [.., n_vocab]
     """Return the probability that a drawn guess is accepted: sum(min(p_target, p_draft)), [..].
 
-    It is 1 - TV; the total variation distance TV is Leviathan's D_LK. Its mean over the
-    positions of a text is alpha, with less variance than a count of accepted guesses. Rows are
-    >= 0 with sum 1 (to 1e-6). Leviathan et al. (2023) Theorem 3.5, Corollary 3.6.
+    The probability is 1 - TV, where the total variation distance TV is Leviathan's D_LK. The mean
+    of the probability over the positions of a text is alpha; it has less variance than a count of
+    accepted guesses. ValueError unless every row is >= 0 and sums to 1, up to 1e-6. Leviathan et
+    al. (2023) Theorem 3.5, Corollary 3.6.
 
     >>> p_target, p_draft = np.array([0.5, 0.25, 0.25]), np.array([0.25, 0.75, 0.0])
     >>> float(acceptance_rate(p_target, p_draft))
     0.5
-    >>> float(1 - abs(p_target - (p_target + p_draft) / 2).sum())  # 1 - D_LK
+    >>> middle = (p_target + p_draft) / 2
+    >>> float(1 - abs(p_target - middle).sum())  # 1 - D_LK
     0.5
     """
     p_target = np.asarray(p_target, np.float64)
@@ -54,10 +57,11 @@ def acceptance_rate(p_target: ArrayLike, p_draft: ArrayLike) -> Any:  # each [..
 
 
 def expected_tokens(alpha: float, K: int) -> float:
-    """Return the mean tokens per round, resampled or bonus token included: 1 + .. + alpha**K.
+    """Return the mean tokens per round: 1 + alpha + .. + alpha**K.
 
-    The printed form, (1 - alpha**(K + 1)) / (1 - alpha), has a special case at alpha = 1; the
-    sum has none. Leviathan et al. (2023) Eq. 1.
+    The resampled or bonus token is included. The paper prints the sum as
+    (1 - alpha**(K + 1)) / (1 - alpha), which has a special case at alpha = 1. Leviathan
+    et al. (2023) Eq. 1.
 
     >>> [round(expected_tokens(0.7, K), 4) for K in (1, 3, 5)]
     [1.7, 2.533, 2.9412]
@@ -73,10 +77,10 @@ def walltime_improvement(alpha: float, K: int, c: float, pass_cost: float = 1) -
     """Return the speed-up over one target pass per token.
 
     The papers' pass_cost is 1, which holds if memory bandwidth alone limits a pass;
-    docs/speed.md has measured values. If pass_cost is 1, some K gains if and only if alpha > c,
-    and then K = 1 gains, with the speed-up (1 + alpha) / (1 + c). Leviathan et al. (2023) Theorem
-    3.8, Corollary 3.9. (Errata: three values of Table 4, and those of Appendix A.5 at
-    temperature 1, differ from this formula.)
+    docs/speed.md has measured values. If pass_cost is 1, some K has a speed-up above 1 if and only
+    if alpha > c. K = 1 then has one too: (1 + alpha) / (1 + c). Leviathan et al. (2023) Theorem
+    3.8, Corollary 3.9. (Errata: three values of Table 4 differ from this formula, and so do the
+    values of Appendix A.5 at temperature 1.)
 
     >>> round(walltime_improvement(alpha=0.75, K=7, c=0.02), 1)  # Table 4, row 1
     3.2
@@ -91,7 +95,7 @@ def walltime_improvement(alpha: float, K: int, c: float, pass_cost: float = 1) -
 def operations_factor(alpha: float, K: int, c_hat: float) -> float:
     """Return the arithmetic per token, in units of a target row's arithmetic.
 
-    The factor is above 1 because rejected guesses are computed in vain. Leviathan et al. (2023)
+    The factor is above 1 because the rows of rejected guesses add no token. Leviathan et al. (2023)
     Theorem 3.11, Table 1.
 
     >>> round(operations_factor(alpha=0.8, K=5, c_hat=0), 2)  # Table 1, row 4
@@ -101,12 +105,13 @@ def operations_factor(alpha: float, K: int, c_hat: float) -> float:
 
 
 def best_K(alpha: float, c: float, pass_cost: Sequence[float] | None = None) -> int:
-    """Return the K of the largest `walltime_improvement`, the smallest such K; 0 if none gains.
+    """Return the K of the largest `walltime_improvement`; 0 if no K is faster than plain decoding.
 
-    `pass_cost[K]` is the measured cost of K + 1 rows in units of one row (so `pass_cost[0]` is
-    1), and no K beyond its end is considered; by default it is 1 up to K = 100. Every K is
-    tried: with equal costs one could stop at the first decrease, but measured costs of 8 rows
-    can be lower than those of 5. Leviathan et al. (2023) Sec. 3.5.
+    Of several best K the smallest is returned. `pass_cost[K]` is the measured cost of K + 1 rows
+    in units of one row, so `pass_cost[0]` is 1. Every K of the list is tried; without the
+    argument, every K up to 100 at cost 1. At equal costs one could stop at the first decrease, but
+    the measured cost of 8 rows can be lower than the cost of 5 rows. Leviathan et al. (2023)
+    Sec. 3.5.
 
     >>> best_K(0.8, 0.05), best_K(0.9, 0.2), best_K(0.2, 0.3)
     (8, 7, 0)
@@ -116,7 +121,7 @@ def best_K(alpha: float, c: float, pass_cost: Sequence[float] | None = None) -> 
     if pass_cost is None:
         pass_cost = [1] * 101
     speedups = [walltime_improvement(alpha, K, c, cost) for K, cost in enumerate(pass_cost)]
-    return speedups.index(max(speedups))  # the first of equals
+    return speedups.index(max(speedups))  # of equal maxima `index` returns the first
 
 
 def chen_speedup(r: float, K: int, t_draft: float, t_target: float) -> float:
@@ -135,9 +140,9 @@ def chen_speedup(r: float, K: int, t_draft: float, t_target: float) -> float:
 # ---- a calculator, for figures that were measured elsewhere
 
 def alpha_of_report(accepted_per_drafted: float, K: int) -> float:
-    """Return alpha from an engine's report of the accepted share of all drafted guesses.
+    """Return the alpha at which a share of all drafted guesses is accepted, as an engine reports.
 
-    The share is (alpha + .. + alpha**K) / K.
+    alpha is the solution of (alpha + .. + alpha**K) / K = accepted_per_drafted.
 
     >>> round(alpha_of_report((0.5 + 0.25 + 0.125) / 3, K=3), 6)
     0.5
@@ -145,11 +150,13 @@ def alpha_of_report(accepted_per_drafted: float, K: int) -> float:
     if not (0 <= accepted_per_drafted <= 1 and 1 <= K <= 1000):
         raise ValueError("need 0 <= accepted per drafted <= 1 and 1 <= K <= 1000, got "
                          f"{accepted_per_drafted} and {K}")
+    # bisection, because the share of accepted guesses grows with alpha
     low = 0.0
     high = 1.0
-    for _ in range(50):  # bisection: the share of accepted guesses grows with alpha
+    for _ in range(50):
         middle = (low + high) / 2
-        if (expected_tokens(middle, K) - 1) / K < accepted_per_drafted:
+        share = (expected_tokens(middle, K) - 1) / K
+        if share < accepted_per_drafted:
             low = middle
         else:
             high = middle
@@ -157,24 +164,29 @@ def alpha_of_report(accepted_per_drafted: float, K: int) -> float:
 
 
 def needed_alpha(c: float, pass_cost: Sequence[float]) -> float | None:
-    """Return the alpha above which some K gains at these costs; None if not even 1 is enough.
+    """Return the alpha above which some K has a speed-up; None if even alpha = 1 is too low.
 
-    K guesses gain if more than K c + pass_cost[K] - 1 of them are accepted on average.
+    A round with K guesses costs K c + pass_cost[K] rows, and writes one token more than it accepts
+    guesses. So it has a speed-up if the mean number of accepted guesses is above
+    K c + pass_cost[K] - 1. In the example K = 1 has a speed-up if 1 + alpha > 0.2 + 1.1:
 
-    >>> round(needed_alpha(0.2, [1, 1.1, 1.4]), 6)  # K = 1 gains if 1 + alpha > 0.2 + 1.1
+    >>> round(needed_alpha(0.2, [1, 1.1, 1.4]), 6)
     0.3
     """
-    # K guesses gain if a larger share of them than needed_shares[K] is accepted
-    needed_shares = {K: c + (cost - 1) / K for K, cost in enumerate(pass_cost) if K}
-    # a share is negative if K + 1 rows cost less than one row: then alpha = 0 is enough
-    alphas = [alpha_of_report(max(share, 0.0), K)
-              for K, share in needed_shares.items() if share < 1]
+    alphas = []
+    for K, cost in enumerate(pass_cost[1:], 1):
+        # the share of the K guesses that must be accepted
+        share = c + (cost - 1) / K
+        if share >= 1:  # not even all of them are enough
+            continue
+        # a share is negative if K + 1 rows cost less than one row: then alpha = 0 is enough
+        alphas.append(alpha_of_report(max(share, 0.0), K))
     return min(alphas, default=None)
 
 
 @command("theory.speedup")
 def main(argv=None):
-    """Print the best K, the alpha that is needed, and what every K gains."""
+    """Print the best K, the alpha that is needed, and the speed-up of every K."""
     parser = Parser("python -m theory.speedup", description=__doc__.split("\n")[0],
                     formatter_class=Help)
     add = parser.add_argument
@@ -186,17 +198,19 @@ def main(argv=None):
     add("--m", type=float, nargs="+", default=[1.0], help="times of target passes over 2, 3, .."
         " rows, in target rows; one number holds for 2 to 9 rows (default: 1)")
     args = parser.parse_args(argv)
-    chosen = {name for name in ("alpha", "accepted_per_drafted", "K")
-              if getattr(args, name) is not None}
-    if chosen not in ({"alpha"}, {"accepted_per_drafted", "K"}):
+    has_alpha = args.alpha is not None
+    has_share = args.accepted_per_drafted is not None
+    has_K = args.K is not None
+    # (True, False, False) is --alpha alone; (False, True, True) is the share with its K
+    if (has_alpha, has_share, has_K) not in ((True, False, False), (False, True, True)):
         raise ValueError("give either --alpha, or --accepted_per_drafted and --K")
     alpha = args.alpha
     if alpha is None:
         alpha = alpha_of_report(args.accepted_per_drafted, args.K)
-    many_rows = args.m
-    if len(args.m) == 1:  # the number holds for K = 1 .. 8
-        many_rows = [args.m[0]] * 8
-    pass_cost = [1.0, *many_rows]
+    costs = args.m  # of 2, 3, .. rows
+    if len(costs) == 1:
+        costs = costs * 8  # the number holds for 2 to 9 rows
+    pass_cost = [1.0, *costs]  # of 1, 2, 3, .. rows
     rows = [[K, f"{expected_tokens(alpha, K):.2f}",
              f"{walltime_improvement(alpha, K, args.c, cost):.2f}"]
             for K, cost in enumerate(pass_cost)]

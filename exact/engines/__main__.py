@@ -1,11 +1,11 @@
 """Run the verifiers that engines ship, by calling the installed packages themselves.
 
-    python -m exact.engines                  # all that is installed, for minutes
-    python -m exact.engines --only vllm      # this one
+    python -m exact.engines                  # all engines that are installed; takes minutes
+    python -m exact.engines --only vllm      # one engine
 
-An engine is enumerated or sampled. The enumeration gives the distribution of K + 1 tokens, one
-round of the engine and then the target, on the toys of exact/toys.py. Whole programs
-(programs.py) are sampled. requirements/verifiers.txt says how to install the packages.
+An engine is enumerated or sampled. Enumeration computes the distribution of K + 1 tokens on the
+toys of exact/toys.py: the engine writes one round, and the target writes the tokens after it. Whole
+programs (programs.py) are sampled. requirements/verifiers.txt says how to install the packages.
 """
 
 import datetime
@@ -43,11 +43,13 @@ from speculative import guess
 # ---- the engines
 
 class Engine(NamedTuple):
-    """Hold what loads an engine, its settings, and how it is compared with the target.
+    """Hold how an engine is loaded and run, and how its verdict is found.
 
-    settings    {guesses in words: what is run}. Of an enumerated engine the function of one
-                round; of a sampled engine a function: folder -> (seed -> the tokens of a text)
-    rounding    an enumerated engine with a smaller distance is exact
+    load        imports what the engine needs; ImportError or OSError if it is not installed
+    settings    {what guesses, in words: a function}. The function of an enumerated engine returns
+                the tokens of one round, (x, rng, draft, target, K) -> ids. The function of a
+                sampled engine gets a folder for its files; it returns write_text(seed) -> tokens
+    rounding    an enumerated engine with a distance below it is exact
     """
 
     load: Callable[[], object]
@@ -62,7 +64,7 @@ def load_modules(*names: str) -> None:
         import_module(name)
 
 
-argmax = partial(as_drawn, guess=best)
+argmax = partial(as_drawn, guess=best)  # the draft's best tokens with its softmax rows
 ENGINES = {  # package: Engine
     "transformers": Engine(partial(load_modules, "transformers.generation.utils"), {
         "drawn, with their rows": partial(transformers_round, guess=guess),
@@ -96,7 +98,8 @@ ENGINES = {  # package: Engine
 
 
 def reason_to_leave_out(load: Callable[[], object]) -> str:
-    """Load an engine now, because imports draw random numbers; return "" or what is missing."""
+    """Load an engine; return "" if that succeeds, else what is missing."""
+    # engines are loaded before any enumeration, because some imports draw random numbers
     try:
         load()
     except (ImportError, OSError) as error:  # a package, or a file of a package
@@ -104,14 +107,15 @@ def reason_to_leave_out(load: Callable[[], object]) -> str:
     return ""
 
 
-# ---- what is found
+# ---- the tables
 
 def enumerated_distance(one_round: Callable, toy: str, K: int) -> float:
     """Return the distance of K + 1 tokens: one round of the engine, then the target."""
+    # the engines compute with floats, so the toys' rows become floats too
     draft, target = (mapped(model, np.float64) for model in TOYS[toy])
-    # the engines compute with floats, so the toys do too
     round_law = law(lambda rng: one_round(list(X), rng, draft, target, K))
-    return total_variation(completed(round_law, X, target, K + 1), text_law(X, target, K + 1))
+    texts = completed(round_law, X, target, K + 1)
+    return total_variation(texts, text_law(X, target, K + 1))
 
 
 def with_version(package: str) -> str:
@@ -122,13 +126,14 @@ def with_version(package: str) -> str:
 def enumerated_lines(package: str) -> Iterator[list[str]]:
     """Yield the table lines of an engine; settings with equal distances share a line."""
     engine = ENGINES[package]
-    settings = defaultdict(list)  # {(verdict, distances on toy A, B, C): settings in words}
+    # {(verdict, cell of toy A, of toy B, of toy C): settings in words}
+    settings = defaultdict(list)
     for words, one_round in engine.settings.items():
-        # [toy][K - 1]
+        # a list for each toy, with the distances for K = 1, 2 and 3
         distances = [[enumerated_distance(one_round, toy, K) for K in (1, 2, 3)] for toy in TOYS]
         largest = max(max(of_toy) for of_toy in distances)
         verdict = "exact" if largest < engine.rounding else "**no**"
-        cells = [" ".join(distance_cell(far, engine.rounding) for far in of_toy)
+        cells = [" ".join(distance_cell(distance, engine.rounding) for distance in of_toy)
                  for of_toy in distances]
         settings[verdict, *cells].append(words)
     for verdict_and_cells, shared in settings.items():
@@ -137,11 +142,12 @@ def enumerated_lines(package: str) -> Iterator[list[str]]:
 
 def sampled_lines(package: str) -> Iterator[list[str]]:
     """Yield the table lines of a sampled engine; settings with equal verdicts share a line."""
-    settings = defaultdict(list)  # {verdict: (settings in words, distance)}
+    settings = defaultdict(list)  # {verdict: [(settings in words, distance), ..]}
     for words, start in ENGINES[package].settings.items():
-        # an engine may still hold its files open when the folder is removed
+        # errors are ignored, because an engine may hold its files open when the folder is removed
         with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
-            distance = programs.sampled_distance(start(Path(folder)))
+            write_text = start(Path(folder))
+            distance = programs.sampled_distance(write_text)
         is_wrong = distance > limit(N_TEXTS, len(programs.wanted()))
         verdict = "**no**" if is_wrong else "no difference"
         settings[verdict].append((words, f"{distance:.4f}"))
@@ -151,7 +157,7 @@ def sampled_lines(package: str) -> Iterator[list[str]]:
 
 
 def engine_tables(packages: list[str]) -> Iterator[str]:
-    """Yield the tables of installed engines: those that are enumerated, then those sampled."""
+    """Yield the table of the enumerated engines, then the table of the sampled engines."""
     sampled = [package for package in packages if ENGINES[package].is_sampled]
     enumerated = [package for package in packages if package not in sampled]
     if enumerated:
@@ -168,7 +174,7 @@ def engine_tables(packages: list[str]) -> Iterator[str]:
 
 @command("exact.engines", "requirements/verifiers.txt")
 def main(argv: list[str] | None = None) -> None:
-    """Print what was found of the engines that are installed, and which are not."""
+    """Print the tables of the installed engines, and why each other engine is left out."""
     parser = Parser("python -m exact.engines", description=__doc__.split("\n")[0])
     parser.add_argument("--only", nargs="+", choices=ENGINES, metavar="ENGINE",
                         default=[*ENGINES], help=", ".join(ENGINES))
@@ -176,7 +182,8 @@ def main(argv: list[str] | None = None) -> None:
     os.environ["TRITON_INTERPRET"] = "1"  # before anything imports triton
     reasons = {package: reason_to_leave_out(ENGINES[package].load) for package in only}
     print_safely(f"Run on {datetime.date.today()}.\n", sys.stdout)
-    for table in engine_tables([package for package in only if not reasons[package]]):
+    installed = [package for package in only if not reasons[package]]
+    for table in engine_tables(installed):
         print_safely(f"{table}\n", sys.stdout)
     for package, reason in reasons.items():
         if reason:

@@ -1,16 +1,19 @@
 """Sample the engines that only run as a whole, caches included: llama.cpp and OpenVINO GenAI.
 
 Draft and target are random GPT-2s of two layers and three tokens, so the target's distribution
-of all texts is known. An engine writes n texts, each with its own seed. Its distance is the
-total variation between their frequencies and the target's distribution. With
+of all texts is known. An engine writes n texts, each with its own seed. Its measured distance is
+the total variation between the frequencies of its texts and the target's distribution. There are m
+different texts, and
 
-    limit = sqrt((m log 2 + log(1 / ERROR)) / (2 n))          m: the number of different texts
+    limit = sqrt((m log 2 + log(1 / ERROR)) / (2 n))
 
-an exact engine exceeds the limit with a probability of at most ERROR. The distance is the largest
-excess of frequency over probability in any set of texts. There are 2^m sets, and one set has an
-excess above the limit with a probability of at most exp(-2 n limit^2) (Hoeffding). By the same
-bound, an engine whose true distance is at least 2 limit is measured below the limit with a
-probability of at most ERROR.
+1. The distance is the largest difference of frequency and probability of any set of texts.
+2. For an exact engine, the difference of one set exceeds the limit with a probability of at most
+   exp(-2 n limit^2), which is ERROR / 2^m (Hoeffding).
+3. There are 2^m sets, so an exact engine's distance exceeds the limit with a probability of at
+   most ERROR.
+4. An engine whose true distance is at least 2 limit is measured below the limit with a probability
+   of at most ERROR, by the same bound for the set that it writes most wrongly.
 """
 
 from collections import Counter
@@ -30,11 +33,11 @@ from sampling import with_sampling
 from speculative import complete
 
 TINY_SIZES = {"n_vocab": 3, "n_ctx": 16, "n_embd": 8, "n_head": 2, "n_layer": 2}
-# the pair, out of 25, on which the wrong rule nearest to the target is farthest from it
+# the best of 25 pairs: on it the smallest distance of all wrong rules is the largest
 SEEDS = {"draft": 26, "target": 27}
-SCALE = 20  # random_params' matrices are multiplied by it, so that the rows differ
-N_GUESSES = 2  # per round
-N_TOKENS = 3  # of a text
+SCALE = 20  # the factor of random_params' matrices, so that the rows differ
+N_GUESSES = 2  # guesses per round
+N_TOKENS = 3  # new tokens of a text
 N_TEXTS = 100_000
 ERROR = 1e-6  # the probability of a wrong verdict, for an exact engine and for a distant one
 
@@ -45,28 +48,28 @@ def random_weights(name):
     """Return the parameters of the draft or the target."""
     params = random_params(TINY_SIZES, np.random.default_rng(SEEDS[name]))
     for _, weight in flatten(params):
-        if weight.ndim == 2:  # a matrix; changed in place
-            weight *= SCALE
+        if weight.ndim == 2:  # a matrix
+            weight *= SCALE  # in place, so that `params` has it
     return params
 
 
 @cache
 def model(name):
-    """Return the draft or the target as a model of probabilities that remembers its rows."""
+    """Return the draft or the target as a model of probabilities, which computes each row once."""
     probabilities = with_sampling(GPT2(random_weights(name), TINY_SIZES["n_head"]))
-    row = cache(lambda ids: probabilities(list(ids))[-1])  # one pass for each different text
+    row_after_text = cache(lambda ids: probabilities(list(ids))[-1])
 
     def rows(ids, n_last=1):
-        # the last row follows the whole text, the row before it the text without its last token
-        starts = [tuple(ids[: len(ids) - n_cut]) for n_cut in range(n_last)]
-        return np.array([row(start) for start in reversed(starts)])
+        # the first row follows the text without its last n_last - 1 tokens, the last row all of it
+        starts = [tuple(ids[: len(ids) - n_cut]) for n_cut in reversed(range(n_last))]
+        return np.array([row_after_text(start) for start in starts])
 
     return rows
 
 
 @cache
 def wanted():
-    """Return the target's distribution of a text."""
+    """Return the target's distribution of a text of N_TOKENS tokens: {text: probability}."""
     return text_law(X, model("target"), N_TOKENS)
 
 
@@ -82,13 +85,15 @@ def limit(n_texts, n_different):
 @cache
 def wrong_distances():
     """Return {name: distance} of the rules that are not exact, on these models."""
-    wanted()  # before any enumeration: the first pass compiles, and a compiler draws file names
+    # the first pass of a model compiles its products, and the compiler draws random file names. So
+    # a pass comes before the enumeration, which forbids that
+    wanted()
     distances = {}
     for rule in RULES:
         if not rule.exact:
             step = rule_step(rule, model("draft"), model("target"), N_GUESSES)
+            # whole texts, not round by round: a row depends on more than the last token
             texts = law(partial(complete, X, step, N_TOKENS))
-            # whole texts, because these models' rows depend on more than the last token
             distances[rule.name] = total_variation(texts, wanted())
     return distances
 
@@ -96,14 +101,15 @@ def wrong_distances():
 def sampled_distance(write_text, n_texts=N_TEXTS):
     """Return how far the frequencies of texts are from the target's distribution."""
     seeds = np.random.default_rng(0).integers(2**31, size=n_texts)  # one per text
-    texts = Counter((*X, *write_text(int(seed))) for seed in seeds)
-    return total_variation({text: n / n_texts for text, n in texts.items()}, wanted())
+    counts = Counter((*X, *write_text(int(seed))) for seed in seeds)
+    frequencies = {text: n / n_texts for text, n in counts.items()}
+    return total_variation(frequencies, wanted())
 
 
 # ---- llama.cpp
 
 def llama_server(target_path, draft_path, n_ctx, n_guesses, n_threads=1, probabilistic=False):
-    """Return llama.cpp's server of a target and perhaps a draft, all in float32."""
+    """Return llama.cpp's server of a target, with a draft unless draft_path is None, in float32."""
     import xllamacpp
 
     params = xllamacpp.CommonParams()
@@ -116,7 +122,7 @@ def llama_server(target_path, draft_path, n_ctx, n_guesses, n_threads=1, probabi
     if draft_path:
         draft.mparams.path = str(draft_path)
         draft.probabilistic = probabilistic
-        # n_guesses in each round, however low their probability is
+        # n_guesses guesses in each round, even if their probability is low
         draft.n_max = n_guesses
         draft.n_min = 1
         draft.p_min = 0.0
@@ -124,15 +130,17 @@ def llama_server(target_path, draft_path, n_ctx, n_guesses, n_threads=1, probabi
         params.speculative.types = [kinds.COMMON_SPECULATIVE_TYPE_DRAFT_SIMPLE]
     # float32 only: a lower precision would change the rows
     params.flash_attn_type = xllamacpp.llama_flash_attn_type.LLAMA_FLASH_ATTN_TYPE_DISABLED
-    for of_model in (params, draft):  # the target's parameters, and the draft's
-        of_model.cache_type_k = of_model.cache_type_v = xllamacpp.ggml_type.GGML_TYPE_F32
-        of_model.cpuparams.n_threads = of_model.cpuparams_batch.n_threads = n_threads
+    float32 = xllamacpp.ggml_type.GGML_TYPE_F32
+    for of_model in (params, draft):  # `params` are the target's
+        of_model.cache_type_k = float32
+        of_model.cache_type_v = float32
+        of_model.cpuparams.n_threads = n_threads
+        of_model.cpuparams_batch.n_threads = n_threads
     return xllamacpp.Server(params)
 
 
 def letters(**changes):
-    """Return a vocabulary of three letters. Files need one, although prompts are given as ids.
-    """
+    """Return a vocabulary of three letters, with changes; a file of a model must have one."""
     parts = {"vocab": {"a": 0, "b": 1, "c": 2}, "ranks": {}, "special": set(), "symbols": {},
              "end_of_text": None}
     parts.update(changes)
@@ -149,11 +157,12 @@ def llama_cpp(folder, with_draft=True, probabilistic=False):
                           probabilistic=probabilistic)
 
     def write_text(seed):
-        # the temperature is 1, all other settings are off, and no prompt comes from a cache
+        # temperature 1, no other setting, and no prompt from the cache of an earlier request
         answer = server.handle_completions({
             "prompt": list(X), "n_predict": N_TOKENS, "seed": seed, "temperature": 1.0, "top_k": 0,
             "top_p": 1.0, "min_p": 0.0, "cache_prompt": False, "ignore_eos": True})
-        return map("abc".index, answer["choices"][0]["text"])  # token 0 is the letter a
+        text = answer["choices"][0]["text"]
+        return map("abc".index, text)  # token 0 is the letter a
 
     return write_text
 
@@ -167,10 +176,11 @@ def openvino(folder, with_draft=True):
     from optimum.exporters.openvino import main_export
 
     in_float32 = {"INFERENCE_PRECISION_HINT": "f32", "KV_CACHE_PRECISION": "f32"}
+    # the model has the tokens 0 to 2, so it never writes the end of a text, token 3
     encoder = letters(vocab={"a": 0, "b": 1, "c": 2, "end": 3}, symbols={3: "end"},
-                      end_of_text=3)  # which is not in the model, so no text ends early
+                      end_of_text=3)
     for name in SEEDS:
-        # a folder of transformers, which the exporter turns into OpenVINO's own format
+        # the exporter turns a folder of transformers into OpenVINO's format, "-ir"
         (folder / name).mkdir()
         huggingface.write_folder(folder / name, encoder, TINY_SIZES, random_weights(name))
         main_export(str(folder / name), str(folder / f"{name}-ir"), convert_tokenizer=True,
@@ -198,10 +208,11 @@ def openvino(folder, with_draft=True):
 # ---- in words
 
 def explanation() -> str:
-    """Return in words what the limit is, and which wrong rules it does not show."""
+    """Return the sentences of the page about the limit, and about the rules that may be missed."""
     largest = limit(N_TEXTS, len(wanted()))
-    # a rule nearer than 2 limit may be measured below the limit
-    missed = [f"*{name}*" for name, far in wrong_distances().items() if far < 2 * largest]
+    # a rule with a distance below 2 limit may be measured below the limit
+    missed = [f"*{name}*" for name, distance in wrong_distances().items()
+              if distance < 2 * largest]
     error = f"{ERROR:.0e}".replace("e-0", "e-")  # 1e-6, which Python writes as 1e-06
     return (f"We compare {N_TEXTS:,} texts of random GPT-2s with K = {N_GUESSES}. An exact engine "
             f"stays below a distance of {largest:.4f}, and an engine whose distance is at least "

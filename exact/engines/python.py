@@ -3,9 +3,9 @@
 transformers   _speculative_sampling of generation/utils.py
 mlx-lm         speculative_generate_step of generate.py
 
-The engines' random calls are replaced by calls of the enumerating rng. Both functions return the
-tokens of one round. The toys' rows depend on the last token only, so the engines' caches are not
-tested.
+The engines' random calls are replaced by calls of the rng of exact/law.py, which takes every
+outcome in turn. Both functions return the tokens of one round. The toys' rows depend on the last
+token alone, so the engines' caches are not tested.
 """
 
 from unittest import mock
@@ -24,14 +24,14 @@ def transformers_round(x, rng, draft: Model, target: Model, K, guess: DraftGuess
     from transformers.generation import utils
 
     class ForkingUniforms:
-        """Stand for a tensor of uniforms of which only the comparisons are known."""
+        """Replace a tensor of uniforms; it can only be compared, by `uniforms <= ratios`."""
 
         def __le__(self, ratios):
             accepted = [bool(rng.random() <= ratio) for ratio in ratios.flatten().tolist()]
             return torch.tensor(accepted).reshape(ratios.shape)
 
     def multinomial(row, num_samples):
-        """Draw one token from a row, [1, V], with the rng that forks."""
+        """Draw one token from a row, [1, V], with the enumerating rng."""
         probs = np.array(row[0].tolist())
         return torch.tensor([[sample(probs, rng)]])
 
@@ -54,34 +54,36 @@ def transformers_round(x, rng, draft: Model, target: Model, K, guess: DraftGuess
 # ---- mlx-lm
 
 def mlx_model(model: Model):
-    """Return a toy as a model of mlx-lm: one without a cache, because a row needs one token."""
+    """Return a toy as a model of mlx-lm, without a cache, because a row depends on one token."""
     import mlx.core as mx
 
     class ToyModel:
-        make_cache = list  # the cache is an empty list
+        make_cache = list  # mlx-lm calls make_cache() and gets an empty list
 
         def __call__(self, ids, cache):  # [1, n] -> [1, n, V]
             rows = [model([token], 1)[0] for token in ids[0].tolist()]
             probs = np.array(rows, dtype=np.float32)
-            return mx.array(np.log(probs + 1e-30))[None]  # 1e-30, because 0 has no logarithm
+            # 1e-30 is added, because 0 has no logarithm
+            return mx.array(np.log(probs + 1e-30))[None]
 
     return ToyModel()
 
 
 def mlx_round(x, rng, draft: Model, target: Model, K):
-    """Return the tokens of one round as mlx-lm guesses and tests, with a sampler that forks."""
+    """Return the tokens of one round as mlx-lm guesses and tests, with an enumerated sampler."""
     import mlx.core as mx
     from mlx_lm.generate import speculative_generate_step
 
     def sampler(logprobs):  # [n, V] -> [n]
         rows = np.exp(np.array(logprobs, dtype=np.float64))
-        rows = np.where(rows < 1e-20, 0, rows)  # what mlx_model added
+        rows = np.where(rows < 1e-20, 0, rows)  # the 1e-30 of mlx_model becomes 0 again
         return mx.array([sample(row / row.sum(), rng) for row in rows])
 
+    tokens = speculative_generate_step(
+        mx.array(x), mlx_model(target), mlx_model(draft), mx.default_stream(mx.cpu),
+        num_draft_tokens=K, max_tokens=K + 1, sampler=sampler)
     ids = []
-    for token, _, from_draft in speculative_generate_step(
-            mx.array(x), mlx_model(target), mlx_model(draft), mx.default_stream(mx.cpu),
-            num_draft_tokens=K, max_tokens=K + 1, sampler=sampler):
+    for token, _, from_draft in tokens:
         ids.append(int(token))
-        if not from_draft:  # the first token that is no guess ends the round
+        if not from_draft:  # the first token that is not a guess ends the round
             return ids

@@ -1,14 +1,14 @@
 """Run the Triton kernels of SGLang and vLLM by Triton's interpreter, which needs no GPU.
 
 The installed file is run unchanged. Its imports from its own package are replaced, so it needs
-neither a GPU nor the package's many dependencies. Its random numbers are arguments, and every
-outcome is enumerated (boxes.py):
+neither a GPU nor the package's many dependencies. The random numbers are arguments of the kernel
+here, and every outcome is enumerated (boxes.py):
 
-    uniforms   one per guess: is the guess accepted?
-    ids_at     uniforms -> the tokens of a round: the accepted guesses and one more
-    row_at     uniforms -> the distribution of that last token, which has its own random number
+    uniforms   one uniform per guess, which decides whether the guess is accepted
+    ids_at     uniforms -> the tokens of a round: the accepted guesses and the last token
+    row_at     uniforms -> the distribution of the last token, which has its own random number
 
-The engine's random generator is therefore not tested, nor the way it draws its guesses.
+The engine's random generator is therefore not tested, and neither is how it draws its guesses.
 """
 
 import builtins
@@ -32,47 +32,55 @@ from speculative import guess
 
 
 class Kernel(NamedTuple):
-    """Hold a kernel with its guesses and rows: two functions of the uniforms."""
+    """Hold two functions of the uniforms, which run a kernel on given guesses and rows."""
 
     ids_at: Callable[[Point], tuple[int, ...]]
     row_at: Callable[[Point], np.ndarray]
 
 
-# ---- one round
+# ---- one round; bind(guesses, p_draft, p_target) returns a Kernel
 
 @cache
 def outcomes(bind, guesses, p_draft, p_target):
-    """Return [(probability, accepted guesses, row of the last token)] for guesses and rows."""
-    with np.errstate(divide="ignore", invalid="ignore"):  # logarithms of 0 in vLLM's kernels
+    """Return three lists over all boxes: probability, accepted guesses, row of the last token."""
+    probabilities = []
+    accepted = []
+    rows = []
+    with np.errstate(divide="ignore", invalid="ignore"):  # vLLM's kernels take logarithms of 0
         kernel = bind(guesses, p_draft, p_target)
-        return [(volume, ids[:-1], kernel.row_at(point))
-                for volume, ids, point in boxes(kernel.ids_at, len(guesses))]
+        for volume, ids, point in boxes(kernel.ids_at, len(guesses)):
+            probabilities.append(volume)
+            accepted.append(ids[:-1])
+            rows.append(kernel.row_at(point))
+    return probabilities, accepted, rows
 
 
 def as_tuples(rows):
-    """Return rows as tuples of floats, by which `outcomes` can be cached."""
+    """Return rows as tuples of floats, because `outcomes` is cached and needs hashable arguments.
+    """
     return tuple(tuple(map(float, row)) for row in rows)
 
 
 def kernel_round(x, rng, draft, target, K, bind, one_hot=False):
-    """Return the tokens of one round as a kernel tests the guesses, which are drawn here.
+    """Return the tokens of one round: guesses drawn by this project, tested by a kernel.
 
-    One-hot guesses are the draft's most probable tokens, tested without rows of the draft.
+    With `one_hot` the guesses are the draft's most probable tokens, and the kernel gets no rows of
+    the draft.
     """
     make_guesses = best if one_hot else guess
     guesses, p_draft = make_guesses(x, K, rng, draft)
     draft_rows = None if one_hot else as_tuples(p_draft)
     target_rows = as_tuples(target(x + guesses, K + 1))
-    found = outcomes(bind, tuple(guesses), draft_rows, target_rows)
-    probabilities, accepted, rows = zip(*found)  # entry i is for outcome i
-    # rng picks one of the kernel's outcomes, then the last token: exact/law.py enumerates both
-    branch = sample(np.array(probabilities), rng)
-    return [*accepted[branch], sample(rows[branch], rng)]
+    probabilities, accepted, rows = outcomes(bind, tuple(guesses), draft_rows, target_rows)
+    # rng draws one box of uniforms, and then the last token: exact/law.py enumerates both draws
+    box = sample(np.array(probabilities), rng)
+    return [*accepted[box], sample(rows[box], rng)]
 
 
 def round_by_kernel(bind, one_hot=False, **settings):
-    """Return one round of a kernel with these settings, in the form that is enumerated."""
-    return partial(kernel_round, bind=partial(bind, **settings), one_hot=one_hot)
+    """Return the function of one round with this kernel: (x, rng, draft, target, K) -> tokens."""
+    bind_with_settings = partial(bind, **settings)
+    return partial(kernel_round, bind=bind_with_settings, one_hot=one_hot)
 
 
 # ---- files of packages
@@ -80,26 +88,29 @@ def round_by_kernel(bind, one_hot=False, **settings):
 def names_of_file(package: str, path: str, **names):
     """Run an installed file; return the names that it defines.
 
-    What the file imports from its own package comes from `names`; an import of anything else
-    from the package gets a Mock, because the code under test does not use it.
+    The file's imports from its own package are replaced. A name in `names` gets the value given
+    there. Every other name gets a Mock, because the code under test does not use it.
     """
     file = importlib.metadata.distribution(package).locate_file(path)
-    # triton reads the variable when it is imported, and later changes have no effect
+    # triton reads TRITON_INTERPRET when it is imported; a later change has no effect
     if "triton" in sys.modules and os.environ.get("TRITON_INTERPRET") != "1":
         raise ImportError("need TRITON_INTERPRET=1 before triton is imported")
     os.environ["TRITON_INTERPRET"] = "1"
     import triton
     import triton.language as tl
 
-    stand_in = mock.Mock(triton=triton, tl=tl, **names)  # has every attribute
+    # a Mock has every attribute, so `from package.module import anything` succeeds
+    stand_in = mock.Mock(triton=triton, tl=tl, **names)
 
     def import_(name, *args):
         is_own = name.split(".")[0] == package
         return stand_in if is_own else builtins.__import__(name, *args)
 
-    # Python's `import` statement calls the __import__ of the file's builtins
-    scope = {"__name__": path, "__builtins__": vars(builtins) | {"__import__": import_}}
-    exec(compile(Path(str(file)).read_text(encoding="utf-8"), str(file), "exec"), scope)
+    # an `import` statement calls the function __import__ of the builtins that the file sees
+    own_builtins = {**vars(builtins), "__import__": import_}
+    scope = {"__name__": path, "__builtins__": own_builtins}
+    text = Path(str(file)).read_text(encoding="utf-8")
+    exec(compile(text, str(file), "exec"), scope)
     return scope
 
 
@@ -110,16 +121,17 @@ def tensor(values, dtype=np.float32):
     return torch.tensor(np.array(values, dtype))
 
 
-# ---- SGLang: its random numbers are arguments
+# ---- SGLang: the kernel gets its random numbers as arguments
 
 @cache
 def load_sglang():
-    """Return the names of SGLang's file."""
+    """Return the names that SGLang's file defines."""
     return names_of_file("sglang", "sglang/kernels/ops/speculative/reject_sampling.py")
 
 
 def sglang_kernel(guesses, p_draft, p_target, block_verification=False):
-    """Return SGLang's kernel, which draws the last token by inversion, from the uniform `last`."""
+    """Return SGLang's kernel. It draws the last token by inversion, from one more uniform, `last`.
+    """
     verify = load_sglang()["chain_speculative_sampling_triton"]
     k = len(guesses)
 
@@ -128,10 +140,12 @@ def sglang_kernel(guesses, p_draft, p_target, block_verification=False):
         n_accepted = tensor([0], np.int32)
         positions = tensor([range(k + 1)], np.int64)
         verify(
-            predicts=ids,  # written by the kernel, as are the next two
+            # the kernel writes into these three
+            predicts=ids,
             accept_index=positions.clone(),
             accept_token_num=n_accepted,
-            candidates=tensor([[-1, *guesses]], np.int64),  # column 0: the token before them
+            # and reads these; column 0 of the candidates is the token before the guesses
+            candidates=tensor([[-1, *guesses]], np.int64),
             retrive_index=positions,
             retrive_next_token=None,
             retrive_next_sibling=None,
@@ -146,27 +160,30 @@ def sglang_kernel(guesses, p_draft, p_target, block_verification=False):
         return tuple(ids[: n_accepted.item() + 1].tolist())
 
     def row_at(uniforms):
-        # how much of [0, 1) gives each token, with the same uniforms for the guesses
-        share = widths(lambda last: ids_at(uniforms, last)[-1])
-        return np.array([share.get(token, 0) for token in range(len(p_target[0]))])
+        # the length of each token's part of [0, 1), in which `last` draws this token
+        width_of = widths(lambda last: ids_at(uniforms, last)[-1])
+        n_vocab = len(p_target[0])
+        return np.array([width_of.get(token, 0) for token in range(n_vocab)])
 
     return Kernel(ids_at, row_at)
 
 
 # ---- vLLM, v1/sample: the kernels rejection_random_sample and sample_recovered_tokens
 
-# In vLLM's file `dispatch(..)` gets the tensors, and returns the grid and the constants of a call
-# of the kernel. vLLM's launcher then passes the tensors by position. Here they are passed by name:
-# the kernel's parameter `x_ptr` is the argument `x` of dispatch.
+# vLLM's file starts a kernel in two steps: a function `dispatch` gets the tensors, and returns the
+# grid and the constants of the call; vLLM's launcher then calls the kernel with the tensors by
+# position. The launcher below replaces it, and passes the tensors by name: the kernel's parameter
+# `x_ptr` gets the argument `x` of dispatch.
 
 def launcher(kernel, warmup_inputs):
-    """Replace vLLM's launcher: pass each argument to the kernel's parameter of that name."""
+    """Return a decorator of `dispatch`, which makes it a function that starts the kernel."""
     def decorate(dispatch):
         def launch(*args, **kwargs):
             arguments = inspect.signature(dispatch).bind(*args, **kwargs).arguments
             grid, constants = dispatch(**arguments)
-            # the kernel's parameters are the constants and the tensors
-            names = inspect.signature(kernel.fn).parameters.keys() - constants.keys()
+            # the kernel's parameters that are not constants are tensors
+            parameters = inspect.signature(kernel.fn).parameters
+            names = parameters.keys() - constants.keys()
             tensors = {name: arguments[name.removesuffix("_ptr")] for name in names}
             kernel[grid](**tensors, **constants)
 
@@ -177,34 +194,34 @@ def launcher(kernel, warmup_inputs):
 
 @cache
 def load_vllm_sample():
-    """Return the names of vLLM's file of its first model runner."""
+    """Return the names that vLLM's file for its first model runner defines."""
     return names_of_file(
         "vllm", "vllm/v1/sample/rejection_sampler.py",
         triton_kernel_dispatcher_with_warmup=launcher)
 
 
 def vllm_sample(guesses, p_draft, p_target):
-    """Return vLLM's kernels. A replacement is the winner of a race of exponentials.
+    """Return vLLM's kernels, which draw a replacement by a race of exponentials.
 
-    vLLM's ordinary sampler draws the bonus token, so the kernels get a number outside the
-    vocabulary in its place.
+    The bonus token is an argument: in vLLM a different function has drawn it before. Here it is a
+    number outside the vocabulary, which shows that all guesses were accepted.
     """
     import torch
 
     rejection_sample = load_vllm_sample()["rejection_sample"]
     k = len(guesses)
     n_vocab = len(p_target[0])
-    bonus = n_vocab  # a number that is not a token
-    equal = (1.0,) * n_vocab
+    bonus = n_vocab  # the tokens are 0 .. n_vocab - 1
+    equal = (1.0,) * n_vocab  # the speeds 1 / E of a race in which the largest weight wins
     settings = SimpleNamespace(all_greedy=False, all_random=True, temperature=torch.ones(1),
                                generators={})
 
     def ids_at(uniforms, speeds=equal):
         numbers = tensor(uniforms, np.float64)
-        times = 1 / tensor([speeds])  # the exponentials E
-        # the file calls torch.rand for the uniforms, and exponential_ for the race
+        exponentials = 1 / tensor([speeds])  # infinite for speed 0
+        # the file calls torch.rand for the uniforms, and Tensor.exponential_ for the race
         with (mock.patch.object(torch, "rand", lambda *size, **kind: numbers),
-              mock.patch.object(torch.Tensor, "exponential_", lambda E: E.copy_(times))):
+              mock.patch.object(torch.Tensor, "exponential_", lambda E: E.copy_(exponentials))):
             ids = rejection_sample(
                 draft_token_ids=tensor(guesses, np.int32),
                 num_draft_tokens=[k],
@@ -214,31 +231,34 @@ def vllm_sample(guesses, p_draft, p_target):
                 target_logits=tensor(p_target[:-1]).log(),
                 bonus_token_ids=tensor([[bonus]], np.int64),
                 sampling_metadata=settings)
-        # the rest of the array is -1
+        # the array is filled up with -1
         return tuple(token for token in ids[0].tolist() if token >= 0)
 
     def row_at(uniforms):
         if ids_at(uniforms)[-1] == bonus:
             return np.array(p_target[-1])
-        # the same guesses are accepted with all speeds: only the last token changes
+        # the speeds decide the last token alone; the accepted guesses depend on the uniforms
         return race_distribution(lambda speeds: ids_at(uniforms, speeds)[-1], n_vocab)
 
     return Kernel(ids_at, row_at)
 
 
-# ---- vLLM, v1/worker/gpu: its uniforms and its noise are hashes of seed and position
+# ---- vLLM, v1/worker/gpu: the kernel computes random numbers as hashes of seed and position
 
 @cache
 def load_vllm_gpu():
-    """Return the names of the file, and a namespace through which its kernels are driven.
+    """Return the names that the file defines, and a namespace `noise` with two attributes.
 
-    `noise.uniforms` are used instead of hashes. A run of the kernel sets `noise.logits` to the
-    last token's logits: `argmax` keeps them, where vLLM's function would add Gumbel noise.
-    Triton's interpreter has no log1p, so log1p is replaced too.
+    uniforms    set by the caller before a run: the numbers used instead of hashes
+    logits      set by a run: the logits of the last token's distribution
+
+    vLLM's gumbel_block_argmax would add Gumbel noise to these logits and return the best token.
+    Its replacement stores them, and adds no noise. Triton's interpreter has no log1p, so log1p is
+    replaced too.
     """
     noise = SimpleNamespace(uniforms=(), logits=None)
 
-    # `tl` in these functions is assigned below, before they are called
+    # the replacements read `tl`, which is assigned below, before a kernel calls them
     def uniform(seed, position, includes_zero):
         return tl.full((), noise.uniforms[int(position)], tl.float32)
 
@@ -266,14 +286,14 @@ def vllm_gpu(guesses, p_draft, p_target, block_verification=False):
     scope, noise = load_vllm_gpu()
     k = len(guesses)
     positions = tensor(range(k + 1), np.int64)
-    request = tensor([0], np.int32)  # the first and only one
+    request = tensor([0], np.int32)  # the number of the only request
 
     def ids_at(uniforms):
-        noise.uniforms = (*uniforms, 0.5)  # the last one, after the guesses, tests nothing
+        noise.uniforms = (*uniforms, 0.5)  # position k has no guess: its number tests nothing
         ids, n_ids = scope["rejection_sample"](
             target_logits=tensor(p_target).log(),
             draft_logits=None if p_draft is None else tensor([p_draft]).log(),
-            draft_sampled=tensor([-1, *guesses], np.int64),  # entry 0: the token before them
+            draft_sampled=tensor([-1, *guesses], np.int64),  # entry 0: the token before the guesses
             cu_num_logits=tensor([0, k + 1], np.int32),
             pos=positions,
             idx_mapping=request,
@@ -287,8 +307,9 @@ def vllm_gpu(guesses, p_draft, p_target, block_verification=False):
 
     def row_at(uniforms):
         ids_at(uniforms)  # sets noise.logits
-        # the kernel fills its block up behind the vocabulary
-        weights = np.exp(noise.logits[: len(p_target[0])].astype(np.float64))
+        # a block of the kernel is longer than the vocabulary
+        n_vocab = len(p_target[0])
+        weights = np.exp(noise.logits[:n_vocab].astype(np.float64))
         return weights / weights.sum()
 
     return Kernel(ids_at, row_at)

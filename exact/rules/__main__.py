@@ -1,13 +1,13 @@
 """Compute how far verification rules, used or discussed in public, are from the target.
 
     python -m exact.rules                      the tables of docs/wild.md, on toy A
-    python -m exact.rules --group NAME         one of them: "the test", "the rows", ..
+    python -m exact.rules --group NAME         one of these tables: "the test", "the rows", ..
     python -m exact.rules WORDS                the rules with one of these words, on all toys
-    python -m exact.rules FILE.py              a rule of yours, then the register's
+    python -m exact.rules FILE.py              your rule, then the rules of the register
     python -m exact.rules --alarms             rules that were called inexact, and are exact
     python -m exact.rules --settings [WORDS]   settings around the test that are misapplied
 
-exact/rules/register.py defines the rules, and exact/rules/settings.py those about settings.
+exact/rules/register.py defines the rules, and exact/rules/settings.py the rules about settings.
 tests/test_rules.py compares every figure of docs/wild.md with the enumerated rules.
 """
 
@@ -27,24 +27,27 @@ from lib.markdown import markdown_table
 from lib.terminal import Help, Parser, command, print_safely
 
 ROUNDING = 1e-12  # nats: a smaller divergence is rounding
-ERROR = 1e-6  # the probability that so many texts, as the column says, do not show the rule
+ERROR = 1e-6  # the probability that the texts in the column "texts" do not show the rule
 
 
 def texts_needed(found: Found) -> str:
-    """Return how many texts show the rule with probability 1 - ERROR; "-" if no number does.
+    """Return how many texts show the rule with probability 1 - ERROR; "-" for an exact rule.
 
-    One text that the target cannot write is enough. If the rule writes no such text, the best
-    test needs log(1 / ERROR) / KL texts (Stein's lemma).
+    One text that the target cannot write shows the rule. If the rule writes no such text, the best
+    test needs about log(1 / ERROR) / KL texts, where KL is the divergence of the rule's texts from
+    the target's (Stein's lemma).
     """
     impossible = sum(p for text, p in found.texts.items() if text not in found.wanted)
     if impossible == 1:
         return "1"
     if impossible:
-        # the n with (1 - impossible)^n = ERROR, the probability that the target can write them all
+        # the target can write all of n texts with probability (1 - impossible)^n: ERROR for this n
         return f"{ceil(log(ERROR) / log1p(-impossible)):,}"
-    # the divergence from the target: what one text shows on average
+    # KL: the mean over the rule's texts of log(the rule's probability / the target's)
     nats = sum(p * log(p / found.wanted[text]) for text, p in found.texts.items() if p)
-    return f"{ceil(log(1 / ERROR) / nats):,}" if nats > ROUNDING else "-"
+    if nats <= ROUNDING:
+        return "-"
+    return f"{ceil(log(1 / ERROR) / nats):,}"
 
 
 # ---- tables
@@ -66,17 +69,17 @@ def distance_cells(name: str, toy: str, enumerated: Callable) -> list[str]:
 
 def distances_table(rules: Sequence, words: Sequence[str], enumerated: Callable,
                     columns: Columns) -> str:
-    """Show the distances of all rules on toy A; with words, of the matching rules on all toys.
+    """Return a table: all rules on toy A, or with words the rules that match them on all toys.
 
-    enumerated    (name, toy, K) -> what the rule with this name writes
-    columns       what else is shown of a rule
+    enumerated    (name, toy, K) -> the Found of the rule with this name
+    columns       the columns after the distances
     """
     toys = [*TOYS] if words else ["A"]
     shown = [rule for rule in rules if not words or has_words(rule, words)]
     lines = []
     for rule in shown:
         for toy in toys:
-            # one line for each rule, or for each rule and toy
+            # with words there is a line for each rule and toy, so the label names the toy
             label = f"{rule.name}; toy {toy}" if words else rule.name
             verdict = "exact" if rule.exact else "**no**"
             distances = distance_cells(rule.name, toy, enumerated)
@@ -92,74 +95,84 @@ COLUMNS: Columns = {
 
 
 def rules_table(words: Sequence[str]) -> str:
-    """Show what each rule with one of the words does on all toys, and where it is met."""
+    """Return the table of the rules with one of the words, on all toys."""
     return distances_table(register.RULES, words, enumerated_rule, COLUMNS)
 
 
 def where_met(rule: Rule) -> str:
-    """Return the links of a rule, and where it was called inexact although it is exact."""
+    """Return the links of a rule, then the links to where this exact rule was called inexact."""
     links = [rule.seen] if rule.seen else []
     links += [f"doubted in {where}" for name, _, where in ALARMS if name == rule.name]
     return "; ".join(links)
 
 
 def group_table(name: str) -> str:
-    """Show the rules of a group on toy A. An exact rule has no distances: all are 0."""
+    """Return the table of a group on toy A. Exact rules have no distances, because all are 0."""
     is_exact = name == "exact"
-    heads = ["tokens/round", "used, asked about or fixed in"] if is_exact else [*COLUMNS]
+    distance_heads = [*DISTANCES]
+    heads = [*COLUMNS]
+    if is_exact:
+        distance_heads = []
+        heads = ["tokens/round", "used, asked about or fixed in"]
     lines = []
     for rule in register.GROUPS[name]:
-        distances = [] if is_exact else distance_cells(rule.name, "A", enumerated_rule)
-        lines.append([rule.name, *distances, *(COLUMNS[head](rule, "A") for head in heads)])
-    return markdown_table([name, *([] if is_exact else DISTANCES), *heads], lines)
+        line = [rule.name]
+        if not is_exact:
+            line += distance_cells(rule.name, "A", enumerated_rule)
+        line += [COLUMNS[head](rule, "A") for head in heads]
+        lines.append(line)
+    return markdown_table([name, *distance_heads, *heads], lines)
 
 
 def all_groups() -> str:
-    """Show all groups, one table after the other."""
+    """Return the tables of all groups."""
     return "\n\n".join(map(group_table, register.GROUPS))
 
 
 def settings_table(words: Sequence[str] = ()) -> str:
-    """Show what each rule on a setting does, and where it is met."""
+    """Return the table of the rules about settings."""
     columns: Columns = {"used or fixed in": lambda rule, toy: rule.seen}
     return distances_table(settings.SETTINGS, words, settings.enumerated_setting, columns)
 
 
 def alarms_table() -> str:
-    """Show what was said of rules that are exact, and their largest distance on any toy."""
+    """Return the table of ALARMS, with each exact rule's largest distance on any toy."""
     lines = []
     for name, said, where in ALARMS:
-        # a Fraction: 0 means exactly 0, so it is shown as it is
+        # distances are Fractions, so a 0 in the table is exactly 0
         largest = max(enumerated_rule(name, toy, K).distance for toy in TOYS for K in (1, 2, 3))
         lines.append([name, said, where, largest])
     return markdown_table(["rule", "what was said or asked", "where", "distance"], lines)
 
 
 def rows_of_file(path: Path) -> str:
-    """Show the rule of a file on toy A above all rules of the register, by their distance."""
-    rule = rule_of(names_in_file(path))
-    if rule.step or rule.decoder:
+    """Return the table with a file's rule first, then the register's rules by their distance."""
+    in_file = rule_of(names_in_file(path))
+    if in_file.step or in_file.decoder:
         raise RuleError("need a function guess or verify; for a step or a DECODER: "
                         f"python -m exact.judge {path} --all")
-    mine = Rule(str(path), rule.guess or speculative.guess,
-                checked_verify(rule.verify or speculative.verify), exact=True)
-    distances = {K: found_of(mine, "A", K).distance for K in (1, 2, 3)}
-    mine = mine._replace(exact=max(distances.values()) <= ROUNDING)
-    rules = sorted(register.RULES, key=lambda one: enumerated_rule(one.name, "A", 3).distance)
-    tokens = {mine.name: sum(len(ids) * p for ids, p in law_of_round(mine, "A", X, 3).items())}
+    mine = Rule(str(path), in_file.guess or speculative.guess,
+                checked_verify(in_file.verify or speculative.verify), exact=True)
+    largest = max(found_of(mine, "A", K).distance for K in (1, 2, 3))
+    mine = mine._replace(exact=largest <= ROUNDING)
+    rules = sorted(register.RULES, key=lambda rule: enumerated_rule(rule.name, "A", 3).distance)
+    my_round = law_of_round(mine, "A", X, 3)
+    my_tokens = sum(len(ids) * p for ids, p in my_round.items())
 
     def enumerated(name, toy, K):
-        return found_of(mine, toy, K) if name == mine.name else enumerated_rule(name, toy, K)
+        if name == mine.name:
+            return found_of(mine, toy, K)
+        return enumerated_rule(name, toy, K)
 
-    def mean_tokens(one, toy):
-        mean = tokens[one.name] if one is mine else tokens_per_round(one.name, toy, 3)
+    def mean_tokens(rule, toy):
+        mean = my_tokens if rule is mine else tokens_per_round(rule.name, toy, 3)
         return f"{float(mean):.3f}"
 
     return distances_table([mine, *rules], (), enumerated, {"tokens/round": mean_tokens})
 
 
 def text_of_file(path: Path) -> str:
-    """Return the table with the rule of a file; ValueError with a sentence for a bad file."""
+    """Return the table of a file's rule; raise ValueError with one sentence for a bad file."""
     try:
         return rows_of_file(path)
     except (Exception, SystemExit) as error:
@@ -174,7 +187,7 @@ def law_of_round(rule: Rule, toy: str, x: tuple[int, ...], k: int) -> dict:
 
 
 def found_of(rule: Rule, toy: str, K: int) -> Found:
-    """Return what a rule writes on a toy; its guesses may depend on the whole text."""
+    """Return the distribution of K + 1 tokens by a rule that may depend on the whole text."""
     texts = composed_law(X, lambda x, k: law_of_round(rule, toy, tuple(x), k), K + 1, K)
     return Found(toy, K, texts, text_law(X, TOYS[toy][1], K + 1))
 
@@ -184,7 +197,7 @@ def found_of(rule: Rule, toy: str, K: int) -> Found:
 def checked_words(words: list[str], rules: Sequence) -> list[str]:
     """Return the words; raise ValueError for a word that is in no rule's name."""
     for word in words:
-        # an empty word is in every name, and is refused
+        # an empty word would match every name
         if not word.strip() or not any(has_words(rule, [word]) for rule in rules):
             raise ValueError(f"no rule has {word!r} in its name")
     return words

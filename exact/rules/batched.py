@@ -1,8 +1,12 @@
 """Run the rules of the register on arrays, as engines do.
 
+A batch has B rounds with K guesses each, over a vocabulary of V tokens:
+
     guesses    [B, K]           p_draft   [B, K, V]        p_target   [B, K + 1, V]
-    uniforms   [B, K + 1]       u_t tests guess t; the last one draws the replacement or bonus
-    tokens     [B, K + 1]       the accepted guesses and that token, then -1
+    uniforms   [B, K + 1]       uniform t tests guess t; uniform K draws the last token, which is
+                                the replacement of a rejected guess or the bonus token
+    tokens     [B, K + 1]       the accepted guesses, the last token, then -1: [5, 7, 2, -1] is a
+                                round of K = 3 with the guesses 5 and 7 accepted
 
 EXACT and WRONG are {name of a rule: its function}. exact/oracle.py is tested with these functions,
 and benchmarks/power.py runs the tests of engines on them. A test here is the batched form of the
@@ -22,7 +26,9 @@ from exact.toys import best
 from speculative import guess, verify
 from variants.match import match_verify
 
-PAD_ROW = ((0, 0), (0, 1), (0, 0))  # one row of zeros after p_draft: its residual is the target
+# for np.pad: one row of zeros is put after the K rows of p_draft. The residual of p_target's row K
+# is then this row itself, from which the bonus token is drawn
+PAD_ROW = ((0, 0), (0, 1), (0, 0))
 
 
 # ---- parts
@@ -35,36 +41,46 @@ def at(rows, tokens):  # [B, k, V], [B, k] -> [B, k]
 def draw(weights, uniforms):  # [.., V], [..] -> [..]
     """Return the token in whose interval the uniform is."""
     cumulative = weights.cumsum(axis=-1)
-    total = np.where(cumulative[..., -1:] > 0, cumulative[..., -1:], 1)
+    total = cumulative[..., -1:]
+    ends = cumulative / np.where(total > 0, total, 1)
     # the token is the number of interval ends at or below the uniform
-    return (uniforms[..., None] >= cumulative / total).sum(axis=-1)
+    return (uniforms[..., None] >= ends).sum(axis=-1)
 
 
 def written(guesses, n, token):  # [B, K], [B], [B] -> [B, K + 1]
-    """Return the first n guesses and the token, then -1."""
-    tokens = np.pad(guesses, ((0, 0), (0, 1)))  # one more column
-    tokens[np.arange(tokens.shape[1]) > n[:, None]] = -1
-    tokens[np.arange(len(n)), n] = token
+    """Return each round's tokens: its first n guesses, its last token, then -1."""
+    tokens = np.pad(guesses, ((0, 0), (0, 1)))  # column K is new
+    columns = np.arange(tokens.shape[1])
+    tokens[columns > n[:, None]] = -1
+    tokens[np.arange(len(n)), n] = token  # column n of each round
     return tokens
 
 
 def n_leading(flags):  # [B, K] -> [B]
-    """Return how many flags of each row are true before the first false one."""
+    """Return how many flags of each round are true before the first false one."""
     # a product of flags is 1 up to the first false flag, and 0 from there on
     return np.cumprod(flags, axis=1).sum(axis=1)
 
 
 def last_passed(passed):  # [B, K] -> [B]
-    """Return the largest number n of guesses that passes; n = 0 always passes."""
-    passed = np.pad(passed, ((0, 0), (1, 0)), constant_values=True)  # column n: n guesses pass
-    # the first true column from the right
-    return passed.shape[1] - 1 - passed[:, ::-1].argmax(axis=1)
+    """Return the largest number n of guesses that passes; column n - 1 is whether n guesses pass.
+    """
+    # a new first column, so that column n is whether n guesses pass; n = 0 always passes
+    passed = np.pad(passed, ((0, 0), (1, 0)), constant_values=True)
+    # argmax finds the first true column; in reversed order this is the last true column
+    n_later = passed[:, ::-1].argmax(axis=1)  # columns to the right of the last true one
+    K = passed.shape[1] - 1
+    return K - n_later
 
 
 def probabilities(guesses, p_draft, p_target):  # -> [B, K], [B, K]
-    """Return the guesses' probabilities: the target's, and the draft's (1 instead of 0)."""
+    """Return the target's and the draft's probabilities of the guesses, to be divided.
+
+    A draft's probability of 0 is returned as 1.
+    """
+    targets = at(p_target[:, :-1], guesses)  # row K follows all guesses
     drafts = at(p_draft, guesses)
-    return at(p_target[:, :-1], guesses), np.where(drafts > 0, drafts, 1)
+    return targets, np.where(drafts > 0, drafts, 1)
 
 
 # ---- how many guesses are tested: (guesses, p_draft) -> [B]
@@ -90,42 +106,60 @@ def n_planned(guesses, p_draft, choose=np.argmax, costs=ways.COSTS):
     return choose(ways.rates(p_draft.max(axis=-1), costs), axis=-1)
 
 
-# ---- tests
+# ---- tests that go from guess to guess
 
 def chain(guesses, p_draft, p_target, uniforms, p_accept=ratio, replace=from_residual, bonus=-1,
           numbers="separate", scaled=unscaled, n_tested=all_of):
     """Accept guess after guess; draw a replacement at the first rejection, or the bonus token.
 
-    `bonus`, `numbers` and `scaled` are the arguments of verifiers.chain. The uniforms 0 .. K - 1
-    test the guesses, and uniform K draws the last token.
+    `bonus`, `numbers` and `scaled` are the arguments of verifiers.chain. `n_tested` returns how
+    many guesses of each round are tested.
     """
-    each = np.arange(len(guesses))
     K = guesses.shape[1]
     k = n_tested(guesses, p_draft)
-    guesses = np.maximum(guesses, 0)  # padding becomes token 0, which is never tested: n <= k
+    # token 0 stands for padding; padding is never accepted, because a round accepts k at most
+    guesses = np.maximum(guesses, 0)
+
     tests = uniforms[:, :1] if numbers == "one" else uniforms[:, :K]
     accepted = tests < p_accept(*probabilities(guesses, p_draft, scaled(p_target)))
-    n = np.minimum(n_leading(accepted), k)  # the round writes n guesses and one token
-    replaced = replace(guesses, p_target[:, :K], p_draft, p_target[:, 1:])  # [B, K, V]
-    replacement_row = replaced[each, np.minimum(n, K - 1)]  # any row if n is K: not used below
-    bonus_row = p_target[each, np.maximum(k + 1 + bonus, 0)]  # bonus -1 is row k, the last
-    weights = np.where((n == k)[:, None], bonus_row, replacement_row)
-    # "twice": uniform n, which rejected guess n; if n is K it is the last uniform in any case
-    number = uniforms[each, n] if numbers == "twice" else uniforms[:, K]
+    n = np.minimum(n_leading(accepted), k)
+
+    weights = last_weights(guesses, p_draft, p_target, n, k, replace, bonus)
+    number = uniforms[:, K]
+    if numbers == "twice":
+        # uniform n rejected guess n; if n is K, uniform n is the last uniform as before
+        number = uniforms[np.arange(len(n)), n]
     return written(guesses, n, draw(weights, number))
+
+
+def last_weights(guesses, p_draft, p_target, n, k, replace, bonus):  # -> [B, V]
+    """Return the weights of the last token of each round with n of k guesses accepted."""
+    rounds = np.arange(len(guesses))
+    K = guesses.shape[1]
+    # the weights of a replacement of every guess; p_target[:, 1:] has each guess's next row
+    replaced = replace(guesses, p_target[:, :K], p_draft, p_target[:, 1:])  # [B, K, V]
+    # a round with n = K has no replacement; any row is taken, and is not used
+    replacement_row = replaced[rounds, np.minimum(n, K - 1)]
+    # bonus = -1 is row k, the last row of a round with k guesses; bonus = -2 is row k - 1
+    bonus_row = p_target[rounds, np.maximum(k + 1 + bonus, 0)]
+    is_bonus = n == k
+    return np.where(is_bonus[:, None], bonus_row, replacement_row)
 
 
 def match(guesses, p_draft, p_target, uniforms, n_tested=all_of):
     """Draw the target's tokens; write them up to the first token that is not the guess."""
     drawn = draw(p_target, uniforms)  # [B, K + 1]
-    n = np.minimum(n_leading(drawn[:, :-1] == guesses), n_tested(guesses, p_draft))
+    n_matches = n_leading(drawn[:, :-1] == guesses)
+    n = np.minimum(n_matches, n_tested(guesses, p_draft))
     return written(guesses, n, drawn[np.arange(len(n)), n])
 
 
+# ---- right tests with a wrong argument
+
 def best_tokens(guesses, p_draft, p_target, uniforms):
     """Compare the guesses with the target's most probable tokens."""
-    one_hot = np.eye(p_target.shape[-1])[p_target.argmax(axis=-1)]
-    return match(guesses, p_draft, one_hot, uniforms)
+    best_rows = np.eye(p_target.shape[-1])[p_target.argmax(axis=-1)]  # one-hot, [B, K + 1, V]
+    return match(guesses, p_draft, best_rows, uniforms)
 
 
 def next_rows(guesses, p_draft, p_target, uniforms):
@@ -136,7 +170,7 @@ def next_rows(guesses, p_draft, p_target, uniforms):
 
 def first_untested(guesses, p_draft, p_target, uniforms):
     """Accept the first guess without a test; test the others."""
-    # as if the target's row were the draft's: the ratio is 1
+    # the draft's first row is given as the target's, so that the first ratio is 1
     rows = np.concatenate([p_draft[:, :1], p_target[:, 1:]], axis=1)
     return chain(guesses, p_draft, rows, uniforms)
 
@@ -151,14 +185,15 @@ def best_bonus(guesses, p_draft, p_target, uniforms):
 def no_bonus(guesses, p_draft, p_target, uniforms):
     """Test as `chain`, and draw no bonus token."""
     tokens = chain(guesses, p_draft, p_target, uniforms)
-    tokens[:, -1] = -1
+    tokens[:, -1] = -1  # only a bonus token is in the last column
     return tokens
 
+
+# ---- shares: [B, K + 1], column n is the share of the first n guesses
 
 def shares(guesses, p_draft, p_target):  # -> [B, K + 1]
     """Return the shares of block verification after 0 .. K guesses, as variants/block.py does."""
     target, draft = probabilities(guesses, p_draft, p_target)
-    # column n is the share after n guesses
     share = np.ones((len(guesses), 1 + guesses.shape[1]), dtype=p_target.dtype)
     for t in range(guesses.shape[1]):
         share[:, t + 1] = ratio(share[:, t] * target[:, t], draft[:, t])
@@ -168,60 +203,78 @@ def shares(guesses, p_draft, p_target):  # -> [B, K + 1]
 def joint_ratios(guesses, p_draft, p_target):  # -> [B, K + 1]
     """Return the product of the first t ratios p_target / p_draft, for t = 0 .. K."""
     target, draft = probabilities(guesses, p_draft, p_target)
-    # column 0 is the product of no ratio, 1
-    return np.pad((target / draft).cumprod(axis=1), ((0, 0), (1, 0)), constant_values=1)
+    products = (target / draft).cumprod(axis=1)  # of the first 1 .. K ratios
+    # a new first column: the product of no ratio is 1
+    return np.pad(products, ((0, 0), (1, 0)), constant_values=1)
 
 
 def last_uncapped(guesses, p_draft, p_target):  # -> [B, K + 1]
-    """Return the shares of block verification, but the last one as if no other were capped."""
+    """Return the shares of verifiers.last_uncapped: the last one is the product of all ratios."""
     share = shares(guesses, p_draft, p_target)
     share[:, -1] = np.minimum(joint_ratios(guesses, p_draft, p_target)[:, -1], 1)
     return share
 
 
 def capped_at_maxima(guesses, p_draft, p_target):  # -> [B, K + 1]
-    """Return the shares of verifiers.capped_at_maxima."""
+    """Return the shares of verifiers.capped_at_maxima: 1 where the product has a new maximum."""
     joint = joint_ratios(guesses, p_draft, p_target)
     _, draft = probabilities(guesses, p_draft, p_target)
     share = np.ones_like(joint)
     share[:, 1:] /= draft.cumprod(axis=1)
+    # column t of `largest` is the largest of the products 0 .. t
     largest = np.maximum.accumulate(joint, axis=1)
-    is_maximum = joint[:, 1:] > largest[:, :-1]  # larger than all products before it
+    # column t of `is_maximum` is about product t + 1, which is compared with products 0 .. t
+    is_maximum = joint[:, 1:] > largest[:, :-1]
     share[:, 1:][is_maximum] = 1
     share[:, -1] = np.minimum(joint[:, -1], 1)
     return share
 
 
+# ---- tests of several guesses at once
+
 def traversal(guesses, p_draft, p_target, uniforms, rest=whole_rest, shares=shares):
-    """Accept the longest start that passes, tried from its end."""
-    each = np.arange(len(guesses))
+    """Accept the largest number n of guesses whose test passes.
+
+    `rest` and `shares` are the arguments of verifiers.traversal.
+    """
     K = guesses.shape[1]
     share = shares(guesses, p_draft, p_target)
-    # weights[:, n] are for the token after n guesses; for n = K they are the target's row alone
+    # weights[:, n] are for the token after n guesses; PAD_ROW makes weights[:, K] the target's row
     weights = np.maximum(share[..., None] * p_target - np.pad(p_draft, PAD_ROW), 0)
-    mass = weights[:, :K].sum(axis=-1)
-    divisor = rest(mass, share[:, :K], at(p_draft, guesses))
-    # n < K guesses pass with probability mass / divisor; where that is 0 / 0 it is not used, and 1
-    safe_divisor = np.where(divisor > 0, divisor, 1)
-    p_shorter = np.where(divisor > 0, mass / safe_divisor, 1)
-    # n = 0 always passes and has no column, so column n - 1 of p_accept is for n guesses
-    p_accept = np.concatenate([p_shorter[:, 1:], share[:, K:]], axis=1)
+    p_accept = p_block(weights[:, :K].sum(axis=-1), share, at(p_draft, guesses), rest)
     n = last_passed(uniforms[:, :K] < p_accept)
-    return written(guesses, n, draw(weights[each, n], uniforms[:, K]))
+    return written(guesses, n, draw(weights[np.arange(len(n)), n], uniforms[:, K]))
+
+
+def p_block(mass, share, p_guess, rest):  # [B, K], [B, K + 1], [B, K] -> [B, K]
+    """Return the probability of accepting n = 1 .. K guesses; column n - 1 is for n guesses.
+
+    Column n of `mass` is the sum of the weights after n < K guesses.
+    """
+    K = mass.shape[1]
+    divisor = rest(mass, share[:, :K], p_guess)
+    # 0 / 0 means that the share is 1 and the rows are equal. Then n + 1 guesses pass in any case,
+    # so this test has no effect; its probability is set to 1
+    safe_divisor = np.where(divisor > 0, divisor, 1)
+    p_fewer = np.where(divisor > 0, mass / safe_divisor, 1)  # column n: n guesses, n < K
+    # n = 0 needs no test, so column 0 is dropped; n = K passes with probability share[K]
+    return np.concatenate([p_fewer[:, 1:], share[:, K:]], axis=1)
 
 
 def one_product(guesses, p_draft, p_target, uniforms):
-    """Accept up to the last guess at which the ratios' product reaches the uniforms' product."""
+    """Accept the largest number of guesses whose product of ratios reaches the uniforms' product.
+    """
     ratios = ratio(*probabilities(guesses, p_draft, p_target))
     K = guesses.shape[1]
     n = last_passed(np.cumprod(ratios, axis=1) >= np.cumprod(uniforms[:, :K], axis=1))
-    weights = surplus(p_target, np.pad(p_draft, PAD_ROW))[np.arange(len(n)), n]
-    return written(guesses, n, draw(weights, uniforms[:, K]))
+    # the residual of every row, and of these the residual of row n
+    residuals = surplus(p_target, np.pad(p_draft, PAD_ROW))
+    return written(guesses, n, draw(residuals[np.arange(len(n)), n], uniforms[:, K]))
 
 
 # ---- the rules
 
-TESTS = {  # a test of one round: the test of a batch
+TESTS = {  # {a test of one round: the same test of a batch}
     verify: chain,
     verifiers.chain: chain,
     match_verify: match,
@@ -232,12 +285,12 @@ TESTS = {  # a test of one round: the test of a batch
     verifiers.no_bonus: no_bonus,
     verifiers.traversal: traversal,
     verifiers.one_product: one_product}
-PARTS = {  # a part of a test of one round that is not for arrays: the part for a batch
+PARTS = {  # {a part of a test of one round: the same part for a batch}; other parts serve both
     verifiers.last_uncapped: last_uncapped,
     verifiers.capped_at_maxima: capped_at_maxima}
-COUNTS = {  # a way to guess: how many of the guesses are tested
+COUNTS = {  # {a way to guess: the function that returns how many guesses are tested}
     guess: all_of,
-    best: all_of,  # the oracle draws the guesses of these rules too
+    best: all_of,  # the guesses of these rules are drawn too, when the oracle makes them
     ways.stop_before: before_unsure_row,
     ways.drop_improbable: before_unsure_guess,
     ways.planned: n_planned}
@@ -249,18 +302,23 @@ def function_and_settings(function):
 
 
 def batched_rules(exact):
-    """Return {name: test of a batch} of the rules that can test guesses from another function."""
+    """Return {name: test of a batch} of the exact rules, or of the others.
+
+    A rule is left out if it is about how guesses are made, because a batch is given its guesses.
+    """
     tests = {}
     for rule in RULES:
-        way, options = function_and_settings(rule.guess)
+        way, way_settings = function_and_settings(rule.guess)
         test, settings = function_and_settings(rule.verify)
-        # with "guess" in the options the rule is about how guesses are made
-        has_parts = test in TESTS and way in COUNTS and "guess" not in options
-        if rule.exact != exact or not has_parts:
+        is_known = test in TESTS and way in COUNTS
+        # a way with a setting `guess` makes its guesses by a different function
+        is_about_guesses = "guess" in way_settings
+        if rule.exact != exact or not is_known or is_about_guesses:
             continue
+
         settings = {name: PARTS.get(part, part) for name, part in settings.items()}
         if COUNTS[way] is not all_of:
-            settings = {**settings, "n_tested": partial(COUNTS[way], **options)}
+            settings["n_tested"] = partial(COUNTS[way], **way_settings)
         tests[rule.name] = partial(TESTS[test], **settings)
     return tests
 

@@ -5,8 +5,8 @@
     SWAPS     {piece of a line: other pieces}, tried at each occurrence in each line
 
 `mutants()` returns {"line -> other line": verifier}. Most of these verifiers are wrong. Some are
-right (a sum in a different order), and some are right with one guess only. tests/test_faults.py
-finds out which, on many other toys.
+right (for example `<=` instead of `<`), and some are right with one guess only.
+tests/test_faults.py lists the right ones, and checks the list on many other toys.
 """
 
 from types import CodeType
@@ -219,7 +219,7 @@ FAULTS = {
         "weights = np.maximum(target_row - one_hot_of(tokens_at(guesses, n), target_row), 0)",
         "weights = target_row * (1 - one_hot_of(tokens_at(guesses, n), target_row))",
         "weights = best_of(np.maximum(target_row - draft_row, 0))",
-        # one fault in two lines of this file
+        # a string in two pieces: one fault
         "weights = np.where((n == 0)[:, None], best_of(np.maximum(target_row - draft_row, 0)), "
         "np.maximum(target_row - draft_row, 0))",
         "weights = np.where((n < K)[:, None], target_row * (target_row > draft_row), target_row)",
@@ -309,7 +309,7 @@ SWAPS = {
 # ---- what faults use
 
 def normalised(weights):
-    """Return rows of probabilities."""
+    """Return the weights divided by the sum of their row."""
     return weights / weights.sum(axis=-1, keepdims=True)
 
 
@@ -317,7 +317,9 @@ def top_p(rows, mass):
     """Return rows of the most probable tokens with at least this mass."""
     order = np.argsort(-rows, axis=-1)  # the most probable token first
     largest = np.take_along_axis(rows, order, axis=-1)
-    is_kept = largest.cumsum(axis=-1) - largest < mass  # the tokens before have less than mass
+    # a token is kept if the more probable tokens have less than the mass
+    mass_before = largest.cumsum(axis=-1) - largest
+    is_kept = mass_before < mass
     kept = np.zeros_like(rows)
     np.put_along_axis(kept, order, largest * is_kept, axis=-1)
     return normalised(kept)
@@ -345,6 +347,7 @@ def greedy_above(rows, probability):
 
 
 def sharper(rows, power):
+    """Return the rows raised to a power above 1, as a temperature below 1 does."""
     return normalised(rows**power)
 
 
@@ -354,11 +357,12 @@ def in_8_bits(rows):
 
 
 def tokens_at(guesses, n):
-    """Return guess n of each row; the last guess if n = K, where no guess was rejected."""
+    """Return the rejected guess n of each round; the last guess if none was rejected (n = K)."""
     return guesses[np.arange(len(n)), np.minimum(n, guesses.shape[1] - 1)]
 
 
 def one_hot_of(tokens, rows):
+    """Return one-hot rows of the tokens, as long as `rows`."""
     return np.eye(rows.shape[-1])[tokens]
 
 
@@ -367,9 +371,10 @@ def unless_small(weights, rows, mass):
     return np.where(weights.sum(axis=-1, keepdims=True) < mass, rows, weights)
 
 
-names = {function.__name__: function
-         for function in (at, top_p, top_k, min_p, best_of, greedy_above, sharper, bfloat16,
-                          in_8_bits, tokens_at, one_hot_of, unless_small)} | {"np": np}
+FUNCTIONS = (at, top_p, top_k, min_p, best_of, greedy_above, sharper, bfloat16, in_8_bits,
+             tokens_at, one_hot_of, unless_small)
+# the names that a line may use
+names = {"np": np, **{function.__name__: function for function in FUNCTIONS}}
 
 
 # ---- mutants
@@ -381,16 +386,17 @@ def swapped(line):
         while start >= 0:
             for other in others:
                 yield line[:start] + other + line[start + len(piece) :]
-            start = line.find(piece, start + 1)  # -1: no further occurrence
+            start = line.find(piece, start + 1)  # -1 if the piece does not occur again
 
 
 def compiled(lines) -> CodeType:
+    """Return the lines as code that `exec` runs."""
     return compile("\n".join(lines), "<mutant>", "exec")
 
 
 def verifier(lines):
     """Return the verifier with these lines."""
-    code = compiled(lines)
+    code = compiled(lines)  # once, because the verifier is called many times
 
     def verify(guesses, p_draft, p_target, uniforms):
         scope = dict(names, guesses=guesses, p_draft=p_draft, p_target=p_target,
@@ -406,7 +412,8 @@ def mutants():
     """Return {"line -> other line": verifier}, one line changed in each."""
     verifiers = {}
     for i, line in enumerate(RIGHT):
-        # a dict keeps each other line once, in order
-        for other in dict.fromkeys([*FAULTS.get(line, []), *swapped(line)]):
+        others = [*FAULTS.get(line, []), *swapped(line)]
+        # some swaps give equal lines: dict.fromkeys keeps one of each, in order
+        for other in dict.fromkeys(others):
             verifiers[f"{line} -> {other}"] = verifier([*RIGHT[:i], other, *RIGHT[i + 1 :]])
     return verifiers

@@ -3,8 +3,8 @@
     guess(x, k, rng, draft) -> guesses, p_draft     as speculative.guess
     p_draft      the rows that the test receives; None if the test needs none
 
-Such a function returns its guesses and the rows they were drawn from. It may return fewer than k
-guesses, because it may also choose how many guesses are tested.
+A right way to guess returns its guesses and the rows they were drawn from. Any way may return
+fewer than k guesses: it then also chooses how many guesses are tested.
 """
 
 from collections.abc import Callable
@@ -21,9 +21,10 @@ from variants.multipath import best_row, worst_first
 from variants.shared.branches import best_ids, tree_of_paths
 
 DraftGuess = Callable[..., tuple[Any, Any]]  # (x, k, rng, draft) -> guesses, p_draft
-COSTS = (10, *range(16, 32))  # of a pass with 0, 1, 2, .. guesses
-COSTS_WITH_A_BEND = (10, 14, *range(17, 32))  # the steps are 4, 3, 1, 1, ..
-COMMON = 2  # tokens 0 and 1 are in both vocabularies, where that matters
+# entry n is the cost of a pass with n guesses
+COSTS = (10, *range(16, 32))  # 10, 16, 17, 18, ..: the first guess costs 6, each later guess 1
+COSTS_WITH_A_BEND = (10, 14, *range(17, 32))  # 10, 14, 17, 18, ..: the guesses cost 4, 3, 1, 1, ..
+COMMON = 2  # tokens 0 and 1 are the only common tokens in `common_tokens`
 
 
 # ---- what the guesses are drawn from, and the rows that the test receives
@@ -49,24 +50,31 @@ def in_bfloat16(row):
 colder = drawn_from(lambda row: row**2 / (row**2).sum())  # temperature 1/2
 drawn_in_bfloat16 = drawn_from(in_bfloat16)
 best_two = drawn_from(partial(keep_largest, n=2))
-common_tokens = drawn_from(lambda row: row * (np.arange(3) < COMMON))  # sums below 1
+# the other tokens get 0, so a row sums to less than 1
+common_tokens = drawn_from(lambda row: row * (np.arange(3) < COMMON))
 
 
 def as_drawn(x, k, rng, draft, guess: DraftGuess):
-    """Return the tokens of `guess` with the draft's own rows, as if drawn from these rows."""
+    """Return the tokens of `guess` with the draft's unchanged rows, as if drawn from these rows."""
     guesses, _ = guess(x, k, rng, draft)
-    return guesses, [draft(x + guesses[:t], 1)[-1] for t in range(len(guesses))]
+    return guesses, unchanged_rows(x, guesses, draft)
+
+
+def unchanged_rows(x, guesses, draft):
+    """Return the draft's row for the position of each guess."""
+    return [draft(x + guesses[:t], 1)[-1] for t in range(len(guesses))]
 
 
 def beam(x, k, rng, draft, width=2):
-    """Return the best of `width` beams, without rows."""
-    beams = [(Fraction(1), [])]  # (probability, ids), the best first
+    """Return the k tokens that beam search with this width finds most probable, without rows."""
+    beams = [(Fraction(1), [])]  # (probability, tokens), the most probable first
     for _ in range(k):
-        longer = [(p * p_next, ids + [token]) for p, ids in beams
-                  for token, p_next in enumerate(draft(x + ids, 1)[-1])]
-        beams = sorted(longer, key=lambda beam: -beam[0])[:width]
-    _, best_ids = beams[0]
-    return best_ids, None
+        longer = [(p * p_next, tokens + [token]) for p, tokens in beams
+                  for token, p_next in enumerate(draft(x + tokens, 1)[-1])]
+        # descending; of equal probabilities the earlier one stays first
+        beams = sorted(longer, key=lambda pair: -pair[0])[:width]
+    _, most_probable = beams[0]
+    return most_probable, None
 
 
 # ---- several paths
@@ -74,36 +82,45 @@ def beam(x, k, rng, draft, width=2):
 def best_of_two(x, k, rng, draft, target):
     """Return the better of two paths drawn from the draft, as variants/multipath.py chooses it.
 
-    The token is drawn from the best path's distribution. The rows are the draft's.
+    Only the better path is drawn here, token by token, from its distribution (`best_row`). The
+    rows that are returned are wrong: they are the draft's.
     """
     guesses, p_draft = [], []
+    # of the tokens so far, as best_row needs them
     mass = 1
     below = 0
     for _ in range(k):
         text = x + guesses
         row = draft(text, 1)[-1]
-        best, below_token = best_row(row, worst_first(row, target(text, 1)[-1]), mass, below, 2)
-        guesses.append(sample(best, rng))
+        order = worst_first(row, target(text, 1)[-1])
+        row_of_better, below_token = best_row(row, order, mass, below, 2)  # 2 paths
+        token = sample(row_of_better, rng)
+        guesses.append(token)
         p_draft.append(row)
-        mass = mass * row[guesses[-1]]
-        below = below_token[guesses[-1]]
+        mass = mass * row[token]
+        below = below_token[token]
     return guesses, p_draft
 
 
 def two_best_paths(x, k, rng, draft):
-    """Return the tree of two paths without chance, which differ from the second token on.
+    """Return the tree of two paths of k most probable tokens, which part at the second token.
 
-    The first path has the draft's best tokens. The second path has the second best token where
-    it leaves the first path, and the best tokens after it. Paths of one token differ in it.
+    The first path has the draft's best token everywhere. The second path has the first path's
+    first token, then the draft's second best token, then best tokens again. If k is 1, the second
+    path is the second best token alone.
     """
     def extended(path):
+        """Return the path with the draft's best tokens up to k tokens."""
         while len(path) < k:
             path = path + best_ids(draft(x + path, 1)[-1], 1)
         return path
 
     first = extended([])
-    shared = first[: min(k - 1, 1)]
-    second = extended(shared + best_ids(draft(x + shared, 1)[-1], 2)[1:]) if k else []
+    second = []
+    if k > 0:
+        shared = first[: min(k - 1, 1)]  # the first token, or no token if k is 1
+        _, second_best = best_ids(draft(x + shared, 1)[-1], 2)
+        second = extended(shared + [second_best])
     tree = tree_of_paths([first, second], N_VOCAB)
     return tree, tree.rows()
 
@@ -116,54 +133,60 @@ def count_leading(flags) -> int:
     >>> [count_leading(flags) for flags in ([True, True, False, True], [True], [])]
     [2, 1, 0]
     """
-    return [*flags, False].index(False)  # a false flag at the end: an index exists
+    # a false flag is added at the end, so that a first false flag exists
+    return [*flags, False].index(False)
 
 
 def is_confident(p):
-    """Return whether a draft is confident of a token: from the probability 2/5 on."""
-    return 5 * p >= 2  # exact for a Fraction, and 5 * 0.4 is exactly 2.0 for a float
+    """Return whether a draft is confident of a token, which means a probability >= 2/5."""
+    # in this form 0.4 is confident as a float too: 5 * 0.4 is exactly 2.0
+    return 5 * p >= 2
 
 
 def stop_before(x, k, rng, draft):
     """Stop before drawing from a row without a confident token."""
     if k == 0 or not is_confident(draft(x, 1)[-1].max()):
         return [], []
-    first, first_row = guess(x, 1, rng, draft)  # lists of one
-    guesses, p_draft = stop_before(x + first, k - 1, rng, draft)
-    return first + guesses, first_row + p_draft
+    first_guess, first_row = guess(x, 1, rng, draft)  # lists of one
+    later_guesses, later_rows = stop_before(x + first_guess, k - 1, rng, draft)
+    return first_guess + later_guesses, first_row + later_rows
 
 
 def drop_improbable(x, k, rng, draft, guess: DraftGuess = guess, extra=0):
     """Drop the first guess with a low draft probability and all later ones, except `extra`."""
     guesses, p_draft = guess(x, k, rng, draft)
-    own_rows = [draft(x + guesses[:t], 1)[-1] for t in range(len(guesses))]
-    confident = [is_confident(row[token]) for row, token in zip(own_rows, guesses)]
+    # the confidence is read from unchanged rows, because p_draft may be one-hot
+    confident = [is_confident(row[token])
+                 for row, token in zip(unchanged_rows(x, guesses, draft), guesses)]
     n = count_leading(confident) + extra
     return guesses[:n], p_draft[:n]
 
 
 def rates(confidences, costs):  # [.., k] -> [.., k + 1]
-    """Return the expected tokens per cost of 0 .. k guesses.
+    """Return the expected tokens of a round with n guesses / its cost, for n = 0 .. k.
 
     The draft's confidence in guess t is the largest probability of its row. The product of the
-    first n estimates P(n guesses are accepted).
+    first n confidences is the estimate of the probability that n guesses are accepted.
     """
-    # entry n of `passed` estimates P(the first n guesses are accepted); entry 0 is 1
+    # passed[.., n] is the product of the first n confidences; passed[.., 0] is 1
     shape_of_ones = (*np.shape(confidences)[:-1], 1)  # [.., 1]
     ones = np.ones_like(confidences, shape=shape_of_ones)
     passed = np.concatenate([ones, confidences], axis=-1).cumprod(axis=-1)
     # a round with n guesses writes 1 + passed[1] + .. + passed[n] tokens
-    return passed.cumsum(axis=-1) / np.array(costs)[: passed.shape[-1]]
+    tokens = passed.cumsum(axis=-1)
+    n_costs = passed.shape[-1]  # k + 1
+    return tokens / np.array(costs)[:n_costs]
 
 
-def first_descent(rates, axis=-1):
-    """Return the first n after which the rate does not rise."""
-    rises = np.diff(rates, axis=axis) > 0
-    return rises.cumprod(axis=axis).sum(axis=axis)  # the number of rises before the first descent
+def first_descent(rate, axis=-1):  # [.., k + 1] -> [..]
+    """Return the first n for which rate[n + 1] is not above rate[n]; k if all rates rise."""
+    rises = np.diff(rate, axis=axis) > 0  # [n]: from rate[n] to rate[n + 1]
+    # a product of rises is 1 up to the first descent, and 0 from there on
+    return rises.cumprod(axis=axis).sum(axis=axis)
 
 
 def planned(x, k, rng, draft, choose=np.argmax, costs=COSTS):
-    """Draw k guesses; keep as many as `choose` finds best by their rates."""
+    """Draw k guesses; return the first n, as many as `choose` picks from the rates."""
     guesses, p_draft = guess(x, k, rng, draft)
     n = choose(rates([row.max() for row in p_draft], costs), axis=-1)
     return guesses[:n], p_draft[:n]

@@ -3,10 +3,11 @@
     python -m exact.rules.oracle_rows                      KNOWN, for the file's toys; seconds
     python -m exact.rules.oracle_rows --search 50 --V 3    try 50 random pairs of toys; an hour
 
-KNOWN is computed by exact/law.py from the rules of the register, row by row and on fractions. No
-code of the oracle is used. A search measures the distances of the wrong rules in batched.py and
-of the wrong verifiers in faults.py, with 1, 2 and 3 guesses. It divides each distance by the
-distance on the oracle's toys. A pair of toys is as good as its smallest quotient.
+KNOWN is computed by exact/law.py from the rules of the register, row by row and on Fractions. No
+code of the oracle is used. A search measures the distances of wrong verifiers on random toys: the
+wrong rules in batched.py and the mutants in faults.py, with 1, 2 and 3 guesses. Each distance is
+divided by the same verifier's distance on the oracle's toys. A pair of toys is as good as the
+smallest of these quotients.
 """
 
 from fractions import Fraction
@@ -24,24 +25,28 @@ from lib.statistics import bisected, coin_divergence, surprise_limit
 from lib.terminal import Parser, command
 from speculative import guess
 
-ERROR = 1e-6  # of not seeing a wrong rule
-NOTHING = -1  # stands before the first token: row 1 + (-1) of a toy follows no token
-SMALLEST = 1e-9  # a fault with a smaller distance is exact
+ERROR = 1e-6  # the probability that a wrong rule is not seen
+NOTHING = -1  # the token before the first token; the row after it is row 1 + NOTHING = 0
+SMALLEST = 1e-9  # a verifier with a smaller distance is exact
 
 
 # ---- KNOWN
 
 def model_of(thousandths):
-    """Return the model whose row after a text is row 1 + its last token."""
+    """Return the model with the given rows, in thousandths: row 0 follows the text [NOTHING].
+
+    Row 1 + token follows every text that ends in this token.
+    """
     rows = [np.array([Fraction(number, 1000) for number in row], dtype=object)
             for row in thousandths]
     return lambda ids, n_last=1: np.array([rows[1 + token] for token in list(ids)[-n_last:]])
 
 
 def round_and_target(rule, toy, K):
-    """Return the distributions of a round's tokens, of K + 1 tokens, and of the target's K + 1.
+    """Return three distributions after [NOTHING]: of a round, of texts, and of the target's texts.
 
-    One round has K guesses, and the target's rows complete it, as in the oracle.
+    The round has K guesses. A text is the round, completed to K + 1 tokens by draws from the
+    target, as in the oracle.
     """
     draft, target = map(model_of, toy)
     step = rule_step(rule, draft, target, K)
@@ -51,33 +56,41 @@ def round_and_target(rule, toy, K):
 
 
 def with_drawn_guesses(rule):
-    """Return the rule as the oracle calls it: with drawn guesses instead of the best tokens."""
-    return rule._replace(guess=guess) if rule.guess is best else rule
+    """Return the rule as the oracle tests it: the oracle draws every guess, even for `best`."""
+    if rule.guess is best:
+        return rule._replace(guess=guess)
+    return rule
 
 
 def known_figures(name, V=3, K=3):
-    """Return a rule's distance on each toy, its tokens per round, and the rounds it needs."""
+    """Return a rule's distance on each toy, its tokens per round, and the rounds that show it.
+
+    These are the figures of one line of KNOWN.
+    """
     rule = with_drawn_guesses(BY_NAME[name])
     distances = []
     lengths = []
     needed = []
     for toy in oracle.TOYS[V]:
-        tokens, texts, wanted = round_and_target(rule, toy, K)
+        one_round, texts, wanted = round_and_target(rule, toy, K)
         distances.append(round(float(total_variation(texts, wanted)), 6))
-        lengths.append(float(sum(len(ids) * p for ids, p in tokens.items())))
+        lengths.append(float(sum(len(ids) * p for ids, p in one_round.items())))
         needed.append(rounds_needed(texts, wanted, V, K, len(oracle.TOYS[V])))
     mean_length = round(sum(lengths) / len(lengths), 6)
-    # each toy gets an equal part of the rounds, and one toy that shows the rule is enough
+    # each toy gets an equal number of rounds. One toy that shows the rule is enough, so the
+    # smallest number decides
     n_rounds = len(needed) * min(needed)
     return *distances, mean_length, n_rounds
 
 
 def known_line(name, figures):
-    """Return a line, or two, of KNOWN as it is written in the oracle's file."""
+    """Return the line of KNOWN as it is in the oracle's file; a long line is two lines."""
+    # repr writes single quotes around a name with double quotes in it
     words = repr(name) if '"' in name else f'"{name}"'
-    # a long line is broken after the name
     line = f"    {words}: {figures},"
-    return line if len(line) < 100 else f"    {words}:\n        {figures},"
+    if len(line) < 100:
+        return line
+    return f"    {words}:\n        {figures},"
 
 
 def known():
@@ -90,33 +103,40 @@ def known():
 def rounds_needed(texts, wanted, V, K, n_toys, false_alarm=1e-9):
     """Return the number n of rounds on this toy that show the rule with probability 1 - ERROR.
 
-    A start of a text has the target's probability p, and probability q under the rule. Let a be a
-    frequency between p and q. It is enough for an alarm if n KL(a, p) >= log(events /
-    false_alarm). By Hoeffding's bound the rule's frequency is beyond a, except with probability
-    ERROR, if n KL(a, q) >= log(1 / ERROR). At the best a both need the same n.
+    1. The first m tokens of a text, a start, have probability p under the target and q under the
+       rule. In n rounds a start has some frequency.
+    2. Choose a number a between p and q. A frequency of a or beyond (seen from p) is an alarm if
+       n KL(a, p) >= log(2 events / false_alarm), which is `surprise_limit`.
+    3. The rule's frequency is beyond a, except with probability ERROR, if
+       n KL(a, q) >= log(1 / ERROR). This is Chernoff's bound.
+    4. So n is the larger of log(2 events / false_alarm) / KL(a, p) and log(1 / ERROR) / KL(a, q).
+       It is smallest at the a for which both are equal.
+    5. The start that needs the fewest rounds decides.
     """
     texts = {text: float(p) for text, p in texts.items()}
     wanted = {text: float(p) for text, p in wanted.items()}
     pairs = []  # (q, p) of every start
-    for m in range(1, K + 2):
-        came = prefix_law(texts, 1 + m)  # NOTHING and m tokens
-        should = prefix_law(wanted, 1 + m)
-        pairs += [(came[start], should[start]) for start in {*came, *should}]
+    lengths = range(1, K + 2)
+    for m in lengths:
+        q_of = prefix_law(texts, 1 + m)  # a start has NOTHING and m tokens
+        p_of = prefix_law(wanted, 1 + m)
+        pairs += [(q_of[start], p_of[start]) for start in {*q_of, *p_of}]
     q, p = np.array(pairs).T
-    # starts at which a rule and the target differ, and both are possible and not certain
+    # only starts with different p and q, both above 0 and below 1
     is_clear = (abs(q - p) > 1e-9) & (p > 0) & (q > 0) & (q < 1) & (p < 1)
     if not is_clear.any():  # the rule is exact on this toy
         return np.inf
     q = q[is_clear]
     p = p[is_clear]
-    alarm = surprise_limit(n_toys * sum(V**m for m in range(1, K + 2)), false_alarm)
+    n_events = n_toys * sum(V**m for m in lengths)  # there are V^m starts of m tokens
+    alarm = surprise_limit(n_events, false_alarm)
     miss = log(1 / ERROR)
 
     def alarm_is_harder(a):
-        # the rounds needed are alarm / KL(a, p) and miss / KL(a, q); a divergence may be 0
+        # alarm / KL(a, p) > miss / KL(a, q), written so that no divergence of 0 divides
         return coin_divergence(a, p) / alarm < coin_divergence(a, q) / miss
 
-    # near p the alarm needs more rounds, near q the rule's frequency does
+    # near p the alarm needs more rounds than the rule's frequency, and near q it needs fewer
     a, _ = bisected(p, q, alarm_is_harder)
     return ceil((alarm / coin_divergence(a, p)).min())
 
@@ -126,34 +146,38 @@ def rounds_needed(texts, wanted, V, K, n_toys, false_alarm=1e-9):
 def random_row(V, rng, least=1):
     """Return thousandths that sum to 1000, each at least `least`."""
     shares = rng.dirichlet(np.ones(V))
-    row = least + np.floor(shares * (1000 - V * least)).astype(int)
-    row[row.argmax()] += 1000 - row.sum()  # what rounding down has left
+    n_free = 1000 - V * least  # thousandths to share out
+    row = least + np.floor(shares * n_free).astype(int)
+    # the largest entry gets the thousandths that rounding down has left over
+    row[row.argmax()] += 1000 - row.sum()
     return row
 
 
 def peaked_row(V, rng, token, rest):
-    """Return a row in which all tokens but one share `rest` thousandths."""
-    row = np.ones(V, dtype=int)  # every other token has at least 1
+    """Return a row in which the token has all but `rest` of the thousandths."""
+    # every other token gets 1 of the `rest` thousandths, and a random number of the others
+    row = np.ones(V, dtype=int)
     row[token] = 0
     others = np.flatnonzero(row)
     equal = np.ones(len(others)) / len(others)
-    row[others] += rng.multinomial(rest - len(others), equal)  # all but the 1 of each
+    row[others] += rng.multinomial(rest - len(others), equal)
     row[token] = 1000 - rest
     return row
 
 
 def random_toys(V, rng):
-    """Return two toys, (draft, target) each, that show the faults of most kinds.
+    """Return two toys that show most kinds of faults; each is a pair (draft, target).
 
-    The toys have these rows: one-hot for the draft; equal in both; peaked, and nearly equal;
-    peaked for the target alone; one with a token that only the target can write; and one with a
-    token that only the draft can write.
+    All rows are random, except three rows of each toy. In the first toy the special rows are:
+    one-hot for the draft; equal in both models; and a row with a token that only the target can
+    write. In the second toy they are: nearly equal, and both peaked; a row with a token that only
+    the draft can write; and peaked for the target alone.
     """
     toys = []
     for special in ("one-hot, equal, target's token", "near, draft's token, peak"):
         draft = np.array([random_row(V, rng, 30) for _ in range(V + 1)])
         target = np.array([random_row(V, rng, 30) for _ in range(V + 1)])
-        # row 0 follows no token and stays as it is; each kind changes a row after a token
+        # row 0 follows NOTHING and stays random; each kind changes the row after a different token
         for row, kind in zip(1 + rng.permutation(V), special.split(", ")):
             token, other = rng.permutation(V)[:2]
             if kind == "one-hot":
@@ -176,9 +200,9 @@ def random_toys(V, rng):
 
 
 def distance_on(toys, verify, V, K):
-    """Return the distance that `check` finds on these toys: 1 if the verifier is refused."""
+    """Return the distance that oracle.check finds on these toys; 1 if it refuses the verifier."""
     own_toys = oracle.TOYS
-    oracle.TOYS = {V: toys}  # not rows=, which take one toy
+    oracle.TOYS = {V: toys}  # the argument `rows` of `check` could hold one toy only
     try:
         report = oracle.check(verify, K, V)
     except Exception:  # a fault may raise anything
@@ -189,30 +213,34 @@ def distance_on(toys, verify, V, K):
 
 
 def refused_verifiers(V):
-    """Return {(name, K): (verify, distance)} of all that is wrong on the oracle's toys."""
+    """Return {(name, K): (verify, distance)} of the verifiers to be seen on new toys.
+
+    They are wrong with K guesses, and the oracle measures their distance on its own toys.
+    """
     wrong = {}
     for name, verify in (WRONG | mutants()).items():
         for K in (1, 2, 3):
             distance = distance_on(oracle.TOYS[V], verify, V, K)
-            # neither right with K guesses nor refused
+            # below SMALLEST it is right with K guesses; 1 means that it was refused
             if SMALLEST < distance < 1:
                 wrong[name, K] = verify, distance
     return wrong
 
 
 def smallest_quotient(toys, wrong, V, limit):
-    """Return the smallest quotient over all rules: distance here / distance on the oracle's toys.
+    """Return the smallest quotient of two distances: on these toys / on the oracle's toys.
 
-    Stop at a quotient below the limit; its rule moves to the front, so the rules that are
-    hardest to see are tried first.
+    Stop at a quotient below the limit, because these toys are then not the best ones. The
+    verifier with this quotient moves to the front of `wrong`, so that the next call tries the
+    verifiers that are hardest to see first.
     """
     least = np.inf
     for key in list(wrong):
-        verify, distance = wrong[key]
+        verify, own_distance = wrong[key]
         _, K = key
-        least = min(least, distance_on(toys, verify, V, K) / distance)
+        least = min(least, distance_on(toys, verify, V, K) / own_distance)
         if least < limit:
-            # a dict keeps its order: the key first, then all others
+            # a dict keeps its order: it is filled again, with this key first
             rest = dict(wrong)
             wrong.clear()
             wrong[key] = rest.pop(key)
@@ -226,21 +254,21 @@ def search(V, n, wrong=None, seed=1):
     rng = np.random.default_rng(seed)
     if wrong is None:
         wrong = refused_verifiers(V)
-    best = None
-    most = 0.0
+    best_toys = None
+    best_quotient = 0.0
     for _ in range(n):
         toys = random_toys(V, rng)
-        quotient = smallest_quotient(toys, wrong, V, most)
-        if best is None or quotient > most:
-            best = toys
-            most = quotient
-    return best, most
+        quotient = smallest_quotient(toys, wrong, V, limit=best_quotient)
+        if best_toys is None or quotient > best_quotient:
+            best_toys = toys
+            best_quotient = quotient
+    return best_toys, best_quotient
 
 
 # ---- the command
 
 def natural(text):
-    """Read a number of toys to try."""
+    """Return the number in a text; ValueError unless it is a whole number >= 1."""
     number = int(text) if text.isdecimal() else 0
     if number < 1:
         raise ValueError(f"need a whole number >= 1, got {text!r}")
@@ -259,11 +287,13 @@ def main(argv=None):
     if args.V and not args.search:
         parser.error("--V needs --search")
     if args.search:
-        toys, quotient = search(args.V or 3, args.search)
-        print(f"    {args.V or 3}: {toys},")
+        V = args.V or 3
+        toys, quotient = search(V, args.search)
+        print(f"    {V}: {toys},")
         print(f"smallest distance, as a part of the distance on the oracle's toys: {quotient:.4f}")
     else:
-        print("\n".join(known_line(*item) for item in known().items()))
+        lines = [known_line(name, figures) for name, figures in known().items()]
+        print("\n".join(lines))
 
 
 if __name__ == "__main__":

@@ -1,13 +1,14 @@
 """List the verification rules that were used or discussed in public, and enumerate each.
 
-    GROUPS     {what goes wrong: rules}; a rule is a way to guess (guesses.py) and a test
-               (verifiers.py); the first group has the exact rules
+    Rule       a way to guess (guesses.py) and a test (verifiers.py)
+    GROUPS     {what goes wrong: rules}; the first group has the exact rules
     RULES      the rules of all groups
     ALARMS     rules that were called inexact in public, and are exact
 
-A rule is given to speculative_step. Its distance is the total variation between the distribution
-of K + 1 tokens that it writes and the target's. All outcomes are enumerated, on Fractions, so an
-exact rule has distance 0 without rounding. settings.py has the rules that need more than one round.
+The distance of a rule is the total variation between two distributions of K + 1 tokens: the tokens
+that speculative_step writes with the rule, and the target's own tokens. All outcomes are
+enumerated, on Fractions, so an exact rule has distance 0 without rounding. settings.py has the
+rules that need more than one round.
 """
 
 from functools import cache, partial
@@ -41,13 +42,13 @@ from variants.shared.branches import Branches
 # ---- a rule, and links to where it is met
 
 class Rule(NamedTuple):
-    """Hold a name, a guess, a test, whether the pair is exact, and links to where it is met."""
+    """Hold a name, a guess, a test, whether this pair is exact, and links to public places."""
 
     name: str
     guess: DraftGuess
     verify: Test
     exact: bool
-    seen: str = ""  # links
+    seen: str = ""  # links to where the rule was used, asked about or fixed
 
 
 def issue(repository: str, number: int, kind: str = "issues") -> str:
@@ -57,13 +58,13 @@ def issue(repository: str, number: int, kind: str = "issues") -> str:
 
 
 def commit(repository: str, sha: str, words: str = "fixed") -> str:
-    """Return a link to a commit, and what it did."""
+    """Return a link to a commit, followed by what the commit did."""
     name = repository.split("/")[1]
     return f"[{name} {sha[:7]}](https://github.com/{repository}/commit/{sha}): {words}"
 
 
 def file_at(repository: str, version: str, path: str, words: str) -> str:
-    """Return a link to a file at a tag or commit."""
+    """Return a link with these words to a file of a repository, at a tag or commit."""
     return f"[{words}](https://github.com/{repository}/blob/{version}/{path})"
 
 
@@ -76,13 +77,15 @@ HSD = "ZhouYuxuanYX/Hierarchical-Speculative-Decoding"
 HSD_HEAD = "b8575e2ad42bcf2b32d0c6f3481eb49099453f33"
 MLX_SWIFT = "ml-explore/mlx-swift-lm"
 RTP_LLM = commit("alibaba/rtp-llm", "d5290e7b5214d61a97a6e8c8169695861063e415")
+
+# a test in which p_accept reads p_target / its maximum; the replacement is drawn from the target
 scaled_chain = partial(chain, scaled=verifiers.by_the_best, replace=verifiers.from_target)
 
 
-# ---- the rules, in the order of docs/wild.md: those met in public are first in their group
+# ---- the rules, in the order of docs/wild.md; of wrong rules those with links come first
 
 EXACT_RULES = [
-    # the ratio test, and guesses that it may be given
+    # the ratio test and other tests of drawn guesses
     Rule("ratio test, residual; guesses drawn", guess, verify, True,
          f"{paper('Leviathan et al. (2023)', '2211.17192')}, "
          f"{paper('Chen et al. (2023)', '2302.01318')}"),
@@ -98,7 +101,7 @@ EXACT_RULES = [
          partial(planned, choose=first_descent, costs=COSTS_WITH_A_BEND), verify, True),
     Rule("traversal", guess, verifiers.traversal, True,
          paper("Weng et al. (2025)", "2505.12398")),
-    # one-hot rows and match, and guesses of any origin
+    # one-hot rows, "q = 1" and match: tests that are exact however the guesses were made
     Rule("argmax guesses, one-hot rows (\"q = 1\")", best, verify, True,
          f"{pull(VLLM, 16899)}, {pull(VLLM, 40651)}"),
     Rule("\"q = 1\"; guesses drawn", guess, q_is_one, True),
@@ -179,8 +182,9 @@ INEXACT = {  # {what goes wrong: rules}
                      "deepspec/utils/sampling.py", "DeepSpec afdfa7c")),
         Rule("drawn from the two best tokens, whole rows", partial(as_drawn, guess=best_two),
              verify, False),
+        # chain, because speculative.verify refuses rows that do not sum to 1
         Rule("drawn from common tokens, rows that sum to less than 1", common_tokens, chain,
-             False),  # speculative.verify refuses such rows
+             False),
         Rule("the better of two drawn paths as a block, the draft's rows", best_of_two,
              verifiers.traversal, False),
         Rule("ratio test with the target's next row", guess, verifiers.next_rows, False),
@@ -238,17 +242,17 @@ ALARMS = [  # (rule, what was said of it, where)
 # ---- enumeration
 
 def rule_step(rule: Rule, draft: Model, target: Model, K: int) -> Step:
-    """Return the step of a rule: its guess and its test."""
+    """Return the step that guesses and tests as the rule says."""
     make_guesses = partial(rule.guess, draft=draft)
-    if rule.guess is best_of_two:  # a choice between paths needs the target's rows too
+    if rule.guess is best_of_two:  # which path is the better one depends on the target's rows
         make_guesses = partial(make_guesses, target=target)
 
-    def rows(ids, n_last):
-        """Return the target's rows for a text, or for a text with a tree of guesses."""
-        model = along_paths(target) if isinstance(ids, Branches) else target
-        return model(ids, n_last)
+    def target_rows(ids, n_last):
+        if isinstance(ids, Branches):  # a text with a tree of guesses
+            return along_paths(target)(ids, n_last)
+        return target(ids, n_last)
 
-    return make_step(rows, K, make_guesses, rule.verify)
+    return make_step(target_rows, K, make_guesses, rule.verify)
 
 
 @cache
@@ -262,11 +266,12 @@ def round_law(name: str, toy: str, last: int, k: int) -> dict:
 
 @cache
 def enumerated_rule(name: str, toy: str, K: int) -> Found:
-    """Return what a rule writes on a toy."""
-    # a round depends on the last token of x alone: rules do not depend on earlier rounds, and the
-    # rows of a toy do not depend on earlier tokens
+    """Return the distribution of the K + 1 tokens that a rule writes on a toy, round by round."""
+    # `last` is enough of the text: a toy's rows depend on the last token alone, and no rule
+    # remembers earlier rounds
     texts = composed_law(X, lambda x, k: round_law(name, toy, x[-1], k), K + 1, K)
-    return Found(toy, K, texts, text_law(X, TOYS[toy][1], K + 1))
+    _, target = TOYS[toy]
+    return Found(toy, K, texts, text_law(X, target, K + 1))
 
 
 def tokens_per_round(name: str, toy: str, K: int) -> Any:

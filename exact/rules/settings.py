@@ -2,23 +2,24 @@
 
     python -m exact.rules --settings [WORDS]
 
-A setting (a penalty, a mask, a minimum length) changes the target's row, given the new
-tokens before this row. A round needs the rows of all positions at once, before it is known which
-guesses are accepted, and the engine keeps a record of the text from round to round. A rule has:
+A setting (a penalty, a mask, a minimum length) changes a row of the target, and the change depends
+on the new tokens before this row. The engine keeps these tokens on a record. In a round it
+computes the rows of all positions at once, before it is known which guesses are accepted. So an
+engine can give the wrong tokens to the setting, and can put the wrong tokens on record. A rule has
+these functions:
 
-    setting    (row, new tokens before it) -> the weights of the next token
+    setting    (row, tokens) -> the weights of the next token, given the new tokens before it
     given      (record, guesses, t) -> the tokens that the setting is given for row t;
-               None: no setting for this row
+               None: the setting is not applied to row t
     keep       (record, done) -> the record after the round `done`
     cut        (ids, stop, is_last) -> the tokens of a round that become text; is_last: the
                round reaches the limit of length
     propose    (x, k, rng, draft, under) -> guesses, and the draft's rows for the test;
-               under(row, guesses) is the row under the setting, after the record and guesses
-    record     the tokens on record before a round: the new text, if the engine is right
+               under(row, guesses) is the row under the setting after these guesses
 
-Guesses are drawn from the draft's rows, without any setting unless `propose` says otherwise, and
-tested by the ratio test. Texts have four tokens, or end with a stop token. All outcomes are
-enumerated, on Fractions.
+The record holds the new tokens of the text, if the engine is right. Guesses are drawn from the
+draft's rows without the setting, unless `propose` says otherwise, and the ratio test tests them.
+Texts have four new tokens, or end with a stop token. All outcomes are enumerated, on Fractions.
 """
 
 from collections import defaultdict
@@ -34,10 +35,11 @@ from exact.rules.register import MLX_SWIFT, SGLANG, commit, file_at, pull
 from exact.toys import TOYS, Found, X
 from speculative import Model, Round, guess, speculative_step, up_to_stop
 
-N_NEW = 4  # tokens of a text
-STOP = 2
-FEWEST = 2  # new tokens before STOP is allowed
+N_NEW = 4  # new tokens of a text
+STOP = 2  # the stop token
+FEWEST = 2  # new tokens that must come before STOP
 
+# the functions of a rule, described above
 Record = tuple[int, ...]
 Setting = Callable[[np.ndarray, Record], np.ndarray]
 Given = Callable[[Record, list[int], int], Record | None]
@@ -47,24 +49,28 @@ Under = Callable[[np.ndarray, list[int]], np.ndarray]
 Propose = Callable[[list[int], int, Any, Model, Under], tuple[list[int], list[np.ndarray]]]
 
 
-# ---- setting(row, seen): the weights of the next token, after the new tokens `seen`
+# ---- setting(row, seen): the weights of the next token, given the new tokens before it, `seen`
 
 def penalty(row, seen):
     """Halve the probability of a token for each time that the token was seen."""
-    return row * [Fraction(1, 2 ** seen.count(token)) for token in range(len(row))]
+    factors = [Fraction(1, 2 ** seen.count(token)) for token in range(len(row))]
+    return row * factors
 
 
 def no_repeat(row, seen):
-    """Mask the last token, as a grammar may."""
-    last = seen[-1] if seen else None  # None: no token yet
-    return row * [int(token != last) for token in range(len(row))]
+    """Give the last token the weight 0, so that no token directly follows itself."""
+    if not seen:
+        return row
+    is_allowed = [int(token != seen[-1]) for token in range(len(row))]
+    return row * is_allowed
 
 
 def min_length(row, seen):
-    """Mask STOP among the first FEWEST tokens."""
+    """Give STOP the weight 0 among the first FEWEST new tokens."""
     if len(seen) >= FEWEST:
         return row
-    return row * [int(token != STOP) for token in range(len(row))]
+    is_allowed = [int(token != STOP) for token in range(len(row))]
+    return row * is_allowed
 
 
 def half_temperature(row, seen):
@@ -73,33 +79,36 @@ def half_temperature(row, seen):
 
 
 def no_setting(row, seen):
-    """Return the row: only the stop token matters."""
+    """Return the row unchanged, for the rules about stop tokens."""
     return row
 
 
 # ---- given(record, guesses, t): the tokens that the setting is given for row t; None: no setting
 
-# right: row t comes after the first t guesses
+# right: the tokens before row t are the record and the first t guesses
 own_tokens = lambda record, guesses, t: (*record, *guesses[:t])
 tokens_before_the_round = lambda record, guesses, t: record
 
 
 def bonus_only(record, guesses, t):
-    """Give the bonus row, which follows the last guess, the record; give other rows nothing."""
-    return record if t == len(guesses) else None
+    """Return the record for the bonus row, and None for the rows of guesses."""
+    is_bonus = t == len(guesses)  # the bonus row follows all guesses
+    return record if is_bonus else None
 
 
 def all_but_bonus(record, guesses, t):
-    """Give each row its own tokens, except the bonus row."""
-    return None if t == len(guesses) else own_tokens(record, guesses, t)
+    """Return the right tokens for the rows of guesses, and None for the bonus row."""
+    is_bonus = t == len(guesses)
+    return None if is_bonus else own_tokens(record, guesses, t)
 
 
 def last_twice(record, guesses, t):
-    """Give each row its own tokens; from row 1 on count the record's last token twice."""
+    """Return the right tokens for row 0; for later rows the record's last token comes twice."""
+    tokens = own_tokens(record, guesses, t)
     if t == 0:
-        return own_tokens(record, guesses, t)
-    last = record[-1:]  # empty in the first round
-    return own_tokens((*last, *record), guesses, t)
+        return tokens
+    last = record[-1:]  # one token, or none in the first round
+    return (*last, *tokens)
 
 
 # ---- keep(record, done): the record after the round `done`
@@ -109,9 +118,10 @@ keep_last = lambda record, done: (*record, done.ids[-1])
 
 
 def keep_rejected(record, done):
-    """Return the record with rejected guesses; sorted, because a penalty only counts."""
-    rejected = done.guesses[done.n_accepted :]  # the guesses that were not tested are among them
-    return tuple(sorted((*record, *done.ids, *rejected)))
+    """Add the round's tokens to the record, and all its guesses that were not accepted."""
+    not_accepted = done.guesses[done.n_accepted :]
+    # a penalty counts tokens in any order, so records with equal counts are sorted to be equal
+    return tuple(sorted((*record, *done.ids, *not_accepted)))
 
 
 # ---- cut(ids, stop, is_last): the tokens of a round that become text
@@ -127,7 +137,7 @@ draft_alone = lambda x, k, rng, draft, under: guess(x, k, rng, draft)
 
 
 def drop_forbidden(x, k, rng, draft, under):
-    """Draw from the draft's rows; drop the first guess that is forbidden, and all after it."""
+    """Draw from the draft's rows; drop the first guess of weight 0, and all guesses after it."""
     guesses, rows = guess(x, k, rng, draft)
     for t, token in enumerate(guesses):
         weights = under(rows[t], guesses[:t])
@@ -137,9 +147,10 @@ def drop_forbidden(x, k, rng, draft, under):
 
 
 def draw_under(x, k, rng, draft, under):
-    """Draw from the draft's rows under the setting; test with the rows as they were before."""
+    """Draw from the draft's rows under the setting; return the rows without the setting."""
     def draft_under(ids, n_last):
-        return [under(draft(ids, n_last)[-1], ids[len(x) :])]
+        guesses = ids[len(x) :]
+        return [under(draft(ids, n_last)[-1], guesses)]
 
     guesses, _ = guess(x, k, rng, draft_under)
     return guesses, [draft(x + guesses[:t], 1)[-1] for t in range(k)]
@@ -148,7 +159,7 @@ def draw_under(x, k, rng, draft, under):
 # ---- the rules
 
 class SettingRule(NamedTuple):
-    """Hold a setting, whether its use is exact, how an engine uses it, and where that is met."""
+    """Hold a setting, how an engine uses it, whether this use is exact, and links to engines."""
 
     name: str
     setting: Setting
@@ -158,7 +169,7 @@ class SettingRule(NamedTuple):
     cut: Cut = until_stop
     stop: tuple[int, ...] = ()
     propose: Propose = draft_alone
-    seen: str = ""  # links
+    seen: str = ""  # links to where an engine does so
 
 
 def sglang_link(path: str, name: str) -> str:
@@ -220,11 +231,13 @@ SETTING_OF_NAME = {rule.name: rule for rule in SETTINGS}
 
 @cache
 def row_under(setting: Setting, toy: str, last: int, seen: Record | None) -> np.ndarray:
-    """Return the target's row after token `last`, under a setting that is given `seen`."""
+    """Return the target's row after token `last` under the setting, which is given `seen`."""
     _, target = TOYS[toy]
     row = target([last], 1)[-1]
-    # a setting returns weights: a penalty or a mask takes mass from the row
-    weights = row if seen is None else setting(row, seen)
+    if seen is None:
+        return row
+    # the weights sum to less than 1, because a penalty or a mask takes mass from the row
+    weights = setting(row, seen)
     return weights / weights.sum()
 
 
@@ -236,7 +249,7 @@ def one_round(x: tuple[int, ...], record: Record, rule: SettingRule, toy: str, K
     def target(ids, n_last):
         guesses = ids[len(x) :]
         rows = []
-        # row 0 follows x's last token, row t follows guess t - 1
+        # `last` is the token before row t: x's last token for row 0, guess t - 1 for row t
         for t, last in enumerate(ids[-n_last:]):
             seen = rule.given(record, guesses, t)
             rows.append(row_under(rule.setting, toy, last, seen))
@@ -250,22 +263,23 @@ def one_round(x: tuple[int, ...], record: Record, rule: SettingRule, toy: str, K
 
     n_left = len(X) + N_NEW - len(x)
     done = speculative_step(list(x), n_left, rng, target, K, make_guesses)
-    # the tokens that become text; the engine's record is made of the uncut round
-    ids = rule.cut(done.ids, rule.stop, len(done.ids) == n_left)
+    # `cut` returns the tokens that become text; `keep` makes the record from the uncut round
+    is_last = len(done.ids) == n_left
+    ids = rule.cut(done.ids, rule.stop, is_last)
     has_ended = len(ids) == n_left or any(token in rule.stop for token in ids)
     return (*x, *ids), rule.keep(record, done), has_ended
 
 
 @cache
 def enumerated_setting(name: str, toy: str, K: int) -> Found:
-    """Return what a rule does to texts, round by round from every text and record so far."""
+    """Return the distribution of whole texts under a rule, enumerated round by round."""
     rule = SETTING_OF_NAME[name]
     texts: dict[tuple, Any] = defaultdict(int)
     unfinished: dict[tuple, Any] = {(X, ()): 1}  # {(text, record): probability}
     while unfinished:
         longer: dict[tuple, Any] = defaultdict(int)
         for (x, record), p in unfinished.items():
-            # later rounds depend on the record too: equal texts with two records stay apart
+            # later rounds depend on the text and the record, so both are the key
             outcomes = law(partial(one_round, x, record, rule, toy, K))
             for (text, next_record, has_ended), p_round in outcomes.items():
                 if has_ended:
@@ -274,8 +288,9 @@ def enumerated_setting(name: str, toy: str, K: int) -> Found:
                     longer[text, next_record] += p * p_round
         unfinished = longer
 
-    # the right text: the setting is given all new tokens; text_law asks for one row at a time
-    def target(ids, n_last=1):
-        return [row_under(rule.setting, toy, ids[-1], tuple(ids[len(X) :]))]
+    # the right distribution: the setting is given all new tokens before each row
+    def target(ids, n_last=1):  # one row, because text_law calls it with n_last = 1
+        new_tokens = tuple(ids[len(X) :])
+        return [row_under(rule.setting, toy, ids[-1], new_tokens)]
 
     return Found(toy, K, texts, text_law(X, target, N_NEW, rule.stop))

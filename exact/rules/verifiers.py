@@ -1,21 +1,26 @@
 """Test guesses, rightly or wrongly: the tests of exact/rules/register.py, each a few lines.
 
     verify(guesses, p_draft, p_target, rng) -> 1 .. k + 1 tokens     as speculative.verify
-    p_draft[t], p_target[t]     the rows for the position of guess t; p_target has one row more
+    p_draft[t]      the draft's row for the position of guess t, t = 0 .. k - 1
+    p_target[t]     the target's row for this position; row k follows all k guesses
 
-Most tests are a `chain` with up to three parts. All compute with Fractions, so distances are
-exact, and with arrays of floats for exact/rules/batched.py.
+Most tests are a `chain` with up to three of these parts replaced:
 
-    scaled(row)                     what p_accept is given of the target's row, [.., n_vocab]
-    p_accept(p_target, p_draft)     the probability of accepting a guess, from its probabilities
+    scaled(row)     the target's row as `p_accept` reads it, [.., n_vocab]
+    p_accept(p_target, p_draft)
+                    the probability of accepting a guess, from its two probabilities
     replace(token, p_target, p_draft, p_next)
-                                    the weights of the token that replaces a guess, from its
-                                    rows and the target's next row, [.., n_vocab]
+                    the weights of the replacement if `token` is rejected, [.., n_vocab];
+                    p_target and p_draft are the rows of its position, and p_next is the
+                    target's row of the position after it
+
+The parts compute with Fractions here, so that distances are exact. exact/rules/batched.py calls
+the parts with arrays of floats.
 """
 
 from functools import partial
 from itertools import accumulate
-from math import log
+from math import log, prod
 from operator import mul
 
 import numpy as np
@@ -27,34 +32,41 @@ from variants.block import shares
 from variants.match import match_verify
 from variants.shared.branches import row_after
 
-# ---- the probability to accept a guess
+# ---- p_accept: the probability of accepting a guess
 
 ratio = lambda p_target, p_draft: np.minimum(p_target / p_draft, 1)
 probability = lambda p_target, p_draft: p_target
 doubled = lambda p_target, p_draft: np.minimum(2 * p_target, 1)
+# 1 * makes a number of a comparison: probability 1 if it holds, else 0
 if_not_less = lambda p_target, p_draft: 1 * (p_target >= p_draft)
 half_or_more = lambda p_target, p_draft: 1 * (2 * p_target >= 1)
 never = lambda p_target, p_draft: 0 * p_target
-unscaled = lambda row: row
-
-
-def by_the_best(row):
-    """Return the row divided by its largest probability; a row of zeros stays."""
-    largest = row.max(axis=-1, keepdims=True)
-    return row / np.where(largest > 0, largest, 1)
 
 
 def ratio_with_epsilon(p_target, p_draft, n=100):
     """Return the ratio with epsilon = 1 / n added to p_draft."""
+    # both sides of the fraction are multiplied by n
     return ratio(n * p_target, n * p_draft + 1)
 
 
 def match_or_ratio(p_target, p_draft):
-    """Return P(the target's own draw is the guess, or else the ratio test passes)."""
-    return p_target + (1 - p_target) * ratio(p_target, p_draft)
+    """Return the probability that a draw from the target is the guess, or the ratio test passes."""
+    p_only_ratio = (1 - p_target) * ratio(p_target, p_draft)  # the draw is a different token
+    return p_target + p_only_ratio
 
 
-# ---- the weights of the token that replaces a rejected guess
+# ---- scaled: the target's row as p_accept reads it
+
+unscaled = lambda row: row
+
+
+def by_the_best(row):
+    """Return the row divided by its largest probability; return a row of zeros unchanged."""
+    largest = row.max(axis=-1, keepdims=True)
+    return row / np.where(largest > 0, largest, 1)
+
+
+# ---- replace: the weights of the token that replaces a rejected guess
 
 def surplus(p_target, p_draft):
     """Return max(0, p_target - p_draft), the residual's weights; p_target if all are 0."""
@@ -68,79 +80,114 @@ from_next_row = lambda token, p_target, p_draft, p_next: p_next
 
 
 def from_residual_with_epsilon(token, p_target, p_draft, p_next, n=100):
-    """Return n (surplus + epsilon) with epsilon = 1 / n; weights need not sum to 1."""
+    """Return the residual's weights with epsilon = 1 / n added, all multiplied by n."""
     return n * np.maximum(p_target - p_draft, 0) + 1
 
 
 def from_others(token, p_target, p_draft, p_next):
-    """Return the target's row without the guess: the residual for one-hot rows of the draft."""
-    return surplus(p_target, np.eye(p_target.shape[-1], dtype=int)[token])
+    """Return the target's row without the guess: the residual's weights for a one-hot draft row."""
+    one_hot_draft = np.eye(p_target.shape[-1], dtype=int)[token]
+    return surplus(p_target, one_hot_draft)
 
 
 def from_same_race(token, p_target, p_draft, p_next):
-    """Return the distribution of argmin E / residual, given that the guess was argmin E / p_draft.
+    """Return the distribution of a replacement that is drawn with the guess's random numbers.
 
-    The E are standard exponentials, one per token (minus their logarithms are Gumbel numbers).
-    Let T be E / p_draft of the guess: it is a standard exponential. Any other token x has E[x] =
-    p_draft[x] T + a new standard exponential, so E[x] / residual[x] is p_draft[x] T / residual[x]
-    (the start) plus an exponential time of rate residual[x]. The first to end wins, and T is
-    integrated out. Of three tokens two can be in the residual: the rejected guess is not.
+    The random numbers E are standard exponentials, one per token (-log E are Gumbel numbers). The
+    guess g is argmin E / p_draft, and the replacement is argmin E / residual. Call E[x] /
+    residual[x] the arrival of token x: the first token to arrive is the replacement.
+
+    1. T = E[g] / p_draft[g] is the smallest of all E / p_draft. So T is a standard exponential,
+       because the rates p_draft sum to 1.
+    2. Every other token x has E[x] > p_draft[x] T. An exponential has no memory, so E[x] is
+       p_draft[x] T plus a new standard exponential.
+    3. Divide by residual[x]: the arrival is start[x] T plus an exponential of rate residual[x],
+       with start[x] = p_draft[x] / residual[x].
+    4. The rejected g is not in the residual, so two of three tokens can arrive: `first`, which has
+       the smaller start, and `later`. Let gap be the difference of their starts.
+    5. `first` has not arrived when `later` starts with probability exp(-residual[first] gap T).
+       The mean of this probability over T is 1 / (1 + residual[first] gap).
+    6. From then on the rates are residual[first] and residual[later], which sum to 1. So `later`
+       is the next to arrive with probability residual[later].
     """
-    rest = residual(p_target, p_draft)
-    # (start / T, token), the earliest first
-    starts = sorted((p_draft[x] / rest[x], x) for x in np.flatnonzero(rest))
-    start, first = starts[0]
+    rates = residual(p_target, p_draft)
+    # the smallest start first
+    starts = sorted((p_draft[x] / rates[x], x) for x in np.flatnonzero(rates))
+    first_start, first = starts[0]
     row = one_hot(first)
-    for later_start, later in starts[1:]:  # one token at most
-        # `first` has not ended at the start of `later` with probability
-        # exp(-rest[first] (later_start - start) T), of mean 1 / (1 + rest[first] (..)) over T;
-        # then `later` wins with probability rest[later]
-        row[later] = rest[later] / (1 + rest[first] * (later_start - start))
+    if len(starts) > 1:
+        later_start, later = starts[1]
+        gap = later_start - first_start
+        # steps 5 and 6
+        row[later] = rates[later] / (1 + rates[first] * gap)
         row[first] -= row[later]
     return row
 
 
-# ---- ways to test
+# ---- tests that go from guess to guess
 
 def chain(guesses, p_draft, p_target, rng, p_accept=ratio, replace=from_residual, bonus=-1,
           numbers="separate", scaled=unscaled):
-    """Test as speculative.verify, with other parts.
+    """Test as speculative.verify, but with other parts.
 
-    bonus      the row of the bonus token
-    numbers    "separate"; "one": the first uniform tests all guesses; "twice": the uniform that
-               rejected a guess also draws its replacement
+    bonus      the row that the bonus token is drawn from; -1 is the last row
+    numbers    "separate": every test and every draw has its own uniform
+               "one": the first uniform tests all guesses
+               "twice": the uniform that rejected a guess also draws its replacement
     """
     for t, token in enumerate(guesses):
-        if t == 0 or numbers != "one":
+        if numbers != "one" or t == 0:
             u = rng.random()
-        if not u < p_accept(scaled(p_target[t])[token], p_draft[t][token]):
-            weights = replace(token, p_target[t], p_draft[t], p_target[t + 1])
-            if numbers == "twice":  # the token whose interval of the weights contains u
-                ends = np.cumsum(weights) / weights.sum()
-                return guesses[:t] + [int(np.argmax(u < ends))]
-            return guesses[:t] + [sample(weights, rng)]
-    # bonus counts rows from the end; without guesses there is one row, and -2 would be no row
+        p_guess = scaled(p_target[t])[token]
+        if u < p_accept(p_guess, p_draft[t][token]):
+            continue
+
+        # guess t is rejected
+        weights = replace(token, p_target[t], p_draft[t], p_target[t + 1])
+        if numbers == "twice":
+            # token i has the interval from ends[i - 1] to ends[i]: the first end above u is drawn
+            ends = np.cumsum(weights) / weights.sum()
+            replacement = int(np.argmax(u < ends))
+        else:
+            replacement = sample(weights, rng)
+        return guesses[:t] + [replacement]
+
+    # a round without guesses has one row alone, so that row -2 does not exist
     row = max(bonus, -len(p_target))
     return guesses + [sample(p_target[row], rng)]
 
 
-# "q = 1": as if all rows were one-hot
+# "q = 1": as if all rows of the draft were one-hot
 q_is_one = partial(chain, p_accept=probability, replace=from_others)
 
 
+def same_race(guesses, p_draft, p_target, rng):
+    """Draw from the residual with the Gumbel numbers that drew the guess."""
+    return chain(guesses, p_draft, p_target, rng, replace=from_same_race)
+
+
 def same_number(guesses, p_draft, p_target, rng):
-    """Test as "q = 1" with the number that drew the guess, uniform in the guess's interval."""
+    """Test as "q = 1", but with the uniform that drew the guess: accept if u < p_target[token].
+
+    The guess was drawn by inversion. So u is uniform in the guess's interval, from `low` to
+    low + p_draft[token], and it is below p_target[token] with probability
+    (p_target[token] - low) / p_draft[token], cut to [0, 1].
+    """
     for t, token in enumerate(guesses):
-        low = p_draft[t][:token].sum()  # the guess's interval begins here
-        # P(u < p_target[t][token]) for u uniform in [low, low + p_draft[t][token])
-        if not accept(max(p_target[t][token] - low, 0) / p_draft[t][token], rng):
+        low = p_draft[t][:token].sum()  # the mass of the tokens before the guess
+        p_below = max(p_target[t][token] - low, 0) / p_draft[t][token]
+        # accept(p, rng) is always true for p above 1
+        if not accept(p_below, rng):
             return guesses[:t] + [sample(residual(p_target[t], one_hot(token)), rng)]
     return guesses + [sample(p_target[-1], rng)]
 
 
+# ---- right tests with a wrong argument
+
 def best_tokens(guesses, p_draft, p_target, rng):
     """Compare the guesses with the target's most probable tokens."""
-    return match_verify(guesses, p_draft, [one_hot(np.argmax(row)) for row in p_target], rng)
+    best_rows = [one_hot(np.argmax(row)) for row in p_target]
+    return match_verify(guesses, p_draft, best_rows, rng)
 
 
 def next_rows(guesses, p_draft, p_target, rng):
@@ -150,27 +197,26 @@ def next_rows(guesses, p_draft, p_target, rng):
 
 def first_untested(guesses, p_draft, p_target, rng):
     """Accept the first guess without a test; test the others."""
-    # as if the target's row were the draft's: the ratio is 1
-    first = p_draft[:1] if guesses else p_target[:1]
-    return verify(guesses, p_draft, [*first, *p_target[1:]], rng)
+    if not guesses:
+        return verify(guesses, p_draft, p_target, rng)
+    # the draft's first row is given as the target's, so that the first ratio is 1
+    return verify(guesses, p_draft, [p_draft[0], *p_target[1:]], rng)
 
 
 def best_bonus(guesses, p_draft, p_target, rng):
     """Test as speculative.verify; the bonus token is the target's most probable token."""
-    return verify(guesses, p_draft, [*p_target[:-1], one_hot(np.argmax(p_target[-1]))], rng)
+    bonus_row = one_hot(np.argmax(p_target[-1]))
+    return verify(guesses, p_draft, [*p_target[:-1], bonus_row], rng)
 
 
 def no_bonus(guesses, p_draft, p_target, rng):
-    """Test as speculative.verify, and draw no bonus token."""
+    """Test as speculative.verify, but return at most k tokens: no bonus token after k guesses."""
     tokens = verify(guesses, p_draft, p_target, rng)
-    # a round without guesses has the last token alone
+    # a round without guesses returns one token
     return tokens[: max(len(guesses), 1)]
 
 
-def same_race(guesses, p_draft, p_target, rng):
-    """Draw from the residual with the Gumbel numbers that drew the guess."""
-    return chain(guesses, p_draft, p_target, rng, replace=from_same_race)
-
+# ---- shares: what block verification multiplies up; share[n] is of the first n guesses
 
 def joint_ratios(guesses, p_draft, p_target):
     """Return the product of the first t ratios p_target / p_draft, for t = 0 .. k."""
@@ -179,18 +225,25 @@ def joint_ratios(guesses, p_draft, p_target):
 
 
 def last_uncapped(guesses, p_draft, p_target):
-    """Return the shares of block verification, but the last one as if no other were capped."""
-    joint = joint_ratios(guesses, p_draft, p_target)
-    return [*shares(guesses, p_draft, p_target)[:-1], min(joint[-1], 1)]
+    """Return the shares of block verification, but a different last share.
+
+    The right shares are capped at 1 after every guess. The last share here is the product of all
+    ratios, which is capped at the end alone.
+    """
+    product = joint_ratios(guesses, p_draft, p_target)[-1]
+    right = shares(guesses, p_draft, p_target)
+    return [*right[:-1], min(product, 1)]
 
 
 def capped_at_maxima(guesses, p_draft, p_target):
     """Return shares that are 1 after a guess at which the product of ratios has a new maximum.
 
-    All other shares are 1 over the draft's probability of the guesses, except the last one.
+    The last share is the product of all ratios, capped at 1. All other shares are 1 divided by
+    the draft's probability of the guesses.
     """
     joint = joint_ratios(guesses, p_draft, p_target)
     drafts = [p_draft[t][token] for t, token in enumerate(guesses)]
+    # the products of the draft's probabilities are its probabilities of the first 1 .. k guesses
     share = [1, *(1 / drawn for drawn in accumulate(drafts, mul))]
     for t in range(1, len(guesses)):
         if joint[t] > max(joint[:t]):
@@ -198,78 +251,111 @@ def capped_at_maxima(guesses, p_draft, p_target):
     return [*share[:-1], min(joint[-1], 1)]
 
 
+# ---- tests of several guesses at once
+
 def whole_rest(mass, share, p_guess):
-    """Return the right divisor: the mass and what the share lacks to 1; at least the mass."""
-    # in this order, because a share of 1 then adds exactly 0
+    """Return the right divisor in `traversal`: mass + 1 - share, and at least the mass."""
+    # 1 - share is computed first, so that a share of 1 adds exactly 0
     return np.maximum(mass + (1 - share), mass)
 
 
 def drafts_rest(mass, share, p_guess):
-    """Return what the draft has left without the guess; at least the mass."""
+    """Return a wrong divisor: the draft's mass without the guess, and at least the mass."""
     return np.maximum(1 - p_guess, mass)
 
 
 def traversal(guesses, p_draft, p_target, rng, rest=whole_rest, shares=shares):
-    """Accept the longest start that passes, tried from its end; share: variants/block.py."""
-    share = shares(guesses, p_draft, p_target)  # share[n]: after n guesses
-    weights = p_target[-1]
+    """Accept the largest number n of guesses whose test passes; n = k is tested first.
+
+    With the default parts this is block verification: variants/block.py explains the shares.
+
+    rest      (mass, share, p_guess) -> what the mass is divided by in the test of n < k guesses
+    shares    (guesses, p_draft, p_target) -> share[0 .. k]
+    """
+    share = shares(guesses, p_draft, p_target)
+    # the test of all k guesses, and the weights of the token after them
     p_accept = share[-1]
+    weights = p_target[-1]
     for n in range(len(guesses), 0, -1):
         if accept(p_accept, rng):
             return guesses[:n] + [sample(weights, rng)]
-        # the weights and the test after n - 1 guesses; guess n - 1, from this row, is rejected
-        row = p_draft[n - 1]
-        weights = np.maximum(share[n - 1] * p_target[n - 1] - row, 0)
+
+        # the last of the n guesses is rejected: the weights and the test of the guesses before it
+        last = n - 1
+        weights = np.maximum(share[last] * p_target[last] - p_draft[last], 0)
         mass = weights.sum()
-        p_guess = row[guesses[n - 1]]
-        p_accept = mass / rest(mass, share[n - 1], p_guess) if mass else 0
+        p_guess = p_draft[last][guesses[last]]
+        p_accept = 0
+        if mass > 0:
+            p_accept = mass / rest(mass, share[last], p_guess)
+
     return [sample(weights, rng)]
 
 
 def one_hot_paths(tree, p_draft, p_target, rng, kept=True):
     """Test the paths of a tree in turn, each as one block with one-hot rows.
 
-    A path continues what the paths before it have accepted, without the guess that was rejected
-    there. `kept`: a share begins with the probability of what is accepted, and not with 1.
+    A path is tested if it begins with all tokens that are accepted so far. Its other tokens are
+    the block. After a rejection the rejected token is removed from the row of its position, and
+    the next path is tested from there.
+
+    kept    whether the first share of a block is the probability of the tokens accepted so far,
+            as in the rule; 1 would be right
     """
     accepted = []
-    row = row_after(p_target, -1)  # of the next token
+    row = row_after(p_target, -1)  # for the next token: the root's row, as nothing is accepted
     share = 1
-    for leaf, path in enumerate(tree.paths()):
-        # a node with children is on the path to one of them
-        if leaf in tree.parents or path[: len(accepted)] != accepted:
+    for node, path in enumerate(tree.paths()):
+        is_leaf = node not in tree.parents
+        is_continuation = path[: len(accepted)] == accepted
+        if not is_leaf or not is_continuation:
             continue
-        rest = path[len(accepted) :]
-        ends = [tree.find(path[:n]) for n in range(len(accepted) + 1, len(path) + 1)]
-        rows = [row, *(row_after(p_target, end) for end in ends)]
-        # one-hot rows of the draft: the ratio of a guess is its probability
-        likely = [rows[t][token] for t, token in enumerate(rest)]
-        share_at = [*accumulate(likely, mul, initial=share if kept else 1)]
-        n = block_length([*accumulate(likely, mul)], share_at, rng)
-        accepted = accepted + rest[:n]
-        share = share_at[n]
-        if n == len(rest):
+
+        # rows[t] is for guess t of the block, and the last row for the token after the block
+        block = path[len(accepted) :]
+        rows = [row, *rows_along(tree, p_target, path, len(accepted))]
+
+        # the draft's rows are one-hot, so the ratio of a guess is its target probability
+        ratios = [rows[t][token] for t, token in enumerate(block)]
+        block_share = [*accumulate(ratios, mul, initial=share if kept else 1)]
+        n = block_length(prod(ratios), block_share, rng)
+        accepted = accepted + block[:n]
+        share = block_share[n]
+        if n == len(block):
             return accepted + [sample(rows[n], rng)]
-        row = residual(rows[n], one_hot(rest[n]))
+        row = residual(rows[n], one_hot(block[n]))
+
     return accepted + [sample(row, rng)]
 
 
-def block_length(passed, share, rng):
-    """Return how many one-hot guesses are accepted; all are with probability passed[-1]."""
-    n = len(passed)
-    p_accept = passed[-1]
+def rows_along(tree, p_target, path, n_accepted):
+    """Return the target's row after each token of the path from token n_accepted on."""
+    nodes = [tree.find(path[: n + 1]) for n in range(n_accepted, len(path))]
+    return [row_after(p_target, node) for node in nodes]
+
+
+def block_length(p_all, share, rng):
+    """Return how many one-hot guesses of a block are accepted; all with probability p_all.
+
+    share[n] is of the first n guesses. Fewer guesses are tested as in variants/block.py: n are
+    accepted with probability surplus / (surplus + 1 - share[n]). For a one-hot row the surplus is
+    share[n] of the target's row without guess n, which is share[n] - share[n + 1].
+    """
+    n = len(share) - 1
+    p_accept = p_all
     while n > 0 and not accept(p_accept, rng):
         n -= 1
-        # share[n] of the target without guess n, and what the share lacks to 1
-        mass = share[n] - share[n + 1]
-        p_accept = mass / (mass + 1 - share[n]) if mass else 0
+        mass = share[n] - share[n + 1]  # the surplus
+        p_accept = 0
+        if mass:
+            p_accept = mass / (mass + 1 - share[n])
     return n
 
 
 def one_product(guesses, p_draft, p_target, rng):
-    """Accept the longest start whose product of ratios is not below its product of uniforms.
+    """Accept the largest number of guesses whose product of ratios reaches the uniforms' product.
 
-    The replacement is from the residual of the ratio test, one row at a time.
+    The replacement is drawn from the residual of one row, as in the ratio test.
     """
     ratios = [ratio(p_target[t][token], p_draft[t][token]) for t, token in enumerate(guesses)]
     bounds = np.cumprod([1, *ratios])  # bounds[n]: the product of the first n ratios
@@ -282,22 +368,41 @@ def one_product(guesses, p_draft, p_target, rng):
 def longest(bounds):
     """Return the distribution of the largest n whose product u_1 u_2 .. u_n is <= bounds[n].
 
-    The bounds fall from bounds[0] = 1. The product of n uniforms has the density
-    (-log u)^(n-1) / (n-1)!. The integrals are written out, for up to three uniforms; a, b and c
-    are bounds[1], bounds[2] and bounds[3].
+    The bounds fall from bounds[0] = 1, so n = 0 always passes. There are up to three uniforms;
+    a, b and c are bounds[1], bounds[2] and bounds[3]. The product v of two uniforms has the
+    density -log v, and the product of three the density (log v)^2 / 2.
     """
-    # a bound of 0 for a uniform that is not there: it never passes
+    # the bound of a missing uniform is 0, which no product reaches
     missing = [0.0] * (4 - len(bounds))
     a, b, c = [float(bound) for bound in bounds[1:]] + missing
+    # every logarithm below is multiplied by a bound: 0 log 0 is 0
     log_ab = log(a / b) if b else 0
     log_b = -log(b) if b else 0
     log_c = -log(c) if c else 0
-    # P(u_1 u_2 u_3 <= c)
+
+    # n = 3 is P(u_1 u_2 u_3 <= c), the integral of the density (log v)^2 / 2 up to c
     p_3 = c * (1 + log_c + log_c**2 / 2)
-    # P(two pass and three fail). Let v = u_1 u_2 <= b. Three pass if u_3 <= c / v: with
-    # probability 1 if v <= c, and c / v if v is between c and b
-    p_2 = b * (1 + log_b) - c * (1 + log_c) - c * (log_c**2 - log_b**2) / 2
-    # P(one passes, two and three fail). Let u = u_1 <= a. Two pass with probability 1 if u <= b,
-    # and b / u above; the last term is the part in which two fail and three pass
-    p_1 = a - b - b * log_ab - c * log_ab**2 / 2
-    return np.maximum([1 - p_1 - p_2 - p_3, p_1, p_2, p_3][: len(bounds)], 0)
+
+    # n = 2: two pass and three fail. Let v = u_1 u_2.
+    # (a) Two pass if v <= b. The integral of the density -log v up to b is `two`.
+    # (b) For v <= c any u_3 passes. The integral of -log v up to c is `three_any`.
+    # (c) For v from c to b three pass if u_3 <= c / v. The integral of (c / v) (-log v) from c
+    #     to b is `three_some`.
+    two = b * (1 + log_b)
+    three_any = c * (1 + log_c)
+    three_some = c * (log_c**2 - log_b**2) / 2
+    p_2 = two - three_any - three_some
+
+    # n = 1: one passes, two and three fail. Let u = u_1; it passes if u <= a.
+    # (a) For u <= b any u_2 passes, which has probability b.
+    # (b) For u from b to a two pass if u_2 <= b / u. The integral of b / u from b to a is
+    #     `two_above`.
+    # (c) Two fail and three pass if v = u u_2 is above b and u_3 <= c / v. Given u, v has the
+    #     density 1 / u. The integral of (c / v) / u over v from b to u is c log(u / b) / u, and
+    #     the integral of this over u from b to a is `three_above`.
+    two_above = b * log_ab
+    three_above = c * log_ab**2 / 2
+    p_1 = a - b - two_above - three_above
+
+    p_0 = 1 - p_1 - p_2 - p_3
+    return np.maximum([p_0, p_1, p_2, p_3][: len(bounds)], 0)
