@@ -251,7 +251,8 @@ def paragraphs(figures, args):
     """Yield the paragraphs and tables of a file."""
     n_busy = figures["busy"]
     busy = f", next to {n_busy} busy process(es)" if n_busy else ""
-    yield f"{figures['size']}{busy}. {figures['measured']}"
+    models = "The bundled pair" if figures["size"] == "pair" else figures["size"]
+    yield f"{models}{busy}. {figures['measured']}"
     for part in args.only:
         if part in figures:
             _, tables = PARTS[part]

@@ -72,7 +72,7 @@ def mask_settings(peer, sees, n_past):
     allowed = torch.from_numpy(np.hstack([past, sees]))
     mask = torch.zeros(1, 1, *allowed.shape, dtype=peer.dtype)
     mask.masked_fill_(~allowed, torch.finfo(peer.dtype).min)
-    # Node i is on the path to itself, so the first unread token has depth 1. Its position is n_past.
+    # A node is on the path to itself, so the first unread token has depth 1 and position n_past.
     depths = sees.sum(axis=1)
     positions = torch.from_numpy(n_past + depths - 1)[None]
     return {"attention_mask": mask.to(peer.device), "position_ids": positions.to(peer.device)}
