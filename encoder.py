@@ -1,9 +1,10 @@
 """Encode text as ids and decode ids: GPT-2's byte-level byte-pair encoding.
 
-    word       a piece of text that merges never cross: GPT-2's split pattern finds them
+    word       a piece of the text, found by GPT-2's split pattern; no merge crosses its borders
     symbol     one or more bytes, each byte written as one printable character
     vocab      {symbol: id}, in encoder.json or vocab.json
-    ranks      {(left, right): rank}, the merges, in vocab.bpe or merges.txt
+    merge      two neighbouring symbols that become one symbol
+    ranks      {(left, right): rank} of the merges; vocab.bpe or merges.txt lists them in order
 
 Text becomes words, words become bytes, and the bytes of a word are merged: always the pair of
 neighbours with the lowest rank, until no pair has a rank. Any text has an encoding because
@@ -19,8 +20,9 @@ END_OF_TEXT = "<|endoftext|>"
 MOST_WORDS = 2**15  # an Encoder keeps the ids of this many words
 BROKEN = "surrogateescape"  # invalid UTF-8 survives decoding and encoding (PEP 383)
 
-# GPT-2's split: contractions, letters, numbers, other signs (each with a space before), spaces.
-# `\s+(?!\S)` leaves the last of several spaces to the word after them.
+# GPT-2's words: contractions, letters, numbers, other signs, white space. Letters, numbers and
+# signs begin with a space if there is one, so `\s+(?!\S)` leaves the last of several spaces to
+# the word after them.
 SPLIT = regex.compile(
     r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 )
@@ -29,7 +31,8 @@ SPLIT = regex.compile(
 def byte_characters():
     """Return {byte: the printable character that stands for it}.
 
-    A byte that is printable in Latin-1 stands for itself; the other 68 are chr(256) and on.
+    A byte that is printable in Latin-1 stands for itself; chr(256) and the characters after it
+    stand for the other 68.
 
     >>> len(set(byte_characters().values())), byte_characters()[ord(" ")]
     (256, 'Ġ')
@@ -44,12 +47,13 @@ def byte_characters():
 def merge(symbols, ranks):
     """Merge neighbours, lowest rank first, as long as a pair is in `ranks`.
 
-    Subtle: a heap of (rank, position) over a linked list takes O(n log n) steps for n symbols.
-    The plain loop (join the best pair everywhere, then search again) gives the same symbols,
-    since a merge only makes pairs of a higher rank, but takes 14 seconds for 30,000 letters.
+    The plain loop joins the pair of lowest rank everywhere and searches again; it takes 14
+    seconds for a word of 30,000 letters. A heap of (rank, position) over a linked list takes
+    O(n log n) steps for n symbols. Both give the same symbols, because a merge only makes pairs
+    of a higher rank.
     """
     symbols = ["", *symbols, ""]  # both ends are empty symbols, which no merge contains
-    # the linked list: before[i] and after[i] are the neighbours of symbol i
+    # The linked list: symbol i has the neighbours before[i] and after[i].
     before = [*range(-1, len(symbols) - 1)]
     after = [*range(1, len(symbols) + 1)]
     heap: list = []  # of (rank, i, the pair that begins at symbol i)
@@ -65,12 +69,12 @@ def merge(symbols, ranks):
         _, i, pair = heapq.heappop(heap)
         j = after[i]
         if pair != (symbols[i], symbols[j]):
-            continue  # one of the two symbols has been merged since
+            continue  # an old offer: one of the two symbols has been merged since
         symbols[i] = "".join(pair)
         symbols[j] = ""
         after[i] = after[j]  # j leaves the list
         before[after[j]] = i
-        # the merged symbol forms a pair with each of its neighbours
+        # The merged symbol forms new pairs with its two neighbours.
         offer(before[i])
         offer(i)
     return [symbol for symbol in symbols if symbol]
@@ -88,8 +92,8 @@ class Encoder:
     end_of_text : str
         The symbol that ends a text. The attribute `end_of_text` is its id, or None.
     added : list of str
-        Further symbols that stand for themselves and not for bytes. `encode` returns
-        neither their ids nor end_of_text's.
+        Further symbols whose text is their own: their characters are not bytes. `encode`
+        never returns their ids, nor that of `end_of_text`.
 
     Raises
     ------
@@ -106,10 +110,10 @@ class Encoder:
     """
 
     def __init__(self, vocab, merges, end_of_text=END_OF_TEXT, added=()):
-        # GPT-2's symbol is special even if a different symbol ends a text
+        # <|endoftext|> is special even if a different symbol ends a text.
         self.special = {END_OF_TEXT, end_of_text, *added}
         self.characters = byte_characters()
-        # for str.translate: a character's number and the byte that it stands for
+        # The table for str.translate: {number of a character: the byte it stands for}.
         self.bytes = {ord(character): byte for byte, character in self.characters.items()}
         check_vocab(vocab, set(self.characters.values()), self.special)
         check_merges(merges, vocab)
@@ -119,25 +123,25 @@ class Encoder:
         self.end_of_text = vocab.get(end_of_text)
         self.end_tokens = {self.end_of_text} - {None}
         self.n_vocab = len(vocab)
-        self.ids_of_words: dict[str, tuple] = {}  # because a text repeats its words
+        self.ids_of_words: dict[str, tuple] = {}  # a memo, because a text repeats its words
 
     def to_characters(self, text):
         """Return a text with each byte of its UTF-8 as one character."""
         data = text.encode("utf-8", BROKEN)
-        # decoding as Latin-1 gives byte b the character with the number b
+        # Latin-1 decodes byte b to chr(b), which `translate` replaces by the byte's character.
         return data.decode("latin-1").translate(self.characters)
 
     def encode_word(self, word):
         """Return the ids of one word."""
         if word not in self.ids_of_words:
             if len(self.ids_of_words) == MOST_WORDS:
-                self.ids_of_words.clear()  # so that the memory for words is bounded
+                self.ids_of_words.clear()  # keeps the memo small
             symbols = merge(self.to_characters(word), self.ranks)
             self.ids_of_words[word] = tuple(self.vocab[symbol] for symbol in symbols)
         return self.ids_of_words[word]
 
     def encode(self, text):
-        """Return the ids of a text; ValueError if it has a lone surrogate (not in UTF-8)."""
+        """Return the ids of a text; ValueError for a lone surrogate, which UTF-8 lacks."""
         return self.encode_bytes(text.encode("utf-8"))
 
     def encode_bytes(self, data):
@@ -147,7 +151,7 @@ class Encoder:
 
     def id_of(self, text):
         """Return the id of the symbol with this text; ValueError if there is none."""
-        # a special symbol stands for itself, any other for bytes
+        # The symbol of a special token is its text; any other symbol spells bytes.
         symbol = text if text in self.special else self.to_characters(text)
         if symbol not in self.vocab:
             pieces = [self.decode([token]) for token in self.encode(text)]
@@ -167,7 +171,8 @@ class Encoder:
             raise ValueError(f"need ids in 0 .. {self.n_vocab - 1}, got {token!r:.80}") from None
         if symbol in self.special:
             return symbol.encode()
-        return symbol.translate(self.bytes).encode("latin-1")  # a byte per character
+        # `translate` gives chr(b) for byte b, and Latin-1 encodes chr(b) as byte b.
+        return symbol.translate(self.bytes).encode("latin-1")
 
     def decode(self, ids):
         """Return the text of the ids; bytes that are not UTF-8 become U+FFFD."""
@@ -195,7 +200,8 @@ def check_vocab(vocab, characters, special):
 def check_merges(merges, vocab):
     """Raise ValueError for a merge that is not a pair, or does not make a symbol of `vocab`."""
     for pair in merges:
-        if isinstance(pair, str) or len(pair) != 2:  # "ab" would unpack as a pair
+        # A string is refused even if it has two letters: "ab" would unpack as a pair.
+        if isinstance(pair, str) or len(pair) != 2:
             raise ValueError(f"need merges that are pairs of symbols, got {pair!r:.80}")
         if "".join(pair) not in vocab:
             raise ValueError(f"need a symbol for every merge, got none for {''.join(pair)!r}")

@@ -5,15 +5,16 @@
     n_new      tokens read in this pass        n_seq = n_past + n_new
     n_last     rows of logits wanted           d_head = n_embd / n_head
     wte wpe    token and position embeddings   blocks  the n_layer transformer blocks
-    ln_1 attn ln_2 mlp ln_f c_attn c_proj c_fc    weights and arguments, named by OpenAI
-    attend     a function of one layer's new queries, keys and values, which applies attention
+    ln_1 attn ln_2 mlp ln_f c_attn c_proj c_fc    weights and the arguments that take them,
+               by OpenAI's names
+    attend     one layer's attention over its cache: a function of the new tokens' q, k and v
 
 Radford et al. (2019), "Language Models are Unsupervised Multitask Learners", Sec. 2.3: learned
 positions, layer normalisation before each sub-block and once at the end, tied unembedding.
 
-The same lines run on NumPy's arrays and on CuPy's: they use operators, array methods, and
-NumPy's functions, which dispatch to CuPy's. Tokens and logits live on the host. lib/ need not
-be read: `matmul(x, w)` is x @ w.
+The same lines run on NumPy's arrays and on CuPy's, because NumPy's functions call CuPy's for
+CuPy's arrays. The caller's tokens and logits are NumPy's in both cases. lib/ need not be read:
+`matmul(x, w)` is x @ w.
 """
 
 import functools
@@ -26,19 +27,22 @@ import numpy as np
 from lib.backend.products import matmul, one_blas_thread  # matmul: x @ w, faster for few rows
 from lib.prefix import common_prefix  # how many tokens two texts share from the start
 
-# A long prompt is read in passes of 128 tokens, so that its attention scores fit in memory.
+# A long prompt is read in passes of PART tokens, so that its attention scores fit in memory.
 PART = 128
 
 
 def gelu(x):  # [n_new, n] -> [n_new, n]
-    """Return x times the normal distribution function, by tanh. Hendrycks and Gimpel (2016)."""
+    """Return x times the normal distribution function of x, approximated by tanh.
+
+    Hendrycks and Gimpel (2016).
+    """
     return 0.5 * x * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x * x * x)))
 
 
 def softmax(x):  # [..., n] -> [..., n]
     """Return the softmax over the last axis; the largest entry is subtracted first."""
-    x = x - x.max(axis=-1, keepdims=True)  # a copy, which may be overwritten
-    exps = np.exp(x, out=x)  # in place, because the scores of a long prompt are large
+    x = x - x.max(axis=-1, keepdims=True)  # a copy
+    exps = np.exp(x, out=x)  # overwrites the copy: a long prompt's scores fill much memory
     exps /= exps.sum(axis=-1, keepdims=True)
     return exps
 
@@ -60,19 +64,22 @@ def ffn(x, c_fc, c_proj):  # [n_new, n_embd] -> [n_new, n_embd]
     return linear(gelu(linear(x, **c_fc)), **c_proj)
 
 
-def attention(q, k, v, mask):  # [n_head, n_new, d_head], 2 x [n_head, n_seq, d_head] -> as q
-    """Apply scaled dot-product attention. Vaswani et al. (2017) Eq. 1."""
+def attention(q, k, v, mask):  # -> [n_head, n_new, d_head]
+    """Apply scaled dot-product attention. Vaswani et al. (2017) Eq. 1.
+
+    q is [n_head, n_new, d_head]; k and v are [n_head, n_seq, d_head]; mask is [n_new, n_seq].
+    """
     scores = q @ k.mT / math.sqrt(q.shape[-1])  # [n_head, n_new, n_seq]
     scores += mask
     return softmax(scores) @ v
 
 
 def mha(x, c_attn, c_proj, n_head, attend):  # [n_new, n_embd] -> [n_new, n_embd]
-    """Apply multi-head attention; `attend` adds the keys and values of earlier tokens."""
+    """Apply multi-head attention; `attend` knows the keys and values of earlier tokens."""
     n_new, n_embd = x.shape
     qkv = linear(x, **c_attn)  # [n_new, 3 n_embd]
     qkv = qkv.reshape(n_new, 3, n_head, n_embd // n_head)  # [n_new, 3, n_head, d_head]
-    q, k, v = qkv.transpose(1, 2, 0, 3)  # 3 x [n_head, n_new, d_head]
+    q, k, v = qkv.transpose(1, 2, 0, 3)  # each [n_head, n_new, d_head]
     heads = attend(q, k, v)  # [n_head, n_new, d_head]
     x = heads.transpose(1, 0, 2).reshape(n_new, n_embd)  # the heads side by side
     return linear(x, **c_proj)
@@ -99,12 +106,13 @@ def forward(ids, positions, attends, params, n_head):  # [n_new] -> [n_new, n_em
 def cached(cache, n_past, mask):
     """Return one layer's `attend`, which appends the new keys and values to the cache.
 
-    `cache` is [2, n_head, n_ctx, d_head] (2: keys and values); columns n_past : n_seq are
-    written, and those before them are read. `mask` is [n_new, n_seq], as mask_of returns it.
+    `cache` is [2, n_head, n_ctx, d_head]: keys and values with a column per token. `attend`
+    writes the columns n_past : n_seq and reads all columns before n_seq. `mask` is
+    [n_new, n_seq], as `mask_of` returns it.
     """
-    def attend(q, k, v):  # 3 x [n_head, n_new, d_head] -> [n_head, n_new, d_head]
+    def attend(q, k, v):  # each [n_head, n_new, d_head] -> [n_head, n_new, d_head]
         n_seq = n_past + q.shape[1]
-        keys, values = cache[:, :, :n_seq]  # views: writing to them writes to the cache
+        keys, values = cache[:, :, :n_seq]  # views, so the next two lines write to the cache
         keys[:, n_past:] = k
         values[:, n_past:] = v
         return attention(q, keys, values, mask)
@@ -113,7 +121,7 @@ def cached(cache, n_past, mask):
 
 
 def widened(cache, n_columns):  # [.., n, d_head] -> [.., at least n_columns, d_head]
-    """Return the cache itself if it has n_columns columns, else a copy with n_columns."""
+    """Return the cache itself if it is wide enough, else a copy with n_columns columns."""
     *shape, n, d_head = cache.shape
     if n >= n_columns:
         return cache
@@ -122,7 +130,7 @@ def widened(cache, n_columns):  # [.., n, d_head] -> [.., at least n_columns, d_
 
 
 def unembed(x, params):  # [n_last, n_embd] -> [n_last, n_vocab]
-    """Return logits: each row times every token's embedding (the unembedding is wte again)."""
+    """Return logits: the product of each row with the embedding of every token."""
     return matmul(x, params["wte"].mT)
 
 
@@ -139,7 +147,7 @@ def mask_of(visible, like):  # [n_new, n_seq] of bool -> [n_new, n_seq]
 def causal_mask(n_ctx, dtype):  # -> [n_ctx, n_ctx]
     """Return the mask in which row i sees the columns 0 .. i."""
     mask = mask_of(np.tri(n_ctx, dtype=bool), like=np.empty(0, dtype))
-    mask.flags.writeable = False  # because all models share it
+    mask.flags.writeable = False  # all models share this mask
     return mask
 
 
@@ -151,7 +159,7 @@ def part_ends(n_past, n_seq, n_last):
     >>> part_ends(0, 300, 1), part_ends(299, 300, 1)
     ([128, 256, 300], [300])
     """
-    latest_start = n_seq - n_last  # of the last pass
+    latest_start = n_seq - n_last  # the last pass must start here or earlier
     return [*range(n_past + PART, latest_start, PART), n_seq]
 
 
@@ -164,12 +172,14 @@ class GPT2:
     """GPT-2 as a function of the whole sequence that computes only what it has not read yet.
 
     `params` is the tree of weights that `utils.load_encoder_hparams_and_params` returns; its
-    arrays decide backend (NumPy or CuPy) and precision. The key/value cache is a memo: called
-    with a different sequence, the model goes back to the longest common prefix and reads on
-    from there. Threads may share a model: their calls take turns, but each call then reads its
-    whole text again. It is faster to give each thread a model over the same weights,
-    `model.fresh()`. A copied or pickled model has an empty cache. No result depends on earlier
-    calls:
+    arrays decide backend (NumPy or CuPy) and precision.
+
+    The key/value cache is a memo: a call with a different sequence goes back to the longest
+    common prefix and reads on from there. A copied or pickled model has an empty cache. Threads
+    may share a model and then take turns, but a thread whose text was replaced in the cache
+    reads it again. One model per thread is faster: `model.fresh()` shares the weights.
+
+    No result depends on earlier calls:
 
     >>> from lib.checkpoints.weights import random_params
     >>> hparams = dict(n_vocab=11, n_ctx=8, n_embd=6, n_head=2, n_layer=2)
@@ -181,7 +191,7 @@ class GPT2:
     True
     """
 
-    reads_trees = False  # variants/shared/tree_gpt2.py does
+    reads_trees = False  # True in the subclass of variants/shared/tree_gpt2.py
 
     def __init__(self, params: dict, n_head: int):
         wpe = params["wpe"]
@@ -195,12 +205,12 @@ class GPT2:
         self.n_ctx = n_ctx
         self.n_vocab = params["wte"].shape[0]
         shape = (len(params["blocks"]), 2, n_head, n_ctx, n_embd // n_head)
-        self.cache = np.zeros(shape, wpe.dtype, like=wpe)  # like: on the weights' own device
+        self.cache = np.zeros(shape, wpe.dtype, like=wpe)  # `like=`: on the device of wpe
         self.mask = np.asarray(causal_mask(n_ctx, wpe.dtype), like=wpe)
         self.ids: list[int] = []  # the tokens whose keys and values are in the cache
         self.lock = threading.Lock()
 
-    def __reduce__(self):  # for copy and pickle, because a lock cannot be copied
+    def __reduce__(self):  # how to copy and pickle a model: its lock cannot be copied
         return type(self), (self.params, self.n_head)
 
     def fresh(self):
@@ -228,9 +238,10 @@ class GPT2:
         """Read the tokens that are not in the cache: a long prompt in parts, one per pass."""
         ids = list(ids)
         n_past = self.n_reusable(self.ids, ids, n_last)
-        self.ids = ids[:n_past]  # so that Ctrl-C in forward leaves tokens and cache consistent
+        # The cache holds self.ids. These grow only after a pass, which Ctrl-C may end halfway.
+        self.ids = ids[:n_past]
         for end in part_ends(n_past, len(ids), n_last):
-            mask = self.mask[n_past:end, :end]  # rows: the new tokens; columns: all up to `end`
+            mask = self.mask[n_past:end, :end]  # a row per new token, a column per token so far
             attends = [cached(layer, n_past, mask) for layer in self.cache]
             tokens = np.asarray(ids[n_past:end], like=self.cache)
             x = forward(tokens, slice(n_past, end), attends, self.params, self.n_head)
@@ -241,19 +252,17 @@ class GPT2:
     def n_reusable(self, cached_ids, ids, n_last):
         """Return how many tokens of `ids` need not be read if a cache holds `cached_ids`.
 
-        The number is the length of the common prefix, but at most len(ids) - n_last: the last
-        n_last tokens are always read, because their rows are wanted. ValueError as in
-        `__call__`.
+        This is the length of the common prefix, but at most len(ids) - n_last, because the rows
+        of the last n_last tokens are wanted. ValueError as in `__call__`.
         """
         if not 1 <= n_last <= len(ids) <= self.n_ctx:
             raise ValueError(f"need 1 <= n_last <= len(ids) <= n_ctx = {self.n_ctx}, "
                              f"got n_last = {n_last}, len(ids) = {len(ids)}")
         n_past = min(common_prefix(cached_ids, ids), len(ids) - n_last)
-        unchecked = ids[n_past:]  # the ids before n_past equal cached ids, which were checked
-        # 1.0 and True equal a cached 1, so the common prefix may contain them
-        if set(map(type, ids)) != {int}:
-            unchecked = ids
-        check_ids(unchecked, self.n_vocab)
+        # The ids before n_past equal cached ids, which were checked. But 1.0 and True equal a
+        # cached 1 as well, so all ids are checked unless all are Python's integers.
+        are_ints = set(map(type, ids)) == {int}
+        check_ids(ids[n_past:] if are_ints else ids, self.n_vocab)
         return n_past
 
 
@@ -262,7 +271,8 @@ def check_ids(ids, n_vocab):
     for i, token in enumerate(ids):
         is_whole = isinstance(token, int | np.integer) and not isinstance(token, bool)
         if not (is_whole and 0 <= token < n_vocab):
-            # -1 is the last id: `ids` may be only the end of a text, so the start is unknown
+            # `ids` may be only the end of a text, so the position is told from the end: -1 is
+            # the last id.
             from_end = i - len(ids)
             raise ValueError(f"need ids in 0 .. n_vocab - 1 = {n_vocab - 1}, got {token!r:.80} "
                              f"at position {from_end} from the end")

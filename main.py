@@ -2,14 +2,17 @@
 
     python main.py --K 4 --temperature 0
 
-Four steps, each with a file of its own: demo/flags.py parses the command line, demo/task.py
-loads the models and the prompt that the flags name, demo/compare.py runs and times both decoders
-(the loop is `speculative.generate`), and demo/describe.py puts their figures into words. What only
-some flags need is imported where it is used.
+Each of the four steps has a file:
 
-    task      the models, the prompt and the settings of one run
-    round     one round of the decoder as data: guesses, draws and distributions (demo/trace.py)
-    numbers   the measurements of both runs, a dict that --json prints
+    demo/flags.py      parses the command line
+    demo/task.py       loads the models and the prompt that the flags name: a task
+    demo/compare.py    runs and times both decoders; the loop is `speculative.generate`
+    demo/describe.py   puts the measurements into words
+
+Modules that only some flags need are imported where they are used.
+
+    done_round   one round of the decoder as data: guesses, draws, distributions (demo/trace.py)
+    numbers      the measurements of both runs, a dict that --json prints
 """
 
 import io
@@ -45,7 +48,8 @@ def main(argv=None):
 def continue_prompt(args: Namespace) -> None:
     """Load, run and print; then save what --memory and --trace ask for."""
     rounds: list[dict] = []
-    stream = sys.stderr if args.json else sys.stdout  # of the rounds
+    # With --json standard output gets nothing but the JSON.
+    stream = sys.stderr if args.json else sys.stdout
     show_round = None
     if args.show:
         from demo.trace import round_printer
@@ -79,5 +83,6 @@ if __name__ == "__main__":
     if sys.stdout is None:
         sys.exit("main.py: standard output is closed")
     if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="backslashreplace")  # what it cannot encode is escaped
+        # Characters that the terminal's encoding lacks are printed as escapes.
+        sys.stdout.reconfigure(errors="backslashreplace")
     sys.exit(main())

@@ -5,11 +5,10 @@
     warp       logits -> probs: repetition penalty, mask, temperature, softmax, top-k, top-p
     rng        a np.random.Generator: the only source of randomness
 
-Randomness enters the project in two functions, `sample` and `accept`. Each draws one uniform
-number in [0, 1) from `rng` and compares it once, so a test can replace the generator by one
-that enumerates every outcome with its exact probability (exact/law.py). The exception is a
-third function, `race_sample` of variants/coupled.py, which derives n_vocab numbers from one
-uniform number.
+Randomness enters the project in `sample` and `accept`. Each draws one uniform number in [0, 1)
+from `rng` and compares it once, so a test can replace the generator by one that enumerates
+every outcome with its exact probability (exact/law.py). One decoder has a draw of its own:
+`race_sample` in variants/coupled.py derives n_vocab numbers from one uniform number.
 """
 
 from collections.abc import Callable, Sequence
@@ -20,21 +19,21 @@ from numpy.typing import ArrayLike
 
 
 class HasRandom(Protocol):
-    """Draw uniform numbers in [0, 1): a np.random.Generator, or a test's enumerating one."""
+    """Describe a source of uniform numbers in [0, 1), such as a np.random.Generator."""
 
     def random(self) -> float: ...
 
 
-Allowed = Callable[[Sequence[int]], np.ndarray]  # ids -> [n_vocab] of bool: what may follow
-NUMBER = (int, float, np.number)  # Python's and NumPy's
+Allowed = Callable[[Sequence[int]], np.ndarray]  # ids -> [n_vocab] of bool: may it follow them?
+NUMBER = (int, float, np.number)  # the types of Python's and NumPy's numbers
 
 
 def softmax(logits: ArrayLike, temperature: float = 1.0) -> np.ndarray:
     """Return exp(l / temperature) divided by its sum over the last axis, in float64.
 
-    The largest logit is subtracted first, so that nothing overflows; it cancels in the
-    quotient. (gpt2.py's softmax keeps the weights' dtype.) ValueError if the temperature is not
-    > 0, or a row's largest logit is NaN or infinite.
+    Subtracting the largest logit from all logits leaves the quotient as it is and keeps exp
+    from overflowing. ValueError if the temperature is not > 0, or a row's largest logit is NaN
+    or infinite. (gpt2.py has a softmax in the weights' dtype.)
 
     >>> logits = np.array([-110.0, -35.0, -36.0])      # GPT-2's logits look like this
     >>> np.allclose(softmax(logits), softmax(logits + 110.0))
@@ -42,7 +41,7 @@ def softmax(logits: ArrayLike, temperature: float = 1.0) -> np.ndarray:
     """
     if not temperature > 0:
         raise ValueError(f"need temperature > 0, got {temperature!r}")
-    probs = np.array(logits, dtype=np.float64)  # a copy; the rest happens in place
+    probs = np.array(logits, dtype=np.float64)  # a copy, which the next lines overwrite
     largest = probs.max(axis=-1, keepdims=True)
     if not np.isfinite(largest).all():
         raise ValueError("need rows whose largest logit is finite, got NaN or infinity")
@@ -61,21 +60,21 @@ def warp(logits: ArrayLike, temperature: float = 1.0, top_k: int = 0, top_p: flo
     "The target's distribution" in every theorem here is the one *after* this function. The
     settings, in the order of application:
 
-    repetition_penalty  > 0: the logit of a token that occurs earlier is divided by the penalty
-                        if it is positive, else multiplied. Keskar et al. (2019) Sec. 4.1.
-    allowed             a function: ids before a row -> [n_vocab] of bool, the tokens that may
-                        follow. The other tokens get probability 0 (lib/pattern.py).
-    temperature         >= 0: divides the logits; 0 is greedy, a one-hot row at the largest one.
+    repetition_penalty  > 0: for each token of the text so far, divide a positive logit by the
+                        penalty, multiply a negative one. Keskar et al. (2019) Sec. 4.1.
+    allowed             a function of the ids before a row that returns [n_vocab] of bool, the
+                        tokens that may follow; all others get probability 0 (lib/pattern.py).
+    temperature         >= 0: divide the logits; 0 is greedy: the largest logit gets all mass.
     top_k               >= 0: keep the top_k most probable tokens; 0 keeps all.
     top_p               in (0, 1]: keep the smallest set of most probable tokens whose mass is
                         at least top_p, summed in float64. Holtzman et al. (2020) Sec. 3.1.
 
-    Ties fall to the lowest id. `logits` is [n_last, n_vocab], or [n_vocab] for one row; the
-    result has the same shape, in float64. `ids` is the whole sequence, which the repetition
-    penalty and the mask need: the last row follows `ids`, the row before it `ids[:-1]`, and
-    every row has its own prefix. ValueError if the shape is different, a setting is out of
-    range, a logit is NaN or infinite, a penalty or a mask has fewer ids than rows, or no token
-    is allowed.
+    Among equal logits the token with the lowest id comes first. `logits` is [n_last, n_vocab],
+    or [n_vocab] for one row; the result has the same shape, in float64. The repetition penalty
+    and the mask need `ids`, the whole sequence: the last row of logits follows `ids`, the row
+    before it follows `ids[:-1]`, and so on. ValueError if the shape is different, a setting is
+    out of range, a logit is NaN or infinite, a penalty or a mask comes with fewer ids than
+    rows, or no token is allowed.
 
     >>> np.allclose(warp([0.0, 0.0, np.log(2.0)]), [0.25, 0.25, 0.5])
     True
@@ -87,15 +86,15 @@ def warp(logits: ArrayLike, temperature: float = 1.0, top_k: int = 0, top_p: flo
     if len(shape) not in (1, 2) or shape[-1] == 0:
         raise ValueError("need logits of shape [n_last, n_vocab] or [n_vocab], got shape "
                          f"{list(shape)}")
-    rows = np.atleast_2d(logits)  # in the model's precision: softmax's copy is float64
+    rows = np.atleast_2d(logits)  # still in the model's precision; softmax makes it float64
     check_finite(rows)
     rows = adjusted_logits(rows, ids, repetition_penalty, allowed)
     if temperature == 0:
-        best = rows.argmax(axis=-1)  # the lowest id of equals
-        return one_hot_rows(best, rows.shape[-1]).reshape(shape)
+        tokens = rows.argmax(axis=-1)  # of equal logits the lowest id
+        return one_hot_rows(tokens, rows.shape[-1]).reshape(shape)
     probs = softmax(rows, temperature)
     if top_k:
-        for row in probs:  # a view: writing to it writes to probs
+        for row in probs:  # each row is a view, so this overwrites probs
             row[:] = keep_largest(row, int(top_k))
     if top_p < 1.0:
         for row in probs:
@@ -124,7 +123,7 @@ def adjusted_logits(rows, ids, repetition_penalty=1.0, allowed=None):  # [n_last
     if len(ids) < len(rows):
         raise ValueError("need the whole sequence for a repetition penalty or a mask, got "
                          f"{len(ids)} ids for {len(rows)} rows of logits")
-    rows = np.array(rows, dtype=np.float64)  # a copy
+    rows = np.array(rows, dtype=np.float64)  # a copy, which is changed in place
     for i, row in enumerate(rows):
         n_unseen = len(rows) - 1 - i  # later tokens, which row i must not see
         prefix = ids[: len(ids) - n_unseen]
@@ -139,7 +138,7 @@ def penalize(row, prefix, penalty):  # [n_vocab], changed in place
     """Make the tokens of the prefix less probable. Keskar et al. (2019) Sec. 4.1."""
     tokens = sorted(set(prefix))
     old = row[tokens]
-    # both cases make the logit smaller if the penalty is above 1
+    # A penalty above 1 makes the logit smaller in both cases.
     row[tokens] = np.where(old > 0, old / penalty, old * penalty)
 
 
@@ -153,7 +152,7 @@ def mask(row, prefix, allowed):  # [n_vocab], changed in place
 
 
 def one_hot_rows(ids, n_vocab):  # -> [len(ids), n_vocab]
-    """Return a distribution for each token, with all mass on this token (copied guesses)."""
+    """Return one distribution per token, with all its mass on this token."""
     rows = np.zeros((len(ids), n_vocab))
     rows[np.arange(len(ids)), ids] = 1.0  # row i, column ids[i]
     return rows
@@ -167,24 +166,25 @@ def keep_largest(row, n):  # [n_vocab] -> [n_vocab]
     larger = row > border
     n_larger = np.count_nonzero(larger)
     kept = np.where(larger, row, 0.0)
-    kept[ties[: n - n_larger]] = border  # as many ties as make n entries
+    # The ties with the lowest ids fill the places that are left.
+    kept[ties[: n - n_larger]] = border
     return kept / kept.sum()
 
 
 def keep_top_p(row, top_p):  # [n_vocab] -> [n_vocab]
     """Zero all tokens outside the smallest set with mass >= top_p. Holtzman et al. (2020)."""
-    # Together, all tokens with a probability below (1 - top_p) / n_vocab have less than 1 - top_p,
-    # so the other tokens have more than top_p.
+    # Few tokens need sorting: those below (1 - top_p) / n_vocab have less than 1 - top_p even
+    # together, so the others have more than top_p.
     candidates = row[row >= (1 - top_p) / len(row)]
-    mass = np.cumsum(np.sort(candidates)[::-1])  # mass[i]: the i + 1 most probable together
-    n_short = np.count_nonzero(mass < top_p)  # so many tokens have too little; one more is enough
-    return keep_largest(row, n_short + 1)
+    mass = np.cumsum(np.sort(candidates)[::-1])  # mass[i]: of the i + 1 most probable tokens
+    n_too_few = np.count_nonzero(mass < top_p)  # this many tokens have less than top_p
+    return keep_largest(row, n_too_few + 1)
 
 
 def at_least_float64(numbers):
     """Return numbers in float64; an array of Fractions, of dtype object, stays as it is.
 
-    NumPy would round the uniform number u to float32 before comparing it with a float32.
+    Otherwise NumPy would round the uniform number u to float32 to compare it with a float32.
     """
     numbers = np.asarray(numbers)
     return numbers.astype(np.result_type(numbers, np.float64), copy=False)
@@ -193,8 +193,9 @@ def at_least_float64(numbers):
 def sample(probs: ArrayLike, rng: HasRandom) -> int:
     """Draw one token from weights [n_vocab], by inversion of their cumulative sum.
 
-    Returns the first token whose cumulative probability exceeds u, one uniform number. The last
-    cumulative probability is exactly 1, so a token of weight 0 is never drawn. ValueError if
+    Returns the first token whose cumulative probability exceeds u, one uniform number. There is
+    one, because the last cumulative probability is exactly 1 and u < 1. A token of weight 0 is
+    never the first: the token before it has the same cumulative probability. ValueError if
     `probs` is empty or has two axes, a weight is negative or NaN, or the weights' sum is 0 or
     infinite.
 
@@ -213,9 +214,10 @@ def sample(probs: ArrayLike, rng: HasRandom) -> int:
 
 
 def accept(prob: float, rng: HasRandom) -> bool:
-    """Return True with probability `prob`, by u < prob. ValueError if it is negative or NaN.
+    """Return True with probability `prob`. ValueError if `prob` is negative or NaN.
 
-    Subtle: u can be 0, and with `<=` it would accept a token of probability 0.
+    The comparison is u < prob and not u <= prob, because u can be 0, and a guess of
+    probability 0 must be rejected even then.
 
     >>> accept(1.0, np.random.default_rng(0)), accept(0.0, np.random.default_rng(0))
     (True, False)
@@ -228,10 +230,10 @@ def accept(prob: float, rng: HasRandom) -> bool:
 def residual(p_target: np.ndarray, p_draft: np.ndarray) -> np.ndarray:
     """Return norm(max(0, p_target - p_draft)), the distribution that replaces a rejected guess.
 
-    If it has no mass, the rows are equal, and only rounding can have rejected the guess. The
-    result is then p_target. Chen et al. (2023) Eq. 2; Leviathan et al. (2023) Sec. 2.3.
+    Two equal rows leave no mass. Only rounding can then have rejected the guess, and the result
+    is p_target. Chen et al. (2023) Eq. 2; Leviathan et al. (2023) Sec. 2.3.
 
-    Accepted plus resampled mass is the target's distribution: Theorem 1 for one token.
+    Theorem 1 for one token: accepted mass and resampled mass add up to the target's row.
 
     >>> p_target, p_draft = np.array([0.5, 0.25, 0.25]), np.array([0.25, 0.75, 0.0])
     >>> accepted = np.minimum(p_target, p_draft)

@@ -15,15 +15,19 @@ The papers use p and q with opposite meanings, so the code names the role:
 
     target, p_target   the large model    Chen: q                   Leviathan: M_p, p
     draft, p_draft     the small model    Chen: p                   Leviathan: M_q, q
-    K; k in one round  guesses            Chen: K, lookahead        Leviathan: gamma
-    x, guesses         tokens             Chen: x_n, x~_t           Leviathan: prefix, x_i
-    N; n_left          new tokens wanted; how many are still wanted
-    t                  index in the round: row t of p_target is for the position of guesses[t]
+    K                  guesses per round  Chen: K, lookahead        Leviathan: gamma
+    k                  guesses in one round: K, or fewer near the end of the text
+    x                  the text so far    Chen: x_1 .. x_n          Leviathan: prefix
+    guesses            tokens             Chen: x~_1 .. x~_K        Leviathan: x_1 .. x_gamma
+    t                  index in the round: p_target[t] is the row for guesses[t]
+    N                  new tokens wanted
+    n_left             new tokens still wanted
     rng                np.random.Generator, the only source of randomness
 
 A model is a callable `model(ids, n_last) -> [n_last, n_vocab]` of probabilities. The last row
 is the distribution of the token after `ids`, the row before it is for the token after
-`ids[:-1]`, and so on. Every decoder is a guess and a test: `speculative_step` takes both.
+`ids[:-1]`, and so on. A speculative decoder is a guess and a test, the two arguments of
+`speculative_step`.
 """
 
 import operator
@@ -42,11 +46,11 @@ Rows = Sequence[np.ndarray] | np.ndarray  # distributions [n_vocab], in a list o
 class Round(NamedTuple):
     """Hold the result of one round: enough to stream, count, draw and replay it."""
 
-    ids: list[int]  # the tokens it appends to x, 1 .. k + 1 of them
-    guesses: Guesses  # accepted or not
-    p_draft: Rows  # k rows, row t the distribution that guess t was sampled from
-    p_target: Rows  # [k + 1, n_vocab], row t the target's distribution at guess t's position
-    n_accepted: int  # guesses that the test accepted, even if a stop token cuts them off
+    ids: list[int]  # tokens that the round appends to x, 1 .. k + 1 of them
+    guesses: Guesses  # all k guesses, the rejected ones too
+    p_draft: Rows  # k rows; guess t was sampled from row t
+    p_target: Rows  # [k + 1, n_vocab]; row t is the target's distribution at guess t's position
+    n_accepted: int  # guesses that the test accepted; a stop token may still cut some off
 
     @property
     def n_tested(self):
@@ -93,9 +97,10 @@ def speculative_step(x, n_left, rng, target: Model, K, make_guesses: Guess, test
 
     `make_guesses(x, k, rng)` returns up to k guesses and the distributions they were sampled
     from. The round is lossless if `test` is lossless for guesses drawn from these
-    distributions.
+    distributions. `test` returns the guesses that it accepts and one more token, so n_left - 1
+    guesses are enough.
     """
-    guesses, p_draft = make_guesses(x, min(K, n_left - 1), rng)  # [1]; the test adds one token
+    guesses, p_draft = make_guesses(x, min(K, n_left - 1), rng)  # [1]
     p_target = target(x + guesses, len(guesses) + 1)  # [2]
     ids = test(guesses, p_draft, p_target, rng)  # [3] [4] [5]
     return Round(ids, guesses, p_draft, p_target, n_accepted=len(ids) - 1)
@@ -145,9 +150,9 @@ def generate(x: list[int], step: Step, N: int, rng: HasRandom,
         result = step(x, n_left, rng)
         check_length(result.ids, n_left)
         result = result._replace(ids=up_to_stop(result.ids, stop))
-        # Erratum: read literally, Chen et al. (2023) Alg. 2 increases n after each accepted
-        # guess while x_(n+t) is still being indexed, so it would skip positions. Here n is
-        # len(x), which grows when the loop of `verify` has ended.
+        # Erratum: Chen et al. (2023) Alg. 2, read literally, increases n after each accepted
+        # guess and then reads guess t at n + t, so it would skip positions. Here n is len(x),
+        # which grows only after the test.
         x += result.ids
         yield result
         if result.ids[-1] in stop:
@@ -164,7 +169,7 @@ def up_to_stop(ids, stop):
 
 def complete(x, step: Step, N, rng, stop=()):
     """Run `generate` to its end; return x followed by all new tokens."""
-    x = token_ids(x)  # read once, because x may be an iterator
+    x = token_ids(x)  # an iterator can be read only once
     new = [token for result in generate(x, step, N, rng, stop) for token in result.ids]
     return x + new
 
@@ -176,7 +181,7 @@ def autoregressive_sampling(x: list[int], model: Model, N: int, rng: HasRandom,
     Returns x and exactly N new tokens, or fewer if one of them is a stop token, which is then
     the last. ValueError as in `generate`. Chen et al. (2023) Alg. 1.
 
-    >>> row_after = np.eye(10)[1:]  # row_after[i]: token i + 1 has probability 1
+    >>> row_after = np.eye(10)[1:]  # row_after[i] gives token i + 1 probability 1
     >>> count_up = lambda ids, n_last: row_after[ids[-n_last:]]
     >>> autoregressive_sampling([3], count_up, 4, np.random.default_rng(0))
     [3, 4, 5, 6, 7]
@@ -192,7 +197,7 @@ def speculative_sampling(x: list[int], draft: Model, target: Model, N: int, K: i
     ValueError as in `generate`, or if K is not a whole number >= 1, or the vocabularies differ.
     Chen et al. (2023) Alg. 2; Leviathan et al. (2023) Alg. 1.
 
-    >>> row_after = np.eye(10)[1:]  # row_after[i]: token i + 1 has probability 1
+    >>> row_after = np.eye(10)[1:]  # row_after[i] gives token i + 1 probability 1
     >>> count_up = lambda ids, n_last: row_after[ids[-n_last:]]
     >>> speculative_sampling([0], count_up, count_up, 6, 2, np.random.default_rng(0))
     [0, 1, 2, 3, 4, 5, 6]
@@ -231,14 +236,15 @@ def check_start(x, N, rng):
 def check_length(ids, n_left):
     """Raise ValueError unless a round has at least one token and no more than are wanted."""
     if not 1 <= len(ids) <= n_left:
-        raise ValueError(f"need a step that appends 1 to n_left = {n_left} tokens (its guess "
-                         f"may return k guesses at most), got {len(ids)}")
+        raise ValueError(f"need a step that appends 1 to n_left = {n_left} tokens (make_guesses(x, "
+                         f"k, rng) may return k guesses at most), got {len(ids)}")
 
 
 def check_rows(guesses, p_draft, p_target):
     """Raise ValueError unless the rows are distributions that fit the guesses."""
     k = len(guesses)
-    if not isinstance(guesses, list):  # `verify` joins lists by +, which would add arrays
+    # `verify` appends by +, which would add the numbers of an array.
+    if not isinstance(guesses, list):
         raise ValueError(f"need a list of guesses, got {type(guesses).__name__}")
     for row in (*p_draft, *p_target):
         check_row(row)
@@ -267,6 +273,7 @@ def check_row(row):
         raise ValueError("need a model that returns rows of shape [n_last, n_vocab], got a row "
                          f"of shape {np.shape(row)} instead of [n_vocab]")
     total = np.sum(row)
-    if not abs(total - 1) < 1e-3:  # `not .. <`, because a NaN is neither < nor >=
+    # A comparison with NaN is False, so `not .. <` refuses a NaN too.
+    if not abs(total - 1) < 1e-3:
         raise ValueError(f"need rows of probabilities, which sum to 1 (sampling.with_sampling "
                          f"makes them from logits), got a row with sum {total}")

@@ -9,7 +9,7 @@
             hparams.json                the sizes
             encoder.json, vocab.bpe     the vocabulary
             checkpoint, model.ckpt.*    the weights, in TensorFlow's format
-            params.safetensors          ours: the same weights, converted once
+            params.safetensors          the same weights, which this project converts once
 
 lib/checkpoints/ reads the files.
 """
@@ -33,7 +33,7 @@ MODELS_DIR = Path(__file__).parent / "models"
 def load_encoder_hparams_and_params(model_size: str, models_dir: str | Path, dtype=np.float32,
                                     backend: str = "numba", cut_vocab: bool = False
                                     ) -> tuple[Encoder, dict, dict]:
-    """Return everything a model folder holds; download and convert it first if need be.
+    """Return the contents of a model folder; download and convert them first if need be.
 
     Parameters
     ----------
@@ -42,12 +42,14 @@ def load_encoder_hparams_and_params(model_size: str, models_dir: str | Path, dty
         path of a Hugging Face folder, or owner/name on the hub, whose folder is fetched.
     models_dir : path
     dtype : float32 or float64
+        The precision of the weights. `GPT2` takes no other; tools.export reads float16 too.
     backend : "numba", "numpy" or "cupy"
-        The arrays, and the matrix products of the whole process: "numba" compiles products of
-        few rows where Numba is installed, "numpy" uses NumPy alone, "cupy" a GPU.
+        "numpy" uses NumPy alone, "cupy" a GPU. "numba" uses NumPy's arrays and compiles the
+        matrix products of few rows, where Numba is installed. The last call's backend
+        multiplies in the whole process.
     cut_vocab : bool
-        Leave out rows of wte beyond the vocabulary, which some training code pads to a round
-        number. Without cut_vocab such a folder is refused.
+        Leave out the rows of wte that no token has. (Some training code pads wte to a round
+        number of rows.) Without cut_vocab such a folder is refused.
 
     Returns
     -------
@@ -63,10 +65,11 @@ def load_encoder_hparams_and_params(model_size: str, models_dir: str | Path, dty
     OSError
         If a download or a disk fails. GPT2_BASE_URL in the environment may name a mirror.
     """
-    if np.dtype(dtype).kind != "f":
+    if np.dtype(dtype).kind != "f":  # a floating-point type
         raise ValueError(f"need dtype float32 or float64, got {np.dtype(dtype)}")
     folder = find_folder(model_size, models_dir)
-    layout = huggingface if huggingface.is_model(folder) else openai  # a module that reads it
+    # the module that reads the folder's layout
+    layout = huggingface if huggingface.is_model(folder) else openai
     if layout is openai:
         openai.fetch_missing(str(model_size), folder)
     hparams = layout.read_hparams(folder)
@@ -75,7 +78,7 @@ def load_encoder_hparams_and_params(model_size: str, models_dir: str | Path, dty
     products.set_backend(backend)
     flat = layout.load_all_weights(folder, hparams, dtype)  # one flat array
     params = cut_params(arrays.asarray(flat), hparams)  # the tree, as views of the array
-    # no row is left out without cut_vocab: read_encoder has refused a padded wte
+    # With cut_vocab this leaves out the padding. Without it read_encoder allowed no padding.
     params["wte"] = params["wte"][: encoder.n_vocab]
     return encoder, hparams | {"n_vocab": encoder.n_vocab}, params
 
@@ -85,11 +88,12 @@ def load_model(model_size, models_dir=MODELS_DIR, dtype=np.float32, backend="num
     """Return (tokenizer, model): an Encoder and a GPT2, or wrappers of transformers' classes.
 
     For the arguments see `load_encoder_hparams_and_params`. A model of transformers can also
-    have dtype "bfloat16" or "auto"; its rows beyond the tokenizer's vocabulary are always cut.
+    have dtype "bfloat16" or "auto", and its logits that belong to no token are always cut off.
     """
     folder = find_folder(model_size, models_dir)
     if runs_in_transformers(folder, backend):
-        from wrappers import transformers_model, transformers_tokenizer  # for such models only
+        # PyTorch is imported for such models only.
+        from wrappers import transformers_model, transformers_tokenizer
 
         tokenizer = transformers_tokenizer.TransformersTokenizer(folder)
         other_model = transformers_model.TransformersModel(folder, dtype=dtype)
@@ -105,7 +109,7 @@ def load_model(model_size, models_dir=MODELS_DIR, dtype=np.float32, backend="num
 
 def load_pair(draft_model_size, target_model_size, models_dir=MODELS_DIR, dtype=np.float32,
               backend="numba", cut_vocab=False):
-    """Return (encoder, draft, target), loaded by `load_model`; no draft is loaded for None.
+    """Return (encoder, draft, target), loaded by `load_model`; draft is None for size None.
 
     The encoder is the target's. A draft with a different vocabulary is wrapped, so that it is a
     model over the target's ids too; ValueError if the two have no token in common. The models
@@ -121,19 +125,20 @@ def load_pair(draft_model_size, target_model_size, models_dir=MODELS_DIR, dtype=
     draft_encoder, draft = load_model(draft_model_size, *settings)
     if draft_encoder.symbols == encoder.symbols:
         return encoder, draft, target
-    from wrappers.intersection import CommonTokens, TokenLevelIntersection  # for such pairs only
+    # The two vocabularies differ: the draft guesses the tokens that both have.
+    from wrappers.intersection import CommonTokens, TokenLevelIntersection
     return encoder, TokenLevelIntersection(draft, CommonTokens(draft_encoder, encoder)), target
 
 
 def runs_in_transformers(folder, backend):
-    """Return whether a folder's model runs in transformers: if asked, or if it is not a GPT-2."""
-    model_type = huggingface.folder_model_type(folder)  # None: no config.json, OpenAI's layout
+    """Return whether transformers runs a folder's model: on request, or if it is no GPT-2."""
+    model_type = huggingface.folder_model_type(folder)  # None in OpenAI's layout
     return backend == "transformers" or model_type not in (None, "gpt2")
 
 
 def find_folder(model_size, models_dir):
-    """Return a model's folder: of a name in models_dir, a path, or owner/name on the hub."""
-    name = str(model_size)  # it may be a Path
+    """Return the folder of a model: a name in models_dir, a path, or owner/name on the hub."""
+    name = str(model_size)  # model_size may be a Path
     if re.fullmatch(r"\w[\w.-]*", name):  # a plain name, not a path
         return Path(models_dir) / name
     folder = hub.fetched_folder(name) if hub.is_name(name) else Path(name)
@@ -150,7 +155,7 @@ def read_encoder(folder, n_vocab, cut_vocab):
         encoder = Encoder(vocab, merges, read_end_of_text(folder, vocab), added)
     except ValueError as error:
         raise ValueError(f"{error} in {files} of {folder}") from None
-    # rows of wte beyond the last symbol; negative if symbols have no row
+    # How many rows wte has beyond the last symbol; negative if it has too few.
     padding = n_vocab - encoder.n_vocab
     if padding == 0 or (cut_vocab and padding > 0):
         return encoder

@@ -3,10 +3,12 @@
     python -m benchmarks.acceptance --json benchmarks/results/acceptance.json    some minutes
     python -m benchmarks.acceptance --show benchmarks/results/acceptance.json
 
-Every position whose guess was tested gives its probability of acceptance, the sum of
-min(p_target, p_draft); alpha is the mean. The figures `own` are measured on texts written at the
-temperature of the rows. The figures `same` are measured on the texts written at temperature 1, so
-only the rows change. Positions of one text are not independent, so standard errors count texts.
+    alpha   the mean, over all positions whose guess was tested, of the probability that the
+            guess is accepted: the sum of min(p_target, p_draft) over the vocabulary
+    own     alpha at a temperature, on texts written at that temperature
+    same    alpha at a temperature, on the texts written at temperature 1, so only the rows change
+
+Positions of one text are not independent, so standard errors count texts.
 """
 
 import sys
@@ -31,32 +33,42 @@ def tested_rows(x, models, temperature, rng):  # -> [2, n_tested, n_vocab]
     """Return the target's and the draft's row at every tested position of one text."""
     target, draft = (with_sampling(model, temperature=temperature) for model in models)
     rounds = generate(x, draft_and_verify(draft, target, K), LENGTH, rng)
+    # Rows of guesses that were not tested are left out.
     pairs = [(result.p_target[t], result.p_draft[t])
              for result in rounds for t in range(result.n_tested)]
-    return np.array(pairs).swapaxes(0, 1)  # from [n_tested, 2, n_vocab]
+    # The pairs are [n_tested, 2, n_vocab]; the axis of the two models becomes the first.
+    return np.array(pairs).swapaxes(0, 1)
 
 
 def mean(alphas):
-    """Return the mean over the positions of all texts, and its standard error."""
-    # values[i] was measured in the text with the number texts[i]
-    texts = np.repeat(range(len(alphas)), [len(text) for text in alphas])
+    """Return the mean over the positions of all texts, and its standard error.
+
+    `alphas` has an array per text: the probability of acceptance at each tested position.
+    """
     values = np.concatenate(alphas)
+    # texts[i] is the number of the text that values[i] was measured in: 0, 0, 0, 1, 1, ..
+    n_positions = [len(text) for text in alphas]
+    texts = np.repeat(range(len(alphas)), n_positions)
     return {"mean": float(values.mean()), "error": standard_error(values, texts)}
 
 
 def all_figures(args):
     """Return {temperature: acceptance on its own texts, and on those of temperature 1}."""
     encoder, draft, target = load_benchmark_pair("pair")
-    own = {T: [] for T in TEMPERATURES}  # {temperature: an array of acceptances per text}
+    # Both are {temperature: a list with an array of acceptances per text}.
+    own = {T: [] for T in TEMPERATURES}
     same = {T: [] for T in TEMPERATURES}
     for i in range(args.texts):
+        # Each opening is continued several times, with a different seed.
         x = encoder.encode(OPENINGS[i % len(OPENINGS)])
-        rows = {T: tested_rows(x, (target, draft), T, np.random.default_rng(i))
-                for T in TEMPERATURES}
+        rows_at = {T: tested_rows(x, (target, draft), T, np.random.default_rng(i))
+                   for T in TEMPERATURES}
+        # Logarithms of probabilities at temperature 1 are logits, so softmax can apply a
+        # different temperature to them.
+        logits = np.log(rows_at[1.0])  # [2, n_tested, n_vocab]
         for T in TEMPERATURES:
-            own[T].append(acceptance_rate(*rows[T]))
-            # the logarithms of rows at temperature 1 are logits
-            target_rows, draft_rows = softmax(np.log(rows[1.0]), T)
+            own[T].append(acceptance_rate(*rows_at[T]))
+            target_rows, draft_rows = softmax(logits, T)
             same[T].append(acceptance_rate(target_rows, draft_rows))
     temperatures = {T: {"own": mean(own[T]), "same": mean(same[T])} for T in TEMPERATURES}
     return {"texts": args.texts, "N": LENGTH, "K": K, "temperatures": temperatures}

@@ -30,10 +30,10 @@ ALPHA = 0.8  # the probability of acceptance
 
 
 def written_counts(draft, target, xs, N, n, K):
-    """Write all texts with new models; return how many tokens and rounds they took together."""
+    """Write all texts, n at a time; return how many tokens and rounds they took together."""
     from wrappers.batch import batch_model, generate_batch  # here: it needs greenlet
 
-    # the waiting passes of turn 0 are run before those of turn 1
+    # If some texts wait for the draft and some for the target, the model of turn 0 runs first.
     shared = [batch_model(draft, turn=0), batch_model(target, turn=1)]
     build_step = simulated_builder(K, ALPHA)
     jobs = [(x, N, np.random.default_rng((0, i))) for i, x in enumerate(xs)]
@@ -45,18 +45,21 @@ def written_counts(draft, target, xs, N, n, K):
 def all_figures(args):
     """Return all figures."""
     _, draft, target = load_benchmark_pair(SIZE)
-    # the first token is the number of the text, on which simulated acceptance depends
-    xs = [[i, *range(1, 12)] for i in range(BATCHES[-1])]
+    # A prompt begins with the number of its text, on which simulated acceptance depends.
+    n_texts = BATCHES[-1]
+    xs = [[i, *range(1, 12)] for i in range(n_texts)]
     actions = {(n, K): partial(written_counts, draft, target, xs, args.N, n, K)
                for K in KS for n in BATCHES}
-    # the counts are equal for all n, so they are taken from one n
-    counts = {K: written_counts(draft, target, xs, args.N, BATCHES[-1], K) for K in KS}
+    # Every batch size writes the same texts, so one size is enough for the counts.
+    counts = {K: written_counts(draft, target, xs, args.N, n_texts, K) for K in KS}
     times = interleaved(actions, args.repeats)
     runs = {}
     per_pass = {}
     for K, (n_tokens, n_rounds) in counts.items():
-        runs[K] = {n: {"tokens_per_s": spread(n_tokens / np.array(times[n, K]))}
-                   for n in BATCHES}
+        runs[K] = {}
+        for n in BATCHES:
+            rates = n_tokens / np.array(times[n, K])  # of each repeat
+            runs[K][n] = {"tokens_per_s": spread(rates)}
         per_pass[K] = n_tokens / n_rounds
     return machine() | {
         "size": SIZE, "texts": f"{named(len(xs), args.N)}, acceptance {ALPHA}", "runs": runs,
@@ -66,8 +69,9 @@ def all_figures(args):
 def paragraphs(figures, args):
     """Yield the sentence and the table of a file."""
     yield f"{figures['size']}, {figures['texts']}. {figures['measured']}"
-    runs = figures["runs"]  # {K: {n: figures}}
-    batches = next(iter(runs.values())).keys()  # texts per batch, equal for all K
+    runs = figures["runs"]  # {K: {texts per batch: figures}}
+    # All K have the same batch sizes, so the first K has them all.
+    batches = next(iter(runs.values())).keys()
     rows = [["tokens per pass", *map(number, figures["tokens_per_pass"].values())]]
     for n in batches:
         cells = [ranged(run[n]["tokens_per_s"], "{:.0f}") for run in runs.values()]

@@ -40,11 +40,14 @@ def run(program, args, all_figures, paragraphs, requirements="requirements.txt",
 
     `page_of` returns the page of a command that has the flag --out.
     """
-    # `command` makes a main(argv) whose errors are one line; here the flags are parsed already
+    # `command` is meant for a main(argv): it prints errors in one line. Here the flags are parsed
+    # already, so argv is not used.
     @command(program, requirements)
     def print_tables(argv=None):
+        """Print the paragraphs, with all errors in one line."""
         if args.show and args.json:
             raise ValueError("--json does not apply to --show, which measures nothing")
+        # A file that cannot be written is an error before the measurement, which may take long.
         if page_of and args.out:
             check_page_path(args.out, "out")
             try_to_write("out", args.out)
@@ -63,16 +66,19 @@ def run(program, args, all_figures, paragraphs, requirements="requirements.txt",
 
 def measured_figures(args, all_figures):
     """Return the figures as --show reads them; write them to --json before they are printed."""
+    # A file that cannot be written is an error before the measurement, not after it.
     if args.json:
-        try_to_write("json", args.json)  # an error comes before the measurement, not after
+        try_to_write("json", args.json)
     text = json.dumps(all_figures(args), indent=1)
     if args.json:
         args.json.write_text(text + "\n", encoding="utf-8")
-    return json.loads(text)  # keys are strings, as in a file
+    # In JSON all keys are strings. Figures that are read back have the same keys as a file's.
+    return json.loads(text)
 
 
 def shown_paragraphs(figures, args, paragraphs):
     """Return the paragraphs of a file's figures; ValueError if it holds something else."""
+    # list runs the generator here, so that its errors are caught.
     try:
         return list(paragraphs(figures, args))
     except (LookupError, TypeError, AttributeError, ValueError, ZeroDivisionError) as why:

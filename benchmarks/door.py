@@ -36,7 +36,8 @@ def bare_pass(model, cache, tokens):
     with torch.inference_mode():
         n = len(tokens)
         model(torch.tensor([tokens]), past_key_values=cache, use_cache=True, logits_to_keep=n)
-        cache.crop(-n)  # forget the n tokens again
+        # A negative number removes so many tokens from the end.
+        cache.crop(-n)
 
 
 def all_figures(args):
@@ -50,19 +51,25 @@ def all_figures(args):
     ids = np.random.default_rng(0).integers(50_257, size=N_CONTEXT + max(ROWS)).tolist()
     rows = {}
     for n in ROWS:
+        # The context is in the cache, and the n tokens after it are read in every timed pass.
         text = ids[: N_CONTEXT + n]
         cache = transformers.DynamicCache(config=theirs.config)
         with torch.inference_mode():
             theirs(torch.tensor([text[:N_CONTEXT]]), past_key_values=cache, use_cache=True)
-        # the wrapper takes the whole text; after one call, its cache leaves n tokens to read
+        # The wrapper takes the whole text each time, and computes the rows of the last n tokens
+        # again. The first call, which reads the context too, is not timed.
+        wrapped_model = TransformersModel(theirs)
         times = interleaved({
             "bare": partial(bare_pass, theirs, cache, text[N_CONTEXT:]),
-            "wrapped": partial(TransformersModel(theirs), text, n)}, args.repeats)
+            "wrapped": partial(wrapped_model, text, n)}, args.repeats)
         bare, wrapped = (1e3 * np.array(times[name]) for name in ("bare", "wrapped"))
+        # The ratio is computed for each turn, so a slow turn slows both of its parts.
         rows[n] = {"bare": spread(bare), "wrapped": spread(wrapped),
                    "ratio": spread(wrapped / bare)}
-    versions = f"PyTorch {torch.__version__}, transformers {transformers.__version__}"
-    return machine() | {"versions": versions, "repeats": args.repeats, "rows": rows}
+    # Both passes are PyTorch's.
+    library = wrapped_model.library
+    versions = f"{library}, transformers {transformers.__version__}"
+    return machine(library) | {"versions": versions, "repeats": args.repeats, "rows": rows}
 
 
 def paragraphs(figures, args):

@@ -62,12 +62,14 @@ def to_transformers(model):
     from transformers import GPT2Config, GPT2LMHeadModel
 
     hparams = sizes(model)
+    # transformers has its own names for two sizes. The other three names are equal.
     config = GPT2Config(vocab_size=hparams.pop("n_vocab"), n_positions=hparams.pop("n_ctx"),
                         eos_token_id=None, bos_token_id=None, **hparams)
     state = {f"transformer.{transformers_name(name)}": torch.from_numpy(np.array(weight, order="C"))
              for name, weight in flatten(model.params)}
     peer = GPT2LMHeadModel(config).eval().to(state["transformer.wte.weight"].dtype)
-    peer.load_state_dict(state, strict=False)  # lm_head is missing, because it is wte
+    # strict=False, because the state lacks lm_head, which is wte itself.
+    peer.load_state_dict(state, strict=False)
     return peer
 
 
@@ -83,18 +85,21 @@ def generate_of(assistant, peer):
     """Return transformers' generate as an engine, plain or assisted by the draft."""
     import torch
 
-    passes = []  # one entry per pass of the target; a hook adds it
+    # The draft makes PER_ROUND guesses in every round, however confident it is.
     settings = assistant.generation_config
     settings.num_assistant_tokens = PER_ROUND
     settings.assistant_confidence_threshold = 0
     settings.num_assistant_tokens_schedule = "constant"
+    # The hook adds an entry for each pass of the target.
+    passes = []
     peer.register_forward_hook(lambda *args: passes.append(1))
 
     def write(x, N, temperature, seed, speculative):
         torch.manual_seed(seed)
         passes.clear()
         with torch.no_grad():
-            # a greedy text has no temperature: None instead of 0
+            # min_new_tokens keeps a text from ending early. A greedy text has no temperature, so
+            # 0 becomes None.
             ids = peer.generate(torch.tensor([x]), max_new_tokens=N, min_new_tokens=N,
                                 do_sample=temperature > 0, temperature=temperature or None,
                                 top_k=0, pad_token_id=0,
@@ -110,16 +115,19 @@ def llama_engine(encoder, draft, target):
 
     from lib.checkpoints import gguf
 
-    if encoder is None:  # a file needs a vocabulary, although all tokens are given as numbers
+    # A GGUF file needs a vocabulary, although all tokens are sent as numbers. Random weights have
+    # none, so one is made: the 256 bytes, one merge, and made-up names for all other tokens.
+    if encoder is None:
         names = (f"<{i}>" for i in range(target.n_vocab))
         symbols = [*byte_characters().values(), "ab", *names]
-        # the symbols are more than n_vocab: zip leaves out the last of them
+        # There are more symbols than tokens. zip leaves out the last symbols.
         encoder = Encoder(dict(zip(symbols, range(target.n_vocab))), [("a", "b")])
     with tempfile.TemporaryDirectory() as folder:
         target_path = Path(folder, "target.gguf")
         draft_path = Path(folder, "draft.gguf")
         gguf.write_file(target_path, encoder, sizes(target), target.params)
         gguf.write_file(draft_path, encoder, sizes(draft), draft.params)
+        # The first server has no draft (None). Both have read their files when this returns.
         plain, fast = [llama_server(target_path, path, target.n_ctx, PER_ROUND, n_threads(target))
                        for path in (None, draft_path)]
 
@@ -131,8 +139,10 @@ def llama_engine(encoder, draft, target):
         response = requests.post(f"{url}/completion", json=request, timeout=300)
         response.raise_for_status()
         answer = response.json()
-        # every pass appends its accepted guesses and one token, so N = passes + accepted
-        return answer["tokens"], N - answer["timings"].get("draft_n_accepted", 0)
+        # The server does not count passes. A pass appends its accepted guesses and one more
+        # token, so N = passes + accepted.
+        n_accepted = answer["timings"].get("draft_n_accepted", 0)
+        return answer["tokens"], N - n_accepted
 
     return write
 
@@ -144,20 +154,25 @@ ENGINES = {"here": ours, "here, match": partial(ours, decoder="match"),
 # ---- the table
 
 def texts_and_pairs(size):
-    """Return (encoder or None, prompts as ids, {what the pair's guesses meet: (draft, target)})."""
+    """Return (encoder or None, prompts as ids, pairs).
+
+    `pairs` is {the end of a row's name: (draft, target)}. A released size has two pairs, because
+    random weights have no acceptance of their own.
+    """
     encoder, draft, target = load_benchmark_pair(size)
     if encoder:
         return encoder, [encoder.encode(opening) for opening in OPENINGS], {"": (draft, target)}
-    # sets the target's other layers to 0, for both pairs
+    # `agreeing` sets the target's later layers to 0. This target is in both pairs.
     first_layers = agreeing(target, len(draft.params["blocks"]))
     pairs = {", all rejected": (draft, target), ", all accepted": (first_layers, target)}
-    return None, [list(range(1, 33))], pairs
+    one_prompt = list(range(1, 33))
+    return None, [one_prompt], pairs
 
 
 def all_figures(args):
     """Return the figures of one size."""
     encoder, xs, pairs = texts_and_pairs(args.size)
-    # of the texts at temperature 1; random weights write none
+    # Seeds of the texts at temperature 1. No such texts are written with random weights.
     seeds = range(SEEDS if encoder else 0)
     rows = {}
     for name in args.only:
@@ -169,24 +184,30 @@ def all_figures(args):
 
 
 def engine_figures(engine, pair, xs, seeds, args):
-    """Return one row of the table."""
-    n_same = n_passes = n_passes_at_1 = 0  # at_1: at temperature 1
+    """Return one row of the table; `pair` is (encoder, draft, target)."""
+    n_same = 0  # prompts whose greedy speculative text is our plain text
+    n_passes = 0  # at temperature 0
+    n_passes_at_1 = 0  # at temperature 1
     seconds = {False: [], True: []}  # of plain and of speculative texts
     our_write = ours(*pair)
     write = engine(*pair)
     for x in xs:
         write(x, 2, 0.0, 0, True)  # warm-up
+        # Plain and speculative texts take turns.
         for speculative in [False, True] * args.repeats:
             start = time.perf_counter()
             ids, n = write(x, args.N, 0.0, 0, speculative)
             seconds[speculative].append(time.perf_counter() - start)
         our_ids, _ = our_write(x, args.N, 0.0, 0, False)
-        # ids and n are of the last text above, which is speculative
+        # The last text of the loop is speculative, and its ids and its passes n are counted.
         n_same += ids == our_ids
         n_passes += n
-        n_passes_at_1 += sum(write(x, args.N, 1.0, seed, True)[1] for seed in seeds)
+        for seed in seeds:
+            _, n_at_1 = write(x, args.N, 1.0, seed, True)
+            n_passes_at_1 += n_at_1
     n_ids = args.N * len(xs)
     rates = [args.N / float(np.median(seconds[speculative])) for speculative in (True, False)]
+    # Without seeds there is no text at temperature 1.
     per_pass_at_1 = None
     if seeds:
         per_pass_at_1 = len(seeds) * n_ids / n_passes_at_1

@@ -36,7 +36,8 @@ def main(argv=None):
     for name, (benchmark, flags) in RUNS.items():
         path = folder / f"{name}.json"
         statuses.append(benchmark.main(["--backend", "cupy", *flags, "--json", str(path)]))
-    return max(statuses)  # 0 if every benchmark ran
+    # A status is 0 if the benchmark ran.
+    return max(statuses)
 
 
 if __name__ == "__main__":

@@ -43,22 +43,25 @@ def loops_over(draft, target):
 
     from wrappers.transformers_model import TransformersModel
 
-    # As many threads as our products, in both loops.
+    # Both loops have as many threads as our products would have.
     torch.set_num_threads(n_threads(target))
     small, large = to_transformers(draft), to_transformers(target)
     here = ours(None, TransformersModel(small), TransformersModel(large))
-    return dict(zip(LOOPS, (here, generate_of(small, large))))
+    theirs = generate_of(small, large)
+    return dict(zip(LOOPS, (here, theirs)))
 
 
 def totals_of_race(loops, xs, temperature, speculative, args):
-    """Return {name: [seconds, rounds] of each repeat} [repeats, 2]; the loops take turns."""
+    """Return {name: an array of (seconds, rounds) per repeat}; the loops take turns."""
     totals = {name: np.zeros((args.repeats, 2)) for name in loops}
+    # A short text of each loop is not timed, because first passes are slow.
     for write in loops.values():
-        write(xs[0], min(args.N, 8), temperature, 0, speculative)  # warm-up
-    # The loops write the same prompt one after the other, so they meet the same machine.
+        write(xs[0], min(args.N, 8), temperature, 0, speculative)
     for repeat in range(args.repeats):
         for i, x in enumerate(xs):
-            seed = repeat * len(xs) + i  # a different text of this prompt in each repeat
+            # Each repeat of a prompt has its own seed, so it writes a different text.
+            seed = repeat * len(xs) + i
+            # The loops write this text one after the other, so a slow minute slows both.
             for name, write in loops.items():
                 start = time.perf_counter()
                 _, n_rounds = write(x, args.N, temperature, seed, speculative)
@@ -67,17 +70,20 @@ def totals_of_race(loops, xs, temperature, speculative, args):
 
 
 def loop_row(totals, n_tokens):
-    """Return one row of the table from the totals of every repeat."""
-    rates, per_round = {}, {}  # each array [repeats]
+    """Return one row of the table from the totals; `n_tokens` is the tokens of one repeat."""
+    rates = {}  # {name: tokens per second of each repeat}
+    per_round = {}  # {name: seconds per round of each repeat}
     row = {"rates": {}, "tokens/pass": {}}
     for name, total in totals.items():
-        seconds, n_rounds = total.T
+        seconds, n_rounds = total.T  # the columns of [repeats, 2]
         rates[name] = n_tokens / seconds
         per_round[name] = seconds / n_rounds
         row["rates"][name] = median_and_range(rates[name])
-        row["tokens/pass"][name] = len(total) * n_tokens / n_rounds.sum()
+        n_repeats = len(total)
+        row["tokens/pass"][name] = n_repeats * n_tokens / n_rounds.sum()
     here, theirs = LOOPS
-    # Both ratios are above 1 where our loop is faster.
+    # The second ratio is of seconds, so it is turned over: both ratios are above 1 if our loop is
+    # faster.
     row["ratio"] = median_and_range(rates[here] / rates[theirs])
     row["ratio of a round"] = median_and_range(per_round[theirs] / per_round[here])
     return row
@@ -95,6 +101,7 @@ def all_figures(args):
 
     _, xs, pairs = texts_and_pairs(args.size)
     rows = {}
+    # `end` is the end of a row's name: ", all accepted", or nothing.
     for end, pair in pairs.items():
         loops = loops_over(*pair)
         for temperature in TEMPERATURES:
@@ -102,9 +109,11 @@ def all_figures(args):
                 totals = totals_of_race(loops, xs, temperature, kind == "speculative", args)
                 name = f"{kind}, temperature {temperature:g}{end}"
                 rows[name] = loop_row(totals, args.N * len(xs))
-    versions = f"PyTorch {torch.__version__}, transformers {transformers.__version__}"
-    return machine() | {"size": args.size, "K": PER_ROUND, "texts": named(len(xs), args.N),
-                        "repeats": args.repeats, "versions": versions, "rows": rows}
+    library = f"PyTorch {torch.__version__}"  # it computes the passes of both loops
+    versions = f"{library}, transformers {transformers.__version__}"
+    return machine(library) | {
+        "size": args.size, "K": PER_ROUND, "texts": named(len(xs), args.N),
+        "repeats": args.repeats, "versions": versions, "rows": rows}
 
 
 def paragraphs(figures, args):

@@ -56,23 +56,27 @@ ROUNDING = 1e-12  # a smaller distance is floating-point error
 class WrongCut:
     """Run a draft whose cache is cut at the wrong place after a rejection.
 
-    It loses `n_more` tokens more than the rejected guesses; if negative, so many rejected
-    guesses stay. Later tokens are appended to what is left, as an engine's cache does.
+    The cache loses `n_more` tokens more than the rejected guesses. If `n_more` is -1, it loses one
+    token less, so one rejected guess stays. Later tokens are appended to what the cache holds, as
+    engines do.
     """
 
     def __init__(self, draft, n_more):
         self.draft = draft
         self.n_more = n_more
-        self.text = []  # what the cache should hold
-        self.cached = []  # what it holds
+        self.text = []  # the tokens that the cache should hold
+        self.cached = []  # the tokens that the cache holds
 
     def __call__(self, ids, n_last=1):
+        # Tokens of the last call that are not in the text now are rejected guesses.
         n_same = common_prefix(self.text, ids)
-        n_rejected = len(self.text) - n_same  # guesses that are in the cache and not in the text
+        n_rejected = len(self.text) - n_same
         if n_rejected:
             n_cut = max(n_rejected + self.n_more, 0)
-            self.cached = self.cached[: max(len(self.cached) - n_cut, 0)]
+            n_kept = max(len(self.cached) - n_cut, 0)
+            self.cached = self.cached[:n_kept]
         self.text = list(ids)
+        # Only the new tokens are appended, so a wrong cut is never mended.
         self.cached = self.cached + self.text[n_same:]
         return self.draft(self.cached, n_last)
 
@@ -98,9 +102,9 @@ def shifted_positions(draft, n_prompt):
 
 
 def untrained_positions(draft, n_prompt, first):
-    """Return the draft without vectors for the positions from `first` on.
+    """Return the draft with zeros as the vectors of the positions from `first` on.
 
-    Before training they are near 0.
+    Vectors of positions that were never trained are near 0.
     """
     wpe = draft.params["wpe"].copy()
     wpe[first:] = 0
@@ -113,13 +117,14 @@ def short_window(draft, n_prompt, n_visible):
 
 
 def without_prompt(draft, n_prompt):
-    """Return the draft that reads the prompt's last token and the new tokens."""
+    """Return the draft that reads only the prompt's last token and the new tokens."""
     return lambda ids, n_last=1: draft(ids[n_prompt - 1 :], n_last)
 
 
 def another_tokenizer(draft, n_prompt):
-    """Return the draft with permuted ids: its token i is token order[i] of the target."""
+    """Return the draft with permuted ids: the target's token i is the draft's token order[i]."""
     order = np.arange(draft.n_vocab)[::-1]
+    # The draft reads its own ids. The columns of its rows are put back into the target's order.
     return lambda ids, n_last=1: draft(order[ids].tolist(), n_last)[:, order]
 
 
@@ -153,8 +158,9 @@ FAULTS = {
 def zero_filled(x, k, rng, make_guesses: Guess, n_drafted, n_vocab):
     """Make n_drafted guesses; fill the round with ZERO, whose rows are one-hot."""
     guesses, p_draft = make_guesses(x, min(k, n_drafted), rng)
-    empty = [ZERO] * (k - len(guesses))
-    return guesses + empty, [*p_draft, *one_hot_rows(empty, n_vocab)]
+    n_empty = k - len(guesses)  # slots that the draft did not fill
+    fill = [ZERO] * n_empty
+    return guesses + fill, [*p_draft, *one_hot_rows(fill, n_vocab)]
 
 
 def faulty_step(fault: Fault, draft, target, temperature, n_prompt):
@@ -176,6 +182,7 @@ def eagle_step(draft, target, temperature, n_prompt):
 
 def written_rounds(make_step_of, pair, ids, temperature, N, seed):
     """Return the rounds of one text, without their rows, which are large."""
+    # Fresh models have empty caches.
     draft, target = (model.fresh() for model in pair)
     step = make_step_of(draft, target, temperature, len(ids))
     rng = np.random.default_rng(seed)
@@ -185,12 +192,16 @@ def written_rounds(make_step_of, pair, ids, temperature, N, seed):
 def first_guess_counts(rounds):  # -> [2, 1, 2]
     """Return how many first guesses were tested and accepted, by the round before them.
 
-    Column 0: some guess of the round before was rejected. Column 1: all were accepted.
+    counts[0] are tested guesses, counts[1] accepted ones. The middle axis stands for the parts of
+    a text, of which there is one here. In the last axis, column 0 counts first guesses after a
+    round with a rejected guess, and column 1 those after a round without one.
     """
     counts = np.zeros((2, 1, 2), int)
     for before, done in pairwise(rounds):
+        # The last round may have no guess.
         if done.guesses:
-            column = int(before.n_accepted == len(before.guesses))
+            all_accepted = before.n_accepted == len(before.guesses)
+            column = int(all_accepted)
             counts[0, 0, column] += 1
             counts[1, 0, column] += done.n_accepted > 0
     return counts
@@ -198,9 +209,10 @@ def first_guess_counts(rounds):  # -> [2, 1, 2]
 
 def counted_texts(make_step_of, pair, texts, temperature, args) -> tuple[dict, list]:
     """Return the counts of all texts at one temperature, and the new tokens of each text."""
-    # texts at temperature 0 would be the same in every repeat
+    # At temperature 0 every repeat would write the same texts.
     repeats = args.repeats if temperature else 1
-    by_position = np.zeros((2, len(texts), N_PARTS, GUESSED), int)  # 2: tested, accepted
+    # The first axis of both arrays: 0 counts tested guesses, 1 accepted guesses.
+    by_position = np.zeros((2, len(texts), N_PARTS, GUESSED), int)
     first_guess = np.zeros((2, len(texts), 1, 2), int)
     new = []
     n_rounds = 0
@@ -228,12 +240,14 @@ def two_token_model(seed):
 
 def text_distance(fault: Fault) -> float:
     """Return the total variation between the texts of a fault and the target's, enumerated."""
-    products.warm_up(np.float64, notify)  # compiles, which would draw random numbers below
+    # Numba compiles now. Compiled inside `law` below, it would draw random numbers there.
+    products.warm_up(np.float64, notify)
     draft, target = two_token_model(0), two_token_model(1)
     prompt = np.random.default_rng(2).integers(2, size=PROMPT_LENGTH).tolist()
 
     def text(rng):
-        # a new step for each text, because a cache that is cut wrongly depends on earlier texts
+        """Write one text; `law` calls this once for each way in which the draws can fall."""
+        # Each text has a new step, because a cache that is cut wrongly depends on earlier texts.
         step = faulty_step(fault, draft.fresh(), target.fresh(), 1.0, len(prompt))
         return complete(prompt, step, N_ENUMERATED, rng)
 
@@ -248,7 +262,8 @@ def all_figures(args):
     encoder, *pair = load_benchmark_pair("pair")
     texts = [encoder.encode(opening) for opening in OPENINGS]
     greedy = with_sampling(pair[1], temperature=0.0)
-    rng = np.random.default_rng(0)  # no greedy text depends on it
+    # The new tokens of plain decoding; greedy texts do not depend on rng.
+    rng = np.random.default_rng(0)
     plain = [autoregressive_sampling(ids, greedy, args.N, rng)[len(ids) :] for ids in texts]
     steps = {name: partial(faulty_step, fault) for name, fault in FAULTS.items()}
     steps[EAGLE] = eagle_step
@@ -260,7 +275,8 @@ def all_figures(args):
             if T == 0:
                 n_identical = sum(text == other for text, other in zip(new, plain))
         rows[name] = {"temperatures": cases, "identical": n_identical}
-        if name in FAULTS:  # tests/test_laws.py enumerates EAGLE
+        # tests/test_laws.py enumerates EAGLE's head, so it has no distance here.
+        if name in FAULTS:
             rows[name]["distance"] = text_distance(FAULTS[name])
     return {"texts": named(len(texts), args.N), "repeats": args.repeats, "rows": rows}
 
@@ -293,11 +309,15 @@ def acceptance_cells(lists):
 def paragraphs(figures, args):
     """Yield a sentence and two tables for each temperature."""
     rows = figures["rows"]
-    for T in next(iter(rows.values()))["temperatures"]:
+    # All rows have the same temperatures, so the first row has them all.
+    first_row = next(iter(rows.values()))
+    for T in first_row["temperatures"]:
+        # Texts at temperature 0 are written once.
         repeats = f", {figures['repeats']} times" if float(T) else ""
         yield (f"Temperature {T}: {figures['texts']}{repeats}, K = {GUESSED}; "
                "acceptance by position, with 90 % intervals:")
-        lines, first_lines = [], []
+        lines = []  # of the table by position
+        first_lines = []  # of the table of first guesses
         for name, row in rows.items():
             case = row["temperatures"][T]
             n_texts = len(case["by_position"]["tested"])

@@ -29,12 +29,15 @@ def load_benchmark_pair(size, backend="numba"):
     """
     products.set_backend(backend)
     products.warm_up(np.float32, notify)
+    # The bundled pair has its own tokenizer and trained weights.
     if size == "pair":
         return load_pair("tales-small", "tales-large", backend=backend)
     hparams = GPT2_SIZES[size]
     few_layers = hparams | {"n_layer": max(1, hparams["n_layer"] // 8)}
+    # The draft has its own seed, so that its weights differ from the target's.
     draft = random_model(few_layers, seed=1, backend=backend)
-    return None, draft, random_model(hparams, backend=backend)
+    target = random_model(hparams, backend=backend)
+    return None, draft, target
 
 
 def random_model(hparams, seed=0, backend="numba"):
@@ -53,12 +56,13 @@ def sizes(model):
 def agreeing(target, n_layers):
     """Set the target's later layers to 0; return a draft of its first n_layers layers.
 
-    Layers of zeros add nothing but cost the same time. So both models return equal rows, every
-    guess is accepted, and a pass of the target takes its full time.
+    A layer of zeros adds 0 to the residual stream, in the same time as any layer. So both models
+    return equal rows, every guess is accepted, and a pass of the target takes its full time.
     """
     blocks = target.params["blocks"]
+    # [...] writes into the target's own arrays, instead of making new ones.
     for _, weight in flatten({"blocks": blocks[n_layers:]}):
-        weight[...] = 0  # written into the target's own arrays
+        weight[...] = 0
     return GPT2(target.params | {"blocks": blocks[:n_layers]}, target.n_head)
 
 

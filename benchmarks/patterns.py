@@ -10,10 +10,12 @@ the mask; those with forced runs write forced tokens without a pass (wrappers/fo
     forced             new tokens that forced runs wrote / new tokens
     speed-up           over plain decoding without forced runs: the median of the repeats, the
                        slowest and the fastest
-    masks of a round   seconds of the masks of all its rows, the draft's and the target's, and
-                       of the look for a forced token / seconds of the round's target pass.
-                       Passes and masks take turns: the rounds of a text are run again.
-    a forced token     seconds to write a forced token / seconds of a target pass
+    look               the search for tokens that the pattern forces, before each round
+    masks of a round   (seconds of the look + seconds to mask all rows of the round, the draft's
+                       and the target's) / seconds of the round's target pass
+    a forced token     (seconds of a look / tokens that it wrote) / seconds of a target pass
+
+The rounds of a text are run again to measure masks, with a look, a pass and masks in turns.
 """
 
 import json
@@ -73,9 +75,10 @@ class Case(NamedTuple):
             allowed = self.pattern()
             sampling = {"temperature": self.temperature, "allowed": allowed}
             models = Models(draft, target, sampling)
-            step = build_plain("speculative", models)
             if speculates:
                 step = build("speculative", models, {"K": N_GUESSES})
+            else:
+                step = build_plain("speculative", models)
             return with_forced_runs(step, allowed, self.stop) if forces else step
 
         return build_step
@@ -98,20 +101,22 @@ def grammar_of_properties(properties):
 def figures_of_texts(case_of_prompt, draft, target, repeats):
     """Return the figures of all decoders over all prompts, and of the mask."""
     runs = {name: [[] for _ in range(repeats)] for name in RACED}  # [repeat][prompt]
-    shares = []
+    shares = []  # (masks of a round, a forced token) of each text
+    # Each prompt has its own race, because its pattern begins after it.
     for case in case_of_prompt:
         builders = {name: case.builder(*flags) for name, flags in RACED.items()}
         results = race(draft, target, builders, [case.ids], LONGEST, repeats, case.stop)
         for name, texts_of_repeats in results.items():
             for repeat, texts in enumerate(texts_of_repeats):
                 runs[name][repeat] += texts
+        # A repeat of this race has one text.
         shares += [mask_shares(case, text.rounds, target.fresh())
                    for [text] in results["speculative, forced runs"]]
     rows = {name: race_figures(texts, runs["plain"]) | {"forced": forced_share(texts)}
             for name, texts in runs.items()}
-    of_rounds, of_tokens = zip(*shares)
-    return {"decoders": rows, "masks of a round": spread(of_rounds),
-            "a forced token": spread(of_tokens)}
+    masks_of_rounds, forced_tokens = zip(*shares)
+    return {"decoders": rows, "masks of a round": spread(masks_of_rounds),
+            "a forced token": spread(forced_tokens)}
 
 
 def forced_share(texts_of_repeats):
@@ -125,32 +130,35 @@ def mask_shares(case, rounds, target):
     """Return the masks of a round, and a forced token, in target passes: means over a text."""
     pattern = case.pattern()
     x = list(case.ids)
-    target(x)  # the prompt is read by no round's pass
-    # seconds of each pass, of each round's masks, of each forced token
-    pass_s: list[float] = []
-    round_s: list[float] = []
-    token_s: list[float] = []
+    # The prompt is read here, so that it is not a part of the first round's pass.
+    target(x)
+    pass_s: list[float] = []  # seconds of each pass
+    masks_s: list[float] = []  # seconds of the look and the masks of each round with a pass
+    token_s: list[float] = []  # seconds of each forced token
     for result in rounds:
         start = time.perf_counter()
         forced_run(x, LONGEST, pattern, case.stop)
-        looked = time.perf_counter()
+        after_look = time.perf_counter()
+        look_s = after_look - start
         if isinstance(result, ForcedRound):
-            token_s += [(looked - start) / len(result.ids)] * len(result.ids)
+            # The look wrote all tokens of this round, so each has an equal part of the time.
+            n_forced = len(result.ids)
+            token_s += [look_s / n_forced] * n_forced
         else:
             rows = target(x + result.guesses, len(result.guesses) + 1)
-            read = time.perf_counter()
+            after_pass = time.perf_counter()
             mask_round(rows, x, result.guesses, pattern)
-            pass_s.append(read - looked)
-            # this round too has looked for forced tokens, and found none
-            round_s.append(looked - start + time.perf_counter() - read)
+            pass_s.append(after_pass - after_look)
+            # The look of this round wrote nothing, but took its time.
+            masks_s.append(look_s + time.perf_counter() - after_pass)
         x += result.ids
-    return np.mean(round_s) / np.mean(pass_s), np.mean(token_s) / np.mean(pass_s)
+    return np.mean(masks_s) / np.mean(pass_s), np.mean(token_s) / np.mean(pass_s)
 
 
 def mask_round(rows, x, guesses, pattern):
     """Mask the rows of a round: a draft's row before each guess, then all of the target's."""
+    # The draft's rows are as long as the target's, so the target's rows are used for both.
     for t in range(len(guesses)):
-        # a target's row stands in for the draft's, which is as long
         adjusted_logits(rows[t : t + 1], x + guesses[:t], allowed=pattern)
     adjusted_logits(rows, x + guesses, allowed=pattern)
 

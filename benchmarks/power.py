@@ -30,7 +30,8 @@ def rounds(verify, p_draft, p_target, n, rng):  # [K, V], [K + 1, V] -> [n, K + 
     most = NUMBERS // (K * V)  # rounds per call of the verifier
     tokens = []
     for start in range(0, n, most):
-        B = min(most, n - start)
+        B = min(most, n - start)  # the last call may have fewer rounds
+        # Column t has B guesses drawn from row t of the draft.
         guesses = np.stack([rng.choice(V, B, p=row) for row in p_draft], axis=1)
         draft_rows = np.broadcast_to(p_draft, (B, K, V))
         target_rows = np.broadcast_to(p_target, (B, K + 1, V))
@@ -39,7 +40,7 @@ def rounds(verify, p_draft, p_target, n, rng):  # [K, V], [K + 1, V] -> [n, K + 
 
 
 def frequencies(tokens, V):
-    """Return how often each token came; -1 is not counted."""
+    """Return the share of each token in `tokens`; -1, which stands for no token, does not count."""
     counts = np.bincount(tokens[tokens >= 0], minlength=V)
     return counts / counts.sum()
 
@@ -48,28 +49,36 @@ def frequencies(tokens, V):
 
 def vllm_v1(verify, rng, V=10, K=2):
     """Return whether the distance to the target falls 20 times as much as to random rows."""
-    draft, target, *others = softmax(rng.random((102, V)))
-    to_target = []  # distances of the frequencies, for more and more rounds
+    draft, target, *others = softmax(rng.random((102, V)))  # 100 other rows
+    # Distances between the frequencies of tokens and a row, for more and more rounds.
+    to_target = []
     to_others = []
     for n in (10, 100, 1000, 10_000, 100_000):
         tokens = rounds(verify, np.array([draft] * K), np.array([target] * (K + 1)), n, rng)
-        came = frequencies(tokens[:, :-1], V)  # no bonus token: vLLM's test mocks it
+        # The last column is the bonus token, which vLLM's test replaces by a mock.
+        came = frequencies(tokens[:, :-1], V)
         to_target.append(np.linalg.norm(came - target))
-        # one norm of all differences together, as [100, V]
+        # vLLM's test takes one norm of the array [100, V] of all differences.
         to_others.append(np.linalg.norm(came - others) / len(others))
+    # The ratio of the first distance to the last one.
     fall_to_target = to_target[0] / to_target[-1]
     return fall_to_target > 20 * to_others[0] / to_others[-1]
 
 
 def fits(tokens, target, fewest=5):
-    """Return whether chi-squared is below df + 10 sqrt(2 df); rare tokens are one bin."""
+    """Return whether chi-squared is below its mean df plus 10 standard deviations sqrt(2 df).
+
+    Tokens that are expected fewer than `fewest` times are rare, and share one bin.
+    """
     expected = target * len(tokens)
     is_rare = expected < fewest
     came = np.bincount(tokens, minlength=len(target)).astype(float)
+    # The bin of the rare tokens.
     rare_came = came[is_rare].sum()
     rare_expected = expected[is_rare].sum()
     came = came[~is_rare]
     expected = expected[~is_rare]
+    # If even all rare tokens together are rare, they are left out.
     if rare_expected >= fewest:
         came = np.append(came, rare_came)
         expected = np.append(expected, rare_expected)
@@ -93,9 +102,10 @@ def vllm_marginals(verify, rng, V, n, is_opposite, K=3):
 
 
 def sglang_trees(verify, rng, V=20):
-    """Return whether two fixed paths are written. They are paths of trees, here one-hot chains."""
+    """Return whether two fixed paths are written. SGLang's are paths of trees; here, chains."""
     for text in ([3, 4, 5, 18], [11, 12, 18]):
-        # the target's rows, one-hot at each token; the draft has the same rows but the last
+        # The target's rows are one-hot, at the tokens of the text. The draft's rows are equal to
+        # them, without the last row, which is for the bonus token.
         rows = np.eye(V)[text]
         tokens = rounds(verify, rows[:-1], rows, 1, rng)
         if tokens.tolist() != [text]:
@@ -106,7 +116,8 @@ def sglang_trees(verify, rng, V=20):
 def top_100(rng, V):
     """Return a random row with 100 tokens."""
     row = rng.random(V)
-    row[np.argsort(row)[:-100]] = 0  # all but the largest 100
+    all_but_largest = np.argsort(row)[:-100]
+    row[all_but_largest] = 0
     return row / row.sum()
 
 
@@ -115,13 +126,15 @@ def tensorrt_llm(verify, rng, V=500, n=50_000):
     draft = top_100(rng, V)
     target = top_100(rng, V)
     bonus = rng.random(V)
+    # One guess per round; draft[None] is [1, V].
     tokens = rounds(verify, draft[None], np.stack([target, bonus / bonus.sum()]), n, rng)
     plain = rng.choice(V, n, p=target)
-    support = target > 0
+    support = target > 0  # the other terms of a divergence are 0
 
     def divergence(tokens):
         """Return KL(target, frequencies)."""
-        with np.errstate(divide="ignore"):  # infinite if a token did not come
+        # If a token of the support did not come, the divergence is infinite.
+        with np.errstate(divide="ignore"):
             logs = np.log(target[support] / frequencies(tokens, V)[support])
         return (target[support] * logs).sum()
 
@@ -133,16 +146,20 @@ def transformers(verify, rng, V=10, n=10_000):
 
     Four tokens replace the third guess, and their counts have an order.
     """
-    # in transformers' test the guesses are given, and the rows are softmax of logits 10 and -10
+    # transformers' test has rows with the logits 10 and -10, which are one-hot here. The guesses
+    # are the tokens 1, 4 and 5.
     draft = np.eye(V)[[1, 4, 5]]
-    last = np.full(V, -np.inf)
-    last[[1, 3, 7, 8]] = 2, 1, -0.01, 2  # logits of the four replacements
-    # the third row gives guess 5 no probability; the bonus row is never used
-    target = np.stack([np.eye(V)[1], np.eye(V)[4], softmax(last), np.zeros(V)])
+    # The target's third row has four tokens, and not guess 5.
+    third_logits = np.full(V, -np.inf)
+    third_logits[[1, 3, 7, 8]] = 2, 1, -0.01, 2
+    bonus_row = np.zeros(V)  # never used, because guess 5 is rejected
+    target = np.stack([np.eye(V)[1], np.eye(V)[4], softmax(third_logits), bonus_row])
     tokens = rounds(verify, draft, target, n, rng)
+    # Column 3 has no token, which is -1.
     if (tokens[:, :2] != [1, 4]).any() or (tokens[:, 3] >= 0).any():
         return False
-    # token 0 stands for "no third token"; the counts below must account for all n rounds
+    # A missing third token, -1, counts as token 0, which is not among the four. So the four counts
+    # add up to n only if every round has a third token.
     counts = np.bincount(np.maximum(tokens[:, 2], 0), minlength=V + 1)
     is_ordered = counts[1] > counts[3] > counts[7] > 0 and counts[8] > counts[3]
     return bool(is_ordered and counts[[1, 3, 7, 8]].sum() == n)
@@ -156,7 +173,8 @@ def flashinfer(verify, rng, V=111, B=99, K=3):
         p_draft /= p_draft.sum(axis=-1, keepdims=True)
         p_target = rng.random((B, K + 1, V))
         p_target /= p_target.sum(axis=-1, keepdims=True)
-        # column K of `guesses` is the token after K guesses, which are all accepted
+        # The columns 0 .. K - 1 of `guesses` are guesses. A one-hot target accepts them all, and
+        # then writes column K as the bonus token.
         if is_one_hot:
             p_target = np.eye(V)[guesses]
         for _ in range(10):
@@ -220,7 +238,8 @@ def all_figures(args):
     """Return {rule: {protocol: [runs passed, runs]}}."""
     figures = {}
     for rule, verify in VERIFIERS.items():
-        rng = np.random.default_rng([*rule.encode()])  # a rule's numbers depend on its name alone
+        # The seed is the rule's name, so a new rule does not change the figures of the others.
+        rng = np.random.default_rng([*rule.encode()])
         figures[rule] = {}
         for name, (passes, runs, _) in PROTOCOLS.items():
             n_passed = sum(bool(passes(verify, rng)) for _ in range(runs))
@@ -232,6 +251,7 @@ def share(n_passed, runs):
     """Return the share of runs that passed, with its standard error unless it is 0 or 1."""
     p = n_passed / runs
     error = np.sqrt(p * (1 - p) / runs)
+    # If p is 0 or 1 the error is 0.
     return f"{p:.2f} +- {error:.2f}" if error else f"{p:.0f}"
 
 
@@ -243,14 +263,16 @@ def paragraphs(figures, args):
         verdict = "exact" if rule in EXACT else "**no**"
         needed = "-"
         if rule in KNOWN:
-            *_, n_rounds = KNOWN[rule]  # after so many rounds sampling shows that it is wrong
+            # The last entry: how many rounds must be sampled to show that the rule is wrong.
+            *_, n_rounds = KNOWN[rule]
             needed = f"{n_rounds:,}"
-        lines.append([rule, verdict, *(share(*row[name]) for name in PROTOCOLS), needed])
-    # a wrong rule passes a protocol if more than half of the runs do
+        shares = [share(*row[name]) for name in PROTOCOLS]
+        lines.append([rule, verdict, *shares, needed])
+    # A wrong rule passes a protocol if more than half of its runs pass.
     n_passing = []
     for name, protocol in PROTOCOLS.items():
-        passed = [figures[rule][name][0] for rule in WRONG]  # of protocol.runs runs
-        n_passing.append(sum(n > protocol.runs / 2 for n in passed))
+        runs_passed = [figures[rule][name][0] for rule in WRONG]  # one number per wrong rule
+        n_passing.append(sum(n > protocol.runs / 2 for n in runs_passed))
     lines.append([f"of {len(WRONG)} wrong rules pass", "", *n_passing, ""])
     yield markdown_table(["rule", "exact?", *links, "rounds"], lines)
 

@@ -61,7 +61,8 @@ def rounding(args, encoder, draft, copy, target):
         ids = encoder.encode(opening)
         rng = np.random.default_rng(i)
         text = autoregressive_sampling(ids, with_sampling(target), args.N, rng)
-        n_last = args.N + 1  # the row after the prompt, and the rows after the N new tokens
+        # One row after the prompt, and one after each of the N new tokens.
+        n_last = args.N + 1
         p_target = with_sampling(target)(text, n_last)
         for name, model in drafts.items():
             p_draft = with_sampling(model)(text, n_last)
@@ -72,17 +73,24 @@ def rounding(args, encoder, draft, copy, target):
 
 
 def rounded(w, bits, size):  # [n_out, n_in] -> as w
-    """Return weights rounded to multiples of a scale that `size` weights of an output share."""
-    parts = w.reshape(len(w), -1, size or w.shape[1])  # [n_out, n_parts, size]
+    """Return weights rounded to multiples of a scale, as w.
+
+    `size` weights of an output share a scale; with None, all weights of an output do.
+    """
+    n_out, n_in = w.shape
+    parts = w.reshape(n_out, -1, size or n_in)  # [n_out, n_parts, size]
     largest = 2 ** (bits - 1) - 1  # 127 for 8 bits
+    # The largest weight of a part becomes the integer `largest`.
     scale = abs(parts).max(axis=-1, keepdims=True) / largest
-    return (np.rint(parts / scale) * scale).reshape(w.shape)
+    integers = np.rint(parts / scale)
+    return (integers * scale).reshape(w.shape)
 
 
 # ---- what it saves
 
 def passes(args, encoder, draft, copy, target):
     """Return milliseconds of ROWS rows: of the products, and of whole passes."""
+    # {(what is timed, number of rows): function}; all functions take turns.
     actions = {}
     for name, model in (("float32", target), ("int8", copy)):
         for n, action in rows_actions(model, ROWS).items():
@@ -96,13 +104,15 @@ def passes(args, encoder, draft, copy, target):
 def matrices(model):
     """Return the matrices of a model, each [n_in, n_out], as `matmul` takes them."""
     weights = [w for name, w in flatten(model.params) if name.endswith("/w")]
+    # wte is [n_vocab, n_embd]; the last product of a pass takes it transposed.
     return [*weights, model.params["wte"].mT]
 
 
 def multiply_rows(weights, n_rows):
     """Multiply n_rows rows by each of the matrices."""
     for w in weights:
-        n_in = w.mT.shape[1]  # mT, [n_out, n_in], because an int8 matrix has no shape
+        # An int8 matrix has no shape, but its transposed matrix, [n_out, n_in], has one.
+        n_in = w.mT.shape[1]
         matmul(np.ones((n_rows, n_in), np.float32), w)
 
 
@@ -113,15 +123,18 @@ def races(args, encoder, draft, copy, target):
     if encoder:
         texts = [encoder.encode(opening) for opening in OPENINGS]
     else:
+        # The first token is the text's number, on which simulated acceptance depends.
         texts = [[i] * 16 for i in range(3)]
     small = int8_copy(draft)
     settings = {}
     Ks = {"plain": 0} | {f"K = {K}": K for K in KS}
+    # The pair has its own acceptance, which None stands for. Random weights get those of --alpha.
+    alphas = [None] if encoder else args.alpha
     for T in args.temperature:
         costs = costs_at(T, copy, target, texts[0])
-        alphas = [None] if encoder else args.alpha  # None: the pair's own acceptance
         for alpha in alphas:
-            as_rows = partial(model_rows, temperature=T, alpha=alpha)  # of a model and its role
+            # as_rows(model, role) is the model of probabilities of this setting.
+            as_rows = partial(model_rows, temperature=T, alpha=alpha)
             builders = {name: quantized_builder(as_rows, K) for name, K in Ks.items()}
             builders["K = auto"] = quantized_builder(as_rows, "auto", costs)
             builders |= {f"staged {K}, {k}": staged(as_rows, small, K, k) for K, k in STAGED}
@@ -129,7 +142,8 @@ def races(args, encoder, draft, copy, target):
             setting = f"temperature {T:g}"
             if alpha:
                 setting += f", alpha {alpha:g}"
-            # the formula predicts chains of K guesses; K = 0 asks for no prediction
+            # The formula predicts chains of K guesses. auto and staged are not in Ks, and K = 0
+            # asks for no prediction.
             settings[f"{setting}, c = {costs.c:.2f}"] = {
                 name: race_figures(result, results["plain"], K=Ks.get(name, 0))
                 for name, result in results.items()}
@@ -144,7 +158,8 @@ def model_rows(model, role, temperature, alpha):
     model = with_sampling(model, temperature=temperature)
     if alpha is None:
         return model
-    # the probability that the role's token is token 0; the target's always is
+    # The target's token is always token 0. So a guess is accepted if it is token 0, which has
+    # this probability.
     zero_probability = {"small": SMALL, "copy": alpha, "target": 1}[role]
     return simulated(model, zero_probability)
 
@@ -152,6 +167,7 @@ def model_rows(model, role, temperature, alpha):
 def quantized_builder(as_rows, K, costs=None):
     """Return the builder of --decoder quantized --K K; of plain decoding if K is 0."""
     def build_step(copy, target):
+        # `build` reads rows, which may be simulated here, so these are not Models.
         models = SimpleNamespace(draft=copy, target=target, draft_rows=as_rows(copy, "copy"),
                                  target_rows=as_rows(target, "target"), costs=costs)
         return build(models, K)
@@ -181,9 +197,11 @@ def rounding_table(part):
 def pass_tables(part):
     """Yield the tables of `passes`: of the products alone, and of whole passes."""
     for kind, end in (("products", " products"), ("whole passes", "")):
-        one_row = part["float32" + end][0]["median"]
+        of_float32 = part["float32" + end]  # the times of ROWS rows
+        of_int8 = part["int8" + end]
+        one_row = of_float32[0]["median"]
         rows = []
-        for n, float32, int8 in zip(ROWS, part["float32" + end], part["int8" + end]):
+        for n, float32, int8 in zip(ROWS, of_float32, of_int8):
             rows.append([n, ranged(float32), number(float32["median"] / one_row),
                          ranged(int8), number(int8["median"] / one_row)])
         yield markdown_table([f"rows, {kind}", "float32: ms (quartiles)", "relative",
@@ -211,13 +229,15 @@ def all_figures(args):
     """Return the figures of the parts wanted; `rounding` is of the pair only."""
     encoder, draft, target = load_benchmark_pair(args.size)
     models = (draft, int8_copy(target), target)
+    # Each busy process keeps a core until it is killed below.
     spin = [sys.executable, "-c", "while True: pass"]
     busy = [subprocess.Popen(spin) for _ in range(args.busy)]
     figures = machine() | {"size": args.size, "busy": args.busy}
     try:
         for part in args.only:
+            # Rounding is measured on texts, and only the pair writes texts.
             if part == "rounding" and not encoder:
-                continue  # rounding is measured on the pair's texts
+                continue
             measure, _ = PARTS[part]
             figures[part] = measure(args, encoder, *models)
         return figures
@@ -231,7 +251,8 @@ def paragraphs(figures, args):
     """Yield the paragraphs and tables of a file."""
     n_busy = figures["busy"]
     busy = f", next to {n_busy} busy process(es)" if n_busy else ""
-    yield f"{figures['size']}{busy}. {figures['measured']}"
+    models = "The bundled pair" if figures["size"] == "pair" else figures["size"]
+    yield f"{models}{busy}. {figures['measured']}"
     for part in args.only:
         if part in figures:
             _, tables = PARTS[part]

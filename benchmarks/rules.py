@@ -4,12 +4,12 @@
     python -m benchmarks.rules --show benchmarks/results/rules.json
     python -m benchmarks.rules --record benchmarks/results/rows.npz    rows of exact/recorded.py
 
-    round    a place in a text that continues one of models.OPENINGS: a round of the ratio test
-             started there, and its guesses and rows are recorded
-    widths   numbers of siblings, level by level, of the recorded tree of guesses. The first
-             sibling drawn on each level belongs to the chain of K guesses, so tests of chains and
-             tests of trees are given the same guesses
-    best     the draft's most probable tokens: a separate path
+    round    of the ratio test, in a text that continues one of models.OPENINGS. Its guesses and
+             rows are recorded as a Place
+    widths   numbers of siblings, level by level, of the recorded tree of guesses
+    chain    the first sibling drawn on each level: K guesses. So tests of chains and tests of
+             trees are given the same guesses
+    best     the draft's K most probable tokens, one below the other: a separate path
     long     the chain and K more drawn guesses: as many rows as two paths of K guesses
     second   a second path of K guesses, independent of the chain; `multipath` tests both
     more     the difference to the ratio test in the same rounds
@@ -59,18 +59,22 @@ EVERY = 10  # --record writes every tenth round, because neighbours share their 
 # ---- recording
 
 def first_siblings(whole_tree, p_target, widths):
-    """Return (tree, p_target) with the first widths[0] guesses at the root, and so on below."""
+    """Return (tree, p_target) of a part of a tree: its first widths[0] guesses at the root, below
+    each of them its first widths[1] guesses, and so on.
+    """
     tree = Tree()
     rows = [p_target[0]]  # row 0 is the root's, row 1 + i is node i's
 
     def add_children(node, new_node, widths):
-        """Add the first siblings below a node of whole_tree to its copy, new_node."""
+        """Copy the first siblings below a node; new_node is the node's copy."""
         if not widths:
             return
-        for child, draft_row in whole_tree.guesses_at(node)[: widths[0]]:
+        first_width, *lower_widths = widths
+        for child, draft_row in whole_tree.guesses_at(node)[:first_width]:
+            # Rows are appended in the order in which nodes are added, so node i has row 1 + i.
             rows.append(p_target[1 + child])
             new_child = tree.add(new_node, whole_tree.tokens[child], draft_row)
-            add_children(child, new_child, widths[1:])
+            add_children(child, new_child, lower_widths)
 
     add_children(-1, -1, widths)  # -1 is the root
     return tree, np.array(rows)
@@ -126,9 +130,11 @@ class Place(NamedTuple):
 
 def record(x, draft, target, rng):
     """Return the Place after x."""
+    one_path = uniform_shape((1,) * K)
     tree, _ = guess_shape(x, K, rng, draft, uniform_shape(RECORDED_WIDTHS))
-    best, _ = guess_shape(x, K, rng, draft, uniform_shape((1,) * K), siblings="top")
-    p_target = target(x + tree, 1 + len(tree))  # a model reads the branches of x + tree
+    best, _ = guess_shape(x, K, rng, draft, one_path, siblings="top")
+    # A model reads the branches of x + tree. It returns a row after x, and one after each node.
+    p_target = target(x + tree, 1 + len(tree))
     p_best = target(x + best, 1 + K)
     return Place(tree, p_target, best.tokens, p_best)
 
@@ -136,28 +142,35 @@ def record(x, draft, target, rng):
 def record_doubled(x, place, draft, target, rng):
     """Return the Doubled of the chain of a place."""
     chain, _ = place.part((1,) * K)
+    # K more guesses after the chain.
     later, _ = guess_shape(x + chain.tokens, K, rng, draft, uniform_shape((1,) * K))
     long = end_to_end(chain, later)
+    # K guesses next to the chain.
     second, _ = guess_paths(x, K, rng, draft, paths=1)
     paths = side_by_side(chain, second)
-    return Doubled(long, target(x + long, 1 + len(long)), paths, target(x + paths, 1 + len(paths)))
+    p_long = target(x + long, 1 + len(long))
+    p_paths = target(x + paths, 1 + len(paths))
+    return Doubled(long, p_long, paths, p_paths)
 
 
 def places(draft, target, encoder, n_rounds):
     """Yield (number of the text, Place) of the ratio test's rounds, text after text."""
-    text = -1
+    text = -1  # the number of the text
     x = []
-    end = 0
+    end = 0  # the length at which the text ends
     for _ in range(n_rounds):
-        if len(x) >= end:  # the next text begins
+        # The next text begins, in the first round too.
+        if len(x) >= end:
             text += 1
             rng = np.random.default_rng(text)
             x = encoder.encode(OPENINGS[text % len(OPENINGS)])
             end = len(x) + LENGTH
-        # a generator of their own, so that the text does not depend on these guesses
-        others = rng.spawn(1)[0]
+        # The guesses of Doubled have their own generator, so the text does not depend on them.
+        [rng_of_doubled] = rng.spawn(1)
         place = record(x, draft, target, rng)
-        yield text, place._replace(doubled=record_doubled(x, place, draft, target, others))
+        doubled = record_doubled(x, place, draft, target, rng_of_doubled)
+        yield text, place._replace(doubled=doubled)
+        # The ratio test ends the round, and the next round begins after its tokens.
         x = x + verify(*place.chain(), rng)
 
 
@@ -182,7 +195,7 @@ def record_chains(args):
 def tests(place):
     """Return {test: expected tokens of the recorded round}."""
     chain = place.chain()
-    # None below: the best guesses are not drawn, so they have no p_draft
+    # The best guesses are not drawn, so they have no p_draft: None.
     return {
         "ratio": ratio_tokens(*chain),
         "match, drawn guesses": match_tokens(*chain),
@@ -206,7 +219,8 @@ def tests_of_doubled(doubled):
 
 def siblings(place):
     """Return {"n: test": probability that one of n guesses for one position is accepted}."""
-    _, p_draft = place.tree.guesses_at(-1)[0]  # the row that the first guess was drawn from
+    # The row that the first guess at the root (-1) was drawn from.
+    _, p_draft = place.tree.guesses_at(-1)[0]
     return {f"{n}: {test}": form(p_draft, place.p_target[0], n)
             for n in N_SIBLINGS for test, form in FORMS.items()}
 
@@ -217,10 +231,10 @@ def all_figures(args):
     """Return the figures of all temperatures."""
     temperatures = {}
     for temperature in TEMPERATURES:
-        # each list has one entry per round
-        texts = []  # the number of its text
-        by_test = []  # its figures from `tests` and `tests_of_doubled`
-        by_guesses = []  # its figures from `siblings`
+        # Each list has one entry per round.
+        texts = []  # the number of the round's text
+        by_test = []  # the round's figures from `tests` and `tests_of_doubled`
+        by_guesses = []  # the round's figures from `siblings`
         for text, place in places_of_pair(temperature, args.rounds):
             texts.append(text)
             by_test.append(tests(place) | tests_of_doubled(place.doubled))
@@ -241,6 +255,7 @@ def paragraphs(figures, args):
                f"of {figures['N']} tokens (openings), K = {figures['K']}.")
         yield means_table(part["tests"])
     yield "The probability that one of the guesses for a position is accepted:"
+    # A line per temperature and number of guesses, a column per test.
     rows = []
     for temperature, part in parts:
         for n in N_SIBLINGS:

@@ -47,14 +47,16 @@ def pass_times(args, encoder, draft, target):
     row_s, block_s = (np.median(seconds) for seconds in floor_times(args, target))
     rate = BLOCK[args.backend] / block_s  # bytes per second
     floor_s = pass_bytes(sizes(target)) / rate
+    # Several draft steps are timed together, because a round makes them in a row, too.
     step = rows_actions(draft, (1,))[1]  # a pass over one row
     actions = {"draft": lambda: [step() for _ in range(DRAFT_STEPS)]}
+    # On the processor the target's passes are timed with both kinds of products.
     backends = ["cupy"] if args.backend == "cupy" else ["numpy", "numba"]
     for backend in backends:
         for n, action in rows_actions(target, ROWS[args.backend], backend=backend).items():
             actions[backend, n] = action
     times = milliseconds(actions, args.repeats)
-    draft_times = times.pop("draft")
+    draft_times = times.pop("draft")  # the other keys are (backend, number of rows)
     contexts = {n: rows_actions(target.fresh(), (1,), context=n)[1]
                 for n in CONTEXTS if n < target.n_ctx}
     return {"bandwidth_GB_per_s": rate / 1e9, "floor_ms": 1e3 * floor_s,
@@ -74,17 +76,21 @@ def floor_times(args, target):
     BLAS, because a pass consists of such products, and they read faster than a sum does.
     """
     arrays = get_backend(args.backend)
-    # rows of 2**14 bytes: 2**12 numbers of four bytes
-    matrix = arrays.ones((BLOCK[args.backend] // 2**14, 2**12), np.float32)
-    row = arrays.ones((1, 2**12), np.float32)
-    # the first column is on the host only when a GPU has finished
+    # A matrix of BLOCK bytes, whose rows have n_columns numbers of four bytes.
+    n_columns = 2**12
+    n_rows = BLOCK[args.backend] // (4 * n_columns)
+    matrix = arrays.ones((n_rows, n_columns), np.float32)
+    row = arrays.ones((1, n_columns), np.float32)
+    # A GPU computes after a call has returned. Copying a number of the result to the host waits
+    # for the GPU to finish.
     read = lambda: to_host((row @ matrix.T)[:, :1])
     times = interleaved(rows_actions(target, (1,)) | {"read": read}, args.repeats)
-    return times[1], times["read"]
+    return times[1], times["read"]  # 1: a pass over one row
 
 
 def simulated_figures(args, encoder, draft, target):
     """Return the races of every alpha."""
+    # The first token of a text is its number, on which simulated acceptance depends.
     texts = [[i] * 32 for i in range(3)]
     races = {}
     for alpha in ALPHAS:
@@ -118,7 +124,7 @@ def add_predictions(races, passes):
     c = passes["draft_ms"]["median"] / rows_ms[1]
     for by_decoder in races.values():
         for K, row in by_decoder.items():
-            # neither plain decoding nor K = auto has a prediction
+            # Plain decoding (K = 0) and K = auto are not in KS, and have no prediction.
             if K in KS and K + 1 in rows_ms and row["acceptance"] is not None:
                 pass_cost = rows_ms[K + 1] / rows_ms[1]
                 row["predicted"] = walltime_improvement(row["acceptance"], K, c, pass_cost)
@@ -136,7 +142,7 @@ def pass_paragraphs(part):
     if part["numpy_rows_ms"]:  # empty on a GPU
         heads += ["NumPy alone: ms", "relative"]
         numpy_rows = time_rows(part["numpy_rows_ms"])
-        # cells[0] is the number of rows, which row has already
+        # The cells of both are put in one line. cells[0], the number of rows, is in `row` already.
         rows = [row + cells[1:] for row, cells in zip(rows, numpy_rows)]
     yield markdown_table(heads, rows)
     yield markdown_table(["tokens in the context", "ms (quartiles)", "relative"],
@@ -152,11 +158,12 @@ def time_rows(times):
 def race_paragraphs(setting, part):
     """Yield the table of all races: a column per decoder, a line per race and figure."""
     races = part["races"]
-    Ks = next(iter(races.values())).keys()  # strings, equal in all races
+    # All races have the same K, so the first race has them all. They are strings here.
+    Ks = next(iter(races.values())).keys()
     heads = ["plain" if K == "0" else f"K = {K}" for K in Ks]
     lines = []
     for value, by_decoder in races.items():
-        columns = by_decoder.values()
+        columns = by_decoder.values()  # the figures of each K
         lines.append([f"{setting} {value}: tokens per second (quartiles)",
                       *(ranged(column["tokens_per_s"], "{:.0f}") for column in columns)])
         lines += [[f"{setting} {value}: {label}",
@@ -180,8 +187,9 @@ def all_figures(args):
     encoder, draft, target = load_benchmark_pair(args.size, args.backend)
     figures = machine() | {"size": args.size}
     for part in args.only:
+        # Random weights write no text of their own.
         if part == "own" and not encoder:
-            continue  # only the pair has texts
+            continue
         measure, _ = PARTS[part]
         figures[part] = measure(args, encoder, draft, target)
     for part in ("simulated", "own"):

@@ -45,15 +45,18 @@ def read_row(text):
 def default_rows(temperature):
     """Return the decoders that run at this temperature, each followed by its rows of EXTRA."""
     names = list(DECODERS)
-    # a stable sort by the decoder's place in the registry keeps EXTRA's order
+    # A text begins with the decoder's name, and is sorted by this name's index in the registry.
+    # The sort is stable, so the rows of one decoder keep their order.
     texts = sorted([*names, *EXTRA], key=lambda text: names.index(text.split()[0]))
     rows = [read_row(text) for text in texts]
     chosen = []
     for text, name, flags in rows:
         if temperature == 0:
-            is_run = flags.get("width", 1) == 1  # a width needs drawn guesses
+            # A width above 1 needs several guesses for a position, which are drawn.
+            is_run = flags.get("width", 1) == 1
         else:
-            is_run = not DECODERS[name].greedy  # greedy: temperature 0 only
+            # A greedy decoder has no other temperature than 0.
+            is_run = not DECODERS[name].greedy
         if is_run:
             chosen.append((text, name, flags))
     return chosen
@@ -65,6 +68,7 @@ def figures_at(temperature, rows, args):
     draft, target = map(tree_model, pair)
     texts = [encoder.encode(prompt) for prompt in OPENINGS]
     costs = costs_at(temperature, draft, target, texts[0])
+    # Both are by the text of a row.
     builders = {"plain": builder(None, {}, temperature)}
     are_exact = {"plain": True}
     for text, name, flags in rows:
@@ -82,9 +86,11 @@ def row_figures(result, plain, temperature):
     figures = race_figures(result, plain)
     if temperature:
         same = "-"
-    else:  # the texts of the first repeat
-        n_same = sum(text.ids == other.ids for text, other in zip(result[0], plain[0]))
-        same = f"{n_same} of {len(plain[0])}"
+    else:
+        # Greedy texts are equal in all repeats, so the first repeat is enough.
+        texts, plain_texts = result[0], plain[0]
+        n_same = sum(text.ids == other.ids for text, other in zip(texts, plain_texts))
+        same = f"{n_same} of {len(plain_texts)}"
     return {"tokens/pass": figures["tokens_per_pass"], "rows/pass": figures["rows_per_pass"],
             "ms/token": 1e3 / figures["tokens_per_s"]["median"],
             "speed-up (slowest - fastest)": gain(figures), "same": same}
@@ -103,8 +109,10 @@ def paragraphs(figures, args):
         yield f"Temperature {temperature}:"
         lines = []
         for row in rows:
+            # Some cells are words already.
             lines.append([cell if isinstance(cell, str) else number(cell) for cell in row.values()])
-        yield markdown_table(rows[0], lines)  # a row's keys are the heads
+        # The keys of a row are the heads of the columns.
+        yield markdown_table(rows[0], lines)
 
 
 def main(argv=None):

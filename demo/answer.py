@@ -1,30 +1,44 @@
 """Decide from intervals whether speculation pays, does not pay, or is not known to pay.
 
-    speed-up    tokens per second over plain decoding's, on the same prompts: the median of the
-                repeats
+    speed-up    tokens per second of a decoder / tokens per second of plain decoding, on the
+                same prompts; the median of the repeats
     error       standard error of log(speed-up), by the bootstrap over prompts and repeats
-    candidates  the decoders that could have become the fastest one of the race: every K that
-                the prediction chose from, and the race's other decoders
+    candidates  the number of decoders that could have become the fastest one of the race: every
+                K that the prediction chose from, and the race's other decoders
+    interval    of a decoder's speed-up, from `low` to `high`:
+                    low  = speed-up / exp(t_low * error)
+                    high = speed-up * exp(t_high * error)
+    t_low       the number that Student's distribution with n_prompts - 1 degrees of freedom
+                exceeds with a probability of 5 % / candidates
+    t_high      the number that this distribution exceeds with a probability of 5 %
 
 The rule for one temperature
 
-    (a) The interval of a decoder reaches from speed-up / exp(t_low error) to
-        speed-up * exp(t_high error). Student's distribution with n_prompts - 1 degrees of
-        freedom exceeds t_high with a probability of 5 %, and t_low with 5 % / candidates.
-    (b) It pays if the interval of at least one decoder is above 1.
-    (c) It does not pay if the intervals of all decoders are below 1.
-    (d) Otherwise it is not known from these prompts. It is not known either if a text has fewer
-        than FEWEST_TOKENS tokens, if there are fewer than FEWEST_RUNS repeats or only one prompt,
-        or if the costs contradict each other.
+    (a) It is not known if a text has fewer than FEWEST_TOKENS tokens, if there are fewer than
+        FEWEST_RUNS repeats, if there is only one prompt, or if the costs contradict each other.
+    (b) It pays if at least one decoder has low > 1.
+    (c) It does not pay if all decoders have high < 1.
+    (d) Otherwise it is not known from these prompts.
 
-Each of "it pays" and "it does not pay" is wrong with a probability of at most 5 %. The fastest
-of several decoders is partly the luckiest one, so for (b) the 5 % are divided by the number of
-candidates (Bonferroni). For (c) nothing is divided: if a decoder does pay, (c) is wrong only if
-this decoder's interval is too low. tests/test_answer.py counts wrong answers in simulated
-races.
+Why (b) is wrong with a probability of at most 5 %
+
+    1. Suppose that no decoder pays: all true speed-ups are at most 1.
+    2. Then each single decoder has low > 1 with a probability of at most 5 % / candidates.
+    3. The race shows only candidates that were fast, and these are partly the lucky ones. So all
+       candidates count, although not all of them are raced.
+    4. Some candidate has low > 1 with a probability of at most candidates * (5 % / candidates),
+       which is 5 % (Bonferroni).
+
+Why (c) is wrong with a probability of at most 5 %
+
+    1. Suppose that a decoder pays: its true speed-up is above 1.
+    2. Then (c) is wrong only if this one decoder has high < 1, whatever the others have.
+    3. That has a probability of at most 5 %. One decoder decides, so nothing is divided.
+
+tests/test_answer.py counts wrong answers in simulated races.
 
 The prediction decides which K are raced, and nothing else, because the formula leaves out
-sampling and Python's own time. The words only say whether it agrees with the race.
+sampling and Python's own time. The words only say whether the prediction agrees with the race.
 """
 
 from bisect import bisect_left
@@ -44,10 +58,10 @@ WRONG_AT_MOST = 0.05  # probability of a wrong "it pays", and of a wrong "it doe
 FEWEST_TOKENS = 16  # new tokens per prompt
 FEWEST_RUNS = 3  # repeats of every decoder
 MOST_PROMPTS = 500  # a larger number of needed prompts is not estimated
-# On idle machines a pass over several rows never took less than 0.95 of one row's time, nor
-# less than 0.7 of a pass over fewer rows. (The least was 0.74, for eight rows against seven
-# with NumPy's products.)
+# On idle machines a pass over several rows took at least 0.95 of the time of one row.
 LEAST_OF_ONE_ROW = 0.95
+# It took at least 0.74 of the time of a pass over fewer rows. (NumPy's products need 0.74 of the
+# time of seven rows for eight rows.)
 LEAST_OF_FEWER_ROWS = 0.7
 
 
@@ -70,13 +84,19 @@ def raced_speedup(texts: Mapping, plain: Mapping, n_candidates: int) -> dict[str
     prompts and the machine's slow minutes. One prompt has no interval: both ends are None.
     """
     n_repeats, n_prompts = np.shape(texts["seconds"])
-    point = float(np.median(ratio_of_rates(texts, plain, np.ones((1, n_prompts)))))
+    each_once = np.ones((1, n_prompts))  # weights: every prompt counts once
+    point = float(np.median(ratio_of_rates(texts, plain, each_once)))
     if n_prompts == 1:
         return {"speedup": point, "error": None, "low": None, "high": None}
+
+    # Each resample of the prompts has a ratio per repeat.
     ratios = ratio_of_rates(texts, plain, resamples(n_prompts))  # [N_RESAMPLES, n_repeats]
-    # which repeats are in each resample; any seed that is not that of the prompts
+    # Each resample also draws n_repeats of its repeats. The seed differs from the prompts' seed,
+    # so that the two draws are independent.
     drawn = np.random.default_rng(1).integers(n_repeats, size=ratios.shape)
-    medians = np.median(np.take_along_axis(ratios, drawn, axis=1), axis=1)
+    ratios_of_drawn = np.take_along_axis(ratios, drawn, axis=1)  # [N_RESAMPLES, n_repeats]
+    medians = np.median(ratios_of_drawn, axis=1)
+
     # The spread of resamples of n values is too small by the factor sqrt((n - 1) / n).
     error = float(np.log(medians).std() * sqrt(n_prompts / (n_prompts - 1)))
     t_low = student_quantile(WRONG_AT_MOST / n_candidates, n_prompts - 1)
@@ -90,10 +110,13 @@ def ratio_of_rates(texts: Mapping, plain: Mapping, weights: np.ndarray) -> np.nd
 
     weights [n, prompts] -> [n, repeats]
     """
-    rate, plain_rate = (
-        (weights @ np.transpose(each["tokens"])) / (weights @ np.transpose(each["seconds"]))
-        for each in (texts, plain))
-    return rate / plain_rate
+    def weighted_rate(each):  # -> [n, repeats]
+        """Return tokens per second; the products sum over prompts."""
+        tokens = weights @ np.transpose(each["tokens"])  # transposed: [prompts, repeats]
+        seconds = weights @ np.transpose(each["seconds"])
+        return tokens / seconds
+
+    return weighted_rate(texts) / weighted_rate(plain)
 
 
 def needed_prompts(rows: Iterable[Mapping], n_prompts: int, n_candidates: int) -> int | None:
@@ -112,15 +135,19 @@ def needed_prompts(rows: Iterable[Mapping], n_prompts: int, n_candidates: int) -
 
 
 def prompts_for(row: Mapping, n_prompts: int, tail: float) -> float:
-    """Return with how many prompts one interval would exclude 1, inf above MOST_PROMPTS."""
+    """Return with how many prompts one interval would exclude 1; inf if above MOST_PROMPTS."""
     gap = abs(log(row["speedup"]))
-    spread = row["error"] * sqrt(n_prompts)  # of a single prompt
+    # The error of n prompts is spread / sqrt(n).
+    spread = row["error"] * sqrt(n_prompts)
 
     def excludes_1(n):
-        return student_quantile(tail, n - 1) * spread / sqrt(n) < gap
+        """Return whether the interval of n prompts would exclude 1."""
+        error = spread / sqrt(n)
+        return student_quantile(tail, n - 1) * error < gap
 
     numbers = range(n_prompts, MOST_PROMPTS + 1)
-    # Intervals get narrower, so `excludes_1` is false up to some n and true from then on.
+    # Intervals get narrower as n grows, so `excludes_1` is False up to some n and True after it.
+    # False sorts before True, so bisection finds the first True.
     first = bisect_left(numbers, True, key=excludes_1)
     return numbers[first] if first < len(numbers) else inf
 
@@ -134,6 +161,7 @@ def disturbance(costs: Costs) -> str:
     ('a pass over 3 rows took 0.90 of the time of 1 row', '')
     """
     times = enumerate(costs.passes, start=1)  # (number of rows, time of a pass over them)
+    # Every two passes are compared; the pass over fewer rows comes first.
     for (fewer, time_of_fewer), (more, time_of_more) in combinations(times, 2):
         share = time_of_more / time_of_fewer
         least = LEAST_OF_ONE_ROW if fewer == 1 else LEAST_OF_FEWER_ROWS
@@ -145,9 +173,12 @@ def disturbance(costs: Costs) -> str:
 
 def allowed_c(costs: Costs, alpha: float) -> float | None:
     """Return the c below which some K gains at this alpha; None if not even c = 0 gains."""
-    # K guesses gain if tokens / (K c + cost) > 1, which is solved for c here
-    limits = [(expected_tokens(alpha, K) - cost) / K
-              for K, cost in enumerate(costs.pass_cost) if K]
+    # K guesses gain if tokens / (K c + cost) > 1, that is if c < (tokens - cost) / K. The pass
+    # over the K + 1 rows of a round costs pass_cost[K].
+    limits = []
+    for K in range(1, len(costs.pass_cost)):
+        tokens = expected_tokens(alpha, K)
+        limits.append((tokens - costs.pass_cost[K]) / K)
     largest = max(limits)
     return largest if largest > 0 else None
 
@@ -156,18 +187,26 @@ def allowed_c(costs: Costs, alpha: float) -> float | None:
 
 def answer_of(case: Mapping, costs: Costs) -> Answer:
     """Return the answer for the figures of one temperature."""
-    rows = case["rows"]
+    # The letters are the steps of the rule at the head of this file.
+    # (a)
     if obstacle := reason_for_no_answer(case, costs):
         return Answer(NOT_KNOWN, "", f"it is not known, because {obstacle}")
+    rows = case["rows"]  # {decoder: its figures}
+
+    # (b) Of the decoders that pay, the words name the fastest one.
+    paying = [name for name in rows if rows[name]["low"] > 1]
+    if paying:
+        best = max(paying, key=lambda name: rows[name]["speedup"])
+        return Answer(PAYS, best, f"it pays. {speed_in_words(best, rows[best])}")
+
+    # (c)
     fastest = max(rows, key=lambda name: rows[name]["speedup"])
-    above = [name for name in rows if rows[name]["low"] > 1]
-    if above:
-        name = max(above, key=lambda name: rows[name]["speedup"])
-        return Answer(PAYS, name, f"it pays. {speed_in_words(name, rows[name])}")
     if all(row["high"] < 1 for row in rows.values()):
         speed = speed_in_words(f"The fastest decoder, {fastest},", rows[fastest])
         words = f"it does not pay. {speed} {prediction_in_words(case)}"
         return Answer(DOES_NOT_PAY, fastest, words)
+
+    # (d)
     n = needed_prompts(rows.values(), case["n_prompts"], case["candidates"])
     words = (f"it is not known from these {case['n_prompts']} prompts. "
              f"{speed_in_words(fastest, rows[fastest])} {advice_on_prompts(n)}")
@@ -208,10 +247,12 @@ def advice_on_prompts(n: int | None) -> str:
 
 def prediction_in_words(case: Mapping) -> str:
     """Return a sentence that says whether the prediction agrees that nothing pays."""
+    # The entry of position K holds the prediction for rounds of K guesses.
     predicted = {K: place["predicted"] for K, place in enumerate(case["positions"], start=1)}
-    K = max(predicted, key=lambda K: predicted[K]["speedup"])
-    best = predicted[K]
-    figures = f"{best['speedup']:.2f} ({best['low']:.2f} - {best['high']:.2f}) with K = {K}"
+    best_K = max(predicted, key=lambda K: predicted[K]["speedup"])
+    best = predicted[best_K]
+    interval = f"({best['low']:.2f} - {best['high']:.2f})"
+    figures = f"{best['speedup']:.2f} {interval} with K = {best_K}"
     if best["low"] > 1:
         return (f"By the formula it pays, {figures}; sampling and Python's own time, which the "
                 "formula leaves out, took the rest.")
@@ -221,7 +262,7 @@ def prediction_in_words(case: Mapping) -> str:
 
 
 def acceptance_in_words(case: Mapping) -> str:
-    """Return what is said of the acceptance, in the report and on the page."""
+    """Return the sentence about the acceptance in the report and on the page."""
     return f"{case['acceptance']:.2f} of the guesses were accepted."
 
 

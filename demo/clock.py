@@ -16,8 +16,9 @@ from lib.backend import products
 
 def interleaved(actions, repeats):
     """Call the functions in turns; return {name: the seconds of each repeat}."""
-    # One turn more than `repeats`: the first call of a function may compile or load something.
     times = {name: [] for name in actions}
+    # There is one turn more than `repeats`, because the first call of a function may compile or
+    # load something. Its seconds are left out at the end.
     for _ in range(1 + repeats):
         for name, action in actions.items():
             start = time.perf_counter()
@@ -41,15 +42,17 @@ def spread(values):
 def machine(library=None):
     """Return when and where figures are measured: a sentence, and the number of cores.
 
-    `library` names what computes the matrix products, if it is not lib/backend.
+    `library` names what computes the matrix products of the measured models, such as PyTorch.
+    Without it they are the products of lib/backend.
     """
     from threadpoolctl import threadpool_info  # imported here because --help does not need it
 
+    library = library or products.library_name()
     # NumPy and SciPy may bring a BLAS each, with kernels for different processors.
-    kernels = {library.get("architecture", "unknown") for library in threadpool_info()
-               if library["user_api"] == "blas"}
+    every_blas = [loaded for loaded in threadpool_info() if loaded["user_api"] == "blas"]
+    kernels = {blas.get("architecture", "unknown") for blas in every_blas}
     sentence = (f"Measured on {datetime.date.today()}: {os.cpu_count()} cores "
-                f"({processor()}), matrix products by {library or products.library_name()}, "
+                f"({processor()}), matrix products by {library}, "
                 f"NumPy {np.__version__}, BLAS kernels for {' '.join(sorted(kernels))}.")
     return {"cores": os.cpu_count(), "measured": sentence}
 
@@ -66,14 +69,17 @@ def processor():
 
 
 def rows_actions(model, rows, context=64, backend=None):
-    """Return {M: a function that runs a pass over M rows} of a model, after `context` ids."""
+    """Return {n: a function that runs a pass over n rows} of a model, after `context` ids."""
     rng = np.random.default_rng(0)
     prompt = [1] * context
 
     def read(n):
+        """Run a pass over n new tokens."""
         if backend:
             products.set_backend(backend)
-        # the tokens differ from those in the cache, so all n are computed
-        return model(prompt + rng.integers(0, model.n_vocab, n).tolist(), n)
+        # The model computes only tokens that differ from those in its cache. Random tokens
+        # differ, so all n rows are computed.
+        new = rng.integers(0, model.n_vocab, n).tolist()
+        return model(prompt + new, n)
 
     return {n: partial(read, n) for n in rows}

@@ -15,9 +15,9 @@ from lib.backend.int8 import Int8
 from lib.prefix import common_prefix
 from lib.terminal import notify
 from sampling import adjusted_logits
-from speculative import Round, generate
+from speculative import Round, Step, generate
 from theory.speedup import walltime_improvement
-from variants import build_plain
+from variants import Models, build_plain
 from variants.shared.branches import Tree
 from wrappers.forced import ForcedRound
 from wrappers.window import window, windowed
@@ -54,20 +54,21 @@ class Timed:
     def ms(self) -> float | None:
         """Return the mean milliseconds of a pass that gave logits, or None if there was none.
 
-        The mean times the number of passes is their part of a run's time. The median would be
-        smaller, because a draft's pass after a target's pass finds the processor's caches cold.
+        The mean is returned because a run takes the mean time of a pass times the number of
+        passes. The median would be smaller: a draft's pass after a target's pass finds the
+        processor's caches cold and is slow.
         """
         if self.n_passes() == 0:
             return None
-        seconds = [seconds for seconds, n_rows in zip(self.seconds, self.rows) if n_rows]
-        return 1e3 * float(np.mean(seconds))
+        with_logits = [seconds for seconds, n_rows in zip(self.seconds, self.rows) if n_rows]
+        return 1e3 * float(np.mean(with_logits))
 
 
 class TimedStates(Timed):
     """Also time `hidden` and `logits`, the two halves of a GPT2's pass.
 
-    Decoders with heads call the halves. They read the hidden states of the prompt in a pass
-    without logits: this pass has 0 rows, and is not among the passes that write the text.
+    Decoders with heads call the halves. For the prompt they call `hidden` alone: this pass has no
+    logits, so 0 rows, and is not among the passes that write the text.
     """
 
     def hidden(self, ids, n_last=1):
@@ -88,7 +89,7 @@ class TimedStates(Timed):
 
 
 def timed(model) -> Timed:
-    """Return a model that records its passes, and offers what the model offers."""
+    """Return a model that records its passes, and has all that `model` has."""
     return TimedStates(model) if hasattr(model, "hidden") else Timed(model)
 
 
@@ -114,18 +115,12 @@ def decoded_run(task: Task, decoder: str, on_seen: Callable[[dict], Any] | None 
     draft = timed(models.draft) if models.draft else None
     target = timed(models.target)
     models = models._replace(draft=draft, target=target)
-    if decoder == "autoregressive":
-        # It gets the decoder too: some have a plain decoding that writes the same text.
-        step = build_plain(task.entry, models, task.settings)
-    else:
-        step = task.step(models)
-    # The decoder gets the tokens of the window as if they were the whole text.
-    if task.window:
-        step = windowed(step, len(task.x), task.n_ctx)
+    step = step_of_run(task, decoder, models)
     rng: Any = np.random.default_rng(task.seed)
     if on_seen:
         from demo.trace import Recorded, watcher  # only a run that is shown needs them
-        # The list has one entry per pass, which tells the guess's draws from the test's.
+        # `target.seconds` grows by one entry per pass. Numbers drawn before the pass are the
+        # guess's, numbers drawn after it are the test's.
         rng = Recorded(rng, target.seconds)
         clocks = {"target": target.seconds}
         if draft:
@@ -134,7 +129,8 @@ def decoded_run(task: Task, decoder: str, on_seen: Callable[[dict], Any] | None 
     rounds = []
     n_left = task.n_new  # for `on_seen`; `generate` counts by itself
     seconds = 0.0
-    hides_bar = True if on_seen else None  # tqdm's None: hidden unless on a terminal
+    # tqdm reads True as "no bar", and None as "a bar on a terminal only".
+    hides_bar = True if on_seen else None
     start = time.perf_counter()
     with tqdm(total=task.n_new, desc=decoder, unit="token", leave=False,
               disable=hides_bar) as bar:
@@ -146,9 +142,24 @@ def decoded_run(task: Task, decoder: str, on_seen: Callable[[dict], Any] | None 
             n_left -= len(result.ids)
             rounds.append(result._replace(p_draft=[], p_target=[]))
             bar.update(len(result.ids))
-            start = time.perf_counter()  # watching is not a part of decoding
+            # The clock starts again here, because `on_seen` is not a part of decoding.
+            start = time.perf_counter()
     ids = [token for result in rounds for token in result.ids]
     return Run(ids, rounds, seconds, draft, target)
+
+
+def step_of_run(task: Task, decoder: str, models: Models) -> Step:
+    """Return the step of `autoregressive` or of the task's decoder, in its window if any."""
+    if decoder == "autoregressive":
+        # Some decoders have their own plain decoding, which draws as the decoder does and so
+        # writes the same text. `task.entry` says whether this one has.
+        step = build_plain(task.entry, models, task.settings)
+    else:
+        step = task.step(models)
+    # The decoder gets the tokens of the window as if they were the whole text.
+    if task.window:
+        step = windowed(step, len(task.x), task.n_ctx)
+    return step
 
 
 def with_costs(task: Task) -> tuple[Task, float]:
@@ -170,8 +181,8 @@ def warmed_up(task: Task) -> tuple[Task, float]:
     Returns the task with costs and the seconds to measure them, as `with_costs` does.
     """
     target = task.new_target()
-    # A measured run must not wait for Numba.
-    if hasattr(target, "params"):  # the compiled products are a GPT2's
+    # A measured run must not wait for Numba. Only a GPT2, which has `params`, uses its products.
+    if hasattr(target, "params"):
         products.warm_up(target.params["wpe"].dtype, notify)
     task, seconds = with_costs(task)
     # Two tokens are the fewest with a guess, because the last token is never guessed.
@@ -270,13 +281,13 @@ def pass_figures(plain: Run, fast: Run) -> dict:
 def acceptance_figures(rounds: Sequence[Round]) -> dict:
     """Return how many rounds accepted 0, 1, .. guesses; then accepted and tested guesses.
 
-    The accepted and the tested guesses are None for trees, in which siblings compete. Rounds
-    that a pattern forced do not count.
+    The numbers of accepted and of tested guesses are None for trees, because siblings compete for
+    one position. Rounds that a pattern forced do not count.
     """
     # The guesses of a forced round are accepted without a test.
     rounds = [result for result in rounds if not isinstance(result, ForcedRound)]
     n_accepted = [result.n_accepted for result in rounds]
-    # Counts up to this number are shown, even if no round accepted all of its guesses.
+    # The list has an entry for each number up to `most`, even if no round accepted so many.
     most = max((n_guesses_in_a_row(result.guesses) for result in rounds), default=0)
     figures: dict = {"rounds_by_accepted": [n_accepted.count(n) for n in range(most + 1)],
                      "accepted": None, "tested": None, "acceptance": None}
@@ -325,6 +336,7 @@ def predicted_speedup(task: Task, plain: Run, fast: Run, alpha: float | None) ->
     # The prediction is shown next to a measured speed-up only.
     if alpha is None or measured_speedup(plain, fast) is None:
         return None
+    # The last round may be shorter than K.
     K = max(len(result.guesses) for result in fast.rounds)
     row_ms = plain.target.ms()  # plain decoding computes one row per pass
     pass_ms = fast.target.ms()
@@ -348,11 +360,11 @@ def difference_of_texts(task: Task, plain: list[int], fast: list[int]) -> dict:
 
 def first_difference(task: Task, a: list[int], b: list[int]) -> dict:
     """Return where two greedy texts first differ, and how close the best two logits were."""
-    n = common_prefix(a, b)  # the first token that differs has this index
-    # The tokens that the target reads here: with --window they may be the text's end only.
+    n = common_prefix(a, b)  # index of the first token that differs
+    # The target reads the text up to this token; with --window only the end of that text.
     x = window(task.x + a[:n], len(task.x), task.n_ctx)
     rows = np.asarray(task.new_target()(x), dtype=np.float64)  # [1, n_vocab]
     penalty = task.sampling.get("repetition_penalty", 1.0)
-    logits = adjusted_logits(rows, x, penalty, task.pattern())[0]
+    [logits] = adjusted_logits(rows, x, penalty, task.pattern())
     second, best = np.sort(logits)[-2:]
     return {"token": n, "gap_of_the_two_best_logits": float(best - second)}

@@ -20,19 +20,24 @@ def measure_costs(draft: Model, target: Model, ids: Sequence[int], n_rows: int =
     All passes take turns, and the least time of each counts, since interference can only slow a
     pass down. `ids` has at most n_ctx tokens; if it has fewer than n_rows, they are repeated.
     """
+    # A pass over n_rows rows needs n_rows ids. Even a single id is enough after n_rows copies.
     n_ids = max(len(ids), n_rows)
-    ids = (list(ids) * n_rows)[:n_ids]  # repeated, then cut
-    passes = [(draft, 1), *((target, n) for n in range(1, n_rows + 1))]
+    copies = list(ids) * n_rows
+    ids = copies[:n_ids]
+    passes = [(draft, 1), *((target, n) for n in range(1, n_rows + 1))]  # (model, rows)
+    # Both models read the text before anything is measured.
     for model in (draft, target):
-        model(ids, 1)  # reads the text before anything is measured
+        model(ids, 1)
     start = clock()
     times = []  # [turns, passes]
     while len(times) < LEAST:
-        if times and clock() - start >= SECONDS:  # slow passes: one turn is enough
+        # If passes are slow, one turn is enough.
+        if times and clock() - start >= SECONDS:
             break
         times.append([seconds_of_pass(clock, model, ids, n) for model, n in passes])
-    step, *rows = np.min(times, axis=0).tolist()
-    return Costs(step, rows)
+    # The least time of each pass; the draft step is the first of `passes`.
+    draft_step, *target_passes = np.min(times, axis=0).tolist()
+    return Costs(draft_step, target_passes)
 
 
 def seconds_of_pass(clock: Callable[[], float], model: Model, ids: list[int],

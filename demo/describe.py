@@ -22,7 +22,7 @@ def text_lines(run: dict, title: str, is_identical: bool = False) -> list[str]:
 
 
 def shown(number: float | None, form: str = "{:.2f}", none: str = "-") -> str:
-    """Return a number as text, or "-" if there is none."""
+    """Return a number as text, or the text `none` if there is no number."""
     return none if number is None else form.format(number)
 
 
@@ -30,6 +30,7 @@ def table_lines(numbers: dict, decoder: str) -> list[str]:
     """Return the table: plain decoding and the decoder in two columns, the speed-up first."""
     plain = numbers["autoregressive"]
     fast = numbers[decoder]
+    # Cells of the decoder's column that have several parts.
     too_short = f"-  (a text has fewer than {SHORTEST} tokens)"
     speedup = shown(numbers["speedup_measured"], none=too_short)
     speedup += shown(numbers["speedup_predicted"], "  (theory, from this run's passes: {:.2f})",
@@ -84,16 +85,16 @@ def note_lines(numbers: dict, decoder: str) -> list[str]:
     """Return notes about this run."""
     lines = []
     n_ctx = numbers["n_ctx"]
+    both = (numbers["autoregressive"], numbers[decoder])
     # The number of new tokens of each run that filled the context.
-    full = [run["tokens"] for run in (numbers["autoregressive"], numbers[decoder])
-            if run["ended_by"] == "n_ctx"]
-    # A text that outgrew its context has moved the window or has stopped.
+    tokens_when_full = [run["tokens"] for run in both if run["ended_by"] == "n_ctx"]
+    # A text that outgrew its context has moved the window, or has stopped without --window.
     if numbers["window_moved"]:
         lines.append(f"Window: the models see only the last {n_ctx // 2}-{n_ctx - 1} tokens; "
                      "\"exact\" is relative to that.")
-    elif full:
-        lines.append(f"Context full: n_ctx = {n_ctx} reached after {full[0]} new tokens; "
-                     "--window continues.")
+    elif tokens_when_full:
+        lines.append(f"Context full: n_ctx = {n_ctx} reached after {tokens_when_full[0]} new "
+                     "tokens; --window continues.")
     if numbers.get("vocabularies"):
         lines.append(f"Vocabularies differ: {numbers['vocabularies']}; only these are guessed.")
     if "fits_pattern" in numbers:
@@ -108,7 +109,8 @@ def note_lines(numbers: dict, decoder: str) -> list[str]:
         lines.append("The int8 copy is stored as floats here, so it is no faster than the "
                      "target: only Numba's product reads int8.")
     if "first_difference" in numbers:
-        # Rounding differs with the number of rows: it decides between two nearly equal logits.
+        # Passes over different numbers of rows round differently, which can swap two logits that
+        # are nearly equal. The note shows how near they were.
         where = numbers["first_difference"]
         lines.append(f"The texts differ from new token {where['token'] + 1} on (top two logits "
                      f"there: {where['gap_of_the_two_best_logits']:.2g} apart).")

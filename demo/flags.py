@@ -61,14 +61,14 @@ def entry_of_flag(name: str) -> Decoder:
     """Return the entry of --decoder: a registered name, or FILE.py; ValueError for a bad file."""
     if not name.endswith(".py"):
         return DECODERS[name]
-    from demo.own import read_entry  # the instruments of exact/ come with it
+    from demo.own import read_entry  # here, because it loads exact/, which others do not need
 
     return read_entry(Path(name))
 
 
 def make_parser(first: ArgumentParser, entry: Decoder) -> ArgumentParser:
     """Return the parser of the common flags and of one decoder's flags."""
-    # The help keeps line breaks for the examples, so the list of names is broken here.
+    # The help keeps line breaks because of the examples, so the list of names must have its own.
     names = textwrap.fill(" ".join(DECODERS), 98, initial_indent="  ", subsequent_indent="  ")
     parser = Parser(prog="main.py", usage="main.py [--decoder NAME] [flags]", parents=[first],
                     description=DESCRIPTION, epilog=EXAMPLES + names,
@@ -163,7 +163,8 @@ def add_decoder_flags(parser: ArgumentParser, entry: Decoder) -> None:
     group = parser.add_argument_group(f"--decoder {entry.name} ({entry.source})", entry.idea)
     for name, (default, flag) in entry.flags.items():
         text = flag.help
-        if isinstance(default, tuple):  # shown as it is typed
+        # A tuple is shown as it is typed: 2,2,1.
+        if isinstance(default, tuple):
             default = ",".join(map(str, default))
         if default not in (None, ""):
             text += f" (default: {default})"
@@ -179,23 +180,24 @@ def add_decoder_flags(parser: ArgumentParser, entry: Decoder) -> None:
 def parse_args(argv: Sequence[str] | None = None) -> Namespace:
     """Return the checked flags; the decoder's own flags are in `settings`."""
     words = sys.argv[1:] if argv is None else argv
+    # The first parser reads --decoder, which decides what other flags there are.
     first = make_first_parser()
-    known, _ = first.parse_known_args(words)  # --decoder, before the other flags are known
-    entry = entry_of_flag(known.decoder)
+    first_args, _ = first.parse_known_args(words)
+    entry = entry_of_flag(first_args.decoder)
     parser = make_parser(first, entry)
     # Not parse_args, because a flag of a different decoder needs a better message.
     args, unknown = parser.parse_known_args(words)
     if unknown:
         parser.error(why_unknown(unknown[0], entry))
-    # argparse puts all flags into one Namespace.
+    # argparse puts all flags into one Namespace. The decoder's own flags move to args.settings.
     own = {name: value for name, value in vars(args).items() if name in entry.flags}
-    for name in own:  # the decoder's own flags move to args.settings
+    for name in own:
         delattr(args, name)
     args.entry = entry
     args.settings = entry.settings(own)
     args.sampling = {name: getattr(args, name) for name in SAMPLING}
     check_sampling(**args.sampling)
-    # Errors are raised here, before a model is loaded.
+    # All flags are checked here, so that an error comes before a model is loaded.
     if args.trace:
         from demo.page import check_page_path  # only a run with a page needs it
 
@@ -225,7 +227,7 @@ def grammar_of_flags(args: Namespace) -> str | None:
             text = data.decode()
         except UnicodeDecodeError as why:
             raise ValueError(f"--{kind} {text} is not text in UTF-8: {why}") from None
-        # --json prints the settings, and the name of a file would not tell what was asked for.
+        # --json prints the settings. They show the pattern itself, because the file may change.
         setattr(args, kind, text)
     return pattern.grammar_of(kind, text)
 
@@ -252,7 +254,7 @@ def check_flags(args: Namespace, entry: Decoder, given: set[str]) -> None:
     if "draft_model_size" in given and not entry.needs_draft(args.settings):
         raise ValueError(f"--draft_model_size does not apply to --decoder {entry.name} with "
                          "these flags: no draft model is used")
-    # min takes one flag of a set, the same one in every run.
+    # A message names one flag of a set: the first in the alphabet, which min returns.
     patterns = given & {*pattern.KINDS}
     if patterns and args.window:
         raise ValueError(f"--window does not apply to --{min(patterns)}: the pattern begins at "

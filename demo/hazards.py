@@ -1,10 +1,11 @@
 """Count how often the guess at each position of a round is accepted, with intervals.
 
-    position    of a guess in its round: 1 .. K
-    acceptance  by position: the probability that guess t is accepted, given that guesses
-                1 .. t - 1 were. One minus it is the hazard of position t: the probability that
-                the round ends there, given that it came so far
-    part        of a new text: its first half is part 0, its second half part 1
+    position    the number of a guess in its round: 1 .. K
+    acceptance  of position t: the probability that guess t is accepted, given that guesses
+                1 .. t - 1 were accepted
+    hazard      of position t: 1 - acceptance, the probability that the round ends at guess t,
+                given that guess t was tested
+    part        part 0 is the first half of a new text, part 1 its second half
 
 A guess that was not tested is not counted. A round can end before guess t because N tokens are
 written, because of a stop token, or because the draft made fewer guesses.
@@ -46,20 +47,22 @@ def counts_from_lists(lists: dict[str, list]) -> PositionCounts:
 def counts_of_race(runs: Sequence[Sequence[WrittenText]], K: int) -> PositionCounts:
     """Return the counts of a race's runs, [repeats, prompts]; a prompt's repeats are added."""
     per_run = [[counts_of_text(text.rounds, K) for text in texts] for texts in runs]
-    tested, accepted = np.sum(per_run, axis=0).swapaxes(0, 1)  # -> 2 of [prompts, parts, K]
-    return PositionCounts(tested, accepted)
+    per_prompt = np.sum(per_run, axis=0)  # over the repeats; [prompts, 2, N_PARTS, K]
+    return PositionCounts(tested=per_prompt[:, 0], accepted=per_prompt[:, 1])
 
 
 def counts_of_text(rounds: Sequence[Round], K: int) -> np.ndarray:  # -> [2, N_PARTS, K]
     """Return how many guesses of one text were tested and accepted, by part and position."""
     n_tokens = sum(len(done.ids) for done in rounds)
-    counts = np.zeros((2, N_PARTS, K), int)
+    counts = np.zeros((2, N_PARTS, K), int)  # counts[0]: tested, counts[1]: accepted
     n_written = 0  # tokens before the round
     for done in rounds:
+        # Part 0 while less than half of the text is written, part 1 after that.
         part = N_PARTS * n_written // n_tokens
-        tested, accepted = n_counted(done)
-        counts[0, part, :tested] += 1
-        counts[1, part, :accepted] += 1
+        # The tested guesses of a round are its first ones, and so are the accepted guesses.
+        n_tested, n_accepted = n_counted(done)
+        counts[0, part, :n_tested] += 1
+        counts[1, part, :n_accepted] += 1
         n_written += len(done.ids)
     return counts
 
@@ -72,15 +75,16 @@ def n_counted(done: Round) -> tuple[int, int]:
     >>> n_counted(Round([5], [5, 6, 7, 8], [], [], n_accepted=2))  # 5 is a stop token
     (1, 1)
     """
-    # No text follows a stop token, so guesses after it do not count, although they were tested.
-    tested = min(done.n_tested, len(done.ids))
-    return tested, min(done.n_accepted, tested)
+    # `ids` ends at a stop token. The guesses after it were tested, but do not count.
+    n_tested = min(done.n_tested, len(done.ids))
+    n_accepted = min(done.n_accepted, n_tested)
+    return n_tested, n_accepted
 
 
 # ---- acceptance
 
 def by_position(counts: PositionCounts) -> tuple[np.ndarray, np.ndarray]:  # -> [prompts, K] each
-    """Return the tested and the accepted guesses of each prompt, both halves of its text."""
+    """Return the tested and the accepted guesses of each prompt, in both parts of its text."""
     return counts.tested.sum(axis=1), counts.accepted.sum(axis=1)
 
 
@@ -90,8 +94,9 @@ def accepted_share(accepted: Any, tested: Any) -> np.ndarray:
     >>> accepted_share([3, 0], [4, 0]).tolist()
     [0.75, 0.0]
     """
-    tested = np.asarray(tested)
-    return np.asarray(accepted) / np.where(tested == 0, 1, tested)
+    # A divisor of 1 instead of 0 gives 0 / 1, because nothing was accepted either.
+    divisor = np.where(np.asarray(tested) == 0, 1, tested)
+    return np.asarray(accepted) / divisor
 
 
 def overall_acceptance(counts: PositionCounts) -> float:
@@ -101,17 +106,19 @@ def overall_acceptance(counts: PositionCounts) -> float:
 
 def resampled_acceptance(counts: PositionCounts) -> np.ndarray:  # -> [N_RESAMPLES, K]
     """Return the acceptance by position in each resample of the prompts."""
-    weights = resamples(len(counts.tested))  # [N_RESAMPLES, prompts]
-    tested, accepted = by_position(counts)
+    # weights[i, j]: how often prompt j is in resample i
+    weights = resamples(len(counts.tested))
+    tested, accepted = by_position(counts)  # [prompts, K] each
     return accepted_share(weights @ accepted, weights @ tested)
 
 
 def position_figures(counts: PositionCounts) -> list[dict]:
     """Return for each position: tested, acceptance, and the ends of its interval."""
-    tested, accepted = (every.sum(axis=0) for every in by_position(counts))
+    tested, accepted = (each.sum(axis=0) for each in by_position(counts))  # [K] each
+    rates = accepted_share(accepted, tested)
     lows, highs = interval(resampled_acceptance(counts))
     return [{"tested": int(n), "acceptance": float(rate), "low": float(low), "high": float(high)}
-            for n, rate, low, high in zip(tested, accepted_share(accepted, tested), lows, highs)]
+            for n, rate, low, high in zip(tested, rates, lows, highs)]
 
 
 # ---- what follows from it
@@ -119,12 +126,12 @@ def position_figures(counts: PositionCounts) -> list[dict]:
 def tokens_of_rounds(acceptance: np.ndarray) -> np.ndarray:  # [.., K] -> [.., K]
     """Return the mean tokens of rounds of 1, 2, .. K guesses: 1 + a_1 + a_1 a_2 + ...
 
-    With one acceptance a at all positions it is Leviathan et al. (2023) Eq. 1.
+    a_t is the acceptance of position t. If all are equal, this is Leviathan et al. (2023) Eq. 1.
 
     >>> tokens_of_rounds(np.array([0.5, 0.5])).tolist()
     [1.5, 1.75]
     """
-    # entry t: the probability that all of the first t + 1 guesses are accepted
+    # Entry 0 is a_1, entry 1 is a_1 a_2: the probability that the first two guesses are accepted.
     all_accepted = np.cumprod(acceptance, axis=-1)
     return 1 + np.cumsum(all_accepted, axis=-1)
 
@@ -133,15 +140,18 @@ def speedups_of_counts(counts: PositionCounts, costs: Costs) -> dict[int, dict]:
     """Return {K: speed-up and the ends of its interval} from acceptance by position and costs.
 
     A round of K guesses takes K draft steps and a pass over K + 1 rows; plain decoding takes a
-    pass over one row for each token. Leviathan et al. (2023) Theorem 3.8 with acceptance by
-    position instead of alpha. Sampling, the prompt and Python's own time are left out.
+    pass over one row for each token. This is Leviathan et al. (2023) Theorem 3.8 with acceptance
+    by position instead of alpha. Sampling, the prompt and Python's own time are left out.
     """
-    K = min(counts.tested.shape[-1], len(costs.passes) - 1)
-    n_guesses = np.arange(1, K + 1)
-    # the time of a round in target rows; costs.pass_cost[k] is the pass over k + 1 rows
-    round_time = n_guesses * costs.c + np.array(costs.pass_cost[1 : K + 1])
-    tested, accepted = (every.sum(axis=0) for every in by_position(counts))
-    point = tokens_of_rounds(accepted_share(accepted, tested)[:K]) / round_time
-    lows, highs = interval(tokens_of_rounds(resampled_acceptance(counts)[:, :K]) / round_time)
-    return {k: {"speedup": float(speedup), "low": float(low), "high": float(high)}
-            for k, speedup, low, high in zip(n_guesses.tolist(), point, lows, highs)}
+    most = min(counts.tested.shape[-1], len(costs.passes) - 1)  # the largest K that is known
+    Ks = np.arange(1, most + 1)
+    # The time of a round in units of one target row; pass_cost[K] is the pass over K + 1 rows.
+    round_time = Ks * costs.c + np.array(costs.pass_cost[1 : most + 1])
+    tested, accepted = (each.sum(axis=0) for each in by_position(counts))
+    acceptance = accepted_share(accepted, tested)[:most]
+    speedups = tokens_of_rounds(acceptance) / round_time
+    # The same for each resample of the prompts.
+    resampled = resampled_acceptance(counts)[:, :most]
+    lows, highs = interval(tokens_of_rounds(resampled) / round_time)
+    return {K: {"speedup": float(speedup), "low": float(low), "high": float(high)}
+            for K, speedup, low, high in zip(Ks.tolist(), speedups, lows, highs)}

@@ -34,7 +34,7 @@ def listing_of(entry: Decoder) -> list[dict]:
 def listed(function: Callable) -> dict:
     """Return a function's name, file, and lines: number, text and place of each."""
     lines = code_lines(function)
-    # A decoder's own guess may have the same name, but it is a different function.
+    # A decoder's own guess may also be called `guess`, so functions are compared, not names.
     is_known = getattr(speculative, function.__name__, None) is function
     places: list[str | None] = [None] * len(lines)  # other files' lines have no place
     if is_known:
@@ -47,18 +47,21 @@ def listed(function: Callable) -> dict:
 def file_of(function: Callable) -> str:
     """Return the file of a function: its path in the repository, or the whole path elsewhere."""
     file = Path(inspect.getfile(function)).resolve()
-    return (file.relative_to(ROOT) if file.is_relative_to(ROOT) else file).as_posix()
+    if file.is_relative_to(ROOT):
+        file = file.relative_to(ROOT)
+    return file.as_posix()
 
 
 def code_lines(function: Callable) -> list[tuple[int, str]]:
     """Return number and text of a function's lines, without its docstring and empty lines."""
-    lines, first = inspect.getsourcelines(function)
+    lines, first = inspect.getsourcelines(function)  # `first`: the number of lines[0] in the file
     numbered = [(first + i, line.rstrip()) for i, line in enumerate(lines)]
-    # Only a docstring has three quotes in these functions.
+    # The lines with the quotes of the docstring. Nothing else in these functions has three quotes.
     quotes = [i for i, line in enumerate(lines) if '"""' in line]
     if quotes and function.__doc__:
         # A docstring of one line opens and closes in that line.
         is_short = lines[quotes[0]].count('"""') == 2
         end = quotes[0] if is_short else quotes[1]
         numbered = numbered[: quotes[0]] + numbered[end + 1 :]
+    # An empty line has no text.
     return [(number, text) for number, text in numbered if text]

@@ -85,7 +85,8 @@ def read_request(asked: Any) -> dict:
         except ValueError as error:
             raise ValueError(f"{name}: {error}") from None
     required = READ.keys() - {"K", *pattern.KINDS}  # not every decoder has a K
-    for name in READ:  # in this order, of which the first is named
+    # The message names the first missing value, in the order of READ.
+    for name in READ:
         if name in required and name not in values:
             raise ValueError(f"need a request with {name}, got none")
     return values
@@ -96,12 +97,13 @@ def task_of(task: Task, asked: Any) -> Task:
     values = read_request(asked)
     entry = entry_of(values["decoder"])
     flags = {"K": values["K"]} if "K" in values else {}
-    # top_k and the other settings are those of the command line.
+    # The page chooses the temperature. The command line chose top_k and the other settings.
     sampling = {**task.sampling, "temperature": values["temperature"]}
     check_sampling(**sampling)
     task = task._replace(decoder=entry.name, settings=entry.settings(flags), sampling=sampling,
                          N=values["N"], seed=values["seed"])
-    if grammar := grammar_of_line(values):  # otherwise the command line's, if it has one
+    # A request without a pattern keeps the pattern of the command line, if there is one.
+    if grammar := grammar_of_line(values):
         task = with_pattern(task, grammar)
     return with_prompt(task, values["prompt"])
 
@@ -123,8 +125,10 @@ def send_rounds(task: Task, send: Callable[[dict], None]) -> None:
         so_far["rounds"] = None  # the page has the earlier rounds already
         send({"round": seen, "run": so_far})
 
-    task, _ = with_costs(task)  # measured again, because the page may have chosen a new decoder
-    send({"seconds": decoded_run(task, task.decoder, on_round).seconds})
+    # Costs are measured again, because the page may have chosen a different decoder.
+    task, _ = with_costs(task)
+    run = decoded_run(task, task.decoder, on_round)
+    send({"seconds": run.seconds})
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -148,7 +152,7 @@ class Handler(BaseHTTPRequestHandler):
             pass  # the tab was closed
         except ValueError as error:
             self.send({"error": " ".join(str(error).split())})  # in one line
-        except Exception as error:  # whatever it is, the page is told
+        except Exception as error:  # the page shows any error
             self.send({"error": f"cannot decode this request: {in_one_line(error)}"})
 
     def read_json(self):
@@ -164,9 +168,10 @@ class Handler(BaseHTTPRequestHandler):
     def begin(self, path, kind):
         """Begin the answer to this server's page; refuse others and return False."""
         # A page of a different site can send requests here, but not with this Host and Origin.
-        own = {f"{name}:{self.server.server_port}" for name in (HOST, "localhost")}
-        origins = {None, *(f"http://{name}" for name in own)}  # None: a typed address
-        is_own_host = self.headers.get("Host") in own
+        hosts = {f"{name}:{self.server.server_port}" for name in (HOST, "localhost")}
+        # A browser sends no Origin if the user typed the address, so None is allowed.
+        origins = {None, *(f"http://{host}" for host in hosts)}
+        is_own_host = self.headers.get("Host") in hosts
         is_own_origin = self.headers.get("Origin") in origins
         if self.path != path or not is_own_host or not is_own_origin:
             self.send_error(403, "Only this server's own page is answered")
@@ -183,7 +188,7 @@ class Handler(BaseHTTPRequestHandler):
 
 def live_page(task: Task) -> str:
     """Return trace.html without a run, and live.html, the form that asks for one."""
-    # The form disables the fields that a decoder does not have.
+    # {decoder: whether it has a K and a temperature}; the form disables the other fields.
     fields = {name: {"K": "K" in entry.flags, "temperature": not entry.greedy}
               for name, entry in DECODERS.items()}
     form = Path(__file__).with_name("live.html").read_text(encoding="utf-8")
@@ -210,7 +215,8 @@ def main(argv=None):
     task = load_task(parse_args(others))
     warmed_up(task)  # the first text must not wait for Numba
     with ThreadingHTTPServer((HOST, own.port), Handler) as server:
-        server.task = task  # read by Handler, which http.server makes anew for each connection
+        # http.server makes a new Handler for each connection, which reads the task here.
+        server.task = task
         print(f"http://{HOST}:{server.server_port}/  (Ctrl-C stops it)", flush=True)
         try:
             server.serve_forever()

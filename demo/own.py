@@ -35,8 +35,10 @@ def read_entry(path: Path) -> Decoder:
     else:
         entry = entry_of_functions(rule)
 
-    @wraps(entry.build)  # whose signature has the flags
+    # The flags are read from the signature of `build`, which wraps keeps.
+    @wraps(entry.build)
     def build_or_raise(*models, **settings):
+        # Both the file's `build` and the step that it returns may raise any error.
         step = in_a_sentence(path, lambda: entry.build(*models, **settings))
         return lambda x, n_left, rng: in_a_sentence(path, lambda: step(x, n_left, rng))
 
@@ -45,7 +47,10 @@ def read_entry(path: Path) -> Decoder:
 
 
 def not_known(entry: Decoder, settings: dict) -> bool | None:
-    """Return False if a file says that its decoder is not exact, otherwise None: not known."""
+    """Return False if a file says that its decoder is not exact, otherwise None: not known.
+
+    A file that calls its decoder exact has not shown it.
+    """
     return None if entry.is_exact(settings) else False
 
 
@@ -61,8 +66,10 @@ def entry_of_functions(rule: FileRule) -> Decoder:
         if rule.step:
             step = checked_step(rule.step, models.target.n_vocab)
             return partial(step, draft=draft, target=target, K=K)
+        # make_step's guess has no argument for the draft, so the draft is bound here.
         return make_step(target, K, partial(make_guesses, draft=draft), checked_verify(test))
 
+    # The functions that the file defines.
     names = [name for name in ("step", "guess", "verify") if getattr(rule, name)]
     return Decoder("own", "your file", "", idea=f"Your {' and '.join(names)}.",
                    guess=make_guesses, test=test, build=build)

@@ -80,8 +80,7 @@ def source_lines(entry: Decoder, rounds: Sequence[dict]) -> dict:
 
 def source_line(function: Callable) -> dict:
     """Return file, line and text of a function's first line."""
-    # The page shows where a reader finds the code.
-    lines, n = inspect.getsourcelines(function)
+    lines, n = inspect.getsourcelines(function)  # n: the number of lines[0] in its file
     return {"file": file_of(function), "line": n, "text": lines[0].strip()}
 
 
@@ -89,8 +88,9 @@ def source_line(function: Callable) -> dict:
 
 def check_page_path(path: str | Path, flag: str = "trace") -> None:
     """Raise ValueError unless a page can be written here; call it before a long run."""
-    # absolute(): "run.html" has a parent folder too
-    if Path(path).suffix != ".html" or not Path(path).absolute().parent.is_dir():
+    # absolute, because the name "run.html" alone has no parent folder.
+    folder = Path(path).absolute().parent
+    if Path(path).suffix != ".html" or not folder.is_dir():
         raise ValueError(f"--{flag} {path} cannot be written: choose a name that ends in .html, "
                          "in a folder that exists")
 
@@ -103,15 +103,17 @@ def save_page(path: str | Path, run: dict) -> None:
 
 def page_text(run: dict) -> str:
     """Return trace.html with the run in it, escaped: no text of the run can end its element."""
-    # JSON has no NaN, so a page with one could not be read.
-    data = json.dumps(run, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c")
-    return template().replace("{{run}}", data, 1)
+    # JSON has no NaN: a browser could not read a page with one, so dumps raises an error.
+    data = json.dumps(run, allow_nan=False, separators=(",", ":"))
+    # Without any < the text cannot contain </script>.
+    escaped = data.replace("<", "\\u003c")
+    return template().replace("{{run}}", escaped, 1)
 
 
 def template() -> str:
     """Return trace.html with its other files, page.css and listing.js, in it."""
     page = TEMPLATE.read_text(encoding="utf-8")
-    # One file, because a page from a disk may load no other.
+    # All is put into one file, because a page from a disk may load no other file.
     page = page.replace("/* {{style}} */\n", STYLE.read_text(encoding="utf-8"), 1)
     return page.replace("// {{listing}}\n", LISTING.read_text(encoding="utf-8"), 1)
 

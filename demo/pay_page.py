@@ -26,6 +26,7 @@ from demo.pay_plots import (
     speedup_plot,
     time_plot,
 )
+from demo.shapes import shape_in_words
 from demo.trace import printable
 from variants.registry import Costs
 
@@ -36,16 +37,19 @@ CUT = 200  # letters of a prompt that are listed
 
 def pay_page_text(figures: Mapping) -> str:
     """Return the page of will_it_pay's figures; ValueError if they hold no race."""
+    # Each temperature has a case and its costs. The predictions of --random have costs, but no
+    # case, so zip leaves nothing.
     costs_of_cases = [Costs(**costs) for costs in figures["costs"].values()]
     cases = list(zip(figures["cases"], costs_of_cases))
     if not cases:
         raise ValueError("--out needs figures of a race; these are predictions of --random")
     parts = {"style": STYLE.read_text(encoding="utf-8"), "pair": pair_in_words(figures),
              "answers": "\n".join(answer_card(case, costs) for case, costs in cases),
+             "shape": shape_paragraph(figures["cases"]),
              "cases": "\n".join(case_section(case, costs) for case, costs in cases),
              "conditions": conditions_section(figures)}
     template = PAY_TEMPLATE.read_text(encoding="utf-8")
-    # One substitution for all parts, so that {{ in a model's name stays as it is.
+    # All {{names}} are replaced at once, so a {{ in the name of a model stays as it is.
     return re.sub(r"\{\{(\w+)\}\}", lambda match: parts[match[1]], template)
 
 
@@ -78,16 +82,25 @@ def as_html(words: str) -> str:
 def answer_card(case: Mapping, costs: Costs) -> str:
     """Return the answer for one temperature: in large letters, then its reasons."""
     answer = answer_of(case, costs)
+    # The first sentence is shown in large letters. It is the second half of "Temperature 0: ..",
+    # so its first letter is small.
     large, _, reasons = answer.words.partition(". ")
-    kind = answer.answer.replace(" ", "-")
+    kind = answer.answer.replace(" ", "-")  # a class of the style sheet
     paragraphs = [f'<p class="soft">{page_words(case["name"])}</p>',
                   f'<p class="big">{as_html(large[0].upper() + large[1:])}</p>']
     if reasons:
         paragraphs.append(f"<p>{as_html(reasons)}</p>")
+    # Nothing is advised from costs or an acceptance that mean nothing.
     if case["N"] >= FEWEST_TOKENS and not disturbance(costs):
         advice = conditions(costs, case["acceptance"])
         paragraphs.append(f'<p class="soft small">{page_words(advice)}</p>')
     return f'<section class="answer {kind}">{"".join(paragraphs)}</section>'
+
+
+def shape_paragraph(cases: Iterable[Mapping]) -> str:
+    """Return the sentence on the shape of the acceptance at all temperatures, if it has one."""
+    words = shape_in_words(cases)
+    return f'<p class="shape">{page_words(words)}</p>' if words else ""
 
 
 def case_section(case: Mapping, costs: Costs) -> str:
@@ -95,6 +108,7 @@ def case_section(case: Mapping, costs: Costs) -> str:
     head = f"<h2>{page_words(case['name'])}</h2>"
     if "plain" not in case:
         return head + "<p>These figures were stored before intervals were measured.</p>"
+    # The keys of `swatches` are classes of the style sheet, which have the pictures' colours.
     pictures = [
         figure("Speed-up against K", speedup_plot(case), swatches(
             {"curve": "predicted", "band": "its 90 % interval",
@@ -140,9 +154,10 @@ def html_table(caption_text: str, head: Sequence, rows: Iterable[Sequence]) -> s
     """Return a table that scrolls by itself if it is wider than the page."""
     head_cells = "".join(f"<th scope=col>{page_words(str(cell))}</th>" for cell in head)
     lines = []
+    # The first cell of a row is its name.
     for first, *rest in rows:
-        cells = "".join(f"<td>{page_words(str(cell))}</td>" for cell in rest)
         name = f'<th scope=row class="left">{page_words(str(first))}</th>'
+        cells = "".join(f"<td>{page_words(str(cell))}</td>" for cell in rest)
         lines.append(f"<tr>{name}{cells}</tr>")
     table = (f"<table><caption>{page_words(caption_text)}</caption>"
              f"<thead><tr>{head_cells}</tr></thead><tbody>{''.join(lines)}</tbody></table>")
@@ -169,6 +184,7 @@ def milliseconds_of(seconds: Mapping[str, float]) -> list[str]:
 def positions_html(case: Mapping) -> str:
     """Return the table of the acceptance by position, and of what follows from it."""
     rows = []
+    # Line K has the acceptance of guess K, and the speed-up predicted for rounds of K guesses.
     for K, place in enumerate(case["positions"], start=1):
         predicted = place["predicted"]
         rows.append([K, place["tested"], f"{place['acceptance']:.2f}{interval_in_words(place)}",
@@ -179,6 +195,7 @@ def positions_html(case: Mapping) -> str:
 
 def costs_html(costs: Costs) -> str:
     """Return the table of the times of passes."""
+    # passes[i] is the time of i + 1 rows.
     n_rows = range(2, len(costs.passes) + 1)
     names = ["a draft step", "1 row", *(f"{n} rows" for n in n_rows)]
     one_row = costs.passes[0]
@@ -191,7 +208,7 @@ def costs_html(costs: Costs) -> str:
 
 def conditions_section(figures: Mapping) -> str:
     """Return what was measured on what, how the answer is decided, and the prompts."""
-    case = figures["cases"][0]
+    case = figures["cases"][0]  # the conditions are equal in all cases
     facts = {"Target": figures["target"], "Draft": figures["draft"],
              "Machine": figures["measured"], "Texts": f"{figures['texts']}, every decoder "
              f"{case['repeats']} times"}
@@ -203,6 +220,7 @@ def conditions_section(figures: Mapping) -> str:
 
 def rule_in_words(case: Mapping) -> str:
     """Return how the answer is decided."""
+    # Files of older versions have no intervals, so there is no rule.
     if "candidates" not in case:
         return ""
     words = (
@@ -222,8 +240,10 @@ def listed_prompts(figures: Mapping) -> str:
     prompts = figures.get("prompts", [])
     if not prompts:
         return ""
-    items = [f"<li><code>{page_words(prompt[:CUT])}{'…' * (len(prompt) > CUT)}</code></li>"
-             for prompt in prompts[:MOST_LISTED]]
+    items = []
+    for prompt in prompts[:MOST_LISTED]:
+        dots = "…" if len(prompt) > CUT else ""
+        items.append(f"<li><code>{page_words(prompt[:CUT])}{dots}</code></li>")
     n_more = len(prompts) - MOST_LISTED
     more = f"<p>and {n_more} more</p>" if n_more > 0 else ""
     return (f"<details><summary>The prompts</summary><ol>{''.join(items)}</ol>{more}"

@@ -38,6 +38,7 @@ class Axis(NamedTuple):
     def ticks(self) -> list[float]:
         """Return the multiples of a round step that the axis holds."""
         step = round_step(self.low, self.high)
+        # 1e-9 keeps a tick at an end of the axis, which rounding might put just outside.
         first = ceil(self.low / step - 1e-9)
         last = floor(self.high / step + 1e-9)
         return [n * step for n in range(first, last + 1)]
@@ -52,14 +53,17 @@ def round_step(low: float, high: float) -> float:
     for step in STEPS:
         if (high - low) / step < MOST_TICKS:
             return step
+    # Even the largest step is too small: one part.
     return high - low
 
 
 def axis_of(values: Iterable[float], start: float, end: float) -> Axis:
     """Return an axis that holds the values and 1, with some space at both ends."""
     numbers = [1.0, *values]
-    space = 0.06 * (max(numbers) - min(numbers)) + 0.02
-    return Axis(max(0.0, min(numbers) - space), max(numbers) + space, start, end)
+    smallest = min(numbers)
+    largest = max(numbers)
+    space = 0.06 * (largest - smallest) + 0.02
+    return Axis(max(0.0, smallest - space), largest + space, start, end)
 
 
 def speedups_shown(rows: Iterable[Mapping]) -> Iterator[float]:
@@ -68,7 +72,9 @@ def speedups_shown(rows: Iterable[Mapping]) -> Iterator[float]:
     largest = max(row["speedup"] for row in rows)
     for row in rows:
         yield row["speedup"]
-        yield from (min(end, 2 * largest) for end in ends_of(row))
+        # The axis reaches no further than twice the largest speed-up.
+        for end in ends_of(row):
+            yield min(end, 2 * largest)
 
 
 def ends_of(row: Mapping) -> list[float]:
@@ -131,6 +137,7 @@ def kind_of(row: Mapping) -> str:
 
 def speedup_plot(case: Mapping) -> str:
     """Return the speed-up against K: the prediction with its band, and what was measured."""
+    # The entry of position K holds the prediction for rounds of K guesses. Few K were raced.
     predicted = {K: place["predicted"] for K, place in enumerate(case["positions"], start=1)}
     raced = {K: case["rows"][f"--K {K}"] for K in predicted if f"--K {K}" in case["rows"]}
     across = Axis(1, len(predicted), LEFT + 14, RIGHT - 8)
@@ -146,6 +153,7 @@ def speedup_plot(case: Mapping) -> str:
     middle = [(across.at(K), up.at(place["speedup"])) for K, place in predicted.items()]
     parts += [element("polygon", points=corners([*upper, *reversed(lower)]), class_="band"),
               element("polyline", points=corners(middle), class_="curve")]
+    # The points come last, so they are drawn over the band and the curve.
     for K, row in raced.items():
         parts += [*upright_interval(across.at(K), row, up),
                   point(across.at(K), up.at(row["speedup"]))]
@@ -173,6 +181,7 @@ def acceptance_plot(case: Mapping) -> str:
     for t, place in enumerate(positions, start=1):
         parts.append(text(across.at(t), BOTTOM + 36, short_count(place["tested"]), "soft",
                           text_anchor="middle"))
+        # A position without tested guesses has no acceptance.
         if place["tested"]:
             parts += [*upright_interval(across.at(t), place, up),
                       point(across.at(t), up.at(place["acceptance"]))]
@@ -200,7 +209,8 @@ def decoders_plot(case: Mapping) -> str:
                   text(x, bottom + 18, f"{value:.2f}", "soft", text_anchor="middle")]
     parts.append(line(across.at(1), TOP - 8, across.at(1), bottom, "one"))
     for i, (name, row) in enumerate(rows.items()):
-        y = ROW * i + 16  # of the name; the interval is below it
+        # The name is written at y, and the interval is drawn below it.
+        y = ROW * i + 16
         interval = "".join(interval_across(across, row, y + 13))
         parts += [*name_and_value(y, name, f"{row['speedup']:.2f}{interval_in_words(row)}"),
                   element("g", interval, class_=kind_of(row))]
@@ -216,8 +226,11 @@ def interval_across(across: Axis, row: Mapping, y: float) -> Iterator[str]:
 
 def interval_in_words(row: Mapping) -> str:
     """Return " (low - high)"; nothing if there was only one prompt."""
-    return "".join([" (", " - ".join(f"{end:.2f}" for end in ends_of(row)), ")"]
-                   if ends_of(row) else [])
+    ends = ends_of(row)
+    if not ends:
+        return ""
+    low, high = ends
+    return f" ({low:.2f} - {high:.2f})"
 
 
 def name_and_value(y: float, name: str, value: str) -> list[str]:
@@ -233,11 +246,13 @@ def time_plot(case: Mapping) -> str:
     across = Axis(0, slowest, 0, PLOT_WIDTH)
     parts = []
     for i, (name, seconds) in enumerate(times.items()):
-        y = ROW * i + 14  # of the name; the bar is below it
+        # The name is written at y, and the bar is drawn below it.
+        y = ROW * i + 14
         parts += name_and_value(y, name, f"{1e3 * sum(seconds.values()):.2f} ms")
-        before = 0.0  # seconds of the parts that are drawn already
+        drawn_s = 0.0  # seconds of the parts that are drawn already
         for kind, duration in seconds.items():
-            x = across.at(before)
-            before += duration
-            parts.append(rect(x, y + 6, across.at(before) - x, BAR, kind))
+            left = across.at(drawn_s)
+            drawn_s += duration
+            right = across.at(drawn_s)
+            parts.append(rect(left, y + 6, right - left, BAR, kind))
     return svg(ROW * len(times), "Time per token of each decoder", parts)

@@ -1,14 +1,24 @@
 """Continue many prompts, one line of JSON per prompt: main.py --prompts FILE --out FILE.jsonl
 
-    FILE       one prompt per line, or one JSON object per line: {"prompt": ..., "id": ...};
-               an id is copied, and the report names ids that several prompts have. An object
-               may have its own pattern instead of the flags': "regex", "json_schema" or "lark".
-               {"messages": [{"role": "user", "content": ...}]} is a chat: the chat template of
-               the target's tokenizer makes the prompt of it
-    record     a line of --out: index, prompt, seed, settings, id, pattern; then text, ids,
-               acceptance and tokens_per_pass, with a pattern fits_pattern and forced, or an
-               error instead of these; for a chat also its messages and the answer, which is the
-               new text alone
+A line of FILE is one of these:
+
+    text                                    the prompt itself
+    {"prompt": ..}                          a JSON object with the prompt
+    {"messages": [{"role": .., "content": ..}]}
+                                            a chat; the chat template of the target's tokenizer
+                                            makes the prompt
+
+An object may also have an "id", which is copied into the record, and one pattern ("regex",
+"json_schema" or "lark"), which replaces the pattern of the flags.
+
+A line of --out is a record, one JSON object per prompt:
+
+    index, prompt, seed, settings           of every prompt; also its id and pattern if it has any
+    text, ids, acceptance, tokens_per_pass  of the text that continues the prompt
+    fits_pattern, forced                    with a pattern
+    messages, answer                        of a chat; the answer is the new text alone
+    error                                   instead of a text, if the prompt failed
+
     seed       (--seed, index), so no text depends on the others (wrappers/batch.py)
     settings   the flags that decide the texts. Models are compared by name, so --models_dir may
                differ when a run resumes
@@ -18,6 +28,7 @@
 Records are written in the order of the prompts, each record as soon as all records before it are
 written. The same command resumes an interrupted run. It keeps whole records and removes an
 unfinished last line. With --out - the records go to standard output, and nothing can be resumed.
+At the end a report names ids that several prompts have.
 """
 
 import json
@@ -63,21 +74,21 @@ N_NAMED = 5  # ids that the report names
 # ---- lines and jobs
 
 class Job(NamedTuple):
-    """Hold one prompt; n_left is 0 if its record is an error."""
+    """Hold one prompt. A prompt with an error is a job too: it has any token, and writes none."""
 
     head: dict  # the record without the text and its figures
-    x: Sequence[int] = (0,)  # the prompt's tokens; an error has any one token
-    n_left: int = 0
-    grammar: str | None = None  # of the prompt's own pattern or of the flags'
+    x: Sequence[int] = (0,)  # the prompt's tokens
+    n_left: int = 0  # new tokens
+    grammar: str | None = None  # of the prompt's own pattern, or else of the flags' pattern
 
     def task(self, task: Task) -> Task:
-        """Return the task with the pattern of this prompt; `task` is the flags'."""
+        """Return the task of this prompt; `task` is the task of all prompts, from the flags."""
         if self.grammar and self.grammar != task.grammar:
             task = with_pattern(task, self.grammar)
         return task._replace(x=[*self.x], N=self.n_left)
 
 
-# A writer turns jobs into (job, the rounds of its text); a maker returns one for a task.
+# A writer turns jobs into (job, the rounds of its text). A maker returns a writer for a task.
 Writer = Callable[[Iterable[Job]], Iterable[tuple[Job, list[Round]]]]
 WriterMaker = Callable[[Task, Namespace], Writer]
 
@@ -144,8 +155,9 @@ def grammar_of_line(given: dict) -> str | None:
         raise ValueError(f'"{kinds[0]}" and "{kinds[1]}" are both given: choose one')
     kind = kinds[0]
     text = given[kind]
+    # A schema may be an object of the line, or a text.
     if kind == "json_schema" and not isinstance(text, str):
-        text = json.dumps(text)  # a schema may be an object of the line, or a text
+        text = json.dumps(text)
     if not isinstance(text, str):
         raise ValueError(f'need a "{kind}" that is text, got {json.dumps(text)}')
     return pattern.grammar_of(kind, text, name=f'"{kind}"')
@@ -160,7 +172,8 @@ def jobs_of_lines(lines: Iterable[bytes], args: Namespace, task: Task,
         head = {"index": index, "prompt": line.decode("utf-8", "replace"),
                 "seed": [args.seed, index], "settings": settings}
         try:
-            head |= prompt_of_line(line)  # the line itself stays the prompt if this fails
+            # If this fails, the record of the error shows the whole line as its prompt.
+            head |= prompt_of_line(line)
             if "id" in head:
                 n_of_id[json.dumps(head["id"])] += 1
             if "messages" in head:  # the record shows what the template made of them
@@ -168,7 +181,8 @@ def jobs_of_lines(lines: Iterable[bytes], args: Namespace, task: Task,
             # Each text has its own prompt, and so its own number of new tokens.
             own_task = with_ids(task, ids_of_line(head, task.encoder))
             job = Job(head, own_task.x, own_task.n_new, grammar_of_line(head) or task.grammar)
-            job.task(task)  # ValueError if the tokenizer cannot write the line's pattern
+            # This raises ValueError if the tokenizer cannot write the line's pattern.
+            job.task(task)
             yield job
         except ValueError as why:
             yield Job(head | {"error": str(why)})
@@ -201,31 +215,36 @@ def batch_writer(task: Task, args: Namespace) -> Writer:
     from wrappers.batch import batch_model, generate_batch  # here: greenlet is optional
 
     needs = task.entry.needs_with(task.settings)
-    # A pass over several texts returns rows only: no hidden states, no rows of a tree.
+    # A pass over several texts returns neither the hidden states that heads read, nor the rows of
+    # a tree.
     for need, what in (("heads", "heads"), ("tree", "trees of guesses")):
         if need in needs:
             raise ValueError(f"--decoder {task.decoder} has {what}, which do not work "
                              "with --prompts: choose a decoder such as speculative, block or "
                              "lookup")
-    # `turn`: if texts wait for both models, the draft runs first.
+    # If some texts wait for the draft and some for the target, the model of turn 0 runs first.
     draft = batch_model(task.new_draft(), turn=0) if task.new_draft else None
     target = batch_model(task.new_target(), turn=1)
 
     def text_of(job):
         """Return the (x, n_left, rng, new_step, stop) that generate_batch takes."""
         own_task = job.task(task)
+        rng = np.random.default_rng(job.head["seed"])
         new_step = lambda: own_task.step(own_task.with_settings(draft, target))
-        return job.x, job.n_left, np.random.default_rng(job.head["seed"]), new_step, own_task.stop
+        return job.x, job.n_left, rng, new_step, own_task.stop
 
-    texts_of = partial(generate_batch, new_step=None, batch=args.batch or 8)  # each job has its own
-    # Two tokens of a trial text: an error of the decoder comes before --out is opened.
+    # new_step=None, because each text brings its own new_step.
+    texts_of = partial(generate_batch, new_step=None, batch=args.batch or 8)
+    # A trial text of two tokens: an error of the decoder comes before --out is opened.
     trial = Job({"seed": 0}, x=[0], n_left=min(2, task.n_ctx - 1), grammar=task.grammar)
     list(texts_of([text_of(trial)]))
 
     def write_texts(jobs):
-        # The batch reads jobs ahead of the text that is finished next, so there are two readers.
-        finished, begun = tee(jobs)
-        return zip(finished, texts_of(map(text_of, begun)))
+        """Yield (job, rounds) in the order of the jobs."""
+        # The batch reads several jobs before it yields the first text. tee keeps the jobs that
+        # the batch has read and whose texts are not finished.
+        jobs_of_texts, jobs_to_begin = tee(jobs)
+        return zip(jobs_of_texts, texts_of(map(text_of, jobs_to_begin)))
 
     return write_texts
 
@@ -247,7 +266,7 @@ def opened_alone(path: str) -> Iterator[IO[bytes]]:
     if os.path.exists(path) and not os.path.isfile(path):
         raise ValueError(f"--out {path} is a folder, pipe or device: choose a file, or - for "
                          "standard output")
-    # "a+b": a file is neither emptied nor missing; it is read from its start and then appended to.
+    # "a+b" makes a file that is missing, keeps a file that exists, and allows to read it.
     try:
         with open_flag("out", path, "a+b") as file, file_lock(f"{path}.lock", blocking=False):
             yield file
@@ -267,11 +286,13 @@ def skip_written(file: IO[bytes], jobs: Iterator[Job]) -> list[bool]:
     file.seek(0)
     for line in file:
         is_whole = line.endswith(b"\n")
-        begins_like_record = line.startswith(START[: len(line)])  # it may be shorter than START
+        # An unfinished line may be shorter than START, so only their common length is compared.
+        begins_like_record = line.startswith(START[: len(line)])
         if not is_whole and begins_like_record:
             break
         where = f"line {len(are_errors) + 1} of {file.name}"
-        record = checked_record(line, next(jobs, None), where)  # None: more records than prompts
+        job = next(jobs, None)  # None if there are more records than prompts
+        record = checked_record(line, job, where)
         are_errors.append("error" in record)
         n_bytes += len(line)
     file.truncate(n_bytes)
@@ -282,13 +303,17 @@ def checked_record(line: bytes, job: Job | None, where: str) -> dict:
     """Return the record in a line of --out; ValueError unless it belongs to this job."""
     try:
         record = json.loads(line)
-        written = record["settings"] | record  # one level, so that an error can name the entry
+        # The settings are put beside the other entries, so that an error can name one of them.
+        written = record["settings"] | record
     except (ValueError, LookupError, TypeError, RecursionError):
         raise ValueError(f"{where} is not a record of --prompts. Choose a new --out.") from None
-    asked = {"prompt": None}  # no job: every record has a prompt, so this differs
     if job:
-        # A pattern of the record that the job lacks is a difference too.
+        # fromkeys asks for no pattern (None) unless the job has one, so that a record with a
+        # pattern does not fit a job without it.
         asked = dict.fromkeys(pattern.KINDS) | job.head["settings"] | job.head
+    else:
+        # Every record has a prompt, so no record fits this.
+        asked = {"prompt": None}
     for name, value in asked.items():
         if written.get(name) != value:
             there = reprlib.repr(written.get(name))
@@ -320,6 +345,7 @@ def continue_prompts(args: Namespace, new_writer: WriterMaker) -> PromptsReport:
     with opened_prompts(args.prompts) as prompts:
         lines = prompt_lines(prompts, args.prompts)
         # The first line is read now, so that an empty file is an error before models are loaded.
+        # Then it is put back.
         first_line = next(lines)
         lines = chain([first_line], lines)
         task = load_task(args, prompt=".")  # a task needs a prompt; each job has its own
@@ -328,7 +354,8 @@ def continue_prompts(args: Namespace, new_writer: WriterMaker) -> PromptsReport:
                              "flags")
         write_texts = new_writer(task, args)
         with opened_alone(args.out) as out, advice_how_to_resume(args):
-            # Jobs are made as they are wanted, and `n_of_id` is complete after the last one.
+            # This generator makes a job when one is wanted. It counts ids in `n_of_id`, which is
+            # complete after the last job.
             jobs = jobs_of_lines(lines, args, task, n_of_id)
             old = [] if args.out == "-" else skip_written(out, jobs)
             start = time.perf_counter()
@@ -364,7 +391,7 @@ def append_records(out: IO[bytes], texts: Iterable[tuple[Job, list[Round]]], tas
                    n_done: int) -> tuple[list[bool], int]:
     """Append the record of every job, with a counter on a terminal.
 
-    Returns whether each is an error, and the number of new tokens.
+    Returns whether each record is an error, and the number of new tokens.
     """
     are_errors = []
     n_tokens = 0
@@ -381,16 +408,21 @@ def append_records(out: IO[bytes], texts: Iterable[tuple[Job, list[Round]]], tas
 
 def report_text(path: str, old: list[bool], new: list[bool], n_tokens: int,
                 seconds: float) -> str:
-    """Return the report; `old` and `new` are whether each record is an error."""
+    """Return the report.
+
+    `old` has an entry for each record of earlier runs, `new` for each record of this run: True if
+    the record is an error.
+    """
     name = "standard output" if path == "-" else path
-    had = ""
+    about_old = ""
     if old:
-        had = f", which already had {counted(len(old), 'record')}"
+        about_old = f", which already had {counted(len(old), 'record')}"
     if any(old):
-        had += f" ({counted(sum(old), 'error')})"
+        about_old += f" ({counted(sum(old), 'error')})"
     n_errors = sum(new)
     n_texts = len(new) - n_errors
-    text = (f"Wrote {counted(n_texts, 'text')} and {counted(n_errors, 'error')} to {name}{had}.\n"
+    text = (f"Wrote {counted(n_texts, 'text')} and {counted(n_errors, 'error')} to "
+            f"{name}{about_old}.\n"
             f"{n_tokens} tokens in {seconds:.2f} s ({n_tokens / seconds:.1f} tokens/s)")
     are_errors = old + new
     if not any(are_errors):

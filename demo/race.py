@@ -1,11 +1,12 @@
 """Race decoders on the same texts, and compute what the papers' formula predicts.
 
     builder    (draft, target) -> step: a decoder without its models
-    simulated  both models run, so times are real, but their rows are replaced by one-hot rows:
-               the guess at a position is accepted with probability alpha, whatever K is
-    predicted  Leviathan et al. (2023) Theorem 3.8 with what was measured in the race:
-               acceptance, and the mean times of a draft step, of a round's target pass, and of
-               a pass of plain decoding (means, because a run takes the sum of all passes)
+    runs       of one decoder: a list of WrittenText per repeat, [repeats][texts]
+    simulated  acceptance: both models run their passes, so times are real, but one-hot rows
+               replace their rows. A guess is then accepted with a given probability alpha
+    predicted  the speed-up by Leviathan et al. (2023) Theorem 3.8, from figures of the race: the
+               acceptance, and the mean times of a draft step, of a round's target pass and of a
+               pass of plain decoding. Means count, because a run takes the sum of all passes
 
 All decoders take turns on every text. Each decoder starts with models that have read nothing, so
 the time includes reading the prompt. In repeat r, text i has the seed (r, i), for every decoder.
@@ -40,29 +41,32 @@ class WrittenText(NamedTuple):
     rounds: list  # without their distributions, which are large
     n_rows: int  # rows of the target in all rounds
     seconds: float
-    draft: list  # seconds of each pass
-    target: list  # likewise
+    draft: list  # seconds of each pass of the draft
+    target: list  # seconds of each pass of the target
 
 
 def builder(name, flags, temperature, **known):
     """Return the builder of a decoder, by name or entry; of plain decoding if the name is None.
 
-    `known` has further fields of Models, such as costs. A draft that is made from the target is
-    made once, in the race's warm-up.
+    `known` has further fields of Models, such as costs. Some decoders make their draft from the
+    target: it is made once, in the race's warm-up.
     """
     make_draft = entry_of(name).make_draft if name else None
-    made = None
+    made = None  # the draft of `make_draft`, after the first call of `build_step`
 
     def build_step(draft, target):
         nonlocal made
-        if make_draft:  # the draft that the race passes in is not used
+        # The draft that the race passes in is replaced by a made draft with an empty cache. Its
+        # seconds go into the list of the replaced draft, which the race reads.
+        if make_draft:
             made = made or make_draft(target)
-            copy = timed(made.fresh())  # equal weights, an empty cache
-            copy.seconds = draft.seconds  # the list that the race reads
-            draft = copy
+            replacement = timed(made.fresh())
+            replacement.seconds = draft.seconds
+            draft = replacement
         models = Models(draft, target, {"temperature": temperature}, **known)
+        # Plain decoding runs the target alone.
         if name is None:
-            return build_plain("speculative", models)  # the target alone
+            return build_plain("speculative", models)
         return build(name, models, flags)
 
     return build_step
@@ -78,7 +82,8 @@ def costs_at(temperature, draft, target, ids):
 def write_text(draft, target, build_step, ids, N, seed, stop=()):
     """Return one text as WrittenText, from models that have read nothing."""
     draft, target = timed(draft.fresh()), timed(target.fresh())
-    step = build_step(draft, target)  # before the clock starts: it may read a file of heads
+    # The step is built before the clock starts, because some decoders read a file of heads.
+    step = build_step(draft, target)
     rng = np.random.default_rng(seed)
     new = []
     rounds = []
@@ -86,7 +91,7 @@ def write_text(draft, target, build_step, ids, N, seed, stop=()):
     start = time.perf_counter()
     for result in generate(ids, step, N, rng, stop):
         new += result.ids
-        # The test got one row for each guess, and one more; a forced round has no pass.
+        # A forced round has no pass, so no rows of the target.
         if not isinstance(result, ForcedRound):
             n_rows += len(result.p_target)
         rounds.append(result._replace(p_draft=None, p_target=None))
@@ -95,14 +100,16 @@ def write_text(draft, target, build_step, ids, N, seed, stop=()):
 
 
 def race(draft, target, builders, texts, N, repeats, stop=()):
-    """Return {name: [a list of WrittenText, one per text, for every repeat]}."""
-    for build_step in builders.values():  # warm up
+    """Return {name: the runs of a decoder}."""
+    # The warm-up: no time of these texts counts.
+    for build_step in builders.values():
         write_text(draft, target, build_step, texts[0], min(N, WARM_UP), 0, stop)
-    # One list per repeat; the texts of a repeat are appended in their order.
+    # One empty list per repeat, to which the texts of the repeat are appended.
     results = {name: [[] for _ in range(repeats)] for name in builders}
-    turns = list(product(range(repeats), enumerate(texts)))
+    turns = list(product(range(repeats), enumerate(texts)))  # (repeat, (number of the text, ids))
     for repeat, (i, ids) in tqdm(turns, unit="text", leave=False, disable=None):
-        for name, build_step in builders.items():  # all decoders write text i in turn
+        # All decoders write text i, one after the other.
+        for name, build_step in builders.items():
             written = write_text(draft, target, build_step, ids, N, (repeat, i), stop)
             results[name][repeat].append(written)
     return results
@@ -111,34 +118,38 @@ def race(draft, target, builders, texts, N, repeats, stop=()):
 # ---- figures
 
 def race_figures(runs, plain, K=0):
-    """Return tokens per second, the speed-up of each repeat's texts, and what was accepted.
+    """Return tokens per second, the speed-up over plain decoding, and what was accepted.
 
-    The speed-up is the ratio of tokens per second. K is the number of guesses in each round; with
-    K > 0 the speed-up by the formula is returned too.
+    The speed-up is the ratio of tokens per second: the median of the repeats, the least and the
+    largest. `plain` has the runs of plain decoding. K is the number of guesses in each round;
+    with K > 0 the speed-up by the formula is returned too.
     """
     texts = list(chain(*runs))  # of all repeats
-    rounds = [result for text in texts for result in text.rounds
-              if not isinstance(result, ForcedRound)]  # the rounds with a pass
+    every_round = [result for text in texts for result in text.rounds]
+    # Forced rounds have no pass, so they do not count in figures per pass.
+    rounds = [result for result in every_round if not isinstance(result, ForcedRound)]
     rates = tokens_per_second(runs)
     # Repeat r is compared with repeat r of plain decoding, which ran at about the same time.
     gains = (rates / tokens_per_second(plain)).tolist()
-    found = {"tokens_per_s": spread(rates), "speedup": float(np.median(gains)),
-             "slowest": min(gains), "fastest": max(gains),
-             "acceptance": acceptance_figures(rounds)["acceptance"],
-             "tokens_per_pass": sum(len(text.ids) for text in texts) / len(rounds),
-             "rows_per_pass": sum(text.n_rows for text in texts) / len(rounds)}
-    if K and found["acceptance"] is not None:
-        row_s = mean_seconds(plain, "target")  # plain decoding computes one row per pass
+    alpha = acceptance_figures(rounds)["acceptance"]
+    figures = {"tokens_per_s": spread(rates), "speedup": float(np.median(gains)),
+               "slowest": min(gains), "fastest": max(gains), "acceptance": alpha,
+               "tokens_per_pass": sum(len(text.ids) for text in texts) / len(rounds),
+               "rows_per_pass": sum(text.n_rows for text in texts) / len(rounds)}
+    if K and alpha is not None:
+        # Plain decoding computes one row per pass. Its pass is the unit of both costs.
+        row_s = mean_seconds(plain, "target")
         c = mean_seconds(runs, "draft") / row_s
         pass_cost = mean_seconds(runs, "target") / row_s
-        found["predicted"] = walltime_improvement(found["acceptance"], K, c, pass_cost)
-    return found
+        figures["predicted"] = walltime_improvement(alpha, K, c, pass_cost)
+    return figures
 
 
 def tokens_per_second(runs):  # -> [repeats]
-    """Return the tokens per second of each repeat's texts."""
-    return np.array([sum(len(text.ids) for text in texts) / sum(text.seconds for text in texts)
-                     for texts in runs])
+    """Return the tokens per second of each repeat: all its tokens / all its seconds."""
+    n_tokens = [sum(len(text.ids) for text in texts) for texts in runs]
+    seconds = [sum(text.seconds for text in texts) for texts in runs]
+    return np.array([n / s for n, s in zip(n_tokens, seconds)])
 
 
 def text_figures_of_runs(runs):
@@ -168,23 +179,33 @@ def mean_seconds(runs, role):
 
 @cache
 def uniforms(text, n_positions=2048):
-    """Return one uniform number per position of a text, the same for every alpha and K."""
+    """Return one uniform number per position of a text; `text` is its number, the seed."""
     return np.random.default_rng(text).random(n_positions)
 
 
 def simulated(model, alpha):
-    """Run the model's passes; return one-hot rows: token 0 with probability alpha, or token 1.
+    """Return a model that runs the passes of `model`, but whose rows are one-hot.
 
-    A position of a text has the same token in every run; texts are told apart by their first
-    token. A guess of `simulated(draft, alpha)` is accepted by `simulated(target, 1)` if it is 0,
-    so the decisions are the same for every K, and the tokens per pass cannot fall as K grows.
+    The row of a position holds token 0 with probability alpha, otherwise token 1. It depends on
+    the position's uniform number u alone: token 0 if u < alpha. The first token of a text is its
+    number, so texts differ.
+
+    `simulated(target, 1)` writes token 0 everywhere, so it accepts a guess of
+    `simulated(draft, alpha)` if this guess is token 0. Example: alpha = 0.8 and u = 0.3, 0.5, 0.9
+    at three positions. The guesses are 0, 0, 1, so the first two are accepted and the third is
+    not. K does not change u, so the tokens per pass cannot fall as K grows.
     """
     def rows(ids, n_last=1):
+        """Run the pass; return the one-hot rows."""
         n_vocab = model(ids, n_last).shape[-1]
-        # The last row is for position len(ids), which follows all ids.
-        first = len(ids) - n_last + 1
-        drawn = uniforms(int(ids[0]))[first : len(ids) + 1]
-        return one_hot_rows((drawn >= alpha).astype(int), n_vocab)
+        # The last row is for position len(ids), which follows all ids. The first row is for the
+        # position n_last - 1 before it.
+        last = len(ids)
+        first = last - (n_last - 1)
+        text = int(ids[0])
+        u = uniforms(text)[first : last + 1]
+        tokens = (u >= alpha).astype(int)  # False is token 0, True is token 1
+        return one_hot_rows(tokens, n_vocab)
 
     return rows
 

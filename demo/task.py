@@ -60,12 +60,13 @@ class Task(NamedTuple):
         return self.N if self.window else min(self.N, self.n_ctx - len(self.x))
 
     def models(self) -> Models:
-        """Return fresh models, which have read nothing; they read trees if the decoder may."""
+        """Return fresh models, which have read nothing; they read trees if the decoder does."""
         draft = self.new_draft() if self.new_draft else None
         target = self.new_target()
+        # A file of the user's may guess trees, so its models read trees in any case.
         if self.own or "tree" in self.entry.needs_with(self.settings):
             from variants.shared.tree_gpt2 import tree_model
-            # models that are not a GPT2 read trees as they are
+            # Only a GPT2 is changed. Models of transformers read trees as they are.
             draft = tree_model(draft) if isinstance(draft, GPT2) else draft
             target = tree_model(target) if isinstance(target, GPT2) else target
         return self.with_settings(draft, target)
@@ -73,7 +74,8 @@ class Task(NamedTuple):
     def with_settings(self, draft, target) -> Models:
         """Return these two models with the settings of a new text."""
         sampling = self.sampling
-        if self.grammar:  # one more setting: which tokens may follow a text
+        # A pattern is one more setting: which tokens may follow a text.
+        if self.grammar:
             sampling = {**sampling, "allowed": self.pattern()}
         return Models(draft, target, sampling, self.folder, self.costs)
 
@@ -104,7 +106,8 @@ def prompt_of_flags(args: Namespace) -> str:
         # Python keeps bytes of the command line that are not UTF-8; fsencode restores them.
         return utf8_text(os.fsencode(args.prompt))
     with opened as file:
-        data = file.read(MAX_PROMPT + 1)  # one byte more shows that the prompt is too long
+        # A byte after the first MAX_PROMPT bytes shows that the prompt is too long.
+        data = file.read(MAX_PROMPT + 1)
     if len(data) > MAX_PROMPT:
         raise ValueError(f"need a prompt of at most {MAX_PROMPT} bytes from {source}, got more")
     return utf8_text(without_newline(data))
@@ -163,33 +166,42 @@ def load_task(args: Namespace, prompt: str | None = None) -> Task:
     """Return the Task of the flags, and of their prompt unless one is given."""
     prompt = prompt_of_flags(args) if prompt is None else prompt
     entry = args.entry
-    # What can be refused without weights is refused before they are read.
     folder = find_folder(args.target_model_size, args.models_dir)
-    # Models of transformers offer trees, but not all that a decoder may need, such as heads.
-    if runs_in_transformers(folder, args.backend):
-        entry.check_needs(args.settings, {"tree"}, f"{folder} is a model of transformers here")
-    tokenizer = tokenizer_of_folder(folder, args) if args.grammar else None
-    if tokenizer:
-        Pattern(args.grammar, tokenizer, n_prompt=0)  # ValueError if it cannot write the pattern
+    check_without_weights(args, folder)
     draft_size = args.draft_model_size if entry.needs_draft(args.settings) else None
     encoder, draft, target = load_pair(draft_size, args.target_model_size, args.models_dir,
                                        args.dtype, args.backend, args.cut_vocab)
-    if entry.make_draft:  # the draft is a copy of the target, such as one in int8
+    # Some decoders make their draft from the target, such as its copy in int8.
+    if entry.make_draft:
         draft = entry.make_draft(target, notify)
     if path := args.settings.get("memory"):
         from lib.memory import read_memory
         read_memory(path, encoder.n_vocab)  # a bad file is an error before the run
-    common = getattr(draft, "common", None)  # of a draft with a vocabulary of its own
+    # The tokens that both models have, if the draft has a different vocabulary.
+    common = getattr(draft, "common", None)
+    models = [target, draft] if draft else [target]
     task = Task(encoder=encoder, x=[], stop=stop_tokens(args.stop, encoder),
                 new_draft=draft.fresh if draft else None, new_target=target.fresh, folder=folder,
                 sampling=args.sampling, decoder=args.decoder, settings=args.settings,
                 N=args.n_tokens_to_generate, seed=args.seed, window=args.window,
                 costs=args.costs, vocabularies=str(common) if common else None,
                 own=None if args.decoder in DECODERS else entry,
-                n_ctx=min(model.n_ctx for model in (draft, target) if model))
+                n_ctx=min(model.n_ctx for model in models))
     if args.grammar:
         task = with_pattern(task, args.grammar)
     return with_prompt(task, prompt, advice=" or add --window")
+
+
+def check_without_weights(args: Namespace, folder: Path) -> None:
+    """Raise ValueError for what can be refused before weights are read, which takes long."""
+    # Models of transformers read trees, but lack other things that a decoder may need: heads.
+    if runs_in_transformers(folder, args.backend):
+        args.entry.check_needs(args.settings, {"tree"},
+                               f"{folder} is a model of transformers here")
+    # Pattern raises ValueError if the tokenizer cannot write the pattern.
+    tokenizer = tokenizer_of_folder(folder, args) if args.grammar else None
+    if tokenizer:
+        Pattern(args.grammar, tokenizer, n_prompt=0)
 
 
 def tokenizer_of_folder(folder: Path, args: Namespace) -> Tokenizer | None:

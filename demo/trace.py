@@ -41,17 +41,19 @@ class Recorded:
         self.drawn: list[tuple[int, float]] = []  # (passes so far, the number)
 
     def random(self):
+        """Draw a number and record it."""
         number = self.rng.random()
         self.drawn.append((len(self.passes), number))
         return number
 
     def of_round(self) -> tuple[list[float], list[float]]:
-        """Return the numbers drawn before and after the target's last pass; begin a round."""
+        """Return the numbers of the guess and of the test; forget them for the next round."""
         # The guess draws before the last pass of the target, the test after it.
-        before = [number for n, number in self.drawn if n < len(self.passes)]
-        after = [number for n, number in self.drawn if n == len(self.passes)]
+        n_passes = len(self.passes)
+        of_guess = [number for n, number in self.drawn if n < n_passes]
+        of_test = [number for n, number in self.drawn if n == n_passes]
         self.drawn = []
-        return before, after
+        return of_guess, of_test
 
 
 # ---- a round as data
@@ -69,7 +71,8 @@ def watcher(encoder: Tokenizer, rng: Recorded, test: Test,
     def see(result):
         of_guess, of_test = rng.of_round()
         seen = round_as_data(result, of_test, test, partial(name_of, encoder))
-        if len(of_guess) == len(seen["guesses"]):  # one number for each guess
+        # Other counts of numbers cannot be assigned to guesses: some decoders draw none.
+        if len(of_guess) == len(seen["guesses"]):
             for guess, u in zip(seen["guesses"], of_guess):
                 guess["u_draw"] = u
         if isinstance(result, ForcedRound):
@@ -79,6 +82,7 @@ def watcher(encoder: Tokenizer, rng: Recorded, test: Test,
             token["text"] = next_text(token["id"])
         seen["seconds"] = {}
         for name, clock in clocks.items():
+            # The passes after those of earlier rounds.
             passes_of_round = clock[n_read[name] :]
             seen["seconds"][name] = sum(passes_of_round)
             n_read[name] = len(clock)
@@ -88,9 +92,12 @@ def watcher(encoder: Tokenizer, rng: Recorded, test: Test,
 
 
 def name_of(encoder: Tokenizer, token: int) -> str:
-    """Return the text of one token, or the name of a special token, which stands for no text."""
-    names = getattr(encoder, "name_of", None)  # an Encoder's special tokens have a text
-    return names(token) if names else encoder.decode([token])
+    """Return the text of one token, or its name if it is a special token without a text."""
+    # Only tokenizers with special tokens that have no text have `name_of`. An Encoder decodes all
+    # of its tokens.
+    if hasattr(encoder, "name_of"):
+        return encoder.name_of(token)
+    return encoder.decode([token])
 
 
 def text_reader(encoder: Tokenizer) -> Callable[[int], str]:
@@ -105,7 +112,8 @@ def text_reader(encoder: Tokenizer) -> Callable[[int], str]:
         data = encoder.decode_bytes([token])
         if data:
             return reader.decode(data)
-        unfinished = reader.decode(b"", final=True)  # no special token is inside a character
+        # A special token ends an unfinished character, of which U+FFFD is shown.
+        unfinished = reader.decode(b"", final=True)
         return unfinished + name_of(encoder, token)
 
     return next_text
@@ -116,12 +124,12 @@ def round_as_data(result: Round, uniforms: list, test: Test,
     """Return one round as a dict; `uniforms` are the numbers that its test drew."""
     is_tree = isinstance(result.guesses, Tree)
     guesses = result.guesses.tokens if is_tree else result.guesses
-    n = result.n_accepted
+    n_accepted = result.n_accepted
     k = len(guesses)
-    # A stop token may cut the ids off; zip ignores the origins that are left.
-    origins = ["accepted"] * n + [origin_of_last(n, k, is_tree)]
-    # More tokens come only from a step of yours that does not say what it guessed.
+    origins = ["accepted"] * n_accepted + [origin_of_last(n_accepted, k, is_tree)]
+    # There are more ids than origins only if a step of yours does not say what it guessed.
     origins += ["last"] * (len(result.ids) - len(origins))
+    # There are fewer ids than origins if a stop token cut the ids off. zip ignores the rest.
     seen = {"ids": [{"id": int(token), "origin": origin}
                     for token, origin in zip(result.ids, origins)],
             "guesses": [{"id": int(token), "text": text_of(token)} for token in guesses]}
@@ -129,13 +137,16 @@ def round_as_data(result: Round, uniforms: list, test: Test,
     if is_tree:
         add_branches(seen["guesses"], result)
         return seen
-    if len(result.p_target) == 0:  # a step of yours returned tokens alone
+    # A step of yours may return tokens alone, without rows.
+    if len(result.p_target) == 0:
         return seen
     for t, (token, guess) in enumerate(zip(guesses, seen["guesses"])):
         guess["p_draft"] = float(result.p_draft[t][token])
         guess["p_target"] = float(result.p_target[t][token])
-        if t <= n:  # guesses after the first rejected one are not tested
-            guess["accepted"] = t < n
+        # Guesses 0 .. n_accepted - 1 were accepted. Guess n_accepted was rejected, and the guesses
+        # after it were not tested.
+        if t <= n_accepted:
+            guess["accepted"] = t < n_accepted
     # A different test draws different numbers, which cannot be assigned to guesses here.
     if test is verify:
         add_test(seen, uniforms)
@@ -152,12 +163,13 @@ def origin_of_last(n_accepted: int, k: int, is_tree: bool) -> str:
 
 def add_test(seen: dict, uniforms: list) -> None:
     """Add the numbers that `verify` compared: Leviathan et al. (2023) Sec. 2.3."""
-    # One number per tested guess, then one for the replacement or the bonus token.
-    *of_guesses, u_last = uniforms
+    # `verify` draws one number per tested guess, then one for the replacement or the bonus token.
+    *of_tested_guesses, u_last = uniforms
     seen["u_last"] = u_last
     for guess in seen["guesses"]:
         guess["threshold"] = min(guess["p_target"] / guess["p_draft"], 1.0)
-    for guess, u in zip(seen["guesses"], of_guesses):
+    # The tested guesses are the first ones; zip ends with them.
+    for guess, u in zip(seen["guesses"], of_tested_guesses):
         guess["u_accept"] = u
 
 
@@ -165,7 +177,8 @@ def add_branches(guesses: list[dict], result: Round) -> None:
     """Add "parent" to the guesses of a tree, and "led_on" to those on the path taken."""
     for guess, parent in zip(guesses, result.guesses.parents):
         guess["parent"] = int(parent)
-    path = result.ids[: result.n_accepted]  # the next id may equal a guess that was rejected
+    # The accepted ids alone are looked up, because the id after them may equal a rejected guess.
+    path = result.ids[: result.n_accepted]
     for n in range(1, len(path) + 1):
         node = result.guesses.find(path[:n])  # the guess at the end of these n tokens
         guesses[node]["led_on"] = True
@@ -175,28 +188,32 @@ def row_of(result: Round, t: int, text_of: Callable[[int], str]) -> dict:
     """Return the most probable tokens of a position, "top", and the sums of the "others".
 
     An entry of "top" is [id, text, p_draft, p_target, from, to]. If `verify` draws a token at
-    this position, it draws this one when the uniform number u has from <= u < to. "others" are
-    sums over all other tokens: p_draft, p_target, and the smaller of both. After the last guess
-    p_draft is 0.
+    this position, it draws this entry's token when the uniform number u has from <= u < to.
+    "others" are three sums over all other tokens: of p_draft, of p_target, and of the smaller one
+    of both. The row after the last guess has no guess; p_draft is 0 there.
     """
     target = result.p_target[t]
     draft = result.p_draft[t] if t < len(result.guesses) else np.zeros_like(target)
-    # The token and the guess of this position; a slice is empty if there is none.
-    shown = {*result.ids[t : t + 1], *result.guesses[t : t + 1]}
     surplus = residual(target, draft)  # without a guess: the target's row itself
+
+    # The tokens in "top": the id and the guess of this position, if there are any, ..
+    shown = {*result.ids[t : t + 1], *result.guesses[t : t + 1]}
+    # .. and the N_TOP most probable tokens of each row.
     for row in (draft, target, surplus):
         largest = np.argpartition(row, -N_TOP)[-N_TOP:].tolist()  # in any order
         shown.update(token for token in largest if row[token] > 0)
-    # By the target's probability, the largest first; ties by the draft's, then by the id.
+    # They are sorted by the target's probability, the largest first; ties by the draft's
+    # probability, then by the id.
     ids = sorted(map(int, shown), key=lambda token: (-target[token], -draft[token], token))
-    # `sample` draws the token whose stretch of the cumulative sum holds u
+
+    # `sample` draws token i if u is in ends[i] .. ends[i + 1] of the cumulative sum.
     ends = np.append(0.0, np.cumsum(surplus))
     ends /= ends[-1]
     numbers = np.stack([draft, target, ends[:-1], ends[1:]], axis=1)  # [n_vocab, 4]
+    top = [[token, text_of(token), *numbers[token].tolist()] for token in ids]
     every = np.stack([draft, target, np.minimum(draft, target)])  # [3, n_vocab]
     others = np.delete(every, ids, axis=1).sum(axis=1)
-    return {"top": [[token, text_of(token), *numbers[token].tolist()] for token in ids],
-            "others": others.tolist()}
+    return {"top": top, "others": others.tolist()}
 
 
 # ---- a round as a line
@@ -215,12 +232,16 @@ def round_as_line(seen: dict, colour: bool = False) -> str:
     ...                            {"text": " c", "accepted": False}]})
     ' a[- c-]{+ b+}'
     """
-    texts = ([token["text"] for token in seen["ids"] if token["origin"] == "accepted"],
-             [guess["text"] for guess in seen["guesses"] if guess.get("accepted") is False],
-             [token["text"] for token in seen["ids"] if token["origin"] != "accepted"])
+    accepted = [token["text"] for token in seen["ids"] if token["origin"] == "accepted"]
+    # get: a guess that was not tested has no "accepted", and is not shown.
+    rejected = [guess["text"] for guess in seen["guesses"] if guess.get("accepted") is False]
+    added = [token["text"] for token in seen["ids"] if token["origin"] != "accepted"]
     marks = ANSI if colour else MARKS
-    return "".join(mark.format(printable("".join(text)))
-                   for mark, text in zip(marks, texts) if text)
+    parts = []
+    for mark, texts in zip(marks, (accepted, rejected, added)):
+        if texts:
+            parts.append(mark.format(printable("".join(texts))))
+    return "".join(parts)
 
 
 def legend(colour: bool = False) -> str:

@@ -55,7 +55,7 @@ class Unbound(ValueError):
 
 
 def blanked(match):
-    """Return as many spaces as the match has characters, so that offsets stay."""
+    """Return as many spaces as a match has characters, so that offsets on the page stay."""
     return " " * len(match[0])
 
 
@@ -63,21 +63,23 @@ def named_labels(wanted, labels):
     """Return the labels that a marker names; KeyError if a table has no such label."""
     if wanted == "*":
         return [*labels]
-    # "speed-up (slowest - fastest)" may be named in full, or as "speed-up".
-    by_name = {label.partition(" (")[0]: label for label in labels}
-    by_name |= {label: label for label in labels}
-    return [by_name[name.strip()] for name in wanted.split(";")]
+    # {name: label}: "speed-up (slowest - fastest)" may be named in full, or as "speed-up".
+    label_of = {label.partition(" (")[0]: label for label in labels}
+    label_of |= {label: label for label in labels}
+    return [label_of[name.strip()] for name in wanted.split(";")]
 
 
 def cell_numbers(rows, row, column):
     """Return the numbers of the named cells of a table, row by row."""
-    # Without * or a head in full, a cell gives its first number, not the range in brackets.
-    every_number = any(name == "*" or name.endswith(")") for name in (row, column))
+    # "*" and a head in full, which ends with ")", quote all numbers of a cell: "1.2 (1.1 - 1.3)"
+    # has three. Any other name quotes the first number only.
+    quotes_all = any(name == "*" or name.endswith(")") for name in (row, column))
     numbers = []
     for label in named_labels(row, rows):
         for head in named_labels(column, rows[label]):
             in_cell = NUMBER.findall(str(rows[label][head]))
-            numbers += in_cell if every_number else in_cell[:1]
+            numbers += in_cell if quotes_all else in_cell[:1]
+    # A comma separates thousands.
     return [float(number.replace(",", "")) for number in numbers]
 
 
@@ -88,17 +90,18 @@ def line_numbers(line):
         return [float(number) for number in line.removeprefix("given ").split(";")]
     table, row, column = (part.strip() for part in line.split(" | "))
     name, *words = table.split(", ")
-    # "temperature 0" is not in "temperature 0.7", nor "1" in "16"
+    # A word matches as a whole: "temperature 0" is not in "temperature 0.7", nor "1" in "16".
     patterns = [re.compile(rf"(?<!\w){re.escape(word)}(?![.\d]*\d)", re.I) for word in words]
-    matches = []  # the numbers of the cell in each table that has it
+    numbers_of_tables = []  # the numbers of the cell in each table that has it
     for candidate in every_table():
         has_words = all(pattern.search(candidate.caption) for pattern in patterns)
         if candidate.name == name and has_words:
-            with suppress(KeyError):  # a table of this name without this row or column
-                matches.append(cell_numbers(candidate.rows, row, column))
-    if len(matches) != 1:
-        raise Unbound(f"need one table with this cell, got {len(matches)}: {line}")
-    return matches[0]
+            # Several tables may have this name, and one of them this row and column.
+            with suppress(KeyError):
+                numbers_of_tables.append(cell_numbers(candidate.rows, row, column))
+    if len(numbers_of_tables) != 1:
+        raise Unbound(f"need one table with this cell, got {len(numbers_of_tables)}: {line}")
+    return numbers_of_tables[0]
 
 
 def as_written(number, figure, is_percentage):
@@ -106,14 +109,16 @@ def as_written(number, figure, is_percentage):
     if is_percentage:
         return f"{100 * number:.0f}"
     comma = "," if "," in figure else ""
-    n_places = len(figure.partition(".")[2])
-    text = f"{number:{comma}.{n_places}f}"  # such as {number:,.2f}
-    # .98 stays without a 0.
+    _, _, decimals = figure.partition(".")
+    # For the figure "1,234.56" this is {number:,.2f}.
+    text = f"{number:{comma}.{len(decimals)}f}"
+    # A figure such as .98 has no 0 before its point.
     return text.removeprefix("0") if figure.startswith(".") else text
 
 
 class Span(NamedTuple):
-    """Where a figure is on a page: its characters start .. end - 1."""
+    """Hold the place of a figure on a page: the characters start .. end - 1."""
+
     start: int
     end: int
     is_percentage: bool
@@ -124,10 +129,11 @@ def spans_of_figures(prose, first, last):
     spans = []
     for match in FIGURE.finditer(prose, first, last):
         start = match.start()
-        if match["sign"] is not None:  # a whole cell: its space and its + are not replaced
+        # In a cell such as | + 3 ms | the space and the + before the number stay.
+        if match["sign"] is not None:
             start = match.end("sign")
-        rest = prose[match.end() :]
-        is_percentage = re.match(" %| percent", rest) is not None
+        text_after = prose[match.end() :]
+        is_percentage = re.match(" %| percent", text_after) is not None
         spans.append(Span(start, match.end(), is_percentage))
     return spans
 
@@ -138,9 +144,11 @@ def figures_with_cells(text):
     start = 0
     for paragraph in prose.split("\n\n"):
         end = start + len(paragraph)
+        # Offsets are the same in text and in prose, but only text still has the markers.
         markers = [*MARKER.finditer(text, start, end)]
-        # Markers cut a paragraph into pieces: piece i is the text firsts[i] .. lasts[i]. The piece
-        # before the first marker has no cells, and so must have no figures.
+        # n markers cut the paragraph into n + 1 pieces. Piece i reaches from firsts[i] to
+        # lasts[i] = firsts[i + 1]. Piece 0, before the first marker, has no cells, and so must have
+        # no figures.
         firsts = [start, *(marker.end() for marker in markers)]
         lasts = [*firsts[1:], end]
         numbers_of_pieces = [[], *(marker_numbers(marker) for marker in markers)]
@@ -150,10 +158,11 @@ def figures_with_cells(text):
                 on_page = ", ".join(text[figure.start:figure.end] for figure in figures)
                 raise Unbound(f"need a cell for each figure, got {len(numbers)} cells for "
                               f"{len(figures)} figures: {on_page or text[first:last][:80]}")
+            # The i-th number of the marker's cells belongs to the i-th figure.
             for figure, number in zip(figures, numbers):
                 old = text[figure.start:figure.end]
                 yield figure, as_written(number, old, figure.is_percentage)
-        start = end + len("\n\n")
+        start = end + len("\n\n")  # after the empty line
 
 
 def marker_numbers(marker):
@@ -165,8 +174,9 @@ def marker_numbers(marker):
 def renewed_page(text):
     """Return a page with the figures that its markers name."""
     pieces = []
-    end = 0  # of the last figure
+    end = 0  # of the figure before
     for figure, new in figures_with_cells(text):
+        # The text between two figures stays.
         pieces.append(text[end:figure.start])
         pieces.append(new)
         end = figure.end

@@ -49,7 +49,8 @@ def source(argument):
     file, *names = argument.split()
     module = importlib.import_module(file.removesuffix(".py").replace("/", "."))
     codes = []
-    for name in names:  # attrgetter, because a name may be CLASS.METHOD
+    for name in names:
+        # attrgetter, not getattr, because a name may be CLASS.METHOD.
         code = inspect.getsource(attrgetter(name)(module))
         without_docstring = re.sub(r'\n +"""(.|\n)*?"""', "", code, count=1)
         codes.append(without_docstring.rstrip())
@@ -60,9 +61,11 @@ def decoders_table(argument=None):
     """Return docs/decoders.md's table: file, paper, whether it is exact, and its idea."""
     rows = ["| `--decoder` | paper | exact | what it adds |", "|---|---|---|---|"]
     for name, entry in DECODERS.items():
+        # The file that defines `build`.
         file = entry.build.__module__.replace(".", "/") + ".py"
         sources = entry.source
-        if entry.url:  # one link per paper
+        # A decoder may have several papers: "A; B" with the addresses "URL_A URL_B".
+        if entry.url:
             papers = zip(entry.source.split("; "), entry.url.split())
             sources = "; ".join(f"[{paper}]({url})" for paper, url in papers)
         rows.append(f"| [{name}](../{file}) | {sources} | {exactness(entry.exact)} | "
@@ -74,7 +77,8 @@ def exactness(exact):
     """Return whether a decoder is exact, or with which flags; only flags and values are code."""
     if isinstance(exact, bool):
         return "exact" if exact else "no"
-    # "--lenience 1" and the like become code; the words " above .." or " below .." after it do not.
+    # A flag with its value, such as "--lenience 1", becomes code. It ends before " above", before
+    # " below", or at the end.
     return re.sub("--.*?(?= above| below|$)", r"`\g<0>`", exact)
 
 
@@ -100,16 +104,21 @@ def rules_sentence(link):
 
 def shell_output(line):
     """Return what a command line prints in a shell; `python` is this Python."""
+    # Only the first word is replaced; there are quotes, because its path may have spaces.
     line = line.replace("python", f'"{sys.executable}"', 1)
     return subprocess.run(line, shell=True, cwd=ROOT, stdout=subprocess.PIPE, text=True,
                           check=True).stdout.rstrip("\n")
 
 
 def fill(text, kinds):
-    """Return a page whose blocks are filled; kinds is {kind: function of an argument}."""
+    """Return a page whose blocks are filled; `kinds` is {kind: function of an argument}.
+
+    Blocks of other kinds stay as they are.
+    """
     def filled_block(block):
+        """Return the text of a matched block with its new content."""
         if block["kind"] not in kinds:
-            return block[0]  # as it is
+            return block[0]
         content = kinds[block["kind"]](block["argument"])
         return f"{block['head']}{content}\n{block['end']}"
 
@@ -130,9 +139,10 @@ def main(argv=None):
     for path in (ROOT / name for name in args.files):
         page = fill(path.read_text(encoding="utf-8"), kinds)
         if figures.MARKER.search(page):
+            # The error is raised again with the name of the page.
             try:
                 page = figures.renewed_page(page)
-            except figures.Unbound as error:  # again, with the page's name
+            except figures.Unbound as error:
                 raise figures.Unbound(f"{path.relative_to(ROOT)}: {error}") from None
         path.write_text(page, encoding="utf-8")
 

@@ -43,7 +43,8 @@ def recorded_run():
     task = load_task(args)
     rounds = []
     decoded_run(task, task.decoder, rounds.append)
-    for round_data in rounds:  # seconds would differ in each recording
+    # Seconds are removed, because they would differ in each recording.
+    for round_data in rounds:
         round_data["seconds"] = {}
         del round_data["end"]
     return run_as_data(task.encoder.decode(task.x), rounds, settings_for_json(args))
@@ -58,18 +59,21 @@ def recorded_race(repeats=REPEATS):
         task = load_task(args)
         numbers = compare(task, rounds.append) | {"settings": settings_for_json(args)}
         runs.append(raced_run(task, numbers, rounds))
+    # The middle one of the sorted runs has the median speed-up.
     by_speedup = sorted(runs, key=lambda run: run["plain"]["speedup"])
-    return by_speedup[repeats // 2]  # the median
+    return by_speedup[repeats // 2]
 
 
 def with_todays_code(run):
     """Return a stored run with today's counts and lines of code."""
-    # The rounds and the seconds stay; run_as_data computes everything else again.
+    # run_as_data computes counts and code again. The stored rounds stay, and so do the entries of
+    # a race, which run_as_data does not return.
     return run | run_as_data(run["prompt"], run["rounds"], run["settings"])
 
 
 def draw_picture(picture: Path, scheme: str, number=4):
     """Save a PNG of one round with its code; `scheme` is "light" or "dark"."""
+    # The first browser that is installed.
     browser = next(filter(shutil.which, BROWSERS), None)
     if browser is None:
         raise ValueError(f"--picture needs a browser: one of {', '.join(BROWSERS)}")
@@ -77,6 +81,7 @@ def draw_picture(picture: Path, scheme: str, number=4):
         page = Path(folder) / "page.html"
         script = ONE_ROUND.replace("ROUND", str(number))
         page.write_text(PAGE.read_text(encoding="utf-8") + script, encoding="utf-8")
+        # Chromium's numbers for the two schemes.
         preferred = {"dark": 0, "light": 1}[scheme]
         subprocess.run(
             [browser, "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars",

@@ -29,6 +29,8 @@ PRINTED = re.compile(r"<!-- table: python -m (?P<module>\S+)(?P<flags>.*?) -->\n
 
 
 class Table(NamedTuple):
+    """Hold a table: its name for markers, the words about it, and its cells."""
+
     name: str
     caption: str  # the paragraph above the table, and the head of the table
     rows: dict  # {label of a row: {head of a column: its cell, text or a number}}
@@ -40,18 +42,20 @@ def cells(line):
 
 
 def rows_of(lines):
-    """Return the rows of a Markdown table. The second of two equal heads is "HEAD, second"."""
-    head, _, *body = map(cells, lines)  # the second line is a rule of dashes
-    heads = head[1:]  # the first head is above the labels
+    """Return the rows of a Markdown table; the second of two equal heads becomes "HEAD, second"."""
+    head_line, _, *body = map(cells, lines)  # the second line is a rule of dashes
+    _, *heads = head_line  # the first cell is above the labels of rows
     for i, head in enumerate(heads):
         if head in heads[:i]:
             heads[i] = f"{head}, second"
+    # The first cell of a row is its label.
     return {label: dict(zip(heads, values)) for label, *values in body}
 
 
 def printed_tables(text):
     """Yield the tables that the commands in a page's comments printed."""
     for block in PRINTED.finditer(text):
+        # A table of a stored file is named after the file, any other table after the module.
         name = block["module"]
         stored_file = re.search(r"--show \S*/([\w-]+)\.json", block["flags"])
         if stored_file:
@@ -109,29 +113,37 @@ def speed_ups_of_engines():
 
 
 def memory_of_drafts():
-    """Return the megabytes of weights, and the kilobytes of a cache per token, in float32.
+    """Return the megabytes of weights, and the kilobytes of a cache per token.
 
-    The matrices of a layer have 12 n_embd^2 numbers and 9 n_embd outputs; the layer's vectors
-    have 13 n_embd numbers.
+    A layer of width n = n_embd has four matrices. Their numbers and their outputs are
+
+        c_attn [n, 3 n]   attn c_proj [n, n]   c_fc [n, 4 n]   mlp c_proj [4 n, n]
+
+        numbers   3 n^2 + n^2 + 4 n^2 + 4 n^2 = 12 n^2
+        outputs   3 n + n + 4 n + n = 9 n
+        vectors   a bias per output, and gain and bias of two norms: 9 n + 4 n = 13 n
     """
     def counts(n_layer, n_embd, n_vocab=50257, n_ctx=1024):
         """Return the numbers in matrices, the matrices' outputs, and all other numbers."""
-        in_matrices = 12 * n_layer * n_embd**2 + n_vocab * n_embd  # wte is a matrix too
+        # wte is a matrix too: its outputs are the logits.
+        in_matrices = 12 * n_layer * n_embd**2 + n_vocab * n_embd
         outputs = 9 * n_layer * n_embd + n_vocab
-        others = (13 * n_layer + 2 + n_ctx) * n_embd  # 2: gain and bias of ln_f; n_ctx: wpe
-        return in_matrices, outputs, others
+        in_vectors = 13 * n_layer * n_embd
+        in_ln_f = 2 * n_embd  # gain and bias
+        in_wpe = n_ctx * n_embd
+        return in_matrices, outputs, in_vectors + in_ln_f + in_wpe
 
     large, outputs, large_others = counts(48, 1600)
     small, _, small_others = counts(12, 768)
-    # A float has 4 bytes. The cache of a token has a key and a value in each layer.
+    # A float has 4 bytes. The cache of a token has a key and a value of n_embd floats per layer.
     large_cache = 4 * 2 * 48 * 1600
     small_cache = 4 * 2 * 12 * 768
-    # The int8 copy has a byte per number of a matrix, and a float per output: its scale.
-    n_bytes = {"1558M": (4 * (large + large_others), large_cache),
-               "int8 copy": (large + 4 * outputs, large_cache),
-               "124M": (4 * (small + small_others), small_cache)}
+    # The int8 copy has a byte per number of a matrix, and a float per output, which is its scale.
+    bytes_of = {"1558M": (4 * (large + large_others), large_cache),
+                "int8 copy": (large + 4 * outputs, large_cache),
+                "124M": (4 * (small + small_others), small_cache)}
     return {name: {"weights, MB": weights / 1e6, "cache, kB": cache / 1e3}
-            for name, (weights, cache) in n_bytes.items()}
+            for name, (weights, cache) in bytes_of.items()}
 
 
 def model_sizes():
@@ -167,23 +179,33 @@ def pair_by_formula():
 
 
 def reported_acceptance():
-    """Return the ratio accepted / drafted for each alpha, the ratio accepted / tested."""
-    # One token of each round is not a guess, so it is subtracted; K guesses are drafted.
-    return {str(alpha): {f"K = {K}": (expected_tokens(alpha, K) - 1) / K for K in (2, 4, 8)}
-            for alpha in (0.5, 0.6, 0.7, 0.8, 0.9)}
+    """Return the ratio accepted / drafted for several alpha, the ratio accepted / tested."""
+    rows = {}
+    for alpha in (0.5, 0.6, 0.7, 0.8, 0.9):
+        rows[str(alpha)] = {}
+        for K in (2, 4, 8):
+            # One token of each round is not a guess. The other tokens are accepted guesses.
+            accepted = expected_tokens(alpha, K) - 1
+            rows[str(alpha)][f"K = {K}"] = accepted / K
+    return rows
 
 
 def worked_round():
     """Return the round of docs/learn.md: its guesses, and the draw that replaces the last."""
     one_round = stored("round")
+    # d and p are the probabilities of a token by the draft and by the target.
     rows = {guess["text"].strip(): {"d": guess["p_draft"], "p": guess["p_target"],
                                     "ratio": guess["threshold"], "u": guess["u_accept"]}
             for guess in one_round["guesses"]}
-    row = one_round["rows"][3]  # the row of the rejected guess, after three accepted ones
-    shared_by_others = row["others"][2]  # min(d, p), summed over the tokens not in "top"
+    # Three guesses are accepted, and the guess with index 3 is rejected.
+    row = one_round["rows"][3]
     top = {name: (d, p) for _, name, d, p, *_ in row["top"]}
-    shared_by_top = sum(min(d, p) for d, p in top.values())
-    mass = 1 - shared_by_others - shared_by_top  # the residual's: p - min(d, p), summed
+    # The overlap is the sum of min(d, p) over all tokens: those in "top", and all others.
+    overlap_of_top = sum(min(d, p) for d, p in top.values())
+    _, _, overlap_of_others = row["others"]
+    # The residual is p - min(d, p), and p adds up to 1.
+    mass = 1 - overlap_of_others - overlap_of_top
+    # The token that replaces the rejected guess.
     name = one_round["ids"][3]["text"]
     d, p = top[name]
     rows[name.strip()] = {"d": d, "p": p, "p - d": p - d, "mass": mass, "share": (p - d) / mass,
@@ -192,11 +214,16 @@ def worked_round():
 
 
 def three_facts():
-    """Return what a wrong rule of docs/learn.md samples: it draws from p after a rejection."""
+    """Return the distribution of a wrong rule of docs/learn.md.
+
+    After a rejection the rule draws from the target's row instead of the residual.
+    """
     p_draft = np.array([0.6, 0.3, 0.1])
     p_target = np.array([0.2, 0.3, 0.5])
+    # accepted[x]: the probability that token x is guessed and accepted
     accepted = np.minimum(p_draft, p_target)
-    wrong = accepted + (1 - accepted.sum()) * p_target
+    rejection = 1 - accepted.sum()
+    wrong = accepted + rejection * p_target
     return {"a draw from p": {str(x): float(share) for x, share in enumerate(wrong)}}
 
 
@@ -206,7 +233,10 @@ def chain_bounds():
 
 
 def easy_tokens():
-    """Return the acceptance at each token of the story of docs/learn.md; a token's last one."""
+    """Return the acceptance at each token of the story of docs/learn.md.
+
+    A token that is in the story several times has the acceptance of its last place.
+    """
     return {text.strip(): {"acceptance": acceptance}
             for text, acceptance in stored("easy")["tokens"]}
 
@@ -214,8 +244,9 @@ def easy_tokens():
 def K_by_hand():
     """Return docs/learn.md's example: the pair's costs to three places, and the formula.
 
-    The figures are rounded first, so that a reader who computes with the printed figures finds
-    the printed result. With two places the result would differ from that of docs/speed.md.
+    The costs are rounded before they are used, so that a reader who computes with the printed
+    costs finds the printed result. Rounded to two places they would give a result that differs
+    from the result on docs/speed.md.
     """
     measured = stored("speed-pair")
     races = measured["own"]["races"]["0"]
@@ -224,6 +255,7 @@ def K_by_hand():
     c = round(measured["passes"]["draft_ms"]["median"] / rows_ms[1], 3)
     rows = {}
     for K in range(1, 9):
+        # The pass over the K + 1 rows of a round, in passes over one row.
         m = round(rows_ms[K + 1] / rows_ms[1], 3)
         rows[f"K = {K}"] = {"acceptance": alpha, "c": c, "m": m,
                             "tokens": expected_tokens(alpha, K), "time": K * c + m,
@@ -234,7 +266,7 @@ def K_by_hand():
 
 
 def multi_step_gaps():
-    """Return the acceptance that multi-step sampling lacks to the best test, on recorded rows."""
+    """Return by how much the best test accepts more than multi-step sampling, on recorded rows."""
     gaps = []
     for figures in stored("rules")["temperatures"].values():
         # {"2: optimum": mean acceptance, ..}, with two or three siblings
@@ -246,8 +278,9 @@ def multi_step_gaps():
 def heads_gain():
     """Return how many more of EAGLE's guesses than of the draft's are accepted with K = 1."""
     acceptance = stored("recorded")["acceptance of the pair"]
-    _, *texts = acceptance["rows"][0]  # the row K = 1; a cell is "accepted / tokens per pass"
-    values = [float(text.split(" / ")[0]) for text in texts]
+    # The row of K = 1: its label, then cells such as "0.71 / 1.71", accepted / tokens per pass.
+    _, *row = acceptance["rows"][0]
+    values = [float(cell.split(" / ")[0]) for cell in row]
     accepted = dict(zip(acceptance["head"], values))
     rows = {}
     for T in (0, 1):
@@ -258,6 +291,7 @@ def heads_gain():
 
 def worked_examples():
     """Return the worked example of docs/learn.md: the time of a pass of a large model."""
+    # 7e9 weights of 2 bytes; an A100 reads 2e12 bytes and computes 312e12 operations per second.
     memory_s, compute_s = pass_latency(7e9, 2, bandwidth=2e12, flop_rate=312e12)
     return {"7B on an A100": {"reading, ms": 1e3 * memory_s, "a row, ms": 1e3 * compute_s,
                               "rows": crossover_batch(2, bandwidth=2e12, flop_rate=312e12)}}
@@ -275,6 +309,9 @@ COMPUTED = {"costs": pass_costs, "int8 copy": int8_costs, "ends of the scale": s
 @cache
 def every_table():
     """Return the list of all named tables."""
-    texts = [(ROOT / page).read_text(encoding="utf-8") for page in PAGES]
-    return [*(table for text in texts for table in printed_tables(text)), *recorded_tables(),
-            *(Table(name, "", rows()) for name, rows in COMPUTED.items())]
+    tables = []
+    for page in PAGES:
+        tables += printed_tables((ROOT / page).read_text(encoding="utf-8"))
+    tables += recorded_tables()
+    tables += [Table(name, "", rows()) for name, rows in COMPUTED.items()]
+    return tables

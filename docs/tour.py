@@ -22,12 +22,13 @@ def execute():
     client = NotebookClient(notebook, timeout=600, coalesce_streams=True, record_timing=False,
                             resources={"metadata": {"path": str(TOUR.parent)}})
     client.execute(env=os.environ | {"OPENBLAS_NUM_THREADS": "1"})
+    # It has the version of Python, which would change the file.
     del notebook.metadata["language_info"]
     for cell in notebook.cells:
-        # A cell has a count, and so has an output that is a value.
-        for counted in (cell, *cell.get("outputs", ())):
-            if "execution_count" in counted:
-                counted.execution_count = None
+        # A cell of code has an execution count, and so have some of its outputs.
+        for part in (cell, *cell.get("outputs", ())):
+            if "execution_count" in part:
+                part.execution_count = None
     return notebook
 
 

@@ -25,13 +25,21 @@ def verify_paths(tree, p_target, rng):
 
 def row_by_row(model):
     """Return a model that reads the paths of a tree one by one."""
-    return lambda ids, n_last: np.array([model(text, 1)[-1] for text in ids.texts()[-n_last:]])
+    def rows(ids, n_last):
+        # ids.texts() has the text, then one text per node: the text and the path to the node.
+        texts = ids.texts()[-n_last:]
+        return np.array([model(text, 1)[-1] for text in texts])
+
+    return rows
 
 
 def step(x, n_left, rng, draft, target, K):
     """Test one tree of guesses, then draw the other tokens from the target."""
-    if n_left <= K:  # not the first round: trees in every round would take too long
+    # Only the first round of a text has more than K tokens left. Trees in every round would take
+    # the judge too long.
+    if n_left <= K:
         return [sample(target(x, 1)[-1], rng)]
+    # Two guesses at the root, one below each of them.
     tree, _ = guess_shape(x, K, rng, row_by_row(draft), uniform_shape((2, 1)))
     p_target = row_by_row(target)(x + tree, 1 + len(tree))
     return verify_paths(tree, p_target, rng)

@@ -1,14 +1,15 @@
 """Compute the expected tokens per round of every test from the guesses and the rows.
 
     guesses    k tokens, drawn from p_draft unless a function says otherwise
-    p_draft    [k, n_vocab], row t the distribution guess t was drawn from
-    p_target   [k + 1, n_vocab], row t the target's distribution at that position
-    passed[t]  probability that guess t is accepted if all guesses before it were
-    tree       a Tree of guesses; p_target[1 + node] is the target's row after that node
+    p_draft    [k, n_vocab], row t: the distribution that guess t was drawn from
+    p_target   [k + 1, n_vocab], row t: the target's distribution at that position
+    passed[t]  the probability that guess t is accepted, if all guesses before it were accepted
+    tree       a Tree of guesses; p_target[1 + node] is the target's row after this node, and
+               p_target[0] is the row after the text, which is node -1
 
 If two decoders are compared by their texts, part of the difference comes from the random seeds.
-These functions draw nothing. They sum over all random numbers of a test, so that only the guesses
-are random, and tests with the same way to guess are compared on the same guesses.
+These functions draw no random numbers. Each function returns the mean over all random numbers of
+a test, for given guesses. So tests that guess in the same way are compared on the same guesses.
 tests/test_expected.py compares each function with the enumeration of its test.
 
     python -m exact.expected    the ladder: what each idea adds on one toy; then the tests of
@@ -43,15 +44,19 @@ ChainTokens = Callable[[list[int], Rows, Rows], Any]
 # ---- chains
 
 def until_rejected(passed: Iterable) -> Any:
-    """Return 1 + a_0 + a_0 a_1 + ...: a guess is tested only if all before it were accepted."""
+    """Return the expected tokens of a round that ends at the first rejected guess.
+
+    The first t guesses are all accepted with probability passed[0] * .. * passed[t - 1]. The sum
+    of these products is the expected number of accepted guesses, and one more token follows them.
+    """
     return 1 + sum(accumulate(passed, mul))
 
 
 def ratio_tokens(guesses: list[int], p_draft: Rows, p_target: Rows, lenience: float = 1) -> Any:
     """Return the expected tokens of a round with the ratio test, the last token included.
 
-    A lenience below 1 gives the test of variants/lenient.py, which is not lossless. The mean
-    over one drawn guess is 1 + (1 - TV), the most any lossless test reaches:
+    A lenience below 1 gives the test of variants/lenient.py, which is not lossless. With one
+    drawn guess the mean is 1 + (1 - TV), the most that any lossless test reaches:
 
     >>> p_draft, p_target = np.array([[0.25, 0.75]]), np.array([[0.5, 0.5], [0.5, 0.5]])
     >>> float(sum(p_draft[0][g] * ratio_tokens([g], p_draft, p_target) for g in (0, 1)))
@@ -59,8 +64,8 @@ def ratio_tokens(guesses: list[int], p_draft: Rows, p_target: Rows, lenience: fl
     >>> float(1 + np.minimum(p_draft[0], p_target[0]).sum())
     1.75
     """
-    return until_rejected(min(1, p_target[t][g] / (lenience * p_draft[t][g]))
-                          for t, g in enumerate(guesses))
+    passed = [min(1, p_target[t][g] / (lenience * p_draft[t][g])) for t, g in enumerate(guesses)]
+    return until_rejected(passed)
 
 
 def match_tokens(guesses: list[int], p_draft: Rows, p_target: Rows) -> Any:
@@ -72,36 +77,39 @@ def match_tokens(guesses: list[int], p_draft: Rows, p_target: Rows) -> Any:
 
 
 def chain_bound(guesses: list[int], p_draft: Rows, p_target: Rows) -> Any:
-    """Return a bound: no lossless test of a chain exceeds its mean over drawn guesses.
+    """Return a bound: no lossless test of a chain exceeds the bound's mean over drawn guesses.
 
-    Let p be the target's probability of the first n guesses, and d the draft's. A test can
-    accept all n with probability min(p, d) / d at most. The mean of this quotient over drawn
-    guesses is 1 - TV of the two distributions of n tokens. The bound is 1 and the sum over n.
+     1. Let p be the target's probability of the first n guesses together, and d the draft's.
+     2. A test can accept all n of them with probability min(p, d) / d at most. Otherwise it would
+        write these n tokens more often than with probability p.
+     3. The mean of min(p, d) / d over drawn guesses is 1 - TV of the two distributions of n tokens.
+     4. The bound is 1, for the token after the accepted guesses, and the sum of min(p, d) / d over
+        n = 1 .. k.
 
     A test reaches the bound only if the tokens after its round may depend on the rejected
     guesses. Here they are the target's, and block is the optimum (exact/optimum.py, `best_chain`).
     """
     ratios = (p_target[t][g] / p_draft[t][g] for t, g in enumerate(guesses))
-    # the product of the first n ratios is p / d
-    return 1 + sum(min(1, ratio) for ratio in accumulate(ratios, mul))
+    # the product of the first n ratios is p / d, and min(p, d) / d is min(1, p / d)
+    return 1 + sum(min(1, product) for product in accumulate(ratios, mul))
 
 
 # ---- trees
 
-def tokens_below(siblings: list[tuple[int, Any, Any]], left: Any) -> Any:
+def tokens_below(siblings: list[tuple[int, Any, Any]], remaining: Any) -> Any:
     """Return the expected tokens from one node on, by multi-step sampling.
 
-    siblings    (token, row, expected tokens from this child on) in the order drawn
-    left        the target's row at the node; after a rejection, what is left of it
+    siblings     (token, row, expected tokens from this child on) of each child, in the order drawn
+    remaining    the target's row at the node; after a rejected child, its residual
     """
-    all_rejected: Any = 1
-    total: Any = 1  # the token of this position: an accepted child, or a draw from what is left
+    all_rejected: Any = 1  # P(all siblings so far are rejected)
+    total: Any = 1  # the token of this position is always written, as a child or from a residual
     for token, row, below in siblings:
-        # this child is tested if all siblings before it were rejected
-        passed = min(left[token] / row[token], 1)
+        # this child is tested only if all siblings before it were rejected
+        passed = min(remaining[token] / row[token], 1)
         total += all_rejected * passed * below
         all_rejected *= 1 - passed
-        left = residual(left, row)
+        remaining = residual(remaining, row)
     return total
 
 
@@ -110,37 +118,45 @@ def tree_tokens(tree: Tree, p_target: Rows, node: int = -1) -> Any:
 
     Siblings "top" have one-hot rows, so their test is "q = 1" on a tree.
     """
-    # each child with the expected tokens from this child on
-    siblings = [(tree.tokens[child], row, tree_tokens(tree, p_target, child))
-                for child, row in tree.guesses_at(node)]
+    siblings = []
+    for child, row in tree.guesses_at(node):
+        below = tree_tokens(tree, p_target, child)  # the expected tokens from this child on
+        siblings.append((tree.tokens[child], row, below))
     return tokens_below(siblings, p_target[1 + node])
 
 
 def traversal_tokens(tree: Tree, p_target: Rows) -> Any:
     """Return the expected tokens of a round with traversal verification of a tree.
 
-    It tests whole paths from their leaves.
+    It tests whole paths from their leaves. The names are those of variants/traversal.py.
     """
     def visit(node, share):
-        """Return P(a path through the node passes), and the expected tokens after the node."""
-        left = p_target[1 + node]  # row 0 follows the text, which is node -1
-        none_passed = 1
-        total = 0
+        """Return P(a path through the node is accepted), and the expected tokens after the node.
+
+        The tokens count 0 if no path through the node is accepted.
+        """
+        remaining = p_target[1 + node]
+        none_accepted = 1  # P(no path through the children so far is accepted)
+        tokens_after = 0
         for child, row in tree.guesses_at(node):
             token = tree.tokens[child]
-            share_of_child = min(share * left[token] / row[token], 1)
-            passed, tokens = visit(child, share_of_child)
-            total += none_passed * (passed + tokens)  # the child itself, and the tokens after it
-            none_passed *= 1 - passed
-            # the child's paths have all failed: what the target and the share have left
-            surplus = np.maximum(share * left - row, 0).sum()
-            left = residual(share * left, row)
-            rest = surplus + (1 - share)
-            share = surplus / rest if rest > 0 else 1
-        # no child's path has passed, and this node's own test passes; then one token is drawn
-        ends_here = none_passed * (1 if node == -1 else share)
-        p_passed = 1 - none_passed + ends_here  # a child's path, or this node's own test
-        return p_passed, total + ends_here
+            share_of_child = min(share * remaining[token] / row[token], 1)
+            p_child, tokens_after_child = visit(child, share_of_child)
+            # the child itself is one token
+            tokens_after += none_accepted * (p_child + tokens_after_child)
+            none_accepted *= 1 - p_child
+            # after the rejected child, as in variants/traversal.py
+            surplus = np.maximum(share * remaining - row, 0).sum()
+            remaining = residual(share * remaining, row)
+            mass = surplus + (1 - share)
+            share = surplus / mass if mass > 0 else 1
+
+        # the path that ends at this node is tested last; the root's is always accepted
+        p_own_test = 1 if node == -1 else share
+        ends_here = none_accepted * p_own_test
+        tokens_after += ends_here  # one token is drawn after this path
+        # the accepted path goes through a child, or ends here
+        return (1 - none_accepted) + ends_here, tokens_after
 
     _, tokens_of_round = visit(-1, 1)
     return tokens_of_round
@@ -151,7 +167,7 @@ def block_tokens(guesses: list[int], p_draft: Rows, p_target: Rows) -> Any:
 
     Block verification is traversal verification of a chain.
     """
-    # each guess is the only child of the guess before
+    # a chain is a tree in which each guess is the only child of the guess before it
     tree = Tree()
     node = -1  # the text
     for token, row in zip(guesses, p_draft):
@@ -162,31 +178,39 @@ def block_tokens(guesses: list[int], p_draft: Rows, p_target: Rows) -> Any:
 # ---- means over the guesses
 
 def chain_mean(make_guesses: Callable, tokens: ChainTokens, toy: str, K: int) -> Any:
-    """Return the mean of a chain's formula over all its guesses after X."""
+    """Return the mean of a formula for chains, `tokens`, over all guesses after X.
+
+    The guesses are enumerated. The test's random numbers are not, because the formula is a mean
+    over them.
+    """
     draft, target = TOYS[toy]
 
-    # only the guesses are random: the formula is a mean over the test's own random numbers
     def guesses_and_rows(rng):
         guesses, p_draft = make_guesses(list(X), K, rng, draft)
         return guesses, p_draft, target([*X, *guesses], K + 1)
 
-    return expectation(guesses_and_rows, lambda found: tokens(*found))
+    return expectation(guesses_and_rows, lambda chain: tokens(*chain))
 
 
 def tree_mean(widths: tuple[int, ...], toy: str, x: tuple[int, ...] = X) -> Any:
     """Return the mean tokens of a round with multi-step sampling of distinct siblings.
 
+    widths    siblings at each position: (2, 1) is two guesses, and one guess after each of them
+
     The mean is computed level by level. Subtrees are drawn independently, so each child counts
     with the mean of its subtree.
     """
     if not widths:
-        return 1
-    p_draft, p_target = (model(x, 1)[-1] for model in TOYS[toy])
-    # below[token]: the mean from this child on
+        return 1  # no guess is left to test, and one token is drawn from the target
+    draft, target = TOYS[toy]
+    p_draft = draft(x, 1)[-1]
+    p_target = target(x, 1)[-1]
+    # below[token]: the mean tokens from this child on
     below = [tree_mean(widths[1:], toy, (*x, token)) for token in range(len(p_target))]
 
     def tokens(drawn):
-        return tokens_below([(token, row, below[token]) for token, row in drawn], p_target)
+        siblings = [(token, row, below[token]) for token, row in drawn]
+        return tokens_below(siblings, p_target)
 
     return expectation(lambda rng: draw_siblings(p_draft, widths[0], "distinct", rng), tokens)
 
@@ -194,26 +218,30 @@ def tree_mean(widths: tuple[int, ...], toy: str, x: tuple[int, ...] = X) -> Any:
 def best_mean(widths: tuple[int, ...], toy: str, x: tuple[int, ...] = X) -> Any:
     """Return the mean tokens of a round with the best test of siblings at each node of a tree.
 
-    The most that can be accepted of a set of tokens is `best_accepted` (exact/optimum.py) of the
-    target's row with 0 for all other tokens. Tokens join the set in falling order of their mean
-    below. Each contributes its mean times the increase of what can be accepted.
+     1. If a test accepts token t with probability accepted[t], the mean is 1 + the sum of
+        accepted[t] * below[t]. Here below[t] is the mean tokens after token t is accepted.
+     2. Let f(S) be the largest probability that a lossless test accepts some token of the set S.
+        It is `best_accepted` (exact/optimum.py) of the target's row with 0 for all other tokens.
+     3. Tokens join S in falling order of below[t]. A token gets all that it adds to f(S), because
+        every later token has a smaller factor. As f is a maximal flow, no other order gives more.
     """
     if not widths:
-        return 1
-    p_draft, p_target = (model(x, 1)[-1] for model in TOYS[toy])
+        return 1  # no guess is left to test, and one token is drawn from the target
+    draft, target = TOYS[toy]
+    p_draft = draft(x, 1)[-1]
+    p_target = target(x, 1)[-1]
     guesses = guesses_law(p_draft, widths[0])
-    # below[token]: the mean after this token is accepted
     below = [best_mean(widths[1:], toy, (*x, token)) for token in range(len(p_target))]
-    total: Any = 1
-    accepted: Any = 0
-    row = p_target * 0  # zeros of the row's own kind: Fractions stay exact
     # the token with the largest mean below is first
-    by_mean = sorted(range(len(below)), key=lambda token: below[token], reverse=True)
-    for token in by_mean:
-        row[token] = p_target[token]
-        before = accepted
-        accepted = best_accepted(guesses, row)
-        total += below[token] * (accepted - before)
+    order = sorted(range(len(below)), key=lambda token: below[token], reverse=True)
+    total: Any = 1
+    f_before: Any = 0
+    row = p_target * 0  # zeros of the row's own number type: Fractions stay exact
+    for token in order:
+        row[token] = p_target[token]  # the token joins S
+        f = best_accepted(guesses, row)
+        total += below[token] * (f - f_before)
+        f_before = f
     return total
 
 
@@ -222,21 +250,27 @@ def best_mean(widths: tuple[int, ...], toy: str, x: tuple[int, ...] = X) -> Any:
 def along_paths(model: Callable) -> Callable:
     """Return the tree model that runs the model on the text of each path alone."""
     def rows(ids, n_last):
-        return np.array([model(text, 1)[-1] for text in ids.texts()[-n_last:]])
+        # texts() has a text for each row of a tree model, in the order of the rows
+        texts = ids.texts()[-n_last:]
+        return np.array([model(text, 1)[-1] for text in texts])
 
     return rows
 
 
 def traversal_mean(widths: tuple[int, ...], toy: str) -> Any:
-    """Return the mean tokens of a round with traversal verification of distinct siblings."""
+    """Return the mean tokens of a round with traversal verification of distinct siblings.
+
+    As in `chain_mean`, only the guesses are enumerated.
+    """
     draft, target = map(along_paths, TOYS[toy])
 
-    # only the guesses are random: the formula is a mean over the test's own random numbers
     def drawn_tree(rng):
-        return guess_shape(list(X), len(widths), rng, draft, uniform_shape(widths))[0]
+        tree, _ = guess_shape(list(X), len(widths), rng, draft, uniform_shape(widths))
+        return tree
 
     def tokens(tree):
-        return traversal_tokens(tree, target(list(X) + tree, 1 + len(tree)))
+        p_target = target(list(X) + tree, 1 + len(tree))
+        return traversal_tokens(tree, p_target)
 
     return expectation(drawn_tree, tokens)
 
@@ -244,11 +278,13 @@ def traversal_mean(widths: tuple[int, ...], toy: str) -> Any:
 def best_paths(toy: str, K: int, n_paths: int) -> Iterator[tuple[list[int], Rows, Rows, Any]]:
     """Yield (tokens, rows, target's rows, probability) of every path that can be the best one.
 
-    The rows are the best path's distributions, as in variants/multipath.py.
+    The rows are the best path's distributions. `mass` and `below` of a prefix are explained in
+    variants/multipath.py.
     """
     draft, target = TOYS[toy]
 
     def follow(tokens, rows, mass, below, probability):
+        """Yield all best paths that begin with these tokens, which have this probability."""
         text = [*X, *tokens]
         if len(tokens) == K:
             yield tokens, rows, target(text, K + 1), probability
@@ -260,7 +296,8 @@ def best_paths(toy: str, K: int, n_paths: int) -> Iterator[tuple[list[int], Rows
             yield from follow([*tokens, int(token)], [*rows, row], mass * p_draft[token],
                               below_token[token], probability * row[token])
 
-    return follow([], [], 1, 0, 1)
+    # the empty prefix: every path has it, and no path is worse than all of these
+    return follow([], [], mass=1, below=0, probability=1)
 
 
 def multipath_mean(n_paths: int, toy: str, K: int) -> Any:
@@ -277,8 +314,9 @@ def multipath_mean(n_paths: int, toy: str, K: int) -> Any:
 
 # ---- the ladder
 
+# (rung, what it adds to the rung below, a function (toy, K) -> expected tokens per round)
 Rung = tuple[str, str, Callable[[str, int], Any]]
-LADDER: list[Rung] = [  # (rung, what it adds, (toy, K) -> expected tokens per round)
+LADDER: list[Rung] = [
     ("plain decoding", "one token per pass", lambda toy, K: 1),
     ("match", "drawn guesses, compared with the target's own draws",
      partial(chain_mean, guess, match_tokens)),
@@ -304,13 +342,14 @@ def climb(toy: str, K: int) -> list[tuple[str, str, float]]:
 def ladder_table(toy: str = "A", K: int = 3) -> str:
     """Return the ladder as Markdown, and the bound of a chain under it."""
     rows = []
-    before = 1.0  # the rung below; plain decoding writes one token per round
+    before = 1.0  # tokens of the rung below; the first rung, plain decoding, is compared with 1
     for rung, adds, tokens in climb(toy, K):
         rows.append([rung, adds, f"{tokens:.3f}", f"{tokens - before:+.3f}"])
         before = tokens
+    table = markdown_table(["test", "what it adds", "tokens per round", "more"], rows)
     bound = float(chain_mean(guess, chain_bound, toy, K))
     return "\n".join([
-        markdown_table(["test", "what it adds", "tokens per round", "more"], rows), "",
+        table, "",
         f"Toy {toy}, K = {K}, at most {K + 1} tokens per round. Block is the best lossless test "
         "of one chain of drawn guesses. If later rounds may depend on its guesses too, no test "
         f"exceeds {bound:.3f}."])
@@ -318,7 +357,8 @@ def ladder_table(toy: str = "A", K: int = 3) -> str:
 
 # ---- equal numbers of guesses
 
-EQUAL: list[tuple[str, int, Callable[[str], Any]]] = [  # (test, guesses, toy -> expected tokens)
+# (test, number of guesses, a function of the toy that returns the expected tokens)
+EQUAL: list[tuple[str, int, Callable[[str], Any]]] = [
     ("block, K = 3", 3, lambda toy: chain_mean(guess, block_tokens, toy, 3)),
     ("block, K = 6", 6, lambda toy: chain_mean(guess, block_tokens, toy, 6)),
     ("tree 2,1,1, multi-step", 6, partial(tree_mean, (2, 1, 1))),
@@ -332,10 +372,13 @@ EQUAL: list[tuple[str, int, Callable[[str], Any]]] = [  # (test, guesses, toy ->
 def equal_table() -> str:
     """Return the expected tokens of EQUAL on all toys as Markdown.
 
-    The guesses are the most that the tree can have: paths with equal starts share nodes.
+    The number of guesses is the largest that can occur. A tree may have fewer, because paths
+    with equal starts share nodes.
     """
-    rows = [[test, guesses, *(f"{float(tokens(toy)):.3f}" for toy in TOYS)]
-            for test, guesses, tokens in EQUAL]
+    rows = []
+    for test, n_guesses, tokens in EQUAL:
+        cells = [f"{float(tokens(toy)):.3f}" for toy in TOYS]
+        rows.append([test, n_guesses, *cells])
     return markdown_table(["several guesses", "guesses", *TOYS], rows)
 
 

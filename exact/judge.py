@@ -7,16 +7,19 @@
 FILE.py defines one of
 
     verify(guesses, p_draft, p_target, rng) -> 1 .. k + 1 tokens      like speculative.verify
-    guess(x, k, rng, draft)          with verify: returns guesses and rows, instead of drawing
     step(x, n_left, rng, draft, target, K) -> 1 .. n_left tokens      a whole round
     DECODER                                       as a file of variants/: its test is judged
 
-p_draft is a list of k rows, p_target an array [k + 1, n_vocab]. The file may import sampling.py:
-its `sample` and `accept`, or rng.random(), are the only source of randomness. Every outcome is
-enumerated on the printed toys, with K = 1, 2 and 3. A `verify` depends on its arguments alone, so
-single rounds are enumerated; for a `step`, whole texts are. The exit status is 0 if every text
-has the target's probability, 1 if one does not, and 2 if there is no answer. For a verifier over
-arrays use exact/oracle.py.
+A file may also define guess, with verify or alone, if its guesses are not drawn from the draft:
+
+    guess(x, k, rng, draft) -> guesses, their rows                    like speculative.guess
+
+p_draft is a list of k rows, p_target an array [k + 1, n_vocab]. All random numbers must come from
+`sample` and `accept` of sampling.py, or from rng.random(). Every outcome is enumerated on the
+printed toys, with K = 1, 2 and 3. A `verify` depends on its arguments alone, so single rounds are
+enumerated. A `step` may remember earlier rounds, so whole texts are enumerated. The exit status
+is 0 if every text has the target's probability, 1 if one does not, and 2 if there is no answer.
+For a verifier over arrays use exact/oracle.py.
 """
 
 import inspect
@@ -52,15 +55,18 @@ from lib.terminal import Parser, command
 from speculative import Model, Test, complete, draft_and_verify, guess, make_step
 from variants.registry import Decoder
 
-SECONDS = 60.0
-GRACE = 10.0  # seconds more for a single outcome, before the process is stopped
-ROUNDING = 1e-9  # the largest distance of an exact float64 verifier: errors are near 1e-16
-FLOAT32 = 1e-6  # the same, computed in float32
+SECONDS = 60.0  # time limit of an enumeration; it is checked between outcomes
+GRACE = 10.0  # seconds after this limit before the process is stopped, even within an outcome
+ROUNDING = 1e-9  # the largest distance of an exact verifier in float64; errors are near 1e-16
+FLOAT32 = 1e-6  # the largest distance of an exact verifier in float32
 NOT_ENUMERATED = """\
 Not enumerated: more guesses, larger vocabularies, real models and their caches.
 See docs/exactness.md#what-is-enumerated-and-what-is-not"""
-JUDGED = {100: 0, 101: 1, 102: 2}  # {exit status of PROGRAM, which runs the file: the command's}
-# PROGRAM ignores Ctrl-C: the command, which waits for PROGRAM, reports it and ends PROGRAM.
+# {exit status of PROGRAM: exit status of the command}. All other statuses of PROGRAM show that the
+# judged file has ended the process.
+JUDGED = {100: 0, 101: 1, 102: 2}
+# PROGRAM runs the judged file in a process that the command can stop. It ignores Ctrl-C, because
+# the command waits for PROGRAM, reports Ctrl-C and ends PROGRAM.
 PROGRAM = """
 import signal
 signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -69,7 +75,7 @@ from exact.judge import answer
 sys.exit(100 + answer({!r}, {}, {}, {}, {}))
 """
 TOYS_IN_FLOATS = {name: [mapped(model, np.float64) for model in pair]
-        for name, pair in toys.TOYS.items()}
+                  for name, pair in toys.TOYS.items()}
 TOYS_IN_FLOATS["equal"] = [TOYS_IN_FLOATS["A"][1]] * 2  # draft and target are both A's target
 
 Text = tuple[int, ...]
@@ -81,15 +87,20 @@ TextsOf = Callable[[Model, Model, int, Enumerate], Texts]  # (draft, target, K, 
 # ---- what the file defines
 
 def rounds_of(verify: Test) -> TextsOf:
-    """Return a function that enumerates a round for each last token and k, and joins rounds."""
+    """Return a function that enumerates a round for each last token and k, and joins rounds.
+
+    On the toys a test's rows depend only on the last token of the text and on the guesses.
+    """
     def texts(draft, target, K, enumerate_outcomes):
-        @cache  # a test sees rows, which depend on the last token alone
-        def round_after(last, k):
+        @cache
+        def round_after_token(last, k):
             step = draft_and_verify(draft, target, k, verify)
             return enumerate_outcomes(lambda rng: step([last], k + 1, rng).ids)
 
-        # a round of x is the round after its last token
-        return composed_law(X, lambda x, k: round_after(x[-1], k), K + 1, K)
+        def one_round(x, k):
+            return round_after_token(x[-1], k)
+
+        return composed_law(X, one_round, K + 1, K)
 
     return texts
 
@@ -100,20 +111,20 @@ def rounds_with_guesses(verify: Test, make_guesses: Callable) -> TextsOf:
     Guesses may depend on the whole text, so a round is enumerated once for each text.
     """
     def texts(draft, target, K, enumerate_outcomes):
-        def round_after(x, k):
+        def one_round(x, k):
             step = make_step(target, k, partial(make_guesses, draft=draft), verify)
             return enumerate_outcomes(lambda rng: step(list(x), k + 1, rng).ids)
 
-        return composed_law(X, round_after, K + 1, K)
+        return composed_law(X, one_round, K + 1, K)
 
     return texts
 
 
 def texts_of(step: Callable) -> TextsOf:
-    """Return a function that enumerates whole texts: a step may remember earlier rounds."""
+    """Return a function that enumerates whole texts, because a step may remember earlier rounds."""
     def texts(draft, target, K, enumerate_outcomes):
-        one_round = partial(step, draft=draft, target=target, K=K)
-        return enumerate_outcomes(lambda rng: complete(X, one_round, K + 1, rng))
+        step_on_toy = partial(step, draft=draft, target=target, K=K)
+        return enumerate_outcomes(lambda rng: complete(X, step_on_toy, K + 1, rng))
 
     return texts
 
@@ -142,26 +153,35 @@ def load_file(path: Path) -> tuple[TextsOf, Test | None, bool, str]:
         texts = rounds_of(verify)
         if rule.guess:
             texts = rounds_with_guesses(verify, rule.guess)
-    # The imports and this first call may draw random numbers (they may compile something).
-    draft, target = TOYS_IN_FLOATS["A"]
-
-    def first_outcome(run):
-        # no forks are given, so this run takes the first branch of every decision
-        return {tuple(run(Forking([]))): 1.0}
-
-    texts(draft, target, 1, first_outcome)
-    # the names of the file, which a function written in Python has; after this none may draw
+    run_first_path(texts)
+    # a function written in Python has the names of its file in __globals__
     for one in (function, rule.guess):
         forbid_in(getattr(one, "__globals__", {}))
     return texts, verify, rule.guess is not None, note
+
+
+def run_first_path(texts: TextsOf) -> None:
+    """Run the file's functions once, before random numbers that are not rng's are forbidden.
+
+    Such numbers are allowed in the file's imports and in a first call, which may compile something.
+    """
+    draft, target = TOYS_IN_FLOATS["A"]
+
+    def first_outcome(run):
+        # without forks this rng takes the first branch of every decision
+        rng = Forking([])
+        return {tuple(run(rng)): 1.0}
+
+    texts(draft, target, 1, first_outcome)
 
 
 def test_of(entry: Decoder) -> Callable:
     """Return the test of a decoder's entry; AssertionError if it is not called as `verify` is."""
     test = entry.test
     parameters = inspect.signature(test).parameters.values()
-    needed = [one.name for one in parameters if one.default is one.empty]  # without a default
-    # a name tells a test of trees from a test of chains
+    # the names of the arguments that have no default
+    needed = [one.name for one in parameters if one.default is one.empty]
+    # the first argument of a test of trees is called tree
     if needed[:1] == ["tree"]:
         raise AssertionError(f"its DECODER's test, {test.__name__}, tests a tree of guesses: "
                              "write a step that calls it, as docs/exercises.md shows")
@@ -181,6 +201,7 @@ class Clock:
         self.end = time.monotonic() + seconds
 
     def start(self, what: str) -> None:
+        """Begin to count outcomes; `what` names what is enumerated, for the error message."""
         self.what = what
         self.n_outcomes = 0
 
@@ -191,7 +212,7 @@ class Clock:
     def counted(self, function: Callable) -> Callable:
         """Return the function, its calls counted; raise AssertionError if the time is over."""
         def count_and_call(*args):
-            # between calls only: main stops a call that does not end
+            # the time is checked between calls; main stops a call that does not end
             if time.monotonic() > self.end:
                 raise AssertionError(f"still running after {self.seconds:g} s: {self.what}, "
                                      f"{self.n_outcomes:,} outcomes so far (--seconds sets the "
@@ -224,7 +245,8 @@ def tokens_of_round(verify: Test, toy: str, K: int) -> tuple[float, float]:
 
 def too_many_lines(verify: Test, found: Found) -> Iterator[str]:
     """Yield a line if a round writes more tokens than any lossless test of one chain."""
-    if found.toy == "equal":  # no test writes more than all guesses and a token
+    # on this toy the lossless maximum is K + 1 tokens, more than which no test writes
+    if found.toy == "equal":
         return
     tokens, most = tokens_of_round(verify, found.toy, found.K)
     if tokens > most + FLOAT32:
@@ -235,19 +257,21 @@ def too_many_lines(verify: Test, found: Found) -> Iterator[str]:
 def difference_lines(found: Found, tolerance: float = ROUNDING) -> Iterator[str]:
     """Yield lines that show the first token that is too frequent, and its alternatives.
 
-    At this token the distribution of the texts so far first differs too much from the target's.
+    The token is at the first position at which the distribution of the texts so far differs from
+    the target's by more than the tolerance. There is one, because the whole texts differ by more.
     """
-    for n in range(len(X) + 1, len(X) + found.K + 2):  # with 1 .. K + 1 new tokens
+    for n_new in range(1, found.K + 2):
+        n = len(X) + n_new
         got = prefix_law(found.texts, n)
         wanted = prefix_law(found.wanted, n)
-        # true for the whole texts at the latest: `found` is farther than the tolerance
         if total_variation(got, wanted) > tolerance:
             break
-    # a start of n tokens that comes too often; its alternatives differ in the last token
+    # the start of n tokens that comes too often by the most
     worst = max(got, key=lambda text: got[text] - wanted[text])
+    # its alternatives have the same tokens before the last token
+    alternatives = [(*worst[:-1], token) for token in range(toys.N_VOCAB)]
     yield f"toy {found.toy}, K = {found.K}: distance {found.distance:.2g}"
     yield "  text                      yours    target"
-    alternatives = [(*worst[:-1], token) for token in range(3)]
     for text in alternatives:
         mark = f"   <- too high by {got[text] - wanted[text]:.2g}" if text == worst else ""
         yield f"  {str(list(text)):20}{got[text]:11.4f}{wanted[text]:10.4f}{mark}"
@@ -257,10 +281,10 @@ def difference_lines(found: Found, tolerance: float = ROUNDING) -> Iterator[str]
 
 def table_of_findings(findings: list[Found]) -> str:
     """Return the distances of all toys and K as Markdown."""
-    distances = {}
+    cells = {}
     for found in findings:
-        distances[found.toy, found.K] = distance_cell(found.distance, ROUNDING)
-    rows = [[toy, *(distances[toy, K] for K in (1, 2, 3))] for toy in TOYS_IN_FLOATS]
+        cells[found.toy, found.K] = distance_cell(found.distance, ROUNDING)
+    rows = [[toy, cells[toy, 1], cells[toy, 2], cells[toy, 3]] for toy in TOYS_IN_FLOATS]
     return markdown_table(["toy", "K = 1", "K = 2", "K = 3"], rows)
 
 
@@ -268,8 +292,8 @@ def print_judgement(texts: TextsOf, seconds: float, tolerance: float, verify: Te
                     with_all: bool = False) -> int:
     """Print the judgement; return the exit status, 0 if the distribution is the target's.
 
-    `verify` tests one chain of drawn guesses, or is None. The first wrong toy ends the judgement,
-    unless `with_all` asks for the distances on all toys.
+    `verify` is None unless the file's test is one of a chain of drawn guesses. The first wrong toy
+    ends the judgement, unless `with_all` asks for the distances on all toys.
     """
     findings = []
     n_wrong = 0
@@ -279,9 +303,9 @@ def print_judgement(texts: TextsOf, seconds: float, tolerance: float, verify: Te
         if not found.distance <= tolerance:  # `not .. <=`, because a NaN is not exact
             n_wrong += 1
             print(*difference_lines(found, tolerance), sep="\n")
-            lines = too_many_lines(verify, found) if verify else ()
-            for line in lines:
-                print(line)
+            if verify:
+                for line in too_many_lines(verify, found):
+                    print(line)
             if found.distance <= FLOAT32:
                 print("  this is within float32 rounding: --tolerance "
                       f"{FLOAT32:g} accepts it")
@@ -311,8 +335,8 @@ def answer(file: str, seconds: float = SECONDS, tolerance: float = ROUNDING,
                                  "there are no models of the recorded rows that a step can call")
         if note:
             print(f"{note}\n")
-        tests_drawn_chain = None if has_own_guesses else verify
-        status = print_judgement(texts, seconds, tolerance, tests_drawn_chain, with_all)
+        test_of_drawn_chain = None if has_own_guesses else verify
+        status = print_judgement(texts, seconds, tolerance, test_of_drawn_chain, with_all)
         if with_rows and verify:
             clock = Clock(seconds)
             clock.start("the recorded rounds")
@@ -358,8 +382,9 @@ def main(argv: list[str] | None = None) -> int:
                         help="continue after the first wrong toy; show the distances on all toys")
     args = parser.parse_args(argv)
     program = PROGRAM.format(args.file, args.seconds, args.tolerance, args.rows, args.all)
-    n_enumerations = 2 if args.rows else 1  # each has its own time limit
-    limit = args.seconds * n_enumerations + GRACE  # PROGRAM should have given up before
+    # each enumeration has its own time limit, and PROGRAM gives up when it is over
+    n_enumerations = 2 if args.rows else 1
+    limit = args.seconds * n_enumerations + GRACE
     try:
         status = subprocess.run([sys.executable, "-B", "-c", program], timeout=limit).returncode
     except subprocess.TimeoutExpired:  # run() has killed the process

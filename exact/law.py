@@ -1,14 +1,22 @@
 """Enumerate every outcome of a random function, with its exact probability.
 
-`law(function)` runs `function(rng)` once for every way its random decisions can turn out. The
-uniforms of that `rng` are not numbers but intervals: a uniform starts as [0, 1), a comparison
-`u < c` cuts it at c, this run continues with one piece, and other runs with the other pieces.
-The code under test is the production code, unchanged.
+    law(function)    {outcome: probability} of function(rng)
 
-A uniform keeps its piece, so two comparisons of one uniform are dependent, as with a real number.
-Code that uses a number twice therefore has a wrong distribution. An error is raised if the code
-calls a method that the rng does not have (`choice`, `integers`, ...), uses the generators of
-NumPy, Python or PyTorch, does not end, or returns different results for the same decisions.
+`law` runs the function once for every way its random decisions can turn out. The code under test
+is the production code, unchanged. Only its `rng` is a replacement, whose uniforms are intervals
+instead of numbers:
+
+ 1. A uniform starts as the interval [0, 1).
+ 2. A comparison `u < c` cuts the interval at c. This run continues with one piece, and other runs
+    continue with the other pieces.
+ 3. The probability of a run is the product of the pieces' shares of their intervals.
+
+A uniform keeps its piece, as a number keeps its value. So if faulty code uses one uniform for two
+decisions, they are dependent, and the distribution shows the fault.
+
+An error is raised if the code calls a method that the rng does not have (`choice`, `integers`,
+...), uses the generators of NumPy, Python or PyTorch, does not end, or returns different results
+for the same decisions.
 
 Probabilities are exact Fractions if the rows are; otherwise floats, with errors near 1e-16.
 """
@@ -39,8 +47,8 @@ GENERATORS = {  # module: what draws random numbers in it
              "bernoulli Tensor.multinomial Tensor.exponential_ Tensor.uniform_ "
              "Tensor.bernoulli Tensor.bernoulli_ Tensor.normal_ Tensor.random_",
 }
-MAX_DRAWS = 1000  # of one run
-RERUNS = 8  # of the first run: if their results differ, there is hidden randomness
+MAX_DRAWS = 1000  # uniforms of one run
+RERUNS = 8  # repetitions of the first run; different results show hidden randomness
 ONLY_COMPARED = "a number of rng is an interval here: it can only be compared, u < bound"
 NOT_DETERMINISTIC = ("not deterministic: the same random decisions gave a different result "
                      "(hidden state or randomness)")
@@ -49,11 +57,12 @@ NOT_DETERMINISTIC = ("not deterministic: the same random decisions gave a differ
 class Uniform:
     """Represent a number in [0, 1) by an interval that contains it."""
 
-    __array_ufunc__ = None  # arrays leave comparisons to this class
+    # NumPy then leaves `array < uniform` to this class, which computes `uniform > array`
+    __array_ufunc__ = None
 
     def __init__(self, rng, interval):
         self.rng = rng
-        self.interval = interval  # [low, high], cut by comparisons
+        self.interval = interval  # [low, high]; comparisons replace it by a piece
 
     def __repr__(self):
         low, high = self.interval
@@ -63,21 +72,28 @@ class Uniform:
         """Return `u < bounds` for a number or an array; cut the interval at bounds inside."""
         if isinstance(bounds, Uniform):
             self.refuse()
-        cuts = np.asarray(bounds)
+        bounds = np.asarray(bounds)
         low, high = self.interval
-        # bounds inside the interval cut it; this run takes one piece, and later runs the others
-        inside = cuts[(low < cuts) & (cuts < high)]
+        # the interval [0, 1] and the bounds .2 and .7 have the edges 0, .2, .7 and 1
+        inside = bounds[(low < bounds) & (bounds < high)]
         edges = [low, *sorted(set(inside.tolist())), high]
+        weights = [end - start for start, end in zip(edges, edges[1:])]
         width = high - low
-        pieces = [b - a for a, b in zip(edges, edges[1:])]
-        # a uniform that was not cut has width 1; 1 / 1 would be a float, even with Fractions
-        branch = self.rng.fork(pieces if width == 1 else [piece / width for piece in pieces])
-        # piece i lies between edges i and i + 1
-        self.interval[:] = edges[branch : branch + 2]
-        return (cuts >= self.interval[1])[()]  # [()]: a single bool for a single bound
+        # not for width 1, because 1 / 1 would be a float, even with Fractions
+        if width != 1:
+            weights = [weight / width for weight in weights]
+        # this run continues with one piece, and other runs with the other pieces
+        branch = self.rng.fork(weights)
+        piece_end = edges[branch + 1]
+        self.interval[:] = edges[branch], piece_end
+        # no bound is inside the piece, so u is below every bound that is not below its end
+        is_below = bounds >= piece_end
+        return is_below[()]  # [()] makes a single bool of an array without axes
 
-    def __gt__(self, bounds):  # a point has no probability: `>` is `>=`, and `<=` is `<`
-        return ~np.asarray(self < bounds)[()]  # the opposite of (self < bounds)
+    def __gt__(self, bounds):
+        # a single point has probability 0: `>` and `>=` are both the opposite of `<`
+        is_below = np.asarray(self < bounds)
+        return ~is_below[()]
 
     __ge__ = __gt__
     __le__ = __lt__
@@ -92,19 +108,21 @@ class Uniform:
 class Uniforms(np.ndarray):
     """Hold Uniforms in an array that is compared elementwise, with tensors too."""
 
-    __array_priority__ = 2000  # PyTorch's tensors have 1000
+    # a higher priority than a PyTorch tensor's 1000, so that this class compares the two
+    __array_priority__ = 2000
 
 
 class Forking:
     """Generate the uniforms of one run: follow `forks`, then always the first branch.
 
-    forks    the decisions in order: (the weights of the branches, the number of the one taken)
+    forks    the run's decisions in order, each (weights of its branches, number of the branch
+             that is taken); a decision that is not in it yet is appended
     """
 
     def __init__(self, forks):
         self.forks = forks
         self.depth = 0  # decisions so far
-        self.draws = 0
+        self.draws = 0  # uniforms so far
 
     def random(self, size=None):
         """Return one uniform, or an array of independent ones."""
@@ -123,7 +141,7 @@ class Forking:
                              "sample")
 
     def fork(self, weights):
-        """Return which of the branches with these weights this run takes."""
+        """Return the number of the branch that this run takes, of branches with these weights."""
         if self.depth == len(self.forks):  # a decision that no earlier run has met
             self.forks.append((weights, 0))
         earlier_weights, branch = self.forks[self.depth]
@@ -149,9 +167,12 @@ class Forbidden:
 
 def sources():
     """Return the names of the sources of randomness in all modules that are loaded."""
-    # a module that is not loaded cannot be called, and loading it would take time
-    return [f"{module}.{name}" for module in GENERATORS if module in sys.modules
-            for name in GENERATORS[module].split()]
+    names = []
+    for module, functions in GENERATORS.items():
+        # a module that is not loaded cannot be called, and loading it would take time
+        if module in sys.modules:
+            names += [f"{module}.{function}" for function in functions.split()]
+    return names
 
 
 @contextlib.contextmanager
@@ -166,24 +187,43 @@ def no_other_chance():
 def forbid_in(namespace):
     """Forbid the sources of randomness among a module's own names, for the rest of the process.
 
-    `from torch import rand` and `draw = np.random.default_rng(0)` leave such names.
+    A file has such names after `from torch import rand` or `draw = np.random.default_rng(0)`.
     """
     functions = [pkgutil.resolve_name(name) for name in sources()]
     kinds = (np.random.Generator, np.random.RandomState, random.Random)
     for name, value in namespace.items():
-        # the object that a method belongs to, such as the generator of `draw = generator.random`
+        # a method stands for its object: after `draw = generator.random` the owner is generator
         owner = getattr(value, "__self__", value)
         if isinstance(owner, kinds) or any(value is function for function in functions):
             namespace[name] = Forbidden(name)
 
 
 def run_once(function: Experiment, forks: list) -> tuple[Any, Any]:
-    """Return outcome and probability of the run that takes the branches in `forks`."""
+    """Return outcome and probability of the run that takes the branches in `forks`.
+
+    After these the run takes the first branch of every decision, and appends it to `forks`.
+    """
     rng = Forking(forks)
     outcome = function(rng)
-    if rng.depth != len(forks):  # it made fewer decisions than an earlier run
+    if rng.depth != len(forks):  # fewer decisions than in an earlier run
         raise AssertionError(NOT_DETERMINISTIC)
     return outcome, math.prod(weights[branch] for weights, branch in forks)
+
+
+def other_branches(forks: list, n_earlier: int) -> list:
+    """Return the starts of the runs that differ from this run in one of its new decisions.
+
+    A start is a list of forks. The new decisions are those after the first n_earlier, and the run
+    took branch 0 of each. So a new decision with three branches gives two starts: the forks before
+    the decision, then its branch 2 or its branch 1.
+    """
+    starts = []
+    for i in range(n_earlier, len(forks)):
+        weights, _ = forks[i]
+        # downwards, because the last start is run first
+        for branch in range(len(weights) - 1, 0, -1):
+            starts.append([*forks[:i], (weights, branch)])
+    return starts
 
 
 def paths(function: Experiment) -> Generator[tuple[Any, Any, list], None, None]:
@@ -197,21 +237,21 @@ def paths(function: Experiment) -> Generator[tuple[Any, Any, list], None, None]:
         for _ in range(RERUNS):
             if repr(run_once(function, [])) != first:
                 raise AssertionError(NOT_DETERMINISTIC)
-        starts = [[]]  # of paths not walked yet; the next one is last
+        starts = [[]]  # the first decisions of runs that are not made yet
         while starts:
             forks = starts.pop()
-            n_known = len(forks)  # the run appends the decisions that come after these
-            yield *run_once(function, forks), forks
-            # this run took branch 0 of each decision that it added: the other branches are left
-            for i, (weights, _) in enumerate(forks[n_known:], n_known):
-                earlier = forks[:i]
-                # downwards, because the last one is walked first
-                for branch in range(len(weights) - 1, 0, -1):
-                    starts.append([*earlier, (weights, branch)])
+            n_earlier = len(forks)
+            outcome, probability = run_once(function, forks)
+            yield outcome, probability, forks
+            starts += other_branches(forks, n_earlier)
 
 
 def law(function: Experiment) -> dict[Any, Any]:
-    """Return the distribution of `function(rng)`, {outcome: probability}; lists become tuples."""
+    """Return the distribution of `function(rng)`, {outcome: probability}; lists become tuples.
+
+    >>> law(lambda rng: bool(rng.random() < 0.25))
+    {True: 0.25, False: 0.75}
+    """
     total = defaultdict(int)
     for outcome, probability, _ in paths(function):
         key = tuple(outcome) if isinstance(outcome, list) else outcome  # a list is no key
@@ -227,13 +267,17 @@ def expectation(function: Experiment, value: Callable[[Any], Any]) -> Any:
 # ---- distributions that are multiplied out, without the code under test
 
 def text_law(x: Sequence[int], model: Model, N: int, stop: Collection[int] = ()) -> dict:
-    """Return the distribution of N tokens after x from the model's rows alone: {text: p}."""
+    """Return {text: p} of x and N more tokens, from the model's rows alone.
+
+    A text that ends early, because one of its new tokens is in `stop`, is shorter.
+    """
     unfinished: dict[Any, Any] = {tuple(x): 1}
     stopped: dict[Any, Any] = {}
     for _ in range(N):
         longer: dict[Any, Any] = {}
         for ids, probability in unfinished.items():
-            for token, p in enumerate(model(list(ids), 1)[-1]):
+            row = model(list(ids), 1)[-1]
+            for token, p in enumerate(row):
                 if p > 0:
                     texts = stopped if token in stop else longer
                     texts[(*ids, token)] = probability * p
@@ -242,11 +286,14 @@ def text_law(x: Sequence[int], model: Model, N: int, stop: Collection[int] = ())
 
 
 def rounds_law(x: Sequence[int], one_round: RoundLaw, N: int, K: int) -> dict:
-    """Return {(text, rounds): p} of N new ids, given `one_round(x, k)`, the law of a round."""
+    """Return {(text, rounds): p}: the text is x and N new ids, written in this many rounds.
+
+    `one_round(x, k)` is the law of the ids of a round with k guesses.
+    """
     if N == 0:
         return {(tuple(x), 0): 1}
     total = defaultdict(int)
-    # a round writes one token more than it has guesses at most
+    # k guesses give at most k + 1 ids, so k = N - 1 guesses are enough for N ids
     for ids, p in one_round(x, min(K, N - 1)).items():
         later_rounds = rounds_law([*x, *ids], one_round, N - len(ids), K)
         for (text, n_later), p_later in later_rounds.items():
@@ -255,10 +302,10 @@ def rounds_law(x: Sequence[int], one_round: RoundLaw, N: int, K: int) -> dict:
 
 
 def composed_law(x: Sequence[int], one_round: RoundLaw, N: int, K: int) -> dict:
-    """Return {text: p} of N new ids, from the law `one_round(x, k)` of a round's ids.
+    """Return {text: p} of x and N new ids, from the law `one_round(x, k)` of a round's ids.
 
-    Outcomes are enumerated round by round. The number of outcomes of whole texts would be a
-    product over their rounds.
+    Each round is enumerated alone. Whole texts have many more outcomes, because the numbers of
+    outcomes of their rounds are multiplied.
     """
     total = defaultdict(int)
     for (text, _), p in rounds_law(x, one_round, N, K).items():
@@ -267,7 +314,10 @@ def composed_law(x: Sequence[int], one_round: RoundLaw, N: int, K: int) -> dict:
 
 
 def completed(round_law: dict, x: Sequence[int], target: Model, N: int) -> dict:
-    """Return {text: p} of N new ids: one round's, {ids: p}, and then draws from the target."""
+    """Return {text: p} of x and N new ids: those of one round, then draws from the target.
+
+    round_law    {ids of the round: probability}
+    """
     texts = defaultdict(int)
     for ids, p in round_law.items():
         for text, p_rest in text_law((*x, *ids), target, N - len(ids)).items():
@@ -286,5 +336,6 @@ def prefix_law(texts: dict, n: int) -> dict:
 
 
 def total_variation(law_a: dict, law_b: dict) -> Any:
-    """Return half the sum of all differences: the largest difference of any event."""
-    return sum(abs(law_a.get(k, 0) - law_b.get(k, 0)) for k in law_a.keys() | law_b.keys()) / 2
+    """Return half the sum of all differences, which is the largest difference of any event."""
+    outcomes = law_a.keys() | law_b.keys()
+    return sum(abs(law_a.get(k, 0) - law_b.get(k, 0)) for k in outcomes) / 2

@@ -4,14 +4,19 @@
     n                   siblings: guesses for this position, all made from p_draft
     guesses             {tuple of n tokens: probability} of all that can be guessed
     accepted            the probability that the token that is written is one of the guesses
-    A, p(A)             a set of tokens, and its probability under p
+    A, p(A)             a set of tokens, and its probability under the row p
 
-A lossless test moves the guesses' distribution to p_target: each tuple of guesses ends in one
-token, which is accepted if it is one of these guesses. If all guesses lie in a set A, the token
-must be in A to be accepted. It is in A with probability p_target(A). Each set A thus gives a
-bound, and the smallest bound is reached (max-flow, min-cut):
+A lossless test moves probability from the tuples of guesses to the tokens of p_target. A tuple
+is accepted if it is moved to one of its own tokens. The best test follows from sets of tokens:
 
-    accepted = 1 - max over A of (P(all guesses in A) - p_target(A))
+ 1. Let A be any set of tokens, and let E be the event that all guesses are in A.
+ 2. If E happens and a guess is accepted, the written token is in A. A lossless test writes a token
+    of A with probability p_target(A). So P(E, accepted) is at most p_target(A).
+ 3. So P(E, not accepted) is at least P(E) - p_target(A), and P(not accepted) too.
+ 4. The set with the largest difference gives the smallest bound on what is accepted. A test
+    reaches this bound, by the theorem that a maximal flow equals a minimal cut:
+
+        accepted = 1 - max over A of (P(all guesses in A) - p_target(A))
 
 For one guess this is 1 - TV, which the ratio test reaches (docs/proof.md).
 
@@ -60,22 +65,36 @@ def best_accepted(guesses: ProbabilityOf, p_target: np.ndarray) -> Any:
     """
     def excess(A):
         """Return P(all guesses in A) - p_target(A)."""
-        inside = sum(p for tokens, p in guesses.items() if {*tokens} <= {*A})  # all are in A
-        return inside - sum(p_target[token] for token in A)
+        all_in_A = sum(p for tokens, p in guesses.items() if set(tokens) <= set(A))
+        return all_in_A - sum(p_target[token] for token in A)
 
     n_vocab = len(p_target)
-    sets = (A for size in range(n_vocab + 1) for A in combinations(range(n_vocab), size))
-    return 1 - max(excess(A) for A in sets)
+    largest: Any = 0  # the excess of the empty set
+    for size in range(1, n_vocab + 1):
+        for A in combinations(range(n_vocab), size):
+            largest = max(largest, excess(A))
+    return 1 - largest
 
 
 # ---- for any vocabulary, n independent guesses
 
 def best_independent(p_draft: np.ndarray, p_target: np.ndarray, n: int) -> float:
-    """Return the optimum for n independent guesses: P(all in A) is p_draft(A) ** n.
+    """Return the optimum for n independent guesses, whose P(all in A) is p_draft(A) ** n.
 
-    P is a convex function of p_draft(A), so it is the maximum of its tangents. For a tangent of
-    slope s the worst set has all tokens with s p_draft > p_target. So only these sets are tried:
-    the tokens sorted by p_target / p_draft, up to some token.
+    Only n_vocab + 1 sets are tried: the first i tokens in the order of p_target / p_draft, for
+    each i. No other set has a larger difference p_draft(A) ** n - p_target(A), as these steps show:
+
+     1. Let A be a set, let a = p_draft(A), and let s be the slope of the curve x ** n at a. The
+        curve is convex, so it is nowhere below its tangent a ** n + s (x - a).
+     2. Let B be the set of all tokens with s p_draft > p_target. No set has a larger value of
+        s p_draft(B) - p_target(B), because exactly the tokens of B increase it.
+     3. Therefore the difference of B is at least the difference of A:
+
+          p_draft(B) ** n - p_target(B) >= a ** n - s a + s p_draft(B) - p_target(B)    by 1
+                                        >= a ** n - s a + s p_draft(A) - p_target(A)    by 2
+                                         = a ** n - p_target(A)
+
+     4. The tokens of B have p_target / p_draft < s, so B is one of the sets that are tried.
 
     >>> p_draft, p_target = np.array([0.1, 0.5, 0.4]), np.array([0.2, 0.6, 0.2])
     >>> round(float(best_independent(p_draft, p_target, 2)), 4)
@@ -84,8 +103,9 @@ def best_independent(p_draft: np.ndarray, p_target: np.ndarray, n: int) -> float
     infinite = np.full(len(p_draft), np.inf)  # the ratio of tokens that are never guessed
     ratios = np.divide(p_target, p_draft, out=infinite, where=p_draft > 0)
     order = np.argsort(ratios)
-    excess = np.cumsum(p_draft[order]) ** n - np.cumsum(p_target[order])  # of each start
-    return 1 - max(0, excess.max())
+    # entry i: the set of the first i + 1 tokens; the empty set has the difference 0
+    differences = np.cumsum(p_draft[order]) ** n - np.cumsum(p_target[order])
+    return 1 - max(0, differences.max())
 
 
 def multi_step(p_draft: np.ndarray, p_target: np.ndarray, n: int) -> float:
@@ -93,6 +113,7 @@ def multi_step(p_draft: np.ndarray, p_target: np.ndarray, n: int) -> float:
     all_rejected = 1.0
     remaining = p_target  # the row that the next guess is tested with
     for _ in range(n):
+        # the ratio test accepts a guess with probability sum of min(remaining, p_draft)
         all_rejected *= 1 - np.minimum(remaining, p_draft).sum()
         remaining = residual(remaining, p_draft)
     return 1 - all_rejected
@@ -100,17 +121,18 @@ def multi_step(p_draft: np.ndarray, p_target: np.ndarray, n: int) -> float:
 
 def kseq(p_draft: np.ndarray, p_target: np.ndarray, n: int) -> float:
     """Return the acceptance of K-SEQ: 1 - (1 - beta)^n. Sun et al. (2023)."""
-    beta = shared(p_draft, p_target, find_rho(p_draft, p_target, n)).sum()
+    rho = find_rho(p_draft, p_target, n)
+    beta = shared(p_draft, p_target, rho).sum()
     return 1 - (1 - beta) ** n
 
 
 def match_accepted(p_draft: np.ndarray, p_target: np.ndarray, n: int) -> float:
     """Return the acceptance of match: the target's own draw is one of the guesses."""
-    is_guessed = 1 - (1 - p_draft) ** n  # the probability of each token
+    is_guessed = 1 - (1 - p_draft) ** n  # the probability that a token is among the guesses
     return (p_target * is_guessed).sum()
 
 
-Form = Callable[[np.ndarray, np.ndarray, int], float]
+Form = Callable[[np.ndarray, np.ndarray, int], float]  # (p_draft, p_target, n) -> accepted
 FORMS: dict[str, Form] = {
     "optimum": best_independent, "multi-step": multi_step, "K-SEQ": kseq, "match": match_accepted}
 
@@ -118,11 +140,12 @@ FORMS: dict[str, Form] = {
 def optimum_table() -> str:
     """Return the optimum and the tests, for one, two and three guesses on every toy."""
     rows = []
-    for toy, pair in TOYS.items():
-        p_draft, p_target = (np.asarray(model(X, 1)[-1], dtype=float) for model in pair)
+    for toy, (draft, target) in TOYS.items():
+        p_draft = np.asarray(draft(X, 1)[-1], dtype=float)
+        p_target = np.asarray(target(X, 1)[-1], dtype=float)
         for n in (1, 2, 3):
-            accepted = [form(p_draft, p_target, n) for form in FORMS.values()]
-            rows.append([toy, n, *(f"{probability:.4f}" for probability in accepted)])
+            cells = [f"{form(p_draft, p_target, n):.4f}" for form in FORMS.values()]
+            rows.append([toy, n, *cells])
     return markdown_table(["toy", "guesses", *FORMS], rows)
 
 
@@ -132,8 +155,8 @@ class Move(NamedTuple):
     """Hold one thing that a test can do with a chain: what it writes, and how many tokens."""
 
     chain: tuple[int, ...]  # the text before the round, then the guesses
-    texts: dict  # {text: probability} of the text before the round and K + 1 tokens
-    n_tokens: int  # of the round itself
+    texts: dict  # {text: probability}; a text is the text before the round and K + 1 tokens
+    n_tokens: int  # tokens that the round itself writes
 
 
 def moves_of_rounds(chains: dict, target: Model, K: int) -> list[Move]:
@@ -146,29 +169,32 @@ def moves_of_rounds(chains: dict, target: Model, K: int) -> list[Move]:
     for chain, n, token in product(chains, range(K + 1), range(n_vocab)):
         guesses = chain[len(X) :]
         ids = (*guesses[:n], token)
-        moves.append(Move(chain, completed({ids: 1}, X, target, K + 1), n + 1))
+        round_law = {ids: 1}  # the move writes these ids with probability 1
+        moves.append(Move(chain, completed(round_law, X, target, K + 1), n_tokens=n + 1))
     return moves
 
 
 def moves_to_texts(chains: dict, texts: dict) -> list[Move]:
     """Return all moves of a test that also chooses the tokens after its round.
 
-    The chain and the text are any two. The round writes what both begin with, and one token.
+    The chain and the text can be any two. The round writes their equal start, and one more token.
     """
     moves = []
     for chain, text in product(chains, texts):
-        end = len(X)  # of what both begin with
-        while end < len(chain) and chain[end] == text[end]:
-            end += 1
-        moves.append(Move(chain, {text: 1}, end - len(X) + 1))
+        n_equal = len(X)  # tokens with which both begin
+        while n_equal < len(chain) and chain[n_equal] == text[n_equal]:
+            n_equal += 1
+        n_accepted = n_equal - len(X)
+        moves.append(Move(chain, {text: 1}, n_tokens=n_accepted + 1))
     return moves
 
 
 def best_chain(draft: Model, target: Model, K: int, chooses_later_tokens: bool = False) -> float:
     """Return the most tokens per round of any lossless test of one chain of K drawn guesses.
 
-    The programme chooses how often each chain makes each move. Every chain must occur as often
-    as the draft draws it, and every text of K + 1 tokens as often as the target writes it.
+    The unknowns of the linear programme are the probabilities of all moves. Every chain must
+    occur as often as the draft draws it, and every text of K + 1 tokens as often as the target
+    writes it.
 
     In a decoder here the tokens after a round are the target's, whatever was rejected. With
     `chooses_later_tokens` they may depend on the rejected guesses. Then the optimum is
@@ -184,25 +210,27 @@ def best_chain(draft: Model, target: Model, K: int, chooses_later_tokens: bool =
         moves = moves_of_rounds(chains, target, K)
     # a lossless test never writes a text that the target cannot write
     moves = [move for move in moves if move.texts.keys() <= texts.keys()]
-    # one equation for each chain, and one for each text
+    # one equation for each chain, then one for each text; row_of has their row numbers
+    needed = [float(p) for p in (*chains.values(), *texts.values())]
     row_of = {ids: row for row, ids in enumerate([*chains, *texts])}
-    sums = np.zeros((len(row_of), len(moves)))
+    sums = np.zeros((len(needed), len(moves)))
     for column, move in enumerate(moves):
         sums[row_of[move.chain], column] = 1
         for text, probability in move.texts.items():
             sums[row_of[text], column] = probability
-    needed = [float(p) for p in (*chains.values(), *texts.values())]
     # linprog minimises, so the numbers of tokens are negative
-    return -linprog([-move.n_tokens for move in moves], A_eq=sums, b_eq=needed).fun
+    costs = [-move.n_tokens for move in moves]
+    return -linprog(costs, A_eq=sums, b_eq=needed).fun
 
 
 def chain_table() -> str:
     """Return the optimum of one chain on every toy, with and without a choice of later tokens."""
     rows = []
-    for toy, pair in TOYS.items():
+    for toy, (draft, target) in TOYS.items():
         for K in (1, 2, 3):
-            rows.append([toy, K, f"{best_chain(*pair, K):.3f}",
-                         f"{best_chain(*pair, K, chooses_later_tokens=True):.3f}"])
+            best = best_chain(draft, target, K)
+            best_of_both = best_chain(draft, target, K, chooses_later_tokens=True)
+            rows.append([toy, K, f"{best:.3f}", f"{best_of_both:.3f}"])
     return markdown_table(["toy", "K", "optimum of one chain", "later tokens chosen too"], rows)
 
 

@@ -5,30 +5,47 @@
     report = check(verify)      verify(guesses, p_draft, p_target, uniforms) -> tokens
     assert report.exact, report
 
+A call has B rounds, one per row of its arrays. A round has K guesses. A token is
+one of 0 .. V - 1.
+
     guesses    [B, K]            tokens, drawn from p_draft
     p_draft    [B, K, V]         row t: the distribution that guess t was drawn from
     p_target   [B, K + 1, V]     row t: the target's distribution at that position
     uniforms   [B, K + 1]        independent uniform numbers in [0, 1)
     tokens     [B, K + 1]        the accepted guesses and one more token, then -1
 
-Instead of tokens a verifier may return one list of tokens for each row, without -1. Or it returns
-(tokens, n_accepted), where n_accepted is [B]; only the first n_accepted + 1 tokens of a row are
-read. The arrays are NumPy's, or what `asarray=` makes of them (torch.as_tensor, cupy.asarray, ..).
-With `padding=True` some rows have fewer guesses, then -1 and rows of zeros. If your verifier has
-different arguments, write a lambda. These verifiers have a second array of uniforms, no p_draft
-(one-hot rows), and a bonus token that is already drawn:
+A verifier may return its tokens in two more forms:
 
+    a list of B lists            the tokens of each round, without -1
+    (tokens, n_accepted)         n_accepted is [B]; only the first n_accepted + 1 tokens of a row
+                                 are read
+
+The arrays are NumPy's, or what `asarray=` makes of them (torch.as_tensor, cupy.asarray, ..). With
+`padding=True` some rounds have fewer guesses. The missing guesses are then -1, and the rows of
+p_draft and p_target that belong to them are zeros.
+
+If your verifier has different arguments, write a lambda. In these lambdas g is guesses, q is
+p_draft, p is p_target and u is uniforms:
+
+    # the verifier has a second array of uniforms, for the last token
     check(lambda g, q, p, u: verify(g, q, p, u[:, :-1], u[:, -1]))
+    # the verifier has no p_draft, because it assumes one-hot rows
     check(lambda g, q, p, u: verify(g, p, u))
+    # the verifier is given a bonus token that is already drawn
     check(lambda g, q, p, u: verify(g, q, p[:, :-1], u, draw(p[:, -1], u[:, -1])))
 
-How it works. The verifier is called with every path of guesses of two small models, the toys of
-TOYS. Its answer changes only where a uniform crosses a threshold. Bisection finds the thresholds
-and cuts the cube of uniforms into boxes. One call per box gives the distribution of what is
-written, and the target's rows complete a round that ends early. Uniforms are multiples of 2^-24
-(float32) or 2^-52 (float64), so the sum is exact. The toys were found by a search
-(exact/rules/oracle_rows.py) for toys that reveal each rule in KNOWN, and the faults of verifiers
-with one wrong line (exact/rules/faults.py).
+How it works
+ 1. A toy is a small draft and a small target. The verifier is called with every path of K guesses
+    that the draft of a toy in TOYS can write.
+ 2. The answer to one path changes only where a uniform crosses a threshold. Bisection finds the
+    thresholds. They cut the cube of all uniforms into boxes on which the answer is constant.
+ 3. One call per box shows which tokens the box gives. Their probability is the box's volume.
+ 4. A round may write fewer than K + 1 tokens. Draws from the target's rows complete such a text.
+    Then the distribution of K + 1 tokens is compared with the target's.
+
+Uniforms are multiples of 2^-24 (float32) or 2^-52 (float64), so volumes are exact. A search found
+the toys (exact/rules/oracle_rows.py). On these toys each wrong rule in KNOWN is seen, and so is
+each verifier with one wrong line (exact/rules/faults.py).
 
 report.exact    True     the target's distribution on all toys, up to rounding
                 False    a different distribution
@@ -39,9 +56,10 @@ report.exact    True     the target's distribution on all toys, up to rounding
     python oracle.py --command ./verifier ..    for a program in any language
     check(Program(["./verifier"]))              likewise, in Python
 
-A program is started once. It reads lines of numbers (as 0.25 or 1e-05), and answers each:
+A program is started once. It reads lines of numbers (as 0.25 or 1e-05), and answers each line:
 
-    line      K V guesses p_draft p_target uniforms: arrays as above, row after row, not rounded
+    line      K V guesses p_draft p_target uniforms: the arrays of one round, row after row,
+              not rounded
     answer    K + 1 whole numbers: the accepted guesses and one more token, then -1
 
 A program must flush its output after each line. If an answer stays in a buffer, the program is
@@ -76,20 +94,30 @@ from typing import NamedTuple
 import numpy as np
 
 ORIGIN = "exact/oracle.py of speculative-decoding-numpy 1.0"
-DTYPES = {"float32": (24, 1e-6), "float64": (52, 1e-12)}  # bits of a uniform, rounding
-CHUNK = 1 << 16  # rows per call
-MOST_BOXES = 12  # boxes per case that are cut in one step; rules with thresholds need 4
-MOST_CUTS = 64  # steps; rules that compare uniforms with thresholds need 13
+# {dtype: (bits of a uniform, largest distance from the target that is rounding)}
+DTYPES = {"float32": (24, 1e-6), "float64": (52, 1e-12)}
+CHUNK = 1 << 16  # rows per call of the verifier
+
+# Limits of the search for boxes. If more boxes are needed, the verifier is sampled instead.
+MOST_BOXES = 12  # boxes per case that one step cuts; rules with thresholds need 4
+MOST_CUTS = 64  # steps that cut boxes; rules with thresholds need 13
 SAMPLES = 1 << 6  # points at which a box is tested
-REPEATED = 1 << 13  # rows that are called again, in a different order
-ALONE = 16  # rows that are called again, each in a batch of one row
-WITH_ONE_START = 3  # guesses: with fewer, every row of a toy is also a first row (toys_for)
-LINES = 1 << 10  # given to a program at a time
-SECONDS = 10.0  # that a program has for LINES lines, its start included
+
+# Rows that are called a second time, because an answer must not depend on the rest of the batch.
+REPEATED = 1 << 13  # rows that are called again in a different order
+ALONE = 16  # rows that are called again in a batch of one row
+
+# From this K on a text is long enough to reach all rows of a toy from its row 0 (toys_for).
+WITH_ONE_START = 3
+
+# Limits of a program
+LINES = 1 << 10  # lines that are given at a time
+SECONDS = 10.0  # time for the start and LINES lines
 LONGEST = 1 << 12  # characters of an answer that are read at a time
 
-# {V: two toys}, a toy is (draft, target): in thousandths the row after no token, after token 0,
-# after token 1, .. No half-precision number is a thousandth.
+# {V: two toys}. A toy is (draft, target). Each model has V + 1 rows of thousandths: row 0 follows
+# no token, row 1 follows token 0, row 2 follows token 1, and so on. Each target's row has a
+# probability that no half-precision number equals.
 TOYS = {
     3: (([[440, 200, 360], [0, 0, 1000], [700, 300, 0], [250, 311, 439]],
          [[250, 330, 420], [63, 437, 500], [310, 250, 440], [250, 311, 439]]),
@@ -105,8 +133,9 @@ TOYS = {
           [300, 170, 390, 140]])),
 }
 
-# Wrong rules for V = K = 3: total variation from the target on either toy, mean tokens per round,
-# and the rounds after which check_by_sampling sees the rule with a probability above 1 - 1e-6.
+# {wrong rule: its figures for V = K = 3}. The figures are the total variation from the target on
+# the first toy and on the second toy, the mean tokens per round, and the number of rounds after
+# which check_by_sampling sees the rule with a probability above 1 - 1e-6.
 KNOWN = {
     "match with the target's best token, at any temperature": (0.58, 0.59, 1.621747, 66),
     '"q = 1"; argmax guesses, accepted from p_target = .5 on':
@@ -140,16 +169,17 @@ KNOWN = {
     "drop a low-confidence guess; drawn, ratio test": (0.14, 0.15, 1.364937, 3244),
     "the number of guesses that pays best; ratio test": (0.18495, 0.0, 2.472789, 2878),
 }
-TOLERANCE = 3e-6  # of the first three figures
+TOLERANCE = 3e-6  # largest difference between equal figures, for the first three figures
 
 DEPENDS = ("a row's tokens depend on more than its arguments: on other rows, on earlier calls, or "
            "on random numbers drawn inside (then use check_by_sampling, or --sampling)")
 
-
 # {form of a verifier's result: what the report says of it}
-READ_FORMS = {"array": "",
-         "tuple": "; read as (tokens, n_accepted), padding not judged",
-         "lists": "; read as lists of tokens"}
+READ_FORMS = {
+    "array": "",
+    "tuple": "; read as (tokens, n_accepted), padding not judged",
+    "lists": "; read as lists of tokens",
+}
 
 
 class Refused(Exception):
@@ -157,7 +187,7 @@ class Refused(Exception):
 
     def __init__(self, reason, row=None):
         super().__init__(reason)
-        self.row = row  # None: not one row
+        self.row = row  # None if the reason is not about a single row
 
 
 class Report(NamedTuple):
@@ -166,8 +196,8 @@ class Report(NamedTuple):
     exact: bool | None  # None: not known
     distance: float  # total variation, on the toy where it is largest
     text: str
-    first_wrong_token: tuple | None = None  # its position, the tokens before it, the token
-    rule: str | None = None  # of KNOWN, with the same figures
+    first_wrong_token: tuple | None = None  # (its position, the tokens before it, the token)
+    rule: str | None = None  # the wrong rule in KNOWN with the same figures
     tokens_per_round: float | None = None  # mean over the toys
     texts: np.ndarray | None = None  # [n_toys, V ** (K + 1)], distributions of K + 1 tokens
 
@@ -189,39 +219,82 @@ def whole_number(name, value, least):
 
 
 def toys_for(K, V):
-    """Return the rows of all toys, of draft and target, [n_toys, V + 1, V] each.
+    """Return the drafts and the targets of all toys as arrays. [n_toys, V + 1, V] each
 
-    One or two guesses reach few rows, so each toy is repeated with each of its rows as the first.
+    A text of few tokens reaches few rows of a toy. So for K below WITH_ONE_START each toy is
+    used V + 1 times, and each time a different one of its rows is row 0.
     """
     if V not in TOYS:
         raise ValueError(f"need V in {[*TOYS]}, or your own rows=, got {V}")
-    toys = np.array(TOYS[V]) / 1000  # [2, 2, V + 1, V]
+    toys = np.array(TOYS[V]) / 1000  # [n_toys, 2, V + 1, V]; the axis of 2 is draft, target
     if K < WITH_ONE_START:
-        # row 0 is replaced by row `first`, and the others stay
-        starts = [toys[:, :, [first, *range(1, V + 1)]] for first in range(V + 1)]
-        toys = np.concatenate(starts)
-    return toys[:, 0], toys[:, 1]
+        starts = []
+        for first in range(V + 1):
+            # row 0 is replaced by row `first`, and the rows after tokens stay
+            rows = [first, *range(1, V + 1)]
+            starts.append(toys[:, :, rows])
+        toys = np.concatenate(starts)  # [(V + 1) n_toys, 2, V + 1, V]
+    drafts = toys[:, 0]
+    targets = toys[:, 1]
+    return drafts, targets
 
 
 def toy_of_rows(rows):
     """Return the one toy of `rows`, (draft, target), in the form of toys_for."""
     try:
-        both = np.array([np.asarray(part, dtype=float) for part in rows])
+        models = np.array([np.asarray(model, dtype=float) for model in rows])  # [2, V + 1, V]
     except (TypeError, ValueError):
         raise ValueError("need rows=(draft, target), [V + 1, V] each, of numbers") from None
-    if both.ndim != 3 or len(both) != 2 or both.shape[1] != both.shape[2] + 1:
+    if models.ndim != 3 or len(models) != 2 or models.shape[1] != models.shape[2] + 1:
         raise ValueError("need rows=(draft, target), [V + 1, V] each, "
-                         f"got an array of shape {[*both.shape]}")
-    if not ((both >= 0).all() and np.allclose(both.sum(axis=-1), 1, rtol=0, atol=1e-9)):
+                         f"got an array of shape {[*models.shape]}")
+    sums = models.sum(axis=-1)
+    if (models < 0).any() or not np.allclose(sums, 1, rtol=0, atol=1e-9):
         raise ValueError("need rows= of probabilities that sum to 1, "
-                         f"got a row with sum {both.sum(axis=-1).ravel().tolist()}")
-    return both[:1], both[1:]
+                         f"got a row with sum {sums.ravel().tolist()}")
+    # slices instead of numbers, so that both keep an axis for their one toy: [1, V + 1, V]
+    draft = models[:1]
+    target = models[1:]
+    return draft, target
+
+
+def paths_of_guesses(K, V, padding):
+    """Return all paths of K guesses. With padding, return those of 0 .. K guesses, then -1. [n, K]
+
+    For K = 2 and V = 2 the paths with padding are [-1, -1], [0, -1], [1, -1], [0, 0], [0, 1],
+    [1, 0] and [1, 1].
+    """
+    least = 0 if padding else K
+    paths = []
+    for k in range(least, K + 1):
+        padding_of_k = (-1,) * (K - k)
+        for guesses in product(range(V), repeat=k):
+            paths.append((*guesses, *padding_of_k))
+    return np.array(paths)
+
+
+def probabilities_of_paths(paths, p_draft):
+    """Return the probability that each toy's draft writes each path. [n_toys, n]
+
+    paths      [n, K], with -1 as padding
+    p_draft    [n_toys, n, K, V], row t of a path: the distribution of its guess t
+    """
+    is_guess = paths >= 0
+    # padding reads the probability of token 0, which is then replaced by 1
+    tokens = np.where(is_guess, paths, 0)
+    index = tokens[None, :, :, None]  # [1, n, K, 1]: one token for each row, on every toy
+    of_guesses = np.take_along_axis(p_draft, index, axis=-1)[..., 0]  # [n_toys, n, K]
+    return np.where(is_guess, of_guesses, 1).prod(axis=-1)
 
 
 class Cases:
-    """Hold all inputs but the uniforms: each toy with every path of guesses.
+    """Hold all inputs but the uniforms. A case is a toy and a path of guesses.
 
-    A case has its toy and its `weight`, the probability of its guesses in the toy.
+    toy         [n_cases], the number of the case's toy
+    guesses     [n_cases, K]
+    weight      [n_cases], the probability of the guesses in the toy
+    p_draft     [n_cases, K, V]
+    p_target    [n_cases, K + 1, V]
     """
 
     def __init__(self, K, V, dtype, asarray, padding, rows):
@@ -230,59 +303,66 @@ class Cases:
         if not callable(asarray):
             raise ValueError(f"need a function asarray, got {asarray!r}")
         self.K = whole_number("K", K, 1)
-        is_default = rows is None
-        toys = toys_for(K, whole_number("V", V, 2)) if is_default else toy_of_rows(rows)
-        draft, self.target = toys
-        self.V = self.target.shape[-1]
-        self.n_toys = len(self.target)
+        if rows is None:
+            draft, target = toys_for(K, whole_number("V", V, 2))
+        else:
+            draft, target = toy_of_rows(rows)
+        self.target = target  # [n_toys, V + 1, V]
+        self.n_toys, _, self.V = target.shape
         self.dtype = dtype
         self.asarray = asarray
         self.padding = padding
-        self.has_known_figures = is_default and (K, V) == (3, 3) and not padding
-        self.n_calls = 0  # of the verifier
-        self.n_rows = 0  # of all calls before the last one
-        self.n_last = 0  # of the last call
-        self.form = None  # of the verifier's results: a key of READ_FORMS
+        self.has_known_figures = rows is None and (K, V) == (3, 3) and not padding
+        self.form = None  # the form of the verifier's results, a key of READ_FORMS
+        # counts of calls of the verifier, for `where`
+        self.n_calls = 0
+        self.n_earlier = 0  # rows of all calls before the last call
+        self.n_last = 0  # rows of the last call
+        self.make_cases(draft)
 
-        numbers = range(0 if padding else self.K, self.K + 1)  # of guesses
-        padded = []
-        for k in numbers:
-            padding_of_k = (-1,) * (self.K - k)
-            padded += [(*path, *padding_of_k) for path in product(range(self.V), repeat=k)]
-        paths = np.array(padded)  # [n, K]
+    def make_cases(self, draft):
+        """Set the arrays of all cases, given the drafts of the toys. [n_toys, V + 1, V]"""
+        paths = paths_of_guesses(self.K, self.V, self.padding)  # [n, K]
         is_guess = paths >= 0
-        # row 0 of a toy follows no token, row 1 + t token t
-        row = np.pad(paths + 1, ((0, 0), (1, 0)))  # [n, K + 1]
+        # the token before each position: no token (-1) before position 0, then the guesses
+        before = np.pad(paths, ((0, 0), (1, 0)), constant_values=-1)  # [n, K + 1]
+        row = 1 + before  # row 0 of a toy follows no token, row 1 + i follows token i
         p_draft = draft[:, row[:, :-1]]  # [n_toys, n, K, V]
         p_target = self.target[:, row]  # [n_toys, n, K + 1, V]
-        # the probability of each guess in its row; padding takes token 0 and counts as 1
-        column = np.maximum(paths, 0)[None, ..., None]  # [1, n, K, 1]
-        drawn = np.take_along_axis(p_draft, column, -1)[..., 0]  # [n_toys, n, K]
-        # every number of guesses has the same part of a toy's weight
-        weight = np.where(is_guess, drawn, 1).prod(axis=-1) / len(numbers)  # [n_toys, n]
+
+        # with padding there are paths of K + 1 lengths, which share a toy's weight equally
+        n_lengths = self.K + 1 if self.padding else 1
+        weight = probabilities_of_paths(paths, p_draft) / n_lengths  # [n_toys, n]
+
+        # the rows of padding are zeros; the target's row 1 + t follows guess t
         p_draft[:, ~is_guess] = 0
-        after_guesses = p_target[:, :, 1:]  # a view: p_target is written
+        after_guesses = p_target[:, :, 1:]  # a view, so the next line writes into p_target
         after_guesses[:, ~is_guess] = 0
 
-        possible = weight > 0  # a case is a toy and a path that its draft can write
-        self.toy, path = np.nonzero(possible)
+        # a case is a toy and a path that the toy's draft can write
+        is_possible = weight > 0
+        self.toy, path = np.nonzero(is_possible)
         self.guesses = paths[path]
-        self.weight = weight[possible]
-        self.p_draft = p_draft[possible].astype(dtype)
-        self.p_target = p_target[possible].astype(dtype)
+        self.weight = weight[is_possible]
+        self.p_draft = p_draft[is_possible].astype(self.dtype)
+        self.p_target = p_target[is_possible].astype(self.dtype)
 
     def call(self, verify, case, uniforms):
         """Return the tokens that the verifier writes for these cases. [B, K + 1]"""
         if len(case) > CHUNK:
-            parts = np.split(np.arange(len(case)), range(CHUNK, len(case), CHUNK))  # of indices
-            return np.concatenate([self.call(verify, case[i], uniforms[i]) for i in parts])
+            tokens = []
+            for start in range(0, len(case), CHUNK):
+                rows = slice(start, start + CHUNK)
+                tokens.append(self.call(verify, case[rows], uniforms[rows]))
+            return np.concatenate(tokens)
         guesses = self.guesses[case]
         uniforms = uniforms.astype(self.dtype)
         arrays = guesses, self.p_draft[case], self.p_target[case], uniforms
         self.n_calls += 1
-        self.n_rows += self.n_last
+        self.n_earlier += self.n_last
         self.n_last = len(case)
-        tokens = self.read(verify(*map(self.asarray, arrays)))
+        result = verify(*map(self.asarray, arrays))
+        tokens = self.read(result)
         self.check_tokens(tokens, guesses, uniforms)
         return tokens
 
@@ -308,16 +388,19 @@ class Cases:
         """Return the place of a refusal, for a reader who counts calls and lines from 1."""
         if row is None:
             return f"call {self.n_calls}"
-        return f"call {self.n_calls}, line {1 + row} of it, line {1 + self.n_rows + row} of all"
+        line = 1 + row
+        return f"call {self.n_calls}, line {line} of it, line {self.n_earlier + line} of all"
 
     def check_tokens(self, tokens, guesses, uniforms):
         """Raise Refused unless each row has 1 .. k + 1 tokens for k guesses, then -1."""
         k = (guesses >= 0).sum(axis=1)
-        n = (tokens >= 0).sum(axis=1)
-        is_end = np.arange(self.K + 1) >= n[:, None]
-        is_misplaced = (tokens < 0) != is_end  # a -1 before a token, or a token after a -1
+        n_tokens = (tokens >= 0).sum(axis=1)
+        is_wrong_number = (n_tokens < 1) | (n_tokens > k + 1)
+        # if all tokens come first, the positions from n_tokens on are negative, and no others
+        is_after_tokens = np.arange(self.K + 1) >= n_tokens[:, None]
+        is_misplaced = (tokens < 0) != is_after_tokens
         is_wrong = (tokens < -1) | (tokens >= self.V) | is_misplaced
-        wrong_rows = np.flatnonzero(is_wrong.any(axis=1) | (n < 1) | (n > k + 1))
+        wrong_rows = np.flatnonzero(is_wrong.any(axis=1) | is_wrong_number)
         if len(wrong_rows) == 0:
             return
         row = wrong_rows[0]
@@ -334,7 +417,7 @@ class Cases:
 
 def on_host(numbers):
     """Return numbers of any library as an array of NumPy."""
-    for method in ("detach", "cpu", "get"):  # PyTorch's, then CuPy's
+    for method in ("detach", "cpu", "get"):  # PyTorch has the first two, CuPy has `get`
         if hasattr(numbers, method):
             numbers = getattr(numbers, method)()
     try:
@@ -364,13 +447,14 @@ def array_of_lists(lists, B, K):
     if len(lists) != B:
         raise Refused(f"need {B} lists of tokens, one for each row, got {len(lists)}")
     tokens = np.full((B, K + 1), -1)
-    for row, of_row in enumerate(map(on_host, lists)):
-        # an empty list has no type; check_tokens refuses it
-        is_whole = of_row.dtype.kind == "i" or of_row.size == 0
-        if of_row.ndim != 1 or of_row.size > K + 1 or not is_whole:
+    for row, one_list in enumerate(lists):
+        numbers = on_host(one_list)
+        # an empty list becomes an array of floats; check_tokens refuses it later
+        is_whole = numbers.dtype.kind == "i" or numbers.size == 0
+        if numbers.ndim != 1 or numbers.size > K + 1 or not is_whole:
             raise Refused(f"need a list of 1 to {K + 1} whole numbers for each row, "
-                          f"got {of_row.tolist()}", row)
-        tokens[row, : len(of_row)] = of_row
+                          f"got {numbers.tolist()}", row)
+        tokens[row, : len(numbers)] = numbers
     return tokens
 
 
@@ -378,108 +462,160 @@ def tokens_before_padding(tokens, n_accepted):
     """Return the n_accepted guesses and the token after them, then -1. [B, K + 1]"""
     K = tokens.shape[1] - 1
     is_read = np.arange(K + 1) <= n_accepted[:, None]
-    is_wrong = (n_accepted < 0) | (n_accepted > K) | (is_read & (tokens < 0)).any(axis=1)
+    is_wrong_number = (n_accepted < 0) | (n_accepted > K)
+    has_no_token = (is_read & (tokens < 0)).any(axis=1)
+    is_wrong = is_wrong_number | has_no_token
     if is_wrong.any():
-        row = int(is_wrong.argmax())  # the first
+        row = int(is_wrong.argmax())  # the first wrong row
         raise Refused(f"need n_accepted of 0 .. {K}, the number of accepted guesses, and one token "
                       f"more than that, got {n_accepted[row]} with {tokens[row].tolist()}", row)
     return np.where(is_read, tokens, -1)
 
 
 # ---- boxes of uniforms with a constant answer
+#
+# A box is all points between its low corner and its high corner, which both belong to the box.
+# Its axes are the uniforms of a round. A coordinate is a uniform as a whole number, from 0 to
+# `top`. The caller gives answer(case [n], points [n, n_axes]) -> tokens [n, ..].
 
-def first_changes(answer, case, low, high, rng, n_samples):
-    """Return for each box an axis (-1: none) and the coordinate at which the answer changes.
+def walks_in(low, high, rng, n_samples):
+    """Return the points of n_samples walks in each box. [n_axes + 1, n_walks, n_axes]
 
-    Walk from the low corner to n_samples points. A walk changes one axis after another. The first
-    walk goes to the high corner, the others to random points. Bisect the first step with a change
-    of the first walk that has one.
+    A walk begins at the low corner and ends at a goal. Step a moves along axis a only: a walk to
+    the goal (5, 7) has the points (0, 0), (5, 0) and (5, 7). The goal of a box's first walk is the
+    high corner, and all other goals are random points of the box.
+
+    Walk i of box b is walk number i * n_boxes + b.
     """
     n_boxes, n_axes = low.shape
-    box = np.tile(np.arange(n_boxes), n_samples)  # of each walk: all boxes, then all again
-    goal = rng.integers(low[box], high[box], endpoint=True)
-    goal[:n_boxes] = high
-    # after step a of a walk the first a coordinates are the goal's, [n_axes + 1, n_walks, n_axes]
-    axes = np.arange(n_axes)
-    steps = np.stack([np.where(axes < a, goal, low[box]) for a in range(n_axes + 1)])
-    tokens = np.stack([answer(case[box], points) for points in steps])
-    is_change = (tokens[1:] != tokens[:-1]).any(axis=-1)  # [n_axes, n_samples * n_boxes]
-    # the first walk of each box with a change (walk 0 if there is none), and its first change
+    starts = np.tile(low, (n_samples, 1))  # [n_walks, n_axes]
+    goals = rng.integers(starts, np.tile(high, (n_samples, 1)), endpoint=True)
+    goals[:n_boxes] = high
+    points = [starts]
+    for a in range(n_axes):
+        after_step = points[-1].copy()
+        after_step[:, a] = goals[:, a]
+        points.append(after_step)
+    return np.stack(points)
+
+
+def first_changes(answer, case, low, high, rng, n_samples):
+    """Return for each box the axis on which its answer changes, and the coordinate there.
+
+    The axis is -1 if no walk in the box shows a change. Otherwise the change is the first one on
+    the box's first walk that has one.
+    """
+    n_boxes = len(case)
+    points = walks_in(low, high, rng, n_samples)  # [n_axes + 1, n_walks, n_axes]
+    case_of_walk = np.tile(case, n_samples)
+    # the answers at all points, [n_axes + 1, n_walks, ..]
+    tokens = np.stack([answer(case_of_walk, step) for step in points])
+    # is_change[a, w]: step a of walk w changes the answer
+    is_change = (tokens[1:] != tokens[:-1]).any(axis=-1)  # [n_axes, n_walks]
+
+    # the box's first walk with a change, or its walk 0; argmax of booleans is the first True
     has_change = is_change.any(axis=0).reshape(n_samples, n_boxes)
-    sample = has_change.argmax(axis=0)  # argmax of booleans: the first True
-    walk = sample * n_boxes + np.arange(n_boxes)
-    is_change = is_change[:, walk]
+    first_walk = has_change.argmax(axis=0)
+    walk = first_walk * n_boxes + np.arange(n_boxes)  # as numbered by walks_in
+
+    # the first step of this walk that changes the answer; step a moves along axis a
+    is_change = is_change[:, walk]  # [n_axes, n_boxes]
     axis = np.where(is_change.any(axis=0), is_change.argmax(axis=0), -1)
-    first = np.zeros(n_boxes, dtype=np.int64)
-    cut = np.flatnonzero(axis >= 0)
-    if len(cut):
-        # the points and answers before the step; [cut] leaves out the boxes with axis -1
-        start = steps[axis, walk][cut]
-        old = tokens[axis, walk][cut]
-        first[cut] = coordinate_of_change(answer, case[cut], start, old, axis[cut], goal[walk[cut]])
-    return axis, first
+
+    coordinate = np.zeros(n_boxes, dtype=np.int64)
+    changing = np.flatnonzero(axis >= 0)  # the boxes with a change
+    if len(changing):
+        axis_of_change = axis[changing]
+        walk_of_change = walk[changing]
+        start = points[axis_of_change, walk_of_change]  # the point before the step
+        old = tokens[axis_of_change, walk_of_change]  # the answer at this point
+        goal = points[-1, walk_of_change]
+        coordinate[changing] = coordinate_of_change(
+            answer, case[changing], start, old, axis_of_change, goal)
+    return axis, coordinate
 
 
 def coordinate_of_change(answer, case, start, old, axis, goal):
-    """Return the first coordinate on the way from start to goal at which the answer is not old.
+    """Return for each point the first coordinate, from start to goal, at which the answer changes.
 
-    The way is along one axis. The answer is old at the start, and not at the goal.
+    Each point moves along its axis only. The answer is `old` at the start, and a different one at
+    the goal.
+
+    case, axis     [n]
+    start, goal    [n, n_axes]
+    old            [n, ..], an answer for each point
     """
     each = np.arange(len(case))
-    point = start.copy()
 
     def is_old(coordinate):
+        """Return for each point whether its answer is old, with this coordinate on its axis."""
+        point = start.copy()
         point[each, axis] = coordinate
         return (answer(case, point) == old).all(axis=1)
 
+    # bisection: the answer is old at `below`, and not old at `above`
     below = start[each, axis]
     above = goal[each, axis]
-    while (above - below > 1).any():  # the answer is old at `below`, and not at `above`
+    while (above - below > 1).any():
         middle = (below + above) // 2
-        is_below = is_old(middle)
-        below = np.where(is_below, middle, below)
-        above = np.where(is_below, above, middle)
-    # ask once more on both sides: the answers were given in batches with other rows
+        is_old_there = is_old(middle)
+        below = np.where(is_old_there, middle, below)
+        above = np.where(is_old_there, above, middle)
+
+    # both sides are called again, because the answers so far came in batches with other rows
     if (below >= above).any() or not is_old(above - 1).all() or is_old(above).any():
         raise Refused(DEPENDS)
     return above
 
 
 def find_boxes(answer, n_cases, n_axes, top, rng, n_samples=SAMPLES):
-    """Return case [n], low and high corners [n, n_axes] of all boxes, or None if too many.
+    """Return all boxes on which the answer is constant, or None if there are too many.
 
-    A case starts as one box, all its uniforms. A box is cut in two where the answer changes.
+    The boxes are three arrays: their cases [n], low corners and high corners [n, n_axes]. A case
+    starts as one box with all its uniforms. A box is cut in two where its answer changes.
     """
-    done = []
+    done = []  # (case, low, high) of the constant boxes, step by step
     case = np.arange(n_cases)
     low = np.zeros((n_cases, n_axes), dtype=np.int64)
     high = np.full((n_cases, n_axes), top)
-    while len(case):  # some boxes are not known to be constant
-        axis, first = first_changes(answer, case, low, high, rng, n_samples)
+    while len(case):  # until every box is constant
+        axis, coordinate = first_changes(answer, case, low, high, rng, n_samples)
         is_cut = axis >= 0
         done.append((case[~is_cut], low[~is_cut], high[~is_cut]))
         if is_cut.sum() > MOST_BOXES * n_cases or len(done) > MOST_CUTS:
             return None
+
+        # box i is cut into a lower half, now box i, and an upper half, now box n + i
         axis = axis[is_cut]
-        first = first[is_cut]
-        # the lower halves end before the change, the upper halves begin at it
-        n = len(axis)  # rows 0 .. n - 1 and n .. 2 n - 1
+        coordinate = coordinate[is_cut]
+        n = len(axis)
+        lower = np.arange(n)
+        upper = n + lower
         case = np.tile(case[is_cut], 2)
         low = np.tile(low[is_cut], (2, 1))
         high = np.tile(high[is_cut], (2, 1))
-        high[np.arange(n), axis] = first - 1
-        low[n + np.arange(n), axis] = first
-    return [np.concatenate(part) for part in zip(*done)]
+        # the lower half ends just before the change, and the upper half begins at the change
+        high[lower, axis] = coordinate - 1
+        low[upper, axis] = coordinate
+
+    cases, lows, highs = zip(*done)
+    return np.concatenate(cases), np.concatenate(lows), np.concatenate(highs)
 
 
 def repeated(answer, case, points, rng):
     """Return the answers; raise Refused if a row's answer differs in a different batch."""
     tokens = answer(case, points)
-    order = rng.permutation(len(case))  # row i of the shuffled batch is row order[i]
+
+    # the same rows in a random order: row i of the shuffled batch is row order[i]
+    order = rng.permutation(len(case))
     shuffled = answer(case[order], points[order])
-    alone = [answer(case[[i]], points[[i]]) for i in order[:ALONE]]
     is_same = (shuffled == tokens[order]).all()
-    is_same_alone = (np.concatenate(alone) == tokens[order[:ALONE]]).all()
+
+    # a few rows once more, each in a batch of one row
+    few = order[:ALONE]
+    alone = np.concatenate([answer(case[[i]], points[[i]]) for i in few])
+    is_same_alone = (alone == tokens[few]).all()
+
     if not (is_same and is_same_alone):
         raise Refused(DEPENDS)
     return tokens
@@ -488,36 +624,56 @@ def repeated(answer, case, points, rng):
 # ---- the verdict
 
 class Written(NamedTuple):
-    """Hold rounds: the case of each, its tokens, its weight within its toy, its uniforms."""
+    """Hold n rounds of all cases: what the verifier wrote."""
 
-    case: np.ndarray  # [n]
+    case: np.ndarray  # [n], the number of the round's case
     tokens: np.ndarray  # [n, K + 1]
-    weight: np.ndarray  # [n]
+    weight: np.ndarray  # [n], the probability of the round on its toy
     uniforms: np.ndarray | None  # [n, K + 1]; None if the verifier drew its own
+
+
+def weight_per_text(toy, texts, weight, n_toys, V):
+    """Return the weight of every possible text of m tokens on each toy. [n_toys, V ** m]
+
+    Text number i has the digits of i in base V as its tokens. For V = 3 the text [2, 0, 1] has
+    the number 2 * 9 + 0 * 3 + 1 = 19.
+
+    toy, weight    [n], one for each text that was written
+    texts          [n, m]
+    """
+    m = texts.shape[1]
+    place_values = V ** np.arange(m - 1, -1, -1)  # V^(m - 1), .., V, 1
+    number = texts @ place_values
+    # toy j has the bins from j V^m on, one for each text
+    bins = toy * V**m + number
+    return np.bincount(bins, weight, n_toys * V**m).reshape(n_toys, V**m)
 
 
 def distributions(cases, written):
     """Return the distributions of K + 1 tokens that came, and those that should have come.
 
-    [n_toys, V ** (K + 1)] each. The target's rows complete a round that ends early.
+    [n_toys, V ** (K + 1)] each, with the texts in the order of weight_per_text. The target's rows
+    complete a round that ends early.
     """
     V = cases.V
     n_toys = cases.n_toys
     toy = cases.toy[written.case]
     n_tokens = (written.tokens >= 0).sum(axis=1)
-    # the only text without tokens: no round writes it, and every text starts with it
+    # The only text of m = 0 tokens is the empty text. No round writes it, and all texts of the
+    # target begin with it.
     came = np.zeros((n_toys, 1))
     should = np.ones((n_toys, 1))
-    row_after = cases.target[:, :1]  # [n_toys, n_texts, V]
+    row_after = cases.target[:, :1]  # [n_toys, n_texts, V]: the target's row after each text
     for m in range(1, cases.K + 2):
-        ends = n_tokens == m
-        digits = V ** np.arange(m - 1, -1, -1)
-        text = written.tokens[ends, :m] @ digits  # the text as a number in base V
-        # the weight of each text on each toy; toy i has the bins from i V^m on
-        new = np.bincount(toy[ends] * V**m + text, written.weight[ends], n_toys * V**m)
-        # a text of m tokens was written by a round, or is the completion of a shorter text
-        came = (came[..., None] * row_after).reshape(n_toys, -1) + new.reshape(n_toys, -1)
-        should = (should[..., None] * row_after).reshape(n_toys, -1)
+        # first kind of text of m tokens: a round wrote fewer, and the target's row gives the last
+        completed = (came[..., None] * row_after).reshape(n_toys, V**m)
+        # second kind: a round wrote all m tokens
+        is_whole = n_tokens == m
+        whole = weight_per_text(toy[is_whole], written.tokens[is_whole, :m],
+                                written.weight[is_whole], n_toys, V)
+        came = completed + whole
+        should = (should[..., None] * row_after).reshape(n_toys, V**m)
+        # text number i ends with token i % V; row 1 + token of a model follows this token
         last_token = np.arange(V**m) % V
         row_after = cases.target[:, 1 + last_token]
     return came, should
@@ -525,21 +681,29 @@ def distributions(cases, written):
 
 def starts_of(texts, V, m):
     """Return the distribution of the first m tokens of texts. [.., V ** m]"""
-    return texts.reshape(*texts.shape[:-1], V**m, -1).sum(axis=-1)
+    # texts with the same first m tokens have consecutive numbers, so they form a row
+    by_start = texts.reshape(*texts.shape[:-1], V**m, -1)
+    return by_start.sum(axis=-1)
 
 
 def most_tokens(cases):
-    """Return the most tokens per round of any lossless test of one chain, on each toy.
+    """Return the most tokens per round of any lossless test of one chain. [n_toys]
 
-    Block verification (Sun et al., 2024) is the best test: it accepts t guesses or more with
-    probability share[t]. A guess multiplies the share by its ratio, and a share above 1 becomes 1.
+    Block verification is the best test (Sun et al., 2024). Given the first t guesses, it accepts
+    all of them with probability share[t]:
+
+        share[0]     = 1
+        share[t + 1] = min(1, share[t] * p_target[t] / p_draft[t]), both of guess t
+
+    A round has one token more than accepted guesses, so its mean is 1 + share[1] + .. + share[K].
     """
-    share = np.ones(len(cases.weight))
-    tokens = share.copy()  # one token without a guess
-    each = np.arange(len(share))
+    each = np.arange(len(cases.weight))
+    share = np.ones(len(each))
+    tokens = np.ones(len(each))
     for t in range(cases.K):
         is_guess = cases.guesses[:, t] >= 0
         p_target = np.float64(cases.p_target[each, t, cases.guesses[:, t]])
+        # 1 for padding, so that nothing is divided by 0; the share becomes 0 instead
         p_draft = np.where(is_guess, cases.p_draft[each, t, cases.guesses[:, t]], 1)
         share = np.minimum(share * p_target / p_draft, 1) * is_guess
         tokens += share
@@ -547,9 +711,12 @@ def most_tokens(cases):
 
 
 def too_many_tokens(cases, written, margin):
-    """Return a line if, on a toy, a round has more tokens than any lossless test of one chain."""
+    """Return a list with one line if rounds have more tokens than is lossless, otherwise [].
+
+    The line names the toy with the largest surplus over most_tokens.
+    """
     n_tokens = (written.tokens >= 0).sum(axis=1)
-    per_round = np.bincount(cases.toy[written.case], n_tokens * written.weight)
+    per_round = np.bincount(cases.toy[written.case], n_tokens * written.weight)  # [n_toys]
     most = most_tokens(cases)
     toy = int((per_round - most).argmax())
     if per_round[toy] <= most[toy] + margin:
@@ -558,33 +725,49 @@ def too_many_tokens(cases, written, margin):
             f"toy where the most is {most[toy]:.4g}"]
 
 
+def likeliest_round(cases, written, toy, start):
+    """Return the number of the likeliest round on this toy that begins with `start`, or None."""
+    has_start = (written.tokens[:, : len(start)] == start).all(axis=1)
+    wrote_it = has_start & (cases.toy[written.case] == toy)
+    if not wrote_it.any():
+        return None
+    return np.argmax(written.weight * wrote_it)  # all other rounds count 0
+
+
 def first_fault(cases, came, should, m, toy, written):
-    """Return a token that comes too often at position m - 1, and lines with an example."""
-    shape = [cases.V] * m  # one axis per token of the text's start
+    """Return (position, tokens before, token) of a token that comes too often, and lines on it.
+
+    The token is the last of a start of m tokens. Of all such starts, this one has a probability
+    that is too large by the most.
+    """
+    shape = [cases.V] * m  # one axis per token of a start
     came = starts_of(came[toy], cases.V, m).reshape(shape)
     should = starts_of(should[toy], cases.V, m).reshape(shape)
-    text = [int(token) for token in np.unravel_index(np.argmax(came - should), shape)]
-    before = tuple(text[:-1])
-    lines = [f"first wrong token: {text[-1]} at position {m - 1}, after {text[:-1]}"]
+    start = [int(token) for token in np.unravel_index(np.argmax(came - should), shape)]
+    position = m - 1
+    before = start[:-1]
+    token = start[-1]
+    lines = [f"first wrong token: {token} at position {position}, after {before}"]
 
-    # the likeliest round that wrote this text, or a round of weight 0 if none did
-    wrote_it = (written.tokens[:, :m] == text).all(axis=1) & (cases.toy[written.case] == toy)
-    i = np.argmax(written.weight * wrote_it)  # the other rounds count 0
-    case = written.case[i]
-    # P(the tokens before, then each token): divided by their sums below
-    rows = {"came": came[before], "should": should[before]}
-    if wrote_it[i] and (cases.guesses[case] >= 0).sum() >= m:
-        rows["p_draft"] = cases.p_draft[case, m - 1]
-    # each row divided by its sum: a distribution of the token at this position
+    # rows[name]: the probability of `before` and each next token; p_draft is a row already
+    rows = {"came": came[tuple(before)], "should": should[tuple(before)]}
+    i = likeliest_round(cases, written, toy, start)
+    if i is not None:
+        case = written.case[i]
+        guesses = cases.guesses[case]
+        if (guesses >= 0).sum() > position:
+            rows["p_draft"] = cases.p_draft[case, position]
+    # a row divided by its sum is the distribution of the token at this position
     for name, row in rows.items():
         lines.append(f"  {name:10}{np.round(np.float64(row) / row.sum(), 6).tolist()}")
-    if wrote_it[i]:
+
+    if i is not None:
         numbers = ""
         if written.uniforms is not None:
             numbers = f" and uniforms {np.round(written.uniforms[i], 4).tolist()}"
-        lines.append(f"example: guesses {cases.guesses[case].tolist()}{numbers} "
+        lines.append(f"example: guesses {guesses.tolist()}{numbers} "
                      f"gave {written.tokens[i].tolist()}")
-    return (m - 1, text[:-1], text[-1]), lines
+    return (position, before, token), lines
 
 
 def known_rule(distances, per_round):
@@ -595,13 +778,24 @@ def known_rule(distances, per_round):
     return None
 
 
+def first_different_length(cases, came, should, differ):
+    """Return the least m for which starts of m tokens differ, and on which toys; or None."""
+    for m in range(1, cases.K + 2):
+        is_wrong = differ(starts_of(came, cases.V, m), starts_of(should, cases.V, m))
+        if is_wrong.any():
+            return m, is_wrong
+    return None
+
+
 def report_on(cases, differ, margin, method, written, is_enumerated):
     """Return the Report on the rounds.
 
-    `differ(came, should)` compares starts of all toys; `margin` is that of tokens per round.
+    differ    a function of two distributions per toy: which toys have different ones
+    margin    how much the mean tokens of right rounds can exceed their expectation
+    method    in words, how the rounds were chosen
     """
     came, should = distributions(cases, written)
-    distances = abs(came - should).sum(axis=-1) / 2
+    distances = abs(came - should).sum(axis=-1) / 2  # [n_toys]
     toy = int(distances.argmax())
     distance = float(distances[toy])
     n_tokens = (written.tokens >= 0).sum(axis=1)
@@ -611,18 +805,17 @@ def report_on(cases, differ, margin, method, written, is_enumerated):
                f"tokens per round (K = {cases.K}, V = {cases.V}, {padding}{method}"
                f"{READ_FORMS[cases.form]})")
 
-    for m in range(1, cases.K + 2):
-        is_wrong = differ(starts_of(came, cases.V, m), starts_of(should, cases.V, m))
-        if is_wrong.any():
-            break
-    else:  # no start of any length differs
+    difference = first_different_length(cases, came, should, differ)
+    if difference is None:
+        # a sample without a fault does not prove that there is none
         exact = True if is_enumerated else None
         verdict = "exact" if exact else "no fault seen"
         return Report(exact, distance, f"{verdict}: {summary}", None, None, per_round, came)
 
-    # m is the first length that differs on any toy: on the toy with the largest distance it may not
+    m, is_wrong = difference
+    # starts of m tokens may agree on the toy with the largest distance
     if not is_wrong[toy]:
-        toy = int(is_wrong.argmax())
+        toy = int(is_wrong.argmax())  # the first toy on which they differ
     first_wrong_token, lines = first_fault(cases, came, should, m, toy, written)
     lines += too_many_tokens(cases, written, margin)
     rule = None
@@ -657,14 +850,15 @@ def check(verify, K=3, V=3, dtype="float64", asarray=np.asarray, padding=False, 
     n_cases = len(cases.weight)
 
     def answer(case, points):
+        # coordinate i of a point is the uniform i / 2^bits
         return cases.call(verify, case, points / 2.0**bits)
 
     try:
-        # a first look: if answers depend on the batch, no threshold can be found
+        # the first calls: if answers depend on the batch, no threshold can be found
         case = rng.integers(n_cases, size=REPEATED)
         repeated(answer, case, rng.integers(2**bits, size=(REPEATED, K + 1)), rng)
         boxes = find_boxes(answer, n_cases, K + 1, 2**bits - 1, rng)
-        if boxes is None:  # uniforms are not compared with thresholds
+        if boxes is None:  # the verifier does not compare uniforms with thresholds
             return check_by_sampling(verify, 100_000, K, V, dtype, asarray, padding, rows,
                                      pass_uniforms=True)
         case, low, high = boxes
@@ -672,10 +866,10 @@ def check(verify, K=3, V=3, dtype="float64", asarray=np.asarray, padding=False, 
     except Refused as error:
         return not_checked(error, cases)
     # a case's weight is divided among its boxes by their volumes
-    weight = cases.weight[case] * ((high - low + 1) / 2.0**bits).prod(axis=1)
+    volume = ((high - low + 1) / 2.0**bits).prod(axis=1)
     method = "the same for all uniforms" if len(case) == n_cases else f"{len(case):,} boxes"
     middle = (low + high) / 2 / 2.0**bits
-    written = Written(case, tokens, weight, middle)
+    written = Written(case, tokens, cases.weight[case] * volume, middle)
 
     def differ(came, should):
         return abs(came - should).sum(axis=-1) / 2 > rounding
@@ -684,37 +878,48 @@ def check(verify, K=3, V=3, dtype="float64", asarray=np.asarray, padding=False, 
     return report_on(cases, differ, margin, method, written, is_enumerated=True)
 
 
+def draw_cases(cases, n_each, rng):
+    """Return n_each random cases of every toy, drawn with their weights. [n_toys n_each]"""
+    drawn = []
+    for toy in range(cases.n_toys):
+        cases_of_toy = np.flatnonzero(cases.toy == toy)
+        drawn.append(rng.choice(cases_of_toy, n_each, p=cases.weight[cases_of_toy]))
+    return np.concatenate(drawn)
+
+
 def check_by_sampling(verify, n=100_000, K=3, V=3, dtype="float64", asarray=np.asarray,
                       padding=False, rows=None, false_alarm=1e-9, seed=0, pass_uniforms=False):
     """Return the Report on verify(guesses, p_draft, p_target), which draws its own numbers.
 
-    Each toy gets an equal part of the n rounds. Let p be the probability of a text's start if the
-    verifier is right. Its frequency in n rounds reaches a value f with a probability of at most
-    exp(-n KL(f, p)), above p and below p alike (Hoeffding (1963) Theorem 1). So a right verifier
-    is called wrong with a probability of at most `false_alarm`.
+    Each toy gets an equal part of the n rounds, n_each. A right verifier is called wrong with a
+    probability of at most `false_alarm`:
+
+     1. Let p be the target's probability of a start of a text, and f its frequency in the rounds
+        of a toy. An event is that f is too high for this start on this toy, or too low.
+     2. By Hoeffding (1963) Theorem 1, f reaches a value a above p with a probability of at most
+        exp(-n_each KL(a, p)), and likewise a value a below p.
+     3. So KL(f, p) > limit has a probability of at most exp(-n_each limit) for each event.
+     4. The limit is log(n_events / false_alarm) / n_each. Each event then has a probability of at
+        most false_alarm / n_events, and all events together of at most false_alarm.
     """
     cases = Cases(K, V, dtype, asarray, padding, rows)
-    n_each = whole_number("n", n, cases.n_toys) // cases.n_toys  # rounds per toy
+    n_each = whole_number("n", n, cases.n_toys) // cases.n_toys
     rng = np.random.default_rng(seed)
-    # two events for each toy and each start of a text: a frequency too high, or too low
+    # two events, too high and too low, for each toy and each start of 1 .. K + 1 tokens
     n_events = 2 * cases.n_toys * sum(cases.V**m for m in range(1, cases.K + 2))
     limit = np.log(n_events / false_alarm) / n_each
 
     def differ(f, p):
         return (kl(f, p) > limit).any(axis=-1)
 
-    drawn = []
-    for toy in range(cases.n_toys):
-        cases_of_toy = np.flatnonzero(cases.toy == toy)
-        drawn.append(rng.choice(cases_of_toy, n_each, p=cases.weight[cases_of_toy]))
-    case = np.concatenate(drawn)
+    case = draw_cases(cases, n_each, rng)
     uniforms = rng.integers(2**24, size=(len(case), K + 1)) / 2.0**24  # exact in float32
     call = verify if pass_uniforms else lambda *arrays: verify(*arrays[:3])
     try:
         tokens = cases.call(call, case, uniforms)
     except Refused as error:
         return not_checked(error, cases)
-    # the last figure of a rule: the rounds that show it
+    # the last figure of a rule is the number of rounds that show the rule
     n_seen = sum(figures[-1] <= len(case) for figures in KNOWN.values())
     method = (f"{len(case):,} sampled rounds; for K = V = 3 they show {n_seen} of {len(KNOWN)} "
               "wrong rules")
@@ -726,8 +931,9 @@ def check_by_sampling(verify, n=100_000, K=3, V=3, dtype="float64", asarray=np.a
 
 
 def kl(f, p):
-    """Return the divergence of coins with the probabilities f from coins with p."""
-    with np.errstate(divide="ignore", invalid="ignore"):  # 0 log 0 is 0
+    """Return the Kullback-Leibler divergence of coins with probabilities f from coins with p."""
+    # a term is 0 where its first factor is 0 (up to rounding), whatever its logarithm is
+    with np.errstate(divide="ignore", invalid="ignore"):
         heads = np.where(f > 1e-12, f * np.log(f / p), 0)
         tails = np.where(f < 1 - 1e-12, (1 - f) * np.log((1 - f) / (1 - p)), 0)
     return heads + tails
@@ -737,17 +943,19 @@ def kl(f, p):
 
 def write_texts(pipe, texts):
     """Write the texts of a queue, up to None or until nobody reads the pipe."""
+    # the pipe is closed at the end; an OSError says that nobody reads it
     with contextlib.suppress(OSError), pipe:
-        for text in iter(texts.get, None):
+        for text in iter(texts.get, None):  # texts.get() again and again, until it returns None
             pipe.write(text)
             pipe.flush()
 
 
 def read_answers(pipe, answers):
     """Put each line of a pipe into a queue, then None."""
+    # in pieces, because a program may print without ever ending its line
+    next_piece = partial(pipe.readline, LONGEST)
     with pipe:
-        # in pieces, because a program may print without ever ending its line
-        for answer in iter(partial(pipe.readline, LONGEST), ""):
+        for answer in iter(next_piece, ""):  # "" is the end of the pipe
             answers.put(answer)
     answers.put(None)
 
@@ -782,7 +990,7 @@ class Program:
     """Start a program once; call it as a verifier, with or without uniforms.
 
     One thread writes to the program and one reads from it. The caller waits for their queues
-    only, and never longer than `seconds`: neither a program that does not read nor a program
+    only, and never longer than `seconds`. So neither a program that does not read nor a program
     that does not print can block the caller.
     """
 
@@ -791,9 +999,9 @@ class Program:
             raise ValueError(f"need 0 < seconds < 1e6, got {seconds!r}")
         self.seconds = seconds
         self.printed = {}  # {bytes of rows: their numbers as text}
-        self.row = 0  # of the call: its line is given, and is not answered yet
+        self.row = 0  # the row of the call whose answer is read next
         try:
-            # a session of its own: end() kills the program's children too
+            # a session of its own, so that end() kills the program's children too
             self.process = subprocess.Popen(
                 words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, encoding="utf-8",
                 errors="backslashreplace", start_new_session=True)
@@ -805,9 +1013,10 @@ class Program:
             threading.Thread(target=write_texts, args=(self.process.stdin, self.texts)),
             threading.Thread(target=read_answers, args=(self.process.stdout, self.answers))]
         for thread in threads:
-            thread.daemon = True  # Python's end does not wait for it
+            thread.daemon = True  # Python does not wait for a daemon when it ends
             thread.start()
-        # runs once: if the program is refused, if nobody holds this object, or when Python ends
+        # self.end() runs end() once: when the program is refused, when this object is freed, or
+        # when Python ends
         self.end = weakref.finalize(self, end, self.process, self.texts, threads)
 
     def __call__(self, guesses, p_draft, p_target, uniforms=None):
@@ -818,15 +1027,15 @@ class Program:
             lines = [f"{line} {spaced(row)}" for line, row in zip(lines, uniforms.tolist())]
         tokens = []
         self.row = 0
-        # in pieces, so that a slow program is not refused for the number of its lines
+        # in parts, so that the time limit does not depend on the number of lines
         for start in range(0, len(lines), LINES):
             tokens += self.tokens_for(lines[start:start + LINES], K)
         return np.array(tokens)
 
     def text_of(self, guesses, p_draft, p_target):
-        """Return a line without its uniforms; the toys have few, so each is printed once."""
+        """Return a line without its uniforms, from a dict if the case was printed before."""
         rows = guesses, p_draft, p_target
-        # the bytes of all three arrays tell a case from all others
+        # two cases differ in the bytes of at least one array
         key = b"".join(row.tobytes() for row in rows)
         if key not in self.printed:
             numbers = [*p_draft.shape]  # K, V
@@ -837,12 +1046,12 @@ class Program:
 
     def tokens_for(self, lines, K):
         """Return the program's K + 1 tokens for each of these lines."""
-        # all lines before were answered, so what came since is too much
+        # all earlier lines were answered, so the program must not have printed anything since
         if not self.answers.empty():
             early = self.next_answer(lines[0], 0)
             raise self.refused(f"printed {quoted(early)} before it was given", lines[0])
         self.texts.put("\n".join(lines) + "\n")
-        # K + 1 whole numbers of at most nine digits
+        # one whole number of at most nine digits, then K more; {{1,9}} is {1,9} in the pattern
         is_answer = re.compile(rf"\s*-?[0-9]{{1,9}}(\s+-?[0-9]{{1,9}}){{{K}}}\s*").fullmatch
         last_moment = time.monotonic() + self.seconds
         tokens = []
@@ -863,7 +1072,7 @@ class Program:
             raise self.refused(f"has not printed a line within {self.seconds:g} seconds (does it "
                                "flush its output after each line?) for", line) from None
         if answer is None:
-            self.end()  # which waits for the status
+            self.end()  # end() waits for the process, so its exit status is known below
             raise self.refused(f"ended with status {self.process.returncode} instead of an "
                                "answer to", line)
         return answer
@@ -876,7 +1085,7 @@ class Program:
 
 # ---- the command
 
-STATUS = {True: 0, False: 1, None: 2}  # exit status
+STATUS = {True: 0, False: 1, None: 2}  # {Report.exact: exit status}
 IN_PROJECT = Path(__file__).parent.name == "exact"
 PROGRAM = "python -m exact.oracle" if IN_PROJECT else f"python {Path(__file__).name}"
 
@@ -901,31 +1110,35 @@ def verifier_of_file(path):
     options = names.get("OPTIONS", {})  # keyword arguments of `check`
     if not callable(verify):
         raise ValueError(f"need a function verify in {path}")
+
     parameters = inspect.signature(verify).parameters
     if [*parameters][-1:] == ["rng"]:
         raise ValueError(f"for a verify with an rng: python -m exact.judge {path}")
     try:
+        # bind() raises TypeError if a call with four arguments would
         inspect.signature(verify).bind("guesses", "p_draft", "p_target", "uniforms")
     except TypeError:
         raise ValueError("need verify(guesses, p_draft, p_target, uniforms), got "
                          f"verify({', '.join(parameters)})") from None
-    known = [*inspect.signature(check).parameters][1:]  # all but `verify`
-    if not isinstance(options, dict) or not set(options) <= set(known):
-        raise ValueError(f"need a dict OPTIONS with keys of {known}, got {options!r}")
+
+    names_of_options = [*inspect.signature(check).parameters][1:]  # all parameters but `verify`
+    if not isinstance(options, dict) or not set(options) <= set(names_of_options):
+        raise ValueError(f"need a dict OPTIONS with keys of {names_of_options}, got {options!r}")
     return verify, options
 
 
 def place_of(error, path):
     """Return "FILE.py, line 9: IndexError: .." if the file raised it, or the message alone."""
-    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__)
-             if frame.filename == str(path)]
+    frames = traceback.extract_tb(error.__traceback__)
+    lines = [frame.lineno for frame in frames if frame.filename == str(path)]
     if lines:
+        # the innermost call is last
         return f"{path}, line {lines[-1]}: {type(error).__name__}: {error}"
     return str(error)
 
 
 def report_on_program(words, sampling=False, seconds=SECONDS, **options):
-    """Return the Report on a program, its name and its arguments."""
+    """Return the Report on a program; `words` are its name and its arguments."""
     verify = Program(words, seconds)
     return check_by_sampling(verify, **options) if sampling else check(verify, **options)
 
@@ -953,8 +1166,10 @@ def parser_of_words():
 
 
 def split_words(argv):
-    """Return the oracle's words, and the program's words or None."""
-    # not by argparse, which reads a "--" among the program's words
+    """Return the words before --command, and those after it; None without --command.
+
+    argparse cannot do it, because it would read a "--" among the program's words.
+    """
     if "--command" not in argv:
         return argv, None
     place = argv.index("--command")
@@ -962,22 +1177,24 @@ def split_words(argv):
 
 
 def main(argv=None):
+    """Check a file or a program, print the report, and return the exit status."""
     parser = parser_of_words()
     ours, words = split_words(sys.argv[1:] if argv is None else argv)
     settings = vars(parser.parse_args(ours))
     path = settings.pop("file")
-    settings.pop("command")  # `words` has the program
+    settings.pop("command")  # always None, because `words` has the program
+    # flags that were not typed are None; `check` has their defaults
     settings = {name: value for name, value in settings.items() if value is not None}
-    # `words` is an empty list after --command without a program
+    # `words` is None without --command, and an empty list after --command without a program
     is_file = path and words is None
     is_program = words and not path
     if not is_file and not is_program:
         parser.error("need FILE.py or --command PROGRAM")
     if path and settings:
         parser.error(f"--{[*settings][0]} is for --command; a file has a dict OPTIONS")
-    # a verifier's error is reported as a wrong argument is: in one line, with status 2
+    # an error of the verifier is printed like an error of the flags: in one line, with status 2
     try:
-        if words:
+        if is_program:
             report = report_on_program(words, **settings)
         else:
             verify, options = verifier_of_file(path)
@@ -991,9 +1208,10 @@ def main(argv=None):
     except BrokenPipeError:  # as in `| head -1`: nobody reads the rest
         # Python flushes stdout when it ends, and the closed pipe would raise once more
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    # tokens per round: the verifier was sampled, and not refused
-    if settings.get("sampling") and report.exact is None and report.tokens_per_round:
-        return 0  # no fault seen: a sample cannot show more
+    # a report without tokens per round is "not checked"
+    is_without_fault = report.exact is None and report.tokens_per_round
+    if settings.get("sampling") and is_without_fault:
+        return 0  # a sample cannot show more
     return STATUS[report.exact]
 
 

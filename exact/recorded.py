@@ -8,12 +8,17 @@
     p_draft     [K, V]
     p_target    [K + 1, V]
 
-A column of row t is a token: guess t, or one of the most probable tokens of the draft's or the
-target's row t. The last four columns are sums over all other tokens, one for each range of
-p_target / p_draft: up to 1, up to 2, up to 4, and above. So a guess keeps its probabilities, and
-the sum of min(p_draft, p_target) is the same as with whole rows. Other sums can differ a little,
-such as block's sum of max(share * p_target - p_draft, 0). The columns of different rows are
-different tokens.
+The file does not store whole rows. Row t of both models is reduced to V = 68 columns, which are
+chosen for this position alone:
+
+ 1. Each of 64 columns is one token: guess t, and the tokens that are most probable in the draft's
+    or the target's row t.
+ 2. Each of the last four columns is a sum over all other tokens whose p_target / p_draft is in one
+    range. The ranges are up to 1, from 1 to 2, from 2 to 4, and above 4.
+
+So a guess keeps its probabilities. The sum of min(p_draft, p_target) is the same as with whole
+rows, because in each range the same row has the minimum for all tokens. Other sums can differ a
+little, such as block's sum of max(share * p_target - p_draft, 0).
 
 The file stores float16; `read` divides each row by its sum in float64.
 
@@ -37,34 +42,37 @@ from lib.statistics import means
 from speculative import Test
 from variants.shared.branches import best_ids
 
-# written by benchmarks.rules, like all files of that folder; read here and nowhere else
+# the file, which benchmarks.rules writes
 PATH = Path(__file__).parents[1] / "benchmarks/results/rows.npz"
-TOKENS = 64  # with a column of their own
-RATIOS = 1, 2, 4  # p_target / p_draft at which the next column of other tokens begins
+TOKENS = 64  # tokens with a column of their own
+RATIOS = 1, 2, 4  # the limits between the four ranges of p_target / p_draft
 TESTS = {"ratio": ratio_tokens, "block": block_tokens, "bound of one chain": chain_bound}
-MOST = 2000  # outcomes of the first round: more are not enumerated
-RUNS = 200  # of each round, if it is not enumerated
+MOST = 2000  # rounds are enumerated if the first round has at most this many outcomes
+RUNS = 200  # otherwise each round is run this many times
 
-Chain = tuple[list[int], np.ndarray, np.ndarray]
+Chain = tuple[list[int], np.ndarray, np.ndarray]  # (guesses, p_draft, p_target)
 
 
 # ---- the file
 
-def in_columns(row: np.ndarray, columns: list[int], group: np.ndarray) -> np.ndarray:
-    """Return the row's columns, and the sums of its other tokens by their group."""
+def in_columns(row: np.ndarray, columns: list[int], ranges: np.ndarray) -> np.ndarray:
+    """Return the row's columns, and the sums of its other tokens by their range."""
     others = np.delete(row, columns)
-    sums = np.bincount(group, weights=others, minlength=len(RATIOS) + 1)
+    sums = np.bincount(ranges, weights=others, minlength=len(RATIOS) + 1)
     return np.concatenate([row[columns], sums])
 
 
 def columns_of(guess: int, draft: np.ndarray, target: np.ndarray) -> tuple[list, np.ndarray]:
-    """Return the tokens with a column of their own, and the group of each other token."""
+    """Return the tokens with a column of their own, and the number of each other token's range.
+
+    `draft` and `target` are the rows of one position.
+    """
     largest = np.maximum(draft, target)
-    largest[guess] = 1  # a guess has its own column
+    largest[guess] = 1  # so the guess is among the best ids
     columns = sorted(best_ids(largest, TOKENS))
-    # how many of RATIOS the token's ratio of p_target to p_draft exceeds
-    group = sum(target > ratio * draft for ratio in RATIOS)
-    return columns, np.delete(group, columns)
+    # range i has the tokens whose p_target / p_draft exceeds exactly i of the limits
+    range_of = sum(target > limit * draft for limit in RATIOS)
+    return columns, np.delete(range_of, columns)
 
 
 def reduced(guesses: list[int], p_draft: np.ndarray, p_target: np.ndarray) -> Chain:
@@ -73,15 +81,15 @@ def reduced(guesses: list[int], p_draft: np.ndarray, p_target: np.ndarray) -> Ch
     draft_out = []
     target_out = []
     for guess, draft, target in zip(guesses, p_draft, p_target):
-        columns, group = columns_of(guess, draft, target)
+        columns, ranges = columns_of(guess, draft, target)
         guesses_out.append(columns.index(guess))
-        draft_out.append(in_columns(draft, columns, group))
-        target_out.append(in_columns(target, columns, group))
-    # the bonus row has no guess and no row of the draft: the stored file has token 0 and the
-    # target's row in their places
+        draft_out.append(in_columns(draft, columns, ranges))
+        target_out.append(in_columns(target, columns, ranges))
+    # The bonus row has no guess and no row of the draft. The stored file was made with token 0 as
+    # its guess and with the target's row as the draft's.
     bonus = p_target[-1]
-    columns, group = columns_of(0, bonus, bonus)
-    target_out.append(in_columns(bonus, columns, group))
+    columns, ranges = columns_of(0, bonus, bonus)
+    target_out.append(in_columns(bonus, columns, ranges))
     return guesses_out, np.array(draft_out), np.array(target_out)
 
 
@@ -98,11 +106,13 @@ def write(path: Path, chains: list) -> None:
 def read(path: Path = PATH) -> tuple[list[Chain], np.ndarray]:
     """Return the chains of a file, and the tokens of TESTS on their whole rows, [n, 3]."""
     with np.load(path) as stored:
+        guesses = stored["guesses"].tolist()  # [n, K]
         p_draft = stored["p_draft"].astype(np.float64)  # [n, K, V]
         p_target = stored["p_target"].astype(np.float64)  # [n, K + 1, V]
-        p_draft /= p_draft.sum(axis=-1, keepdims=True)
-        p_target /= p_target.sum(axis=-1, keepdims=True)
-        return list(zip(stored["guesses"].tolist(), p_draft, p_target)), stored["on_whole_rows"]
+        on_whole_rows = stored["on_whole_rows"]
+    p_draft /= p_draft.sum(axis=-1, keepdims=True)
+    p_target /= p_target.sum(axis=-1, keepdims=True)
+    return list(zip(guesses, p_draft, p_target)), on_whole_rows
 
 
 # ---- figures
@@ -110,36 +120,46 @@ def read(path: Path = PATH) -> tuple[list[Chain], np.ndarray]:
 def tokens_of(verify: Test, chains: list[Chain]) -> tuple[list, str]:
     """Return the tokens of a verifier in each round, and in words how they were found."""
     rounds = [partial(verify, *chain) for chain in chains]  # functions of rng
-    # closed, because an enumeration that is not at its end forbids the generator below
+    # until it is closed, an unfinished enumeration forbids the generator that is made below
     with contextlib.closing(paths(rounds[0])) as outcomes:
-        n_outcomes = len(list(islice(outcomes, MOST + 1)))  # one more shows that there are more
+        n_outcomes = len(list(islice(outcomes, MOST + 1)))  # MOST + 1 if there are more than MOST
     if n_outcomes <= MOST:
         expected = [expectation(one_round, len) for one_round in rounds]
         return expected, "every outcome is enumerated"
     rng = np.random.default_rng(0)
-    runs = [[len(one_round(rng)) for _ in range(RUNS)] for one_round in rounds]
-    return [np.mean(lengths) for lengths in runs], f"the mean of {RUNS} runs of each round"
+    means_of_rounds = []
+    for one_round in rounds:
+        lengths = [len(one_round(rng)) for _ in range(RUNS)]
+        means_of_rounds.append(np.mean(lengths))
+    return means_of_rounds, f"the mean of {RUNS} runs of each round"
 
 
 def means_table(figures: dict[str, dict[str, float]]) -> str:
     """Return the means of tests as Markdown; the first test of `figures` is the ratio test."""
-    return markdown_table(
-        ["test", "tokens per round", "standard error", "more than ratio", "standard error"],
-        [[name, f"{row['mean']:.3f}", f"{row['error']:.3f}", f"{row['more']:+z.3f}",
-          f"{row['more_error']:.3f}"] for name, row in figures.items()])
+    header = ["test", "tokens per round", "standard error", "more than ratio", "standard error"]
+    lines = []
+    for name, row in figures.items():
+        # the z in +z.3f writes a negative number that rounds to 0 as +0.000
+        lines.append([name, f"{row['mean']:.3f}", f"{row['error']:.3f}", f"{row['more']:+z.3f}",
+                      f"{row['more_error']:.3f}"])
+    return markdown_table(header, lines)
 
 
 def paragraphs(name: str = "", verify: Test | None = None, path: Path = PATH) -> Iterator[str]:
     """Yield the figures of TESTS, and of a verifier with this name, on the recorded rounds."""
     chains, on_whole_rows = read(path)
-    rows = [{test: tokens(*chain) for test, tokens in TESTS.items()} for chain in chains]
+    figures = []  # of each round: {test: tokens}
+    for chain in chains:
+        figures.append({test: tokens(*chain) for test, tokens in TESTS.items()})
+    guesses, _, _ = chains[0]
     yield (f"{len(chains)} recorded rounds of the bundled pair, temperature 1, "
-           f"K = {len(chains[0][0])}:")
+           f"K = {len(guesses)}:")
     if verify:
         tokens_of_verify, how = tokens_of(verify, chains)
-        rows = [row | {name: tokens} for row, tokens in zip(rows, tokens_of_verify)]
-    texts = range(len(rows))  # every round is counted as an independent text
-    yield means_table(means(rows, texts))
+        for of_round, n_tokens in zip(figures, tokens_of_verify):
+            of_round[name] = n_tokens
+    texts = range(len(figures))  # every round is counted as an independent text
+    yield means_table(means(figures, texts))
     whole_means = zip(TESTS, on_whole_rows.mean(axis=0))
     whole = ", ".join(f"{test} {mean:.3f}" for test, mean in whole_means)
     yield f"On rows with a column for every token of the vocabulary: {whole}."

@@ -1,14 +1,15 @@
 """Read a rule, the guess and the test of a round, from a file of yours: FILE.py.
 
-FILE.py defines some of these. A DECODER is read alone, then a step, then the two functions:
+FILE.py defines one of these. If it defines several, only the first in this order is read:
 
-    guess(x, k, rng, draft) -> up to k guesses, their rows          like speculative.guess
-    verify(guesses, p_draft, p_target, rng) -> 1 .. k + 1 tokens    like speculative.verify
-    step(x, n_left, rng, draft, target, K) -> 1 .. n_left tokens    a whole round, or a Round
     DECODER                                                         as a file of variants/
+    step(x, n_left, rng, draft, target, K) -> 1 .. n_left tokens    a whole round, or a Round
+    verify and guess, or one of the two:
+        verify(guesses, p_draft, p_target, rng) -> 1 .. k + 1 tokens    like speculative.verify
+        guess(x, k, rng, draft) -> up to k guesses, their rows          like speculative.guess
 
 exact/judge.py enumerates such a rule, exact/rules compares it with the register, and
-demo/own.py runs it with real models. A file that is refused raises RuleError.
+demo/own.py runs it with real models. RuleError is raised for a file that is refused.
 """
 
 import inspect
@@ -61,7 +62,7 @@ def rule_of(defined: dict[str, Any]) -> FileRule:
     functions = {name: defined[name] for name in ARGUMENTS if callable(defined.get(name))}
     if not functions:
         raise RuleError("need a function verify, guess or step in it, or a DECODER")
-    if "step" in functions:  # which may call the others
+    if "step" in functions:  # verify and guess are then helpers that the step may call
         functions = {"step": functions["step"]}
     for name, function in functions.items():
         check_arguments(name, function)
@@ -75,6 +76,7 @@ def check_arguments(name: str, function: Callable) -> None:
         signature = inspect.signature(function)
     except ValueError:  # a function that is not written in Python
         return
+    # a verify over arrays of rounds has uniforms instead of rng
     if [*signature.parameters][-1:] == ["uniforms"]:
         raise RuleError("for a verify over arrays: python -m exact.oracle FILE.py")
     try:
@@ -90,8 +92,9 @@ def checked_verify(function: Callable) -> Test:
     """Return the function as a Test whose tokens are checked and whose errors say more."""
     def verify(guesses, p_draft, p_target, rng):
         n_vocab = len(p_target[-1])
+        own_guesses = list(guesses)  # a copy, because the function may change its list
         try:
-            ids = function(list(guesses), p_draft, p_target, rng)  # a copy: it may be changed
+            ids = function(own_guesses, p_draft, p_target, rng)
             return as_tokens(ids, len(guesses) + 1, n_vocab)
         except Exception as error:  # raised again, with notes on how the function was called
             if not guesses:
@@ -106,9 +109,9 @@ def checked_verify(function: Callable) -> Test:
 
 
 def checked_step(function: Callable, n_vocab: int = 3) -> Callable:
-    """Return the function with its tokens checked, as a round.
+    """Return the function with its tokens checked and its result as a Round.
 
-    A function that returns tokens alone gives a Round without guesses and rows.
+    If the function returns tokens alone, the Round has no guesses and no rows.
     """
     def step(x, n_left, rng, draft, target, K):
         result = function(list(x), n_left, rng, draft, target, K)
@@ -121,7 +124,10 @@ def checked_step(function: Callable, n_vocab: int = 3) -> Callable:
 
 
 def as_tokens(ids: Any, most: int, n_vocab: int = 3) -> list[int]:
-    """Return a list, an array, a tensor or a Round as a list, or raise AssertionError."""
+    """Return a list, an array, a tensor or a Round as a list of 1 .. `most` tokens.
+
+    AssertionError if there are more or fewer tokens, or a token is not in 0 .. n_vocab - 1.
+    """
     tokens = ids.ids if isinstance(ids, Round) else ids
     if hasattr(tokens, "tolist"):  # an array or a tensor
         tokens = tokens.tolist()
@@ -134,13 +140,13 @@ def as_tokens(ids: Any, most: int, n_vocab: int = 3) -> list[int]:
     return [int(token) for token in tokens]
 
 
-# ---- its errors
+# ---- errors of the file
 
 def line_of(error: BaseException, path: Path) -> str:
-    """Return "line N: " for the last line of the file in an error's traceback, or nothing."""
+    """Return "line N: " for the last line of the file in an error's traceback, or ""."""
     frames = traceback.extract_tb(error.__traceback__)  # the innermost call is last
     places = [(frame.filename, frame.lineno) for frame in frames]
-    if isinstance(error, SyntaxError):  # the line that was not run is in no frame
+    if isinstance(error, SyntaxError):  # its line was never run, so no frame has it
         places.append((error.filename or "", error.lineno))
     lines = [line for file, line in places if file == str(path.absolute())]
     return f"line {lines[-1]}: " if lines else ""
@@ -149,15 +155,17 @@ def line_of(error: BaseException, path: Path) -> str:
 def in_words(error: BaseException) -> str:
     """Return an error's message in one line."""
     # a SyntaxError's msg is without the file and the line, which line_of returns
-    parts = [str(getattr(error, "msg", error)), *getattr(error, "__notes__", [])]
-    if "Uniform" in parts[0]:  # as in Python's "unsupported operand type(s) for +: 'Uniform' .."
-        parts.append(f"({ONLY_COMPARED})")
-    # split() at every white space, line ends too
-    return " ".join(" ".join(parts).split())
+    message = str(getattr(error, "msg", error))
+    sentences = [message, *getattr(error, "__notes__", [])]
+    if "Uniform" in message:  # as in Python's "unsupported operand type(s) for +: 'Uniform' .."
+        sentences.append(f"({ONLY_COMPARED})")
+    # split() splits at line ends too
+    words = " ".join(sentences).split()
+    return " ".join(words)
 
 
 def sentence(error: BaseException, path: Path) -> str:
-    """Return what a file's error is called in one sentence, with the file and its line."""
+    """Return a file's error as one sentence, with the name of the file and the line."""
     if isinstance(error, (AssertionError, RuleError)):
         return f"{path}: {line_of(error, path)}{in_words(error)}"
     kind = type(error).__name__

@@ -1,7 +1,7 @@
 """Define the toys of docs/wild.md: pairs of models with three tokens, enumerated on Fractions.
 
     TOYS[name]             (draft, target), each a Model
-    Found(toy, K, ..)      what came out on a toy, to be compared with the target's distribution
+    Found(toy, K, ..)      the texts that a rule wrote on a toy, and the target's texts
 """
 
 from collections.abc import Callable, Sequence
@@ -16,7 +16,8 @@ from speculative import Model, guess
 
 X = (0,)  # the text before the first round
 N_VOCAB = 3
-# {toy: (the draft's rows, the target's rows)} after token 0, 1 and 2; a digit is in tenths
+# {toy: (the draft's rows, the target's rows)}. The rows are those after token 0, 1 and 2. A row has
+# one digit for each token, in tenths: "154" is .1, .5 and .4.
 TENTHS = {
     "A": (["154", "433", "118"], ["262", "622", "226"]),  # after token 0 both prefer token 1
     "B": (["721", "181", "622"], ["235", "523", "145"]),  # the draft prefers 0, the target 2
@@ -30,11 +31,13 @@ def markov(rows: Sequence[Sequence]) -> Model:
     >>> markov(["154", "433", "118"])([2, 0])[-1].tolist() == [Fraction(n, 10) for n in (1, 5, 4)]
     True
     """
-    tenths = [np.array([Fraction(int(digit), 10) for digit in row], dtype=object) for row in rows]
+    # row_of[token]: the row after this token
+    row_of = [np.array([Fraction(int(digit), 10) for digit in row], dtype=object) for row in rows]
 
-    # the last row follows all of ids, the row before it ids without the last token
     def rows_after(ids, n_last=1):
-        return np.array([tenths[token] for token in list(ids)[-n_last:]])
+        # the last row follows all of ids, and the row before it follows ids[:-1]
+        last_tokens = list(ids)[-n_last:]
+        return np.array([row_of[token] for token in last_tokens])
 
     return rows_after
 
@@ -61,12 +64,12 @@ def best(x, k, rng, draft: Model):
 
 
 class Found(NamedTuple):
-    """Hold the distribution of texts that came out for one toy and one K."""
+    """Hold the distribution of the texts that a rule wrote, for one toy and one K."""
 
     toy: str
     K: int
     texts: dict  # {text: probability}
-    wanted: dict  # the target's
+    wanted: dict  # {text: probability} of the target
 
     @property
     def distance(self) -> Any:
@@ -75,14 +78,17 @@ class Found(NamedTuple):
 
 
 def distance_cell(distance: Any, rounding: float = 1e-12) -> str:
-    """Return a distance as it is shown; "0" for a distance that is only rounding."""
+    """Return a distance with four decimals, or "0" for a distance that is only rounding."""
     return f"{float(distance):.4f}" if distance > rounding else "0"
 
 
 def toys_table() -> str:
     """Return the rows of all toys as Markdown."""
-    def in_tenths(rows):
+    def with_points(rows):
+        """Return ".1 .5 .4; .4 .3 .3; .1 .1 .8" for the rows "154", "433" and "118"."""
         return "; ".join(" ".join(f".{digit}" for digit in row) for row in rows)
 
-    lines = [[toy, in_tenths(draft), in_tenths(target)] for toy, (draft, target) in TENTHS.items()]
+    lines = []
+    for toy, (draft, target) in TENTHS.items():
+        lines.append([toy, with_points(draft), with_points(target)])
     return markdown_table(["toy", "p_draft after 0; 1; 2", "p_target after 0; 1; 2"], lines)

@@ -13,5 +13,5 @@ def markdown_table(head: Sequence, rows: Iterable[Sequence]) -> str:
     | 3 | 2.533 |
     """
     lines = [head, ["---"] * len(head), *rows]
-    # str, because a cell may be a number or None
+    # Cells become strings here, because a cell may be a number or None.
     return "\n".join(f"| {' | '.join(map(str, cells))} |" for cells in lines)

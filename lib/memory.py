@@ -1,7 +1,7 @@
 """Keep the file of `--memory`: finished texts that suffix.py copies from.
 
-Each line is a text, oldest first: {"n_vocab": 4096, "ids": [17, 4, ...]}; n_vocab is the number
-of tokens in its vocabulary.
+Each line is a text, such as {"n_vocab": 4096, "ids": [17, 4, ...]}. The oldest comes first.
+n_vocab is the number of tokens in the vocabulary.
 """
 
 import json
@@ -18,6 +18,7 @@ def read_memory(path, n_vocab):
         return []
     try:
         texts = [json.loads(line) for line in Path(path).read_bytes().splitlines()]
+        # A file for a different vocabulary has no good text.
         good = all(type(token) is int and 0 <= token < n_vocab == text["n_vocab"]
                    for text in texts for token in text["ids"])
     except (ValueError, TypeError, KeyError, RecursionError):
@@ -31,13 +32,14 @@ def read_memory(path, n_vocab):
 def remember(path, ids, n_vocab):
     """Add a finished text to a file, which is never half written.
 
-    The file is replaced as a whole. Processes that finish together take turns, so that each
-    adds its text to those of the others.
+    The file is replaced as a whole. Processes that finish together take turns, so each of them
+    adds its text to the texts of the others.
     """
     path = Path(path).resolve()
     path.parent.mkdir(parents=True, exist_ok=True)  # the lock is a file next to it
     with file_lock(f"{path}.lock"):
         texts = [*read_memory(path, n_vocab), list(ids)]
+        # The oldest texts are dropped, but the new one stays even if it is longer than NEWEST.
         while len(texts) > 1 and sum(map(len, texts)) > NEWEST:
             del texts[0]
         with atomic(path) as file:

@@ -1,13 +1,13 @@
 """Tell which tokens a pattern allows after a text: a regular expression, JSON schema or grammar.
 
-    pattern    Pattern(grammar, encoder, n_prompt): the tokens after the prompt have to fit
+    pattern    Pattern(grammar, encoder, n_prompt): the tokens after the prompt have to fit it
     ids        the whole text, prompt included; a guess may be among the last tokens
     allowed    [n_vocab] of bool: the tokens after which the text can still fit, and the end of
                text where the pattern may end
 
-`pattern(ids)` returns `allowed`. The library, llguidance, walks the pattern token by token. What
-it has read is kept like a key/value cache: the common start of two texts is not read again, and
-no answer depends on earlier calls.
+`pattern(ids)` returns `allowed`. An object of the library llguidance, a matcher, follows the
+pattern token by token. What a matcher has read is kept like a key/value cache: the common
+start of two texts is not read again, and no result depends on earlier calls.
 """
 
 import importlib
@@ -21,8 +21,11 @@ import numpy as np
 from lib.prefix import common_prefix
 
 KINDS = ("regex", "json_schema", "lark")
-ONE_SPACING = {"whitespace_flexible": False}  # of JSON: a model could write spaces without end
-N_MASKS = 64  # masks that are kept, more than a round asks for: a large vocabulary's take space
+# JSON may be written with any number of spaces, so a model could write spaces without end.
+ONE_SPACING = {"whitespace_flexible": False}
+# The number of masks that are kept: more than a round asks for. Not all masks are kept, because
+# the masks of a large vocabulary take space.
+N_MASKS = 64
 
 
 def library() -> Any:
@@ -59,14 +62,15 @@ def grammar_of(kind: str, text: str, name: str | None = None) -> str:
 def has_texts(grammar: str) -> bool:
     """Return whether a vocabulary of all bytes can begin a text that fits.
 
-    A grammar that names tokens by their numbers is for a different vocabulary, and is not refused.
+    A grammar that names tokens by their numbers is an error here. It is not refused, because it
+    may be right for the model's own vocabulary.
     """
     matcher = new_matcher(grammar, BYTES)
     return matcher.is_error() or next_bits(matcher) is not None
 
 
 class Bytes:
-    """Have a token for each byte, and an end of text: what a Vocabulary needs of an encoder."""
+    """Stand in for an encoder: a vocabulary with a token for each byte, and an end of text."""
 
     end_of_text = 256
     n_vocab = 257
@@ -98,12 +102,14 @@ class Vocabulary:
         return self.encoder.encode_bytes(text if isinstance(text, bytes) else text.encode())
 
 
-@cache  # a run makes several patterns, and the bytes of a large vocabulary take long
+# A run makes several patterns, and it takes long to list the bytes of a large vocabulary.
+@cache
 def tokenizer_of(encoder) -> Any:
     """Return llguidance's tokenizer of an encoder's vocabulary."""
     make = library().LLTokenizer
-    # The tokens of a slice are allowed together, without a look at each, where the pattern
-    # allows every text of the slice. The library's own slices are for JSON's strings.
+    # A slice is a pattern for tokens. If the grammar allows every text of a slice, all tokens of
+    # the slice are allowed at once, which is faster. The library's own slices are made for the
+    # strings of JSON; the last slice is made for words in small letters.
     slices = [*make.general_slices(), "[a-z ]{1,20}"]
     wrapped = library().TokenizerWrapper(Vocabulary(encoder))
     return make(wrapped, n_vocab=encoder.n_vocab, slices=slices)
@@ -117,9 +123,9 @@ def new_matcher(grammar: str, encoder) -> Any:
 
 
 def next_bits(matcher: Any) -> bytes | None:
-    """Return a bit for each token that may follow; None, and the matcher is lost, if it failed.
+    """Return a bit for each token that may follow, or None if the matcher failed for good.
 
-    It fails where no token may follow, and where a grammar is too complex.
+    A matcher fails if no token may follow, or if the grammar is too complex.
     """
     bits = matcher.compute_bitmask()
     return None if matcher.is_error() else bits
@@ -133,9 +139,10 @@ def why_lost(matcher: Any) -> str:
     return " ".join(reason.split())[:200]
 
 
-@lru_cache(maxsize=8)  # a run makes several patterns, and to read a grammar takes a millisecond
+# A run makes several patterns, and reading a grammar takes a millisecond.
+@lru_cache(maxsize=8)
 def matcher_of(grammar: str, encoder) -> Any:
-    """Return a matcher that has read nothing, to be copied.
+    """Return a matcher that has read nothing. Callers copy it.
 
     ValueError if the first token of a text cannot be one of the encoder's.
     """
@@ -156,22 +163,23 @@ class Pattern:
         self.forget()
 
     def forget(self) -> None:
-        """Go back to the prompt's end."""
+        """Start again at the end of the prompt, with a new matcher."""
         self.matcher = self.start.deep_copy()
         self.read: list[int] = []  # the tokens after the prompt that the matcher has read
-        # Entry n is the mask after the first n of them, if it was asked for not long ago.
+        # masks[n] is the mask after the first n of these tokens, or None if it was not computed or
+        # was dropped.
         self.masks: list[np.ndarray | None] = [None]
 
     def __call__(self, ids: Sequence[int]) -> np.ndarray:
         """Return `allowed` after these ids.
 
-        After an end of text only that token is allowed. After tokens that do not fit, which no
-        text of the target has, all are. ValueError if the pattern cannot be followed: no token of
-        the vocabulary may follow, or the pattern is too complex.
+        After an end of text, only the end of text is allowed. After tokens that do not fit the
+        pattern, all are allowed; no text of the target contains such tokens. ValueError if
+        no token of the vocabulary may follow, or the pattern is too complex.
         """
         new = list(ids[self.n_prompt :])
-        # The target asks for the rows that the draft asked for: their masks are still there.
-        is_read = self.read[: len(new)] == new
+        # The target asks for masks that the draft has asked for, and that are kept.
+        is_read = self.read[: len(new)] == new  # masks[len(new)] then belongs to these tokens
         kept = self.masks[len(new)] if is_read else None
         if kept is not None:
             return kept
@@ -182,10 +190,12 @@ class Pattern:
         bits = next_bits(self.matcher)
         if bits is None:
             self.fail()
+        # Bit 0 of byte 0 is token 0. A bool has a byte per token, so the bits are unpacked.
         mask = np.unpackbits(np.frombuffer(bits, np.uint8), count=self.n_vocab,
                              bitorder="little").view(bool)
-        mask.flags.writeable = False  # it is handed out again
+        mask.flags.writeable = False  # a later call may return the same array
         self.masks[len(new)] = mask
+        # A mask that is N_MASKS tokens older is dropped.
         if len(new) >= N_MASKS:
             self.masks[len(new) - N_MASKS] = None
         return mask
@@ -195,19 +205,22 @@ class Pattern:
         return self.follow(list(ids[self.n_prompt :])) and self.matcher.is_accepting()
 
     def follow(self, new: list[int]) -> bool:
-        """Let the matcher read these tokens, from where they differ; return whether they fit."""
+        """Let the matcher go back and read these tokens; return whether all of them fit."""
         n_same = common_prefix(self.read, new)
         if n_same < len(self.read):
             self.matcher.rollback(len(self.read) - n_same)
+        # The matcher reads tokens as long as they fit, and stops at the first that does not.
         n_fit = self.matcher.try_consume_tokens(new[n_same:])
         if self.matcher.is_error():
             self.fail()
         self.read = new[: n_same + n_fit]
+        # masks has an entry for the prompt's end and for each token read. The first n_same + 1
+        # entries stay valid.
         self.masks[n_same + 1 :] = [None] * n_fit
         return len(self.read) == len(new)
 
     def fail(self) -> NoReturn:
-        """Raise ValueError; a matcher that has failed is of no more use."""
+        """Raise ValueError, and start a new matcher, because this one has failed."""
         reason = why_lost(self.matcher)
         n_read = len(self.read)
         self.forget()

@@ -7,10 +7,14 @@ Guesses of one text depend on each other, so whole prompts are drawn, not guesse
 Student's distribution (1908) with n - 1 degrees of freedom says how far a mean of n values is
 from the truth, in units of a standard error that is estimated from the same n values.
 
-Let p be the probability of an event. Its frequency in n independent draws reaches a value f above
-p with a probability of at most exp(-n KL(f, p)), and likewise a value f below p. Hoeffding (1963)
-Theorem 1. So among `n_events` frequencies, each too high or too low, none has n KL(f, p) >
-log(2 n_events / false_alarm), except with the probability `false_alarm`.
+How surprising is a frequency? Let p be the probability of an event.
+(1) Let f > p. In n independent draws the frequency is f or more with a probability of at most
+    exp(-n KL(f, p)). Hoeffding (1963) Theorem 1.
+(2) Let f < p. The frequency is f or less with a probability of at most the same expression.
+(3) Let L = log(2 n_events / false_alarm), and f the frequency. KL(f, p) grows with the distance
+    of f from p, so by (1) and (2) n KL(f, p) > L has a probability of at most 2 exp(-L), which
+    is false_alarm / n_events.
+(4) So any of n_events frequencies has n KL(f, p) > L with a probability of at most false_alarm.
 """
 
 from collections.abc import Callable
@@ -26,7 +30,10 @@ N_RESAMPLES = 1000
 # ---- means
 
 def standard_error(values: Any, texts: Any) -> float:
-    """Return the standard error of a mean over rounds; only different texts are independent.
+    """Return the standard error of the mean of `values`; values[i] is of a round of text texts[i].
+
+    Only rounds of different texts are independent, so the differences from the mean are summed
+    over each text first.
 
     >>> standard_error([1, 3, 1, 3], [0, 1, 2, 3])
     0.5
@@ -34,12 +41,15 @@ def standard_error(values: Any, texts: Any) -> float:
     0.7071067811865476
     """
     differences = np.asarray(values) - np.mean(values)
-    sums = np.bincount(texts, differences)  # of each text
+    sums = np.bincount(texts, differences)  # sums[j]: over the rounds of text j
     return float(np.sqrt((sums**2).sum()) / len(values))
 
 
 def means(rows: list[dict], texts: Any) -> dict[str, dict[str, float]]:
-    """Return {name: mean and standard error, also of the difference to the first name}."""
+    """Return {name: mean and standard error}, also of the difference from the first name.
+
+    The difference is taken round by round; "more" is its mean.
+    """
     columns = {name: np.array([row[name] for row in rows], float) for name in rows[0]}
     first = next(iter(columns.values()))
     return {name: {"mean": float(column.mean()), "error": standard_error(column, texts),
@@ -72,18 +82,21 @@ def interval(values: Any) -> tuple[Any, Any]:  # [N_RESAMPLES, ..] -> two of [..
     return low, high
 
 
-@cache  # asked for the same few arguments by every decoder of a race
+# Every decoder of a race asks for the same few arguments.
+@cache
 def student_quantile(tail: float, n_degrees: int, n_steps: int = 4000) -> float:
     """Return the t that Student's t exceeds with probability `tail`, 0 < tail <= 1/2.
 
     >>> [round(student_quantile(tail, 5), 3) for tail in (0.05, 0.025)]  # as in printed tables
     [2.015, 2.571]
     """
-    # With t = sqrt(n_degrees) tan(angle), the density of the angle is proportional to
-    # cos(angle) ** (n_degrees - 1), from -pi / 2 to pi / 2. One half of it is summed here.
+    # (a) With t = sqrt(n_degrees) tan(angle), the density of the angle is proportional to
+    # cos(angle) ** (n_degrees - 1), from -pi / 2 to pi / 2.
+    # (b) The density is symmetric, so its half from 0 to pi / 2 is summed, in n_steps steps.
     ends = np.linspace(0, np.pi / 2, n_steps + 1)
     middles = (ends[:-1] + ends[1:]) / 2
     sums = np.append(0.0, np.cumsum(np.cos(middles) ** (n_degrees - 1)))
+    # (c) Above the wanted angle lies `tail` of the whole, which is 2 tail of this half.
     angle = np.interp(1 - 2 * tail, sums / sums[-1], ends)
     return float(np.sqrt(n_degrees) * np.tan(angle))
 
@@ -98,19 +111,25 @@ def coin_divergence(f: Any, p: Any) -> Any:
     """
     f = np.asarray(f, dtype=float)
     p = np.asarray(p, dtype=float)
-    with np.errstate(divide="ignore", invalid="ignore"):  # 0 log 0 is 0
+    # np.where computes both of its branches, so 0 log 0 warns, although 0 is taken instead.
+    with np.errstate(divide="ignore", invalid="ignore"):
         heads = np.where(f > 1e-12, f * np.log(f / p), 0)
         tails = np.where(f < 1 - 1e-12, (1 - f) * np.log((1 - f) / (1 - p)), 0)
     return heads + tails
 
 
 def surprise_limit(n_events: int, false_alarm: float) -> float:
-    """Return a limit: any event has a larger n KL(f, p) with probability `false_alarm` at most."""
+    """Return the limit L of the head of this file.
+
+    Any of n_events has n KL(f, p) > L with a probability of at most `false_alarm`.
+    """
     return log(2 * n_events / false_alarm)
 
 
 def bisected(near: Any, far: Any, is_near: Callable, n_steps: int = 60) -> tuple[Any, Any]:
-    """Return the two ends of the step, from near to far, at which `is_near(point)` turns false.
+    """Return the last point, from near to far, at which `is_near` is true, and the next point.
+
+    Each of n_steps steps halves the distance of the two points. They are numbers or arrays.
 
     >>> bisected(1.0, 2.0, lambda x: x * x < 2) == (2**0.5 - 2**-52, 2**0.5)
     True
@@ -118,7 +137,7 @@ def bisected(near: Any, far: Any, is_near: Callable, n_steps: int = 60) -> tuple
     for _ in range(n_steps):
         middle = (near + far) / 2
         still_near = is_near(middle)
-        # [()]: a number for numbers, an array for arrays
+        # np.where returns an array without axes for numbers; [()] makes a number of it.
         near = np.where(still_near, middle, near)[()]
         far = np.where(still_near, far, middle)[()]
     return near, far

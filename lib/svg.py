@@ -4,7 +4,8 @@ from xml.sax.saxutils import escape, quoteattr
 
 
 def element(name, content="", **attributes):
-    """Return <name ...>content</name>; class_ is class, font_size is font-size."""
+    """Return <name ...>content</name>; class_ means class, and font_size means font-size."""
+    # `class` is a word of Python, and a name in Python has no hyphen.
     shown = {key.rstrip("_").replace("_", "-"): short_number(value)
              for key, value in attributes.items() if value is not None}
     head = " ".join([name, *(f"{key}={quoteattr(value)}" for key, value in shown.items())])
@@ -12,12 +13,14 @@ def element(name, content="", **attributes):
 
 
 def short_number(value):
-    """Return a float with at most two decimals, everything else as it is."""
-    return f"{value:.2f}".rstrip("0").rstrip(".") if isinstance(value, float) else str(value)
+    """Return a float as text with at most two decimals, and any other value as str does."""
+    if not isinstance(value, float):
+        return str(value)
+    return f"{value:.2f}".rstrip("0").rstrip(".")  # 2.50 -> 2.5, 2.00 -> 2
 
 
 def text(x, y, string, class_=None, **attributes):
-    """Return a line of sans-serif text; x is its start unless text_anchor is given."""
+    """Return a line of text that starts at x; a text_anchor puts its middle or its end at x."""
     return element("text", escape(string), x=x, y=y, class_=class_, **attributes)
 
 

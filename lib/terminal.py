@@ -11,7 +11,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import IO, Any, TextIO
 
-NUMBERS = {int: "a whole number", float: "a number"}  # Python's own messages name its types
+NUMBERS = {int: "a whole number", float: "a number"}  # in messages
 
 
 class Parser(argparse.ArgumentParser):
@@ -26,16 +26,18 @@ class Parser(argparse.ArgumentParser):
 
     def _get_values(self, action, texts):
         """Return the values of a flag; raise an error for `--flag=--`."""
-        if texts == ["--"]:  # before Python 3.13 argparse drops these dashes
+        # Before Python 3.13 argparse drops these dashes, and the flag would have no value.
+        if texts == ["--"]:
             raise argparse.ArgumentError(action, "expected one argument")
         return super()._get_values(action, texts)
 
     def _get_value(self, action, text):
-        """Return the value of a flag, or raise the message of its type's ValueError."""
+        """Return the value of a flag; the message of its type's ValueError is the error."""
         parse = action.type or str
         try:
             return parse(text)
         except ValueError as error:
+            # The messages of int and float are about Python, so a noun replaces them.
             noun = NUMBERS.get(action.type)
             message = f"need {noun}, got {text!r}" if noun else error
             raise argparse.ArgumentError(action, message) from None
@@ -51,13 +53,15 @@ class Help(argparse.RawDescriptionHelpFormatter):
     """Show each default once; keep the line breaks of the examples."""
 
     def __init__(self, prog):
-        width = shutil.get_terminal_size(fallback=(100, 24)).columns  # 100: not in a terminal
+        # The width is 100 if the output does not go to a terminal.
+        width = shutil.get_terminal_size(fallback=(100, 24)).columns
         super().__init__(prog, max_help_position=30, width=min(width, 100))
 
     def _get_help_string(self, action):
-        is_switch = action.default is False  # not `==`: 0 is a default worth showing
+        # `is`, because 0 == False, and a default of 0 is worth showing.
+        is_switch = action.default is False
         has_default = not is_switch and action.default not in (None, argparse.SUPPRESS)
-        # A help text that speaks of the default says more than its value.
+        # Some help texts describe the default themselves.
         if has_default and "default" not in action.help:
             return f"{action.help} (default: %(default)s)"
         return action.help
@@ -72,16 +76,16 @@ def not_a_choice(value: Any, choices: Iterable) -> str:
 
 
 def flags_given(words: Iterable[str]) -> set[str]:
-    """Return the names of the flags in a command line, also of flags set to their default.
+    """Return the names of the flags in a command line, even if their value is the default.
 
-    Each word with -- at its start is a flag in full, because a Parser has no abbreviations and
-    argparse refuses such a word as a value.
+    Each word that starts with -- is the full name of a flag: a Parser has no abbreviations,
+    and argparse refuses such a word as a value.
 
     >>> sorted(flags_given(["--K", "4", "--seed=3", "prompts"]))
     ['K', 'seed']
     """
     flags = [word.removeprefix("--") for word in words if word.startswith("--")]
-    return {flag.partition("=")[0] for flag in flags}  # "K" of "K=4"
+    return {flag.partition("=")[0] for flag in flags}  # "K=4" becomes "K"
 
 
 def open_flag(name: str, path: str, binary_mode: str) -> IO[bytes]:
@@ -120,8 +124,9 @@ def command(program: str, requirements: str = "requirements.txt") -> Callable:
         @functools.wraps(main)
         def wrapper(argv=None):
             try:
-                return main(argv) or 0  # None is 0
-            except BrokenPipeError:  # as in `| head -1`: the reader has seen enough
+                return main(argv) or 0  # a main that returns None has succeeded
+            # The reader has closed the pipe, as `| head -1` does after one line.
+            except BrokenPipeError:
                 return 0
             except ModuleNotFoundError as error:
                 return complain(program, f"the package {error.name} is missing: pip install -r "
@@ -131,7 +136,7 @@ def command(program: str, requirements: str = "requirements.txt") -> Callable:
             except (ValueError, OSError, MemoryError) as error:
                 return complain(program, error)
             except KeyboardInterrupt as error:
-                # 128 + the number of the signal, as shells count
+                # 128 + 2, as in shells; 2 is the number of the signal
                 return complain(program, str(error) or "interrupted", 130)
 
         return wrapper
@@ -149,7 +154,8 @@ def catch_ctrl_c(program: str) -> None:
         else:
             print_error(kind, error, trace)
 
-    sys.excepthook = print_interrupt_or_error  # Python calls it for errors that nobody catches
+    # Python calls this function for an error that no code catches.
+    sys.excepthook = print_interrupt_or_error
 
 
 def complain(program: str, error: object, status: int = 2) -> int:

@@ -1,10 +1,10 @@
-"""State what the programs use of a tokenizer."""
+"""List the attributes and methods of a tokenizer that the programs use."""
 
 from typing import Protocol
 
 
 class Tokenizer(Protocol):
-    """State what encoder.Encoder offers, and wrappers.TransformersTokenizer too."""
+    """List what encoder.Encoder and wrappers.transformers_tokenizer both offer."""
 
     n_vocab: int
     end_of_text: int | None  # the token that ends a text, if the vocabulary has one

@@ -23,12 +23,18 @@ from benchmarks.low_acceptance import (
 )
 from benchmarks.models import OPENINGS, load_benchmark_pair
 from demo.hazards import PositionCounts, counts_from_lists
-from demo.shapes import ERROR, contrast, is_above_zero, nearest_shape, weighted_share
+from demo.shapes import (
+    ERROR,
+    contrast,
+    is_above_zero,
+    nearest_shape,
+    shape_in_words,
+    weighted_share,
+)
 from docs.tables import stored
 from sampling import with_sampling
 from speculative import Round, draft_and_verify, generate, guess, make_step
 from tests.commands import outcome
-from tools import will_it_pay
 
 ROOT = Path(__file__).parents[1]
 K = low_acceptance.GUESSED
@@ -317,19 +323,19 @@ def test_a_fresh_run_of_twelve_prompts_names_the_fault(name, N):
 
 # ---- the report, the table and the page
 
-def test_will_it_pay_prints_the_sentence_of_a_shape_and_nothing_without_one():
+def test_the_sentence_of_a_shape_and_nothing_without_one():
     rows = stored("low_acceptance")["rows"]
 
-    def sentences(name):
+    def sentence(name):
         cases = [{"temperature": float(T), "counts": case["by_position"]}
                  for T, case in rows[name]["temperatures"].items()]
-        return list(will_it_pay.shape_in_words(cases))
+        return shape_in_words(cases)
 
-    assert sentences("zero-filled from guess 3 on") == [
+    assert sentence("zero-filled from guess 3 on") == (
         "Guess 3 is accepted far less often (0.00 at temperature 0, 0.00 at temperature 1) than "
         "guess 2 (0.74 at temperature 0, 0.60 at temperature 1), as with slots of a round that "
-        "the draft does not fill (docs/low_acceptance.md)."]
-    assert sentences("none") == [] == list(will_it_pay.shape_in_words([{"name": "older"}]))
+        "the draft does not fill (docs/low_acceptance.md).")
+    assert sentence("none") == "" == shape_in_words([{"name": "older"}])
 
 
 def test_the_table_says_no_if_a_text_differs_and_shows_untested_guesses():

@@ -13,6 +13,7 @@ from demo.pay_plots import LOWER, Axis
 from demo.trace import printable
 from tests.chromium import chromium
 from tests.test_trace import HOSTILE
+from tools import will_it_pay
 from variants.registry import Costs
 
 N_PROMPTS, REPEATS = 6, 3
@@ -119,6 +120,20 @@ def test_names_and_prompts_are_text_and_nothing_else(browser, tmp_path):
     prompts = tab("[...document.querySelectorAll('ol li')].map(each => each.textContent)")
     assert prompts[:3] == [printable(HOSTILE), "y" * 200 + "…", "0"] and len(prompts) == 20
     assert "and 12 more" in text
+
+
+def test_the_page_names_the_shape_of_the_acceptance_in_the_words_of_the_report():
+    """Planted: 32 of 40 first guesses of each prompt are accepted, and no later guess."""
+    accepted = np.zeros((N_PROMPTS, 2, 8), int)
+    accepted[..., 0] = 32
+    counts = PositionCounts(np.full(accepted.shape, 40), accepted).as_lists()
+    cases = [case | {"temperature": T, "counts": counts}
+             for T, case in enumerate(FIGURES["cases"])]
+    figures = FIGURES | {"cases": cases}
+    *_, last = will_it_pay.paragraphs(figures)
+    assert last.startswith("Guess 2 is accepted far less often (0.00 at temperature 0, ")
+    assert f'\n<p class="shape">{last}</p>\n' in pay_page_text(figures)
+    assert 'class="shape"' not in pay_page_text(FIGURES)  # these cases have no counts
 
 
 # ---- figures

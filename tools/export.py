@@ -4,7 +4,7 @@
     python -m tools.export tales-large exported/tales-large.gguf --format gguf
     python main.py --target_model_size exported/124M     # the folder can be read back
 
-Transformers, vLLM and other engines read a Hugging Face folder; the bundled models are such
+Transformers, vLLM and other engines read a Hugging Face folder. The bundled models are such
 folders already. docs/engines.md says how engines load both formats.
 """
 
@@ -21,7 +21,7 @@ from utils import MODELS_DIR, find_folder, load_encoder_hparams_and_params
 
 
 def checked_flags(argv: Sequence[str] | None) -> Namespace:
-    """Return the flags; ValueError if two do not fit, or a file would be overwritten."""
+    """Return the flags; ValueError if they contradict, or a file would be overwritten."""
     parser = Parser("python -m tools.export", description=__doc__.split("\n")[0])
     parser.add_argument("model", help="a model, named as in main.py's --target_model_size")
     parser.add_argument("path", type=Path,
@@ -42,10 +42,12 @@ def checked_flags(argv: Sequence[str] | None) -> Namespace:
     if args.format == "gguf" and path.is_dir():
         raise ValueError(f"--format gguf writes a file, and {path} is a folder: choose a name "
                          f"such as {path / 'model.gguf'}")
+    # An empty folder is overwritten without --force, because it loses nothing.
     is_empty_folder = path.is_dir() and not any(path.iterdir())
     if path.exists() and not is_empty_folder and not args.force:
         raise ValueError(f"{path} exists already: choose a new name, or --force to overwrite "
                          "it")
+    # Even --force does not replace the model that is read.
     if path.resolve() == find_folder(args.model, args.models_dir).resolve():
         raise ValueError(f"{path} is the model itself: choose a new name")
     return args
@@ -56,7 +58,8 @@ def main(argv=None):
     """Run the command line."""
     args = checked_flags(argv)
     dtype = np.dtype(args.dtype)
-    # a GGUF file holds vectors in float32, whatever the matrices are
+    # A GGUF file holds vectors in float32, whatever the dtype of the matrices is. So the weights
+    # are loaded in float32, and write_file rounds the matrices.
     loaded_as = np.dtype(np.float32) if args.format == "gguf" else dtype
     encoder, hparams, params = load_encoder_hparams_and_params(
         args.model, args.models_dir, loaded_as, cut_vocab=args.cut_vocab)

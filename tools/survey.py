@@ -8,7 +8,7 @@ On several machines, start a scheduler on one of them, workers on each, and then
     python -m dask worker tcp://HOST:8786 --nworkers auto --nthreads 1 --memory-limit 0
     python -m tools.survey --prompts FILE --out FILE.jsonl --scheduler tcp://HOST:8786
 
-Flags, records, resuming and errors are those of main.py --prompts, because the code is the same
+Flags, records, resuming and errors are as in main.py --prompts, because the code is the same
 (demo/prompts.py). Dask (requirements/cluster.txt) gives the prompts to the workers. Each worker
 writes one text at a time, so decoders with trees and heads work too. A text is seeded by the
 position of its prompt in the file, so every worker writes the same text for it. If a worker dies,
@@ -43,16 +43,19 @@ AHEAD = 256  # prompts that are submitted to Dask before the first text is await
 @lru_cache(maxsize=1)
 def load_once(words: tuple[str, ...]) -> Task:
     """Return the Task of a command line; a worker loads its models once for all prompts."""
-    return load_task(parse_args(words), prompt=".")  # not used: every job brings its prompt
+    # The prompt is a placeholder: Job.task puts the tokens of a job's prompt in its place.
+    return load_task(parse_args(words), prompt=".")
 
 
 def rounds_of_text(words: tuple[str, ...], job: Job) -> list[Round]:
     """Return the rounds of a job's text."""
     task = job.task(load_once(words))
     step = task.step(task.models())
-    rng = np.random.default_rng(job.head["seed"])  # head: the first fields of the record
+    # `head` holds the first fields of the record. Its seed depends on the position of the prompt,
+    # and not on the worker.
+    rng = np.random.default_rng(job.head["seed"])
     rounds = generate([*job.x], step, job.n_left, rng, task.stop)
-    # without the distributions, which are large: a worker sends the rounds to the client
+    # A worker sends the rounds to the client, without the distributions, which are large.
     return [result._replace(p_draft=[], p_target=[]) for result in rounds]
 
 
@@ -62,14 +65,16 @@ def workers_writer(words: tuple[str, ...], scheduler: str | None, n_workers: int
     if args.batch is not None:
         raise ValueError("--batch does not apply to tools.survey: a worker writes one text at "
                          "a time")
-    # refuse flags that do not fit, and a scheduler that does not answer, before --out is opened
+    # Before --out is opened, `build` refuses flags that do not fit, and a client refuses a
+    # scheduler that does not answer.
     build(task.entry, task.models(), task.settings)
     if scheduler:
         new_client(scheduler, n_workers).close()
 
     def write_texts(jobs):
+        # No worker is started if all texts are written already.
         first = next(jobs, None)
-        if first is None:  # no worker is started
+        if first is None:
             return
         with new_client(scheduler, n_workers) as client:
             decode = partial(rounds_of_text, words)
@@ -82,19 +87,22 @@ def finished_texts(client, decode: Callable, jobs: Iterable[Job]):
     """Yield (job, rounds) in the order of `jobs`; a prompt that kills workers is an error."""
     from distributed import KilledWorker  # optional: requirements/cluster.txt
 
-    # a generator, so a job is submitted when its pair is asked for: AHEAD jobs at first, then
-    # one job for each finished text; pure=False: Dask does not look for an equal earlier job
+    # A generator submits a job to Dask only when its next pair is asked for. So AHEAD jobs are
+    # submitted at first, and then one job for each finished text.
+    # pure=False: Dask must not replace a job by the result of an earlier job with equal arguments.
     submitted = ((job, client.submit(decode, job, pure=False)) for job in jobs)
     futures = deque(islice(submitted, AHEAD))
     while futures:
         job, future = futures.popleft()
         try:
-            yield job, future.result()
+            yield job, future.result()  # waits for the text
+        # Dask gives up a job after several workers died while they ran it. The survey goes on.
         except KilledWorker as why:
             yield Job(job.head | {"error": in_one_line(why)}), []
         except Exception as why:
             raise OSError("need workers that can load the models, got "
                           f"{in_one_line(why)}") from why
+        # One job more, if there is one.
         futures.extend(islice(submitted, 1))
 
 
@@ -104,7 +112,8 @@ def new_client(scheduler: str | None, n_workers: int | None):
 
     if scheduler:
         return Client(scheduler, timeout=TIMEOUT)
-    # no limit of memory, because Dask stops a worker that comes close to a limit
+    # memory_limit=0 means no limit, because Dask stops a worker that comes close to a limit.
+    # Port 0 lets the system choose a free port for the dashboard.
     return Client(n_workers=n_workers, threads_per_worker=1, host="127.0.0.1", memory_limit=0,
                   dashboard_address="127.0.0.1:0")
 
@@ -117,13 +126,15 @@ def main(argv=None):
                         help="address of a Dask scheduler (default: workers on this machine)")
     parser.add_argument("--workers", type=whole,
                         help="number of workers on this machine (default: one per core)")
+    # All words but the survey's own two flags are main.py's flags. Workers parse them again.
     own, words = parser.parse_known_args(argv)
     args = parse_args(words)
     if args.prompts is None:
         raise ValueError("tools.survey needs --prompts FILE and --out FILE.jsonl")
     if own.workers and own.scheduler:
         raise ValueError("--workers and --scheduler are both given: choose one")
-    import distributed  # noqa: F401  if it is missing, say so before --out is made
+    # If Dask is missing, this import raises the error before --out is opened.
+    import distributed  # noqa: F401
     new_writer = partial(workers_writer, tuple(words), own.scheduler, own.workers)
     return write_records(args, new_writer)
 

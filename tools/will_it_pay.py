@@ -17,8 +17,8 @@
 The answer for each temperature is one of three: it pays, it does not pay, or it is not known
 from these prompts. demo/answer.py states the rule. It compares the intervals of the measured
 speed-ups with 1, and a wrong "it pays" or "it does not pay" has a probability of at most 5 %.
-Other work on the machine slows runs down, too; nothing is known if the costs contradict each
-other.
+Other work on the machine also slows runs down. If the costs contradict each other, nothing is
+known.
 
 The table's "predicted" speed-ups are computed after the race, from the acceptance and the mean
 times of the race's passes, as in main.py's table. The predictions of --random, which runs no
@@ -47,7 +47,6 @@ from demo.clock import machine, spread
 from demo.costs import N_ROWS
 from demo.flags import decoder_name, entry_of_flag
 from demo.hazards import (
-    counts_from_lists,
     counts_of_race,
     overall_acceptance,
     position_figures,
@@ -64,7 +63,7 @@ from demo.race import (
     text_figures_of_runs,
     tokens_per_second,
 )
-from demo.shapes import nearest_shape
+from demo.shapes import shape_in_words
 from lib.backend import products
 from lib.backend.arrays import gpu_errors_in_one_line
 from lib.markdown import markdown_table
@@ -79,7 +78,7 @@ from variants.shared.tree_gpt2 import tree_model
 
 ALPHAS = (0.6, 0.7, 0.8, 0.9)  # acceptances assumed for random weights
 MOST_GUESSES = N_ROWS - 1  # the largest K that is predicted: its pass is the longest measured
-CHAINS = 3  # values of K that are run
+CHAINS = 3  # how many values of K are raced
 FOR_TEXTS = {  # flags that do not apply to --random
     "models_dir", "cut_vocab", "temperature", "prompts", "N", "repeats", "out"}
 
@@ -98,6 +97,7 @@ def load_models(args: Namespace) -> tuple[Tokenizer | None, Target, Target]:
         encoder, *models = load_pair(*names, args.models_dir, backend=args.backend,
                                      cut_vocab=args.cut_vocab)
     products.warm_up(np.float32, notify)
+    # The race also runs decoders with trees of guesses, for which a model must read trees.
     draft, target = (tree_model(model) for model in models)
     return encoder, draft, target
 
@@ -116,6 +116,7 @@ def check_temperatures(temperatures: list[float]) -> None:
     """Raise ValueError for a temperature out of range, or two with the same name in a table."""
     for T in temperatures:
         check_sampling(T)
+    # Tables name a temperature with six digits, so 0.7 and 0.70000001 have one name.
     names = [f"{T:g}" for T in temperatures]
     for name in names:
         if names.count(name) > 1:
@@ -152,9 +153,10 @@ def ids_of_file(path: Path, encoder: Tokenizer) -> Iterator[list[int]]:
 # ---- measuring
 
 def predicted_speedups(costs: Costs, alpha: float) -> dict[int, float]:
-    """Return {K: speed-up} by the formula, for K = 1 and on."""
+    """Return {K: speed-up} by the formula, for K = 1, 2, .."""
+    # pass_cost[K] is the cost of a pass over K + 1 rows. K = 0 makes no guess.
     return {K: walltime_improvement(alpha, K, costs.c, cost)
-            for K, cost in enumerate(costs.pass_cost) if K}
+            for K, cost in enumerate(costs.pass_cost) if K > 0}
 
 
 def case_figures(args: Namespace, draft: Target, target: Target, texts: list[list[int]],
@@ -163,14 +165,17 @@ def case_figures(args: Namespace, draft: Target, target: Target, texts: list[lis
     def builder_of(name, **flags):
         return builder(name, flags, temperature, costs=costs)
 
-    # a race of one decoder, to count its accepted guesses; the speed-up over itself is not used
+    # (b) A race of a single decoder, with the longest rounds, counts accepted guesses by position.
     longest = {"longest": builder_of("speculative", K=MOST_GUESSES)}
     runs = race(draft, target, longest, texts, args.N, repeats=1)["longest"]
     counts = counts_of_race(runs, MOST_GUESSES)
+    # (c) Acceptance and costs predict the speed-up of every K. The line of position K in the table
+    # shows the prediction for rounds of K guesses.
     positions = position_figures(counts)
     predicted = speedups_of_counts(counts, costs)
     for place, predicted_gain in zip(positions, predicted.values()):
-        place["predicted"] = predicted_gain  # of rounds that end after this guess
+        place["predicted"] = predicted_gain
+    # (d) The K with the best predictions race against plain decoding and the other decoders.
     best_Ks = sorted(predicted, key=lambda K: predicted[K]["speedup"])[-CHAINS:]
     chains = {f"--K {K}": K for K in sorted(best_Ks)}
     others = other_builders(args, builder_of, target)
@@ -178,7 +183,7 @@ def case_figures(args: Namespace, draft: Target, target: Target, texts: list[lis
                 **{name: builder_of("speculative", K=K) for name, K in chains.items()},
                 **others}
     results = race(draft, target, builders, texts, args.N, args.repeats)
-    # Every K could have been among the best by the prediction.
+    # The intervals account for a choice among all candidates: every K could have been raced.
     n_candidates = len(predicted) + len(others)
     case = {"name": f"Temperature {temperature:g}", "N": args.N, "repeats": args.repeats,
             "n_prompts": len(texts), "candidates": n_candidates,
@@ -186,6 +191,7 @@ def case_figures(args: Namespace, draft: Target, target: Target, texts: list[lis
             "temperature": temperature, "counts": counts.as_lists(),
             "plain": plain_figures(results["plain"]),
             "rows": decoder_rows(results, chains, n_candidates)}
+    # (e) The answer follows from the intervals in `case`.
     return case | {"answer": answer_of(case, costs)._asdict()}
 
 
@@ -193,7 +199,8 @@ def other_builders(args: Namespace, builder_of: Callable,
                    target: Target) -> dict[str, Callable]:
     """Return the builders of the race's decoders that are not rounds of K guesses."""
     builders = {}
-    if hasattr(target, "params"):  # a copy of its weights can be made
+    # The quantized draft copies the target's weights, which a model of transformers does not offer.
+    if hasattr(target, "params"):
         builders["--decoder quantized"] = builder_of("quantized")
     builders["--decoder stopping"] = builder_of("stopping")
     builders["--decoder tree --widths auto"] = builder_of("tree", widths="auto")
@@ -217,8 +224,9 @@ def decoder_rows(results: dict[str, list], chains: dict[str, int], n_candidates:
             continue
         texts = text_figures_of_runs(runs)
         interval = raced_speedup(texts, text_figures_of_runs(plain), n_candidates)
-        # the formula predicts chains of K guesses; K = 0 asks for no prediction
+        # The formula predicts rounds of K guesses only; K = 0 asks for no prediction.
         figures = race_figures(runs, plain, K=chains.get(name, 0))
+        # `interval` comes last, because its speed-up replaces the entry in `figures`.
         rows[name] = {**figures, **interval, "time": seconds_per_token(runs), "texts": texts}
     return rows
 
@@ -228,22 +236,26 @@ def all_figures(args: Namespace) -> dict:
     """Return all figures: costs, and a case per temperature, or predictions with --random."""
     check_temperatures(args.temperature)
     encoder, draft, target = load_models(args)
-    if encoder is None:  # --random
-        texts = [[1] * N_ROWS]  # one text of N_ROWS tokens; nothing is written after it
+    if encoder is None:
+        # With --random only costs are measured, after one text of N_ROWS tokens.
+        texts = [[1] * N_ROWS]
     else:
         texts = prompts_as_ids(args, encoder, min(draft.n_ctx, target.n_ctx))
-    figures = machine(getattr(target, "library", None)) | {  # a model of transformers names it
+    library = getattr(target, "library", None)  # PyTorch, for a model of transformers
+    figures = machine(library) | {
         "target": args.target, "draft": args.draft, "costs": {}, "cases": [],
         "texts": named(len(texts), args.N),
         "prompts": [encoder.decode(ids) for ids in texts] if encoder else [],
         "given": {},  # --random: predictions for given acceptances
         "vocabularies": str(getattr(draft, "common", ""))}  # empty if they are equal
+    # --random writes no text, so one temperature is enough to time the draft's steps.
     temperatures = [1.0] if args.random else args.temperature
     for T in temperatures:
         costs = costs_at(T, draft, target, texts[0])
         figures["costs"][f"temperature {T:g}"] = costs._asdict()
         if not args.random:
             figures["cases"].append(case_figures(args, draft, target, texts, T, costs))
+        # Disturbed costs contradict each other, so nothing is predicted from them.
         elif not disturbance(costs):
             figures["given"] = {f"Acceptance {alpha}": predicted_speedups(costs, alpha)
                               for alpha in ALPHAS}
@@ -265,34 +277,28 @@ def paragraphs(figures: dict, args: Namespace | None = None) -> Iterator[str]:
                    "Nothing follows from them. Run this again when the machine is idle.")
     if figures["given"]:
         yield predictions_table(figures["given"])
-    # the costs and the cases of one temperature; --random has no case
+    # Cases and costs have one entry per temperature, in the same order; --random has no case.
     for case, costs in zip(figures["cases"], costs_of.values()):
         yield f"{case['name']}, {figures['texts']}: {acceptance_in_words(case)}"
         if "positions" in case:  # older files lack them
             yield positions_table(case["positions"])
         yield case_table(case)
         yield f"{case['name']}: {answer_in_words(case, costs)}"
-    yield from shape_in_words(figures["cases"])
-
-
-def shape_in_words(cases: list[dict]) -> Iterator[str]:
-    """Yield the sentence of a shape that faults in a draft have, if the acceptance has one."""
-    counts_of = {case["temperature"]: counts_from_lists(case["counts"])
-                 for case in cases if "counts" in case}  # older files lack them
-    if counts_of and (shape := nearest_shape(counts_of)):
-        yield shape.words
+    if words := shape_in_words(figures["cases"]):
+        yield words
 
 
 def predictions_table(speedups_of: dict[str, dict]) -> str:
     """Return the table of {acceptance: {K: predicted speed-up}}."""
-    Ks = next(iter(speedups_of.values()))  # equal in all lines
+    Ks = next(iter(speedups_of.values()))  # the keys, which are equal in all lines
     rows = [[name, *map(number, speedups.values())] for name, speedups in speedups_of.items()]
     return markdown_table(["predicted", *(f"--K {K}" for K in Ks)], rows)
 
 
 def costs_table(name: str, costs: Costs) -> str:
     """Return the times of passes and of a draft step, also in units of one target row."""
-    one_row = costs.passes[0]  # passes[i]: the seconds of i + 1 rows
+    # passes[i] is the time of i + 1 rows, in seconds.
+    one_row = costs.passes[0]
     times = [*costs.passes, costs.draft]
     n_rows = range(1, len(costs.passes) + 1)
     return markdown_table([f"rows in one pass, {name}", *n_rows, "a draft step"],
@@ -303,8 +309,8 @@ def costs_table(name: str, costs: Costs) -> str:
 def positions_table(positions: list[dict]) -> str:
     """Return the table of acceptance by position in the round, with 90 % intervals.
 
-    The last column of line K is the speed-up that the positions up to K predict for rounds of K
-    guesses.
+    The last column of line K is the speed-up of rounds of K guesses, as predicted from the
+    acceptance at the positions 1 .. K.
     """
     head = ["guess", "tested", "accepted, if those before it were (90 % interval)",
             "predicted speed-up with so many guesses (90 % interval)"]
@@ -327,7 +333,8 @@ def with_interval(figure: float, ends: Mapping[str, float | None]) -> str:
 
 def case_table(case: dict) -> str:
     """Return the table of each decoder: speed-ups, tokens per pass, and where its time goes."""
-    if not all("low" in row for row in case["rows"].values()):  # in older files
+    # Older files have the slowest and the fastest run of each decoder instead of an interval.
+    if not all("low" in row for row in case["rows"].values()):
         rows = [[name, number(row.get("predicted")), gain(row), number(row["tokens_per_pass"])]
                 for name, row in case["rows"].items()]
         return markdown_table(["decoder", "predicted", "measured (slowest - fastest run)",
@@ -353,6 +360,7 @@ def shares_of_time(seconds: Mapping[str, float]) -> list[str]:
 # ---- the command
 
 def main(argv=None):
+    """Run the command line."""
     parser = command.new_parser("tools.will_it_pay", __doc__, repeats=3)
     add = parser.add_argument
     for role, bundled in (("target", "tales-large"), ("draft", "tales-small")):

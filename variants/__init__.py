@@ -1,9 +1,9 @@
 """One paper per file: a way to guess, a way to test, or both, for the step in speculative.py.
 
 FILES is the reading order. docs/decoders.md and docs/guesses.md have a paragraph for each decoder.
-variants/shared/ holds what several decoders use. `DECODERS["match"]` imports one file, match.py: a
-run reads the decoder that it uses, and exact/ can enumerate a decoder's test without the packages
-that other decoders need.
+variants/shared/ holds what several decoders use. `DECODERS["match"]` imports no decoder but
+match.py. So a run imports only the decoder that it uses, and exact/ can enumerate a decoder's test
+without the packages that other decoders need.
 """
 
 from collections.abc import Mapping
@@ -27,7 +27,8 @@ class Registry(Mapping):
             raise KeyError(name)
         return import_module(f"variants.{name}").DECODER
 
-    def __contains__(self, name):  # Mapping's own would import the file
+    # Mapping's own __contains__ would look the decoder up, and so import its file.
+    def __contains__(self, name):
         return name in FILES
 
     def __iter__(self):
@@ -50,10 +51,11 @@ def entry_of(name):
 
 
 def build(name, models, given=()):
-    """Return the step of one text: a decoder with the flags given, defaults for the others.
+    """Return a decoder's step for one text. Flags that are not in `given` have their defaults.
 
     `name` may be an entry that is not registered. ValueError if there is no such decoder, a flag
-    or the temperature does not fit, or costs are missing or impossible.
+    or the temperature does not fit, the models lack something that the decoder needs, or costs
+    are missing or impossible.
     """
     entry = entry_of(name)
     flags = entry.settings(dict(given))
@@ -69,7 +71,10 @@ def build(name, models, given=()):
 
 
 def build_plain(name, models, given=()):
-    """Return the step of plain decoding; with the decoder's random numbers if it has `plain`."""
+    """Return the step of plain decoding, for comparison with a decoder.
+
+    If the entry has `plain`, the step draws with the same random numbers as the decoder.
+    """
     entry = entry_of(name)
     if entry.plain:
         return entry.plain(models, **entry.settings(dict(given)))

@@ -35,7 +35,7 @@ def guess_while_confident(x, k, rng, draft, confidence, greedy=False):
         p_draft.append(greedy_row(row) if greedy else row)
         guesses.append(sample(p_draft[-1], rng))
         if row[guesses[-1]] < confidence:
-            break  # the low-confidence guess itself stays, and is tested
+            break  # but the low-confidence guess itself is tested
     return guesses, p_draft
 
 

@@ -9,8 +9,8 @@ tolerates tokens that are not its own best. The method is greedy, so nothing is 
                 all tokens after it
 
 Differs from the authors' code: a token of the small model, even a stop token, is final only when
-the large model has scored it. Every token is compared with the rollback, also the large model's
-best token. And --fallback 0 means a threshold of 0 instead of the default.
+the large model has scored it. Every guess is compared with the rollback, also a guess that is the
+large model's best token. And --fallback 0 means a threshold of 0 instead of the default.
 """
 
 from functools import partial
@@ -54,7 +54,8 @@ def big_little_verify(guesses, p_small, p_large, rng, rollback):
         return -np.log(p_large[t][guesses[t]])
 
     n = 0  # guesses accepted so far
-    with np.errstate(divide="ignore"):  # - log 0 is infinite
+    # NumPy would warn of log 0. The distance is then infinite.
+    with np.errstate(divide="ignore"):
         while n < len(guesses) and distance(n) <= rollback:
             n += 1
     # Row n of p_large is for the position after n guesses.

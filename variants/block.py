@@ -39,11 +39,11 @@ def p_accept(t, share_t, p_draft, p_target):
 
     `share_t` is share[t]. h_t is surplus / (surplus + 1 - share[t]).
     """
-    if t == len(p_draft):  # all guesses: no guess follows that could have been accepted too
+    if t == len(p_draft):  # t is the number of all guesses, so no larger number exists
         return share_t
     surplus = np.maximum(share_t * p_target[t] - p_draft[t], 0).sum()
     divisor = surplus + 1 - share_t
-    if divisor <= 0:  # share is 1 and the rows are equal: 0 / 0, up to rounding
+    if divisor <= 0:  # share_t is 1 and the rows are equal, so h_t is 0 / 0, up to rounding
         return 1
     return min(surplus / divisor, 1)  # above 1 only by rounding
 
@@ -60,7 +60,8 @@ def block_verify(guesses, p_draft, p_target, rng):
     check_rows(guesses, p_draft, p_target)
     share = shares(guesses, p_draft, p_target)
     k = len(guesses)
-    n = k  # downwards from k, so that the first test that succeeds has the largest t
+    # n goes down from k, so the first test that succeeds is the test of the largest t.
+    n = k
     while n > 0 and not accept(p_accept(n, share[n], p_draft, p_target), rng):
         n -= 1
     if n == k:  # all guesses are accepted: the bonus token

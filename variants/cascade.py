@@ -5,14 +5,15 @@ chooses one model's row. The ratio test gets the chosen rows instead of the targ
 has exactly the distribution that the rule defines.
 
     pi         the cascade's distribution:  pi(.|x) = (1 - r) p_draft + r p_target
-    r          1: the cascade defers to the target    0: the draft decides
+    r          1 if the cascade defers to the target, 0 if the draft decides
     price      the price of deferring, alpha in the paper
     TV         total variation distance of the two rows: the probability of a rejection
 
 Rule OPT: r = 1 if and only if max p_draft < max p_target - price * TV. (The paper writes q for
-the draft, p for the target, gamma for K.) The two maxima differ by at most TV. So a price of
-at least 1 never defers, and the text is the draft's. A price below -1 defers whenever the rows
-differ, and the text is the target's. At price 0 the more confident model decides.
+the draft, p for the target, gamma for K.) The two maxima differ by at most TV. So with a price of
+at least 1 the rule never defers, and the text is the draft's. With a price below -1 it defers
+whenever the rows differ, and the text is the target's. At price 0 the more confident model
+decides.
 
 Subtle: the bonus token too is drawn from pi, so after K draft steps the draft reads all guesses
 in one more pass. With the target's row instead, every bonus token would be biased.
@@ -35,7 +36,9 @@ def cascade(p_draft, p_target, price):  # 2 x [n, n_vocab] -> [n, n_vocab]
     [[0.25, 0.0, 0.75], [0.5, 0.5, 0.0]]
     """
     distance = np.maximum(p_target - p_draft, 0).sum(axis=-1)  # TV
-    lead = p_target.max(axis=-1) - p_draft.max(axis=-1)  # at most TV, also after rounding
+    # The lead is at most TV, also after rounding: TV's sum has p_target - p_draft of the target's
+    # best token, which is at least the lead.
+    lead = p_target.max(axis=-1) - p_draft.max(axis=-1)
     defers = lead > price * distance  # [n] of bool
     return np.where(defers[:, None], p_target, p_draft)
 

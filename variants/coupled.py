@@ -1,9 +1,9 @@
 """Daliri et al. (2024), "Coupling without Communication ... Speculative Decoding". Lossless.
 
 Adds to match.py: draft and target draw with the same random number at the same position. Models
-that nearly agree then nearly always draw the same token. The text is the target's own draw with
-that number, for any draft, K and kind of guess: with the same seed it equals the text of plain
-decoding, token for token, at every temperature.
+that nearly agree then nearly always draw the same token. Every token of the text is the target's
+own draw with the number of its position, for any draft and K. So with the same seed the text
+equals the text of plain decoding, token for token, at every temperature.
 
     inverse    draw by the inverse distribution function, as sampling.sample does
     race       every token is a runner with speed p, and the first runner to arrive is drawn:
@@ -50,7 +50,10 @@ SAMPLERS = {"race": race_sample, "inverse": sample}
 
 
 class Replay:
-    """Return the numbers in `drawn`, then new numbers from `rng`, which are added to `drawn`."""
+    """A generator of the numbers in `drawn` and, after them, of new numbers from `rng`.
+
+    The new numbers are appended to `drawn`.
+    """
 
     def __init__(self, drawn, rng):
         self.drawn = drawn
@@ -59,7 +62,7 @@ class Replay:
 
     def random(self):
         """Return the next position's number."""
-        if self.t == len(self.drawn):  # no earlier round or draw has reached this position
+        if self.t == len(self.drawn):  # this position has no number yet
             self.drawn.append(self.rng.random())
         self.t += 1
         return self.drawn[self.t - 1]
@@ -70,14 +73,15 @@ def coupled(target, K, make_guesses, draw=sample):
     drawn = []  # drawn[t] is the number of the position t tokens after the end of x
 
     def step(x, n_left, rng):
-        def replayed_match(guesses, p_draft, p_target, _):
+        def replayed_match(guesses, p_draft, p_target, used_replay):
             # The test draws again with the numbers of the guesses, so it needs a Replay from the
-            # start of `drawn`; the Replay in `_` has already returned these numbers.
+            # start of `drawn`. `used_replay` has already returned these numbers.
             return match_verify(guesses, p_draft, p_target, Replay(drawn, rng), draw)
 
         result = speculative_step(x, n_left, Replay(drawn, rng), target, K, make_guesses,
                                   replayed_match)
-        del drawn[: len(result.ids)]  # these positions are text now
+        # The positions of these numbers are text now, so drawn[0] is the next position's again.
+        del drawn[: len(result.ids)]
         return result
 
     return step
@@ -96,7 +100,7 @@ def build(models: Models,
 
 def plain_step(models, K, sampler):
     """Return the step of plain decoding with this sampler; its text equals the decoder's."""
-    def no_guesses(x, k, rng):  # so that a round is one draw from the target
+    def no_guesses(x, k, rng):  # without guesses a round is one draw from the target
         return [], []
 
     return coupled(models.target_rows, K, no_guesses, SAMPLERS[sampler])

@@ -1,7 +1,7 @@
 """Li et al. (2024a), "EAGLE: ... Requires Rethinking Feature Uncertainty". Lossless.
 
 Adds to medusa.py: one head that also reads its own guesses. The target's state at a position
-does not determine which token was drawn from it. The head (eagle_head.py) reads pairs of a state
+does not determine which token was drawn there. The head (eagle_head.py) reads pairs of a state
 and the token that came next, predicts the state at that token, and continues from the predicted
 state. So the head can guess a chain or a tree of tree.py; the dynamic tree is by Li et al.
 (2024b). The pass that tests the guesses gives the true states of the accepted tokens. The head
@@ -52,7 +52,9 @@ def build(models: Models,
         step_with_guesses = tree_step(models, widths, siblings, total, K or 4)
 
     def step(x, n_left, rng):
-        if len(x) == 1:  # no state before a single token, so no pair for the head: no guesses
+        # A single token has no state before it, so the head has no pair. With n_left = 1 the round
+        # has no guesses.
+        if len(x) == 1:
             n_left = 1
         return step_with_guesses(x, n_left, rng)
 

@@ -5,12 +5,19 @@ Adds to speculative.py: guesses without a draft, from the target's own rows of t
     y       a block of K tokens y_1 .. y_K after x: the guesses
     F(y)_t  the target's best token after x and y_1 .. y_(t - 1)
 
-Greedy decoding solves K equations, y = F(y), and the greedy text is their only solution. One pass
-computes all of F(y). This is one step of Jacobi's method, y <- F(y), which computes all positions
-from the values of the previous step (their Alg. 1). Up to and including the first
-position where y and F(y) differ, F(y) is greedy text: `verify` appends exactly these tokens. The
-later tokens of F(y) are the next guesses. K tokens take at most K passes, because each pass fixes
-at least one more token.
+1. Greedy decoding solves K equations, y = F(y). The greedy text is their only solution: y_1
+   follows from x, y_2 from x and y_1, and so on.
+2. Jacobi's method solves them by steps y <- F(y), which compute all positions from the values of
+   the previous step (their Alg. 1). One pass over x and y is one step.
+3. F(y)_t is greedy text if y_1 .. y_(t - 1) are. So F(y) is greedy text up to and including the
+   first position where y and F(y) differ. At temperature 0 `verify` appends exactly these tokens.
+4. The later tokens of F(y) are the next guesses. K tokens take at most K passes, because each
+   pass fixes at least one more token.
+
+Here K = 4. The text grows by a b e, and the next block begins with f g.
+
+    y       a b c d
+    F(y)    a b e f g      g follows after d: a pass over K guesses gives K + 1 tokens
 
 The paper decodes greedily, and solves one block before it begins the next; here the block moves
 with the text. A guess is not drawn, so its row is one-hot, and the test is exact at every
@@ -27,9 +34,10 @@ from variants.registry import GUESSES, Decoder, Models
 def guess_block(x, k, rng, block, n_vocab):
     """Return the k guesses of a block, and one-hot rows.
 
-    A block of fewer than k tokens is continued by repeating its last token.
+    A block of fewer than k tokens is continued by repeating its last token, or the text's last
+    token if the block is empty.
     """
-    last = (x + block)[-1]  # the text's last token if the block is empty
+    last = block[-1] if block else x[-1]
     guesses = (block + [last] * k)[:k]
     return guesses, one_hot_rows(guesses, n_vocab)
 
@@ -43,9 +51,10 @@ def build(models: Models, K: GUESSES = 4) -> Step:
         nonlocal next_block
         guess = partial(guess_block, block=next_block, n_vocab=models.target.n_vocab)
         result = speculative_step(x, n_left, rng, target, K, guess)
-        # Row t is for the position of guess t. The first len(ids) positions are text now.
-        rows_after_text = result.p_target[len(result.ids) :]
-        next_block = rows_after_text.argmax(axis=-1).tolist()  # F(y)
+        # The first len(ids) rows are for positions that are text now. The best tokens of the
+        # rows after them are the end of F(y).
+        later_rows = result.p_target[len(result.ids) :]
+        next_block = later_rows.argmax(axis=-1).tolist()
         return result
 
     return step

@@ -9,9 +9,14 @@ that at least one guess passes is larger.
     rho       in [1, m]: the divisor of the ratio
     beta      the probability that one guess passes: sum of min(p_draft, p_target / rho)
 
-At least one of the m guesses passes with probability 1 - (1 - beta)^m. This must be at most
-rho beta. Otherwise some token is accepted with more than its p_target, and the distribution of
-the token after m rejections has a negative entry.
+1. A guess is a certain token and passes with probability min(p_draft, p_target / rho) of the
+   token (`shared`).
+2. The guesses are tested in turn until one passes. Guess i, counted from 0, is tested with
+   probability (1 - beta)^i. So (1 - (1 - beta)^m) / beta guesses are tested on average.
+3. The product of both is the probability that the token is accepted. It must not exceed the
+   token's p_target. This holds for every token if the mean in 2. is at most rho, that is, if
+   1 - (1 - beta)^m <= rho beta (`find_rho`).
+4. After m rejections the token is drawn from what p_target has left (`left_over`).
 """
 
 from functools import partial
@@ -31,7 +36,10 @@ def shared(p_draft, p_target, rho):  # -> [n_vocab]
 
 
 def find_rho(p_draft, p_target, m):
-    """Return the smallest rho in [1, m] that is large enough, by bisection; rho = m always is."""
+    """Return the smallest rho in [1, m] that is large enough, by bisection.
+
+    rho = m is always large enough, because m guesses are tested at most.
+    """
     def large_enough(rho):
         beta = shared(p_draft, p_target, rho).sum()
         # 1e-15: if the rows are equal, both sides are 1 up to rounding.
@@ -53,9 +61,9 @@ def find_rho(p_draft, p_target, m):
 def left_over(p_draft, p_target, rho, m):  # -> [n_vocab]
     """Return the distribution of the token that follows if none of the m guesses passes."""
     once = shared(p_draft, p_target, rho)
-    # Guess i is tested if the i guesses before it have failed, with probability (1 - beta)^i.
     beta = once.sum()
-    mean_tested = sum((1 - beta) ** i for i in range(m))  # the mean number of tested guesses
+    # Guess i is tested if the i guesses before it have failed, with probability (1 - beta)^i.
+    mean_tested = sum((1 - beta) ** i for i in range(m))
     accepted = once * mean_tested  # for each token the probability that a guess of it passes
     return residual(p_target, accepted)
 
@@ -64,8 +72,9 @@ def guess_chains(x, k, rng, draft, chains):
     """Return a tree of chains of k guesses, drawn independently; common starts are merged."""
     tree = Tree()
     for _ in range(chains):
+        guesses, rows = guess(x, k, rng, draft)
         node = -1  # the root, where each chain starts
-        for token, row in zip(*guess(x, k, rng, draft)):
+        for token, row in zip(guesses, rows):
             node = tree.add(node, token, row)
     return tree, tree.rows()
 
@@ -80,16 +89,16 @@ def verify_kseq(tree, p_draft, p_target, rng):
         if not guesses:  # a leaf, reached with all guesses of its chain accepted
             return ids + [sample(target_row, rng)]
         m = len(guesses)  # a token drawn twice counts twice
-        _, row = guesses[0]  # all guesses at this node were drawn from this row
-        rho = find_rho(row, target_row, m)
+        _, draft_row = guesses[0]  # all guesses at this node were drawn from this row
+        rho = find_rho(draft_row, target_row, m)
         for child, _ in guesses:
             token = tree.tokens[child]
-            if accept(min(target_row[token] / (rho * row[token]), 1), rng):
+            if accept(min(target_row[token] / (rho * draft_row[token]), 1), rng):
                 ids.append(token)
                 node = child
-                break
+                break  # the walk goes on at the child
         else:  # no guess passed
-            return ids + [sample(left_over(row, target_row, rho, m), rng)]
+            return ids + [sample(left_over(draft_row, target_row, rho, m), rng)]
 
 
 def build(models: Models,

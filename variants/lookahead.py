@@ -1,30 +1,42 @@
 """Fu et al. (2024), "Break the Sequential Dependency ... Using Lookahead Decoding". Lossless.
 
 Adds to jacobi.py: a pool of n-grams. Jacobi's iteration often writes the right tokens at the
-wrong position. So its runs of tokens are kept in a pool, and guessed when the text reaches their
-first token.
+wrong position. So runs of N tokens that it wrote are kept in a pool, and guessed when the text
+reaches their first token.
 
-    ngram      N, the length of a run
-    column     N - 1 tokens at levels 0 .. N - 2, one guess from each of the last N - 1 passes
-    window     W columns. Level 0 of column 0 is x[-1]; level l of column i is i + l tokens later
-    trunk      the tokens of level 0 of all columns; each column hangs from the trunk
-    pool       token -> the last G n-grams that began with it, the latest last
+    here        Fu et al. (2024)
+    ngram       N       the number of tokens of an n-gram
+    n_columns   W       the number of columns of the window
+    pool_size   G       the most n-grams in the pool for one first token
+    column              column i has N - 1 tokens, at levels 0 .. N - 2. The token at level l is a
+                        guess for the text's token i + l positions after x[-1]. Each of the last
+                        N - 1 passes wrote one level
+    window              the columns 0 .. W - 1. Level 0 of column 0 is x[-1] itself
+    trunk               the tokens of level 0 of all columns; each column hangs from the trunk
+    pool                first token -> the other N - 1 tokens of its latest n-grams, the latest last
 
-One pass over one token tree both continues the columns and tests guesses (the paper's lookahead
-branch and verification branch):
+One pass over one token tree both continues the columns (the paper's lookahead branch) and tests
+guesses (its verification branch). Here N = 4 and W = 3, and the pool has two n-grams that begin
+with x[-1]:
 
-     0       1     2    columns
-    x[-1] -- t1 -- t2 .. trunk        x[-1] -- b -- c -- d     n-grams of the pool
-     |       |     |                      \
-     a1      b1    c1    level 1           b' - c' - d'        guesses with one-hot rows
-     |       |     |
-     a2      b2    c2    level 2
+    column   0      1     2
+           x[-1] -- t1 -- t2   level 0, the trunk       x[-1] -- b -- c -- d
+             |      |     |                               |
+             a1     b1    c1   level 1                    + -- b' -- c' -- d'
+             |      |     |
+             a2     b2    c2   level 2
 
-Here N = 4. The pass gives a3, b3 and c3, and three n-grams join the pool: t1 b1 b2 b3 is one.
+(a) The pass gives the target's best tokens a3, b3 and c3 after the three columns.
+(b) Three n-grams join the pool: x[-1] a1 a2 a3, and t1 b1 b2 b3, and t2 c1 c2 c3.
+(c) Each column loses its first token, so column 1 becomes b1 b2 b3. If the round appended two
+    tokens, x[-1] moved by two positions, and column 1 becomes column 0.
+(d) The new columns at the window's end are copies of x, and the next round begins.
 
-Subtle: the nodes of the window are not proposals, so they get rows but no test. The rows continue
-the columns. The tokens of these nodes change no distribution, so they may be any tokens; they
-start as copies of x.
+Subtle: the nodes of the window are not proposals, so they get rows but no test. The tokens of
+these nodes change no distribution, so they may be any tokens.
+
+The window moves as far as the text and is filled up at once. (The authors' code by default moves
+it by one position, and fills it level by level in the first rounds.)
 """
 
 from functools import partial
@@ -38,10 +50,15 @@ from variants.tree import verify_tree
 
 
 def refill(window, x, n_columns, ngram):
-    """Return the window with new columns, copied from x, and with x[-1] as its root."""
-    # Column i copies ngram - 1 tokens of x from index i on. A short x is repeated.
-    copied = list(islice(cycle(x), n_columns + ngram))
-    new = [copied[i : i + ngram - 1] for i in range(len(window), n_columns)]
+    """Return the window with n_columns columns, and with x[-1] as the root of the trunk. (d)
+
+    A new column i is ngram - 1 tokens of x from index i on. A short x is repeated.
+
+    >>> refill([[5, 6, 7]], [0, 1, 2, 3], n_columns=3, ngram=4)
+    [[3, 6, 7], [1, 2, 3], [2, 3, 0]]
+    """
+    repeated = list(islice(cycle(x), n_columns + ngram))
+    new = [repeated[i : i + ngram - 1] for i in range(len(window), n_columns)]
     first, *others = window + new
     first = [x[-1], *first[1:]]
     return [first, *others]
@@ -56,8 +73,11 @@ def column_paths(window):
     [['a1', 'a2'], ['t1', 'b1', 'b2'], ['t1', 't2', 'c1', 'c2']]
     """
     trunk = [column[0] for column in window[1:]]  # column 0 begins with x[-1], the root
-    # Column i begins with trunk[i - 1], which trunk[:i] includes.
-    return [trunk[:i] + column[1:] for i, column in enumerate(window)]
+    paths = []
+    for i, column in enumerate(window):
+        to_column = trunk[:i]  # its last token, trunk[i - 1], is level 0 of column i
+        paths.append(to_column + column[1:])
+    return paths
 
 
 def add_to_pool(pool, tokens, size):
@@ -67,23 +87,20 @@ def add_to_pool(pool, tokens, size):
     pool[first] = [*others, run][-size:]
 
 
-def make_tree(ngrams, paths, k, n_vocab):
+def make_tree(runs, paths, k, n_vocab):
     """Return a tree of at most k levels, and the last node of each path.
 
-    The n-grams are proposals, the latest first; the paths are not. Paths of more than k levels
-    are left out: the last paths, because each path is longer than the path before it.
+    The runs of the pool are proposals, the latest first. The paths of the columns are not. Paths
+    of more than k levels are left out: the last paths, because each path is longer than the path
+    before it.
     """
-    tree = tree_of_paths([ngram[:k] for ngram in reversed(ngrams)], n_vocab)
+    tree = tree_of_paths([run[:k] for run in reversed(runs)], n_vocab)
     ends = [tree.add_path(path) for path in paths if len(path) <= k]
     return tree, ends
 
 
 class Lookahead:
-    """Hold the window and the pool of one text between its rounds.
-
-    The window moves as far as the text and is filled up at once. (The authors' code by default
-    moves it by one position, and fills it level by level in the first rounds.)
-    """
+    """Hold the window and the pool of one text between its rounds."""
 
     def __init__(self, n_columns, ngram, pool_size, n_vocab):
         self.n_columns = n_columns
@@ -97,27 +114,27 @@ class Lookahead:
     def next_tree(self, x, k):
         """Return the n-grams of the pool that begin with x[-1], in one tree with the window."""
         self.window = refill(self.window, x, self.n_columns, self.ngram)
-        tree, self.ends = make_tree(self.pool.get(x[-1], []), column_paths(self.window), k,
-                                    self.n_vocab)
+        runs = self.pool.get(x[-1], [])
+        tree, self.ends = make_tree(runs, column_paths(self.window), k, self.n_vocab)
         return tree
 
     def move(self, result):
         """Continue every column with the target's best token; move the window past the text."""
         for column, end in zip(self.window, self.ends):
-            column.append(int(row_after(result.p_target, end).argmax()))
-            add_to_pool(self.pool, column, self.pool_size)
-        # Columns with an end have N tokens now. Without its first token, column i begins i + 1
-        # tokens after the old x[-1]. The new x[-1] is len(ids) tokens after it, so the new column
-        # 0 is column len(ids) - 1.
+            column.append(int(row_after(result.p_target, end).argmax()))  # (a)
+            add_to_pool(self.pool, column, self.pool_size)  # (b)
+        # Column i without its first token begins i + 1 positions after the old x[-1]. The new
+        # x[-1] is len(ids) positions after the old one. So column len(ids) - 1 becomes column 0.
         first = len(result.ids) - 1
-        n_continued = len(self.ends)  # the columns after these have no end, and are dropped
-        self.window = [column[1:] for column in self.window[first:n_continued]]
+        # A column whose path was left out of the tree has no new token, and is dropped.
+        n_continued = len(self.ends)
+        self.window = [column[1:] for column in self.window[first:n_continued]]  # (c)
 
 
 def guess_ngrams(x, k, rng, lookahead):
     """Return the tree of a Lookahead after x, and the one-hot rows of its n-grams."""
     tree = lookahead.next_tree(x, k)
-    # Only the n-grams are guesses with rows: tree.rows() would ask for the window's too.
+    # tree.rows() does not apply, because the nodes of the window have no rows.
     return tree, [row for _, row in tree.proposals]
 
 
@@ -133,15 +150,18 @@ def build(models: Models,
     target = with_tree_sampling(models.target, **models.sampling)
     lookahead = Lookahead(columns, ngram, pool, models.target.n_vocab)
     make_guesses = partial(guess_ngrams, lookahead=lookahead)
-    most_levels = columns + ngram  # more than the longest path has
+    # The path of the last column is the longest: columns - 1 levels of the trunk, ngram - 2 below.
+    most_levels = columns + ngram
 
     def step(x, n_left, rng):
         result = speculative_step(x, n_left, rng, target, most_levels, make_guesses,
                                   verify_tree)
         lookahead.move(result)
+        # The first nodes are the guesses, one proposal each. The nodes of the window follow.
         tree = result.guesses
-        n = len(tree.proposals)  # the guesses are the first nodes; the window's nodes follow
-        return result._replace(guesses=Tree(tree.tokens[:n], tree.parents[:n], tree.proposals))
+        n = len(tree.proposals)
+        guesses = Tree(tree.tokens[:n], tree.parents[:n], tree.proposals)
+        return result._replace(guesses=guesses)
 
     return step
 

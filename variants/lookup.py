@@ -19,13 +19,17 @@ def find_source(x, max_ngram):
     """Return the index from which guesses are copied, None if the last token of x is new.
 
     A suffix is the last n tokens of x, n <= max_ngram. The longest suffix that occurs earlier in x
-    is looked up, and the index follows its latest earlier copy. Saxena (2023) takes the earliest
-    copy; in running text the latest is the better guide.
+    is chosen, and the guesses are copied from after the latest earlier copy of it. Saxena (2023)
+    takes the earliest copy; in running text the latest is the better guide.
+
+    >>> find_source([7, 8, 5, 7, 8, 6, 7, 8], max_ngram=3)  # 7 8 was followed by 6 last time
+    5
     """
-    for n in range(min(max_ngram, len(x) - 1), 0, -1):
-        # The latest start comes first: a copy from there ends with the last token but one. A copy
-        # may overlap the suffix.
-        for start in range(len(x) - n - 1, -1, -1):
+    longest = min(max_ngram, len(x) - 1)
+    for n in range(longest, 0, -1):
+        # A copy ends before the last token of x. It may overlap the suffix.
+        latest_start = len(x) - n - 1
+        for start in range(latest_start, -1, -1):
             if x[start : start + n] == x[-n:]:
                 return start + n
     return None
@@ -39,9 +43,10 @@ def lookup_guess(x, k, rng, n_vocab, max_ngram=3):
     """
     ids = list(x)
     source = find_source(x, max_ngram)
-    if source is not None:  # else no guesses: the round is plain decoding
+    if source is not None:  # otherwise there are no guesses, and the round is plain decoding
         for i in range(k):
-            ids.append(ids[source + i])  # beyond the end of x the guesses are copied, as in LZ77
+            # If source + i is beyond the end of x, a guess is copied, as in LZ77.
+            ids.append(ids[source + i])
     guesses = ids[len(x) :]
     return guesses, one_hot_rows(guesses, n_vocab)
 

@@ -1,14 +1,17 @@
 """Gante (2023), "Assisted Generation": default of llama.cpp, TensorRT-LLM, mlx-lm. Lossless.
 
 Adds to speculative.py: a test that needs no row of the draft. The target draws its own token at
-every position. As long as its token equals the guess, the row of the next position is valid too.
+every position. As long as the target's token equals the guess, the row of the next position is
+valid too.
 
-    best     guess the draft's most probable token: accepted with p_target of that token
-    drawn    draw the guess: accepted with sum(p_target * p_draft), two draws that agree
+    best     guess the draft's most probable token. It is accepted with the target's probability
+             of the token
+    drawn    draw the guess from the draft. It is accepted if two draws agree, with probability
+             sum(p_target * p_draft)
 
-Every token of the text is the target's own draw, so the text is exact for any guesses, which
-only decide how many tokens a pass yields. A drawn guess is never accepted more often than by
-the ratio test, sum(min(p_target, p_draft)). The best guess can be accepted more often:
+Every token of the text is the target's own draw, so the text is exact for any guesses. The guesses
+only decide how many tokens a pass yields. The ratio test accepts a drawn guess with probability
+sum(min(p_target, p_draft)), which is at least as often. The best guess can be accepted more often:
 p_target = (.9, .1, 0) and p_draft = (.4, .3, .3) give .9 instead of .5. If the models prefer
 different tokens, the best guess is accepted less often.
 """
@@ -30,9 +33,11 @@ def match_verify(guesses, p_draft, p_target, rng, draw=sample):
     [[0, 2, 1], [0, 2], [0]]
     """
     ids = []
-    for row, token in zip(p_target, [*guesses, None]):  # None: the bonus token has no guess
+    # The bonus token has no guess, so None takes the guess's place. Every token differs from None,
+    # so the loop returns at the last row at the latest.
+    for row, token in zip(p_target, [*guesses, None]):
         ids.append(draw(row, rng))
-        if ids[-1] != token:  # always true of the last pair, so the loop returns
+        if ids[-1] != token:
             return ids
 
 
@@ -42,7 +47,7 @@ def build(models: Models,
               "tokens drawn from the draft", ("best", "drawn"))] = "best") -> Step:
     """Return the step, with the draft at temperature 0 if it guesses its best tokens."""
     models_of_draft = models
-    if guesses == "best":  # drawn at temperature 0
+    if guesses == "best":  # at temperature 0 the drawn token is the best token
         models_of_draft = models._replace(sampling={**models.sampling, "temperature": 0.0})
     return draft_and_verify(models_of_draft.draft_rows, models.target_rows, K, match_verify)
 

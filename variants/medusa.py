@@ -43,15 +43,19 @@ def load_heads(weight, params):
     that a head needs no separate unembedding.
     """
     n_embd = params["wte"].shape[1]
-    n_heads = len(weight("medusa/b"))  # read without a shape: only the file has the number
+    # Read without a shape, because only the file has the number of heads.
+    n_heads = len(weight("medusa/b"))
     w = weight("medusa/w", n_heads, n_embd, n_embd)
     b = weight("medusa/b", n_heads, n_embd)
     a = weight("medusa/a", n_heads, n_embd, n_embd)
 
     def heads(h):
         z = h @ w + b  # [n_heads, n_embd]
-        x = h + z * (1 + np.tanh(z / 2)) / 2  # SiLU: z times the sigmoid, without overflow
-        # Each head's row times its own matrix: n_heads products [1, n_embd] @ [n_embd, n_embd].
+        # SiLU is z times the sigmoid of z. The sigmoid is (1 + tanh(z / 2)) / 2, which does not
+        # overflow.
+        x = h + z * (1 + np.tanh(z / 2)) / 2
+        # Each head's row is multiplied by the head's own matrix: n_heads products
+        # [1, n_embd] @ [n_embd, n_embd].
         states = (x[:, None, :] @ a)[:, 0, :]  # [n_heads, n_embd]
         return to_host(unembed(states, params))
 
@@ -65,19 +69,17 @@ def guess_by_heads(x, k, rng, state_after, heads, choices):
     # The target has not read the last token of x yet, so the last state is that of x[:-1].
     scores = heads(state_after(x[:-1]))
     n_heads, n_vocab = scores.shape
-    n_levels_wanted = min(k, n_heads)
-
-    def fits(ranks):
-        return len(ranks) <= n_levels_wanted and max(ranks) < n_vocab
-
-    def tokens_of(ranks):
-        return [best[level][rank] for level, rank in enumerate(ranks)]
-
-    choices = [ranks for ranks in choices if fits(ranks)]
-    largest_rank = max((max(ranks) for ranks in choices), default=0)
-    best = [best_ids(row, 1 + largest_rank) for row in scores]  # best[level][rank] is a token
-    # A path of ranks becomes a path of tokens; shorter paths first, as the parents of others.
-    paths = sorted(map(tokens_of, choices), key=len)
+    deepest = min(k, n_heads)  # one level per head
+    fitting = []
+    for ranks in choices:
+        if len(ranks) <= deepest and max(ranks) < n_vocab:
+            fitting.append(ranks)
+    largest_rank = max(map(max, fitting), default=0)
+    # best[level][rank] is the token of this rank by the scores of the level's head.
+    best = [best_ids(row, 1 + largest_rank) for row in scores]
+    paths = []
+    for ranks in sorted(fitting, key=len):  # shorter paths first, because they are the parents
+        paths.append([best[level][rank] for level, rank in enumerate(ranks)])
     tree = tree_of_paths(paths, n_vocab)
     return tree, tree.rows()
 
@@ -87,7 +89,7 @@ def is_typical(row, epsilon, delta):  # [n_vocab] -> [n_vocab] of bool
 
     H is the row's entropy in nats.
     """
-    positive = np.where(row > 0, row, 1)  # 0 log 0 counts as 0, like 0 log 1
+    positive = np.where(row > 0, row, 1)  # so that 0 log 0 becomes 0 log 1, which is 0
     entropy = -(row * np.log(positive)).sum()
     return row > min(epsilon, delta * np.exp(-entropy))
 
@@ -97,13 +99,16 @@ def verify_typical(tree, p_draft, p_target, rng, epsilon=0.09, delta=0.3):
 
     Of equally long paths, accept the most probable one.
     """
-    passed = {-1: (0, 1.0)}  # node: length and probability of its path; the root always passes
+    # passed[node] is the length and the probability of the node's path. The root always passes.
+    passed = {-1: (0, 1.0)}
+    # Parents come before their children, so a node's parent has been tested before the node.
     for node, (token, parent) in enumerate(zip(tree.tokens, tree.parents)):
         row = row_after(p_target, parent)
         if parent in passed and is_typical(row, epsilon, delta)[token]:
             length, probability = passed[parent]
             passed[node] = (length + 1, probability * row[token])
-    end = max(passed, key=passed.get)  # pairs compare by length, then by probability
+    # Pairs compare by length, and then by probability.
+    end = max(passed, key=passed.get)
     path = [] if end == -1 else tree.paths()[end]
     return path + [sample(row_after(p_target, end), rng)]
 
@@ -144,14 +149,17 @@ def build(models: Models,
     """Return the step of the paper's heads with either test, over either kind of tree."""
     if sparse and widths:
         raise ValueError("--widths and --sparse are both given: choose one")
-    both = {"epsilon": epsilon, "delta": delta}
-    thresholds = {name: value for name, value in both.items() if value is not None}
+    thresholds = {}  # those that are given; the others keep verify_typical's defaults
+    if epsilon is not None:
+        thresholds["epsilon"] = epsilon
+    if delta is not None:
+        thresholds["delta"] = delta
     if thresholds and acceptance == "exact":
-        first_name = min(thresholds)  # of the flags given, in alphabetical order
+        first_name = min(thresholds)  # in alphabetical order
         raise ValueError(f"--{first_name} needs --acceptance typical")
     choices = sparse or uniform_shape(widths or (3, 2, 1))
     test = verify_tree
-    if acceptance == "typical":  # a threshold that is not given keeps its default
+    if acceptance == "typical":
         test = partial(verify_typical, **thresholds)
     return medusa_step(models, choices, test, **models.sampling)
 

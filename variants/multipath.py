@@ -7,21 +7,25 @@ at each position. If ratios are equal, it has the token with the lowest id.
 Choosing changes the distribution of the path that is tested, so the test needs the distribution
 of the best path instead of the draft's.
 
+    N          number of paths
     prefix     the first tokens of a path
     mass       the draft's probability of a path with the prefix
     below      the draft's probability of a path that is worse than every path with the prefix
-    N          number of paths
 
-The best of N paths has the prefix if and only if no path is better than all paths with the
-prefix, and at least one path has the prefix:
+1. Of two paths, the path that has the better token at the first position where they differ is
+   the better path. So a path has the prefix, or is worse than all paths with the prefix, or is
+   better than all of them.
+2. With probability (below + mass)^N no path is better than the paths with the prefix. With
+   probability below^N all paths are worse. The best path has the prefix in all other cases:
 
     P(best path has the prefix) = (below + mass)^N - below^N
 
-A probability in a row of the best path is a quotient. The numerator is the probability of the
-prefix with one more token, and the denominator is the probability of the prefix alone.
+3. A row of the best path is a quotient of two such probabilities: of the prefix with one more
+   token, and of the prefix alone.
 
 Subtle: more paths can give fewer tokens per round, because the best path's distribution may be
-further from the target's than the draft's is. This is always so if the draft equals the target.
+further from the target's distribution than the draft's is. If the draft equals the target, this
+is always the case.
 At temperature 0 all paths are the same path.
 """
 
@@ -43,9 +47,11 @@ def guess_paths(x, k, rng, draft, paths):
     ends = [-1] * paths  # the last node of each path
     for _ in range(k):
         nodes = sorted(set(ends))  # paths that agree so far share a node
-        # The level's nodes are the last nodes of the tree, in ascending order, as the rows are.
-        rows = dict(zip(nodes, draft(x + tree, len(nodes))))
-        ends = [tree.add(end, sample(rows[end], rng), rows[end]) for end in ends]
+        # These are the last nodes of the tree, so the draft's last rows are theirs, in order.
+        row_of = dict(zip(nodes, draft(x + tree, len(nodes))))
+        for i, end in enumerate(ends):
+            row = row_of[end]
+            ends[i] = tree.add(end, sample(row, rng), row)
     return tree, tree.rows()
 
 
@@ -64,7 +70,10 @@ def worst_first(p_draft, p_target):
 
 
 def difference_of_powers(a, b, n):
-    """Return (a^n - b^n) / (a - b), which is exact for a near b and for a = b."""
+    """Return (a^n - b^n) / (a - b), as a^(n-1) + a^(n-2) b + .. + b^(n-1).
+
+    The sum is exact for a near b and for a = b, too.
+    """
     return sum(a**i * b ** (n - 1 - i) for i in range(n))
 
 
@@ -73,36 +82,41 @@ def best_row(p_draft, order, mass, below, n_paths):
 
     The second array has an entry for each token: `below` of the prefix continued by the token.
     `mass` and `below` are the prefix's; `order` has the tokens, the worst first.
+
+    A token with draft probability p continues the prefix to one with the mass `mass * p`. So
+    P(prefix and token) = mass * p * difference_of_powers(..), and P(prefix) = mass *
+    difference_of_powers(..). In their quotient `mass` cancels.
     """
-    sorted_row = p_draft[order]
-    worse_tokens = np.cumsum(sorted_row) - sorted_row  # of each token: the mass before it
-    below_sorted = below + mass * worse_tokens
-    # P(the prefix and the token) / P(the prefix). Each P is (below + mass)^N - below^N, which
-    # is a mass times `difference_of_powers`. The mass of the prefix and the token is mass *
-    # sorted_row, so mass cancels.
-    above_sorted = below_sorted + mass * sorted_row
-    with_token = sorted_row * difference_of_powers(above_sorted, below_sorted, n_paths)
+    p_sorted = p_draft[order]  # the worst token first
+    p_worse = np.cumsum(p_sorted) - p_sorted  # of all tokens worse than each token
+    below_sorted = below + mass * p_worse
+    above_sorted = below_sorted + mass * p_sorted
+    with_token = p_sorted * difference_of_powers(above_sorted, below_sorted, n_paths)
+    prefix_alone = difference_of_powers(below + mass, below, n_paths)
+
+    # Back from the order to the tokens' ids.
     row = np.zeros_like(p_draft)
-    row[order] = with_token / difference_of_powers(below + mass, below, n_paths)
+    row[order] = with_token / prefix_alone
     below_token = np.zeros_like(p_draft)
     below_token[order] = below_sorted
     return row, below_token
 
 
 def best_path(tree, p_target):
-    """Return the best path's tokens, the row of the best path for each, and the target's rows."""
+    """Return the best path's tokens, its own row for each token, and the target's k + 1 rows."""
     n_paths = len(tree.guesses_at(-1))  # each path has one guess at the root
     tokens, rows = [], []
     target_rows = [row_after(p_target, -1)]
     node = -1  # the root
-    mass = 1
+    mass = 1  # every path has the empty prefix
     below = 0
     while guesses := tree.guesses_at(node):
         _, p_draft = guesses[0]  # all guesses at a node were drawn from this row
         order = worst_first(p_draft, target_rows[-1])
         rank = np.argsort(order)  # rank[token] is the token's position in the order
+        # The best path continues at the child with the best token.
         children = [child for child, _ in guesses]
-        node = max(children, key=lambda child: rank[tree.tokens[child]])  # with the best token
+        node = max(children, key=lambda child: rank[tree.tokens[child]])
         token = tree.tokens[node]
         row, below_token = best_row(p_draft, order, mass, below, n_paths)
         tokens.append(token)
@@ -115,7 +129,8 @@ def best_path(tree, p_target):
 
 def verify_best_path(tree, p_draft, p_target, rng):
     """Test the best path as one block, with the rows of the best path."""
-    return block_verify(*best_path(tree, p_target), rng)
+    guesses, rows, target_rows = best_path(tree, p_target)
+    return block_verify(guesses, rows, target_rows, rng)
 
 
 def build(models: Models,

@@ -20,7 +20,7 @@ class Costs(NamedTuple):
     """Hold times of a draft step and of target passes over 1, 2, .. rows, all in one unit."""
 
     draft: float
-    passes: list  # passes[k]: a pass over k + 1 rows
+    passes: list  # passes[k] is the time of a pass over k + 1 rows
 
     @property
     def c(self):
@@ -36,14 +36,15 @@ class Costs(NamedTuple):
 def check_costs(costs: Costs) -> None:
     """Raise ValueError unless the step's time is >= 0 and every pass's > 0."""
     draft, passes = costs
+    draft_fits = 0 <= draft < math.inf
     passes_fit = len(passes) > 0 and all(0 < time < math.inf for time in passes)
-    if not (0 <= draft < math.inf and passes_fit):
+    if not (draft_fits and passes_fit):
         raise ValueError("need Costs of a draft step >= 0 and of passes over 1, 2, .. rows, "
                          f"each > 0, got {draft} and {passes}")
 
 
 class LogitsModel(Protocol):
-    """State what any model offers: gpt2.GPT2 is one, and so are those of wrappers/."""
+    """State what every model offers, gpt2.GPT2 and the models of wrappers/."""
 
     n_ctx: Any  # the most tokens it reads: int, or math.inf
     n_vocab: int
@@ -53,7 +54,7 @@ class LogitsModel(Protocol):
 
 
 class WithParams(LogitsModel, Protocol):
-    """State what a target offers to drafts that are parts or copies of it: its weights."""
+    """State what a target offers if its weights can be read: a draft can be made from them."""
 
     n_head: int
     params: dict
@@ -76,9 +77,9 @@ class Target(WithParams, WithStates, Protocol):
     """State all that decoders read of a target, as gpt2.GPT2 offers it."""
 
 
-# What a decoder can need: "draft" a loaded draft, "heads" the target's heads.safetensors,
-# "costs" Models.costs; and the keys of OF_MODELS. Some models lack these, and the message about it
-# has the words in OF_MODELS.
+# A decoder can need "draft", a loaded draft; "heads", the target's heads.safetensors; "costs",
+# Models.costs; and properties of its models, the keys of OF_MODELS. If a model lacks a property,
+# the error message has the words of OF_MODELS.
 OF_MODELS = {"params": "a GPT-2 whose weights can be read", "states": "a target with hidden states",
              "tree": "models that read trees of guesses"}
 NEEDS = ("draft", "heads", "costs", *OF_MODELS)
@@ -98,10 +99,11 @@ class Models(NamedTuple):
     def offered(self):
         """Return the keys of OF_MODELS for what the models offer."""
         models = [model for model in (self.draft, self.target) if model is not None]
-        # A model without the attribute reads trees, as those of wrappers/ do.
+        # The models of wrappers/ have no such attribute, and they read trees.
+        all_read_trees = all(getattr(model, "reads_trees", True) for model in models)
         is_offered = {"params": hasattr(self.target, "params"),
                       "states": hasattr(self.target, "hidden"),
-                      "tree": all(getattr(model, "reads_trees", True) for model in models)}
+                      "tree": all_read_trees}
         return {name for name, offers in is_offered.items() if offers}
 
     @property
@@ -111,7 +113,10 @@ class Models(NamedTuple):
 
     @property
     def warm(self):
-        """Return greedy models at temperature 1, for decoders that need whole distributions."""
+        """Return these Models at temperature 1 if they are greedy, else as they are.
+
+        Some decoders need whole distributions: at temperature 0 every row is one-hot.
+        """
         if not self.is_greedy:
             return self
         return self._replace(sampling={**self.sampling, "temperature": 1.0})
@@ -143,16 +148,19 @@ def as_typed(value):
 
 
 class Flag(NamedTuple):
-    """Describe a parameter of `build` to argparse; the flag has its name and its default."""
+    """Describe a parameter of `build` to argparse.
 
-    type: Callable  # text -> value; its ValueError is shown
+    The flag has the name and the default of the parameter.
+    """
+
+    type: Callable  # text -> value; the user sees the message of its ValueError
     help: str
     choices: tuple | None = None
 
     def read(self, value, default):
         """Return a value, given as text or as itself; ValueError if the flag refuses it.
 
-        None is a value only if it is the default.
+        None is accepted only if the default is None.
         """
         if value is None and default is None:
             return None
@@ -180,32 +188,36 @@ class Decoder(NamedTuple):
     """Describe one method, and how to build it from models and flags."""
 
     name: str  # its --decoder, and its file
-    source: str  # of several papers: joined by "; "
-    url: str  # of each paper, joined by " "
-    idea: str  # what it adds, in one phrase
+    source: str  # the paper; the names of several papers are joined by "; "
+    url: str  # the paper's address; several addresses are joined by " "
+    idea: str  # what the decoder adds, in one phrase
     guess: Callable  # a speculative.Guess, once `build` has bound its other arguments
-    test: Callable  # a speculative.Test, likewise
-    build: Callable[..., Step]  # (models, **settings): its parameters after `models` are flags
-    family: str = ""  # of FAMILIES
-    exact: bool | str = True  # True, False (with any flags), or "with --lenience 1"
-    exact_if: Callable | None = None  # (settings) -> bool, if `exact` is a condition
+    test: Callable  # a speculative.Test, once `build` has bound its other arguments
+    build: Callable[..., Step]  # (models, **settings) -> Step; each setting is a flag
+    family: str = ""  # a key of FAMILIES
+    exact: bool | str = True  # True, False, or a condition such as "with --lenience 1"
+    exact_if: Callable | None = None  # (settings) -> whether they meet the condition in `exact`
     tree: tuple = ()  # (guess, test) with flags that make the guesses a tree
-    needs: tuple = ("draft",)  # of NEEDS
-    needs_if: Callable | None = None  # (settings) -> further NEEDS with some flags
-    no_draft_if: Callable | None = None  # (settings) -> bool, if flags can make a draft useless
-    make_draft: Callable | None = None  # (target, notify) -> draft, if it is made, not loaded
-    greedy: bool = False  # temperature 0 only
+    needs: tuple = ("draft",)  # members of NEEDS
+    needs_if: Callable | None = None  # (settings) -> more members of NEEDS
+    no_draft_if: Callable | None = None  # (settings) -> whether they make a draft useless
+    make_draft: Callable | None = None  # (target, notify) -> a draft made from the target
+    greedy: bool = False  # whether the decoder runs at temperature 0 only
     plain: Callable | None = None  # (models, **settings) -> plain decoding with the same text
 
     @property
     def flags(self):
         """Return {name: (default, Flag)}, read from the signature of `build`."""
         _, *parameters = inspect.signature(self.build).parameters.values()
-        # The Flag is the first metadata of the parameter's Annotated[type, Flag(..)].
-        return {one.name: (one.default, one.annotation.__metadata__[0]) for one in parameters}
+        flags = {}
+        for parameter in parameters:
+            # The annotation is Annotated[type, Flag(..)], whose metadata are what follows `type`.
+            flag, *_ = parameter.annotation.__metadata__
+            flags[parameter.name] = (parameter.default, flag)
+        return flags
 
     def settings(self, given):
-        """Return all flags: those given, if they are valid, and the defaults of the others."""
+        """Return the values of all flags: the given values, checked, and the others' defaults."""
         settings = {name: default for name, (default, _) in self.flags.items()}
         for name, value in given.items():
             if name not in settings:
@@ -218,16 +230,17 @@ class Decoder(NamedTuple):
         return settings
 
     def is_exact(self, settings):
-        """Return whether the text is distributed as the target's with these settings."""
+        """Return whether the text has the target's distribution with these settings."""
         return self.exact_if(settings) if self.exact_if else bool(self.exact)
 
     def needs_with(self, settings):
-        """Return the set of what the decoder needs with these settings."""
+        """Return the set of members of NEEDS that the decoder needs with these settings."""
         needs = set(self.needs)
         if self.needs_if:
             needs.update(self.needs_if(settings))
         if self.no_draft_if and self.no_draft_if(settings):
             needs.remove("draft")
+        # --K auto and --widths auto choose by costs.
         if "auto" in (settings.get("K"), settings.get("widths")):
             needs.add("costs")
         return needs
@@ -241,7 +254,10 @@ class Decoder(NamedTuple):
         return "costs" in self.needs_with(settings)
 
     def check_needs(self, settings, offered, whose):
-        """Raise ValueError if models offer less than is needed; `whose` ends the message."""
+        """Raise ValueError if models offer less than the decoder needs.
+
+        The message ends with `whose`, a clause about the models.
+        """
         needs = self.needs_with(settings)
         for need, words in OF_MODELS.items():
             if need in needs and need not in offered:
@@ -265,7 +281,7 @@ def costs(text):
     try:
         times = [float(time) for time in text.split(",")]
     except ValueError:
-        times = []
+        times = []  # too few times, so the next lines raise the error
     if len(times) < 3 or not all(0 < time < math.inf for time in times):
         raise ValueError(f"need at least three times > 0, such as 0.1,1,1.1,1.2, got {text!r}")
     return Costs(draft=times[0], passes=times[1:])
@@ -277,6 +293,7 @@ def either(read, *words):
         try:
             return text if text in words else read(text)
         except ValueError as error:
+            # "need a whole number" becomes "need auto or a whole number".
             needed = str(error).removeprefix("need ")
             raise ValueError(f"need {', '.join(words)} or {needed}") from None
 

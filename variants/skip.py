@@ -21,14 +21,14 @@ from variants.registry import GUESSES, Decoder, Flag, Models, either, whole, who
 def blocks_kept(n_layer, skip, exit):
     """Return the indices of the blocks that the draft runs: the first `exit`, or all but `skip`."""
     if exit is not None:
-        if skip != "middle":  # not its default
+        if skip != "middle":  # "middle" is the default, so --skip was given
             raise ValueError("--skip and --exit are both given: choose one")
         if exit > n_layer:
             raise ValueError(f"need --exit <= n_layer = {n_layer}, got {exit}")
         return list(range(exit))
     quarter = n_layer // 4
     skipped = skip
-    if skip == "middle":  # all but the first quarter + 1 blocks and the last quarter
+    if skip == "middle":  # of 12 blocks 4 .. 8, so that the first 4 and the last 3 are kept
         skipped = range(quarter + 1, n_layer - quarter)
     last = max(skipped, default=0)
     if last >= n_layer:

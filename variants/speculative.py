@@ -12,7 +12,8 @@ from theory.speedup import best_K
 from variants.registry import GUESSES_OR_AUTO, Decoder, Models
 from variants.shared.acceptance import START_COUNTS, Acceptance
 
-RETRY_AFTER = 32  # rounds without a guess before one guess is tried; each such try doubles it
+# Rounds without a guess before one guess is tried; after each try it is twice as many.
+RETRY_AFTER = 32
 
 
 def build(models: Models, K: GUESSES_OR_AUTO = 4) -> Step:
@@ -43,7 +44,8 @@ def choosing_step(models, accepted, tested):
             K = 1
             patience = 2 * patience
         idle_rounds = 0 if K > 0 else idle_rounds + 1
-        result = draft_and_verify(draft, target, K)(x, n_left, rng)  # plain decoding if K is 0
+        # With K = 0 there is no guess, and the round is plain decoding.
+        result = draft_and_verify(draft, target, K)(x, n_left, rng)
         acceptance.fade()
         acceptance.accepted += result.n_accepted
         acceptance.tested += result.n_tested

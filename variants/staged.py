@@ -52,8 +52,9 @@ def staged_tree(x, k, rng, inner, width):
 def ngram(n_vocab, order):
     """Return a draft that counts what followed the last tokens earlier in the text.
 
-    A context is the last n tokens: order 3 uses n = 0, 1 and 2. To the counts of each context
-    the row of the next shorter context is added, as one occurrence. MacKay and Peto (1995).
+    A context is the last n tokens: order 3 uses n = 0, 1 and 2. The row of a context adds two
+    things: the counts of the tokens that followed it, and the row of the next shorter context,
+    which counts as one occurrence. MacKay and Peto (1995).
     """
     def row_of_next(text):  # -> [n_vocab]
         ids = np.array(text)
@@ -61,8 +62,9 @@ def ngram(n_vocab, order):
         for n in range(min(order, len(ids))):
             runs = sliding_window_view(ids, n + 1)  # all runs of n + 1 tokens
             context = ids[len(ids) - n :]
-            same = (runs[:, :n] == context).all(axis=1)  # the runs that begin with the context
-            counts = np.bincount(runs[same, n], minlength=n_vocab)  # of the tokens after it
+            begins_with_it = (runs[:, :n] == context).all(axis=1)  # [number of runs] of bool
+            next_tokens = runs[begins_with_it, n]
+            counts = np.bincount(next_tokens, minlength=n_vocab)
             row = (counts + row) / (counts.sum() + 1)
         return row
 

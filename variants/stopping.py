@@ -1,40 +1,43 @@
 """Huang et al. (2024), "SpecDec++": stop guessing by a threshold, here measured. Lossless.
 
-Adds to assisted.py: it needs neither K nor a constant threshold. The draft guesses while the
+Adds to assisted.py: neither K nor a constant threshold is needed. The draft guesses while the
 probability that the next guess becomes text is worth its time. Costs are measured as for `--K
 auto` (speculative.py), and probabilities are counted.
 
     bucket      one of 8 ranges of the draft's confidence, the largest probability of a row
     a[bucket]   the probability that a guess from such a row is accepted, if all guesses before
                 it are
-    s           the probability that all guesses of this round so far are accepted
+    s           the probability that all guesses of this round so far are accepted; s_k after k
     alpha       the mean of a over the draft's rows
-    d, V        times in target rows: d of a draft step, V[k] of a pass with k guesses
+    d           the time of a draft step, in target rows
+    V[k]        the time of a target pass over k guesses, in target rows
     rho         tokens per unit of time so far, at least plain decoding's 1
 
-At the rate rho, one unit of time is worth rho tokens. A round with k guesses gives 1 + s_1 + ..
-+ s_k tokens and takes the time k d + V[k]. Let rho be the best rate that any rule has. A rule has
-this rate if its rounds maximise the difference tokens - rho * time (the renewal-reward theorem).
-So m more guesses after k guesses are worth `net` tokens. The first of them is accepted with
-probability a[bucket] of its row, and the others with the mean alpha:
+1. A round with k guesses gives 1 + s_1 + .. + s_k tokens on average, in the time k d + V[k].
+2. Let rho be the best rate that any rule has. A rule has this rate if its rounds maximise the
+   difference tokens - rho * time (the renewal-reward theorem). So a unit of time is worth rho
+   tokens.
+3. After k guesses, the next guess becomes text with probability s a, where a is its row's.
+   The guesses after it are accepted with the mean alpha, because their rows are not known yet.
+4. So m more guesses after k guesses are worth `net` tokens, for the best m:
 
     net  =  max over m >= 1 of  s a (1 + alpha + .. + alpha^(m-1)) - rho (m d + V[k+m] - V[k])
 
 Two tests decide whether the draft's next row is computed, and whether a guess is drawn from it.
-The row costs rho d, which is subtracted in `net`. In (b) the row is computed already, so its cost
-is added again.
+In `net` the row still has to be paid, with rho d tokens. When the row is computed already, the
+worth of going on is `gain` = net + rho d.
 
-    (a) compute a draft row           if the mean over rows of max(0, net + rho d) is above rho d
-    (b) draw a guess from that row    if net + rho d > 0
+    (a) compute a draft row           if the mean over rows of max(0, gain) is above rho d
+    (b) draw a guess from that row    if gain > 0
 
-If a is equal for all rows, this is best_K of theory/speedup.py. Otherwise it is the best rule if
-each guess raises V by at least as much as the guess before it. If a guess raises V by more than
-the guess after it, only both together may pay, which is why m can be more than 1.
+If a is equal for all rows, this rule is best_K of theory/speedup.py. If the rows differ, it is the
+best rule whenever each guess raises V by at least as much as the guess before it. If a guess
+raises V by more than the guess after it, perhaps only both together pay, so m can be more than 1.
 
 Huang et al. (2024) Theorem 3.1 stops when 1 - s exceeds a constant, and trains a head to
 predict s. Their released code draws a guess, evaluates the head, and tests the guess in any case.
-Here the decision comes before the draw. Both are exact. It would not be exact to drop a drawn
-guess because of its value, before the ratio test (docs/wild.md).
+Here the decision comes before the draw. Both ways are exact. If a drawn guess were dropped
+because of its value, before the ratio test, the text would be biased (docs/wild.md).
 """
 
 from functools import partial
@@ -48,9 +51,9 @@ from variants.registry import Decoder, Models
 from variants.shared.acceptance import Acceptance
 
 BUCKETS = 8  # of the draft's confidence
-DECAY = 0.996  # multiplies a round's weight after every further round
-# An optimistic start: in each bucket two guesses were tested. One was accepted for sure, the
-# other with the mean confidence of the bucket.
+DECAY = 0.996  # after every further round, a round's weight is multiplied by this
+# An optimistic start. In each bucket two guesses were tested: one was accepted, and the other
+# counts as accepted with the mean confidence of the bucket, 1/16 in the first bucket.
 START_TESTED = np.full(BUCKETS, 2.0)
 START_ACCEPTED = 1 + (np.arange(BUCKETS) + 0.5) / BUCKETS
 START_ROWS = np.full(BUCKETS, 1 / BUCKETS)  # one row of the draft, in equal parts
@@ -67,20 +70,23 @@ class History:
         self.costs = costs
         self.acceptance = Acceptance(START_ACCEPTED, START_TESTED, DECAY,
                                      at_rest=(START_ACCEPTED, START_TESTED))
-        self.rows = START_ROWS  # rows of the draft, tested or not
-        self.tokens = 1.0  # with `time`: plain decoding's speed
+        self.rows = START_ROWS  # for each bucket the rows of the draft, tested or not
+        # One token per unit of time is the speed of plain decoding.
+        self.tokens = 1.0
         self.time = 1.0
 
     def estimates(self):
         """Return `a` and the fraction of rows for each bucket, both [BUCKETS], and rho."""
         bucket_fractions = self.rows / self.rows.sum()
-        return self.acceptance.rate(), bucket_fractions, max(1.0, self.tokens / self.time)
+        rho = max(1.0, self.tokens / self.time)
+        return self.acceptance.rate(), bucket_fractions, rho
 
     def count(self, result, buckets):
         """Add a round, and the buckets of all rows that the draft computed in it."""
         self.acceptance.fade()
         self.rows = START_ROWS + DECAY * (self.rows - START_ROWS)
-        for t, bucket in enumerate(buckets):  # row t gave guess t; the last row may have none
+        # Guess t was drawn from row t. From the last row perhaps no guess was drawn.
+        for t, bucket in enumerate(buckets):
             self.rows[bucket] += 1
             if t < result.n_tested:
                 self.acceptance.tested[bucket] += 1
@@ -94,12 +100,16 @@ class History:
 def net_tokens(first, alpha, prices):  # [..] -> [..]
     """Return what m >= 1 more guesses are worth for the best m: tokens minus prices.
 
-    `first` is s a, the probability that the next guess becomes text. prices[0] is the price of
-    the next guess, prices[1] of the guess after it, and so on.
+    `first` is s a, the probability that the next guess becomes text, as a number or for each
+    bucket. prices[0] is the price of the next guess, prices[1] of the guess after it, and so on.
+
+    >>> net_tokens(np.array([0.5, 0.1]), alpha=0.5, prices=np.array([0.125, 0.125]))
+    array([ 0.5  , -0.025])
     """
-    # The guess after i more guesses becomes text with probability first * alpha^i.
+    # Guess i of the further guesses, counted from 0, becomes text with probability first alpha^i.
     tokens = np.multiply.outer(first, alpha ** np.arange(len(prices)))  # [.., guess]
-    return np.cumsum(tokens - prices, axis=-1).max(axis=-1)
+    net_of_m = np.cumsum(tokens - prices, axis=-1)  # [.., m - 1]
+    return net_of_m.max(axis=-1)
 
 
 def bucket_of(row):
@@ -117,11 +127,11 @@ def guess_while_it_pays(x, k, rng, draft, history, buckets, greedy=False):
     s = 1.0
     a, bucket_fractions, rho = history.estimates()
     alpha = bucket_fractions @ a
-    # Prices in tokens: of a draft row; of each guess, which needs a draft row and a longer pass.
+    # Prices are in tokens. A guess needs a draft row and makes the target's pass longer.
     row_price = rho * history.costs.c
     prices = row_price + rho * np.diff(history.costs.pass_cost[: k + 1])  # [k]
     while len(guesses) < k:
-        # gains[b]: the worth of guessing on from a row in bucket b, when the row is paid already
+        # gains[b] is the gain if the next row is in bucket b.
         gains = row_price + net_tokens(s * a, alpha, prices[len(guesses) :])
         if bucket_fractions @ np.maximum(0, gains) <= row_price:  # (a)
             break
@@ -139,17 +149,18 @@ def guess_while_it_pays(x, k, rng, draft, history, buckets, greedy=False):
 
 def build(models: Models) -> Step:
     """Return the step of one text, which guesses while it pays, from the Costs."""
-    assert models.costs is not None  # variants.build asks for them: `needs` names them
+    assert models.costs is not None  # variants.build has checked it, because `needs` has "costs"
     history = History(models.costs)
     target = models.target_rows
-    most = len(models.costs.pass_cost) - 1  # guesses of the largest pass with a known cost
+    # No round has more guesses than the largest pass with a known cost.
+    most = len(models.costs.pass_cost) - 1
     make_guesses = partial(guess_while_it_pays, draft=models.warm.draft_rows, history=history,
                            greedy=models.is_greedy)
 
     def step(x, n_left, rng):
-        buckets = []  # of this round's rows
-        result = speculative_step(x, n_left, rng, target, most,
-                                  partial(make_guesses, buckets=buckets))
+        buckets = []  # the guess appends the buckets of this round's rows
+        guess = partial(make_guesses, buckets=buckets)
+        result = speculative_step(x, n_left, rng, target, most, guess)
         history.count(result, buckets)
         return result
 

@@ -5,9 +5,11 @@ counts are not clear. The guesses are the tokens that most often followed the la
 a least probability. Finished texts can be remembered for later texts (lib/memory.py).
 
     run           some tokens in a row; the counts have the tokens that followed each run
-    m             the length of the run that a guess continues: 1, 2, .. depth - 1 are all tried
+    m             the length of the run, at the end of the text, that the guesses continue: 1, 2,
+                  .. depth - 1 are all tried
     probability   of a guess: the product of the relative frequencies on its path
-    score         the sum of the probabilities: how many guesses are expected to be right
+    score         the sum of the probabilities of the guesses: how many of them are expected to
+                  be right
     factor        a run of m tokens gives at most min(cap, factor m) guesses; alpha in the
                   paper's MAX_SPEC
 
@@ -28,7 +30,9 @@ from variants.registry import Decoder, Flag, Models, whole
 class Counts:
     """Count what came next after every run of up to depth - 1 tokens: the paper's suffix tree.
 
-    >>> after = Counts(3, [[0, 1, 0, 2, 0, 1]]).after  # run -> {token: how often}, latest last
+    `after[run]` is {token: how often it followed the run}, the latest token last.
+
+    >>> after = Counts(3, [[0, 1, 0, 2, 0, 1]]).after
     >>> after[(0,)], after[(0, 1)]
     ({2: 1, 1: 2}, {0: 1})
     """
@@ -36,7 +40,7 @@ class Counts:
     def __init__(self, depth, texts=()):
         self.depth = depth
         self.after: dict[tuple, dict] = defaultdict(dict)
-        self.text: list[int] = []  # what `follow` has counted
+        self.text: list[int] = []  # the text that `follow` has counted
         for text in texts:
             self.add(text, 0)
 
@@ -46,8 +50,9 @@ class Counts:
             token = text[i]
             longest = min(self.depth - 1, i)  # i tokens are before this token
             for m in range(1, longest + 1):
-                followed = self.after[tuple(text[i - m : i])]
-                # Removed and put back, so that the latest token is the last key.
+                run = tuple(text[i - m : i])  # the m tokens before this token
+                followed = self.after[run]
+                # The token is removed and put back, so that the latest token is the last key.
                 followed[token] = followed.pop(token, 0) + 1
 
     def follow(self, x):
@@ -68,18 +73,20 @@ def most_frequent_path(run, after, n, min_prob):
     probability = 1.0
     score = 0.0
     while len(guesses) < n and (followed := after.get(run)):
-        token = max(reversed(followed), key=followed.get)  # reversed: the latest token first
+        # Of equals max returns the first, so the latest token comes first.
+        token = max(reversed(followed), key=followed.get)
         probability *= followed[token] / sum(followed.values())
         if probability < min_prob:
             break
         guesses.append(token)
-        run += (token,)  # until the run is longer than those that are counted
         score += probability
+        # The run grows, until it is longer than all runs that were counted.
+        run += (token,)
     return guesses, score
 
 
 def best_guess(x, all_counts, k, factor=2.0, min_prob=0.1):
-    """Return up to k guesses and their score: the largest over all m and all Counts.
+    """Return up to k guesses and their score: the largest score over all m and all Counts.
 
     Of equal scores the largest m wins, then the first of the Counts.
 
@@ -87,14 +94,15 @@ def best_guess(x, all_counts, k, factor=2.0, min_prob=0.1):
     >>> best_guess([9, 0], [counts], k=4)  # 1 always came after 0, then 2 in two of three cases
     ([1, 2], 1.6666666666666665)
     """
-    candidates = [([], 0.0)]  # if no run of x has occurred before
+    candidates = [([], 0.0)]  # no guesses, if no run of x has occurred before
     longest = min(all_counts[0].depth - 1, len(x))
     for m in range(longest, 0, -1):
         run = tuple(x[-m:])
         n = int(min(k, factor * m))  # a longer run predicts more tokens
         for counts in all_counts:
             candidates.append(most_frequent_path(run, counts.after, n, min_prob))
-    return max(candidates, key=lambda candidate: candidate[1])  # the first of equal scores
+    # Of equal scores max returns the first.
+    return max(candidates, key=lambda candidate: candidate[1])
 
 
 def copy_or_draft(x, k, rng, own, remembered, draft, n_vocab, cap, n_drafted, sure, **limits):
@@ -105,8 +113,9 @@ def copy_or_draft(x, k, rng, own, remembered, draft, n_vocab, cap, n_drafted, su
     """
     own.follow(x)
     guesses, score = best_guess(x, [own, remembered], cap, **limits)
-    if score >= sure:  # no guess is drawn before this choice, so it does not bias the text
-        guesses = guesses[:k]  # not before the choice: the score counts all of them
+    # No guess is drawn before this choice, so the choice does not bias the text.
+    if score >= sure:
+        guesses = guesses[:k]  # cut only now, because the score counts all of them
         return guesses, one_hot_rows(guesses, n_vocab)
     return guess(x, min(k, n_drafted), rng, draft)
 

@@ -2,19 +2,23 @@
 
 Adds to tree.py and block.py: a tree is tested from its leaves to its root, a whole path at a
 time. A guess to which the target assigns more probability than the draft makes up for a guess to
-which it assigns less. The next path is tested with the target's mass that rejected paths left.
-On a chain the test is block.py's; with one-hot rows it is tree.py's.
+which it assigns less. If a path is rejected, the next path is tested with the probability that
+the target has left. On a chain the test is block.py's; with one-hot rows it is tree.py's.
 
     node, child   a node that is visited; a guess below it, whose token is `token`
     row           the row from which the child was drawn                         the paper's M_s
     remaining     the target's row at the node, then its residual after each     the paper's M_b
                   rejected child
-    share         the probability of accepting the path to the node, so far. It starts as 1 at
-                  the root, and at a child as min(1, share of the node * remaining[token] /
-                  row[token])
+    share         the probability of accepting the path to the node, so far
     surplus       the sum of (share * remaining - row)_+: mass that a rejected child does not use
 
-After a rejected child the share of the node falls to surplus / (surplus + 1 - share).
+(a) The share is 1 at the root. At a child it is min(1, share of the node * remaining[token] /
+    row[token]).
+(b) All paths through the child are tested before the path that ends at the node.
+(c) If they are rejected, the child is rejected. The share of the node falls to surplus /
+    (surplus + 1 - share), and the residual of share * remaining replaces remaining.
+(d) If all children are rejected, the path that ends at the node is accepted with probability
+    share, and one more token is drawn from remaining.
 
 Subtle: the divisor surplus + 1 - share is not the mass that the draft's row has left. And if a
 token is drawn twice at one node, both draws are guesses. The second guess is never accepted,
@@ -33,27 +37,29 @@ from variants.tree import SIBLINGS, WIDTHS, guess_shape, tree_step
 def verify_traversal(tree, p_draft, p_target, rng):
     """Return the tokens of the first path that is accepted, leaves first, and one more token.
 
-    The path of the root, without any guess, is always accepted. All guesses must be drawn by one
-    draft. With two drafts a token could be drawn twice, with children from both draws. The children
-    of the second draw would then be tested together with the first draw, before the second.
+    The path of the root, without any guess, is always accepted. `p_draft` is not used, because
+    the tree has the rows.
+
+    All guesses must be drawn by one draft. With two drafts a token could be drawn twice at a node,
+    and both draws could have children. Both draws are one node here, so the children of the second
+    draw would be tested already with the first draw.
     """
     def visit(node, share):
         """Return the tokens after this node, or None if no path through it is accepted."""
         remaining = row_after(p_target, node)
         for child, row in tree.guesses_at(node):
             token = tree.tokens[child]
-            # First all paths through the child, which are longer.
-            ids = visit(child, min(share * remaining[token] / row[token], 1))
+            share_of_child = min(share * remaining[token] / row[token], 1)  # (a)
+            ids = visit(child, share_of_child)  # (b)
             if ids:  # a path through the child is accepted
                 return [token] + ids
-            surplus = np.maximum(share * remaining - row, 0).sum()
+            surplus = np.maximum(share * remaining - row, 0).sum()  # (c)
             remaining = residual(share * remaining, row)
             mass = surplus + (1 - share)
-            # The mass is 0 only if share is 1 and both rows are equal. The child is then accepted
-            # with probability 1, up to rounding.
+            # The mass is 0 only if share is 1 and both rows are equal. Such a child is accepted
+            # with probability 1, so only rounding can have rejected it.
             share = surplus / mass if mass > 0 else 1
-        # No path through a child is accepted: test the path that ends here.
-        if node == -1 or accept(share, rng):
+        if node == -1 or accept(share, rng):  # (d); -1 is the root
             return [sample(remaining, rng)]
         return None
 

@@ -50,10 +50,14 @@ def draw_siblings(row, width, siblings, rng):
 
 def guess_shape(x, k, rng, draft, shape, siblings="distinct"):
     """Return a tree of at most k levels, drawn level by level, and the row of each node."""
-    # Each path of the shape is one child of its parent, path[:-1].
-    n_children = Counter(path[:-1] for path in shape if len(path) <= k)
+    # The shape's path (0, 2) is one child of the shape's path (0,).
+    n_children: Counter[tuple] = Counter()
+    for path in shape:
+        if len(path) <= k:
+            n_children[path[:-1]] += 1
     tree = Tree()
     paths_of_level: dict[int, tuple] = {-1: ()}  # node: its path in the shape
+    # The loop ends at a level whose nodes have no children in the shape.
     while any(n_children[path] for path in paths_of_level.values()):
         rows = draft(x + tree, len(paths_of_level))  # this level's nodes are the last nodes
         paths_below: dict[int, tuple] = {}
@@ -71,10 +75,11 @@ def guess_shape(x, k, rng, draft, shape, siblings="distinct"):
 def verify_tree(tree, p_draft, p_target, rng):
     """Walk down while a child is accepted; add a token: multi-step speculative sampling.
 
-    At each node the guesses are tested in the order drawn. Each guess is tested with the row it
-    was drawn from, which is in the tree (`p_draft` is not used), against what remains of the
-    target's distribution after its rejected siblings. With one-hot rows it is SpecInfer's greedy
-    verification. Miao et al. (2023), VerifyStochastic.
+    At each node the guesses are tested in the order drawn. The test compares two rows: the row
+    that the guess was drawn from, and what remains of the target's distribution after the
+    rejected siblings of the guess. The tree has the rows of the guesses, so `p_draft` is not used.
+    With one-hot rows the test is SpecInfer's greedy verification. Miao et al. (2023),
+    VerifyStochastic.
     """
     ids: list[int] = []
     node = -1  # the root
@@ -82,11 +87,12 @@ def verify_tree(tree, p_draft, p_target, rng):
         remaining = row_after(p_target, node)
         for child, row in tree.guesses_at(node):
             token = tree.tokens[child]
-            # The quotient first: min(NaN, 1) is NaN, which `accept` refuses; min(1, NaN) is 1.
+            # The quotient comes first, because min(NaN, 1) is NaN, which `accept` refuses. With
+            # min(1, NaN), which is 1, a NaN would be accepted.
             if accept(min(remaining[token] / row[token], 1), rng):
                 ids.append(token)
                 node = child
-                break
+                break  # the walk goes on at the child
             remaining = residual(remaining, row)
         else:  # no child is accepted, or there is none
             return ids + [sample(remaining, rng)]
@@ -96,14 +102,15 @@ def tree_step(models, widths, siblings=None, total=None, depth=DEPTH, test=verif
     """Return the step of a tree of these widths, of the best tree, or of a tree per round."""
     if total is not None and widths != "dynamic":
         raise ValueError("--total needs --widths dynamic")
-    # Whether siblings are the most probable tokens, best first, instead of drawn tokens.
+    # Siblings can be the most probable tokens, best first, instead of drawn tokens.
     are_best = models.is_greedy or widths == "dynamic"
     if are_best and siblings not in (None, "top"):
         raise ValueError(f"--siblings {siblings} does not apply at --temperature 0 or with "
                          "--widths dynamic (only top)")
     if siblings is None:
         siblings = "top" if are_best else "distinct"
-    # A draft's greedy row is one-hot and names one child; at temperature 1 it ranks all tokens.
+    # The draft's rows are at temperature 1, where a row ranks all tokens. At temperature 0 a row is
+    # one-hot, and would give one child only.
     draft = with_tree_sampling(models.draft, **models.warm.sampling)
     target = with_tree_sampling(models.target, **models.sampling)
 

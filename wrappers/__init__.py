@@ -1,4 +1,4 @@
-"""Make a model or a step from a different one, so that every decoder runs through it unchanged.
+"""Wrap a model or a step, so that every decoder runs through the wrapper unchanged.
 
 intersection            a draft with a different vocabulary
 window                  texts longer than the context
@@ -7,5 +7,5 @@ batch                   many texts at once
 batch_gpt2              a GPT-2 that reads many texts in one pass
 transformers_model      any causal language model that transformers loads
 transformers_tree       a tree of guesses in one pass of such a model
-transformers_tokenizer  its tokenizer, with the names and the bytes that the programs use
+transformers_tokenizer  a tokenizer of transformers, with the names that the programs use
 """

@@ -1,9 +1,8 @@
 """Zhang et al. (2025), "Batch Speculative Decoding Done Right": many texts at once. Lossless.
 
 Adds to speculative.py: several texts share each pass, because a loaded weight can multiply the
-rows of all of them. Each text has its own tokens, n_left, cache and generator, so it is the
-same text as when it is written alone. When a text ends, the next one begins: Yu et al. (2022),
-"Orca", Sec. 3.1.
+rows of all texts. Each text has its own tokens, n_left, cache and generator, so a batch does not
+change any text. When a text ends, the next one begins: Yu et al. (2022), "Orca", Sec. 3.1.
 
     jobs      (x, N, rng): the tokens so far, how many new ones are wanted, the text's generator;
               (x, N, rng, new_step, stop) for a text with its own step and stop tokens
@@ -35,10 +34,10 @@ from wrappers.intersection import TokenLevelIntersection
 
 
 class Shared:
-    """Answer calls `(ids, n_last) -> rows` of steps with rows from passes that texts share.
+    """Compute rows for a step's calls `(ids, n_last)` in passes that several texts share.
 
-    Of the models with requests the one with the lowest turn runs first: a draft before the
-    target, so that the target's pass includes the guesses of all texts.
+    When several models have requests, the model with the lowest turn runs first. Drafts have
+    turn 0 and the target has turn 1, so the target's pass includes the guesses of all texts.
     """
 
     def __init__(self, model, turn=0):
@@ -48,32 +47,38 @@ class Shared:
     def __call__(self, ids, n_last=1):
         if isinstance(ids, Branches):
             raise ValueError("need a chain of guesses for texts in batches, got a tree")
-        # Suspend this text: its parent, generate_batch, gets the request and returns the rows.
+        # The current greenlet is this text, and its parent runs generate_batch. `switch` suspends
+        # the text, passes its request to the parent, and returns the rows when they are computed.
         return getcurrent().parent.switch((self, ids, n_last))
 
-    def __getattr__(self, name):  # n_vocab, params: of the model itself
-        if name.startswith("__"):  # copy and pickle ask for these before `model` is set
+    def __getattr__(self, name):
+        # Attributes such as n_vocab and params are the model's own. But copy and pickle ask for
+        # names such as __deepcopy__ before `model` is set: without this test the line below
+        # would ask for `model` without end.
+        if name.startswith("__"):
             raise AttributeError(name)
         return getattr(self.model, name)
 
 
 def unbatched(model):
-    """Return the batch model of any `model(ids, n_last)` without a cache."""
+    """Return the batch model of a function `model(ids, n_last)` that has no cache."""
     return lambda calls: [model(ids, n_last) for _, ids, n_last in calls]
 
 
 class OneByOne:
-    """A batch model of any model with `fresh()`: each text has its own copy and passes."""
+    """Make a batch model of any model with `fresh()`: each text has its own copy and passes."""
 
     def __init__(self, model):
         self.model = model
-        self.models = WeakKeyDictionary()  # text -> its model, while the text exists
+        # {text: its model}; an entry disappears together with its text
+        self.models = WeakKeyDictionary()
 
     def __call__(self, calls):  # -> a list of [n_last, n_vocab]
         return [self.model_of(text)(ids, n_last) for text, ids, n_last in calls]
 
-    def __getattr__(self, name):  # n_vocab: of the model itself
-        if name.startswith("__"):  # copy and pickle ask for these before `model` is set
+    def __getattr__(self, name):
+        # as in Shared: n_vocab is the model's own, and copy asks before `model` is set
+        if name.startswith("__"):
             raise AttributeError(name)
         return getattr(self.model, name)
 
@@ -85,7 +90,11 @@ class OneByOne:
 
 
 def batch_model(model, turn=0):
-    """Return a model for the steps of all texts; a GPT2's passes are shared, others are not."""
+    """Return a `Shared` model for the steps of all texts.
+
+    The texts share the passes of a GPT2. Any other model reads the texts one by one.
+    """
+    # Each text translates its own tokens, so only the draft inside the wrapper is shared.
     if isinstance(model, TokenLevelIntersection):
         return TokenLevelIntersection(batch_model(model.draft, turn), model.common)
     if isinstance(model, GPT2):
@@ -94,9 +103,12 @@ def batch_model(model, turn=0):
 
 
 def run_pass(waiting):
-    """Run one pass, of the model whose turn it is; return (text, what resumes it) for its texts."""
-    asked = [model for model, _, _ in waiting.values()]
-    next_model = min(asked, key=attrgetter("turn"))
+    """Run one pass of the next model; return (text, [its rows]) for each text in the pass.
+
+    `waiting` is {text: its request}.
+    """
+    requested = [model for model, _, _ in waiting.values()]
+    next_model = min(requested, key=attrgetter("turn"))
     calls = []
     for text, (model, ids, n_last) in waiting.items():
         if model is next_model:
@@ -108,10 +120,10 @@ def run_pass(waiting):
 def generate_batch(jobs, new_step, batch=8, stop=()):
     """Write many texts, `batch` at once; yield the Rounds of each, in the order of the jobs.
 
-    `jobs` are (x, N, rng), or (x, N, rng, new_step, stop) if a text has its own of these; the
-    next job is taken when a text has ended. `new_step()` returns a decoder's step for one text;
-    all texts have the same `Shared` models. The Rounds come without their rows of
-    probabilities, which are large. ValueError if batch < 1.
+    `jobs` are (x, N, rng), or (x, N, rng, new_step, stop) for a text with its own step and stop
+    tokens. The next job is requested when a text has ended. `new_step()` returns a decoder's
+    step for one text; the steps of all texts call the same `Shared` models. The Rounds come
+    without their rows of probabilities, which are large. ValueError if batch < 1.
 
     >>> import numpy as np
     >>> from functools import partial
@@ -124,30 +136,38 @@ def generate_batch(jobs, new_step, batch=8, stop=()):
     [[1, 2], [3]]
     [[5, 6]]
     """
-    def write(i, x, N, rng, new_step=new_step, stop=stop):
-        rounds = generate(x, new_step(), N, rng, stop)
+    # A greenlet runs this function: it writes one whole text, and returns an entry of `done`.
+    def write(i, x, N, rng, own_new_step=new_step, own_stop=stop):
+        rounds = generate(x, own_new_step(), N, rng, own_stop)
         without_rows = [result._replace(p_draft=None, p_target=None) for result in rounds]
-        return {i: without_rows}  # an entry of `done`
+        return {i: without_rows}
 
     if batch < 1:
         raise ValueError(f"need batch >= 1 texts at once, got {batch}")
-    jobs = enumerate(jobs)
-    waiting: dict = {}  # text: its request
-    done: dict[int, list] = {}  # number of the job: its rounds
+    numbered_jobs = enumerate(jobs)
+    waiting: dict = {}  # {text: its request}
+    done: dict[int, list] = {}  # {number of the job: its rounds}
     n_yielded = 0
     while True:
         n_free = batch - len(waiting)
-        begun = [(greenlet(write), (i, *job)) for i, job in islice(jobs, n_free)]
-        if not begun and not waiting:
+        new_jobs = islice(numbered_jobs, n_free)
+        # (text, the arguments that start or resume it): a new text is started with its job.
+        resumable = [(greenlet(write), (i, *job)) for i, job in new_jobs]
+        if not resumable and not waiting:
             return
-        # New texts are given their job; if there are none, waiting texts are given rows.
-        for text, given in begun or run_pass(waiting):
-            returned = text.switch(*given)  # runs the text until it requests rows, or has ended
+        # When no new text can begin, a pass computes rows for texts that wait.
+        if not resumable:
+            resumable = run_pass(waiting)
+        for text, arguments in resumable:
+            # The text runs until it requests rows or ends. In the first case its request is
+            # returned, in the second case the value of `write`.
+            returned = text.switch(*arguments)
             if text.dead:
                 waiting.pop(text, None)
                 done |= returned
             else:
                 waiting[text] = returned
+        # The next text in the order of the jobs may end after later ones, which wait in `done`.
         while n_yielded in done:
             yield done.pop(n_yielded)
             n_yielded += 1

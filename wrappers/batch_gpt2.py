@@ -1,17 +1,17 @@
 """Yu et al. (2022), "Orca", Sec. 3.2, selective batching: one pass over many texts.
 
-Adds to gpt2.py: the new tokens of all texts are the rows of one pass. Products with weights and
-everything else that depends on one row alone take all rows at once. Attention goes text by
-text, each with its own keys and values; nothing is padded.
+Adds to gpt2.py: the new tokens of all texts are the rows of one pass. Whatever is computed for
+each row alone, such as a product with weights, is computed for all rows at once. Attention is
+computed text by text, each with its own keys and values. Nothing is padded.
 
     calls     a list of (text, ids, n_last), as in batch.py
     part      what one text adds to a pass: tokens n_past : n_seq of its ids
 
-Subtle: BLAS sums in a different order for a different number of rows, so the last bits of a
-text would depend on the other texts. The compiled product (lib/backend/products.py) sums
-in the same order for 1 to MAX_ROWS rows. So a pass with this product has at most MAX_ROWS rows. A
-text with more rows, such as a prompt, gets its own pass. Every product then has the same bits as
-for the text alone.
+Subtle: a text's logits must have the same last bits, whichever texts share its pass.
+(1) BLAS sums in a different order for a different number of rows, so its last bits would change.
+(2) The compiled product (lib/backend/products.py) sums in one order for 1 to MAX_ROWS rows.
+(3) So a pass with the compiled product has at most MAX_ROWS rows, and a text with more new
+    tokens, such as a prompt, gets its own pass. No other text can then change the bits.
 """
 
 import math
@@ -29,14 +29,14 @@ class Part(NamedTuple):
     """Hold what one text adds to a pass."""
 
     text: Any
-    cache: np.ndarray  # its own keys and values
+    cache: np.ndarray  # the text's own keys and values
     ids: list
     n_past: int
     n_last: int
 
     @property
     def n_new(self):
-        """Return how many rows it adds."""
+        """Return the number of rows that the text adds."""
         return len(self.ids) - self.n_past
 
 
@@ -44,7 +44,8 @@ class BatchGPT2(GPT2):
     """A GPT2 that reads many texts in one pass, `model(calls)`, with a cache for each text.
 
     A text is any object that can be weakly referenced: a greenlet, or an instance of a class,
-    but not a string or a tuple. Its cache is dropped with it. Every text has a GPT2's logits:
+    but not a string or a tuple. When this object is deleted, the text's cache is dropped. The
+    logits of each text are those of a GPT2 that reads the text alone:
 
     >>> from lib.checkpoints.weights import random_params
     >>> hparams = dict(n_vocab=11, n_ctx=8, n_embd=6, n_head=2, n_layer=2)
@@ -60,7 +61,8 @@ class BatchGPT2(GPT2):
 
     def __init__(self, params, n_head):
         super().__init__(params, n_head)
-        self.texts = WeakKeyDictionary()  # text -> its ids and cache, while the text exists
+        # {text: (the ids in its cache, the cache)}; an entry disappears together with its text
+        self.texts = WeakKeyDictionary()
 
     def __call__(self, calls):  # -> a list of [n_last, n_vocab]
         """Return the logits of every call, each of a different text.
@@ -70,7 +72,8 @@ class BatchGPT2(GPT2):
         if len({text for text, *_ in calls}) < len(calls):
             raise ValueError("need calls of different texts, got one text twice")
         parts = [self.part(*call) for call in calls]
-        logits = {}  # by text, because the passes are in the order of their sizes
+        # {text: its rows}: `groups` sorts the parts by size, and the calls have a different order
+        logits = {}
         with one_blas_thread():
             for group in groups(parts, most_rows(self.cache)):
                 for part, rows in zip(group, self.read_parts(group)):
@@ -78,16 +81,20 @@ class BatchGPT2(GPT2):
         return [logits[part.text] for part in parts]
 
     def part(self, text, ids, n_last):
-        """Return what a pass must read of `ids`, as in GPT2.read."""
+        """Return the Part of one call: a pass reads the ids that the text's cache lacks."""
         ids = list(ids)
         if text not in self.texts:
-            self.texts[text] = [], np.zeros(self.cache.shape, self.cache.dtype, like=self.cache)
-        known, cache = self.texts[text]
-        return Part(text, cache, ids, self.n_reusable(known, ids, n_last), n_last)
+            empty_cache = np.zeros(self.cache.shape, self.cache.dtype, like=self.cache)
+            self.texts[text] = [], empty_cache
+        cached_ids, cache = self.texts[text]
+        n_past = self.n_reusable(cached_ids, ids, n_last)
+        return Part(text, cache, ids, n_past, n_last)
 
     def read_parts(self, parts):  # -> [n_last, n_vocab] of each part
         """Run one pass over the new tokens of all parts."""
-        for part in parts:  # as in GPT2.read: true if Ctrl-C comes in forward
+        # Until the pass ends, each cache counts as holding only the ids before the new tokens.
+        # So Ctrl-C in `forward` leaves ids and caches consistent.
+        for part in parts:
             self.texts[part.text] = part.ids[: part.n_past], part.cache
         # The new tokens of all texts are the rows of one array, text after text.
         new = [token for part in parts for token in part.ids[part.n_past :]]
@@ -97,39 +104,46 @@ class BatchGPT2(GPT2):
                     attends, self.params, self.n_head)
         for part in parts:
             self.texts[part.text] = part.ids, part.cache
-        # Only the rows that were asked for are multiplied by the unembedding.
-        ends = np.cumsum([part.n_new for part in parts])
+        # Logits are wanted for the last n_last rows of each part; only these are unembedded.
+        ends = np.cumsum([part.n_new for part in parts])  # of each part's rows in x
         last_rows = [x[end - part.n_last : end] for part, end in zip(parts, ends)]
-        last = np.concatenate(last_rows)
-        bounds = np.cumsum([part.n_last for part in parts])[:-1]
-        return np.split(to_host(unembed(last, self.params)), bounds)
+        logits = to_host(unembed(np.concatenate(last_rows), self.params))
+        # Parts with n_last = 1, 3, 2 end at rows 1, 4, 6 of `logits`, which is cut at 1 and 4.
+        cuts = np.cumsum([part.n_last for part in parts])[:-1]
+        return np.split(logits, cuts)
 
     def attend(self, layer, parts):
-        """Return one layer's `attend`, in which each part's rows see their own text."""
-        def attend(q, k, v):  # 3 x [n_head, n_rows, d_head] -> [n_head, n_rows, d_head]
+        """Return one layer's `attend`, in which the rows of each text see only this text."""
+        def attend_by_text(q, k, v):  # 3 x [n_head, n_rows, d_head] -> [n_head, n_rows, d_head]
             out = []
             first = 0  # the first row of the part
             for part in parts:
                 rows = slice(first, first + part.n_new)
                 first += part.n_new
-                # Row i of a text sees the columns up to its own position.
+                # A row sees the columns 0 .. its own position; a text's new tokens are at the
+                # positions n_past .. len(ids) - 1.
                 mask = self.mask[part.n_past : len(part.ids), : len(part.ids)]
-                own = cached(part.cache[layer], part.n_past, mask)
-                out.append(own(q[:, rows], k[:, rows], v[:, rows]))
+                attend_part = cached(part.cache[layer], part.n_past, mask)
+                out.append(attend_part(q[:, rows], k[:, rows], v[:, rows]))
             return np.concatenate(out, axis=1)
 
-        return attend
+        return attend_by_text
 
 
 def most_rows(cache):
-    """Return the most rows of a pass: MAX_ROWS if this keeps a text's bits as alone, else inf."""
-    return MAX_ROWS if isinstance(cache, np.ndarray) and product_compiler() else math.inf
+    """Return how many rows a pass may have so that a text's bits do not depend on the others.
+
+    Without the compiled product, no number of rows ensures this, and the result is math.inf.
+    """
+    is_compiled = isinstance(cache, np.ndarray) and product_compiler()
+    return MAX_ROWS if is_compiled else math.inf
 
 
 def groups(parts, most):
     """Split the parts into passes of at most `most` rows; a larger part is a pass by itself."""
     passes = []
     n_rows = 0  # of the last pass
+    # In the order of sizes, no part above `most` separates small parts that can share a pass.
     for part in sorted(parts, key=attrgetter("n_new")):
         if not passes or n_rows + part.n_new > most:
             passes.append([])

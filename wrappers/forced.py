@@ -1,7 +1,7 @@
 """Write the tokens that a mask forces, without a pass of any model. Lossless.
 
-A mask (sampling.warp's `allowed`) that leaves a single token after a text gives this token all
-the probability, in the target's row as in the draft's. Several such tokens in a row, a forced
+A mask (sampling.warp's `allowed`) may leave a single token after a text. This token then has all
+the probability, in the target's row and in the draft's row. Several such tokens in a row, a forced
 run, are known before any model is asked.
 
     allowed    ids -> [n_vocab] of bool: the tokens that may follow
@@ -25,33 +25,37 @@ class ForcedRound(Round):
 
 def forced_run(x: list[int], most: int, allowed: Allowed,
                stop: Collection[int] = ()) -> list[int]:
-    """Return the only tokens by which x can continue, at most `most` of these tokens.
+    """Return the forced run after x: at most `most` tokens, and none after a stop token.
 
-    A stop token is the last.
-
-    >>> counts_to_2 = lambda ids: (np.arange(4) == len(ids)) | (len(ids) > 2)
+    >>> def counts_to_2(ids):  # [0] and [0, 1] are continued by one token, [0, 1, 2] by any token
+    ...     return np.arange(4) == len(ids) if len(ids) < 3 else np.ones(4, bool)
     >>> forced_run([0], 9, counts_to_2)
     [1, 2]
     """
     forced: list[int] = []
-    while len(forced) < most and not (forced and forced[-1] in stop):
+    while len(forced) < most:
         mask = allowed(x + forced)
         if np.count_nonzero(mask) != 1:
             break
-        forced.append(int(mask.argmax()))  # the index of the only True
+        token = int(mask.argmax())  # the index of the only True
+        forced.append(token)
+        if token in stop:
+            break
     return forced
 
 
 def with_forced_runs(step: Step, allowed: Allowed, stop: Collection[int] = ()) -> Step:
-    """Return the step that writes a forced run by itself, and calls `step` where there is none."""
+    """Return the step that writes a forced run if there is one, and calls `step` if not."""
     def step_or_run(x, n_left, rng):
         forced = forced_run(x, n_left, allowed, stop)
         if not forced:
             return step(x, n_left, rng)
         rows = one_hot_rows(forced, n_vocab=len(allowed(x)))
-        # all but the last token are guesses, and the last one takes the place of the bonus token
+        # A round ends with a token that is no guess, so the last forced token is this token:
+        # `verify` draws it from the last row, after it has accepted all guesses.
         guesses = forced[:-1]
-        ids = verify(guesses, rows[:-1], rows, rng)
-        return ForcedRound(ids, guesses, rows[:-1], rows, n_accepted=len(guesses))
+        p_draft = rows[:-1]
+        ids = verify(guesses, p_draft, rows, rng)
+        return ForcedRound(ids, guesses, p_draft, rows, n_accepted=len(guesses))
 
     return step_or_run

@@ -13,7 +13,7 @@ Guesses are drawn from the same row that the test receives, so every decoder sta
 whatever the tokenizers are. A bad match of the vocabularies only costs acceptance.
 
 Subtle: the row must be divided by its sum. A row that is only cut is not the distribution of
-the guesses, and biases the text. Here softmax divides it, because the wrapper returns logits.
+the guesses, and biases the text. Here softmax divides the row, because the wrapper returns logits.
 """
 
 import math
@@ -22,12 +22,16 @@ from itertools import groupby
 import numpy as np
 
 # A logit of probability 0: exp((IMPOSSIBLE - max) / T) is 0 for any temperature T below 1e35.
-# It is finite, because sampling.warp refuses infinite logits.
+# The logit is finite, because sampling.warp refuses infinite logits.
 IMPOSSIBLE = float(np.finfo(np.float32).min)
 
 
 def meanings(encoder):
-    """Return {token: meaning}: its bytes, its name if it is special, None if it ends a text."""
+    """Return {token: meaning}.
+
+    The meaning of a token is its bytes, but the name of a special token, and None for the end of
+    a text. Two tokens of different vocabularies are common if they have the same meaning.
+    """
     def meaning(token, symbol):
         if token == encoder.end_of_text:
             return None
@@ -39,7 +43,7 @@ def meanings(encoder):
 
 
 class CommonTokens:
-    """Hold the common tokens of two Encoders, the draft's and the target's; translate texts.
+    """Hold the common tokens of two tokenizers, the draft's and the target's; translate texts.
 
     ValueError if no token is common.
     """
@@ -48,7 +52,7 @@ class CommonTokens:
         ours = meanings(encoder)
         theirs = meanings(draft_encoder)
         draft_token = {meaning: token for token, meaning in theirs.items()}
-        # A common token has one meaning in both vocabularies.
+        # (our id, the draft's id) of each common token
         pairs = [(token, draft_token[meaning]) for token, meaning in ours.items()
                  if meaning in draft_token]
         if not pairs:
@@ -58,7 +62,10 @@ class CommonTokens:
         self.n_vocab = max(ours) + 1  # ids may have holes
         self.n_draft_vocab = len(theirs)
         self.encode_bytes = draft_encoder.encode_bytes
-        # A special token becomes the draft's; if there is none, its name is encoded as text.
+        # {our token: its translation}: bytes, which are encoded again, or a special token of the
+        # draft. A special token that the draft lacks becomes the bytes that its tokenizer has for
+        # it: the name in an Encoder, and b"" in a tokenizer of transformers, so that the draft
+        # does not see this token.
         self.pieces = {}
         for token, meaning in ours.items():
             if isinstance(meaning, bytes):
@@ -79,7 +86,8 @@ class CommonTokens:
         if unknown:
             raise ValueError(f"need ids in 0 .. n_vocab - 1 = {self.n_vocab - 1}, got "
                              f"{unknown[0]!r:.80}")
-        # Runs of bytes are encoded together, because the draft's tokens may merge ours.
+        # The bytes of neighbouring tokens are joined and encoded together, because a token of the
+        # draft may span several of ours. A special token of the draft separates such runs.
         text = []
         pieces = (self.pieces[token] for token in ids)
         for is_bytes, run in groupby(pieces, lambda piece: isinstance(piece, bytes)):
@@ -91,31 +99,32 @@ class CommonTokens:
 
 
 class TokenLevelIntersection:
-    """A draft over the target's ids, with probability for common tokens only.
+    """Make a draft over the target's ids, with probability for common tokens only.
 
     `draft` is a GPT2, or any model of logits over its own ids; `common` are the CommonTokens.
-    Each row is a call of the draft, because the new token may merge with tokens before it; the
-    draft's cache keeps what the re-encoded texts share.
+    Each row is a separate call of the draft, because a new token may merge with the tokens before
+    it when the text is encoded again. The draft's cache reuses what two such texts share.
 
     >>> from encoder import Encoder, byte_characters
     >>> from gpt2 import GPT2
     >>> from lib.checkpoints.weights import random_params
     >>> from sampling import softmax
-    >>> letters = {char: id for id, char in enumerate(byte_characters().values())}
+    >>> letters = {char: token for token, char in enumerate(byte_characters().values())}
     >>> merges = [("a", "b"), ("b", "c")]
     >>> common = CommonTokens(Encoder(letters | {"bc": 256}, merges[1:]),
     ...                       Encoder(letters | {"ab": 256, "bc": 257}, merges))
     >>> hparams = dict(n_vocab=257, n_ctx=8, n_embd=6, n_head=2, n_layer=1)
     >>> draft = GPT2(random_params(hparams, np.random.default_rng(0)), n_head=2)
     >>> model = TokenLevelIntersection(draft, common)
-    >>> row = softmax(model([256, letters["c"]])[0])  # ab, c
-    >>> theirs = softmax(draft([letters["a"], 256])[0])  # a, bc; all its tokens are common
-    >>> # The target's 256 is ab, which the draft does not have; its 257, bc, is the draft's 256.
-    >>> row[256] == 0, np.allclose(row[[*range(256), 257]], theirs)
+    >>> # The text "abc" is ab, c for the target, and a, bc for the draft.
+    >>> row = softmax(model([256, letters["c"]])[0])
+    >>> draft_row = softmax(draft([letters["a"], 256])[0])
+    >>> # The draft lacks the target's 256 (ab), and the target's 257 (bc) is the draft's 256.
+    >>> row[256] == 0, np.allclose(row[[*range(256), 257]], draft_row)
     (np.True_, True)
     """
 
-    n_ctx = math.inf  # a text longer than the draft's context is read from a later start
+    n_ctx = math.inf  # any length: `read` drops the start of a text that the draft cannot hold
 
     def __init__(self, draft, common):
         self.draft = draft
@@ -131,25 +140,31 @@ class TokenLevelIntersection:
 
         ValueError unless 1 <= n_last <= the number of rows there are, or for a wrong id.
         """
-        # A text with a tree has a row for itself and one for each node.
+        # A text with a tree has a row for itself and one for each node; a text has one per token.
         branches = hasattr(ids, "texts")
         n_rows = 1 + len(ids.tree) if branches else len(ids)
         if not 1 <= n_last <= n_rows:
             raise ValueError(f"need 1 <= n_last <= {n_rows} rows, got n_last = {n_last}")
+        # The texts that the wanted rows follow, in the order of the rows.
         if branches:
-            texts = ids.texts()
+            texts = ids.texts()[-n_last:]
         else:
-            texts = [ids[: len(ids) - i] for i in reversed(range(n_last))]
-        rows = np.concatenate([self.draft(self.read(text)) for text in texts[-n_last:]])
+            ends = range(len(ids) - n_last + 1, len(ids) + 1)
+            texts = [ids[:end] for end in ends]
+        rows = np.concatenate([self.draft(self.read(text)) for text in texts])
         # Tokens that the draft lacks keep the probability 0.
         logits = np.full((n_last, self.n_vocab), IMPOSSIBLE, rows.dtype)
         logits[:, self.common.ids] = rows[:, self.common.draft_ids]
         return logits
 
     def read(self, ids):
-        """Return a text's ids for the draft; drop half contexts from the start of a long text."""
+        """Return the draft's ids of a text, without the start of a text that is too long.
+
+        Subtle: the number of dropped tokens is a multiple of half a context. So it is the same
+        for many calls in a row, and the draft's cache can be reused between them.
+        """
         text = self.common.draft_text(ids)
         half = max(1, self.draft.n_ctx // 2)
         n_over = max(0, len(text) - self.draft.n_ctx)
-        n_dropped = math.ceil(n_over / half) * half  # the fewest half contexts of n_over or more
+        n_dropped = math.ceil(n_over / half) * half  # n_over, rounded up to a multiple
         return text[n_dropped:]

@@ -8,8 +8,8 @@ only calls `model(ids, n_last)`:
 
     cache      transformers' keys and values of the ids that were read last; a memo, as in GPT2
     crop       transformers' word for going back: drop the last keys and values
-    window     a layer with a sliding window keeps the last positions only: after a crop the
-               cache can go back to the length of that crop, and no further
+    window     a layer with a sliding window keeps the last positions only; after a crop to
+               length n, the cache can go back to length n again, but not below n
     stateful   layers that fold the text into one state (Mamba, linear attention) cannot go back
 
 PyTorch and transformers are imported when a model is made: requirements/peers.txt installs them.
@@ -71,38 +71,20 @@ class TransformersModel:
 
     def __init__(self, model_or_folder, device=None, dtype=None):
         torch = import_torch(model_or_folder)
-        dtype = dtype_name(dtype)
-        if isinstance(model_or_folder, str | os.PathLike):
-            model = loaded_model(str(model_folder(os.fspath(model_or_folder))), dtype)
-            device = device or ("cuda" if torch.cuda.is_available() else "cpu")
-        else:
-            model = model_or_folder
-            if not isinstance(model, torch.nn.Module) or not hasattr(model, "config"):
-                raise ValueError("need a model of transformers, a folder or a name, "
-                                 f"got {model!r:.80}")
-            check_decoder(model.config, type(model).__name__)
-            if dtype != "auto":
-                model = model.to(getattr(torch, dtype))
-        # A quantized model is on its device already, and refuses to be moved.
-        is_quantized = getattr(model, "hf_quantizer", None) is not None
-        if device is not None and not is_quantized:
-            model = model.to(device)
-        if model.dtype == torch.float64:  # fast products of mixtures of experts lack it
-            model.set_experts_implementation("eager")
-        self.model = model.eval()
+        self.model = model_ready_to_run(model_or_folder, device, dtype)
         self.library = f"PyTorch {torch.__version__}"
-        # A model that reads images too keeps its text model's sizes in a part of its config.
-        config = model.config.get_text_config(decoder=True)
+        # If a model also reads images, the sizes of its text model are in a part of its config.
+        config = self.model.config.get_text_config(decoder=True)
         self.n_ctx = context_length(config)
-        self.n_vocab = config.vocab_size  # see cut_vocabulary
-        # Families differ in what their forward takes.
-        parameters = inspect.signature(model.forward).parameters
+        self.n_vocab = config.vocab_size  # cut_vocabulary may make it smaller
+        # Families differ in the arguments of their forward pass.
+        parameters = inspect.signature(self.model.forward).parameters
         self.can_cut_rows = "logits_to_keep" in parameters
-        # Layers of the empty cache say whether they can go back; stateful layers cannot.
+        # An empty cache tells already whether all of its layers can go back.
         self.has_cache = "past_key_values" in parameters and self.empty_cache().is_croppable
         self.forget()
         self.lock = threading.Lock()
-        tolerance = row_tolerance(model.dtype)
+        tolerance = row_tolerance(self.model.dtype)
         check_causal(self, tolerance)
         self.takes_mask = takes_mask(self, tolerance)
         if not self.has_cache:
@@ -110,13 +92,15 @@ class TransformersModel:
                   "every pass reads the whole text again. The results are right; the time per "
                   "pass grows with the text.", file=sys.stderr)
 
-    def __reduce__(self):  # for copy and pickle, because a lock cannot be copied
+    def __reduce__(self):
+        # Copy and pickle call __init__ with the model, because a lock cannot be copied; then they
+        # set n_vocab, which cut_vocabulary may have changed.
         return type(self), (self.model,), {"n_vocab": self.n_vocab}
 
     def fresh(self):
         """Return a model over the same weights that has read nothing."""
-        made = object.__new__(type(self))  # __init__ would check the weights again
-        # All attributes are shared, except for the lock and the cache.
+        made = object.__new__(type(self))  # without __init__, which would check the weights again
+        # The lock and the cache are new; all other attributes are shared.
         vars(made).update(vars(self), lock=threading.Lock())
         made.forget()
         return made
@@ -134,19 +118,23 @@ class TransformersModel:
         if self.takes_mask:
             with self.lock:
                 return tree_rows(self, ids.x, ids.tree, n_last)
+        # Without a mask for trees, each row is the last row of a separate text.
         return np.concatenate([self(text) for text in ids.texts()[-n_last:]])
 
-    n_reusable = GPT2.n_reusable  # the same rule, checks and messages
+    # GPT2's method: how many ids need not be read again. It uses n_ctx and n_vocab only.
+    n_reusable = GPT2.n_reusable
 
     def read(self, ids, n_last):  # -> [n_last, n_vocab]
         """Run one pass over the tokens that are not in the cache."""
         n_past = self.n_reusable(self.ids, ids, n_last)
         try:
             self.go_back(n_past)
-            new = ids[len(self.ids) :]  # all ids if the cache could not go back to n_past
+            # go_back has cut self.ids to n_past ids, or to none if the cache cannot go back so far.
+            new = ids[len(self.ids) :]
             rows = self.forward(new, n_last)
         except BaseException:
-            self.forget()  # Ctrl-C in a pass leaves some layers with the new tokens
+            # After Ctrl-C in a pass, only some layers have the keys and values of new tokens.
+            self.forget()
             raise
         if self.has_cache:
             self.ids = ids
@@ -158,16 +146,17 @@ class TransformersModel:
 
         if self.can_cut_rows:
             settings["logits_to_keep"] = n_last
-        # A pass without a cache is given the whole text.
+        # Without a cache, `tokens` is the whole text.
         if self.has_cache:
             settings["past_key_values"] = self.cache
         with torch.inference_mode():
-            tokens = torch.tensor([tokens], device=self.model.device)
-            # transformers reads batches; this one has a single text.
-            output = self.model(tokens, use_cache=self.has_cache, **settings)
+            # transformers reads batches, [n_texts, n_new]; this batch has a single text.
+            batch = torch.tensor([tokens], device=self.model.device)
+            output = self.model(batch, use_cache=self.has_cache, **settings)
             logits = output.logits[0, -n_last:, : self.n_vocab]
+            # NumPy has no bfloat16.
             if logits.dtype.itemsize < 4:
-                logits = logits.float()  # NumPy has no bfloat16
+                logits = logits.float()
             return logits.cpu().numpy()
 
     # ---- the cache
@@ -175,7 +164,7 @@ class TransformersModel:
     def forget(self):
         """Start an empty cache."""
         self.cache = self.empty_cache() if self.has_cache else None
-        self.ids = []  # what the cache holds
+        self.ids = []  # the tokens whose keys and values are in the cache
         self.n_start = 0  # the cache can go back to this length, and no further
 
     def empty_cache(self):
@@ -183,22 +172,23 @@ class TransformersModel:
         from transformers import DynamicCache
 
         cache = DynamicCache(config=self.model.config)
-        cache.activate_past_recording()  # a layer with a window drops nothing until a crop
+        # From now on a layer with a window drops nothing until a crop.
+        cache.activate_past_recording()
         return cache
 
     def go_back(self, n_past):
         """Cut the cache to its first n_past ids; start an empty one if it cannot go back so far.
 
-        Subtle: in a layer with a window a crop leaves only the window before position n_past,
-        so that a later crop may go back to n_past again but not further.
+        Subtle: in a layer with a window a crop to n_past ids keeps only the window that ends
+        there. So a later crop may go back to n_past ids again, but not to fewer.
         """
-        n_back = len(self.ids) - n_past  # ids of the cache that are not in the new text
+        n_back = len(self.ids) - n_past  # ids in the cache that are not in the new text
         if n_back == 0:
             return
         if n_past == 0 or n_past < self.n_start:
             self.forget()
             return
-        self.cache.crop(-n_back)  # a negative number is how many to drop
+        self.cache.crop(-n_back)  # negative: the number of ids to drop
         self.ids = self.ids[:n_past]
         if any(self.cache.is_sliding):
             self.n_start = n_past
@@ -219,19 +209,21 @@ def cut_vocabulary(n_tokens, *models):
 # ---- checks
 
 def row_tolerance(dtype):
-    """Return the relative difference of two rows that may come from rounding: half the digits.
+    """Return the relative difference of two rows that rounding may cause: half the digits of dtype.
 
-    Parts of a float64 model compute in float32, so half of float32's digits are enough.
+    Parts of a float64 model compute in float32, so half the digits of float32 are used there.
     """
     import torch
 
+    # eps is 10 ** -n for n digits, and its root is 10 ** (-n / 2).
     return math.sqrt(max(torch.finfo(dtype).eps, torch.finfo(torch.float32).eps))
 
 
 def check_causal(model, tolerance):
     """Raise ValueError if a row changes with the tokens after it: such a model cannot guess.
 
-    Encoders like BERT load as language models too, and see the whole text at once.
+    transformers also loads encoders such as BERT as language models. Each row of an encoder is
+    computed from the whole text.
     """
     # The first row of a causal model is the same, whether a token follows or not.
     alone = model.fresh()([0], 1)[0]
@@ -242,7 +234,7 @@ def check_causal(model, tolerance):
 
 
 def check_decoder(config, name):
-    """Raise ValueError if the model is an encoder and a decoder."""
+    """Raise ValueError if the model consists of an encoder and a decoder."""
     if config.is_encoder_decoder:
         raise ValueError(f"need a model that continues a text, got {name}, whose decoder waits "
                          f"for an encoder's text (model_type {config.model_type})")
@@ -250,12 +242,13 @@ def check_decoder(config, name):
 
 def context_length(config):
     """Return the number of positions of a model; math.inf if its configuration has no limit."""
+    # Families use two names. A name that is missing or None states no limit.
     sizes = [getattr(config, name, None) for name in ("max_position_embeddings", "max_seq_len")]
     rope = getattr(config, "rope_parameters", None) or {}
+    # In a text longer than the original length, such a model changes the rows of all positions.
+    # Rows from a cache would then be wrong.
     if rope.get("rope_type") == "longrope":
-        # Beyond the original length all rows change, those of earlier positions too.
         sizes.append(rope["original_max_position_embeddings"])
-    # A configuration without a limit has neither name, or None.
     return min([size for size in sizes if size], default=math.inf)
 
 
@@ -267,7 +260,8 @@ def dtype_name(dtype):
     """
     if dtype is None:
         return "auto"
-    name = getattr(dtype, "__name__", str(dtype))  # NumPy's types have a __name__
+    # str(np.float32) is "<class 'numpy.float32'>", so the name of a class is taken instead.
+    name = getattr(dtype, "__name__", str(dtype))
     name = name.removeprefix("torch.")
     if name not in DTYPES:
         raise ValueError(f"need dtype {', '.join(DTYPES[:-1])} or {DTYPES[-1]}, got {dtype!r}")
@@ -275,6 +269,32 @@ def dtype_name(dtype):
 
 
 # ---- loading
+
+def model_ready_to_run(model_or_folder, device, dtype):
+    """Return a model in evaluation mode, loaded if need be, on its device and in its dtype."""
+    import torch
+
+    dtype = dtype_name(dtype)
+    if isinstance(model_or_folder, str | os.PathLike):
+        model = loaded_model(str(model_folder(os.fspath(model_or_folder))), dtype)
+        device = device or ("cuda" if torch.cuda.is_available() else "cpu")
+    else:
+        model = model_or_folder
+        if not isinstance(model, torch.nn.Module) or not hasattr(model, "config"):
+            raise ValueError("need a model of transformers, a folder or a name, "
+                             f"got {model!r:.80}")
+        check_decoder(model.config, type(model).__name__)
+        if dtype != "auto":
+            model = model.to(getattr(torch, dtype))
+    # A quantized model is on its device already, and refuses to be moved.
+    is_quantized = getattr(model, "hf_quantizer", None) is not None
+    if device is not None and not is_quantized:
+        model = model.to(device)
+    # The fast products of mixtures of experts do not exist in float64.
+    if model.dtype == torch.float64:
+        model.set_experts_implementation("eager")
+    return model.eval()
+
 
 def import_torch(model_or_folder):
     """Return the package torch; ValueError that says what needs it and how to install it."""
@@ -297,7 +317,7 @@ def loaded_model(name, dtype):
     config = read_config(name)
     check_decoder(config, name)
     try:
-        # What transformers and the packages below it print must not mix with results.
+        # Packages print while they load, and their messages must not mix with results.
         with contextlib.redirect_stdout(sys.stderr):
             model, report = AutoModelForCausalLM.from_pretrained(
                 name, config=config, dtype=dtype, use_safetensors=True, trust_remote_code=False,
@@ -308,7 +328,7 @@ def loaded_model(name, dtype):
     except (OSError, ValueError, RuntimeError, SafetensorError) as error:
         raise ValueError(f"transformers cannot load {name} (model_type {config.model_type}): "
                          f"{first_line(error)}") from None
-    # transformers would fill in random weights, with a warning only.
+    # transformers fills in random weights for missing ones, and prints a warning only.
     if missing := sorted(report["missing_keys"]):
         raise ValueError(f"need all weights of a {config.model_type} model in {name}, got none "
                          f"for {missing[0]} ({len(missing)} missing)")
@@ -323,7 +343,7 @@ def read_config(name):
         settings, _ = PreTrainedConfig.get_config_dict(name)
     except OSError as error:
         raise ValueError(f"cannot read config.json of {name}: {first_line(error)}") from None
-    # Checked here, because transformers' own message advises to allow the folder's code.
+    # transformers would check this too, but its message advises to allow the folder's code.
     model_type = settings.get("model_type")
     if model_type in CONFIG_MAPPING:
         return AutoConfig.from_pretrained(name, trust_remote_code=False)

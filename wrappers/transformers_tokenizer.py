@@ -6,8 +6,8 @@ Adds to encoder.py: tokenizers of other families, special tokens, and chats.
     SentencePiece  "▁" is a space, and <0xE2> a byte that no other token covers (Llama 2, Gemma)
     special token  stands for no text: it begins or ends a text, or a message of a chat
 
-The bytes of the tokens decide what is shown: a text is the bytes of its tokens, so that a
-character of several tokens can be held back until it is whole.
+A text is shown as the bytes of its tokens, joined. A character may take several tokens, and
+is then held back until its last byte is written.
 """
 
 import json
@@ -38,9 +38,9 @@ class TransformersTokenizer:
     end_of_text : int or None
         The token that ends a text.
     end_tokens : set of int
-        All tokens at which a text ends: those of generation_config.json, or end_of_text.
+        All tokens at which a text ends: the ids in generation_config.json, or end_of_text.
     token_bytes : dict of int to bytes
-        What each token stands for; b"" for a special token.
+        The bytes that each token stands for; b"" for a special token.
     symbols : dict of int to str
         The tokens as their files write them.
     special : set of str
@@ -49,13 +49,13 @@ class TransformersTokenizer:
     Raises
     ------
     ValueError
-        If there is no tokenizer, or it does not say which bytes its tokens stand for.
+        If there is no tokenizer, or its files do not state the bytes of its tokens.
     """
 
     def __init__(self, tokenizer_or_folder):
         import_torch(tokenizer_or_folder)
         self.tokenizer = tokenizer_or_folder
-        folder = None  # of a tokenizer in memory
+        folder = None  # a tokenizer in memory has none
         if isinstance(tokenizer_or_folder, str | os.PathLike):
             folder = str(model_folder(os.fspath(tokenizer_or_folder)))
             self.tokenizer = loaded_tokenizer(folder)
@@ -64,7 +64,8 @@ class TransformersTokenizer:
         self.token_bytes = bytes_of_tokens(self.tokenizer, self.symbols)
         self.special = {symbol for token, symbol in self.symbols.items()
                         if not self.token_bytes[token]}
-        # Reversed, so that of several tokens with the same bytes the first remains.
+        # {bytes: token}. A later entry replaces an earlier one with the same bytes, so the order
+        # is reversed: the first of several such tokens remains.
         self.tokens = {data: token for token, data in reversed(self.token_bytes.items())}
         self.end_of_text = self.tokenizer.eos_token_id
         self.end_tokens = end_tokens_of(folder)
@@ -80,23 +81,26 @@ class TransformersTokenizer:
         """
         text.encode("utf-8")  # ValueError for a lone surrogate, as Encoder.encode
         ids = self.tokenizer(text, verbose=False).input_ids
+        # Some tokenizers add the end of a text to every text, and a model would not continue it.
+        # An end that the caller wrote by its name stays. If the tokenizer has no end, end_of_text
+        # is None, which equals no id.
         end_name = self.symbols.get(self.end_of_text, "\0")
         if ids[-1:] == [self.end_of_text] and not text.endswith(end_name):
-            return ids[:-1]  # some tokenizers end every text, and no model continues an end
+            return ids[:-1]
         return ids
 
     def encode_bytes(self, data):
         """Return the ids of bytes, which may begin or end within a character; no <s>."""
-        # Half a character has no text, so it is read as U+FFFD.
+        # A part of a character is not UTF-8, so it becomes the character U+FFFD.
         text = data.decode("utf-8", "replace")
         return self.tokenizer(text, add_special_tokens=False, verbose=False).input_ids
 
     def chat_text(self, messages):
         """Return a chat as one text up to the model's answer, by the tokenizer's chat template.
 
-        `messages` are [{"role": "user", "content": ..}, ..]. The text has the names of special
-        tokens in it, also of those that begin a text. ValueError if the tokenizer has no template,
-        or the template does not take these messages.
+        `messages` are [{"role": "user", "content": ..}, ..]. The text contains the names of
+        special tokens, such as the token that begins a text. ValueError if the tokenizer has no
+        template, or the template does not take these messages.
         """
         if self.tokenizer.chat_template is None:
             raise ValueError(NO_TEMPLATE)
@@ -106,11 +110,13 @@ class TransformersTokenizer:
         if not is_chat:
             raise ValueError('need messages [{"role": .., "content": ..}, ..], '
                              f"got {messages!r:.80}")
-        from jinja2 import TemplateError  # of the templates; apply_chat_template needs it too
+        # Imported here because only templates need it, and apply_chat_template imports it too.
+        from jinja2 import TemplateError
         try:
             return self.tokenizer.apply_chat_template(
                 messages, add_generation_prompt=True, tokenize=False)
-        # A template is a program of the folder: it may also add a text to a number, for example.
+        # A template is a program from the model's folder, so it can fail like any program: for
+        # example, it may add a text to a number.
         except (TemplateError, TypeError, ValueError, LookupError) as error:
             raise ValueError("the chat template does not take these messages: "
                              f"{first_line(error)}") from None
@@ -122,20 +128,25 @@ class TransformersTokenizer:
         return self.tokenizer(text, add_special_tokens=False, verbose=False).input_ids
 
     def decode_bytes(self, ids):
-        """Return the bytes that the ids stand for; they may end within a character."""
+        """Return the bytes of the ids, which may end within a character."""
         for token in ids:
             if not 0 <= token < self.n_vocab:
                 raise ValueError(f"need ids in 0 .. {self.n_vocab - 1}, got {token}")
+        # An id in a hole of the vocabulary has no bytes.
         return b"".join(self.token_bytes.get(int(token), b"") for token in ids)
 
     def decode(self, ids):
         """Return the text of the ids; bytes that are not UTF-8 become U+FFFD."""
         text = self.decode_bytes(ids).decode("utf-8", errors="replace")
+        # Only after the token that begins a text is the first space SentencePiece's addition.
         begins_text = len(ids) > 0 and ids[0] == self.tokenizer.bos_token_id
-        return text.removeprefix(" ") if begins_text and self.adds_space else text
+        if begins_text and self.adds_space:
+            return text.removeprefix(" ")
+        return text
 
     def name_of(self, token):
         """Return the text of one token, or its name if it is special."""
+        # A special token has no bytes, so its text is empty.
         return self.decode([token]) or self.symbols.get(token, "")
 
     def id_of(self, text):
@@ -152,22 +163,22 @@ class TransformersTokenizer:
 def bytes_of_tokens(tokenizer, symbols):
     """Return {token: bytes}, b"" for special tokens.
 
-    ValueError if the tokenizer is not a fast one: the file of a fast tokenizer says how symbols
-    are written.
+    ValueError if the tokenizer is not a fast one: only the file of a fast tokenizer states how
+    bytes are written in symbols.
     """
     backend = getattr(tokenizer, "backend_tokenizer", None)
     if backend is None:
         raise ValueError("need a fast tokenizer (tokenizer.json), "
                          f"got {type(tokenizer).__name__}")
+    # The decoder may be a sequence of decoders, so its name is searched for at any depth.
     decoder = json.loads(backend.to_str())["decoder"]
-    is_byte_level = '"ByteLevel"' in json.dumps(decoder)  # at any depth
-    # The two kinds of tokenizers write bytes differently.
+    is_byte_level = '"ByteLevel"' in json.dumps(decoder)
     bytes_of = byte_level_bytes if is_byte_level else sentencepiece_bytes
-    found = {token: bytes_of(symbol) for token, symbol in sorted(symbols.items())}
-    # An added token is in neither alphabet; its text is what it stands for.
+    token_bytes = {token: bytes_of(symbol) for token, symbol in sorted(symbols.items())}
+    # The symbol of an added token is its text, and is not written in the tokenizer's alphabet.
     for token, added in tokenizer.added_tokens_decoder.items():
-        found[token] = b"" if added.special else added.content.encode()
-    return found
+        token_bytes[token] = b"" if added.special else added.content.encode()
+    return token_bytes
 
 
 def byte_level_bytes(symbol):
@@ -176,8 +187,9 @@ def byte_level_bytes(symbol):
     >>> byte_level_bytes("Ġdé"), byte_level_bytes("Ã©").decode()
     (b' d\\xe9', 'é')
     """
+    # A symbol with a character outside the alphabet, such as a space, stands for its own text.
     if not all(character in ALPHABET for character in symbol):
-        return symbol.encode()  # not made of bytes: a placeholder like [PAD7]
+        return symbol.encode()
     return bytes(ALPHABET[character] for character in symbol)
 
 
@@ -205,7 +217,8 @@ def loaded_tokenizer(name):
         raise ValueError(f"need a tokenizer in {name} that transformers can read: "
                          "tokenizer.json, or tokenizer.model and the package sentencepiece"
                          ) from None
-    # Without files some classes make a tokenizer of special tokens only.
+    # If the files are missing, some classes return a tokenizer with special tokens only. It has
+    # no token, or one token, besides these.
     if len(tokenizer) <= len(tokenizer.added_tokens_decoder) + 1:
         raise ValueError(f"need a tokenizer in {name} (tokenizer.json), got none")
     return tokenizer
@@ -215,8 +228,10 @@ def end_tokens_of(folder):
     """Return the ids at which generation_config.json ends a text; none if there is no file."""
     from transformers import GenerationConfig
 
+    if folder is None:  # a tokenizer in memory
+        return set()
     try:
-        ends = GenerationConfig.from_pretrained(folder).eos_token_id if folder else None
+        ends = GenerationConfig.from_pretrained(folder).eos_token_id
     except OSError:
         return set()
     if ends is None:

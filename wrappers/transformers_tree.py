@@ -1,14 +1,15 @@
 """Read a text and a tree of guesses with one pass of a model of transformers.
 
 Adds to wrappers/transformers_model.py: a mask in which each node sees the text and its own path.
-Without such a mask a tree of n nodes costs 1 + n passes, one for the end of each path.
+Without such a mask a tree of n nodes costs 1 + n passes, one for x and one for each node.
 
     mask        [1, 1, row, column], added to the scores before the softmax: 0 where a row sees a
                 column, and the dtype's least number elsewhere
-    position    of a token: the tokens before it on its path, whatever its column
+    position    of a token: the number of tokens before it on its path, whatever its column
 
-Layers with a window, and models that make their own positions from the mask (BLOOM), do not take
-it. `takes_mask` tries it on a small tree; the other models read the path to each node by itself.
+Some models cannot use such a mask: models with a window in a layer, and models that derive their
+positions from the mask (BLOOM). `takes_mask` tries the mask on a small tree. If it fails, the model
+reads the path to each node by itself.
 """
 
 import numpy as np
@@ -25,31 +26,37 @@ def tree_rows(model, x, tree, n_last):  # -> [n_last, n_vocab]
     """
     check_tree(model, x, tree, n_last)
     try:
+        # The last token of x is always read again, because its row is wanted.
         model.go_back(model.n_reusable(model.ids, x, 1))
         n_past = len(model.ids)
         unread = x[n_past:]
-        # The unread end of x is a path, whose last node is the root of the tree.
-        path = range(-1, len(unread) - 1)  # the parent of each node is the node before it
+        # The unread tokens and the tree are one larger tree. Its nodes 0 .. len(unread) - 1 are
+        # the unread tokens, a path: the parent of each is the node before it, -1 for the first.
+        # The nodes of `tree` follow, so their numbers and parents grow by len(unread). A parent
+        # of -1, the end of x, becomes the last unread token.
+        path = range(-1, len(unread) - 1)
         parents = [*path, *(len(unread) + parent for parent in tree.parents)]
         tokens = unread + tree.tokens
         sees = Tree(tokens, parents).ancestors()  # [n_new, n_new] of bool
         rows = model.forward(tokens, n_last, **mask_settings(model.model, sees, n_past))
         if tree.tokens:
-            model.cache.crop(-len(tree))  # without the nodes
+            model.cache.crop(-len(tree))  # drops the nodes of the tree
     except BaseException:
-        model.forget()  # Ctrl-C in a pass leaves some layers with the new tokens
+        # After Ctrl-C in a pass, only some layers have the keys and values of new tokens.
+        model.forget()
         raise
     model.ids = x[:]  # a copy, because the caller's list may grow
     return rows
 
 
 def check_tree(model, x, tree, n_last):
-    """Raise ValueError for a row or a token that there is not, or a path beyond the context."""
+    """Raise ValueError for a wrong n_last or token, or a path beyond the context."""
     n_rows = 1 + len(tree)
     if not 1 <= n_last <= n_rows:
         raise ValueError(f"need 1 <= n_last <= 1 + n_nodes = {n_rows} for a tree, got "
                          f"n_last = {n_last}")
-    longest = model.n_ctx - max(map(len, tree.paths()), default=0)  # so that every path fits
+    depth = max(map(len, tree.paths()), default=0)
+    longest = model.n_ctx - depth  # x may have so many tokens, so that every path fits
     if len(x) > longest:
         raise ValueError(f"need len(x) <= n_ctx - depth = {longest}, got {len(x)}")
     check_ids(tree.tokens, model.n_vocab)
@@ -60,21 +67,25 @@ def mask_settings(peer, sees, n_past):
     import torch
 
     n_new = len(sees)
-    # All rows see the past.
-    allowed = torch.from_numpy(np.hstack([np.ones((n_new, n_past), bool), sees]))
+    # All rows see the past, and each row sees the new tokens on its own path.
+    past = np.ones((n_new, n_past), bool)
+    allowed = torch.from_numpy(np.hstack([past, sees]))
     mask = torch.zeros(1, 1, *allowed.shape, dtype=peer.dtype)
     mask.masked_fill_(~allowed, torch.finfo(peer.dtype).min)
-    depths = sees.sum(axis=1)  # from 1 on: the first unread token has position n_past
+    # A node is on the path to itself, so the first unread token has depth 1 and position n_past.
+    depths = sees.sum(axis=1)
     positions = torch.from_numpy(n_past + depths - 1)[None]
     return {"attention_mask": mask.to(peer.device), "position_ids": positions.to(peer.device)}
 
 
 def takes_mask(model, tolerance):
-    """Return whether the rows of a small tree are those of its paths, read one by one."""
+    """Return whether the rows of a small tree equal the rows of its paths, read one by one."""
     if not model.has_cache or any(model.cache.is_sliding) or model.n_ctx < 4:
         return False
-    # Two siblings and a child of the first: [0, 0], [0, a] and [0, 0, a].
-    tree = Tree([0, model.n_vocab // 2, model.n_vocab // 2], [-1, -1, 0])
+    # After x = [0] the tree has the siblings 0 and a, and a child a of the first sibling. So the
+    # texts are [0, 0], [0, a] and [0, 0, a].
+    a = model.n_vocab // 2
+    tree = Tree([0, a, a], [-1, -1, 0])
     texts = ([0, *path] for path in tree.paths())
     alone = np.concatenate([model.fresh()(text) for text in texts])
     try:

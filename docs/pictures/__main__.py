@@ -75,7 +75,9 @@ def picture_names():
     """Return the names of all pictures; pictures that are edited by hand come last."""
     light = {path.stem for path in IMAGES.glob("*.svg") if not path.stem.endswith("-dark")}
     drawn = [*SVG, *PLOTS]
-    return drawn + sorted(light.difference(drawn))
+    # A picture that no function draws is edited by hand.
+    by_hand = light.difference(drawn)
+    return drawn + sorted(by_hand)
 
 
 def record_picture(name):
@@ -89,6 +91,7 @@ def record_picture(name):
 def write_picture(name, folder):
     """Write both files of a picture; only the dark file if the light one is edited by hand."""
     light = folder / f"{name}.svg"
+    # A picture in neither PLOTS nor SVG is edited by hand, so its light file is there already.
     if name in PLOTS:
         draw, size = PLOTS[name]
         save_figure(draw, size, data_of(name), light)

@@ -31,6 +31,7 @@ def row(i, name, note, groups):
     top = TOP + ROW * i
     yield text(EDGE, top - 12, name, "bold")
     yield text(WIDTH - EDGE, top - 12, note, "small muted", text_anchor="end")
+    # A group is a string of tokens, parted by spaces, and the class of all of them.
     tokens = [(token, class_) for names, class_ in groups for token in names.split()]
     for column, (token, class_) in enumerate(tokens):
         x = EDGE + STEP * column
@@ -43,9 +44,10 @@ def draw(data):
     parts = [text(EDGE, 34, "Keys and values in the target's cache", "bold")]
     for i, (name, note, groups) in enumerate(ROWS):
         parts += row(i, name, note, groups)
+        # A line in the middle of the gap after the common columns.
         x = EDGE + STEP * N_COMMON - (STEP - BOX) / 2
         parts.append(line(x, TOP + ROW * i - 5, x, TOP + ROW * i + 41, "mark"))
-    last = TOP + ROW * (len(ROWS) - 1) + 36
+    last = TOP + ROW * (len(ROWS) - 1) + 36  # the bottom of the last row of boxes
     parts.append(text(EDGE + STEP * N_COMMON - 3, last + 24, "the common prefix ends here",
                       "small muted", text_anchor="middle"))
     for i, (class_, words) in enumerate(LEGEND):

@@ -22,6 +22,7 @@ def part(start, share, y, token, words, kind):
     """Yield a part of a stick, with its token and what happens to it."""
     x = EDGE + STICK * float(start)
     width = STICK * float(share)
+    # A gap of 1 at both ends parts the pieces.
     yield rect(x + 1, y, width - 2, HIGH, kind, rx=3)
     yield text(x + width / 2, y + 18, f"{token} {share}", "small bold", text_anchor="middle")
     if words:
@@ -32,6 +33,7 @@ def arrow(share_before, share):
     """Yield an arrow from the middle of a part of the upper stick to the lower stick."""
     x = EDGE + STICK * float(share_before + share / 2)
     yield line(x, ABOVE + HIGH + 6, x, BELOW - 8, "mark")
+    # Both sides of the arrow's head.
     yield line(x - 5, BELOW - 14, x, BELOW - 7, "mark")
     yield line(x + 5, BELOW - 14, x, BELOW - 7, "mark")
 
@@ -39,8 +41,10 @@ def arrow(share_before, share):
 def draw(data):
     """Return the picture; `data` is not used, because all figures are D and P."""
     kept = {token: min(D[token], P[token]) for token in D}
-    moved = D["A"] - kept["A"]  # which is what B lacks: P["B"] - kept["B"]
-    # A's kept part comes first, then the moved part, then B's kept part.
+    # The draft has too much of A by D["A"] - kept["A"], and too little of B by P["B"] - kept["B"].
+    # The two are equal, because each distribution adds up to 1.
+    moved = D["A"] - kept["A"]
+    # (start, length) in both sticks: A's kept part, then the moved part, then B's kept part.
     pieces = [(Fraction(0), kept["A"]), (kept["A"], moved), (kept["A"] + moved, kept["B"])]
     above = [("A", "accept", "kept"), ("A", "reject", "lost"), ("B", "accept", "kept")]
     below = [("A", "", "kept"), ("B", "replaced", "won"), ("B", "", "kept")]

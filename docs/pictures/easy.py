@@ -22,13 +22,16 @@ def ink(acceptance):
 def token_with_bar(string, where, acceptance):
     """Yield a token and its bar; `where` has the positions of the letters from its first one on."""
     visible = string.strip()
-    if not visible:  # the end of a line
+    # A token of line ends alone has nothing to show.
+    if not visible:
         return
-    column, row = where[len(string) - len(string.lstrip())]
+    n_leading_spaces = len(string) - len(string.lstrip())
+    column, row = where[n_leading_spaces]
     x = EDGE + column * SMALL_SIZE * ADVANCE
     y = TOP + row * LINE
     width = len(visible) * SMALL_SIZE * ADVANCE - 2  # 2: a gap between the bars of two tokens
     yield mono(x, y, visible, SMALL_SIZE, ink(acceptance))
+    # A grey bar of the whole width, and over it a green one for the acceptance.
     yield rect(x, y + BAR, width, 7, "track", rx=1)
     yield rect(x, y + BAR, width * acceptance, 7, "green_bar", rx=1)
 
@@ -39,11 +42,12 @@ def draw(data):
     story = data["prompt"] + "".join(string for string, _ in tokens)
     where = positions(story, COLUMNS)
     parts = [mono(EDGE, TOP, data["prompt"], SMALL_SIZE, "muted")]
-    start = len(data["prompt"])
+    start = len(data["prompt"])  # index in the story of the next token's first letter
     for string, acceptance in tokens:
         parts += token_with_bar(string, where[start:], acceptance)
         start += len(string)
-    legend = TOP + (max(row for _, row in where) + 1) * LINE
+    last_line = max(row for _, row in where)
+    legend = TOP + (last_line + 1) * LINE
     height = legend + 46
     parts += [text(EDGE, legend, f"green: they agree by {EASY:.0%} or more", "small green"),
               text(EDGE, legend + 24, f"red: by less than {HARD:.0%}", "small red")]

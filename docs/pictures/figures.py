@@ -19,11 +19,13 @@ def save_figure(draw, size, data, path):
     import matplotlib  # optional: requirements/plots.txt
     from matplotlib.figure import Figure
 
+    # Settings of matplotlib whose colour is "ink".
     inks = ["text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color",
             "grid.color"]
     colours = [colour(name) for name in SERIES]
     style = dict.fromkeys(inks, colour("ink")) | {
         "axes.prop_cycle": matplotlib.cycler(color=colours, marker=MARKERS),
+        # Without a fixed salt the names in a file would differ each time; "none" keeps letters.
         "svg.hashsalt": "", "svg.fonttype": "none", "font.size": LETTERS, "axes.grid": True,
         "axes.axisbelow": True, "grid.alpha": 0.15, "axes.spines.top": False,
         "axes.spines.right": False, "axes.titlesize": LETTERS, "axes.titlelocation": "left",
@@ -41,6 +43,7 @@ def framed(svg, size):
     width, height = (72 * inches for inches in size)  # matplotlib's unit is the point
     style = f".panel{{fill:{colour('panel')};stroke:{colour('line')};stroke-width:0.75}}"
     frame = element("style", style) + rect(0.4, 0.4, width - 0.8, height - 0.8, "panel", rx=6)
+    # The frame comes before matplotlib's drawing, so it is behind it.
     start, figure = svg.split('<g id="figure_1">')
     figure = re.sub("'DejaVu Sans'[^;\"]*sans-serif", SANS, figure)
     return f'{start}{frame}\n<g id="figure_1">{figure}'

@@ -71,6 +71,7 @@ def draw(figure, data):
     leaves = enumerate_paths()
     ys = mean_rows(leaves)
     boxes = {}  # {start of a path: the box around its last decision}
+    # A shorter start comes first in ys, so its box exists when a longer start needs it.
     for start in ys:
         boxes[start] = draw_decision(axes, start, ys, boxes)
     products = defaultdict(list)  # {text: the probabilities of its leaves so far}
@@ -79,8 +80,9 @@ def draw(figure, data):
         axes.annotate(text, (len(path), row), (PRODUCT, row), va="center", fontweight="bold",
                       arrowprops=line_to(boxes[tuple(path)]) | {"linestyle": ":"})
         axes.text(PRODUCT + 0.35, row, str(probability), va="center")
+        # The sum of a text stands at its last leaf.
         texts_below = [later for later, *_ in leaves[row + 1 :]]
-        if text not in texts_below:  # its last leaf, so all products are there
+        if text not in texts_below:
             words = sum_in_words(products[text])
             axes.text(SUM, row, words, va="center", color=colour("green"))
     for x, words in ((-0.3, "decisions, and the weight of each branch"),
@@ -109,7 +111,8 @@ def draw_decision(axes, start, ys, boxes):
     parent = start[:-1]  # the start without its last decision; () for the empty start
     parent_x = len(parent)
     parent_y = ys[parent]
-    beside_line = 0.15 if y > parent_y else -0.15  # the weight is outside the fork
+    # The weight is written outside the fork: below a line that goes down, above one that goes up.
+    beside_line = 0.15 if y > parent_y else -0.15
     axes.text(x - 0.52, (parent_y + y) / 2 + beside_line, str(weight),
               va="center", ha="right", fontsize=8.5, color=colour("muted"))
     edge = {"boxstyle": "round,pad=0.35", "facecolor": "none", "edgecolor": colour("block")}

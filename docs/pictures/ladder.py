@@ -18,6 +18,7 @@ def draw(figure, data):
     axes.barh(range(len(TESTS)), means, 0.5, color=colour("blue_bar"))
     for y, mean in enumerate(means):
         axes.text(mean - 0.1, y, f"{mean:.2f}", va="center", ha="right")
+    # The bound is a dashed line over the whole height.
     axes.axvline(bound, linestyle="--", color=colour("ink"))
     axes.text(bound - 0.1, 0, f"no exact test of {K}\ndrawn guesses\nexceeds {bound:.2f}",
               va="center", ha="right")

@@ -30,17 +30,19 @@ STEP = PLOT_WIDTH / GUESSED  # between two positions
 def points(case, x, y):
     """Return (x, y, y of both interval ends) of each tested position, in a plot at x, y."""
     places = position_figures(counts_from_lists(case["by_position"]))
-    found = []
+    drawn = []
     for t, place in enumerate(places):
         if place["tested"]:
+            # y grows downwards, so acceptance 1 is at y, acceptance 0 at y + PLOT_HEIGHT.
             ys = [y + PLOT_HEIGHT * (1 - place[key]) for key in ("acceptance", "low", "high")]
-            found.append((x + (t + 0.5) * STEP, *ys))
-    return found
+            drawn.append((x + (t + 0.5) * STEP, *ys))
+    return drawn
 
 
 def curve(case, x, y, ink, is_dashed):
     """Yield the elements of one curve; a dashed one has no points and no intervals."""
     places = points(case, x, y)
+    # The curve joins the points; their intervals (the last two entries) are not needed here.
     path = " ".join(f"{px:.1f},{py:.1f}" for px, py, *_ in places)
     yield element("polyline", points=path, class_=f"{ink}_curve{' dashed' if is_dashed else ''}")
     if not is_dashed:
@@ -52,10 +54,12 @@ def curve(case, x, y, ink, is_dashed):
 def plot(name, row, healthy, x, y):
     """Yield the plot of one fault; y is its upper edge."""
     yield text(x, y - 12, LABELS.get(name, name), "small bold")
+    # Three lines across, at acceptance 1, 0.5 and 0.
     for share in (0, 0.5, 1):
         yield line(x, y + PLOT_HEIGHT * share, x + PLOT_WIDTH, y + PLOT_HEIGHT * share)
     yield text(x - 7, y + 5, "1", "small muted", text_anchor="end")
     yield text(x - 7, y + PLOT_HEIGHT + 5, "0", "small muted", text_anchor="end")
+    # The healthy curve comes first, so the fault's curve is drawn over it.
     for temperature, ink in INKS.items():
         yield from curve(healthy["temperatures"][temperature], x, y, ink, is_dashed=True)
         yield from curve(row["temperatures"][temperature], x, y, ink, is_dashed=False)
@@ -78,9 +82,12 @@ def draw(data):
     rows.pop(EAGLE)  # is not a fault
     parts = [*key_of_lines(30)]
     for i, (name, row) in enumerate(rows.items()):
-        x, y = COLUMNS[i % 2], TOP + 14 + ROW * (i // 2)
+        # Two plots in a row.
+        x = COLUMNS[i % 2]
+        y = TOP + 14 + ROW * (i // 2)
         parts += plot(name, row, healthy, x, y)
-    end = TOP + ROW * ((len(rows) + 1) // 2)
+    n_rows_of_plots = (len(rows) + 1) // 2  # rounded up
+    end = TOP + ROW * n_rows_of_plots
     n_prompts = len(healthy["temperatures"]["0"]["by_position"]["tested"])
     n_exact = sum(exact_cell(row, n_prompts) == "yes" for row in rows.values())
     parts.append(text(EDGE, end, f"The text is exact with {n_exact} of the {len(rows)} faults.",

@@ -53,6 +53,7 @@ def scores(data):
     """Yield [2]: one pass of the target gives a row for each guess, and one more."""
     yield from named_step(SCORE + 12, "[2] score", "1 target pass: p_target of each")
     n_guesses = len(data["guesses"])
+    # One box over all columns, because one pass computes all of these numbers.
     yield rect(EDGE + 0.5, SCORE + 26.5, STEP * n_guesses + BOX, 34, "track", rx=6)
     for i, guess in enumerate(data["guesses"]):
         yield cell(i, SCORE + 49, f"{guess['p_target']:.3f}")
@@ -63,6 +64,7 @@ def verdicts(data):
     """Yield [3]: u against the threshold, up to the first rejected guess."""
     yield from named_step(ACCEPT + 12, "[3] accept", "if u < min(1, p_target / p_draft)")
     for i, guess in enumerate(data["guesses"]):
+        # A guess after the rejected one was not tested, and has no "accepted".
         if "accepted" in guess:
             yield from test(i, guess["u_accept"], guess["threshold"], guess["accepted"])
         else:
@@ -92,15 +94,17 @@ def test(i, u, threshold, accepted):
 def resample(data):
     """Yield [4]: the residual, as the token that was drawn and the sum of all others."""
     yield from named_step(RESAMPLE + 12, "[4] resample", "from max(0, p_target \u2212 p_draft)")
+    # The last id is drawn from the residual, in the row after the accepted ones.
     n_accepted = len(data["ids"]) - 1
     row = data["rows"][n_accepted]["top"]
     drawn = data["ids"][-1]
-    # Each token of the residual has an interval of 0 .. 1, as long as its probability.
+    # The residual's tokens share the interval 0 .. 1: a token's part is as long as its probability.
     intervals = {token: (start, end) for token, *_, start, end in row}
     start, end = intervals[drawn["id"]]
     p = end - start
     width = STEP * len(data["guesses"]) + BOX
     y = RESAMPLE + 26.5
+    # The right box is all other tokens, the left box the drawn token.
     yield rect(EDGE + width * p + 0.5, y, width * (1 - p) - 2, 32, "box", rx=6)
     yield rect(EDGE + 0.5, y, width * p - 2, 32, "own", rx=6)
     words = f"{drawn['text'].strip()} {p:.2f}"

@@ -41,4 +41,5 @@ def darkened(svg):
     >>> darkened("fill: #1f2328; stroke: #d1d9e0")
     'fill: #f0f6fc; stroke: #3d444d'
     """
+    # Every colour in the text is #RRGGBB.
     return re.sub("#[0-9a-f]{6}", lambda light: DARK[light[0]], svg)

@@ -47,12 +47,15 @@ class Timeline:
 
         Parts that change alike share a class.
         """
-        frames = [(0, style)]
+        frames = [(0, style)]  # (second of the picture, style)
         for recorded, new_style in changes:
             second = LEAD + self.slower * recorded
             _, former_style = frames[-1]
-            frames.append((second, former_style))  # unchanged until this second
+            # CSS changes a style evenly from frame to frame. The first frame repeats the former
+            # style, so that the change begins at this second.
+            frames.append((second, former_style))
             frames.append((second + FADE, new_style))
+        # A frame's place is a percentage of the loop.
         keyframes = "".join(f"{100 * second / self.loop:.2f}%{{{style}}}"
                             for second, style in frames)
         return self.classes.setdefault(keyframes, f"e{len(self.classes)}")
@@ -141,7 +144,8 @@ def rejected(result, before, clock, times):
     for guess, accepted in result["guesses"]:
         if accepted:
             continue
-        # The final text has different tokens here, and may break its lines elsewhere.
+        # The final text has different tokens here, and may break its lines elsewhere. So positions
+        # are computed with the rejected guess in the text.
         where = positions(before + guess, COLUMNS)[len(before) :]
         is_tested = accepted is not None
         class_ = clock.reject(end) if is_tested else "grey"
@@ -160,6 +164,7 @@ def bar(run, clock):
     start = 0.0
     yield rect(EDGE, BAR, width, 12, "track", rx=2)
     for result in run["rounds"]:
+        # Parts of the bar's width: the pass begins after the draft's guesses.
         left = (start + result["draft_s"]) / clock.longest
         right = result["end"] / clock.longest
         block_width = max(width * (right - left) - 1.2, 1.0)  # 1.2: parts two blocks
@@ -184,6 +189,7 @@ def draw(data):
     """Return the picture of one recorded race."""
     plain, fast = data["autoregressive"], data["speculative"]
     prompt = data["prompt"]
+    # Plain decoding is the longer run.
     clock = Timeline(plain["seconds"])
     most = 1 + max(len(result["guesses"]) for result in fast["rounds"])  # tokens per round
     gain = plain["seconds"] / fast["seconds"]

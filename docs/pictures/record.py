@@ -48,7 +48,8 @@ def record_race(repeats=21):
             for _ in range(repeats)]
     speedups = [run["autoregressive"]["seconds"] / run["speculative"]["seconds"]
                 for run in runs]  # both write the same text
-    middle = int(np.argsort(speedups)[repeats // 2])  # the repeat with the median
+    # The middle one of the sorted speed-ups is the median.
+    middle = int(np.argsort(speedups)[repeats // 2])
     return about | {"speedups": sorted(speedups)} | runs[middle]
 
 
@@ -69,8 +70,10 @@ def record_easy():
     task, about = task_and_command(flags)
     ids = task.encoder.encode(story)
     n_new = len(ids) - len(task.x)
-    p_draft, p_target = (softmax(model(ids[:-1], n_new))  # row i is for new token i
-                         for model in (task.new_draft(), task.new_target()))
+    # The last token predicts nothing, so it is not read. Row i is for new token i.
+    read = ids[:-1]
+    p_draft = softmax(task.new_draft()(read, n_new))
+    p_target = softmax(task.new_target()(read, n_new))
     acceptance = np.minimum(p_draft, p_target).sum(axis=-1)
     return about | {"tokens": [[task.encoder.decode([token]), float(share)]
                                for token, share in zip(ids[-n_new:], acceptance)]}

@@ -20,11 +20,13 @@ MOST_ROWS, LOW, HIGH = 1024, 0.03, 60  # the last row count; the first and last 
 
 def x_of(rows):
     """Return the x of a number of rows."""
+    # One row is at LEFT, because log(1) is 0.
     return LEFT + (RIGHT - LEFT) * math.log(rows) / math.log(MOST_ROWS)
 
 
 def y_of(ms):
     """Return the y of a time in milliseconds."""
+    # y grows downwards: LOW is at BOTTOM, HIGH at TOP.
     return BOTTOM - (BOTTOM - TOP) * math.log(ms / LOW) / math.log(HIGH / LOW)
 
 
@@ -45,11 +47,16 @@ def axes():
 
 def draw(data):
     """Return the picture; `data` is not needed."""
+    # Milliseconds to read the weights, and to compute one row.
     memory, per_row = (1e3 * seconds for seconds in
                        pass_latency(WEIGHTS, N_BYTES, BANDWIDTH, FLOP_RATE))
+    # The number of rows with which both take the same time.
     crossing = crossover_batch(N_BYTES, BANDWIDTH, FLOP_RATE)
-    corner, end = (x_of(crossing), y_of(memory)), (RIGHT, y_of(per_row * MOST_ROWS))
-    roof = [(LEFT, y_of(memory)), corner, end]
+    # The roof is level up to the corner, then rises with the arithmetic.
+    start = (LEFT, y_of(memory))
+    corner = (x_of(crossing), y_of(memory))
+    end = (RIGHT, y_of(per_row * MOST_ROWS))
+    roof = [start, corner, end]
     parts = [text(EDGE, 34, "Time of a pass: 7 billion weights on an A100", "bold"), *axes(),
              line(*corner, RIGHT, y_of(memory), "memory"),
              line(LEFT, y_of(per_row), *corner, "arithmetic"),
@@ -59,6 +66,7 @@ def draw(data):
              text(x_of(30), y_of(0.25), f"{per_row:.3f} ms per row", "small orange"),
              text(LEFT + 8, y_of(2.1), "reading all", "small blue"),
              text(LEFT + 8, y_of(1.0), f"weights: {memory:.0f} ms", "small blue")]
+    # A dot on the roof for plain decoding, for K = 4, and for the crossing.
     for rows, words, anchor, dx in ((1, "1: plain", "start", 6), (5, "5: K = 4", "start", -6),
                                     (crossing, f"{crossing:.0f}: equal", "end", 0)):
         x = x_of(rows)

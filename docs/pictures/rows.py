@@ -15,7 +15,10 @@ ROWS, TOKEN_Y, LOW, HIGH = 94, 230, 34, 58  # tops of the boxes; heights
 
 def left_edge(i):
     """Return the left edge of the box of token i."""
-    return EDGE + (PAST - STEP + 6) + STEP * i if i else EDGE
+    # Box 0 has its own width. The boxes from 1 on are STEP apart, and box 1 begins 6 after box 0.
+    if i == 0:
+        return EDGE
+    return EDGE + (PAST - STEP + 6) + STEP * i
 
 
 def width(i):
@@ -45,6 +48,7 @@ def row_boxes():
     """Yield a box for each row of p_target, above the token at whose position it is."""
     last = len(TOKENS) - 1
     for i in range(1, len(TOKENS)):
+        # Row i - 1 of p_target is above token i, and judges guess i - 1, the token after it.
         judges, of_what = ("bonus", "token") if i == last else ("judges", f"guess {i - 1}")
         class_ = "bold blue" if i == last else None
         yield mono(middle(i) - 13.5, ROWS - 9, f"[{i - 1}]")
@@ -56,9 +60,11 @@ def row_boxes():
 def links():
     """Yield a line from each token to the rows that depend on it."""
     bottom = ROWS + HIGH + 1
+    # Thin lines from the tokens at the left of a row.
     for row in range(1, len(TOKENS)):
         for token in range(row):
             yield line(middle(token), TOKEN_Y, middle(row), bottom, "edge")
+    # Thick lines from the token below a row. They come later, so they are drawn over the others.
     for row in range(1, len(TOKENS)):
         yield line(middle(row), TOKEN_Y, middle(row), bottom, "mark", marker_end="url(#tip)")
 

@@ -11,6 +11,7 @@ def draw_expected_tokens(figure, data):
     Ks = range(1, 9)
     axes = figure.subplots()
     for alpha in (0.9, 0.8, 0.7, 0.6):
+        # A round of K guesses has a pass over K + 1 rows.
         speedups = [walltime_improvement(alpha, K, c, rows[K + 1] / rows[1]) for K in Ks]
         axes.plot(Ks, speedups, label=f"alpha = {alpha}: up to {max(speedups):.2f}")
     axes.axhline(1, color=colour("ink"), linewidth=0.8)
@@ -38,6 +39,7 @@ def draw_speed(figure, data):
 def draw_batch(figure, data):
     """Draw tokens per second against the number of texts."""
     axes = figure.subplots()
+    # A curve for each K; run is {number of texts: figures}.
     for K, run in data["runs"].items():
         n_texts = [int(n) for n in run]
         medians = [cell["tokens_per_s"]["median"] for cell in run.values()]

@@ -26,6 +26,7 @@ def mono(x, y, string, size=SMALL_SIZE, class_="", **attributes):
 
 def picture(height, title, parts, style=""):
     """Return the file, with a frame. `title` says what is seen, for readers who do not see it."""
+    # A class for each colour, which fills letters and boxes.
     inks = "".join(f".{name}{{fill:{colour(name)}}}" for name in COLOURS)
     base = (f"text{{font-family:{SANS};fill:{colour('ink')};white-space:pre}}"
             f".mono{{font-family:{MONO}}}.small{{font-size:{SMALL_SIZE}px}}.bold{{font-weight:600}}"
@@ -51,12 +52,14 @@ def positions(string, columns):
     row = 0
     for piece in re.findall(r"\n+|[^\S\n]+|\S+", string):  # line ends, spaces, or a word
         if piece[0] == "\n":
+            # Several line ends begin a new paragraph.
             row += 1 if len(piece) == 1 else 1.5
             column = 0
             places += [(column, row)] * len(piece)
             continue
         is_word = not piece.isspace()
-        if is_word and column and column + len(piece) > columns:  # does not fit this line
+        # A word that does not fit this line begins the next one.
+        if is_word and column and column + len(piece) > columns:
             row += 1
             column = 0
         places += [(column + i, row) for i in range(len(piece))]

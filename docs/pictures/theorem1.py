@@ -29,9 +29,11 @@ def draw(figure, data):
     row = data["rows"][len(accepted_text)]  # the row after the accepted tokens
     axes = figure.subplots()
     *shown, others = columns(row)
-    _, green, blue, red = others  # accepted, resampled and rejected, of all tokens not shown
+    # The parts of all tokens that are not shown: accepted, resampled and rejected.
+    _, green, blue, red = others
+    # zip turns the rows of `shown` into columns.
     names, *probabilities = zip(*shown)
-    accepted, resampled, rejected = np.array(probabilities)
+    accepted, resampled, rejected = np.array(probabilities)  # [n_shown] each
     xs = range(len(shown))
     axes.bar(xs, accepted, 0.6, color=colour("green_bar"),
              label=f"accepted, {accepted.sum() + green:.0%}: what both models give")

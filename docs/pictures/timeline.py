@@ -27,7 +27,7 @@ def span(start, length, top, class_, words=""):
 
 def round_bars():
     """Yield the bars of each round: K draft steps, then a pass of the target."""
-    start = 0.0
+    start = 0.0  # in target passes over one row
     for n_tokens in WRITTEN:
         for _ in range(K):
             yield from span(start, C, SPECULATIVE, "block")
@@ -42,13 +42,14 @@ def axis():
     for n in range(N_TOKENS + 1):
         x = EDGE + UNIT * n
         yield line(x, AXIS, x, AXIS + 5, "edge")
+        # The first and the last number stay within the axis.
         anchor = {0: "start", N_TOKENS: "end"}.get(n, "middle")
         yield text(x, AXIS + 22, str(n), "small", text_anchor=anchor)
 
 
 def draw(data):
     """Return the picture; `data` is not needed."""
-    cost = K * C + M
+    cost = K * C + M  # of a round
     total = len(WRITTEN) * cost
     parts = [text(EDGE, 34, "Eight tokens, in the time of target passes", "bold"),
              text(EDGE, PLAIN - 10, "plain: a pass for every token"),

@@ -22,6 +22,7 @@ FULL = 290  # the length of the bar of distance 1
 @functools.cache
 def public_rules():
     """Return [(name, project, distance)] of the inexact rules with a link, largest first."""
+    # Each rule with the function that enumerates it.
     every = [(rule, enumerated_rule) for rule in register.RULES]
     every += [(rule, enumerated_setting) for rule in settings.SETTINGS]
     met = [(rule.name, project(rule.seen), float(enumerated(rule.name, TOY, K).distance))
@@ -37,6 +38,7 @@ def project(links):
     >>> project("[Weng et al. (2025)](https://arxiv.org/abs/2505.12398)")
     'Weng et al. (2025)'
     """
+    # A link in Markdown is [words](url); the first one counts.
     words, url = re.search(r"\[(.*?)\]\((.*?)\)", links).groups()
     repository = re.match(r"https://github\.com/[^/]+/([^/]+)", url)
     return repository[1] if repository else words
@@ -49,6 +51,7 @@ def draw(data):
     y = TOP
     rules = public_rules()
     for name, where, distance in rules:
+        # A long name has several lines.
         for words in textwrap.wrap(name, COLUMNS):
             parts.append(text(EDGE, y, words, "small"))
             y += LINE

@@ -6,7 +6,7 @@ import numpy as np
 
 
 def get_backend(name):
-    """Return the array module of a backend: NumPy, for `numba` too, or CuPy."""
+    """Return the module of arrays: NumPy for the backends numba and numpy, or CuPy."""
     if name in ("numba", "numpy"):
         return np
     if name != "cupy":
@@ -14,7 +14,8 @@ def get_backend(name):
     try:
         import cupy  # imported here because only this backend needs it
 
-        if int(cupy.__version__.split(".")[0]) < 14:  # arrays without mT
+        # The arrays of older versions have no mT.
+        if int(cupy.__version__.split(".")[0]) < 14:
             raise ImportError(f"CuPy {cupy.__version__}")
         # A product, a sum and a copy to the host need CUDA's libraries, its compiler and a GPU.
         # Each of them may be missing.
@@ -34,7 +35,7 @@ def gpu_errors_in_one_line():
         yield
     except Exception as error:
         text = in_one_line(error)
-        # By name, because importing CuPy to compare classes would need CuPy.
+        # The package is compared by name, because its classes exist only if CuPy is installed.
         package = type(error).__module__.split(".")[0]
         if package not in ("cupy", "cupy_backends"):
             raise

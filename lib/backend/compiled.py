@@ -4,13 +4,15 @@
     scale      [n_out] if w is in int8, which is widened to the type of x; else None
     vector     numbers side by side in one register: eight float32 or four float64 in 32 bytes
     lanes      how many numbers a vector has
-    stretch    the outputs first .. last - 1 are cut into n_outputs stretches of equal length
+    stretch    neighbouring outputs: first .. last - 1 are cut into n_outputs equal stretches
 
 The loop is written in LLVM's own operations, because Numba lets the compiler choose how many
-partial sums a sum has. Here each number of y is the sum of one vector's numbers, half added to
-half, so its bits do not depend on the number of rows or outputs. In Python the loop would be
+partial sums a sum has. Here each number of y has one vector of `lanes` partial sums. At the end
+the second half of the vector is added to the first half until one number remains. So the bits
+of y do not depend on the number of rows or outputs. In Python the loop would be
 
     for n in range(length_of_a_stretch):
+        # output n of each stretch
         outputs = [start + n for start in starts_of_the_stretches]
         sums = {(row, output): vector of zeros for row in range(n_rows) for output in outputs}
         for i in range(0, n_in, lanes):
@@ -18,6 +20,9 @@ half, so its bits do not depend on the number of rows or outputs. In Python the 
                 sums[row, output] += x[row, i : i + lanes] * w[output, i : i + lanes]
         for row, output in sums:
             y[row, output] = sum(sums[row, output]) * scale[output]
+
+From `multiply` on, the code does not compute: it writes operations of the compiled function.
+A variable such as `i` there stands for a number that only the compiled function will know.
 """
 
 import functools
@@ -32,8 +37,9 @@ from numba.extending import intrinsic
 
 HAS_AVX512 = bool(get_host_cpu_features().get("avx512vl"))
 REGISTERS = 32 if HAS_AVX512 else 16  # each holds a vector
-BYTES = 32  # of a vector of the rows' type
-INT8_BYTES = 64 if HAS_AVX512 else 32  # of a vector if w is in int8: converting takes the time
+BYTES = 32  # of a vector, if w has the type of the rows
+# A vector of the rows' type if w is in int8 is longer, because converting w takes the time.
+INT8_BYTES = 64 if HAS_AVX512 else 32
 AHEAD = 4096  # bytes: how far ahead weights are requested from memory
 
 
@@ -47,15 +53,16 @@ def compile_product(n_rows, dtype, is_int8=False):
     keeps a processor busier than one output. They lie far apart, one in each stretch of the
     range, because weights side by side in memory are fetched more slowly.
     """
-    # Each output needs a register for its weights and one for the sum of each row; one register
-    # more holds the numbers of a row.
+    # Registers in use: n_outputs for weights, n_rows * n_outputs for sums, and one for numbers of
+    # a row. Together (n_rows + 1) * n_outputs + 1, which must not be above REGISTERS.
     n_outputs = max(1, min(4, (REGISTERS - 1) // (n_rows + 1)))
     lanes = (INT8_BYTES if is_int8 else BYTES) // np.dtype(dtype).itemsize
 
     def product(x, w, scale, y, first, last):
         multiply(x, w, scale, y, first, last, n_rows, n_outputs, lanes)
 
-    # With a signature Numba compiles at once, for all arrays, read-only ones too.
+    # Numba compiles at once if it is given the types of the arguments. Arrays of this type may
+    # also be read-only, and need not be aligned.
     number = from_dtype(np.dtype(dtype))
     read_only = functools.partial(types.Array, layout="C", readonly=True, aligned=False)
     weights = read_only(types.int8 if is_int8 else number, 2)
@@ -73,10 +80,12 @@ def compile_product(n_rows, dtype, is_int8=False):
 def multiply(typing_context, x, w, scale, y, first, last, n_rows, n_outputs, lanes):
     """Write the loop over the weights; each is multiplied by every row while in a register.
 
-    Numba passes the types of the arguments here, and their values to `emit`. `n_rows`,
-    `n_outputs` and `lanes` are constants of the function that is compiled.
+    Numba calls this function with the types of the arguments, and calls `emit`, which is returned
+    here, with their values. `n_rows`, `n_outputs` and `lanes` are constants of the function that
+    is compiled.
     """
     def emit(context, builder, signature, args):
+        # the values of x, w, scale, y, first, last, and of the three constants
         *array_values, first_output, end, _, _, _ = args
         vector = ir.VectorType(context.get_value_type(x.dtype), lanes.literal_value)
 
@@ -96,11 +105,13 @@ def multiply(typing_context, x, w, scale, y, first, last, n_rows, n_outputs, lan
 def write_loop(builder, x, w, scale, y, first, last, n_rows, n_outputs):
     """Write the whole loop: see the head of this file."""
     integer = first.type  # integer(3) is the constant 3 of the compiled function
-    stretch, skips = write_stretches(builder, first, last, n_outputs)
-    # The sums lie in the order of itertools.product(rows, outputs), as in all loops below.
+    length, skips = write_stretches(builder, first, last, n_outputs)
+    # A place in memory for the sum of each row and output, in the order of product(rows, outputs).
+    # The compiler keeps these places in registers.
     sums = [cgutils.alloca_once(builder, w.vector) for _ in range(n_rows * n_outputs)]
-    with cgutils.for_range(builder, builder.add(first, stretch), first) as loop:
-        outputs = [builder.add(loop.index, skip) for skip in skips]  # one in each stretch
+    # The index runs through the first stretch; the output of stretch k is skips[k] later.
+    with cgutils.for_range(builder, builder.add(first, length), first) as loop:
+        outputs = [builder.add(loop.index, skip) for skip in skips]
         for place in sums:
             builder.store(w.vector(None), place)  # zeros
         inputs = integer(0), w.n_columns, integer(w.lanes)  # as the arguments of range
@@ -118,17 +129,21 @@ def write_loop(builder, x, w, scale, y, first, last, n_rows, n_outputs):
 
 
 def write_stretches(builder, first, last, n_outputs):
-    """Write the length of a stretch, and how many outputs after `first` each stretch starts."""
+    """Write the length of a stretch, and the start of each stretch, counted from `first`.
+
+    For 10 outputs in 4 stretches the length is 3, and the stretches start at 0, 3, 6 and 7.
+    """
     integer = first.type
     n = builder.sub(last, first)
     # length = n / n_outputs, rounded up
     length = builder.udiv(builder.add(n, integer(n_outputs - 1)), integer(n_outputs))
-    # No stretch may pass `last`, so the last ones may start earlier and share outputs with
+    # No stretch may pass `last`, so the last stretches may start earlier and share outputs with
     # others. Such an output is computed twice, with equal bits.
     latest = builder.sub(n, length)
     skips = []
     for k in range(n_outputs):
-        skip = builder.mul(length, integer(k))  # of stretch k, if n is a multiple of n_outputs
+        # skip = min(length * k, latest)
+        skip = builder.mul(length, integer(k))
         is_early_enough = builder.icmp_signed("<", skip, latest)
         skips.append(builder.select(is_early_enough, skip, latest))
     return length, skips
@@ -140,6 +155,7 @@ def write_products(builder, x, w, sums, outputs, n_rows, i):
     rows = [x.load_vector(i.type(row), i) for row in range(n_rows)]
     for place, (row, weight) in zip(sums, itertools.product(rows, weights)):
         former = builder.load(place)
+        # row * weight + former
         builder.store(w.call("llvm.fmuladd.{}", w.vector, row, weight, former), place)
 
 
@@ -161,7 +177,7 @@ class Array:
         self.lanes = vector.count
 
     def address(self, index, kind):
-        """Return the address of a number, which may lie beyond the end, as one of a `kind`."""
+        """Return the address of a number, as a pointer to a `kind`; it may lie beyond the end."""
         address = cgutils.get_item_pointer(
             self.context, self.builder, self.kind, self.view, index)
         return self.builder.bitcast(address, kind.as_pointer())
@@ -178,16 +194,20 @@ class Array:
         numbers = self.builder.load(self.address([row, i], stored), align=self.n_bytes)
         if stored == self.vector:
             return numbers
-        return self.builder.sitofp(numbers, self.vector)  # int8 to floating point
+        # converts int8 to floating point
+        return self.builder.sitofp(numbers, self.vector)
 
     def load_number(self, i):
         """Return number i of an array of one dimension."""
         return self.builder.load(self.address([i], self.stored))
 
     def prefetch(self, row, i):
-        """Request the numbers AHEAD of i from memory; nothing is computed or can fail."""
-        i = self.builder.add(i, i.type(AHEAD // self.n_bytes))
-        address = self.address([row, i], ir.IntType(8))
+        """Request the numbers AHEAD bytes after number i of a row from memory.
+
+        Nothing is computed, and an address beyond the end of the array does no harm.
+        """
+        later = self.builder.add(i, i.type(AHEAD // self.n_bytes))
+        address = self.address([row, later], ir.IntType(8))
         integer = ir.IntType(32)
         to_read = integer(0)
         into_l2 = integer(2)
@@ -195,9 +215,10 @@ class Array:
         self.call("llvm.prefetch.p0", ir.VoidType(), address, to_read, into_l2, data)
 
     def sum_of_lanes(self, vector):
-        """Return the sum of a vector's numbers: half is added to half until one is left."""
+        """Return the sum of a vector's numbers: its halves are added until one number is left."""
         integer = ir.IntType(32)
         n = self.lanes
+        # shuffle_vector returns the numbers at these positions as a shorter vector.
         while n > 1:
             n //= 2
             positions = ir.VectorType(integer, n)

@@ -1,4 +1,4 @@
-"""Round weights to int8: with a quarter of the bytes a product of few rows takes less time.
+"""Round weights to int8: a product of few rows takes less time, because it reads fewer bytes.
 
     w          [n_out, n_in]    weights, here rounded to scale * numbers
     numbers    [n_out, n_in]    whole numbers, -127 .. 127
@@ -12,20 +12,21 @@ import numpy as np
 
 from lib.backend.products import few_rows, in_parallel, product_compiler
 
-LARGEST = 127  # of the whole numbers; -128 is not used, so that they are symmetric
+LARGEST = 127  # the largest whole number; -128 is not used, so that the numbers are symmetric
 VECTOR = 64  # bytes of the compiled product's longest vector; rows must be whole vectors
 
 
 def int8(w):  # [n_out, n_in] -> [n_out, n_in]
-    """Return weights in int8, or rounded floats if the compiled product cannot be used."""
+    """Return weights as an Int8, or rounded floats if the compiled product cannot be used."""
     is_compiled = isinstance(w, np.ndarray) and product_compiler()
     has_whole_vectors = w.shape[1] * w.itemsize % VECTOR == 0
     if not is_compiled or not has_whole_vectors:
         scale = scale_of(w)
-        return np.rint(w / scale) * scale  # the values of the int8 weights, as floats
+        return np.rint(w / scale) * scale  # floats with the values that an Int8 would have
     numbers = np.empty(w.shape, np.int8)
     scale = np.empty(len(w), w.dtype)
 
+    # Threads call this function for parts of the outputs.
     def round_outputs(first, last):
         weights = w[first:last]
         scales = scale_of(weights)  # [n, 1]
@@ -38,7 +39,8 @@ def int8(w):  # [n_out, n_in] -> [n_out, n_in]
 
 def scale_of(w):  # [n_out, n_in] -> [n_out, 1]
     """Return each output's scale, which is above 0 even if all its weights are 0."""
-    # `tiny`, the smallest normal number, lets a row of zeros be divided by its scale.
+    # The scale of a row of zeros would be 0, and 0 / 0 is NaN. So the smallest scale is `tiny`,
+    # the smallest normal number.
     return np.maximum(abs(w).max(axis=-1, keepdims=True) / LARGEST, np.finfo(w.dtype).tiny)
 
 
@@ -62,7 +64,7 @@ class Int8:
 
 
 class Transposed:
-    """Hold an Int8 with its axes exchanged: the right side of a product."""
+    """Hold an Int8 with its axes exchanged: the right side of x @ w.mT."""
 
     __array_ufunc__ = None  # tells NumPy to leave x @ self to __rmatmul__
 

@@ -2,16 +2,16 @@
 
 BLAS packs a matrix before every product of more than one row, so five rows cost two to four
 times as much as one row, although the weights have to be read only once. The compiled product
-(compiled.py) reads each weight once, in its order in memory, and multiplies it by every row.
+(compiled.py) reads each weight once, in the order of memory, and multiplies it by every row.
 
     x        [n_rows, n_in]
     w        [n_in, n_out], transposed in memory: each output's weights side by side
     y        [n_rows, n_out]  x @ w
 
-Our own threads share a large product, whose outputs are cut into parts; BLAS has one
-thread meanwhile. BLAS's threads spin while they wait for one another, so a product takes up
-to a hundred times as long if a different process uses their cores. Each of our threads starts
-the next part when it is free, so a thread that is late delays none of the others.
+The outputs of a large product are cut into parts, which our own threads share. BLAS has one
+thread meanwhile, because its threads spin while they wait for one another: a product takes up to
+a hundred times as long if a different process uses their cores. Each of our threads starts the
+next part when it is free, so a thread that is late delays none of the others.
 """
 
 import functools
@@ -40,7 +40,7 @@ def set_backend(name):
     if name not in BACKENDS:
         raise ValueError(f"need backend numba, numpy or cupy, got {name}")
     backend = name
-    product_compiler.cache_clear()  # its answer depends on the backend
+    product_compiler.cache_clear()  # its result depends on the backend
 
 
 def matmul(x, w):  # [n_rows, n_in], [n_in, n_out] -> [n_rows, n_out]
@@ -49,7 +49,8 @@ def matmul(x, w):  # [n_rows, n_in], [n_in, n_out] -> [n_rows, n_out]
         return x @ w
     has_few_rows = 1 <= len(x) <= MAX_ROWS
     is_as_compiled = w.flags.f_contiguous and x.dtype == w.dtype
-    has_whole_vectors = len(w) * w.itemsize % 32 == 0  # the compiled loop has no remainder
+    # The compiled loop reads vectors of 32 bytes, and no remainder at the end of a row.
+    has_whole_vectors = len(w) * w.itemsize % 32 == 0
     if has_few_rows and is_as_compiled and has_whole_vectors and product_compiler():
         return few_rows(x, w.T)
     return many_rows(x, w)
@@ -64,13 +65,14 @@ def few_rows(x, w, scale=None):  # [n_rows, n_in], [n_out, n_in], [n_out] -> [n_
     y = np.empty((len(x), len(w)), x.dtype)
     is_int8 = scale is not None
     compile_product = product_compiler()
-    groups = []  # (the compiled product for so many rows, the rows, where their outputs go)
+    # (the compiled product for the number of rows, the rows, where their outputs go) per group
+    groups_of_rows = []
     for start, end in row_groups(len(x)):
         multiply = compile_product(end - start, x.dtype, is_int8)  # compiled once per process
-        groups.append((multiply, x[start:end], y[start:end]))  # views: no row is copied
+        groups_of_rows.append((multiply, x[start:end], y[start:end]))  # views: no row is copied
 
     def compute_outputs(first, last):
-        for multiply, rows, out in groups:
+        for multiply, rows, out in groups_of_rows:
             multiply(rows, w, scale, out, first, last)
 
     # Four int8 weights take as long as one float and count as one.
@@ -106,9 +108,9 @@ def many_rows(x, w):  # [n_rows, n_in], [n_in, n_out] -> [n_rows, n_out]
             for row, row_out in zip(x, out):
                 row_out[:] = row.dot(weights)
         else:
-            out[:] = x.dot(weights)  # not matmul, which lets no other thread run
+            out[:] = x.dot(weights)  # np.matmul would keep other threads from running meanwhile
 
-    # If BLAS cannot be limited to one thread, it keeps its threads and ours are not used.
+    # If BLAS cannot be limited to one thread, it keeps its threads, and ours are not used.
     n_threads = N_THREADS if blas_libraries() else 1
     with one_blas_thread():
         in_parallel(compute_outputs, w.shape[1], w.size, n_threads)
@@ -146,12 +148,13 @@ def library_name():
 
 
 def warm_up(dtype, notify=None, is_int8=False):
-    """Compile or load all products of a dtype; if it compiles, call `notify` with a message."""
+    """Compile or load all products of a dtype; `notify` the user if Numba has to compile."""
     compile_product = product_compiler()
     dtype = np.dtype(dtype)
     if compile_product is None:
         return
-    # The first product tells whether Numba found the products in its cache on disk.
+    # A cache miss of the first product means that Numba has to compile: its cache on disk has no
+    # products, or there is no cache, and then `cache_path` is empty.
     stats = compile_product(1, dtype, is_int8).stats
     if stats.cache_misses and notify:
         when = "once per machine" if stats.cache_path else "at each start: no cache is writable"
@@ -171,7 +174,8 @@ def in_parallel(compute_outputs, n_out, size, n_threads=N_THREADS):
     if size < SHARED:
         compute_outputs(0, n_out)
         return
-    outputs_per_part = max(1, n_out * PART_WEIGHTS // size)  # size / n_out weights an output
+    # An output has size / n_out weights, so this many outputs have PART_WEIGHTS weights.
+    outputs_per_part = max(1, n_out * PART_WEIGHTS // size)
     starts = range(0, n_out, outputs_per_part)
     next_starts = iter(starts)  # shared by all threads, so that each part is computed once
     results = SimpleQueue()  # of each part: None, or its error
@@ -184,7 +188,8 @@ def in_parallel(compute_outputs, n_out, size, n_threads=N_THREADS):
             except Exception as error:
                 results.put(error)
 
-    # Wake the other threads. The caller works too, so a thread that never comes is not missed.
+    # Ask the other threads to help. The caller computes parts too, so all parts are computed even
+    # if the other threads are busy.
     for _ in range(n_threads - 1):
         job_queue().put(run_parts)
     run_parts()
@@ -209,7 +214,8 @@ def job_queue():
     return jobs
 
 
-if hasattr(os, "register_at_fork"):  # a child process has none of its parent's threads
+# A child process has none of its parent's threads, so it must start its own.
+if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=job_queue.cache_clear)
 
 
@@ -217,8 +223,12 @@ if hasattr(os, "register_at_fork"):  # a child process has none of its parent's 
 def one_blas_thread():
     """Limit BLAS to one thread inside the block; restore its number of threads afterwards.
 
-    Subtle: if BLAS has one thread already, the block sets and restores nothing. So the blocks
-    of two threads may overlap: only the first one restores the number.
+    Subtle: blocks of two threads may overlap, because a block restores only a number that it has
+    changed. Let BLAS have 4 threads.
+    (1) The first block sets 1. The second block finds 1, so it changes and restores nothing.
+    (2) The first block ends and restores 4. If the second block is still running, its products
+        have 4 threads from now on: they may be slower, and they are as correct.
+    (3) The second block ends, and BLAS has 4 threads.
     """
     limited = []  # (library, its number of threads before)
     for library in blas_libraries():

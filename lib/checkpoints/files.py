@@ -1,4 +1,4 @@
-"""Read JSON; write files whole or not at all, one process at a time."""
+"""Read JSON; write files whole or not at all; lock files, so that processes take turns."""
 
 import contextlib
 import json
@@ -28,7 +28,8 @@ def atomic(path):
         with errors_name_file(path), open(partial_file, "wb") as file:
             yield file
             file.flush()
-            os.fsync(file.fileno())  # or a crash after the renaming could leave an empty file
+            # Without fsync a crash after the renaming could leave an empty file.
+            os.fsync(file.fileno())
         os.replace(partial_file, path)  # readers see the old file or the new one
     except BaseException:  # Ctrl-C too
         partial_file.unlink(missing_ok=True)
@@ -37,7 +38,7 @@ def atomic(path):
 
 @contextlib.contextmanager
 def errors_name_file(path):
-    """Name the file in errors that name none, such as the error of a full disk."""
+    """Name the file in an OSError that names no file, such as the error of a full disk."""
     try:
         yield
     except OSError as error:
@@ -53,7 +54,7 @@ def folder_lock(folder):
 
 @contextlib.contextmanager
 def file_lock(path, blocking=True):
-    """Hold a lock on a file, which is removed at the end; the lock ends with its process.
+    """Hold a lock by a file, which is removed at the end; a lock ends when its process ends.
 
     If a different process holds the lock, wait, or raise filelock.Timeout unless `blocking`.
     """
@@ -63,5 +64,6 @@ def file_lock(path, blocking=True):
         try:
             yield
         finally:
-            with contextlib.suppress(OSError):  # Windows refuses; filelock removes it there
+            # Windows refuses to remove an open file; there filelock removes it.
+            with contextlib.suppress(OSError):
                 os.remove(path)

@@ -17,8 +17,8 @@ from lib.checkpoints.weights import flatten
 def write_file(path, encoder, hparams, params, dtype=np.float32):
     """Write a model, loaded as utils loads it, to one file: whole or not at all.
 
-    Matrices are written as `dtype`, float32 or float16, vectors as float32, as llama.cpp
-    requires. The unembedding is not written: without one llama.cpp uses wte, as GPT-2 does.
+    Matrices are written as `dtype`, float32 or float16. Vectors are written as float32, which
+    llama.cpp requires. The unembedding is not written: then llama.cpp uses wte, as GPT-2 does.
     """
     import gguf  # imported here because only this format needs it
 
@@ -32,20 +32,23 @@ def write_file(path, encoder, hparams, params, dtype=np.float32):
     add_tokenizer(writer, encoder, gguf.TokenType)
     names = gguf.get_tensor_name_map(gguf.MODEL_ARCH.GPT2, hparams["n_layer"])
     for name, weight in flatten(params):
-        array = weight.T if name.endswith("/w") else weight  # [n_out, n_in]
-        is_matrix = array.ndim == 2 and name != "wpe"  # wpe is a list of vectors
+        # GGUF stores a projection as [n_out, n_in].
+        array = weight.T if name.endswith("/w") else weight
+        # wpe has two axes too, but it is a list of vectors.
+        is_matrix = array.ndim == 2 and name != "wpe"
         array = np.ascontiguousarray(array, dtype if is_matrix else np.float32)
-        # The library knows transformers' names, and calls the weights as llama.cpp does.
+        # The library translates transformers' name of a weight to llama.cpp's name.
         full_name = f"transformer.{transformers_name(name)}"
         writer.add_tensor(names.get_name(full_name, (".weight", ".bias")), array)
     with atomic(path) as file, closing(writer):
-        writer.write_header_to_file(Path(file.name))  # the library opens the file by its name
+        # The library opens the file by its name, a second time.
+        writer.write_header_to_file(Path(file.name))
         writer.write_kv_data_to_file()
         writer.write_tensors_to_file()
 
 
 def add_tokenizer(writer, encoder, token_types):
-    """Write vocabulary, merges, and the split pattern's name (a converter would guess it)."""
+    """Write the vocabulary, the merges, and the name of the pattern that splits a text."""
     symbols = sorted(encoder.vocab, key=encoder.vocab.get)  # by id
     types = []
     for symbol in symbols:
@@ -55,7 +58,7 @@ def add_tokenizer(writer, encoder, token_types):
     writer.add_tokenizer_pre("gpt-2")  # the split pattern
     writer.add_token_list(symbols)
     if encoder.end_of_text is not None:
-        # Engines do not print a control token.
+        # The end of a text is a control token, which engines do not print.
         types[encoder.end_of_text] = token_types.CONTROL
         writer.add_bos_token_id(encoder.end_of_text)
         writer.add_eos_token_id(encoder.end_of_text)

@@ -34,7 +34,10 @@ def is_name(name: str) -> bool:
 
 
 def fetched_folder(name: str) -> Path:
-    """Return a model's folder in the hub's cache, fetched if need be; ValueError if it cannot."""
+    """Return a model's folder in the hub's cache; fetch it if it is missing there.
+
+    ValueError if the model cannot be fetched, or lacks files.
+    """
     try:
         import huggingface_hub  # imported here because a folder does not need it
     except ImportError:
@@ -58,7 +61,7 @@ def cached_snapshot(hub, name: str) -> Path | None:
 
 
 def fetched_snapshot(hub, name: str) -> Path:
-    """Fetch a model; ValueError that says why not. The hub's bars are on standard error."""
+    """Fetch a model; ValueError with the reason if it fails. Progress is on standard error."""
     try:
         return Path(hub.snapshot_download(name, allow_patterns=ALLOWED, ignore_patterns=IGNORED))
     except Exception as error:  # the hub's HTTP library has errors that are not OSErrors
@@ -67,21 +70,23 @@ def fetched_snapshot(hub, name: str) -> Path:
 
 
 def reason_of(error: Exception) -> str:
-    """Return why the hub gave nothing, in a few words."""
-    # The package explains a lost connection in three sentences; the cause says it in one.
+    """Return in a few words why a model could not be fetched."""
+    # The package explains a lost connection in three sentences; the error that caused it has one.
     if isinstance(error, FileNotFoundError) and isinstance(error.__cause__, Exception):
         error = error.__cause__
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    # A server's refusal has a first line with only its status and the number of the request.
     if len(lines) > 1 and hasattr(error, "response"):
-        lines = lines[1:]  # the first line of a server's refusal is its status and a number
+        lines = lines[1:]
     return f"{type(error).__name__}: {' '.join(lines[:1])}".removesuffix(".")
 
 
 def is_complete(folder: Path) -> bool:
-    """Return whether a folder has a model's settings, and each file of weights in its index."""
+    """Return whether a folder has a model's settings and all of its files of weights."""
     if not is_model(folder):
         return False
-    index = folder / "model.safetensors.index.json"  # of a model in several files
+    # The index of a model in several files names the file of each weight.
+    index = folder / "model.safetensors.index.json"
     if not index.is_file():
         return True
     files = set(json.loads(index.read_bytes())["weight_map"].values())

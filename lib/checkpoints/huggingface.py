@@ -17,6 +17,7 @@ from lib.checkpoints.weights import check_hparams, flatten, read_all_weights
 
 THEIR_SIZES = {"n_vocab": "vocab_size", "n_ctx": "n_positions", "n_embd": "n_embd",
                "n_head": "n_head", "n_layer": "n_layer"}  # ours: theirs
+# The settings of GPT-2, {name: allowed values}; the first value is transformers' default.
 FIXED = {"layer_norm_epsilon": (1e-5,),
          "activation_function": ("gelu_new", "gelu_pytorch_tanh"),
          "tie_word_embeddings": (True,), "scale_attn_weights": (True,),
@@ -25,7 +26,8 @@ FIXED = {"layer_norm_epsilon": (1e-5,),
 OTHER_MODELS = ("only GPT-2 can be read. For a pair of different models, measure its costs and "
                 "its acceptance where it runs; python -m theory.speedup --help says which, and "
                 "computes the speed-up")
-MASK = re.compile(r"h\.\d+\.attn\.(masked_)?bias")  # not weights
+# Older files store each layer's causal mask under these names; a mask is not a weight.
+MASK = re.compile(r"h\.\d+\.attn\.(masked_)?bias")
 
 
 def is_model(folder):
@@ -49,9 +51,11 @@ def transformers_name(name):
     >>> transformers_name("wte")
     'wte.weight'
     """
+    # "h11/attn/c_attn/w" -> ["h", "11", "attn", "c_attn"] and "w"
     *path, last = re.sub(r"^h(\d+)/", r"h/\1/", name).split("/")
     ends = {"w": ["weight"], "g": ["weight"], "b": ["bias"]}
-    return ".".join(path + ends.get(last, [last, "weight"]))  # wte and wpe have no /w
+    # wte and wpe have no /w at the end, so "weight" is added.
+    return ".".join(path + ends.get(last, [last, "weight"]))
 
 
 def read_hparams(folder):
@@ -66,7 +70,8 @@ def read_hparams(folder):
             raise ValueError(f"need {name} = {values[0]} in {path}, got {config[name]!r:.80}")
     sizes = {ours: config.get(theirs) for ours, theirs in THEIR_SIZES.items()}
     hparams = check_hparams(sizes, path)
-    if config.get("n_inner") not in (None, 4 * hparams["n_embd"]):  # None is 4 n_embd
+    # n_inner is the width of the feed-forward network; None means 4 n_embd.
+    if config.get("n_inner") not in (None, 4 * hparams["n_embd"]):
         raise ValueError(f"need n_inner = 4 n_embd in {path}, got {config['n_inner']!r:.80}")
     return hparams
 
@@ -74,7 +79,8 @@ def read_hparams(folder):
 def load_all_weights(folder, hparams, dtype=np.float32):
     """Return all weights as one flat array."""
     stored = stored_arrays(folder)
-    names_read = {"lm_head.weight"}  # needs no place in our tree: it must be equal to wte
+    # lm_head, the unembedding, has no place in our tree, because it must be equal to wte.
+    names_read = {"lm_head.weight"}
 
     def weight_of(name, *shape):
         their_name = transformers_name(name)
@@ -82,7 +88,7 @@ def load_all_weights(folder, hparams, dtype=np.float32):
         return tensors.checked_array(stored, their_name, folder, *shape)
 
     flat = read_all_weights(hparams, weight_of, folder, dtype)
-    # A weight that was not read would be part of a different model.
+    # A further weight means that the file holds a different kind of model.
     extra = sorted(name for name in stored.keys() - names_read if not MASK.fullmatch(name))
     if extra:
         raise ValueError(f"{folder} has a weight that a GPT-2 of the sizes in config.json does "
@@ -97,7 +103,8 @@ def load_all_weights(folder, hparams, dtype=np.float32):
 def stored_arrays(folder):
     """Return {name without "transformer.": array} of all files of weights in a folder."""
     paths = [folder / "model.safetensors"]
-    if not paths[0].is_file():  # a large model is in several files
+    # A large model is in several files.
+    if not paths[0].is_file():
         paths = folder.glob("model-*.safetensors")
     stored = {}
     for path in paths:
@@ -114,7 +121,7 @@ def write_folder(folder, encoder, hparams, params):
 
     config.json comes last: a folder without it is not a model, so no partial export is loaded.
     """
-    # Files that a former model left in the folder would be read with the new files.
+    # If these files of a former model stayed, they would be read together with the new files.
     for name in ("config.json", "generation_config.json", "tokenizer.json"):
         (folder / name).unlink(missing_ok=True)
     weights = {f"transformer.{transformers_name(name)}": weight
@@ -130,7 +137,7 @@ def write_folder(folder, encoder, hparams, params):
 
 def tokenizer_texts(encoder):
     """Return {file name: text} of a vocabulary."""
-    # <|endoftext|> is special in every encoder, also if the vocabulary lacks it.
+    # `special` has <|endoftext|> even if the vocabulary lacks it, so the intersection is taken.
     added = {symbol: encoder.vocab[symbol] for symbol in encoder.special & encoder.vocab.keys()}
     end = encoder.symbols.get(encoder.end_of_text)
     return {"vocab.json": json.dumps(encoder.vocab),
@@ -146,7 +153,7 @@ def config_json(hparams, end_of_text, dtype):
 
     Engines cast weights to half precision unless config.json names a dtype.
     """
-    # The dtype has an old and a new name, and llama.cpp's converter reads n_ctx.
+    # The dtype has an old and a new name. n_ctx is for llama.cpp's converter.
     return {"model_type": "gpt2", "architectures": ["GPT2LMHeadModel"],
             **{name: values[0] for name, values in FIXED.items()},
             **{name: hparams[ours] for ours, name in THEIR_SIZES.items()},

@@ -4,7 +4,7 @@
     checkpoint, model.ckpt.*    the weights, in TensorFlow's format
     params.safetensors          ours: the same weights in float32, under OpenAI's names
 
-In params.safetensors a projection is [n_out, n_in], as in memory, to be read in one piece.
+In params.safetensors a projection is [n_out, n_in], as in memory, so it is read in one piece.
 """
 
 import contextlib
@@ -35,6 +35,7 @@ def fetch_missing(model_size, folder):
         return
     if model_size not in RELEASED:
         raise ValueError(why_no_model(model_size, folder, missing))
+    # A user may name a mirror.
     base = os.environ.get("GPT2_BASE_URL", BASE_URL).rstrip("/")
     with folder_lock(folder):  # two processes must not write one file
         for name in missing:
@@ -42,15 +43,16 @@ def fetch_missing(model_size, folder):
 
 
 def why_no_model(name, folder, missing):
-    """Return which files a model's folder lacks, or which models exist."""
+    """Return a message: which files a model's folder lacks, or which models exist."""
     if (folder / "hparams.json").is_file():
         return f"{folder} lacks {', '.join(missing)}"
     if (folder / "config.json").is_file():
         return f"{folder} lacks model.safetensors"
     models = sorted(path.parent.name for path in folder.parent.glob("*/*")
                     if path.name in ("hparams.json", "config.json"))
+    # A folder of this name may be in the working directory instead of --models_dir.
     advice = f"A Hugging Face folder elsewhere is given by its path, such as ./{name}."
-    if Path(name, "config.json").is_file():  # in the working directory, not in --models_dir
+    if Path(name, "config.json").is_file():
         advice = f"Did you mean ./{name}?"
     return (f"No model {name!r} in {folder.parent}. There: {', '.join(models) or 'none'}. "
             f"Downloadable: {', '.join(RELEASED)}. {advice}")
@@ -66,12 +68,14 @@ def load_all_weights(folder, hparams, dtype=np.float32):
     path = folder / PARAMS
     if not path.exists():
         with folder_lock(folder):
-            if not path.exists():  # a different process may have been faster
+            # A different process may have converted it while this one waited for the lock.
+            if not path.exists():
                 convert_checkpoint(folder, hparams)
     stored, _ = tensors.open_arrays(path)
 
     def weight_of(name, *shape):
-        if name.endswith("/w"):  # stored as [n_out, n_in]
+        # The caller wants a projection as [n_in, n_out], and it is stored as [n_out, n_in].
+        if name.endswith("/w"):
             return tensors.checked_array(stored, name, path, *shape[::-1]).T
         return tensors.checked_array(stored, name, path, *shape)
 
@@ -84,14 +88,16 @@ def convert_checkpoint(folder, hparams):
 
     def weight_of(name, *shape):
         stored = reader.get_tensor(f"model/{name}")
-        if stored.shape not in (shape, (1, *shape)):  # projections have an axis of 1
+        # Projections are stored with an additional axis of length 1.
+        if stored.shape not in (shape, (1, *shape)):
             raise ValueError(f"need {name} of shape {shape}, got {stored.shape}")
         return stored.reshape(shape)
 
     path = (folder / "model.ckpt").as_posix()
     directory = contextlib.nullcontext()
-    # TensorFlow reads \ [ * ? in a path as a pattern, so such a folder is entered. Others are
-    # not, because that changes the working directory of all threads.
+    # TensorFlow reads a path with one of the signs \ [ * ? as a pattern. So the process enters a
+    # folder with such a path, and reads the file by its name alone. It does not enter other
+    # folders, because that changes the working directory of all threads.
     if any(sign in path for sign in "\\[*?"):
         path = "model.ckpt"
         directory = contextlib.chdir(folder)
@@ -100,7 +106,8 @@ def convert_checkpoint(folder, hparams):
             reader = tf.train.load_checkpoint(path)
             flat = read_all_weights(hparams, weight_of, folder, np.float32)
     except (tf.errors.OpError, IndexError, ValueError, RuntimeError) as error:
-        first_line = str(error).strip().splitlines()[0][:200]  # some have a screen of lines
+        # Some of TensorFlow's messages fill a screen.
+        first_line = str(error).strip().splitlines()[0][:200]
         advice = "; remove model.ckpt.* to download it again" if folder.name in RELEASED else ""
         raise ValueError(f"need a whole TensorFlow checkpoint in {folder}, got: "
                          f"{first_line}{advice}") from None

@@ -6,16 +6,16 @@ from lib.checkpoints.files import read_json
 
 
 def read_vocabulary(folder: Path) -> tuple[dict, list, dict, str]:
-    """Return {symbol: id}, the merges, the added tokens, and the names of the files read.
+    """Return {symbol: id}, the merges, the added tokens {symbol: id}, and the names of the files.
 
-    An added token stands for itself. No merge makes it, so no text is encoded as one.
+    An added token stands for its own symbol. No merge makes it, so it is not encoded from a text.
     """
     if (folder / "tokenizer.json").is_file():
         vocab, merges, added = read_tokenizer(folder / "tokenizer.json")
         return vocab, merges, added, "tokenizer.json"
     vocab_path = folder / "encoder.json"  # OpenAI's names
     merges_path = folder / "vocab.bpe"
-    if not vocab_path.is_file():  # Hugging Face's
+    if not vocab_path.is_file():  # Hugging Face's names
         vocab_path = folder / "vocab.json"
         merges_path = folder / "merges.txt"
     if not (vocab_path.is_file() and merges_path.is_file()):
@@ -24,7 +24,7 @@ def read_vocabulary(folder: Path) -> tuple[dict, list, dict, str]:
     merges = read_merges(merges_path)
     added_path = folder / "added_tokens.json"  # optional
     added = read_json(added_path) if added_path.is_file() else {}
-    # An added token is in no other file, so the vocabulary gets it from this one.
+    # The added tokens are missing in the file of the vocabulary.
     return vocab | added, merges, added, f"{vocab_path.name} and {merges_path.name}"
 
 
@@ -34,11 +34,12 @@ def read_tokenizer(path):
     try:
         model = tokenizer["model"]
         split = tokenizer["pre_tokenizer"]
-        kind = model.get("type", "BPE")  # older files do not say it
+        kind = model.get("type", "BPE")  # older files have no type
         if (kind, split["type"]) != ("BPE", "ByteLevel"):
             raise ValueError(f"{kind} after {split['type']}")
         merges = []
-        for pair in model["merges"]:  # "a b" in older files, ["a", "b"] in newer ones
+        # A merge is "a b" in older files and ["a", "b"] in newer ones.
+        for pair in model["merges"]:
             symbols = pair.split(" ") if isinstance(pair, str) else pair
             merges.append(as_pair(symbols, path))
         added_tokens = tokenizer.get("added_tokens") or ()  # the list may be null
@@ -49,10 +50,10 @@ def read_tokenizer(path):
 
 
 def read_end_of_text(folder, vocab):
-    """Return the symbol with eos_token_id, <|endoftext|> if the vocabulary has no such id.
+    """Return the symbol that ends a text: the one with eos_token_id, else <|endoftext|>.
 
-    generation_config.json overrides config.json, as in transformers. The vocabulary may lack the
-    id, because transformers writes 50256 by default, whatever the size of the vocabulary.
+    generation_config.json overrides config.json, as in transformers. The vocabulary may lack this
+    id, because transformers writes 50256 by default, whatever the size of the vocabulary is.
     """
     end = None
     for path in (folder / "config.json", folder / "generation_config.json"):
@@ -71,7 +72,8 @@ def read_end_of_text(folder, vocab):
 def read_merges(path):
     """Return the pairs of vocab.bpe or merges.txt: one per line, after the version's line."""
     try:
-        # Python reads CR LF as \n; splitlines would also split at rarer signs.
+        # read_text has replaced CR LF by \n. splitlines would also split at rarer signs, such as
+        # U+0085.
         lines = path.read_text(encoding="utf-8").split("\n")
     except UnicodeDecodeError as error:
         raise ValueError(f"need UTF-8 text in {path}, got: {error}") from None

@@ -51,18 +51,19 @@ def linear_weights(weight_of: WeightOf, name: str, n_in: int, n_out: int) -> dic
 
 
 def cut_params(flat: Any, hparams: dict[str, int]) -> dict:
-    """Return the tree as views of one flat array.
+    """Return the tree of weights as views of one flat array.
 
     A projection [n_in, n_out] is transposed in memory, as lib/backend/products.py needs it.
     """
-    end = 0  # of the weights cut so far
+    end = 0  # the end of the numbers that are cut so far
 
     def next_weight(name, *shape):
         nonlocal end
         start = end
         end += math.prod(shape)
         numbers = flat[start:end]
-        if name.endswith("/w"):  # in memory [n_out, n_in]: each output's weights side by side
+        # shape is [n_in, n_out]. In memory it is reversed: each output's weights side by side.
+        if name.endswith("/w"):
             return numbers.reshape(shape[::-1]).T
         return numbers.reshape(shape)
 
@@ -73,7 +74,8 @@ def n_params(hparams: dict[str, int]) -> int:
     """Return the number of weights of a model of these sizes."""
     sizes: list[int] = []
 
-    def count(name, *shape):  # returns no weight: only the sizes are of interest
+    # This `weight_of` returns no weight: the tree is built only to learn all sizes.
+    def count(name, *shape):
         sizes.append(math.prod(shape))
 
     build_params(hparams, count)
@@ -95,10 +97,13 @@ def flatten(params: dict, prefix: str = "") -> Iterator[tuple[str, Any]]:
 def random_params(hparams, rng, dtype=np.float32, backend="numpy"):
     """Return random weights, for tests and timing: standard deviation 0.02, gains near 1."""
     flat = np.empty(n_params(hparams), dtype)
-    for name, weight in flatten(cut_params(flat, hparams)):  # views: filling them fills `flat`
-        # The numbers are drawn in the order of memory, where projections are transposed.
+    # The weights are views: filling them fills `flat`.
+    for name, weight in flatten(cut_params(flat, hparams)):
+        # Every matrix is drawn in the reversed shape, and then transposed. For projections, which
+        # are transposed in memory, this is the order of memory.
         noise = rng.standard_normal(weight.shape[::-1], dtype=np.float32).T
-        mean = 1 if name.endswith("/g") else 0  # 1: a gain
+        is_gain = name.endswith("/g")
+        mean = 1 if is_gain else 0
         weight[...] = 0.02 * noise + mean
     return cut_params(get_backend(backend).asarray(flat), hparams)
 
@@ -107,7 +112,8 @@ def check_hparams(hparams, path):
     """Return the sizes of a model; ValueError unless they are positive and fit together."""
     for name in ("n_vocab", "n_ctx", "n_embd", "n_head", "n_layer"):
         size = hparams.get(name)
-        if type(size) is not int or size < 1:  # type: True is an int by isinstance
+        # `type`, because isinstance(True, int) is true.
+        if type(size) is not int or size < 1:
             raise ValueError(f"need {name} to be a whole number >= 1 in {path}, "
                              f"got {str(size)[:80]}")
     if hparams["n_embd"] % hparams["n_head"]:
@@ -120,8 +126,10 @@ def read_all_weights(hparams: dict[str, int], weight_of: WeightOf, where: object
                      dtype: Any) -> np.ndarray:
     """Return all weights as one flat array, cast to `dtype`; errors name `where`."""
     flat = np.empty(n_params(hparams), dtype)
-    for name, weight in flatten(cut_params(flat, hparams)):  # views: filling them fills `flat`
-        with np.errstate(over="ignore"):  # an overflow gives inf, which is refused below
+    # The weights are views: filling them fills `flat`.
+    for name, weight in flatten(cut_params(flat, hparams)):
+        # A number that is too large for `dtype` becomes inf, which is refused below.
+        with np.errstate(over="ignore"):
             weight[...] = weight_of(name, *weight.shape)
         if not np.isfinite(weight).all():
             raise ValueError(f"need finite weights in {where}, got NaN or inf in {name}")

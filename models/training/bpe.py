@@ -35,11 +35,12 @@ def train_bpe(text, n_vocab, folder):
 
 def encode_tales(text, folder):  # -> uint16 [n_ids]
     """Return the ids of all tales, END after each; two blank lines or more separate tales."""
-    vocab_path, merges_path = (str(folder / name) for name in BPE_FILES)
+    vocab_path, merges_path = [str(folder / name) for name in BPE_FILES]
     tokenizer = new_tokenizer(models.BPE.from_file(vocab_path, merges_path))
     tales = [tale.strip() for tale in re.split(r"\n\n\n+", text) if tale.strip()]
     end = [tokenizer.token_to_id(END)]
-    ids_of_tales = [np.array(encoding.ids + end, np.uint16)  # uint16: fewer than 65,536 tokens
+    # uint16 is enough for a vocabulary of fewer than 65,536 tokens.
+    ids_of_tales = [np.array(encoding.ids + end, np.uint16)
                     for encoding in tokenizer.encode_batch(tales)]
     return np.concatenate(ids_of_tales)
 

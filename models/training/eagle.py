@@ -1,17 +1,18 @@
 """Train EAGLE's head: first on the target's states, then on its own (variants/eagle.py).
 
-    h          [B, T, n_embd] states after ln_f: the target's (true), or predicted ones
+    h          [B, T, n_embd] states after ln_f: the target's (true), or predicted states
     e          [B, T, n_embd] the embeddings of the tokens one position later
-    step s     a pass of the head in which each row attends to true states up to s positions
-               before it, and to predicted states after them; in step 0 all states are true
+    step s     a pass of the head in which row i attends to the true states 0 .. i - s, and to s
+               predicted states after them; in step 0 all states are true
     past       [(keys, values)] of every step so far
 
 Training has two parts. The first loss is from Li et al. (2024a), EAGLE-1: the distance of the
-states, and a tenth of the cross-entropy to the target's distribution. It falls fast, but soon
-stops falling. The second loss is the draft's (models/training/tasks.py), with a little of the
-states' distance instead of the text's cross-entropy. It scores the guesses; the states are only
-a means, as in Li et al. (2025), EAGLE-3. Steps 1, 2, .. are the training-time test of EAGLE-3:
-when the head drafts, its inputs are its own predictions, so it is trained on predictions too.
+states, and a tenth of the cross-entropy to the target's distribution. This loss falls fast, but
+soon stops falling. The second loss is the draft's (models/training/tasks.py), with a little of
+the states' distance instead of the text's cross-entropy. The second loss scores the guesses; the
+states are only a means, as in Li et al. (2025), EAGLE-3. Steps 1, 2, .. are the training-time test
+of EAGLE-3: when the head drafts, its inputs are its own predictions, so the head is trained on
+predictions too.
 """
 import math
 
@@ -29,16 +30,18 @@ LOSSES = {"states": dict(states=1, KL=0.1),
 
 
 def later(x, n):  # [.., T, d_head] -> [.., T, d_head]
-    """Return every row n positions later; the first n are 0, the last n are dropped."""
-    without_last = x[..., : x.shape[-2] - n, :]
-    return F.pad(without_last, (0, 0, n, 0))  # (left, right) of the last axis, then of T
+    """Return every row n positions later; the first n rows are 0, the last n are dropped."""
+    n_kept = x.shape[-2] - n
+    n_left_and_right = (0, 0)  # of the last axis, which is not padded
+    n_above_and_below = (n, 0)  # of the axis T
+    return F.pad(x[..., :n_kept, :], n_left_and_right + n_above_and_below)
 
 
 def attend(block, x, past):  # [B, T, n_embd] -> [B, T, n_embd]
     """Attend from row i of step s to rows 0 .. i - s of step 0 and to one row of each later step.
 
-    The row of step r > 0 is i - s + r: the rows i - s + 1 .. i are predictions of the steps
-    1 .. s.
+    The row of step r > 0 is i - s + r. For example, row 7 of step 2 attends to the rows 0 .. 5 of
+    step 0, whose states are true, to row 6 of step 1 and to row 7 of step 2.
     """
     B, T, n_embd = x.shape
     qkv = block.attn.c_attn(x)  # [B, T, 3 n_embd]
@@ -46,21 +49,29 @@ def attend(block, x, past):  # [B, T, n_embd] -> [B, T, n_embd]
     q, k, v = qkv.permute(2, 0, 3, 1, 4)  # 3 x [B, n_head, T, d_head]
     past.append((k, v))
     s = len(past) - 1  # this step
+
+    # Row i - s + r of step r is s - r rows above row i. `later` moves it to row i.
     k_true, v_true = past[0]
-    # row i - s + r of step r lies s - r rows above row i; `later` moves it to row i
-    predicted = [(later(k_r, s - r), later(v_r, s - r))
-                 for r, (k_r, v_r) in enumerate(past[1:], start=1)]
-    # -1e9 in row i, column j > i - s: this column gets weight 0
+    predicted = []
+    for r in range(1, s + 1):
+        k_r, v_r = past[r]
+        predicted.append((later(k_r, s - r), later(v_r, s - r)))
+
+    # -1e9 in row i of the columns after i - s, so that these columns get weight 0.
     mask = torch.full((T, T), -1e9, dtype=q.dtype, device=q.device).triu(1 - s)
     scores = [q @ k_true.transpose(-1, -2) + mask]  # [B, n_head, T, T]
     for k_r, _ in predicted:
-        scores.append((q * k_r).sum(-1, keepdim=True))  # [B, n_head, T, 1]: row by row
-    weights = (torch.cat(scores, -1) / math.sqrt(q.shape[-1])).softmax(-1).to(v.dtype)
+        # Each row of q times the one row of step r: [B, n_head, T, 1].
+        scores.append((q * k_r).sum(-1, keepdim=True))
+    scaled = torch.cat(scores, -1) / math.sqrt(q.shape[-1])  # [B, n_head, T, T + s]
+    weights = scaled.softmax(-1).to(v.dtype)
+
     out = weights[..., :T] @ v_true  # [B, n_head, T, d_head]
     for r, (_, v_r) in enumerate(predicted, start=1):
         column = T + r - 1  # the weights of step r follow the T weights of step 0
         out = out + weights[..., column, None] * v_r
-    return block.attn.c_proj(out.transpose(1, 2).reshape(B, T, n_embd))
+    heads_side_by_side = out.transpose(1, 2).reshape(B, T, n_embd)
+    return block.attn.c_proj(heads_side_by_side)
 
 
 class Eagle(nn.Module):
@@ -72,8 +83,10 @@ class Eagle(nn.Module):
         self.ln_token = nn.LayerNorm(n_embd)
         self.ln_state = nn.LayerNorm(n_embd)
         self.ln_f = nn.LayerNorm(n_embd)
-        self.fc = Conv1D(n_embd, 2 * n_embd)  # of a token's embedding, then a state
-        self.fc.weight.data[n_embd:] = torch.eye(n_embd)  # the output starts near the state
+        # The input of fc is a token's embedding and then a state. At the start the output is near
+        # the state.
+        self.fc = Conv1D(n_embd, 2 * n_embd)
+        self.fc.weight.data[n_embd:] = torch.eye(n_embd)
         self.h = nn.ModuleList([GPT2Block(target.config)])  # as GPT-2 names its blocks
         self.ln_f.load_state_dict(target.transformer.ln_f.state_dict())
         self.target = target.requires_grad_(False)
@@ -82,19 +95,22 @@ class Eagle(nn.Module):
         self.decay = decay
 
     def step(self, h, e, past):  # -> [B, T, n_embd]
-        """Return the states predicted for the positions of the tokens."""
+        """Return the states predicted at the tokens whose embeddings are e."""
         (block,) = self.h
         x = self.fc(torch.cat([self.ln_token(e), self.ln_state(h)], -1))
         x = x + attend(block, block.ln_1(x), past)
         return self.ln_f(x + block.mlp(block.ln_2(x)))
 
     def embeddings(self, x, first):  # [B, T] -> [B, T - 1, n_embd]
-        """Return wte + wpe, the target's inputs, for all tokens but the first."""
+        """Return wte + wpe, the target's inputs, of all tokens but the first."""
         positions = torch.arange(1, x.shape[1], device=x.device) + first  # [B, T - 1]
         return self.target.transformer.wte(x[:, 1:]) + self.target.transformer.wpe(positions)
 
     def predicted(self, h, e, n_steps=3):  # -> n_steps x [B, T, n_embd]
-        """Return the predictions of every step; the first s rows of step s mean nothing."""
+        """Return the predictions of every step. The first s rows of step s have no meaning.
+
+        These rows have fewer than s rows before them, so their inputs are the zeros of `later`.
+        """
         predictions = []
         past = []
         for _ in range(n_steps):
@@ -107,14 +123,14 @@ class Eagle(nn.Module):
         """Return the mean loss of the steps; step s has the weight decay**s."""
         h = hidden(self.target, x, first)  # [B, T, n_embd]
         unembed = self.target.lm_head
-        # Row i predicts state i + 1: the inputs are all states but the last, the aims all but the
-        # first.
+        # Row i predicts state i + 1. So the inputs are all states but the last, and the aims are
+        # all states but the first.
         h_next = h[:, 1:]
         p_target = F.softmax(unembed(h_next).float(), -1)
         predictions = self.predicted(h[:, :-1], self.embeddings(x, first), self.n_steps)
         total = 0.0
         for s, states in enumerate(predictions):
-            states = states[:, s:]  # without the rows that mean nothing
+            states = states[:, s:]  # without the rows that have no meaning
             log_p = F.log_softmax(unembed(states).float(), -1)
             terms = {"states": F.smooth_l1_loss(states.float(), h_next[:, s:].float()),
                      **draft_distances(p_target[:, s:], log_p)}

@@ -33,10 +33,11 @@ def export(gpt2, work, folder):
 def medusa_weights(markov):
     """Return the heads' and the table's weights by name.
 
-    medusa/w and a [n_heads, n_embd, n_embd] are applied as h @ w[k]; b is [n_heads, n_embd].
-    markov/w1 is [n_vocab, rank], w2 [rank, n_vocab].
+    medusa/w and medusa/a are [n_heads, n_embd, n_embd], and head k is applied as h @ w[k].
+    medusa/b is [n_heads, n_embd], markov/w1 [n_vocab, rank] and markov/w2 [rank, n_vocab].
     """
-    return {**{f"medusa/{key}": getattr(markov.heads, key) for key in "wba"},
+    heads = markov.heads
+    return {"medusa/w": heads.w, "medusa/b": heads.b, "medusa/a": heads.a,
             "markov/w1": markov.w1, "markov/w2": markov.w2}
 
 
@@ -44,9 +45,10 @@ def eagle_weights(head):
     """Return the weights of EAGLE's head, named as lib/checkpoints/weights.py names them."""
     weights = {}
     for name, weight in head.named_parameters():
-        if not weight.requires_grad:  # the target's, which is frozen
+        if not weight.requires_grad:  # a weight of the target, which is frozen
             continue
-        *path, kind = name.replace("h.", "h").split(".")  # h.0.mlp .. is h0/mlp/..
+        # h.0.mlp.c_fc.bias becomes h0/mlp/c_fc/b.
+        *path, kind = name.replace("h.", "h").split(".")
         last = "w"
         if kind == "bias":
             last = "b"

@@ -81,7 +81,7 @@ def written_rows(target, ids, n_rows, n_given, n_new, B, seed):  # -> [n_rows, n
         prompts = np.stack([ids[start : start + n_given] for start in starts])  # [B, n_given]
         prompts = torch.from_numpy(prompts.astype(np.int64)).to(target.device)
         is_drawn = i % 2 == 1
-        # top_k=0: of all tokens; transformers would draw from the best 50
+        # top_k=0 draws from all tokens. By default transformers draws from the best 50.
         rows.append(target.generate(prompts, do_sample=is_drawn, max_new_tokens=n_new, top_k=0,
                                     use_cache=True))
     return torch.cat(rows).cpu()

@@ -2,7 +2,7 @@
 
     x, y       [B, T] ids; y is x one token later
     first      [B, 1] the position of column 0 in its text
-    k          the number of a head: head k predicts the token k positions after y
+    k          the number of a head, from 1 on: head k predicts the token k positions after y
 
 A task is a module with `loss(x, y, first)`. EAGLE's head is in models/training/eagle.py.
 """
@@ -40,8 +40,8 @@ class LanguageModel(nn.Module):
         return self.gpt2.lm_head(hidden(self.gpt2, x, first)).float()
 
     def loss(self, x, y, first):
-        # flatten: [B T, n_vocab] scores and [B T] tokens
-        return F.cross_entropy(self.logits(x, first).flatten(0, 1), y.flatten())
+        scores = self.logits(x, first).flatten(0, 1)  # [B T, n_vocab]
+        return F.cross_entropy(scores, y.flatten())
 
 
 def draft_distances(p_target, log_p_draft):  # 2 x [.., n_vocab] -> scalars
@@ -81,9 +81,9 @@ class Heads(nn.Module):
     """Hold Medusa heads on a frozen target: logits_k = wte . ((h + SiLU(h w_k + b_k)) a_k).
 
     The target itself predicts y, the next token; head k predicts the token k positions after y.
-    Cai et al. (2024) section 3.1.1, whose unembedding W_2 is wte a_k here: a head learns n_embd
-    x n_embd numbers instead of n_vocab x n_embd. a_k starts as the identity, so W_2 starts as the
-    target's own unembedding, as in the paper.
+    In Cai et al. (2024) section 3.1.1 each head has its own unembedding W_2. Here W_2 is wte a_k,
+    so that a head learns n_embd x n_embd numbers instead of n_vocab x n_embd. a_k starts as the
+    identity, so W_2 starts as the target's own unembedding, as in the paper.
     """
 
     def __init__(self, target, n_heads=3):
@@ -95,8 +95,11 @@ class Heads(nn.Module):
         self.target = target.requires_grad_(False)
 
     def logits(self, h):  # [B, T, n_embd] -> a list of [B, T, n_vocab], one per head
-        return [self.target.lm_head((h + F.silu(h @ w + b)) @ a).float()
-                for w, b, a in zip(self.w, self.b, self.a)]
+        logits_of_heads = []
+        for w, b, a in zip(self.w, self.b, self.a):
+            state = (h + F.silu(h @ w + b)) @ a
+            logits_of_heads.append(self.target.lm_head(state).float())
+        return logits_of_heads
 
     def loss(self, x, y, first):
         logits_of_heads = self.logits(hidden(self.target, x, first))
@@ -110,10 +113,10 @@ class Heads(nn.Module):
 class Markov(nn.Module):
     """Train a table for the trained heads: the previous guess's effect on each head's scores.
 
-    The scores are logits_k + w1[previous guess] @ w2, of rank 64. The loss is that of DSpark
-    (DeepSeek, 2026): for guess k, 0.1 cross-entropy + 0.9 sum |p_target - p_draft|, times
-    exp(-k / 4). In training the previous guess is a token of the text: the target wrote it, so
-    it is a guess that the target accepts.
+    The scores are logits_k + w1[previous guess] @ w2, of rank 64. The loss is DSpark's (DeepSeek,
+    2026). For guess k it is 0.1 times the cross-entropy, plus 0.9 sum |p_target - p_draft|; guess
+    k has the weight exp(-k / 4). In training the previous guess is a token of the text, which the
+    target wrote, as if the target had accepted the guess.
     """
 
     def __init__(self, heads, rank=64):
@@ -128,10 +131,13 @@ class Markov(nn.Module):
         p_target = F.softmax(self.heads.target.lm_head(h).float(), -1)
         total = weights = 0.0
         for k, logits in enumerate(self.heads.logits(h), start=1):
-            previous = y[:, k - 1 : -1]  # the tokens before y[:, k:], which head k predicts
+            # Row i of head k predicts y[i + k]. The token before it is y[i + k - 1].
+            predicted = y[:, k:]
+            previous = y[:, k - 1 : -1]
             logits = logits[:, :-k] + (self.w1[previous] @ self.w2).float()
-            from_text = F.cross_entropy(logits.flatten(0, 1), y[:, k:].flatten())
+            from_text = F.cross_entropy(logits.flatten(0, 1), predicted.flatten())
             from_target = (p_target[:, k:] - F.softmax(logits, -1)).abs().sum(-1).mean()
-            total += math.exp(-k / 4) * (0.1 * from_text + 0.9 * from_target)
-            weights += math.exp(-k / 4)
+            weight = math.exp(-k / 4)
+            total += weight * (0.1 * from_text + 0.9 * from_target)
+            weights += weight
         return total / weights

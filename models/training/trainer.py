@@ -2,10 +2,12 @@
 
     task      an nn.Module with `loss(x, y, first)`
     x, y      [B, T] ids, y one token later; `first` is the position of column 0, [B, 1]
-    plan      steps, batch (tokens per step), lr, muon_lr, decay_from, seed, save_seconds,
-              compile; T, T_last, long_part: windows have T ids, and T_last ids in the last
-              part of the run, which is long_part of its steps; aligned: windows begin at
-              multiples of T ids, as the rows do that the target wrote
+    plan      a dict of: steps, batch (tokens per step), lr, muon_lr, decay_from, seed,
+              save_seconds, compile;
+              T, T_last and long_part: windows have T ids, and T_last ids in the last part of
+              the run, which is long_part of its steps;
+              aligned: whether windows begin at multiples of T ids, as the rows of the text that
+              the target wrote
     progress  0 .. 1, the fraction of the steps that are done
 """
 import functools
@@ -23,7 +25,10 @@ DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
 @functools.lru_cache(maxsize=2)
 def epoch_order(n_windows, epoch, seed):
-    """Return the order of the windows in one pass over the text, and a shift in windows."""
+    """Return the order of the windows in one pass over the text, and their shift.
+
+    The shift is in windows, from 0 to 1.
+    """
     rng = np.random.default_rng([seed, epoch])
     return rng.permutation(n_windows), rng.random()
 
@@ -31,10 +36,10 @@ def epoch_order(n_windows, epoch, seed):
 def batch(ids, plan, T, step):  # -> x, y [B, T], first [B, 1]
     """Return the windows of a step. Each pass over the text has all windows in a new order.
 
-    Short windows begin at different positions, so that every row of wpe is trained.
+    Short windows get different first positions, so that every row of wpe is trained.
     """
-    # A window has T + 1 ids, the last one for y. A shifted window must end before the text does,
-    # so there is one window fewer.
+    # A window has T + 1 ids: x and y are its first and its last T ids. All windows of a pass are
+    # shifted by less than one window. One window fewer leaves room for the shift.
     n_windows = (len(ids) - 1) // T - 1
     B = plan["batch"] // T
     rows = []
@@ -46,16 +51,17 @@ def batch(ids, plan, T, step):  # -> x, y [B, T], first [B, 1]
             shift = 0
         start = int((window + shift) * T)
         rows.append(ids[start : start + T + 1])
-        # The first position is a multiple of T, such that the window ends by position T_last.
-        first_positions.append(T * (window % (plan["T_last"] // T)))
+        # With T = 128 and T_last = 512 a window begins at position 0, 128, 256 or 384.
+        n_first_positions = plan["T_last"] // T
+        first_positions.append(T * (window % n_first_positions))
     rows = torch.from_numpy(np.stack(rows).astype(np.int64))
     return rows[:, :-1], rows[:, 1:], torch.tensor(first_positions)[:, None]
 
 
 def learning_rate(progress, decay_from, warmup=0.02):
     """Return the fraction of the peak rate: short warm-up, plateau, linear decay to 0."""
-    rising = (progress + 1e-4) / warmup  # 1e-4: the first step learns too
-    falling = (1 - progress) / (1 - decay_from)  # above 1 before decay_from
+    rising = (progress + 1e-4) / warmup  # 1e-4, so that the first step learns too
+    falling = (1 - progress) / (1 - decay_from)  # above 1 before decay_from, so not the minimum
     return min(1.0, rising, falling)
 
 
@@ -76,7 +82,8 @@ def make_optimizers(task, plan):
     optimizers = [torch.optim.AdamW(others, lr=plan["lr"], betas=(0.9, 0.95), weight_decay=0.0,
                                     fused=True)]
     if matrices:
-        # The decay is multiplied by the rate, so it is divided by the factor of the rate.
+        # Muon multiplies the weight decay by the rate. So the decay is divided by the factor of
+        # the rate.
         factors = [math.sqrt(p.shape[1] / p.shape[0]) for p in matrices]
         optimizers.append(torch.optim.Muon([
             dict(params=[p], lr=plan["muon_lr"] * factor, weight_decay=0.05 / factor)
@@ -134,7 +141,8 @@ def validate(task, ids, T, B=4):
     """Return the mean loss over consecutive windows of ids."""
     losses = []
     first = torch.zeros((1, 1), dtype=torch.int64, device=DEVICE)
-    # T + 1 ids every T ids: the last id of a window is the first one of the next.
+    # A window has T + 1 ids and begins T ids after the window before it. So its first id is the
+    # last id of the window before it.
     windows = np.lib.stride_tricks.sliding_window_view(ids, T + 1)[::T]
     n_batches = -(-len(windows) // B)  # rounded up
     for rows in np.array_split(windows, n_batches):
@@ -152,7 +160,7 @@ def checkpoint(path, device):
         if state.keys() == {"task", "step", "optimizers"}:
             return state
         why = f"got {', '.join(state)}"
-    except Exception as error:  # PyTorch raises many kinds for a file that is not its own
+    except Exception as error:  # PyTorch raises errors of many kinds for other files
         why = in_one_line(error)
     raise ValueError(f"need a whole checkpoint in {path} ({why}): remove it to train this stage "
                      "again")

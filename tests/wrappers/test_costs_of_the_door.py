@@ -5,7 +5,7 @@ from argparse import Namespace
 
 import pytest
 
-pytest.importorskip("torch", reason="needs requirements/peers.txt")
+torch = pytest.importorskip("torch", reason="needs requirements/peers.txt")
 pytest.importorskip("transformers", reason="needs requirements/peers.txt")
 
 import numpy as np  # noqa: E402
@@ -45,7 +45,9 @@ def test_the_ratio_is_of_each_repeat_and_a_rounds_is_of_its_seconds():
 
 def test_both_loops_call_the_same_models_and_write_the_same_greedy_texts(monkeypatch, tmp_path):
     monkeypatch.setattr(loops, "texts_and_pairs", small_pairs)
-    rows = printed(loops, tmp_path, "--N", 12)["rows"]
+    figures = printed(loops, tmp_path, "--N", 12)
+    assert f"matrix products by PyTorch {torch.__version__}, NumPy" in figures["measured"]
+    rows = figures["rows"]
     assert len(rows) == 4
     for name, row in rows.items():
         here, theirs = row["tokens/pass"].values()
@@ -84,6 +86,7 @@ def test_the_bare_pass_of_the_door_reads_the_same_tokens_again_and_again(monkeyp
     monkeypatch.setattr(door.np.random, "default_rng", lambda seed: Namespace(
         integers=lambda n, size: np.arange(size) % 50))
     figures = printed(door, tmp_path)
+    assert f"matrix products by PyTorch {torch.__version__}, NumPy" in figures["measured"]
     assert set(figures["rows"]) == {"1", "5"}
     # after the context, its own check and the first call, every pass reads n tokens
     for n in door.ROWS:

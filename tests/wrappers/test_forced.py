@@ -14,11 +14,13 @@ from wrappers.forced import ForcedRound, forced_run, with_forced_runs
 
 
 def one_after_zero(ids):
-    """Allow only token 1 after token 0, and only token 2 after the tokens 0 1."""
+    """Allow only 1 after token 0, only 2 after the tokens 0 1, and 0 or 2 after any other 1."""
     if ids[-1] == 0:
         return np.array([False, True, False])
     if list(ids[-2:]) == [0, 1]:
         return np.array([False, False, True])
+    if ids[-1] == 1:  # a choice of two tokens is no run
+        return np.array([True, False, True])
     return np.ones(3, dtype=bool)
 
 

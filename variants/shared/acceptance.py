@@ -4,15 +4,17 @@ Adds to speculative.py: acceptance rates from finished rounds. A model's accepta
 a text, so older rounds count less.
 """
 
-DECAY = 0.98  # multiplies a round's weight after every further round, for --K and --widths auto
+# For --K auto and --widths auto: after every further round, a round's weight is multiplied by this.
+DECAY = 0.98
 START_COUNTS = (3.0, 4.0)  # accepted, tested: a rate of 0.75 before any round
 
 
 class Acceptance:
     """Hold decaying counts of accepted and of tested guesses.
 
-    Both are numbers, or arrays with an entry for each kind of guess. Without new guesses they
-    approach `at_rest`, counts of accepted and of tested guesses.
+    The counts are numbers, or arrays with an entry for each kind of guess. `at_rest` is a pair
+    of such counts, accepted and tested. While no guesses are added, `fade` moves the counts
+    towards `at_rest`.
     """
 
     def __init__(self, accepted, tested, decay=DECAY, at_rest=(0.0, 0.0)):
@@ -24,7 +26,7 @@ class Acceptance:
     def fade(self):
         """Reduce the weight of all rounds so far; call this before counting a new round."""
         accepted_at_rest, tested_at_rest = self.at_rest
-        # Not in place: arrays that the caller gave are not changed.
+        # These sums are new arrays. So later additions do not change the caller's arrays.
         self.accepted = accepted_at_rest + self.decay * (self.accepted - accepted_at_rest)
         self.tested = tested_at_rest + self.decay * (self.tested - tested_at_rest)
 

@@ -5,23 +5,30 @@ how often each child is accepted, and the best size depends on the cost of one m
 depends on finished rounds and costs alone, so the text stays exact.
 
     rank          of a child: 0 for the first child of a node, 1 for the second ..
-    path          the ranks from the root to a node: (0, 2) is the third child of the root's
-                  first child, () the root
+    path          the ranks from the root to a node. The root's path is (). The path (0, 2) leads
+                  to the root's first child, and then to the third child of this node
     shape         a tree without tokens: the paths of all nodes but the root
     acceptances   p_1, p_2, .. of Chen et al. (2024): p_b is the probability that the b-th child
-                  is accepted at a node that is reached, wherever that node is in the tree
-    product       of a path: the product of its ranks' acceptances; 1 for the root
+                  of a node is accepted, if the test reaches the node; it is the same at all nodes
+    product       of a path: the product of the acceptances of its ranks; 1 for the root. It is
+                  the probability that the test reaches the node
     F             tokens per round: the sum of the products of all paths, the root's included
-    l, c          levels of a tree; time of one draft step / time of one target row
-    t             t(n) = pass_cost[n]: time of n + 1 target rows in one pass / time of one row
+    t(n)          pass_cost[n]: the time of a target pass over n guesses and the root, divided by
+                  the time of a pass over the root alone
+    l             the number of levels of a tree, which is its number of draft steps
+    c             the time of a draft step, divided by the time of a pass over the root alone
 
-(a) Sequoia's dynamic program finds the best tree of n guesses. If no child is accepted more often
-    than an earlier child, the best tree consists of the n paths with the largest products.
+(a) The best tree of n guesses is the tree with the largest F. Sequoia finds it by a dynamic
+    program. A shorter way is possible if no child is accepted more often than the child before
+    it: the best tree consists of the n paths with the largest products.
+    1. No product exceeds the product of the parent, because acceptances are at most 1.
+    2. So the parents of these n paths are among them, and the n paths are a tree.
+    3. F is 1 plus the sum of n products, so no other tree of n guesses has a larger F.
 (b) The best n and l have the largest F / (t(n) + l c). A chain can be best, or no guess.
 """
 
+import itertools
 from functools import cache
-from itertools import accumulate, product
 from operator import mul
 
 import numpy as np
@@ -30,19 +37,24 @@ from variants.shared.acceptance import START_COUNTS, Acceptance
 
 # The acceptance of each rank before any round, with the weight of one reached node.
 START_ACCEPTANCES = np.array([0.75, 0.15, 0.05, 0.02])
-MOST_GUESSES = 2**12  # in a tree: a pass over more takes seconds
+MOST_GUESSES = 2**12  # in a tree: a pass over more guesses takes seconds
 
 
 def uniform_shape(widths):
-    """Return the shape with widths[l] children for each node of level l; the root is level 0."""
-    n_guesses = sum(accumulate(widths, mul))  # level l + 1 has widths[0] * .. * widths[l] nodes
+    """Return the shape with widths[l] children for each node of level l; the root is level 0.
+
+    >>> uniform_shape((2, 1))
+    [(0,), (1,), (0, 0), (1, 0)]
+    """
+    # Level l + 1 has widths[0] * .. * widths[l] nodes.
+    n_guesses = sum(itertools.accumulate(widths, mul))
     if n_guesses > MOST_GUESSES:
         raise ValueError(f"need --widths of at most {MOST_GUESSES} guesses in all, got "
                          f"{n_guesses}")
     shape: list[tuple] = []
     for depth in range(1, len(widths) + 1):
         ranks = [range(width) for width in widths[:depth]]
-        shape += product(*ranks)  # all paths of this length
+        shape += itertools.product(*ranks)  # all paths of length `depth`
     return shape
 
 
@@ -54,9 +66,10 @@ def n_levels(shape):
 def best_nodes(products, n):
     """Return the root and the n other largest entries of {path: product}, parents first. (a)
 
-    They are a tree, because a product never grows along a path.
+    The entries are a tree, because no product exceeds the product of the parent.
     """
-    # Of equal products the smaller path comes first, so a parent comes before its children.
+    # Of equal products the smaller path comes first. A path is larger than its own start, as
+    # (0, 2) > (0,), so a parent comes before its children.
     best = sorted(products, key=lambda path: (-products[path], path))
     return {path: products[path] for path in best[: 1 + n]}
 
@@ -65,41 +78,49 @@ def best_shape(acceptances, c, pass_cost):
     """Return (speed-up, shape) of the largest F / (t(n) + l c), or (1, []) if no tree pays. (b)
 
     Chen et al. (2024) Sec. 3.3; for chains it is theory.speedup.best_K. No acceptance may be
-    larger than the one before it.
+    larger than the acceptance before it.
 
     >>> best_shape([0.8, 0.1], 0.1, [1, 1.1, 1.3, 2.5])[1]
     [(0,), (0, 0)]
     >>> best_shape([0.1], 0.1, [1, 1.1])  # no tree pays
     (1.0, [])
     """
-    n = len(pass_cost) - 1  # guesses of the largest pass with a known cost
+    most = len(pass_cost) - 1  # guesses of the largest pass with a known cost
     best_speedup = 1.0
     shape: list[tuple] = []
     products = {(): 1.0}  # the best nodes of at most `depth` levels, the root first
-    for depth in range(1, n + 1):
+    for depth in range(1, most + 1):
+        # A child that is in `products` already gets the same product again.
         children: dict[tuple, float] = {}
         for path in products:
             for rank, p in enumerate(acceptances):
                 children[*path, rank] = products[path] * p
-        products = best_nodes(products | children, n)
-        # tokens[size] is F of the root and the first `size` guesses: they are a tree, too.
-        tokens = np.cumsum(list(products.values()))
-        for size, F in enumerate(tokens):
-            speedup = float(F / (pass_cost[size] + depth * c))
+        products = best_nodes(products | children, most)
+
+        # The root and the first n guesses are a tree, too, because parents come first. F[n] is
+        # the F of this tree. If it has fewer than `depth` levels, an earlier pass of the loop
+        # has tried it already, at a lower cost.
+        F = np.cumsum(list(products.values()))
+        for n in range(len(F)):
+            speedup = float(F[n] / (pass_cost[n] + depth * c))
             if speedup > best_speedup:
                 best_speedup = speedup
-                shape = list(products)[1 : 1 + size]
+                shape = list(products)[1 : 1 + n]  # without the root
     return best_speedup, shape
 
 
 def reached_nodes(tree, ids):
-    """Yield (number of guesses, rank of the accepted guess or None) for each node reached."""
+    """Yield (number of guesses, rank of the accepted guess or None) for each node reached.
+
+    `ids` are the tokens of the round: the accepted path and one more token.
+    """
     node = -1  # the root
     for token in ids:
         guesses = [tree.tokens[child] for child, _ in tree.guesses_at(node)]
         rank = guesses.index(token) if token in guesses else None
         yield len(guesses), rank
-        node = tree.child(node, token)  # None if it is not a child; no guesses are at None
+        # Only the last token can be no guess. Then its node is None, but the loop ends here.
+        node = tree.child(node, token)
 
 
 def auto_tree(step_of, costs):
@@ -120,13 +141,17 @@ def auto_tree(step_of, costs):
     def step(x, n_left, rng):
         # START_ACCEPTANCES count as one more reached node.
         acceptances = (counts.accepted + START_ACCEPTANCES) / (counts.tested + 1)
-        acceptances = np.minimum.accumulate(acceptances)  # none above the one before it
-        # Rounded, so that `shape_for` has seen the acceptances of most rounds before.
+        # best_shape needs acceptances that do not grow from rank to rank.
+        acceptances = np.minimum.accumulate(acceptances)
+        # Rounded acceptances are often equal to those of an earlier round, whose shape is cached.
         shape = shape_for(tuple(acceptances.round(2).tolist()))
         result = step_of(shape)(x, n_left, rng)
+
         counts.fade()
         for n_guesses, rank in reached_nodes(result.guesses, result.ids):
-            counts.tested[:n_guesses] += 1  # later siblings of the accepted guess too
+            # p_b is the share of reached nodes that accept child b. So every guess of a reached
+            # node counts, also the guesses after the accepted one.
+            counts.tested[:n_guesses] += 1
             if rank is not None:
                 counts.accepted[rank] += 1
         return result

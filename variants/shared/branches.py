@@ -3,13 +3,24 @@
 Adds to speculative.py: guesses that branch, and a text that continues along all of them.
 
     tree        the guesses of a round: a Tree instead of a list
-    node        a token in it, at the end of one path; -1 is the root, the end of x
-    proposal    a node and the row it was drawn from, in the order drawn; a guess may come twice
+    node        a token in the tree, at the end of one path; -1 is the root, the end of x
+    path        the tokens from the root down to a node, without the root
+    proposal    a node and the row that its token was drawn from. Proposals are in the order
+                drawn; a token that is drawn twice at a node is two proposals of one node
     x + tree    the text x continued along every path: Branches, which a tree model reads
 
-A tree model is `model(x + tree, n_last) -> [n_last, n_vocab]` of probabilities. It has 1 +
-n_nodes rows and returns the last n_last of these rows: row 0 follows the text x, row 1 + i follows
-the path to node i (`row_after`). Miao et al. (2023) Sec. 3 and 4.
+A tree model is `model(x + tree, n_last) -> [n_last, n_vocab]` of probabilities. The model has
+1 + n_nodes rows: row 0 is for the token after x, and row 1 + i for the token after node i
+(`row_after`). It returns the last n_last rows. Miao et al. (2023) Sec. 3 and 4.
+
+Here x = [7] continues along a tree of three nodes: token 5 at the root, token 6 below token 5,
+and token 8 at the root.
+
+    node              -1    0      1        2
+    token                   5      6        8
+    parent                  -1     0        -1
+    text up to node   [7]   [7 5]  [7 5 6]  [7 8]
+    row               0     1      2        3
 """
 
 from dataclasses import dataclass, field
@@ -26,7 +37,7 @@ class Tree:
     """Distinct paths of guesses, parents first, and the rows they were drawn from."""
 
     tokens: list = field(default_factory=list)  # tokens[i] is the token at node i
-    parents: list = field(default_factory=list)  # the node before node i, -1 for the root
+    parents: list = field(default_factory=list)  # parents[i] is the node before node i, or -1
     proposals: list = field(default_factory=list)  # (node, row) in the order drawn
 
     __array_ufunc__ = None  # NumPy leaves `array + tree` to __radd__
@@ -38,13 +49,13 @@ class Tree:
         return Branches(list(x), self)  # a copy of x, because the caller's list will grow
 
     def add(self, parent, token, row):
-        """Add one guess; return its node."""
-        node = self.add_node(parent, token)  # an old node if the token was drawn here before
+        """Add one guess, which was drawn from `row`; return its node."""
+        node = self.add_node(parent, token)
         self.proposals.append((node, row))
         return node
 
     def add_node(self, parent, token):
-        """Return the node of a token below a node, added if missing, without a proposal."""
+        """Return the node of a token below a node. A missing node is added, without a proposal."""
         node = self.child(parent, token)
         if node is None:
             node = len(self)  # nodes are numbered in the order added
@@ -62,7 +73,9 @@ class Tree:
     def child(self, parent, token):
         """Return the node of a token below a node, or None."""
         nodes = list(zip(self.parents, self.tokens))
-        return nodes.index((parent, token)) if (parent, token) in nodes else None
+        if (parent, token) not in nodes:
+            return None
+        return nodes.index((parent, token))
 
     def find(self, ids):
         """Return the node at the end of a path of tokens, -1 for an empty path, or None."""
@@ -72,24 +85,32 @@ class Tree:
         return node
 
     def guesses_at(self, node):
-        """Return the proposals below a node, in the order drawn."""
+        """Return the proposals whose parent is this node, in the order drawn."""
         return [(child, row) for child, row in self.proposals if self.parents[child] == node]
 
     def rows(self):
         """Return the row that each node was first drawn from."""
-        first = dict(reversed(self.proposals))  # reversed: of equal keys a dict keeps the last
+        # A dict keeps the last of equal keys. Backwards, the last is the first proposal.
+        first = dict(reversed(self.proposals))
         return [first[node] for node in range(len(self))]
 
-    def ancestors(self):  # -> [n_nodes, n_nodes]
-        """Return [i, j]: whether node j is on the path to node i, which includes node i.
+    def ancestors(self):  # -> [n_nodes, n_nodes] of bool
+        """Return for each node i the nodes of its path: entry [i, j] is True if j is one of them.
 
-        The sum of row i is the depth of node i.
+        A path includes its own node. So the sum of row i is the depth of node i, 1 at the root's
+        children.
+
+        >>> Tree(tokens=[5, 6, 8], parents=[-1, 0, -1]).ancestors().astype(int)
+        array([[1, 0, 0],
+               [1, 1, 0],
+               [0, 0, 1]])
         """
-        sees = np.eye(len(self), dtype=bool)
+        on_path = np.eye(len(self), dtype=bool)
         for i, parent in enumerate(self.parents):
-            if parent >= 0:  # parents come first, so the parent's row is complete
-                sees[i] |= sees[parent]
-        return sees
+            if parent >= 0:
+                # Parents come first, so the parent's row is complete.
+                on_path[i] |= on_path[parent]
+        return on_path
 
     def paths(self):
         """Return the path to each node: its tokens, from the root down."""
@@ -104,7 +125,7 @@ class Branches(NamedTuple):
     tree: Tree
 
     def texts(self):
-        """Return x, and x with the path to each node."""
+        """Return x, and then for each node x with the path to this node."""
         return [self.x, *(self.x + path for path in self.tree.paths())]
 
 
@@ -124,13 +145,15 @@ def tree_of_paths(paths, n_vocab):
     tree = Tree()
     for path in paths:
         tree.add_path(path)
-    # Every node is a guess, once, and in the order of the paths.
+    # Every node is one proposal; the nodes are in the order of the paths.
     tree.proposals = list(enumerate(one_hot_rows(tree.tokens, n_vocab)))
     return tree
 
 
 def with_tree_sampling(model, **settings):
-    """Return `sampling.with_sampling` of a tree model: each node is penalised for its own path.
+    """Return a tree model of probabilities from a tree model of logits, like `with_sampling`.
+
+    A repetition penalty on a row counts the tokens of the row's own text, not of other branches.
     """
     def probabilities(ids, n_last):
         # texts() has an entry for each row of a tree model, in the order of the rows.
@@ -145,5 +168,6 @@ def best_ids(row, n):
     n = min(n, len(row))
     nth_best = np.partition(row, -n)[-n]
     # Only these few are sorted: sorting the whole row is ten times slower.
-    candidates = np.flatnonzero(row >= nth_best)
-    return candidates[np.argsort(-row[candidates], kind="stable")][:n].tolist()
+    candidates = np.flatnonzero(row >= nth_best)  # ascending ids
+    best_first = np.argsort(-row[candidates], kind="stable")  # equals stay in ascending order
+    return candidates[best_first][:n].tolist()

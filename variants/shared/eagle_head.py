@@ -5,16 +5,22 @@ Adds to gpt2.py: a transformer that reads pairs, each a state and the token draw
     f_i        the target's state at token i: the last hidden state, after ln_f
     e_i        the embedding of token i, which in GPT-2 includes its position: wte[x_i] + wpe[i]
     pair i     (f_i, e_(i + 1)): a state and the token that came NEXT
+    z_i        fc [ln_token(e_(i + 1)); ln_state(f_i)]: pair i as the input of the block
+    f_(i + 1)  is predicted from the pairs so far, as ln_f(block(z_0 .. z_i)). The target's
+               unembedding turns f_(i + 1) into the distribution of token i + 2
     predicted  the head's states, at the end of x and at every node of a tree
 
-    z_i        fc [ln_token(e_(i + 1)); ln_state(f_i)]: pair i as the input of the block
-    f_(i + 1)  predicted as ln_f(block(z_0 .. z_i)), which the target's unembedding turns into the
-               distribution of token i + 2
+The text x_0 x_1 x_2 x_3 gives three pairs. A guess is a further pair: the state at its parent,
+and the guessed token.
+
+    pair       (f_0, x_1)   (f_1, x_2)   (f_2, x_3)   (f_3, guess)
+    predicts   f_1          f_2          f_3          f_4
 
 There are two norms, because states and embeddings differ in scale. The pairs of the text have the
-target's own states. The pairs of a tree's nodes have predicted states, because the target has not
-read the nodes. In the cache, the keys and values of the nodes follow those of the text. They are
-computed again, from true states, when the tokens of the nodes have become text.
+target's own states, here f_0, f_1 and f_2. The pairs of guesses have predicted states, here f_3,
+because the target has not read the guesses. In the cache, the keys and values of the tree's nodes
+follow those of the text. When a guess has become text, its keys and values are computed again,
+from the target's own state.
 """
 
 import numpy as np
@@ -29,8 +35,9 @@ from variants.shared.heads import open_heads
 class Head:
     """Hold the head, a tree model of logits; as in GPT2, no answer depends on its cache.
 
-    `params` is the tree of a GPT-2 of one block, with the target's wte and wpe, and ln_token,
-    ln_state and fc. `states_of(ids, n_last)` returns the target's states at the last tokens.
+    `params` is the tree of weights of a GPT-2 of one block, with the target's wte and wpe, and
+    with ln_token, ln_state and fc. `states_of(ids, n_last)` returns the target's states at the
+    last tokens.
     """
 
     def __init__(self, params, n_head, states_of):
@@ -40,9 +47,10 @@ class Head:
         wte = params["wte"]
         n_ctx, n_embd = params["wpe"].shape
         self.cache = np.zeros((2, n_head, n_ctx, n_embd // n_head), wte.dtype, like=wte)
-        self.ids = []  # pair i of this text is in column i of the cache
+        self.ids = []  # the text whose pairs are in the cache, pair i in column i
         self.tree = None  # the tree that follows the text
-        self.predicted = np.empty((0, n_embd))  # row 0: the end of the text; row 1 + i: node i
+        # Row 0 is the state at the end of the text, row 1 + i the state at node i.
+        self.predicted = np.empty((0, n_embd))
 
     def __call__(self, branches, n_last):  # -> [n_last, n_vocab]
         """Return the logits after the last nodes; the tree may have grown since the last call."""
@@ -55,63 +63,80 @@ class Head:
         return to_host(unembed(self.predicted[-n_last:], self.params))
 
     def read(self, x):  # -> [1, n_embd]
-        """Return the state predicted at the end of x, from the true states before it."""
-        n = len(x) - 1  # pairs: n tokens have a next token
-        # Two texts with the same first c tokens have the same first c - 1 pairs. The last pair is
-        # always read again, because its predicted state is wanted.
+        """Return the state predicted at the end of x, from the target's states before it."""
+        n_pairs = len(x) - 1
+        # Pair i has the state at token i, which depends on tokens 0 .. i, and token i + 1. So
+        # texts with the same first n tokens have the same first n - 1 pairs.
         n_common = common_prefix(self.ids, x) - 1
-        n_past = max(0, min(n_common, n - 1))  # pairs whose keys and values are reused
-        states = self.states_of(x[:-1], n - n_past)
-        self.ids = x[: n_past + 1]  # the tokens of n_past pairs: true even if Ctrl-C comes below
-        path = np.tri(n - n_past, dtype=bool)  # each pair sees itself and the pairs before it
-        states = self.predict_states(states, x[n_past + 1 :], n_past, path)
+        # The last pair is always read again, because its predicted state is wanted.
+        n_past = max(0, min(n_common, n_pairs - 1))  # pairs whose keys and values are reused
+        n_new = n_pairs - n_past
+        states = self.states_of(x[:-1], n_new)
+        tokens = x[n_past + 1 :]  # the tokens that came next, n_new of them
+        self.ids = x[: n_past + 1]  # so that Ctrl-C below leaves ids and cache consistent
+        # The new pairs are a path: each sees itself and the pairs before it.
+        sees = np.tri(n_new, dtype=bool)
+        predicted = self.predict_states(states, tokens, n_past, sees)
         self.ids = x[:]  # a copy, because the caller's list may grow
-        return states[-1:]
+        return predicted[-1:]
 
     def read_nodes(self, tree):  # -> [n_new, n_embd]
-        """Return the states predicted at the next nodes, from the states at their parents."""
-        first = len(self.predicted) - 1  # the first unread node
-        # A node needs the state at its parent, so the first node with an unread parent ends this
-        # part; the next call reads it.
-        below_unread = (node for node, parent in enumerate(tree.parents) if parent >= first)
-        end = next(below_unread, len(tree))  # parents of nodes first .. end - 1 have states
-        parents = tree.parents[first:end]
-        states = np.stack([row_after(self.predicted, parent) for parent in parents])
+        """Return the states predicted at the next nodes whose parents have been read.
+
+        Of a chain of three unread nodes this is one node per call; of three children of the root
+        it is all three in one call.
+        """
+        first = len(self.predicted) - 1  # the first unread node: row 0 is the end of the text
+        end = first
+        while end < len(tree) and tree.parents[end] < first:
+            end += 1
+        # The pair of a node has the state at its parent.
+        states = np.stack([row_after(self.predicted, parent)
+                           for parent in tree.parents[first:end]])
         n_past = len(self.ids) - 1  # pairs of the text
-        return self.predict_states(states, tree.tokens[first:end], n_past,
-                                   tree.ancestors()[first:end, :end])
+        # Rows: the nodes that are read now. Columns: all nodes read so far, and these.
+        sees = tree.ancestors()[first:end, :end]
+        return self.predict_states(states, tree.tokens[first:end], n_past, sees)
 
     def predict_states(self, states, tokens, n_past, sees):  # [n_new, n_embd] -> [n_new, n_embd]
-        """Return the state predicted at each token.
+        """Return the states predicted from n_new pairs, each a row of `states` and a token.
 
-        n_nodes nodes, of a tree or of a path, follow n_past pairs. The tokens are the last n_new of
-        these nodes. As in tree_gpt2.py, a node sees all n_past pairs, its ancestors and itself;
-        `sees` has the nodes, [n_new, n_nodes] of bool.
+        The pairs of the text are columns 0 .. n_past - 1 of the cache. The n_nodes pairs of a
+        tree or of a path follow; the last n_new of them are read now. `sees` [n_new, n_nodes] of
+        bool has a row for each new pair: the pairs of the tree that it sees, its own included.
+        Every new pair sees all pairs of the text.
         """
         n_new, n_nodes = sees.shape
-        params = self.params
-        self.cache = widened(self.cache, n_past + n_nodes)  # for a tree near the context's end
+        n_columns = n_past + n_nodes
+        self.cache = widened(self.cache, n_columns)  # for a tree near the context's end
+        # A pair sees its ancestors and itself, so a pair at depth d sees d pairs of the tree. The
+        # token of pair i is token i + 1 of the text. So at depth 1, where the pair would be pair
+        # n_past of a text, the token has position n_past + 1.
+        depths = sees.sum(axis=1)
+        x = self.block_input(states, tokens, n_past + depths)
         mask = tree_mask(sees, n_past, like=self.cache)
+        attend = cached(self.cache, n_columns - n_new, mask)  # the new pairs are the last columns
+        [block] = self.params["blocks"]
+        x = transformer_block(x, **block, n_head=self.n_head, attend=attend)
+        return layer_norm(x, **self.params["ln_f"])
+
+    def block_input(self, states, tokens, positions):  # -> [n_new, n_embd]
+        """Return z = fc [ln_token(e); ln_state(f)] of each pair."""
+        params = self.params
         tokens = np.asarray(tokens, like=self.cache)
-        depths = sees.sum(axis=1)  # from 1 on
-        # Pair i has token i + 1, so the token of pair n_past, which is at depth 1, is n_past + 1.
-        positions = np.asarray(n_past + depths, like=self.cache)
+        positions = np.asarray(positions, like=self.cache)
         e = params["wte"][tokens] + params["wpe"][positions]
         pairs = [layer_norm(e, **params["ln_token"]), layer_norm(states, **params["ln_state"])]
-        x = linear(np.concatenate(pairs, axis=1), **params["fc"])
-        n_old = n_past + n_nodes - n_new  # pairs that are in the cache already
-        attend = cached(self.cache, n_old, mask)
-        [block] = params["blocks"]
-        x = transformer_block(x, **block, n_head=self.n_head, attend=attend)
-        return layer_norm(x, **params["ln_f"])
+        return linear(np.concatenate(pairs, axis=1), **params["fc"])
 
 
 def build_head(n_embd, weight):
-    """Return the head's weights: those of a GPT-2 of one block, two norms and fc.
+    """Return the head's weights: a GPT-2 of one block, the two norms of the input, and fc.
 
     `weight(name, *shape)` returns one array.
     """
-    return {**build_params(dict(n_vocab=0, n_ctx=0, n_embd=n_embd, n_layer=1), weight),
+    one_block = build_params(dict(n_vocab=0, n_ctx=0, n_embd=n_embd, n_layer=1), weight)
+    return {**one_block,
             "ln_token": norm_weights(weight, "ln_token", n_embd),
             "ln_state": norm_weights(weight, "ln_state", n_embd),
             "fc": linear_weights(weight, "fc", 2 * n_embd, n_embd)}
@@ -123,10 +148,11 @@ def load_head(models):
     stored_weight = open_heads(models)
 
     def weight(name, *shape):
-        if name in ("wte", "wpe"):  # the head has no tables: it uses the target's
+        if name in ("wte", "wpe"):  # the file has no tables: the head uses the target's
             return params[name]
         array = stored_weight(f"eagle/{name}", *shape)
-        return np.asarray(array, order="F", like=array)  # as lib/backend/products.py needs it
+        # As lib/backend/products.py needs a matrix: each output's weights side by side in memory.
+        return np.asarray(array, order="F", like=array)
 
     n_embd = params["wpe"].shape[1]
     return build_head(n_embd, weight)

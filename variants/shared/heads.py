@@ -18,13 +18,15 @@ def fingerprint(wte):
 def open_heads(models):
     """Return `weight(name, *shape)`, which reads an array of the target's heads.
 
-    Without a shape it accepts every shape.
+    `weight(name)`, without a shape, accepts every shape.
 
     ValueError if the file is absent, broken or for a different target, or if an array is absent,
     has a different shape or a number that is not finite.
     """
-    path = models.folder and Path(models.folder) / "heads.safetensors"
-    if not path or not path.exists():
+    path = None
+    if models.folder:
+        path = Path(models.folder) / "heads.safetensors"
+    if path is None or not path.exists():
         raise ValueError(f"there are no heads for this target: no file {path} (tales-large has "
                          "heads; models/training trains them)")
     wte = models.target.params["wte"]
@@ -42,6 +44,7 @@ def open_heads(models):
                              f"{array.shape}")
         if not np.isfinite(array).all():
             raise ValueError(f"need finite weights in {path}, got NaN or inf in {name}")
-        return np.asarray(array, wte.dtype, like=wte)  # as the target: its precision and device
+        # In the target's precision, and on its device.
+        return np.asarray(array, wte.dtype, like=wte)
 
     return weight

@@ -16,9 +16,9 @@ class States:
         self.state_of_text: dict[tuple, np.ndarray] = {}  # text: the state of its last token
 
     def __call__(self, ids, n_last):  # -> [n_last, n_vocab]
-        """Return the model's logits for a text, or for all branches of one."""
+        """Return the model's logits for a text, or for all branches of a text."""
         states = self.model.hidden(ids, n_last)
-        if hasattr(ids, "texts"):  # Branches: a text for each row
+        if hasattr(ids, "texts"):  # Branches: a target scores all nodes, so each text has a state
             texts = ids.texts()
         else:
             texts = prefixes(ids, n_last)
@@ -30,7 +30,8 @@ class States:
         texts = [tuple(text) for text in prefixes(ids, n_last)]
         if all(text in self.state_of_text for text in texts):
             return np.stack([self.state_of_text[text] for text in texts])
-        return self.model.hidden(ids, n_last)  # a different text, or the prompt: one more pass
+        # The prompt, or a text unlike the last one, needs one more pass.
+        return self.model.hidden(ids, n_last)
 
     def state_after(self, ids):  # -> [n_embd]
         """Return the state of the last token."""
@@ -38,5 +39,10 @@ class States:
 
 
 def prefixes(ids, n_last):
-    """Return the last n_last prefixes of a text, the text itself last."""
-    return [ids[:n] for n in range(len(ids) - n_last + 1, len(ids) + 1)]
+    """Return the n_last longest prefixes of a text, the text itself last.
+
+    >>> prefixes([3, 1, 4], 2)
+    [[3, 1], [3, 1, 4]]
+    """
+    shortest = len(ids) - n_last + 1
+    return [ids[:n] for n in range(shortest, len(ids) + 1)]

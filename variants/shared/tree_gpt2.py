@@ -3,6 +3,13 @@
 Adds to gpt2.py: a node sees the text and its own ancestors, and its position follows from its
 depth, not from its column in the cache. After the round, the keys and values of the accepted
 path are moved into order, so no token is read twice.
+
+Here the text [7 9] has been read, and a tree of three nodes follows. Tokens 5 and 8 are children
+of the root, and token 6 is below token 5. If the path 8 is accepted, column 4 moves to column 2.
+
+    token       7    9    5    6    8
+    column      0    1    2    3    4
+    position    0    1    2    3    2
 """
 
 import numpy as np
@@ -18,8 +25,8 @@ class TreeGPT2(GPT2):
 
     def __init__(self, params, n_head):
         super().__init__(params, n_head)
-        # The paths of the last tree: tokens of a path -> its nodes. The tree follows self.ids in
-        # the cache: the keys and values of node i are in column len(self.ids) + i.
+        # The last tree follows the text self.ids in the cache: the keys and values of node i are
+        # in column len(self.ids) + i. self.paths has for each path of tokens its nodes.
         self.paths: dict[tuple, np.ndarray] = {}
 
     def read(self, ids, n_last):  # -> [n_last, n_embd]
@@ -34,52 +41,76 @@ class TreeGPT2(GPT2):
         return super().read(ids, n_last)
 
     def read_tree(self, x, tree):  # -> [n_new, n_embd]
-        """Run one pass over the unread end of x, as a path, and over the tree below it."""
+        """Run one pass over the unread end of x and the tree below it.
+
+        The last 1 + n_nodes rows are the rows of a tree model: the last row of x is the root's.
+        """
         paths = tree.paths()
-        longest = self.n_ctx - max(map(len, paths), default=0)  # so that every path fits
+        depth = max(map(len, paths), default=0)
+        longest = self.n_ctx - depth  # so that every path fits
         if not 1 <= len(x) <= longest:
             raise ValueError(f"need 1 <= len(x) <= n_ctx - depth = {longest}, got {len(x)}")
         check_ids(tree.tokens, self.n_vocab)
         self.keep_path(x)
         n_past = self.n_reusable(self.ids, x, 1)
-        n_unread = len(x) - n_past
-        # One pass reads one tree: the unread end of x is a path of n_unread nodes, and the tree's
-        # nodes follow it. Its root, -1, is the last node of the path, n_unread - 1.
-        path = range(-1, n_unread - 1)  # the parent of each node is the node before it
-        parents = [*path, *(n_unread + parent for parent in tree.parents)]
-        tokens = x[n_past:] + tree.tokens
-        sees = Tree(tokens, parents).ancestors()  # [n_new, n_new] of bool
+
+        self.ids = x[:n_past]  # as in GPT2.read: so that Ctrl-C in forward leaves it consistent
+        states = self.read_new(with_unread(x[n_past:], tree), n_past)
+        self.ids = x[:]  # a copy, because the caller's list may grow
+
+        nodes_of_path = [np.flatnonzero(row) for row in tree.ancestors()]
+        self.paths = {tuple(path): nodes for path, nodes in zip(paths, nodes_of_path)}
+        return states
+
+    def read_new(self, tree, n_past):  # -> [n_nodes, n_embd]
+        """Return the states of the nodes of a tree below the first n_past tokens in the cache."""
+        sees = tree.ancestors()  # [n_nodes, n_nodes] of bool
         self.cache = widened(self.cache, n_past + len(sees))  # for trees near the context's end
         mask = tree_mask(sees, n_past, like=self.cache)
         attends = [cached(layer, n_past, mask) for layer in self.cache]
-        depths = sees.sum(axis=1)  # from 1 on: the first unread token has position n_past
+        depths = sees.sum(axis=1)  # 1 for the first unread token, whose position is n_past
         positions = np.asarray(n_past + depths - 1, like=self.cache)
-        self.ids = x[:n_past]  # as in GPT2.read: true if Ctrl-C comes in forward
-        states = forward(np.asarray(tokens, like=self.cache), positions, attends, self.params,
-                         self.n_head)
-        self.ids = x[:]  # a copy, because the caller's list may grow
-        columns = [np.flatnonzero(row) for row in tree.ancestors()]
-        self.paths = {tuple(path): nodes for path, nodes in zip(paths, columns)}
-        return states
+        tokens = np.asarray(tree.tokens, like=self.cache)
+        return forward(tokens, positions, attends, self.params, self.n_head)
 
     def keep_path(self, ids):
-        """Append the last tree's path that `ids` contains to self.ids; move its columns."""
+        """If `ids` continues self.ids along paths of the last tree, append the longest of them.
+
+        The keys and values of the path move to the columns after the text.
+        """
         n = len(self.ids)
         paths = self.paths
-        self.paths = {}  # after this call the columns beyond self.ids may be overwritten
-        accepted = (path for path in paths if [*self.ids, *path] == ids[: n + len(path)])
-        path = max(accepted, key=len, default=())
-        if path:
-            # The path's columns are scattered among those of rejected nodes.
-            columns = np.asarray(n + paths[path], like=self.cache)
-            self.cache[:, :, :, n : n + len(path)] = self.cache[:, :, :, columns]
-            self.ids = ids[: n + len(path)]
+        self.paths = {}  # from now on the columns after self.ids may be overwritten
+        accepted: tuple = ()
+        for path in paths:
+            text = [*self.ids, *path]
+            if ids[: len(text)] == text and len(path) > len(accepted):
+                accepted = path
+        if accepted:
+            # The path's columns are scattered among the columns of rejected nodes.
+            columns = np.asarray(n + paths[accepted], like=self.cache)
+            self.cache[:, :, :, n : n + len(accepted)] = self.cache[:, :, :, columns]
+            self.ids = ids[: n + len(accepted)]
+
+
+def with_unread(unread, tree):
+    """Return one tree: the unread tokens of a text as a path, and `tree` below the path's end.
+
+    The root of `tree`, node -1, becomes the last node of the path.
+
+    >>> with_unread([7, 9], Tree(tokens=[5, 6, 8], parents=[-1, 0, -1])).parents
+    [-1, 0, 1, 2, 1]
+    """
+    n = len(unread)
+    path = range(-1, n - 1)  # the parent of each token is the token before it
+    below = [n + parent for parent in tree.parents]
+    return Tree(unread + tree.tokens, [*path, *below])
 
 
 def tree_model(model):
     """Return a model of the same weights that reads trees too, and has read nothing.
 
-    A model that is not a GPT2 reads the path to each node by itself (wrappers/).
+    The models of wrappers/, which are not GPT2s, read trees already.
     """
     if isinstance(model, GPT2):
         return TreeGPT2(model.params, model.n_head)
