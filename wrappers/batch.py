@@ -6,7 +6,7 @@ change any text. When a text ends, the next one begins: Yu et al. (2022), "Orca"
 
     jobs      (x, N, rng): the tokens so far, how many new ones are wanted, the text's generator;
               (x, N, rng, new_step, stop) for a text with its own step and stop tokens
-    text      the greenlet of a running job, suspended while it waits for a model
+    text      the greenlet (see below) of a running job, suspended while it waits for a model
     request   (model, ids, n_last): the rows of a `Shared` model that a text waits for
     calls     a list of (text, ids, n_last): the requests of several texts to one model
     model     here a batch model, `model(calls) -> list of [n_last, n_vocab]`
@@ -105,7 +105,7 @@ def batch_model(model, turn=0):
 def run_pass(waiting):
     """Run one pass of the next model; return (text, [its rows]) for each text in the pass.
 
-    `waiting` is {text: its request}.
+    `waiting` is {text: its request}. A text is resumed with the arguments [its rows].
     """
     requested = [model for model, _, _ in waiting.values()]
     next_model = min(requested, key=attrgetter("turn"))

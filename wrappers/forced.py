@@ -20,15 +20,17 @@ from speculative import Round, Step, verify
 
 
 class ForcedRound(Round):
-    """Hold a round that a mask decided: no model was asked, and no guess was tested by chance."""
+    """Hold a round that a mask decided: no model was asked, and acceptance was certain."""
 
 
 def forced_run(x: list[int], most: int, allowed: Allowed,
                stop: Collection[int] = ()) -> list[int]:
     """Return the forced run after x: at most `most` tokens, and none after a stop token.
 
-    >>> def counts_to_2(ids):  # [0] and [0, 1] are continued by one token, [0, 1, 2] by any token
-    ...     return np.arange(4) == len(ids) if len(ids) < 3 else np.ones(4, bool)
+    >>> def counts_to_2(ids):  # [0] must go on as [0, 1, 2]; after that any token may follow
+    ...     if len(ids) < 3:
+    ...         return np.arange(4) == len(ids)
+    ...     return np.ones(4, bool)
     >>> forced_run([0], 9, counts_to_2)
     [1, 2]
     """

@@ -29,8 +29,9 @@ IMPOSSIBLE = float(np.finfo(np.float32).min)
 def meanings(encoder):
     """Return {token: meaning}.
 
-    The meaning of a token is its bytes, but the name of a special token, and None for the end of
-    a text. Two tokens of different vocabularies are common if they have the same meaning.
+    The meaning of the token that ends a text is None, the meaning of any other special token is
+    its name, and the meaning of a token that is not special is its bytes. Two tokens of two
+    vocabularies are common if they have the same meaning.
     """
     def meaning(token, symbol):
         if token == encoder.end_of_text:
@@ -68,9 +69,8 @@ class CommonTokens:
         if self.start is None:
             self.start = int(self.draft_ids[0])
         # {our token: its translation}: bytes, which are encoded again, or a special token of the
-        # draft. A special token that the draft lacks becomes the bytes that its tokenizer has for
-        # it: the name in an Encoder, and b"" in a tokenizer of transformers, so that the draft
-        # does not see this token.
+        # draft. A special token that the draft lacks becomes bytes, too: an Encoder decodes it
+        # to its name, and a tokenizer of transformers to b"", so the draft does not see it.
         self.pieces = {}
         for token, meaning in ours.items():
             if isinstance(meaning, bytes):
@@ -149,12 +149,12 @@ class TokenLevelIntersection:
         ValueError unless 1 <= n_last <= the number of rows there are, or for a wrong id.
         """
         # A text with a tree has a row for itself and one for each node; a text has one per token.
-        branches = hasattr(ids, "texts")
-        n_rows = 1 + len(ids.tree) if branches else len(ids)
+        has_tree = hasattr(ids, "texts")  # ids are variants.shared.branches.Branches
+        n_rows = 1 + len(ids.tree) if has_tree else len(ids)
         if not 1 <= n_last <= n_rows:
             raise ValueError(f"need 1 <= n_last <= {n_rows} rows, got n_last = {n_last}")
         # The texts that the wanted rows follow, in the order of the rows.
-        if branches:
+        if has_tree:
             texts = ids.texts()[-n_last:]
         else:
             ends = range(len(ids) - n_last + 1, len(ids) + 1)
