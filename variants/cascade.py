@@ -36,9 +36,9 @@ def cascade(p_draft, p_target, price):  # 2 x [n, n_vocab] -> [n, n_vocab]
     [[0.25, 0.0, 0.75], [0.5, 0.5, 0.0]]
     """
     distance = np.maximum(p_target - p_draft, 0).sum(axis=-1)  # TV
-    # The lead is at most TV, also after rounding: TV's sum has p_target - p_draft of the target's
-    # best token, which is at least the lead.
     lead = p_target.max(axis=-1) - p_draft.max(axis=-1)
+    # The lead is at most TV, also after rounding: one term of TV's sum is p_target - p_draft of the
+    # target's best token, and this term is at least the lead. So a price of 1 never defers.
     defers = lead > price * distance  # [n] of bool
     return np.where(defers[:, None], p_target, p_draft)
 

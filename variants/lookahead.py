@@ -8,9 +8,9 @@ reaches their first token.
     ngram       N       the number of tokens of an n-gram
     n_columns   W       the number of columns of the window
     pool_size   G       the most n-grams in the pool for one first token
-    column              column i has N - 1 tokens, at levels 0 .. N - 2. The token at level l is a
-                        guess for the text's token i + l positions after x[-1]. Each of the last
-                        N - 1 passes wrote one level
+    column              N - 1 tokens, at levels 0 .. N - 2. In column i the token at level l is a
+                        guess for the text's token i + l positions after x[-1]. The last pass
+                        wrote the last level, the pass before it the level before, and so on
     window              the columns 0 .. W - 1. Level 0 of column 0 is x[-1] itself
     trunk               the tokens of level 0 of all columns; each column hangs from the trunk
     pool                first token -> the other N - 1 tokens of its latest n-grams, the latest last
@@ -28,8 +28,9 @@ with x[-1]:
 
 (a) The pass gives the target's best tokens a3, b3 and c3 after the three columns.
 (b) Three n-grams join the pool: x[-1] a1 a2 a3, and t1 b1 b2 b3, and t2 c1 c2 c3.
-(c) Each column loses its first token, so column 1 becomes b1 b2 b3. If the round appended two
-    tokens, x[-1] moved by two positions, and column 1 becomes column 0.
+(c) Each column loses its first token: t1 b1 b2 b3, column 1, becomes b1 b2 b3. Now it begins two
+    positions after x[-1]. If the round appended two tokens, this is the position of the new x[-1],
+    so column 1 becomes column 0.
 (d) The new columns at the window's end are copies of x, and the next round begins.
 
 Subtle: the nodes of the window are not proposals, so they get rows but no test. The tokens of
@@ -57,7 +58,8 @@ def refill(window, x, n_columns, ngram):
     >>> refill([[5, 6, 7]], [0, 1, 2, 3], n_columns=3, ngram=4)
     [[3, 6, 7], [1, 2, 3], [2, 3, 0]]
     """
-    repeated = list(islice(cycle(x), n_columns + ngram))
+    n_tokens = n_columns + ngram  # at least as many as the new columns read
+    repeated = list(islice(cycle(x), n_tokens))
     new = [repeated[i : i + ngram - 1] for i in range(len(window), n_columns)]
     first, *others = window + new
     first = [x[-1], *first[1:]]
@@ -150,7 +152,8 @@ def build(models: Models,
     target = with_tree_sampling(models.target, **models.sampling)
     lookahead = Lookahead(columns, ngram, pool, models.target.n_vocab)
     make_guesses = partial(guess_ngrams, lookahead=lookahead)
-    # The path of the last column is the longest: columns - 1 levels of the trunk, ngram - 2 below.
+    # The tree has fewer levels than this: the path of the last column has columns - 1 levels of the
+    # trunk and ngram - 2 below them, and a run has ngram - 1 levels.
     most_levels = columns + ngram
 
     def step(x, n_left, rng):

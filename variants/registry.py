@@ -99,7 +99,7 @@ class Models(NamedTuple):
     def offered(self):
         """Return the keys of OF_MODELS for what the models offer."""
         models = [model for model in (self.draft, self.target) if model is not None]
-        # The models of wrappers/ have no such attribute, and they read trees.
+        # The models of wrappers/ read trees, and have no attribute `reads_trees`.
         all_read_trees = all(getattr(model, "reads_trees", True) for model in models)
         is_offered = {"params": hasattr(self.target, "params"),
                       "states": hasattr(self.target, "hidden"),

@@ -95,7 +95,8 @@ def best_guess(x, all_counts, k, factor=2.0, min_prob=0.1):
     ([1, 2], 1.6666666666666665)
     """
     candidates = [([], 0.0)]  # no guesses, if no run of x has occurred before
-    longest = min(all_counts[0].depth - 1, len(x))
+    depth = all_counts[0].depth  # all Counts have one depth
+    longest = min(depth - 1, len(x))
     for m in range(longest, 0, -1):
         run = tuple(x[-m:])
         n = int(min(k, factor * m))  # a longer run predicts more tokens

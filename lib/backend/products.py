@@ -30,7 +30,7 @@ SHARED = 2**20  # number of weights from which on a second thread pays off
 PART_WEIGHTS = 2**18  # weights in a part, which takes a thread some 40 microseconds
 N_THREADS = min(8, os.cpu_count() or 1)  # a few threads use up the memory's bandwidth
 
-# The one setting of the whole process: callers pass weights, which determine the product.
+# The one setting of the whole process, because matmul(x, w) has no argument for it.
 backend = "numba"
 
 

@@ -78,7 +78,8 @@ def reason_of(error: Exception) -> str:
     # A server's refusal has a first line with only its status and the number of the request.
     if len(lines) > 1 and hasattr(error, "response"):
         lines = lines[1:]
-    return f"{type(error).__name__}: {' '.join(lines[:1])}".removesuffix(".")
+    first_line = lines[0] if lines else ""
+    return f"{type(error).__name__}: {first_line}".removesuffix(".")
 
 
 def is_complete(folder: Path) -> bool:

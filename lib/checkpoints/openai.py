@@ -87,7 +87,7 @@ def convert_checkpoint(folder, hparams):
     import tensorflow as tf  # imported here because it is slow, and needed once per model
 
     def weight_of(name, *shape):
-        stored = reader.get_tensor(f"model/{name}")
+        stored = reader.get_tensor(f"model/{name}")  # `reader` is opened below
         # Projections are stored with an additional axis of length 1.
         if stored.shape not in (shape, (1, *shape)):
             raise ValueError(f"need {name} of shape {shape}, got {stored.shape}")

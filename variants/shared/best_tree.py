@@ -95,6 +95,8 @@ def best_shape(acceptances, c, pass_cost):
         for path in products:
             for rank, p in enumerate(acceptances):
                 children[*path, rank] = products[path] * p
+        # A path that is dropped here is not missed later, because no path below it has a larger
+        # product, and `most` other paths have products as large.
         products = best_nodes(products | children, most)
 
         # The root and the first n guesses are a tree, too, because parents come first. F[n] is

@@ -109,9 +109,10 @@ class Head:
         n_new, n_nodes = sees.shape
         n_columns = n_past + n_nodes
         self.cache = widened(self.cache, n_columns)  # for a tree near the context's end
-        # A pair sees its ancestors and itself, so a pair at depth d sees d pairs of the tree. The
-        # token of pair i is token i + 1 of the text. So at depth 1, where the pair would be pair
-        # n_past of a text, the token has position n_past + 1.
+        # (a) A pair sees its ancestors and itself, so a pair at depth d sees d pairs of the tree.
+        # (b) The text has the pairs 0 .. n_past - 1. So in the text that ends with a pair at depth
+        #     d, this is pair n_past + d - 1.
+        # (c) The token of pair i is token i + 1, so this pair's token has position n_past + d.
         depths = sees.sum(axis=1)
         x = self.block_input(states, tokens, n_past + depths)
         mask = tree_mask(sees, n_past, like=self.cache)
@@ -135,6 +136,7 @@ def build_head(n_embd, weight):
 
     `weight(name, *shape)` returns one array.
     """
+    # wte and wpe are the target's: the head adds no rows to them, so n_vocab and n_ctx are 0.
     one_block = build_params(dict(n_vocab=0, n_ctx=0, n_embd=n_embd, n_layer=1), weight)
     return {**one_block,
             "ln_token": norm_weights(weight, "ln_token", n_embd),
@@ -151,7 +153,7 @@ def load_head(models):
         if name in ("wte", "wpe"):  # the file has no tables: the head uses the target's
             return params[name]
         array = stored_weight(f"eagle/{name}", *shape)
-        # As lib/backend/products.py needs a matrix: each output's weights side by side in memory.
+        # In memory each output's weights lie side by side, as lib/backend/products.py needs them.
         return np.asarray(array, order="F", like=array)
 
     n_embd = params["wpe"].shape[1]
