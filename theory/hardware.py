@@ -13,7 +13,7 @@ docs/papers.md lists where results differ from a printed source.
 from lib.checkpoints.weights import n_params
 
 # the contents of OpenAI's four hparams.json, by the number of parameters. Erratum: Radford et al.
-# (2019) Table 2 prints other numbers of parameters; `n_params` returns the numbers in these names
+# (2019) Table 2 has other counts of parameters; `n_params` returns the counts in these names
 GPT2_SIZES = {
     size: dict(n_vocab=50257, n_ctx=1024, n_embd=n_embd, n_head=n_head, n_layer=n_layer)
     for size, n_layer, n_embd, n_head in [("124M", 12, 768, 12), ("355M", 24, 1024, 16),

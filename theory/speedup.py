@@ -79,8 +79,8 @@ def walltime_improvement(alpha: float, K: int, c: float, pass_cost: float = 1) -
     The papers' pass_cost is 1, which holds if memory bandwidth alone limits a pass;
     docs/speed.md has measured values. If pass_cost is 1, some K has a speed-up above 1 if and only
     if alpha > c. K = 1 then has one too: (1 + alpha) / (1 + c). Leviathan et al. (2023) Theorem
-    3.8, Corollary 3.9. (Errata: three values of Table 4 differ from this formula, and so do the
-    values of Appendix A.5 at temperature 1.)
+    3.8, Corollary 3.9. (Errata: three values of Table 4, and those of Appendix A.5 at
+    temperature 1, differ from this formula.)
 
     >>> round(walltime_improvement(alpha=0.75, K=7, c=0.02), 1)  # Table 4, row 1
     3.2
