@@ -79,7 +79,7 @@ def paragraphs(figures, args):
     rows = [[n, *(ranged(times[name]) for name in ("bare", "wrapped", "ratio"))]
             for n, times in figures["rows"].items()]
     yield markdown_table(["rows", "bare pass, ms (quartiles)", "through the wrapper, ms",
-                          "ratio"], rows)
+                          "ratio (quartiles)"], rows)
 
 
 def main(argv=None):

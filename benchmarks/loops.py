@@ -128,7 +128,7 @@ def paragraphs(figures, args):
         table.append([name, *rates, *per_pass, *ratios])
     yield markdown_table(["texts", *(f"{loop}, tokens/s" for loop in LOOPS),
                           *(f"{loop}, tokens/pass" for loop in LOOPS), "ratio of tokens/s",
-                          "ratio of time per round"], table)
+                          "ratio of time per round (range)"], table)
 
 
 def main(argv=None):

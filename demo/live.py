@@ -104,14 +104,14 @@ def task_of(task: Task, asked: Any) -> Task:
                          N=values["N"], seed=values["seed"])
     # A request without a pattern keeps the pattern of the command line, if there is one.
     if grammar := grammar_of_line(values):
-        task = with_pattern(task, grammar)
+        task = with_pattern(task, grammar, values)
     return with_prompt(task, values["prompt"])
 
 
 def run_so_far(task: Task, rounds: Sequence[dict] = ()) -> dict:
     """Return the rounds so far as data for the page."""
     settings = {"decoder": task.decoder, **task.settings, **task.sampling, "seed": task.seed,
-                "n_tokens_to_generate": task.N}
+                "n_tokens_to_generate": task.N, **task.pattern_asked}
     return run_as_data(task.encoder.decode(task.x), rounds, settings)
 
 

@@ -63,7 +63,7 @@ from lib.backend.arrays import gpu_errors_in_one_line
 from lib.checkpoints.files import file_lock
 from lib.terminal import open_flag, print_safely
 from lib.tokenizer import Tokenizer
-from speculative import Round
+from speculative import Round, Step
 from wrappers.forced import ForcedRound
 from wrappers.transformers_tokenizer import NO_TEMPLATE, TransformersTokenizer
 
@@ -205,6 +205,21 @@ def record_of(job: Job, rounds: list[Round], task: Task) -> dict:
     return record
 
 
+def ends_at_dead_end(step: Step, job: Job, encoder: Tokenizer) -> Step:
+    """Return the step that ends a text where its pattern cannot go on.
+
+    The job's record is then an error record, so the token that ends the text is not in it.
+    """
+    def step_or_end(x, n_left, rng):
+        try:
+            return step(x, n_left, rng)
+        except pattern.DeadEnd as why:
+            job.head["error"] = str(why)
+            return Round([encoder.end_of_text], guesses=[], p_draft=[], p_target=[], n_accepted=0)
+
+    return step_or_end
+
+
 # ---- texts that share passes
 
 def batch_writer(task: Task, args: Namespace) -> Writer:
@@ -230,7 +245,8 @@ def batch_writer(task: Task, args: Namespace) -> Writer:
         """Return the (x, n_left, rng, new_step, stop) that generate_batch takes."""
         own_task = job.task(task)
         rng = np.random.default_rng(job.head["seed"])
-        new_step = lambda: own_task.step(own_task.with_settings(draft, target))
+        new_step = lambda: ends_at_dead_end(
+            own_task.step(own_task.with_settings(draft, target)), job, own_task.encoder)
         return job.x, job.n_left, rng, new_step, own_task.stop
 
     # new_step=None, because each text brings its own new_step.

@@ -28,8 +28,8 @@ from docs.tables import every_table
 
 # Every figure of these pages is bound.
 PAGES = ("README.md", "docs/speed.md", "docs/decoders.md", "docs/guesses.md", "docs/learn.md",
-         "docs/low_acceptance.md", "docs/engines.md", "docs/patterns.md", "models/README.md",
-         "benchmarks/RESULTS.md")
+         "docs/low_acceptance.md", "docs/any_model.md", "docs/engines.md", "docs/patterns.md",
+         "models/README.md", "benchmarks/RESULTS.md")
 MARKER = re.compile(r"<!-- figures:\s(?P<cells>.*?)\s*-->", re.DOTALL)
 # What has no figures to bind: code, quoted output, links, heads and labels, numbers of sections.
 NOT_PROSE = re.compile("|".join([

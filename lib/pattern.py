@@ -28,6 +28,10 @@ ONE_SPACING = {"whitespace_flexible": False}
 N_MASKS = 64
 
 
+class DeadEnd(ValueError):
+    """Say that a text which fits the beginning of a pattern cannot go on."""
+
+
 def library() -> Any:
     """Import llguidance; ValueError that names the command if it is missing."""
     try:
@@ -174,8 +178,8 @@ class Pattern:
         """Return `allowed` after these ids.
 
         After an end of text, only the end of text is allowed. After tokens that do not fit the
-        pattern, all are allowed; no text of the target contains such tokens. ValueError if
-        no token of the vocabulary may follow, or the pattern is too complex.
+        pattern, all are allowed; no text of the target contains such tokens. DeadEnd if no token
+        of the vocabulary may follow, or the pattern is too complex.
         """
         new = list(ids[self.n_prompt :])
         # The target asks for masks that the draft has asked for, and that are kept.
@@ -220,9 +224,9 @@ class Pattern:
         return len(self.read) == len(new)
 
     def fail(self) -> NoReturn:
-        """Raise ValueError, and start a new matcher, because this one has failed."""
+        """Raise DeadEnd, and start a new matcher, because this one has failed."""
         reason = why_lost(self.matcher)
         n_read = len(self.read)
         self.forget()
-        raise ValueError("this tokenizer cannot write the pattern beyond "
-                         f"{n_read} new tokens: {reason}")
+        raise DeadEnd("this tokenizer cannot write the pattern beyond "
+                      f"{n_read} new tokens: {reason}")

@@ -331,6 +331,14 @@ def test_a_lines_bad_pattern_is_its_error_and_the_other_lines_are_written(tmp_pa
     assert records[-1]["text"] == "A man<|endoftext|>" and records[-1]["forced"] == 2
 
 
+def test_a_pattern_that_becomes_too_complex_while_it_is_written_is_its_lines_error(tmp_path):
+    lines = [{"prompt": "A", "regex": "((a|b){1,1000}){1,1000}"}, {"prompt": "A", "regex": " man"}]
+    status, records, _ = records_of(tmp_path, lines, "--n_tokens_to_generate", 200)
+    assert status == 3
+    assert records[0]["error"].startswith("this tokenizer cannot write the pattern beyond ")
+    assert "ids" not in records[0] and records[1]["text"] == "A man<|endoftext|>"
+
+
 def test_the_flags_pattern_holds_for_each_line_without_its_own(tmp_path):
     lines = [{"prompt": "A"}, {"prompt": "A", "regex": " bird"}]
     assert records_of(tmp_path, lines[:1], "--regex", " man")[0] == 0

@@ -31,6 +31,7 @@ from demo.flags import parse_args
 from demo.prompts import Job, Writer, write_records
 from demo.task import Task, load_task
 from lib.backend.arrays import in_one_line
+from lib.pattern import DeadEnd
 from lib.terminal import Help, Parser, command
 from speculative import Round, generate
 from variants import build
@@ -84,7 +85,10 @@ def workers_writer(words: tuple[str, ...], scheduler: str | None, n_workers: int
 
 
 def finished_texts(client, decode: Callable, jobs: Iterable[Job]):
-    """Yield (job, rounds) in the order of `jobs`; a prompt that kills workers is an error."""
+    """Yield (job, rounds) in the order of `jobs`; a prompt that kills workers is an error.
+
+    So is a prompt whose pattern cannot be written to its end.
+    """
     from distributed import KilledWorker  # optional: requirements/cluster.txt
 
     # A generator submits a job to Dask only when its next pair is asked for. So AHEAD jobs are
@@ -99,6 +103,8 @@ def finished_texts(client, decode: Callable, jobs: Iterable[Job]):
         # Dask gives up a job after several workers died while they ran it. The survey goes on.
         except KilledWorker as why:
             yield Job(job.head | {"error": in_one_line(why)}), []
+        except DeadEnd as why:
+            yield Job(job.head | {"error": str(why)}), []
         except Exception as why:
             raise OSError("need workers that can load the models, got "
                           f"{in_one_line(why)}") from why
