@@ -140,9 +140,10 @@ def chen_speedup(r: float, K: int, t_draft: float, t_target: float) -> float:
 # ---- a calculator, for figures that were measured elsewhere
 
 def alpha_of_report(accepted_per_drafted: float, K: int) -> float:
-    """Return the alpha at which a share of all drafted guesses is accepted, as an engine reports.
+    """Return the alpha at which this share of all drafted guesses is accepted.
 
-    alpha is the solution of (alpha + .. + alpha**K) / K = accepted_per_drafted.
+    Engines report this share. A round drafts K guesses, and accepts alpha + .. + alpha**K of them
+    in the mean, so alpha is the solution of (alpha + .. + alpha**K) / K = accepted_per_drafted.
 
     >>> round(alpha_of_report((0.5 + 0.25 + 0.125) / 3, K=3), 6)
     0.5

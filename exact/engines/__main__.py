@@ -70,13 +70,14 @@ ENGINES = {  # package: Engine
         "drawn, with their rows": partial(transformers_round, guess=guess),
         "argmax, with softmax rows": partial(transformers_round, guess=argmax),
         "drawn, `assistant_ensemble_weight` 0.5":
-            partial(transformers_round, guess=guess, assistant_ensemble_weight=0.5)}, 1e-12),
+            partial(transformers_round, guess=guess, assistant_ensemble_weight=0.5)},
+        rounding=1e-12),
     "mlx-lm": Engine(partial(load_modules, "mlx_lm.generate"), {
-        "drawn by its sampler": mlx_round}, 1e-6),
+        "drawn by its sampler": mlx_round}, rounding=1e-6),
     "sglang": Engine(load_sglang, {
         "drawn": round_by_kernel(sglang_kernel),
         "drawn, block verification": round_by_kernel(sglang_kernel, block_verification=True)},
-        1e-5),
+        rounding=1e-5),
     "vllm": Engine(load_vllm, {
         "v1/sample: drawn": round_by_kernel(vllm_sample),
         "v1/sample: one-hot": round_by_kernel(vllm_sample, one_hot=True),
@@ -85,7 +86,8 @@ ENGINES = {  # package: Engine
         "v1/worker/gpu: drawn, block verification":
             round_by_kernel(vllm_gpu, block_verification=True),
         "v1/worker/gpu: one-hot, block verification":
-            round_by_kernel(vllm_gpu, one_hot=True, block_verification=True)}, 1e-5),
+            round_by_kernel(vllm_gpu, one_hot=True, block_verification=True)},
+        rounding=1e-5),
     "xllamacpp": Engine(partial(load_modules, "xllamacpp", "gguf"), {
         "none (no draft)": partial(llama_cpp, with_draft=False),
         "its most probable": llama_cpp,

@@ -6,7 +6,7 @@ boxes, for example on u_0 < 0.3 and 0.5 <= u_1 < 1, and the probability of an ou
 of its boxes. `find_boxes` of exact/oracle.py finds the boxes. It tries few points here, because one
 call of a kernel may take 10 ms.
 
-    cell       integers i below GRID, one per uniform: uniform i / GRID up to (i + 1) / GRID
+    cell       an integer i below GRID for each uniform, which is from i / GRID to (i + 1) / GRID
     point      the middle of a cell: the uniforms (i + 0.5) / GRID
     outcome    point -> what the function returns for these uniforms
 """

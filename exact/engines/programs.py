@@ -12,8 +12,10 @@ different texts, and
    exp(-2 n limit^2), which is ERROR / 2^m (Hoeffding).
 3. There are 2^m sets, so an exact engine's distance exceeds the limit with a probability of at
    most ERROR.
-4. An engine whose true distance is at least 2 limit is measured below the limit with a probability
-   of at most ERROR, by the same bound for the set that it writes most wrongly.
+4. If an engine's true distance is at least 2 limit, its probability of some set differs by at
+   least 2 limit from the target's. Its distance is measured below the limit only if the frequency
+   of this set is further than the limit from its probability. By step 2 this happens with a
+   probability of at most ERROR.
 """
 
 from collections import Counter
@@ -33,7 +35,7 @@ from sampling import with_sampling
 from speculative import complete
 
 TINY_SIZES = {"n_vocab": 3, "n_ctx": 16, "n_embd": 8, "n_head": 2, "n_layer": 2}
-# the best of 25 pairs: on it the smallest distance of all wrong rules is the largest
+# of 25 pairs, the pair on which the rule that is hardest to see has the largest distance
 SEEDS = {"draft": 26, "target": 27}
 SCALE = 20  # the factor of random_params' matrices, so that the rows differ
 N_GUESSES = 2  # guesses per round
@@ -85,8 +87,8 @@ def limit(n_texts, n_different):
 @cache
 def wrong_distances():
     """Return {name: distance} of the rules that are not exact, on these models."""
-    # the first pass of a model compiles its products, and the compiler draws random file names. So
-    # a pass comes before the enumeration, which forbids that
+    # the enumeration forbids random numbers that it does not replace. A model's first pass compiles
+    # its products, and the compiler draws random file names, so this pass comes first
     wanted()
     distances = {}
     for rule in RULES:
@@ -150,6 +152,7 @@ def letters(**changes):
 def llama_cpp(folder, with_draft=True, probabilistic=False):
     """Return llama.cpp with files in this folder as a function: seed -> N_TOKENS tokens."""
     for name in SEEDS:
+        # one merge, because the gguf package refuses an empty list; prompts of ids need no merges
         gguf.write_file(folder / f"{name}.gguf", letters(ranks={("a", "b"): 0}), TINY_SIZES,
                         random_weights(name))
     draft_path = folder / "draft.gguf" if with_draft else None

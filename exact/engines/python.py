@@ -85,5 +85,7 @@ def mlx_round(x, rng, draft: Model, target: Model, K):
     ids = []
     for token, _, from_draft in tokens:
         ids.append(int(token))
-        if not from_draft:  # the first token that is not a guess ends the round
+        # the first token that is not a guess ends the round; every round has one, the replacement
+        # or the bonus token
+        if not from_draft:
             return ids

@@ -176,7 +176,10 @@ def sglang_kernel(guesses, p_draft, p_target, block_verification=False):
 # `x_ptr` gets the argument `x` of dispatch.
 
 def launcher(kernel, warmup_inputs):
-    """Return a decorator of `dispatch`, which makes it a function that starts the kernel."""
+    """Return a decorator of `dispatch`, which makes it a function that starts the kernel.
+
+    vLLM's file also passes `warmup_inputs`, which only vLLM's launcher needs.
+    """
     def decorate(dispatch):
         def launch(*args, **kwargs):
             arguments = inspect.signature(dispatch).bind(*args, **kwargs).arguments
@@ -266,6 +269,7 @@ def load_vllm_gpu():
         noise.logits = logits.handle.data  # the NumPy array of the interpreter's tensor
         return tl.max(logits, axis=0, return_indices=True)
 
+    # spec_step_seed is replaced by a function that changes no seed, because `uniform` reads no seed
     log1p = SimpleNamespace(log1p=lambda x: tl.log(1 + x))
     scope = names_of_file(
         "vllm", "vllm/v1/worker/gpu/spec_decode/rejection_sampler_utils.py",

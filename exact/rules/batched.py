@@ -42,6 +42,7 @@ def draw(weights, uniforms):  # [.., V], [..] -> [..]
     """Return the token in whose interval the uniform is."""
     cumulative = weights.cumsum(axis=-1)
     total = cumulative[..., -1:]
+    # where all weights are 0, 1 stands for the total, so that nothing is divided by 0
     ends = cumulative / np.where(total > 0, total, 1)
     # the token is the number of interval ends at or below the uniform
     return (uniforms[..., None] >= ends).sum(axis=-1)
@@ -76,7 +77,7 @@ def last_passed(passed):  # [B, K] -> [B]
 def probabilities(guesses, p_draft, p_target):  # -> [B, K], [B, K]
     """Return the target's and the draft's probabilities of the guesses, to be divided.
 
-    A draft's probability of 0 is returned as 1.
+    A draft's probability of 0 is returned as 1, so that nothing is divided by 0.
     """
     targets = at(p_target[:, :-1], guesses)  # row K follows all guesses
     drafts = at(p_draft, guesses)
@@ -121,7 +122,8 @@ def chain(guesses, p_draft, p_target, uniforms, p_accept=ratio, replace=from_res
     guesses = np.maximum(guesses, 0)
 
     tests = uniforms[:, :1] if numbers == "one" else uniforms[:, :K]
-    accepted = tests < p_accept(*probabilities(guesses, p_draft, scaled(p_target)))
+    targets, drafts = probabilities(guesses, p_draft, scaled(p_target))
+    accepted = tests < p_accept(targets, drafts)
     n = np.minimum(n_leading(accepted), k)
 
     weights = last_weights(guesses, p_draft, p_target, n, k, replace, bonus)
@@ -239,9 +241,11 @@ def traversal(guesses, p_draft, p_target, uniforms, rest=whole_rest, shares=shar
     """
     K = guesses.shape[1]
     share = shares(guesses, p_draft, p_target)
-    # weights[:, n] are for the token after n guesses; PAD_ROW makes weights[:, K] the target's row
+    # weights[:, n] are for the token after n guesses. The draft has no row K; PAD_ROW is a row of
+    # zeros, so weights[:, K] are the target's row times the share, which `draw` normalises
     weights = np.maximum(share[..., None] * p_target - np.pad(p_draft, PAD_ROW), 0)
-    p_accept = p_block(weights[:, :K].sum(axis=-1), share, at(p_draft, guesses), rest)
+    mass = weights[:, :K].sum(axis=-1)
+    p_accept = p_block(mass, share, at(p_draft, guesses), rest)
     n = last_passed(uniforms[:, :K] < p_accept)
     return written(guesses, n, draw(weights[np.arange(len(n)), n], uniforms[:, K]))
 
@@ -253,8 +257,9 @@ def p_block(mass, share, p_guess, rest):  # [B, K], [B, K + 1], [B, K] -> [B, K]
     """
     K = mass.shape[1]
     divisor = rest(mass, share[:, :K], p_guess)
-    # 0 / 0 means that the share is 1 and the rows are equal. Then n + 1 guesses pass in any case,
-    # so this test has no effect; its probability is set to 1
+    # 0 / 0 in the right rule means that share n is 1 and that both models have the same row n.
+    # Then share n + 1 is 1 too, and n + 1 guesses always pass. So the test of n guesses has no
+    # effect, and its probability is set to 1
     safe_divisor = np.where(divisor > 0, divisor, 1)
     p_fewer = np.where(divisor > 0, mass / safe_divisor, 1)  # column n: n guesses, n < K
     # n = 0 needs no test, so column 0 is dropped; n = K passes with probability share[K]
@@ -290,7 +295,7 @@ PARTS = {  # {a part of a test of one round: the same part for a batch}; other p
     verifiers.capped_at_maxima: capped_at_maxima}
 COUNTS = {  # {a way to guess: the function that returns how many guesses are tested}
     guess: all_of,
-    best: all_of,  # the guesses of these rules are drawn too, when the oracle makes them
+    best: all_of,  # for argmax guesses; but the oracle draws the guesses of every rule
     ways.stop_before: before_unsure_row,
     ways.drop_improbable: before_unsure_guess,
     ways.planned: n_planned}
@@ -317,6 +322,7 @@ def batched_rules(exact):
             continue
 
         settings = {name: PARTS.get(part, part) for name, part in settings.items()}
+        # only `chain` and `match` have the argument n_tested; no other test needs it
         if COUNTS[way] is not all_of:
             settings["n_tested"] = partial(COUNTS[way], **way_settings)
         tests[rule.name] = partial(TESTS[test], **settings)

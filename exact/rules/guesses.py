@@ -86,14 +86,15 @@ def best_of_two(x, k, rng, draft, target):
     rows that are returned are wrong: they are the draft's.
     """
     guesses, p_draft = [], []
-    # of the tokens so far, as best_row needs them
+    # the mass and `below` of the tokens so far; variants/multipath.py defines both
     mass = 1
     below = 0
     for _ in range(k):
         text = x + guesses
         row = draft(text, 1)[-1]
         order = worst_first(row, target(text, 1)[-1])
-        row_of_better, below_token = best_row(row, order, mass, below, 2)  # 2 paths
+        # below_token[token]: `below` of the tokens so far and this token
+        row_of_better, below_token = best_row(row, order, mass, below, n_paths=2)
         token = sample(row_of_better, rng)
         guesses.append(token)
         p_draft.append(row)
@@ -153,7 +154,10 @@ def stop_before(x, k, rng, draft):
 
 
 def drop_improbable(x, k, rng, draft, guess: DraftGuess = guess, extra=0):
-    """Drop the first guess with a low draft probability and all later ones, except `extra`."""
+    """Drop the first guess with a low draft probability, and all guesses after it.
+
+    The first `extra` of these guesses are not dropped.
+    """
     guesses, p_draft = guess(x, k, rng, draft)
     # the confidence is read from unchanged rows, because p_draft may be one-hot
     confident = [is_confident(row[token])

@@ -94,6 +94,7 @@ EXACT_RULES = [
     Rule("ratio test, no bonus token", guess, verifiers.no_bonus, True,
          file_at("duoan/TorchCode", "3c89f7938804076427e3329fbddaf58b7283c4f1",
                  "solutions/34_speculative_decoding_solution.ipynb", "TorchCode, an exercise")),
+    # in the next three rules, whether guess t is tested depends on the guesses before it alone
     Rule("stop before drawing from a low-confidence row", stop_before, verify, True),
     Rule("stop after a low-confidence guess, which is tested",
          partial(drop_improbable, extra=1), verify, True, paper("SpecDec++", "2405.19715")),
@@ -268,7 +269,7 @@ def round_law(name: str, toy: str, last: int, k: int) -> dict:
 def enumerated_rule(name: str, toy: str, K: int) -> Found:
     """Return the distribution of the K + 1 tokens that a rule writes on a toy, round by round."""
     # `last` is enough of the text: a toy's rows depend on the last token alone, and no rule
-    # remembers earlier rounds
+    # remembers earlier rounds. A text has K + 1 new tokens, and a round has K guesses at most
     texts = composed_law(X, lambda x, k: round_law(name, toy, x[-1], k), K + 1, K)
     _, target = TOYS[toy]
     return Found(toy, K, texts, text_law(X, target, K + 1))

@@ -108,6 +108,7 @@ def last_twice(record, guesses, t):
     if t == 0:
         return tokens
     last = record[-1:]  # one token, or none in the first round
+    # the penalty counts tokens in any order, so the second copy can come first
     return (*last, *tokens)
 
 
@@ -169,7 +170,7 @@ class SettingRule(NamedTuple):
     cut: Cut = until_stop
     stop: tuple[int, ...] = ()
     propose: Propose = draft_alone
-    seen: str = ""  # links to where an engine does so
+    seen: str = ""  # links to where an engine does so (a setting's argument `seen` is tokens)
 
 
 def sglang_link(path: str, name: str) -> str:
