@@ -214,8 +214,8 @@ def explanation() -> str:
     missed = [f"*{name}*" for name, distance in wrong_distances().items()
               if distance < 2 * largest]
     error = f"{ERROR:.0e}".replace("e-0", "e-")  # 1e-6, which Python writes as 1e-06
-    return (f"We compare {N_TEXTS:,} texts of random GPT-2s with K = {N_GUESSES}. An exact engine "
-            f"stays below a distance of {largest:.4f}, and an engine whose distance is at least "
-            f"{2 * largest:.4f} exceeds it; each statement fails with probability {error}. Of the "
-            f"inexact rules of the register, {len(missed)} have a smaller distance here: "
-            f"{'; '.join(missed)}.")
+    return (f"We compare {N_TEXTS:,} texts of random GPT-2s with K = {N_GUESSES}. With probability "
+            f"1 - {error}, an exact engine stays below a distance of {largest:.4f}. An engine "
+            f"whose true distance is at least {2 * largest:.4f} exceeds this limit with the same "
+            f"probability. This comparison can miss {len(missed)} of the inexact rules above, "
+            f"which are closer than {2 * largest:.4f} here: {'; '.join(missed)}.")

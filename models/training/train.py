@@ -49,8 +49,8 @@ def main(argv=None):
     add = parser.add_argument
     add("--corpus", type=Path, required=True, help="folder with train.txt and valid.txt")
     add("--work", type=Path, default="train-work", help="folder for checkpoints and logs")
-    add("--out", type=Path, help="where the two model folders go (default: models in --work)")
-    add("--force", action="store_true", help="overwrite models that are in --out already")
+    add("--out", type=Path, help="folder for the two model folders (default: models in --work)")
+    add("--force", action="store_true", help="overwrite existing models in --out")
     args = parser.parse_args(argv)
     args.out = args.out or args.work / "models"
     check_folders(args)
