@@ -82,7 +82,8 @@ def shown_paragraphs(figures, args, paragraphs):
     try:
         return list(paragraphs(figures, args))
     except (LookupError, TypeError, AttributeError, ValueError, ZeroDivisionError) as why:
-        raise ValueError(f"--show {args.show} does not hold figures of this command") from why
+        raise ValueError(f"--show {args.show} does not contain figures of this "
+                         "command") from why
 
 
 # ---- cells of tables

@@ -45,8 +45,8 @@ def checked_flags(argv: Sequence[str] | None) -> Namespace:
     # An empty folder is overwritten without --force, because it loses nothing.
     is_empty_folder = path.is_dir() and not any(path.iterdir())
     if path.exists() and not is_empty_folder and not args.force:
-        raise ValueError(f"{path} exists already: choose a new name, or --force to overwrite "
-                         "it")
+        raise ValueError(f"{path} already exists: choose a new name, or add --force to "
+                         "overwrite it")
     # Even --force does not replace the model that is read.
     if path.resolve() == find_folder(args.model, args.models_dir).resolve():
         raise ValueError(f"{path} is the model itself: choose a new name")

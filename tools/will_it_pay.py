@@ -120,7 +120,7 @@ def check_temperatures(temperatures: list[float]) -> None:
     names = [f"{T:g}" for T in temperatures]
     for name in names:
         if names.count(name) > 1:
-            raise ValueError(f"need --temperature values that differ, got {name} twice")
+            raise ValueError(f"--temperature values must differ, got {name} twice")
 
 
 def prompts_as_ids(args: Namespace, encoder: Tokenizer, n_ctx: int) -> list[list[int]]:
@@ -131,8 +131,8 @@ def prompts_as_ids(args: Namespace, encoder: Tokenizer, n_ctx: int) -> list[list
         texts = [encoder.encode(opening) for opening in OPENINGS]
     longest = max(map(len, texts), default=0)
     if longest == 0:
-        raise ValueError(f"--prompts {args.prompts} has blank lines only: write one prompt per "
-                         "line")
+        raise ValueError(f"--prompts {args.prompts} contains only blank lines: write one prompt "
+                         "per line")
     if longest + args.N > n_ctx:
         raise ValueError(f"the longest prompt has {longest} tokens, and --N {args.N} more do "
                          f"not fit in n_ctx = {n_ctx}: choose a smaller --N or shorter prompts")

@@ -38,7 +38,7 @@ def check_folders(args: Namespace) -> None:
     for name in plans.MODELS.values():
         folder = args.out / name
         if folder.exists() and not args.force:
-            raise ValueError(f"{folder} exists already: choose a different --out, or --force "
+            raise ValueError(f"{folder} already exists: choose a different --out, or --force "
                              "to overwrite it")
 
 
