@@ -1,4 +1,4 @@
-"""Watch a draft and a target write the same text: plain decoding, then speculative decoding.
+"""Continue a prompt with plain decoding, then with speculative decoding, and compare them.
 
     python main.py --K 4 --temperature 0
 

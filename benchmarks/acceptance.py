@@ -87,7 +87,7 @@ def paragraphs(figures, args):
 def main(argv=None):
     parser = command.new_parser("benchmarks.acceptance", __doc__)
     parser.add_argument("--texts", type=whole, default=120,
-                        help="texts written at each temperature")
+                        help="number of texts at each temperature")
     return command.run("acceptance", parser.parse_args(argv), all_figures, paragraphs)
 
 

@@ -23,16 +23,16 @@ def new_parser(module, doc, repeats=None):
     add("--show", type=Path, metavar="FILE",
         help="print the tables of the figures in FILE instead of measuring")
     if repeats:
-        add("--N", type=whole, default=LENGTH, help="new tokens per text")
+        add("--N", type=whole, default=LENGTH, help="number of new tokens per text")
         add("--repeats", type=whole, default=repeats,
-            help="number of times that everything is measured")
+            help="number of repetitions of all measurements")
     return parser
 
 
 def add_backend(parser):
     """Add the flag that puts the models on a GPU."""
     parser.add_argument("--backend", choices=("numba", "cupy"), default="numba",
-                        help="numba runs on the processor, cupy on a GPU")
+                        help="numba runs the models on the processor, cupy on a GPU")
 
 
 def run(program, args, all_figures, paragraphs, requirements="requirements.txt", page_of=None):
@@ -82,7 +82,8 @@ def shown_paragraphs(figures, args, paragraphs):
     try:
         return list(paragraphs(figures, args))
     except (LookupError, TypeError, AttributeError, ValueError, ZeroDivisionError) as why:
-        raise ValueError(f"--show {args.show} does not hold figures of this command") from why
+        raise ValueError(f"--show {args.show} does not contain figures of this "
+                         "command") from why
 
 
 # ---- cells of tables

@@ -24,7 +24,15 @@ import numpy as np
 
 from benchmarks import command
 from benchmarks.command import number
-from benchmarks.models import OPENINGS, SIZES, agreeing, load_benchmark_pair, named, sizes
+from benchmarks.models import (
+    OPENINGS,
+    SIZES,
+    agreeing,
+    load_benchmark_pair,
+    named,
+    size_in_words,
+    sizes,
+)
 from demo.clock import machine
 from demo.race import builder, write_text
 from encoder import Encoder, byte_characters
@@ -217,7 +225,8 @@ def engine_figures(engine, pair, xs, seeds, args):
 
 def paragraphs(figures, args):
     """Yield the sentence and the table of a file."""
-    yield f"{figures['size']}, K = {figures['K']}, {figures['texts']}. {figures['measured']}"
+    models = size_in_words(figures["size"])
+    yield f"{models}, K = {figures['K']}, {figures['texts']}. {figures['measured']}"
     yield markdown_table(["engine", "same", *COLUMNS],
                          [[name, row["same"], *(number(row[column]) for column in COLUMNS)]
                           for name, row in figures["rows"].items()])
@@ -226,9 +235,9 @@ def paragraphs(figures, args):
 def main(argv=None):
     parser = command.new_parser("benchmarks.engines", __doc__, repeats=3)
     add = parser.add_argument
-    add("--size", choices=SIZES, default="pair", help="models")
+    add("--size", choices=SIZES, default="pair", help="size of the models, or the bundled pair")
     add("--only", nargs="+", choices=ENGINES, default=[*ENGINES], metavar="ENGINE",
-        help=f"engines, of {', '.join(map(repr, ENGINES))} (default: all)")
+        help=f"engines to measure: {', '.join(map(repr, ENGINES))} (default: all)")
     return command.run("engines", parser.parse_args(argv), all_figures, paragraphs,
                        "requirements/peers.txt -r requirements/engines.txt")
 

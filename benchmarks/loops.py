@@ -29,7 +29,7 @@ from benchmarks.engines import (
     texts_and_pairs,
     to_transformers,
 )
-from benchmarks.models import SIZES, named
+from benchmarks.models import SIZES, named, size_in_words
 from demo.clock import machine
 from lib.markdown import markdown_table
 
@@ -118,7 +118,8 @@ def all_figures(args):
 
 def paragraphs(figures, args):
     """Yield the sentence and the table of a file."""
-    yield (f"{figures['size']}, K = {figures['K']}, {figures['texts']}, {figures['versions']}; "
+    models = size_in_words(figures["size"])
+    yield (f"{models}, K = {figures['K']}, {figures['texts']}, {figures['versions']}; "
            f"median and range of {figures['repeats']} repeats. {figures['measured']}")
     table = []
     for name, row in figures["rows"].items():
@@ -133,7 +134,8 @@ def paragraphs(figures, args):
 
 def main(argv=None):
     parser = command.new_parser("benchmarks.loops", __doc__, repeats=5)
-    parser.add_argument("--size", choices=SIZES, default="pair", help="models")
+    parser.add_argument("--size", choices=SIZES, default="pair",
+                        help="size of the models, or the bundled pair")
     return command.run("loops", parser.parse_args(argv), all_figures, paragraphs,
                        "requirements/peers.txt")
 

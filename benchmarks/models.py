@@ -66,6 +66,11 @@ def agreeing(target, n_layers):
     return GPT2(target.params | {"blocks": blocks[:n_layers]}, target.n_head)
 
 
+def size_in_words(size):
+    """Return the words for the models of a --size, as the first words of a sentence."""
+    return "The bundled pair" if size == "pair" else size
+
+
 def named(n_prompts, N):
     """Return the words for a table's texts, such as "6 prompts of 100 new tokens each"."""
     if n_prompts == 1:

@@ -200,7 +200,7 @@ def paragraphs(figures, args):
 def main(argv=None):
     parser = command.new_parser("benchmarks.patterns", __doc__)
     parser.add_argument("--repeats", type=whole, default=5,
-                        help="how often everything is measured")
+                        help="number of repetitions of all measurements")
     return command.run("patterns", parser.parse_args(argv), all_figures, paragraphs,
                        "requirements/pattern.txt")
 

@@ -25,7 +25,7 @@ import numpy as np
 
 from benchmarks import command
 from benchmarks.command import gain, number, ranged
-from benchmarks.models import OPENINGS, SIZES, load_benchmark_pair, named
+from benchmarks.models import OPENINGS, SIZES, load_benchmark_pair, named, size_in_words
 from demo.clock import machine, milliseconds, rows_actions
 from demo.race import costs_at, race, race_figures, simulated
 from gpt2 import GPT2
@@ -250,9 +250,10 @@ def all_figures(args):
 def paragraphs(figures, args):
     """Yield the paragraphs and tables of a file."""
     n_busy = figures["busy"]
-    busy = f", next to {n_busy} busy process(es)" if n_busy else ""
-    models = "The bundled pair" if figures["size"] == "pair" else figures["size"]
-    yield f"{models}{busy}. {figures['measured']}"
+    busy = ""
+    if n_busy:
+        busy = f", next to {n_busy} busy process{'' if n_busy == 1 else 'es'}"
+    yield f"{size_in_words(figures['size'])}{busy}. {figures['measured']}"
     for part in args.only:
         if part in figures:
             _, tables = PARTS[part]
@@ -270,13 +271,13 @@ def read_probability(text):
 def main(argv=None):
     parser = command.new_parser("benchmarks.quantized", __doc__, repeats=3)
     add = parser.add_argument
-    add("--size", choices=SIZES, default="pair", help="models")
+    add("--size", choices=SIZES, default="pair", help="size of the models, or the bundled pair")
     add("--only", nargs="+", choices=PARTS, default=[*PARTS],
         help="parts to measure or to show (default: all)")
     add("--temperature", type=float, nargs="+", default=[0.0, 0.7, 1.0],
         help="temperatures of the races (default: 0 0.7 1)")
     add("--alpha", type=read_probability, nargs="+", default=[0.98, 0.96, 0.93],
-        help="acceptances of the races with random weights (default: 0.98 0.96 0.93)")
+        help="acceptance rates of the races with random weights (default: 0.98 0.96 0.93)")
     add("--busy", type=whole_from_0, default=0, metavar="N",
         help="keep N other processes busy while measuring")
     return command.run("quantized", parser.parse_args(argv), all_figures, paragraphs)

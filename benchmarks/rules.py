@@ -272,7 +272,7 @@ def mean_and_error(figure):
 def main(argv=None):
     parser = command.new_parser("benchmarks.rules", __doc__)
     parser.add_argument("--rounds", type=whole, default=2000,
-                        help="rounds that are recorded at each temperature")
+                        help="number of rounds to record at each temperature")
     parser.add_argument("--record", type=Path, metavar="FILE",
                         help=f"write every {EVERY}th round at temperature 1 to FILE, for "
                              "python -m exact.judge --rows; measure nothing else")

@@ -20,7 +20,14 @@ import numpy as np
 
 from benchmarks import command
 from benchmarks.command import number, ranged
-from benchmarks.models import OPENINGS, SIZES, load_benchmark_pair, named, sizes
+from benchmarks.models import (
+    OPENINGS,
+    SIZES,
+    load_benchmark_pair,
+    named,
+    size_in_words,
+    sizes,
+)
 from demo.clock import interleaved, machine, milliseconds, rows_actions
 from demo.race import builder, costs_at, race, race_figures, simulated_builder
 from gpt2 import to_host
@@ -200,7 +207,7 @@ def all_figures(args):
 
 def paragraphs(figures, args):
     """Yield the sentences and tables of a file."""
-    yield f"{figures['size']}. {figures['measured']}"
+    yield f"{size_in_words(figures['size'])}. {figures['measured']}"
     for part in args.only:
         if part in figures:
             _, tables = PARTS[part]
@@ -209,7 +216,8 @@ def paragraphs(figures, args):
 
 def main(argv=None):
     parser = command.new_parser("benchmarks.speed", __doc__, repeats=21)
-    parser.add_argument("--size", choices=SIZES, default="pair", help="models")
+    parser.add_argument("--size", choices=SIZES, default="pair",
+                        help="size of the models, or the bundled pair")
     parser.add_argument("--only", nargs="+", choices=PARTS, default=[*PARTS],
                         help="parts to measure or to show (default: all)")
     command.add_backend(parser)

@@ -1,4 +1,4 @@
-"""Serve a page that shows a run while it is written; open the address that is printed.
+"""Serve a page that shows a run round by round; open the printed address.
 
 GET / returns trace.html with live.html; POST /decode takes {"prompt", "decoder", "K",
 "temperature", "seed", "N"} and perhaps a pattern, "regex", "json_schema" or "lark", and returns
@@ -205,7 +205,7 @@ def main(argv=None):
     parser = Parser(prog="python -m demo.live", description=__doc__.split("\n")[0],
                     epilog=f"Flags of main.py that also apply: --{', --'.join(FLAGS)}.")
     parser.add_argument("--port", type=port, default=8000,
-                        help="the port of the page; 0 takes any free port (default: 8000)")
+                        help="port of the page; 0 chooses a free port (default: 8000)")
     own, others = parser.parse_known_args(argv)
     for flag in others:
         name = flag.removeprefix("--").partition("=")[0]  # "top_k" of "--top_k=5"

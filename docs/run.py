@@ -95,8 +95,10 @@ def main(argv=None):
     """Write the page."""
     parser = Parser("python -m docs.run", description=__doc__.split(";")[0] + ".")
     parser.add_argument("--record", action="store_true", help="run the bundled pair first")
-    parser.add_argument("--seconds", action="store_true", help="record times and a race too")
-    parser.add_argument("--picture", action="store_true", help="draw the README's picture of it")
+    parser.add_argument("--seconds", action="store_true",
+                        help="also record times and a race (needs --record)")
+    parser.add_argument("--picture", action="store_true",
+                        help="draw the README's picture of the page instead")
     args = parser.parse_args(argv)
     if args.picture:
         draw_picture(PICTURE, "light")

@@ -1,4 +1,4 @@
-"""Judge a test of guesses that you wrote: enumerate the distribution that it produces.
+"""Check whether your test of guesses is exact, by enumerating the distribution of its texts.
 
     python -m exact.judge FILE.py
     python -m exact.judge FILE.py --all     on every toy, after the first wrong one too
@@ -60,7 +60,7 @@ GRACE = 10.0  # seconds after this limit before the process is stopped, even wit
 ROUNDING = 1e-9  # the largest distance of an exact verifier in float64; errors are near 1e-16
 FLOAT32 = 1e-6  # the largest distance of an exact verifier in float32
 NOT_ENUMERATED = """\
-Not enumerated: more guesses, larger vocabularies, real models and their caches.
+This does not cover more guesses, larger vocabularies, or real models and their caches.
 See docs/exactness.md#what-is-enumerated-and-what-is-not"""
 # {exit status of PROGRAM: exit status of the command}. All other statuses of PROGRAM show that the
 # judged file has ended the process.
@@ -372,9 +372,9 @@ def main(argv: list[str] | None = None) -> int:
     parser = Parser("python -m exact.judge", description=__doc__.split("\n")[0])
     parser.add_argument("file", help="a Python file that defines verify, step or DECODER")
     parser.add_argument("--seconds", type=positive, default=SECONDS,
-                        help="the time limit of the enumeration (default: %(default)g)")
+                        help="time limit of the enumeration, in seconds (default: %(default)g)")
     parser.add_argument("--tolerance", type=partial(positive, limit=1), default=ROUNDING,
-                        help="the largest distance of an exact verifier (default: %(default)g; "
+                        help="call a verifier exact up to this distance (default: %(default)g; "
                              f"float32 needs {FLOAT32:g})")
     parser.add_argument("--rows", action="store_true",
                         help="also show the tokens per round of verify on recorded rows")

@@ -239,7 +239,7 @@ def main(argv: list[str] | None = None) -> None:
     """Print a table."""
     parser = Parser("python -m exact.optimum", description=__doc__.split("\n")[0])
     parser.add_argument("--chain", action="store_true",
-                        help="show the most tokens per round of a lossless test of one chain")
+                        help="show the most tokens per round of any lossless test of one chain")
     args = parser.parse_args(argv)
     print_safely(chain_table() if args.chain else optimum_table(), sys.stdout)
 

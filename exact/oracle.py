@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: MIT. Copyright (c) 2026 The authors of this repository.
 # exact/oracle.py of speculative-decoding-numpy 1.0
-"""Check whether a verifier of speculative decoding is lossless. One file, NumPy only: copy it.
+"""Check whether a verifier of speculative decoding is lossless.
+
+This file needs only NumPy and can be copied.
 
     report = check(verify)      verify(guesses, p_draft, p_target, uniforms) -> tokens
     assert report.exact, report
@@ -116,8 +118,8 @@ SECONDS = 10.0  # time for the start and LINES lines
 LONGEST = 1 << 12  # characters of an answer that are read at a time
 
 # {V: two toys}. A toy is (draft, target). Each model has V + 1 rows of thousandths: row 0 follows
-# no token, row 1 follows token 0, row 2 follows token 1, and so on. Each target's row has a
-# probability that no half-precision number equals.
+# no token, row 1 follows token 0, row 2 follows token 1, and so on. Every row of a
+# target has a probability that no half-precision number equals.
 TOYS = {
     3: (([[440, 200, 360], [0, 0, 1000], [700, 300, 0], [250, 311, 439]],
          [[250, 330, 420], [63, 437, 500], [310, 250, 440], [250, 311, 439]]),
@@ -1113,7 +1115,8 @@ def verifier_of_file(path):
 
     parameters = inspect.signature(verify).parameters
     if [*parameters][-1:] == ["rng"]:
-        raise ValueError(f"for a verify with an rng: python -m exact.judge {path}")
+        raise ValueError("this verify takes an rng; check it with: python -m exact.judge "
+                         f"{path}")
     try:
         # bind() raises TypeError if a call with four arguments would
         inspect.signature(verify).bind("guesses", "p_draft", "p_target", "uniforms")
@@ -1145,23 +1148,25 @@ def report_on_program(words, sampling=False, seconds=SECONDS, **options):
 
 def parser_of_words():
     """Return the parser of the command line."""
-    parser = OneLineParser(PROGRAM, description=__doc__.split("\n")[0], allow_abbrev=False,
+    description = " ".join(__doc__.split("\n\n")[:2])  # the first two lines of the file's text
+    parser = OneLineParser(PROGRAM, description=description, allow_abbrev=False,
                     epilog="Exit status: 0 exact (with --sampling: no fault found), 1 not exact, "
                            "2 not known or not checked.")
     parser.add_argument("file", nargs="?", metavar="FILE.py",
-                        help="a file with a function verify, and perhaps a dict OPTIONS")
-    program = parser.add_argument_group("a program", "--command comes last")
-    program.add_argument("--K", type=int, help="guesses (default 3)")
-    program.add_argument("--V", type=int, help="tokens of the vocabulary (default 3)")
-    program.add_argument("--dtype", help="the program computes in float64 (default) or float32")
+                        help="a Python file with a function verify, and optionally a "
+                        "dict OPTIONS")
+    program = parser.add_argument_group("for a program", "--command must be the last flag")
+    program.add_argument("--K", type=int, help="number of guesses per round (default 3)")
+    program.add_argument("--V", type=int, help="size of the vocabulary (default 3)")
+    program.add_argument("--dtype", help="precision: float64 (default) or float32")
     program.add_argument("--padding", action="store_true", default=None,
-                         help="some lines have fewer guesses, then -1 and rows of zeros")
+                         help="give some lines fewer guesses, then -1 and rows of zeros")
     program.add_argument("--sampling", action="store_true", default=None,
-                         help="the program draws its own random numbers, so lines have no uniforms")
+                         help="give lines without uniforms: the program draws its own numbers")
     program.add_argument("--seconds", type=float,
                          help=f"time limit for the start and {LINES} lines (default {SECONDS:g})")
     program.add_argument("--command", nargs=argparse.REMAINDER,
-                         help="the program, and all its arguments")
+                         help="the program with all its arguments")
     return parser
 
 
@@ -1191,7 +1196,7 @@ def main(argv=None):
     if not is_file and not is_program:
         parser.error("need FILE.py or --command PROGRAM")
     if path and settings:
-        parser.error(f"--{[*settings][0]} is for --command; a file has a dict OPTIONS")
+        parser.error(f"--{[*settings][0]} applies only to --command; a file has a dict OPTIONS")
     # an error of the verifier is printed like an error of the flags: in one line, with status 2
     try:
         if is_program:

@@ -148,7 +148,7 @@ def main(argv=None):
     """Run the chosen mutants; return the exit status."""
     parser = Parser("python -m tests.mutants", description=__doc__.split("\n")[0])
     parser.add_argument("words", nargs="*", metavar="WORD",
-                        help="run the mutants with one of these words in their file or fault")
+                        help="run only mutants with one of these words in their file or fault")
     words = parser.parse_args(argv).words
     found = {word: [mutant for mutant in MUTANTS if word in f"{mutant.file} {mutant.fault}"]
              for word in words}

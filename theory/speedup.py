@@ -1,4 +1,4 @@
-"""Compute tokens per round and the speed-up by the papers' closed forms, for any pair.
+"""Compute tokens per round and the speed-up for any pair, with the formulas of the papers.
 
     python -m theory.speedup --alpha 0.8 --c 0.1 --m 1.2
     python -m theory.speedup --accepted_per_drafted 0.59 --K 4 --c 0.1 --m 1 1.1 1.1 1.2
@@ -193,11 +193,14 @@ def main(argv=None):
     add = parser.add_argument
     add("--alpha", type=float, help="probability that a tested guess is accepted")
     add("--accepted_per_drafted", type=float, metavar="SHARE",
-        help="instead of --alpha, with --K: what vLLM and llama.cpp report")
-    add("--K", type=int, help="drafted guesses per round in that report")
-    add("--c", type=float, required=True, help="time of a draft step, in target rows")
+        help="share of the drafted guesses that is accepted, as vLLM, SGLang and llama.cpp "
+        "report it (needs --K, replaces --alpha)")
+    add("--K", type=int, help="number of drafted guesses per round in that report")
+    add("--c", type=float, required=True, help="time of a draft step divided by the time "
+        "of a target pass over one token")
     add("--m", type=float, nargs="+", default=[1.0], help="times of target passes over 2, 3, .."
-        " rows, in target rows; one number holds for 2 to 9 rows (default: 1)")
+        " rows, each divided by the time of a pass over one row; one number is used for 2 to "
+        "9 rows (default: 1)")
     args = parser.parse_args(argv)
     has_alpha = args.alpha is not None
     has_share = args.accepted_per_drafted is not None

@@ -38,11 +38,11 @@ def blockwise_verify(tree, p_draft, p_target, rng, top_k=1, minimum=1):
 
 
 def build(models: Models,
-          block: Annotated[int, Flag(whole, "at most this many tokens per round")] = 4,
-          selection: Annotated[int, Flag(whole, "accept a guess if it is one of this many "
-              "best tokens of the target; 1 is exact")] = 1,
-          minimum: Annotated[int, Flag(whole, "at least this many tokens per round, "
-              "whether or not they pass; 1 is exact")] = 1
+          block: Annotated[int, Flag(whole, "largest number of tokens per round")] = 4,
+          selection: Annotated[int, Flag(whole, "accept a guess if it is among this many "
+              "of the target's most probable tokens; 1 is exact")] = 1,
+          minimum: Annotated[int, Flag(whole, "smallest number of tokens per round, even "
+              "if they fail the test; 1 is exact")] = 1
           ) -> Step:
     """Return the step. The selection ranks the target's tokens at temperature 1."""
     if minimum > block:

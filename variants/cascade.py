@@ -45,8 +45,8 @@ def cascade(p_draft, p_target, price):  # 2 x [n, n_vocab] -> [n, n_vocab]
 
 def build(models: Models,
           K: GUESSES = 4,
-          price: Annotated[float, Flag(float, "the price of deferring to the target. At 0 "
-              "the more confident model decides, at 1 the draft alone; below -1 is "
+          price: Annotated[float, Flag(float, "price of deferring to the target: at 0 the "
+              "more confident model decides, at 1 the draft alone; values below -1 are "
               "lossless")] = 0.0
           ) -> Step:
     """Return the papers' own step for the target pi; the rule compares rows at temperature 1."""

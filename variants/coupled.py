@@ -89,8 +89,8 @@ def coupled(target, K, make_guesses, draw=sample):
 
 def build(models: Models,
           K: GUESSES = 4,
-          sampler: Annotated[str, Flag(str, "how a token is drawn: with race the models "
-              "agree more often, inverse is the way of all other decoders",
+          sampler: Annotated[str, Flag(str, "how tokens are drawn: race (the models agree "
+              "more often) or inverse (as in all other decoders)",
               ("race", "inverse"))] = "race") -> Step:
     """Return the step: guesses of a draft, drawn with the numbers of their positions."""
     draw = SAMPLERS[sampler]

@@ -32,8 +32,8 @@ def build(models: Models,
           K: Annotated[int | None, Flag(whole, "guesses in a chain, or levels of a dynamic "
               "tree (default: 4)")] = None,
           widths: Annotated[tuple | str, Flag(
-              either(wholes, "chain", "dynamic"), "chain: K guesses in a row; or children for "
-              "each node, level by level; dynamic: a new tree in each round")] = "chain",
+              either(wholes, "chain", "dynamic"), "chain: K guesses in a row; dynamic: a "
+              "new tree in each round; or children per node, level by level")] = "chain",
           siblings: SIBLINGS = None,
           total: TOTAL = None) -> Step:
     """Return the step of a chain, of a tree of these widths, or of each round's best tree."""

@@ -141,11 +141,11 @@ def guess_ngrams(x, k, rng, lookahead):
 
 
 def build(models: Models,
-          columns: Annotated[int, Flag(whole, "columns of the window; each pass continues "
-              "all of them")] = 5,
-          ngram: Annotated[int, Flag(whole, "length of the runs in the pool, in tokens")] = 4,
-          pool: Annotated[int, Flag(whole, "at most this many runs in the pool for each "
-              "first token")] = 5) -> Step:
+          columns: Annotated[int, Flag(whole, "number of columns of the window; each pass "
+              "extends all of them")] = 5,
+          ngram: Annotated[int, Flag(whole, "length in tokens of the runs in the pool")] = 4,
+          pool: Annotated[int, Flag(whole, "largest number of runs in the pool per first "
+              "token")] = 5) -> Step:
     """Return the step of one text; the `guesses` of its Rounds are the tested ones only."""
     if ngram < 2:
         raise ValueError(f"need --ngram >= 2, got {ngram}")

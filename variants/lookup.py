@@ -53,7 +53,7 @@ def lookup_guess(x, k, rng, n_vocab, max_ngram=3):
 
 def build(models: Models,
           K: GUESSES = 10,
-          max_ngram: Annotated[int, Flag(whole, "look for at most this many last tokens")] = 3
+          max_ngram: Annotated[int, Flag(whole, "largest number of last tokens to look up")] = 3
           ) -> Step:
     """Return the step: no draft model."""
     guess = partial(lookup_guess, n_vocab=models.target.n_vocab, max_ngram=max_ngram)

@@ -136,11 +136,11 @@ def sparse_tree(text):
 
 
 def build(models: Models,
-          widths: Annotated[tuple | None, Flag(wholes, "children for each node, level by "
-              "level (default: 3,2,1)")] = None,
-          sparse: Annotated[list | None, Flag(sparse_tree, "instead of --widths: any "
-              "tree, each node given by the ranks on its path: '0 1 0.0 0.1 0.0.0'")] = None,
-          acceptance: Annotated[str, Flag(str, "the test; typical is not lossless",
+          widths: Annotated[tuple | None, Flag(wholes, "children per node, level by level "
+              "(default: 3,2,1)")] = None,
+          sparse: Annotated[list | None, Flag(sparse_tree, "any tree, instead of --widths: the "
+              "ranks on the path to each node, such as '0 1 0.0 0.1 0.0.0'")] = None,
+          acceptance: Annotated[str, Flag(str, "test of the guesses; typical is not lossless",
               ("exact", "typical"))] = "exact",
           epsilon: Annotated[float | None, Flag(float, "the typical test accepts "
               "p_target > min(epsilon, delta exp(-entropy)) (default: 0.09)")] = None,

@@ -139,7 +139,8 @@ def verify_best_path(tree, p_draft, p_target, rng):
 
 def build(models: Models,
           K: GUESSES = 4,
-          paths: Annotated[int, Flag(whole, "independent paths of K guesses")] = 2) -> Step:
+          paths: Annotated[int, Flag(whole, "number of independent paths of K guesses")] = 2
+          ) -> Step:
     """Return the step: paths drawn by the draft, one pass of the target over their tree."""
     draft = with_tree_sampling(models.draft, **models.sampling)
     target = with_tree_sampling(models.target, **models.sampling)

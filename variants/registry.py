@@ -311,4 +311,5 @@ def wholes(text, least=1):
 
 GUESSES = Annotated[int, Flag(whole, "guesses per round")]
 GUESSES_OR_AUTO = Annotated[int | str, Flag(
-    either(whole, "auto"), "guesses per round; auto: chosen in each round from costs")]
+    either(whole, "auto"),
+    "guesses per round; auto: choose K in each round from measured costs")]

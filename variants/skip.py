@@ -46,11 +46,11 @@ def with_blocks(model, kept):
 def build(models: Models,
           K: GUESSES = 2,
           skip: Annotated[tuple | str, Flag(
-              either(partial(wholes, least=0), "middle"), "blocks that the draft leaves out, "
-              "such as 5,7,9; middle leaves out all but the first quarter of the blocks plus "
-              "one, and the last quarter")] = "middle",
-          exit: Annotated[int | None, Flag(whole, "instead of --skip: the draft consists of "
-              "this many first blocks")] = None) -> Step:
+              either(partial(wholes, least=0), "middle"), "blocks that the draft skips, such "
+              "as 5,7,9; middle keeps only the first quarter of the blocks plus one block, and "
+              "the last quarter")] = "middle",
+          exit: Annotated[int | None, Flag(whole, "number of first blocks that form the "
+              "draft, instead of --skip")] = None) -> Step:
     """Return the papers' own step, with a part of the target as the draft."""
     kept = blocks_kept(len(models.target.params["blocks"]), skip, exit)
     models = models._replace(draft=with_blocks(models.target, kept))

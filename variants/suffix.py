@@ -124,16 +124,15 @@ def copy_or_draft(x, k, rng, own, remembered, draft, n_vocab, cap, n_drafted, su
 def build(models: Models,
           K: Annotated[int | None, Flag(whole, "guesses per round of the draft "
               "(default: 4)")] = None,
-          cap: Annotated[int, Flag(whole, "at most this many guesses are copied per "
-              "round")] = 10,
-          factor: Annotated[float, Flag(float, "at most this many guesses for "
-              "each token of the run that they continue")] = 2.0,
+          cap: Annotated[int, Flag(whole, "largest number of guesses copied per round")] = 10,
+          factor: Annotated[float, Flag(float, "largest number of guesses per matched "
+              "token")] = 2.0,
           min_prob: Annotated[float, Flag(float, "stop copying before a guess whose "
-              "probability, by the counts, is below this")] = 0.1,
-          depth: Annotated[int, Flag(whole, "length of the longest run of tokens that is "
-              "counted, with its guesses")] = 16,
+              "estimated probability is below this")] = 0.1,
+          depth: Annotated[int, Flag(whole, "longest run of tokens, guesses included, that "
+              "is counted")] = 16,
           sure: Annotated[float, Flag(float, "copy if at least this many guesses are "
-              "expected to be correct, otherwise the draft guesses; 0: always copy")] = 3.0,
+              "expected to be correct, otherwise guess with the draft; 0 always copies")] = 3.0,
           memory: Annotated[str, Flag(str, "also copy from the finished texts in this file, "
               "and add the new text to it")] = "") -> Step:
     """Return the step of one text, which keeps its counts; main.py adds the text to `memory`."""

@@ -126,9 +126,10 @@ def tree_step(models, widths, siblings=None, total=None, depth=DEPTH, test=verif
     return step_of(uniform_shape(widths))
 
 
-WIDTHS = Annotated[tuple, Flag(wholes, "children for each node, level by level")]
+WIDTHS = Annotated[tuple, Flag(wholes, "children per node, level by level")]
 SIBLINGS = Annotated[str | None, Flag(
-    str, "how children of one node are drawn (default: top at temperature 0, else distinct)",
+    str, "how children of one node are drawn (default: top at temperature 0, otherwise "
+    "distinct)",
     ("distinct", "independent", "top"))]
 TOTAL = Annotated[int | None, Flag(
     whole, f"guesses in a dynamic tree (default: {TOTAL_GUESSES})")]
@@ -136,9 +137,9 @@ TOTAL = Annotated[int | None, Flag(
 
 def build(models: Models,
           widths: Annotated[tuple | str, Flag(
-              either(wholes, "auto", "dynamic"), "children for each node, level by level; "
-              "auto: the best tree at the measured costs; dynamic: a new tree in each round, "
-              "from the draft's probabilities")] = (2, 2, 1),
+              either(wholes, "auto", "dynamic"), "children per node, level by level; auto: "
+              "the best tree at the measured costs; dynamic: a new tree in each round, from "
+              "the draft's probabilities")] = (2, 2, 1),
           siblings: SIBLINGS = None,
           total: TOTAL = None) -> Step:
     """Return the step with guesses from the draft."""

@@ -1,4 +1,4 @@
-"""Run the verifiers that engines ship, by calling the installed packages themselves.
+"""Check whether the verifiers of installed engines are exact, by calling the engines.
 
     python -m exact.engines                  # all engines that are installed; takes minutes
     python -m exact.engines --only vllm      # one engine
@@ -179,7 +179,8 @@ def main(argv: list[str] | None = None) -> None:
     """Print the tables of the installed engines, and why each other engine is left out."""
     parser = Parser("python -m exact.engines", description=__doc__.split("\n")[0])
     parser.add_argument("--only", nargs="+", choices=ENGINES, metavar="ENGINE",
-                        default=[*ENGINES], help=", ".join(ENGINES))
+                        default=[*ENGINES],
+                        help=f"run only these: {', '.join(ENGINES)}")
     only = parser.parse_args(argv).only
     os.environ["TRITON_INTERPRET"] = "1"  # before anything imports triton
     reasons = {package: reason_to_leave_out(ENGINES[package].load) for package in only}

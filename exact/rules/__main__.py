@@ -1,4 +1,4 @@
-"""Compute how far verification rules, used or discussed in public, are from the target.
+"""Compute how far public verification rules are from the target's distribution.
 
     python -m exact.rules                      the tables of docs/wild.md, on toy A
     python -m exact.rules --group NAME         one of these tables: "the test", "the rows", ..
@@ -215,15 +215,15 @@ def main(argv: list[str] | None = None) -> None:
     parser = Parser("python -m exact.rules", description=__doc__.split("\n")[0],
                     formatter_class=Help)
     parser.add_argument("words", nargs="*", metavar="WORD",
-                        help="show the rules whose name has one of these words, on all toys; "
-                        "FILE.py shows your rule and the register, on toy A")
+                        help="show the rules whose name contains one of these words, on all "
+                        "toys; FILE.py: show your rule and all registered rules, on toy A")
     table = parser.add_mutually_exclusive_group()
     table.add_argument("--alarms", action="store_true",
                        help="show the rules that were called inexact in public but are exact")
     table.add_argument("--settings", action="store_true",
-                       help="show the rules on penalties, masks and stop tokens instead")
+                       help="show the rules for penalties, masks and stop tokens")
     table.add_argument("--group", choices=[*register.GROUPS],
-                       help="show the exact rules, or those in which this is wrong")
+                       help="show only this group: the exact rules, or rules with this fault")
     args = parser.parse_args(argv)
     if args.words and (args.alarms or args.group):
         flag = "--alarms" if args.alarms else "--group"

@@ -285,7 +285,7 @@ def main(argv=None):
     parser.add_argument("--search", type=natural, metavar="N",
                         help="try N random pairs of toys")
     parser.add_argument("--V", type=int, choices=[*oracle.TOYS],
-                        help="tokens in the vocabulary of these toys (default: 3)")
+                        help="size of the vocabulary of these toys (default: 3)")
     args = parser.parse_args(argv)
     if args.V and not args.search:
         parser.error("--V needs --search")
