@@ -74,8 +74,8 @@ def append_rest(url, partial_file):
 
 def write_with_bar(response, partial_file, n_past, n_total):
     """Write a response's bytes after the first n_past bytes of a file; show a progress bar."""
-    mode = "ab" if n_past else "wb"  # append to the part, or replace it
-    with errors_name_file(partial_file), open(partial_file, mode) as file:
+    # The bytes are appended to a part that is there.
+    with errors_name_file(partial_file), open(partial_file, "ab" if n_past else "wb") as file:
         # Without a length from the server n_total is n_past. If this is 0, the bar has no total.
         # disable=None: no bar outside a terminal.
         with tqdm(total=n_total or None, initial=n_past, unit="B", unit_scale=True,
