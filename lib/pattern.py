@@ -113,9 +113,9 @@ class Vocabulary:
 def tokenizer_of(encoder) -> Any:
     """Return llguidance's tokenizer of an encoder's vocabulary."""
     make = library().LLTokenizer
-    # A slice is a pattern for tokens. If the grammar allows every text of a slice, all tokens of
-    # the slice are allowed at once, which is faster. The library's own slices are made for the
-    # strings of JSON; the last slice is made for words in small letters.
+    # A slice is a pattern for tokens. If the grammar allows every text of a slice, all tokens
+    # of the slice are allowed at once, which is faster. The library's own slices are made for
+    # the strings of JSON; the last slice is made for words in small letters.
     slices = [*make.general_slices(), "[a-z ]{1,20}"]
     wrapped = library().TokenizerWrapper(Vocabulary(encoder))
     return make(wrapped, n_vocab=encoder.n_vocab, slices=slices)
@@ -172,16 +172,16 @@ class Pattern:
         """Start again at the end of the prompt, with a new matcher."""
         self.matcher = self.start.deep_copy()
         self.read: list[int] = []  # the tokens after the prompt that the matcher has read
-        # masks[n] is the mask after the first n of these tokens, or None if it was not computed or
-        # was dropped.
+        # masks[n] is the mask after the first n of these tokens, or None if it was not computed
+        # or was dropped.
         self.masks: list[np.ndarray | None] = [None]
 
     def __call__(self, ids: Sequence[int]) -> np.ndarray:
         """Return `allowed` after these ids.
 
         After an end of text, only the end of text is allowed. After tokens that do not fit the
-        pattern, all are allowed; no text of the target contains such tokens. DeadEnd if no token
-        of the vocabulary may follow, or the pattern is too complex.
+        pattern, all are allowed; no text of the target contains such tokens. DeadEnd if no
+        token of the vocabulary may follow, or the pattern is too complex.
         """
         new = list(ids[self.n_prompt :])
         # The target asks for masks that the draft has asked for, and that are kept.

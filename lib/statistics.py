@@ -34,8 +34,8 @@ N_RESAMPLES = 1000
 def standard_error(values: Any, texts: Any) -> float:
     """Return the standard error of the mean of `values`, one value per round.
 
-    Round i is of text texts[i]. Only rounds of different texts are independent, so the differences
-    from the mean are summed over each text first.
+    Round i is of text texts[i]. Only rounds of different texts are independent, so the
+    differences from the mean are summed over each text first.
 
     >>> standard_error([1, 3, 1, 3], [0, 1, 2, 3])
     0.5

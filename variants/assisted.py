@@ -6,7 +6,8 @@ transformers), K becomes K + 2 if every guess was accepted, else max(1, K - 1); 
 starts with --K.
 
 Subtle: the low-confidence guess is tested too. If it were dropped because of its own
-probability, the guesses would no longer be distributed as `p_draft`, and the text would be biased.
+probability, the guesses would no longer be distributed as `p_draft`, and the text would be
+biased.
 """
 
 from functools import partial

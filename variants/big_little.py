@@ -8,9 +8,9 @@ tolerates tokens that are not its own best. The method is greedy, so nothing is 
     rollback    alpha_RB: the large model rejects the first token with a larger distance, and
                 all tokens after it
 
-Differs from the authors' code: a token of the small model, even a stop token, is final only when
-the large model has scored it. Every guess is compared with the rollback, also a guess that is the
-large model's best token. And --fallback 0 means a threshold of 0 instead of the default.
+Differs from the authors' code: a token of the small model, even a stop token, is final only
+when the large model has scored it. Every guess is compared with the rollback, also a guess that
+is the large model's best token. And --fallback 0 means a threshold of 0 instead of the default.
 """
 
 from functools import partial

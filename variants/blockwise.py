@@ -47,8 +47,8 @@ def build(models: Models,
     """Return the step. The selection ranks the target's tokens at temperature 1."""
     if minimum > block:
         raise ValueError(f"need --minimum <= --block, got {minimum} and {block}")
-    # Paths of ranks, as in medusa.py. Each guess has rank 0, the head's best token. A block is one
-    # token longer than its guesses: with block = 4 the chain is (0,), (0, 0), (0, 0, 0).
+    # Paths of ranks, as in medusa.py. Each guess has rank 0, the head's best token. A block is
+    # one token longer than its guesses: with block = 4 the chain is (0,), (0, 0), (0, 0, 0).
     chain = [(0,) * n for n in range(1, block)]
     verify = partial(blockwise_verify, top_k=selection, minimum=minimum)
     return medusa_step(models, chain, verify, **models.warm.sampling)

@@ -52,8 +52,8 @@ def build(models: Models,
         step_with_guesses = tree_step(models, widths, siblings, total, K or 4)
 
     def step(x, n_left, rng):
-        # A single token has no state before it, so the head has no pair. With n_left = 1 the round
-        # has no guesses.
+        # A single token has no state before it, so the head has no pair. With n_left = 1 the
+        # round has no guesses.
         if len(x) == 1:
             n_left = 1
         return step_with_guesses(x, n_left, rng)

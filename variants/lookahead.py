@@ -29,15 +29,15 @@ with x[-1]:
 (a) The pass gives the target's best tokens a3, b3 and c3 after the three columns.
 (b) Three n-grams join the pool: x[-1] a1 a2 a3, and t1 b1 b2 b3, and t2 c1 c2 c3.
 (c) Each column loses its first token: t1 b1 b2 b3, column 1, becomes b1 b2 b3. Now it begins two
-    positions after x[-1]. If the round appended two tokens, this is the position of the new x[-1],
-    so column 1 becomes column 0.
+    positions after x[-1]. If the round appended two tokens, this is the position of the new
+    x[-1], so column 1 becomes column 0.
 (d) The new columns at the window's end are copies of x, and the next round begins.
 
 Subtle: the nodes of the window are not proposals, so they get rows but no test. The tokens of
 these nodes change no distribution, so they may be any tokens.
 
-The window moves as far as the text and is filled up at once. (The authors' code by default moves
-it by one position, and fills it level by level in the first rounds.)
+The window moves as far as the text and is filled up at once. (The authors' code by default
+moves it by one position, and fills it level by level in the first rounds.)
 """
 
 from functools import partial
@@ -92,9 +92,9 @@ def add_to_pool(pool, tokens, size):
 def make_tree(runs, paths, k, n_vocab):
     """Return a tree of at most k levels, and the last node of each path.
 
-    The runs of the pool are proposals, the latest first. The paths of the columns are not. Paths
-    of more than k levels are left out: the last paths, because each path is longer than the path
-    before it.
+    The runs of the pool are proposals, the latest first. The paths of the columns are not.
+    Paths of more than k levels are left out: the last paths, because each path is longer than
+    the path before it.
     """
     tree = tree_of_paths([run[:k] for run in reversed(runs)], n_vocab)
     ends = [tree.add_path(path) for path in paths if len(path) <= k]
@@ -126,7 +126,8 @@ class Lookahead:
             column.append(int(row_after(result.p_target, end).argmax()))  # (a)
             add_to_pool(self.pool, column, self.pool_size)  # (b)
         # Column i without its first token begins i + 1 positions after the old x[-1]. The new
-        # x[-1] is len(ids) positions after the old one. So column len(ids) - 1 becomes column 0.
+        # x[-1] is len(ids) positions after the old one. So column len(ids) - 1 becomes column
+        # 0.
         first = len(result.ids) - 1
         # A column whose path was left out of the tree has no new token, and is dropped.
         n_continued = len(self.ends)
@@ -152,8 +153,8 @@ def build(models: Models,
     target = with_tree_sampling(models.target, **models.sampling)
     lookahead = Lookahead(columns, ngram, pool, models.target.n_vocab)
     make_guesses = partial(guess_ngrams, lookahead=lookahead)
-    # The tree has fewer levels than this: the path of the last column has columns - 1 levels of the
-    # trunk and ngram - 2 below them, and a run has ngram - 1 levels.
+    # The tree has fewer levels than this: the path of the last column has columns - 1 levels of
+    # the trunk and ngram - 2 below them, and a run has ngram - 1 levels.
     most_levels = columns + ngram
 
     def step(x, n_left, rng):

@@ -1,8 +1,8 @@
 """Thomas and Pal (2026), "Greedy Multi-Path Block Verification ...". Lossless.
 
-Adds to block.py: the draft guesses several paths, independently of each other, and only the best
-path is tested, as one block. The best path has the token with the largest ratio p_target / p_draft
-at each position. If ratios are equal, it has the token with the lowest id.
+Adds to block.py: the draft guesses several paths, independently of each other, and only the
+best path is tested, as one block. The best path has the token with the largest ratio p_target /
+p_draft at each position. If ratios are equal, it has the token with the lowest id.
 
 Choosing changes the distribution of the path that is tested, so the test needs the distribution
 of the best path instead of the draft's.

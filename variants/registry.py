@@ -78,8 +78,8 @@ class Target(WithParams, WithStates, Protocol):
 
 
 # A decoder can need "draft", a loaded draft; "heads", the target's heads.safetensors; "costs",
-# Models.costs; and properties of its models, the keys of OF_MODELS. If a model lacks a property,
-# the error message has the words of OF_MODELS.
+# Models.costs; and properties of its models, the keys of OF_MODELS. If a model lacks a
+# property, the error message has the words of OF_MODELS.
 OF_MODELS = {"params": "a GPT-2 whose weights can be read", "states": "a target with hidden states",
              "tree": "models that read trees of guesses"}
 NEEDS = ("draft", "heads", "costs", *OF_MODELS)
@@ -211,7 +211,8 @@ class Decoder(NamedTuple):
         _, *parameters = inspect.signature(self.build).parameters.values()
         flags = {}
         for parameter in parameters:
-            # The annotation is Annotated[type, Flag(..)], whose metadata are what follows `type`.
+            # The annotation is Annotated[type, Flag(..)], whose metadata are what follows
+            # `type`.
             flag, *_ = parameter.annotation.__metadata__
             flags[parameter.name] = (parameter.default, flag)
         return flags

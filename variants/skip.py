@@ -1,9 +1,9 @@
 """Zhang et al. (2023), "Draft & Verify"; Elhoushi et al. (2024), "LayerSkip". Lossless.
 
 Adds to speculative.py: the target is its own draft, without some of its blocks. This needs no
-second model and no training, and works with any checkpoint: a block only adds to its input x, so
-the block after it can read x itself. LayerSkip's draft is the target's first blocks (--exit),
-ln_f and the unembedding.
+second model and no training, and works with any checkpoint: a block only adds to its input x,
+so the block after it can read x itself. LayerSkip's draft is the target's first blocks
+(--exit), ln_f and the unembedding.
 
 The draft has its own key/value cache (LayerSkip's draft shares the target's). A draft with half
 of the blocks costs about half of the target, so a guess pays only if more than half of the

@@ -7,8 +7,8 @@ The draft's rows can widen the chain of guesses into a tree.
     inner     a lossless step for the middle model, which has an even smaller draft
 
 Subtle: the inner step is lossless, so a guess has the middle model's distribution. The outer
-test therefore gets the middle model's rows, `Round.p_target` of the inner rounds. With the inner
-draft's rows the text would be biased.
+test therefore gets the middle model's rows, `Round.p_target` of the inner rounds. With the
+inner draft's rows the text would be biased.
 """
 
 from functools import partial

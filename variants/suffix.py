@@ -1,8 +1,8 @@
 """Oliaro et al. (2024), "SuffixDecoding". Lossless.
 
-Adds to lookup.py: counts of all tokens that followed a run, and a draft model that guesses if the
-counts are not clear. The guesses are the tokens that most often followed the last m tokens, up to
-a least probability. Finished texts can be remembered for later texts (lib/memory.py).
+Adds to lookup.py: counts of all tokens that followed a run, and a draft model that guesses if
+the counts are not clear. The guesses are the tokens that most often followed the last m tokens,
+up to a least probability. Finished texts can be remembered for later texts (lib/memory.py).
 
     run           some tokens in a row; the counts have the tokens that followed each run
     m             the length of the run, at the end of the text, that the guesses continue: 1, 2,
@@ -109,8 +109,8 @@ def best_guess(x, all_counts, k, factor=2.0, min_prob=0.1):
 def copy_or_draft(x, k, rng, own, remembered, draft, n_vocab, cap, n_drafted, sure, **limits):
     """Return copied guesses if their score is at least `sure`, else guesses of the draft.
 
-    `own` counts the text itself, `remembered` finished texts; `limits` are best_guess's. At most
-    `cap` guesses are copied, at most `n_drafted` are drawn from the draft.
+    `own` counts the text itself, `remembered` finished texts; `limits` are best_guess's. At
+    most `cap` guesses are copied, at most `n_drafted` are drawn from the draft.
     """
     own.follow(x)
     guesses, score = best_guess(x, [own, remembered], cap, **limits)

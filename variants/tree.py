@@ -77,8 +77,8 @@ def verify_tree(tree, p_draft, p_target, rng):
 
     At each node the guesses are tested in the order drawn. The test compares two rows: the row
     that the guess was drawn from, and what remains of the target's distribution after the
-    rejected siblings of the guess. The tree has the rows of the guesses, so `p_draft` is not used.
-    With one-hot rows the test is SpecInfer's greedy verification. Miao et al. (2023),
+    rejected siblings of the guess. The tree has the rows of the guesses, so `p_draft` is not
+    used. With one-hot rows the test is SpecInfer's greedy verification. Miao et al. (2023),
     VerifyStochastic.
     """
     ids: list[int] = []
@@ -109,8 +109,8 @@ def tree_step(models, widths, siblings=None, total=None, depth=DEPTH, test=verif
                          "--widths dynamic (only top)")
     if siblings is None:
         siblings = "top" if are_best else "distinct"
-    # The draft's rows are at temperature 1, where a row ranks all tokens. At temperature 0 a row is
-    # one-hot, and would give one child only.
+    # The draft's rows are at temperature 1, where a row ranks all tokens. At temperature 0 a
+    # row is one-hot, and would give one child only.
     draft = with_tree_sampling(models.draft, **models.warm.sampling)
     target = with_tree_sampling(models.target, **models.sampling)
 

@@ -1,8 +1,8 @@
 """Zhang et al. (2025), "Batch Speculative Decoding Done Right": many texts at once. Lossless.
 
 Adds to speculative.py: several texts share each pass, because a loaded weight can multiply the
-rows of all texts. Each text has its own tokens, n_left, cache and generator, so a batch does not
-change any text. When a text ends, the next one begins: Yu et al. (2022), "Orca", Sec. 3.1.
+rows of all texts. Each text has its own tokens, n_left, cache and generator, so a batch does
+not change any text. When a text ends, the next one begins: Yu et al. (2022), "Orca", Sec. 3.1.
 
     jobs      (x, N, rng): the tokens so far, how many new ones are wanted, the text's generator;
               (x, N, rng, new_step, stop) for a text with its own step and stop tokens
@@ -11,8 +11,8 @@ change any text. When a text ends, the next one begins: Yu et al. (2022), "Orca"
     calls     a list of (text, ids, n_last): the requests of several texts to one model
     model     here a batch model, `model(calls) -> list of [n_last, n_vocab]`
 
-No decoder contains code for batches. A decoder's step runs in a greenlet, which is a coroutine that
-can be suspended from inside a nested call. If the step calls a model, the request goes to
+No decoder contains code for batches. A decoder's step runs in a greenlet, which is a coroutine
+that can be suspended from inside a nested call. If the step calls a model, the request goes to
 `generate_batch`, which collects the requests of all texts and answers them in one pass.
 
 Subtle: after a round the texts differ in length, because each accepts a different number of
@@ -47,8 +47,9 @@ class Shared:
     def __call__(self, ids, n_last=1):
         if isinstance(ids, Branches):
             raise ValueError("need a chain of guesses for texts in batches, got a tree")
-        # The current greenlet is this text, and its parent runs generate_batch. `switch` suspends
-        # the text, passes its request to the parent, and returns the rows when they are computed.
+        # The current greenlet is this text, and its parent runs generate_batch. `switch`
+        # suspends the text, passes its request to the parent, and returns the rows when they
+        # are computed.
         return getcurrent().parent.switch((self, ids, n_last))
 
     def __getattr__(self, name):

@@ -72,7 +72,8 @@ class BatchGPT2(GPT2):
         if len({text for text, *_ in calls}) < len(calls):
             raise ValueError("need calls of different texts, got one text twice")
         parts = [self.part(*call) for call in calls]
-        # {text: its rows}: `groups` sorts the parts by size, and the calls have a different order
+        # {text: its rows}: `groups` sorts the parts by size, and the calls have a different
+        # order
         logits = {}
         with one_blas_thread():
             for group in groups(parts, most_rows(self.cache)):

@@ -1,8 +1,8 @@
 """Write the tokens that a mask forces, without a pass of any model. Lossless.
 
-A mask (sampling.warp's `allowed`) may leave a single token after a text. This token then has all
-the probability, in the target's row and in the draft's row. Several such tokens in a row, a forced
-run, are known before any model is asked.
+A mask (sampling.warp's `allowed`) may leave a single token after a text. This token then has
+all the probability, in the target's row and in the draft's row. Several such tokens in a row, a
+forced run, are known before any model is asked.
 
     allowed    ids -> [n_vocab] of bool: the tokens that may follow
     forced     the run of forced tokens after a text

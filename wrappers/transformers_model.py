@@ -12,7 +12,8 @@ only calls `model(ids, n_last)`:
                drops all positions before its window, so a later crop cannot go below n
     stateful   layers that fold the text into one state (Mamba, linear attention) cannot go back
 
-PyTorch and transformers are imported when a model is made: requirements/peers.txt installs them.
+PyTorch and transformers are imported when a model is made: requirements/peers.txt installs
+them.
 """
 
 import contextlib
@@ -55,8 +56,8 @@ class TransformersModel:
 
     Notes
     -----
-    A model in memory is not copied. It is set to evaluation mode, and converted if device or dtype
-    is given. Calls take turns. A copied or pickled model has an empty cache.
+    A model in memory is not copied. It is set to evaluation mode, and converted if device or
+    dtype is given. Calls take turns. A copied or pickled model has an empty cache.
 
     >>> import pytest
     >>> transformers = pytest.importorskip("transformers")
@@ -93,8 +94,8 @@ class TransformersModel:
                   "pass grows with the text.", file=sys.stderr)
 
     def __reduce__(self):
-        # Copy and pickle call __init__ with the model, because a lock cannot be copied; then they
-        # set n_vocab, which cut_vocabulary may have changed.
+        # Copy and pickle call __init__ with the model, because a lock cannot be copied; then
+        # they set n_vocab, which cut_vocabulary may have changed.
         return type(self), (self.model,), {"n_vocab": self.n_vocab}
 
     def fresh(self):
@@ -129,7 +130,8 @@ class TransformersModel:
         n_past = self.n_reusable(self.ids, ids, n_last)
         try:
             self.go_back(n_past)
-            # go_back has cut self.ids to n_past ids, or to none if the cache cannot go back so far.
+            # go_back has cut self.ids to n_past ids, or to none if the cache cannot go back so
+            # far.
             new = ids[len(self.ids) :]
             rows = self.forward(new, n_last)
         except BaseException:

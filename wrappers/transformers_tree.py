@@ -1,15 +1,15 @@
 """Read a text and a tree of guesses with one pass of a model of transformers.
 
-Adds to wrappers/transformers_model.py: a mask in which each node sees the text and its own path.
-Without such a mask a tree of n nodes costs 1 + n passes, one for x and one for each node.
+Adds to wrappers/transformers_model.py: a mask in which each node sees the text and its own
+path. Without such a mask a tree of n nodes costs 1 + n passes, one for x and one for each node.
 
     mask        [1, 1, row, column], added to the scores before the softmax: 0 where a row sees a
                 column, and the dtype's least number elsewhere
     position    of a token: the number of tokens before it on its path, whatever its column
 
-Some models cannot use such a mask: models with a window in a layer, and models that derive their
-positions from the mask (BLOOM). `takes_mask` tries the mask on a small tree. If it fails, the model
-reads the path to each node by itself.
+Some models cannot use such a mask: models with a window in a layer, and models that derive
+their positions from the mask (BLOOM). `takes_mask` tries the mask on a small tree. If it fails,
+the model reads the path to each node by itself.
 """
 
 import numpy as np
@@ -72,7 +72,8 @@ def mask_settings(peer, sees, n_past):
     allowed = torch.from_numpy(np.hstack([past, sees]))
     mask = torch.zeros(1, 1, *allowed.shape, dtype=peer.dtype)
     mask.masked_fill_(~allowed, torch.finfo(peer.dtype).min)
-    # A node is on the path to itself, so the first unread token has depth 1 and position n_past.
+    # A node is on the path to itself, so the first unread token has depth 1 and position
+    # n_past.
     depths = sees.sum(axis=1)
     positions = torch.from_numpy(n_past + depths - 1)[None]
     return {"attention_mask": mask.to(peer.device), "position_ids": positions.to(peer.device)}
@@ -84,8 +85,8 @@ def takes_mask(model, tolerance):
         return False
     if model.n_ctx < 4:  # the texts below have up to 3 tokens
         return False
-    # After x = [0] the tree has the siblings 0 and a, and a child a of the first sibling. So the
-    # texts are [0, 0], [0, a] and [0, 0, a].
+    # After x = [0] the tree has the siblings 0 and a, and a child a of the first sibling. So
+    # the texts are [0, 0], [0, a] and [0, 0, a].
     a = model.n_vocab // 2
     tree = Tree([0, a, a], [-1, -1, 0])
     texts = ([0, *path] for path in tree.paths())

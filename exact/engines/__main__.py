@@ -4,8 +4,9 @@
     python -m exact.engines --only vllm      # one engine
 
 An engine is enumerated or sampled. Enumeration computes the distribution of K + 1 tokens on the
-toys of exact/toys.py: the engine writes one round, and the target writes the tokens after it. Whole
-programs (programs.py) are sampled. requirements/verifiers.txt says how to install the packages.
+toys of exact/toys.py: the engine writes one round, and the target writes the tokens after it.
+Whole programs (programs.py) are sampled. requirements/verifiers.txt says how to install the
+packages.
 """
 
 import datetime
@@ -48,7 +49,8 @@ class Engine(NamedTuple):
     load        imports what the engine needs; ImportError or OSError if it is not installed
     settings    {what guesses, in words: a function}. The function of an enumerated engine returns
                 the tokens of one round, (x, rng, draft, target, K) -> ids. The function of a
-                sampled engine gets a folder for its files; it returns write_text(seed) -> tokens
+                sampled engine gets a folder for its files; it returns write_text(seed) ->
+                tokens
     rounding    an enumerated engine with a distance below it is exact
     """
 
@@ -146,7 +148,8 @@ def sampled_lines(package: str) -> Iterator[list[str]]:
     """Yield the table lines of a sampled engine; settings with equal verdicts share a line."""
     settings = defaultdict(list)  # {verdict: [(settings in words, distance), ..]}
     for words, start in ENGINES[package].settings.items():
-        # errors are ignored, because an engine may hold its files open when the folder is removed
+        # errors are ignored, because an engine may hold its files open when the folder is
+        # removed
         with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
             write_text = start(Path(folder))
             distance = programs.sampled_distance(write_text)

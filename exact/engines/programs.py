@@ -1,9 +1,9 @@
 """Sample the engines that only run as a whole, caches included: llama.cpp and OpenVINO GenAI.
 
 Draft and target are random GPT-2s of two layers and three tokens, so the target's distribution
-of all texts is known. An engine writes n texts, each with its own seed. Its measured distance is
-the total variation between the frequencies of its texts and the target's distribution. There are m
-different texts, and
+of all texts is known. An engine writes n texts, each with its own seed. Its measured distance
+is the total variation between the frequencies of its texts and the target's distribution. There
+are m different texts, and
 
     limit = sqrt((m log 2 + log(1 / ERROR)) / (2 n))
 
@@ -13,9 +13,9 @@ different texts, and
 3. There are 2^m sets, so an exact engine's distance exceeds the limit with a probability of at
    most ERROR.
 4. If an engine's true distance is at least 2 limit, its probability of some set differs by at
-   least 2 limit from the target's. Its distance is measured below the limit only if the frequency
-   of this set is further than the limit from its probability. By step 2 this happens with a
-   probability of at most ERROR.
+   least 2 limit from the target's. Its distance is measured below the limit only if the
+   frequency of this set is further than the limit from its probability. By step 2 this happens
+   with a probability of at most ERROR.
 """
 
 from collections import Counter
@@ -62,7 +62,8 @@ def model(name):
     row_after_text = cache(lambda ids: probabilities(list(ids))[-1])
 
     def rows(ids, n_last=1):
-        # the first row follows the text without its last n_last - 1 tokens, the last row all of it
+        # the first row follows the text without its last n_last - 1 tokens, the last row all of
+        # it
         starts = [tuple(ids[: len(ids) - n_cut]) for n_cut in reversed(range(n_last))]
         return np.array([row_after_text(start) for start in starts])
 
@@ -87,8 +88,8 @@ def limit(n_texts, n_different):
 @cache
 def wrong_distances():
     """Return {name: distance} of the rules that are not exact, on these models."""
-    # the enumeration forbids random numbers that it does not replace. A model's first pass compiles
-    # its products, and the compiler draws random file names, so this pass comes first
+    # the enumeration forbids random numbers that it does not replace. A model's first pass
+    # compiles its products, and the compiler draws random file names, so this pass comes first
     wanted()
     distances = {}
     for rule in RULES:
@@ -152,7 +153,8 @@ def letters(**changes):
 def llama_cpp(folder, with_draft=True, probabilistic=False):
     """Return llama.cpp with files in this folder as a function: seed -> N_TOKENS tokens."""
     for name in SEEDS:
-        # one merge, because the gguf package refuses an empty list; prompts of ids need no merges
+        # one merge, because the gguf package refuses an empty list; prompts of ids need no
+        # merges
         gguf.write_file(folder / f"{name}.gguf", letters(ranks={("a", "b"): 0}), TINY_SIZES,
                         random_weights(name))
     draft_path = folder / "draft.gguf" if with_draft else None

@@ -33,9 +33,9 @@ ERROR = 1e-6  # the probability that a wrong rule is not seen in as many texts a
 def texts_needed(found: Found) -> str:
     """Return how many texts show the rule with probability 1 - ERROR; "-" for an exact rule.
 
-    One text that the target cannot write shows the rule. If the rule writes no such text, the best
-    test needs about log(1 / ERROR) / KL texts, where KL is the divergence of the rule's texts from
-    the target's (Stein's lemma).
+    One text that the target cannot write shows the rule. If the rule writes no such text, the
+    best test needs about log(1 / ERROR) / KL texts, where KL is the divergence of the rule's
+    texts from the target's (Stein's lemma).
     """
     impossible = sum(p for text, p in found.texts.items() if text not in found.wanted)
     # every text of the rule is impossible, so the first one shows it; log1p(-1) does not exist

@@ -8,10 +8,10 @@ A batch has B rounds with K guesses each, over a vocabulary of V tokens:
     tokens     [B, K + 1]       the accepted guesses, the last token, then -1: [5, 7, 2, -1] is a
                                 round of K = 3 with the guesses 5 and 7 accepted
 
-EXACT and WRONG are {name of a rule: its function}. exact/oracle.py is tested with these functions,
-and benchmarks/power.py runs the tests of engines on them. A test here is the batched form of the
-test with the same name in exact/rules/verifiers.py, and has the same parts. Rules about the way to
-guess are left out, because the guesses are arguments here.
+EXACT and WRONG are {name of a rule: its function}. exact/oracle.py is tested with these
+functions, and benchmarks/power.py runs the tests of engines on them. A test here is the batched
+form of the test with the same name in exact/rules/verifiers.py, and has the same parts. Rules
+about the way to guess are left out, because the guesses are arguments here.
 """
 
 from functools import partial
@@ -26,8 +26,8 @@ from exact.toys import best
 from speculative import guess, verify
 from variants.match import match_verify
 
-# for np.pad: one row of zeros is put after the K rows of p_draft. The residual of p_target's row K
-# is then this row itself, from which the bonus token is drawn
+# for np.pad: one row of zeros is put after the K rows of p_draft. The residual of p_target's
+# row K is then this row itself, from which the bonus token is drawn
 PAD_ROW = ((0, 0), (0, 1), (0, 0))
 
 
@@ -241,8 +241,8 @@ def traversal(guesses, p_draft, p_target, uniforms, rest=whole_rest, shares=shar
     """
     K = guesses.shape[1]
     share = shares(guesses, p_draft, p_target)
-    # weights[:, n] are for the token after n guesses. The draft has no row K; PAD_ROW is a row of
-    # zeros, so weights[:, K] are the target's row times the share, which `draw` normalises
+    # weights[:, n] are for the token after n guesses. The draft has no row K; PAD_ROW is a row
+    # of zeros, so weights[:, K] are the target's row times the share, which `draw` normalises
     weights = np.maximum(share[..., None] * p_target - np.pad(p_draft, PAD_ROW), 0)
     mass = weights[:, :K].sum(axis=-1)
     p_accept = p_block(mass, share, at(p_draft, guesses), rest)
@@ -309,7 +309,8 @@ def function_and_settings(function):
 def batched_rules(exact):
     """Return {name: test of a batch} of the exact rules, or of the others.
 
-    A rule is left out if it is about how guesses are made, because a batch is given its guesses.
+    A rule is left out if it is about how guesses are made, because a batch is given its
+    guesses.
     """
     tests = {}
     for rule in RULES:

@@ -4,8 +4,8 @@
     FAULTS    {line: what is written instead}, by hand
     SWAPS     {piece of a line: other pieces}, tried at each occurrence in each line
 
-`mutants()` returns {"line -> other line": verifier}. Most of these verifiers are wrong. Some are
-right (for example `<=` instead of `<`), and some are right with one guess only.
+`mutants()` returns {"line -> other line": verifier}. Most of these verifiers are wrong. Some
+are right (for example `<=` instead of `<`), and some are right with one guess only.
 tests/test_faults.py lists the right ones, and checks the list on many other toys.
 """
 

@@ -107,8 +107,8 @@ def two_best_paths(x, k, rng, draft):
     """Return the tree of two paths of k most probable tokens, which part at the second token.
 
     The first path has the draft's best token everywhere. The second path has the first path's
-    first token, then the draft's second best token, then best tokens again. If k is 1, the second
-    path is the second best token alone.
+    first token, then the draft's second best token, then best tokens again. If k is 1, the
+    second path is the second best token alone.
     """
     def extended(path):
         """Return the path with the draft's best tokens up to k tokens."""

@@ -3,11 +3,11 @@
     python -m exact.rules.oracle_rows                      KNOWN, for the file's toys; seconds
     python -m exact.rules.oracle_rows --search 50 --V 3    try 50 random pairs of toys; an hour
 
-KNOWN is computed by exact/law.py from the rules of the register, row by row and on Fractions. No
-code of the oracle is used. A search measures the distances of wrong verifiers on random toys: the
-wrong rules in batched.py and the mutants in faults.py, with 1, 2 and 3 guesses. Each distance is
-divided by the same verifier's distance on the oracle's toys. A pair of toys is as good as the
-smallest of these quotients.
+KNOWN is computed by exact/law.py from the rules of the register, row by row and on Fractions.
+No code of the oracle is used. A search measures the distances of wrong verifiers on random
+toys: the wrong rules in batched.py and the mutants in faults.py, with 1, 2 and 3 guesses. Each
+distance is divided by the same verifier's distance on the oracle's toys. A pair of toys is as
+good as the smallest of these quotients.
 """
 
 from fractions import Fraction
@@ -136,8 +136,8 @@ def rounds_needed(texts, wanted, V, K, n_toys, false_alarm=1e-9):
         # alarm / KL(a, p) > miss / KL(a, q), written so that no divergence of 0 divides
         return coin_divergence(a, p) / alarm < coin_divergence(a, q) / miss
 
-    # for a near p step 2 needs more rounds than step 3, and for a near q it needs fewer. The a of
-    # step 4 is between them
+    # for a near p step 2 needs more rounds than step 3, and for a near q it needs fewer. The a
+    # of step 4 is between them
     a, _ = bisected(p, q, alarm_is_harder)
     return ceil((alarm / coin_divergence(a, p)).min())
 
@@ -171,8 +171,8 @@ def random_toys(V, rng):
 
     All rows are random, except three rows of each toy. In the first toy the special rows are:
     one-hot for the draft; equal in both models; and a row with a token that only the target can
-    write. In the second toy they are: nearly equal, and both peaked; a row with a token that only
-    the draft can write; and peaked for the target alone.
+    write. In the second toy they are: nearly equal, and both peaked; a row with a token that
+    only the draft can write; and peaked for the target alone.
     """
     toys = []
     first_toy = ("one-hot", "equal", "target's token")
@@ -180,7 +180,8 @@ def random_toys(V, rng):
     for kinds in (first_toy, second_toy):
         draft = np.array([random_row(V, rng, 30) for _ in range(V + 1)])
         target = np.array([random_row(V, rng, 30) for _ in range(V + 1)])
-        # row 0 follows NOTHING and stays random; each kind changes the row after a different token
+        # row 0 follows NOTHING and stays random; each kind changes the row after a different
+        # token
         for row, kind in zip(1 + rng.permutation(V), kinds):
             token, other = rng.permutation(V)[:2]
             if kind == "one-hot":

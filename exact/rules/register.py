@@ -5,8 +5,8 @@
     RULES      the rules of all groups
     ALARMS     rules that were called inexact in public, and are exact
 
-The distance of a rule is the total variation between two distributions of K + 1 tokens: the tokens
-that speculative_step writes with the rule, and the target's own tokens. All outcomes are
+The distance of a rule is the total variation between two distributions of K + 1 tokens: the
+tokens that speculative_step writes with the rule, and the target's own tokens. All outcomes are
 enumerated, on Fractions, so an exact rule has distance 0 without rounding. settings.py has the
 rules that need more than one round.
 """
@@ -78,7 +78,8 @@ HSD_HEAD = "b8575e2ad42bcf2b32d0c6f3481eb49099453f33"
 MLX_SWIFT = "ml-explore/mlx-swift-lm"
 RTP_LLM = commit("alibaba/rtp-llm", "d5290e7b5214d61a97a6e8c8169695861063e415")
 
-# a test in which p_accept reads p_target / its maximum; the replacement is drawn from the target
+# a test in which p_accept reads p_target / its maximum; the replacement is drawn from the
+# target
 scaled_chain = partial(chain, scaled=verifiers.by_the_best, replace=verifiers.from_target)
 
 

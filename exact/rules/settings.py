@@ -2,11 +2,11 @@
 
     python -m exact.rules --settings [WORDS]
 
-A setting (a penalty, a mask, a minimum length) changes a row of the target, and the change depends
-on the new tokens before this row. The engine keeps these tokens on a record. In a round it
-computes the rows of all positions at once, before it is known which guesses are accepted. So an
-engine can give the wrong tokens to the setting, and can put the wrong tokens on record. A rule has
-these functions:
+A setting (a penalty, a mask, a minimum length) changes a row of the target, and the change
+depends on the new tokens before this row. The engine keeps these tokens on a record. In a round
+it computes the rows of all positions at once, before it is known which guesses are accepted. So
+an engine can give the wrong tokens to the setting, and can put the wrong tokens on record. A
+rule has these functions:
 
     setting    (row, tokens) -> the weights of the next token, given the new tokens before it
     given      (record, guesses, t) -> the tokens that the setting is given for row t;
@@ -18,8 +18,9 @@ these functions:
                under(row, guesses) is the row under the setting after these guesses
 
 The record holds the new tokens of the text, if the engine is right. Guesses are drawn from the
-draft's rows without the setting, unless `propose` says otherwise, and the ratio test tests them.
-Texts have four new tokens, or end with a stop token. All outcomes are enumerated, on Fractions.
+draft's rows without the setting, unless `propose` says otherwise, and the ratio test tests
+them. Texts have four new tokens, or end with a stop token. All outcomes are enumerated, on
+Fractions.
 """
 
 from collections import defaultdict

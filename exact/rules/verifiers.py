@@ -93,8 +93,8 @@ def from_others(token, p_target, p_draft, p_next):
 def from_same_race(token, p_target, p_draft, p_next):
     """Return the distribution of a replacement that is drawn with the guess's random numbers.
 
-    The random numbers E are standard exponentials, one per token (-log E are Gumbel numbers). The
-    guess g is argmin E / p_draft, and the replacement is argmin E / residual. Call E[x] /
+    The random numbers E are standard exponentials, one per token (-log E are Gumbel numbers).
+    The guess g is argmin E / p_draft, and the replacement is argmin E / residual. Call E[x] /
     residual[x] the arrival of token x: the first token to arrive is the replacement.
 
     1. T = E[g] / p_draft[g] is the smallest of all E / p_draft. So T is a standard exponential,
@@ -104,11 +104,11 @@ def from_same_race(token, p_target, p_draft, p_next):
     3. Divide by residual[x]: the arrival is start[x] T plus an exponential of rate residual[x],
        with start[x] = p_draft[x] / residual[x].
     4. The toys have three tokens, and the rejected g is not in the residual. So at most two tokens
-       can arrive: `first`, which has the smaller start, and `later`. Let gap be the difference of
-       their starts.
+       can arrive: `first`, which has the smaller start, and `later`. Let gap be the difference
+       of their starts.
     5. `first` runs alone for the time gap T, at the rate residual[first]. It does not arrive in
-       this time with probability exp(-residual[first] gap T). The mean of this probability over T
-       is 1 / (1 + residual[first] gap).
+       this time with probability exp(-residual[first] gap T). The mean of this probability over
+       T is 1 / (1 + residual[first] gap).
     6. If it has not arrived, both run, at the rates residual[first] and residual[later], which sum
        to 1. So `later` then arrives before `first` with probability residual[later].
     """
@@ -147,15 +147,16 @@ def chain(guesses, p_draft, p_target, rng, p_accept=ratio, replace=from_residual
         # guess t is rejected
         weights = replace(token, p_target[t], p_draft[t], p_target[t + 1])
         if numbers == "twice":
-            # token i has the interval from ends[i - 1] to ends[i]: the first end above u is drawn
+            # token i has the interval from ends[i - 1] to ends[i]: the first end above u is
+            # drawn
             ends = np.cumsum(weights) / weights.sum()
             replacement = int(np.argmax(u < ends))
         else:
             replacement = sample(weights, rng)
         return guesses[:t] + [replacement]
 
-    # rows are counted from the end. A round without guesses has row -1 alone, so it takes row -1
-    # even if `bonus` is -2
+    # rows are counted from the end. A round without guesses has row -1 alone, so it takes row
+    # -1 even if `bonus` is -2
     row = max(bonus, -len(p_target))
     return guesses + [sample(p_target[row], rng)]
 
@@ -230,8 +231,8 @@ def joint_ratios(guesses, p_draft, p_target):
 def last_uncapped(guesses, p_draft, p_target):
     """Return the shares of block verification, but a different last share.
 
-    The right shares are capped at 1 after every guess. The last share here is the product of all
-    ratios, which is capped at the end alone.
+    The right shares are capped at 1 after every guess. The last share here is the product of
+    all ratios, which is capped at the end alone.
     """
     product = joint_ratios(guesses, p_draft, p_target)[-1]
     right = shares(guesses, p_draft, p_target)
@@ -289,8 +290,8 @@ def traversal(guesses, p_draft, p_target, rng, rest=whole_rest, shares=shares):
         if accept(p_accept, rng):
             return guesses[:n] + [sample(weights, rng)]
 
-        # the last of the n guesses is rejected. The guesses before it are tested next: `weights`
-        # and `p_accept` are for them
+        # the last of the n guesses is rejected. The guesses before it are tested next:
+        # `weights` and `p_accept` are for them
         last = n - 1
         weights = np.maximum(share[last] * p_target[last] - p_draft[last], 0)
         mass = weights.sum()

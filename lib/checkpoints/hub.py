@@ -71,7 +71,8 @@ def fetched_snapshot(hub, name: str) -> Path:
 
 def reason_of(error: Exception) -> str:
     """Return in a few words why a model could not be fetched."""
-    # The package explains a lost connection in three sentences; the error that caused it has one.
+    # The package explains a lost connection in three sentences; the error that caused it has
+    # one.
     if isinstance(error, FileNotFoundError) and isinstance(error.__cause__, Exception):
         error = error.__cause__
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]

@@ -95,8 +95,8 @@ def convert_checkpoint(folder, hparams):
 
     path = (folder / "model.ckpt").as_posix()
     directory = contextlib.nullcontext()
-    # TensorFlow reads a path with one of the signs \ [ * ? as a pattern. So the process enters a
-    # folder with such a path, and reads the file by its name alone. It does not enter other
+    # TensorFlow reads a path with one of the signs \ [ * ? as a pattern. So the process enters
+    # a folder with such a path, and reads the file by its name alone. It does not enter other
     # folders, because that changes the working directory of all threads.
     if any(sign in path for sign in "\\[*?"):
         path = "model.ckpt"
