@@ -33,7 +33,8 @@ Why (c) is wrong with a probability of at most 5 %
 
     1. Suppose that a decoder pays: its true speed-up is above 1.
     2. Then (c) is wrong only if this one decoder has high < 1, whatever the others have.
-    3. That has a probability of at most 5 %. One decoder decides, so nothing is divided.
+    3. That has a probability of at most 5 %. It is not divided by `candidates`, because step 2 is
+       about one decoder.
 
 tests/test_answer.py counts wrong answers in simulated races.
 
@@ -58,10 +59,11 @@ WRONG_AT_MOST = 0.05  # probability of a wrong "it pays", and of a wrong "it doe
 FEWEST_TOKENS = 16  # new tokens per prompt
 FEWEST_RUNS = 3  # repeats of every decoder
 MOST_PROMPTS = 500  # a larger number of needed prompts is not estimated
-# On idle machines a pass over several rows took at least 0.95 of the time of one row.
+# Costs are disturbed if a pass took less than this share of the time of a pass over fewer rows.
+# On idle machines the smallest share of the time of one row was 0.95.
 LEAST_OF_ONE_ROW = 0.95
-# It took at least 0.74 of the time of a pass over fewer rows. (NumPy's products need 0.74 of the
-# time of seven rows for eight rows.)
+# The smallest share of the time of two or more rows was 0.74: NumPy's products of eight rows take
+# 0.74 of the time of seven rows.
 LEAST_OF_FEWER_ROWS = 0.7
 
 
@@ -269,6 +271,7 @@ def acceptance_in_words(case: Mapping) -> str:
 def answer_in_words(case: Mapping, costs: Costs) -> str:
     """Return the answer for one temperature, and what must hold for a gain by the formula."""
     words = answer_of(case, costs).words
+    # Short texts have no reliable acceptance, and from disturbed costs nothing follows.
     if case["N"] < FEWEST_TOKENS or disturbance(costs):
         return words
     return f"{words} {conditions(costs, case['acceptance'])}"

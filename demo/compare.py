@@ -207,6 +207,8 @@ def compare(task: Task, on_seen: Callable[[dict], Any] | None = None) -> dict:
     acceptance = acceptance_figures(fast.rounds)
     # A model of transformers names its library.
     library = getattr(task.new_target(), "library", None) or products.library_name()
+    # Without --window a text ends at n_ctx tokens, so a longer text has moved the window.
+    longest_text = len(task.x) + max(len(plain.ids), len(fast.ids))
     numbers = {
         "prompt": task.encoder.decode(task.x),
         "versions": {"python": platform.python_version(), "numpy": np.__version__},
@@ -214,7 +216,7 @@ def compare(task: Task, on_seen: Callable[[dict], Any] | None = None) -> dict:
         "vocabularies": task.vocabularies,
         "exact": task.entry.is_exact(task.settings),  # None: not known
         "n_ctx": None if task.n_ctx == math.inf else task.n_ctx,  # JSON has no infinity
-        "window_moved": len(task.x) + max(len(plain.ids), len(fast.ids)) > task.n_ctx,
+        "window_moved": longest_text > task.n_ctx,
         "autoregressive": text_figures(task, plain),
         task.decoder: text_figures(task, fast),
         **pass_figures(plain, fast),
@@ -226,6 +228,7 @@ def compare(task: Task, on_seen: Callable[[dict], Any] | None = None) -> dict:
     }
     if task.grammar:
         numbers |= pattern_figures(task, fast.ids, fast.rounds)
+    # Costs that --costs gave are not measured, so `measuring` is 0 for them.
     if measuring and task.costs:
         numbers |= {"measuring_s": measuring, "costs": task.costs._asdict()}
     return numbers
@@ -347,7 +350,10 @@ def predicted_speedup(task: Task, plain: Run, fast: Run, alpha: float | None) ->
 
 
 def difference_of_texts(task: Task, plain: list[int], fast: list[int]) -> dict:
-    """Return whether the texts are identical, if they should be, and where they differ."""
+    """Return whether the texts are identical, and where they first differ.
+
+    Returns {} if chance may make the texts differ.
+    """
     if task.sampling["temperature"]:
         # With chance the texts are comparable only if plain decoding draws as the decoder does.
         if task.entry.plain:

@@ -13,7 +13,7 @@ import speculative
 from variants.registry import Decoder
 
 ROOT = Path(__file__).resolve().parents[1]
-PLACES = {  # the lines of each function, in their order
+PLACES = {  # {function of speculative.py: a name for each of its lines of code, in their order}
     "guess": "def start loop row draw end",
     "verify": "def check loop test replace bonus",
     "speculative_step": "def guess score test end",

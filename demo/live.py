@@ -125,7 +125,8 @@ def send_rounds(task: Task, send: Callable[[dict], None]) -> None:
         so_far["rounds"] = None  # the page has the earlier rounds already
         send({"round": seen, "run": so_far})
 
-    # Costs are measured again, because the page may have chosen a different decoder.
+    # The server's task has no measured costs. They are measured for each text whose decoder needs
+    # them, because the page chooses the decoder.
     task, _ = with_costs(task)
     run = decoded_run(task, task.decoder, on_round)
     send({"seconds": run.seconds})

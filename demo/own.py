@@ -51,6 +51,7 @@ def not_known(entry: Decoder, settings: dict) -> bool | None:
 
     A file that calls its decoder exact has not shown it.
     """
+    # A file without a DECODER does not say that it is not exact, so its entry gives None too.
     return None if entry.is_exact(settings) else False
 
 

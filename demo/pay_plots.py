@@ -13,8 +13,9 @@ from lib.svg import element, line, rect, text
 
 PLOT_WIDTH = 340
 LEFT, RIGHT, TOP = 37, 330, 12  # of the area in which points are drawn
-BOTTOM = 180  # of this area, in pictures with numbers at both axes
-LOWER = 4.5  # the line below a number's digits, from the middle of the number
+BOTTOM = 180  # of this area, in pictures with numbers at both axes; in SVG y grows downwards
+# SVG places a text by its baseline. A number whose baseline is LOWER below y has its middle at y.
+LOWER = 4.5
 ROW, BAR = 40, 12  # height of a decoder's row, and of its bar
 LONGEST = 22  # letters of a decoder's name
 MOST_TICKS = 5
@@ -142,7 +143,7 @@ def speedup_plot(case: Mapping) -> str:
     raced = {K: case["rows"][f"--K {K}"] for K in predicted if f"--K {K}" in case["rows"]}
     across = Axis(1, len(predicted), LEFT + 14, RIGHT - 8)
     values = speedups_shown([*predicted.values(), *raced.values()])
-    up = axis_of(values, BOTTOM, TOP)
+    up = axis_of(values, BOTTOM, TOP)  # the smallest value is at the bottom
     parts = [*numbered_axes(across, up, [*predicted], "{:.2f}"),
              text((LEFT + RIGHT) / 2, BOTTOM + 38, "K, guesses per round", "soft",
                   text_anchor="middle"),

@@ -74,7 +74,11 @@ N_NAMED = 5  # ids that the report names
 # ---- lines and jobs
 
 class Job(NamedTuple):
-    """Hold one prompt. A prompt with an error is a job too: it has any token, and writes none."""
+    """Hold one prompt.
+
+    A prompt with an error is a job too, so that its record is written in its turn. Such a job has
+    the defaults below: token 0 as its prompt, and no new tokens.
+    """
 
     head: dict  # the record without the text and its figures
     x: Sequence[int] = (0,)  # the prompt's tokens
@@ -324,8 +328,8 @@ def checked_record(line: bytes, job: Job | None, where: str) -> dict:
     except (ValueError, LookupError, TypeError, RecursionError):
         raise ValueError(f"{where} is not a record of --prompts. Choose a new --out.") from None
     if job:
-        # fromkeys asks for no pattern (None) unless the job has one, so that a record with a
-        # pattern does not fit a job without it.
+        # The record must have every entry of the settings and of the head. If the job has no
+        # pattern, fromkeys asks for None, so a record with a pattern does not fit.
         asked = dict.fromkeys(pattern.KINDS) | job.head["settings"] | job.head
     else:
         # Every record has a prompt, so no record fits this.

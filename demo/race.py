@@ -56,8 +56,8 @@ def builder(name, flags, temperature, **known):
 
     def build_step(draft, target):
         nonlocal made
-        # The draft that the race passes in is replaced by a made draft with an empty cache. Its
-        # seconds go into the list of the replaced draft, which the race reads.
+        # `draft` is the race's draft, which is replaced by the made draft with an empty cache. The
+        # made draft appends its seconds to `draft.seconds`, because write_text reads that list.
         if make_draft:
             made = made or make_draft(target)
             replacement = timed(made.fresh())
@@ -193,7 +193,8 @@ def simulated(model, alpha):
     `simulated(target, 1)` writes token 0 everywhere, so it accepts a guess of
     `simulated(draft, alpha)` if this guess is token 0. Example: alpha = 0.8 and u = 0.3, 0.5, 0.9
     at three positions. The guesses are 0, 0, 1, so the first two are accepted and the third is
-    not. K does not change u, so the tokens per pass cannot fall as K grows.
+    not. K does not change u. So a round with a larger K, from the same position or from a later
+    one, ends no earlier, and the tokens per pass cannot fall as K grows.
     """
     def rows(ids, n_last=1):
         """Run the pass; return the one-hot rows."""

@@ -113,7 +113,8 @@ def contrast(constant: float, shares: Sequence[Share]) -> tuple[float, float]:
         n_tested = tested.sum()
         rate = accepted.sum() / n_tested
         value += weight * rate
-        # A prompt's residual: how far its guesses move the value away from the common rate.
+        # rate * tested guesses of a prompt would be accepted if it were like all prompts. A
+        # prompt's residual is what the difference adds to the value.
         residuals += weight * (accepted - rate * tested) / n_tested
         # The variance of a mean of n coins is p (1 - p) / n. One more accepted and one more
         # rejected guess keep p away from 0 and 1, where the variance would be 0.
@@ -152,7 +153,8 @@ def nearest_shape(counts_of: CountsOf) -> Shape | None:
     n_contrasts = (K - 1) + 6
     tail = ERROR / n_contrasts
 
-    # The shapes are tried in the order of the table.
+    # The shapes are tried in the order of the table. A term is (weight, first position, last
+    # position).
     first_guesses = [weighted_share(counts, -1.0, 1, 1) for counts in every]
     if all(is_above_zero(NEAR_ZERO, [share], tail) for share in first_guesses):
         return Shape("near zero", near_zero_words(counts_of))
@@ -162,6 +164,7 @@ def nearest_shape(counts_of: CountsOf) -> Shape | None:
             return Shape("cliff", cliff_words(counts_of, t))
     if len(Ts) > 1:
         coldest, warmest = every[0], every[-1]
+        # Acceptance is high at the first argument of `two_temperatures`, and low at the second.
         if is_above_zero(0.0, two_temperatures(coldest, warmest), tail):
             return Shape("low when warm", one_temperature_words(counts_of, Ts[-1], Ts[0]))
         if is_above_zero(0.0, two_temperatures(warmest, coldest), tail):
@@ -244,8 +247,10 @@ def one_temperature_words(counts_of: CountsOf, low: float, high: float) -> str:
 
     `low` is the temperature at which acceptance is low, `high` the other one.
     """
-    # A draft that is too cold is accepted less often when the target is warm.
-    cause = "lower" if low > high else "higher"
+    # Acceptance that is low at the warm temperature shows a draft that is too cold, and the
+    # other way round.
+    is_low_when_warm = low > high
+    cause = "lower" if is_low_when_warm else "higher"
     return (f"Acceptance at temperature {low:g} is less than two thirds of acceptance at "
             f"temperature {high:g} ({rates_in_words(counts_of)}), as with a draft that draws its "
             f"guesses at a {cause} temperature than the target's ({PAGE}).")

@@ -85,9 +85,10 @@ def workers_writer(words: tuple[str, ...], scheduler: str | None, n_workers: int
 
 
 def finished_texts(client, decode: Callable, jobs: Iterable[Job]):
-    """Yield (job, rounds) in the order of `jobs`; a prompt that kills workers is an error.
+    """Yield (job, rounds) in the order of `jobs`.
 
-    So is a prompt whose pattern cannot be written to its end.
+    A prompt becomes an error record if it kills workers, or if its pattern cannot be written to
+    its end.
     """
     from distributed import KilledWorker  # optional: requirements/cluster.txt
 

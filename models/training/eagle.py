@@ -2,8 +2,8 @@
 
     h          [B, T, n_embd] states after ln_f: the target's (true), or predicted states
     e          [B, T, n_embd] the embeddings of the tokens one position later
-    step s     a pass of the head in which row i attends to the true states 0 .. i - s, and to s
-               predicted states after them; in step 0 all states are true
+    step s     a pass of the head over all rows. Row i attends to the true states 0 .. i - s, and
+               to s states after them, which steps 0 .. s - 1 predicted. In step 0 all are true
     past       [(keys, values)] of every step so far
 
 Training has two parts. The first loss is from Li et al. (2024a), EAGLE-1: the distance of the
@@ -57,7 +57,8 @@ def attend(block, x, past):  # [B, T, n_embd] -> [B, T, n_embd]
         k_r, v_r = past[r]
         predicted.append((later(k_r, s - r), later(v_r, s - r)))
 
-    # -1e9 in row i of the columns after i - s, so that these columns get weight 0.
+    # -1e9 in row i of the columns after i - s, so that these columns get weight 0. triu(d) keeps
+    # the columns from i + d on, so d is 1 - s.
     mask = torch.full((T, T), -1e9, dtype=q.dtype, device=q.device).triu(1 - s)
     scores = [q @ k_true.transpose(-1, -2) + mask]  # [B, n_head, T, T]
     for k_r, _ in predicted:

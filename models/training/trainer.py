@@ -68,8 +68,9 @@ def learning_rate(progress, decay_from, warmup=0.02):
 def make_optimizers(task, plan):
     """Return AdamW, and Muon (Jordan et al. 2024) for the blocks' matrices.
 
-    Subtle: Muon takes a matrix as [n_out, n_in] and multiplies its rate by sqrt(n_out / n_in)
-    if that is above 1. GPT-2's matrices are [n_in, n_out]; the factor below corrects for that.
+    Subtle: the rate of a matrix should be multiplied by max(1, sqrt(n_out / n_in)). Muon does so
+    for a matrix [n_out, n_in]. GPT-2's matrices are [n_in, n_out], so Muon multiplies their rate by
+    max(1, sqrt(n_in / n_out)). The factor sqrt(n_out / n_in) below corrects this product.
     """
     matrices = []
     others = []
