@@ -62,8 +62,8 @@ MOST_PROMPTS = 500  # a larger number of needed prompts is not estimated
 # Costs are disturbed if a pass took less than this share of the time of a pass over fewer rows.
 # On idle machines the smallest share of the time of one row was 0.95.
 LEAST_OF_ONE_ROW = 0.95
-# The smallest share of the time of two or more rows was 0.74: NumPy's products of eight rows take
-# 0.74 of the time of seven rows.
+# The smallest share of the time of two or more rows was 0.74: NumPy's products of eight rows
+# take 0.74 of the time of seven rows.
 LEAST_OF_FEWER_ROWS = 0.7
 
 
@@ -93,8 +93,8 @@ def raced_speedup(texts: Mapping, plain: Mapping, n_candidates: int) -> dict[str
 
     # Each resample of the prompts has a ratio per repeat.
     ratios = ratio_of_rates(texts, plain, resamples(n_prompts))  # [N_RESAMPLES, n_repeats]
-    # Each resample also draws n_repeats of its repeats. The seed differs from the prompts' seed,
-    # so that the two draws are independent.
+    # Each resample also draws n_repeats of its repeats. The seed differs from the prompts'
+    # seed, so that the two draws are independent.
     drawn = np.random.default_rng(1).integers(n_repeats, size=ratios.shape)
     ratios_of_drawn = np.take_along_axis(ratios, drawn, axis=1)  # [N_RESAMPLES, n_repeats]
     medians = np.median(ratios_of_drawn, axis=1)
@@ -148,8 +148,8 @@ def prompts_for(row: Mapping, n_prompts: int, tail: float) -> float:
         return student_quantile(tail, n - 1) * error < gap
 
     numbers = range(n_prompts, MOST_PROMPTS + 1)
-    # Intervals get narrower as n grows, so `excludes_1` is False up to some n and True after it.
-    # False sorts before True, so bisection finds the first True.
+    # Intervals get narrower as n grows, so `excludes_1` is False up to some n and True after
+    # it. False sorts before True, so bisection finds the first True.
     first = bisect_left(numbers, True, key=excludes_1)
     return numbers[first] if first < len(numbers) else inf
 

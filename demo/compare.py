@@ -67,8 +67,8 @@ class Timed:
 class TimedStates(Timed):
     """Also time `hidden` and `logits`, the two halves of a GPT2's pass.
 
-    Decoders with heads call the halves. For the prompt they call `hidden` alone: this pass has no
-    logits, so 0 rows, and is not among the passes that write the text.
+    Decoders with heads call the halves. For the prompt they call `hidden` alone: this pass has
+    no logits, so 0 rows, and is not among the passes that write the text.
     """
 
     def hidden(self, ids, n_last=1):
@@ -181,7 +181,8 @@ def warmed_up(task: Task) -> tuple[Task, float]:
     Returns the task with costs and the seconds to measure them, as `with_costs` does.
     """
     target = task.new_target()
-    # A measured run must not wait for Numba. Only a GPT2, which has `params`, uses its products.
+    # A measured run must not wait for Numba. Only a GPT2, which has `params`, uses its
+    # products.
     if hasattr(target, "params"):
         products.warm_up(target.params["wpe"].dtype, notify)
     task, seconds = with_costs(task)
@@ -284,8 +285,8 @@ def pass_figures(plain: Run, fast: Run) -> dict:
 def acceptance_figures(rounds: Sequence[Round]) -> dict:
     """Return how many rounds accepted 0, 1, .. guesses; then accepted and tested guesses.
 
-    The numbers of accepted and of tested guesses are None for trees, because siblings compete for
-    one position. Rounds that a pattern forced do not count.
+    The numbers of accepted and of tested guesses are None for trees, because siblings compete
+    for one position. Rounds that a pattern forced do not count.
     """
     # The guesses of a forced round are accepted without a test.
     rounds = [result for result in rounds if not isinstance(result, ForcedRound)]
@@ -329,8 +330,8 @@ def measured_speedup(plain: Run, fast: Run) -> float | None:
 def predicted_speedup(task: Task, plain: Run, fast: Run, alpha: float | None) -> float | None:
     """Return Leviathan et al. (2023) Theorem 3.8 for this run's acceptance and mean pass times.
 
-    The theorem leaves out all that is not a pass: sampling, the test, and Python's loop. Returns
-    None if it does not apply.
+    The theorem leaves out all that is not a pass: sampling, the test, and Python's loop.
+    Returns None if it does not apply.
     """
     is_papers = task.decoder in ("speculative", "quantized")
     # The theorem is for one K, and a pattern forces tokens without a pass.

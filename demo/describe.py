@@ -110,8 +110,8 @@ def note_lines(numbers: dict, decoder: str) -> list[str]:
         lines.append("The int8 copy is stored as floats here, so it is no faster than the "
                      "target: only Numba's product reads int8.")
     if "first_difference" in numbers:
-        # Passes over different numbers of rows round differently, which can swap two logits that
-        # are nearly equal. The note shows how near they were.
+        # Passes over different numbers of rows round differently, which can swap two logits
+        # that are nearly equal. The note shows how near they were.
         where = numbers["first_difference"]
         lines.append(f"The texts differ from new token {where['token'] + 1} on (top two logits "
                      f"there: {where['gap_of_the_two_best_logits']:.2g} apart).")

@@ -68,7 +68,8 @@ def entry_of_flag(name: str) -> Decoder:
 
 def make_parser(first: ArgumentParser, entry: Decoder) -> ArgumentParser:
     """Return the parser of the common flags and of one decoder's flags."""
-    # The help keeps line breaks because of the examples, so the list of names must have its own.
+    # The help keeps line breaks because of the examples, so the list of names must have its
+    # own.
     names = textwrap.fill(" ".join(DECODERS), 98, initial_indent="  ", subsequent_indent="  ")
     parser = Parser(prog="main.py", usage="main.py [--decoder NAME] [flags]", parents=[first],
                     description=DESCRIPTION, epilog=EXAMPLES + names,

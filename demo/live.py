@@ -3,8 +3,8 @@
 GET / returns trace.html with live.html; POST /decode takes {"prompt", "decoder", "K",
 "temperature", "seed", "N"} and perhaps a pattern, "regex", "json_schema" or "lark", and returns
 a line of JSON per round. One text is written at a time.
-Only this machine can connect. Requests from other pages have a different Origin or Host, and are
-refused.
+Only this machine can connect. Requests from other pages have a different Origin or Host, and
+are refused.
 """
 
 import json
@@ -125,8 +125,8 @@ def send_rounds(task: Task, send: Callable[[dict], None]) -> None:
         so_far["rounds"] = None  # the page has the earlier rounds already
         send({"round": seen, "run": so_far})
 
-    # The server's task has no measured costs. They are measured for each text whose decoder needs
-    # them, because the page chooses the decoder.
+    # The server's task has no measured costs. They are measured for each text whose decoder
+    # needs them, because the page chooses the decoder.
     task, _ = with_costs(task)
     run = decoded_run(task, task.decoder, on_round)
     send({"seconds": run.seconds})

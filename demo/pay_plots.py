@@ -1,7 +1,8 @@
 """Draw the pictures of an answer's page as SVG, one function for each picture of a temperature.
 
 The page's style sheet (demo/pay.html) has the colours, light and dark. A picture is PLOT_WIDTH
-units wide. On a telephone, 358 pixels wide, a unit is about a pixel, so the letters have 12 pixels.
+units wide. On a telephone, 358 pixels wide, a unit is about a pixel, so the letters have 12
+pixels.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -14,7 +15,8 @@ from lib.svg import element, line, rect, text
 PLOT_WIDTH = 340
 LEFT, RIGHT, TOP = 37, 330, 12  # of the area in which points are drawn
 BOTTOM = 180  # of this area, in pictures with numbers at both axes; in SVG y grows downwards
-# SVG places a text by its baseline. A number whose baseline is LOWER below y has its middle at y.
+# SVG places a text by its baseline. A number whose baseline is LOWER below y has its middle at
+# y.
 LOWER = 4.5
 ROW, BAR = 40, 12  # height of a decoder's row, and of its bar
 LONGEST = 22  # letters of a decoder's name

@@ -25,10 +25,10 @@ A line of --out is a record, one JSON object per prompt:
     writer     a function that gets the jobs and yields (job, rounds) for each, in the order of
                the jobs
 
-Records are written in the order of the prompts, each record as soon as all records before it are
-written. The same command resumes an interrupted run. It keeps whole records and removes an
-unfinished last line. With --out - the records go to standard output, and nothing can be resumed.
-At the end a report names ids that several prompts have.
+Records are written in the order of the prompts, each record as soon as all records before it
+are written. The same command resumes an interrupted run. It keeps whole records and removes an
+unfinished last line. With --out - the records go to standard output, and nothing can be
+resumed. At the end a report names ids that several prompts have.
 """
 
 import json
@@ -76,8 +76,8 @@ N_NAMED = 5  # ids that the report names
 class Job(NamedTuple):
     """Hold one prompt.
 
-    A prompt with an error is a job too, so that its record is written in its turn. Such a job has
-    the defaults below: token 0 as its prompt, and no new tokens.
+    A prompt with an error is a job too, so that its record is written in its turn. Such a job
+    has the defaults below: token 0 as its prompt, and no new tokens.
     """
 
     head: dict  # the record without the text and its figures
@@ -234,8 +234,8 @@ def batch_writer(task: Task, args: Namespace) -> Writer:
     from wrappers.batch import batch_model, generate_batch  # here: greenlet is optional
 
     needs = task.entry.needs_with(task.settings)
-    # A pass over several texts returns neither the hidden states that heads read, nor the rows of
-    # a tree.
+    # A pass over several texts returns neither the hidden states that heads read, nor the rows
+    # of a tree.
     for need, what in (("heads", "heads"), ("tree", "trees of guesses")):
         if need in needs:
             raise ValueError(f"--decoder {task.decoder} has {what}, which do not work "
@@ -364,8 +364,8 @@ def continue_prompts(args: Namespace, new_writer: WriterMaker) -> PromptsReport:
     n_of_id = Counter()
     with opened_prompts(args.prompts) as prompts:
         lines = prompt_lines(prompts, args.prompts)
-        # The first line is read now, so that an empty file is an error before models are loaded.
-        # Then it is put back.
+        # The first line is read now, so that an empty file is an error before models are
+        # loaded. Then it is put back.
         first_line = next(lines)
         lines = chain([first_line], lines)
         task = load_task(args, prompt=".")  # a task needs a prompt; each job has its own
@@ -374,8 +374,8 @@ def continue_prompts(args: Namespace, new_writer: WriterMaker) -> PromptsReport:
                              "flags")
         write_texts = new_writer(task, args)
         with opened_alone(args.out) as out, advice_how_to_resume(args):
-            # This generator makes a job when one is wanted. It counts ids in `n_of_id`, which is
-            # complete after the last job.
+            # This generator makes a job when one is wanted. It counts ids in `n_of_id`, which
+            # is complete after the last job.
             jobs = jobs_of_lines(lines, args, task, n_of_id)
             old = [] if args.out == "-" else skip_written(out, jobs)
             start = time.perf_counter()
@@ -430,8 +430,8 @@ def report_text(path: str, old: list[bool], new: list[bool], n_tokens: int,
                 seconds: float) -> str:
     """Return the report.
 
-    `old` has an entry for each record of earlier runs, `new` for each record of this run: True if
-    the record is an error.
+    `old` has an entry for each record of earlier runs, `new` for each record of this run: True
+    if the record is an error.
     """
     name = "standard output" if path == "-" else path
     about_old = ""

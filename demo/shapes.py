@@ -20,8 +20,8 @@ last column names the planted faults whose acceptance had the shape.
 "near zero" needs its contrast above 0 at every temperature. "Coldest" and "warmest" are the
 lowest and the highest temperature. The other contrasts are means over the temperatures.
 
-Example: guess 2 is accepted with 0.70 and guess 3 with 0.10. The contrast of a cliff at t = 3 is
-0.5 * 0.70 - 0.10 = 0.25. With a standard error of 0.04 its value is 6.25 standard errors.
+Example: guess 2 is accepted with 0.70 and guess 3 with 0.10. The contrast of a cliff at t = 3
+is 0.5 * 0.70 - 0.10 = 0.25. With a standard error of 0.04 its value is 6.25 standard errors.
 
 When a shape is named
 
@@ -41,8 +41,8 @@ How often a shape is named although there is none
        tests/test_low_acceptance.py simulates texts: fewer false alarms than ERROR came, even if
        prompts differ much and the truth of a contrast is 0.
 
-A shape does not prove a fault. docs/low_acceptance.md shows what else has such a shape, and which
-faults have none.
+A shape does not prove a fault. docs/low_acceptance.md shows what else has such a shape, and
+which faults have none.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -101,9 +101,9 @@ def weighted_share(counts: PositionCounts, weight: float, first: int = 1,
 def contrast(constant: float, shares: Sequence[Share]) -> tuple[float, float]:
     """Return the value of a contrast and its standard error.
 
-    There are two estimates of the error, and the larger one is returned. The first is the spread
-    of the prompts. The second is the spread that independent coins would have; a few prompts with
-    equal counts would have no error without it.
+    There are two estimates of the error, and the larger one is returned. The first is the
+    spread of the prompts. The second is the spread that independent coins would have; a few
+    prompts with equal counts would have no error without it.
     """
     n_prompts = len(shares[0].tested)
     value = constant
@@ -149,7 +149,8 @@ def nearest_shape(counts_of: CountsOf) -> Shape | None:
     Ts = sorted(counts_of)
     every = [counts_of[T] for T in Ts]  # the coldest temperature first
     K = every[0].tested.shape[-1]
-    # A cliff can be at t = 2 .. K, which is K - 1 contrasts. The other six shapes have one each.
+    # A cliff can be at t = 2 .. K, which is K - 1 contrasts. The other six shapes have one
+    # each.
     n_contrasts = (K - 1) + 6
     tail = ERROR / n_contrasts
 

@@ -157,8 +157,8 @@ def with_pattern(task: Task, grammar: str, asked: dict | None = None) -> Task:
     `asked` may contain the text of the pattern under its kind; other entries are left out.
     ValueError if the tokenizer cannot write the pattern.
     """
-    # This pattern is only a check, and has the end of text. `Task.pattern` makes the pattern of a
-    # run, because the prompt may still change.
+    # This pattern is only a check, and has the end of text. `Task.pattern` makes the pattern of
+    # a run, because the prompt may still change.
     pattern = Pattern(grammar, task.encoder, len(task.x))
     pattern_asked = {kind: asked[kind] for kind in KINDS if asked and asked.get(kind) is not None}
     # The pattern ends with the end of text, whatever --stop says.

@@ -58,8 +58,8 @@ def main(argv=None):
     """Run the command line."""
     args = checked_flags(argv)
     dtype = np.dtype(args.dtype)
-    # A GGUF file holds vectors in float32, whatever the dtype of the matrices is. So the weights
-    # are loaded in float32, and write_file rounds the matrices.
+    # A GGUF file holds vectors in float32, whatever the dtype of the matrices is. So the
+    # weights are loaded in float32, and write_file rounds the matrices.
     loaded_as = np.dtype(np.float32) if args.format == "gguf" else dtype
     encoder, hparams, params = load_encoder_hparams_and_params(
         args.model, args.models_dir, loaded_as, cut_vocab=args.cut_vocab)

@@ -11,11 +11,11 @@ On several machines, start a scheduler on one of them, workers on each, and then
 Flags, records, resuming and errors are as in main.py --prompts, because the code is the same
 (demo/prompts.py). Dask (requirements/cluster.txt) gives the prompts to the workers. Each worker
 writes one text at a time, so decoders with trees and heads work too. A text is seeded by the
-position of its prompt in the file, so every worker writes the same text for it. If a worker dies,
-a different worker gets its prompt.
+position of its prompt in the file, so every worker writes the same text for it. If a worker
+dies, a different worker gets its prompt.
 
-All workers need the same checkout of this repository and the same models. Dask runs any code that
-it receives, so use it only on a network that you trust.
+All workers need the same checkout of this repository and the same models. Dask runs any code
+that it receives, so use it only on a network that you trust.
 """
 
 import sys
@@ -52,8 +52,8 @@ def rounds_of_text(words: tuple[str, ...], job: Job) -> list[Round]:
     """Return the rounds of a job's text."""
     task = job.task(load_once(words))
     step = task.step(task.models())
-    # `head` holds the first fields of the record. Its seed depends on the position of the prompt,
-    # and not on the worker.
+    # `head` holds the first fields of the record. Its seed depends on the position of the
+    # prompt, and not on the worker.
     rng = np.random.default_rng(job.head["seed"])
     rounds = generate([*job.x], step, job.n_left, rng, task.stop)
     # A worker sends the rounds to the client, without the distributions, which are large.
@@ -94,7 +94,8 @@ def finished_texts(client, decode: Callable, jobs: Iterable[Job]):
 
     # A generator submits a job to Dask only when its next pair is asked for. So AHEAD jobs are
     # submitted at first, and then one job for each finished text.
-    # pure=False: Dask must not replace a job by the result of an earlier job with equal arguments.
+    # pure=False: Dask must not replace a job by the result of an earlier job with equal
+    # arguments.
     submitted = ((job, client.submit(decode, job, pure=False)) for job in jobs)
     futures = deque(islice(submitted, AHEAD))
     while futures:

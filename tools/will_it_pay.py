@@ -199,7 +199,8 @@ def other_builders(args: Namespace, builder_of: Callable,
                    target: Target) -> dict[str, Callable]:
     """Return the builders of the race's decoders that are not rounds of K guesses."""
     builders = {}
-    # The quantized draft copies the target's weights, which a model of transformers does not offer.
+    # The quantized draft copies the target's weights, which a model of transformers does not
+    # offer.
     if hasattr(target, "params"):
         builders["--decoder quantized"] = builder_of("quantized")
     builders["--decoder stopping"] = builder_of("stopping")
